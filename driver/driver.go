@@ -1,0 +1,146 @@
+// Package driver is the contract between the core of Leasehold and an engine.
+//
+// Only authors of engines need it. Every call has three outcomes: yes, no (ErrBusy,
+// ErrLost) or unknown (any other error: the call may have been applied). A driver does
+// not retry, log, or keep a clock: the engine's decides expiry, the core's the deadline.
+package driver
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Sentinels that drivers return, wrapped or bare. Package leasehold exports the same values.
+var (
+	ErrBusy        = errors.New("busy")                      // refused: somebody else holds it, or is ahead
+	ErrLost        = errors.New("lease lost")                // ended without Release; wrap it with the reason
+	ErrUnsupported = errors.New("not supported by engine")   // the engine can never serve the request
+	ErrClosed      = errors.New("closed")                    // the driver or the Locker was closed
+	ErrInvalidName = errors.New("invalid resource name")     // see CheckName
+	ErrCorrupt     = errors.New("store is damaged or alien") // the engine's data is not Leasehold's; nothing was changed
+)
+
+// A Driver serves claims on one engine. It is safe for concurrent use.
+// It may implement Inspector, Evictor and FenceRaiser.
+type Driver interface {
+	// Claim does no I/O. It returns ErrUnsupported for what the engine can never serve.
+	// The core has checked name, owner, mode and TTL.
+	Claim(req Request) (Claim, error)
+	// Features does no I/O and always returns the same value.
+	Features() Features
+	// Close ends the driver's own watches and sessions, not the caller's client.
+	Close() error
+}
+
+// A Claim is one owner's standing request for one resource: refused or queued, then
+// held, then released or lost. Calls on one Claim do not overlap. It may implement Lingerer.
+type Claim interface {
+	// Try makes one attempt and never waits for other holders. Held already, it
+	// restarts the lease and returns the same fence. It keeps a queued place alive and
+	// queues anew if the place is gone. A refusal is a *Busy. After any other error the
+	// outcome is unknown: call Try again, or Release.
+	Try(ctx context.Context) (Grant, error)
+	// Renew restarts the lease with ttl, counted by the engine from the moment it
+	// serves the call. ErrLost is final. Any other error leaves the outcome unknown and
+	// the former deadline standing. It never resurrects a lease that has ended.
+	Renew(ctx context.Context, ttl time.Duration) (Grant, error)
+	// Release gives up the grant or the place in the queue, and disarms Wake and Lost.
+	// ErrLost: there was nothing to give up. It may be repeated after an unknown outcome.
+	Release(ctx context.Context) error
+}
+
+// Mode says with whom a holder shares the resource.
+type Mode uint8
+
+const Exclusive, Shared Mode = 0, 1 // alone; with other Shared holders, up to Limit
+
+// A Request describes a Claim.
+type Request struct {
+	Resource string        // name, see CheckName; drivers escape injectively
+	Owner    string        // unique to this claim: 160 random bits
+	Mode     Mode          // Exclusive or Shared
+	Limit    int           // most Shared grants at once; 0: no limit. The smallest of all live holders' limits counts
+	TTL      time.Duration // lease asked for
+	Queue    bool          // the caller will Try again: keep its place
+	Note     string        // for people: host, pid, what for
+
+	// Lost, if not nil, is called at most once when the driver learns on its own that
+	// the grant ended early; cause wraps ErrLost. The driver holds no mutex then.
+	Lost func(cause error)
+}
+
+// A Grant is the engine's yes.
+type Grant struct {
+	TTL   time.Duration // as granted; the caller counts from before its call
+	Fence uint64        // above every earlier grant's of the resource; 0 without Features.Fencing
+}
+
+// Busy is the refusal of a Try; errors.Is(err, ErrBusy) holds.
+type Busy struct {
+	Wake   <-chan struct{} // armed before the state was read; nil: poll; may close early
+	Retry  time.Duration   // latest useful retry, such as what is left of the holder's lease; 0: unknown
+	Holder Holder          // one who holds it, as far as the engine tells
+}
+
+func (*Busy) Error() string        { return ErrBusy.Error() }
+func (*Busy) Is(target error) bool { return target == ErrBusy }
+
+// Holder describes one live lease. Durations are by the engine's clock.
+type Holder struct {
+	Owner string // whole: whoever knows it can release the lease. Print ShortOwner
+	Mode  Mode
+	Fence uint64
+	Held  time.Duration // since the grant; 0: unknown
+	Left  time.Duration // until it expires unless renewed; 0: unknown
+	Note  string
+}
+
+// Waiter describes one place in a queue.
+type Waiter struct {
+	Owner, Note string
+	Mode        Mode
+	Waited      time.Duration // since its first Try
+}
+
+// Features declares what an engine promises. What is false is refused with ErrUnsupported.
+type Features struct {
+	Fencing bool          // grants carry growing fences
+	Shared  bool          // Mode Shared and Limit
+	Fair    bool          // grants in the order of the first Try
+	Wakes   bool          // Busy.Wake is set: waiters need not poll
+	Resumes bool          // another process may Renew and Release by Owner alone
+	MinTTL  time.Duration // shorter TTLs are refused
+	Step    time.Duration // TTLs are rounded up to a multiple of Step; 0: any
+}
+
+// State is what an engine knows of one resource. A free resource has no holders.
+type State struct {
+	Resource string
+	Fence    uint64   // last given; 0: unknown
+	Holders  []Holder // by fence
+	Waiters  []Waiter // in order
+}
+
+// An Inspector is a Driver that shows what it keeps.
+type Inspector interface {
+	Inspect(ctx context.Context, resource string) (State, error)
+	// List returns, by name, the resources with holders or waiters whose names start with prefix.
+	List(ctx context.Context, prefix string) ([]State, error)
+}
+
+// An Evictor is a Driver that ends another's lease by force and raises the fence.
+// ErrLost: owner did not hold it. The reason reaches the holder where the engine can.
+type Evictor interface {
+	Evict(ctx context.Context, resource, owner, reason string) error
+}
+
+// A Lingerer is a Claim that ends its grant as Release does, but leaves an ownerless hold for d.
+type Lingerer interface {
+	Linger(ctx context.Context, d time.Duration) error
+}
+
+// A FenceRaiser is a Driver that lifts a resource's fence: later grants are above it.
+type FenceRaiser interface {
+	RaiseFence(ctx context.Context, resource string, fence uint64) error
+}

@@ -1,0 +1,50 @@
+package leasehold
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Errors to test for with errors.Is. Any other error of a call to the engine means that
+// its outcome is unknown.
+var (
+	// ErrBusy: refused, or not granted within Wait. Nothing is held and nothing queued.
+	// errors.As finds a *BusyError with the holder.
+	ErrBusy = driver.ErrBusy
+	// ErrLost: the lease ended before Release was called. The critical section may have
+	// overlapped with another's: roll back.
+	ErrLost = driver.ErrLost
+	// ErrReleased: the lease was released already.
+	ErrReleased = errors.New("lease already released")
+	// ErrUnsupported: the engine can never serve the request; see driver.Features.
+	ErrUnsupported = driver.ErrUnsupported
+	// ErrInvalidName: a name that no engine accepts; see driver.CheckName.
+	ErrInvalidName = driver.ErrInvalidName
+	// ErrInvalidOption: an option out of its range, or two that exclude each other.
+	ErrInvalidOption = errors.New("invalid option")
+	// ErrDeadlock: the context belongs to a holder of the same resource, so that
+	// waiting would be waiting for oneself. Reentrant allows nesting.
+	ErrDeadlock = errors.New("resource is held by the caller itself")
+	// ErrClosed: the Locker was closed.
+	ErrClosed = driver.ErrClosed
+)
+
+// A BusyError is a refusal that says who is in the way. It matches ErrBusy.
+type BusyError struct {
+	Resource string
+	Holder   driver.Holder // zero where the engine does not tell
+}
+
+// Error names the resource and the holder's note; it never contains an owner.
+func (e *BusyError) Error() string {
+	if e.Holder.Note == "" {
+		return fmt.Sprintf("%q is busy", e.Resource)
+	}
+	return fmt.Sprintf("%q is busy: held by %s for %v", e.Resource, e.Holder.Note, e.Holder.Held.Round(time.Millisecond))
+}
+
+// Is reports whether target is ErrBusy.
+func (e *BusyError) Is(target error) bool { return target == ErrBusy }

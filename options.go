@@ -1,0 +1,158 @@
+package leasehold
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Defaults of Options.
+const (
+	// DefaultTTL is ten seconds: long enough for a few failed renewals, short enough
+	// to wait for after a crash. The Redlock page of the Redis manual uses the same.
+	DefaultTTL = 10 * time.Second
+	// DefaultDrift is the Redlock page's allowance for clocks that run at different rates.
+	DefaultDrift = 0.01
+	// DefaultHandOver bounds by how much a busy process may delay the others.
+	DefaultHandOver = 10 * time.Millisecond
+
+	// driftFloor is added to the drift for the precision of timers, as on the Redlock page.
+	driftFloor = 2 * time.Millisecond
+	// handOverBits is the room in a token for hand-overs since the grant.
+	handOverBits = 10
+	maxHandOvers = 1<<handOverBits - 1
+)
+
+// Options configure a Locker. The zero value of each field is its default.
+type Options struct {
+	// TTL of leases; 0: DefaultTTL. At least the driver's Features.MinTTL.
+	TTL time.Duration
+	// Drift is the share of each TTL kept back because clocks run at different rates;
+	// 0: DefaultDrift. It must be below 0.5.
+	Drift float64
+	// HandOver is how long after a grant an exclusive lease may go from one goroutine
+	// of this Locker to the next without a call to the engine; 0: DefaultHandOver,
+	// negative: never. Other processes wait that much longer for their turn.
+	HandOver time.Duration
+	// RequireFencing makes New refuse a driver without fencing tokens.
+	RequireFencing bool
+	// Note is shown to people who ask who holds a lease; "": host, program and process id.
+	Note string
+	// Trace is called as leases live and end; nil: nothing is.
+	Trace *Trace
+}
+
+func (o *Options) withDefaults() (Options, error) {
+	var r Options
+	if o != nil {
+		r = *o
+	}
+	if r.TTL == 0 {
+		r.TTL = DefaultTTL
+	}
+	if r.Drift == 0 {
+		r.Drift = DefaultDrift
+	}
+	if r.HandOver == 0 {
+		r.HandOver = DefaultHandOver
+	}
+	if r.Note == "" {
+		host, _ := os.Hostname() // a note without a host is still a note
+		r.Note = fmt.Sprintf("%s %s[%d]", host, filepath.Base(os.Args[0]), os.Getpid())
+	}
+	if r.Trace == nil {
+		r.Trace = &Trace{}
+	}
+	if !(r.Drift > 0 && r.Drift < 0.5) {
+		return r, fmt.Errorf("%w: Drift %v is not between 0 and 0.5", ErrInvalidOption, r.Drift)
+	}
+	return r, nil
+}
+
+// request is one call's wishes.
+type request struct {
+	mode      driver.Mode
+	limit     int
+	ttl       time.Duration
+	wait      time.Duration
+	hasWait   bool
+	noRenew   bool
+	maxHold   time.Duration
+	atLeast   time.Duration
+	reentrant bool
+	note      string
+	err       error
+}
+
+// An Option changes one call.
+type Option func(*request)
+
+// positive records an error when d is not a positive duration.
+func (r *request) positive(option string, d time.Duration) time.Duration {
+	if d <= 0 {
+		r.fail("%s(%v) is not positive", option, d)
+	}
+	return d
+}
+
+func (r *request) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%w: "+format, append([]any{ErrInvalidOption}, args...)...)
+	}
+}
+
+// Shared asks for a lease beside other shared ones; an exclusive lease excludes them all.
+func Shared() Option { return func(r *request) { r.mode = driver.Shared } }
+
+// Limit asks for one of at most n shared leases, as a semaphore does; it implies Shared.
+// When holders asked for different limits, the smallest counts.
+func Limit(n int) Option {
+	return func(r *request) {
+		if n < 1 {
+			r.fail("Limit(%d) is below 1", n)
+		}
+		r.mode, r.limit = driver.Shared, n
+	}
+}
+
+// TTL sets the length of this lease in place of Options.TTL.
+func TTL(d time.Duration) Option {
+	return func(r *request) { r.ttl = r.positive("TTL", d) }
+}
+
+// Wait bounds how long Acquire waits for other holders; after that it returns ErrBusy.
+// Wait(0) asks once, as TryAcquire does.
+func Wait(d time.Duration) Option {
+	return func(r *request) {
+		if d < 0 {
+			r.fail("Wait(%v) is negative", d)
+		}
+		r.wait, r.hasWait = d, true
+	}
+}
+
+// NoRenew leaves the lease to end after its TTL unless Extend is called.
+func NoRenew() Option { return func(r *request) { r.noRenew = true } }
+
+// MaxHold ends the lease d after it was granted, whatever its holder does.
+func MaxHold(d time.Duration) Option {
+	return func(r *request) { r.maxHold = r.positive("MaxHold", d) }
+}
+
+// AtLeast keeps the resource held until d after the grant, even when it is released
+// earlier, without an owner: for jobs that must not run again too soon. Engines whose
+// claims are no driver.Lingerer refuse it with ErrUnsupported.
+func AtLeast(d time.Duration) Option {
+	return func(r *request) { r.atLeast = r.positive("AtLeast", d) }
+}
+
+// Reentrant allows a holder to acquire its resource again with its lease's context. The
+// nested lease shares token and deadline; the resource is given up by the last Release.
+// A holder of a shared lease cannot nest an exclusive one: ErrDeadlock.
+func Reentrant() Option { return func(r *request) { r.reentrant = true } }
+
+// Note replaces Options.Note for this lease.
+func Note(s string) Option { return func(r *request) { r.note = s } }

@@ -1,0 +1,23 @@
+package leasehold
+
+import "time"
+
+// A Trace is a set of optional hooks which the Locker calls as its leases live and end.
+// Hooks run on the goroutine that caused them, with no lock held; they may run
+// concurrently and must not block. None is given an owner or a password.
+type Trace struct {
+	// Queued: a call has begun to wait, inside the process or at the engine.
+	Queued func(resource string)
+	// Granted: the engine has granted a lease, waited after Acquire was called.
+	Granted func(resource string, token uint64, waited time.Duration)
+	// HandedOver: a lease of this process went straight to its next waiter, waited
+	// after that one's Acquire was called.
+	HandedOver func(resource string, token uint64, waited time.Duration)
+	// Renewed: the lease was renewed when slack was left of its former deadline.
+	Renewed func(resource string, token uint64, slack time.Duration)
+	// Lost: the lease ended before Release; cause matches ErrLost.
+	Lost func(resource string, token uint64, cause error)
+	// Released: Release was answered by the engine, or handed the lease over, held
+	// after it was granted.
+	Released func(resource string, token uint64, held time.Duration)
+}
