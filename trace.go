@@ -21,3 +21,39 @@ type Trace struct {
 	// after it was granted.
 	Released func(resource string, token uint64, held time.Duration)
 }
+
+func (l *Locker) traceQueued(name string) {
+	if f := l.opts.Trace.Queued; f != nil {
+		f(name)
+	}
+}
+
+func (l *Locker) traceGranted(le *Lease, start time.Time) {
+	if f := l.opts.Trace.Granted; f != nil {
+		f(le.Name(), le.token, time.Since(start))
+	}
+}
+
+func (l *Locker) traceHandedOver(le *Lease, start time.Time) {
+	if f := l.opts.Trace.HandedOver; f != nil {
+		f(le.Name(), le.token, time.Since(start))
+	}
+}
+
+func (l *Locker) traceRenewed(name string, token uint64, slack time.Duration) {
+	if f := l.opts.Trace.Renewed; f != nil {
+		f(name, token, slack)
+	}
+}
+
+func (l *Locker) traceLost(name string, token uint64, cause error) {
+	if f := l.opts.Trace.Lost; f != nil {
+		f(name, token, cause)
+	}
+}
+
+func (l *Locker) traceReleased(le *Lease) {
+	if f := l.opts.Trace.Released; f != nil {
+		f(le.Name(), le.token, time.Since(le.since))
+	}
+}

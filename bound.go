@@ -1,0 +1,73 @@
+package leasehold
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// A bound is the context of one call to the engine: context.WithTimeout, except that it
+// is only made when a driver asks for Done or Value. Most calls of an engine in memory
+// never do, and it was more than half of what an uncontended Acquire allocated.
+type bound struct {
+	parent   context.Context
+	deadline time.Time
+
+	mu     sync.Mutex
+	real   context.Context    // guarded by mu; nil until somebody asks
+	cancel context.CancelFunc // guarded by mu
+	ended  bool               // guarded by mu
+}
+
+// newBound returns a context that ends d from now, with parent, or by end.
+func newBound(parent context.Context, d time.Duration) *bound {
+	b := &bound{parent: parent, deadline: time.Now().Add(d)}
+	if own, ok := parent.Deadline(); ok && own.Before(b.deadline) {
+		b.deadline = own
+	}
+	return b
+}
+
+// end ends the context, as a CancelFunc does.
+func (b *bound) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
+	if b.cancel != nil {
+		b.cancel()
+	}
+}
+
+// made returns the context that b stands for. Children that package context derives from
+// b hang on it directly, because its Done and Value are those of b.
+func (b *bound) made() context.Context {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.real == nil {
+		b.real, b.cancel = context.WithDeadline(b.parent, b.deadline)
+		if b.ended {
+			b.cancel()
+		}
+	}
+	return b.real
+}
+
+func (b *bound) Deadline() (time.Time, bool) { return b.deadline, true }
+func (b *bound) Done() <-chan struct{}       { return b.made().Done() }
+func (b *bound) Value(key any) any           { return b.made().Value(key) }
+
+func (b *bound) Err() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.real != nil:
+		return b.real.Err()
+	case b.parent.Err() != nil:
+		return b.parent.Err()
+	case b.ended:
+		return context.Canceled
+	case !time.Now().Before(b.deadline):
+		return context.DeadlineExceeded
+	}
+	return nil
+}

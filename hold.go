@@ -1,0 +1,328 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A hold is one grant of the engine and what keeps it: the claim, the deadline and its
+// timer, the renewals. Leases are views of a hold: the first one, those it was handed
+// over to, and nested ones.
+//
+// It goes from asking (no lease yet) to held, and from there once to released or lost.
+type hold struct {
+	locker  *Locker
+	req     driver.Request
+	claim   driver.Claim
+	noRenew bool
+
+	fence   uint64    // set by begin
+	granted time.Time // set by begin
+
+	// calling serialises the calls to claim once the hold is held.
+	calling sync.Mutex
+
+	mu         sync.Mutex
+	ttl        time.Duration // guarded by mu
+	deadline   time.Time     // guarded by mu; nobody acts on the hold after it
+	timer      *time.Timer   // guarded by mu; fires at the deadline
+	leases     []*Lease      // guarded by mu; not released yet
+	handOvers  uint64        // guarded by mu; since the grant
+	inTransit  bool          // guarded by mu; being handed over, no lease has it
+	hasTurn    bool          // guarded by mu; it keeps the turn of its gate
+	keepUntil  time.Time     // guarded by mu; AtLeast of its leases
+	releasing  bool          // guarded by mu; no renewal may begin, none counts
+	cause      error         // guarded by mu; why it was lost, matches ErrLost
+	cancelCall func()        // guarded by mu; of the renewal in flight
+	only       [1]*Lease     // room for leases: most holds have one
+
+	due   time.Time // guarded by keeper.mu; when to renew
+	index int       // guarded by keeper.mu; place in the keeper's heap, -1: none
+}
+
+// drift is what is kept back of a lease of length ttl.
+func (l *Locker) drift(ttl time.Duration) time.Duration {
+	return time.Duration(float64(ttl)*l.opts.Drift) + driftFloor
+}
+
+// begin makes the hold held by a grant whose call was sent at sent; keeps says that it
+// keeps the turn of its gate.
+func (h *hold) begin(sent time.Time, g driver.Grant, keeps bool) error {
+	if g.Fence >= 1<<(64-handOverBits) {
+		return fmt.Errorf("the engine's fence %d leaves no room for hand-overs", g.Fence)
+	}
+	now := time.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.cause != nil { // told through Request.Lost before the answer came
+		return h.cause
+	}
+	h.fence, h.granted, h.hasTurn = g.Fence, now, keeps
+	h.deadline = sent.Add(g.TTL - h.locker.drift(g.TTL))
+	h.timer = time.AfterFunc(h.deadline.Sub(now), h.expire)
+	return nil
+}
+
+// expire is the timer at the deadline. A deadline that was moved meanwhile sets it anew.
+func (h *hold) expire() {
+	h.mu.Lock()
+	left := time.Until(h.deadline)
+	if left > 0 {
+		h.timer.Reset(left)
+	}
+	h.mu.Unlock()
+	if left <= 0 {
+		h.lose(fmt.Errorf("%w: deadline passed without a renewal", ErrLost))
+	}
+}
+
+// lose ends the hold for cause, once; after Release has begun it does nothing. The
+// driver calls it as Request.Lost, the timer and the renewals as well.
+func (h *hold) lose(cause error) {
+	if !errors.Is(cause, ErrLost) {
+		cause = fmt.Errorf("%w: %w", ErrLost, cause)
+	}
+	h.mu.Lock()
+	if h.cause != nil || h.releasing {
+		h.mu.Unlock()
+		return
+	}
+	h.cause = cause
+	token, leases := h.token(), slices.Clone(h.leases)
+	if h.timer != nil {
+		h.timer.Stop()
+	}
+	// In transit, the waiter it was handed to keeps the turn and will see the cause.
+	passes := h.hasTurn && !h.inTransit
+	if passes {
+		h.hasTurn = false
+	}
+	h.mu.Unlock()
+
+	for _, le := range leases {
+		le.cancel(cause)
+	}
+	h.locker.keeper.remove(h)
+	if passes {
+		h.locker.passTurn(h.req.Resource)
+	}
+	if len(leases) > 0 {
+		h.locker.traceLost(h.req.Resource, token, cause)
+	}
+}
+
+// token is the present lease's. Requires h.mu.
+func (h *hold) token() uint64 {
+	if h.fence == 0 {
+		return 0
+	}
+	return h.fence<<handOverBits | h.handOvers
+}
+
+// describe tells who holds it, for waiters of this process.
+func (h *hold) describe() driver.Holder {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return driver.Holder{
+		Owner: h.req.Owner, Mode: h.req.Mode, Fence: h.fence, Note: h.req.Note,
+		Held: time.Since(h.granted), Left: time.Until(h.deadline),
+	}
+}
+
+// renew asks the engine for one more TTL. It returns when to ask again; ok is false when
+// the hold is over.
+func (h *hold) renew() (due time.Time, ok bool) {
+	h.calling.Lock()
+	defer h.calling.Unlock()
+	h.mu.Lock()
+	ttl := h.ttl
+	h.mu.Unlock()
+	err := h.extend(h.locker.renewing, ttl)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over() {
+		return time.Time{}, false
+	}
+	if err != nil {
+		return time.Now().Add(retryIn(time.Until(h.deadline))), true
+	}
+	return h.nextRenewal(), true
+}
+
+// over reports whether nobody may act on the hold any more. Requires h.mu.
+func (h *hold) over() bool { return h.cause != nil || h.releasing }
+
+// firstRenewal is when the keeper asks first.
+func (h *hold) firstRenewal() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.nextRenewal()
+}
+
+// nextRenewal is a third of the TTL after the last one was sent, a little earlier at
+// random so that leases taken together do not stay together. Requires h.mu.
+func (h *hold) nextRenewal() time.Time {
+	sent := h.deadline.Add(h.locker.drift(h.ttl) - h.ttl)
+	return sent.Add(h.ttl/3 - jitter(h.ttl/30))
+}
+
+// retryIn leaves time for several more tries in what is left.
+func retryIn(left time.Duration) time.Duration {
+	return max(left/8, time.Millisecond)
+}
+
+// extend renews the hold for ttl and moves its deadline. An unknown outcome leaves the
+// former deadline standing. Requires h.calling.
+func (h *hold) extend(ctx context.Context, ttl time.Duration) error {
+	h.mu.Lock()
+	if h.over() {
+		defer h.mu.Unlock()
+		return h.ended()
+	}
+	// Half of what is left: a call that hangs leaves time for another.
+	call := newBound(ctx, time.Until(h.deadline)/2)
+	h.cancelCall = call.end
+	h.mu.Unlock()
+	defer call.end()
+
+	sent := time.Now()
+	grant, err := h.claim.Renew(call, ttl)
+	if errors.Is(err, ErrLost) {
+		h.lose(err)
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	return h.renewed(sent, ttl, grant)
+}
+
+// renewed moves the deadline after the engine's yes.
+func (h *hold) renewed(sent time.Time, ttl time.Duration, grant driver.Grant) error {
+	h.mu.Lock()
+	h.cancelCall = nil
+	if h.over() { // the deadline passed, or Release began, while the answer was on its way
+		defer h.mu.Unlock()
+		return h.ended()
+	}
+	if grant.Fence != h.fence {
+		h.mu.Unlock()
+		err := fmt.Errorf("%w: the engine renewed another grant", ErrLost)
+		h.lose(err)
+		return err
+	}
+	slack := time.Until(h.deadline)
+	h.ttl, h.deadline = ttl, sent.Add(grant.TTL-h.locker.drift(grant.TTL))
+	h.timer.Reset(time.Until(h.deadline))
+	token := h.token()
+	h.mu.Unlock()
+	h.locker.traceRenewed(h.req.Resource, token, slack)
+	return nil
+}
+
+// lostFor returns the cause of a hold that was lost.
+func (h *hold) lostFor() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.cause
+}
+
+// ended says why the hold is over. Requires h.mu.
+func (h *hold) ended() error {
+	if h.cause != nil {
+		return h.cause
+	}
+	return ErrReleased
+}
+
+// fitToHandOver reports whether the hold may go to the next waiter without the engine:
+// exclusive, renewed, with half of its TTL left, inside the window since the grant.
+// Requires h.mu.
+func (h *hold) fitToHandOver() bool {
+	return h.hasTurn && !h.over() && !h.noRenew && h.keepUntil.IsZero() &&
+		h.handOvers < maxHandOvers &&
+		time.Since(h.granted) < h.locker.opts.HandOver &&
+		time.Until(h.deadline) > h.ttl/2
+}
+
+// discard ends a hold that was handed over to a waiter who no longer wants it.
+func (h *hold) discard() {
+	if lease := h.adopt(context.Background(), &request{}, time.Now()); lease != nil {
+		lease.Release(context.Background()) // its answer matters to nobody: it ends by itself
+		return
+	}
+	h.locker.abandon(context.Background(), h, func() { h.locker.passTurn(h.req.Resource) })
+}
+
+// giveUp ends the hold at the engine: by Release, or by Linger while AtLeast keeps it.
+func (h *hold) giveUp(ctx context.Context) error {
+	h.mu.Lock()
+	h.releasing = true
+	if h.timer != nil {
+		h.timer.Stop()
+	}
+	if h.cancelCall != nil {
+		h.cancelCall() // its outcome no longer matters, and it must not delay us
+	}
+	keep := time.Until(h.keepUntil)
+	h.mu.Unlock()
+	h.locker.keeper.remove(h)
+
+	h.calling.Lock()
+	defer h.calling.Unlock()
+	return h.end(ctx, keep)
+}
+
+// end asks the engine to end the grant until it has said yes or no, within a bound of
+// its own: it runs although ctx has ended. A no after an unknown outcome stays unknown:
+// the first call may have been the one that ended it.
+func (h *hold) end(ctx context.Context, keep time.Duration) error {
+	call := newBound(unending(ctx), min(h.req.TTL, callBound))
+	defer call.end()
+	var unknown error
+	for tries := 0; ; tries++ {
+		err := h.endOnce(call, keep)
+		switch {
+		case err == nil, final(err), unknown == nil && errors.Is(err, ErrLost):
+			return err
+		case errors.Is(err, ErrLost):
+			return unknown
+		}
+		unknown = err
+		if _, err := sleep(call, nil, nil, backoff(tries, 10*time.Millisecond, time.Second)); err != nil {
+			return unknown
+		}
+	}
+}
+
+func (h *hold) endOnce(ctx context.Context, keep time.Duration) error {
+	if keep > 0 {
+		return h.claim.(driver.Lingerer).Linger(ctx, keep)
+	}
+	return h.claim.Release(ctx)
+}
+
+// unending is ctx without its end, for clean-ups and leases.
+func unending(ctx context.Context) context.Context {
+	if ctx.Done() == nil {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
+}
+
+// giveTurn passes the turn on if the hold still keeps it.
+func (h *hold) giveTurn() {
+	h.mu.Lock()
+	had := h.hasTurn
+	h.hasTurn = false
+	h.mu.Unlock()
+	if had {
+		h.locker.passTurn(h.req.Resource)
+	}
+}

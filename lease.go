@@ -1,0 +1,217 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A Lease is the right to act on a resource until its deadline. It is safe for
+// concurrent use.
+type Lease struct {
+	hold     *hold
+	outer    *Lease // of the context it was acquired with, on any resource; or nil
+	token    uint64
+	since    time.Time
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	maxHold  *time.Timer // nil without MaxHold
+	released bool        // guarded by hold.mu
+}
+
+// adopt makes a lease of a hold that was just granted or handed over, for a call with
+// context ctx. It returns nil when the hold was lost on the way; of a hold that was
+// handed over, the caller then has the turn.
+func (h *hold) adopt(ctx context.Context, r *request, now time.Time) *Lease {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	handedOver := h.inTransit
+	h.inTransit = false
+	switch {
+	case h.cause != nil && handedOver:
+		h.hasTurn = false
+		return nil
+	case h.cause != nil:
+		return nil
+	case handedOver:
+		h.handOvers++
+	}
+	return h.lease(ctx, r, now)
+}
+
+// lease adds a view of the hold for its new holder. Requires h.mu.
+func (h *hold) lease(ctx context.Context, r *request, now time.Time) *Lease {
+	le := &Lease{hold: h, token: h.token(), since: now}
+	le.outer, _ = ctx.Value(leaseKey{}).(*Lease)
+	// The values of the caller's context go along, its end does not.
+	le.ctx, le.cancel = context.WithCancelCause(context.WithValue(unending(ctx), leaseKey{}, le))
+	if r.maxHold > 0 {
+		le.maxHold = time.AfterFunc(r.maxHold, func() {
+			h.lose(fmt.Errorf("%w: held for MaxHold of %v", ErrLost, r.maxHold))
+		})
+	}
+	if keep := now.Add(r.atLeast); r.atLeast > 0 && keep.After(h.keepUntil) {
+		h.keepUntil = keep
+	}
+	h.leases = append(h.leases, le)
+	return le
+}
+
+// Name returns the resource.
+func (le *Lease) Name() string { return le.hold.req.Resource }
+
+// Token returns the fencing token: greater than that of every earlier lease of the
+// resource, the same for the whole life of this one, 0 on an engine without fencing.
+// Give it along with each write so that the resource can refuse smaller ones.
+func (le *Lease) Token() uint64 { return le.token }
+
+// Owner returns the secret that identifies the grant at the engine: whoever knows it can
+// renew and release the lease. Leases handed over inside the process share it.
+func (le *Lease) Owner() string { return le.hold.req.Owner }
+
+// Context ends when the lease is released or lost, no later than the deadline. Its cause
+// matches ErrReleased or ErrLost and says why. It carries the values of the context that
+// Acquire was given, but does not end with it.
+func (le *Lease) Context() context.Context { return le.ctx }
+
+// Deadline returns the instant, with its monotonic reading, after which the holder must
+// not act. Renewals move it.
+func (le *Lease) Deadline() time.Time {
+	le.hold.mu.Lock()
+	defer le.hold.mu.Unlock()
+	return le.hold.deadline
+}
+
+// Extend restarts the lease with a TTL of d, which later renewals keep; it is how a lease
+// with NoRenew lives on. It returns nil when the engine agreed, ErrLost or ErrReleased
+// when the lease is over. After any other error the outcome is unknown and the former
+// deadline stands.
+func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
+	return le.wrap("extend", le.extend(ctx, d))
+}
+
+func (le *Lease) extend(ctx context.Context, d time.Duration) error {
+	h := le.hold
+	ttl, err := h.locker.checkTTL(d)
+	if err != nil {
+		return err
+	}
+	if err := le.live(); err != nil {
+		return err
+	}
+	h.calling.Lock()
+	defer h.calling.Unlock()
+	if err := h.extend(ctx, ttl); err != nil {
+		return err
+	}
+	if !h.noRenew {
+		h.mu.Lock()
+		due := h.nextRenewal()
+		h.mu.Unlock()
+		h.locker.keeper.add(h, due)
+	}
+	return nil
+}
+
+// live returns nil while the lease is held.
+func (le *Lease) live() error {
+	le.hold.mu.Lock()
+	defer le.hold.mu.Unlock()
+	switch {
+	case le.hold.cause != nil:
+		return le.hold.cause
+	case le.released:
+		return ErrReleased
+	}
+	return nil
+}
+
+// Release gives the lease up and ends its context. It works on a ctx that has ended: the
+// call to the engine is bounded on its own, by the TTL and by 5 seconds.
+//
+// It returns nil when the lease was released, or handed over inside the process; ErrLost
+// when it had ended before, so that another may have held the resource meanwhile: roll
+// back; ErrReleased when it was called before. After any other error the outcome is
+// unknown: the resource is free no later than a TTL from now, and Release may be called
+// again.
+func (le *Lease) Release(ctx context.Context) error {
+	return le.wrap("release", le.release(ctx))
+}
+
+func (le *Lease) release(ctx context.Context) error {
+	h := le.hold
+	h.mu.Lock()
+	if le.released {
+		h.mu.Unlock()
+		return ErrReleased
+	}
+	le.released = true
+	if le.maxHold != nil {
+		le.maxHold.Stop()
+	}
+	h.leases = slices.DeleteFunc(h.leases, func(o *Lease) bool { return o == le })
+	lost, last := h.cause, len(h.leases) == 0
+	hands := last && h.fitToHandOver()
+	h.inTransit = hands
+	ttl := h.ttl
+	h.mu.Unlock()
+	le.cancel(ErrReleased)
+
+	switch {
+	case lost != nil:
+		if last {
+			h.locker.abandon(ctx, h, func() {})
+		}
+		return lost
+	case !last, hands && h.locker.handOver(h, ttl):
+		h.locker.traceReleased(le)
+		return nil
+	}
+	return le.releaseAtEngine(ctx)
+}
+
+func (le *Lease) releaseAtEngine(ctx context.Context) error {
+	h := le.hold
+	h.mu.Lock()
+	h.inTransit = false
+	lost := h.cause
+	h.mu.Unlock()
+	err := h.giveUp(ctx)
+	h.giveTurn()
+	switch {
+	case lost != nil: // while no waiter could be found to hand it to
+		err = lost
+	case err == nil:
+		h.locker.traceReleased(le)
+	case errors.Is(err, ErrLost):
+		h.locker.traceLost(le.Name(), le.token, err)
+	default: // unknown: may be repeated
+		h.mu.Lock()
+		le.released = false
+		h.mu.Unlock()
+	}
+	return err
+}
+
+func (le *Lease) wrap(call string, err error) error { return wrap(call, le.Name(), err) }
+
+// wrap is where errors get the package's name, once.
+func wrap(call, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, named := errors.AsType[*BusyError](err); named {
+		return fmt.Errorf("leasehold: %s: %w", call, err)
+	}
+	return fmt.Errorf("leasehold: %s %q: %w", call, name, err)
+}
+
+// lingers reports whether claim can outlive its owner, for AtLeast.
+func lingers(claim driver.Claim) bool {
+	_, ok := claim.(driver.Lingerer)
+	return ok
+}

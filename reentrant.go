@@ -1,0 +1,41 @@
+package leasehold
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// leaseKey finds the innermost lease that a context belongs to.
+type leaseKey struct{}
+
+// heldBy returns the lease of name that ctx belongs to, at any depth, or nil.
+func (l *Locker) heldBy(ctx context.Context, name string) *Lease {
+	le, _ := ctx.Value(leaseKey{}).(*Lease)
+	for le != nil && (le.hold.locker != l || le.Name() != name) {
+		le = le.outer
+	}
+	return le
+}
+
+// nest answers an Acquire whose context is that of le: with a nested lease of the same
+// hold, or with ErrDeadlock. It returns neither when le is over, so that acquiring it
+// again is an ordinary wait.
+func (le *Lease) nest(ctx context.Context, r *request, now time.Time) (*Lease, error) {
+	h := le.hold
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.over() || len(h.leases) == 0:
+		return nil, nil
+	case !r.reentrant:
+		return nil, ErrDeadlock
+	case r.mode == driver.Exclusive && h.req.Mode == driver.Shared:
+		return nil, fmt.Errorf("%w: a shared lease cannot nest an exclusive one", ErrDeadlock)
+	case r.atLeast > 0 && !lingers(h.claim):
+		return nil, ErrUnsupported
+	}
+	return h.lease(ctx, r, now), nil
+}
