@@ -1,0 +1,256 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// queueUp starts n waiters in order, each of which appends its number and token to what
+// is returned, calls work, and releases.
+func queueUp(t *testing.T, locks *leasehold.Locker, n int, work func(*leasehold.Lease)) (order *[]int, tokens *[]uint64, wait func()) {
+	var wg sync.WaitGroup
+	order, tokens = new([]int), new([]uint64)
+	for i := range n {
+		wg.Go(func() {
+			lease, err := locks.Acquire(t.Context(), "a")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			*order = append(*order, i) // the lease guards it
+			*tokens = append(*tokens, lease.Token())
+			work(lease)
+			if err := lease.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+	}
+	return order, tokens, wg.Wait
+}
+
+func TestHandOverKeepsOrderAndRaisesTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, mine, nil)
+		first := acquire(t, locks, "a")
+		order, tokens, wait := queueUp(t, locks, 100, func(*leasehold.Lease) {})
+		if err := first.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wait()
+		if !slices.IsSorted(*order) || len(*order) != 100 {
+			t.Errorf("served in the order %v", *order)
+		}
+		last := first.Token()
+		for _, token := range *tokens {
+			if token != last+1 {
+				t.Errorf("token %d after %d, want the next one", token, last)
+			}
+			last = token
+		}
+		if mine.Calls(locktest.OpTry) != 1 || mine.Calls(locktest.OpRelease) != 1 {
+			t.Errorf("%d tries and %d releases at the engine, want 1 and 1", mine.Calls(locktest.OpTry), mine.Calls(locktest.OpRelease))
+		}
+	})
+}
+
+func TestHandOverEndsWithTheWindowAndTheCount(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		opts    leasehold.Options
+		section time.Duration
+		grants  int
+	}{
+		{"off", leasehold.Options{HandOver: -1}, 0, 21},
+		{"window", leasehold.Options{HandOver: 10 * time.Millisecond}, 5 * time.Millisecond, 7},
+		{"all in the window", leasehold.Options{HandOver: time.Second}, 5 * time.Millisecond, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mine := newFaulty(t, memory.NewServer())
+				locks := newLocker(t, mine, &c.opts)
+				first := acquire(t, locks, "a")
+				_, tokens, wait := queueUp(t, locks, 20, func(*leasehold.Lease) { time.Sleep(c.section) })
+				time.Sleep(c.section)
+				first.Release(t.Context())
+				wait()
+				if got := mine.Calls(locktest.OpRelease); got < c.grants || got > c.grants+4 {
+					t.Errorf("%d grants, want about %d", got, c.grants)
+				}
+				if !slices.IsSorted(*tokens) {
+					t.Errorf("tokens went back: %v", *tokens)
+				}
+			})
+		})
+	}
+	t.Run("1023 times", func(t *testing.T) {
+		locks := newLocker(t, memory.New(), &leasehold.Options{HandOver: time.Hour})
+		var last uint64
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 1000 {
+					lease := acquire(t, locks, "a")
+					if lease.Token() <= last {
+						t.Errorf("token %d after %d", lease.Token(), last)
+					}
+					last = lease.Token()
+					lease.Release(t.Context())
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func TestOtherProcessGetsItsTurnFromABusyOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		busy, other := newLocker(t, server.Connect(), nil), newLocker(t, server.Connect(), nil)
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						lease := acquire(t, busy, "a")
+						time.Sleep(time.Millisecond)
+						lease.Release(t.Context())
+					}
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		for range 10 {
+			start := time.Now()
+			lease := acquire(t, other, "a")
+			wantDuration(t, "other process waited", time.Since(start), 0, 2*leasehold.DefaultHandOver)
+			lease.Release(t.Context())
+		}
+		close(stop)
+		wg.Wait()
+	})
+}
+
+func TestCancelledWaiterFreesItsPlaceInTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), nil)
+		first := acquire(t, locks, "a")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("user went away")
+		errs := make(chan error)
+		go func() {
+			_, err := locks.Acquire(ctx, "a")
+			errs <- err
+		}()
+		synctest.Wait()
+		order, _, wait := queueUp(t, locks, 2, func(*leasehold.Lease) {})
+		cancel(why)
+		wantErr(t, <-errs, why)
+		first.Release(t.Context())
+		wait()
+		if !slices.Equal(*order, []int{0, 1}) {
+			t.Errorf("served in the order %v", *order)
+		}
+	})
+}
+
+// A lease that is lost by its holder, who never releases it, must not keep its place.
+func TestLostLeaseFreesTheTurnOfItsProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), nil)
+		acquire(t, locks, "a", leasehold.NoRenew()) // never released
+		start := time.Now()
+		acquire(t, locks, "a").Release(t.Context())
+		wantDuration(t, "waited", time.Since(start), ttl*98/100, ttl+10*time.Millisecond)
+	})
+}
+
+// Grants, hand-overs, cancellations and evictions race; nothing is lost or held twice.
+func TestNothingIsLeftAfterARace(t *testing.T) {
+	server := memory.NewServer()
+	inside := 0
+	var wg sync.WaitGroup
+	for range 2 {
+		locks := newLocker(t, server.Connect(), &leasehold.Options{HandOver: time.Millisecond})
+		for range 8 {
+			wg.Go(func() {
+				for range 300 {
+					ctx, cancel := context.WithTimeout(t.Context(), rand.N(500*time.Microsecond))
+					lease, err := locks.Acquire(ctx, "a")
+					cancel()
+					if err != nil {
+						continue
+					}
+					inside++ // guarded by the lease: the race detector and the sum tell
+					inside--
+					if err := lease.Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if inside != 0 {
+		t.Errorf("two holders at once: %d", inside)
+	}
+	state, err := newLocker(t, server.Connect(), nil).Inspect(t.Context(), "a")
+	if err != nil || len(state.Holders)+len(state.Waiters) != 0 {
+		t.Errorf("left behind: %+v, %v", state, err)
+	}
+}
+
+func TestHandOverAndLossRace(t *testing.T) {
+	server := memory.NewServer()
+	locks := newLocker(t, server.Connect(), nil)
+	other := newLocker(t, server.Connect(), nil)
+	stop := make(chan struct{})
+	var evictions sync.WaitGroup
+	evictions.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if st, _ := other.Inspect(t.Context(), "a"); len(st.Holders) > 0 {
+				other.Evict(t.Context(), "a", st.Holders[0].Owner, "race")
+			}
+		}
+	})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 500 {
+				lease, err := locks.Acquire(t.Context(), "a")
+				if errors.Is(err, leasehold.ErrLost) {
+					continue // evicted before Acquire returned
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				lease.Release(t.Context())
+			}
+		})
+	}
+	wg.Wait()
+	close(stop)
+	evictions.Wait()
+	acquire(t, locks, "a", leasehold.Wait(0)).Release(t.Context())
+}

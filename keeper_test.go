@@ -1,0 +1,165 @@
+package leasehold_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+func TestRenewalOutlivesManyTTLsAndTheAcquiringContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, mine, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		lease, err := locks.Acquire(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * ttl)
+		if err := lease.Context().Err(); err != nil {
+			t.Fatal(context.Cause(lease.Context()))
+		}
+		if n := mine.Calls(locktest.OpRenew); n < 300 || n > 340 {
+			t.Errorf("%d renewals in 100 TTLs, want about three a TTL", n)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestHungRenewalLeavesTimeForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		lease := acquire(t, newLocker(t, mine, nil), "a")
+		mine.Next(locktest.OpRenew, locktest.HangRequest, locktest.HangReply, locktest.LoseRequest)
+		time.Sleep(3 * ttl)
+		if err := lease.Context().Err(); err != nil {
+			t.Fatal(context.Cause(lease.Context()))
+		}
+		lease.Release(t.Context())
+	})
+}
+
+// Promise 4, for renewals: after a lost reply the former deadline stands.
+func TestRenewalWithLostReplyLeavesTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		lease := acquire(t, newLocker(t, mine, nil), "a")
+		deadline := lease.Deadline()
+		mine.Always(locktest.OpRenew, locktest.LoseReply)
+		<-lease.Context().Done()
+		if late := time.Since(deadline); late != 0 {
+			t.Errorf("the context ended %v after the deadline", late)
+		}
+		lease.Release(t.Context())
+	})
+}
+
+func TestNoRenewAndMaxHoldEndTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, mine, nil)
+		start := time.Now()
+		lease := acquire(t, locks, "a", leasehold.NoRenew())
+		<-lease.Context().Done()
+		wantDuration(t, "NoRenew", time.Since(start), ttl*98/100, ttl)
+		wantErr(t, lease.Release(t.Context()), leasehold.ErrLost)
+
+		start = time.Now()
+		lease = acquire(t, locks, "a", leasehold.MaxHold(time.Minute))
+		<-lease.Context().Done()
+		if held := time.Since(start); held != time.Minute {
+			t.Errorf("MaxHold ended the lease after %v", held)
+		}
+		renewals := mine.Calls(locktest.OpRenew)
+		wantErr(t, lease.Release(t.Context()), leasehold.ErrLost)
+		time.Sleep(ttl)
+		if n := mine.Calls(locktest.OpRenew); n != renewals {
+			t.Errorf("%d renewals after MaxHold", n-renewals)
+		}
+	})
+}
+
+func TestCloseEndsEverythingOfTheLocker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		locks := newLocker(t, server.Connect(), nil)
+		lease := acquire(t, locks, "a")
+		other := acquire(t, newLocker(t, server.Connect(), nil), "b")
+		errs := make(chan error)
+		for _, name := range []string{"a", "b"} { // one waits in the process, one at the engine
+			go func() {
+				_, err := locks.Acquire(t.Context(), name)
+				errs <- err
+			}()
+		}
+		synctest.Wait()
+		locks.Close()
+		wantErr(t, <-errs, leasehold.ErrClosed)
+		wantErr(t, <-errs, leasehold.ErrClosed)
+		_, err := locks.TryAcquire(t.Context(), "c")
+		wantErr(t, err, leasehold.ErrClosed)
+
+		start := time.Now()
+		<-lease.Context().Done()
+		wantDuration(t, "lease after Close", time.Since(start), ttl/2, ttl)
+		wantErr(t, lease.Release(t.Context()), leasehold.ErrLost)
+		other.Release(t.Context())
+	})
+}
+
+// Ten thousand leases, many of them renewed while we look.
+func TestLeasesCostNoGoroutineAndLittleMemory(t *testing.T) {
+	const leases = 10_000
+	renewed := make(chan struct{}, leases)
+	locks := newLocker(t, memory.New(), &leasehold.Options{
+		TTL: 900 * time.Millisecond,
+		Trace: &leasehold.Trace{Renewed: func(string, uint64, time.Duration) {
+			select {
+			case renewed <- struct{}{}:
+			default:
+			}
+		}},
+	})
+	names := make([]string, leases)
+	for i := range names {
+		names[i] = fmt.Sprintf("lease/%d", i)
+	}
+	held := make([]*leasehold.Lease, 0, leases)
+	before, goroutines := heap(), runtime.NumGoroutine()
+	for _, name := range names {
+		held = append(held, acquire(t, locks, name))
+	}
+	each := (heap() - before) / leases
+	most := 0
+	for range leases {
+		<-renewed
+		most = max(most, runtime.NumGoroutine())
+	}
+	t.Logf("%d bytes and at most %d goroutines for %d leases", each, most-goroutines, leases)
+	if most-goroutines > 32 {
+		t.Errorf("%d goroutines for %d leases, want at most 32", most-goroutines, leases)
+	}
+	if each > 2048 && !raceEnabled {
+		t.Errorf("%d bytes a lease, want at most 2048", each)
+	}
+	for _, lease := range held {
+		lease.Release(t.Context())
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
+}

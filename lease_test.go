@@ -1,0 +1,292 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+const ttl = 10 * time.Second
+
+// Promise 1: the context ends by its own timer, before a successor can be granted.
+func TestHolderLearnsBeforeSuccessor(t *testing.T) {
+	for _, link := range []struct {
+		name  string
+		fault locktest.Fault
+	}{
+		{"requests hang", locktest.HangRequest},
+		{"replies hang", locktest.HangReply},
+		{"requests fail", locktest.LoseRequest},
+	} {
+		t.Run(link.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := memory.NewServer()
+				mine := newFaulty(t, server)
+				first := acquire(t, newLocker(t, mine, nil), "a")
+				mine.Always(locktest.OpRenew, link.fault)
+				start := time.Now()
+				second := acquire(t, newLocker(t, server.Connect(), nil), "a")
+				select {
+				case <-first.Context().Done():
+				default:
+					t.Fatal("the successor was granted while the holder's context was live")
+				}
+				wantErr(t, context.Cause(first.Context()), leasehold.ErrLost)
+				if link.name == "requests hang" {
+					wantDuration(t, "successor waited", time.Since(start), ttl, ttl+10*time.Millisecond)
+				}
+				if second.Token() <= first.Token() {
+					t.Errorf("token %d after %d", second.Token(), first.Token())
+				}
+				wantErr(t, first.Release(t.Context()), leasehold.ErrLost)
+				if err := second.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestDeadlineCountsFromBeforeTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		mine.Next(locktest.OpTry, locktest.SlowReply(3*time.Second))
+		start := time.Now()
+		lease := acquire(t, newLocker(t, mine, nil), "a")
+		drift := ttl/100 + 2*time.Millisecond
+		if got := lease.Deadline().Sub(start); got != ttl-drift {
+			t.Errorf("deadline %v after the call was sent, want %v", got, ttl-drift)
+		}
+		lease.Release(t.Context())
+	})
+}
+
+// An answer that comes after the deadline it would give is worth nothing.
+func TestLateGrantIsNotBelieved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		mine.Next(locktest.OpTry, locktest.SlowReply(990*time.Millisecond))
+		lease := acquire(t, newLocker(t, mine, nil), "a", leasehold.TTL(time.Second))
+		if left := time.Until(lease.Deadline()); left < 900*time.Millisecond {
+			t.Errorf("granted with %v left", left)
+		}
+		if mine.Calls(locktest.OpTry) != 2 {
+			t.Errorf("%d tries, want a second one", mine.Calls(locktest.OpTry))
+		}
+		lease.Release(t.Context())
+	})
+}
+
+// Promise 3.
+func TestReleaseTellsTheTruth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		mine := newFaulty(t, server)
+		locks, others := newLocker(t, mine, nil), newLocker(t, server.Connect(), nil)
+
+		t.Log("released, on a context that has ended")
+		ended, cancel := context.WithCancel(t.Context())
+		lease, err := locks.Acquire(ended, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if err := lease.Release(ended); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, context.Cause(lease.Context()), leasehold.ErrReleased)
+		wantErr(t, lease.Release(ended), leasehold.ErrReleased)
+
+		t.Log("lost before")
+		lease = acquire(t, locks, "a")
+		if err := others.Evict(t.Context(), "a", lease.Owner(), "maintenance"); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, context.Cause(lease.Context()), leasehold.ErrLost)
+		wantErr(t, lease.Release(t.Context()), leasehold.ErrLost)
+
+		t.Log("unknown, and bounded")
+		lease = acquire(t, locks, "a")
+		heal := mine.Sever()
+		start := time.Now()
+		err = lease.Release(t.Context())
+		if err == nil || errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrReleased) {
+			t.Fatalf("release over a dead link: %v, want an unknown outcome", err)
+		}
+		wantDuration(t, "release over a dead link", time.Since(start), 0, 5*time.Second)
+		heal()
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatalf("repeated release: %v", err)
+		}
+		other, err := others.TryAcquire(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		other.Release(t.Context())
+	})
+}
+
+// A release whose answer was lost is asked again; the no that follows proves nothing.
+func TestReleaseWithLostReplyIsUnknownAndFrees(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		mine := newFaulty(t, server)
+		lease := acquire(t, newLocker(t, mine, nil), "a")
+		mine.Next(locktest.OpRelease, locktest.LoseReply)
+		wantErr(t, lease.Release(t.Context()), locktest.ErrInjected)
+		other := acquire(t, newLocker(t, server.Connect(), nil), "a", leasehold.Wait(0))
+		other.Release(t.Context())
+	})
+}
+
+func TestReleaseDuringRenewalDoesNotWaitForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, mine, nil)
+		lease := acquire(t, locks, "a")
+		mine.Next(locktest.OpRenew, locktest.HangReply)
+		time.Sleep(ttl / 2)
+		start := time.Now()
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantDuration(t, "release", time.Since(start), 0, time.Millisecond)
+		time.Sleep(2 * ttl)
+		if n := mine.Calls(locktest.OpRenew); n != 1 {
+			t.Errorf("%d renewals, want none after the release", n)
+		}
+	})
+}
+
+func TestExtendMovesTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), nil)
+		lease := acquire(t, locks, "a", leasehold.NoRenew())
+		if err := lease.Extend(t.Context(), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		wantDuration(t, "left", time.Until(lease.Deadline()), 59*time.Second, time.Minute)
+		wantErr(t, lease.Extend(t.Context(), -1), leasehold.ErrInvalidOption)
+		time.Sleep(time.Minute)
+		wantErr(t, context.Cause(lease.Context()), leasehold.ErrLost)
+		wantErr(t, lease.Extend(t.Context(), time.Minute), leasehold.ErrLost)
+		wantErr(t, lease.Release(t.Context()), leasehold.ErrLost)
+
+		lease = acquire(t, locks, "a")
+		if err := lease.Extend(t.Context(), 2*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // renewals keep the new TTL
+		wantDuration(t, "left", time.Until(lease.Deadline()), time.Second, 2*time.Second)
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, lease.Extend(t.Context(), time.Minute), leasehold.ErrReleased)
+	})
+}
+
+func TestExtendWithLostReplyLeavesTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		lease := acquire(t, newLocker(t, mine, nil), "a", leasehold.NoRenew())
+		before := lease.Deadline()
+		mine.Next(locktest.OpRenew, locktest.LoseReply)
+		wantErr(t, lease.Extend(t.Context(), time.Minute), locktest.ErrInjected)
+		if !lease.Deadline().Equal(before) {
+			t.Error("an unknown outcome moved the deadline")
+		}
+		lease.Release(t.Context())
+	})
+}
+
+func TestAtLeastOutlivesRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), nil)
+		lease := acquire(t, locks, "nightly", leasehold.AtLeast(time.Hour))
+		start := time.Now()
+		time.Sleep(time.Minute)
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err := locks.TryAcquire(t.Context(), "nightly")
+		wantErr(t, err, leasehold.ErrBusy)
+		acquire(t, locks, "nightly").Release(t.Context())
+		wantDuration(t, "held", time.Since(start), time.Hour, time.Hour+10*time.Millisecond)
+
+		lease = acquire(t, locks, "nightly", leasehold.AtLeast(time.Second))
+		time.Sleep(2 * time.Second)
+		lease.Release(t.Context())
+		acquire(t, locks, "nightly", leasehold.Wait(0)).Release(t.Context())
+	})
+}
+
+func TestDoReportsLossAlthoughTheWorkSucceeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, mine, nil)
+		err := locks.Do(t.Context(), "a", func(ctx context.Context) error {
+			mine.Always(locktest.OpRenew, locktest.HangRequest)
+			<-ctx.Done()
+			wantErr(t, context.Cause(ctx), leasehold.ErrLost)
+			return nil
+		})
+		wantErr(t, err, leasehold.ErrLost)
+	})
+}
+
+func TestDoEndsWithItsContextAndReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), nil)
+		why := errors.New("shutting down")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		err := locks.Do(ctx, "a", func(ctx context.Context) error {
+			cancel(why)
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		wantErr(t, err, why)
+		acquire(t, locks, "a", leasehold.Wait(0)).Release(t.Context())
+	})
+}
+
+func TestDoReleasesWhenTheWorkPanics(t *testing.T) {
+	locks := newLocker(t, memory.New(), nil)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic was swallowed")
+			}
+		}()
+		locks.Do(t.Context(), "a", func(context.Context) error { panic("boom") })
+	}()
+	acquire(t, locks, "a", leasehold.Wait(0)).Release(t.Context())
+}
+
+func TestResumeTakesOverByOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		first := acquire(t, newLocker(t, server.Connect(), nil), "a", leasehold.NoRenew())
+		locks := newLocker(t, server.Connect(), nil)
+		second, err := locks.Resume(t.Context(), "a", first.Owner())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if second.Token() != first.Token() {
+			t.Errorf("token %d, want %d", second.Token(), first.Token())
+		}
+		time.Sleep(3 * ttl)
+		if err := second.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err = locks.Resume(t.Context(), "a", first.Owner())
+		wantErr(t, err, leasehold.ErrLost)
+		_, err = locks.Resume(t.Context(), "a", "")
+		wantErr(t, err, leasehold.ErrInvalidOption)
+	})
+}
