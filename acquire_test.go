@@ -1,0 +1,268 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+func TestWaitBoundIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		locks, other := newLocker(t, server.Connect(), nil), newLocker(t, server.Connect(), nil)
+		lease := acquire(t, locks, "a", leasehold.Note("backup of db7"))
+		for _, l := range []*leasehold.Locker{locks, other} { // in the process, and at the engine
+			start := time.Now()
+			_, err := l.Acquire(t.Context(), "a", leasehold.Wait(time.Minute))
+			wantErr(t, err, leasehold.ErrBusy)
+			wantDuration(t, "waited", time.Since(start), time.Minute, time.Minute+100*time.Millisecond)
+			busy, ok := errors.AsType[*leasehold.BusyError](err)
+			if !ok || busy.Holder.Note != "backup of db7" {
+				t.Errorf("%v does not tell the holder", err)
+			}
+			start = time.Now()
+			_, err = l.Acquire(t.Context(), "a", leasehold.Wait(0))
+			wantErr(t, err, leasehold.ErrBusy)
+			_, err = l.TryAcquire(t.Context(), "a")
+			wantErr(t, err, leasehold.ErrBusy)
+			wantDuration(t, "not waited", time.Since(start), 0, 0)
+		}
+		state, err := other.Inspect(t.Context(), "a")
+		if err != nil || len(state.Waiters) != 0 {
+			t.Errorf("left in the queue: %+v, %v", state.Waiters, err)
+		}
+		lease.Release(t.Context())
+	})
+}
+
+func TestCancelledAcquireReturnsTheCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		lease := acquire(t, newLocker(t, server.Connect(), nil), "a")
+		locks := newLocker(t, server.Connect(), nil)
+		why := errors.New("user went away")
+
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(why) })
+		_, err := locks.Acquire(ctx, "a")
+		wantErr(t, err, why)
+		_, err = locks.Acquire(ctx, "free") // cancelled beforehand
+		wantErr(t, err, why)
+		state, err := locks.Inspect(t.Context(), "a")
+		if err != nil || len(state.Waiters) != 0 {
+			t.Errorf("left in the queue: %+v, %v", state.Waiters, err)
+		}
+		lease.Release(t.Context())
+	})
+}
+
+// An engine that hangs must not hold a caller past its bound, nor the clean-up.
+func TestHungEngineDoesNotBreakTheBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, mine, nil)
+		heal := mine.Sever()
+		start := time.Now()
+		_, err := locks.Acquire(t.Context(), "a", leasehold.Wait(2*time.Second))
+		if err == nil || errors.Is(err, leasehold.ErrBusy) {
+			t.Errorf("got %v, but nobody knows whether it is busy", err)
+		}
+		wantDuration(t, "waited", time.Since(start), 2*time.Second, 2200*time.Millisecond)
+		start = time.Now()
+		_, err = locks.Acquire(t.Context(), "b")
+		wantErr(t, err, context.DeadlineExceeded)
+		wantDuration(t, "no bound given", time.Since(start), 5*time.Second, 5200*time.Millisecond)
+		heal()
+	})
+}
+
+func TestUnreachableEngineFailsTheFirstCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, mine, nil)
+		mine.Always(locktest.OpTry, locktest.LoseRequest)
+		start := time.Now()
+		_, err := locks.Acquire(t.Context(), "a")
+		wantErr(t, err, locktest.ErrInjected)
+		wantDuration(t, "failed after", time.Since(start), 0, time.Second)
+	})
+}
+
+func TestWaiterComesBackAfterTheEngineWasAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		lease := acquire(t, newLocker(t, server.Connect(), nil), "a")
+		mine := newFaulty(t, server)
+		locks := newLocker(t, mine, nil)
+		got := make(chan error)
+		go func() {
+			second, err := locks.Acquire(t.Context(), "a")
+			if err == nil {
+				second.Release(t.Context())
+			}
+			got <- err
+		}()
+		synctest.Wait()
+		mine.Always(locktest.OpTry, locktest.LoseRequest)
+		before := mine.Calls(locktest.OpTry)
+		time.Sleep(time.Minute)
+		if n := mine.Calls(locktest.OpTry) - before; n > 200 {
+			t.Errorf("%d tries in a minute while the engine was away", n)
+		}
+		mine.Always(locktest.OpTry, nil)
+		lease.Release(t.Context())
+		start := time.Now()
+		if err := <-got; err != nil {
+			t.Fatal(err)
+		}
+		wantDuration(t, "back after", time.Since(start), 0, time.Second)
+	})
+}
+
+// Promise 4: a lost reply leaves no phantom holder.
+func TestLostReplyOfAcquireLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		mine := newFaulty(t, server)
+		locks := newLocker(t, mine, nil)
+		mine.Next(locktest.OpTry, locktest.LoseReply)
+		_, err := locks.Acquire(t.Context(), "a")
+		wantErr(t, err, locktest.ErrInjected)
+		acquire(t, newLocker(t, server.Connect(), nil), "a", leasehold.Wait(0)).Release(t.Context())
+
+		// While waiting, the granting reply is lost: the next try finds the own grant.
+		lease := acquire(t, newLocker(t, server.Connect(), nil), "a")
+		time.AfterFunc(time.Second, func() {
+			mine.Next(locktest.OpTry, locktest.LoseReply)
+			lease.Release(context.Background())
+		})
+		second := acquire(t, locks, "a")
+		if second.Token() <= lease.Token() {
+			t.Errorf("token %d after %d", second.Token(), lease.Token())
+		}
+		second.Release(t.Context())
+	})
+}
+
+// noWakes is an engine whose waiters have to poll and whose Busy tells nothing.
+type noWakes struct{ driver.Driver }
+
+func (d noWakes) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return noWakesClaim{c}, err
+}
+
+type noWakesClaim struct{ driver.Claim }
+
+func (c noWakesClaim) Try(ctx context.Context) (driver.Grant, error) {
+	g, err := c.Claim.Try(ctx)
+	if errors.Is(err, driver.ErrBusy) {
+		err = &driver.Busy{}
+	}
+	return g, err
+}
+
+func TestWaiterPollsAnEngineWithoutWakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		lease := acquire(t, newLocker(t, server.Connect(), nil), "a")
+		mine := newFaulty(t, server)
+		time.AfterFunc(time.Minute, func() { lease.Release(context.Background()) })
+		start := time.Now()
+		acquire(t, newLocker(t, noWakes{mine}, nil), "a").Release(t.Context())
+		wantDuration(t, "waited", time.Since(start), time.Minute, time.Minute+250*time.Millisecond)
+		if n := mine.Calls(locktest.OpTry); n > 60*6 {
+			t.Errorf("%d tries in a minute, want at most six a second", n)
+		}
+	})
+}
+
+// wakesAlways is an engine whose Wake is closed at once, for no reason.
+type wakesAlways struct{ driver.Driver }
+
+func (d wakesAlways) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return wakesAlwaysClaim{c}, err
+}
+
+type wakesAlwaysClaim struct{ driver.Claim }
+
+func (c wakesAlwaysClaim) Try(ctx context.Context) (driver.Grant, error) {
+	g, err := c.Claim.Try(ctx)
+	if busy, ok := errors.AsType[*driver.Busy](err); ok {
+		closed := make(chan struct{})
+		close(closed)
+		err = &driver.Busy{Wake: closed, Retry: busy.Retry}
+	}
+	return g, err
+}
+
+func TestWaiterDoesNotSpinOnEarlyWakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		lease := acquire(t, newLocker(t, server.Connect(), nil), "a")
+		mine := newFaulty(t, server)
+		time.AfterFunc(10*time.Second, func() { lease.Release(context.Background()) })
+		acquire(t, newLocker(t, wakesAlways{mine}, nil), "a").Release(t.Context())
+		if n := mine.Calls(locktest.OpTry); n > 10*100 {
+			t.Errorf("%d tries in 10 seconds", n)
+		}
+	})
+}
+
+func TestTraceTellsTheLifeOfALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		var mu sync.Mutex
+		var got []string
+		var slack, waited time.Duration
+		hook := func(name string) {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, name)
+		}
+		locks := newLocker(t, server.Connect(), &leasehold.Options{Trace: &leasehold.Trace{
+			Queued:     func(string) { hook("queued") },
+			Granted:    func(_ string, _ uint64, w time.Duration) { hook("granted"); waited = w },
+			HandedOver: func(string, uint64, time.Duration) { hook("handed over") },
+			Renewed:    func(_ string, _ uint64, s time.Duration) { hook("renewed"); slack = s },
+			Lost:       func(_ string, _ uint64, cause error) { hook("lost"); wantErr(t, cause, leasehold.ErrLost) },
+			Released:   func(string, uint64, time.Duration) { hook("released") },
+		}})
+		other := acquire(t, newLocker(t, server.Connect(), nil), "a")
+		time.AfterFunc(time.Second, func() { other.Release(context.Background()) })
+		lease := acquire(t, locks, "a")
+		if waited != time.Second {
+			t.Errorf("waited %v", waited)
+		}
+		time.Sleep(ttl / 2)
+		synctest.Wait()
+		wantDuration(t, "slack", slack, ttl/2, ttl*7/10)
+		lease.Release(t.Context())
+
+		lease = acquire(t, locks, "a")
+		go func() { acquire(t, locks, "a", leasehold.NoRenew()).Release(t.Context()) }()
+		synctest.Wait()
+		lease.Release(t.Context())
+		synctest.Wait()
+		lease = acquire(t, locks, "a", leasehold.NoRenew())
+		time.Sleep(ttl)
+		lease.Release(t.Context())
+		want := []string{"queued", "granted", "renewed", "released",
+			"granted", "queued", "released", "granted", "released", "granted", "lost"}
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Equal(got, want) {
+			t.Errorf("hooks: %q, want %q", got, want)
+		}
+	})
+}

@@ -1,0 +1,115 @@
+package leasehold_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// limited is an engine that can do less.
+type limited struct {
+	driver.Driver
+	features driver.Features
+}
+
+func (d limited) Features() driver.Features { return d.features }
+
+func TestWhatCannotBePromisedIsRefusedWhenBuilt(t *testing.T) {
+	poor := limited{memory.New(), driver.Features{MinTTL: 2 * time.Second, Step: time.Second}}
+	_, err := leasehold.New(poor, &leasehold.Options{RequireFencing: true})
+	wantErr(t, err, leasehold.ErrUnsupported)
+	_, err = leasehold.New(poor, &leasehold.Options{TTL: time.Second})
+	wantErr(t, err, leasehold.ErrUnsupported)
+	for _, drift := range []float64{-1, 0.5, 2} {
+		_, err = leasehold.New(memory.New(), &leasehold.Options{Drift: drift})
+		wantErr(t, err, leasehold.ErrInvalidOption)
+	}
+	locks := newLocker(t, poor, nil)
+	_, err = locks.Acquire(t.Context(), "a", leasehold.Shared())
+	wantErr(t, err, leasehold.ErrUnsupported)
+	_, err = locks.Resume(t.Context(), "a", "owner")
+	wantErr(t, err, leasehold.ErrUnsupported)
+	_, err = locks.Inspect(t.Context(), "a") // the wrapper hides the optional interfaces
+	wantErr(t, err, leasehold.ErrUnsupported)
+	_, err = locks.List(t.Context(), "")
+	wantErr(t, err, leasehold.ErrUnsupported)
+	wantErr(t, locks.Evict(t.Context(), "a", "owner", ""), leasehold.ErrUnsupported)
+}
+
+func TestInvalidCallsReachNoEngine(t *testing.T) {
+	mine := newFaulty(t, memory.NewServer())
+	locks := newLocker(t, mine, nil)
+	for _, opt := range []leasehold.Option{
+		leasehold.TTL(0), leasehold.TTL(-time.Second), leasehold.TTL(time.Nanosecond), leasehold.Wait(-1),
+		leasehold.Limit(0), leasehold.Limit(-1), leasehold.MaxHold(0), leasehold.AtLeast(-1),
+	} {
+		_, err := locks.Acquire(t.Context(), "a", opt)
+		wantErr(t, err, leasehold.ErrInvalidOption)
+	}
+	for _, name := range []string{"", "\x00", "a\nb", "a\rb", "\x7f", "\u0085", "\xff", strings.Repeat("x", 513)} {
+		_, err := locks.Acquire(t.Context(), name)
+		wantErr(t, err, leasehold.ErrInvalidName)
+		_, err = locks.Inspect(t.Context(), name)
+		wantErr(t, err, leasehold.ErrInvalidName)
+		wantErr(t, locks.Evict(t.Context(), name, "o", ""), leasehold.ErrInvalidName)
+	}
+	if n := mine.Calls(locktest.OpTry) + mine.Calls(locktest.OpInspect) + mine.Calls(locktest.OpEvict); n != 0 {
+		t.Errorf("%d calls reached the engine", n)
+	}
+}
+
+// ttlSpy records what the engine is asked for.
+type ttlSpy struct {
+	driver.Driver
+	features driver.Features
+	asked    *time.Duration
+}
+
+func (d ttlSpy) Features() driver.Features { return d.features }
+func (d ttlSpy) Claim(req driver.Request) (driver.Claim, error) {
+	*d.asked = req.TTL
+	return d.Driver.Claim(req)
+}
+
+func TestTTLIsRoundedUpToTheEnginesStep(t *testing.T) {
+	var asked time.Duration
+	spy := ttlSpy{memory.New(), driver.Features{Step: time.Second}, &asked}
+	locks := newLocker(t, spy, nil)
+	acquire(t, locks, "a", leasehold.TTL(2100*time.Millisecond)).Release(t.Context())
+	if asked != 3*time.Second {
+		t.Errorf("asked for %v, want 3s", asked)
+	}
+}
+
+// Promise 7: errors, also those that quote other errors, never carry an owner whole.
+func TestErrorsKeepTheOwnerSecret(t *testing.T) {
+	server := memory.NewServer()
+	locks := newLocker(t, server.Connect(), nil)
+	lease := acquire(t, locks, "a")
+	_, busy := locks.TryAcquire(t.Context(), "a")
+	_, busyElsewhere := newLocker(t, server.Connect(), nil).TryAcquire(t.Context(), "a")
+	if err := locks.Evict(t.Context(), "a", lease.Owner(), "tidy"); err != nil {
+		t.Fatal(err)
+	}
+	lost := lease.Release(t.Context())
+	_, gone := locks.Resume(t.Context(), "a", lease.Owner())
+	evicted := locks.Evict(t.Context(), "a", lease.Owner(), "again")
+	for _, err := range []error{busy, busyElsewhere, lost, gone, evicted} {
+		if err == nil || strings.Contains(fmt.Sprintf("%v %+v", err, err), lease.Owner()) {
+			t.Errorf("error %q is nil or carries the owner", err)
+		}
+	}
+	if !strings.Contains(lost.Error(), "evicted: tidy") {
+		t.Errorf("%q does not say why the lease was lost", lost)
+	}
+	if errors.Is(lost, leasehold.ErrReleased) {
+		t.Error("lost and released at once")
+	}
+}
