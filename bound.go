@@ -21,11 +21,7 @@ type bound struct {
 
 // newBound returns a context that ends d from now, with parent, or by end.
 func newBound(parent context.Context, d time.Duration) *bound {
-	b := &bound{parent: parent, deadline: time.Now().Add(d)}
-	if own, ok := parent.Deadline(); ok && own.Before(b.deadline) {
-		b.deadline = own
-	}
-	return b
+	return &bound{parent: parent, deadline: time.Now().Add(d)}
 }
 
 // end ends the context, as a CancelFunc does.
@@ -52,9 +48,16 @@ func (b *bound) made() context.Context {
 	return b.real
 }
 
-func (b *bound) Deadline() (time.Time, bool) { return b.deadline, true }
-func (b *bound) Done() <-chan struct{}       { return b.made().Done() }
-func (b *bound) Value(key any) any           { return b.made().Value(key) }
+// Deadline is the earlier of the parent's and the own.
+func (b *bound) Deadline() (time.Time, bool) {
+	if d, ok := b.parent.Deadline(); ok && d.Before(b.deadline) {
+		return d, true
+	}
+	return b.deadline, true
+}
+
+func (b *bound) Done() <-chan struct{} { return b.made().Done() }
+func (b *bound) Value(key any) any     { return b.made().Value(key) }
 
 func (b *bound) Err() error {
 	b.mu.Lock()

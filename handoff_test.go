@@ -94,23 +94,38 @@ func TestHandOverEndsWithTheWindowAndTheCount(t *testing.T) {
 			})
 		})
 	}
-	t.Run("1023 times", func(t *testing.T) {
-		locks := newLocker(t, memory.New(), &leasehold.Options{HandOver: time.Hour})
-		var last uint64
-		var wg sync.WaitGroup
-		for range 4 {
-			wg.Go(func() {
-				for range 1000 {
-					lease := acquire(t, locks, "a")
-					if lease.Token() <= last {
-						t.Errorf("token %d after %d", lease.Token(), last)
-					}
-					last = lease.Token()
-					lease.Release(t.Context())
-				}
-			})
+}
+
+func TestHandOverStopsWhereTokensWouldOverflow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, mine, &leasehold.Options{HandOver: time.Hour})
+		first := acquire(t, locks, "a")
+		_, tokens, wait := queueUp(t, locks, 3000, func(*leasehold.Lease) {})
+		first.Release(t.Context())
+		wait()
+		if !slices.IsSorted(*tokens) || len(slices.Compact(*tokens)) != 3000 {
+			t.Error("tokens went back or repeated")
 		}
-		wg.Wait()
+		if n := mine.Calls(locktest.OpRelease); n != 3 {
+			t.Errorf("%d grants for 3001 leases, want 3 of at most 1024", n)
+		}
+	})
+}
+
+// What is handed over is worth having: with little left it goes through the engine.
+func TestHandOverNeedsHalfOfTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, mine, &leasehold.Options{HandOver: time.Hour})
+		mine.Always(locktest.OpRenew, locktest.LoseRequest)
+		first := acquire(t, locks, "a")
+		_, _, wait := queueUp(t, locks, 1, func(lease *leasehold.Lease) {
+			wantDuration(t, "left", time.Until(lease.Deadline()), ttl*9/10, ttl)
+		})
+		time.Sleep(ttl * 6 / 10)
+		first.Release(t.Context())
+		wait()
 	})
 }
 

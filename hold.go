@@ -69,13 +69,10 @@ func (h *hold) begin(sent time.Time, g driver.Grant, keeps bool) error {
 	return nil
 }
 
-// expire is the timer at the deadline. A deadline that was moved meanwhile sets it anew.
+// expire is the timer at the deadline. Whoever moved the deadline meanwhile has set it anew.
 func (h *hold) expire() {
 	h.mu.Lock()
 	left := time.Until(h.deadline)
-	if left > 0 {
-		h.timer.Reset(left)
-	}
 	h.mu.Unlock()
 	if left <= 0 {
 		h.lose(fmt.Errorf("%w: deadline passed without a renewal", ErrLost))

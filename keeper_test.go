@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
@@ -64,6 +65,50 @@ func TestRenewalWithLostReplyLeavesTheDeadline(t *testing.T) {
 	})
 }
 
+func TestRenewedDeadlineCountsFromBeforeTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		var renewed time.Time
+		locks := newLocker(t, mine, &leasehold.Options{Trace: &leasehold.Trace{
+			Renewed: func(string, uint64, time.Duration) { renewed = time.Now() },
+		}})
+		lease := acquire(t, locks, "a")
+		mine.Next(locktest.OpRenew, locktest.SlowReply(2*time.Second))
+		time.Sleep(ttl*6/10 + time.Millisecond)
+		synctest.Wait()
+		drift := ttl/100 + 2*time.Millisecond
+		if got := lease.Deadline().Sub(renewed); got != ttl-drift-2*time.Second {
+			t.Errorf("deadline %v after an answer that took 2s", got)
+		}
+		lease.Release(t.Context())
+	})
+}
+
+// otherGrant is an engine that renews something else than what it granted.
+type otherGrant struct{ driver.Driver }
+
+func (d otherGrant) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return otherGrantClaim{c}, err
+}
+
+type otherGrantClaim struct{ driver.Claim }
+
+func (c otherGrantClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	g, err := c.Claim.Renew(ctx, ttl)
+	g.Fence++
+	return g, err
+}
+
+func TestRenewalOfAnotherGrantIsALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lease := acquire(t, newLocker(t, otherGrant{memory.New()}, nil), "a")
+		time.Sleep(ttl / 2)
+		wantErr(t, context.Cause(lease.Context()), leasehold.ErrLost)
+		wantErr(t, lease.Release(t.Context()), leasehold.ErrLost)
+	})
+}
+
 func TestNoRenewAndMaxHoldEndTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine := newFaulty(t, memory.NewServer())
@@ -92,7 +137,8 @@ func TestNoRenewAndMaxHoldEndTheLease(t *testing.T) {
 func TestCloseEndsEverythingOfTheLocker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := memory.NewServer()
-		locks := newLocker(t, server.Connect(), nil)
+		mine := newFaulty(t, server)
+		locks := newLocker(t, mine, nil)
 		lease := acquire(t, locks, "a")
 		other := acquire(t, newLocker(t, server.Connect(), nil), "b")
 		errs := make(chan error)
@@ -112,6 +158,9 @@ func TestCloseEndsEverythingOfTheLocker(t *testing.T) {
 		start := time.Now()
 		<-lease.Context().Done()
 		wantDuration(t, "lease after Close", time.Since(start), ttl/2, ttl)
+		if n := mine.Calls(locktest.OpRenew); n != 0 {
+			t.Errorf("%d renewals after Close", n)
+		}
 		wantErr(t, lease.Release(t.Context()), leasehold.ErrLost)
 		other.Release(t.Context())
 	})

@@ -48,7 +48,8 @@ func (h *hold) lease(ctx context.Context, r *request, now time.Time) *Lease {
 	le := &Lease{hold: h, token: h.token(), since: now}
 	le.outer, _ = ctx.Value(leaseKey{}).(*Lease)
 	// The values of the caller's context go along, its end does not.
-	le.ctx, le.cancel = context.WithCancelCause(context.WithValue(unending(ctx), leaseKey{}, le))
+	live, cancel := context.WithCancelCause(unending(ctx))
+	le.ctx, le.cancel = leaseContext{live, le}, cancel
 	if r.maxHold > 0 {
 		le.maxHold = time.AfterFunc(r.maxHold, func() {
 			h.lose(fmt.Errorf("%w: held for MaxHold of %v", ErrLost, r.maxHold))
@@ -59,6 +60,28 @@ func (h *hold) lease(ctx context.Context, r *request, now time.Time) *Lease {
 	}
 	h.leases = append(h.leases, le)
 	return le
+}
+
+// A leaseContext tells whose it is, and looks at the clock itself: after a pause, the
+// holder may run again before the timer of the deadline does.
+type leaseContext struct {
+	context.Context
+	lease *Lease
+}
+
+func (c leaseContext) Err() error {
+	if err := c.Context.Err(); err != nil {
+		return err
+	}
+	c.lease.hold.expire()
+	return c.Context.Err()
+}
+
+func (c leaseContext) Value(key any) any {
+	if key == (leaseKey{}) {
+		return c.lease
+	}
+	return c.Context.Value(key)
 }
 
 // Name returns the resource.
@@ -75,7 +98,8 @@ func (le *Lease) Owner() string { return le.hold.req.Owner }
 
 // Context ends when the lease is released or lost, no later than the deadline. Its cause
 // matches ErrReleased or ErrLost and says why. It carries the values of the context that
-// Acquire was given, but does not end with it.
+// Acquire was given, but does not end with it. Its Err looks at the clock: a process that
+// was stopped beyond the deadline gets no nil from it, even before its timers run.
 func (le *Lease) Context() context.Context { return le.ctx }
 
 // Deadline returns the instant, with its monotonic reading, after which the holder must

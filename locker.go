@@ -91,7 +91,7 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Contex
 			err = errors.Join(err, released)
 		}
 	}()
-	return fn(held)
+	return fn(leaseContext{held, lease})
 }
 
 // Resume renews a lease that another process acquired and left, knowing its owner, and

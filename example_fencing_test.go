@@ -1,0 +1,34 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// A holder that was paused for longer than its lease writes when it wakes up. Only the
+// thing it writes to can refuse that: it remembers the largest token it has seen.
+func Example_fencing() {
+	ctx := context.Background()
+	locks, _ := leasehold.New(memory.New(), nil)
+	var stock fence.Guard // beside the stock, not beside the lock
+
+	paused, _ := locks.Acquire(ctx, "stock", leasehold.TTL(50*time.Millisecond), leasehold.NoRenew())
+	<-paused.Context().Done() // the pause
+	next, _ := locks.Acquire(ctx, "stock")
+	err := stock.Do("stock", next.Token(), next.Owner(), func() error { return nil })
+	fmt.Println("present holder:", err)
+	err = stock.Do("stock", paused.Token(), paused.Owner(), func() error { return nil })
+	fmt.Println("paused holder is refused:", errors.Is(err, fence.ErrStale))
+	fmt.Println("and told so:", errors.Is(paused.Release(ctx), leasehold.ErrLost))
+	next.Release(ctx)
+	// Output:
+	// present holder: <nil>
+	// paused holder is refused: true
+	// and told so: true
+}
