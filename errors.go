@@ -3,7 +3,9 @@ package leasehold
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -38,12 +40,19 @@ type BusyError struct {
 	Holder   driver.Holder // zero where the engine does not tell
 }
 
-// Error names the resource and the holder's note; it never contains an owner.
+// Error names the resource and the holder's note, without what would drive a terminal:
+// others wrote it. It never contains an owner.
 func (e *BusyError) Error() string {
 	if e.Holder.Note == "" {
 		return fmt.Sprintf("%q is busy", e.Resource)
 	}
-	return fmt.Sprintf("%q is busy: held by %s for %v", e.Resource, e.Holder.Note, e.Holder.Held.Round(time.Millisecond))
+	note := strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, e.Holder.Note)
+	return fmt.Sprintf("%q is busy: held by %s for %v", e.Resource, note, e.Holder.Held.Round(time.Millisecond))
 }
 
 // Is reports whether target is ErrBusy.

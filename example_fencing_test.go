@@ -32,3 +32,20 @@ func Example_fencing() {
 	// paused holder is refused: true
 	// and told so: true
 }
+
+// Inside Do, the lease with its token is found through the context.
+func ExampleFromContext() {
+	locks, _ := leasehold.New(memory.New(), nil)
+	var stock fence.Guard
+	err := locks.Do(context.Background(), "stock", func(ctx context.Context) error {
+		lease, _ := leasehold.FromContext(ctx)
+		return stock.Do("stock", lease.Token(), lease.Owner(), func() error {
+			fmt.Println("written")
+			return nil
+		})
+	})
+	if errors.Is(err, leasehold.ErrLost) || errors.Is(err, fence.ErrStale) {
+		fmt.Println("roll back")
+	}
+	// Output: written
+}

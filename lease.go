@@ -46,7 +46,7 @@ func (h *hold) adopt(ctx context.Context, r *request, now time.Time) *Lease {
 // lease adds a view of the hold for its new holder. Requires h.mu.
 func (h *hold) lease(ctx context.Context, r *request, now time.Time) *Lease {
 	le := &Lease{hold: h, token: h.token(), since: now}
-	le.outer, _ = ctx.Value(leaseKey{}).(*Lease)
+	le.outer, _ = FromContext(ctx)
 	// The values of the caller's context go along, its end does not.
 	live, cancel := context.WithCancelCause(unending(ctx))
 	le.ctx, le.cancel = leaseContext{live, le}, cancel

@@ -88,6 +88,15 @@ func TestTTLIsRoundedUpToTheEnginesStep(t *testing.T) {
 	}
 }
 
+func TestBusyErrorDrivesNoTerminal(t *testing.T) {
+	server := memory.NewServer()
+	acquire(t, newLocker(t, server.Connect(), nil), "a", leasehold.Note("\x1b[2Jevil\r\n"))
+	_, err := newLocker(t, server.Connect(), nil).TryAcquire(t.Context(), "a")
+	if strings.ContainsAny(err.Error(), "\x1b\r\n") {
+		t.Errorf("%q has control characters", err)
+	}
+}
+
 // Promise 7: errors, also those that quote other errors, never carry an owner whole.
 func TestErrorsKeepTheOwnerSecret(t *testing.T) {
 	server := memory.NewServer()

@@ -11,9 +11,16 @@ import (
 // leaseKey finds the innermost lease that a context belongs to.
 type leaseKey struct{}
 
+// FromContext returns the innermost lease that ctx belongs to: that of Do, or the one
+// whose Context it was made from. It is how a function inside Do gets at its token.
+func FromContext(ctx context.Context) (*Lease, bool) {
+	le, ok := ctx.Value(leaseKey{}).(*Lease)
+	return le, ok
+}
+
 // heldBy returns the lease of name that ctx belongs to, at any depth, or nil.
 func (l *Locker) heldBy(ctx context.Context, name string) *Lease {
-	le, _ := ctx.Value(leaseKey{}).(*Lease)
+	le, _ := FromContext(ctx)
 	for le != nil && (le.hold.locker != l || le.Name() != name) {
 		le = le.outer
 	}
