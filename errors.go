@@ -50,7 +50,7 @@ func (e *BusyError) Error() string {
 		if unicode.IsPrint(r) {
 			return r
 		}
-		return ' '
+		return -1
 	}, e.Holder.Note)
 	return fmt.Sprintf("%q is busy: held by %s for %v", e.Resource, note, e.Holder.Held.Round(time.Millisecond))
 }

@@ -56,8 +56,10 @@ func (l *Locker) Features() driver.Features { return l.features }
 // Acquire waits for its turn and returns a live lease.
 //
 // It waits until ctx ends, then returns an error that wraps context.Cause(ctx), or until
-// Wait runs out, then ErrBusy. An engine that cannot be reached fails the first call; one
-// that goes away while Acquire waits is tried again. ErrDeadlock: ctx belongs to a holder
+// Wait runs out, then ErrBusy; when the engine has not answered even once by then, the
+// error matches context.DeadlineExceeded instead, because nobody knows whether it is busy.
+// An engine that cannot be reached fails the first call; one that goes away while Acquire
+// waits is tried again. ErrDeadlock: ctx belongs to a holder
 // of name. ErrInvalidName, ErrInvalidOption and ErrUnsupported come before any call to
 // the engine. On error nothing is held, and no place in a queue is left behind; where the
 // engine could not be told, what it may have granted ends with its TTL.

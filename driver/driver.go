@@ -34,7 +34,8 @@ type Driver interface {
 }
 
 // A Claim is one owner's standing request for one resource: refused or queued, then
-// held, then released or lost. Calls on one Claim do not overlap. It may implement Lingerer.
+// held, then released or lost. Calls on one Claim do not overlap, and one whose ctx ended
+// must not take effect after a later one has returned. It may implement Lingerer.
 type Claim interface {
 	// Try makes one attempt and never waits for other holders. Held already, it
 	// restarts the lease and returns the same fence. It keeps a queued place alive and
@@ -62,7 +63,7 @@ type Request struct {
 	Mode     Mode          // Exclusive or Shared
 	Limit    int           // most Shared grants at once; 0: no limit. The smallest of all live holders' limits counts
 	TTL      time.Duration // lease asked for
-	Queue    bool          // the caller will Try again: keep its place
+	Queue    bool          // the caller will Try again: keep its place, for seconds without a Try
 	Note     string        // for people: host, pid, what for
 
 	// Lost, if not nil, is called at most once when the driver learns on its own that
@@ -90,7 +91,7 @@ func (*Busy) Is(target error) bool { return target == ErrBusy }
 type Holder struct {
 	Owner string // whole: whoever knows it can release the lease. Print ShortOwner
 	Mode  Mode
-	Fence uint64
+	Fence uint64        // 0: unknown, such as that of a holder who is no client of ours
 	Held  time.Duration // since the grant; 0: unknown
 	Left  time.Duration // until it expires unless renewed; 0: unknown
 	Note  string

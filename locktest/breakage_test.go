@@ -1,0 +1,191 @@
+package locktest_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/locktest"
+)
+
+// mutex names cases that exist for exclusive leases and for the only one of a limit of 1.
+func mutex(names ...string) (both []string) {
+	for _, name := range names {
+		both = append(both, name, "LimitOne"+name)
+	}
+	return both
+}
+
+// holds reports whether the engine has a lease of c's owner.
+func (c *warpedClaim) holds(ctx context.Context) bool {
+	st, _ := c.Inspect(ctx, c.asked.Resource) // nobody, then
+	return slices.ContainsFunc(st.Holders, func(h driver.Holder) bool { return h.Owner == c.asked.Owner })
+}
+
+// alone asks for a resource that nobody else asks for.
+func alone(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+	q := c.asked
+	q.Resource += q.Owner
+	return c.as(q).Try(ctx)
+}
+
+func renaming(name func(string) string) warp {
+	return warp{request: func(q *driver.Request) { q.Resource = name(q.Resource) }}
+}
+
+// hashTag is what a Redis cluster looks at.
+func hashTag(s string) string {
+	if i := strings.Index(s, "{"); i >= 0 {
+		if j := strings.Index(s[i:], "}"); j > 1 {
+			return s[i+1 : i+j]
+		}
+	}
+	return s
+}
+
+// scaled gives leases another length than it says.
+func scaled(ttl func(time.Duration) time.Duration) warp {
+	return warp{
+		request: func(q *driver.Request) { q.TTL = ttl(q.TTL) },
+		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+			g, err := c.inner.Try(ctx)
+			g.TTL = c.asked.TTL
+			return g, err
+		},
+		renew: func(c *warpedClaim, ctx context.Context, asked time.Duration) (driver.Grant, error) {
+			g, err := c.inner.Renew(ctx, ttl(asked))
+			g.TTL = asked
+			return g, err
+		},
+	}
+}
+
+// granting changes what the caller is told of its grant.
+func granting(change func(g *driver.Grant)) warp {
+	return warp{
+		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+			g, err := c.inner.Try(ctx)
+			change(&g)
+			return g, err
+		},
+		renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+			g, err := c.inner.Renew(ctx, ttl)
+			change(&g)
+			return g, err
+		},
+	}
+}
+
+// refusing changes what the caller is told of who is in the way.
+func refusing(change func(c *warpedClaim, b *driver.Busy)) warp {
+	return warp{try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+		g, err := c.inner.Try(ctx)
+		if busy, ok := errors.AsType[*driver.Busy](err); ok {
+			change(c, busy)
+		}
+		return g, err
+	}}
+}
+
+// counting gives fences of its own: of each new grant, knowing the last one of the
+// resource and whether that was released.
+func counting(next func(c *warpedClaim, released bool, last uint64) uint64) warp {
+	return warp{
+		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+			held := c.holds(ctx)
+			g, err := c.inner.Try(ctx)
+			if err == nil && !held {
+				last, _ := c.recall(c.asked.Resource).(uint64)
+				released, _ := c.remember("released "+c.asked.Resource, false).(bool)
+				c.remember(c.asked.Resource, next(c, released, last))
+			}
+			g.Fence, _ = c.recall(c.asked.Resource).(uint64)
+			return g, err
+		},
+		renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+			g, err := c.inner.Renew(ctx, ttl)
+			g.Fence, _ = c.recall(c.asked.Resource).(uint64)
+			return g, err
+		},
+		release: func(c *warpedClaim, ctx context.Context) error {
+			c.remember("released "+c.asked.Resource, true)
+			return c.inner.Release(ctx)
+		},
+	}
+}
+
+// later is a channel that closes d after ch does.
+func later(ch <-chan struct{}, d time.Duration) <-chan struct{} {
+	out := make(chan struct{})
+	go func() {
+		<-ch
+		time.Sleep(d)
+		close(out)
+	}()
+	return out
+}
+
+// broadcast wakes everybody at each Release that comes after it was armed: late, after
+// the engine has answered, or before.
+func broadcast(late bool) func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+	return func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+		wake := make(chan struct{})
+		arm := func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			armed, _ := c.all[c.asked.Resource].([]chan struct{})
+			c.all[c.asked.Resource] = append(armed, wake)
+		}
+		if !late {
+			arm()
+		}
+		g, err := c.inner.Try(ctx)
+		if late {
+			time.Sleep(time.Millisecond)
+			arm()
+		}
+		if busy, ok := errors.AsType[*driver.Busy](err); ok {
+			busy.Wake = wake
+		}
+		return g, err
+	}
+}
+
+func wakeAll(c *warpedClaim, ctx context.Context) error {
+	err := c.inner.Release(ctx)
+	armed, _ := c.remember(c.asked.Resource, nil).([]chan struct{})
+	for _, wake := range armed {
+		close(wake)
+	}
+	return err
+}
+
+// pausable is a harness whose engine, while it is paused, hangs for longer than its
+// callers' contexts, or refuses.
+func pausable(refuses bool) func(p *warp, t testing.TB) locktest.Harness {
+	return func(p *warp, t testing.TB) locktest.Harness {
+		var paused atomic.Bool
+		*p = warp{
+			try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+				if paused.Load() && refuses {
+					return driver.Grant{}, &driver.Busy{}
+				}
+				for paused.Load() {
+					time.Sleep(time.Millisecond)
+				}
+				return c.inner.Try(ctx)
+			},
+		}
+		h := p.harness(t)
+		h.Pause = func(testing.TB) func() {
+			paused.Store(true)
+			return func() { paused.Store(false) }
+		}
+		return h
+	}
+}

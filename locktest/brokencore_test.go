@@ -1,0 +1,151 @@
+package locktest_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// mutations break the core instead of a driver: no driver can be so wrong that the
+// promises which the core keeps alone were broken. All are compiled into one test
+// binary, which leaves the sources as they are; an environment variable chooses one.
+var mutations = []struct {
+	name     string // a single word
+	rejects  string
+	file     string
+	old, new string // old occurs once in file; $ is the condition that this one was chosen
+}{
+	{"anyName", "RefusesInvalidNames", "locker.go",
+		"if err := driver.CheckName(name); err != nil {\n\t\treturn nil, err", "if err := driver.CheckName(name); err != nil && !$ {\n\t\treturn nil, err"},
+	{"anyTTL", "RefusesBadTTLs", "locker.go", "case ttl < f.MinTTL:", "case ttl < f.MinTTL && !$:"},
+	{"lastInFirstOut", "WaitersOfOneProcessInOrder", "handoff.go", "func (g *gate) push(w *turnWaiter) {\n",
+		"func (g *gate) push(w *turnWaiter) {\n\tif $ && g.first != nil {\n\t\tw.queued, w.next, g.first.prev, g.first = true, g.first, w, w\n\t\treturn\n\t}\n"},
+	{"sameToken", "WaitersOfOneProcessInOrder", "hold.go", "return h.fence<<handOverBits | h.handOvers",
+		"if $ {\n\t\treturn h.fence << handOverBits\n\t}\n\treturn h.fence<<handOverBits | h.handOvers"},
+	{"slowCleanUp", "ReleaseAfterLossReturnsSoon", "acquire.go", "timer := time.NewTimer(abandonWait)",
+		"timer := time.NewTimer(abandonWait)\n\tif $ {\n\t\ttimer.Reset(callBound)\n\t}"},
+	{"renewsReleased", "RenewalStopsAtRelease", "hold.go", "h.mu.Unlock()\n\th.locker.keeper.remove(h)\n\n\th.calling.Lock()",
+		"if $ {\n\t\th.releasing = false\n\t\th.mu.Unlock()\n\t\treturn h.claim.Release(context.WithoutCancel(ctx))\n\t}\n\th.mu.Unlock()\n\th.locker.keeper.remove(h)\n\n\th.calling.Lock()"},
+	{"hastyRenewal", "RenewalStopsAtLoss", "hold.go", "return max(left/8, time.Millisecond)",
+		"if $ {\n\t\tleft = 0\n\t}\n\treturn max(left/8, time.Millisecond)"},
+	{"spins", "WaiterDoesNotSpin", "acquire.go", "w.fails++", "w.fails++\n\tif $ {\n\t\td = time.Millisecond\n\t}"},
+	{"unknownIsYes", "RenewalWithoutReplyKeepsTheDeadline", "hold.go", "\tif err != nil {\n\t\treturn err\n\t}\n\treturn h.renewed(sent, ttl, grant)",
+		"\tif err != nil && $ {\n\t\treturn h.renewed(sent, ttl, driver.Grant{TTL: ttl, Fence: h.fence})\n\t}\n\tif err != nil {\n\t\treturn err\n\t}\n\treturn h.renewed(sent, ttl, grant)"},
+	{"noTimer", "HolderLearnsBeforeSuccessor", "hold.go", "if left <= 0 {\n\t\th.lose(", "if left <= 0 && !$ {\n\t\th.lose("},
+	{"countsFromAnswer", "DeadlineCountsFromBeforeTheCall", "hold.go", "h.deadline = sent.Add(g.TTL",
+		"if $ {\n\t\tsent = now\n\t}\n\th.deadline = sent.Add(g.TTL"},
+	{"noDrift", "DeadlineCountsFromBeforeTheCall", "hold.go", "func (l *Locker) drift(ttl time.Duration) time.Duration {\n",
+		"func (l *Locker) drift(ttl time.Duration) time.Duration {\n\tif $ {\n\t\treturn 0\n\t}\n"},
+	{"hangsForAll", "HungRenewalLeavesTimeForAnother", "hold.go", "time.Until(h.deadline)/2", "time.Until(h.deadline)/time.Duration(2-count($))"},
+	{"noCleanUp", "WaiterWhoGivesUpLeavesNoPlace", "acquire.go", "h.giveUp(ctx) // its", "if $ {\n\t\t\treturn\n\t\t}\n\t\th.giveUp(ctx) // its"},
+	{"ignoresEviction", "EvictionEndsTheContext", "hold.go", "if h.cause != nil || h.releasing {\n\t\th.mu.Unlock()\n\t\treturn",
+		"if h.cause != nil || h.releasing || $ {\n\t\th.mu.Unlock()\n\t\treturn"},
+	{"resumesForNothing", "Resume", "locker.go", "grant, err := h.claim.Renew(ctx, r.ttl)",
+		"grant, err := h.claim.Renew(ctx, r.ttl)\n\tif $ {\n\t\tgrant.Fence, err = max(1, grant.Fence), nil\n\t}"},
+}
+
+const (
+	mutationEnv = "LEASEHOLD_LOCKTEST_MUTATION"
+	// choice is one more file of the core.
+	choice = `package leasehold
+
+import "os"
+
+func mutated(name string) bool { return os.Getenv("` + mutationEnv + `") == name }
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+`
+)
+
+// TestMutant runs the suite in a binary with a broken core. Elsewhere it does nothing.
+func TestMutant(t *testing.T) {
+	if os.Getenv(mutationEnv) == "" {
+		return
+	}
+	server := memory.NewServer()
+	locktest.Run(t, locktest.Harness{Open: func(testing.TB) driver.Driver { return server.Connect() }})
+}
+
+// TestBrokenCoresAreRejected: a mutation that no longer applies must follow the core.
+func TestBrokenCoresAreRejected(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("needs the go command")
+	}
+	binary := buildMutant(t)
+	var runs []func()
+	for _, m := range mutations {
+		runs = append(runs, func() {
+			t.Run(m.name+"/"+m.rejects, func(t *testing.T) {
+				cmd := exec.Command(binary, "-test.run=^TestMutant$/^"+m.rejects+"$", "-test.v")
+				cmd.Env = append(os.Environ(), mutationEnv+"="+m.name)
+				out, err := cmd.CombinedOutput()
+				if err == nil || !strings.Contains(string(out), "--- FAIL: TestMutant/"+m.rejects) {
+					t.Errorf("%s accepts it: %v\n%s", m.rejects, err, out)
+				}
+				t.Logf("%s", out)
+			})
+		})
+	}
+	concurrently(8, runs)
+}
+
+// buildMutant compiles this package's tests with all mutations in the core.
+func buildMutant(t *testing.T) (binary string) {
+	dir := t.TempDir()
+	core, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := map[string]string{"mutated.go": choice}
+	for _, m := range mutations {
+		if texts[m.file] == "" {
+			source, err := os.ReadFile(filepath.Join(core, m.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[m.file] = string(source)
+		}
+		if n := strings.Count(texts[m.file], m.old); n != 1 {
+			t.Errorf("mutation %s: %q occurs %d times in %s, want once: bring it up to date", m.name, m.old, n, m.file)
+			continue
+		}
+		chosen := `mutated("` + m.name + `")`
+		texts[m.file] = strings.Replace(texts[m.file], m.old, strings.ReplaceAll(m.new, "$", chosen), 1)
+	}
+	replace := make(map[string]string)
+	for file, text := range texts {
+		replace[filepath.Join(core, file)] = filepath.Join(dir, file)
+		write(t, filepath.Join(dir, file), []byte(text))
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "overlay.json"), overlay)
+	binary = filepath.Join(dir, "mutant.test")
+	build := exec.Command("go", "test", "-c", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go test -c: %v\n%s", err, out)
+	}
+	return binary
+}
+
+func write(t *testing.T, path string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

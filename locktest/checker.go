@@ -1,0 +1,154 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A Belief is an interval in which an owner believed that it held a resource: from the
+// return of Acquire to the first of: Release called, the lease's context ended, its
+// deadline passed. All instants of a History come from one machine's clock.
+type Belief struct {
+	Resource string      `json:"resource"`
+	Owner    string      `json:"owner"`
+	Mode     driver.Mode `json:"mode"`
+	Limit    int         `json:"limit"` // as requested; 0: none
+	Token    uint64      `json:"token"` // 0: the engine has none, their order is not checked
+	From     time.Time   `json:"from"`
+	Until    time.Time   `json:"until"`
+}
+
+// A History is a set of beliefs of any number of processes. Its zero value is empty. It
+// is safe for concurrent use.
+type History struct {
+	mu      sync.Mutex
+	beliefs []Belief // guarded by mu
+}
+
+// Add adds one belief.
+func (h *History) Add(b Belief) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.beliefs = append(h.beliefs, b)
+}
+
+// Len returns how many beliefs were added.
+func (h *History) Len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.beliefs)
+}
+
+// Believe adds the belief of the holder of lease, an exclusive one acquired just now,
+// when done is called, just before Release.
+func (h *History) Believe(lease *leasehold.Lease) (done func()) {
+	b := Belief{Resource: lease.Name(), Owner: lease.Owner(), Token: lease.Token(), From: time.Now()}
+	ended := make(chan time.Time, 1)
+	stop := context.AfterFunc(lease.Context(), func() { ended <- time.Now() })
+	return func() {
+		b.Until = time.Now()
+		if !stop() {
+			b.Until = earlier(b.Until, <-ended)
+		}
+		b.Until = earlier(b.Until, lease.Deadline())
+		h.Add(b)
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// maxViolations bounds the error of Check: a broken lock is broken thousands of times.
+const maxViolations = 10
+
+// Check returns nil when no two beliefs exclude each other and tokens grow, else an
+// error with the first violations of each resource: exclusive beliefs that overlap with
+// any other, shared ones beyond the smallest of their limits, and a token that is not
+// above that of every belief that had ended before it began.
+func (h *History) Check() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	byResource := make(map[string][]Belief)
+	var errs []error
+	for _, b := range h.beliefs {
+		if b.Until.Before(b.From) {
+			b.Until = b.From
+		}
+		byResource[b.Resource] = append(byResource[b.Resource], b)
+	}
+	for _, beliefs := range byResource {
+		slices.SortStableFunc(beliefs, func(a, b Belief) int { return a.From.Compare(b.From) })
+		errs = append(errs, overlaps(beliefs)...)
+		errs = append(errs, stale(beliefs)...)
+	}
+	return errors.Join(errs[:min(len(errs), maxViolations)]...)
+}
+
+// overlaps goes through beliefs, sorted by From, with those that have not ended yet.
+func overlaps(beliefs []Belief) (errs []error) {
+	var live []Belief
+	for _, b := range beliefs {
+		if len(errs) >= maxViolations {
+			break
+		}
+		if !b.Until.After(b.From) {
+			continue // over before Acquire had returned: nobody could act on it
+		}
+		live = slices.DeleteFunc(live, func(l Belief) bool { return !l.Until.After(b.From) })
+		limit := b.Limit
+		for _, l := range live {
+			if l.Mode == driver.Exclusive || b.Mode == driver.Exclusive {
+				errs = append(errs, fmt.Errorf("two holders at once for %v: %v and %v",
+					earlier(l.Until, b.Until).Sub(b.From), l, b))
+			}
+			if l.Limit > 0 && (limit == 0 || l.Limit < limit) {
+				limit = l.Limit
+			}
+		}
+		live = append(live, b)
+		if limit > 0 && len(live) > limit && b.Mode == driver.Shared {
+			errs = append(errs, fmt.Errorf("%d holders at once, limit %d: the last is %v", len(live), limit, b))
+		}
+	}
+	return errs
+}
+
+// stale finds tokens not above those of beliefs that had ended before theirs began.
+// Beliefs that overlap, which shared ones may, were granted in an order nobody saw.
+func stale(beliefs []Belief) (errs []error) {
+	byEnd := slices.SortedStableFunc(slices.Values(beliefs), func(a, b Belief) int { return a.Until.Compare(b.Until) })
+	var highest Belief // among those that had ended
+	for _, b := range beliefs {
+		for len(byEnd) > 0 && byEnd[0].Until.Before(b.From) {
+			if byEnd[0].Token > highest.Token {
+				highest = byEnd[0]
+			}
+			byEnd = byEnd[1:]
+		}
+		if b.Token != 0 && b.Token <= highest.Token {
+			errs = append(errs, fmt.Errorf("token did not grow: %v came after %v", b, highest))
+		}
+	}
+	return errs
+}
+
+// String describes b without its whole owner.
+func (b Belief) String() string {
+	mode := "exclusive"
+	if b.Mode == driver.Shared {
+		mode = "shared"
+	}
+	return fmt.Sprintf("%s %q by %s token %d [%s, %s]", mode, b.Resource, driver.ShortOwner(b.Owner), b.Token,
+		b.From.Format("15:04:05.000000"), b.Until.Format("15:04:05.000000"))
+}

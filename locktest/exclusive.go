@@ -1,0 +1,134 @@
+package locktest
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// exclusiveCases hold for an exclusive lease and for the only one of a Limit of 1.
+var exclusiveCases = append(
+	mutexCases("", 0, request),
+	mutexCases("LimitOne", NeedShared, func(name string) driver.Request { return shared(name, 1) })...,
+)
+
+func mutexCases(prefix string, need Need, ask func(name string) driver.Request) []Case {
+	return []Case{
+		{Name: prefix + "OneHolder", Needs: need, Run: func(t testing.TB, h Harness) { oneHolder(t, h, ask) }},
+		{Name: prefix + "LockRightAfterUnlock", Needs: need, Run: func(t testing.TB, h Harness) { lockRightAfterUnlock(t, h, ask) }},
+		{Name: prefix + "TryNeverWaits", Needs: need, Run: func(t testing.TB, h Harness) { tryNeverWaits(t, h, ask) }},
+		{Name: prefix + "TryIsRepeatable", Needs: need, Run: func(t testing.TB, h Harness) { tryIsRepeatable(t, h, ask) }},
+		{Name: prefix + "OwnersAreComparedWhole", Needs: need, Run: func(t testing.TB, h Harness) { ownersAreComparedWhole(t, h, ask) }},
+		{Name: prefix + "OneOfManyWins", Needs: need, Run: func(t testing.TB, h Harness) { oneOfManyWins(t, h, ask) }},
+	}
+}
+
+// oneHolder: a second owner is refused, in the same process and in another.
+func oneHolder(t testing.TB, h Harness, ask func(string) driver.Request) {
+	d1, d2 := open(t, h), open(t, h)
+	name := newName(t)
+	holder, near, far := contend(t, d1, ask(name)), contend(t, d1, ask(name)), contend(t, d2, ask(name))
+	holder.granted("the resource is free")
+	near.busy("another owner of the same process holds it")
+	far.busy("another process holds it")
+	contend(t, d2, ask(name+"2")).granted("another resource is free")
+	far.busy("acquiring another resource does not free this one")
+	holder.released()
+	near.granted("it was released")
+	far.busy("it was acquired again")
+	near.released()
+	far.granted("it was released again")
+}
+
+func lockRightAfterUnlock(t testing.TB, h Harness, ask func(string) driver.Request) {
+	drivers := []driver.Driver{open(t, h), open(t, h)}
+	name := newName(t)
+	for i := range 10 {
+		c := contend(t, drivers[i%2], ask(name))
+		c.granted("it was released just now")
+		c.released()
+	}
+}
+
+// tryNeverWaits: the answer to a Try comes long before the holder's lease ends.
+func tryNeverWaits(t testing.TB, h Harness, ask func(string) driver.Request) {
+	d1, d2 := open(t, h), open(t, h)
+	name := newName(t)
+	contend(t, d1, ask(name)).granted("the resource is free")
+	for _, req := range []driver.Request{ask(name), queued(ask(name))} {
+		other := contend(t, d2, req)
+		err := within(t, "Try", Margin, other.tryOnce)
+		if !errors.Is(err, driver.ErrBusy) {
+			t.Errorf("Try (Queue: %v): %v; want busy within %v", req.Queue, err, Margin)
+		}
+	}
+}
+
+// tryIsRepeatable: whose reply was lost asks again and has what it had.
+func tryIsRepeatable(t testing.TB, h Harness, ask func(string) driver.Request) {
+	d1, d2 := open(t, h), open(t, h)
+	name := newName(t)
+	holder, other := contend(t, d1, ask(name)), contend(t, d2, queued(ask(name)))
+	first := holder.granted("the resource is free")
+	for range 3 {
+		if again := holder.granted("held by itself is not busy"); again.Fence != first.Fence {
+			t.Fatalf("fence %d, then %d of the same grant", first.Fence, again.Fence)
+		}
+	}
+	other.busy("it is held")
+	if again := holder.granted("held by itself is not busy, whoever waits"); again.Fence != first.Fence {
+		t.Fatalf("fence %d, then %d of the same grant", first.Fence, again.Fence)
+	}
+	holder.released()
+	other.granted("one Release ends the grant, however often it was asked for")
+	holder.nothingToRelease("it was released")
+}
+
+// ownersAreComparedWhole: an owner that is the beginning of another, or differs in case,
+// is somebody else.
+func ownersAreComparedWhole(t testing.TB, h Harness, ask func(string) driver.Request) {
+	d := open(t, h)
+	name := newName(t)
+	req := ask(name)
+	req.Owner = "job-1" + newOwner()[5:]
+	holder := contend(t, d, req)
+	holder.granted("the resource is free")
+	for _, owner := range []string{req.Owner[:len(req.Owner)-1], req.Owner + "0", strings.ToUpper(req.Owner), req.Owner[:5]} {
+		imposter := ask(name)
+		imposter.Owner = owner
+		c := contend(t, d, imposter)
+		c.busy("a similar owner holds it")
+		c.lost("a similar owner holds it")
+		c.nothingToRelease("a similar owner holds it")
+		holder.renewed(longTTL)
+	}
+}
+
+// oneOfManyWins: of 20 that try at once from several processes, one is granted.
+func oneOfManyWins(t testing.TB, h Harness, ask func(string) driver.Request) {
+	const rounds, contenders = 5, 20
+	drivers := []driver.Driver{open(t, h), open(t, h), open(t, h), open(t, h)}
+	for range rounds {
+		name := newName(t)
+		var wins atomic.Int32
+		var all []*contender
+		for i := range contenders {
+			all = append(all, contend(t, drivers[i%len(drivers)], ask(name)))
+		}
+		atOnce(t, contenders, func(i int) error {
+			err := all[i].tryOnce(bounded(t))
+			if err == nil {
+				wins.Add(1)
+			} else if errors.Is(err, driver.ErrBusy) {
+				return nil
+			}
+			return err
+		})
+		if n := wins.Load(); n != 1 {
+			t.Fatalf("%d of %d were granted, want 1", n, contenders)
+		}
+	}
+}

@@ -1,0 +1,365 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+var faultCases = []Case{
+	{Name: "ReplyLostOnTry", Run: replyLostOnTry},
+	{Name: "ReplyLostOnAcquire", Run: replyLostOnAcquire},
+	{Name: "ReplyLostWhileWaiting", Run: replyLostWhileWaiting},
+	{Name: "ReplyLostOnRenew", Run: replyLostOnRenew},
+	{Name: "ReplyLostOnRelease", Run: replyLostOnRelease},
+	{Name: "WaiterOutlivesACutLink", Run: waiterOutlivesACutLink},
+	{Name: "WaiterDoesNotSpin", Run: waiterDoesNotSpin},
+	{Name: "CallsEndWithTheirContext", Needs: NeedPause, Alone: true, Run: callsEndWithTheirContext},
+	{Name: "HolderEndsWhileTheEngineIsPaused", Needs: NeedPause, Alone: true, Run: holderEndsWhileTheEngineIsPaused},
+	{Name: "RestartKeepsLeases", Needs: NeedRestart, Alone: true, Run: restartKeepsLeases},
+	{Name: "FlushEndsLeases", Needs: NeedFlushState, Alone: true, Run: flushEndsLeases},
+	{Name: "FenceGrowsAfterFlush", Needs: NeedFlushState | NeedFencing, Alone: true, Run: fenceGrowsAfterFlush},
+}
+
+// replyLostOnTry: the claim asks again, or releases: it is held once, or not at all.
+func replyLostOnTry(t testing.TB, h Harness) {
+	link := openFaulty(t, h)
+	name := newName(t)
+	c, other := contend(t, link, request(name)), contend(t, open(t, h), request(name))
+	link.Next(OpTry, LoseReply, LoseReply)
+	for range 2 {
+		if _, err := c.try(); !errors.Is(err, ErrInjected) {
+			t.Fatalf("Try: %v; want its reply lost", err)
+		}
+		other.busy("it was granted, though the reply was lost")
+	}
+	c.granted("held by itself is not busy, though it does not know")
+	c.released()
+	other.granted("one Release ends the grant, however often it was asked for")
+	other.released()
+
+	link.Next(OpTry, LoseReply)
+	if _, err := c.try(); !errors.Is(err, ErrInjected) {
+		t.Fatalf("Try: %v; want its reply lost", err)
+	}
+	c.released()
+	other.granted("Release ends what may have been granted")
+}
+
+// replyLostOnAcquire: the caller gets a lease or an error of unknown outcome, and with
+// an error nothing stays held for longer than the TTL.
+func replyLostOnAcquire(t testing.TB, h Harness) {
+	for what, fault := range map[string]Fault{"request lost": LoseRequest, "reply lost": LoseReply, "reply hangs": HangReply} {
+		link := openFaulty(t, h)
+		ttl := shortTTL(link)
+		l := locker(t, link, leasehold.Options{TTL: ttl})
+		name := newName(t)
+		link.Next(OpTry, fault)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*ttl)
+		lease, err := l.Acquire(ctx, name)
+		cancel()
+		switch {
+		case (lease == nil) == (err == nil):
+			t.Errorf("%s: Acquire: %s, %v", what, describe(lease), err)
+		case errors.Is(err, leasehold.ErrBusy), errors.Is(err, leasehold.ErrLost):
+			t.Errorf("%s: Acquire: %v; nobody else holds it, and nothing was lost", what, err)
+		case err == nil:
+			mustBeBusy(t, locker(t, open(t, h), leasehold.Options{}), name, "it is held")
+			release(t, lease)
+			mustBeFree(t, locker(t, open(t, h), leasehold.Options{}), name, what+", and then released")
+		default:
+			mustFollow(t, h, name, ttl)
+		}
+	}
+
+	// Nor does the clean-up get through: the TTL must do.
+	link := openFaulty(t, h)
+	ttl := shortTTL(link)
+	name := newName(t)
+	link.Always(OpTry, LoseReply)
+	link.Always(OpRelease, LoseRequest)
+	if lease, err := locker(t, link, leasehold.Options{TTL: ttl}).TryAcquire(bounded(t), name); lease != nil || err == nil {
+		t.Fatalf("TryAcquire without any reply: %s, %v", describe(lease), err)
+	}
+	mustFollow(t, h, name, ttl)
+}
+
+// replyLostWhileWaiting: a waiter that was granted without hearing of it must not wait
+// for itself.
+func replyLostWhileWaiting(t testing.TB, h Harness) {
+	link := openFaulty(t, h)
+	name := newName(t)
+	holder := contend(t, open(t, h), request(name))
+	holder.granted("the resource is free")
+	waiting := make(chan struct{}, 100)
+	l := locker(t, link, leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { waiting <- struct{}{} }}})
+	go func() {
+		<-waiting
+		link.Next(OpTry, LoseReply, LoseReply)
+		_ = holder.claim.Release(context.Background()) // its failure shows as a waiter that is not granted
+	}()
+	start := time.Now()
+	release(t, acquire(t, l, name, leasehold.Wait(3*followWithin)))
+	if took := time.Since(start); took > 2*followWithin {
+		t.Errorf("granted %v after it was released", took)
+	}
+	mustBeFree(t, locker(t, open(t, h), leasehold.Options{}), name, "it was released")
+}
+
+// replyLostOnRenew: the engine has renewed: that is harmless, and the next one counts.
+func replyLostOnRenew(t testing.TB, h Harness) {
+	link := openFaulty(t, h)
+	c := contend(t, link, request(newName(t)))
+	g := c.granted("the resource is free")
+	link.Next(OpRenew, LoseReply, LoseRequest)
+	for range 2 {
+		if _, err := c.renew(longTTL); !errors.Is(err, ErrInjected) {
+			t.Fatalf("Renew: %v; want its reply lost", err)
+		}
+	}
+	if again := c.renewed(longTTL); again.Fence != g.Fence {
+		t.Errorf("fence went from %d to %d", g.Fence, again.Fence)
+	}
+	c.released()
+}
+
+// replyLostOnRelease: Release tells that it does not know, or finds out; the resource is
+// free at once.
+func replyLostOnRelease(t testing.TB, h Harness) {
+	link := openFaulty(t, h)
+	other := locker(t, open(t, h), leasehold.Options{})
+	name := newName(t)
+	lease := acquire(t, locker(t, link, leasehold.Options{}), name)
+	link.Next(OpRelease, LoseReply)
+	err := lease.Release(bounded(t))
+	if errors.Is(err, leasehold.ErrLost) {
+		t.Errorf("Release whose first reply was lost: %v; the lease was not lost", err)
+	}
+	mustBeFree(t, other, name, "it was released, though the reply was lost")
+
+	lease = acquire(t, locker(t, link, leasehold.Options{}), name)
+	link.Next(OpRelease, LoseRequest)
+	if err := lease.Release(bounded(t)); err != nil {
+		t.Errorf("Release whose first request was lost: %v", err)
+	}
+	mustBeFree(t, other, name, "it was released at the second request")
+}
+
+// waiterOutlivesACutLink: its link is cut for a while. It waits on, keeps or regains a
+// place, and is granted.
+func waiterOutlivesACutLink(t testing.TB, h Harness) {
+	d, sever := severable(t, h)
+	name := newName(t)
+	holder := locker(t, open(t, h), leasehold.Options{})
+	waiting := make(chan struct{}, 100)
+	l := locker(t, d, leasehold.Options{TTL: renewableTTL(d), Trace: &leasehold.Trace{Queued: func(string) { waiting <- struct{}{} }}})
+	lease := acquire(t, holder, name)
+	type result struct {
+		lease *leasehold.Lease
+		err   error
+	}
+	got := make(chan result, 1)
+	go func() {
+		lease, err := l.Acquire(bounded(t), name)
+		got <- result{lease, err}
+	}()
+	<-waiting
+	heal := sever()
+	release(t, lease)
+	select {
+	case r := <-got:
+		t.Errorf("Acquire over a cut link: %s, %v; want it to wait on", describe(r.lease), r.err)
+		heal()
+		return
+	case <-time.After(Margin / 2):
+	}
+	heal()
+	select {
+	case r := <-got:
+		if r.err != nil {
+			t.Fatalf("Acquire over a link that was cut for a while: %v", r.err)
+		}
+		release(t, r.lease)
+	case <-time.After(callLimit - Margin):
+		t.Fatal("not granted after the link was healed")
+	}
+	mustBeFree(t, holder, name, "it was released")
+}
+
+// waiterDoesNotSpin: while the engine is away each call fails at once. A waiter comes
+// back soon, but does not hammer it.
+func waiterDoesNotSpin(t testing.TB, h Harness) {
+	link := openFaulty(t, h)
+	name := newName(t)
+	holder := contend(t, open(t, h), request(name))
+	holder.granted("the resource is free")
+	waiting := make(chan struct{}, 1000)
+	l := locker(t, link, leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { waiting <- struct{}{} }}})
+	got := make(chan error, 1)
+	go func() {
+		lease, err := l.Acquire(bounded(t), name)
+		if err == nil {
+			err = lease.Release(context.Background())
+		}
+		got <- err
+	}()
+	<-waiting
+	eventually(t, callLimit, "a Try", func() bool { return link.Calls(OpTry) > 0 })
+	link.Always(OpTry, LoseRequest)
+	holder.released() // wakes the waiter, where the engine does, into an engine that is away
+	before := link.Calls(OpTry)
+	time.Sleep(Margin)
+	if n := link.Calls(OpTry) - before; n > 50 {
+		t.Errorf("%d tries in %v of an engine that is away", n, Margin)
+	}
+	link.Always(OpTry, nil)
+	if err := <-got; err != nil {
+		t.Errorf("a waiter whose engine was away for a while: %v", err)
+	}
+}
+
+// callsEndWithTheirContext: the engine does not answer, and no call waits for longer
+// than its caller allows.
+func callsEndWithTheirContext(t testing.TB, h Harness) {
+	d := open(t, h)
+	holder, c := contend(t, d, request(newName(t))), contend(t, d, request(newName(t)))
+	holder.granted("the resource is free")
+	changes := map[string]func(context.Context) error{
+		"Try":     c.tryOnce,
+		"Renew":   func(ctx context.Context) error { _, err := holder.claim.Renew(ctx, longTTL); return err },
+		"Release": holder.claim.Release,
+	}
+	calls := maps.Clone(changes) // and those that some engines still answer
+	if i, ok := d.(driver.Inspector); ok {
+		calls["Inspect"] = func(ctx context.Context) error { _, err := i.Inspect(ctx, holder.req.Resource); return err }
+		calls["List"] = func(ctx context.Context) error { _, err := i.List(ctx, ""); return err }
+	}
+	if e, ok := d.(driver.Evictor); ok {
+		calls["Evict"] = func(ctx context.Context) error {
+			return e.Evict(ctx, holder.req.Resource, newOwner(), "")
+		}
+	}
+	resume := sync.OnceFunc(h.Pause(t))
+	defer resume()
+	for what, call := range calls {
+		err := within(t, what, 200*time.Millisecond, call)
+		if changes[what] != nil && (err == nil || errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrLost)) {
+			t.Errorf("%s while the engine is paused: %v; want an error of unknown outcome", what, err)
+		}
+	}
+}
+
+// holderEndsWhileTheEngineIsPaused: by its deadline, as nobody can renew it; and all
+// goes on when the engine is back.
+func holderEndsWhileTheEngineIsPaused(t testing.TB, h Harness) {
+	d := open(t, h)
+	l, other := locker(t, d, leasehold.Options{TTL: renewableTTL(d)}), locker(t, open(t, h), leasehold.Options{})
+	name := newName(t)
+	lease := acquire(t, l, name)
+	resume := sync.OnceFunc(h.Pause(t))
+	defer resume()
+	ended(t, lease, lease.Deadline())
+	resume()
+	release(t, acquire(t, other, name, leasehold.Wait(renewableTTL(d)+followWithin)))
+	release(t, acquire(t, l, name))
+}
+
+// restartKeepsLeases: the engine restarts with its state: holders hold, waiters come
+// back, fences grow.
+func restartKeepsLeases(t testing.TB, h Harness) {
+	d, d2 := open(t, h), open(t, h)
+	name := newName(t)
+	waiting := make(chan struct{}, 1000)
+	l := locker(t, d2, leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { waiting <- struct{}{} }}})
+	holder := contend(t, d, request(name))
+	g := holder.granted("the resource is free")
+	type result struct {
+		token uint64
+		err   error
+	}
+	got := make(chan result, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*callLimit)
+		defer cancel()
+		lease, err := l.Acquire(ctx, name)
+		if err != nil {
+			got <- result{err: err}
+			return
+		}
+		got <- result{lease.Token(), lease.Release(ctx)}
+	}()
+	<-waiting
+	h.Restart(t)
+	eventually(t, callLimit, "the holder's renewal after the restart", func() bool {
+		again, err := holder.renew(longTTL)
+		if errors.Is(err, driver.ErrLost) || err == nil && again.Fence != g.Fence {
+			t.Fatalf("Renew after a restart that kept the state: %v, fence %d, was %d", err, again.Fence, g.Fence)
+		}
+		return err == nil
+	})
+	contend(t, open(t, h), request(name)).busy("it is held over the restart")
+	holder.released()
+	select {
+	case r := <-got:
+		if r.err != nil {
+			t.Fatalf("a waiter, over the restart: %v", r.err)
+		}
+		if g.Fence != 0 && r.token>>10 <= g.Fence {
+			t.Errorf("token %d after the restart, fence %d before", r.token, g.Fence)
+		}
+	case <-time.After(2 * callLimit):
+		t.Fatal("a waiter was not granted after the restart")
+	}
+}
+
+// flushEndsLeases: the engine has lost its state. The holder is told, at the latest by
+// its next renewal, and nothing revives its lease.
+func flushEndsLeases(t testing.TB, h Harness) {
+	d := open(t, h)
+	ttl := renewableTTL(d)
+	if !h.NoLossNotice {
+		ttl = longTTL // a notice does not wait for a renewal
+	}
+	name := newName(t)
+	other := locker(t, open(t, h), leasehold.Options{})
+	lease := acquire(t, locker(t, d, leasehold.Options{TTL: ttl}), name)
+	bare := contend(t, d, request(newName(t)))
+	bare.granted("the resource is free")
+	h.FlushState(t)
+	start := time.Now()
+	limit := ttl
+	if !h.NoLossNotice {
+		limit = Margin
+	}
+	if at := ended(t, lease, start.Add(limit)); at.Sub(start) > limit {
+		t.Errorf("the holder's context ended %v after the engine had lost its state", at.Sub(start))
+	}
+	bare.lost("the engine has forgotten it")
+	bare.nothingToRelease("the engine has forgotten it")
+	release(t, acquire(t, other, name))
+}
+
+// fenceGrowsAfterFlush, or the engine says that it cannot promise that.
+func fenceGrowsAfterFlush(t testing.TB, h Harness) {
+	d := open(t, h)
+	name := newName(t)
+	fence := rises{t: t}
+	for range 3 {
+		c := contend(t, d, request(name))
+		g, err := c.try()
+		if err != nil && !errors.Is(err, driver.ErrBusy) && !errors.Is(err, driver.ErrLost) && fence.last > 0 {
+			return // refused with an error that says why
+		}
+		if err != nil {
+			t.Fatalf("Try: %v", err)
+		}
+		fence.to(g.Fence, "a flush")
+		h.FlushState(t)
+	}
+}

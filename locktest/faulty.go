@@ -1,0 +1,331 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// ErrInjected is the error of a call that a Fault made fail. It says nothing of whether
+// the engine has applied the call, as a broken connection would not.
+var ErrInjected = errors.New("locktest: link failed")
+
+// An Op is a kind of call that a Faulty passes on.
+type Op uint8
+
+// The calls that a Fault can meet.
+const (
+	OpTry Op = iota
+	OpRenew
+	OpRelease
+	OpLinger
+	OpInspect // Inspect and List
+	OpEvict
+	OpRaiseFence
+	ops
+)
+
+// A Fault stands in for the link during one call: apply lets the engine serve the call
+// and returns the engine's error. When the Fault returns nil the caller gets the
+// engine's answer, else the Fault's error.
+type Fault func(ctx context.Context, apply func() error) error
+
+// LoseRequest fails at once; the engine has not seen the call.
+func LoseRequest(context.Context, func() error) error { return ErrInjected }
+
+// LoseReply fails after the engine has served the call.
+func LoseReply(_ context.Context, apply func() error) error {
+	_ = apply() // the answer is what gets lost
+	return ErrInjected
+}
+
+// HangRequest never reaches the engine and returns when the caller's context ends.
+func HangRequest(ctx context.Context, _ func() error) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// HangReply lets the engine serve the call and returns when the caller's context ends.
+func HangReply(ctx context.Context, apply func() error) error {
+	_ = apply() // the answer is what gets lost
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// SlowReply lets the engine serve the call and passes its answer on after d.
+func SlowReply(d time.Duration) Fault {
+	return func(ctx context.Context, apply func() error) error {
+		err := apply()
+		select {
+		case <-time.After(d):
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// A Faulty is a Driver whose link to the Driver behind it can fail. It is safe for
+// concurrent use. It has the optional interfaces; where the one behind lacks them it
+// answers ErrUnsupported.
+type Faulty struct {
+	inner driver.Driver
+
+	mu       sync.Mutex
+	faults   [ops][]Fault  // guarded by mu; for the next calls, in order
+	standing [ops]Fault    // guarded by mu; for all calls after those
+	calls    [ops]int      // guarded by mu
+	noWakes  bool          // guarded by mu
+	severed  chan struct{} // guarded by mu; closed by heal; nil: the link is up
+
+	done  chan struct{} // closed by Close
+	close func()        // closes done, once
+}
+
+// NewFaulty returns d behind a link that works until told otherwise.
+func NewFaulty(d driver.Driver) *Faulty {
+	done := make(chan struct{})
+	return &Faulty{inner: d, done: done, close: sync.OnceFunc(func() { close(done) })}
+}
+
+// Next lets each of faults happen to one of the next calls of op, in their order. A nil
+// Fault lets a call pass.
+func (f *Faulty) Next(op Op, faults ...Fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults[op] = append(f.faults[op], faults...)
+}
+
+// Always lets fault happen to every call of op after those that Next has claimed, until
+// it is replaced; nil ends it.
+func (f *Faulty) Always(op Op, fault Fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.standing[op] = fault
+}
+
+// LoseWakes keeps all Wakes from now on from arriving, as a push channel that has died
+// unnoticed does.
+func (f *Faulty) LoseWakes() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.noWakes = true
+}
+
+// Calls returns how many calls of op were made, whatever happened to them.
+func (f *Faulty) Calls(op Op) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls[op]
+}
+
+// Sever makes the link a black hole until heal is called: calls hang until their
+// context ends, and no Wake and no Lost arrives. What was held back arrives on heal.
+func (f *Faulty) Sever() (heal func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.severed == nil {
+		f.severed = make(chan struct{})
+	}
+	cut := f.severed
+	return sync.OnceFunc(func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.severed = nil
+		close(cut)
+	})
+}
+
+// cut is closed when the link works again; nil: it works.
+func (f *Faulty) cut() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.severed
+}
+
+// pass carries one call over the link.
+func (f *Faulty) pass(ctx context.Context, op Op, apply func() error) error {
+	if fault := f.fault(op); fault != nil {
+		return fault(ctx, apply)
+	}
+	return apply()
+}
+
+func (f *Faulty) fault(op Op) Fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls[op]++
+	if f.severed != nil {
+		return HangRequest
+	}
+	if len(f.faults[op]) == 0 {
+		return f.standing[op]
+	}
+	next := f.faults[op][0]
+	f.faults[op] = f.faults[op][1:]
+	return next
+}
+
+// Features returns those of the Driver behind the link.
+func (f *Faulty) Features() driver.Features { return f.inner.Features() }
+
+// Close closes the Driver behind the link.
+func (f *Faulty) Close() error {
+	f.close()
+	return f.inner.Close()
+}
+
+// Claim returns a claim whose calls pass over the link.
+func (f *Faulty) Claim(req driver.Request) (driver.Claim, error) {
+	if lost := req.Lost; lost != nil {
+		req.Lost = func(cause error) { f.passLost(lost, cause) }
+	}
+	inner, err := f.inner.Claim(req)
+	if err != nil {
+		return nil, err
+	}
+	c := &faultyClaim{f: f, inner: inner}
+	if l, ok := inner.(driver.Lingerer); ok {
+		return &faultyLingerer{faultyClaim: c, inner: l}, nil
+	}
+	return c, nil
+}
+
+// passLost calls lost, when the link works again.
+func (f *Faulty) passLost(lost func(error), cause error) {
+	cut := f.cut()
+	if cut == nil {
+		lost(cause)
+		return
+	}
+	go func() {
+		select {
+		case <-cut:
+			lost(cause)
+		case <-f.done:
+		}
+	}()
+}
+
+// faultyClaim is a claim behind the link. Its calls do not overlap.
+type faultyClaim struct {
+	f        *Faulty
+	inner    driver.Claim
+	stopWake func() // ends the goroutine that passes the present Wake on
+}
+
+func (c *faultyClaim) Try(ctx context.Context) (g driver.Grant, err error) {
+	c.endWake()
+	err = c.f.pass(ctx, OpTry, func() (err error) { g, err = c.inner.Try(ctx); return err })
+	if busy, ok := errors.AsType[*driver.Busy](err); ok && busy.Wake != nil {
+		passed := *busy
+		passed.Wake = c.passWake(busy.Wake)
+		err = &passed
+	}
+	return granted(g, err)
+}
+
+// granted keeps a grant that the link has lost from the caller.
+func granted(g driver.Grant, err error) (driver.Grant, error) {
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	return g, nil
+}
+
+func (c *faultyClaim) Renew(ctx context.Context, ttl time.Duration) (g driver.Grant, err error) {
+	err = c.f.pass(ctx, OpRenew, func() (err error) { g, err = c.inner.Renew(ctx, ttl); return err })
+	return granted(g, err)
+}
+
+func (c *faultyClaim) Release(ctx context.Context) error {
+	c.endWake()
+	return c.f.pass(ctx, OpRelease, func() error { return c.inner.Release(ctx) })
+}
+
+// passWake returns a channel that closes after wake does, and not while the link is cut.
+func (c *faultyClaim) passWake(wake <-chan struct{}) <-chan struct{} {
+	stop, out := make(chan struct{}), make(chan struct{})
+	c.stopWake = func() { close(stop) }
+	wait := func(ch <-chan struct{}) bool {
+		select {
+		case <-ch:
+			return true
+		case <-stop:
+		case <-c.f.done:
+		}
+		return false
+	}
+	c.f.mu.Lock()
+	defer c.f.mu.Unlock()
+	if c.f.noWakes {
+		return out
+	}
+	go func() {
+		if !wait(wake) {
+			return
+		}
+		if cut := c.f.cut(); cut != nil && !wait(cut) {
+			return
+		}
+		close(out)
+	}()
+	return out
+}
+
+func (c *faultyClaim) endWake() {
+	if c.stopWake != nil {
+		c.stopWake()
+		c.stopWake = nil
+	}
+}
+
+type faultyLingerer struct {
+	*faultyClaim
+	inner driver.Lingerer
+}
+
+func (c *faultyLingerer) Linger(ctx context.Context, d time.Duration) error {
+	return c.f.pass(ctx, OpLinger, func() error { return c.inner.Linger(ctx, d) })
+}
+
+// Inspect asks the driver.Inspector behind the link.
+func (f *Faulty) Inspect(ctx context.Context, resource string) (st driver.State, err error) {
+	inner, ok := f.inner.(driver.Inspector)
+	if !ok {
+		return st, driver.ErrUnsupported
+	}
+	err = f.pass(ctx, OpInspect, func() (err error) { st, err = inner.Inspect(ctx, resource); return err })
+	return st, err
+}
+
+// List asks the driver.Inspector behind the link.
+func (f *Faulty) List(ctx context.Context, prefix string) (all []driver.State, err error) {
+	inner, ok := f.inner.(driver.Inspector)
+	if !ok {
+		return nil, driver.ErrUnsupported
+	}
+	err = f.pass(ctx, OpInspect, func() (err error) { all, err = inner.List(ctx, prefix); return err })
+	return all, err
+}
+
+// Evict asks the driver.Evictor behind the link.
+func (f *Faulty) Evict(ctx context.Context, resource, owner, reason string) error {
+	inner, ok := f.inner.(driver.Evictor)
+	if !ok {
+		return driver.ErrUnsupported
+	}
+	return f.pass(ctx, OpEvict, func() error { return inner.Evict(ctx, resource, owner, reason) })
+}
+
+// RaiseFence asks the driver.FenceRaiser behind the link.
+func (f *Faulty) RaiseFence(ctx context.Context, resource string, fence uint64) error {
+	inner, ok := f.inner.(driver.FenceRaiser)
+	if !ok {
+		return driver.ErrUnsupported
+	}
+	return f.pass(ctx, OpRaiseFence, func() error { return inner.RaiseFence(ctx, resource, fence) })
+}

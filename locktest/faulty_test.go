@@ -1,0 +1,114 @@
+package locktest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+func claimOn(t *testing.T, d driver.Driver, req driver.Request) driver.Claim {
+	t.Helper()
+	req.Resource, req.TTL = "r", time.Minute
+	c, err := d.Claim(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestFaultsHappenInOrder(t *testing.T) {
+	t.Parallel()
+	link := locktest.NewFaulty(memory.New())
+	defer link.Close()
+	c := claimOn(t, link, driver.Request{Owner: "a"})
+	link.Next(locktest.OpTry, locktest.LoseRequest, nil, locktest.LoseReply)
+	link.Always(locktest.OpTry, locktest.HangReply)
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	for i, want := range []error{locktest.ErrInjected, nil, locktest.ErrInjected, context.DeadlineExceeded} {
+		g, err := c.Try(short)
+		if !errors.Is(err, want) || (err == nil) != (g.TTL > 0) {
+			t.Errorf("Try %d: %+v, %v; want %v", i, g, err, want)
+		}
+	}
+	if n := link.Calls(locktest.OpTry); n != 4 {
+		t.Errorf("%d calls counted, want 4", n)
+	}
+}
+
+func TestLostRequestIsNotServed(t *testing.T) {
+	t.Parallel()
+	server := memory.NewServer()
+	link := locktest.NewFaulty(server.Connect())
+	defer link.Close()
+	c, other := claimOn(t, link, driver.Request{Owner: "a"}), claimOn(t, server.Connect(), driver.Request{Owner: "b"})
+	link.Next(locktest.OpTry, locktest.LoseRequest, locktest.LoseReply)
+	_, _ = c.Try(t.Context()) // fails on purpose
+	if _, err := other.Try(t.Context()); err != nil {
+		t.Errorf("after a request that was lost: %v; want a grant", err)
+	}
+	if err := other.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_, _ = c.Try(t.Context()) // fails on purpose
+	if _, err := other.Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
+		t.Errorf("after a reply that was lost: %v; want busy", err)
+	}
+}
+
+// TestSeveredLinkHoldsBack: neither Wake nor Lost passes a cut link; both do when it heals.
+func TestSeveredLinkHoldsBack(t *testing.T) {
+	t.Parallel()
+	server := memory.NewServer()
+	near := server.Connect()
+	link := locktest.NewFaulty(server.Connect())
+	defer link.Close()
+	holder := claimOn(t, near, driver.Request{Owner: "holder"})
+	if _, err := holder.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lost := make(chan error, 2)
+	waiter := claimOn(t, link, driver.Request{Owner: "waiter", Queue: true, Lost: func(cause error) { lost <- cause }})
+	_, err := waiter.Try(t.Context())
+	busy, ok := errors.AsType[*driver.Busy](err)
+	if !ok || busy.Wake == nil {
+		t.Fatalf("Try: %v; want busy with a Wake", err)
+	}
+	heal := link.Sever()
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := waiter.Try(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Try over a cut link: %v; want it to hang", err)
+	}
+	heal()
+	heal() // does nothing
+	if _, err := waiter.Try(t.Context()); err != nil {
+		t.Fatalf("Try over a healed link: %v", err)
+	}
+	heal = link.Sever()
+	if err := near.Evict(t.Context(), "r", "waiter", "test"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case cause := <-lost:
+		t.Errorf("Lost passed a cut link: %v", cause)
+	case <-time.After(50 * time.Millisecond):
+	}
+	heal()
+	select {
+	case cause := <-lost:
+		if !errors.Is(cause, driver.ErrLost) {
+			t.Errorf("cause %v", cause)
+		}
+	case <-time.After(locktest.Margin):
+		t.Error("Lost did not arrive after heal")
+	}
+}

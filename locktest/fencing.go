@@ -1,0 +1,206 @@
+package locktest
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+var fencingCases = []Case{
+	{Name: "FenceGrows", Needs: NeedFencing, Run: fenceGrows},
+	{Name: "FenceGrowsAfterExpiry", Needs: NeedFencing, Run: fenceGrowsAfterExpiry},
+	{Name: "FenceGrowsAfterEviction", Needs: NeedFencing | NeedEvictor, Run: fenceGrowsAfterEviction},
+	{Name: "FenceIsTheGrants", Needs: NeedFencing, Run: fenceIsTheGrants},
+	{Name: "FenceLeavesRoomForHandOvers", Needs: NeedFencing, Run: fenceLeavesRoomForHandOvers},
+	{Name: "RaisedFenceStays", Needs: NeedFencing | NeedFenceRaiser, Run: raisedFenceStays},
+	{Name: "NestedHoldsShareTheToken", Run: nestedHoldsShareTheToken},
+	{Name: "TokensGrow", Alone: true, Run: tokensGrow},
+}
+
+// rises checks that fences of one resource grow.
+type rises struct {
+	t    testing.TB
+	last uint64
+}
+
+func (r *rises) to(fence uint64, after string) {
+	r.t.Helper()
+	if fence <= r.last {
+		r.t.Errorf("fence %d after %s, %d before", fence, after, r.last)
+	}
+	r.last = max(fence, r.last)
+}
+
+// fenceGrows over owners and processes, one right after the other.
+func fenceGrows(t testing.TB, h Harness) {
+	drivers := []driver.Driver{open(t, h), open(t, h)}
+	name := newName(t)
+	fence := rises{t: t}
+	for i := range 20 {
+		c := contend(t, drivers[i%2], request(name))
+		fence.to(c.granted("it was released").Fence, "Release")
+		c.released()
+	}
+	// An owner that comes back is a new grant.
+	c := contend(t, drivers[0], request(name))
+	for range 3 {
+		fence.to(c.granted("it was released").Fence, "Release by the same owner")
+		c.released()
+	}
+}
+
+func fenceGrowsAfterExpiry(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
+	name := newName(t)
+	fence := rises{t: t}
+	first, second := contend(t, d1, lasting(request(name), shortTTL(d1))), contend(t, d2, lasting(request(name), shortTTL(d2)))
+	g := first.granted("the resource is free")
+	fence.to(g.Fence, "nothing")
+	g2, _, _ := second.wins(g.TTL+Margin, "the lease is over")
+	fence.to(g2.Fence, "expiry")
+	// Whoever was paused and comes back cannot mint a larger one while another holds it.
+	first.lost("it expired and somebody else holds it")
+	first.busy("it expired and somebody else holds it")
+	time.Sleep(g2.TTL + 50*time.Millisecond)
+	g, _, _ = first.wins(Margin, "the lease is over")
+	fence.to(g.Fence, "expiry, by the first owner")
+}
+
+func fenceGrowsAfterEviction(t testing.TB, h Harness) {
+	d := open(t, h)
+	name := newName(t)
+	fence := rises{t: t}
+	for range 3 {
+		c := contend(t, d, request(name))
+		fence.to(c.granted("its holder was evicted").Fence, "eviction")
+		if err := d.(driver.Evictor).Evict(bounded(t), name, c.req.Owner, "conformance"); err != nil {
+			t.Fatalf("Evict: %v", err)
+		}
+	}
+}
+
+// fenceIsTheGrants: one grant has one fence, whatever else happens to the resource.
+func fenceIsTheGrants(t testing.TB, h Harness) {
+	d, d2 := open(t, h), open(t, h)
+	name := newName(t)
+	holder, waiter := contend(t, d, request(name)), contend(t, d2, queued(request(name)))
+	g := holder.granted("the resource is free")
+	if g.Fence == 0 {
+		t.Error("fence 0, but Features.Fencing is declared")
+	}
+	for range 3 {
+		waiter.busy("it is held")
+		if again := holder.renewed(longTTL); again.Fence != g.Fence {
+			t.Errorf("fence %d of the grant, %d of its renewal", g.Fence, again.Fence)
+		}
+		if again := holder.granted("held by itself is not busy"); again.Fence != g.Fence {
+			t.Errorf("fence %d of the grant, %d of its repetition", g.Fence, again.Fence)
+		}
+	}
+	holder.released()
+	g2, _, _ := waiter.wins(Margin, "it was released")
+	fence := rises{t: t, last: g.Fence}
+	fence.to(g2.Fence, "waiting for it")
+}
+
+// fenceLeavesRoomForHandOvers: a lease's token is the fence and 10 bits more.
+func fenceLeavesRoomForHandOvers(t testing.TB, h Harness) {
+	const room = math.MaxUint64>>10 - 1<<40
+	if g := contend(t, open(t, h), request(newName(t))).granted("the resource is free"); g.Fence > room {
+		t.Errorf("fence %d; it will soon be above %d, and tokens overflow", g.Fence, uint64(room))
+	}
+}
+
+func raisedFenceStays(t testing.TB, h Harness) {
+	d := open(t, h)
+	name := newName(t)
+	c := contend(t, d, request(name))
+	fence := rises{t: t}
+	fence.to(c.granted("the resource is free").Fence, "nothing")
+	c.released()
+	for _, by := range []uint64{1_000_000_000, 0, 5} {
+		raised := fence.last + by
+		if err := open(t, h).(driver.FenceRaiser).RaiseFence(bounded(t), name, raised); err != nil {
+			t.Fatalf("RaiseFence: %v", err)
+		}
+		fence.last = raised
+		fence.to(c.granted("it was released").Fence, "RaiseFence")
+		c.released()
+	}
+	if err := d.(driver.FenceRaiser).RaiseFence(bounded(t), name, 1); err != nil {
+		t.Fatalf("RaiseFence: %v", err)
+	}
+	fence.to(c.granted("it was released").Fence, "RaiseFence to less than it was")
+	c.released()
+}
+
+// nestedHoldsShareTheToken: a holder that acquires again with its lease's context has
+// the same grant, which ends with the last of them.
+func nestedHoldsShareTheToken(t testing.TB, h Harness) {
+	l, other := locker(t, open(t, h), leasehold.Options{}), locker(t, open(t, h), leasehold.Options{})
+	name := newName(t)
+	outer := acquire(t, l, name)
+	if lease, err := l.Acquire(outer.Context(), name); lease != nil || !errors.Is(err, leasehold.ErrDeadlock) {
+		t.Fatalf("Acquire by the holder itself: %s, %v; want ErrDeadlock", describe(lease), err)
+	}
+	inner, err := l.Acquire(outer.Context(), name, leasehold.Reentrant())
+	if err != nil {
+		t.Fatalf("Acquire by the holder itself with Reentrant: %v", err)
+	}
+	if inner.Token() != outer.Token() {
+		t.Errorf("token %d inside, %d outside", inner.Token(), outer.Token())
+	}
+	release(t, inner)
+	mustBeBusy(t, other, name, "the outer lease holds it")
+	if err := outer.Context().Err(); err != nil {
+		t.Errorf("the outer lease ended with the inner one: %v", err)
+	}
+	release(t, outer)
+	mustBeFree(t, other, name, "both leases were released")
+}
+
+// tokensGrow, as users see them: over hand-overs in a process and grants to another. An
+// engine without fencing has none, and says so when RequireFencing asks.
+func tokensGrow(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
+	name := newName(t)
+	if l, err := leasehold.New(d1, &leasehold.Options{RequireFencing: true}); d1.Features().Fencing {
+		if err != nil {
+			t.Fatalf("New with RequireFencing: %v", err)
+		}
+		_ = l.Close() // never fails
+	} else {
+		if !errors.Is(err, leasehold.ErrUnsupported) {
+			t.Errorf("New with RequireFencing on an engine without: %v; want ErrUnsupported", err)
+		}
+		lease := acquire(t, locker(t, d1, leasehold.Options{}), name)
+		if lease.Token() != 0 {
+			t.Errorf("token %d of an engine without fencing; want 0", lease.Token())
+		}
+		release(t, lease)
+		return
+	}
+	var history History
+	lockers := []*leasehold.Locker{locker(t, d1, leasehold.Options{}), locker(t, d2, leasehold.Options{})}
+	atOnce(t, 30, func(i int) error {
+		lease, err := lockers[i%2].Acquire(bounded(t), name)
+		if err != nil {
+			return err
+		}
+		done := history.Believe(lease)
+		time.Sleep(rand.N(time.Millisecond))
+		done()
+		return lease.Release(bounded(t))
+	})
+	if err := history.Check(); err != nil {
+		t.Error(err)
+	}
+	if history.Len() != 30 {
+		t.Errorf("%d leases of 30", history.Len())
+	}
+}

@@ -1,0 +1,377 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+var inspectCases = []Case{
+	{Name: "FeaturesAreConstant", Run: featuresAreConstant},
+	{Name: "LackingIsUnsupported", Run: lackingIsUnsupported},
+	{Name: "InspectShowsHolders", Needs: NeedInspector, Run: inspectShowsHolders},
+	{Name: "InspectShowsSharers", Needs: NeedInspector | NeedShared, Run: inspectShowsSharers},
+	{Name: "InspectShowsWaitersInOrder", Needs: NeedInspector | NeedFair, Run: inspectShowsWaitersInOrder},
+	{Name: "ListIsSortedAndLiteral", Needs: NeedInspector, Alone: true, Run: listIsSortedAndLiteral},
+	{Name: "EvictEndsOneLease", Needs: NeedEvictor, Run: evictEndsOneLease},
+	{Name: "EvictSparesOtherSharers", Needs: NeedEvictor | NeedShared, Run: evictSparesOtherSharers},
+	{Name: "LingerHoldsForOthers", Needs: NeedLingerer, Run: lingerHoldsForOthers},
+	{Name: "AtLeast", Needs: NeedLingerer, Run: atLeast},
+}
+
+func featuresAreConstant(t testing.TB, h Harness) {
+	d := open(t, h)
+	before := d.Features()
+	holder, other := contend(t, d, request(newName(t))), contend(t, d, request(newName(t)))
+	holder.granted("the resource is free")
+	other.granted("the resource is free")
+	other.released()
+	if f := d.Features(); f != before {
+		t.Errorf("Features went from %+v to %+v", before, f)
+	}
+	if f := open(t, h).Features(); f != before {
+		t.Errorf("Features of one driver are %+v, of another %+v", before, f)
+	}
+	if before.Step < 0 || before.MinTTL < 0 {
+		t.Errorf("Features have a negative duration: %+v", before)
+	}
+}
+
+// lackingIsUnsupported: what Features do not declare is refused, not served weaker.
+func lackingIsUnsupported(t testing.TB, h Harness) {
+	d := open(t, h)
+	f := d.Features()
+	l := locker(t, d, leasehold.Options{})
+	name := newName(t)
+	refused := func(what string, err error) {
+		if !errors.Is(err, leasehold.ErrUnsupported) {
+			t.Errorf("%s: %v; want ErrUnsupported, for Features do not declare it", what, err)
+		}
+	}
+	if !f.Shared {
+		_, err := d.Claim(shared(name, 0))
+		refused("Claim of a shared lease", err)
+		_, err = d.Claim(shared(name, 3))
+		refused("Claim of a shared lease with a limit", err)
+		_, err = l.TryAcquire(bounded(t), name, leasehold.Shared())
+		refused("TryAcquire of a shared lease", err)
+	}
+	if !f.Fencing {
+		_, err := leasehold.New(d, &leasehold.Options{RequireFencing: true})
+		refused("RequireFencing", err)
+		c := contend(t, d, request(name))
+		if g := c.granted("the resource is free"); g.Fence != 0 {
+			t.Errorf("fence %d, but Features.Fencing is not declared", g.Fence)
+		}
+		c.released()
+	}
+	if !f.Resumes {
+		_, err := l.Resume(bounded(t), name, newOwner())
+		refused("Resume", err)
+	}
+	if _, ok := d.(driver.Inspector); !ok {
+		_, err := l.Inspect(bounded(t), name)
+		refused("Inspect", err)
+		_, err = l.List(bounded(t), "")
+		refused("List", err)
+	}
+	if _, ok := d.(driver.Evictor); !ok {
+		refused("Evict", l.Evict(bounded(t), name, newOwner(), ""))
+	}
+	if c := contend(t, d, request(name)); !canLinger(c) {
+		_, err := l.TryAcquire(bounded(t), name, leasehold.AtLeast(time.Second))
+		refused("AtLeast", err)
+	}
+	contend(t, d, request(name)).granted("nothing that was refused holds it")
+}
+
+func canLinger(c *contender) bool {
+	_, ok := c.claim.(driver.Lingerer)
+	return ok
+}
+
+func inspect(t testing.TB, d driver.Driver, name string) driver.State {
+	t.Helper()
+	st, err := d.(driver.Inspector).Inspect(bounded(t), name)
+	if err != nil {
+		t.Fatalf("Inspect: %v", err)
+	}
+	if st.Resource != name {
+		t.Errorf("Inspect of %q answers for %q", name, st.Resource)
+	}
+	return st
+}
+
+// inspectFree checks that nobody holds name or waits for it.
+func inspectFree(t testing.TB, d driver.Driver, name string) driver.State {
+	t.Helper()
+	st := inspect(t, d, name)
+	if len(st.Holders)+len(st.Waiters) > 0 {
+		t.Errorf("%d holders and %d waiters, want none", len(st.Holders), len(st.Waiters))
+	}
+	return st
+}
+
+// isHolder checks what is shown of one that was granted before g, or thereabouts.
+func isHolder(t testing.TB, h Harness, shown driver.Holder, c *contender, g driver.Grant, granted time.Time) {
+	t.Helper()
+	if shown.Owner != c.req.Owner || shown.Mode != c.req.Mode || shown.Note != c.req.Note || shown.Fence != g.Fence && !(h.NoHolderFence && shown.Fence == 0) {
+		t.Errorf("shown: owner %s mode %v note %q fence %d; want owner %s mode %v note %q fence %d",
+			driver.ShortOwner(shown.Owner), shown.Mode, shown.Note, shown.Fence,
+			driver.ShortOwner(c.req.Owner), c.req.Mode, c.req.Note, g.Fence)
+	}
+	held := time.Since(granted)
+	if shown.Held != 0 && (shown.Held < 0 || shown.Held > held+Margin) {
+		t.Errorf("shown as held for %v, which is %v", shown.Held, held)
+	}
+	if shown.Left != 0 && (shown.Left > g.TTL || shown.Left < g.TTL-held-Margin) {
+		t.Errorf("shown with %v left of %v after %v", shown.Left, g.TTL, held)
+	}
+}
+
+func inspectShowsHolders(t testing.TB, h Harness) {
+	d, d2 := open(t, h), open(t, h)
+	name := newName(t)
+	inspectFree(t, d2, name)
+	req := lasting(request(name), renewableTTL(d))
+	req.Note = "host'; \"quoted\" π {json}\\ %s"
+	holder := contend(t, d, req)
+	start := time.Now()
+	g := holder.granted("the resource is free")
+	st := inspect(t, d2, name)
+	if len(st.Holders) != 1 || len(st.Waiters) != 0 {
+		t.Fatalf("%d holders and %d waiters, want 1 and 0", len(st.Holders), len(st.Waiters))
+	}
+	isHolder(t, h, st.Holders[0], holder, g, start)
+	if st.Fence != 0 && st.Fence != g.Fence {
+		t.Errorf("last fence %d, want %d", st.Fence, g.Fence)
+	}
+	if busy := contend(t, d2, request(name)).busy("it is held"); busy.Holder.Owner != "" {
+		isHolder(t, h, busy.Holder, holder, g, start)
+	}
+	time.Sleep(time.Until(start.Add(g.TTL + 100*time.Millisecond)))
+	inspectFree(t, d2, name) // expired, though nobody has cleared it away
+	other := contend(t, d2, request(name))
+	other.granted("the lease is over")
+	other.released()
+	inspectFree(t, d, name)
+}
+
+func inspectShowsSharers(t testing.TB, h Harness) {
+	d := open(t, h)
+	name := newName(t)
+	var sharers []*contender
+	var grants []driver.Grant
+	start := time.Now()
+	for range 3 {
+		c := contend(t, d, shared(name, 5))
+		grants = append(grants, c.granted("a slot is free"))
+		sharers = append(sharers, c)
+	}
+	st := inspect(t, open(t, h), name)
+	if len(st.Holders) != len(sharers) {
+		t.Fatalf("%d holders, want %d", len(st.Holders), len(sharers))
+	}
+	for i, shown := range st.Holders { // by fence, so in the order of their grants
+		isHolder(t, h, shown, sharers[i], grants[i], start)
+	}
+}
+
+func inspectShowsWaitersInOrder(t testing.TB, h Harness) {
+	d := open(t, h)
+	name := newName(t)
+	holder := contend(t, d, request(name))
+	holder.granted("the resource is free")
+	start := time.Now()
+	queue := line(t, h, name, 4)
+	contend(t, d, request(name)).busy("it is held") // without Queue: no place
+	queue[2].busy("to ask again changes no order")
+	st := inspect(t, d, name)
+	if len(st.Holders) != 1 || len(st.Waiters) != len(queue) {
+		t.Fatalf("%d holders and %d waiters, want 1 and %d", len(st.Holders), len(st.Waiters), len(queue))
+	}
+	for i, w := range st.Waiters {
+		if want := queue[i].req; w.Owner != want.Owner || w.Note != want.Note || w.Mode != want.Mode {
+			t.Errorf("waiter %d is %q, want %q", i, w.Note, want.Note)
+		}
+		if w.Waited < 0 || w.Waited > time.Since(start)+Margin {
+			t.Errorf("waiter %d has waited for %v, began at most %v ago", i, w.Waited, time.Since(start))
+		}
+	}
+	for _, c := range queue {
+		c.leaves()
+	}
+	if st := inspect(t, d, name); len(st.Waiters) != 0 {
+		t.Errorf("%d waiters after all have left", len(st.Waiters))
+	}
+}
+
+// listIsSortedAndLiteral: a prefix is no pattern, names come back as they went in, and
+// what is free is not listed.
+func listIsSortedAndLiteral(t testing.TB, h Harness) {
+	d := open(t, h)
+	base := newName(t) + "/"
+	list := func(prefix string) (names []string) {
+		states, err := d.(driver.Inspector).List(bounded(t), prefix)
+		if err != nil {
+			t.Fatalf("List(%q): %v", prefix, err)
+		}
+		for _, st := range states {
+			names = append(names, st.Resource)
+			if len(st.Holders)+len(st.Waiters) == 0 {
+				t.Errorf("List(%q) shows %q, which is free", prefix, st.Resource)
+			}
+		}
+		return names
+	}
+	var names []string
+	for _, name := range trickyNames(base) {
+		if !strings.HasPrefix(name, base) || len(name) > 500 {
+			continue
+		}
+		contend(t, d, request(name)).granted("the resource is free")
+		names = append(names, name)
+	}
+	expired := contend(t, d, lasting(request(base+"expired"), leastTTL(d.Features())))
+	g := expired.granted("the resource is free")
+	free := contend(t, d, request(base+"free"))
+	free.granted("the resource is free")
+	free.released()
+	time.Sleep(g.TTL + 20*time.Millisecond)
+	for _, prefix := range []string{"", "a", "A", "%", "_", "*", "a%", "a_", "a*", "a?", "a[", "a\\", "{", "é", "e\u0301", "a/", "a b", "path", "none such", "'", "a'"} {
+		var want []string
+		for _, name := range names {
+			if strings.HasPrefix(name, base+prefix) {
+				want = append(want, name)
+			}
+		}
+		slices.Sort(want)
+		if got := list(base + prefix); !slices.Equal(got, want) {
+			t.Errorf("List(…%q) = %q, want %q", prefix, got, want)
+		}
+	}
+	if all := list(""); !slices.Contains(all, names[0]) {
+		t.Errorf("List(\"\") does not show %q", names[0])
+	}
+}
+
+func evictEndsOneLease(t testing.TB, h Harness) {
+	d, d2 := open(t, h), open(t, h)
+	operator := d2.(driver.Evictor)
+	name := newName(t)
+	holder, waiter := contend(t, d, request(name)), contend(t, d2, queued(request(name)))
+	if err := operator.Evict(bounded(t), name, holder.req.Owner, "conformance"); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Evict of nobody: %v; want ErrLost", err)
+	}
+	g := holder.granted("the resource is free")
+	waiter.busy("it is held")
+	for _, owner := range []string{newOwner(), waiter.req.Owner, holder.req.Owner[:8], ""} {
+		if err := operator.Evict(bounded(t), name, owner, "conformance"); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("Evict of another owner than the holder: %v; want ErrLost", err)
+		}
+	}
+	holder.renewed(longTTL)
+	if err := operator.Evict(bounded(t), name, holder.req.Owner, "it's \"conformance\""); err != nil {
+		t.Fatalf("Evict: %v", err)
+	}
+	if inspector, ok := d.(driver.Inspector); ok {
+		st, err := inspector.Inspect(bounded(t), name)
+		if err != nil || len(st.Holders) > 0 {
+			t.Errorf("Inspect after Evict: %d holders, %v", len(st.Holders), err)
+		}
+		if g.Fence != 0 && st.Fence != 0 && st.Fence <= g.Fence {
+			t.Errorf("last fence %d after the eviction of the holder with %d: it was not raised", st.Fence, g.Fence)
+		}
+	}
+	holder.lost("it was evicted")
+	holder.nothingToRelease("it was evicted")
+	waiter.wins(Margin, "the holder was evicted")
+	if err := operator.Evict(bounded(t), name, holder.req.Owner, "again"); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Evict of a former holder: %v; want ErrLost", err)
+	}
+	waiter.renewed(longTTL)
+}
+
+func evictSparesOtherSharers(t testing.TB, h Harness) {
+	d := open(t, h)
+	name := newName(t)
+	evicted, spared := contend(t, d, shared(name, 2)), contend(t, d, shared(name, 2))
+	evicted.granted("the resource is free")
+	spared.granted("one of two slots is free")
+	if err := open(t, h).(driver.Evictor).Evict(bounded(t), name, evicted.req.Owner, "conformance"); err != nil {
+		t.Fatalf("Evict: %v", err)
+	}
+	spared.renewed(longTTL)
+	evicted.lost("it was evicted")
+	spared.renewed(longTTL)
+	contend(t, d, shared(name, 2)).granted("one slot became free")
+	contend(t, d, shared(name, 2)).busy("both slots are taken")
+}
+
+// lingerHoldsForOthers: after Linger the resource is held by nobody, for as long as was
+// asked for.
+func lingerHoldsForOthers(t testing.TB, h Harness) {
+	d, d2 := open(t, h), open(t, h)
+	least := roundUp(max(700*time.Millisecond, d.Features().MinTTL), d.Features().Step)
+	holder, successor := contend(t, d, request(newName(t))), contend(t, d2, queued(request(newName(t))))
+	successor.req.Resource = holder.req.Resource
+	successor = contend(t, d2, successor.req)
+	g := holder.granted("the resource is free")
+	if c := contend(t, d, request(newName(t))); !errors.Is(c.linger(least), driver.ErrLost) {
+		t.Error("Linger without a hold; want ErrLost")
+	}
+	before := time.Now()
+	if err := holder.linger(least); err != nil {
+		t.Fatalf("Linger: %v", err)
+	}
+	after := time.Now()
+	holder.lost("it has given up its grant for an ownerless hold")
+	holder.nothingToRelease("it has given up its grant for an ownerless hold")
+	if err := holder.linger(longTTL); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("second Linger: %v; want ErrLost", err)
+	}
+	if st, ok := d.(driver.Inspector); ok {
+		if st, err := st.Inspect(bounded(t), holder.req.Resource); err != nil || len(st.Holders) != 1 || st.Holders[0].Owner == holder.req.Owner {
+			t.Errorf("Inspect during Linger: %d holders, error %v; want one that is not the former owner", len(st.Holders), err)
+		}
+	}
+	holder.busy("even its former owner must wait")
+	g2, _, granted := successor.wins(time.Until(after)+least+Margin, "the lingering hold is over")
+	if took := granted.Sub(before); took < least-least/50 {
+		t.Errorf("somebody was granted after %v of %v", took, least)
+	}
+	if g.Fence != 0 && g2.Fence <= g.Fence {
+		t.Errorf("fence %d after Linger, %d before", g2.Fence, g.Fence)
+	}
+}
+
+func (c *contender) linger(d time.Duration) error {
+	c.t.Helper()
+	return c.answer("Linger", func(ctx context.Context) error { return c.claim.(driver.Lingerer).Linger(ctx, d) })
+}
+
+// atLeast: released early, the resource stays held; released late, it is free at once.
+func atLeast(t testing.TB, h Harness) {
+	d := open(t, h)
+	least := roundUp(max(700*time.Millisecond, d.Features().MinTTL), d.Features().Step)
+	l, other := locker(t, d, leasehold.Options{}), locker(t, open(t, h), leasehold.Options{})
+	name := newName(t)
+	start := time.Now()
+	release(t, acquire(t, l, name, leasehold.AtLeast(least)))
+	mustBeBusy(t, other, name, "it is held for longer than its holder needed")
+	lease := acquire(t, l, name)
+	if took := time.Since(start); took < least-least/50 || took > least+followWithin {
+		t.Errorf("free after %v, want %v", took, least)
+	}
+	release(t, lease)
+	late := acquire(t, l, name+"-late", leasehold.AtLeast(10*time.Millisecond))
+	time.Sleep(20 * time.Millisecond)
+	release(t, late)
+	mustBeFree(t, other, name+"-late", "it was held for long enough")
+}

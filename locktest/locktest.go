@@ -1,0 +1,136 @@
+// Package locktest is the conformance suite for drivers of Leasehold, and the checker
+// of histories that its fault tests use.
+//
+// The author of a driver writes a Harness, which opens the engine, and calls Run; see
+// the example. A case runs when the driver's Features, its optional interfaces and the
+// harness offer what the case needs; otherwise it is skipped and says what is missing.
+// What Features declare as absent must be refused with ErrUnsupported. With an Address,
+// and with Main called from TestMain, cases also run with real processes that are
+// killed and stopped.
+//
+// Faulty is a link that can fail, for tests of anything that uses a driver. History
+// decides whether several holders believed at once that a lock was theirs.
+package locktest
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A Harness tells the suite how to reach one engine. Only Open is required.
+type Harness struct {
+	// Open connects to the engine as one more process would: every call is another
+	// process's view of the same state. The suite closes what it was given, by
+	// t.Cleanup; a client that the harness made for it is the harness's to close, by a
+	// t.Cleanup of its own, which then runs after the suite's.
+	Open func(t testing.TB) driver.Driver
+
+	// Sever cuts the link between d, which Open returned, and the engine: calls hang
+	// until their context ends or fail, and no Wake and no Lost arrives, until heal is
+	// called. nil: the suite puts a Faulty in front of the driver instead.
+	Sever func(t testing.TB, d driver.Driver) (heal func())
+	// Pause makes the engine stop granting, renewing and releasing for everybody until
+	// resume is called, without closing its connections: such calls hang.
+	Pause func(t testing.TB) (resume func())
+	// Restart stops the engine and starts it again with its state, and returns when it
+	// answers.
+	Restart func(t testing.TB)
+	// FlushState makes the engine lose all that it has stored, and returns when it
+	// answers.
+	FlushState func(t testing.TB)
+
+	// Address is what a child process needs to open the same engine: Main hands it to
+	// its open. Empty: there is no way in from another process.
+	Address string
+
+	// NoLossNotice declares that Request.Lost is not called on an eviction or a flush:
+	// the holder hears of it from its next renewal.
+	NoLossNotice bool
+	// NoHolderFence declares that Inspect and Busy show holders with fence 0, because
+	// only the holder itself knows its fence.
+	NoHolderFence bool
+}
+
+// Margin is how late an answer, a wake-up or an expiry may come before a case fails. It
+// is long because the machines that run tests are slow, not because engines may be.
+const Margin = time.Second
+
+// A Case is one property that every driver must have, if it has what the case needs.
+type Case struct {
+	Name  string
+	Needs Need
+	Alone bool // disturbs, loads or measures the engine or the process: nothing may run beside it
+	// Run fails t when the driver does not have the property. It may be called with any
+	// testing.TB, such as a recorder, by a harness that offers what the case needs.
+	Run func(t testing.TB, h Harness)
+}
+
+// Cases returns all cases of the suite.
+func Cases() []Case {
+	var all []Case
+	for _, file := range [][]Case{
+		nameCases, exclusiveCases, ttlCases, waitingCases, releaseCases, renewalCases, lossCases,
+		fencingCases, sharedCases, inspectCases, faultCases, processCases, resourceCases,
+	} {
+		all = append(all, file...)
+	}
+	return all
+}
+
+// Run runs each case as a subtest of t. It must not be called from a parallel test: some
+// cases count the goroutines of the process.
+func Run(t *testing.T, h Harness) {
+	offered := offers(t, h)
+	queue := make(chan Case)
+	go func() {
+		defer close(queue)
+		for _, c := range Cases() {
+			if !c.Alone {
+				queue <- c
+			}
+		}
+	}()
+	var workers sync.WaitGroup
+	for range together(t, h) {
+		workers.Go(func() {
+			for c := range queue {
+				runCase(t, h, c, offered)
+			}
+		})
+	}
+	workers.Wait()
+	for _, c := range Cases() {
+		if c.Alone {
+			runCase(t, h, c, offered)
+		}
+	}
+}
+
+// together is how many cases run at once. They mostly wait for leases to expire, so it
+// does not follow the number of processors as -parallel does; but what loads the engine
+// delays the others, so it is less where a call takes more than a millisecond.
+func together(t testing.TB, h Harness) int {
+	const calls, slow, many, few = 20, time.Millisecond, 8, 4
+	c := contend(t, open(t, h), request(newName(t)))
+	start := time.Now()
+	for range calls / 2 {
+		c.granted("the resource is free")
+		c.released()
+	}
+	if time.Since(start) > calls*slow {
+		return few
+	}
+	return many
+}
+
+func runCase(t *testing.T, h Harness, c Case, offered Need) {
+	t.Run(c.Name, func(t *testing.T) {
+		if missing := c.Needs &^ offered; missing != 0 {
+			t.Skipf("needs %v", missing)
+		}
+		c.Run(t, h)
+	})
+}

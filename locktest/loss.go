@@ -1,0 +1,190 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+var lossCases = []Case{
+	{Name: "HolderLearnsBeforeSuccessor", Run: holderLearnsBeforeSuccessor},
+	{Name: "DeadlineCountsFromBeforeTheCall", Run: deadlineCountsFromBeforeTheCall},
+	{Name: "EvictionEndsTheContext", Needs: NeedEvictor, Run: evictionEndsTheContext},
+	{Name: "LostIsCalledOnce", Needs: NeedEvictor | NeedLossNotice, Run: lostIsCalledOnce},
+	{Name: "LostIsNotCalledOnRelease", Run: lostIsNotCalledOnRelease},
+}
+
+// holderLearnsBeforeSuccessor: the holder's link is a black hole. Its context ends by
+// its own timer, before anybody else can be granted. The drift is large here because
+// the timers of a busy machine are late; that of the engine's clock is the same.
+func holderLearnsBeforeSuccessor(t testing.TB, h Harness) {
+	d, sever := severable(t, h)
+	name := newName(t)
+	ttl := renewableTTL(d)
+	holder := locker(t, d, leasehold.Options{TTL: ttl, Drift: 0.4})
+	other := locker(t, open(t, h), leasehold.Options{})
+	lease := acquire(t, holder, name)
+	var history History
+	done := history.Believe(lease)
+	eventually(t, ttl, "a renewal", func() bool { return time.Until(lease.Deadline()) > ttl*2/5 })
+	heal := sever()
+	successor := acquire(t, other, name)
+	if lease.Context().Err() == nil {
+		t.Errorf("a successor was granted while the holder's context lived; its deadline was %v ago", time.Since(lease.Deadline()))
+	}
+	done()
+	done = history.Believe(successor)
+	heal()
+	ended(t, lease, lease.Deadline())
+	time.Sleep(ttl / 2) // whatever was held back by the cut arrives, and must harm nobody
+	if err := lease.Release(bounded(t)); !errors.Is(err, leasehold.ErrLost) {
+		t.Errorf("Release of a lost lease: %v; want ErrLost", err)
+	}
+	mustBeBusy(t, other, name, "the successor holds it")
+	if err := successor.Context().Err(); err != nil {
+		t.Errorf("the successor lost it: %v", context.Cause(successor.Context()))
+	}
+	done()
+	release(t, successor)
+	if err := history.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// deadlineCountsFromBeforeTheCall: the answers to Try and Renew come late. What is left
+// is counted from when the calls were sent, less the drift.
+func deadlineCountsFromBeforeTheCall(t testing.TB, h Harness) {
+	const drift = 0.01
+	link := openFaulty(t, h)
+	ttl := renewableTTL(link)
+	l := locker(t, link, leasehold.Options{TTL: ttl, Drift: drift})
+	var mu sync.Mutex
+	var sent time.Time // when the last call reached the link
+	slow := func(ctx context.Context, apply func() error) error {
+		mu.Lock()
+		sent = time.Now()
+		mu.Unlock()
+		return SlowReply(ttl/5)(ctx, apply)
+	}
+	check := func(what string, lease *leasehold.Lease) {
+		mu.Lock()
+		defer mu.Unlock()
+		granted := roundUp(ttl, link.Features().Step) + time.Millisecond // engines may count in milliseconds
+		latest := sent.Add(granted - granted/100 - 2*time.Millisecond)
+		if late := lease.Deadline().Sub(latest); late > 0 {
+			t.Errorf("%s: the deadline is %v later than the TTL less the drift allows", what, late)
+		}
+	}
+	link.Always(OpTry, slow)
+	link.Always(OpRenew, slow)
+	lease := acquire(t, l, newName(t), leasehold.NoRenew())
+	check("Try", lease)
+	if err := lease.Extend(bounded(t), ttl); err != nil {
+		t.Fatalf("Extend: %v", err)
+	}
+	check("Renew", lease)
+	release(t, lease)
+}
+
+// evictionEndsTheContext: at once where the engine tells the holder, else at the next
+// renewal.
+func evictionEndsTheContext(t testing.TB, h Harness) {
+	d := open(t, h)
+	ttl := renewableTTL(d)
+	limit := ttl/3 + Margin
+	if !h.NoLossNotice {
+		ttl, limit = longTTL, Margin
+	}
+	l, operator := locker(t, d, leasehold.Options{TTL: ttl}), locker(t, open(t, h), leasehold.Options{})
+	name := newName(t)
+	lease := acquire(t, l, name)
+	if err := operator.Evict(bounded(t), name, lease.Owner(), "conformance"); err != nil {
+		t.Fatalf("Evict: %v", err)
+	}
+	start := time.Now()
+	if at := ended(t, lease, start.Add(limit)); at.Sub(start) > limit {
+		t.Errorf("the evicted lease's context ended after %v, want within %v", at.Sub(start), limit)
+	}
+	if err := lease.Release(bounded(t)); !errors.Is(err, leasehold.ErrLost) {
+		t.Errorf("Release of an evicted lease: %v; want ErrLost", err)
+	}
+	mustBeFree(t, operator, name, "its holder was evicted")
+}
+
+// notices counts calls of Request.Lost.
+type notices struct {
+	mu     sync.Mutex
+	causes []error
+}
+
+func (n *notices) lost(cause error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.causes = append(n.causes, cause)
+}
+
+func (n *notices) all() []error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.causes
+}
+
+// lostIsCalledOnce, with a cause, on the eviction of the holder, and not of others.
+func lostIsCalledOnce(t testing.TB, h Harness) {
+	d, operator := open(t, h), open(t, h).(driver.Evictor)
+	var evicted, other, waiting notices
+	req, spared := request(newName(t)), request(newName(t))
+	waits := queued(request(req.Resource))
+	req.Lost, spared.Lost, waits.Lost = evicted.lost, other.lost, waiting.lost
+	holder, bystander, waiter := contend(t, d, req), contend(t, d, spared), contend(t, d, waits)
+	holder.granted("the resource is free")
+	holder.granted("held by itself is not busy") // a repeated Try arms nothing twice
+	holder.renewed(longTTL)
+	bystander.granted("the resource is free")
+	waiter.busy("it is held")
+	if err := operator.Evict(bounded(t), req.Resource, req.Owner, "conformance"); err != nil {
+		t.Fatalf("Evict: %v", err)
+	}
+	eventually(t, Margin, "Lost called on eviction", func() bool { return len(evicted.all()) > 0 })
+	holder.lost("it was evicted")
+	holder.nothingToRelease("it was evicted")
+	waiter.wins(Margin, "the holder was evicted")
+	time.Sleep(100 * time.Millisecond) // for calls that should not come
+	if causes := evicted.all(); len(causes) != 1 || !errors.Is(causes[0], driver.ErrLost) {
+		t.Errorf("Lost was called with %v; want once, with a cause that wraps ErrLost", causes)
+	}
+	if causes := append(other.all(), waiting.all()...); len(causes) > 0 {
+		t.Errorf("Lost was called with %v of claims that were not evicted", causes)
+	}
+}
+
+// lostIsNotCalledOnRelease, nor after it, whatever becomes of the resource.
+func lostIsNotCalledOnRelease(t testing.TB, h Harness) {
+	d, d2 := open(t, h), open(t, h)
+	var released, left notices
+	req := request(newName(t))
+	waits := queued(request(req.Resource))
+	req.Lost, waits.Lost = released.lost, left.lost
+	holder, waiter, successor := contend(t, d, req), contend(t, d, waits), contend(t, d2, lasting(request(req.Resource), shortTTL(d)))
+	holder.granted("the resource is free")
+	waiter.busy("it is held")
+	waiter.leaves()
+	holder.released()
+	successor.granted("it was released")
+	if e, ok := d2.(driver.Evictor); ok {
+		if err := e.Evict(bounded(t), req.Resource, successor.req.Owner, "conformance"); err != nil {
+			t.Fatalf("Evict: %v", err)
+		}
+	} else {
+		successor.released()
+	}
+	time.Sleep(200 * time.Millisecond) // for calls that should not come
+	if causes := append(released.all(), left.all()...); len(causes) > 0 {
+		t.Errorf("Lost was called with %v after Release", causes)
+	}
+}

@@ -1,0 +1,73 @@
+package locktest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A Need is a set of things that a case cannot do without.
+type Need uint16
+
+// What a case may need: declared by the driver's Features, had by its optional
+// interfaces, or offered by the Harness.
+const (
+	NeedFencing Need = 1 << iota
+	NeedShared
+	NeedFair
+	NeedWakes
+	NeedResumes
+	NeedInspector
+	NeedEvictor
+	NeedLingerer
+	NeedFenceRaiser
+	NeedLossNotice
+	NeedPause
+	NeedRestart
+	NeedFlushState
+	NeedAddress
+)
+
+// needNames is in the order of the bits.
+var needNames = []string{
+	"Features.Fencing", "Features.Shared", "Features.Fair", "Features.Wakes", "Features.Resumes",
+	"a driver.Inspector", "a driver.Evictor", "a driver.Lingerer", "a driver.FenceRaiser",
+	"notices of loss (Harness.NoLossNotice is set)",
+	"Harness.Pause", "Harness.Restart", "Harness.FlushState", "Harness.Address",
+}
+
+// String lists what n contains, for the message of a skip.
+func (n Need) String() string {
+	var names []string
+	for bit, name := range needNames {
+		if n&(1<<bit) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, " and ")
+}
+
+// offers is what the engine declares and the harness can do.
+func offers(t testing.TB, h Harness) Need {
+	d := open(t, h)
+	c, err := d.Claim(request("offers"))
+	if err != nil {
+		t.Fatalf("Claim of a plain exclusive lease: %v", err)
+	}
+	f := d.Features()
+	_, inspector := d.(driver.Inspector)
+	_, evictor := d.(driver.Evictor)
+	_, lingerer := c.(driver.Lingerer)
+	_, raiser := d.(driver.FenceRaiser)
+	var n Need
+	for bit, has := range []bool{
+		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, inspector, evictor, lingerer, raiser,
+		!h.NoLossNotice, h.Pause != nil, h.Restart != nil, h.FlushState != nil, h.Address != "",
+	} {
+		if has {
+			n |= 1 << bit
+		}
+	}
+	return n
+}

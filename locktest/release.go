@@ -1,0 +1,146 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+var releaseCases = []Case{
+	{Name: "ReleaseByOthersFreesNothing", Run: releaseByOthersFreesNothing},
+	{Name: "ReleaseAfterExpiry", Run: releaseAfterExpiry},
+	{Name: "ReleaseTwice", Run: releaseTwice},
+	{Name: "RetriedReleaseSparesSuccessor", Run: retriedReleaseSparesSuccessor},
+	{Name: "ReleaseOnCancelledContext", Run: releaseOnCancelledContext},
+	{Name: "ReleaseAfterLossReturnsSoon", Run: releaseAfterLossReturnsSoon},
+	{Name: "ReleaseDuringRenewalStays", Run: releaseDuringRenewalStays},
+}
+
+func releaseByOthersFreesNothing(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
+	name := newName(t)
+	contend(t, d1, request(name)).nothingToRelease("nobody holds it")
+	holder, other := contend(t, d1, request(name)), contend(t, d2, request(name))
+	holder.granted("the resource is free")
+	other.nothingToRelease("it never asked, and somebody else holds it")
+	other.busy("it is held")
+	other.nothingToRelease("it was refused, and somebody else holds it")
+	other.busy("nothing was released")
+	holder.renewed(longTTL)
+}
+
+// releaseAfterExpiry: too late is ErrLost, whether or not somebody took over.
+func releaseAfterExpiry(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
+	ttl := shortTTL(d1)
+	late, overtaken := contend(t, d1, lasting(request(newName(t)), ttl)), contend(t, d1, lasting(request(newName(t)), ttl))
+	late.granted("the resource is free")
+	g := overtaken.granted("the resource is free")
+	end := time.Now().Add(g.TTL + 50*time.Millisecond)
+	successor := contend(t, d2, request(overtaken.req.Resource))
+	successor.wins(g.TTL+Margin, "the lease is over")
+	time.Sleep(time.Until(end))
+	overtaken.nothingToRelease("it expired and somebody else holds it")
+	successor.renewed(longTTL)
+	overtaken.busy("a late Release must not free it")
+	late.nothingToRelease("it expired, although nobody took over")
+}
+
+func releaseTwice(t testing.TB, h Harness) {
+	d := open(t, h)
+	name := newName(t)
+	first, second := contend(t, d, request(name)), contend(t, d, request(name))
+	first.granted("the resource is free")
+	first.released()
+	first.nothingToRelease("it was released")
+	second.granted("it was released")
+	first.nothingToRelease("it was released, and somebody else holds it")
+	second.renewed(longTTL)
+
+	l := locker(t, d, leasehold.Options{})
+	lease := acquire(t, l, name+"-user")
+	release(t, lease)
+	successor := acquire(t, l, name+"-user")
+	if err := lease.Release(bounded(t)); !errors.Is(err, leasehold.ErrReleased) {
+		t.Errorf("second Release: %v; want ErrReleased", err)
+	}
+	if err := successor.Extend(bounded(t), longTTL); err != nil {
+		t.Errorf("the next holder after a second Release: %v", err)
+	}
+	release(t, successor)
+}
+
+// retriedReleaseSparesSuccessor: the answer to a Release was lost, somebody else was
+// granted, and the Release is made again.
+func retriedReleaseSparesSuccessor(t testing.TB, h Harness) {
+	link := openFaulty(t, h)
+	name := newName(t)
+	first, second := contend(t, link, request(name)), contend(t, open(t, h), request(name))
+	first.granted("the resource is free")
+	link.Next(OpRelease, LoseReply)
+	if err := first.release(); !errors.Is(err, ErrInjected) {
+		t.Fatalf("Release: %v; want its reply lost", err)
+	}
+	second.granted("it was released, though the reply was lost")
+	first.nothingToRelease("it was released before")
+	second.renewed(longTTL)
+	contend(t, open(t, h), request(name)).busy("a repeated Release must not free it")
+}
+
+func releaseOnCancelledContext(t testing.TB, h Harness) {
+	l, other := locker(t, open(t, h), leasehold.Options{}), locker(t, open(t, h), leasehold.Options{})
+	name := newName(t)
+	lease := acquire(t, l, name)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := lease.Release(ctx); err != nil {
+		t.Fatalf("Release on a cancelled context: %v", err)
+	}
+	mustBeFree(t, other, name, "it was released, on a cancelled context")
+}
+
+// releaseAfterLossReturnsSoon: the link is a black hole and the lease is over by its
+// deadline: Release says so and does not wait for the engine.
+func releaseAfterLossReturnsSoon(t testing.TB, h Harness) {
+	d, sever := severable(t, h)
+	// A call to the engine would last as long as the TTL.
+	lease := acquire(t, locker(t, d, leasehold.Options{TTL: max(2*Margin, renewableTTL(d))}), newName(t))
+	heal := sever()
+	defer heal()
+	ended(t, lease, lease.Deadline())
+	start := time.Now()
+	if err := lease.Release(bounded(t)); !errors.Is(err, leasehold.ErrLost) {
+		t.Errorf("Release of a lost lease: %v; want ErrLost", err)
+	}
+	if took := time.Since(start); took > Margin {
+		t.Errorf("Release of a lost lease took %v", took)
+	}
+}
+
+// releaseDuringRenewalStays: Release comes while a renewal that the engine has applied,
+// or is about to, hangs: the resource is free then and stays so.
+func releaseDuringRenewalStays(t testing.TB, h Harness) {
+	for _, fault := range []Fault{HangReply, SlowReply(100 * time.Millisecond), HangRequest} {
+		link := openFaulty(t, h)
+		other := locker(t, open(t, h), leasehold.Options{})
+		name := newName(t)
+		ttl := renewableTTL(link)
+		link.Always(OpRenew, fault)
+		lease := acquire(t, locker(t, link, leasehold.Options{TTL: ttl}), name)
+		eventually(t, ttl, "a renewal", func() bool { return link.Calls(OpRenew) > 0 })
+		if err := lease.Release(bounded(t)); err != nil {
+			t.Fatalf("Release during a renewal: %v", err)
+		}
+		renewals := link.Calls(OpRenew)
+		successor := acquire(t, other, name)
+		time.Sleep(ttl / 2) // in which a renewal would have been due
+		if link.Calls(OpRenew) > renewals {
+			t.Error("renewed after Release")
+		}
+		release(t, successor)
+		mustBeFree(t, other, name, "nothing brought the released lease back")
+	}
+}

@@ -1,0 +1,263 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+var renewalCases = []Case{
+	{Name: "RenewKeepsTheGrant", Run: renewKeepsTheGrant},
+	{Name: "RenewAfterExpiryRevivesNothing", Run: renewAfterExpiryRevivesNothing},
+	{Name: "RenewAfterTakeover", Run: renewAfterTakeover},
+	{Name: "RenewWithoutHold", Run: renewWithoutHold},
+	{Name: "RenewalOutlivesTheTTL", Run: renewalOutlivesTheTTL},
+	{Name: "RenewalStopsAtRelease", Run: renewalStopsAtRelease},
+	{Name: "RenewalStopsAtLoss", Run: renewalStopsAtLoss},
+	{Name: "MaxHoldAndNoRenewEnd", Run: maxHoldAndNoRenewEnd},
+	{Name: "HungRenewalLeavesTimeForAnother", Run: hungRenewalLeavesTimeForAnother},
+	{Name: "RenewalWithoutReplyKeepsTheDeadline", Run: renewalWithoutReplyKeepsTheDeadline},
+	{Name: "ExtendMovesTheDeadline", Run: extendMovesTheDeadline},
+	{Name: "Resume", Needs: NeedResumes, Run: resume},
+}
+
+// renewKeepsTheGrant: renewed for longer than its TTL, a lease is the same grant and
+// nobody else's.
+func renewKeepsTheGrant(t testing.TB, h Harness) {
+	d, d2 := open(t, h), open(t, h)
+	ttl := renewableTTL(d)
+	holder := contend(t, d, lasting(request(newName(t)), ttl))
+	other := contend(t, d2, request(holder.req.Resource))
+	g := holder.granted("the resource is free")
+	for end := time.Now().Add(ttl + ttl/2); time.Now().Before(end); time.Sleep(ttl / 6) {
+		if again := holder.renewed(ttl); again.Fence != g.Fence {
+			t.Fatalf("fence %d of the grant, %d of its renewal", g.Fence, again.Fence)
+		}
+		other.busy("it is renewed")
+	}
+	holder.released()
+	other.granted("it was released")
+}
+
+// renewAfterExpiryRevivesNothing, although nobody took the resource in between.
+func renewAfterExpiryRevivesNothing(t testing.TB, h Harness) {
+	d := open(t, h)
+	holder := contend(t, d, lasting(request(newName(t)), shortTTL(d)))
+	g := holder.granted("the resource is free")
+	time.Sleep(g.TTL + 50*time.Millisecond)
+	holder.lost("it expired, although nobody took over")
+	holder.lost("ErrLost is final")
+	contend(t, open(t, h), request(holder.req.Resource)).granted("a renewal after the end holds nothing")
+	holder.nothingToRelease("it expired, and was not revived")
+}
+
+func renewAfterTakeover(t testing.TB, h Harness) {
+	d := open(t, h)
+	holder := contend(t, d, lasting(request(newName(t)), shortTTL(d)))
+	g := holder.granted("the resource is free")
+	successor := contend(t, open(t, h), lasting(request(holder.req.Resource), shortTTL(d)))
+	s, _, _ := successor.wins(g.TTL+Margin, "the lease is over")
+	holder.lost("it expired and somebody else holds it")
+	if again := successor.renewed(longTTL); again.Fence != s.Fence {
+		t.Errorf("the successor's fence went from %d to %d", s.Fence, again.Fence)
+	}
+	holder.busy("somebody else holds it")
+}
+
+func renewWithoutHold(t testing.TB, h Harness) {
+	d := open(t, h)
+	name := newName(t)
+	c, waiter := contend(t, d, request(name)), contend(t, d, queued(request(name)))
+	c.lost("it never asked")
+	c.granted("a renewal of nothing holds nothing")
+	waiter.busy("it is held")
+	waiter.lost("it waits")
+	c.released()
+	c.lost("it was released")
+	waiter.wins(Margin, "a renewal after Release holds nothing")
+}
+
+// renewalOutlivesTheTTL, also after the context that Acquire was given has ended.
+func renewalOutlivesTheTTL(t testing.TB, h Harness) {
+	d := open(t, h)
+	ttl := renewableTTL(d)
+	other := locker(t, open(t, h), leasehold.Options{})
+	l := locker(t, d, leasehold.Options{TTL: ttl})
+	name := newName(t)
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	lease, err := l.Acquire(ctx, name)
+	if err != nil {
+		t.Fatalf("Acquire: %v", err)
+	}
+	cancel()
+	token := lease.Token()
+	for end := time.Now().Add(5 * ttl / 2); time.Now().Before(end); time.Sleep(ttl / 10) {
+		mustBeBusy(t, other, name, "it is renewed")
+		if lease.Context().Err() != nil {
+			t.Fatalf("the lease ended: %v", context.Cause(lease.Context()))
+		}
+		if left := time.Until(lease.Deadline()); left <= 0 || left > ttl {
+			t.Errorf("deadline in %v, TTL is %v", left, ttl)
+		}
+		if lease.Token() != token {
+			t.Errorf("token went from %d to %d", token, lease.Token())
+		}
+	}
+	release(t, lease)
+	mustBeFree(t, other, name, "it was released")
+}
+
+func renewalStopsAtRelease(t testing.TB, h Harness) {
+	link := openFaulty(t, h)
+	ttl := renewableTTL(link)
+	lease := acquire(t, locker(t, link, leasehold.Options{TTL: ttl}), newName(t))
+	eventually(t, ttl, "a renewal", func() bool { return link.Calls(OpRenew) > 0 })
+	release(t, lease)
+	if cause := context.Cause(lease.Context()); !errors.Is(cause, leasehold.ErrReleased) {
+		t.Errorf("cause of a released lease's context: %v; want ErrReleased", cause)
+	}
+	renewals := link.Calls(OpRenew)
+	time.Sleep(ttl)
+	if n := link.Calls(OpRenew); n > renewals {
+		t.Errorf("%d renewals after Release", n-renewals)
+	}
+}
+
+func renewalStopsAtLoss(t testing.TB, h Harness) {
+	link := openFaulty(t, h)
+	ttl := renewableTTL(link)
+	link.Always(OpRenew, LoseRequest)
+	lease := acquire(t, locker(t, link, leasehold.Options{TTL: ttl}), newName(t))
+	ended(t, lease, lease.Deadline())
+	renewals := link.Calls(OpRenew)
+	if renewals < 2 || renewals > 100 {
+		t.Errorf("%d renewals tried before the deadline, while each failed at once", renewals)
+	}
+	time.Sleep(ttl / 2)
+	if n := link.Calls(OpRenew); n > renewals+1 { // one may have been on its way
+		t.Errorf("%d renewals after the loss", n-renewals)
+	}
+}
+
+// maxHoldAndNoRenewEnd: such a lease ends although the engine would renew it.
+func maxHoldAndNoRenewEnd(t testing.TB, h Harness) {
+	d := open(t, h)
+	ttl := renewableTTL(d)
+	l, other := locker(t, d, leasehold.Options{TTL: ttl}), locker(t, open(t, h), leasehold.Options{})
+	name := newName(t)
+	start := time.Now()
+	capped := acquire(t, l, name, leasehold.MaxHold(ttl+ttl/2))
+	unrenewed := acquire(t, l, name+"-unrenewed", leasehold.NoRenew())
+	if at := ended(t, unrenewed, unrenewed.Deadline()); at.Before(unrenewed.Deadline()) {
+		t.Errorf("a lease with NoRenew ended %v before its deadline", unrenewed.Deadline().Sub(at))
+	}
+	if at := ended(t, capped, start.Add(ttl+ttl/2)); at.Sub(start) < ttl+ttl/2-ttl/50 {
+		t.Errorf("a lease with MaxHold(%v) ended after %v", ttl+ttl/2, at.Sub(start))
+	}
+	release(t, acquire(t, other, name+"-unrenewed", leasehold.Wait(ttl+followWithin)))
+	release(t, acquire(t, other, name, leasehold.Wait(ttl+followWithin)))
+}
+
+// hungRenewalLeavesTimeForAnother: a renewal gets no answer, nor an error.
+func hungRenewalLeavesTimeForAnother(t testing.TB, h Harness) {
+	link := openFaulty(t, h)
+	ttl := renewableTTL(link) + 800*time.Millisecond
+	link.Next(OpRenew, HangRequest, nil, HangReply)
+	lease := acquire(t, locker(t, link, leasehold.Options{TTL: ttl}), newName(t))
+	select {
+	case <-lease.Context().Done():
+		t.Fatalf("the lease ended: %v; two renewals hung, the others work", context.Cause(lease.Context()))
+	case <-time.After(5 * ttl / 2):
+	}
+	if n := link.Calls(OpRenew); n < 4 {
+		t.Errorf("%d renewals in %v with a TTL of %v", n, 5*ttl/2, ttl)
+	}
+	release(t, lease)
+}
+
+// renewalWithoutReplyKeepsTheDeadline: the engine renews, but the holder does not hear
+// of it: it ends when it had to, and the resource is free a TTL after the last renewal.
+func renewalWithoutReplyKeepsTheDeadline(t testing.TB, h Harness) {
+	link := openFaulty(t, h)
+	ttl := renewableTTL(link)
+	link.Always(OpRenew, LoseReply)
+	name := newName(t)
+	lease := acquire(t, locker(t, link, leasehold.Options{TTL: ttl}), name)
+	deadline := lease.Deadline()
+	ended(t, lease, deadline)
+	if !lease.Deadline().Equal(deadline) {
+		t.Errorf("deadline moved by %v, by renewals of unknown outcome", lease.Deadline().Sub(deadline))
+	}
+	if err := lease.Release(bounded(t)); !errors.Is(err, leasehold.ErrLost) {
+		t.Errorf("Release of a lost lease: %v; want ErrLost", err)
+	}
+	mustFollow(t, h, name, ttl)
+}
+
+// mustFollow checks that the resource is free within limit and a margin.
+func mustFollow(t testing.TB, h Harness, name string, limit time.Duration) {
+	t.Helper()
+	start := time.Now()
+	lease := acquire(t, locker(t, open(t, h), leasehold.Options{}), name, leasehold.Wait(limit+followWithin))
+	if took := time.Since(start); took > limit+followWithin {
+		t.Errorf("free after %v, want within %v", took, limit)
+	}
+	release(t, lease)
+}
+
+func extendMovesTheDeadline(t testing.TB, h Harness) {
+	d := open(t, h)
+	ttl := shortTTL(d)
+	name := newName(t)
+	other := locker(t, open(t, h), leasehold.Options{})
+	lease := acquire(t, locker(t, d, leasehold.Options{TTL: ttl}), name, leasehold.NoRenew())
+	before := time.Now()
+	if err := lease.Extend(bounded(t), 3*ttl); err != nil {
+		t.Fatalf("Extend: %v", err)
+	}
+	if left := lease.Deadline().Sub(before); left < 2*ttl || left > 3*ttl+Margin {
+		t.Errorf("deadline %v after Extend(%v)", left, 3*ttl)
+	}
+	time.Sleep(time.Until(before.Add(2 * ttl)))
+	mustBeBusy(t, other, name, "it was extended")
+	if err := lease.Context().Err(); err != nil {
+		t.Errorf("the extended lease ended: %v", context.Cause(lease.Context()))
+	}
+	ended(t, lease, lease.Deadline())
+	if err := lease.Extend(bounded(t), ttl); !errors.Is(err, leasehold.ErrLost) {
+		t.Errorf("Extend after the end: %v; want ErrLost", err)
+	}
+}
+
+// resume: another process knows the owner, and renews and releases the lease.
+func resume(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
+	name := newName(t)
+	first := contend(t, d1, request(name))
+	again := contend(t, d2, first.req)
+	g := first.granted("the resource is free")
+	if g2 := again.renewed(longTTL); g2.Fence != g.Fence {
+		t.Errorf("resumed with fence %d, granted with %d", g2.Fence, g.Fence)
+	}
+	again.released()
+	first.lost("another process released it by its owner")
+
+	l1, l2 := locker(t, d1, leasehold.Options{}), locker(t, d2, leasehold.Options{})
+	lease := acquire(t, l1, name, leasehold.NoRenew())
+	resumed, err := l2.Resume(bounded(t), name, lease.Owner())
+	if err != nil {
+		t.Fatalf("Resume: %v", err)
+	}
+	if resumed.Token() != lease.Token() {
+		t.Errorf("resumed with token %d, acquired with %d", resumed.Token(), lease.Token())
+	}
+	release(t, resumed)
+	mustBeFree(t, l1, name+"-other", "nobody has asked for it")
+	if resumed, err := l2.Resume(bounded(t), name, lease.Owner()); resumed != nil || !errors.Is(err, leasehold.ErrLost) {
+		t.Errorf("Resume after the end: %s, %v; want ErrLost", describe(resumed), err)
+	}
+	mustBeFree(t, l2, name, "it was released by whoever resumed it")
+}

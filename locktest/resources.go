@@ -1,0 +1,184 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+var resourceCases = []Case{
+	{Name: "NothingIsLeftAtTheEngine", Needs: NeedInspector, Run: nothingIsLeftAtTheEngine},
+	{Name: "CloseEndsWaiters", Run: closeEndsWaiters},
+	{Name: "NoGoroutineAfterClose", Alone: true, Run: noGoroutineAfterClose},
+	{Name: "ManyLeasesFewGoroutines", Alone: true, Run: manyLeasesFewGoroutines},
+}
+
+// nothingIsLeftAtTheEngine: what was used and given up shows nowhere.
+func nothingIsLeftAtTheEngine(t testing.TB, h Harness) {
+	d := open(t, h)
+	l, other := locker(t, d, leasehold.Options{}), locker(t, open(t, h), leasehold.Options{})
+	prefix := newName(t) + "/"
+	for i := range 3 {
+		name := fmt.Sprint(prefix, i)
+		lease := acquire(t, l, name)
+		mustBeBusy(t, other, name, "it is held")
+		if _, err := other.Acquire(bounded(t), name, leasehold.Wait(300*time.Millisecond)); !errors.Is(err, leasehold.ErrBusy) {
+			t.Fatalf("Acquire of a held resource with a short Wait: %v", err)
+		}
+		release(t, lease)
+	}
+	states, err := d.(driver.Inspector).List(bounded(t), prefix)
+	if err != nil {
+		t.Fatalf("List: %v", err)
+	}
+	for _, st := range states {
+		t.Errorf("%q is left with %d holders and %d waiters", st.Resource, len(st.Holders), len(st.Waiters))
+	}
+}
+
+// closeEndsWaiters: Close of a Locker ends its calls, refuses others, and leaves no
+// place behind.
+func closeEndsWaiters(t testing.TB, h Harness) {
+	name := newName(t)
+	holder := locker(t, open(t, h), leasehold.Options{})
+	waiting := make(chan struct{}, 100)
+	l := locker(t, open(t, h), leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { waiting <- struct{}{} }}})
+	lease := acquire(t, holder, name)
+	errs := make(chan error, 3)
+	for range cap(errs) {
+		go func() {
+			_, err := l.Acquire(context.Background(), name)
+			errs <- err
+		}()
+		<-waiting
+	}
+	if err := l.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	for range cap(errs) {
+		select {
+		case err := <-errs:
+			if !errors.Is(err, leasehold.ErrClosed) {
+				t.Errorf("Acquire of a Locker that was closed: %v; want ErrClosed", err)
+			}
+		case <-time.After(Margin):
+			t.Fatal("Close did not end a waiting Acquire")
+		}
+	}
+	if _, err := l.TryAcquire(bounded(t), name); !errors.Is(err, leasehold.ErrClosed) {
+		t.Errorf("TryAcquire after Close: %v; want ErrClosed", err)
+	}
+	release(t, lease)
+	mustBeFree(t, holder, name, "it was released; waiters of a closed Locker have no place ahead")
+}
+
+// noGoroutineAfterClose: a driver that was used in every way and closed leaves no
+// goroutine of its own.
+func noGoroutineAfterClose(t testing.TB, h Harness) {
+	useAndClose(t, h) // once before, for what a client starts once for ever
+	before := runtime.NumGoroutine()
+	for range 3 {
+		useAndClose(t, h)
+	}
+	limit := time.Now().Add(2 * Margin)
+	for runtime.NumGoroutine() > before {
+		if time.Now().After(limit) {
+			t.Fatalf("%d goroutines before, %d after Close:\n%s", before, runtime.NumGoroutine(), goroutines())
+		}
+		time.Sleep(pollEvery)
+	}
+}
+
+// goroutines lists the stacks of all goroutines but the runner's.
+func goroutines() string {
+	buf := make([]byte, 1<<20)
+	stacks := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
+	var kept []string
+	for _, s := range stacks {
+		if !strings.Contains(s, "testing.(*T).Run") {
+			kept = append(kept, s)
+		}
+	}
+	return strings.Join(kept, "\n\n")
+}
+
+// useAndClose opens two processes' views within a test of their own, so that the
+// harness closes its clients too.
+func useAndClose(t testing.TB, h Harness) {
+	scope := &scope{TB: t}
+	defer scope.end()
+	d1, d2 := open(scope, h), open(scope, h)
+	name := newName(t)
+	l1, l2 := locker(scope, d1, leasehold.Options{}), locker(scope, d2, leasehold.Options{})
+	lease := acquire(scope, l1, name)
+	if _, err := l2.Acquire(bounded(scope), name, leasehold.Wait(300*time.Millisecond)); !errors.Is(err, leasehold.ErrBusy) {
+		t.Errorf("Acquire of a held resource: %v", err)
+	}
+	waiter := contend(scope, d2, queued(request(name)))
+	waiter.busy("it is held")
+	release(scope, lease)
+	waiter.wins(Margin, "it was released")
+	waiter.released()
+	// One process dies waiting, one holding.
+	orphan := contend(scope, d1, lasting(request(name), shortTTL(d1)))
+	orphan.granted("it was released")
+	contend(scope, d2, queued(request(name))).busy("it is held")
+	if i, ok := d1.(driver.Inspector); ok {
+		if _, err := i.Inspect(bounded(scope), name); err != nil {
+			t.Errorf("Inspect: %v", err)
+		}
+	}
+}
+
+// A scope is a part of a test with clean-ups of its own.
+type scope struct {
+	testing.TB
+	cleanups []func()
+}
+
+// Cleanup has f called when the scope ends.
+func (s *scope) Cleanup(f func()) { s.cleanups = append(s.cleanups, f) }
+
+func (s *scope) end() {
+	for len(s.cleanups) > 0 {
+		last := len(s.cleanups) - 1
+		f := s.cleanups[last]
+		s.cleanups = s.cleanups[:last]
+		f()
+	}
+}
+
+// manyLeasesFewGoroutines: one loop renews them all.
+func manyLeasesFewGoroutines(t testing.TB, h Harness) {
+	const leases, allowed = 200, 32 + 8 // the Locker's bound, and some of the driver's
+	link := openFaulty(t, h)
+	name := newName(t)
+	l := locker(t, link, leasehold.Options{TTL: max(3*Margin, renewableTTL(link))})
+	before := runtime.NumGoroutine()
+	held := make([]*leasehold.Lease, leases)
+	for i := range held {
+		held[i] = acquire(t, l, fmt.Sprint(name, "/", i))
+	}
+	if n := runtime.NumGoroutine() - before; n > allowed {
+		t.Errorf("%d goroutines for %d leases", n, leases)
+	}
+	eventually(t, 10*Margin, "renewals of all", func() bool {
+		if n := runtime.NumGoroutine() - before; n > allowed {
+			t.Fatalf("%d goroutines while %d leases are renewed", n, leases)
+		}
+		return link.Calls(OpRenew) >= leases
+	})
+	for _, lease := range held {
+		if lease.Context().Err() != nil {
+			t.Errorf("a lease ended: %v", context.Cause(lease.Context()))
+		}
+		release(t, lease)
+	}
+}

@@ -1,0 +1,136 @@
+package locktest
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+var ttlCases = []Case{
+	{Name: "RefusesBadTTLs", Run: refusesBadTTLs},
+	{Name: "TTLsAreRoundedUp", Run: ttlsAreRoundedUp},
+	{Name: "ExpiresAfterItsTTL", Run: expiresAfterItsTTL},
+	{Name: "RenewRestartsTheTTL", Run: renewRestartsTheTTL},
+	{Name: "TryRestartsTheTTL", Run: tryRestartsTheTTL},
+}
+
+func refusesBadTTLs(t testing.TB, h Harness) {
+	d := open(t, h)
+	name := newName(t)
+	l := locker(t, d, leasehold.Options{})
+	bad := []time.Duration{-time.Second, -1, 0}
+	if least := d.Features().MinTTL; least > 0 {
+		bad = append(bad, least-1)
+	}
+	for _, ttl := range bad {
+		lease, err := l.TryAcquire(bounded(t), name, leasehold.TTL(ttl))
+		if lease != nil || !errors.Is(err, leasehold.ErrInvalidOption) {
+			t.Fatalf("TTL(%v): %s, %v; want ErrInvalidOption", ttl, describe(lease), err)
+		}
+		if ttl != 0 { // which is the default in Options
+			if l, err := leasehold.New(d, &leasehold.Options{TTL: ttl}); err == nil {
+				_ = l.Close() // never fails
+				t.Errorf("Options.TTL %v was accepted", ttl)
+			}
+		}
+	}
+	lease := acquire(t, l, name)
+	for _, ttl := range bad {
+		if err := lease.Extend(bounded(t), ttl); !errors.Is(err, leasehold.ErrInvalidOption) {
+			t.Errorf("Extend(%v): %v; want ErrInvalidOption", ttl, err)
+		}
+	}
+	release(t, lease)
+}
+
+// oddTTLs are not multiples of any unit that an engine counts in.
+func oddTTLs(f driver.Features) []time.Duration {
+	least := leastTTL(f)
+	base := roundUp(least, f.Step)
+	return []time.Duration{
+		least, least + 1, least + 300*time.Microsecond, least + time.Millisecond - 1,
+		base + f.Step/2 + 1, base + 999_999_999, base + 1500*time.Millisecond + 1, longTTL + 1,
+	}
+}
+
+// leastTTL is the shortest that a caller may ask for; below that of an engine without
+// a MinTTL nothing is left of a lease when it arrives.
+func leastTTL(f driver.Features) time.Duration { return max(f.MinTTL, time.Millisecond) }
+
+// ttlsAreRoundedUp: a grant says that it is at least as long as was asked for, and less
+// than a step longer.
+func ttlsAreRoundedUp(t testing.TB, h Harness) {
+	d := open(t, h)
+	f := d.Features()
+	step := max(f.Step, time.Millisecond) // what databases count in, and nobody notices
+	for _, ttl := range oddTTLs(f) {
+		c := contend(t, d, lasting(request(newName(t)), ttl))
+		if g := c.granted("the resource is free"); g.TTL >= ttl+step {
+			t.Errorf("granted for %v, asked for %v: more than a Step (%v) longer", g.TTL, ttl, f.Step)
+		}
+		if g, err := c.renew(longTTL + ttl); errors.Is(err, driver.ErrLost) {
+			continue // such a short one may end meanwhile
+		} else if err != nil {
+			t.Errorf("Renew: %v", err)
+		} else if want := longTTL + ttl; g.TTL < want || g.TTL >= want+step {
+			t.Errorf("renewed for %v, asked for %v: Step is %v", g.TTL, want, f.Step)
+		}
+	}
+}
+
+// expiresAfterItsTTL: nobody is granted before the TTL, less 2 percent for clocks that
+// run at different rates, and somebody is soon after.
+func expiresAfterItsTTL(t testing.TB, h Harness) {
+	d := open(t, h)
+	least := leastTTL(d.Features())
+	for _, ttl := range []time.Duration{least, least + 900*time.Microsecond, shortTTL(d), shortTTL(d) + 450*time.Millisecond} {
+		holder := contend(t, d, lasting(request(newName(t)), ttl))
+		successor := contend(t, open(t, h), queued(request(holder.req.Resource)))
+		before := time.Now()
+		g := holder.granted("the resource is free")
+		succeeds(holder, successor, g.TTL, before, time.Now())
+	}
+}
+
+// succeeds lets successor try until it is granted, which must be a TTL after the
+// holder's lease had begun, between before and after.
+func succeeds(holder, successor *contender, ttl time.Duration, before, after time.Time) {
+	t := holder.t
+	t.Helper()
+	_, _, granted := successor.wins(time.Until(after)+ttl+Margin, "the lease is over")
+	if least := ttl - ttl/50; granted.Sub(before) < least {
+		t.Errorf("somebody else was granted %v after a lease of %v had begun, want %v", granted.Sub(before), ttl, least)
+	}
+	holder.lost("it expired and somebody else holds it")
+	successor.released()
+}
+
+func renewRestartsTheTTL(t testing.TB, h Harness) {
+	d := open(t, h)
+	ttl := shortTTL(d)
+	holder := contend(t, d, lasting(request(newName(t)), longTTL))
+	holder.granted("the resource is free")
+	before := time.Now()
+	g := holder.renewed(ttl) // a shorter lease than before: it counts from now
+	after := time.Now()
+	successor := contend(t, open(t, h), queued(request(holder.req.Resource)))
+	succeeds(holder, successor, g.TTL, before, after)
+}
+
+// tryRestartsTheTTL: the holder's Try gives it the whole TTL anew, because its caller
+// will count from then.
+func tryRestartsTheTTL(t testing.TB, h Harness) {
+	d := open(t, h)
+	ttl := shortTTL(d) + 500*time.Millisecond
+	holder := contend(t, d, lasting(request(newName(t)), ttl))
+	holder.granted("the resource is free")
+	time.Sleep(ttl / 2)
+	before := time.Now()
+	g := holder.granted("held by itself is not busy")
+	after := time.Now()
+	successor := contend(t, open(t, h), queued(request(holder.req.Resource)))
+	succeeds(holder, successor, g.TTL, before, after)
+}

@@ -1,0 +1,479 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+var waitingCases = []Case{
+	{Name: "RefusedTryLeavesNoPlace", Run: refusedTryLeavesNoPlace},
+	{Name: "WaiterWhoGivesUpLeavesNoPlace", Run: waiterWhoGivesUpLeavesNoPlace},
+	{Name: "CancelledBeforehandNeverAcquires", Run: cancelledBeforehandNeverAcquires},
+	{Name: "CancelRacingWithGrantOrphansNothing", Alone: true, Run: cancelRacingWithGrantOrphansNothing},
+	{Name: "WaitIsBounded", Run: waitIsBounded},
+	{Name: "WaiterFollowsRelease", Run: waiterFollowsRelease},
+	{Name: "WaiterFollowsExpiry", Run: waiterFollowsExpiry},
+	{Name: "LostWakeUpOnlyDelays", Run: lostWakeUpOnlyDelays},
+	{Name: "WaitersOfOneProcessInOrder", Run: waitersOfOneProcessInOrder},
+	{Name: "EveryWaiterIsServed", Alone: true, Run: everyWaiterIsServed},
+	{Name: "WakesOnRelease", Needs: NeedWakes, Run: wakesOnRelease},
+	{Name: "WakeIsArmedBeforeTheAnswer", Needs: NeedWakes, Run: wakeIsArmedBeforeTheAnswer},
+	{Name: "OneReleaseWakesOneWaiter", Needs: NeedWakes | NeedFair, Run: oneReleaseWakesOneWaiter},
+	{Name: "OrderOfFirstTry", Needs: NeedFair, Run: orderOfFirstTry},
+	{Name: "LeavingTheMiddleKeepsTheOrder", Needs: NeedFair, Run: leavingTheMiddleKeepsTheOrder},
+	{Name: "DeadWaiterOnlyDelays", Needs: NeedFair, Run: deadWaiterOnlyDelays},
+}
+
+// refusedTryLeavesNoPlace: who does not queue and never comes back is in nobody's way.
+func refusedTryLeavesNoPlace(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
+	name := newName(t)
+	holder, refused, third := contend(t, d1, request(name)), contend(t, d2, request(name)), contend(t, d1, request(name))
+	holder.granted("the resource is free")
+	refused.busy("it is held")
+	holder.released()
+	third.granted("it was released; who was refused without Queue has no place ahead")
+	third.released()
+
+	l1, l2 := locker(t, d1, leasehold.Options{}), locker(t, d2, leasehold.Options{})
+	lease := acquire(t, l1, name)
+	for range 3 {
+		mustBeBusy(t, l2, name, "it is held")
+	}
+	release(t, lease)
+	mustBeFree(t, l1, name, "it was released; who was refused has no place ahead")
+}
+
+// waiterWhoGivesUpLeavesNoPlace, whatever ended the wait: its context, its bound, or a
+// Release of the claim.
+func waiterWhoGivesUpLeavesNoPlace(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
+	name := newName(t)
+	holder, waiter, third := contend(t, d1, request(name)), contend(t, d2, queued(request(name))), contend(t, d1, request(name))
+	holder.granted("the resource is free")
+	waiter.busy("it is held")
+	waiter.leaves()
+	holder.released()
+	third.granted("it was released; who left has no place ahead")
+	third.released()
+	waiter.nothingToRelease("it left the queue")
+
+	l1, l2 := locker(t, d1, leasehold.Options{}), locker(t, d2, leasehold.Options{})
+	lease := acquire(t, l1, name)
+	errGone := errors.New("gone")
+	for range 5 {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		timer := time.AfterFunc(rand.N(100*time.Millisecond), func() { cancel(errGone) })
+		got, err := l2.Acquire(ctx, name)
+		timer.Stop()
+		if got != nil || !errors.Is(err, errGone) {
+			t.Fatalf("Acquire with a context that ended: %s, %v; want its cause", describe(got), err)
+		}
+	}
+	if got, err := l2.Acquire(context.Background(), name, leasehold.Wait(300*time.Millisecond)); got != nil || !errors.Is(err, leasehold.ErrBusy) {
+		t.Fatalf("Acquire whose Wait ran out: %s, %v; want ErrBusy", describe(got), err)
+	}
+	release(t, lease)
+	mustBeFree(t, l1, name, "it was released; who gave up waiting has no place ahead")
+}
+
+func cancelledBeforehandNeverAcquires(t testing.TB, h Harness) {
+	d := open(t, h)
+	l := locker(t, d, leasehold.Options{})
+	name := newName(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range 10 {
+		if lease, err := l.Acquire(ctx, name); lease != nil || !errors.Is(err, context.Canceled) {
+			t.Fatalf("Acquire on a cancelled context: %s, %v", describe(lease), err)
+		}
+		if lease, err := l.TryAcquire(ctx, name); lease != nil || !errors.Is(err, context.Canceled) {
+			t.Fatalf("TryAcquire on a cancelled context: %s, %v", describe(lease), err)
+		}
+	}
+	mustBeFree(t, locker(t, open(t, h), leasehold.Options{}), name, "no call had a live context")
+	// The engine may have served it or not, but must not say yes to who has gone.
+	c := contend(t, d, request(name))
+	if err := c.tryOnce(ctx); err == nil {
+		t.Error("Try on a cancelled context was granted")
+	}
+	c.leaves()
+	contend(t, d, request(name)).granted("who has gone has released")
+}
+
+// cancelRacingWithGrantOrphansNothing cancels a waiter while it is being granted, over
+// and over: it has the lease or an error, and never does a lease have nobody.
+func cancelRacingWithGrantOrphansNothing(t testing.TB, h Harness) {
+	l1, l2 := locker(t, open(t, h), leasehold.Options{}), locker(t, open(t, h), leasehold.Options{})
+	name := newName(t)
+	gap := 2 * time.Millisecond // between release and cancel; follows the engine's pace
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		lease := acquire(t, l1, name)
+		ctx, cancel := context.WithCancel(context.Background())
+		var got *leasehold.Lease
+		var err error
+		var waiter sync.WaitGroup
+		waiter.Go(func() { got, err = l2.Acquire(ctx, name) })
+		time.Sleep(rand.N(gap))
+		release(t, lease)
+		time.Sleep(rand.N(gap))
+		cancel()
+		waiter.Wait()
+		if (got == nil) == (err == nil) {
+			t.Fatalf("Acquire: %s, error %v", describe(got), err)
+		}
+		if got != nil {
+			gap = max(gap*9/10, 100*time.Microsecond)
+			release(t, got)
+		} else {
+			gap = min(gap*11/10, 500*time.Millisecond)
+		}
+		start := time.Now()
+		release(t, acquire(t, l1, name))
+		if took := time.Since(start); took > 2*Margin {
+			t.Fatalf("free again only %v after the cancelled Acquire had returned", took)
+		}
+	}
+}
+
+// waitIsBounded: nobody gives up early or sleeps past its bound.
+func waitIsBounded(t testing.TB, h Harness) {
+	l1, l2 := locker(t, open(t, h), leasehold.Options{}), locker(t, open(t, h), leasehold.Options{})
+	name := newName(t)
+	lease := acquire(t, l1, name)
+	for _, wait := range []time.Duration{0, 300 * time.Millisecond, time.Second} {
+		for _, l := range []*leasehold.Locker{l1, l2} {
+			start := time.Now()
+			got, err := l.Acquire(context.Background(), name, leasehold.Wait(wait))
+			took := time.Since(start)
+			if got != nil || !errors.Is(err, leasehold.ErrBusy) {
+				t.Fatalf("Acquire with Wait(%v): %s, %v; want ErrBusy", wait, describe(got), err)
+			}
+			if took < wait-wait/10 || took > wait+wait/10+Margin/2 {
+				t.Errorf("Acquire with Wait(%v) gave up after %v", wait, took)
+			}
+		}
+	}
+	release(t, lease)
+}
+
+// followWithin is how soon after a release a waiter must have been granted on any
+// engine, by a wake-up or by polling.
+const followWithin = 2 * Margin
+
+func waiterFollowsRelease(t testing.TB, h Harness) {
+	for range 3 {
+		queued := make(chan struct{}, 100)
+		l1 := locker(t, open(t, h), leasehold.Options{})
+		l2 := locker(t, open(t, h), leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { queued <- struct{}{} }}})
+		name := newName(t)
+		lease := acquire(t, l1, name)
+		granted := make(chan error, 1)
+		go func() {
+			got, err := l2.Acquire(bounded(t), name)
+			if err == nil {
+				err = got.Release(context.Background())
+			}
+			granted <- err
+		}()
+		<-queued
+		time.Sleep(rand.N(100 * time.Millisecond)) // anywhere in the waiter's sleep
+		release(t, lease)
+		select {
+		case err := <-granted:
+			if err != nil {
+				t.Errorf("Acquire or Release of a waiter: %v", err)
+			}
+		case <-time.After(followWithin):
+			t.Fatalf("not granted %v after the release", followWithin)
+		}
+	}
+}
+
+// waiterFollowsExpiry: the holder died; nobody releases and nobody wakes.
+func waiterFollowsExpiry(t testing.TB, h Harness) {
+	d := open(t, h)
+	name := newName(t)
+	dead := contend(t, d, lasting(request(name), shortTTL(d)))
+	g := dead.granted("the resource is free")
+	start := time.Now()
+	lease := acquire(t, locker(t, open(t, h), leasehold.Options{}), name, leasehold.Wait(g.TTL+2*followWithin))
+	if took := time.Since(start); took > g.TTL+followWithin {
+		t.Errorf("granted %v after a lease of %v, want within %v of its end", took, g.TTL, followWithin)
+	}
+	release(t, lease)
+}
+
+// lostWakeUpOnlyDelays: no wake-up arrives. Who waits must come back by itself, no later
+// than Busy.Retry told it or the core's own bound.
+func lostWakeUpOnlyDelays(t testing.TB, h Harness) {
+	d := open(t, h)
+	name := newName(t)
+	holder := contend(t, d, request(name))
+	holder.granted("the resource is free")
+	sleepy := openFaulty(t, h)
+	sleepy.LoseWakes()
+	waiting := make(chan struct{}, 100)
+	l := locker(t, sleepy, leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { waiting <- struct{}{} }}})
+	released := make(chan struct{})
+	go func() {
+		defer close(released)
+		<-waiting
+		_ = holder.claim.Release(context.Background()) // its failure shows as a waiter that is not granted
+	}()
+	start := time.Now()
+	lease := acquire(t, l, name)
+	if took := time.Since(start); took > callLimit-Margin {
+		t.Errorf("granted after %v", took)
+	}
+	<-released
+	release(t, lease)
+}
+
+// waitersOfOneProcessInOrder: one Locker serves its callers in the order of their calls,
+// with a larger token each.
+func waitersOfOneProcessInOrder(t testing.TB, h Harness) {
+	const waiters = 20
+	queued := make(chan struct{}, waiters)
+	d := open(t, h)
+	l := locker(t, d, leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { queued <- struct{}{} }}})
+	name := newName(t)
+	first := acquire(t, l, name)
+	var history History
+	order, errs := make(chan int, waiters), make(chan error, waiters)
+	for i := range waiters {
+		go func() {
+			lease, err := l.Acquire(bounded(t), name)
+			if err == nil {
+				done := history.Believe(lease)
+				order <- i
+				done()
+				err = lease.Release(context.Background())
+			}
+			errs <- err
+		}()
+		<-queued // the next call comes after this one waits
+	}
+	release(t, first)
+	for range waiters {
+		if err := <-errs; err != nil {
+			t.Fatalf("a waiter: %v", err)
+		}
+	}
+	for want := range waiters {
+		if got := <-order; got != want {
+			t.Fatalf("waiter %d was served when it was the turn of %d", got, want)
+		}
+	}
+	if err := history.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// everyWaiterIsServed: 60 callers in four processes, one after the other.
+func everyWaiterIsServed(t testing.TB, h Harness) {
+	const processes, callers = 4, 15
+	name := newName(t)
+	inside, shared := make(chan struct{}, 1), 0
+	var lockers []*leasehold.Locker
+	for range processes {
+		lockers = append(lockers, locker(t, open(t, h), leasehold.Options{}))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*callLimit)
+	defer cancel()
+	atOnce(t, processes*callers, func(i int) error {
+		return lockers[i%processes].Do(ctx, name, func(ctx context.Context) error {
+			select {
+			case inside <- struct{}{}:
+			default:
+				return errors.New("two holders at once")
+			}
+			time.Sleep(rand.N(time.Millisecond))
+			shared++ // the race detector sees it if the lock does not order holders
+			<-inside
+			return nil
+		})
+	})
+	if shared != processes*callers {
+		t.Errorf("%d of %d were served", shared, processes*callers)
+	}
+}
+
+// wakesOnRelease: the head of the queue is woken soon after a release, although the
+// release comes before it begins to wait.
+func wakesOnRelease(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
+	name := newName(t)
+	holder, waiter := contend(t, d1, request(name)), contend(t, d2, queued(request(name)))
+	holder.granted("the resource is free")
+	busy := waiter.busy("it is held")
+	holder.released()
+	woken(t, busy, "the holder released")
+	waiter.wins(Margin, "it was released")
+	waiter.released()
+}
+
+func woken(t testing.TB, busy *driver.Busy, why string) {
+	t.Helper()
+	if busy.Wake == nil {
+		t.Fatal("Busy.Wake is nil, but Features.Wakes is declared")
+	}
+	select {
+	case <-busy.Wake:
+	case <-time.After(Margin):
+		t.Fatalf("not woken within %v: %s", Margin, why)
+	}
+}
+
+// wakeIsArmedBeforeTheAnswer races a Release with a Try: when the Try is refused, its
+// Wake must know of the Release, whichever came first.
+func wakeIsArmedBeforeTheAnswer(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
+	end := time.Now().Add(Margin / 2)
+	for i := 0; i < 500 && time.Now().Before(end); i++ {
+		name := newName(t)
+		holder, waiter := contend(t, d1, request(name)), contend(t, d2, queued(request(name)))
+		holder.granted("the resource is free")
+		var released error
+		var race sync.WaitGroup
+		race.Go(func() { released = holder.claim.Release(bounded(t)) })
+		_, err := waiter.try()
+		race.Wait()
+		if released != nil {
+			t.Fatalf("Release: %v", released)
+		}
+		if busy, ok := errors.AsType[*driver.Busy](err); ok {
+			woken(t, busy, "the holder released while the Try was on its way")
+			waiter.wins(Margin, "it was released")
+		} else if err != nil {
+			t.Fatalf("Try: %v", err)
+		}
+		waiter.released()
+	}
+}
+
+// oneReleaseWakesOneWaiter counts the wake-ups while ten waiters are served: a herd
+// would be woken 45 times. Some spare ones are allowed: Wake may close early.
+func oneReleaseWakesOneWaiter(t testing.TB, h Harness) {
+	const waiters = 10
+	name := newName(t)
+	holder := contend(t, open(t, h), request(name))
+	holder.granted("the resource is free")
+	queue := line(t, h, name, waiters)
+	busy := make([]*driver.Busy, waiters)
+	wakeUps := 0
+	for i, c := range queue {
+		busy[i] = c.busy("it is held")
+	}
+	for turn := range waiters {
+		holder.released()
+		woken(t, busy[turn], "it was its turn")
+		time.Sleep(20 * time.Millisecond) // for wake-ups that should not come
+		for i := turn; i < waiters; i++ {
+			select {
+			case <-busy[i].Wake:
+				wakeUps++
+				if i > turn {
+					busy[i] = queue[i].busy("it is not its turn")
+				}
+			default:
+			}
+		}
+		holder = queue[turn]
+		holder.granted("it was its turn")
+	}
+	if wakeUps > 2*waiters {
+		t.Errorf("%d wake-ups for %d turns", wakeUps, waiters)
+	}
+}
+
+// line makes claims of several processes and has them queue up one after the other.
+func line(t testing.TB, h Harness, name string, n int) []*contender {
+	t.Helper()
+	var queue []*contender
+	for i := range n {
+		req := queued(request(name))
+		req.Note = fmt.Sprint("place ", i)
+		c := contend(t, open(t, h), req)
+		c.busy("it is held")
+		queue = append(queue, c)
+	}
+	return queue
+}
+
+// served has each of queue granted in its turn, and refused before.
+func served(t testing.TB, holder *contender, queue []*contender) {
+	t.Helper()
+	for len(queue) > 0 {
+		holder.released()
+		for i := len(queue) - 1; i > 0; i-- {
+			queue[i].busy("others queued before it")
+		}
+		holder, queue = queue[0], queue[1:]
+		holder.wins(Margin, "it queued first")
+	}
+	holder.released()
+}
+
+func orderOfFirstTry(t testing.TB, h Harness) {
+	name := newName(t)
+	holder := contend(t, open(t, h), request(name))
+	holder.granted("the resource is free")
+	queue := line(t, h, name, 5)
+	for i := range queue {
+		queue[len(queue)-1-i].busy("it is held") // to ask again changes no order
+	}
+	// Who comes later and does not queue does not pass those who do.
+	holder.released()
+	contend(t, open(t, h), request(name)).busy("others wait")
+	queue[0].wins(Margin, "it queued first")
+	served(t, queue[0], queue[1:])
+}
+
+func leavingTheMiddleKeepsTheOrder(t testing.TB, h Harness) {
+	name := newName(t)
+	holder := contend(t, open(t, h), request(name))
+	holder.granted("the resource is free")
+	queue := line(t, h, name, 5)
+	queue[2].leaves()
+	served(t, holder, append(queue[:2:2], queue[3:]...))
+}
+
+// deadWaiterLimit bounds how long an engine keeps the place of a waiter that died.
+const deadWaiterLimit = 6 * time.Second
+
+// deadWaiterOnlyDelays: the first in the queue never comes back. The others are served
+// after a while, in their order.
+func deadWaiterOnlyDelays(t testing.TB, h Harness) {
+	name := newName(t)
+	d := open(t, h)
+	holder := contend(t, d, request(name))
+	holder.granted("the resource is free")
+	dead := queued(request(name))
+	dead.TTL = shortTTL(d)
+	contend(t, d, dead).busy("it is held")
+	queue := line(t, h, name, 3)
+	holder.released()
+	start := time.Now()
+	for {
+		for i := len(queue) - 1; i > 0; i-- {
+			queue[i].busy("others queued before it")
+		}
+		if _, err := queue[0].try(); err == nil {
+			break
+		}
+		if time.Since(start) > deadWaiterLimit+Margin {
+			t.Fatalf("a waiter that died is still in the way after %v", deadWaiterLimit)
+		}
+		time.Sleep(5 * tryEvery)
+	}
+	served(t, queue[0], queue[1:])
+}
