@@ -71,22 +71,24 @@ func (h *hold) begin(sent time.Time, g driver.Grant, keeps bool) error {
 
 // expire is the timer at the deadline. Whoever moved the deadline meanwhile has set it anew.
 func (h *hold) expire() {
-	h.mu.Lock()
-	left := time.Until(h.deadline)
-	h.mu.Unlock()
-	if left <= 0 {
-		h.lose(fmt.Errorf("%w: deadline passed without a renewal", ErrLost))
-	}
+	h.loseIf(func() bool { return time.Until(h.deadline) <= 0 }, errDeadline)
 }
 
-// lose ends the hold for cause, once; after Release has begun it does nothing. The
-// driver calls it as Request.Lost, the timer and the renewals as well.
+var errDeadline = fmt.Errorf("%w: deadline passed without a renewal", ErrLost)
+
+// lose ends the hold for cause. The driver calls it as Request.Lost, the renewals as well.
 func (h *hold) lose(cause error) {
 	if !errors.Is(cause, ErrLost) {
 		cause = fmt.Errorf("%w: %w", ErrLost, cause)
 	}
+	h.loseIf(func() bool { return true }, cause)
+}
+
+// loseIf ends the hold for cause, once, if it is still so; after Release has begun it does
+// nothing. still is called with h.mu.
+func (h *hold) loseIf(still func() bool, cause error) {
 	h.mu.Lock()
-	if h.cause != nil || h.releasing {
+	if h.cause != nil || h.releasing || !still() {
 		h.mu.Unlock()
 		return
 	}

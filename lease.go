@@ -51,8 +51,9 @@ func (h *hold) lease(ctx context.Context, r *request, now time.Time) *Lease {
 	live, cancel := context.WithCancelCause(unending(ctx))
 	le.ctx, le.cancel = leaseContext{live, le}, cancel
 	if r.maxHold > 0 {
+		// Released meanwhile, it must not end the hold for whoever has it now.
 		le.maxHold = time.AfterFunc(r.maxHold, func() {
-			h.lose(fmt.Errorf("%w: held for MaxHold of %v", ErrLost, r.maxHold))
+			h.loseIf(func() bool { return !le.released }, fmt.Errorf("%w: held for MaxHold of %v", ErrLost, r.maxHold))
 		})
 	}
 	if keep := now.Add(r.atLeast); r.atLeast > 0 && keep.After(h.keepUntil) {
