@@ -50,13 +50,47 @@ func BenchmarkHandOver(b *testing.B) {
 	}
 	wg.Wait()
 	b.StopTimer()
-	var all []time.Duration
-	var slowest time.Duration
+	var all, means []time.Duration
 	for _, w := range waits {
-		all = append(all, w...)
-		slowest = max(slowest, slices.Max(w))
+		var sum time.Duration
+		for _, d := range w {
+			sum += d
+		}
+		all, means = append(all, w...), append(means, sum/time.Duration(len(w)))
 	}
 	slices.Sort(all)
+	slices.Sort(means)
 	b.ReportMetric(float64(len(all))/b.Elapsed().Seconds(), "turns/s")
-	b.ReportMetric(float64(slowest)/float64(all[len(all)/2]), "slowest/median")
+	b.ReportMetric(float64(means[goroutines-1])/float64(means[goroutines/2]), "slowest/median-goroutine")
+	b.ReportMetric(float64(all[len(all)-1])/float64(all[len(all)/2]), "longest/median-wait")
+}
+
+// BenchmarkBaton is the floor of BenchmarkHandOver: 1,000 goroutines that pass a channel's
+// value round, with nothing to decide and no lease.
+func BenchmarkBaton(b *testing.B) {
+	const goroutines = 1000
+	ring := make([]chan struct{}, goroutines)
+	for i := range ring {
+		ring[i] = make(chan struct{}, 1)
+	}
+	waits := make([][]time.Duration, goroutines)
+	var wg sync.WaitGroup
+	b.ResetTimer()
+	for g := range goroutines {
+		wg.Go(func() {
+			for range b.N/goroutines + 1 {
+				start := time.Now()
+				<-ring[g]
+				waits[g] = append(waits[g], time.Since(start))
+				ring[(g+1)%goroutines] <- struct{}{}
+			}
+		})
+	}
+	ring[0] <- struct{}{}
+	wg.Wait()
+	b.StopTimer()
+	all := slices.Concat(waits...)
+	slices.Sort(all)
+	b.ReportMetric(float64(len(all))/b.Elapsed().Seconds(), "turns/s")
+	b.ReportMetric(float64(all[len(all)-1])/float64(all[len(all)/2]), "longest/median-wait")
 }

@@ -1,0 +1,103 @@
+package sqllock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// maxFence keeps fences in 53 bits, so that they survive JSON numbers and leave room
+// for the hand-overs in a token.
+const maxFence = 1<<53 - 1
+
+// Inspect implements driver.Inspector.
+func (d *Driver) Inspect(ctx context.Context, resource string) (driver.State, error) {
+	all, err := d.look(ctx, d.texts.state, names(resource))
+	if err != nil || len(all) == 0 {
+		return driver.State{Resource: resource}, err
+	}
+	return all[0].state(), nil
+}
+
+// List implements driver.Inspector.
+func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
+	all, err := d.look(ctx, d.texts.list, prefix)
+	if err != nil {
+		return nil, err
+	}
+	var states []driver.State
+	for i := range all {
+		if !strings.HasPrefix(all[i].lock.name, prefix) {
+			break // names are in the order of their bytes, and began at prefix
+		}
+		if s := all[i].state(); len(s.Holders)+len(s.Waiters) > 0 {
+			states = append(states, s)
+		}
+	}
+	return states, nil
+}
+
+func (r *resource) state() driver.State {
+	return driver.State{Resource: r.lock.name, Fence: uint64(r.lock.fence), Holders: r.holders(), Waiters: r.waiters()}
+}
+
+// Evict implements driver.Evictor. The holder's next Renew says why. An empty owner
+// evicts a hold that lingers.
+func (d *Driver) Evict(ctx context.Context, resource, owner, reason string) error {
+	held := false
+	err := d.transact(ctx, func(on runner) (bool, error) {
+		r, err := d.enter(ctx, on, resource)
+		if err != nil {
+			return false, err
+		}
+		trace := r.evict(owner, reason)
+		if held = trace != nil; !held {
+			return false, nil
+		}
+		if err := d.saveLock(ctx, on, r); err != nil {
+			return false, err
+		}
+		return true, d.saveClaim(ctx, on, r, trace)
+	})
+	if err == nil && !held {
+		return fmt.Errorf("%w: that owner does not hold %q", driver.ErrLost, resource)
+	}
+	return err
+}
+
+// evict ends owner's lease and raises the fence. It returns the row to save, which
+// tells the holder why for as long as its lease would have lasted; nil: not held.
+func (r *resource) evict(owner, reason string) *claimRow {
+	var trace *claimRow
+	if r.heldBy(owner) {
+		trace = &claimRow{ticket: r.nextTicket(), owner: owner, fence: r.lock.fence, expires: r.lock.expires, since: r.lock.since}
+		r.lock.owner, r.lock.expires, r.lock.note = "", 0, ""
+	} else if trace = r.sharer(owner); trace == nil {
+		return nil
+	}
+	trace.status, trace.note = evicted, reason
+	r.lock.fence = r.nextFence()
+	return trace
+}
+
+// sharer returns owner's shared lease; for an empty owner the first that lingers.
+func (r *resource) sharer(owner string) *claimRow {
+	for i := range r.claims {
+		c := &r.claims[i]
+		if c.status == holding && c.owner == owner || c.status == lingering && owner == "" {
+			return c
+		}
+	}
+	return nil
+}
+
+// RaiseFence implements driver.FenceRaiser. Fences have 53 bits: it refuses more.
+func (d *Driver) RaiseFence(ctx context.Context, resource string, fence uint64) error {
+	if fence > maxFence {
+		return fmt.Errorf("%w: fence %d has more than 53 bits", driver.ErrUnsupported, fence)
+	}
+	_, err := d.exec(ctx, d.texts.raise, resource, int64(fence))
+	return err
+}

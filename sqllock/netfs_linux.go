@@ -1,0 +1,94 @@
+package sqllock
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// File systems that several machines may use at once, by the f_type of statfs(2).
+// Source: linux/magic.h and the statfs(2) manual.
+var networkMagic = map[uint32]string{
+	0x00006969: "nfs",
+	0x0000517b: "smb",
+	0xff534d42: "cifs",
+	0xfe534d42: "smb2",
+	0x01021997: "9p",
+	0x5346414f: "afs",
+	0x6b414653: "afs",
+	0x73757245: "coda",
+	0x0000564c: "ncp",
+	0x00c36400: "ceph",
+	0x0bd00bd0: "lustre",
+	0x47504653: "gpfs",
+	0x01161970: "gfs2",
+	0x7461636f: "ocfs2",
+	0x20030528: "pvfs2",
+	0x19830326: "beegfs",
+	0xaad7aaea: "panfs",
+	0x013111a8: "ibrix",
+}
+
+const fuseMagic = 0x65735546
+
+// networkFuse are the FUSE file systems that reach another machine, as mountinfo names
+// them. FUSE as such may be local, such as an encrypted home.
+var networkFuse = map[string]bool{
+	"fuse.sshfs": true, "fuse.glusterfs": true, "fuse.ceph": true, "fuse.ceph-fuse": true, "fuse.s3fs": true,
+	"fuse.rclone": true, "fuse.gcsfuse": true, "fuse.goofys": true, "fuse.juicefs": true, "fuse.seaweedfs": true,
+	"fuse.mfs": true, "fuse.davfs": true, "fuse.curlftpfs": true, "fuse.blobfuse": true, "fuse.blobfuse2": true,
+	"fuse.mount-s3": true, "fuse.smbnetfs": true, "fuse.beegfs": true, "fuse.lizardfs": true,
+}
+
+// networkFS names the network file system that path, or the folder it would be made in,
+// is on; "": none that is known.
+func networkFS(path string) (string, error) {
+	if _, err := os.Stat(path); os.IsNotExist(err) {
+		path = filepath.Dir(path)
+	}
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(path, &fs); err != nil {
+		return "", &os.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	magic := uint32(fs.Type)
+	if magic == fuseMagic {
+		return networkFuseAt(path), nil
+	}
+	return networkMagic[magic], nil
+}
+
+// networkFuseAt names the FUSE file system of path if it is one of a network. Where
+// mountinfo cannot be read, it passes for local.
+func networkFuseAt(path string) string {
+	var st syscall.Stat_t
+	if syscall.Stat(path, &st) != nil {
+		return ""
+	}
+	file, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	dev := uint64(st.Dev)
+	number := fmt.Sprintf("%d:%d", dev>>8&0xfff|dev>>32&^0xfff, dev&0xff|dev>>12&^0xff)
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if kind := mountType(lines.Text(), number); networkFuse[kind] {
+			return kind
+		}
+	}
+	return ""
+}
+
+// mountType returns the type in a line of mountinfo if it is of that device; else "".
+// See proc_pid_mountinfo(5).
+func mountType(line, device string) string {
+	fields, rest, ok := strings.Cut(line, " - ")
+	if f := strings.Fields(fields); !ok || len(f) < 3 || f[2] != device {
+		return ""
+	}
+	kind, _, _ := strings.Cut(rest, " ")
+	return kind
+}

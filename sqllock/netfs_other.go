@@ -1,0 +1,7 @@
+//go:build !linux
+
+package sqllock
+
+// networkFS is known on Linux only. Elsewhere it is up to the user to keep the file on
+// a local disk.
+func networkFS(string) (string, error) { return "", nil }

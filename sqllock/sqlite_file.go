@@ -1,0 +1,193 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// querier is a connection or a transaction.
+type querier interface {
+	QueryRowContext(ctx context.Context, text string, args ...any) *sql.Row
+}
+
+// check implements dialect.
+func (s *sqlite) check(ctx context.Context, db *sql.DB) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := s.locate(ctx, conn); err != nil {
+		return err
+	}
+	ours, err := s.recognize(ctx, conn)
+	switch {
+	case err != nil:
+		return err
+	case !ours:
+		return fmt.Errorf("%w (sqlite%s)", ErrNoSchema, s.named())
+	}
+	path := s.file.Load().path
+	info, err := os.Stat(path)
+	s.file.Store(&sqliteFile{path, info})
+	return err
+}
+
+// create implements dialect.
+func (s *sqlite) create(ctx context.Context, d *Driver) error {
+	ours := false
+	err := d.retry(ctx, func() (err error) {
+		ours, err = s.prepareFile(ctx, d.db)
+		return err
+	})
+	if err != nil || ours {
+		return err
+	}
+	return d.inTx(ctx, func(tx *sql.Tx) (bool, error) {
+		ours, err := s.recognize(ctx, tx)
+		if err != nil || ours {
+			return false, err
+		}
+		// Whoever else creates them now makes this one busy, and recognized next time.
+		for statement := range strings.SplitSeq(strings.ReplaceAll(sqliteSchema, "{p}", s.prefix), ";\n") {
+			if strings.TrimSpace(statement) == "" {
+				continue
+			}
+			if _, err := tx.ExecContext(ctx, statement); err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+}
+
+// prepareFile turns a file that is Leasehold's, or may become so, to WAL mode: readers
+// then do not hold up writers, and a commit is one fsync. How durable a commit is
+// (PRAGMA synchronous) stays as the connection was opened; SQLite's default is FULL.
+func (s *sqlite) prepareFile(ctx context.Context, db *sql.DB) (ours bool, err error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	if err := s.locate(ctx, conn); err != nil {
+		return false, err
+	}
+	ours, err = s.recognize(ctx, conn)
+	if err != nil {
+		return false, err
+	}
+	var mode string
+	if err := conn.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode); err != nil {
+		return false, err
+	}
+	if !strings.EqualFold(mode, "wal") {
+		return false, fmt.Errorf("%w: sqlite%s cannot be in WAL mode, only %s", driver.ErrUnsupported, s.named(), mode)
+	}
+	return ours, nil
+}
+
+// locate finds the file, and refuses places where SQLite cannot keep processes apart.
+// It never opens the file: closing it would drop the locks that SQLite's own
+// descriptors have on it in this process.
+func (s *sqlite) locate(ctx context.Context, conn *sql.Conn) error {
+	path, err := mainFile(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if path == "" {
+		return fmt.Errorf("%w: a SQLite database in memory is seen by one connection only: use a file, or package memory", driver.ErrUnsupported)
+	}
+	kind, err := networkFS(path)
+	if err != nil {
+		return err
+	}
+	if kind != "" {
+		return fmt.Errorf("%w: %q is on a network file system (%s): SQLite's WAL mode needs memory that all processes share, on one machine",
+			driver.ErrUnsupported, path, kind)
+	}
+	s.file.CompareAndSwap(nil, &sqliteFile{path: path})
+	return nil
+}
+
+// mainFile returns the path of the database; "": in memory. The pragma as a statement,
+// unlike its table-valued function, does not read the file, which may be no database.
+func mainFile(ctx context.Context, conn *sql.Conn) (path string, err error) {
+	rows, err := conn.QueryContext(ctx, "PRAGMA database_list")
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var number int
+		var name, file string
+		if err := rows.Scan(&number, &name, &file); err != nil {
+			return "", err
+		}
+		if name == "main" {
+			path = file
+		}
+	}
+	return path, rows.Err()
+}
+
+// recognize reports whether the tables are there. It refuses a database whose tables are
+// somebody else's. It only reads.
+func (s *sqlite) recognize(ctx context.Context, q querier) (ours bool, err error) {
+	var mine, others int
+	err = q.QueryRowContext(ctx, `
+		SELECT count(*) FILTER (WHERE mine), count(*) FILTER (WHERE NOT mine) FROM (
+			SELECT lower(name) IN (lower(?1) || 'locks', lower(?1) || 'claims', lower(?1) || 'meta') AS mine
+			FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\_%' ESCAPE '\')`, s.prefix).Scan(&mine, &others)
+	switch {
+	case err != nil:
+		return false, err
+	case mine > 0:
+		return true, s.recognizeVersion(ctx, q)
+	case others > 0 && !s.allowForeign:
+		return false, s.refuse("it has tables of another program and none of Leasehold's; Options.AllowForeign adds them")
+	}
+	return false, nil
+}
+
+// recognizeVersion refuses tables with our names that are not ours or of another version.
+func (s *sqlite) recognizeVersion(ctx context.Context, q querier) error {
+	var version sql.NullInt64
+	err := q.QueryRowContext(ctx, "SELECT max(version) FROM "+s.prefix+"meta").Scan(&version)
+	switch {
+	case missing(err), err == nil && !version.Valid:
+		return s.refuse("it has tables with names of Leasehold's that are another program's")
+	case err != nil:
+		return err
+	case version.Int64 > schemaVersion:
+		return s.refuse(fmt.Sprintf("its tables are of version %d, from a newer Leasehold; this one knows %d", version.Int64, schemaVersion))
+	case version.Int64 != schemaVersion:
+		return s.refuse(fmt.Sprintf("its tables are of the unknown version %d", version.Int64))
+	}
+	var none any
+	err = q.QueryRowContext(ctx, strings.ReplaceAll(sqliteProbe, "{p}", s.prefix)).Scan(&none)
+	switch {
+	case missing(err):
+		return s.refuse("it has tables with names of Leasehold's that are another program's")
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	}
+	return err
+}
+
+// sqliteProbe fails if a table or a column is missing.
+const sqliteProbe = `SELECT 1 FROM (SELECT ` + stateColumns + ` FROM {p}locks l LEFT JOIN {p}claims c ON c.name = l.name) WHERE 0`
+
+func missing(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "no such table") || strings.Contains(err.Error(), "no such column"))
+}
+
+func (s *sqlite) refuse(why string) error {
+	return fmt.Errorf("%w: sqlite%s: %s", driver.ErrCorrupt, s.named(), why)
+}

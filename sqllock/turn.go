@@ -1,0 +1,185 @@
+package sqllock
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// status is what a claim row stands for.
+type status uint8
+
+const (
+	waiting   status = iota // a place in the queue
+	holding                 // a shared lease
+	evicted                 // a lease that an operator ended; note is the reason; kept until it would have expired
+	lingering               // a hold without an owner
+)
+
+// lockRow is one row of locks: the exclusive holder and the last fence. Instants are
+// milliseconds of the database's clock.
+type lockRow struct {
+	name    string
+	fence   int64
+	owner   string
+	expires int64
+	since   int64
+	note    string
+}
+
+// claimRow is one row of claims.
+type claimRow struct {
+	ticket  int64
+	owner   string
+	mode    driver.Mode
+	status  status
+	limit   int
+	fence   int64
+	expires int64
+	since   int64
+	note    string
+}
+
+// resource is what the tables say about one name at the database's instant now.
+type resource struct {
+	now    int64
+	lock   lockRow
+	claims []claimRow // by ticket; live ones only
+}
+
+// heldBy reports whether owner has the live exclusive lease.
+func (r *resource) heldBy(owner string) bool {
+	return r.lock.owner == owner && r.lock.expires > r.now
+}
+
+// claimOf returns owner's live place or shared lease, or nil.
+func (r *resource) claimOf(owner string) *claimRow {
+	for i := range r.claims {
+		if c := &r.claims[i]; c.owner == owner && c.status <= holding {
+			return c
+		}
+	}
+	return nil
+}
+
+// nextTicket is behind all that are there.
+func (r *resource) nextTicket() int64 {
+	if n := len(r.claims); n > 0 {
+		return r.claims[n-1].ticket + 1
+	}
+	return 1
+}
+
+// nextFence is above all earlier ones. The clock's part makes it grow even if the row
+// was lost; microseconds since 1970 fit in 53 bits until the year 2255.
+func (r *resource) nextFence() int64 {
+	return max(r.lock.fence+1, r.now*1000)
+}
+
+// obstacle returns the first instant at which something ends that stands between req
+// and a grant, or 0 if nothing does. In the way are holders that do not go together with
+// req, and waiters ahead of it: those that share have their slots kept for them.
+func (r *resource) obstacle(req *driver.Request) int64 {
+	until := int64(math.MaxInt64)
+	if r.lock.expires > r.now {
+		until = r.lock.expires
+	}
+	place := int64(math.MaxInt64)
+	if mine := r.claimOf(req.Owner); mine != nil {
+		place = mine.ticket
+	}
+	limit, sharing, slotEnds := req.Limit, 1, int64(math.MaxInt64)
+	for i := range r.claims {
+		c := &r.claims[i]
+		switch {
+		case c.status == evicted, c.status == waiting && c.ticket >= place:
+		case req.Mode == driver.Exclusive || c.mode == driver.Exclusive:
+			until = min(until, c.expires)
+		default:
+			sharing++
+			limit = smaller(limit, c.limit)
+			slotEnds = min(slotEnds, c.expires)
+		}
+	}
+	if limit > 0 && sharing > limit {
+		until = min(until, slotEnds)
+	}
+	if until == math.MaxInt64 {
+		return 0
+	}
+	return until
+}
+
+// ahead counts the waiters before owner's place; all of them if it has none.
+func (r *resource) ahead(owner string) (n int) {
+	for _, c := range r.claims {
+		if c.status == waiting && c.owner == owner {
+			break
+		}
+		if c.status == waiting {
+			n++
+		}
+	}
+	return n
+}
+
+// smaller is the stricter of two limits, where 0 is none.
+func smaller(a, b int) int {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// holders lists the live leases by fence.
+func (r *resource) holders() []driver.Holder {
+	var all []driver.Holder
+	if r.lock.expires > r.now {
+		all = append(all, r.holder(driver.Exclusive, r.lock.owner, r.lock.fence, r.lock.since, r.lock.expires, r.lock.note))
+	}
+	for _, c := range r.claims {
+		switch c.status {
+		case holding:
+			all = append(all, r.holder(c.mode, c.owner, c.fence, c.since, c.expires, c.note))
+		case lingering:
+			all = append(all, r.holder(c.mode, "", c.fence, c.since, c.expires, c.note))
+		}
+	}
+	slices.SortFunc(all, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
+	return all
+}
+
+func (r *resource) holder(mode driver.Mode, owner string, fence, since, expires int64, note string) driver.Holder {
+	return driver.Holder{Owner: owner, Mode: mode, Fence: uint64(fence), Note: note,
+		Held: millis(r.now - since), Left: millis(expires - r.now)}
+}
+
+// waiters lists the queue in order.
+func (r *resource) waiters() []driver.Waiter {
+	var all []driver.Waiter
+	for _, c := range r.claims {
+		if c.status == waiting {
+			all = append(all, driver.Waiter{Owner: c.owner, Note: c.note, Mode: c.mode, Waited: millis(r.now - c.since)})
+		}
+	}
+	return all
+}
+
+func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// inMillis rounds up, so that a lease is never shorter than asked for.
+func inMillis(d time.Duration) int64 {
+	n := int64(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		n++
+	}
+	return n
+}
+
+// dropExpired forgets claims that have ended. The lock's row says so by itself.
+func (r *resource) dropExpired() {
+	r.claims = slices.DeleteFunc(r.claims, func(c claimRow) bool { return c.expires <= r.now })
+}
