@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"os/user"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/spf13/cobra"
+)
+
+// scriptTTL is the lease of acquire: nobody renews it, so it is longer than a program's.
+const scriptTTL = time.Minute
+
+func newAcquireCommand(a *app) *cobra.Command {
+	var f claimFlags
+	cmd := &cobra.Command{
+		Use:   "acquire [flags] NAME",
+		Short: "Acquire a lock for a script and exit",
+		Long: `Acquire NAME and exit, leaving the lease held for --ttl. Nobody renews it: renew it
+with "leasehold renew" before it ends, and give it up with "leasehold release". Where a
+single command is to run under the lock, "leasehold run" does all of that by itself.
+
+The output is for eval. It sets and exports
+  LEASEHOLD_OWNER   the secret that renews and releases the lease
+  LEASEHOLD_TOKEN   the fencing token: larger than every earlier holder's
+  LEASEHOLD_TTL     seconds until the lease must be taken as ended
+
+Exit codes: 1 busy, 64 wrong usage, 69 store unreachable, 130 interrupted.`,
+		Example: `  eval "$(leasehold acquire -w 10 deploy)" || exit
+  ./deploy.sh --token "$LEASEHOLD_TOKEN"
+  leasehold release deploy
+
+  leasehold acquire -n --json deploy | jq -r .owner`,
+		Args:              argNames("NAME"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opts, err := f.options()
+			if err != nil {
+				return err
+			}
+			return acquire(cmd.Context(), a, args[0], append(opts, leasehold.NoRenew()))
+		},
+	}
+	f.add(cmd.Flags(), scriptTTL)
+	return cmd
+}
+
+func acquire(ctx context.Context, a *app, name string, opts []leasehold.Option) error {
+	// A reader that is gone must not end the process between the grant and the print.
+	signal.Ignore(syscall.SIGPIPE)
+	o := &leasehold.Options{Note: callerNote(), Trace: a.waitTrace()}
+	return a.with(ctx, o, func(ctx context.Context, locks *leasehold.Locker) error {
+		lease, err := locks.Acquire(ctx, name, opts...)
+		if err != nil {
+			return err
+		}
+		if err := a.printLease(lease); err != nil {
+			// Nobody has learnt the owner, so nobody else could release it.
+			return errors.Join(err, lease.Release(ctx))
+		}
+		return nil
+	})
+}
+
+func newRenewCommand(a *app) *cobra.Command {
+	ttl := span(scriptTTL)
+	cmd := &cobra.Command{
+		Use:   "renew [flags] NAME [OWNER]",
+		Short: "Restart the lease of an acquired lock",
+		Long: `Restart the lease that OWNER holds on NAME with --ttl, counted from now. It prints what
+acquire prints. OWNER is LEASEHOLD_OWNER unless it is given; in the environment it stays
+out of the list of processes.
+
+Exit code 75: the lease has ended, and another may hold NAME.`,
+		Example:           `  leasehold renew --ttl 5m deploy`,
+		Args:              argNames("NAME", "[OWNER]"),
+		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			length, err := ttlOption(ttl)
+			if err != nil {
+				return err
+			}
+			owner, err := ownerOf(args)
+			if err != nil {
+				return err
+			}
+			return renew(cmd.Context(), a, args[0], owner, length)
+		},
+	}
+	cmd.Flags().Var(&ttl, "ttl", "`LENGTH` of the lease: seconds, or with a unit such as 90s or 5m")
+	return cmd
+}
+
+func renew(ctx context.Context, a *app, name, owner string, ttl leasehold.Option) error {
+	return a.with(ctx, nil, func(ctx context.Context, locks *leasehold.Locker) error {
+		lease, err := locks.Resume(ctx, name, owner, ttl, leasehold.NoRenew())
+		if err != nil {
+			return err
+		}
+		return a.printLease(lease)
+	})
+}
+
+func newReleaseCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "release [flags] NAME [OWNER]",
+		Short: "Release an acquired lock",
+		Long: `Give up the lease that OWNER holds on NAME. OWNER is LEASEHOLD_OWNER unless it is given;
+in the environment it stays out of the list of processes.
+
+Exit code 75: the lease had ended before, so what it guarded may have overlapped with
+another holder's work.`,
+		Example:           `  leasehold release deploy`,
+		Args:              argNames("NAME", "[OWNER]"),
+		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			owner, err := ownerOf(args)
+			if err != nil {
+				return err
+			}
+			return release(cmd.Context(), a, args[0], owner)
+		},
+	}
+}
+
+func release(ctx context.Context, a *app, name, owner string) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, answerBound)
+	defer cancel()
+	d, err := a.open(ctx)
+	if err != nil {
+		return orSignal(ctx, err)
+	}
+	defer d.Close()
+	if !d.Features().Resumes {
+		return fmt.Errorf("release %q: %w: another process's lease", name, leasehold.ErrUnsupported)
+	}
+	// One call: to renew the lease first could find it lost in between.
+	claim, err := d.Claim(driver.Request{Resource: name, Owner: owner, TTL: scriptTTL})
+	if err != nil {
+		return fmt.Errorf("release %q: %w", name, err)
+	}
+	if err := claim.Release(ctx); err != nil {
+		return orSignal(ctx, fmt.Errorf("release %q: %w", name, err))
+	}
+	type released struct {
+		Name     string `json:"name"`
+		Released bool   `json:"released"`
+	}
+	return a.print(released{name, true}, func(w io.Writer) { fmt.Fprintf(w, "released %s\n", shown(name)) })
+}
+
+// ownerOf takes the owner from the arguments or the environment.
+func ownerOf(args []string) (string, error) {
+	owner := os.Getenv("LEASEHOLD_OWNER")
+	if len(args) > 1 {
+		owner = args[1]
+	}
+	if owner == "" {
+		return "", usageErrorf("OWNER is missing\nGive it as an argument or in LEASEHOLD_OWNER; acquire prints it")
+	}
+	return owner, nil
+}
+
+// leaseView is what acquire and renew print. It is the one place that shows an owner whole.
+type leaseView struct {
+	Name  string  `json:"name"`
+	Owner string  `json:"owner"`
+	Token uint64  `json:"token"`
+	TTL   float64 `json:"ttl_seconds"`
+}
+
+func (a *app) printLease(l *leasehold.Lease) error {
+	// What is left of it here, rounded down: by then the script must be done or renew.
+	ttl := time.Until(l.Deadline()).Truncate(time.Millisecond).Seconds()
+	v := leaseView{l.Name(), l.Owner(), l.Token(), ttl}
+	return a.print(v, func(w io.Writer) {
+		fmt.Fprintf(w, "export LEASEHOLD_OWNER=%s\n", shellQuote(v.Owner))
+		fmt.Fprintf(w, "export LEASEHOLD_TOKEN=%d\n", v.Token)
+		fmt.Fprintf(w, "export LEASEHOLD_TTL=%s\n", strconv.FormatFloat(v.TTL, 'f', -1, 64))
+	})
+}
+
+// shellQuote returns s as one word of a POSIX shell.
+func shellQuote(s string) string {
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// callerNote names the script rather than this process, which ends at once.
+func callerNote() string {
+	host, _ := os.Hostname() // a note without a host is still a note
+	who := host
+	if u, err := user.Current(); err == nil {
+		who = u.Username + "@" + host
+	}
+	return fmt.Sprintf("%s script[%d]", who, os.Getppid())
+}
+
+// waitTrace tells with --verbose that a command waits.
+func (a *app) waitTrace() *leasehold.Trace {
+	if !a.verbose {
+		return nil
+	}
+	return &leasehold.Trace{
+		Queued: func(name string) { fmt.Fprintf(a.stderr, "leasehold: waiting for %s\n", shown(name)) },
+		Granted: func(name string, token uint64, waited time.Duration) {
+			fmt.Fprintf(a.stderr, "leasehold: acquired %s after %s, token %d\n", shown(name), spanText(waited), token)
+		},
+	}
+}

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// advice says what to do next about an error that does not say it itself.
+func advice(err error) string {
+	var exit *exitError
+	switch {
+	case errors.Is(err, leasehold.ErrBusy):
+		return "See who holds it: leasehold show NAME. Wait longer with --wait SECONDS"
+	case errors.Is(err, leasehold.ErrLost):
+		return "The lease is over and another may hold NAME: undo what it guarded, or acquire it again"
+	case errors.Is(err, driver.ErrCorrupt):
+		return "Nothing was changed. Choose another file with --store, or move this one away"
+	case errors.Is(err, leasehold.ErrUnsupported):
+		return "This store can never do that; choose another with --store"
+	case errors.As(err, &exit) && exit.code == exitUnavailable:
+		return "Check that the store can be reached and written, or choose another with --store"
+	}
+	return ""
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/driver"
+	"golang.org/x/term"
+)
+
+// An app is what the commands share: the global flags and the streams.
+type app struct {
+	storeURL string // --store; open fills in LEASEHOLD_STORE or the default, and makes it absolute
+	json     bool
+	verbose  bool
+	stdin    io.Reader
+	stdout   io.Writer
+	stderr   io.Writer
+}
+
+// chosenStore is the URL of the store to open, as the user gave it.
+func (a *app) chosenStore() string {
+	switch env := os.Getenv("LEASEHOLD_STORE"); {
+	case a.storeURL != "":
+		return a.storeURL
+	case env != "":
+		return env
+	}
+	return stores.Default
+}
+
+// open opens the chosen store and creates its schema. Afterwards a.storeURL means the
+// same from every working directory, so that it can be given to a child. The caller
+// closes the driver.
+func (a *app) open(ctx context.Context) (driver.Driver, error) {
+	d, url, err := stores.Open(ctx, a.chosenStore())
+	if errors.Is(err, stores.ErrURL) {
+		return nil, &exitError{exitUsage, fmt.Errorf("%w\nSet --store or LEASEHOLD_STORE", err)}
+	}
+	if err != nil {
+		return nil, &exitError{exitUnavailable, err}
+	}
+	a.storeURL = url
+	if a.verbose {
+		fmt.Fprintf(a.stderr, "leasehold: store %s\n", stores.Redact(url))
+	}
+	return d, nil
+}
+
+// locker opens the chosen store for one command. The caller calls done.
+func (a *app) locker(ctx context.Context, opts *leasehold.Options) (locks *leasehold.Locker, done func(), err error) {
+	d, err := a.open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	locks, err = leasehold.New(d, opts)
+	if err != nil {
+		d.Close()
+		return nil, nil, err
+	}
+	return locks, func() { locks.Close(); d.Close() }, nil
+}
+
+// with opens the chosen store and calls do, with a context that ends with the signals that
+// end a program.
+func (a *app) with(ctx context.Context, opts *leasehold.Options, do func(ctx context.Context, locks *leasehold.Locker) error) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	locks, done, err := a.locker(ctx, opts)
+	if err != nil {
+		return orSignal(ctx, err)
+	}
+	defer done()
+	return orSignal(ctx, do(ctx, locks))
+}
+
+// orSignal returns the signal that has ended ctx in place of the error that came of it.
+func orSignal(ctx context.Context, err error) error {
+	var bySignal *exitError
+	if err != nil && errors.As(context.Cause(ctx), &bySignal) {
+		return bySignal
+	}
+	return err
+}
+
+// answerBound is how long a command waits for the store's answer to one question.
+const answerBound = 15 * time.Second
+
+// print writes v as JSON with --json, else what plain writes.
+func (a *app) print(v any, plain func(w io.Writer)) error {
+	var b bytes.Buffer
+	if a.json {
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(v); err != nil {
+			return err
+		}
+	} else {
+		plain(&b)
+	}
+	if _, err := a.stdout.Write(b.Bytes()); err != nil {
+		return internalErrorf("write the output: %w", err)
+	}
+	return nil
+}
+
+// internalErrorf returns an error of this machine or program rather than of the store.
+func internalErrorf(format string, args ...any) error {
+	return &exitError{exitInternal, fmt.Errorf(format, args...)}
+}
+
+// interruptible returns a context that ends with the signals that end a program; its
+// cause then carries the exit code that a shell gives to that signal.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		select {
+		case s := <-signals:
+			signal.Stop(signals) // a second one ends a program that hangs
+			cancel(&exitError{exitSignal + int(s.(syscall.Signal)), fmt.Errorf("stopped by signal: %v", s)})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel(nil)
+	}
+}
+
+// terminal returns the file behind a stream if it is a terminal.
+func terminal(stream any) (*os.File, bool) {
+	f, ok := stream.(*os.File)
+	return f, ok && term.IsTerminal(int(f.Fd()))
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/spf13/cobra"
+)
+
+// eviction is what evict was asked to do.
+type eviction struct {
+	name, owner, reason string
+	yes                 bool
+}
+
+func newEvictCommand(a *app) *cobra.Command {
+	var e eviction
+	cmd := &cobra.Command{
+		Use:   "evict --owner OWNER --reason TEXT [flags] NAME",
+		Short: "End another's lease by force",
+		Long: `End the lease of one holder of NAME before its time, for a holder that hangs. The next
+holder gets a larger token. The evicted one learns of it at its next renewal at the
+latest, and "leasehold run" then ends its command; until then it may still act, so that
+only writes that check the token are safe at once.
+
+OWNER is what "leasehold show NAME" prints, or the whole owner. On a terminal it asks
+first; elsewhere it needs --yes.
+
+Exit codes: 75 OWNER does not hold NAME, 64 no --yes and nobody to ask.`,
+		Example:           "  leasehold show deploy\n  leasehold evict deploy --owner 4f1a22c9 --reason 'host is gone'",
+		Args:              argNames("NAME"),
+		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e.name = args[0]
+			return e.run(cmd.Context(), a)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&e.owner, "owner", "", "the holder to evict: `OWNER` as shown, or whole")
+	flags.StringVar(&e.reason, "reason", "", "`TEXT` for the evicted holder and the record")
+	flags.BoolVarP(&e.yes, "yes", "y", false, "do not ask")
+	cmd.RegisterFlagCompletionFunc("owner", e.completeOwner(a))
+	return cmd
+}
+
+func (e *eviction) check() error {
+	e.reason = plain(e.reason)
+	switch {
+	case e.owner == "":
+		return usageErrorf("--owner is missing\nSee who holds it: leasehold show NAME")
+	case strings.TrimSpace(e.reason) == "":
+		return usageErrorf("--reason is missing\nSay why, for the one who is evicted")
+	}
+	return nil
+}
+
+func (e *eviction) run(ctx context.Context, a *app) error {
+	if err := e.check(); err != nil {
+		return err
+	}
+	return a.with(ctx, nil, func(ctx context.Context, locks *leasehold.Locker) error {
+		h, err := e.find(ctx, locks)
+		if err != nil {
+			return err
+		}
+		if err := e.confirm(ctx, a, h); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, answerBound)
+		defer cancel()
+		// The holder's whole owner is named: a successor that came in meanwhile is safe.
+		if err := locks.Evict(ctx, e.name, h.Owner, e.reason); err != nil {
+			return err
+		}
+		return e.print(a, h)
+	})
+}
+
+func (e *eviction) find(ctx context.Context, locks *leasehold.Locker) (driver.Holder, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerBound)
+	defer cancel()
+	state, err := locks.Inspect(ctx, e.name)
+	if err != nil {
+		return driver.Holder{}, err
+	}
+	return e.holder(state)
+}
+
+// holder finds the one that --owner names among the present holders.
+func (e *eviction) holder(state driver.State) (driver.Holder, error) {
+	var found []driver.Holder
+	for _, h := range state.Holders {
+		if h.Owner == e.owner {
+			return h, nil
+		}
+		if driver.ShortOwner(h.Owner) == e.owner {
+			found = append(found, h)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return driver.Holder{}, fmt.Errorf("evict from %s: %w: %s does not hold it", shown(e.name), leasehold.ErrLost, plain(driver.ShortOwner(e.owner)))
+	}
+	return driver.Holder{}, usageErrorf("%d holders start with %s: give the whole owner", len(found), plain(driver.ShortOwner(e.owner)))
+}
+
+// confirm asks on a terminal, and insists on --yes elsewhere.
+func (e *eviction) confirm(ctx context.Context, a *app, h driver.Holder) error {
+	if e.yes {
+		return nil
+	}
+	if _, ok := terminal(a.stdin); !ok {
+		return usageErrorf("nobody to ask on this input: give --yes to evict %s from %s", driver.ShortOwner(h.Owner), shown(e.name))
+	}
+	fmt.Fprintf(a.stderr, "%s is held by %s (%s), %s left.\nEvict it? It may still act until it learns of it. [y/N] ",
+		shown(e.name), driver.ShortOwner(h.Owner), plain(h.Note), secondsText(h.Left.Seconds()))
+	answer := make(chan string, 1) // a read from a terminal cannot be ended: leave it behind
+	go func() {
+		line, _ := bufio.NewReader(a.stdin).ReadString('\n') // what was read before an error counts
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case s := <-answer:
+		if s == "y" || s == "yes" {
+			return nil
+		}
+		return &exitError{exitBusy, fmt.Errorf("nobody was evicted")}
+	case <-ctx.Done():
+		fmt.Fprintln(a.stderr)
+		return context.Cause(ctx)
+	}
+}
+
+func (e *eviction) print(a *app, h driver.Holder) error {
+	type evicted struct {
+		Name    string `json:"name"`
+		Owner   string `json:"owner"`
+		Token   uint64 `json:"token"`
+		Evicted bool   `json:"evicted"`
+	}
+	v := evicted{e.name, driver.ShortOwner(h.Owner), tokenOf(h.Fence), true}
+	return a.print(v, func(w io.Writer) {
+		fmt.Fprintf(w, "evicted %s from %s\n", v.Owner, shown(v.Name))
+		fmt.Fprintf(w, "The next token is larger than %d. The holder learns of it at its next renewal at the latest.\n", v.Token)
+	})
+}
+
+// completeOwner offers the short owners of the holders of NAME.
+func (e *eviction) completeOwner(a *app) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var owners []cobra.Completion
+		for _, s := range statesForCompletion(a, args[0]) {
+			for _, h := range s.Holders {
+				if s.Resource == args[0] {
+					owners = append(owners, cobra.CompletionWithDesc(driver.ShortOwner(h.Owner), plain(h.Note)))
+				}
+			}
+		}
+		return owners, cobra.ShellCompDirectiveNoFileComp
+	}
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// Exit codes. Those from 64 on are of sysexits.h, the others as a shell has them. A
+// command that ran under a lock gives its own, and 128+n when signal n ended it.
+const (
+	exitBusy        = 1  // refused, as flock(1)
+	exitUsage       = 64 // the command line, or what the store can never do
+	exitUnavailable = 69 // the store cannot be reached or used
+	exitInternal    = 70 // this program went wrong
+	exitLost        = 75 // the lease ended too early
+	exitSignal      = 128
+)
+
+// An exitError is an error with an exit code of its own. Without err it is silent: what
+// there was to say has been said, or the code says it.
+type exitError struct {
+	code int
+	err  error
+}
+
+// Error returns "" for a silent error.
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+// Unwrap returns what went wrong, or nil.
+func (e *exitError) Unwrap() error { return e.err }
+
+// ExitCode returns what the program exits with.
+func (e *exitError) ExitCode() int { return e.code }
+
+// exitCode is what the program exits with after err. Errors of no known kind are those of
+// a store: the rest are made here, with their codes.
+func exitCode(err error) int {
+	var exit *exitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.Is(err, leasehold.ErrBusy):
+		return exitBusy
+	case errors.Is(err, leasehold.ErrLost):
+		return exitLost
+	case errors.Is(err, leasehold.ErrInvalidName), errors.Is(err, leasehold.ErrInvalidOption),
+		errors.Is(err, leasehold.ErrUnsupported), errors.Is(err, leasehold.ErrDeadlock):
+		return exitUsage
+	case errors.Is(err, leasehold.ErrClosed), errors.Is(err, leasehold.ErrReleased):
+		return exitInternal
+	}
+	return exitUnavailable
+}

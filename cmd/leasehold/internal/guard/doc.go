@@ -1,0 +1,29 @@
+// Package guard keeps a command from outliving the lease it runs under.
+//
+// The command is the child of a guardian, a small process beside the holder (the process
+// that renews the lease). The holder tells the guardian each new deadline through a
+// socket; the guardian ends the command, with everything it started, before the last
+// deadline it was told. So the command is dead in time when the holder is killed, stopped,
+// or cut off from the engine. The holder in turn ends the command when the guardian dies.
+//
+//	holder ── socket ── guardian ── child and all its descendants
+//
+// Deadlines are instants of the machine's CLOCK_MONOTONIC, which both processes read: it
+// is one clock for all processes of one machine, and nothing sets it.
+//
+// On Linux both processes are child subreapers: a descendant whose parent dies becomes
+// theirs, so that neither a double fork nor setsid leads out of their reach. Elsewhere
+// only the child's process group is ended. Out of reach everywhere: what another service
+// runs on request (systemd-run, at, a container engine), and what runs as a user whom the
+// guardian may not signal. A guardian and a holder that are stopped or killed at the same
+// moment leave the rest to the fencing token.
+package guard
+
+import "time"
+
+// Margin is how long before the deadline the command must have got its SIGKILL: 2 % of
+// the TTL, at least 50 ms. It covers the late wake of a timer on a busy machine, the walk
+// through the process table (10 ms for a thousand processes) and the kernel's teardown.
+func Margin(ttl time.Duration) time.Duration {
+	return max(ttl/50, 50*time.Millisecond)
+}

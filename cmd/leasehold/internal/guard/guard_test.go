@@ -1,0 +1,366 @@
+//go:build linux
+
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The tests are not parallel: each holder may end every younger child of this process.
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "guard" {
+		if err := Main(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// fakeLease is a lease whose deadline the test moves.
+type fakeLease struct {
+	ctx      context.Context
+	lose     context.CancelFunc
+	deadline atomic.Pointer[time.Time]
+	renewed  chan struct{}
+}
+
+func newLease(left time.Duration) *fakeLease {
+	l := &fakeLease{renewed: make(chan struct{}, 1)}
+	l.ctx, l.lose = context.WithCancel(context.Background())
+	l.renew(left)
+	return l
+}
+
+func (l *fakeLease) renew(left time.Duration) {
+	t := time.Now().Add(left)
+	l.deadline.Store(&t)
+	select {
+	case l.renewed <- struct{}{}:
+	default:
+	}
+}
+
+func (l *fakeLease) Context() context.Context { return l.ctx }
+func (l *fakeLease) Deadline() time.Time      { return *l.deadline.Load() }
+
+func (l *fakeLease) plan(script string) Plan {
+	return Plan{
+		Argv: []string{"sh", "-c", script},
+		// The race detector would let the guardian linger for a second.
+		Env:   append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
+		Grace: 500 * time.Millisecond, Margin: 500 * time.Millisecond,
+		Lease: l, Renewed: l.renewed, Signals: make(chan os.Signal),
+	}
+}
+
+// alive reports whether the process whose pid a script wrote to file still runs.
+func alive(t *testing.T, file string) bool {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return syscall.Kill(pid, 0) == nil
+}
+
+// waitForFile waits until a script has written a whole line to file.
+func waitForFile(t *testing.T, file string) string {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if text, err := os.ReadFile(file); err == nil && strings.HasSuffix(string(text), "\n") {
+			return strings.TrimSpace(string(text))
+		}
+	}
+	t.Fatalf("%s was not written", file)
+	return ""
+}
+
+func TestResultIsTheCommands(t *testing.T) {
+	result, err := Run(newLease(time.Minute).plan("exit 7"))
+	if err != nil || result.Status.ExitStatus() != 7 || result.Cut {
+		t.Errorf("exit 7: %+v, %v", result, err)
+	}
+	result, err = Run(newLease(time.Minute).plan("kill -KILL $$"))
+	if err != nil || result.Status.Signal() != syscall.SIGKILL || result.Cut {
+		t.Errorf("killed: %+v, %v", result, err)
+	}
+}
+
+func TestNothingStartsNearTheDeadline(t *testing.T) {
+	for _, left := range []time.Duration{-time.Second, 0, 900 * time.Millisecond} {
+		marker := filepath.Join(t.TempDir(), "marker")
+		_, err := Run(newLease(left).plan("echo > " + marker))
+		if !errors.Is(err, ErrLate) {
+			t.Errorf("%v left: %v, want ErrLate", left, err)
+		}
+		if _, err := os.Stat(marker); err == nil {
+			t.Errorf("%v left: the command ran", left)
+		}
+	}
+}
+
+func TestStartErrorsHaveTheCodesOfAShell(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, []byte("exit 3"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	script := filepath.Join(dir, "script") // without a #! line
+	if err := os.WriteFile(script, []byte("exit $1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		argv []string
+		code int
+	}{
+		{[]string{plain}, 126},
+		{[]string{dir}, 126},
+		{[]string{filepath.Join(dir, "none")}, 127},
+		{[]string{"no-such-command-anywhere"}, 127},
+		{[]string{""}, 127},
+	} {
+		p := newLease(time.Minute).plan("")
+		p.Argv = c.argv
+		_, err := Run(p)
+		var start *StartError
+		if !errors.As(err, &start) || start.Code != c.code {
+			t.Errorf("%q: %v, want code %d", c.argv, err, c.code)
+		}
+	}
+	p := newLease(time.Minute).plan("")
+	p.Argv = []string{script, "5"}
+	if result, err := Run(p); err != nil || result.Status.ExitStatus() != 5 {
+		t.Errorf("script without #!: %+v, %v; want exit 5", result, err)
+	}
+}
+
+// TestDeadlineEndsTheCommand: no renewal comes, so it gets SIGTERM a grace and a margin
+// before the deadline.
+func TestDeadlineEndsTheCommand(t *testing.T) {
+	lease := newLease(2 * time.Second)
+	began := time.Now()
+	result, err := Run(lease.plan("sleep 60"))
+	took := time.Since(began)
+	if err != nil || !result.Cut || result.Status.Signal() != syscall.SIGTERM {
+		t.Errorf("%+v, %v; want cut by SIGTERM", result, err)
+	}
+	if took < 900*time.Millisecond || took > 1500*time.Millisecond {
+		t.Errorf("ended after %v, want 1s, and before 1.5s", took)
+	}
+}
+
+func TestRenewalMovesTheEnd(t *testing.T) {
+	lease := newLease(2 * time.Second)
+	time.AfterFunc(500*time.Millisecond, func() { lease.renew(time.Minute) })
+	result, err := Run(lease.plan("sleep 2; exit 4"))
+	if err != nil || result.Cut || result.Status.ExitStatus() != 4 {
+		t.Errorf("%+v, %v; want exit 4", result, err)
+	}
+}
+
+// TestDeafCommandIsKilledBeforeTheDeadline: the command, and a child with a session of its
+// own, ignore SIGTERM.
+func TestDeafCommandIsKilledBeforeTheDeadline(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	lease := newLease(2500 * time.Millisecond)
+	result, err := Run(lease.plan(`trap "" TERM; setsid sh -c 'trap "" TERM; echo $$ > ` + file + `; while :; do sleep 1; done' & while :; do sleep 1; done`))
+	if err != nil || !result.Cut || result.Status.Signal() != syscall.SIGKILL {
+		t.Errorf("%+v, %v; want cut by SIGKILL", result, err)
+	}
+	if left := time.Until(lease.Deadline()); left <= 0 {
+		t.Errorf("it ended %v after the deadline", -left)
+	}
+	if alive(t, file) {
+		t.Error("the grandchild is alive")
+	}
+}
+
+func TestLossEndsTheCommandAtOnce(t *testing.T) {
+	lease := newLease(time.Minute)
+	time.AfterFunc(500*time.Millisecond, lease.lose)
+	began := time.Now()
+	result, err := Run(lease.plan(`trap "exit 9" TERM; while :; do sleep 0.05; done`))
+	if err != nil || !result.Cut || result.Status.ExitStatus() != 9 {
+		t.Errorf("%+v, %v; want cut, exit 9", result, err)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("ended after %v", took)
+	}
+}
+
+// TestNothingIsLeftInTheBackground: the lease covers all that the command started.
+func TestNothingIsLeftInTheBackground(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	lease := newLease(time.Minute)
+	result, err := Run(lease.plan(`(setsid sh -c 'echo $$ > ` + file + `; exec sleep 60' &) ; while ! [ -s ` + file + ` ]; do sleep 0.01; done; exit 6`))
+	if err != nil || result.Cut || result.Status.ExitStatus() != 6 {
+		t.Errorf("%+v, %v; want exit 6", result, err)
+	}
+	if alive(t, file) {
+		t.Error("the background process is alive")
+	}
+}
+
+// TestStoppedCommandIsEnded: SIGKILL reaches what is stopped, and SIGTERM too.
+func TestStoppedCommandIsEnded(t *testing.T) {
+	lease := newLease(time.Minute)
+	time.AfterFunc(500*time.Millisecond, lease.lose)
+	result, err := Run(lease.plan(`trap "exit 9" TERM; kill -STOP $$`))
+	if err != nil || !result.Cut || result.Status.ExitStatus() != 9 {
+		t.Errorf("%+v, %v; want cut, exit 9", result, err)
+	}
+}
+
+// guardianOf finds the guardian of the command whose script wrote its pid to file.
+func guardianOf(t *testing.T, file string) int {
+	t.Helper()
+	pid, err := strconv.Atoi(waitForFile(t, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, ok := readProcess(pid)
+	if !ok {
+		t.Fatalf("process %d is gone", pid)
+	}
+	return p.parent
+}
+
+const tree = `echo $$ > %[1]s/child
+	sh -c 'echo $$ > %[1]s/grandchild; exec sleep 60' &
+	setsid sh -c 'echo $$ > %[1]s/session; exec sleep 60' &
+	wait`
+
+func TestGuardiansDeathEndsTheCommand(t *testing.T) {
+	dir := t.TempDir()
+	type outcome struct {
+		result Result
+		err    error
+	}
+	done := make(chan outcome)
+	go func() {
+		result, err := Run(newLease(time.Minute).plan(fmt.Sprintf(tree, dir)))
+		done <- outcome{result, err}
+	}()
+	waitForFile(t, dir+"/grandchild")
+	waitForFile(t, dir+"/session")
+	syscall.Kill(guardianOf(t, dir+"/child"), syscall.SIGKILL)
+	if o := <-done; !errors.Is(o.err, ErrGuardianDied) {
+		t.Errorf("%+v, %v; want ErrGuardianDied", o.result, o.err)
+	}
+	for _, name := range []string{"child", "grandchild", "session"} {
+		if alive(t, filepath.Join(dir, name)) {
+			t.Errorf("the %s is alive", name)
+		}
+	}
+}
+
+// TestHolderStandsInForAStoppedGuardian: the second line, for a guardian that is stopped.
+func TestHolderStandsInForAStoppedGuardian(t *testing.T) {
+	dir := t.TempDir()
+	lease := newLease(3 * time.Second)
+	done := make(chan Result)
+	go func() {
+		result, _ := Run(lease.plan(fmt.Sprintf(tree, dir)))
+		done <- result
+	}()
+	waitForFile(t, dir+"/grandchild")
+	waitForFile(t, dir+"/session")
+	syscall.Kill(guardianOf(t, dir+"/child"), syscall.SIGSTOP)
+	if result := <-done; !result.Cut {
+		t.Errorf("%+v, want cut", result)
+	}
+	if left := time.Until(lease.Deadline()); left <= 0 {
+		t.Errorf("it ended %v after the deadline", -left)
+	}
+	for _, name := range []string{"child", "grandchild", "session"} {
+		if alive(t, filepath.Join(dir, name)) {
+			t.Errorf("the %s is alive", name)
+		}
+	}
+}
+
+// TestHolderStandsInAfterALoss: an evicted lease may have a far deadline.
+func TestHolderStandsInAfterALoss(t *testing.T) {
+	dir := t.TempDir()
+	lease := newLease(time.Minute)
+	done := make(chan Result)
+	go func() {
+		result, _ := Run(lease.plan(fmt.Sprintf(tree, dir)))
+		done <- result
+	}()
+	waitForFile(t, dir+"/session")
+	syscall.Kill(guardianOf(t, dir+"/child"), syscall.SIGSTOP)
+	lease.lose()
+	select {
+	case result := <-done:
+		if !result.Cut {
+			t.Errorf("%+v, want cut", result)
+		}
+	case <-time.After(3 * time.Second): // grace and margin are 1s
+		t.Fatal("the command lives on")
+	}
+}
+
+// TestOtherChildrenAreLeftAlone: what the holder's process had started before is not the
+// command's.
+func TestOtherChildrenAreLeftAlone(t *testing.T) {
+	pid, err := syscall.ForkExec("/bin/sleep", []string{"sleep", "60"}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Wait4(pid, nil, 0, nil)
+	defer syscall.Kill(pid, syscall.SIGKILL)
+	time.Sleep(50 * time.Millisecond) // several clock ticks, the unit of start times
+	TestGuardiansDeathEndsTheCommand(t)
+	if got, _ := syscall.Wait4(pid, nil, syscall.WNOHANG, nil); got != 0 {
+		t.Error("an older child was killed")
+	}
+}
+
+func TestMessagesSurviveTheWire(t *testing.T) {
+	for _, m := range []message{
+		{verb: toDeadline, n: -1 << 62},
+		{verb: gotExit, n: 1 << 8, cut: true},
+		{verb: gotFailed, n: 127, text: "exec: \"a b\": nicht\ngefunden ✓"},
+	} {
+		pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, err := newConn(pair[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, err := newConn(pair[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		messages := to.receive()
+		from.send(m)
+		if got := <-messages; got != m {
+			t.Errorf("sent %+v, got %+v", m, got)
+		}
+		from.file.Close()
+		if _, ok := <-messages; ok {
+			t.Error("a message after the peer was gone")
+		}
+		to.file.Close()
+	}
+}

@@ -1,0 +1,287 @@
+//go:build unix
+
+package guard
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Forwarded are the signals that a holder passes on to its child. The guardian itself
+// outlives all that can be outlived.
+var Forwarded = []os.Signal{
+	syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT,
+	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
+}
+
+// numbers is how many arguments of the guardian precede the command.
+const numbers = 5
+
+// retry is how soon the tree is killed again while some of it is left; it doubles up to
+// retryMost, because what the kernel cannot end yet may stay for long.
+const (
+	retry     = 5 * time.Millisecond
+	retryMost = 200 * time.Millisecond
+)
+
+// A guardian is the state of the guardian process.
+type guardian struct {
+	conn     *conn
+	term     terminal
+	grace    time.Duration
+	margin   time.Duration
+	deadline instant // the last the holder told
+
+	child     int // pid and process group
+	status    syscall.WaitStatus
+	exited    bool // status is set
+	childless bool // nothing is left to wait for
+
+	ending  bool    // SIGTERM was sent
+	endedAt instant // when; set while ending
+	cut     bool    // the child was ended, rather than left over descendants
+	retry   time.Duration
+}
+
+// Main is the guardian process: it starts the command when the holder tells a deadline,
+// and returns when nothing of it is left. args are those of toArgs.
+func Main(args []string) error {
+	g, argv, err := fromArgs(args)
+	if err != nil {
+		return err
+	}
+	// The child gets its death signal when the thread that started it ends.
+	runtime.LockOSThread()
+	outlive()
+	died := make(chan os.Signal, 1)
+	signal.Notify(died, syscall.SIGCHLD)
+	// Without it grandchildren may escape, the rest works: older kernels, other systems.
+	adoptOrphans()
+
+	messages := g.conn.receive()
+	m, ok := <-messages
+	if !ok {
+		return nil // the holder died before the start
+	}
+	g.deadline = instant(m.n)
+	// The last look at the clock before the start; watch looks again at once after it.
+	if g.termAt().sub(now()) <= 0 {
+		g.conn.send(message{verb: gotLate})
+		return nil
+	}
+	child, code, err := startChild(argv, g.term.lent)
+	if err != nil {
+		g.conn.send(message{verb: gotFailed, n: int64(code), text: err.Error()})
+		return nil
+	}
+	g.child = child
+	g.conn.send(message{verb: gotStarted, n: int64(child)})
+	g.watch(messages, died)
+	g.term.giveBack(child)
+	g.conn.send(message{verb: gotExit, n: int64(g.status), cut: g.cut})
+	return nil
+}
+
+// outlive catches what would end or suspend the guardian. Ignoring it instead would make
+// the child ignore it too; what was ignored from the start stays so, for nohup.
+func outlive() {
+	caught := append([]os.Signal{
+		syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
+	}, Forwarded...)
+	Catch(make(chan os.Signal), caught...)
+}
+
+// Catch sends those of signals that are not ignored to c, as signal.Notify does.
+func Catch(c chan<- os.Signal, signals ...os.Signal) {
+	for _, sig := range signals {
+		if !signal.Ignored(sig) {
+			signal.Notify(c, sig)
+		}
+	}
+}
+
+// toArgs and fromArgs carry what the guardian must know before the first message.
+func toArgs(fd int, p Plan, t terminal) []string {
+	lent := 0
+	if t.lent {
+		lent = 1
+	}
+	args := make([]string, 0, numbers+len(p.Argv))
+	for _, n := range [numbers]int{fd, int(p.Grace), int(p.Margin), t.home, lent} {
+		args = append(args, strconv.Itoa(n))
+	}
+	return append(args, p.Argv...)
+}
+
+func fromArgs(args []string) (g *guardian, argv []string, err error) {
+	if len(args) <= numbers {
+		return nil, nil, errors.New("the guard is started by leasehold run only")
+	}
+	var n [numbers]int
+	for i := range n {
+		if n[i], err = strconv.Atoi(args[i]); err != nil {
+			return nil, nil, err
+		}
+	}
+	c, err := newConn(n[0])
+	if err != nil {
+		return nil, nil, err
+	}
+	return &guardian{
+		conn:  c,
+		grace: time.Duration(n[1]), margin: time.Duration(n[2]),
+		term: terminal{home: n[3], lent: n[4] == 1},
+	}, args[numbers:], nil
+}
+
+// termAt is when the child gets SIGTERM, killAt when it gets SIGKILL.
+func (g *guardian) termAt() instant { return g.killAt().add(-g.grace) }
+
+func (g *guardian) killAt() instant {
+	at := g.deadline.add(-g.margin)
+	if g.ending {
+		at = min(at, g.endedAt.add(g.grace))
+	}
+	return at
+}
+
+// watch returns when the child and all its descendants are gone.
+func (g *guardian) watch(messages <-chan message, died <-chan os.Signal) {
+	timer := time.NewTimer(0)
+	for {
+		g.reap()
+		if g.exited && g.childless {
+			return
+		}
+		timer.Reset(g.enforce())
+		select {
+		case m, ok := <-messages:
+			if !ok {
+				messages = nil
+				g.endChild() // the holder is gone: nobody will renew
+				continue
+			}
+			g.obey(m)
+		case <-died:
+		case <-timer.C:
+		}
+	}
+}
+
+// enforce does what the clock demands and returns when to look at it again.
+func (g *guardian) enforce() time.Duration {
+	if g.exited && !g.ending {
+		// The lease is to cover all that the command does, so that nothing may go on.
+		g.end()
+	}
+	if !g.ending {
+		if left := g.termAt().sub(now()); left > 0 {
+			return left
+		}
+		g.endChild()
+	}
+	if left := g.killAt().sub(now()); left > 0 {
+		return left
+	}
+	g.signalTree(syscall.SIGKILL)
+	g.retry = min(max(retry, 2*g.retry), retryMost)
+	return g.retry
+}
+
+func (g *guardian) obey(m message) {
+	switch m.verb {
+	case toDeadline:
+		g.deadline = instant(m.n)
+	case toSignal:
+		g.signalGroup(syscall.Signal(m.n))
+	case toStop:
+		g.endChild()
+	case toResume:
+		if g.term.lent {
+			g.term.lend(g.child)
+		}
+		g.signalGroup(syscall.SIGCONT)
+	}
+}
+
+// endChild ends a child that has not come to its own end.
+func (g *guardian) endChild() {
+	g.cut = g.cut || !g.exited
+	g.end()
+}
+
+func (g *guardian) end() {
+	if g.ending {
+		return
+	}
+	g.ending, g.endedAt = true, now()
+	g.signalTree(syscall.SIGTERM)
+	g.signalTree(syscall.SIGCONT) // so that what is stopped can obey
+}
+
+// reap waits for whoever died. Orphans of the child end up here as well.
+func (g *guardian) reap() {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err == syscall.ECHILD:
+			g.childless = alone(g.child)
+			return
+		case err != nil || pid == 0:
+			return
+		case pid != g.child:
+		case status.Stopped():
+			g.suspended(status.StopSignal())
+		default:
+			g.exited, g.status = true, status
+		}
+	}
+}
+
+// suspended acts on a child that was stopped. One that wants the keyboard gets it if this
+// run has it. Otherwise the holder must stop too, because its shell watches the holder;
+// the lease is then not renewed and ends the child unless it is resumed in time. A child
+// stopped by SIGSTOP is left alone, and its lease kept.
+func (g *guardian) suspended(sig syscall.Signal) {
+	switch sig {
+	case syscall.SIGTTIN, syscall.SIGTTOU:
+		if g.term.lend(g.child) {
+			g.signalGroup(syscall.SIGCONT)
+			return
+		}
+	case syscall.SIGTSTP:
+	default:
+		return
+	}
+	g.term.giveBack(g.child)
+	g.conn.send(message{verb: gotStopped})
+}
+
+// signalGroup reaches the child's process group, or the child alone if it has left it.
+// The number is the child's pid, which may be another's once the child was waited for.
+func (g *guardian) signalGroup(sig syscall.Signal) {
+	if g.exited && walks {
+		return
+	}
+	if syscall.Kill(-g.child, sig) == syscall.ESRCH && !g.exited {
+		syscall.Kill(g.child, sig)
+	}
+}
+
+// signalTree reaches every descendant: the group at one instant, as no walk can, then
+// those who left it.
+func (g *guardian) signalTree(sig syscall.Signal) {
+	g.signalGroup(sig)
+	for _, pid := range descendants(os.Getpid(), 0) {
+		if group, err := syscall.Getpgid(pid); g.exited || err != nil || group != g.child {
+			syscall.Kill(pid, sig)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+//go:build unix
+
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// ErrLate: the deadline was so near that the command was not started.
+var ErrLate = errors.New("the lease was about to end before the command could be started")
+
+// ErrGuardianDied: the guardian was killed, and the command therefore ended.
+var ErrGuardianDied = errors.New("the guardian process died, so the command was killed")
+
+// A StartError is a command that could not be started. Code is what a shell exits with.
+type StartError struct {
+	Code int
+	Text string
+}
+
+func (e *StartError) Error() string { return e.Text }
+
+// A Plan is what to run, under which lease, and how much time it gets to end.
+type Plan struct {
+	Argv   []string
+	Env    []string
+	Grace  time.Duration // between SIGTERM and SIGKILL
+	Margin time.Duration // between SIGKILL and the deadline, see Margin
+
+	Lease interface {
+		Context() context.Context // ends when the lease is lost
+		Deadline() time.Time
+	}
+	Renewed <-chan struct{}  // tells that Deadline has moved
+	Signals <-chan os.Signal // for the command
+}
+
+// A Result is how a command ended.
+type Result struct {
+	Status   syscall.WaitStatus
+	Cut      bool // it was made to end because the lease ended or was about to
+	Terminal bool // it had the terminal to itself: a Ctrl-C reached nobody else
+}
+
+// Run runs the command under a guardian until it and all its descendants are gone. They
+// are, a margin before the lease's deadline, at the latest. An error means that the
+// command was not started, or that the guardian died; then too nothing of it is left.
+func Run(p Plan) (Result, error) {
+	h := &holder{plan: p, term: homeTerminal()}
+	if err := h.start(); err != nil {
+		return Result{}, fmt.Errorf("cannot start the guardian process: %w", err)
+	}
+	return h.wait()
+}
+
+// A holder is the guardian and the child as the process with the lease sees them.
+type holder struct {
+	plan     Plan
+	conn     *conn
+	term     terminal
+	guardian int    // pid
+	since    uint64 // when the guardian was started: what is older is not ours
+	child    int    // pid; 0: not started
+	killed   bool   // by kill
+}
+
+func (h *holder) start() error {
+	exe, err := executable()
+	if err != nil {
+		return err
+	}
+	// Without it grandchildren may escape when the guardian dies; the rest works.
+	adoptOrphans()
+	theirs, err := h.connect()
+	if err != nil {
+		return err
+	}
+	defer syscall.Close(theirs) // the guardian has its own
+	h.sendDeadline()
+	argv := append([]string{os.Args[0], "guard"}, toArgs(theirs, h.plan, h.term)...)
+	// Not os/exec: it would turn a non-blocking terminal into a blocking one.
+	h.guardian, err = syscall.ForkExec(exe, argv, &syscall.ProcAttr{
+		Env:   h.plan.Env,
+		Files: []uintptr{0, 1, 2},
+		Sys:   &syscall.SysProcAttr{Setpgid: true}, // no signal of the terminal reaches it
+	})
+	if err != nil {
+		return os.NewSyscallError("exec", err)
+	}
+	h.since = startTime(h.guardian)
+	return nil
+}
+
+// connect makes the socket and returns the end that the guardian inherits. It gets a
+// number that is free, so that the files which users hand to the command as 3, 4, … stay
+// what they are; the guardian closes it to the command at once.
+func (h *holder) connect() (theirs int, err error) {
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		return 0, os.NewSyscallError("socketpair", err)
+	}
+	h.conn, err = newConn(pair[0])
+	return pair[1], err
+}
+
+// executable is the program that runs now. Its file may have been replaced meanwhile by
+// another version.
+func executable() (string, error) {
+	path, err := os.Executable()
+	if runtime.GOOS != "linux" {
+		return path, err
+	}
+	const self = "/proc/self/exe"
+	running, err := os.Stat(self)
+	if err != nil {
+		return path, nil
+	}
+	if file, err := os.Stat(path); err != nil || !os.SameFile(file, running) {
+		return self, nil
+	}
+	return path, nil
+}
+
+func (h *holder) sendDeadline() {
+	h.conn.send(message{verb: toDeadline, n: int64(instantOf(h.plan.Lease.Deadline()))})
+}
+
+// wait feeds the guardian until it reports the end.
+func (h *holder) wait() (Result, error) {
+	defer h.conn.file.Close()
+	messages := h.conn.receive()
+	lost := h.plan.Lease.Context().Done()
+	backup := time.NewTimer(h.backupIn())
+	for {
+		select {
+		case <-h.plan.Renewed:
+			h.sendDeadline()
+			backup.Reset(h.backupIn())
+		case <-lost:
+			lost = nil
+			h.conn.send(message{verb: toStop})
+			backup.Reset(min(h.backupIn(), h.plan.Grace+h.plan.Margin))
+		case sig := <-h.plan.Signals:
+			h.conn.send(message{verb: toSignal, n: int64(sig.(syscall.Signal))})
+		case <-backup.C:
+			h.kill()
+		case m, ok := <-messages:
+			if !ok {
+				return h.guardianDied()
+			}
+			switch m.verb {
+			case gotStarted:
+				h.child = int(m.n)
+			case gotStopped:
+				h.suspend()
+			default:
+				return h.ended(m)
+			}
+		}
+	}
+}
+
+// backupIn is when the guardian must have done its work. It may have been stopped.
+func (h *holder) backupIn() time.Duration {
+	return time.Until(h.plan.Lease.Deadline()) - h.plan.Margin/2
+}
+
+// suspend stops this process and its group as Ctrl-Z would, for the shell that watches
+// them, and resumes the child when the shell has resumed them. The lease is not renewed
+// meanwhile; the guardian sees to its deadline. SIGTSTP must never have been caught here:
+// the Go runtime does not give it its default action back.
+func (h *holder) suspend() {
+	resumed := make(chan os.Signal, 1)
+	signal.Notify(resumed, syscall.SIGCONT)
+	defer signal.Stop(resumed)
+	syscall.Kill(0, syscall.SIGTSTP)
+	select {
+	case <-resumed:
+	case <-time.After(100 * time.Millisecond): // no shell watches: the kernel stops nobody then
+	}
+	h.conn.send(message{verb: toResume})
+}
+
+// ended makes a Result of the guardian's last message.
+func (h *holder) ended(m message) (Result, error) {
+	syscall.Wait4(h.guardian, nil, 0, nil) // it exits next; until then it keeps our files open
+	switch m.verb {
+	case gotLate:
+		return Result{}, ErrLate
+	case gotFailed:
+		return Result{}, &StartError{Code: int(m.n), Text: m.text}
+	}
+	return Result{Status: syscall.WaitStatus(m.n), Cut: m.cut, Terminal: h.term.lent}, nil
+}
+
+// guardianDied ends what it left behind. Its child died with it, by the kernel's hand.
+func (h *holder) guardianDied() (Result, error) {
+	byUs := h.killed
+	h.kill()
+	syscall.Wait4(h.guardian, nil, 0, nil)
+	h.term.giveBack(h.child)
+	switch {
+	case byUs && h.child == 0:
+		return Result{}, ErrLate
+	case byUs:
+		return Result{Cut: true}, nil
+	}
+	return Result{}, ErrGuardianDied
+}
+
+// kill ends the guardian and everything below it, and returns when it is gone.
+func (h *holder) kill() {
+	h.killed = true
+	if !walks {
+		syscall.Kill(h.guardian, syscall.SIGKILL)
+		if h.child != 0 {
+			syscall.Kill(-h.child, syscall.SIGKILL)
+		}
+		return
+	}
+	pause := retry
+	// Twice nothing, because a walk may miss a process that forks meanwhile.
+	for nothing := 0; nothing < 2; {
+		if !reapAny() {
+			return
+		}
+		pids := descendants(os.Getpid(), h.since)
+		if len(pids) == 0 {
+			nothing++
+			continue
+		}
+		nothing = 0
+		for _, pid := range pids {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, retryMost)
+	}
+}
+
+// reapAny waits for those who are dead and reports whether there are other children.
+func reapAny() bool {
+	for {
+		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		if err == syscall.ECHILD {
+			return false
+		}
+		if err != syscall.EINTR && pid <= 0 {
+			return true
+		}
+	}
+}

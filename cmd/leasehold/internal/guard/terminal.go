@@ -1,0 +1,69 @@
+//go:build unix
+
+package guard
+
+import (
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+)
+
+// A terminal is the one on standard input, as its job control sees this run.
+type terminal struct {
+	home int  // process group of the holder, which the shell knows; 0: no terminal
+	lent bool // the child was given the foreground
+}
+
+// homeTerminal describes the terminal of this process. It is lent to the child from the
+// start if this process is in the foreground and its output is no pipe to another one
+// that may want the keyboard. Otherwise the child gets it when it asks for it.
+func homeTerminal() terminal {
+	if !term.IsTerminal(0) {
+		return terminal{}
+	}
+	t := terminal{home: unix.Getpgrp()}
+	t.lent = t.foreground() == t.home && term.IsTerminal(1)
+	return t
+}
+
+// foreground returns the process group that reads the keyboard, 0 if it cannot be told.
+func (t *terminal) foreground() int {
+	if t.home == 0 {
+		return 0
+	}
+	group, err := unix.IoctlGetInt(0, unix.TIOCGPGRP)
+	if err != nil {
+		return 0
+	}
+	return group
+}
+
+// lend makes the child's group the foreground if the holder's is.
+func (t *terminal) lend(child int) bool {
+	if t.home == 0 || t.foreground() != t.home {
+		return false
+	}
+	t.lent = true
+	t.set(child)
+	return true
+}
+
+// giveBack makes the holder's group the foreground again if the child's is, or a group
+// that the child made and left behind.
+func (t *terminal) giveBack(child int) {
+	front := t.foreground()
+	if front == 0 || front == t.home {
+		return
+	}
+	if front == child || syscall.Kill(-front, 0) == syscall.ESRCH {
+		t.set(t.home)
+	}
+}
+
+func (t *terminal) set(group int) {
+	// The kernel stops a background process which does this, unless it ignores that.
+	signal.Ignore(syscall.SIGTTOU)
+	unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, group)
+}

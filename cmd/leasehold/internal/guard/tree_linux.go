@@ -1,0 +1,100 @@
+package guard
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// walks says that descendants finds what has left the child's process group.
+const walks = true
+
+// adoptOrphans makes this process the parent of every descendant whose own parent dies.
+func adoptOrphans() error {
+	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+}
+
+// childAttr starts the child in a process group of its own, in the foreground of the
+// terminal if asked. Should the guardian be killed, the kernel kills the child at once.
+func childAttr(foreground bool) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Foreground: foreground, Pdeathsig: syscall.SIGKILL}
+}
+
+// alone reports whether nothing of a child's group is left for a guardian that has no
+// child any more. Every descendant is below some child of its subreaper.
+func alone(group int) bool { return true }
+
+// A process is a line of the process table.
+type process struct {
+	pid, parent int
+	started     uint64 // clock ticks since boot
+}
+
+// descendants lists the processes below root, without the branches below those of
+// root's children that were started before since. The table is not read at one instant:
+// a process that forks meanwhile may be missed, and is found by the next reading.
+func descendants(root int, since uint64) []int {
+	children := make(map[int][]process)
+	for _, p := range processes() {
+		children[p.parent] = append(children[p.parent], p)
+	}
+	var found []int
+	var walk func(parent int)
+	walk = func(parent int) {
+		for _, p := range children[parent] {
+			if parent == root && p.started < since {
+				continue
+			}
+			found = append(found, p.pid)
+			walk(p.pid)
+		}
+	}
+	walk(root)
+	return found
+}
+
+// processes reads the process table. The dead who were not waited for are in it: a
+// process whose first thread has ended looks dead while its other threads run.
+func processes() []process {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer proc.Close()
+	names, _ := proc.Readdirnames(-1)
+	list := make([]process, 0, len(names))
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			if p, ok := readProcess(pid); ok {
+				list = append(list, p)
+			}
+		}
+	}
+	return list
+}
+
+// startTime is when a process was started, in clock ticks since boot.
+func startTime(pid int) uint64 {
+	p, _ := readProcess(pid)
+	return p.started
+}
+
+// readProcess reports false for a process that is gone. The fields are those of proc(5).
+func readProcess(pid int) (process, bool) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return process{}, false
+	}
+	// The second field, a name in parentheses, may contain anything.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	const ppid, starttime = 4 - 3, 22 - 3
+	if len(fields) <= starttime {
+		return process{}, false
+	}
+	parent, err := strconv.Atoi(string(fields[ppid]))
+	started, err2 := strconv.ParseUint(string(fields[starttime]), 10, 64)
+	return process{pid, parent, started}, err == nil && err2 == nil
+}

@@ -1,0 +1,22 @@
+//go:build unix && !linux
+
+package guard
+
+import "syscall"
+
+// walks says that descendants are not looked for here: only the child's process group
+// is ended.
+const walks = false
+
+func adoptOrphans() error { return nil }
+
+func childAttr(foreground bool) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Foreground: foreground}
+}
+
+// alone reports whether the child's process group is gone.
+func alone(group int) bool { return syscall.Kill(-group, 0) == syscall.ESRCH }
+
+func descendants(root int, since uint64) []int { return nil }
+
+func startTime(pid int) uint64 { return 0 }

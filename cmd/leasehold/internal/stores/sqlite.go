@@ -1,0 +1,129 @@
+package stores
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/sqllock"
+	_ "modernc.org/sqlite" // registers the database/sql driver "sqlite"
+)
+
+// sqliteStore is a driver that closes its own connections.
+type sqliteStore struct {
+	*sqllock.Driver
+	db *sql.DB
+}
+
+func (s sqliteStore) Close() error {
+	return errors.Join(s.Driver.Close(), s.db.Close())
+}
+
+// openSQLite opens or creates the file that rest names, as sqlitePath understands it.
+func openSQLite(ctx context.Context, rest string) (driver.Driver, string, error) {
+	path, err := sqlitePath(rest)
+	if err != nil {
+		return nil, "", err
+	}
+	db, err := sql.Open("sqlite", lockDSN(path))
+	if err != nil {
+		return nil, "", fmt.Errorf("open %s: %w", path, err)
+	}
+	d, err := sqllock.NewSQLite(db, nil)
+	if err == nil {
+		err = d.Migrate(ctx)
+	}
+	if err != nil {
+		db.Close() // its error would only hide the first
+		return nil, "", fmt.Errorf("open %s: %w", path, err)
+	}
+	return sqliteStore{d, db}, path, nil
+}
+
+// lockDSN is the data source name of a lock store: sqllock waits for other writers by
+// itself, and more finely than SQLite does.
+func lockDSN(path string) string {
+	return sqliteDSN(path, url.Values{})
+}
+
+// SQLiteDSN is the data source name of an ordinary database at path: several processes
+// wait for each other rather than fail.
+func SQLiteDSN(path string) string {
+	return sqliteDSN(path, url.Values{
+		"_busy_timeout": {"10000"},     // milliseconds; longer than any write of ours takes
+		"_txlock":       {"immediate"}, // a transaction that starts as a reader cannot wait for its write
+	})
+}
+
+func sqliteDSN(path string, options url.Values) string {
+	options.Set("_synchronous", "FULL") // a commit survives a power cut
+	options.Set("_error_rc", "1")       // else a folder that is missing reads "out of memory"
+	return (&url.URL{Scheme: "file", Path: path, RawQuery: options.Encode()}).String()
+}
+
+// sqlitePath returns the absolute path of the file that rest names: "" is the user's
+// own file, whose folder it creates; "PATH" and "//" + absolute path are taken as they
+// are written, without escapes.
+func sqlitePath(rest string) (string, error) {
+	if after, ok := strings.CutPrefix(rest, "//"); ok {
+		if !strings.HasPrefix(after, "/") {
+			return "", fmt.Errorf("%w: sqlite: takes a path on this machine and no host: sqlite:/folder/file.db", ErrURL)
+		}
+		rest = after
+	}
+	switch {
+	case rest == "":
+		return defaultPath()
+	case strings.Contains(rest, ":memory:"):
+		return "", fmt.Errorf("%w: sqlite: needs a file, because a lock in one process's memory excludes no other process", ErrURL)
+	case strings.Contains(rest, "?"):
+		return "", fmt.Errorf("%w: sqlite: takes a path and no options after a \"?\"", ErrURL)
+	case strings.ContainsFunc(rest, unicode.IsControl):
+		return "", fmt.Errorf("%w: sqlite: control character in the path", ErrURL)
+	}
+	if strings.HasSuffix(rest, "/") {
+		return "", fmt.Errorf("%w: sqlite: %s is a folder, name a file in it", ErrURL, rest)
+	}
+	path, err := filepath.Abs(rest)
+	if err != nil {
+		return "", fmt.Errorf("find the folder of sqlite:%s: %w", rest, err)
+	}
+	return path, checkFolder(path)
+}
+
+// checkFolder gives the two usual slips an error that names them.
+func checkFolder(path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("%w: sqlite: %s is a folder, name a file in it", ErrURL, path)
+	}
+	if _, err := os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("open %s: its folder does not exist, create it first", path)
+	}
+	return nil
+}
+
+// defaultPath is the user's own file, in the folder of the XDG base directory
+// specification for state. It creates the folder and leaves an existing one as it is.
+func defaultPath() (string, error) {
+	state := os.Getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(state) { // the specification says to ignore relative paths
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("find the default store: %w; name one with --store or LEASEHOLD_STORE", err)
+		}
+		state = filepath.Join(home, ".local", "state")
+	}
+	folder := filepath.Join(state, "leasehold")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return "", fmt.Errorf("create the default store's folder: %w; name another store with --store or LEASEHOLD_STORE", err)
+	}
+	return filepath.Join(folder, "leasehold.db"), nil
+}

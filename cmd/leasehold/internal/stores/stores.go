@@ -1,0 +1,80 @@
+// Package stores opens the engine that a store URL names. Each engine is one line of the
+// table in this file and one function that opens it.
+package stores
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// An engine is one kind of store.
+type engine struct {
+	scheme string
+	form   string // how its URL is written
+	about  string // one line for people
+	// open connects and makes the store ready. rest is the URL after "scheme:". It
+	// also returns rest in the form that means the same in every folder.
+	open func(ctx context.Context, rest string) (d driver.Driver, resolved string, err error)
+}
+
+// engines are the stores this command knows.
+var engines = []engine{
+	{"sqlite", "sqlite:PATH", "a file for the processes of this machine; sqlite: alone is your own file", openSQLite},
+}
+
+// Default is the store that is used when none is named.
+const Default = "sqlite:"
+
+// Open opens the store that url names and prepares its tables or keys. It returns the
+// driver, whose Close also closes the connections, and the URL in the form that means
+// the same from every working directory. Errors contain no password.
+func Open(ctx context.Context, url string) (driver.Driver, string, error) {
+	e, rest, err := find(url)
+	if err != nil {
+		return nil, "", err
+	}
+	d, resolved, err := e.open(ctx, rest)
+	if err != nil {
+		return nil, "", err
+	}
+	return d, e.scheme + ":" + resolved, nil
+}
+
+// find splits url at its scheme. Its errors repeat no other part of the URL.
+func find(url string) (engine, string, error) {
+	scheme, rest, ok := strings.Cut(url, ":")
+	if !ok || !validScheme(scheme) {
+		return engine{}, "", fmt.Errorf("%w: no scheme; known: %s", ErrURL, Known())
+	}
+	scheme = strings.ToLower(scheme)
+	if scheme == "memory" {
+		return engine{}, "", fmt.Errorf("%w: memory: is refused, because a lock in one process's memory excludes no other process; known: %s", ErrURL, Known())
+	}
+	i := slices.IndexFunc(engines, func(e engine) bool { return e.scheme == scheme })
+	if i < 0 {
+		return engine{}, "", fmt.Errorf("%w: unknown scheme %q; known: %s", ErrURL, scheme, Known())
+	}
+	return engines[i], rest, nil
+}
+
+// Known lists the forms of the URLs that Open takes, separated by commas.
+func Known() string {
+	forms := make([]string, len(engines))
+	for i, e := range engines {
+		forms[i] = e.form
+	}
+	return strings.Join(forms, ", ")
+}
+
+// Describe returns a line for each engine: its form and what it is.
+func Describe() string {
+	var b strings.Builder
+	for _, e := range engines {
+		fmt.Fprintf(&b, "  %-14s %s\n", e.form, e.about)
+	}
+	return b.String()
+}

@@ -1,0 +1,50 @@
+package stores
+
+import (
+	"errors"
+	"strings"
+)
+
+// ErrURL is wrapped by the errors about a store URL that cannot be used as it is
+// written; errors of the store itself do not match it.
+var ErrURL = errors.New("store URL")
+
+// maxScheme bounds what of a wrong URL is repeated to the user.
+const maxScheme = 20
+
+// validScheme reports whether s is a scheme as RFC 3986 has it, and short.
+func validScheme(s string) bool {
+	for i, c := range []byte(strings.ToLower(s)) {
+		letter := 'a' <= c && c <= 'z'
+		if !letter && (i == 0 || !strings.ContainsRune("0123456789+-.", rune(c))) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxScheme
+}
+
+// hidden stands for what Redact leaves out.
+const hidden = "***"
+
+// Redact returns url in a form that may be printed. It works on the text, so that a
+// malformed URL is safe too, and rather hides too much: the whole part before an @, and
+// everything after the first of "?", "#" and "=".
+func Redact(url string) string {
+	scheme, rest, ok := strings.Cut(url, ":")
+	if !ok || !validScheme(scheme) {
+		return hidden
+	}
+	at, cut := strings.LastIndexByte(rest, '@'), strings.IndexAny(rest, "?#=")
+	if at > cut && cut >= 0 {
+		// A password with a "?", or an option with an "@": it cannot be told.
+		return scheme + ":" + hidden
+	}
+	if cut >= 0 {
+		rest = rest[:cut+1] + hidden
+	}
+	if at >= 0 {
+		slashes := rest[:len(rest)-len(strings.TrimLeft(rest, "/"))]
+		rest = slashes + hidden + rest[at:]
+	}
+	return scheme + ":" + rest
+}

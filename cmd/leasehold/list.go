@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/spf13/cobra"
+)
+
+func newListCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls [flags] [PREFIX]",
+		Short: "List the locks that are held or waited for",
+		Long: `List the locks that are held or waited for, with a line for each holder: the start of
+its owner, its token, how long it has held, how much of its lease is left, and how many
+wait. With PREFIX, only names that start with it.`,
+		Example:           "  leasehold ls\n  leasehold ls orders/\n  leasehold ls --json | jq -r '.[].name'",
+		Args:              argNames("[PREFIX]"),
+		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			prefix := ""
+			if len(args) > 0 {
+				prefix = args[0]
+			}
+			return list(cmd.Context(), a, prefix)
+		},
+	}
+}
+
+func list(ctx context.Context, a *app, prefix string) error {
+	states, err := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) ([]driver.State, error) {
+		return locks.List(ctx, prefix)
+	})
+	if err != nil {
+		return err
+	}
+	views := viewsOf(states)
+	return a.print(views, func(w io.Writer) {
+		if len(views) == 0 {
+			// On stderr, so that a script that counts lines counts none.
+			fmt.Fprintf(a.stderr, "No lock is held or waited for in %s\n", stores.Redact(a.storeURL))
+			return
+		}
+		writeTable(w, views)
+	})
+}
+
+func newShowCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show [flags] NAME",
+		Short: "Show who holds a lock and who waits for it",
+		Long: `Show who holds NAME, since when and for how much longer, with which token, and who
+waits for it, in order.`,
+		Example:           "  leasehold show deploy\n  leasehold show --json deploy | jq '.waiters | length'",
+		Args:              argNames("NAME"),
+		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return show(cmd.Context(), a, args[0])
+		},
+	}
+}
+
+func show(ctx context.Context, a *app, name string) error {
+	state, err := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) (driver.State, error) {
+		return locks.Inspect(ctx, name)
+	})
+	if err != nil {
+		return err
+	}
+	v := viewOf(state)
+	return a.print(v, func(w io.Writer) { writeState(w, v) })
+}
+
+// completeTimeout is as long as a person waits for a completion.
+const completeTimeout = time.Second
+
+// completeName completes the first argument with the names in the store; after is for
+// the arguments behind it.
+func completeName(a *app, after cobra.ShellCompDirective) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, after
+		}
+		states := statesForCompletion(a, typed)
+		names := make([]cobra.Completion, len(states))
+		for i, s := range states {
+			names[i] = s.Resource
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// statesForCompletion is quick, and nothing after an error: that has no place in a completion.
+func statesForCompletion(a *app, prefix string) []driver.State {
+	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
+	defer cancel()
+	states, _ := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) ([]driver.State, error) {
+		return locks.List(ctx, prefix)
+	})
+	return states
+}
+
+// ask puts one question to the chosen store.
+func ask[T any](ctx context.Context, a *app, question func(ctx context.Context, locks *leasehold.Locker) (T, error)) (answer T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerBound)
+	defer cancel()
+	err = a.with(ctx, nil, func(ctx context.Context, locks *leasehold.Locker) (err error) {
+		answer, err = question(ctx, locks)
+		return err
+	})
+	return answer, err
+}

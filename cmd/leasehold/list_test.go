@@ -1,0 +1,152 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+func TestListShowsHoldersAndWaiters(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	empty := c.want(0, "ls")
+	if empty.stdout != "" {
+		t.Errorf("an empty store lists %q", empty.stdout)
+	}
+	contains(t, empty.stderr, "No lock is held", c.store)
+	if o := c.want(0, "ls", "--json"); o.stdout != "[]\n" {
+		t.Errorf("an empty store lists %q", o.stdout)
+	}
+
+	l := c.acquire("--note", "nightly \x1b]0;evil\x07 run\u202e", "job")
+	s1, s2 := c.acquire("-s", "web/1"), c.acquire("-s", "web/1")
+	c.acquire("web")
+	c.wait("first")
+	c.until("a waiter", func(v stateView) bool { return len(v.Waiters) == 1 })
+	c.wait("second")
+	c.until("two waiters", func(v stateView) bool { return len(v.Waiters) == 2 })
+
+	plainList := c.want(0, "ls").stdout
+	contains(t, plainList, "NAME", "OWNER", "job", "exclusive", l.Owner[:8], "nightly ]0;evil run", "shared", s1.Owner[:8], s2.Owner[:8])
+	if strings.ContainsAny(plainList, "\x1b\x07\u202e") || strings.Contains(plainList, l.Owner) || strings.Count(plainList, "\n") != 5 {
+		t.Errorf("ls prints %q", plainList)
+	}
+	var views []stateView
+	c.want(0, "ls", "--json", "web").json(t, &views)
+	if len(views) != 2 || views[0].Name != "web" || views[1].Name != "web/1" || len(views[1].Holders) != 2 || views[1].Holders[0].Mode != "shared" {
+		t.Errorf("ls web: %+v", views)
+	}
+
+	var v stateView
+	o := c.want(0, "show", "--json", "job")
+	o.json(t, &v)
+	if strings.Contains(o.stdout, l.Owner) {
+		t.Error("show prints the whole owner")
+	}
+	h := v.Holders[0]
+	if v.Token != l.Token || h.Token != l.Token || h.Owner != l.Owner[:8] || h.Mode != "exclusive" || h.Left <= 0 || h.Left > 60 || h.Held < 0 || h.Note != "nightly ]0;evil run" {
+		t.Errorf("show: %+v, want the lease %+v", v, l)
+	}
+	if v.Waiters[0].Note != "first" || v.Waiters[1].Note != "second" || v.Waiters[0].Waited <= 0 {
+		t.Errorf("the queue: %+v", v.Waiters)
+	}
+	text := c.want(0, "show", "job").stdout
+	contains(t, text, "job is held", l.Owner[:8], "HOLDER", "WAITER")
+	if strings.Index(text, "first") > strings.Index(text, "second") || strings.Contains(text, l.Owner) {
+		t.Errorf("show prints:\n%s", text)
+	}
+
+	c.want(0, "release", "web/1", s1.Owner)
+	c.want(0, "release", "web/1", s2.Owner)
+	contains(t, c.want(0, "show", "web/1").stdout, "web/1 is free, last token")
+	contains(t, c.want(0, "show", "never").stdout, "never is free")
+}
+
+// wait starts a waiter for "job" that lives as long as the test.
+func (c *cli) wait(note string) {
+	c.t.Helper()
+	cmd := exec.Command(binary, "acquire", "--note", note, "job")
+	cmd.Env = append(os.Environ(), "LEASEHOLD_STORE="+c.store)
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+}
+
+func TestTopPipedIsOneSnapshot(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.acquire("job")
+	o := c.want(0, "top")
+	contains(t, o.stdout, "NAME", "job")
+	if strings.Contains(o.stdout, "\x1b") {
+		t.Errorf("top writes control sequences into a pipe: %q", o.stdout)
+	}
+	var v []stateView
+	c.want(0, "top", "--json").json(t, &v)
+	if len(v) != 1 || v[0].Name != "job" {
+		t.Errorf("top --json: %+v", v)
+	}
+}
+
+func TestTopFitsTheScreen(t *testing.T) {
+	t.Parallel()
+	got := string(fit("one\ntwo longer\nthree\nfour\nfive\n", 5, 4))
+	if want := screenHome + "one" + lineEnd + "two l" + lineEnd + "… 3 m" + lineEnd + screenRest; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := string(fit("one", 80, 24)); got != screenHome+"one"+lineEnd+screenRest {
+		t.Errorf("got %q", got)
+	}
+	fit("one\ntwo", 0, 0) // a terminal without a size must not end the program
+}
+
+func TestEvict(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	l := c.acquire("job")
+	other := c.acquire("other")
+
+	// Nobody to ask: nothing happens.
+	contains(t, c.want(64, "evict", "job", "--owner", l.Owner[:8], "--reason", "hangs").stderr, "--yes", l.Owner[:8])
+	c.want(0, "renew", "job", l.Owner)
+	// Not the holder: neither.
+	contains(t, c.want(75, "evict", "job", "--owner", other.Owner, "--reason", "hangs", "--yes").stderr, "does not hold")
+	c.want(75, "evict", "job", "--owner", l.Owner[:7], "--reason", "hangs", "--yes")
+	c.want(75, "evict", "free", "--owner", l.Owner[:8], "--reason", "hangs", "--yes")
+	c.want(0, "renew", "job", l.Owner)
+
+	o := c.want(0, "evict", "job", "--owner", l.Owner[:8], "--reason", "hangs", "--yes")
+	contains(t, o.stdout, "evicted "+l.Owner[:8], "next token is larger", "next renewal")
+	if strings.Contains(o.stdout+o.stderr, l.Owner) {
+		t.Error("evict prints the whole owner")
+	}
+	c.want(75, "renew", "job", l.Owner)
+	next := c.acquire("-n", "job")
+	if next.Token <= l.Token {
+		t.Errorf("token %d after the eviction of %d", next.Token, l.Token)
+	}
+	var v map[string]any
+	c.want(0, "evict", "--json", "job", "--owner", next.Owner, "--reason", "hangs", "-y").json(t, &v)
+	if v["evicted"] != true || v["owner"] != next.Owner[:8] {
+		t.Errorf("evict --json: %v", v)
+	}
+	c.want(0, "renew", "other", other.Owner)
+}
+
+func TestEvictOfSharersWithOneStart(t *testing.T) {
+	t.Parallel()
+	state := driver.State{Resource: "r", Holders: []driver.Holder{{Owner: "AAAAAAAA1"}, {Owner: "AAAAAAAA2"}, {Owner: "BBBBBBBB1"}}}
+	for owner, want := range map[string]string{"AAAAAAAA1": "AAAAAAAA1", "BBBBBBBB": "BBBBBBBB1", "AAAAAAAA": "", "A": "", "AAAAAAAA12": ""} {
+		h, err := (&eviction{name: "r", owner: owner}).holder(state)
+		if h.Owner != want || (err == nil) != (want != "") {
+			t.Errorf("%s: %q, %v, want %q", owner, h.Owner, err, want)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+// Command leasehold holds distributed locks for shell scripts, cron jobs and people who
+// want to see who holds what.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	os.Exit(exitCode(execute(a, os.Args[1:])))
+}
+
+// execute runs one command line and prints its error.
+func execute(a *app, args []string) error {
+	cobra.EnableCommandSorting = false // the help text has an order of its own
+	cmd := newGuardCommand()
+	if len(args) > 0 && args[0] == cmd.Name() {
+		// The guardian of a run must stand before its child starts: build nothing else.
+		args = args[1:]
+	} else {
+		cmd = newRootCommand(a)
+	}
+	cmd.SetArgs(args)
+	err := cmd.Execute()
+	a.report(err)
+	return err
+}
+
+// report prints err, if it says anything, and what to do next.
+func (a *app) report(err error) {
+	if err == nil || err.Error() == "" {
+		return
+	}
+	v := errorView{strings.TrimPrefix(err.Error(), "leasehold: "), advice(err), exitCode(err)}
+	if a.json {
+		json.NewEncoder(a.stderr).Encode(v) // there is nobody left to tell of an error
+		return
+	}
+	// Names and notes of other users may be part of it.
+	for line := range strings.Lines("leasehold: " + v.Error + "\n" + v.Advice) {
+		if text := plain(line); text != "" {
+			fmt.Fprintln(a.stderr, text)
+		}
+	}
+}
+
+// errorView is an error as --json shows it.
+type errorView struct {
+	Error  string `json:"error"`
+	Advice string `json:"advice,omitempty"`
+	Code   int    `json:"exit_code"`
+}
+
+const about = `leasehold runs one thing at a time, across processes and machines.
+
+It holds named locks for shell scripts, cron jobs and deployments. Every lock is a
+lease: it ends by itself when its holder dies, and it carries a token that grows with
+each holder, so that a late writer can be told from the present one.`
+
+const examples = `  leasehold run backup -- ./backup.sh          wait for "backup", then run
+  leasehold run -n report -- make report       or give up at once, with exit code 1
+  leasehold run --slots 3 gpu -- ./train.py    at most three at a time
+  leasehold ls                                 who holds what
+  leasehold demo seckill                       see what a lock is for`
+
+// newRootCommand builds the command tree.
+func newRootCommand(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:               "leasehold",
+		Short:             "Run one thing at a time, across processes and machines",
+		Long:              about + "\n\nStores (--store URL or LEASEHOLD_STORE):\n" + strings.TrimRight(stores.Describe(), "\n"),
+		Example:           examples,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		DisableAutoGenTag: true,
+		Version:           buildVersion().Version,
+		Args:              cobra.ArbitraryArgs,
+		RunE:              onlySubcommands,
+	}
+	root.SetVersionTemplate("leasehold {{.Version}}\n")
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.storeURL, "store", "", "the lock store's `URL` (default LEASEHOLD_STORE, else "+stores.Default+")")
+	flags.BoolVar(&a.json, "json", false, "print JSON")
+	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say on stderr what happens")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageErrorf("%w\nSee: %s --help", err, cmd.CommandPath())
+	})
+
+	root.AddGroup(
+		&cobra.Group{ID: groupHold, Title: "Hold a lock:"},
+		&cobra.Group{ID: groupLook, Title: "See and mend:"},
+		&cobra.Group{ID: groupRest, Title: "More:"},
+	)
+	run := newRunCommand(a)
+	if run.ValidArgsFunction == nil {
+		run.ValidArgsFunction = completeName(a, cobra.ShellCompDirectiveDefault)
+	}
+	add(root, groupHold, run, newAcquireCommand(a), newRenewCommand(a), newReleaseCommand(a))
+	add(root, groupLook, newListCommand(a), newShowCommand(a), newTopCommand(a), newEvictCommand(a))
+	add(root, groupRest, newDemoCommand(a), newVersionCommand(a), newManCommand(a))
+	root.SetHelpCommandGroupID(groupRest)
+	root.SetCompletionCommandGroupID(groupRest)
+	return root
+}
+
+// Groups of commands in the help text.
+const groupHold, groupLook, groupRest = "hold", "look", "rest"
+
+func add(root *cobra.Command, group string, cmds ...*cobra.Command) {
+	for _, c := range cmds {
+		c.GroupID = group
+	}
+	root.AddCommand(cmds...)
+}
+
+// onlySubcommands prints the help of a command that does nothing by itself.
+func onlySubcommands(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	var hint strings.Builder
+	cmd.SuggestionsMinimumDistance = 2 // in letters
+	for _, s := range cmd.SuggestionsFor(args[0]) {
+		fmt.Fprintf(&hint, "\nDid you mean: %s %s", cmd.CommandPath(), s)
+	}
+	return usageErrorf("unknown command %q%s\nSee: %s --help", args[0], hint.String(), cmd.CommandPath())
+}

@@ -1,0 +1,370 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// slack is what a busy machine may add to any time below.
+const slack = 700 * time.Millisecond
+
+// A job is a "leasehold run" in the background, in a process group of its own.
+type job struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stderr string // file
+	exited chan struct{}
+}
+
+// start begins a run; the test's end kills it.
+func (c *cli) start(args ...string) *job {
+	c.t.Helper()
+	stderr, err := os.CreateTemp(c.dir, "stderr-")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer stderr.Close()
+	j := &job{t: c.t, cmd: exec.Command(binary, args...), stderr: stderr.Name(), exited: make(chan struct{})}
+	j.cmd.Env = append(os.Environ(), "LEASEHOLD_STORE="+c.store, "HOME="+c.dir,
+		"PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
+	j.cmd.Dir, j.cmd.Stderr = c.dir, stderr
+	j.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := j.cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	go func() {
+		j.cmd.Wait()
+		close(j.exited)
+	}()
+	c.t.Cleanup(func() {
+		j.signal(syscall.SIGCONT)
+		j.signal(syscall.SIGKILL)
+		<-j.exited
+	})
+	return j
+}
+
+func (j *job) signal(sig syscall.Signal) { syscall.Kill(j.cmd.Process.Pid, sig) }
+
+// code waits for the end and returns the exit code as a shell counts it.
+func (j *job) code() int {
+	j.t.Helper()
+	select {
+	case <-j.exited:
+	case <-time.After(30 * time.Second):
+		j.t.Fatalf("%q does not end; it wrote %q", j.cmd.Args, j.errors())
+	}
+	status := j.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return status.ExitStatus()
+}
+
+func (j *job) errors() string {
+	text, err := os.ReadFile(j.stderr)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// eventually polls until ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("%s: not within 15 s", what)
+}
+
+// read waits until a script has written a whole line to the file and returns it.
+func (c *cli) read(name string) string {
+	c.t.Helper()
+	var text []byte
+	eventually(c.t, name, func() bool {
+		text, _ = os.ReadFile(filepath.Join(c.dir, name))
+		return strings.HasSuffix(string(text), "\n")
+	})
+	return strings.TrimSpace(string(text))
+}
+
+func (c *cli) readInt(name string) int {
+	c.t.Helper()
+	n, err := strconv.Atoi(c.read(name))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return n
+}
+
+// missing checks that a script did not write a file.
+func (c *cli) missing(name string) {
+	c.t.Helper()
+	if _, err := os.Stat(filepath.Join(c.dir, name)); err == nil {
+		c.t.Errorf("%s was written", name)
+	}
+}
+
+// wantRun runs to the end and checks nothing but the exit code.
+func (c *cli) wantRun(code int, args ...string) outcome {
+	c.t.Helper()
+	o := c.call(append([]string{"run"}, args...)...)
+	if o.code != code {
+		c.t.Fatalf("run %q: exit code %d, want %d\nstdout: %s\nstderr: %s", args, o.code, code, o.stdout, o.stderr)
+	}
+	return o
+}
+
+// hold starts a run of NAME that lasts.
+func (c *cli) hold(name string, flags ...string) *job {
+	c.t.Helper()
+	args := append([]string{"run"}, flags...)
+	j := c.start(append(args, name, "--", "sh", "-c", "echo > held-"+name+"; exec sleep 60")...)
+	c.read("held-" + name)
+	return j
+}
+
+func TestRunExitsAsItsCommand(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	if err := os.WriteFile(filepath.Join(c.dir, "plain"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		code int
+		args []string
+	}{
+		{0, []string{"x", "--", "true"}},
+		{0, []string{"x", "true"}}, // as flock
+		{7, []string{"x", "--", "sh", "-c", "exit 7"}},
+		{5, []string{"x", "sh", "-c", "exit 5"}},
+		{143, []string{"x", "--", "sh", "-c", "kill -TERM $$"}},
+		{137, []string{"x", "--", "sh", "-c", "kill -KILL $$"}},
+		{126, []string{"x", "--", "./plain"}},
+		{126, []string{"x", "--", "./."}},
+		{127, []string{"x", "--", "./none"}},
+		{127, []string{"x", "--", "no-such-command"}},
+		{3, []string{"-c", "exit 3", "x"}},
+		{4, []string{"x", "-c", "exit 4"}}, // flags behind NAME, as with flock
+		{6, []string{"x", "-n", "--ttl", "5s", "--", "sh", "-c", "exit 6"}},
+		{0, []string{"-x", "x", "--", "true"}},
+	} {
+		c.wantRun(tc.code, tc.args...)
+	}
+	contains(t, c.wantRun(127, "x", "--", "no-such-command").stderr, "leasehold: cannot run the command", "no-such-command")
+	if o := c.wantRun(7, "x", "--", "sh", "-c", "echo out; echo err >&2; exit 7"); o.stdout != "out\n" || o.stderr != "err\n" {
+		t.Errorf("not the command's output alone: %q, %q", o.stdout, o.stderr)
+	}
+}
+
+func TestRunRefusesWrongUsage(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	for _, line := range []string{
+		"", "x", "x --", "-n", "-c true", "x -c true -- true", "x --nosuch -- true", "-n -w 1 x -- true",
+		"-w -1 x -- true", "-w nan x -- true", "-w 1e300 x -- true", "-w ten x -- true",
+		"--ttl 0 x -- true", "--ttl 0.9 x -- true", "--ttl -5s x -- true",
+		"--grace 5s x -- true", "--grace -1s x -- true", "--ttl 2s --grace 1s x -- true",
+		"--slots 0 x -- true", "--slots -3 x -- true", "-x -s x -- true", "-x --slots 2 x -- true",
+		"-E 256 x -- true", "-E -1 x -- true", "--lost-exit-code 1000 x -- true",
+	} {
+		o := c.wantRun(64, strings.Fields(line)...)
+		contains(t, o.stderr, "leasehold: ")
+	}
+	c.wantRun(64, "bad\nname", "--", "true")
+	c.wantRun(64, "", "--", "true")
+	contains(t, c.wantRun(64, "--store", "nosuch:x", "x", "--", "true").stderr, "nosuch")
+	c.missing("locks.db")
+}
+
+func TestRunTellsThatTheStoreIsUnreachable(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.store = "sqlite:/proc/none/locks.db"
+	c.wantRun(69, "x", "--", "sh", "-c", "echo > ran")
+	c.missing("ran")
+}
+
+func TestRunIsRefusedWhileBusy(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	holder := c.hold("x")
+	contains(t, c.wantRun(1, "-n", "x", "--", "sh", "-c", "echo > ran").stderr, "leasehold: ", "busy")
+	c.wantRun(9, "-n", "-E", "9", "x", "--", "true")
+	c.wantRun(0, "-n", "y", "--", "true")
+	c.wantRun(1, "-n", "-s", "x", "--", "true")
+	if o := c.wantRun(0, "-n", "--ok-if-busy", "x", "--", "sh", "-c", "echo > ran"); o.stdout+o.stderr != "" {
+		t.Errorf("--ok-if-busy is not silent: %q, %q", o.stdout, o.stderr)
+	}
+	contains(t, c.wantRun(1, "--json", "-n", "x", "--", "true").stderr, `"exit_code":1`, `"error":`)
+	began := time.Now()
+	c.wantRun(1, "-w", "0.6", "x", "--", "true")
+	if took := time.Since(began); took < 600*time.Millisecond || took > 600*time.Millisecond+slack {
+		t.Errorf("-w 0.6 took %v", took)
+	}
+	c.missing("ran")
+	holder.signal(syscall.SIGTERM)
+	c.wantRun(0, "-w", "10", "x", "--", "true")
+}
+
+func TestRunSharesSlots(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	a, b := c.start("run", "--slots", "2", "x", "--", "sh", "-c", "echo > a; exec sleep 60"), c.start("run", "--slots", "2", "x", "--", "sh", "-c", "echo > b; exec sleep 60")
+	c.read("a")
+	c.read("b")
+	c.wantRun(1, "-n", "--slots", "2", "x", "--", "true")
+	c.wantRun(1, "-n", "x", "--", "true")
+	a.signal(syscall.SIGTERM)
+	c.wantRun(0, "-w", "10", "--slots", "2", "x", "--", "true")
+	b.signal(syscall.SIGTERM)
+	c.wantRun(0, "-w", "10", "x", "--", "true")
+}
+
+func TestRunHoldsAtLeast(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	began := time.Now()
+	c.wantRun(0, "--at-least", "2s", "x", "--", "true")
+	c.wantRun(1, "-n", "x", "--", "true")
+	c.wantRun(0, "-w", "10", "x", "--", "true")
+	if took := time.Since(began); took < 1900*time.Millisecond {
+		t.Errorf("let in after %v", took)
+	}
+}
+
+func TestCommandSeesItsLease(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.env = []string{"LEASEHOLD_NAME=old", "OTHER=kept"}
+	before := time.Now()
+	o := c.wantRun(0, "x y", "--", "sh", "-c", `printf '%s\n' "$LEASEHOLD_NAME" "$LEASEHOLD_TOKEN" "$LEASEHOLD_OWNER" "$LEASEHOLD_DEADLINE" "$LEASEHOLD_STORE" "$LEASEHOLD_HELD" "$OTHER"`)
+	v := strings.Split(o.stdout, "\n")
+	if len(v) != 8 || v[0] != "x y" || len(v[2]) < 20 || v[4] != c.store || v[5] != v[2] || v[6] != "kept" {
+		t.Errorf("environment: %q", v)
+	}
+	token, err := strconv.ParseUint(v[1], 10, 64)
+	if err != nil || token == 0 {
+		t.Errorf("token %q: %v", v[1], err)
+	}
+	deadline, err := time.Parse(time.RFC3339, v[3])
+	if left := deadline.Sub(before); err != nil || left < 5*time.Second || left > 11*time.Second {
+		t.Errorf("deadline %q is %v away: %v", v[3], left, err)
+	}
+	next := c.wantRun(0, "x y", "--", "sh", "-c", "echo $LEASEHOLD_TOKEN")
+	if later, err := strconv.ParseUint(strings.TrimSpace(next.stdout), 10, 64); err != nil || later <= token {
+		t.Errorf("token %d after %d: %v", later, token, err)
+	}
+}
+
+// TestCommandKeepsItsFiles: the standard streams, higher files, and nothing of ours.
+func TestCommandKeepsItsFiles(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.stdin = "in\x00\xff\r\n"
+	if o := c.wantRun(0, "x", "--", "cat"); o.stdout != c.stdin {
+		t.Errorf("cat made %q of %q", o.stdout, c.stdin)
+	}
+	const script = `exec 3> three 4> four
+		%s sh -c 'echo 3 >&3; echo 4 >&4; for f in /proc/$$/fd/*; do printf "%%s " "${f##*/}"; done'`
+	without := c.exec("sh", "-c", fmt.Sprintf(script, ""))
+	with := c.exec("sh", "-c", fmt.Sprintf(script, "leasehold run x --"))
+	if with.code != 0 || c.read("three") != "3" || c.read("four") != "4" {
+		t.Errorf("exit code %d, stderr %q", with.code, with.stderr)
+	}
+	if with.stdout != without.stdout {
+		t.Errorf("open files %q, without leasehold %q", with.stdout, without.stdout)
+	}
+}
+
+func TestCommandGetsDefaultSignals(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	const show = `leasehold run x -- grep -E 'Sig(Blk|Ign)' /proc/self/status`
+	const none = "0000000000000000"
+	want := fmt.Sprintf("SigBlk:\t%s\nSigIgn:\t%s\n", none, none)
+	if o := c.exec("sh", "-c", show); o.stdout != want {
+		t.Errorf("signals:\n%swant:\n%s", o.stdout, want)
+	}
+	// As nohup, and as a shell without job control does for what it runs with &.
+	want = fmt.Sprintf("SigBlk:\t%s\nSigIgn:\t%s\n", none, "0000000000000003")
+	if o := c.exec("sh", "-c", `trap "" HUP INT; `+show); o.stdout != want {
+		t.Errorf("HUP and INT ignored:\n%swant:\n%s", o.stdout, want)
+	}
+}
+
+func TestSignalsReachTheCommand(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	for name, sig := range map[string]syscall.Signal{
+		"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT,
+		"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "WINCH": syscall.SIGWINCH,
+	} {
+		j := c.start("run", name, "--", "sh", "-c", `trap "exit 33" `+name+`; echo > ready-`+name+`; while :; do sleep 0.02; done`)
+		c.read("ready-" + name)
+		j.signal(sig)
+		if code := j.code(); code != 33 {
+			t.Errorf("%s: exit code %d, want 33: %s", name, code, j.errors())
+		}
+	}
+	j := c.hold("x")
+	j.signal(syscall.SIGTERM)
+	if code := j.code(); code != 143 || j.errors() != "" {
+		t.Errorf("exit code %d, want 143 in silence: %s", code, j.errors())
+	}
+}
+
+func TestSignalsEndTheWait(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.hold("x")
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
+		j := c.start("run", "-v", "x", "--", "sh", "-c", "echo > ran")
+		eventually(t, "wait", func() bool { return strings.Contains(j.errors(), "waiting") })
+		for _, harmless := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH} {
+			j.signal(harmless)
+		}
+		j.signal(sig)
+		if code := j.code(); code != 128+int(sig) {
+			t.Errorf("%v: exit code %d: %s", sig, code, j.errors())
+		}
+	}
+	var state stateView
+	c.want(0, "show", "--json", "x").json(t, &state)
+	if len(state.Waiters) != 0 {
+		t.Errorf("left in the queue: %+v", state.Waiters)
+	}
+	c.missing("ran")
+}
+
+func TestNestedRunIsRefused(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	for _, line := range []string{
+		"a -- leasehold run a -- touch ran",
+		"a -- leasehold run -n a -- touch ran",
+		"a -- leasehold run b -- leasehold run a -- touch ran",
+		"a -- leasehold run b -- leasehold run c -- leasehold run b -- touch ran",
+		"-s a -- leasehold run -s a -- touch ran",
+		"-s a -- leasehold run a -- touch ran",
+	} {
+		o := c.wantRun(64, strings.Fields(line)...)
+		contains(t, o.stderr, "around this one")
+	}
+	c.missing("ran")
+	c.wantRun(0, strings.Fields("a -- leasehold run b -- leasehold run c -- true")...)
+	// Held before, by a run that has ended, is not held.
+	c.wantRun(0, "a", "--", "sh", "-c", "leasehold run b -- true; leasehold run b -- true")
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// topEvery is how often top looks; its one question to the store is cheap.
+const topEvery = time.Second
+
+// Sequences that every terminal of the last decades knows.
+const (
+	screenEnter = "\x1b[?1049h\x1b[?25l\x1b[?7l" // the alternate screen, no cursor, no wrapping
+	screenLeave = "\x1b[?7h\x1b[?25h\x1b[?1049l"
+	screenHome  = "\x1b[H"
+	lineEnd     = "\x1b[K\r\n" // clear the rest of the line
+	screenRest  = "\x1b[J"     // clear what is below
+)
+
+func newTopCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "top [flags] [PREFIX]",
+		Short: "Watch the locks live",
+		Long: `Show on a terminal what "leasehold ls" lists, and look again every second until Ctrl-C.
+When the output is no terminal, or with --json, it prints one snapshot.`,
+		Example:           "  leasehold top\n  leasehold top orders/",
+		Args:              argNames("[PREFIX]"),
+		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			prefix := ""
+			if len(args) > 0 {
+				prefix = args[0]
+			}
+			screen, ok := terminal(a.stdout)
+			if !ok || a.json {
+				return list(cmd.Context(), a, prefix)
+			}
+			return a.with(cmd.Context(), nil, func(ctx context.Context, locks *leasehold.Locker) error {
+				return top(ctx, a, locks, screen, prefix)
+			})
+		},
+	}
+}
+
+// top shows frames until a signal ends ctx, which is how one leaves it.
+func top(ctx context.Context, a *app, locks *leasehold.Locker, screen *os.File, prefix string) error {
+	fmt.Fprint(screen, screenEnter)
+	defer fmt.Fprint(screen, screenLeave)
+	tick := time.NewTicker(topEvery)
+	defer tick.Stop()
+	for {
+		frame := topFrame(ctx, a, locks, prefix)
+		if ctx.Err() != nil {
+			return nil
+		}
+		width, height, err := term.GetSize(int(screen.Fd()))
+		if err != nil {
+			return internalErrorf("ask the terminal for its size: %w", err)
+		}
+		if _, err := screen.Write(fit(frame, width, height)); err != nil {
+			return internalErrorf("write to the terminal: %w", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// topFrame is the text of one look. A store that cannot be reached is shown as such:
+// whoever watches wants to see when it is back.
+func topFrame(ctx context.Context, a *app, locks *leasehold.Locker, prefix string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "leasehold %s  %s", stores.Redact(a.storeURL), time.Now().Format(time.TimeOnly))
+	ctx, cancel := context.WithTimeout(ctx, answerBound)
+	defer cancel()
+	states, err := locks.List(ctx, prefix)
+	if err != nil {
+		fmt.Fprintf(&b, "\n\n%s\n", plain(err.Error()))
+		return b.String()
+	}
+	holders, waiters := 0, 0
+	for _, s := range states {
+		holders += len(s.Holders)
+		waiters += len(s.Waiters)
+	}
+	fmt.Fprintf(&b, "  %d held, %d waiting  Ctrl-C ends\n\n", holders, waiters)
+	writeTable(&b, viewsOf(states))
+	return b.String()
+}
+
+// fit returns frame as one write that replaces a screen of width and height.
+func fit(frame string, width, height int) []byte {
+	lines := strings.Split(strings.TrimRight(frame, "\n"), "\n")
+	if more := len(lines) - height + 1; more > 0 && height > 1 {
+		lines = append(lines[:height-2], fmt.Sprintf("… %d more", more+1))
+	}
+	var b bytes.Buffer
+	b.WriteString(screenHome)
+	for _, line := range lines {
+		if runes := []rune(line); len(runes) > width {
+			line = string(runes[:width])
+		}
+		b.WriteString(line + lineEnd)
+	}
+	b.WriteString(screenRest)
+	return b.Bytes()
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// The views are what ls, show and top print: short owners, lease tokens instead of
+// fences, and text from other users without anything a terminal would obey.
+
+type stateView struct {
+	Name    string       `json:"name"`
+	Token   uint64       `json:"token"` // last given
+	Holders []holderView `json:"holders"`
+	Waiters []waiterView `json:"waiters"`
+}
+
+type holderView struct {
+	Owner string  `json:"owner"`
+	Mode  string  `json:"mode"`
+	Token uint64  `json:"token"`
+	Held  float64 `json:"held_seconds"`
+	Left  float64 `json:"left_seconds"`
+	Note  string  `json:"note"`
+}
+
+type waiterView struct {
+	Owner  string  `json:"owner"`
+	Mode   string  `json:"mode"`
+	Waited float64 `json:"waited_seconds"`
+	Note   string  `json:"note"`
+}
+
+// tokenOf is the token of the first lease under a fence: a lease's token is the fence
+// with 10 bits of hand-overs below it.
+func tokenOf(fence uint64) uint64 { return fence << 10 }
+
+func viewOf(s driver.State) stateView {
+	v := stateView{Name: s.Resource, Token: tokenOf(s.Fence), Holders: []holderView{}, Waiters: []waiterView{}}
+	for _, h := range s.Holders {
+		v.Holders = append(v.Holders, holderView{driver.ShortOwner(h.Owner), modeText(h.Mode), tokenOf(h.Fence),
+			h.Held.Seconds(), h.Left.Seconds(), plain(h.Note)})
+	}
+	for _, w := range s.Waiters {
+		v.Waiters = append(v.Waiters, waiterView{driver.ShortOwner(w.Owner), modeText(w.Mode), w.Waited.Seconds(), plain(w.Note)})
+	}
+	return v
+}
+
+func viewsOf(states []driver.State) []stateView {
+	views := make([]stateView, len(states))
+	for i, s := range states {
+		views[i] = viewOf(s)
+	}
+	return views
+}
+
+func modeText(m driver.Mode) string {
+	if m == driver.Shared {
+		return "shared"
+	}
+	return "exclusive"
+}
+
+// plain returns s without what is not printable: control characters, and the invisible
+// ones that reorder text.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// shown returns a name as it is, or quoted where that could be misread.
+func shown(name string) string {
+	if plain(name) == name && strings.TrimSpace(name) == name && !strings.HasPrefix(name, `"`) {
+		return name
+	}
+	return strconv.Quote(name)
+}
+
+// spanText is a length of time for people.
+func spanText(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// secondsText is spanText for what a view holds; 0 means that the engine cannot tell.
+func secondsText(s float64) string {
+	if s == 0 {
+		return "?"
+	}
+	return spanText(time.Duration(s * float64(time.Second)))
+}
+
+// writeTable writes a line for each holder, and one for each resource that has only waiters.
+func writeTable(w io.Writer, views []stateView) {
+	t := newTable(w)
+	fmt.Fprintln(t, "NAME\tMODE\tOWNER\tTOKEN\tHELD\tLEFT\tWAITING\tNOTE")
+	for _, v := range views {
+		for _, h := range v.Holders {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", shown(v.Name), h.Mode, h.Owner, h.Token,
+				secondsText(h.Held), secondsText(h.Left), len(v.Waiters), h.Note)
+		}
+		if len(v.Holders) == 0 {
+			fmt.Fprintf(t, "%s\t-\t-\t-\t-\t-\t%d\t\n", shown(v.Name), len(v.Waiters))
+		}
+	}
+	t.Flush()
+}
+
+// writeState writes everything about one resource.
+func writeState(w io.Writer, v stateView) {
+	switch {
+	case len(v.Holders) > 0:
+		fmt.Fprintf(w, "%s is held\n\n", shown(v.Name))
+	case v.Token > 0:
+		fmt.Fprintf(w, "%s is free, last token %d\n", shown(v.Name), v.Token)
+	default:
+		fmt.Fprintf(w, "%s is free\n", shown(v.Name))
+	}
+	if len(v.Holders) > 0 {
+		t := newTable(w)
+		fmt.Fprintln(t, "HOLDER\tMODE\tTOKEN\tHELD\tLEFT\tNOTE")
+		for _, h := range v.Holders {
+			fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\n", h.Owner, h.Mode, h.Token, secondsText(h.Held), secondsText(h.Left), h.Note)
+		}
+		t.Flush()
+	}
+	if len(v.Waiters) > 0 {
+		fmt.Fprintln(w)
+		t := newTable(w)
+		fmt.Fprintln(t, "WAITER\tMODE\tWAITED\tNOTE")
+		for _, h := range v.Waiters {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", h.Owner, h.Mode, secondsText(h.Waited), h.Note)
+		}
+		t.Flush()
+	}
+}
+
+func newTable(w io.Writer) *tabwriter.Writer {
+	return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+}
