@@ -37,6 +37,7 @@ func openSQLite(ctx context.Context, rest string) (driver.Driver, string, error)
 	if err != nil {
 		return nil, "", fmt.Errorf("open %s: %w", path, err)
 	}
+	db.SetMaxIdleConns(4) // opening one costs more than a grant
 	d, err := sqllock.NewSQLite(db, nil)
 	if err == nil {
 		err = d.Migrate(ctx)
