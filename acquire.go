@@ -30,17 +30,26 @@ var errWaited = errors.New("wait ran out")
 // acquire is Acquire and TryAcquire (blocking false) without the package's name on errors.
 func (l *Locker) acquire(ctx context.Context, name string, blocking bool, opts []Option) (*Lease, error) {
 	start := time.Now()
+	if !l.enter() {
+		return nil, ErrClosed
+	}
+	defer l.calls.Done()
 	r, err := l.newRequest(name, opts)
 	if err != nil {
 		return nil, err
 	}
-	if outer := l.heldBy(ctx, name); outer != nil {
-		if lease, err := outer.nest(ctx, r, start); lease != nil || err != nil {
-			return lease, err
-		}
-	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
+	}
+	if outer := l.heldBy(ctx, name); outer != nil {
+		lease, err := outer.nest(ctx, r, start)
+		if err != nil {
+			return nil, err
+		}
+		if lease != nil {
+			l.traceGranted(lease, start)
+			return lease, nil
+		}
 	}
 	if !blocking || r.hasWait && r.wait == 0 {
 		return l.acquireOnce(ctx, name, r, start)
@@ -151,11 +160,17 @@ func (h *hold) contend(ctx context.Context, queue bool) (sent time.Time, g drive
 	var w waitState
 	for {
 		sent, g, err = h.try(ctx)
+		if err == nil && h.locker.isClosing() {
+			return sent, g, ErrClosed
+		}
 		busy, refused := errors.AsType[*driver.Busy](err)
 		switch {
 		case err == nil && time.Since(sent) < g.TTL-h.locker.drift(g.TTL):
 			return sent, g, nil
-		case err == nil: // too late to be worth anything: ask for a fresh TTL
+		case err == nil: // too late to be worth anything: ask for a fresh TTL, once
+			if w.late++; w.late > 1 {
+				err = fmt.Errorf("the engine's answers come too late for a TTL of %v", h.req.TTL)
+			}
 		case refused && !queue:
 			return sent, g, &BusyError{Resource: h.req.Resource, Holder: busy.Holder}
 		case refused:
@@ -202,6 +217,7 @@ type waitState struct {
 	polls  int // refusals without Wake
 	early  int // wake-ups in a row that came at once
 	fails  int // errors in a row
+	late   int // grants that came after the deadline they gave
 }
 
 // sleepBusy waits until it is useful to try again after a refusal.
@@ -283,13 +299,20 @@ func jitter(d time.Duration) time.Duration {
 }
 
 // abandon releases what a claim that nobody wants may have left at the engine, then
-// calls done. It waits for both, but not for long: with the engine out of reach they go
-// on in the background.
+// calls done.
 func (l *Locker) abandon(ctx context.Context, h *hold, done func()) {
-	finished := make(chan struct{})
-	l.background(func() {
+	l.tidy(func() {
 		h.giveUp(ctx) // its answer matters to nobody: what it leaves ends by itself
 		done()
+	})
+}
+
+// tidy runs a clean-up and waits for it, but not for long: with the engine out of reach
+// it goes on in the background.
+func (l *Locker) tidy(clean func()) {
+	finished := make(chan struct{})
+	l.background(func() {
+		clean()
 		close(finished)
 	})
 	timer := time.NewTimer(abandonWait)

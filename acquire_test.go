@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -263,6 +264,56 @@ func TestTraceTellsTheLifeOfALease(t *testing.T) {
 		defer mu.Unlock()
 		if !slices.Equal(got, want) {
 			t.Errorf("hooks: %q, want %q", got, want)
+		}
+	})
+}
+
+// Answers that take nearly the TTL would otherwise be asked for without end, while the
+// engine keeps the resource for us.
+func TestAnswersAlwaysTooLateAreAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, mine, &leasehold.Options{TTL: 10 * time.Millisecond})
+		mine.Always(locktest.OpTry, locktest.SlowReply(9*time.Millisecond))
+		if _, err := locks.TryAcquire(t.Context(), "a"); err == nil || errors.Is(err, leasehold.ErrBusy) {
+			t.Errorf("got %v", err)
+		}
+		if n := mine.Calls(locktest.OpTry); n > 2 {
+			t.Errorf("%d tries", n)
+		}
+	})
+}
+
+// For each lease Granted or HandedOver, and later Lost or Released.
+func TestTraceIsBalanced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var begun, over atomic.Int32
+		locks := newLocker(t, memory.New(), &leasehold.Options{Trace: &leasehold.Trace{
+			Granted:    func(string, uint64, time.Duration) { begun.Add(1) },
+			HandedOver: func(string, uint64, time.Duration) { begun.Add(1) },
+			Released:   func(string, uint64, time.Duration) { over.Add(1) },
+			Lost:       func(string, uint64, error) { over.Add(1) },
+		}})
+		nest := func(outer *leasehold.Lease) *leasehold.Lease {
+			inner, err := locks.Acquire(outer.Context(), "a", leasehold.Reentrant())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return inner
+		}
+		outer := acquire(t, locks, "a")
+		inner := nest(outer)
+		go func() { acquire(t, locks, "a").Release(t.Context()) }()
+		synctest.Wait()
+		outer.Release(t.Context())
+		inner.Release(t.Context())
+		outer = acquire(t, locks, "a", leasehold.NoRenew())
+		inner = nest(outer)
+		time.Sleep(ttl)
+		outer.Release(t.Context())
+		inner.Release(t.Context())
+		if begun.Load() != 5 || over.Load() != 5 {
+			t.Errorf("%d leases begun and %d over, want 5 and 5", begun.Load(), over.Load())
 		}
 	})
 }

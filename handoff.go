@@ -92,12 +92,22 @@ func (l *Locker) waitTurn(ctx context.Context, name string, r *request) (*hold, 
 	var err error
 	select {
 	case h := <-w.turn:
-		return h, nil
+		if !l.isClosing() {
+			return h, nil
+		}
+		w.turn <- h
+		err = ErrClosed
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-l.closing:
 		err = ErrClosed
 	}
+	l.leaveQueue(g, w, name)
+	return nil, err
+}
+
+// leaveQueue gives up the place of w, or the turn if that came meanwhile.
+func (l *Locker) leaveQueue(g *gate, w *turnWaiter, name string) {
 	l.mu.Lock()
 	queued := w.queued
 	if queued {
@@ -105,15 +115,13 @@ func (l *Locker) waitTurn(ctx context.Context, name string, r *request) (*hold, 
 	}
 	l.mu.Unlock()
 	if queued {
-		return nil, err
+		return
 	}
-	// The turn came while we gave up: it goes on to the next.
 	if h := <-w.turn; h != nil {
 		h.discard()
 	} else {
 		l.passTurn(name)
 	}
-	return nil, err
 }
 
 // passTurn gives the turn to the next waiter, who will ask the engine.

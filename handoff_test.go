@@ -269,3 +269,33 @@ func TestHandOverAndLossRace(t *testing.T) {
 	evictions.Wait()
 	acquire(t, locks, "a", leasehold.Wait(0)).Release(t.Context())
 }
+
+// A lease that is handed to a waiter at the moment it gives up goes on, in the background
+// when the engine hangs.
+func TestHandOverToAWaiterWhoGivesUpDoesNotHoldItUp(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			mine := newFaulty(t, memory.NewServer())
+			locks := newLocker(t, mine, &leasehold.Options{HandOver: time.Second})
+			first := acquire(t, locks, "a")
+			ctx, cancel := context.WithCancel(t.Context())
+			took := make(chan time.Duration, 1)
+			go func() {
+				lease, err := locks.Acquire(ctx, "a")
+				if err == nil {
+					go lease.Release(context.Background())
+				}
+				took <- time.Since(first.Deadline())
+			}()
+			synctest.Wait()
+			mine.Always(locktest.OpRelease, locktest.HangRequest)
+			given := time.Since(first.Deadline())
+			go cancel()
+			first.Release(t.Context())
+			if late := <-took - given; late > 100*time.Millisecond {
+				t.Fatalf("the cancelled Acquire returned after %v", late)
+			}
+			time.Sleep(ttl)
+		})
+	}
+}

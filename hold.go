@@ -27,6 +27,7 @@ type hold struct {
 
 	// calling serialises the calls to claim once the hold is held.
 	calling sync.Mutex
+	unknown error // guarded by calling; of a release whose outcome is not known yet
 
 	mu         sync.Mutex
 	ttl        time.Duration // guarded by mu
@@ -93,7 +94,7 @@ func (h *hold) loseIf(still func() bool, cause error) {
 		return
 	}
 	h.cause = cause
-	token, leases := h.token(), slices.Clone(h.leases)
+	leases := slices.Clone(h.leases)
 	if h.timer != nil {
 		h.timer.Stop()
 	}
@@ -111,8 +112,8 @@ func (h *hold) loseIf(still func() bool, cause error) {
 	if passes {
 		h.locker.passTurn(h.req.Resource)
 	}
-	if len(leases) > 0 {
-		h.locker.traceLost(h.req.Resource, token, cause)
+	for _, le := range leases {
+		h.locker.traceLost(le, cause)
 	}
 }
 
@@ -185,18 +186,25 @@ func (h *hold) extend(ctx context.Context, ttl time.Duration) error {
 		return h.ended()
 	}
 	// Half of what is left: a call that hangs leaves time for another.
+	sent := time.Now()
+	// A shorter TTL may count at the engine although its answer gets lost.
+	if d := sent.Add(ttl - h.locker.drift(ttl)); d.Before(h.deadline) {
+		h.deadline = d
+		h.timer.Reset(time.Until(d))
+	}
 	call := newBound(ctx, time.Until(h.deadline)/2)
 	h.cancelCall = call.end
 	h.mu.Unlock()
 	defer call.end()
 
-	sent := time.Now()
 	grant, err := h.claim.Renew(call, ttl)
-	if errors.Is(err, ErrLost) {
+	switch {
+	case err != nil && ctx.Err() != nil: // its cause is the caller's and may match anything
+		return fmt.Errorf("%w: %v", ctx.Err(), err)
+	case errors.Is(err, ErrLost):
 		h.lose(err)
 		return err
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	return h.renewed(sent, ttl, grant)
@@ -252,8 +260,10 @@ func (h *hold) fitToHandOver() bool {
 
 // discard ends a hold that was handed over to a waiter who no longer wants it.
 func (h *hold) discard() {
-	if lease := h.adopt(context.Background(), &request{}, time.Now()); lease != nil {
-		lease.Release(context.Background()) // its answer matters to nobody: it ends by itself
+	ctx, now := context.Background(), time.Now()
+	if lease := h.adopt(ctx, &request{}, now); lease != nil {
+		h.locker.traceHandedOver(lease, now)
+		h.locker.tidy(func() { lease.Release(ctx) }) // its answer matters to nobody: it ends by itself
 		return
 	}
 	h.locker.abandon(context.Background(), h, func() { h.locker.passTurn(h.req.Resource) })
@@ -266,11 +276,12 @@ func (h *hold) giveUp(ctx context.Context) error {
 	if h.timer != nil {
 		h.timer.Stop()
 	}
-	if h.cancelCall != nil {
-		h.cancelCall() // its outcome no longer matters, and it must not delay us
-	}
+	cancel := h.cancelCall
 	keep := time.Until(h.keepUntil)
 	h.mu.Unlock()
+	if cancel != nil { // without h.mu: a context that the call was given may be of this hold
+		cancel() // its outcome no longer matters, and it must not delay us
+	}
 	h.locker.keeper.remove(h)
 
 	h.calling.Lock()
@@ -284,7 +295,8 @@ func (h *hold) giveUp(ctx context.Context) error {
 func (h *hold) end(ctx context.Context, keep time.Duration) error {
 	call := newBound(unending(ctx), min(h.req.TTL, callBound))
 	defer call.end()
-	var unknown error
+	unknown := h.unknown
+	defer func() { h.unknown = unknown }()
 	for tries := 0; ; tries++ {
 		err := h.endOnce(call, keep)
 		switch {

@@ -212,3 +212,36 @@ func heap() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc + m.StackInuse
 }
+
+// Close returns when nothing of the Locker runs any more, so that the driver can follow.
+func TestCloseWaitsForWhatIsInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		other := acquire(t, newLocker(t, server.Connect(), nil), "held")
+		mine := newFaulty(t, server)
+		locks := newLocker(t, mine, nil)
+		errs := make(chan error, 2)
+		go func() { // waits at the engine
+			_, err := locks.Acquire(t.Context(), "held")
+			errs <- err
+		}()
+		synctest.Wait()
+		mine.Next(locktest.OpTry, locktest.SlowReply(time.Second))
+		go func() { // is being granted
+			_, err := locks.Acquire(t.Context(), "free")
+			errs <- err
+		}()
+		synctest.Wait()
+		locks.Close()
+		mine.Close()
+		wantErr(t, <-errs, leasehold.ErrClosed)
+		wantErr(t, <-errs, leasehold.ErrClosed)
+		for _, name := range []string{"held", "free"} {
+			st, err := server.Connect().Inspect(t.Context(), name)
+			if err != nil || len(st.Waiters) > 0 || name == "free" && len(st.Holders) > 0 {
+				t.Errorf("left behind on %q: %+v, %v", name, st, err)
+			}
+		}
+		other.Release(t.Context())
+	})
+}

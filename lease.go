@@ -75,6 +75,9 @@ func (c leaseContext) Err() error {
 		return err
 	}
 	c.lease.hold.expire()
+	if cause := c.lease.hold.lostFor(); cause != nil {
+		c.lease.cancel(cause) // whoever ended the hold may not have come to this lease yet
+	}
 	return c.Context.Err()
 }
 
@@ -113,8 +116,8 @@ func (le *Lease) Deadline() time.Time {
 
 // Extend restarts the lease with a TTL of d, which later renewals keep; it is how a lease
 // with NoRenew lives on. It returns nil when the engine agreed, ErrLost or ErrReleased
-// when the lease is over. After any other error the outcome is unknown and the former
-// deadline stands.
+// when the lease is over. After any other error the outcome is unknown, and the earlier of
+// both deadlines stands until a renewal has succeeded.
 func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	return le.wrap("extend", le.extend(ctx, d))
 }
@@ -130,16 +133,17 @@ func (le *Lease) extend(ctx context.Context, d time.Duration) error {
 	}
 	h.calling.Lock()
 	defer h.calling.Unlock()
-	if err := h.extend(ctx, ttl); err != nil {
-		return err
+	err = h.extend(ctx, ttl)
+	h.mu.Lock()
+	due, over := h.nextRenewal(), h.over()
+	if err != nil { // the deadline may have moved closer
+		due = time.Now().Add(retryIn(time.Until(h.deadline)))
 	}
-	if !h.noRenew {
-		h.mu.Lock()
-		due := h.nextRenewal()
-		h.mu.Unlock()
+	h.mu.Unlock()
+	if !h.noRenew && !over {
 		h.locker.keeper.add(h, due)
 	}
-	return nil
+	return err
 }
 
 // live returns nil while the lease is held.
@@ -169,6 +173,7 @@ func (le *Lease) Release(ctx context.Context) error {
 
 func (le *Lease) release(ctx context.Context) error {
 	h := le.hold
+	h.expire() // after a pause its timer may not have run yet
 	h.mu.Lock()
 	if le.released {
 		h.mu.Unlock()
@@ -184,7 +189,10 @@ func (le *Lease) release(ctx context.Context) error {
 	h.inTransit = hands
 	ttl := h.ttl
 	h.mu.Unlock()
-	le.cancel(ErrReleased)
+	if lost != nil {
+		le.cancel(lost)
+	}
+	le.cancel(ErrReleased) // does nothing after the first
 
 	switch {
 	case lost != nil:
@@ -210,10 +218,11 @@ func (le *Lease) releaseAtEngine(ctx context.Context) error {
 	switch {
 	case lost != nil: // while no waiter could be found to hand it to
 		err = lost
+		h.locker.traceLost(le, err)
 	case err == nil:
 		h.locker.traceReleased(le)
 	case errors.Is(err, ErrLost):
-		h.locker.traceLost(le.Name(), le.token, err)
+		h.locker.traceLost(le, err)
 	default: // unknown: may be repeated
 		h.mu.Lock()
 		le.released = false

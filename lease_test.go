@@ -3,11 +3,13 @@ package leasehold_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
@@ -289,4 +291,102 @@ func TestResumeTakesOverByOwner(t *testing.T) {
 		_, err = locks.Resume(t.Context(), "a", "")
 		wantErr(t, err, leasehold.ErrInvalidOption)
 	})
+}
+
+// The engine may have taken the shorter TTL although its answer got lost.
+func TestShorterExtendWithLostReplyEndsTheLeaseInTime(t *testing.T) {
+	for _, opts := range [][]leasehold.Option{nil, {leasehold.NoRenew()}} {
+		synctest.Test(t, func(t *testing.T) {
+			server := memory.NewServer()
+			mine := newFaulty(t, server)
+			lease := acquire(t, newLocker(t, mine, nil), "a", opts...)
+			mine.Always(locktest.OpRenew, locktest.LoseReply)
+			wantErr(t, lease.Extend(t.Context(), time.Second), locktest.ErrInjected)
+			if left := time.Until(lease.Deadline()); left > time.Second {
+				t.Errorf("%v left, the engine may end it after 1s", left)
+			}
+			mine.Always(locktest.OpRenew, locktest.LoseRequest)
+			other := acquire(t, newLocker(t, server.Connect(), nil), "a")
+			if lease.Context().Err() == nil {
+				t.Error("two holders")
+			}
+			other.Release(t.Context())
+			lease.Release(t.Context())
+		})
+	}
+}
+
+// A context that ended because another lease was lost says nothing about this one.
+func TestExtendUnderTheContextOfALostLease(t *testing.T) {
+	locks := newLocker(t, memory.New(), nil)
+	a, b := acquire(t, locks, "a"), acquire(t, locks, "b")
+	locks.Evict(t.Context(), "a", a.Owner(), "test")
+	<-a.Context().Done()
+	wantErr(t, b.Extend(a.Context(), ttl), context.Canceled)
+	if b.Context().Err() != nil {
+		t.Errorf("ended by %v, which the engine never said", context.Cause(b.Context()))
+	}
+	b.Release(t.Context())
+}
+
+// asksErr is an engine that polls the context of its call.
+type asksErr struct{ driver.Driver }
+
+func (d asksErr) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return asksErrClaim{c}, err
+}
+
+type asksErrClaim struct{ driver.Claim }
+
+func (c asksErrClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	for range 200 {
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return c.Claim.Renew(ctx, ttl)
+}
+
+func TestExtendWithTheLeasesOwnContextAndReleaseDoNotDeadlock(t *testing.T) {
+	locks := newLocker(t, asksErr{memory.New()}, nil)
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		lease := acquire(t, locks, "a")
+		extending := make(chan struct{})
+		go func() {
+			defer close(extending)
+			for lease.Extend(lease.Context(), ttl) == nil {
+			}
+		}()
+		lease.Release(context.Background())
+		<-extending
+	}
+}
+
+func TestRepeatedReleaseStaysUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		lease := acquire(t, newLocker(t, mine, nil), "a")
+		mine.Next(locktest.OpRelease, locktest.LoseReply)
+		for range 2 {
+			wantErr(t, lease.Release(t.Context()), locktest.ErrInjected)
+		}
+	})
+}
+
+// After a pause, before any timer has run.
+func TestReleaseBeyondTheDeadlineIsALoss(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	locks := newLocker(t, memory.New(), nil)
+	for range 50 {
+		outer := acquire(t, locks, "a", leasehold.TTL(10*time.Millisecond), leasehold.NoRenew())
+		nested, err := locks.Acquire(outer.Context(), "a", leasehold.Reentrant())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for past := nested.Deadline().Add(time.Millisecond); time.Now().Before(past); { // a pause
+		}
+		wantErr(t, nested.Release(t.Context()), leasehold.ErrLost)
+		wantErr(t, outer.Release(t.Context()), leasehold.ErrLost)
+	}
 }

@@ -27,7 +27,9 @@ type Locker struct {
 	mu        sync.Mutex
 	gates     map[string]*gate // guarded by mu
 	spareGate *gate            // guarded by mu; the last one that closed, for the next
-	closed    bool             // guarded by mu
+	closed    bool             // guarded by mu; no call may begin
+	drained   bool             // guarded by mu; no call is running
+	calls     sync.WaitGroup   // running Acquire, TryAcquire, Do and Resume; added to under mu
 	cleaning  sync.WaitGroup   // clean-ups that outlive their Acquire; added to under mu
 }
 
@@ -106,6 +108,10 @@ func (l *Locker) Resume(ctx context.Context, name, owner string, opts ...Option)
 
 func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) (*Lease, error) {
 	start := time.Now()
+	if !l.enter() {
+		return nil, ErrClosed
+	}
+	defer l.calls.Done()
 	r, err := l.newRequest(name, opts)
 	switch {
 	case err != nil:
@@ -119,11 +125,16 @@ func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callBound)
+	call, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
 	sent := time.Now()
-	grant, err := h.claim.Renew(ctx, r.ttl)
-	if err == nil {
+	grant, err := h.claim.Renew(call, r.ttl)
+	switch {
+	case err != nil && ctx.Err() != nil: // its cause is the caller's and may match anything
+		err = fmt.Errorf("%w: %v", ctx.Err(), err)
+	case err == nil && l.isClosing():
+		err = ErrClosed
+	case err == nil:
 		err = h.begin(sent, grant, false)
 	}
 	if err != nil {
@@ -178,8 +189,9 @@ func (l *Locker) Evict(ctx context.Context, name, owner, reason string) error {
 	return wrap("evict", name, ev.Evict(ctx, name, owner, reason))
 }
 
-// Close ends waiting calls and refuses later ones with ErrClosed, stops all renewals and
-// waits for calls in flight. Leases still held end at their deadlines unless they are
+// Close ends waiting calls to Acquire with ErrClosed and refuses later ones, stops all
+// renewals, and waits for what is in flight, clean-ups included: each call to the engine
+// is bounded by 5 seconds. Leases still held end at their deadlines unless they are
 // released before; releasing them for their holders would let successors in too early.
 // It does not close the driver. It returns nil.
 func (l *Locker) Close() error {
@@ -191,14 +203,38 @@ func (l *Locker) Close() error {
 	}
 	l.mu.Unlock()
 	l.keeper.close()
+	l.calls.Wait()
+	l.mu.Lock()
+	l.drained = true
+	l.mu.Unlock()
 	l.cleaning.Wait()
 	return nil
 }
 
-// background runs clean in a goroutine that Close waits for; once closed, at once.
+// enter begins a call that Close waits for; false after Close.
+func (l *Locker) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.calls.Add(1)
+	}
+	return !l.closed
+}
+
+// isClosing reports whether Close was called.
+func (l *Locker) isClosing() bool {
+	select {
+	case <-l.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// background runs clean in a goroutine that Close waits for; after Close, at once.
 func (l *Locker) background(clean func()) {
 	l.mu.Lock()
-	if l.closed {
+	if l.drained {
 		l.mu.Unlock()
 		clean()
 		return
@@ -213,12 +249,7 @@ func (l *Locker) newRequest(name string, opts []Option) (*request, error) {
 	for _, o := range opts {
 		o(r)
 	}
-	l.mu.Lock()
-	closed := l.closed
-	l.mu.Unlock()
 	switch {
-	case closed:
-		return nil, ErrClosed
 	case r.err != nil:
 		return nil, r.err
 	case r.mode == driver.Shared && !l.features.Shared:
@@ -232,12 +263,17 @@ func (l *Locker) newRequest(name string, opts []Option) (*request, error) {
 	return r, err
 }
 
+// maxTTL is ten years: longer is a slip, and far from where engines' integers overflow.
+const maxTTL = 10 * 365 * 24 * time.Hour
+
 // checkTTL returns ttl rounded up to what the engine can serve.
 func (l *Locker) checkTTL(ttl time.Duration) (time.Duration, error) {
 	f := l.features
 	switch {
 	case ttl <= 0:
 		return 0, fmt.Errorf("%w: TTL %v is not positive", ErrInvalidOption, ttl)
+	case ttl > maxTTL:
+		return 0, fmt.Errorf("%w: TTL %v is above %v", ErrInvalidOption, ttl, maxTTL)
 	case ttl < f.MinTTL:
 		return 0, fmt.Errorf("%w: TTL %v: %w, the least is %v", ErrInvalidOption, ttl, ErrUnsupported, f.MinTTL)
 	case ttl <= l.drift(ttl):

@@ -3,6 +3,7 @@ package leasehold_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -120,5 +121,13 @@ func TestErrorsKeepTheOwnerSecret(t *testing.T) {
 	}
 	if errors.Is(lost, leasehold.ErrReleased) {
 		t.Error("lost and released at once")
+	}
+}
+
+func TestTTLBeyondReasonIsRefused(t *testing.T) {
+	locks := newLocker(t, memory.New(), nil)
+	for _, d := range []time.Duration{math.MaxInt64, 11 * 365 * 24 * time.Hour} {
+		_, err := locks.Acquire(t.Context(), "a", leasehold.TTL(d))
+		wantErr(t, err, leasehold.ErrInvalidOption)
 	}
 }

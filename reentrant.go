@@ -21,7 +21,7 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 // heldBy returns the lease of name that ctx belongs to, at any depth, or nil.
 func (l *Locker) heldBy(ctx context.Context, name string) *Lease {
 	le, _ := FromContext(ctx)
-	for le != nil && (le.hold.locker != l || le.Name() != name) {
+	for le != nil && (le.hold.locker != l || le.Name() != name || le.live() != nil) {
 		le = le.outer
 	}
 	return le
@@ -35,7 +35,7 @@ func (le *Lease) nest(ctx context.Context, r *request, now time.Time) (*Lease, e
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.over() || len(h.leases) == 0:
+	case h.over() || le.released:
 		return nil, nil
 	case !r.reentrant:
 		return nil, ErrDeadlock

@@ -89,3 +89,31 @@ func TestContextOfAnEndedLeaseWaitsInTurn(t *testing.T) {
 	}
 	lease.Release(t.Context())
 }
+
+func TestNobodyNestsInASuccessorsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), &leasehold.Options{HandOver: time.Second})
+		first := acquire(t, locks, "a")
+		got := make(chan *leasehold.Lease)
+		go func() { got <- acquire(t, locks, "a") }()
+		synctest.Wait()
+		first.Release(t.Context())
+		second := <-got
+		old := context.WithoutCancel(first.Context())
+		for _, opts := range [][]leasehold.Option{nil, {leasehold.Reentrant()}} {
+			_, err := locks.TryAcquire(old, "a", opts...)
+			wantErr(t, err, leasehold.ErrBusy)
+		}
+		second.Release(t.Context())
+	})
+}
+
+func TestEndedContextDoesNotNest(t *testing.T) {
+	locks := newLocker(t, memory.New(), nil)
+	lease := acquire(t, locks, "a")
+	ctx, cancel := context.WithCancel(lease.Context())
+	cancel()
+	_, err := locks.Acquire(ctx, "a", leasehold.Reentrant())
+	wantErr(t, err, context.Canceled)
+	lease.Release(t.Context())
+}

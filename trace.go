@@ -3,12 +3,15 @@ package leasehold
 import "time"
 
 // A Trace is a set of optional hooks which the Locker calls as its leases live and end.
-// Hooks run on the goroutine that caused them, with no lock held; they may run
-// concurrently and must not block. None is given an owner or a password.
+// For each lease either Granted or HandedOver is called, and later either Lost or
+// Released. Hooks run on the goroutine that caused them, which may be one that asks a
+// lease's context for its Err; they may run concurrently and must not block. None is
+// given an owner or a password.
 type Trace struct {
 	// Queued: a call has begun to wait, inside the process or at the engine.
 	Queued func(resource string)
-	// Granted: the engine has granted a lease, waited after Acquire was called.
+	// Granted: the engine has granted a lease, or a nested one has begun, waited after
+	// Acquire was called.
 	Granted func(resource string, token uint64, waited time.Duration)
 	// HandedOver: a lease of this process went straight to its next waiter, waited
 	// after that one's Acquire was called.
@@ -17,8 +20,8 @@ type Trace struct {
 	Renewed func(resource string, token uint64, slack time.Duration)
 	// Lost: the lease ended before Release; cause matches ErrLost.
 	Lost func(resource string, token uint64, cause error)
-	// Released: Release was answered by the engine, or handed the lease over, held
-	// after it was granted.
+	// Released: Release was answered by the engine, or handed the lease over, or left it
+	// to one that is nested, held after it was granted.
 	Released func(resource string, token uint64, held time.Duration)
 }
 
@@ -46,9 +49,9 @@ func (l *Locker) traceRenewed(name string, token uint64, slack time.Duration) {
 	}
 }
 
-func (l *Locker) traceLost(name string, token uint64, cause error) {
+func (l *Locker) traceLost(le *Lease, cause error) {
 	if f := l.opts.Trace.Lost; f != nil {
-		f(name, token, cause)
+		f(le.Name(), le.token, cause)
 	}
 }
 

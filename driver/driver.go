@@ -43,8 +43,8 @@ type Claim interface {
 	// outcome is unknown: call Try again, or Release.
 	Try(ctx context.Context) (Grant, error)
 	// Renew restarts the lease with ttl, counted by the engine from the moment it
-	// serves the call. ErrLost is final. Any other error leaves the outcome unknown and
-	// the former deadline standing. It never resurrects a lease that has ended.
+	// serves the call. ErrLost is final. Any other error leaves the outcome unknown, and
+	// the earlier of both deadlines stands. It never resurrects a lease that has ended.
 	Renew(ctx context.Context, ttl time.Duration) (Grant, error)
 	// Release gives up the grant or the place in the queue, and disarms Wake and Lost.
 	// ErrLost: there was nothing to give up. It may be repeated after an unknown outcome.

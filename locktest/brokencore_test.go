@@ -31,13 +31,13 @@ var mutations = []struct {
 		"if $ {\n\t\treturn h.fence << handOverBits\n\t}\n\treturn h.fence<<handOverBits | h.handOvers"},
 	{"slowCleanUp", "ReleaseAfterLossReturnsSoon", "acquire.go", "timer := time.NewTimer(abandonWait)",
 		"timer := time.NewTimer(abandonWait)\n\tif $ {\n\t\ttimer.Reset(callBound)\n\t}"},
-	{"renewsReleased", "RenewalStopsAtRelease", "hold.go", "h.mu.Unlock()\n\th.locker.keeper.remove(h)\n\n\th.calling.Lock()",
-		"if $ {\n\t\th.releasing = false\n\t\th.mu.Unlock()\n\t\treturn h.claim.Release(context.WithoutCancel(ctx))\n\t}\n\th.mu.Unlock()\n\th.locker.keeper.remove(h)\n\n\th.calling.Lock()"},
+	{"renewsReleased", "RenewalStopsAtRelease", "hold.go", "h.locker.keeper.remove(h)\n\n\th.calling.Lock()",
+		"if $ {\n\t\th.mu.Lock()\n\t\th.releasing = false\n\t\th.mu.Unlock()\n\t\treturn h.claim.Release(context.WithoutCancel(ctx))\n\t}\n\th.locker.keeper.remove(h)\n\n\th.calling.Lock()"},
 	{"hastyRenewal", "RenewalStopsAtLoss", "hold.go", "return max(left/8, time.Millisecond)",
 		"if $ {\n\t\tleft = 0\n\t}\n\treturn max(left/8, time.Millisecond)"},
 	{"spins", "WaiterDoesNotSpin", "acquire.go", "w.fails++", "w.fails++\n\tif $ {\n\t\td = time.Millisecond\n\t}"},
-	{"unknownIsYes", "RenewalWithoutReplyKeepsTheDeadline", "hold.go", "\tif err != nil {\n\t\treturn err\n\t}\n\treturn h.renewed(sent, ttl, grant)",
-		"\tif err != nil && $ {\n\t\treturn h.renewed(sent, ttl, driver.Grant{TTL: ttl, Fence: h.fence})\n\t}\n\tif err != nil {\n\t\treturn err\n\t}\n\treturn h.renewed(sent, ttl, grant)"},
+	{"unknownIsYes", "RenewalWithoutReplyKeepsTheDeadline", "hold.go", "\tcase err != nil:\n\t\treturn err\n\t}\n\treturn h.renewed(sent, ttl, grant)",
+		"\tcase err != nil && $:\n\t\treturn h.renewed(sent, ttl, driver.Grant{TTL: ttl, Fence: h.fence})\n\tcase err != nil:\n\t\treturn err\n\t}\n\treturn h.renewed(sent, ttl, grant)"},
 	{"noTimer", "HolderLearnsBeforeSuccessor", "hold.go", "return time.Until(h.deadline) <= 0 }", "return time.Until(h.deadline) <= 0 && !$ }"},
 	{"countsFromAnswer", "DeadlineCountsFromBeforeTheCall", "hold.go", "h.deadline = sent.Add(g.TTL",
 		"if $ {\n\t\tsent = now\n\t}\n\th.deadline = sent.Add(g.TTL"},
@@ -46,8 +46,8 @@ var mutations = []struct {
 	{"hangsForAll", "HungRenewalLeavesTimeForAnother", "hold.go", "time.Until(h.deadline)/2", "time.Until(h.deadline)/time.Duration(2-count($))"},
 	{"noCleanUp", "WaiterWhoGivesUpLeavesNoPlace", "acquire.go", "h.giveUp(ctx) // its", "if $ {\n\t\t\treturn\n\t\t}\n\t\th.giveUp(ctx) // its"},
 	{"ignoresEviction", "EvictionEndsTheContext", "hold.go", "h.releasing || !still() {", "h.releasing || !still() || $ {"},
-	{"resumesForNothing", "Resume", "locker.go", "grant, err := h.claim.Renew(ctx, r.ttl)",
-		"grant, err := h.claim.Renew(ctx, r.ttl)\n\tif $ {\n\t\tgrant.Fence, err = max(1, grant.Fence), nil\n\t}"},
+	{"resumesForNothing", "Resume", "locker.go", "grant, err := h.claim.Renew(call, r.ttl)",
+		"grant, err := h.claim.Renew(call, r.ttl)\n\tif $ {\n\t\tgrant.Fence, err = max(1, grant.Fence), nil\n\t}"},
 }
 
 const (
