@@ -1,0 +1,299 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+const (
+	// mostTries bounds how often one Try starts over when several split the nodes
+	// between them and nobody holds the resource.
+	mostTries = 10
+	// firstDelay and mostDelay bound the random pause before that: it doubles, so that
+	// however many met, soon one is alone. Both are a few times what a round takes.
+	firstDelay, mostDelay = time.Millisecond, 20 * time.Millisecond
+)
+
+// claim implements driver.Claim: a claim of its own at every node.
+type claim struct {
+	d     *Driver
+	req   driver.Request
+	parts []*part
+	fence uint64 // of the grant; 0: none
+
+	mu   sync.Mutex
+	told bool // guarded by mu; Request.Lost was called
+}
+
+// round makes one call to each of parts at once and returns as soon as done says so, else
+// when all have answered. What comes later is not counted. The calls to one part run in
+// the order of their rounds.
+func (c *claim) round(ctx context.Context, parts []*part, call callAt, done func(v *verdict) bool) verdict {
+	var v verdict
+	answers := make(chan answer, len(parts))
+	// A call that was sent goes on when the caller has its majority, or gives up: its
+	// part would not know otherwise what became of it. The node's timeout bounds it.
+	ctx = context.WithoutCancel(ctx)
+	for _, p := range parts {
+		// The place in the order is taken here and not by the goroutine: a roll-back
+		// that ran after the next Try would take that one's grant.
+		before, over := c.next(p)
+		ask := func() {
+			<-before
+			defer close(over)
+			a := answer{part: p}
+			a.err = p.node.call(ctx, func(ctx context.Context) (err error) {
+				a.grant, err = call(ctx, p)
+				a.repeated = p.repeated
+				return err
+			})
+			answers <- a
+		}
+		if !c.d.start(ask) {
+			close(over) // and all later calls meet the same
+			v.add(answer{part: p, err: driver.ErrClosed})
+		}
+	}
+	for n := len(v.unknown); n < len(parts) && !done(&v); n++ {
+		v.add(<-answers)
+	}
+	return v
+}
+
+// callAt is a call to one node.
+type callAt func(ctx context.Context, p *part) (driver.Grant, error)
+
+// next takes the next place in the order of calls to p: it begins when before closes, and
+// closes over at its end.
+func (c *claim) next(p *part) (before, over chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before, over = p.last, make(chan struct{})
+	p.last = over
+	return before, over
+}
+
+// ready are the parts to ask for something new: not those of a node that is down and has
+// not answered the last call yet.
+func (c *claim) ready() (parts []*part) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.parts {
+		select {
+		case <-p.last:
+			parts = append(parts, p)
+		default:
+			if !p.node.isDown() {
+				parts = append(parts, p)
+			}
+		}
+	}
+	return parts
+}
+
+// ask is a round over all parts that are ready; the others count as down.
+func (c *claim) ask(ctx context.Context, call callAt) verdict {
+	ready := c.ready()
+	v := c.round(ctx, ready, call, c.decided)
+	for _, p := range c.parts {
+		if !slices.Contains(ready, p) {
+			v.add(answer{part: p, err: ErrNodeDown})
+		}
+	}
+	return v
+}
+
+func (c *claim) tryAt(ctx context.Context, p *part) (driver.Grant, error) {
+	if p.fence == 0 { // what was lost there before is not this grant
+		c.mu.Lock()
+		p.lost = false
+		c.mu.Unlock()
+	}
+	g, err := p.claim.Try(ctx)
+	if err == nil {
+		p.repeated, p.fence = p.fence != 0 && p.fence == g.Fence, g.Fence
+	}
+	return g, err
+}
+
+// Try implements driver.Claim. Whatever it returns but a grant, it has begun to release
+// what single nodes granted. It starts over while nobody holds a majority.
+func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+	for tries := 1; ; tries++ {
+		grant, v, err := c.tryOnce(ctx)
+		if err == nil || !v.split(c.d.majority) || tries == mostTries {
+			return grant, err
+		}
+		select {
+		case <-time.After(rand.N(min(firstDelay<<tries, mostDelay))):
+		case <-ctx.Done():
+			return driver.Grant{}, context.Cause(ctx)
+		}
+	}
+}
+
+func (c *claim) tryOnce(ctx context.Context) (driver.Grant, *verdict, error) {
+	if ctx.Err() != nil {
+		return driver.Grant{}, &verdict{}, context.Cause(ctx)
+	}
+	start := time.Now()
+	v := c.ask(ctx, c.tryAt)
+	if len(v.yes) < c.d.majority {
+		c.rollBack(ctx)
+		return driver.Grant{}, &v, c.refusal(&v)
+	}
+	grant, err := c.take(ctx, &v)
+	// Less what both rounds took: each node counts from when it was asked.
+	if err == nil && (grant.TTL-time.Since(start) <= 0 || ctx.Err() != nil) {
+		err = errors.Join(errors.New("the majority answered too late"), ctx.Err())
+	}
+	if err != nil {
+		c.rollBack(ctx)
+		return driver.Grant{}, &verdict{}, err
+	}
+	return grant, &v, nil
+}
+
+// decided: a majority said yes, or none can any more.
+func (c *claim) decided(v *verdict) bool {
+	minority := len(c.parts) - c.d.majority
+	return len(v.yes) >= c.d.majority || len(v.no) > minority || len(v.unknown) > minority
+}
+
+// take makes a grant of the majority's yes. The maximum of their fences is written to a
+// majority before anybody learns it, so that every later majority has a node that knows
+// it: a maximum alone could be lower the next time.
+func (c *claim) take(ctx context.Context, v *verdict) (driver.Grant, error) {
+	grant := driver.Grant{TTL: v.yes[0].grant.TTL}
+	same := 0
+	var top uint64
+	for _, a := range v.yes {
+		grant.TTL = min(grant.TTL, a.grant.TTL)
+		top = max(top, a.grant.Fence)
+		if a.repeated {
+			same++
+		}
+	}
+	if !c.d.features.Fencing {
+		return grant, nil
+	}
+	if c.fence != 0 && same >= c.d.majority { // repeated by the holder
+		grant.Fence = c.fence
+		return grant, nil
+	}
+	if err := c.raise(ctx, v.yes, top); err != nil {
+		return driver.Grant{}, err
+	}
+	c.fence, grant.Fence = top, top
+	return grant, nil
+}
+
+// raise writes fence to the nodes that granted less, until a majority has it.
+func (c *claim) raise(ctx context.Context, granted []answer, fence uint64) error {
+	var below []*part
+	for _, a := range granted {
+		if a.grant.Fence < fence {
+			below = append(below, a.part)
+		}
+	}
+	missing := c.d.majority - (len(granted) - len(below))
+	if missing <= 0 {
+		return nil
+	}
+	v := c.round(ctx, below, func(ctx context.Context, p *part) (driver.Grant, error) {
+		return driver.Grant{}, p.node.driver.(driver.FenceRaiser).RaiseFence(ctx, c.req.Resource, fence)
+	}, func(v *verdict) bool { return len(v.yes) >= missing })
+	if len(v.yes) < missing {
+		return v.report("raise fence", len(c.parts))
+	}
+	return nil
+}
+
+// refusal: busy, when a majority of the nodes answered; unknown else.
+func (c *claim) refusal(v *verdict) error {
+	if len(v.no) == 0 || len(v.unknown) > len(c.parts)-c.d.majority {
+		return v.report("try", len(c.parts))
+	}
+	busy := &driver.Busy{}
+	for _, a := range v.no {
+		if b, ok := errors.AsType[*driver.Busy](a.err); ok && b.Holder != (driver.Holder{}) {
+			busy.Holder, busy.Retry = b.Holder, max(busy.Retry, b.Retry)
+			busy.Holder.Fence = 0 // this node's own
+		}
+	}
+	return busy
+}
+
+// rollBack releases at every node in the background, also where the answer is still on
+// its way: a part's calls take turns.
+func (c *claim) rollBack(ctx context.Context) {
+	c.fence = 0
+	c.round(ctx, c.parts, c.releaseAt, func(*verdict) bool { return true })
+}
+
+func (c *claim) releaseAt(ctx context.Context, p *part) (driver.Grant, error) {
+	p.fence, p.repeated = 0, false
+	return driver.Grant{}, p.claim.Release(ctx)
+}
+
+// Renew implements driver.Claim. A renewal that misses the majority leaves some nodes
+// renewed: they expire a TTL later, or are released, and never make a majority.
+func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	if ctx.Err() != nil {
+		return driver.Grant{}, context.Cause(ctx)
+	}
+	v := c.ask(ctx, func(ctx context.Context, p *part) (driver.Grant, error) { return p.claim.Renew(ctx, ttl) })
+	switch {
+	case len(v.yes) >= c.d.majority:
+		grant := driver.Grant{TTL: v.yes[0].grant.TTL, Fence: c.fence}
+		for _, a := range v.yes {
+			grant.TTL = min(grant.TTL, a.grant.TTL)
+		}
+		return grant, nil
+	case len(v.no) > len(c.parts)-c.d.majority:
+		c.rollBack(ctx)
+		return driver.Grant{}, v.no[0].err
+	}
+	return driver.Grant{}, v.report("renew", len(c.parts))
+}
+
+// Release implements driver.Claim. Released is what a majority held until now.
+func (c *claim) Release(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	c.fence = 0
+	v := c.round(ctx, c.parts, c.releaseAt, c.decided)
+	switch {
+	case len(v.yes) >= c.d.majority:
+		return nil
+	case len(v.no) > len(c.parts)-c.d.majority:
+		return v.no[0].err
+	}
+	return v.report("release", len(c.parts))
+}
+
+// partLost is one node's Request.Lost. The claim is lost for certain when no majority of
+// the nodes can hold it; earlier losses show at the next renewal.
+func (c *claim) partLost(p *part, cause error) {
+	c.mu.Lock()
+	p.lost = true
+	lost := 0
+	for _, other := range c.parts {
+		if other.lost {
+			lost++
+		}
+	}
+	tell := lost > len(c.parts)-c.d.majority && !c.told && c.req.Lost != nil
+	c.told = c.told || tell
+	c.mu.Unlock()
+	if tell {
+		c.req.Lost(cause)
+	}
+}

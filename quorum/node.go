@@ -1,0 +1,200 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// maxInFlight bounds the calls that one node may have at a time. A node that hangs would
+// otherwise collect a goroutine for each claim of the program.
+const maxInFlight = 64
+
+// ErrNodeDown: the node did not answer the last call in time, and another call is
+// finding out whether it is back.
+var ErrNodeDown = errors.New("node does not answer")
+
+// A node is one of the engines, and what is known of its health.
+type node struct {
+	d       *Driver
+	number  int
+	driver  driver.Driver
+	timeout time.Duration
+	slots   chan struct{}
+
+	mu      sync.Mutex
+	known   bool // guarded by mu; its id was compared
+	down    bool // guarded by mu; its last call ran into the timeout
+	probing bool // guarded by mu; one call finds out whether it is back
+}
+
+func newNode(d *Driver, number int, inner driver.Driver, timeout time.Duration) *node {
+	return &node{d: d, number: number, driver: inner, timeout: timeout, slots: make(chan struct{}, maxInFlight)}
+}
+
+// call makes one call to the node when there is room for it, bounded from then on. While
+// the node is down, one call at a time goes through and the others fail at once.
+func (n *node) call(ctx context.Context, do func(ctx context.Context) error) error {
+	select {
+	case n.slots <- struct{}{}:
+		defer func() { <-n.slots }()
+	case <-ctx.Done():
+		return fmt.Errorf("%d calls are before it: %w", maxInFlight, context.Cause(ctx))
+	}
+	probes, ok := n.admit()
+	if !ok {
+		return ErrNodeDown
+	}
+	call, cancel := context.WithTimeout(ctx, n.timeout)
+	defer cancel()
+	err := n.identify(call)
+	if err == nil {
+		err = do(call)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if ctx.Err() == nil { // else the caller was in a hurry, which says nothing of the node
+		n.down = err != nil && errors.Is(call.Err(), context.DeadlineExceeded)
+	}
+	if probes {
+		n.probing = false
+	}
+	return err
+}
+
+// admit lets a call through, as the one that finds out whether the node is back if it is
+// down.
+func (n *node) admit() (probes, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.down && n.probing {
+		return false, false
+	}
+	n.probing = n.down
+	return n.down, true
+}
+
+func (n *node) isDown() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.down
+}
+
+// identify compares the node with the others when it is first used.
+func (n *node) identify(ctx context.Context) error {
+	who, ok := n.driver.(Identifier)
+	n.mu.Lock()
+	known := n.known
+	n.mu.Unlock()
+	if !ok || known {
+		return nil
+	}
+	id, _, err := who.Identify(ctx)
+	if err != nil {
+		return fmt.Errorf("identify: %w", err)
+	}
+	if err := n.d.claimID(n.number, id); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.known = true
+	n.mu.Unlock()
+	return nil
+}
+
+// A part is what a claim has at one node. Calls on it run one after the other: one that
+// came too late to count must be over before the next begins.
+type part struct {
+	node  *node
+	claim driver.Claim
+	last  chan struct{} // guarded by claim.mu; closed when the last call asked for is over
+
+	fence    uint64 // of the grant there; only the running call touches it
+	repeated bool   // the last Try found the grant of an earlier one; as fence
+	lost     bool   // guarded by claim.mu; told by the node itself
+}
+
+// An answer is how one node's call ended.
+type answer struct {
+	part     *part
+	grant    driver.Grant
+	repeated bool
+	err      error
+}
+
+// A verdict counts the answers of one round.
+type verdict struct {
+	yes, no, unknown []answer
+}
+
+func (v *verdict) add(a answer) {
+	switch {
+	case a.err == nil:
+		v.yes = append(v.yes, a)
+	case errors.Is(a.err, driver.ErrBusy), errors.Is(a.err, driver.ErrLost):
+		v.no = append(v.no, a)
+	default:
+		v.unknown = append(v.unknown, a)
+	}
+}
+
+// split reports whether claims got in each other's way and nobody holds a majority of
+// those who refused, as far as the nodes tell who holds.
+func (v *verdict) split(majority int) bool {
+	holders := make(map[string]int)
+	for _, a := range v.no {
+		b, ok := errors.AsType[*driver.Busy](a.err)
+		if !ok {
+			return false
+		}
+		holders[b.Holder.Owner]++
+	}
+	most := 0
+	for _, n := range holders {
+		most = max(most, n)
+	}
+	return len(v.no) > 0 && most+len(v.unknown) < majority
+}
+
+// A NodesError tells how each node ended a call that missed the majority. Its outcome is
+// unknown. It matches the errors of the nodes.
+type NodesError struct {
+	Call  string  // try, renew, release or raise fence
+	Nodes []error // by node; nil: it agreed, or was not needed
+}
+
+// Error lists the nodes that did not agree.
+func (e *NodesError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s missed the majority", e.Call)
+	for i, err := range e.Nodes {
+		if err != nil {
+			fmt.Fprintf(&b, "; node %d: %v", i+1, err)
+		}
+	}
+	return b.String()
+}
+
+// Unwrap returns the nodes' errors but refusals: the call as a whole was not refused.
+func (e *NodesError) Unwrap() []error {
+	var errs []error
+	for _, err := range e.Nodes {
+		if err != nil && !errors.Is(err, driver.ErrBusy) && !errors.Is(err, driver.ErrLost) {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+func (v *verdict) report(call string, nodes int) error {
+	e := &NodesError{Call: call, Nodes: make([]error, nodes)}
+	for _, a := range append(append([]answer(nil), v.no...), v.unknown...) {
+		e.Nodes[a.part.node.number] = a.err
+	}
+	return e
+}

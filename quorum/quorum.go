@@ -1,0 +1,150 @@
+// Package quorum makes one driver of several independent engines: a claim is granted
+// when more than half of them grant it. Over N Redis servers that know nothing of each
+// other this is the Redlock algorithm, with fencing tokens added.
+//
+// A minority of the nodes may be down, hung or cut off. What a quorum cannot survive is
+// a node that forgets what it granted while that still counts: see the amnesia guard of
+// the driver behind it.
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// DefaultNodeTimeout is how long one node may take to answer. The Redlock page of the
+// Redis manual gives 5 to 50 ms for leases of ten seconds.
+const DefaultNodeTimeout = 50 * time.Millisecond
+
+// Options configure a Driver. The zero value of each field is its default.
+type Options struct {
+	// NodeTimeout bounds each call to one node, also those that release, counted from
+	// when it is sent; 0: DefaultNodeTimeout. A slow or hung node costs each of the two
+	// rounds of a grant at most so much, and nothing while the others decide.
+	NodeTimeout time.Duration
+	// NoFencing leaves out the second round that makes fences grow over all
+	// majorities. Features.Fencing is then false.
+	NoFencing bool
+}
+
+// ErrSameNode: two of the drivers lead to one server, whose yes would count twice.
+var ErrSameNode = errors.New("two nodes are the same server")
+
+// An Identifier is a driver that can tell which server it talks to. The id is the same
+// for every connection to one server, and to no other.
+type Identifier interface {
+	Identify(ctx context.Context) (id string, uptime time.Duration, err error)
+}
+
+// A Driver serves exclusive claims by majority. It is safe for concurrent use.
+type Driver struct {
+	nodes    []*node
+	majority int
+	features driver.Features
+
+	mu      sync.Mutex
+	closed  bool           // guarded by mu
+	ids     map[string]int // guarded by mu; which node has which id
+	running sync.WaitGroup // calls to nodes; added to under mu
+}
+
+// New returns a driver over nodes, of which there must be an odd number, at least three:
+// an even number survives no more failures than one less. It does no I/O and closes
+// none of them. Nodes that are driver.Identifier are compared when first used.
+func New(nodes []driver.Driver, opts *Options) (*Driver, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.NodeTimeout == 0 {
+		o.NodeTimeout = DefaultNodeTimeout
+	}
+	if len(nodes) < 3 || len(nodes)%2 == 0 {
+		return nil, fmt.Errorf("quorum: %d nodes: want an odd number, at least 3", len(nodes))
+	}
+	if o.NodeTimeout < 0 {
+		return nil, fmt.Errorf("quorum: NodeTimeout %v is negative", o.NodeTimeout)
+	}
+	d := &Driver{majority: len(nodes)/2 + 1, ids: make(map[string]int)}
+	d.features = driver.Features{Fencing: !o.NoFencing}
+	for i, n := range nodes {
+		for j, other := range nodes[:i] {
+			if n == other {
+				return nil, fmt.Errorf("quorum: %w: %d and %d", ErrSameNode, j+1, i+1)
+			}
+		}
+		f := n.Features()
+		_, raises := n.(driver.FenceRaiser)
+		if !o.NoFencing && !(f.Fencing && raises) {
+			return nil, fmt.Errorf("quorum: node %d: fencing is %w; NoFencing does without", i+1, driver.ErrUnsupported)
+		}
+		d.features.MinTTL = max(d.features.MinTTL, f.MinTTL, 2*o.NodeTimeout)
+		d.features.Step = max(d.features.Step, f.Step)
+		d.nodes = append(d.nodes, newNode(d, i, n, o.NodeTimeout))
+	}
+	return d, nil
+}
+
+// Features: exclusive claims, fencing unless it was left out. Waiters poll: each node
+// has a queue of its own, and their orders may differ.
+func (d *Driver) Features() driver.Features { return d.features }
+
+// Claim returns driver.ErrUnsupported for shared claims.
+func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
+	if req.Mode != driver.Exclusive {
+		return nil, fmt.Errorf("%w: shared claims on a quorum", driver.ErrUnsupported)
+	}
+	over := make(chan struct{}) // nothing is before the first call
+	close(over)
+	c := &claim{d: d, req: req}
+	for _, n := range d.nodes {
+		part := &part{node: n, last: over}
+		ask := req
+		ask.Queue = false // queues of their own could each have another head
+		ask.Lost = func(cause error) { c.partLost(part, cause) }
+		inner, err := n.driver.Claim(ask)
+		if err != nil {
+			return nil, err
+		}
+		part.claim = inner
+		c.parts = append(c.parts, part)
+	}
+	return c, nil
+}
+
+// Close waits for the calls to nodes that are still on their way, each at most its
+// NodeTimeout. It does not close the nodes.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.running.Wait()
+	return nil
+}
+
+// start runs a call to a node in the background; false after Close.
+func (d *Driver) start(call func()) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return false
+	}
+	d.running.Go(call)
+	return true
+}
+
+// claimID remembers that node i is the server id.
+func (d *Driver) claimID(i int, id string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if other, taken := d.ids[id]; taken && other != i {
+		return fmt.Errorf("%w: %d and %d", ErrSameNode, other+1, i+1)
+	}
+	d.ids[id] = i
+	return nil
+}
