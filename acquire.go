@@ -128,9 +128,7 @@ func (l *Locker) acquireAtEngine(ctx context.Context, name string, r *request, s
 	} else {
 		l.passTurnIf(hasTurn, name)
 	}
-	if !h.noRenew {
-		l.keeper.add(h, h.firstRenewal())
-	}
+	h.plan(nil)
 	l.traceGranted(lease, start)
 	return lease, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -243,5 +244,68 @@ func TestCloseWaitsForWhatIsInFlight(t *testing.T) {
 			}
 		}
 		other.Release(t.Context())
+	})
+}
+
+// batches counts the calls that renew, and can make them hang or one claim lose.
+type batches struct {
+	*memory.Driver
+	calls, renewals, hang atomic.Int32
+}
+
+func (b *batches) RenewAll(ctx context.Context, renewals []driver.Renewal) {
+	b.calls.Add(1)
+	b.renewals.Add(int32(len(renewals)))
+	if b.hang.Add(-1) >= 0 {
+		<-ctx.Done()
+		for i := range renewals {
+			renewals[i].Err = ctx.Err()
+		}
+		return
+	}
+	b.Driver.RenewAll(ctx, renewals)
+}
+
+func TestRenewalsShareCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const leases = 2000
+		b := &batches{Driver: memory.New()}
+		locks := newLocker(t, b, nil)
+		var held []*leasehold.Lease
+		for i := range leases {
+			held = append(held, acquire(t, locks, fmt.Sprint("lease ", i)))
+		}
+		b.hang.Store(3)
+		evicted := held[leases/2]
+		locks.Evict(t.Context(), evicted.Name(), evicted.Owner(), "test")
+		time.Sleep(10 * ttl)
+		for _, lease := range held {
+			if live := lease.Context().Err() == nil; live != (lease != evicted) {
+				t.Fatalf("%s: live %v: %v", lease.Name(), live, context.Cause(lease.Context()))
+			}
+			lease.Release(t.Context())
+		}
+		each := float64(b.renewals.Load()) / float64(b.calls.Load())
+		t.Logf("%d renewals in %d calls", b.renewals.Load(), b.calls.Load())
+		if each < 50 {
+			t.Errorf("%.0f renewals a call, want at least 50", each)
+		}
+	})
+}
+
+func TestReleaseBesideABatchDoesNotWaitForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &batches{Driver: memory.New()}
+		locks := newLocker(t, b, &leasehold.Options{TTL: time.Hour})
+		one, two := acquire(t, locks, "one"), acquire(t, locks, "two")
+		b.hang.Store(1)
+		time.Sleep(21 * time.Minute)
+		for b.calls.Load() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		start := time.Now()
+		one.Release(t.Context())
+		wantDuration(t, "release", time.Since(start), 0, 5*time.Second)
+		two.Release(t.Context())
 	})
 }

@@ -134,15 +134,7 @@ func (le *Lease) extend(ctx context.Context, d time.Duration) error {
 	h.calling.Lock()
 	defer h.calling.Unlock()
 	err = h.extend(ctx, ttl)
-	h.mu.Lock()
-	due, over := h.nextRenewal(), h.over()
-	if err != nil { // the deadline may have moved closer
-		due = time.Now().Add(retryIn(time.Until(h.deadline)))
-	}
-	h.mu.Unlock()
-	if !h.noRenew && !over {
-		h.locker.keeper.add(h, due)
-	}
+	h.plan(err) // the deadline has moved, maybe closer
 	return err
 }
 

@@ -49,6 +49,11 @@ func New(d driver.Driver, opts *Options) (*Locker, error) {
 		return nil, fmt.Errorf("leasehold: new: %w", err)
 	}
 	l.renewing, l.stop = context.WithCancel(context.Background())
+	l.keeper.renew = l.renewAll
+	l.keeper.batch = 1
+	if _, ok := d.(driver.BatchRenewer); ok {
+		l.keeper.batch = maxBatch
+	}
 	return l, nil
 }
 
@@ -144,9 +149,7 @@ func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) 
 	if lease == nil {
 		return nil, h.lostFor()
 	}
-	if !h.noRenew {
-		l.keeper.add(h, h.firstRenewal())
-	}
+	h.plan(nil)
 	return lease, nil
 }
 

@@ -22,7 +22,7 @@ var (
 )
 
 // A Driver serves claims on one engine. It is safe for concurrent use.
-// It may implement Inspector, Evictor and FenceRaiser.
+// It may implement Inspector, Evictor, FenceRaiser and BatchRenewer.
 type Driver interface {
 	// Claim does no I/O. It returns ErrUnsupported for what the engine can never serve.
 	// The core has checked name, owner, mode and TTL.
@@ -97,13 +97,6 @@ type Holder struct {
 	Note  string
 }
 
-// Waiter describes one place in a queue.
-type Waiter struct {
-	Owner, Note string
-	Mode        Mode
-	Waited      time.Duration // since its first Try
-}
-
 // Features declares what an engine promises. What is false is refused with ErrUnsupported.
 type Features struct {
 	Fencing bool          // grants carry growing fences
@@ -113,35 +106,4 @@ type Features struct {
 	Resumes bool          // another process may Renew and Release by Owner alone
 	MinTTL  time.Duration // shorter TTLs are refused
 	Step    time.Duration // TTLs are rounded up to a multiple of Step; 0: any
-}
-
-// State is what an engine knows of one resource. A free resource has no holders.
-type State struct {
-	Resource string
-	Fence    uint64   // last given; 0: unknown
-	Holders  []Holder // by fence
-	Waiters  []Waiter // in order
-}
-
-// An Inspector is a Driver that shows what it keeps.
-type Inspector interface {
-	Inspect(ctx context.Context, resource string) (State, error)
-	// List returns, by name, the resources with holders or waiters whose names start with prefix.
-	List(ctx context.Context, prefix string) ([]State, error)
-}
-
-// An Evictor is a Driver that ends another's lease by force and raises the fence.
-// ErrLost: owner did not hold it. The reason reaches the holder where the engine can.
-type Evictor interface {
-	Evict(ctx context.Context, resource, owner, reason string) error
-}
-
-// A Lingerer is a Claim that ends its grant as Release does, but leaves an ownerless hold for d.
-type Lingerer interface {
-	Linger(ctx context.Context, d time.Duration) error
-}
-
-// A FenceRaiser is a Driver that lifts a resource's fence: later grants are above it.
-type FenceRaiser interface {
-	RaiseFence(ctx context.Context, resource string, fence uint64) error
 }

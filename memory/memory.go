@@ -186,6 +186,14 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	return driver.Grant{TTL: ttl, Fence: h.fence}, nil
 }
 
+// RenewAll renews one after the other: there is no round trip to save.
+func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
+	for i := range renewals {
+		r := &renewals[i]
+		r.Grant, r.Err = r.Claim.Renew(ctx, r.TTL)
+	}
+}
+
 func (c *claim) Release(ctx context.Context) error {
 	return c.end(ctx, func(r *resource) bool {
 		queued := r.leave(c.req.Owner)

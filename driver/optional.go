@@ -1,0 +1,59 @@
+package driver
+
+import (
+	"context"
+	"time"
+)
+
+// Waiter describes one place in a queue.
+type Waiter struct {
+	Owner, Note string
+	Mode        Mode
+	Waited      time.Duration // since its first Try
+}
+
+// State is what an engine knows of one resource. A free resource has no holders.
+type State struct {
+	Resource string
+	Fence    uint64   // last given; 0: unknown
+	Holders  []Holder // by fence
+	Waiters  []Waiter // in order
+}
+
+// An Inspector is a Driver that shows what it keeps.
+type Inspector interface {
+	Inspect(ctx context.Context, resource string) (State, error)
+	// List returns, by name, the resources with holders or waiters whose names start with prefix.
+	List(ctx context.Context, prefix string) ([]State, error)
+}
+
+// An Evictor is a Driver that ends another's lease by force and raises the fence.
+// ErrLost: owner did not hold it. The reason reaches the holder where the engine can.
+type Evictor interface {
+	Evict(ctx context.Context, resource, owner, reason string) error
+}
+
+// A Lingerer is a Claim that ends its grant as Release does, but leaves an ownerless hold for d.
+type Lingerer interface {
+	Linger(ctx context.Context, d time.Duration) error
+}
+
+// A FenceRaiser is a Driver that lifts a resource's fence: later grants are above it.
+type FenceRaiser interface {
+	RaiseFence(ctx context.Context, resource string, fence uint64) error
+}
+
+// A BatchRenewer is a Driver that renews many of its claims in few round trips. RenewAll
+// does to each what Renew does, and fills in its Grant and Err before it returns. No two
+// of them are for the same claim.
+type BatchRenewer interface {
+	RenewAll(ctx context.Context, renewals []Renewal)
+}
+
+// A Renewal is one claim's part of a RenewAll, and what came of it.
+type Renewal struct {
+	Claim Claim
+	TTL   time.Duration
+	Grant Grant
+	Err   error
+}
