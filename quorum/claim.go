@@ -100,7 +100,7 @@ func (c *claim) ready() (parts []*part) {
 // ask is a round over all parts that are ready; the others count as down.
 func (c *claim) ask(ctx context.Context, call callAt) verdict {
 	ready := c.ready()
-	v := c.round(ctx, ready, call, c.decided)
+	v := c.round(ctx, ready, call, c.d.decided)
 	for _, p := range c.parts {
 		if !slices.Contains(ready, p) {
 			v.add(answer{part: p, err: ErrNodeDown})
@@ -161,9 +161,9 @@ func (c *claim) tryOnce(ctx context.Context) (driver.Grant, *verdict, error) {
 }
 
 // decided: a majority said yes, or none can any more.
-func (c *claim) decided(v *verdict) bool {
-	minority := len(c.parts) - c.d.majority
-	return len(v.yes) >= c.d.majority || len(v.no) > minority || len(v.unknown) > minority
+func (d *Driver) decided(v *verdict) bool {
+	minority := len(d.nodes) - d.majority
+	return len(v.yes) >= d.majority || len(v.no) > minority || len(v.unknown) > minority
 }
 
 // take makes a grant of the majority's yes. The maximum of their fences is written to a
@@ -249,6 +249,11 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 		return driver.Grant{}, context.Cause(ctx)
 	}
 	v := c.ask(ctx, func(ctx context.Context, p *part) (driver.Grant, error) { return p.claim.Renew(ctx, ttl) })
+	return c.renewed(ctx, &v)
+}
+
+// renewed is what a round of renewals comes to.
+func (c *claim) renewed(ctx context.Context, v *verdict) (driver.Grant, error) {
 	switch {
 	case len(v.yes) >= c.d.majority:
 		grant := driver.Grant{TTL: v.yes[0].grant.TTL, Fence: c.fence}
@@ -269,7 +274,7 @@ func (c *claim) Release(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	c.fence = 0
-	v := c.round(ctx, c.parts, c.releaseAt, c.decided)
+	v := c.round(ctx, c.parts, c.releaseAt, c.d.decided)
 	switch {
 	case len(v.yes) >= c.d.majority:
 		return nil

@@ -15,8 +15,7 @@ import (
 // otherwise collect a goroutine for each claim of the program.
 const maxInFlight = 64
 
-// ErrNodeDown: the node did not answer the last call in time, and another call is
-// finding out whether it is back.
+// ErrNodeDown: the node did not answer the last calls in time.
 var ErrNodeDown = errors.New("node does not answer")
 
 // A node is one of the engines, and what is known of its health.
@@ -27,10 +26,10 @@ type node struct {
 	timeout time.Duration
 	slots   chan struct{}
 
-	mu      sync.Mutex
-	known   bool // guarded by mu; its id was compared
-	down    bool // guarded by mu; its last call ran into the timeout
-	probing bool // guarded by mu; one call finds out whether it is back
+	mu    sync.Mutex
+	known bool          // guarded by mu; its id was compared
+	down  bool          // guarded by mu; its last call ran into the timeout
+	probe chan struct{} // guarded by mu; closed when it is known whether it is back; nil: nobody asks
 }
 
 func newNode(d *Driver, number int, inner driver.Driver, timeout time.Duration) *node {
@@ -38,15 +37,19 @@ func newNode(d *Driver, number int, inner driver.Driver, timeout time.Duration) 
 }
 
 // call makes one call to the node when there is room for it, bounded from then on. While
-// the node is down, one call at a time goes through and the others fail at once.
+// the node is down, one call at a time finds out whether it is back; the others wait for
+// that one's end and share its fate.
 func (n *node) call(ctx context.Context, do func(ctx context.Context) error) error {
+	if !n.waitForProbe(ctx) {
+		return ErrNodeDown
+	}
 	select {
 	case n.slots <- struct{}{}:
 		defer func() { <-n.slots }()
 	case <-ctx.Done():
 		return fmt.Errorf("%d calls are before it: %w", maxInFlight, context.Cause(ctx))
 	}
-	probes, ok := n.admit()
+	probe, ok := n.admit()
 	if !ok {
 		return ErrNodeDown
 	}
@@ -61,22 +64,43 @@ func (n *node) call(ctx context.Context, do func(ctx context.Context) error) err
 	if ctx.Err() == nil { // else the caller was in a hurry, which says nothing of the node
 		n.down = err != nil && errors.Is(call.Err(), context.DeadlineExceeded)
 	}
-	if probes {
-		n.probing = false
+	if probe != nil {
+		n.probe = nil
+		close(probe)
 	}
 	return err
 }
 
-// admit lets a call through, as the one that finds out whether the node is back if it is
-// down.
-func (n *node) admit() (probes, ok bool) {
+// waitForProbe waits while another call finds out whether the node is back, and reports
+// whether it may be.
+func (n *node) waitForProbe(ctx context.Context) bool {
+	n.mu.Lock()
+	probe := n.probe
+	n.mu.Unlock()
+	if probe == nil {
+		return true
+	}
+	select {
+	case <-probe:
+		return !n.isDown()
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// admit lets a call through. While the node is down it is the only one, and closes probe
+// at its end.
+func (n *node) admit() (probe chan struct{}, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.down && n.probing {
-		return false, false
+	if !n.down {
+		return nil, true
 	}
-	n.probing = n.down
-	return n.down, true
+	if n.probe != nil {
+		return nil, false
+	}
+	n.probe = make(chan struct{})
+	return n.probe, true
 }
 
 func (n *node) isDown() bool {
