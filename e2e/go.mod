@@ -3,8 +3,19 @@ module github.com/leasehold-go/leasehold/e2e
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
+	github.com/bsm/redislock v0.9.4
+	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/leasehold-go/leasehold v0.0.0
+	github.com/leasehold-go/leasehold/redislock v0.0.0
+	github.com/redis/go-redis/v9 v9.23.0
 	modernc.org/sqlite v1.61.1
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/redis/rueidis/rueidiscompat v1.0.69 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
 )
 
 require (
@@ -24,3 +35,8 @@ replace github.com/leasehold-go/leasehold => ..
 
 // This version is not on the public module proxy, so that go mod tidy fails with it.
 exclude github.com/google/pprof v0.0.0-20261016150608-1facf8f91b50
+
+replace github.com/leasehold-go/leasehold/redislock => ../redislock
+
+// Nor is this one, which tests of redsync want.
+exclude github.com/redis/rueidis/rueidiscompat v1.0.79

@@ -24,6 +24,8 @@ func openAddress(address string) (driver.Driver, error) {
 			return nil, err
 		}
 		return sqllock.NewSQLite(db, nil)
+	case "redis":
+		return openRedisAddress(where)
 	}
 	return nil, fmt.Errorf("no engine %q", engine)
 }

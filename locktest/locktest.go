@@ -52,6 +52,9 @@ type Harness struct {
 	// NoHolderFence declares that Inspect and Busy show holders with fence 0, because
 	// only the holder itself knows its fence.
 	NoHolderFence bool
+	// CallGoroutines is how many goroutines one call to the driver takes, for a driver
+	// that asks several engines at once; 0: at most one.
+	CallGoroutines int
 }
 
 // Margin is how late an answer, a wake-up or an expiry may come before a case fails. It

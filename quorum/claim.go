@@ -98,9 +98,9 @@ func (c *claim) ready() (parts []*part) {
 }
 
 // ask is a round over all parts that are ready; the others count as down.
-func (c *claim) ask(ctx context.Context, call callAt) verdict {
+func (c *claim) ask(ctx context.Context, call callAt, done func(v *verdict) bool) verdict {
 	ready := c.ready()
-	v := c.round(ctx, ready, call, c.d.decided)
+	v := c.round(ctx, ready, call, done)
 	for _, p := range c.parts {
 		if !slices.Contains(ready, p) {
 			v.add(answer{part: p, err: ErrNodeDown})
@@ -143,7 +143,7 @@ func (c *claim) tryOnce(ctx context.Context) (driver.Grant, *verdict, error) {
 		return driver.Grant{}, &verdict{}, context.Cause(ctx)
 	}
 	start := time.Now()
-	v := c.ask(ctx, c.tryAt)
+	v := c.ask(ctx, c.tryAt, c.tried)
 	if len(v.yes) < c.d.majority {
 		c.rollBack(ctx)
 		return driver.Grant{}, &v, c.refusal(&v)
@@ -158,6 +158,18 @@ func (c *claim) tryOnce(ctx context.Context) (driver.Grant, *verdict, error) {
 		return driver.Grant{}, &verdict{}, err
 	}
 	return grant, &v, nil
+}
+
+// tried is decided for a Try. Who holds already waits for a majority that says so too, or
+// for all: nodes that missed the grant give new ones, which would look like another.
+func (c *claim) tried(v *verdict) bool {
+	repeated := 0
+	for _, a := range v.yes {
+		if a.repeated {
+			repeated++
+		}
+	}
+	return c.d.decided(v) && (c.fence == 0 || len(v.yes) < c.d.majority || repeated >= c.d.majority)
 }
 
 // decided: a majority said yes, or none can any more.
@@ -248,7 +260,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	if ctx.Err() != nil {
 		return driver.Grant{}, context.Cause(ctx)
 	}
-	v := c.ask(ctx, func(ctx context.Context, p *part) (driver.Grant, error) { return p.claim.Renew(ctx, ttl) })
+	v := c.ask(ctx, func(ctx context.Context, p *part) (driver.Grant, error) { return p.claim.Renew(ctx, ttl) }, c.d.decided)
 	return c.renewed(ctx, &v)
 }
 

@@ -53,8 +53,28 @@ func (a *app) open(ctx context.Context) (driver.Driver, error) {
 	a.storeURL = url
 	if a.verbose {
 		fmt.Fprintf(a.stderr, "leasehold: store %s\n", stores.Redact(url))
+		a.warn(ctx, d)
 	}
 	return d, nil
+}
+
+// warn prints what an engine says about a configuration that weakens its locks.
+func (a *app) warn(ctx context.Context, d driver.Driver) {
+	checker, ok := d.(interface {
+		Check(ctx context.Context) ([]string, error)
+	})
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerBound)
+	defer cancel()
+	warnings, err := checker.Check(ctx)
+	if err != nil {
+		warnings = []string{fmt.Sprintf("its configuration cannot be checked: %v", err)}
+	}
+	for _, w := range warnings {
+		fmt.Fprintf(a.stderr, "leasehold: warning: %s\n", w)
+	}
 }
 
 // locker opens the chosen store for one command. The caller calls done.

@@ -24,6 +24,11 @@ type engine struct {
 // engines are the stores this command knows.
 var engines = []engine{
 	{"sqlite", "sqlite:PATH", "a file for the processes of this machine; sqlite: alone is your own file", openSQLite},
+	{"redis", "redis://HOST/DB", "a Redis server; redis://USER:PASSWORD@HOST:PORT/DB?prefix=lock:&replicas=N&password_file=PATH", openRedis},
+	{"rediss", "rediss://HOST/DB", "the same over TLS; more options: ca_file, cert_file and key_file, server_name", openRedisTLS},
+	{"redis+sentinel", "redis+sentinel://H1,H2/NAME", "Redis behind sentinels that call it NAME", openRedisSentinel},
+	{"redis+cluster", "redis+cluster://H1,H2", "a Redis Cluster", openRedisCluster},
+	{"redlock", "redlock://H1,H2,H3", "a majority of independent Redis servers (Redlock)", openRedlock},
 }
 
 // Default is the store that is used when none is named.
@@ -74,7 +79,7 @@ func Known() string {
 func Describe() string {
 	var b strings.Builder
 	for _, e := range engines {
-		fmt.Fprintf(&b, "  %-14s %s\n", e.form, e.about)
+		fmt.Fprintf(&b, "  %-28s %s\n", e.form, e.about)
 	}
 	return b.String()
 }

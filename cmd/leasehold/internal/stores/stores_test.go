@@ -84,7 +84,7 @@ func TestWrongURLs(t *testing.T) {
 		"/tmp/locks.db":                         "no scheme",
 		canary:                                  "no scheme",
 		"host=h password=" + canary + ":1":      "no scheme",
-		"redis://u:" + canary + "@host":         `"redis"`,
+		"nosuch://u:" + canary + "@host":        `"nosuch"`,
 		"nosuch:x?password=" + canary:           `"nosuch"`,
 		"Memory:":                               "one process's memory",
 		"memory://" + canary:                    "one process's memory",

@@ -1,0 +1,155 @@
+// Package servers starts real servers for tests, on free ports of 127.0.0.1, with their
+// data in temporary folders. They end with the test, by process id, and also when the
+// test binary dies.
+package servers
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// readyWithin is how long a server may take to start on a slow machine.
+const readyWithin = 30 * time.Second
+
+var installing sync.Mutex
+
+// Need returns the path of binary, after it had the project's own script install engine
+// if it was missing.
+func Need(t testing.TB, engine, binary string) string {
+	t.Helper()
+	installing.Lock()
+	defer installing.Unlock()
+	if path, err := exec.LookPath(binary); err == nil {
+		return path
+	}
+	_, here, _, _ := runtime.Caller(0)
+	install := exec.Command(filepath.Join(filepath.Dir(here), "..", "..", "scripts", "install-tools"), engine)
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("%s is missing, and scripts/install-tools fails: %v\n%s", binary, err, out)
+	}
+	path, err := exec.LookPath(binary)
+	if err != nil {
+		t.Fatalf("%s is missing although scripts/install-tools has run: %v", binary, err)
+	}
+	return path
+}
+
+// FreePorts returns n ports that nobody listens on. Another process may take one before
+// it is used; that is rare, and shows as a server that does not start.
+func FreePorts(t testing.TB, n int) []int {
+	t.Helper()
+	ports := make([]int, n)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatalf("find a free port: %v", err)
+		}
+		defer l.Close()
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+		// The port of a cluster's bus is 10000 higher.
+		if ports[i] > 55000 {
+			return FreePorts(t, n)
+		}
+	}
+	return ports
+}
+
+// A Process is a server that runs.
+type Process struct {
+	t    testing.TB
+	name string
+	cmd  *exec.Cmd
+	log  *os.File
+	gone chan struct{}
+}
+
+// start runs a server. The system kills it when the thread that started it ends, so
+// that one goroutine starts all and never ends.
+func start(t testing.TB, dir, name string, args ...string) *Process {
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(dir, filepath.Base(name)+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatalf("open a log: %v", err)
+	}
+	p := &Process{t: t, name: name, cmd: exec.Command(name, args...), log: log, gone: make(chan struct{})}
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := startOnLastingThread(p.cmd); err != nil {
+		t.Fatalf("start %s: %v", name, err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // most are killed
+		log.Close()
+		close(p.gone)
+	}()
+	t.Cleanup(p.Kill)
+	return p
+}
+
+// Signal sends sig to the server.
+func (p *Process) Signal(sig syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatalf("signal %v to %s: %v", sig, p.name, err)
+	}
+}
+
+// Pause stops the server until resume is called.
+func (p *Process) Pause() (resume func()) {
+	p.Signal(syscall.SIGSTOP)
+	return func() { _ = p.cmd.Process.Signal(syscall.SIGCONT) } // it may have been killed
+}
+
+// Kill ends the server at once, if it still runs, and waits until it is gone.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill() // it may be gone
+	<-p.gone
+}
+
+// Stop asks the server to end and waits until it is gone.
+func (p *Process) Stop() {
+	p.t.Helper()
+	p.Signal(syscall.SIGTERM)
+	select {
+	case <-p.gone:
+	case <-time.After(readyWithin):
+		p.t.Fatalf("%s does not end", p.name)
+	}
+}
+
+// Pid is the server's process id.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// until polls until ok returns nil, and fails t with its last error after a while.
+func (p *Process) until(what string, ok func() error) {
+	p.t.Helper()
+	var err error
+	for end := time.Now().Add(readyWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if err = ok(); err == nil {
+			return
+		}
+		select {
+		case <-p.gone:
+			log, _ := os.ReadFile(p.log.Name()) // without it the message is shorter
+			p.t.Fatalf("%s ended while it was to become %s: %v\n%s", p.name, what, err, tail(string(log)))
+		default:
+		}
+	}
+	p.t.Fatalf("%s is not %s after %v: %v", p.name, what, readyWithin, err)
+}
+
+func tail(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-15):], "\n")
+}
+
+func address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }

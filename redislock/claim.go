@@ -1,0 +1,343 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+const (
+	// placeTTL is how long a place in the queue outlives its last Try: a waiter that
+	// died delays those behind it by no more. keepPlace is when to Try again to keep
+	// it; two may fail.
+	placeTTL  = 3 * time.Second
+	keepPlace = placeTTL / 3
+	// foreignPoll is how often to look whether a foreign holder has released, because
+	// that wakes nobody: 14 commands a second, and noticed within a tenth of one.
+	foreignPoll = 70 * time.Millisecond
+	// goneTTL is how long the server refuses an attempt that comes after its claim was
+	// given up. Both were sent; only a server that was stopped or a link that stood
+	// still can reverse them, and then serves both at once.
+	goneTTL = 30 * time.Second
+	// hearWithin is how long a waiter waits for the driver's subscription. Without one
+	// it comes back every retryDeaf.
+	hearWithin = time.Second
+	retryDeaf  = 200 * time.Millisecond
+)
+
+// claim implements driver.Claim and driver.Lingerer.
+type claim struct {
+	d    *Driver
+	req  driver.Request
+	keys keys
+
+	mu sync.Mutex // calls do not overlap, but nothing else orders their memory
+	known
+}
+
+// known is what a claim knows of itself, guarded by its mu.
+type known struct {
+	attempt int    // counts the times it was given up; tells late attempts from new ones
+	unsure  bool   // an attempt has an unknown outcome
+	fence   uint64 // of the grant; 0: unknown
+	floor   uint64 // the largest fence this driver had seen before the claim was granted
+}
+
+func (c *claim) load() known {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known
+}
+
+func (c *claim) update(f func(*known)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.known)
+}
+
+// Replies of acquire.lua.
+const (
+	replyBusy = iota
+	replyGranted
+	replyHeld
+	replyGone
+	replyNoHistory
+)
+
+// Try implements driver.Claim.
+func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+	if !c.req.Queue {
+		c.d.ear.listen(&c.req)
+		return c.settle(c.attemptOnce(ctx))
+	}
+	// Armed before the state is read: a release from here on closes wake.
+	wake, hears := c.d.ear.arm(&c.req, c.keys.lock)
+	g, busy, err := c.attemptOnce(ctx)
+	if busy != nil && !hears {
+		// It has its place, but what was told since went unheard. Look again when we hear.
+		if c.d.ear.hear(ctx, c.req.Owner, hearWithin) {
+			wake, hears = c.d.ear.arm(&c.req, c.keys.lock)
+			g, busy, err = c.attemptOnce(ctx)
+		}
+	}
+	if busy != nil {
+		busy.Wake = wake
+		if !hears {
+			busy.Retry = min(busy.Retry, retryDeaf)
+		}
+	}
+	return c.settle(g, busy, err)
+}
+
+// settle turns what an attempt has brought into the answer of Try.
+func (c *claim) settle(g driver.Grant, busy *driver.Busy, err error) (driver.Grant, error) {
+	switch {
+	case err != nil:
+		c.d.ear.disarm(c.req.Owner)
+		return driver.Grant{}, err
+	case busy != nil:
+		return driver.Grant{}, busy
+	}
+	c.d.ear.disarm(c.req.Owner)
+	return g, nil
+}
+
+// attemptOnce makes one attempt: a grant, a refusal, or an error. With Options.Memory a
+// resource without a history is granted only by a server that has run for long enough to
+// have forgotten nothing that still counts; until that is known nothing is written there,
+// because what we wrote would look like a history to others.
+func (c *claim) attemptOnce(ctx context.Context) (driver.Grant, *driver.Busy, error) {
+	d := c.d
+	g, busy, err := c.attempt(ctx, d.history || d.memory > 0)
+	if d.history || !errors.Is(err, ErrNoFenceHistory) {
+		return g, busy, err
+	}
+	id, uptime, err := d.Identify(ctx)
+	if err == nil && uptime < d.memory {
+		err = fmt.Errorf("%w: it has run for %v, and leases may last for %v", ErrForgetful, uptime, d.memory)
+	}
+	if err != nil {
+		return driver.Grant{}, nil, err
+	}
+	g, busy, err = c.attempt(ctx, false)
+	if err != nil || busy != nil {
+		return g, busy, err
+	}
+	// It may have restarted between the two.
+	if again, _, err := d.Identify(ctx); err != nil || again != id {
+		c.giveBack(ctx)
+		return driver.Grant{}, nil, errors.Join(ErrForgetful, err)
+	}
+	return g, nil, nil
+}
+
+// attempt has the script run once.
+func (c *claim) attempt(ctx context.Context, needsHistory bool) (driver.Grant, *driver.Busy, error) {
+	d, k := c.d, c.keys
+	if err := d.usable(ctx); err != nil {
+		return driver.Grant{}, nil, err
+	}
+	was := c.load()
+	if !was.unsure { // else an earlier attempt may have been granted
+		was.floor = d.fences.last(k.lock)
+	}
+	// Unknown until there is an answer, also when the answer is that of another attempt.
+	c.update(func(now *known) { now.unsure, now.floor = true, was.floor })
+	place, turn := int64(0), ""
+	if c.req.Queue {
+		place, turn = millis(placeTTL), d.ear.turnChannel(k.lock)
+	}
+	all := []string{
+		k.lock, k.companion(kindHistory), k.gone(c.req.Owner), k.companion(kindQueue),
+		k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits),
+	}
+	reply, err := c.d.links.of(k.lock).runAcknowledged(ctx, c.d.replicas, scriptAcquire, all,
+		c.req.Owner, millis(c.req.TTL), modeName(c.req.Mode), c.req.Limit, place, c.channel(), c.req.Note,
+		d.historyLife(c.req.TTL), flag(needsHistory), was.attempt, turn)
+	if err != nil {
+		return driver.Grant{}, nil, explain(err)
+	}
+	values, err := slice(reply.cmd, 1)
+	if err != nil {
+		return driver.Grant{}, nil, err
+	}
+	switch number(values[0]) {
+	case replyBusy:
+		c.update(func(now *known) { now.unsure, now.fence = was.unsure, 0 })
+		return driver.Grant{}, c.refusal(values), nil
+	case replyGranted, replyHeld:
+		fence := uint64(number(values[1]))
+		err := c.accept(ctx, fence, was, reply.acknowledged)
+		return driver.Grant{TTL: roundUp(c.req.TTL), Fence: fence}, nil, err
+	case replyNoHistory:
+		c.update(func(now *known) { now.unsure = was.unsure })
+		return driver.Grant{}, nil, fmt.Errorf("%w: %q", ErrNoFenceHistory, c.req.Resource)
+	}
+	return driver.Grant{}, nil, fmt.Errorf("redislock: an attempt came after its claim was given up")
+}
+
+// accept takes a grant, or gives it up when too few replicas have it or its fence went back.
+func (c *claim) accept(ctx context.Context, fence uint64, was known, acknowledged int) error {
+	if fence <= was.floor && fence != was.fence {
+		c.giveBack(ctx)
+		return fmt.Errorf("%w: from %d to %d on %q", ErrFenceRegressed, was.floor, fence, c.req.Resource)
+	}
+	if acknowledged < c.d.replicas {
+		c.giveBack(ctx)
+		return fmt.Errorf("%w: %d of %d", ErrReplicas, acknowledged, c.d.replicas)
+	}
+	c.update(func(now *known) { now.unsure, now.fence = was.unsure, fence })
+	c.d.fences.saw(c.keys.lock, fence)
+	return nil
+}
+
+// giveBack releases a grant that must not count. Should it fail, the caller's own
+// Release, or the TTL, does it.
+func (c *claim) giveBack(ctx context.Context) {
+	_ = c.end(ctx, 0) // the error that comes with it tells more
+}
+
+// refusal says who is in the way and when to come back if nothing wakes the caller.
+func (c *claim) refusal(values []any) *driver.Busy {
+	first, foreign, left := number(values[1]) == 1, number(values[2]) == 1, time.Duration(number(values[3]))*time.Millisecond
+	busy := &driver.Busy{Retry: max(left, 0)}
+	if len(values) >= 9 {
+		busy.Holder = driver.Holder{
+			Owner: text(values[4]), Mode: modeOf(text(values[5])), Fence: uint64(number(values[6])),
+			Held: time.Duration(number(values[7])) * time.Millisecond, Left: max(left, 0), Note: text(values[8]),
+		}
+	}
+	soon := keepPlace
+	if foreign && (first || !c.req.Queue) {
+		soon = foreignPoll
+	}
+	if busy.Retry == 0 || c.req.Queue && !first || busy.Retry > soon && (c.req.Queue || foreign) {
+		busy.Retry = soon
+	}
+	return busy
+}
+
+// Renew implements driver.Claim.
+func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	d, k := c.d, c.keys
+	if err := d.usable(ctx); err != nil {
+		return driver.Grant{}, err
+	}
+	all := []string{k.lock, k.companion(kindHistory), k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits)}
+	reply, err := d.links.of(k.lock).runAcknowledged(ctx, d.replicas, scriptRenew, all,
+		c.req.Owner, millis(ttl), c.channel(), c.req.Note, c.load().fence, d.historyLife(ttl))
+	if err != nil {
+		return driver.Grant{}, explain(err)
+	}
+	fence, err := reply.cmd.Int64()
+	switch {
+	case err != nil:
+		return driver.Grant{}, fmt.Errorf("redislock: alien reply to renew: %w", err)
+	case fence != 0 && reply.acknowledged < d.replicas:
+		// A failover could bring the former expiry back, so the former deadline stands.
+		return driver.Grant{}, fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)
+	}
+	return c.renewed(ttl, fence)
+}
+
+// renewed is what a renewal comes to that was answered with fence, 0 for lost.
+func (c *claim) renewed(ttl time.Duration, fence int64) (driver.Grant, error) {
+	d := c.d
+	if fence == 0 {
+		d.ear.forget(c.req.Owner)
+		return driver.Grant{}, fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
+	}
+	c.update(func(now *known) { now.fence = uint64(fence) })
+	d.fences.saw(c.keys.lock, uint64(fence))
+	d.ear.listen(&c.req)
+	return driver.Grant{TTL: roundUp(ttl), Fence: uint64(fence)}, nil
+}
+
+// Release implements driver.Claim.
+func (c *claim) Release(ctx context.Context) error { return c.end(ctx, 0) }
+
+// Linger implements driver.Lingerer.
+func (c *claim) Linger(ctx context.Context, d time.Duration) error { return c.end(ctx, millis(d)) }
+
+func (c *claim) end(ctx context.Context, linger int64) error {
+	d, k := c.d, c.keys
+	d.ear.forget(c.req.Owner)
+	was := c.load()
+	late := "" // an attempt that may still come
+	if was.unsure {
+		late = fmt.Sprint(was.attempt)
+	}
+	reply, err := d.run(ctx, scriptRelease, []string{
+		k.lock, k.companion(kindHistory), k.gone(c.req.Owner), k.companion(kindQueue),
+		k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits),
+	}, c.req.Owner, max(linger, 0), late, millis(goneTTL))
+	if err != nil {
+		return err
+	}
+	given, err := reply.Int64()
+	if err != nil {
+		return fmt.Errorf("redislock: alien reply to release: %w", err)
+	}
+	c.update(func(now *known) { now.attempt, now.unsure, now.fence = was.attempt+1, false, 0 })
+	if given == 0 {
+		return fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
+	}
+	return nil
+}
+
+// channel is where the server tells this driver that the lease was ended by force.
+func (c *claim) channel() string {
+	if c.req.Lost == nil {
+		return ""
+	}
+	return c.d.ear.channel()
+}
+
+// roundUp is what the server makes of a TTL.
+func roundUp(d time.Duration) time.Duration { return time.Duration(millis(d)) * time.Millisecond }
+
+func modeName(m driver.Mode) string {
+	if m == driver.Shared {
+		return "s"
+	}
+	return "x"
+}
+
+func modeOf(name string) driver.Mode {
+	if name == "s" {
+		return driver.Shared
+	}
+	return driver.Exclusive
+}
+
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// slice is a reply with at least n values.
+func slice(cmd *redis.Cmd, n int) ([]any, error) {
+	values, err := cmd.Slice()
+	if err != nil || len(values) < n {
+		return nil, fmt.Errorf("redislock: alien reply of %d values: %w", len(values), driver.ErrCorrupt)
+	}
+	return values, nil
+}
+
+func number(v any) int64 {
+	n, _ := v.(int64)
+	return n
+}
+
+func text(v any) string {
+	s, _ := v.(string)
+	return s
+}

@@ -1,0 +1,81 @@
+package redislock
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Errors to test for with errors.Is. None means that a lock is held, and each says what
+// to do. Those that waiting cannot heal also match driver.ErrCorrupt or ErrUnsupported.
+var (
+	// ErrWrongType: the lock key holds something that is no lock. Nothing was changed.
+	ErrWrongType = fmt.Errorf("redislock: a lock key holds something else, choose another Options.Prefix: %w", driver.ErrCorrupt)
+	// ErrReadOnly: the server is a replica.
+	ErrReadOnly = errors.New("redislock: the server is a read-only replica, connect to the primary or through Sentinel")
+	// ErrOutOfMemory: the server refuses to store more. Renew and Release still work.
+	ErrOutOfMemory = errors.New("redislock: the server is out of memory, raise maxmemory or delete data")
+	// ErrLoading: the server has restarted and reads its data.
+	ErrLoading = errors.New("redislock: the server is loading its data, try again later")
+	// ErrClusterDown: a part of the cluster's slots is not served.
+	ErrClusterDown = errors.New("redislock: the cluster is down, check CLUSTER INFO")
+	// ErrAuth: user or password are wrong or missing, or the user lacks a permission.
+	ErrAuth = errors.New("redislock: the server refuses the user, check name, password and ACL")
+	// ErrOldServer: the server is older than MinVersion.
+	ErrOldServer = fmt.Errorf("redislock: the server is too old, Redis %s or newer is needed: %w", MinVersion, driver.ErrUnsupported)
+	// ErrFenceRegressed: the server gave a smaller fence than this driver has seen: it
+	// has lost data and its clock was set back. The grant was given up. RaiseFence
+	// with a number above the resource's largest one heals it.
+	ErrFenceRegressed = fmt.Errorf("redislock: the fence went back: %w", driver.ErrCorrupt)
+	// ErrNoFenceHistory: with RequireFenceHistory, the server has no fence of the
+	// resource. RaiseFence makes one.
+	ErrNoFenceHistory = fmt.Errorf("redislock: no history of fences: %w", driver.ErrCorrupt)
+	// ErrForgetful: the server has no history of the resource and has restarted so
+	// lately that it may have forgotten a grant that still counts; see Options.Memory.
+	ErrForgetful = errors.New("redislock: the server may have forgotten leases when it restarted")
+	// ErrReplicas: fewer replicas acknowledged than Options.Replicas asks for. A grant
+	// was given up.
+	ErrReplicas = errors.New("redislock: too few replicas acknowledged, check INFO replication")
+)
+
+// advice finds the error that says what to do by the first word of the server's.
+var advice = map[string]error{
+	"WRONGTYPE": ErrWrongType, "READONLY": ErrReadOnly, "OOM": ErrOutOfMemory, "LOADING": ErrLoading,
+	"CLUSTERDOWN": ErrClusterDown, "NOAUTH": ErrAuth, "WRONGPASS": ErrAuth, "NOPERM": ErrAuth,
+	"MASTERDOWN": ErrReadOnly, "NOREPLICAS": ErrReplicas,
+}
+
+// explain wraps an error of the client with the advice there is. It hides no cause.
+func explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	word, _, _ := strings.Cut(text, " ")
+	if known := advice[word]; known != nil {
+		return fmt.Errorf("%w: %w", known, err)
+	}
+	if isReply(err) {
+		switch {
+		case redis.IsAuthError(err), strings.HasPrefix(text, "ERR AUTH"), strings.Contains(text, "called without any password configured"):
+			return fmt.Errorf("%w: %w", ErrAuth, err)
+		case strings.Contains(text, "OOM "):
+			return fmt.Errorf("%w: %w", ErrOutOfMemory, err)
+		case strings.Contains(text, "WRONGTYPE "):
+			return fmt.Errorf("%w: %w", ErrWrongType, err)
+		case strings.Contains(text, "READONLY "):
+			return fmt.Errorf("%w: %w", ErrReadOnly, err)
+		}
+	}
+	return err
+}
+
+func isTimeout(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
+}

@@ -1,0 +1,87 @@
+package redislock
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// What a resource has beside its lock key. The letter is part of the companion's name.
+const (
+	kindHistory = 'f' // string: last fence given, and about the last exclusive grant
+	kindGone    = 'g' // string: the claim of that owner was given up
+	kindQueue   = 'q' // sorted set: waiters in the order of their first Try
+	kindDetails = 'd' // hash: about each waiter and each sharer
+	kindShares  = 's' // sorted set: sharers by the end of their leases
+	kindLimits  = 'l' // sorted set: sharers by the limits they asked for
+)
+
+// mark begins the part of a companion's name that no lock key has: neither names nor
+// prefixes have control characters.
+const mark = "\x1f"
+
+// keys are the keys of one resource.
+type keys struct {
+	lock   string
+	before string // of a companion: before the letter
+	after  string // of a companion: after the letter
+}
+
+// keysOf returns the keys of the resource name. They all share the slot of the lock key:
+//
+//	lock:orders/42           lock:␟q{lock:orders/42}
+//	lock:{shop}/42           lock:␟q{shop}lock:{shop}/42
+//	lock:a}b                 lock:␟q{4f}lock:a}b
+//
+// The third is a tag found by search. A prefix with a tag of its own decides the slot of
+// all, and the companion's braces have no meaning.
+func (d *Driver) keysOf(name string) keys {
+	k := keys{lock: d.prefix + name, before: d.prefix + mark}
+	tag := tagFor(k.lock)
+	k.after = "{" + tag + "}"
+	if tag != k.lock {
+		k.after += k.lock
+	}
+	return k
+}
+
+func (k keys) companion(kind byte) string { return k.before + string(kind) + k.after }
+
+// gone is the key that remembers that owner's claim was given up.
+func (k keys) gone(owner string) string { return k.companion(kindGone) + mark + owner }
+
+// nameOf is the reverse of keysOf for a lock key or a queue; ok is false for other keys.
+func (d *Driver) nameOf(key string) (name string, ok bool) {
+	rest, ok := strings.CutPrefix(key, d.prefix)
+	if !ok {
+		return "", false
+	}
+	if about, isCompanion := strings.CutPrefix(rest, mark); isCompanion {
+		about, isQueue := strings.CutPrefix(about, string(kindQueue)+"{")
+		tag, lock, closed := strings.Cut(about, "}")
+		if !isQueue || !closed {
+			return "", false
+		}
+		if lock == "" {
+			lock = tag
+		}
+		if rest, ok = strings.CutPrefix(lock, d.prefix); !ok {
+			return "", false
+		}
+	}
+	return rest, driver.CheckName(rest) == nil
+}
+
+// checkPrefix returns an error for a prefix that would keep companions out of the slot
+// of their lock or let them collide with locks.
+func checkPrefix(prefix string) error {
+	switch {
+	case strings.ContainsFunc(prefix, unicode.IsControl):
+		return fmt.Errorf("redislock: control character in the prefix %q", prefix)
+	case strings.Contains(prefix, "{") && hashTag(prefix) == "":
+		return fmt.Errorf("redislock: the prefix %q has a brace but no complete hash tag such as {shop}", prefix)
+	}
+	return nil
+}

@@ -1,0 +1,283 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// maxInFlight bounds the calls on their way at once, and with them the goroutines
+	// that a server which does not answer keeps. Calls beyond it go together in one
+	// pipeline as soon as one comes back, so that it costs no throughput.
+	maxInFlight = 8
+	// maxBatch bounds a pipeline, so that nobody waits for long behind others.
+	maxBatch = 128
+	// replicaWait is how long to wait for replicas, which on a healthy network answer
+	// within a few milliseconds.
+	replicaWait = 500 * time.Millisecond
+)
+
+// A link carries calls to the server. go-redis does not end a call when its context
+// ends; a link does: the caller returns, and the call ends by the client's timeouts.
+type link struct {
+	client redis.UniversalClient
+
+	mu       sync.Mutex
+	inFlight int     // guarded by mu
+	waiting  []*call // guarded by mu; in order
+}
+
+// links are the ways to the server: one, or on Cluster several, each for a range of
+// slots, so that a node which does not answer holds up few others.
+type links []*link
+
+// clusterLinks is how many there are to a cluster. Its nodes mostly have ranges of slots.
+const clusterLinks = 16
+
+func newLinks(client redis.UniversalClient) links {
+	n := 1
+	if _, cluster := client.(*redis.ClusterClient); cluster {
+		n = clusterLinks
+	}
+	all := make(links, n)
+	for i := range all {
+		all[i] = &link{client: client}
+	}
+	return all
+}
+
+// of is the link for the slot of key.
+func (l links) of(key string) *link {
+	if len(l) == 1 {
+		return l[0]
+	}
+	return l[slot(key)*len(l)/slots]
+}
+
+// A call is one command on its way.
+type call struct {
+	ctx    context.Context
+	script *script
+	cmd    *redis.Cmd
+	args   []any // of EVALSHA, as EVAL takes them but for the script
+	// replicas must acknowledge it before acknowledged of them are known.
+	replicas, acknowledged int
+	other                  func(context.Context) error // in place of a script
+	err                    error                       // set when done is closed
+	done                   chan struct{}               // closed when cmd has its answer
+}
+
+// run has the server run s. It returns when ctx ends: then the outcome is unknown.
+func (l *link) run(ctx context.Context, s *script, keys []string, args ...any) (*redis.Cmd, error) {
+	return l.send(ctx, l.newCall(ctx, s, keys, args))
+}
+
+// acknowledged is a reply with the number of replicas that have what it tells of.
+type acknowledged struct {
+	cmd          *redis.Cmd
+	acknowledged int
+}
+
+// runAcknowledged is run that then waits for that many replicas, but not for long.
+func (l *link) runAcknowledged(ctx context.Context, replicas int, s *script, keys []string, args ...any) (acknowledged, error) {
+	c := l.newCall(ctx, s, keys, args)
+	c.replicas = replicas
+	cmd, err := l.send(ctx, c)
+	if err != nil {
+		return acknowledged{}, err
+	}
+	return acknowledged{cmd, c.acknowledged}, nil
+}
+
+func (l *link) newCall(ctx context.Context, s *script, keys []string, args []any) *call {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, "evalsha", s.load().sha, len(keys))
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	all = append(all, args...)
+	c := &call{ctx: ctx, script: s, args: all, done: make(chan struct{})}
+	c.cmd = redis.NewCmd(ctx, all...)
+	c.cmd.SetFirstKeyPos(3)
+	return c
+}
+
+// send waits for the answer to c, or for the end of its context.
+func (l *link) send(ctx context.Context, c *call) (*redis.Cmd, error) {
+	l.mu.Lock()
+	if l.inFlight < maxInFlight {
+		l.inFlight++
+		go l.carry(c)
+	} else {
+		l.waiting = append(l.waiting, c)
+	}
+	l.mu.Unlock()
+	select {
+	case <-c.done:
+		return c.cmd, c.err
+	case <-ctx.Done():
+		l.mu.Lock()
+		l.waiting = slices.DeleteFunc(l.waiting, func(o *call) bool { return o == c })
+		l.mu.Unlock()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// do makes a call that is no script. It returns when ctx ends: then f goes on by itself
+// and must not write to what its caller reads.
+func (l *link) do(ctx context.Context, f func(context.Context) error) error {
+	c := &call{ctx: ctx, other: f, script: &script{}, done: make(chan struct{})}
+	_, err := l.send(ctx, c)
+	return err
+}
+
+// carry takes c to the server, and then what has gathered meanwhile, until nothing has.
+func (l *link) carry(c *call) {
+	for batch := []*call{c}; len(batch) > 0; batch = l.next() {
+		if len(batch) == 1 {
+			l.carryOne(batch[0])
+		} else {
+			l.carryAll(batch)
+		}
+		for _, c := range batch {
+			close(c.done)
+		}
+	}
+}
+
+func (l *link) next() []*call {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := min(len(l.waiting), maxBatch)
+	if n == 0 {
+		l.inFlight--
+		return nil
+	}
+	if i := slices.IndexFunc(l.waiting[:n], (*call).alone); i >= 0 {
+		n = max(i, 1)
+	}
+	batch := slices.Clone(l.waiting[:n])
+	l.waiting = slices.Delete(l.waiting, 0, n)
+	return batch
+}
+
+func (l *link) carryOne(c *call) {
+	if c.other != nil {
+		c.err = c.other(c.ctx)
+		return
+	}
+	if c.replicas > 0 {
+		l.carryAcknowledged(c)
+		return
+	}
+	c.err = l.client.Process(c.ctx, c.sendable(c.cmd))
+	if noScript(c.err) {
+		c.evalInstead()
+		c.err = l.client.Process(c.ctx, c.sendable(c.cmd))
+	}
+}
+
+// carryAcknowledged sends WAIT on the same connection, which counts the replicas that
+// have all that was written there before.
+func (l *link) carryAcknowledged(c *call) {
+	var node redis.UniversalClient = l.client
+	if cluster, ok := l.client.(*redis.ClusterClient); ok {
+		key, _ := c.args[3].(string)
+		master, err := cluster.MasterForKey(c.ctx, key)
+		if err != nil {
+			c.err = err
+			return
+		}
+		node = master
+	}
+	for range 2 {
+		pipe := node.Pipeline()
+		_ = pipe.Process(c.ctx, c.cmd) // only queues
+		wait := redis.NewIntCmd(c.ctx, "wait", c.replicas, replicaWait.Milliseconds())
+		_ = pipe.Process(c.ctx, wait)
+		_, _ = pipe.Exec(c.ctx) // each command has its own error
+		c.err = c.cmd.Err()
+		if c.err == nil {
+			if c.err = wait.Err(); c.err == nil {
+				c.acknowledged = int(wait.Val())
+			}
+			return
+		}
+		if !noScript(c.err) {
+			return
+		}
+		c.evalInstead()
+	}
+}
+
+// carryAll sends a pipeline. go-redis sends none again of which one command must not be;
+// so the others are, once, by themselves.
+func (l *link) carryAll(batch []*call) {
+	l.pipeline(batch)
+	var again []*call
+	for _, c := range batch {
+		switch {
+		case noScript(c.err):
+			c.evalInstead()
+			again = append(again, c)
+		case c.err != nil && !c.script.unrepeatable && !isReply(c.err) && c.ctx.Err() == nil:
+			c.cmd = redis.NewCmd(c.ctx, c.args...)
+			c.cmd.SetFirstKeyPos(3)
+			again = append(again, c)
+		}
+	}
+	if len(again) > 0 {
+		l.pipeline(again)
+	}
+}
+
+func (l *link) pipeline(batch []*call) {
+	pipe := l.client.Pipeline()
+	for _, c := range batch {
+		_ = pipe.Process(c.ctx, c.sendable(c.cmd)) // only queues
+	}
+	// Callers that have gone do not stop the others.
+	_, _ = pipe.Exec(context.WithoutCancel(batch[0].ctx)) // each command has its own error
+	for _, c := range batch {
+		c.err = c.cmd.Err()
+	}
+}
+
+// alone reports whether c fits into no pipeline.
+func (c *call) alone() bool { return c.replicas > 0 || c.other != nil }
+
+// evalInstead replaces the command by one that brings the script along: the server has
+// lost it, as it may at any time.
+func (c *call) evalInstead() {
+	c.args[0], c.args[1] = "eval", c.script.text
+	c.cmd = redis.NewCmd(c.ctx, c.args...)
+	c.cmd.SetFirstKeyPos(3)
+}
+
+// onceCmd is a command that go-redis does not send again after an error.
+type onceCmd struct{ *redis.Cmd }
+
+func (onceCmd) NoRetry() bool { return true }
+
+func (c *call) sendable(cmd *redis.Cmd) redis.Cmder {
+	if c.script.unrepeatable {
+		return onceCmd{cmd}
+	}
+	return cmd
+}
+
+func noScript(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT ")
+}
+
+// isReply reports whether err is the server's answer, and not that there was none.
+func isReply(err error) bool {
+	_, ok := errors.AsType[redis.Error](err)
+	return ok
+}

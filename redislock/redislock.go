@@ -1,0 +1,178 @@
+// Package redislock is Leasehold's driver for Redis: one server, Sentinel or Cluster.
+//
+// An exclusive lease is a plain string key, prefix + name, whose value is the owner and
+// which expires. So it excludes, and is excluded by, every client that takes a lock with
+// SET key token NX PX and gives it up by compare-and-delete. Fencing tokens, the fair
+// queue and shared leases live in companion keys of the same hash slot.
+//
+// Redis 7.0 or newer is needed, or Valkey. Failover is asynchronous: a replica that had
+// not seen a grant gives it to a second holder, unless Options.Replicas asks for
+// acknowledgements. See docs/engines/redis.md.
+package redislock
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// DefaultPrefix is put before each name.
+const DefaultPrefix = "lock:"
+
+const (
+	// minTTL is the shortest lease: the core keeps 2 ms and 1 % back, a pause of the
+	// garbage collector or of the server takes some more, and nothing useful would be left.
+	minTTL = 20 * time.Millisecond
+	// step is the resolution of PX.
+	step = time.Millisecond
+	// historyTTL is how long the last fence outlives its last use. Fences follow the
+	// server's clock, so that only a clock that was set back by more than this could
+	// give a smaller one; and names that are used once leave nothing behind for ever.
+	historyTTL = 25 * time.Hour
+)
+
+// Options configure a Driver. The zero value of each field is its default.
+type Options struct {
+	// Prefix is put before each name to make the lock key; "": DefaultPrefix. All
+	// processes must use the same. It may have a hash tag, such as "{shop}:", which
+	// puts all locks into one slot. No control characters.
+	Prefix string
+	// NoPrefix takes names as lock keys as they are; Prefix must be "".
+	NoPrefix bool
+	// Replicas is how many replicas must have acknowledged a grant or a renewal (WAIT)
+	// before it counts. With fewer, a grant is given up and ErrReplicas returned.
+	// 0 does not wait: a failover may then lose a grant, and let a second holder in.
+	Replicas int
+	// RequireFenceHistory makes a resource without a stored fence an error,
+	// ErrNoFenceHistory, and keeps fences for ever. New resources must be prepared by
+	// RaiseFence. It is for those who trust the server's clock less than its memory.
+	RequireFenceHistory bool
+	// Memory, if not 0, is the greatest TTL that anybody uses: a server that has no
+	// history of a resource and has run for less refuses to grant it, ErrForgetful,
+	// because it may have forgotten a grant when it restarted. For the servers of a
+	// quorum; a replica that takes over is not covered.
+	Memory time.Duration
+}
+
+// DefaultMemory is for programs that do not know the TTLs of others: a minute is beyond
+// what most locks are taken for.
+const DefaultMemory = time.Minute
+
+// A Driver serves claims on Redis. It is safe for concurrent use.
+type Driver struct {
+	client   redis.UniversalClient
+	prefix   string
+	replicas int
+	history  bool // required
+	memory   time.Duration
+	links    links
+	ear      ear
+	fences   fences
+
+	supported atomic.Bool // the server's version was checked
+	mu        sync.Mutex
+	closed    bool // guarded by mu
+}
+
+// New returns a Driver on client, which stays the caller's: Close does not close it. It
+// does no I/O. client may be of NewClient, NewFailoverClient, NewClusterClient or
+// NewUniversalClient; a Ring is refused, because it has no order among its servers.
+func New(client redis.UniversalClient, opts *Options) (*Driver, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if _, ring := client.(*redis.Ring); ring || client == nil {
+		return nil, errors.New("redislock: the client must be of one server, Sentinel or Cluster")
+	}
+	switch {
+	case o.NoPrefix && o.Prefix != "":
+		return nil, errors.New("redislock: Prefix and NoPrefix exclude each other")
+	case o.Prefix == "" && !o.NoPrefix:
+		o.Prefix = DefaultPrefix
+	}
+	if err := checkPrefix(o.Prefix); err != nil {
+		return nil, err
+	}
+	if o.Replicas < 0 {
+		return nil, fmt.Errorf("redislock: Replicas is %d", o.Replicas)
+	}
+	if o.Memory < 0 {
+		return nil, fmt.Errorf("redislock: Memory is %v", o.Memory)
+	}
+	d := &Driver{client: client, prefix: o.Prefix, replicas: o.Replicas, history: o.RequireFenceHistory, memory: o.Memory}
+	d.links = newLinks(client)
+	d.ear.init(client, strings.ToLower(rand.Text()))
+	return d, nil
+}
+
+// Features declares everything.
+func (d *Driver) Features() driver.Features {
+	return driver.Features{
+		Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
+		MinTTL: minTTL, Step: step,
+	}
+}
+
+// Close ends the driver's subscription. Later calls return driver.ErrClosed. What is held
+// stays held.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.ear.close()
+	return nil
+}
+
+// Claim returns ErrUnsupported for an owner that Redis cannot tell from its own marks.
+func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
+	if req.Owner == "" || strings.Contains(req.Owner, mark) {
+		return nil, fmt.Errorf("redislock: an owner that is empty or has a control character is %w", driver.ErrUnsupported)
+	}
+	return &claim{d: d, req: req, keys: d.keysOf(req.Resource)}, nil
+}
+
+// usable is the check that stands before every call.
+func (d *Driver) usable(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	d.mu.Lock()
+	closed := d.closed
+	d.mu.Unlock()
+	if closed {
+		return driver.ErrClosed
+	}
+	return d.checkVersion(ctx)
+}
+
+// run has a script of the resource with the given lock key run.
+func (d *Driver) run(ctx context.Context, s *script, keys []string, args ...any) (*redis.Cmd, error) {
+	if err := d.usable(ctx); err != nil {
+		return nil, err
+	}
+	cmd, err := d.links.of(keys[0]).run(ctx, s, keys, args...)
+	return cmd, explain(err)
+}
+
+// millis is d in whole milliseconds, rounded up.
+func millis(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// historyLife is how long the history outlives a grant of ttl, in milliseconds; 0: for ever.
+func (d *Driver) historyLife(ttl time.Duration) int64 {
+	if d.history {
+		return 0
+	}
+	return millis(max(historyTTL, 2*ttl))
+}

@@ -1,0 +1,56 @@
+package redislock
+
+import (
+	"crypto/sha1"
+	"embed"
+	"encoding/hex"
+	"strings"
+	"sync"
+)
+
+//go:embed scripts/*.lua
+var files embed.FS
+
+// A script is what Redis runs in one piece. The head of its file tells keys, arguments
+// and reply.
+type script struct {
+	name string
+	// unrepeatable: a second run would not give the first one's answer, so that
+	// go-redis must not send it again by itself when a reply is lost.
+	unrepeatable bool
+
+	loaded sync.Once // programs that never use Redis do not pay for it
+	text   string
+	sha    string
+}
+
+var (
+	scriptAcquire  = &script{name: "acquire.lua"}
+	scriptRenew    = &script{name: "renew.lua"}
+	scriptRelease  = &script{name: "release.lua", unrepeatable: true}
+	scriptEvict    = &script{name: "evict.lua", unrepeatable: true}
+	scriptRaise    = &script{name: "raise.lua"}
+	scriptInspect  = &script{name: "inspect.lua"}
+	scriptRenewAll = &script{name: "renewall.lua"}
+)
+
+// load reads the script with what it includes; a file that is missing stops the program.
+func (s *script) load() *script {
+	s.loaded.Do(func() {
+		s.text = read(s.name)
+		if before, after, ok := strings.Cut(s.text, "--include prelude.lua\n"); ok {
+			s.text = before + read("prelude.lua") + after
+		}
+		sum := sha1.Sum([]byte(s.text)) // the name that Redis gives to a script, no secret
+		s.sha = hex.EncodeToString(sum[:])
+	})
+	return s
+}
+
+func read(name string) string {
+	b, err := files.ReadFile("scripts/" + name)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}

@@ -1,0 +1,147 @@
+#!lua
+-- One attempt: grants, or refuses and keeps the place in the queue.
+-- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits
+-- ARGV: 1 owner, 2 TTL in ms, 3 mode (x or s), 4 limit (0: none), 5 place in ms (0: do not
+--       queue), 6 channel for the end of the lease, 7 note, 8 life of the history in ms (0: for ever),
+--       9 1: refuse without a history, 10 number of the attempt,
+--       11 channel for the turn
+-- Reply: {1, fence, others wait} granted; {2, fence, others wait} granted before;
+--        {3} the claim was released meanwhile; {4} no history;
+--        {0, first in the queue, foreign, left in ms, owner, mode, fence, held in ms, note}
+local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local owner, ttl, mode = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local found = redis.call('MGET', lock, history, KEYS[3])
+local held, past = found[1], found[2]
+local clock = redis.call('TIME')
+local us = clock[1] * 1000000 + clock[2]
+local ms = math.floor(us / 1000)
+
+-- last fence given, whether others may wait, and of the last exclusive grant its fence,
+-- instant, owner, channel and note
+local last, crowd, fence, since, by, channel, note = 0, 1, 0, 0, '', '', ''
+if past then
+  if held or found[3] then
+    last, crowd, fence, since, by, channel, note = cmsgpack.unpack(past)
+  else
+    local _
+    _, last, crowd = cmsgpack.unpack_limit(past, 2)
+  end
+end
+
+local function remember(value)
+  if ARGV[8] == '0' then
+    redis.call('SET', history, value)
+  else
+    redis.call('SET', history, value, 'PX', ARGV[8])
+  end
+end
+
+-- Above the last one, and above all former ones if that was lost: the clock has gone on.
+-- 2^53 is where Lua's numbers stop being exact.
+local function next_fence()
+  local n = math.max(last + 1, us)
+  if n >= 9007199254740992 then return nil end
+  return n
+end
+
+local function exclusive()
+  local n = next_fence()
+  if not n then return redis.error_reply('FENCE is exhausted: it has reached 2^53') end
+  if not redis.call('SET', lock, owner, 'PX', ttl, 'NX') then
+    return redis.error_reply('WRONGTYPE the lock key holds no string')
+  end
+  remember(cmsgpack.pack(n, crowd, n, ms, owner, ARGV[6], ARGV[7]))
+  return {1, n, crowd}
+end
+
+if ARGV[9] == '1' and last == 0 then return {4} end
+if not held and crowd == 0 and not found[3] and mode == 'x' then
+  return exclusive()
+end
+
+--include prelude.lua
+
+if found[3] and tonumber(found[3]) >= tonumber(ARGV[10]) then return {3} end
+
+-- Held already: the reply was lost, or the caller wants the lease restarted.
+if held == owner then
+  redis.call('PEXPIRE', lock, ttl)
+  if by ~= owner then -- the history was lost
+    fence = next_fence()
+    if not fence then return redis.error_reply('FENCE is exhausted: it has reached 2^53') end
+    remember(cmsgpack.pack(fence, 1, fence, ms, owner, ARGV[6], ARGV[7]))
+  end
+  return {2, fence, crowd}
+end
+purge()
+if held == SHARED and redis.call('ZSCORE', shares, owner) then
+  redis.call('ZADD', shares, string.format('%.0f', ms + ttl), owner)
+  follow_sharers()
+  keep(details, ttl)
+  return {2, (cmsgpack.unpack(redis.call('HGET', details, 's' .. owner))), crowd}
+end
+if held == SHARED and redis.call('EXISTS', shares) == 0 and past then
+  -- All sharers have expired in this very millisecond: the key follows them.
+  held = redis.call('PTTL', lock) > 1 and held
+  if not held then redis.call('DEL', lock) end
+end
+
+local limit = tonumber(ARGV[4])
+local first = head(owner)
+if (not first or first == owner) and fits(mode, limit) then
+  if first then leave(owner) end
+  crowd = redis.call('EXISTS', queue)
+  if mode == 'x' then
+    return exclusive()
+  end
+  local n = next_fence()
+  if not n then return redis.error_reply('FENCE is exhausted: it has reached 2^53') end
+  if not held then
+    if not redis.call('SET', lock, SHARED, 'PX', ttl, 'NX') then
+      return redis.error_reply('WRONGTYPE the lock key holds no string')
+    end
+    -- Sharers from before the key was gone are lost, whatever became of it.
+    for _, who in ipairs(redis.call('ZRANGE', shares, 0, -1)) do drop_sharer(who) end
+    held = SHARED
+  end
+  redis.call('ZADD', shares, string.format('%.0f', ms + ttl), owner)
+  if limit > 0 then redis.call('ZADD', limits, limit, owner) end
+  redis.call('HSET', details, 's' .. owner, cmsgpack.pack(n, ms, limit, ARGV[6], ARGV[7]))
+  keep(details, ttl)
+  follow_sharers()
+  remember(cmsgpack.pack(n, crowd, fence, since, by, channel, note))
+  if crowd == 1 then wake() end -- the next one may share
+  return {1, n, crowd}
+end
+
+local place = tonumber(ARGV[5])
+if place > 0 then
+  local began = ms
+  if redis.call('ZSCORE', queue, owner) then
+    local mine = redis.call('HGET', details, 'w' .. owner)
+    if mine then began = select(5, cmsgpack.unpack(mine)) end
+  else
+    local tail = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2] or 0
+    redis.call('ZADD', queue, tail + 1, owner)
+    first = first or owner
+  end
+  redis.call('HSET', details, 'w' .. owner, cmsgpack.pack(ms + place, mode, limit, ARGV[11], began, ARGV[7]))
+  keep(queue, place)
+  keep(details, place)
+  if past and crowd == 0 then
+    remember(cmsgpack.pack(last, 1, fence, since, by, channel, note))
+  end
+end
+local ahead = first == owner and 1 or 0
+if not held then return {0, ahead, 0, 0} end
+local left = redis.call('PTTL', lock)
+if held == SHARED then
+  local soonest = redis.call('ZRANGE', shares, 0, 0, 'WITHSCORES')
+  local about = soonest[1] and redis.call('HGET', details, 's' .. soonest[1])
+  if not about then return {0, ahead, 1, left, '', 's', 0, 0, ''} end
+  local n, granted, _, _, text = cmsgpack.unpack(about)
+  return {0, ahead, 0, soonest[2] - ms, soonest[1], 's', n, ms - granted, text}
+end
+if held == LINGER and by == '' then return {0, ahead, 0, left, '', 'x', fence, ms - since, note} end
+if held == by then return {0, ahead, 0, left, by, 'x', fence, ms - since, note} end
+return {0, ahead, 1, left, held, 'x', 0, 0, ''}

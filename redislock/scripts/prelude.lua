@@ -1,0 +1,83 @@
+-- Shared by the other scripts, which include it after their fast path.
+-- It uses: held (the value at the lock key or false), ms (the server's time), and the keys.
+
+-- No owner has a control character, so these values of the lock key are nobody's.
+local SHARED, LINGER = '\31shared', '\31linger'
+
+-- what is stored of a waiter: expiry of its place, mode, limit, channel, first Try, note
+-- what is stored of a sharer: fence, granted, limit, channel, note
+
+local function drop_sharer(who)
+  redis.call('ZREM', shares, who)
+  redis.call('ZREM', limits, who)
+  redis.call('HDEL', details, 's' .. who)
+end
+
+-- Sharers that have expired.
+local function purge()
+  if held ~= SHARED then return end
+  for _, who in ipairs(redis.call('ZRANGEBYSCORE', shares, '-inf', string.format('(%.0f', ms))) do
+    drop_sharer(who)
+  end
+end
+
+-- The lock key lives as long as the last sharer's lease: it keeps the clients out that
+-- know nothing but that key.
+local function follow_sharers()
+  local last = redis.call('ZREVRANGE', shares, 0, 0, 'WITHSCORES')[2]
+  if last then
+    for _, key in ipairs({lock, shares, limits}) do redis.call('PEXPIREAT', key, last) end
+  else
+    redis.call('DEL', lock)
+    held = false
+  end
+end
+
+-- Lets a key live for at least that long.
+local function keep(key, span)
+  if redis.call('PTTL', key) < span then redis.call('PEXPIRE', key, span) end
+end
+
+local function leave(who)
+  redis.call('HDEL', details, 'w' .. who)
+  return redis.call('ZREM', queue, who) == 1
+end
+
+-- The first waiter whose place has not expired; me is alive, for it is asking.
+local function head(me)
+  while true do
+    local first = redis.call('ZRANGE', queue, 0, 0)[1]
+    if not first then return nil end
+    local place = redis.call('HGET', details, 'w' .. first)
+    if place then
+      local expires, mode, limit, channel = cmsgpack.unpack(place)
+      if first == me or expires >= ms then return first, mode, limit, channel end
+    end
+    leave(first)
+  end
+end
+
+-- Whether nobody who holds excludes such a claim.
+local function fits(mode, limit)
+  if not held then return true end
+  if held ~= SHARED or mode ~= 's' then return false end
+  local count = redis.call('ZCARD', shares)
+  if count == 0 then return false end -- held by sharers of another prefix
+  local least = tonumber(redis.call('ZRANGE', limits, 0, 0, 'WITHSCORES')[2]) or 0
+  if limit > 0 and (least == 0 or limit < least) then least = limit end
+  return least == 0 or count < least
+end
+
+-- Tells the driver behind a channel. A message that nobody hears costs a delay only.
+local function tell(channel, kind, who, text)
+  if channel == '' then return end
+  local publish = string.sub(channel, 1, 12) == 'leasehold:s:' and 'SPUBLISH' or 'PUBLISH'
+  redis.pcall(publish, channel, kind .. #who .. ':' .. who .. text)
+end
+
+-- Wakes the first waiter if it would be granted, and nobody else; or, so that it looks
+-- when to come back, in any case.
+local function wake(anyway)
+  local first, mode, limit, channel = head()
+  if first and (anyway or fits(mode, limit)) then tell(channel, 'w', first, '') end
+end

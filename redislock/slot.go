@@ -1,0 +1,84 @@
+package redislock
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// slots is how many hash slots a Redis Cluster has. Source: the cluster specification.
+const slots = 16384
+
+// slot returns the hash slot of key.
+func slot(key string) int {
+	if tag := hashTag(key); tag != "" {
+		key = tag
+	}
+	return int(crc16(key) % slots)
+}
+
+// hashTag is what stands between the first { of key and the first } after it. Redis
+// hashes it in place of the whole key unless it is empty.
+func hashTag(key string) string {
+	_, after, ok := strings.Cut(key, "{")
+	if !ok {
+		return ""
+	}
+	tag, _, ok := strings.Cut(after, "}")
+	if !ok {
+		return ""
+	}
+	return tag
+}
+
+// tagFor returns a hash tag that puts a key into the slot of key. It is readable where
+// it can be: the tag of key, or all of key. A key with a } and no tag of its own fits
+// into no braces; that has a short tag of the same slot in its place.
+func tagFor(key string) string {
+	if tag := hashTag(key); tag != "" {
+		return tag
+	}
+	if !strings.Contains(key, "}") {
+		return key
+	}
+	return slotTag(slot(key))
+}
+
+// slotTag is a short tag that hashes to slot.
+func slotTag(slot int) string { return slotTags()[slot] }
+
+// slotTags finds for each slot the first number that hashes to it, written in base 36.
+// That takes some milliseconds, once, and only where it is needed.
+var slotTags = sync.OnceValue(func() (tags [slots]string) {
+	for n, left := uint64(0), slots; left > 0; n++ {
+		tag := strconv.FormatUint(n, 36)
+		if at := &tags[crc16(tag)%slots]; *at == "" {
+			*at = tag
+			left--
+		}
+	}
+	return tags
+})
+
+// crcTable is for CRC-16/XMODEM, as the cluster specification has it.
+var crcTable = func() (table [256]uint16) {
+	for i := range table {
+		crc := uint16(i) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+		table[i] = crc
+	}
+	return table
+}()
+
+func crc16(s string) (crc uint16) {
+	for i := range len(s) {
+		crc = crc<<8 ^ crcTable[byte(crc>>8)^s[i]]
+	}
+	return crc
+}
