@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
@@ -151,6 +152,22 @@ func TestSQLiteIsLinearizable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "locks.db")
 	openSQLite(t, path)
 	checkLinearizable(t, func(t testing.TB) driver.Driver { return openSQLite(t, path) })
+}
+
+func TestRedisIsLinearizable(t *testing.T) {
+	r := servers.StartRedis(t)
+	checkLinearizable(t, func(t testing.TB) driver.Driver {
+		d, err := openRedisAddress("single," + r.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	})
+}
+
+func TestRedlockIsLinearizable(t *testing.T) {
+	nodes := startNodes(t, 3)
+	checkLinearizable(t, func(t testing.TB) driver.Driver { return openRedlock(t, nodes, -1, nil) })
 }
 
 // The checker must be able to say no.

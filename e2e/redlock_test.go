@@ -30,24 +30,17 @@ func startNodes(t testing.TB, n int) []*servers.Redis {
 	return nodes
 }
 
-// openRedlock is one process's view of nodes. The guard against nodes that forget is off,
-// because these were started a moment ago; it has a test of its own.
-func openRedlock(t testing.TB, nodes []*servers.Redis, opts *quorum.Options) *quorum.Driver {
+// openRedlock is one process's view of nodes. Most tests start theirs a moment ago and
+// must not wait for them to have run for long: memory below 0.
+func openRedlock(t testing.TB, nodes []*servers.Redis, memory time.Duration, opts *quorum.Options) driver.Driver {
 	t.Helper()
-	var drivers []driver.Driver
+	var clients []redis.UniversalClient
 	for _, n := range nodes {
 		client := redis.NewClient(&redis.Options{Addr: n.Addr()})
-		d, err := redislock.New(client, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			d.Close()
-			client.Close()
-		})
-		drivers = append(drivers, d)
+		t.Cleanup(func() { client.Close() })
+		clients = append(clients, client)
 	}
-	d, err := quorum.New(drivers, opts)
+	d, err := redislock.NewRedlock(clients, &redislock.Options{Memory: memory}, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +63,7 @@ func TestRedlockConformance(t *testing.T) {
 	locktest.Run(t, locktest.Harness{
 		Open: func(t testing.TB) driver.Driver {
 			// Long, because the machines that run tests are slow.
-			return openRedlock(t, nodes, &quorum.Options{NodeTimeout: 300 * time.Millisecond})
+			return openRedlock(t, nodes, -1, &quorum.Options{NodeTimeout: 300 * time.Millisecond})
 		},
 		CallGoroutines: 8, // one a node, and what carries the calls
 		Pause: func(t testing.TB) (resume func()) {
@@ -92,7 +85,7 @@ func TestRedlockConformance(t *testing.T) {
 func TestRedlockMasks(t *testing.T) {
 	for _, fault := range []string{"dead", "hung"} {
 		nodes := startNodes(t, 5)
-		d, other := openRedlock(t, nodes, nil), openRedlock(t, nodes, nil)
+		d, other := openRedlock(t, nodes, -1, nil), openRedlock(t, nodes, -1, nil)
 		for mask := range uint(1 << 5) {
 			t.Run(fmt.Sprintf("%s %05b", fault, mask), func(t *testing.T) {
 				back := takeOut(t, nodes, mask, fault)
@@ -160,7 +153,7 @@ func testRedlockMask(t *testing.T, d, other driver.Driver, works bool, back func
 
 func TestRedlockRefusesOneServerTwice(t *testing.T) {
 	nodes := startNodes(t, 2)
-	d := openRedlock(t, []*servers.Redis{nodes[0], nodes[1], nodes[0]}, nil)
+	d := openRedlock(t, []*servers.Redis{nodes[0], nodes[1], nodes[0]}, -1, nil)
 	// One of the twins may be counted, with the other server: that is a majority.
 	locks := newLocker(t, d)
 	if lease, err := locks.TryAcquire(t.Context(), "a"); err == nil {
@@ -180,7 +173,7 @@ func TestRedlockHistoryUnderFaults(t *testing.T) {
 	defer stop()
 	var work sync.WaitGroup
 	for range 4 {
-		locks := newLocker(t, openRedlock(t, nodes, nil))
+		locks := newLocker(t, openRedlock(t, nodes, -1, nil))
 		work.Go(func() {
 			for ctx.Err() == nil {
 				lease, err := locks.Acquire(ctx, "contended", leasehold.TTL(time.Second), leasehold.Wait(500*time.Millisecond))
@@ -218,25 +211,7 @@ func TestRedlockDoesNotCountNodesThatForgot(t *testing.T) {
 	const memory = 4 * time.Second
 	nodes := startNodes(t, 3)
 	open := func() *leasehold.Locker {
-		var drivers []driver.Driver
-		for _, n := range nodes {
-			client := redis.NewClient(&redis.Options{Addr: n.Addr()})
-			d, err := redislock.New(client, &redislock.Options{Memory: memory})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				d.Close()
-				client.Close()
-			})
-			drivers = append(drivers, d)
-		}
-		d, err := quorum.New(drivers, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { d.Close() })
-		l, err := leasehold.New(d, &leasehold.Options{TTL: memory})
+		l, err := leasehold.New(openRedlock(t, nodes, memory, nil), &leasehold.Options{TTL: memory})
 		if err != nil {
 			t.Fatal(err)
 		}
