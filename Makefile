@@ -10,7 +10,7 @@ MODULES = . redislock cmd/leasehold e2e bench
 test: tools
 	go test -race -timeout 10m work
 
-# The figures of docs/benchmarks.md; takes about two minutes.
+# The figures of docs/benchmarks.md; takes about five minutes.
 bench:
 	go test -run '^$$' -bench . -benchmem .
 	cd bench && go test -run '^$$' -bench . -benchmem -timeout 20m ./...

@@ -117,7 +117,7 @@ func checkLinearizable(t *testing.T, open func(t testing.TB) driver.Driver) {
 	var work sync.WaitGroup
 	for client := range clients {
 		link := locktest.NewFaulty(open(t))
-		l, err := leasehold.New(link, &leasehold.Options{TTL: 400 * time.Millisecond})
+		l, err := leasehold.New(link, &leasehold.Options{TTL: 700 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +167,7 @@ func TestRedisIsLinearizable(t *testing.T) {
 
 func TestRedlockIsLinearizable(t *testing.T) {
 	nodes := startNodes(t, 3)
-	checkLinearizable(t, func(t testing.TB) driver.Driver { return openRedlock(t, nodes, -1, nil) })
+	checkLinearizable(t, func(t testing.TB) driver.Driver { return openRedlock(t, nodes, -1) })
 }
 
 // The checker must be able to say no.

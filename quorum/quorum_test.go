@@ -65,7 +65,10 @@ func locker(t testing.TB, d driver.Driver) *leasehold.Locker {
 func TestConformance(t *testing.T) {
 	c := newCluster(3)
 	locktest.Run(t, locktest.Harness{
-		Open:           func(t testing.TB) driver.Driver { d, _ := c.connect(t, nil); return d },
+		Open: func(t testing.TB) driver.Driver {
+			d, _ := c.connect(t, &quorum.Options{NodeTimeout: time.Second})
+			return d
+		},
 		NoHolderFence:  true,
 		CallGoroutines: 3,
 	})
