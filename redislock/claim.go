@@ -43,10 +43,14 @@ type claim struct {
 
 // known is what a claim knows of itself, guarded by its mu.
 type known struct {
-	attempt int    // counts the times it was given up; tells late attempts from new ones
-	unsure  bool   // an attempt has an unknown outcome
-	fence   uint64 // of the grant; 0: unknown
-	floor   uint64 // the largest fence this driver had seen before the claim was granted
+	attempt int           // counts the times it was given up; tells late attempts from new ones
+	pending bool          // the release before this attempt has an unknown outcome: it may still come
+	unsure  bool          // an attempt has an unknown outcome
+	fence   uint64        // of the grant; 0: unknown
+	ttl     time.Duration // the last one that was granted
+	short   time.Duration // of a renewal for less than that whose outcome is unknown; 0: none
+	asked   time.Time     // when that one was asked for
+	floor   uint64        // the largest fence this driver had seen before the claim was granted
 }
 
 func (c *claim) load() known {
@@ -68,22 +72,27 @@ const (
 	replyHeld
 	replyGone
 	replyNoHistory
+	replyForgetful
 )
 
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	if !c.req.Queue {
 		c.d.ear.listen(&c.req)
-		return c.settle(c.attemptOnce(ctx))
+		g, busy, err := c.attempt(ctx)
+		if busy != nil {
+			c.d.ear.forget(c.req.Owner) // refused without a place: nobody releases it
+		}
+		return c.settle(g, busy, err)
 	}
 	// Armed before the state is read: a release from here on closes wake.
 	wake, hears := c.d.ear.arm(&c.req, c.keys.lock)
-	g, busy, err := c.attemptOnce(ctx)
+	g, busy, err := c.attempt(ctx)
 	if busy != nil && !hears {
 		// It has its place, but what was told since went unheard. Look again when we hear.
 		if c.d.ear.hear(ctx, c.req.Owner, hearWithin) {
 			wake, hears = c.d.ear.arm(&c.req, c.keys.lock)
-			g, busy, err = c.attemptOnce(ctx)
+			g, busy, err = c.attempt(ctx)
 		}
 	}
 	if busy != nil {
@@ -108,37 +117,8 @@ func (c *claim) settle(g driver.Grant, busy *driver.Busy, err error) (driver.Gra
 	return g, nil
 }
 
-// attemptOnce makes one attempt: a grant, a refusal, or an error. With Options.Memory a
-// resource without a history is granted only by a server that has run for long enough to
-// have forgotten nothing that still counts; until that is known nothing is written there,
-// because what we wrote would look like a history to others.
-func (c *claim) attemptOnce(ctx context.Context) (driver.Grant, *driver.Busy, error) {
-	d := c.d
-	g, busy, err := c.attempt(ctx, d.history || d.memory > 0)
-	if d.history || !errors.Is(err, ErrNoFenceHistory) {
-		return g, busy, err
-	}
-	id, uptime, err := d.Identify(ctx)
-	if err == nil && uptime < d.memory {
-		err = fmt.Errorf("%w: it has run for %v, and leases may last for %v", ErrForgetful, uptime, d.memory)
-	}
-	if err != nil {
-		return driver.Grant{}, nil, err
-	}
-	g, busy, err = c.attempt(ctx, false)
-	if err != nil || busy != nil {
-		return g, busy, err
-	}
-	// It may have restarted between the two.
-	if again, _, err := d.Identify(ctx); err != nil || again != id {
-		c.giveBack(ctx)
-		return driver.Grant{}, nil, errors.Join(ErrForgetful, err)
-	}
-	return g, nil, nil
-}
-
-// attempt has the script run once.
-func (c *claim) attempt(ctx context.Context, needsHistory bool) (driver.Grant, *driver.Busy, error) {
+// attempt has the script run once: a grant, a refusal, or an error.
+func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error) {
 	d, k := c.d, c.keys
 	if err := d.usable(ctx); err != nil {
 		return driver.Grant{}, nil, err
@@ -146,6 +126,10 @@ func (c *claim) attempt(ctx context.Context, needsHistory bool) (driver.Grant, *
 	was := c.load()
 	if !was.unsure { // else an earlier attempt may have been granted
 		was.floor = d.fences.last(k.lock)
+	}
+	pending := ""
+	if was.pending {
+		pending = fmt.Sprint(was.attempt - 1)
 	}
 	// Unknown until there is an answer, also when the answer is that of another attempt.
 	c.update(func(now *known) { now.unsure, now.floor = true, was.floor })
@@ -159,7 +143,8 @@ func (c *claim) attempt(ctx context.Context, needsHistory bool) (driver.Grant, *
 	}
 	reply, err := c.d.links.of(k.lock).runAcknowledged(ctx, c.d.replicas, scriptAcquire, all,
 		c.req.Owner, millis(c.req.TTL), modeName(c.req.Mode), c.req.Limit, place, c.channel(), c.req.Note,
-		d.historyLife(c.req.TTL), flag(needsHistory), was.attempt, turn)
+		d.historyLife(c.req.TTL), flag(d.history), was.attempt, turn,
+		int64((d.memory+time.Second-1)/time.Second), pending, millis(goneTTL))
 	if err != nil {
 		return driver.Grant{}, nil, explain(err)
 	}
@@ -167,16 +152,20 @@ func (c *claim) attempt(ctx context.Context, needsHistory bool) (driver.Grant, *
 	if err != nil {
 		return driver.Grant{}, nil, err
 	}
+	c.update(func(now *known) { now.pending = false })
 	switch number(values[0]) {
+	case replyForgetful:
+		c.update(func(now *known) { now.unsure, now.pending = was.unsure, was.pending })
+		return driver.Grant{}, nil, fmt.Errorf("%w: it has run for %d s, and leases may last for %v", ErrForgetful, number(values[1]), d.memory)
 	case replyBusy:
 		c.update(func(now *known) { now.unsure, now.fence = was.unsure, 0 })
 		return driver.Grant{}, c.refusal(values), nil
 	case replyGranted, replyHeld:
 		fence := uint64(number(values[1]))
 		err := c.accept(ctx, fence, was, reply.acknowledged)
-		return driver.Grant{TTL: roundUp(c.req.TTL), Fence: fence}, nil, err
+		return driver.Grant{TTL: roundUp(c.atMost(c.req.TTL)), Fence: fence}, nil, err
 	case replyNoHistory:
-		c.update(func(now *known) { now.unsure = was.unsure })
+		c.update(func(now *known) { now.unsure, now.pending = was.unsure, was.pending })
 		return driver.Grant{}, nil, fmt.Errorf("%w: %q", ErrNoFenceHistory, c.req.Resource)
 	}
 	return driver.Grant{}, nil, fmt.Errorf("redislock: an attempt came after its claim was given up")
@@ -192,7 +181,7 @@ func (c *claim) accept(ctx context.Context, fence uint64, was known, acknowledge
 		c.giveBack(ctx)
 		return fmt.Errorf("%w: %d of %d", ErrReplicas, acknowledged, c.d.replicas)
 	}
-	c.update(func(now *known) { now.unsure, now.fence = was.unsure, fence })
+	c.update(func(now *known) { now.unsure, now.fence, now.ttl = was.unsure, fence, c.req.TTL })
 	c.d.fences.saw(c.keys.lock, fence)
 	return nil
 }
@@ -226,13 +215,18 @@ func (c *claim) refusal(values []any) *driver.Busy {
 // Renew implements driver.Claim.
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	d, k := c.d, c.keys
-	if err := d.usable(ctx); err != nil {
+	if err := errors.Join(d.usable(ctx), d.checkTTL(ttl)); err != nil {
 		return driver.Grant{}, err
 	}
+	was := c.load()
+	shorter := ttl < was.ttl
 	all := []string{k.lock, k.companion(kindHistory), k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits)}
 	reply, err := d.links.of(k.lock).runAcknowledged(ctx, d.replicas, scriptRenew, all,
-		c.req.Owner, millis(ttl), c.channel(), c.req.Note, c.load().fence, d.historyLife(ttl))
+		c.req.Owner, millis(ttl), c.channel(), c.req.Note, was.fence, d.historyLife(ttl), flag(shorter))
 	if err != nil {
+		if shorter {
+			c.update(func(now *known) { now.short, now.asked = ttl, time.Now() })
+		}
 		return driver.Grant{}, explain(err)
 	}
 	fence, err := reply.cmd.Int64()
@@ -253,10 +247,19 @@ func (c *claim) renewed(ttl time.Duration, fence int64) (driver.Grant, error) {
 		d.ear.forget(c.req.Owner)
 		return driver.Grant{}, fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
 	}
-	c.update(func(now *known) { now.fence = uint64(fence) })
+	c.update(func(now *known) { now.fence, now.ttl = uint64(fence), ttl })
 	d.fences.saw(c.keys.lock, uint64(fence))
 	d.ear.listen(&c.req)
-	return driver.Grant{TTL: roundUp(ttl), Fence: uint64(fence)}, nil
+	return driver.Grant{TTL: roundUp(c.atMost(ttl)), Fence: uint64(fence)}, nil
+}
+
+// atMost is how much of a TTL may be counted on: a shorter renewal whose outcome is
+// unknown may still come, and leave no more than it asked for.
+func (c *claim) atMost(ttl time.Duration) time.Duration {
+	if was := c.load(); was.short > 0 && time.Since(was.asked) < goneTTL {
+		return min(ttl, was.short)
+	}
+	return ttl
 }
 
 // Release implements driver.Claim.
@@ -270,13 +273,14 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 	d.ear.forget(c.req.Owner)
 	was := c.load()
 	late := "" // an attempt that may still come
-	if was.unsure {
+	if was.unsure || was.pending {
 		late = fmt.Sprint(was.attempt)
 	}
+	c.update(func(now *known) { now.attempt, now.pending = was.attempt+1, true })
 	reply, err := d.run(ctx, scriptRelease, []string{
 		k.lock, k.companion(kindHistory), k.gone(c.req.Owner), k.companion(kindQueue),
 		k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits),
-	}, c.req.Owner, max(linger, 0), late, millis(goneTTL))
+	}, c.req.Owner, max(linger, 0), late, millis(goneTTL), was.attempt)
 	if err != nil {
 		return err
 	}
@@ -284,7 +288,7 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 	if err != nil {
 		return fmt.Errorf("redislock: alien reply to release: %w", err)
 	}
-	c.update(func(now *known) { now.attempt, now.unsure, now.fence = was.attempt+1, false, 0 })
+	c.update(func(now *known) { now.pending, now.unsure, now.fence = false, false, 0 })
 	if given == 0 {
 		return fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
 	}

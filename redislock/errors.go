@@ -35,8 +35,8 @@ var (
 	// ErrNoFenceHistory: with RequireFenceHistory, the server has no fence of the
 	// resource. RaiseFence makes one.
 	ErrNoFenceHistory = fmt.Errorf("redislock: no history of fences: %w", driver.ErrCorrupt)
-	// ErrForgetful: the server has no history of the resource and has restarted so
-	// lately that it may have forgotten a grant that still counts; see Options.Memory.
+	// ErrForgetful: the server has restarted so lately that it may have forgotten a grant
+	// that still counts; see Options.Memory.
 	ErrForgetful = errors.New("redislock: the server may have forgotten leases when it restarted")
 	// ErrReplicas: fewer replicas acknowledged than Options.Replicas asks for. A grant
 	// was given up.

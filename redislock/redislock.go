@@ -56,10 +56,10 @@ type Options struct {
 	// ErrNoFenceHistory, and keeps fences for ever. New resources must be prepared by
 	// RaiseFence. It is for those who trust the server's clock less than its memory.
 	RequireFenceHistory bool
-	// Memory, if not 0, is the greatest TTL that anybody uses: a server that has no
-	// history of a resource and has run for less refuses to grant it, ErrForgetful,
-	// because it may have forgotten a grant when it restarted. For the servers of a
-	// quorum; a replica that takes over is not covered.
+	// Memory, if not 0, is the greatest TTL that anybody uses; longer ones are refused. A
+	// server that has run for less grants nothing, ErrForgetful, because it may have
+	// forgotten a grant when it restarted, without its data or with those of a while
+	// ago. For the servers of a quorum; a replica that takes over is not covered.
 	Memory time.Duration
 }
 
@@ -138,7 +138,18 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	if req.Owner == "" || strings.Contains(req.Owner, mark) {
 		return nil, fmt.Errorf("redislock: an owner that is empty or has a control character is %w", driver.ErrUnsupported)
 	}
+	if err := d.checkTTL(req.TTL); err != nil {
+		return nil, err
+	}
 	return &claim{d: d, req: req, keys: d.keysOf(req.Resource)}, nil
+}
+
+// checkTTL refuses a lease that a server could forget and still be trusted.
+func (d *Driver) checkTTL(ttl time.Duration) error {
+	if d.memory > 0 && ttl > d.memory {
+		return fmt.Errorf("redislock: a TTL of %v is above Options.Memory of %v, which is %w", ttl, d.memory, driver.ErrUnsupported)
+	}
+	return nil
 }
 
 // usable is the check that stands before every call.

@@ -307,7 +307,7 @@ func TestIdentify(t *testing.T) {
 func TestScriptsHaveHeads(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]*script{
-		"acquire": scriptAcquire, "renew": scriptRenew, "release": scriptRelease, "evict": scriptEvict, "raise": scriptRaise, "inspect": scriptInspect,
+		"acquire": scriptAcquire, "renew": scriptRenew, "release": scriptRelease, "evict": scriptEvict, "raise": scriptRaise, "inspect": scriptInspect, "renewall": scriptRenewAll,
 	} {
 		head, _, _ := strings.Cut(s.load().text, "\nlocal ")
 		for _, part := range []string{"#!lua", "-- KEYS: ", "-- ARGV: ", "-- Reply: "} {

@@ -20,7 +20,8 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	var together []*driver.Renewal
 	for i := range renewals {
 		r := &renewals[i]
-		if cluster || r.Claim.(*claim).req.Mode != driver.Exclusive {
+		c := r.Claim.(*claim)
+		if cluster || d.checkTTL(r.TTL) != nil || c.req.Mode != driver.Exclusive || r.TTL < c.load().ttl {
 			each = append(each, r)
 		} else {
 			together = append(together, r)

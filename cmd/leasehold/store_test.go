@@ -20,7 +20,7 @@ func TestNoPasswordInAnyOutput(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	for _, url := range []string{
-		"redis://user:" + canary + "@localhost:6379/0", "etcd://localhost?password=" + canary, "nosuch:" + canary, canary,
+		"redis://user:" + canary + "@localhost:6379/db", "redlock://user:" + canary + "@h1,h2", "etcd://localhost?password=" + canary, "nosuch:" + canary, canary,
 		"postgres://u:" + canary + "@%zz:port/?x", "user:" + canary + "@tcp(localhost)/db", "sqlite://u:" + canary + "@host/x.db",
 		"sqlite:" + c.dir + "/x.db?password=" + canary, "memory:" + canary, ":" + canary, "host=h password=" + canary,
 	} {
@@ -40,8 +40,10 @@ func TestNoPasswordInAnyOutput(t *testing.T) {
 			}
 		}
 	}
-	c.store = "redis://user:" + canary + "@localhost"
-	contains(t, c.want(64, "ls").stderr, `"redis"`, "sqlite:PATH", "--store")
+	c.store = "nosuch://user:" + canary + "@localhost"
+	contains(t, c.want(64, "ls").stderr, `"nosuch"`, "sqlite:PATH", "redis://", "--store")
+	c.store = "redis://user:" + canary + "@127.0.0.1:1"
+	contains(t, c.want(69, "-v", "ls").stderr, "redis://***@127.0.0.1:1", "refused")
 	for _, args := range [][]string{{"--help"}, {"run", "--help"}, {"version", "-v"}, {"__complete", "show", ""}, {"completion", "bash"}} {
 		c.want(0, args...)
 	}

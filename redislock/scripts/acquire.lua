@@ -4,9 +4,10 @@
 -- ARGV: 1 owner, 2 TTL in ms, 3 mode (x or s), 4 limit (0: none), 5 place in ms (0: do not
 --       queue), 6 channel for the end of the lease, 7 note, 8 life of the history in ms (0: for ever),
 --       9 1: refuse without a history, 10 number of the attempt,
---       11 channel for the turn
+--       11 channel for the turn, 12 seconds the server must have run for more than (0: any),
+--       13 number of a release that may still come (else empty), 14 how long to remember that
 -- Reply: {1, fence, others wait} granted; {2, fence, others wait} granted before;
---        {3} the claim was released meanwhile; {4} no history;
+--        {3} the claim was released meanwhile; {4} no history; {5, uptime} runs too short;
 --        {0, first in the queue, foreign, left in ms, owner, mode, fence, held in ms, note}
 local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local owner, ttl, mode = ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -55,17 +56,24 @@ local function exclusive()
 end
 
 if ARGV[9] == '1' and last == 0 then return {4} end
+if ARGV[12] ~= '0' and (not held or held == '\31shared') then
+  local up = tonumber(string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)'))
+  if not up or up <= tonumber(ARGV[12]) then return {5, up or 0} end
+end
+if found[3] and tonumber(found[3]) >= tonumber(ARGV[10]) then return {3} end
+-- A release that may still come must not end what is granted now.
+if ARGV[13] ~= '' then
+  redis.call('SET', KEYS[3], ARGV[13], 'PX', ARGV[14])
+end
 if not held and crowd == 0 and not found[3] and mode == 'x' then
   return exclusive()
 end
 
 --include prelude.lua
 
-if found[3] and tonumber(found[3]) >= tonumber(ARGV[10]) then return {3} end
-
 -- Held already: the reply was lost, or the caller wants the lease restarted.
 if held == owner then
-  redis.call('PEXPIRE', lock, ttl)
+  redis.call('PEXPIRE', lock, ttl, 'GT') -- a late attempt must not shorten what was extended since
   if by ~= owner then -- the history was lost
     fence = next_fence()
     if not fence then return redis.error_reply('FENCE is exhausted: it has reached 2^53') end
@@ -75,7 +83,7 @@ if held == owner then
 end
 purge()
 if held == SHARED and redis.call('ZSCORE', shares, owner) then
-  redis.call('ZADD', shares, string.format('%.0f', ms + ttl), owner)
+  redis.call('ZADD', shares, 'GT', string.format('%.0f', ms + ttl), owner)
   follow_sharers()
   keep(details, ttl)
   return {2, (cmsgpack.unpack(redis.call('HGET', details, 's' .. owner))), crowd}
@@ -140,7 +148,9 @@ if held == SHARED then
   local about = soonest[1] and redis.call('HGET', details, 's' .. soonest[1])
   if not about then return {0, ahead, 1, left, '', 's', 0, 0, ''} end
   local n, granted, _, _, text = cmsgpack.unpack(about)
-  return {0, ahead, 0, soonest[2] - ms, soonest[1], 's', n, ms - granted, text}
+  local who = soonest[1]
+  if string.sub(who, 1, #LINGER) == LINGER then who = '' end
+  return {0, ahead, 0, soonest[2] - ms, who, 's', n, ms - granted, text}
 end
 if held == LINGER and by == '' then return {0, ahead, 0, left, '', 'x', fence, ms - since, note} end
 if held == by then return {0, ahead, 0, left, by, 'x', fence, ms - since, note} end

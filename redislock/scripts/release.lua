@@ -3,12 +3,13 @@
 -- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits
 -- ARGV: 1 owner, 2 linger in ms (0: free at once), 3 number of the last attempt, if its
 --       outcome is unknown so that it may still come (else empty), 4 how long to remember
---       that in ms
+--       that in ms, 5 number of this release
 -- Reply: 1 given up; 0 there was nothing
 local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local owner, linger = ARGV[1], tonumber(ARGV[2])
-local found = redis.call('MGET', lock, history)
+local found = redis.call('MGET', lock, history, KEYS[3])
 local held, past = found[1], found[2]
+if found[3] and tonumber(found[3]) >= tonumber(ARGV[5]) then return 0 end -- it comes late: what is held was granted since
 local last, crowd, fence, since, by, channel, note = 0, 1, 0, 0, '', '', ''
 if past then
   local _

@@ -1,14 +1,19 @@
 #!lua flags=allow-oom
--- Restarts a lease. It never revives one that has ended.
+-- Restarts a lease. It never revives one that has ended, and shortens one only when told
+-- to: a late renewal would otherwise undo a longer one that was answered.
 -- KEYS: 1 lock, 2 history, 3 details, 4 shares, 5 limits
 -- ARGV: 1 owner, 2 TTL in ms, 3 channel, 4 note, 5 fence if known (else 0),
---       6 life of the history in ms (0: for ever)
+--       6 life of the history in ms (0: for ever), 7 1: the TTL may be shorter than before
 -- Reply: fence; 0: lost
 local lock, history, details, shares, limits = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local owner, ttl = ARGV[1], tonumber(ARGV[2])
 local held = redis.call('GET', lock)
 if held == owner then
-  redis.call('PEXPIRE', lock, ttl)
+  if ARGV[7] == '1' then
+    redis.call('PEXPIRE', lock, ttl)
+  else
+    redis.call('PEXPIRE', lock, ttl, 'GT')
+  end
   local past
   if ARGV[6] == '0' then
     past = redis.call('GET', history)
@@ -43,7 +48,7 @@ if held ~= SHARED then return 0 end
 purge()
 local mine = redis.call('ZSCORE', shares, owner) and redis.call('HGET', details, 's' .. owner)
 if not mine then return 0 end
-redis.call('ZADD', shares, string.format('%.0f', ms + ttl), owner)
+redis.call('ZADD', shares, ARGV[7] == '1' and 'XX' or 'GT', string.format('%.0f', ms + ttl), owner)
 follow_sharers()
 keep(details, ttl)
 if ARGV[6] ~= '0' then redis.call('PEXPIRE', history, ARGV[6]) end

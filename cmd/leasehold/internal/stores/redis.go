@@ -24,7 +24,7 @@ import (
 const passwordVariable = "LEASEHOLD_PASSWORD"
 
 // redisOptions are what may stand after the "?" of a Redis URL.
-var redisOptions = []string{"prefix", "replicas", "password_file", "ca_file", "cert_file", "key_file", "server_name", "tls"}
+var redisOptions = []string{"prefix", "replicas", "password_file", "ca_file", "cert_file", "key_file", "server_name", "tls", "memory"}
 
 // fileOptions are paths, which must mean the same in every folder.
 var fileOptions = []string{"password_file", "ca_file", "cert_file", "key_file"}

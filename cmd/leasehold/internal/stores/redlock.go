@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -49,6 +50,11 @@ func openRedlock(_ context.Context, rest string) (driver.Driver, string, error) 
 	prefix, given := u.options["prefix"]
 	opts := &redislock.Options{Prefix: strings.Join(prefix, "")}
 	opts.NoPrefix = given && opts.Prefix == ""
+	if text := u.options.Get("memory"); text != "" {
+		if opts.Memory, err = time.ParseDuration(text); err != nil || opts.Memory == 0 {
+			return nil, "", u.wrong("memory is no length of time, such as 5m")
+		}
+	}
 	var clients []redis.UniversalClient
 	for _, host := range u.hosts {
 		clients = append(clients, redis.NewClient(&redis.Options{

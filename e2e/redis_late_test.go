@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/redislock"
+)
+
+// A late holds single commands of a client back, as a link does that lost a packet: the
+// caller has gone long before the server gets them.
+type late struct {
+	next atomic.Pointer[chan struct{}] // holds the next script until closed
+	sent chan struct{}                 // told when it was held
+}
+
+func (*late) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*late) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *late) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" {
+			if hold := l.next.Swap(nil); hold != nil {
+				l.sent <- struct{}{}
+				<-*hold
+				ctx = context.WithoutCancel(ctx)
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// cancelled makes a call whose command arrives only when let go; it returns when the
+// caller has given up.
+func (l *late) cancelled(t *testing.T, call func(ctx context.Context) error) (letGo func()) {
+	t.Helper()
+	hold := make(chan struct{})
+	l.next.Store(&hold)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("a call that hangs: %v", err)
+	}
+	<-l.sent
+	return func() {
+		close(hold)
+		time.Sleep(300 * time.Millisecond) // for the server to serve it, and do no harm
+	}
+}
+
+func openLate(t *testing.T, addr string, opts *redislock.Options) (*redislock.Driver, *redis.Client, *late) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	l := &late{sent: make(chan struct{}, 1)}
+	client.AddHook(l)
+	d, err := redislock.New(client, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		d.Close()
+		client.Close()
+	})
+	return d, client, l
+}
+
+func lateClaim(t *testing.T, d driver.Driver, name, owner string, ttl time.Duration) driver.Claim {
+	t.Helper()
+	c, err := d.Claim(driver.Request{Resource: name, Owner: owner, TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func mustTry(t *testing.T, c driver.Claim) {
+	t.Helper()
+	if _, err := c.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tryOf(c driver.Claim) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := c.Try(ctx)
+		return err
+	}
+}
+
+// What arrives late must not undo what was granted or extended since.
+func TestRedisLateCommandsDoNoHarm(t *testing.T) {
+	r := servers.StartRedis(t)
+	d, client, link := openLate(t, r.Addr(), nil)
+
+	t.Run("release", func(t *testing.T) {
+		c := lateClaim(t, d, "release", "aaa", time.Minute)
+		mustTry(t, c)
+		letGo := link.cancelled(t, c.Release)
+		mustTry(t, c)
+		letGo()
+		if _, err := lateClaim(t, d, "release", "bbb", time.Minute).Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
+			t.Errorf("a late Release freed a later grant: %v", err)
+		}
+	})
+	t.Run("try after an unknown release", func(t *testing.T) {
+		c := lateClaim(t, d, "again", "aaa", time.Minute)
+		link.cancelled(t, tryOf(c))()
+		link.cancelled(t, c.Release)()
+		mustTry(t, c)
+	})
+	t.Run("try", func(t *testing.T) {
+		c := lateClaim(t, d, "try", "aaa", time.Second)
+		letGo := link.cancelled(t, tryOf(c))
+		mustTry(t, c)
+		if _, err := c.Renew(t.Context(), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		letGo()
+		if left := client.PTTL(t.Context(), "lock:try").Val(); left < 30*time.Minute {
+			t.Errorf("%v left of the hour: a late Try shortened it", left)
+		}
+	})
+	t.Run("renewal", func(t *testing.T) {
+		c := lateClaim(t, d, "renew", "aaa", time.Hour)
+		mustTry(t, c)
+		letGo := link.cancelled(t, func(ctx context.Context) error {
+			_, err := c.Renew(ctx, time.Second)
+			return err
+		})
+		g, err := c.Renew(t.Context(), time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		letGo()
+		if left := client.PTTL(t.Context(), "lock:renew").Val(); left < g.TTL-400*time.Millisecond {
+			t.Errorf("%v left of the %v granted: a late renewal shortened it", left, g.TTL)
+		}
+	})
+}
+
+// One key that somebody damaged fails its own renewal and no other.
+func TestRedisDamagedKeyFailsItsOwnRenewalOnly(t *testing.T) {
+	r := servers.StartRedis(t)
+	d, client, _ := openLate(t, r.Addr(), nil)
+	for what, spoil := range map[string]func(lock, history string){
+		"lock is a list":    func(lock, _ string) { client.Del(t.Context(), lock); client.LPush(t.Context(), lock, "x") },
+		"history is a list": func(_, h string) { client.Del(t.Context(), h); client.LPush(t.Context(), h, "x") },
+		"history is text":   func(_, h string) { client.Set(t.Context(), h, "\xcf", 0) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			var renewals []driver.Renewal
+			for i := range 10 {
+				c := lateClaim(t, d, fmt.Sprint(what, i), fmt.Sprint("owner", i), time.Minute)
+				mustTry(t, c)
+				renewals = append(renewals, driver.Renewal{Claim: c, TTL: time.Minute})
+			}
+			lock := fmt.Sprint("lock:", what, 5)
+			spoil(lock, "lock:\x1ff{"+lock+"}")
+			d.RenewAll(t.Context(), renewals)
+			for i, r := range renewals {
+				if (r.Err == nil) != (i != 5) {
+					t.Errorf("renewal %d: %v", i, r.Err)
+				}
+			}
+		})
+	}
+}
+
+// A server that came back with the data of a while ago has a history, and has forgotten
+// all the same.
+func TestRedisOldSnapshotIsForgetful(t *testing.T) {
+	const memory = 3 * time.Second
+	r := servers.StartRedis(t)
+	d, client, _ := openLate(t, r.Addr(), &redislock.Options{Memory: memory})
+	if _, err := d.Claim(driver.Request{Resource: "n", Owner: "aaa", TTL: memory + time.Second}); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("a TTL beyond Memory: %v", err)
+	}
+	time.Sleep(memory + 2*time.Second) // uptime counts in whole seconds
+	if err := d.RaiseFence(t.Context(), "n", 1000); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Save(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	mustTry(t, lateClaim(t, d, "n", "aaa", memory))
+	r.Kill()
+	r.Start(t)
+	if _, err := lateClaim(t, d, "n", "bbb", memory).Try(t.Context()); !errors.Is(err, redislock.ErrForgetful) {
+		t.Errorf("a second holder, or %v", err)
+	}
+}
