@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/servers"
 	"github.com/leasehold-go/leasehold/redislock"
@@ -199,4 +201,34 @@ func TestRedisOldSnapshotIsForgetful(t *testing.T) {
 	if _, err := lateClaim(t, d, "n", "bbb", memory).Try(t.Context()); !errors.Is(err, redislock.ErrForgetful) {
 		t.Errorf("a second holder, or %v", err)
 	}
+}
+
+// A refused TryAcquire leaves nothing in the driver: programs try for years.
+func TestRedisRefusedTriesLeaveNothing(t *testing.T) {
+	const tries = 10_000
+	r := servers.StartRedis(t)
+	other, _, _ := openLate(t, r.Addr(), nil)
+	mustTry(t, lateClaim(t, other, "n", "other", time.Hour))
+	d, _, _ := openLate(t, r.Addr(), nil)
+	locks := newLocker(t, d)
+	refuse := func(n int) {
+		for range n {
+			if _, err := locks.TryAcquire(t.Context(), "n"); !errors.Is(err, leasehold.ErrBusy) {
+				t.Fatal(err)
+			}
+		}
+	}
+	refuse(100) // pools and caches fill
+	before := heapInUse()
+	refuse(tries)
+	if each := (int64(heapInUse()) - int64(before)) / tries; each > 100 {
+		t.Errorf("each of %d refusals left %d bytes", tries, each)
+	}
+}
+
+func heapInUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
