@@ -15,9 +15,9 @@ const (
 	// mostTries bounds how often one Try starts over when several split the nodes
 	// between them and nobody holds the resource.
 	mostTries = 10
-	// firstDelay and mostDelay bound the random pause before that: it doubles, so that
-	// however many met, soon one is alone. Both are a few times what a round takes.
-	firstDelay, mostDelay = time.Millisecond, 20 * time.Millisecond
+	// firstDelay and mostDelay bound the random pause before that, which doubles: two that
+	// met are soon apart, and so are twenty whose rounds take 10 ms each on a slow machine.
+	firstDelay, mostDelay = time.Millisecond, 256 * time.Millisecond
 )
 
 // claim implements driver.Claim: a claim of its own at every node.
