@@ -1,11 +1,11 @@
-package e2e
+// Package linear gives histories of clients whose links fail to a linearizability checker.
+package linear
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -14,9 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/e2e/servers"
 	"github.com/leasehold-go/leasehold/locktest"
-	"github.com/leasehold-go/leasehold/memory"
 )
 
 // A lockOp is what a client did, for the checker. What a client only asked for, and did
@@ -103,9 +101,10 @@ func (r *register) end(ctx context.Context, client int, lease *leasehold.Lease) 
 	}
 }
 
-// checkLinearizable runs clients over several names and gives their history to the
-// checker, for which "unknown" is a failure too.
-func checkLinearizable(t *testing.T, open func(t testing.TB) driver.Driver) {
+// Check runs clients over several names and gives their history to the
+// checker, for which "unknown" is a failure too. Each call of open is one more process's
+// view of the same engine.
+func Check(t testing.TB, open func(t testing.TB) driver.Driver) {
 	const names, clients = 4, 4
 	var registers [names]*register
 	for i := range registers {
@@ -140,53 +139,5 @@ func checkLinearizable(t *testing.T, open func(t testing.TB) driver.Driver) {
 	t.Logf("%d operations", total)
 	if total < 100 {
 		t.Errorf("only %d operations in 5 seconds", total)
-	}
-}
-
-func TestMemoryIsLinearizable(t *testing.T) {
-	server := memory.NewServer()
-	checkLinearizable(t, func(testing.TB) driver.Driver { return server.Connect() })
-}
-
-func TestSQLiteIsLinearizable(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
-	openSQLite(t, path)
-	checkLinearizable(t, func(t testing.TB) driver.Driver { return openSQLite(t, path) })
-}
-
-func TestRedisIsLinearizable(t *testing.T) {
-	r := servers.StartRedis(t)
-	checkLinearizable(t, func(t testing.TB) driver.Driver {
-		d, err := openRedisAddress("single," + r.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d
-	})
-}
-
-func TestRedlockIsLinearizable(t *testing.T) {
-	nodes := startNodes(t, 3)
-	checkLinearizable(t, func(t testing.TB) driver.Driver { return openRedlock(t, nodes, -1) })
-}
-
-// The checker must be able to say no.
-func TestCheckerRejectsTwoHoldersAndOldTokens(t *testing.T) {
-	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
-	for name, ops := range map[string][]struct {
-		op   lockOp
-		call int
-		back int
-	}{
-		"two holders": {{lockOp{"acquire", "a", 1}, 0, 1}, {lockOp{"acquire", "b", 2}, 2, 3}, {lockOp{"release", "a", 1}, 4, 5}},
-		"old token":   {{lockOp{"acquire", "a", 2}, 0, 1}, {lockOp{"release", "a", 2}, 2, 3}, {lockOp{"acquire", "b", 1}, 4, 5}},
-	} {
-		r := register{start: at(0)}
-		for i, o := range ops {
-			r.add(i, o.op, at(o.call), at(o.back))
-		}
-		if porcupine.CheckOperations(leaseModel, r.ops) {
-			t.Errorf("%s: accepted", name)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package e2e
+package redis
 
 import (
 	"context"
@@ -17,6 +17,9 @@ import (
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/redislock"
 )
+
+// TestMain also runs the child processes of the conformance suite.
+func TestMain(m *testing.M) { locktest.Main(m, openRedisAddress) }
 
 func init() { redis.SetLogger(silent{}) } // servers that are down are part of the tests
 
@@ -70,7 +73,7 @@ func redisHarness(address string, pause func() []*servers.Process) locktest.Harn
 			}
 			return d
 		},
-		Address: "redis:" + address,
+		Address: address,
 		Pause: func(t testing.TB) (resume func()) {
 			for _, p := range pause() {
 				p.Signal(syscall.SIGSTOP)

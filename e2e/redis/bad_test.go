@@ -1,4 +1,4 @@
-package e2e
+package redis
 
 import (
 	"context"
@@ -141,7 +141,7 @@ func TestRedisIdentify(t *testing.T) {
 // aclRule is what docs/engines/redis.md gives to the user that only locks.
 func aclRule(t *testing.T) []string {
 	t.Helper()
-	page, err := os.ReadFile("../docs/engines/redis.md")
+	page, err := os.ReadFile("../../docs/engines/redis.md")
 	if err != nil {
 		t.Fatal(err)
 	}
