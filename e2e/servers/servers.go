@@ -26,21 +26,39 @@ var installing sync.Mutex
 // if it was missing.
 func Need(t testing.TB, engine, binary string) string {
 	t.Helper()
+	var path string
+	need(t, engine, binary, func() (err error) {
+		path, err = exec.LookPath(binary)
+		return err
+	})
+	return path
+}
+
+// NeedPython returns the path of the system's Python, which then has the client library of
+// that name.
+func NeedPython(t testing.TB, library string) string {
+	t.Helper()
+	const python = "/usr/bin/python3" // another one on the path has none of the system's libraries
+	need(t, "python-"+library, python, func() error { return exec.Command(python, "-c", "import "+library).Run() })
+	return python
+}
+
+// need has scripts/install-tools install engine unless what it brings is there.
+func need(t testing.TB, engine, what string, there func() error) {
+	t.Helper()
 	installing.Lock()
 	defer installing.Unlock()
-	if path, err := exec.LookPath(binary); err == nil {
-		return path
+	if there() == nil {
+		return
 	}
 	_, here, _, _ := runtime.Caller(0)
 	install := exec.Command(filepath.Join(filepath.Dir(here), "..", "..", "scripts", "install-tools"), engine)
 	if out, err := install.CombinedOutput(); err != nil {
-		t.Fatalf("%s is missing, and scripts/install-tools fails: %v\n%s", binary, err, out)
+		t.Fatalf("%s is missing, and scripts/install-tools fails: %v\n%s", what, err, out)
 	}
-	path, err := exec.LookPath(binary)
-	if err != nil {
-		t.Fatalf("%s is missing although scripts/install-tools has run: %v", binary, err)
+	if err := there(); err != nil {
+		t.Fatalf("%s is missing although scripts/install-tools has run: %v", what, err)
 	}
-	return path
 }
 
 // FreePorts returns n ports that nobody listens on. Another process may take one before
