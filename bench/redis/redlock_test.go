@@ -1,4 +1,4 @@
-package bench
+package redis_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/bench/contest"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/servers"
 	"github.com/leasehold-go/leasehold/quorum"
@@ -44,18 +45,18 @@ func redlock(b *testing.B, five []*servers.Redis) {
 	five[3].Kill()
 	dead := redlockWith(b, five, "one node dead", 400, 10)
 
-	atMost("Redlock: times redsync", float64(healthy[ours])/float64(healthy[redsyncLoc]), 1.5)
-	atMost("Redlock, NoFencing: times redsync", float64(healthy[noFencing])/float64(healthy[redsyncLoc]), 1)
-	atMost("Redlock, one node hung: times healthy", float64(hung[ours])/float64(healthy[ours]), 1.5)
-	atMost("Redlock, one node dead: times healthy", float64(dead[ours])/float64(healthy[ours]), 1.5)
+	contest.AtMost("Redlock: times redsync", float64(healthy[ours])/float64(healthy[redsyncLoc]), 1.5)
+	contest.AtMost("Redlock, NoFencing: times redsync", float64(healthy[noFencing])/float64(healthy[redsyncLoc]), 1)
+	contest.AtMost("Redlock, one node hung: times healthy", float64(hung[ours])/float64(healthy[ours]), 1.5)
+	contest.AtMost("Redlock, one node dead: times healthy", float64(dead[ours])/float64(healthy[ours]), 1.5)
 }
 
 // redlockWith measures all on connections of their own, and returns their medians.
 // redsync alone has fewer cycles, because one may take it ten seconds.
 func redlockWith(b *testing.B, five []*servers.Redis, state string, cycles, plain int) map[string]time.Duration {
 	names := []string{ours, noFencing, redsyncLoc, redsyncFast}
-	locks := make(map[string]lockFunc)
-	var s section
+	locks := make(map[string]contest.LockFunc)
+	var s contest.Section
 	for _, name := range names {
 		lock, end := redlockOf(b, name, five)
 		defer end()
@@ -73,7 +74,7 @@ func redlockWith(b *testing.B, five []*servers.Redis, state string, cycles, plai
 				times = min(times, plain-len(took[name]))
 			}
 			before := runtime.NumGoroutine()
-			all, err := cycle(locks[name], "redlock", &s, times)
+			all, err := contest.Cycle(locks[name], "redlock", &s, times)
 			if err != nil {
 				b.Fatalf("%s with %s: %v", name, state, err)
 			}
@@ -81,11 +82,11 @@ func redlockWith(b *testing.B, five []*servers.Redis, state string, cycles, plai
 			grown[name] = max(grown[name], runtime.NumGoroutine()-before)
 		}
 	}
-	t := newTable("Redlock, "+state, "lock", "p50", "longest", "× redsync, FailFast", "goroutines left")
+	t := contest.NewTable("Redlock, "+state, "lock", "p50", "longest", "× redsync, FailFast", "goroutines left")
 	medians := make(map[string]time.Duration)
 	for _, name := range names {
-		medians[name] = median(took[name])
-		t.row(name, medians[name], slices.Max(took[name]), float64(medians[name])/float64(median(took[redsyncFast])), grown[name])
+		medians[name] = contest.Median(took[name])
+		t.Row(name, medians[name], slices.Max(took[name]), float64(medians[name])/float64(contest.Median(took[redsyncFast])), grown[name])
 	}
 	redlockContended(b, five, state)
 	return medians
@@ -94,47 +95,47 @@ func redlockWith(b *testing.B, five []*servers.Redis, state string, cycles, plai
 // redlockContended is four clients that want one lock; all of them poll.
 func redlockContended(b *testing.B, five []*servers.Redis, state string) {
 	names := []string{ours, noFencing, redsyncFast}
-	s := compare(b, names, 1, func(name string, _ int) (tally, error) {
-		four := make(chan lockFunc, 4) // each is used by one goroutine at a time
+	title := "Redlock, " + state + ", one key, 4 clients"
+	s := contest.Compare(b, title, names, 1, func(name string, _ int) (contest.Tally, error) {
+		four := make(chan contest.LockFunc, 4) // each is used by one goroutine at a time
 		for range cap(four) {
 			lock, end := redlockOf(b, name, five)
 			defer end()
 			four <- lock
 		}
-		l := &locker{name: name, wire: &wire{}}
-		l.lock = func(ctx context.Context, name string) (held, error) {
-			lock := <-four
-			h, err := lock(ctx, name)
-			if err != nil {
-				four <- lock
-				return h, err
-			}
-			unlock := h.unlock
-			h.unlock = func() error { defer func() { four <- lock }(); return unlock() }
-			return h, nil
-		}
-		var one section
-		got, err := oneSection(l, "contended", &one, cap(four), 2*time.Second).run()
-		got.Turns = one.turns.Load()
-		excluded(b, name, &one, got.sections())
-		return got, err
+		return contest.Contend(&contest.Locker{Lock: oneOf(four)}, "contended", cap(four), 2*time.Second)
 	})
-	t := newTable("Redlock, "+state+", one key, 4 clients", "lock", "sections/s", "turns/s", "longest wait", "starved")
+	t := contest.NewTable(title, "lock", "sections/s", "turns/s", "longest wait", "starved")
 	for _, name := range names {
-		got := s.typical(name)
-		t.row(name, got.rate(), float64(got.Turns)/got.Took.Seconds(), got.Longest, got.starved())
+		got := s.Typical(name)
+		t.Row(name, got.Rate(), float64(got.Turns)/got.Took.Seconds(), got.Longest, got.Starved())
+	}
+}
+
+// oneOf is a lock on whichever client is free.
+func oneOf(clients chan contest.LockFunc) contest.LockFunc {
+	return func(ctx context.Context, name string) (contest.Held, error) {
+		lock := <-clients
+		h, err := lock(ctx, name)
+		if err != nil {
+			clients <- lock
+			return h, err
+		}
+		unlock := h.Unlock
+		h.Unlock = func() error { defer func() { clients <- lock }(); return unlock() }
+		return h, nil
 	}
 }
 
 // settle opens connections, until the lock is granted for the first time and some more.
-func settle(b *testing.B, lock lockFunc, name string, s *section) {
+func settle(b *testing.B, lock contest.LockFunc, name string, s *contest.Section) {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*ttl)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*contest.TTL)
 	defer cancel()
 	for {
 		held, err := lock(ctx, "redlock")
 		if err == nil {
-			err = held.unlock()
+			err = held.Unlock()
 		}
 		if err == nil {
 			break
@@ -144,12 +145,12 @@ func settle(b *testing.B, lock lockFunc, name string, s *section) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	if _, err := cycle(lock, "redlock", s, 10); err != nil {
+	if _, err := contest.Cycle(lock, "redlock", s, 10); err != nil {
 		b.Fatalf("%s: %v", name, err)
 	}
 }
 
-func redlockOf(b *testing.B, name string, five []*servers.Redis) (lockFunc, func()) {
+func redlockOf(b *testing.B, name string, five []*servers.Redis) (contest.LockFunc, func()) {
 	var clients []*redis.Client
 	for _, r := range five {
 		clients = append(clients, redis.NewClient(&redis.Options{Addr: r.Addr()}))
@@ -188,5 +189,5 @@ func redlockOf(b *testing.B, name string, five []*servers.Redis) (lockFunc, func
 		b.Fatal(fmt.Errorf("%s: %w", name, err))
 	}
 	ends = append(ends, func() { q.Close() }, func() { locks.Close() })
-	return leaseholdLocks(locks), end
+	return contest.Leasehold(locks), end
 }

@@ -1,4 +1,4 @@
-package bench
+package contest
 
 import (
 	"io"
@@ -8,26 +8,30 @@ import (
 	"time"
 )
 
-// distance is what distant adds to the round trip.
-const distance = 500 * time.Microsecond
+const distantPart = "distant"
 
-// distant returns the address of a proxy to addr that delays what goes to the server. It
-// is a process of its own, so that it takes part in no scheduling of goroutines.
-func distant(tb testing.TB, addr string) string {
+// Distance is what Distant adds to the round trip.
+const Distance = 500 * time.Microsecond
+
+// Distant returns the address of a proxy to addr, host and port, that delays what goes to
+// the server. It is a process of its own, so that it takes part in no scheduling of
+// goroutines.
+func Distant(tb testing.TB, addr string) string {
 	tb.Helper()
 	var at string
-	startChild(tb, "TestDistantProcess", order{Addr: addr}).hear(&at)
+	startChild(tb, distantPart, order{Addr: addr}).hear(&at)
 	return at
 }
 
-// TestDistantProcess is the proxy.
-func TestDistantProcess(t *testing.T) {
-	p, o := asChild(t)
+// forward is the proxy.
+func forward(p *parent, o order) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	p.tell(l.Addr().String())
+	if err := p.tell(l.Addr().String()); err != nil {
+		return err
+	}
 	go func() {
 		for {
 			conn, err := l.Accept()
@@ -44,6 +48,7 @@ func TestDistantProcess(t *testing.T) {
 		}
 	}()
 	p.wait()
+	return nil
 }
 
 // A parcel is bytes on their way.
@@ -64,7 +69,7 @@ func delay(to, from net.Conn) {
 			if err != nil {
 				return
 			}
-			parcels <- parcel{buffer[:n], time.Now().Add(distance)}
+			parcels <- parcel{buffer[:n], time.Now().Add(Distance)}
 		}
 	}()
 	for p := range parcels {

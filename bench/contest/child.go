@@ -1,8 +1,9 @@
-package bench
+package contest
 
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,22 +12,23 @@ import (
 	"time"
 )
 
-// childEnv names the part that a process started by a benchmark plays.
+// childEnv names the part that a process started by a scenario plays.
 const childEnv = "LEASEHOLD_BENCH_CHILD"
 
 // An order is what a child is to do, the first line of its input.
 type order struct {
-	Addr    string // of Redis
-	Lock    string // which locker
+	Addr    string // of the server
+	Lock    string // which competitor
 	Name    string // of the lock
 	Path    string // of the section
 	Number  int    // which child
 	Workers int
+	Leases  int
 	Lasts   time.Duration
 }
 
-// A child is a process of this test binary. It says what it has as lines of JSON, and
-// ends when its input does.
+// A child is another process of this test binary. It says what it has as lines of JSON,
+// and ends when its input does.
 type child struct {
 	tb  testing.TB
 	cmd *exec.Cmd
@@ -34,10 +36,10 @@ type child struct {
 	out *bufio.Reader
 }
 
-// startChild starts a process that runs the test called part, and gives it its order.
+// startChild starts a process that plays the part, and gives it its order.
 func startChild(tb testing.TB, part string, o order) *child {
 	tb.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^"+part+"$")
+	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+part)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -90,36 +92,45 @@ func (c *child) hear(v any) {
 }
 
 // A parent is the other end of a child.
-type parent struct {
-	t  *testing.T
-	in *bufio.Scanner
-}
+type parent struct{ in *bufio.Scanner }
 
-// asChild returns the order when the test is the part of a child, and skips it otherwise.
-func asChild(t *testing.T) (*parent, order) {
-	t.Helper()
-	if os.Getenv(childEnv) != t.Name() {
-		t.Skip("is a process of BenchmarkRedis")
-	}
-	p := &parent{t, bufio.NewScanner(os.Stdin)}
+// play is a child's life.
+func (e *Engine) play(part string) error {
+	p := &parent{bufio.NewScanner(os.Stdin)}
 	if !p.wait() {
-		t.Fatal("no order")
+		return errors.New("no order")
 	}
 	var o order
 	if err := json.Unmarshal(p.in.Bytes(), &o); err != nil {
-		t.Fatal(err)
+		return err
 	}
-	return p, o
+	if part == distantPart {
+		return forward(p, o)
+	}
+	l, err := e.open(o.Lock, o.Addr)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	switch part {
+	case contendPart:
+		return contend(p, o, l)
+	case waitPart:
+		return wait(p, o, l)
+	case holdPart:
+		return hold(p, o, l)
+	}
+	return fmt.Errorf("nobody plays %q", part)
 }
 
 // wait waits for the next line; false: the parent wants no more.
 func (p *parent) wait() bool { return p.in.Scan() }
 
-func (p *parent) tell(v any) {
-	p.t.Helper()
+func (p *parent) tell(v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {
-		p.t.Fatal(err)
+		return err
 	}
-	fmt.Printf("%s\n", line)
+	_, err = fmt.Printf("%s\n", line)
+	return err
 }

@@ -1,36 +1,27 @@
-package bench
+package contest
 
 import (
 	"fmt"
-	"os"
+	"io"
+	"math"
 	"slices"
 	"strings"
 	"sync"
-	"testing"
 	"text/tabwriter"
 	"time"
 )
 
-// TestMain prints the table after everything else.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if len(report.tables) > 0 {
-		report.print(os.Stdout)
-	}
-	os.Exit(code)
-}
-
-// report is what BenchmarkRedis has found.
+// report is what this process has found.
 var report book
 
 type book struct {
 	mu     sync.Mutex
-	tables []*table // guarded by mu
+	tables []*Table // guarded by mu
 	goals  []goal   // guarded by mu
 }
 
-// A table is one scenario: its first column names the locks.
-type table struct {
+// A Table is one scenario: its first column names the locks.
+type Table struct {
 	title string
 	rows  [][]string
 }
@@ -43,16 +34,18 @@ type goal struct {
 	wanted float64
 }
 
-func newTable(title string, columns ...string) *table {
-	t := &table{title: title, rows: [][]string{columns}}
+// NewTable adds a table to what Main prints at the end.
+func NewTable(title string, columns ...string) *Table {
+	t := &Table{title: title, rows: [][]string{columns}}
 	report.mu.Lock()
 	defer report.mu.Unlock()
 	report.tables = append(report.tables, t)
 	return t
 }
 
-// row adds a line; floats have three digits.
-func (t *table) row(cells ...any) {
+// Row adds a line. Floats and durations have three digits; NaN and less than no time are
+// what was not measured.
+func (t *Table) Row(cells ...any) {
 	line := make([]string, len(cells))
 	for i, c := range cells {
 		switch c := c.(type) {
@@ -67,8 +60,12 @@ func (t *table) row(cells ...any) {
 	t.rows = append(t.rows, line)
 }
 
-func atMost(what string, got, wanted float64)  { addGoal(goal{what, got, true, wanted}) }
-func atLeast(what string, got, wanted float64) { addGoal(goal{what, got, false, wanted}) }
+// AtMost adds a goal, which is printed at the end as met or missed. A missed one fails
+// nothing: it depends on the machine.
+func AtMost(what string, got, wanted float64) { addGoal(goal{what, got, true, wanted}) }
+
+// AtLeast is AtMost the other way round.
+func AtLeast(what string, got, wanted float64) { addGoal(goal{what, got, false, wanted}) }
 
 func addGoal(g goal) {
 	report.mu.Lock()
@@ -88,27 +85,38 @@ func (g goal) String() string {
 	return strings.Join([]string{g.what, digits(g.got), bound + " " + fmt.Sprint(g.wanted), verdict}, "\t")
 }
 
-func (b *book) print(file *os.File) {
+// print prints what there is, under the name of the engine.
+func (b *book) print(to io.Writer, engine string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := tabwriter.NewWriter(file, 0, 0, 2, ' ', 0)
+	if len(b.tables) == 0 {
+		return
+	}
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "\n== %s ==\n", engine)
 	for _, t := range b.tables {
 		fmt.Fprintf(w, "\n%s\n", t.title)
 		for _, row := range t.rows {
 			fmt.Fprintln(w, "  "+strings.Join(row, "\t"))
 		}
 	}
-	fmt.Fprintf(w, "\nGoals\n")
+	if len(b.goals) > 0 {
+		fmt.Fprintf(w, "\nGoals\n")
+	}
 	for _, g := range b.goals {
 		fmt.Fprintln(w, "  "+g.String())
 	}
+	fmt.Fprintln(w)
 	_ = w.Flush() // of standard output, where nobody could be told
-	fmt.Fprintln(file)
 }
+
+const unmeasured = "–"
 
 // digits is f with three digits.
 func digits(f float64) string {
 	switch {
+	case math.IsNaN(f):
+		return unmeasured
 	case f >= 100:
 		return fmt.Sprintf("%.0f", f)
 	case f >= 10:
@@ -121,6 +129,8 @@ func digits(f float64) string {
 
 func span(d time.Duration) string {
 	switch {
+	case d < 0:
+		return unmeasured
 	case d >= time.Second:
 		return digits(d.Seconds()) + " s"
 	case d >= time.Millisecond:
@@ -129,9 +139,17 @@ func span(d time.Duration) string {
 	return digits(d.Seconds()*1e6) + " µs"
 }
 
-func median[T ~int64 | ~float64](all []T) T { return percentile(all, 50) }
+// Median is the middle one.
+func Median[T ~int64 | ~float64](all []T) T { return Percentile(all, 50) }
 
-func percentile[T ~int64 | ~float64](all []T, p int) T {
+// Percentile is the p-th of 100; 0 if there is none.
+func Percentile[T ~int64 | ~float64](all []T, p int) T {
+	if len(all) == 0 {
+		return 0
+	}
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[(len(sorted)-1)*p/100]
 }
+
+// ratio is a/b as a number.
+func ratio[T ~int64](a, b T) float64 { return float64(a) / float64(b) }

@@ -1,0 +1,129 @@
+package contest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+const waitPart = "wait"
+
+// Gaps are the times from release to the waiter's return, of each lock.
+type Gaps map[string][]time.Duration
+
+// Percentile is the p-th of 100, in seconds.
+func (g Gaps) Percentile(name string, p int) float64 { return Percentile(g[name], p).Seconds() }
+
+// Gap is the time from the call that releases in this process to the waiter's return in
+// another. The first of names is ours, with which the others are compared.
+func (e *Engine) Gap(b *testing.B, addr string, names ...string) Gaps {
+	blocks := 10
+	if testing.Short() {
+		blocks = 2
+	}
+	gaps, rivals := make(Gaps), make(map[string]*rivalry)
+	lockers := e.openAll(b, addr, names)
+	for i, name := range names {
+		c, _ := e.find(name) // it was opened
+		r := &rivalry{locker: lockers[name], lock: fmt.Sprint("gap/", i), polls: c.Polls}
+		o := order{Addr: addr, Lock: name, Name: r.lock, Path: filepath.Join(b.TempDir(), "section")}
+		var unmap func()
+		var err error
+		if r.section, unmap, err = shareSection(o.Path); err != nil {
+			b.Fatal(err)
+		}
+		defer unmap()
+		r.waiter = startChild(b, waitPart, o)
+		rivals[name] = r
+		if _, err := r.measure(3); err != nil { // opens connections, subscribes
+			b.Fatalf("%s: %v", name, err)
+		}
+	}
+	for range blocks {
+		for _, name := range names {
+			got, err := rivals[name].measure(rivals[name].times())
+			if err != nil {
+				b.Fatalf("%s: %v", name, err)
+			}
+			gaps[name] = append(gaps[name], got...)
+		}
+	}
+	t := NewTable("Gap from release to the waiter's return in another process", "lock", "p50", "p99", "p50 × ours")
+	for _, name := range names {
+		g := gaps[name]
+		t.Row(name, Median(g), Percentile(g, 99), ratio(Median(g), Median(gaps[names[0]])))
+	}
+	return gaps
+}
+
+// A rivalry is a lock that this process holds while another waits for it.
+type rivalry struct {
+	locker  *Locker
+	lock    string
+	polls   time.Duration
+	waiter  *child
+	section *Section
+}
+
+// times is how often a block measures it: seldom where it takes long.
+func (r *rivalry) times() int {
+	if r.polls >= 50*time.Millisecond {
+		return 5
+	}
+	return 60
+}
+
+// measure holds the lock for a few milliseconds, and where the waiter polls for up to one
+// of its periods.
+func (r *rivalry) measure(times int) ([]time.Duration, error) {
+	spread := max(4*time.Millisecond, r.polls)
+	all := make([]time.Duration, times)
+	for i := range all {
+		held, err := r.locker.Lock(context.Background(), r.lock)
+		if err != nil {
+			return nil, err
+		}
+		r.waiter.tell("want")
+		before := r.section.counter.Load()
+		r.section.pass(1)
+		time.Sleep(3*time.Millisecond + rand.N(spread))
+		released := time.Now().UnixNano()
+		if err := held.Unlock(); err != nil {
+			return nil, fmt.Errorf("unlock: %w", err)
+		}
+		var returned int64
+		r.waiter.hear(&returned)
+		if err := r.section.excluded(before + 2); err != nil {
+			return nil, err
+		}
+		all[i] = time.Duration(returned - released)
+	}
+	return all, nil
+}
+
+// wait is the other process of the gap.
+func wait(p *parent, o order, l *Locker) error {
+	s, unmap, err := shareSection(o.Path)
+	if err != nil {
+		return err
+	}
+	defer unmap()
+	for p.wait() {
+		held, err := l.Lock(context.Background(), o.Name)
+		returned := time.Now().UnixNano()
+		if err != nil {
+			return err
+		}
+		s.pass(2)
+		if err := held.Unlock(); err != nil {
+			return err
+		}
+		if err := p.tell(returned); err != nil {
+			return err
+		}
+	}
+	return nil
+}

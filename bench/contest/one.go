@@ -1,0 +1,98 @@
+package contest
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+const contendPart = "contend"
+
+// Processes are how many Engine.Processes starts for each lock, and Workers the goroutines
+// that each has.
+const (
+	Processes = 8
+	Workers   = 4
+)
+
+const contention = 1500 * time.Millisecond
+
+// OneProcess is one lock that 64 goroutines of one process want. The first of names is
+// ours, with which the others are compared.
+func (e *Engine) OneProcess(b *testing.B, addr string, names ...string) *Series {
+	lockers := e.openAll(b, addr, names)
+	s := Compare(b, "One key, one process, 64 goroutines", names, 3, func(name string, round int) (Tally, error) {
+		return Contend(lockers[name], fmt.Sprint("one/", round), 64, contention)
+	})
+	s.contended(names, 1)
+	return s
+}
+
+// Processes is one lock that the goroutines of several processes want. The first of names
+// is ours, with which the others are compared.
+func (e *Engine) Processes(b *testing.B, addr string, names ...string) *Series {
+	title := fmt.Sprintf("One key, %d processes of %d goroutines", Processes, Workers)
+	s := Compare(b, title, names, 3, func(name string, round int) (Tally, error) {
+		return contendInProcesses(b, order{
+			Addr: addr, Lock: name, Name: fmt.Sprint("processes/", round),
+			Path: filepath.Join(b.TempDir(), "section"), Workers: Workers, Lasts: contention,
+		}, Processes)
+	})
+	s.contended(names, Workers)
+	return s
+}
+
+// contendInProcesses runs n processes of contend at once.
+func contendInProcesses(tb testing.TB, o order, n int) (Tally, error) {
+	var children []*child
+	for i := range n {
+		o.Number = i
+		c := startChild(tb, contendPart, o)
+		defer c.end()
+		children = append(children, c)
+	}
+	var ready bool
+	for _, c := range children {
+		c.hear(&ready)
+	}
+	for _, c := range children {
+		c.tell("go")
+	}
+	all := Tally{Server: -1}
+	for _, c := range children {
+		var t Tally
+		c.hear(&t)
+		all.add(t)
+	}
+	s, unmap, err := shareSection(o.Path)
+	if err != nil {
+		return all, err
+	}
+	defer unmap()
+	all.Turns = s.turns.Load()
+	return all, s.excluded(all.Sections())
+}
+
+// contend is one of the processes.
+func contend(p *parent, o order, l *Locker) error {
+	if _, err := Cycle(l.Lock, fmt.Sprint("warm/", o.Number), &Section{}, 10); err != nil {
+		return err
+	}
+	s, unmap, err := shareSection(o.Path)
+	if err != nil {
+		return err
+	}
+	defer unmap()
+	c := oneSection(l, o.Name, s, o.Workers, o.Lasts)
+	c.first = o.Number * o.Workers
+	if err := p.tell(true); err != nil {
+		return err
+	}
+	p.wait()
+	got, err := c.run()
+	err = errors.Join(err, p.tell(got))
+	p.wait()
+	return err
+}

@@ -1,0 +1,96 @@
+package contest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+)
+
+// Solo is what one goroutine with a lock of its own has taken.
+type Solo struct {
+	blocks   map[string][]time.Duration // the median of each block
+	commands map[string]float64
+}
+
+// Ratio is the median over the blocks of how many times as long name took as other.
+func (s *Solo) Ratio(name, other string) float64 {
+	var all []float64
+	for i, d := range s.blocks[name] {
+		all = append(all, ratio(d, s.blocks[other][i]))
+	}
+	return Median(all)
+}
+
+// Commands is the commands for each cycle; NaN: not counted.
+func (s *Solo) Commands(name string) float64 { return s.commands[name] }
+
+// Alone is one goroutine with a lock that nobody else wants. bare is the one that the
+// others are compared with.
+func (e *Engine) Alone(b *testing.B, addr, bare string, names ...string) *Solo {
+	const cycles = 50
+	blocks := 60
+	if testing.Short() {
+		blocks = 10
+	}
+	lockers := e.openAll(b, addr, names)
+	took, before := make(map[string][]time.Duration), make(map[string]int64)
+	solo := &Solo{make(map[string][]time.Duration), make(map[string]float64)}
+	var s Section
+	for block := range blocks + 1 {
+		for _, name := range names {
+			l := lockers[name]
+			all, err := Cycle(l.Lock, "alone", &s, cycles)
+			if err != nil {
+				b.Fatalf("%s: %v", name, err)
+			}
+			if block == 0 { // opens connections, loads scripts
+				before[name] = l.commands()
+				continue
+			}
+			took[name] = append(took[name], all...)
+			solo.blocks[name] = append(solo.blocks[name], Median(all))
+		}
+	}
+	if err := s.excluded(int64(len(names) * (blocks + 1) * cycles)); err != nil {
+		b.Error(err)
+	}
+	t := NewTable("One goroutine, own key", "lock", "p50", "p99", "× bare", "commands/cycle")
+	for _, name := range names {
+		solo.commands[name] = math.NaN()
+		if before[name] >= 0 {
+			solo.commands[name] = float64(lockers[name].commands()-before[name]) / float64(blocks*cycles)
+		}
+		t.Row(name, Median(took[name]), Percentile(took[name], 99), solo.Ratio(name, bare), solo.commands[name])
+	}
+	return solo
+}
+
+// OwnKeys is many goroutines of one process, each with a lock that nobody else wants. where
+// is added to the title; than is the lock that the others are compared with.
+func (e *Engine) OwnKeys(b *testing.B, addr, where string, goroutines int, than string, names ...string) *Series {
+	lockers := e.openAll(b, addr, names)
+	title := fmt.Sprintf("%d goroutines, own keys%s", goroutines, where)
+	s := Compare(b, title, names, 3, func(name string, round int) (Tally, error) {
+		sections := make([]Section, goroutines)
+		crowd := &crowd{
+			locker: lockers[name], goroutines: goroutines, lasts: 700 * time.Millisecond,
+			name:    func(g int) string { return fmt.Sprintf("own/%d/%d/%d", goroutines, round, g) },
+			section: func(g int) *Section { return &sections[g] },
+		}
+		before := e.cpu()
+		got, err := crowd.run()
+		got.Server = e.cpuSince(before)
+		for g, n := range got.Each {
+			err = errors.Join(err, sections[g].excluded(n))
+		}
+		return got, err
+	})
+	t := NewTable(title, "lock", "cycles/s", "× "+than, "commands/cycle", e.Name+" CPU/cycle", "longest wait", "starved")
+	for _, name := range names {
+		got := s.Typical(name)
+		t.Row(name, got.Rate(), s.Ratio(name, than), got.CommandsEach(), got.serverEach(), got.Longest, got.Starved())
+	}
+	return s
+}

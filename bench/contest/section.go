@@ -1,0 +1,75 @@
+package contest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// A Section is what a lock protects. Nothing else does: holders that overlap lose
+// updates of the counter. It may lie in memory that processes share.
+type Section struct {
+	counter, holder, turns atomic.Int64
+}
+
+// pass is one holder's work.
+func (s *Section) pass(holder int64) {
+	n := s.counter.Load()
+	if s.holder.Load() != holder {
+		s.holder.Store(holder)
+		s.turns.Store(s.turns.Load() + 1)
+	}
+	runtime.Gosched()
+	s.counter.Store(n + 1)
+}
+
+// excluded returns an error unless so many sections were counted as were held.
+func (s *Section) excluded(sections int64) error {
+	if n := s.counter.Load(); n != sections {
+		return fmt.Errorf("%d sections were counted and %d held: holders overlapped", n, sections)
+	}
+	return nil
+}
+
+// shareSection maps the section in the file at path, which it creates if it is missing,
+// until unmap is called.
+func shareSection(path string) (s *Section, unmap func(), err error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer file.Close()
+	size := int(unsafe.Sizeof(Section{}))
+	if err := file.Truncate(int64(size)); err != nil {
+		return nil, nil, err
+	}
+	memory, err := syscall.Mmap(int(file.Fd()), 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, nil, err
+	}
+	unmap = func() { _ = syscall.Munmap(memory) } // the process ends soon after
+	return (*Section)(unsafe.Pointer(&memory[0])), unmap, nil
+}
+
+// Cycle locks and unlocks so many times and returns how long each took.
+func Cycle(lock LockFunc, name string, s *Section, times int) ([]time.Duration, error) {
+	took := make([]time.Duration, times)
+	for i := range took {
+		start := time.Now()
+		held, err := lock(context.Background(), name)
+		if err != nil {
+			return nil, err
+		}
+		s.pass(1)
+		if err := held.Unlock(); err != nil {
+			return nil, err
+		}
+		took[i] = time.Since(start)
+	}
+	return took, nil
+}

@@ -1,0 +1,73 @@
+package contest
+
+import (
+	"slices"
+	"testing"
+)
+
+// A Series is the tallies of each lock, by round.
+type Series struct {
+	Title   string
+	tallies map[string][]Tally
+}
+
+// Compare has each lock run once a round.
+func Compare(tb testing.TB, title string, names []string, rounds int, run func(name string, round int) (Tally, error)) *Series {
+	tb.Helper()
+	if testing.Short() {
+		rounds = 1
+	}
+	s := &Series{title, make(map[string][]Tally)}
+	for round := range rounds {
+		for _, name := range names {
+			t, err := run(name, round)
+			if err != nil {
+				tb.Errorf("%s, round %d: %s: %v", title, round, name, err)
+			}
+			s.tallies[name] = append(s.tallies[name], t)
+		}
+	}
+	return s
+}
+
+// Typical is the tally of the round with the median rate.
+func (s *Series) Typical(name string) *Tally {
+	var rates []float64
+	for _, t := range s.tallies[name] {
+		rates = append(rates, t.Rate())
+	}
+	if len(rates) == 0 {
+		return &Tally{}
+	}
+	return &s.tallies[name][max(0, slices.Index(rates, Median(rates)))]
+}
+
+// Ratio is the median over the rounds of how many times faster name was than other.
+func (s *Series) Ratio(name, other string) float64 {
+	var all []float64
+	for i, t := range s.tallies[name] {
+		all = append(all, t.Rate()/s.tallies[other][i].Rate())
+	}
+	return Median(all)
+}
+
+// Best is the fastest of names.
+func (s *Series) Best(names ...string) string {
+	best := names[0]
+	for _, name := range names {
+		if s.Typical(name).Rate() > s.Typical(best).Rate() {
+			best = name
+		}
+	}
+	return best
+}
+
+// contended prints what a scenario with one lock has brought.
+func (s *Series) contended(names []string, workers int) {
+	t := NewTable(s.Title, "lock", "sections/s", "× ours", "commands/section", "turns/s", "longest wait", "starved", "slowest/mean")
+	for _, name := range names {
+		got := s.Typical(name)
+		t.Row(name, got.Rate(), s.Ratio(name, names[0]), got.CommandsEach(), float64(got.Turns)/got.Took.Seconds(),
+			got.Longest, got.Starved(), got.Slowest(workers))
+	}
+}
