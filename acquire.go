@@ -163,7 +163,7 @@ func (h *hold) contend(ctx context.Context, queue bool) (sent time.Time, g drive
 		}
 		busy, refused := errors.AsType[*driver.Busy](err)
 		switch {
-		case err == nil && time.Since(sent) < g.TTL-h.locker.drift(g.TTL):
+		case err == nil && h.useful(sent, g):
 			return sent, g, nil
 		case err == nil: // too late to be worth anything: ask for a fresh TTL, once
 			if w.late++; w.late > 1 {
@@ -175,7 +175,11 @@ func (h *hold) contend(ctx context.Context, queue bool) (sent time.Time, g drive
 			if !w.queued {
 				h.locker.traceQueued(h.req.Resource)
 			}
-			err = w.sleepBusy(ctx, h.locker.closing, busy)
+			if err = w.sleepBusy(ctx, h.locker.closing, busy); err == nil {
+				if g, ok := h.brought(sent, busy); ok {
+					return sent, g, nil
+				}
+			}
 		case !w.queued && ctx.Err() == nil, final(err):
 			return sent, g, err
 		case ctx.Err() != nil:
@@ -186,6 +190,23 @@ func (h *hold) contend(ctx context.Context, queue bool) (sent time.Time, g drive
 		if err != nil {
 			return sent, g, w.gaveUp(h.req.Resource, err)
 		}
+	}
+}
+
+// useful reports whether a grant, by a call that was sent at sent, has not passed its
+// deadline yet.
+func (h *hold) useful(sent time.Time, g driver.Grant) bool {
+	return time.Since(sent) < g.TTL-h.locker.drift(g.TTL)
+}
+
+// brought is the grant that came after a refusal without another Try, if it did. Who will
+// not renew asks for the whole TTL instead.
+func (h *hold) brought(sent time.Time, busy *driver.Busy) (g driver.Grant, ok bool) {
+	select {
+	case g = <-busy.Granted:
+		return g, h.useful(sent, g) && !h.noRenew && !h.locker.isClosing()
+	default:
+		return g, false
 	}
 }
 

@@ -29,7 +29,7 @@
 // token with each write and let it refuse smaller ones. Package fence does that.
 //
 // A lock does not make anything happen exactly once: a holder may die half-way, and the
-// next one cannot know how far it came.
+// next one cannot know how far it came. fence.Once notes it in the transaction of the effect.
 //
 // # Clocks
 //

@@ -52,6 +52,9 @@ func (e *BusyError) Error() string {
 		}
 		return -1
 	}, e.Holder.Note)
+	if e.Holder.Held == 0 {
+		return fmt.Sprintf("%q is busy: held by %s", e.Resource, note)
+	}
 	return fmt.Sprintf("%q is busy: held by %s for %v", e.Resource, note, e.Holder.Held.Round(time.Millisecond))
 }
 

@@ -30,7 +30,8 @@ type hold struct {
 	unknown error // guarded by calling; of a release whose outcome is not known yet
 
 	mu         sync.Mutex
-	ttl        time.Duration // guarded by mu
+	ttl        time.Duration // guarded by mu; of renewals
+	span       time.Duration // guarded by mu; of the last grant or renewal, may be less than ttl
 	deadline   time.Time     // guarded by mu; nobody acts on the hold after it
 	timer      *time.Timer   // guarded by mu; fires at the deadline
 	leases     []*Lease      // guarded by mu; not released yet
@@ -65,6 +66,7 @@ func (h *hold) begin(sent time.Time, g driver.Grant, keeps bool) error {
 		return h.cause
 	}
 	h.fence, h.granted, h.hasTurn = g.Fence, now, keeps
+	h.span = g.TTL
 	h.deadline = sent.Add(g.TTL - h.locker.drift(g.TTL))
 	h.timer = time.AfterFunc(h.deadline.Sub(now), h.expire)
 	return nil
@@ -154,13 +156,13 @@ func (h *hold) ended() error {
 }
 
 // fitToHandOver reports whether the hold may go to the next waiter without the engine:
-// exclusive, renewed, with half of its TTL left, inside the window since the grant.
+// exclusive, renewed, with half of its length left, inside the window since the grant.
 // Requires h.mu.
 func (h *hold) fitToHandOver() bool {
 	return h.hasTurn && !h.over() && !h.noRenew && h.keepUntil.IsZero() &&
 		h.handOvers < maxHandOvers &&
 		time.Since(h.granted) < h.locker.opts.HandOver &&
-		time.Until(h.deadline) > h.ttl/2
+		time.Until(h.deadline) > min(h.ttl, h.span)/2
 }
 
 // discard ends a hold that was handed over to a waiter who no longer wants it.

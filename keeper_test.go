@@ -309,3 +309,58 @@ func TestReleaseBesideABatchDoesNotWaitForLong(t *testing.T) {
 		two.Release(t.Context())
 	})
 }
+
+// shortGrants is an engine that grants half of the TTL asked for.
+type shortGrants struct {
+	*memory.Driver
+	renewals *atomic.Int32
+}
+
+func (d shortGrants) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return shortClaim{c, d}, err
+}
+
+type shortClaim struct {
+	driver.Claim
+	of shortGrants
+}
+
+func (c shortClaim) Try(ctx context.Context) (driver.Grant, error) {
+	g, err := c.Claim.Try(ctx)
+	g.TTL /= 2
+	return g, err
+}
+
+func (c shortClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	c.of.renewals.Add(1)
+	g, err := c.Claim.Renew(ctx, ttl)
+	g.TTL /= 2
+	return g, err
+}
+
+// A grant that is shorter than the TTL is renewed in its own thirds: in time, and no oftener.
+func TestShortGrantsAreRenewedByTheirLength(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := shortGrants{memory.New(), new(atomic.Int32)}
+		l, err := leasehold.New(d, &leasehold.Options{TTL: 6 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		lease, err := l.Acquire(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		if err := lease.Context().Err(); err != nil {
+			t.Errorf("after 30 s: %v", context.Cause(lease.Context()))
+		}
+		if n := d.renewals.Load(); n < 28 || n > 36 { // every second, less the jitter
+			t.Errorf("%d renewals in 30 s of a lease of 3 s", n)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

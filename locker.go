@@ -27,6 +27,7 @@ type Locker struct {
 	mu        sync.Mutex
 	gates     map[string]*gate // guarded by mu
 	spareGate *gate            // guarded by mu; the last one that closed, for the next
+	terms     map[string]*term // guarded by mu; of Lead, by name; nil until the first
 	closed    bool             // guarded by mu; no call may begin
 	drained   bool             // guarded by mu; no call is running
 	calls     sync.WaitGroup   // running Acquire, TryAcquire, Do and Resume; added to under mu
@@ -42,10 +43,13 @@ func New(d driver.Driver, opts *Options) (*Locker, error) {
 		return nil, fmt.Errorf("leasehold: new: %w", err)
 	}
 	l := &Locker{driver: d, features: d.Features(), opts: o, closing: make(chan struct{}), gates: make(map[string]*gate)}
+	if (opts == nil || opts.TTL == 0) && l.features.SessionTTL > 0 {
+		l.opts.TTL = l.features.SessionTTL
+	}
 	if o.RequireFencing && !l.features.Fencing {
 		return nil, fmt.Errorf("leasehold: new: fencing is %w", ErrUnsupported)
 	}
-	if _, err := l.checkTTL(o.TTL); err != nil {
+	if _, err := l.checkTTL(l.opts.TTL); err != nil {
 		return nil, fmt.Errorf("leasehold: new: %w", err)
 	}
 	l.renewing, l.stop = context.WithCancel(context.Background())
@@ -252,6 +256,7 @@ func (l *Locker) newRequest(name string, opts []Option) (*request, error) {
 	for _, o := range opts {
 		o(r)
 	}
+	r.settle()
 	switch {
 	case r.err != nil:
 		return nil, r.err
@@ -277,6 +282,8 @@ func (l *Locker) checkTTL(ttl time.Duration) (time.Duration, error) {
 		return 0, fmt.Errorf("%w: TTL %v is not positive", ErrInvalidOption, ttl)
 	case ttl > maxTTL:
 		return 0, fmt.Errorf("%w: TTL %v is above %v", ErrInvalidOption, ttl, maxTTL)
+	case f.SessionTTL > 0 && ttl != f.SessionTTL:
+		return 0, fmt.Errorf("%w: TTL %v: %w, leases hang on the driver's session and have its length, %v", ErrInvalidOption, ttl, ErrUnsupported, f.SessionTTL)
 	case ttl < f.MinTTL:
 		return 0, fmt.Errorf("%w: TTL %v: %w, the least is %v", ErrInvalidOption, ttl, ErrUnsupported, f.MinTTL)
 	case ttl <= l.drift(ttl):

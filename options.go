@@ -28,7 +28,8 @@ const (
 
 // Options configure a Locker. The zero value of each field is its default.
 type Options struct {
-	// TTL of leases; 0: DefaultTTL. At least the driver's Features.MinTTL.
+	// TTL of leases; 0: DefaultTTL, or the driver's Features.SessionTTL where it has one. At
+	// least the driver's Features.MinTTL.
 	TTL time.Duration
 	// Drift is the share of each TTL kept back because clocks run at different rates;
 	// 0: DefaultDrift. It must be below 0.5.
@@ -77,11 +78,13 @@ type request struct {
 	mode      driver.Mode
 	limit     int
 	ttl       time.Duration
+	hasTTL    bool
 	wait      time.Duration
 	hasWait   bool
 	noRenew   bool
 	maxHold   time.Duration
 	atLeast   time.Duration
+	oncePer   time.Duration
 	reentrant bool
 	note      string
 	err       error
@@ -120,7 +123,7 @@ func Limit(n int) Option {
 
 // TTL sets the length of this lease in place of Options.TTL.
 func TTL(d time.Duration) Option {
-	return func(r *request) { r.ttl = r.positive("TTL", d) }
+	return func(r *request) { r.ttl, r.hasTTL = r.positive("TTL", d), true }
 }
 
 // Wait bounds how long Acquire waits for other holders; after that it returns ErrBusy.

@@ -116,7 +116,7 @@ func (h *hold) renewed(sent time.Time, ttl time.Duration, grant driver.Grant) er
 		return err
 	}
 	slack := time.Until(h.deadline)
-	h.ttl, h.deadline = ttl, sent.Add(grant.TTL-h.locker.drift(grant.TTL))
+	h.ttl, h.span, h.deadline = ttl, grant.TTL, sent.Add(grant.TTL-h.locker.drift(grant.TTL))
 	h.timer.Reset(time.Until(h.deadline))
 	token := h.token()
 	h.mu.Unlock()
@@ -124,13 +124,21 @@ func (h *hold) renewed(sent time.Time, ttl time.Duration, grant driver.Grant) er
 	return nil
 }
 
+// renewSoonest is what short sections are shorter than: they end without a renewal.
+const renewSoonest = 20 * time.Millisecond
+
 // plan plans the next renewal of a hold that goes on, soon after an error.
 func (h *hold) plan(err error) {
 	h.mu.Lock()
-	// A third of the TTL after the last one was sent, a little earlier at random so that
+	// A third of its length after the last one was sent, a little earlier at random so that
 	// leases taken together do not stay together.
-	sent := h.deadline.Add(h.locker.drift(h.ttl) - h.ttl)
-	due := sent.Add(h.ttl/3 - jitter(h.ttl/30))
+	sent := h.deadline.Add(h.locker.drift(h.span) - h.span)
+	due := sent.Add(h.span/3 - jitter(h.span/30))
+	// One that was granted some time before is renewed at once, but not when it is given up
+	// at once.
+	if soonest := time.Now().Add(min(time.Until(h.deadline)/8, renewSoonest)); due.Before(soonest) {
+		due = soonest
+	}
 	if err != nil {
 		due = time.Now().Add(retryIn(time.Until(h.deadline)))
 	}

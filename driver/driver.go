@@ -35,7 +35,7 @@ type Driver interface {
 
 // A Claim is one owner's standing request for one resource: refused or queued, then
 // held, then released or lost. Calls on one Claim do not overlap, and one whose ctx ended
-// must not take effect after a later one has returned. It may implement Lingerer.
+// must not take effect after a later one has returned. It may implement Lingerer and Noter.
 type Claim interface {
 	// Try makes one attempt and never waits for other holders. Held already, it
 	// restarts the lease and returns the same fence. It keeps a queued place alive and
@@ -82,6 +82,12 @@ type Busy struct {
 	Wake   <-chan struct{} // armed before the state was read; nil: poll; may close early
 	Retry  time.Duration   // latest useful retry, such as what is left of the holder's lease; 0: unknown
 	Holder Holder          // one who holds it, as far as the engine tells
+
+	// Granted, if not nil, may bring the grant that this Try was refused, before Wake
+	// closes: the engine gave it without being asked again. Its TTL counts from before
+	// this Try was called, and what is left of it may be less than was asked for. Who
+	// does not take it finds it by the next Try, or gives it up by Release.
+	Granted <-chan Grant
 }
 
 func (*Busy) Error() string        { return ErrBusy.Error() }
@@ -106,4 +112,9 @@ type Features struct {
 	Resumes bool          // another process may Renew and Release by Owner alone
 	MinTTL  time.Duration // shorter TTLs are refused
 	Step    time.Duration // TTLs are rounded up to a multiple of Step; 0: any
+
+	// SessionTTL, if not 0, is the TTL of all leases: they hang on one session of the
+	// driver, which outlasts them. Others are refused. A grant is shorter when the engine
+	// may not have heard of the session for too long.
+	SessionTTL time.Duration
 }

@@ -38,9 +38,21 @@ type Lingerer interface {
 	Linger(ctx context.Context, d time.Duration) error
 }
 
+// A Noter is a Claim that replaces the note of its grant and changes nothing else. What
+// lingers keeps the last note. ErrLost: it holds nothing.
+type Noter interface {
+	Note(ctx context.Context, note string) error
+}
+
 // A FenceRaiser is a Driver that lifts a resource's fence: later grants are above it.
 type FenceRaiser interface {
 	RaiseFence(ctx context.Context, resource string, fence uint64) error
+}
+
+// A FenceLifter is a Claim that lifts its resource's fence as FenceRaiser does, but only
+// if it still holds its grant; ErrLost else.
+type FenceLifter interface {
+	LiftFence(ctx context.Context, fence uint64) error
 }
 
 // A BatchRenewer is a Driver that renews many of its claims in few round trips. RenewAll

@@ -10,33 +10,55 @@ import (
 	"regexp"
 )
 
-// SQL guards rows of a database that knows INSERT … ON CONFLICT and ? parameters, such
-// as SQLite: the check is part of the transaction that writes, so both happen or neither.
+// A Dialect is how a database spells what SQL does.
+type Dialect uint8
+
+// The databases that SQL knows. SQLite stands for all that take INSERT … ON CONFLICT and
+// parameters of the form ?, MySQL for MariaDB too.
+const (
+	SQLite Dialect = iota
+	Postgres
+	MySQL
+)
+
+// SQL guards rows of a database: the check is part of the transaction that writes, so both
+// happen or neither.
 type SQL struct {
-	table string
+	dialect Dialect
+	table   string
 }
 
-// DefaultTable is where NewSQL("") keeps the tokens it has seen.
+// DefaultTable is where a guard keeps the tokens it has seen, unless it is told another.
 const DefaultTable = "leasehold_fences"
 
-var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)
+var identifier = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$`)
 
-// NewSQL returns a guard that keeps the tokens it has seen in table, "" for
-// DefaultTable. It does no I/O and fails when table is no plain identifier.
-func NewSQL(table string) (*SQL, error) {
+// NewSQL is NewSQLFor(SQLite, table).
+func NewSQL(table string) (*SQL, error) { return NewSQLFor(SQLite, table) }
+
+// NewSQLFor returns a guard that keeps the tokens it has seen in table, "" for
+// DefaultTable. It does no I/O and fails when table is no plain identifier, with or
+// without that of a schema and a dot in front.
+func NewSQLFor(dialect Dialect, table string) (*SQL, error) {
 	if table == "" {
 		table = DefaultTable
 	}
 	if !identifier.MatchString(table) {
 		return nil, fmt.Errorf("leasehold: fence table %q is no plain identifier", table)
 	}
-	return &SQL{table: table}, nil
+	return &SQL{dialect: dialect, table: table}, nil
+}
+
+// columns of the table. Names must be told apart byte by byte: MySQL's text is not.
+var columns = map[Dialect]string{
+	SQLite:   `resource TEXT NOT NULL PRIMARY KEY, token BIGINT NOT NULL, owner TEXT NOT NULL`,
+	Postgres: `resource text COLLATE "C" PRIMARY KEY, token bigint NOT NULL, owner text COLLATE "C" NOT NULL`,
+	MySQL:    `resource VARBINARY(512) PRIMARY KEY, token BIGINT NOT NULL, owner VARBINARY(255) NOT NULL`,
 }
 
 // Migrate creates the guard's table in db unless it is there.
 func (g *SQL) Migrate(ctx context.Context, db *sql.DB) error {
-	_, err := db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS `+g.table+
-		` (resource TEXT NOT NULL PRIMARY KEY, token BIGINT NOT NULL, owner TEXT NOT NULL)`)
+	_, err := db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS `+g.table+` (`+columns[g.dialect]+`)`)
 	if err != nil {
 		return fmt.Errorf("leasehold: create fence table %s: %w", g.table, err)
 	}
@@ -54,22 +76,45 @@ func (g *SQL) Check(ctx context.Context, tx *sql.Tx, resource string, token uint
 		return fmt.Errorf("leasehold: token %d does not fit a BIGINT", token)
 	}
 	sum := sha256.Sum256([]byte(owner))
-	// One statement decides and records; it takes the row's (in SQLite the file's) write
-	// lock, so that of two transactions the second sees what the first committed.
-	res, err := tx.ExecContext(ctx, `INSERT INTO `+g.table+` (resource, token, owner) VALUES (?, ?, ?)
-		ON CONFLICT (resource) DO UPDATE SET token = excluded.token, owner = excluded.owner
-		WHERE `+g.table+`.token < excluded.token
-		   OR `+g.table+`.token = excluded.token AND `+g.table+`.owner = excluded.owner`,
-		resource, int64(token), hex.EncodeToString(sum[:16]))
-	if err != nil {
+	admitted, err := g.admit(ctx, tx, resource, int64(token), hex.EncodeToString(sum[:16]))
+	switch {
+	case err != nil:
 		return fmt.Errorf("leasehold: check fence of %q: %w", resource, err)
-	}
-	n, err := res.RowsAffected()
-	if err != nil {
-		return fmt.Errorf("leasehold: check fence of %q: %w", resource, err)
-	}
-	if n == 0 {
+	case !admitted:
 		return fmt.Errorf("%w: %d for %q", ErrStale, token, resource)
 	}
 	return nil
+}
+
+// admit decides and records in one statement; it takes the row's (in SQLite the file's)
+// write lock, so that of two transactions the second sees what the first committed.
+func (g *SQL) admit(ctx context.Context, tx *sql.Tx, resource string, token int64, owner string) (bool, error) {
+	res, err := tx.ExecContext(ctx, g.upsert(), resource, token, owner)
+	if err != nil {
+		return false, err
+	}
+	if g.dialect == MySQL {
+		n, err := res.LastInsertId()
+		return n == token, err
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
+}
+
+func (g *SQL) upsert() string {
+	values := `(?, ?, ?)`
+	switch g.dialect {
+	case MySQL:
+		// Assigned from left to right. The row count depends on the client's settings,
+		// LAST_INSERT_ID does not: the token, or 0.
+		return `INSERT INTO ` + g.table + ` (resource, token, owner) VALUES (?, LAST_INSERT_ID(?), ?)
+			ON DUPLICATE KEY UPDATE owner = IF(token < VALUES(token), VALUES(owner), owner),
+			token = IF(token < VALUES(token) OR token = VALUES(token) AND owner = VALUES(owner),
+				LAST_INSERT_ID(VALUES(token)), token + LAST_INSERT_ID(0))`
+	case Postgres:
+		values = `($1, $2, $3)`
+	}
+	return `INSERT INTO ` + g.table + ` AS seen (resource, token, owner) VALUES ` + values + `
+		ON CONFLICT (resource) DO UPDATE SET token = excluded.token, owner = excluded.owner
+		WHERE seen.token < excluded.token OR seen.token = excluded.token AND seen.owner = excluded.owner`
 }

@@ -81,6 +81,17 @@ func granting(change func(g *driver.Grant)) warp {
 	}
 }
 
+// raisingGrants gives the fence of the last RaiseFence to whoever holds something.
+func raisingGrants() warp {
+	var raised atomic.Uint64
+	w := granting(func(g *driver.Grant) { g.Fence = max(g.Fence, raised.Load()) })
+	w.raise = func(w *warped, fence uint64) error {
+		raised.Store(fence)
+		return w.Driver.RaiseFence(context.Background(), "", fence)
+	}
+	return w
+}
+
 // refusing changes what the caller is told of who is in the way.
 func refusing(change func(c *warpedClaim, b *driver.Busy)) warp {
 	return warp{try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {

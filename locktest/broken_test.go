@@ -360,7 +360,8 @@ var broken = []struct {
 	{name: "the fence begins anew without its state", rejects: []string{"FenceGrowsAfterFlush"}, warp: counting(func(c *warpedClaim, released bool, last uint64) uint64 {
 		return 1
 	})},
-	{name: "RaiseFence does nothing", rejects: []string{"RaisedFenceStays"}, warp: warp{raise: func(*warped) error { return nil }}},
+	{name: "RaiseFence does nothing", rejects: []string{"RaisedFenceStays"}, warp: warp{raise: func(*warped, uint64) error { return nil }}},
+	{name: "RaiseFence changes the holder's grant", rejects: []string{"RaisedFenceSparesTheHolder"}, warp: raisingGrants()},
 
 	// Shared.
 	{name: "no limit", rejects: append([]string{"LimitIsNeverPassed", "SmallestLimitCounts", "SemaphoreUnderLoad", "SharerExpiresAlone", "SharerReleasesAlone", "EvictSparesOtherSharers"}, "LimitOneOneHolder"),
@@ -475,6 +476,14 @@ var broken = []struct {
 		_, err := c.inner.Renew(ctx, d)
 		return err
 	}}},
+	{name: "Note changes nothing", rejects: []string{"NoteIsReplaced"}, warp: warp{note: func(c *warpedClaim, ctx context.Context, _ string) error {
+		_, err := c.inner.Renew(ctx, time.Minute)
+		return err
+	}}},
+	{name: "Note without a hold is no error", rejects: []string{"NoteIsReplaced"}, warp: warp{note: func(c *warpedClaim, ctx context.Context, note string) error {
+		_ = c.inner.(driver.Noter).Note(ctx, note)
+		return nil
+	}}},
 
 	// Faults.
 	{name: "calls do not end with their context", rejects: []string{"CallsEndWithTheirContext"}, harness: pausable(false)},
@@ -490,7 +499,7 @@ var broken = []struct {
 	// Processes.
 	{name: "leases of the dead end too soon", rejects: []string{"KilledHolderFreesWithinTheTTL"}, harness: (*warp).remotely,
 		warp: scaled(func(d time.Duration) time.Duration { return d/2 + d/10 })},
-	{name: "leases of the dead never end", rejects: []string{"KilledHolderFreesWithinTheTTL", "StormOfKills"}, harness: (*warp).remotely,
+	{name: "leases of the dead never end", rejects: []string{"KilledHolderFreesWithinTheTTL", "KilledLeaderIsFollowed", "StormOfKills"}, harness: (*warp).remotely,
 		warp: scaled(func(time.Duration) time.Duration { return time.Hour })},
 	{name: "a holder is told that it has longer than it has", rejects: []string{"StoppedHolderEndsWhenItResumes"}, harness: (*warp).remotely,
 		warp: granting(func(g *driver.Grant) { g.TTL += g.TTL / 2 })},

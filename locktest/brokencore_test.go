@@ -48,6 +48,11 @@ var mutations = []struct {
 	{"ignoresEviction", "EvictionEndsTheContext", "hold.go", "h.releasing || !still() {", "h.releasing || !still() || $ {"},
 	{"resumesForNothing", "Resume", "locker.go", "grant, err := h.claim.Renew(call, r.ttl)",
 		"grant, err := h.claim.Renew(call, r.ttl)\n\tif $ {\n\t\tgrant.Fence, err = max(1, grant.Fence), nil\n\t}"},
+	{"keepsSome", "AllOrNothing", "all.go", "\t\tg.letGo(ctx, 0)\n", "\t\tif !$ {\n\t\t\tg.letGo(ctx, 0)\n\t\t}\n"},
+	{"keepsLaterNames", "OppositeOrdersNeverDeadlock", "all.go", "g.letGo(ctx, i) // what", "if !$ {\n\t\t\t\tg.letGo(ctx, i)\n\t\t\t} // what"},
+	{"leavesTooEarly", "NobodyElseLeadsBeforeTheReturn", "lead.go", "t.led, t.resign = true, end\n",
+		"t.led, t.resign = true, end\n\tif $ {\n\t\tt.resign = func(err error) { end(err); lease.Release(ctx) }\n\t}\n"},
+	{"runsAgain", "OncePerRunsOnce", "once.go", "r.atLeast, r.noRenew = r.oncePer, true", "r.atLeast, r.noRenew = r.oncePer, true\n\t\tif $ {\n\t\t\tr.atLeast = 0\n\t\t}"},
 }
 
 const (

@@ -139,8 +139,12 @@ func (c *childState) acquire(cmd command) error {
 // act does what a careful holder does: it looks whether its context has ended, then acts.
 func (c *childState) act(lease *leasehold.Lease) {
 	late := 0
-	for lease.Context().Err() == nil {
-		if time.Now().After(lease.Deadline()) {
+	for {
+		asked := time.Now() // a pause after this line shows as a deadline that had not passed
+		if lease.Context().Err() != nil {
+			break
+		}
+		if asked.After(lease.Deadline()) {
 			late++
 		}
 		time.Sleep(pollEvery)

@@ -102,7 +102,7 @@ func replyLostWhileWaiting(t testing.TB, h Harness) {
 	released := make(chan struct{})
 	go func() {
 		defer close(released)
-		<-waiting
+		queuedUp(t, waiting)
 		link.Next(OpTry, LoseReply, LoseReply)
 		_ = holder.claim.Release(context.Background()) // its failure shows as a waiter that is not granted
 	}()
@@ -172,7 +172,7 @@ func waiterOutlivesACutLink(t testing.TB, h Harness) {
 		lease, err := l.Acquire(bounded(t), name)
 		got <- result{lease, err}
 	}()
-	<-waiting
+	queuedUp(t, waiting)
 	heal := sever()
 	release(t, lease)
 	select {
@@ -212,7 +212,7 @@ func waiterDoesNotSpin(t testing.TB, h Harness) {
 		}
 		got <- err
 	}()
-	<-waiting
+	queuedUp(t, waiting)
 	eventually(t, callLimit, "a Try", func() bool { return link.Calls(OpTry) > 0 })
 	link.Always(OpTry, LoseRequest)
 	holder.released() // wakes the waiter, where the engine does, into an engine that is away
@@ -269,7 +269,7 @@ func holderEndsWhileTheEngineIsPaused(t testing.TB, h Harness) {
 	defer resume()
 	ended(t, lease, lease.Deadline())
 	resume()
-	release(t, acquire(t, other, name, leasehold.Wait(renewableTTL(d)+followWithin)))
+	release(t, acquire(t, other, name, leasehold.Wait(h.over(renewableTTL(d))+followWithin)))
 	release(t, acquire(t, l, name))
 }
 
@@ -297,7 +297,7 @@ func restartKeepsLeases(t testing.TB, h Harness) {
 		}
 		got <- result{lease.Token(), lease.Release(ctx)}
 	}()
-	<-waiting
+	queuedUp(t, waiting)
 	h.Restart(t)
 	eventually(t, callLimit, "the holder's renewal after the restart", func() bool {
 		again, err := holder.renew(longTTL)

@@ -22,6 +22,7 @@ const (
 	OpRenew
 	OpRelease
 	OpLinger
+	OpNote
 	OpInspect // Inspect and List
 	OpEvict
 	OpRaiseFence
@@ -244,6 +245,15 @@ func (c *faultyClaim) Renew(ctx context.Context, ttl time.Duration) (g driver.Gr
 func (c *faultyClaim) Release(ctx context.Context) error {
 	c.endWake()
 	return c.f.pass(ctx, OpRelease, func() error { return c.inner.Release(ctx) })
+}
+
+// Note asks the driver.Noter behind the link.
+func (c *faultyClaim) Note(ctx context.Context, note string) error {
+	inner, ok := c.inner.(driver.Noter)
+	if !ok {
+		return driver.ErrUnsupported
+	}
+	return c.f.pass(ctx, OpNote, func() error { return inner.Note(ctx, note) })
 }
 
 // passWake returns a channel that closes after wake does, and not while the link is cut.

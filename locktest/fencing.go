@@ -18,6 +18,7 @@ var fencingCases = []Case{
 	{Name: "FenceIsTheGrants", Needs: NeedFencing, Run: fenceIsTheGrants},
 	{Name: "FenceLeavesRoomForHandOvers", Needs: NeedFencing, Run: fenceLeavesRoomForHandOvers},
 	{Name: "RaisedFenceStays", Needs: NeedFencing | NeedFenceRaiser, Run: raisedFenceStays},
+	{Name: "RaisedFenceSparesTheHolder", Needs: NeedFencing | NeedFenceRaiser, Run: raisedFenceSparesTheHolder},
 	{Name: "NestedHoldsShareTheToken", Run: nestedHoldsShareTheToken},
 	{Name: "TokensGrow", Alone: true, Run: tokensGrow},
 }
@@ -61,7 +62,7 @@ func fenceGrowsAfterExpiry(t testing.TB, h Harness) {
 	first, second := contend(t, d1, lasting(request(name), shortTTL(d1))), contend(t, d2, lasting(request(name), shortTTL(d2)))
 	g := first.granted("the resource is free")
 	fence.to(g.Fence, "nothing")
-	g2, _, _ := second.wins(g.TTL+Margin, "the lease is over")
+	g2, _, _ := second.wins(h.over(g.TTL)+Margin, "the lease is over")
 	fence.to(g2.Fence, "expiry")
 	// Whoever was paused and comes back cannot mint a larger one while another holds it.
 	first.lost("it expired and somebody else holds it")
@@ -137,6 +138,27 @@ func raisedFenceStays(t testing.TB, h Harness) {
 	}
 	fence.to(c.granted("it was released").Fence, "RaiseFence to less than it was")
 	c.released()
+}
+
+// raisedFenceSparesTheHolder: its grant keeps the fence that it was given.
+func raisedFenceSparesTheHolder(t testing.TB, h Harness) {
+	d := open(t, h)
+	name := newName(t)
+	holder, next := contend(t, open(t, h), request(name)), contend(t, d, request(name))
+	g := holder.granted("the resource is free")
+	raised := rises{t: t, last: g.Fence + 1_000_000_000}
+	if err := d.(driver.FenceRaiser).RaiseFence(bounded(t), name, raised.last); err != nil {
+		t.Fatalf("RaiseFence: %v", err)
+	}
+	if again := holder.renewed(longTTL); again.Fence != g.Fence {
+		t.Errorf("fence %d of the grant, %d of its renewal after RaiseFence", g.Fence, again.Fence)
+	}
+	if again := holder.granted("held by itself is not busy"); again.Fence != g.Fence {
+		t.Errorf("fence %d of the grant, %d of its repetition after RaiseFence", g.Fence, again.Fence)
+	}
+	holder.released()
+	raised.to(next.granted("it was released").Fence, "RaiseFence while it was held")
+	next.released()
 }
 
 // nestedHoldsShareTheToken: a holder that acquires again with its lease's context has

@@ -36,7 +36,7 @@ func ended(t testing.TB, lease *leasehold.Lease, by time.Time) time.Time {
 	t.Helper()
 	select {
 	case <-lease.Context().Done():
-	case <-time.After(time.Until(by) + Margin):
+	case <-time.After(max(0, time.Until(by)) + Margin):
 		t.Fatalf("the lease's context had not ended %v after it should have", Margin)
 	}
 	at := time.Now()

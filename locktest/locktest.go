@@ -49,9 +49,15 @@ type Harness struct {
 	// NoLossNotice declares that Request.Lost is not called on an eviction or a flush:
 	// the holder hears of it from its next renewal.
 	NoLossNotice bool
+	// Late is how much longer than its TTL the engine may keep a lease that nobody renews,
+	// because its clock is coarse. The holder has long ended by its own then.
+	Late time.Duration
 	// NoHolderFence declares that Inspect and Busy show holders with fence 0, because
 	// only the holder itself knows its fence.
 	NoHolderFence bool
+	// FixedTTL declares that a claim keeps the TTL it was made with: Renew with another one
+	// is ErrUnsupported.
+	FixedTTL bool
 	// CallGoroutines is how many goroutines one call to the driver takes, for a driver
 	// that asks several engines at once; 0: at most one.
 	CallGoroutines int
@@ -76,7 +82,7 @@ func Cases() []Case {
 	var all []Case
 	for _, file := range [][]Case{
 		nameCases, exclusiveCases, ttlCases, waitingCases, releaseCases, renewalCases, lossCases,
-		fencingCases, sharedCases, inspectCases, faultCases, processCases, resourceCases,
+		fencingCases, sharedCases, inspectCases, severalCases, faultCases, processCases, resourceCases,
 	} {
 		all = append(all, file...)
 	}

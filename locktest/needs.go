@@ -21,8 +21,10 @@ const (
 	NeedInspector
 	NeedEvictor
 	NeedLingerer
+	NeedNoter
 	NeedFenceRaiser
 	NeedLossNotice
+	NeedTTLChange
 	NeedPause
 	NeedRestart
 	NeedFlushState
@@ -32,8 +34,9 @@ const (
 // needNames is in the order of the bits.
 var needNames = []string{
 	"Features.Fencing", "Features.Shared", "Features.Fair", "Features.Wakes", "Features.Resumes",
-	"a driver.Inspector", "a driver.Evictor", "a driver.Lingerer", "a driver.FenceRaiser",
+	"a driver.Inspector", "a driver.Evictor", "a driver.Lingerer", "a driver.Noter", "a driver.FenceRaiser",
 	"notices of loss (Harness.NoLossNotice is set)",
+	"renewals with another TTL (Harness.FixedTTL is set)",
 	"Harness.Pause", "Harness.Restart", "Harness.FlushState", "Harness.Address",
 }
 
@@ -59,11 +62,12 @@ func offers(t testing.TB, h Harness) Need {
 	_, inspector := d.(driver.Inspector)
 	_, evictor := d.(driver.Evictor)
 	_, lingerer := c.(driver.Lingerer)
+	_, noter := c.(driver.Noter)
 	_, raiser := d.(driver.FenceRaiser)
 	var n Need
 	for bit, has := range []bool{
-		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, inspector, evictor, lingerer, raiser,
-		!h.NoLossNotice, h.Pause != nil, h.Restart != nil, h.FlushState != nil, h.Address != "",
+		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, inspector, evictor, lingerer, noter, raiser,
+		!h.NoLossNotice, !h.FixedTTL, h.Pause != nil, h.Restart != nil, h.FlushState != nil, h.Address != "",
 	} {
 		if has {
 			n |= 1 << bit

@@ -160,12 +160,12 @@ func killedHolderFreesWithinTheTTL(t testing.TB, h Harness) {
 	mustBeBusy(t, l, name, "a child process holds it")
 	killed := c.kill()
 	deadline := c.lastDeadline()
-	lease := acquire(t, l, name, leasehold.Wait(ttl+followWithin))
+	lease := acquire(t, l, name, leasehold.Wait(h.over(ttl)+followWithin))
 	now := time.Now()
 	if now.Before(deadline) {
 		t.Errorf("granted %v before the deadline that the killed holder believed in", deadline.Sub(now))
 	}
-	if took := now.Sub(killed); took > ttl+followWithin {
+	if took := now.Sub(killed); took > h.over(ttl)+followWithin {
 		t.Errorf("granted %v after the holder was killed; its TTL was %v", took, ttl)
 	}
 	if token := lease.Token(); token != 0 && token <= granted.Belief.Token {
@@ -196,9 +196,9 @@ func stoppedHolderEndsWhenItResumes(t testing.TB, h Harness) {
 		t.Errorf("the holder's write was refused: %v", err)
 	}
 
-	lease := acquire(t, locker(t, d, leasehold.Options{}), name, leasehold.Wait(ttl+followWithin))
+	lease := acquire(t, locker(t, d, leasehold.Options{}), name, leasehold.Wait(h.over(ttl)+followWithin))
 	done := history.Believe(lease)
-	if took := time.Since(stopped); took > ttl+followWithin {
+	if took := time.Since(stopped); took > h.over(ttl)+followWithin {
 		t.Errorf("granted %v after the holder was stopped; its TTL was %v", took, ttl)
 	}
 	if err := guard.Do(name, lease.Token(), lease.Owner(), write); err != nil && lease.Token() != 0 {
@@ -297,11 +297,11 @@ func stormOfKills(t testing.TB, h Harness) {
 	}
 	for range kills {
 		time.Sleep(ttl / 4)
-		holder := nextHolder(t, children, ttl+followWithin)
+		holder := nextHolder(t, children, h.over(ttl)+followWithin)
 		reap(children[holder])
 		children[holder] = start()
 	}
-	nextHolder(t, children, ttl+followWithin)
+	nextHolder(t, children, h.over(ttl)+followWithin)
 	for _, c := range children {
 		reap(c)
 	}

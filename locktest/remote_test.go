@@ -186,6 +186,8 @@ func (e *engine) serve(c call, a *answer) (err error) {
 		err = claim.Release(ctx)
 	case "linger":
 		err = claim.(driver.Lingerer).Linger(ctx, c.TTL)
+	case "note":
+		err = claim.(driver.Noter).Note(ctx, c.Request.Note)
 	}
 	return err
 }
@@ -356,6 +358,13 @@ func (c *remoteClaim) Release(ctx context.Context) error {
 
 func (c *remoteClaim) Linger(ctx context.Context, d time.Duration) error {
 	_, err := c.r.do(ctx, call{Do: "linger", Request: c.req, TTL: d})
+	return err
+}
+
+func (c *remoteClaim) Note(ctx context.Context, note string) error {
+	req := c.req
+	req.Note = note
+	_, err := c.r.do(ctx, call{Do: "note", Request: req})
 	return err
 }
 

@@ -20,7 +20,7 @@ var renewalCases = []Case{
 	{Name: "MaxHoldAndNoRenewEnd", Run: maxHoldAndNoRenewEnd},
 	{Name: "HungRenewalLeavesTimeForAnother", Run: hungRenewalLeavesTimeForAnother},
 	{Name: "RenewalWithoutReplyKeepsTheDeadline", Run: renewalWithoutReplyKeepsTheDeadline},
-	{Name: "ExtendMovesTheDeadline", Run: extendMovesTheDeadline},
+	{Name: "ExtendMovesTheDeadline", Needs: NeedTTLChange, Run: extendMovesTheDeadline},
 	{Name: "Resume", Needs: NeedResumes, Run: resume},
 }
 
@@ -47,7 +47,7 @@ func renewAfterExpiryRevivesNothing(t testing.TB, h Harness) {
 	d := open(t, h)
 	holder := contend(t, d, lasting(request(newName(t)), shortTTL(d)))
 	g := holder.granted("the resource is free")
-	time.Sleep(g.TTL + 50*time.Millisecond)
+	time.Sleep(h.over(g.TTL) + 50*time.Millisecond)
 	holder.lost("it expired, although nobody took over")
 	holder.lost("ErrLost is final")
 	contend(t, open(t, h), request(holder.req.Resource)).granted("a renewal after the end holds nothing")
@@ -59,7 +59,7 @@ func renewAfterTakeover(t testing.TB, h Harness) {
 	holder := contend(t, d, lasting(request(newName(t)), shortTTL(d)))
 	g := holder.granted("the resource is free")
 	successor := contend(t, open(t, h), lasting(request(holder.req.Resource), shortTTL(d)))
-	s, _, _ := successor.wins(g.TTL+Margin, "the lease is over")
+	s, _, _ := successor.wins(h.over(g.TTL)+Margin, "the lease is over")
 	holder.lost("it expired and somebody else holds it")
 	if again := successor.renewed(longTTL); again.Fence != s.Fence {
 		t.Errorf("the successor's fence went from %d to %d", s.Fence, again.Fence)
@@ -157,8 +157,8 @@ func maxHoldAndNoRenewEnd(t testing.TB, h Harness) {
 	if at := ended(t, capped, start.Add(ttl+ttl/2)); at.Sub(start) < ttl+ttl/2-ttl/50 {
 		t.Errorf("a lease with MaxHold(%v) ended after %v", ttl+ttl/2, at.Sub(start))
 	}
-	release(t, acquire(t, other, name+"-unrenewed", leasehold.Wait(ttl+followWithin)))
-	release(t, acquire(t, other, name, leasehold.Wait(ttl+followWithin)))
+	release(t, acquire(t, other, name+"-unrenewed", leasehold.Wait(h.over(ttl)+followWithin)))
+	release(t, acquire(t, other, name, leasehold.Wait(h.over(ttl)+followWithin)))
 }
 
 // hungRenewalLeavesTimeForAnother: a renewal gets no answer, nor an error.
@@ -201,8 +201,8 @@ func renewalWithoutReplyKeepsTheDeadline(t testing.TB, h Harness) {
 func mustFollow(t testing.TB, h Harness, name string, limit time.Duration) {
 	t.Helper()
 	start := time.Now()
-	lease := acquire(t, locker(t, open(t, h), leasehold.Options{}), name, leasehold.Wait(limit+followWithin))
-	if took := time.Since(start); took > limit+followWithin {
+	lease := acquire(t, locker(t, open(t, h), leasehold.Options{}), name, leasehold.Wait(h.over(limit)+followWithin))
+	if took := time.Since(start); took > h.over(limit)+followWithin {
 		t.Errorf("free after %v, want within %v", took, limit)
 	}
 	release(t, lease)

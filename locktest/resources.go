@@ -29,7 +29,7 @@ func nothingIsLeftAtTheEngine(t testing.TB, h Harness) {
 		name := fmt.Sprint(prefix, i)
 		lease := acquire(t, l, name)
 		mustBeBusy(t, other, name, "it is held")
-		if _, err := other.Acquire(bounded(t), name, leasehold.Wait(300*time.Millisecond)); !errors.Is(err, leasehold.ErrBusy) {
+		if _, err := other.Acquire(bounded(t), name, leasehold.Wait(Margin)); !errors.Is(err, leasehold.ErrBusy) {
 			t.Fatalf("Acquire of a held resource with a short Wait: %v", err)
 		}
 		release(t, lease)
@@ -57,7 +57,7 @@ func closeEndsWaiters(t testing.TB, h Harness) {
 			_, err := l.Acquire(context.Background(), name)
 			errs <- err
 		}()
-		<-waiting
+		queuedUp(t, waiting)
 	}
 	if err := l.Close(); err != nil {
 		t.Errorf("Close: %v", err)
@@ -118,7 +118,7 @@ func useAndClose(t testing.TB, h Harness) {
 	name := newName(t)
 	l1, l2 := locker(scope, d1, leasehold.Options{}), locker(scope, d2, leasehold.Options{})
 	lease := acquire(scope, l1, name)
-	if _, err := l2.Acquire(bounded(scope), name, leasehold.Wait(300*time.Millisecond)); !errors.Is(err, leasehold.ErrBusy) {
+	if _, err := l2.Acquire(bounded(scope), name, leasehold.Wait(Margin)); !errors.Is(err, leasehold.ErrBusy) {
 		t.Errorf("Acquire of a held resource: %v", err)
 	}
 	waiter := contend(scope, d2, queued(request(name)))

@@ -109,7 +109,7 @@ func sharerExpiresAlone(t testing.TB, h Harness) {
 			granted = true
 		case !errors.Is(err, driver.ErrBusy):
 			t.Fatalf("Try: %v", err)
-		case time.Since(before) > g.TTL+followWithin:
+		case time.Since(before) > h.over(g.TTL)+followWithin:
 			t.Fatalf("a crashed sharer still has its slot after %v, TTL %v", time.Since(before), g.TTL)
 		}
 	}
@@ -149,8 +149,8 @@ func exclusiveAfterCrashedSharer(t testing.TB, h Harness) {
 	g := crashed.granted("the resource is free")
 	after := time.Now()
 	writer := contend(t, open(t, h), queued(request(name)))
-	_, _, granted := writer.wins(g.TTL+Margin, "the sharer's lease is over")
-	if granted.Sub(before) < g.TTL-g.TTL/50 || granted.Sub(after) > g.TTL+Margin {
+	_, _, granted := writer.wins(h.over(g.TTL)+Margin, "the sharer's lease is over")
+	if granted.Sub(before) < g.TTL-g.TTL/50 || granted.Sub(after) > h.over(g.TTL)+Margin {
 		t.Errorf("the writer was granted %v after a shared lease of %v", granted.Sub(before), g.TTL)
 	}
 	crashed.lost("it expired and a writer holds it")

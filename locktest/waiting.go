@@ -78,7 +78,7 @@ func waiterWhoGivesUpLeavesNoPlace(t testing.TB, h Harness) {
 			t.Fatalf("Acquire with a context that ended: %s, %v; want its cause", describe(got), err)
 		}
 	}
-	if got, err := l2.Acquire(context.Background(), name, leasehold.Wait(300*time.Millisecond)); got != nil || !errors.Is(err, leasehold.ErrBusy) {
+	if got, err := l2.Acquire(context.Background(), name, leasehold.Wait(Margin)); got != nil || !errors.Is(err, leasehold.ErrBusy) {
 		t.Fatalf("Acquire whose Wait ran out: %s, %v; want ErrBusy", describe(got), err)
 	}
 	release(t, lease)
@@ -165,6 +165,9 @@ func waitIsBounded(t testing.TB, h Harness) {
 	release(t, lease)
 }
 
+// over is when a lease that began with ttl and nobody renews must be over at the engine.
+func (h Harness) over(ttl time.Duration) time.Duration { return ttl + h.Late }
+
 // followWithin is how soon after a release a waiter must have been granted on any
 // engine, by a wake-up or by polling.
 const followWithin = 2 * Margin
@@ -205,8 +208,8 @@ func waiterFollowsExpiry(t testing.TB, h Harness) {
 	dead := contend(t, d, lasting(request(name), shortTTL(d)))
 	g := dead.granted("the resource is free")
 	start := time.Now()
-	lease := acquire(t, locker(t, open(t, h), leasehold.Options{}), name, leasehold.Wait(g.TTL+2*followWithin))
-	if took := time.Since(start); took > g.TTL+followWithin {
+	lease := acquire(t, locker(t, open(t, h), leasehold.Options{}), name, leasehold.Wait(h.over(g.TTL)+2*followWithin))
+	if took := time.Since(start); took > h.over(g.TTL)+followWithin {
 		t.Errorf("granted %v after a lease of %v, want within %v of its end", took, g.TTL, followWithin)
 	}
 	release(t, lease)
@@ -226,7 +229,7 @@ func lostWakeUpOnlyDelays(t testing.TB, h Harness) {
 	released := make(chan struct{})
 	go func() {
 		defer close(released)
-		<-waiting
+		queuedUp(t, waiting)
 		_ = holder.claim.Release(context.Background()) // its failure shows as a waiter that is not granted
 	}()
 	start := time.Now()

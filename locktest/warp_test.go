@@ -105,10 +105,11 @@ type warp struct {
 	renew    func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error)
 	release  func(c *warpedClaim, ctx context.Context) error
 	linger   func(c *warpedClaim, ctx context.Context, d time.Duration) error
+	note     func(c *warpedClaim, ctx context.Context, note string) error
 	inspect  func(st *driver.State)
 	list     func(w *warped, ctx context.Context, prefix string) ([]driver.State, error)
 	evict    func(w *warped, ctx context.Context, resource, owner, reason string) error
-	raise    func(w *warped) error
+	raise    func(w *warped, fence uint64) error
 
 	*notes // of one harness
 }
@@ -196,7 +197,7 @@ func (w *warped) Evict(ctx context.Context, resource, owner, reason string) erro
 
 func (w *warped) RaiseFence(ctx context.Context, resource string, fence uint64) error {
 	if w.raise != nil {
-		return w.raise(w)
+		return w.raise(w, fence)
 	}
 	return w.Driver.RaiseFence(ctx, resource, fence)
 }
@@ -240,6 +241,13 @@ func (c *warpedClaim) Linger(ctx context.Context, d time.Duration) error {
 		return c.linger(c, ctx, d)
 	}
 	return c.inner.(driver.Lingerer).Linger(ctx, d)
+}
+
+func (c *warpedClaim) Note(ctx context.Context, note string) error {
+	if c.note != nil {
+		return c.note(c, ctx, note)
+	}
+	return c.inner.(driver.Noter).Note(ctx, note)
 }
 
 // harness opens drivers on one new server, all broken in the same way.

@@ -215,6 +215,24 @@ func (c *claim) Linger(ctx context.Context, d time.Duration) error {
 	})
 }
 
+// Note changes what Inspect shows of the hold.
+func (c *claim) Note(ctx context.Context, note string) error {
+	if err := c.driver.usable(ctx); err != nil {
+		return err
+	}
+	s := c.driver.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.at(c.req.Resource, time.Now())
+	defer s.settle(c.req.Resource, r)
+	h := r.holder(c.req.Owner)
+	if h == nil {
+		return driver.ErrLost
+	}
+	h.note = note
+	return nil
+}
+
 // end applies one way of giving up the claim; ErrLost when there was nothing to give up.
 func (c *claim) end(ctx context.Context, give func(*resource) bool) error {
 	if err := c.driver.usable(ctx); err != nil {

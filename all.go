@@ -1,0 +1,287 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Leases are several resources held together, see AcquireAll. They are safe for
+// concurrent use.
+type Leases struct {
+	leases []*Lease // by name, at least one
+	ctx    leasesContext
+}
+
+// AcquireAll acquires several resources, all or nothing, and returns live leases of them.
+// Names that are given twice count once. The options apply to each of them, but Wait bounds
+// the whole: a wait for ten resources is one wait.
+//
+// All are asked for at once. When some are busy, it keeps those whose names sort before
+// the first of them, gives up the others, waits for its turn there, and asks for the rest
+// again. So whoever waits holds only smaller names than the one waited for: callers with
+// names in common never wait for each other in a circle, in whatever order they list them.
+// The places in the queues are those of Acquire: nobody is overtaken for wanting several,
+// and a caller waits at each name at most once. Leases that are acquired one by one under
+// others are outside of that order.
+//
+// With Wait(0) it asks for the smallest name first and for the rest at once: of those
+// who want the same names one gets them, while those whose names only overlap may refuse
+// each other.
+//
+// Errors are those of Acquire, for the resource that failed. Also ErrLost: a lease was
+// lost while the others were waited for. On error nothing is held.
+func (l *Locker) AcquireAll(ctx context.Context, names []string, opts ...Option) (*Leases, error) {
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	if len(names) == 0 {
+		return nil, fmt.Errorf("leasehold: acquire: %w: no names", ErrInvalidName)
+	}
+	g := &gathering{locker: l, names: names, opts: opts, leases: make([]*Lease, len(names))}
+	if failed, err := g.acquire(ctx); err != nil {
+		return nil, wrap("acquire", failed, err)
+	}
+	return newLeases(ctx, g.leases), nil
+}
+
+// A gathering is one AcquireAll on its way.
+type gathering struct {
+	locker *Locker
+	names  []string // sorted, each once
+	opts   []Option
+	leases []*Lease // of names; nil: not held
+
+	// waited is for Wait that runs out between two calls. Its holder is in the way of the
+	// name that is waited for.
+	waited waitState
+}
+
+// acquire fills in all leases, or none and returns the name that failed.
+func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
+	var r *request
+	for _, name := range g.names { // before any call to the engine
+		if r, err = g.locker.newRequest(name, g.opts); err != nil {
+			return name, err
+		}
+	}
+	blocking := !r.hasWait || r.wait > 0
+	if r.hasWait && blocking {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, r.wait, errWaited)
+		defer cancel()
+	}
+	i, err := g.gather(ctx, blocking)
+	if err == nil {
+		i, err = g.lost()
+	}
+	if err != nil {
+		g.letGo(ctx, 0)
+		return g.names[i], g.waited.gaveUp(g.names[i], err)
+	}
+	return "", nil
+}
+
+// lost returns the first lease that was lost while the others were asked for, and why.
+func (g *gathering) lost() (i int, cause error) {
+	for i, le := range g.leases {
+		if le.ctx.Err() != nil {
+			return i, context.Cause(le.ctx)
+		}
+	}
+	return 0, nil
+}
+
+// gather returns the index of the name that failed.
+func (g *gathering) gather(ctx context.Context, blocking bool) (i int, err error) {
+	if !blocking {
+		if i, err = g.try(ctx, 0, 1); err != nil {
+			return i, err
+		}
+		return g.try(ctx, 1, len(g.names))
+	}
+	for from := 0; from < len(g.names); from = i + 1 {
+		i = from
+		if i < len(g.names)-1 {
+			if i, err = g.try(ctx, from, len(g.names)); !errors.Is(err, ErrBusy) {
+				return i, err
+			}
+			g.waited.queued, g.waited.holder = true, inTheWay(err)
+			g.letGo(ctx, i) // what is behind it: i itself is not held
+		}
+		if err = g.wait(ctx, i); err != nil {
+			return i, err
+		}
+		g.waited.holder = driver.Holder{}
+	}
+	return i, nil
+}
+
+// inTheWay returns who holds it, of a refusal.
+func inTheWay(err error) driver.Holder {
+	if busy, ok := errors.AsType[*BusyError](err); ok {
+		return busy.Holder
+	}
+	return driver.Holder{}
+}
+
+// try asks once for the names from from to below to, all at the same time. It returns the
+// first that was refused, or one that failed otherwise.
+func (g *gathering) try(ctx context.Context, from, to int) (failed int, err error) {
+	errs := make([]error, to)
+	var calls sync.WaitGroup
+	for i := from; i < to; i++ {
+		calls.Go(func() { g.leases[i], errs[i] = g.locker.acquire(ctx, g.names[i], false, g.opts) })
+	}
+	calls.Wait()
+	for i := to - 1; i >= from; i-- {
+		if errs[i] != nil && (err == nil || errors.Is(err, ErrBusy) || !errors.Is(errs[i], ErrBusy)) {
+			failed, err = i, errs[i]
+		}
+	}
+	return failed, err
+}
+
+// wait waits for the turn at name i, as long as the smaller names are held.
+func (g *gathering) wait(ctx context.Context, i int) (err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for _, le := range g.leases[:i] {
+		defer context.AfterFunc(le.ctx, func() { cancel(context.Cause(le.ctx)) })()
+	}
+	g.leases[i], err = g.locker.acquire(ctx, g.names[i], true, g.opts)
+	return err
+}
+
+// letGo gives up what is held from index from on. AtLeast keeps none of it: nobody has
+// acted under it.
+func (g *gathering) letGo(ctx context.Context, from int) {
+	var held []*Lease
+	for _, le := range g.leases[from:] {
+		if le != nil {
+			held = append(held, le)
+		}
+	}
+	clear(g.leases[from:])
+	if len(held) == 0 {
+		return
+	}
+	for _, le := range held {
+		le.hold.forgetAtLeast()
+	}
+	g.locker.tidy(func() {
+		eachButFirstAtOnce(held, func(_ int, le *Lease) {
+			le.release(ctx) // its answer matters to nobody: it ends by itself
+		})
+	})
+}
+
+// forgetAtLeast lets the only lease of a hold go without AtLeast.
+func (h *hold) forgetAtLeast() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.leases) == 1 {
+		h.keepUntil = time.Time{}
+	}
+}
+
+// eachButFirstAtOnce calls do for all leases but the first at the same time, then for the
+// first: whoever waits for that one, holding nothing, then finds the others free.
+func eachButFirstAtOnce(leases []*Lease, do func(i int, le *Lease)) {
+	var calls sync.WaitGroup
+	for i, le := range leases[1:] {
+		calls.Go(func() { do(i+1, le) })
+	}
+	calls.Wait()
+	do(0, leases[0])
+}
+
+// newLeases joins leases that were acquired with ctx.
+func newLeases(ctx context.Context, leases []*Lease) *Leases {
+	live, cancel := context.WithCancelCause(unending(ctx))
+	for i, le := range leases {
+		if i > 0 {
+			le.outer = leases[i-1] // so that the context of the last finds them all
+		}
+		context.AfterFunc(le.ctx, func() { cancel(context.Cause(le.ctx)) })
+	}
+	return &Leases{leases: leases, ctx: leasesContext{live, cancel, leases}}
+}
+
+// A leasesContext is the leaseContext of several leases.
+type leasesContext struct {
+	context.Context
+	cancel context.CancelCauseFunc
+	leases []*Lease
+}
+
+func (c leasesContext) Err() error {
+	for _, le := range c.leases {
+		if c.Context.Err() == nil && le.ctx.Err() != nil {
+			c.cancel(context.Cause(le.ctx))
+		}
+	}
+	return c.Context.Err()
+}
+
+func (c leasesContext) Value(key any) any {
+	if key == (leaseKey{}) {
+		return c.leases[len(c.leases)-1]
+	}
+	return c.Context.Value(key)
+}
+
+// Names returns the resources, sorted, each once.
+func (ls *Leases) Names() []string {
+	names := make([]string, len(ls.leases))
+	for i, le := range ls.leases {
+		names[i] = le.Name()
+	}
+	return names
+}
+
+// Lease returns the lease of one resource, or nil if name is none of Names. It is for its
+// token, owner and deadline; released alone, it ends the context of all.
+func (ls *Leases) Lease(name string) *Lease {
+	for _, le := range ls.leases {
+		if le.Name() == name {
+			return le
+		}
+	}
+	return nil
+}
+
+// Context ends as soon as any of the leases does, with its cause. Otherwise it is as that
+// of a Lease: each of the resources counts as held by it.
+func (ls *Leases) Context() context.Context { return ls.ctx }
+
+// Deadline returns the first of the leases' deadlines.
+func (ls *Leases) Deadline() time.Time {
+	first := ls.leases[0].Deadline()
+	for _, le := range ls.leases[1:] {
+		if d := le.Deadline(); d.Before(first) {
+			first = d
+		}
+	}
+	return first
+}
+
+// Release gives all leases up and ends their context. One that fails stops none of the
+// others. It returns nil when all were released, else their errors, joined: ErrLost when
+// one had ended before, so that what they guarded together must be rolled back. After an
+// unknown outcome it may be called again, for those that are left; ErrReleased: there were
+// none.
+func (ls *Leases) Release(ctx context.Context) error {
+	if ls.ctx.Err() == nil {
+		ls.ctx.cancel(ErrReleased)
+	}
+	errs := make([]error, len(ls.leases))
+	eachButFirstAtOnce(ls.leases, func(i int, le *Lease) { errs[i] = le.Release(ctx) })
+	if !slices.ContainsFunc(errs, func(err error) bool { return !errors.Is(err, ErrReleased) }) {
+		return errs[0]
+	}
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, ErrReleased) })...)
+}

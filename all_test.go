@@ -1,0 +1,493 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+func acquireAll(t *testing.T, l *leasehold.Locker, names []string, opts ...leasehold.Option) *leasehold.Leases {
+	t.Helper()
+	all, err := l.AcquireAll(t.Context(), names, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// wantFree fails unless nobody holds the names or waits for them.
+func wantFree(t *testing.T, l *leasehold.Locker, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		state, err := l.Inspect(t.Context(), name)
+		if err != nil || len(state.Holders)+len(state.Waiters) > 0 {
+			t.Errorf("%s is not free: %+v, %v", name, state, err)
+		}
+	}
+}
+
+func TestAllAreHeldOnceEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		locks, other := newLocker(t, server.Connect(), nil), newLocker(t, server.Connect(), nil)
+		before := acquire(t, locks, "b")
+		before.Release(t.Context())
+		all := acquireAll(t, locks, []string{"c", "a", "b", "a"})
+		if got := all.Names(); !slices.Equal(got, []string{"a", "b", "c"}) {
+			t.Errorf("names %q", got)
+		}
+		for _, name := range all.Names() {
+			_, err := other.TryAcquire(t.Context(), name)
+			wantErr(t, err, leasehold.ErrBusy)
+			if le := all.Lease(name); le.Name() != name || le.Deadline().Before(all.Deadline()) {
+				t.Errorf("lease of %s is of %s, or ends before the first", name, le.Name())
+			}
+		}
+		if all.Lease("b").Token() <= before.Token() || all.Lease("d") != nil {
+			t.Errorf("token %d after %d, or a lease of what was not asked for", all.Lease("b").Token(), before.Token())
+		}
+		time.Sleep(time.Minute) // renewed
+		if err := all.Context().Err(); err != nil {
+			t.Errorf("ended: %v", context.Cause(all.Context()))
+		}
+		if err := all.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wantErr(t, context.Cause(all.Context()), leasehold.ErrReleased)
+		wantErr(t, all.Release(t.Context()), leasehold.ErrReleased)
+		wantFree(t, other, "a", "b", "c")
+	})
+}
+
+func TestAllChecksEverythingBeforeItAsks(t *testing.T) {
+	mine := newFaulty(t, memory.NewServer())
+	locks := newLocker(t, mine, nil)
+	for _, c := range []struct {
+		names []string
+		opts  []leasehold.Option
+		want  error
+	}{
+		{nil, nil, leasehold.ErrInvalidName},
+		{[]string{"a", ""}, nil, leasehold.ErrInvalidName},
+		{[]string{"a", "b\n"}, nil, leasehold.ErrInvalidName},
+		{[]string{"a"}, []leasehold.Option{leasehold.TTL(-1)}, leasehold.ErrInvalidOption},
+	} {
+		all, err := locks.AcquireAll(t.Context(), c.names, c.opts...)
+		wantErr(t, err, c.want)
+		if all != nil {
+			t.Error("leases beside an error")
+		}
+	}
+	if n := mine.Calls(locktest.OpTry); n > 0 {
+		t.Errorf("%d calls to the engine", n)
+	}
+}
+
+func TestContextOfAllEndsWithTheFirstLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), nil)
+		all := acquireAll(t, locks, []string{"a", "b", "c"})
+		state, err := locks.Inspect(t.Context(), "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := locks.Evict(t.Context(), "b", state.Holders[0].Owner, "for the test"); err != nil {
+			t.Fatal(err)
+		}
+		<-all.Context().Done()
+		wantErr(t, context.Cause(all.Context()), leasehold.ErrLost)
+		wantErr(t, all.Release(t.Context()), leasehold.ErrLost)
+		wantFree(t, locks, "a", "b", "c") // one that was lost does not stop the others
+	})
+}
+
+// After a pause, the context looks at the clock of each lease.
+func TestContextOfAllLooksAtTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), nil)
+		all := acquireAll(t, locks, []string{"a", "b"}, leasehold.NoRenew())
+		if err := all.Lease("a").Extend(t.Context(), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(all.Deadline())) // that of b; timers of this instant may not have run
+		if all.Context().Err() == nil {
+			t.Error("live at the deadline")
+		}
+		wantErr(t, context.Cause(all.Context()), leasehold.ErrLost)
+		wantErr(t, all.Release(t.Context()), leasehold.ErrLost)
+	})
+}
+
+// Nobody acts under what is left when one was given up.
+func TestOneReleasedEndsTheContextOfAll(t *testing.T) {
+	locks := newLocker(t, memory.New(), nil)
+	for range 100 {
+		all := acquireAll(t, locks, []string{"a", "b"})
+		if err := all.Lease("b").Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if all.Context().Err() == nil {
+			t.Fatal("live without one of its leases")
+		}
+		wantErr(t, context.Cause(all.Context()), leasehold.ErrReleased)
+		if err := all.Release(t.Context()); err != nil { // of the other
+			t.Fatal(err)
+		}
+	}
+}
+
+// Whoever waits holds smaller names only.
+func TestWaitingForOneOfAllLeavesTheLaterOnesFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		locks, other := newLocker(t, server.Connect(), nil), newLocker(t, server.Connect(), nil)
+		busy := acquire(t, other, "b")
+		got := make(chan *leasehold.Leases)
+		go func() {
+			all, err := locks.AcquireAll(t.Context(), []string{"d", "c", "b", "a"})
+			if err != nil {
+				t.Error(err)
+			}
+			got <- all
+		}()
+		synctest.Wait()
+		wantFree(t, other, "c", "d")
+		_, err := other.TryAcquire(t.Context(), "a")
+		wantErr(t, err, leasehold.ErrBusy)
+		late := acquire(t, other, "d") // taken meanwhile: waited for in its turn
+		busy.Release(t.Context())
+		synctest.Wait()
+		_, err = other.TryAcquire(t.Context(), "c")
+		wantErr(t, err, leasehold.ErrBusy)
+		late.Release(t.Context())
+		if err := (<-got).Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wantFree(t, other, "a", "b", "c", "d")
+	})
+}
+
+func TestOneWaitBoundsAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		locks, other := newLocker(t, server.Connect(), nil), newLocker(t, server.Connect(), nil)
+		first, second := acquire(t, other, "b"), acquire(t, other, "c", leasehold.Note("backup of db7"))
+		time.AfterFunc(7*time.Second, func() { first.Release(context.Background()) })
+		start := time.Now()
+		_, err := locks.AcquireAll(t.Context(), []string{"a", "b", "c", "d"}, leasehold.Wait(10*time.Second))
+		wantErr(t, err, leasehold.ErrBusy)
+		wantDuration(t, "waited", time.Since(start), 10*time.Second, 10100*time.Millisecond)
+		busy, ok := errors.AsType[*leasehold.BusyError](err)
+		if !ok || busy.Resource != "c" || busy.Holder.Note != "backup of db7" {
+			t.Errorf("%v does not tell who is in the way", err)
+		}
+		wantFree(t, other, "a", "b", "d")
+
+		start = time.Now()
+		_, err = locks.AcquireAll(t.Context(), []string{"a", "b", "c"}, leasehold.Wait(0))
+		wantErr(t, err, leasehold.ErrBusy)
+		wantDuration(t, "waited without waiting", time.Since(start), 0, 0)
+		wantFree(t, other, "a", "b")
+
+		why := errors.New("user went away")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(why) })
+		_, err = locks.AcquireAll(ctx, []string{"a", "b", "c"})
+		wantErr(t, err, why)
+		wantFree(t, other, "a", "b")
+		second.Release(t.Context())
+		wantFree(t, other, "c") // no place is left
+	})
+}
+
+// Of a crowd that does not wait, one gets all: not nobody.
+func TestOneOfACrowdWithoutWaitingGetsAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		var lockers []*leasehold.Locker
+		for range 8 {
+			lockers = append(lockers, newLocker(t, slowTries{server.Connect()}, nil))
+		}
+		for range 20 {
+			got := make(chan *leasehold.Leases, len(lockers))
+			var crowd sync.WaitGroup
+			for _, locks := range lockers {
+				crowd.Go(func() {
+					all, err := locks.AcquireAll(t.Context(), []string{"a", "b", "c", "d"}, leasehold.Wait(0))
+					switch {
+					case err == nil:
+						got <- all
+					case !errors.Is(err, leasehold.ErrBusy):
+						t.Error(err)
+					}
+				})
+			}
+			crowd.Wait()
+			if n := len(got); n != 1 {
+				t.Fatalf("%d of 8 got all", n)
+			}
+			if err := (<-got).Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestFailingMemberReleasesTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		mine := newFaulty(t, server)
+		locks, other := newLocker(t, mine, nil), newLocker(t, server.Connect(), nil)
+		mine.Next(locktest.OpTry, nil, locktest.LoseReply)
+		_, err := locks.AcquireAll(t.Context(), []string{"a", "b", "c", "d"})
+		wantErr(t, err, locktest.ErrInjected)
+		wantFree(t, other, "a", "b", "c", "d")
+
+		// Nobody has acted under those that were given up, so AtLeast keeps none.
+		lease := acquire(t, other, "c")
+		_, err = locks.AcquireAll(t.Context(), []string{"a", "b", "c", "d"}, leasehold.AtLeast(time.Hour), leasehold.Wait(time.Second))
+		wantErr(t, err, leasehold.ErrBusy)
+		wantFree(t, other, "a", "b", "d")
+		lease.Release(t.Context())
+		all := acquireAll(t, locks, []string{"a", "b"}, leasehold.AtLeast(time.Hour))
+		if err := all.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		_, err = other.TryAcquire(t.Context(), "a")
+		wantErr(t, err, leasehold.ErrBusy)
+	})
+}
+
+// stuckReleases is an engine that does not answer a release of one name.
+type stuckReleases struct {
+	driver.Driver
+	name  string
+	stuck *atomic.Bool
+}
+
+func (d stuckReleases) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	if req.Resource == d.name {
+		return stuckReleasesClaim{c, d.stuck}, err
+	}
+	return c, err
+}
+
+type stuckReleasesClaim struct {
+	driver.Claim
+	stuck *atomic.Bool
+}
+
+func (c stuckReleasesClaim) Release(ctx context.Context) error {
+	if c.stuck.Load() {
+		return locktest.ErrInjected
+	}
+	return c.Claim.Release(ctx)
+}
+
+func TestOneFailingReleaseStopsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stuck atomic.Bool
+		stuck.Store(true)
+		server := memory.NewServer()
+		locks, other := newLocker(t, stuckReleases{server.Connect(), "b", &stuck}, nil), newLocker(t, server.Connect(), nil)
+		all := acquireAll(t, locks, []string{"a", "b", "c"})
+		wantErr(t, all.Release(t.Context()), locktest.ErrInjected)
+		wantFree(t, other, "a", "c")
+		stuck.Store(false)
+		if err := all.Release(t.Context()); err != nil { // for the one that is left
+			t.Error(err)
+		}
+		wantFree(t, other, "b")
+		wantErr(t, all.Release(t.Context()), leasehold.ErrReleased)
+	})
+}
+
+// A wait is over when what it was for is lost.
+func TestLossWhileWaitingForTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		locks, other := newLocker(t, server.Connect(), nil), newLocker(t, server.Connect(), nil)
+		busy := acquire(t, other, "b")
+		time.AfterFunc(time.Second, func() {
+			state, _ := other.Inspect(context.Background(), "a")
+			other.Evict(context.Background(), "a", state.Holders[0].Owner, "for the test")
+		})
+		_, err := locks.AcquireAll(t.Context(), []string{"a", "b"})
+		wantErr(t, err, leasehold.ErrLost)
+		wantFree(t, other, "a")
+		busy.Release(t.Context())
+		wantFree(t, other, "b")
+	})
+}
+
+// One that was lost in a call for the others is found before anybody acts on it.
+func TestLossWhileTheRestIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		locks, other := newLocker(t, slowTries{server.Connect()}, nil), newLocker(t, server.Connect(), nil)
+		busy := acquire(t, other, "b")
+		time.AfterFunc(1100*time.Millisecond, func() { busy.Release(context.Background()) })
+		time.AfterFunc(2500*time.Millisecond, func() { // "b" is held, "c" and "d" are asked for
+			state, _ := other.Inspect(context.Background(), "a")
+			other.Evict(context.Background(), "a", state.Holders[0].Owner, "for the test")
+		})
+		all, err := locks.AcquireAll(t.Context(), []string{"a", "b", "c", "d"})
+		wantErr(t, err, leasehold.ErrLost)
+		if all != nil {
+			t.Error("leases beside an error")
+		}
+		wantFree(t, other, "a", "b", "c", "d")
+	})
+}
+
+// Wait that runs out between two calls to the engine is told as in the middle of one.
+func TestWaitRunsOutBetweenTwoCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stuck atomic.Bool
+		stuck.Store(true)
+		server := memory.NewServer()
+		locks, other := newLocker(t, slowTries{stuckReleases{server.Connect(), "c", &stuck}}, nil), newLocker(t, server.Connect(), nil)
+		lease := acquire(t, other, "b", leasehold.Note("backup of db7"))
+		// It runs out while "c" is given up again.
+		_, err := locks.AcquireAll(t.Context(), []string{"a", "b", "c"}, leasehold.Wait(1020*time.Millisecond))
+		wantErr(t, err, leasehold.ErrBusy)
+		busy, ok := errors.AsType[*leasehold.BusyError](err)
+		if !ok || busy.Resource != "b" || busy.Holder.Note != "backup of db7" {
+			t.Errorf("%v does not tell who is in the way", err)
+		}
+		_, err = locks.AcquireAll(t.Context(), []string{"a", "b", "c"}, leasehold.Wait(time.Nanosecond))
+		wantErr(t, err, context.DeadlineExceeded) // nobody knows
+		lease.Release(t.Context())
+	})
+}
+
+// Everything that the joint context holds counts as held by it.
+func TestAllAreHeldByTheirContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), nil)
+		outer := acquire(t, locks, "o")
+		all, err := locks.AcquireAll(outer.Context(), []string{"a", "b", "c"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"o", "a", "b", "c"} {
+			_, err := locks.Acquire(all.Context(), name)
+			wantErr(t, err, leasehold.ErrDeadlock)
+		}
+		_, err = locks.AcquireAll(all.Context(), []string{"d", "b"})
+		wantErr(t, err, leasehold.ErrDeadlock)
+		wantFree(t, locks, "d")
+		nested, err := locks.AcquireAll(all.Context(), []string{"b", "c"}, leasehold.Reentrant())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if nested.Lease("b").Token() != all.Lease("b").Token() {
+			t.Error("a nested lease has another token")
+		}
+		// Several that fail leave alone what is held around them, AtLeast included.
+		kept, busy := acquire(t, locks, "k", leasehold.AtLeast(time.Hour)), acquire(t, locks, "z")
+		_, err = locks.AcquireAll(kept.Context(), []string{"k", "z"}, leasehold.Reentrant(), leasehold.Wait(0))
+		wantErr(t, err, leasehold.ErrBusy)
+		kept.Release(t.Context())
+		busy.Release(t.Context())
+		_, err = locks.TryAcquire(t.Context(), "k")
+		wantErr(t, err, leasehold.ErrBusy)
+		for _, release := range []func(context.Context) error{nested.Release, all.Release, outer.Release} {
+			if err := release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		wantFree(t, locks, "o", "a", "b", "c")
+	})
+}
+
+// Many who want overlapping sets, in any order, all get theirs, one at a time, and no
+// set is ever held in part.
+func TestOppositeOrdersNeverDeadlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		var held [6]atomic.Int32
+		var crowd sync.WaitGroup
+		for range 8 {
+			locks := newLocker(t, server.Connect(), nil)
+			for range 3 {
+				crowd.Go(func() {
+					for range 10 {
+						want := rand.Perm(len(held))[:1+rand.N(len(held))]
+						names := make([]string, len(want))
+						for i, n := range want {
+							names[i] = fmt.Sprint(n)
+						}
+						all, err := locks.AcquireAll(t.Context(), names)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						for _, n := range want {
+							if held[n].Add(1) != 1 {
+								t.Errorf("%d is held twice", n)
+							}
+						}
+						time.Sleep(rand.N(50 * time.Millisecond))
+						for _, n := range want {
+							held[n].Add(-1)
+						}
+						if err := all.Release(t.Context()); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+		crowd.Wait()
+		wantFree(t, newLocker(t, server.Connect(), nil), "0", "1", "2", "3", "4", "5")
+	})
+}
+
+// slowTries is an engine whose tries take about a second.
+type slowTries struct{ driver.Driver }
+
+func (d slowTries) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return slowTriesClaim{c}, err
+}
+
+type slowTriesClaim struct{ driver.Claim }
+
+func (c slowTriesClaim) Try(ctx context.Context) (driver.Grant, error) {
+	time.Sleep(time.Second - rand.N(time.Millisecond))
+	return c.Claim.Try(ctx)
+}
+
+// Ten free names cost one round trip, ten with one busy among them two more.
+func TestAllCostAsManyRoundTripsAsTheyMust(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		locks, other := newLocker(t, slowTries{server.Connect()}, nil), newLocker(t, server.Connect(), nil)
+		names := []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
+		start := time.Now()
+		all := acquireAll(t, locks, names)
+		wantDuration(t, "free", time.Since(start), 999*time.Millisecond, time.Second)
+		all.Release(t.Context())
+
+		busy := acquire(t, other, "4")
+		time.AfterFunc(1500*time.Millisecond, func() { busy.Release(context.Background()) })
+		start = time.Now()
+		all = acquireAll(t, locks, names)
+		wantDuration(t, "one was busy", time.Since(start), 2997*time.Millisecond, 3*time.Second)
+		all.Release(t.Context())
+	})
+}

@@ -1,0 +1,35 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// A transfer holds both accounts. Whoever lists them the other way round does not wait
+// for us while we wait for them.
+func ExampleLocker_AcquireAll() {
+	ctx := context.Background()
+	locks, _ := leasehold.New(memory.New(), nil)
+	both, err := locks.AcquireAll(ctx, []string{"account/bob", "account/alice"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, name := range both.Names() {
+		fmt.Println("holding", name, both.Lease(name).Token() > 0) // give each its token with the write
+	}
+	if both.Context().Err() == nil { // ends when either lease does
+		fmt.Println("moving 10")
+	}
+	if err := both.Release(ctx); errors.Is(err, leasehold.ErrLost) {
+		fmt.Println("another may have changed one of them meanwhile: roll back")
+	}
+	// Output:
+	// holding account/alice true
+	// holding account/bob true
+	// moving 10
+}

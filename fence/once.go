@@ -1,0 +1,144 @@
+package fence
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// ErrDone: the effect of that key has happened before, and did not happen again.
+var ErrDone = errors.New("done already")
+
+// A Lease is what a holder shows to a guard; a *leasehold.Lease is one.
+type Lease interface {
+	Name() string // the resource
+	Token() uint64
+	Owner() string
+}
+
+// Once lets an effect on a database happen exactly once for each key, such as
+// "daily-report/2026-11-20" or "order-42/charge", although a job is begun again.
+//
+// A lock alone cannot do that. Its holder may die, or lose the answer, after the effect
+// and before it could note anywhere that it is done: the next holder, however rightfully
+// it holds, does it again. To note it before is no better: then it may never happen. So the
+// note is written in the transaction of the effect, and both happen or neither. The lock
+// still spares most of the futile attempts, and the token refuses the holder that comes late.
+//
+// What leaves the database, such as a mail or a payment, is not covered. Write the wish to
+// send it as the effect, and let the receiver tell repetitions by the key.
+type Once struct {
+	guard *SQL
+	table string
+}
+
+// DefaultDoneTable is where a Once keeps the keys that are done, unless it is told another.
+const DefaultDoneTable = "leasehold_done"
+
+// NewOnce returns a Once that checks tokens with guard, in the same database, and keeps
+// the keys that are done in table, "" for DefaultDoneTable. It does no I/O and fails when
+// table is no plain identifier.
+func NewOnce(guard *SQL, table string) (*Once, error) {
+	if table == "" {
+		table = DefaultDoneTable
+	}
+	if !identifier.MatchString(table) {
+		return nil, fmt.Errorf("leasehold: table %q is no plain identifier", table)
+	}
+	return &Once{guard, table}, nil
+}
+
+// doneColumns of the table. Keys must be told apart byte by byte.
+var doneColumns = map[Dialect]string{
+	SQLite:   `name TEXT NOT NULL PRIMARY KEY, token BIGINT NOT NULL`,
+	Postgres: `name text COLLATE "C" PRIMARY KEY, token bigint NOT NULL`,
+	MySQL:    `name VARBINARY(512) PRIMARY KEY, token BIGINT NOT NULL`,
+}
+
+// Migrate creates the tables of o and of its guard in db unless they are there. Keys stay
+// for ever: delete those that nobody can ask for any more.
+func (o *Once) Migrate(ctx context.Context, db *sql.DB) error {
+	if err := o.guard.Migrate(ctx, db); err != nil {
+		return err
+	}
+	_, err := db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS `+o.table+` (`+doneColumns[o.guard.dialect]+`)`)
+	if err != nil {
+		return fmt.Errorf("leasehold: create table %s: %w", o.table, err)
+	}
+	return nil
+}
+
+// Do runs effect in a transaction of db that also marks key as done, and commits it. The
+// key is a name as driver.CheckName has it.
+//
+// It returns nil when the effect has happened now. ErrDone: before, by whomever, this
+// caller included. ErrStale: not by this call, because a later holder of the lease's resource
+// was here. An error of effect is returned as it is; then nothing has happened. After any
+// other error the outcome is unknown: call Do again, under this lease or another, and it
+// happens now or gives ErrDone.
+func (o *Once) Do(ctx context.Context, db *sql.DB, key string, lease Lease, effect func(tx *sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("leasehold: begin %q: %w", key, err)
+	}
+	defer tx.Rollback() // does nothing after Commit
+	if err := o.Mark(ctx, tx, key, lease); err != nil {
+		return err
+	}
+	if err := effect(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("leasehold: commit %q: %w", key, err)
+	}
+	return nil
+}
+
+// Mark is the first half of Do for a transaction of the caller's own: it checks the lease's
+// token and marks key as done inside tx, before the effect. After any error, ErrDone and
+// ErrStale among them, roll back; after nil, write the effect and commit.
+func (o *Once) Mark(ctx context.Context, tx *sql.Tx, key string, lease Lease) error {
+	if err := driver.CheckName(key); err != nil {
+		return fmt.Errorf("leasehold: mark: %w", err)
+	}
+	if err := o.guard.Check(ctx, tx, lease.Name(), lease.Token(), lease.Owner()); err != nil {
+		return err
+	}
+	marked, err := o.mark(ctx, tx, key, int64(lease.Token())) // Check refuses what does not fit
+	switch {
+	case err != nil:
+		return fmt.Errorf("leasehold: mark %q: %w", key, err)
+	case !marked:
+		return fmt.Errorf("leasehold: %q: %w", key, ErrDone)
+	}
+	return nil
+}
+
+// mark waits for another transaction that marks key, and sees what came of it.
+func (o *Once) mark(ctx context.Context, tx *sql.Tx, key string, token int64) (bool, error) {
+	res, err := tx.ExecContext(ctx, o.insert(), key, token)
+	if err != nil {
+		return false, err
+	}
+	if o.guard.dialect == MySQL { // as for Check
+		n, err := res.LastInsertId()
+		return n == token, err
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
+}
+
+func (o *Once) insert() string {
+	values := `(?, ?)`
+	switch o.guard.dialect {
+	case MySQL:
+		return `INSERT INTO ` + o.table + ` (name, token) VALUES (?, LAST_INSERT_ID(?))
+			ON DUPLICATE KEY UPDATE token = token + LAST_INSERT_ID(0)`
+	case Postgres:
+		values = `($1, $2)`
+	}
+	return `INSERT INTO ` + o.table + ` (name, token) VALUES ` + values + ` ON CONFLICT (name) DO NOTHING`
+}

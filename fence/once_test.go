@@ -1,0 +1,23 @@
+package fence_test
+
+import (
+	"testing"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fence"
+)
+
+var _ fence.Lease = (*leasehold.Lease)(nil)
+
+// What it does on databases is tested in e2e/once.
+func TestTablesOfOnceArePlainIdentifiers(t *testing.T) {
+	guard, err := fence.NewSQL("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for table, ok := range map[string]bool{"": true, "done": true, "jobs.done": true, "a b": false, "x;": false, "1a": false, "a.b.c": false} {
+		if _, err := fence.NewOnce(guard, table); (err == nil) != ok {
+			t.Errorf("table %q: %v", table, err)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// ErrResigned is the cause of the end of a term that Resign ended.
+var ErrResigned = errors.New("resigned from leading")
+
+// termPause is how long a leader stays away after a term. On an engine without a queue the
+// others poll; each of them then asks at least once. It also keeps a callback that returns
+// at once from keeping the engine busy.
+const termPause = 2 * pollLast
+
+// Lead campaigns for name, calls fn while it leads, steps down when fn returns, and
+// campaigns again behind those who wait, until ctx ends.
+//
+// fn's context ends with its term: when the lease is lost, by Resign, or with ctx.
+// FromContext finds the lease in it, whose token is larger in each term than in all before.
+// fn must then return soon. The lease is renewed until it has, and given up only then: but
+// for a lost lease, nobody else leads while fn still runs, on this or any other machine.
+// Like every holder, fn gives its token along with what it writes.
+//
+// fn ends its term by returning nil, and Lead itself by returning an error, which Lead
+// returns. What fn returns after its term has ended is taken to come of that, and ends
+// neither.
+//
+// Otherwise Lead returns an error that wraps context.Cause(ctx), or that of Acquire: of the
+// first campaign any, later only what trying again cannot mend; ErrBusy, when a campaign has
+// taken longer than Wait. Shared and Limit are refused with ErrInvalidOption. Nothing is
+// held then, or the error says that the last release has an unknown outcome.
+func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
+	r, err := l.newRequest(name, opts)
+	if err == nil && r.mode == driver.Shared {
+		err = fmt.Errorf("%w: a leader shares with nobody", ErrInvalidOption)
+	}
+	if err != nil {
+		return wrap("lead", name, err)
+	}
+	var unknown error // of the last release
+	for campaigns, fails := 0, 0; ; campaigns++ {
+		t := term{locker: l, name: name, fn: fn}
+		err := l.Do(ctx, name, t.run, opts...)
+		if t.led {
+			unknown = t.unknown(err)
+		}
+		pause := termPause
+		switch {
+		case t.failed:
+			return err
+		case ctx.Err() != nil:
+			return wrap("lead", name, errors.Join(context.Cause(ctx), unknown))
+		case t.led:
+			fails = 0
+		case campaigns == 0, final(err), errors.Is(err, ErrBusy):
+			return errors.Join(err, unknown)
+		default: // the engine went away: a leader is wanted as soon as it is back
+			pause = backoff(fails, 20*time.Millisecond, termPause)
+			fails++
+		}
+		if _, err := sleep(ctx, l.closing, nil, pause); err != nil {
+			return wrap("lead", name, errors.Join(err, unknown))
+		}
+	}
+}
+
+// A term is one campaign of Lead and what came of it.
+type term struct {
+	locker *Locker
+	name   string
+	fn     func(ctx context.Context) error
+
+	resign context.CancelCauseFunc
+	led    bool // fn was called
+	failed bool // fn returned an error before the term had ended
+}
+
+// run is the term of a leader that was just elected.
+func (t *term) run(ctx context.Context) error {
+	lease, _ := FromContext(ctx)
+	live, end := context.WithCancelCause(ctx)
+	ctx = leaseContext{live, lease}
+	t.led, t.resign = true, end
+	t.locker.beginTerm(t)
+	defer func() {
+		t.locker.endTerm(t)
+		end(nil)
+	}()
+	err := t.fn(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	t.failed = err != nil
+	return err
+}
+
+// unknown returns what Do has said of the release, unless that is that the lease was lost:
+// then nothing is held.
+func (t *term) unknown(err error) error {
+	if errors.Is(err, ErrLost) {
+		return nil
+	}
+	return err
+}
+
+func (l *Locker) beginTerm(t *term) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.terms == nil {
+		l.terms = make(map[string]*term)
+	}
+	l.terms[t.name] = t
+}
+
+// endTerm forgets t, unless it was lost and another Lead of this Locker has been elected
+// meanwhile.
+func (l *Locker) endTerm(t *term) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.terms[t.name] == t {
+		delete(l.terms, t.name)
+	}
+}
+
+// Resign ends the present term of a Lead of this Locker on name and reports whether there
+// was one. The context of its callback ends with the cause ErrResigned; when the callback
+// has returned, the next in line leads, and Lead campaigns again. It does not wait for
+// that. To leave the election for good, end the context of Lead.
+func (l *Locker) Resign(name string) bool {
+	l.mu.Lock()
+	t := l.terms[name]
+	l.mu.Unlock()
+	if t == nil {
+		return false
+	}
+	t.resign(ErrResigned)
+	return true
+}
+
+// Observe tells who leads name: first who does now, then each change that it sees, until
+// ctx ends or the caller stops. It takes no part in the election. The zero Holder is nobody.
+//
+// It asks the engine every so often, which is its only way on most of them: a change shows
+// up to that much later, a term in between that was shorter not at all, and whom it tells
+// of may have been succeeded before the caller hears it. So it is for dashboards and for
+// finding the leader to talk to; who must not act beside another leader needs the token.
+// Leases that are handed over inside a process are one holder to it.
+//
+// An error is passed on each time and does not end it, but for one that asking again
+// cannot mend, such as ErrUnsupported on an engine without driver.Inspector.
+func (l *Locker) Observe(ctx context.Context, name string, every time.Duration) iter.Seq2[driver.Holder, error] {
+	return func(yield func(driver.Holder, error) bool) {
+		if every <= 0 {
+			yield(driver.Holder{}, wrap("observe", name, fmt.Errorf("%w: every %v is not positive", ErrInvalidOption, every)))
+			return
+		}
+		var last driver.Holder
+		for first := true; ; {
+			leader, err := l.leader(ctx, name)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				if !yield(leader, err) || final(err) {
+					return
+				}
+			case first, leader.Owner != last.Owner, leader.Fence != last.Fence:
+				first, last = false, leader
+				if !yield(leader, nil) {
+					return
+				}
+			}
+			if _, err := sleep(ctx, l.closing, nil, every); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// leader returns who holds name, if somebody does: what lingers is nobody's.
+func (l *Locker) leader(ctx context.Context, name string) (driver.Holder, error) {
+	ctx, cancel := context.WithTimeout(ctx, callBound)
+	defer cancel()
+	state, err := l.Inspect(ctx, name)
+	for _, h := range state.Holders {
+		if h.Owner != "" {
+			return h, err
+		}
+	}
+	return driver.Holder{}, err
+}

@@ -1,0 +1,73 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// noteIsReplaced: a holder changes its own note and nothing else; nobody else can.
+func noteIsReplaced(t testing.TB, h Harness) {
+	d := open(t, h)
+	reqs := []driver.Request{request(newName(t))}
+	if d.Features().Shared {
+		reqs = append(reqs, shared(newName(t), 0))
+	}
+	for _, req := range reqs {
+		req.Note = "begun"
+		holder := contend(t, d, req)
+		g := holder.granted("the resource is free")
+		holder.noted("done")
+		wantNote(t, d, req.Resource, "done")
+		if renewed := holder.renewed(longTTL); renewed.Fence != g.Fence {
+			t.Errorf("fence %d after Note, %d before", renewed.Fence, g.Fence)
+		}
+		wantNote(t, d, req.Resource, "done")
+		req.Owner = newOwner()
+		stranger := contend(t, open(t, h), req)
+		if err := stranger.note("forged"); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("Note without a hold: %v; want ErrLost", err)
+		}
+		wantNote(t, d, req.Resource, "done")
+		if canLinger(holder) {
+			if err := holder.linger(longTTL); err != nil {
+				t.Fatalf("Linger: %v", err)
+			}
+			wantNote(t, d, req.Resource, "done")
+		} else {
+			holder.released()
+		}
+		if err := holder.note("late"); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("Note after the end: %v; want ErrLost", err)
+		}
+	}
+	ttl := shortTTL(d)
+	expired := contend(t, d, lasting(request(newName(t)), ttl))
+	expired.granted("the resource is free")
+	eventually(t, ttl+Margin, "Note of a lease that has expired is ErrLost", func() bool {
+		return errors.Is(expired.note("late"), driver.ErrLost)
+	})
+}
+
+func (c *contender) note(text string) error {
+	c.t.Helper()
+	return c.answer("Note", func(ctx context.Context) error { return c.claim.(driver.Noter).Note(ctx, text) })
+}
+
+func (c *contender) noted(text string) {
+	c.t.Helper()
+	if err := c.note(text); err != nil {
+		c.t.Fatalf("Note of the holder: %v", err)
+	}
+}
+
+// wantNote checks that the resource has one holder, with that note.
+func wantNote(t testing.TB, d driver.Driver, name, note string) {
+	t.Helper()
+	st := inspect(t, d, name)
+	if len(st.Holders) != 1 || st.Holders[0].Note != note {
+		t.Errorf("%d holders, want one with the note %q: %+v", len(st.Holders), note, st.Holders)
+	}
+}

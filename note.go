@@ -1,0 +1,47 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// SetNote replaces what people see who ask who holds the resource: how far its work is, or
+// what came of it. With AtLeast the last note stays until that is over, and is the record
+// of a job that is done. It returns nil when the engine shows it, ErrLost or ErrReleased
+// when the lease is over, and ErrUnsupported where notes cannot be changed
+// (driver.Noter). After any other error the outcome is unknown; the lease is as it was.
+func (le *Lease) SetNote(ctx context.Context, note string) error {
+	return le.wrap("note", le.setNote(ctx, note))
+}
+
+func (le *Lease) setNote(ctx context.Context, note string) error {
+	h := le.hold
+	noter, ok := h.claim.(driver.Noter)
+	if !ok {
+		return ErrUnsupported
+	}
+	h.calling.Lock()
+	defer h.calling.Unlock()
+	if err := le.live(); err != nil {
+		return err
+	}
+	// A quarter of what is left, because renewals wait for this call.
+	call := newBound(ctx, min(time.Until(le.Deadline())/4, callBound))
+	defer call.end()
+	err := noter.Note(call, note)
+	switch {
+	case err != nil && ctx.Err() != nil: // its cause is the caller's and may match anything
+		return fmt.Errorf("%w: %v", ctx.Err(), err)
+	case errors.Is(err, ErrLost):
+		h.lose(err)
+	case err == nil: // waiters of this process see it too
+		h.mu.Lock()
+		h.req.Note = note
+		h.mu.Unlock()
+	}
+	return err
+}

@@ -1,0 +1,46 @@
+package leasehold
+
+import "time"
+
+// onceSlack is the share of a period by which two runs may be closer together: a tenth of
+// a day covers servers whose clocks differ, schedulers that are late, and the day in
+// spring that has 23 hours.
+const onceSlack = 10
+
+// OncePer is for a job that is to run at most once in each period although many servers
+// start it at about the same time: the same line in ten crontabs. Of those who ask, one is
+// granted; the others get ErrBusy at once, and so does everybody else until nine tenths
+// of period after the grant, whether the job succeeds, fails or is done in a second. The
+// last tenth is for those who start the job of the next period a little early.
+//
+//	err := locks.Do(ctx, "daily-report", report, leasehold.OncePer(24*time.Hour))
+//	if errors.Is(err, leasehold.ErrBusy) {
+//		return nil // it runs, or did, elsewhere
+//	}
+//
+// The lease is not renewed. When its holder is killed, nobody is granted before it ends:
+// by default with the nine tenths, so that a job that was begun counts as run. TTL sets how
+// long after the grant it lasts at most; then the job is over, and where it was killed
+// another may begin it again. The durations are the engine's, so clocks need not agree.
+//
+// It is AtLeast, TTL, NoRenew and Wait(0), and is refused where AtLeast is. What runs at most
+// once may not run at all, or stop half-way; see fence.Once for an effect that must happen
+// exactly once.
+func OncePer(period time.Duration) Option {
+	return func(r *request) {
+		r.oncePer = r.positive("OncePer", period) - period/onceSlack
+		r.noRenew = true
+	}
+}
+
+// settle fills in what follows from options in any order.
+func (r *request) settle() {
+	if r.oncePer == 0 {
+		return
+	}
+	if !r.hasTTL {
+		r.ttl = r.oncePer
+	}
+	r.atLeast = max(r.atLeast, r.oncePer)
+	r.hasWait = true // Wait(0) unless it was given
+}

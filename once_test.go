@@ -1,0 +1,220 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+const day = 24 * time.Hour
+
+// Ten servers with the same crontab, whose clocks differ by up to a minute, and a job that
+// takes a second: it runs once each day, on the day of 23 hours too.
+func TestOncePerRunsOnceEachDay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		var runs atomic.Int32
+		var crontabs sync.WaitGroup
+		days := []time.Duration{day, day, day - time.Hour, day, day + time.Hour, day}
+		for i := range 10 {
+			locks := newLocker(t, server.Connect(), nil)
+			// The clock of each is wrong by something else on each day.
+			ahead := func(n int) time.Duration { return time.Duration((i*7+n*13)%60) * time.Second }
+			crontabs.Go(func() {
+				midnight := time.Now().Add(time.Hour)
+				for n, length := range days {
+					time.Sleep(time.Until(midnight.Add(ahead(n))))
+					err := locks.Do(t.Context(), "report", func(context.Context) error {
+						runs.Add(1)
+						time.Sleep(time.Second)
+						return nil
+					}, leasehold.OncePer(day))
+					if err != nil && !errors.Is(err, leasehold.ErrBusy) {
+						t.Error(err)
+					}
+					midnight = midnight.Add(length)
+				}
+			})
+		}
+		crontabs.Wait()
+		if n := runs.Load(); int(n) != len(days) {
+			t.Errorf("%d runs in %d days", n, len(days))
+		}
+	})
+}
+
+// A runner that is killed in the middle counts as run, unless TTL says when another may.
+func TestTTLOfOncePerDecidesAfterADeath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			opts []leasehold.Option
+			free time.Duration
+		}{
+			{[]leasehold.Option{leasehold.OncePer(day)}, day * 9 / 10},
+			{[]leasehold.Option{leasehold.OncePer(day), leasehold.TTL(time.Hour)}, time.Hour},
+			{[]leasehold.Option{leasehold.TTL(time.Hour), leasehold.OncePer(day)}, time.Hour},
+		} {
+			server := memory.NewServer()
+			locks, other := newLocker(t, server.Connect(), nil), newLocker(t, server.Connect(), nil)
+			start := time.Now()
+			killed := acquire(t, locks, "report", c.opts...)
+			for time.Since(start) < c.free-time.Second {
+				_, err := other.TryAcquire(t.Context(), "report", c.opts...)
+				wantErr(t, err, leasehold.ErrBusy)
+				time.Sleep(10 * time.Minute)
+			}
+			time.Sleep(c.free - time.Since(start))
+			lease := acquire(t, other, "report", c.opts...)
+			wantErr(t, killed.Release(t.Context()), leasehold.ErrLost)
+			lease.Release(t.Context())
+		}
+	})
+}
+
+func TestOncePerWaitsOnlyWhenAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		locks, other := newLocker(t, server.Connect(), nil), newLocker(t, server.Connect(), nil)
+		acquire(t, locks, "report", leasehold.OncePer(time.Hour)).Release(t.Context())
+		start := time.Now()
+		_, err := other.Acquire(t.Context(), "report", leasehold.OncePer(time.Hour))
+		wantErr(t, err, leasehold.ErrBusy)
+		wantDuration(t, "waited", time.Since(start), 0, 0)
+		acquire(t, other, "report", leasehold.OncePer(time.Hour), leasehold.Wait(time.Hour)).Release(t.Context())
+		wantDuration(t, "waited", time.Since(start), 54*time.Minute, 54*time.Minute+time.Second)
+		_, err = other.Acquire(t.Context(), "x", leasehold.OncePer(0))
+		wantErr(t, err, leasehold.ErrInvalidOption)
+	})
+}
+
+// AtLeast beside it, before or after, cannot make the time between two runs shorter.
+func TestOncePerIsTheLeast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			opts []leasehold.Option
+			free time.Duration
+		}{
+			{[]leasehold.Option{leasehold.OncePer(day), leasehold.AtLeast(time.Minute)}, day * 9 / 10},
+			{[]leasehold.Option{leasehold.AtLeast(time.Minute), leasehold.OncePer(day)}, day * 9 / 10},
+			{[]leasehold.Option{leasehold.AtLeast(day), leasehold.OncePer(day)}, day},
+		} {
+			locks := newLocker(t, memory.New(), nil)
+			acquire(t, locks, "report", c.opts...).Release(t.Context())
+			time.Sleep(c.free - time.Second)
+			_, err := locks.TryAcquire(t.Context(), "report")
+			wantErr(t, err, leasehold.ErrBusy)
+			time.Sleep(time.Second)
+			acquire(t, locks, "report").Release(t.Context())
+		}
+	})
+}
+
+// A job that is done leaves its record as long as nobody else may run it.
+func TestLastNoteIsTheRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), nil)
+		lease := acquire(t, locks, "report", leasehold.OncePer(day), leasehold.Note("web1"))
+		time.Sleep(time.Minute)
+		if err := lease.SetNote(t.Context(), "web1: done"); err != nil {
+			t.Error(err)
+		}
+		lease.Release(t.Context())
+		time.Sleep(time.Hour)
+		state, err := locks.Inspect(t.Context(), "report")
+		if err != nil || len(state.Holders) != 1 {
+			t.Fatalf("%+v, %v", state, err)
+		}
+		h := state.Holders[0]
+		if h.Note != "web1: done" || h.Owner != "" || h.Held != time.Hour+time.Minute || h.Left != day*9/10-h.Held {
+			t.Errorf("the record is %+v", h)
+		}
+		wantErr(t, lease.SetNote(t.Context(), "late"), leasehold.ErrReleased)
+	})
+}
+
+func TestSetNoteOfALostLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		mine := newFaulty(t, server)
+		locks, other := newLocker(t, mine, nil), newLocker(t, server.Connect(), nil)
+		lease := acquire(t, locks, "a")
+		heal := mine.Sever()
+		start := time.Now()
+		if err := lease.SetNote(t.Context(), "x"); err == nil || errors.Is(err, leasehold.ErrLost) {
+			t.Errorf("got %v, but nobody knows", err)
+		}
+		// A renewal that waits for it still comes in time.
+		wantDuration(t, "hung", time.Since(start), 0, leasehold.DefaultTTL/4)
+		heal()
+		time.Sleep(time.Minute)
+		if err := lease.SetNote(t.Context(), "y"); err != nil {
+			t.Error(err)
+		}
+		lease.Release(t.Context())
+
+		lease = acquire(t, newLocker(t, deaf{server.Connect()}, nil), "b")
+		state, err := other.Inspect(t.Context(), "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Evict(t.Context(), "b", state.Holders[0].Owner, "for the test"); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, lease.SetNote(t.Context(), "z"), leasehold.ErrLost)
+		wantErr(t, context.Cause(lease.Context()), leasehold.ErrLost)
+	})
+}
+
+// What the context of a call says about another lease is not what the engine says of this.
+func TestSetNoteWithTheContextOfALostLease(t *testing.T) {
+	locks := newLocker(t, memory.New(), nil)
+	all := acquireAll(t, locks, []string{"a", "b"})
+	if err := locks.Evict(t.Context(), "b", all.Lease("b").Owner(), "for the test"); err != nil {
+		t.Fatal(err)
+	}
+	<-all.Context().Done()
+	err := all.Lease("a").SetNote(all.Context(), "x")
+	wantErr(t, err, context.Canceled)
+	if ctx := all.Lease("a").Context(); errors.Is(err, leasehold.ErrLost) || ctx.Err() != nil {
+		t.Errorf("%v, and the lease is over: %v", err, context.Cause(ctx))
+	}
+	all.Release(t.Context())
+}
+
+func TestRefusalInTheProcessTellsTheLastNote(t *testing.T) {
+	locks := newLocker(t, memory.New(), nil)
+	lease := acquire(t, locks, "a", leasehold.Note("first"))
+	if err := lease.SetNote(t.Context(), "last"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := locks.TryAcquire(t.Context(), "a")
+	if busy, ok := errors.AsType[*leasehold.BusyError](err); !ok || busy.Holder.Note != "last" {
+		t.Errorf("%v does not tell the last note", err)
+	}
+	lease.Release(t.Context())
+}
+
+// deaf is an engine that tells nobody of an early end.
+type deaf struct{ driver.Driver }
+
+func (d deaf) Claim(req driver.Request) (driver.Claim, error) {
+	req.Lost = nil
+	return d.Driver.Claim(req)
+}
+
+func TestSetNoteWhereNotesStay(t *testing.T) {
+	locks := newLocker(t, noWakes{memory.New()}, nil)
+	lease := acquire(t, locks, "a")
+	wantErr(t, lease.SetNote(t.Context(), "x"), leasehold.ErrUnsupported)
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
