@@ -219,6 +219,11 @@ func (c *claim) raise(ctx context.Context, granted []answer, fence uint64) error
 		return nil
 	}
 	v := c.round(ctx, below, func(ctx context.Context, p *part) (driver.Grant, error) {
+		// Somebody may have ended the grant here since: then the next one may have been
+		// given already, with a smaller fence.
+		if holder, ok := p.claim.(driver.FenceLifter); ok {
+			return driver.Grant{}, holder.LiftFence(ctx, fence)
+		}
 		return driver.Grant{}, p.node.driver.(driver.FenceRaiser).RaiseFence(ctx, c.req.Resource, fence)
 	}, func(v *verdict) bool { return len(v.yes) >= missing })
 	if len(v.yes) < missing {

@@ -204,15 +204,33 @@ func (e *NodesError) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the nodes' errors but refusals: the call as a whole was not refused.
+// Unwrap returns the nodes' errors but refusals: the call as a whole was not refused. What
+// waiting cannot heal at a minority of the nodes it leaves out: the others may be back.
 func (e *NodesError) Unwrap() []error {
 	var errs []error
 	for _, err := range e.Nodes {
-		if err != nil && !errors.Is(err, driver.ErrBusy) && !errors.Is(err, driver.ErrLost) {
+		switch {
+		case err == nil, errors.Is(err, driver.ErrBusy), errors.Is(err, driver.ErrLost):
+		case e.minority(err, driver.ErrCorrupt), e.minority(err, driver.ErrUnsupported), e.minority(err, driver.ErrClosed):
+		default:
 			errs = append(errs, err)
 		}
 	}
 	return errs
+}
+
+// minority reports whether err matches target and those of half of the nodes do not.
+func (e *NodesError) minority(err, target error) bool {
+	if !errors.Is(err, target) {
+		return false
+	}
+	n := 0
+	for _, other := range e.Nodes {
+		if errors.Is(other, target) {
+			n++
+		}
+	}
+	return n <= len(e.Nodes)/2
 }
 
 func (v *verdict) report(call string, nodes int) error {

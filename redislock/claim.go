@@ -44,13 +44,17 @@ type claim struct {
 // known is what a claim knows of itself, guarded by its mu.
 type known struct {
 	attempt int           // counts the times it was given up; tells late attempts from new ones
+	tries   int           // counts the attempts; tells to which one a grant that is brought belongs
 	pending bool          // the release before this attempt has an unknown outcome: it may still come
 	unsure  bool          // an attempt has an unknown outcome
 	fence   uint64        // of the grant; 0: unknown
 	ttl     time.Duration // the last one that was granted
 	short   time.Duration // of a renewal for less than that whose outcome is unknown; 0: none
 	asked   time.Time     // when that one was asked for
-	floor   uint64        // the largest fence this driver had seen before the claim was granted
+	plain   bool          // the grant was plain, and may be given up so
+	// refreshed is when the grant's history was last written or extended.
+	refreshed time.Time
+	floor     uint64 // the largest fence this driver had seen before the claim was granted
 }
 
 func (c *claim) load() known {
@@ -77,6 +81,9 @@ const (
 
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+	if g, taken, err := c.takePlain(ctx); taken || err != nil {
+		return g, err
+	}
 	if !c.req.Queue {
 		c.d.ear.listen(&c.req)
 		g, busy, err := c.attempt(ctx)
@@ -85,23 +92,43 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		}
 		return c.settle(g, busy, err)
 	}
-	// Armed before the state is read: a release from here on closes wake.
-	wake, hears := c.d.ear.arm(&c.req, c.keys.lock)
+	turn := c.arm()
 	g, busy, err := c.attempt(ctx)
-	if busy != nil && !hears {
+	if busy != nil && !turn.heard {
 		// It has its place, but what was told since went unheard. Look again when we hear.
 		if c.d.ear.hear(ctx, c.req.Owner, hearWithin) {
-			wake, hears = c.d.ear.arm(&c.req, c.keys.lock)
+			turn = c.arm()
 			g, busy, err = c.attempt(ctx)
 		}
 	}
 	if busy != nil {
-		busy.Wake = wake
-		if !hears {
+		busy.Wake, busy.Granted = turn.wake, turn.granted
+		if !turn.heard {
 			busy.Retry = min(busy.Retry, retryDeaf)
 		}
 	}
 	return c.settle(g, busy, err)
+}
+
+// arm is called before an attempt reads the state: what the server tells from then on is
+// for that attempt's refusal.
+func (c *claim) arm() turn {
+	c.update(func(now *known) { now.tries++ })
+	return c.d.ear.arm(c, c.load().tries)
+}
+
+// brought takes a grant that the server gave without an attempt. If it may not count, the
+// next attempt finds it, and says so.
+func (c *claim) brought(fence uint64) (ok bool) {
+	c.update(func(now *known) {
+		if ok = fence > now.floor; ok {
+			now.fence, now.ttl, now.refreshed = fence, c.req.TTL, time.Now()
+		}
+	})
+	if ok {
+		c.d.fences.saw(c.keys.lock, fence)
+	}
+	return ok
 }
 
 // settle turns what an attempt has brought into the answer of Try.
@@ -137,6 +164,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 	if c.req.Queue {
 		place, turn = millis(placeTTL), d.ear.turnChannel(k.lock)
 	}
+	c.update(func(now *known) { now.plain = false })
 	all := []string{
 		k.lock, k.companion(kindHistory), k.gone(c.req.Owner), k.companion(kindQueue),
 		k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits),
@@ -144,7 +172,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 	reply, err := c.d.links.of(k.lock).runAcknowledged(ctx, c.d.replicas, scriptAcquire, all,
 		c.req.Owner, millis(c.req.TTL), modeName(c.req.Mode), c.req.Limit, place, c.channel(), c.req.Note,
 		d.historyLife(c.req.TTL), flag(d.history), was.attempt, turn,
-		int64((d.memory+time.Second-1)/time.Second), pending, millis(goneTTL))
+		d.memorySeconds(), pending, millis(goneTTL), was.tries, flag(d.grantsUnasked()))
 	if err != nil {
 		return driver.Grant{}, nil, explain(err)
 	}
@@ -158,12 +186,20 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 		c.update(func(now *known) { now.unsure, now.pending = was.unsure, was.pending })
 		return driver.Grant{}, nil, fmt.Errorf("%w: it has run for %d s, and leases may last for %v", ErrForgetful, number(values[1]), d.memory)
 	case replyBusy:
-		c.update(func(now *known) { now.unsure, now.fence = was.unsure, 0 })
+		c.update(func(now *known) {
+			now.unsure = was.unsure
+			if now.fence == was.fence { // else a grant was brought before this answer
+				now.fence = 0
+			}
+		})
 		return driver.Grant{}, c.refusal(values), nil
 	case replyGranted, replyHeld:
+		if len(values) > 2 && number(values[2]) == 0 {
+			d.crowds.left(k.lock)
+		}
 		fence := uint64(number(values[1]))
 		err := c.accept(ctx, fence, was, reply.acknowledged)
-		return driver.Grant{TTL: roundUp(c.atMost(c.req.TTL)), Fence: fence}, nil, err
+		return c.granted(c.req.TTL, fence), nil, err
 	case replyNoHistory:
 		c.update(func(now *known) { now.unsure, now.pending = was.unsure, was.pending })
 		return driver.Grant{}, nil, fmt.Errorf("%w: %q", ErrNoFenceHistory, c.req.Resource)
@@ -181,7 +217,9 @@ func (c *claim) accept(ctx context.Context, fence uint64, was known, acknowledge
 		c.giveBack(ctx)
 		return fmt.Errorf("%w: %d of %d", ErrReplicas, acknowledged, c.d.replicas)
 	}
-	c.update(func(now *known) { now.unsure, now.fence, now.ttl = was.unsure, fence, c.req.TTL })
+	c.update(func(now *known) {
+		now.unsure, now.fence, now.ttl, now.refreshed = was.unsure, fence, c.req.TTL, time.Now()
+	})
 	c.d.fences.saw(c.keys.lock, fence)
 	return nil
 }
@@ -247,19 +285,25 @@ func (c *claim) renewed(ttl time.Duration, fence int64) (driver.Grant, error) {
 		d.ear.forget(c.req.Owner)
 		return driver.Grant{}, fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
 	}
-	c.update(func(now *known) { now.fence, now.ttl = uint64(fence), ttl })
+	c.update(func(now *known) { now.fence, now.ttl, now.refreshed = uint64(fence), ttl, time.Now() })
 	d.fences.saw(c.keys.lock, uint64(fence))
 	d.ear.listen(&c.req)
-	return driver.Grant{TTL: roundUp(c.atMost(ttl)), Fence: uint64(fence)}, nil
+	return c.granted(ttl, uint64(fence)), nil
 }
 
 // atMost is how much of a TTL may be counted on: a shorter renewal whose outcome is
 // unknown may still come, and leave no more than it asked for.
-func (c *claim) atMost(ttl time.Duration) time.Duration {
-	if was := c.load(); was.short > 0 && time.Since(was.asked) < goneTTL {
-		return min(ttl, was.short)
+func (k *known) atMost(ttl time.Duration) time.Duration {
+	if k.short > 0 && time.Since(k.asked) < goneTTL {
+		return min(ttl, k.short)
 	}
 	return ttl
+}
+
+func (c *claim) granted(ttl time.Duration, fence uint64) driver.Grant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return driver.Grant{TTL: roundUp(c.atMost(ttl)), Fence: fence}
 }
 
 // Release implements driver.Claim.
@@ -276,7 +320,15 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 	if was.unsure || was.pending {
 		late = fmt.Sprint(was.attempt)
 	}
-	c.update(func(now *known) { now.attempt, now.pending = was.attempt+1, true })
+	c.update(func(now *known) { now.attempt, now.pending, now.plain = was.attempt+1, true, false })
+	if was.plain && late == "" && linger == 0 {
+		if given, err := c.givePlain(ctx); given || err != nil {
+			if err == nil {
+				c.update(func(now *known) { now.pending, now.fence = false, 0 })
+			}
+			return err
+		}
+	}
 	reply, err := d.run(ctx, scriptRelease, []string{
 		k.lock, k.companion(kindHistory), k.gone(c.req.Owner), k.companion(kindQueue),
 		k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits),

@@ -48,9 +48,19 @@ type line struct {
 
 // listener is what a claim wants to hear.
 type listener struct {
-	wake chan struct{} // nil: it does not wait
-	line *line         // where the wake-up comes from
-	lost func(error)   // nil: it does not want to know
+	wake    chan struct{} // nil: it does not wait
+	line    *line         // where the wake-up comes from
+	lost    func(error)   // nil: it does not want to know
+	claim   *claim        // that waits; for what is granted to it, by the attempt with that number
+	number  int
+	granted chan driver.Grant // has room for one
+}
+
+// A turn is what an attempt that is refused waits for.
+type turn struct {
+	wake    <-chan struct{}
+	granted <-chan driver.Grant
+	heard   bool // nothing told from now on will be missed
 }
 
 func (e *ear) init(client redis.UniversalClient, id string) {
@@ -100,35 +110,38 @@ func (e *ear) of(req *driver.Request) *listener {
 	return l
 }
 
-// arm returns a channel that closes when req may be granted, or earlier. hears says that
-// nothing told from now on will be missed.
-func (e *ear) arm(req *driver.Request, lock string) (wake <-chan struct{}, hears bool) {
+// arm returns what closes when c, whose attempt has that number, may be granted, or earlier.
+func (e *ear) arm(c *claim, number int) turn {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	l := e.of(req)
+	l := e.of(&c.req)
 	if l.line == nil {
 		l.line = &e.own
 		if e.shards != nil {
-			l.line = e.shards.use(slot(lock))
+			l.line = e.shards.use(slot(c.keys.lock))
 		}
 		l.line.users++
 	}
 	armed := make(chan struct{})
-	l.wake = armed
+	l.wake, l.claim, l.number, l.granted = armed, c, number, make(chan driver.Grant, 1)
+	t := turn{armed, l.granted, l.line.hears}
 	if e.ctx.Err() != nil {
 		l.wakeUp() // let it find the driver closed
 	}
-	return armed, l.line.hears
+	return t
 }
 
 // disarm lets go of owner's wake-up, which need not come any more.
 func (e *ear) disarm(owner string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	l := e.claims[owner]
-	if l == nil {
-		return
+	if l := e.claims[owner]; l != nil {
+		e.heldBy(owner, l)
 	}
+}
+
+// heldBy keeps of l what a holder wants to hear. Requires e.mu.
+func (e *ear) heldBy(owner string, l *listener) {
 	e.leave(l)
 	if l.lost == nil {
 		delete(e.claims, owner)
@@ -284,6 +297,20 @@ func (l *listener) wakeUp() {
 	}
 }
 
+// take hands on a grant that was told as: the number of the attempt that was refused, the
+// fence, and the milliseconds of the lease since that attempt was served. One that was for
+// another attempt is only a wake-up: how long it lasts is not known. Requires the ear's mu.
+func (l *listener) take(told string) bool {
+	var number int
+	var fence uint64
+	var ms int64
+	if n, _ := fmt.Sscanf(told, "%d %d %d", &number, &fence, &ms); n != 3 || l.wake == nil || number != l.number || !l.claim.brought(fence) {
+		return false
+	}
+	l.granted <- l.claim.granted(time.Duration(ms)*time.Millisecond, fence)
+	return true
+}
+
 // take passes one message on; others than the scripts' are ignored.
 func (e *ear) take(message string) {
 	kind, owner, rest, ok := parseMessage(message)
@@ -296,6 +323,12 @@ func (e *ear) take(message string) {
 	case l == nil:
 	case kind == 'w':
 		l.wakeUp()
+	case kind == 'g':
+		took := l.take(rest)
+		l.wakeUp()
+		if took {
+			e.heldBy(owner, l)
+		}
 	case kind == 'e':
 		e.leave(l)
 		delete(e.claims, owner)

@@ -141,17 +141,29 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 // RaiseFence implements driver.FenceRaiser. Fences stay below 2^53, where Redis stops
 // counting exactly; the server's clock reaches that in the year 2255.
 func (d *Driver) RaiseFence(ctx context.Context, name string, fence uint64) error {
+	return d.raise(ctx, d.keysOf(name), fence, "")
+}
+
+// LiftFence implements driver.FenceLifter.
+func (c *claim) LiftFence(ctx context.Context, fence uint64) error {
+	return c.d.raise(ctx, c.keys, fence, c.req.Owner)
+}
+
+// raise raises the fence, if owner holds the lock or is empty.
+func (d *Driver) raise(ctx context.Context, k keys, fence uint64, owner string) error {
 	if fence >= maxExact-1 {
 		return fmt.Errorf("redislock: fence %d is not below 2^53", fence)
 	}
-	k := d.keysOf(name)
-	reply, err := d.run(ctx, scriptRaise, []string{k.companion(kindHistory)}, fence, d.historyLife(0))
+	reply, err := d.run(ctx, scriptRaise, []string{k.lock, k.companion(kindHistory)}, fence, d.historyLife(0), owner)
 	if err != nil {
 		return err
 	}
 	last, err := reply.Int64()
-	if err != nil {
+	switch {
+	case err != nil:
 		return errors.Join(errors.New("redislock: alien reply to raise"), err)
+	case last < 0:
+		return fmt.Errorf("%w: it does not hold it", driver.ErrLost)
 	}
 	d.fences.saw(k.lock, uint64(last))
 	return nil

@@ -16,6 +16,10 @@ const (
 	// that a server which does not answer keeps. Calls beyond it go together in one
 	// pipeline as soon as one comes back, so that it costs no throughput.
 	maxInFlight = 8
+	// A link on which nothing has come back for hungAfter may have connections that are
+	// dead unnoticed: calls that wait go on others, up to maxHung at once.
+	hungAfter = 250 * time.Millisecond
+	maxHung   = 64
 	// maxBatch bounds a pipeline, so that nobody waits for long behind others.
 	maxBatch = 128
 	// replicaWait is how long to wait for replicas, which on a healthy network answer
@@ -26,11 +30,15 @@ const (
 // A link carries calls to the server. go-redis does not end a call when its context
 // ends; a link does: the caller returns, and the call ends by the client's timeouts.
 type link struct {
-	client redis.UniversalClient
+	client  redis.UniversalClient
+	cluster bool
 
 	mu       sync.Mutex
-	inFlight int     // guarded by mu
-	waiting  []*call // guarded by mu; in order
+	inFlight int       // guarded by mu
+	hung     int       // guarded by mu; how many in flight are not counted, because as many hang
+	waiting  []*call   // guarded by mu; in order
+	back     time.Time // guarded by mu; when a call last came back, or one more was let go
+	watched  bool      // guarded by mu; a timer looks whether the link hangs
 }
 
 // links are the ways to the server: one, or on Cluster several, each for a range of
@@ -47,7 +55,7 @@ func newLinks(client redis.UniversalClient) links {
 	}
 	all := make(links, n)
 	for i := range all {
-		all[i] = &link{client: client}
+		all[i] = &link{client: client, cluster: n > 1}
 	}
 	return all
 }
@@ -111,11 +119,12 @@ func (l *link) newCall(ctx context.Context, s *script, keys []string, args []any
 // send waits for the answer to c, or for the end of its context.
 func (l *link) send(ctx context.Context, c *call) (*redis.Cmd, error) {
 	l.mu.Lock()
-	if l.inFlight < maxInFlight {
+	if l.inFlight < maxInFlight+l.hung {
 		l.inFlight++
-		go l.carry(c)
+		go l.carry([]*call{c})
 	} else {
 		l.waiting = append(l.waiting, c)
+		l.watch()
 	}
 	l.mu.Unlock()
 	select {
@@ -137,10 +146,33 @@ func (l *link) do(ctx context.Context, f func(context.Context) error) error {
 	return err
 }
 
-// carry takes c to the server, and then what has gathered meanwhile, until nothing has.
-func (l *link) carry(c *call) {
-	for batch := []*call{c}; len(batch) > 0; batch = l.next() {
-		if len(batch) == 1 {
+// watch looks, while calls wait, whether the link hangs. Requires l.mu.
+func (l *link) watch() {
+	if l.watched || len(l.waiting) == 0 {
+		return
+	}
+	l.watched = true
+	time.AfterFunc(hungAfter, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.watched = false
+		if len(l.waiting) > 0 && l.inFlight < maxHung && time.Since(l.back) >= hungAfter {
+			l.hung++
+			l.inFlight++
+			l.back = time.Now()
+			go l.carry(l.gathered())
+		}
+		l.watch()
+	})
+}
+
+// carry takes a batch to the server, and then what has gathered meanwhile, until nothing has.
+func (l *link) carry(batch []*call) {
+	for len(batch) > 0 {
+		start := time.Now()
+		if l.mergeable(batch[0]) {
+			l.carryPlain(batch)
+		} else if len(batch) == 1 {
 			l.carryOne(batch[0])
 		} else {
 			l.carryAll(batch)
@@ -148,18 +180,39 @@ func (l *link) carry(c *call) {
 		for _, c := range batch {
 			close(c.done)
 		}
+		batch = l.next(time.Since(start) >= hungAfter)
 	}
 }
 
-func (l *link) next() []*call {
+// next counts its caller out when there is nothing more to carry, or when it hung and
+// another took its place.
+func (l *link) next(hung bool) []*call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := min(len(l.waiting), maxBatch)
-	if n == 0 {
+	l.back = time.Now()
+	replaced := hung && l.hung > 0
+	if replaced {
+		l.hung--
+	}
+	if len(l.waiting) == 0 || replaced {
 		l.inFlight--
 		return nil
 	}
-	if i := slices.IndexFunc(l.waiting[:n], (*call).alone); i >= 0 {
+	return l.gathered()
+}
+
+// gathered takes what goes together of the calls that wait. Requires l.mu.
+func (l *link) gathered() []*call {
+	n := min(len(l.waiting), maxBatch)
+	if n == 0 {
+		return nil
+	}
+	if l.mergeable(l.waiting[0]) {
+		n = min(n, maxPlain)
+		if i := slices.IndexFunc(l.waiting[:n], func(c *call) bool { return !l.mergeable(c) }); i > 0 {
+			n = i
+		}
+	} else if i := slices.IndexFunc(l.waiting[:n], func(c *call) bool { return c.alone() || l.mergeable(c) }); i >= 0 {
 		n = max(i, 1)
 	}
 	batch := slices.Clone(l.waiting[:n])
@@ -226,7 +279,7 @@ func (l *link) carryAll(batch []*call) {
 		case noScript(c.err):
 			c.evalInstead()
 			again = append(again, c)
-		case c.err != nil && !c.script.unrepeatable && !isReply(c.err) && c.ctx.Err() == nil:
+		case c.err != nil && !c.unrepeatable() && !isReply(c.err) && c.ctx.Err() == nil:
 			c.cmd = redis.NewCmd(c.ctx, c.args...)
 			c.cmd.SetFirstKeyPos(3)
 			again = append(again, c)
@@ -252,6 +305,11 @@ func (l *link) pipeline(batch []*call) {
 // alone reports whether c fits into no pipeline.
 func (c *call) alone() bool { return c.replicas > 0 || c.other != nil }
 
+// unrepeatable reports whether go-redis must not send c again.
+func (c *call) unrepeatable() bool {
+	return c.script.unrepeatable || c.script == scriptPlain && c.gives()
+}
+
 // evalInstead replaces the command by one that brings the script along: the server has
 // lost it, as it may at any time.
 func (c *call) evalInstead() {
@@ -266,7 +324,7 @@ type onceCmd struct{ *redis.Cmd }
 func (onceCmd) NoRetry() bool { return true }
 
 func (c *call) sendable(cmd *redis.Cmd) redis.Cmder {
-	if c.script.unrepeatable {
+	if c.unrepeatable() {
 		return onceCmd{cmd}
 	}
 	return cmd

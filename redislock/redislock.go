@@ -77,6 +77,7 @@ type Driver struct {
 	links    links
 	ear      ear
 	fences   fences
+	crowds   crowds
 
 	supported atomic.Bool // the server's version was checked
 	mu        sync.Mutex
@@ -143,6 +144,13 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	}
 	return &claim{d: d, req: req, keys: d.keysOf(req.Resource)}, nil
 }
+
+// memorySeconds is for how long the server must have run, in whole seconds, rounded up.
+func (d *Driver) memorySeconds() int64 { return int64((d.memory + time.Second - 1) / time.Second) }
+
+// grantsUnasked: who gives a lock up may grant it to the next in the queue, who is told.
+// That one could neither wait for replicas nor find out for how long the server has run.
+func (d *Driver) grantsUnasked() bool { return d.replicas == 0 && d.memory == 0 }
 
 // checkTTL refuses a lease that a server could forget and still be trusted.
 func (d *Driver) checkTTL(ttl time.Duration) error {

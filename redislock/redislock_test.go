@@ -206,7 +206,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := runtime.NumGoroutine() - before; n > maxInFlight+4 {
+	if n := runtime.NumGoroutine() - before; n > maxHung+4 {
 		t.Errorf("%d goroutines are left behind a server that does not answer", n)
 	}
 	link := d.links[0]
@@ -216,16 +216,90 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 	}
 	link.mu.Unlock()
 	close(release)
-	if n := stuck.Load(); n != maxInFlight {
-		t.Errorf("%d calls were sent, want %d", n, maxInFlight)
+	if n := stuck.Load(); n < maxInFlight || n > maxHung {
+		t.Errorf("%d calls were sent, want %d, and one more now and then", n, maxInFlight)
 	}
 }
 
 var errGone = errors.New("gone")
 
+// grantPlain answers a run of plain.lua: the fence of each is the length of its key.
+func grantPlain(c *redis.Cmd) {
+	keys, _ := c.Args()[2].(int)
+	var fences []any
+	for i := range keys / 4 {
+		lock, _ := c.Args()[3+4*i].(string)
+		fences = append(fences, int64(len(lock)))
+	}
+	c.SetVal(fences)
+}
+
+// Connections that are dead unnoticed hold up nobody for long who comes after them.
+func TestHungConnectionsDelayOthersLittle(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	var sent atomic.Int32
+	d, err := New(noServer(func(ctx context.Context, cmd redis.Cmder) error {
+		if c, ok := cmd.(*redis.Cmd); ok {
+			if sent.Add(1) <= maxInFlight {
+				<-release
+			}
+			grantPlain(c)
+			return nil
+		}
+		return version("7.0.15")(ctx, cmd)
+	}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.checkVersion(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var hung, others sync.WaitGroup
+	for i := range maxInFlight {
+		hung.Go(func() { _, _ = claimOn(t, d, fmt.Sprint("hung", i)).Try(context.Background()) })
+	}
+	for end := time.Now().Add(10 * time.Second); sent.Load() < maxInFlight; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the calls that hang were not sent")
+		}
+	}
+	start := time.Now()
+	for i := range 20 {
+		others.Go(func() {
+			if _, err := claimOn(t, d, fmt.Sprint("other", i)).Try(t.Context()); err != nil {
+				t.Errorf("Try: %v", err)
+			}
+		})
+	}
+	others.Wait()
+	if took := time.Since(start); took > hungAfter+time.Second {
+		t.Errorf("calls beside connections that hang took %v", took)
+	}
+	link := d.links[0]
+	link.mu.Lock()
+	if link.inFlight >= maxInFlight+link.hung {
+		t.Errorf("the next one waits again: %d in flight, %d of them hang", link.inFlight, link.hung)
+	}
+	link.mu.Unlock()
+	close(release)
+	hung.Wait()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		link.mu.Lock()
+		n := link.inFlight + link.hung
+		link.mu.Unlock()
+		if n == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("calls are counted as on their way for ever")
+		}
+	}
+}
+
 // What comes together while calls are on their way goes together, each with its own
 // answer; a lost script is brought along.
-func TestCallsShareAPipeline(t *testing.T) {
+func TestCallsShareARun(t *testing.T) {
 	t.Parallel()
 	var evals atomic.Int32
 	full := make(chan struct{}) // closed when all but the first few have gathered
@@ -239,8 +313,7 @@ func TestCallsShareAPipeline(t *testing.T) {
 				return reply("NOSCRIPT No matching script.")
 			}
 			evals.Add(1)
-			key, _ := cmd.Args()[3].(string)
-			c.SetVal([]any{int64(replyGranted), int64(len(key)), int64(0)})
+			grantPlain(c)
 		}
 		return nil
 	}), nil)
@@ -275,8 +348,8 @@ func TestCallsShareAPipeline(t *testing.T) {
 	}
 	close(full)
 	all.Wait()
-	if evals.Load() != n {
-		t.Errorf("%d scripts were brought along, want %d", evals.Load(), n)
+	if got := evals.Load(); got <= maxInFlight || got > n/2 {
+		t.Errorf("%d runs of the script for %d calls", got, n)
 	}
 }
 
@@ -308,6 +381,7 @@ func TestScriptsHaveHeads(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]*script{
 		"acquire": scriptAcquire, "renew": scriptRenew, "release": scriptRelease, "evict": scriptEvict, "raise": scriptRaise, "inspect": scriptInspect, "renewall": scriptRenewAll,
+		"plain": scriptPlain, "note": scriptNote,
 	} {
 		head, _, _ := strings.Cut(s.load().text, "\nlocal ")
 		for _, part := range []string{"#!lua", "-- KEYS: ", "-- ARGV: ", "-- Reply: "} {
@@ -315,8 +389,8 @@ func TestScriptsHaveHeads(t *testing.T) {
 				t.Errorf("%s.lua has no %q", name, part)
 			}
 		}
-		if strings.Contains(s.text, "include prelude") {
-			t.Errorf("%s.lua: the prelude is missing", name)
+		if strings.Contains(s.text, "--include ") {
+			t.Errorf("%s.lua: an include is missing", name)
 		}
 	}
 }

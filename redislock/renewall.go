@@ -11,6 +11,10 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
+// refreshHistory is how often a lease is renewed with its history, which the renewals in
+// between leave alone: far below historyTTL.
+const refreshHistory = time.Hour
+
 // RenewAll implements driver.BatchRenewer: one script renews the exclusive leases of one
 // server. On Cluster a script must stay in a slot, so there each lease has its own; the
 // links send them in pipelines.
@@ -21,7 +25,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	for i := range renewals {
 		r := &renewals[i]
 		c := r.Claim.(*claim)
-		if cluster || d.checkTTL(r.TTL) != nil || c.req.Mode != driver.Exclusive || r.TTL < c.load().ttl {
+		if cluster || d.checkTTL(r.TTL) != nil || !c.simplyRenewed(r.TTL) {
 			each = append(each, r)
 		} else {
 			together = append(together, r)
@@ -33,49 +37,63 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	d.renewEach(ctx, each)
 }
 
+// simplyRenewed reports whether a renewal needs to do no more than to extend the lock key.
+func (c *claim) simplyRenewed(ttl time.Duration) bool {
+	k := c.load()
+	return c.req.Mode == driver.Exclusive && k.fence != 0 && ttl >= k.ttl && time.Since(k.refreshed) < refreshHistory
+}
+
 // renewTogether returns those that need a renewal of their own: the script leaves all but
 // the plain case to it.
 func (d *Driver) renewTogether(ctx context.Context, renewals []*driver.Renewal) (rest []*driver.Renewal) {
-	fences, err := d.runRenewAll(ctx, renewals)
+	replies, err := d.runRenewAll(ctx, renewals)
 	for i, r := range renewals {
 		switch {
 		case err != nil:
 			r.Err = err
-		case fences[i] < 0:
+		case replies[i] < 0:
 			rest = append(rest, r)
+		case replies[i] == 0:
+			r.Grant, r.Err = r.Claim.(*claim).renewed(r.TTL, 0)
 		default:
-			r.Grant, r.Err = r.Claim.(*claim).renewed(r.TTL, fences[i])
+			r.Grant = r.Claim.(*claim).simplyGranted(r.TTL)
 		}
 	}
 	return rest
+}
+
+// simplyGranted is the same grant as before, for ttl from now on.
+func (c *claim) simplyGranted(ttl time.Duration) (g driver.Grant) {
+	c.update(func(now *known) {
+		now.ttl = ttl
+		g = driver.Grant{TTL: roundUp(now.atMost(ttl)), Fence: now.fence}
+	})
+	return g
 }
 
 func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) ([]int64, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
 	}
-	var longest time.Duration
-	keys := make([]string, 0, 2*len(renewals))
-	args := make([]any, 1, 1+3*len(renewals))
+	keys := make([]string, 0, len(renewals))
+	args := make([]any, 0, 2*len(renewals))
 	for _, r := range renewals {
 		c := r.Claim.(*claim)
-		longest = max(longest, r.TTL)
-		keys = append(keys, c.keys.lock, c.keys.companion(kindHistory))
-		args = append(args, c.req.Owner, millis(r.TTL), c.channel())
+		keys = append(keys, c.keys.lock)
+		args = append(args, c.req.Owner, millis(r.TTL))
 	}
-	args[0] = d.historyLife(longest)
 	reply, err := d.links[0].runAcknowledged(ctx, d.replicas, scriptRenewAll, keys, args...)
 	if err != nil {
 		return nil, explain(err)
 	}
-	fences, err := reply.cmd.Int64Slice()
+	replies, err := reply.cmd.Int64Slice()
 	switch {
-	case err != nil || len(fences) != len(renewals):
+	case err != nil || len(replies) != len(renewals):
 		return nil, fmt.Errorf("redislock: alien reply to renewals: %w", driver.ErrCorrupt)
 	case reply.acknowledged < d.replicas:
 		return nil, fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)
 	}
-	return fences, nil
+	return replies, nil
 }
 
 // renewEach renews with as many calls on their way as a link has.

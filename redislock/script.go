@@ -25,6 +25,7 @@ type script struct {
 }
 
 var (
+	scriptPlain    = &script{name: "plain.lua"} // repeatable unless it gives up
 	scriptAcquire  = &script{name: "acquire.lua"}
 	scriptRenew    = &script{name: "renew.lua"}
 	scriptRelease  = &script{name: "release.lua", unrepeatable: true}
@@ -38,8 +39,8 @@ var (
 func (s *script) load() *script {
 	s.loaded.Do(func() {
 		s.text = read(s.name)
-		if before, after, ok := strings.Cut(s.text, "--include prelude.lua\n"); ok {
-			s.text = before + read("prelude.lua") + after
+		for _, part := range []string{"history.lua", "prelude.lua"} {
+			s.text = strings.Replace(s.text, "--include "+part+"\n", read(part), 1)
 		}
 		sum := sha1.Sum([]byte(s.text)) // the name that Redis gives to a script, no secret
 		s.sha = hex.EncodeToString(sum[:])

@@ -30,8 +30,11 @@ func TestCheckerRejectsTwoHoldersAndOldTokens(t *testing.T) {
 		for i, o := range ops {
 			r.add(i, o.op, at(o.call), at(o.back))
 		}
-		if porcupine.CheckOperations(leaseModel, r.ops) {
+		if porcupine.CheckOperations(leaseModel(true), r.ops) {
 			t.Errorf("%s: accepted", name)
+		}
+		if accepted := porcupine.CheckOperations(leaseModel(false), r.ops); accepted != (name == "old token") {
+			t.Errorf("%s, without fencing: accepted %v", name, accepted)
 		}
 	}
 }

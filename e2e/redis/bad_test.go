@@ -35,6 +35,7 @@ func refusedFor(t *testing.T, d driver.Driver, want error) {
 }
 
 func TestRedisWrongPassword(t *testing.T) {
+	t.Parallel()
 	r := servers.StartRedis(t)
 	r.Must(t, "CONFIG", "SET", "requirepass", "right")
 	for what, o := range map[string]redis.Options{
@@ -52,6 +53,7 @@ func TestRedisWrongPassword(t *testing.T) {
 }
 
 func TestRedisWrongType(t *testing.T) {
+	t.Parallel()
 	r := servers.StartRedis(t)
 	r.Must(t, "RPUSH", "lock:bad", "somebody's data")
 	d := redisDriverOf(t, redisClient(t, r), nil)
@@ -63,12 +65,14 @@ func TestRedisWrongType(t *testing.T) {
 }
 
 func TestRedisReadOnlyReplica(t *testing.T) {
+	t.Parallel()
 	primary := servers.StartRedis(t, "--repl-diskless-sync-delay", "0")
 	replica := servers.StartRedis(t, "--replicaof", "127.0.0.1 "+fmt.Sprint(primary.Port))
 	refusedFor(t, redisDriverOf(t, redisClient(t, replica), nil), redislock.ErrReadOnly)
 }
 
 func TestRedisOutOfMemory(t *testing.T) {
+	t.Parallel()
 	r := servers.StartRedis(t, "--maxmemory-policy", "noeviction")
 	d := redisDriverOf(t, redisClient(t, r), nil)
 	l := lockerOn(t, d, leasehold.Options{})
@@ -97,6 +101,7 @@ func TestRedisOutOfMemory(t *testing.T) {
 }
 
 func TestRedisLoading(t *testing.T) {
+	t.Parallel()
 	r := servers.StartRedis(t)
 	r.Must(t, "EVAL", `for i = 1, 3000 do redis.call("SET", "data-" .. i, string.rep("x", 100)) end`, "0")
 	r.Must(t, "SAVE")
@@ -107,11 +112,13 @@ func TestRedisLoading(t *testing.T) {
 }
 
 func TestRedisClusterDown(t *testing.T) {
+	t.Parallel()
 	r := servers.StartRedis(t, "--cluster-enabled", "yes") // it serves no slot
 	refusedFor(t, redisDriverOf(t, redisClient(t, r), nil), redislock.ErrClusterDown)
 }
 
 func TestRedisCheckWarnsOfEviction(t *testing.T) {
+	t.Parallel()
 	r := servers.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
 	d := redisDriverOf(t, redisClient(t, r), nil)
 	warnings, err := d.Check(t.Context())
@@ -125,6 +132,7 @@ func TestRedisCheckWarnsOfEviction(t *testing.T) {
 }
 
 func TestRedisIdentify(t *testing.T) {
+	t.Parallel()
 	r := servers.StartRedis(t)
 	d := redisDriverOf(t, redisClient(t, r), nil)
 	id, up, err := d.Identify(t.Context())
@@ -155,6 +163,7 @@ func aclRule(t *testing.T) []string {
 
 // The user of the documentation can do all that a lock needs, and nothing else.
 func TestRedisACLRule(t *testing.T) {
+	t.Parallel()
 	r := servers.StartRedis(t)
 	r.Must(t, aclRule(t)...)
 	user := func() *redis.Client {
@@ -224,5 +233,50 @@ func TestRedisACLRule(t *testing.T) {
 	}
 	if _, err := d.Check(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// Companions that somebody has damaged spoil the view of their own resource at most.
+func TestRedisListWithDamagedCompanions(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	l := redisLocker(t, r, nil, leasehold.Options{})
+	names := []string{"fine", "q", "d", "s", "f", "text"}
+	leases := make(map[string]*leasehold.Lease)
+	for _, name := range names {
+		opts := []leasehold.Option{}
+		if name == "s" || name == "d" {
+			opts = append(opts, leasehold.Shared())
+		}
+		lease, err := l.Acquire(t.Context(), name, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases[name] = lease
+	}
+	for _, kind := range names[1:5] {
+		key := "lock:\x1f" + kind + "{lock:" + kind + "}"
+		r.Must(t, "DEL", key)
+		r.Must(t, "LPUSH", key, "x")
+	}
+	r.Must(t, "SET", "lock:\x1ff{lock:text}", "\xcf")
+	list, err := l.List(t.Context(), "")
+	if err != nil {
+		t.Fatalf("List: %v", err)
+	}
+	got := make(map[string]int)
+	for _, st := range list {
+		got[st.Resource] = len(st.Holders)
+	}
+	for _, name := range names {
+		if name != "s" && got[name] != 1 { // nothing tells who shares it
+			t.Errorf("%q: %d holders are shown, want 1", name, got[name])
+		}
+	}
+	for _, name := range []string{"q", "f", "text"} { // exclusive ones go with their lock key
+		_ = leases[name].Release(t.Context()) // unknown, where it could not look who is next
+		if n := r.Must(t, "EXISTS", "lock:"+name); n != "0" {
+			t.Errorf("%q is still held after Release", name)
+		}
 	}
 }

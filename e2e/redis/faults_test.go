@@ -93,12 +93,14 @@ func threeLockers(t testing.TB, r *servers.Redis) []*leasehold.Locker {
 
 // The script cache may be lost at any time, and nobody notices.
 func TestRedisScriptFlush(t *testing.T) {
+	t.Parallel()
 	r := servers.StartRedis(t)
 	redisStorm(t, threeLockers(t, r), 3*time.Second, 50*time.Millisecond, func() { r.Must(t, "SCRIPT", "FLUSH") }, never)
 }
 
 // All connections, subscriptions too, are cut again and again.
 func TestRedisClientKill(t *testing.T) {
+	t.Parallel()
 	r := servers.StartRedis(t)
 	kill := func() {
 		r.Must(t, "CLIENT", "KILL", "TYPE", "normal")
@@ -113,6 +115,7 @@ func TestRedisClientKill(t *testing.T) {
 // A fence never goes back: the counter lost, set back, or of a server that came back
 // from an old state.
 func TestRedisFenceSurvivesTheCounter(t *testing.T) {
+	t.Parallel()
 	r := servers.StartRedis(t)
 	client := redisClient(t, r)
 	d := redisDriverOf(t, client, nil)
@@ -186,6 +189,7 @@ func TestRedisFenceSurvivesTheCounter(t *testing.T) {
 }
 
 func TestRedisRequireFenceHistory(t *testing.T) {
+	t.Parallel()
 	r := servers.StartRedis(t)
 	client := redisClient(t, r)
 	d := redisDriverOf(t, client, &redislock.Options{RequireFenceHistory: true})
@@ -220,6 +224,7 @@ func TestRedisRequireFenceHistory(t *testing.T) {
 // An eviction ends the holder's context at once, with the reason, also on a lease that
 // another process resumed.
 func TestRedisEvictionTellsTheReason(t *testing.T) {
+	t.Parallel()
 	r := servers.StartRedis(t)
 	l, other := redisLocker(t, r, nil, leasehold.Options{TTL: time.Minute}), redisLocker(t, r, nil, leasehold.Options{TTL: time.Minute})
 	for _, opt := range [][]leasehold.Option{nil, {leasehold.Shared()}} {
@@ -253,6 +258,7 @@ func TestRedisEvictionTellsTheReason(t *testing.T) {
 // A server that is stopped serves what waited in its sockets in any order when it goes
 // on: a Try that comes after its Release must not be granted.
 func TestRedisLateTryIsRefused(t *testing.T) {
+	t.Parallel()
 	r := servers.StartRedis(t)
 	d := redisDriverOf(t, redisClient(t, r), nil)
 	after := lockerOn(t, redisDriverOf(t, redisClient(t, r), nil), leasehold.Options{})
@@ -299,6 +305,7 @@ func TestRedisLateTryIsRefused(t *testing.T) {
 
 // With Replicas, a grant that no replica has does not count, and a failover loses none.
 func TestRedisReplicas(t *testing.T) {
+	t.Parallel()
 	s := servers.StartSentinel(t)
 	failover := func() *redis.Client {
 		c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Master, SentinelAddrs: s.Sentinels})
@@ -381,6 +388,7 @@ func TestRedisReplicas(t *testing.T) {
 // On Cluster a turn is told within the shard, wherever the resource lives, also after
 // its slot has moved to another node.
 func TestRedisClusterTellsTurnsWhereTheSlotIs(t *testing.T) {
+	t.Parallel()
 	nodes := servers.StartCluster(t, 3)
 	open := func() *leasehold.Locker {
 		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes[0].Addr()}})
@@ -493,6 +501,7 @@ func migrate(t *testing.T, from, to *servers.Redis, key string) {
 
 // Slots move while they are in use: nobody holds twice, and nobody hangs.
 func TestRedisClusterMigrationUnderLoad(t *testing.T) {
+	t.Parallel()
 	nodes := servers.StartCluster(t, 3)
 	var lockers []*leasehold.Locker
 	for range 3 {

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"testing"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/linear"
@@ -9,6 +10,7 @@ import (
 )
 
 func TestRedisIsLinearizable(t *testing.T) {
+	t.Parallel()
 	r := servers.StartRedis(t)
 	linear.Check(t, func(t testing.TB) driver.Driver {
 		d, err := openRedisAddress("single," + r.Addr())
@@ -20,6 +22,9 @@ func TestRedisIsLinearizable(t *testing.T) {
 }
 
 func TestRedlockIsLinearizable(t *testing.T) {
+	t.Parallel()
 	nodes := startNodes(t, 3)
-	linear.Check(t, func(t testing.TB) driver.Driver { return openRedlock(t, nodes, -1) })
+	linear.Check(t, func(t testing.TB) driver.Driver {
+		return openRedlockWithin(t, nodes, -1, 300*time.Millisecond) // for its short TTLs
+	})
 }

@@ -20,6 +20,7 @@ import (
 // Programs in Python with redis-py's Lock, and ours on the same keys, exclude each other:
 // they add to a number in a file that nothing else protects.
 func TestRedisExcludesRedisPy(t *testing.T) {
+	t.Parallel()
 	const rounds, processes = 50, 2
 	python := servers.NeedPython(t, "redis")
 	r := servers.StartRedis(t)

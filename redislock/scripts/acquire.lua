@@ -5,58 +5,24 @@
 --       queue), 6 channel for the end of the lease, 7 note, 8 life of the history in ms (0: for ever),
 --       9 1: refuse without a history, 10 number of the attempt,
 --       11 channel for the turn, 12 seconds the server must have run for more than (0: any),
---       13 number of a release that may still come (else empty), 14 how long to remember that
+--       13 number of a release that may still come (else empty), 14 how long to remember that,
+--       15 number of this Try, 16 1: it may be granted later without another
 -- Reply: {1, fence, others wait} granted; {2, fence, others wait} granted before;
 --        {3} the claim was released meanwhile; {4} no history; {5, uptime} runs too short;
 --        {0, first in the queue, foreign, left in ms, owner, mode, fence, held in ms, note}
 local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local owner, ttl, mode = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local owner, ttl, mode, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local found = redis.call('MGET', lock, history, KEYS[3])
 local held, past = found[1], found[2]
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]
 local ms = math.floor(us / 1000)
-
--- last fence given, whether others may wait, and of the last exclusive grant its fence,
--- instant, owner, channel and note
-local last, crowd, fence, since, by, channel, note = 0, 1, 0, 0, '', '', ''
-if past then
-  if held or found[3] then
-    last, crowd, fence, since, by, channel, note = cmsgpack.unpack(past)
-  else
-    local _
-    _, last, crowd = cmsgpack.unpack_limit(past, 2)
-  end
-end
-
-local function remember(value)
-  if ARGV[8] == '0' then
-    redis.call('SET', history, value)
-  else
-    redis.call('SET', history, value, 'PX', ARGV[8])
-  end
-end
-
--- Above the last one, and above all former ones if that was lost: the clock has gone on.
--- 2^53 is where Lua's numbers stop being exact.
-local function next_fence()
-  local n = math.max(last + 1, us)
-  if n >= 9007199254740992 then return nil end
-  return n
-end
-
-local function exclusive()
-  local n = next_fence()
-  if not n then return redis.error_reply('FENCE is exhausted: it has reached 2^53') end
-  if not redis.call('SET', lock, owner, 'PX', ttl, 'NX') then
-    return redis.error_reply('WRONGTYPE the lock key holds no string')
-  end
-  remember(cmsgpack.pack(n, crowd, n, ms, owner, ARGV[6], ARGV[7]))
-  return {1, n, crowd}
-end
+--include history.lua
+--include prelude.lua
+local last, fence, since, by, channel, note = recall(past)
 
 if ARGV[9] == '1' and last == 0 then return {4} end
-if ARGV[12] ~= '0' and (not held or held == '\31shared') then
+if ARGV[12] ~= '0' and (not held or held == SHARED) then
   local up = tonumber(string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)'))
   if not up or up <= tonumber(ARGV[12]) then return {5, up or 0} end
 end
@@ -65,28 +31,27 @@ if found[3] and tonumber(found[3]) >= tonumber(ARGV[10]) then return {3} end
 if ARGV[13] ~= '' then
   redis.call('SET', KEYS[3], ARGV[13], 'PX', ARGV[14])
 end
-if not held and crowd == 0 and not found[3] and mode == 'x' then
-  return exclusive()
-end
 
---include prelude.lua
+local function others_wait() return redis.call('EXISTS', queue) end
+local n = next_fence(last, us)
+local function exhausted() return redis.error_reply('FENCE is exhausted: it has reached 2^53') end
 
 -- Held already: the reply was lost, or the caller wants the lease restarted.
 if held == owner then
   redis.call('PEXPIRE', lock, ttl, 'GT') -- a late attempt must not shorten what was extended since
   if by ~= owner then -- the history was lost
-    fence = next_fence()
-    if not fence then return redis.error_reply('FENCE is exhausted: it has reached 2^53') end
-    remember(cmsgpack.pack(fence, 1, fence, ms, owner, ARGV[6], ARGV[7]))
+    if not n then return exhausted() end
+    fence = n
+    remember(ARGV[8], fence, fence, ms, owner, ARGV[6], ARGV[7])
   end
-  return {2, fence, crowd}
+  return {2, fence, others_wait()}
 end
 purge()
 if held == SHARED and redis.call('ZSCORE', shares, owner) then
   redis.call('ZADD', shares, 'GT', string.format('%.0f', ms + ttl), owner)
   follow_sharers()
   keep(details, ttl)
-  return {2, (cmsgpack.unpack(redis.call('HGET', details, 's' .. owner))), crowd}
+  return {2, (cmsgpack.unpack(redis.call('HGET', details, 's' .. owner))), others_wait()}
 end
 if held == SHARED and redis.call('EXISTS', shares) == 0 and past then
   -- All sharers have expired in this very millisecond: the key follows them.
@@ -94,20 +59,20 @@ if held == SHARED and redis.call('EXISTS', shares) == 0 and past then
   if not held then redis.call('DEL', lock) end
 end
 
-local limit = tonumber(ARGV[4])
 local first = head(owner)
 if (not first or first == owner) and fits(mode, limit) then
+  if not n then return exhausted() end
   if first then leave(owner) end
-  crowd = redis.call('EXISTS', queue)
-  if mode == 'x' then
-    return exclusive()
-  end
-  local n = next_fence()
-  if not n then return redis.error_reply('FENCE is exhausted: it has reached 2^53') end
   if not held then
-    if not redis.call('SET', lock, SHARED, 'PX', ttl, 'NX') then
+    if not redis.call('SET', lock, mode == 'x' and owner or SHARED, 'PX', ttl, 'NX') then
       return redis.error_reply('WRONGTYPE the lock key holds no string')
     end
+  end
+  if mode == 'x' then
+    remember(ARGV[8], n, n, ms, owner, ARGV[6], ARGV[7])
+    return {1, n, others_wait()}
+  end
+  if not held then
     -- Sharers from before the key was gone are lost, whatever became of it.
     for _, who in ipairs(redis.call('ZRANGE', shares, 0, -1)) do drop_sharer(who) end
     held = SHARED
@@ -117,9 +82,10 @@ if (not first or first == owner) and fits(mode, limit) then
   redis.call('HSET', details, 's' .. owner, cmsgpack.pack(n, ms, limit, ARGV[6], ARGV[7]))
   keep(details, ttl)
   follow_sharers()
-  remember(cmsgpack.pack(n, crowd, fence, since, by, channel, note))
-  if crowd == 1 then wake() end -- the next one may share
-  return {1, n, crowd}
+  remember(ARGV[8], n, fence, since, by, channel, note)
+  local others = others_wait()
+  if others == 1 then wake() end -- the next one may share
+  return {1, n, others}
 end
 
 local place = tonumber(ARGV[5])
@@ -127,18 +93,16 @@ if place > 0 then
   local began = ms
   if redis.call('ZSCORE', queue, owner) then
     local mine = redis.call('HGET', details, 'w' .. owner)
-    if mine then began = select(5, cmsgpack.unpack(mine)) end
+    if mine then began = select(6, cmsgpack.unpack_limit(mine, 5)) end
   else
     local tail = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2] or 0
     redis.call('ZADD', queue, tail + 1, owner)
     first = first or owner
   end
-  redis.call('HSET', details, 'w' .. owner, cmsgpack.pack(ms + place, mode, limit, ARGV[11], began, ARGV[7]))
+  redis.call('HSET', details, 'w' .. owner, cmsgpack.pack(ms + place, mode, limit, ARGV[11], began, ARGV[7],
+    ms, ARGV[15], ARGV[16] == '1' and ttl or 0, ARGV[6], ARGV[8]))
   keep(queue, place)
   keep(details, place)
-  if past and crowd == 0 then
-    remember(cmsgpack.pack(last, 1, fence, since, by, channel, note))
-  end
 end
 local ahead = first == owner and 1 or 0
 if not held then return {0, ahead, 0, 0} end

@@ -6,13 +6,13 @@
 local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local owner = ARGV[1]
 local found = redis.call('MGET', lock, history)
-local held, past = found[1], found[2]
+local held = found[1]
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]
 local ms = math.floor(us / 1000)
+--include history.lua
 --include prelude.lua
-local last, crowd, fence, since, by, channel, note = 0, 1, 0, 0, '', '', ''
-if past then last, crowd, fence, since, by, channel, note = cmsgpack.unpack(past) end
+local last, fence, since, by, channel, note = recall(found[2])
 local listens = ''
 if held == owner then
   redis.call('DEL', lock)
@@ -29,12 +29,7 @@ else
   return 0
 end
 last = math.max(last + 1, us)
-local value = cmsgpack.pack(last, crowd, fence, since, by, channel, note)
-if ARGV[3] == '0' then
-  redis.call('SET', history, value)
-else
-  redis.call('SET', history, value, 'PX', ARGV[3])
-end
+remember(ARGV[3], last, fence, since, by, channel, note)
 tell(listens, 'e', owner, ARGV[2])
 wake()
 return last

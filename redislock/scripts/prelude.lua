@@ -4,7 +4,9 @@
 -- No owner has a control character, so these values of the lock key are nobody's.
 local SHARED, LINGER = '\31shared', '\31linger'
 
--- what is stored of a waiter: expiry of its place, mode, limit, channel, first Try, note
+-- what is stored of a waiter: expiry of its place, mode, limit, channel, first Try, note,
+-- last Try, its number, TTL (0: not to be granted without a Try), channel for the end of
+-- the lease, life of the history
 -- what is stored of a sharer: fence, granted, limit, channel, note
 
 local function drop_sharer(who)
@@ -43,15 +45,17 @@ local function leave(who)
   return redis.call('ZREM', queue, who) == 1
 end
 
--- The first waiter whose place has not expired; me is alive, for it is asking.
+-- The first waiter whose place has not expired, and what is stored of it; me is alive,
+-- for it is asking.
 local function head(me)
   while true do
     local first = redis.call('ZRANGE', queue, 0, 0)[1]
     if not first then return nil end
     local place = redis.call('HGET', details, 'w' .. first)
     if place then
-      local expires, mode, limit, channel = cmsgpack.unpack(place)
-      if first == me or expires >= ms then return first, mode, limit, channel end
+      if first == me then return first end
+      local found = {pcall(cmsgpack.unpack, place)}
+      if found[1] and found[2] >= ms then return first, unpack(found, 2) end
     end
     leave(first)
   end
@@ -68,16 +72,17 @@ local function fits(mode, limit)
   return least == 0 or count < least
 end
 
--- Tells the driver behind a channel. A message that nobody hears costs a delay only.
+-- Tells the driver behind a channel, and returns how many were listening. A message that
+-- nobody hears costs a delay only.
 local function tell(channel, kind, who, text)
-  if channel == '' then return end
+  if channel == '' then return 0 end
   local publish = string.sub(channel, 1, 12) == 'leasehold:s:' and 'SPUBLISH' or 'PUBLISH'
-  redis.pcall(publish, channel, kind .. #who .. ':' .. who .. text)
+  return redis.pcall(publish, channel, kind .. #who .. ':' .. who .. text)
 end
 
 -- Wakes the first waiter if it would be granted, and nobody else; or, so that it looks
 -- when to come back, in any case.
 local function wake(anyway)
-  local first, mode, limit, channel = head()
+  local first, _, mode, limit, channel = head()
   if first and (anyway or fits(mode, limit)) then tell(channel, 'w', first, '') end
 end

@@ -1,16 +1,12 @@
 #!lua
 -- Raises the last fence given.
--- KEYS: 1 history
--- ARGV: 1 fence, 2 life of the history in ms (0: for ever)
--- Reply: the last fence from now on
-local last, crowd, fence, since, by, channel, note = 0, 1, 0, 0, '', '', ''
-local past = redis.call('GET', KEYS[1])
-if past then last, crowd, fence, since, by, channel, note = cmsgpack.unpack(past) end
+-- KEYS: 1 lock, 2 history
+-- ARGV: 1 fence, 2 life of the history in ms (0: for ever), 3 owner who must hold the lock (else empty)
+-- Reply: the last fence from now on; -1: the owner does not hold the lock
+local lock, history = KEYS[1], KEYS[2]
+--include history.lua
+if ARGV[3] ~= '' and redis.call('GET', lock) ~= ARGV[3] then return -1 end
+local last, fence, since, by, channel, note = recall(redis.call('GET', history))
 last = math.max(last, tonumber(ARGV[1]))
-local value = cmsgpack.pack(last, crowd, fence, since, by, channel, note)
-if ARGV[2] == '0' then
-  redis.call('SET', KEYS[1], value)
-else
-  redis.call('SET', KEYS[1], value, 'PX', ARGV[2])
-end
+remember(ARGV[2], last, fence, since, by, channel, note)
 return last

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Gives up a lease or a place in the queue, and wakes the next.
+-- Gives up a lease or a place in the queue, and grants the lock to the next, or wakes it.
 -- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits
 -- ARGV: 1 owner, 2 linger in ms (0: free at once), 3 number of the last attempt, if its
 --       outcome is unknown so that it may still come (else empty), 4 how long to remember
@@ -10,31 +10,44 @@ local owner, linger = ARGV[1], tonumber(ARGV[2])
 local found = redis.call('MGET', lock, history, KEYS[3])
 local held, past = found[1], found[2]
 if found[3] and tonumber(found[3]) >= tonumber(ARGV[5]) then return 0 end -- it comes late: what is held was granted since
-local last, crowd, fence, since, by, channel, note = 0, 1, 0, 0, '', '', ''
-if past then
-  local _
-  _, last, crowd = cmsgpack.unpack_limit(past, 2)
-end
-if held == owner and crowd == 0 and linger == 0 and ARGV[3] == '' then
-  redis.call('DEL', lock)
-  return 1
+local clock = redis.call('TIME')
+local us = clock[1] * 1000000 + clock[2]
+local ms = math.floor(us / 1000)
+--include history.lua
+--include prelude.lua
+
+-- Grants the lock to the first waiter, who need not ask again. Its lease ends when
+-- its place would have, unless it renews, so that one who is gone delays others no longer
+-- than by its place. What it is told is the lease's length since its last Try was served:
+-- of the instants here it knows none but that it sent that Try before. Reply: whether it
+-- was granted.
+local function grant_next()
+  local first, expires, mode, _, channel, _, note, asked, number, ttl, loss, life = head()
+  if not first or mode ~= 'x' then return false end
+  local n = past and next_fence((recall(past)), us)
+  local span = n and math.min(ttl, expires - ms) or 0
+  if span <= 0 then return false end
+  local text = string.format('%s %.0f %.0f', number, n, ms - asked + span)
+  local heard = tell(channel, 'g', first, text)
+  if type(heard) ~= 'number' or heard == 0 then return false end -- it is gone, or comes back by itself
+  redis.call('SET', lock, first, 'PX', span)
+  leave(first)
+  remember(life, n, n, ms, first, loss, note)
+  return true
 end
 
-local clock = redis.call('TIME')
-local ms = math.floor((clock[1] * 1000000 + clock[2]) / 1000)
---include prelude.lua
 local given = 0
+local freed = held == owner and linger == 0 -- and its key is to go, or to be the next one's
 if held == owner then
   given = 1
   if linger > 0 then
     held = LINGER
     redis.call('SET', lock, LINGER, 'PX', linger)
     if past then
-      last, crowd, fence, since, by, channel, note = cmsgpack.unpack(past)
-      redis.call('SET', history, cmsgpack.pack(last, crowd, fence, since, '', '', note), 'KEEPTTL')
+      local last, fence, since, _, _, note = recall(past)
+      remember('', last, fence, since, '', '', note)
     end
   else
-    redis.call('DEL', lock)
     held = false
   end
 elseif held == SHARED then
@@ -54,7 +67,14 @@ elseif held == SHARED then
     follow_sharers()
   end
 end
-if leave(owner) and linger == 0 then given = 1 end
+if given == 0 and leave(owner) and linger == 0 then given = 1 end
 if ARGV[3] ~= '' then redis.call('SET', KEYS[3], ARGV[3], 'PX', ARGV[4]) end
+if not held then
+  local ok, granted = pcall(grant_next) -- a queue that somebody damaged must not keep the lock
+  if ok and granted then return given end
+  local holds = not ok and redis.call('GET', lock)
+  if holds and holds ~= owner then return given end -- it was granted before the error
+end
+if freed then redis.call('DEL', lock) end
 wake(linger > 0) -- what lingers ends sooner than the first waiter was told
 return given

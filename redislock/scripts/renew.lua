@@ -8,6 +8,7 @@
 local lock, history, details, shares, limits = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local owner, ttl = ARGV[1], tonumber(ARGV[2])
 local held = redis.call('GET', lock)
+--include history.lua
 if held == owner then
   if ARGV[7] == '1' then
     redis.call('PEXPIRE', lock, ttl)
@@ -20,8 +21,7 @@ if held == owner then
   else
     past = redis.call('GETEX', history, 'PX', ARGV[6])
   end
-  local last, crowd, fence, since, by, channel, note = 0, 1, 0, 0, '', '', ''
-  if past then last, crowd, fence, since, by, channel, note = cmsgpack.unpack(past) end
+  local last, fence, since, by, channel, note = recall(past)
   if by == owner and (channel == ARGV[3] or ARGV[3] == '') then return fence end
   local clock = redis.call('TIME')
   if by ~= owner then -- the history was lost: the holder may still know its fence
@@ -30,12 +30,7 @@ if held == owner then
     if fence == 0 then fence = math.max(last + 1, us) end
     last = math.max(last, fence)
   end
-  local value = cmsgpack.pack(last, crowd, fence, since, owner, ARGV[3], note)
-  if ARGV[6] == '0' then
-    redis.call('SET', history, value)
-  else
-    redis.call('SET', history, value, 'PX', ARGV[6])
-  end
+  remember(ARGV[6], last, fence, since, owner, ARGV[3], note)
   return fence
 end
 if not held then return 0 end

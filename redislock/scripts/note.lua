@@ -1,0 +1,25 @@
+#!lua flags=allow-oom
+-- Replaces the note of a lease.
+-- KEYS: 1 lock, 2 history, 3 details, 4 shares
+-- ARGV: 1 owner, 2 note
+-- Reply: 1; 0: lost
+local lock, history, details, shares = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local owner, note = ARGV[1], ARGV[2]
+--include history.lua
+local held = redis.call('GET', lock)
+if held == owner then
+  local past = redis.call('GET', history)
+  if past then -- else nothing is known of the holder until it renews
+    local last, fence, since, by, channel = recall(past)
+    if by == owner then remember('', last, fence, since, by, channel, note) end
+  end
+  return 1
+end
+if held ~= '\31shared' then return 0 end
+local clock = redis.call('TIME')
+local ends = tonumber(redis.call('ZSCORE', shares, owner))
+local mine = redis.call('HGET', details, 's' .. owner)
+if not ends or ends < math.floor((clock[1] * 1000000 + clock[2]) / 1000) or not mine then return 0 end
+local fence, granted, limit, channel = cmsgpack.unpack(mine)
+redis.call('HSET', details, 's' .. owner, cmsgpack.pack(fence, granted, limit, channel, note))
+return 1

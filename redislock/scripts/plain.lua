@@ -1,0 +1,51 @@
+#!lua
+-- Grants and gives up, each for the plain case: an exclusive lease that nobody else wants.
+-- KEYS: for each lease lock, history, queue, gone
+-- ARGV: 1 life of the history in ms, 2 seconds the server must have run for more than to
+--       grant (0: any), then for each lease owner, TTL in ms (0: give it up), owner, channel
+--       and note as history.lua packs them
+-- Reply: for each lease its fence, or 1: given up; 0: nothing was done, ask acquire.lua or
+--        release.lua, which know more
+local life, trusted, n, ms = ARGV[1], ARGV[2] == '0', nil, nil
+
+local function take(lock, history, owner, ttl, about)
+  if not trusted then
+    local up = string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)')
+    if not up or tonumber(up) <= tonumber(ARGV[2]) then return 0 end
+    trusted = true
+  end
+  if not redis.call('SET', lock, owner, 'PX', ttl, 'NX') then return 0 end
+  if not n then
+    local clock = redis.call('TIME')
+    n = clock[1] * 1000000 + clock[2]
+    ms = math.floor(n / 1000)
+  end
+  local past = redis.pcall('SET', history, struct.pack('>I8I8I8', n, n, ms) .. about, 'PX', life, 'GET')
+  if not past then return n end
+  if type(past) == 'string' then
+    if #past >= 8 and struct.unpack('>I8', past) < n then return n end
+    redis.call('SET', history, past, 'PX', life) -- it is ahead of the clock, or damaged: as it was
+  end
+  redis.call('DEL', lock)
+  return 0
+end
+
+local function give(lock, owner)
+  if redis.pcall('GET', lock) ~= owner then return 0 end
+  redis.call('DEL', lock)
+  return 1
+end
+
+local replies = {}
+for i = 1, #KEYS / 4 do
+  local k, a = 4 * i, 3 * i
+  local lock, owner, ttl = KEYS[k - 3], ARGV[a], ARGV[a + 1]
+  if redis.call('EXISTS', KEYS[k - 1], KEYS[k]) > 0 then
+    replies[i] = 0
+  elseif ttl == '0' then
+    replies[i] = give(lock, owner)
+  else
+    replies[i] = take(lock, KEYS[k - 2], owner, ttl, ARGV[a + 2])
+  end
+end
+return replies
