@@ -5,6 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/fence"
 )
 
 // schemaVersion is the version row of the schema files. A program refuses a newer one.
@@ -14,11 +17,12 @@ const schemaVersion = 1
 // Methods do not retry; errors go back as the client gave them, for busy and explain.
 type dialect interface {
 	statements() statements
+	traits() traits
 	// check refuses a database that cannot keep locks, or whose tables are missing
 	// (ErrNoSchema) or not Leasehold's (driver.ErrCorrupt). It changes nothing.
 	check(ctx context.Context, db *sql.DB) error
-	// create makes a database that check accepts, in one transaction. It is safe
-	// beside others that do the same, and refuses what it would have to overwrite.
+	// create makes a database that check accepts. It is safe beside others that do the
+	// same, and refuses what it would have to overwrite.
 	create(ctx context.Context, d *Driver) error
 	// intact reports, without a query, that the store is no longer the one that
 	// check saw, such as a deleted file.
@@ -26,57 +30,72 @@ type dialect interface {
 	// number runs a statement that writes at most one row and returns a number of it;
 	// false if it wrote none. (RETURNING, or what stands in for it.)
 	number(ctx context.Context, on runner, text string, args ...any) (int64, bool, error)
+	// changed runs a statement that writes at most one row and reports whether it did:
+	// where that is enough, it costs the client less.
+	changed(ctx context.Context, on runner, text string, args ...any) (bool, error)
 	// busy: nothing was changed, because another writer was in the way; try again.
 	busy(err error) bool
 	// explain turns the client's error into one that says what to do, where it can.
 	explain(err error) error
 }
 
-// statements are the texts of a dialect. Arguments come in the order given here.
-// {p} is the prefix of the tables.
+// traits are how a dialect wants to be used.
+type traits struct {
+	oneWriter bool // the whole database has one writer at a time
+	prepares  bool // statements are prepared once a connection; else the client decides
+	attempts  int  // how often a statement may find the database busy; 0: until its context ends
+	pace      pace
+	fence     fence.Dialect
+}
+
+// statements are the texts of a dialect. Arguments come in the order given here. Each is
+// a whole operation on one row, so that it needs no transaction: no process that is
+// stopped can keep a row locked. {p} is the prefix of the tables, with their schema.
 type statements struct {
-	// Each of these is a whole operation, so that it needs no transaction.
-
-	grant      string // name, owner, ttl, note → fence: an exclusive grant, if nobody else holds or waits
-	renew      string // name, owner, ttl → fence: restarts a live exclusive lease
-	renewClaim string // name, owner, ttl → fence: restarts a live shared lease
-	free       string // name, owner, linger → fence: ends a live exclusive lease linger from now
-	leave      string // name, owner → rows: removes a live shared lease or place
-	linger     string // name, owner, linger → rows: makes a live shared lease ownerless
-	reason     string // name, owner → note of an evicted holder
-	raise      string // name, fence: lifts the fence
-	purge      string // removes expired claims
-	stale      string // → how many there are
-
-	// These make up the transaction in which Go code decides. enter is its first
-	// statement and keeps every other writer of the resource out until its end.
-
-	enter     string // name: creates the row of the resource if missing, and locks it
-	saveLock  string // name, fence, owner, expires, since, note
-	saveClaim string // name, ticket, owner, mode, status, lim, fence, expires, since, note
-	dropClaim string // name, ticket
-
-	// Reads. stateColumns has the columns; rows are ordered by name and ticket.
-
-	state string // JSON array of names
-	list  string // first name: resources from there on that have a live lock or claim
+	grant    string // name, owner, ttl, note → fence: an exclusive grant, if nobody else holds or waits
+	next     string // name, owner, ttl, note → fence: the same for the first of claims, if all of them wait
+	renew    string // name, owner, ttl → fence: lengthens a live exclusive lease
+	renewAll string // JSON list of {name, owner, ttl} → renew for each
+	renewed  string // the same list → name, owner, fence of the live leases in it; "": renewAll returns them
+	free     string // name, owner, linger; changed: ends a live exclusive lease linger from now, and wakes who is next
+	save     string // name, fence, owner, expires, since, note, crowd, claims, rev → rev: writes the row if it is as it was at rev; 0: is missing
+	raise    string // name, fence: lifts later fences; a lease that is live keeps its own
+	idle     string // name → names of the next idle rows after it
+	purge    string // JSON list of names: removes the rows that are idle
+	state    string // JSON list of names → stateColumns for each, by name; of a missing row the name alone
+	list     string // first name → stateColumns of what is in use from there on, by name
+	wake     string // JSON list of messages to the drivers that listen; "": nobody does
 
 	// version, if not empty, is a cheap query for two numbers of the connection it
 	// runs on: while both stay the same, nothing was written.
 	version string
-
-	oneWriter bool // the whole database has one writer at a time
 }
 
-// stateColumns are l.* and, where there is any, c.* of a join of locks and claims.
-const stateColumns = `l.name, l.fence, l.owner, l.expires, l.since, l.note,
-	coalesce(c.ticket, 0), coalesce(c.owner, ''), coalesce(c.mode, 0), coalesce(c.status, 0), coalesce(c.lim, 0),
-	coalesce(c.fence, 0), coalesce(c.expires, 0), coalesce(c.since, 0), coalesce(c.note, '')`
+// stateColumns follow the database's instant and the name.
+const stateColumns = `coalesce(l.fence, 0), coalesce(l.owner, ''), coalesce(l.expires, 0), coalesce(l.since, 0),
+	coalesce(l.note, ''), coalesce(l.rev, 0), coalesce(l.raised, 0), coalesce(l.claims, '')`
+
+// probe fails if the table or a column is missing.
+const probe = `SELECT name, fence, owner, expires, since, note, rev, crowd, claims, raised FROM {p}locks WHERE 1 = 0`
+
+// fenceLife is how long a fence is kept after the last use of its resource, in
+// milliseconds: a day, more than a clock is ever set back by mistake of a time zone. A
+// fence that the clock has long passed is not needed: the next one comes from the clock.
+const fenceLife = `86400000`
+
+// idleRow is true of a row l that nobody needs: nobody holds or waits, and whatever comes
+// next begins above its fence and its rev, even if the clock is set back by fenceLife.
+// Otherwise somebody who read the row long ago could take a new one for the old.
+const idleRow = `l.expires < {now} - ` + fenceLife + ` AND l.crowd < {now} - ` + fenceLife + ` AND l.rev < {now} - ` + fenceLife + `
+			AND l.fence < ({now} - ` + fenceLife + `) * 1000 AND l.raised < ({now} - ` + fenceLife + `) * 1000`
+
+// purgeAtOnce is how many rows one statement removes: others wait for it a few milliseconds.
+const purgeAtOnce = `500`
 
 // each calls fn with every text but version, which runs on single connections.
 func (s *statements) each(fn func(text *string)) {
-	for _, text := range []*string{&s.grant, &s.renew, &s.renewClaim, &s.free, &s.leave, &s.linger, &s.reason,
-		&s.raise, &s.purge, &s.stale, &s.enter, &s.saveLock, &s.saveClaim, &s.dropClaim, &s.state, &s.list} {
+	for _, text := range []*string{&s.grant, &s.next, &s.renew, &s.renewAll, &s.renewed, &s.free, &s.save,
+		&s.raise, &s.idle, &s.purge, &s.state, &s.list, &s.wake} {
 		fn(text)
 	}
 }
@@ -103,4 +122,30 @@ func returning(ctx context.Context, on runner, text string, args ...any) (int64,
 		// To the end: an autocommit statement commits in its last step.
 	}
 	return n, found, errors.Join(err, rows.Err(), rows.Close())
+}
+
+// counting is changed for databases that count the rows that a statement has written.
+func counting(ctx context.Context, on runner, text string, args ...any) (bool, error) {
+	res, err := on.ExecContext(ctx, text, args...)
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
+}
+
+// pace is how often a waiting process looks, where nothing wakes it.
+type pace struct {
+	// first is the pause of who is next after something has changed.
+	first time.Duration
+	// last is the pause where nothing has changed for long.
+	last time.Duration
+	// share makes the pause a share of the quiet time, between first and last: nobody
+	// waits longer by more than that.
+	share int
+	// idle bounds what polling may cost: the pause is at least so many times as long as
+	// the poll took. It matters where the machine is too busy to poll.
+	idle int
+	// others is the least pause of who is not next.
+	others time.Duration
 }

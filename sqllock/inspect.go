@@ -14,11 +14,11 @@ const maxFence = 1<<53 - 1
 
 // Inspect implements driver.Inspector.
 func (d *Driver) Inspect(ctx context.Context, resource string) (driver.State, error) {
-	all, err := d.look(ctx, d.texts.state, names(resource))
-	if err != nil || len(all) == 0 {
+	r, err := d.lookAt(ctx, resource)
+	if err != nil {
 		return driver.State{Resource: resource}, err
 	}
-	return all[0].state(), nil
+	return r.state(), nil
 }
 
 // List implements driver.Inspector.
@@ -40,44 +40,35 @@ func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error
 }
 
 func (r *resource) state() driver.State {
-	return driver.State{Resource: r.lock.name, Fence: uint64(r.lock.fence), Holders: r.holders(), Waiters: r.waiters()}
+	return driver.State{Resource: r.lock.name, Fence: uint64(max(r.lock.fence, r.lock.raised)), Holders: r.holders(), Waiters: r.waiters()}
 }
 
 // Evict implements driver.Evictor. The holder's next Renew says why. An empty owner
 // evicts a hold that lingers.
-func (d *Driver) Evict(ctx context.Context, resource, owner, reason string) error {
+func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	held := false
-	err := d.transact(ctx, func(on runner) (bool, error) {
-		r, err := d.enter(ctx, on, resource)
-		if err != nil {
-			return false, err
-		}
-		trace := r.evict(owner, reason)
-		if held = trace != nil; !held {
-			return false, nil
-		}
-		if err := d.saveLock(ctx, on, r); err != nil {
-			return false, err
-		}
-		return true, d.saveClaim(ctx, on, r, trace)
+	err := d.change(ctx, name, func(r *resource) bool {
+		held = r.evict(owner, printable(reason)) != nil
+		return held
 	})
 	if err == nil && !held {
-		return fmt.Errorf("%w: that owner does not hold %q", driver.ErrLost, resource)
+		return fmt.Errorf("%w: that owner does not hold %q", driver.ErrLost, name)
 	}
 	return err
 }
 
-// evict ends owner's lease and raises the fence. It returns the row to save, which
-// tells the holder why for as long as its lease would have lasted; nil: not held.
+// evict ends owner's lease and raises the fence. It leaves a trace, which tells the holder
+// why for as long as its lease would have lasted; nil: not held.
 func (r *resource) evict(owner, reason string) *claimRow {
-	var trace *claimRow
+	trace := r.sharer(owner)
 	if r.heldBy(owner) {
-		trace = &claimRow{ticket: r.nextTicket(), owner: owner, fence: r.lock.fence, expires: r.lock.expires, since: r.lock.since}
+		r.claims = append(r.claims, claimRow{Ticket: r.nextTicket(), Owner: owner, Fence: r.lock.fence, Expires: r.lock.expires, Since: r.lock.since})
+		trace = &r.claims[len(r.claims)-1]
 		r.lock.owner, r.lock.expires, r.lock.note = "", 0, ""
-	} else if trace = r.sharer(owner); trace == nil {
+	} else if trace == nil {
 		return nil
 	}
-	trace.status, trace.note = evicted, reason
+	trace.Status, trace.Note = evicted, reason
 	r.lock.fence = r.nextFence()
 	return trace
 }
@@ -86,7 +77,7 @@ func (r *resource) evict(owner, reason string) *claimRow {
 func (r *resource) sharer(owner string) *claimRow {
 	for i := range r.claims {
 		c := &r.claims[i]
-		if c.status == holding && c.owner == owner || c.status == lingering && owner == "" {
+		if c.Status == holding && c.Owner == owner || c.Status == lingering && owner == "" {
 			return c
 		}
 	}
@@ -98,6 +89,5 @@ func (d *Driver) RaiseFence(ctx context.Context, resource string, fence uint64) 
 	if fence > maxFence {
 		return fmt.Errorf("%w: fence %d has more than 53 bits", driver.ErrUnsupported, fence)
 	}
-	_, err := d.exec(ctx, d.texts.raise, resource, int64(fence))
-	return err
+	return d.exec(ctx, d.texts.raise, resource, int64(fence))
 }

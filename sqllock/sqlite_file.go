@@ -11,11 +11,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// querier is a connection or a transaction.
-type querier interface {
-	QueryRowContext(ctx context.Context, text string, args ...any) *sql.Row
-}
-
 // check implements dialect.
 func (s *sqlite) check(ctx context.Context, db *sql.DB) error {
 	conn, err := db.Conn(ctx)
@@ -49,21 +44,13 @@ func (s *sqlite) create(ctx context.Context, d *Driver) error {
 	if err != nil || ours {
 		return err
 	}
-	return d.inTx(ctx, func(tx *sql.Tx) (bool, error) {
+	return d.inTx(ctx, func(tx *sql.Tx) error {
 		ours, err := s.recognize(ctx, tx)
 		if err != nil || ours {
-			return false, err
+			return err
 		}
 		// Whoever else creates them now makes this one busy, and recognized next time.
-		for statement := range strings.SplitSeq(strings.ReplaceAll(sqliteSchema, "{p}", s.prefix), ";\n") {
-			if strings.TrimSpace(statement) == "" {
-				continue
-			}
-			if _, err := tx.ExecContext(ctx, statement); err != nil {
-				return false, err
-			}
-		}
-		return true, nil
+		return run(ctx, tx, sqliteSchema, s.prefix)
 	})
 }
 
@@ -143,8 +130,9 @@ func (s *sqlite) recognize(ctx context.Context, q querier) (ours bool, err error
 	var mine, others int
 	err = q.QueryRowContext(ctx, `
 		SELECT count(*) FILTER (WHERE mine), count(*) FILTER (WHERE NOT mine) FROM (
-			SELECT lower(name) IN (lower(?1) || 'locks', lower(?1) || 'claims', lower(?1) || 'meta') AS mine
-			FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\_%' ESCAPE '\')`, s.prefix).Scan(&mine, &others)
+			SELECT lower(name) IN (lower(?1) || 'locks', lower(?1) || 'meta') AS mine
+			FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\_%' ESCAPE '\'
+				AND lower(name) <> lower(?1) || 'fences')`, s.prefix).Scan(&mine, &others)
 	switch {
 	case err != nil:
 		return false, err
@@ -171,7 +159,7 @@ func (s *sqlite) recognizeVersion(ctx context.Context, q querier) error {
 		return s.refuse(fmt.Sprintf("its tables are of the unknown version %d", version.Int64))
 	}
 	var none any
-	err = q.QueryRowContext(ctx, strings.ReplaceAll(sqliteProbe, "{p}", s.prefix)).Scan(&none)
+	err = q.QueryRowContext(ctx, strings.ReplaceAll(probe, "{p}", s.prefix)).Scan(&none)
 	switch {
 	case missing(err):
 		return s.refuse("it has tables with names of Leasehold's that are another program's")
@@ -180,9 +168,6 @@ func (s *sqlite) recognizeVersion(ctx context.Context, q querier) error {
 	}
 	return err
 }
-
-// sqliteProbe fails if a table or a column is missing.
-const sqliteProbe = `SELECT 1 FROM (SELECT ` + stateColumns + ` FROM {p}locks l LEFT JOIN {p}claims c ON c.name = l.name) WHERE 0`
 
 func missing(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "no such table") || strings.Contains(err.Error(), "no such column"))

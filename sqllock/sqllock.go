@@ -2,21 +2,24 @@
 // database/sql. It imports no client: the program opens the database with its own.
 //
 // A resource is a row. An exclusive acquire of a free resource is one statement, and so
-// is every renewal and release; the database's clock decides what has expired. Who has
-// to wait gets a row of its own, in the order of the first attempt, and is woken when
-// its turn has come.
+// is its renewal and release; the database's clock decides what has expired. Who has to
+// wait is noted in the row, in the order of the first attempt, and is woken when its turn
+// has come. All else reads the row, decides, and writes it if nobody else did meanwhile.
+// There is no transaction that a stopped process could leave open, and no session state.
 package sqllock
 
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
+	"math/rand/v2"
 	"regexp"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/fence"
 )
 
 // DefaultPrefix begins the names of the tables: leasehold_locks and so on.
@@ -26,19 +29,29 @@ const DefaultPrefix = "leasehold_"
 // writers' commits, of tens of milliseconds each on a slow disk.
 const minTTL = 100 * time.Millisecond
 
-// ErrNoSchema: the database has no lock tables. Call Driver.Migrate.
-var ErrNoSchema = errors.New("the lock tables are missing: call Migrate")
-
 // Options configure a Driver. The zero value of each field is its default.
 type Options struct {
 	// Prefix begins the names of the tables; "": DefaultPrefix. Letters, digits and
 	// underscores, not a digit first, at most 40. Drivers with different prefixes
 	// share no locks.
 	Prefix string
+	// Schema qualifies the names of the tables: a schema of PostgreSQL, a database of
+	// MySQL. "": what the connection has by itself. It must exist. Spelled as Prefix.
+	Schema string
+	// Listen wakes waiters; nil: they poll. PostgreSQL alone can: package pglisten.
+	Listen Listener
 	// AllowForeign lets Migrate add the tables to a SQLite file that has tables of
 	// others, such as the application's own, and switch it to WAL mode. Without it
 	// such a file is refused as a mistake.
 	AllowForeign bool
+}
+
+// A Listener hears what a database tells its clients, on a connection of its own.
+type Listener interface {
+	// Listen hears what is sent on channel until ctx ends or the connection breaks. It
+	// calls hear with "" when nothing that is sent from now on will be missed, then with
+	// each message. The error says why it ended; it may be called again.
+	Listen(ctx context.Context, channel string, hear func(message string)) error
 }
 
 var validPrefix = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,39}$`)
@@ -54,7 +67,18 @@ func (o *Options) withDefaults() (Options, error) {
 	if !validPrefix.MatchString(r.Prefix) {
 		return r, fmt.Errorf("sqllock: Prefix %q is not an identifier of at most 40 letters, digits and underscores", r.Prefix)
 	}
+	if r.Schema != "" && !validPrefix.MatchString(r.Schema) {
+		return r, fmt.Errorf("sqllock: Schema %q is not an identifier of at most 40 letters, digits and underscores", r.Schema)
+	}
 	return r, nil
+}
+
+// tables begins the names of the tables, with their schema.
+func (o *Options) tables() string {
+	if o.Schema == "" {
+		return o.Prefix
+	}
+	return o.Schema + "." + o.Prefix
 }
 
 // A Driver keeps locks in one database. It is safe for concurrent use. Several Drivers,
@@ -63,50 +87,88 @@ type Driver struct {
 	db      *sql.DB
 	dialect dialect
 	texts   statements
+	traits  traits
+	guard   *fence.SQL
 	watch   watcher
 	closed  atomic.Bool
 
-	writing  chan struct{}                        // has a token while somebody writes; nil: any number may at once
-	opening  chan struct{}                        // holds a token while nobody is in open
-	prepared atomic.Pointer[map[string]*sql.Stmt] // by text; nil until the database was checked
+	writing  chan struct{}          // has a token while somebody writes; nil: any number may at once
+	renewing chan struct{}          // has a token while a batch of leases is renewed
+	opening  chan struct{}          // holds a token while nobody is in open
+	checked  atomic.Pointer[runner] // nil until the database was checked
 }
 
 var (
-	_ driver.Inspector   = (*Driver)(nil)
-	_ driver.Evictor     = (*Driver)(nil)
-	_ driver.FenceRaiser = (*Driver)(nil)
-	_ driver.Lingerer    = (*claim)(nil)
+	_ driver.Inspector    = (*Driver)(nil)
+	_ driver.Evictor      = (*Driver)(nil)
+	_ driver.FenceRaiser  = (*Driver)(nil)
+	_ driver.BatchRenewer = (*Driver)(nil)
+	_ driver.Lingerer     = (*claim)(nil)
+	_ driver.Noter        = (*claim)(nil)
 )
 
 // newDriver does no I/O.
-func newDriver(db *sql.DB, dialect dialect, prefix string) *Driver {
-	d := &Driver{db: db, dialect: dialect, texts: dialect.statements().withPrefix(prefix), opening: make(chan struct{}, 1)}
+func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
+	d := &Driver{db: db, dialect: dialect, texts: dialect.statements().withPrefix(o.tables()), traits: dialect.traits(),
+		opening: make(chan struct{}, 1), renewing: make(chan struct{}, 1)}
 	d.opening <- struct{}{}
-	if d.texts.oneWriter {
+	if d.traits.oneWriter {
 		d.writing = make(chan struct{}, 1)
 	}
-	d.watch.init(d)
-	return d
+	var err error
+	d.guard, err = fence.NewSQLFor(d.traits.fence, o.tables()+"fences")
+	d.watch.init(d, o.Listen, wakeChannel(o.Prefix))
+	return d, err
 }
 
-// Migrate creates the tables where they are missing, and removes what is left of claims
-// that expired long ago. It may be called by any number of processes at once and again.
-// It returns driver.ErrCorrupt for a database that is damaged, not Leasehold's, or of a
-// newer Leasehold, and driver.ErrUnsupported for one that cannot keep locks; both are
-// left as they were.
+// purgeShare is how many calls of Migrate there are to one that removes what is old: it
+// reads all rows.
+const purgeShare = 32
+
+// Migrate creates the tables where they are missing, and now and then does what Purge
+// does. It may be called by any number of processes at once and again. It returns
+// driver.ErrCorrupt for a database that is damaged, not Leasehold's, or of a newer
+// Leasehold, and driver.ErrUnsupported for one that cannot keep locks; both are left as
+// they were.
 func (d *Driver) Migrate(ctx context.Context) error {
 	if d.closed.Load() {
 		return driver.ErrClosed
 	}
-	if err := d.dialect.create(ctx, d); err != nil {
-		return err
-	}
-	stale, err := d.count(ctx, d.texts.stale)
-	if err == nil && stale > 0 {
-		// What cannot be removed, on a full disk say, harms nobody: it has expired.
-		_, _ = d.exec(ctx, d.texts.purge)
+	err := d.dialect.create(ctx, d)
+	if err == nil && rand.N(purgeShare) == 0 {
+		// What cannot be removed, for lack of the right say, harms nobody: it has expired.
+		_ = d.Purge(ctx)
 	}
 	return err
+}
+
+// Purge removes the rows of resources that nobody has used for a day. No fence goes back:
+// by then the clock is above it.
+func (d *Driver) Purge(ctx context.Context) error {
+	on, err := d.ready(ctx)
+	if err != nil {
+		return err
+	}
+	for last := ""; ; {
+		var names []string
+		err := d.retry(ctx, func() (err error) {
+			names, err = readNames(ctx, on, d.texts.idle, last)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		err = d.write(ctx, func() error {
+			// Not prepared with the others: who only locks lacks the right to it. He hears so
+			// also where nothing is to be removed.
+			_, err := d.db.ExecContext(ctx, d.texts.purge, list(names...))
+			return err
+		})
+		if err != nil || len(names) == 0 {
+			return err
+		}
+		last = names[len(names)-1]
+	}
 }
 
 // Features: everything is promised but Step, which is the millisecond of the tables.
@@ -123,6 +185,7 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	if req.Mode > driver.Shared {
 		return nil, fmt.Errorf("%w: mode %d", driver.ErrUnsupported, req.Mode)
 	}
+	req.Note = printable(req.Note)
 	return &claim{d: d, req: req}, nil
 }
 
@@ -136,11 +199,15 @@ func (d *Driver) Close() error {
 	d.watch.close()
 	<-d.opening // whoever prepares is done, and the next one sees closed
 	defer func() { d.opening <- struct{}{} }()
-	var errs []error
-	if all := d.prepared.Load(); all != nil {
-		for _, stmt := range *all {
-			errs = append(errs, stmt.Close())
+	if on := d.checked.Load(); on != nil {
+		if stmts, ok := (*on).(prepared); ok {
+			return stmts.close()
 		}
 	}
-	return errors.Join(errs...)
+	return nil
+}
+
+// printable is text without what some database refuses: bytes that are no UTF-8, and NUL.
+func printable(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "")
 }

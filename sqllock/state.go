@@ -6,42 +6,23 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
 )
 
-// enter keeps other writers of the resource out until the transaction ends, and reads
-// it. What has expired is removed on the way.
-func (d *Driver) enter(ctx context.Context, on runner, name string) (*resource, error) {
-	if _, err := on.ExecContext(ctx, d.texts.enter, name); err != nil {
-		return nil, err
+// list is the argument of statements that take one: JSON, because the number of
+// arguments of a prepared statement is fixed.
+func list[T any](all ...T) string {
+	if len(all) == 0 {
+		return "[]"
 	}
-	found, err := d.read(ctx, on, d.texts.state, names(name))
-	if err != nil {
-		return nil, err
-	}
-	if len(found) != 1 {
-		return nil, fmt.Errorf("sqllock: %d rows for a resource that was just made", len(found))
-	}
-	r := &found[0]
-	live := r.claims[:0]
-	for _, c := range r.claims {
-		if c.expires > r.now {
-			live = append(live, c)
-		} else if err := d.dropClaim(ctx, on, r, &c); err != nil {
-			return nil, err
-		}
-	}
-	r.claims = live
-	return r, nil
-}
-
-// names is the argument of the state statement. JSON, because the number of arguments
-// of a prepared statement is fixed.
-func names(all ...string) string {
-	text, _ := json.Marshal(all) // strings always encode
+	text, _ := json.Marshal(all) // names, owners and numbers always encode
 	return string(text)
 }
 
-// read runs a statement of now and stateColumns, ordered by name and ticket.
+// read runs a statement of the database's instant, a name and stateColumns.
 func (d *Driver) read(ctx context.Context, on runner, text string, arg any) ([]resource, error) {
 	rows, err := on.QueryContext(ctx, text, arg)
 	if err != nil {
@@ -50,10 +31,11 @@ func (d *Driver) read(ctx context.Context, on runner, text string, arg any) ([]r
 	defer rows.Close()
 	var all []resource
 	for rows.Next() {
-		all, err = scan(rows, all)
+		r, err := scan(rows)
 		if err != nil {
 			return nil, err
 		}
+		all = append(all, r)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -61,52 +43,114 @@ func (d *Driver) read(ctx context.Context, on runner, text string, arg any) ([]r
 	return all, rows.Close()
 }
 
-// scan adds one row: a further claim of the last resource, or the next resource.
-func scan(rows *sql.Rows, all []resource) ([]resource, error) {
-	var r resource
-	var c claimRow
-	l := &r.lock
-	err := rows.Scan(&r.now, &l.name, &l.fence, &l.owner, &l.expires, &l.since, &l.note,
-		&c.ticket, &c.owner, &c.mode, &c.status, &c.limit, &c.fence, &c.expires, &c.since, &c.note)
+func scan(rows *sql.Rows) (r resource, err error) {
+	l, claims := &r.lock, ""
+	err = rows.Scan(&r.now, &l.name, &l.fence, &l.owner, &l.expires, &l.since, &l.note, &l.rev, &l.raised, &claims)
+	if err != nil || claims == "" {
+		return r, err
+	}
+	if err := json.Unmarshal([]byte(claims), &r.claims); err != nil {
+		return r, fmt.Errorf("%w: claims of %q: %w", driver.ErrCorrupt, l.name, err)
+	}
+	r.dropExpired()
+	return r, nil
+}
+
+// readNames runs a statement that returns names.
+func readNames(ctx context.Context, on runner, text, arg string) (names []string, err error) {
+	rows, err := on.QueryContext(ctx, text, arg)
 	if err != nil {
 		return nil, err
 	}
-	if n := len(all); n == 0 || all[n-1].lock.name != l.name {
-		all = append(all, r)
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
 	}
-	if last := &all[len(all)-1]; c.ticket > 0 {
-		last.claims = append(last.claims, c)
-	}
-	return all, nil
+	return names, errors.Join(rows.Err(), rows.Close())
 }
 
-func (d *Driver) saveLock(ctx context.Context, on runner, r *resource) error {
+// look reads resources, without what has expired.
+func (d *Driver) look(ctx context.Context, text string, arg any) (all []resource, err error) {
+	on, err := d.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = d.retry(ctx, func() error {
+		all, err = d.read(ctx, on, text, arg)
+		return err
+	})
+	return all, err
+}
+
+// lookAt reads one resource.
+func (d *Driver) lookAt(ctx context.Context, name string) (*resource, error) {
+	all, err := d.look(ctx, d.texts.state, list(name))
+	if err == nil && len(all) != 1 {
+		err = fmt.Errorf("sqllock: %d answers about one resource", len(all))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &all[0], nil
+}
+
+// maxPatience bounds how the pause between two attempts to change a row grows, in round
+// trips.
+const maxPatience = 16
+
+// change reads a resource, lets decide change it, and writes it if decide says so and
+// nobody else wrote it meanwhile; otherwise it begins again. A write that arrives late,
+// after its caller has given up and something else was written, changes nothing.
+func (d *Driver) change(ctx context.Context, name string, decide func(r *resource) (write bool)) error {
+	for try := 1; ; try++ {
+		start := time.Now()
+		r, err := d.lookAt(ctx, name)
+		if err != nil || !decide(r) {
+			return err
+		}
+		trip := time.Since(start) // others write between read and write for as long
+		written, err := d.save(ctx, r)
+		if err != nil {
+			return err
+		}
+		if written {
+			d.wakeNext(ctx, r)
+			return nil
+		}
+		if err := pause(ctx, time.Duration(min(try, maxPatience))*max(minPause, trip)); err != nil {
+			return err
+		}
+	}
+}
+
+// save writes a resource unless it is no longer what was read.
+func (d *Driver) save(ctx context.Context, r *resource) (bool, error) {
 	l := &r.lock
-	_, err := on.ExecContext(ctx, d.texts.saveLock, l.name, l.fence, l.owner, l.expires, l.since, l.note)
-	return err
+	_, written, err := d.number(ctx, d.texts.save,
+		l.name, l.fence, l.owner, l.expires, l.since, l.note, r.crowd(), list(r.claims...), l.rev)
+	return written, err
 }
 
-func (d *Driver) saveClaim(ctx context.Context, on runner, r *resource, c *claimRow) error {
-	_, err := on.ExecContext(ctx, d.texts.saveClaim, r.lock.name, c.ticket, c.owner, int64(c.mode), int64(c.status),
-		c.limit, c.fence, c.expires, c.since, c.note)
-	return err
-}
-
-func (d *Driver) dropClaim(ctx context.Context, on runner, r *resource, c *claimRow) error {
-	_, err := on.ExecContext(ctx, d.texts.dropClaim, r.lock.name, c.ticket)
-	return err
-}
-
-// reason returns what an operator said who evicted owner; "" and false: nobody did.
-func (d *Driver) reason(ctx context.Context, name, owner string) (reason string, evicted bool, err error) {
-	err = d.value(ctx, &reason, d.texts.reason, name, owner)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", false, nil
+// wakeNext tells those whose turn has come. They come by themselves should it fail.
+func (d *Driver) wakeNext(ctx context.Context, r *resource) {
+	if next := r.next(); d.texts.wake != "" && len(next) > 0 {
+		_ = d.exec(ctx, d.texts.wake, list(next...))
 	}
-	return reason, err == nil, err
 }
 
-func (d *Driver) count(ctx context.Context, text string) (n int, err error) {
-	err = d.value(ctx, &n, text)
-	return n, err
+// pause waits for up to d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	select {
+	case <-time.After(d/2 + rand.N(d)):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

@@ -6,7 +6,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -24,66 +24,61 @@ const (
 	pauseShare = 256
 )
 
-// A runner runs statements: on any connection or inside a transaction.
+// A runner runs statements on any connection.
 type runner interface {
 	ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
 }
 
-// prepared runs the statements that open has prepared: parsing them takes longer than
-// running them.
-type prepared struct {
-	stmts map[string]*sql.Stmt
-	tx    *sql.Tx // nil: on any connection
-}
-
-func (p prepared) stmt(ctx context.Context, text string) *sql.Stmt {
-	if p.tx != nil {
-		return p.tx.StmtContext(ctx, p.stmts[text])
-	}
-	return p.stmts[text]
-}
+// prepared runs statements by their texts.
+type prepared map[string]*sql.Stmt
 
 func (p prepared) ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error) {
-	return p.stmt(ctx, text).ExecContext(ctx, args...)
+	return p[text].ExecContext(ctx, args...)
 }
 
 func (p prepared) QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
-	return p.stmt(ctx, text).QueryContext(ctx, args...)
+	return p[text].QueryContext(ctx, args...)
 }
 
-// ready returns the prepared statements. The first call checks the database; a failed
+func (p prepared) close() error {
+	var errs []error
+	for _, stmt := range p {
+		errs = append(errs, stmt.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// ready returns what runs the statements. The first call checks the database; a failed
 // check is repeated by the next call.
-func (d *Driver) ready(ctx context.Context) (map[string]*sql.Stmt, error) {
+func (d *Driver) ready(ctx context.Context) (runner, error) {
 	if d.closed.Load() {
 		return nil, driver.ErrClosed
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	if all := d.prepared.Load(); all != nil {
-		return *all, d.dialect.intact()
+	if on := d.checked.Load(); on != nil {
+		return *on, d.dialect.intact()
 	}
 	return d.open(ctx)
 }
 
-// open checks the database and prepares all statements, one caller at a time. They are
-// prepared here and not when first used, because that may be inside a transaction, and
-// preparing takes a connection of its own: a pool of one would deadlock.
-func (d *Driver) open(ctx context.Context) (map[string]*sql.Stmt, error) {
+// open checks the database and prepares the statements, one caller at a time.
+func (d *Driver) open(ctx context.Context) (runner, error) {
 	select {
 	case <-d.opening:
 		defer func() { d.opening <- struct{}{} }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if all := d.prepared.Load(); all != nil {
-		return *all, nil
+	if on := d.checked.Load(); on != nil {
+		return *on, nil
 	}
 	if d.closed.Load() {
 		return nil, driver.ErrClosed
 	}
-	stmts := make(map[string]*sql.Stmt)
+	stmts := prepared{}
 	err := d.retry(ctx, func() error {
 		if err := d.dialect.check(ctx, d.db); err != nil {
 			return err
@@ -91,32 +86,36 @@ func (d *Driver) open(ctx context.Context) (map[string]*sql.Stmt, error) {
 		return d.prepare(ctx, stmts)
 	})
 	if err != nil {
-		for _, stmt := range stmts {
-			stmt.Close()
-		}
+		_ = stmts.close() // the first error tells more
 		return nil, err
 	}
-	d.prepared.Store(&stmts)
-	return stmts, nil
+	var on runner = d.db
+	if d.traits.prepares {
+		on = stmts
+	}
+	d.checked.Store(&on)
+	return on, nil
 }
 
-func (d *Driver) prepare(ctx context.Context, stmts map[string]*sql.Stmt) error {
-	var errs error
+func (d *Driver) prepare(ctx context.Context, stmts prepared) (err error) {
+	if !d.traits.prepares {
+		return nil
+	}
 	d.texts.each(func(text *string) {
-		if errs != nil || stmts[*text] != nil {
+		if err != nil || *text == "" || text == &d.texts.purge {
 			return
 		}
-		stmts[*text], errs = d.db.PrepareContext(ctx, *text)
-		if errs != nil {
-			delete(stmts, *text)
+		var stmt *sql.Stmt
+		if stmt, err = d.db.PrepareContext(ctx, *text); err == nil {
+			stmts[*text] = stmt
 		}
 	})
-	return errs
+	return err
 }
 
 // retry calls fn until the database is not busy with another writer or ctx ends.
 func (d *Driver) retry(ctx context.Context, fn func() error) error {
-	for start := time.Now(); ; {
+	for start, try := time.Now(), 1; ; try++ {
 		err := fn()
 		switch {
 		case err == nil:
@@ -127,12 +126,11 @@ func (d *Driver) retry(ctx context.Context, fn func() error) error {
 			return context.Cause(ctx)
 		case !d.dialect.busy(err):
 			return d.dialect.explain(err)
+		case try == d.traits.attempts:
+			return fmt.Errorf("%w: %w", ErrContended, err)
 		}
-		pause := max(minPause, min(maxPause, time.Since(start)/pauseShare))
-		select {
-		case <-time.After(pause/2 + rand.N(pause)):
-		case <-ctx.Done():
-			return fmt.Errorf("%w while other writers had the database: %w", context.Cause(ctx), d.dialect.explain(err))
+		if cause := pause(ctx, max(minPause, min(maxPause, time.Since(start)/pauseShare))); cause != nil {
+			return fmt.Errorf("%w while other writers had the database: %w", cause, d.dialect.explain(err))
 		}
 	}
 }
@@ -152,18 +150,46 @@ func (d *Driver) write(ctx context.Context, fn func() error) error {
 	}
 }
 
-// transact runs fn in a transaction, which is committed if fn says so. After an error
-// the outcome is unknown only if it came from the commit.
-func (d *Driver) transact(ctx context.Context, fn func(on runner) (commit bool, err error)) error {
-	stmts, err := d.ready(ctx)
+// exec runs a statement.
+func (d *Driver) exec(ctx context.Context, text string, args ...any) error {
+	on, err := d.ready(ctx)
 	if err != nil {
 		return err
 	}
-	return d.inTx(ctx, func(tx *sql.Tx) (bool, error) { return fn(prepared{stmts, tx}) })
+	return d.write(ctx, func() error {
+		_, err := on.ExecContext(ctx, text, args...)
+		return err
+	})
 }
 
-// inTx is transact on plain connections, which need not be ready.
-func (d *Driver) inTx(ctx context.Context, fn func(tx *sql.Tx) (commit bool, err error)) error {
+// number runs a statement; see dialect.number.
+func (d *Driver) number(ctx context.Context, text string, args ...any) (n int64, found bool, err error) {
+	on, err := d.ready(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	err = d.write(ctx, func() error {
+		n, found, err = d.dialect.number(ctx, on, text, args...)
+		return err
+	})
+	return n, found, err
+}
+
+// changed runs a statement; see dialect.changed.
+func (d *Driver) changed(ctx context.Context, text string, args ...any) (changed bool, err error) {
+	on, err := d.ready(ctx)
+	if err != nil {
+		return false, err
+	}
+	err = d.write(ctx, func() error {
+		changed, err = d.dialect.changed(ctx, on, text, args...)
+		return err
+	})
+	return changed, err
+}
+
+// inTx runs fn in a transaction, for dialects that create their tables in one.
+func (d *Driver) inTx(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	return d.write(ctx, func() error {
 		conn, err := d.db.Conn(ctx)
 		if err != nil {
@@ -180,73 +206,27 @@ func (d *Driver) inTx(ctx context.Context, fn func(tx *sql.Tx) (commit bool, err
 }
 
 // attempt runs one transaction; ended says that it is certainly over.
-func attempt(ctx context.Context, conn *sql.Conn, fn func(tx *sql.Tx) (commit bool, err error)) (ended bool, err error) {
+func attempt(ctx context.Context, conn *sql.Conn, fn func(tx *sql.Tx) error) (ended bool, err error) {
 	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return false, err
 	}
-	commit, err := fn(tx)
-	if err == nil && commit {
-		err = tx.Commit()
-		return err == nil, err
+	if err := fn(tx); err != nil {
+		return tx.Rollback() == nil, err
 	}
-	undone := tx.Rollback()
-	if err == nil {
-		err = undone
-	}
-	return undone == nil, err
+	err = tx.Commit()
+	return err == nil, err
 }
 
-// exec runs a statement that is a whole operation and returns how many rows it changed.
-func (d *Driver) exec(ctx context.Context, text string, args ...any) (rows int64, err error) {
-	stmts, err := d.ready(ctx)
-	if err != nil {
-		return 0, err
-	}
-	err = d.write(ctx, func() error {
-		res, err := stmts[text].ExecContext(ctx, args...)
-		if err == nil {
-			rows, err = res.RowsAffected()
+// run runs the statements of a schema file, which end at a semicolon at a line's end.
+func run(ctx context.Context, on runner, schema, prefix string) error {
+	for statement := range strings.SplitSeq(strings.ReplaceAll(schema, "{p}", prefix), ";\n") {
+		if strings.TrimSpace(statement) == "" {
+			continue
 		}
-		return err
-	})
-	return rows, err
-}
-
-// number runs a statement that is a whole operation; see dialect.number.
-func (d *Driver) number(ctx context.Context, text string, args ...any) (n int64, found bool, err error) {
-	stmts, err := d.ready(ctx)
-	if err != nil {
-		return 0, false, err
+		if _, err := on.ExecContext(ctx, statement); err != nil {
+			return err
+		}
 	}
-	err = d.write(ctx, func() error {
-		n, found, err = d.dialect.number(ctx, prepared{stmts, nil}, text, args...)
-		return err
-	})
-	return n, found, err
-}
-
-// look reads resources outside of a transaction, without what has expired.
-func (d *Driver) look(ctx context.Context, text string, arg any) (all []resource, err error) {
-	stmts, err := d.ready(ctx)
-	if err != nil {
-		return nil, err
-	}
-	err = d.retry(ctx, func() error {
-		all, err = d.read(ctx, prepared{stmts, nil}, text, arg)
-		return err
-	})
-	for i := range all {
-		all[i].dropExpired()
-	}
-	return all, err
-}
-
-// value reads one value; sql.ErrNoRows if there is none.
-func (d *Driver) value(ctx context.Context, into any, text string, args ...any) error {
-	stmts, err := d.ready(ctx)
-	if err != nil {
-		return err
-	}
-	return d.retry(ctx, func() error { return stmts[text].QueryRowContext(ctx, args...).Scan(into) })
+	return nil
 }

@@ -17,33 +17,36 @@ const (
 	holding                 // a shared lease
 	evicted                 // a lease that an operator ended; note is the reason; kept until it would have expired
 	lingering               // a hold without an owner
+	gone                    // a claim that was given up while an attempt was on its way: keeps that from being granted
 )
 
 // lockRow is one row of locks: the exclusive holder and the last fence. Instants are
 // milliseconds of the database's clock.
 type lockRow struct {
 	name    string
-	fence   int64
+	fence   int64 // last given
 	owner   string
 	expires int64
 	since   int64
 	note    string
+	rev     int64 // 0: there is no row
+	raised  int64 // later fences are above it, too
 }
 
-// claimRow is one row of claims.
+// claimRow is one claim of a row, as its JSON has it.
 type claimRow struct {
-	ticket  int64
-	owner   string
-	mode    driver.Mode
-	status  status
-	limit   int
-	fence   int64
-	expires int64
-	since   int64
-	note    string
+	Ticket  int64       `json:"ticket"` // order of the first Try
+	Owner   string      `json:"owner,omitempty"`
+	Mode    driver.Mode `json:"mode,omitempty"`
+	Status  status      `json:"status,omitempty"`
+	Limit   int         `json:"limit,omitempty"`
+	Fence   int64       `json:"fence,omitempty"`
+	Expires int64       `json:"expires"`
+	Since   int64       `json:"since"`
+	Note    string      `json:"note,omitempty"`
 }
 
-// resource is what the tables say about one name at the database's instant now.
+// resource is what the database says about one name at its instant now.
 type resource struct {
 	now    int64
 	lock   lockRow
@@ -58,7 +61,7 @@ func (r *resource) heldBy(owner string) bool {
 // claimOf returns owner's live place or shared lease, or nil.
 func (r *resource) claimOf(owner string) *claimRow {
 	for i := range r.claims {
-		if c := &r.claims[i]; c.owner == owner && c.status <= holding {
+		if c := &r.claims[i]; c.Owner == owner && c.Status <= holding {
 			return c
 		}
 	}
@@ -68,7 +71,7 @@ func (r *resource) claimOf(owner string) *claimRow {
 // nextTicket is behind all that are there.
 func (r *resource) nextTicket() int64 {
 	if n := len(r.claims); n > 0 {
-		return r.claims[n-1].ticket + 1
+		return r.claims[n-1].Ticket + 1
 	}
 	return 1
 }
@@ -76,7 +79,7 @@ func (r *resource) nextTicket() int64 {
 // nextFence is above all earlier ones. The clock's part makes it grow even if the row
 // was lost; microseconds since 1970 fit in 53 bits until the year 2255.
 func (r *resource) nextFence() int64 {
-	return max(r.lock.fence+1, r.now*1000)
+	return max(r.lock.fence+1, r.lock.raised+1, r.now*1000)
 }
 
 // obstacle returns the first instant at which something ends that stands between req
@@ -89,19 +92,19 @@ func (r *resource) obstacle(req *driver.Request) int64 {
 	}
 	place := int64(math.MaxInt64)
 	if mine := r.claimOf(req.Owner); mine != nil {
-		place = mine.ticket
+		place = mine.Ticket
 	}
 	limit, sharing, slotEnds := req.Limit, 1, int64(math.MaxInt64)
 	for i := range r.claims {
 		c := &r.claims[i]
 		switch {
-		case c.status == evicted, c.status == waiting && c.ticket >= place:
-		case req.Mode == driver.Exclusive || c.mode == driver.Exclusive:
-			until = min(until, c.expires)
+		case c.Status == evicted, c.Status == gone, c.Status == waiting && c.Ticket >= place:
+		case req.Mode == driver.Exclusive || c.Mode == driver.Exclusive:
+			until = min(until, c.Expires)
 		default:
 			sharing++
-			limit = smaller(limit, c.limit)
-			slotEnds = min(slotEnds, c.expires)
+			limit = smaller(limit, c.Limit)
+			slotEnds = min(slotEnds, c.Expires)
 		}
 	}
 	if limit > 0 && sharing > limit {
@@ -113,13 +116,39 @@ func (r *resource) obstacle(req *driver.Request) int64 {
 	return until
 }
 
+// next are those in the queue whose turn it is, by what of their owners may be told.
+func (r *resource) next() []string {
+	var all []string
+	for _, c := range r.claims {
+		if c.Status == waiting && r.obstacle(&driver.Request{Owner: c.Owner, Mode: c.Mode, Limit: c.Limit}) == 0 {
+			all = append(all, driver.ShortOwner(c.Owner))
+		}
+	}
+	return all
+}
+
+// crowd is the instant until which somebody in claims counts for an exclusive grant.
+func (r *resource) crowd() (until int64) {
+	for _, c := range r.claims {
+		if c.Status != evicted {
+			until = max(until, c.Expires)
+		}
+	}
+	return until
+}
+
+// without returns the claims but owner's live place or shared lease.
+func (r *resource) without(owner string) []claimRow {
+	return slices.DeleteFunc(r.claims, func(c claimRow) bool { return c.Owner == owner && c.Status <= holding })
+}
+
 // ahead counts the waiters before owner's place; all of them if it has none.
 func (r *resource) ahead(owner string) (n int) {
 	for _, c := range r.claims {
-		if c.status == waiting && c.owner == owner {
+		if c.Status == waiting && c.Owner == owner {
 			break
 		}
-		if c.status == waiting {
+		if c.Status == waiting {
 			n++
 		}
 	}
@@ -141,11 +170,11 @@ func (r *resource) holders() []driver.Holder {
 		all = append(all, r.holder(driver.Exclusive, r.lock.owner, r.lock.fence, r.lock.since, r.lock.expires, r.lock.note))
 	}
 	for _, c := range r.claims {
-		switch c.status {
+		switch c.Status {
 		case holding:
-			all = append(all, r.holder(c.mode, c.owner, c.fence, c.since, c.expires, c.note))
+			all = append(all, r.holder(c.Mode, c.Owner, c.Fence, c.Since, c.Expires, c.Note))
 		case lingering:
-			all = append(all, r.holder(c.mode, "", c.fence, c.since, c.expires, c.note))
+			all = append(all, r.holder(c.Mode, "", c.Fence, c.Since, c.Expires, c.Note))
 		}
 	}
 	slices.SortFunc(all, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
@@ -161,8 +190,8 @@ func (r *resource) holder(mode driver.Mode, owner string, fence, since, expires 
 func (r *resource) waiters() []driver.Waiter {
 	var all []driver.Waiter
 	for _, c := range r.claims {
-		if c.status == waiting {
-			all = append(all, driver.Waiter{Owner: c.owner, Note: c.note, Mode: c.mode, Waited: millis(r.now - c.since)})
+		if c.Status == waiting {
+			all = append(all, driver.Waiter{Owner: c.Owner, Note: c.Note, Mode: c.Mode, Waited: millis(r.now - c.Since)})
 		}
 	}
 	return all
@@ -179,7 +208,12 @@ func inMillis(d time.Duration) int64 {
 	return n
 }
 
-// dropExpired forgets claims that have ended. The lock's row says so by itself.
+// dropExpired forgets claims that have ended. The lock's row says so by itself. A place or
+// a mark that lasts for twice its time was made before the clock was set back. (Twice: who
+// reads may have read the clock long before.)
 func (r *resource) dropExpired() {
-	r.claims = slices.DeleteFunc(r.claims, func(c claimRow) bool { return c.expires <= r.now })
+	r.claims = slices.DeleteFunc(r.claims, func(c claimRow) bool {
+		left := millis(c.Expires - r.now)
+		return left <= 0 || c.Status == waiting && left > 2*placeTTL || c.Status == gone && left > 2*goneTTL
+	})
 }

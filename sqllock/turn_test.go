@@ -15,7 +15,7 @@ const (
 )
 
 func row(ticket int64, owner string, mode driver.Mode, s status, limit int) claimRow {
-	return claimRow{ticket: ticket, owner: owner, mode: mode, status: s, limit: limit, expires: 1000 + ticket}
+	return claimRow{Ticket: ticket, Owner: owner, Mode: mode, Status: s, Limit: limit, Expires: 1000 + ticket}
 }
 
 func TestObstacle(t *testing.T) {
@@ -82,7 +82,7 @@ func TestEvictedKeepsReasonUntilExpiry(t *testing.T) {
 	r := resource{now: 1000, lock: lockRow{fence: 7, owner: "holder", expires: 1500},
 		claims: []claimRow{row(4, "waiter", exclusive, waiting, 0)}}
 	trace := r.evict("holder", "why")
-	if trace == nil || trace.status != evicted || trace.note != "why" || trace.expires != 1500 || trace.ticket != 5 {
+	if trace == nil || trace.Status != evicted || trace.Note != "why" || trace.Expires != 1500 || trace.Ticket != 5 {
 		t.Errorf("%+v", trace)
 	}
 	if r.lock.owner != "" || r.lock.expires > r.now || r.lock.fence <= 7 {
@@ -107,19 +107,27 @@ func TestInMillisRoundsUp(t *testing.T) {
 
 func TestPace(t *testing.T) {
 	t.Parallel()
+	p := pace{first: time.Millisecond, last: 20 * time.Millisecond, share: 32, idle: 4}
+	heads := pace{first: 4 * time.Millisecond, others: 60 * time.Millisecond, last: 100 * time.Millisecond, share: 4, idle: 1}
 	for _, test := range []struct {
+		pace         pace
 		quiet, spent time.Duration
 		ahead        int
 		want         time.Duration
 	}{
-		{0, 0, 0, minPoll},
-		{0, 0, 3, 4 * minPoll},
-		{time.Hour, 0, 0, maxPoll},
-		{0, time.Second, 0, maxBlind},
-		{0, time.Millisecond, 0, idleShare * time.Millisecond},
-		{0, 0, 1 << 20, maxPoll},
+		{p, 0, 0, 0, p.first},
+		{p, 0, 0, 3, 4 * p.first},
+		{p, time.Hour, 0, 0, p.last},
+		{p, 0, time.Second, 0, maxBlind},
+		{p, 0, time.Millisecond, 0, 4 * time.Millisecond},
+		{p, 0, 0, maxAhead, p.last},
+		{heads, 0, 0, 0, heads.first},
+		{heads, 40 * time.Millisecond, 0, 0, 10 * time.Millisecond},
+		{heads, time.Hour, 0, 0, heads.last},
+		{heads, 0, 0, 1, heads.others},
+		{heads, 0, 0, maxAhead, heads.last},
 	} {
-		if got := pace(test.quiet, test.spent, test.ahead); got != test.want {
+		if got := test.pace.after(test.quiet, test.spent, test.ahead); got != test.want {
 			t.Errorf("%+v: %v", test, got)
 		}
 	}

@@ -3,43 +3,41 @@ package sqllock
 import (
 	"context"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// How the watcher polls.
+// How the watcher polls, whatever the dialect's pace.
 const (
-	// minPoll is the pause of who is next after something has changed: about what a
-	// commit takes, so that polling faster would find nothing more. A turn takes no
-	// less, so who is further back polls as many times slower.
-	minPoll = 500 * time.Microsecond
-	// maxPoll is the pause where nothing has changed for long.
-	maxPoll = 20 * time.Millisecond
-	// pollShare makes the pause a share of the quiet time: between minPoll and maxPoll,
-	// nobody waits 3 % longer than it has to.
-	pollShare = 32
-	// idleShare bounds what polling may cost: the pause is at least so many times as
-	// long as the poll took, at most maxBlind. It matters where many wait in a store
-	// that is written to all the time, or where the machine is too busy to poll.
-	idleShare = 4
 	// maxBlind bounds how long the version alone is believed, in case it does not tell
 	// everything. What it cannot tell, that a lease or a place expires, is known before.
+	// It is also the pause after an error.
 	maxBlind = 250 * time.Millisecond
+	// Pauses between attempts to listen.
+	listenFirst, listenLast = 10 * time.Millisecond, time.Second
 )
 
-// A watcher wakes the waiters of one Driver when their turn has come. Its goroutine
-// lives only while there are any. It keeps no connection between two polls.
+// A watcher wakes the waiters of one Driver when their turn has come: as a Listener hears
+// it, else by polling. It polls, by a goroutine, only while there are any waiters, and
+// keeps no connection between two polls.
 type watcher struct {
-	d    *Driver
-	ctx  context.Context // ends with close
-	stop context.CancelFunc
-	done sync.WaitGroup
+	d        *Driver
+	listener Listener // nil: there is none
+	channel  string
+	ctx      context.Context // ends with close
+	stop     context.CancelFunc
+	done     sync.WaitGroup
+	nudge    chan struct{} // has a token when it is to look now
+	joined   chan struct{} // has a token when somebody has come to wait: it is to look soon
 
-	mu      sync.Mutex
-	armed   map[string]*waiter // by owner; guarded by mu
-	running bool               // guarded by mu
+	mu        sync.Mutex
+	armed     map[string]*waiter // by owner; guarded by mu
+	running   bool               // guarded by mu
+	listening bool               // guarded by mu; there is a goroutine that listens
+	hears     bool               // guarded by mu; no message is missed
 }
 
 type waiter struct {
@@ -47,9 +45,13 @@ type waiter struct {
 	wake chan struct{}
 }
 
-func (w *watcher) init(d *Driver) {
-	w.d = d
+// wakeChannel is where drivers tell each other whose turn it is.
+func wakeChannel(prefix string) string { return strings.ToLower(prefix) + "wake" }
+
+func (w *watcher) init(d *Driver, listener Listener, channel string) {
+	w.d, w.listener, w.channel = d, listener, channel
 	w.ctx, w.stop = context.WithCancel(context.Background())
+	w.nudge, w.joined = make(chan struct{}, 1), make(chan struct{}, 1)
 	w.armed = make(map[string]*waiter)
 }
 
@@ -59,10 +61,20 @@ func (w *watcher) arm(req *driver.Request) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	me := &waiter{req: *req, wake: make(chan struct{})}
+	waited := w.armed[req.Owner] != nil
 	w.armed[req.Owner] = me
-	if !w.running && w.ctx.Err() == nil {
+	if w.ctx.Err() != nil {
+		return me.wake // close wakes it
+	}
+	if !w.running {
 		w.running = true
 		w.done.Go(w.run)
+	} else if !waited && !w.hears {
+		signal(w.joined)
+	}
+	if w.listener != nil && !w.listening {
+		w.listening = true
+		w.done.Go(w.listen)
 	}
 	return me.wake
 }
@@ -114,44 +126,111 @@ func (w *watcher) wake(turn func(*waiter) bool) {
 	}
 }
 
+// listen hears messages until close. Between two attempts the watcher polls.
+func (w *watcher) listen() {
+	for wait := listenFirst; w.ctx.Err() == nil; wait = min(2*wait, listenLast) {
+		_ = w.listener.Listen(w.ctx, w.channel, func(message string) { // what ends it does not matter
+			wait = listenFirst
+			w.hear(message)
+		})
+		w.mu.Lock()
+		w.hears = false
+		w.mu.Unlock()
+		signal(w.nudge)
+		_ = pause(w.ctx, wait)
+	}
+}
+
+// hear wakes the one that message names; "" means that there may have been others.
+func (w *watcher) hear(message string) {
+	if message == "" {
+		w.mu.Lock()
+		w.hears = true
+		w.mu.Unlock()
+		signal(w.nudge)
+		return
+	}
+	w.wake(func(one *waiter) bool { return driver.ShortOwner(one.req.Owner) == message })
+}
+
+// signal leaves a token in c unless there is one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (w *watcher) hearsAll() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hears
+}
+
 // run polls until nobody waits. An error is not its business: it polls slowly, and the
 // waiters find out by themselves when they try again to keep their places.
 func (w *watcher) run() {
 	var seen version
 	var last view
 	var changed, due time.Time
-	for pause := time.Duration(0); ; {
+	var failed bool
+	first := w.d.traits.pace.first
+	wait := first // whoever armed has just looked
+	if w.hearsAll() {
+		wait = keepPlace
+	}
+	next := time.Now().Add(wait)
+	for {
 		select {
-		case <-time.After(pause):
+		case <-time.After(time.Until(next)):
+		case <-w.nudge:
+		case <-w.joined:
+			changed = time.Now()
+			if soon := changed.Add(first); !failed && soon.Before(next) {
+				next = soon
+			}
+			continue
 		case <-w.ctx.Done():
 		}
 		start := time.Now()
-		now, err := w.version()
+		// Bounded: a connection that a firewall has forgotten may be the only one.
+		poll, stop := context.WithTimeout(w.ctx, keepPlace)
+		now, err := w.version(poll)
 		// Only now: what is written for those who arm later changes the version again.
 		all := w.waiting()
 		if all == nil {
+			stop()
 			return
 		}
-		if err == nil && (now != seen || !start.Before(due)) {
+		if err == nil && (now == version{} || now != seen || !start.Before(due)) {
 			var v view
-			if v, err = w.look(all); v.sum != last.sum {
+			if v, err = w.look(poll, all); v.sum != last.sum {
 				changed = start
 			}
 			due, last = start.Add(min(v.ends, maxBlind)), v
 		}
-		seen = now
-		pause = pace(time.Since(changed), time.Since(start), last.ahead)
-		if err != nil {
-			seen, pause = version{}, maxBlind
+		stop()
+		seen, failed = now, err != nil
+		switch {
+		case err != nil:
+			seen, wait = version{}, maxBlind
+		case w.hearsAll():
+			wait = keepPlace // in case a message was lost
+		default:
+			wait = w.d.traits.pace.after(time.Since(changed), time.Since(start), last.ahead)
 		}
+		next = time.Now().Add(wait)
 	}
 }
 
-// pace is the pause after a poll that took spent, where nothing that is waited for has
+// after is the pause after a poll that took spent, where nothing that is waited for has
 // changed for quiet, and every waiter of this Driver has at least ahead before it.
-func pace(quiet, spent time.Duration, ahead int) time.Duration {
-	pause := max(time.Duration(ahead+1)*minPoll, quiet/pollShare)
-	return min(maxBlind, max(min(pause, maxPoll), idleShare*spent))
+func (p pace) after(quiet, spent time.Duration, ahead int) time.Duration {
+	wait := max(time.Duration(ahead+1)*p.first, quiet/time.Duration(p.share))
+	if ahead > 0 {
+		wait = max(wait, p.others)
+	}
+	return min(maxBlind, max(min(wait, p.last), time.Duration(p.idle)*spent))
 }
 
 // A version is equal to an earlier one only if nothing was written in between.
@@ -160,16 +239,17 @@ type version struct {
 	data, changes int64
 }
 
-func (w *watcher) version() (version, error) {
-	conn, err := w.d.db.Conn(w.ctx)
+// version returns the zero value where the dialect has none.
+func (w *watcher) version(ctx context.Context) (version, error) {
+	if w.d.texts.version == "" {
+		return version{}, nil
+	}
+	conn, err := w.d.db.Conn(ctx)
 	if err != nil {
 		return version{}, err
 	}
 	defer conn.Close()
 	v := version{conn: new(int)} // like no other
-	if w.d.texts.version == "" {
-		return v, nil
-	}
 	err = conn.Raw(func(c any) error {
 		if reflect.TypeOf(c).Comparable() {
 			v.conn = c
@@ -178,10 +258,13 @@ func (w *watcher) version() (version, error) {
 	})
 	if err == nil {
 		// Never waits, so that a context would only cost: clients watch it in a goroutine.
-		err = conn.QueryRowContext(context.WithoutCancel(w.ctx), w.d.texts.version).Scan(&v.data, &v.changes)
+		err = conn.QueryRowContext(context.WithoutCancel(ctx), w.d.texts.version).Scan(&v.data, &v.changes)
 	}
 	return v, err
 }
+
+// maxAhead is more than any waiter has before it, where none is known.
+const maxAhead = 1000
 
 // A view sums up what a look has seen of those who go on waiting.
 type view struct {
@@ -191,19 +274,16 @@ type view struct {
 }
 
 // look reads what is waited for, decides as a Try would, and wakes whose turn it is.
-func (w *watcher) look(all []string) (view, error) {
-	found, err := w.d.look(w.ctx, w.d.texts.state, names(all...))
+func (w *watcher) look(ctx context.Context, all []string) (view, error) {
+	found, err := w.d.look(ctx, w.d.texts.state, list(all...))
 	if err != nil {
 		return view{}, err
 	}
-	byName := make(map[string]*resource, len(all))
-	for _, name := range all {
-		byName[name] = &resource{} // free, unless found
-	}
+	byName := make(map[string]*resource, len(found))
 	for i := range found {
 		byName[found[i].lock.name] = &found[i]
 	}
-	v := view{ahead: int(maxPoll / minPoll), ends: maxBlind}
+	v := view{ahead: maxAhead, ends: maxBlind}
 	w.wake(func(one *waiter) bool {
 		r := byName[one.req.Resource]
 		if r == nil {

@@ -1,31 +1,26 @@
 -- Leasehold's tables on SQLite. {p} is Options.Prefix. Instants are milliseconds of the
 -- database's clock since 1970; an instant in the past means free, gone or not in force.
 
--- One row per resource that was ever locked: its exclusive holder and its last fence.
--- It outlives the lock, so that fences grow.
+-- One row per resource. It outlives the lock, so that fences grow, by at least a day.
 CREATE TABLE {p}locks (
 	name    TEXT PRIMARY KEY,
-	fence   INTEGER NOT NULL,
-	owner   TEXT NOT NULL,    -- '': held by nobody, or lingering until expires
-	expires INTEGER NOT NULL,
-	since   INTEGER NOT NULL,
-	note    TEXT NOT NULL
-) WITHOUT ROWID;
-
--- Shared holders and places in queues. A row exists only beside its row of locks.
-CREATE TABLE {p}claims (
-	name    TEXT NOT NULL,
-	ticket  INTEGER NOT NULL, -- order of the first Try
-	owner   TEXT NOT NULL,
-	mode    INTEGER NOT NULL, -- 0 exclusive, 1 shared
-	status  INTEGER NOT NULL, -- 0 waiting, 1 holding, 2 evicted (note has the reason), 3 lingering
-	lim     INTEGER NOT NULL, -- most shared holders, 0: any number
-	fence   INTEGER NOT NULL,
+	fence   INTEGER NOT NULL, -- last given
+	raised  INTEGER NOT NULL DEFAULT 0, -- later fences are above it, too
+	owner   TEXT NOT NULL,    -- exclusive holder, until expires; '': free, or it lingers
 	expires INTEGER NOT NULL,
 	since   INTEGER NOT NULL,
 	note    TEXT NOT NULL,
-	PRIMARY KEY (name, ticket)
+	rev     INTEGER NOT NULL, -- grows with every change of the row, from the clock when it is made
+	crowd   INTEGER NOT NULL, -- until then claims may have somebody who counts
+	claims  TEXT NOT NULL     -- JSON, in order: places in the queue, shared holders, traces
 ) WITHOUT ROWID;
+
+-- What the resources of the caller's own transactions have seen: see Driver.Guard.
+CREATE TABLE IF NOT EXISTS {p}fences (
+	resource TEXT NOT NULL PRIMARY KEY,
+	token    BIGINT NOT NULL,
+	owner    TEXT NOT NULL
+);
 
 CREATE TABLE {p}meta (version INTEGER NOT NULL);
 INSERT INTO {p}meta VALUES (1);

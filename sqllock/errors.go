@@ -1,0 +1,48 @@
+package sqllock
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Errors of a database that say what to do. With none of them a lock is held that was not
+// held before.
+var (
+	// ErrNoSchema: the database has no lock tables. Call Driver.Migrate.
+	ErrNoSchema = errors.New("the lock tables are missing: call Migrate")
+	// ErrReadOnly: a standby, or a database that was set read-only.
+	ErrReadOnly = errors.New("the database is read-only: connect to the primary")
+	// ErrDenied: the user may not do what locking needs; the engine's page has the rights.
+	ErrDenied = errors.New("the user lacks a right on the lock tables")
+	// ErrFull: the database has no room to write.
+	ErrFull = errors.New("the database is full: make room")
+	// ErrTimeout: the database's own time limit for statements ended the call.
+	ErrTimeout = errors.New("the database ended the statement at its time limit")
+	// ErrPooled: a pool between client and database gives statements prepared on one
+	// connection to another. The client must prepare none; the engine's page says how.
+	ErrPooled = errors.New("prepared statements do not survive the pool in front of the database: turn them off in the client")
+	// ErrContended: others were in the way of a statement again and again.
+	ErrContended = errors.New("the database gave up the statement for others too often")
+)
+
+// explained reports whether err is this package's and says what to do already.
+func explained(err error) bool {
+	for _, known := range []error{
+		driver.ErrCorrupt, driver.ErrUnsupported, driver.ErrClosed, ErrNoSchema, ErrReadOnly, ErrDenied, ErrFull, ErrTimeout, ErrPooled,
+	} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
+}
+
+// explainBy puts in front of err the error that codes has for its code.
+func explainBy[code comparable](codes map[code]error, c code, err error) error {
+	if means := codes[c]; means != nil && !explained(err) {
+		return fmt.Errorf("%w: %w", means, err)
+	}
+	return err
+}

@@ -1,0 +1,26 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+)
+
+// A Lease is what Guard needs to know of one: *leasehold.Lease has it.
+type Lease interface {
+	Name() string
+	Token() uint64
+	Owner() string
+}
+
+// Guard checks lease inside the caller's transaction, before what it is to guard is read
+// or written there: either both are committed or neither is. It returns fence.ErrStale
+// when a later lease of the same name was here before. After any error roll back. From the
+// check until the transaction ends, others that guard the same name wait for it. It keeps
+// its connection: in a pool of one, no lease is renewed until it ends.
+//
+// tx is on the database that d keeps its locks in; Migrate has made the table. On
+// PostgreSQL and MySQL use READ COMMITTED, or let Guard be the first statement of tx:
+// what a snapshot has read before may be older than the check.
+func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lease Lease) error {
+	return d.guard.Check(ctx, tx, lease.Name(), lease.Token(), lease.Owner())
+}

@@ -1,0 +1,225 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	_ "embed" // for the schema
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/fence"
+)
+
+//go:embed schema/mysql.sql
+var mysqlSchema string
+
+// NewMySQL returns a Driver on a MySQL or MariaDB database that db was opened for, by any
+// client whose errors have their number in a field Number, as go-sql-driver's do. It does
+// no I/O; an error is about opts. The first call that uses the database checks it:
+// Migrate must have prepared it.
+func NewMySQL(db *sql.DB, opts *Options) (*Driver, error) {
+	o, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if o.AllowForeign || o.Listen != nil {
+		return nil, fmt.Errorf("sqllock: AllowForeign is for SQLite, Listen for PostgreSQL")
+	}
+	m := &mysql{schema: o.Schema, table: o.Prefix + "locks", order: make(map[string][]int)}
+	m.server = server{engine: "mysql", prefix: o.tables(), codeOf: mysqlNumber, codes: mysqlCodes, alien: m.flaw,
+		busyCode: map[string]bool{
+			"1213": true, // deadlock
+			"1205": true, // the row's lock was not there in time
+			"1020": true, // the row has changed since it was read
+		}}
+	return newDriver(db, m, &o)
+}
+
+// mysql is the dialect of MySQL 8.0.19 and later and MariaDB 10.6 and later (JSON_TABLE).
+type mysql struct {
+	server
+	schema, table string
+	order         map[string][]int // by text: which argument each ? of it takes, see numbered
+}
+
+// mysqlNow is the start of the statement, the same instant all through it, in UTC: local
+// time has an hour twice a year. SYSDATE goes on during a statement, and is local.
+const mysqlNow = `(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)`
+
+// mysqlList is the argument as a table. It is UTF-8, whatever the connection says.
+const mysqlList = `JSON_TABLE(CONVERT(CAST(? AS BINARY) USING utf8mb4), '$[*]' COLUMNS (`
+
+const mysqlRenewals = mysqlList + `
+	name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.name', owner VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.owner', ttl BIGINT PATH '$.ttl')) r
+	STRAIGHT_JOIN {p}locks l ON l.name = CAST(r.name AS BINARY) AND l.owner = CAST(r.owner AS BINARY) AND l.expires > {now}`
+
+// Assignments are made from left to right, and see those before them: what decides comes
+// last. The number to return is given to LAST_INSERT_ID, because row counts depend on the
+// client's settings: 0, where nothing was done, takes back what VALUES gave to it.
+func (m *mysql) statements() statements {
+	const free = `IF(expires <= VALUES(since) AND crowd <= VALUES(since), `
+	const unchanged = `IF(rev = ?9, `
+	s := statements{
+		grant: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, claims)
+			VALUES (?1, LAST_INSERT_ID({now} * 1000), ?2, {now} + ?3, {now}, ?4, {now}, 0, '[]')
+			ON DUPLICATE KEY UPDATE fence = ` + free + `LAST_INSERT_ID(GREATEST(fence + 1, raised + 1, VALUES(since) * 1000)), fence + LAST_INSERT_ID(0)),
+				owner = ` + free + `VALUES(owner), owner), since = ` + free + `VALUES(since), since), note = ` + free + `VALUES(note), note),
+				rev = ` + free + `rev + 1, rev), expires = ` + free + `VALUES(expires), expires)`,
+		next: `UPDATE {p}locks SET fence = LAST_INSERT_ID(GREATEST(fence + 1, raised + 1, {now} * 1000)), owner = ?2, expires = {now} + ?3,
+				since = {now}, note = ?4, rev = rev + 1, crowd = IF(JSON_LENGTH({claims}) = 1, 0, crowd), claims = JSON_REMOVE({claims}, '$[0]')
+			WHERE name = ?1 AND expires <= {now} AND CAST(JSON_UNQUOTE(JSON_EXTRACT({claims}, '$[0].owner')) AS BINARY) = ?2
+				AND JSON_EXTRACT({claims}, '$[*].status') IS NULL`,
+		renew: `UPDATE {p}locks SET fence = LAST_INSERT_ID(fence), rev = rev + 1, expires = GREATEST(expires, {now} + ?3)
+			WHERE name = ?1 AND owner = ?2 AND expires > {now}`,
+		renewAll: `UPDATE ` + mysqlRenewals + ` SET l.rev = l.rev + 1, l.expires = GREATEST(l.expires, {now} + r.ttl)`,
+		renewed:  `SELECT l.name, l.owner, l.fence FROM ` + mysqlRenewals + ` FOR UPDATE`, // not where a router sends reads
+		free: `UPDATE {p}locks SET rev = rev + 1, owner = '', expires = IF(?3 > 0, {now} + ?3, 0)
+			WHERE name = ?1 AND owner = ?2 AND expires > {now}`,
+		save: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, claims)
+			VALUES (?1, ?2, ?3, ?4, ?5, ?6, LAST_INSERT_ID(IF(?9 = 0, {now}, ?9 + 1)), ?7, ?8)
+			ON DUPLICATE KEY UPDATE fence = ` + unchanged + `VALUES(fence), fence), owner = ` + unchanged + `VALUES(owner), owner),
+				expires = ` + unchanged + `VALUES(expires), expires), since = ` + unchanged + `VALUES(since), since),
+				note = ` + unchanged + `VALUES(note), note), crowd = ` + unchanged + `VALUES(crowd), crowd),
+				claims = ` + unchanged + `VALUES(claims), claims), rev = ` + unchanged + `LAST_INSERT_ID(rev + 1), rev + LAST_INSERT_ID(0))`,
+		raise: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, claims, raised)
+			VALUES (?, 0, '', 0, 0, '', {now}, 0, '[]', ?)
+			ON DUPLICATE KEY UPDATE raised = GREATEST(raised, VALUES(raised)), rev = rev + 1`,
+		idle: `SELECT name FROM {p}locks l WHERE name > ? AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
+		// By name: a scan would lock every row that it passes.
+		purge: `DELETE l FROM ` + mysqlList + `name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) n
+			STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY) WHERE ` + idleRow,
+		state: `SELECT {now}, CAST(n.name AS BINARY), ` + stateColumns + ` FROM ` + mysqlList + `
+			name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) n LEFT JOIN {p}locks l ON l.name = CAST(n.name AS BINARY)`,
+		list: `SELECT {now}, l.name, ` + stateColumns + ` FROM {p}locks l
+			WHERE l.name >= ? AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
+	}
+	put := strings.NewReplacer("{now}", mysqlNow, "{claims}", "CONVERT(claims USING utf8mb4)", "{p}", m.prefix)
+	s.each(func(text *string) {
+		positional, order := numbered(put.Replace(*text))
+		*text, m.order[positional] = positional, order
+	})
+	return s
+}
+
+// numbered turns ?1, ?2 and so on into what MySQL takes, and returns the numbers, from 0.
+func numbered(text string) (positional string, order []int) {
+	var b strings.Builder
+	for i, c := range []byte(text) {
+		if i > 0 && text[i-1] == '?' && '1' <= c && c <= '9' {
+			order = append(order, int(c-'1'))
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String(), order
+}
+
+// traits: prepared, because the client would otherwise prepare a statement each time.
+func (*mysql) traits() traits {
+	return traits{prepares: true, attempts: maxAttempts, fence: fence.MySQL, pace: serverPace}
+}
+
+func (m *mysql) number(ctx context.Context, on runner, text string, args ...any) (int64, bool, error) {
+	res, err := on.ExecContext(ctx, text, m.arrange(text, args)...)
+	if err != nil {
+		return 0, false, err
+	}
+	n, err := res.LastInsertId()
+	return n, n != 0, err
+}
+
+func (m *mysql) changed(ctx context.Context, on runner, text string, args ...any) (bool, error) {
+	return counting(ctx, on, text, m.arrange(text, args)...)
+}
+
+// arrange puts the arguments of a text in the order in which it takes them.
+func (m *mysql) arrange(text string, args []any) []any {
+	arranged := make([]any, len(m.order[text]))
+	for i, n := range m.order[text] {
+		arranged[i] = args[n]
+	}
+	return arranged
+}
+
+// create makes the tables one by one: MySQL has no transaction for that.
+func (m *mysql) create(ctx context.Context, d *Driver) error {
+	return d.write(ctx, func() error {
+		ours, err := m.recognize(ctx, d.db)
+		if err != nil || ours {
+			return err
+		}
+		var none any
+		err = m.explain(d.db.QueryRowContext(ctx, strings.ReplaceAll(probe, "{p}", m.prefix)).Scan(&none))
+		if err != nil && !errors.Is(err, ErrNoSchema) && !errors.Is(err, sql.ErrNoRows) {
+			return err // such as a table of another program
+		}
+		return run(ctx, d.db, mysqlSchema, m.prefix)
+	})
+}
+
+// flaw finds what would make names equal that are not, or lose what was written.
+func (m *mysql) flaw(ctx context.Context, q querier) (string, error) {
+	var kind, engine string
+	var autocommit bool
+	err := q.QueryRowContext(ctx, `SELECT c.data_type, t.engine, @@autocommit FROM information_schema.columns c
+		JOIN information_schema.tables t ON t.table_schema = c.table_schema AND t.table_name = c.table_name
+		WHERE c.table_schema = COALESCE(NULLIF('`+m.schema+`', ''), DATABASE()) AND c.table_name = '`+m.table+`' AND c.column_name = 'name'`,
+	).Scan(&kind, &engine, &autocommit)
+	switch {
+	case err != nil:
+		return "", err
+	case !autocommit:
+		return "", fmt.Errorf("%w: the connection was opened with autocommit=0: every statement must commit by itself", driver.ErrUnsupported)
+	case kind != "varbinary":
+		return fmt.Sprintf("the column of names is a %s, whose collation takes different names for the same: it must be a varbinary", kind), nil
+	case !strings.EqualFold(engine, "InnoDB"):
+		return fmt.Sprintf("the table of locks has the engine %s and needs InnoDB", engine), nil
+	}
+	return "", nil
+}
+
+// mysqlCodes are numbers of errors; see the error references of MySQL and MariaDB.
+var mysqlCodes = map[string]error{
+	"1290": ErrReadOnly,       // --read-only
+	"1792": ErrReadOnly,       // a read-only transaction
+	"1836": ErrReadOnly,       // read-only mode
+	"1146": ErrNoSchema,       // no such table
+	"1142": ErrDenied,         // on the table
+	"1143": ErrDenied,         // on a column
+	"1044": ErrDenied,         // on the database
+	"1227": ErrDenied,         // for the statement
+	"3":    ErrFull,           // error writing a file
+	"1021": ErrFull,           // disk full
+	"1026": ErrFull,           // error writing a file
+	"1114": ErrFull,           // table full
+	"1969": ErrTimeout,        // max_statement_time of MariaDB
+	"3024": ErrTimeout,        // max_execution_time of MySQL
+	"1317": ErrTimeout,        // interrupted, as by KILL QUERY
+	"1243": ErrPooled,         // unknown prepared statement
+	"1054": driver.ErrCorrupt, // unknown column
+	"1136": driver.ErrCorrupt, // another number of columns
+	"1364": driver.ErrCorrupt, // a column without a default
+	"1406": driver.ErrCorrupt, // a column that is too short
+	"126":  driver.ErrCorrupt, // index file is crashed
+	"1194": driver.ErrCorrupt, // table is crashed
+	"1712": driver.ErrCorrupt, // index is corrupted
+}
+
+// mysqlNumber returns the number that an error of the client has, or "". Its type is not
+// imported: the client is the program's.
+func mysqlNumber(err error) string {
+	for ; err != nil; err = errors.Unwrap(err) {
+		v := reflect.Indirect(reflect.ValueOf(err))
+		if v.Kind() != reflect.Struct {
+			continue
+		}
+		if n := v.FieldByName("Number"); n.IsValid() && n.CanUint() {
+			return strconv.FormatUint(n.Uint(), 10)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,202 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	_ "embed" // for the schema
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/fence"
+)
+
+//go:embed schema/postgres.sql
+var postgresSchema string
+
+// NewPostgres returns a Driver on a PostgreSQL database that db was opened for, by any
+// client whose errors have their SQLSTATE. It does no I/O; an error is about opts. The
+// first call that uses the database checks it: Migrate must have prepared it.
+func NewPostgres(db *sql.DB, opts *Options) (*Driver, error) {
+	o, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if o.AllowForeign {
+		return nil, fmt.Errorf("sqllock: AllowForeign is for SQLite")
+	}
+	p := &postgres{channel: wakeChannel(o.Prefix)}
+	p.server = server{engine: "postgres", prefix: o.tables(), codeOf: sqlState, codes: postgresCodes, alien: p.flaw,
+		busyCode: map[string]bool{
+			"40P01": true, // deadlock
+			"40001": true, // serialization failure
+			"55P03": true, // the row's lock was not there in time
+			"57P01": true, // the connection was ended before the statement began, or inside
+		}}
+	return newDriver(db, p, &o)
+}
+
+// postgres is the dialect of PostgreSQL 12 and later.
+type postgres struct {
+	server
+	channel string
+}
+
+// pgNow is the start of the statement, the same instant all through it. To wait for a row
+// takes from a lease what the caller counts as well, from before its call.
+const pgNow = `(date_part('epoch', statement_timestamp()) * 1000)::bigint`
+
+// pgHead is the waiter to wake when a resource is left; "": some driver should look.
+const pgHead = `coalesce(left(jsonb_path_query_first(claims::jsonb, '$[*] ? (!(exists (@.status)) && @.expires > $now).owner',
+	jsonb_build_object('now', {now})) #>> '{}', 8), '')`
+
+func (p *postgres) statements() statements {
+	s := statements{
+		// The read in front spares refusals a write.
+		grant: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, claims)
+			SELECT $1::text, {now} * 1000, $2::text, {now} + $3::bigint, {now}, $4::text, {now}, 0, '[]'
+			WHERE NOT EXISTS (SELECT FROM {p}locks h WHERE h.name = $1::text AND (h.expires > {now} OR h.crowd > {now}))
+			ON CONFLICT (name) DO UPDATE SET fence = greatest(l.fence + 1, l.raised + 1, excluded.fence), owner = excluded.owner,
+				expires = excluded.expires, since = excluded.since, note = excluded.note, rev = l.rev + 1
+			WHERE l.expires <= excluded.since AND l.crowd <= excluded.since
+			RETURNING fence`,
+		next: `UPDATE {p}locks SET fence = greatest(fence + 1, raised + 1, {now} * 1000), owner = $2::text, expires = {now} + $3::bigint,
+				since = {now}, note = $4::text, rev = rev + 1, claims = (claims::jsonb - 0)::text,
+				crowd = CASE jsonb_array_length(claims::jsonb) WHEN 1 THEN 0 ELSE crowd END
+			WHERE name = $1::text AND expires <= {now} AND claims::jsonb -> 0 ->> 'owner' = $2::text
+				AND NOT jsonb_path_exists(claims::jsonb, '$[*].status')
+			RETURNING fence`,
+		renew: `UPDATE {p}locks SET expires = greatest(expires, {now} + $3::bigint), rev = rev + 1
+			WHERE name = $1::text AND owner = $2::text AND expires > {now} RETURNING fence`,
+		renewAll: `UPDATE {p}locks l SET expires = greatest(l.expires, {now} + r.ttl), rev = l.rev + 1
+			FROM jsonb_to_recordset($1::jsonb) AS r(name text, owner text, ttl bigint)
+			WHERE l.name = r.name AND l.owner = r.owner AND l.expires > {now} RETURNING l.name, l.owner, l.fence`,
+		free: `UPDATE {p}locks SET owner = '', expires = CASE WHEN $3::bigint > 0 THEN {now} + $3::bigint ELSE 0 END, rev = rev + 1
+			WHERE name = $1::text AND owner = $2::text AND expires > {now}
+			RETURNING CASE WHEN $3::bigint = 0 AND crowd > {now} THEN pg_notify('{channel}', {head})::text END`,
+		save: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, claims)
+			VALUES ($1::text, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::text,
+				CASE $9::bigint WHEN 0 THEN {now} ELSE $9::bigint + 1 END, $7::bigint, $8::text)
+			ON CONFLICT (name) DO UPDATE SET fence = excluded.fence, owner = excluded.owner, expires = excluded.expires,
+				since = excluded.since, note = excluded.note, rev = excluded.rev, crowd = excluded.crowd, claims = excluded.claims
+			WHERE l.rev = $9::bigint
+			RETURNING rev`,
+		raise: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, claims, raised)
+			VALUES ($1::text, 0, '', 0, 0, '', {now}, 0, '[]', $2::bigint)
+			ON CONFLICT (name) DO UPDATE SET raised = greatest(l.raised, excluded.raised), rev = l.rev + 1`,
+		idle: `SELECT name FROM {p}locks l WHERE name > $1::text AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
+		purge: `DELETE FROM {p}locks l USING jsonb_array_elements_text($1::jsonb) AS n(name)
+			WHERE l.name = n.name AND ` + idleRow,
+		state: `SELECT {now}, n.name, ` + stateColumns + ` FROM jsonb_array_elements_text($1::jsonb) AS n(name)
+			LEFT JOIN {p}locks l ON l.name = n.name`,
+		list: `SELECT {now}, l.name, ` + stateColumns + ` FROM {p}locks l
+			WHERE l.name >= $1::text AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
+		wake: `SELECT pg_notify('{channel}', message) FROM jsonb_array_elements_text($1::jsonb) AS m(message)`,
+	}
+	put := strings.NewReplacer("{head}", strings.ReplaceAll(pgHead, "{now}", pgNow), "{now}", pgNow, "{channel}", p.channel)
+	s.each(func(text *string) { *text = put.Replace(*text) })
+	return s
+}
+
+// serverPace is that of waiters without a Listener. Who is next looks after 4 ms, then
+// when it has waited longer by a sixth, at last ten times a second. With what it takes to
+// keep the place, that is no more than 20 statements a second for a process, on the
+// average of four seconds.
+var serverPace = pace{first: 4 * time.Millisecond, others: 60 * time.Millisecond, last: 100 * time.Millisecond, share: 6, idle: 1}
+
+// maxAttempts is how often a statement may be the victim of a deadlock, or wait for a row
+// in vain. Each time somebody else has got on.
+const maxAttempts = 10
+
+func (*postgres) traits() traits {
+	return traits{attempts: maxAttempts, fence: fence.Postgres, pace: serverPace}
+}
+
+func (*postgres) number(ctx context.Context, on runner, text string, args ...any) (int64, bool, error) {
+	return returning(ctx, on, text, args...)
+}
+
+func (*postgres) changed(ctx context.Context, on runner, text string, args ...any) (bool, error) {
+	return counting(ctx, on, text, args...)
+}
+
+// create makes the tables in one transaction. Its lock is the transaction's.
+func (p *postgres) create(ctx context.Context, d *Driver) error {
+	ours, err := p.ours(ctx, d)
+	if err != nil || ours {
+		return err
+	}
+	return d.inTx(ctx, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtext('leasehold'), hashtext('`+p.prefix+`'))`); err != nil {
+			return err
+		}
+		// An error would end the transaction: ask in a way that has none.
+		var there bool
+		err := tx.QueryRowContext(ctx, `SELECT to_regclass('`+p.prefix+`meta') IS NOT NULL`).Scan(&there)
+		if err != nil || there {
+			return err
+		}
+		return run(ctx, tx, postgresSchema, p.prefix)
+	})
+}
+
+func (p *postgres) ours(ctx context.Context, d *Driver) (ours bool, err error) {
+	err = d.retry(ctx, func() error {
+		ours, err = p.recognize(ctx, d.db)
+		return err
+	})
+	return ours, err
+}
+
+// flaw finds what would make names equal that are not, or unequal that are.
+func (p *postgres) flaw(ctx context.Context, q querier) (string, error) {
+	var encoding, collation string
+	err := q.QueryRowContext(ctx, `SELECT current_setting('server_encoding'), coalesce(max(c.collname), '')
+		FROM pg_attribute a JOIN pg_collation c ON c.oid = a.attcollation
+		WHERE a.attrelid = '`+p.prefix+`locks'::regclass AND a.attname = 'name'`).Scan(&encoding, &collation)
+	switch {
+	case err != nil:
+		return "", err
+	case encoding != "UTF8":
+		return "", fmt.Errorf("%w: the database has the encoding %s: names need one with UTF8", driver.ErrUnsupported, encoding)
+	case collation != "C":
+		return fmt.Sprintf("the column of names has the collation %q and needs \"C\"", collation), nil
+	}
+	return "", nil
+}
+
+// postgresCodes are SQLSTATEs; see appendix A of the PostgreSQL manual.
+var postgresCodes = map[string]error{
+	"25006": ErrReadOnly,       // read_only_sql_transaction
+	"42P01": ErrNoSchema,       // undefined_table
+	"3F000": ErrNoSchema,       // invalid_schema_name
+	"42501": ErrDenied,         // insufficient_privilege
+	"53100": ErrFull,           // disk_full
+	"57014": ErrTimeout,        // query_canceled
+	"26000": ErrPooled,         // invalid_sql_statement_name
+	"42P05": ErrPooled,         // duplicate_prepared_statement
+	"08P01": ErrPooled,         // protocol_violation: a bind with another statement's parameters
+	"22P02": driver.ErrCorrupt, // invalid_text_representation: claims are no JSON
+	"42703": driver.ErrCorrupt, // undefined_column
+	"42P10": driver.ErrCorrupt, // invalid_column_reference: no unique key
+	"42804": driver.ErrCorrupt, // datatype_mismatch
+	"42883": driver.ErrCorrupt, // undefined_function: of another type
+	"42P07": driver.ErrCorrupt, // duplicate_table: another program's
+	"XX001": driver.ErrCorrupt, // data_corrupted
+	"XX002": driver.ErrCorrupt, // index_corrupted
+}
+
+// sqlState returns the code that pgx and lib/pq have, or "".
+func sqlState(err error) string {
+	coded, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err)
+	// PgBouncer says protocol_violation also of a server that has crashed.
+	if !ok || coded.SQLState() == "08P01" && !strings.Contains(coded.Error(), "bind message") {
+		return ""
+	}
+	return coded.SQLState()
+}

@@ -1,0 +1,251 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"io"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A script answers statements by their texts, in place of a database.
+type script struct {
+	answer func(ctx context.Context, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error)
+}
+
+func (s script) Connect(context.Context) (sqldriver.Conn, error) { return s, nil }
+func (script) Driver() sqldriver.Driver                          { return nil }
+func (script) Prepare(string) (sqldriver.Stmt, error)            { return nil, errors.ErrUnsupported }
+func (script) Begin() (sqldriver.Tx, error)                      { return nil, errors.ErrUnsupported }
+func (script) Close() error                                      { return nil }
+
+func (s script) QueryContext(ctx context.Context, text string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
+	all, err := s.answer(ctx, text, args)
+	return &answers{all}, err
+}
+
+func (s script) ExecContext(ctx context.Context, text string, args []sqldriver.NamedValue) (sqldriver.Result, error) {
+	all, err := s.answer(ctx, text, args)
+	return sqldriver.RowsAffected(len(all)), err
+}
+
+type answers struct{ rows [][]sqldriver.Value }
+
+func (a *answers) Columns() []string {
+	if len(a.rows) == 0 {
+		return nil
+	}
+	return make([]string, len(a.rows[0]))
+}
+
+func (*answers) Close() error { return nil }
+
+func (a *answers) Next(dest []sqldriver.Value) error {
+	if len(a.rows) == 0 {
+		return io.EOF
+	}
+	copy(dest, a.rows[0])
+	a.rows = a.rows[1:]
+	return nil
+}
+
+// scripted is a Driver on PostgreSQL whose statements answer answers.
+func scripted(t *testing.T, answer func(ctx context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error)) *Driver {
+	t.Helper()
+	var d *Driver
+	db := sql.OpenDB(script{func(ctx context.Context, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		return answer(ctx, d, text, args)
+	}})
+	d, err := NewPostgres(db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var on runner = db
+	d.checked.Store(&on)
+	t.Cleanup(func() {
+		d.Close()
+		db.Close()
+	})
+	return d
+}
+
+func claimed(t *testing.T, d *Driver, req driver.Request) *claim {
+	t.Helper()
+	c, err := d.Claim(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.(*claim)
+}
+
+// rowOf is the answer about one resource at the instant 1000.
+func rowOf(name string, claims ...claimRow) [][]sqldriver.Value {
+	return [][]sqldriver.Value{{int64(1000), name, int64(7), "", int64(0), int64(0), "", int64(3), int64(0), list(claims...)}}
+}
+
+// A connection that is dead may be the only one: no poll keeps it for long.
+func TestPollsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		polls := make(chan time.Duration, 100)
+		d := scripted(t, func(ctx context.Context, _ *Driver, _ string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			start := time.Now()
+			<-ctx.Done()
+			polls <- time.Since(start)
+			return nil, ctx.Err()
+		})
+		d.watch.arm(&driver.Request{Resource: "x", Owner: "waiter"})
+		for range 3 {
+			select {
+			case took := <-polls:
+				if took > keepPlace {
+					t.Errorf("a poll took %v", took)
+				}
+			case <-time.After(10 * keepPlace):
+				t.Fatal("a poll goes on and on")
+			}
+		}
+	})
+}
+
+// Whoever comes to wait has the watcher look soon, but does not put off the look of others.
+func TestJoinsDoNotPutOffPolls(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			looks := 0 // by the one goroutine of the watcher
+			d := scripted(t, func(context.Context, *Driver, string, []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+				looks++
+				if fails {
+					return nil, errors.New("no answer")
+				}
+				return rowOf("x", row(1, "holder", exclusive, lingering, 0)), nil
+			})
+			const joins = 1000
+			for i := range joins {
+				d.watch.arm(&driver.Request{Resource: "x", Owner: string(rune('a' + i))})
+				time.Sleep(time.Millisecond)
+			}
+			d.watch.close()
+			least, most := joins/20, joins/int(serverPace.first/time.Millisecond)
+			if fails {
+				least, most = 2, 1+int(joins*time.Millisecond/maxBlind)
+			}
+			if looks < least || looks > most {
+				t.Errorf("failing %v: %d looks in %d ms; want %d to %d", fails, looks, joins, least, most)
+			}
+		})
+	}
+}
+
+// Leases of different resources that one statement cannot renew are renewed side by side,
+// those of the same by one write.
+func TestRenewsSharedLeasesSideBySide(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const trip, names, sharers = 10 * time.Millisecond, 48, 5
+		var mu sync.Mutex
+		busy, most, writes := 0, 0, 0
+		d := scripted(t, func(_ context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			mu.Lock()
+			busy++
+			most = max(most, busy)
+			if text == d.texts.save {
+				writes++
+			}
+			mu.Unlock()
+			time.Sleep(trip)
+			mu.Lock()
+			defer mu.Unlock()
+			busy--
+			if text == d.texts.save {
+				return [][]sqldriver.Value{{int64(4)}}, nil
+			}
+			var all []claimRow
+			for i := range sharers {
+				all = append(all, row(int64(i+1), string(rune('a'+i)), shared, holding, 0))
+			}
+			return rowOf("x", all...), nil
+		})
+		var renewals []driver.Renewal
+		for n := range names {
+			for i := range sharers {
+				c := claimed(t, d, driver.Request{Resource: string(rune('A' + n)), Owner: string(rune('a' + i)), Mode: shared})
+				renewals = append(renewals, driver.Renewal{Claim: c, TTL: time.Minute})
+			}
+		}
+		renewals = append(renewals, driver.Renewal{Claim: claimed(t, d, driver.Request{Resource: "A", Owner: "lost", Mode: shared}), TTL: time.Minute})
+		start := time.Now()
+		d.RenewAll(t.Context(), renewals)
+		for i, r := range renewals {
+			if lost := i == len(renewals)-1; lost != errors.Is(r.Err, driver.ErrLost) || !lost && r.Err != nil {
+				t.Errorf("renewal %d: %v", i, r.Err)
+			}
+		}
+		if took := time.Since(start); most > maxRows || writes != names || took > names/maxRows*2*trip {
+			t.Errorf("%d at once, %d writes, %v", most, writes, took)
+		}
+	})
+}
+
+// A renewal whose write has no answer may still arrive: after Release it must come to
+// nothing, and only another write of the row sees to that.
+func TestReleaseStopsLateRenewal(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]func(c *claim) error{
+		"Renew":   func(c *claim) error { _, err := c.Renew(context.Background(), time.Minute); return err },
+		"Note":    func(c *claim) error { return c.Note(context.Background(), "") },
+		"Release": func(c *claim) error { return c.Release(context.Background()) },
+	} {
+		held, answered, writes := true, false, 0
+		d := scripted(t, func(_ context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			switch {
+			case text != d.texts.save && held:
+				return rowOf("x", row(1, "me", shared, holding, 0)), nil
+			case text != d.texts.save:
+				return rowOf("x"), nil
+			case !answered:
+				return nil, errors.New("no answer")
+			}
+			writes++
+			return [][]sqldriver.Value{{int64(4)}}, nil
+		})
+		c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", Mode: shared})
+		if err := call(c); err == nil {
+			t.Fatalf("%s: no error", name)
+		}
+		held, answered = false, true // it has expired
+		if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("Release after %s: %v; want ErrLost", name, err)
+		}
+		if writes != 1 {
+			t.Errorf("Release after %s: %d writes; want 1", name, writes)
+		}
+	}
+}
+
+// What lasts longer than it can was made before the clock was set back.
+func TestClockSetBackEndsPlaces(t *testing.T) {
+	t.Parallel()
+	place, mark := inMillis(placeTTL), inMillis(goneTTL)
+	r := resource{now: 1000, claims: []claimRow{
+		{Owner: "over", Expires: 1000},
+		{Owner: "place", Expires: 1000 + place}, {Owner: "place of before", Expires: 1001 + 2*place},
+		{Owner: "mark", Status: gone, Expires: 1000 + mark}, {Owner: "mark of before", Status: gone, Expires: 1001 + 2*mark},
+		{Owner: "sharer", Status: holding, Expires: 1000 + 10*mark},
+	}}
+	r.dropExpired()
+	var left []string
+	for _, c := range r.claims {
+		left = append(left, c.Owner)
+	}
+	if got := list(left...); got != `["place","mark","sharer"]` {
+		t.Errorf("left: %s", got)
+	}
+}

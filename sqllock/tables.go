@@ -1,0 +1,79 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// querier is a database, a connection or a transaction.
+type querier interface {
+	QueryRowContext(ctx context.Context, text string, args ...any) *sql.Row
+}
+
+// server is what the dialects of database servers share: how the tables are recognized.
+type server struct {
+	engine   string
+	prefix   string // of the tables, with their schema
+	codeOf   func(err error) string
+	codes    map[string]error // what errors of the database mean
+	busyCode map[string]bool  // nothing was changed: try again
+	// alien returns how the table of locks is not as the schema file makes it; "": it is.
+	alien func(ctx context.Context, q querier) (string, error)
+}
+
+func (*server) intact() error { return nil }
+
+func (s *server) busy(err error) bool { return err != nil && s.busyCode[s.codeOf(err)] }
+
+func (s *server) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	return explainBy(s.codes, s.codeOf(err), err)
+}
+
+func (s *server) check(ctx context.Context, db *sql.DB) error {
+	ours, err := s.recognize(ctx, db)
+	if err == nil && !ours {
+		err = fmt.Errorf("%w (%s)", ErrNoSchema, s.engine)
+	}
+	return err
+}
+
+// recognize reports whether the tables are there. It refuses those that are somebody
+// else's, or of another version. It only reads.
+func (s *server) recognize(ctx context.Context, q querier) (ours bool, err error) {
+	var version sql.NullInt64
+	err = s.explain(q.QueryRowContext(ctx, strings.ReplaceAll("SELECT max(version) FROM {p}meta", "{p}", s.prefix)).Scan(&version))
+	switch {
+	case errors.Is(err, ErrNoSchema):
+		return false, nil
+	case err != nil:
+		return false, err
+	case !version.Valid:
+		return false, nil // creating them was interrupted
+	case version.Int64 > schemaVersion:
+		return false, s.refuse("its tables are of version %d, from a newer Leasehold; this one knows %d", version.Int64, schemaVersion)
+	case version.Int64 != schemaVersion:
+		return false, s.refuse("its tables are of the unknown version %d", version.Int64)
+	}
+	var none any
+	err = q.QueryRowContext(ctx, strings.ReplaceAll(probe, "{p}", s.prefix)).Scan(&none)
+	if err = s.explain(err); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return false, err
+	}
+	why, err := s.alien(ctx, q)
+	if err == nil && why != "" {
+		err = s.refuse("%s", why)
+	}
+	return err == nil, err
+}
+
+func (s *server) refuse(format string, args ...any) error {
+	return fmt.Errorf("%w: %s: "+format, append([]any{driver.ErrCorrupt, s.engine}, args...)...)
+}
