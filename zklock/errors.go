@@ -1,0 +1,55 @@
+package zklock
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Errors to test for with errors.Is. None means that a lease is held, and each says what
+// to do. Those that waiting cannot heal also match driver.ErrUnsupported or ErrCorrupt.
+var (
+	// ErrUnreachable: no server accepts a connection.
+	ErrUnreachable = errors.New("zklock: no server can be reached, check the addresses and the network")
+	// ErrNoQuorum: a server accepts connections but no session.
+	ErrNoQuorum = errors.New("zklock: the servers accept no session, check that the ensemble has a quorum")
+	// ErrSessionTimeout: the ensemble grants sessions of another length than
+	// Options.SessionTimeout.
+	ErrSessionTimeout = fmt.Errorf("zklock: the ensemble does not grant this session timeout: %w", driver.ErrUnsupported)
+	// ErrAuth: the ensemble refuses the user, or a node's ACL does.
+	ErrAuth = errors.New("zklock: the ensemble refuses the user, check name, password and the ACLs of the nodes")
+	// ErrNoChroot: Options.Chroot does not exist. The driver does not create it.
+	ErrNoChroot = errors.New("zklock: the chroot does not exist, create it first")
+	// ErrAlien: a resource's node has children that are no claims, so that nobody can tell
+	// who holds it.
+	ErrAlien = fmt.Errorf("zklock: a resource's node has children that are no claims, choose another Options.Prefix: %w", driver.ErrCorrupt)
+)
+
+// explain wraps an error of the client with the advice there is. It hides no cause.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrAuthFailed), errors.Is(err, zk.ErrInvalidACL):
+		return fmt.Errorf("%w: %w", ErrAuth, err)
+	case errors.Is(err, zk.ErrNoServer):
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return err
+}
+
+// answered reports whether err is the ensemble's answer: nothing was applied then. After
+// any other error nobody knows.
+func answered(err error) bool {
+	for _, e := range []error{
+		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadVersion,
+		zk.ErrNoChildrenForEphemerals, zk.ErrBadArguments, zk.ErrSessionExpired, zk.ErrAPIError, zk.ErrInvalidPath,
+		zk.ErrNoServer, // it was never sent
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,188 @@
+package zklock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// evictedMark begins the data of a resource's node after an eviction; the name of the
+// claim's node and the reason follow.
+const evictedMark = "evicted "
+
+// asksAtOnce bounds the questions about nodes that are on their way at once.
+const asksAtOnce = 32
+
+// holder reads who is behind a claim's node. Without the node it is nobody.
+func (d *Driver) holder(conn *zk.Conn, parent string, n node) (driver.Holder, error) {
+	data, stat, err := conn.Get(parent + "/" + n.name)
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return driver.Holder{}, nil
+	case err != nil:
+		return driver.Holder{}, explain(err)
+	}
+	return holderOf(n, content{data, stat}), nil
+}
+
+// content is what a node contains, and what the ensemble says about it.
+type content struct {
+	data []byte
+	stat *zk.Stat
+}
+
+// holderOf is who is behind a claim's node.
+func holderOf(n node, c content) driver.Holder {
+	about := detailsOf(n, c.data)
+	return driver.Holder{Owner: about.Owner, Mode: n.mode, Fence: uint64(c.stat.Czxid), Note: about.Note}
+}
+
+// Inspect implements driver.Inspector. Whose turn it is counts as a holder, also when it
+// has not heard of it yet. The ensemble tells no durations.
+func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
+	conn, err := d.link.ready(ctx)
+	if err != nil {
+		return driver.State{}, err
+	}
+	return run(ctx, func() (driver.State, error) { return d.inspect(conn, name) })
+}
+
+func (d *Driver) inspect(conn *zk.Conn, name string) (driver.State, error) {
+	st := driver.State{Resource: name}
+	nodes, err := d.nodes(conn, d.path(name))
+	if err != nil {
+		return st, err
+	}
+	found := make([]driver.Holder, len(nodes))
+	err = atOnce(len(nodes), func(i int) (err error) {
+		found[i], err = d.holder(conn, d.path(name), nodes[i])
+		return err
+	})
+	if err != nil {
+		return st, err
+	}
+	holders := holding(nodes)
+	for i, h := range found {
+		switch {
+		case h.Owner == "": // gone meanwhile
+		case i < holders:
+			st.Holders = append(st.Holders, h)
+			st.Fence = max(st.Fence, h.Fence)
+		default:
+			st.Waiters = append(st.Waiters, driver.Waiter{Owner: h.Owner, Note: h.Note, Mode: h.Mode})
+		}
+	}
+	slices.SortStableFunc(st.Holders, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
+	return st, nil
+}
+
+// nodes returns the claims of the resource at path in order.
+func (d *Driver) nodes(conn *zk.Conn, path string) ([]node, error) {
+	names, _, err := conn.Children(path)
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return nil, nil
+	case err != nil:
+		return nil, explain(err)
+	}
+	return parseNodes(names)
+}
+
+// List implements driver.Inspector. What below the prefix is no resource of ours is left out.
+func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
+	conn, err := d.link.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return run(ctx, func() ([]driver.State, error) { return d.list(ctx, conn, prefix) })
+}
+
+func (d *Driver) list(ctx context.Context, conn *zk.Conn, prefix string) ([]driver.State, error) {
+	elements, _, err := conn.Children(cmp.Or(d.root, "/"))
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return nil, explain(err)
+	}
+	var names []string
+	for _, e := range elements {
+		name, ok := unescape(e, d.root == "")
+		if ok && strings.HasPrefix(name, prefix) && driver.CheckName(name) == nil && !(d.root == "" && e == reserved) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	states := make([]driver.State, len(names))
+	err = atOnce(len(names), func(i int) (err error) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		states[i], err = d.inspect(conn, names[i])
+		if errors.Is(err, ErrAlien) {
+			return nil // somebody else's tree
+		}
+		return err
+	})
+	return slices.DeleteFunc(states, func(st driver.State) bool { return len(st.Holders)+len(st.Waiters) == 0 }), err
+}
+
+// Evict implements driver.Evictor. A foreign holder's owner is the name of its node; it is
+// not told the reason.
+func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
+	conn, err := d.link.ready(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = run(ctx, func() (struct{}, error) { return struct{}{}, d.evict(conn, d.path(name), owner, reason) })
+	return err
+}
+
+func (d *Driver) evict(conn *zk.Conn, path, owner, reason string) error {
+	// Else our server may not have heard of the holder yet.
+	if err := d.link.sync(conn, path); err != nil {
+		return err
+	}
+	nodes, err := d.nodes(conn, path)
+	if err != nil {
+		return err
+	}
+	guid := guidOf(owner)
+	i := slices.IndexFunc(nodes[:holding(nodes)], func(n node) bool { return owner != "" && (n.guid == guid || n.name == owner) })
+	if i < 0 {
+		return errNotHeld
+	}
+	// In one transaction: whoever finds its node deleted finds the reason.
+	_, err = conn.Multi(
+		&zk.SetDataRequest{Path: path, Data: []byte(evictedMark + nodes[i].name + " " + reason), Version: -1},
+		&zk.DeleteRequest{Path: path + "/" + nodes[i].name, Version: -1},
+	)
+	if errors.Is(err, zk.ErrNoAuth) { // the node above may be another client's
+		err = conn.Delete(path+"/"+nodes[i].name, -1)
+	}
+	if errors.Is(err, zk.ErrNoNode) {
+		return fmt.Errorf("%w: its node is gone", driver.ErrLost)
+	}
+	return explain(err)
+}
+
+// atOnce calls ask for 0 to n-1, several at once, and returns the first error.
+func atOnce(n int, ask func(i int) error) error {
+	room := make(chan struct{}, asksAtOnce)
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		room <- struct{}{}
+		all.Go(func() {
+			errs[i] = ask(i)
+			<-room
+		})
+	}
+	all.Wait()
+	return cmp.Or(errs...)
+}

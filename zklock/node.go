@@ -1,0 +1,132 @@
+package zklock
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// What stands before the sequence number in the name of a claim's node.
+const (
+	markLock  = "-lock-"    // Curator's InterProcessMutex, go-zookeeper's Lock
+	markRead  = "-__READ__" // Curator's InterProcessReadWriteLock
+	markWrite = "-__WRIT__" // the same, exclusive
+	markLimit = "-limit-"   // ours: followed by the limit and markRead
+	protected = "_c_"       // before the guid
+	guidLen   = 2 * 128 / 8 // in hexadecimal digits
+	seqDigits = 10          // of a sequence number, with its sign
+)
+
+// A node is a claim on a resource, as its name tells.
+type node struct {
+	name  string
+	guid  string // "" unless it is named as ours
+	mode  driver.Mode
+	limit int // 0: none
+	seq   int32
+}
+
+// guidOf is the guid of owner's claims. It tells nothing of the owner, because everybody
+// can read names.
+func guidOf(owner string) string {
+	sum := sha256.Sum256([]byte(owner))
+	return hex.EncodeToString(sum[:guidLen/2])
+}
+
+// namePrefix is the name of a claim's node up to the sequence number.
+func namePrefix(req *driver.Request, exclusive string) string {
+	name := protected + guidOf(req.Owner)
+	switch {
+	case req.Mode == driver.Exclusive:
+		return name + exclusive
+	case req.Limit > 0:
+		return name + markLimit + strconv.Itoa(req.Limit) + markRead
+	}
+	return name + markRead
+}
+
+// parseNode reads the name of a node below a resource. Whatever has a sequence number and is
+// not shared counts as exclusive, so that other clients' kinds of locks exclude ours.
+func parseNode(name string) (node, error) {
+	n := node{name: name}
+	kind, seq, ok := splitSeq(name)
+	if !ok {
+		return n, fmt.Errorf("%w: %q", ErrAlien, name)
+	}
+	n.seq = seq
+	if rest, ok := strings.CutPrefix(kind, protected); ok && len(rest) >= guidLen {
+		n.guid = rest[:guidLen]
+	}
+	if before, ok := strings.CutSuffix(kind, markRead); ok {
+		n.mode = driver.Shared
+		if i := strings.LastIndex(before, markLimit); i >= 0 {
+			n.limit, _ = strconv.Atoi(before[i+len(markLimit):]) // no number, no limit of ours
+		}
+	}
+	return n, nil
+}
+
+// splitSeq takes the sequence number from the end of a name. It is ten characters wide with
+// its sign, or eleven; and what stands before it may end in a dash of its own.
+func splitSeq(name string) (kind string, seq int32, ok bool) {
+	at := len(name) - seqDigits
+	if at < 0 {
+		return "", 0, false
+	}
+	if before, minus := strings.CutSuffix(name[:at], "-"); minus && (before == "" || strings.HasSuffix(before, "-") || strings.HasSuffix(before, "_")) {
+		at--
+	}
+	n, err := strconv.ParseInt(name[at:], 10, 32)
+	return name[:at], int32(n), err == nil
+}
+
+// parseNodes returns the claims of a resource in the order of their creation. The sequence
+// is a signed number that wraps around: what counts is the distance.
+func parseNodes(names []string) ([]node, error) {
+	nodes := make([]node, len(names))
+	for i, name := range names {
+		n, err := parseNode(name)
+		if err != nil {
+			return nil, err
+		}
+		nodes[i] = n
+	}
+	if len(nodes) > 1 {
+		base := nodes[0].seq
+		slices.SortFunc(nodes, func(a, b node) int {
+			return cmp.Or(cmp.Compare(a.seq-base, b.seq-base), cmp.Compare(a.name, b.name))
+		})
+	}
+	return nodes, nil
+}
+
+// details is what a claim's node contains, for people and for Inspect.
+type details struct {
+	Owner string `json:"owner,omitempty"` // "": it lingers
+	Note  string `json:"note,omitempty"`
+}
+
+func (d details) encode() []byte {
+	b, _ := json.Marshal(d) // two strings cannot fail
+	return b
+}
+
+// detailsOf reads what n contains. The owner of what lingers, and of a foreign node, is its
+// name.
+func detailsOf(n node, data []byte) details {
+	var d details
+	switch {
+	case json.Unmarshal(data, &d) != nil, d.Owner != "" && guidOf(d.Owner) != n.guid:
+		return details{Owner: n.name}
+	case d.Owner == "":
+		d.Owner = n.name
+	}
+	return d
+}

@@ -1,0 +1,89 @@
+package zklock
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+func TestNodesAreReadAsTheyAreNamed(t *testing.T) {
+	t.Parallel()
+	for _, req := range []driver.Request{
+		{Owner: "a"}, {Owner: "b", Mode: driver.Shared}, {Owner: "c", Mode: driver.Shared, Limit: 12},
+	} {
+		for _, exclusive := range []string{markLock, markWrite} {
+			for _, seq := range []int32{0, 7, math.MaxInt32, math.MinInt32, -1, -1234567890} {
+				name := namePrefix(&req, exclusive) + fmt.Sprintf("%010d", seq) // as the server does
+				n, err := parseNode(name)
+				if want := (node{name, guidOf(req.Owner), req.Mode, req.Limit, seq}); err != nil || n != want {
+					t.Errorf("%q: %+v, %v; want %+v", name, n, err, want)
+				}
+			}
+		}
+	}
+}
+
+func TestForeignNodes(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]node{
+		"_c_6f1c1b1e-2d6f-4b8e-8d0a-5f3c2b1a0d9e-lock-0000000042":    {mode: driver.Exclusive, seq: 42},
+		"_c_6f1c1b1e-2d6f-4b8e-8d0a-5f3c2b1a0d9e-__READ__0000000042": {mode: driver.Shared, seq: 42},
+		"_c_6f1c1b1e-2d6f-4b8e-8d0a-5f3c2b1a0d9e-__WRIT__0000000042": {mode: driver.Exclusive, seq: 42},
+		"0f8c1d__lock__0000000042":                                   {mode: driver.Exclusive, seq: 42},
+		"0000000042":                                                 {mode: driver.Exclusive, seq: 42},
+		"lock--000000001":                                            {mode: driver.Exclusive, seq: -1},
+	} {
+		n, err := parseNode(name)
+		if err != nil || n.mode != want.mode || n.seq != want.seq || n.limit != 0 {
+			t.Errorf("%q: %+v, %v", name, n, err)
+		}
+	}
+	for _, name := range []string{"", "config", "lock-12", "lock-00000000x1", "9999999999"} {
+		if n, err := parseNode(name); !errors.Is(err, ErrAlien) {
+			t.Errorf("%q: %+v, %v; want ErrAlien", name, n, err)
+		}
+	}
+}
+
+// The sequence goes from its greatest number to its smallest: the order goes on.
+func TestOrderOverTheWrapAround(t *testing.T) {
+	t.Parallel()
+	for _, start := range []int32{0, math.MaxInt32 - 3, math.MinInt32, -4} {
+		var names []string
+		for i := range int32(8) {
+			names = append(names, fmt.Sprintf("%s%010d", namePrefix(&driver.Request{Owner: fmt.Sprint(i)}, markLock), start+i))
+		}
+		for _, shuffled := range [][]string{{names[5], names[0], names[7], names[3]}, {names[0], names[7], names[5], names[3]}} {
+			nodes, err := parseNodes(shuffled)
+			var got []string
+			for _, n := range nodes {
+				got = append(got, n.name)
+			}
+			if want := []string{names[0], names[3], names[5], names[7]}; err != nil || !slices.Equal(got, want) {
+				t.Errorf("from %d: %q, %v", start, got, err)
+			}
+		}
+	}
+}
+
+func TestDetailsAreBelievedFromOwnNodesOnly(t *testing.T) {
+	t.Parallel()
+	req := driver.Request{Owner: "me"}
+	n, err := parseNode(namePrefix(&req, markLock) + "0000000001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := details{"me", "note \"π\""}
+	if got := detailsOf(n, want.encode()); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	for _, data := range []string{"", "127.0.0.1", `{"owner":"somebody else"}`, `{"owner":""}`, "{"} {
+		if got := detailsOf(n, []byte(data)); got != (details{Owner: n.name}) {
+			t.Errorf("%q: %+v", data, got)
+		}
+	}
+}

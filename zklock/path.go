@@ -1,0 +1,58 @@
+package zklock
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+)
+
+// reserved is ZooKeeper's own folder in the root.
+const reserved = "zookeeper"
+
+// escape turns a name into one element of a path. Bytes of what a path must not have are
+// written as in a URL; all else stays as it is, so that other clients' paths can be met.
+func escape(name string, inRoot bool) string {
+	var b strings.Builder
+	whole := name == "." || name == ".." || inRoot && name == reserved
+	for i, r := range name {
+		size := utf8.RuneLen(r)
+		if !whole && !needsEscape(r) {
+			b.WriteString(name[i : i+size])
+			continue
+		}
+		for _, c := range []byte(name[i : i+size]) {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// needsEscape follows the checks of the server (PathUtils.validatePath), for which what is
+// beyond the basic plane is two surrogates.
+func needsEscape(r rune) bool {
+	return r == '/' || r == '%' || r <= 0x1f || r >= 0x7f && r <= 0x9f || r >= 0xd800 && r <= 0xf8ff || r >= 0xfff0
+}
+
+// unescape is the reverse of escape; ok is false for what escape does not write.
+func unescape(element string, inRoot bool) (name string, ok bool) {
+	name, err := url.PathUnescape(element)
+	return name, err == nil && utf8.ValidString(name) && escape(name, inRoot) == element
+}
+
+// cleanPath returns path with one slash before each element and none at the end; "" and "/"
+// are "".
+func cleanPath(path string) (string, error) {
+	var b strings.Builder
+	for element := range strings.SplitSeq(path, "/") {
+		if element == "" {
+			continue
+		}
+		if element == "." || element == ".." || strings.ContainsFunc(element, func(r rune) bool { return r != '%' && needsEscape(r) }) {
+			return "", errors.New("an element is . or .. or has a character that no path may have")
+		}
+		b.WriteString("/" + element)
+	}
+	return b.String(), nil
+}

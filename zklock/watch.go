@@ -1,0 +1,122 @@
+package zklock
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// watches are the nodes that a driver wants to hear of. The ensemble is asked once for each,
+// however many claims listen: go-zookeeper cannot take a watch back, so that they would pile
+// up on a node that stays.
+type watches struct {
+	mu sync.Mutex
+	of map[string]*watch // guarded by mu; by path
+}
+
+// A watch is on one node until its first event.
+type watch struct {
+	armed  bool            // the ensemble will tell
+	alarms map[*alarm]bool // those who listen
+}
+
+// An alarm is rung at most once, by the client's own goroutine: it must not block.
+type alarm struct {
+	once sync.Once
+	ring func()
+}
+
+// listen has a ring at the first event of the node at path. errGone: there is no such node.
+// It returns what the node contains, unless somebody listens to it already.
+func (w *watches) listen(conn *zk.Conn, path string, a *alarm) (content, error) {
+	if w.add(path, a) {
+		return content{}, nil
+	}
+	// The alarm is in place: an event that comes with the answer rings it.
+	data, stat, _, err := conn.GetW(path)
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		w.forget(path, a)
+		return content{}, errGone
+	case err != nil:
+		w.forget(path, a)
+		return content{}, explain(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if at := w.of[path]; at != nil && at.alarms[a] { // else it has rung
+		at.armed = true
+	}
+	return content{data, stat}, nil
+}
+
+var errGone = errors.New("zklock: no such node")
+
+// add reports whether the ensemble is asked already.
+func (w *watches) add(path string, a *alarm) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at := w.of[path]
+	if at == nil {
+		at = &watch{alarms: make(map[*alarm]bool, 1)}
+		w.of[path] = at
+	}
+	at.alarms[a] = true
+	return at.armed
+}
+
+// forget keeps a from being rung for path.
+func (w *watches) forget(path string, a *alarm) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at := w.of[path]
+	if at == nil {
+		return
+	}
+	delete(at.alarms, a)
+	if len(at.alarms) == 0 && !at.armed {
+		delete(w.of, path)
+	}
+}
+
+// any reports whether the ensemble was asked to tell of a node.
+func (w *watches) any() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, at := range w.of {
+		if at.armed {
+			return true
+		}
+	}
+	return false
+}
+
+// event rings those who listen to a node.
+func (w *watches) event(e zk.Event) {
+	w.mu.Lock()
+	at := w.of[e.Path]
+	delete(w.of, e.Path)
+	w.mu.Unlock()
+	at.ring()
+}
+
+// end rings everybody: the session is over, and with it all watches.
+func (w *watches) end() {
+	w.mu.Lock()
+	all := w.of
+	w.of = make(map[string]*watch)
+	w.mu.Unlock()
+	for _, at := range all {
+		at.ring()
+	}
+}
+
+func (w *watch) ring() {
+	if w == nil {
+		return
+	}
+	for a := range w.alarms {
+		a.once.Do(a.ring)
+	}
+}

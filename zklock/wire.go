@@ -1,0 +1,257 @@
+package zklock
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A wire is a connection to one server. It reads along, because go-zookeeper does not tell
+// which timeout the ensemble grants, nor the zxid of what it has created, nor when it was
+// heard; and it bounds the greeting, for which go-zookeeper waits for several timeouts of a
+// session.
+//
+// All are fixed parts of ZooKeeper's protocol: a frame is its length in 4 bytes and a body.
+// The first body that the server sends has the protocol's version and the timeout in 4 bytes
+// each and the session in 8; each later one begins with 4 bytes of a request's number, 8 of
+// the zxid and 4 of an error. A request begins with its number and its kind.
+type wire struct {
+	net.Conn
+	link  *link
+	in    *bufio.Reader // one call to the system for all that has arrived
+	until time.Time     // by when the greeting must be here
+
+	body     bool      // what the client reads next is a body
+	asked    time.Time // when the greeting was asked for
+	greeted  bool      // the greeting is here
+	session  int64     // as the greeting says
+	greeting int       // its number
+
+	// rewatching is closed when the client has asked for the watches of the connection
+	// before, nil if there were none.
+	rewatching chan struct{}
+	rewatched  sync.Once
+	closed     chan struct{}
+	closing    sync.Once
+
+	mu      sync.Mutex
+	pending []request   // guarded by mu; that have no answer yet, in the order of writing
+	last    *time.Timer // guarded by mu; fires when no more watches are asked for
+}
+
+// A request is what the client has written.
+type request struct {
+	number, kind int32
+	at           time.Time // not after it was written
+	size         int       // of the frame
+}
+
+// Kinds of requests.
+const (
+	opCreate     = 1
+	opPing       = 11
+	opAuth       = 100
+	opSetWatches = 101 // brings watches to a new connection
+)
+
+// pingsPerSession is how often we ping in the time that a session lasts; the client does so
+// three times. It keeps what is known of the session fresh enough for whole grants: carriedAfter
+// and the time between two contacts are less than the third by which it outlasts the TTL.
+const pingsPerSession = 16
+
+// pingFrame is a ping as the client writes it: the length, the number -2 and the kind.
+var pingFrame = []byte{0, 0, 0, 8, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, opPing}
+
+// greetWithin is how long a server may take for the greeting, at least: a third of the
+// session leaves time for another server.
+const greetWithin = 500 * time.Millisecond
+
+// fullWatches is a little less than how many bytes the client puts into one request for
+// watches (128 KiB); after a smaller one none follows.
+const fullWatches = 120 << 10
+
+// nextWatchesWithin is how long after the answer to a full one the next may take.
+const nextWatchesWithin = time.Second
+
+var errNoWatches = errors.New("zklock: the client has not asked for its watches again")
+
+func newWire(conn net.Conn, l *link) *wire {
+	until := time.Now().Add(max(l.timeout/3, greetWithin))
+	return &wire{Conn: conn, link: l, in: bufio.NewReader(conn), until: until, closed: make(chan struct{})}
+}
+
+// Read implements net.Conn. The client asks for the length of a frame, then for its body,
+// and this returns all of what it asks for.
+func (w *wire) Read(b []byte) (int, error) {
+	n, err := io.ReadFull(w.in, b)
+	switch {
+	case err != nil && !w.greeted:
+		w.link.failedTo(fmt.Errorf("%w: %w", ErrNoQuorum, err))
+	case err != nil || !w.body:
+	case w.greeted:
+		if err := w.reply(b); err != nil {
+			return 0, err
+		}
+	default:
+		w.greet(b)
+	}
+	w.body = !w.body
+	return n, err
+}
+
+func (w *wire) greet(b []byte) {
+	if len(b) < 16 {
+		return // the client will not understand it either
+	}
+	timeout := time.Duration(binary.BigEndian.Uint32(b[4:])) * time.Millisecond
+	w.session = int64(binary.BigEndian.Uint64(b[8:]))
+	w.greeted = true
+	watching := w.link.watching()
+	if watching {
+		w.rewatching = make(chan struct{})
+	}
+	w.greeting = w.link.greeted(timeout, w.session, w.asked, watching)
+	if w.session != 0 {
+		time.AfterFunc(w.link.timeout/pingsPerSession, w.ping)
+	}
+}
+
+// ping tells the server that the session lives, again and again until the connection is
+// closed. The client takes the answers for those to its own.
+func (w *wire) ping() {
+	if _, err := w.Write(pingFrame); err != nil {
+		w.Close()
+		return
+	}
+	time.AfterFunc(w.link.timeout/pingsPerSession, w.ping)
+}
+
+// Write implements net.Conn. The client writes whole frames.
+func (w *wire) Write(b []byte) (int, error) {
+	now := time.Now()
+	if !w.greeted {
+		w.asked = now
+		return w.Conn.Write(b)
+	}
+	if len(b) < 12 {
+		return w.Conn.Write(b)
+	}
+	r := request{
+		number: int32(binary.BigEndian.Uint32(b[4:])), kind: int32(binary.BigEndian.Uint32(b[8:])),
+		at: now, size: len(b),
+	}
+	w.mu.Lock()
+	w.pending = append(w.pending, r)
+	w.mu.Unlock()
+	n, err := w.Conn.Write(b)
+	if w.rewatching != nil && r.kind == opSetWatches {
+		w.rewatched.Do(func() { close(w.rewatching) })
+	}
+	return n, err
+}
+
+// answered returns the request of that number. Pings share one, and are answered in order.
+func (w *wire) answered(number int32) (r request, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := slices.IndexFunc(w.pending, func(r request) bool { return r.number == number })
+	if i < 0 {
+		return request{}, false
+	}
+	r = w.pending[i]
+	w.pending = slices.Delete(w.pending, i, i+1)
+	return r, true
+}
+
+// holdBack waits until the client has asked for its watches again. It asks for what it has
+// missed since the last zxid that it saw, and go-zookeeper reads that while replies
+// change it: one that came first would hide changes, and is a data race.
+func (w *wire) holdBack() error {
+	if w.rewatching == nil {
+		return nil
+	}
+	select {
+	case <-w.rewatching:
+		return nil
+	case <-w.closed:
+		return net.ErrClosed
+	case <-time.After(w.link.timeout / 3):
+		return errNoWatches
+	}
+}
+
+// reply learns from an answer: that the ensemble has heard of us, that all watches are there
+// again, and when a node was created.
+func (w *wire) reply(b []byte) error {
+	const header = 16
+	if len(b) < header {
+		return nil
+	}
+	if int64(binary.BigEndian.Uint64(b[4:])) > 0 {
+		if err := w.holdBack(); err != nil {
+			return err
+		}
+	}
+	r, ok := w.answered(int32(binary.BigEndian.Uint32(b)))
+	if !ok { // an event
+		return nil
+	}
+	if r.kind != opAuth { // which is answered without a look at the session
+		w.link.heardAt(w.session, r.at)
+	}
+	switch {
+	case binary.BigEndian.Uint32(b[12:]) != 0: // an error
+	case r.kind == opCreate:
+		w.created(binary.BigEndian.Uint64(b[4:]), b[header:])
+	case r.kind == opSetWatches:
+		w.watchesAgain(r)
+	}
+	return nil
+}
+
+// created keeps the zxid of a claim's node.
+func (w *wire) created(zxid uint64, body []byte) {
+	if len(body) < 4 || int(binary.BigEndian.Uint32(body)) != len(body)-4 {
+		return
+	}
+	path := body[4:]
+	if i := bytes.LastIndexByte(path, '/'); i >= 0 && bytes.HasPrefix(path[i+1:], []byte(protected)) {
+		w.link.born(string(path), birth{zxid: zxid, session: w.session})
+	}
+}
+
+// watchesAgain is called when the watches of r are there again: the client has been told of
+// what happened to their nodes before. When they are many it asks for the rest now.
+func (w *wire) watchesAgain(r request) {
+	if r.size < fullWatches {
+		w.link.rewatched(w.greeting)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.last != nil {
+		w.last.Stop()
+	}
+	w.last = time.AfterFunc(nextWatchesWithin, func() { w.link.rewatched(w.greeting) })
+}
+
+// Close implements net.Conn.
+func (w *wire) Close() error {
+	w.closing.Do(func() { close(w.closed) })
+	return w.Conn.Close()
+}
+
+// SetReadDeadline implements net.Conn. The client's own deadlines begin after the greeting.
+func (w *wire) SetReadDeadline(t time.Time) error {
+	if !w.greeted {
+		t = w.until
+	}
+	return w.Conn.SetReadDeadline(t)
+}
