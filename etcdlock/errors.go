@@ -1,0 +1,135 @@
+package etcdlock
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Errors to test for with errors.Is. None means that a lock is held, and each says what
+// to do.
+var (
+	// ErrAuth: user or password are wrong or missing, or the user's role lacks the prefix.
+	ErrAuth = errors.New("etcdlock: the server refuses the user, check name, password and role")
+	// ErrNoSpace: the server's quota is used up. Renew and Release still work.
+	ErrNoSpace = errors.New("etcdlock: the server is out of space, compact, defragment and disarm the alarm")
+	// ErrNoQuorum: less than half of the members can be reached by each other.
+	ErrNoQuorum = errors.New("etcdlock: the cluster has no leader, check its members")
+	// ErrTLS: the server's certificate or the client's is refused.
+	ErrTLS = errors.New("etcdlock: TLS fails, check the server's name and the certificates")
+	// ErrUnreachable: no server answers at the endpoints.
+	ErrUnreachable = errors.New("etcdlock: no server can be reached, check the endpoints")
+	// ErrFenceRegressed: the cluster's revision went back: it was restored from a snapshot
+	// without --bump-revision. The grant was given up, and this Driver gives no more. Raise
+	// what the guards of the resources have seen, or restore again; then restart.
+	ErrFenceRegressed = fmt.Errorf("etcdlock: the cluster's revision went back: %w", driver.ErrCorrupt)
+)
+
+// errClosing is what ends calls in flight when the driver is closed.
+var errClosing = fmt.Errorf("etcdlock: %w", driver.ErrClosed)
+
+// advice finds the error that says what to do.
+var advice = []struct{ of, known error }{
+	{rpctypes.ErrUserEmpty, ErrAuth}, {rpctypes.ErrAuthFailed, ErrAuth}, {rpctypes.ErrUserNotFound, ErrAuth},
+	{rpctypes.ErrPermissionDenied, ErrAuth}, {rpctypes.ErrInvalidAuthToken, ErrAuth},
+	{rpctypes.ErrAuthNotEnabled, ErrAuth}, {rpctypes.ErrRoleNotFound, ErrAuth},
+	{rpctypes.ErrNoSpace, ErrNoSpace},
+	{rpctypes.ErrNoLeader, ErrNoQuorum}, {rpctypes.ErrTimeout, ErrNoQuorum},
+	{rpctypes.ErrTimeoutDueToLeaderFail, ErrNoQuorum}, {rpctypes.ErrTimeoutDueToConnectionLost, ErrNoQuorum},
+}
+
+// explain wraps an error of the client with the advice there is. It hides no cause.
+func (d *Driver) explain(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case d.life.Err() != nil:
+		return errClosing
+	case ctx.Err() != nil:
+		// The client waits for a connection, and then only says that it did.
+		return advise(errors.Join(context.Cause(ctx), d.unconnected()))
+	}
+	return advise(err)
+}
+
+// Explain adds the advice there is to an error of the client, such as that of
+// clientv3.New, which logs in. nil stays nil.
+func Explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	return advise(err)
+}
+
+func advise(err error) error {
+	typed := rpctypes.Error(err)
+	for _, a := range advice {
+		if errors.Is(typed, a.of) {
+			return fmt.Errorf("%w: %w", a.known, err)
+		}
+	}
+	text := err.Error()
+	_, unknownCA := errors.AsType[x509.UnknownAuthorityError](err)
+	switch {
+	case unknownCA, strings.Contains(text, "tls: "), strings.Contains(text, "x509: "):
+		return fmt.Errorf("%w: %w", ErrTLS, err)
+	case strings.Contains(text, "connection error: "):
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return err
+}
+
+// askWithin bounds the question why there is no connection. The answer is known already.
+const askWithin = 20 * time.Millisecond
+
+// unconnected says why the client has no connection; nil: it has one, or is about to.
+func (d *Driver) unconnected() error {
+	conn := d.client.ActiveConnection()
+	if conn.GetState() == connectivity.Ready {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
+	defer cancel()
+	_, err := pb.NewKVClient(conn).Range(ctx, &pb.RangeRequest{Key: []byte(d.root + "/"), CountOnly: true}, grpc.WaitForReady(false))
+	if err != nil && strings.Contains(err.Error(), "connection error") {
+		return err
+	}
+	return nil
+}
+
+// refused reports whether err is the server's no, so that the call had no effect.
+func refused(err error) bool {
+	answer, ok := errors.AsType[rpctypes.EtcdError](err)
+	if !ok {
+		return false
+	}
+	switch answer.Code() {
+	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.ResourceExhausted, codes.NotFound, codes.FailedPrecondition:
+		return true
+	}
+	return false
+}
+
+// passes reports whether err may pass soon: an election, or a connection that broke.
+func passes(err error) bool {
+	if answer, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		return answer.Code() == codes.Unavailable
+	}
+	return status.Code(err) == codes.Unavailable // also of one that is wrapped
+}
+
+// isGone reports whether the server does not know the lease that a put names.
+func isGone(err error) bool { return errors.Is(err, rpctypes.ErrLeaseNotFound) }

@@ -1,0 +1,93 @@
+package etcdlock
+
+import (
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func TestNewRefuses(t *testing.T) {
+	client := clientv3.NewCtxClient(t.Context())
+	if _, err := New(nil, nil); err == nil {
+		t.Error("New without a client: no error")
+	}
+	for _, o := range []Options{{Prefix: "a/"}, {Prefix: "a\n"}, {Prefix: "a", NoPrefix: true}} {
+		if _, err := New(client, &o); err == nil {
+			t.Errorf("New with %+v: no error", o)
+		}
+	}
+	for o, want := range map[Options]string{{}: "leasehold/a%2Fb/", {Prefix: "/x/y"}: "/x/y/a%2Fb/", {NoPrefix: true}: "a%2Fb/"} {
+		d, err := New(client, &o)
+		if err != nil {
+			t.Errorf("New with %+v: %v", o, err)
+			continue
+		}
+		if got := d.dir("a/b"); got != want {
+			t.Errorf("dir with %+v is %q, want %q", o, got, want)
+		}
+		if name, ok := d.nameOf(want + "1f-1"); !ok || name != "a/b" {
+			t.Errorf("nameOf with %+v is %q, %v", o, name, ok)
+		}
+		if name, ok := d.nameOf(d.tomb(want+"1f-1", 31)); ok {
+			t.Errorf("the tomb is taken for a key of %q", name)
+		}
+		d.Close()
+	}
+}
+
+// Names stay distinct, and what begins alike still does.
+func FuzzEscape(f *testing.F) {
+	f.Add("a/b", "a%2Fb")
+	f.Add("a%", "a%25")
+	f.Add("", "/")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		ea, eb := escape(a), escape(b)
+		if unescape(ea) != a || strings.Contains(ea, "/") {
+			t.Errorf("%q is escaped as %q", a, ea)
+		}
+		if (a == b) != (ea == eb) || strings.HasPrefix(a, b) != strings.HasPrefix(ea, eb) {
+			t.Errorf("%q and %q are escaped as %q and %q", a, b, ea, eb)
+		}
+	})
+}
+
+func TestGrantable(t *testing.T) {
+	writer, reader := entry{}, entry{content: content{Shared: true}}
+	limited := func(n int) entry { return entry{content: content{Shared: true, Limit: n}} }
+	for _, c := range []struct {
+		what   string
+		ahead  []entry
+		shared bool
+		limit  int
+		want   bool
+	}{
+		{"a writer alone", nil, false, 0, true},
+		{"a writer behind a reader", []entry{reader}, false, 0, false},
+		{"a reader behind readers", []entry{reader, reader}, true, 0, true},
+		{"a reader behind a writer", []entry{reader, writer}, true, 0, false},
+		{"within its own limit", []entry{reader, reader}, true, 3, true},
+		{"beyond its own limit", []entry{reader, reader}, true, 2, false},
+		{"beyond another's limit", []entry{reader, limited(2)}, true, 5, false},
+		{"within another's limit", []entry{reader, limited(3)}, true, 0, true},
+	} {
+		if got := grantable(c.ahead, c.shared, c.limit); got != c.want {
+			t.Errorf("%s: %v", c.what, got)
+		}
+	}
+	queue := []entry{limited(2), reader, reader, writer}
+	if n := len(holders(queue)); n != 2 {
+		t.Errorf("%d hold, want 2", n)
+	}
+}
+
+func TestWarnOf(t *testing.T) {
+	for version, warns := range map[string]bool{
+		"3.3.27": true, "3.4.23": true, "3.4.42": false, "3.5.27": true, "3.5.28": false, "3.6.8": true, "3.6.9": false,
+		"3.7.3": false, "3.6.0-rc.1": true, "4.0.0": false, "": false, "3.x": false,
+	} {
+		if got := warnOf(version); (got != "") != warns {
+			t.Errorf("warnOf(%q) = %q", version, got)
+		}
+	}
+}

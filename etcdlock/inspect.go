@@ -1,0 +1,191 @@
+package etcdlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+const (
+	// page is how many keys List reads at once.
+	page = 2000
+	// maxAsked bounds of how many leases one List asks the time that is left.
+	maxAsked = 100
+	// evictRounds bounds how often Evict begins again because the holder renewed meanwhile.
+	evictRounds = 10
+)
+
+// Inspect returns the holders and waiters of one resource; a free one has none. A lease
+// that its process does not renew any more shows until etcd ends it, up to a second late.
+func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
+	queue, err := d.queue(ctx, name)
+	if err != nil {
+		return driver.State{}, err
+	}
+	left := leaseTimes{d: d, known: make(map[clientv3.LeaseID]time.Duration)}
+	return left.state(ctx, name, queue), nil
+}
+
+// queue reads the keys of a resource, without what this driver knows to have expired.
+func (d *Driver) queue(ctx context.Context, name string) ([]entry, error) {
+	if err := d.usable(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.reapAll(ctx); err != nil {
+		return nil, err
+	}
+	dir := d.dir(name)
+	resp, err := d.read(ctx, clientv3.OpGet(dir, clientv3.WithPrefix()))
+	if err != nil {
+		return nil, err
+	}
+	return entries(dir, resp.Responses[0].GetResponseRange().Kvs), nil
+}
+
+// List returns, by name, the resources with holders or waiters whose names start with prefix.
+func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
+	if err := d.usable(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.reapAll(ctx); err != nil {
+		return nil, err
+	}
+	queues := make(map[string][]entry)
+	first, rev := d.root+escape(prefix), int64(0)
+	end := clientv3.GetPrefixRangeEnd(first)
+	if first == "" {
+		first, end = "\x00", "\x00"
+	}
+	for from, more := first, true; more; {
+		resp, err := d.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(rev)))
+		if err != nil {
+			return nil, err
+		}
+		r := resp.Responses[0].GetResponseRange()
+		if rev == 0 {
+			rev = resp.Header.Revision // all pages as of then
+		}
+		for _, kv := range r.Kvs {
+			if name, ok := d.nameOf(string(kv.Key)); ok {
+				queues[name] = append(queues[name], newEntry(kv))
+			}
+			from = string(kv.Key) + "\x00"
+		}
+		more = r.More
+	}
+	return d.states(ctx, queues), nil
+}
+
+// nameOf is the resource that a key belongs to.
+func (d *Driver) nameOf(key string) (string, bool) {
+	escaped, _, ok := strings.Cut(key[len(d.root):], "/")
+	name := unescape(escaped)
+	return name, ok && escape(name) == escaped && dirOf(key) == d.dir(name) && driver.CheckName(name) == nil
+}
+
+func (d *Driver) states(ctx context.Context, queues map[string][]entry) []driver.State {
+	left := leaseTimes{d: d, known: make(map[clientv3.LeaseID]time.Duration)}
+	states := make([]driver.State, 0, len(queues))
+	for name, queue := range queues {
+		slices.SortFunc(queue, func(a, b entry) int { return cmp.Compare(a.rev, b.rev) })
+		states = append(states, left.state(ctx, name, queue))
+	}
+	slices.SortFunc(states, func(a, b driver.State) int { return cmp.Compare(a.Resource, b.Resource) })
+	return states
+}
+
+// leaseTimes asks how long leases have left, each once.
+type leaseTimes struct {
+	d     *Driver
+	known map[clientv3.LeaseID]time.Duration
+}
+
+func (l *leaseTimes) of(ctx context.Context, id clientv3.LeaseID) time.Duration {
+	left, ok := l.known[id]
+	if !ok && len(l.known) < maxAsked {
+		resp, err := l.d.client.TimeToLive(ctx, id)
+		if err == nil && resp.TTL > 0 { // 0 is unknown, and so is what cannot be asked
+			left = time.Duration(resp.TTL) * time.Second
+		}
+		l.known[id] = left
+	}
+	return left
+}
+
+func (l *leaseTimes) state(ctx context.Context, name string, queue []entry) driver.State {
+	st := driver.State{Resource: name}
+	holds := holders(queue)
+	for _, e := range holds {
+		h := e.holder()
+		h.Left = l.of(ctx, e.lease)
+		st.Holders = append(st.Holders, h)
+		st.Fence = max(st.Fence, h.Fence)
+	}
+	for _, e := range queue[len(holds):] {
+		st.Waiters = append(st.Waiters, driver.Waiter{Owner: e.name(), Mode: e.mode(), Note: e.Note})
+	}
+	return st
+}
+
+func (e *entry) mode() driver.Mode {
+	if e.Shared {
+		return driver.Shared
+	}
+	return driver.Exclusive
+}
+
+func (e *entry) holder() driver.Holder {
+	return driver.Holder{Owner: e.name(), Mode: e.mode(), Fence: uint64(e.rev), Note: e.Note}
+}
+
+// Evict deletes the key of a holder, which learns the reason. Those who come later have
+// larger fences. A holder without an owner goes by the end of its key.
+func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
+	for range evictRounds {
+		queue, err := d.queue(ctx, name)
+		if err != nil {
+			return err
+		}
+		holds := holders(queue)
+		i := slices.IndexFunc(holds, func(e entry) bool { return e.name() == owner })
+		if i < 0 {
+			return fmt.Errorf("%w: its owner does not hold it", driver.ErrLost)
+		}
+		if done, err := d.evict(ctx, holds[i], reason); done || err != nil {
+			return err
+		}
+	}
+	return errors.New("etcdlock: the holder's key changes all the time")
+}
+
+// evict leaves the reason in the value of the key, where the holder looks when it is gone.
+func (d *Driver) evict(ctx context.Context, e entry, reason string) (done bool, err error) {
+	marked := e.content
+	marked.Evicted = "evicted: " + reason
+	same := clientv3.Compare(clientv3.ModRevision(e.key), "=", e.mod)
+	resp, err := d.commit(ctx, []clientv3.Cmp{same},
+		[]clientv3.Op{clientv3.OpPut(e.key, marked.encode(), clientv3.WithIgnoreLease())}, nil)
+	switch {
+	case errors.Is(err, ErrNoSpace): // then without a reason
+	case err != nil:
+		return false, err
+	case !resp.Succeeded:
+		return false, nil
+	}
+	resp, err = d.commit(ctx, []clientv3.Cmp{created(e.key, e.rev)}, []clientv3.Op{clientv3.OpDelete(e.key)}, nil)
+	if err != nil {
+		return false, err
+	}
+	if !resp.Succeeded {
+		return false, fmt.Errorf("%w: it was released meanwhile", driver.ErrLost)
+	}
+	return true, nil
+}

@@ -1,0 +1,125 @@
+package etcdlock
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// escape keeps slashes out of names: "etcdctl lock a" also waits for the keys below
+// "a/b/". It works byte by byte, so that what begins alike still does.
+var (
+	escape   = strings.NewReplacer("%", "%25", "/", "%2F").Replace
+	unescape = strings.NewReplacer("%25", "%", "%2F", "/").Replace
+)
+
+// dir is what the keys of a resource begin with.
+func (d *Driver) dir(name string) string { return d.root + escape(name) + "/" }
+
+// tomb is the key that keeps a put of key under a lease from coming late: no name is
+// empty, so that no resource has it.
+func (d *Driver) tomb(key string, lease clientv3.LeaseID) string {
+	return fmt.Sprintf("%s/%s-%x", d.root, key[len(d.root):], int64(lease))
+}
+
+func lastPart(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
+
+// dirOf is the dir of the resource that a key belongs to.
+func dirOf(key string) string { return key[:strings.LastIndexByte(key, '/')+1] }
+
+// content is the value of a claim's key. That of another client is none of it: exclusive.
+type content struct {
+	Owner   string `json:"owner,omitempty"` // "": another client's, or nobody's who lingers
+	Shared  bool   `json:"shared,omitempty"`
+	Limit   int    `json:"limit,omitempty"`
+	Note    string `json:"note,omitempty"`
+	Evicted string `json:"evicted,omitempty"` // why an operator is about to delete the key
+}
+
+func encode(req *driver.Request) string {
+	return content{Owner: req.Owner, Shared: req.Mode == driver.Shared, Limit: req.Limit, Note: req.Note}.encode()
+}
+
+func (c content) encode() string {
+	b, _ := json.Marshal(c) // strings and numbers never fail
+	return string(b)
+}
+
+func decode(value []byte) (c content) {
+	if json.Unmarshal(value, &c) != nil {
+		return content{}
+	}
+	return c
+}
+
+// An entry is one key of a resource, as it was read.
+type entry struct {
+	content
+	key   string
+	rev   int64 // create revision: its place in the order, and its fence
+	mod   int64
+	lease clientv3.LeaseID
+}
+
+// name is what an operator calls the owner: the end of the key where there is none.
+func (e *entry) name() string {
+	if e.Owner != "" {
+		return e.Owner
+	}
+	return lastPart(e.key)
+}
+
+// entries are the keys of the resource at dir, in order. Others below it, such as those
+// of "etcdctl lock" on a name with a slash, belong to other resources.
+func entries(dir string, kvs []*mvccpb.KeyValue) []entry {
+	all := make([]entry, 0, len(kvs))
+	for _, kv := range kvs {
+		if key := string(kv.Key); !strings.Contains(key[len(dir):], "/") {
+			all = append(all, newEntry(kv))
+		}
+	}
+	slices.SortFunc(all, func(a, b entry) int { return cmp.Compare(a.rev, b.rev) })
+	return all
+}
+
+func newEntry(kv *mvccpb.KeyValue) entry {
+	return entry{
+		content: decode(kv.Value), key: string(kv.Key),
+		rev: kv.CreateRevision, mod: kv.ModRevision, lease: clientv3.LeaseID(kv.Lease),
+	}
+}
+
+// grantable says whether a claim with all of ahead before it holds: alone, or beside
+// sharers of whom each allows as many. What is granted stays so: entries come behind,
+// and those ahead only go.
+func grantable(ahead []entry, shared bool, limit int) bool {
+	if len(ahead) > 0 && !shared {
+		return false
+	}
+	for _, e := range ahead {
+		if !e.Shared {
+			return false
+		}
+		if e.Limit > 0 && (limit == 0 || e.Limit < limit) {
+			limit = e.Limit
+		}
+	}
+	return limit == 0 || len(ahead) < limit
+}
+
+// holders are those of the queue that hold.
+func holders(queue []entry) []entry {
+	for i, e := range queue {
+		if !grantable(queue[:i], e.Shared, e.Limit) {
+			return queue[:i]
+		}
+	}
+	return queue
+}

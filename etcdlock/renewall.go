@@ -1,0 +1,112 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// maxBatch is how many keys one transaction compares, by two comparisons each, of the
+// operations that a server allows by default (--max-txn-ops, 128).
+const maxBatch = 64
+
+// RenewAll implements driver.BatchRenewer: one keep-alive serves all leases of a session,
+// and one transaction reads that 64 keys are still there. The watch does not stand in for
+// the read: whose member hangs looks as if nothing had been deleted.
+func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
+	if err := d.usable(ctx); err != nil {
+		for i := range renewals {
+			renewals[i].Err = err
+		}
+		return
+	}
+	started := time.Now()
+	var plain []*driver.Renewal
+	var places []*place // of plain
+	beats := make(map[*session]*beat)
+	for i := range renewals {
+		r := &renewals[i]
+		p := r.Claim.(*claim).plain(r.TTL, beats)
+		if p == nil {
+			r.Grant, r.Err = r.Claim.Renew(ctx, r.TTL)
+			continue
+		}
+		plain = append(plain, r)
+		places = append(places, p)
+	}
+	failed := d.readAll(ctx, places)
+	for i, r := range plain {
+		c, p := r.Claim.(*claim), places[i]
+		err, unsure := failed[p]
+		if !unsure {
+			err = d.await(ctx, p.sess, beats[p.sess])
+		}
+		p.finish()
+		if err == errUnread {
+			r.Grant, r.Err = c.Renew(ctx, r.TTL)
+			continue
+		}
+		r.Grant, r.Err = c.renewed(p, started, r.TTL, err)
+	}
+}
+
+// plain is the place of a claim whose renewal only has to keep its session alive, for
+// which it asks; nil: it takes more. The caller finishes the call.
+func (c *claim) plain(ttl time.Duration, beats map[*session]*beat) *place {
+	d := c.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p, now := c.place, time.Now()
+	if p == nil || !p.held || p.ended != nil || len(p.unsureIn) > 0 || p.late || p.sess.gone || p.sess.ttl != roundUp(ttl) || now.After(p.until) {
+		return nil
+	}
+	if _, asked := beats[p.sess]; !asked {
+		beats[p.sess] = d.beat(p.sess)
+	}
+	p.calling = true
+	p.until = maxTime(p.until, now.Add(p.sess.ttl))
+	return p
+}
+
+// errUnread says that one of many keys is not there: each is to be read by itself.
+var errUnread = errors.New("etcdlock: not all keys are there")
+
+// readAll reads whether the keys are there, and returns the places of which it is not
+// known.
+func (d *Driver) readAll(ctx context.Context, places []*place) map[*place]error {
+	failed := make(map[*place]error)
+	for len(places) > 0 {
+		n := min(len(places), maxBatch)
+		there, err := d.areThere(ctx, places[:n])
+		if err == nil && !there {
+			err = errUnread
+		}
+		for _, p := range places[:n] {
+			if err != nil {
+				failed[p] = err
+			}
+		}
+		places = places[n:]
+	}
+	return failed
+}
+
+// areThere reports whether the keys are those of all, under their sessions.
+func (d *Driver) areThere(ctx context.Context, all []*place) (bool, error) {
+	var cmps []clientv3.Cmp
+	d.mu.Lock()
+	for _, p := range all {
+		cmps = append(cmps, p.isIn(p.sess.id)...)
+	}
+	d.mu.Unlock()
+	// A transaction that only compares is not linearizable: it must read as well.
+	resp, _, err := d.commitAgain(ctx, cmps, count(all[0].key), count(all[0].key))
+	if err != nil {
+		return false, err
+	}
+	return resp.Succeeded, nil
+}

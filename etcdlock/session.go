@@ -1,0 +1,153 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// grantWithin bounds the grant of a session, which goes on when its first caller left.
+	grantWithin = 5 * time.Second
+	// maxPlaces is how many claims share a session: they end together when it is revoked,
+	// and the server deletes their keys in one step.
+	maxPlaces = 1000
+	// maxTombs is how many keys that must not come late a session keeps. Then new claims
+	// get another, and the tombs end with the last of its claims.
+	maxTombs = 100
+	// spareFrom is the TTL from which on a session lives longer than the TTL of its claims,
+	// by spare: a keep-alive of the last second then serves for another claim as well. What
+	// a dead process held is free that much later.
+	spareFrom = 5 * time.Second
+	spare     = time.Second
+	// reapAgain is when to try again to delete what has expired.
+	reapAgain = 500 * time.Millisecond
+)
+
+// A session is a lease of etcd that claims of one TTL share. It is kept alive when one of
+// them is renewed, and so lives for as long as the last of them. One that was not renewed
+// for its TTL is deleted by the driver; should that fail, the driver goes on trying, and
+// when the process ends, the session ends. All fields but the first four are guarded by
+// Driver.mu.
+type session struct {
+	ttl   time.Duration    // of its claims
+	life  time.Duration    // of the lease of etcd
+	ready chan struct{}    // closed when granted or failed
+	id    clientv3.LeaseID // set before ready is closed
+
+	failed  error     // why it was not granted
+	gone    bool      // the server says that it has no such lease
+	sent    time.Time // of the grant or the last keep-alive that was answered
+	places  map[*place]struct{}
+	tombs   int
+	retired map[string]bool // keys that are not to be used again
+	timer   *time.Timer     // deletes what has expired; nil: there was nothing yet
+	armed   time.Time       // when timer fires; zero: it does not
+
+	next, flying *beat // keep-alives not sent yet, and not answered yet
+}
+
+// errGone says that the server has ended the session.
+var errGone = errors.New("etcdlock: the lease of etcd has ended or was revoked")
+
+// session returns a session of the TTL in which a new claim may be.
+func (d *Driver) session(ctx context.Context, ttl time.Duration) (*session, error) {
+	secs := seconds(ttl)
+	d.mu.Lock()
+	s := d.sessions[secs]
+	if s == nil || !s.open() {
+		s = newSession(roundUp(ttl))
+		d.sessions[secs] = s
+		d.start(func() { d.grant(s) })
+	}
+	d.mu.Unlock()
+	select {
+	case <-s.ready:
+	case <-ctx.Done():
+		return nil, d.explain(ctx, context.Cause(ctx))
+	case <-d.life.Done():
+		return nil, errClosing
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return s, s.failed
+}
+
+func newSession(ttl time.Duration) *session {
+	s := &session{ttl: ttl, life: ttl, ready: make(chan struct{}), places: make(map[*place]struct{}), retired: make(map[string]bool), sent: time.Now()}
+	if ttl >= spareFrom {
+		s.life += spare
+	}
+	return s
+}
+
+// covers reports whether the session lives for its claims' TTL from then on, for sure.
+// Requires Driver.mu.
+func (s *session) covers(start time.Time) bool {
+	return !s.gone && s.sent.Add(s.life-s.ttl).After(start)
+}
+
+// open reports whether new claims may join: it lives for sure, and is not full.
+// Requires Driver.mu.
+func (s *session) open() bool {
+	return !s.gone && s.failed == nil && len(s.places) < maxPlaces && s.tombs < maxTombs &&
+		time.Since(s.sent) < s.life*9/10
+}
+
+func (d *Driver) grant(s *session) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(d.life), grantWithin)
+	defer cancel()
+	var sent time.Time
+	var resp *clientv3.LeaseGrantResponse
+	// A grant whose answer is lost leaves a lease without keys, which ends by itself.
+	err := d.passingOver(ctx, func(ctx context.Context) (err error) {
+		sent = time.Now()
+		resp, err = d.client.Grant(ctx, int64(s.life/time.Second))
+		return d.explain(ctx, err)
+	})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s.failed = err; err == nil {
+		s.id, s.sent = resp.ID, sent
+	} else {
+		d.forgetSession(s)
+	}
+	close(s.ready)
+}
+
+// forgetSession keeps new claims out of s. Requires d.mu.
+func (d *Driver) forgetSession(s *session) {
+	if secs := seconds(s.ttl); d.sessions[secs] == s {
+		delete(d.sessions, secs)
+	}
+}
+
+// lose ends all places of a session that the server does not know any more.
+func (d *Driver) lose(s *session) {
+	d.mu.Lock()
+	s.gone = true
+	d.forgetSession(s)
+	var lost []*place
+	for p := range s.places {
+		if p.sess == s {
+			lost = append(lost, p)
+		}
+	}
+	clear(s.places)
+	var notices []func()
+	for _, p := range lost {
+		notices = append(notices, p.over(errGone))
+	}
+	d.mu.Unlock()
+	for _, notify := range notices {
+		notify()
+	}
+}
+
+// join makes p one of the places of s until it leaves. Requires Driver.mu.
+func (s *session) join(d *Driver, p *place) {
+	s.places[p] = struct{}{}
+	d.reapAt(s, p.until)
+}
