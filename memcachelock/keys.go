@@ -1,0 +1,56 @@
+package memcachelock
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+const (
+	// maxKey is memcached's own bound. Source: its protocol.txt.
+	maxKey = 250
+	// maxPrefix leaves room for a hash.
+	maxPrefix = 100
+)
+
+// escape begins what stands for other bytes: names may have blanks, and keys may not.
+// Control characters are in neither.
+const escape = "%"
+
+// What begins the keys of names that are too long to stand in them, and those of marks.
+// No escape reads so.
+const hashed, marked = escape + "h", escape + "w"
+
+var escaper = strings.NewReplacer(escape, escape+"25", " ", escape+"20")
+
+// keyOf returns the key of the resource name:
+//
+//	orders/42        lock:orders/42
+//	50 % off         lock:50%20%25%20off
+//	(300 bytes)      lock:%h and its SHA-256
+func keyOf(prefix, name string) string {
+	if key := prefix + escaper.Replace(name); len(key) <= maxKey {
+		return key
+	}
+	return prefix + hashed + hash(name)
+}
+
+// markOf returns the key of the mark beside it.
+func markOf(prefix, name string) string { return prefix + marked + hash(name) }
+
+func hash(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:])
+}
+
+func checkPrefix(prefix string) error {
+	bad := func(r rune) bool { return r <= ' ' || r == 0x7f }
+	switch {
+	case strings.ContainsFunc(prefix, bad):
+		return fmt.Errorf("memcachelock: blank or control character in the prefix %q", prefix)
+	case len(prefix) > maxPrefix:
+		return fmt.Errorf("memcachelock: the prefix has %d bytes, at most %d", len(prefix), maxPrefix)
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+// Package memcachelock is Leasehold's driver for memcached, for those who have nothing
+// else: it saves work that two would otherwise do, and must not be trusted with what
+// must never happen twice.
+//
+// An exclusive lease is a key that was stored with add and expires. So it excludes, and
+// is excluded by, every client that takes a lock with add. Memcached has no memory to
+// rely on: it may evict a lease, forgets all when it restarts, and has no counter that
+// outlives that. There are no fencing tokens, no shared leases, no queue, and waiters
+// poll. See docs/engines/memcached.md.
+package memcachelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// DefaultPrefix is put before each name.
+const DefaultPrefix = "lock:"
+
+const (
+	// step is the resolution of memcached's clock.
+	step = time.Second
+	// minTTL leaves a lease of some use, whose renewals are due every two thirds of a
+	// second.
+	minTTL = 2 * time.Second
+	// early is how much before its time memcached may end an item. Its clock is the whole
+	// second in which it ticked last, so that an item stored late in a second loses up to
+	// one; and as the ticks come a little later each time, once in about a quarter of an
+	// hour its clock leaves a second out.
+	early = 2 * time.Second
+	// maxTTL: memcached takes what is above 30 days for an instant, by a clock that is
+	// not ours. Source: its protocol.txt.
+	maxTTL = 30*24*time.Hour - early
+)
+
+// Options configure a Driver. The zero value of each field is its default.
+type Options struct {
+	// Prefix is put before each name to make the key; "": DefaultPrefix. All processes
+	// must use the same. At most 100 bytes, without blanks and control characters.
+	Prefix string
+	// NoPrefix makes keys of names alone; Prefix must be "".
+	NoPrefix bool
+	// Dial opens connections, for TLS or a way of one's own; nil: a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// A Driver serves claims on memcached servers. It is safe for concurrent use.
+type Driver struct {
+	prefix  string
+	servers []*server
+	turns   *turns
+}
+
+// New returns a Driver on the servers at these addresses, HOST or HOST:PORT. It does no
+// I/O. Each name belongs to one of the servers, which its key and their addresses as
+// written here decide: all processes must write them alike, in any order. A server that
+// is down is not replaced by another: what it holds, and would hold, waits for it.
+func New(addresses []string, opts *Options) (*Driver, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	switch {
+	case o.NoPrefix && o.Prefix != "":
+		return nil, errors.New("memcachelock: Prefix and NoPrefix exclude each other")
+	case o.Prefix == "" && !o.NoPrefix:
+		o.Prefix = DefaultPrefix
+	}
+	if err := checkPrefix(o.Prefix); err != nil {
+		return nil, err
+	}
+	all, err := normal(addresses)
+	if err != nil {
+		return nil, err
+	}
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{}).DialContext
+	}
+	d := &Driver{prefix: o.Prefix, turns: newTurns()}
+	for _, address := range all {
+		d.servers = append(d.servers, newServer(address, o.Prefix, o.Dial))
+	}
+	return d, nil
+}
+
+// Features declares what memcached has: exclusive leases, and owners that another process
+// may take over.
+func (d *Driver) Features() driver.Features {
+	return driver.Features{Resumes: true, MinTTL: minTTL, Step: step}
+}
+
+// Close closes the driver's connections. Later calls return driver.ErrClosed. What is held
+// stays held.
+func (d *Driver) Close() error {
+	for _, s := range d.servers {
+		s.close()
+	}
+	return nil
+}
+
+// Claim returns ErrUnsupported for a shared lease, and for an owner or a TTL that cannot
+// be stored.
+func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
+	switch {
+	case req.Mode != driver.Exclusive:
+		return nil, fmt.Errorf("memcachelock: a shared lease is %w", driver.ErrUnsupported)
+	case req.Owner == "" || strings.Contains(req.Owner, ownerEnd):
+		return nil, fmt.Errorf("memcachelock: an owner that is empty or has a line end is %w", driver.ErrUnsupported)
+	}
+	if err := checkTTL(req.TTL); err != nil {
+		return nil, err
+	}
+	key := keyOf(d.prefix, req.Resource)
+	return &claim{req: req, key: key, marks: markOf(d.prefix, req.Resource), server: pick(d.servers, key), turns: d.turns}, nil
+}
+
+func checkTTL(ttl time.Duration) error {
+	if ttl > maxTTL {
+		return fmt.Errorf("memcachelock: a TTL of %v, above the %v that memcached counts, is %w", ttl, maxTTL, driver.ErrUnsupported)
+	}
+	return nil
+}
+
+// granted is a TTL as it is granted: in whole seconds.
+func granted(ttl time.Duration) time.Duration { return (ttl + step - 1) / step * step }
+
+// expiration is what memcached must be told, so that an item lasts for ttl at least.
+func expiration(ttl time.Duration) int32 { return int32((granted(ttl) + early) / time.Second) }
