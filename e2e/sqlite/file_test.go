@@ -33,7 +33,7 @@ func TestSQLiteRefusesAlienFiles(t *testing.T) {
 		},
 		"other columns": func(t *testing.T, path string) {
 			migrated(t, path)
-			mustExec(t, openDB(t, path), "ALTER TABLE leasehold_claims RENAME COLUMN ticket TO number")
+			mustExec(t, openDB(t, path), "ALTER TABLE leasehold_locks RENAME COLUMN claims TO number")
 		},
 		"a newer version": func(t *testing.T, path string) {
 			migrated(t, path)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/sqllock"
 )
 
@@ -96,14 +97,12 @@ func TestSQLiteDeadWaiterLosesItsPlace(t *testing.T) {
 	released(t, held)
 	refused(t, waiter) // the dead one's turn
 	wins(t, waiter)
-	// What is left where nobody contends is removed by the next Migrate.
-	refused(t, claim(t, holder, driver.Request{Queue: true, Note: "dead"}))
-	mustExec(t, openDB(t, path), "UPDATE leasehold_claims SET expires = 1")
-	openSQLite(t, path)
-	var rows int
-	if err := openDB(t, path).QueryRow("SELECT count(*) FROM leasehold_claims").Scan(&rows); err != nil || rows != 0 {
-		t.Errorf("%d claims left, %v", rows, err)
-	}
+}
+
+func TestSQLiteRowsOutliveTheirUse(t *testing.T) {
+	t.Parallel()
+	path := lockFile(t)
+	databases.RowsOutliveTheirUse(t, openDB(t, path), openSQLite(t, path))
 }
 
 func TestSQLiteServesInOrderOfFirstTry(t *testing.T) {
@@ -229,7 +228,7 @@ func longWriteByOthers(t *testing.T, options string) {
 	path := lockFile(t)
 	openSQLite(t, path)
 	d := openSQLite(t, path+options)
-	held := claim(t, d, driver.Request{Resource: "held"})
+	held := claim(t, d, driver.Request{Resource: "held", Owner: "database is locked"})
 	granted(t, held)
 	conn, err := openDB(t, path).Conn(bounded(t))
 	if err != nil {

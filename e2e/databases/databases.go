@@ -1,0 +1,345 @@
+// Package databases has the tests that are the same on every database server.
+package databases
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/sqllock"
+)
+
+// margin is how late the machine may be.
+const margin = 5 * time.Second
+
+// Locker is a Locker that ends with the test.
+func Locker(t testing.TB, d driver.Driver, opts leasehold.Options) *leasehold.Locker {
+	t.Helper()
+	l, err := leasehold.New(d, &opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// Lockers is one Locker for each of several drivers, with short leases.
+func Lockers(t testing.TB, drivers ...driver.Driver) []*leasehold.Locker {
+	t.Helper()
+	var all []*leasehold.Locker
+	for _, d := range drivers {
+		all = append(all, Locker(t, d, leasehold.Options{TTL: 3 * time.Second, HandOver: -1}))
+	}
+	return all
+}
+
+// Storm has lockers contend for names while disturb is called again and again, and checks
+// what they believed: two holders at once fail, as do calls that end with an error that is
+// not tolerated. It lasts for span, and on a busy machine until there were enough leases to
+// learn from. Afterwards all names must be free.
+func Storm(t *testing.T, lockers []*leasehold.Locker, span, every time.Duration, disturb func(), tolerate func(error) bool) {
+	t.Helper()
+	const enough, longest = 30, time.Minute
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var history locktest.History
+	var all sync.WaitGroup
+	for i, l := range lockers {
+		for j := range 4 {
+			all.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					takeTurn(ctx, t, l, fmt.Sprint("storm-", (i+j+n)%3), j == 3, &history, tolerate)
+				}
+			})
+		}
+	}
+	start := time.Now()
+	for time.Since(start) < span || history.Len() < enough && time.Since(start) < longest {
+		time.Sleep(every)
+		disturb()
+	}
+	stop()
+	all.Wait()
+	if err := history.Check(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d leases in %v", history.Len(), time.Since(start))
+	if history.Len() < enough {
+		t.Errorf("only %d leases in %v", history.Len(), time.Since(start))
+	}
+	for i := range 3 {
+		lease, err := lockers[0].Acquire(t.Context(), fmt.Sprint("storm-", i), leasehold.Wait(4*margin))
+		if err != nil {
+			t.Errorf("after the storm: %v", err)
+			continue
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Errorf("after the storm: %v", err)
+		}
+	}
+}
+
+func takeTurn(ctx context.Context, t *testing.T, l *leasehold.Locker, name string, share bool, history *locktest.History, tolerate func(error) bool) {
+	var opts []leasehold.Option
+	if share {
+		opts = append(opts, leasehold.Limit(2))
+	}
+	lease, err := l.Acquire(ctx, name, opts...)
+	if err != nil {
+		if ctx.Err() == nil && !tolerate(err) {
+			t.Errorf("Acquire: %v", err)
+		}
+		return
+	}
+	if !share {
+		done := history.Believe(lease)
+		time.Sleep(time.Millisecond)
+		done()
+	}
+	if err := lease.Release(context.Background()); err != nil && !tolerate(err) {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+// Nothing is the disturbance of a storm on a calm sea.
+func Nothing() {}
+
+// None tolerates no error.
+func None(error) bool { return false }
+
+// Unknown tolerates errors that say that the outcome is unknown.
+func Unknown(err error) bool {
+	return !errors.Is(err, leasehold.ErrLost) && !errors.Is(err, leasehold.ErrBusy)
+}
+
+// OneConnectionIsEnough has many goroutines contend over a pool of one.
+func OneConnectionIsEnough(t *testing.T, db *sql.DB, d driver.Driver) {
+	db.SetMaxOpenConns(1)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*margin)
+	defer cancel()
+	l := Locker(t, d, leasehold.Options{HandOver: -1})
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for range 5 {
+				var opts []leasehold.Option
+				if i%4 == 3 {
+					opts = append(opts, leasehold.Shared())
+				}
+				if err := l.Do(ctx, "one connection", func(context.Context) error { return nil }, opts...); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// WaitsCheaply has two processes wait for a resource that is held for a while, and
+// compares how many statements they ran, each, with most.
+func WaitsCheaply(t *testing.T, open func() driver.Driver, count func() int, most int) {
+	const span = 4 * time.Second
+	holder, err := Locker(t, open(), leasehold.Options{TTL: time.Minute}).Acquire(t.Context(), "cheap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	drivers := []driver.Driver{open(), open()}
+	var waiting sync.WaitGroup
+	for _, d := range drivers {
+		l := Locker(t, d, leasehold.Options{TTL: time.Minute})
+		if lease, err := l.Acquire(t.Context(), "warm"); err != nil || lease.Release(t.Context()) != nil {
+			t.Fatal(err)
+		}
+		waiting.Go(func() {
+			lease, err := l.Acquire(t.Context(), "cheap", leasehold.Wait(span+4*margin))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := lease.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	before, start := count(), time.Now()
+	time.Sleep(span)
+	each := float64(count()-before) / time.Since(start).Seconds() / float64(len(drivers))
+	t.Logf("%.1f statements a second for each waiting process", each)
+	if each > float64(most) {
+		t.Errorf("%.1f statements a second for each waiting process; want at most %d", each, most)
+	}
+	if err := holder.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	waiting.Wait()
+}
+
+// RenewsInBatches holds leases for two renewals of each, one of which was ended by force,
+// and compares how many statements that took with most.
+func RenewsInBatches(t *testing.T, d driver.Driver, count func() int, most int) {
+	const leases, ttl = 1000, 6 * time.Second
+	l := Locker(t, d, leasehold.Options{TTL: ttl})
+	held := make([]*leasehold.Lease, leases)
+	for i := range held {
+		var opts []leasehold.Option
+		if i%250 == 7 {
+			opts = append(opts, leasehold.Shared()) // renewed one by one, beside the others
+		}
+		var err error
+		if held[i], err = l.Acquire(t.Context(), fmt.Sprint("lease/ü/", i), opts...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.(driver.Evictor).Evict(t.Context(), held[77].Name(), held[77].Owner(), "a test"); err != nil {
+		t.Fatal(err)
+	}
+	before := count()
+	time.Sleep(ttl * 5 / 4) // beyond the first deadline
+	ran := count() - before
+	for i, lease := range held {
+		if live := lease.Context().Err() == nil; live != (i != 77) {
+			t.Errorf("lease %d: live %v: %v", i, live, context.Cause(lease.Context()))
+		}
+	}
+	t.Logf("%d statements for %d leases in %v", ran, leases, ttl*5/4)
+	if ran > most {
+		t.Errorf("%d statements for %d leases in %v; want at most %d", ran, leases, ttl*5/4, most)
+	}
+	for i, lease := range held {
+		if err := lease.Release(t.Context()); (err == nil) != (i != 77) {
+			t.Errorf("release of lease %d: %v", i, err)
+		}
+	}
+}
+
+// GuardsWrites checks that a write and the check of its token are one.
+func GuardsWrites(t *testing.T, db *sql.DB, d *sqllock.Driver) {
+	l := Locker(t, d, leasehold.Options{HandOver: -1})
+	old, err := l.Acquire(t.Context(), "stock/é")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(lease *leasehold.Lease, commit bool) error {
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback() // does nothing after Commit
+		if err := d.Guard(t.Context(), tx, lease); err != nil || !commit {
+			return err
+		}
+		return tx.Commit()
+	}
+	for range 2 {
+		if err := write(old, true); err != nil {
+			t.Errorf("a write of the holder: %v", err)
+		}
+	}
+	if err := old.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	present, err := l.Acquire(t.Context(), "stock/é")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := write(present, false); err != nil { // rolled back: nothing was seen
+		t.Errorf("a check of the present holder: %v", err)
+	}
+	if err := write(old, true); err != nil {
+		t.Errorf("a write before the present holder's: %v", err)
+	}
+	if err := write(present, true); err != nil {
+		t.Errorf("a write of the present holder: %v", err)
+	}
+	for range 2 {
+		if err := write(old, true); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("a write of the former holder: %v; want ErrStale", err)
+		}
+	}
+	// While one holds the guard, another waits for what becomes of it.
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if err := d.Guard(t.Context(), tx, present); err != nil {
+		t.Fatal(err)
+	}
+	if err := present.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	next, err := l.Acquire(t.Context(), "stock/é")
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed := make(chan error, 1)
+	go func() { passed <- write(next, true) }()
+	select {
+	case err := <-passed:
+		t.Errorf("the next holder did not wait for a transaction that is open: %v", err)
+	case <-time.After(time.Second):
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-passed; err != nil {
+		t.Errorf("a write of the next holder: %v", err)
+	}
+}
+
+// LateAttemptChangesNothing has an attempt to acquire stay on its way until its caller has
+// given up and its Release has returned, and then arrive. open's driver goes over a link
+// that hold keeps from delivering; deliver, which may be called once, lets what is on its
+// way arrive while new connections pass by it.
+func LateAttemptChangesNothing(t *testing.T, d driver.Driver, hold, deliver func(), arrived func() bool) {
+	request := driver.Request{Resource: "late", Owner: fmt.Sprint("owner-", time.Now().UnixNano()), TTL: time.Minute}
+	warm := request
+	warm.Resource = "warm"
+	c, err := d.Claim(warm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hold()
+	if c, err = d.Claim(request); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := c.Try(ctx); err == nil || errors.Is(err, driver.ErrBusy) {
+		t.Fatalf("Try over a dark link: %v; want its outcome to be unknown", err)
+	}
+	if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+		t.Fatalf("Release: %v; want ErrLost, as nothing had arrived", err)
+	}
+	deliver()
+	for end := time.Now().Add(margin); !arrived(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the late attempt does not arrive")
+		}
+	}
+	state, err := d.(driver.Inspector).Inspect(t.Context(), "late")
+	if err != nil || len(state.Holders) > 0 {
+		t.Errorf("after a late attempt: %+v, %v; want no holder", state, err)
+	}
+	request.Owner += "-other"
+	if c, err = d.Claim(request); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Try(t.Context()); err != nil {
+		t.Errorf("Try by another: %v", err)
+	}
+}

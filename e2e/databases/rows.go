@@ -1,0 +1,148 @@
+package databases
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/sqllock"
+)
+
+// RowsOutliveTheirUse checks what is left of resources in the tables of d, on db, and what
+// becomes of it when the clock goes on, or back.
+func RowsOutliveTheirUse(t *testing.T, db *sql.DB, d *sqllock.Driver) {
+	t.Run("purge", func(t *testing.T) { purges(t, db, d) })
+	t.Run("rev", func(t *testing.T) { revsComeFromTheClock(t, db, d) })
+	t.Run("clock set back", func(t *testing.T) { releasedStaysReleased(t, db, d) })
+}
+
+func claimOf(t *testing.T, d driver.Driver, req driver.Request) driver.Claim {
+	t.Helper()
+	req.TTL = time.Minute
+	c, err := d.Claim(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func mustTry(t *testing.T, c driver.Claim) uint64 {
+	t.Helper()
+	g, err := c.Try(t.Context())
+	if err != nil {
+		t.Fatalf("Try: %v", err)
+	}
+	return g.Fence
+}
+
+func mustRelease(t *testing.T, c driver.Claim) {
+	t.Helper()
+	if err := c.Release(t.Context()); err != nil {
+		t.Fatalf("Release: %v", err)
+	}
+}
+
+func mustExec(t *testing.T, db *sql.DB, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if _, err := db.ExecContext(t.Context(), text); err != nil {
+			t.Fatalf("%.200s: %v", text, err)
+		}
+	}
+}
+
+// purges: a row goes when all of it is of yesterday, and the next fence is larger all the
+// same. There are more rows than one statement removes.
+func purges(t *testing.T, db *sql.DB, d *sqllock.Driver) {
+	fences := map[string]uint64{}
+	for _, name := range []string{"old", "held", "queued", "recent", "raised", "made"} {
+		c := claimOf(t, d, driver.Request{Resource: "purge/" + name, Owner: "me"})
+		fences[name] = mustTry(t, c)
+		if name != "held" {
+			mustRelease(t, c)
+		}
+	}
+	const ago = "UPDATE leasehold_locks SET fence = fence - 90000000000, since = since - 90000000, rev = rev - 90000000" // 25 hours
+	var many []string
+	for i := range 1200 {
+		many = append(many, fmt.Sprintf("('purge/%d', 1, '', 0, 0, '', 1, 0, '[]')", i))
+	}
+	mustExec(t, db,
+		ago+" WHERE name LIKE 'purge/%' AND name <> 'purge/recent'",
+		"UPDATE leasehold_locks SET crowd = since + 100000000 WHERE name = 'purge/queued'",
+		"UPDATE leasehold_locks SET raised = fence + 90000000000 WHERE name = 'purge/raised'",
+		"UPDATE leasehold_locks SET rev = rev + 90000000 WHERE name = 'purge/made'",
+		"INSERT INTO leasehold_locks (name, fence, owner, expires, since, note, rev, crowd, claims) VALUES "+strings.Join(many, ", "))
+	if err := d.Purge(t.Context()); err != nil {
+		t.Fatalf("Purge: %v", err)
+	}
+	if got := names(t, db); got != "purge/held purge/made purge/queued purge/raised purge/recent" {
+		t.Errorf("left: %.200s", got)
+	}
+	if fence := mustTry(t, claimOf(t, d, driver.Request{Resource: "purge/old", Owner: "me"})); fence <= fences["old"] {
+		t.Errorf("fence %d after %d, whose row was purged", fence, fences["old"])
+	}
+}
+
+func names(t *testing.T, db *sql.DB) string {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "SELECT name FROM leasehold_locks WHERE name LIKE 'purge/%' ORDER BY name")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var all []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, name)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(all, " ")
+}
+
+// revsComeFromTheClock: who has read a row that was purged since must not take a new one
+// for it. Such a row is a day older.
+func revsComeFromTheClock(t *testing.T, db *sql.DB, d *sqllock.Driver) {
+	try := func(mode driver.Mode) func(ctx context.Context, name string) error {
+		return func(ctx context.Context, name string) error {
+			_, err := claimOf(t, d, driver.Request{Resource: name, Owner: "me", Mode: mode}).Try(ctx)
+			return err
+		}
+	}
+	for how, use := range map[string]func(ctx context.Context, name string) error{
+		"alone":  try(driver.Exclusive),
+		"shared": try(driver.Shared),
+		"raise":  func(ctx context.Context, name string) error { return d.RaiseFence(ctx, name, 42) },
+	} {
+		before := time.Now().Add(-time.Hour).UnixMilli()
+		if err := use(t.Context(), "rev/"+how); err != nil {
+			t.Fatalf("%s: %v", how, err)
+		}
+		var rev int64
+		if err := db.QueryRowContext(t.Context(), "SELECT rev FROM leasehold_locks WHERE name = 'rev/"+how+"'").Scan(&rev); err != nil || rev < before {
+			t.Errorf("%s: a new row has rev %d, %v", how, rev, err)
+		}
+	}
+}
+
+// releasedStaysReleased also when the clock is set back by an hour, which is as if all
+// instants of the tables were an hour later.
+func releasedStaysReleased(t *testing.T, db *sql.DB, d *sqllock.Driver) {
+	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+		name := fmt.Sprint("set back/", mode)
+		c := claimOf(t, d, driver.Request{Resource: name, Owner: "me", Mode: mode})
+		mustTry(t, c)
+		mustRelease(t, c)
+		mustExec(t, db, "UPDATE leasehold_locks SET expires = expires + 3600000, since = since + 3600000 WHERE name = '"+name+"'")
+		mustTry(t, claimOf(t, d, driver.Request{Resource: name, Owner: "another"}))
+	}
+}

@@ -1,0 +1,315 @@
+// Package demo plays the scenarios of `leasehold demo` on real engines.
+package demo
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/e2e/servers"
+)
+
+// binary is the real command, built once.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "leasehold-e2e-demo-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "leasehold")
+	build := exec.Command("go", "build", "-o", binary, ".")
+	build.Dir = filepath.Join("..", "..", "cmd", "leasehold")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the command: %v\n%s", err, out)
+		return 1
+	}
+	os.Unsetenv("LEASEHOLD_STORE")                         // the tests set what they test
+	if err := flag.Set("test.parallel", "6"); err != nil { // they mostly wait
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// A report is what a scenario prints.
+type report struct {
+	Runs map[string]run
+}
+
+type run struct {
+	Broken     []string
+	Tokens     []uint64
+	Both       float64 `json:"both_ms"`
+	Refused    int
+	NotGranted int `json:"not_granted"`
+	Backwards  int
+}
+
+// bound ends a scenario that hangs.
+const bound = 3 * time.Minute
+
+// play runs one scenario and returns what it printed and its exit code.
+func play(t *testing.T, args ...string) (report, int) {
+	t.Helper()
+	cmd := exec.Command(binary, append([]string{"demo", "--json"}, args...)...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	var out, failed bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &failed
+	timer := time.AfterFunc(bound, func() { cmd.Process.Kill() })
+	err := cmd.Run()
+	timer.Stop()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	code := cmd.ProcessState.ExitCode()
+	if code != 0 {
+		t.Logf("%q: exit code %d: %s", args, code, &failed)
+	}
+	var r report
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil && code <= 1 {
+		t.Fatalf("%q: %v in %s\n%s", args, err, &out, &failed)
+	}
+	return r, code
+}
+
+// shortForms are the scenarios that every store plays.
+var shortForms = []string{
+	"seckill --buyers 12 --stock 3", "inventory --items 4 --quantities 2,2,1,1", "coupon --users 5 --series 2", "cron --day 3s --servers 3",
+	"longjob --steps 12", "parking --cars 8 --bays 4 --most 3",
+}
+
+// engines start a server and return the store's URL; "": the default store, a file of its own
+// for each scenario.
+var engines = map[string]func(t *testing.T) string{
+	"sqlite": func(t *testing.T) string { return "" },
+	"redis":  func(t *testing.T) string { return "redis://" + servers.StartRedis(t).Addr() },
+	// Its shortest session, two ticks, is longer than the leases that the scenarios ask for.
+	"zookeeper": func(t *testing.T) string {
+		return "zookeeper://" + servers.StartZooKeeper(t, servers.ZooKeeperOptions{Tick: 400 * time.Millisecond}).Addr()
+	},
+	"etcd":     func(t *testing.T) string { return "etcd://" + servers.StartEtcd(t, servers.EtcdCurrent).Addr() },
+	"postgres": func(t *testing.T) string { return postgres(servers.StartPostgres(t)) },
+	"mariadb":  func(t *testing.T) string { return mariadb(servers.StartMariaDB(t)) },
+	"redlock": func(t *testing.T) string {
+		return "redlock://" + strings.Join(redlock(t), ",") + "?memory=-1s" // else young servers grant nothing
+	},
+}
+
+func postgres(p *servers.Postgres) string { return "postgres://postgres@" + p.Addr() + "/postgres" }
+
+func mariadb(m *servers.MariaDB) string { return "mysql://root@" + m.Addr() + "/locks" }
+
+func redlock(t *testing.T) (hosts []string) {
+	for range 3 {
+		hosts = append(hosts, servers.StartRedis(t).Addr())
+	}
+	return hosts
+}
+
+// The textbook's shop, with its books where the textbook has them, and the lock beside them
+// or elsewhere. No schema or database of the shop's is left.
+func TestBooksOnServers(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T) (url string, spaces func() (string, error)){
+		"postgres": func(t *testing.T) (string, func() (string, error)) {
+			p := servers.StartPostgres(t)
+			return postgres(p), func() (string, error) { return p.Ask("SELECT nspname FROM pg_namespace") }
+		},
+		"mariadb": func(t *testing.T) (string, func() (string, error)) {
+			m := servers.StartMariaDB(t)
+			return mariadb(m), func() (string, error) { return m.Ask("SHOW DATABASES") }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shop, spaces := start(t)
+			for _, form := range shortForms {
+				r, code := play(t, append(strings.Fields(form), "--shop", shop, "--strategy", "lock")...)
+				if code != 0 || len(r.Runs["lock"].Broken) > 0 {
+					t.Errorf("%s: exit code %d: %+v", form, code, r)
+				}
+			}
+			if r, code := play(t, "seckill", "--shop", shop); code != 0 || len(r.Runs["none"].Broken) == 0 {
+				t.Errorf("exit code %d: %+v, want it oversold without a lock", code, r)
+			}
+			if r, code := play(t, "seckill", "--shop", shop, "--store", shop); code != 0 {
+				t.Errorf("lock and books in one database: exit code %d: %+v", code, r)
+			}
+			if left, err := spaces(); err != nil || strings.Contains(left, "leasehold_demo") {
+				t.Errorf("left behind: %s, %v", left, err)
+			}
+		})
+	}
+}
+
+// Without a lock no store makes a difference; the default store shows it.
+func TestBooksAreBrokenWithoutLock(t *testing.T) {
+	t.Parallel()
+	for _, form := range shortForms {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			r, code := play(t, append(strings.Fields(form), "--strategy", "none")...)
+			if code != 0 || len(r.Runs["none"].Broken) == 0 {
+				t.Errorf("exit code %d: %+v, want broken books", code, r)
+			}
+		})
+	}
+}
+
+func TestBooksAreInOrderUnderTheLock(t *testing.T) {
+	t.Parallel()
+	for name, start := range engines {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := start(t)
+			for _, form := range shortForms {
+				t.Run(form, func(t *testing.T) {
+					t.Parallel()
+					r, code := play(t, append(strings.Fields(form), "--strategy", "lock", "--store", store)...)
+					if code != 0 || len(r.Runs["lock"].Broken) > 0 || len(r.Runs) != 1 {
+						t.Errorf("exit code %d: %+v", code, r)
+					}
+				})
+			}
+		})
+	}
+}
+
+func TestOptimisticBooksAreInOrder(t *testing.T) {
+	t.Parallel()
+	for _, form := range shortForms[:2] {
+		r, code := play(t, append(strings.Fields(form), "--strategy", "optimistic")...)
+		if code != 0 || len(r.Runs["optimistic"].Broken) > 0 {
+			t.Errorf("exit code %d: %+v", code, r)
+		}
+	}
+}
+
+// A store that forgets its locks breaks the books: the program says so and exits 1.
+func TestBrokenBooksExitWith1(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	ended, forgotten := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(forgotten)
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(5 * time.Millisecond):
+				r.Do("FLUSHALL")
+			}
+		}
+	}()
+	rep, code := play(t, "parking", "--strategy", "lock", "--store", "redis://"+r.Addr())
+	close(ended)
+	<-forgotten
+	if code != 1 || len(rep.Runs["lock"].Broken) == 0 {
+		t.Errorf("exit code %d: %+v, want 1", code, rep)
+	}
+}
+
+func TestWhatFailoversLose(t *testing.T) {
+	t.Parallel()
+	servers.Need(t, "redis", "redis-server")
+	r, code := play(t, "failover", "--ttl", "2s") // long enough to be seen on a busy machine
+	async, fencing, replicas, redlock := r.Runs["async"], r.Runs["fencing"], r.Runs["replicas"], r.Runs["redlock"]
+	if code != 0 || len(r.Runs) != 4 {
+		t.Fatalf("exit code %d: %+v", code, r)
+	}
+	for name, run := range r.Runs {
+		if len(run.Tokens) != 2 || run.Tokens[0] == 0 || run.Tokens[0] >= run.Tokens[1] {
+			t.Errorf("%s: tokens %v do not grow", name, run.Tokens)
+		}
+	}
+	if async.Both == 0 || async.Backwards == 0 || len(async.Broken) == 0 {
+		t.Errorf("async: %+v, want two holders and old writes", async)
+	}
+	if fencing.Both == 0 || fencing.Refused == 0 || fencing.Backwards > 0 {
+		t.Errorf("fencing: %+v, want old writes refused", fencing)
+	}
+	if replicas.Both > 0 || replicas.NotGranted == 0 || replicas.Backwards > 0 {
+		t.Errorf("replicas: %+v, want one holder", replicas)
+	}
+	if redlock.Both > 0 || redlock.Backwards > 0 {
+		t.Errorf("redlock: %+v, want one holder", redlock)
+	}
+}
+
+func TestFailoverOfGivenRedlock(t *testing.T) {
+	t.Parallel()
+	store := "redlock://" + strings.Join(redlock(t), ",") + "?memory=-1s"
+	r, code := play(t, "failover", "--ttl", "2s", "--strategy", "redlock", "--store", store)
+	if run := r.Runs["redlock"]; code != 0 || len(run.Tokens) != 2 || run.Tokens[0] >= run.Tokens[1] || run.Both > 0 {
+		t.Errorf("exit code %d: %+v", code, r)
+	}
+}
+
+func TestFailoverOfGivenSentinels(t *testing.T) {
+	t.Parallel()
+	s := servers.StartSentinel(t)
+	store := "redis+sentinel://" + strings.Join(s.Sentinels, ",") + "/" + s.Master
+	before := s.Primary(t)
+	r, code := play(t, "failover", "--ttl", "2s", "--strategy", "fencing", "--store", store)
+	if run := r.Runs["fencing"]; code != 0 || len(run.Tokens) != 2 || run.Tokens[0] >= run.Tokens[1] || run.Backwards > 0 {
+		t.Errorf("exit code %d: %+v", code, r)
+	}
+	if s.Primary(t) == before {
+		t.Error("the primary is the same")
+	}
+}
+
+func TestFailoverServersEndWithAKilledParent(t *testing.T) {
+	t.Parallel()
+	servers.Need(t, "redis", "redis-server")
+	dir := t.TempDir()
+	cmd := exec.Command(binary, "demo", "failover", "--ttl", "1m")
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// Itself, a server and the shell that keeps it, and more: it starts one after the other.
+	until(t, "the demo to run", func() bool { return processes(t, dir) >= 4 })
+	cmd.Process.Kill()
+	cmd.Wait()
+	until(t, "its processes to end", func() bool { return processes(t, dir) == 0 })
+}
+
+// processes is how many have dir in their environment, or as Redis, which writes over
+// that, work in a folder of it.
+func processes(t *testing.T, dir string) (n int) {
+	environs, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil || len(environs) == 0 {
+		t.Skip("no /proc to find processes in")
+	}
+	for _, path := range environs {
+		env, _ := os.ReadFile(path) // it may have ended meanwhile
+		cwd, _ := os.Readlink(filepath.Join(filepath.Dir(path), "cwd"))
+		if bytes.Contains(env, []byte("TMPDIR="+dir+"\x00")) || strings.HasPrefix(cwd, dir) {
+			n++
+		}
+	}
+	return n
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+// Package features keeps the table of docs/choosing.md true: it is written from what the
+// drivers declare. None of them needs a server for that.
+package features
+
+import (
+	"cmp"
+	"database/sql"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	_ "modernc.org/sqlite"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/etcdlock"
+	"github.com/leasehold-go/leasehold/memcachelock"
+	"github.com/leasehold-go/leasehold/memory"
+	"github.com/leasehold-go/leasehold/redislock"
+	"github.com/leasehold-go/leasehold/sqllock"
+	"github.com/leasehold-go/leasehold/zklock"
+)
+
+var update = flag.Bool("update", false, "write the table into docs/choosing.md")
+
+const page, begin, end = "../../docs/choosing.md", "<!-- features: written by e2e/features -->\n", "<!-- /features -->"
+
+func TestChoosingHasTheFeatures(t *testing.T) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(text), begin)
+	old, after, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		t.Fatalf("%s has no place for the table", page)
+	}
+	table := features(t)
+	if old == table {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s differs from what the drivers declare; go test ./features -update writes it:\n%s", page, table)
+	}
+	if err := os.WriteFile(page, []byte(before+begin+table+end+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// features is the table of all engines.
+func features(t *testing.T) string {
+	b := &strings.Builder{}
+	b.WriteString("| engine | fencing | shared | fair | wakes | resumes | `AtLeast` | `ls`, `show` | `evict` | shortest TTL | in steps of |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, engine := range []struct {
+		name string
+		open func() (driver.Driver, error)
+	}{
+		{"memory", func() (driver.Driver, error) { return memory.New(), nil }},
+		{"SQLite", onSQL(t, "sqlite", "file:none", sqllock.NewSQLite)},
+		{"PostgreSQL", onSQL(t, "pgx", "postgres://127.0.0.1:1/none", sqllock.NewPostgres)},
+		{"MySQL, MariaDB", onSQL(t, "mysql", "tcp(127.0.0.1:1)/none", sqllock.NewMySQL)},
+		{"Redis", func() (driver.Driver, error) { return redislock.New(redisClient(t), nil) }},
+		{"Redlock", func() (driver.Driver, error) {
+			return redislock.NewRedlock([]redis.UniversalClient{redisClient(t), redisClient(t), redisClient(t)}, nil, nil)
+		}},
+		{"ZooKeeper", func() (driver.Driver, error) { return zklock.New([]string{"127.0.0.1:1"}, nil) }},
+		{"etcd", func() (driver.Driver, error) {
+			client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}})
+			if err != nil {
+				return nil, err
+			}
+			t.Cleanup(func() { client.Close() })
+			return etcdlock.New(client, nil)
+		}},
+		{"memcached", func() (driver.Driver, error) { return memcachelock.New([]string{"127.0.0.1:1"}, nil) }},
+	} {
+		d, err := engine.open()
+		if err != nil {
+			t.Fatalf("%s: %v", engine.name, err)
+		}
+		b.WriteString("| " + engine.name + " | " + strings.Join(row(t, d), " | ") + " |\n")
+		if err := d.Close(); err != nil {
+			t.Errorf("close %s: %v", engine.name, err)
+		}
+	}
+	return b.String()
+}
+
+// row is what one driver declares.
+func row(t *testing.T, d driver.Driver) []string {
+	f := d.Features()
+	ttl := max(time.Minute, f.MinTTL)
+	if f.SessionTTL > 0 {
+		ttl = f.SessionTTL
+	}
+	c, err := d.Claim(driver.Request{Resource: "r", Owner: strings.Repeat("a", 40), TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, lingers := c.(driver.Lingerer)
+	_, lists := d.(driver.Inspector)
+	_, evicts := d.(driver.Evictor)
+	shortest, step := f.MinTTL.String(), cmp.Or(f.Step, time.Nanosecond).String()
+	if f.SessionTTL > 0 {
+		shortest, step = "the session's", "–"
+	}
+	row := []string{}
+	for _, has := range []bool{f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, lingers, lists, evicts} {
+		row = append(row, map[bool]string{true: "yes", false: "no"}[has])
+	}
+	return append(row, shortest, step)
+}
+
+func onSQL(t *testing.T, client, dsn string, open func(*sql.DB, *sqllock.Options) (*sqllock.Driver, error)) func() (driver.Driver, error) {
+	return func() (driver.Driver, error) {
+		db, err := sql.Open(client, dsn)
+		if err != nil {
+			return nil, fmt.Errorf("open %s: %w", client, err)
+		}
+		t.Cleanup(func() { db.Close() })
+		return open(db, nil)
+	}
+}
+
+func redisClient(t *testing.T) redis.UniversalClient {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { client.Close() })
+	return client
+}

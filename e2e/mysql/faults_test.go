@@ -1,0 +1,174 @@
+package mysql
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/databases"
+	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/locktest"
+)
+
+// counted starts a server and returns what counts the prepared statements it has run.
+func counted(t testing.TB) (m *servers.MariaDB, count func() int) {
+	m = servers.StartMariaDB(t)
+	return m, func() int {
+		t.Helper()
+		n, err := strconv.Atoi(m.Must(t, "SHOW GLOBAL STATUS LIKE 'Com_stmt_execute'"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+}
+
+func TestMySQLWaitsCheaply(t *testing.T) {
+	t.Parallel()
+	m, count := counted(t)
+	databases.WaitsCheaply(t, func() driver.Driver { return opened(t, m.DSN()) }, count, 20)
+}
+
+func TestMySQLRenewsInBatches(t *testing.T) {
+	t.Parallel()
+	m, count := counted(t)
+	databases.RenewsInBatches(t, opened(t, m.DSN()), count, 150)
+}
+
+// as is the data source of a user called name, by which its connections are found.
+func as(t testing.TB, m *servers.MariaDB, name string) string {
+	m.Must(t, "CREATE USER IF NOT EXISTS "+name, "GRANT ALL ON locks.* TO "+name)
+	return strings.Replace(m.DSN(), "root@", name+"@", 1)
+}
+
+// All connections are cut again and again.
+func TestMySQLKilledConnections(t *testing.T) {
+	t.Parallel()
+	m := servers.StartMariaDB(t)
+	dsn := as(t, m, "storm")
+	var drivers []driver.Driver
+	for range 3 {
+		drivers = append(drivers, opened(t, dsn))
+	}
+	databases.Storm(t, databases.Lockers(t, drivers...), 4*time.Second, 250*time.Millisecond, func() {
+		m.Must(t, "KILL USER storm")
+	}, databases.Unknown)
+}
+
+// The server is killed again and again, and keeps what it has said yes to.
+func TestMySQLKilledServer(t *testing.T) {
+	t.Parallel()
+	m := servers.StartMariaDB(t)
+	var drivers []driver.Driver
+	for range 3 {
+		drivers = append(drivers, opened(t, m.DSN()))
+	}
+	databases.Storm(t, databases.Lockers(t, drivers...), 6*time.Second, 2*time.Second, func() {
+		m.Kill()
+		m.Start(t)
+	}, databases.Unknown)
+}
+
+// The server closes connections that were idle for a while: nobody notices.
+func TestMySQLWaitTimeout(t *testing.T) {
+	t.Parallel()
+	m := servers.StartMariaDB(t, "--wait-timeout=3", "--interactive-timeout=3")
+	d := opened(t, m.DSN())
+	l := databases.Locker(t, d, leasehold.Options{TTL: time.Minute})
+	held, err := l.Acquire(t.Context(), "held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		for end := time.Now().Add(30 * time.Second); m.Must(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = 'locks'") != "0"; {
+			if time.Now().After(end) {
+				t.Fatal("the server does not close idle connections")
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if err := held.Extend(t.Context(), time.Minute); err != nil {
+			t.Errorf("Extend: %v", err)
+		}
+		if lease, err := l.Acquire(t.Context(), "other"); err != nil {
+			t.Errorf("Acquire: %v", err)
+		} else if err := lease.Release(t.Context()); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	}
+	if err := held.Release(t.Context()); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+func TestMySQLOneConnection(t *testing.T) {
+	t.Parallel()
+	m := servers.StartMariaDB(t)
+	t.Run("polling", func(t *testing.T) {
+		d := opened(t, m.DSN())
+		databases.OneConnectionIsEnough(t, d.db, d)
+	})
+	t.Run("guard", func(t *testing.T) {
+		d := opened(t, m.DSN())
+		databases.GuardsWrites(t, d.db, d.Driver)
+	})
+	t.Run("rows", func(t *testing.T) {
+		d := opened(t, m.DSN())
+		databases.RowsOutliveTheirUse(t, d.db, d.Driver)
+	})
+	// Counting found rows in place of changed ones, statements as text, a client that
+	// speaks another character set.
+	for i, options := range []string{"?clientFoundRows=true", "?interpolateParams=true", "?charset=latin1", "?tx_isolation=%27SERIALIZABLE%27", "?time_zone=%27-11%3A00%27"} {
+		t.Run(options, func(t *testing.T) {
+			t.Parallel()
+			dsn := fresh(t, m, fmt.Sprint("options", i)) + options
+			h := locktest.Harness{Open: func(t testing.TB) driver.Driver { return opened(t, dsn) }}
+			for _, c := range locktest.Cases() {
+				switch c.Name {
+				case "NamesAreDistinct", "OneOfManyWins", "ListIsSortedAndLiteral", "LimitIsNeverPassed", "NoteIsReplaced":
+					t.Run(c.Name, func(t *testing.T) { c.Run(t, h) })
+				}
+			}
+		})
+	}
+}
+
+var detours atomic.Int64
+
+// detour is a driver whose first connection goes over proxy, and later ones straight.
+func detour(t testing.TB, m *servers.MariaDB, proxy *servers.Proxy) store {
+	var dials atomic.Int64
+	network := "detour" + strconv.FormatInt(detours.Add(1), 10)
+	mysql.RegisterDialContext(network, func(ctx context.Context, addr string) (net.Conn, error) {
+		if dials.Add(1) == 1 {
+			addr = proxy.Addr()
+		}
+		return new(net.Dialer).DialContext(ctx, "tcp", addr)
+	})
+	d, err := open(strings.Replace(m.DSN(), "tcp(", network+"(", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func TestMySQLLateAttemptChangesNothing(t *testing.T) {
+	t.Parallel()
+	m, count := counted(t)
+	opened(t, m.DSN())
+	proxy := servers.StartProxy(t, m.Addr())
+	before := 0
+	databases.LateAttemptChangesNothing(t, detour(t, m, proxy), proxy.Dark, func() {
+		before = count()
+		proxy.Pass()
+	}, func() bool { return count() > before })
+}

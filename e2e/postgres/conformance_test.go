@@ -1,0 +1,96 @@
+package postgres
+
+import (
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/databases"
+	"github.com/leasehold-go/leasehold/e2e/linear"
+	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/pglisten"
+	"github.com/leasehold-go/leasehold/sqllock"
+)
+
+// TestMain also runs the child processes of the conformance suite.
+func TestMain(m *testing.M) { databases.Main(m, openAddress) }
+
+// store is a driver that closes its connections too.
+type store struct {
+	*sqllock.Driver
+	db *sql.DB
+}
+
+func (s store) Close() error { return errors.Join(s.Driver.Close(), s.db.Close()) }
+
+// openAddress opens what address says: a URL for the statements and, after a blank, one to
+// listen at.
+func openAddress(address string) (driver.Driver, error) {
+	url, listen, _ := strings.Cut(address, " ")
+	return open(url, listen)
+}
+
+func open(url, listen string) (store, error) {
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		return store{}, err
+	}
+	db.SetMaxIdleConns(8)
+	opts := &sqllock.Options{}
+	if listen != "" {
+		if opts.Listen, err = pglisten.New(listen); err != nil {
+			return store{}, err
+		}
+	}
+	d, err := sqllock.NewPostgres(db, opts)
+	return store{d, db}, err
+}
+
+// opened is a driver of its own on tables that are there.
+func opened(t testing.TB, url, listen string) store {
+	t.Helper()
+	s, err := open(url, listen)
+	if err == nil {
+		t.Cleanup(func() { s.Close() })
+		err = s.Migrate(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func harness(p *servers.Postgres, address string) locktest.Harness {
+	return locktest.Harness{
+		Open: func(t testing.TB) driver.Driver {
+			d, err := openAddress(address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		},
+		Address:      address,
+		Pause:        func(testing.TB) (resume func()) { return p.Pause() },
+		Restart:      func(t testing.TB) { p.Kill(); p.Start(t) },
+		FlushState:   func(t testing.TB) { p.Must(t, "DELETE FROM leasehold_locks") },
+		NoLossNotice: true,
+	}
+}
+
+func TestPostgresConformance(t *testing.T) {
+	p := servers.StartPostgres(t)
+	opened(t, p.URL(), "")
+	locktest.Run(t, harness(p, p.URL()+" "+p.URL()))
+}
+
+func TestPostgresIsLinearizable(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t)
+	opened(t, p.URL(), "")
+	linear.Check(t, func(t testing.TB) driver.Driver { return opened(t, p.URL(), p.URL()) })
+}

@@ -1,0 +1,148 @@
+package postgres
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/databases"
+	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/sqllock"
+)
+
+// as is a URL with a name, by which its connections are found.
+func as(p *servers.Postgres, name string) string { return p.URL() + "&application_name=" + name }
+
+// counted starts a server that counts statements.
+func counted(t testing.TB) (p *servers.Postgres, count func() int) {
+	p = servers.StartPostgres(t, "shared_preload_libraries=pg_stat_statements")
+	p.Must(t, "CREATE EXTENSION pg_stat_statements")
+	return p, func() int {
+		t.Helper()
+		n, err := strconv.Atoi(p.Must(t, "SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query LIKE '%leasehold\\_%'"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+}
+
+// A waiter that is woken costs next to nothing, and one that polls no more than it may.
+func TestPostgresWaitsCheaply(t *testing.T) {
+	t.Parallel()
+	for name, most := range map[string]int{"listening": 5, "polling": 20} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, count := counted(t)
+			listen := ""
+			if name == "listening" {
+				listen = p.URL()
+			}
+			databases.WaitsCheaply(t, func() driver.Driver { return opened(t, p.URL(), listen) }, count, most)
+		})
+	}
+}
+
+func TestPostgresRenewsInBatches(t *testing.T) {
+	t.Parallel()
+	p, count := counted(t)
+	databases.RenewsInBatches(t, opened(t, p.URL(), ""), count, 100)
+}
+
+// All connections are cut again and again, that which listens too.
+func TestPostgresTerminatedConnections(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t)
+	var drivers []driver.Driver
+	for range 3 {
+		drivers = append(drivers, opened(t, as(p, "storm"), as(p, "storm")))
+	}
+	databases.Storm(t, databases.Lockers(t, drivers...), 4*time.Second, 250*time.Millisecond, func() {
+		p.Must(t, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'storm'")
+	}, databases.Unknown)
+}
+
+// The server is killed again and again, and keeps what it has said yes to.
+func TestPostgresKilledServer(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t)
+	var drivers []driver.Driver
+	for range 3 {
+		drivers = append(drivers, opened(t, p.URL(), p.URL()))
+	}
+	databases.Storm(t, databases.Lockers(t, drivers...), 6*time.Second, 1500*time.Millisecond, func() {
+		p.Kill()
+		p.Start(t)
+	}, databases.Unknown)
+}
+
+func TestPostgresOneConnection(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t)
+	for name, listen := range map[string]string{"polling": "", "listening": p.URL()} {
+		t.Run(name, func(t *testing.T) {
+			d := opened(t, p.URL(), listen)
+			databases.OneConnectionIsEnough(t, d.db, d)
+		})
+	}
+	t.Run("guard", func(t *testing.T) {
+		d := opened(t, p.URL(), "")
+		databases.GuardsWrites(t, d.db, d.Driver)
+	})
+	t.Run("rows", func(t *testing.T) {
+		d := opened(t, p.URL(), "")
+		databases.RowsOutliveTheirUse(t, d.db, d.Driver)
+	})
+	// Every transaction serializable: those that fail for it are repeated.
+	t.Run("serializable", func(t *testing.T) {
+		var drivers []driver.Driver
+		for range 3 {
+			drivers = append(drivers, opened(t, p.URL()+"&default_transaction_isolation=serializable", p.URL()))
+		}
+		databases.Storm(t, databases.Lockers(t, drivers...), 2*time.Second, time.Second, databases.Nothing, databases.None)
+	})
+}
+
+// detour is a driver whose first connection goes over proxy, and later ones straight.
+func detour(t testing.TB, p *servers.Postgres, proxy *servers.Proxy) store {
+	t.Helper()
+	config, err := pgx.ParseConfig(p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dials atomic.Int64
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if dials.Add(1) == 1 {
+			addr = proxy.Addr()
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	db := stdlib.OpenDB(*config)
+	d, err := sqllock.NewPostgres(db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := store{d, db}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func TestPostgresLateAttemptChangesNothing(t *testing.T) {
+	t.Parallel()
+	p, count := counted(t)
+	opened(t, p.URL(), "")
+	proxy := servers.StartProxy(t, p.Addr())
+	d := detour(t, p, proxy)
+	before := 0
+	databases.LateAttemptChangesNothing(t, d, proxy.Dark, func() {
+		before = count()
+		proxy.Pass()
+	}, func() bool { return count() > before })
+}

@@ -1,0 +1,14 @@
+package postgres
+
+import (
+	"testing"
+
+	"github.com/leasehold-go/leasehold/e2e/once"
+	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/fence"
+)
+
+func TestOnceOnPostgres(t *testing.T) {
+	t.Parallel()
+	once.Check(t, opened(t, servers.StartPostgres(t).URL(), "").db, fence.Postgres)
+}

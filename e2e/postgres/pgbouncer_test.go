@@ -1,0 +1,87 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/databases"
+	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/sqllock"
+)
+
+// A pool in transaction mode hands each statement to another connection. Nobody listens
+// here: waiters poll. The suite's cases that count goroutines or measure are left to the
+// suite itself.
+func TestPgBouncerConformance(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t)
+	opened(t, p.URL(), "")
+	h := harness(p, servers.StartPgBouncer(t, p, 2).URL())
+	const not = locktest.NeedPause | locktest.NeedRestart | locktest.NeedLossNotice
+	for _, c := range locktest.Cases() {
+		if c.Needs&^locktest.NeedAddress != 0 && c.Needs&not == 0 && !c.Alone {
+			t.Run(c.Name, func(t *testing.T) { c.Run(t, h) })
+		}
+	}
+}
+
+func TestPgBouncerStorm(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t)
+	opened(t, p.URL(), "")
+	b := servers.StartPgBouncer(t, p, 2)
+	for _, listen := range []string{p.URL(), ""} {
+		var drivers []driver.Driver
+		for range 6 {
+			drivers = append(drivers, opened(t, b.URL(), listen))
+		}
+		databases.Storm(t, databases.Lockers(t, drivers...), 2*time.Second, time.Second, databases.Nothing, databases.None)
+	}
+}
+
+// The client's own statements, prepared by name, are what does not work: an error, no lock.
+func TestPgBouncerPreparedStatements(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t)
+	b := servers.StartPgBouncer(t, p, 2)
+	url, _, _ := strings.Cut(b.URL(), "&")
+	var all sync.WaitGroup
+	var pooled atomic.Int64
+	for i := range 8 {
+		d := opened(t, b.URL(), "")
+		bad, err := open(url, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { bad.Close() })
+		all.Go(func() {
+			for j := range 20 {
+				name := fmt.Sprint("prepared/", i, "/", j)
+				c, err := bad.Claim(driver.Request{Resource: name, Owner: "somebody", TTL: time.Minute})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, err = c.Try(t.Context())
+				state, err2 := d.Inspect(t.Context(), name)
+				if err2 != nil || (err == nil) != (len(state.Holders) == 1) {
+					t.Errorf("Try: %v; the resource: %+v, %v", err, state, err2)
+				}
+				if errors.Is(err, sqllock.ErrPooled) {
+					pooled.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if pooled.Load() == 0 {
+		t.Error("no ErrPooled: there is no pool in between")
+	}
+}

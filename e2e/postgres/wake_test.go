@@ -1,0 +1,82 @@
+package postgres
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/pglisten"
+)
+
+// Whatever ends a hold tells the one whose turn has come, by what of its owner may be told,
+// and nobody where nobody waits.
+func TestPostgresTellsWhoIsNext(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t)
+	d := opened(t, p.URL(), "")
+	l, err := pglisten.New(p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	messages, ended := make(chan string, 100), make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = l.Listen(ctx, "leasehold_wake", func(m string) { messages <- m })
+	}()
+	defer func() { cancel(); <-ended }()
+	hears := func(want string) {
+		t.Helper()
+		select {
+		case got := <-messages:
+			if got != want {
+				t.Errorf("heard %q; want %q", got, want)
+			}
+		case <-time.After(margin):
+			t.Fatalf("heard nothing; want %q", want)
+		}
+	}
+	hears("") // it listens
+	for name, end := range map[string]func(c driver.Claim) error{
+		"release": func(c driver.Claim) error { return c.Release(t.Context()) },
+		"evict":   func(driver.Claim) error { return d.Evict(t.Context(), "x", "the holder", "a test") },
+	} {
+		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+			try := func(owner string, mode driver.Mode) driver.Claim {
+				t.Helper()
+				c, err := d.Claim(driver.Request{Resource: "x", Owner: owner, Mode: mode, TTL: time.Minute, Queue: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = c.Try(t.Context()) // granted or refused, as the messages show
+				return c
+			}
+			if err := try("the holder", mode).Release(t.Context()); err != nil { // tells nobody
+				t.Errorf("%s, mode %d: %v", name, mode, err)
+			}
+			holder := try("the holder", mode)
+			first, second := try("first-in-the-queue", driver.Exclusive), try("second-in-the-queue", driver.Exclusive)
+			if err := end(holder); err != nil {
+				t.Errorf("%s, mode %d: %v", name, mode, err)
+			}
+			hears("first-in")
+			if err := first.Release(t.Context()); err != nil { // gives up its place
+				t.Errorf("%s, mode %d: %v", name, mode, err)
+			}
+			hears("second-i")
+			if _, err := second.Try(t.Context()); err != nil {
+				t.Errorf("%s, mode %d: %v", name, mode, err)
+			}
+			if err := second.Release(t.Context()); err != nil {
+				t.Errorf("%s, mode %d: %v", name, mode, err)
+			}
+		}
+	}
+	select {
+	case m := <-messages:
+		t.Errorf("heard %q, though nobody waits", m)
+	default:
+	}
+}

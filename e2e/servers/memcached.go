@@ -1,0 +1,89 @@
+package servers
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A Memcached is one memcached server.
+type Memcached struct {
+	*Process
+	Port int
+	life testing.TB // the server ends with it
+	dir  string
+	args []string
+}
+
+// StartMemcached starts a memcached. args are more of its options, such as "-m", "1".
+func StartMemcached(t testing.TB, args ...string) *Memcached {
+	t.Helper()
+	m := &Memcached{Port: FreePorts(t, 1)[0], life: t, dir: t.TempDir()}
+	m.args = append([]string{"-u", "memcache", "-l", "127.0.0.1", "-p", fmt.Sprint(m.Port), "-U", "0"}, args...)
+	m.Start(t)
+	return m
+}
+
+// Start starts the server again after Kill or Stop, without its data, and returns when it
+// answers.
+func (m *Memcached) Start(t testing.TB) {
+	t.Helper()
+	m.Process = start(m.life, m.dir, Need(t, "memcached", "memcached"), m.args...)
+	m.until("ready", func() error { _, err := m.Do("version"); return err })
+}
+
+// Addr is host and port.
+func (m *Memcached) Addr() string { return address(m.Port) }
+
+// Do sends one command on a connection of its own and returns the lines of its answer.
+func (m *Memcached) Do(command string) (string, error) {
+	conn, err := net.DialTimeout("tcp", m.Addr(), 2*time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
+		return "", err
+	}
+	many := strings.HasPrefix(command, "stats") || strings.HasPrefix(command, "get")
+	var lines []string
+	for r := bufio.NewReader(conn); ; {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return "", err
+		}
+		line = strings.TrimSpace(line)
+		if !many || line == "END" || strings.Contains(line, "ERROR") {
+			lines = append(lines, line)
+			return strings.Join(lines, "\n"), nil
+		}
+		lines = append(lines, line)
+	}
+}
+
+// Must is Do that fails t.
+func (m *Memcached) Must(t testing.TB, command string) string {
+	t.Helper()
+	answer, err := m.Do(command)
+	if err != nil {
+		t.Fatalf("%s: %v", command, err)
+	}
+	return answer
+}
+
+// Stat is one of the server's own numbers, such as "cmd_touch".
+func (m *Memcached) Stat(t testing.TB, name string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(m.Must(t, "stats"), "STAT "+name+" ")
+	if !found {
+		t.Fatalf("no %s among the server's numbers", name)
+	}
+	value, _, _ := strings.Cut(rest, "\n")
+	return value
+}

@@ -1,0 +1,418 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/linear"
+	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/zklock"
+)
+
+// TestLinks shares one server among tests that cut only their own links.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	z := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
+	atOnce(t, 16, on(z, map[string]func(*testing.T, *servers.ZooKeeper){
+		"ShortCutKeepsTheLease":       shortCutKeepsTheLease,
+		"ResetKeepsTheLease":          resetKeepsTheLease,
+		"LongCutEndsTheLeaseInTime":   longCutEndsTheLeaseInTime,
+		"LostReplyLeavesOneNode":      lostReplyLeavesOneNode,
+		"GivenUpCallLeavesNothing":    givenUpCallLeavesNothing,
+		"OperatorDeletesTheNode":      operatorDeletesTheNode,
+		"OperatorDeletesAWaiter":      operatorDeletesAWaiter,
+		"EvictionTellsTheReason":      evictionTellsTheReason,
+		"OneOfManyLeasesIsDeleted":    oneOfManyLeasesIsDeleted,
+		"CloseTellsHolders":           closeTellsHolders,
+		"Storm":                       storm,
+		"Linearizable":                linearizable,
+		"FenceIsTheCzxid":             fenceIsTheCzxid,
+		"AbandonedPlaceAfterAnOutage": placeOutlivesAnOutage,
+		"GrantsAreWhole":              grantsAreWhole,
+		"NobodyComesBack":             nobodyComesBack,
+		"CloseBesideTries":            closeBesideTries,
+		"DeletedWhileAway":            deletedWhileAway,
+	}))
+}
+
+// session is the length of a session, ttl that of its leases.
+const session, ttl = 4500 * time.Millisecond, 3 * time.Second
+
+// proxied is a Locker whose link can be cut.
+func proxied(t testing.TB, z *servers.ZooKeeper) (*leasehold.Locker, *servers.Proxy) {
+	t.Helper()
+	p := servers.StartProxy(t, z.Addr())
+	d := driverOn(t, &zklock.Options{SessionTimeout: session}, p.Addr())
+	return lockerOn(t, d, leasehold.Options{}), p
+}
+
+// stays checks that the lease lives on, with the same token.
+func stays(t testing.TB, lease *leasehold.Lease, token uint64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), session)
+	defer cancel()
+	if err := lease.Extend(ctx, ttl); err != nil || lease.Context().Err() != nil {
+		t.Errorf("the lease has ended: %v, %v", err, context.Cause(lease.Context()))
+	}
+	if lease.Token() != token {
+		t.Errorf("token %d, was %d", lease.Token(), token)
+	}
+	if err := lease.Release(ctx); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+func shortCutKeepsTheLease(t *testing.T, z *servers.ZooKeeper) {
+	l, p := proxied(t, z)
+	lease := mustAcquire(t, l, "short-cut")
+	token := lease.Token()
+	p.Dark()
+	time.Sleep(ttl / 3)
+	p.Pass()
+	waitFor(t, "a renewal after the cut", func() bool { return time.Until(lease.Deadline()) > ttl*3/4 })
+	stays(t, lease, token)
+}
+
+func resetKeepsTheLease(t *testing.T, z *servers.ZooKeeper) {
+	l, p := proxied(t, z)
+	lease := mustAcquire(t, l, "reset")
+	token := lease.Token()
+	for range 5 {
+		p.Reset()
+		time.Sleep(ttl / 10)
+	}
+	waitFor(t, "a renewal after the resets", func() bool { return time.Until(lease.Deadline()) > ttl*3/4 })
+	stays(t, lease, token)
+}
+
+// longCutEndsTheLeaseInTime: cut off for twice the session's length. The holder's context
+// ends by its own timer before the ensemble removes the node, and a new session serves
+// new leases without help.
+func longCutEndsTheLeaseInTime(t *testing.T, z *servers.ZooKeeper) {
+	l, p := proxied(t, z)
+	lease := mustAcquire(t, l, "long-cut")
+	token := lease.Token()
+	removed := make(chan time.Time, 1)
+	path := onlyNode(t, client(t, z.Addr()), "long-cut")
+	conn := client(t, z.Addr())
+	exists, _, gone, err := conn.ExistsW(path)
+	if !exists || err != nil {
+		t.Fatalf("%s: %v, %v", path, exists, err)
+	}
+	go func() {
+		<-gone
+		removed <- time.Now()
+	}()
+	p.Dark()
+	cut := time.Now()
+	<-lease.Context().Done()
+	ended := time.Now()
+	if cause := context.Cause(lease.Context()); !errors.Is(cause, leasehold.ErrLost) {
+		t.Errorf("cause: %v", cause)
+	}
+	select {
+	case at := <-removed:
+		if at.Before(ended) {
+			t.Errorf("the ensemble removed the node %v before the holder's context ended", ended.Sub(at))
+		}
+	case <-time.After(3 * session):
+		t.Fatal("the ensemble did not remove the node")
+	}
+	time.Sleep(time.Until(cut.Add(2 * session)))
+	p.Pass()
+	if err := lease.Release(t.Context()); !errors.Is(err, leasehold.ErrLost) {
+		t.Errorf("Release: %v; want ErrLost", err)
+	}
+	var again *leasehold.Lease
+	waitFor(t, "a new session", func() (ok bool) {
+		again, err = l.Acquire(t.Context(), "long-cut")
+		return err == nil
+	})
+	if again.Token() <= token {
+		t.Errorf("token %d after %d", again.Token(), token)
+	}
+	stays(t, again, again.Token())
+}
+
+// onlyNode is the path of the one claim on a resource.
+func onlyNode(t testing.TB, conn *zk.Conn, name string) string {
+	t.Helper()
+	parent := zklock.DefaultPrefix + "/" + name
+	nodes, _, err := conn.Children(parent)
+	if err != nil || len(nodes) != 1 {
+		t.Fatalf("%s has %q, %v; want one node", parent, nodes, err)
+	}
+	return parent + "/" + nodes[0]
+}
+
+// lostReplyLeavesOneNode: the answer to the creation is lost with the connection. The same
+// Try, repeated, finds its node.
+func lostReplyLeavesOneNode(t *testing.T, z *servers.ZooKeeper) {
+	p := servers.StartProxy(t, z.Addr())
+	d := driverOn(t, &zklock.Options{SessionTimeout: session}, p.Addr())
+	c := claimOn(t, d, "lost-reply")
+	tryGranted(t, c) // connects, and makes the resource's node
+	if err := c.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.DropReplies()
+	ctx, cancel := context.WithTimeout(t.Context(), session/6)
+	defer cancel()
+	if g, err := c.Try(ctx); err == nil || errors.Is(err, driver.ErrBusy) {
+		t.Fatalf("Try without a reply: %+v, %v", g, err)
+	}
+	conn := client(t, z.Addr())
+	waitFor(t, "the node, whose creation was applied", func() bool {
+		nodes, _, err := conn.Children(zklock.DefaultPrefix + "/lost-reply")
+		return err == nil && len(nodes) == 1
+	})
+	p.Pass()
+	var g driver.Grant
+	waitFor(t, "the grant", func() (ok bool) {
+		ctx, cancel := context.WithTimeout(t.Context(), session)
+		defer cancel()
+		var err error
+		g, err = c.Try(ctx)
+		if errors.Is(err, driver.ErrBusy) {
+			t.Fatal("busy because of itself")
+		}
+		return err == nil
+	})
+	_, stat, err := conn.Exists(onlyNode(t, conn, "lost-reply"))
+	if err != nil || uint64(stat.Czxid) != g.Fence {
+		t.Errorf("fence %d, czxid %d, %v", g.Fence, stat.Czxid, err)
+	}
+	if err := c.Release(t.Context()); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+// givenUpCallLeavesNothing: the link stands still while claims are tried and given up.
+// When it moves again nothing is left of them.
+func givenUpCallLeavesNothing(t *testing.T, z *servers.ZooKeeper) {
+	p := servers.StartProxy(t, z.Addr())
+	d := driverOn(t, &zklock.Options{SessionTimeout: session}, p.Addr())
+	l := lockerOn(t, d, leasehold.Options{})
+	mustAcquire(t, l, "given-up").Release(t.Context())
+	for range 5 {
+		p.Dark()
+		ctx, cancel := context.WithTimeout(t.Context(), session/10)
+		if lease, err := l.Acquire(ctx, "given-up"); err == nil {
+			t.Fatalf("granted by nobody: %d", lease.Token())
+		}
+		cancel()
+		p.Pass()
+		other := lockerOn(t, driverOn(t, &zklock.Options{SessionTimeout: session}, z.Addr()), leasehold.Options{})
+		mustAcquire(t, other, "given-up", leasehold.Wait(session)).Release(t.Context())
+	}
+	conn := client(t, z.Addr())
+	waitFor(t, "no node", func() bool {
+		nodes, _, err := conn.Children(zklock.DefaultPrefix + "/given-up")
+		return errors.Is(err, zk.ErrNoNode) || err == nil && len(nodes) == 0
+	})
+}
+
+// operatorDeletesTheNode: the lease ends at once. Writing to the node does not end it.
+func operatorDeletesTheNode(t *testing.T, z *servers.ZooKeeper) {
+	d := driverOn(t, &zklock.Options{SessionTimeout: time.Minute}, z.Addr())
+	l := lockerOn(t, d, leasehold.Options{})
+	lease := mustAcquire(t, l, "deleted")
+	conn := client(t, z.Addr())
+	path := onlyNode(t, conn, "deleted")
+	for range 3 {
+		if _, err := conn.Set(path, []byte("somebody was here"), -1); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if err := lease.Extend(t.Context(), 40*time.Second); err != nil {
+			t.Fatalf("Extend after somebody wrote to the node: %v", err)
+		}
+	}
+	if err := conn.Delete(path, -1); err != nil {
+		t.Fatal(err)
+	}
+	endsWith(t, lease, "deleted")
+	if err := lease.Release(t.Context()); !errors.Is(err, leasehold.ErrLost) {
+		t.Errorf("Release: %v; want ErrLost", err)
+	}
+}
+
+// soon is long before the renewal of a lease of 40 s.
+const soon = 5 * locktest.Margin
+
+// endsWith checks that a lease ends soon, long before a renewal, with a cause that says text.
+func endsWith(t testing.TB, lease *leasehold.Lease, text string) {
+	t.Helper()
+	select {
+	case <-lease.Context().Done():
+	case <-time.After(soon):
+		t.Fatalf("not ended within %v", soon)
+	}
+	if cause := context.Cause(lease.Context()); !errors.Is(cause, leasehold.ErrLost) || !contains(cause.Error(), text) {
+		t.Errorf("cause: %v; want ErrLost and %q", cause, text)
+	}
+}
+
+// operatorDeletesAWaiter: it queues anew, at the end.
+func operatorDeletesAWaiter(t *testing.T, z *servers.ZooKeeper) {
+	d := driverOn(t, &zklock.Options{SessionTimeout: time.Minute}, z.Addr())
+	holder, first, second := claimOn(t, d, "waiter"), claimOn(t, d, "waiter"), claimOn(t, d, "waiter")
+	g := tryGranted(t, holder)
+	tryBusy(t, first)
+	conn := client(t, z.Addr())
+	parent := zklock.DefaultPrefix + "/waiter"
+	nodes, _, err := conn.Children(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		if _, stat, err := conn.Get(parent + "/" + n); err == nil && uint64(stat.Czxid) != g.Fence {
+			if err := conn.Delete(parent+"/"+n, -1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	tryBusy(t, second)
+	tryBusy(t, first)
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tryBusy(t, first)
+	tryGranted(t, second)
+	if err := second.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tryGranted(t, first)
+	if err := first.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tryGranted(t testing.TB, c driver.Claim) driver.Grant {
+	t.Helper()
+	g, err := c.Try(t.Context())
+	if err != nil {
+		t.Fatalf("Try: %v; want a grant", err)
+	}
+	return g
+}
+
+func tryBusy(t testing.TB, c driver.Claim) *driver.Busy {
+	t.Helper()
+	_, err := c.Try(t.Context())
+	busy, ok := errors.AsType[*driver.Busy](err)
+	if !ok {
+		t.Fatalf("Try: %v; want busy", err)
+	}
+	return busy
+}
+
+func evictionTellsTheReason(t *testing.T, z *servers.ZooKeeper) {
+	d := driverOn(t, &zklock.Options{SessionTimeout: time.Minute}, z.Addr())
+	l := lockerOn(t, d, leasehold.Options{})
+	operator := driverOn(t, nil, z.Addr())
+	for _, opts := range [][]leasehold.Option{nil, {leasehold.Limit(2)}} {
+		lease := mustAcquire(t, l, "evicted", opts...)
+		if err := operator.Evict(t.Context(), "evicted", lease.Owner(), "maintenance: a b é"); err != nil {
+			t.Fatal(err)
+		}
+		endsWith(t, lease, "evicted: maintenance: a b é")
+		_ = lease.Release(t.Context()) // it was lost
+	}
+}
+
+// oneOfManyLeasesIsDeleted: renewals go together, and only the one that is gone ends.
+func oneOfManyLeasesIsDeleted(t *testing.T, z *servers.ZooKeeper) {
+	const leases = 100
+	l := lockerOn(t, driverOn(t, &zklock.Options{SessionTimeout: session}, z.Addr()), leasehold.Options{})
+	conn := client(t, z.Addr())
+	all := make([]*leasehold.Lease, leases)
+	for i := range all {
+		all[i] = mustAcquire(t, l, many(i))
+	}
+	if err := conn.Delete(onlyNode(t, conn, many(7)), -1); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * session)
+	for i, lease := range all {
+		err := lease.Release(t.Context())
+		if (i == 7) != errors.Is(err, leasehold.ErrLost) || i != 7 && err != nil {
+			t.Errorf("Release of lease %d: %v", i, err)
+		}
+	}
+}
+
+func many(i int) string { return "many-" + string(rune('A'+i%26)) + string(rune('a'+i/26)) }
+
+// closeTellsHolders: the session ends with the driver, and whoever holds is told before.
+func closeTellsHolders(t *testing.T, z *servers.ZooKeeper) {
+	d := driverOn(t, nil, z.Addr())
+	lease := mustAcquire(t, lockerOn(t, d, leasehold.Options{}), "closed")
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if cause := context.Cause(lease.Context()); !errors.Is(cause, leasehold.ErrLost) {
+		t.Errorf("the lease's context after Close: %v; want ErrLost", cause)
+	}
+	other := lockerOn(t, driverOn(t, nil, z.Addr()), leasehold.Options{})
+	mustAcquire(t, other, "closed", leasehold.Wait(soon)).Release(t.Context())
+}
+
+func linearizable(t *testing.T, z *servers.ZooKeeper) {
+	linear.Check(t, func(t testing.TB) driver.Driver {
+		d, err := zklock.NewSessions([]string{z.Addr()}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	})
+}
+
+func fenceIsTheCzxid(t *testing.T, z *servers.ZooKeeper) {
+	d := driverOn(t, nil, z.Addr())
+	conn := client(t, z.Addr())
+	for range 10 {
+		c := claimOn(t, d, "czxid")
+		g := tryGranted(t, c)
+		_, stat, err := conn.Exists(onlyNode(t, conn, "czxid"))
+		if err != nil || uint64(stat.Czxid) != g.Fence {
+			t.Errorf("fence %d, czxid %d, %v", g.Fence, stat.Czxid, err)
+		}
+		if err := c.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// placeOutlivesAnOutage: the link is dark for longer than a place lives without a Try, and
+// shorter than the session. Those who kept trying keep their order.
+func placeOutlivesAnOutage(t *testing.T, z *servers.ZooKeeper) {
+	p := servers.StartProxy(t, z.Addr())
+	opts := &zklock.Options{SessionTimeout: 20 * time.Second}
+	cut := driverOn(t, opts, p.Addr())
+	holder, first, second := claimOn(t, driverOn(t, opts, z.Addr()), "outage"), claimOn(t, cut, "outage"), claimOn(t, cut, "outage")
+	tryGranted(t, holder)
+	tryBusy(t, first)
+	tryBusy(t, second)
+	p.Dark()
+	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); {
+		for _, c := range []driver.Claim{first, second} {
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			_, _ = c.Try(ctx) // fails
+			cancel()
+		}
+	}
+	p.Pass()
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tryBusy(t, second)
+	tryGranted(t, first)
+}

@@ -1,0 +1,188 @@
+package zookeeper
+
+import (
+	"errors"
+	"flag"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/zklock"
+)
+
+// TestMain also runs the child processes of the conformance suite.
+func TestMain(m *testing.M) {
+	locktest.Main(m, func(address string) (driver.Driver, error) {
+		return zklock.NewSessions(strings.Split(address, ","), withTTLNodes)
+	})
+}
+
+// withTTLNodes is for servers as ttlNodes starts them, which remove what is over at once.
+var (
+	withTTLNodes = &zklock.Options{TTLNodes: true}
+	ttlNodes     = servers.ZooKeeperOptions{Java: []string{"-Dzookeeper.extendedTypesEnabled=true", "-Dznode.container.checkIntervalMs=100"}}
+)
+
+// slow is a driver for the suite, whose shortest leases are long enough for servers and
+// sessions on a busy machine.
+type slow struct{ *zklock.Sessions }
+
+func (s slow) Features() driver.Features {
+	f := s.Sessions.Features()
+	f.MinTTL = time.Second
+	return f
+}
+
+func addresses(all []*servers.ZooKeeper) []string {
+	var addrs []string
+	for _, z := range all {
+		addrs = append(addrs, z.Addr())
+	}
+	return addrs
+}
+
+func harness(t *testing.T, all []*servers.ZooKeeper) locktest.Harness {
+	addrs := addresses(all)
+	return locktest.Harness{
+		Open: func(t testing.TB) driver.Driver {
+			d, err := zklock.NewSessions(addrs, withTTLNodes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return slow{d}
+		},
+		Address:  strings.Join(addrs, ","),
+		FixedTTL: true,
+		// Sessions are half as long again as the suite's leases of up to 1.2 s, and end with a tick.
+		Late: 600*time.Millisecond + 200*time.Millisecond,
+		Pause: func(testing.TB) (resume func()) {
+			for _, z := range all {
+				z.Signal(syscall.SIGSTOP)
+			}
+			return func() {
+				for _, z := range all {
+					z.Signal(syscall.SIGCONT)
+				}
+			}
+		},
+		FlushState: func(t testing.TB) { flush(t, all[0]) },
+	}
+}
+
+// client is a connection as an operator has it.
+func client(t testing.TB, addrs ...string) *zk.Conn {
+	t.Helper()
+	conn, _, err := zk.Connect(addrs, 10*time.Second, zk.WithLogger(silent{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}
+
+// flush deletes all claims.
+func flush(t testing.TB, z *servers.ZooKeeper) {
+	t.Helper()
+	conn := client(t, z.Addr())
+	names, _, err := conn.Children(zklock.DefaultPrefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		path := zklock.DefaultPrefix + "/" + name
+		nodes, _, err := conn.Children(path)
+		if err != nil && !errors.Is(err, zk.ErrNoNode) {
+			t.Fatal(err)
+		}
+		for _, n := range nodes {
+			if err := conn.Delete(path+"/"+n, -1); err != nil && !errors.Is(err, zk.ErrNoNode) {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestConformance(t *testing.T) {
+	z := servers.StartZooKeeper(t, ttlNodes)
+	h := harness(t, []*servers.ZooKeeper{z})
+	h.Restart = func(t testing.TB) {
+		z.Kill()
+		z.Start(t)
+	}
+	locktest.Run(t, h)
+}
+
+var soak = flag.Bool("soak", false, "run the whole suite on three servers, too")
+
+// TestConformanceOfThree runs what disturbs no other case, or everything.
+func TestConformanceOfThree(t *testing.T) {
+	h := harness(t, servers.StartZooKeepers(t, 3, ttlNodes))
+	if *soak {
+		locktest.Run(t, h)
+		return
+	}
+	cases := make(map[string]func(*testing.T))
+	const lacks = locktest.NeedResumes | locktest.NeedFenceRaiser | locktest.NeedTTLChange
+	for _, c := range locktest.Cases() {
+		if !c.Alone && c.Needs&lacks == 0 {
+			cases[c.Name] = func(t *testing.T) { c.Run(t, h) }
+		}
+	}
+	atOnce(t, 5, cases)
+}
+
+// atOnce runs subtests, so many beside each other. They mostly wait, and t.Parallel would
+// run no more of them than there are processors.
+func atOnce(t *testing.T, width int, tests map[string]func(*testing.T)) {
+	room := make(chan struct{}, width)
+	var all sync.WaitGroup
+	for name, test := range tests {
+		room <- struct{}{}
+		all.Go(func() {
+			defer func() { <-room }()
+			t.Run(name, test)
+		})
+	}
+	all.Wait()
+}
+
+// on is tests that share a server.
+func on(z *servers.ZooKeeper, tests map[string]func(*testing.T, *servers.ZooKeeper)) map[string]func(*testing.T) {
+	bound := make(map[string]func(*testing.T))
+	for name, test := range tests {
+		bound[name] = func(t *testing.T) { test(t, z) }
+	}
+	return bound
+}
+
+func driverOn(t testing.TB, opts *zklock.Options, addrs ...string) *zklock.Driver {
+	t.Helper()
+	d, err := zklock.New(addrs, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func lockerOn(t testing.TB, d driver.Driver, opts leasehold.Options) *leasehold.Locker {
+	t.Helper()
+	l, err := leasehold.New(d, &opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
