@@ -48,18 +48,21 @@ Exit codes: 1 busy, 64 wrong usage, 69 store unreachable, 130 interrupted.`,
 			if err != nil {
 				return err
 			}
-			return acquire(cmd.Context(), a, args[0], append(opts, leasehold.NoRenew()))
+			return acquire(cmd.Context(), a, args[0], time.Duration(f.ttl), append(opts, leasehold.NoRenew()))
 		},
 	}
 	f.add(cmd.Flags(), scriptTTL)
 	return cmd
 }
 
-func acquire(ctx context.Context, a *app, name string, opts []leasehold.Option) error {
+func acquire(ctx context.Context, a *app, name string, ttl time.Duration, opts []leasehold.Option) error {
 	// A reader that is gone must not end the process between the grant and the print.
 	signal.Ignore(syscall.SIGPIPE)
-	o := &leasehold.Options{Note: callerNote(), Trace: a.waitTrace()}
+	o := &leasehold.Options{TTL: ttl, Note: callerNote(), Trace: a.waitTrace()}
 	return a.with(ctx, o, func(ctx context.Context, locks *leasehold.Locker) error {
+		if !locks.Features().Resumes {
+			return fmt.Errorf("acquire %q: %w: its leases end with this process; use leasehold run", name, leasehold.ErrUnsupported)
+		}
 		lease, err := locks.Acquire(ctx, name, opts...)
 		if err != nil {
 			return err
@@ -177,7 +180,7 @@ func ownerOf(args []string) (string, error) {
 type leaseView struct {
 	Name  string  `json:"name"`
 	Owner string  `json:"owner"`
-	Token uint64  `json:"token"`
+	Token uint64  `json:"token,string"`
 	TTL   float64 `json:"ttl_seconds"`
 }
 

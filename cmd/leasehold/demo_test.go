@@ -11,31 +11,43 @@ import (
 	"time"
 )
 
+// demoReport is what each scenario prints with --json.
+type demoReport struct {
+	Scenario string
+	Settings map[string]any
+	Runs     map[string]map[string]any
+}
+
 func TestSeckillAsJSON(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.store = ""
 	c.env = []string{"TMPDIR=" + c.dir}
 	o := c.want(0, "demo", "seckill", "--json")
-	var r map[string]map[string]float64
+	var r demoReport
 	o.json(t, &r)
-	for run, want := range map[string]map[string]float64{
-		"sale":   {"buyers": 30, "stock": 5, "processes": 3},
-		"locked": {"sold": 5, "left": 0, "oversold": 0, "turned_away": 25},
-	} {
+	check := func(what string, got map[string]any, want map[string]float64) {
 		for field, n := range want {
-			if got, ok := r[run][field]; !ok || got != n {
-				t.Errorf("%s.%s is %v, want %v", run, field, got, n)
+			if got[field] != n {
+				t.Errorf("%s.%s is %v, want %v", what, field, got[field], n)
 			}
 		}
 	}
-	u := r["unlocked"]
-	if u["oversold"] < 1 || u["sold"] != 5+u["oversold"] || u["turned_away"] != 30-u["sold"] {
-		t.Errorf("unlocked: %v, want it oversold", u)
+	check("settings", r.Settings, map[string]float64{"buyers": 30, "stock": 5, "processes": 3})
+	for _, strategy := range []string{"lock", "optimistic"} {
+		check(strategy, r.Runs[strategy], map[string]float64{"sold": 5, "left": 0, "oversold": 0, "turned_away": 25})
+		if broken, ok := r.Runs[strategy]["broken"].([]any); !ok || len(broken) > 0 {
+			t.Errorf("%s: broken %v", strategy, r.Runs[strategy]["broken"])
+		}
 	}
-	for _, field := range []string{"wait_p50_ms", "wait_p99_ms", "total_ms"} {
-		if r["locked"][field] <= 0 || u[field] <= 0 {
-			t.Errorf("no %s", field)
+	if u := r.Runs["none"]; u["oversold"].(float64) < 1 || len(u["broken"].([]any)) == 0 {
+		t.Errorf("none: %v, want it oversold", u)
+	}
+	for strategy, run := range r.Runs {
+		for _, field := range []string{"wait_p50_ms", "wait_p99_ms", "total_ms"} {
+			if ms, ok := run[field].(float64); !ok || ms <= 0 {
+				t.Errorf("%s: no %s", strategy, field)
+			}
 		}
 	}
 	if o.stderr != "" {
@@ -57,18 +69,61 @@ func TestSeckillTableAndStore(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	o := c.want(0, "demo", "seckill", "--buyers", "12", "--stock", "3", "--processes", "2")
-	contains(t, o.stdout, "12 buyers in 2 processes, 3 pieces", "WITHOUT LOCK", "UNDER LOCK", "sold", "left", "oversold", "turned away", "wait p50", "wait p99", "total time")
+	contains(t, o.stdout, "12 buyers in 2 processes, 3 pieces", "WITHOUT LOCK", "UNDER LOCK", "OPTIMISTIC", "sold", "left", "oversold", "turned away",
+		"gave up", "wait p50", "wait p99", "total time", "in order", "without lock: sold ")
 	if _, err := os.Stat(strings.TrimPrefix(c.store, "sqlite:")); err != nil {
 		t.Errorf("the chosen store was not used: %v", err)
 	}
 }
 
-// startSeckill starts a long sale and returns when it has processes of buyers.
-func (c *cli) startSeckill() *exec.Cmd {
+func TestDemoListsItsScenarios(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	list := c.want(0, "demo").stdout
+	for _, name := range []string{"seckill", "inventory", "coupon", "cron", "longjob", "parking", "failover"} {
+		contains(t, list, "\n  "+name+" ")
+		contains(t, c.want(0, "demo", name, "--help").stdout, "--strategy", "--shop", "leasehold demo "+name, "Exit code 1")
+	}
+	if strings.Contains(list, "process ") {
+		t.Error("what is started by the program is listed")
+	}
+}
+
+func TestOneStrategyAlone(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	var r demoReport
+	c.want(0, "demo", "inventory", "--strategy", "optimistic", "--items", "2", "--json").json(t, &r)
+	if len(r.Runs) != 1 || r.Runs["optimistic"] == nil {
+		t.Errorf("runs: %v", r.Runs)
+	}
+}
+
+func TestWrongDemoUsage(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	for _, line := range []string{
+		"seckill --strategy x", "seckill --strategy async", "seckill --retries -2", "inventory --quantities 1,x", "inventory --quantities 0",
+		"coupon --ttl 0", "coupon --processes 1", "cron --day 1ms", "longjob --steps 1", "parking --most 9", "failover --strategy none",
+		"seckill --shop user:" + canary + "@h", "seckill --shop redis://u:" + canary + "@h", "seckill --shop mysql://u:" + canary + "@h/?x=1",
+	} {
+		o := c.want(64, append([]string{"demo"}, strings.Fields(line)...)...)
+		contains(t, o.stderr, "See: leasehold demo ")
+	}
+	o := c.want(69, "demo", "seckill", "--shop", "postgres://u:"+canary+"@127.0.0.1:1/db")
+	contains(t, o.stderr, "create the books")
+	c.store = "redis+cluster://127.0.0.1:1"
+	contains(t, c.want(64, "demo", "longjob", "--strategy", "lock").stderr, "no link")
+}
+
+var longSale = []string{"seckill", "--buyers", "5000", "--stock", "5000"}
+
+// startDemo starts a scenario that takes long and returns when it has its processes, three.
+func (c *cli) startDemo(args ...string) *exec.Cmd {
 	c.t.Helper()
-	cmd := exec.Command(binary, "demo", "seckill", "--buyers", "5000", "--stock", "5000")
+	cmd := exec.Command(binary, append([]string{"demo", "--strategy", "lock"}, args...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+c.dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = ownGroup()
 	if err := cmd.Start(); err != nil {
 		c.t.Fatal(err)
 	}
@@ -105,7 +160,7 @@ func TestSeckillInterruptedLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		c := newCLI(t)
-		cmd := c.startSeckill()
+		cmd := c.startDemo(longSale...)
 		if err := syscall.Kill(-cmd.Process.Pid, sig); err != nil {
 			t.Fatal(err)
 		}
@@ -118,11 +173,14 @@ func TestSeckillInterruptedLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestSeckillBuyersEndWithAKilledParent(t *testing.T) {
+// The coupon's first process is stopped then.
+func TestDemoProcessesEndWithAKilledParent(t *testing.T) {
 	t.Parallel()
-	c := newCLI(t)
-	cmd := c.startSeckill()
-	cmd.Process.Kill()
-	cmd.Wait()
-	c.untilProcesses(0)
+	for _, args := range [][]string{longSale, {"coupon", "--ttl", "1m"}} {
+		c := newCLI(t)
+		cmd := c.startDemo(args...)
+		cmd.Process.Kill()
+		cmd.Wait()
+		c.untilProcesses(0)
+	}
 }

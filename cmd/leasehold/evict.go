@@ -142,7 +142,7 @@ func (e *eviction) print(a *app, h driver.Holder) error {
 	type evicted struct {
 		Name    string `json:"name"`
 		Owner   string `json:"owner"`
-		Token   uint64 `json:"token"`
+		Token   uint64 `json:"token,string"`
 		Evicted bool   `json:"evicted"`
 	}
 	v := evicted{e.name, driver.ShortOwner(h.Owner), tokenOf(h.Fence), true}

@@ -64,13 +64,12 @@ func (f *claimFlags) add(set *pflag.FlagSet, ttl time.Duration) {
 	set.StringVar(&f.note, "note", "", "`TEXT` for people who ask who holds NAME")
 }
 
-// options checks the flags against each other.
+// options checks the flags against each other. The TTL is for leasehold.Options.
 func (f *claimFlags) options() ([]leasehold.Option, error) {
-	ttl, err := ttlOption(f.ttl)
-	if err != nil {
+	if _, err := ttlOption(f.ttl); err != nil {
 		return nil, err
 	}
-	opts := []leasehold.Option{ttl}
+	var opts []leasehold.Option
 	switch wait := f.set.Changed("wait"); {
 	case f.noWait && wait:
 		return nil, usageErrorf("--no-wait and --wait exclude each other")

@@ -55,7 +55,10 @@ func newShowCommand(a *app) *cobra.Command {
 		Use:   "show [flags] NAME",
 		Short: "Show who holds a lock and who waits for it",
 		Long: `Show who holds NAME, since when and for how much longer, with which token, and who
-waits for it, in order.`,
+waits for it, in order.
+
+A job of "leasehold run --once-per" or --at-least that is done still keeps NAME, without an
+owner: HELD is how long ago it began, NOTE who ran it, its exit code and how long it took.`,
 		Example:           "  leasehold show deploy\n  leasehold show --json deploy | jq '.waiters | length'",
 		Args:              argNames("NAME"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),

@@ -67,6 +67,7 @@ each holder, so that a late writer can be told from the present one.`
 const examples = `  leasehold run backup -- ./backup.sh          wait for "backup", then run
   leasehold run -n report -- make report       or give up at once, with exit code 1
   leasehold run --slots 3 gpu -- ./train.py    at most three at a time
+  leasehold lead scheduler -- ./scheduler      run on one machine, fail over to the next
   leasehold ls                                 who holds what
   leasehold demo seckill                       see what a lock is for`
 
@@ -98,11 +99,13 @@ func newRootCommand(a *app) *cobra.Command {
 		&cobra.Group{ID: groupLook, Title: "See and mend:"},
 		&cobra.Group{ID: groupRest, Title: "More:"},
 	)
-	run := newRunCommand(a)
-	if run.ValidArgsFunction == nil {
-		run.ValidArgsFunction = completeName(a, cobra.ShellCompDirectiveDefault)
+	run, lead := newRunCommand(a), newLeadCommand(a)
+	for _, c := range []*cobra.Command{run, lead} {
+		if c.ValidArgsFunction == nil {
+			c.ValidArgsFunction = completeName(a, cobra.ShellCompDirectiveDefault)
+		}
 	}
-	add(root, groupHold, run, newAcquireCommand(a), newRenewCommand(a), newReleaseCommand(a))
+	add(root, groupHold, run, lead, newAcquireCommand(a), newRenewCommand(a), newReleaseCommand(a))
 	add(root, groupLook, newListCommand(a), newShowCommand(a), newTopCommand(a), newEvictCommand(a))
 	add(root, groupRest, newDemoCommand(a), newVersionCommand(a), newManCommand(a))
 	root.SetHelpCommandGroupID(groupRest)

@@ -4,19 +4,28 @@ package main
 
 import (
 	"errors"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
 
-// newRunCommand refuses: nothing here ends a command with all that it started, in time,
-// once this process is killed. acquire, renew and release work.
+// newRunCommand and newLeadCommand refuse: nothing here ends a command with all that it
+// started, in time, once this process is killed. acquire, renew and release work.
 func newRunCommand(*app) *cobra.Command {
+	return refusing("run", "Hold a lock while a command runs (not on this system)")
+}
+
+func newLeadCommand(*app) *cobra.Command {
+	return refusing("lead", "Run a command on one machine at a time (not on this system)")
+}
+
+func refusing(name, about string) *cobra.Command {
 	return &cobra.Command{
-		Use:                "run",
-		Short:              "Hold a lock while a command runs (not on this system)",
+		Use:                name,
+		Short:              about,
 		DisableFlagParsing: true,
 		RunE: func(*cobra.Command, []string) error {
-			return &exitError{exitUsage, errors.New("run needs a Unix system: use acquire, renew and release")}
+			return &exitError{exitUsage, errors.New(name + " needs a Unix system: use acquire, renew and release")}
 		},
 	}
 }
@@ -24,3 +33,6 @@ func newRunCommand(*app) *cobra.Command {
 func newGuardCommand() *cobra.Command {
 	return &cobra.Command{Use: "guard", Hidden: true}
 }
+
+// ownGroup: there are no process groups here.
+func ownGroup() *syscall.SysProcAttr { return nil }

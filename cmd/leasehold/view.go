@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -13,11 +14,12 @@ import (
 )
 
 // The views are what ls, show and top print: short owners, lease tokens instead of
-// fences, and text from other users without anything a terminal would obey.
+// fences, and text from other users without anything a terminal would obey. In JSON a token
+// is a string: as a number it would be above 2^53, and most readers would round it.
 
 type stateView struct {
 	Name    string       `json:"name"`
-	Token   uint64       `json:"token"` // last given
+	Token   uint64       `json:"token,string"` // last given
 	Holders []holderView `json:"holders"`
 	Waiters []waiterView `json:"waiters"`
 }
@@ -25,7 +27,7 @@ type stateView struct {
 type holderView struct {
 	Owner string  `json:"owner"`
 	Mode  string  `json:"mode"`
-	Token uint64  `json:"token"`
+	Token uint64  `json:"token,string"`
 	Held  float64 `json:"held_seconds"`
 	Left  float64 `json:"left_seconds"`
 	Note  string  `json:"note"`
@@ -113,7 +115,7 @@ func writeTable(w io.Writer, views []stateView) {
 	fmt.Fprintln(t, "NAME\tMODE\tOWNER\tTOKEN\tHELD\tLEFT\tWAITING\tNOTE")
 	for _, v := range views {
 		for _, h := range v.Holders {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", shown(v.Name), h.Mode, h.Owner, h.Token,
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", shown(v.Name), h.Mode, ownerText(h.Owner), h.Token,
 				secondsText(h.Held), secondsText(h.Left), len(v.Waiters), h.Note)
 		}
 		if len(v.Holders) == 0 {
@@ -126,6 +128,8 @@ func writeTable(w io.Writer, views []stateView) {
 // writeState writes everything about one resource.
 func writeState(w io.Writer, v stateView) {
 	switch {
+	case len(v.Holders) > 0 && lingers(v):
+		fmt.Fprintf(w, "%s is kept for its last holder, who is done\n\n", shown(v.Name))
 	case len(v.Holders) > 0:
 		fmt.Fprintf(w, "%s is held\n\n", shown(v.Name))
 	case v.Token > 0:
@@ -137,7 +141,7 @@ func writeState(w io.Writer, v stateView) {
 		t := newTable(w)
 		fmt.Fprintln(t, "HOLDER\tMODE\tTOKEN\tHELD\tLEFT\tNOTE")
 		for _, h := range v.Holders {
-			fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\n", h.Owner, h.Mode, h.Token, secondsText(h.Held), secondsText(h.Left), h.Note)
+			fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\n", ownerText(h.Owner), h.Mode, h.Token, secondsText(h.Held), secondsText(h.Left), h.Note)
 		}
 		t.Flush()
 	}
@@ -150,6 +154,19 @@ func writeState(w io.Writer, v stateView) {
 		}
 		t.Flush()
 	}
+}
+
+// lingers reports whether all holders are done and only keep others out for a while.
+func lingers(v stateView) bool {
+	return !slices.ContainsFunc(v.Holders, func(h holderView) bool { return h.Owner != "" })
+}
+
+// ownerText is the start of an owner, or a dash for a hold without one.
+func ownerText(owner string) string {
+	if owner == "" {
+		return "-"
+	}
+	return owner
 }
 
 func newTable(w io.Writer) *tabwriter.Writer {

@@ -16,7 +16,7 @@ func TestRedisURLs(t *testing.T) {
 	if err := os.WriteFile("pw", []byte(canary+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for rest, want := range map[string]redisURL{
+	for rest, want := range map[string]serverURL{
 		"//h":                            {hosts: []string{"h"}},
 		"//h:1/3":                        {hosts: []string{"h:1"}, path: []string{"3"}},
 		"//h1,h2:2,[::1]:3/name/4":       {hosts: []string{"h1", "h2:2", "[::1]:3"}, path: []string{"name", "4"}},

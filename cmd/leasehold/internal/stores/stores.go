@@ -29,6 +29,12 @@ var engines = []engine{
 	{"redis+sentinel", "redis+sentinel://H1,H2/NAME", "Redis behind sentinels that call it NAME", openRedisSentinel},
 	{"redis+cluster", "redis+cluster://H1,H2", "a Redis Cluster", openRedisCluster},
 	{"redlock", "redlock://H1,H2,H3", "a majority of independent Redis servers (Redlock)", openRedlock},
+	{"postgres", "postgres://HOST/DB", "a PostgreSQL database; postgres://USER:PASSWORD@HOST:PORT/DB?prefix=leasehold_&pooled=true&listen=HOST:PORT", openPostgres},
+	{"mysql", "mysql://HOST/DB", "a MySQL or MariaDB database; mysql://USER:PASSWORD@HOST:PORT/DB?prefix=leasehold_", openMySQL},
+	{"zookeeper", "zookeeper://H1,H2,H3/CHROOT", "a ZooKeeper ensemble; zookeeper://USER:PASSWORD@H1,H2,H3/CHROOT?prefix=/leasehold; --ttl is a session's", openZooKeeper},
+	{"etcd", "etcd://H1,H2/PREFIX", "an etcd cluster; etcd://USER:PASSWORD@HOST:PORT/PREFIX?password_file=PATH", openEtcd},
+	{"etcds", "etcds://H1,H2/PREFIX", "the same over TLS; more options: ca_file, cert_file and key_file, server_name", openEtcdTLS},
+	{"memcached", "memcached://H1,H2", "memcached servers, each name on one of them; no fencing; ?prefix=lock:", openMemcached},
 }
 
 // Default is the store that is used when none is named.

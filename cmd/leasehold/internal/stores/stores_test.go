@@ -104,7 +104,7 @@ func TestWrongURLs(t *testing.T) {
 			t.Errorf("Open(%q) = %v, %q, %v, want ErrURL", url, d, resolved, err)
 			continue
 		}
-		if text := err.Error(); !strings.Contains(text, says) || !strings.Contains(text, "sqlite:") || strings.Contains(text, canary) || len(text) > 300 {
+		if text := err.Error(); !strings.Contains(text, says) || !strings.Contains(text, "sqlite:") || strings.Contains(text, canary) || len(text) > 500 {
 			t.Errorf("Open(%q): %q, want %q and what is known", url, text, says)
 		}
 	}

@@ -1,0 +1,264 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// minRunTTL leaves a guardian time to act, and renewals time to fail once.
+const minRunTTL = time.Second
+
+// A child is a command that runs under leases, and how it must end.
+type child struct {
+	app      *app
+	name     string
+	argv     []string
+	shell    string
+	note     string
+	ttl      time.Duration // of the leases
+	grace    span
+	lostCode int
+
+	signals chan os.Signal // caught from the start, for the command
+	renewed chan struct{}  // the deadline has moved
+}
+
+func newChild(a *app) child {
+	return child{app: a, signals: make(chan os.Signal, 16), renewed: make(chan struct{}, 1)}
+}
+
+func (c *child) addFlags(flags *pflag.FlagSet) {
+	flags.SetInterspersed(false) // what follows COMMAND is COMMAND's
+	flags.Var(&c.grace, "grace", "`TIME` from SIGTERM to SIGKILL (default a fifth of the TTL, at most 10s)")
+	flags.StringVarP(&c.shell, "command", "c", "", "run `STRING` by $SHELL, or /bin/sh, in place of COMMAND")
+}
+
+// parse takes NAME and COMMAND from the arguments. Flags may stand on both sides of NAME.
+// Where named, NAME is given otherwise.
+func (c *child) parse(cmd *cobra.Command, args []string, named bool) error {
+	c.argv = args
+	if !named {
+		if len(args) == 0 {
+			return usageErrorf("NAME is missing\nUsage: %s", cmd.UseLine())
+		}
+		c.name, c.argv = args[0], args[1:]
+	}
+	if len(c.argv) > 0 && strings.HasPrefix(c.argv[0], "-") {
+		if err := cmd.Flags().Parse(c.argv); err != nil {
+			return cmd.FlagErrorFunc()(cmd, err)
+		}
+		c.argv = cmd.Flags().Args()
+	}
+	if err := checkName(c.name); err != nil {
+		return err
+	}
+	if cmd.Flags().Changed("command") {
+		if len(c.argv) > 0 {
+			return usageErrorf("-c and COMMAND exclude each other\nUsage: %s", cmd.UseLine())
+		}
+		c.argv = []string{shell(), "-c", c.shell}
+	}
+	if len(c.argv) == 0 {
+		return usageErrorf("COMMAND is missing\nUsage: %s", cmd.UseLine())
+	}
+	return nil
+}
+
+// shell is chosen as flock(1) does.
+func shell() string {
+	if sh := os.Getenv("SHELL"); sh != "" {
+		return sh
+	}
+	return "/bin/sh"
+}
+
+// checkTimes checks that the command can be ended before a lease of ttl does; flag is what
+// the user sets ttl with.
+func (c *child) checkTimes(cmd *cobra.Command, flag string, ttl time.Duration) error {
+	c.ttl = ttl
+	if ttl < minRunTTL {
+		return usageErrorf("%s %v is too short to end a command in time: at least %v", flag, ttl, minRunTTL)
+	}
+	if !cmd.Flags().Changed("grace") {
+		c.grace = span(min(ttl/5, 10*time.Second))
+	}
+	// The first half of the TTL is for renewals, one of which may fail.
+	if most := ttl/2 - guard.Margin(ttl); time.Duration(c.grace) > most {
+		return usageErrorf("--grace %v leaves a %s of %v no time to be renewed: at most %v, or a longer TTL", &c.grace, flag, ttl, most)
+	}
+	return nil
+}
+
+// catch keeps signals for the command from now on.
+func (c *child) catch() {
+	guard.Catch(c.signals, guard.Forwarded...)
+	// A reader of our errors that is gone must not end us while the lease is held.
+	guard.Catch(make(chan os.Signal), syscall.SIGPIPE)
+}
+
+func (c *child) options() *leasehold.Options {
+	trace := c.app.waitTrace()
+	if trace == nil {
+		trace = &leasehold.Trace{}
+	}
+	trace.Renewed = func(string, uint64, time.Duration) {
+		select {
+		case c.renewed <- struct{}{}:
+		default:
+		}
+	}
+	if c.note == "" {
+		host, _ := os.Hostname() // a note without a host is still a note
+		// Not the arguments: they may contain secrets, and others read the note.
+		c.note = fmt.Sprintf("%s %s[%d]", host, filepath.Base(c.argv[0]), os.Getpid())
+	}
+	return &leasehold.Options{TTL: c.ttl, Note: c.note, Trace: trace}
+}
+
+// refuseNested refuses a resource that an enclosing run holds. Shared ones too: a waiter
+// between the two would wait for the outer and keep the inner waiting.
+func (c *child) refuseNested(ctx context.Context, locks *leasehold.Locker, name string) error {
+	held := strings.Fields(os.Getenv("LEASEHOLD_HELD"))
+	if len(held) == 0 {
+		return nil
+	}
+	nested := false
+	state, err := locks.Inspect(ctx, name)
+	switch {
+	case errors.Is(err, leasehold.ErrUnsupported): // then at least the innermost one
+		nested = os.Getenv("LEASEHOLD_NAME") == name && os.Getenv("LEASEHOLD_STORE") == c.app.storeURL
+	case err != nil:
+		return err
+	}
+	for _, h := range state.Holders {
+		for _, owner := range held {
+			nested = nested || h.Owner == owner
+		}
+	}
+	if !nested {
+		return nil
+	}
+	return usageErrorf("%s is held by a leasehold run around this one, which would wait for itself\nRun the command without the inner leasehold, or lock another name", shown(name))
+}
+
+// run runs the command under held until all of it is gone. leases are what held is made
+// of, NAME's first.
+func (c *child) run(held interface {
+	Context() context.Context
+	Deadline() time.Time
+}, leases ...*leasehold.Lease) (guard.Result, error) {
+	return guard.Run(guard.Plan{
+		Argv: c.argv, Env: c.environ(held.Deadline(), leases),
+		Grace: time.Duration(c.grace), Margin: guard.Margin(c.ttl),
+		Lease: held, Renewed: c.renewed, Signals: c.signals,
+	})
+}
+
+// environ is this process's environment with what the command should know of its leases.
+func (c *child) environ(deadline time.Time, leases []*leasehold.Lease) []string {
+	var tokens, owners strings.Builder
+	owners.WriteString(os.Getenv("LEASEHOLD_HELD"))
+	for _, l := range leases {
+		fmt.Fprintf(&tokens, "%d %s\n", l.Token(), l.Name())
+		fmt.Fprintf(&owners, " %s", l.Owner())
+	}
+	env := os.Environ()
+	for _, v := range [][2]string{
+		{"LEASEHOLD_NAME", c.name},
+		{"LEASEHOLD_TOKEN", fmt.Sprint(leases[0].Token())},
+		{"LEASEHOLD_TOKENS", strings.TrimSuffix(tokens.String(), "\n")},
+		{"LEASEHOLD_OWNER", leases[0].Owner()},
+		{"LEASEHOLD_DEADLINE", deadline.Format("2006-01-02T15:04:05.000Z07:00")},
+		{"LEASEHOLD_STORE", c.app.storeURL},
+		{"LEASEHOLD_HELD", strings.TrimSpace(owners.String())},
+	} {
+		env = setenv(env, v[0], v[1])
+	}
+	return env
+}
+
+func setenv(env []string, key, value string) []string {
+	kept := env[:0]
+	for _, e := range env {
+		if !strings.HasPrefix(e, key+"=") {
+			kept = append(kept, e)
+		}
+	}
+	return append(kept, key+"="+value)
+}
+
+// An ending is how a command and its leases ended.
+type ending struct {
+	guard.Result
+	err      error // of the guardian
+	lost     error // why the leases ended early
+	released error
+}
+
+// verdict says how it went: what happened to the leases counts before what the command did.
+func (c *child) verdict(e ending) error {
+	var start *guard.StartError
+	switch {
+	case errors.As(e.err, &start):
+		return &exitError{start.Code, fmt.Errorf("cannot run the command: %w", e.err)}
+	case e.lost != nil:
+		command := "had ended"
+		if errors.Is(e.err, guard.ErrLate) {
+			command = "was not started"
+		} else if e.err != nil || e.Cut {
+			command = "was ended"
+		}
+		return &exitError{c.lostCode, fmt.Errorf("%s: %w; the command %s", shown(c.name), e.lost, command)}
+	case errors.Is(e.err, guard.ErrLate):
+		return &exitError{c.lostCode, e.err}
+	case e.err != nil:
+		return &exitError{exitInternal, e.err}
+	case e.Cut:
+		return &exitError{c.lostCode, fmt.Errorf("the lease of %s could not be renewed in time, so the command was ended before another can hold it", shown(c.name))}
+	case e.released != nil:
+		fmt.Fprintf(c.app.stderr, "leasehold: %v\nIt ends by itself within %v\n", e.released, c.ttl)
+	}
+	if code := exitOf(e.Status); code != 0 {
+		return &exitError{code: code}
+	}
+	return nil
+}
+
+// exitOf is the exit code of a command as a shell counts it.
+func exitOf(status syscall.WaitStatus) int {
+	if status.Signaled() {
+		return exitSignal + int(status.Signal())
+	}
+	return status.ExitStatus()
+}
+
+// interrupted reports whether a Ctrl-C or Ctrl-\ ended a command that had the terminal to
+// itself, so that it reached nobody else.
+func interrupted(r guard.Result) bool {
+	sig := r.Status.Signal()
+	return r.Terminal && r.Status.Signaled() && (sig == syscall.SIGINT || sig == syscall.SIGQUIT)
+}
+
+// passOn gives a Ctrl-C that ended the command to the rest of the job, such as a script
+// around it, which would have got it too without the terminal lent to the command alone.
+func passOn(r guard.Result) {
+	if interrupted(r) {
+		syscall.Kill(0, r.Status.Signal()) // caught here, and no longer listened to
+	}
+}
+
+// ownGroup puts a process into a group of its own.
+func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

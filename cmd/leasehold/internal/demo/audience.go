@@ -1,0 +1,39 @@
+package demo
+
+import (
+	"context"
+	"time"
+)
+
+// Outcomes of what an actor wanted, as the numbers of its message.
+const soldOut, sold, gaveUp = 0, 1, 2
+
+// An audience is what became of many actors who wanted something at once.
+type audience struct {
+	numbers map[int]int // how many had each outcome
+	all     []time.Duration
+	took    time.Duration // from the opening to the last answer
+}
+
+func newAudience() *audience { return &audience{numbers: make(map[int]int)} }
+
+// audience has processes play n actors, called what, and hears what became of each.
+func (r *run) audience(ctx context.Context, processes, n int, what string) (*audience, error) {
+	a := newAudience()
+	return a, r.perform(ctx, processes, func(_ *process, m message) error {
+		if m.What == done {
+			a.hear(r, m)
+			r.progress("%d of %d %s served", len(a.all), n, what)
+		}
+		return nil
+	})
+}
+
+// hear notes one actor's outcome.
+func (a *audience) hear(r *run, m message) {
+	a.numbers[m.Number]++
+	a.all = append(a.all, m.Wait)
+	a.took = time.Since(r.opened)
+}
+
+func (a *audience) waits() waits { return newWaits(a.all, a.took) }

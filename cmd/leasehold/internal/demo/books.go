@@ -1,0 +1,143 @@
+package demo
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fence"
+)
+
+// books are the database of the business. It knows nothing of the lock but the greatest
+// token that was shown to it.
+type books struct {
+	place   place // opens the same books in another process
+	dialect fence.Dialect
+	db      *sql.DB
+	guard   *fence.SQL
+	drop    func(ctx context.Context) error // by who created them
+}
+
+// prepare makes new books ready for their tables.
+func (b *books) prepare(ctx context.Context) error {
+	if b.dialect == fence.SQLite {
+		if _, err := b.db.ExecContext(ctx, `PRAGMA journal_mode = WAL`); err != nil {
+			return err
+		}
+	}
+	return b.guard.Migrate(ctx, b.db)
+}
+
+func (b *books) close() error { return b.db.Close() }
+
+// serial is how statements that create tables write a number that the database counts up.
+const serial = "{serial}"
+
+// create makes tables and fills them.
+func (b *books) create(ctx context.Context, statements ...string) error {
+	for _, s := range statements {
+		if _, err := b.db.ExecContext(ctx, strings.ReplaceAll(s, serial, databases[b.dialect].serial)); err != nil {
+			return fmt.Errorf("create the books: %w", err)
+		}
+	}
+	return nil
+}
+
+// A ticket is what an actor shows to the books: the lease it acts under.
+type ticket struct {
+	resource, owner string
+	token           uint64
+}
+
+func ticketOf(lease *leasehold.Lease) *ticket {
+	return &ticket{lease.Name(), lease.Owner(), lease.Token()}
+}
+
+// step runs a step in a transaction, which checks the ticket first, if there is one:
+// fence.ErrStale for one whose lease went to another meanwhile. Reads show it too. To
+// show it only when writing is not enough: the write of the former holder could then
+// slip in between the read and the write of the present one.
+func (b *books) step(ctx context.Context, t *ticket, do func(tx *tx) error) error {
+	begun, err := b.db.BeginTx(ctx, &sql.TxOptions{Isolation: databases[b.dialect].isolation})
+	if err != nil {
+		return err
+	}
+	defer begun.Rollback() // does nothing after Commit
+	if t != nil {
+		if err := b.guard.Check(ctx, begun, t.resource, t.token, t.owner); err != nil {
+			return err
+		}
+	}
+	if err := do(&tx{ctx, begun, b}); err != nil {
+		return err
+	}
+	return begun.Commit()
+}
+
+// read runs queries when the actors have ended.
+func (b *books) read(ctx context.Context, do func(tx *tx) error) error {
+	err := b.step(ctx, nil, do)
+	if err != nil {
+		return fmt.Errorf("read the books: %w", err)
+	}
+	return nil
+}
+
+// text writes a statement's parameters, which are ?, as the database has them.
+func (b *books) text(statement string) string {
+	if b.dialect != fence.Postgres {
+		return statement
+	}
+	var text strings.Builder
+	n := 0
+	for _, c := range statement {
+		if c == '?' {
+			n++
+			fmt.Fprintf(&text, "$%d", n)
+		} else {
+			text.WriteRune(c)
+		}
+	}
+	return text.String()
+}
+
+// A tx is a step under way.
+type tx struct {
+	ctx   context.Context
+	tx    *sql.Tx
+	books *books
+}
+
+// row reads one row.
+func (t *tx) row(query string, args ...any) *sql.Row {
+	return t.tx.QueryRowContext(t.ctx, t.books.text(query), args...)
+}
+
+// numbers reads a column of numbers.
+func (t *tx) numbers(query string, args ...any) (all []int, err error) {
+	rows, err := t.tx.QueryContext(t.ctx, t.books.text(query), args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var n int
+		if err := rows.Scan(&n); err != nil {
+			return nil, err
+		}
+		all = append(all, n)
+	}
+	return all, rows.Err()
+}
+
+// write runs a statement and returns how many rows it found.
+func (t *tx) write(statement string, args ...any) (int, error) {
+	res, err := t.tx.ExecContext(t.ctx, t.books.text(statement), args...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	return int(n), err
+}

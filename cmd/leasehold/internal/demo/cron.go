@@ -1,0 +1,237 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/spf13/pflag"
+)
+
+// Cron is a daily job in the crontabs of several servers, whose clocks differ. On the
+// second day the server that runs it dies in the middle.
+type Cron struct {
+	Servers int           `json:"servers"`
+	Day     time.Duration `json:"day_ns"`
+}
+
+func newCron() *Cron { return &Cron{Servers: 4, Day: 2 * time.Second} }
+
+// About implements Scenario.
+func (s *Cron) About() About {
+	return About{
+		Name:  "cron",
+		Short: "The same daily job on several servers",
+		Long: `Send a daily report from the same crontab on several servers. Each server asks at midnight, and
+again in the morning and at noon, by a clock of its own. Without a lock each sends a report whenever it asks.
+With a lease that lasts nine tenths of a day at least (OncePer), one report is sent on the first day.
+On the second day the server that has begun is killed in the middle. Its lease ends
+shortly before noon, and then another server sends the report.
+
+A store that cannot keep a lease longer than its owner holds it for the whole time: then
+nobody stands in on the second day.`,
+		Examples: []string{"", "--servers 10 --day 10s"},
+	}
+}
+
+// AddFlags implements Scenario.
+func (s *Cron) AddFlags(flags *pflag.FlagSet) {
+	flags.IntVar(&s.Servers, "servers", s.Servers, "how `MANY` servers have the job")
+	flags.DurationVar(&s.Day, "day", s.Day, "the `LENGTH` of a day, at least five times the least lease of the store")
+}
+
+// Check implements Scenario.
+func (s *Cron) Check() error {
+	if s.Day < leastDay || s.Day > mostTTL {
+		return fmt.Errorf("%w: a day of %v, want %v to %v", ErrSettings, s.Day, leastDay, mostTTL)
+	}
+	return check(bound{"servers", s.Servers, 2, maxProcesses})
+}
+
+// Strategies implements Scenario.
+func (s *Cron) Strategies() []Strategy { return []Strategy{None, Lock} }
+
+func (s *Cron) headline() string {
+	return fmt.Sprintf("%d servers, 2 days of %v", s.Servers, s.Day)
+}
+
+// leastDay leaves time for a job.
+const leastDay = 500 * time.Millisecond
+
+// Shares of a day: between two askings, and by how much clocks differ.
+const askShare, skewShare = 4, 50
+
+// atMost is how long a runner may take that is killed, or stopped.
+func atMost(day time.Duration) time.Duration { return day * 9 / 20 }
+
+// days is how long the crontabs are looked at, asks how often a day each asks. There is
+// none in the evening, which may be over before a server that is late has asked. On the
+// last day servers go on asking, up to lastAsks, until the report is there: on a busy
+// machine each of them may be late.
+const days, asks, lastAsks = 2, 3, 12
+
+// A CronResult is what the report's readers say.
+type CronResult struct {
+	Reports [days]int `json:"reports"` // got on each day
+	Begun   int       `json:"begun"`
+	Killed  int       `json:"killed"`
+	Refused int       `json:"refused"`   // askings: it runs, or did
+	Stands  bool      `json:"stands_in"` // the store lets another run what a killed server began
+	verdict
+}
+
+func (r *CronResult) figures() []figure {
+	return []figure{
+		count("reports on day 1", r.Reports[0]), count("reports on day 2", r.Reports[1]), count("jobs begun", r.Begun),
+		count("servers killed", r.Killed), count("jobs refused", r.Refused), {"another stands in", yesNo(r.Stands)},
+	}
+}
+
+// What a server says: it has begun the day's job, asks whether to go on, or was refused;
+// and that its store knows no AtLeast.
+const refused, noAtLeast = "refused", "no at least"
+
+func (s *Cron) play(ctx context.Context, r *run) (Result, error) {
+	if err := r.books.create(ctx, `CREATE TABLE reports (dy INTEGER NOT NULL)`); err != nil {
+		return nil, err
+	}
+	if err := r.lease(ctx, atMost(s.Day)); err != nil {
+		return nil, err
+	}
+	res := &CronResult{Stands: true}
+	err := r.perform(ctx, s.Servers, func(p *process, m message) error {
+		switch m.What {
+		case refused:
+			res.Refused++
+		case noAtLeast:
+			res.Stands = false
+		case begun:
+			res.Begun++
+			r.progress("day %d: a report is begun", m.Number+1)
+			if m.Number > 0 && res.Killed == 0 {
+				res.Killed++
+				return p.kill()
+			}
+			p.tell(goOn)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = r.books.read(ctx, func(tx *tx) error {
+		for day := range days {
+			if err := tx.row(`SELECT count(*) FROM reports WHERE dy = ?`, day).Scan(&res.Reports[day]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	want := [days]int{1, 1}
+	if !res.Stands {
+		want[1] = 0
+	}
+	res.verdict = judge(
+		rule{res.Reports[0] == want[0], fmt.Sprintf("%d reports on the first day, want %d", res.Reports[0], want[0])},
+		rule{res.Reports[1] == want[1], fmt.Sprintf("%d reports on the second day, want %d", res.Reports[1], want[1])},
+		rule{res.Killed == 1, "no server was killed"},
+	)
+	return res, err
+}
+
+func (s *Cron) work(ctx context.Context, w *worker) error {
+	if err := w.ready(); err != nil {
+		return err
+	}
+	c := &crontab{worker: w, day: max(s.Day, w.TTL*20/9+1)}
+	// The first server's clock is the fastest.
+	c.midnight = w.opened.Add(c.day / skewShare * time.Duration(w.Process) / time.Duration(s.Servers))
+	for day := range days {
+		for n := 0; ; n++ {
+			over, err := c.over(ctx, day, n)
+			if err != nil {
+				return err
+			}
+			if over {
+				break
+			}
+			if err := c.ask(ctx, day, n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// A crontab is a server's.
+type crontab struct {
+	*worker
+	day      time.Duration
+	midnight time.Time // before the first day
+	keeps    bool      // the store knows no AtLeast
+}
+
+// over reports whether a day's asking is over before the nth, from 0.
+func (c *crontab) over(ctx context.Context, day, n int) (bool, error) {
+	switch {
+	case n < asks:
+		return false, nil
+	case day < days-1, c.keeps, n == lastAsks:
+		return true, nil
+	}
+	sent := 0
+	err := c.books.step(ctx, nil, func(tx *tx) error {
+		return tx.row(`SELECT count(*) FROM reports WHERE dy = ?`, day).Scan(&sent)
+	})
+	return sent > 0, err
+}
+
+// ask waits for the nth time of a day and does what stands in the crontab.
+func (c *crontab) ask(ctx context.Context, day, n int) error {
+	at := c.midnight.Add(time.Duration(day)*c.day + time.Duration(n)*c.day/askShare)
+	if err := pause(ctx, time.Until(at)); err != nil {
+		return err
+	}
+	if time.Since(at) > c.day/askShare/2 {
+		return nil // a crontab does not make up for what it has missed
+	}
+	report := func(ctx context.Context, t *ticket) error { return c.report(ctx, day, t) }
+	err := c.under(ctx, c.Resource, report, leasehold.OncePer(c.day), leasehold.TTL(c.TTL))
+	if errors.Is(err, leasehold.ErrUnsupported) {
+		err = c.keep(ctx, report)
+	}
+	switch {
+	case errors.Is(err, leasehold.ErrBusy):
+		return c.say(message{What: refused})
+	case errors.Is(err, errLost):
+		return nil // the job took too long; whoever asks next begins it again
+	}
+	return err
+}
+
+// keep is for a store that knows no AtLeast: the lease is not given up.
+func (c *crontab) keep(ctx context.Context, report func(ctx context.Context, t *ticket) error) error {
+	c.keeps = true
+	if err := c.say(message{What: noAtLeast}); err != nil {
+		return err
+	}
+	lease, err := c.acquire(ctx, c.Resource, leasehold.Wait(0), leasehold.TTL(c.day-c.day/10), leasehold.NoRenew())
+	if err != nil {
+		return err
+	}
+	return report(lease.Context(), ticketOf(lease))
+}
+
+// report is the job. It waits in the middle, where its server may be killed.
+func (c *crontab) report(ctx context.Context, day int, t *ticket) error {
+	if err := c.say(message{What: begun, Number: day}); err != nil {
+		return err
+	}
+	<-c.lines
+	return c.books.step(ctx, t, func(tx *tx) error {
+		_, err := tx.write(`INSERT INTO reports VALUES (?)`, day)
+		return err
+	})
+}

@@ -1,0 +1,261 @@
+package demo
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+)
+
+// A link is one process's way to the lock store, which can be cut.
+type link interface {
+	url() string // of the store, by this way
+	// cut ends all traffic until mend. Where it keeps everybody from the store, it lasts
+	// no longer than until a lease of ttl is over.
+	cut(ttl time.Duration) error
+	mend() error
+	close()
+}
+
+// newLink makes a link to the store at url. An error that wraps ErrSettings: its servers
+// tell their clients other ways.
+func newLink(url string) (link, error) {
+	scheme, rest, _ := strings.Cut(url, ":")
+	switch scheme {
+	case "sqlite":
+		return newFileLink(url, rest)
+	case "redis+sentinel", "redis+cluster":
+		return nil, fmt.Errorf("%w: clients learn the addresses from the servers of %s:, so that no link to them can be cut", ErrSettings, scheme)
+	}
+	return newProxyLink(scheme, rest)
+}
+
+// A fileLink is to a SQLite file. Nothing can be cut there, but a program that does not
+// finish its write has the same effect: no renewal gets through, whoever it is from.
+type fileLink struct {
+	address string
+	db      *sql.DB
+
+	mu      sync.Mutex
+	writing *sql.Tx // guarded by mu; nil: not cut
+}
+
+func newFileLink(url, path string) (*fileLink, error) {
+	db, err := sql.Open("sqlite", stores.SQLiteDSN(path))
+	if err != nil {
+		return nil, fmt.Errorf("open the link's file: %w", err)
+	}
+	return &fileLink{address: url, db: db}, nil
+}
+
+func (l *fileLink) url() string { return l.address }
+
+func (l *fileLink) cut(ttl time.Duration) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w, err := l.db.BeginTx(context.Background(), nil) // it takes the file's write lock
+	if err != nil {
+		return fmt.Errorf("hold the file's write lock: %w", err)
+	}
+	l.writing = w
+	time.AfterFunc(beyond(ttl), func() { l.mend() })
+	return nil
+}
+
+func (l *fileLink) mend() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.writing == nil {
+		return nil
+	}
+	w := l.writing
+	l.writing = nil
+	return w.Rollback()
+}
+
+func (l *fileLink) close() {
+	_ = l.mend() // Close ends the transaction too
+	l.db.Close()
+}
+
+// A proxyLink stands before each host of a server's URL. While it is cut, what arrives is
+// held, as a network does that drops packets and will deliver them later.
+type proxyLink struct {
+	address   string
+	listeners []net.Listener
+	passing   sync.RWMutex // held by who passes bytes on; locked while cut
+	isCut     bool
+	carriers  sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool // guarded by mu; nil after close
+}
+
+// ports are the usual ones of the stores' servers.
+var ports = map[string]string{
+	"redis": "6379", "rediss": "6379", "redlock": "6379", "zookeeper": "2181", "etcd": "2379", "etcds": "2379",
+	"postgres": "5432", "mysql": "3306", "memcached": "11211",
+}
+
+// newProxyLink makes a link to all servers of a URL, which is rest after "scheme:".
+func newProxyLink(scheme, rest string) (*proxyLink, error) {
+	_, hosts, _ := hostsOf(rest)
+	return newProxyLinkTo(len(hosts), scheme, rest)
+}
+
+// newProxyLinkTo makes one to the first n servers. The others are reached as before.
+func newProxyLinkTo(n int, scheme, rest string) (*proxyLink, error) {
+	before, hosts, after := hostsOf(rest)
+	l := &proxyLink{conns: make(map[net.Conn]bool)}
+	name := hosts[0]
+	for i, host := range hosts[:n] {
+		target := withPort(host, ports[scheme])
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			l.close()
+			return nil, fmt.Errorf("make a link that can be cut: %w", err)
+		}
+		hosts[i] = listener.Addr().String()
+		l.listeners = append(l.listeners, listener)
+		l.carriers.Go(func() { l.serve(listener, target) })
+	}
+	l.address = scheme + ":" + before + strings.Join(hosts, ",") + withServerName(scheme, name, after)
+	return l, nil
+}
+
+// hostsOf splits "//user@h1,h2/path?options" around its hosts.
+func hostsOf(rest string) (before string, hosts []string, after string) {
+	before = rest[:len(rest)-len(strings.TrimLeft(rest, "/"))]
+	rest = rest[len(before):]
+	if i := strings.IndexAny(rest, "/?"); i >= 0 {
+		rest, after = rest[:i], rest[i:]
+	}
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		before, rest = before+rest[:at+1], rest[at+1:]
+	}
+	return before, strings.Split(rest, ","), after
+}
+
+// withServerName adds to the options in the rest of a URL who the server is, which a TLS
+// client would take from the host.
+func withServerName(scheme, host, rest string) string {
+	secure := scheme == "rediss" || scheme == "etcds"
+	for _, option := range []string{"tls=true", "ca_file=", "cert_file="} {
+		secure = secure || strings.Contains(rest, option)
+	}
+	if !secure || strings.Contains(rest, "server_name=") {
+		return rest
+	}
+	host, _, _ = net.SplitHostPort(withPort(host, "0")) // it has one now
+	separator := "?"
+	if strings.Contains(rest, "?") {
+		separator = "&"
+	}
+	return rest + separator + "server_name=" + url.QueryEscape(host)
+}
+
+// withPort adds a port to a host that has none; IPv6 addresses stand in brackets.
+func withPort(host, port string) string {
+	if _, _, err := net.SplitHostPort(host); err == nil {
+		return host
+	}
+	return net.JoinHostPort(strings.Trim(host, "[]"), port)
+}
+
+func (l *proxyLink) url() string { return l.address }
+
+func (l *proxyLink) cut(time.Duration) error {
+	l.passing.Lock()
+	l.isCut = true
+	return nil
+}
+
+func (l *proxyLink) mend() error {
+	if l.isCut {
+		l.isCut = false
+		l.passing.Unlock()
+	}
+	return nil
+}
+
+func (l *proxyLink) close() {
+	for _, listener := range l.listeners {
+		listener.Close()
+	}
+	l.mu.Lock()
+	for c := range l.conns {
+		c.Close()
+	}
+	l.conns = nil
+	l.mu.Unlock()
+	_ = l.mend() // it never fails
+	l.carriers.Wait()
+}
+
+func (l *proxyLink) serve(listener net.Listener, target string) {
+	for {
+		client, err := listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		l.carriers.Go(func() { l.connect(client, target) })
+	}
+}
+
+// connect carries bytes both ways until either side closes.
+func (l *proxyLink) connect(client net.Conn, target string) {
+	defer client.Close()
+	l.passing.RLock()
+	server, err := net.Dial("tcp", target)
+	l.passing.RUnlock()
+	if err != nil {
+		return // the client sees a closed connection
+	}
+	defer server.Close()
+	if !l.add(client, server) {
+		return
+	}
+	var back sync.WaitGroup
+	back.Go(func() { l.carry(client, server) })
+	l.carry(server, client)
+	back.Wait()
+}
+
+// add reports false after close.
+func (l *proxyLink) add(conns ...net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns == nil {
+		return false
+	}
+	for _, c := range conns {
+		l.conns[c] = true
+	}
+	return true
+}
+
+func (l *proxyLink) carry(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			l.passing.RLock()
+			_, failed := to.Write(buffer[:n])
+			l.passing.RUnlock()
+			if failed != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}

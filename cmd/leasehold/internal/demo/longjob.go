@@ -1,0 +1,245 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/fence"
+	"github.com/spf13/pflag"
+)
+
+// LongJob is a job of several lease lengths, which two servers would run. Half-way the
+// link from the first one to the lock store is cut.
+type LongJob struct {
+	Steps int           `json:"steps"`
+	TTL   time.Duration `json:"ttl_ns"`
+}
+
+func newLongJob() *LongJob { return &LongJob{Steps: 15, TTL: 500 * time.Millisecond} }
+
+// About implements Scenario.
+func (s *LongJob) About() About {
+	return About{
+		Name:  "longjob",
+		Short: "A job longer than its lease, cut off from the store",
+		Long: `Run a job of many steps, of which five take as long as a lease. Two servers want to run it. The
+lease of the first is renewed while it works, until its link to the store is cut; from then on it
+cannot know what the store thinks. It stops when the lease ends by its own clock. Only then the
+second server gets the lock, and goes on with the step after the last one. Later the link delivers what
+it held. Without a lock both do all steps.
+
+The link is cut by a proxy before the store's servers. A SQLite file has no link: there another
+program holds the file's write lock for longer than a lease.`,
+		Examples: []string{"", "--ttl 3s --steps 30"},
+	}
+}
+
+// AddFlags implements Scenario.
+func (s *LongJob) AddFlags(flags *pflag.FlagSet) {
+	flags.IntVar(&s.Steps, "steps", s.Steps, "how `MANY` steps the job has")
+	addTTL(flags, &s.TTL)
+}
+
+// stepsPerTTL and leastSteps make the job outlast its lease after the cut.
+const stepsPerTTL, leastSteps = 5, 12
+
+// Check implements Scenario.
+func (s *LongJob) Check() error {
+	return errors.Join(checkTTL(s.TTL), check(bound{"steps", s.Steps, leastSteps, 10_000}))
+}
+
+// Strategies implements Scenario.
+func (s *LongJob) Strategies() []Strategy { return []Strategy{None, Lock} }
+
+func (s *LongJob) headline() string {
+	return fmt.Sprintf("a job of %d steps, leases as long as %d of them", s.Steps, stepsPerTTL)
+}
+
+// A LongJobResult is what the job's books say. Runners are numbered from 0.
+type LongJobResult struct {
+	Steps       int       `json:"steps_done"` // different ones
+	Twice       int       `json:"done_twice"`
+	Changes     int       `json:"changes"`      // from one runner to the other
+	StoppedAt   int       `json:"stopped_at"`   // step of the first runner; 0: it did not stop
+	StoppedLate bool      `json:"stopped_late"` // one, by the books and not by the end of its lease
+	AfterCut    float64   `json:"after_cut_ms"` // from the cut until it stopped
+	Idle        float64   `json:"idle_ms"`      // from then until the second began
+	Tokens      [2]uint64 `json:"tokens"`
+	verdict
+}
+
+func (r *LongJobResult) figures() []figure {
+	return []figure{
+		count("steps done", r.Steps), count("steps done twice", r.Twice), count("changes of the runner", r.Changes),
+		count("first runner stopped at", r.StoppedAt), span("after the cut", r.AfterCut), span("then nobody worked for", r.Idle),
+		{"first runner's token", fmt.Sprint(r.Tokens[0])}, {"second runner's token", fmt.Sprint(r.Tokens[1])},
+	}
+}
+
+// What the runners say.
+const begun, stepDone, stopped, fenced = "begun", "step", "stopped", "fenced"
+
+func (s *LongJob) play(ctx context.Context, r *run) (Result, error) {
+	if err := r.books.create(ctx, `CREATE TABLE steps (id `+serial+`, runner INTEGER NOT NULL, step INTEGER NOT NULL)`); err != nil {
+		return nil, err
+	}
+	p := &longJobPlay{scenario: s, run: r, res: &LongJobResult{}}
+	if r.strategy != None {
+		var err error
+		if p.link, err = newLink(r.stage.Store); err != nil {
+			return nil, err
+		}
+		defer p.link.close()
+		r.store = func(process int) string {
+			if process == 0 {
+				return p.link.url()
+			}
+			return r.stage.Store
+		}
+	}
+	if err := r.lease(ctx, s.TTL); err != nil {
+		return nil, err
+	}
+	if err := r.perform(ctx, 2, p.hear); err != nil {
+		return nil, err
+	}
+	var runners []int
+	err := r.books.read(ctx, func(tx *tx) (err error) {
+		runners, err = tx.numbers(`SELECT runner FROM steps ORDER BY id`)
+		return errors.Join(err, tx.row(`SELECT count(DISTINCT step), count(*) - count(DISTINCT step) FROM steps`).Scan(&p.res.Steps, &p.res.Twice))
+	})
+	for i := 1; i < len(runners); i++ {
+		if runners[i] != runners[i-1] {
+			p.res.Changes++
+		}
+	}
+	p.res.verdict = s.judge(p.res, r.strategy)
+	return p.res, err
+}
+
+func (s *LongJob) judge(r *LongJobResult, strategy Strategy) verdict {
+	return judge(
+		rule{r.Steps == s.Steps, fmt.Sprintf("%d of %d steps were done", r.Steps, s.Steps)},
+		rule{r.Twice == 0, fmt.Sprintf("%d steps were done twice", r.Twice)},
+		rule{r.Changes <= 1, fmt.Sprintf("both worked at the same time: %d changes of the runner", r.Changes)},
+		rule{strategy == None || r.StoppedAt > 0, "the first runner did not stop"},
+		rule{!r.StoppedLate, "a runner went on after the other had begun"},
+	)
+}
+
+// A longJobPlay is the play under way.
+type longJobPlay struct {
+	scenario *LongJob
+	run      *run
+	link     link // nil without a lock
+	res      *LongJobResult
+
+	cut, stop time.Time
+}
+
+func (p *longJobPlay) hear(by *process, m message) error {
+	first := m.Actor == 0
+	switch m.What {
+	case begun:
+		resumed := p.res.Tokens[m.Actor] > 0
+		p.res.Tokens[m.Actor] = m.Token
+		if !first && !resumed && !p.stop.IsZero() {
+			p.res.Idle = milliseconds(time.Since(p.stop))
+		}
+	case fenced:
+		p.res.StoppedLate = true
+	case stopped:
+		if !first {
+			return nil // a machine that is too busy; it goes on later
+		}
+		p.stop = time.Now()
+		p.res.StoppedAt = m.Number
+		p.res.AfterCut = milliseconds(p.stop.Sub(p.cut))
+	case stepDone:
+		p.run.progress("runner %d has done step %d of %d", m.Actor+1, m.Number, p.scenario.Steps)
+		return p.act(first, m.Number)
+	}
+	return nil
+}
+
+// act cuts the link after a third of the job, and mends it when the second runner works:
+// what it held must not disturb it.
+func (p *longJobPlay) act(first bool, step int) error {
+	switch {
+	case p.link == nil:
+	case first && step == p.scenario.Steps/3:
+		p.cut = time.Now()
+		return p.link.cut(p.run.order.TTL)
+	case !first:
+		return p.link.mend()
+	}
+	return nil
+}
+
+func (s *LongJob) work(ctx context.Context, w *worker) error {
+	if w.Process > 0 || w.locks == nil {
+		if err := w.ready(); err != nil {
+			return err
+		}
+	}
+	run := func() error {
+		return w.under(ctx, w.Resource, func(held context.Context, t *ticket) error {
+			if w.Process == 0 && t != nil { // the second cannot be the first to get the lock
+				if err := w.ready(); err != nil {
+					return err
+				}
+			}
+			return s.job(held, w, t)
+		})
+	}
+	if w.Process > 0 {
+		return again(run) // it queues again, and goes on
+	}
+	if err := run(); !errors.Is(err, errLost) {
+		return err
+	}
+	return nil // that it has stopped was said
+}
+
+// job does the steps that are left, until its lease ends.
+func (s *LongJob) job(held context.Context, w *worker, t *ticket) error {
+	m := message{What: begun, Actor: w.Process}
+	if t != nil {
+		m.Token = t.token
+	}
+	if err := w.say(m); err != nil {
+		return err
+	}
+	step := 0
+	err := w.books.step(held, t, func(tx *tx) error {
+		if t == nil {
+			return nil // whoever does not know of others begins at the beginning
+		}
+		return tx.row(`SELECT COALESCE(MAX(step), 0) FROM steps`).Scan(&step)
+	})
+	for err == nil && step < s.Steps {
+		step++
+		if err = s.step(held, w, t, step); err == nil {
+			err = w.say(message{What: stepDone, Actor: w.Process, Number: step})
+		}
+	}
+	switch {
+	case held.Err() != nil:
+		return errors.Join(err, w.say(message{What: stopped, Actor: w.Process, Number: step}))
+	case errors.Is(err, fence.ErrStale):
+		return errors.Join(err, w.say(message{What: fenced, Actor: w.Process, Number: step}))
+	}
+	return err
+}
+
+func (s *LongJob) step(held context.Context, w *worker, t *ticket, step int) error {
+	if err := pause(held, w.TTL/stepsPerTTL); err != nil {
+		return err
+	}
+	return w.books.step(held, t, func(tx *tx) error {
+		_, err := tx.write(`INSERT INTO steps (runner, step) VALUES (?, ?)`, w.Process, step)
+		return err
+	})
+}

@@ -1,0 +1,151 @@
+package demo
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// A process is one of those that play a scenario.
+type process struct {
+	cmd    *exec.Cmd
+	in     io.WriteCloser // its end ends the process
+	out    io.Reader
+	stderr bytes.Buffer
+	killed atomic.Bool // by us
+}
+
+// A saying is a message and who said it.
+type saying struct {
+	by *process
+	message
+}
+
+// perform starts n processes, lets all begin at once when they are ready, and calls hear
+// with each later message, one at a time; before them with one ready, when all are. It
+// returns when all have ended; an error of hear or of a process ends the others.
+func (r *run) perform(ctx context.Context, n int, hear func(p *process, m message) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	said, ended := make(chan saying), make(chan error)
+	var failed error
+	fail := func(err error) {
+		if err != nil && failed == nil {
+			failed = err
+			cancel() // ends the processes; each of them is waited for
+		}
+	}
+	for i := range n {
+		p, err := r.start(ctx, i)
+		if err != nil {
+			fail(err)
+			break
+		}
+		r.processes = append(r.processes, p)
+		go func() { ended <- p.hear(said) }()
+	}
+	for readies, running := 0, len(r.processes); running > 0; {
+		select {
+		case s := <-said:
+			if s.What == ready {
+				if readies++; readies < n {
+					continue
+				}
+				r.open()
+			}
+			if failed == nil {
+				fail(hear(s.by, s.message))
+			}
+		case err := <-ended:
+			running--
+			fail(err)
+		}
+	}
+	return failed
+}
+
+// open lets the processes begin.
+func (r *run) open() {
+	r.opened = time.Now()
+	for _, p := range r.processes {
+		p.tell("open")
+	}
+}
+
+// start starts process i and gives it its order. On error no process is left.
+func (r *run) start(ctx context.Context, i int) (*process, error) {
+	o := r.order
+	o.Process = i
+	if r.store != nil && o.Store != "" {
+		o.Store = r.store(i)
+	}
+	p := &process{cmd: r.stage.Worker(ctx)}
+	p.cmd.Stderr = &p.stderr
+	var err error
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("start a process: %w", err)
+	}
+	if p.out, err = p.cmd.StdoutPipe(); err != nil {
+		return nil, fmt.Errorf("start a process: %w", err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start a process: %w", err)
+	}
+	// The order goes through the pipe: an argument would show the store's password to
+	// everybody on the machine.
+	if err := json.NewEncoder(p.in).Encode(o); err != nil {
+		p.in.Close()
+		return nil, p.wait(err)
+	}
+	return p, nil
+}
+
+// tell sends the process a line. An error means that it has ended, which tells itself.
+func (p *process) tell(line string) { _, _ = io.WriteString(p.in, line+"\n") }
+
+// kill ends the process as a power cut would. That it ended so is then no error.
+func (p *process) kill() error {
+	p.killed.Store(true)
+	if err := p.cmd.Process.Kill(); err != nil {
+		return fmt.Errorf("kill a process: %w", err)
+	}
+	return nil
+}
+
+// hear passes on what the process says until it ends, and returns how it ended.
+func (p *process) hear(to chan<- saying) error {
+	var bad error
+	for lines := bufio.NewScanner(p.out); lines.Scan(); {
+		var m message
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			bad = fmt.Errorf("a process said %q: %w", lines.Text(), err)
+			break
+		}
+		to <- saying{p, m}
+	}
+	if bad != nil {
+		p.in.Close() // it ends the process
+	}
+	return p.wait(bad)
+}
+
+// wait waits for the end of the process; err is what is known already.
+func (p *process) wait(err error) error {
+	waited := p.cmd.Wait()
+	if waited == nil || p.killed.Load() {
+		return err
+	}
+	text := strings.TrimSpace(p.stderr.String())
+	if text == "" {
+		return errors.Join(err, fmt.Errorf("a process ended: %w", waited))
+	}
+	return errors.Join(err, fmt.Errorf("a process ended: %w: %s", waited, text))
+}

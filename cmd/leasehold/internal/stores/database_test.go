@@ -1,0 +1,72 @@
+package stores
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestWrongDatabaseURLs(t *testing.T) {
+	t.Parallel()
+	for url, says := range map[string]string{
+		"postgres:" + canary:                             "two slashes",
+		"postgres://":                                    "host is missing",
+		"postgres://h":                                   "one database",
+		"postgres://u:" + canary + "@h1,h2/db":           "one host",
+		"postgres://h/a/b":                               "one database",
+		"postgres://u:" + canary + "@h/db?pooled=yes":    "true or false",
+		"postgres://u:" + canary + "@h/db?listen=h":      "host:port",
+		"postgres://u:" + canary + "@h/db?listen=h:x":    "host:port",
+		"postgres://u:" + canary + "@h/db?sslmode=x":     "unknown",
+		"postgres://u:" + canary + "@h/db?password=x":    "unknown",
+		"postgres://u:" + canary + "@h/db?prefix=a-b":    "Prefix",
+		"postgres://u:" + canary + "@h/db?schema=a.b":    "Schema",
+		"postgres://u:%zz" + canary + "@h/db":            "no escape",
+		"mysql:u:" + canary + "@tcp(h)/db":               "two slashes",
+		"mysql://u:" + canary + "@h":                     "one database",
+		"mysql://u:" + canary + "@h1,h2/db":              "one host",
+		"mysql://u:" + canary + "@h/db?parseTime=true":   "unknown",
+		"mysql://u:" + canary + "@h/db?prefix=" + "a%22": "Prefix",
+		"mysql://u:" + canary + "@h/db?tls=maybe":        "true or false",
+	} {
+		d, resolved, err := Open(t.Context(), url)
+		if d != nil || resolved != "" || !errors.Is(err, ErrURL) {
+			t.Errorf("Open(%q) = %v, %q, %v, want ErrURL", url, d, resolved, err)
+			continue
+		}
+		if text := err.Error(); !strings.Contains(text, says) || strings.Contains(text, canary) {
+			t.Errorf("Open(%q): %q, want %q and no password", url, text, says)
+		}
+	}
+}
+
+// A server that is not there is no mistake of the URL, and the error says nothing secret.
+func TestDatabasesOutOfReach(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"postgres://u:" + canary + "@127.0.0.1:1/db", "postgres://u:" + canary + "'\\x@127.0.0.1:1/db?pooled=true&listen=127.0.0.1:2",
+		"mysql://u:" + canary + "@127.0.0.1:1/db", "mysql://u:" + canary + "@127.0.0.1:1/db?schema=other",
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		d, _, err := Open(ctx, url)
+		cancel()
+		if d != nil || err == nil || errors.Is(err, ErrURL) || strings.Contains(err.Error(), canary) {
+			t.Errorf("Open(%q) = %v, %v", url, d, err)
+		}
+	}
+}
+
+func FuzzPostgresURLErrorsKeepSecrets(f *testing.F) {
+	f.Add("//u:", "@h/db?pooled=x")
+	f.Fuzz(func(t *testing.T, before, after string) {
+		u, err := parseServer("postgres", before+canary+after, postgresOptions, false)
+		if err == nil {
+			_, err = u.postgresConfig()
+		}
+		if err != nil && strings.Contains(err.Error(), canary) {
+			t.Errorf("%q and %q: %v", before, after, err)
+		}
+	})
+}

@@ -1,0 +1,165 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// candidate starts a leasehold lead that notes its terms in the file terms, as "WHO TOKEN".
+func (c *cli) candidate(who string, flags ...string) *job {
+	c.t.Helper()
+	args := append([]string{"lead", "-v", "--ttl", "2s"}, flags...)
+	return c.start(append(args, "sched", "--", "sh", "-c", "echo "+who+" $LEASEHOLD_TOKEN >> terms; exec sleep 60")...)
+}
+
+// terms waits for n terms and returns who led, checking that tokens grow.
+func (c *cli) terms(n int) []string {
+	c.t.Helper()
+	var lines []string
+	eventually(c.t, strconv.Itoa(n)+" terms", func() bool {
+		text, _ := os.ReadFile(filepath.Join(c.dir, "terms"))
+		lines = strings.Split(strings.TrimSpace(string(text)), "\n")
+		return strings.Count(string(text), "\n") >= n
+	})
+	who, last := []string{}, uint64(0)
+	for _, line := range lines {
+		name, text, _ := strings.Cut(line, " ")
+		token, err := strconv.ParseUint(text, 10, 64)
+		if err != nil || token <= last {
+			c.t.Errorf("token %q after %d: %v", text, last, err)
+		}
+		who, last = append(who, name), token
+	}
+	return who
+}
+
+// waits waits until a candidate is in the queue.
+func (c *cli) waits(j *job) {
+	c.t.Helper()
+	eventually(c.t, "wait", func() bool { return strings.Contains(j.errors(), "waiting") })
+}
+
+func TestNextLeadsAfterAKill(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	a := c.candidate("a")
+	c.terms(1)
+	b := c.candidate("b")
+	c.waits(b)
+	killed := time.Now()
+	a.signal(syscall.SIGKILL)
+	if who := c.terms(2); who[1] != "b" {
+		t.Errorf("led: %q", who)
+	}
+	if took := time.Since(killed); took > 2*time.Second+6*slack { // two processes have to start
+		t.Errorf("led by the next after %v", took)
+	}
+}
+
+// The leader that is asked to stop lets its command finish, exits as that does, and only
+// then another leads.
+func TestLeaderStepsDownWhenItsCommandHasEnded(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	a := c.start("lead", "sched", "--", "sh", "-c", `trap 'echo >> got; [ "$(wc -l < got)" = 2 ] && { echo > done; exit 7; }' TERM
+		echo a $LEASEHOLD_TOKEN >> terms; while :; do sleep 0.02; done`)
+	c.terms(1)
+	b := c.start("lead", "-v", "sched", "--", "sh", "-c", "test -e done && echo b $LEASEHOLD_TOKEN >> terms; exec sleep 60")
+	c.waits(b)
+	a.signal(syscall.SIGTERM)
+	c.read("got")
+	a.signal(syscall.SIGTERM) // a second one reaches it too
+	if code := a.code(); code != 7 {
+		t.Errorf("exit code %d, want the command's: %s", code, a.errors())
+	}
+	if who := c.terms(2); who[1] != "b" {
+		t.Errorf("led: %q", who)
+	}
+	b.signal(syscall.SIGTERM)
+	if code := b.code(); code != 143 {
+		t.Errorf("exit code %d: %s", code, b.errors())
+	}
+}
+
+// A signal that comes with the grant is taken for one from before the term. Nothing may be
+// started then: it would not hear of it any more.
+func TestSignalThatComesWithTheGrantStartsNothing(t *testing.T) {
+	l := &lead{child: newChild(nil)}
+	campaign, end := context.WithCancel(t.Context())
+	end()
+	l.signals <- syscall.SIGTERM
+	if err := l.serve(t.Context(), campaign); err != nil { // there is no lease: a start panics
+		t.Error(err)
+	}
+}
+
+func TestEachTermStartsTheCommandAnew(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	j := c.start("lead", "sched", "--", "sh", "-c", `echo a $LEASEHOLD_TOKEN >> terms; [ "$(wc -l < terms)" -lt 3 ] && exit 3; exec sleep 60`)
+	c.terms(3)
+	j.signal(syscall.SIGTERM)
+	if code := j.code(); code != 143 {
+		t.Errorf("exit code %d: %s", code, j.errors())
+	}
+}
+
+func TestEvictedLeaderCampaignsAgain(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	a := c.candidate("a")
+	c.terms(1)
+	b := c.candidate("b")
+	c.waits(b)
+	c.evict("sched")
+	if who := c.terms(2); who[1] != "b" {
+		t.Errorf("led: %q", who)
+	}
+	c.waits(a)
+	b.signal(syscall.SIGKILL)
+	if who := c.terms(3); who[2] != "a" {
+		t.Errorf("led: %q", who)
+	}
+	contains(t, a.errors(), "evicted: test")
+}
+
+func TestSignalsEndTheCampaign(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.candidate("a")
+	c.terms(1)
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
+		j := c.candidate("b")
+		c.waits(j)
+		j.signal(syscall.SIGUSR1) // is nobody's yet
+		j.signal(sig)
+		if code := j.code(); code != 128+int(sig) {
+			t.Errorf("%v: exit code %d: %s", sig, code, j.errors())
+		}
+	}
+	var state stateView
+	c.want(0, "show", "--json", "sched").json(t, &state)
+	if len(state.Waiters) != 0 {
+		t.Errorf("left in the queue: %+v", state.Waiters)
+	}
+}
+
+func TestLeadRefusesWhatCannotWork(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	for _, line := range []string{"", "x", "x --", "x -c true -- true", "--ttl 0.9 x -- true", "--ttl 2s --grace 1s x -- true", "-n x -- true"} {
+		contains(t, c.want(64, append([]string{"lead"}, strings.Fields(line)...)...).stderr, "leasehold: ")
+	}
+	c.want(127, "lead", "x", "--", "./none") // would never be better
+	c.want(64, "run", "x", "--", "leasehold", "lead", "x", "--", "true")
+	c.store = "sqlite:/proc/none/locks.db"
+	c.want(69, "lead", "x", "--", "true")
+}

@@ -1,0 +1,80 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// A period is what "leasehold run" knows of jobs that must not run too often.
+type period struct {
+	atLeast span
+	oncePer span
+	atMost  span
+	key     string
+}
+
+func (p *period) addFlags(flags *pflag.FlagSet) {
+	flags.Var(&p.atLeast, "at-least", "keep NAME held for `TIME` from the start, even if COMMAND is done sooner")
+	flags.Var(&p.oncePer, "once-per", "run COMMAND at most once in each `PERIOD`, such as 24h, wherever it is started")
+	flags.Var(&p.atMost, "at-most", "with --once-per: COMMAND is ended within `TIME`; killed, it may run again after it (default the period)")
+	flags.StringVar(&p.key, "key", "", "`NAME`, in place of the argument")
+}
+
+// ttl returns the most that the lease may last without a renewal, and the flag that sets it.
+func (p *period) ttl(ttl span) (flag string, _ time.Duration) {
+	switch {
+	case p.atMost > 0:
+		return "--at-most", time.Duration(p.atMost)
+	case p.oncePer > 0:
+		return "--once-per", time.Duration(p.oncePer)
+	}
+	return "--ttl", time.Duration(ttl)
+}
+
+func (p *period) check(cmd *cobra.Command, claim *claimFlags) error {
+	once, most := cmd.Flags().Changed("once-per"), cmd.Flags().Changed("at-most")
+	switch {
+	case once && p.oncePer == 0:
+		return usageErrorf("--once-per 0: a period needs a length, such as 24h")
+	case most && p.atMost == 0:
+		return usageErrorf("--at-most 0: a bound needs a length, such as 1h")
+	case most && !once:
+		return usageErrorf("--at-most is the bound of a job with --once-per\nWithout a period, the lease is renewed as long as COMMAND runs")
+	case once && cmd.Flags().Changed("ttl"):
+		return usageErrorf("--once-per and --ttl exclude each other: --at-most is how long the lease lasts")
+	case once && (claim.shared || claim.slots > 0):
+		return usageErrorf("--once-per excludes --shared and --slots: only one may run")
+	case once && cmd.Flags().Changed("at-least"):
+		return usageErrorf("--once-per and --at-least exclude each other")
+	}
+	return nil
+}
+
+func (p *period) options() (opts []leasehold.Option) {
+	if p.atLeast > 0 {
+		opts = append(opts, leasehold.AtLeast(time.Duration(p.atLeast)))
+	}
+	if p.oncePer > 0 {
+		opts = append(opts, leasehold.OncePer(time.Duration(p.oncePer)))
+	}
+	if p.atMost > 0 {
+		opts = append(opts, leasehold.TTL(time.Duration(p.atMost)))
+	}
+	return opts
+}
+
+// record leaves what came of the command as the note of what holds NAME from now on.
+func (p *period) record(ctx context.Context, lease *leasehold.Lease, note string, code int, took time.Duration) {
+	if p.oncePer == 0 && p.atLeast == 0 {
+		return
+	}
+	// Without it the former note still says who and when.
+	_ = lease.SetNote(ctx, fmt.Sprintf("%s (exit code %d after %s)", note, code, spanText(took)))
+}

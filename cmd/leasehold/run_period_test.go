@@ -1,0 +1,139 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// crontab starts the same job on ten servers whose clocks differ, and returns how many ran.
+func (c *cli) crontab(spread time.Duration, args ...string) int {
+	c.t.Helper()
+	var jobs []*job
+	for i := range 10 {
+		jobs = append(jobs, c.start(append([]string{"run", "--ok-if-busy"}, args...)...))
+		time.Sleep(spread * time.Duration(i%3) / 10)
+	}
+	for _, j := range jobs {
+		if code := j.code(); code != 0 || j.errors() != "" {
+			c.t.Errorf("exit code %d: %s", code, j.errors())
+		}
+	}
+	ran, err := os.ReadFile(filepath.Join(c.dir, "ran"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return strings.Count(string(ran), "\n")
+}
+
+func TestCrontabOfTenServersRunsOnceInAPeriod(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	args := []string{"--once-per", "24h", "--key", "report", "--", "sh", "-c", "echo >> ran; sleep 0.1"}
+	if n := c.crontab(time.Second, args...); n != 1 {
+		t.Fatalf("ran %d times in a period", n)
+	}
+	contains(t, c.wantRun(1, args...).stderr, "exit code 0", "busy")
+	contains(t, c.want(0, "show", "report").stdout, "report is kept for its last holder", "(exit code 0 after ")
+	var state stateView
+	c.want(0, "show", "--json", "report").json(t, &state)
+	if len(state.Holders) != 1 || state.Holders[0].Owner != "" || state.Holders[0].Left > 24*0.9*3600 || state.Holders[0].Left < 23*0.9*3600 {
+		t.Errorf("the record is %+v", state.Holders)
+	}
+}
+
+func TestNextPeriodRunsAgain(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	args := []string{"run", "--once-per", "4s", "report", "--", "true"}
+	began := time.Now()
+	c.want(0, args...)
+	eventually(t, "the next period", func() bool { return c.call(args...).code == 0 })
+	if took := time.Since(began); took < 3600*time.Millisecond {
+		t.Errorf("ran again after %v", took)
+	}
+}
+
+// The runner is killed in the middle: --at-most decides when another may run.
+func TestAtMostDecidesAfterAKill(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	for _, tc := range []struct {
+		name string
+		free time.Duration
+		args []string
+	}{
+		{"bounded", 3 * time.Second, []string{"--once-per", "24h", "--at-most", "3s"}},
+		{"unbounded", 5400 * time.Millisecond, []string{"--once-per", "6s"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			args := append([]string{"run"}, tc.args...)
+			j := c.start(append(args, "--key", tc.name, "--", "sh", "-c", "echo > began-"+tc.name+"; exec sleep 60")...)
+			c.read("began-" + tc.name)
+			j.signal(syscall.SIGKILL)
+			for granted := time.Now(); ; {
+				o := c.call(append(args, "-n", "--key", tc.name, "--", "true")...)
+				if o.code == 0 {
+					if took := time.Since(began); took < tc.free {
+						t.Errorf("another ran after %v, want %v", took, tc.free)
+					}
+					if took := time.Since(granted); took > tc.free+5*time.Second {
+						t.Errorf("nobody ran for %v, want %v", took, tc.free)
+					}
+					return
+				}
+				o.wantCode(t, 1)
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+	}
+}
+
+// What cannot be started, or fails, is a run too.
+func TestRecordTellsTheExitCode(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	for code, command := range map[int]string{3: "exit 3", 143: "kill -TERM $$"} {
+		name := fmt.Sprint("job", code)
+		c.wantRun(code, "--once-per", "1h", name, "--", "sh", "-c", command)
+		contains(t, c.want(0, "show", name).stdout, fmt.Sprintf("(exit code %d after ", code))
+	}
+	c.wantRun(127, "--at-least", "1h", "missing", "--", "./none")
+	contains(t, c.want(0, "show", "missing").stdout, "(exit code 127 after ")
+	c.wantRun(0, "--note", "nightly", "--at-least", "1h", "noted", "--", "true")
+	contains(t, c.want(0, "ls").stdout, "nightly (exit code 0 after ", " - ")
+	c.wantRun(0, "plain", "--", "true") // leaves nothing
+	contains(t, c.want(0, "show", "plain").stdout, "plain is free")
+}
+
+// --at-most is the end of the command as well.
+func TestAtMostEndsTheCommand(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	began := time.Now()
+	c.wantRun(75, "--once-per", "1h", "--at-most", "2s", "x", "--", "sleep", "60")
+	if took := time.Since(began); took > 2*time.Second+slack {
+		t.Errorf("ended after %v", took)
+	}
+}
+
+func TestPeriodsRefuseWrongUsage(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	for _, line := range []string{
+		"--once-per 0 x -- true", "--once-per x x -- true", "--once-per 500ms x -- true", "--at-most 1h x -- true",
+		"--once-per 1h --at-most 0 x -- true", "--once-per 1h --ttl 5s x -- true", "--once-per 1h --slots 2 x -- true",
+		"--once-per 1h -s x -- true", "--once-per 1h --at-least 1h x -- true", "--once-per 1h --key x", "--once-per 1h x --key y -- true",
+		"--key= -- true", "--once-per 1h --at-most 2s --grace 1s x -- true",
+	} {
+		contains(t, c.wantRun(64, strings.Fields(line)...).stderr, "leasehold: ")
+	}
+}
