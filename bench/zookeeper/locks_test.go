@@ -1,0 +1,70 @@
+package zookeeper_test
+
+import (
+	"context"
+	"strings"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/bench/contest"
+	"github.com/leasehold-go/leasehold/zklock"
+)
+
+// The locks that are compared. All have their defaults, and ours leases, zk.Lock sessions, of
+// contest.TTL.
+const (
+	ours       = "leasehold"
+	oursGlobal = "leasehold, HandOver -1"
+	zkLock     = "zk.Lock" // go-zookeeper's own: no fence, no context, no deadline
+)
+
+// An address is that of all servers, with commas.
+var competitors = []contest.Competitor{
+	{Name: ours, Open: leaseholdWith(nil)},
+	{Name: oursGlobal, Open: leaseholdWith(&leasehold.Options{HandOver: -1})},
+	{Name: zkLock, Open: openZKLock},
+}
+
+func leaseholdWith(opts *leasehold.Options) func(addr string) (*contest.Locker, error) {
+	return func(addr string) (*contest.Locker, error) {
+		d, err := zklock.New(strings.Split(addr, ","), &zklock.Options{SessionTimeout: contest.TTL * 3 / 2})
+		if err != nil {
+			return nil, err
+		}
+		locks, err := leasehold.New(d, opts)
+		if err != nil {
+			return nil, err
+		}
+		return &contest.Locker{Lock: contest.Leasehold(locks), Close: func() { locks.Close(); d.Close() }}, nil
+	}
+}
+
+// quiet is go-zookeeper's logger.
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}
+
+func openZKLock(addr string) (*contest.Locker, error) {
+	conn, _, err := zk.Connect(strings.Split(addr, ","), contest.TTL, zk.WithLogger(quiet{}), zk.WithLogInfo(false))
+	if err != nil {
+		return nil, err
+	}
+	lock := func(ctx context.Context, name string) (contest.Held, error) {
+		l := zk.NewLock(conn, "/zklock/"+strings.ReplaceAll(name, "/", "-"), zk.WorldACL(zk.PermAll))
+		held := make(chan error, 1)
+		go func() { held <- l.Lock() }() // it cannot be given up
+		select {
+		case err := <-held:
+			return contest.Held{Unlock: l.Unlock}, err
+		case <-ctx.Done():
+			go func() {
+				if <-held == nil {
+					_ = l.Unlock() // the connection may be closed by now, which does it too
+				}
+			}()
+			return contest.Held{}, context.Cause(ctx)
+		}
+	}
+	return &contest.Locker{Lock: lock, Close: conn.Close}, nil
+}
