@@ -2,7 +2,7 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
-MODULES = . redislock cmd/leasehold e2e bench
+MODULES = . redislock zklock etcdlock memcachelock pglisten cmd/leasehold e2e bench
 
 .PHONY: test bench check fmt vet staticcheck vuln tidy tools
 
