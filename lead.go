@@ -144,7 +144,8 @@ func (l *Locker) Resign(name string) bool {
 }
 
 // Observe tells who leads name: first who does now, then each change that it sees, until
-// ctx ends or the caller stops. It takes no part in the election. The zero Holder is nobody.
+// ctx ends, the Locker is closed or the caller stops. It takes no part in the election. The
+// zero Holder is nobody.
 //
 // It asks the engine every so often, which is its only way on most of them: a change shows
 // up to that much later, a term in between that was shorter not at all, and whom it tells

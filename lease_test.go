@@ -390,3 +390,46 @@ func TestReleaseBeyondTheDeadlineIsALoss(t *testing.T) {
 		wantErr(t, outer.Release(t.Context()), leasehold.ErrLost)
 	}
 }
+
+// endsInTry is an engine that ends a context just before it grants.
+type endsInTry struct {
+	*memory.Driver
+	end context.CancelFunc
+}
+
+func (d endsInTry) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return endsInTryClaim{c, d.end}, err
+}
+
+type endsInTryClaim struct {
+	driver.Claim
+	end context.CancelFunc
+}
+
+func (c endsInTryClaim) Try(ctx context.Context) (driver.Grant, error) {
+	g, err := c.Claim.Try(context.WithoutCancel(ctx))
+	c.end()
+	return g, err
+}
+
+// The work never begins with a live context when that of Do has ended.
+func TestDoBeginsNothingAfterItsContext(t *testing.T) {
+	for range 100 {
+		ctx, end := context.WithCancel(t.Context())
+		l, err := leasehold.New(endsInTry{memory.New(), end}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = l.Do(ctx, "a", func(ctx context.Context) error {
+			if ctx.Err() == nil {
+				t.Error("the work began with a live context")
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		l.Close()
+	}
+}

@@ -97,6 +97,9 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Contex
 	}
 	held, end := context.WithCancelCause(lease.Context())
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	if ctx.Err() != nil { // AfterFunc is about to say so, but fn may look before
+		end(context.Cause(ctx))
+	}
 	defer func() {
 		stop()
 		end(nil)
@@ -283,7 +286,7 @@ func (l *Locker) checkTTL(ttl time.Duration) (time.Duration, error) {
 	case ttl > maxTTL:
 		return 0, fmt.Errorf("%w: TTL %v is above %v", ErrInvalidOption, ttl, maxTTL)
 	case f.SessionTTL > 0 && ttl != f.SessionTTL:
-		return 0, fmt.Errorf("%w: TTL %v: %w, leases hang on the driver's session and have its length, %v", ErrInvalidOption, ttl, ErrUnsupported, f.SessionTTL)
+		return 0, fmt.Errorf("%w: TTL %v: %w, leases hang on the driver's session, whose length gives them all %v", ErrInvalidOption, ttl, ErrUnsupported, f.SessionTTL)
 	case ttl < f.MinTTL:
 		return 0, fmt.Errorf("%w: TTL %v: %w, the least is %v", ErrInvalidOption, ttl, ErrUnsupported, f.MinTTL)
 	case ttl <= l.drift(ttl):

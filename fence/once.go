@@ -79,6 +79,10 @@ func (o *Once) Migrate(ctx context.Context, db *sql.DB) error {
 // was here. An error of effect is returned as it is; then nothing has happened. After any
 // other error the outcome is unknown: call Do again, under this lease or another, and it
 // happens now or gives ErrDone.
+//
+// effect must return what tx fails with: some failures, such as a deadlock on MySQL, have
+// undone the transaction, mark included, and what follows would stand alone. Nor may it end
+// the transaction, as CREATE TABLE does on MySQL: the mark would stay without the rest.
 func (o *Once) Do(ctx context.Context, db *sql.DB, key string, lease Lease, effect func(tx *sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {

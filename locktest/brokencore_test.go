@@ -52,7 +52,7 @@ var mutations = []struct {
 	{"keepsLaterNames", "OppositeOrdersNeverDeadlock", "all.go", "g.letGo(ctx, i) // what", "if !$ {\n\t\t\t\tg.letGo(ctx, i)\n\t\t\t} // what"},
 	{"leavesTooEarly", "NobodyElseLeadsBeforeTheReturn", "lead.go", "t.led, t.resign = true, end\n",
 		"t.led, t.resign = true, end\n\tif $ {\n\t\tt.resign = func(err error) { end(err); lease.Release(ctx) }\n\t}\n"},
-	{"runsAgain", "OncePerRunsOnce", "once.go", "r.atLeast, r.noRenew = r.oncePer, true", "r.atLeast, r.noRenew = r.oncePer, true\n\t\tif $ {\n\t\t\tr.atLeast = 0\n\t\t}"},
+	{"runsAgain", "OncePerRunsOnce", "once.go", "r.atLeast = max(r.atLeast, r.oncePer)", "r.atLeast = max(r.atLeast, r.oncePer)\n\tif $ {\n\t\tr.atLeast = 0\n\t}"},
 }
 
 const (

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"time"
 
@@ -76,6 +77,10 @@ func (o *Once) Do(ctx context.Context, key string, lease fence.Lease, command, t
 	all := append([]any{hex.EncodeToString(sum[:16]), lease.Token(), rand.Text(), o.keep.Milliseconds(), command}, args...)
 	keys := []string{o.prefix + "done:" + key, o.prefix + "token:" + lease.Name(), target}
 	reply, err := redis.NewScript(scriptOnce.load().text).Run(ctx, o.client, keys, all...).Slice()
+	if _, server := errors.AsType[redis.Error](err); server {
+		// Not the command's: go-redis may have sent it before, and its answer got lost.
+		return nil, fmt.Errorf("redislock: once %q: %v", key, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("redislock: once %q: %w", key, err)
 	}
@@ -93,9 +98,20 @@ func onceReply(key string, token uint64, reply []any) (any, error) {
 		return nil, fmt.Errorf("redislock: once %q: %w", key, fence.ErrDone)
 	case 3:
 		return nil, fmt.Errorf("%w: %d for %q", fence.ErrStale, token, key)
+	case 4:
+		return nil, fmt.Errorf("redislock: once %q: %w", key, refusal(fmt.Sprint(reply[1:]...)))
 	}
 	if len(reply) < 2 {
 		return nil, nil
 	}
 	return reply[1], nil
 }
+
+// A refusal is the error that a command has answered with, a redis.Error.
+type refusal string
+
+// Error is what Redis said.
+func (r refusal) Error() string { return string(r) }
+
+// RedisError makes it a redis.Error.
+func (refusal) RedisError() {}

@@ -109,7 +109,7 @@ func row(t *testing.T, d driver.Driver) []string {
 	_, evicts := d.(driver.Evictor)
 	shortest, step := f.MinTTL.String(), cmp.Or(f.Step, time.Nanosecond).String()
 	if f.SessionTTL > 0 {
-		shortest, step = "the session's", "–"
+		shortest, step = f.SessionTTL.String()+", as its session gives", "–"
 	}
 	row := []string{}
 	for _, has := range []bool{f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, lingers, lists, evicts} {

@@ -211,6 +211,51 @@ func TestOnceOnRedis(t *testing.T) {
 	wantStock(t, client, "crowd", 1)
 }
 
+// The answer gets lost, and go-redis sends it again to what is a replica by then. Its
+// refusal says nothing of the first time.
+func TestServersRefusalIsNotTheCommands(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	p := servers.StartProxy(t, r.Addr())
+	client := redis.NewClient(&redis.Options{Addr: p.Addr(), ReadTimeout: time.Minute})
+	defer client.Close()
+	o, err := redislock.NewOnce(client, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct := redis.NewClient(&redis.Options{Addr: r.Addr()})
+	defer direct.Close()
+	r.Must(t, "SET", "stock", "10")
+	l := holding{"shop", "x", 10}
+	if _, err := o.Do(t.Context(), "warm", l, "GET", "stock"); err != nil { // the script is loaded
+		t.Fatal(err)
+	}
+	p.DropReplies()
+	done := make(chan error, 1)
+	go func() {
+		_, err := o.Do(t.Context(), "order", l, "DECRBY", "stock", 2)
+		done <- err
+	}()
+	for direct.Get(t.Context(), "stock").Val() != "8" && t.Context().Err() == nil && len(done) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	r.Must(t, "REPLICAOF", "127.0.0.1", "1")
+	p.Pass()
+	err = <-done
+	var refusal redis.Error
+	if err == nil || !strings.Contains(err.Error(), "READONLY") {
+		t.Fatalf("got %v, want that of a replica", err)
+	}
+	if errors.As(err, &refusal) {
+		t.Errorf("%v says that nothing has happened", err)
+	}
+	r.Must(t, "REPLICAOF", "NO", "ONE")
+	if _, err := o.Do(t.Context(), "order", l, "DECRBY", "stock", 2); !errors.Is(err, fence.ErrDone) {
+		t.Errorf("asked again: %v", err)
+	}
+	wantStock(t, client, "stock", 8)
+}
+
 func TestOnceOnRedisCluster(t *testing.T) {
 	t.Parallel()
 	var addrs []string

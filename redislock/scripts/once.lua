@@ -4,7 +4,7 @@
 -- ARGV: 1 owner, 2 token, 3 this attempt, 4 life of the mark in ms
 --       (0: for ever), 5 the command's name, then what follows its key
 -- Reply: {0, reply} it ran; {1} it had run by this attempt; {2} it was done; {3, token} the
---        token is stale; or the command's error: nothing was done
+--        token is stale; {4, error} the command's: nothing was done
 local owner, token, attempt, life = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local mark = redis.call('GET', KEYS[1])
 if mark == attempt then return {1} end
@@ -25,6 +25,6 @@ if life ~= '0' then redis.call('PEXPIRE', KEYS[2], life) end
 local reply = redis.pcall(ARGV[5], KEYS[3], unpack(ARGV, 6))
 if type(reply) == 'table' and reply.err then
   redis.call('DEL', KEYS[1])
-  return reply
+  return {4, reply.err}
 end
 return {0, reply}

@@ -31,7 +31,7 @@ var engines = []engine{
 	{"redlock", "redlock://H1,H2,H3", "a majority of independent Redis servers (Redlock)", openRedlock},
 	{"postgres", "postgres://HOST/DB", "a PostgreSQL database; postgres://USER:PASSWORD@HOST:PORT/DB?prefix=leasehold_&pooled=true&listen=HOST:PORT", openPostgres},
 	{"mysql", "mysql://HOST/DB", "a MySQL or MariaDB database; mysql://USER:PASSWORD@HOST:PORT/DB?prefix=leasehold_", openMySQL},
-	{"zookeeper", "zookeeper://H1,H2,H3/CHROOT", "a ZooKeeper ensemble; zookeeper://USER:PASSWORD@H1,H2,H3/CHROOT?prefix=/leasehold; --ttl is a session's", openZooKeeper},
+	{"zookeeper", "zookeeper://H1,H2,H3/CHROOT", "a ZooKeeper ensemble; zookeeper://USER:PASSWORD@H1,H2,H3/CHROOT?prefix=/leasehold; a session is 3/2 of --ttl", openZooKeeper},
 	{"etcd", "etcd://H1,H2/PREFIX", "an etcd cluster; etcd://USER:PASSWORD@HOST:PORT/PREFIX?password_file=PATH", openEtcd},
 	{"etcds", "etcds://H1,H2/PREFIX", "the same over TLS; more options: ca_file, cert_file and key_file, server_name", openEtcdTLS},
 	{"memcached", "memcached://H1,H2", "memcached servers, each name on one of them; no fencing; ?prefix=lock:", openMemcached},
