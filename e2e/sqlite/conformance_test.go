@@ -32,6 +32,8 @@ func TestSQLiteConformance(t *testing.T) {
 			mustExec(t, openDB(t, path+"?_pragma=busy_timeout(5000)"), "DELETE FROM leasehold_locks")
 		},
 		NoLossNotice: true,
+		// The caller's, and those of database/sql and of the client that watch its context.
+		CallGoroutines: 5,
 	})
 }
 
