@@ -137,7 +137,8 @@ func (p *place) bury(ctx context.Context) (over bool, err error) {
 	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
 		return false, err
 	}
-	resp, err := p.claim.d.read(ctx, clientv3.OpGet(p.key, clientv3.WithKeysOnly()))
+	// Of keys only, a server of 3.7 does not tell the lease.
+	resp, err := p.claim.d.read(ctx, clientv3.OpGet(p.key))
 	if err != nil {
 		return false, err
 	}

@@ -301,7 +301,6 @@ func TestTLS(t *testing.T) {
 // While the server is down, fifty that wait cost next to nothing; when it is back, all go
 // on by themselves.
 func TestWaitersDoNotSpinWhileTheServerIsDown(t *testing.T) {
-	t.Parallel()
 	alone(t, "TestDown", "any") // it measures its process
 }
 

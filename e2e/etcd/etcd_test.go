@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -123,77 +122,6 @@ func untilStopped(t testing.TB, pid int) {
 	for end := time.Now().Add(5 * time.Second); !stopped(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("process %d does not stop", pid)
-		}
-	}
-}
-
-var all = flag.Bool("all", false, "run the suite on every version and size, not on two of the four")
-
-// aloneEnv is set in the process of a test that runs alone.
-const aloneEnv = "LEASEHOLD_TEST_ETCD_ALONE"
-
-// The suite counts the goroutines of its process and mostly waits. So each cluster has a
-// process of its own, beside the other tests.
-func TestConformance(t *testing.T) {
-	t.Parallel()
-	for _, on := range []struct {
-		version string
-		members string
-		always  bool
-	}{
-		{servers.EtcdDebian, "1", true}, {servers.EtcdCurrent, "3", true},
-		{servers.EtcdDebian, "3", false}, {servers.EtcdCurrent, "1", false},
-	} {
-		t.Run(on.version+"/"+on.members, func(t *testing.T) {
-			t.Parallel()
-			if !on.always && !*all {
-				t.Skip("needs -all")
-			}
-			alone(t, "TestSuite", on.version+" "+on.members)
-		})
-	}
-}
-
-// alone runs a test in a process of its own, with what it is to run on.
-func alone(t *testing.T, test, on string) {
-	t.Helper()
-	run := exec.Command(os.Args[0], "-test.run", "^"+test+"$", "-test.v", "-test.timeout", "5m")
-	run.Env = append(os.Environ(), aloneEnv+"="+on)
-	run.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := run.CombinedOutput()
-	for line := range strings.Lines(string(out)) {
-		if err != nil || strings.Contains(line, "SKIP") {
-			t.Log(strings.TrimRight(line, "\n"))
-		}
-	}
-	if err != nil {
-		t.Errorf("%s: %v", test, err)
-	}
-}
-
-func TestSuite(t *testing.T) {
-	var version string
-	var members int
-	if _, err := fmt.Sscan(os.Getenv(aloneEnv), &version, &members); err != nil {
-		t.Skip("TestConformance runs it")
-	}
-	h := harness(servers.StartEtcdCluster(t, version, members)...)
-	locktest.Run(t, h)
-}
-
-// A server that has lost its data tells nobody: holders hear of it from their next renewal.
-func TestFlush(t *testing.T) {
-	e := servers.StartEtcd(t, servers.EtcdCurrent)
-	h := harness(e)
-	h.NoLossNotice = true
-	h.FlushState = func(t testing.TB) {
-		e.Kill()
-		e.Forget(t)
-		e.Start(t)
-	}
-	for _, c := range locktest.Cases() {
-		if c.Needs&locktest.NeedFlushState != 0 {
-			t.Run(c.Name, func(t *testing.T) { c.Run(t, h) })
 		}
 	}
 }

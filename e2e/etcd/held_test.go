@@ -135,7 +135,7 @@ func TestPutOfAnEarlierSessionStaysOut(t *testing.T) {
 			var taps tap
 			direct := clientOf(t, e)
 			d, other := driverOn(t, taps.client(t, e), nil), driverOn(t, direct, nil)
-			keeper := claimOf(t, d, driver.Request{Resource: "keeper", Owner: "k" + name, TTL: ttl})
+			keeper := claimOf(t, d, driver.Request{Resource: "keeper-" + name, Owner: "k", TTL: ttl})
 			rival := claimOf(t, other, driver.Request{Resource: name, Owner: "rival", TTL: ttl})
 			c := claimOf(t, d, driver.Request{Resource: name, Owner: "owner", TTL: ttl, Queue: true})
 			if err := within(t, limit, tryOf(keeper)); err != nil {
@@ -283,7 +283,7 @@ func TestRenewAllWithASilentWatch(t *testing.T) {
 // reading and the deletion keeps it.
 func TestReaperSparesWhatIsResumed(t *testing.T) {
 	t.Parallel()
-	const ttl, longer = 2 * time.Second, 20 * time.Second
+	const ttl, longer = 4 * time.Second, 20 * time.Second
 	var taps tap
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
 	d, other := driverOn(t, taps.client(t, e), nil), driverOn(t, clientOf(t, e), nil)
@@ -291,13 +291,13 @@ func TestReaperSparesWhatIsResumed(t *testing.T) {
 	c := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: ttl})
 	resumed := claimOf(t, other, driver.Request{Resource: "a", Owner: "o", TTL: longer})
 	renew := func(ctx context.Context) error { _, err := resumed.Renew(ctx, longer); return err }
-	if err := within(t, ttl, tryOf(keeper)); err != nil {
+	if err := within(t, longer, tryOf(keeper)); err != nil {
 		t.Fatal(err)
 	}
 	pass, deliver := taps.holdPuts(t, "a")
 	_ = within(t, 200*time.Millisecond, tryOf(c)) // unknown: the reaper then reads each key
 	pass()
-	if err := within(t, ttl, tryOf(c)); err != nil {
+	if err := within(t, longer, tryOf(c)); err != nil {
 		t.Fatal(err)
 	}
 	deliver()
@@ -311,7 +311,7 @@ func TestReaperSparesWhatIsResumed(t *testing.T) {
 		return nil
 	}
 	taps.txn.Store(&hold)
-	for end := time.Now().Add(5 * ttl); len(deleted) == 0; time.Sleep(ttl / 8) {
+	for end := time.Now().Add(longer); len(deleted) == 0; time.Sleep(ttl / 8) {
 		if err := within(t, ttl, func(ctx context.Context) error { _, err := keeper.Renew(ctx, ttl); return err }); err != nil {
 			t.Fatalf("keep the session alive: %v", err)
 		}
