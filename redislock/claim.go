@@ -46,7 +46,8 @@ type known struct {
 	attempt int           // counts the times it was given up; tells late attempts from new ones
 	tries   int           // counts the attempts; tells to which one a grant that is brought belongs
 	pending bool          // the release before this attempt has an unknown outcome: it may still come
-	unsure  bool          // an attempt has an unknown outcome
+	unsure  bool          // an attempt has an unknown outcome, or may come once more
+	queued  bool          // it may be granted at any time, as it was refused with a place
 	fence   uint64        // of the grant; 0: unknown
 	ttl     time.Duration // the last one that was granted
 	short   time.Duration // of a renewal for less than that whose outcome is unknown; 0: none
@@ -54,7 +55,7 @@ type known struct {
 	plain   bool          // the grant was plain, and may be given up so
 	// refreshed is when the grant's history was last written or extended.
 	refreshed time.Time
-	floor     uint64 // the largest fence this driver had seen before the claim was granted
+	floor     uint64 // the largest fence this driver had seen before the claim could be granted
 }
 
 func (c *claim) load() known {
@@ -87,8 +88,11 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	if !c.req.Queue {
 		c.d.ear.listen(&c.req)
 		g, busy, err := c.attempt(ctx)
-		if busy != nil {
-			c.d.ear.forget(c.req.Owner) // refused without a place: nobody releases it
+		if busy != nil { // without a place: nobody releases it
+			c.d.ear.forget(c.req.Owner)
+			if c.load().unsure {
+				c.giveBack(ctx)
+			}
 		}
 		return c.settle(g, busy, err)
 	}
@@ -122,7 +126,7 @@ func (c *claim) arm() turn {
 func (c *claim) brought(fence uint64) (ok bool) {
 	c.update(func(now *known) {
 		if ok = fence > now.floor; ok {
-			now.fence, now.ttl, now.refreshed = fence, c.req.TTL, time.Now()
+			now.queued, now.fence, now.ttl, now.refreshed = false, fence, c.req.TTL, time.Now()
 		}
 	})
 	if ok {
@@ -151,8 +155,9 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 		return driver.Grant{}, nil, err
 	}
 	was := c.load()
-	if !was.unsure { // else an earlier attempt may have been granted
-		was.floor = d.fences.last(k.lock)
+	seen := d.fences.last(k.lock)
+	if !was.unsure && !was.queued { // else it may have been granted earlier
+		was.floor = seen
 	}
 	pending := ""
 	if was.pending {
@@ -187,9 +192,9 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 		return driver.Grant{}, nil, fmt.Errorf("%w: it has run for %d s, and leases may last for %v", ErrForgetful, number(values[1]), d.memory)
 	case replyBusy:
 		c.update(func(now *known) {
-			now.unsure = was.unsure
+			now.unsure = was.unsure || reply.repeated
 			if now.fence == was.fence { // else a grant was brought before this answer
-				now.fence = 0
+				now.fence, now.queued = 0, c.req.Queue
 			}
 		})
 		return driver.Grant{}, c.refusal(values), nil
@@ -197,8 +202,11 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 		if len(values) > 2 && number(values[2]) == 0 {
 			d.crowds.left(k.lock)
 		}
+		if number(values[0]) == replyGranted {
+			was.floor = seen // by this very attempt
+		}
 		fence := uint64(number(values[1]))
-		err := c.accept(ctx, fence, was, reply.acknowledged)
+		err := c.accept(ctx, fence, was, reply)
 		return c.granted(c.req.TTL, fence), nil, err
 	case replyNoHistory:
 		c.update(func(now *known) { now.unsure, now.pending = was.unsure, was.pending })
@@ -208,17 +216,18 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 }
 
 // accept takes a grant, or gives it up when too few replicas have it or its fence went back.
-func (c *claim) accept(ctx context.Context, fence uint64, was known, acknowledged int) error {
+func (c *claim) accept(ctx context.Context, fence uint64, was known, reply answer) error {
 	if fence <= was.floor && fence != was.fence {
 		c.giveBack(ctx)
 		return fmt.Errorf("%w: from %d to %d on %q", ErrFenceRegressed, was.floor, fence, c.req.Resource)
 	}
-	if acknowledged < c.d.replicas {
+	if reply.acknowledged < c.d.replicas {
 		c.giveBack(ctx)
-		return fmt.Errorf("%w: %d of %d", ErrReplicas, acknowledged, c.d.replicas)
+		return fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, c.d.replicas)
 	}
 	c.update(func(now *known) {
-		now.unsure, now.fence, now.ttl, now.refreshed = was.unsure, fence, c.req.TTL, time.Now()
+		now.unsure, now.queued = was.unsure || reply.repeated, false
+		now.fence, now.ttl, now.refreshed = fence, c.req.TTL, time.Now()
 	})
 	c.d.fences.saw(c.keys.lock, fence)
 	return nil
@@ -320,7 +329,7 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 	if was.unsure || was.pending {
 		late = fmt.Sprint(was.attempt)
 	}
-	c.update(func(now *known) { now.attempt, now.pending, now.plain = was.attempt+1, true, false })
+	c.update(func(now *known) { now.attempt, now.pending, now.plain, now.queued = was.attempt+1, true, false, false })
 	if was.plain && late == "" && linger == 0 {
 		if given, err := c.givePlain(ctx); given || err != nil {
 			if err == nil {

@@ -53,6 +53,7 @@ type listener struct {
 	lost    func(error)   // nil: it does not want to know
 	claim   *claim        // that waits; for what is granted to it, by the attempt with that number
 	number  int
+	armed   time.Time         // before that attempt was sent
 	granted chan driver.Grant // has room for one
 }
 
@@ -124,6 +125,7 @@ func (e *ear) arm(c *claim, number int) turn {
 	}
 	armed := make(chan struct{})
 	l.wake, l.claim, l.number, l.granted = armed, c, number, make(chan driver.Grant, 1)
+	l.armed = time.Now()
 	t := turn{armed, l.granted, l.line.hears}
 	if e.ctx.Err() != nil {
 		l.wakeUp() // let it find the driver closed
@@ -298,16 +300,19 @@ func (l *listener) wakeUp() {
 }
 
 // take hands on a grant that was told as: the number of the attempt that was refused, the
-// fence, and the milliseconds of the lease since that attempt was served. One that was for
-// another attempt is only a wake-up: how long it lasts is not known. Requires the ear's mu.
+// fence, and the milliseconds of the lease since that attempt was served and since it was
+// granted. The first is wrong if the server's clock was set meanwhile, and is therefore
+// bounded by the second. One that was for another attempt is only a wake-up: how long it
+// lasts is not known. Requires the ear's mu.
 func (l *listener) take(told string) bool {
 	var number int
 	var fence uint64
-	var ms int64
-	if n, _ := fmt.Sscanf(told, "%d %d %d", &number, &fence, &ms); n != 3 || l.wake == nil || number != l.number || !l.claim.brought(fence) {
+	var ms, span int64
+	if n, _ := fmt.Sscanf(told, "%d %d %d %d", &number, &fence, &ms, &span); n != 4 || l.wake == nil || number != l.number || !l.claim.brought(fence) {
 		return false
 	}
-	l.granted <- l.claim.granted(time.Duration(ms)*time.Millisecond, fence)
+	ttl := min(time.Duration(ms)*time.Millisecond, time.Since(l.armed)+time.Duration(span)*time.Millisecond)
+	l.granted <- l.claim.granted(ttl, fence)
 	return true
 }
 

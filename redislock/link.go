@@ -76,6 +76,7 @@ type call struct {
 	args   []any // of EVALSHA, as EVAL takes them but for the script
 	// replicas must acknowledge it before acknowledged of them are known.
 	replicas, acknowledged int
+	repeated               bool                        // it was sent more than once, so that it may come again
 	other                  func(context.Context) error // in place of a script
 	err                    error                       // set when done is closed
 	done                   chan struct{}               // closed when cmd has its answer
@@ -86,21 +87,22 @@ func (l *link) run(ctx context.Context, s *script, keys []string, args ...any) (
 	return l.send(ctx, l.newCall(ctx, s, keys, args))
 }
 
-// acknowledged is a reply with the number of replicas that have what it tells of.
-type acknowledged struct {
+// An answer is a reply with the number of replicas that have what it tells of.
+type answer struct {
 	cmd          *redis.Cmd
 	acknowledged int
+	repeated     bool // the call was sent more than once: a copy may still come
 }
 
 // runAcknowledged is run that then waits for that many replicas, but not for long.
-func (l *link) runAcknowledged(ctx context.Context, replicas int, s *script, keys []string, args ...any) (acknowledged, error) {
+func (l *link) runAcknowledged(ctx context.Context, replicas int, s *script, keys []string, args ...any) (answer, error) {
 	c := l.newCall(ctx, s, keys, args)
 	c.replicas = replicas
 	cmd, err := l.send(ctx, c)
 	if err != nil {
-		return acknowledged{}, err
+		return answer{}, err
 	}
-	return acknowledged{cmd, c.acknowledged}, nil
+	return answer{cmd, c.acknowledged, c.repeated}, nil
 }
 
 func (l *link) newCall(ctx context.Context, s *script, keys []string, args []any) *call {
@@ -229,10 +231,10 @@ func (l *link) carryOne(c *call) {
 		l.carryAcknowledged(c)
 		return
 	}
-	c.err = l.client.Process(c.ctx, c.sendable(c.cmd))
+	c.err = l.client.Process(c.ctx, sentCmd{c.cmd, c})
 	if noScript(c.err) {
 		c.evalInstead()
-		c.err = l.client.Process(c.ctx, c.sendable(c.cmd))
+		c.err = l.client.Process(c.ctx, sentCmd{c.cmd, c})
 	}
 }
 
@@ -251,7 +253,7 @@ func (l *link) carryAcknowledged(c *call) {
 	}
 	for range 2 {
 		pipe := node.Pipeline()
-		_ = pipe.Process(c.ctx, c.cmd) // only queues
+		_ = pipe.Process(c.ctx, sentCmd{c.cmd, c}) // only queues
 		wait := redis.NewIntCmd(c.ctx, "wait", c.replicas, replicaWait.Milliseconds())
 		_ = pipe.Process(c.ctx, wait)
 		_, _ = pipe.Exec(c.ctx) // each command has its own error
@@ -280,6 +282,7 @@ func (l *link) carryAll(batch []*call) {
 			c.evalInstead()
 			again = append(again, c)
 		case c.err != nil && !c.unrepeatable() && !isReply(c.err) && c.ctx.Err() == nil:
+			c.repeated = true
 			c.cmd = redis.NewCmd(c.ctx, c.args...)
 			c.cmd.SetFirstKeyPos(3)
 			again = append(again, c)
@@ -293,7 +296,7 @@ func (l *link) carryAll(batch []*call) {
 func (l *link) pipeline(batch []*call) {
 	pipe := l.client.Pipeline()
 	for _, c := range batch {
-		_ = pipe.Process(c.ctx, c.sendable(c.cmd)) // only queues
+		_ = pipe.Process(c.ctx, sentCmd{c.cmd, c}) // only queues
 	}
 	// Callers that have gone do not stop the others.
 	_, _ = pipe.Exec(context.WithoutCancel(batch[0].ctx)) // each command has its own error
@@ -314,20 +317,24 @@ func (c *call) unrepeatable() bool {
 // lost it, as it may at any time.
 func (c *call) evalInstead() {
 	c.args[0], c.args[1] = "eval", c.script.text
+	c.repeated = false // go-redis asked about this answer, not about one that is missing
 	c.cmd = redis.NewCmd(c.ctx, c.args...)
 	c.cmd.SetFirstKeyPos(3)
 }
 
-// onceCmd is a command that go-redis does not send again after an error.
-type onceCmd struct{ *redis.Cmd }
+// sentCmd is the command of a call, which knows whether go-redis sends it again.
+type sentCmd struct {
+	*redis.Cmd
+	call *call
+}
 
-func (onceCmd) NoRetry() bool { return true }
-
-func (c *call) sendable(cmd *redis.Cmd) redis.Cmder {
-	if c.unrepeatable() {
-		return onceCmd{cmd}
+// NoRetry is what go-redis asks after an error, before it sends a command again.
+func (s sentCmd) NoRetry() bool {
+	if s.call.unrepeatable() {
+		return true
 	}
-	return cmd
+	s.call.repeated = true
+	return false
 }
 
 func noScript(err error) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -24,7 +25,7 @@ const maxPlain = 64
 // be asked for otherwise.
 func (c *claim) takePlain(ctx context.Context) (g driver.Grant, taken bool, err error) {
 	d, k, was := c.d, c.keys, c.load()
-	if c.req.Mode != driver.Exclusive || was.unsure || was.pending || d.history || d.crowds.met(k.lock) {
+	if c.req.Mode != driver.Exclusive || was.unsure || was.pending || was.queued || d.history || d.crowds.met(k.lock) {
 		return driver.Grant{}, false, nil
 	}
 	if err := d.usable(ctx); err != nil {
@@ -34,16 +35,16 @@ func (c *claim) takePlain(ctx context.Context) (g driver.Grant, taken bool, err 
 	was.floor = d.fences.last(k.lock)
 	// Unknown until there is an answer.
 	c.update(func(now *known) { now.unsure, now.floor = true, was.floor })
-	fence, acknowledged, err := c.runPlain(ctx, d.replicas, millis(c.req.TTL), c.about())
+	fence, reply, err := c.runPlain(ctx, d.replicas, millis(c.req.TTL), c.about())
 	switch {
 	case err != nil:
 		return driver.Grant{}, false, err
 	case fence == 0: // or it ran twice and the first answer was lost: acquire.lua finds out
-		c.update(func(now *known) { now.unsure = was.unsure })
+		c.update(func(now *known) { now.unsure = reply.repeated })
 		d.crowds.meet(k.lock)
 		return driver.Grant{}, false, nil
 	}
-	err = c.accept(ctx, uint64(fence), was, acknowledged)
+	err = c.accept(ctx, uint64(fence), was, reply)
 	c.update(func(now *known) { now.plain = err == nil })
 	return c.granted(c.req.TTL, uint64(fence)), true, err
 }
@@ -77,19 +78,19 @@ func (c *claim) givePlain(ctx context.Context) (given bool, err error) {
 	return n == 1, nil
 }
 
-func (c *claim) runPlain(ctx context.Context, replicas int, ttl int64, about []byte) (n int64, acknowledged int, err error) {
+func (c *claim) runPlain(ctx context.Context, replicas int, ttl int64, about []byte) (n int64, reply answer, err error) {
 	k := c.keys
-	reply, err := c.d.links.of(k.lock).runAcknowledged(ctx, replicas, scriptPlain,
+	reply, err = c.d.links.of(k.lock).runAcknowledged(ctx, replicas, scriptPlain,
 		[]string{k.lock, k.companion(kindHistory), k.companion(kindQueue), k.gone(c.req.Owner)},
 		c.d.historyLife(c.req.TTL), c.d.memorySeconds(), c.req.Owner, ttl, about)
 	if err != nil {
-		return 0, 0, explain(err)
+		return 0, reply, explain(err)
 	}
 	values, err := slice(reply.cmd, 1)
 	if err != nil {
-		return 0, 0, err
+		return 0, reply, err
 	}
-	return number(values[0]), reply.acknowledged, nil
+	return number(values[0]), reply, nil
 }
 
 // Where the arguments of scriptPlain are in those of EVALSHA.
@@ -114,9 +115,14 @@ func (l *link) carryPlain(batch []*call) {
 		return
 	}
 	l.runMerged(batch)
+	if err := batch[0].err; err != nil && strings.HasPrefix(err.Error(), "NOPERM ") {
+		l.carryAll(batch) // nothing ran, for one key that the user may not touch: the others may
+		return
+	}
 	var again []*call
 	for _, c := range batch {
 		if c.err != nil && !isReply(c.err) && !c.gives() && c.ctx.Err() == nil {
+			c.repeated = true
 			again = append(again, c)
 		}
 	}
@@ -133,6 +139,7 @@ func (l *link) runMerged(batch []*call) {
 		values, m.err = slice(m.cmd, len(batch))
 	}
 	for i, c := range batch {
+		c.repeated = c.repeated || m.repeated
 		if c.err = m.err; m.err == nil {
 			c.cmd.SetVal(values[i : i+1])
 		}

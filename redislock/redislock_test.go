@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -224,7 +225,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 var errGone = errors.New("gone")
 
 // grantPlain answers a run of plain.lua: the fence of each is the length of its key.
-func grantPlain(c *redis.Cmd) {
+func grantPlain(c sentCmd) {
 	keys, _ := c.Args()[2].(int)
 	var fences []any
 	for i := range keys / 4 {
@@ -240,7 +241,7 @@ func TestHungConnectionsDelayOthersLittle(t *testing.T) {
 	release := make(chan struct{})
 	var sent atomic.Int32
 	d, err := New(noServer(func(ctx context.Context, cmd redis.Cmder) error {
-		if c, ok := cmd.(*redis.Cmd); ok {
+		if c, ok := cmd.(sentCmd); ok {
 			if sent.Add(1) <= maxInFlight {
 				<-release
 			}
@@ -307,7 +308,7 @@ func TestCallsShareARun(t *testing.T) {
 		switch c := cmd.(type) {
 		case *redis.StringCmd:
 			return version("7.0.15")(nil, cmd)
-		case *redis.Cmd:
+		case sentCmd:
 			if cmd.Name() == "evalsha" {
 				<-full
 				return reply("NOSCRIPT No matching script.")
@@ -351,6 +352,65 @@ func TestCallsShareARun(t *testing.T) {
 	if got := evals.Load(); got <= maxInFlight || got > n/2 {
 		t.Errorf("%d runs of the script for %d calls", got, n)
 	}
+}
+
+// A key that the user may not touch fails its own call, and none that shares the run.
+func TestForbiddenKeySharesNoFate(t *testing.T) {
+	t.Parallel()
+	full := make(chan struct{}) // closed when all but the first few have gathered
+	d, err := New(noServer(func(ctx context.Context, cmd redis.Cmder) error {
+		c, ok := cmd.(sentCmd)
+		if !ok {
+			return version("7.0.15")(ctx, cmd)
+		}
+		<-full
+		if slices.Contains(cmd.Args(), any("lock:forbidden")) {
+			return reply("NOPERM No permissions to access a key")
+		}
+		grantPlain(c)
+		return nil
+	}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := d.checkVersion(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const n = 20
+	var all sync.WaitGroup
+	try := func(name string, want error) {
+		all.Go(func() {
+			if _, err := claimOn(t, d, name).Try(t.Context()); !errors.Is(err, want) {
+				t.Errorf("Try of %s: %v; want %v", name, err, want)
+			}
+		})
+	}
+	gathered := func(want int) {
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			link := d.links[0]
+			link.mu.Lock()
+			got := link.inFlight + len(link.waiting)
+			link.mu.Unlock()
+			if got == want {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d calls have gathered, want %d", got, want)
+			}
+		}
+	}
+	for i := range maxInFlight {
+		try(fmt.Sprint("first", i), nil)
+	}
+	gathered(maxInFlight)
+	try("forbidden", ErrAuth)
+	for i := range n {
+		try(fmt.Sprint("allowed", i), nil)
+	}
+	gathered(maxInFlight + 1 + n)
+	close(full)
+	all.Wait()
 }
 
 func TestPatternsAreLiteral(t *testing.T) {

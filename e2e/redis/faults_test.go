@@ -150,6 +150,8 @@ func TestRedisFenceSurvivesTheCounter(t *testing.T) {
 		t.Fatal(err)
 	}
 	grows("the counter was rolled back")
+	r.Must(t, "SET", history, strings.Repeat("\xff", 40))
+	grows("the counter was damaged")
 	r.Must(t, "FLUSHALL")
 	grows("FLUSHALL")
 	if ttl := client.PTTL(t.Context(), history).Val(); ttl < 24*time.Hour {

@@ -1,10 +1,13 @@
 package redis
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -234,4 +237,97 @@ func heapInUse() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// A stuck holds back the first thing that a client writes with text in it. Its connection
+// outlives what closes it, as what is in a network does.
+type stuck struct {
+	text []byte
+
+	mu   sync.Mutex
+	conn net.Conn // guarded by mu
+	held []byte   // guarded by mu
+}
+
+type stuckConn struct {
+	net.Conn
+	stuck *stuck
+}
+
+func (s *stuck) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	return stuckConn{conn, s}, err
+}
+
+func (c stuckConn) Write(b []byte) (int, error) {
+	c.stuck.mu.Lock()
+	defer c.stuck.mu.Unlock()
+	if c.stuck.conn == nil && bytes.Contains(b, c.stuck.text) {
+		c.stuck.conn, c.stuck.held = c.Conn, bytes.Clone(b)
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+func (c stuckConn) Close() error {
+	c.stuck.mu.Lock()
+	defer c.stuck.mu.Unlock()
+	if c.stuck.conn == c.Conn {
+		return nil
+	}
+	return c.Conn.Close()
+}
+
+// arrive lets the server have, and serve, what was held back.
+func (s *stuck) arrive(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == nil {
+		t.Fatal("nothing was held back")
+	}
+	defer s.conn.Close()
+	_ = s.conn.SetDeadline(time.Now().Add(10 * time.Second)) // else the test's own does
+	if _, err := s.conn.Write(s.held); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.conn.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// go-redis sends an attempt again when there is no answer. The first copy, when it arrives
+// at last, takes the lock for nobody: not when the second one was granted and that was
+// given up, and not when it was refused.
+func TestRedisFirstCopyArrivesLast(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	other := redisDriverOf(t, redisClient(t, r), nil)
+	warm := lateClaim(t, other, "warm", "aaa", time.Minute) // the server knows the scripts
+	mustTry(t, warm)
+	if _, err := lateClaim(t, other, "warm", "bbb", time.Minute).Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
+		t.Fatal(err)
+	}
+	for _, what := range []string{"granted", "refused"} {
+		s := &stuck{text: []byte("owner-" + what)}
+		client := redis.NewClient(&redis.Options{Addr: r.Addr(), Dialer: s.dial, ReadTimeout: 500 * time.Millisecond})
+		t.Cleanup(func() { client.Close() })
+		c := lateClaim(t, redisDriverOf(t, client, nil), what, string(s.text), time.Minute)
+		release := c.Release
+		if what == "refused" {
+			holder := lateClaim(t, other, what, "ccc", time.Minute)
+			mustTry(t, holder)
+			release = holder.Release
+		}
+		if _, err := c.Try(t.Context()); errors.Is(err, driver.ErrBusy) != (what == "refused") || err != nil && what == "granted" {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if err := release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.arrive(t)
+		if got := r.Must(t, "GET", "lock:"+what); got != "" {
+			t.Errorf("%s: %q has the lock, and nobody knows", what, got)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -276,5 +277,136 @@ func TestRedisGuardedWaitersAskAgain(t *testing.T) {
 			t.Errorf("%s: Try: %v", what, err)
 		}
 		_ = c.Release(t.Context()) // whatever became of it
+	}
+}
+
+// editWaiter has a piece of Lua change what the server stores of a waiter, v, and returns
+// the waiter's channel and the number of its last Try.
+func editWaiter(t *testing.T, client *redis.Client, name, owner, lua string) (channel, number string) {
+	t.Helper()
+	script := `local v = {cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1]))}
+local told = {v[4], tostring(v[8])}
+` + lua + `
+redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(unpack(v)))
+return told`
+	told, err := client.Eval(t.Context(), script, []string{"lock:\x1fd{lock:" + name + "}"}, "w"+owner).StringSlice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return told[0], told[1]
+}
+
+// Nothing is granted over what somebody else has put at the lock key.
+func TestRedisForeignDataIsNotGrantedOver(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	client := redisClient(t, r)
+	d := redisDriverOf(t, client, nil)
+	holder := lateClaim(t, d, "data", "aaa", time.Minute)
+	mustTry(t, holder)
+	gives, _, _ := queuedClaim(t, d, "data", "bbb", time.Minute)
+	queuedClaim(t, d, "data", "ccc", time.Minute)
+	r.Must(t, "DEL", "lock:data")
+	r.Must(t, "HSET", "lock:data", "somebody", "1")
+	for what, release := range map[string]func(context.Context) error{"a waiter": gives.Release, "the late holder": holder.Release} {
+		_ = release(t.Context()) // what it gives up is not the question
+		if got := client.Type(t.Context(), "lock:data").Val(); got != "hash" {
+			t.Fatalf("%s gave up, and the data became a %s", what, got)
+		}
+	}
+}
+
+// The server's clock is set forward, or another server takes over, while one waits: it
+// does not believe in more than the server keeps.
+func TestRedisClockSetWhileWaiting(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	client := redisClient(t, r)
+	d := redisDriverOf(t, client, nil)
+	holder := lateClaim(t, d, "clock", "aaa", time.Minute)
+	mustTry(t, holder)
+	_, busy, sent := queuedClaim(t, d, "clock", "bbb", time.Minute)
+	editWaiter(t, client, "clock", "bbb", "v[7] = v[7] - 3600000")
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g, ok := brought(t, busy)
+	if !ok {
+		t.Fatal("no grant was brought")
+	}
+	believed := g.TTL - time.Since(sent)
+	if left := client.PTTL(t.Context(), "lock:clock").Val(); believed > left+10*time.Second {
+		t.Errorf("the waiter believes in %v, of which the server keeps %v", believed, left)
+	}
+}
+
+// Who is granted without asking, and not told, finds its grant although the fence was
+// raised since.
+func TestRedisFenceRaisedOverAnUntoldGrant(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	client := redisClient(t, r)
+	d := redisDriverOf(t, client, nil)
+	holder := lateClaim(t, d, "raised", "aaa", time.Minute)
+	mustTry(t, holder)
+	c, _, _ := queuedClaim(t, d, "raised", "bbb", time.Minute)
+	editWaiter(t, client, "raised", "bbb", "v[8] = '99'") // it takes what it is told for the answer to another Try
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.RaiseFence(t.Context(), "raised", uint64(time.Now().Add(time.Hour).UnixMicro())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Try(t.Context()); err != nil {
+		t.Errorf("Try of who was granted before: %v", err)
+	}
+}
+
+// A grant that is told of after its lease has ended, and after another one to the same
+// claim, counts no more.
+func TestRedisToldTooLate(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	client := redisClient(t, r)
+	d := redisDriverOf(t, client, nil)
+	heard := make(chan struct{})
+	last, err := d.Claim(driver.Request{Resource: "other", Owner: "last", TTL: time.Minute, Lost: func(error) { close(heard) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustTry(t, last)
+	holder := lateClaim(t, d, "told", "aaa", time.Minute)
+	mustTry(t, holder)
+	c, _, _ := queuedClaim(t, d, "told", "bbb", time.Minute)
+	elsewhere := client.Subscribe(t.Context(), "leasehold:elsewhere")
+	defer elsewhere.Close()
+	if _, err := elsewhere.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	channel, number := editWaiter(t, client, "told", "bbb", "v[4] = 'leasehold:elsewhere'")
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.Must(t, "DEL", "lock:told") // as if it had expired
+	between := lateClaim(t, d, "told", "ccc", time.Minute)
+	mustTry(t, between) // nobody else wants it: the driver takes the case for plain from now on
+	if err := between.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g, err := c.Try(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.Publish(t.Context(), channel, fmt.Sprintf("g3:bbb%s %d 60000 3000", number, g.Fence+1))
+	client.Publish(t.Context(), channel, "e4:last") // heard after the other
+	select {
+	case <-heard:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the driver hears nothing")
+	}
+	renewals := []driver.Renewal{{Claim: c, TTL: time.Minute}}
+	d.RenewAll(t.Context(), renewals)
+	if got := renewals[0]; got.Err != nil || got.Grant.Fence != g.Fence {
+		t.Errorf("renewed: %+v, %v; want fence %d", got.Grant, got.Err, g.Fence)
 	}
 }

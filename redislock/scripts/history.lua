@@ -3,6 +3,7 @@
 local function recall(past)
   if not past or #past < 24 then return 0, 0, 0, '', '', '' end
   local last, fence, since = struct.unpack('>I8I8I8', past)
+  if last > 9007199254740992 then return 0, 0, 0, '', '', '' end -- no script writes that
   local ok, _, by, channel, note = pcall(cmsgpack.unpack_limit, past, 3, 24)
   if not ok then return last, 0, 0, '', '', '' end -- somebody damaged it
   return last, fence, since, by, channel, note

@@ -19,15 +19,15 @@ local ms = math.floor(us / 1000)
 -- Grants the lock to the first waiter, who need not ask again. Its lease ends when
 -- its place would have, unless it renews, so that one who is gone delays others no longer
 -- than by its place. What it is told is the lease's length since its last Try was served:
--- of the instants here it knows none but that it sent that Try before. Reply: whether it
--- was granted.
+-- of the instants here it knows none but that it sent that Try before; and its length from
+-- now on, for the clock may have been set since. Reply: whether it was granted.
 local function grant_next()
   local first, expires, mode, _, channel, _, note, asked, number, ttl, loss, life = head()
   if not first or mode ~= 'x' then return false end
   local n = past and next_fence((recall(past)), us)
   local span = n and math.min(ttl, expires - ms) or 0
   if span <= 0 then return false end
-  local text = string.format('%s %.0f %.0f', number, n, ms - asked + span)
+  local text = string.format('%s %.0f %.0f %.0f', number, n, ms - asked + span, span)
   local heard = tell(channel, 'g', first, text)
   if type(heard) ~= 'number' or heard == 0 then return false end -- it is gone, or comes back by itself
   redis.call('SET', lock, first, 'PX', span)
@@ -69,7 +69,7 @@ elseif held == SHARED then
 end
 if given == 0 and leave(owner) and linger == 0 then given = 1 end
 if ARGV[3] ~= '' then redis.call('SET', KEYS[3], ARGV[3], 'PX', ARGV[4]) end
-if not held then
+if not held and (freed or redis.call('EXISTS', lock) == 0) then -- what is no string is somebody's
   local ok, granted = pcall(grant_next) -- a queue that somebody damaged must not keep the lock
   if ok and granted then return given end
   local holds = not ok and redis.call('GET', lock)
