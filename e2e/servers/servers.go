@@ -5,6 +5,7 @@ package servers
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -62,24 +63,42 @@ func need(t testing.TB, engine, what string, there func() error) {
 	}
 }
 
-// FreePorts returns n ports that nobody listens on. Another process may take one before
-// it is used; that is rare, and shows as a server that does not start.
+// Ports of servers are below those that Linux takes for outgoing connections, and so are
+// those of a cluster's bus, which are busOffset higher.
+const lowestPort, portsEnd, busOffset = 11000, 20000, 10000
+
+// FreePorts returns n ports that nobody listens on, and that no other test is given until t
+// ends: it holds the UDP ports of the same numbers, which no server here uses.
 func FreePorts(t testing.TB, n int) []int {
 	t.Helper()
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	var ports []int
+	for tries := 0; len(ports) < n; tries++ {
+		if tries > 1000 {
+			t.Fatal("no free port was found")
+		}
+		port := lowestPort + rand.N(portsEnd-lowestPort)
+		mark, err := net.ListenPacket("udp", address(port))
 		if err != nil {
-			t.Fatalf("find a free port: %v", err)
+			continue
 		}
-		defer l.Close()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-		// The port of a cluster's bus is 10000 higher.
-		if ports[i] > 55000 {
-			return FreePorts(t, n)
+		if !free(port) || !free(port+busOffset) {
+			mark.Close()
+			continue
 		}
+		t.Cleanup(func() { mark.Close() })
+		ports = append(ports, port)
 	}
 	return ports
+}
+
+// free reports whether nobody listens on port.
+func free(port int) bool {
+	l, err := net.Listen("tcp", address(port))
+	if err != nil {
+		return false
+	}
+	l.Close()
+	return true
 }
 
 // A Process is a server that runs.
