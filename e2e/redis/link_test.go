@@ -242,12 +242,14 @@ func TestRedisRepliesDroppedOnRelease(t *testing.T) {
 			t.Fatal(err)
 		}
 		proxy.DropReplies()
+		before := proxy.Dropped()
 		released := make(chan error, 1)
 		go func() { released <- lease.Release(context.Background()) }()
 		next, err := other.Acquire(t.Context(), "released", append(opt, leasehold.Wait(20*time.Second))...)
 		if err != nil {
 			t.Fatalf("the request to release had arrived: %v", err)
 		}
+		untilDropped(t, proxy, before)
 		proxy.Pass()
 		if err := <-released; err == nil || errors.Is(err, leasehold.ErrLost) {
 			t.Errorf("Release without an answer: %v; want an unknown outcome", err)
@@ -257,6 +259,16 @@ func TestRedisRepliesDroppedOnRelease(t *testing.T) {
 		}
 		if err := next.Release(t.Context()); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// untilDropped waits for the reply to what the server has served already.
+func untilDropped(t *testing.T, p *servers.Proxy, before int) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); p.Dropped() == before; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no reply came")
 		}
 	}
 }

@@ -231,6 +231,7 @@ func TestServersRefusalIsNotTheCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.DropReplies()
+	before := p.Dropped()
 	done := make(chan error, 1)
 	go func() {
 		_, err := o.Do(t.Context(), "order", l, "DECRBY", "stock", 2)
@@ -239,6 +240,7 @@ func TestServersRefusalIsNotTheCommands(t *testing.T) {
 	for direct.Get(t.Context(), "stock").Val() != "8" && t.Context().Err() == nil && len(done) == 0 {
 		time.Sleep(time.Millisecond)
 	}
+	untilDropped(t, p, before)
 	r.Must(t, "REPLICAOF", "127.0.0.1", "1")
 	p.Pass()
 	err = <-done

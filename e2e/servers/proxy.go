@@ -18,6 +18,7 @@ type Proxy struct {
 	// changed is closed, and another takes its place, when mode changes.
 	changed chan struct{}
 	links   map[*link]bool
+	dropped int // replies, or parts of them
 	closed  bool
 }
 
@@ -70,6 +71,14 @@ func (p *Proxy) Dark() { p.set(dark) }
 
 // DropReplies lets requests through and throws the replies away.
 func (p *Proxy) DropReplies() { p.set(replyless) }
+
+// Dropped is how many replies, or parts of them, were thrown away so far. A reply that has
+// not come yet when Pass is called is not.
+func (p *Proxy) Dropped() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dropped
+}
 
 // Reset closes all connections.
 func (p *Proxy) Reset() { p.closeLinks(func(*link) bool { return true }) }
@@ -206,5 +215,8 @@ func (p *Proxy) drops(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.broken = l.broken || p.mode == replyless
+	if l.broken {
+		p.dropped++
+	}
 	return l.broken
 }
