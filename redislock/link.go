@@ -28,10 +28,12 @@ const (
 )
 
 // A link carries calls to the server. go-redis does not end a call when its context
-// ends; a link does: the caller returns, and the call ends by the client's timeouts.
+// ends; a link does: the caller returns, and the call ends by the client's timeouts. Where
+// the driver may have connections of its own, a call that goes by itself goes on a lane.
 type link struct {
 	client  redis.UniversalClient
 	cluster bool
+	newLane func() *lane // nil: there are none
 
 	mu       sync.Mutex
 	inFlight int       // guarded by mu
@@ -39,6 +41,8 @@ type link struct {
 	waiting  []*call   // guarded by mu; in order
 	back     time.Time // guarded by mu; when a call last came back, or one more was let go
 	watched  bool      // guarded by mu; a timer looks whether the link hangs
+	lanes    []*lane   // guarded by mu; those that carry nothing
+	closed   bool      // guarded by mu
 }
 
 // links are the ways to the server: one, or on Cluster several, each for a range of
@@ -77,6 +81,7 @@ type call struct {
 	// replicas must acknowledge it before acknowledged of them are known.
 	replicas, acknowledged int
 	repeated               bool                        // it was sent more than once, so that it may come again
+	asked                  int                         // how often go-redis asked whether to send it again
 	other                  func(context.Context) error // in place of a script
 	err                    error                       // set when done is closed
 	done                   chan struct{}               // closed when cmd has its answer
@@ -123,6 +128,11 @@ func (l *link) send(ctx context.Context, c *call) (*redis.Cmd, error) {
 	l.mu.Lock()
 	if l.inFlight < maxInFlight+l.hung {
 		l.inFlight++
+		if n := l.takeLane(c); n != nil {
+			l.mu.Unlock()
+			l.carryOn(n, c)
+			return c.cmd, c.err
+		}
 		go l.carry([]*call{c})
 	} else {
 		l.waiting = append(l.waiting, c)
@@ -138,6 +148,48 @@ func (l *link) send(ctx context.Context, c *call) (*redis.Cmd, error) {
 		l.mu.Unlock()
 		return nil, context.Cause(ctx)
 	}
+}
+
+// takeLane returns a lane for c, nil where there are none. Requires l.mu.
+func (l *link) takeLane(c *call) *lane {
+	if l.newLane == nil || l.closed || c.other != nil {
+		return nil
+	}
+	if last := len(l.lanes) - 1; last >= 0 { // the one used last: the others may idle
+		n := l.lanes[last]
+		l.lanes = l.lanes[:last]
+		return n
+	}
+	return l.newLane()
+}
+
+// carryOn makes c on n, and has what gathered meanwhile carried.
+func (l *link) carryOn(n *lane, c *call) {
+	start := time.Now()
+	n.carry(c)
+	if batch := l.next(time.Since(start) >= hungAfter); batch != nil {
+		go l.carry(batch)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		_ = n.client.Close() // it carries nothing
+		return
+	}
+	l.lanes = append(l.lanes, n)
+}
+
+// close ends the lanes that carry nothing; the others end with their calls.
+func (l *link) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	var errs []error
+	for _, n := range l.lanes {
+		errs = append(errs, n.client.Close())
+	}
+	l.lanes = nil
+	return errors.Join(errs...)
 }
 
 // do makes a call that is no script. It returns when ctx ends: then f goes on by itself
@@ -175,7 +227,7 @@ func (l *link) carry(batch []*call) {
 		if l.mergeable(batch[0]) {
 			l.carryPlain(batch)
 		} else if len(batch) == 1 {
-			l.carryOne(batch[0])
+			batch[0].carry(l.client)
 		} else {
 			l.carryAll(batch)
 		}
@@ -222,27 +274,29 @@ func (l *link) gathered() []*call {
 	return batch
 }
 
-func (l *link) carryOne(c *call) {
+// carry makes c by itself.
+func (c *call) carry(client redis.UniversalClient) {
 	if c.other != nil {
 		c.err = c.other(c.ctx)
 		return
 	}
 	if c.replicas > 0 {
-		l.carryAcknowledged(c)
+		c.carryAcknowledged(client)
 		return
 	}
-	c.err = l.client.Process(c.ctx, sentCmd{c.cmd, c})
+	c.err = client.Process(c.ctx, sentCmd{c.cmd, c})
 	if noScript(c.err) {
+		c.repeated = c.asked > 1 // once about this very answer
 		c.evalInstead()
-		c.err = l.client.Process(c.ctx, sentCmd{c.cmd, c})
+		c.err = client.Process(c.ctx, sentCmd{c.cmd, c})
 	}
 }
 
 // carryAcknowledged sends WAIT on the same connection, which counts the replicas that
 // have all that was written there before.
-func (l *link) carryAcknowledged(c *call) {
-	var node redis.UniversalClient = l.client
-	if cluster, ok := l.client.(*redis.ClusterClient); ok {
+func (c *call) carryAcknowledged(client redis.UniversalClient) {
+	node := client
+	if cluster, ok := client.(*redis.ClusterClient); ok {
 		key, _ := c.args[3].(string)
 		master, err := cluster.MasterForKey(c.ctx, key)
 		if err != nil {
@@ -317,7 +371,6 @@ func (c *call) unrepeatable() bool {
 // lost it, as it may at any time.
 func (c *call) evalInstead() {
 	c.args[0], c.args[1] = "eval", c.script.text
-	c.repeated = false // go-redis asked about this answer, not about one that is missing
 	c.cmd = redis.NewCmd(c.ctx, c.args...)
 	c.cmd.SetFirstKeyPos(3)
 }
@@ -333,6 +386,7 @@ func (s sentCmd) NoRetry() bool {
 	if s.call.unrepeatable() {
 		return true
 	}
+	s.call.asked++
 	s.call.repeated = true
 	return false
 }

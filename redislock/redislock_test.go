@@ -90,6 +90,37 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
+func TestOpenIsChecked(t *testing.T) {
+	t.Parallel()
+	if _, err := Open(nil, nil); err == nil {
+		t.Error("Open without options was accepted")
+	}
+	server := &redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1}
+	if _, err := Open(server, &Options{Replicas: -1}); err == nil {
+		t.Error("wrong options were accepted")
+	}
+	if _, err := OpenRedlock([]*redis.Options{server, nil, server}, nil, nil); err == nil {
+		t.Error("a Redlock of two servers and nothing was accepted")
+	}
+	d, err := Open(server, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := claimOn(t, d, "a")
+	if _, err := c.Try(t.Context()); err == nil || errors.Is(err, driver.ErrClosed) {
+		t.Errorf("Try where no server is: %v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if _, err := c.Try(t.Context()); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("Try after Close: %v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Errorf("Close once more: %v", err)
+	}
+}
+
 func TestOldServerIsRefused(t *testing.T) {
 	t.Parallel()
 	for v, ok := range map[string]bool{"7.0.0": true, "7.2.4": true, "8.6.1": true, "10.0": true, "6.2.14": false, "5.0.0": false, "": false, "x": false} {

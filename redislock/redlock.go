@@ -21,6 +21,16 @@ type Redlock struct {
 // for every server; Memory 0 is DefaultMemory there, because a server that forgets would
 // break the majority, and negative is off. Replicas must be 0.
 func NewRedlock(clients []redis.UniversalClient, opts *Options, majority *quorum.Options) (*Redlock, error) {
+	return newRedlock(clients, New, opts, majority)
+}
+
+// OpenRedlock is NewRedlock with connections of the driver's own, as Open's; Close closes
+// them.
+func OpenRedlock(servers []*redis.Options, opts *Options, majority *quorum.Options) (*Redlock, error) {
+	return newRedlock(servers, Open, opts, majority)
+}
+
+func newRedlock[S any](servers []S, node func(S, *Options) (*Driver, error), opts *Options, majority *quorum.Options) (*Redlock, error) {
 	var o Options
 	if opts != nil {
 		o = *opts
@@ -36,23 +46,29 @@ func NewRedlock(clients []redis.UniversalClient, opts *Options, majority *quorum
 	}
 	r := &Redlock{}
 	var nodes []driver.Driver
-	for _, client := range clients {
-		d, err := New(client, &o)
+	for _, server := range servers {
+		d, err := node(server, &o)
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, r.closeNodes())
 		}
 		r.nodes, nodes = append(r.nodes, d), append(nodes, d)
 	}
 	var err error
-	r.Driver, err = quorum.New(nodes, majority)
-	return r, err
+	if r.Driver, err = quorum.New(nodes, majority); err != nil {
+		return nil, errors.Join(err, r.closeNodes())
+	}
+	return r, nil
 }
 
 // Close waits for calls on their way and ends the servers' subscriptions.
 func (r *Redlock) Close() error {
-	err := r.Driver.Close()
+	return errors.Join(r.Driver.Close(), r.closeNodes())
+}
+
+func (r *Redlock) closeNodes() error {
+	var errs []error
 	for _, d := range r.nodes {
-		err = errors.Join(err, d.Close())
+		errs = append(errs, d.Close())
 	}
-	return err
+	return errors.Join(errs...)
 }

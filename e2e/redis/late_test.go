@@ -331,3 +331,40 @@ func TestRedisFirstCopyArrivesLast(t *testing.T) {
 		}
 	}
 }
+
+// The reply to an attempt is lost, and go-redis sends it again to a server that has lost
+// the script. The driver still knows that a first copy may come: the release leaves a mark
+// that refuses it.
+func TestRedisRepeatedWithoutTheScript(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	p := servers.StartProxy(t, r.Addr())
+	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
+	t.Cleanup(func() { client.Close() })
+	d := redisDriverOf(t, client, nil)
+	warm := lateClaim(t, d, "warm", "owner", time.Minute)
+	mustTry(t, warm)
+	p.DropReplies()
+	before := p.Dropped()
+	c := lateClaim(t, d, "flushed", "owner", time.Minute)
+	tried := make(chan error, 1)
+	go func() {
+		_, err := c.Try(t.Context())
+		tried <- err
+	}()
+	for p.Dropped() == before {
+		time.Sleep(time.Millisecond)
+	}
+	r.Must(t, "SCRIPT", "FLUSH")
+	p.Pass()
+	if err := <-tried; err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const gone = "lock:\x1fg{lock:flushed}\x1fowner"
+	if n, err := redisClient(t, r).Exists(t.Context(), gone).Result(); n != 1 || err != nil {
+		t.Errorf("the claim's mark: %d, %v", n, err)
+	}
+}

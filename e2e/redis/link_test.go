@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/quorum"
@@ -21,12 +22,27 @@ import (
 func behindProxy(t testing.TB, r *servers.Redis, o leasehold.Options) (*leasehold.Locker, *servers.Proxy) {
 	t.Helper()
 	p := servers.StartProxy(t, r.Addr())
+	d, err := redislock.Open(&redis.Options{Addr: p.Addr()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return throughProxy(t, d, p, o), p
+}
+
+// behindProxyOnClient is the same on a client of the user's.
+func behindProxyOnClient(t testing.TB, r *servers.Redis, o leasehold.Options) (*leasehold.Locker, *servers.Proxy) {
+	t.Helper()
+	p := servers.StartProxy(t, r.Addr())
 	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
-	t.Cleanup(func() {
-		p.Pass() // so that what is closed finds its server
-		client.Close()
-	})
-	l := lockerOn(t, redisDriverOf(t, client, nil), o)
+	t.Cleanup(func() { client.Close() })
+	return throughProxy(t, redisDriverOf(t, client, nil), p, o), p
+}
+
+func throughProxy(t testing.TB, d driver.Driver, p *servers.Proxy, o leasehold.Options) *leasehold.Locker {
+	t.Helper()
+	l := lockerOn(t, d, o)
+	t.Cleanup(p.Pass) // so that what is closed finds its server
 	// The server loads a script when it has answered that it has none: which is before.
 	lease, err := l.Acquire(t.Context(), "first")
 	if err == nil {
@@ -35,7 +51,7 @@ func behindProxy(t testing.TB, r *servers.Redis, o leasehold.Options) (*leasehol
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l, p
+	return l
 }
 
 // lostBefore checks that the lease's context has ended when another is granted.
@@ -53,10 +69,21 @@ func lostBefore(t testing.TB, lease *leasehold.Lease) {
 // harms nobody, and the process goes on by itself when the link is back.
 func TestRedisDarkLink(t *testing.T) {
 	t.Parallel()
-	r := servers.StartRedis(t)
-	const ttl = 2 * time.Second
-	cut, proxy := behindProxy(t, r, leasehold.Options{TTL: ttl, Drift: 0.25}) // a margin of 500 ms for slow timers
-	other := redisLocker(t, r, nil, leasehold.Options{})
+	for name, behind := range map[string]func(testing.TB, *servers.Redis, leasehold.Options) (*leasehold.Locker, *servers.Proxy){
+		"connections of the driver's": behindProxy, "client of the user's": behindProxyOnClient,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := servers.StartRedis(t)
+			cut, proxy := behind(t, r, leasehold.Options{TTL: darkTTL, Drift: 0.25}) // a margin of 500 ms for slow timers
+			goesDark(t, cut, proxy, redisLocker(t, r, nil, leasehold.Options{}))
+		})
+	}
+}
+
+const darkTTL = 2 * time.Second
+
+func goesDark(t *testing.T, cut *leasehold.Locker, proxy *servers.Proxy, other *leasehold.Locker) {
 	for _, opt := range [][]leasehold.Option{nil, {leasehold.Limit(1)}} {
 		lease, err := cut.Acquire(t.Context(), "dark", opt...)
 		if err != nil {
@@ -67,7 +94,7 @@ func TestRedisDarkLink(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		proxy.Dark()
-		next, err := other.Acquire(t.Context(), "dark", append(opt, leasehold.Wait(ttl+10*time.Second))...)
+		next, err := other.Acquire(t.Context(), "dark", append(opt, leasehold.Wait(darkTTL+10*time.Second))...)
 		if err != nil {
 			t.Fatalf("when the holder is cut off: %v", err)
 		}
@@ -384,15 +411,13 @@ func TestRedlockFlappingLinks(t *testing.T) {
 	ended := make(chan struct{})
 	var workers int
 	for range 3 {
-		var clients []redis.UniversalClient
+		var through []*redis.Options
 		var proxies []*servers.Proxy
 		for _, n := range nodes {
 			p := servers.StartProxy(t, n.Addr())
-			c := redis.NewClient(&redis.Options{Addr: p.Addr()})
-			t.Cleanup(func() { c.Close() })
-			clients, proxies = append(clients, c), append(proxies, p)
+			through, proxies = append(through, &redis.Options{Addr: p.Addr()}), append(proxies, p)
 		}
-		d, err := redislock.NewRedlock(clients, &redislock.Options{Memory: -1}, &quorum.Options{NodeTimeout: nodeTimeout})
+		d, err := redislock.OpenRedlock(through, &redislock.Options{Memory: -1}, &quorum.Options{NodeTimeout: nodeTimeout})
 		if err != nil {
 			t.Fatal(err)
 		}

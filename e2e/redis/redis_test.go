@@ -49,8 +49,8 @@ func (d redisDriver) Close() error {
 	return err
 }
 
-func newRedis(client redis.UniversalClient, opts *redislock.Options) (driver.Driver, error) {
-	d, err := redislock.New(client, opts)
+func onClient(client redis.UniversalClient) (driver.Driver, error) {
+	d, err := redislock.New(client, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -63,11 +63,11 @@ func openRedisAddress(address string) (driver.Driver, error) {
 	addrs := strings.Split(rest, ",")
 	switch kind {
 	case "single":
-		return newRedis(redis.NewClient(&redis.Options{Addr: addrs[0]}), nil)
+		return redislock.Open(&redis.Options{Addr: addrs[0]}, nil)
 	case "sentinel":
-		return newRedis(redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: addrs}), nil)
+		return onClient(redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: addrs}))
 	case "cluster":
-		return newRedis(redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}), nil)
+		return onClient(redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}))
 	}
 	return nil, fmt.Errorf("no Redis of kind %q", kind)
 }
