@@ -3,7 +3,6 @@ package databases
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
@@ -12,9 +11,9 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/servers"
 	"github.com/leasehold-go/leasehold/fence"
 	"github.com/leasehold-go/leasehold/locktest"
-	"github.com/leasehold-go/leasehold/sqllock"
 )
 
 // margin is how late the machine may be.
@@ -31,12 +30,12 @@ func Locker(t testing.TB, d driver.Driver, opts leasehold.Options) *leasehold.Lo
 	return l
 }
 
-// Lockers is one Locker for each of several drivers, with short leases.
-func Lockers(t testing.TB, drivers ...driver.Driver) []*leasehold.Locker {
+// Lockers is n Lockers with short leases, on a driver each.
+func Lockers(t testing.TB, n int, open func() Store) []*leasehold.Locker {
 	t.Helper()
 	var all []*leasehold.Locker
-	for _, d := range drivers {
-		all = append(all, Locker(t, d, leasehold.Options{TTL: 3 * time.Second, HandOver: -1}))
+	for range n {
+		all = append(all, Locker(t, open(), leasehold.Options{TTL: 3 * time.Second, HandOver: -1}))
 	}
 	return all
 }
@@ -121,8 +120,8 @@ func Unknown(err error) bool {
 }
 
 // OneConnectionIsEnough has many goroutines contend over a pool of one.
-func OneConnectionIsEnough(t *testing.T, db *sql.DB, d driver.Driver) {
-	db.SetMaxOpenConns(1)
+func OneConnectionIsEnough(t *testing.T, d Store) {
+	d.DB.SetMaxOpenConns(1)
 	ctx, cancel := context.WithTimeout(t.Context(), 6*margin)
 	defer cancel()
 	l := Locker(t, d, leasehold.Options{HandOver: -1})
@@ -221,8 +220,8 @@ func RenewsInBatches(t *testing.T, d driver.Driver, count func() int, most int) 
 }
 
 // GuardsWrites checks that a write and the check of its token are one.
-func GuardsWrites(t *testing.T, db *sql.DB, d *sqllock.Driver) {
-	l := Locker(t, d, leasehold.Options{HandOver: -1})
+func GuardsWrites(t *testing.T, d Store) {
+	db, l := d.DB, Locker(t, d, leasehold.Options{HandOver: -1})
 	old, err := l.Acquire(t.Context(), "stock/é")
 	if err != nil {
 		t.Fatal(err)
@@ -296,27 +295,14 @@ func GuardsWrites(t *testing.T, db *sql.DB, d *sqllock.Driver) {
 }
 
 // LateAttemptChangesNothing has an attempt to acquire stay on its way until its caller has
-// given up and its Release has returned, and then arrive. open's driver goes over a link
-// that hold keeps from delivering; deliver, which may be called once, lets what is on its
-// way arrive while new connections pass by it.
-func LateAttemptChangesNothing(t *testing.T, d driver.Driver, hold, deliver func(), arrived func() bool) {
-	request := driver.Request{Resource: "late", Owner: fmt.Sprint("owner-", time.Now().UnixNano()), TTL: time.Minute}
-	warm := request
-	warm.Resource = "warm"
-	c, err := d.Claim(warm)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Try(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	hold()
-	if c, err = d.Claim(request); err != nil {
-		t.Fatal(err)
-	}
+// given up and its Release has returned, and then arrive. The first connection of d goes
+// over proxy, later ones do not; count tells how many statements have arrived.
+func LateAttemptChangesNothing(t *testing.T, d driver.Driver, proxy *servers.Proxy, count func() int) {
+	warm := claimOf(t, d, driver.Request{Resource: "warm"})
+	mustTry(t, warm)
+	mustRelease(t, warm)
+	proxy.Dark()
+	c := claimOf(t, d, driver.Request{Resource: "late"})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if _, err := c.Try(ctx); err == nil || errors.Is(err, driver.ErrBusy) {
@@ -325,21 +311,14 @@ func LateAttemptChangesNothing(t *testing.T, d driver.Driver, hold, deliver func
 	if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
 		t.Fatalf("Release: %v; want ErrLost, as nothing had arrived", err)
 	}
-	deliver()
-	for end := time.Now().Add(margin); !arrived(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the late attempt does not arrive")
-		}
-	}
+	before := count()
+	proxy.Pass()
+	until(t, "the late attempt arrives", margin, func() bool { return count() > before })
 	state, err := d.(driver.Inspector).Inspect(t.Context(), "late")
 	if err != nil || len(state.Holders) > 0 {
 		t.Errorf("after a late attempt: %+v, %v; want no holder", state, err)
 	}
-	request.Owner += "-other"
-	if c, err = d.Claim(request); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Try(t.Context()); err != nil {
+	if err := Try(t, d, "late"); err != nil {
 		t.Errorf("Try by another: %v", err)
 	}
 }

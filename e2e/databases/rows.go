@@ -20,41 +20,6 @@ func RowsOutliveTheirUse(t *testing.T, db *sql.DB, d *sqllock.Driver) {
 	t.Run("clock set back", func(t *testing.T) { releasedStaysReleased(t, db, d) })
 }
 
-func claimOf(t *testing.T, d driver.Driver, req driver.Request) driver.Claim {
-	t.Helper()
-	req.TTL = time.Minute
-	c, err := d.Claim(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func mustTry(t *testing.T, c driver.Claim) uint64 {
-	t.Helper()
-	g, err := c.Try(t.Context())
-	if err != nil {
-		t.Fatalf("Try: %v", err)
-	}
-	return g.Fence
-}
-
-func mustRelease(t *testing.T, c driver.Claim) {
-	t.Helper()
-	if err := c.Release(t.Context()); err != nil {
-		t.Fatalf("Release: %v", err)
-	}
-}
-
-func mustExec(t *testing.T, db *sql.DB, texts ...string) {
-	t.Helper()
-	for _, text := range texts {
-		if _, err := db.ExecContext(t.Context(), text); err != nil {
-			t.Fatalf("%.200s: %v", text, err)
-		}
-	}
-}
-
 // purges: a row goes when all of it is of yesterday, and the next fence is larger all the
 // same. There are more rows than one statement removes.
 func purges(t *testing.T, db *sql.DB, d *sqllock.Driver) {

@@ -1,8 +1,6 @@
 package mysql
 
 import (
-	"database/sql"
-	"errors"
 	"testing"
 
 	_ "github.com/go-sql-driver/mysql"
@@ -18,38 +16,17 @@ import (
 // TestMain also runs the child processes of the conformance suite.
 func TestMain(m *testing.M) { databases.Main(m, openAddress) }
 
-// store is a driver that closes its connections too.
-type store struct {
-	*sqllock.Driver
-	db *sql.DB
-}
+func openAddress(dsn string) (driver.Driver, error) { return open(dsn, nil) }
 
-func (s store) Close() error { return errors.Join(s.Driver.Close(), s.db.Close()) }
-
-func openAddress(dsn string) (driver.Driver, error) { return open(dsn) }
-
-func open(dsn string) (store, error) {
-	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		return store{}, err
-	}
-	db.SetMaxIdleConns(8)
-	d, err := sqllock.NewMySQL(db, nil)
-	return store{d, db}, err
+func open(dsn string, opts *sqllock.Options) (databases.Store, error) {
+	return databases.Open("mysql", dsn, sqllock.NewMySQL, opts)
 }
 
 // opened is a driver of its own on tables that are there.
-func opened(t testing.TB, dsn string) store {
+func opened(t testing.TB, dsn string) databases.Store {
 	t.Helper()
-	s, err := open(dsn)
-	if err == nil {
-		t.Cleanup(func() { s.Close() })
-		err = s.Migrate(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	s, err := open(dsn, nil)
+	return databases.Migrated(t, s, err)
 }
 
 func TestMySQLConformance(t *testing.T) {
@@ -57,7 +34,7 @@ func TestMySQLConformance(t *testing.T) {
 	opened(t, m.DSN())
 	locktest.Run(t, locktest.Harness{
 		Open: func(t testing.TB) driver.Driver {
-			d, err := open(m.DSN())
+			d, err := openAddress(m.DSN())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -55,11 +55,8 @@ func TestMySQLKilledConnections(t *testing.T) {
 	t.Parallel()
 	m := servers.StartMariaDB(t)
 	dsn := as(t, m, "storm")
-	var drivers []driver.Driver
-	for range 3 {
-		drivers = append(drivers, opened(t, dsn))
-	}
-	databases.Storm(t, databases.Lockers(t, drivers...), 4*time.Second, 250*time.Millisecond, func() {
+	lockers := databases.Lockers(t, 3, func() databases.Store { return opened(t, dsn) })
+	databases.Storm(t, lockers, 4*time.Second, 250*time.Millisecond, func() {
 		m.Must(t, "KILL USER storm")
 	}, databases.Unknown)
 }
@@ -68,11 +65,8 @@ func TestMySQLKilledConnections(t *testing.T) {
 func TestMySQLKilledServer(t *testing.T) {
 	t.Parallel()
 	m := servers.StartMariaDB(t)
-	var drivers []driver.Driver
-	for range 3 {
-		drivers = append(drivers, opened(t, m.DSN()))
-	}
-	databases.Storm(t, databases.Lockers(t, drivers...), 6*time.Second, 2*time.Second, func() {
+	lockers := databases.Lockers(t, 3, func() databases.Store { return opened(t, m.DSN()) })
+	databases.Storm(t, lockers, 6*time.Second, 2*time.Second, func() {
 		m.Kill()
 		m.Start(t)
 	}, databases.Unknown)
@@ -114,22 +108,24 @@ func TestMySQLOneConnection(t *testing.T) {
 	m := servers.StartMariaDB(t)
 	t.Run("polling", func(t *testing.T) {
 		d := opened(t, m.DSN())
-		databases.OneConnectionIsEnough(t, d.db, d)
+		databases.OneConnectionIsEnough(t, d)
 	})
 	t.Run("guard", func(t *testing.T) {
 		d := opened(t, m.DSN())
-		databases.GuardsWrites(t, d.db, d.Driver)
+		databases.GuardsWrites(t, d)
 	})
 	t.Run("rows", func(t *testing.T) {
 		d := opened(t, m.DSN())
-		databases.RowsOutliveTheirUse(t, d.db, d.Driver)
+		databases.RowsOutliveTheirUse(t, d.DB, d.Driver)
 	})
 	// Counting found rows in place of changed ones, statements as text, a client that
 	// speaks another character set.
 	for i, options := range []string{"?clientFoundRows=true", "?interpolateParams=true", "?charset=latin1", "?tx_isolation=%27SERIALIZABLE%27", "?time_zone=%27-11%3A00%27"} {
 		t.Run(options, func(t *testing.T) {
 			t.Parallel()
-			dsn := fresh(t, m, fmt.Sprint("options", i)) + options
+			name := fmt.Sprint("options", i)
+			m.Must(t, "CREATE DATABASE "+name)
+			dsn := database(m, name) + options
 			h := locktest.Harness{Open: func(t testing.TB) driver.Driver { return opened(t, dsn) }}
 			for _, c := range locktest.Cases() {
 				switch c.Name {
@@ -144,7 +140,7 @@ func TestMySQLOneConnection(t *testing.T) {
 var detours atomic.Int64
 
 // detour is a driver whose first connection goes over proxy, and later ones straight.
-func detour(t testing.TB, m *servers.MariaDB, proxy *servers.Proxy) store {
+func detour(t testing.TB, m *servers.MariaDB, proxy *servers.Proxy) databases.Store {
 	var dials atomic.Int64
 	network := "detour" + strconv.FormatInt(detours.Add(1), 10)
 	mysql.RegisterDialContext(network, func(ctx context.Context, addr string) (net.Conn, error) {
@@ -153,12 +149,8 @@ func detour(t testing.TB, m *servers.MariaDB, proxy *servers.Proxy) store {
 		}
 		return new(net.Dialer).DialContext(ctx, "tcp", addr)
 	})
-	d, err := open(strings.Replace(m.DSN(), "tcp(", network+"(", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
-	return d
+	d, err := open(strings.Replace(m.DSN(), "tcp(", network+"(", 1), nil)
+	return databases.Opened(t, d, err)
 }
 
 func TestMySQLLateAttemptChangesNothing(t *testing.T) {
@@ -166,9 +158,5 @@ func TestMySQLLateAttemptChangesNothing(t *testing.T) {
 	m, count := counted(t)
 	opened(t, m.DSN())
 	proxy := servers.StartProxy(t, m.Addr())
-	before := 0
-	databases.LateAttemptChangesNothing(t, detour(t, m, proxy), proxy.Dark, func() {
-		before = count()
-		proxy.Pass()
-	}, func() bool { return count() > before })
+	databases.LateAttemptChangesNothing(t, detour(t, m, proxy), proxy, count)
 }

@@ -10,5 +10,5 @@ import (
 
 func TestOnceOnMariaDB(t *testing.T) {
 	t.Parallel()
-	once.Check(t, opened(t, servers.StartMariaDB(t).DSN()).db, fence.MySQL)
+	once.Check(t, opened(t, servers.StartMariaDB(t).DSN()).DB, fence.MySQL)
 }

@@ -1,8 +1,6 @@
 package postgres
 
 import (
-	"database/sql"
-	"errors"
 	"strings"
 	"testing"
 
@@ -20,14 +18,6 @@ import (
 // TestMain also runs the child processes of the conformance suite.
 func TestMain(m *testing.M) { databases.Main(m, openAddress) }
 
-// store is a driver that closes its connections too.
-type store struct {
-	*sqllock.Driver
-	db *sql.DB
-}
-
-func (s store) Close() error { return errors.Join(s.Driver.Close(), s.db.Close()) }
-
 // openAddress opens what address says: a URL for the statements and, after a blank, one to
 // listen at.
 func openAddress(address string) (driver.Driver, error) {
@@ -35,34 +25,26 @@ func openAddress(address string) (driver.Driver, error) {
 	return open(url, listen)
 }
 
-func open(url, listen string) (store, error) {
-	db, err := sql.Open("pgx", url)
+func open(url, listen string) (databases.Store, error) {
+	if listen == "" {
+		return openWith(url, nil)
+	}
+	l, err := pglisten.New(listen)
 	if err != nil {
-		return store{}, err
+		return databases.Store{}, err
 	}
-	db.SetMaxIdleConns(8)
-	opts := &sqllock.Options{}
-	if listen != "" {
-		if opts.Listen, err = pglisten.New(listen); err != nil {
-			return store{}, err
-		}
-	}
-	d, err := sqllock.NewPostgres(db, opts)
-	return store{d, db}, err
+	return openWith(url, &sqllock.Options{Listen: l})
+}
+
+func openWith(url string, opts *sqllock.Options) (databases.Store, error) {
+	return databases.Open("pgx", url, sqllock.NewPostgres, opts)
 }
 
 // opened is a driver of its own on tables that are there.
-func opened(t testing.TB, url, listen string) store {
+func opened(t testing.TB, url, listen string) databases.Store {
 	t.Helper()
 	s, err := open(url, listen)
-	if err == nil {
-		t.Cleanup(func() { s.Close() })
-		err = s.Migrate(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return databases.Migrated(t, s, err)
 }
 
 func harness(p *servers.Postgres, address string) locktest.Harness {

@@ -60,11 +60,8 @@ func TestPostgresRenewsInBatches(t *testing.T) {
 func TestPostgresTerminatedConnections(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t)
-	var drivers []driver.Driver
-	for range 3 {
-		drivers = append(drivers, opened(t, as(p, "storm"), as(p, "storm")))
-	}
-	databases.Storm(t, databases.Lockers(t, drivers...), 4*time.Second, 250*time.Millisecond, func() {
+	lockers := databases.Lockers(t, 3, func() databases.Store { return opened(t, as(p, "storm"), as(p, "storm")) })
+	databases.Storm(t, lockers, 4*time.Second, 250*time.Millisecond, func() {
 		p.Must(t, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'storm'")
 	}, databases.Unknown)
 }
@@ -73,11 +70,8 @@ func TestPostgresTerminatedConnections(t *testing.T) {
 func TestPostgresKilledServer(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t)
-	var drivers []driver.Driver
-	for range 3 {
-		drivers = append(drivers, opened(t, p.URL(), p.URL()))
-	}
-	databases.Storm(t, databases.Lockers(t, drivers...), 6*time.Second, 1500*time.Millisecond, func() {
+	lockers := databases.Lockers(t, 3, func() databases.Store { return opened(t, p.URL(), p.URL()) })
+	databases.Storm(t, lockers, 6*time.Second, 1500*time.Millisecond, func() {
 		p.Kill()
 		p.Start(t)
 	}, databases.Unknown)
@@ -89,29 +83,28 @@ func TestPostgresOneConnection(t *testing.T) {
 	for name, listen := range map[string]string{"polling": "", "listening": p.URL()} {
 		t.Run(name, func(t *testing.T) {
 			d := opened(t, p.URL(), listen)
-			databases.OneConnectionIsEnough(t, d.db, d)
+			databases.OneConnectionIsEnough(t, d)
 		})
 	}
 	t.Run("guard", func(t *testing.T) {
 		d := opened(t, p.URL(), "")
-		databases.GuardsWrites(t, d.db, d.Driver)
+		databases.GuardsWrites(t, d)
 	})
 	t.Run("rows", func(t *testing.T) {
 		d := opened(t, p.URL(), "")
-		databases.RowsOutliveTheirUse(t, d.db, d.Driver)
+		databases.RowsOutliveTheirUse(t, d.DB, d.Driver)
 	})
 	// Every transaction serializable: those that fail for it are repeated.
 	t.Run("serializable", func(t *testing.T) {
-		var drivers []driver.Driver
-		for range 3 {
-			drivers = append(drivers, opened(t, p.URL()+"&default_transaction_isolation=serializable", p.URL()))
-		}
-		databases.Storm(t, databases.Lockers(t, drivers...), 2*time.Second, time.Second, databases.Nothing, databases.None)
+		lockers := databases.Lockers(t, 3, func() databases.Store {
+			return opened(t, p.URL()+"&default_transaction_isolation=serializable", p.URL())
+		})
+		databases.Storm(t, lockers, 2*time.Second, time.Second, databases.Nothing, databases.None)
 	})
 }
 
 // detour is a driver whose first connection goes over proxy, and later ones straight.
-func detour(t testing.TB, p *servers.Postgres, proxy *servers.Proxy) store {
+func detour(t testing.TB, p *servers.Postgres, proxy *servers.Proxy) databases.Store {
 	t.Helper()
 	config, err := pgx.ParseConfig(p.URL())
 	if err != nil {
@@ -126,12 +119,7 @@ func detour(t testing.TB, p *servers.Postgres, proxy *servers.Proxy) store {
 	}
 	db := stdlib.OpenDB(*config)
 	d, err := sqllock.NewPostgres(db, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := store{d, db}
-	t.Cleanup(func() { s.Close() })
-	return s
+	return databases.Opened(t, databases.Store{Driver: d, DB: db}, err)
 }
 
 func TestPostgresLateAttemptChangesNothing(t *testing.T) {
@@ -139,10 +127,5 @@ func TestPostgresLateAttemptChangesNothing(t *testing.T) {
 	p, count := counted(t)
 	opened(t, p.URL(), "")
 	proxy := servers.StartProxy(t, p.Addr())
-	d := detour(t, p, proxy)
-	before := 0
-	databases.LateAttemptChangesNothing(t, d, proxy.Dark, func() {
-		before = count()
-		proxy.Pass()
-	}, func() bool { return count() > before })
+	databases.LateAttemptChangesNothing(t, detour(t, p, proxy), proxy, count)
 }

@@ -10,5 +10,5 @@ import (
 
 func TestOnceOnPostgres(t *testing.T) {
 	t.Parallel()
-	once.Check(t, opened(t, servers.StartPostgres(t).URL(), "").db, fence.Postgres)
+	once.Check(t, opened(t, servers.StartPostgres(t).URL(), "").DB, fence.Postgres)
 }

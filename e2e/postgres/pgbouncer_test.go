@@ -38,11 +38,8 @@ func TestPgBouncerStorm(t *testing.T) {
 	opened(t, p.URL(), "")
 	b := servers.StartPgBouncer(t, p, 2)
 	for _, listen := range []string{p.URL(), ""} {
-		var drivers []driver.Driver
-		for range 6 {
-			drivers = append(drivers, opened(t, b.URL(), listen))
-		}
-		databases.Storm(t, databases.Lockers(t, drivers...), 2*time.Second, time.Second, databases.Nothing, databases.None)
+		lockers := databases.Lockers(t, 6, func() databases.Store { return opened(t, b.URL(), listen) })
+		databases.Storm(t, lockers, 2*time.Second, time.Second, databases.Nothing, databases.None)
 	}
 }
 
@@ -57,10 +54,7 @@ func TestPgBouncerPreparedStatements(t *testing.T) {
 	for i := range 8 {
 		d := opened(t, b.URL(), "")
 		bad, err := open(url, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { bad.Close() })
+		bad = databases.Opened(t, bad, err)
 		all.Go(func() {
 			for j := range 20 {
 				name := fmt.Sprint("prepared/", i, "/", j)

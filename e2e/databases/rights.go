@@ -1,0 +1,82 @@
+package databases
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/sqllock"
+)
+
+// Canary is a password that no text may have.
+const Canary = "s3cr3t-canary"
+
+// LeastRights checks that a user who only locks can do all but remove rows, on d, and one
+// without rights nothing, on nobody. The password on d is Canary.
+func LeastRights(t *testing.T, admin, d, nobody Store) {
+	c := claimOf(t, d, driver.Request{Resource: "x"})
+	mustTry(t, c)
+	if _, err := c.Renew(t.Context(), 2*time.Minute); err != nil {
+		t.Error(err)
+	}
+	if err := c.(driver.Noter).Note(t.Context(), "a note"); err != nil {
+		t.Error(err)
+	}
+	if err := d.RaiseFence(t.Context(), "y", 7); err != nil {
+		t.Error(err)
+	}
+	waiter := claimOf(t, d, driver.Request{Resource: "x", Owner: "a waiter", Queue: true})
+	_, err := waiter.Try(t.Context())
+	busy, ok := errors.AsType[*driver.Busy](err)
+	if !ok {
+		t.Fatalf("Try: %v", err)
+	}
+	if err := c.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-busy.Wake:
+	case <-time.After(margin):
+		t.Error("not woken")
+	}
+	if _, err := waiter.Try(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := d.Evict(t.Context(), "x", "a waiter", "a test"); err != nil {
+		t.Error(err)
+	}
+	if all, err := d.List(t.Context(), ""); err != nil || len(all) != 0 {
+		t.Errorf("List: %v, %v", all, err)
+	}
+	if err := d.Purge(t.Context()); !errors.Is(err, sqllock.ErrDenied) || strings.Contains(err.Error(), Canary) {
+		t.Errorf("Purge: %v; want ErrDenied", err)
+	}
+	if err := admin.Purge(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := Try(t, nobody, "x"); !errors.Is(err, sqllock.ErrDenied) {
+		t.Errorf("Try without rights: %v; want ErrDenied", err)
+	}
+}
+
+// CommandRuns runs the command on a store, and checks that it does not print Canary.
+func CommandRuns(t *testing.T, url string) {
+	binary := filepath.Join(t.TempDir(), "leasehold")
+	build := exec.Command("go", "build", "-o", binary, "github.com/leasehold-go/leasehold/cmd/leasehold")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the command: %v\n%s", err, out)
+	}
+	for _, args := range [][]string{{"run", "job", "--", "true"}, {"ls"}, {"show", "job"}} {
+		cmd := exec.Command(binary, args...)
+		cmd.Env = append(os.Environ(), "LEASEHOLD_STORE="+url)
+		out, err := cmd.CombinedOutput()
+		if err != nil || strings.Contains(string(out), Canary) {
+			t.Errorf("leasehold %v: %v\n%s", args, err, out)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package databases
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/sqllock"
+)
+
+// A Store is a driver that closes its connections too.
+type Store struct {
+	*sqllock.Driver
+	DB *sql.DB
+}
+
+// Open opens a store with a pool of its own at address, as client, an SQL driver, has it.
+func Open(client, address string, on func(*sql.DB, *sqllock.Options) (*sqllock.Driver, error), opts *sqllock.Options) (Store, error) {
+	db, err := sql.Open(client, address)
+	if err != nil {
+		return Store{}, err
+	}
+	db.SetMaxIdleConns(8)
+	d, err := on(db, opts)
+	return Store{d, db}, err
+}
+
+// Close closes the driver, and then its connections.
+func (s Store) Close() error { return errors.Join(s.Driver.Close(), s.DB.Close()) }
+
+// Opened fails t if err says so, and closes s when t ends.
+func Opened(t testing.TB, s Store, err error) Store {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// Migrated is Opened that also sees to the tables.
+func Migrated(t testing.TB, s Store, err error) Store {
+	t.Helper()
+	s = Opened(t, s, err)
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A Server is what the tests need of a server that they have to themselves.
+type Server struct {
+	Address string // of the database with the locks, for a user who may do everything
+	Open    func(address string, opts *sqllock.Options) (Store, error)
+	Must    func(t testing.TB, statements ...string) (answer string)
+	// Database is the address of another database.
+	Database func(name string) string
+}
+
+func (s Server) open(t testing.TB, address string, opts *sqllock.Options) Store {
+	t.Helper()
+	store, err := s.Open(address, opts)
+	return Opened(t, store, err)
+}
+
+func (s Server) migrated(t testing.TB, address string) Store {
+	t.Helper()
+	store, err := s.Open(address, nil)
+	return Migrated(t, store, err)
+}
+
+func claimOf(t testing.TB, d driver.Driver, req driver.Request) driver.Claim {
+	t.Helper()
+	if req.Owner == "" {
+		req.Owner = fmt.Sprint("owner-", time.Now().UnixNano())
+	}
+	req.TTL = time.Minute
+	c, err := d.Claim(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Try is what an attempt on d to acquire name for a minute ends with.
+func Try(t testing.TB, d driver.Driver, name string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 6*margin)
+	defer cancel()
+	_, err := claimOf(t, d, driver.Request{Resource: name}).Try(ctx)
+	return err
+}
+
+func mustTry(t testing.TB, c driver.Claim) uint64 {
+	t.Helper()
+	g, err := c.Try(t.Context())
+	if err != nil {
+		t.Fatalf("Try: %v", err)
+	}
+	return g.Fence
+}
+
+func mustRelease(t testing.TB, c driver.Claim) {
+	t.Helper()
+	if err := c.Release(t.Context()); err != nil {
+		t.Fatalf("Release: %v", err)
+	}
+}
+
+func mustExec(t testing.TB, db *sql.DB, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if _, err := db.ExecContext(t.Context(), text); err != nil {
+			t.Fatalf("%.200s: %v", text, err)
+		}
+	}
+}
+
+// until polls until what is so.
+func until(t testing.TB, what string, bound time.Duration, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(bound); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", bound, what)
+		}
+	}
+}
