@@ -36,12 +36,13 @@ type child struct {
 	out *bufio.Reader
 }
 
-// startChild starts a process that plays the part, and gives it its order.
-func startChild(tb testing.TB, part string, o order) *child {
+// Again starts this test binary once more, with an addition to its environment by which its
+// TestMain tells what to do, and returns its input and output. The caller waits for its end.
+func Again(tb testing.TB, env string) (*exec.Cmd, io.WriteCloser, *bufio.Reader) {
 	tb.Helper()
 	cmd := exec.Command(os.Args[0])
 	// The race detector would have each child wait for a second at its end.
-	cmd.Env = append(os.Environ(), childEnv+"="+part, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), env, "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -54,7 +55,14 @@ func startChild(tb testing.TB, part string, o order) *child {
 	if err := cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
-	c := &child{tb: tb, cmd: cmd, in: in, out: bufio.NewReader(out)}
+	return cmd, in, bufio.NewReader(out)
+}
+
+// startChild starts a process that plays the part, and gives it its order.
+func startChild(tb testing.TB, part string, o order) *child {
+	tb.Helper()
+	cmd, in, out := Again(tb, childEnv+"="+part)
+	c := &child{tb: tb, cmd: cmd, in: in, out: out}
 	tb.Cleanup(c.end)
 	c.tell(o)
 	return c

@@ -6,7 +6,7 @@
 // # Adding an engine
 //
 // A comparison is a package bench/ENGINE with test files only: its competitors, its
-// server and its goals.
+// server and its goals. For a database server bench/databases has most of them.
 //
 //	var engine = contest.Engine{Name: "memcached", Competitors: []contest.Competitor{
 //		{Name: "leasehold", Open: openOurs},
@@ -56,6 +56,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // TTL is that of every lock, whoever makes it.
@@ -64,6 +65,7 @@ const TTL = 10 * time.Second
 // An Engine is the locks of one kind of server.
 type Engine struct {
 	Name        string // as in titles
+	Where       string // added to titles, where it is measured on more than one set of servers
 	Competitors []Competitor
 
 	// CPU returns what the server has used so far; nil: it is not measured.
@@ -101,15 +103,20 @@ type Held struct {
 	Renew  func() error // nil: it is renewed without being asked
 }
 
-// Leasehold is ours on any engine.
-func Leasehold(locks *leasehold.Locker) LockFunc {
-	return func(ctx context.Context, name string) (Held, error) {
+// Leasehold is ours on any engine. It closes d at its end.
+func Leasehold(d driver.Driver, opts *leasehold.Options) (*Locker, error) {
+	locks, err := leasehold.New(d, opts)
+	if err != nil {
+		return nil, err
+	}
+	lock := func(ctx context.Context, name string) (Held, error) {
 		lease, err := locks.Acquire(ctx, name)
 		if err != nil {
 			return Held{}, err
 		}
 		return Held{Unlock: func() error { return lease.Release(context.Background()) }}, nil
 	}
+	return &Locker{Lock: lock, Close: func() { locks.Close(); d.Close() }}, nil
 }
 
 func (l *Locker) commands() int64 {
@@ -188,6 +195,18 @@ func LostUnless(held bool, err error) error {
 		err = errors.New("the lock was lost")
 	}
 	return err
+}
+
+// title says where e is measured, too.
+func (e *Engine) title(text string) string {
+	if e.Where == "" {
+		return text
+	}
+	return text + ", " + e.Where
+}
+
+func (e *Engine) table(title string, columns ...string) *Table {
+	return NewTable(e.title(title), columns...)
 }
 
 func (e *Engine) find(name string) (Competitor, error) {

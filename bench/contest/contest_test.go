@@ -56,6 +56,24 @@ func TestSectionTellsBrokenLock(t *testing.T) {
 	}
 }
 
+func TestSectionCountsTurns(t *testing.T) {
+	var s Section
+	for _, who := range []struct{ process, goroutine int }{
+		{0, 0}, {0, 0}, // it is the first, and has two sections in one turn
+		{0, 1}, {0, 0}, // between goroutines
+		{2, 0}, {2, 0}, // between processes, of the same goroutine
+		{2, 3}, {0, 3},
+	} {
+		s.pass(holderOf(who.process, who.goroutine))
+	}
+	if turns, between := s.turns.Load(), s.processTurns.Load(); turns != 6 || between != 3 {
+		t.Errorf("%d turns, %d of them between processes; want 6 and 3", turns, between)
+	}
+	if err := s.excluded(8); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestProcessesTellBrokenLock(t *testing.T) {
 	o := order{Addr: t.TempDir(), Name: "one", Workers: 2, Lasts: 500 * time.Millisecond}
 	for _, lock := range []string{files, none} {
@@ -70,7 +88,7 @@ func TestProcessesTellBrokenLock(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		if len(got.Each) != 6 || got.Sections() == 0 || got.Turns == 0 || got.Longest == 0 || got.Commands >= 0 {
+		if len(got.Each) != 6 || got.Sections() == 0 || got.ProcessTurns == 0 || got.Turns < got.ProcessTurns || got.Longest == 0 || got.Commands >= 0 {
 			t.Errorf("the tally of three processes with two goroutines each is %+v", got)
 		}
 	}
@@ -215,6 +233,14 @@ func TestReportSaysWhatIsMissed(t *testing.T) {
 	for _, want := range []string{"== Files ==", "a", "1234", "–  –  1.50 ms", "at least 1  met", "at most 1   MISSED"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &text)
+		}
+	}
+}
+
+func TestTitlesSayWhere(t *testing.T) {
+	for where, want := range map[string]string{"": "Alone", "three servers": "Alone, three servers"} {
+		if got := (&Engine{Where: where}).title("Alone"); got != want {
+			t.Errorf("the title of what is measured at %q is %q", where, got)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 type crowd struct {
 	locker     *Locker
 	goroutines int
-	first      int // number of the first goroutine among all processes
+	process    int // which it is
 	name       func(goroutine int) string
 	section    func(goroutine int) *Section
 	lasts      time.Duration
@@ -93,7 +93,7 @@ func (w *work) do(ctx context.Context, c *crowd, g int) {
 			return
 		}
 		w.waits.count(waited)
-		section.pass(int64(c.first + g + 1))
+		section.pass(holderOf(c.process, g))
 		w.sections++
 		if err := held.Unlock(); err != nil {
 			w.err = fmt.Errorf("unlock: %w", err)

@@ -51,7 +51,7 @@ func (e *Engine) Gap(b *testing.B, addr string, names ...string) Gaps {
 			gaps[name] = append(gaps[name], got...)
 		}
 	}
-	t := NewTable("Gap from release to the waiter's return in another process", "lock", "p50", "p99", "p50 × ours")
+	t := e.table("Gap from release to the waiter's return in another process", "lock", "p50", "p99", "p50 × ours")
 	for _, name := range names {
 		g := gaps[name]
 		t.Row(name, Median(g), Percentile(g, 99), ratio(Median(g), Median(gaps[names[0]])))
@@ -88,7 +88,7 @@ func (r *rivalry) measure(times int) ([]time.Duration, error) {
 		}
 		r.waiter.tell("want")
 		before := r.section.counter.Load()
-		r.section.pass(1)
+		r.section.pass(holderOf(0, 0))
 		time.Sleep(3*time.Millisecond + rand.N(spread))
 		released := time.Now().UnixNano()
 		if err := held.Unlock(); err != nil {
@@ -117,7 +117,7 @@ func wait(p *parent, o order, l *Locker) error {
 		if err != nil {
 			return err
 		}
-		s.pass(2)
+		s.pass(holderOf(1, 0))
 		if err := held.Unlock(); err != nil {
 			return err
 		}

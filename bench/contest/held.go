@@ -44,10 +44,18 @@ func (u Upkeep) CommandsASecond() float64 {
 // CPUEach is the process's time for each lease, in seconds.
 func (u Upkeep) CPUEach() float64 { return u.CPU.Seconds() / float64(u.Leases) }
 
-// Holding is a process that keeps so many leases for a while, of each lock. Locks that do
-// not renew by themselves have a goroutine each that does. than is the lock that the
-// others' CPU time for each lease is compared with.
-func (e *Engine) Holding(b *testing.B, addr string, leases int, lasts time.Duration, than string, names ...string) map[string]Upkeep {
+// Cores is how many processors the process has kept busy.
+func (u Upkeep) Cores() float64 { return u.CPU.Seconds() / u.Lasted.Seconds() }
+
+// Holding is a process that keeps 10,000 leases, or as many as it can, for half a minute, of
+// each lock. Locks that do not renew by themselves have a goroutine each that does. than is
+// the lock that the others' CPU time for each lease is compared with.
+func (e *Engine) Holding(b *testing.B, addr, than string, names ...string) map[string]Upkeep {
+	const leases = 10000
+	lasts := 30 * time.Second
+	if testing.Short() {
+		lasts = TTL
+	}
 	all := make(map[string]Upkeep)
 	for _, name := range names {
 		u := e.holding(b, order{Addr: addr, Lock: name, Name: "held", Leases: leases, Lasts: lasts})
@@ -56,7 +64,7 @@ func (e *Engine) Holding(b *testing.B, addr string, leases int, lasts time.Durat
 			b.Errorf("%s: %d leases of %d were lost", name, u.Lost, u.Leases)
 		}
 	}
-	t := NewTable(fmt.Sprintf("%s leases held for %v", thousands(leases), lasts),
+	t := e.table(fmt.Sprintf("10,000 leases held for %v", lasts),
 		"lock", "leases", "CPU", "CPU/lease × "+than, e.Name+" CPU", "KiB/lease", "goroutines/lease", "commands/s")
 	for _, name := range names {
 		u := all[name]
@@ -196,12 +204,4 @@ func inParallel(goroutines, n int, do func(i int)) {
 		})
 	}
 	wg.Wait()
-}
-
-// thousands is n with a comma, below a million.
-func thousands(n int) string {
-	if n < 1000 {
-		return fmt.Sprint(n)
-	}
-	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
 }

@@ -23,7 +23,7 @@ const contention = 1500 * time.Millisecond
 // ours, with which the others are compared.
 func (e *Engine) OneProcess(b *testing.B, addr string, names ...string) *Series {
 	lockers := e.openAll(b, addr, names)
-	s := Compare(b, "One key, one process, 64 goroutines", names, 3, func(name string, round int) (Tally, error) {
+	s := Compare(b, e.title("One key, one process, 64 goroutines"), names, 3, func(name string, round int) (Tally, error) {
 		return Contend(lockers[name], fmt.Sprint("one/", round), 64, contention)
 	})
 	s.contended(names, 1)
@@ -33,7 +33,7 @@ func (e *Engine) OneProcess(b *testing.B, addr string, names ...string) *Series 
 // Processes is one lock that the goroutines of several processes want. The first of names
 // is ours, with which the others are compared.
 func (e *Engine) Processes(b *testing.B, addr string, names ...string) *Series {
-	title := fmt.Sprintf("One key, %d processes of %d goroutines", Processes, Workers)
+	title := e.title(fmt.Sprintf("One key, %d processes of %d goroutines", Processes, Workers))
 	s := Compare(b, title, names, 3, func(name string, round int) (Tally, error) {
 		return contendInProcesses(b, order{
 			Addr: addr, Lock: name, Name: fmt.Sprint("processes/", round),
@@ -71,7 +71,7 @@ func contendInProcesses(tb testing.TB, o order, n int) (Tally, error) {
 		return all, err
 	}
 	defer unmap()
-	all.Turns = s.turns.Load()
+	all.Turns, all.ProcessTurns = s.turns.Load(), s.processTurns.Load()
 	return all, s.excluded(all.Sections())
 }
 
@@ -86,7 +86,7 @@ func contend(p *parent, o order, l *Locker) error {
 	}
 	defer unmap()
 	c := oneSection(l, o.Name, s, o.Workers, o.Lasts)
-	c.first = o.Number * o.Workers
+	c.process = o.Number
 	if err := p.tell(true); err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func (e *Engine) Alone(b *testing.B, addr, bare string, names ...string) *Solo {
 	if err := s.excluded(int64(len(names) * (blocks + 1) * cycles)); err != nil {
 		b.Error(err)
 	}
-	t := NewTable("One goroutine, own key", "lock", "p50", "p99", "× bare", "commands/cycle")
+	t := e.table("One goroutine, own key", "lock", "p50", "p99", "× bare", "commands/cycle")
 	for _, name := range names {
 		solo.commands[name] = math.NaN()
 		if before[name] >= 0 {
@@ -71,7 +71,7 @@ func (e *Engine) Alone(b *testing.B, addr, bare string, names ...string) *Solo {
 // is added to the title; than is the lock that the others are compared with.
 func (e *Engine) OwnKeys(b *testing.B, addr, where string, goroutines int, than string, names ...string) *Series {
 	lockers := e.openAll(b, addr, names)
-	title := fmt.Sprintf("%d goroutines, own keys%s", goroutines, where)
+	title := e.title(fmt.Sprintf("%d goroutines, own keys%s", goroutines, where))
 	s := Compare(b, title, names, 3, func(name string, round int) (Tally, error) {
 		sections := make([]Section, goroutines)
 		crowd := &crowd{

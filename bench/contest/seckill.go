@@ -64,7 +64,7 @@ func (e *Engine) Seckill(b *testing.B, addr string, shop Shop, names ...string) 
 			spent[name] += all
 		}
 	}
-	t := NewTable("Seckill: 1,000 buyers, 100 pieces, one process", "lock", "all served in", "× ours", "longest wait for the lock")
+	t := e.table("Seckill: 1,000 buyers, 100 pieces, one process", "lock", "all served in", "× ours", "longest wait for the lock")
 	for _, name := range names {
 		t.Row(name, Median(sales[name]), sales.Ratio(name, names[0]), Median(longest[name]))
 	}

@@ -14,15 +14,23 @@ import (
 // A Section is what a lock protects. Nothing else does: holders that overlap lose
 // updates of the counter. It may lie in memory that processes share.
 type Section struct {
-	counter, holder, turns atomic.Int64
+	counter, holder     atomic.Int64
+	turns, processTurns atomic.Int64 // how often the holder, and its process, was another than before
 }
+
+// holderOf is what a goroutine of a process passes as; both count from 0. The process is in
+// the upper half, where pass finds it.
+func holderOf(process, goroutine int) int64 { return int64(process+1)<<32 | int64(goroutine) }
 
 // pass is one holder's work.
 func (s *Section) pass(holder int64) {
 	n := s.counter.Load()
-	if s.holder.Load() != holder {
+	if last := s.holder.Load(); last != holder {
 		s.holder.Store(holder)
 		s.turns.Store(s.turns.Load() + 1)
+		if last>>32 != holder>>32 {
+			s.processTurns.Store(s.processTurns.Load() + 1)
+		}
 	}
 	runtime.Gosched()
 	s.counter.Store(n + 1)
@@ -65,7 +73,7 @@ func Cycle(lock LockFunc, name string, s *Section, times int) ([]time.Duration, 
 		if err != nil {
 			return nil, err
 		}
-		s.pass(1)
+		s.pass(holderOf(0, 0))
 		if err := held.Unlock(); err != nil {
 			return nil, err
 		}

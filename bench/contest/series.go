@@ -62,12 +62,18 @@ func (s *Series) Best(names ...string) string {
 	return best
 }
 
-// contended prints what a scenario with one lock has brought.
-func (s *Series) contended(names []string, workers int) {
-	t := NewTable(s.Title, "lock", "sections/s", "× ours", "commands/section", "turns/s", "longest wait", "starved", "slowest/mean")
+// contended prints what a scenario with one lock has brought, which groups of so many
+// goroutines want: one each, or those of a process.
+func (s *Series) contended(names []string, group int) {
+	columns := []string{"lock", "sections/s", "× ours", "commands/section", "turns/s", "longest wait", "starved", "slowest/mean"}
+	if group > 1 {
+		columns = append(columns, "turns between processes/s")
+	}
+	t := NewTable(s.Title, columns...)
 	for _, name := range names {
 		got := s.Typical(name)
-		t.Row(name, got.Rate(), s.Ratio(name, names[0]), got.CommandsEach(), float64(got.Turns)/got.Took.Seconds(),
-			got.Longest, got.Starved(), got.Slowest(workers))
+		row := []any{name, got.Rate(), s.Ratio(name, names[0]), got.CommandsEach(), got.ASecond(got.Turns),
+			got.Longest, got.Starved(), got.Slowest(group), got.ASecond(got.ProcessTurns)}
+		t.Row(row[:len(columns)]...)
 	}
 }

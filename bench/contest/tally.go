@@ -12,13 +12,14 @@ const uncounted = -1
 
 // A Tally is what came of a run.
 type Tally struct {
-	Each     []int64 // sections of each goroutine
-	Turns    int64   // how often the holder was another than before
-	Waits    Waits
-	Longest  time.Duration // wait
-	Commands int64         // less than 0: not counted
-	Took     time.Duration
-	Server   time.Duration // CPU time of the server; less than 0: not measured
+	Each         []int64 // sections of each goroutine
+	Turns        int64   // how often the holder was another goroutine than before
+	ProcessTurns int64   // how often it was one of another process
+	Waits        Waits
+	Longest      time.Duration // wait
+	Commands     int64         // less than 0: not counted
+	Took         time.Duration
+	Server       time.Duration // CPU time of the server; less than 0: not measured
 }
 
 // Sections is how many there were.
@@ -30,7 +31,10 @@ func (t *Tally) Sections() (n int64) {
 }
 
 // Rate is the sections a second.
-func (t *Tally) Rate() float64 { return float64(t.Sections()) / t.Took.Seconds() }
+func (t *Tally) Rate() float64 { return t.ASecond(t.Sections()) }
+
+// ASecond is how many a second n are.
+func (t *Tally) ASecond(n int64) float64 { return float64(n) / t.Took.Seconds() }
 
 // CommandsEach is the commands for each section; NaN: not counted.
 func (t *Tally) CommandsEach() float64 {

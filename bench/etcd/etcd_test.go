@@ -36,7 +36,7 @@ func BenchmarkEtcd(b *testing.B) {
 
 func measure(b *testing.B, members []*servers.Etcd, where string) {
 	addr := strings.Join(servers.Endpoints(members...), ",")
-	engine.Name = "etcd, " + where
+	engine.Where = where
 	engine.CPU = func() (sum time.Duration) {
 		for _, m := range members {
 			sum += contest.ProcessCPU(b, m.Pid())
@@ -110,9 +110,8 @@ func seckill(b *testing.B, addr, where string) {
 }
 
 func holding(b *testing.B, addr, where string) {
-	const leases, lasts = 10000, 30 * time.Second
-	h := engine.Holding(b, addr, leases, lasts, oneSession, ours, oneSession)
-	contest.AtMost(where+", 10,000 leases: share of a core", h[ours].CPU.Seconds()/lasts.Seconds(), 0.01)
+	h := engine.Holding(b, addr, oneSession, ours, oneSession)
+	contest.AtMost(where+", 10,000 leases: share of a core", h[ours].Cores(), 0.01)
 	contest.AtMost(where+", 10,000 leases: KiB a lease", h[ours].KiB(), 3)
 	contest.AtMost(where+", 10,000 leases: goroutines a lease", h[ours].GoroutinesEach(), 0.01)
 }

@@ -64,11 +64,7 @@ func leaseholdWith(opts *leasehold.Options) func(*clientv3.Client) (*contest.Loc
 		if err != nil {
 			return nil, err
 		}
-		locks, err := leasehold.New(d, opts)
-		if err != nil {
-			return nil, err
-		}
-		return &contest.Locker{Lock: contest.Leasehold(locks), Close: func() { locks.Close(); d.Close() }}, nil
+		return contest.Leasehold(d, opts)
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"net"
-	"sync/atomic"
 	"time"
 
 	"github.com/bradfitz/gomemcache/memcache"
@@ -32,49 +30,29 @@ var engine = contest.Engine{Name: "memcached", Competitors: []contest.Competitor
 	{Name: byHand, Open: openByHand, Polls: polling, Leases: 1000},
 }}
 
-// A wire counts commands: both clients write each of them at once.
-type wire struct{ commands atomic.Int64 }
-
-func (w *wire) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	return &countingConn{conn, w}, nil
-}
-
-type countingConn struct {
-	net.Conn
-	wire *wire
-}
-
-func (c *countingConn) Write(p []byte) (int, error) {
-	c.wire.commands.Add(1)
-	return c.Conn.Write(p)
-}
-
+// leaseholdWith counts as openByHand does: both clients write each command at once.
 func leaseholdWith(opts *leasehold.Options) func(addr string) (*contest.Locker, error) {
 	return func(addr string) (*contest.Locker, error) {
-		w := &wire{}
-		d, err := memcachelock.New([]string{addr}, &memcachelock.Options{Dial: w.dial})
+		var wire contest.Wire
+		d, err := memcachelock.New([]string{addr}, &memcachelock.Options{Dial: wire.Dial})
 		if err != nil {
 			return nil, err
 		}
-		locks, err := leasehold.New(d, opts)
+		l, err := contest.Leasehold(d, opts)
 		if err != nil {
 			return nil, err
 		}
-		end := func() { locks.Close(); d.Close() }
-		return &contest.Locker{Lock: contest.Leasehold(locks), Commands: w.commands.Load, Close: end}, nil
+		l.Commands = wire.Writes.Load
+		return l, nil
 	}
 }
 
 // openByHand has the recipe of the memcached wiki. Its delete may hit the lock of whoever
 // came after it had expired.
 func openByHand(addr string) (*contest.Locker, error) {
-	w := &wire{}
+	var wire contest.Wire
 	client := memcache.New(addr)
-	client.DialContext = w.dial
+	client.DialContext = wire.Dial
 	// More than the defaults of 2 and 500 ms, which a thousand callers at once do not survive.
 	client.MaxIdleConns, client.Timeout = 100, 10*time.Second
 	lock := func(ctx context.Context, name string) (contest.Held, error) {
@@ -97,5 +75,5 @@ func openByHand(addr string) (*contest.Locker, error) {
 			}
 		}
 	}
-	return &contest.Locker{Lock: lock, Commands: w.commands.Load, Close: func() { client.Close() }}, nil
+	return &contest.Locker{Lock: lock, Commands: wire.Writes.Load, Close: func() { client.Close() }}, nil
 }

@@ -81,7 +81,7 @@ func seckill(b *testing.B, addr string) {
 }
 
 func holding(b *testing.B, addr string) {
-	h := engine.Holding(b, addr, 10000, 30*time.Second, byHand, ours, byHand)
+	h := engine.Holding(b, addr, byHand, ours, byHand)
 	contest.AtMost("10,000 leases: KiB a lease", h[ours].KiB(), 2)
 	contest.AtMost("10,000 leases: goroutines a lease", h[ours].GoroutinesEach(), 0.01)
 }

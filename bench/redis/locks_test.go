@@ -79,11 +79,7 @@ func leaseholdOn(client *redis.Client, opts *leasehold.Options) (*contest.Locker
 	if err != nil {
 		return nil, err
 	}
-	locks, err := leasehold.New(d, opts)
-	if err != nil {
-		return nil, err
-	}
-	return &contest.Locker{Lock: contest.Leasehold(locks), Close: func() { locks.Close(); d.Close() }}, nil
+	return contest.Leasehold(d, opts)
 }
 
 func bareLockPiped(client *redis.Client) (*contest.Locker, error) {

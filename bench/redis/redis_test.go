@@ -98,8 +98,7 @@ func seckill(b *testing.B, addr string) {
 }
 
 func holding(b *testing.B, addr string) {
-	const leases = 10000
-	h := engine.Holding(b, addr, leases, 10*time.Second, redsyncLoc, waiters...)
+	h := engine.Holding(b, addr, redsyncLoc, waiters...)
 	contest.AtMost("10,000 leases: CPU / redsync's", h[ours].CPUEach()/h[redsyncLoc].CPUEach(), 0.1)
 	contest.AtMost("10,000 leases: KiB a lease", h[ours].KiB(), 2)
 	contest.AtMost("10,000 leases: goroutines a lease", h[ours].GoroutinesEach(), 0.01)

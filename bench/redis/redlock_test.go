@@ -2,7 +2,6 @@ package redis_test
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"slices"
 	"testing"
@@ -13,9 +12,7 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/bench/contest"
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/servers"
 	"github.com/leasehold-go/leasehold/quorum"
 	"github.com/leasehold-go/leasehold/redislock"
@@ -108,7 +105,7 @@ func redlockContended(b *testing.B, five []*servers.Redis, state string) {
 	t := contest.NewTable(title, "lock", "sections/s", "turns/s", "longest wait", "starved")
 	for _, name := range names {
 		got := s.Typical(name)
-		t.Row(name, got.Rate(), float64(got.Turns)/got.Took.Seconds(), got.Longest, got.Starved())
+		t.Row(name, got.Rate(), got.ASecond(got.Turns), got.Longest, got.Starved())
 	}
 }
 
@@ -151,17 +148,13 @@ func settle(b *testing.B, lock contest.LockFunc, name string, s *contest.Section
 }
 
 func redlockOf(b *testing.B, name string, five []*servers.Redis) (contest.LockFunc, func()) {
-	var clients []*redis.Client
+	var clients []redis.UniversalClient
 	for _, r := range five {
 		clients = append(clients, redis.NewClient(&redis.Options{Addr: r.Addr()}))
 	}
-	var ends []func()
-	for _, c := range clients {
-		ends = append(ends, func() { c.Close() })
-	}
 	end := func() {
-		for _, f := range slices.Backward(ends) {
-			f()
+		for _, c := range clients {
+			c.Close()
 		}
 	}
 	if name == redsyncLoc || name == redsyncFast {
@@ -171,23 +164,14 @@ func redlockOf(b *testing.B, name string, five []*servers.Redis) (contest.LockFu
 		}
 		return redsyncLocks(redsync.New(pools...), redsync.WithFailFast(name == redsyncFast)), end
 	}
-	var nodes []driver.Driver
-	for _, c := range clients {
-		d, err := redislock.New(c, nil)
-		if err != nil {
-			b.Fatal(err)
-		}
-		nodes = append(nodes, d)
-		ends = append(ends, func() { d.Close() })
-	}
-	q, err := quorum.New(nodes, &quorum.Options{NoFencing: name == noFencing})
+	// Without Memory: these servers may forget, but are not started again.
+	d, err := redislock.NewRedlock(clients, &redislock.Options{Memory: -1}, &quorum.Options{NoFencing: name == noFencing})
 	if err != nil {
 		b.Fatal(err)
 	}
-	locks, err := leasehold.New(q, nil)
+	l, err := contest.Leasehold(d, nil)
 	if err != nil {
-		b.Fatal(fmt.Errorf("%s: %w", name, err))
+		b.Fatalf("%s: %v", name, err)
 	}
-	ends = append(ends, func() { q.Close() }, func() { locks.Close() })
-	return contest.Leasehold(locks), end
+	return l.Lock, func() { l.Close(); end() }
 }

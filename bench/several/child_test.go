@@ -1,7 +1,6 @@
 package several_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/bench/contest"
 )
 
 // childEnv makes this test binary the other process; its value is the engine's name.
@@ -35,21 +35,8 @@ type child struct {
 // it through the pipe.
 func startChild(b *testing.B, e engine, addr string) *child {
 	b.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+e.name)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	c := &child{b, cmd, json.NewEncoder(in), json.NewDecoder(bufio.NewReader(out))}
+	cmd, in, out := contest.Again(b, childEnv+"="+e.name)
+	c := &child{b, cmd, json.NewEncoder(in), json.NewDecoder(out)}
 	b.Cleanup(c.kill)
 	c.tell("open", addr)
 	c.hear("ready")

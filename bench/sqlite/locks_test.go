@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/bench/contest"
+	"github.com/leasehold-go/leasehold/bench/databases"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/sqllock"
 )
@@ -29,45 +30,48 @@ var engine = contest.Engine{Name: "SQLite", Competitors: []contest.Competitor{
 	{Name: byHand, Open: openByHand},
 }}
 
+// A store is a driver that closes its file, too.
+type store struct {
+	*sqllock.Driver
+	db *sql.DB
+}
+
+func (s store) Close() error { return errors.Join(s.Driver.Close(), s.db.Close()) }
+
 // open opens the locks in the file at path as another process would.
-func open(path string) (*sqllock.Driver, *sql.DB, error) {
+func open(path string) (store, error) {
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
-		return nil, nil, err
+		return store{}, err
 	}
 	db.SetMaxIdleConns(4)
 	d, err := sqllock.NewSQLite(db, nil)
 	if err == nil {
 		err = d.Migrate(context.Background())
 	}
-	return d, db, err
+	return store{d, db}, err
 }
 
 func leaseholdWith(opts *leasehold.Options) func(path string) (*contest.Locker, error) {
 	return func(path string) (*contest.Locker, error) {
-		d, db, err := open(path)
+		s, err := open(path)
 		if err != nil {
 			return nil, err
 		}
-		locks, err := leasehold.New(d, opts)
-		if err != nil {
-			return nil, err
-		}
-		end := func() { locks.Close(); d.Close(); db.Close() }
-		return &contest.Locker{Lock: contest.Leasehold(locks), Close: end}, nil
+		return contest.Leasehold(s, opts)
 	}
 }
 
 // openDriver does not wait: only its uncontended use is measured.
 func openDriver(path string) (*contest.Locker, error) {
-	d, db, err := open(path)
+	s, err := open(path)
 	if err != nil {
 		return nil, err
 	}
 	// As the core does it: a context that can end is watched.
 	ctx, cancel := context.WithCancel(context.Background())
 	lock := func(_ context.Context, name string) (contest.Held, error) {
-		claim, err := d.Claim(driver.Request{Resource: name, Owner: rand.Text(), TTL: contest.TTL, Queue: true})
+		claim, err := s.Claim(driver.Request{Resource: name, Owner: rand.Text(), TTL: contest.TTL, Queue: true})
 		if err != nil {
 			return contest.Held{}, err
 		}
@@ -76,41 +80,23 @@ func openDriver(path string) (*contest.Locker, error) {
 		}
 		return contest.Held{Unlock: func() error { return claim.Release(ctx) }}, nil
 	}
-	return &contest.Locker{Lock: lock, Close: func() { cancel(); d.Close(); db.Close() }}, nil
+	return &contest.Locker{Lock: lock, Close: func() { cancel(); s.Close() }}, nil
 }
 
-// openByHand does not wait either. It takes and frees a row in two statements.
 func openByHand(path string) (*contest.Locker, error) {
-	d, db, err := open(path)
+	s, err := open(path)
 	if err != nil {
 		return nil, err
 	}
-	_, err = db.Exec(`CREATE TABLE IF NOT EXISTS bare (name TEXT PRIMARY KEY, owner TEXT NOT NULL, expires INTEGER NOT NULL) WITHOUT ROWID`)
+	l, err := databases.ByHand(s.db,
+		`CREATE TABLE IF NOT EXISTS bare (name TEXT PRIMARY KEY, owner TEXT NOT NULL, expires INTEGER NOT NULL) WITHOUT ROWID`,
+		`INSERT INTO bare VALUES (?1, ?2, unixepoch() + 10) ON CONFLICT (name)
+			DO UPDATE SET owner = excluded.owner, expires = excluded.expires WHERE expires <= unixepoch()`,
+		`UPDATE bare SET expires = 0 WHERE name = ?1 AND owner = ?2`)
 	if err != nil {
 		return nil, err
 	}
-	take, err1 := db.Prepare(`INSERT INTO bare VALUES (?1, ?2, unixepoch() + 10) ON CONFLICT (name)
-		DO UPDATE SET owner = excluded.owner, expires = excluded.expires WHERE expires <= unixepoch()`)
-	free, err2 := db.Prepare(`UPDATE bare SET expires = 0 WHERE name = ?1 AND owner = ?2`)
-	if err := errors.Join(err1, err2); err != nil {
-		return nil, err
-	}
-	lock := func(_ context.Context, name string) (contest.Held, error) {
-		owner := rand.Text()
-		if err := change(take, name, owner); err != nil {
-			return contest.Held{}, err
-		}
-		return contest.Held{Unlock: func() error { return change(free, name, owner) }}, nil
-	}
-	return &contest.Locker{Lock: lock, Close: func() { take.Close(); free.Close(); d.Close(); db.Close() }}, nil
-}
-
-// change runs a statement that must change one row.
-func change(stmt *sql.Stmt, name, owner string) error {
-	res, err := stmt.Exec(name, owner)
-	if err != nil {
-		return err
-	}
-	n, err := res.RowsAffected()
-	return contest.LostUnless(n == 1, err)
+	end := l.Close
+	l.Close = func() { end(); s.Close() }
+	return l, nil
 }

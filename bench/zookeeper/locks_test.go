@@ -32,11 +32,7 @@ func leaseholdWith(opts *leasehold.Options) func(addr string) (*contest.Locker, 
 		if err != nil {
 			return nil, err
 		}
-		locks, err := leasehold.New(d, opts)
-		if err != nil {
-			return nil, err
-		}
-		return &contest.Locker{Lock: contest.Leasehold(locks), Close: func() { locks.Close(); d.Close() }}, nil
+		return contest.Leasehold(d, opts)
 	}
 }
 
