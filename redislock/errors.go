@@ -55,6 +55,9 @@ func explain(err error) error {
 	if err == nil {
 		return nil
 	}
+	if errors.Is(err, redis.ErrClosed) {
+		return fmt.Errorf("%w: %w", driver.ErrClosed, err)
+	}
 	text := err.Error()
 	word, _, _ := strings.Cut(text, " ")
 	if known := advice[word]; known != nil {

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -28,21 +29,22 @@ const (
 )
 
 // A link carries calls to the server. go-redis does not end a call when its context
-// ends; a link does: the caller returns, and the call ends by the client's timeouts. Where
-// the driver may have connections of its own, a call that goes by itself goes on a lane.
+// ends; a link does. Where it has lanes, a call that goes by itself goes on one. Else it
+// goes in a goroutine: the caller returns, and the call ends by the client's timeouts.
 type link struct {
 	client  redis.UniversalClient
 	cluster bool
-	newLane func() *lane // nil: there are none
+	newLane func() *lane // nil: it has none
 
 	mu       sync.Mutex
-	inFlight int       // guarded by mu
-	hung     int       // guarded by mu; how many in flight are not counted, because as many hang
-	waiting  []*call   // guarded by mu; in order
-	back     time.Time // guarded by mu; when a call last came back, or one more was let go
-	watched  bool      // guarded by mu; a timer looks whether the link hangs
-	lanes    []*lane   // guarded by mu; those that carry nothing
-	closed   bool      // guarded by mu
+	inFlight int                // guarded by mu
+	hung     int                // guarded by mu; how many in flight are not counted, because as many hang
+	waiting  []*call            // guarded by mu; in order
+	back     time.Time          // guarded by mu; when a call last came back, or one more was let go
+	watched  bool               // guarded by mu; a timer looks whether the link hangs
+	closed   bool               // guarded by mu
+	idle     []*lane            // guarded by mu
+	busy     map[*lane]struct{} // guarded by mu
 }
 
 // links are the ways to the server: one, or on Cluster several, each for a range of
@@ -52,14 +54,14 @@ type links []*link
 // clusterLinks is how many there are to a cluster. Its nodes mostly have ranges of slots.
 const clusterLinks = 16
 
-func newLinks(client redis.UniversalClient) links {
+func newLinks(client redis.UniversalClient, newLane func() *lane) links {
 	n := 1
 	if _, cluster := client.(*redis.ClusterClient); cluster {
 		n = clusterLinks
 	}
 	all := make(links, n)
 	for i := range all {
-		all[i] = &link{client: client, cluster: n > 1}
+		all[i] = &link{client: client, cluster: n > 1, newLane: newLane, busy: make(map[*lane]struct{})}
 	}
 	return all
 }
@@ -128,9 +130,10 @@ func (l *link) send(ctx context.Context, c *call) (*redis.Cmd, error) {
 	l.mu.Lock()
 	if l.inFlight < maxInFlight+l.hung {
 		l.inFlight++
-		if n := l.takeLane(c); n != nil {
+		if l.newLane != nil && !l.closed && c.other == nil {
+			n := l.takeLane()
 			l.mu.Unlock()
-			l.carryOn(n, c)
+			l.byLane(n, c)
 			return c.cmd, c.err
 		}
 		go l.carry([]*call{c})
@@ -150,46 +153,46 @@ func (l *link) send(ctx context.Context, c *call) (*redis.Cmd, error) {
 	}
 }
 
-// takeLane returns a lane for c, nil where there are none. Requires l.mu.
-func (l *link) takeLane(c *call) *lane {
-	if l.newLane == nil || l.closed || c.other != nil {
-		return nil
+// takeLane returns the idle lane that was used last, or a new one. Requires l.mu.
+func (l *link) takeLane() *lane {
+	var n *lane
+	if last := len(l.idle) - 1; last >= 0 {
+		n, l.idle = l.idle[last], l.idle[:last]
+	} else {
+		n = l.newLane()
 	}
-	if last := len(l.lanes) - 1; last >= 0 { // the one used last: the others may idle
-		n := l.lanes[last]
-		l.lanes = l.lanes[:last]
-		return n
-	}
-	return l.newLane()
+	l.busy[n] = struct{}{}
+	return n
 }
 
-// carryOn makes c on n, and has what gathered meanwhile carried.
-func (l *link) carryOn(n *lane, c *call) {
+// byLane makes c on n, and has what gathered meanwhile carried.
+func (l *link) byLane(n *lane, c *call) {
 	start := time.Now()
-	n.carry(c)
+	useful := n.carry(c)
 	if batch := l.next(time.Since(start) >= hungAfter); batch != nil {
 		go l.carry(batch)
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		_ = n.client.Close() // it carries nothing
-		return
+	delete(l.busy, n)
+	if useful = useful && !l.closed && len(l.idle) < maxInFlight; useful {
+		l.idle = append(l.idle, n)
 	}
-	l.lanes = append(l.lanes, n)
+	l.mu.Unlock()
+	if !useful {
+		n.close()
+	}
 }
 
-// close ends the lanes that carry nothing; the others end with their calls.
-func (l *link) close() error {
+// close ends the lanes, with the calls on their way.
+func (l *link) close() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.closed = true
-	var errs []error
-	for _, n := range l.lanes {
-		errs = append(errs, n.client.Close())
+	all := append(slices.Collect(maps.Keys(l.busy)), l.idle...)
+	l.idle = nil
+	l.mu.Unlock()
+	for _, n := range all {
+		n.close()
 	}
-	l.lanes = nil
-	return errors.Join(errs...)
 }
 
 // do makes a call that is no script. It returns when ctx ends: then f goes on by itself
@@ -227,7 +230,7 @@ func (l *link) carry(batch []*call) {
 		if l.mergeable(batch[0]) {
 			l.carryPlain(batch)
 		} else if len(batch) == 1 {
-			batch[0].carry(l.client)
+			batch[0].makeOn(l.client)
 		} else {
 			l.carryAll(batch)
 		}
@@ -274,8 +277,8 @@ func (l *link) gathered() []*call {
 	return batch
 }
 
-// carry makes c by itself.
-func (c *call) carry(client redis.UniversalClient) {
+// makeOn makes c by itself.
+func (c *call) makeOn(client redis.UniversalClient) {
 	if c.other != nil {
 		c.err = c.other(c.ctx)
 		return
@@ -286,7 +289,7 @@ func (c *call) carry(client redis.UniversalClient) {
 	}
 	c.err = client.Process(c.ctx, sentCmd{c.cmd, c})
 	if noScript(c.err) {
-		c.repeated = c.asked > 1 // once about this very answer
+		c.repeated = c.asked > 1 // go-redis asks about each failure, and did so about this one
 		c.evalInstead()
 		c.err = client.Process(c.ctx, sentCmd{c.cmd, c})
 	}

@@ -111,7 +111,7 @@ func (l *link) mergeable(c *call) bool {
 // second time, as ever.
 func (l *link) carryPlain(batch []*call) {
 	if len(batch) == 1 {
-		batch[0].carry(l.client)
+		batch[0].makeOn(l.client)
 		return
 	}
 	l.runMerged(batch)
@@ -133,7 +133,7 @@ func (l *link) carryPlain(batch []*call) {
 
 func (l *link) runMerged(batch []*call) {
 	m := merge(batch)
-	m.carry(l.client)
+	m.makeOn(l.client)
 	var values []any
 	if m.err == nil {
 		values, m.err = slice(m.cmd, len(batch))

@@ -69,38 +69,40 @@ const DefaultMemory = time.Minute
 
 // A Driver serves claims on Redis. It is safe for concurrent use.
 type Driver struct {
-	client   redis.UniversalClient
-	close    func() error // of client, if that is the driver's own
-	prefix   string
-	replicas int
-	history  bool // required
-	memory   time.Duration
-	links    links
-	ear      ear
-	fences   fences
-	crowds   crowds
+	client    redis.UniversalClient
+	ownClient bool // Close closes it
+	prefix    string
+	replicas  int
+	history   bool // required
+	memory    time.Duration
+	links     links
+	ear       ear
+	fences    fences
+	crowds    crowds
 
 	supported atomic.Bool // the server's version was checked
-	mu        sync.Mutex
-	closed    bool // guarded by mu
+	closing   sync.Once
+	closed    atomic.Bool
 }
 
 // Open returns a Driver with connections of its own to one server: one to listen, and as
 // many as calls are on their way at once, mostly 16 at the most. It does no I/O; Close
 // closes them. It is faster than New, where each call needs a goroutine because go-redis
 // does not end it with its context: Open's driver closes the connection of such a call.
+// With options that have code of the caller's (CredentialsProvider, OnConnect, Limiter and
+// the like, not Dialer) it is as New.
 func Open(server *redis.Options, opts *Options) (*Driver, error) {
 	if server == nil {
 		return nil, errors.New("redislock: no server's options")
 	}
-	client := redis.NewClient(server)
-	d, err := New(client, opts)
+	own := *server // the caller's may change
+	own.MinIdleConns, own.ClientSideCache, own.ClientSideCacheConfig = 0, nil, nil
+	client := redis.NewClient(&own)
+	d, err := newDriver(client, opts, lanesTo(&own))
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	own := *server // which may change
-	d.close = client.Close
-	d.links[0].newLane = func() *lane { return newLane(&own, client.Options().Dialer) }
+	d.ownClient = true
 	return d, nil
 }
 
@@ -109,12 +111,16 @@ func Open(server *redis.Options, opts *Options) (*Driver, error) {
 // NewUniversalClient; a Ring is refused, because it has no order among its servers. It is
 // for Sentinel, Cluster, and clients with hooks; else see Open.
 func New(client redis.UniversalClient, opts *Options) (*Driver, error) {
+	if _, ring := client.(*redis.Ring); ring || client == nil {
+		return nil, errors.New("redislock: the client must be of one server, Sentinel or Cluster")
+	}
+	return newDriver(client, opts, nil)
+}
+
+func newDriver(client redis.UniversalClient, opts *Options, newLane func() *lane) (*Driver, error) {
 	var o Options
 	if opts != nil {
 		o = *opts
-	}
-	if _, ring := client.(*redis.Ring); ring || client == nil {
-		return nil, errors.New("redislock: the client must be of one server, Sentinel or Cluster")
 	}
 	switch {
 	case o.NoPrefix && o.Prefix != "":
@@ -131,9 +137,8 @@ func New(client redis.UniversalClient, opts *Options) (*Driver, error) {
 	if o.Memory < 0 {
 		return nil, fmt.Errorf("redislock: Memory is %v", o.Memory)
 	}
-	theirs := func() error { return nil }
-	d := &Driver{client: client, close: theirs, prefix: o.Prefix, replicas: o.Replicas, history: o.RequireFenceHistory, memory: o.Memory}
-	d.links = newLinks(client)
+	d := &Driver{client: client, prefix: o.Prefix, replicas: o.Replicas, history: o.RequireFenceHistory, memory: o.Memory}
+	d.links = newLinks(client, newLane)
 	d.ear.init(client, strings.ToLower(rand.Text()))
 	return d, nil
 }
@@ -146,18 +151,21 @@ func (d *Driver) Features() driver.Features {
 	}
 }
 
-// Close ends the driver's subscription and the connections of its own. Later calls return
-// driver.ErrClosed. What is held stays held.
+// Close ends the driver's subscription and, with the calls on them, the connections of its
+// own. Later calls return driver.ErrClosed. What is held stays held.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	again := d.closed
-	d.closed = true
-	d.mu.Unlock()
-	if again {
-		return nil
-	}
-	d.ear.close()
-	return errors.Join(d.links[0].close(), d.close())
+	var err error
+	d.closing.Do(func() {
+		d.closed.Store(true)
+		d.ear.close()
+		for _, l := range d.links {
+			l.close()
+		}
+		if d.ownClient {
+			err = d.client.Close()
+		}
+	})
+	return err
 }
 
 // Claim returns ErrUnsupported for an owner that Redis cannot tell from its own marks.
@@ -191,10 +199,7 @@ func (d *Driver) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	d.mu.Lock()
-	closed := d.closed
-	d.mu.Unlock()
-	if closed {
+	if d.closed.Load() {
 		return driver.ErrClosed
 	}
 	return d.checkVersion(ctx)

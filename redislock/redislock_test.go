@@ -99,9 +99,6 @@ func TestOpenIsChecked(t *testing.T) {
 	if _, err := Open(server, &Options{Replicas: -1}); err == nil {
 		t.Error("wrong options were accepted")
 	}
-	if _, err := OpenRedlock([]*redis.Options{server, nil, server}, nil, nil); err == nil {
-		t.Error("a Redlock of two servers and nothing was accepted")
-	}
 	d, err := Open(server, nil)
 	if err != nil {
 		t.Fatal(err)

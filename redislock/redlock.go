@@ -21,16 +21,6 @@ type Redlock struct {
 // for every server; Memory 0 is DefaultMemory there, because a server that forgets would
 // break the majority, and negative is off. Replicas must be 0.
 func NewRedlock(clients []redis.UniversalClient, opts *Options, majority *quorum.Options) (*Redlock, error) {
-	return newRedlock(clients, New, opts, majority)
-}
-
-// OpenRedlock is NewRedlock with connections of the driver's own, as Open's; Close closes
-// them.
-func OpenRedlock(servers []*redis.Options, opts *Options, majority *quorum.Options) (*Redlock, error) {
-	return newRedlock(servers, Open, opts, majority)
-}
-
-func newRedlock[S any](servers []S, node func(S, *Options) (*Driver, error), opts *Options, majority *quorum.Options) (*Redlock, error) {
 	var o Options
 	if opts != nil {
 		o = *opts
@@ -46,29 +36,23 @@ func newRedlock[S any](servers []S, node func(S, *Options) (*Driver, error), opt
 	}
 	r := &Redlock{}
 	var nodes []driver.Driver
-	for _, server := range servers {
-		d, err := node(server, &o)
+	for _, client := range clients {
+		d, err := New(client, &o)
 		if err != nil {
-			return nil, errors.Join(err, r.closeNodes())
+			return nil, err
 		}
 		r.nodes, nodes = append(r.nodes, d), append(nodes, d)
 	}
 	var err error
-	if r.Driver, err = quorum.New(nodes, majority); err != nil {
-		return nil, errors.Join(err, r.closeNodes())
-	}
-	return r, nil
+	r.Driver, err = quorum.New(nodes, majority)
+	return r, err
 }
 
 // Close waits for calls on their way and ends the servers' subscriptions.
 func (r *Redlock) Close() error {
-	return errors.Join(r.Driver.Close(), r.closeNodes())
-}
-
-func (r *Redlock) closeNodes() error {
-	var errs []error
+	err := r.Driver.Close()
 	for _, d := range r.nodes {
-		errs = append(errs, d.Close())
+		err = errors.Join(err, d.Close())
 	}
-	return errors.Join(errs...)
+	return err
 }

@@ -24,21 +24,27 @@ import (
 
 // The locks that are compared. All have their defaults but for what is said here.
 const (
-	ours        = "leasehold"
-	oursGlobal  = "leasehold, HandOver -1"
-	byHand      = "SET NX PX + script" // what one writes by hand
-	byHandPiped = "… auto-pipelined"   // the same on go-redis' AutoPipeline
-	bsmLock     = "bsm/redislock"      // retries every 100 ms, as in its README
-	redsyncLoc  = "redsync"            // retries without limit
-	rueidisLoc  = "rueidislock"        // with one key for a lock instead of three
+	ours         = "leasehold"
+	oursGlobal   = "leasehold, HandOver -1"
+	oursOnTheirs = "leasehold, New"     // on a client that the user has
+	byHand       = "SET NX PX + script" // what one writes by hand
+	byHandPiped  = "… auto-pipelined"   // the same on go-redis' AutoPipeline
+	bsmLock      = "bsm/redislock"      // retries every 100 ms, as in its README
+	redsyncLoc   = "redsync"            // retries without limit
+	rueidisLoc   = "rueidislock"        // with one key for a lock instead of three
 )
 
 const polling = 100 * time.Millisecond
 
 var engine = contest.Engine{Name: "Redis", Competitors: []contest.Competitor{
-	{Name: ours, Open: onGoRedis(func(c *redis.Client) (*contest.Locker, error) { return leaseholdOn(c, nil) })},
-	{Name: oursGlobal, Open: onGoRedis(func(c *redis.Client) (*contest.Locker, error) {
-		return leaseholdOn(c, &leasehold.Options{HandOver: -1})
+	{Name: ours, Open: opened(nil)},
+	{Name: oursGlobal, Open: opened(&leasehold.Options{HandOver: -1})},
+	{Name: oursOnTheirs, Open: onGoRedis(func(c *redis.Client) (*contest.Locker, error) {
+		d, err := redislock.New(c, nil)
+		if err != nil {
+			return nil, err
+		}
+		return contest.Leasehold(d, nil)
 	})},
 	{Name: byHand, Open: onGoRedis(func(c *redis.Client) (*contest.Locker, error) {
 		return &contest.Locker{Lock: bareLock(c)}, nil
@@ -52,6 +58,23 @@ var engine = contest.Engine{Name: "Redis", Competitors: []contest.Competitor{
 	})},
 	{Name: rueidisLoc, Open: onRueidis},
 }}
+
+// opened opens Leasehold with connections of its own.
+func opened(opts *leasehold.Options) func(addr string) (*contest.Locker, error) {
+	return func(addr string) (*contest.Locker, error) {
+		w := &wire{}
+		d, err := redislock.Open(&redis.Options{Addr: addr, Dialer: w.dial}, nil)
+		if err != nil {
+			return nil, err
+		}
+		l, err := contest.Leasehold(d, opts)
+		if err != nil {
+			return nil, err
+		}
+		l.Commands = w.commands.Load
+		return l, nil
+	}
+}
 
 // onGoRedis opens a lock on a client of its own, which ends with it.
 func onGoRedis(open func(*redis.Client) (*contest.Locker, error)) func(addr string) (*contest.Locker, error) {
@@ -72,14 +95,6 @@ func onGoRedis(open func(*redis.Client) (*contest.Locker, error)) func(addr stri
 		}
 		return l, nil
 	}
-}
-
-func leaseholdOn(client *redis.Client, opts *leasehold.Options) (*contest.Locker, error) {
-	d, err := redislock.New(client, nil)
-	if err != nil {
-		return nil, err
-	}
-	return contest.Leasehold(d, opts)
 }
 
 func bareLockPiped(client *redis.Client) (*contest.Locker, error) {

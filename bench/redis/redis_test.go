@@ -51,7 +51,7 @@ type quiet struct{}
 func (quiet) Printf(context.Context, string, ...any) {}
 
 func alone(b *testing.B, addr string) {
-	s := engine.Alone(b, addr, byHand, byHand, byHandPiped, ours, bsmLock, redsyncLoc, rueidisLoc)
+	s := engine.Alone(b, addr, byHand, byHand, byHandPiped, ours, oursOnTheirs, bsmLock, redsyncLoc, rueidisLoc)
 	contest.AtMost("alone: times the bare two commands", s.Ratio(ours, byHand), 1.15)
 	contest.AtMost("alone: commands a cycle, with the subscription's pings", s.Commands(ours), 2.01)
 }

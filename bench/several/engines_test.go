@@ -107,7 +107,7 @@ func startMariaDB(b *testing.B) string {
 }
 
 func openRedis(addr string) (driver.Driver, error) {
-	return redislock.New(redis.NewClient(&redis.Options{Addr: addr, PoolSize: 40}), nil)
+	return redislock.Open(&redis.Options{Addr: addr}, nil)
 }
 
 func startRedlock(b *testing.B) string {

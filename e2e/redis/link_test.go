@@ -411,13 +411,15 @@ func TestRedlockFlappingLinks(t *testing.T) {
 	ended := make(chan struct{})
 	var workers int
 	for range 3 {
-		var through []*redis.Options
+		var clients []redis.UniversalClient
 		var proxies []*servers.Proxy
 		for _, n := range nodes {
 			p := servers.StartProxy(t, n.Addr())
-			through, proxies = append(through, &redis.Options{Addr: p.Addr()}), append(proxies, p)
+			c := redis.NewClient(&redis.Options{Addr: p.Addr()})
+			t.Cleanup(func() { c.Close() })
+			clients, proxies = append(clients, c), append(proxies, p)
 		}
-		d, err := redislock.OpenRedlock(through, &redislock.Options{Memory: -1}, &quorum.Options{NodeTimeout: nodeTimeout})
+		d, err := redislock.NewRedlock(clients, &redislock.Options{Memory: -1}, &quorum.Options{NodeTimeout: nodeTimeout})
 		if err != nil {
 			t.Fatal(err)
 		}

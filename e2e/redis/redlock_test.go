@@ -42,13 +42,15 @@ func openRedlock(t testing.TB, nodes []*servers.Redis, memory time.Duration) dri
 
 func openRedlockWithin(t testing.TB, nodes []*servers.Redis, memory, limit time.Duration) driver.Driver {
 	t.Helper()
-	var each []*redis.Options
+	var clients []redis.UniversalClient
 	for _, n := range nodes {
 		// After as many failures to connect as the pool has room for, go-redis does not try
 		// for a second, in which a node that is back would still be away.
-		each = append(each, &redis.Options{Addr: n.Addr(), PoolSize: 1000})
+		client := redis.NewClient(&redis.Options{Addr: n.Addr(), PoolSize: 1000})
+		t.Cleanup(func() { client.Close() })
+		clients = append(clients, client)
 	}
-	d, err := redislock.OpenRedlock(each, &redislock.Options{Memory: memory}, &quorum.Options{NodeTimeout: limit})
+	d, err := redislock.NewRedlock(clients, &redislock.Options{Memory: memory}, &quorum.Options{NodeTimeout: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
