@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/spf13/cobra"
 )
@@ -59,7 +60,7 @@ func acquire(ctx context.Context, a *app, name string, ttl time.Duration, opts [
 	// A reader that is gone must not end the process between the grant and the print.
 	signal.Ignore(syscall.SIGPIPE)
 	o := &leasehold.Options{TTL: ttl, Note: callerNote(), Trace: a.waitTrace()}
-	return a.with(ctx, o, func(ctx context.Context, locks *leasehold.Locker) error {
+	return a.with(ctx, stores.Open, o, func(ctx context.Context, locks *leasehold.Locker) error {
 		if !locks.Features().Resumes {
 			return fmt.Errorf("acquire %q: %w: its leases end with this process; use leasehold run", name, leasehold.ErrUnsupported)
 		}
@@ -105,7 +106,7 @@ Exit code 75: the lease has ended, and another may hold NAME.`,
 }
 
 func renew(ctx context.Context, a *app, name, owner string, ttl leasehold.Option) error {
-	return a.with(ctx, nil, func(ctx context.Context, locks *leasehold.Locker) error {
+	return a.with(ctx, stores.OpenExisting, nil, func(ctx context.Context, locks *leasehold.Locker) error {
 		lease, err := locks.Resume(ctx, name, owner, ttl, leasehold.NoRenew())
 		if err != nil {
 			return err
@@ -141,7 +142,7 @@ func release(ctx context.Context, a *app, name, owner string) error {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
-	d, err := a.open(ctx)
+	d, err := a.open(ctx, stores.OpenExisting)
 	if err != nil {
 		return orSignal(ctx, err)
 	}

@@ -9,7 +9,6 @@ import (
 
 // advice says what to do next about an error that does not say it itself.
 func advice(err error) string {
-	var exit *exitError
 	switch {
 	case errors.Is(err, leasehold.ErrBusy):
 		return "See who holds it: leasehold show NAME. Wait longer with --wait SECONDS"
@@ -19,8 +18,8 @@ func advice(err error) string {
 		return "Nothing was changed. Choose another file with --store, or move this one away"
 	case errors.Is(err, leasehold.ErrUnsupported):
 		return "This store can never do that; choose another with --store"
-	case errors.As(err, &exit) && exit.code == exitUnavailable:
-		return "Check that the store can be reached and written, or choose another with --store"
+	case exitCode(err) == exitUnavailable:
+		return "Check the store, its address and your rights on it, or choose another with --store"
 	}
 	return ""
 }

@@ -39,11 +39,13 @@ func (a *app) chosenStore() string {
 	return stores.Default
 }
 
-// open opens the chosen store and creates its schema. Afterwards a.storeURL means the
-// same from every working directory, so that it can be given to a child. The caller
-// closes the driver.
-func (a *app) open(ctx context.Context) (driver.Driver, error) {
-	d, url, err := stores.Open(ctx, a.chosenStore())
+// An opener opens a store: stores.Open, or stores.OpenExisting for who takes no lock.
+type opener func(ctx context.Context, url string) (d driver.Driver, resolved string, err error)
+
+// open opens the chosen store. Afterwards a.storeURL means the same from every working
+// directory, so that it can be given to a child. The caller closes the driver.
+func (a *app) open(ctx context.Context, open opener) (driver.Driver, error) {
+	d, url, err := open(ctx, a.chosenStore())
 	if errors.Is(err, stores.ErrURL) {
 		return nil, &exitError{exitUsage, fmt.Errorf("%w\nSet --store or LEASEHOLD_STORE", err)}
 	}
@@ -78,8 +80,8 @@ func (a *app) warn(ctx context.Context, d driver.Driver) {
 }
 
 // locker opens the chosen store for one command. The caller calls done.
-func (a *app) locker(ctx context.Context, opts *leasehold.Options) (locks *leasehold.Locker, done func(), err error) {
-	d, err := a.open(ctx)
+func (a *app) locker(ctx context.Context, open opener, opts *leasehold.Options) (locks *leasehold.Locker, done func(), err error) {
+	d, err := a.open(ctx, open)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -93,10 +95,10 @@ func (a *app) locker(ctx context.Context, opts *leasehold.Options) (locks *lease
 
 // with opens the chosen store and calls do, with a context that ends with the signals that
 // end a program.
-func (a *app) with(ctx context.Context, opts *leasehold.Options, do func(ctx context.Context, locks *leasehold.Locker) error) error {
+func (a *app) with(ctx context.Context, open opener, opts *leasehold.Options, do func(ctx context.Context, locks *leasehold.Locker) error) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	locks, done, err := a.locker(ctx, opts)
+	locks, done, err := a.locker(ctx, open, opts)
 	if err != nil {
 		return orSignal(ctx, err)
 	}
@@ -106,11 +108,19 @@ func (a *app) with(ctx context.Context, opts *leasehold.Options, do func(ctx con
 
 // orSignal returns the signal that has ended ctx in place of the error that came of it.
 func orSignal(ctx context.Context, err error) error {
-	var bySignal *exitError
-	if err != nil && errors.As(context.Cause(ctx), &bySignal) {
+	if bySignal := signalIn(ctx); err != nil && bySignal != nil {
 		return bySignal
 	}
 	return err
+}
+
+// signalIn is the signal that has ended ctx, or nil.
+func signalIn(ctx context.Context) error {
+	var bySignal *exitError
+	if errors.As(context.Cause(ctx), &bySignal) {
+		return bySignal
+	}
+	return nil
 }
 
 // answerBound is how long a command waits for the store's answer to one question.

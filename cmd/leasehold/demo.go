@@ -153,7 +153,7 @@ func (a *app) demoStore(ctx context.Context, st *demo.Stage) error {
 		a.storeURL = "sqlite:" + filepath.Join(st.Dir, "locks.db")
 	}
 	// Opened once here, so that a wrong URL is told before anything starts.
-	d, err := a.open(ctx)
+	d, err := a.open(ctx, stores.Open)
 	if err != nil {
 		return err
 	}

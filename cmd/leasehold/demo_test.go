@@ -113,7 +113,7 @@ func TestWrongDemoUsage(t *testing.T) {
 	o := c.want(69, "demo", "seckill", "--shop", "postgres://u:"+canary+"@127.0.0.1:1/db")
 	contains(t, o.stderr, "create the books")
 	c.store = "redis+cluster://127.0.0.1:1"
-	contains(t, c.want(64, "demo", "longjob", "--strategy", "lock").stderr, "no link")
+	contains(t, c.want(69, "demo", "longjob", "--strategy", "lock").stderr, c.store, "no server answers")
 }
 
 var longSale = []string{"seckill", "--buyers", "5000", "--stock", "5000"}

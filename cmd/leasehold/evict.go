@@ -3,11 +3,13 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/spf13/cobra"
 )
@@ -63,7 +65,7 @@ func (e *eviction) run(ctx context.Context, a *app) error {
 	if err := e.check(); err != nil {
 		return err
 	}
-	return a.with(ctx, nil, func(ctx context.Context, locks *leasehold.Locker) error {
+	return a.with(ctx, stores.OpenExisting, nil, func(ctx context.Context, locks *leasehold.Locker) error {
 		h, err := e.find(ctx, locks)
 		if err != nil {
 			return err
@@ -74,7 +76,11 @@ func (e *eviction) run(ctx context.Context, a *app) error {
 		ctx, cancel := context.WithTimeout(ctx, answerBound)
 		defer cancel()
 		// The holder's whole owner is named: a successor that came in meanwhile is safe.
-		if err := locks.Evict(ctx, e.name, h.Owner, e.reason); err != nil {
+		err = locks.Evict(ctx, e.name, h.Owner, e.reason)
+		switch {
+		case errors.Is(err, leasehold.ErrLost):
+			return e.notHeld()
+		case err != nil:
 			return err
 		}
 		return e.print(a, h)
@@ -106,9 +112,14 @@ func (e *eviction) holder(state driver.State) (driver.Holder, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return driver.Holder{}, fmt.Errorf("evict from %s: %w: %s does not hold it", shown(e.name), leasehold.ErrLost, plain(driver.ShortOwner(e.owner)))
+		return driver.Holder{}, e.notHeld()
 	}
 	return driver.Holder{}, usageErrorf("%d holders start with %s: give the whole owner", len(found), plain(driver.ShortOwner(e.owner)))
+}
+
+// notHeld is not ErrLost, whose advice is for who has lost a lease.
+func (e *eviction) notHeld() error {
+	return &exitError{exitLost, fmt.Errorf("%s does not hold %s\nSee who does: leasehold show NAME", plain(driver.ShortOwner(e.owner)), shown(e.name))}
 }
 
 // confirm asks on a terminal, and insists on --yes elsewhere.

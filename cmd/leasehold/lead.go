@@ -12,6 +12,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/spf13/cobra"
 )
 
@@ -19,10 +21,13 @@ const leadLong = `Campaign for NAME, run COMMAND while leading, and campaign aga
 until a signal ends it. Start it on every machine that may lead: one of them runs COMMAND.
 
 A term ends when COMMAND exits, whatever its exit code, and the next in line leads; or when
-the lease is lost or evicted: then COMMAND and everything it
-started is ended, as "leasehold run" does, before anybody else leads. The next term starts
-COMMAND anew, with a larger LEASEHOLD_TOKEN. When a leader dies, the next one leads within
-the TTL.
+the lease is lost or evicted: then COMMAND and everything it started is ended, as "leasehold
+run" does, before anybody else leads. The next term starts COMMAND anew, with a larger
+LEASEHOLD_TOKEN. When a leader dies, the next one leads within the TTL.
+
+Whose COMMAND has exited stays away for a while, so that another machine may do better: half
+a second, and twice as long, up to 30 seconds, each time that COMMAND lives no longer than
+the last such pause. Nothing is held meanwhile, and standard error says when it ends.
 
 TERM, INT, HUP and QUIT end the campaign, or are passed on to COMMAND and end it all when
 COMMAND has exited; only then another leads. COMMAND sees the same environment as under
@@ -38,9 +43,16 @@ type lead struct {
 
 	caught chan os.Signal
 
-	last      error // how COMMAND ended
-	signalled bool  // it had the signal that ends all
+	last      error         // how COMMAND ended
+	signalled bool          // it had the signal that ends all
+	away      time.Duration // the pause after the last term
 }
+
+// How long a machine stays away after its command has exited.
+const firstAway, lastAway = 500 * time.Millisecond, 30 * time.Second
+
+// errExited ends a term whose command has exited by itself.
+var errExited = errors.New("the command has exited")
 
 func newLeadCommand(a *app) *cobra.Command {
 	l := &lead{child: newChild(a), term: span(leasehold.DefaultTTL), caught: make(chan os.Signal, 16)}
@@ -78,7 +90,7 @@ func (l *lead) run(ctx context.Context) error {
 	over := make(chan struct{})
 	defer close(over)
 	go l.pass(end, over)
-	locks, done, err := l.app.locker(ctx, l.options())
+	locks, done, err := l.app.locker(ctx, stores.Open, l.options())
 	if err != nil {
 		return orSignal(ctx, err)
 	}
@@ -86,11 +98,46 @@ func (l *lead) run(ctx context.Context) error {
 	if err := l.refuseNested(ctx, locks, l.name); err != nil {
 		return orSignal(ctx, err)
 	}
-	err = locks.Lead(ctx, l.name, func(term context.Context) error { return l.serve(term, ctx) })
+	err = l.campaign(ctx, locks)
 	if l.signalled { // its answer to the signal is ours
 		return l.last
 	}
 	return orSignal(ctx, err)
+}
+
+// campaign leads term after term, with pauses in which another may.
+func (l *lead) campaign(ctx context.Context, locks *leasehold.Locker) error {
+	for {
+		err := locks.Lead(ctx, l.name, func(term context.Context) error { return l.serve(term, ctx) })
+		switch {
+		case ctx.Err() != nil:
+			return err
+		case errors.Is(err, errExited):
+		case l.away > 0 && exitCode(err) == exitUnavailable && !errors.Is(err, driver.ErrCorrupt):
+			l.app.report(err) // the store went away during the pause: a leader is wanted when it is back
+		default:
+			return err
+		}
+		select {
+		case <-time.After(l.away):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// stayAway sets the pause after a command that has lived for so long.
+func (l *lead) stayAway(lived time.Duration) {
+	if lived > l.away {
+		l.away = firstAway
+	} else {
+		l.away = min(2*l.away, lastAway)
+	}
+	if l.app.json && !l.app.verbose {
+		return // errors alone
+	}
+	fmt.Fprintf(l.app.stderr, "leasehold: the command has ended with exit code %d after %s; campaigning again in %v\n",
+		exitCode(l.last), spanText(lived), l.away)
 }
 
 // pass passes signals on to the command until over; those that end a program end the
@@ -125,6 +172,7 @@ func (l *lead) serve(ctx, campaign context.Context) error {
 	}
 	lease, _ := leasehold.FromContext(ctx)
 	l.say("leading %s, token %d", shown(l.name), lease.Token())
+	began := time.Now()
 	result, err := l.child.run(lease, lease)
 	l.last = l.verdict(ending{Result: result, err: err, lost: context.Cause(lease.Context())})
 	l.signalled = campaign.Err() != nil && lease.Context().Err() == nil
@@ -138,9 +186,12 @@ func (l *lead) serve(ctx, campaign context.Context) error {
 		passOn(result)
 		return l.last
 	}
-	l.say("the term is over, exit code %d", exitCode(l.last))
 	l.app.report(l.last)
-	return nil
+	if result.Cut || ctx.Err() != nil || errors.Is(err, guard.ErrLate) {
+		return nil // it came of the lease: the next term may begin at once
+	}
+	l.stayAway(time.Since(began))
+	return errExited
 }
 
 // say tells with --verbose what happens.

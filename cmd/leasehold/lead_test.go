@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -109,6 +110,46 @@ func TestEachTermStartsTheCommandAnew(t *testing.T) {
 	j.signal(syscall.SIGTERM)
 	if code := j.code(); code != 143 {
 		t.Errorf("exit code %d: %s", code, j.errors())
+	}
+}
+
+func TestCrashingCommandIsStartedLessAndLess(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	a := c.start("lead", "sched", "--", "sh", "-c", "echo a $LEASEHOLD_TOKEN >> terms; exit 3")
+	eventually(t, "three pauses", func() bool { return strings.Contains(a.errors(), "again in 2s") })
+	if pauses := strings.Count(a.errors(), "exit code 3 after"); pauses != 3 {
+		t.Errorf("%d terms: %s", pauses, a.errors())
+	}
+	contains(t, a.errors(), "again in 500ms\n", "again in 1s\n")
+	b := c.candidate("b") // is not kept waiting
+	if who := c.terms(4); who[3] != "b" {
+		t.Errorf("led: %q", who)
+	}
+	b.signal(syscall.SIGTERM)
+	b.code()
+	eventually(t, "a fourth pause", func() bool { return strings.Contains(a.errors(), "again in 4s") })
+	stopped := time.Now()
+	a.signal(syscall.SIGTERM)
+	if code := a.code(); code != 143 {
+		t.Errorf("exit code %d: %s", code, a.errors())
+	}
+	if took := time.Since(stopped); took > 3*time.Second {
+		t.Errorf("a signal ends the pause after %v", took)
+	}
+}
+
+func TestPausesOfALeader(t *testing.T) {
+	t.Parallel()
+	l := &lead{child: newChild(&app{stderr: io.Discard})}
+	for _, step := range []struct{ lived, away time.Duration }{
+		{time.Millisecond, firstAway}, {time.Millisecond, time.Second}, {time.Second, 2 * time.Second}, {3 * time.Second, firstAway},
+		{time.Hour, firstAway}, {0, time.Second}, {0, 2 * time.Second}, {0, 4 * time.Second}, {0, 8 * time.Second}, {0, 16 * time.Second},
+		{16 * time.Second, lastAway}, {lastAway, lastAway}, {lastAway + 1, firstAway},
+	} {
+		if l.stayAway(step.lived); l.away != step.away {
+			t.Errorf("away for %v after a life of %v, want %v", l.away, step.lived, step.away)
+		}
 	}
 }
 

@@ -112,7 +112,7 @@ func statesForCompletion(a *app, prefix string) []driver.State {
 func ask[T any](ctx context.Context, a *app, question func(ctx context.Context, locks *leasehold.Locker) (T, error)) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
-	err = a.with(ctx, nil, func(ctx context.Context, locks *leasehold.Locker) (err error) {
+	err = a.with(ctx, stores.OpenExisting, nil, func(ctx context.Context, locks *leasehold.Locker) (err error) {
 		answer, err = question(ctx, locks)
 		return err
 	})

@@ -12,6 +12,7 @@ import (
 func TestListShowsHoldersAndWaiters(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
+	c.wantRun(0, "free", "--", "true")
 	empty := c.want(0, "ls")
 	if empty.stdout != "" {
 		t.Errorf("an empty store lists %q", empty.stdout)

@@ -51,6 +51,8 @@ func (p *period) check(cmd *cobra.Command, claim *claimFlags) error {
 		return usageErrorf("--once-per and --ttl exclude each other: --at-most is how long the lease lasts")
 	case once && (claim.shared || claim.slots > 0):
 		return usageErrorf("--once-per excludes --shared and --slots: only one may run")
+	case once && cmd.Flags().Changed("also"):
+		return usageErrorf("--once-per and --also exclude each other: NAME2 would be kept for the whole period too\nHold it inside: leasehold run --once-per PERIOD NAME -- leasehold run NAME2 -- COMMAND")
 	case once && cmd.Flags().Changed("at-least"):
 		return usageErrorf("--once-per and --at-least exclude each other")
 	}
@@ -70,9 +72,12 @@ func (p *period) options() (opts []leasehold.Option) {
 	return opts
 }
 
+// keeps reports whether NAME is kept for a while when the command is done.
+func (p *period) keeps() bool { return p.oncePer > 0 || p.atLeast > 0 }
+
 // record leaves what came of the command as the note of what holds NAME from now on.
 func (p *period) record(ctx context.Context, lease *leasehold.Lease, note string, code int, took time.Duration) {
-	if p.oncePer == 0 && p.atLeast == 0 {
+	if !p.keeps() {
 		return
 	}
 	// Without it the former note still says who and when.

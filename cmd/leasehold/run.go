@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/spf13/cobra"
 )
 
@@ -33,15 +34,16 @@ first four end the wait. Ctrl-Z suspends COMMAND and "leasehold run" together: t
 then not renewed, so that COMMAND is ended unless it is resumed within the TTL.
 
 With --also, COMMAND runs when NAME and all the others are held: all or nothing, in an order
-that never deadlocks, and it is ended when any of them is lost. --at-least and --once-per
-keep all of them held, not only NAME.
+that never deadlocks, and it is ended when any of them is lost. --at-least keeps all of them
+held, not only NAME.
 
 With --once-per, COMMAND runs at most once in each PERIOD, whichever of many servers start it,
 and although their clocks differ by minutes: NAME is held for nine tenths of PERIOD from the
 start, and who comes meanwhile is told that it is busy, at once (see --ok-if-busy). The lease
 is not renewed. If "leasehold run" is killed, nobody else runs COMMAND before the lease ends:
 --at-most, or else the nine tenths. Use the same PERIOD everywhere, and "leasehold show NAME" to
-see who ran it, when, and with which exit code.
+see who ran it, when, and with which exit code. COMMAND can hold others by a "leasehold run" of
+its own, but there is no --also: they would be held for all of PERIOD.
 
 COMMAND sees in its environment
   LEASEHOLD_NAME      NAME
@@ -166,7 +168,7 @@ func (r *run) run(ctx context.Context) error {
 	opts = append(opts, r.period.options()...)
 	r.catch()
 	r.note = r.claim.note
-	locks, done, err := r.app.locker(ctx, r.child.options())
+	locks, done, err := r.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -178,16 +180,30 @@ func (r *run) run(ctx context.Context) error {
 	return r.hold(ctx, leases)
 }
 
+// open opens the store. Signals that end a program end it.
+func (r *run) open(ctx context.Context) (locks *leasehold.Locker, done func(), err error) {
+	opening, stop := r.endedBySignal(ctx)
+	locks, done, err = r.app.locker(opening, stores.Open, r.child.options())
+	stop()
+	if bySignal := signalIn(opening); bySignal != nil {
+		if err == nil {
+			done()
+		}
+		err = bySignal
+	}
+	return locks, done, err
+}
+
 // acquire waits for NAME. Signals that end a program end the wait.
 func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []leasehold.Option) (*leasehold.Leases, error) {
 	waiting, stop := r.endedBySignal(ctx)
 	leases, err := r.tryAcquire(waiting, locks, opts)
 	stop()
-	var bySignal *exitError
-	switch cause := context.Cause(waiting); {
-	case errors.As(cause, &bySignal):
+	bySignal := signalIn(waiting)
+	switch {
+	case bySignal != nil:
 		if leases != nil { // granted at the same moment
-			leases.Release(ctx) // its answer matters to nobody: it ends by itself
+			r.giveBack(ctx, locks, leases)
 		}
 		return nil, bySignal
 	case errors.Is(err, leasehold.ErrBusy) && r.okIfBusy:
@@ -209,6 +225,20 @@ func (r *run) tryAcquire(ctx context.Context, locks *leasehold.Locker, opts []le
 		}
 	}
 	return locks.AcquireAll(ctx, names, opts...)
+}
+
+// giveBack ends leases under which nothing has run. A lease that is resumed has no period
+// for which it would be kept. Answers matter to nobody: leases end by themselves.
+func (r *run) giveBack(ctx context.Context, locks *leasehold.Locker, leases *leasehold.Leases) {
+	if r.period.keeps() {
+		for _, name := range leases.Names() {
+			lease, err := locks.Resume(ctx, name, leases.Lease(name).Owner(), leasehold.NoRenew())
+			if err == nil {
+				lease.Release(ctx)
+			}
+		}
+	}
+	leases.Release(ctx)
 }
 
 // hold runs the command under the leases and releases them.

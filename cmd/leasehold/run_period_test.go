@@ -10,6 +10,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 )
 
 // crontab starts the same job on ten servers whose clocks differ, and returns how many ran.
@@ -114,6 +117,35 @@ func TestRecordTellsTheExitCode(t *testing.T) {
 	contains(t, c.want(0, "show", "plain").stdout, "plain is free")
 }
 
+// A signal that comes together with the grant lets nothing run, so that the period stays
+// free for who does run.
+func TestSignalThatComesWithTheGrantUsesNoPeriod(t *testing.T) {
+	t.Parallel()
+	d, _, err := stores.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "locks.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for name, p := range map[string]period{"once": {oncePer: span(time.Hour)}, "least": {atLeast: span(time.Hour)}, "plain": {}} {
+		r := &run{child: newChild(&app{}), period: p}
+		r.name = name
+		locks, err := leasehold.New(d, &leasehold.Options{Trace: &leasehold.Trace{Granted: func(string, uint64, time.Duration) {
+			r.signals <- syscall.SIGTERM
+			eventually(t, "the signal", func() bool { return len(r.signals) == 0 })
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.acquire(t.Context(), locks, p.options()); exitCode(err) != 143 {
+			t.Errorf("%s: %v, want the signal", name, err)
+		}
+		if state, err := locks.Inspect(t.Context(), name); err != nil || len(state.Holders) > 0 {
+			t.Errorf("%s is held: %+v, %v", name, state, err)
+		}
+		locks.Close()
+	}
+}
+
 // --at-most is the end of the command as well.
 func TestAtMostEndsTheCommand(t *testing.T) {
 	t.Parallel()
@@ -132,7 +164,7 @@ func TestPeriodsRefuseWrongUsage(t *testing.T) {
 		"--once-per 0 x -- true", "--once-per x x -- true", "--once-per 500ms x -- true", "--at-most 1h x -- true",
 		"--once-per 1h --at-most 0 x -- true", "--once-per 1h --ttl 5s x -- true", "--once-per 1h --slots 2 x -- true",
 		"--once-per 1h -s x -- true", "--once-per 1h --at-least 1h x -- true", "--once-per 1h --key x", "--once-per 1h x --key y -- true",
-		"--key= -- true", "--once-per 1h --at-most 2s --grace 1s x -- true",
+		"--once-per 1h --also y x -- true", "--key= -- true", "--once-per 1h --at-most 2s --grace 1s x -- true",
 	} {
 		contains(t, c.wantRun(64, strings.Fields(line)...).stderr, "leasehold: ")
 	}

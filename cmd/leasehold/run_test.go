@@ -81,12 +81,12 @@ func (j *job) errors() string {
 // eventually polls until ok.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if ok() {
 			return
 		}
 	}
-	t.Fatalf("%s: not within 15 s", what)
+	t.Fatalf("%s: not within 30 s", what)
 }
 
 // read waits until a script has written a whole line to the file and returns it.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -13,6 +14,11 @@ import (
 var everyCommand = [][]string{
 	{"run", "-n", "job", "--", "true"}, {"acquire", "-n", "job"}, {"renew", "job", "owner"}, {"release", "job", "owner"},
 	{"ls"}, {"show", "job"}, {"top"}, {"evict", "--yes", "--owner", "x", "--reason", "x", "job"}, {"demo", "seckill", "--buyers", "1", "--processes", "1"},
+}
+
+// looks reports whether args are of a command that takes no lock.
+func looks(args []string) bool {
+	return slices.Contains([]string{"renew", "release", "ls", "show", "top", "evict"}, args[0])
 }
 
 // c.exec looks for the canary in each output.
@@ -115,12 +121,45 @@ func TestUnusableFoldersAre69(t *testing.T) {
 	for url, says := range stores {
 		c.store = url
 		for _, args := range everyCommand {
-			o := c.call(args...)
+			o, says := c.call(args...), says
+			if looks(args) {
+				says = "no such file"
+			}
 			if o.code != 69 || !strings.Contains(o.stderr, says) || strings.Contains(o.stdout, "LEASEHOLD_OWNER") {
 				t.Errorf("%s: %q: exit code %d, %q, want 69", url, args, o.code, o.stderr)
 			}
 		}
 	}
+}
+
+// Whoever mistypes a path is told so, and finds no new file there.
+func TestLookingCreatesNothing(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	path := filepath.Join(c.dir, "locks.db")
+	look := func(says string) {
+		t.Helper()
+		for _, args := range everyCommand {
+			if looks(args) {
+				contains(t, c.want(69, args...).stderr, path, says, "--store")
+			}
+		}
+		if o := c.want(0, "__complete", "show", ""); !strings.HasPrefix(o.stdout, ":") {
+			t.Errorf("completes with %q", o.stdout)
+		}
+	}
+	look("no such file")
+	c.missing("locks.db")
+	write(t, path, nil)
+	look("nothing was ever locked")
+	if size := len(read(t, path)); size != 0 {
+		t.Errorf("the empty file has %d bytes", size)
+	}
+	c.wantRun(0, "job", "--", "true") // makes a store of it
+	c.want(0, "ls")
+
+	c.store = ""
+	c.want(0, "ls") // the user's own file is nobody's slip
 }
 
 // A store that turns read-only grants nothing, even though it was one before.

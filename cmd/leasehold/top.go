@@ -44,7 +44,7 @@ When the output is no terminal, or with --json, it prints one snapshot.`,
 			if !ok || a.json {
 				return list(cmd.Context(), a, prefix)
 			}
-			return a.with(cmd.Context(), nil, func(ctx context.Context, locks *leasehold.Locker) error {
+			return a.with(cmd.Context(), stores.OpenExisting, nil, func(ctx context.Context, locks *leasehold.Locker) error {
 				return top(ctx, a, locks, screen, prefix)
 			})
 		},

@@ -275,9 +275,11 @@ func TestGuardiansDeathEndsTheCommand(t *testing.T) {
 func TestHolderStandsInForAStoppedGuardian(t *testing.T) {
 	dir := t.TempDir()
 	lease := newLease(3 * time.Second)
+	plan := lease.plan(fmt.Sprintf(tree, dir))
+	plan.Margin = 1500 * time.Millisecond // half of which the holder waits for the guardian
 	done := make(chan Result)
 	go func() {
-		result, _ := Run(lease.plan(fmt.Sprintf(tree, dir)))
+		result, _ := Run(plan)
 		done <- result
 	}()
 	waitForFile(t, dir+"/grandchild")

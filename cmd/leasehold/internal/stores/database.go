@@ -17,17 +17,40 @@ type databaseStore struct {
 
 func (s databaseStore) Close() error { return errors.Join(s.Driver.Close(), s.db.Close()) }
 
-// openDatabase makes the tables where they are missing, with what open has made of db.
-func openDatabase(ctx context.Context, u *serverURL, db *sql.DB, open func(*sql.DB, *sqllock.Options) (*sqllock.Driver, error), opts *sqllock.Options) (driver.Driver, string, error) {
+// prepare makes the tables. A server that is silent must not be waited for without end.
+func (s databaseStore) prepare(ctx context.Context, create bool) error {
+	first, cancel := context.WithTimeout(ctx, contactBound)
+	defer cancel()
+	err := s.db.PingContext(first)
+	switch {
+	case first.Err() != nil:
+		return silent(err)
+	case err != nil:
+		return err
+	}
+	if create {
+		return s.Migrate(ctx)
+	}
+	return existing(ctx, s.Driver)
+}
+
+// existing is an error where no lock was ever taken. Whoever asks about any tells it.
+func existing(ctx context.Context, d *sqllock.Driver) error {
+	_, err := d.Inspect(ctx, "any")
+	if errors.Is(err, sqllock.ErrNoSchema) {
+		return errors.New("it has no lock tables: nothing was ever locked in it")
+	}
+	return err
+}
+
+// openDatabase returns a store on db, with the driver that open makes.
+func openDatabase(u *serverURL, db *sql.DB, open func(*sql.DB, *sqllock.Options) (*sqllock.Driver, error), opts *sqllock.Options) (driver.Driver, string, error) {
 	db.SetMaxIdleConns(4) // opening one costs more than a grant
 	opts.Prefix, opts.Schema = u.options.Get("prefix"), u.options.Get("schema")
 	d, err := open(db, opts)
 	if err != nil {
 		db.Close() // its error would only hide the first
 		return nil, "", u.wrong("%v", err)
-	}
-	if err := d.Migrate(ctx); err != nil {
-		return nil, "", errors.Join(err, databaseStore{d, db}.Close())
 	}
 	return databaseStore{d, db}, u.text, nil
 }

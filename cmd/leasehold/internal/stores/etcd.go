@@ -3,7 +3,6 @@ package stores
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -22,7 +21,6 @@ var etcdOptions = []string{"prefix", "password_file", "ca_file", "cert_file", "k
 const (
 	etcdKeepAlive   = 5 * time.Second
 	etcdKeepAliveIn = 2 * time.Second
-	etcdLogin       = 5 * time.Second // how long logging in may take
 )
 
 // etcdStore is a driver that closes its own connections.
@@ -35,17 +33,17 @@ func (s etcdStore) Close() error {
 	return errors.Join(s.Driver.Close(), s.client.Close())
 }
 
-func openEtcd(_ context.Context, rest string) (driver.Driver, string, error) {
-	return openEtcdAs("etcd", rest)
+func openEtcd(ctx context.Context, rest string) (driver.Driver, string, error) {
+	return openEtcdAs(ctx, "etcd", rest)
 }
 
-func openEtcdTLS(_ context.Context, rest string) (driver.Driver, string, error) {
-	return openEtcdAs("etcds", rest)
+func openEtcdTLS(ctx context.Context, rest string) (driver.Driver, string, error) {
+	return openEtcdAs(ctx, "etcds", rest)
 }
 
 // openEtcdAs opens "//user:password@h1,h2/prefix?options". It sends nothing unless there
 // is a password: then the client logs in.
-func openEtcdAs(scheme, rest string) (driver.Driver, string, error) {
+func openEtcdAs(ctx context.Context, scheme, rest string) (driver.Driver, string, error) {
 	u, err := parseServer(scheme, rest, etcdOptions, scheme == "etcds")
 	if err != nil {
 		return nil, "", err
@@ -67,13 +65,13 @@ func openEtcdAs(scheme, rest string) (driver.Driver, string, error) {
 	for i, host := range hosts {
 		hosts[i] = map[bool]string{false: "http://", true: "https://"}[u.tls != nil] + host
 	}
-	client, err := clientv3.New(clientv3.Config{
+	client, err := newEtcdClient(ctx, clientv3.Config{
 		Endpoints: hosts, Username: u.user, Password: u.password, TLS: u.tls,
-		DialKeepAliveTime: etcdKeepAlive, DialKeepAliveTimeout: etcdKeepAliveIn, DialTimeout: etcdLogin,
+		DialKeepAliveTime: etcdKeepAlive, DialKeepAliveTimeout: etcdKeepAliveIn, DialTimeout: contactBound,
 		Logger: zap.NewNop(), // what goes wrong comes as an error
 	})
 	if err != nil {
-		return nil, "", fmt.Errorf("connect to etcd: %w", etcdlock.Explain(err))
+		return nil, "", err
 	}
 	d, err := etcdlock.New(client, opts)
 	if err != nil {
@@ -81,6 +79,42 @@ func openEtcdAs(scheme, rest string) (driver.Driver, string, error) {
 		return nil, "", u.wrong("%v", err)
 	}
 	return etcdStore{d, client}, u.text, nil
+}
+
+// newEtcdClient asks first whether any server is there: logging in would wait for one, and
+// not say why there is none.
+func newEtcdClient(ctx context.Context, config clientv3.Config) (*clientv3.Client, error) {
+	if config.Username != "" {
+		if err := reachEtcd(ctx, config); err != nil {
+			return nil, err
+		}
+	}
+	client, err := clientv3.New(config)
+	return client, etcdlock.Explain(err)
+}
+
+func reachEtcd(ctx context.Context, config clientv3.Config) error {
+	config.Username, config.Password = "", ""
+	client, err := clientv3.New(config)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	d, err := etcdlock.New(client, nil)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	ctx, cancel := context.WithTimeout(ctx, contactBound)
+	defer cancel()
+	_, err = d.Inspect(ctx, "any")
+	switch {
+	case errors.Is(err, etcdlock.ErrUnreachable):
+		return err
+	case ctx.Err() != nil:
+		return silent(err)
+	}
+	return nil // a server has answered, if only that it wants a user
 }
 
 // etcdPrefix is the path of the URL, or the option, which may begin with a slash or be empty.

@@ -14,8 +14,7 @@ import (
 // mysqlOptions are what may stand after the "?" of a MySQL URL.
 var mysqlOptions = []string{"prefix", "schema", "password_file", "tls", "ca_file", "cert_file", "key_file", "server_name"}
 
-// openMySQL connects and makes the tables.
-func openMySQL(ctx context.Context, rest string) (driver.Driver, string, error) {
+func openMySQL(_ context.Context, rest string) (driver.Driver, string, error) {
 	u, err := parseServer("mysql", rest, mysqlOptions, false)
 	if err != nil {
 		return nil, "", err
@@ -28,7 +27,7 @@ func openMySQL(ctx context.Context, rest string) (driver.Driver, string, error) 
 	if err != nil {
 		return nil, "", err
 	}
-	return openDatabase(ctx, u, db, sqllock.NewMySQL, &sqllock.Options{})
+	return openDatabase(u, db, sqllock.NewMySQL, &sqllock.Options{})
 }
 
 func (u *serverURL) mysqlConfig() (*mysql.Config, error) {

@@ -18,9 +18,9 @@ import (
 // postgresOptions are what may stand after the "?" of a PostgreSQL URL.
 var postgresOptions = []string{"prefix", "schema", "pooled", "listen", "password_file", "tls", "ca_file", "cert_file", "key_file", "server_name"}
 
-// openPostgres connects and makes the tables. Waiters are woken through a connection to
-// the same server, unless pooled says that it is a pool, or listen says where else.
-func openPostgres(ctx context.Context, rest string) (driver.Driver, string, error) {
+// openPostgres has waiters woken through a connection to the same server, unless pooled
+// says that it is a pool, or listen says where else.
+func openPostgres(_ context.Context, rest string) (driver.Driver, string, error) {
 	u, err := parseServer("postgres", rest, postgresOptions, false)
 	if err != nil {
 		return nil, "", err
@@ -53,7 +53,7 @@ func openPostgres(ctx context.Context, rest string) (driver.Driver, string, erro
 		}
 		opts.Listen = pglisten.NewFor(at)
 	}
-	return openDatabase(ctx, u, stdlib.OpenDB(*config), sqllock.NewPostgres, opts)
+	return openDatabase(u, stdlib.OpenDB(*config), sqllock.NewPostgres, opts)
 }
 
 // postgresConfig starts from what the environment has for clients of PostgreSQL.

@@ -18,7 +18,12 @@ var redisOptions = []string{"prefix", "replicas", "password_file", "ca_file", "c
 // redisStore is a driver that closes its own connections.
 type redisStore struct {
 	*redislock.Driver
-	client redis.UniversalClient
+	client  redis.UniversalClient
+	contact *contact
+}
+
+func (s redisStore) prepare(ctx context.Context, _ bool) error {
+	return s.contact.make(ctx, s.client)
 }
 
 func (s redisStore) Close() error {
@@ -41,9 +46,8 @@ func openRedisCluster(_ context.Context, rest string) (driver.Driver, string, er
 	return openRedisAs("redis+cluster", rest, redisCluster)
 }
 
-// openRedisAs makes the client that connect describes. It sends nothing: the first call
-// to the driver connects.
-func openRedisAs(scheme, rest string, connect func(*serverURL) (redis.UniversalClient, error)) (driver.Driver, string, error) {
+// openRedisAs makes the client that connect describes.
+func openRedisAs(scheme, rest string, connect func(*serverURL, *contact) (redis.UniversalClient, error)) (driver.Driver, string, error) {
 	u, err := parseRedis(scheme, rest)
 	if err != nil {
 		return nil, "", err
@@ -54,7 +58,8 @@ func openRedisAs(scheme, rest string, connect func(*serverURL) (redis.UniversalC
 			return nil, "", u.wrong("replicas is no number of servers")
 		}
 	}
-	client, err := connect(u)
+	first := &contact{}
+	client, err := connect(u, first)
 	if err != nil {
 		return nil, "", err
 	}
@@ -67,14 +72,14 @@ func openRedisAs(scheme, rest string, connect func(*serverURL) (redis.UniversalC
 		client.Close() // its error would only hide the first
 		return nil, "", u.wrong("%v", err)
 	}
-	return redisStore{d, client}, u.text, nil
+	return redisStore{d, client, first}, u.text, nil
 }
 
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-func redisServer(u *serverURL) (redis.UniversalClient, error) {
+func redisServer(u *serverURL, first *contact) (redis.UniversalClient, error) {
 	if len(u.hosts) != 1 {
 		return nil, u.wrong("takes one host; for more there are redis+sentinel: and redis+cluster:")
 	}
@@ -87,10 +92,11 @@ func redisServer(u *serverURL) (redis.UniversalClient, error) {
 	}
 	return redis.NewClient(&redis.Options{
 		Addr: withPort(u.hosts[0], "6379"), Username: u.user, Password: u.password, DB: db, TLSConfig: u.tls,
+		DialerRetryBackoff: first.dialPause,
 	}), nil
 }
 
-func redisSentinel(u *serverURL) (redis.UniversalClient, error) {
+func redisSentinel(u *serverURL, first *contact) (redis.UniversalClient, error) {
 	if len(u.path) < 1 || len(u.path) > 2 {
 		return nil, u.wrong("takes the primary's name after the hosts, and then a database number: redis+sentinel://h1,h2,h3/mymaster/0")
 	}
@@ -100,15 +106,17 @@ func redisSentinel(u *serverURL) (redis.UniversalClient, error) {
 	}
 	return redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: u.path[0], SentinelAddrs: withPorts(u.hosts, "26379"), Username: u.user, Password: u.password, DB: db, TLSConfig: u.tls,
+		DialerRetryBackoff: first.dialPause,
 	}), nil
 }
 
-func redisCluster(u *serverURL) (redis.UniversalClient, error) {
+func redisCluster(u *serverURL, first *contact) (redis.UniversalClient, error) {
 	if len(u.path) > 0 {
 		return nil, u.wrong("takes no database: a cluster has one")
 	}
 	return redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: withPorts(u.hosts, "6379"), Username: u.user, Password: u.password, TLSConfig: u.tls,
+		DialerRetryBackoff: first.dialPause,
 	}), nil
 }
 

@@ -55,13 +55,16 @@ func TestRedisStoresOpen(t *testing.T) {
 		"redis://127.0.0.1:1/2", "redis://h?prefix=", "redis://h?prefix=a:&replicas=2", "rediss://h", "rediss://h/1?server_name=x",
 		"redis+sentinel://h1,h2,h3/mymaster", "redis+sentinel://h1/mymaster/2", "redis+cluster://h1,h2", "redis+cluster://h1?tls=true",
 	} {
-		d, resolved, err := Open(t.Context(), url)
+		e, rest, err := find(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, resolved, err := e.open(t.Context(), rest) // no server is there to answer
 		if err != nil {
 			t.Errorf("%s: %v", url, err)
 			continue
 		}
-		scheme, _, _ := strings.Cut(url, ":")
-		if !strings.HasPrefix(resolved, scheme+"://") {
+		if !strings.HasPrefix(resolved, "//") {
 			t.Errorf("%s: resolved to %s", url, resolved)
 		}
 		if err := d.Close(); err != nil {
@@ -109,7 +112,7 @@ func TestWrongRedisURLs(t *testing.T) {
 func FuzzRedisURLErrorsKeepSecrets(f *testing.F) {
 	f.Add("//u:", "@h?replicas=x")
 	f.Fuzz(func(t *testing.T, before, after string) {
-		d, _, err := Open(t.Context(), "redis:"+before+canary+after)
+		d, _, err := openRedis(t.Context(), before+canary+after)
 		if err != nil && strings.Contains(err.Error(), canary) {
 			t.Errorf("%q and %q: %v", before, after, err)
 		}

@@ -16,6 +16,11 @@ import (
 type redlockStore struct {
 	*redislock.Redlock
 	clients []redis.UniversalClient
+	contact *contact
+}
+
+func (s redlockStore) prepare(ctx context.Context, _ bool) error {
+	return s.contact.make(ctx, s.clients...)
 }
 
 func (s redlockStore) Close() error {
@@ -55,10 +60,12 @@ func openRedlock(_ context.Context, rest string) (driver.Driver, string, error) 
 			return nil, "", u.wrong("memory is no length of time, such as 5m")
 		}
 	}
+	first := &contact{}
 	var clients []redis.UniversalClient
 	for _, host := range u.hosts {
 		clients = append(clients, redis.NewClient(&redis.Options{
 			Addr: withPort(host, "6379"), Username: u.user, Password: u.password, DB: db, TLSConfig: u.tls,
+			DialerRetryBackoff: first.dialPause,
 		}))
 	}
 	d, err := redislock.NewRedlock(clients, opts, nil)
@@ -66,5 +73,5 @@ func openRedlock(_ context.Context, rest string) (driver.Driver, string, error) 
 		closeAll(clients) // its error would only hide the first
 		return nil, "", u.wrong("%v", err)
 	}
-	return redlockStore{d, clients}, u.text, nil
+	return redlockStore{d, clients, first}, u.text, nil
 }

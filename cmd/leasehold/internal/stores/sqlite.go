@@ -20,15 +20,57 @@ import (
 // sqliteStore is a driver that closes its own connections.
 type sqliteStore struct {
 	*sqllock.Driver
-	db *sql.DB
+	db   *sql.DB
+	path string
+	own  bool // the user's own file, which is nobody's slip
 }
 
 func (s sqliteStore) Close() error {
 	return errors.Join(s.Driver.Close(), s.db.Close())
 }
 
-// openSQLite opens or creates the file that rest names, as sqlitePath understands it.
-func openSQLite(ctx context.Context, rest string) (driver.Driver, string, error) {
+// prepare creates the file and its tables. Without them there is nothing to look at.
+func (s sqliteStore) prepare(ctx context.Context, create bool) error {
+	err := s.find(create || s.own)
+	if err != nil {
+		return err
+	}
+	if create || s.own {
+		err = s.Migrate(ctx)
+	} else {
+		err = existing(ctx, s.Driver)
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", s.path, err)
+	}
+	return nil
+}
+
+// find sees to it that the file is there; an empty one is a new database to SQLite.
+func (s sqliteStore) find(create bool) error {
+	folder := filepath.Dir(s.path)
+	switch _, err := os.Stat(s.path); {
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	case !create:
+		return fmt.Errorf("open %s: no such file", s.path)
+	case s.own:
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			return fmt.Errorf("create the default store's folder: %w; name another store with --store or LEASEHOLD_STORE", err)
+		}
+	}
+	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o644) // with the mode that SQLite gives
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("open %s: its folder does not exist, create it first", s.path)
+	}
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// openSQLite takes the file that rest names, as sqlitePath understands it.
+func openSQLite(_ context.Context, rest string) (driver.Driver, string, error) {
 	path, err := sqlitePath(rest)
 	if err != nil {
 		return nil, "", err
@@ -39,20 +81,17 @@ func openSQLite(ctx context.Context, rest string) (driver.Driver, string, error)
 	}
 	db.SetMaxIdleConns(4) // opening one costs more than a grant
 	d, err := sqllock.NewSQLite(db, nil)
-	if err == nil {
-		err = d.Migrate(ctx)
-	}
 	if err != nil {
 		db.Close() // its error would only hide the first
 		return nil, "", fmt.Errorf("open %s: %w", path, err)
 	}
-	return sqliteStore{d, db}, path, nil
+	return sqliteStore{d, db, path, rest == ""}, path, nil
 }
 
 // lockDSN is the data source name of a lock store: sqllock waits for other writers by
-// itself, and more finely than SQLite does.
+// itself, and more finely than SQLite does. The file is created by prepare alone.
 func lockDSN(path string) string {
-	return sqliteDSN(path, url.Values{})
+	return sqliteDSN(path, url.Values{"mode": {"rw"}})
 }
 
 // SQLiteDSN is the data source name of an ordinary database at path: several processes
@@ -71,7 +110,7 @@ func sqliteDSN(path string, options url.Values) string {
 }
 
 // sqlitePath returns the absolute path of the file that rest names: "" is the user's
-// own file, whose folder it creates; "PATH" and "//" + absolute path are taken as they
+// own file; "PATH" and "//" + absolute path are taken as they
 // are written, without escapes.
 func sqlitePath(rest string) (string, error) {
 	if after, ok := strings.CutPrefix(rest, "//"); ok {
@@ -97,22 +136,14 @@ func sqlitePath(rest string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the folder of sqlite:%s: %w", rest, err)
 	}
-	return path, checkFolder(path)
-}
-
-// checkFolder gives the two usual slips an error that names them.
-func checkFolder(path string) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return fmt.Errorf("%w: sqlite: %s is a folder, name a file in it", ErrURL, path)
+		return "", fmt.Errorf("%w: sqlite: %s is a folder, name a file in it", ErrURL, path)
 	}
-	if _, err := os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("open %s: its folder does not exist, create it first", path)
-	}
-	return nil
+	return path, nil
 }
 
 // defaultPath is the user's own file, in the folder of the XDG base directory
-// specification for state. It creates the folder and leaves an existing one as it is.
+// specification for state.
 func defaultPath() (string, error) {
 	state := os.Getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(state) { // the specification says to ignore relative paths
@@ -122,9 +153,5 @@ func defaultPath() (string, error) {
 		}
 		state = filepath.Join(home, ".local", "state")
 	}
-	folder := filepath.Join(state, "leasehold")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return "", fmt.Errorf("create the default store's folder: %w; name another store with --store or LEASEHOLD_STORE", err)
-	}
-	return filepath.Join(folder, "leasehold.db"), nil
+	return filepath.Join(state, "leasehold", "leasehold.db"), nil
 }

@@ -4,6 +4,7 @@ package stores
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,9 +17,16 @@ type engine struct {
 	scheme string
 	form   string // how its URL is written
 	about  string // one line for people
-	// open connects and makes the store ready. rest is the URL after "scheme:". It
-	// also returns rest in the form that means the same in every folder.
+	// open makes the driver. rest is the URL after "scheme:". It also returns rest in the
+	// form that means the same in every folder.
 	open func(ctx context.Context, rest string) (d driver.Driver, resolved string, err error)
+}
+
+// A preparer is a driver whose store must be made ready, or is slow to tell that it is not.
+type preparer interface {
+	// prepare creates what the store lacks if create is set. An error says that the store
+	// cannot be used.
+	prepare(ctx context.Context, create bool) error
 }
 
 // engines are the stores this command knows.
@@ -40,19 +48,44 @@ var engines = []engine{
 // Default is the store that is used when none is named.
 const Default = "sqlite:"
 
-// Open opens the store that url names and prepares its tables or keys. It returns the
-// driver, whose Close also closes the connections, and the URL in the form that means
-// the same from every working directory. Errors contain no password.
+// Open opens the store that url names and creates its file or tables where they are
+// missing. It returns the driver, whose Close also closes the connections, and the URL in
+// the form that means the same from every working directory. Errors contain no password.
 func Open(ctx context.Context, url string) (driver.Driver, string, error) {
+	return open(ctx, url, true)
+}
+
+// OpenExisting is Open for who asks about locks and takes none: a file or tables that are
+// missing are an error, and stay so. Only the user's own file is created.
+func OpenExisting(ctx context.Context, url string) (driver.Driver, string, error) {
+	return open(ctx, url, false)
+}
+
+func open(ctx context.Context, url string, create bool) (driver.Driver, string, error) {
 	e, rest, err := find(url)
 	if err != nil {
 		return nil, "", err
 	}
 	d, resolved, err := e.open(ctx, rest)
 	if err != nil {
-		return nil, "", err
+		return nil, "", e.explain(url, err)
+	}
+	if p, ok := d.(preparer); ok {
+		if err := p.prepare(ctx, create); err != nil {
+			go d.Close() // which may wait for a server that is silent, and for nothing else
+			return nil, "", e.explain(url, err)
+		}
 	}
 	return d, e.scheme + ":" + resolved, nil
+}
+
+// explain puts the URL in front of what is wrong with its servers; errors about files and
+// URLs name them.
+func (e engine) explain(url string, err error) error {
+	if e.scheme == "sqlite" || errors.Is(err, ErrURL) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", Redact(url), err)
 }
 
 // find splits url at its scheme. Its errors repeat no other part of the URL.

@@ -1,6 +1,7 @@
 package stores
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -155,8 +156,10 @@ func TestSQLiteForms(t *testing.T) {
 			t.Errorf("sqlitePath(%q) = %q, %v, want %q", rest, got, err, want)
 		}
 	}
-	if _, err := sqlitePath("missing/x.db"); err == nil || errors.Is(err, ErrURL) || !strings.Contains(err.Error(), "does not exist") {
-		t.Errorf("a missing folder: %v", err)
+	for says, open := range map[string]func(context.Context, string) (driver.Driver, string, error){"does not exist": Open, "no such file": OpenExisting} {
+		if _, _, err := open(t.Context(), "sqlite:missing/x.db"); err == nil || errors.Is(err, ErrURL) || !strings.Contains(err.Error(), says) {
+			t.Errorf("a missing folder: %v, want %q", err, says)
+		}
 	}
 }
 
