@@ -128,15 +128,15 @@ func (l *Locker) acquireAtEngine(ctx context.Context, name string, r *request, s
 	} else {
 		l.passTurnIf(hasTurn, name)
 	}
-	h.plan(nil)
+	h.plan(h.granted, nil)
 	l.traceGranted(lease, start)
 	return lease, nil
 }
 
 // newHold prepares a hold that will ask with owner.
 func (l *Locker) newHold(name, owner string, r *request, queue bool) (*hold, error) {
-	h := &hold{locker: l, ttl: r.ttl, noRenew: r.noRenew, index: -1}
-	h.leases = h.only[:0]
+	h := &hold{locker: l, ttl: r.ttl, noRenew: r.noRenew}
+	h.leases, h.renewal.hold, h.watch.hold = h.only[:0], h, h
 	h.req = driver.Request{
 		Resource: name, Owner: owner, Mode: r.mode, Limit: r.limit,
 		TTL: r.ttl, Queue: queue, Note: r.note, Lost: h.lose,
@@ -212,9 +212,9 @@ func (h *hold) brought(sent time.Time, busy *driver.Busy) (g driver.Grant, ok bo
 
 // try makes one bounded Try.
 func (h *hold) try(ctx context.Context) (time.Time, driver.Grant, error) {
-	call := newBound(ctx, min(h.req.TTL, callBound))
-	defer call.end()
 	sent := time.Now()
+	call := newBound(ctx, sent.Add(min(h.req.TTL, callBound)))
+	defer call.end()
 	g, err := h.claim.Try(call)
 	return sent, g, err
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A bound is the context of one call to the engine: context.WithTimeout, except that it
+// A bound is the context of one call to the engine: context.WithDeadline, except that it
 // is only made when a driver asks for Done or Value. Most calls of an engine in memory
 // never do, and it was more than half of what an uncontended Acquire allocated.
 type bound struct {
@@ -19,9 +19,9 @@ type bound struct {
 	ended  bool               // guarded by mu
 }
 
-// newBound returns a context that ends d from now, with parent, or by end.
-func newBound(parent context.Context, d time.Duration) *bound {
-	return &bound{parent: parent, deadline: time.Now().Add(d)}
+// newBound returns a context that ends at deadline, with parent, or by end.
+func newBound(parent context.Context, deadline time.Time) *bound {
+	return &bound{parent: parent, deadline: deadline}
 }
 
 // end ends the context, as a CancelFunc does.

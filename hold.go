@@ -11,9 +11,9 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A hold is one grant of the engine and what keeps it: the claim, the deadline and its
-// timer, the renewals. Leases are views of a hold: the first one, those it was handed
-// over to, and nested ones.
+// A hold is one grant of the engine and what keeps it: the claim, the deadline, the
+// renewals. Leases are views of a hold: the first one, those it was handed over to, and
+// nested ones.
 //
 // It goes from asking (no lease yet) to held, and from there once to released or lost.
 type hold struct {
@@ -30,10 +30,10 @@ type hold struct {
 	unknown error // guarded by calling; of a release whose outcome is not known yet
 
 	mu         sync.Mutex
-	ttl        time.Duration // guarded by mu; of renewals
+	ttl        time.Duration // of renewals; guarded by calling and by mu: one suffices to read
 	span       time.Duration // guarded by mu; of the last grant or renewal, may be less than ttl
 	deadline   time.Time     // guarded by mu; nobody acts on the hold after it
-	timer      *time.Timer   // guarded by mu; fires at the deadline
+	watched    bool          // guarded by mu; comeUp will be called, at the deadline or before
 	leases     []*Lease      // guarded by mu; not released yet
 	handOvers  uint64        // guarded by mu; since the grant
 	inTransit  bool          // guarded by mu; being handed over, no lease has it
@@ -44,8 +44,8 @@ type hold struct {
 	cancelCall func()        // guarded by mu; of the renewal in flight
 	only       [1]*Lease     // room for leases: most holds have one
 
-	due   time.Time // guarded by keeper.mu; when to renew
-	index int       // guarded by keeper.mu; place in the keeper's heap, -1: none
+	renewal entry // guarded by keeper.mu
+	watch   entry // guarded by deadlines.mu
 }
 
 // drift is what is kept back of a lease of length ttl.
@@ -67,12 +67,37 @@ func (h *hold) begin(sent time.Time, g driver.Grant, keeps bool) error {
 	}
 	h.fence, h.granted, h.hasTurn = g.Fence, now, keeps
 	h.span = g.TTL
-	h.deadline = sent.Add(g.TTL - h.locker.drift(g.TTL))
-	h.timer = time.AfterFunc(h.deadline.Sub(now), h.expire)
+	h.setDeadline(sent.Add(g.TTL-h.locker.drift(g.TTL)), now)
 	return nil
 }
 
-// expire is the timer at the deadline. Whoever moved the deadline meanwhile has set it anew.
+// setDeadline moves the deadline. Moved away, it needs no watch: the hold comes up at the
+// former one, and is watched anew. Requires h.mu.
+func (h *hold) setDeadline(deadline, now time.Time) {
+	sooner := deadline.Before(h.deadline)
+	h.deadline = deadline
+	if sooner || !h.watched {
+		h.watched = true
+		h.locker.deadlines.watch(h, now)
+	}
+}
+
+// comeUp is called by deadlines at a deadline that the hold had, or a little earlier.
+func (h *hold) comeUp(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over() {
+		return
+	}
+	h.watched = false
+	if now.Before(h.deadline) {
+		h.setDeadline(h.deadline, now)
+		return
+	}
+	go h.expire() // a trace hook that hangs must not be in the way of other holds
+}
+
+// expire ends the hold if its deadline has passed.
 func (h *hold) expire() {
 	h.loseIf(func() bool { return time.Until(h.deadline) <= 0 }, errDeadline)
 }
@@ -97,9 +122,6 @@ func (h *hold) loseIf(still func() bool, cause error) {
 	}
 	h.cause = cause
 	leases := slices.Clone(h.leases)
-	if h.timer != nil {
-		h.timer.Stop()
-	}
 	// In transit, the waiter it was handed to keeps the turn and will see the cause.
 	passes := h.hasTurn && !h.inTransit
 	if passes {
@@ -110,13 +132,19 @@ func (h *hold) loseIf(still func() bool, cause error) {
 	for _, le := range leases {
 		le.cancel(cause)
 	}
-	h.locker.keeper.remove(h)
+	h.locker.forget(h)
 	if passes {
 		h.locker.passTurn(h.req.Resource)
 	}
 	for _, le := range leases {
 		h.locker.traceLost(le, cause)
 	}
+}
+
+// forget ends what is planned for a hold that is over.
+func (l *Locker) forget(h *hold) {
+	l.keeper.remove(h)
+	l.deadlines.remove(h)
 }
 
 // token is the present lease's. Requires h.mu.
@@ -180,16 +208,13 @@ func (h *hold) discard() {
 func (h *hold) giveUp(ctx context.Context) error {
 	h.mu.Lock()
 	h.releasing = true
-	if h.timer != nil {
-		h.timer.Stop()
-	}
 	cancel := h.cancelCall
 	keep := time.Until(h.keepUntil)
 	h.mu.Unlock()
 	if cancel != nil { // without h.mu: a context that the call was given may be of this hold
 		cancel() // its outcome no longer matters, and it must not delay us
 	}
-	h.locker.keeper.remove(h)
+	h.locker.forget(h)
 
 	h.calling.Lock()
 	defer h.calling.Unlock()
@@ -200,7 +225,7 @@ func (h *hold) giveUp(ctx context.Context) error {
 // its own: it runs although ctx has ended. A no after an unknown outcome stays unknown:
 // the first call may have been the one that ended it.
 func (h *hold) end(ctx context.Context, keep time.Duration) error {
-	call := newBound(unending(ctx), min(h.req.TTL, callBound))
+	call := newBound(unending(ctx), time.Now().Add(min(h.req.TTL, callBound)))
 	defer call.end()
 	unknown := h.unknown
 	defer func() { h.unknown = unknown }()

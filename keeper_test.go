@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -251,10 +252,12 @@ func TestCloseWaitsForWhatIsInFlight(t *testing.T) {
 type batches struct {
 	*memory.Driver
 	calls, renewals, hang atomic.Int32
+	moments               sync.Map // when calls were made
 }
 
 func (b *batches) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	b.calls.Add(1)
+	b.moments.Store(time.Now(), true)
 	b.renewals.Add(int32(len(renewals)))
 	if b.hang.Add(-1) >= 0 {
 		<-ctx.Done()
@@ -289,6 +292,11 @@ func TestRenewalsShareCalls(t *testing.T) {
 		t.Logf("%d renewals in %d calls", b.renewals.Load(), b.calls.Load())
 		if each < 50 {
 			t.Errorf("%.0f renewals a call, want at least 50", each)
+		}
+		moments := 0
+		b.moments.Range(func(_, _ any) bool { moments++; return true })
+		if calls := int(b.calls.Load()); moments < calls*9/10 {
+			t.Errorf("%d calls at %d moments, want them spread over time", calls, moments)
 		}
 	})
 }

@@ -134,7 +134,7 @@ func (le *Lease) extend(ctx context.Context, d time.Duration) error {
 	h.calling.Lock()
 	defer h.calling.Unlock()
 	err = h.extend(ctx, ttl)
-	h.plan(err) // the deadline has moved, maybe closer
+	h.plan(time.Now(), err) // the deadline has moved, maybe closer
 	return err
 }
 

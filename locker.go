@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -14,11 +15,12 @@ import (
 // one Locker hand leases to each other without a call to the engine. It is safe for
 // concurrent use.
 type Locker struct {
-	driver   driver.Driver
-	features driver.Features
-	opts     Options
-	keeper   keeper
-	owners   owners
+	driver    driver.Driver
+	features  driver.Features
+	opts      Options
+	keeper    keeper
+	deadlines deadlines
+	owners    owners
 
 	closing  chan struct{}      // closed by Close
 	renewing context.Context    // ends with Close
@@ -53,10 +55,11 @@ func New(d driver.Driver, opts *Options) (*Locker, error) {
 		return nil, fmt.Errorf("leasehold: new: %w", err)
 	}
 	l.renewing, l.stop = context.WithCancel(context.Background())
+	l.deadlines.agenda = agenda{most: math.MaxInt, fire: l.deadlines.fire}
 	l.keeper.renew = l.renewAll
-	l.keeper.batch = 1
+	l.keeper.agenda = agenda{most: 1, fire: l.keeper.fire}
 	if _, ok := d.(driver.BatchRenewer); ok {
-		l.keeper.batch = maxBatch
+		l.keeper.agenda.most = maxBatch
 	}
 	return l, nil
 }
@@ -156,7 +159,7 @@ func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) 
 	if lease == nil {
 		return nil, h.lostFor()
 	}
-	h.plan(nil)
+	h.plan(h.granted, nil)
 	return lease, nil
 }
 
@@ -218,6 +221,7 @@ func (l *Locker) Close() error {
 	l.drained = true
 	l.mu.Unlock()
 	l.cleaning.Wait()
+	l.deadlines.close()
 	return nil
 }
 

@@ -30,7 +30,7 @@ func (le *Lease) setNote(ctx context.Context, note string) error {
 		return err
 	}
 	// A quarter of what is left, because renewals wait for this call.
-	call := newBound(ctx, min(time.Until(le.Deadline())/4, callBound))
+	call := newBound(ctx, time.Now().Add(min(time.Until(le.Deadline())/4, callBound)))
 	defer call.end()
 	err := noter.Note(call, note)
 	switch {

@@ -11,48 +11,65 @@ import (
 
 // renewAll renews holds that are due, in one call where the driver can, and plans what
 // comes next for each.
-func (l *Locker) renewAll(holds []*hold) {
+func (l *Locker) renewAll(due []*entry) {
 	batch, ok := l.driver.(driver.BatchRenewer)
-	if ok && len(holds) > 1 {
-		l.renewBatch(batch, holds)
+	if ok && len(due) > 1 {
+		l.renewBatch(batch, due)
 		return
 	}
-	for _, h := range holds {
-		h.calling.Lock()
-		h.plan(h.extend(l.renewing, h.presentTTL()))
+	for _, e := range due {
+		h := e.hold
+		if !h.lockForRenewal(time.Now()) {
+			continue
+		}
+		err := h.extend(l.renewing, h.ttl)
+		h.plan(time.Now(), err)
 		h.calling.Unlock()
 	}
 }
 
 // renewBatch renews holds in one call. It is bounded by the hold that has the least left.
-func (l *Locker) renewBatch(batch driver.BatchRenewer, holds []*hold) {
-	started := make([]*hold, 0, len(holds))
-	renewals := make([]driver.Renewal, 0, len(holds))
+func (l *Locker) renewBatch(batch driver.BatchRenewer, due []*entry) {
+	started := make([]*hold, 0, len(due))
+	renewals := make([]driver.Renewal, 0, len(due))
 	least := callBound
 	sent := time.Now()
-	for _, h := range holds {
-		if !h.calling.TryLock() { // Extend is renewing it, and plans, or Release ends it
+	for _, e := range due {
+		h := e.hold
+		if !h.lockForRenewal(sent) {
 			continue
 		}
-		ttl := h.presentTTL()
-		bound, err := h.startRenewal(sent, ttl)
+		bound, err := h.startRenewal(sent, h.ttl)
 		if err != nil {
 			h.calling.Unlock()
 			continue
 		}
 		least = min(least, bound)
 		started = append(started, h)
-		renewals = append(renewals, driver.Renewal{Claim: h.claim, TTL: ttl})
+		renewals = append(renewals, driver.Renewal{Claim: h.claim, TTL: h.ttl})
 	}
-	call := newBound(l.renewing, least)
+	call := newBound(l.renewing, sent.Add(least))
 	batch.RenewAll(call, renewals)
 	call.end()
+	answered := time.Now()
 	for i, h := range started {
-		r := renewals[i]
-		h.plan(h.finishRenewal(l.renewing, sent, r.TTL, r.Grant, r.Err))
+		r := &renewals[i]
+		h.plan(answered, h.finishRenewal(l.renewing, sent, answered, r.TTL, r.Grant, r.Err))
 		h.calling.Unlock()
 	}
 }
+
+// lockForRenewal locks h.calling. While Extend or SetNote has it, for as long as the engine
+// takes, no worker waits: the renewal is put off a little.
+func (h *hold) lockForRenewal(now time.Time) bool {
+	if h.calling.TryLock() {
+		return true
+	}
+	h.plan(now, errInUse)
+	return false
+}
+
+var errInUse = errors.New("another call to the engine is in flight")
 
 // extend renews the hold for ttl and moves its deadline. After an unknown outcome the
 // earlier of both deadlines stands. Requires h.calling.
@@ -62,13 +79,13 @@ func (h *hold) extend(ctx context.Context, ttl time.Duration) error {
 	if err != nil {
 		return err
 	}
-	call := newBound(ctx, bound)
+	call := newBound(ctx, sent.Add(bound))
 	defer call.end()
 	h.mu.Lock()
 	h.cancelCall = call.end
 	h.mu.Unlock()
 	grant, err := h.claim.Renew(call, ttl)
-	return h.finishRenewal(ctx, sent, ttl, grant, err)
+	return h.finishRenewal(ctx, sent, time.Now(), ttl, grant, err)
 }
 
 // startRenewal returns how long a renewal for ttl may take, or why there is to be none.
@@ -80,29 +97,27 @@ func (h *hold) startRenewal(sent time.Time, ttl time.Duration) (bound time.Durat
 	}
 	// A shorter TTL may count at the engine although its answer gets lost.
 	if d := sent.Add(ttl - h.locker.drift(ttl)); d.Before(h.deadline) {
-		h.deadline = d
-		h.timer.Reset(time.Until(d))
+		h.setDeadline(d, sent)
 	}
 	// Half of what is left: a call that hangs leaves time for another.
-	return min(time.Until(h.deadline)/2, callBound), nil
+	return min(h.deadline.Sub(sent)/2, callBound), nil
 }
 
 // finishRenewal acts on the engine's answer to a call made with ctx.
-func (h *hold) finishRenewal(ctx context.Context, sent time.Time, ttl time.Duration, grant driver.Grant, err error) error {
+func (h *hold) finishRenewal(ctx context.Context, sent, answered time.Time, ttl time.Duration, grant driver.Grant, err error) error {
 	switch {
-	case err != nil && ctx.Err() != nil: // its cause is the caller's and may match anything
+	case err == nil:
+		return h.renewed(sent, answered, ttl, grant)
+	case ctx.Err() != nil: // its cause is the caller's and may match anything
 		return fmt.Errorf("%w: %v", ctx.Err(), err)
 	case errors.Is(err, ErrLost):
 		h.lose(err)
-		return err
-	case err != nil:
-		return err
 	}
-	return h.renewed(sent, ttl, grant)
+	return err
 }
 
 // renewed moves the deadline after the engine's yes.
-func (h *hold) renewed(sent time.Time, ttl time.Duration, grant driver.Grant) error {
+func (h *hold) renewed(sent, answered time.Time, ttl time.Duration, grant driver.Grant) error {
 	h.mu.Lock()
 	h.cancelCall = nil
 	if h.over() { // the deadline passed, or Release began, while the answer was on its way
@@ -115,9 +130,9 @@ func (h *hold) renewed(sent time.Time, ttl time.Duration, grant driver.Grant) er
 		h.lose(err)
 		return err
 	}
-	slack := time.Until(h.deadline)
-	h.ttl, h.span, h.deadline = ttl, grant.TTL, sent.Add(grant.TTL-h.locker.drift(grant.TTL))
-	h.timer.Reset(time.Until(h.deadline))
+	slack := h.deadline.Sub(answered)
+	h.ttl, h.span = ttl, grant.TTL
+	h.setDeadline(sent.Add(grant.TTL-h.locker.drift(grant.TTL)), answered)
 	token := h.token()
 	h.mu.Unlock()
 	h.locker.traceRenewed(h.req.Resource, token, slack)
@@ -127,35 +142,36 @@ func (h *hold) renewed(sent time.Time, ttl time.Duration, grant driver.Grant) er
 // renewSoonest is what short sections are shorter than: they end without a renewal.
 const renewSoonest = 20 * time.Millisecond
 
-// plan plans the next renewal of a hold that goes on, soon after an error.
-func (h *hold) plan(err error) {
+// plan plans the next renewal of a hold that goes on, soon after an error. The last of two
+// plans that are made at once holds, and knows the deadline that then counts.
+func (h *hold) plan(now time.Time, err error) {
 	h.mu.Lock()
-	// A third of its length after the last one was sent, a little earlier at random so that
-	// leases taken together do not stay together.
-	sent := h.deadline.Add(h.locker.drift(h.span) - h.span)
-	due := sent.Add(h.span/3 - jitter(h.span/30))
+	defer h.mu.Unlock()
+	if h.over() || h.noRenew {
+		return
+	}
+	// A third of its length after the last one was sent.
+	last, pause := h.deadline.Add(h.locker.drift(h.span)-h.span), h.span/3
+	left := h.deadline.Sub(now)
 	// One that was granted some time before is renewed at once, but not when it is given up
 	// at once.
-	if soonest := time.Now().Add(min(time.Until(h.deadline)/8, renewSoonest)); due.Before(soonest) {
-		due = soonest
-	}
+	soonest := now.Add(min(left/8, renewSoonest))
 	if err != nil {
-		due = time.Now().Add(retryIn(time.Until(h.deadline)))
+		last, pause = now, retryIn(left)
 	}
-	goesOn := !h.over() && !h.noRenew
-	h.mu.Unlock()
-	if goesOn {
-		h.locker.keeper.add(h, due)
+	// A little earlier together with others.
+	from, to := last.Add(pause-pause/10), last.Add(pause)
+	h.locker.keeper.add(h, later(from, soonest), later(to, soonest))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
 	}
+	return b
 }
 
 // retryIn leaves time for several more tries in what is left.
 func retryIn(left time.Duration) time.Duration {
 	return max(left/8, time.Millisecond)
-}
-
-func (h *hold) presentTTL() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.ttl
 }

@@ -163,8 +163,8 @@ func inspectShowsHolders(t testing.TB, h Harness) {
 	if busy := contend(t, d2, request(name)).busy("it is held"); busy.Holder.Owner != "" {
 		isHolder(t, h, busy.Holder, holder, g, start)
 	}
-	time.Sleep(time.Until(granted.Add(g.TTL + 100*time.Millisecond)))
-	inspectFree(t, d2, name) // expired, though nobody has cleared it away
+	time.Sleep(time.Until(granted.Add(g.TTL)))
+	isSoonFree(t, d2, name) // expired, though nobody has cleared it away
 	other := contend(t, d2, request(name))
 	other.granted("the lease is over")
 	other.released()

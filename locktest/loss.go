@@ -170,7 +170,7 @@ func lostIsNotCalledOnRelease(t testing.TB, h Harness) {
 	req := request(newName(t))
 	waits := queued(request(req.Resource))
 	req.Lost, waits.Lost = released.lost, left.lost
-	holder, waiter, successor := contend(t, d, req), contend(t, d, waits), contend(t, d2, lasting(request(req.Resource), shortTTL(d)))
+	holder, waiter, successor := contend(t, d, req), contend(t, d, waits), contend(t, d2, request(req.Resource))
 	holder.granted("the resource is free")
 	waiter.busy("it is held")
 	waiter.leaves()

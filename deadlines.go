@@ -1,0 +1,66 @@
+package leasehold
+
+import (
+	"sync"
+	"time"
+)
+
+// deadlines ends the holds of a Locker that nobody renewed in time. It waits for nothing
+// that could hang, and for no worker of the keeper.
+//
+// Renewals, which move a deadline away, do not touch it. A hold comes up at a deadline that
+// it had, or a little earlier together with others, and is watched anew if it has one that
+// is later.
+type deadlines struct {
+	mu     sync.Mutex
+	agenda agenda // guarded by mu
+}
+
+// watch has h come up by its deadline. Requires h.mu.
+func (d *deadlines) watch(h *hold, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	early := h.deadline.Sub(now) / 30
+	d.agenda.add(&h.watch, h.deadline.Add(-early), h.deadline, h.deadline)
+	d.agenda.arm()
+}
+
+// remove forgets h.
+func (d *deadlines) remove(h *hold) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.agenda.remove(&h.watch)
+}
+
+// close stops the timer if no hold is left: it would keep a closed Locker in memory.
+func (d *deadlines) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.agenda.groups) == 0 {
+		d.agenda.disarm()
+	}
+}
+
+// fire looks at all holds that have come up.
+func (d *deadlines) fire() {
+	d.mu.Lock()
+	d.agenda.armed = time.Time{}
+	d.mu.Unlock()
+	now := time.Now()
+	for due := d.next(now); due != nil; due = d.next(now) {
+		for _, e := range due {
+			e.hold.comeUp(now)
+		}
+	}
+}
+
+// next takes a group that is due. When there is none it arms the timer for the next.
+func (d *deadlines) next(now time.Time) []*entry {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	due := d.agenda.take(now)
+	if due == nil {
+		d.agenda.arm()
+	}
+	return due
+}
