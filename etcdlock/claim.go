@@ -60,9 +60,11 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, error) {
 	}
 	started := p.begin(c.req.TTL)
 	defer p.finish()
-	if p.isNext() {
-		if err := p.keep(ctx, c.req.TTL); err != nil {
-			return driver.Grant{}, c.drop(p, err)
+	if next, sure := p.isNext(started); next {
+		if !sure {
+			if err := p.keep(ctx, c.req.TTL); err != nil {
+				return driver.Grant{}, c.drop(p, err)
+			}
 		}
 		return c.granted(p, started)
 	}
@@ -143,12 +145,18 @@ func (c *claim) drop(p *place, err error) error {
 	return err
 }
 
-// isNext reports whether nothing is ahead: it holds already, or the watch has told so.
-func (p *place) isNext() bool {
+// isNext reports whether nothing is ahead: it holds already, or the watch has told so. It
+// is sure of it when its key needs no reading. The watch tells of its own key too, in
+// order: so the key was there when the last one ahead went. From then on only somebody who
+// ends leases by force deletes it, as long as its session lives; and that it does, for the
+// TTL, a keep-alive has told that was sent within the last moment.
+func (p *place) isNext(started time.Time) (next, sure bool) {
 	d := p.claim.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return p.rev != 0 && (p.held || p.turn && p.reliable())
+	turn := p.rev != 0 && p.turn && p.reliable()
+	sure = turn && !p.held && p.settled && p.sess.ttl == roundUp(p.claim.req.TTL) && p.sess.covers(started)
+	return p.held || turn, sure
 }
 
 // granted makes p held by a call that started then.

@@ -110,14 +110,19 @@ func (d *Driver) unconnected() error {
 	return nil
 }
 
-// refused reports whether err is the server's no, so that the call had no effect.
+// refused reports whether err is the server's no, so that the call had no effect. A member
+// asks whether there is a leader before it does anything. ErrNoSpace is no such answer: a
+// server whose quota ends with a call serves that one.
 func refused(err error) bool {
+	if errors.Is(err, rpctypes.ErrNoLeader) {
+		return true
+	}
 	answer, ok := errors.AsType[rpctypes.EtcdError](err)
 	if !ok {
 		return false
 	}
 	switch answer.Code() {
-	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.ResourceExhausted, codes.NotFound, codes.FailedPrecondition:
+	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition:
 		return true
 	}
 	return false

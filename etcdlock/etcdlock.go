@@ -53,6 +53,7 @@ type Driver struct {
 	sessions map[int64]*session // guarded by mu; for new claims, by TTL in seconds
 	pulse    pulse              // guarded by mu
 	watch    watch              // guarded by mu
+	errands  []*errand          // guarded by mu; about to be sent
 }
 
 // New returns a Driver on client, which stays the caller's: Close does not close it. It
@@ -141,7 +142,7 @@ const electing = 100 * time.Millisecond
 // commit sends one transaction, of reads also: the client repeats other reads by itself.
 func (d *Driver) commit(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	seen := d.seen.Load()
-	resp, err := d.client.Txn(clientv3.WithRequireLeader(ctx)).If(cmps...).Then(then...).Else(otherwise...).Commit()
+	resp, err := d.client.Txn(undated{clientv3.WithRequireLeader(ctx)}).If(cmps...).Then(then...).Else(otherwise...).Commit()
 	if err != nil {
 		return nil, d.explain(ctx, err)
 	}
@@ -152,34 +153,45 @@ func (d *Driver) commit(ctx context.Context, cmps []clientv3.Cmp, then, otherwis
 	return resp, nil
 }
 
-// commitAgain is commit of what does no harm when it is served twice. hung reports that
-// it may be: a member that does not answer is passed over.
-func (d *Driver) commitAgain(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (resp *clientv3.TxnResponse, hung bool, err error) {
-	err = d.passingOver(ctx, func(ctx context.Context) (err error) {
+// commitAgain is commit of what does no harm when it is served twice.
+func (d *Driver) commitAgain(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (resp *clientv3.TxnResponse, err error) {
+	err = d.passingOver(ctx, func(ctx context.Context, _ bool) (err error) {
 		resp, err = d.commit(ctx, cmps, then, otherwise)
-		hung = hung || err != nil && !refused(err)
 		return err
 	})
-	return resp, hung, err
+	return resp, err
+}
+
+// runAgain is run of such an errand. From the second time on it travels alone.
+func (d *Driver) runAgain(ctx context.Context, e *errand) (resp *clientv3.TxnResponse, err error) {
+	err = d.passingOver(ctx, func(ctx context.Context, again bool) (err error) {
+		if again {
+			resp, err = d.commit(ctx, e.cmps, e.then, e.otherwise)
+		} else {
+			resp, err = d.run(ctx, e)
+		}
+		e.mayHave(err)
+		return err
+	})
+	return resp, err
 }
 
 // read is a linearizable read.
 func (d *Driver) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	resp, _, err := d.commitAgain(ctx, nil, ops, nil)
-	return resp, err
+	return d.commitAgain(ctx, nil, ops, nil)
 }
 
 // passingOver makes a call again while it hangs, or fails as it does without a leader or
 // at the end of a connection, and ctx lives: an election takes a second or two.
-func (d *Driver) passingOver(ctx context.Context, call func(context.Context) error) error {
+func (d *Driver) passingOver(ctx context.Context, call func(ctx context.Context, again bool) error) error {
 	wait, pause := hangAfter, electing
-	for {
+	for again := false; ; again = true {
 		end, bounded := ctx.Deadline()
 		if bounded && time.Until(end) <= wait {
 			wait = time.Until(end)
 		}
 		limited, cancel := context.WithTimeout(ctx, wait)
-		err := call(limited)
+		err := call(limited, again)
 		hung := limited.Err() != nil
 		cancel()
 		switch {

@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -78,6 +79,35 @@ func TestGrantable(t *testing.T) {
 	queue := []entry{limited(2), reader, reader, writer}
 	if n := len(holders(queue)); n != 2 {
 		t.Errorf("%d hold, want 2", n)
+	}
+}
+
+func TestJoin(t *testing.T) {
+	const names, ops = 40, 5
+	var all []*errand
+	for i := range 3 * names {
+		all = append(all, &errand{dir: fmt.Sprint(i % names), cmps: make([]clientv3.Cmp, i%2*ops), then: make([]clientv3.Op, ops-i%2)})
+	}
+	var errands int
+	for len(all) > 0 {
+		var joined []*errand
+		joined, all = join(all)
+		dirs := make(map[string]bool)
+		var cmps, ops int
+		for _, e := range joined {
+			if dirs[e.dir] {
+				t.Errorf("two errands of %s travel together", e.dir)
+			}
+			dirs[e.dir] = true
+			cmps, ops = cmps+len(e.cmps), ops+len(e.then)
+		}
+		if cmps > maxOps || ops > maxOps || len(joined) < 2 && len(all) > 0 {
+			t.Errorf("%d errands travel together, with %d comparisons and %d operations", len(joined), cmps, ops)
+		}
+		errands += len(joined)
+	}
+	if errands != 3*names {
+		t.Errorf("%d errands travelled, want %d", errands, 3*names)
 	}
 }
 

@@ -17,7 +17,8 @@ type place struct {
 	key   string
 	named *session // whose lease is in the key
 
-	sess     *session   // whose lease the key is under
+	sess     *session   // whose lease the key is under, or is to be
+	settled  bool       // it is: this driver has put it there
 	in       []*session // that know the place; more than one while a move is unknown
 	rev      int64      // create revision; 0: it is not known that the key exists
 	unsureIn []*session // that a put has an unknown outcome in: it may still come
@@ -136,7 +137,7 @@ func (p *place) settleIn(s *session) {
 			delete(old.places, p)
 		}
 	}
-	p.sess, p.in = s, []*session{s}
+	p.sess, p.in, p.settled = s, []*session{s}, true
 }
 
 // begin and finish enclose a call that asks for ttl. The lease of a holder does not

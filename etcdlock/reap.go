@@ -76,7 +76,7 @@ func maxTime(a, b time.Time) time.Time {
 // them.
 func (d *Driver) bury(ctx context.Context, expired []*place) error {
 	for len(expired) > 0 {
-		n := min(len(expired), maxBatch)
+		n := min(len(expired), maxBuried)
 		if err := d.buryAll(ctx, expired[:n]); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -10,12 +11,16 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// maxBatch is how many keys one transaction compares, by two comparisons each, of the
-// operations that a server allows by default (--max-txn-ops, 128).
-const maxBatch = 64
+const (
+	// maxCompared is how many keys one transaction compares, all the operations that a
+	// server allows by default (--max-txn-ops).
+	maxCompared = 128
+	// maxBuried is how many keys one deletes, by two comparisons each.
+	maxBuried = maxCompared / 2
+)
 
 // RenewAll implements driver.BatchRenewer: one keep-alive serves all leases of a session,
-// and one transaction reads that 64 keys are still there. The watch does not stand in for
+// and one transaction reads that 128 keys are still there. The watch does not stand in for
 // the read: whose member hangs looks as if nothing had been deleted.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	if err := d.usable(ctx); err != nil {
@@ -80,7 +85,7 @@ var errUnread = errors.New("etcdlock: not all keys are there")
 func (d *Driver) readAll(ctx context.Context, places []*place) map[*place]error {
 	failed := make(map[*place]error)
 	for len(places) > 0 {
-		n := min(len(places), maxBatch)
+		n := min(len(places), maxCompared)
 		there, err := d.areThere(ctx, places[:n])
 		if err == nil && !there {
 			err = errUnread
@@ -95,16 +100,22 @@ func (d *Driver) readAll(ctx context.Context, places []*place) map[*place]error 
 	return failed
 }
 
-// areThere reports whether the keys are those of all, under their sessions.
+// areThere reports whether the keys are those of all, under their sessions. Nobody else puts
+// a key there: so its lease says as much as its create revision, unless a put of ours may
+// come late.
 func (d *Driver) areThere(ctx context.Context, all []*place) (bool, error) {
-	var cmps []clientv3.Cmp
+	cmps := make([]clientv3.Cmp, len(all))
 	d.mu.Lock()
-	for _, p := range all {
-		cmps = append(cmps, p.isIn(p.sess.id)...)
+	late := slices.ContainsFunc(all, func(p *place) bool { return len(p.unsureIn) > 0 })
+	for i, p := range all {
+		cmps[i] = clientv3.Compare(clientv3.LeaseValue(p.key), "=", p.sess.id)
 	}
 	d.mu.Unlock()
+	if late {
+		return false, nil
+	}
 	// A transaction that only compares is not linearizable: it must read as well.
-	resp, _, err := d.commitAgain(ctx, cmps, count(all[0].key), count(all[0].key))
+	resp, err := d.commitAgain(ctx, cmps, count(all[0].key), count(all[0].key))
 	if err != nil {
 		return false, err
 	}

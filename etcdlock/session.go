@@ -102,7 +102,7 @@ func (d *Driver) grant(s *session) {
 	var sent time.Time
 	var resp *clientv3.LeaseGrantResponse
 	// A grant whose answer is lost leaves a lease without keys, which ends by itself.
-	err := d.passingOver(ctx, func(ctx context.Context) (err error) {
+	err := d.passingOver(ctx, func(ctx context.Context, _ bool) (err error) {
 		sent = time.Now()
 		resp, err = d.client.Grant(ctx, int64(s.life/time.Second))
 		return d.explain(ctx, err)

@@ -55,7 +55,11 @@ func (p *place) putIf(ctx context.Context, s *session, cmps []clientv3.Cmp, then
 	b := d.beat(s)
 	d.mu.Unlock()
 	floor := d.seen.Load()
-	resp, hung, err := d.commitAgain(ctx, cmps, then, []clientv3.Op{otherwise})
+	hung := false
+	resp, err := d.runAgain(ctx, &errand{
+		dir: p.claim.dir, cmps: cmps, then: then, otherwise: []clientv3.Op{otherwise},
+		failed: func(error) { hung = true },
+	})
 	d.mu.Lock()
 	if !hung && !was {
 		p.unsureIn = slices.DeleteFunc(p.unsureIn, func(in *session) bool { return in == s })
@@ -120,7 +124,7 @@ func (p *place) keep(ctx context.Context, ttl time.Duration) error {
 	if !fits {
 		return p.move(ctx, ttl)
 	}
-	resp, _, err := d.commitAgain(ctx, p.isIn(s.id), count(p.key), count(p.key))
+	resp, err := d.commitAgain(ctx, p.isIn(s.id), count(p.key), count(p.key))
 	switch {
 	case err != nil:
 		return err
@@ -182,16 +186,20 @@ func (p *place) remove(ctx context.Context) (was bool, err error) {
 	}
 	d.mu.Unlock()
 	var unknown error
-	err = d.passingOver(ctx, func(ctx context.Context) error {
-		resp, err := p.write(ctx, same, []clientv3.Op{clientv3.OpDelete(p.key)}, nil)
-		if err != nil {
+	resp, err := d.runAgain(ctx, &errand{
+		dir: p.claim.dir, cmps: same, then: []clientv3.Op{clientv3.OpDelete(p.key)},
+		failed: func(err error) {
 			unknown = err
-			return err
-		}
-		was = resp.Succeeded && resp.Responses[0].GetResponseDeleteRange().Deleted > 0
-		return nil
+			d.mu.Lock()
+			p.late = true
+			d.mu.Unlock()
+		},
 	})
-	if err == nil && !was {
+	if err != nil {
+		return false, err
+	}
+	was = resp.Succeeded && resp.Responses[0].GetResponseDeleteRange().Deleted > 0
+	if !was {
 		err = unknown
 	}
 	return was, err
@@ -209,7 +217,7 @@ func (p *place) keepOut(ctx context.Context) error {
 	d.mu.Unlock()
 	for _, s := range in {
 		tomb := clientv3.OpPut(d.tomb(p.key, s.id), "", clientv3.WithLease(s.id))
-		if _, _, err := d.commitAgain(ctx, nil, []clientv3.Op{tomb}, nil); err != nil && !isGone(err) {
+		if _, err := d.commitAgain(ctx, nil, []clientv3.Op{tomb}, nil); err != nil && !isGone(err) {
 			return err
 		}
 	}

@@ -166,11 +166,7 @@ func (d *Driver) watchOnce(ctx context.Context) (heard, idle bool) {
 				heard = true
 				d.hearing()
 			}
-			for i, e := range resp.Events {
-				alone := (i == 0 || resp.Events[i-1].Kv.ModRevision != e.Kv.ModRevision) &&
-					(i == len(resp.Events)-1 || resp.Events[i+1].Kv.ModRevision != e.Kv.ModRevision)
-				d.deleted(string(e.Kv.Key), e.Kv.ModRevision, alone)
-			}
+			d.deleted(resp.Events)
 		case <-quiet.C:
 			d.mu.Lock()
 			was := unused
@@ -220,11 +216,25 @@ func (d *Driver) deaf(idle bool) (over bool) {
 	return !w.running
 }
 
-// deleted tells those whom it concerns that a key is gone since revision rev: alone, or
-// with others, as by the end of a session.
-func (d *Driver) deleted(key string, rev int64, alone bool) {
+// deleted tells those whom they concern of all the deletions in one message: what is
+// deleted at one revision is not split, and nobody sees half of it.
+func (d *Driver) deleted(events []*clientv3.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	rev := func(i int) int64 {
+		if i < 0 || i == len(events) {
+			return 0
+		}
+		return events[i].Kv.ModRevision
+	}
+	for i, e := range events {
+		d.deletedKey(string(e.Kv.Key), rev(i), rev(i-1) != rev(i) && rev(i+1) != rev(i))
+	}
+}
+
+// deletedKey tells those whom it concerns that a key is gone since revision rev: alone, or
+// with others, as by the end of a session. Requires d.mu.
+func (d *Driver) deletedKey(key string, rev int64, alone bool) {
 	for p := range d.watch.waiting[dirOf(key)] {
 		p.gone(key, rev)
 	}
@@ -271,7 +281,7 @@ func (d *Driver) verify(held []*place) {
 	ctx, cancel := context.WithTimeout(d.life, grantWithin)
 	defer cancel()
 	for len(held) > 0 {
-		n := min(len(held), maxBatch)
+		n := min(len(held), maxCompared)
 		if there, err := d.areThere(ctx, held[:n]); err != nil {
 			return // their renewals find out
 		} else if !there {

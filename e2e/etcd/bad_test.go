@@ -15,8 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -296,71 +294,4 @@ func TestTLS(t *testing.T) {
 	}
 	refusedFor(t, driverOn(t, with("localhost", &tls.Config{RootCAs: ca.pool}), nil), etcdlock.ErrTLS)
 	refusedFor(t, driverOn(t, with("127.0.0.1", &tls.Config{RootCAs: newAuthority(t).pool}), nil), etcdlock.ErrTLS)
-}
-
-// While the server is down, fifty that wait cost next to nothing; when it is back, all go
-// on by themselves.
-func TestWaitersDoNotSpinWhileTheServerIsDown(t *testing.T) {
-	alone(t, "TestDown", "any") // it measures its process
-}
-
-func TestDown(t *testing.T) {
-	if os.Getenv(aloneEnv) == "" {
-		t.Skip("TestWaitersDoNotSpinWhileTheServerIsDown runs it")
-	}
-	const waiters, down = 50, 4 * time.Second
-	e := servers.StartEtcd(t, servers.EtcdCurrent)
-	holder := lockerOn(t, driverOn(t, clientOf(t, e), nil), leasehold.Options{TTL: 30 * time.Second})
-	l := lockerOn(t, driverOn(t, clientOf(t, e), nil), leasehold.Options{TTL: 30 * time.Second})
-	var held []*leasehold.Lease
-	var waiting sync.WaitGroup
-	for i := range waiters { // names of their own, so that each asks the server
-		name := fmt.Sprint("a", i)
-		lease, err := holder.Acquire(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		held = append(held, lease)
-		waiting.Go(func() {
-			lease, err := l.Acquire(t.Context(), name)
-			if err == nil {
-				err = lease.Release(context.Background())
-			}
-			if err != nil {
-				t.Errorf("a waiter: %v", err)
-			}
-		})
-	}
-	client := clientOf(t, e)
-	for i := range waiters {
-		queueOf(t, client, fmt.Sprint("a", i), 2)
-	}
-	e.Kill()
-	time.Sleep(time.Second) // until all know
-	before := cpuTime(t)
-	time.Sleep(down)
-	used := cpuTime(t) - before
-	t.Logf("%v of CPU in %v with %d waiters", used, down, waiters)
-	if limit := down * 2 / 100 * raceFactor; used > limit {
-		t.Errorf("%v of CPU in %v while the server is down; want at most %v", used, down, limit)
-	}
-	e.Start(t)
-	for _, lease := range held {
-		if err := lease.Release(t.Context()); err != nil {
-			t.Errorf("Release: %v", err)
-		}
-	}
-	waiting.Wait()
-}
-
-// raceFactor is by how much the race detector may slow a program down; see its manual.
-const raceFactor = 5
-
-func cpuTime(t testing.TB) time.Duration {
-	t.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

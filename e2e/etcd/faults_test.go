@@ -152,8 +152,8 @@ func TestLeaderFails(t *testing.T) {
 			}
 			back()
 			done()
-			if err := lease.Release(t.Context()); err != nil {
-				t.Errorf("Release: %v", err)
+			if err := lease.Release(t.Context()); errors.Is(err, leasehold.ErrLost) {
+				t.Errorf("Release: %v", err) // unknown it may be: the leader changes
 			}
 			all.Wait()
 			if err := history.Check(); err != nil {

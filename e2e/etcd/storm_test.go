@@ -80,7 +80,7 @@ func TestStormOfWaiters(t *testing.T) {
 					last = w.fence
 					order.Unlock()
 				}
-				if err := c.Release(ctx); err != nil {
+				if err := released(t, c, 20*time.Second); err != nil {
 					t.Errorf("Release: %v", err)
 				}
 			})
@@ -109,11 +109,16 @@ type waiter struct {
 
 var errLeft = errors.New("it left the queue")
 
+// try tries again as long as the outcome is unknown.
 func (w *waiter) try(ctx context.Context) error {
-	g, err := w.claim.Try(ctx)
-	w.fence = g.Fence
-	w.busy, _ = errors.AsType[*driver.Busy](err)
-	return err
+	for {
+		g, err := w.claim.Try(ctx)
+		w.fence = g.Fence
+		w.busy, _ = errors.AsType[*driver.Busy](err)
+		if err == nil || w.busy != nil || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // wait returns when the claim is granted or is to leave, and counts how often it was woken.

@@ -1,0 +1,73 @@
+// Command waiters has so many wait for a lock on etcd each, named "a0" and so on, which
+// others hold:
+//
+//	waiters URL,... COUNT
+//
+// It writes a line when all of them wait, and one when all have been served. At each line
+// that it reads in between it writes the CPU time that it has used so far.
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/etcdlock"
+)
+
+func main() {
+	count, err := strconv.Atoi(os.Args[2])
+	check(err)
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: strings.Split(os.Args[1], ","), Logger: zap.NewNop(),
+		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
+	})
+	check(err)
+	d, err := etcdlock.New(client, nil)
+	check(err)
+	queued := make(chan struct{}, count)
+	locks, err := leasehold.New(d, &leasehold.Options{
+		TTL:   30 * time.Second,
+		Trace: &leasehold.Trace{Queued: func(string) { queued <- struct{}{} }},
+	})
+	check(err)
+	var served sync.WaitGroup
+	for i := range count {
+		served.Go(func() {
+			check(locks.Do(context.Background(), fmt.Sprint("a", i), func(context.Context) error { return nil }))
+		})
+	}
+	for range count {
+		<-queued
+	}
+	fmt.Println("waiting")
+	go tellTimes()
+	served.Wait()
+	fmt.Println("served")
+	check(d.Close())
+}
+
+func tellTimes() {
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		var u syscall.Rusage
+		check(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+		fmt.Println(time.Duration(u.Utime.Nano() + u.Stime.Nano()))
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
