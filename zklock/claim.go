@@ -25,6 +25,9 @@ const (
 	// enough for a grant. It saves a waiter a question, for which servers in between need
 	// twice the time.
 	maxAge = 20
+	// timersPerTTL is into how many instants the timers of leases fall: the node of one that
+	// nobody renews stays for a fiftieth of the TTL longer than it must.
+	timersPerTTL = 50
 	// againAfter is when to try again to remove a node that could not be removed.
 	againAfter = time.Second
 )
@@ -38,11 +41,12 @@ type claim struct {
 	guid   string
 	turn   chan struct{} // capacity 1; whoever has put something in has the claim to itself
 
-	node    string // guarded by turn; name of the claim's node, "" none that we know of
-	over    bool   // guarded by turn; the node has been given up and may be there still
-	unsure  bool   // guarded by turn; an attempt to create it has an unknown outcome
-	session int64  // guarded by turn; that the node hangs on, 0: not known yet
-	wake    *wake  // guarded by turn; of the queue, nil: not waiting
+	node    string         // guarded by turn; name of the claim's node, "" none that we know of
+	over    bool           // guarded by turn; the node has been given up and may be there still
+	unsure  bool           // guarded by turn; an attempt to create it has an unknown outcome
+	session int64          // guarded by turn; that the node hangs on, 0: not known yet
+	wake    *wake          // guarded by turn; of the queue, nil: not waiting
+	list    <-chan listing // guarded by turn; that was asked for with the node, nil: none was
 
 	mu      sync.Mutex
 	fence   uint64      // guarded by mu; czxid of the node, 0: not known yet
@@ -106,7 +110,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 // meanwhile makes it look again.
 func (c *claim) attempt(ctx context.Context, asked time.Time) (driver.Grant, error) {
 	for ctx.Err() == nil {
-		conn, err := c.d.link.ready(ctx)
+		conn, err := c.connected(ctx)
 		if err != nil {
 			return driver.Grant{}, err
 		}
@@ -122,14 +126,13 @@ func (c *claim) attempt(ctx context.Context, asked time.Time) (driver.Grant, err
 		case err != nil:
 			return driver.Grant{}, err
 		}
-		ahead := blockers(nodes, me)
-		if proof := c.d.link.proof(); len(ahead) == 0 {
+		if proof := c.d.link.proof(); me < holding(nodes) {
 			if proof.session != c.session {
 				continue // it has ended just now
 			}
 			return c.granted(asked, proof.lasts)
 		}
-		busy, err := c.refused(ctx, conn, nodes[0], ahead)
+		busy, err := c.refused(ctx, conn, nodes, me, asked)
 		switch {
 		case errors.Is(err, errGone):
 			continue
@@ -141,13 +144,24 @@ func (c *claim) attempt(ctx context.Context, asked time.Time) (driver.Grant, err
 	return driver.Grant{}, context.Cause(ctx)
 }
 
+// connected returns the connection. Who waits in the queue has time, as long as its place is
+// kept: it need not ask again and again whether the ensemble is back.
+func (c *claim) connected(ctx context.Context) (*zk.Conn, error) {
+	if c.wake == nil {
+		return c.d.link.ready(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, keepPlace)
+	defer cancel()
+	return c.d.link.outlast(ctx)
+}
+
 // look lists the claims of the resource. me is ours among them; errGone: it is not there.
 //
 // It also makes sure that the leader has lately confirmed the session: this server may not
 // have heard yet that it has ended.
 func (c *claim) look(conn *zk.Conn) (nodes []node, me int, err error) {
 	var names []string
-	list := func() (err error) { names, _, err = conn.Children(c.parent); return explain(err) }
+	list := func() (err error) { names, err = c.names(conn); return err }
 	at := c.d.link.proof().at
 	switch {
 	case c.session == 0:
@@ -228,14 +242,15 @@ func (c *claim) granted(asked, lasts time.Time) (driver.Grant, error) {
 var errStalled = errors.New("zklock: the ensemble may not have heard of the session for too long")
 
 // refused keeps the claim's place in the queue, if it wants one, or gives it up.
-func (c *claim) refused(ctx context.Context, conn *zk.Conn, first node, ahead []node) (*driver.Busy, error) {
+func (c *claim) refused(ctx context.Context, conn *zk.Conn, nodes []node, me int, asked time.Time) (*driver.Busy, error) {
 	var holder driver.Holder
+	first, ahead := nodes[0], blockers(nodes, me)
 	tell := func() (err error) { holder, err = c.d.holder(conn, c.parent, first); return err }
 	if !c.req.Queue {
 		err := both(func() error { return unlessLost(c.remove(ctx)) }, tell)
 		return &driver.Busy{Holder: holder}, err
 	}
-	wake, seen, err := c.await(conn, ahead)
+	w, seen, err := c.await(conn, ahead, isNext(nodes, me), asked)
 	switch {
 	case err != nil:
 		return nil, err
@@ -246,7 +261,7 @@ func (c *claim) refused(ctx context.Context, conn *zk.Conn, first node, ahead []
 			return nil, err
 		}
 	}
-	return &driver.Busy{Wake: wake, Retry: keepPlace, Holder: holder}, nil
+	return &driver.Busy{Wake: w.rung, Granted: w.granted, Retry: keepPlace, Holder: holder}, nil
 }
 
 // Renew implements driver.Claim.
@@ -267,17 +282,17 @@ func (c *claim) renew(ctx context.Context, asked time.Time) (driver.Grant, error
 		if err := c.watch(ctx); err != nil {
 			return driver.Grant{}, err
 		}
-		g, err := c.renewed(asked, c.d.sync(ctx))
+		err := c.d.sync(ctx)
+		g, err := c.renewed(asked, c.d.link.proof(), err)
 		if !errors.Is(err, errDisturbed) || ctx.Err() != nil {
 			return g, err
 		}
 	}
 }
 
-// renewed is what comes of a renewal whose sync had the outcome err. What happened to the
-// node before the sync has been heard of.
-func (c *claim) renewed(asked time.Time, err error) (driver.Grant, error) {
-	proof := c.d.link.proof()
+// renewed is what comes of a renewal whose sync had the outcome err and left proof. What
+// happened to the node before the sync has been heard of.
+func (c *claim) renewed(asked time.Time, proof proof, err error) (driver.Grant, error) {
 	ttl := min(c.req.TTL, proof.lasts.Sub(asked))
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -128,22 +128,29 @@ func (c *claim) tick() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := max(time.Until(c.expires), time.Millisecond)
+	next := c.d.together(c.expires)
 	if watch && err == nil && c.held && c.lost == nil && c.watched == nil {
 		next = 0 // disturbed since
 	}
 	c.timer.Reset(next)
 }
 
+// together is how long it is until the first instant after end at which timers of d's claims
+// fire together: thousands of wake-ups of a process that is idle cost more than all else.
+func (d *Driver) together(end time.Time) time.Duration {
+	step := max(d.ttl/timersPerTTL, time.Millisecond)
+	late := step - end.Sub(d.began)%step
+	return max(time.Until(end)+late, time.Millisecond)
+}
+
 // goesOn sets the timer of a lease that was renewed and is watched: nothing is to be done.
 func (c *claim) goesOn() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	left := time.Until(c.expires)
-	if !c.held || c.lost != nil || c.watched == nil || left <= 0 {
+	if !c.held || c.lost != nil || c.watched == nil || time.Until(c.expires) <= 0 {
 		return false
 	}
-	c.timer.Reset(left)
+	c.timer.Reset(c.d.together(c.expires))
 	return true
 }
 
@@ -159,12 +166,7 @@ func (c *claim) watch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a := &alarm{}
-	a.ring = func() { c.disturbed(a) }
-	c.mu.Lock()
-	c.watched = a
-	c.mu.Unlock()
-	_, err = c.d.watches.listen(conn, c.path(), a)
+	err = c.listen(conn)
 	switch {
 	case errors.Is(err, errGone):
 		return c.gone(conn)
@@ -174,6 +176,17 @@ func (c *claim) watch(ctx context.Context) error {
 		go c.lose(errExpired)()
 		return errExpired
 	}
+	return err
+}
+
+// listen asks the ensemble to tell what happens to the claim's node. errGone: it is not there.
+func (c *claim) listen(conn *zk.Conn) error {
+	a := &alarm{}
+	a.ring = func(bool) { c.disturbed(a) }
+	c.mu.Lock()
+	c.watched = a
+	c.mu.Unlock()
+	_, err := c.d.watches.listen(conn, c.path(), a)
 	return err
 }
 

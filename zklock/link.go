@@ -44,6 +44,7 @@ type link struct {
 
 	dialed time.Time // of the client's own goroutine
 	births sync.Map  // of birth, by path; of nodes whose creation was answered just now
+	behind sync.Map  // of func(), by path; to be called when the creation of a node is asked for
 }
 
 // A birth is the creation of a claim's node.
@@ -53,6 +54,14 @@ type birth struct {
 }
 
 func (l *link) born(path string, b birth) { l.births.Store(path, b) }
+
+// asking is called when the creation of a node is asked for. What is called for then asks
+// later than that.
+func (l *link) asking(path string) {
+	if ask, ok := l.behind.LoadAndDelete(path); ok {
+		go ask.(func())()
+	}
+}
 
 // birth returns what is known of the node that was just created at path.
 func (l *link) birth(path string) (b birth, ok bool) {
@@ -92,6 +101,21 @@ func (l *link) ready(ctx context.Context) (*zk.Conn, error) {
 	}
 }
 
+// outlast is ready for one who has time: until ctx ends it also waits for servers to come back.
+func (l *link) outlast(ctx context.Context) (*zk.Conn, error) {
+	for ctx.Err() == nil {
+		_, state, changed, _ := l.look()
+		if state != down {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	return l.ready(ctx)
+}
+
 // look returns how things are. The first time it begins to connect.
 func (l *link) look() (*zk.Conn, state, <-chan struct{}, error) {
 	l.mu.Lock()
@@ -117,7 +141,11 @@ func (l *link) become(s state, cause error) {
 	if l.state == closed {
 		return
 	}
+	old := l.state
 	l.state, l.cause = s, cause
+	if s == old { // nobody waits for another cause
+		return
+	}
 	close(l.changed)
 	l.changed = make(chan struct{})
 }

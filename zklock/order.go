@@ -1,6 +1,10 @@
 package zklock
 
-import "github.com/leasehold-go/leasehold/driver"
+import (
+	"slices"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
 
 // holding returns how many of nodes, which are in order, hold. All of them stand before
 // all that wait: one that has to wait stops whoever comes later.
@@ -69,4 +73,15 @@ func fullSlots(me node, ahead []node) []node {
 		}
 	}
 	return watched
+}
+
+// isNext reports whether nodes[i], which waits, holds as soon as the one that it waits for
+// is gone, whoever else leaves.
+func isNext(nodes []node, i int) bool {
+	ahead := blockers(nodes, i)
+	if len(ahead) != 1 {
+		return false
+	}
+	rest := slices.DeleteFunc(slices.Clone(nodes), func(n node) bool { return n.name == ahead[0].name })
+	return i-1 < holding(rest)
 }

@@ -93,3 +93,28 @@ func TestBlockersMustLeave(t *testing.T) {
 		}
 	}
 }
+
+// The next holds when the one it waits for is gone, whoever else has left.
+func TestNextHolds(t *testing.T) {
+	t.Parallel()
+	next := 0
+	for range 20000 {
+		nodes := randomNodes(1 + rand.N(6))
+		i := rand.N(len(nodes))
+		if !isNext(nodes, i) {
+			continue
+		}
+		next++
+		gone := blockers(nodes, i)[0].name
+		rest := slices.DeleteFunc(slices.Clone(nodes), func(n node) bool {
+			return n.name == gone || n.name != nodes[i].name && rand.N(3) == 0
+		})
+		me := slices.IndexFunc(rest, func(n node) bool { return n.name == nodes[i].name })
+		if me >= holding(rest) {
+			t.Fatalf("%d is next in %+v, and does not hold in %+v", i, nodes, rest)
+		}
+	}
+	if next == 0 {
+		t.Error("nobody was ever next")
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // queue makes sure that the claim has a node.
@@ -28,7 +30,12 @@ func (c *claim) queue(ctx context.Context, conn *zk.Conn) error {
 	asked := time.Now()
 	c.unsure = true // until there is an answer; if nobody comes to hear it, the timer looks
 	c.arm(asked.Add(placeTTL))
-	path, err := c.d.create(ctx, conn, c.parent, namePrefix(&c.req, c.d.exclusive), details{c.req.Owner, c.req.Note}.encode())
+	prefix := c.parent + "/" + namePrefix(&c.req, c.d.exclusive)
+	c.listBehind(conn, prefix)
+	path, err := c.d.create(ctx, conn, c.parent, prefix, details{c.req.Owner, c.req.Note}.encode())
+	if _, never := c.d.link.behind.LoadAndDelete(prefix); never || err != nil {
+		c.list = nil
+	}
 	switch {
 	case err != nil && answered(err):
 		c.unsure = false
@@ -46,6 +53,36 @@ func (c *claim) queue(ctx context.Context, conn *zk.Conn) error {
 		c.mu.Unlock()
 	}
 	return nil
+}
+
+// A listing is the names of the claims of a resource.
+type listing struct {
+	names []string
+	err   error
+}
+
+// listBehind asks for the claims right behind the creation of a node at prefix, without
+// waiting for its answer: the ensemble serves both in this order.
+func (c *claim) listBehind(conn *zk.Conn, prefix string) {
+	list := make(chan listing, 1)
+	c.list = list
+	c.d.link.behind.Store(prefix, func() {
+		names, _, err := conn.Children(c.parent)
+		list <- listing{names, err}
+	})
+}
+
+// names lists the claims of the resource. A list that was asked for behind the creation of
+// the claim's node will do if that is in it.
+func (c *claim) names(conn *zk.Conn) ([]string, error) {
+	if list := c.list; list != nil {
+		c.list = nil
+		if l := <-list; l.err == nil && slices.Contains(l.names, c.node) {
+			return l.names, nil
+		}
+	}
+	names, _, err := conn.Children(c.parent)
+	return names, explain(err)
 }
 
 // find looks for a node that an attempt of unknown outcome may have created. After a sync
@@ -92,34 +129,87 @@ type wake struct {
 	paths []string // the nodes of which one must go before it can be granted
 	alarm alarm
 	rung  chan struct{}
+
+	asked   time.Time         // guarded by turn; when the last Try began
+	granted chan driver.Grant // guarded by turn; nil: whoever is woken must look
 }
 
-// await has the claim woken when one of ahead goes. errGone: one is gone already. It also
-// returns the content of the first of them, if it has asked for it.
-func (c *claim) await(conn *zk.Conn, ahead []node) (woken <-chan struct{}, seen content, err error) {
+// await has the claim woken when one of ahead goes; next says that its turn has come then.
+// errGone: one is gone already. It also returns the content of the first of them, if it has
+// asked for it.
+func (c *claim) await(conn *zk.Conn, ahead []node, next bool, asked time.Time) (*wake, content, error) {
 	paths := make([]string, len(ahead))
 	for i, n := range ahead {
 		paths[i] = c.parent + "/" + n.name
 	}
 	if w := c.wake; w != nil && slices.Equal(w.paths, paths) && !w.hasRung() {
-		return w.rung, seen, nil // armed before, and they are all there
+		w.asked = asked
+		return w, content{}, nil // armed before, and they are all there
 	}
 	c.stopWaiting()
-	w := &wake{paths: paths, rung: make(chan struct{})}
-	w.alarm.ring = func() { close(w.rung) }
+	w := &wake{paths: paths, rung: make(chan struct{}), asked: asked}
+	w.alarm.ring = func(deleted bool) { c.woken(w, deleted) }
 	c.wake = w
-	errs := make([]error, len(paths))
+	errs := make([]error, len(paths)+1)
 	var all sync.WaitGroup
 	for i, path := range paths[1:] {
 		all.Go(func() { _, errs[i+1] = c.d.watches.listen(conn, path, &w.alarm) })
 	}
-	seen, errs[0] = c.d.watches.listen(conn, paths[0], &w.alarm)
+	if next {
+		all.Go(func() { errs[len(paths)] = c.listenOnce(conn) })
+	}
+	seen, err := c.d.watches.listen(conn, paths[0], &w.alarm)
 	all.Wait()
+	errs[0] = err
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
 		c.stopWaiting()
 		return nil, seen, errs[i]
 	}
-	return w.rung, seen, nil
+	if next && seen.stat != nil && seen.stat.EphemeralOwner != c.session {
+		w.granted = make(chan driver.Grant, 1)
+	}
+	return w, seen, nil
+}
+
+// listenOnce is listen, unless that was done before.
+func (c *claim) listenOnce(conn *zk.Conn) error {
+	if c.isWatched() {
+		return nil
+	}
+	err := c.listen(conn)
+	if err != nil {
+		c.unwatch()
+	}
+	return err
+}
+
+// woken is called by the client's own goroutine when something happened to a node that the
+// claim waits for. If it was the last one ahead, and was deleted, the claim holds: nothing
+// can have come before it, and had its own node been deleted first, the ensemble would have
+// told that first. What it tells before all watches are there again on a new connection is in
+// no order, and so are nodes that end with their session: the other must be of another one.
+//
+// How long it holds rests on what the leader has said before, not on this event, which may
+// be late.
+func (c *claim) woken(w *wake, deleted bool) {
+	defer close(w.rung)
+	if !deleted || !c.begin() {
+		return
+	}
+	defer c.end()
+	session, _, isUp := c.d.link.connection()
+	if w.granted == nil || c.wake != w || !isUp || session != c.session || !c.isWatched() {
+		return
+	}
+	if g, err := c.granted(w.asked, c.d.link.proof().lasts); err == nil {
+		w.granted <- g
+	}
+}
+
+func (c *claim) isWatched() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.watched != nil
 }
 
 func (w *wake) hasRung() bool {
@@ -142,11 +232,12 @@ func (c *claim) stopWaiting() {
 	c.wake = nil
 }
 
-// create makes the node of a claim and returns its path. Whatever is missing above it is
-// made on the way: the ensemble removes a container some time after its last child.
+// create makes the node of a claim, whose path begins with prefix, and returns its path.
+// Whatever is missing above it is made on the way: the ensemble removes a container some time
+// after its last child.
 func (d *Driver) create(ctx context.Context, conn *zk.Conn, parent, prefix string, data []byte) (string, error) {
 	for {
-		path, err := conn.Create(parent+"/"+prefix, data, zk.FlagEphemeral|zk.FlagSequence, d.acl)
+		path, err := conn.Create(prefix, data, zk.FlagEphemeral|zk.FlagSequence, d.acl)
 		if !errors.Is(err, zk.ErrNoNode) || ctx.Err() != nil {
 			return path, explain(err)
 		}

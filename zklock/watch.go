@@ -21,10 +21,11 @@ type watch struct {
 	alarms map[*alarm]bool // those who listen
 }
 
-// An alarm is rung at most once, by the client's own goroutine: it must not block.
+// An alarm is rung at most once, by the client's own goroutine: it must not block. It is told
+// whether the node was deleted.
 type alarm struct {
 	once sync.Once
-	ring func()
+	ring func(deleted bool)
 }
 
 // listen has a ring at the first event of the node at path. errGone: there is no such node.
@@ -98,7 +99,7 @@ func (w *watches) event(e zk.Event) {
 	at := w.of[e.Path]
 	delete(w.of, e.Path)
 	w.mu.Unlock()
-	at.ring()
+	at.ring(e.Type == zk.EventNodeDeleted)
 }
 
 // end rings everybody: the session is over, and with it all watches.
@@ -108,15 +109,15 @@ func (w *watches) end() {
 	w.of = make(map[string]*watch)
 	w.mu.Unlock()
 	for _, at := range all {
-		at.ring()
+		at.ring(false)
 	}
 }
 
-func (w *watch) ring() {
+func (w *watch) ring(deleted bool) {
 	if w == nil {
 		return
 	}
 	for a := range w.alarms {
-		a.once.Do(a.ring)
+		a.once.Do(func() { a.ring(deleted) })
 	}
 }

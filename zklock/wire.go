@@ -21,7 +21,8 @@ import (
 // All are fixed parts of ZooKeeper's protocol: a frame is its length in 4 bytes and a body.
 // The first body that the server sends has the protocol's version and the timeout in 4 bytes
 // each and the session in 8; each later one begins with 4 bytes of a request's number, 8 of
-// the zxid and 4 of an error. A request begins with its number and its kind.
+// the zxid and 4 of an error. A request begins with its number and its kind; a creation goes on
+// with the length of the path in 4 bytes, and the path.
 type wire struct {
 	net.Conn
 	link  *link
@@ -64,7 +65,7 @@ const (
 // pingsPerSession is how often we ping in the time that a session lasts; the client does so
 // three times. It keeps what is known of the session fresh enough for whole grants: carriedAfter
 // and the time between two contacts are less than the third by which it outlasts the TTL.
-const pingsPerSession = 16
+const pingsPerSession = 32
 
 // pingFrame is a ping as the client writes it: the length, the number -2 and the kind.
 var pingFrame = []byte{0, 0, 0, 8, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, opPing}
@@ -150,6 +151,9 @@ func (w *wire) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	w.pending = append(w.pending, r)
 	w.mu.Unlock()
+	if r.kind == opCreate && len(b) > 16 {
+		w.link.asking(string(b[16:min(len(b), 16+int(binary.BigEndian.Uint32(b[12:])))]))
+	}
 	n, err := w.Conn.Write(b)
 	if w.rewatching != nil && r.kind == opSetWatches {
 		w.rewatched.Do(func() { close(w.rewatching) })

@@ -111,6 +111,30 @@ func TestWireReadsAlong(t *testing.T) {
 	}
 }
 
+// What is to be asked behind a creation is asked once that is on its way, and once.
+func TestWireAsksBehindACreation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const path = "/leasehold/a/_c_0123-lock-"
+		l := newLink(t, false)
+		w, far := connected(t, l)
+		var asked int
+		l.behind.Store(path, func() { asked++ })
+		for i, c := range []struct {
+			kind int32
+			path string
+			want int
+		}{{opCreate, "/leasehold/b", 0}, {9, path, 0}, {opCreate, path, 1}, {opCreate, path, 1}} {
+			write(t, w, frame(int32(i+1), c.kind, c.path, int32(-1)))
+			synctest.Wait()
+			if asked != c.want {
+				t.Errorf("asked %d times after request %d, want %d", asked, i+1, c.want)
+			}
+		}
+		far.Close()
+		w.Close()
+	})
+}
+
 func TestWireRefusesAnotherTimeout(t *testing.T) {
 	t.Parallel()
 	near, far := net.Pipe()

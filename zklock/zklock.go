@@ -63,6 +63,7 @@ type Driver struct {
 	acl       []zk.ACL
 	timeout   time.Duration
 	ttl       time.Duration // of the leases
+	began     time.Time
 	link      *link
 	watches   watches
 
@@ -106,7 +107,7 @@ func New(servers []string, opts *Options) (*Driver, error) {
 		return nil, fmt.Errorf("zklock: Prefix: %w", err)
 	}
 	d := &Driver{
-		root: chroot + prefix, chroot: chroot, exclusive: markLock, ttlNodes: o.TTLNodes, acl: o.ACL, timeout: o.SessionTimeout, ttl: ttlOf(o.SessionTimeout),
+		root: chroot + prefix, chroot: chroot, exclusive: markLock, ttlNodes: o.TTLNodes, acl: o.ACL, timeout: o.SessionTimeout, ttl: ttlOf(o.SessionTimeout), began: time.Now(),
 		watches: watches{of: make(map[string]*watch)}, held: make(map[*claim]bool),
 	}
 	if o.ReadWriteNames {
@@ -256,7 +257,7 @@ func (d *Driver) drop(c *claim) {
 // all leases hang on it.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	asked := time.Now()
-	var together []*driver.Renewal
+	together := make([]*driver.Renewal, 0, len(renewals))
 	for i := range renewals {
 		r := &renewals[i]
 		if c := claimOf(r.Claim); r.TTL == c.req.TTL && c.begin() {
@@ -266,10 +267,11 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		r.Grant, r.Err = r.Claim.Renew(ctx, r.TTL)
 	}
 	_, synced := run(ctx, func() (struct{}, error) { return struct{}{}, d.sync(ctx) })
+	proof := d.link.proof()
 	for _, r := range together {
 		c := claimOf(r.Claim)
 		if r.Err = c.live(asked); r.Err == nil {
-			r.Grant, r.Err = c.renewed(asked, synced)
+			r.Grant, r.Err = c.renewed(asked, proof, synced)
 		}
 		c.end()
 		if errors.Is(r.Err, errDisturbed) {

@@ -2,7 +2,9 @@
 package zookeeper_test
 
 import (
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,9 +68,18 @@ func warm(b *testing.B, addr string) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := contest.Contend(l, "warm/"+c.Name, 64, 3*time.Second); err != nil {
+		if _, err := contest.Contend(l, "warm/"+c.Name, 64, 2*time.Second); err != nil {
 			b.Fatalf("%s: %v", c.Name, err)
 		}
+		var own sync.WaitGroup
+		for i := range 64 {
+			own.Go(func() {
+				if _, err := contest.Contend(l, fmt.Sprintf("warm/%s/%d", c.Name, i), 1, 2*time.Second); err != nil {
+					b.Errorf("%s: %v", c.Name, err)
+				}
+			})
+		}
+		own.Wait()
 		l.Close()
 	}
 }

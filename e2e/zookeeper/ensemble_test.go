@@ -2,10 +2,8 @@ package zookeeper
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -104,70 +102,6 @@ func mustAcquire(t testing.TB, l *leasehold.Locker, name string, opts ...leaseho
 		t.Fatalf("Acquire of %q: %v", name, err)
 	}
 	return lease
-}
-
-// TestNoQuorum: two of three servers are gone. Calls fail within their bounds and say why,
-// 50 waiters do not spin, and all goes on without help when the servers are back.
-func TestNoQuorum(t *testing.T) {
-	t.Parallel()
-	const waiters = 50
-	all := servers.StartZooKeepers(t, 3, quick)
-	d := driverOn(t, &zklock.Options{SessionTimeout: 6 * time.Second}, addresses(all)...)
-	queued := make(chan struct{}, 10*waiters)
-	var lockers []*leasehold.Locker
-	for range waiters { // a Locker each, so that each is at the engine
-		lockers = append(lockers, lockerOn(t, d, leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { queued <- struct{}{} }}}))
-	}
-	// Of a process of its own: else one of the waiters would wait for it and not the ensemble.
-	first := mustAcquire(t, lockerOn(t, d, leasehold.Options{}), "wanted")
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
-	defer cancel()
-	var served sync.WaitGroup
-	for _, l := range lockers {
-		served.Go(func() {
-			if err := l.Do(ctx, "wanted", func(context.Context) error { return nil }); err != nil {
-				t.Errorf("a waiter: %v", err)
-			}
-		})
-	}
-	for range waiters {
-		<-queued
-	}
-	for _, z := range all[1:] {
-		z.Kill()
-	}
-	<-first.Context().Done()
-	waitFor(t, "an error that tells of the quorum", func() bool {
-		short, cancel := context.WithTimeout(ctx, 3*time.Second)
-		defer cancel()
-		_, err := lockers[0].Inspect(short, "wanted")
-		return errors.Is(err, zklock.ErrNoQuorum) || errors.Is(err, zklock.ErrUnreachable)
-	})
-	before, start := cpuTime(t), time.Now()
-	time.Sleep(3 * time.Second)
-	if share := (cpuTime(t) - before).Seconds() / time.Since(start).Seconds(); share > spinShare {
-		t.Errorf("%.1f %% of a core for %d waiters without an ensemble", 100*share, waiters)
-	}
-	for _, z := range all[1:] {
-		z.Start(t)
-	}
-	served.Wait()
-	if err := first.Release(ctx); !errors.Is(err, leasehold.ErrLost) {
-		t.Errorf("Release of a lease whose session has ended: %v; want ErrLost", err)
-	}
-}
-
-// spinShare allows for the other tests of this process, which run beside. One waiter that
-// spins takes a whole core.
-const spinShare = 0.3
-
-func cpuTime(t testing.TB) time.Duration {
-	t.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // waitFor polls until ok, for as long as a busy machine may take.

@@ -48,13 +48,13 @@ func TestStallThenCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Dark()
-	time.Sleep(opts.SessionTimeout * 6 / 10) // the client gives a connection up after two thirds
+	time.Sleep(opts.SessionTimeout / 2) // the client gives a connection up after two thirds
 	p.Pass()
 	asked := time.Now()
 	g, err := holder.Renew(t.Context(), ttl)
 	defer near.Pause()()
 	if err != nil {
-		t.Skipf("the machine was too slow: %v", err)
+		t.Fatalf("Renew after the stall: %v", err)
 	}
 	if at := <-granted; at.Before(asked.Add(g.TTL)) {
 		t.Errorf("another was granted %v before our lease ended; it had been renewed for %v", asked.Add(g.TTL).Sub(at), g.TTL)

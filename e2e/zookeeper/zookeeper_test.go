@@ -20,6 +20,9 @@ import (
 
 // TestMain also runs the child processes of the conformance suite.
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "3"); err != nil { // they mostly wait, on any number of processors
+		panic(err)
+	}
 	locktest.Main(m, func(address string) (driver.Driver, error) {
 		return zklock.NewSessions(strings.Split(address, ","), withTTLNodes)
 	})
@@ -31,16 +34,6 @@ var (
 	ttlNodes     = servers.ZooKeeperOptions{Java: []string{"-Dzookeeper.extendedTypesEnabled=true", "-Dznode.container.checkIntervalMs=100"}}
 )
 
-// slow is a driver for the suite, whose shortest leases are long enough for servers and
-// sessions on a busy machine.
-type slow struct{ *zklock.Sessions }
-
-func (s slow) Features() driver.Features {
-	f := s.Sessions.Features()
-	f.MinTTL = time.Second
-	return f
-}
-
 func addresses(all []*servers.ZooKeeper) []string {
 	var addrs []string
 	for _, z := range all {
@@ -49,7 +42,8 @@ func addresses(all []*servers.ZooKeeper) []string {
 	return addrs
 }
 
-func harness(t *testing.T, all []*servers.ZooKeeper) locktest.Harness {
+// harness is for leases of at least shortest: long enough for the servers on a busy machine.
+func harness(t *testing.T, all []*servers.ZooKeeper, shortest time.Duration) locktest.Harness {
 	addrs := addresses(all)
 	return locktest.Harness{
 		Open: func(t testing.TB) driver.Driver {
@@ -57,12 +51,13 @@ func harness(t *testing.T, all []*servers.ZooKeeper) locktest.Harness {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return slow{d}
+			return patient{d, shortest}
 		},
 		Address:  strings.Join(addrs, ","),
 		FixedTTL: true,
-		// Sessions are half as long again as the suite's leases of up to 1.2 s, and end with a tick.
-		Late: 600*time.Millisecond + 200*time.Millisecond,
+		// Sessions are half as long again as the suite's leases, which have 1.2 s or more, and end
+		// with a tick.
+		Late: max(shortest, 1200*time.Millisecond)/2 + 200*time.Millisecond,
 		Pause: func(testing.TB) (resume func()) {
 			for _, z := range all {
 				z.Signal(syscall.SIGSTOP)
@@ -116,7 +111,7 @@ func flush(t testing.TB, z *servers.ZooKeeper) {
 
 func TestConformance(t *testing.T) {
 	z := servers.StartZooKeeper(t, ttlNodes)
-	h := harness(t, []*servers.ZooKeeper{z})
+	h := harness(t, []*servers.ZooKeeper{z}, time.Second)
 	h.Restart = func(t testing.TB) {
 		z.Kill()
 		z.Start(t)
@@ -128,7 +123,10 @@ var soak = flag.Bool("soak", false, "run the whole suite on three servers, too")
 
 // TestConformanceOfThree runs what disturbs no other case, or everything.
 func TestConformanceOfThree(t *testing.T) {
-	h := harness(t, servers.StartZooKeepers(t, 3, ttlNodes))
+	if !*soak {
+		t.Parallel()
+	}
+	h := harness(t, servers.StartZooKeepers(t, 3, ttlNodes), 2*time.Second)
 	if *soak {
 		locktest.Run(t, h)
 		return

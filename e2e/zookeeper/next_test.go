@@ -1,0 +1,136 @@
+package zookeeper
+
+import (
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/zklock"
+)
+
+// unasked waits until busy wakes, and returns the grant that came with it, if one did.
+func unasked(t testing.TB, busy *driver.Busy) (g driver.Grant, ok bool) {
+	t.Helper()
+	select {
+	case <-busy.Wake:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the waiter was never woken")
+	}
+	select {
+	case g = <-busy.Granted:
+		return g, true
+	default:
+		return g, false
+	}
+}
+
+// nextIsGranted: the first of the queue has the lease without another question.
+func nextIsGranted(t *testing.T, z *servers.ZooKeeper) {
+	holder, next := claimOn(t, driverOn(t, nil, z.Addr()), "next"), claimOn(t, driverOn(t, nil, z.Addr()), "next")
+	g := tryGranted(t, holder)
+	busy := tryBusy(t, next)
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, ok := unasked(t, busy)
+	if !ok || got.Fence <= g.Fence || got.TTL <= 0 {
+		t.Fatalf("with the wake-up came %+v, %v, after fence %d", got, ok, g.Fence)
+	}
+	if again := tryGranted(t, next); again.Fence != got.Fence {
+		t.Errorf("fence %d of the same lease, was %d", again.Fence, got.Fence)
+	}
+	if err := next.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// wokenWithoutAGrant: whoever is woken by something else than the end of the last claim
+// ahead has to look.
+func wokenWithoutAGrant(t *testing.T, z *servers.ZooKeeper) {
+	d, other := driverOn(t, nil, z.Addr()), driverOn(t, nil, z.Addr())
+	holder, second, third := claimOn(t, d, "look"), claimOn(t, other, "look"), claimOn(t, d, "look")
+	tryGranted(t, holder)
+	noted, behind := tryBusy(t, second), tryBusy(t, third)
+	if err := holder.(driver.Noter).Note(t.Context(), "changed"); err != nil {
+		t.Fatal(err)
+	}
+	if g, ok := unasked(t, noted); ok {
+		t.Errorf("granted beside the holder, who only changed its note: %+v", g)
+	}
+	tryBusy(t, second)
+	if err := second.Release(t.Context()); err != nil { // it gives up
+		t.Fatal(err)
+	}
+	if g, ok := unasked(t, behind); ok {
+		t.Errorf("granted beside the holder, because another gave up: %+v", g)
+	}
+}
+
+// nextOfTheSameSession: both nodes could have ended with their session, in any order.
+func nextOfTheSameSession(t *testing.T, z *servers.ZooKeeper) {
+	d := driverOn(t, nil, z.Addr())
+	holder, next := claimOn(t, d, "one-session"), claimOn(t, d, "one-session")
+	tryGranted(t, holder)
+	busy := tryBusy(t, next)
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if g, ok := unasked(t, busy); ok {
+		t.Errorf("granted after a claim of the same session: %+v", g)
+	}
+	tryGranted(t, next)
+}
+
+// nextWasDeleted: an operator deletes the node of the first of the queue, before the holder
+// goes. It holds nothing then, and the second of the queue does.
+func nextWasDeleted(t *testing.T, z *servers.ZooKeeper) {
+	const rounds = 20
+	conn := client(t, z.Addr())
+	holders, waiters := driverOn(t, nil, z.Addr()), driverOn(t, nil, z.Addr())
+	for range rounds {
+		holder, next := claimOn(t, holders, "next-deleted"), claimOn(t, waiters, "next-deleted")
+		tryGranted(t, holder)
+		first := onlyNode(t, conn, "next-deleted")
+		busy := tryBusy(t, next)
+		nodes, _, err := conn.Children(zklock.DefaultPrefix + "/next-deleted")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range nodes {
+			if path := zklock.DefaultPrefix + "/next-deleted/" + n; path != first {
+				if err := conn.Delete(path, -1); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := holder.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if g, ok := unasked(t, busy); ok {
+			t.Fatalf("granted without a node: %+v", g)
+		}
+		tryGranted(t, next) // in the queue again
+		if err := next.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// wokenOverANewLink: what happened while the link was down comes in any order.
+func wokenOverANewLink(t *testing.T, z *servers.ZooKeeper) {
+	p := servers.StartProxy(t, z.Addr())
+	holder, next := claimOn(t, driverOn(t, nil, z.Addr()), "new-link"), claimOn(t, driverOn(t, nil, p.Addr()), "new-link")
+	tryGranted(t, holder)
+	busy := tryBusy(t, next)
+	p.Dark()
+	p.Reset()
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.Pass()
+	if g, ok := unasked(t, busy); ok {
+		t.Errorf("granted by what was heard on another connection: %+v", g)
+	}
+	waitFor(t, "the grant", func() bool { _, err := next.Try(t.Context()); return err == nil })
+}
