@@ -9,7 +9,8 @@ import (
 // up at the same time do so together, as one group: ten thousand leases are some dozens.
 // Whoever has it guards it by a mutex.
 type agenda struct {
-	most   int         // entries in a group
+	room   int         // entries in a group
+	most   int         // entries that are taken at once
 	fire   func()      // is called when the first group is due
 	groups []*group    // by due
 	spare  *group      // the last one that became empty, for the next
@@ -44,14 +45,11 @@ func (a *agenda) add(e *entry, from, at, to time.Time) {
 
 // find returns a group with room that is due between from and to, or nil.
 func (a *agenda) find(from, to time.Time) *group {
-	if a.most == 1 {
-		return nil
-	}
 	for _, g := range a.groups[a.search(from):] {
 		if g.due.After(to) {
 			break
 		}
-		if len(g.entries) < a.most {
+		if len(g.entries) < a.room {
 			return g
 		}
 	}
@@ -95,18 +93,25 @@ func (a *agenda) remove(e *entry) {
 	}
 }
 
-// take removes the first group and returns its entries; nil if none is due.
+// take removes entries of the first group and returns them; nil if none is due.
 func (a *agenda) take(now time.Time) []*entry {
 	if !a.isDue(now) {
 		return nil
 	}
 	g := a.groups[0]
-	a.groups[0] = nil
-	a.groups = a.groups[1:]
-	for _, e := range g.entries {
+	due := g.entries
+	if stay := len(due) - a.most; stay > 0 {
+		due = slices.Clone(g.entries[stay:]) // the group goes on using its own
+		clear(g.entries[stay:])
+		g.entries = g.entries[:stay]
+	} else {
+		a.groups[0] = nil
+		a.groups = a.groups[1:]
+	}
+	for _, e := range due {
 		e.group = nil
 	}
-	return g.entries
+	return due
 }
 
 func (a *agenda) isDue(now time.Time) bool {

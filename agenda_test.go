@@ -12,11 +12,11 @@ import (
 // Entries that come, go and are put off at random come up once each, in their time, and
 // never more at once than are allowed.
 func TestAgendaKeepsAppointments(t *testing.T) {
-	for _, most := range []int{1, 7, 1000} {
+	for _, allowed := range []struct{ room, most int }{{64, 1}, {7, 7}, {50, 8}, {1000, 1000}} {
 		synctest.Test(t, func(t *testing.T) {
 			type window struct{ from, to time.Time }
 			wants := make(map[*entry]window)
-			a := &agenda{most: most}
+			a := &agenda{room: allowed.room, most: allowed.most}
 			var mu sync.Mutex
 			var takes, took int
 			a.fire = func() {
@@ -29,8 +29,8 @@ func TestAgendaKeepsAppointments(t *testing.T) {
 						break
 					}
 					takes, took = takes+1, took+len(due)
-					if len(due) > most {
-						t.Errorf("%d entries at once, want at most %d", len(due), most)
+					if len(due) > allowed.most {
+						t.Errorf("%d entries at once, want at most %d", len(due), allowed.most)
 					}
 					for _, e := range due {
 						w, ok := wants[e]
@@ -56,6 +56,9 @@ func TestAgendaKeepsAppointments(t *testing.T) {
 					delete(wants, e)
 					a.remove(e)
 				}
+				if slices.ContainsFunc(a.groups, func(g *group) bool { return len(g.entries) == 0 || len(g.entries) > allowed.room }) {
+					t.Fatal("a group is empty, or too full")
+				}
 				if !slices.IsSortedFunc(a.groups, func(g, o *group) int { return g.due.Compare(o.due) }) {
 					t.Fatal("not in order")
 				}
@@ -67,8 +70,8 @@ func TestAgendaKeepsAppointments(t *testing.T) {
 			if len(wants) > 0 || len(a.groups) > 0 {
 				t.Errorf("%d entries in %d groups never came up", len(wants), len(a.groups))
 			}
-			t.Logf("at most %d: %d entries at %d times", most, took, takes)
-			if most == 1000 && takes > took/2 {
+			t.Logf("%+v: %d entries at %d times", allowed, took, takes)
+			if allowed.most == 1000 && takes > took/2 {
 				t.Errorf("%d entries at %d times, want them together", took, takes)
 			}
 		})

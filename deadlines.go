@@ -14,6 +14,7 @@ import (
 type deadlines struct {
 	mu     sync.Mutex
 	agenda agenda // guarded by mu
+	closed bool   // guarded by mu
 }
 
 // watch has h come up by its deadline. Requires h.mu.
@@ -30,13 +31,21 @@ func (d *deadlines) remove(h *hold) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.agenda.remove(&h.watch)
+	d.rest()
 }
 
-// close stops the timer if no hold is left: it would keep a closed Locker in memory.
+// close says that no hold comes any more. Those that are left are watched on.
 func (d *deadlines) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.agenda.groups) == 0 {
+	d.closed = true
+	d.rest()
+}
+
+// rest stops the timer of a closed Locker that has no hold left: it would keep the Locker
+// in memory. Requires d.mu.
+func (d *deadlines) rest() {
+	if d.closed && len(d.agenda.groups) == 0 {
 		d.agenda.disarm()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,6 +108,48 @@ func TestAHookThatHangsDoesNotDelayAnotherLoss(t *testing.T) {
 	})
 }
 
+// hanging is a context of which the second look into its values hangs: the first is before
+// the engine is asked.
+type hanging struct {
+	context.Context
+	looks *atomic.Int32
+	until chan struct{}
+}
+
+func (c hanging) Value(key any) any {
+	if c.looks.Add(1) == 2 {
+		<-c.until
+	}
+	return c.Context.Value(key)
+}
+
+// In real time: a goroutine that waits for a mutex stops that of synctest.
+func TestACallerThatHangsDoesNotDelayALoss(t *testing.T) {
+	locks := newLocker(t, memory.New(), nil)
+	until, ended := make(chan struct{}), make(chan error)
+	looks := new(atomic.Int32)
+	go func() {
+		lease, err := locks.Acquire(hanging{t.Context(), looks, until}, "a", leasehold.NoRenew(), leasehold.TTL(200*time.Millisecond))
+		if err == nil {
+			err = lease.Context().Err()
+		}
+		ended <- err
+	}()
+	for looks.Load() < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	lease := acquire(t, locks, "b", leasehold.NoRenew(), leasehold.TTL(600*time.Millisecond))
+	select {
+	case <-lease.Context().Done():
+	case <-time.After(10 * time.Second):
+		t.Error("the context of a lease did not end while the caller of another hung")
+	}
+	close(until)
+	if err := <-ended; err == nil {
+		t.Error("a lease was alive that had come after its deadline")
+	}
+}
+
 // A deadline that comes closer counts at once, one that moves away at its time.
 func TestExtendedLeaseEndsAtItsDeadline(t *testing.T) {
 	for _, d := range []time.Duration{time.Second, time.Minute} {
@@ -128,10 +171,15 @@ func TestClosedLockerIsForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	late := acquire(t, locks, "late")
 	if err := acquire(t, locks, "a").Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	locks.Close()
+	if err := late.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	late = nil
 	there := weak.Make(locks)
 	locks = nil
 	for end := time.Now().Add(10 * time.Second); there.Value() != nil; runtime.GC() {

@@ -82,19 +82,19 @@ func (h *hold) setDeadline(deadline, now time.Time) {
 	}
 }
 
-// comeUp is called by deadlines at a deadline that the hold had, or a little earlier.
+// comeUp is called by deadlines at a deadline that the hold had, or a little earlier, for one
+// hold after the other: nothing that may hang is done with h.mu.
 func (h *hold) comeUp(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over() {
-		return
-	}
 	h.watched = false
-	if now.Before(h.deadline) {
+	switch {
+	case h.over():
+	case now.Before(h.deadline):
 		h.setDeadline(h.deadline, now)
-		return
+	default:
+		go h.expire() // it runs hooks of traces
 	}
-	go h.expire() // a trace hook that hangs must not be in the way of other holds
 }
 
 // expire ends the hold if its deadline has passed.

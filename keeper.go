@@ -13,10 +13,14 @@ const maxWorkers = 16
 // renewals in about a millisecond, during which others wait.
 const maxBatch = 500
 
-// A keeper renews all leases of a Locker: those of one group of its agenda in one call. It
-// has no goroutine while nothing is due.
+// maxGroup is how many leases come up together where each is renewed by a call of its own:
+// few, so that the calls are spread over time.
+const maxGroup = 4 * maxWorkers
+
+// A keeper renews all leases of a Locker: where the driver can, those of one group of its
+// agenda in one call. It has no goroutine while nothing is due.
 type keeper struct {
-	renew func([]*entry) // renews a group that is due, and adds its holds again
+	renew func([]*entry) // renews holds that are due, and adds them again
 
 	mu      sync.Mutex
 	agenda  agenda // guarded by mu
@@ -89,7 +93,7 @@ func (k *keeper) work() {
 	}
 }
 
-// next takes a group that is due, and has one more worker see to the others. When there is
+// next takes what is due, or a part of it, and has one more worker see to the rest. When there is
 // none it counts the caller out.
 func (k *keeper) next() []*entry {
 	k.mu.Lock()

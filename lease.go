@@ -27,6 +27,7 @@ type Lease struct {
 // context ctx. It returns nil when the hold was lost on the way; of a hold that was
 // handed over, the caller then has the turn.
 func (h *hold) adopt(ctx context.Context, r *request, now time.Time) *Lease {
+	le := h.newLease(ctx, now)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	handedOver := h.inTransit
@@ -40,27 +41,34 @@ func (h *hold) adopt(ctx context.Context, r *request, now time.Time) *Lease {
 	case handedOver:
 		h.handOvers++
 	}
-	return h.lease(ctx, r, now)
+	h.add(le, r)
+	return le
 }
 
-// lease adds a view of the hold for its new holder. Requires h.mu.
-func (h *hold) lease(ctx context.Context, r *request, now time.Time) *Lease {
-	le := &Lease{hold: h, token: h.token(), since: now}
+// newLease prepares a view of the hold for a new holder. ctx may be code of the caller's,
+// which may hang: nobody calls it with h.mu.
+func (h *hold) newLease(ctx context.Context, now time.Time) *Lease {
+	le := &Lease{hold: h, since: now}
 	le.outer, _ = FromContext(ctx)
 	// The values of the caller's context go along, its end does not.
 	live, cancel := context.WithCancelCause(unending(ctx))
 	le.ctx, le.cancel = leaseContext{live, le}, cancel
+	return le
+}
+
+// add lets le have the hold. Requires h.mu.
+func (h *hold) add(le *Lease, r *request) {
+	le.token = h.token()
 	if r.maxHold > 0 {
 		// Released meanwhile, it must not end the hold for whoever has it now.
 		le.maxHold = time.AfterFunc(r.maxHold, func() {
 			h.loseIf(func() bool { return !le.released }, fmt.Errorf("%w: held for MaxHold of %v", ErrLost, r.maxHold))
 		})
 	}
-	if keep := now.Add(r.atLeast); r.atLeast > 0 && keep.After(h.keepUntil) {
+	if keep := le.since.Add(r.atLeast); r.atLeast > 0 && keep.After(h.keepUntil) {
 		h.keepUntil = keep
 	}
 	h.leases = append(h.leases, le)
-	return le
 }
 
 // A leaseContext tells whose it is, and looks at the clock itself: after a pause, the

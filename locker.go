@@ -55,11 +55,11 @@ func New(d driver.Driver, opts *Options) (*Locker, error) {
 		return nil, fmt.Errorf("leasehold: new: %w", err)
 	}
 	l.renewing, l.stop = context.WithCancel(context.Background())
-	l.deadlines.agenda = agenda{most: math.MaxInt, fire: l.deadlines.fire}
+	l.deadlines.agenda = agenda{room: math.MaxInt, most: math.MaxInt, fire: l.deadlines.fire}
 	l.keeper.renew = l.renewAll
-	l.keeper.agenda = agenda{most: 1, fire: l.keeper.fire}
+	l.keeper.agenda = agenda{room: maxGroup, most: 1, fire: l.keeper.fire}
 	if _, ok := d.(driver.BatchRenewer); ok {
-		l.keeper.agenda.most = maxBatch
+		l.keeper.agenda.room, l.keeper.agenda.most = maxBatch, maxBatch
 	}
 	return l, nil
 }

@@ -32,6 +32,7 @@ func (l *Locker) heldBy(ctx context.Context, name string) *Lease {
 // again is an ordinary wait.
 func (le *Lease) nest(ctx context.Context, r *request, now time.Time) (*Lease, error) {
 	h := le.hold
+	inner := h.newLease(ctx, now)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -44,5 +45,6 @@ func (le *Lease) nest(ctx context.Context, r *request, now time.Time) (*Lease, e
 	case r.atLeast > 0 && !lingers(h.claim):
 		return nil, ErrUnsupported
 	}
-	return h.lease(ctx, r, now), nil
+	h.add(inner, r)
+	return inner, nil
 }

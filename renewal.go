@@ -48,6 +48,9 @@ func (l *Locker) renewBatch(batch driver.BatchRenewer, due []*entry) {
 		started = append(started, h)
 		renewals = append(renewals, driver.Renewal{Claim: h.claim, TTL: h.ttl})
 	}
+	if len(started) == 0 {
+		return
+	}
 	call := newBound(l.renewing, sent.Add(least))
 	batch.RenewAll(call, renewals)
 	call.end()
@@ -91,6 +94,11 @@ func (h *hold) extend(ctx context.Context, ttl time.Duration) error {
 // startRenewal returns how long a renewal for ttl may take, or why there is to be none.
 func (h *hold) startRenewal(sent time.Time, ttl time.Duration) (bound time.Duration, err error) {
 	h.mu.Lock()
+	if !h.over() && !sent.Before(h.deadline) { // and nobody has come to tell yet
+		h.mu.Unlock()
+		h.expire()
+		h.mu.Lock()
+	}
 	defer h.mu.Unlock()
 	if h.over() {
 		return 0, h.ended()
