@@ -117,6 +117,9 @@ func (c *claim) newPlace(s *session, key string, rev int64) *place {
 		key = d.freeKey(s, c.dir)
 	}
 	p := &place{claim: c, key: key, named: s, rev: rev, sess: s, until: time.Now().Add(roundUp(c.req.TTL))}
+	if old := d.keys[key]; old != nil { // which may believe in the key for longer than p
+		p.named, p.late = old.named, true
+	}
 	d.keys[key] = p
 	p.enterSession(s)
 	d.watch.attend(p)
@@ -149,13 +152,20 @@ func (c *claim) drop(p *place, err error) error {
 // is sure of it when its key needs no reading. The watch tells of its own key too, in
 // order: so the key was there when the last one ahead went. From then on only somebody who
 // ends leases by force deletes it, as long as its session lives; and that it does, for the
-// TTL, a keep-alive has told that was sent within the last moment.
+// TTL, a keep-alive has told that was sent within the last moment. A leader that is new may
+// answer one although the end of the lease is decided: so its TTL must not have passed
+// since the key was found.
 func (p *place) isNext(started time.Time) (next, sure bool) {
 	d := p.claim.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	turn := p.rev != 0 && p.turn && p.reliable()
-	sure = turn && !p.held && p.settled && p.sess.ttl == roundUp(p.claim.req.TTL) && p.sess.covers(started)
+	sure = turn && !p.held &&
+		d.keys[p.key] == p && // no other place has adopted the key
+		p.settled && len(p.in) == 1 && // it is in that session
+		p.sess.ttl == roundUp(p.claim.req.TTL) &&
+		p.sess.covers(started) &&
+		started.Before(p.found.Add(p.sess.ttl))
 	return p.held || turn, sure
 }
 

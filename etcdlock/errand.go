@@ -2,7 +2,6 @@ package etcdlock
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"time"
 
@@ -15,6 +14,8 @@ const (
 	maxOps = 128
 	// joinedWithin bounds such a request. Those who sent it leave it before.
 	joinedWithin = 2 * hangAfter
+	// maxTaken is how many names the driver keeps that it has found taken.
+	maxTaken = 1000
 )
 
 // An errand is a transaction on the keys of one resource. It travels with those of other
@@ -26,6 +27,7 @@ type errand struct {
 	dir             string // of the resource
 	cmps            []clientv3.Cmp
 	then, otherwise []clientv3.Op
+	wantsFree       bool        // it fails when others have the resource
 	failed          func(error) // is called when it may have been served, but was not answered
 
 	done  chan struct{} // closed when the rest is set; nil: it travels alone
@@ -36,7 +38,14 @@ type errand struct {
 
 // run sends an errand together with what others of the driver are about to send.
 func (d *Driver) run(ctx context.Context, e *errand) (*clientv3.TxnResponse, error) {
+	if ctx.Err() != nil {
+		return nil, d.explain(ctx, context.Cause(ctx))
+	}
 	d.mu.Lock()
+	if _, taken := d.taken[e.dir]; taken && e.wantsFree { // it would fail the others too
+		d.mu.Unlock()
+		return d.sendAlone(ctx, e)
+	}
 	first := len(d.errands) == 0
 	if !first {
 		e.done = make(chan struct{})
@@ -46,14 +55,14 @@ func (d *Driver) run(ctx context.Context, e *errand) (*clientv3.TxnResponse, err
 	if first {
 		runtime.Gosched() // those who can run now join
 		if d.sendErrands() {
-			return d.commit(ctx, e.cmps, e.then, e.otherwise)
+			return d.sendAlone(ctx, e)
 		}
 	}
 	select {
 	case <-e.done:
 		if e.alone {
 			e.mayHave(e.err)
-			return d.commit(ctx, e.cmps, e.then, e.otherwise)
+			return d.sendAlone(ctx, e)
 		}
 		return e.resp, e.err
 	case <-d.life.Done():
@@ -61,6 +70,25 @@ func (d *Driver) run(ctx context.Context, e *errand) (*clientv3.TxnResponse, err
 	case <-ctx.Done():
 		return nil, d.explain(ctx, context.Cause(ctx))
 	}
+}
+
+// sendAlone sends an errand by itself, and notes whether its resource was taken.
+func (d *Driver) sendAlone(ctx context.Context, e *errand) (*clientv3.TxnResponse, error) {
+	resp, err := d.commit(ctx, e.cmps, e.then, e.otherwise)
+	if err != nil || !e.wantsFree {
+		return resp, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case resp.Succeeded:
+		delete(d.taken, e.dir)
+	case len(d.taken) == maxTaken:
+		clear(d.taken)
+	default:
+		d.taken[e.dir] = struct{}{}
+	}
+	return resp, nil
 }
 
 // mayHave tells that the errand may have been served before it failed with err.
@@ -123,7 +151,7 @@ func (d *Driver) deliver(joined []*errand) {
 	for _, e := range joined {
 		switch {
 		case err != nil:
-			e.err, e.alone = err, refused(err) || errors.Is(err, ErrNoSpace)
+			e.err, e.alone = err, refused(err) && !passes(err) || exhausted(err)
 		case !resp.Succeeded:
 			e.alone = true
 		default:

@@ -111,10 +111,14 @@ func (d *Driver) unconnected() error {
 }
 
 // refused reports whether err is the server's no, so that the call had no effect. A member
-// asks whether there is a leader before it does anything. ErrNoSpace is no such answer: a
-// server whose quota ends with a call serves that one.
+// asks whether there is a leader, and whether it lags, before it does anything, and the
+// client looks at the size of a request. ErrNoSpace is no such answer: a server whose quota
+// ends with a call serves that one.
 func refused(err error) bool {
-	if errors.Is(err, rpctypes.ErrNoLeader) {
+	if errors.Is(err, rpctypes.ErrNoLeader) || errors.Is(err, rpctypes.ErrTooManyRequests) {
+		return true
+	}
+	if exhausted(err) && strings.Contains(err.Error(), "trying to send message larger than max") {
 		return true
 	}
 	answer, ok := errors.AsType[rpctypes.EtcdError](err)
@@ -129,11 +133,17 @@ func refused(err error) bool {
 }
 
 // passes reports whether err may pass soon: an election, or a connection that broke.
-func passes(err error) bool {
+func passes(err error) bool { return codeOf(err) == codes.Unavailable }
+
+// exhausted reports whether err says that a request is too much: a part may be served.
+func exhausted(err error) bool { return codeOf(err) == codes.ResourceExhausted }
+
+// codeOf is the code of an error of the server or the client, also of one that is wrapped.
+func codeOf(err error) codes.Code {
 	if answer, ok := errors.AsType[rpctypes.EtcdError](err); ok {
-		return answer.Code() == codes.Unavailable
+		return answer.Code()
 	}
-	return status.Code(err) == codes.Unavailable // also of one that is wrapped
+	return status.Code(err)
 }
 
 // isGone reports whether the server does not know the lease that a put names.

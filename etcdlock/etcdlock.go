@@ -48,12 +48,13 @@ type Driver struct {
 	seen   atomic.Int64       // the largest revision in an answer
 
 	mu       sync.Mutex
-	closed   bool               // guarded by mu
-	keys     map[string]*place  // guarded by mu; that have them, by key
-	sessions map[int64]*session // guarded by mu; for new claims, by TTL in seconds
-	pulse    pulse              // guarded by mu
-	watch    watch              // guarded by mu
-	errands  []*errand          // guarded by mu; about to be sent
+	closed   bool                // guarded by mu
+	keys     map[string]*place   // guarded by mu; that have them, by key
+	sessions map[int64]*session  // guarded by mu; for new claims, by TTL in seconds
+	pulse    pulse               // guarded by mu
+	watch    watch               // guarded by mu
+	errands  []*errand           // guarded by mu; about to be sent
+	taken    map[string]struct{} // guarded by mu; dirs that others had when last wanted free
 }
 
 // New returns a Driver on client, which stays the caller's: Close does not close it. It
@@ -75,7 +76,7 @@ func New(client *clientv3.Client, opts *Options) (*Driver, error) {
 	case o.Prefix == "" && !o.NoPrefix:
 		o.Prefix = DefaultPrefix
 	}
-	d := &Driver{client: client, sessions: make(map[int64]*session), keys: make(map[string]*place)}
+	d := &Driver{client: client, sessions: make(map[int64]*session), keys: make(map[string]*place), taken: make(map[string]struct{})}
 	if !o.NoPrefix {
 		d.root = o.Prefix + "/"
 	}

@@ -22,7 +22,7 @@ type place struct {
 	in       []*session // that know the place; more than one while a move is unknown
 	rev      int64      // create revision; 0: it is not known that the key exists
 	unsureIn []*session // that a put has an unknown outcome in: it may still come
-	late     bool       // something else has an unknown outcome
+	late     bool       // something else has an unknown outcome, or another place had the key
 	lastGone int64      // when the key was last deleted, while rev was not known
 	held     bool
 	since    time.Time // when it became held
@@ -34,6 +34,7 @@ type place struct {
 	wake     chan struct{} // closed when Try may bring news; nil: it does not wait
 	ahead    []entry       // those before it as of revision readAt; nil: not known
 	readAt   int64
+	found    time.Time  // when the call began that read them, and its own key
 	watchWas int        // of the watch, when the reading began; see watch.since
 	turn     bool       // all that kept it from being granted is gone
 	heard    []deletion // what was deleted during a call

@@ -92,7 +92,7 @@ func (d *Driver) buryAll(ctx context.Context, expired []*place) error {
 	each := false
 	d.mu.Lock()
 	for _, p := range expired {
-		each = each || len(p.unsureIn) > 0 || d.keys[p.key] != p
+		each = each || len(p.unsureIn) > 0 || !p.alone()
 		cmps = append(cmps, p.isIn(p.sess.id)...)
 		ops = append(ops, clientv3.OpDelete(p.key))
 	}
@@ -154,6 +154,14 @@ func (p *place) bury(ctx context.Context) (over bool, err error) {
 	return resp.Succeeded, nil
 }
 
+// alone reports whether no other place lives that has the key of p, which has expired.
+// Requires Driver.mu.
+func (p *place) alone() bool {
+	d := p.claim.d
+	last := d.keys[p.key]
+	return (last == nil || last == p) && len(d.watch.own[p.key]) == 0
+}
+
 // knows reports whether the key, under that lease, is still that of p: no other process
 // has resumed it, and no other place.
 func (p *place) knows(lease clientv3.LeaseID) bool {
@@ -161,7 +169,7 @@ func (p *place) knows(lease clientv3.LeaseID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	is := func(s *session) bool { return s.id == lease }
-	return d.keys[p.key] == p && (p.sess.id == lease || slices.ContainsFunc(p.in, is) || slices.ContainsFunc(p.unsureIn, is))
+	return p.alone() && (p.sess.id == lease || slices.ContainsFunc(p.in, is) || slices.ContainsFunc(p.unsureIn, is))
 }
 
 // expiredAt is the place here that has key and is over, its key still to be deleted; nil:
@@ -182,10 +190,12 @@ func (d *Driver) reapAll(ctx context.Context) error {
 	d.mu.Lock()
 	now := time.Now()
 	var expired []*place
-	for _, p := range d.watch.own {
-		if !p.calling && now.After(p.until) {
-			p.expire()
-			expired = append(expired, p)
+	for _, places := range d.watch.own {
+		for _, p := range places {
+			if !p.calling && now.After(p.until) {
+				p.expire()
+				expired = append(expired, p)
+			}
 		}
 	}
 	d.mu.Unlock()

@@ -93,6 +93,8 @@ func (d *Driver) readAll(ctx context.Context, places []*place) map[*place]error 
 		for _, p := range places[:n] {
 			if err != nil {
 				failed[p] = err
+			} else if !d.has(p) {
+				failed[p] = errUnread
 			}
 		}
 		places = places[n:]
@@ -100,9 +102,17 @@ func (d *Driver) readAll(ctx context.Context, places []*place) map[*place]error 
 	return failed
 }
 
+// has reports whether no other place has, or had, the key of p, which its lease tells from
+// no other then.
+func (d *Driver) has(p *place) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.keys[p.key] == p
+}
+
 // areThere reports whether the keys are those of all, under their sessions. Nobody else puts
-// a key there: so its lease says as much as its create revision, unless a put of ours may
-// come late.
+// a key there, and one that two places had is not used again: so its lease says as much as
+// its create revision, unless a put of ours may come late.
 func (d *Driver) areThere(ctx context.Context, all []*place) (bool, error) {
 	cmps := make([]clientv3.Cmp, len(all))
 	d.mu.Lock()

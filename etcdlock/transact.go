@@ -42,6 +42,7 @@ func (p *place) put(ctx context.Context, s *session, queue bool) (*clientv3.TxnR
 // tomb, or that the session's lease is gone.
 func (p *place) putIf(ctx context.Context, s *session, cmps []clientv3.Cmp, then []clientv3.Op, otherwise clientv3.Op) (*clientv3.TxnResponse, error) {
 	d := p.claim.d
+	wantsFree := len(cmps) > 0
 	cmps = append(cmps, created(p.key, 0), created(d.tomb(p.key, s.id), 0))
 	then = append([]clientv3.Op{clientv3.OpPut(p.key, p.claim.value, clientv3.WithLease(s.id))}, then...)
 	d.mu.Lock()
@@ -58,7 +59,7 @@ func (p *place) putIf(ctx context.Context, s *session, cmps []clientv3.Cmp, then
 	hung := false
 	resp, err := d.runAgain(ctx, &errand{
 		dir: p.claim.dir, cmps: cmps, then: then, otherwise: []clientv3.Op{otherwise},
-		failed: func(error) { hung = true },
+		wantsFree: wantsFree, failed: func(error) { hung = true },
 	})
 	d.mu.Lock()
 	if !hung && !was {
@@ -211,15 +212,17 @@ func (p *place) keepOut(ctx context.Context) error {
 	d := p.claim.d
 	d.mu.Lock()
 	in := slices.Clone(p.unsureIn)
-	for _, s := range in {
-		s.tombs++
-	}
 	d.mu.Unlock()
 	for _, s := range in {
 		tomb := clientv3.OpPut(d.tomb(p.key, s.id), "", clientv3.WithLease(s.id))
-		if _, err := d.commitAgain(ctx, nil, []clientv3.Op{tomb}, nil); err != nil && !isGone(err) {
+		if _, err := d.commitAgain(ctx, nil, []clientv3.Op{tomb}, nil); isGone(err) {
+			continue
+		} else if err != nil {
 			return err
 		}
+		d.mu.Lock()
+		s.tombs++
+		d.mu.Unlock()
 	}
 	return nil
 }

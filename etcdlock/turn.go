@@ -42,7 +42,7 @@ func (c *claim) decide(ctx context.Context, p *place, resp *clientv3.TxnResponse
 				return c.granted(p, started)
 			}
 		default:
-			return c.wait(p, before, resp.Header.Revision)
+			return c.wait(p, before, resp.Header.Revision, started)
 		}
 		if err != nil {
 			return driver.Grant{}, err
@@ -166,7 +166,7 @@ func (c *claim) refuseWithoutPlace(ctx context.Context, p *place, queue []entry)
 
 // wait is the refusal of a claim that has its place. It does not wait for the watch: who
 // is refused before the watch hears is woken when it does, to read again.
-func (c *claim) wait(p *place, before []entry, rev int64) (driver.Grant, error) {
+func (c *claim) wait(p *place, before []entry, rev int64, started time.Time) (driver.Grant, error) {
 	d := c.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -184,6 +184,6 @@ func (c *claim) wait(p *place, before []entry, rev int64) (driver.Grant, error) 
 	case len(before) == 1:
 		busy.Retry = min(busy.Retry, lookAgain)
 	}
-	p.until = time.Now().Add(p.sess.ttl)
+	p.found, p.until = started, time.Now().Add(p.sess.ttl)
 	return driver.Grant{}, busy
 }

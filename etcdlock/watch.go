@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -36,18 +37,18 @@ type watch struct {
 	again   func() // ends the present watch, which then begins anew; nil: there is none
 	timing  bool   // a timer for holds is set
 
-	own     map[string]*place              // by key
+	own     map[string][]*place            // by key; several: of one owner
 	waiting map[string]map[*place]struct{} // by dir
 }
 
 func (w *watch) init() {
-	w.own = make(map[string]*place)
+	w.own = make(map[string][]*place)
 	w.waiting = make(map[string]map[*place]struct{})
 }
 
 // attend makes p hear of its own key, and if it may wait, of those ahead. Requires Driver.mu.
 func (w *watch) attend(p *place) {
-	w.own[p.key] = p
+	w.own[p.key] = append(w.own[p.key], p)
 	if !p.claim.req.Queue {
 		return
 	}
@@ -60,7 +61,9 @@ func (w *watch) attend(p *place) {
 
 // forget ends that. Requires Driver.mu.
 func (w *watch) forget(p *place) {
-	if w.own[p.key] == p {
+	// Who goes over the old ones goes on doing so.
+	rest := slices.DeleteFunc(slices.Clone(w.own[p.key]), func(one *place) bool { return one == p })
+	if w.own[p.key] = rest; len(rest) == 0 {
 		delete(w.own, p.key)
 	}
 	w.settle(p)
@@ -113,9 +116,11 @@ func (d *Driver) listenIfHeld() {
 
 // heldSince reports whether anything has been held since then. Requires d.mu.
 func (d *Driver) heldSince(then time.Time) bool {
-	for _, p := range d.watch.own {
-		if p.held && !p.since.After(then) {
-			return true
+	for _, places := range d.watch.own {
+		for _, p := range places {
+			if p.held && !p.since.After(then) {
+				return true
+			}
 		}
 	}
 	return false
@@ -192,9 +197,11 @@ func (d *Driver) hearing() {
 		}
 	}
 	var held []*place
-	for _, p := range w.own {
-		if p.held {
-			held = append(held, p)
+	for _, places := range w.own {
+		for _, p := range places {
+			if p.held {
+				held = append(held, p)
+			}
 		}
 	}
 	if len(held) > 0 {
@@ -238,9 +245,16 @@ func (d *Driver) deletedKey(key string, rev int64, alone bool) {
 	for p := range d.watch.waiting[dirOf(key)] {
 		p.gone(key, rev)
 	}
-	p := d.watch.own[key]
+	for _, p := range d.watch.own[key] {
+		p.deletedAt(rev, alone)
+	}
+}
+
+// deletedAt tells a place that its key is gone. Requires Driver.mu.
+func (p *place) deletedAt(rev int64, alone bool) {
+	d := p.claim.d
 	switch {
-	case p == nil, rev < p.rev: // the place before had this key
+	case rev < p.rev: // the place before had this key
 	case p.rev == 0:
 		p.lastGone = rev
 	case p.held && alone:

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -215,5 +217,105 @@ func TestErrandsServedWithoutSpace(t *testing.T) {
 	resp, err := clientOf(t, e).Get(t.Context(), etcdlock.DefaultPrefix+"/a", clientv3.WithPrefix())
 	if err != nil || len(resp.Kvs) > 0 {
 		t.Errorf("left behind: %v, %v", resp.Kvs, err)
+	}
+}
+
+// What is too large, which the client refuses itself, harms nobody that it would have gone
+// with.
+func TestErrandsBesideOneThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	const goroutines, limit = 32, 20 * time.Second
+	var taps tap
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	d := driverOn(t, taps.client(t, e), nil)
+	large := strings.Repeat("x", 3<<20)
+	var beside atomic.Int64
+	look := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+		big := func(op *pb.RequestOp) bool { return len(op.GetRequestPut().GetValue()) > len(large) }
+		if several(req) && slices.ContainsFunc(req.Success, big) {
+			beside.Add(1)
+		}
+		return send(ctx)
+	}
+	taps.txn.Store(&look)
+	for round := 0; beside.Load() == 0; round++ {
+		var all sync.WaitGroup
+		for g := range goroutines {
+			req := driver.Request{Resource: fmt.Sprint("a", g), Owner: fmt.Sprint(g, "/", round), TTL: limit}
+			if g == goroutines/2 {
+				req.Note = large
+			}
+			c := claimOf(t, d, req)
+			all.Go(func() {
+				if err := within(t, limit, tryOf(c)); (err != nil) != (req.Note != "") {
+					t.Errorf("Try with a note of %d bytes: %v", len(req.Note), err)
+				}
+				_ = released(t, c, limit)
+			})
+		}
+		all.Wait()
+		if round == 100 {
+			t.Fatal("no request was too large for several transactions")
+		}
+	}
+	resp, err := clientOf(t, e).Get(t.Context(), etcdlock.DefaultPrefix+"/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil || len(resp.Kvs) > 0 {
+		t.Errorf("left behind, although all outcomes were known: %v, %v", resp.Kvs, err)
+	}
+}
+
+// Who wants a name that was taken goes alone: all that went with it would have to be sent
+// again.
+func TestErrandsForATakenNameGoAlone(t *testing.T) {
+	t.Parallel()
+	const goroutines, cycles, limit = 32, 20, 20 * time.Second
+	var taps tap
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	d, other := driverOn(t, taps.client(t, e), nil), driverOn(t, clientOf(t, e), nil)
+	if err := within(t, limit, tryOf(claimOf(t, other, driver.Request{Resource: "taken", Owner: "holder", TTL: limit}))); err != nil {
+		t.Fatal(err)
+	}
+	try := func(name, owner string) error {
+		c := claimOf(t, d, driver.Request{Resource: name, Owner: owner, TTL: limit})
+		err := within(t, limit, tryOf(c))
+		if err == nil {
+			err = released(t, c, limit)
+		}
+		return err
+	}
+	if err := try("taken", "first"); !errors.Is(err, driver.ErrBusy) {
+		t.Fatalf("Try of what another driver holds: %v; want busy", err)
+	}
+	var joined, with atomic.Int64
+	look := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+		puts := func(op *pb.RequestOp) bool {
+			return path.Dir(string(op.GetRequestPut().GetKey())) == etcdlock.DefaultPrefix+"/taken"
+		}
+		if several(req) {
+			joined.Add(1)
+			if slices.ContainsFunc(req.Success, puts) {
+				with.Add(1)
+			}
+		}
+		return send(ctx)
+	}
+	taps.txn.Store(&look)
+	var all sync.WaitGroup
+	for g := range goroutines {
+		all.Go(func() {
+			for i := range cycles {
+				name, owner, want := fmt.Sprint("a", g), fmt.Sprint(g, "/", i), error(nil)
+				if g%8 == 0 {
+					name, want = "taken", driver.ErrBusy
+				}
+				if err := try(name, owner); !errors.Is(err, want) {
+					t.Errorf("Try of %s: %v; want %v", name, err, want)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if joined.Load() == 0 || with.Load() > 0 {
+		t.Errorf("%d requests carried several transactions, %d of them one for the taken name; want some and none", joined.Load(), with.Load())
 	}
 }

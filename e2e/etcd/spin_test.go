@@ -16,12 +16,12 @@ import (
 	"github.com/leasehold-go/leasehold/e2e/servers"
 )
 
-// spinShare is how much of a core 50 waiters may use while they have no ensemble.
+// spinShare is how much of a core 50 waiters may use while they have no cluster.
 const spinShare = 0.02
 
-// While the ensemble is down, or has no quorum, fifty that wait cost next to nothing; when
+// While the cluster is down, or has no quorum, fifty that wait cost next to nothing; when
 // it is back, all are served without help.
-func TestWaitersDoNotSpinWhileTheEnsembleIsDown(t *testing.T) {
+func TestWaitersDoNotSpinWhileTheClusterIsDown(t *testing.T) {
 	t.Parallel()
 	for what, left := range map[string]int{"all down": 0, "no quorum": 1} {
 		t.Run(what, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestWaitersDoNotSpinWhileTheEnsembleIsDown(t *testing.T) {
 			members := servers.StartEtcdCluster(t, servers.EtcdCurrent, 3)
 			holder := lockerOn(t, driverOn(t, clientOf(t, members...), nil), leasehold.Options{TTL: 30 * time.Second})
 			var held []*leasehold.Lease
-			for i := range waiters { // names of their own, so that each asks the ensemble
+			for i := range waiters { // names of their own, so that each asks the cluster
 				lease, err := holder.Acquire(t.Context(), fmt.Sprint("a", i))
 				if err != nil {
 					t.Fatal(err)
@@ -47,7 +47,7 @@ func TestWaitersDoNotSpinWhileTheEnsembleIsDown(t *testing.T) {
 			used, lasted := all.cpuTime()-before, time.Since(start)
 			t.Logf("%v of CPU in %v with %d waiters", used, lasted, waiters)
 			if share := used.Seconds() / lasted.Seconds(); share > spinShare {
-				t.Errorf("%d waiters used %.1f %% of a core while the ensemble was down; want at most %.0f %%", waiters, 100*share, 100*spinShare)
+				t.Errorf("%d waiters used %.1f %% of a core while the cluster was down; want at most %.0f %%", waiters, 100*share, 100*spinShare)
 			}
 			for _, m := range members[left:] {
 				m.Begin()

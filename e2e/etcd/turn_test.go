@@ -12,11 +12,12 @@ import (
 )
 
 // queuedBehind is three claims of one resource in this order, each of a driver of its own,
-// and what the second was refused with when its watch was hearing.
-func queuedBehind(t *testing.T, e *servers.Etcd, ttl time.Duration) (claims [3]driver.Claim, busy *driver.Busy) {
+// that of the second being d, and what that was refused with when its watch was hearing.
+func queuedBehind(t *testing.T, e *servers.Etcd, d driver.Driver, ttl time.Duration) (claims [3]driver.Claim, busy *driver.Busy) {
 	t.Helper()
+	drivers := [3]driver.Driver{driverOn(t, clientOf(t, e), nil), d, driverOn(t, clientOf(t, e), nil)}
 	for i, owner := range []string{"first", "second", "third"} {
-		claims[i] = claimOf(t, driverOn(t, clientOf(t, e), nil), driver.Request{Resource: "a", Owner: owner, TTL: ttl, Queue: true})
+		claims[i] = claimOf(t, drivers[i], driver.Request{Resource: "a", Owner: owner, TTL: ttl, Queue: true})
 		err := within(t, ttl, tryOf(claims[i]))
 		if i == 0 && err != nil || i > 0 && !errors.Is(err, driver.ErrBusy) {
 			t.Fatalf("Try of the %s: %v", owner, err)
@@ -60,7 +61,7 @@ func TestTurnOfAKeyThatIsGone(t *testing.T) {
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
 	direct := clientOf(t, e)
 	for _, together := range []bool{true, false} {
-		claims, busy := queuedBehind(t, e, ttl)
+		claims, busy := queuedBehind(t, e, driverOn(t, clientOf(t, e), nil), ttl)
 		keys, _ := keysOf(t, direct, "a")
 		ops := []clientv3.Op{clientv3.OpDelete(keys[1])}
 		if together {
@@ -89,7 +90,7 @@ func TestTurnRestartsTheLease(t *testing.T) {
 	const ttl = 10 * time.Second
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
 	direct := clientOf(t, e)
-	claims, busy := queuedBehind(t, e, ttl)
+	claims, busy := queuedBehind(t, e, driverOn(t, clientOf(t, e), nil), ttl)
 	_, leases := keysOf(t, direct, "a")
 	session := clientv3.LeaseID(leases[1])
 	left := func() time.Duration {
