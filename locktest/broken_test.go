@@ -469,7 +469,7 @@ var broken = []struct {
 	{name: "Linger ends early", rejects: []string{"LingerHoldsForOthers", "AtLeast"}, warp: warp{linger: func(c *warpedClaim, ctx context.Context, d time.Duration) error {
 		return c.inner.(driver.Lingerer).Linger(ctx, d/2)
 	}}},
-	{name: "Linger is Release", rejects: []string{"LingerHoldsForOthers", "AtLeast"}, warp: warp{linger: func(c *warpedClaim, ctx context.Context, _ time.Duration) error {
+	{name: "Linger is Release", rejects: []string{"LingerHoldsForOthers", "AtLeast", "AtLeastBeforeTheQueue"}, warp: warp{linger: func(c *warpedClaim, ctx context.Context, _ time.Duration) error {
 		return c.inner.Release(ctx)
 	}}},
 	{name: "Linger keeps the owner", rejects: []string{"LingerHoldsForOthers"}, warp: warp{linger: func(c *warpedClaim, ctx context.Context, d time.Duration) error {

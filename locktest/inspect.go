@@ -23,6 +23,7 @@ var inspectCases = []Case{
 	{Name: "EvictSparesOtherSharers", Needs: NeedEvictor | NeedShared, Run: evictSparesOtherSharers},
 	{Name: "LingerHoldsForOthers", Needs: NeedLingerer, Run: lingerHoldsForOthers},
 	{Name: "AtLeast", Needs: NeedLingerer, Run: atLeast},
+	{Name: "AtLeastBeforeTheQueue", Needs: NeedLingerer, Run: atLeastBeforeTheQueue},
 	{Name: "NoteIsReplaced", Needs: NeedNoter | NeedInspector, Run: noteIsReplaced},
 }
 
@@ -384,4 +385,33 @@ func atLeast(t testing.TB, h Harness) {
 	time.Sleep(20 * time.Millisecond)
 	release(t, late)
 	mustBeFree(t, other, name+"-late", "it was held for long enough")
+}
+
+// atLeastBeforeTheQueue: who waits already when the holder releases early waits on.
+func atLeastBeforeTheQueue(t testing.TB, h Harness) {
+	d := open(t, h)
+	least := roundUp(max(700*time.Millisecond, d.Features().MinTTL), d.Features().Step)
+	waiting := make(chan struct{}, 1)
+	l := locker(t, d, leasehold.Options{})
+	next := locker(t, open(t, h), leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { waiting <- struct{}{} }}})
+	name := newName(t)
+	start := time.Now()
+	lease := acquire(t, l, name, leasehold.AtLeast(least))
+	granted := make(chan time.Duration, 1)
+	ctx := bounded(t)
+	go func() {
+		waiter, err := next.Acquire(ctx, name)
+		took := time.Since(start)
+		if err != nil {
+			t.Errorf("Acquire: %v", err)
+		} else if err := waiter.Release(ctx); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		granted <- took
+	}()
+	queuedUp(t, waiting)
+	release(t, lease)
+	if took := <-granted; took < least-least/50 {
+		t.Errorf("who waited was granted after %v of %v", took, least)
+	}
 }

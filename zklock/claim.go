@@ -25,8 +25,8 @@ const (
 	// enough for a grant. It saves a waiter a question, for which servers in between need
 	// twice the time.
 	maxAge = 20
-	// timersPerTTL is into how many instants the timers of leases fall: the node of one that
-	// nobody renews stays for a fiftieth of the TTL longer than it must.
+	// timersPerTTL is into how many instants the timers of claims fall: the node of one that
+	// nobody renews, or tries again, stays for up to a fiftieth of the TTL longer than it must.
 	timersPerTTL = 50
 	// againAfter is when to try again to remove a node that could not be removed.
 	againAfter = time.Second
@@ -44,17 +44,22 @@ type claim struct {
 	node    string         // guarded by turn; name of the claim's node, "" none that we know of
 	over    bool           // guarded by turn; the node has been given up and may be there still
 	unsure  bool           // guarded by turn; an attempt to create it has an unknown outcome
+	lingers bool           // guarded by turn; the node may leave another behind
 	session int64          // guarded by turn; that the node hangs on, 0: not known yet
 	wake    *wake          // guarded by turn; of the queue, nil: not waiting
 	list    <-chan listing // guarded by turn; that was asked for with the node, nil: none was
 
+	watchedOn int // guarded by turn; greeting of the connection that watched was asked on
+
 	mu      sync.Mutex
-	fence   uint64      // guarded by mu; czxid of the node, 0: not known yet
-	held    bool        // guarded by mu; granted, and not given up
-	lost    error       // guarded by mu; why it is not held any more
-	expires time.Time   // guarded by mu; when the lease or the place in the queue ends
-	timer   *time.Timer // guarded by mu; nil until there is a node
-	watched *alarm      // guarded by mu; of the own node, nil: none is armed
+	fence   uint64            // guarded by mu; czxid of the node, 0: not known yet
+	held    bool              // guarded by mu; granted, and not given up
+	lost    error             // guarded by mu; why it is not held any more
+	expires time.Time         // guarded by mu; when the lease or the place in the queue ends
+	place   time.Time         // guarded by mu; when a place in the queue ends, by the last Try
+	timer   *time.Timer       // guarded by mu; nil until there is a node
+	offered chan driver.Grant // guarded by mu; has what came without a Try until it is taken
+	watched *alarm            // guarded by mu; of the own node, nil: none is armed
 }
 
 // inTurn makes one call of the claim, after those that were given up before.
@@ -150,10 +155,13 @@ func (c *claim) connected(ctx context.Context) (*zk.Conn, error) {
 	if c.wake == nil {
 		return c.d.link.ready(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, keepPlace)
+	ctx, cancel := context.WithTimeoutCause(ctx, keepPlace, errAway)
 	defer cancel()
 	return c.d.link.outlast(ctx)
 }
+
+// errAway is no context's error: the caller's goes on.
+var errAway = errors.New("zklock: the servers are away, and the place in the queue is about to end")
 
 // look lists the claims of the resource. me is ours among them; errGone: it is not there.
 //
@@ -310,7 +318,7 @@ func (c *claim) renewed(asked time.Time, proof proof, err error) (driver.Grant, 
 	case ttl <= 0:
 		return driver.Grant{}, errStalled
 	}
-	c.expires = asked.Add(ttl)
+	c.expires, c.offered = asked.Add(ttl), nil
 	return driver.Grant{TTL: ttl, Fence: c.fence}, nil
 }
 
@@ -356,15 +364,20 @@ func (c *claim) Note(ctx context.Context, note string) error {
 		if err != nil {
 			return struct{}{}, err
 		}
-		_, err = conn.Set(c.path(), details{c.req.Owner, note}.encode(), -1)
-		switch {
-		case errors.Is(err, zk.ErrNoNode):
-			return struct{}{}, c.gone(conn)
-		case err != nil:
-			return struct{}{}, explain(err)
+		if err := c.write(conn, note); err != nil {
+			return struct{}{}, err
 		}
 		c.req.Note = note
 		return struct{}{}, nil
 	})
 	return err
+}
+
+// write replaces what the claim's node contains. ErrLost: it is gone.
+func (c *claim) write(conn *zk.Conn, note string) error {
+	_, err := conn.Set(c.path(), details{c.req.Owner, note, c.lingers}.encode(), -1)
+	if errors.Is(err, zk.ErrNoNode) {
+		return c.gone(conn)
+	}
+	return explain(err)
 }

@@ -19,7 +19,7 @@ func (c *claim) remove(ctx context.Context) error {
 	c.unwatch()
 	c.over = true
 	c.mu.Lock()
-	c.held = false
+	c.held, c.offered = false, nil
 	c.mu.Unlock()
 	c.d.drop(c)
 	err := c.delete(ctx)
@@ -83,6 +83,7 @@ func unlessLost(err error) error {
 func (c *claim) stay(until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.place = until
 	if !c.held {
 		c.expires = until // the timer looks at it when it fires
 	}
@@ -111,6 +112,9 @@ func (c *claim) tick() {
 	c.turn <- struct{}{}
 	defer c.end()
 	c.mu.Lock()
+	if time.Until(c.place) <= 0 && c.untaken() {
+		c.expires = c.place
+	}
 	left := time.Until(c.expires)
 	watch := c.held && c.lost == nil && c.watched == nil
 	c.mu.Unlock()
@@ -128,7 +132,7 @@ func (c *claim) tick() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := c.d.together(c.expires)
+	next := c.d.together(c.due())
 	if watch && err == nil && c.held && c.lost == nil && c.watched == nil {
 		next = 0 // disturbed since
 	}
@@ -147,11 +151,31 @@ func (d *Driver) together(end time.Time) time.Duration {
 func (c *claim) goesOn() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.held || c.lost != nil || c.watched == nil || time.Until(c.expires) <= 0 {
+	if !c.held || c.lost != nil || c.watched == nil || time.Until(c.due()) <= 0 {
 		return false
 	}
-	c.timer.Reset(c.d.together(c.expires))
+	c.timer.Reset(c.d.together(c.due()))
 	return true
+}
+
+// due is when the claim's node has to go: with the lease, but a grant that nobody takes lasts
+// no longer than the place in the queue would have. Requires c.mu.
+func (c *claim) due() time.Time {
+	if len(c.offered) > 0 && c.place.Before(c.expires) {
+		return c.place
+	}
+	return c.expires
+}
+
+// untaken takes back a grant that came without a Try, unless somebody has taken it. Requires
+// c.mu.
+func (c *claim) untaken() bool {
+	select {
+	case <-c.offered:
+		return true
+	default:
+		return false
+	}
 }
 
 // watch has the claim told of whatever happens to its node. ErrLost: it is gone.
@@ -183,6 +207,7 @@ func (c *claim) watch(ctx context.Context) error {
 func (c *claim) listen(conn *zk.Conn) error {
 	a := &alarm{}
 	a.ring = func(bool) { c.disturbed(a) }
+	_, c.watchedOn, _ = c.d.link.connection()
 	c.mu.Lock()
 	c.watched = a
 	c.mu.Unlock()
@@ -228,7 +253,8 @@ func (c *claim) gone(conn *zk.Conn) error {
 	return cause
 }
 
-// lose ends the lease for cause, if it is held, and returns what tells its holder.
+// lose ends the lease for cause, if it is held, and returns what tells its holder. Who has
+// not taken it yet finds that out by the next Try.
 func (c *claim) lose(cause error) (tell func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,8 +262,9 @@ func (c *claim) lose(cause error) (tell func()) {
 		return func() {}
 	}
 	c.lost = cause
+	untaken := c.untaken()
 	return func() {
-		if c.req.Lost != nil {
+		if c.req.Lost != nil && !untaken {
 			c.req.Lost(cause)
 		}
 	}

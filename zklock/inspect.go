@@ -57,6 +57,9 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 
 func (d *Driver) inspect(conn *zk.Conn, name string) (driver.State, error) {
 	st := driver.State{Resource: name}
+	if err := caughtUp(conn, d.path(name)); err != nil {
+		return st, err
+	}
 	nodes, err := d.nodes(conn, d.path(name))
 	if err != nil {
 		return st, err
@@ -84,6 +87,13 @@ func (d *Driver) inspect(conn *zk.Conn, name string) (driver.State, error) {
 	return st, nil
 }
 
+// caughtUp waits until the server has what its leader had: it may lag behind the one that
+// granted a moment ago.
+func caughtUp(conn *zk.Conn, path string) error {
+	_, err := conn.Sync(path)
+	return explain(err)
+}
+
 // nodes returns the claims of the resource at path in order.
 func (d *Driver) nodes(conn *zk.Conn, path string) ([]node, error) {
 	names, _, err := conn.Children(path)
@@ -106,6 +116,9 @@ func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error
 }
 
 func (d *Driver) list(ctx context.Context, conn *zk.Conn, prefix string) ([]driver.State, error) {
+	if err := caughtUp(conn, cmp.Or(d.root, "/")); err != nil {
+		return nil, err
+	}
 	elements, _, err := conn.Children(cmp.Or(d.root, "/"))
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return nil, explain(err)

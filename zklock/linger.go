@@ -33,9 +33,15 @@ func (l lingerer) Linger(ctx context.Context, d time.Duration) error {
 
 // leaveBehind makes a node that stands where the claim's does in the order, and that no
 // session and no owner keeps. It may be there already, if an answer was lost.
+//
+// Who listed the claims before waits for the end of ours alone, and would take it for its
+// turn. So our node tells first: that wakes all who wait for it, and who asks later reads it.
 func (c *claim) leaveBehind(ctx context.Context, d time.Duration) error {
 	conn, err := c.d.link.ready(ctx)
 	if err != nil {
+		return err
+	}
+	if err := c.tellLingering(conn); err != nil {
 		return err
 	}
 	kind := strings.TrimPrefix(c.node, protected+c.guid)
@@ -50,6 +56,12 @@ func (c *claim) leaveBehind(ctx context.Context, d time.Duration) error {
 		return fmt.Errorf("%w: the ensemble has no TTL nodes, set zookeeper.extendedTypesEnabled", driver.ErrUnsupported)
 	}
 	return explain(err)
+}
+
+// tellLingering writes into the claim's node that it may leave another behind.
+func (c *claim) tellLingering(conn *zk.Conn) error {
+	c.lingers = true // also if nobody knows whether it was written
+	return c.write(conn, c.req.Note)
 }
 
 // claimOf is what is behind a claim of this package.

@@ -111,11 +111,19 @@ func parseNodes(names []string) ([]node, error) {
 type details struct {
 	Owner string `json:"owner,omitempty"` // "": it lingers
 	Note  string `json:"note,omitempty"`
+	// Lingers says that another node may stand in this one's place when it is deleted.
+	Lingers bool `json:"lingers,omitempty"`
 }
 
 func (d details) encode() []byte {
 	b, _ := json.Marshal(d) // two strings cannot fail
 	return b
+}
+
+// lingers reports whether data, of any client's node, says so.
+func lingers(data []byte) bool {
+	var d details
+	return json.Unmarshal(data, &d) == nil && d.Lingers
 }
 
 // detailsOf reads what n contains. The owner of what lingers, and of a foreign node, is its

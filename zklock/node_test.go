@@ -77,7 +77,7 @@ func TestDetailsAreBelievedFromOwnNodesOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := details{"me", "note \"π\""}
+	want := details{Owner: "me", Note: "note \"π\""}
 	if got := detailsOf(n, want.encode()); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -32,7 +32,7 @@ func (c *claim) queue(ctx context.Context, conn *zk.Conn) error {
 	c.arm(asked.Add(placeTTL))
 	prefix := c.parent + "/" + namePrefix(&c.req, c.d.exclusive)
 	c.listBehind(conn, prefix)
-	path, err := c.d.create(ctx, conn, c.parent, prefix, details{c.req.Owner, c.req.Note}.encode())
+	path, err := c.d.create(ctx, conn, c.parent, prefix, details{Owner: c.req.Owner, Note: c.req.Note}.encode())
 	if _, never := c.d.link.behind.LoadAndDelete(prefix); never || err != nil {
 		c.list = nil
 	}
@@ -106,7 +106,7 @@ func (c *claim) find(conn *zk.Conn) error {
 
 // own takes the node of that name for the claim's.
 func (c *claim) own(name string) {
-	c.node, c.session, c.over = name, 0, false
+	c.node, c.session, c.over, c.lingers = name, 0, false, false
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.fence, c.held, c.lost = 0, false, nil
@@ -126,9 +126,10 @@ func (c *claim) forget() {
 
 // A wake is what one who waits in the queue listens to.
 type wake struct {
-	paths []string // the nodes of which one must go before it can be granted
-	alarm alarm
-	rung  chan struct{}
+	paths    []string // the nodes of which one must go before it can be granted
+	alarm    alarm
+	rung     chan struct{}
+	greeting int // of the connection it asks on
 
 	asked   time.Time         // guarded by turn; when the last Try began
 	granted chan driver.Grant // guarded by turn; nil: whoever is woken must look
@@ -144,10 +145,15 @@ func (c *claim) await(conn *zk.Conn, ahead []node, next bool, asked time.Time) (
 	}
 	if w := c.wake; w != nil && slices.Equal(w.paths, paths) && !w.hasRung() {
 		w.asked = asked
+		if !next {
+			w.granted = nil
+		}
 		return w, content{}, nil // armed before, and they are all there
 	}
 	c.stopWaiting()
-	w := &wake{paths: paths, rung: make(chan struct{}), asked: asked}
+	session, greeting, isUp := c.d.link.connection()
+	next = next && isUp && session == c.session
+	w := &wake{paths: paths, rung: make(chan struct{}), greeting: greeting, asked: asked}
 	w.alarm.ring = func(deleted bool) { c.woken(w, deleted) }
 	c.wake = w
 	errs := make([]error, len(paths)+1)
@@ -165,10 +171,17 @@ func (c *claim) await(conn *zk.Conn, ahead []node, next bool, asked time.Time) (
 		c.stopWaiting()
 		return nil, seen, errs[i]
 	}
-	if next && seen.stat != nil && seen.stat.EphemeralOwner != c.session {
+	if next && c.endsAlone(seen) {
 		w.granted = make(chan driver.Grant, 1)
 	}
 	return w, seen, nil
+}
+
+// endsAlone reports whether the node with that content, which is not known if somebody else
+// listens to it, leaves its place empty when it is deleted, and our own node where it is: the
+// nodes of one session end in any order.
+func (c *claim) endsAlone(seen content) bool {
+	return seen.stat != nil && seen.stat.EphemeralOwner != c.session && !lingers(seen.data)
 }
 
 // listenOnce is listen, unless that was done before.
@@ -184,26 +197,41 @@ func (c *claim) listenOnce(conn *zk.Conn) error {
 }
 
 // woken is called by the client's own goroutine when something happened to a node that the
-// claim waits for. If it was the last one ahead, and was deleted, the claim holds: nothing
-// can have come before it, and had its own node been deleted first, the ensemble would have
-// told that first. What it tells before all watches are there again on a new connection is in
-// no order, and so are nodes that end with their session: the other must be of another one.
+// claim waits for. If that leaves the claim first, it holds.
 //
 // How long it holds rests on what the leader has said before, not on this event, which may
-// be late.
+// be late: if little is left it had better ask.
 func (c *claim) woken(w *wake, deleted bool) {
 	defer close(w.rung)
 	if !deleted || !c.begin() {
 		return
 	}
 	defer c.end()
-	session, _, isUp := c.d.link.connection()
-	if w.granted == nil || c.wake != w || !isUp || session != c.session || !c.isWatched() {
+	lasts := c.d.link.proof().lasts
+	if !c.isFirst(w) || min(time.Until(lasts), time.Until(w.asked.Add(c.req.TTL))) < c.req.TTL/2 {
 		return
 	}
-	if g, err := c.granted(w.asked, c.d.link.proof().lasts); err == nil {
-		w.granted <- g
+	if g, err := c.granted(w.asked, lasts); err == nil {
+		c.offer(w, g)
 	}
+}
+
+// isFirst reports whether the claim holds now that the node that w listens to was deleted.
+// New claims come behind it, and that node leaves none in its place, see endsAlone. Had its own
+// been deleted first, that would have been told first, but only on the connection that both
+// questions were asked on: what a new one tells of the time before is in no order.
+func (c *claim) isFirst(w *wake) bool {
+	_, greeting, _ := c.d.link.connection()
+	return w.granted != nil && c.wake == w && c.isWatched() && c.watchedOn == greeting && w.greeting == greeting
+}
+
+// offer hands over a grant that nobody asked for just now, and nobody may be there to take.
+func (c *claim) offer(w *wake, g driver.Grant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.offered = w.granted
+	w.granted <- g
+	c.timer.Reset(c.d.together(c.due()))
 }
 
 func (c *claim) isWatched() bool {

@@ -106,6 +106,8 @@ func TestWireReadsAlong(t *testing.T) {
 	if b, ok := l.birth(another); ok {
 		t.Errorf("birth of what was not created: %+v", b)
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if len(w.pending) > 0 {
 		t.Errorf("still to be answered: %+v", w.pending)
 	}

@@ -19,7 +19,7 @@ import (
 // TestLinks shares one server among tests that cut only their own links.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	z := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
+	z := servers.StartZooKeeper(t, servers.ZooKeeperOptions{Java: []string{"-Dzookeeper.extendedTypesEnabled=true"}})
 	atOnce(t, 16, on(z, map[string]func(*testing.T, *servers.ZooKeeper){
 		"ShortCutKeepsTheLease":       shortCutKeepsTheLease,
 		"ResetKeepsTheLease":          resetKeepsTheLease,
@@ -44,6 +44,11 @@ func TestLinks(t *testing.T) {
 		"NextOfTheSameSession":        nextOfTheSameSession,
 		"NextWasDeleted":              nextWasDeleted,
 		"WokenOverANewLink":           wokenOverANewLink,
+		"LingersBeforeTheQueue":       lingersBeforeTheQueue,
+		"WokenTooLateForAGrant":       wokenTooLateForAGrant,
+		"GrantThatNobodyTakes":        grantThatNobodyTakes,
+		"UntakenGrantIsLost":          untakenGrantIsLost,
+		"WaiterIsAwayForAWhile":       waiterIsAwayForAWhile,
 	}))
 }
 

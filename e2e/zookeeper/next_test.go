@@ -1,6 +1,9 @@
 package zookeeper
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -133,4 +136,128 @@ func wokenOverANewLink(t *testing.T, z *servers.ZooKeeper) {
 		t.Errorf("granted by what was heard on another connection: %+v", g)
 	}
 	waitFor(t, "the grant", func() bool { _, err := next.Try(t.Context()); return err == nil })
+}
+
+// lingersBeforeTheQueue: what lingers takes the place of the claim that the first of the queue
+// waits for, whenever that asks.
+func lingersBeforeTheQueue(t *testing.T, z *servers.ZooKeeper) {
+	const rounds = 20
+	holders := driverOn(t, withTTLNodes, z.Addr())
+	for i, waiters := range []driver.Driver{driverOn(t, withTTLNodes, z.Addr()), driverOn(t, nil, z.Addr())} {
+		for round := range rounds {
+			name := fmt.Sprintf("lingers-%d-%d", i, round)
+			holder, next := claimOn(t, holders, name), claimOn(t, waiters, name)
+			tryGranted(t, holder)
+			busy := tryBusy(t, next)
+			lingers := make(chan error, 1)
+			go func() { lingers <- holder.(driver.Lingerer).Linger(t.Context(), time.Minute) }()
+			if g, ok := unasked(t, busy); ok {
+				t.Fatalf("granted what lingers: %+v", g)
+			}
+			busy = tryBusy(t, next)
+			if err := <-lingers; err != nil {
+				t.Fatal(err)
+			}
+			tryBusy(t, next) // it has heard of the deletion
+			select {
+			case g := <-busy.Granted:
+				t.Fatalf("granted what lingers: %+v", g)
+			default:
+			}
+			if err := next.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// wokenTooLateForAGrant: a lease by the last question would be over. The waiter keeps its
+// place and asks.
+func wokenTooLateForAGrant(t *testing.T, z *servers.ZooKeeper) {
+	d := driverOn(t, &zklock.Options{SessionTimeout: 2400 * time.Millisecond}, z.Addr())
+	holder, next, last := claimOn(t, driverOn(t, nil, z.Addr()), "late"), claimOn(t, d, "late"), claimOn(t, driverOn(t, nil, z.Addr()), "late")
+	tryGranted(t, holder)
+	busy := tryBusy(t, next)
+	tryBusy(t, last)
+	time.Sleep(d.Features().SessionTTL * 3 / 2)
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if g, ok := unasked(t, busy); ok {
+		t.Errorf("granted %+v by a question that is longer ago", g)
+	}
+	waitFor(t, "the grant", func() bool {
+		_, err := next.Try(t.Context())
+		if errors.Is(err, driver.ErrBusy) {
+			t.Fatal("it has lost its place")
+		}
+		return err == nil
+	})
+}
+
+// grantThatNobodyTakes lasts no longer than the place of one who does not come back.
+func grantThatNobodyTakes(t *testing.T, z *servers.ZooKeeper) {
+	d := driverOn(t, &zklock.Options{SessionTimeout: time.Minute}, z.Addr())
+	holder, gone, last := claimOn(t, driverOn(t, nil, z.Addr()), "untaken"), claimOn(t, d, "untaken"), claimOn(t, driverOn(t, nil, z.Addr()), "untaken")
+	tryGranted(t, holder)
+	busy := tryBusy(t, gone)
+	tryBusy(t, last)
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-busy.Wake
+	if len(busy.Granted) == 0 {
+		t.Fatal("no grant came, so that this test shows nothing")
+	}
+	waitFor(t, "another's grant", func() bool { _, err := last.Try(t.Context()); return err == nil }) // of a lease of 40 s
+	if _, ok := unasked(t, busy); ok {
+		t.Error("the grant that was taken back is still to be had")
+	}
+}
+
+// untakenGrantIsLost: who has not taken it did not hold it, and queues anew.
+func untakenGrantIsLost(t *testing.T, z *servers.ZooKeeper) {
+	d := driverOn(t, nil, z.Addr())
+	holder := claimOn(t, driverOn(t, nil, z.Addr()), "untaken-lost")
+	lost := make(chan error, 1)
+	next, err := d.Claim(driver.Request{
+		Resource: "untaken-lost", Owner: "next", TTL: d.Features().SessionTTL, Queue: true, Lost: func(cause error) { lost <- cause },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tryGranted(t, holder)
+	busy := tryBusy(t, next)
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-busy.Wake
+	if len(busy.Granted) == 0 {
+		t.Fatal("no grant came, so that this test shows nothing")
+	}
+	conn := client(t, z.Addr())
+	if err := conn.Delete(onlyNode(t, conn, "untaken-lost"), -1); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the driver hears of it", func() bool { return len(busy.Granted) == 0 || len(lost) > 0 })
+	tryGranted(t, next)
+	if len(lost) > 0 {
+		t.Errorf("told of the loss of what it did not have: %v", <-lost)
+	}
+}
+
+// waiterIsAwayForAWhile: its calls end before its place does, but that is no end of its
+// context.
+func waiterIsAwayForAWhile(t *testing.T, z *servers.ZooKeeper) {
+	p := servers.StartProxy(t, z.Addr())
+	holder, next := claimOn(t, driverOn(t, nil, z.Addr()), "away"), claimOn(t, driverOn(t, nil, p.Addr()), "away")
+	tryGranted(t, holder)
+	tryBusy(t, next)
+	p.Dark()
+	p.Reset()
+	for range 3 {
+		if _, err := next.Try(t.Context()); err == nil || errors.Is(err, driver.ErrBusy) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Try without a link: %v", err)
+		}
+	}
 }

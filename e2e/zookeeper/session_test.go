@@ -61,6 +61,42 @@ func TestStallThenCut(t *testing.T) {
 	}
 }
 
+// TestStallThenEvent: the same with a grant that comes by the event of a deletion, and counts
+// from before it.
+func TestStallThenEvent(t *testing.T) {
+	t.Parallel()
+	all := servers.StartZooKeepers(t, 3, servers.ZooKeeperOptions{Tick: time.Second / 2})
+	leader := servers.Leader(t, all)
+	near := all[0]
+	if near == leader {
+		near = all[1]
+	}
+	p := servers.StartProxy(t, near.Addr())
+	opts := &zklock.Options{SessionTimeout: 9 * time.Second}
+	ours, theirs := driverOn(t, opts, p.Addr()), driverOn(t, opts, leader.Addr())
+	holder, next, last := claimOn(t, theirs, "event"), claimOn(t, ours, "event"), claimOn(t, theirs, "event")
+	tryGranted(t, claimOn(t, ours, "beside")) // begins the session
+	p.Dark()
+	time.Sleep(opts.SessionTimeout / 2)
+	tryGranted(t, holder)
+	p.Pass()
+	asked := time.Now()
+	busy := tryBusy(t, next)
+	tryBusy(t, last)
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g, ok := unasked(t, busy)
+	defer near.Pause()()
+	if !ok {
+		t.Fatal("no grant came, so that this test shows nothing")
+	}
+	waitFor(t, "another's grant", func() bool { _, err := last.Try(t.Context()); return err == nil })
+	if at := time.Now(); at.Before(asked.Add(g.TTL)) {
+		t.Errorf("another was granted %v before our lease ended; it was for %v", asked.Add(g.TTL).Sub(at), g.TTL)
+	}
+}
+
 // grantsAreWhole: while nothing is wrong they are as long as was asked for, however long the
 // driver has had nothing to do.
 func grantsAreWhole(t *testing.T, z *servers.ZooKeeper) {
