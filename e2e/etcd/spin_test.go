@@ -1,18 +1,13 @@
 package etcd
 
 import (
-	"bufio"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/e2e/crowd"
 	"github.com/leasehold-go/leasehold/e2e/servers"
 )
 
@@ -37,16 +32,12 @@ func TestWaitersDoNotSpinWhileTheClusterIsDown(t *testing.T) {
 				}
 				held = append(held, lease)
 			}
-			all := startWaiters(t, members, waiters)
-			all.say("waiting")
+			all := crowd.Start(t, strings.Join(servers.Endpoints(members...), ","), fmt.Sprint(waiters))
+			all.Waiting()
 			for _, m := range members[left:] {
 				m.Kill()
 			}
-			before, start := all.cpuTime(), time.Now()
-			time.Sleep(down)
-			used, lasted := all.cpuTime()-before, time.Since(start)
-			t.Logf("%v of CPU in %v with %d waiters", used, lasted, waiters)
-			if share := used.Seconds() / lasted.Seconds(); share > spinShare {
+			if share := all.Share(down); share > spinShare {
 				t.Errorf("%d waiters used %.1f %% of a core while the cluster was down; want at most %.0f %%", waiters, 100*share, 100*spinShare)
 			}
 			for _, m := range members[left:] {
@@ -60,71 +51,7 @@ func TestWaitersDoNotSpinWhileTheClusterIsDown(t *testing.T) {
 					t.Errorf("Release: %v", err)
 				}
 			}
-			all.say("served")
+			all.Served()
 		})
 	}
-}
-
-// A crowd is waiters in a process of their own, without the race detector: see
-// testdata/waiters.
-type crowd struct {
-	t   testing.TB
-	in  io.Writer
-	out *bufio.Scanner
-}
-
-func startWaiters(t testing.TB, members []*servers.Etcd, count int) crowd {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "waiters")
-	if out, err := exec.Command("go", "build", "-o", binary, "./testdata/waiters").CombinedOutput(); err != nil {
-		t.Fatalf("build the waiters: %v\n%s", err, out)
-	}
-	cmd := exec.Command(binary, strings.Join(servers.Endpoints(members...), ","), fmt.Sprint(count))
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		_ = cmd.Wait()
-	})
-	return crowd{t, in, bufio.NewScanner(out)}
-}
-
-// hear returns the next line.
-func (c crowd) hear() string {
-	c.t.Helper()
-	if !c.out.Scan() {
-		c.t.Fatal("the waiters have ended")
-	}
-	return c.out.Text()
-}
-
-func (c crowd) say(want string) {
-	c.t.Helper()
-	if line := c.hear(); line != want {
-		c.t.Fatalf("the waiters say %q, want %q", line, want)
-	}
-}
-
-// cpuTime is what the process has used so far.
-func (c crowd) cpuTime() time.Duration {
-	c.t.Helper()
-	if _, err := fmt.Fprintln(c.in); err != nil {
-		c.t.Fatal(err)
-	}
-	used, err := time.ParseDuration(c.hear())
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return used
 }

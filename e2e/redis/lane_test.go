@@ -15,6 +15,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -218,13 +219,20 @@ func TestRedisCallsGivenUpMidway(t *testing.T) {
 func TestRedisCallsWithSlowCredentials(t *testing.T) {
 	t.Parallel()
 	p := servers.StartProxy(t, servers.StartRedis(t).Addr())
+	var isSlow atomic.Bool
 	slow := make(chan struct{})
 	d := opened(t, p, &redis.Options{Addr: p.Addr(), CredentialsProviderContext: func(context.Context) (string, string, error) {
-		<-slow
+		if isSlow.Load() {
+			<-slow
+		}
 		return "", "", nil
 	}})
+	mustTry(t, lateClaim(t, d, "first", "a", time.Minute)) // the server's version is known from here on
+	isSlow.Store(true)
+	p.Reset()
+	time.AfterFunc(10*time.Second, func() { close(slow) })
 	tryWithin(t, d, "slow", 100*time.Millisecond)
-	close(slow)
+	isSlow.Store(false)
 	mustTry(t, lateClaim(t, d, "slow", "b", time.Minute))
 }
 

@@ -3,12 +3,10 @@
 //
 //	waiters URL,... COUNT
 //
-// It writes a line when all of them wait, and one when all have been served. At each line
-// that it reads in between it writes the CPU time that it has used so far.
+// It tells the test of itself through package crowd.
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"log"
@@ -16,13 +14,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/e2e/crowd"
 	"github.com/leasehold-go/leasehold/etcdlock"
 )
 
@@ -48,22 +46,8 @@ func main() {
 			check(locks.Do(context.Background(), fmt.Sprint("a", i), func(context.Context) error { return nil }))
 		})
 	}
-	for range count {
-		<-queued
-	}
-	fmt.Println("waiting")
-	go tellTimes()
-	served.Wait()
-	fmt.Println("served")
+	crowd.Tell(count, queued, served.Wait)
 	check(d.Close())
-}
-
-func tellTimes() {
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		var u syscall.Rusage
-		check(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-		fmt.Println(time.Duration(u.Utime.Nano() + u.Stime.Nano()))
-	}
 }
 
 func check(err error) {

@@ -2,23 +2,20 @@
 //
 //	waiters HOST:PORT,... COUNT SESSION
 //
-// It writes a line when all of them wait, and one when all have been served, in turn. At each
-// line that it reads in between it writes the CPU time that it has used so far.
+// It tells the test of itself through package crowd.
 package main
 
 import (
-	"bufio"
 	"context"
-	"fmt"
 	"log"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/e2e/crowd"
 	"github.com/leasehold-go/leasehold/zklock"
 )
 
@@ -38,22 +35,8 @@ func main() {
 		check(err)
 		served.Go(func() { check(locks.Do(ctx, "wanted", func(context.Context) error { return nil })) })
 	}
-	for range count {
-		<-queued
-	}
-	fmt.Println("waiting")
-	go tellTimes()
-	served.Wait()
-	fmt.Println("served")
+	crowd.Tell(count, queued, served.Wait)
 	check(d.Close())
-}
-
-func tellTimes() {
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		var u syscall.Rusage
-		check(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-		fmt.Println(time.Duration(u.Utime.Nano() + u.Stime.Nano()))
-	}
 }
 
 func check(err error) {
