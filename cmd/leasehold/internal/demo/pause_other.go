@@ -7,6 +7,6 @@ import (
 	"time"
 )
 
-func (*process) stopFor(time.Duration, string) error {
+func (*process) stopFor(time.Duration, <-chan struct{}, string) error {
 	return errors.New("this system cannot stop a process and let it go on")
 }

@@ -116,5 +116,6 @@ func checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-// beyond is a time after which a lease of ttl is over on every engine.
+// beyond is a time after which the holder of a lease of ttl that nobody renews counts on it no
+// more. The store may keep it longer.
 func beyond(ttl time.Duration) time.Duration { return ttl + ttl/4 }
