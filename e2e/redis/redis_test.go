@@ -118,10 +118,15 @@ func TestRedisConformance(t *testing.T) {
 	flushCases(t, h, func() { r.Must(t, "FLUSHALL") })
 }
 
+// clientCall is how many goroutines a call through a client of the caller's takes: the one
+// that waits, one that carries the call, and one of go-redis that connects.
+const clientCall = 3
+
 func TestRedisSentinelConformance(t *testing.T) {
 	s := servers.StartSentinel(t)
 	h := redisHarness("sentinel,"+strings.Join(s.Sentinels, ","), nil)
 	h.Pause = nil // that makes a failover, which is a test of its own
+	h.CallGoroutines = clientCall
 	locktest.Run(t, h)
 	flushCases(t, h, func() { s.Primary(t).Must(t, "FLUSHALL") })
 }
@@ -134,6 +139,7 @@ func TestRedisClusterConformance(t *testing.T) {
 		addrs, processes = append(addrs, r.Addr()), append(processes, r.Process)
 	}
 	h := redisHarness("cluster,"+strings.Join(addrs, ","), func() []*servers.Process { return processes })
+	h.CallGoroutines = clientCall
 	locktest.Run(t, h)
 	flushCases(t, h, func() {
 		for _, r := range nodes {
