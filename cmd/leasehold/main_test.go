@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -35,6 +37,11 @@ func buildAndRun(m *testing.M) int {
 	}
 	for _, name := range []string{"LEASEHOLD_STORE", "LEASEHOLD_NAME", "LEASEHOLD_OWNER", "LEASEHOLD_TOKEN"} {
 		os.Unsetenv(name) // the tests set what they test
+	}
+	for _, ignored := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(ignored) { // by nohup, or a shell's &; our children are to get it
+			signal.Notify(make(chan os.Signal, 1), ignored)
+		}
 	}
 	return m.Run()
 }
