@@ -31,13 +31,13 @@ func TestStormOfWaiters(t *testing.T) {
 	if _, err := dead.Try(ctx); err != nil {
 		t.Fatal(err)
 	}
-	leave := make(chan struct{})
+	leave, killed := make(chan struct{}), make(chan struct{})
 	go func() {
 		for {
 			select {
 			case <-time.After(time.Second):
 				_, _ = dead.Renew(ctx, 4*time.Second) // its failure shows as too few turns
-			case <-leave:
+			case <-killed:
 				return
 			}
 		}
@@ -46,12 +46,19 @@ func TestStormOfWaiters(t *testing.T) {
 	var wakes, turns atomic.Int64
 	var order sync.Mutex
 	var last uint64 // fence: their order is that of the queue
-	var queued, all sync.WaitGroup
+	var queued, left, all sync.WaitGroup
 	for range drivers {
 		d := driverOn(t, clientOf(t, e), nil)
 		for i := range each {
 			queued.Add(1)
+			leaves := i < each/3
+			if leaves {
+				left.Add(1)
+			}
 			all.Go(func() {
+				if leaves {
+					defer left.Done()
+				}
 				c, err := d.Claim(driver.Request{Resource: "storm", Owner: rand.Text(), TTL: 10 * time.Second, Queue: true})
 				if err != nil {
 					t.Errorf("Claim: %v", err)
@@ -63,7 +70,7 @@ func TestStormOfWaiters(t *testing.T) {
 					t.Errorf("Try: %v; want busy", err)
 					return
 				}
-				if i < each/3 {
+				if leaves {
 					err = w.wait(ctx, leave, &wakes)
 				} else {
 					err = w.wait(ctx, nil, &wakes)
@@ -88,8 +95,10 @@ func TestStormOfWaiters(t *testing.T) {
 	}
 	queued.Wait()
 	wakes.Store(0) // who came while the watch of its driver began was woken for that
-	proxy.Dark()   // as if the holder's process had been killed
 	close(leave)
+	left.Wait()
+	close(killed)
+	proxy.Dark() // as if the holder's process had been killed
 	all.Wait()
 	t.Logf("%d turns, %d wake-ups", turns.Load(), wakes.Load())
 	if turns.Load() != waiters-drivers*(each/3) || wakes.Load() > 2*turns.Load() {

@@ -78,7 +78,7 @@ func TestMySQLTimeLimits(t *testing.T) {
 func TestMySQLDeadlockIsRepeated(t *testing.T) {
 	t.Parallel()
 	databases.DeadlockIsRepeated(t, serverOf(servers.StartMariaDB(t)), databases.Deadlock{
-		First:   "INSERT INTO leasehold_fences VALUES (UUID(), 1, '')" + strings.Repeat(", (UUID(), 1, '')", 9),
+		First: "INSERT INTO leasehold_fences VALUES (UUID(), 1, '')" + strings.Repeat(", (UUID(), 1, '')", 9),
 		// innodb_trx would tell the same until nobody has asked for 0.1 s.
 		Waiting: "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'",
 		Ended:   "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'",
