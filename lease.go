@@ -139,7 +139,9 @@ func (le *Lease) extend(ctx context.Context, d time.Duration) error {
 	if err := le.live(); err != nil {
 		return err
 	}
-	h.calling.Lock()
+	if err := h.lockFor(ctx); err != nil {
+		return err
+	}
 	defer h.calling.Unlock()
 	err = h.extend(ctx, ttl)
 	h.plan(time.Now(), err) // the deadline has moved, maybe closer

@@ -348,6 +348,43 @@ func (c asksErrClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Gran
 	return c.Claim.Renew(ctx, ttl)
 }
 
+// While a renewal hangs, Extend and SetNote wait for it, but no longer than their contexts.
+func TestCallsBesideARenewalThatHangs(t *testing.T) {
+	for what, call := range map[string]func(*leasehold.Lease, context.Context) error{
+		"extend": func(le *leasehold.Lease, ctx context.Context) error { return le.Extend(ctx, time.Minute) },
+		"note":   func(le *leasehold.Lease, ctx context.Context) error { return le.SetNote(ctx, "at work") },
+	} {
+		t.Run(what, func(t *testing.T) { // in real time: a mutex is waited for
+			t.Parallel()
+			mine := newFaulty(t, memory.NewServer())
+			hangs, goesOn := make(chan struct{}), make(chan struct{})
+			mine.Next(locktest.OpRenew, func(_ context.Context, call func() error) error {
+				close(hangs)
+				<-goesOn
+				return call()
+			})
+			locks := newLocker(t, mine, nil)
+			lease := acquire(t, locks, "a", leasehold.TTL(3*time.Second))
+			<-hangs
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			ended := make(chan error)
+			go func() { ended <- call(lease, ctx) }()
+			select {
+			case err := <-ended:
+				wantErr(t, err, context.DeadlineExceeded)
+			case <-time.After(time.Second):
+				t.Error("the call outlives its context")
+				defer func() { <-ended }()
+			}
+			close(goesOn)
+			if err := call(lease, t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestExtendWithTheLeasesOwnContextAndReleaseDoNotDeadlock(t *testing.T) {
 	locks := newLocker(t, asksErr{memory.New()}, nil)
 	for end := time.Now().Add(time.Second); time.Now().Before(end); {

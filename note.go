@@ -24,7 +24,9 @@ func (le *Lease) setNote(ctx context.Context, note string) error {
 	if !ok {
 		return ErrUnsupported
 	}
-	h.calling.Lock()
+	if err := h.lockFor(ctx); err != nil {
+		return err
+	}
 	defer h.calling.Unlock()
 	if err := le.live(); err != nil {
 		return err

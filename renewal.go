@@ -72,6 +72,29 @@ func (h *hold) lockForRenewal(now time.Time) bool {
 	return false
 }
 
+// lockFor locks h.calling for a call made with ctx. It does not wait longer than that: the
+// renewal in flight may be one of many in a call that hangs.
+func (h *hold) lockFor(ctx context.Context) error {
+	if h.calling.TryLock() {
+		return nil
+	}
+	locked := make(chan struct{})
+	go func() {
+		h.calling.Lock()
+		select {
+		case locked <- struct{}{}:
+		case <-ctx.Done():
+			h.calling.Unlock()
+		}
+	}()
+	select {
+	case <-locked:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 var errInUse = errors.New("another call to the engine is in flight")
 
 // extend renews the hold for ttl and moves its deadline. After an unknown outcome the
