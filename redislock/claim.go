@@ -50,7 +50,7 @@ type known struct {
 	queued  bool          // it may be granted at any time, as it was refused with a place
 	fence   uint64        // of the grant; 0: unknown
 	ttl     time.Duration // the last one that was granted
-	short   time.Duration // of a renewal for less than that whose outcome is unknown; 0: none
+	short   time.Duration // of a renewal for less than that which may still come, or come again; 0: none
 	asked   time.Time     // when that one was asked for
 	plain   bool          // the grant was plain, and may be given up so
 	// refreshed is when the grant's history was last written or extended.
@@ -270,10 +270,10 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	all := []string{k.lock, k.companion(kindHistory), k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits)}
 	reply, err := d.links.of(k.lock).runAcknowledged(ctx, d.replicas, scriptRenew, all,
 		c.req.Owner, millis(ttl), c.channel(), c.req.Note, was.fence, d.historyLife(ttl), flag(shorter))
+	if shorter && (err != nil || reply.repeated) {
+		c.update(func(now *known) { now.short, now.asked = now.atMost(ttl), time.Now() })
+	}
 	if err != nil {
-		if shorter {
-			c.update(func(now *known) { now.short, now.asked = ttl, time.Now() })
-		}
 		return driver.Grant{}, explain(err)
 	}
 	fence, err := reply.cmd.Int64()

@@ -153,6 +153,26 @@ func TestRedisLateCommandsDoNoHarm(t *testing.T) {
 			t.Errorf("%v left of the %v granted: a late renewal shortened it", left, g.TTL)
 		}
 	})
+	t.Run("two renewals", func(t *testing.T) {
+		c := lateClaim(t, d, "twice", "aaa", time.Hour)
+		mustTry(t, c)
+		renew := func(ttl time.Duration) func(context.Context) error {
+			return func(ctx context.Context) error {
+				_, err := c.Renew(ctx, ttl)
+				return err
+			}
+		}
+		letGo := link.cancelled(t, renew(time.Second))
+		link.cancelled(t, renew(time.Minute))()
+		g, err := c.Renew(t.Context(), time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		letGo()
+		if left := client.PTTL(t.Context(), "lock:twice").Val(); left < g.TTL-400*time.Millisecond {
+			t.Errorf("%v left of the %v granted: the shorter of two late renewals was forgotten", left, g.TTL)
+		}
+	})
 }
 
 // One key that somebody damaged fails its own renewal at most, and no other.
@@ -293,6 +313,30 @@ func (s *stuck) arrive(t *testing.T) {
 	}
 	if _, err := s.conn.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// go-redis sends a renewal again when there is no answer, too. A first copy that asks for
+// less, and arrives at last, leaves no less than what was granted since.
+func TestRedisFirstCopyOfAShorterRenewalArrivesLast(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	s := &stuck{text: []byte("\r\n3000\r\n")}
+	client := redis.NewClient(&redis.Options{Addr: r.Addr(), Dialer: s.dial, ReadTimeout: 500 * time.Millisecond})
+	t.Cleanup(func() { client.Close() })
+	c := lateClaim(t, redisDriverOf(t, client, nil), "n", "aaa", time.Minute)
+	mustTry(t, c)
+	var g driver.Grant
+	for _, ttl := range []time.Duration{time.Minute, 3 * time.Second, time.Minute} { // the first one loads the script
+		var err error
+		if g, err = c.Renew(t.Context(), ttl); err != nil {
+			t.Fatal(err)
+		}
+	}
+	granted := time.Now()
+	s.arrive(t)
+	if left := client.PTTL(t.Context(), "lock:n").Val(); left < g.TTL-time.Since(granted)-time.Second {
+		t.Errorf("%v left of the %v granted", left, g.TTL)
 	}
 }
 
