@@ -298,33 +298,63 @@ func (c *call) makeOn(client redis.UniversalClient) {
 // carryAcknowledged sends WAIT on the same connection, which counts the replicas that
 // have all that was written there before.
 func (c *call) carryAcknowledged(client redis.UniversalClient) {
-	node := client
-	if cluster, ok := client.(*redis.ClusterClient); ok {
-		key, _ := c.args[3].(string)
-		master, err := cluster.MasterForKey(c.ctx, key)
+	for tries := range movedTries {
+		node, err := c.nodeOf(client)
 		if err != nil {
 			c.err = err
 			return
 		}
-		node = master
-	}
-	for range 2 {
 		pipe := node.Pipeline()
 		_ = pipe.Process(c.ctx, sentCmd{c.cmd, c}) // only queues
 		wait := redis.NewIntCmd(c.ctx, "wait", c.replicas, replicaWait.Milliseconds())
 		_ = pipe.Process(c.ctx, wait)
 		_, _ = pipe.Exec(c.ctx) // each command has its own error
 		c.err = c.cmd.Err()
-		if c.err == nil {
+		_, moved := redis.IsMovedError(c.err)
+		switch {
+		case c.err == nil:
 			if c.err = wait.Err(); c.err == nil {
 				c.acknowledged = int(wait.Val())
 			}
 			return
-		}
-		if !noScript(c.err) {
+		case noScript(c.err):
+			c.evalInstead()
+		case moved && reloads(c.ctx, client, tries):
+			c.sendAgain()
+		default:
 			return
 		}
-		c.evalInstead()
+	}
+}
+
+// nodeOf returns the client of the one server that WAIT is to be sent to as well.
+func (c *call) nodeOf(client redis.UniversalClient) (redis.UniversalClient, error) {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return client, nil
+	}
+	key, _ := c.args[3].(string)
+	return cluster.MasterForKey(c.ctx, key)
+}
+
+// movedTries is how often a command is sent to one server of a cluster, which answers that
+// the slot has moved, until go-redis, which asks in the background, has heard where to: for
+// 0.3 s in all.
+const movedTries = 6
+
+// reloads lets a cluster's client ask where the slots are, and returns after a moment: with
+// false if ctx has ended, or it is a client of one server.
+func reloads(ctx context.Context, client redis.UniversalClient, tries int) bool {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return false
+	}
+	cluster.ReloadState(ctx)
+	select {
+	case <-time.After(10 * time.Millisecond << tries):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -340,8 +370,7 @@ func (l *link) carryAll(batch []*call) {
 			again = append(again, c)
 		case c.err != nil && !c.unrepeatable() && !isReply(c.err) && c.ctx.Err() == nil:
 			c.repeated = true
-			c.cmd = redis.NewCmd(c.ctx, c.args...)
-			c.cmd.SetFirstKeyPos(3)
+			c.sendAgain()
 			again = append(again, c)
 		}
 	}
@@ -374,6 +403,11 @@ func (c *call) unrepeatable() bool {
 // lost it, as it may at any time.
 func (c *call) evalInstead() {
 	c.args[0], c.args[1] = "eval", c.script.text
+	c.sendAgain()
+}
+
+// sendAgain replaces the command, which has its answer, by one that has none.
+func (c *call) sendAgain() {
 	c.cmd = redis.NewCmd(c.ctx, c.args...)
 	c.cmd.SetFirstKeyPos(3)
 }
