@@ -56,7 +56,8 @@ type claim struct {
 	held    bool              // guarded by mu; granted, and not given up
 	lost    error             // guarded by mu; why it is not held any more
 	expires time.Time         // guarded by mu; when the lease or the place in the queue ends
-	place   time.Time         // guarded by mu; when a place in the queue ends, by the last Try
+	trying  int               // guarded by mu; calls of Try whose callers wait for the answer
+	place   time.Time         // guarded by mu; when a place in the queue ends, by the end of the last Try
 	timer   *time.Timer       // guarded by mu; nil until there is a node
 	offered chan driver.Grant // guarded by mu; has what came without a Try until it is taken
 	watched *alarm            // guarded by mu; of the own node, nil: none is armed
@@ -97,7 +98,8 @@ func (c *claim) path() string { return c.parent + "/" + c.node }
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	asked := time.Now() // the ensemble hears of us after this
-	c.stay(asked.Add(placeTTL))
+	c.stay()
+	defer c.stayed()
 	return inTurn(ctx, c, func() (driver.Grant, error) {
 		if c.live(asked) == nil {
 			if g, err := c.renew(ctx, asked); !errors.Is(err, driver.ErrLost) {
@@ -239,6 +241,9 @@ func (c *claim) granted(asked, lasts time.Time) (driver.Grant, error) {
 	defer c.mu.Unlock()
 	if !c.d.keep(c) {
 		return driver.Grant{}, driver.ErrClosed
+	}
+	if err := c.d.link.refusal(); err != nil { // its holders were told before this was one
+		return driver.Grant{}, err
 	}
 	c.held, c.lost = true, nil
 	c.expires = asked.Add(ttl)

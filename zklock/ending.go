@@ -78,15 +78,27 @@ func unlessLost(err error) error {
 	return err
 }
 
-// stay moves the end of a place in the queue, at the beginning of a call that may have to
-// wait for one that hangs.
-func (c *claim) stay(until time.Time) {
+// stay keeps the place in the queue for a call of Try, however long that takes.
+func (c *claim) stay() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.place = until
-	if !c.held {
-		c.expires = until // the timer looks at it when it fires
+	c.trying++
+}
+
+// stayed is called when a Try returns. The timer looks at it when it fires.
+func (c *claim) stayed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.trying--
+	c.place = time.Now().Add(placeTTL)
+}
+
+// placeEnds is when the place in the queue ends if nobody tries again. Requires c.mu.
+func (c *claim) placeEnds() time.Time {
+	if c.trying > 0 {
+		return time.Now().Add(placeTTL)
 	}
+	return c.place
 }
 
 // arm sets the timer for the end of a place in the queue, or for another attempt to remove
@@ -112,8 +124,9 @@ func (c *claim) tick() {
 	c.turn <- struct{}{}
 	defer c.end()
 	c.mu.Lock()
-	if time.Until(c.place) <= 0 && c.untaken() {
-		c.expires = c.place
+	end := c.placeEnds()
+	if !c.held && !c.over || time.Until(end) <= 0 && c.untaken() {
+		c.expires = end
 	}
 	left := time.Until(c.expires)
 	watch := c.held && c.lost == nil && c.watched == nil
@@ -161,8 +174,8 @@ func (c *claim) goesOn() bool {
 // due is when the claim's node has to go: with the lease, but a grant that nobody takes lasts
 // no longer than the place in the queue would have. Requires c.mu.
 func (c *claim) due() time.Time {
-	if len(c.offered) > 0 && c.place.Before(c.expires) {
-		return c.place
+	if end := c.placeEnds(); len(c.offered) > 0 && end.Before(c.expires) {
+		return end
 	}
 	return c.expires
 }

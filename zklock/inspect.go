@@ -106,7 +106,8 @@ func (d *Driver) nodes(conn *zk.Conn, path string) ([]node, error) {
 	return parseNodes(names)
 }
 
-// List implements driver.Inspector. What below the prefix is no resource of ours is left out.
+// List implements driver.Inspector. What below the prefix is no resource of ours is left out,
+// and so is what is not ours to read, unless that is everything.
 func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
 	conn, err := d.link.ready(ctx)
 	if err != nil {
@@ -132,16 +133,29 @@ func (d *Driver) list(ctx context.Context, conn *zk.Conn, prefix string) ([]driv
 	}
 	slices.Sort(names)
 	states := make([]driver.State, len(names))
+	var mu sync.Mutex
+	var read int        // guarded by mu
+	var forbidden error // guarded by mu
 	err = atOnce(len(names), func(i int) (err error) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		states[i], err = d.inspect(conn, names[i])
-		if errors.Is(err, ErrAlien) {
-			return nil // somebody else's tree
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case errors.Is(err, ErrAlien): // somebody else's tree
+			return nil
+		case errors.Is(err, zk.ErrNoAuth):
+			forbidden = err
+			return nil
 		}
+		read++
 		return err
 	})
+	if err == nil && read == 0 {
+		err = forbidden
+	}
 	return slices.DeleteFunc(states, func(st driver.State) bool { return len(st.Holders)+len(st.Waiters) == 0 }), err
 }
 

@@ -21,10 +21,12 @@ type link struct {
 	user    []byte        // name and password for digest; nil: none
 	dial    zk.Dialer
 	// heard is told of every event of a node, ended when a session is over. They are called
-	// by the client's own goroutine and must not block.
-	heard    func(zk.Event)
-	ended    func()
-	watching func() bool // whether nodes are being watched
+	// by the client's own goroutine and must not block. shortened is told of a session that
+	// goes on, but may end before what hangs on it.
+	heard     func(zk.Event)
+	ended     func()
+	shortened func(cause error)
+	watching  func() bool // whether nodes are being watched
 
 	mu      sync.Mutex
 	conn    *zk.Conn      // guarded by mu; nil until first used
@@ -79,7 +81,7 @@ const (
 	connecting state = iota // wait
 	up                      // go ahead
 	down                    // fail: each server was tried
-	refused                 // fail: the ensemble will not change its mind
+	refused                 // fail: the ensemble will not change its mind soon
 	closed
 )
 
@@ -150,6 +152,16 @@ func (l *link) become(s state, cause error) {
 	l.changed = make(chan struct{})
 }
 
+// refusal is why the ensemble serves nothing, nil if it has not said so.
+func (l *link) refusal() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == refused {
+		return l.cause
+	}
+	return nil
+}
+
 // current is the id of the session that is live as far as we know.
 func (l *link) current() int64 {
 	l.mu.Lock()
@@ -166,15 +178,19 @@ func (l *link) greeted(timeout time.Duration, session int64, asked time.Time, wa
 	l.failed = 0
 	l.greetings++
 	l.rewatching = watching
-	if session != l.session {
+	if session != l.session || timeout < l.timeout {
 		l.proven, l.lasts = time.Time{}, time.Time{}
 	}
 	l.contacts = []contact{{sent: asked}}
 	switch {
 	case session == 0: // expired: event hears of that
 	case timeout != l.timeout:
+		cause := fmt.Errorf("%w: asked for %v, it offers %v", ErrSessionTimeout, l.timeout, timeout)
+		l.become(refused, cause)
+		if session == l.session && timeout < l.timeout {
+			go l.shortened(cause)
+		}
 		l.session = session
-		l.become(refused, fmt.Errorf("%w: asked for %v, it offers %v", ErrSessionTimeout, l.timeout, timeout))
 	default:
 		l.session = session
 		if l.state == refused { // somebody has mended the ensemble

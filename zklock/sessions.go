@@ -53,18 +53,26 @@ func (s *Sessions) with(ttl time.Duration) (*Driver, error) {
 	return s.begin(ttl, sessionFor(ttl))
 }
 
-// any returns one of the drivers.
+// any returns one of the drivers, one that the ensemble has refused only for want of another.
 func (s *Sessions) any() (*Driver, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, d := range s.of {
-		return d, s.closedErr()
-	}
 	if s.closed {
 		return nil, driver.ErrClosed
 	}
+	var last *Driver
+	for _, d := range s.of {
+		if d.link.refusal() == nil {
+			return d, nil
+		}
+		last = d
+	}
 	timeout := cmp.Or(s.opts.SessionTimeout, DefaultSessionTimeout)
-	return s.begin(ttlOf(timeout), timeout)
+	ttl := ttlOf(timeout)
+	if s.of[ttl] != nil || len(s.of) == maxSessions {
+		return last, nil
+	}
+	return s.begin(ttl, timeout)
 }
 
 // closedErr requires s.mu.

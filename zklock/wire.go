@@ -67,12 +67,19 @@ const (
 // and the time between two contacts are less than the third by which it outlasts the TTL.
 const pingsPerSession = 32
 
+// pingNumber is that of all pings.
+const pingNumber = -2
+
 // pingFrame is a ping as the client writes it: the length, the number -2 and the kind.
 var pingFrame = []byte{0, 0, 0, 8, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, opPing}
 
 // greetWithin is how long a server may take for the greeting, at least: a third of the
 // session leaves time for another server.
 const greetWithin = 500 * time.Millisecond
+
+// askAgainAfter is when a connection on which the ensemble grants another timeout than was
+// asked for is closed, so that the next one asks again.
+const askAgainAfter = 5 * time.Second
 
 // fullWatches is a little less than how many bytes the client puts into one request for
 // watches (128 KiB); after a smaller one none follows.
@@ -119,8 +126,12 @@ func (w *wire) greet(b []byte) {
 		w.rewatching = make(chan struct{})
 	}
 	w.greeting = w.link.greeted(timeout, w.session, w.asked, watching)
-	if w.session != 0 {
-		time.AfterFunc(w.link.timeout/pingsPerSession, w.ping)
+	if w.session == 0 {
+		return
+	}
+	time.AfterFunc(w.link.timeout/pingsPerSession, w.ping)
+	if timeout != w.link.timeout {
+		time.AfterFunc(askAgainAfter, func() { w.Close() })
 	}
 }
 
@@ -139,7 +150,7 @@ func (w *wire) Write(b []byte) (int, error) {
 	now := time.Now()
 	if !w.greeted {
 		w.asked = now
-		return w.Conn.Write(b)
+		return w.Conn.Write(w.asks(b))
 	}
 	if len(b) < 12 {
 		return w.Conn.Write(b)
@@ -161,6 +172,19 @@ func (w *wire) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// asks returns the client's first frame, asking for the timeout that is wanted: the client
+// asks again for what it was granted last. It has a length and the protocol's version in 4
+// bytes each and a zxid in 8 before it.
+func (w *wire) asks(b []byte) []byte {
+	const at = 16
+	if len(b) < at+4 {
+		return b
+	}
+	b = slices.Clone(b) // which is the client's
+	binary.BigEndian.PutUint32(b[at:], uint32(w.link.timeout.Milliseconds()))
+	return b
+}
+
 // answered returns the request of that number. Pings share one, and are answered in order.
 func (w *wire) answered(number int32) (r request, ok bool) {
 	w.mu.Lock()
@@ -176,7 +200,8 @@ func (w *wire) answered(number int32) (r request, ok bool) {
 
 // holdBack waits until the client has asked for its watches again. It asks for what it has
 // missed since the last zxid that it saw, and go-zookeeper reads that while replies
-// change it: one that came first would hide changes, and is a data race.
+// change it: one that came first would hide changes, and is a data race. The answers to pings
+// change nothing, and behind them may be what the client waits for before it asks.
 func (w *wire) holdBack() error {
 	if w.rewatching == nil {
 		return nil
@@ -198,12 +223,13 @@ func (w *wire) reply(b []byte) error {
 	if len(b) < header {
 		return nil
 	}
-	if int64(binary.BigEndian.Uint64(b[4:])) > 0 {
+	number := int32(binary.BigEndian.Uint32(b))
+	if number != pingNumber && int64(binary.BigEndian.Uint64(b[4:])) > 0 {
 		if err := w.holdBack(); err != nil {
 			return err
 		}
 	}
-	r, ok := w.answered(int32(binary.BigEndian.Uint32(b)))
+	r, ok := w.answered(number)
 	if !ok { // an event
 		return nil
 	}

@@ -219,6 +219,27 @@ func TestWireHoldsRepliesBack(t *testing.T) {
 	})
 }
 
+// The answer to a ping is not held back: one that the client waits for may be behind it.
+func TestWireLetsPingsThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLink(t, true)
+		w, far := connected(t, l)
+		go func() {
+			far.Write(frame(int32(pingNumber), int64(12), int32(0)))
+			far.Write(frame(int32(1), int64(0), int32(0))) // of the user's introduction
+		}()
+		start := time.Now()
+		for range 2 {
+			if err := readFrame(w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(start); took > 0 {
+			t.Errorf("held back for %v", took)
+		}
+	})
+}
+
 // A connection on which the client does not ask for them is given up.
 func TestWireWithoutItsWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

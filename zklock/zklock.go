@@ -115,7 +115,7 @@ func New(servers []string, opts *Options) (*Driver, error) {
 	}
 	d.link = &link{
 		servers: addresses(servers), timeout: o.SessionTimeout, dial: o.Dial,
-		heard: d.watches.event, ended: d.expired, watching: d.watches.any, changed: make(chan struct{}),
+		heard: d.watches.event, ended: d.expired, shortened: d.shortened, watching: d.watches.any, changed: make(chan struct{}),
 	}
 	if o.Dial == nil {
 		d.link.dial = net.DialTimeout
@@ -226,6 +226,13 @@ func (d *Driver) expired() {
 	d.watches.end()
 }
 
+// shortened is called when the ensemble may end the session before the leases that hang on it.
+func (d *Driver) shortened(cause error) {
+	for _, c := range d.holders() {
+		go c.lose(fmt.Errorf("%w: %w", driver.ErrLost, cause))()
+	}
+}
+
 func (d *Driver) holders() []*claim {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -266,7 +273,11 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		}
 		r.Grant, r.Err = r.Claim.Renew(ctx, r.TTL)
 	}
-	_, synced := run(ctx, func() (struct{}, error) { return struct{}{}, d.sync(ctx) })
+	shared := func() (struct{}, error) { return struct{}{}, d.sync(ctx) }
+	_, synced := run(ctx, shared)
+	if errors.Is(synced, errDisturbed) { // rather than each lease by itself
+		_, synced = run(ctx, shared)
+	}
 	proof := d.link.proof()
 	for _, r := range together {
 		c := claimOf(r.Claim)

@@ -26,20 +26,22 @@ func TestBadInput(t *testing.T) {
 		Config: []string{"minSessionTimeout=4000"}, Java: []string{"-Dznode.container.checkIntervalMs=500"},
 	})
 	atOnce(t, 16, on(z, map[string]func(*testing.T, *servers.ZooKeeper){
-		"OtherTTL":         otherTTL,
-		"OtherSession":     otherSession,
-		"NoTTLNodes":       noTTLNodes,
-		"NoChroot":         noChroot,
-		"Chroot":           chroot,
-		"NoRights":         noRights,
-		"User":             user,
-		"AlienNodes":       alienNodes,
-		"NothingIsLeft":    nothingIsLeft,
-		"Unreachable":      unreachable,
-		"NobodyAnswers":    nobodyAnswers,
-		"RefusedOptions":   refusedOptions,
-		"NinthTTL":         ninthTTL,
-		"EvictsForeigners": evictsForeigners,
+		"OtherTTL":               otherTTL,
+		"OtherSession":           otherSession,
+		"NoTTLNodes":             noTTLNodes,
+		"NoChroot":               noChroot,
+		"Chroot":                 chroot,
+		"NoRights":               noRights,
+		"User":                   user,
+		"AlienNodes":             alienNodes,
+		"NothingIsLeft":          nothingIsLeft,
+		"Unreachable":            unreachable,
+		"NobodyAnswers":          nobodyAnswers,
+		"RefusedOptions":         refusedOptions,
+		"NinthTTL":               ninthTTL,
+		"EvictsForeigners":       evictsForeigners,
+		"ListsBesideOthers":      listsBesideOthers,
+		"InspectsByAGoodSession": inspectsByAGoodSession,
 	}))
 }
 
@@ -244,6 +246,46 @@ func refusedOptions(t *testing.T, z *servers.ZooKeeper) {
 	}
 	if _, err := zklock.New(nil, nil); err == nil {
 		t.Error("no servers are accepted")
+	}
+}
+
+// listsBesideOthers: a node that we may not read is no reason to list nothing.
+func listsBesideOthers(t *testing.T, z *servers.ZooKeeper) {
+	d := driverOn(t, &zklock.Options{Prefix: "/beside"}, z.Addr())
+	tryGranted(t, claimOn(t, d, "ours"))
+	if _, err := client(t, z.Addr()).Create("/beside/theirs", nil, 0, zk.DigestACL(zk.PermAll, "a", "b")); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := d.List(t.Context(), ""); err != nil || len(all) != 1 || all[0].Resource != "ours" {
+		t.Errorf("List: %+v, %v", all, err)
+	}
+	if all, err := d.List(t.Context(), "theirs"); !errors.Is(err, zklock.ErrAuth) {
+		t.Errorf("List of theirs alone: %+v, %v, want ErrAuth", all, err)
+	}
+	if _, err := d.Inspect(t.Context(), "theirs"); !errors.Is(err, zklock.ErrAuth) {
+		t.Errorf("Inspect of theirs: %v, want ErrAuth", err)
+	}
+}
+
+// inspectsByAGoodSession: a TTL whose session the ensemble refuses does not keep an operator
+// from looking, whether there is a better one or not.
+func inspectsByAGoodSession(t *testing.T, z *servers.ZooKeeper) {
+	d, err := zklock.NewSessions([]string{z.Addr()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	c, err := d.Claim(driver.Request{Resource: "hour", Owner: "o", TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Try(t.Context()); !errors.Is(err, zklock.ErrSessionTimeout) {
+		t.Fatalf("Try with a TTL of an hour: %v", err)
+	}
+	for range 30 {
+		if _, err := d.Inspect(t.Context(), "hour"); err != nil {
+			t.Fatalf("Inspect: %v", err)
+		}
 	}
 }
 

@@ -2,7 +2,10 @@ package zookeeper
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,6 +52,9 @@ func TestLinks(t *testing.T) {
 		"GrantThatNobodyTakes":        grantThatNobodyTakes,
 		"UntakenGrantIsLost":          untakenGrantIsLost,
 		"WaiterIsAwayForAWhile":       waiterIsAwayForAWhile,
+		"SlowTryKeepsThePlace":        slowTryKeepsThePlace,
+		"PingBeforeTheIntroduction":   pingBeforeTheIntroduction,
+		"ShorterSessionForAWhile":     shorterSessionForAWhile,
 	}))
 }
 
@@ -431,4 +437,78 @@ func placeOutlivesAnOutage(t *testing.T, z *servers.ZooKeeper) {
 	}
 	tryBusy(t, second)
 	tryGranted(t, first)
+}
+
+// slowTryKeepsThePlace: the answer to a Try takes longer than a place lives without one. Who
+// waited for it has its place, and time for the next Try.
+func slowTryKeepsThePlace(t *testing.T, z *servers.ZooKeeper) {
+	p := servers.StartProxy(t, z.Addr())
+	others := driverOn(t, nil, z.Addr())
+	holder, next, last := claimOn(t, others, "slow"), claimOn(t, driverOn(t, nil, p.Addr()), "slow"), claimOn(t, others, "slow")
+	tryGranted(t, holder)
+	tryBusy(t, next)
+	tryBusy(t, last)
+	p.Dark()
+	time.AfterFunc(4600*time.Millisecond, p.Pass)
+	answered := make(chan error)
+	go func() {
+		_, err := next.Try(t.Context())
+		answered <- err
+	}()
+	for waiting := true; waiting; {
+		select {
+		case err := <-answered:
+			if !errors.Is(err, driver.ErrBusy) {
+				t.Fatalf("the slow Try: %v, want ErrBusy", err)
+			}
+			waiting = false
+		case <-time.After(time.Second):
+			tryBusy(t, last)
+		}
+	}
+	time.Sleep(500 * time.Millisecond) // the next Try is due later
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tryBusy(t, last)
+	tryGranted(t, next)
+}
+
+// slowIntroduction writes what tells user and password late, when it is armed.
+type slowIntroduction struct {
+	net.Conn
+	armed *atomic.Bool
+}
+
+func (c slowIntroduction) Write(b []byte) (int, error) {
+	const kind = 100
+	if len(b) >= 12 && binary.BigEndian.Uint32(b[8:]) == kind && c.armed.CompareAndSwap(true, false) {
+		time.Sleep(800 * time.Millisecond)
+	}
+	return c.Conn.Write(b)
+}
+
+// pingBeforeTheIntroduction: on a new link the driver pings before the client tells user and
+// password, and with that asks for its watches. That costs no more than the delay.
+func pingBeforeTheIntroduction(t *testing.T, z *servers.ZooKeeper) {
+	p := servers.StartProxy(t, z.Addr())
+	var armed atomic.Bool
+	dial := func(network, addr string, timeout time.Duration) (net.Conn, error) {
+		conn, err := net.DialTimeout(network, addr, timeout)
+		return slowIntroduction{conn, &armed}, err
+	}
+	d := driverOn(t, &zklock.Options{User: "u", Password: "p", Prefix: "/introduced", Dial: dial}, p.Addr())
+	c := claimOn(t, d, "ping")
+	tryGranted(t, c)
+	if _, err := c.Renew(t.Context(), d.Features().SessionTTL); err != nil { // watches the node
+		t.Fatal(err)
+	}
+	armed.Store(true)
+	p.Reset()
+	waitFor(t, "the late introduction", func() bool { return !armed.Load() })
+	began := time.Now()
+	_, err := c.Renew(t.Context(), d.Features().SessionTTL)
+	if took := time.Since(began); err != nil || took > 3*time.Second {
+		t.Errorf("Renew behind a pause of 0.8 s: %v, after %v", err, took)
+	}
 }

@@ -1,0 +1,102 @@
+package zklock
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The ensemble is asked for the timeout that is wanted, whatever the client was granted last.
+func TestWireAsksForTheWantedTimeout(t *testing.T) {
+	t.Parallel()
+	near, far := net.Pipe()
+	asked := make(chan uint32, 1)
+	go func() {
+		b := make([]byte, 64)
+		far.Read(b)
+		asked <- binary.BigEndian.Uint32(b[16:])
+	}()
+	b := frame(int32(0), int64(12), int32(400), int64(77))
+	write(t, newWire(near, newLink(t, false)), b)
+	if got := <-asked; got != 3000 {
+		t.Errorf("asked for %d ms, want 3000", got)
+	}
+	if got := binary.BigEndian.Uint32(b[16:]); got != 400 {
+		t.Errorf("the client's own frame now asks for %d ms", got)
+	}
+}
+
+// A connection on which the ensemble grants another timeout ends by itself, so that the
+// client connects again; until the answer to that calls are refused.
+func TestWireRefusedAsksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLink(t, false)
+		l.timeout = time.Second
+		near, far := net.Pipe()
+		w := newWire(near, l)
+		go far.Write(greeting)
+		start := time.Now()
+		if err := readFrame(w); err != nil {
+			t.Fatal(err)
+		}
+		go io.Copy(io.Discard, far) // the pings
+		time.AfterFunc(time.Minute, func() { far.Close() })
+		if err := readFrame(w); err == nil || time.Since(start) != askAgainAfter {
+			t.Errorf("it ended after %v, want %v", time.Since(start), askAgainAfter)
+		}
+		if !errors.Is(l.refusal(), ErrSessionTimeout) {
+			t.Errorf("then calls get %v", l.refusal())
+		}
+		l.greeted(l.timeout, 77, time.Now(), false)
+		l.begin()
+		if l.state != up {
+			t.Errorf("state %v when it grants what was asked for", l.state)
+		}
+	})
+}
+
+// Leases end when the ensemble goes on with their session for a shorter time than they count
+// on, and not when that is longer, nor when the session is another.
+func TestOnlyAShorterSessionEndsItsLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			what    string
+			timeout time.Duration
+			session int64
+			want    int
+		}{
+			{"shorter", time.Second, 77, 1}, {"longer", 4 * time.Second, 77, 0},
+			{"the same", 3 * time.Second, 77, 0}, {"another session", time.Second, 78, 0},
+		} {
+			l := newLink(t, false)
+			told := make(chan error, 1)
+			l.shortened = func(cause error) { told <- cause }
+			l.greeted(l.timeout, 77, time.Now(), false)
+			l.begin()
+			l.prove(77, time.Now())
+			l.greeted(c.timeout, c.session, time.Now(), false)
+			synctest.Wait()
+			if len(told) != c.want {
+				t.Errorf("%s: told %d times, want %d", c.what, len(told), c.want)
+			}
+			if c.want == 1 && !l.proof().lasts.IsZero() {
+				t.Errorf("%s: leases may still count on %v", c.what, l.proof().lasts)
+			}
+		}
+	})
+}
+
+// No lease is granted on what was known before the ensemble shortened the session.
+func TestNoGrantOnceRefused(t *testing.T) {
+	t.Parallel()
+	c, w := nextInQueue(t)
+	lasts := c.d.link.proof().lasts
+	c.d.link.greeted(time.Second, 77, time.Now(), false)
+	if g, err := c.granted(w.asked, lasts); !errors.Is(err, ErrSessionTimeout) {
+		t.Errorf("granted %+v, %v; want ErrSessionTimeout", g, err)
+	}
+}
