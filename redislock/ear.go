@@ -179,6 +179,9 @@ func (e *ear) hear(ctx context.Context, owner string, limit time.Duration) bool 
 	}
 	hearing := l.line.hearing
 	e.mu.Unlock()
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(end)/2) // the rest is for looking again
+	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
