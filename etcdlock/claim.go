@@ -119,6 +119,9 @@ func (c *claim) newPlace(s *session, key string, rev int64) *place {
 	p := &place{claim: c, key: key, named: s, rev: rev, sess: s, until: time.Now().Add(roundUp(c.req.TTL))}
 	if old := d.keys[key]; old != nil { // which may believe in the key for longer than p
 		p.named, p.late = old.named, true
+		for _, in := range old.in { // the key is in one of them, until it moves
+			p.enterSession(in)
+		}
 	}
 	d.keys[key] = p
 	p.enterSession(s)

@@ -138,6 +138,9 @@ func passes(err error) bool { return codeOf(err) == codes.Unavailable }
 // exhausted reports whether err says that a request is too much: a part may be served.
 func exhausted(err error) bool { return codeOf(err) == codes.ResourceExhausted }
 
+// tooMany reports whether the server takes fewer operations at once (--max-txn-ops).
+func tooMany(err error) bool { return errors.Is(err, rpctypes.ErrTooManyOps) }
+
 // codeOf is the code of an error of the server or the client, also of one that is wrapped.
 func codeOf(err error) codes.Code {
 	if answer, ok := errors.AsType[rpctypes.EtcdError](err); ok {

@@ -179,11 +179,26 @@ func (c *claim) Linger(ctx context.Context, rest time.Duration) error {
 	d.mu.Lock()
 	d.watch.forget(p)
 	d.mu.Unlock()
-	lease, err := d.client.Grant(clientv3.WithRequireLeader(ctx), seconds(rest))
-	if err != nil {
+	var lease *clientv3.LeaseGrantResponse
+	// A grant whose answer is lost leaves a lease without keys, which ends by itself.
+	err = d.passingOver(ctx, func(ctx context.Context, _ bool) (err error) {
+		lease, err = d.client.Grant(clientv3.WithRequireLeader(ctx), seconds(rest))
 		return d.explain(ctx, err)
+	})
+	if err != nil {
+		return err
 	}
-	err = p.rewrite(ctx, func(v *content) { v.Owner = "" }, clientv3.WithLease(lease.ID))
+	var unknown error
+	err = d.passingOver(ctx, func(ctx context.Context, _ bool) error {
+		err := p.rewrite(ctx, func(v *content) { v.Owner = "" }, clientv3.WithLease(lease.ID))
+		if err != nil && !errors.Is(err, errGone) && !refused(err) {
+			unknown = err
+		}
+		return err
+	})
+	if errors.Is(err, errGone) && unknown != nil {
+		return unknown // it may have lingered, and was ended since
+	}
 	if err != nil && !errors.Is(err, errGone) {
 		return err
 	}

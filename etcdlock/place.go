@@ -95,11 +95,16 @@ func (p *place) leave() {
 	}
 }
 
-// mayCome is a session that lives, and a put in which may still come; nil: there is none.
-// Requires Driver.mu.
+// mayCome is a session that lives, in which a put may still come, or to which the key may
+// have moved; nil: there is none. Requires Driver.mu.
 func (p *place) mayCome() *session {
 	for _, s := range p.unsureIn {
 		if !s.gone {
+			return s
+		}
+	}
+	for _, s := range p.in {
+		if p.rev != 0 && s != p.sess && !s.gone { // what does not exist does not move
 			return s
 		}
 	}

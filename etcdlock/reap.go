@@ -101,11 +101,11 @@ func (d *Driver) buryAll(ctx context.Context, expired []*place) error {
 		return d.buryEach(ctx, expired)
 	}
 	resp, err := d.commit(ctx, cmps, ops, nil)
+	if tooMany(err) || err == nil && !resp.Succeeded {
+		return d.buryEach(ctx, expired)
+	}
 	if err != nil {
 		return err
-	}
-	if !resp.Succeeded {
-		return d.buryEach(ctx, expired)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,6 +18,8 @@ const (
 	maxCompared = 128
 	// maxBuried is how many keys one deletes, by two comparisons each.
 	maxBuried = maxCompared / 2
+	// maxSingly is how many leases are renewed by themselves at a time.
+	maxSingly = 32
 )
 
 // RenewAll implements driver.BatchRenewer: one keep-alive serves all leases of a session,
@@ -30,14 +33,14 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		return
 	}
 	started := time.Now()
-	var plain []*driver.Renewal
+	var plain, singly []*driver.Renewal
 	var places []*place // of plain
 	beats := make(map[*session]*beat)
 	for i := range renewals {
 		r := &renewals[i]
 		p := r.Claim.(*claim).plain(r.TTL, beats)
 		if p == nil {
-			r.Grant, r.Err = r.Claim.Renew(ctx, r.TTL)
+			singly = append(singly, r)
 			continue
 		}
 		plain = append(plain, r)
@@ -52,11 +55,22 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		}
 		p.finish()
 		if err == errUnread {
-			r.Grant, r.Err = c.Renew(ctx, r.TTL)
+			singly = append(singly, r)
 			continue
 		}
 		r.Grant, r.Err = c.renewed(p, started, r.TTL, err)
 	}
+	// After the plain ones, and several at a time: one that hangs holds up no other.
+	room := make(chan struct{}, maxSingly)
+	var renewing sync.WaitGroup
+	for _, r := range singly {
+		room <- struct{}{}
+		renewing.Go(func() {
+			r.Grant, r.Err = r.Claim.Renew(ctx, r.TTL)
+			<-room
+		})
+	}
+	renewing.Wait()
 }
 
 // plain is the place of a claim whose renewal only has to keep its session alive, for
@@ -77,7 +91,7 @@ func (c *claim) plain(ttl time.Duration, beats map[*session]*beat) *place {
 	return p
 }
 
-// errUnread says that one of many keys is not there: each is to be read by itself.
+// errUnread says that many keys were not read as being there: each is to be read by itself.
 var errUnread = errors.New("etcdlock: not all keys are there")
 
 // readAll reads whether the keys are there, and returns the places of which it is not
@@ -110,9 +124,10 @@ func (d *Driver) has(p *place) bool {
 	return d.keys[p.key] == p
 }
 
-// areThere reports whether the keys are those of all, under their sessions. Nobody else puts
-// a key there, and one that two places had is not used again: so its lease says as much as
-// its create revision, unless a put of ours may come late.
+// areThere reports whether the keys are those of all, under their sessions; false: each is
+// to be read by itself, as the server may not take so many at once. Nobody else puts a key
+// there, and one that two places had is not used again: so its lease says as much as its
+// create revision, unless a put of ours may come late.
 func (d *Driver) areThere(ctx context.Context, all []*place) (bool, error) {
 	cmps := make([]clientv3.Cmp, len(all))
 	d.mu.Lock()
@@ -126,6 +141,9 @@ func (d *Driver) areThere(ctx context.Context, all []*place) (bool, error) {
 	}
 	// A transaction that only compares is not linearizable: it must read as well.
 	resp, err := d.commitAgain(ctx, cmps, count(all[0].key), count(all[0].key))
+	if tooMany(err) {
+		return false, nil
+	}
 	if err != nil {
 		return false, err
 	}

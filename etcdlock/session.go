@@ -14,8 +14,9 @@ const (
 	// maxPlaces is how many claims share a session: they end together when it is revoked,
 	// and the server deletes their keys in one step.
 	maxPlaces = 1000
-	// maxTombs is how many keys that must not come late a session keeps. Then new claims
-	// get another, and the tombs end with the last of its claims.
+	// maxTombs is how many keys that must not come late a session keeps, and how many the
+	// driver knows not to use again. Then new claims get another session, and both end with
+	// the last claim of this one.
 	maxTombs = 100
 	// spareFrom is the TTL from which on a session lives longer than the TTL of its claims,
 	// by spare: a keep-alive of the last second then serves for another claim as well. What
@@ -92,7 +93,8 @@ func (s *session) covers(start time.Time) bool {
 // open reports whether new claims may join: it lives for sure, and is not full.
 // Requires Driver.mu.
 func (s *session) open() bool {
-	return !s.gone && s.failed == nil && len(s.places) < maxPlaces && s.tombs < maxTombs &&
+	return !s.gone && s.failed == nil &&
+		len(s.places) < maxPlaces && s.tombs < maxTombs && len(s.retired) < maxTombs &&
 		time.Since(s.sent) < s.life*9/10
 }
 

@@ -138,3 +138,37 @@ func TestTurnOfAKeyThatAnotherClaimReleased(t *testing.T) {
 	<-busy.Wake
 	soleHolder(t, claims, ttl)
 }
+
+// A key that waits in one session, and was adopted by a claim for another, is deleted when
+// neither claim tries again, although the session that it is in lives on.
+func TestAdoptedKeyIsDeletedWhereItIs(t *testing.T) {
+	t.Parallel()
+	const ttl, short, longer = time.Minute, 2 * time.Second, 4 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	direct := clientOf(t, e)
+	d := driverOn(t, clientOf(t, e), nil)
+	first := claimOf(t, driverOn(t, clientOf(t, e), nil), driver.Request{Resource: "a", Owner: "first", TTL: ttl})
+	keeper := claimOf(t, d, driver.Request{Resource: "keeper", Owner: "k", TTL: short})
+	for _, c := range []driver.Claim{first, keeper} {
+		if err := within(t, short, tryOf(c)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, wait := range []time.Duration{short, longer} {
+		c := claimOf(t, d, driver.Request{Resource: "a", Owner: "waiter", TTL: wait, Queue: true})
+		if err := within(t, short, tryOf(c)); !errors.Is(err, driver.ErrBusy) {
+			t.Fatalf("Try: %v; want busy", err)
+		}
+	}
+	for end := time.Now().Add(2 * longer); ; time.Sleep(short / 8) {
+		if err := within(t, short, func(ctx context.Context) error { _, err := keeper.Renew(ctx, short); return err }); err != nil {
+			t.Fatalf("Renew: %v", err)
+		}
+		if keys, _ := keysOf(t, direct, "a"); len(keys) == 1 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("nobody waits with it, and it is still there")
+		}
+	}
+}
