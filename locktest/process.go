@@ -295,13 +295,15 @@ func stormOfKills(t testing.TB, h Harness) {
 			t.Errorf("a child: %v", err)
 		}
 	}
+	// Of a killed process there is a lease, and a waiter who may be next: both have to end.
+	limit := 2 * (h.over(ttl) + followWithin)
 	for range kills {
 		time.Sleep(ttl / 4)
-		holder := nextHolder(t, children, h.over(ttl)+followWithin)
+		holder := nextHolder(t, children, limit)
 		reap(children[holder])
 		children[holder] = start()
 	}
-	nextHolder(t, children, h.over(ttl)+followWithin)
+	nextHolder(t, children, limit)
 	for _, c := range children {
 		reap(c)
 	}
