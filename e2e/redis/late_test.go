@@ -103,6 +103,13 @@ func tryOf(c driver.Claim) func(ctx context.Context) error {
 	}
 }
 
+func renewOf(c driver.Claim, ttl time.Duration) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := c.Renew(ctx, ttl)
+		return err
+	}
+}
+
 // What arrives late must not undo what was granted or extended since.
 func TestRedisLateCommandsDoNoHarm(t *testing.T) {
 	t.Parallel()
@@ -140,10 +147,7 @@ func TestRedisLateCommandsDoNoHarm(t *testing.T) {
 	t.Run("renewal", func(t *testing.T) {
 		c := lateClaim(t, d, "renew", "aaa", time.Hour)
 		mustTry(t, c)
-		letGo := link.cancelled(t, func(ctx context.Context) error {
-			_, err := c.Renew(ctx, time.Second)
-			return err
-		})
+		letGo := link.cancelled(t, renewOf(c, time.Second))
 		g, err := c.Renew(t.Context(), time.Hour)
 		if err != nil {
 			t.Fatal(err)
@@ -156,14 +160,8 @@ func TestRedisLateCommandsDoNoHarm(t *testing.T) {
 	t.Run("two renewals", func(t *testing.T) {
 		c := lateClaim(t, d, "twice", "aaa", time.Hour)
 		mustTry(t, c)
-		renew := func(ttl time.Duration) func(context.Context) error {
-			return func(ctx context.Context) error {
-				_, err := c.Renew(ctx, ttl)
-				return err
-			}
-		}
-		letGo := link.cancelled(t, renew(time.Second))
-		link.cancelled(t, renew(time.Minute))()
+		letGo := link.cancelled(t, renewOf(c, time.Second))
+		link.cancelled(t, renewOf(c, time.Minute))()
 		g, err := c.Renew(t.Context(), time.Hour)
 		if err != nil {
 			t.Fatal(err)

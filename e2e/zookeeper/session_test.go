@@ -17,16 +17,22 @@ import (
 	"github.com/leasehold-go/leasehold/zklock"
 )
 
+// leaderAndFollower are of an ensemble of three, with ticks of half a second.
+func leaderAndFollower(t *testing.T) (leader, follower *servers.ZooKeeper) {
+	t.Helper()
+	all := servers.StartZooKeepers(t, 3, servers.ZooKeeperOptions{Tick: time.Second / 2})
+	leader = servers.Leader(t, all)
+	if all[0] == leader {
+		return leader, all[1]
+	}
+	return leader, all[0]
+}
+
 // TestStallThenCut: our link stands still, a renewal comes through, and our server is cut off
 // before it has told the leader of us. Nobody else is granted before the renewed lease ends.
 func TestStallThenCut(t *testing.T) {
 	t.Parallel()
-	all := servers.StartZooKeepers(t, 3, servers.ZooKeeperOptions{Tick: time.Second / 2})
-	leader := servers.Leader(t, all)
-	near := all[0]
-	if near == leader {
-		near = all[1]
-	}
+	leader, near := leaderAndFollower(t)
 	p := servers.StartProxy(t, near.Addr())
 	opts := &zklock.Options{SessionTimeout: 9 * time.Second}
 	ours := driverOn(t, opts, p.Addr())
@@ -65,12 +71,7 @@ func TestStallThenCut(t *testing.T) {
 // from before it.
 func TestStallThenEvent(t *testing.T) {
 	t.Parallel()
-	all := servers.StartZooKeepers(t, 3, servers.ZooKeeperOptions{Tick: time.Second / 2})
-	leader := servers.Leader(t, all)
-	near := all[0]
-	if near == leader {
-		near = all[1]
-	}
+	leader, near := leaderAndFollower(t)
 	p := servers.StartProxy(t, near.Addr())
 	opts := &zklock.Options{SessionTimeout: 9 * time.Second}
 	ours, theirs := driverOn(t, opts, p.Addr()), driverOn(t, opts, leader.Addr())
