@@ -20,6 +20,7 @@ type Redis struct {
 	Port int
 	life testing.TB // the server ends with it
 	dir  string
+	env  []string // nil: as ours
 	args []string
 }
 
@@ -27,12 +28,12 @@ type Redis struct {
 // such as "--appendonly", "yes".
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
-	return startRedisAt(t, FreePorts(t, 1)[0], args...)
+	return startRedisAt(t, FreePorts(t, 1)[0], nil, args...)
 }
 
-func startRedisAt(t testing.TB, port int, args ...string) *Redis {
+func startRedisAt(t testing.TB, port int, env []string, args ...string) *Redis {
 	t.Helper()
-	r := &Redis{Port: port, life: t, dir: t.TempDir()}
+	r := &Redis{Port: port, life: t, dir: t.TempDir(), env: env}
 	r.args = append([]string{
 		"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", r.dir, "--save", "", "--appendonly", "no",
 	}, args...)
@@ -43,7 +44,7 @@ func startRedisAt(t testing.TB, port int, args ...string) *Redis {
 // Start starts the server again after Kill or Stop, and returns when it answers.
 func (r *Redis) Start(t testing.TB) {
 	t.Helper()
-	r.Process = start(r.life, r.dir, Need(t, "redis", "redis-server"), r.args...)
+	r.Process = startIn(r.life, r.dir, r.env, Need(t, "redis", "redis-server"), r.args...)
 	r.until("ready", func() error { _, err := r.Do("PING"); return err })
 }
 
@@ -51,7 +52,7 @@ func (r *Redis) Start(t testing.TB) {
 // it is loading its data.
 func (r *Redis) Loading(t testing.TB, args ...string) {
 	t.Helper()
-	r.Process = start(r.life, r.dir, Need(t, "redis", "redis-server"), append(r.args, args...)...)
+	r.Process = startIn(r.life, r.dir, r.env, Need(t, "redis", "redis-server"), append(r.args, args...)...)
 	r.until("loading", func() error {
 		_, err := r.Do("PING")
 		if err != nil && strings.HasPrefix(err.Error(), "LOADING") {
@@ -165,7 +166,7 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 		if i > 0 {
 			all = append(all, "--replicaof", "127.0.0.1 "+fmt.Sprint(ports[0]))
 		}
-		s.Nodes = append(s.Nodes, startRedisAt(t, port, all...))
+		s.Nodes = append(s.Nodes, startRedisAt(t, port, nil, all...))
 	}
 	for _, r := range s.Nodes[1:] {
 		r.until("in sync", func() error { return expect(r.Addr(), "master_link_status:up", "INFO", "replication") })
@@ -229,7 +230,7 @@ func StartCluster(t testing.TB, n int) []*Redis {
 	var nodes []*Redis
 	create := []string{"--cluster", "create"}
 	for _, port := range FreePorts(t, n) {
-		r := startRedisAt(t, port, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000")
+		r := startRedisAt(t, port, nil, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000")
 		nodes = append(nodes, r)
 		create = append(create, r.Addr())
 	}

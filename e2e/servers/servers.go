@@ -114,12 +114,18 @@ type Process struct {
 // that one goroutine starts all and never ends.
 func start(t testing.TB, dir, name string, args ...string) *Process {
 	t.Helper()
+	return startIn(t, dir, nil, name, args...)
+}
+
+// startIn is start with an environment; nil: ours.
+func startIn(t testing.TB, dir string, env []string, name string, args ...string) *Process {
+	t.Helper()
 	log, err := os.OpenFile(filepath.Join(dir, filepath.Base(name)+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatalf("open a log: %v", err)
 	}
 	p := &Process{t: t, name: name, cmd: exec.Command(name, args...), log: log, gone: make(chan struct{})}
-	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
+	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = dir, env, log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := startOnLastingThread(p.cmd); err != nil {
 		t.Fatalf("start %s: %v", name, err)
