@@ -18,6 +18,10 @@ import (
 // scriptOnce may be sent again by go-redis: a repetition is told by its attempt.
 var scriptOnce = &script{name: "once.lua"}
 
+// MaxOnceArgs is how many arguments after the target a command may have: Lua's stack has
+// room for 8,000 values, and the server's own code takes some.
+const MaxOnceArgs = 7000
+
 // Once lets a command on Redis take effect exactly once for each key, such as
 // "order-42/reserve", although a job is begun again. It is to Redis what fence.Once is to a
 // database, and says why a lock alone cannot do that: the mark and the command are one
@@ -58,7 +62,11 @@ func NewOnce(client redis.UniversalClient, opts *OnceOptions) (*Once, error) {
 
 // Do runs one command, such as "DECRBY", target, 2, and marks key as done. target is the one
 // key that the command uses; key is a name as driver.CheckName has it. On a Cluster key,
-// target and the lease's resource must have the same hash tag.
+// target and the lease's resource must have the same hash tag. There may be MaxOnceArgs args;
+// more are an error, and nothing is asked.
+//
+// A command that the server refuses, for whatever reason, leaves no mark: a value of the wrong
+// type, no memory, no permission, no such command.
 //
 // It returns the command's reply, or nil where that got lost, when the command took effect
 // by this call. ErrDone of package fence: before, by whomever, this caller included.
@@ -72,6 +80,9 @@ func (o *Once) Do(ctx context.Context, key string, lease fence.Lease, command, t
 	}
 	if lease.Token() == 0 {
 		return nil, fmt.Errorf("%w: token 0 is no fencing token", fence.ErrStale)
+	}
+	if len(args) > MaxOnceArgs {
+		return nil, fmt.Errorf("redislock: once: %d arguments are more than %d", len(args), MaxOnceArgs)
 	}
 	sum := sha256.Sum256([]byte(lease.Owner())) // whoever knows the owner itself can release the lease
 	all := append([]any{hex.EncodeToString(sum[:16]), lease.Token(), rand.Text(), o.keep.Milliseconds(), command}, args...)
