@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -36,8 +37,15 @@ The output is for eval. It sets and exports
   LEASEHOLD_TOKEN   the fencing token: larger than every earlier holder's
   LEASEHOLD_TTL     seconds until the lease must be taken as ended
 
-Exit codes: 1 busy, 64 wrong usage, 69 store unreachable, 130 interrupted.`,
-		Example: `  eval "$(leasehold acquire -w 10 deploy)" || exit
+Write it in two lines, as below: the first then ends the script when NAME is busy, when the
+store is down, and when leasehold is not installed or was killed. eval "$(leasehold acquire
+NAME)" goes on in the last two cases, because eval succeeds on nothing. Otherwise it fails as
+it should: what is printed for it is then (exit N), unless the output is a terminal.
+
+Exit codes: 1 busy, 64 wrong usage, 69 store unreachable, 70 internal error, 128+n when
+signal n ended the wait.`,
+		Example: `  lease=$(leasehold acquire -w 10 deploy) || exit
+  eval "$lease"
   ./deploy.sh --token "$LEASEHOLD_TOKEN"
   leasehold release deploy
 
@@ -86,7 +94,8 @@ acquire prints. OWNER is LEASEHOLD_OWNER unless it is given; in the environment 
 out of the list of processes.
 
 Exit code 75: the lease has ended, and another may hold NAME.`,
-		Example:           `  leasehold renew --ttl 5m deploy`,
+		Example: `  lease=$(leasehold renew --ttl 5m deploy) || exit
+  eval "$lease"`,
 		Args:              argNames("NAME", "[OWNER]"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -189,11 +198,25 @@ func (a *app) printLease(l *leasehold.Lease) error {
 	// What is left of it here, rounded down: by then the script must be done or renew.
 	ttl := time.Until(l.Deadline()).Truncate(time.Millisecond).Seconds()
 	v := leaseView{l.Name(), l.Owner(), l.Token(), ttl}
-	return a.print(v, func(w io.Writer) {
+	err := a.print(v, func(w io.Writer) {
 		fmt.Fprintf(w, "export LEASEHOLD_OWNER=%s\n", shellQuote(v.Owner))
 		fmt.Fprintf(w, "export LEASEHOLD_TOKEN=%d\n", v.Token)
 		fmt.Fprintf(w, "export LEASEHOLD_TTL=%s\n", strconv.FormatFloat(v.TTL, 'f', -1, 64))
 	})
+	if _, ok := terminal(a.stdout); ok && err == nil && !a.json {
+		fmt.Fprintf(a.stderr, "leasehold: %s is held for %s. A script evaluates these lines: leasehold help acquire\n",
+			shown(v.Name), spanText(time.Duration(v.TTL*float64(time.Second))))
+	}
+	return err
+}
+
+// failEval makes the eval of a script fail too: without output it would succeed. It is for
+// the commands whose output scripts evaluate, and for a name that is misspelt.
+func (a *app) failEval(ran *cobra.Command, err error) {
+	if _, ok := terminal(a.stdout); err == nil || ok || a.json || !slices.Contains([]string{"leasehold", "acquire", "renew"}, ran.Name()) {
+		return
+	}
+	fmt.Fprintf(a.stdout, "(exit %d)\n", exitCode(err)) // a reader that is gone evaluates nothing
 }
 
 // shellQuote returns s as one word of a POSIX shell.

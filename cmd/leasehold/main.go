@@ -28,8 +28,9 @@ func execute(a *app, args []string) error {
 		cmd = newRootCommand(a)
 	}
 	cmd.SetArgs(args)
-	err := cmd.Execute()
+	ran, err := cmd.ExecuteC()
 	a.report(err)
+	a.failEval(ran, err)
 	return err
 }
 
