@@ -41,7 +41,7 @@ type hold struct {
 	keepUntil  time.Time     // guarded by mu; AtLeast of its leases
 	releasing  bool          // guarded by mu; no renewal may begin, none counts
 	cause      error         // guarded by mu; why it was lost, matches ErrLost
-	cancelCall func()        // guarded by mu; of the renewal in flight
+	cancelCall func()        // guarded by mu; of the renewal or note in flight
 	only       [1]*Lease     // room for leases: most holds have one
 
 	renewal entry // guarded by keeper.mu

@@ -21,6 +21,7 @@ type Lease struct {
 	cancel   context.CancelCauseFunc
 	maxHold  *time.Timer // nil without MaxHold
 	released bool        // guarded by hold.mu
+	until    time.Time   // guarded by hold.mu; the deadline when it was released
 }
 
 // adopt makes a lease of a hold that was just granted or handed over, for a call with
@@ -115,10 +116,13 @@ func (le *Lease) Owner() string { return le.hold.req.Owner }
 func (le *Lease) Context() context.Context { return le.ctx }
 
 // Deadline returns the instant, with its monotonic reading, after which the holder must
-// not act. Renewals move it.
+// not act. Renewals move it, until the lease is released.
 func (le *Lease) Deadline() time.Time {
 	le.hold.mu.Lock()
 	defer le.hold.mu.Unlock()
+	if le.released {
+		return le.until
+	}
 	return le.hold.deadline
 }
 
@@ -136,15 +140,30 @@ func (le *Lease) extend(ctx context.Context, d time.Duration) error {
 	if err != nil {
 		return err
 	}
+	return le.call(ctx, func() error {
+		err := h.extend(ctx, ttl)
+		h.plan(time.Now(), err) // the deadline has moved, maybe closer
+		return err
+	})
+}
+
+// call makes a call to the engine that changes the hold. While it is in flight the hold is
+// not handed over, and once le is released it is not made: the hold may be another's.
+func (le *Lease) call(ctx context.Context, make func() error) error {
 	if err := le.live(); err != nil {
 		return err
 	}
-	if err := h.lockFor(ctx); err != nil {
+	if err := le.hold.lockFor(ctx); err != nil {
 		return err
 	}
-	defer h.calling.Unlock()
-	err = h.extend(ctx, ttl)
-	h.plan(time.Now(), err) // the deadline has moved, maybe closer
+	defer le.hold.calling.Unlock()
+	err := le.live()
+	if err == nil {
+		err = make()
+	}
+	if err != nil && le.live() != nil { // Release may have cut it short
+		return le.live()
+	}
 	return err
 }
 
@@ -181,16 +200,20 @@ func (le *Lease) release(ctx context.Context) error {
 		h.mu.Unlock()
 		return ErrReleased
 	}
-	le.released = true
+	le.released, le.until = true, h.deadline
 	if le.maxHold != nil {
 		le.maxHold.Stop()
 	}
 	h.leases = slices.DeleteFunc(h.leases, func(o *Lease) bool { return o == le })
 	lost, last := h.cause, len(h.leases) == 0
-	hands := last && h.fitToHandOver()
+	// With a call in flight it is not handed over: that may be one of this lease.
+	hands := last && h.fitToHandOver() && h.calling.TryLock()
 	h.inTransit = hands
 	ttl := h.ttl
 	h.mu.Unlock()
+	if hands {
+		h.calling.Unlock()
+	}
 	if lost != nil {
 		le.cancel(lost)
 	}

@@ -19,20 +19,21 @@ func (le *Lease) SetNote(ctx context.Context, note string) error {
 }
 
 func (le *Lease) setNote(ctx context.Context, note string) error {
-	h := le.hold
-	noter, ok := h.claim.(driver.Noter)
+	noter, ok := le.hold.claim.(driver.Noter)
 	if !ok {
 		return ErrUnsupported
 	}
-	if err := h.lockFor(ctx); err != nil {
-		return err
-	}
-	defer h.calling.Unlock()
-	if err := le.live(); err != nil {
-		return err
-	}
+	return le.call(ctx, func() error { return le.hold.setNote(ctx, noter, note) })
+}
+
+// setNote has the engine show note. Requires h.calling.
+func (h *hold) setNote(ctx context.Context, noter driver.Noter, note string) error {
+	now := time.Now()
+	h.mu.Lock()
+	left := h.deadline.Sub(now)
+	h.mu.Unlock()
 	// A quarter of what is left, because renewals wait for this call.
-	call := newBound(ctx, time.Now().Add(min(time.Until(le.Deadline())/4, callBound)))
+	call := h.newCall(ctx, now.Add(min(left/4, callBound)))
 	defer call.end()
 	err := noter.Note(call, note)
 	switch {

@@ -105,13 +105,22 @@ func (h *hold) extend(ctx context.Context, ttl time.Duration) error {
 	if err != nil {
 		return err
 	}
-	call := newBound(ctx, sent.Add(bound))
+	call := h.newCall(ctx, sent.Add(bound))
 	defer call.end()
-	h.mu.Lock()
-	h.cancelCall = call.end
-	h.mu.Unlock()
 	grant, err := h.claim.Renew(call, ttl)
 	return h.finishRenewal(ctx, sent, time.Now(), ttl, grant, err)
+}
+
+// newCall is a call's context that giveUp ends. Requires h.calling.
+func (h *hold) newCall(ctx context.Context, deadline time.Time) *bound {
+	call := newBound(ctx, deadline)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cancelCall = call.end
+	if h.over() { // giveUp has just looked
+		call.end()
+	}
+	return call
 }
 
 // startRenewal returns how long a renewal for ttl may take, or why there is to be none.
