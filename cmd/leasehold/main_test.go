@@ -51,17 +51,18 @@ const canary = "s3cr3t-canary"
 
 // A cli calls the command with a store of its own.
 type cli struct {
-	t     *testing.T
-	dir   string
-	store string // LEASEHOLD_STORE
-	env   []string
-	stdin string
+	t      *testing.T
+	binary string
+	dir    string
+	store  string // LEASEHOLD_STORE
+	env    []string
+	stdin  string
 }
 
 func newCLI(t *testing.T) *cli {
 	t.Helper()
 	dir := t.TempDir()
-	return &cli{t: t, dir: dir, store: "sqlite:" + filepath.Join(dir, "locks.db")}
+	return &cli{t: t, binary: binary, dir: dir, store: "sqlite:" + filepath.Join(dir, "locks.db")}
 }
 
 // An outcome is how a call ended.
@@ -77,7 +78,7 @@ const callBound = time.Minute
 // call runs the command to its end.
 func (c *cli) call(args ...string) outcome {
 	c.t.Helper()
-	return c.exec(binary, args...)
+	return c.exec(c.binary, args...)
 }
 
 // exec runs any program with the environment of the command.

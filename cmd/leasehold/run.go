@@ -21,7 +21,10 @@ The lease is renewed until COMMAND ends. When it is lost all the same (the store
 be reached, somebody evicted it, this machine was too slow), COMMAND and everything it
 started get SIGTERM and, --grace later, SIGKILL: early enough that all of it is dead
 before anybody else is let in. The same happens when "leasehold run" itself is killed or
-stopped, with -9 or -STOP too.
+stopped, with -9 or -STOP too: a process beside it, the lock-guardian, sees to that. On Linux
+"killall leasehold" and "pkill -f leasehold" do not reach it. What kills both at one moment,
+such as "killall /usr/bin/leasehold", which goes by the file, kills COMMAND as well but leaves
+what COMMAND has started: only the token then tells its writes from the next holder's.
 
 The lock is released when COMMAND has ended. Unlike with flock(1), what COMMAND leaves
 running in the background is ended then (SIGTERM, --grace, SIGKILL), because the lock

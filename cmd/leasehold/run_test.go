@@ -33,7 +33,7 @@ func (c *cli) start(args ...string) *job {
 		c.t.Fatal(err)
 	}
 	defer stderr.Close()
-	j := &job{t: c.t, cmd: exec.Command(binary, args...), stderr: stderr.Name(), exited: make(chan struct{})}
+	j := &job{t: c.t, cmd: exec.Command(c.binary, args...), stderr: stderr.Name(), exited: make(chan struct{})}
 	j.cmd.Env = append(os.Environ(), "LEASEHOLD_STORE="+c.store, "HOME="+c.dir,
 		"PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
 	j.cmd.Dir, j.cmd.Stderr = c.dir, stderr

@@ -16,10 +16,16 @@
 // only the child's process group is ended. Out of reach everywhere: what another service
 // runs on request (systemd-run, at, a container engine), and what runs as a user whom the
 // guardian may not signal. A guardian and a holder that are stopped or killed at the same
-// moment leave the rest to the fencing token.
+// moment leave the rest to the fencing token; so that nobody does that by a name, the
+// guardian has another one.
 package guard
 
 import "time"
+
+// Name is the name of the guardian process and all that its command line begins with, on
+// Linux. It is no part of the holder's: who kills that by name spares the guardian. At most
+// 15 bytes, or the kernel cuts it.
+const Name = "lock-guardian"
 
 // Margin is how long before the deadline the command must have got its SIGKILL: 2 % of
 // the TTL, at least 50 ms. It covers the late wake of a timer on a busy machine, the walk

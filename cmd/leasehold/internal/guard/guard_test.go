@@ -151,6 +151,22 @@ func TestStartErrorsHaveTheCodesOfAShell(t *testing.T) {
 	}
 }
 
+// TestArgumentsArriveAsTheyAre: more of them than a socket takes at once, and what is no UTF-8.
+func TestArgumentsArriveAsTheyAre(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "args")
+	p := newLease(time.Minute).plan(`printf "%s|" "$@" > ` + file)
+	long := strings.Repeat("x", 100_000)
+	args := []string{"a b", "", "\xff\n\"'", long, long, long, long, long, long}
+	p.Argv = append(p.Argv, append([]string{"sh"}, args...)...)
+	if result, err := Run(p); err != nil || result.Status.ExitStatus() != 0 {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	got, err := os.ReadFile(file)
+	if err != nil || string(got) != strings.Join(args, "|")+"|" {
+		t.Errorf("%d bytes arrived, %v; want %q as they are", len(got), err, args[:3])
+	}
+}
+
 // TestDeadlineEndsTheCommand: no renewal comes, so it gets SIGTERM a grace and a margin
 // before the deadline.
 func TestDeadlineEndsTheCommand(t *testing.T) {
@@ -338,9 +354,9 @@ func TestOtherChildrenAreLeftAlone(t *testing.T) {
 
 func TestMessagesSurviveTheWire(t *testing.T) {
 	for _, m := range []message{
-		{verb: toDeadline, n: -1 << 62},
-		{verb: gotExit, n: 1 << 8, cut: true},
-		{verb: gotFailed, n: 127, text: "exec: \"a b\": nicht\ngefunden ✓"},
+		{Verb: toDeadline, N: -1 << 62},
+		{Verb: gotExit, N: 1 << 8, Cut: true},
+		{Verb: gotFailed, N: 127, Text: "exec: \"a b\": nicht\ngefunden ✓"},
 	} {
 		pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 		if err != nil {

@@ -19,9 +19,6 @@ var Forwarded = []os.Signal{
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 }
 
-// numbers is how many arguments of the guardian precede the command.
-const numbers = 5
-
 // retry is how soon the tree is killed again while some of it is left; it doubles up to
 // retryMost, because what the kernel cannot end yet may stay for long.
 const (
@@ -48,10 +45,11 @@ type guardian struct {
 	retry   time.Duration
 }
 
-// Main is the guardian process: it starts the command when the holder tells a deadline,
-// and returns when nothing of it is left. args are those of toArgs.
+// Main is the guardian process: it starts the command when the holder tells it to, and
+// returns when nothing of it is left. args are those that a holder gives it.
 func Main(args []string) error {
-	g, argv, err := fromArgs(args)
+	rename()
+	c, err := fromArgs(args)
 	if err != nil {
 		return err
 	}
@@ -63,28 +61,36 @@ func Main(args []string) error {
 	// Without it grandchildren may escape, the rest works: older kernels, other systems.
 	adoptOrphans()
 
-	messages := g.conn.receive()
-	m, ok := <-messages
-	if !ok {
+	messages := c.receive()
+	first := <-messages
+	if first.Start == nil {
 		return nil // the holder died before the start
 	}
-	g.deadline = instant(m.n)
+	g := newGuardian(c, first)
 	// The last look at the clock before the start; watch looks again at once after it.
 	if g.termAt().sub(now()) <= 0 {
-		g.conn.send(message{verb: gotLate})
+		g.conn.send(message{Verb: gotLate})
 		return nil
 	}
-	child, code, err := startChild(argv, g.term.lent)
+	child, code, err := startChild(first.Start.argv(), g.term.lent)
 	if err != nil {
-		g.conn.send(message{verb: gotFailed, n: int64(code), text: err.Error()})
+		g.conn.send(message{Verb: gotFailed, N: int64(code), Text: err.Error()})
 		return nil
 	}
 	g.child = child
-	g.conn.send(message{verb: gotStarted, n: int64(child)})
+	g.conn.send(message{Verb: gotStarted, N: int64(child)})
 	g.watch(messages, died)
 	g.term.giveBack(child)
-	g.conn.send(message{verb: gotExit, n: int64(g.status), cut: g.cut})
+	g.conn.send(message{Verb: gotExit, N: int64(g.status), Cut: g.cut})
 	return nil
+}
+
+func newGuardian(c *conn, first message) *guardian {
+	s := first.Start
+	return &guardian{
+		conn: c, deadline: instant(first.N), grace: s.Grace, margin: s.Margin,
+		term: terminal{home: s.Home, lent: s.Lent},
+	}
 }
 
 // outlive catches what would end or suspend the guardian. Ignoring it instead would make
@@ -105,39 +111,21 @@ func Catch(c chan<- os.Signal, signals ...os.Signal) {
 	}
 }
 
-// toArgs and fromArgs carry what the guardian must know before the first message.
-func toArgs(fd int, p Plan, t terminal) []string {
-	lent := 0
-	if t.lent {
-		lent = 1
+// toArgs are the arguments of a guardian that has fd as its end of the socket.
+func toArgs(fd int) []string { return []string{Name, "guard", strconv.Itoa(fd)} }
+
+func fromArgs(args []string) (*conn, error) {
+	if len(args) != 1 {
+		return nil, errNotByHand
 	}
-	args := make([]string, 0, numbers+len(p.Argv))
-	for _, n := range [numbers]int{fd, int(p.Grace), int(p.Margin), t.home, lent} {
-		args = append(args, strconv.Itoa(n))
+	fd, err := strconv.Atoi(args[0])
+	if err != nil {
+		return nil, errNotByHand
 	}
-	return append(args, p.Argv...)
+	return newConn(fd)
 }
 
-func fromArgs(args []string) (g *guardian, argv []string, err error) {
-	if len(args) <= numbers {
-		return nil, nil, errors.New("the guard is started by leasehold run only")
-	}
-	var n [numbers]int
-	for i := range n {
-		if n[i], err = strconv.Atoi(args[i]); err != nil {
-			return nil, nil, err
-		}
-	}
-	c, err := newConn(n[0])
-	if err != nil {
-		return nil, nil, err
-	}
-	return &guardian{
-		conn:  c,
-		grace: time.Duration(n[1]), margin: time.Duration(n[2]),
-		term: terminal{home: n[3], lent: n[4] == 1},
-	}, args[numbers:], nil
-}
+var errNotByHand = errors.New("the guard is started by leasehold run only")
 
 // termAt is when the child gets SIGTERM, killAt when it gets SIGKILL.
 func (g *guardian) termAt() instant { return g.killAt().add(-g.grace) }
@@ -194,11 +182,11 @@ func (g *guardian) enforce() time.Duration {
 }
 
 func (g *guardian) obey(m message) {
-	switch m.verb {
+	switch m.Verb {
 	case toDeadline:
-		g.deadline = instant(m.n)
+		g.deadline = instant(m.N)
 	case toSignal:
-		g.signalGroup(syscall.Signal(m.n))
+		g.signalGroup(syscall.Signal(m.N))
 	case toStop:
 		g.endChild()
 	case toResume:
@@ -261,7 +249,7 @@ func (g *guardian) suspended(sig syscall.Signal) {
 		return
 	}
 	g.term.giveBack(g.child)
-	g.conn.send(message{verb: gotStopped})
+	g.conn.send(message{Verb: gotStopped})
 }
 
 // signalGroup reaches the child's process group, or the child alone if it has left it.

@@ -83,10 +83,8 @@ func (h *holder) start() error {
 		return err
 	}
 	defer syscall.Close(theirs) // the guardian has its own
-	h.sendDeadline()
-	argv := append([]string{os.Args[0], "guard"}, toArgs(theirs, h.plan, h.term)...)
 	// Not os/exec: it would turn a non-blocking terminal into a blocking one.
-	h.guardian, err = syscall.ForkExec(exe, argv, &syscall.ProcAttr{
+	h.guardian, err = syscall.ForkExec(exe, toArgs(theirs), &syscall.ProcAttr{
 		Env:   h.plan.Env,
 		Files: []uintptr{0, 1, 2},
 		Sys:   &syscall.SysProcAttr{Setpgid: true}, // no signal of the terminal reaches it
@@ -95,7 +93,18 @@ func (h *holder) start() error {
 		return os.NewSyscallError("exec", err)
 	}
 	h.since = startTime(h.guardian)
+	// One that is never told runs nothing, and wait finds it out.
+	_ = h.conn.sendWhole(h.startMessage())
 	return nil
+}
+
+func (h *holder) startMessage() (m message, deadline time.Time) {
+	deadline = h.plan.Lease.Deadline()
+	s := &start{Grace: h.plan.Grace, Margin: h.plan.Margin, Home: h.term.home, Lent: h.term.lent}
+	for _, arg := range h.plan.Argv {
+		s.Argv = append(s.Argv, []byte(arg))
+	}
+	return message{Verb: toStart, N: int64(instantOf(deadline)), Start: s}, deadline
 }
 
 // connect makes the socket and returns the end that the guardian inherits. It gets a
@@ -129,7 +138,7 @@ func executable() (string, error) {
 }
 
 func (h *holder) sendDeadline() {
-	h.conn.send(message{verb: toDeadline, n: int64(instantOf(h.plan.Lease.Deadline()))})
+	h.conn.send(message{Verb: toDeadline, N: int64(instantOf(h.plan.Lease.Deadline()))})
 }
 
 // wait feeds the guardian until it reports the end.
@@ -145,19 +154,19 @@ func (h *holder) wait() (Result, error) {
 			backup.Reset(h.backupIn())
 		case <-lost:
 			lost = nil
-			h.conn.send(message{verb: toStop})
+			h.conn.send(message{Verb: toStop})
 			backup.Reset(min(h.backupIn(), h.plan.Grace+h.plan.Margin))
 		case sig := <-h.plan.Signals:
-			h.conn.send(message{verb: toSignal, n: int64(sig.(syscall.Signal))})
+			h.conn.send(message{Verb: toSignal, N: int64(sig.(syscall.Signal))})
 		case <-backup.C:
 			h.kill()
 		case m, ok := <-messages:
 			if !ok {
 				return h.guardianDied()
 			}
-			switch m.verb {
+			switch m.Verb {
 			case gotStarted:
-				h.child = int(m.n)
+				h.child = int(m.N)
 			case gotStopped:
 				h.suspend()
 			default:
@@ -185,19 +194,19 @@ func (h *holder) suspend() {
 	case <-resumed:
 	case <-time.After(100 * time.Millisecond): // no shell watches: the kernel stops nobody then
 	}
-	h.conn.send(message{verb: toResume})
+	h.conn.send(message{Verb: toResume})
 }
 
 // ended makes a Result of the guardian's last message.
 func (h *holder) ended(m message) (Result, error) {
 	syscall.Wait4(h.guardian, nil, 0, nil) // it exits next; until then it keeps our files open
-	switch m.verb {
+	switch m.Verb {
 	case gotLate:
 		return Result{}, ErrLate
 	case gotFailed:
-		return Result{}, &StartError{Code: int(m.n), Text: m.text}
+		return Result{}, &StartError{Code: int(m.N), Text: m.Text}
 	}
-	return Result{Status: syscall.WaitStatus(m.n), Cut: m.cut, Terminal: h.term.lent}, nil
+	return Result{Status: syscall.WaitStatus(m.N), Cut: m.Cut, Terminal: h.term.lent}, nil
 }
 
 // guardianDied ends what it left behind. Its child died with it, by the kernel's hand.

@@ -12,6 +12,13 @@ import (
 // walks says that descendants finds what has left the child's process group.
 const walks = true
 
+// rename gives this process the guardian's name, as ps, killall and pkill see it: that of
+// its first thread.
+func rename() {
+	// Without it the program's own name stays; there is nobody to tell.
+	_ = os.WriteFile("/proc/self/comm", []byte(Name), 0)
+}
+
 // adoptOrphans makes this process the parent of every descendant whose own parent dies.
 func adoptOrphans() error {
 	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))

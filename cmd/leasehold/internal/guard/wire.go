@@ -4,9 +4,10 @@ package guard
 
 import (
 	"bufio"
-	"fmt"
+	"encoding/json"
 	"os"
 	"syscall"
+	"time"
 )
 
 // verb says what a message is about.
@@ -14,26 +15,46 @@ type verb string
 
 // Messages of the holder.
 const (
-	toDeadline verb = "deadline" // n: the instant; the first one starts the child
-	toSignal   verb = "signal"   // n: for the child's process group
+	toStart    verb = "start"    // Start, and N: the deadline; the first message
+	toDeadline verb = "deadline" // N: the instant
+	toSignal   verb = "signal"   // N: for the child's process group
 	toStop     verb = "stop"     // the lease is lost: end the child
 	toResume   verb = "resume"   // the holder runs again after a suspension
 )
 
 // Messages of the guardian. After exit, failed and late nothing of the child is left.
 const (
-	gotStarted verb = "started" // n: pid
+	gotStarted verb = "started" // N: pid
 	gotStopped verb = "stopped" // the terminal suspended the child
-	gotExit    verb = "exit"    // n: wait status; cut: the guardian ended it
-	gotFailed  verb = "failed"  // n: exit code as a shell's; text
+	gotExit    verb = "exit"    // N: wait status; Cut: the guardian ended it
+	gotFailed  verb = "failed"  // N: exit code as a shell's; Text
 	gotLate    verb = "late"    // the deadline was too near: never started
 )
 
 type message struct {
-	verb verb
-	n    int64
-	cut  bool
-	text string
+	Verb  verb
+	N     int64  `json:",omitempty"`
+	Cut   bool   `json:",omitempty"`
+	Text  string `json:",omitempty"`
+	Start *start `json:",omitempty"`
+}
+
+// A start is what the guardian must know from the start. It comes through the
+// socket because everybody can read a process's arguments.
+type start struct {
+	Argv   [][]byte // bytes, because JSON has no strings that are not UTF-8
+	Grace  time.Duration
+	Margin time.Duration
+	Home   int  // of the terminal
+	Lent   bool // of the terminal
+}
+
+func (s *start) argv() []string {
+	argv := make([]string, len(s.Argv))
+	for i, arg := range s.Argv {
+		argv[i] = string(arg)
+	}
+	return argv
 }
 
 // A conn carries messages, one per line.
@@ -53,15 +74,30 @@ func newConn(fd int) (*conn, error) {
 // long that the socket is full, is dropped. A guardian that misses deadlines acts
 // earlier, not later.
 func (c *conn) send(m message) {
-	line := fmt.Appendf(nil, "%s %d %t %q\n", m.verb, m.n, m.cut, m.text)
 	raw, err := c.file.SyscallConn()
 	if err != nil {
 		return
 	}
 	raw.Write(func(fd uintptr) bool {
-		syscall.Write(int(fd), line)
+		syscall.Write(int(fd), m.line())
 		return true
 	})
+}
+
+// sendWhole sends what may be larger than the socket's buffer, until deadline at the latest.
+func (c *conn) sendWhole(m message, deadline time.Time) error {
+	c.file.SetWriteDeadline(deadline)
+	defer c.file.SetWriteDeadline(time.Time{})
+	_, err := c.file.Write(m.line())
+	return err
+}
+
+func (m message) line() []byte {
+	line, err := json.Marshal(m)
+	if err != nil {
+		panic(err) // a message is made of nothing that JSON has not
+	}
+	return append(line, '\n')
 }
 
 // receive returns the peer's messages; the channel is closed when the peer is gone.
@@ -69,17 +105,16 @@ func (c *conn) receive() <-chan message {
 	messages := make(chan message)
 	go func() {
 		defer close(messages)
-		lines := bufio.NewScanner(c.file)
-		for lines.Scan() {
-			if m, ok := parse(lines.Text()); ok {
+		for lines := bufio.NewReader(c.file); ; {
+			line, err := lines.ReadBytes('\n')
+			if err != nil {
+				return
+			}
+			var m message
+			if json.Unmarshal(line, &m) == nil {
 				messages <- m
 			}
 		}
 	}()
 	return messages
-}
-
-func parse(line string) (m message, ok bool) {
-	n, err := fmt.Sscanf(line, "%s %d %t %q", &m.verb, &m.n, &m.cut, &m.text)
-	return m, err == nil && n == 4
 }
