@@ -4,11 +4,15 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 MODULES = . redislock zklock etcdlock memcachelock pglisten cmd/leasehold e2e bench
 
-.PHONY: test bench check fmt vet staticcheck vuln tidy tools
+.PHONY: test test-install bench check fmt vet staticcheck vuln tidy unchanged release tools
 
 # Every test of every module, with the race detector.
 test: tools
 	go test -race -timeout 10m work
+
+# Does with a release of this tree what its users do: install, get, build.
+test-install:
+	scripts/test-install
 
 # The figures of docs/benchmarks.md, a table for each engine; takes about five minutes for
 # each. One alone: cd bench && go test -run '^$$' -bench . -timeout 30m ./redis
@@ -31,7 +35,17 @@ vuln:
 	scripts/vulncheck $(GOVULNCHECK) $(MODULES)
 
 tidy:
-	for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy -diff) || exit 1; done
+	scripts/tidy
+
+# Fails when what an editor asks of go, or what ran before, has changed a committed tree.
+unchanged:
+	go list -m all >/dev/null
+	for m in $$(scripts/modules); do (cd $$m && go doc -short >/dev/null) || exit 1; done
+	@changed=$$(git status --porcelain); test -z "$$changed" || { echo "changed: $$changed"; git diff --stat; exit 1; }
+
+# Makes the commit and the tags of a release, without pushing: make release VERSION=v0.1.0
+release:
+	scripts/release $(VERSION)
 
 tools:
 	scripts/install-tools

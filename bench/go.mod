@@ -9,9 +9,9 @@ require (
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/jackc/pgx/v5 v5.12.0
-	github.com/leasehold-go/leasehold v0.0.0
-	github.com/leasehold-go/leasehold/e2e v0.0.0
-	github.com/leasehold-go/leasehold/redislock v0.0.0
+	github.com/leasehold-go/leasehold v0.1.0
+	github.com/leasehold-go/leasehold/e2e v0.1.0
+	github.com/leasehold-go/leasehold/redislock v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	go.etcd.io/etcd/client/v3 v3.7.3
@@ -44,10 +44,10 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
-	github.com/leasehold-go/leasehold/etcdlock v0.0.0
-	github.com/leasehold-go/leasehold/memcachelock v0.0.0
-	github.com/leasehold-go/leasehold/pglisten v0.0.0
-	github.com/leasehold-go/leasehold/zklock v0.0.0
+	github.com/leasehold-go/leasehold/etcdlock v0.1.0
+	github.com/leasehold-go/leasehold/memcachelock v0.1.0
+	github.com/leasehold-go/leasehold/pglisten v0.1.0
+	github.com/leasehold-go/leasehold/zklock v0.1.0
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
@@ -57,23 +57,3 @@ require (
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
 )
-
-replace (
-	github.com/leasehold-go/leasehold => ..
-	github.com/leasehold-go/leasehold/e2e => ../e2e
-	github.com/leasehold-go/leasehold/redislock => ../redislock
-)
-
-// This version is not on the public module proxy, so that go mod tidy fails with it.
-exclude github.com/google/pprof v0.0.0-20261016150608-1facf8f91b50
-
-// Nor is this one, which tests of redsync want.
-exclude github.com/redis/rueidis/rueidiscompat v1.0.79
-
-replace github.com/leasehold-go/leasehold/zklock => ../zklock
-
-replace github.com/leasehold-go/leasehold/etcdlock => ../etcdlock
-
-replace github.com/leasehold-go/leasehold/memcachelock => ../memcachelock
-
-replace github.com/leasehold-go/leasehold/pglisten => ../pglisten

@@ -3,7 +3,7 @@ module github.com/leasehold-go/leasehold/etcdlock
 go 1.26.0
 
 require (
-	github.com/leasehold-go/leasehold v0.0.0
+	github.com/leasehold-go/leasehold v0.1.0
 	go.etcd.io/etcd/api/v3 v3.7.3
 	go.etcd.io/etcd/client/v3 v3.7.3
 	google.golang.org/grpc v1.83.2
@@ -27,5 +27,3 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d // indirect
 	google.golang.org/protobuf v1.36.11 // indirect
 )
-
-replace github.com/leasehold-go/leasehold => ..

@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/jackc/pgx/v5 v5.12.0
-	github.com/leasehold-go/leasehold v0.0.0
+	github.com/leasehold-go/leasehold v0.1.0
 )
 
 require (
@@ -13,5 +13,3 @@ require (
 	github.com/stretchr/testify v1.12.1 // indirect
 	golang.org/x/text v0.43.0 // indirect
 )
-
-replace github.com/leasehold-go/leasehold => ..

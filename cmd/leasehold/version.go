@@ -18,7 +18,7 @@ type versionView struct {
 	Go      string `json:"go"`
 }
 
-// buildVersion is what the linker recorded; what it did not is "unknown".
+// buildVersion is what the linker recorded, or the release; what neither says is "unknown".
 func buildVersion() versionView {
 	v := versionView{"unknown", "unknown", runtime.Version()}
 	info, ok := debug.ReadBuildInfo()
@@ -27,6 +27,9 @@ func buildVersion() versionView {
 	}
 	if info.Main.Version != "" {
 		v.Version = info.Main.Version
+	}
+	if info.Main.Sum != "" && releasedFrom != "" { // built from a module proxy's copy of a release
+		v.Commit = releasedFrom
 	}
 	modified := false
 	for _, s := range info.Settings {
