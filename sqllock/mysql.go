@@ -53,8 +53,10 @@ const mysqlNow = `(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DI
 // mysqlList is the argument as a table. It is UTF-8, whatever the connection says.
 const mysqlList = `JSON_TABLE(CONVERT(CAST(? AS BINARY) USING utf8mb4), '$[*]' COLUMNS (`
 
-const mysqlRenewals = mysqlList + `
-	name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.name', owner VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.owner', ttl BIGINT PATH '$.ttl')) r
+// mysqlRenewals has its list in a query of its own, which FOR UPDATE does not reach: MySQL
+// refuses to lock what JSON_TABLE returns, and MariaDB has no FOR UPDATE OF.
+const mysqlRenewals = `(SELECT * FROM ` + mysqlList + `
+	name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.name', owner VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.owner', ttl BIGINT PATH '$.ttl')) list) r
 	STRAIGHT_JOIN {p}locks l ON l.name = CAST(r.name AS BINARY) AND l.owner = CAST(r.owner AS BINARY) AND l.expires > {now}`
 
 // Assignments are made from left to right, and see those before them: what decides comes
