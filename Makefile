@@ -4,11 +4,16 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 MODULES = . redislock zklock etcdlock memcachelock pglisten cmd/leasehold e2e bench
 
-.PHONY: test test-install bench check fmt vet staticcheck vuln tidy unchanged release tools
+.PHONY: test test-loaded test-install bench check fmt vet staticcheck vuln tidy unchanged release tools
 
 # Every test of every module, with the race detector.
 test: tools
 	go test -race -timeout 10m work
+
+# The same beside processes that burn all processor time there is, LOADED times.
+LOADED = 1
+test-loaded: tools
+	scripts/under-load 8 go test -race -count $(LOADED) -timeout 120m work
 
 # Does with a release of this tree what its users do: install, get, build.
 test-install:

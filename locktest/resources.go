@@ -34,6 +34,11 @@ func nothingIsLeftAtTheEngine(t testing.TB, h Harness) {
 		}
 		release(t, lease)
 	}
+	for _, l := range []*leasehold.Locker{l, other} {
+		if err := l.Close(); err != nil { // waits for the clean-ups of calls that gave up
+			t.Errorf("Close: %v", err)
+		}
+	}
 	states, err := d.(driver.Inspector).List(bounded(t), prefix)
 	if err != nil {
 		t.Fatalf("List: %v", err)
