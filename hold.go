@@ -35,7 +35,7 @@ type hold struct {
 	deadline   time.Time     // guarded by mu; nobody acts on the hold after it
 	watched    bool          // guarded by mu; comeUp will be called, at the deadline or before
 	leases     []*Lease      // guarded by mu; not released yet
-	handOvers  uint64        // guarded by mu; since the grant
+	handOvers  uint64        // guarded by mu; since the grant, or resumed
 	inTransit  bool          // guarded by mu; being handed over, no lease has it
 	hasTurn    bool          // guarded by mu; it keeps the turn of its gate
 	keepUntil  time.Time     // guarded by mu; AtLeast of its leases

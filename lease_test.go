@@ -279,8 +279,12 @@ func TestResumeTakesOverByOwner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if second.Token() != first.Token() {
-			t.Errorf("token %d, want %d", second.Token(), first.Token())
+		if second.Token() != first.Token()+1023 {
+			t.Errorf("token %d, want the top of the room of %d", second.Token(), first.Token())
+		}
+		third, err := locks.Resume(t.Context(), "a", first.Owner())
+		if err != nil || third.Token() != second.Token() {
+			t.Fatalf("token %d of the second Resume, %d of the first: %v", third.Token(), second.Token(), err)
 		}
 		time.Sleep(3 * ttl)
 		if err := second.Release(t.Context()); err != nil {

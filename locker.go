@@ -114,8 +114,11 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Contex
 }
 
 // Resume renews a lease that another process acquired and left, knowing its owner, and
-// returns it. ErrLost: it is over. ErrUnsupported: the engine ties leases to processes
-// (driver.Features.Resumes). After any other error the outcome is unknown.
+// returns it. Its token is the greatest of the grant, above those of all leases handed over
+// inside that process, and the same each time the lease is resumed: once a guard has seen it,
+// it refuses those of the process that left the lease. ErrLost: it is over. ErrUnsupported:
+// the engine ties leases to processes (driver.Features.Resumes). After any other error the
+// outcome is unknown.
 func (l *Locker) Resume(ctx context.Context, name, owner string, opts ...Option) (*Lease, error) {
 	lease, err := l.resume(ctx, name, owner, opts)
 	return lease, wrap("resume", name, err)
@@ -140,6 +143,7 @@ func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) 
 	if err != nil {
 		return nil, err
 	}
+	h.handOvers = resumed // how often it was handed over is not known
 	call, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
 	sent := time.Now()

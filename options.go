@@ -21,9 +21,11 @@ const (
 
 	// driftFloor is added to the drift for the precision of timers, as on the Redlock page.
 	driftFloor = 2 * time.Millisecond
-	// handOverBits is the room in a token for hand-overs since the grant.
+	// handOverBits is the room in a token above its grant's fence: 1 to maxHandOvers are for
+	// hand-overs, the top is for a lease that was resumed.
 	handOverBits = 10
-	maxHandOvers = 1<<handOverBits - 1
+	resumed      = 1<<handOverBits - 1
+	maxHandOvers = resumed - 1
 )
 
 // Options configure a Locker. The zero value of each field is its default.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fence"
 )
 
 var renewalCases = []Case{
@@ -22,6 +23,7 @@ var renewalCases = []Case{
 	{Name: "RenewalWithoutReplyKeepsTheDeadline", Run: renewalWithoutReplyKeepsTheDeadline},
 	{Name: "ExtendMovesTheDeadline", Needs: NeedTTLChange, Run: extendMovesTheDeadline},
 	{Name: "Resume", Needs: NeedResumes, Run: resume},
+	{Name: "ResumeAfterHandOver", Needs: NeedResumes | NeedFencing, Run: resumeAfterHandOver},
 }
 
 // renewKeepsTheGrant: renewed for longer than its TTL, a lease is the same grant and
@@ -252,7 +254,7 @@ func resume(t testing.TB, h Harness) {
 	if err != nil {
 		t.Fatalf("Resume: %v", err)
 	}
-	if resumed.Token() != lease.Token() {
+	if resumed.Token() < lease.Token() {
 		t.Errorf("resumed with token %d, acquired with %d", resumed.Token(), lease.Token())
 	}
 	release(t, resumed)
@@ -261,4 +263,51 @@ func resume(t testing.TB, h Harness) {
 		t.Errorf("Resume after the end: %s, %v; want ErrLost", describe(resumed), err)
 	}
 	mustBeFree(t, l2, name, "it was released by whoever resumed it")
+}
+
+// resumeAfterHandOver: who resumes a lease cannot know how often it was handed over, and guards
+// that saw its last token must not refuse it.
+func resumeAfterHandOver(t testing.TB, h Harness) {
+	queued := make(chan struct{}, 1)
+	l1 := locker(t, open(t, h), leasehold.Options{
+		HandOver: time.Minute, Trace: &leasehold.Trace{Queued: func(string) { queued <- struct{}{} }},
+	})
+	l2 := locker(t, open(t, h), leasehold.Options{})
+	name := newName(t)
+	first := acquire(t, l1, name)
+	next := make(chan *leasehold.Lease)
+	go func() {
+		lease, err := l1.Acquire(bounded(t), name)
+		if err != nil {
+			t.Errorf("Acquire: %v", err)
+		}
+		next <- lease
+	}()
+	<-queued
+	release(t, first)
+	second := <-next
+	if second == nil {
+		return
+	}
+	var guard fence.Guard
+	for _, lease := range []*leasehold.Lease{first, second, resumed(t, l2, second), resumed(t, l2, second)} {
+		if err := guard.Do(name, lease.Token(), lease.Owner(), func() error { return nil }); err != nil {
+			t.Errorf("a holder is refused: %v", err)
+		}
+	}
+	release(t, resumed(t, l2, second))
+	last := acquire(t, l2, name)
+	if err := guard.Do(name, last.Token(), last.Owner(), func() error { return nil }); err != nil {
+		t.Errorf("the next holder is refused: %v", err)
+	}
+	release(t, last)
+}
+
+// resumed is lease in another process.
+func resumed(t testing.TB, l *leasehold.Locker, lease *leasehold.Lease) *leasehold.Lease {
+	again, err := l.Resume(bounded(t), lease.Name(), lease.Owner())
+	if err != nil {
+		t.Fatalf("Resume: %v", err)
+	}
+	return again
 }

@@ -90,8 +90,9 @@ func newRenewCommand(a *app) *cobra.Command {
 		Use:   "renew [flags] NAME [OWNER]",
 		Short: "Restart the lease of an acquired lock",
 		Long: `Restart the lease that OWNER holds on NAME with --ttl, counted from now. It prints what
-acquire prints. OWNER is LEASEHOLD_OWNER unless it is given; in the environment it stays
-out of the list of processes.
+acquire prints; the token is larger than the one acquire printed, and the same each time.
+What has seen it refuses the first one: write with the newer one from then on. OWNER is
+LEASEHOLD_OWNER unless it is given; in the environment it stays out of the list of processes.
 
 Exit code 75: the lease has ended, and another may hold NAME.`,
 		Example: `  lease=$(leasehold renew --ttl 5m deploy) || exit
