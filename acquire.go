@@ -180,11 +180,12 @@ func (h *hold) contend(ctx context.Context, queue bool) (sent time.Time, g drive
 					return sent, g, nil
 				}
 			}
-		case !w.queued && ctx.Err() == nil, final(err):
+		case !w.queued && ctx.Err() == nil && !(queue && errors.Is(err, driver.ErrNotYet)), final(err):
 			return sent, g, err
 		case ctx.Err() != nil:
 			err = context.Cause(ctx)
 		default: // the engine went away while we waited: our place may be there still
+			w.failed = err
 			err = w.sleepError(ctx, h.locker.closing)
 		}
 		if err != nil {
@@ -233,10 +234,11 @@ func final(err error) bool {
 type waitState struct {
 	queued bool // the engine has answered at least once
 	holder driver.Holder
-	polls  int // refusals without Wake
-	early  int // wake-ups in a row that came at once
-	fails  int // errors in a row
-	late   int // grants that came after the deadline they gave
+	polls  int   // refusals without Wake
+	early  int   // wake-ups in a row that came at once
+	fails  int   // errors in a row
+	failed error // the last of them
+	late   int   // grants that came after the deadline they gave
 }
 
 // sleepBusy waits until it is useful to try again after a refusal.
@@ -269,6 +271,8 @@ func (w *waitState) gaveUp(name string, cause error) error {
 	switch {
 	case !errors.Is(cause, errWaited):
 		return cause
+	case !w.queued && w.failed != nil:
+		return fmt.Errorf("%w: %w", context.DeadlineExceeded, w.failed)
 	case !w.queued:
 		return fmt.Errorf("the engine did not answer within Wait: %w", context.DeadlineExceeded)
 	}

@@ -98,6 +98,24 @@ func TestUnreachableEngineFailsTheFirstCall(t *testing.T) {
 	})
 }
 
+// An engine that grants nothing to anybody yet is waited for, by those who wait.
+func TestWaiterWaitsForAnEngineThatGrantsNothingYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := locktest.NewFaulty(memory.NewServer().Connect())
+		locks := newLocker(t, engine, nil)
+		engine.Always(locktest.OpTry, func(context.Context, func() error) error { return driver.ErrNotYet })
+		_, err := locks.TryAcquire(t.Context(), "a")
+		wantErr(t, err, driver.ErrNotYet)
+		_, err = locks.Acquire(t.Context(), "a", leasehold.Wait(time.Second))
+		wantErr(t, err, driver.ErrNotYet)
+		wantErr(t, err, context.DeadlineExceeded)
+		time.AfterFunc(time.Minute, func() { engine.Always(locktest.OpTry, nil) })
+		start := time.Now()
+		acquire(t, locks, "a")
+		wantDuration(t, "waited", time.Since(start), time.Minute, time.Minute+time.Second)
+	})
+}
+
 func TestWaiterComesBackAfterTheEngineWasAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := memory.NewServer()

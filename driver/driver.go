@@ -18,6 +18,7 @@ var (
 	ErrUnsupported = errors.New("not supported by engine")   // the engine can never serve the request
 	ErrClosed      = errors.New("closed")                    // the driver or the Locker was closed
 	ErrInvalidName = errors.New("invalid resource name")     // see CheckName
+	ErrNotYet      = errors.New("nothing is granted yet")    // of Try, to anybody: who waits asks again
 	ErrCorrupt     = errors.New("store is damaged or alien") // the engine's data is not Leasehold's; nothing was changed
 )
 

@@ -118,7 +118,7 @@ func (n *node) identify(ctx context.Context) error {
 	if !ok || known {
 		return nil
 	}
-	id, _, err := who.Identify(ctx)
+	id, err := who.Identify(ctx)
 	if err != nil {
 		return fmt.Errorf("identify: %w", err)
 	}

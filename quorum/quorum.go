@@ -38,7 +38,7 @@ var ErrSameNode = errors.New("two nodes are the same server")
 // An Identifier is a driver that can tell which server it talks to. The id is the same
 // for every connection to one server, and to no other.
 type Identifier interface {
-	Identify(ctx context.Context) (id string, uptime time.Duration, err error)
+	Identify(ctx context.Context) (id string, err error)
 }
 
 // A Driver serves exclusive claims by majority. It is safe for concurrent use.

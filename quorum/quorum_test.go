@@ -108,7 +108,7 @@ type named struct {
 	id string
 }
 
-func (n named) Identify(context.Context) (string, time.Duration, error) { return n.id, time.Hour, nil }
+func (n named) Identify(context.Context) (string, error) { return n.id, nil }
 
 func TestSameServerTwiceIsRefused(t *testing.T) {
 	server := memory.NewServer()

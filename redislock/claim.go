@@ -174,10 +174,13 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 		k.lock, k.companion(kindHistory), k.gone(c.req.Owner), k.companion(kindQueue),
 		k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits),
 	}
-	reply, err := c.d.links.of(k.lock).runAcknowledged(ctx, c.d.replicas, scriptAcquire, all,
+	all = append(all, d.markOfMemory()...)
+	args := []any{
 		c.req.Owner, millis(c.req.TTL), modeName(c.req.Mode), c.req.Limit, place, c.channel(), c.req.Note,
 		d.historyLife(c.req.TTL), flag(d.history), was.attempt, turn,
-		d.memorySeconds(), pending, millis(goneTTL), was.tries, flag(d.grantsUnasked()))
+		millis(d.memory), pending, millis(goneTTL), was.tries, flag(d.grantsUnasked()),
+	}
+	reply, err := c.d.links.of(k.lock).runAcknowledged(ctx, c.d.replicas, scriptAcquire, all, append(args, d.memorySeen()...)...)
 	if err != nil {
 		return driver.Grant{}, nil, explain(err)
 	}
@@ -189,7 +192,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 	switch number(values[0]) {
 	case replyForgetful:
 		c.update(func(now *known) { now.unsure, now.pending = was.unsure, was.pending })
-		return driver.Grant{}, nil, fmt.Errorf("%w: it has run for %d s, and leases may last for %v", ErrForgetful, number(values[1]), d.memory)
+		return driver.Grant{}, nil, d.forgetful(values)
 	case replyBusy:
 		c.update(func(now *known) {
 			now.unsure = was.unsure || reply.repeated

@@ -35,9 +35,9 @@ var (
 	// ErrNoFenceHistory: with RequireFenceHistory, the server has no fence of the
 	// resource. RaiseFence makes one.
 	ErrNoFenceHistory = fmt.Errorf("redislock: no history of fences: %w", driver.ErrCorrupt)
-	// ErrForgetful: the server has restarted so lately that it may have forgotten a grant
-	// that still counts; see Options.Memory.
-	ErrForgetful = errors.New("redislock: the server may have forgotten leases when it restarted")
+	// ErrForgetful: nobody knows yet that the server has not forgotten a grant that still
+	// counts, such as by a restart; see Options.Memory. Who waits gets it in time.
+	ErrForgetful = fmt.Errorf("redislock: the server may have forgotten leases: %w", driver.ErrNotYet)
 	// ErrReplicas: fewer replicas acknowledged than Options.Replicas asks for. A grant
 	// was given up.
 	ErrReplicas = errors.New("redislock: too few replicas acknowledged, check INFO replication")

@@ -29,6 +29,17 @@ type keys struct {
 	after  string // of a companion: after the letter
 }
 
+// kindMemory is of all resources together, with nothing behind it: see seen.
+const kindMemory = 'm'
+
+// markOfMemory is the key of the mark of memory.lua, where there is one.
+func (d *Driver) markOfMemory() []string {
+	if d.memory == 0 {
+		return nil
+	}
+	return []string{d.prefix + mark + string(kindMemory)}
+}
+
 // keysOf returns the keys of the resource name. They all share the slot of the lock key:
 //
 //	lock:orders/42           lock:␟q{lock:orders/42}

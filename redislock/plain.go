@@ -81,8 +81,8 @@ func (c *claim) givePlain(ctx context.Context) (given bool, err error) {
 func (c *claim) runPlain(ctx context.Context, replicas int, ttl int64, about []byte) (n int64, reply answer, err error) {
 	k := c.keys
 	reply, err = c.d.links.of(k.lock).runAcknowledged(ctx, replicas, scriptPlain,
-		[]string{k.lock, k.companion(kindHistory), k.companion(kindQueue), k.gone(c.req.Owner)},
-		c.d.historyLife(c.req.TTL), c.d.memorySeconds(), c.req.Owner, ttl, about)
+		append([]string{k.lock, k.companion(kindHistory), k.companion(kindQueue), k.gone(c.req.Owner)}, c.d.markOfMemory()...),
+		c.d.historyLife(c.req.TTL), millis(c.d.memory), c.req.Owner, ttl, about)
 	if err != nil {
 		return 0, reply, explain(err)
 	}
@@ -93,13 +93,15 @@ func (c *claim) runPlain(ctx context.Context, replicas int, ttl int64, about []b
 	return number(values[0]), reply, nil
 }
 
-// Where the arguments of scriptPlain are in those of EVALSHA.
-const (
-	plainKeys, plainLife, plainMemory, plainArgs = 3, 7, 8, 9
-)
+// Where the arguments of scriptPlain are in those of EVALSHA: the keys of the lease, those
+// that all leases share, life and memory, and what is told of the lease.
+const plainKeys, plainShared = 3, 7
+
+func (c *call) plainLife() int { return plainKeys + c.args[2].(int) }
+func (c *call) plainArgs() int { return c.plainLife() + 2 }
 
 // gives reports whether c gives a plain grant up.
-func (c *call) gives() bool { return c.args[plainArgs+1] == int64(0) }
+func (c *call) gives() bool { return c.args[c.plainArgs()+1] == int64(0) }
 
 // mergeable reports whether c may share a run of the script. On Cluster each has a slot of
 // its own.
@@ -148,19 +150,21 @@ func (l *link) runMerged(batch []*call) {
 
 // merge is one call that makes all of batch. Callers that have gone do not stop the others.
 func merge(batch []*call) *call {
-	args := make([]any, 0, 5+7*len(batch))
-	args = append(args, "evalsha", scriptPlain.sha, 4*len(batch))
+	first := batch[0]
+	shared := first.args[plainShared:first.plainLife()]
+	args := make([]any, 0, 6+7*len(batch))
+	args = append(args, "evalsha", scriptPlain.sha, 4*len(batch)+len(shared))
 	var life int64
 	for _, c := range batch {
-		args = append(args, c.args[plainKeys:plainLife]...)
-		life = max(life, c.args[plainLife].(int64))
+		args = append(args, c.args[plainKeys:plainShared]...)
+		life = max(life, c.args[c.plainLife()].(int64))
 	}
-	args = append(args, life, batch[0].args[plainMemory])
+	args = append(append(args, shared...), life, first.args[first.plainLife()+1])
 	for _, c := range batch {
-		args = append(args, c.args[plainArgs:]...)
+		args = append(args, c.args[c.plainArgs():]...)
 	}
 	s := &script{text: scriptPlain.text, unrepeatable: slices.ContainsFunc(batch, (*call).gives)}
-	m := &call{ctx: context.WithoutCancel(batch[0].ctx), script: s, args: args}
+	m := &call{ctx: context.WithoutCancel(first.ctx), script: s, args: args}
 	m.cmd = redis.NewCmd(m.ctx, args...)
 	m.cmd.SetFirstKeyPos(plainKeys)
 	return m

@@ -57,9 +57,11 @@ type Options struct {
 	// RaiseFence. It is for those who trust the server's clock less than its memory.
 	RequireFenceHistory bool
 	// Memory, if not 0, is the greatest TTL that anybody uses; longer ones are refused. A
-	// server that has run for less grants nothing, ErrForgetful, because it may have
-	// forgotten a grant when it restarted, without its data or with those of a while
-	// ago. For the servers of a quorum; a replica that takes over is not covered.
+	// server grants nothing, ErrForgetful, until drivers have seen for so long, on clocks
+	// that only go forward, that it neither restarted nor was flushed: it may have forgotten a
+	// grant before. What they saw is kept on the server, so that later ones need not
+	// wait. For the servers of a quorum, not for Cluster; a replica that takes over is not
+	// covered.
 	Memory time.Duration
 }
 
@@ -79,6 +81,7 @@ type Driver struct {
 	ear       ear
 	fences    fences
 	crowds    crowds
+	seen      seen
 
 	supported atomic.Bool // the server's version was checked
 	closing   sync.Once
@@ -137,6 +140,9 @@ func newDriver(client redis.UniversalClient, opts *Options, newLane func() *lane
 	if o.Memory < 0 {
 		return nil, fmt.Errorf("redislock: Memory is %v", o.Memory)
 	}
+	if _, cluster := client.(*redis.ClusterClient); cluster && o.Memory > 0 {
+		return nil, fmt.Errorf("redislock: Memory on Cluster is %w", driver.ErrUnsupported)
+	}
 	d := &Driver{client: client, prefix: o.Prefix, replicas: o.Replicas, history: o.RequireFenceHistory, memory: o.Memory}
 	d.links = newLinks(client, newLane)
 	d.ear.init(client, strings.ToLower(rand.Text()))
@@ -179,11 +185,8 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	return &claim{d: d, req: req, keys: d.keysOf(req.Resource)}, nil
 }
 
-// memorySeconds is for how long the server must have run, in whole seconds, rounded up.
-func (d *Driver) memorySeconds() int64 { return int64((d.memory + time.Second - 1) / time.Second) }
-
 // grantsUnasked: who gives a lock up may grant it to the next in the queue, who is told.
-// That one could neither wait for replicas nor find out for how long the server has run.
+// That one could neither wait for replicas nor find out what the server remembers.
 func (d *Driver) grantsUnasked() bool { return d.replicas == 0 && d.memory == 0 }
 
 // checkTTL refuses a lease that a server could forget and still be trusted.

@@ -39,7 +39,7 @@ var (
 func (s *script) load() *script {
 	s.loaded.Do(func() {
 		s.text = read(s.name)
-		for _, part := range []string{"history.lua", "prelude.lua"} {
+		for _, part := range []string{"history.lua", "prelude.lua", "memory.lua"} {
 			s.text = strings.Replace(s.text, "--include "+part+"\n", read(part), 1)
 		}
 		sum := sha1.Sum([]byte(s.text)) // the name that Redis gives to a script, no secret

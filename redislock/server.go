@@ -2,11 +2,11 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -64,21 +64,20 @@ func parseInfo(text string) map[string]string {
 	return fields
 }
 
-// Identify returns the server's run id, which changes with every restart, and for how
-// long it has run, in whole seconds. A cluster has none: ErrUnsupported.
-func (d *Driver) Identify(ctx context.Context) (id string, uptime time.Duration, err error) {
+// Identify returns the server's run id, which changes with every restart. A cluster has
+// none: ErrUnsupported.
+func (d *Driver) Identify(ctx context.Context) (id string, err error) {
 	if _, cluster := d.client.(*redis.ClusterClient); cluster {
-		return "", 0, fmt.Errorf("redislock: identity of a cluster: %w", driver.ErrUnsupported)
+		return "", fmt.Errorf("redislock: identity of a cluster: %w", driver.ErrUnsupported)
 	}
 	info, err := d.info(ctx, "server")
 	if err != nil {
-		return "", 0, err
+		return "", err
 	}
-	seconds, err := strconv.Atoi(info["uptime_in_seconds"])
-	if err != nil || info["run_id"] == "" {
-		return "", 0, fmt.Errorf("redislock: INFO tells no run_id and uptime")
+	if info["run_id"] == "" {
+		return "", errors.New("redislock: INFO tells no run_id")
 	}
-	return info["run_id"], time.Duration(seconds) * time.Second, nil
+	return info["run_id"], nil
 }
 
 // Check returns warnings about a configuration that weakens what a lock promises. It

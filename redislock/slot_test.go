@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The checksum of the cluster specification, its slots, and its rules for hash tags.
@@ -73,8 +74,13 @@ func allKeys(k keys) map[string]string {
 func TestCompanionsShareTheSlotAndCollideWithNothing(t *testing.T) {
 	t.Parallel()
 	for _, o := range []Options{{}, {NoPrefix: true}, {Prefix: "{app}:"}, {Prefix: "a}b:"}, {Prefix: "x{y}}"}} {
+		o.Memory = time.Minute
 		d := driverWith(t, o)
-		seen := make(map[string]string)
+		memory := d.markOfMemory()[0]
+		seen := map[string]string{memory: "the mark of the memory"}
+		if got, ok := d.nameOf(memory); ok || !strings.HasPrefix(memory, d.prefix) {
+			t.Errorf("prefix %q: the mark of the memory, %q, is taken for the resource %q, or outside", d.prefix, memory, got)
+		}
 		for _, name := range trickyNames() {
 			k := d.keysOf(name)
 			for what, key := range allKeys(k) {

@@ -1,14 +1,16 @@
 #!lua
 -- One attempt: grants, or refuses and keeps the place in the queue.
--- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits
+-- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits; 8 the mark
+--       of memory.lua, unless any memory will do
 -- ARGV: 1 owner, 2 TTL in ms, 3 mode (x or s), 4 limit (0: none), 5 place in ms (0: do not
 --       queue), 6 channel for the end of the lease, 7 note, 8 life of the history in ms (0: for ever),
 --       9 1: refuse without a history, 10 number of the attempt,
---       11 channel for the turn, 12 seconds the server must have run for more than (0: any),
+--       11 channel for the turn, 12 ms the server must be known to remember (0: any),
 --       13 number of a release that may still come (else empty), 14 how long to remember that,
---       15 number of this Try, 16 1: it may be granted later without another
+--       15 number of this Try, 16 1: it may be granted later without another,
+--       17 a name for a new memory, 18 the memory that was seen, 19 for how long, in ms
 -- Reply: {1, fence, others wait} granted; {2, fence, others wait} granted before;
---        {3} the claim was released meanwhile; {4} no history; {5, uptime} runs too short;
+--        {3} the claim was released meanwhile; {4} no history; {5, memory, ms} known for too short;
 --        {0, first in the queue, foreign, left in ms, owner, mode, fence, held in ms, note}
 local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local owner, ttl, mode, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
@@ -19,12 +21,13 @@ local us = clock[1] * 1000000 + clock[2]
 local ms = math.floor(us / 1000)
 --include history.lua
 --include prelude.lua
+--include memory.lua
 local last, fence, since, by, channel, note = recall(past)
 
 if ARGV[9] == '1' and last == 0 then return {4} end
 if ARGV[12] ~= '0' and (not held or held == SHARED) then
-  local up = tonumber(string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)'))
-  if not up or up <= tonumber(ARGV[12]) then return {5, up or 0} end
+  local memory, known = remembers(KEYS[8], ARGV[18], ARGV[19], ARGV[17], us)
+  if known < tonumber(ARGV[12]) then return {5, memory, known} end
 end
 if found[3] and tonumber(found[3]) >= tonumber(ARGV[10]) then return {3} end
 -- A release that may still come must not end what is granted now.

@@ -1,17 +1,18 @@
 #!lua
 -- Grants and gives up, each for the plain case: an exclusive lease that nobody else wants.
--- KEYS: for each lease lock, history, queue, gone
--- ARGV: 1 life of the history in ms, 2 seconds the server must have run for more than to
---       grant (0: any), then for each lease owner, TTL in ms (0: give it up), owner, channel
+-- KEYS: for each lease lock, history, queue, gone; then the mark of memory.lua, unless any will do
+-- ARGV: 1 life of the history in ms, 2 ms the server must be known to remember to grant
+--       (0: any), then for each lease owner, TTL in ms (0: give it up), owner, channel
 --       and note as history.lua packs them
 -- Reply: for each lease its fence, or 1: given up; 0: nothing was done, ask acquire.lua or
 --        release.lua, which know more
 local life, trusted, n, ms = ARGV[1], ARGV[2] == '0', nil, nil
+--include memory.lua
 
 local function take(lock, history, owner, ttl, about)
   if not trusted then
-    local up = string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)')
-    if not up or tonumber(up) <= tonumber(ARGV[2]) then return 0 end
+    local _, known = remembers(KEYS[#KEYS])
+    if known < tonumber(ARGV[2]) then return 0 end
     trusted = true
   end
   if not redis.call('SET', lock, owner, 'PX', ttl, 'NX') then return 0 end
@@ -37,7 +38,7 @@ local function give(lock, owner)
 end
 
 local replies = {}
-for i = 1, #KEYS / 4 do
+for i = 1, math.floor(#KEYS / 4) do
   local k, a = 4 * i, 3 * i
   local lock, owner, ttl = KEYS[k - 3], ARGV[a], ARGV[a + 1]
   if redis.call('EXISTS', KEYS[k - 1], KEYS[k]) > 0 then
