@@ -1,26 +1,21 @@
 package locktest_test
 
 import (
-	"encoding/json"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/mutant"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
 
 // mutations break the core instead of a driver: no driver can be so wrong that the
-// promises which the core keeps alone were broken. All are compiled into one test
-// binary, which leaves the sources as they are; an environment variable chooses one.
+// promises which the core keeps alone were broken.
 var mutations = []struct {
 	name     string // a single word
-	rejects  string
+	rejects  string // the case
 	file     string
-	old, new string // old occurs once in file; $ is the condition that this one was chosen
+	old, new string // as mutant.Mutation has them
 }{
 	{"anyName", "RefusesInvalidNames", "locker.go",
 		"if err := driver.CheckName(name); err != nil {\n\t\treturn nil, err", "if err := driver.CheckName(name); err != nil && !$ {\n\t\treturn nil, err"},
@@ -56,27 +51,9 @@ var mutations = []struct {
 	{"runsAgain", "OncePerRunsOnce", "once.go", "r.atLeast = max(r.atLeast, r.oncePer)", "r.atLeast = max(r.atLeast, r.oncePer)\n\tif $ {\n\t\tr.atLeast = 0\n\t}"},
 }
 
-const (
-	mutationEnv = "LEASEHOLD_LOCKTEST_MUTATION"
-	// choice is one more file of the core.
-	choice = `package leasehold
-
-import "os"
-
-func mutated(name string) bool { return os.Getenv("` + mutationEnv + `") == name }
-
-func count(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-`
-)
-
 // TestMutant runs the suite in a binary with a broken core. Elsewhere it does nothing.
 func TestMutant(t *testing.T) {
-	if os.Getenv(mutationEnv) == "" {
+	if !mutant.Chosen() {
 		return
 	}
 	server := memory.NewServer()
@@ -86,71 +63,16 @@ func TestMutant(t *testing.T) {
 // TestBrokenCoresAreRejected: a mutation that no longer applies must follow the core.
 func TestBrokenCoresAreRejected(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("needs the go command")
-	}
-	binary := buildMutant(t)
-	var runs []func()
+	var all []mutant.Mutation
 	for _, m := range mutations {
+		all = append(all, mutant.Mutation{Name: m.name, Rejects: "^TestMutant$/^" + m.rejects + "$", File: m.file, Old: m.old, New: m.new})
+	}
+	binary := mutant.Build(t, ".", "..", "leasehold", all)
+	var runs []func()
+	for i, m := range mutations {
 		runs = append(runs, func() {
-			t.Run(m.name+"/"+m.rejects, func(t *testing.T) {
-				cmd := exec.Command(binary, "-test.run=^TestMutant$/^"+m.rejects+"$", "-test.v")
-				cmd.Env = append(os.Environ(), mutationEnv+"="+m.name)
-				out, err := cmd.CombinedOutput()
-				if err == nil || !strings.Contains(string(out), "--- FAIL: TestMutant/"+m.rejects) {
-					t.Errorf("%s accepts it: %v\n%s", m.rejects, err, out)
-				}
-				t.Logf("%s", out)
-			})
+			t.Run(m.name+"/"+m.rejects, func(t *testing.T) { binary.Rejects(t, all[i]) })
 		})
 	}
 	concurrently(8, runs)
-}
-
-// buildMutant compiles this package's tests with all mutations in the core.
-func buildMutant(t *testing.T) (binary string) {
-	dir := t.TempDir()
-	core, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	texts := map[string]string{"mutated.go": choice}
-	for _, m := range mutations {
-		if texts[m.file] == "" {
-			source, err := os.ReadFile(filepath.Join(core, m.file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			texts[m.file] = string(source)
-		}
-		if n := strings.Count(texts[m.file], m.old); n != 1 {
-			t.Errorf("mutation %s: %q occurs %d times in %s, want once: bring it up to date", m.name, m.old, n, m.file)
-			continue
-		}
-		chosen := `mutated("` + m.name + `")`
-		texts[m.file] = strings.Replace(texts[m.file], m.old, strings.ReplaceAll(m.new, "$", chosen), 1)
-	}
-	replace := make(map[string]string)
-	for file, text := range texts {
-		replace[filepath.Join(core, file)] = filepath.Join(dir, file)
-		write(t, filepath.Join(dir, file), []byte(text))
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(dir, "overlay.json"), overlay)
-	binary = filepath.Join(dir, "mutant.test")
-	build := exec.Command("go", "test", "-c", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go test -c: %v\n%s", err, out)
-	}
-	return binary
-}
-
-func write(t *testing.T, path string, text []byte) {
-	t.Helper()
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
 }

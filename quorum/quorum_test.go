@@ -235,7 +235,8 @@ func TestHungNodeDoesNotDelay(t *testing.T) {
 	})
 }
 
-// A node that answers after the claim was refused is released as well.
+// A node that answers after the claim was refused is released as well, although nobody
+// gives the claim up: who waits tries again with it.
 func TestLateYesIsTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(3)
@@ -243,7 +244,7 @@ func TestLateYesIsTakenBack(t *testing.T) {
 		links[0].Next(locktest.OpTry, locktest.LoseRequest)
 		links[1].Next(locktest.OpTry, locktest.LoseRequest)
 		links[2].Next(locktest.OpTry, locktest.SlowReply(30*time.Millisecond))
-		if _, err := locker(t, d).TryAcquire(t.Context(), "a"); err == nil {
+		if _, err := newClaim(t, d, "mine").Try(t.Context()); err == nil {
 			t.Fatal("granted by one of three")
 		}
 		time.Sleep(time.Second)

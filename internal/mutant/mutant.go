@@ -1,0 +1,120 @@
+// Package mutant breaks a package on purpose, so that its tests can show that they would
+// find it. All mutations are compiled into one test binary, which leaves the sources as
+// they are; an environment variable chooses one.
+package mutant
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A Mutation replaces a piece of text of a package.
+type Mutation struct {
+	Name     string // a single word
+	Rejects  string // the test that must find it, as -test.run has it
+	File     string
+	Old, New string // Old occurs once in File; $ is the condition that this one was chosen
+}
+
+// env tells the binary which mutation was chosen.
+const env = "LEASEHOLD_MUTATION"
+
+// Chosen reports whether this is a binary with a mutation.
+func Chosen() bool { return os.Getenv(env) != "" }
+
+// choice is one more file of the package.
+const choice = `package %s
+
+import "os"
+
+func mutated(name string) bool { return os.Getenv("` + env + `") == name }
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+var _ = count
+`
+
+// A Binary has the tests of a package, and all mutations of another.
+type Binary struct{ path string }
+
+// Build compiles the tests in the folder tests with the mutations in the folder source, of
+// the package name. A mutation that no longer fits the source must follow it.
+func Build(t testing.TB, tests, source, name string, all []Mutation) Binary {
+	t.Helper()
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("needs the go command")
+	}
+	dir := t.TempDir()
+	source, err := filepath.Abs(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := make(map[string]string)
+	for file, text := range texts(t, source, name, all) {
+		replace[filepath.Join(source, file)] = filepath.Join(dir, file)
+		write(t, filepath.Join(dir, file), []byte(text))
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "overlay.json"), overlay)
+	b := Binary{filepath.Join(dir, "mutant.test")}
+	build := exec.Command("go", "test", "-c", "-overlay", filepath.Join(dir, "overlay.json"), "-o", b.path, ".")
+	build.Dir = tests
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go test -c: %v\n%s", err, out)
+	}
+	return b
+}
+
+// texts are the files of the package with all mutations in them.
+func texts(t testing.TB, source, name string, all []Mutation) map[string]string {
+	t.Helper()
+	texts := map[string]string{"mutated.go": fmt.Sprintf(choice, name)}
+	for _, m := range all {
+		if texts[m.File] == "" {
+			text, err := os.ReadFile(filepath.Join(source, m.File))
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[m.File] = string(text)
+		}
+		if n := strings.Count(texts[m.File], m.Old); n != 1 {
+			t.Errorf("mutation %s: %q occurs %d times in %s, want once: bring it up to date", m.Name, m.Old, n, m.File)
+			continue
+		}
+		chosen := `mutated("` + m.Name + `")`
+		texts[m.File] = strings.Replace(texts[m.File], m.Old, strings.ReplaceAll(m.New, "$", chosen), 1)
+	}
+	return texts
+}
+
+func write(t testing.TB, path string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Rejects fails t unless the test that m names fails with m.
+func (b Binary) Rejects(t testing.TB, m Mutation) {
+	t.Helper()
+	cmd := exec.Command(b.path, "-test.run="+m.Rejects, "-test.v")
+	cmd.Env = append(os.Environ(), env+"="+m.Name)
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "--- FAIL: ") {
+		t.Errorf("%s accepts it: %v\n%s", m.Rejects, err, out)
+	}
+	t.Logf("%s", out)
+}
