@@ -53,32 +53,14 @@ func FuzzEscape(f *testing.F) {
 	})
 }
 
-func TestGrantable(t *testing.T) {
+func TestHoldersAreThoseTheirContentsAllow(t *testing.T) {
 	writer, reader := entry{}, entry{content: content{Shared: true}}
-	limited := func(n int) entry { return entry{content: content{Shared: true, Limit: n}} }
-	for _, c := range []struct {
-		what   string
-		ahead  []entry
-		shared bool
-		limit  int
-		want   bool
-	}{
-		{"a writer alone", nil, false, 0, true},
-		{"a writer behind a reader", []entry{reader}, false, 0, false},
-		{"a reader behind readers", []entry{reader, reader}, true, 0, true},
-		{"a reader behind a writer", []entry{reader, writer}, true, 0, false},
-		{"within its own limit", []entry{reader, reader}, true, 3, true},
-		{"beyond its own limit", []entry{reader, reader}, true, 2, false},
-		{"beyond another's limit", []entry{reader, limited(2)}, true, 5, false},
-		{"within another's limit", []entry{reader, limited(3)}, true, 0, true},
-	} {
-		if got := grantable(c.ahead, c.shared, c.limit); got != c.want {
-			t.Errorf("%s: %v", c.what, got)
-		}
-	}
-	queue := []entry{limited(2), reader, reader, writer}
-	if n := len(holders(queue)); n != 2 {
+	limited := entry{content: content{Shared: true, Limit: 2}}
+	if n := len(holders([]entry{limited, reader, reader, writer})); n != 2 {
 		t.Errorf("%d hold, want 2", n)
+	}
+	if n := len(holders([]entry{writer, reader})); n != 1 {
+		t.Errorf("%d hold, want 1", n)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/queue"
 )
 
 // escape keeps slashes out of names: "etcdctl lock a" also waits for the keys below
@@ -96,30 +97,8 @@ func newEntry(kv *mvccpb.KeyValue) entry {
 	}
 }
 
-// grantable says whether a claim with all of ahead before it holds: alone, or beside
-// sharers of whom each allows as many. What is granted stays so: entries come behind,
-// and those ahead only go.
-func grantable(ahead []entry, shared bool, limit int) bool {
-	if len(ahead) > 0 && !shared {
-		return false
-	}
-	for _, e := range ahead {
-		if !e.Shared {
-			return false
-		}
-		if e.Limit > 0 && (limit == 0 || e.Limit < limit) {
-			limit = e.Limit
-		}
-	}
-	return limit == 0 || len(ahead) < limit
-}
+// holders are those of all, which are in order, that hold.
+func holders(all []entry) []entry { return all[:queue.Holding(all, entry.claim)] }
 
-// holders are those of the queue that hold.
-func holders(queue []entry) []entry {
-	for i, e := range queue {
-		if !grantable(queue[:i], e.Shared, e.Limit) {
-			return queue[:i]
-		}
-	}
-	return queue
-}
+// claim is what the rule of the queue has to know of the entry's claim.
+func (e entry) claim() queue.Claim { return queue.Claim{Mode: e.mode(), Limit: e.Limit} }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/queue"
 )
 
 // A place is the life of one key of a claim: first a place in the queue, then a lease.
@@ -184,10 +185,17 @@ func (p *place) gone(key string, rev int64) {
 	}
 	before := len(p.ahead)
 	p.ahead = slices.DeleteFunc(p.ahead, func(e entry) bool { return e.key == key })
-	if len(p.ahead) < before && grantable(p.ahead, p.shared(), p.claim.req.Limit) {
+	if len(p.ahead) < before && p.admittedBehind(p.ahead) {
 		p.turn = true
 		p.wakeUp()
 	}
+}
+
+// admittedBehind reports whether the claim holds with all of ahead before it. It goes on doing
+// so: others come behind, and those ahead only go.
+func (p *place) admittedBehind(before []entry) bool {
+	ahead := queue.Behind(before, len(before), entry.claim)
+	return ahead.Admits(queue.Claim{Mode: p.claim.req.Mode, Limit: p.claim.req.Limit})
 }
 
 func (p *place) shared() bool { return p.claim.req.Mode == driver.Shared }

@@ -20,7 +20,7 @@ func (c *claim) decide(ctx context.Context, p *place, resp *clientv3.TxnResponse
 			return driver.Grant{}, c.adopt(ctx, p, queue[other])
 		}
 		before := queue[:ahead(queue, own)]
-		free := grantable(before, p.shared(), c.req.Limit)
+		free := p.admittedBehind(before)
 		var err error
 		switch {
 		case own < 0 && p.rev != 0:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/queue"
 )
 
 // resource is one resource's holders and waiters, guarded by Server.mu.
@@ -70,22 +71,19 @@ func (r *resource) leave(owner string) bool {
 	return len(r.queue) < before
 }
 
-// grants says whether req may hold now: nobody waits ahead of it and nobody who holds
-// excludes it.
+// grants says whether req may hold now, behind those who hold and those who wait ahead of it.
 func (r *resource) grants(req *driver.Request) bool {
-	if len(r.queue) > 0 && r.queue[0].req.Owner != req.Owner {
-		return false
-	}
-	limit := req.Limit
+	var ahead queue.Ahead
 	for _, h := range r.holds {
-		if h.mode == driver.Exclusive || req.Mode == driver.Exclusive {
-			return false
-		}
-		if h.limit > 0 && (limit == 0 || h.limit < limit) {
-			limit = h.limit
-		}
+		ahead.Add(queue.Claim{Mode: h.mode, Limit: h.limit})
 	}
-	return limit == 0 || len(r.holds) < limit
+	for _, p := range r.queue {
+		if p.req.Owner == req.Owner {
+			break
+		}
+		ahead.Add(queue.Claim{Mode: p.req.Mode, Limit: p.req.Limit})
+	}
+	return ahead.Admits(queue.Claim{Mode: req.Mode, Limit: req.Limit})
 }
 
 // refuse keeps req's place, if it wants one, and says when to come back.
@@ -123,10 +121,13 @@ func (r *resource) place(req *driver.Request, now time.Time) *place {
 	return p
 }
 
-// wakeNext wakes the head of the queue if it would be granted, and nobody else.
+// wakeNext wakes those in the queue who would be granted, and nobody else.
 func (r *resource) wakeNext() {
-	if len(r.queue) > 0 && r.grants(r.queue[0].req) {
-		r.queue[0].close()
+	for _, p := range r.queue {
+		if !r.grants(p.req) {
+			return
+		}
+		p.close()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/queue"
 )
 
 // status is what a claim row stands for.
@@ -86,31 +87,23 @@ func (r *resource) nextFence() int64 {
 // and a grant, or 0 if nothing does. In the way are holders that do not go together with
 // req, and waiters ahead of it: those that share have their slots kept for them.
 func (r *resource) obstacle(req *driver.Request) int64 {
-	until := int64(math.MaxInt64)
-	if r.lock.expires > r.now {
-		until = r.lock.expires
-	}
 	place := int64(math.MaxInt64)
 	if mine := r.claimOf(req.Owner); mine != nil {
 		place = mine.Ticket
 	}
-	limit, sharing, slotEnds := req.Limit, 1, int64(math.MaxInt64)
-	for i := range r.claims {
-		c := &r.claims[i]
+	var ahead queue.Ahead
+	if r.lock.expires > r.now {
+		ahead.Add(queue.Claim{Mode: driver.Exclusive, Ends: r.lock.expires})
+	}
+	for _, c := range r.claims {
 		switch {
 		case c.Status == evicted, c.Status == gone, c.Status == waiting && c.Ticket >= place:
-		case req.Mode == driver.Exclusive || c.Mode == driver.Exclusive:
-			until = min(until, c.Expires)
 		default:
-			sharing++
-			limit = smaller(limit, c.Limit)
-			slotEnds = min(slotEnds, c.Expires)
+			ahead.Add(queue.Claim{Mode: c.Mode, Limit: c.Limit, Ends: c.Expires})
 		}
 	}
-	if limit > 0 && sharing > limit {
-		until = min(until, slotEnds)
-	}
-	if until == math.MaxInt64 {
+	until, blocked := ahead.Until(queue.Claim{Mode: req.Mode, Limit: req.Limit})
+	if !blocked {
 		return 0
 	}
 	return until
@@ -153,14 +146,6 @@ func (r *resource) ahead(owner string) (n int) {
 		}
 	}
 	return n
-}
-
-// smaller is the stricter of two limits, where 0 is none.
-func smaller(a, b int) int {
-	if a == 0 || b > 0 && b < a {
-		return b
-	}
-	return a
 }
 
 // holders lists the live leases by fence.

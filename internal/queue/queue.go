@@ -1,0 +1,163 @@
+// Package queue is the rule by which the claims of one resource hold it, for every engine.
+//
+// Claims stand in the order of their first attempt. Each in turn holds beside all that stand
+// before it, if it and they go together: an exclusive claim with nobody, a shared one with
+// other shared ones, of whom there are no more than the smallest limit of any of them. The
+// first that may not hold stops all that come later. So whoever holds stands before whoever
+// waits, and goes on holding when others leave.
+//
+// The package knows no store and no clock.
+package queue
+
+import (
+	"math"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A Claim is what the rule has to know of one.
+type Claim struct {
+	Mode  driver.Mode
+	Limit int   // most shared claims that it goes together with, itself included; 0: any number
+	Ends  int64 // when it ends unless it is renewed, on any scale; only Until looks at it
+}
+
+// Ahead is the claims that stand before another, as far as the rule has to know them. The zero
+// value is nobody. In what order they are added does not matter.
+type Ahead struct {
+	exclusive, shared         int
+	limit                     int   // smallest of the shared; 0: none
+	exclusiveEnds, sharedEnds int64 // of the first of them to end
+}
+
+// Add puts c among those ahead.
+func (a *Ahead) Add(c Claim) {
+	if c.Mode == driver.Exclusive {
+		a.exclusiveEnds = first(a.exclusive, a.exclusiveEnds, c.Ends)
+		a.exclusive++
+		return
+	}
+	a.sharedEnds = first(a.shared, a.sharedEnds, c.Ends)
+	a.shared++
+	a.limit = Smaller(a.limit, c.Limit)
+}
+
+// first is the sooner end of n claims, of which the first ends at ends, and one more.
+func first(n int, ends, more int64) int64 {
+	if n == 0 {
+		return more
+	}
+	return min(ends, more)
+}
+
+// Admits reports whether c holds behind those ahead.
+func (a *Ahead) Admits(c Claim) bool {
+	if c.Mode == driver.Exclusive {
+		return a.exclusive+a.shared == 0
+	}
+	return a.exclusive == 0 && !a.full(c)
+}
+
+// full reports whether the shared claims ahead leave no room for c beside them.
+func (a *Ahead) full(c Claim) bool {
+	limit := Smaller(a.limit, c.Limit)
+	return limit > 0 && a.shared >= limit
+}
+
+// Until returns the first instant at which one of those that are in the way of c ends; false
+// if none is.
+func (a *Ahead) Until(c Claim) (ends int64, blocked bool) {
+	ends = math.MaxInt64
+	if a.exclusive > 0 {
+		ends = a.exclusiveEnds
+	}
+	if a.shared > 0 && (c.Mode == driver.Exclusive || a.full(c)) {
+		ends = min(ends, a.sharedEnds)
+	}
+	return ends, !a.Admits(c)
+}
+
+// Smaller is the smaller of two limits, of which 0 is none.
+func Smaller(a, b int) int {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// Holding returns how many of all, which stand in order, hold; claim tells what the rule has to
+// know of one.
+func Holding[T any](all []T, claim func(T) Claim) int {
+	var ahead Ahead
+	for i, one := range all {
+		c := claim(one)
+		if !ahead.Admits(c) {
+			return i
+		}
+		ahead.Add(c)
+	}
+	return len(all)
+}
+
+// Behind returns those ahead of all[i].
+func Behind[T any](all []T, i int, claim func(T) Claim) (ahead Ahead) {
+	for _, one := range all[:i] {
+		ahead.Add(claim(one))
+	}
+	return ahead
+}
+
+// Blockers returns the indexes of those before all[i] of which at least one must leave before
+// all[i] can hold; none if it holds. Nobody else needs to wake it.
+func Blockers[T any](all []T, i int, claim func(T) Claim) []int {
+	me := claim(all[i])
+	if ahead := Behind(all, i, claim); ahead.Admits(me) {
+		return nil
+	}
+	if me.Mode == driver.Exclusive {
+		return []int{i - 1}
+	}
+	for j := i - 1; j >= 0; j-- {
+		if claim(all[j]).Mode == driver.Exclusive {
+			return []int{j}
+		}
+	}
+	return slots(me, all[:i], claim)
+}
+
+// slots returns as many of before, which are shared, as the smallest limit allows at once: while
+// all of them are there, there is no room for me. Those whose own limit is below mine are among
+// them, because their leaving may raise the limit.
+func slots[T any](me Claim, before []T, claim func(T) Claim) (blockers []int) {
+	limit := me.Limit
+	var others []int
+	for j, one := range before {
+		c := claim(one)
+		limit = Smaller(limit, c.Limit)
+		if c.Limit > 0 && (me.Limit == 0 || c.Limit < me.Limit) {
+			blockers = append(blockers, j)
+		} else {
+			others = append(others, j)
+		}
+	}
+	if room := limit - len(blockers); room > 0 {
+		blockers = append(blockers, others[len(others)-room:]...)
+	}
+	return blockers
+}
+
+// IsNext reports whether all[i], which waits, holds as soon as the only one of its blockers is
+// gone, whoever else leaves.
+func IsNext[T any](all []T, i int, claim func(T) Claim) bool {
+	blockers := Blockers(all, i, claim)
+	if len(blockers) != 1 {
+		return false
+	}
+	var ahead Ahead
+	for j, one := range all[:i] {
+		if j != blockers[0] {
+			ahead.Add(claim(one))
+		}
+	}
+	return ahead.Admits(claim(all[i]))
+}
