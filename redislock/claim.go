@@ -2,7 +2,6 @@ package redislock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -16,7 +15,7 @@ const (
 	// placeTTL is how long a place in the queue outlives its last Try: a waiter that
 	// died delays those behind it by no more. keepPlace is when to Try again to keep
 	// it; two may fail.
-	placeTTL  = 3 * time.Second
+	placeTTL  = 3 * time.Second // prelude.lua and inspect.lua have it too
 	keepPlace = placeTTL / 3
 	// foreignPoll is how often to look whether a foreign holder has released, because
 	// that wakes nobody: 14 commands a second, and noticed within a tenth of one.
@@ -52,6 +51,7 @@ type known struct {
 	ttl     time.Duration // the last one that was granted
 	short   time.Duration // of a renewal for less than that which may still come, or come again; 0: none
 	asked   time.Time     // when that one was asked for
+	clock   uint64        // the latest time of the server that is known, in us; 0: none
 	plain   bool          // the grant was plain, and may be given up so
 	// refreshed is when the grant's history was last written or extended.
 	refreshed time.Time
@@ -126,7 +126,8 @@ func (c *claim) arm() turn {
 func (c *claim) brought(fence uint64) (ok bool) {
 	c.update(func(now *known) {
 		if ok = fence > now.floor; ok {
-			now.queued, now.fence, now.ttl, now.refreshed = false, fence, c.req.TTL, time.Now()
+			now.queued = false
+			now.granted(fence, c.req.TTL)
 		}
 	})
 	if ok {
@@ -165,9 +166,9 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 	}
 	// Unknown until there is an answer, also when the answer is that of another attempt.
 	c.update(func(now *known) { now.unsure, now.floor = true, was.floor })
-	place, turn := int64(0), ""
+	turn := ""
 	if c.req.Queue {
-		place, turn = millis(placeTTL), d.ear.turnChannel(k.lock)
+		turn = d.ear.turnChannel(k.lock)
 	}
 	c.update(func(now *known) { now.plain = false })
 	all := []string{
@@ -176,7 +177,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 	}
 	all = append(all, d.markOfMemory()...)
 	args := []any{
-		c.req.Owner, millis(c.req.TTL), modeName(c.req.Mode), c.req.Limit, place, c.channel(), c.req.Note,
+		c.req.Owner, millis(c.req.TTL), modeName(c.req.Mode), c.req.Limit, flag(c.req.Queue), c.channel(), c.req.Note,
 		d.historyLife(c.req.TTL), flag(d.history), was.attempt, turn,
 		millis(d.memory), pending, millis(goneTTL), was.tries, flag(d.grantsUnasked()),
 	}
@@ -230,7 +231,7 @@ func (c *claim) accept(ctx context.Context, fence uint64, was known, reply answe
 	}
 	c.update(func(now *known) {
 		now.unsure, now.queued = was.unsure || reply.repeated, false
-		now.fence, now.ttl, now.refreshed = fence, c.req.TTL, time.Now()
+		now.granted(fence, c.req.TTL)
 	})
 	c.d.fences.saw(c.keys.lock, fence)
 	return nil
@@ -262,54 +263,12 @@ func (c *claim) refusal(values []any) *driver.Busy {
 	return busy
 }
 
-// Renew implements driver.Claim.
-func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
-	d, k := c.d, c.keys
-	if err := errors.Join(d.usable(ctx), d.checkTTL(ttl)); err != nil {
-		return driver.Grant{}, err
+// granted notes a grant. Its fence counts as the server's time, which it is not below.
+func (k *known) granted(fence uint64, ttl time.Duration) {
+	if fence != k.fence {
+		k.clock = fence
 	}
-	was := c.load()
-	shorter := ttl < was.ttl
-	all := []string{k.lock, k.companion(kindHistory), k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits)}
-	reply, err := d.links.of(k.lock).runAcknowledged(ctx, d.replicas, scriptRenew, all,
-		c.req.Owner, millis(ttl), c.channel(), c.req.Note, was.fence, d.historyLife(ttl), flag(shorter))
-	if shorter && (err != nil || reply.repeated) {
-		c.update(func(now *known) { now.short, now.asked = now.atMost(ttl), time.Now() })
-	}
-	if err != nil {
-		return driver.Grant{}, explain(err)
-	}
-	fence, err := reply.cmd.Int64()
-	switch {
-	case err != nil:
-		return driver.Grant{}, fmt.Errorf("redislock: alien reply to renew: %w", err)
-	case fence != 0 && reply.acknowledged < d.replicas:
-		// A failover could bring the former expiry back, so the former deadline stands.
-		return driver.Grant{}, fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)
-	}
-	return c.renewed(ttl, fence)
-}
-
-// renewed is what a renewal comes to that was answered with fence, 0 for lost.
-func (c *claim) renewed(ttl time.Duration, fence int64) (driver.Grant, error) {
-	d := c.d
-	if fence == 0 {
-		d.ear.forget(c.req.Owner)
-		return driver.Grant{}, fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
-	}
-	c.update(func(now *known) { now.fence, now.ttl, now.refreshed = uint64(fence), ttl, time.Now() })
-	d.fences.saw(c.keys.lock, uint64(fence))
-	d.ear.listen(&c.req)
-	return c.granted(ttl, uint64(fence)), nil
-}
-
-// atMost is how much of a TTL may be counted on: a shorter renewal whose outcome is
-// unknown may still come, and leave no more than it asked for.
-func (k *known) atMost(ttl time.Duration) time.Duration {
-	if k.short > 0 && time.Since(k.asked) < goneTTL {
-		return min(ttl, k.short)
-	}
-	return ttl
+	k.fence, k.ttl, k.refreshed = fence, ttl, time.Now()
 }
 
 func (c *claim) granted(ttl time.Duration, fence uint64) driver.Grant {

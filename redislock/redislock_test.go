@@ -464,6 +464,16 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
+// The scripts have the length of a place as a number of their own.
+func TestScriptsKnowPlaces(t *testing.T) {
+	t.Parallel()
+	for _, s := range []*script{scriptAcquire, scriptRelease, scriptEvict, scriptInspect} {
+		if want := fmt.Sprintf("local PLACE = %d\n", millis(placeTTL)); strings.Count(s.load().text, want) != 1 {
+			t.Errorf("%s has no %q", s.name, want)
+		}
+	}
+}
+
 // Every script says in its head what it is given and what it answers.
 func TestScriptsHaveHeads(t *testing.T) {
 	t.Parallel()

@@ -11,10 +11,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// refreshHistory is how often a lease is renewed with its history, which the renewals in
-// between leave alone: far below historyTTL.
-const refreshHistory = time.Hour
-
 // RenewAll implements driver.BatchRenewer: one script renews the exclusive leases of one
 // server. On Cluster a script must stay in a slot, so there each lease has its own; the
 // links send them in pipelines.
@@ -25,28 +21,22 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	for i := range renewals {
 		r := &renewals[i]
 		c := r.Claim.(*claim)
-		if cluster || d.checkTTL(r.TTL) != nil || !c.simplyRenewed(r.TTL) {
+		if cluster || d.checkTTL(r.TTL) != nil || !c.renewedByLock() || c.historyIsDue(r.TTL) {
 			each = append(each, r)
 		} else {
 			together = append(together, r)
 		}
 	}
 	if len(together) > 0 {
-		each = append(each, d.renewTogether(ctx, together)...)
+		each = append(each, d.renewTogether(ctx, d.links[0], together)...)
 	}
 	d.renewEach(ctx, each)
 }
 
-// simplyRenewed reports whether a renewal needs to do no more than to extend the lock key.
-func (c *claim) simplyRenewed(ttl time.Duration) bool {
-	k := c.load()
-	return c.req.Mode == driver.Exclusive && k.fence != 0 && ttl >= k.ttl && time.Since(k.refreshed) < refreshHistory
-}
-
-// renewTogether returns those that need a renewal of their own: the script leaves all but
-// the plain case to it.
-func (d *Driver) renewTogether(ctx context.Context, renewals []*driver.Renewal) (rest []*driver.Renewal) {
-	replies, err := d.runRenewAll(ctx, renewals)
+// renewTogether renews by the lock keys, on one link. It returns those that need a renewal of
+// their own: the script leaves all but the plain case to it.
+func (d *Driver) renewTogether(ctx context.Context, l *link, renewals []*driver.Renewal) (rest []*driver.Renewal) {
+	replies, err := d.runRenewAll(ctx, l, renewals)
 	for i, r := range renewals {
 		switch {
 		case err != nil:
@@ -54,41 +44,48 @@ func (d *Driver) renewTogether(ctx context.Context, renewals []*driver.Renewal) 
 		case replies[i] < 0:
 			rest = append(rest, r)
 		case replies[i] == 0:
-			r.Grant, r.Err = r.Claim.(*claim).renewed(r.TTL, 0)
+			r.Err = r.Claim.(*claim).lost()
 		default:
-			r.Grant = r.Claim.(*claim).simplyGranted(r.TTL)
+			r.Grant = r.Claim.(*claim).simplyGranted(r.TTL, uint64(replies[len(renewals)]))
 		}
 	}
 	return rest
 }
 
 // simplyGranted is the same grant as before, for ttl from now on.
-func (c *claim) simplyGranted(ttl time.Duration) (g driver.Grant) {
+func (c *claim) simplyGranted(ttl time.Duration, clock uint64) (g driver.Grant) {
 	c.update(func(now *known) {
-		now.ttl = ttl
+		now.ttl, now.clock = ttl, clock
 		g = driver.Grant{TTL: roundUp(now.atMost(ttl)), Fence: now.fence}
 	})
 	return g
 }
 
-func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) ([]int64, error) {
+// runRenewAll returns a reply for each, and then the server's time.
+func (d *Driver) runRenewAll(ctx context.Context, l *link, renewals []*driver.Renewal) ([]int64, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
 	}
 	keys := make([]string, 0, len(renewals))
-	args := make([]any, 0, 2*len(renewals))
+	args := make([]any, 0, 3*len(renewals))
 	for _, r := range renewals {
 		c := r.Claim.(*claim)
+		was := c.load()
 		keys = append(keys, c.keys.lock)
-		args = append(args, c.req.Owner, millis(r.TTL))
+		args = append(args, c.req.Owner, millis(r.TTL), was.latest(r.TTL))
 	}
-	reply, err := d.links[0].runAcknowledged(ctx, d.replicas, scriptRenewAll, keys, args...)
+	reply, err := l.runAcknowledged(ctx, d.replicas, scriptRenewAll, keys, args...)
+	if err != nil || reply.repeated {
+		for _, r := range renewals {
+			r.Claim.(*claim).mayComeLate(r.TTL)
+		}
+	}
 	if err != nil {
 		return nil, explain(err)
 	}
 	replies, err := reply.cmd.Int64Slice()
 	switch {
-	case err != nil || len(replies) != len(renewals):
+	case err != nil || len(replies) != len(renewals)+1:
 		return nil, fmt.Errorf("redislock: alien reply to renewals: %w", driver.ErrCorrupt)
 	case reply.acknowledged < d.replicas:
 		return nil, fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)

@@ -157,6 +157,22 @@ func TestRedisLateCommandsDoNoHarm(t *testing.T) {
 			t.Errorf("%v left of the %v granted: a late renewal shortened it", left, g.TTL)
 		}
 	})
+	t.Run("renewal before a longer one", func(t *testing.T) {
+		c := lateClaim(t, d, "longer", "aaa", time.Minute)
+		mustTry(t, c)
+		letGo := link.cancelled(t, renewOf(c, time.Minute))
+		g, err := c.Renew(t.Context(), time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.TTL != time.Hour {
+			t.Errorf("%v granted of an hour, which nothing can shorten", g.TTL)
+		}
+		letGo()
+		if left := client.PTTL(t.Context(), "lock:longer").Val(); left < 30*time.Minute {
+			t.Errorf("%v left of the hour: a late renewal shortened it", left)
+		}
+	})
 	t.Run("two renewals", func(t *testing.T) {
 		c := lateClaim(t, d, "twice", "aaa", time.Hour)
 		mustTry(t, c)

@@ -2,8 +2,8 @@
 -- One attempt: grants, or refuses and keeps the place in the queue.
 -- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits; 8 the mark
 --       of memory.lua, unless any memory will do
--- ARGV: 1 owner, 2 TTL in ms, 3 mode (x or s), 4 limit (0: none), 5 place in ms (0: do not
---       queue), 6 channel for the end of the lease, 7 note, 8 life of the history in ms (0: for ever),
+-- ARGV: 1 owner, 2 TTL in ms, 3 mode (x or s), 4 limit (0: none), 5 1: queue,
+--       6 channel for the end of the lease, 7 note, 8 life of the history in ms (0: for ever),
 --       9 1: refuse without a history, 10 number of the attempt,
 --       11 channel for the turn, 12 ms the server must be known to remember (0: any),
 --       13 number of a release that may still come (else empty), 14 how long to remember that,
@@ -29,6 +29,7 @@ if ARGV[12] ~= '0' and (not held or held == SHARED) then
   local memory, known = remembers(KEYS[8], ARGV[18], ARGV[19], ARGV[17], us)
   if known < tonumber(ARGV[12]) then return {5, memory, known} end
 end
+if found[3] then keep_at_most(KEYS[3], tonumber(ARGV[14])) end
 if found[3] and tonumber(found[3]) >= tonumber(ARGV[10]) then return {3} end
 -- A release that may still come must not end what is granted now.
 if ARGV[13] ~= '' then
@@ -91,8 +92,7 @@ if (not first or first == owner) and fits(mode, limit) then
   return {1, n, others}
 end
 
-local place = tonumber(ARGV[5])
-if place > 0 then
+if ARGV[5] == '1' then
   local began = ms
   if redis.call('ZSCORE', queue, owner) then
     local mine = redis.call('HGET', details, 'w' .. owner)
@@ -102,10 +102,10 @@ if place > 0 then
     redis.call('ZADD', queue, tail + 1, owner)
     first = first or owner
   end
-  redis.call('HSET', details, 'w' .. owner, cmsgpack.pack(ms + place, mode, limit, ARGV[11], began, ARGV[7],
+  redis.call('HSET', details, 'w' .. owner, cmsgpack.pack(ms + PLACE, mode, limit, ARGV[11], began, ARGV[7],
     ms, ARGV[15], ARGV[16] == '1' and ttl or 0, ARGV[6], ARGV[8]))
-  keep(queue, place)
-  keep(details, place)
+  keep(queue, PLACE)
+  keep(details, PLACE)
 end
 local ahead = first == owner and 1 or 0
 if not held then return {0, ahead, 0, 0} end

@@ -1,5 +1,6 @@
 -- How the history of a resource is kept: the last fence given, and of the last exclusive
--- grant its fence, instant, owner, channel and note. It uses history, the key.
+-- grant its fence, instant, owner, channel and note. It uses history, the key, and ms (the
+-- server's time).
 local function recall(past)
   if not past or #past < 24 then return 0, 0, 0, '', '', '' end
   local last, fence, since = struct.unpack('>I8I8I8', past)
@@ -9,6 +10,9 @@ local function recall(past)
   return last, fence, since, by, channel, note
 end
 
+-- For how long a history is kept: a fence that is ahead of the clock for as much longer.
+local function life_of(last, life) return life + math.max(0, math.floor(last / 1000) - ms) end
+
 -- life is in ms, '0': for ever, '': as it was.
 local function remember(life, last, fence, since, by, channel, note)
   local value = struct.pack('>I8I8I8', last, fence, since) .. cmsgpack.pack(by, channel, note)
@@ -17,7 +21,7 @@ local function remember(life, last, fence, since, by, channel, note)
   elseif life == '0' then
     redis.call('SET', history, value)
   else
-    redis.call('SET', history, value, 'PX', life)
+    redis.call('SET', history, value, 'PX', life_of(last, life))
   end
 end
 

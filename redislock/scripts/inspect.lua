@@ -6,6 +6,8 @@
 --         {owner, mode, waited in ms, note, …}}
 local lock, history, queue, details, shares = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local SHARED, LINGER = '\31shared', '\31linger'
+-- As in prelude.lua.
+local PLACE = 3000
 local found = redis.call('MGET', lock, history)
 local held, past = found[1], found[2]
 local clock = redis.call('TIME')
@@ -46,6 +48,6 @@ elseif held then
 end
 for _, who in ipairs(members('ZRANGE', queue, 0, -1)) do
   local ok, expires, mode, _, _, began, text = about('w' .. who)
-  if ok and expires >= ms then add(waiters, who, mode, ms - began, text) end
+  if ok and expires >= ms and expires <= ms + PLACE then add(waiters, who, mode, ms - began, text) end
 end
 return {last, holders, waiters}

@@ -5,6 +5,8 @@
 -- Reply: 1; 0: lost
 local lock, history, details, shares = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, note = ARGV[1], ARGV[2]
+local clock = redis.call('TIME')
+local ms = math.floor((clock[1] * 1000000 + clock[2]) / 1000)
 --include history.lua
 local held = redis.call('GET', lock)
 if held == owner then
@@ -16,10 +18,9 @@ if held == owner then
   return 1
 end
 if held ~= '\31shared' then return 0 end
-local clock = redis.call('TIME')
 local ends = tonumber(redis.call('ZSCORE', shares, owner))
 local mine = redis.call('HGET', details, 's' .. owner)
-if not ends or ends < math.floor((clock[1] * 1000000 + clock[2]) / 1000) or not mine then return 0 end
+if not ends or ends < ms or not mine then return 0 end
 local fence, granted, limit, channel = cmsgpack.unpack(mine)
 redis.call('HSET', details, 's' .. owner, cmsgpack.pack(fence, granted, limit, channel, note))
 return 1

@@ -24,8 +24,11 @@ local function take(lock, history, owner, ttl, about)
   local past = redis.pcall('SET', history, struct.pack('>I8I8I8', n, n, ms) .. about, 'PX', life, 'GET')
   if not past then return n end
   if type(past) == 'string' then
-    if #past >= 8 and struct.unpack('>I8', past) < n then return n end
-    redis.call('SET', history, past, 'PX', life) -- it is ahead of the clock, or damaged: as it was
+    local last = #past >= 8 and struct.unpack('>I8', past) or 9007199254740993
+    if last < n then return n end
+    if last > 9007199254740992 then last = n end -- it is damaged
+    -- As it was; it is kept for longer by what it is ahead of the clock.
+    redis.call('SET', history, past, 'PX', life + math.floor(last / 1000) - ms)
   end
   redis.call('DEL', lock)
   return 0

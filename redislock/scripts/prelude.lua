@@ -4,6 +4,9 @@
 -- No owner has a control character, so these values of the lock key are nobody's.
 local SHARED, LINGER = '\31shared', '\31linger'
 
+-- placeTTL in ms. What ends later than that from now is of before the clock was set back.
+local PLACE = 3000
+
 -- what is stored of a waiter: expiry of its place, mode, limit, channel, first Try, note,
 -- last Try, its number, TTL (0: not to be granted without a Try), channel for the end of
 -- the lease, life of the history
@@ -40,13 +43,19 @@ local function keep(key, span)
   if redis.call('PTTL', key) < span then redis.call('PEXPIRE', key, span) end
 end
 
+-- Lets a key live for no longer than that, as it may after the clock was set back.
+local function keep_at_most(key, span)
+  if redis.call('PTTL', key) > span then redis.call('PEXPIRE', key, span) end
+end
+
 local function leave(who)
   redis.call('HDEL', details, 'w' .. who)
   return redis.call('ZREM', queue, who) == 1
 end
 
 -- The first waiter whose place has not expired, and what is stored of it; me is alive,
--- for it is asking.
+-- for it is asking. A place from before the clock was set back begins anew, so that the
+-- living keep theirs and the dead are not waited for.
 local function head(me)
   while true do
     local first = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -55,6 +64,10 @@ local function head(me)
     if place then
       if first == me then return first end
       local found = {pcall(cmsgpack.unpack, place)}
+      if found[1] and found[2] > ms + PLACE then
+        found[2] = ms + PLACE
+        redis.call('HSET', details, 'w' .. first, cmsgpack.pack(unpack(found, 2)))
+      end
       if found[1] and found[2] >= ms then return first, unpack(found, 2) end
     end
     leave(first)

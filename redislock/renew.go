@@ -1,0 +1,118 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// refreshHistory is how often a lease is renewed with its history, which the renewals in
+// between leave alone: far below historyTTL.
+const refreshHistory = time.Hour
+
+// Renew implements driver.Claim.
+func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	if err := errors.Join(c.d.usable(ctx), c.d.checkTTL(ttl)); err != nil {
+		return driver.Grant{}, err
+	}
+	if !c.renewedByLock() {
+		return c.renewWhole(ctx, ttl)
+	}
+	r := driver.Renewal{Claim: c, TTL: ttl}
+	if rest := c.d.renewTogether(ctx, c.d.links.of(c.keys.lock), []*driver.Renewal{&r}); len(rest) > 0 {
+		return c.renewWhole(ctx, ttl)
+	}
+	if r.Err == nil && c.historyIsDue(ttl) {
+		c.refreshHistory(ctx, ttl)
+	}
+	return r.Grant, r.Err
+}
+
+// renewWhole renews a lease of any kind, with its history.
+func (c *claim) renewWhole(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	d, k, was := c.d, c.keys, c.load()
+	all := []string{k.lock, k.companion(kindHistory), k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits)}
+	reply, err := d.links.of(k.lock).runAcknowledged(ctx, d.replicas, scriptRenew, all,
+		c.req.Owner, millis(ttl), c.channel(), c.req.Note, was.fence, d.historyLife(ttl), was.latest(ttl))
+	if err != nil || reply.repeated {
+		c.mayComeLate(ttl)
+	}
+	if err != nil {
+		return driver.Grant{}, explain(err)
+	}
+	values, err := slice(reply.cmd, 1)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	fence := uint64(number(values[0]))
+	switch {
+	case fence == 0 || len(values) < 2:
+		return driver.Grant{}, c.lost()
+	case reply.acknowledged < d.replicas:
+		// A failover could bring the former expiry back, so the former deadline stands.
+		return driver.Grant{}, fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)
+	}
+	c.update(func(now *known) {
+		now.granted(fence, ttl)
+		now.clock = uint64(number(values[1]))
+	})
+	d.fences.saw(k.lock, fence)
+	d.ear.listen(&c.req)
+	return c.granted(ttl, fence), nil
+}
+
+// lost is what a renewal comes to that found another in the lease's place, or nobody.
+func (c *claim) lost() error {
+	c.d.ear.forget(c.req.Owner)
+	return fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
+}
+
+// latest is what a renewal for ttl tells the server: the latest time of it that is known. If
+// that has gone back since, what is left has grown, and the renewal may shorten it. Else none
+// does, because it may come late, unless it is for less than the last one.
+func (k *known) latest(ttl time.Duration) uint64 {
+	if ttl < k.ttl {
+		return maxExact
+	}
+	return k.clock
+}
+
+// mayComeLate notes a renewal that may still come, or come again, where it could leave less
+// than one that is answered since.
+func (c *claim) mayComeLate(ttl time.Duration) {
+	c.update(func(now *known) {
+		if ttl < now.ttl {
+			now.short, now.asked = now.atMost(ttl), time.Now()
+		}
+	})
+}
+
+// atMost is how much of a TTL may be counted on: a shorter renewal whose outcome is
+// unknown may still come, and leave no more than it asked for.
+func (k *known) atMost(ttl time.Duration) time.Duration {
+	if k.short > 0 && time.Since(k.asked) < goneTTL {
+		return min(ttl, k.short)
+	}
+	return ttl
+}
+
+// renewedByLock reports whether a renewal needs the lock key alone.
+func (c *claim) renewedByLock() bool {
+	return c.req.Mode == driver.Exclusive && c.load().fence != 0
+}
+
+// historyIsDue reports whether the history may end before the lease, or soon, without more.
+func (c *claim) historyIsDue(ttl time.Duration) bool {
+	return time.Since(c.load().refreshed) >= refreshHistory || ttl > historyTTL/2
+}
+
+// refreshHistory renews the lease once more, with its history, for which it does not wait
+// long: where it fails, the next renewal does it.
+func (c *claim) refreshHistory(ctx context.Context, ttl time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, hungAfter)
+	defer cancel()
+	_, _ = c.renewWhole(ctx, ttl) // the lease is renewed
+}
