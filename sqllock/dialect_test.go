@@ -64,6 +64,8 @@ func TestOptionsOfOtherDialects(t *testing.T) {
 		"SQLite with a schema":     second(NewSQLite(nil, &Options{Schema: "apart"})),
 		"Postgres in a file":       second(NewPostgres(nil, &Options{AllowForeign: true})),
 		"MySQL in a file":          second(NewMySQL(nil, &Options{AllowForeign: true})),
+		"Postgres at a path":       second(NewPostgres(nil, &Options{Path: "locks.db"})),
+		"MySQL at a path":          second(NewMySQL(nil, &Options{Path: "locks.db"})),
 		"a schema that is no name": second(NewPostgres(nil, &Options{Schema: `a"; DROP`})),
 	} {
 		if err == nil {

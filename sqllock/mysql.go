@@ -26,8 +26,8 @@ func NewMySQL(db *sql.DB, opts *Options) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.AllowForeign || o.Listen != nil {
-		return nil, fmt.Errorf("sqllock: AllowForeign is for SQLite, Listen for PostgreSQL")
+	if o.AllowForeign || o.Path != "" || o.Listen != nil {
+		return nil, fmt.Errorf("sqllock: AllowForeign and Path are for SQLite, Listen for PostgreSQL")
 	}
 	m := &mysql{schema: o.Schema, table: o.Prefix + "locks", order: make(map[string][]int)}
 	m.server = server{engine: "mysql", prefix: o.tables(), codeOf: mysqlNumber, codes: mysqlCodes, alien: m.flaw,

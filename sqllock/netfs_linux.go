@@ -62,33 +62,58 @@ func networkFS(path string) (string, error) {
 
 // networkFuseAt names the FUSE file system of path if it is one of a network. Where
 // mountinfo cannot be read, it passes for local.
-func networkFuseAt(path string) string {
+func networkFuseAt(path string) (kind string) {
 	var st syscall.Stat_t
 	if syscall.Stat(path, &st) != nil {
 		return ""
 	}
-	file, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return ""
-	}
-	defer file.Close()
 	dev := uint64(st.Dev)
 	number := fmt.Sprintf("%d:%d", dev>>8&0xfff|dev>>32&^0xfff, dev&0xff|dev>>12&^0xff)
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if kind := mountType(lines.Text(), number); networkFuse[kind] {
-			return kind
+	eachMount(func(m mount) bool {
+		if m.device == number && networkFuse[m.kind] {
+			kind = m.kind
 		}
-	}
-	return ""
+		return kind == ""
+	})
+	return kind
 }
 
-// mountType returns the type in a line of mountinfo if it is of that device; else "".
-// See proc_pid_mountinfo(5).
-func mountType(line, device string) string {
+// isMount reports whether something is mounted at path. Where mountinfo cannot be read,
+// nothing is.
+func isMount(path string) (found bool) {
+	eachMount(func(m mount) bool {
+		found = found || m.point == path
+		return !found
+	})
+	return found
+}
+
+// A mount is a line of mountinfo; see proc_pid_mountinfo(5).
+type mount struct{ device, point, kind string }
+
+// eachMount calls fn with what this process sees mounted, until it returns false.
+func eachMount(fn func(mount) bool) {
+	file, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if m, ok := parseMount(lines.Text()); ok && !fn(m) {
+			return
+		}
+	}
+}
+
+// mountEscapes are how mountinfo writes what would end a field or a line.
+var mountEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+func parseMount(line string) (mount, bool) {
 	fields, rest, ok := strings.Cut(line, " - ")
-	if f := strings.Fields(fields); !ok || len(f) < 3 || f[2] != device {
-		return ""
+	f := strings.Fields(fields)
+	if !ok || len(f) < 5 {
+		return mount{}, false
 	}
 	kind, _, _ := strings.Cut(rest, " ")
-	return kind
+	return mount{device: f[2], point: mountEscapes.Replace(f[4]), kind: kind}, true
 }

@@ -23,18 +23,25 @@ func TestNetworkFS(t *testing.T) {
 	}
 }
 
-func TestMountType(t *testing.T) {
+func TestParseMount(t *testing.T) {
 	t.Parallel()
-	const sshfs = `98 29 0:51 / /home/me/far\040away rw,nosuid,nodev shared:55 - fuse.sshfs me@host: rw,user_id=0`
-	const plain = `99 29 0:52 / /mnt rw - ext4 /dev/sda1 rw`
-	for _, test := range []struct{ line, device, want string }{
-		{sshfs, "0:51", "fuse.sshfs"}, {sshfs, "0:5", ""}, {plain, "0:52", "ext4"}, {"", "0:51", ""}, {"no dash", "0:51", ""},
+	const sshfs = `98 29 0:51 / /home/me/far\040away\134 rw,nosuid,nodev shared:55 - fuse.sshfs me@host: rw,user_id=0`
+	for _, test := range []struct {
+		line string
+		want mount
+	}{
+		{sshfs, mount{"0:51", `/home/me/far away\`, "fuse.sshfs"}},
+		{`99 29 0:52 / /mnt rw - ext4 /dev/sda1 rw`, mount{"0:52", "/mnt", "ext4"}},
+		{"", mount{}}, {"no dash", mount{}}, {"too - short", mount{}},
 	} {
-		if got := mountType(test.line, test.device); got != test.want {
-			t.Errorf("%q for %s: %q, want %q", test.line, test.device, got, test.want)
+		if got, ok := parseMount(test.line); got != test.want || ok != (test.want != mount{}) {
+			t.Errorf("%q: %q, want %q", test.line, got, test.want)
 		}
 	}
 	if !networkFuse["fuse.sshfs"] || networkFuse["fuse.gocryptfs"] {
 		t.Error("sshfs is a network file system, gocryptfs is not")
+	}
+	if !isMount("/proc") || isMount("/proc/self") {
+		t.Error("/proc is mounted, /proc/self is not")
 	}
 }

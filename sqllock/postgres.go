@@ -24,8 +24,8 @@ func NewPostgres(db *sql.DB, opts *Options) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.AllowForeign {
-		return nil, fmt.Errorf("sqllock: AllowForeign is for SQLite")
+	if o.AllowForeign || o.Path != "" {
+		return nil, fmt.Errorf("sqllock: AllowForeign and Path are for SQLite")
 	}
 	p := &postgres{channel: wakeChannel(o.Prefix)}
 	p.server = server{engine: "postgres", prefix: o.tables(), codeOf: sqlState, codes: postgresCodes, alien: p.flaw,

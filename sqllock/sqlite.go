@@ -6,7 +6,7 @@ import (
 	_ "embed" // for the schema
 	"errors"
 	"fmt"
-	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -29,20 +29,22 @@ func NewSQLite(db *sql.DB, opts *Options) (*Driver, error) {
 	if o.Schema != "" || o.Listen != nil {
 		return nil, fmt.Errorf("sqllock: SQLite takes neither Schema nor Listen")
 	}
-	return newDriver(db, &sqlite{prefix: o.Prefix, allowForeign: o.AllowForeign}, &o)
+	named := o.Path
+	if named != "" {
+		if named, err = filepath.Abs(named); err != nil {
+			return nil, fmt.Errorf("sqllock: Path: %w", err)
+		}
+	}
+	return newDriver(db, &sqlite{prefix: o.Prefix, allowForeign: o.AllowForeign, named: named}, &o)
 }
 
 // sqlite is the dialect of SQLite 3.42 and later (unixepoch with subsec).
 type sqlite struct {
 	prefix       string
 	allowForeign bool
+	named        string // Options.Path, absolute
 
 	file atomic.Pointer[sqliteFile] // as check saw it
-}
-
-type sqliteFile struct {
-	path string
-	info os.FileInfo // nil until the check has passed
 }
 
 // sqliteNow stays the same during a statement, and is taken when the statement has the
@@ -110,17 +112,6 @@ func (*sqlite) changed(ctx context.Context, on runner, text string, args ...any)
 	return counting(ctx, on, text, args...)
 }
 
-// intact looks at the name of the file: connections that are open would go on using a
-// deleted one, while other processes make a new one.
-func (s *sqlite) intact() error {
-	f := s.file.Load()
-	info, err := os.Stat(f.path)
-	if err != nil || !os.SameFile(info, f.info) {
-		return fmt.Errorf("%w: sqlite file %q was deleted or replaced while it was open: open it anew", driver.ErrCorrupt, f.path)
-	}
-	return nil
-}
-
 // Result codes of SQLite, less what extends them.
 const (
 	sqliteBusy    = 5
@@ -168,15 +159,15 @@ func (s *sqlite) explain(err error) error {
 	case err == nil, explained(err):
 		return err
 	case code == sqliteCorrupt, code == sqliteNotADB:
-		return fmt.Errorf("%w: sqlite%s: %w", driver.ErrCorrupt, s.named(), err)
+		return fmt.Errorf("%w: sqlite%s: %w", driver.ErrCorrupt, s.at(), err)
 	case missing(err):
-		return fmt.Errorf("%w: sqlite%s: %w", ErrNoSchema, s.named(), err)
+		return fmt.Errorf("%w: sqlite%s: %w", ErrNoSchema, s.at(), err)
 	}
 	return err
 }
 
-// named is the file's path for errors, once it is known.
-func (s *sqlite) named() string {
+// at is the file's path for errors, once it is known.
+func (s *sqlite) at() string {
 	if f := s.file.Load(); f != nil {
 		return fmt.Sprintf(" file %q", f.path)
 	}

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -26,11 +25,12 @@ func (s *sqlite) check(ctx context.Context, db *sql.DB) error {
 	case err != nil:
 		return err
 	case !ours:
-		return fmt.Errorf("%w (sqlite%s)", ErrNoSchema, s.named())
+		return fmt.Errorf("%w (sqlite%s)", ErrNoSchema, s.at())
 	}
-	path := s.file.Load().path
-	info, err := os.Stat(path)
-	s.file.Store(&sqliteFile{path, info})
+	file, err := openFile(s.file.Load().path, s.named)
+	if err == nil {
+		s.file.Store(file)
+	}
 	return err
 }
 
@@ -75,7 +75,7 @@ func (s *sqlite) prepareFile(ctx context.Context, db *sql.DB) (ours bool, err er
 		return false, err
 	}
 	if !strings.EqualFold(mode, "wal") {
-		return false, fmt.Errorf("%w: sqlite%s cannot be in WAL mode, only %s", driver.ErrUnsupported, s.named(), mode)
+		return false, fmt.Errorf("%w: sqlite%s cannot be in WAL mode, only %s", driver.ErrUnsupported, s.at(), mode)
 	}
 	return ours, nil
 }
@@ -100,7 +100,7 @@ func (s *sqlite) locate(ctx context.Context, conn *sql.Conn) error {
 			driver.ErrUnsupported, path, kind)
 	}
 	s.file.CompareAndSwap(nil, &sqliteFile{path: path})
-	return nil
+	return oneName(path)
 }
 
 // mainFile returns the path of the database; "": in memory. The pragma as a statement,
@@ -174,5 +174,5 @@ func missing(err error) bool {
 }
 
 func (s *sqlite) refuse(why string) error {
-	return fmt.Errorf("%w: sqlite%s: %s", driver.ErrCorrupt, s.named(), why)
+	return fmt.Errorf("%w: sqlite%s: %s", driver.ErrCorrupt, s.at(), why)
 }

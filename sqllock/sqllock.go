@@ -44,6 +44,10 @@ type Options struct {
 	// others, such as the application's own, and switch it to WAL mode. Without it
 	// such a file is refused as a mistake.
 	AllowForeign bool
+	// Path is the SQLite file as the program names it, where a symbolic link leads to it:
+	// once the link leads elsewhere, calls return driver.ErrCorrupt, and leases are lost.
+	// "": the file that SQLite has found, which knows of no link.
+	Path string
 }
 
 // A Listener hears what a database tells its clients, on a connection of its own.

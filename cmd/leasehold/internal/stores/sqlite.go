@@ -80,7 +80,7 @@ func openSQLite(_ context.Context, rest string) (driver.Driver, string, error) {
 		return nil, "", fmt.Errorf("open %s: %w", path, err)
 	}
 	db.SetMaxIdleConns(4) // opening one costs more than a grant
-	d, err := sqllock.NewSQLite(db, nil)
+	d, err := sqllock.NewSQLite(db, &sqllock.Options{Path: path})
 	if err != nil {
 		db.Close() // its error would only hide the first
 		return nil, "", fmt.Errorf("open %s: %w", path, err)

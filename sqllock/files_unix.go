@@ -1,0 +1,38 @@
+//go:build unix
+
+package sqllock
+
+import (
+	"os"
+	"syscall"
+)
+
+// links is how many names a file has.
+func links(info os.FileInfo) uint64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(st.Nlink)
+	}
+	return 1
+}
+
+// maxGap is how many descriptors in a row are unused behind the last one: the system gives
+// the lowest that is free.
+const maxGap = 1000
+
+// heldDeleted reports whether this process has a file open that has no name any more. It
+// opens none: closing it would drop SQLite's locks on it.
+func heldDeleted(file os.FileInfo) bool {
+	want, ok := file.Sys().(*syscall.Stat_t)
+	for fd, unused := 0, 0; ok && unused < maxGap; fd++ {
+		var st syscall.Stat_t
+		if syscall.Fstat(fd, &st) != nil {
+			unused++
+			continue
+		}
+		unused = 0
+		if st.Dev == want.Dev && st.Ino == want.Ino && st.Nlink == 0 {
+			return true
+		}
+	}
+	return false
+}
