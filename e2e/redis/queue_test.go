@@ -1,0 +1,105 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/internal/queue"
+	"github.com/leasehold-go/leasehold/redislock"
+)
+
+// A standing is a claim that stands in a queue.
+type standing struct {
+	driver.Claim
+	terms queue.Claim
+}
+
+// TestScriptsFollowTheRule has the scripts decide random queues, in which some leave, and
+// compares who holds with what package queue says.
+func TestScriptsFollowTheRule(t *testing.T) {
+	t.Parallel()
+	const queues, atOnce = 100_000, 64
+	r := servers.StartRedis(t)
+	d, err := redislock.Open(&redis.Options{Addr: r.Addr()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	next := make(chan int)
+	var deciders sync.WaitGroup
+	for range atOnce {
+		deciders.Go(func() {
+			for n := range next {
+				if err := decide(t.Context(), d, fmt.Sprint("queue/", n)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for n := range queues {
+		if t.Failed() {
+			break
+		}
+		next <- n
+	}
+	close(next)
+	deciders.Wait()
+}
+
+// decide has the scripts decide one random queue until everybody has left it.
+func decide(ctx context.Context, d driver.Driver, name string) error {
+	all := make([]standing, 1+rand.N(5))
+	for i := range all {
+		s := &all[i]
+		if rand.N(4) > 0 {
+			s.terms = queue.Claim{Mode: driver.Shared, Limit: rand.N(5)}
+		}
+		var err error
+		s.Claim, err = d.Claim(driver.Request{
+			Resource: name, Owner: fmt.Sprint(name, "/", i), TTL: time.Minute, Queue: true,
+			Mode: s.terms.Mode, Limit: s.terms.Limit,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for len(all) > 0 {
+		held := queue.Holding(all, func(s standing) queue.Claim { return s.terms })
+		for i, s := range all {
+			_, err := s.Try(ctx)
+			if err != nil && !errors.Is(err, driver.ErrBusy) {
+				return err
+			}
+			if holds := err == nil; holds != (i < held) {
+				return fmt.Errorf("of %s, number %d holds: %v; the rule says that %d hold", describe(all), i, holds, held)
+			}
+		}
+		stay := all[:0]
+		for _, s := range all {
+			if len(all) > 1 && rand.N(2) == 0 {
+				stay = append(stay, s)
+			} else if err := s.Release(ctx); err != nil {
+				return err
+			}
+		}
+		all = stay
+	}
+	return nil
+}
+
+func describe(all []standing) string {
+	text := ""
+	for _, s := range all {
+		text += fmt.Sprintf("[%v limit %d]", s.terms.Mode, s.terms.Limit)
+	}
+	return text
+}
