@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -139,7 +140,7 @@ func (c *child) refuseNested(ctx context.Context, locks *leasehold.Locker, name 
 	state, err := locks.Inspect(ctx, name)
 	switch {
 	case errors.Is(err, leasehold.ErrUnsupported): // then at least the innermost one
-		nested = os.Getenv("LEASEHOLD_NAME") == name && os.Getenv("LEASEHOLD_STORE") == c.app.storeURL
+		nested = os.Getenv("LEASEHOLD_NAME") == name && os.Getenv("LEASEHOLD_STORE") == stores.WithoutPassword(c.app.storeURL)
 	case err != nil:
 		return err
 	}
@@ -167,7 +168,8 @@ func (c *child) run(held interface {
 	})
 }
 
-// environ is this process's environment with what the command should know of its leases.
+// environ is this process's environment with what the command should know of its leases,
+// and without the store's password.
 func (c *child) environ(deadline time.Time, leases []*leasehold.Lease) []string {
 	var tokens, owners strings.Builder
 	owners.WriteString(os.Getenv("LEASEHOLD_HELD"))
@@ -175,14 +177,14 @@ func (c *child) environ(deadline time.Time, leases []*leasehold.Lease) []string 
 		fmt.Fprintf(&tokens, "%d %s\n", l.Token(), l.Name())
 		fmt.Fprintf(&owners, " %s", l.Owner())
 	}
-	env := os.Environ()
+	env := stores.Environ()
 	for _, v := range [][2]string{
 		{"LEASEHOLD_NAME", c.name},
 		{"LEASEHOLD_TOKEN", fmt.Sprint(leases[0].Token())},
 		{"LEASEHOLD_TOKENS", strings.TrimSuffix(tokens.String(), "\n")},
 		{"LEASEHOLD_OWNER", leases[0].Owner()},
 		{"LEASEHOLD_DEADLINE", deadline.Format("2006-01-02T15:04:05.000Z07:00")},
-		{"LEASEHOLD_STORE", c.app.storeURL},
+		{"LEASEHOLD_STORE", stores.WithoutPassword(c.app.storeURL)},
 		{"LEASEHOLD_HELD", strings.TrimSpace(owners.String())},
 	} {
 		env = setenv(env, v[0], v[1])

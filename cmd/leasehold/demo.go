@@ -169,6 +169,7 @@ func demoProcesses() (func(ctx context.Context) *exec.Cmd, error) {
 	}
 	return func(ctx context.Context) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, self, "demo", "process")
+		cmd.Env = stores.Environ() // it is told of the store, with the password, by its order
 		// In a group of its own, Ctrl-C reaches only this process, which ends the others.
 		cmd.SysProcAttr = ownGroup()
 		return cmd

@@ -65,6 +65,11 @@ It holds named locks for shell scripts, cron jobs and deployments. Every lock is
 lease: it ends by itself when its holder dies, and it carries a token that grows with
 each holder, so that a late writer can be told from the present one.`
 
+const passwords = `The password of a store may stand in a file that ?password_file=PATH names, in
+LEASEHOLD_PASSWORD, or in the URL, which everybody on this machine can read in the list of
+processes when it is given by --store. What leasehold starts gets the URL without the
+password, and no LEASEHOLD_PASSWORD: a leasehold inside needs the file.`
+
 const examples = `  leasehold run backup -- ./backup.sh          wait for "backup", then run
   leasehold run -n report -- make report       or give up at once, with exit code 1
   leasehold run --slots 3 gpu -- ./train.py    at most three at a time
@@ -77,7 +82,7 @@ func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:               "leasehold",
 		Short:             "Run one thing at a time, across processes and machines",
-		Long:              about + "\n\nStores (--store URL or LEASEHOLD_STORE):\n" + strings.TrimRight(stores.Describe(), "\n"),
+		Long:              about + "\n\nStores (--store URL or LEASEHOLD_STORE):\n" + stores.Describe() + "\n" + passwords,
 		Example:           examples,
 		SilenceErrors:     true,
 		SilenceUsage:      true,

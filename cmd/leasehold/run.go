@@ -54,7 +54,7 @@ COMMAND sees in its environment
   LEASEHOLD_TOKENS    the tokens of all names, one "TOKEN NAME" a line
   LEASEHOLD_OWNER     the secret that renews and releases the lease
   LEASEHOLD_DEADLINE  when the lease ends unless it is renewed, for people
-  LEASEHOLD_STORE     the store
+  LEASEHOLD_STORE     the store, without its password
   LEASEHOLD_HELD      owners of all enclosing runs: a nested run on a NAME that is
                       already held by one of them is refused, shared or not, because it
                       could only wait for itself

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 )
 
 // A redisServer is a Redis that a scenario may kill.
@@ -44,6 +46,7 @@ func startRedis(ctx context.Context, dir, primary string) (*redisServer, error) 
 		args = append(args, "--replicaof", strings.Replace(primary, ":", " ", 1))
 	}
 	s := &redisServer{addr: net.JoinHostPort("127.0.0.1", port), cmd: exec.Command("sh", args...)}
+	s.cmd.Env = stores.Environ()
 	if s.life, err = s.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start redis-server: %w", err)
 	}

@@ -15,6 +15,14 @@ import (
 // passwordVariable is the environment variable that keeps a password out of the process list.
 const passwordVariable = "LEASEHOLD_PASSWORD"
 
+// Environ is this process's environment without what may have a password in it: processes
+// that it starts get that another way, or not at all.
+func Environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, passwordVariable+"=") || strings.HasPrefix(v, "LEASEHOLD_STORE=")
+	})
+}
+
 // fileOptions are paths, which must mean the same in every folder.
 var fileOptions = []string{"password_file", "ca_file", "cert_file", "key_file"}
 
@@ -26,7 +34,7 @@ type serverURL struct {
 	path           []string // between slashes, after the hosts
 	options        url.Values
 	tls            *tls.Config
-	text           string // as it was, with absolute paths
+	text           string // as it was, with absolute paths and the password of the environment
 }
 
 func (u *serverURL) wrong(format string, args ...any) error {
@@ -46,16 +54,11 @@ func parseServer(scheme, rest string, known []string, secure bool) (*serverURL, 
 	if err := u.parseOptions(query, known); err != nil {
 		return nil, err
 	}
-	if at := strings.LastIndexByte(body, '@'); at >= 0 {
-		user, password, _ := strings.Cut(body[:at], ":")
-		var err1, err2 error
-		u.user, err1 = url.PathUnescape(user)
-		u.password, err2 = url.PathUnescape(password)
-		if err1 != nil || err2 != nil {
-			return nil, u.wrong("user or password have a %% that begins no escape")
-		}
-		body = body[at+1:]
+	at := strings.LastIndexByte(body, '@')
+	if err := u.parseUser(body[:at+1]); err != nil {
+		return nil, err
 	}
+	body = body[at+1:]
 	hosts, path, _ := strings.Cut(body, "/")
 	for host := range strings.SplitSeq(hosts, ",") {
 		if host == "" || strings.ContainsAny(host, " \t#") {
@@ -68,15 +71,24 @@ func parseServer(scheme, rest string, known []string, secure bool) (*serverURL, 
 			u.path = append(u.path, part)
 		}
 	}
-	before, _, _ := strings.Cut(rest, "?")
-	u.text = before
+	u.text += body
 	if query != "" {
 		u.text += "?" + u.options.Encode()
 	}
-	if err := u.findPassword(); err != nil {
-		return nil, err
-	}
 	return u, u.makeTLS(secure)
+}
+
+// parseUser takes "user:password@" apart, of which all may be missing, and begins text.
+func (u *serverURL) parseUser(info string) error {
+	user, password, _ := strings.Cut(strings.TrimSuffix(info, "@"), ":")
+	var err1, err2 error
+	u.user, err1 = url.PathUnescape(user)
+	u.password, err2 = url.PathUnescape(password)
+	if err1 != nil || err2 != nil {
+		return u.wrong("user or password have a %% that begins no escape")
+	}
+	u.text = "//" + info
+	return u.findPassword()
 }
 
 func (u *serverURL) parseOptions(query string, known []string) error {
@@ -111,7 +123,9 @@ func (u *serverURL) findPassword() error {
 		}
 		u.password = strings.TrimRight(string(b), "\r\n")
 	case u.password == "":
-		u.password = os.Getenv(passwordVariable)
+		if u.password = os.Getenv(passwordVariable); u.password != "" {
+			u.text = "//" + url.UserPassword(u.user, u.password).String() + "@"
+		}
 	}
 	return nil
 }

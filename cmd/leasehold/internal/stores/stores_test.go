@@ -230,3 +230,38 @@ func TestOpenedStoreCanBeInspected(t *testing.T) {
 		t.Error("no Evictor")
 	}
 }
+
+func TestWithoutPassword(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"redis://h":                                    "redis://h",
+		"redis://:" + canary + "@h/0":                  "redis://h/0",
+		"redis://u:" + canary + "@h1,h2/0?a=b@c":       "redis://u@h1,h2/0?a=b@c",
+		"redis://u@h?password_file=%2Fp":               "redis://u@h?password_file=%2Fp",
+		"redis://u:a:" + canary + "/@" + canary + "@h": "redis://u@h",
+		"postgres://u%40x:" + canary + "@h/db":         "postgres://u%40x@h/db",
+		"sqlite:/a:b@c?":                               "sqlite:/a:b@c?",
+		"memcached://h1,h2?prefix=":                    "memcached://h1,h2?prefix=",
+	} {
+		if got := WithoutPassword(url); got != want {
+			t.Errorf("WithoutPassword(%q) = %q, want %q", url, got, want)
+		}
+	}
+}
+
+// What Open resolves means the same to a process without our environment.
+func TestResolvedURLHasThePasswordOfTheEnvironment(t *testing.T) {
+	t.Setenv(passwordVariable, canary+"@/?:#")
+	for rest, user := range map[string]string{"//h/0": "", "//u%3Ax@h?prefix=a@b": "u:x"} {
+		u, err := parseRedis("redis", rest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv(passwordVariable, "")
+		again, err := parseRedis("redis", u.text)
+		t.Setenv(passwordVariable, canary+"@/?:#")
+		if err != nil || again.user != user || again.password != canary+"@/?:#" || again.hosts[0] != "h" {
+			t.Errorf("%s: resolved to %+v, %v", rest, again, err)
+		}
+	}
+}

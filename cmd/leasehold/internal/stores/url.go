@@ -23,6 +23,28 @@ func validScheme(s string) bool {
 	return s != "" && len(s) <= maxScheme
 }
 
+// WithoutPassword returns a URL that Open has resolved in a form that others may see: with
+// the user and without the password.
+func WithoutPassword(resolved string) string {
+	scheme, rest, _ := strings.Cut(resolved, ":")
+	if scheme == "sqlite" { // a path, which may look like anything
+		return resolved
+	}
+	before, options, _ := strings.Cut(rest, "?")
+	at := strings.LastIndexByte(before, '@')
+	if at < 0 {
+		return resolved
+	}
+	user, _, _ := strings.Cut(strings.TrimPrefix(before[:at], "//"), ":")
+	if user != "" {
+		user += "@"
+	}
+	if options != "" {
+		options = "?" + options
+	}
+	return scheme + "://" + user + before[at+1:] + options
+}
+
 // hidden stands for what Redact leaves out.
 const hidden = "***"
 
