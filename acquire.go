@@ -79,7 +79,10 @@ func (l *Locker) acquireInTurn(ctx context.Context, name string, r *request, sta
 			return lease, nil
 		}
 		l.contendAgain(name)
-		l.abandon(ctx, h, func() {})
+		select { // who asks beside what is being given up would wait for itself
+		case <-l.clean(func() { h.giveUp(ctx) }):
+		case <-ctx.Done():
+		}
 	}
 	return l.acquireAtEngine(ctx, name, r, start, true, true)
 }
@@ -333,15 +336,20 @@ func (l *Locker) abandon(ctx context.Context, h *hold, done func()) {
 // tidy runs a clean-up and waits for it, but not for long: with the engine out of reach
 // it goes on in the background.
 func (l *Locker) tidy(clean func()) {
-	finished := make(chan struct{})
-	l.background(func() {
-		clean()
-		close(finished)
-	})
 	timer := time.NewTimer(abandonWait)
 	defer timer.Stop()
 	select {
-	case <-finished:
+	case <-l.clean(clean):
 	case <-timer.C:
 	}
+}
+
+// clean runs a clean-up in the background and tells when it is through.
+func (l *Locker) clean(up func()) (through <-chan struct{}) {
+	finished := make(chan struct{})
+	l.background(func() {
+		up()
+		close(finished)
+	})
+	return finished
 }

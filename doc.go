@@ -16,7 +16,9 @@
 // Every grant has a fencing token greater than every earlier one of its resource, where
 // the engine's Features say Fencing.
 //
-// Release tells the truth: released, lost before (ErrLost), or unknown (any other error).
+// Release tells the truth: released, lost before (ErrLost), or unknown (any other error). Within
+// Options.HandOver of a grant it may hand the lease to a waiter of the process, and then says
+// released by what the engine last said.
 //
 // A call that fails leaves neither a lock nor a place in a queue, and a call whose answer
 // got lost never makes its caller wait for itself.

@@ -193,6 +193,18 @@ func (h *hold) fitToHandOver() bool {
 		time.Until(h.deadline) > min(h.ttl, h.span)/2
 }
 
+// countHandOver has the first hand-over since the grant followed by a renewal, as soon as the
+// window is over: who has the lease then may have begun after the engine lost it. Requires h.mu.
+func (h *hold) countHandOver(now time.Time) {
+	if h.handOvers++; h.handOvers > 1 {
+		return
+	}
+	soon := h.granted.Add(h.locker.opts.HandOver + h.shortSection(now))
+	if from, _ := h.renewalTime(); soon.Before(from) {
+		h.locker.keeper.add(h, soon, soon.Add(renewSoonest))
+	}
+}
+
 // discard ends a hold that was handed over to a waiter who no longer wants it.
 func (h *hold) discard() {
 	ctx, now := context.Background(), time.Now()

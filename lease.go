@@ -25,8 +25,8 @@ type Lease struct {
 }
 
 // adopt makes a lease of a hold that was just granted or handed over, for a call with
-// context ctx. It returns nil when the hold was lost on the way; of a hold that was
-// handed over, the caller then has the turn.
+// context ctx. It returns nil when the hold was lost on the way, or is no longer fit to be
+// handed over because that took long; of such a one the caller then has the turn.
 func (h *hold) adopt(ctx context.Context, r *request, now time.Time) *Lease {
 	le := h.newLease(ctx, now)
 	h.mu.Lock()
@@ -34,13 +34,13 @@ func (h *hold) adopt(ctx context.Context, r *request, now time.Time) *Lease {
 	handedOver := h.inTransit
 	h.inTransit = false
 	switch {
-	case h.cause != nil && handedOver:
+	case handedOver && !h.fitToHandOver():
 		h.hasTurn = false
 		return nil
 	case h.cause != nil:
 		return nil
 	case handedOver:
-		h.handOvers++
+		h.countHandOver(time.Now())
 	}
 	h.add(le, r)
 	return le
@@ -183,7 +183,8 @@ func (le *Lease) live() error {
 // Release gives the lease up and ends its context. It works on a ctx that has ended: the
 // call to the engine is bounded on its own, by the TTL and by 5 seconds.
 //
-// It returns nil when the lease was released, or handed over inside the process; ErrLost
+// It returns nil when the lease was released, or handed over inside the process: then the
+// engine is not asked, and granted it no longer ago than Options.HandOver allows. ErrLost
 // when it had ended before, so that another may have held the resource meanwhile: roll
 // back; ErrReleased when it was called before. After any other error the outcome is
 // unknown: the resource is free no later than a TTL from now, and Release may be called

@@ -38,7 +38,11 @@ type Options struct {
 	Drift float64
 	// HandOver is how long after a grant an exclusive lease may go from one goroutine
 	// of this Locker to the next without a call to the engine; 0: DefaultHandOver,
-	// negative: never. Other processes wait that much longer for their turn.
+	// negative: never. Other processes wait that much longer for their turn, and an engine
+	// that loses the grant meanwhile is not heard: Release then returns nil, and the next
+	// one has a lease that may overlap with another process' and have a smaller token than
+	// that. So the time counts from when the engine's answer came in, it is looked at again
+	// when the next one takes over, which moves no deadline, and the engine is asked soon after.
 	HandOver time.Duration
 	// RequireFencing makes New refuse a driver without fencing tokens.
 	RequireFencing bool

@@ -190,18 +190,30 @@ func (h *hold) plan(now time.Time, err error) {
 	if h.over() || h.noRenew {
 		return
 	}
-	// A third of its length after the last one was sent.
-	last, pause := h.deadline.Add(h.locker.drift(h.span)-h.span), h.span/3
-	left := h.deadline.Sub(now)
 	// One that was granted some time before is renewed at once, but not when it is given up
 	// at once.
-	soonest := now.Add(min(left/8, renewSoonest))
+	soonest := now.Add(h.shortSection(now))
+	from, to := h.renewalTime()
 	if err != nil {
-		last, pause = now, retryIn(left)
+		from, to = dueAfter(now, retryIn(h.deadline.Sub(now)))
 	}
-	// A little earlier together with others.
-	from, to := last.Add(pause-pause/10), last.Add(pause)
 	h.locker.keeper.add(h, later(from, soonest), later(to, soonest))
+}
+
+// shortSection is what one that ends without a renewal is shorter than. Requires h.mu.
+func (h *hold) shortSection(now time.Time) time.Duration {
+	return min(h.deadline.Sub(now)/8, renewSoonest)
+}
+
+// renewalTime is when the next renewal is due: a third of the hold's length after the last one
+// was sent. Requires h.mu.
+func (h *hold) renewalTime() (from, to time.Time) {
+	return dueAfter(h.deadline.Add(h.locker.drift(h.span)-h.span), h.span/3)
+}
+
+// dueAfter is pause after last, or a little earlier together with others.
+func dueAfter(last time.Time, pause time.Duration) (from, to time.Time) {
+	return last.Add(pause - pause/10), last.Add(pause)
 }
 
 func later(a, b time.Time) time.Time {
