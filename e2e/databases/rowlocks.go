@@ -43,7 +43,7 @@ func TimeLimits(t *testing.T, s Server, limits map[string]error, within time.Dur
 		tx := begin(t, d.DB)
 		lockRow(t, tx, "x")
 		start := time.Now()
-		if err := Try(t, s.migrated(t, s.Address+setting), "x"); !errors.Is(err, want) {
+		if err := Try(t, s.open(t, s.Address+setting, nil), "x"); !errors.Is(err, want) {
 			t.Errorf("Try with %s: %v; want %v", setting, err, want)
 		}
 		if took := time.Since(start); took > within {

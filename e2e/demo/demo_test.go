@@ -107,7 +107,8 @@ var engines = map[string]func(t *testing.T) string{
 	},
 	"etcd":     func(t *testing.T) string { return "etcd://" + servers.StartEtcd(t, servers.EtcdCurrent).Addr() },
 	"postgres": func(t *testing.T) string { return postgres(servers.StartPostgres(t)) },
-	"mariadb":  func(t *testing.T) string { return mariadb(servers.StartMariaDB(t)) },
+	"mariadb":  func(t *testing.T) string { return mysql(servers.StartMariaDB(t)) },
+	"mysql":    func(t *testing.T) string { return mysql(servers.StartMySQL(t)) },
 	"redlock": func(t *testing.T) string {
 		return "redlock://" + strings.Join(redlock(t), ",") + "?memory=-1s" // else young servers grant nothing
 	},
@@ -115,7 +116,7 @@ var engines = map[string]func(t *testing.T) string{
 
 func postgres(p *servers.Postgres) string { return "postgres://postgres@" + p.Addr() + "/postgres" }
 
-func mariadb(m *servers.MariaDB) string { return "mysql://root@" + m.Addr() + "/locks" }
+func mysql(m *servers.MySQL) string { return "mysql://root@" + m.Addr() + "/locks" }
 
 func redlock(t *testing.T) (hosts []string) {
 	for range 3 {
@@ -135,7 +136,11 @@ func TestBooksOnServers(t *testing.T) {
 		},
 		"mariadb": func(t *testing.T) (string, func() (string, error)) {
 			m := servers.StartMariaDB(t)
-			return mariadb(m), func() (string, error) { return m.Ask("SHOW DATABASES") }
+			return mysql(m), func() (string, error) { return m.Ask("SHOW DATABASES") }
+		},
+		"mysql": func(t *testing.T) (string, func() (string, error)) {
+			m := servers.StartMySQL(t)
+			return mysql(m), func() (string, error) { return m.Ask("SHOW DATABASES") }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

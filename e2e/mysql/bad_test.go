@@ -13,12 +13,12 @@ import (
 )
 
 // database is the data source of another database.
-func database(m *servers.MariaDB, name string) string {
+func database(m *servers.MySQL, name string) string {
 	return strings.Replace(m.DSN(), "/locks", "/"+name, 1)
 }
 
 // serverOf is m for the tests that are the same on every server.
-func serverOf(m *servers.MariaDB) databases.Server {
+func serverOf(m *servers.MySQL) databases.Server {
 	return databases.Server{
 		Address: m.DSN(), Open: open, Must: m.Must,
 		Database: func(name string) string { return database(m, name) },
@@ -26,18 +26,18 @@ func serverOf(m *servers.MariaDB) databases.Server {
 }
 
 func TestMySQLBadDatabases(t *testing.T) {
-	t.Parallel()
-	databases.BadDatabases(t, serverOf(servers.StartMariaDB(t)),
-		databases.Bad{Name: "interrupted", Spoil: []string{"CREATE TABLE leasehold_meta (version INT PRIMARY KEY)"}, Try: sqllock.ErrNoSchema},
-		databases.Bad{Name: "text_names", Migrated: true, Spoil: []string{"ALTER TABLE leasehold_locks MODIFY name VARCHAR(512) CHARACTER SET utf8mb4"}, Try: driver.ErrCorrupt},
-		databases.Bad{Name: "myisam", Migrated: true, Spoil: []string{"ALTER TABLE leasehold_locks ENGINE = MyISAM"}, Try: driver.ErrCorrupt},
-		databases.Bad{Name: "no_autocommit", Migrated: true, Client: "?autocommit=0", Try: driver.ErrUnsupported},
-	)
+	onEach(t, func(t *testing.T, start starter) {
+		databases.BadDatabases(t, serverOf(start(t)),
+			databases.Bad{Name: "interrupted", Spoil: []string{"CREATE TABLE leasehold_meta (version INT PRIMARY KEY)"}, Try: sqllock.ErrNoSchema},
+			databases.Bad{Name: "text_names", Migrated: true, Spoil: []string{"ALTER TABLE leasehold_locks MODIFY name VARCHAR(512) CHARACTER SET utf8mb4"}, Try: driver.ErrCorrupt},
+			databases.Bad{Name: "myisam", Migrated: true, Spoil: []string{"ALTER TABLE leasehold_locks ENGINE = MyISAM"}, Try: driver.ErrCorrupt},
+			databases.Bad{Name: "no_autocommit", Migrated: true, Client: "?autocommit=0", Try: driver.ErrUnsupported},
+		)
+	})
 }
 
 func TestMySQLMigratesAtOnce(t *testing.T) {
-	t.Parallel()
-	databases.MigratesAtOnce(t, serverOf(servers.StartMariaDB(t)))
+	onEach(t, func(t *testing.T, start starter) { databases.MigratesAtOnce(t, serverOf(start(t))) })
 }
 
 // rights are what a user needs who only locks; the page of the engine has them.
@@ -48,49 +48,62 @@ var rights = []string{
 }
 
 func TestMySQLLeastRights(t *testing.T) {
-	t.Parallel()
-	m := servers.StartMariaDB(t)
-	admin := opened(t, m.DSN())
-	m.Must(t, "CREATE USER locker IDENTIFIED BY '"+databases.Canary+"'", "CREATE USER nobody", "GRANT SELECT ON locks.leasehold_meta TO nobody")
-	m.Must(t, rights...)
-	as := func(user string) string { return strings.Replace(m.DSN(), "root@", user+"@", 1) }
-	locker := "locker:" + databases.Canary
-	d := opened(t, as(locker)) // which migrates: nothing to do
-	nobody, err := open(as("nobody"), nil)
-	databases.LeastRights(t, admin, d, databases.Opened(t, nobody, err))
-	databases.CommandRuns(t, "mysql://"+locker+"@"+m.Addr()+"/locks")
+	onEach(t, func(t *testing.T, start starter) {
+		m := start(t)
+		admin := opened(t, m.DSN())
+		m.Must(t, "CREATE USER locker IDENTIFIED BY '"+databases.Canary+"'", "CREATE USER nobody", "GRANT SELECT ON locks.leasehold_meta TO nobody")
+		m.Must(t, rights...)
+		as := func(user string) string { return strings.Replace(m.DSN(), "root@", user+"@", 1) }
+		locker := "locker:" + databases.Canary
+		d := opened(t, as(locker)) // which migrates: nothing to do
+		nobody, err := open(as("nobody"), nil)
+		databases.LeastRights(t, admin, d, databases.Opened(t, nobody, err))
+		databases.CommandRuns(t, "mysql://"+locker+"@"+m.Addr()+"/locks")
 
-	m.Must(t, "SET GLOBAL read_only = 1")
-	if err := databases.Try(t, d, "free"); !errors.Is(err, sqllock.ErrReadOnly) {
-		t.Errorf("Try on a read-only server: %v; want ErrReadOnly", err)
-	}
+		m.Must(t, "SET GLOBAL read_only = 1")
+		if err := databases.Try(t, d, "free"); !errors.Is(err, sqllock.ErrReadOnly) {
+			t.Errorf("Try on a read-only server: %v; want ErrReadOnly", err)
+		}
+	})
 }
 
-func TestMySQLTimeLimits(t *testing.T) {
+const rowWait = "?innodb_lock_wait_timeout=1"
+
+func TestMariaDBTimeLimits(t *testing.T) {
 	t.Parallel()
 	databases.TimeLimits(t, serverOf(servers.StartMariaDB(t)), map[string]error{
-		"?max_statement_time=0.2":     sqllock.ErrTimeout,
-		"?innodb_lock_wait_timeout=1": sqllock.ErrContended,
+		"?max_statement_time=0.2": sqllock.ErrTimeout,
+		rowWait:                   sqllock.ErrContended,
+	}, 25*time.Second)
+}
+
+// MySQL's max_execution_time ends what only reads, and so no attempt.
+func TestMySQLTimeLimits(t *testing.T) {
+	t.Parallel()
+	databases.TimeLimits(t, serverOf(servers.StartMySQL(t)), map[string]error{
+		rowWait + "&max_execution_time=200": sqllock.ErrContended,
 	}, 25*time.Second)
 }
 
 // The database ends who has written less.
 func TestMySQLDeadlockIsRepeated(t *testing.T) {
-	t.Parallel()
-	databases.DeadlockIsRepeated(t, serverOf(servers.StartMariaDB(t)), databases.Deadlock{
-		First: "INSERT INTO leasehold_fences VALUES (UUID(), 1, '')" + strings.Repeat(", (UUID(), 1, '')", 9),
-		// innodb_trx would tell the same until nobody has asked for 0.1 s.
-		Waiting: "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'",
-		Ended:   "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'",
+	onEach(t, func(t *testing.T, start starter) {
+		databases.DeadlockIsRepeated(t, serverOf(start(t)), databases.Deadlock{
+			First: "INSERT INTO leasehold_fences VALUES (UUID(), 1, '')" + strings.Repeat(", (UUID(), 1, '')", 9),
+			// innodb_trx would tell the same until nobody has asked for 0.1 s.
+			Waiting: "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'",
+			Ended:   "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'",
+		})
 	})
 }
 
 func TestMySQLFullDiskIsNoGrant(t *testing.T) {
-	t.Parallel()
-	m := servers.StartMariaDB(t)
-	dir := m.Disk(t, "2m")
-	d := opened(t, m.DSN())
-	create := m.Must(t, "SHOW CREATE TABLE locks.leasehold_locks")
-	m.Must(t, "DROP TABLE locks.leasehold_locks", strings.Replace(create, "`leasehold_locks`", "locks.leasehold_locks", 1)+" DATA DIRECTORY = '"+dir+"'")
-	databases.FullDisk(t, d)
+	onEach(t, func(t *testing.T, start starter) {
+		dir := servers.MySQLDisk(t, "2m")
+		m := start(t, "--loose-innodb-directories="+dir) // MySQL's, which wants to be told
+		d := opened(t, m.DSN())
+		create := m.Must(t, "SHOW CREATE TABLE locks.leasehold_locks")
+		m.Must(t, "DROP TABLE locks.leasehold_locks", strings.Replace(create, "`leasehold_locks`", "locks.leasehold_locks", 1)+" DATA DIRECTORY = '"+dir+"'")
+		databases.FullDisk(t, d)
+	})
 }

@@ -29,10 +29,32 @@ func opened(t testing.TB, dsn string) databases.Store {
 	return databases.Migrated(t, s, err)
 }
 
+// A starter starts a server of one kind, with settings of the form --name=value.
+type starter func(t testing.TB, settings ...string) *servers.MySQL
+
+var kinds = map[string]starter{"MariaDB": servers.StartMariaDB, "MySQL": servers.StartMySQL}
+
+// onEach runs test on each kind of server, beside other tests.
+func onEach(t *testing.T, test func(t *testing.T, start starter)) {
+	t.Parallel()
+	for kind, start := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			test(t, start)
+		})
+	}
+}
+
 func TestMySQLConformance(t *testing.T) {
-	m := servers.StartMariaDB(t)
+	for kind, start := range kinds {
+		t.Run(kind, func(t *testing.T) { locktest.Run(t, harness(t, start)) })
+	}
+}
+
+func harness(t *testing.T, start starter) locktest.Harness {
+	m := start(t)
 	opened(t, m.DSN())
-	locktest.Run(t, locktest.Harness{
+	return locktest.Harness{
 		Open: func(t testing.TB) driver.Driver {
 			d, err := openAddress(m.DSN())
 			if err != nil {
@@ -45,12 +67,13 @@ func TestMySQLConformance(t *testing.T) {
 		Restart:      func(t testing.TB) { m.Kill(); m.Start(t) },
 		FlushState:   func(t testing.TB) { m.Must(t, "DELETE FROM locks.leasehold_locks") },
 		NoLossNotice: true,
-	})
+	}
 }
 
 func TestMySQLIsLinearizable(t *testing.T) {
-	t.Parallel()
-	m := servers.StartMariaDB(t)
-	opened(t, m.DSN())
-	linear.Check(t, func(t testing.TB) driver.Driver { return opened(t, m.DSN()) })
+	onEach(t, func(t *testing.T, start starter) {
+		m := start(t)
+		opened(t, m.DSN())
+		linear.Check(t, func(t testing.TB) driver.Driver { return opened(t, m.DSN()) })
+	})
 }

@@ -20,8 +20,8 @@ import (
 )
 
 // counted starts a server and returns what counts the prepared statements it has run.
-func counted(t testing.TB) (m *servers.MariaDB, count func() int) {
-	m = servers.StartMariaDB(t)
+func counted(t testing.TB, start starter) (m *servers.MySQL, count func() int) {
+	m = start(t)
 	return m, func() int {
 		t.Helper()
 		n, err := strconv.Atoi(m.Must(t, "SHOW GLOBAL STATUS LIKE 'Com_stmt_execute'"))
@@ -33,114 +33,122 @@ func counted(t testing.TB) (m *servers.MariaDB, count func() int) {
 }
 
 func TestMySQLWaitsCheaply(t *testing.T) {
-	t.Parallel()
-	m, count := counted(t)
-	databases.WaitsCheaply(t, func() driver.Driver { return opened(t, m.DSN()) }, count, 20)
+	onEach(t, func(t *testing.T, start starter) {
+		m, count := counted(t, start)
+		databases.WaitsCheaply(t, func() driver.Driver { return opened(t, m.DSN()) }, count, 20)
+	})
 }
 
 func TestMySQLRenewsInBatches(t *testing.T) {
-	t.Parallel()
-	m, count := counted(t)
-	databases.RenewsInBatches(t, opened(t, m.DSN()), count, 150)
+	onEach(t, func(t *testing.T, start starter) {
+		m, count := counted(t, start)
+		databases.RenewsInBatches(t, opened(t, m.DSN()), count, 150)
+	})
 }
 
 // as is the data source of a user called name, by which its connections are found.
-func as(t testing.TB, m *servers.MariaDB, name string) string {
+func as(t testing.TB, m *servers.MySQL, name string) string {
 	m.Must(t, "CREATE USER IF NOT EXISTS "+name, "GRANT ALL ON locks.* TO "+name)
 	return strings.Replace(m.DSN(), "root@", name+"@", 1)
 }
 
 // All connections are cut again and again.
 func TestMySQLKilledConnections(t *testing.T) {
-	t.Parallel()
-	m := servers.StartMariaDB(t)
-	dsn := as(t, m, "storm")
-	lockers := databases.Lockers(t, 3, func() databases.Store { return opened(t, dsn) })
-	databases.Storm(t, lockers, 4*time.Second, 250*time.Millisecond, func() {
-		m.Must(t, "KILL USER storm")
-	}, databases.Unknown)
+	onEach(t, func(t *testing.T, start starter) {
+		m := start(t)
+		dsn := as(t, m, "storm")
+		lockers := databases.Lockers(t, 3, func() databases.Store { return opened(t, dsn) })
+		databases.Storm(t, lockers, 4*time.Second, 250*time.Millisecond, func() { m.Cut(t, "storm") }, databases.Unknown)
+	})
 }
 
 // The server is killed again and again, and keeps what it has said yes to.
 func TestMySQLKilledServer(t *testing.T) {
-	t.Parallel()
-	m := servers.StartMariaDB(t)
-	lockers := databases.Lockers(t, 3, func() databases.Store { return opened(t, m.DSN()) })
-	databases.Storm(t, lockers, 6*time.Second, 2*time.Second, func() {
-		m.Kill()
-		m.Start(t)
-	}, databases.Unknown)
+	onEach(t, func(t *testing.T, start starter) {
+		m := start(t)
+		lockers := databases.Lockers(t, 3, func() databases.Store { return opened(t, m.DSN()) })
+		databases.Storm(t, lockers, 6*time.Second, 2*time.Second, func() {
+			m.Kill()
+			m.Start(t)
+		}, databases.Unknown)
+	})
 }
 
 // The server closes connections that were idle for a while: nobody notices.
 func TestMySQLWaitTimeout(t *testing.T) {
-	t.Parallel()
-	m := servers.StartMariaDB(t, "--wait-timeout=3", "--interactive-timeout=3")
-	d := opened(t, m.DSN())
-	l := databases.Locker(t, d, leasehold.Options{TTL: time.Minute})
-	held, err := l.Acquire(t.Context(), "held")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		for end := time.Now().Add(30 * time.Second); m.Must(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = 'locks'") != "0"; {
-			if time.Now().After(end) {
-				t.Fatal("the server does not close idle connections")
+	onEach(t, func(t *testing.T, start starter) {
+		m := start(t, "--wait-timeout=3", "--interactive-timeout=3")
+		d := opened(t, m.DSN())
+		l := databases.Locker(t, d, leasehold.Options{TTL: time.Minute})
+		held, err := l.Acquire(t.Context(), "held")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			for end := time.Now().Add(30 * time.Second); m.Must(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = 'locks'") != "0"; {
+				if time.Now().After(end) {
+					t.Fatal("the server does not close idle connections")
+				}
+				time.Sleep(50 * time.Millisecond)
 			}
-			time.Sleep(50 * time.Millisecond)
+			if err := held.Extend(t.Context(), time.Minute); err != nil {
+				t.Errorf("Extend: %v", err)
+			}
+			if lease, err := l.Acquire(t.Context(), "other"); err != nil {
+				t.Errorf("Acquire: %v", err)
+			} else if err := lease.Release(t.Context()); err != nil {
+				t.Errorf("Release: %v", err)
+			}
 		}
-		if err := held.Extend(t.Context(), time.Minute); err != nil {
-			t.Errorf("Extend: %v", err)
-		}
-		if lease, err := l.Acquire(t.Context(), "other"); err != nil {
-			t.Errorf("Acquire: %v", err)
-		} else if err := lease.Release(t.Context()); err != nil {
+		if err := held.Release(t.Context()); err != nil {
 			t.Errorf("Release: %v", err)
 		}
-	}
-	if err := held.Release(t.Context()); err != nil {
-		t.Errorf("Release: %v", err)
-	}
+	})
 }
 
 func TestMySQLOneConnection(t *testing.T) {
-	t.Parallel()
-	m := servers.StartMariaDB(t)
-	t.Run("polling", func(t *testing.T) {
-		d := opened(t, m.DSN())
-		databases.OneConnectionIsEnough(t, d)
-	})
-	t.Run("guard", func(t *testing.T) {
-		d := opened(t, m.DSN())
-		databases.GuardsWrites(t, d)
-	})
-	t.Run("rows", func(t *testing.T) {
-		d := opened(t, m.DSN())
-		databases.RowsOutliveTheirUse(t, d.DB, d.Driver)
-	})
-	// Counting found rows in place of changed ones, statements as text, a client that
-	// speaks another character set.
-	for i, options := range []string{"?clientFoundRows=true", "?interpolateParams=true", "?charset=latin1", "?tx_isolation=%27SERIALIZABLE%27", "?time_zone=%27-11%3A00%27"} {
-		t.Run(options, func(t *testing.T) {
-			t.Parallel()
-			name := fmt.Sprint("options", i)
-			m.Must(t, "CREATE DATABASE "+name)
-			dsn := database(m, name) + options
-			h := locktest.Harness{Open: func(t testing.TB) driver.Driver { return opened(t, dsn) }}
-			for _, c := range locktest.Cases() {
-				switch c.Name {
-				case "NamesAreDistinct", "OneOfManyWins", "ListIsSortedAndLiteral", "LimitIsNeverPassed", "NoteIsReplaced":
-					t.Run(c.Name, func(t *testing.T) { c.Run(t, h) })
-				}
-			}
+	onEach(t, func(t *testing.T, start starter) {
+		m := start(t)
+		t.Run("polling", func(t *testing.T) {
+			d := opened(t, m.DSN())
+			databases.OneConnectionIsEnough(t, d)
 		})
-	}
+		t.Run("guard", func(t *testing.T) {
+			d := opened(t, m.DSN())
+			databases.GuardsWrites(t, d)
+		})
+		t.Run("rows", func(t *testing.T) {
+			d := opened(t, m.DSN())
+			databases.RowsOutliveTheirUse(t, d.DB, d.Driver)
+		})
+		isolation := "?transaction_isolation=%27SERIALIZABLE%27"
+		if m.Must(t, "SHOW VARIABLES LIKE 'tx_isolation'") != "" { // as MariaDB calls it
+			isolation = "?tx_isolation=%27SERIALIZABLE%27"
+		}
+		// Counting found rows in place of changed ones, statements as text, a client that
+		// speaks another character set.
+		for i, options := range []string{"?clientFoundRows=true", "?interpolateParams=true", "?charset=latin1", isolation, "?time_zone=%27-11%3A00%27"} {
+			t.Run(options, func(t *testing.T) {
+				t.Parallel()
+				name := fmt.Sprint("options", i)
+				m.Must(t, "CREATE DATABASE "+name)
+				dsn := database(m, name) + options
+				h := locktest.Harness{Open: func(t testing.TB) driver.Driver { return opened(t, dsn) }}
+				for _, c := range locktest.Cases() {
+					switch c.Name {
+					case "NamesAreDistinct", "OneOfManyWins", "ListIsSortedAndLiteral", "LimitIsNeverPassed", "NoteIsReplaced":
+						t.Run(c.Name, func(t *testing.T) { c.Run(t, h) })
+					}
+				}
+			})
+		}
+	})
 }
 
 var detours atomic.Int64
 
 // detour is a driver whose first connection goes over proxy, and later ones straight.
-func detour(t testing.TB, m *servers.MariaDB, proxy *servers.Proxy) databases.Store {
+func detour(t testing.TB, m *servers.MySQL, proxy *servers.Proxy) databases.Store {
 	var dials atomic.Int64
 	network := "detour" + strconv.FormatInt(detours.Add(1), 10)
 	mysql.RegisterDialContext(network, func(ctx context.Context, addr string) (net.Conn, error) {
@@ -154,9 +162,10 @@ func detour(t testing.TB, m *servers.MariaDB, proxy *servers.Proxy) databases.St
 }
 
 func TestMySQLLateAttemptChangesNothing(t *testing.T) {
-	t.Parallel()
-	m, count := counted(t)
-	opened(t, m.DSN())
-	proxy := servers.StartProxy(t, m.Addr())
-	databases.LateAttemptChangesNothing(t, detour(t, m, proxy), proxy, count)
+	onEach(t, func(t *testing.T, start starter) {
+		m, count := counted(t, start)
+		opened(t, m.DSN())
+		proxy := servers.StartProxy(t, m.Addr())
+		databases.LateAttemptChangesNothing(t, detour(t, m, proxy), proxy, count)
+	})
 }

@@ -4,11 +4,9 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold/e2e/once"
-	"github.com/leasehold-go/leasehold/e2e/servers"
 	"github.com/leasehold-go/leasehold/fence"
 )
 
-func TestOnceOnMariaDB(t *testing.T) {
-	t.Parallel()
-	once.Check(t, opened(t, servers.StartMariaDB(t).DSN()).DB, fence.MySQL)
+func TestOnceOnMySQL(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) { once.Check(t, opened(t, start(t).DSN()).DB, fence.MySQL) })
 }

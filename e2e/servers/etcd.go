@@ -171,10 +171,11 @@ func EtcdLeader(t testing.TB, members []*Etcd) *Etcd {
 var building sync.Mutex
 var built string
 
-// etcdBinary is the server of a version. The current one is built once.
+// etcdBinary is the server of a version, or the build that the environment names in place of
+// both. The current one is built once.
 func etcdBinary(t testing.TB, version string) string {
 	t.Helper()
-	if version == EtcdDebian {
+	if version == EtcdDebian || Root("etcd") != "" {
 		return Need(t, "etcd", "etcd")
 	}
 	building.Lock()

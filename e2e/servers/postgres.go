@@ -55,8 +55,8 @@ func (p *Postgres) StartStandby(t testing.TB) *Postgres {
 // binary finds a program of the server: Debian keeps them apart from others.
 func (p *Postgres) binary(t testing.TB, name string) string {
 	t.Helper()
-	if path, err := exec.LookPath(name); err == nil {
-		return path
+	if _, err := exec.LookPath(name); err == nil || Root("postgres") != "" {
+		return Need(t, "postgres", name)
 	}
 	const where = "/usr/lib/postgresql/*/bin/"
 	found, _ := filepath.Glob(where + name) // the pattern is well-formed

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -24,10 +23,13 @@ const readyWithin = 30 * time.Second
 
 var installing sync.Mutex
 
-// Need returns the path of binary, after it had the project's own script install engine
-// if it was missing.
+// Need returns the path of binary: that of the build of engine which the environment names,
+// else the system's, after it had the project's own script install engine if it was missing.
 func Need(t testing.TB, engine, binary string) string {
 	t.Helper()
+	if root := Root(engine); root != "" {
+		return filepath.Join(root, "bin", binary)
+	}
 	var path string
 	need(t, engine, binary, func() (err error) {
 		path, err = exec.LookPath(binary)
@@ -53,8 +55,7 @@ func need(t testing.TB, engine, what string, there func() error) {
 	if there() == nil {
 		return
 	}
-	_, here, _, _ := runtime.Caller(0)
-	install := exec.Command(filepath.Join(filepath.Dir(here), "..", "..", "scripts", "install-tools"), engine)
+	install := exec.Command(script("install-tools"), engine)
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Fatalf("%s is missing, and scripts/install-tools fails: %v\n%s", what, err, out)
 	}

@@ -6,13 +6,15 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 )
 
-// zookeeperJar is where Debian puts ZooKeeper; its manifest names what else it needs.
+// zookeeperJar is where Debian puts ZooKeeper, below the folder of the build; its manifest
+// names what else it needs.
 const zookeeperJar = "/usr/share/java/zookeeper.jar"
 
 // A ZooKeeper is one ZooKeeper server, alone or of an ensemble.
@@ -95,11 +97,16 @@ func (z *ZooKeeper) Start(t testing.TB) {
 
 func (z *ZooKeeper) launch(t testing.TB) {
 	t.Helper()
-	Need(t, "zookeeper", "java")
+	jar := Root("zookeeper") + zookeeperJar
+	need(t, "zookeeper", "ZooKeeper", func() error {
+		_, err := exec.LookPath("java")
+		_, missing := os.Stat(jar)
+		return errors.Join(err, missing)
+	})
 	args := append([]string{
 		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
 	}, z.java...)
-	args = append(args, "-cp", "/etc/zookeeper/conf:"+zookeeperJar, "org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(z.dir, "zoo.cfg"))
+	args = append(args, "-cp", "/etc/zookeeper/conf:"+jar, "org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(z.dir, "zoo.cfg"))
 	z.Process = start(z.life, z.dir, "java", args...)
 }
 
