@@ -2,9 +2,10 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+MYSQL = mysql 9
 MODULES = . redislock zklock etcdlock memcachelock pglisten cmd/leasehold e2e bench
 
-.PHONY: test test-loaded test-install bench check fmt vet staticcheck vuln tidy unchanged release tools
+.PHONY: test test-loaded test-install bench check fmt vet staticcheck vuln tidy unchanged release tools matrix
 
 # Every test of every module, with the race detector.
 test: tools
@@ -52,5 +53,12 @@ unchanged:
 release:
 	scripts/release $(VERSION)
 
+# Where MySQL cannot be had, its tests say so and skip.
 tools:
 	scripts/install-tools
+	scripts/fetch-server $(MYSQL) || test $$? = 3
+
+# The tests of each engine on several builds of its server; writes docs/versions.md. Takes an
+# hour or so. One alone: cd e2e && go test -v ./matrix -matrix -run TestMatrix/valkey_9
+matrix: tools
+	cd e2e && go test -timeout 4h -v ./matrix -matrix
