@@ -24,6 +24,9 @@ var (
 	ErrLoading = errors.New("redislock: the server is loading its data, try again later")
 	// ErrClusterDown: a part of the cluster's slots is not served.
 	ErrClusterDown = errors.New("redislock: the cluster is down, check CLUSTER INFO")
+	// ErrMoving: the slot of the lock is on its way from one node of the cluster to another,
+	// and its keys are in both places. Exclusive leases are renewed all the same.
+	ErrMoving = fmt.Errorf("redislock: the lock's slot is on its way to another node: %w", driver.ErrNotYet)
 	// ErrAuth: user or password are wrong or missing, or the user lacks a permission.
 	ErrAuth = errors.New("redislock: the server refuses the user, check name, password and ACL")
 	// ErrOldServer: the server is older than MinVersion.
@@ -47,7 +50,7 @@ var (
 var advice = map[string]error{
 	"WRONGTYPE": ErrWrongType, "READONLY": ErrReadOnly, "OOM": ErrOutOfMemory, "LOADING": ErrLoading,
 	"CLUSTERDOWN": ErrClusterDown, "NOAUTH": ErrAuth, "WRONGPASS": ErrAuth, "NOPERM": ErrAuth,
-	"MASTERDOWN": ErrReadOnly, "NOREPLICAS": ErrReplicas,
+	"MASTERDOWN": ErrReadOnly, "NOREPLICAS": ErrReplicas, "TRYAGAIN": ErrMoving,
 }
 
 // explain wraps an error of the client with the advice there is. It hides no cause.

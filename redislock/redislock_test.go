@@ -143,6 +143,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"READONLY You can't write against a read only replica.":                                 ErrReadOnly,
 		"OOM command not allowed when used memory > 'maxmemory'.":                               ErrOutOfMemory,
 		"LOADING Redis is loading the dataset in memory":                                        ErrLoading,
+		"TRYAGAIN Multiple keys request during rehashing of slot":                               ErrMoving,
 		"CLUSTERDOWN Hash slot not served":                                                      ErrClusterDown,
 		"NOAUTH Authentication required.":                                                       ErrAuth,
 		"WRONGPASS invalid username-password pair or user is disabled.":                         ErrAuth,
