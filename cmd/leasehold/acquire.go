@@ -69,6 +69,7 @@ func acquire(ctx context.Context, a *app, name string, ttl time.Duration, opts [
 	signal.Ignore(syscall.SIGPIPE)
 	o := &leasehold.Options{TTL: ttl, Note: callerNote(), Trace: a.waitTrace()}
 	return a.with(ctx, stores.Open, o, func(ctx context.Context, locks *leasehold.Locker) error {
+		a.sayLocal()
 		if !locks.Features().Resumes {
 			return fmt.Errorf("acquire %q: %w: its leases end with this process; use leasehold run", name, leasehold.ErrUnsupported)
 		}

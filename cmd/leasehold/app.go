@@ -15,28 +15,20 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 )
 
 // An app is what the commands share: the global flags and the streams.
 type app struct {
-	storeURL string // --store; open fills in LEASEHOLD_STORE or the default, and makes it absolute
-	json     bool
-	verbose  bool
-	stdin    io.Reader
-	stdout   io.Writer
-	stderr   io.Writer
-}
-
-// chosenStore is the URL of the store to open, as the user gave it.
-func (a *app) chosenStore() string {
-	switch env := os.Getenv("LEASEHOLD_STORE"); {
-	case a.storeURL != "":
-		return a.storeURL
-	case env != "":
-		return env
-	}
-	return stores.Default
+	flags     *pflag.FlagSet // global
+	storeURL  string         // as open has resolved it, with the password
+	byDefault bool           // nobody has named it
+	json      bool
+	verbose   bool
+	stdin     io.Reader
+	stdout    io.Writer
+	stderr    io.Writer
 }
 
 // An opener opens a store: stores.Open, or stores.OpenExisting for who takes no lock.
@@ -45,7 +37,16 @@ type opener func(ctx context.Context, url string) (d driver.Driver, resolved str
 // open opens the chosen store. Afterwards a.storeURL means the same from every working
 // directory, so that it can be given to a child. The caller closes the driver.
 func (a *app) open(ctx context.Context, open opener) (driver.Driver, error) {
-	d, url, err := open(ctx, a.chosenStore())
+	chosen, err := a.chosenStore()
+	if err != nil {
+		return nil, err
+	}
+	a.byDefault = chosen.from == ""
+	return a.openURL(ctx, open, chosen.value)
+}
+
+func (a *app) openURL(ctx context.Context, open opener, chosen string) (driver.Driver, error) {
+	d, url, err := open(ctx, chosen)
 	if errors.Is(err, stores.ErrURL) {
 		return nil, &exitError{exitUsage, fmt.Errorf("%w\nSet --store or LEASEHOLD_STORE", err)}
 	}

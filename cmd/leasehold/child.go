@@ -62,6 +62,9 @@ func (c *child) parse(cmd *cobra.Command, args []string, named bool) error {
 			return cmd.FlagErrorFunc()(cmd, err)
 		}
 		c.argv = cmd.Flags().Args()
+		if err := checkFilled(cmd); err != nil {
+			return err
+		}
 	}
 	if err := checkName(c.name); err != nil {
 		return err

@@ -146,14 +146,19 @@ func (c *demoCall) play(ctx context.Context, a *app) (err error) {
 	return nil
 }
 
-// demoStore finds out about the chosen store, or one in the stage's folder when the user
-// chose none.
+// demoStore finds out about the store that the flag or the environment names, or one in the
+// stage's folder: that of a configuration is for work.
 func (a *app) demoStore(ctx context.Context, st *demo.Stage) error {
-	if a.storeURL == "" && os.Getenv("LEASEHOLD_STORE") == "" {
-		a.storeURL = "sqlite:" + filepath.Join(st.Dir, "locks.db")
+	url := "sqlite:" + filepath.Join(st.Dir, "locks.db")
+	if _, ok := os.LookupEnv("LEASEHOLD_STORE"); ok || a.flags.Changed(keyStore) {
+		chosen, err := a.chosenStore()
+		if err != nil {
+			return err
+		}
+		url = chosen.value
 	}
 	// Opened once here, so that a wrong URL is told before anything starts.
-	d, err := a.open(ctx, stores.Open)
+	d, err := a.openURL(ctx, stores.Open, url)
 	if err != nil {
 		return err
 	}

@@ -35,6 +35,16 @@ func argNames(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// checkFilled refuses flags that were given an empty text.
+func checkFilled(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if err == nil && f.Value.Type() == "string" {
+			err = filled("--"+f.Name, f.Value.String())
+		}
+	})
+	return err
+}
+
 func checkName(name string) error {
 	if err := driver.CheckName(name); err != nil {
 		return usageErrorf("%w\nA name is 1 to %d bytes of UTF-8 without control characters", err, driver.MaxName)

@@ -60,7 +60,7 @@ func newLeadCommand(a *app) *cobra.Command {
 		Use:   "lead [flags] NAME -- COMMAND [ARG…]",
 		Short: "Run a command on one machine at a time, again and again",
 		Long:  leadLong,
-		Example: `  leasehold lead scheduler -- ./scheduler
+		Example: `  leasehold --store redis://host/0 lead scheduler -- ./scheduler
   leasehold show scheduler                      who leads
   leasehold evict scheduler --owner 4f1a22c9 --reason 'too slow'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -95,6 +95,7 @@ func (l *lead) run(ctx context.Context) error {
 		return orSignal(ctx, err)
 	}
 	defer done()
+	l.app.sayLocal()
 	if err := l.refuseNested(ctx, locks, l.name); err != nil {
 		return orSignal(ctx, err)
 	}

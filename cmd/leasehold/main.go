@@ -73,7 +73,8 @@ password, and no LEASEHOLD_PASSWORD: a leasehold inside needs the file.`
 const examples = `  leasehold run backup -- ./backup.sh          wait for "backup", then run
   leasehold run -n report -- make report       or give up at once, with exit code 1
   leasehold run --slots 3 gpu -- ./train.py    at most three at a time
-  leasehold lead scheduler -- ./scheduler      run on one machine, fail over to the next
+  leasehold --store redis://host/0 lead scheduler -- ./scheduler
+                                               run on one machine, fail over to the next
   leasehold ls                                 who holds what
   leasehold demo seckill                       see what a lock is for`
 
@@ -82,18 +83,21 @@ func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:               "leasehold",
 		Short:             "Run one thing at a time, across processes and machines",
-		Long:              about + "\n\nStores (--store URL or LEASEHOLD_STORE):\n" + stores.Describe() + "\n" + passwords,
+		Long:              about + "\n\nStores (--store URL):\n" + stores.Describe() + "\n" + configHelp + "\n\n" + passwords,
 		Example:           examples,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
 		Version:           buildVersion().Version,
 		Args:              cobra.ArbitraryArgs,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return checkFilled(cmd) },
 		RunE:              onlySubcommands,
 	}
 	root.SetVersionTemplate("leasehold {{.Version}}\n")
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.storeURL, "store", "", "the lock store's `URL` (default LEASEHOLD_STORE, else "+stores.Default+")")
+	flags.String(keyStore, "", "the lock store's `URL` (default LEASEHOLD_STORE, a configuration file, or "+stores.Default+")")
+	flags.Bool(keyShared, false, "refuse a store that only this machine has")
+	a.flags = flags
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say on stderr what happens")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

@@ -89,8 +89,10 @@ func (c *cli) exec(program string, args ...string) outcome {
 	cmd := exec.CommandContext(ctx, program, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(c.stdin), &stdout, &stderr
-	cmd.Env = append(os.Environ(), "LEASEHOLD_STORE="+c.store, "HOME="+c.dir, "XDG_STATE_HOME=",
-		"PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "HOME="+c.dir, "XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
+	if c.store != "" {
+		cmd.Env = append(cmd.Env, "LEASEHOLD_STORE="+c.store)
+	}
 	cmd.Env = append(cmd.Env, c.env...)
 	cmd.Dir = c.dir
 	err := cmd.Run()

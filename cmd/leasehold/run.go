@@ -72,7 +72,7 @@ const runExample = `  leasehold run backup -- ./backup.sh
   leasehold run --slots 3 gpu -- ./train.py
   leasehold run --at-least 1m hourly -- ./job             no second start within a minute
   leasehold run --also stock/7 stock/3 -- ./move          both or neither
-  leasehold run --once-per 24h --at-most 1h --ok-if-busy --key daily-report -- ./report
+  leasehold --store redis://host/0 run --once-per 24h --at-most 1h --ok-if-busy --key daily-report -- ./report
                                                           in the crontab of every server
   leasehold run deploy -c 'git pull && make install'`
 
@@ -176,6 +176,7 @@ func (r *run) run(ctx context.Context) error {
 		return err
 	}
 	defer done()
+	r.app.sayLocal()
 	leases, err := r.acquire(ctx, locks, opts)
 	if err != nil {
 		return err

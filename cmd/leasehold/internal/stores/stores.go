@@ -48,6 +48,18 @@ var engines = []engine{
 // Default is the store that is used when none is named.
 const Default = "sqlite:"
 
+// Local reports whether url is of a file, which only this machine has.
+func Local(url string) bool {
+	scheme, _, _ := strings.Cut(url, ":")
+	return strings.EqualFold(scheme, "sqlite")
+}
+
+// Relative reports whether url is of a file whose path means another in another folder.
+func Relative(url string) bool {
+	_, path, _ := strings.Cut(url, ":")
+	return Local(url) && path != "" && !strings.HasPrefix(path, "/")
+}
+
 // Open opens the store that url names and creates its file or tables where they are
 // missing. It returns the driver, whose Close also closes the connections, and the URL in
 // the form that means the same from every working directory. Errors contain no password.

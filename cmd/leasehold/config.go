@@ -1,0 +1,158 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+)
+
+const configHelp = `Which store it is says the flag, else LEASEHOLD_STORE, else the user's file
+~/.config/leasehold/config, else the system's /etc/leasehold/config, with lines such as
+  store = redis://locker@lock.internal/0?password_file=/etc/leasehold/password
+  require-shared = true
+Without any of them it is a file of the user's own: then two users, or two machines, do not
+exclude each other. --require-shared, LEASEHOLD_REQUIRE_SHARED=true or the line above refuse
+such a file, also where one is named.`
+
+// systemConfig is for all users of this machine.
+const systemConfig = "/etc/leasehold/config"
+
+// Keys of the configuration: the names of their flags.
+const keyStore, keyShared = "store", "require-shared"
+
+// A setting is a value, and who has set it: "" is nobody.
+type setting struct{ value, from string }
+
+// setting looks for key where it may be set, in order.
+func (a *app) setting(key string) (setting, error) {
+	if f := a.flags.Lookup(key); f.Changed {
+		return setting{f.Value.String(), "--" + key}, filled("--"+key, f.Value.String())
+	}
+	variable := "LEASEHOLD_" + strings.ToUpper(strings.ReplaceAll(key, "-", "_"))
+	if value, ok := os.LookupEnv(variable); ok {
+		return setting{value, variable}, filled(variable, value)
+	}
+	for _, path := range []string{userConfig(), systemConfig} {
+		values, err := readConfig(path)
+		if value, ok := values[key]; ok || err != nil {
+			return setting{value, path}, err
+		}
+	}
+	return setting{}, nil
+}
+
+// filled refuses an empty value: it is a slip of who meant to give one.
+func filled(what, value string) error {
+	if strings.TrimSpace(value) == "" {
+		return usageErrorf("%s is empty: was it to come from a variable that is not set?", what)
+	}
+	return nil
+}
+
+// chosenStore is the URL of the store to open, as the user gave it, and who has: "" for the
+// default.
+func (a *app) chosenStore() (setting, error) {
+	s, err := a.setting(keyStore)
+	if err != nil {
+		return setting{}, err
+	}
+	if s.from == "" {
+		s.value = stores.Default
+	}
+	if !stores.Local(s.value) {
+		return s, nil
+	}
+	return s, a.refuseLocal(s)
+}
+
+// refuseLocal refuses a file of this machine where a store for all was required.
+func (a *app) refuseLocal(s setting) error {
+	shared, err := a.setting(keyShared)
+	if err != nil || shared.from == "" {
+		return err
+	}
+	required, err := strconv.ParseBool(shared.value)
+	switch {
+	case err != nil:
+		return usageErrorf("%s of %s is neither true nor false", keyShared, shared.from)
+	case required && s.from == "":
+		return usageErrorf("no store is named, and %s asks for one that other machines share\nSet --store or LEASEHOLD_STORE", shared.from)
+	case required:
+		return usageErrorf("the store of %s is a file of this machine, and %s asks for one that other machines share", s.from, shared.from)
+	}
+	return nil
+}
+
+// userConfig is in the folder of the XDG base directory specification for configuration.
+func userConfig() string {
+	folder := os.Getenv("XDG_CONFIG_HOME")
+	if !filepath.IsAbs(folder) { // the specification says to ignore relative paths
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "" // who has no home has no file in it
+		}
+		folder = filepath.Join(home, ".config")
+	}
+	return filepath.Join(folder, "leasehold", "config")
+}
+
+// readConfig reads "key = value" lines; a file that is not there has none. Errors repeat
+// nothing of it, because a URL may have a password. A file that cannot be read is an error:
+// to go on without it could lock somewhere else.
+func readConfig(path string) (map[string]string, error) {
+	if path == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, usageErrorf("the configuration cannot be read: %w", err)
+	}
+	values, n := map[string]string{}, 0
+	for line := range strings.Lines(string(data)) {
+		n++
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		if err := readLine(values, line); err != nil {
+			return nil, usageErrorf("%s, line %d: %w", path, n, err)
+		}
+	}
+	return values, nil
+}
+
+func readLine(values map[string]string, line string) error {
+	key, value, ok := strings.Cut(line, "=")
+	key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+	_, twice := values[key]
+	switch {
+	case !ok:
+		return errors.New("want key = value")
+	case !slices.Contains([]string{keyStore, keyShared}, key):
+		return fmt.Errorf("unknown key; known: %s, %s", keyStore, keyShared)
+	case twice:
+		return fmt.Errorf("%s is set twice", key)
+	case value == "":
+		return fmt.Errorf("%s is empty", key)
+	case key == keyStore && stores.Relative(value):
+		return errors.New("the store's path must begin with a slash, to mean the same in every folder")
+	}
+	values[key] = value
+	return nil
+}
+
+// sayLocal tells a person at a terminal whom the default store excludes.
+func (a *app) sayLocal() {
+	if _, ok := terminal(a.stderr); ok && a.byDefault && !a.json {
+		fmt.Fprintln(a.stderr, "leasehold: no store is named, so only your own processes on this machine exclude each other: leasehold help")
+	}
+}
