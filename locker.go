@@ -167,7 +167,8 @@ func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) 
 	return lease, nil
 }
 
-// Inspect tells who holds name and who waits for it. A free resource has no holders.
+// Inspect tells who holds name and who waits for it. A free resource has no holders. What
+// somebody has damaged at the engine is driver.ErrCorrupt, beside what can be told.
 func (l *Locker) Inspect(ctx context.Context, name string) (driver.State, error) {
 	if err := driver.CheckName(name); err != nil {
 		return driver.State{}, wrap("inspect", name, err)
@@ -181,7 +182,8 @@ func (l *Locker) Inspect(ctx context.Context, name string) (driver.State, error)
 }
 
 // List tells, by name, of all resources with holders or waiters whose names start with
-// prefix; "" is all.
+// prefix; "" is all. Those that somebody has damaged are named by an error that matches
+// driver.ErrCorrupt, and all others are told of as ever.
 func (l *Locker) List(ctx context.Context, prefix string) ([]driver.State, error) {
 	in, ok := l.driver.(driver.Inspector)
 	if !ok {

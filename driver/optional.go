@@ -20,7 +20,9 @@ type State struct {
 	Waiters  []Waiter // in order
 }
 
-// An Inspector is a Driver that shows what it keeps.
+// An Inspector is a Driver that shows what it keeps. What somebody has damaged is ErrCorrupt,
+// beside as much as can be told of it, and hides nothing else: List returns the others too,
+// and its error names the damaged.
 type Inspector interface {
 	Inspect(ctx context.Context, resource string) (State, error)
 	// List returns, by name, the resources with holders or waiters whose names start with prefix.

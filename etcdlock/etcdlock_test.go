@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -49,6 +50,39 @@ func FuzzEscape(f *testing.F) {
 		}
 		if (a == b) != (ea == eb) || strings.HasPrefix(a, b) != strings.HasPrefix(ea, eb) {
 			t.Errorf("%q and %q are escaped as %q and %q", a, b, ea, eb)
+		}
+	})
+}
+
+// Anybody can put keys and values: each below a resource is a claim of somebody.
+func FuzzEntries(f *testing.F) {
+	for _, v := range []string{"", "{}", "null", "[]", `{"owner":"a","shared":true,"limit":-1}`, `{"owner":1}`, `{"shared":true,"limit":1}`, "\xff"} {
+		f.Add("leasehold/a/1f", v)
+		f.Add("leasehold/a/", v)
+	}
+	d, err := New(clientv3.NewCtxClient(f.Context()), nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, key, value string) {
+		if !strings.HasPrefix(key, d.root) {
+			return
+		}
+		kv := func(rev int64) *mvccpb.KeyValue {
+			return &mvccpb.KeyValue{Key: []byte(key), Value: []byte(value), CreateRevision: rev}
+		}
+		d.nameOf(key)
+		if !strings.HasPrefix(key, d.dir("a")) {
+			return
+		}
+		queue := entries(d.dir("a"), []*mvccpb.KeyValue{kv(2), kv(1)})
+		for _, e := range queue {
+			if e.name() == "" && key != d.dir("a") {
+				t.Errorf("nobody is behind %q", key)
+			}
+		}
+		if n := len(holders(queue)); len(queue) > 0 && n < 1 {
+			t.Errorf("none of %d holds", len(queue))
 		}
 	})
 }

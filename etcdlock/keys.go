@@ -54,7 +54,7 @@ func (c content) encode() string {
 }
 
 func decode(value []byte) (c content) {
-	if json.Unmarshal(value, &c) != nil {
+	if json.Unmarshal(value, &c) != nil || c.Limit < 0 { // which nobody could ever fit into
 		return content{}
 	}
 	return c

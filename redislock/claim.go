@@ -245,12 +245,12 @@ func (c *claim) giveBack(ctx context.Context) {
 
 // refusal says who is in the way and when to come back if nothing wakes the caller.
 func (c *claim) refusal(values []any) *driver.Busy {
-	first, foreign, left := number(values[1]) == 1, number(values[2]) == 1, time.Duration(number(values[3]))*time.Millisecond
-	busy := &driver.Busy{Retry: max(left, 0)}
+	first, foreign, left := number(values[1]) == 1, number(values[2]) == 1, ms(values[3])
+	busy := &driver.Busy{Retry: left}
 	if len(values) >= 9 {
 		busy.Holder = driver.Holder{
-			Owner: text(values[4]), Mode: modeOf(text(values[5])), Fence: uint64(number(values[6])),
-			Held: time.Duration(number(values[7])) * time.Millisecond, Left: max(left, 0), Note: text(values[8]),
+			Owner: text(values[4]), Mode: modeOf(text(values[5])), Fence: uint64(max(number(values[6]), 0)),
+			Held: ms(values[7]), Left: left, Note: text(values[8]),
 		}
 	}
 	soon := keepPlace

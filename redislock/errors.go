@@ -16,6 +16,10 @@ import (
 var (
 	// ErrWrongType: the lock key holds something that is no lock. Nothing was changed.
 	ErrWrongType = fmt.Errorf("redislock: a lock key holds something else, choose another Options.Prefix: %w", driver.ErrCorrupt)
+	// ErrDamaged: what is stored beside a lock key cannot be read, or not all of it. Somebody
+	// wrote to it, or a newer version of this package did. It ends with the places and leases
+	// that it tells of.
+	ErrDamaged = fmt.Errorf("redislock: what is stored about a lock cannot be read: %w", driver.ErrCorrupt)
 	// ErrReadOnly: the server is a replica.
 	ErrReadOnly = errors.New("redislock: the server is a read-only replica, connect to the primary or through Sentinel")
 	// ErrOutOfMemory: the server refuses to store more. Renew and Release still work.

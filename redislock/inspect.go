@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +23,8 @@ const (
 	maxExact = 1 << 53
 )
 
-// Inspect implements driver.Inspector. Foreign holders have no note and no fence.
+// Inspect implements driver.Inspector. Foreign holders have no note and no fence. What is
+// damaged is ErrDamaged, beside the State as far as it can be told.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	k := d.keysOf(name)
 	reply, err := d.run(ctx, scriptInspect, []string{
@@ -31,30 +33,56 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	if err != nil {
 		return driver.State{}, err
 	}
-	values, err := slice(reply, 3)
+	values, err := slice(reply, 4)
 	if err != nil {
 		return driver.State{}, err
 	}
-	st := driver.State{Resource: name, Fence: uint64(number(values[0]))}
-	holders, _ := values[1].([]any)
-	for h := range slices.Chunk(holders, 6) {
+	return stateOf(name, values)
+}
+
+// stateOf reads what inspect.lua tells of name.
+func stateOf(name string, values []any) (driver.State, error) {
+	st := driver.State{Resource: name, Fence: uint64(max(number(values[0]), 0))}
+	holders, err := rows(values[1], 6)
+	for _, h := range holders {
 		st.Holders = append(st.Holders, driver.Holder{
-			Owner: text(h[0]), Mode: modeOf(text(h[1])), Fence: uint64(number(h[2])),
+			Owner: text(h[0]), Mode: modeOf(text(h[1])), Fence: uint64(max(number(h[2]), 0)),
 			Held: ms(h[3]), Left: ms(h[4]), Note: text(h[5]),
 		})
 	}
 	slices.SortStableFunc(st.Holders, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
-	waiters, _ := values[2].([]any)
-	for w := range slices.Chunk(waiters, 4) {
+	waiters, errW := rows(values[2], 4)
+	for _, w := range waiters {
 		st.Waiters = append(st.Waiters, driver.Waiter{Owner: text(w[0]), Mode: modeOf(text(w[1])), Waited: ms(w[2]), Note: text(w[3])})
 	}
-	return st, nil
+	damaged, errD := rows(values[3], 1)
+	if err = errors.Join(err, errW, errD); err == nil && len(damaged) > 0 {
+		err = fmt.Errorf("%w: %s of %q", ErrDamaged, text(damaged[0][0]), name)
+	}
+	return st, err
 }
 
-func ms(v any) time.Duration { return max(time.Duration(number(v))*time.Millisecond, 0) }
+// rows takes a list of replies n at a time.
+func rows(v any, n int) ([][]any, error) {
+	all, ok := v.([]any)
+	if !ok || len(all)%n != 0 {
+		return nil, fmt.Errorf("redislock: alien reply of %d values: %w", len(all), driver.ErrCorrupt)
+	}
+	return slices.Collect(slices.Chunk(all, n)), nil
+}
+
+// ms is a number of milliseconds; what is negative or too many for a Duration is unknown.
+func ms(v any) time.Duration {
+	n := number(v)
+	if n < 0 || n > int64(math.MaxInt64/time.Millisecond) {
+		return 0
+	}
+	return time.Duration(n) * time.Millisecond
+}
 
 // List implements driver.Inspector: it looks at all keys of all primaries, in small steps.
-// What changes meanwhile may or may not be shown.
+// What changes meanwhile may or may not be shown. A lock key that holds no string is not
+// shown: it is no lock.
 func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
@@ -64,16 +92,21 @@ func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error
 		return nil, err
 	}
 	var states []driver.State
+	var damaged []error
 	for _, name := range names {
 		st, err := d.Inspect(ctx, name)
-		if err != nil {
+		switch {
+		case errors.Is(err, ErrWrongType):
+		case errors.Is(err, driver.ErrCorrupt):
+			damaged = append(damaged, err)
+		case err != nil:
 			return nil, err
 		}
 		if len(st.Holders)+len(st.Waiters) > 0 {
 			states = append(states, st)
 		}
 	}
-	return states, nil
+	return states, errors.Join(damaged...)
 }
 
 // names returns, sorted, the names that begin with prefix and have a lock key or a queue.

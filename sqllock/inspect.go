@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -15,10 +16,10 @@ const maxFence = 1<<53 - 1
 // Inspect implements driver.Inspector.
 func (d *Driver) Inspect(ctx context.Context, resource string) (driver.State, error) {
 	r, err := d.lookAt(ctx, resource)
-	if err != nil {
+	if r == nil {
 		return driver.State{Resource: resource}, err
 	}
-	return r.state(), nil
+	return r.state(), err
 }
 
 // List implements driver.Inspector.
@@ -28,15 +29,19 @@ func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error
 		return nil, err
 	}
 	var states []driver.State
+	var damaged []error
 	for i := range all {
 		if !strings.HasPrefix(all[i].lock.name, prefix) {
 			break // names are in the order of their bytes, and began at prefix
+		}
+		if all[i].damage != nil {
+			damaged = append(damaged, all[i].damage)
 		}
 		if s := all[i].state(); len(s.Holders)+len(s.Waiters) > 0 {
 			states = append(states, s)
 		}
 	}
-	return states, nil
+	return states, errors.Join(damaged...)
 }
 
 func (r *resource) state() driver.State {

@@ -46,14 +46,27 @@ func (d *Driver) read(ctx context.Context, on runner, text string, arg any) ([]r
 func scan(rows *sql.Rows) (r resource, err error) {
 	l, claims := &r.lock, ""
 	err = rows.Scan(&r.now, &l.name, &l.fence, &l.owner, &l.expires, &l.since, &l.note, &l.rev, &l.raised, &claims)
-	if err != nil || claims == "" {
+	switch {
+	case err == nil:
+		r.decode(claims)
+	case rows.Err() != nil:
 		return r, err
+	default: // a column is of no type of ours
+		r.lock, r.damage = lockRow{name: l.name}, fmt.Errorf("%w: row of %q: %w", driver.ErrCorrupt, l.name, err)
+	}
+	return r, nil
+}
+
+// decode reads the claims, without what has expired.
+func (r *resource) decode(claims string) {
+	if claims == "" {
+		return
 	}
 	if err := json.Unmarshal([]byte(claims), &r.claims); err != nil {
-		return r, fmt.Errorf("%w: claims of %q: %w", driver.ErrCorrupt, l.name, err)
+		r.claims, r.damage = nil, fmt.Errorf("%w: claims of %q: %w", driver.ErrCorrupt, r.lock.name, err)
+		return
 	}
 	r.dropExpired()
-	return r, nil
 }
 
 // readNames runs a statement that returns names.
@@ -95,7 +108,7 @@ func (d *Driver) lookAt(ctx context.Context, name string) (*resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &all[0], nil
+	return &all[0], all[0].damage
 }
 
 // maxPatience bounds how the pause between two attempts to change a row grows, in round

@@ -52,6 +52,7 @@ type resource struct {
 	now    int64
 	lock   lockRow
 	claims []claimRow // by ticket; live ones only
+	damage error      // why some of it could not be read; that is empty then
 }
 
 // heldBy reports whether owner has the live exclusive lease.

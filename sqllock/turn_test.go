@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"testing"
@@ -131,6 +132,32 @@ func TestPace(t *testing.T) {
 			t.Errorf("%+v: %v", test, got)
 		}
 	}
+}
+
+// Whatever stands in the column, it is read or it is damage.
+func FuzzClaims(f *testing.F) {
+	for _, s := range []string{
+		"", "[]", "null", "{}", "x", `[{"ticket":1,"owner":"a","expires":1001}]`, `[{"ticket":-1,"limit":-1,"status":9,"expires":9223372036854775807}]`,
+		`[{"ticket":9223372036854775807,"status":1,"mode":1,"expires":2000},{"status":3,"expires":2000}]`, `[{"ticket":"1"}]`, `[null]`,
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, claims string) {
+		r := resource{now: 1000, lock: lockRow{name: "a", owner: "holder", expires: 1500}}
+		r.decode(claims)
+		if r.damage != nil && (!errors.Is(r.damage, driver.ErrCorrupt) || len(r.claims) > 0) {
+			t.Errorf("%v beside %d claims; want ErrCorrupt and none", r.damage, len(r.claims))
+		}
+		for _, h := range r.state().Holders {
+			if h.Left < 0 {
+				t.Errorf("%v left", h.Left)
+			}
+		}
+		r.next()
+		r.crowd()
+		r.obstacle(&driver.Request{Owner: "me"})
+		r.evict("holder", "why")
+	})
 }
 
 func FuzzPrefix(f *testing.F) {

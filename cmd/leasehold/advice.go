@@ -15,7 +15,7 @@ func advice(err error) string {
 	case errors.Is(err, leasehold.ErrLost):
 		return "The lease is over and another may hold NAME: undo what it guarded, or acquire it again"
 	case errors.Is(err, driver.ErrCorrupt):
-		return "Nothing was changed. Choose another file with --store, or move this one away"
+		return "Nothing was changed. Repair or remove what is named, or choose another store with --store"
 	case errors.Is(err, leasehold.ErrUnsupported):
 		return "This store can never do that; choose another with --store"
 	case exitCode(err) == exitUnavailable:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -36,18 +37,18 @@ func list(ctx context.Context, a *app, prefix string) error {
 	states, err := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) ([]driver.State, error) {
 		return locks.List(ctx, prefix)
 	})
-	if err != nil {
+	if err != nil && len(states) == 0 {
 		return err
 	}
 	views := viewsOf(states)
-	return a.print(views, func(w io.Writer) {
+	return errors.Join(err, a.print(views, func(w io.Writer) {
 		if len(views) == 0 {
 			// On stderr, so that a script that counts lines counts none.
 			fmt.Fprintf(a.stderr, "No lock is held or waited for in %s\n", stores.Redact(a.storeURL))
 			return
 		}
 		writeTable(w, views)
-	})
+	}))
 }
 
 func newShowCommand(a *app) *cobra.Command {
@@ -72,11 +73,11 @@ func show(ctx context.Context, a *app, name string) error {
 	state, err := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) (driver.State, error) {
 		return locks.Inspect(ctx, name)
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 		return err
 	}
 	v := viewOf(state)
-	return a.print(v, func(w io.Writer) { writeState(w, v) })
+	return errors.Join(err, a.print(v, func(w io.Writer) { writeState(w, v) }))
 }
 
 // completeTimeout is as long as a person waits for a completion.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"database/sql"
 	"os"
 	"os/exec"
 	"strings"
@@ -150,4 +151,25 @@ func TestEvictOfSharersWithOneStart(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", owner, h.Owner, err, want)
 		}
 	}
+}
+
+// What somebody has damaged in the store is named, and hides nothing else.
+func TestListShowsWhatIsNotDamaged(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.acquire("broken")
+	fine := c.acquire("fine")
+	db, err := sql.Open("sqlite", strings.TrimPrefix(c.store, "sqlite:"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("UPDATE leasehold_locks SET claims = '[' WHERE name = 'broken'"); err != nil {
+		t.Fatal(err)
+	}
+	o := c.want(exitUnavailable, "ls")
+	contains(t, o.stdout, "fine", fine.Owner[:8])
+	contains(t, o.stderr, `"broken"`, "damaged")
+	contains(t, c.want(exitUnavailable, "show", "broken").stderr, `"broken"`, "damaged")
+	c.want(0, "show", "fine")
 }

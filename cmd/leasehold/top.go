@@ -87,6 +87,8 @@ func topFrame(ctx context.Context, a *app, locks *leasehold.Locker, prefix strin
 	states, err := locks.List(ctx, prefix)
 	if err != nil {
 		fmt.Fprintf(&b, "\n\n%s\n", plain(err.Error()))
+	}
+	if err != nil && len(states) == 0 {
 		return b.String()
 	}
 	holders, waiters := 0, 0

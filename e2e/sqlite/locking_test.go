@@ -179,6 +179,39 @@ func TestSQLiteListsByBytes(t *testing.T) {
 	}
 }
 
+// A row that somebody has damaged is an error of its own, and hides no other.
+func TestSQLiteListWithDamagedRows(t *testing.T) {
+	t.Parallel()
+	path := lockFile(t)
+	db := openDB(t, path)
+	d := newSQLite(t, db, nil)
+	if err := d.Migrate(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"claims", "fine", "kind", "last"} {
+		granted(t, claim(t, d, driver.Request{Resource: name}))
+	}
+	mustExec(t, db, "UPDATE leasehold_locks SET claims = '[{\"ticket\":' WHERE name = 'claims'",
+		"UPDATE leasehold_locks SET claims = x'ff00' WHERE name = 'last'",
+		"UPDATE leasehold_locks SET fence = 'text' WHERE name = 'kind'")
+	states, err := d.List(bounded(t), "")
+	shown := ""
+	for _, st := range states {
+		shown += fmt.Sprint(st.Resource, len(st.Holders), " ")
+	}
+	if !errors.Is(err, driver.ErrCorrupt) || shown != "claims1 fine1 last1 " {
+		t.Errorf("List: %s, %v; want ErrCorrupt, and all that can be told", shown, err)
+	}
+	for _, name := range []string{"claims", "fine", "kind", "last"} {
+		if named := err != nil && strings.Contains(err.Error(), `"`+name+`"`); named != (name != "fine") {
+			t.Errorf("%s is named as damaged: %v, by %v", name, named, err)
+		}
+		if _, err := d.Inspect(bounded(t), name); errors.Is(err, driver.ErrCorrupt) != (name != "fine") {
+			t.Errorf("Inspect of %s: %v", name, err)
+		}
+	}
+}
+
 // A connection that went back to the pool inside a transaction would keep everybody out.
 func TestSQLiteCancelledCallsLeaveNoTransaction(t *testing.T) {
 	t.Parallel()

@@ -52,10 +52,15 @@ if held == owner then
 end
 purge()
 if held == SHARED and redis.call('ZSCORE', shares, owner) then
-  redis.call('ZADD', shares, 'GT', string.format('%.0f', ms + ttl), owner)
+  local ok, fence = decode(SHARER, redis.call('HGET', details, 's' .. owner))
+  if ok then
+    redis.call('ZADD', shares, 'GT', string.format('%.0f', ms + ttl), owner)
+    follow_sharers()
+    keep(details, ttl)
+    return {2, fence, others_wait()}
+  end
+  drop_sharer(owner) -- what it held has no fence any more
   follow_sharers()
-  keep(details, ttl)
-  return {2, (cmsgpack.unpack(redis.call('HGET', details, 's' .. owner))), others_wait()}
 end
 if held == SHARED and redis.call('EXISTS', shares) == 0 and past then
   -- All sharers have expired in this very millisecond: the key follows them.
@@ -95,8 +100,8 @@ end
 if ARGV[5] == '1' then
   local began = ms
   if redis.call('ZSCORE', queue, owner) then
-    local mine = redis.call('HGET', details, 'w' .. owner)
-    if mine then began = select(6, cmsgpack.unpack_limit(mine, 5)) end
+    local ok, _, _, _, _, first_try = decode(WAITER, redis.call('HGET', details, 'w' .. owner))
+    if ok then began = first_try end
   else
     local tail = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2] or 0
     redis.call('ZADD', queue, tail + 1, owner)
@@ -112,9 +117,8 @@ if not held then return {0, ahead, 0, 0} end
 local left = redis.call('PTTL', lock)
 if held == SHARED then
   local soonest = redis.call('ZRANGE', shares, 0, 0, 'WITHSCORES')
-  local about = soonest[1] and redis.call('HGET', details, 's' .. soonest[1])
-  if not about then return {0, ahead, 1, left, '', 's', 0, 0, ''} end
-  local n, granted, _, _, text = cmsgpack.unpack(about)
+  local ok, n, granted, _, _, text = decode(SHARER, soonest[1] and redis.call('HGET', details, 's' .. soonest[1]))
+  if not ok then return {0, ahead, 1, left, '', 's', 0, 0, ''} end
   local who = soonest[1]
   if string.sub(who, 1, #LINGER) == LINGER then who = '' end
   return {0, ahead, 0, soonest[2] - ms, who, 's', n, ms - granted, text}

@@ -21,8 +21,8 @@ if held == owner then
 elseif held == SHARED then
   purge()
   if not redis.call('ZSCORE', shares, owner) then return 0 end
-  local mine = redis.call('HGET', details, 's' .. owner)
-  if mine then listens = select(4, cmsgpack.unpack(mine)) end
+  local ok, _, _, _, told = decode(SHARER, redis.call('HGET', details, 's' .. owner))
+  if ok then listens = told end
   drop_sharer(owner)
   follow_sharers()
 else

@@ -1,13 +1,36 @@
+-- decode returns true and what cmsgpack stored, which kinds tells: n a number that a record
+-- can have, s a string. false: it is missing, damaged, or of another version.
+local function decode(kinds, stored)
+  if type(stored) ~= 'string' then return false end
+  local found = {pcall(cmsgpack.unpack, stored)}
+  if not found[1] or #found ~= #kinds + 1 then return false end
+  for i = 1, #kinds do
+    local v = found[i + 1]
+    if kinds:sub(i, i) == 's' then
+      if type(v) ~= 'string' then return false end
+    elseif type(v) ~= 'number' or not (v >= 0 and v <= 9007199254740992) then
+      return false
+    end
+  end
+  return unpack(found)
+end
+
+-- What is stored of a waiter: expiry of its place, mode, limit, channel, first Try, note,
+-- last Try, its number, TTL (0: not to be granted without a Try), channel for the end of
+-- the lease, life of the history. Of a sharer: fence, granted, limit, channel, note.
+local WAITER, SHARER = 'nsnsnsnsnss', 'nnnss'
+
 -- How the history of a resource is kept: the last fence given, and of the last exclusive
 -- grant its fence, instant, owner, channel and note. It uses history, the key, and ms (the
--- server's time).
+-- server's time). The seventh value is whether somebody damaged it.
 local function recall(past)
-  if not past or #past < 24 then return 0, 0, 0, '', '', '' end
+  if not past then return 0, 0, 0, '', '', '', false end
+  if #past < 24 then return 0, 0, 0, '', '', '', true end
   local last, fence, since = struct.unpack('>I8I8I8', past)
-  if last > 9007199254740992 then return 0, 0, 0, '', '', '' end -- no script writes that
-  local ok, _, by, channel, note = pcall(cmsgpack.unpack_limit, past, 3, 24)
-  if not ok then return last, 0, 0, '', '', '' end -- somebody damaged it
-  return last, fence, since, by, channel, note
+  if last > 9007199254740992 then return 0, 0, 0, '', '', '', true end -- no script writes that
+  local ok, by, channel, note = decode('sss', string.sub(past, 25))
+  if not ok or fence > 9007199254740992 or since > 9007199254740992 then return last, 0, 0, '', '', '', true end
+  return last, fence, since, by, channel, note, false
 end
 
 -- For how long a history is kept: a fence that is ahead of the clock for as much longer.

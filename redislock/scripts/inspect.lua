@@ -1,9 +1,9 @@
 #!lua flags=no-writes
--- Shows who holds and who waits, as far as nobody has damaged it.
+-- Shows who holds and who waits, and what of that somebody has damaged.
 -- KEYS: 1 lock, 2 history, 3 queue, 4 details, 5 shares
 -- ARGV: none
 -- Reply: {last fence, {owner, mode, fence, held in ms, left in ms, note, …},
---         {owner, mode, waited in ms, note, …}}
+--         {owner, mode, waited in ms, note, …}, {what is damaged, …}}
 local lock, history, queue, details, shares = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local SHARED, LINGER = '\31shared', '\31linger'
 -- As in prelude.lua.
@@ -13,41 +13,49 @@ local held, past = found[1], found[2]
 local clock = redis.call('TIME')
 local ms = math.floor((clock[1] * 1000000 + clock[2]) / 1000)
 --include history.lua
-local last, fence, since, by, _, note = recall(past)
-local holders, waiters = {}, {}
+local last, fence, since, by, _, note, bad_history = recall(past)
+local holders, waiters, damaged = {}, {}, {}
 local function add(list, ...)
   for _, v in ipairs({...}) do table.insert(list, v) end
 end
 
-local function members(...)
-  local list = redis.pcall(...)
-  return list.err and {} or list
-end
-
--- What is stored about one; nothing if it is missing or damaged.
-local function about(who)
-  local stored = redis.pcall('HGET', details, who)
-  if type(stored) ~= 'string' then return false end
-  return pcall(cmsgpack.unpack, stored)
+-- The reply to a command on what, or none if that is of another type.
+local function ask(what, ...)
+  local reply = redis.pcall(...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  add(damaged, what)
+  return {}
 end
 
 local left = held and redis.call('PTTL', lock)
 if held == SHARED then
-  local all = members('ZRANGEBYSCORE', shares, string.format('%.0f', ms), '+inf', 'WITHSCORES')
+  local all = ask('the holders', 'ZRANGEBYSCORE', shares, string.format('%.0f', ms), '+inf', 'WITHSCORES')
   for i = 1, #all, 2 do
-    local who = all[i]
-    local ok, n, granted, _, _, text = about('s' .. who)
-    if not ok then n, granted, text = 0, ms, '' end
+    local who, ends = all[i], tonumber(all[i + 1])
+    local stored = ask('the details', 'HGET', details, 's' .. who)
+    local ok, n, granted, _, _, text = decode(SHARER, stored)
+    if not ok or ends > 9007199254740992 then
+      if stored then add(damaged, 'a holder') end
+      n, granted, text, ends = 0, ms, '', math.min(ends, ms)
+    end
     if string.sub(who, 1, #LINGER) == LINGER then who = '' end
-    add(holders, who, 's', n, ms - granted, all[i + 1] - ms, text)
+    add(holders, who, 's', n, ms - granted, ends - ms, text)
   end
 elseif held and (held == by or held == LINGER) then
   add(holders, by, 'x', fence, ms - since, left, note)
 elseif held then
   add(holders, held, 'x', 0, 0, left, '')
+elseif redis.call('EXISTS', lock) == 1 then
+  return redis.error_reply('WRONGTYPE the lock key holds no string')
 end
-for _, who in ipairs(members('ZRANGE', queue, 0, -1)) do
-  local ok, expires, mode, _, _, began, text = about('w' .. who)
-  if ok and expires >= ms and expires <= ms + PLACE then add(waiters, who, mode, ms - began, text) end
+if bad_history or not past and redis.call('EXISTS', history) == 1 then add(damaged, 'the history') end
+for _, who in ipairs(ask('the queue', 'ZRANGE', queue, 0, -1)) do
+  local stored = ask('the details', 'HGET', details, 'w' .. who)
+  local ok, expires, mode, _, _, began, text = decode(WAITER, stored)
+  if not ok then
+    if stored then add(damaged, 'a waiter') end
+  elseif expires >= ms and expires <= ms + PLACE then
+    add(waiters, who, mode, ms - began, text)
+  end
 end
-return {last, holders, waiters}
+return {last, holders, waiters, damaged}

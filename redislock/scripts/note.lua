@@ -19,8 +19,7 @@ if held == owner then
 end
 if held ~= '\31shared' then return 0 end
 local ends = tonumber(redis.call('ZSCORE', shares, owner))
-local mine = redis.call('HGET', details, 's' .. owner)
-if not ends or ends < ms or not mine then return 0 end
-local fence, granted, limit, channel = cmsgpack.unpack(mine)
+local ok, fence, granted, limit, channel = decode(SHARER, redis.call('HGET', details, 's' .. owner))
+if not ok or not ends or ends < ms then return 0 end
 redis.call('HSET', details, 's' .. owner, cmsgpack.pack(fence, granted, limit, channel, note))
 return 1

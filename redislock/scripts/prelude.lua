@@ -7,11 +7,6 @@ local SHARED, LINGER = '\31shared', '\31linger'
 -- placeTTL in ms. What ends later than that from now is of before the clock was set back.
 local PLACE = 3000
 
--- what is stored of a waiter: expiry of its place, mode, limit, channel, first Try, note,
--- last Try, its number, TTL (0: not to be granted without a Try), channel for the end of
--- the lease, life of the history
--- what is stored of a sharer: fence, granted, limit, channel, note
-
 local function drop_sharer(who)
   redis.call('ZREM', shares, who)
   redis.call('ZREM', limits, who)
@@ -55,7 +50,7 @@ end
 
 -- The first waiter whose place has not expired, and what is stored of it; me is alive,
 -- for it is asking. A place from before the clock was set back begins anew, so that the
--- living keep theirs and the dead are not waited for.
+-- living keep theirs and the dead are not waited for. A damaged place is nobody's.
 local function head(me)
   while true do
     local first = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -63,7 +58,7 @@ local function head(me)
     local place = redis.call('HGET', details, 'w' .. first)
     if place then
       if first == me then return first end
-      local found = {pcall(cmsgpack.unpack, place)}
+      local found = {decode(WAITER, place)}
       if found[1] and found[2] > ms + PLACE then
         found[2] = ms + PLACE
         redis.call('HSET', details, 'w' .. first, cmsgpack.pack(unpack(found, 2)))

@@ -40,12 +40,12 @@ local queue = ''
 --include prelude.lua
 if held ~= SHARED then return {0} end
 purge()
-local mine = redis.call('ZSCORE', shares, owner) and redis.call('HGET', details, 's' .. owner)
-if not mine then return {0} end
+if not redis.call('ZSCORE', shares, owner) then return {0} end
+local ok, n, granted, limit, told, text = decode(SHARER, redis.call('HGET', details, 's' .. owner))
+if not ok then return {0} end
 redis.call('ZADD', shares, shorten and 'XX' or 'GT', string.format('%.0f', ms + ttl), owner)
 follow_sharers()
 keep(details, ttl)
-local n, granted, limit, told, text = cmsgpack.unpack(mine)
 if told ~= ARGV[3] and ARGV[3] ~= '' then
   redis.call('HSET', details, 's' .. owner, cmsgpack.pack(n, granted, limit, ARGV[3], text))
 end
