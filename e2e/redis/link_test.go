@@ -403,7 +403,7 @@ func TestRedlockDarkLinks(t *testing.T) {
 // Histories over links that really fail, for the interval checker, on Redlock.
 func TestRedlockFlappingLinks(t *testing.T) {
 	t.Parallel()
-	nodes := startNodes(t, 3)
+	nodes := startApart(t, 3)
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	const enough = 20
@@ -444,7 +444,7 @@ func TestRedlockFlappingLinks(t *testing.T) {
 			for ctx.Err() == nil {
 				p := proxies[rand.N(len(proxies))]
 				[]func(){p.Dark, p.DropReplies, p.Reset}[rand.N(3)]()
-				time.Sleep(rand.N(500 * time.Millisecond))
+				time.Sleep(nodeTimeout/2 + rand.N(2*nodeTimeout)) // mostly longer than a call may take
 				p.Pass()
 			}
 		}()

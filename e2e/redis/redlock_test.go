@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -100,7 +101,11 @@ func TestRedlockMasks(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %05b", fault, mask), func(t *testing.T) {
 				back := takeOut(t, nodes, mask, fault)
 				defer back()
-				testRedlockMask(t, d, other, bits.OnesCount(mask) <= 2, back)
+				works := bits.OnesCount(mask) <= 2
+				if !works {
+					testRollBack(t, d, nodes, mask)
+				}
+				testRedlockMask(t, d, other, works, back)
 			})
 		}
 	}
@@ -124,6 +129,22 @@ func takeOut(t *testing.T, nodes []*servers.Redis, mask uint, fault string) (bac
 			f()
 		}
 	})
+}
+
+// testRollBack: a try that found no majority is taken back at the nodes that answer, although
+// nobody releases: who waits tries again with the same claim.
+func testRollBack(t *testing.T, d driver.Driver, nodes []*servers.Redis, mask uint) {
+	name := fmt.Sprint("rolled-back-", rand.Uint64())
+	if _, err := lateClaim(t, d, name, "waiter", time.Minute).Try(t.Context()); err == nil {
+		t.Fatal("granted without a majority")
+	}
+	for i, n := range nodes {
+		for end := time.Now().Add(15 * time.Second); mask&(1<<i) == 0 && n.Must(t, "EXISTS", "lock:"+name) != "0"; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("node %d keeps what it granted of a try that failed", i+1)
+			}
+		}
+	}
 }
 
 func testRedlockMask(t *testing.T, d, other driver.Driver, works bool, back func()) {
@@ -178,10 +199,37 @@ func TestRedlockRefusesOneServerTwice(t *testing.T) {
 	}
 }
 
+// startApart starts n servers that know nothing of each other, whose clocks are hours apart
+// and with them their fences, and who keep what they have said yes to.
+func startApart(t *testing.T, n int) (nodes []*servers.Redis) {
+	for i := range n {
+		r, clock := servers.StartRedisWithClock(t, "--appendonly", "yes", "--appendfsync", "always")
+		clock.Set(time.Duration(i-n/2) * time.Hour)
+		nodes = append(nodes, r)
+	}
+	return nodes
+}
+
+// disturb takes minorities of nodes out until ctx ends: stopped or killed, for up to three
+// times the limit of a call, so that calls time out and nodes count as down.
+func disturb(ctx context.Context, t *testing.T, nodes []*servers.Redis, limit time.Duration) {
+	for ctx.Err() == nil {
+		var back []func()
+		for _, i := range rand.Perm(len(nodes))[:len(nodes)/2] {
+			back = append(back, takeOut(t, nodes, 1<<i, []string{"hung", "dead"}[rand.N(2)]))
+		}
+		time.Sleep(limit/2 + rand.N(5*limit/2))
+		for _, f := range back {
+			f()
+		}
+		time.Sleep(rand.N(4 * limit)) // what was not released there ends
+	}
+}
+
 // Processes contend while nodes are killed, stopped and brought back, two at a time.
 func TestRedlockHistoryUnderFaults(t *testing.T) {
 	t.Parallel()
-	nodes := startNodes(t, 5)
+	nodes := startApart(t, 5)
 	var history locktest.History
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
@@ -190,7 +238,7 @@ func TestRedlockHistoryUnderFaults(t *testing.T) {
 		locks := newLocker(t, openRedlock(t, nodes, -1))
 		work.Go(func() {
 			for ctx.Err() == nil {
-				lease, err := locks.Acquire(ctx, "contended", leasehold.TTL(time.Second), leasehold.Wait(500*time.Millisecond))
+				lease, err := locks.Acquire(ctx, "contended", leasehold.TTL(2*time.Second), leasehold.Wait(3*nodeTimeout))
 				if err != nil {
 					continue
 				}
@@ -202,15 +250,12 @@ func TestRedlockHistoryUnderFaults(t *testing.T) {
 		})
 	}
 	const enough = 20
-	for start := time.Now(); time.Since(start) < 8*time.Second || history.Len() < enough && ctx.Err() == nil; {
-		out := rand.Perm(5)[:2] // never a majority; stopped ones keep their memory
-		back := []func(){nodes[out[0]].Pause(), nodes[out[1]].Pause()}
-		time.Sleep(rand.N(300 * time.Millisecond))
-		for _, f := range back {
-			f()
-		}
-		time.Sleep(rand.N(100 * time.Millisecond))
+	faults, calm := context.WithCancel(ctx)
+	work.Go(func() { disturb(faults, t, nodes, nodeTimeout) })
+	for start := time.Now(); time.Since(start) < 12*time.Second || history.Len() < enough && ctx.Err() == nil; {
+		time.Sleep(10 * time.Millisecond)
 	}
+	calm()
 	stop()
 	work.Wait()
 	if err := history.Check(); err != nil {
@@ -269,4 +314,42 @@ func TestRedlockDoesNotCountNodesThatForgot(t *testing.T) {
 		t.Errorf("token %d after %d", next.Token(), lease.Token())
 	}
 	next.Release(t.Context())
+}
+
+// The roll-back of a try that failed takes nothing of the next one, which follows at once:
+// calls to a node keep their order. On one processor the newest goroutine often runs first.
+func TestRedlockCallsKeepTheirOrder(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	nodes := startNodes(t, 3)
+	var links []*locktest.Faulty
+	var all []driver.Driver
+	for _, n := range nodes {
+		link := locktest.NewFaulty(redisDriverOf(t, redisClient(t, n), nil))
+		links, all = append(links, link), append(all, link)
+	}
+	d, err := quorum.New(all, &quorum.Options{NodeTimeout: nodeTimeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := openRedlock(t, nodes, -1)
+	links[0].Always(locktest.OpTry, locktest.LoseRequest)
+	for round := range 50 {
+		name := fmt.Sprint(round)
+		links[1].Next(locktest.OpTry, locktest.LoseRequest)
+		mine := lateClaim(t, d, name, "mine", time.Minute)
+		if _, err := mine.Try(t.Context()); err == nil {
+			t.Fatal("granted by one of three")
+		}
+		if _, err := mine.Try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(10 * time.Second); links[2].Calls(locktest.OpRelease) <= round; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("the first try was not rolled back")
+			}
+		}
+		if _, err := lateClaim(t, other, name, "other", time.Minute).Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
+			t.Fatalf("round %d: a second holder: %v", round, err)
+		}
+	}
 }
