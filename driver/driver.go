@@ -30,7 +30,11 @@ type Driver interface {
 	Claim(req Request) (Claim, error)
 	// Features does no I/O and always returns the same value.
 	Features() Features
-	// Close ends the driver's own watches and sessions, not the caller's client.
+	// Close ends the driver's own watches and sessions, not the caller's client. What is held
+	// stays held, but for what hangs on a session: its holders are told first, by Lost. All
+	// calls on its claims return ErrClosed from then on, at once, and ask the engine nothing;
+	// or ErrLost, where the driver knows that there is nothing. A Release so refused has
+	// released nothing.
 	Close() error
 }
 

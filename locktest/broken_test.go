@@ -508,6 +508,15 @@ var broken = []struct {
 	{name: "every process is granted", rejects: []string{"EveryProcessIsServed", "StormOfKills"}, harness: (*warp).remotely, warp: warp{try: alone}},
 
 	// Resources.
+	{name: "Close does nothing", rejects: []string{"CallsAfterCloseAreRefused"}, warp: warp{close: func(*warped) error { return nil }}},
+	{name: "what a driver that was closed held is released", rejects: []string{"CallsAfterCloseAreRefused"}, warp: warp{
+		release: func(c *warpedClaim, ctx context.Context) error {
+			if err := c.inner.Release(ctx); !errors.Is(err, driver.ErrClosed) {
+				return err
+			}
+			return nil
+		},
+	}},
 	{name: "a goroutine stays after Close", rejects: []string{"NoGoroutineAfterClose"}, warp: warp{open: func(*warped) { go time.Sleep(10 * time.Second) }}},
 	{name: "a goroutine for each claim", rejects: []string{"ManyLeasesFewGoroutines"}, warp: warp{claim: func(*warped, *driver.Request) { go time.Sleep(10 * time.Second) }}},
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 var resourceCases = []Case{
 	{Name: "NothingIsLeftAtTheEngine", Needs: NeedInspector, Run: nothingIsLeftAtTheEngine},
 	{Name: "CloseEndsWaiters", Run: closeEndsWaiters},
+	{Name: "CallsAfterCloseAreRefused", Run: callsAfterCloseAreRefused},
 	{Name: "NoGoroutineAfterClose", Alone: true, Run: noGoroutineAfterClose},
 	{Name: "ManyLeasesFewGoroutines", Alone: true, Run: manyLeasesFewGoroutines},
 }
@@ -82,6 +84,67 @@ func closeEndsWaiters(t testing.TB, h Harness) {
 	}
 	release(t, lease)
 	mustBeFree(t, holder, name, "it was released; waiters of a closed Locker have no place ahead")
+}
+
+// callsAfterCloseAreRefused: a claim of a driver that was closed asks the engine nothing, so
+// that it can neither have been granted nor released.
+func callsAfterCloseAreRefused(t testing.TB, h Harness) {
+	d, other := h.Open(t), open(t, h)
+	closeNow := sync.OnceValue(d.Close)
+	t.Cleanup(func() { _ = closeNow() })
+	ttl, name := shortTTL(d), newName(t)
+	lost := make(chan error, 1)
+	req := lasting(request(newName(t)), ttl)
+	req.Lost = func(cause error) { lost <- cause }
+	held := contend(t, d, req)
+	held.granted("it is free")
+	contend(t, other, request(name)).granted("it is free")
+	waiting, fresh := contend(t, d, queued(lasting(request(name), ttl))), contend(t, d, lasting(request(newName(t)), ttl))
+	waiting.busy("it is held")
+	if err := closeNow(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	ended := driver.ErrClosed
+	select {
+	case <-lost: // with the session
+		ended = driver.ErrLost
+	default:
+	}
+	refused := func(what string, call func(ctx context.Context) error, also ...error) {
+		start := time.Now()
+		err := within(t, what, callLimit, call)
+		if took := time.Since(start); took > Margin {
+			t.Errorf("%s after Close took %v", what, took)
+		}
+		for _, want := range append(also, driver.ErrClosed) {
+			if errors.Is(err, want) {
+				return
+			}
+		}
+		t.Errorf("%s after Close: %v; want ErrClosed", what, err)
+	}
+	refused("Try of a holder", held.tryOnce)
+	refused("Renew", func(ctx context.Context) error { _, err := held.claim.Renew(ctx, ttl); return err }, ended)
+	if n, ok := held.claim.(driver.Noter); ok {
+		refused("Note", func(ctx context.Context) error { return n.Note(ctx, "more") }, ended)
+	}
+	if b, ok := d.(driver.BatchRenewer); ok {
+		refused("RenewAll", func(ctx context.Context) error {
+			all := []driver.Renewal{{Claim: held.claim, TTL: ttl}}
+			b.RenewAll(ctx, all)
+			return all[0].Err
+		}, ended)
+	}
+	if l, ok := held.claim.(driver.Lingerer); ok {
+		refused("Linger", func(ctx context.Context) error { return l.Linger(ctx, ttl) }, ended)
+	}
+	for range 2 { // it may be repeated, and is no truer then
+		refused("Release of a holder", held.claim.Release, ended)
+	}
+	refused("Try of a waiter", waiting.tryOnce)
+	refused("Release of a waiter", waiting.claim.Release, driver.ErrLost)
+	refused("the first Try of a claim", fresh.tryOnce)
+	refused("Release of a claim that never tried", fresh.claim.Release, driver.ErrLost)
 }
 
 // noGoroutineAfterClose: a driver that was used in every way and closed leaves no

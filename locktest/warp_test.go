@@ -110,6 +110,7 @@ type warp struct {
 	list     func(w *warped, ctx context.Context, prefix string) ([]driver.State, error)
 	evict    func(w *warped, ctx context.Context, resource, owner, reason string) error
 	raise    func(w *warped, fence uint64) error
+	close    func(w *warped) error
 
 	*notes // of one harness
 }
@@ -200,6 +201,13 @@ func (w *warped) RaiseFence(ctx context.Context, resource string, fence uint64) 
 		return w.raise(w, fence)
 	}
 	return w.Driver.RaiseFence(ctx, resource, fence)
+}
+
+func (w *warped) Close() error {
+	if w.close != nil {
+		return w.close(w)
+	}
+	return w.Driver.Close()
 }
 
 // warpedClaim is a claim of a warped driver.

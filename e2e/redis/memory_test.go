@@ -62,12 +62,12 @@ func TestRedlockTrustsNoServersClock(t *testing.T) {
 		if err == nil && lease.Context().Err() == nil {
 			t.Fatalf("two holders: token %d has %v left, and %d was granted", lease.Token(), time.Until(lease.Deadline()), next.Token())
 		}
-		if tries++; lease.Context().Err() == nil && !errors.Is(err, redislock.ErrForgetful) {
-			t.Fatalf("beside nodes that forgot: %v", err)
+		if errors.Is(err, redislock.ErrForgetful) && lease.Context().Err() == nil { // else a node was slow
+			tries++
 		}
 	}
 	if tries < 2 {
-		t.Fatal("the lease ended before anybody tried")
+		t.Fatal("the lease ended before anybody tried to have it, beside nodes that forgot")
 	}
 	next, err := other.Acquire(t.Context(), "a", leasehold.Wait(3*memory))
 	if err != nil {

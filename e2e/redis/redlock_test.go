@@ -222,7 +222,7 @@ func disturb(ctx context.Context, t *testing.T, nodes []*servers.Redis, limit ti
 		for _, f := range back {
 			f()
 		}
-		time.Sleep(rand.N(4 * limit)) // what was not released there ends
+		time.Sleep(limit + rand.N(4*limit)) // what was not released there ends
 	}
 }
 
@@ -249,7 +249,7 @@ func TestRedlockHistoryUnderFaults(t *testing.T) {
 			}
 		})
 	}
-	const enough = 20
+	const enough = 10
 	faults, calm := context.WithCancel(ctx)
 	work.Go(func() { disturb(faults, t, nodes, nodeTimeout) })
 	for start := time.Now(); time.Since(start) < 12*time.Second || history.Len() < enough && ctx.Err() == nil; {
