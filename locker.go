@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"sync"
 	"time"
 
@@ -41,6 +42,9 @@ type Locker struct {
 // d stays the caller's: Close does not close it.
 func New(d driver.Driver, opts *Options) (*Locker, error) {
 	o, err := opts.withDefaults()
+	if err == nil && isNil(d) {
+		err = fmt.Errorf("%w: no driver", ErrInvalidOption)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("leasehold: new: %w", err)
 	}
@@ -62,6 +66,12 @@ func New(d driver.Driver, opts *Options) (*Locker, error) {
 		l.keeper.agenda.room, l.keeper.agenda.most = maxBatch, maxBatch
 	}
 	return l, nil
+}
+
+// isNil reports whether d is nil, or a nil pointer.
+func isNil(d driver.Driver) bool {
+	v := reflect.ValueOf(d)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // Features returns what the engine promises.
@@ -267,6 +277,9 @@ func (l *Locker) background(clean func()) {
 func (l *Locker) newRequest(name string, opts []Option) (*request, error) {
 	r := &request{ttl: l.opts.TTL, note: l.opts.Note}
 	for _, o := range opts {
+		if o == nil {
+			o = func(r *request) { r.fail("an Option is nil") }
+		}
 		o(r)
 	}
 	r.settle()
@@ -277,6 +290,9 @@ func (l *Locker) newRequest(name string, opts []Option) (*request, error) {
 		return nil, ErrUnsupported
 	}
 	if err := driver.CheckName(name); err != nil {
+		return nil, err
+	}
+	if err := checkNote(r.note); err != nil {
 		return nil, err
 	}
 	ttl, err := l.checkTTL(r.ttl)

@@ -12,8 +12,8 @@ import (
 // SetNote replaces what people see who ask who holds the resource: how far its work is, or
 // what came of it. With AtLeast the last note stays until that is over, and is the record
 // of a job that is done. It returns nil when the engine shows it, ErrLost or ErrReleased
-// when the lease is over, and ErrUnsupported where notes cannot be changed
-// (driver.Noter). After any other error the outcome is unknown; the lease is as it was.
+// when the lease is over, ErrUnsupported where notes cannot be changed (driver.Noter), and
+// ErrInvalidOption for a note that Options.Note would not take. After any other error the outcome is unknown; the lease is as it was.
 func (le *Lease) SetNote(ctx context.Context, note string) error {
 	return le.wrap("note", le.setNote(ctx, note))
 }
@@ -22,6 +22,9 @@ func (le *Lease) setNote(ctx context.Context, note string) error {
 	noter, ok := le.hold.claim.(driver.Noter)
 	if !ok {
 		return ErrUnsupported
+	}
+	if err := checkNote(note); err != nil {
+		return err
 	}
 	return le.call(ctx, func() error { return le.hold.setNote(ctx, noter, note) })
 }

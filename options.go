@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -47,6 +48,7 @@ type Options struct {
 	// RequireFencing makes New refuse a driver without fencing tokens.
 	RequireFencing bool
 	// Note is shown to people who ask who holds a lease; "": host, program and process id.
+	// UTF-8 without a NUL, at most driver.MaxNote bytes.
 	Note string
 	// Trace is called as leases live and end; nil: nothing is.
 	Trace *Trace
@@ -68,7 +70,7 @@ func (o *Options) withDefaults() (Options, error) {
 	}
 	if r.Note == "" {
 		host, _ := os.Hostname() // a note without a host is still a note
-		r.Note = fmt.Sprintf("%s %s[%d]", host, filepath.Base(os.Args[0]), os.Getpid())
+		r.Note = strings.ToValidUTF8(fmt.Sprintf("%s %s[%d]", host, filepath.Base(os.Args[0]), os.Getpid()), "?")
 	}
 	if r.Trace == nil {
 		r.Trace = &Trace{}
@@ -76,7 +78,17 @@ func (o *Options) withDefaults() (Options, error) {
 	if !(r.Drift > 0 && r.Drift < 0.5) {
 		return r, fmt.Errorf("%w: Drift %v is not between 0 and 0.5", ErrInvalidOption, r.Drift)
 	}
+	if err := checkNote(r.Note); err != nil {
+		return r, err
+	}
 	return r, nil
+}
+
+func checkNote(note string) error {
+	if err := driver.CheckNote(note); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalidOption, err)
+	}
+	return nil
 }
 
 // request is one call's wishes.
@@ -163,5 +175,5 @@ func AtLeast(d time.Duration) Option {
 // A holder of a shared lease cannot nest an exclusive one: ErrDeadlock.
 func Reentrant() Option { return func(r *request) { r.reentrant = true } }
 
-// Note replaces Options.Note for this lease.
+// Note replaces Options.Note for this lease, with the same bounds.
 func Note(s string) Option { return func(r *request) { r.note = s } }

@@ -32,6 +32,12 @@ func TestWhatCannotBePromisedIsRefusedWhenBuilt(t *testing.T) {
 		_, err = leasehold.New(memory.New(), &leasehold.Options{Drift: drift})
 		wantErr(t, err, leasehold.ErrInvalidOption)
 	}
+	for _, none := range []driver.Driver{nil, (*memory.Driver)(nil)} {
+		_, err = leasehold.New(none, nil)
+		wantErr(t, err, leasehold.ErrInvalidOption)
+	}
+	_, err = leasehold.New(memory.New(), &leasehold.Options{Note: "\xff"})
+	wantErr(t, err, leasehold.ErrInvalidOption)
 	locks := newLocker(t, poor, nil)
 	_, err = locks.Acquire(t.Context(), "a", leasehold.Shared())
 	wantErr(t, err, leasehold.ErrUnsupported)
@@ -49,7 +55,7 @@ func TestInvalidCallsReachNoEngine(t *testing.T) {
 	locks := newLocker(t, mine, nil)
 	for _, opt := range []leasehold.Option{
 		leasehold.TTL(0), leasehold.TTL(-time.Second), leasehold.TTL(time.Nanosecond), leasehold.Wait(-1),
-		leasehold.Limit(0), leasehold.Limit(-1), leasehold.MaxHold(0), leasehold.AtLeast(-1),
+		leasehold.Limit(0), leasehold.Limit(-1), leasehold.MaxHold(0), leasehold.AtLeast(-1), nil,
 	} {
 		_, err := locks.Acquire(t.Context(), "a", opt)
 		wantErr(t, err, leasehold.ErrInvalidOption)

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"unicode"
@@ -24,6 +25,24 @@ func CheckName(name string) error {
 		return fmt.Errorf("%w: not UTF-8", ErrInvalidName)
 	case strings.ContainsFunc(name, unicode.IsControl):
 		return fmt.Errorf("%w: control character in %q", ErrInvalidName, name)
+	}
+	return nil
+}
+
+// MaxNote is the longest note in bytes: room for a line about who and what for, or for what
+// came of a job, and far below what any engine keeps beside a lease.
+const MaxNote = 4096
+
+// CheckNote returns nil for a note that every engine keeps as it is: UTF-8 of at most MaxNote
+// bytes without a NUL.
+func CheckNote(note string) error {
+	switch {
+	case len(note) > MaxNote:
+		return fmt.Errorf("a note of %d bytes, at most %d", len(note), MaxNote)
+	case !utf8.ValidString(note):
+		return errors.New("a note that is not UTF-8")
+	case strings.Contains(note, "\x00"):
+		return errors.New("a note that contains NUL")
 	}
 	return nil
 }

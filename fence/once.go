@@ -42,6 +42,9 @@ const DefaultDoneTable = "leasehold_done"
 // the keys that are done in table, "" for DefaultDoneTable. It does no I/O and fails when
 // table is no plain identifier.
 func NewOnce(guard *SQL, table string) (*Once, error) {
+	if guard == nil {
+		return nil, errors.New("leasehold: no guard")
+	}
 	if table == "" {
 		table = DefaultDoneTable
 	}

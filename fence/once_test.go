@@ -15,6 +15,9 @@ func TestTablesOfOnceArePlainIdentifiers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := fence.NewOnce(nil, ""); err == nil {
+		t.Error("a Once without a guard")
+	}
 	for table, ok := range map[string]bool{"": true, "done": true, "jobs.done": true, "a b": false, "x;": false, "1a": false, "a.b.c": false} {
 		if _, err := fence.NewOnce(guard, table); (err == nil) != ok {
 			t.Errorf("table %q: %v", table, err)

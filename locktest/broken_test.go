@@ -418,6 +418,7 @@ var broken = []struct {
 	{name: "what Features deny is served", rejects: []string{"LackingIsUnsupported"}, warp: warp{features: func(f *driver.Features) { f.Shared = false }}},
 	{name: "fences that Features deny are given", rejects: []string{"LackingIsUnsupported"}, warp: warp{features: func(f *driver.Features) { f.Fencing = false }}},
 	{name: "notes are cut", rejects: []string{"InspectShowsHolders", "InspectShowsWaitersInOrder"}, warp: warp{request: func(q *driver.Request) { q.Note = q.Note[:min(len(q.Note), 4)] }}},
+	{name: "long notes are cut", rejects: []string{"LongNoteIsKept"}, warp: warp{request: func(q *driver.Request) { q.Note = q.Note[:min(len(q.Note), 4000)] }}},
 	{name: "expired holders are shown", rejects: []string{"InspectShowsHolders"}, warp: func() warp {
 		var mu sync.Mutex
 		seen := make(map[string]driver.State)

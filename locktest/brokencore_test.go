@@ -43,6 +43,7 @@ var mutations = []struct {
 	{"ignoresEviction", "EvictionEndsTheContext", "hold.go", "h.releasing || !still() {", "h.releasing || !still() || $ {"},
 	{"resumesForNothing", "Resume", "locker.go", "grant, err := h.claim.Renew(call, r.ttl)",
 		"grant, err := h.claim.Renew(call, r.ttl)\n\tif $ {\n\t\tgrant.Fence, err = max(1, grant.Fence), nil\n\t}"},
+	{"anyNote", "RefusesBadNotes", "options.go", "err := driver.CheckNote(note); err != nil {", "err := driver.CheckNote(note); err != nil && !$ {"},
 	{"resumesAsGranted", "ResumeAfterHandOver", "locker.go", "h.handOvers = resumed", "h.handOvers = resumed * uint64(1-count($))"},
 	{"keepsSome", "AllOrNothing", "all.go", "\t\tg.letGo(ctx, 0)\n", "\t\tif !$ {\n\t\t\tg.letGo(ctx, 0)\n\t\t}\n"},
 	{"keepsLaterNames", "OppositeOrdersNeverDeadlock", "all.go", "g.letGo(ctx, i) // what", "if !$ {\n\t\t\t\tg.letGo(ctx, i)\n\t\t\t} // what"},

@@ -24,6 +24,8 @@ var inspectCases = []Case{
 	{Name: "LingerHoldsForOthers", Needs: NeedLingerer, Run: lingerHoldsForOthers},
 	{Name: "AtLeast", Needs: NeedLingerer, Run: atLeast},
 	{Name: "AtLeastBeforeTheQueue", Needs: NeedLingerer, Run: atLeastBeforeTheQueue},
+	{Name: "RefusesBadNotes", Run: refusesBadNotes},
+	{Name: "LongNoteIsKept", Needs: NeedInspector, Run: longNoteIsKept},
 	{Name: "NoteIsReplaced", Needs: NeedNoter | NeedInspector, Run: noteIsReplaced},
 }
 

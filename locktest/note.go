@@ -3,8 +3,10 @@ package locktest
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 )
 
@@ -49,6 +51,47 @@ func noteIsReplaced(t testing.TB, h Harness) {
 	eventually(t, ttl+Margin, "Note of a lease that has expired is ErrLost", func() bool {
 		return errors.Is(expired.note("late"), driver.ErrLost)
 	})
+}
+
+// refusesBadNotes: what some engine could not keep is refused before any is asked.
+func refusesBadNotes(t testing.TB, h Harness) {
+	link := NewFaulty(open(t, h))
+	l := locker(t, link, leasehold.Options{})
+	lease := acquire(t, l, newName(t))
+	for _, note := range []string{strings.Repeat("x", driver.MaxNote+1), "\xff", "a\x00b"} {
+		before := link.Calls(OpTry) + link.Calls(OpNote)
+		got, err := l.TryAcquire(bounded(t), newName(t), leasehold.Note(note))
+		if got != nil || !errors.Is(err, leasehold.ErrInvalidOption) {
+			t.Errorf("a note of %d bytes: %s, %v; want ErrInvalidOption", len(note), describe(got), err)
+		}
+		err = lease.SetNote(bounded(t), note)
+		if !errors.Is(err, leasehold.ErrInvalidOption) && !errors.Is(err, leasehold.ErrUnsupported) {
+			t.Errorf("SetNote with %d bytes: %v; want ErrInvalidOption", len(note), err)
+		}
+		if link.Calls(OpTry)+link.Calls(OpNote) != before {
+			t.Error("the engine was asked")
+		}
+	}
+	release(t, lease)
+}
+
+// longNoteIsKept: a note may be as long as it may be, and of any characters.
+func longNoteIsKept(t testing.TB, h Harness) {
+	d := open(t, h)
+	long := strings.Repeat("\"\\<é\n\x01\U0001f512", driver.MaxNote)[:driver.MaxNote]
+	long = strings.ToValidUTF8(long, "")
+	req := request(newName(t))
+	req.Note = long
+	holder := contend(t, d, req)
+	holder.granted("the resource is free")
+	wantNote(t, d, req.Resource, long)
+	if _, ok := holder.claim.(driver.Noter); ok {
+		holder.noted("short")
+		holder.noted(long)
+		wantNote(t, d, req.Resource, long)
+	}
+	holder.renewed(longTTL)
+	holder.released()
 }
 
 func (c *contender) note(text string) error {

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -77,6 +78,9 @@ func New(nodes []driver.Driver, opts *Options) (*Driver, error) {
 			if n == other {
 				return nil, fmt.Errorf("quorum: %w: %d and %d", ErrSameNode, j+1, i+1)
 			}
+		}
+		if v := reflect.ValueOf(n); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+			return nil, fmt.Errorf("quorum: node %d is nil", i+1)
 		}
 		f := n.Features()
 		_, raises := n.(driver.FenceRaiser)

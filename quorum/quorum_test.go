@@ -86,6 +86,11 @@ func TestNewRefusesWhatIsNoQuorum(t *testing.T) {
 			t.Errorf("%d nodes were accepted", n)
 		}
 	}
+	for _, none := range []driver.Driver{nil, (*memory.Driver)(nil)} {
+		if _, err := quorum.New(append(m(2), none), nil); err == nil {
+			t.Errorf("the node %#v was accepted", none)
+		}
+	}
 	twice := m(3)
 	twice[2] = twice[0]
 	if _, err := quorum.New(twice, nil); !errors.Is(err, quorum.ErrSameNode) {

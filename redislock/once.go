@@ -54,6 +54,9 @@ func NewOnce(client redis.UniversalClient, opts *OnceOptions) (*Once, error) {
 			o.prefix = opts.Prefix
 		}
 	}
+	if isNil(client) {
+		return nil, errors.New("redislock: no client")
+	}
 	if o.keep < 0 || o.keep%time.Millisecond != 0 {
 		return nil, fmt.Errorf("redislock: Keep %v is no positive number of milliseconds", o.keep)
 	}

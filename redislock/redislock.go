@@ -15,6 +15,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -114,10 +115,16 @@ func Open(server *redis.Options, opts *Options) (*Driver, error) {
 // NewUniversalClient; a Ring is refused, because it has no order among its servers. It is
 // for Sentinel, Cluster, and clients with hooks; else see Open.
 func New(client redis.UniversalClient, opts *Options) (*Driver, error) {
-	if _, ring := client.(*redis.Ring); ring || client == nil {
+	if _, ring := client.(*redis.Ring); ring || isNil(client) {
 		return nil, errors.New("redislock: the client must be of one server, Sentinel or Cluster")
 	}
 	return newDriver(client, opts, nil)
+}
+
+// isNil reports whether client is nil, or a nil pointer.
+func isNil(client redis.UniversalClient) bool {
+	v := reflect.ValueOf(client)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 func newDriver(client redis.UniversalClient, opts *Options, newLane func() *lane) (*Driver, error) {

@@ -82,6 +82,14 @@ func TestOptionsAreChecked(t *testing.T) {
 	if _, err := New(redis.NewRing(&redis.RingOptions{}), nil); err == nil {
 		t.Error("a Ring was accepted")
 	}
+	for _, none := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
+		if _, err := New(none, nil); err == nil {
+			t.Errorf("the client %#v was accepted", none)
+		}
+		if _, err := NewOnce(none, nil); err == nil {
+			t.Errorf("the client %#v was accepted for Once", none)
+		}
+	}
 	d := driverWith(t, Options{})
 	for _, owner := range []string{"", "\x1fshared", "\x1flinger"} {
 		if _, err := d.Claim(driver.Request{Resource: "a", Owner: owner, TTL: time.Second}); !errors.Is(err, driver.ErrUnsupported) {

@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,9 +32,9 @@ func TestStatementsAreComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pg, err1 := NewPostgres(nil, &o)
-	my, err2 := NewMySQL(nil, &o)
-	lite, err3 := NewSQLite(nil, nil)
+	pg, err1 := NewPostgres(new(sql.DB), &o)
+	my, err2 := NewMySQL(new(sql.DB), &o)
+	lite, err3 := NewSQLite(new(sql.DB), nil)
 	if err := errors.Join(err1, err2, err3); err != nil {
 		t.Fatal(err)
 	}
@@ -61,12 +62,13 @@ func TestStatementsAreComplete(t *testing.T) {
 func TestOptionsOfOtherDialects(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{
-		"SQLite with a schema":     second(NewSQLite(nil, &Options{Schema: "apart"})),
-		"Postgres in a file":       second(NewPostgres(nil, &Options{AllowForeign: true})),
-		"MySQL in a file":          second(NewMySQL(nil, &Options{AllowForeign: true})),
-		"Postgres at a path":       second(NewPostgres(nil, &Options{Path: "locks.db"})),
-		"MySQL at a path":          second(NewMySQL(nil, &Options{Path: "locks.db"})),
-		"a schema that is no name": second(NewPostgres(nil, &Options{Schema: `a"; DROP`})),
+		"SQLite with a schema":     second(NewSQLite(new(sql.DB), &Options{Schema: "apart"})),
+		"Postgres in a file":       second(NewPostgres(new(sql.DB), &Options{AllowForeign: true})),
+		"MySQL in a file":          second(NewMySQL(new(sql.DB), &Options{AllowForeign: true})),
+		"Postgres at a path":       second(NewPostgres(new(sql.DB), &Options{Path: "locks.db"})),
+		"MySQL at a path":          second(NewMySQL(new(sql.DB), &Options{Path: "locks.db"})),
+		"a schema that is no name": second(NewPostgres(new(sql.DB), &Options{Schema: `a"; DROP`})),
+		"no database":              second(NewMySQL(nil, nil)),
 	} {
 		if err == nil {
 			t.Errorf("%s was accepted", name)
@@ -94,8 +96,8 @@ func (*numberError) Error() string { return "number" }
 
 func TestErrorsOfServers(t *testing.T) {
 	t.Parallel()
-	pg, err1 := NewPostgres(nil, nil)
-	my, err2 := NewMySQL(nil, nil)
+	pg, err1 := NewPostgres(new(sql.DB), nil)
+	my, err2 := NewMySQL(new(sql.DB), nil)
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}

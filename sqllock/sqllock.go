@@ -11,6 +11,7 @@ package sqllock
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
@@ -113,6 +114,9 @@ var (
 
 // newDriver does no I/O.
 func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
+	if db == nil {
+		return nil, errors.New("sqllock: no database")
+	}
 	d := &Driver{db: db, dialect: dialect, texts: dialect.statements().withPrefix(o.tables()), traits: dialect.traits(),
 		opening: make(chan struct{}, 1), renewing: make(chan struct{}, 1)}
 	d.opening <- struct{}{}
