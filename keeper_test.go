@@ -170,10 +170,13 @@ func TestCloseEndsEverythingOfTheLocker(t *testing.T) {
 
 // Ten thousand leases, many of them renewed while we look.
 func TestLeasesCostNoGoroutineAndLittleMemory(t *testing.T) {
+	synctest.Test(t, leasesCostNoGoroutineAndLittleMemory)
+}
+
+func leasesCostNoGoroutineAndLittleMemory(t *testing.T) {
 	const leases = 10_000
 	renewed := make(chan struct{}, leases)
 	locks := newLocker(t, memory.New(), &leasehold.Options{
-		TTL: 900 * time.Millisecond,
 		Trace: &leasehold.Trace{Renewed: func(string, uint64, time.Duration) {
 			select {
 			case renewed <- struct{}{}:

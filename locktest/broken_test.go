@@ -353,7 +353,7 @@ var broken = []struct {
 		return last + 1
 	})},
 	{name: "eviction hides the fence that was given", rejects: []string{"EvictEndsOneLease"}, warp: warp{inspect: func(st *driver.State) {
-		if st.Fence == 0 {
+		if len(st.Holders) == 0 {
 			st.Fence = 1
 		}
 	}}},

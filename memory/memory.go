@@ -8,11 +8,11 @@ package memory
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/record"
 )
 
 // placeTTL is how long a place in a queue lives after its owner's last Try: a waiter
@@ -27,17 +27,19 @@ const (
 // nothing of a shorter one.
 const minTTL = 10 * time.Millisecond
 
-// A Server is an engine in this process's memory.
+// A Server is an engine in this process's memory: a record for each resource, under one mutex.
 type Server struct {
+	start     time.Time
 	mu        sync.Mutex
-	resources map[string]*resource // guarded by mu; only those with holders or waiters
+	now       record.Instant       // guarded by mu; when the call in progress began
+	resources map[string]*resource // guarded by mu; only those with claims
 	spare     *resource            // guarded by mu; the last one dropped, for the next
 	fence     uint64               // guarded by mu; last one given, of any resource
 }
 
 // NewServer returns an empty Server.
 func NewServer() *Server {
-	return &Server{resources: make(map[string]*resource)}
+	return &Server{start: time.Now(), resources: make(map[string]*resource)}
 }
 
 // New returns a Driver on a Server of its own.
@@ -50,30 +52,35 @@ func (s *Server) Connect() *Driver { return &Driver{server: s} }
 // without its data. Holders are told through Request.Lost; later fences are still larger.
 func (s *Server) Flush() {
 	s.mu.Lock()
-	var lost []*hold
+	var lost []*claim
 	for _, r := range s.resources {
-		lost = append(lost, r.holds...)
-		for _, p := range r.queue {
-			p.close()
+		for _, c := range r.claims {
+			c.wakeUp()
+			if r.Holds(c.req.Owner) {
+				lost = append(lost, c)
+			}
 		}
 	}
 	clear(s.resources)
 	s.fence = 0
 	s.mu.Unlock()
-	for _, h := range lost {
-		h.tell("the engine lost its state")
+	for _, c := range lost {
+		c.tell("the engine lost its state")
 	}
 }
 
-// nextFence is above every earlier fence: of this Server by the counter, of one that
-// forgot it by the clock. Requires s.mu.
-func (s *Server) nextFence(now time.Time) uint64 {
-	s.fence = max(s.fence+1, uint64(now.UnixMicro()))
-	return s.fence
+// lock locks the server for a call, and looks at its clock, which only goes forward.
+func (s *Server) lock() {
+	s.mu.Lock()
+	s.now = record.Instant(time.Since(s.start).Microseconds())
 }
 
-// at returns the resource as it is now, without what has expired. Requires s.mu.
-func (s *Server) at(name string, now time.Time) *resource {
+// floor is above every earlier fence: of this Server by the counter, of one that forgot it
+// by the clock. Requires s.mu.
+func (s *Server) floor() uint64 { return max(s.fence+1, uint64(time.Now().UnixMicro())) }
+
+// at returns the resource as it is now. Requires s.mu.
+func (s *Server) at(name string) *resource {
 	r := s.resources[name]
 	if r == nil {
 		if r, s.spare = s.spare, nil; r == nil {
@@ -81,17 +88,20 @@ func (s *Server) at(name string, now time.Time) *resource {
 		}
 		s.resources[name] = r
 	}
-	r.expire(now)
+	r.expire(&s.now)
 	return r
 }
 
-// settle wakes the waiter whose turn it is and drops an empty resource. Requires s.mu.
+// settle wakes the waiters whose turn it is and drops an empty resource. Requires s.mu.
 func (s *Server) settle(name string, r *resource) {
-	r.wakeNext()
-	if len(r.holds) == 0 && len(r.queue) == 0 {
-		delete(s.resources, name)
-		s.spare = r
+	s.fence = max(s.fence, r.Fence)
+	if len(r.Claims) > 0 {
+		r.wakeNext()
+		return
 	}
+	delete(s.resources, name)
+	r.Record = record.Record{Claims: r.Claims} // their room
+	s.spare = r
 }
 
 // A Driver is one process's view of a Server. All its features are there; Close only
@@ -139,51 +149,58 @@ func (d *Driver) usable(ctx context.Context) error {
 type claim struct {
 	driver *Driver
 	req    driver.Request
+	wake   chan struct{} // guarded by Server.mu; closed when it may hold; nil: nobody waits for that
+}
+
+// begin locks the server and returns the claim's resource as it is now; end follows.
+func (c *claim) begin(ctx context.Context) (*resource, *record.Instant, error) {
+	return c.driver.begin(ctx, c.req.Resource)
+}
+
+func (c *claim) end(r *resource) { c.driver.end(c.req.Resource, r) }
+
+func (d *Driver) begin(ctx context.Context, name string) (*resource, *record.Instant, error) {
+	if err := d.usable(ctx); err != nil {
+		return nil, nil, err
+	}
+	d.server.lock()
+	return d.server.at(name), &d.server.now, nil
+}
+
+func (d *Driver) end(name string, r *resource) {
+	d.server.settle(name, r)
+	d.server.mu.Unlock()
 }
 
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
-	if err := c.driver.usable(ctx); err != nil {
+	r, now, err := c.begin(ctx)
+	if err != nil {
 		return driver.Grant{}, err
 	}
-	s, now := c.driver.server, time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.at(c.req.Resource, now)
-	defer s.settle(c.req.Resource, r)
-	if h := r.holder(c.req.Owner); h != nil {
-		h.expires = now.Add(c.req.TTL) // repeated after a lost reply: the same grant
-		return driver.Grant{TTL: c.req.TTL, Fence: h.fence}, nil
+	defer c.end(r)
+	a, changed := r.Try(now, &c.req, c.place(), c.driver.server.floor())
+	if changed {
+		r.listen(c)
 	}
-	if !r.grants(&c.req) {
-		return driver.Grant{}, r.refuse(&c.req, now)
+	if !a.Granted {
+		return driver.Grant{}, c.refusal(now, a)
 	}
-	r.leave(c.req.Owner)
-	h := &hold{
-		owner: c.req.Owner, mode: c.req.Mode, limit: c.req.Limit, note: c.req.Note, lost: c.req.Lost,
-		fence: s.nextFence(now), since: now, expires: now.Add(c.req.TTL),
-	}
-	r.holds = append(r.holds, h)
-	return driver.Grant{TTL: c.req.TTL, Fence: h.fence}, nil
+	c.wake = nil
+	return driver.Grant{TTL: c.req.TTL, Fence: a.Fence}, nil
 }
 
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
-	if err := c.driver.usable(ctx); err != nil {
+	r, now, err := c.begin(ctx)
+	if err != nil {
 		return driver.Grant{}, err
 	}
-	s, now := c.driver.server, time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.at(c.req.Resource, now)
-	defer s.settle(c.req.Resource, r)
-	h := r.holder(c.req.Owner)
-	if h == nil {
-		return driver.Grant{}, driver.ErrLost
+	defer c.end(r)
+	fence, err := r.Renew(now, c.req.Owner, ttl)
+	if err != nil {
+		return driver.Grant{}, err
 	}
-	h.expires = now.Add(ttl)
-	if c.req.Lost != nil {
-		h.lost = c.req.Lost // a resumed lease reports to whoever keeps it alive
-	}
-	return driver.Grant{TTL: ttl, Fence: h.fence}, nil
+	r.listen(c)
+	return driver.Grant{TTL: ttl, Fence: fence}, nil
 }
 
 // RenewAll renews one after the other: there is no round trip to save.
@@ -195,79 +212,53 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 }
 
 func (c *claim) Release(ctx context.Context) error {
-	return c.end(ctx, func(r *resource) bool {
-		queued := r.leave(c.req.Owner)
-		return r.drop(c.req.Owner) != nil || queued
-	})
+	r, _, err := c.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.end(r)
+	r.forget(c.req.Owner)
+	return r.Release(c.req.Owner)
 }
 
 // Linger replaces the hold by one without an owner, which nobody can renew or release.
 func (c *claim) Linger(ctx context.Context, d time.Duration) error {
-	return c.end(ctx, func(r *resource) bool {
-		h := r.drop(c.req.Owner)
-		if h == nil {
-			return false
-		}
-		rest := *h
-		rest.owner, rest.lost, rest.expires = "", nil, time.Now().Add(d)
-		r.holds = append(r.holds, &rest)
-		return true
-	})
+	r, now, err := c.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.end(r)
+	r.forget(c.req.Owner)
+	return r.Linger(now, c.req.Owner, d)
 }
 
 // Note changes what Inspect shows of the hold.
 func (c *claim) Note(ctx context.Context, note string) error {
-	if err := c.driver.usable(ctx); err != nil {
+	r, _, err := c.begin(ctx)
+	if err != nil {
 		return err
 	}
-	s := c.driver.server
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.at(c.req.Resource, time.Now())
-	defer s.settle(c.req.Resource, r)
-	h := r.holder(c.req.Owner)
-	if h == nil {
-		return driver.ErrLost
-	}
-	h.note = note
-	return nil
-}
-
-// end applies one way of giving up the claim; ErrLost when there was nothing to give up.
-func (c *claim) end(ctx context.Context, give func(*resource) bool) error {
-	if err := c.driver.usable(ctx); err != nil {
-		return err
-	}
-	s := c.driver.server
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.at(c.req.Resource, time.Now())
-	defer s.settle(c.req.Resource, r)
-	if !give(r) {
-		return driver.ErrLost
-	}
-	return nil
+	defer c.end(r)
+	return r.SetNote(c.req.Owner, note)
 }
 
 // Evict ends owner's lease, tells its holder, and raises the fence.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
-	if err := d.usable(ctx); err != nil {
-		return err
+	told, err := d.evict(ctx, name, owner, reason)
+	told.tell("evicted: " + reason)
+	return err
+}
+
+func (d *Driver) evict(ctx context.Context, name, owner, reason string) (told *claim, err error) {
+	r, _, err := d.begin(ctx, name)
+	if err != nil {
+		return nil, err
 	}
-	s, now := d.server, time.Now()
-	s.mu.Lock()
-	r := s.at(name, now)
-	h := r.drop(owner)
-	if h != nil {
-		s.nextFence(now)
+	defer d.end(name, r)
+	if err := r.Evict(owner, reason, d.server.floor()); err != nil {
+		return nil, err
 	}
-	s.settle(name, r)
-	s.mu.Unlock()
-	if h == nil {
-		return driver.ErrLost
-	}
-	h.tell("evicted: " + reason)
-	return nil
+	return r.forget(owner), nil
 }
 
 // RaiseFence makes later grants, of every resource, carry fences above fence.
@@ -279,11 +270,4 @@ func (d *Driver) RaiseFence(ctx context.Context, _ string, fence uint64) error {
 	defer d.server.mu.Unlock()
 	d.server.fence = max(d.server.fence, fence)
 	return nil
-}
-
-// tell passes an early end to the holder. Call it without s.mu.
-func (h *hold) tell(why string) {
-	if h.lost != nil {
-		h.lost(fmt.Errorf("%w: %s", driver.ErrLost, why))
-	}
 }

@@ -1,0 +1,283 @@
+// Package record is all that is known of one resource, as one value, and what each call of a
+// driver changes in it. It knows no store: whoever keeps a record reads it, has it changed, and
+// writes it back if nobody else did meanwhile, or holds a mutex over that. It knows no clock
+// either: a Clock tells it what of a claim's time is left.
+package record
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/queue"
+)
+
+// A Record is what is known of a resource. The zero value is a resource that nobody ever used.
+type Record struct {
+	Fence  uint64  // last given
+	Raised uint64  // later fences are above it, too
+	Claims []Claim // in the order of their first attempt
+}
+
+// A Status says what a claim stands for.
+type Status uint8
+
+const (
+	Waiting   Status = iota // a place in the queue
+	Holding                 // a lease
+	Lingering               // what keeps the resource taken for nobody
+	Evicted                 // a lease that was ended by force: Note is the reason, for whoever asks until it would have ended
+	Gone                    // an attempt that was given up and may still come, for a store where one could be granted by something else than Try
+)
+
+// A Claim is what a record keeps of one.
+type Claim struct {
+	Owner  string        `json:"owner,omitempty"` // none of what lingers
+	Status Status        `json:"status,omitempty"`
+	Mode   driver.Mode   `json:"mode,omitempty"`
+	Limit  int           `json:"limit,omitempty"`
+	Fence  uint64        `json:"fence,omitempty"` // of a lease
+	TTL    time.Duration `json:"ttl"`             // of what it stands for
+	Beat   uint64        `json:"beat"`            // grows whenever its time starts again
+	Since  int64         `json:"since"`           // when it began to stand for that, for people; see Clock
+	Ends   int64         `json:"ends,omitempty"`  // when its time is over; see Clock
+	Note   string        `json:"note,omitempty"`
+}
+
+// A Clock is what is known of time: by an instant of the store's own clock, or by what was
+// observed of each claim.
+type Clock interface {
+	// Now is an instant in microseconds, for Since.
+	Now() int64
+	// Left is how much of the claim's time is left; none: it is over.
+	Left(c *Claim) time.Duration
+	// Start has the claim's time start again; its TTL and Beat are set.
+	Start(c *Claim)
+}
+
+// An Instant is a Clock: microseconds of the one clock that all who use the record have.
+type Instant int64
+
+// Now is the instant itself.
+func (n Instant) Now() int64 { return int64(n) }
+
+// Left counts from the instant.
+func (n Instant) Left(c *Claim) time.Duration {
+	return time.Duration(c.Ends-int64(n)) * time.Microsecond
+}
+
+// Start sets when it ends, rounded up.
+func (n Instant) Start(c *Claim) { c.Ends = int64(n) + micros(c.TTL) }
+
+// micros rounds up, so that nothing ends before its time.
+func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
+
+// An Answer is what became of an attempt.
+type Answer struct {
+	Granted bool
+	Fence   uint64        // if granted
+	Until   time.Duration // if refused: when the first that is in the way ends unless it is renewed
+	Holder  *Claim        // if refused: one who holds, nil if nobody does. It is the record's
+}
+
+// Try attempts what req asks for. Held already, it restarts the lease and answers its fence.
+// Refused, it keeps a place for the time of place, or none if that is 0. floor is what a new
+// fence is not below; changed says whether the record is another one now.
+func (r *Record) Try(at Clock, req *driver.Request, place time.Duration, floor uint64) (a Answer, changed bool) {
+	mine := r.claimOf(req.Owner)
+	if mine != nil && mine.Status == Holding {
+		mine.start(at, req.TTL)
+		return Answer{Granted: true, Fence: mine.Fence}, true
+	}
+	if a := r.obstacle(at, req); !a.Granted {
+		if place > 0 {
+			r.place(at, req, mine).start(at, place)
+		}
+		return a, place > 0
+	}
+	mine = r.place(at, req, mine)
+	r.Fence = r.NextFence(floor)
+	mine.Status, mine.Fence, mine.Since = Holding, r.Fence, at.Now()
+	mine.start(at, req.TTL)
+	return Answer{Granted: true, Fence: r.Fence}, true
+}
+
+// NextFence is above all earlier ones, and not below floor.
+func (r *Record) NextFence(floor uint64) uint64 { return max(r.Fence+1, r.Raised+1, floor) }
+
+// start has the claim's time start again, and last for ttl.
+func (c *Claim) start(at Clock, ttl time.Duration) {
+	c.TTL = ttl
+	c.Beat++
+	at.Start(c)
+}
+
+// place is the claim's own, or a new one at the end of the queue.
+func (r *Record) place(at Clock, req *driver.Request, mine *Claim) *Claim {
+	if mine != nil {
+		return mine
+	}
+	r.Claims = append(r.Claims, Claim{
+		Owner: req.Owner, Mode: req.Mode, Limit: req.Limit, Since: at.Now(), Note: req.Note,
+	})
+	return &r.Claims[len(r.Claims)-1]
+}
+
+// obstacle is what stands between req and a grant: granted if nothing does.
+func (r *Record) obstacle(at Clock, req *driver.Request) (a Answer) {
+	var ahead queue.Ahead
+	for i := range r.Claims {
+		c := &r.Claims[i]
+		if c.Owner == req.Owner && c.Status == Waiting {
+			break
+		}
+		if c.Status == Evicted || c.Status == Gone {
+			continue
+		}
+		ahead.Add(queue.Claim{Mode: c.Mode, Limit: c.Limit, Ends: int64(at.Left(c))})
+		if a.Holder == nil && c.Status != Waiting {
+			a.Holder = c
+		}
+	}
+	ends, blocked := ahead.Until(queue.Claim{Mode: req.Mode, Limit: req.Limit})
+	a.Granted, a.Until = !blocked, time.Duration(ends)
+	return a
+}
+
+// Renew restarts owner's lease with ttl. It returns its fence, or ErrLost with the reason.
+func (r *Record) Renew(at Clock, owner string, ttl time.Duration) (fence uint64, err error) {
+	mine := r.lease(owner)
+	if mine == nil {
+		return 0, r.lost(owner)
+	}
+	mine.start(at, ttl)
+	return mine.Fence, nil
+}
+
+// Release gives up what owner has: its lease or its place. ErrLost with the reason if it has
+// neither.
+func (r *Record) Release(owner string) error {
+	mine := r.index(owner)
+	if mine < 0 {
+		return r.lost(owner)
+	}
+	r.Claims = slices.Delete(r.Claims, mine, mine+1) // clears what is behind
+	return nil
+}
+
+// Linger ends owner's lease, and keeps the resource taken for nobody for ttl.
+func (r *Record) Linger(at Clock, owner string, ttl time.Duration) error {
+	mine := r.lease(owner)
+	if mine == nil {
+		return r.lost(owner)
+	}
+	mine.Owner, mine.Status = "", Lingering
+	mine.start(at, ttl)
+	return nil
+}
+
+// Evict ends owner's lease by force, and raises the fence; floor is as for Try. Whoever asks for
+// the lease until it would have ended is told the reason.
+func (r *Record) Evict(owner, reason string, floor uint64) error {
+	mine := r.lease(owner)
+	if mine == nil {
+		return r.lost(owner)
+	}
+	mine.Status, mine.Note = Evicted, reason
+	r.Fence = r.NextFence(floor)
+	return nil
+}
+
+// Holds reports whether owner has a lease.
+func (r *Record) Holds(owner string) bool { return r.lease(owner) != nil }
+
+// SetNote replaces the note of owner's lease.
+func (r *Record) SetNote(owner, note string) error {
+	mine := r.lease(owner)
+	if mine == nil {
+		return r.lost(owner)
+	}
+	mine.Note = note
+	return nil
+}
+
+// RaiseFence has later fences be above fence.
+func (r *Record) RaiseFence(fence uint64) { r.Raised = max(r.Raised, fence) }
+
+// Bar leaves a mark that an attempt of owner was given up, which may still come, for ttl.
+func (r *Record) Bar(at Clock, owner string, ttl time.Duration) {
+	c := Claim{Owner: owner, Status: Gone, Since: at.Now()}
+	c.start(at, ttl)
+	r.Claims = append(r.Claims, c)
+}
+
+// DropOver forgets what is over: call it before everything else. A place or a mark that has
+// twice its time left was made before the clock was set back. (Twice: whoever made it may have
+// read the clock long before.)
+func (r *Record) DropOver(at Clock) {
+	over := func(c *Claim) bool {
+		left := at.Left(c)
+		return left <= 0 || (c.Status == Waiting || c.Status == Gone) && left > 2*c.TTL
+	}
+	kept := r.Claims[:0]
+	for i := range r.Claims {
+		if c := &r.Claims[i]; !over(c) {
+			kept = append(kept, *c)
+		}
+	}
+	clear(r.Claims[len(kept):])
+	r.Claims = kept
+}
+
+// Next returns the owners of those who wait and may hold now, in order.
+func (r *Record) Next(yield func(owner string) bool) {
+	var ahead queue.Ahead
+	for i := range r.Claims {
+		c := &r.Claims[i]
+		if c.Status == Evicted || c.Status == Gone {
+			continue
+		}
+		one := queue.Claim{Mode: c.Mode, Limit: c.Limit}
+		if c.Status == Waiting && (!ahead.Admits(one) || !yield(c.Owner)) {
+			return
+		}
+		ahead.Add(one)
+	}
+}
+
+// index is where owner's place or lease is; -1: it has neither.
+func (r *Record) index(owner string) int {
+	for i := range r.Claims {
+		if c := &r.Claims[i]; c.Owner == owner && c.Status <= Holding {
+			return i
+		}
+	}
+	return -1
+}
+
+// claimOf is owner's place or lease, or nil.
+func (r *Record) claimOf(owner string) *Claim {
+	if i := r.index(owner); i >= 0 {
+		return &r.Claims[i]
+	}
+	return nil
+}
+
+// lease is owner's lease, or nil.
+func (r *Record) lease(owner string) *Claim {
+	if c := r.claimOf(owner); c != nil && c.Status == Holding {
+		return c
+	}
+	return nil
+}
+
+// lost says why there is nothing of owner, as far as the record tells.
+func (r *Record) lost(owner string) error {
+	for _, c := range r.Claims {
+		if c.Status == Evicted && c.Owner == owner {
+			return fmt.Errorf("%w: evicted: %s", driver.ErrLost, c.Note)
+		}
+	}
+	return fmt.Errorf("%w: expired or released", driver.ErrLost)
+}

@@ -1,0 +1,36 @@
+package record
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// State tells who holds and who waits.
+func (r *Record) State(at Clock, resource string) driver.State {
+	st := driver.State{Resource: resource, Fence: r.Fence}
+	for i := range r.Claims {
+		c := &r.Claims[i]
+		switch c.Status {
+		case Holding, Lingering:
+			st.Holders = append(st.Holders, c.Holder(at))
+		case Waiting:
+			st.Waiters = append(st.Waiters, driver.Waiter{Owner: c.Owner, Mode: c.Mode, Note: c.Note, Waited: since(at, c)})
+		}
+	}
+	slices.SortFunc(st.Holders, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
+	return st
+}
+
+// Holder tells of a lease, or of what lingers.
+func (c *Claim) Holder(at Clock) driver.Holder {
+	return driver.Holder{
+		Owner: c.Owner, Mode: c.Mode, Fence: c.Fence, Note: c.Note, Held: since(at, c), Left: at.Left(c),
+	}
+}
+
+func since(at Clock, c *Claim) time.Duration {
+	return time.Duration(at.Now()-c.Since) * time.Microsecond
+}
