@@ -33,6 +33,10 @@ type child struct {
 	grace    span
 	lostCode int
 
+	fixed    bool          // the leases last as long as they were granted for
+	heirless bool          // the leases outlive a kill of this process: nobody may release them
+	keep     time.Duration // the leases keep others out for it, from the grant
+
 	signals chan os.Signal // caught from the start, for the command
 	renewed chan struct{}  // the deadline has moved
 }
@@ -158,16 +162,33 @@ func (c *child) refuseNested(ctx context.Context, locks *leasehold.Locker, name 
 	return usageErrorf("%s is held by a leasehold run around this one, which would wait for itself\nRun the command without the inner leasehold, or lock another name", shown(name))
 }
 
+// freshen renews what may be too short to start a command under: a lease that came by
+// another's release, unasked, is so at first, and its next renewal takes a while.
+func (c *child) freshen(leases []*leasehold.Lease) {
+	if c.fixed {
+		return
+	}
+	for _, lease := range leases {
+		if time.Until(lease.Deadline()) < c.ttl/2 {
+			ctx, cancel := context.WithDeadline(context.Background(), lease.Deadline())
+			_ = lease.Extend(ctx, c.ttl) // without it, what is left decides
+			cancel()
+		}
+	}
+}
+
 // run runs the command under held until all of it is gone. leases are what held is made
 // of, NAME's first.
 func (c *child) run(held interface {
 	Context() context.Context
 	Deadline() time.Time
 }, leases ...*leasehold.Lease) (guard.Result, error) {
+	c.freshen(leases)
 	return guard.Run(guard.Plan{
 		Argv: c.argv, Env: c.environ(held.Deadline(), leases),
 		Grace: time.Duration(c.grace), Margin: guard.Margin(c.ttl),
 		Lease: held, Renewed: c.renewed, Signals: c.signals,
+		Legacy: c.legacy(leases), Keep: time.Now().Add(c.keep),
 	})
 }
 

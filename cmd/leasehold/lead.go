@@ -23,7 +23,8 @@ until a signal ends it. Start it on every machine that may lead: one of them run
 A term ends when COMMAND exits, whatever its exit code, and the next in line leads; or when
 the lease is lost or evicted: then COMMAND and everything it started is ended, as "leasehold
 run" does, before anybody else leads. The next term starts COMMAND anew, with a larger
-LEASEHOLD_TOKEN. When a leader dies, the next one leads within the TTL.
+LEASEHOLD_TOKEN. When a leader's machine dies, the next one leads within the TTL; when only
+"leasehold lead" is killed, as soon as nothing of COMMAND is left.
 
 Whose COMMAND has exited stays away for a while, so that another machine may do better: half
 a second, and twice as long, up to 30 seconds, each time that COMMAND lives no longer than
@@ -96,6 +97,7 @@ func (l *lead) run(ctx context.Context) error {
 	}
 	defer done()
 	l.app.sayLocal()
+	l.heirless = !locks.Features().Resumes
 	if err := l.refuseNested(ctx, locks, l.name); err != nil {
 		return orSignal(ctx, err)
 	}

@@ -26,6 +26,11 @@ stopped, with -9 or -STOP too: a process beside it, the lock-guardian, sees to t
 such as "killall /usr/bin/leasehold", which goes by the file, kills COMMAND as well but leaves
 what COMMAND has started: only the token then tells its writes from the next holder's.
 
+When "leasehold run" was killed, the lock is released as soon as nothing of COMMAND is left
+(with --at-least it is kept for the rest of that), so that nobody waits for the TTL. The TTL
+stands where the lock-guardian was killed too, where the store cannot be reached until then,
+and on ZooKeeper, whose sessions end by themselves only.
+
 The lock is released when COMMAND has ended. Unlike with flock(1), what COMMAND leaves
 running in the background is ended then (SIGTERM, --grace, SIGKILL), because the lock
 would no longer cover it. Only what another service runs for COMMAND (systemd-run, at, a
@@ -43,8 +48,8 @@ held, not only NAME.
 With --once-per, COMMAND runs at most once in each PERIOD, whichever of many servers start it,
 and although their clocks differ by minutes: NAME is held for nine tenths of PERIOD from the
 start, and who comes meanwhile is told that it is busy, at once (see --ok-if-busy). The lease
-is not renewed. If "leasehold run" is killed, nobody else runs COMMAND before the lease ends:
---at-most, or else the nine tenths. Use the same PERIOD everywhere, and "leasehold show NAME" to
+is not renewed. If "leasehold run" is killed, nothing is released, and nobody else runs COMMAND
+before the lease ends: --at-most, or else the nine tenths. Use the same PERIOD everywhere, and "leasehold show NAME" to
 see who ran it, when, and with which exit code. COMMAND can hold others by a "leasehold run" of
 its own, but there is no --also: they would be held for all of PERIOD.
 
@@ -121,7 +126,7 @@ func newGuardCommand() *cobra.Command {
 		SilenceErrors:      true,
 		SilenceUsage:       true,
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := guard.Main(args); err != nil {
+			if err := guard.Main(args, releaseLegacy); err != nil {
 				return &exitError{exitUsage, err}
 			}
 			return nil
@@ -181,6 +186,10 @@ func (r *run) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.keep = time.Duration(r.atLeast)
+	// A job that was begun in its period and killed in the middle counts as run.
+	r.fixed = r.oncePer > 0
+	r.heirless = r.fixed || !locks.Features().Resumes
 	return r.hold(ctx, leases)
 }
 

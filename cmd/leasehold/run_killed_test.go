@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -47,7 +49,141 @@ func TestGuardiansLineTellsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", guardian))
+	if err != nil || strings.Contains(string(environ), "LEASEHOLD_OWNER=") {
+		t.Errorf("the guardian's environment tells the owner: %v", err)
+	}
 	if want := "lock-guardian\x00guard\x00"; len(line) > len(want)+4 || string(line[:len(want)]) != want {
 		t.Errorf("the guardian's line is %q", line)
 	}
+}
+
+// TestKilledRunIsReleased: as soon as all of it is dead, not when the TTL is over.
+func TestKilledRunIsReleased(t *testing.T) {
+	t.Parallel()
+	for name, prologue := range map[string]string{"obedient": "", "deaf": deaf} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCLI(t)
+			j := c.tree(prologue, "--ttl", "24h", "--grace", "1", "--also", "y")
+			j.signal(syscall.SIGKILL)
+			c.successor(time.Now(), 10*time.Second)
+			c.wantRun(0, "-w", "20", "y", "--", "true")
+		})
+	}
+}
+
+func TestKilledLeadIsReleased(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	j := c.start("lead", "--ttl", "24h", "x", "--", "sh", "-c", "echo > leading; exec sleep 60")
+	c.read("leading")
+	j.signal(syscall.SIGKILL)
+	c.wantRun(0, "-w", "20", "x", "--", "true")
+}
+
+// TestKilledRunKeepsItsLeast: --at-least is for what comes after the command.
+func TestKilledRunKeepsItsLeast(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	began := time.Now()
+	j := c.hold("x", "--ttl", "24h", "--at-least", "5s")
+	j.signal(syscall.SIGKILL)
+	c.wantRun(0, "-w", "30", "x", "--", "true")
+	if took := time.Since(began); took < 5*time.Second {
+		t.Errorf("another ran after %v", took)
+	}
+}
+
+// guardianOf returns the guardian of a job's command.
+func (j *job) guardian() int {
+	j.t.Helper()
+	var pid int
+	eventually(j.t, "guardian", func() bool {
+		out, _ := exec.Command("pgrep", "-P", fmt.Sprint(j.cmd.Process.Pid)).Output()
+		_, err := fmt.Sscan(string(out), &pid)
+		return err == nil
+	})
+	return pid
+}
+
+// TestTTLStandsWhenTheGuardianIsKilledToo: nobody is left who could know that all is dead.
+func TestTTLStandsWhenTheGuardianIsKilledToo(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	j := c.hold("x", "--ttl", "24h")
+	guardian := j.guardian()
+	j.signal(syscall.SIGSTOP)
+	syscall.Kill(guardian, syscall.SIGKILL)
+	j.signal(syscall.SIGKILL)
+	c.wantRun(1, "-w", "1", "x", "--", "true")
+}
+
+// TestStoppedRunIsNotReleased: it may go on, and then goes on under its lease.
+func TestStoppedRunIsNotReleased(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	j := c.start("run", "--ttl", "24h", "x", "--", "sh", "-c", "echo > held; while ! [ -e go ]; do sleep 0.02; done; exit 3")
+	c.read("held")
+	j.signal(syscall.SIGSTOP)
+	write(t, filepath.Join(c.dir, "go"), nil) // the command ends, and its run does not hear of it
+	c.wantRun(1, "-w", "1", "x", "--", "true")
+	j.signal(syscall.SIGCONT)
+	if code := j.code(); code != 3 {
+		t.Errorf("exit code %d, want 3: %s", code, j.errors())
+	}
+	c.wantRun(0, "-n", "x", "--", "true")
+}
+
+// TestRunKilledWithItsCommand: the guardian learns of the command's end first.
+func TestRunKilledWithItsCommand(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	j := c.start("run", "--ttl", "24h", "x", "--", "sh", "-c", "echo $$ > pid; exec sleep 60")
+	child, guardian := c.readInt("pid"), j.guardian()
+	j.signal(syscall.SIGSTOP)
+	syscall.Kill(child, syscall.SIGKILL)
+	eventually(t, "end of the command", func() bool { return syscall.Kill(child, 0) != nil })
+	if syscall.Kill(guardian, 0) != nil {
+		t.Error("the guardian did not wait for its run")
+	}
+	j.signal(syscall.SIGKILL)
+	c.wantRun(0, "-w", "20", "x", "--", "true")
+}
+
+// TestLateReleaseHarmsNoSuccessor: the lease was evicted, and another holds x, when the run
+// is killed.
+func TestLateReleaseHarmsNoSuccessor(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	first := c.hold("x", "--ttl", "24h")
+	guardian := first.guardian()
+	first.signal(syscall.SIGSTOP)
+	var state stateView
+	c.want(0, "show", "--json", "x").json(t, &state)
+	c.want(0, "evict", "x", "--owner", state.Holders[0].Owner, "--reason", "maintenance", "--yes")
+	c.start("run", "-w", "20", "x", "--", "sh", "-c", "echo > second; exec sleep 60")
+	c.read("second")
+	first.signal(syscall.SIGKILL)
+	eventually(t, "end of the guardian", func() bool { return syscall.Kill(guardian, 0) != nil })
+	c.wantRun(1, "-n", "x", "--", "true")
+}
+
+// TestGuardianWaitsForTheStore: somebody keeps the store's file locked for longer than a
+// call may take. It keeps no file of the caller's open meanwhile.
+func TestGuardianWaitsForTheStore(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	j := c.start("run", "--ttl", "24h", "x", "--", "sh", "-c", "echo > held; exec sleep 60")
+	c.read("held")
+	guardian := j.guardian()
+	unlock := c.lockStore()
+	j.signal(syscall.SIGKILL)
+	eventually(t, "the guardian without our files", func() bool {
+		file, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/2", guardian))
+		return err == nil && file == os.DevNull
+	})
+	time.Sleep(6 * time.Second) // its first call has failed
+	unlock()
+	c.wantRun(0, "-w", "30", "x", "--", "true")
 }

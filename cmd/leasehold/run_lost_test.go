@@ -225,25 +225,35 @@ func TestUnreachableStoreEndsTheCommandInTime(t *testing.T) {
 	c := newCLI(t)
 	const ttl = 20 * time.Second // 3 % of which are to spare: the core's and the guardian's
 	j := c.tree(deaf, "--ttl", ttl.String())
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(c.dir, "locks.db")+"?_pragma=busy_timeout(10000)")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	conn, err := db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := conn.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
-		t.Fatal(err)
-	}
+	unlock := c.lockStore()
 	c.dead(ttl) // the lease was renewed before the file was locked
-	if _, err := conn.ExecContext(t.Context(), "ROLLBACK"); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	if code := j.code(); code != exitLost {
 		t.Errorf("exit code %d, want %d: %s", code, exitLost, j.errors())
+	}
+}
+
+// lockStore keeps everybody from writing to the store's file.
+func (c *cli) lockStore() (unlock func()) {
+	c.t.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(c.dir, "locks.db")+"?_pragma=busy_timeout(10000)")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { db.Close() })
+	conn, err := db.Conn(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { conn.Close() })
+	if _, err := conn.ExecContext(c.t.Context(), "BEGIN IMMEDIATE"); err != nil {
+		c.t.Fatal(err)
+	}
+	return func() {
+		c.t.Helper()
+		if _, err := conn.ExecContext(c.t.Context(), "ROLLBACK"); err != nil {
+			c.t.Fatal(err)
+		}
 	}
 }
 

@@ -29,3 +29,6 @@ func instantOf(deadline time.Time) instant {
 
 func (t instant) add(d time.Duration) instant     { return t + instant(d) }
 func (t instant) sub(other instant) time.Duration { return time.Duration(t - other) }
+
+// time is the same instant as this process's clock has it.
+func (t instant) time() time.Time { return time.Now().Add(t.sub(now())) }

@@ -8,6 +8,11 @@
 //
 //	holder ── socket ── guardian ── child and all its descendants
 //
+// When the holder has died and nothing of the command is left, the guardian gives up the
+// lease in its place, so that the next one need not wait for the deadline. A holder that is
+// merely stopped is not dead: it keeps its end of the socket, and the guardian waits for its
+// word.
+//
 // Deadlines are instants of the machine's CLOCK_MONOTONIC, which both processes read: it
 // is one clock for all processes of one machine, and nothing sets it.
 //

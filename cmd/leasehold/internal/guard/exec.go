@@ -5,7 +5,6 @@ package guard
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"os/exec"
 	"syscall"
 )
@@ -16,15 +15,15 @@ const (
 	codeNotFound      = 127
 )
 
-// startChild starts argv with the streams and the environment of this process and
+// startChild starts argv with the streams of this process and the environment env, and
 // returns its pid. code is what a shell would exit with after err.
-func startChild(argv []string, foreground bool) (pid, code int, err error) {
+func startChild(argv, env []string, foreground bool) (pid, code int, err error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
 		return 0, exitCode(err), err
 	}
 	attr := &syscall.ProcAttr{
-		Env:   os.Environ(),
+		Env:   env,
 		Files: []uintptr{0, 1, 2}, // higher ones are the user's and pass by themselves
 		Sys:   childAttr(foreground),
 	}

@@ -20,12 +20,13 @@ import (
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "guard" {
-		if err := Main(os.Args[2:]); err != nil {
+		if err := Main(os.Args[2:], func(string, time.Time, time.Time) {}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		return
 	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // or the guardian would linger for a second
 	os.Exit(m.Run())
 }
 
@@ -58,9 +59,7 @@ func (l *fakeLease) Deadline() time.Time      { return *l.deadline.Load() }
 
 func (l *fakeLease) plan(script string) Plan {
 	return Plan{
-		Argv: []string{"sh", "-c", script},
-		// The race detector would let the guardian linger for a second.
-		Env:   append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
+		Argv: []string{"sh", "-c", script}, Env: os.Environ(),
 		Grace: 500 * time.Millisecond, Margin: 500 * time.Millisecond,
 		Lease: l, Renewed: l.renewed, Signals: make(chan os.Signal),
 	}

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Forwarded are the signals that a holder passes on to its child. The guardian itself
@@ -45,9 +47,15 @@ type guardian struct {
 	retry   time.Duration
 }
 
+// An heir ends what a holder has left that died: the leases that legacy tells of. They
+// keep others out until keep, and end by themselves at deadline.
+type heir func(legacy string, keep, deadline time.Time)
+
 // Main is the guardian process: it starts the command when the holder tells it to, and
-// returns when nothing of it is left. args are those that a holder gives it.
-func Main(args []string) error {
+// returns when nothing of it is left and the holder knows. Should the holder have died,
+// heir is called in its place, with no file of the holder's open any more. args are those
+// that a holder gives it.
+func Main(args []string, heir heir) error {
 	rename()
 	c, err := fromArgs(args)
 	if err != nil {
@@ -67,22 +75,40 @@ func Main(args []string) error {
 		return nil // the holder died before the start
 	}
 	g := newGuardian(c, first)
-	// The last look at the clock before the start; watch looks again at once after it.
-	if g.termAt().sub(now()) <= 0 {
-		g.conn.send(message{Verb: gotLate})
+	c.send(g.serve(first.Start, messages, died))
+	if known(messages) || first.Start.Legacy == "" {
 		return nil
 	}
-	child, code, err := startChild(first.Start.argv(), g.term.lent)
+	letGoOfFiles()
+	heir(first.Start.Legacy, first.Start.Keep.time(), g.deadline.time())
+	return nil
+}
+
+// known waits until the holder knows of the end, and reports false if it is dead.
+func known(messages <-chan message) bool {
+	for m := range messages {
+		if m.Verb == toLeave {
+			return true
+		}
+	}
+	return false
+}
+
+// serve runs the command and returns what came of it.
+func (g *guardian) serve(s *start, messages <-chan message, died <-chan os.Signal) message {
+	// The last look at the clock before the start; watch looks again at once after it.
+	if g.termAt().sub(now()) <= 0 {
+		return message{Verb: gotLate}
+	}
+	child, code, err := startChild(s.Argv.strings(), s.Env.strings(), g.term.lent)
 	if err != nil {
-		g.conn.send(message{Verb: gotFailed, N: int64(code), Text: err.Error()})
-		return nil
+		return message{Verb: gotFailed, N: int64(code), Text: err.Error()}
 	}
 	g.child = child
 	g.conn.send(message{Verb: gotStarted, N: int64(child)})
 	g.watch(messages, died)
 	g.term.giveBack(child)
-	g.conn.send(message{Verb: gotExit, N: int64(g.status), Cut: g.cut})
-	return nil
+	return message{Verb: gotExit, N: int64(g.status), Cut: g.cut}
 }
 
 func newGuardian(c *conn, first message) *guardian {
@@ -90,6 +116,28 @@ func newGuardian(c *conn, first message) *guardian {
 	return &guardian{
 		conn: c, deadline: instant(first.N), grace: s.Grace, margin: s.Margin,
 		term: terminal{home: s.Home, lent: s.Lent},
+	}
+}
+
+// letGoOfFiles closes what this process has of the holder's files, so that nobody waits
+// for their end because of it. What is its own is closed on exec.
+func letGoOfFiles() {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return
+	}
+	for fd := range 3 {
+		unix.Dup2(int(null.Fd()), fd)
+	}
+	fds, _ := os.ReadDir("/dev/fd")
+	for _, e := range fds {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd < 3 {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			syscall.Close(fd)
+		}
 	}
 }
 

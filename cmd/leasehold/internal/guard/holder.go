@@ -40,6 +40,10 @@ type Plan struct {
 	}
 	Renewed <-chan struct{}  // tells that Deadline has moved
 	Signals <-chan os.Signal // for the command
+
+	// Legacy is for the guardian's heir, see Main, should this process die. "": none.
+	Legacy string
+	Keep   time.Time // until when the lease keeps others out although the command is over
 }
 
 // A Result is how a command ended.
@@ -85,7 +89,7 @@ func (h *holder) start() error {
 	defer syscall.Close(theirs) // the guardian has its own
 	// Not os/exec: it would turn a non-blocking terminal into a blocking one.
 	h.guardian, err = syscall.ForkExec(exe, toArgs(theirs), &syscall.ProcAttr{
-		Env:   h.plan.Env,
+		Env:   os.Environ(),
 		Files: []uintptr{0, 1, 2},
 		Sys:   &syscall.SysProcAttr{Setpgid: true}, // no signal of the terminal reaches it
 	})
@@ -100,9 +104,11 @@ func (h *holder) start() error {
 
 func (h *holder) startMessage() (m message, deadline time.Time) {
 	deadline = h.plan.Lease.Deadline()
-	s := &start{Grace: h.plan.Grace, Margin: h.plan.Margin, Home: h.term.home, Lent: h.term.lent}
-	for _, arg := range h.plan.Argv {
-		s.Argv = append(s.Argv, []byte(arg))
+	s := &start{
+		Argv: newTexts(h.plan.Argv), Env: newTexts(h.plan.Env),
+		Grace: h.plan.Grace, Margin: h.plan.Margin,
+		Home: h.term.home, Lent: h.term.lent,
+		Legacy: h.plan.Legacy, Keep: instantOf(h.plan.Keep),
 	}
 	return message{Verb: toStart, N: int64(instantOf(deadline)), Start: s}, deadline
 }
@@ -199,7 +205,8 @@ func (h *holder) suspend() {
 
 // ended makes a Result of the guardian's last message.
 func (h *holder) ended(m message) (Result, error) {
-	syscall.Wait4(h.guardian, nil, 0, nil) // it exits next; until then it keeps our files open
+	h.conn.send(message{Verb: toLeave})
+	syscall.Wait4(h.guardian, nil, 0, nil) // until it exits it keeps our files open
 	switch m.Verb {
 	case gotLate:
 		return Result{}, ErrLate

@@ -20,6 +20,7 @@ const (
 	toSignal   verb = "signal"   // N: for the child's process group
 	toStop     verb = "stop"     // the lease is lost: end the child
 	toResume   verb = "resume"   // the holder runs again after a suspension
+	toLeave    verb = "leave"    // the holder knows of the end, and sees to its lease itself
 )
 
 // Messages of the guardian. After exit, failed and late nothing of the child is left.
@@ -40,21 +41,35 @@ type message struct {
 }
 
 // A start is what the guardian must know from the start. It comes through the
-// socket because everybody can read a process's arguments.
+// socket because others can read a process's arguments.
 type start struct {
-	Argv   [][]byte // bytes, because JSON has no strings that are not UTF-8
+	Argv   texts
+	Env    texts
 	Grace  time.Duration
 	Margin time.Duration
-	Home   int  // of the terminal
-	Lent   bool // of the terminal
+	Home   int     // of the terminal
+	Lent   bool    // of the terminal
+	Legacy string  // of the Plan
+	Keep   instant // of the Plan
 }
 
-func (s *start) argv() []string {
-	argv := make([]string, len(s.Argv))
-	for i, arg := range s.Argv {
-		argv[i] = string(arg)
+// texts are strings that need not be UTF-8, as JSON's must.
+type texts [][]byte
+
+func newTexts(from []string) texts {
+	to := make(texts, len(from))
+	for i, text := range from {
+		to[i] = []byte(text)
 	}
-	return argv
+	return to
+}
+
+func (from texts) strings() []string {
+	to := make([]string, len(from))
+	for i, text := range from {
+		to[i] = string(text)
+	}
+	return to
 }
 
 // A conn carries messages, one per line.
