@@ -19,8 +19,9 @@ type Belief struct {
 	Resource string      `json:"resource"`
 	Owner    string      `json:"owner"`
 	Mode     driver.Mode `json:"mode"`
-	Limit    int         `json:"limit"` // as requested; 0: none
-	Token    uint64      `json:"token"` // 0: the engine has none, their order is not checked
+	Limit    int         `json:"limit"`  // as requested; 0: none
+	Token    uint64      `json:"token"`  // 0: the engine has none, their order is not checked
+	Called   time.Time   `json:"called"` // when Acquire was, for a shared one; zero: at From
 	From     time.Time   `json:"from"`
 	Until    time.Time   `json:"until"`
 }
@@ -49,7 +50,17 @@ func (h *History) Len() int {
 // Believe adds the belief of the holder of lease, an exclusive one acquired just now,
 // when done is called, just before Release.
 func (h *History) Believe(lease *leasehold.Lease) (done func()) {
-	b := Belief{Resource: lease.Name(), Owner: lease.Owner(), Token: lease.Token(), From: time.Now()}
+	return h.believe(lease, Belief{Mode: driver.Exclusive})
+}
+
+// BelieveShared is Believe for a shared lease with that limit, 0: none, by an Acquire that
+// was called at called.
+func (h *History) BelieveShared(lease *leasehold.Lease, limit int, called time.Time) (done func()) {
+	return h.believe(lease, Belief{Mode: driver.Shared, Limit: limit, Called: called})
+}
+
+func (h *History) believe(lease *leasehold.Lease, b Belief) (done func()) {
+	b.Resource, b.Owner, b.Token, b.From = lease.Name(), lease.Owner(), lease.Token(), time.Now()
 	ended := make(chan time.Time, 1)
 	stop := context.AfterFunc(lease.Context(), func() { ended <- time.Now() })
 	return func() {
@@ -75,7 +86,8 @@ const maxViolations = 10
 // Check returns nil when no two beliefs exclude each other and tokens grow, else an
 // error with the first violations of each resource: exclusive beliefs that overlap with
 // any other, shared ones beyond the smallest of their limits, and a token that is not
-// above that of every belief that had ended before it began.
+// above that of every belief that had ended before it began, or for a shared one before
+// Acquire was called.
 func (h *History) Check() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,12 +137,14 @@ func overlaps(beliefs []Belief) (errs []error) {
 }
 
 // stale finds tokens not above those of beliefs that had ended before theirs began.
-// Beliefs that overlap, which shared ones may, were granted in an order nobody saw.
+// Beliefs that overlap, which shared ones may, were granted in an order nobody saw, and so
+// were those whose Acquire overlaps.
 func stale(beliefs []Belief) (errs []error) {
+	beliefs = slices.SortedStableFunc(slices.Values(beliefs), func(a, b Belief) int { return a.called().Compare(b.called()) })
 	byEnd := slices.SortedStableFunc(slices.Values(beliefs), func(a, b Belief) int { return a.Until.Compare(b.Until) })
 	var highest Belief // among those that had ended
 	for _, b := range beliefs {
-		for len(byEnd) > 0 && byEnd[0].Until.Before(b.From) {
+		for len(byEnd) > 0 && byEnd[0].Until.Before(b.called()) {
 			if byEnd[0].Token > highest.Token {
 				highest = byEnd[0]
 			}
@@ -141,6 +155,14 @@ func stale(beliefs []Belief) (errs []error) {
 		}
 	}
 	return errs
+}
+
+// called is from when on b may have been granted, at the earliest.
+func (b Belief) called() time.Time {
+	if b.Called.IsZero() {
+		return b.From
+	}
+	return b.Called
 }
 
 // String describes b without its whole owner.

@@ -20,6 +20,10 @@ func TestHistoryCheck(t *testing.T) {
 		b.Mode, b.Limit = driver.Shared, limit
 		return b
 	}
+	waited := func(ms int, b Belief) Belief {
+		b.Called = b.From.Add(-time.Duration(ms) * time.Millisecond)
+		return b
+	}
 	other := func(b Belief) Belief { b.Resource = "other"; return b }
 	for _, test := range []struct {
 		name    string
@@ -35,6 +39,7 @@ func TestHistoryCheck(t *testing.T) {
 		{"ended before it began", []Belief{ex("a", 1, 5, 0), ex("b", 2, 6, 30)}, ""},
 		{"sharers", []Belief{sh("a", 2, 0, 0, 10), sh("b", 1, 0, 5, 30), sh("c", 3, 0, 6, 8)}, ""},
 		{"sharers at their limit", []Belief{sh("a", 1, 2, 0, 10), sh("b", 2, 2, 5, 30), sh("c", 3, 2, 10, 12)}, ""},
+		{"a sharer was granted before it knew", []Belief{sh("a", 7, 0, 0, 10), waited(15, sh("c", 6, 0, 20, 30))}, ""},
 
 		{"overlap", []Belief{ex("a", 1, 0, 10), ex("b", 2, 9, 30)}, "two holders"},
 		{"overlap, added out of order", []Belief{ex("b", 2, 9, 30), ex("a", 1, 0, 10)}, "two holders"},
@@ -50,6 +55,7 @@ func TestHistoryCheck(t *testing.T) {
 		{"token fell", []Belief{ex("a", 7, 0, 10), ex("b", 6, 20, 30)}, "did not grow"},
 		{"token fell below an older one", []Belief{ex("a", 7, 0, 10), ex("b", 8, 20, 30), ex("c", 7, 40, 50)}, "did not grow"},
 		{"sharer's token fell", []Belief{sh("a", 7, 0, 0, 10), sh("b", 9, 0, 5, 50), sh("c", 6, 0, 20, 30)}, "did not grow"},
+		{"sharer's token fell, whose wait was short", []Belief{sh("a", 7, 0, 0, 10), waited(5, sh("c", 6, 0, 20, 30))}, "did not grow"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var h History

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"testing"
 	"time"
@@ -299,4 +300,20 @@ func TestRedisClockForwardWhileWaiting(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// Processes contend while the clock steps back, and forward by less than a lease has left:
+// nobody holds twice, and nothing stays for as long as the steps.
+func TestRedisClockStorm(t *testing.T) {
+	t.Parallel()
+	r, clock := servers.StartRedisWithClock(t)
+	offset := time.Duration(0)
+	redisStorm(t, threeLockers(t, r), 5*time.Second, 100*time.Millisecond, func() {
+		if rand.N(3) == 0 {
+			offset -= rand.N(time.Hour)
+		} else {
+			offset += rand.N(100 * time.Millisecond)
+		}
+		clock.Set(offset)
+	}, never)
 }

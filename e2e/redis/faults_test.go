@@ -18,6 +18,9 @@ import (
 	"github.com/leasehold-go/leasehold/redislock"
 )
 
+// How many names a storm has, and how many may share one.
+const stormNames, stormLimit = 3, 2
+
 // redisStorm has several processes' lockers contend for names while disturb is called
 // again and again, and checks what they believed. tolerate says which errors may come.
 func redisStorm(t *testing.T, lockers []*leasehold.Locker, span, every time.Duration, disturb func(), tolerate func(error) bool) {
@@ -27,14 +30,16 @@ func redisStorm(t *testing.T, lockers []*leasehold.Locker, span, every time.Dura
 	var history locktest.History
 	var all sync.WaitGroup
 	for i, l := range lockers {
-		for j := range 4 {
+		for j := range 2 * stormNames {
+			shared := j >= stormNames
 			all.Go(func() {
 				for n := 0; ctx.Err() == nil; n++ {
-					name := fmt.Sprint("storm-", (i+j+n)%3)
-					opts := []leasehold.Option{}
-					if j == 3 {
-						opts = append(opts, leasehold.Limit(2))
+					name := fmt.Sprint("storm-", (i+j+n)%stormNames)
+					var opts []leasehold.Option
+					if shared {
+						opts = append(opts, leasehold.Limit(stormLimit))
 					}
+					called := time.Now()
 					lease, err := l.Acquire(ctx, name, opts...)
 					if err != nil {
 						if ctx.Err() == nil && !tolerate(err) {
@@ -42,11 +47,14 @@ func redisStorm(t *testing.T, lockers []*leasehold.Locker, span, every time.Dura
 						}
 						continue
 					}
-					if j != 3 {
-						done := history.Believe(lease)
-						time.Sleep(time.Duration(n%3) * time.Millisecond)
-						done()
+					done := func() {}
+					if shared {
+						done = history.BelieveShared(lease, stormLimit, called)
+					} else {
+						done = history.Believe(lease)
 					}
+					time.Sleep(time.Duration(n%3) * time.Millisecond)
+					done()
 					if err := lease.Release(context.Background()); err != nil && !tolerate(err) {
 						t.Errorf("Release: %v", err)
 					}
@@ -69,7 +77,7 @@ func redisStorm(t *testing.T, lockers []*leasehold.Locker, span, every time.Dura
 	if history.Len() < 100 {
 		t.Errorf("only %d leases in %v", history.Len(), span)
 	}
-	for i := range 3 { // nothing is left behind
+	for i := range stormNames { // nothing is left behind
 		lease, err := lockers[0].Acquire(t.Context(), fmt.Sprint("storm-", i), leasehold.Wait(15*time.Second))
 		if err != nil {
 			t.Errorf("after the storm: %v", err)

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -11,9 +12,20 @@ import (
 	"github.com/leasehold-go/leasehold/e2e/servers"
 )
 
+// The server's clock goes back all the time, which makes leases longer and fences no smaller.
 func TestRedisIsLinearizable(t *testing.T) {
 	t.Parallel()
-	r := servers.StartRedis(t)
+	r, clock := servers.StartRedisWithClock(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var stepping sync.WaitGroup
+	defer stepping.Wait()
+	defer stop()
+	stepping.Go(func() {
+		for back := time.Duration(0); ctx.Err() == nil; back += rand.N(50 * time.Millisecond) {
+			clock.Set(-back)
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
 	linear.Check(t, func(t testing.TB) driver.Driver {
 		d, err := openRedisAddress("single," + r.Addr())
 		if err != nil {
