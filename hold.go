@@ -28,6 +28,7 @@ type hold struct {
 	// calling serialises the calls to claim once the hold is held.
 	calling sync.Mutex
 	unknown error // guarded by calling; of a release whose outcome is not known yet
+	failed  bool  // guarded by calling; the last renewal in a batch did
 
 	mu         sync.Mutex
 	ttl        time.Duration // of renewals; guarded by calling and by mu: one suffices to read

@@ -27,6 +27,7 @@ type keeper struct {
 	workers int    // guarded by mu
 	closed  bool   // guarded by mu
 	running sync.WaitGroup
+	apart   chan struct{} // has an element for each renewal in flight beside the workers
 }
 
 // add plans the renewal of h, or plans it anew: for some time between from and to.

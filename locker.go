@@ -60,7 +60,7 @@ func New(d driver.Driver, opts *Options) (*Locker, error) {
 	}
 	l.renewing, l.stop = context.WithCancel(context.Background())
 	l.deadlines.agenda = agenda{room: math.MaxInt, most: math.MaxInt, fire: l.deadlines.fire}
-	l.keeper.renew = l.renewAll
+	l.keeper.renew, l.keeper.apart = l.renewAll, make(chan struct{}, maxApart)
 	l.keeper.agenda = agenda{room: maxGroup, most: 1, fire: l.keeper.fire}
 	if _, ok := d.(driver.BatchRenewer); ok {
 		l.keeper.agenda.room, l.keeper.agenda.most = maxBatch, maxBatch

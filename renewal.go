@@ -4,17 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// renewAll renews holds that are due, in one call where the driver can, and plans what
+// renewAll renews holds that are due, in few calls where the driver can, and plans what
 // comes next for each.
 func (l *Locker) renewAll(due []*entry) {
-	batch, ok := l.driver.(driver.BatchRenewer)
-	if ok && len(due) > 1 {
-		l.renewBatch(batch, due)
+	d, ok := l.driver.(driver.BatchRenewer)
+	if ok {
+		l.renewBatches(d, due)
 		return
 	}
 	for _, e := range due {
@@ -28,11 +31,62 @@ func (l *Locker) renewAll(due []*entry) {
 	}
 }
 
-// renewBatch renews holds in one call. It is bounded by the hold that has the least left.
-func (l *Locker) renewBatch(batch driver.BatchRenewer, due []*entry) {
-	started := make([]*hold, 0, len(due))
-	renewals := make([]driver.Renewal, 0, len(due))
-	least := callBound
+// A batch is holds that are renewed in one call. Those whose last renewal failed are apart
+// from the others, and those that can wait for an answer from those that cannot wait half as
+// long: a call lasts as long as its slowest, and no longer than its most urgent.
+type batch struct {
+	kind
+	holds    []*hold
+	renewals []driver.Renewal
+	sent     time.Time
+	least    time.Duration // how long the call may take
+}
+
+type kind struct {
+	failed  bool
+	urgency int
+}
+
+// maxApart bounds the calls in flight that renew what failed the last time.
+const maxApart = maxWorkers
+
+// renewBatches renews holds in one call for each kind, all at once. It does not wait for what
+// failed the last time, which may hang again.
+func (l *Locker) renewBatches(d driver.BatchRenewer, due []*entry) {
+	var calls sync.WaitGroup
+	batches := batchesOf(due)
+	for i, b := range batches {
+		switch {
+		case b.failed:
+			l.renewApart(d, b)
+		case i < len(batches)-1:
+			calls.Go(func() { b.renew(l.renewing, d) })
+		default:
+			b.renew(l.renewing, d)
+		}
+	}
+	calls.Wait()
+}
+
+// renewApart renews b beside the workers, or puts it off when that is done too often at once.
+func (l *Locker) renewApart(d driver.BatchRenewer, b *batch) {
+	select {
+	case l.keeper.apart <- struct{}{}:
+	default:
+		for _, h := range b.holds {
+			h.plan(time.Now(), errInUse)
+			h.calling.Unlock()
+		}
+		return
+	}
+	l.keeper.running.Go(func() { // under a worker, which close waits for
+		b.renew(l.renewing, d)
+		<-l.keeper.apart
+	})
+}
+
+// batchesOf starts the renewals of what is due.
+func batchesOf(due []*entry) (all []*batch) {
 	sent := time.Now()
 	for _, e := range due {
 		h := e.hold
@@ -44,20 +98,41 @@ func (l *Locker) renewBatch(batch driver.BatchRenewer, due []*entry) {
 			h.calling.Unlock()
 			continue
 		}
-		least = min(least, bound)
-		started = append(started, h)
-		renewals = append(renewals, driver.Renewal{Claim: h.claim, TTL: h.ttl})
+		k := kind{h.failed, bits.Len64(uint64(bound))}
+		i := slices.IndexFunc(all, func(b *batch) bool { return b.kind == k })
+		if i < 0 {
+			i, all = len(all), append(all, &batch{kind: k, sent: sent, least: bound})
+		}
+		b := all[i]
+		b.least = min(b.least, bound)
+		b.holds = append(b.holds, h)
+		b.renewals = append(b.renewals, driver.Renewal{Claim: h.claim, TTL: h.ttl})
 	}
-	if len(started) == 0 {
-		return
+	return all
+}
+
+func (b *batch) renew(ctx context.Context, d driver.BatchRenewer) {
+	least := b.least
+	if !b.failed && len(b.holds) > 1 { // if it hangs, most of it may not next time
+		least /= 2
 	}
-	call := newBound(l.renewing, sent.Add(least))
-	batch.RenewAll(call, renewals)
+	call := newBound(ctx, b.sent.Add(least))
+	if len(b.holds) == 1 {
+		h, r := b.holds[0], &b.renewals[0]
+		h.mu.Lock()
+		h.cancelCall = call.end
+		h.mu.Unlock()
+		r.Grant, r.Err = h.claim.Renew(call, r.TTL)
+	} else {
+		d.RenewAll(call, b.renewals)
+	}
 	call.end()
 	answered := time.Now()
-	for i, h := range started {
-		r := &renewals[i]
-		h.plan(answered, h.finishRenewal(l.renewing, sent, answered, r.TTL, r.Grant, r.Err))
+	for i, h := range b.holds {
+		r := &b.renewals[i]
+		err := h.finishRenewal(ctx, b.sent, answered, r.TTL, r.Grant, r.Err)
+		h.failed = err != nil
+		h.plan(answered, err)
 		h.calling.Unlock()
 	}
 }

@@ -58,8 +58,10 @@ type FenceLifter interface {
 }
 
 // A BatchRenewer is a Driver that renews many of its claims in few round trips. RenewAll
-// does to each what Renew does, and fills in its Grant and Err before it returns. No two
-// of them are for the same claim.
+// does to each what Renew does, and fills in its Grant and Err before it returns, which is
+// when ctx ends at the latest. No two of them are for the same claim. One that gets no answer,
+// for its server, its slots or its row hang, holds back no other: all are asked before ctx is
+// half through, and what was answered counts although another was not.
 type BatchRenewer interface {
 	RenewAll(ctx context.Context, renewals []Renewal)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -47,31 +48,42 @@ type link struct {
 	busy     map[*lane]struct{} // guarded by mu
 }
 
-// links are the ways to the server: one, or on Cluster several, each for a range of
-// slots, so that a node which does not answer holds up few others.
-type links []*link
+// links are the ways to the server: one, or on Cluster one for each node, so that a node
+// which does not answer holds up no other's calls.
+type links struct {
+	first   *link // for all calls, on Cluster for those about no key
+	cluster *redis.ClusterClient
+	known   *atomic.Bool // the cluster has told where its slots are
 
-// clusterLinks is how many there are to a cluster. Its nodes mostly have ranges of slots.
-const clusterLinks = 16
-
-func newLinks(client redis.UniversalClient, newLane func() *lane) links {
-	n := 1
-	if _, cluster := client.(*redis.ClusterClient); cluster {
-		n = clusterLinks
-	}
-	all := make(links, n)
-	for i := range all {
-		all[i] = &link{client: client, cluster: n > 1, newLane: newLane, busy: make(map[*lane]struct{})}
-	}
-	return all
+	mu    sync.Mutex
+	nodes map[string]*link // guarded by mu; by address
 }
 
-// of is the link for the slot of key.
-func (l links) of(key string) *link {
-	if len(l) == 1 {
-		return l[0]
+func (l *links) init(client redis.UniversalClient, newLane func() *lane, known *atomic.Bool) {
+	l.cluster, _ = client.(*redis.ClusterClient)
+	l.first = &link{client: client, cluster: l.cluster != nil, newLane: newLane, busy: make(map[*lane]struct{})}
+	l.known, l.nodes = known, make(map[string]*link)
+}
+
+// of is the link to the node that, as far as the client knows, serves key. A slot that has
+// moved is followed by the client, on the old link at first.
+func (l *links) of(key string) *link {
+	if l.cluster == nil || !l.known.Load() { // else the client would ask, and wait for the answer
+		return l.first
 	}
-	return l[slot(key)*len(l)/slots]
+	node, err := l.cluster.MasterForKey(context.Background(), key)
+	if err != nil {
+		return l.first
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	address := node.Options().Addr
+	n := l.nodes[address]
+	if n == nil {
+		n = &link{client: l.cluster, cluster: true}
+		l.nodes[address] = n
+	}
+	return n
 }
 
 // A call is one command on its way.

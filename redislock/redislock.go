@@ -151,7 +151,7 @@ func newDriver(client redis.UniversalClient, opts *Options, newLane func() *lane
 		return nil, fmt.Errorf("redislock: Memory on Cluster is %w", driver.ErrUnsupported)
 	}
 	d := &Driver{client: client, prefix: o.Prefix, replicas: o.Replicas, history: o.RequireFenceHistory, memory: o.Memory}
-	d.links = newLinks(client, newLane)
+	d.links.init(client, newLane, &d.supported)
 	d.ear.init(client, strings.ToLower(rand.Text()))
 	return d, nil
 }
@@ -171,9 +171,7 @@ func (d *Driver) Close() error {
 	d.closing.Do(func() {
 		d.closed.Store(true)
 		d.ear.close()
-		for _, l := range d.links {
-			l.close()
-		}
+		d.links.first.close() // those of a cluster have no lanes
 		if d.ownClient {
 			err = d.client.Close()
 		}

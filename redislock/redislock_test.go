@@ -247,7 +247,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 	if n := runtime.NumGoroutine() - before; n > maxHung+4 {
 		t.Errorf("%d goroutines are left behind a server that does not answer", n)
 	}
-	link := d.links[0]
+	link := d.links.first
 	link.mu.Lock()
 	if n := len(link.waiting); n != 0 {
 		t.Errorf("%d calls wait that nobody waits for", n)
@@ -314,7 +314,7 @@ func TestHungConnectionsDelayOthersLittle(t *testing.T) {
 	if took := time.Since(start); took > hungAfter+time.Second {
 		t.Errorf("calls beside connections that hang took %v", took)
 	}
-	link := d.links[0]
+	link := d.links.first
 	link.mu.Lock()
 	if link.inFlight >= maxInFlight+link.hung {
 		t.Errorf("the next one waits again: %d in flight, %d of them hang", link.inFlight, link.hung)
@@ -373,7 +373,7 @@ func TestCallsShareARun(t *testing.T) {
 			}
 		})
 	}
-	link := d.links[0]
+	link := d.links.first
 	waiting := func() int {
 		link.mu.Lock()
 		defer link.mu.Unlock()
@@ -425,7 +425,7 @@ func TestForbiddenKeySharesNoFate(t *testing.T) {
 	}
 	gathered := func(want int) {
 		for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-			link := d.links[0]
+			link := d.links.first
 			link.mu.Lock()
 			got := link.inFlight + len(link.waiting)
 			link.mu.Unlock()

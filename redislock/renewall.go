@@ -28,7 +28,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		}
 	}
 	if len(together) > 0 {
-		each = append(each, d.renewTogether(ctx, d.links[0], together)...)
+		each = append(each, d.renewTogether(ctx, d.links.first, together)...)
 	}
 	d.renewEach(ctx, each)
 }
@@ -93,9 +93,28 @@ func (d *Driver) runRenewAll(ctx context.Context, l *link, renewals []*driver.Re
 	return replies, nil
 }
 
-// renewEach renews with as many calls on their way as a link has.
+// renewEach renews by a call each, to all nodes at once: those of one that does not answer
+// keep none of the others waiting.
 func (d *Driver) renewEach(ctx context.Context, renewals []*driver.Renewal) {
-	next := make(chan *driver.Renewal)
+	byLink := make(map[*link][]*driver.Renewal)
+	for _, r := range renewals {
+		l := d.links.of(r.Claim.(*claim).keys.lock)
+		byLink[l] = append(byLink[l], r)
+	}
+	var nodes sync.WaitGroup
+	for _, those := range byLink {
+		nodes.Go(func() { renewOn(ctx, those) })
+	}
+	nodes.Wait()
+}
+
+// renewOn renews with as many calls on their way as a link has.
+func renewOn(ctx context.Context, renewals []*driver.Renewal) {
+	next := make(chan *driver.Renewal, len(renewals))
+	for _, r := range renewals {
+		next <- r
+	}
+	close(next)
 	var workers sync.WaitGroup
 	for range min(len(renewals), maxInFlight) {
 		workers.Go(func() {
@@ -104,9 +123,5 @@ func (d *Driver) renewEach(ctx context.Context, renewals []*driver.Renewal) {
 			}
 		})
 	}
-	for _, r := range renewals {
-		next <- r
-	}
-	close(next)
 	workers.Wait()
 }

@@ -44,7 +44,7 @@ func newEnough(version string) bool {
 // info returns one section of INFO, from any node of a cluster.
 func (d *Driver) info(ctx context.Context, section string) (map[string]string, error) {
 	var text string
-	err := d.links[0].do(ctx, func(ctx context.Context) (err error) {
+	err := d.links.first.do(ctx, func(ctx context.Context) (err error) {
 		text, err = d.client.Info(ctx, section).Result()
 		return err
 	})
@@ -128,7 +128,7 @@ func address(node redis.UniversalClient) string {
 
 // eachPrimary calls f for every primary of a cluster, or for the one server.
 func (d *Driver) eachPrimary(ctx context.Context, f func(context.Context, redis.UniversalClient) error) error {
-	return d.links[0].do(ctx, func(ctx context.Context) error {
+	return d.links.first.do(ctx, func(ctx context.Context) error {
 		if cluster, ok := d.client.(*redis.ClusterClient); ok {
 			return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return f(ctx, node) })
 		}
