@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// readyWithin is how long a server may take to start on a slow machine.
-const readyWithin = 30 * time.Second
+// readyWithin is how long a server may take to start on a busy machine.
+const readyWithin = 2 * time.Minute
 
 var installing sync.Mutex
 

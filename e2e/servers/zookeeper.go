@@ -1,9 +1,11 @@
 package servers
 
 import (
+	"archive/zip"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -97,17 +99,40 @@ func (z *ZooKeeper) Start(t testing.TB) {
 
 func (z *ZooKeeper) launch(t testing.TB) {
 	t.Helper()
-	jar := Root("zookeeper") + zookeeperJar
 	need(t, "zookeeper", "ZooKeeper", func() error {
 		_, err := exec.LookPath("java")
-		_, missing := os.Stat(jar)
+		_, missing := os.Stat(Root("zookeeper") + zookeeperJar)
 		return errors.Join(err, missing)
 	})
 	args := append([]string{
 		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
 	}, z.java...)
-	args = append(args, "-cp", "/etc/zookeeper/conf:"+jar, "org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(z.dir, "zoo.cfg"))
+	args = append(args, "-cp", "/etc/zookeeper/conf:"+zookeeperPath(t), "org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(z.dir, "zoo.cfg"))
 	z.Process = start(z.life, z.dir, "java", args...)
+}
+
+// zookeeperPath is ZooKeeper and what it needs. The manifest names that where it is when
+// installed: before it comes the same of this build.
+func zookeeperPath(t testing.TB) string {
+	t.Helper()
+	root := Root("zookeeper")
+	jar, err := zip.OpenReader(root + zookeeperJar)
+	if err != nil {
+		t.Fatalf("open ZooKeeper: %v", err)
+	}
+	defer jar.Close()
+	manifest, err := fs.ReadFile(jar, "META-INF/MANIFEST.MF")
+	if err != nil {
+		t.Fatalf("read ZooKeeper's manifest: %v", err)
+	}
+	text := strings.NewReplacer("\r", "", "\n ", "").Replace(string(manifest)) // lines are folded
+	_, needs, _ := strings.Cut(text, "Class-Path: ")
+	needs, _, _ = strings.Cut(needs, "\n")
+	var path []string
+	for _, one := range strings.Fields(needs) {
+		path = append(path, root+one)
+	}
+	return strings.Join(append(path, root+zookeeperJar), ":")
 }
 
 func (z *ZooKeeper) untilReady() {
