@@ -62,7 +62,17 @@ func TestMySQLKilledConnections(t *testing.T) {
 	})
 }
 
-// The server is killed again and again, and keeps what it has said yes to.
+func TestMySQLKeepsWhatItGranted(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) {
+		m := start(t)
+		databases.KeepsWhatItGranted(t, func() databases.Store { return opened(t, m.DSN()) }, func() {
+			m.Kill()
+			m.Start(t)
+		})
+	})
+}
+
+// The server is killed again and again under load: holders never overlap.
 func TestMySQLKilledServer(t *testing.T) {
 	onEach(t, func(t *testing.T, start starter) {
 		m := start(t)

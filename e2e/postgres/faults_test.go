@@ -66,7 +66,16 @@ func TestPostgresTerminatedConnections(t *testing.T) {
 	}, databases.Unknown)
 }
 
-// The server is killed again and again, and keeps what it has said yes to.
+func TestPostgresKeepsWhatItGranted(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t)
+	databases.KeepsWhatItGranted(t, func() databases.Store { return opened(t, p.URL(), "") }, func() {
+		p.Kill()
+		p.Start(t)
+	})
+}
+
+// The server is killed again and again under load: holders never overlap.
 func TestPostgresKilledServer(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t)
