@@ -30,7 +30,8 @@ type Inspector interface {
 }
 
 // An Evictor is a Driver that ends another's lease by force and raises the fence.
-// ErrLost: owner did not hold it. The reason reaches the holder where the engine can.
+// ErrLost: owner did not hold it. The reason reaches the holder where the engine can. An
+// empty owner ends one hold that lingers, which is shown with an empty owner.
 type Evictor interface {
 	Evict(ctx context.Context, resource, owner, reason string) error
 }

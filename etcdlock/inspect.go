@@ -147,7 +147,7 @@ func (e *entry) holder() driver.Holder {
 }
 
 // Evict deletes the key of a holder, which learns the reason. Those who come later have
-// larger fences. A holder without an owner goes by the end of its key.
+// larger fences. Another client goes by the end of its key, and what lingers by nothing.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	for range evictRounds {
 		queue, err := d.queue(ctx, name)

@@ -41,6 +41,7 @@ type content struct {
 	Shared  bool   `json:"shared,omitempty"`
 	Limit   int    `json:"limit,omitempty"`
 	Note    string `json:"note,omitempty"`
+	Lingers bool   `json:"lingers,omitempty"` // without an owner, who is done
 	Evicted string `json:"evicted,omitempty"` // why an operator is about to delete the key
 }
 
@@ -69,9 +70,10 @@ type entry struct {
 	lease clientv3.LeaseID
 }
 
-// name is what an operator calls the owner: the end of the key where there is none.
+// name is what an operator calls the owner: for another client the end of its key, nothing
+// for who is done.
 func (e *entry) name() string {
-	if e.Owner != "" {
+	if e.Owner != "" || e.Lingers {
 		return e.Owner
 	}
 	return lastPart(e.key)

@@ -190,7 +190,7 @@ func (c *claim) Linger(ctx context.Context, rest time.Duration) error {
 	}
 	var unknown error
 	err = d.passingOver(ctx, func(ctx context.Context, _ bool) error {
-		err := p.rewrite(ctx, func(v *content) { v.Owner = "" }, clientv3.WithLease(lease.ID))
+		err := p.rewrite(ctx, func(v *content) { v.Owner, v.Lingers = "", true }, clientv3.WithLease(lease.ID))
 		if err != nil && !errors.Is(err, errGone) && !refused(err) {
 			unknown = err
 		}

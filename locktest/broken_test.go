@@ -460,6 +460,12 @@ var broken = []struct {
 		}
 		return w.Driver.Evict(ctx, resource, st.Holders[0].Owner, reason)
 	}}},
+	{name: "Evict knows nothing that lingers", rejects: []string{"EvictEndsWhatLingers"}, warp: warp{evict: func(w *warped, ctx context.Context, resource, owner, reason string) error {
+		if owner == "" {
+			return driver.ErrLost
+		}
+		return w.Driver.Evict(ctx, resource, owner, reason)
+	}}},
 	{name: "Evict ends all sharers", rejects: []string{"EvictSparesOtherSharers"}, warp: warp{evict: func(w *warped, ctx context.Context, resource, owner, reason string) error {
 		st, err := w.Inspect(ctx, resource)
 		for _, h := range st.Holders {

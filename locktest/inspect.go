@@ -21,6 +21,7 @@ var inspectCases = []Case{
 	{Name: "ListIsSortedAndLiteral", Needs: NeedInspector, Alone: true, Run: listIsSortedAndLiteral},
 	{Name: "EvictEndsOneLease", Needs: NeedEvictor, Run: evictEndsOneLease},
 	{Name: "EvictSparesOtherSharers", Needs: NeedEvictor | NeedShared, Run: evictSparesOtherSharers},
+	{Name: "EvictEndsWhatLingers", Needs: NeedEvictor | NeedInspector | NeedLingerer, Run: evictEndsWhatLingers},
 	{Name: "LingerHoldsForOthers", Needs: NeedLingerer, Run: lingerHoldsForOthers},
 	{Name: "AtLeast", Needs: NeedLingerer, Run: atLeast},
 	{Name: "AtLeastBeforeTheQueue", Needs: NeedLingerer, Run: atLeastBeforeTheQueue},
@@ -329,6 +330,41 @@ func evictSparesOtherSharers(t testing.TB, h Harness) {
 
 // lingerHoldsForOthers: after Linger the resource is held by nobody, for as long as was
 // asked for.
+func evictEndsWhatLingers(t testing.TB, h Harness) {
+	d, d2 := open(t, h), open(t, h)
+	operator := d2.(driver.Evictor)
+	requests := []driver.Request{request(newName(t))}
+	if d.Features().Shared {
+		shared := request(newName(t))
+		shared.Mode = driver.Shared
+		requests = append(requests, shared)
+	}
+	for _, req := range requests {
+		holder := contend(t, d, req)
+		g := holder.granted("the resource is free")
+		if err := holder.linger(longTTL); err != nil {
+			t.Fatalf("Linger: %v", err)
+		}
+		if st := inspect(t, d2, req.Resource); len(st.Holders) != 1 || st.Holders[0].Owner != "" {
+			t.Errorf("shown during Linger: %d holders; want one without an owner", len(st.Holders))
+		}
+		if err := operator.Evict(bounded(t), req.Resource, holder.req.Owner, "conformance"); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("Evict of the former owner: %v; want ErrLost", err)
+		}
+		if err := operator.Evict(bounded(t), req.Resource, "", "conformance"); err != nil {
+			t.Fatalf("Evict of what lingers: %v", err)
+		}
+		inspectFree(t, d, req.Resource)
+		next := request(req.Resource)
+		if g2 := contend(t, d, next).granted("what lingered was ended"); g.Fence != 0 && g2.Fence <= g.Fence {
+			t.Errorf("fence %d after %d", g2.Fence, g.Fence)
+		}
+		if err := operator.Evict(bounded(t), req.Resource, "", "conformance"); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("Evict of what lingers, where a holder is: %v; want ErrLost", err)
+		}
+	}
+}
+
 func lingerHoldsForOthers(t testing.TB, h Harness) {
 	d, d2 := open(t, h), open(t, h)
 	least := roundUp(max(700*time.Millisecond, d.Features().MinTTL), d.Features().Step)

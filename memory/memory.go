@@ -242,7 +242,8 @@ func (c *claim) Note(ctx context.Context, note string) error {
 	return r.SetNote(c.req.Owner, note)
 }
 
-// Evict ends owner's lease, tells its holder, and raises the fence.
+// Evict ends owner's lease, tells its holder, and raises the fence. An empty owner ends a
+// hold that lingers.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	told, err := d.evict(ctx, name, owner, reason)
 	told.tell("evicted: " + reason)

@@ -380,7 +380,7 @@ func (c *claim) Note(ctx context.Context, note string) error {
 
 // write replaces what the claim's node contains. ErrLost: it is gone.
 func (c *claim) write(conn *zk.Conn, note string) error {
-	_, err := conn.Set(c.path(), details{c.req.Owner, note, c.lingers}.encode(), -1)
+	_, err := conn.Set(c.path(), details{Owner: c.req.Owner, Note: note, Lingers: c.lingers}.encode(), -1)
 	if errors.Is(err, zk.ErrNoNode) {
 		return c.gone(conn)
 	}

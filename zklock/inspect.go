@@ -75,7 +75,7 @@ func (d *Driver) inspect(conn *zk.Conn, name string) (driver.State, error) {
 	holders := holding(nodes)
 	for i, h := range found {
 		switch {
-		case h.Owner == "": // gone meanwhile
+		case h.Fence == 0: // gone meanwhile
 		case i < holders:
 			st.Holders = append(st.Holders, h)
 			st.Fence = max(st.Fence, h.Fence)
@@ -160,7 +160,7 @@ func (d *Driver) list(ctx context.Context, conn *zk.Conn, prefix string) ([]driv
 }
 
 // Evict implements driver.Evictor. A foreign holder's owner is the name of its node; it is
-// not told the reason.
+// not told the reason. An empty owner ends what lingers.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	conn, err := d.link.ready(ctx)
 	if err != nil {
@@ -180,7 +180,13 @@ func (d *Driver) evict(conn *zk.Conn, path, owner, reason string) error {
 		return err
 	}
 	guid := guidOf(owner)
-	i := slices.IndexFunc(nodes[:holding(nodes)], func(n node) bool { return owner != "" && (n.guid == guid || n.name == owner) })
+	i := slices.IndexFunc(nodes[:holding(nodes)], func(n node) bool {
+		if owner == "" {
+			data, _, err := conn.Get(path + "/" + n.name)
+			return err == nil && detailsOf(n, data).Left // one that is gone, or not ours to read, lingers no longer for us
+		}
+		return n.guid == guid || n.name == owner
+	})
 	if i < 0 {
 		return errNotHeld
 	}

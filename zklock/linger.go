@@ -47,7 +47,7 @@ func (c *claim) leaveBehind(ctx context.Context, d time.Duration) error {
 	kind := strings.TrimPrefix(c.node, protected+c.guid)
 	path := c.parent + "/" + protected + guidOf("after "+c.req.Owner) + kind
 	c.d.creating.RLock()
-	_, err = conn.CreateTTL(path, details{Note: c.req.Note}.encode(), zk.FlagTTL, c.d.acl, max(d, time.Millisecond))
+	_, err = conn.CreateTTL(path, details{Note: c.req.Note, Left: true}.encode(), zk.FlagTTL, c.d.acl, max(d, time.Millisecond))
 	c.d.creating.RUnlock()
 	switch {
 	case err == nil, errors.Is(err, zk.ErrNodeExists):

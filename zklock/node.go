@@ -113,6 +113,8 @@ type details struct {
 	Note  string `json:"note,omitempty"`
 	// Lingers says that another node may stand in this one's place when it is deleted.
 	Lingers bool `json:"lingers,omitempty"`
+	// Left says that this node is what was left behind, by an owner who is done.
+	Left bool `json:"left,omitempty"`
 }
 
 func (d details) encode() []byte {
@@ -126,14 +128,14 @@ func lingers(data []byte) bool {
 	return json.Unmarshal(data, &d) == nil && d.Lingers
 }
 
-// detailsOf reads what n contains. The owner of what lingers, and of a foreign node, is its
-// name.
+// detailsOf reads what n contains. The owner of a foreign node is its name; what lingers has
+// none.
 func detailsOf(n node, data []byte) details {
 	var d details
 	switch {
 	case json.Unmarshal(data, &d) != nil, d.Owner != "" && guidOf(d.Owner) != n.guid:
 		return details{Owner: n.name}
-	case d.Owner == "":
+	case d.Owner == "" && !d.Left:
 		d.Owner = n.name
 	}
 	return d

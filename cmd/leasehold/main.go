@@ -116,7 +116,7 @@ func newRootCommand(a *app) *cobra.Command {
 		}
 	}
 	add(root, groupHold, run, lead, newAcquireCommand(a), newRenewCommand(a), newReleaseCommand(a))
-	add(root, groupLook, newListCommand(a), newShowCommand(a), newTopCommand(a), newEvictCommand(a))
+	add(root, groupLook, newListCommand(a), newShowCommand(a), newTopCommand(a), newEvictCommand(a), newResetCommand(a))
 	add(root, groupRest, newDemoCommand(a), newVersionCommand(a), newManCommand(a))
 	root.SetHelpCommandGroupID(groupRest)
 	root.SetCompletionCommandGroupID(groupRest)

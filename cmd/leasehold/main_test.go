@@ -162,7 +162,7 @@ func TestHelp(t *testing.T) {
 	if help := c.want(0, "--help"); help.stdout != bare.stdout {
 		t.Error("leasehold alone does not print the help text")
 	}
-	for _, name := range []string{"run", "lead", "acquire", "renew", "release", "ls", "show", "top", "evict", "version", "man", "demo", "demo seckill"} {
+	for _, name := range []string{"run", "lead", "acquire", "renew", "release", "ls", "show", "top", "evict", "reset", "version", "man", "demo", "demo seckill"} {
 		o := c.want(0, append(strings.Fields(name), "--help")...)
 		contains(t, o.stdout, "Usage:", "leasehold "+name, "--json")
 	}

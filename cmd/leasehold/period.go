@@ -18,12 +18,14 @@ type period struct {
 	oncePer span
 	atMost  span
 	key     string
+	retry   bool
 }
 
 func (p *period) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&p.atLeast, "at-least", "keep NAME held for `TIME` from the start, even if COMMAND is done sooner")
 	flags.Var(&p.oncePer, "once-per", "run COMMAND at most once in each `PERIOD`, such as 24h, wherever it is started")
 	flags.Var(&p.atMost, "at-most", "with --once-per: COMMAND is ended within `TIME`; killed, it may run again after it (default the period)")
+	flags.BoolVar(&p.retry, "retry-on-failure", false, "with --once-per: a COMMAND that failed may run again within the period")
 	flags.StringVar(&p.key, "key", "", "`NAME`, in place of the argument")
 }
 
@@ -47,6 +49,8 @@ func (p *period) check(cmd *cobra.Command, claim *claimFlags) error {
 		return usageErrorf("--at-most 0: a bound needs a length, such as 1h")
 	case most && !once:
 		return usageErrorf("--at-most is the bound of a job with --once-per\nWithout a period, the lease is renewed as long as COMMAND runs")
+	case p.retry && !once:
+		return usageErrorf("--retry-on-failure is for a job with --once-per")
 	case once && cmd.Flags().Changed("ttl"):
 		return usageErrorf("--once-per and --ttl exclude each other: --at-most is how long the lease lasts")
 	case once && (claim.shared || claim.slots > 0):

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"syscall"
 	"time"
 
@@ -49,8 +50,11 @@ With --once-per, COMMAND runs at most once in each PERIOD, whichever of many ser
 and although their clocks differ by minutes: NAME is held for nine tenths of PERIOD from the
 start, and who comes meanwhile is told that it is busy, at once (see --ok-if-busy). The lease
 is not renewed. If "leasehold run" is killed, nothing is released, and nobody else runs COMMAND
-before the lease ends: --at-most, or else the nine tenths. Use the same PERIOD everywhere, and "leasehold show NAME" to
-see who ran it, when, and with which exit code. COMMAND can hold others by a "leasehold run" of
+before the lease ends: --at-most, or else the nine tenths. Use the same PERIOD everywhere, and
+"leasehold show NAME" to see who ran it, when, and with which exit code. "leasehold reset NAME"
+lets it run again before its time; with --retry-on-failure a COMMAND that ended with another
+exit code than 0 leaves NAME free, so that whoever is next to start it runs it again within
+PERIOD. COMMAND can hold others by a "leasehold run" of
 its own, but there is no --also: they would be held for all of PERIOD.
 
 COMMAND sees in its environment
@@ -181,6 +185,9 @@ func (r *run) run(ctx context.Context) error {
 		return err
 	}
 	defer done()
+	if r.period.retry && !locks.Features().Resumes {
+		return fmt.Errorf("--retry-on-failure: %w: a lease that outlives its process", leasehold.ErrUnsupported)
+	}
 	r.app.sayLocal()
 	leases, err := r.acquire(ctx, locks, opts)
 	if err != nil {
@@ -190,7 +197,7 @@ func (r *run) run(ctx context.Context) error {
 	// A job that was begun in its period and killed in the middle counts as run.
 	r.fixed = r.oncePer > 0
 	r.heirless = r.fixed || !locks.Features().Resumes
-	return r.hold(ctx, leases)
+	return r.hold(ctx, locks, leases)
 }
 
 // open opens the store. Signals that end a program end it.
@@ -240,22 +247,25 @@ func (r *run) tryAcquire(ctx context.Context, locks *leasehold.Locker, opts []le
 	return locks.AcquireAll(ctx, names, opts...)
 }
 
-// giveBack ends leases under which nothing has run. A lease that is resumed has no period
-// for which it would be kept. Answers matter to nobody: leases end by themselves.
-func (r *run) giveBack(ctx context.Context, locks *leasehold.Locker, leases *leasehold.Leases) {
-	if r.period.keeps() {
-		for _, name := range leases.Names() {
-			lease, err := locks.Resume(ctx, name, leases.Lease(name).Owner(), leasehold.NoRenew())
-			if err == nil {
-				lease.Release(ctx)
-			}
-		}
+// giveBack ends leases without keeping their names. A lease that is resumed has no period
+// for which it would be kept. Without an answer they end by themselves.
+func (r *run) giveBack(ctx context.Context, locks *leasehold.Locker, leases *leasehold.Leases) (err error) {
+	if !r.period.keeps() {
+		return leases.Release(ctx)
 	}
-	leases.Release(ctx)
+	for _, name := range leases.Names() {
+		lease, resumed := locks.Resume(ctx, name, leases.Lease(name).Owner(), leasehold.NoRenew())
+		if resumed == nil {
+			resumed = lease.Release(ctx)
+		}
+		err = errors.Join(err, resumed)
+	}
+	_ = leases.Release(ctx) // there is nothing left of them at the engine, unless that has failed
+	return err
 }
 
 // hold runs the command under the leases and releases them.
-func (r *run) hold(ctx context.Context, leases *leasehold.Leases) error {
+func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leasehold.Leases) error {
 	each := []*leasehold.Lease{leases.Lease(r.name)}
 	for _, name := range leases.Names() {
 		if name != r.name {
@@ -268,7 +278,11 @@ func (r *run) hold(ctx context.Context, leases *leasehold.Leases) error {
 	for _, lease := range each {
 		r.record(ctx, lease, r.note, exitCode(r.verdict(e)), time.Since(began))
 	}
-	e.released = leases.Release(ctx)
+	if r.period.retry && exitCode(r.verdict(e)) != 0 {
+		e.released = r.giveBack(ctx, locks, leases)
+	} else {
+		e.released = leases.Release(ctx)
+	}
 	if e.lost == nil && errors.Is(e.released, leasehold.ErrLost) {
 		e.lost = leasehold.ErrLost
 	}

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Ends a lease by force, raises the fence and tells the holder.
 -- KEYS: 1 lock, 2 history, 3 queue, 4 details, 5 shares, 6 limits
--- ARGV: 1 owner, 2 reason, 3 life of the history in ms (0: for ever)
+-- ARGV: 1 owner (empty: what lingers), 2 reason, 3 life of the history in ms (0: for ever)
 -- Reply: the raised fence; 0: the owner holds nothing
 local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local owner = ARGV[1]
@@ -14,12 +14,16 @@ local ms = math.floor(us / 1000)
 --include prelude.lua
 local last, fence, since, by, channel, note = recall(found[2])
 local listens = ''
+if owner == '' and held == LINGER then owner = LINGER end
 if held == owner then
   redis.call('DEL', lock)
   held = false
   if by == owner then listens = channel end
 elseif held == SHARED then
   purge()
+  for _, who in ipairs(owner == '' and redis.call('ZRANGE', shares, 0, -1) or {}) do
+    if string.sub(who, 1, #LINGER) == LINGER then owner = who end
+  end
   if not redis.call('ZSCORE', shares, owner) then return 0 end
   local ok, _, _, _, told = decode(SHARER, redis.call('HGET', details, 's' .. owner))
   if ok then listens = told end

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/spf13/cobra"
+)
+
+func newResetCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "reset [flags] NAME",
+		Short: "Let a job run again before its period is over",
+		Long: `Free NAME when it is only kept for a job of "leasehold run --once-per" or --at-least that is
+done: the job may then run again at once. It ends no lease that somebody still holds, and
+does nothing when NAME is free.
+
+Exit code 1: NAME is held by a job that runs.`,
+		Example:           "  leasehold show daily-report\n  leasehold reset daily-report",
+		Args:              argNames("NAME"),
+		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return reset(cmd.Context(), a, args[0])
+		},
+	}
+}
+
+func reset(ctx context.Context, a *app, name string) error {
+	ended, err := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) (bool, error) {
+		return endKept(ctx, locks, name)
+	})
+	if err != nil {
+		return err
+	}
+	type view struct {
+		Name  string `json:"name"`
+		Reset bool   `json:"reset"` // something kept it
+	}
+	return a.print(view{name, ended}, func(w io.Writer) {
+		if ended {
+			fmt.Fprintf(w, "reset %s: it is free\n", shown(name))
+		} else {
+			fmt.Fprintf(w, "%s was free\n", shown(name))
+		}
+	})
+}
+
+// endKept ends all that keeps name without an owner, one after the other. The engine looks
+// once more whether it has none, so that a job which began meanwhile is left alone.
+func endKept(ctx context.Context, locks *leasehold.Locker, name string) (ended bool, err error) {
+	for {
+		state, err := locks.Inspect(ctx, name)
+		if err != nil {
+			return false, err
+		}
+		if len(state.Holders) == 0 {
+			return ended, nil
+		}
+		for _, h := range state.Holders {
+			if h.Owner != "" {
+				return false, &exitError{exitBusy, fmt.Errorf("%s is held by %s, which is not done\nTo end it: leasehold evict", shown(name), driver.ShortOwner(h.Owner))}
+			}
+		}
+		if err := locks.Evict(ctx, name, "", "reset"); err != nil && !errors.Is(err, leasehold.ErrLost) {
+			return false, err
+		}
+		ended = true
+	}
+}
