@@ -178,9 +178,13 @@ func (r *Record) Linger(at Clock, owner string, ttl time.Duration) error {
 }
 
 // Evict ends owner's lease by force, and raises the fence; floor is as for Try. Whoever asks for
-// the lease until it would have ended is told the reason.
+// the lease until it would have ended is told the reason. An empty owner ends one hold that
+// lingers, of which nobody asks.
 func (r *Record) Evict(owner, reason string, floor uint64) error {
 	mine := r.lease(owner)
+	if owner == "" {
+		mine = r.lingering()
+	}
 	if mine == nil {
 		return r.lost(owner)
 	}
@@ -270,6 +274,15 @@ func (r *Record) lease(owner string) *Claim {
 		return c
 	}
 	return nil
+}
+
+// lingering is the first hold that nobody has, or nil.
+func (r *Record) lingering() *Claim {
+	i := slices.IndexFunc(r.Claims, func(c Claim) bool { return c.Status == Lingering })
+	if i < 0 {
+		return nil
+	}
+	return &r.Claims[i]
 }
 
 // lost says why there is nothing of owner, as far as the record tells.
