@@ -62,8 +62,8 @@ type statements struct {
 	raise    string // name, fence: lifts later fences; a lease that is live keeps its own
 	idle     string // name → names of the next idle rows after it
 	purge    string // JSON list of names: removes the rows that are idle
-	state    string // JSON list of names → stateColumns for each, by name; of a missing row the name alone
-	list     string // first name → stateColumns of what is in use from there on, by name
+	state    string // JSON list of names → {now}, {floor}, name and stateColumns for each, by name; of a missing row the first three alone
+	list     string // first name → {now}, {floor}, name and stateColumns of what is in use from there on, by name
 	wake     string // JSON list of messages to the drivers that listen; "": nobody does
 
 	// version, if not empty, is a cheap query for two numbers of the connection it
@@ -71,7 +71,9 @@ type statements struct {
 	version string
 }
 
-// stateColumns follow the database's instant and the name.
+// stateColumns follow the database's instant {now}, the least that a fence may be now,
+// {floor}, and the name. A floor is above every fence of a row that is lost, but one that
+// was raised or given before the clock was set back.
 const stateColumns = `coalesce(l.fence, 0), coalesce(l.owner, ''), coalesce(l.expires, 0), coalesce(l.since, 0),
 	coalesce(l.note, ''), coalesce(l.rev, 0), coalesce(l.raised, 0), coalesce(l.claims, '')`
 

@@ -48,7 +48,10 @@ type mysql struct {
 
 // mysqlNow is the start of the statement, the same instant all through it, in UTC: local
 // time has an hour twice a year. SYSDATE goes on during a statement, and is local.
-const mysqlNow = `(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)`
+const mysqlNow = `(` + mysqlFloor + ` DIV 1000)`
+
+// mysqlFloor is the same instant as a fence.
+const mysqlFloor = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 
 // mysqlList is the argument as a table. It is UTF-8, whatever the connection says.
 const mysqlList = `JSON_TABLE(CONVERT(CAST(? AS BINARY) USING utf8mb4), '$[*]' COLUMNS (`
@@ -67,11 +70,11 @@ func (m *mysql) statements() statements {
 	const unchanged = `IF(rev = ?9, `
 	s := statements{
 		grant: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, claims)
-			VALUES (?1, LAST_INSERT_ID({now} * 1000), ?2, {now} + ?3, {now}, ?4, {now}, 0, '[]')
-			ON DUPLICATE KEY UPDATE fence = ` + free + `LAST_INSERT_ID(GREATEST(fence + 1, raised + 1, VALUES(since) * 1000)), fence + LAST_INSERT_ID(0)),
+			VALUES (?1, LAST_INSERT_ID({floor}), ?2, {now} + ?3, {now}, ?4, {now}, 0, '[]')
+			ON DUPLICATE KEY UPDATE fence = ` + free + `LAST_INSERT_ID(GREATEST(fence + 1, raised + 1, {floor})), fence + LAST_INSERT_ID(0)),
 				owner = ` + free + `VALUES(owner), owner), since = ` + free + `VALUES(since), since), note = ` + free + `VALUES(note), note),
 				rev = ` + free + `rev + 1, rev), expires = ` + free + `VALUES(expires), expires)`,
-		next: `UPDATE {p}locks SET fence = LAST_INSERT_ID(GREATEST(fence + 1, raised + 1, {now} * 1000)), owner = ?2, expires = {now} + ?3,
+		next: `UPDATE {p}locks SET fence = LAST_INSERT_ID(GREATEST(fence + 1, raised + 1, {floor})), owner = ?2, expires = {now} + ?3,
 				since = {now}, note = ?4, rev = rev + 1, crowd = IF(JSON_LENGTH({claims}) = 1, 0, crowd), claims = JSON_REMOVE({claims}, '$[0]')
 			WHERE name = ?1 AND expires <= {now} AND CAST(JSON_UNQUOTE(JSON_EXTRACT({claims}, '$[0].owner')) AS BINARY) = ?2
 				AND JSON_EXTRACT({claims}, '$[*].status') IS NULL`,
@@ -94,12 +97,12 @@ func (m *mysql) statements() statements {
 		// By name: a scan would lock every row that it passes.
 		purge: `DELETE l FROM ` + mysqlList + `name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) n
 			STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY) WHERE ` + idleRow,
-		state: `SELECT {now}, CAST(n.name AS BINARY), ` + stateColumns + ` FROM ` + mysqlList + `
+		state: `SELECT {now}, {floor}, CAST(n.name AS BINARY), ` + stateColumns + ` FROM ` + mysqlList + `
 			name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) n LEFT JOIN {p}locks l ON l.name = CAST(n.name AS BINARY)`,
-		list: `SELECT {now}, l.name, ` + stateColumns + ` FROM {p}locks l
+		list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
 			WHERE l.name >= ? AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
 	}
-	put := strings.NewReplacer("{now}", mysqlNow, "{claims}", "CONVERT(claims USING utf8mb4)", "{p}", m.prefix)
+	put := strings.NewReplacer("{now}", mysqlNow, "{floor}", mysqlFloor, "{claims}", "CONVERT(claims USING utf8mb4)", "{p}", m.prefix)
 	s.each(func(text *string) {
 		positional, order := numbered(put.Replace(*text))
 		*text, m.order[positional] = positional, order

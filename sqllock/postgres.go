@@ -48,6 +48,9 @@ type postgres struct {
 // takes from a lease what the caller counts as well, from before its call.
 const pgNow = `(date_part('epoch', statement_timestamp()) * 1000)::bigint`
 
+// pgFloor is the present microsecond: a statement that has waited is later than it began.
+const pgFloor = `(date_part('epoch', clock_timestamp()) * 1000000)::bigint`
+
 // pgHead is the waiter to wake when a resource is left; "": some driver should look.
 const pgHead = `coalesce(left(jsonb_path_query_first(claims::jsonb, '$[*] ? (!(exists (@.status)) && @.expires > $now).owner',
 	jsonb_build_object('now', {now})) #>> '{}', 8), '')`
@@ -56,13 +59,13 @@ func (p *postgres) statements() statements {
 	s := statements{
 		// The read in front spares refusals a write.
 		grant: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, claims)
-			SELECT $1::text, {now} * 1000, $2::text, {now} + $3::bigint, {now}, $4::text, {now}, 0, '[]'
+			SELECT $1::text, {floor}, $2::text, {now} + $3::bigint, {now}, $4::text, {now}, 0, '[]'
 			WHERE NOT EXISTS (SELECT FROM {p}locks h WHERE h.name = $1::text AND (h.expires > {now} OR h.crowd > {now}))
 			ON CONFLICT (name) DO UPDATE SET fence = greatest(l.fence + 1, l.raised + 1, excluded.fence), owner = excluded.owner,
 				expires = excluded.expires, since = excluded.since, note = excluded.note, rev = l.rev + 1
 			WHERE l.expires <= excluded.since AND l.crowd <= excluded.since
 			RETURNING fence`,
-		next: `UPDATE {p}locks SET fence = greatest(fence + 1, raised + 1, {now} * 1000), owner = $2::text, expires = {now} + $3::bigint,
+		next: `UPDATE {p}locks SET fence = greatest(fence + 1, raised + 1, {floor}), owner = $2::text, expires = {now} + $3::bigint,
 				since = {now}, note = $4::text, rev = rev + 1, claims = (claims::jsonb - 0)::text,
 				crowd = CASE jsonb_array_length(claims::jsonb) WHEN 1 THEN 0 ELSE crowd END
 			WHERE name = $1::text AND expires <= {now} AND claims::jsonb -> 0 ->> 'owner' = $2::text
@@ -89,13 +92,13 @@ func (p *postgres) statements() statements {
 		idle: `SELECT name FROM {p}locks l WHERE name > $1::text AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
 		purge: `DELETE FROM {p}locks l USING jsonb_array_elements_text($1::jsonb) AS n(name)
 			WHERE l.name = n.name AND ` + idleRow,
-		state: `SELECT {now}, n.name, ` + stateColumns + ` FROM jsonb_array_elements_text($1::jsonb) AS n(name)
+		state: `SELECT {now}, {floor}, n.name, ` + stateColumns + ` FROM jsonb_array_elements_text($1::jsonb) AS n(name)
 			LEFT JOIN {p}locks l ON l.name = n.name`,
-		list: `SELECT {now}, l.name, ` + stateColumns + ` FROM {p}locks l
+		list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
 			WHERE l.name >= $1::text AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
 		wake: `SELECT pg_notify('{channel}', message) FROM jsonb_array_elements_text($1::jsonb) AS m(message)`,
 	}
-	put := strings.NewReplacer("{head}", strings.ReplaceAll(pgHead, "{now}", pgNow), "{now}", pgNow, "{channel}", p.channel)
+	put := strings.NewReplacer("{head}", strings.ReplaceAll(pgHead, "{now}", pgNow), "{now}", pgNow, "{floor}", pgFloor, "{channel}", p.channel)
 	s.each(func(text *string) { *text = put.Replace(*text) })
 	return s
 }

@@ -86,7 +86,7 @@ func claimed(t *testing.T, d *Driver, req driver.Request) *claim {
 
 // rowOf is the answer about one resource at the instant 1000.
 func rowOf(name string, claims ...claimRow) [][]sqldriver.Value {
-	return [][]sqldriver.Value{{int64(1000), name, int64(7), "", int64(0), int64(0), "", int64(3), int64(0), list(claims...)}}
+	return [][]sqldriver.Value{{int64(1000), int64(1000_000), name, int64(7), "", int64(0), int64(0), "", int64(3), int64(0), list(claims...)}}
 }
 
 // A connection that is dead may be the only one: no poll keeps it for long.

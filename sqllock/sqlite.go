@@ -51,20 +51,24 @@ type sqlite struct {
 // database: waiting for other writers takes nothing from a lease.
 const sqliteNow = `cast(round(unixepoch('subsec') * 1000) AS INTEGER)`
 
+// sqliteFloor is above the fences of rows that were deleted, because the clock has only
+// milliseconds.
+const sqliteFloor = `max(` + sqliteNow + ` * 1000, (SELECT max(lost) + 1 FROM {p}meta))`
+
 var sqliteIdle = strings.ReplaceAll(idleRow, "{now}", sqliteNow)
 
-const sqliteState = `SELECT ` + sqliteNow + `, n.value, ` + stateColumns + `
+const sqliteState = `SELECT ` + sqliteNow + `, ` + sqliteFloor + `, n.value, ` + stateColumns + `
 	FROM json_each(?1) n LEFT JOIN {p}locks l ON l.name = n.value ORDER BY n.value`
 
 func (*sqlite) statements() statements {
 	return statements{
 		grant: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, claims)
-			VALUES (?1, ` + sqliteNow + ` * 1000, ?2, ` + sqliteNow + ` + ?3, ` + sqliteNow + `, ?4, ` + sqliteNow + `, 0, '[]')
+			VALUES (?1, ` + sqliteFloor + `, ?2, ` + sqliteNow + ` + ?3, ` + sqliteNow + `, ?4, ` + sqliteNow + `, 0, '[]')
 			ON CONFLICT (name) DO UPDATE SET fence = max(fence + 1, raised + 1, excluded.fence), owner = excluded.owner,
 				expires = excluded.expires, since = excluded.since, note = excluded.note, rev = rev + 1
 			WHERE expires <= excluded.since AND crowd <= excluded.since
 			RETURNING fence`,
-		next: `UPDATE {p}locks SET fence = max(fence + 1, raised + 1, ` + sqliteNow + ` * 1000), owner = ?2, expires = ` + sqliteNow + ` + ?3,
+		next: `UPDATE {p}locks SET fence = max(fence + 1, raised + 1, ` + sqliteFloor + `), owner = ?2, expires = ` + sqliteNow + ` + ?3,
 				since = ` + sqliteNow + `, note = ?4, rev = rev + 1, claims = json_remove(claims, '$[0]'),
 				crowd = CASE json_array_length(claims) WHEN 1 THEN 0 ELSE crowd END
 			WHERE name = ?1 AND expires <= ` + sqliteNow + ` AND claims ->> '$[0].owner' = ?2
@@ -89,7 +93,7 @@ func (*sqlite) statements() statements {
 		idle:  `SELECT name FROM {p}locks l WHERE name > ?1 AND ` + sqliteIdle + ` ORDER BY name LIMIT ` + purgeAtOnce,
 		purge: `DELETE FROM {p}locks AS l WHERE name IN (SELECT value FROM json_each(?1)) AND ` + sqliteIdle,
 		state: sqliteState,
-		list: `SELECT ` + sqliteNow + `, l.name, ` + stateColumns + ` FROM {p}locks l
+		list: `SELECT ` + sqliteNow + `, ` + sqliteFloor + `, l.name, ` + stateColumns + ` FROM {p}locks l
 			WHERE l.name >= ?1 AND (l.expires > ` + sqliteNow + ` OR l.crowd > ` + sqliteNow + `) ORDER BY l.name`,
 
 		// data_version counts the commits of other connections, total_changes the own.

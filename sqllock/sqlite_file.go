@@ -147,7 +147,7 @@ func (s *sqlite) recognize(ctx context.Context, q querier) (ours bool, err error
 // recognizeVersion refuses tables with our names that are not ours or of another version.
 func (s *sqlite) recognizeVersion(ctx context.Context, q querier) error {
 	var version sql.NullInt64
-	err := q.QueryRowContext(ctx, "SELECT max(version) FROM "+s.prefix+"meta").Scan(&version)
+	err := q.QueryRowContext(ctx, "SELECT max(version) FROM "+s.prefix+"meta WHERE lost >= 0").Scan(&version)
 	switch {
 	case missing(err), err == nil && !version.Valid:
 		return s.refuse("it has tables with names of Leasehold's that are another program's")

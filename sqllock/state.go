@@ -22,7 +22,7 @@ func list[T any](all ...T) string {
 	return string(text)
 }
 
-// read runs a statement of the database's instant, a name and stateColumns.
+// read runs a statement of the database's instant, the floor, a name and stateColumns.
 func (d *Driver) read(ctx context.Context, on runner, text string, arg any) ([]resource, error) {
 	rows, err := on.QueryContext(ctx, text, arg)
 	if err != nil {
@@ -45,7 +45,7 @@ func (d *Driver) read(ctx context.Context, on runner, text string, arg any) ([]r
 
 func scan(rows *sql.Rows) (r resource, err error) {
 	l, claims := &r.lock, ""
-	err = rows.Scan(&r.now, &l.name, &l.fence, &l.owner, &l.expires, &l.since, &l.note, &l.rev, &l.raised, &claims)
+	err = rows.Scan(&r.now, &r.floor, &l.name, &l.fence, &l.owner, &l.expires, &l.since, &l.note, &l.rev, &l.raised, &claims)
 	switch {
 	case err == nil:
 		r.decode(claims)

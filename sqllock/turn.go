@@ -50,6 +50,7 @@ type claimRow struct {
 // resource is what the database says about one name at its instant now.
 type resource struct {
 	now    int64
+	floor  int64 // of fences that are given now
 	lock   lockRow
 	claims []claimRow // by ticket; live ones only
 	damage error      // why some of it could not be read; that is empty then
@@ -78,10 +79,10 @@ func (r *resource) nextTicket() int64 {
 	return 1
 }
 
-// nextFence is above all earlier ones. The clock's part makes it grow even if the row
-// was lost; microseconds since 1970 fit in 53 bits until the year 2255.
+// nextFence is above all earlier ones. The floor makes it grow even if the row was lost;
+// microseconds since 1970 fit in 53 bits until the year 2255.
 func (r *resource) nextFence() int64 {
-	return max(r.lock.fence+1, r.lock.raised+1, r.now*1000)
+	return max(r.lock.fence+1, r.lock.raised+1, r.floor)
 }
 
 // obstacle returns the first instant at which something ends that stands between req

@@ -61,16 +61,16 @@ func TestObstacle(t *testing.T) {
 	}
 }
 
-// A fence grows with the clock, and where the clock went back, without it.
+// A fence grows with its floor, and where that went back, without it.
 func TestNextFence(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct{ last, now, want int64 }{
-		{0, 1_700_000_000_000, 1_700_000_000_000_000},
-		{1_700_000_000_000_000, 1_700_000_000_000, 1_700_000_000_000_001},
-		{1_700_000_000_000_000, 1_600_000_000_000, 1_700_000_000_000_001},
+	for _, test := range []struct{ last, floor, want int64 }{
+		{0, 1_700_000_000_000_000, 1_700_000_000_000_000},
+		{1_700_000_000_000_000, 1_700_000_000_000_000, 1_700_000_000_000_001},
+		{1_700_000_000_000_000, 1_600_000_000_000_000, 1_700_000_000_000_001},
 	} {
-		if got := (&resource{now: test.now, lock: lockRow{fence: test.last}}).nextFence(); got != test.want {
-			t.Errorf("after %d at %d: %d, want %d", test.last, test.now, got, test.want)
+		if got := (&resource{floor: test.floor, lock: lockRow{fence: test.last}}).nextFence(); got != test.want {
+			t.Errorf("after %d at %d: %d, want %d", test.last, test.floor, got, test.want)
 		}
 	}
 	if last := time.Date(2255, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro(); last > maxFence {

@@ -130,6 +130,7 @@ func TestMySQLOneConnection(t *testing.T) {
 		t.Run("rows", func(t *testing.T) {
 			d := opened(t, m.DSN())
 			databases.RowsOutliveTheirUse(t, d.DB, d.Driver)
+			databases.FencesGrowAfterLostRows(t, d.DB, d.Driver)
 		})
 		isolation := "?transaction_isolation=%27SERIALIZABLE%27"
 		if m.Must(t, "SHOW VARIABLES LIKE 'tx_isolation'") != "" { // as MariaDB calls it

@@ -102,6 +102,8 @@ func TestPostgresOneConnection(t *testing.T) {
 	t.Run("rows", func(t *testing.T) {
 		d := opened(t, p.URL(), "")
 		databases.RowsOutliveTheirUse(t, d.DB, d.Driver)
+		quick := opened(t, p.URL()+"&synchronous_commit=off", "")
+		databases.FencesGrowAfterLostRows(t, quick.DB, quick.Driver)
 	})
 	// Every transaction serializable: those that fail for it are repeated.
 	t.Run("serializable", func(t *testing.T) {

@@ -105,6 +105,16 @@ func TestSQLiteRowsOutliveTheirUse(t *testing.T) {
 	databases.RowsOutliveTheirUse(t, openDB(t, path), openSQLite(t, path))
 }
 
+func TestSQLiteFencesGrowAfterLostRows(t *testing.T) {
+	t.Parallel()
+	db := openDB(t, lockFile(t)+"?_pragma=synchronous(off)")
+	d := newSQLite(t, db, nil)
+	if err := d.Migrate(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	databases.FencesGrowAfterLostRows(t, db, d)
+}
+
 func TestSQLiteServesInOrderOfFirstTry(t *testing.T) {
 	t.Parallel()
 	path := lockFile(t)

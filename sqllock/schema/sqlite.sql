@@ -22,5 +22,12 @@ CREATE TABLE IF NOT EXISTS {p}fences (
 	owner    TEXT NOT NULL
 );
 
-CREATE TABLE {p}meta (version INTEGER NOT NULL);
-INSERT INTO {p}meta VALUES (1);
+-- The clock has milliseconds: what was given in the present one is not known.
+CREATE TABLE {p}meta (
+	version INTEGER NOT NULL,
+	lost    INTEGER NOT NULL -- greatest fence of a row that was deleted, by whomever
+);
+INSERT INTO {p}meta VALUES (1, cast(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + 999);
+
+CREATE TRIGGER {p}lost AFTER DELETE ON {p}locks
+BEGIN UPDATE {p}meta SET lost = max(lost, OLD.fence, OLD.raised); END;
