@@ -206,16 +206,9 @@ func (c *claim) refusal(r *resource, until int64, wake <-chan struct{}) *driver.
 
 // Renew implements driver.Claim.
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
-	fence, found, err := int64(0), false, error(nil)
-	if c.lengthens(ttl) {
-		fence, found, err = c.d.number(ctx, c.d.texts.renew, c.req.Resource, c.req.Owner, inMillis(ttl))
-	}
-	if err != nil || found {
-		return c.renewed(ttl, fence, err)
-	}
-	one := driver.Renewal{Claim: c, TTL: ttl}
-	c.d.renewRow(ctx, c.req.Resource, []*driver.Renewal{&one})
-	return one.Grant, one.Err
+	one := []driver.Renewal{{Claim: c, TTL: ttl}}
+	c.d.RenewAll(ctx, one)
+	return one[0].Grant, one[0].Err
 }
 
 // renewed is what a renewal comes to.

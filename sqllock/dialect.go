@@ -54,9 +54,9 @@ type traits struct {
 type statements struct {
 	grant    string // name, owner, ttl, note → fence: an exclusive grant, if nobody else holds or waits
 	next     string // name, owner, ttl, note → fence: the same for the first of claims, if all of them wait
-	renew    string // name, owner, ttl → fence: lengthens a live exclusive lease
-	renewAll string // JSON list of {name, owner, ttl} → renew for each
-	renewed  string // the same list → name, owner, fence of the live leases in it; "": renewAll returns them
+	renewAll string // JSON list of {name, owner, ttl} → name, owner, fence: lengthens live exclusive leases whose rows nobody has locked
+	renewed  string // the same list → name, owner, fence of the live ones in it; "": renewAll returns them
+	unlocked string // JSON list of names → those of rows that nobody has locked; "": there are no locks of rows
 	free     string // name, owner, linger; changed: ends a live exclusive lease linger from now, and wakes who is next
 	save     string // name, fence, owner, expires, since, note, crowd, claims, rev → rev: writes the row if it is as it was at rev; 0: is missing
 	raise    string // name, fence: lifts later fences; a lease that is live keeps its own
@@ -96,7 +96,7 @@ const purgeAtOnce = `500`
 
 // each calls fn with every text but version, which runs on single connections.
 func (s *statements) each(fn func(text *string)) {
-	for _, text := range []*string{&s.grant, &s.next, &s.renew, &s.renewAll, &s.renewed, &s.free, &s.save,
+	for _, text := range []*string{&s.grant, &s.next, &s.renewAll, &s.renewed, &s.unlocked, &s.free, &s.save,
 		&s.raise, &s.idle, &s.purge, &s.state, &s.list, &s.wake} {
 		fn(text)
 	}

@@ -78,10 +78,10 @@ func (m *mysql) statements() statements {
 				since = {now}, note = ?4, rev = rev + 1, crowd = IF(JSON_LENGTH({claims}) = 1, 0, crowd), claims = JSON_REMOVE({claims}, '$[0]')
 			WHERE name = ?1 AND expires <= {now} AND CAST(JSON_UNQUOTE(JSON_EXTRACT({claims}, '$[0].owner')) AS BINARY) = ?2
 				AND JSON_EXTRACT({claims}, '$[*].status') IS NULL`,
-		renew: `UPDATE {p}locks SET fence = LAST_INSERT_ID(fence), rev = rev + 1, expires = GREATEST(expires, {now} + ?3)
-			WHERE name = ?1 AND owner = ?2 AND expires > {now}`,
 		renewAll: `UPDATE ` + mysqlRenewals + ` SET l.rev = l.rev + 1, l.expires = GREATEST(l.expires, {now} + r.ttl)`,
-		renewed:  `SELECT l.name, l.owner, l.fence FROM ` + mysqlRenewals + ` FOR UPDATE`, // not where a router sends reads
+		renewed:  `SELECT l.name, l.owner, l.fence FROM ` + mysqlRenewals + ` FOR UPDATE SKIP LOCKED`, // not where a router sends reads
+		unlocked: `SELECT l.name FROM (SELECT * FROM ` + mysqlList + `name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) list) n
+			STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY) FOR UPDATE SKIP LOCKED`,
 		free: `UPDATE {p}locks SET rev = rev + 1, owner = '', expires = IF(?3 > 0, {now} + ?3, 0)
 			WHERE name = ?1 AND owner = ?2 AND expires > {now}`,
 		save: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, claims)

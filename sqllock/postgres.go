@@ -71,11 +71,12 @@ func (p *postgres) statements() statements {
 			WHERE name = $1::text AND expires <= {now} AND claims::jsonb -> 0 ->> 'owner' = $2::text
 				AND NOT jsonb_path_exists(claims::jsonb, '$[*].status')
 			RETURNING fence`,
-		renew: `UPDATE {p}locks SET expires = greatest(expires, {now} + $3::bigint), rev = rev + 1
-			WHERE name = $1::text AND owner = $2::text AND expires > {now} RETURNING fence`,
-		renewAll: `UPDATE {p}locks l SET expires = greatest(l.expires, {now} + r.ttl), rev = l.rev + 1
-			FROM jsonb_to_recordset($1::jsonb) AS r(name text, owner text, ttl bigint)
+		renewAll: `WITH r AS MATERIALIZED (SELECT l.name, l.owner, r.ttl FROM jsonb_to_recordset($1::jsonb) AS r(name text, owner text, ttl bigint)
+				JOIN {p}locks l ON l.name = r.name AND l.owner = r.owner AND l.expires > {now} FOR UPDATE OF l SKIP LOCKED)
+			UPDATE {p}locks l SET expires = greatest(l.expires, {now} + r.ttl), rev = l.rev + 1 FROM r
 			WHERE l.name = r.name AND l.owner = r.owner AND l.expires > {now} RETURNING l.name, l.owner, l.fence`,
+		unlocked: `SELECT l.name FROM jsonb_array_elements_text($1::jsonb) AS n(name)
+			JOIN {p}locks l ON l.name = n.name FOR UPDATE OF l SKIP LOCKED`,
 		free: `UPDATE {p}locks SET owner = '', expires = CASE WHEN $3::bigint > 0 THEN {now} + $3::bigint ELSE 0 END, rev = rev + 1
 			WHERE name = $1::text AND owner = $2::text AND expires > {now}
 			RETURNING CASE WHEN $3::bigint = 0 AND crowd > {now} THEN pg_notify('{channel}', {head})::text END`,

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -16,10 +19,39 @@ type renewal struct {
 	TTL   int64  `json:"ttl"` // in milliseconds
 }
 
-// RenewAll implements driver.BatchRenewer: one statement, and where the database cannot
-// return what it wrote one more, renews all exclusive leases; one batch at a time takes a
-// connection. The others, and those that it did not find, are renewed resource by resource.
+// waitShare is the part of the shortest TTL of a batch for which it waits for rows that
+// others have locked: all of it waits, and comes back as long before its deadlines.
+const waitShare = 16
+
+// errLocked: nothing was changed. The core tries again.
+var errLocked = errors.New("sqllock: somebody keeps the row of this resource locked")
+
+// RenewAll implements driver.BatchRenewer: one statement, or three where an update can
+// neither pass over rows nor return what it wrote, renews all exclusive leases; one batch
+// at a time takes a connection. The others, and those that it did not find, are renewed resource by resource.
+// What somebody has locked is passed over, and keeps no connection.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
+	left := make([]*driver.Renewal, len(renewals))
+	wait := renewals[0].TTL
+	for i := range renewals {
+		left[i], wait = &renewals[i], min(wait, renewals[i].TTL)
+	}
+	start := time.Now()
+	for try := 1; ; try++ {
+		if left = d.renewUnlocked(ctx, left); len(left) == 0 {
+			return
+		}
+		if time.Since(start) > wait/waitShare || pause(ctx, time.Duration(try)*time.Millisecond) != nil {
+			break
+		}
+	}
+	for _, r := range left {
+		r.Err = errLocked
+	}
+}
+
+// renewUnlocked renews what nobody has locked, and returns the rest.
+func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) (locked []*driver.Renewal) {
 	var together []renewal
 	for _, r := range renewals {
 		if c := r.Claim.(*claim); c.lengthens(r.TTL) {
@@ -28,8 +60,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	}
 	fences, err := d.renewTogether(ctx, together)
 	rows := make(map[string][]*driver.Renewal)
-	for i := range renewals {
-		r := &renewals[i]
+	for _, r := range renewals {
 		c := r.Claim.(*claim)
 		fence, found := fences[grantee{c.req.Resource, c.req.Owner}]
 		if found || err != nil && c.lengthens(r.TTL) {
@@ -38,7 +69,32 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 			rows[c.req.Resource] = append(rows[c.req.Resource], r)
 		}
 	}
+	locked = d.takeLocked(ctx, rows)
 	d.renewRows(ctx, rows)
+	return locked
+}
+
+// takeLocked takes out of rows those that somebody has locked: whoever writes them waits.
+// An error is left to that.
+func (d *Driver) takeLocked(ctx context.Context, rows map[string][]*driver.Renewal) (locked []*driver.Renewal) {
+	on, err := d.ready(ctx)
+	if err != nil || d.texts.unlocked == "" || len(rows) == 0 {
+		return nil
+	}
+	rest := slices.Collect(maps.Keys(rows))
+	unlocked, err := readNames(ctx, on, d.texts.unlocked, list(rest...))
+	rest = slices.DeleteFunc(rest, func(name string) bool { return slices.Contains(unlocked, name) })
+	if err != nil || len(rest) == 0 {
+		return nil
+	}
+	there, _ := d.look(ctx, d.texts.state, list(rest...))
+	for _, r := range there {
+		if r.lock.rev != 0 { // else it is missing
+			locked = append(locked, rows[r.lock.name]...)
+			delete(rows, r.lock.name)
+		}
+	}
+	return locked
 }
 
 // maxRows is how many rows of one batch are renewed at once: as many single leases as the
@@ -96,6 +152,11 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 	}
 	text, arg := d.texts.renewAll, list(all...)
 	if d.texts.renewed != "" {
+		// Its rows were not locked a moment ago: an update cannot pass over those that are.
+		if all, err = d.ofUnlocked(ctx, on, all); len(all) == 0 {
+			return nil, err
+		}
+		arg = list(all...)
 		// A lease of these owners that is live after the update was so during it: it was
 		// renewed. Nothing else prolongs it, as calls on one claim do not overlap.
 		if err := d.exec(ctx, text, arg); err != nil {
@@ -108,6 +169,24 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 		return err
 	})
 	return fences, err
+}
+
+// ofUnlocked returns those of all whose rows nobody has locked.
+func (d *Driver) ofUnlocked(ctx context.Context, on runner, all []renewal) ([]renewal, error) {
+	names := make([]string, len(all))
+	for i, r := range all {
+		names[i] = r.Name
+	}
+	var unlocked []string
+	err := d.retry(ctx, func() (err error) {
+		unlocked, err = readNames(ctx, on, d.texts.unlocked, list(names...))
+		return err
+	})
+	free := make(map[string]bool, len(unlocked))
+	for _, name := range unlocked {
+		free[name] = true
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(r renewal) bool { return !free[r.Name] }), err
 }
 
 // readFences runs a statement that returns names, owners and fences.

@@ -74,8 +74,6 @@ func (*sqlite) statements() statements {
 			WHERE name = ?1 AND expires <= ` + sqliteNow + ` AND claims ->> '$[0].owner' = ?2
 				AND NOT EXISTS (SELECT 1 FROM json_each(claims) c WHERE c.value ->> 'status' > 0)
 			RETURNING fence`,
-		renew: `UPDATE {p}locks SET expires = max(expires, ` + sqliteNow + ` + ?3), rev = rev + 1
-			WHERE name = ?1 AND owner = ?2 AND expires > ` + sqliteNow + ` RETURNING fence`,
 		renewAll: `UPDATE {p}locks SET expires = max(expires, ` + sqliteNow + ` + (r.value ->> 'ttl')), rev = rev + 1
 			FROM json_each(?1) r
 			WHERE name = r.value ->> 'name' AND owner = r.value ->> 'owner' AND expires > ` + sqliteNow + ` RETURNING name, owner, fence`,

@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -68,18 +66,16 @@ type Deadlock struct {
 	Ended   string // query for how many were ended
 }
 
-// DeadlockIsRepeated has a batch of renewals and a transaction lock the same two rows in
-// opposite orders, so that the database ends the batch, which is repeated.
+// DeadlockIsRepeated has Purge, the one statement that waits for several rows, and a
+// transaction lock the same two in opposite orders, so that the database ends the
+// statement, which is repeated.
 func DeadlockIsRepeated(t *testing.T, s Server, kind Deadlock) {
 	d, other := s.migrated(t, s.Address), s.open(t, s.Address+kind.Client, nil)
-	var renewals []driver.Renewal
-	for _, name := range []string{"a", "b", "c"} {
-		c := claimOf(t, d, driver.Request{Resource: name})
-		mustTry(t, c)
-		renewals = append(renewals, driver.Renewal{Claim: c, TTL: time.Minute})
-	}
 	cross := func(first, second string) {
 		t.Helper()
+		for _, name := range []string{"a", "b", "c"} {
+			mustExec(t, d.DB, "INSERT INTO leasehold_locks (name, fence, owner, expires, since, note, rev, crowd, claims) VALUES ('"+name+"', 1, '', 0, 0, '', 1, 0, '[]')")
+		}
 		tx := begin(t, other.DB)
 		if kind.First != "" {
 			if _, err := tx.Exec(kind.First); err != nil {
@@ -87,22 +83,21 @@ func DeadlockIsRepeated(t *testing.T, s Server, kind Deadlock) {
 			}
 		}
 		lockRow(t, tx, first)
-		batch := slices.Clone(renewals)
-		var renewing sync.WaitGroup
-		renewing.Go(func() { d.RenewAll(t.Context(), batch) })
-		until(t, "the batch waits", margin, func() bool { return s.Must(t, kind.Waiting) != "0" })
+		purged := make(chan error, 1)
+		go func() { purged <- d.Purge(t.Context()) }()
+		until(t, "the statement waits", margin, func() bool { return s.Must(t, kind.Waiting) != "0" })
 		lockRow(t, tx, second)
 		if err := tx.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		renewing.Wait()
-		for _, r := range batch {
-			if r.Err != nil {
-				t.Errorf("renewal: %v", r.Err)
-			}
+		if err := <-purged; err != nil {
+			t.Errorf("Purge: %v", err)
+		}
+		if left := names(t, d.DB, "%"); left != "" {
+			t.Errorf("left: %s", left)
 		}
 	}
 	cross("a", "c")
-	cross("c", "a") // one of them is not the order of the batch
+	cross("c", "a") // one of them is not the order of the statement
 	until(t, "there was a deadlock", 3*margin, func() bool { return s.Must(t, kind.Ended) != "0" })
 }

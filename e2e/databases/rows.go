@@ -45,7 +45,7 @@ func purges(t *testing.T, db *sql.DB, d *sqllock.Driver) {
 	if err := d.Purge(t.Context()); err != nil {
 		t.Fatalf("Purge: %v", err)
 	}
-	if got := names(t, db); got != "purge/held purge/made purge/queued purge/raised purge/recent" {
+	if got := names(t, db, "purge/%"); got != "purge/held purge/made purge/queued purge/raised purge/recent" {
 		t.Errorf("left: %.200s", got)
 	}
 	if fence := mustTry(t, claimOf(t, d, driver.Request{Resource: "purge/old", Owner: "me"})); fence <= fences["old"] {
@@ -53,9 +53,10 @@ func purges(t *testing.T, db *sql.DB, d *sqllock.Driver) {
 	}
 }
 
-func names(t *testing.T, db *sql.DB) string {
+// names are those of rows, in order.
+func names(t *testing.T, db *sql.DB, like string) string {
 	t.Helper()
-	rows, err := db.QueryContext(t.Context(), "SELECT name FROM leasehold_locks WHERE name LIKE 'purge/%' ORDER BY name")
+	rows, err := db.QueryContext(t.Context(), "SELECT name FROM leasehold_locks WHERE name LIKE '"+like+"' ORDER BY name")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,6 +97,10 @@ func TestMySQLDeadlockIsRepeated(t *testing.T) {
 	})
 }
 
+func TestMySQLLockedRowsHoldUpNoOthers(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) { databases.LockedRowsHoldUpNoOthers(t, serverOf(start(t))) })
+}
+
 func TestMySQLFullDiskIsNoGrant(t *testing.T) {
 	onEach(t, func(t *testing.T, start starter) {
 		dir := servers.MySQLDisk(t, "2m")

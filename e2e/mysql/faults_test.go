@@ -42,7 +42,7 @@ func TestMySQLWaitsCheaply(t *testing.T) {
 func TestMySQLRenewsInBatches(t *testing.T) {
 	onEach(t, func(t *testing.T, start starter) {
 		m, count := counted(t, start)
-		databases.RenewsInBatches(t, opened(t, m.DSN()), count, 150)
+		databases.RenewsInBatches(t, opened(t, m.DSN()), count, 225) // three a batch
 	})
 }
 

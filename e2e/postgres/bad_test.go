@@ -97,6 +97,11 @@ func TestPostgresDeadlockIsRepeated(t *testing.T) {
 	})
 }
 
+func TestPostgresLockedRowsHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	databases.LockedRowsHoldUpNoOthers(t, serverOf(servers.StartPostgres(t)))
+}
+
 func TestPostgresFullDiskIsNoGrant(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t)
