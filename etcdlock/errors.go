@@ -44,7 +44,7 @@ var errClosing = fmt.Errorf("etcdlock: %w", driver.ErrClosed)
 // advice finds the error that says what to do.
 var advice = []struct{ of, known error }{
 	{rpctypes.ErrUserEmpty, ErrAuth}, {rpctypes.ErrAuthFailed, ErrAuth}, {rpctypes.ErrUserNotFound, ErrAuth},
-	{rpctypes.ErrPermissionDenied, ErrAuth}, {rpctypes.ErrInvalidAuthToken, ErrAuth},
+	{rpctypes.ErrPermissionDenied, ErrAuth}, {rpctypes.ErrInvalidAuthToken, ErrAuth}, {rpctypes.ErrAuthOldRevision, ErrAuth},
 	{rpctypes.ErrAuthNotEnabled, ErrAuth}, {rpctypes.ErrRoleNotFound, ErrAuth},
 	{rpctypes.ErrNoSpace, ErrNoSpace},
 	{rpctypes.ErrNoLeader, ErrNoQuorum}, {rpctypes.ErrTimeout, ErrNoQuorum},
@@ -130,6 +130,12 @@ func refused(err error) bool {
 		return true
 	}
 	return false
+}
+
+// isOldToken reports whether the server refuses the token of a stream, as it is.
+func isOldToken(err error) bool {
+	err = rpctypes.Error(err)
+	return errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrAuthOldRevision)
 }
 
 // passes reports whether err may pass soon: an election, or a connection that broke.

@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -38,7 +39,7 @@ type line struct {
 	cancel   context.CancelFunc
 	inFlight []*session // guarded by Driver.mu; in order
 	broken   error      // guarded by Driver.mu
-	hangs    bool       // guarded by Driver.mu; it was ended because it did not answer
+	again    error      // guarded by Driver.mu; why another line may do better, or nil
 }
 
 // beat asks for a keep-alive that is sent after now, unless the session lives for long
@@ -70,14 +71,19 @@ func (d *Driver) enqueue(s *session) {
 }
 
 // await returns nil when the session was kept alive since b was asked for. A stream that
-// does not answer is given up, and the next is opened at another member.
+// does not answer is given up, and the next is opened at another member. Where users have
+// passwords a stream keeps the token it was opened with, which ends; the next has a new one.
 func (d *Driver) await(ctx context.Context, s *session, b *beat) error {
-	for pause := electing; b != nil; pause *= 2 {
+	pause := electing
+	for refusals := 0; b != nil; pause *= 2 {
 		err := d.awaitOne(ctx, s, b)
-		if err == nil || ctx.Err() != nil || !passes(err) && !errors.Is(err, errHangs) {
+		switch {
+		case err == nil, ctx.Err() != nil:
 			return err
-		}
-		if !errors.Is(err, errHangs) && sleep(ctx, pause) != nil {
+		case errors.Is(err, errHangs):
+		case errors.Is(err, errOldToken) && refusals < maxRefusals:
+			refusals++
+		case !passes(err), sleep(ctx, pause) != nil:
 			return err
 		}
 		d.mu.Lock()
@@ -90,6 +96,13 @@ func (d *Driver) await(ctx context.Context, s *session, b *beat) error {
 // errHangs says that a stream was given up because it did not answer.
 var errHangs = errors.New("etcdlock: a member does not answer keep-alives")
 
+// errOldToken says that a stream was refused for its token.
+var errOldToken = errors.New("etcdlock: the token of a stream has ended")
+
+// maxRefusals is how often a call opens a stream with a new token: a change of any user or
+// role ends one that was just made.
+const maxRefusals = 3
+
 // awaitOne waits for one beat of s.
 func (d *Driver) awaitOne(ctx context.Context, s *session, b *beat) error {
 	doubt := time.NewTimer(hangAfter)
@@ -99,8 +112,8 @@ func (d *Driver) awaitOne(ctx context.Context, s *session, b *beat) error {
 		case <-b.done:
 			d.mu.Lock()
 			defer d.mu.Unlock()
-			if b.err != nil && !errors.Is(b.err, errGone) && b.line != nil && b.line.hangs {
-				return errHangs
+			if b.err != nil && !errors.Is(b.err, errGone) && b.line != nil && b.line.again != nil {
+				return b.line.again
 			}
 			return b.err
 		case <-d.life.Done():
@@ -124,7 +137,7 @@ func (d *Driver) giveUp(s *session, b *beat) {
 		b = s.flying
 	}
 	if l := b.line; l != nil && l.broken == nil && time.Since(b.sent) > hangAfter/2 {
-		l.hangs = true
+		l.again = errHangs
 		l.cancel()
 	}
 }
@@ -194,12 +207,12 @@ func (d *Driver) openLine() (*line, error) {
 // send puts the flying beat of s on the line. An error shows at the receiver as well.
 func (d *Driver) send(l *line, s *session) {
 	d.mu.Lock()
+	s.flying.line, s.flying.sent = l, time.Now()
 	if l.broken != nil {
 		d.fail(s, l.broken)
 		d.mu.Unlock()
 		return
 	}
-	s.flying.line, s.flying.sent = l, time.Now()
 	l.inFlight = append(l.inFlight, s)
 	d.mu.Unlock()
 	if l.stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(s.id)}) != nil {
@@ -218,6 +231,9 @@ func (d *Driver) receive(l *line) {
 		if err != nil {
 			d.mu.Lock()
 			l.broken = d.explain(d.life, err)
+			if isOldToken(err) {
+				l.again = fmt.Errorf("%w: %w", errOldToken, l.broken)
+			}
 			for _, s := range l.inFlight {
 				d.fail(s, l.broken)
 			}
