@@ -100,7 +100,7 @@ func (*Busy) Is(target error) bool { return target == ErrBusy }
 
 // Holder describes one live lease. Durations are by the engine's clock.
 type Holder struct {
-	Owner string // whole: whoever knows it can release the lease. Print ShortOwner
+	Owner string // whole: whoever knows it can release the lease. A Holder prints its ShortOwner
 	Mode  Mode
 	Fence uint64        // 0: unknown, such as that of a holder who is no client of ours
 	Held  time.Duration // since the grant; 0: unknown

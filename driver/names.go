@@ -46,12 +46,3 @@ func CheckNote(note string) error {
 	}
 	return nil
 }
-
-// ShortOwner is what of an owner may be printed: its first 8 bytes. Whoever knows the
-// whole owner can release the lease.
-func ShortOwner(owner string) string {
-	if len(owner) > 8 {
-		return owner[:8]
-	}
-	return owner
-}
