@@ -43,8 +43,7 @@ func ExampleRun() {
 	//				return d
 	//			},
 	//			Pause: func(t testing.TB) (resume func()) {
-	//				server.Signal(syscall.SIGSTOP)
-	//				return func() { server.Signal(syscall.SIGCONT) }
+	//				return locktest.PauseProcess(t, server.Process)
 	//			},
 	//			Restart:    func(t testing.TB) { server.Stop(); server.Start(t) },
 	//			FlushState: func(t testing.TB) { server.Stop(); server.Wipe(); server.Start(t) },

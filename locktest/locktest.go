@@ -13,6 +13,7 @@
 package locktest
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -116,6 +117,24 @@ func Run(t *testing.T, h Harness) {
 			runCase(t, h, c, offered)
 		}
 	}
+	if text := skipped(offered); text != "" {
+		fmt.Printf("%s: %s\n", t.Name(), text) // not logged: a test that passes does not show its log
+	}
+}
+
+// skipped says how many cases an engine that offers this cannot run, and what they need.
+func skipped(offered Need) string {
+	var n int
+	var want Need
+	for _, c := range Cases() {
+		if missing := c.Needs &^ offered; missing != 0 {
+			n, want = n+1, want|missing
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d cases skipped, for want of %v", n, len(Cases()), want)
 }
 
 // together is how many cases run at once. They mostly wait for leases to expire, so it

@@ -3,11 +3,33 @@
 package locktest
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
+	"testing"
 )
 
-// stopProcess halts p where it stands; it does not notice until it is resumed.
-func stopProcess(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
+// PauseProcess stops p where it is, for a Harness.Pause, and returns when all its threads stand:
+// after the signal some still run for a while. p does not notice until it is resumed.
+func PauseProcess(t testing.TB, p *os.Process) (resume func()) {
+	t.Helper()
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatalf("stop process %d: %v", p.Pid, err)
+	}
+	eventually(t, callLimit, fmt.Sprintf("process %d stands", p.Pid), func() bool { return stands(p.Pid) })
+	return func() { _ = p.Signal(syscall.SIGCONT) } // it may have been killed
+}
 
-func resumeProcess(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
+// stands reports whether every thread is stopped, or has ended; without /proc it cannot tell.
+// Source of the letter: proc(5), stat.
+func stands(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // the pattern is a good one
+	return !slices.ContainsFunc(threads, func(path string) bool {
+		text, err := os.ReadFile(path)
+		state := strings.LastIndex(string(text), ") ")
+		return err == nil && state >= 0 && !strings.HasPrefix(string(text[state:]), ") T")
+	})
+}

@@ -10,12 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold/locktest"
 )
 
 // readyWithin is how long a server may take to start on a busy machine.
@@ -151,24 +152,7 @@ func (p *Process) Signal(sig syscall.Signal) {
 // Pause stops the server until resume is called. It returns when all threads stand.
 func (p *Process) Pause() (resume func()) {
 	p.t.Helper()
-	p.Signal(syscall.SIGSTOP)
-	for end := time.Now().Add(readyWithin); !p.stands(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			p.t.Fatalf("%s does not stop", p.name)
-		}
-	}
-	return func() { _ = p.cmd.Process.Signal(syscall.SIGCONT) } // it may have been killed
-}
-
-// stands reports whether every thread is stopped, or has ended. Source of the letter:
-// proc(5), stat.
-func (p *Process) stands() bool {
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid())) // the pattern is a good one
-	return !slices.ContainsFunc(threads, func(path string) bool {
-		text, err := os.ReadFile(path)
-		state := strings.LastIndex(string(text), ") ")
-		return err == nil && state >= 0 && !strings.HasPrefix(string(text[state:]), ") T")
-	})
+	return locktest.PauseProcess(p.t, p.cmd.Process)
 }
 
 // Kill ends the server at once, if it still runs, and waits until it is gone.
