@@ -52,29 +52,40 @@ func list(ctx context.Context, a *app, prefix string) error {
 }
 
 func newShowCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	quiet := false
+	cmd := &cobra.Command{
 		Use:   "show [flags] NAME",
 		Short: "Show who holds a lock and who waits for it",
 		Long: `Show who holds NAME, since when and for how much longer, with which token, and who
 waits for it, in order.
 
 A job of "leasehold run --once-per" or --at-least that is done still keeps NAME, without an
-owner: HELD is how long ago it began, NOTE who ran it, its exit code and how long it took.`,
+owner: HELD is how long ago it began, NOTE who ran it, its exit code and how long it took.
+
+With --quiet it prints nothing, and the exit code tells: 0 free, 1 held or kept.`,
 		Example:           "  leasehold show deploy\n  leasehold show --json deploy | jq '.waiters | length'",
 		Args:              argNames("NAME"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return show(cmd.Context(), a, args[0])
+			return show(cmd.Context(), a, args[0], quiet)
 		},
 	}
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing: exit with 0 if NAME is free, 1 if not")
+	return cmd
 }
 
-func show(ctx context.Context, a *app, name string) error {
+func show(ctx context.Context, a *app, name string, quiet bool) error {
 	state, err := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) (driver.State, error) {
 		return locks.Inspect(ctx, name)
 	})
 	if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 		return err
+	}
+	if quiet {
+		if len(state.Holders) > 0 {
+			return &exitError{code: exitBusy}
+		}
+		return nil
 	}
 	v := viewOf(state)
 	return errors.Join(err, a.print(v, func(w io.Writer) { writeState(w, v) }))

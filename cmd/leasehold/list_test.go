@@ -173,3 +173,18 @@ func TestListShowsWhatIsNotDamaged(t *testing.T) {
 	contains(t, c.want(exitUnavailable, "show", "broken").stderr, `"broken"`, "damaged")
 	c.want(0, "show", "fine")
 }
+
+func TestShowTellsByItsExitCode(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	l := c.acquire("job")
+	if o := c.call("show", "--quiet", "job"); o.code != 1 || o.stdout+o.stderr != "" {
+		t.Errorf("held: exit code %d, %q%q", o.code, o.stdout, o.stderr)
+	}
+	c.want(0, "release", "job", l.Owner)
+	if o := c.call("show", "-q", "job"); o.code != 0 || o.stdout+o.stderr != "" {
+		t.Errorf("free: exit code %d, %q%q", o.code, o.stdout, o.stderr)
+	}
+	c.store = "redis://127.0.0.1:1"
+	c.want(69, "show", "-q", "job")
+}

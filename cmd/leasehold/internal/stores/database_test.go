@@ -2,6 +2,7 @@ package stores
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"strings"
 	"testing"
@@ -19,7 +20,9 @@ func TestWrongDatabaseURLs(t *testing.T) {
 		"postgres://u:" + canary + "@h/db?pooled=yes":    "true or false",
 		"postgres://u:" + canary + "@h/db?listen=h":      "host:port",
 		"postgres://u:" + canary + "@h/db?listen=h:x":    "host:port",
-		"postgres://u:" + canary + "@h/db?sslmode=x":     "unknown",
+		"postgres://u:" + canary + "@h/db?sslmode=x":     "sslmode is one of disable",
+		"postgres://u:" + canary + "@h/db?sslmode=":      "sslmode is one of disable",
+		"postgres://h/db?sslmode=require&tls=true":       "excludes",
 		"postgres://u:" + canary + "@h/db?password=x":    "unknown",
 		"postgres://u:" + canary + "@h/db?prefix=a-b":    "Prefix",
 		"postgres://u:" + canary + "@h/db?schema=a.b":    "Schema",
@@ -69,4 +72,41 @@ func FuzzPostgresURLErrorsKeepSecrets(f *testing.F) {
 			t.Errorf("%q and %q: %v", before, after, err)
 		}
 	})
+}
+
+// A DATABASE_URL says how much TLS it wants in libpq's words.
+func TestPostgresSSLModes(t *testing.T) {
+	for mode, want := range map[string]struct{ plain, tls, verified, named bool }{
+		"disable":     {plain: true},
+		"allow":       {plain: true, tls: true},
+		"prefer":      {plain: true, tls: true},
+		"require":     {tls: true},
+		"verify-ca":   {tls: true, verified: true},
+		"verify-full": {tls: true, verified: true, named: true},
+	} {
+		u, err := parseServer("postgres", "//u@h/db?sslmode="+mode, postgresOptions, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := u.postgresConfig()
+		if err != nil {
+			t.Fatalf("%s: %v", mode, err)
+		}
+		ways := []*tls.Config{config.TLSConfig}
+		for _, f := range config.Fallbacks {
+			ways = append(ways, f.TLSConfig)
+		}
+		got := want
+		got.plain, got.tls = false, false
+		for _, w := range ways {
+			got.plain, got.tls = got.plain || w == nil, got.tls || w != nil
+			if w != nil && got.tls {
+				got.named = !w.InsecureSkipVerify
+				got.verified = got.named || w.VerifyPeerCertificate != nil || w.VerifyConnection != nil
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %+v, want %+v", mode, got, want)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,7 +17,11 @@ import (
 )
 
 // postgresOptions are what may stand after the "?" of a PostgreSQL URL.
-var postgresOptions = []string{"prefix", "schema", "pooled", "listen", "password_file", "tls", "ca_file", "cert_file", "key_file", "server_name"}
+var postgresOptions = []string{"prefix", "schema", "pooled", "listen", "sslmode", "password_file", "tls", "ca_file", "cert_file", "key_file", "server_name"}
+
+// sslModes mean what they mean to libpq; those that verify use the system's authorities, or
+// the file of PGSSLROOTCERT.
+var sslModes = []string{"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
 
 // openPostgres has waiters woken through a connection to the same server, unless pooled
 // says that it is a pool, or listen says where else.
@@ -70,7 +75,15 @@ func (u *serverURL) postgresConfig() (*pgx.ConnConfig, error) {
 	if u.password != "" {
 		words["password"] = u.password
 	}
-	if u.tls != nil {
+	mode, given := u.options["sslmode"]
+	switch {
+	case given && !slices.Contains(sslModes, mode[0]):
+		return nil, u.wrong("sslmode is one of %s", strings.Join(sslModes, ", "))
+	case given && u.tls != nil:
+		return nil, u.wrong("sslmode excludes tls, ca_file, cert_file, key_file and server_name")
+	case given:
+		words["sslmode"] = mode[0]
+	case u.tls != nil:
 		words["sslmode"] = "disable" // ours takes its place
 	}
 	var b strings.Builder
