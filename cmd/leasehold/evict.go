@@ -114,12 +114,12 @@ func (e *eviction) holder(state driver.State) (driver.Holder, error) {
 	case 0:
 		return driver.Holder{}, e.notHeld()
 	}
-	return driver.Holder{}, usageErrorf("%d holders start with %s: give the whole owner", len(found), plain(driver.ShortOwner(e.owner)))
+	return driver.Holder{}, usageErrorf("%d holders start with %s: give the whole owner", len(found), e.start())
 }
 
 // notHeld is not ErrLost, whose advice is for who has lost a lease.
 func (e *eviction) notHeld() error {
-	return &exitError{exitLost, fmt.Errorf("%s does not hold %s\nSee who does: leasehold show NAME", plain(driver.ShortOwner(e.owner)), shown(e.name))}
+	return &exitError{exitLost, fmt.Errorf("%s does not hold %s\nSee who does: leasehold show NAME", e.start(), shown(e.name))}
 }
 
 // confirm asks on a terminal, and insists on --yes elsewhere.
@@ -180,3 +180,6 @@ func (e *eviction) completeOwner(a *app) cobra.CompletionFunc {
 		return owners, cobra.ShellCompDirectiveNoFileComp
 	}
 }
+
+// start is as much of what --owner was given as may be printed: that may be the short form itself.
+func (e *eviction) start() string { return plain(e.owner[:min(8, len(e.owner))]) }

@@ -144,8 +144,8 @@ func TestEvict(t *testing.T) {
 
 func TestEvictOfSharersWithOneStart(t *testing.T) {
 	t.Parallel()
-	state := driver.State{Resource: "r", Holders: []driver.Holder{{Owner: "AAAAAAAA1"}, {Owner: "AAAAAAAA2"}, {Owner: "BBBBBBBB1"}}}
-	for owner, want := range map[string]string{"AAAAAAAA1": "AAAAAAAA1", "BBBBBBBB": "BBBBBBBB1", "AAAAAAAA": "", "A": "", "AAAAAAAA12": ""} {
+	state := driver.State{Resource: "r", Holders: []driver.Holder{{Owner: "AAAAAAAA11111111"}, {Owner: "AAAAAAAA22222222"}, {Owner: "BBBBBBBB11111111"}}}
+	for owner, want := range map[string]string{"AAAAAAAA11111111": "AAAAAAAA11111111", "BBBBBBBB": "BBBBBBBB11111111", "AAAAAAAA": "", "A": "", "AAAAAAAA111111112": ""} {
 		h, err := (&eviction{name: "r", owner: owner}).holder(state)
 		if h.Owner != want || (err == nil) != (want != "") {
 			t.Errorf("%s: %q, %v, want %q", owner, h.Owner, err, want)
