@@ -176,12 +176,13 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 		k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits),
 	}
 	all = append(all, d.markOfMemory()...)
+	all = append(all, k.companion(kindRest))
 	args := []any{
 		c.req.Owner, millis(c.req.TTL), modeName(c.req.Mode), c.req.Limit, flag(c.req.Queue), c.channel(), c.req.Note,
 		d.historyLife(c.req.TTL), flag(d.history), was.attempt, turn,
 		millis(d.memory), pending, millis(goneTTL), was.tries, flag(d.grantsUnasked()),
 	}
-	reply, err := c.d.links.of(k.lock).runAcknowledged(ctx, c.d.replicas, scriptAcquire, all, append(args, d.memorySeen()...)...)
+	reply, err := c.d.links.of(k.lock).runAcknowledged(ctx, c.d.replicas, scriptAcquire, all, append(append(args, d.memorySeen()...), millis(d.rest))...)
 	if err != nil {
 		return driver.Grant{}, nil, explain(err)
 	}
@@ -302,8 +303,8 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 	}
 	reply, err := d.run(ctx, scriptRelease, []string{
 		k.lock, k.companion(kindHistory), k.gone(c.req.Owner), k.companion(kindQueue),
-		k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits),
-	}, c.req.Owner, max(linger, 0), late, millis(goneTTL), was.attempt)
+		k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits), k.companion(kindRest),
+	}, c.req.Owner, max(linger, 0), late, millis(goneTTL), was.attempt, millis(d.rest), millis(restEvery))
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ const (
 	kindDetails = 'd' // hash: about each waiter and each sharer
 	kindShares  = 's' // sorted set: sharers by the end of their leases
 	kindLimits  = 'l' // sorted set: sharers by the limits they asked for
+	kindRest    = 'r' // string: when the lock's rest ends
 )
 
 // mark begins the part of a companion's name that no lock key has: neither names nor

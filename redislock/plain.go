@@ -25,7 +25,7 @@ const maxPlain = 64
 // be asked for otherwise.
 func (c *claim) takePlain(ctx context.Context) (g driver.Grant, taken bool, err error) {
 	d, k, was := c.d, c.keys, c.load()
-	if c.req.Mode != driver.Exclusive || was.unsure || was.pending || was.queued || d.history || d.crowds.met(k.lock) {
+	if c.req.Mode != driver.Exclusive || was.unsure || was.pending || was.queued || d.history || d.rest > 0 || d.crowds.met(k.lock) {
 		return driver.Grant{}, false, nil
 	}
 	if err := d.usable(ctx); err != nil {

@@ -64,7 +64,20 @@ type Options struct {
 	// wait. For the servers of a quorum, not for Cluster; a replica that takes over is not
 	// covered.
 	Memory time.Duration
+	// Rest, if not 0, lets clients in that do not queue, such as those of the plain recipe,
+	// beside a queue that never ends: a lock that is given up is left free for that long,
+	// once a second at most. It must be longer than the time between two of their attempts,
+	// and at most half a second, and the same in all processes. An attempt without waiting
+	// may be refused meanwhile although nobody holds the lock. Locks that nobody else wants
+	// lose their shorter scripts by it.
+	Rest time.Duration
 }
+
+const (
+	maxRest = restEvery / 2
+	// restEvery is how long after a rest has begun another may.
+	restEvery = time.Second
+)
 
 // DefaultMemory is for programs that do not know the TTLs of others: a minute is beyond
 // what most locks are taken for.
@@ -78,6 +91,7 @@ type Driver struct {
 	replicas  int
 	history   bool // required
 	memory    time.Duration
+	rest      time.Duration
 	links     links
 	ear       ear
 	fences    fences
@@ -144,13 +158,16 @@ func newDriver(client redis.UniversalClient, opts *Options, newLane func() *lane
 	if o.Replicas < 0 {
 		return nil, fmt.Errorf("redislock: Replicas is %d", o.Replicas)
 	}
+	if o.Rest < 0 || o.Rest > maxRest {
+		return nil, fmt.Errorf("redislock: Rest is %v, and at most %v", o.Rest, maxRest)
+	}
 	if o.Memory < 0 {
 		return nil, fmt.Errorf("redislock: Memory is %v", o.Memory)
 	}
 	if _, cluster := client.(*redis.ClusterClient); cluster && o.Memory > 0 {
 		return nil, fmt.Errorf("redislock: Memory on Cluster is %w", driver.ErrUnsupported)
 	}
-	d := &Driver{client: client, prefix: o.Prefix, replicas: o.Replicas, history: o.RequireFenceHistory, memory: o.Memory}
+	d := &Driver{client: client, prefix: o.Prefix, replicas: o.Replicas, history: o.RequireFenceHistory, memory: o.Memory, rest: o.Rest}
 	d.links.init(client, newLane, &d.supported)
 	d.ear.init(client, strings.ToLower(rand.Text()))
 	return d, nil

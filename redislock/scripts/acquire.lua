@@ -1,14 +1,15 @@
 #!lua
 -- One attempt: grants, or refuses and keeps the place in the queue.
 -- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits; 8 the mark
---       of memory.lua, unless any memory will do
+--       of memory.lua, unless any memory will do; last, if there are rests, when one ends
 -- ARGV: 1 owner, 2 TTL in ms, 3 mode (x or s), 4 limit (0: none), 5 1: queue,
 --       6 channel for the end of the lease, 7 note, 8 life of the history in ms (0: for ever),
 --       9 1: refuse without a history, 10 number of the attempt,
 --       11 channel for the turn, 12 ms the server must be known to remember (0: any),
 --       13 number of a release that may still come (else empty), 14 how long to remember that,
 --       15 number of this Try, 16 1: it may be granted later without another,
---       17 a name for a new memory, 18 the memory that was seen, 19 for how long, in ms
+--       17 a name for a new memory, 18 the memory that was seen, 19 for how long, in ms,
+--       last how long a rest is in ms (0: there are none)
 -- Reply: {1, fence, others wait} granted; {2, fence, others wait} granted before;
 --        {3} the claim was released meanwhile; {4} no history; {5, memory, ms} known for too short;
 --        {0, first in the queue, foreign, left in ms, owner, mode, fence, held in ms, note}
@@ -68,8 +69,17 @@ if held == SHARED and redis.call('EXISTS', shares) == 0 and past then
   if not held then redis.call('DEL', lock) end
 end
 
+-- While it rests, only clients that know nothing of it take the lock.
+local rest = tonumber(ARGV[#ARGV])
+if rest > 0 and not held then
+  rest = (tonumber(redis.pcall('GET', KEYS[#KEYS])) or 0) - ms
+  if rest > tonumber(ARGV[#ARGV]) then rest = 0 end -- the clock was set back
+else
+  rest = 0
+end
+
 local first = head(owner)
-if (not first or first == owner) and fits(mode, limit) then
+if rest <= 0 and (not first or first == owner) and fits(mode, limit) then
   if not n then return exhausted() end
   if first then leave(owner) end
   if not held then
@@ -113,7 +123,7 @@ if ARGV[5] == '1' then
   keep(details, PLACE)
 end
 local ahead = first == owner and 1 or 0
-if not held then return {0, ahead, 0, 0} end
+if not held then return {0, ahead, rest > 0 and 1 or 0, math.max(rest, 0)} end
 local left = redis.call('PTTL', lock)
 if held == SHARED then
   local soonest = redis.call('ZRANGE', shares, 0, 0, 'WITHSCORES')

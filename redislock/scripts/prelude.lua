@@ -26,6 +26,7 @@ end
 local function follow_sharers()
   local last = redis.call('ZREVRANGE', shares, 0, 0, 'WITHSCORES')[2]
   if last then
+    last = string.format('%.0f', math.min(tonumber(last), 9007199254740992)) -- somebody may have damaged it
     for _, key in ipairs({lock, shares, limits}) do redis.call('PEXPIREAT', key, last) end
   else
     redis.call('DEL', lock)

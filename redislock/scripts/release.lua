@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
 -- Gives up a lease or a place in the queue, and grants the lock to the next, or wakes it.
--- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits
+-- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits, 8 when a rest ends
 -- ARGV: 1 owner, 2 linger in ms (0: free at once), 3 number of the last attempt, if its
 --       outcome is unknown so that it may still come (else empty), 4 how long to remember
---       that in ms, 5 number of this release
+--       that in ms, 5 number of this release, 6 how long a rest is in ms (0: there are none),
+--       7 how long after the last one began another may, in ms
 -- Reply: 1 given up; 0 there was nothing
 local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local owner, linger = ARGV[1], tonumber(ARGV[2])
@@ -69,7 +70,9 @@ elseif held == SHARED then
 end
 if given == 0 and leave(owner) and linger == 0 then given = 1 end
 if ARGV[3] ~= '' then redis.call('SET', KEYS[3], ARGV[3], 'PX', ARGV[4]) end
-if not held and (freed or redis.call('EXISTS', lock) == 0) then -- what is no string is somebody's
+-- A rest: free for others, who do not queue. The next one comes when it is over.
+local rests = not held and ARGV[6] ~= '0' and redis.call('SET', KEYS[8], string.format('%.0f', ms + ARGV[6]), 'PX', ARGV[7], 'NX')
+if not held and not rests and (freed or redis.call('EXISTS', lock) == 0) then -- what is no string is somebody's
   local ok, granted = pcall(grant_next) -- a queue that somebody damaged must not keep the lock
   if ok and granted then return given end
   local holds = not ok and redis.call('GET', lock)

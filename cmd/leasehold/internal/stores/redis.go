@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -13,7 +14,7 @@ import (
 )
 
 // redisOptions are what may stand after the "?" of a Redis URL.
-var redisOptions = []string{"prefix", "replicas", "password_file", "ca_file", "cert_file", "key_file", "server_name", "tls", "memory"}
+var redisOptions = []string{"prefix", "replicas", "password_file", "ca_file", "cert_file", "key_file", "server_name", "tls", "memory", "rest"}
 
 // redisStore is a driver that closes its own connections.
 type redisStore struct {
@@ -67,12 +68,23 @@ func openRedisAs(scheme, rest string, connect func(*serverURL, *contact) (redis.
 	prefix, given := u.options["prefix"]
 	opts := &redislock.Options{Replicas: replicas, Prefix: strings.Join(prefix, "")}
 	opts.NoPrefix = given && opts.Prefix == ""
-	d, err := redislock.New(client, opts)
+	d, err := restingDriver(u, client, opts)
 	if err != nil {
 		client.Close() // its error would only hide the first
 		return nil, "", u.wrong("%v", err)
 	}
 	return redisStore{d, client, first}, u.text, nil
+}
+
+// restingDriver is redislock.New with the rest that the URL asks for.
+func restingDriver(u *serverURL, client redis.UniversalClient, opts *redislock.Options) (*redislock.Driver, error) {
+	if text := u.options.Get("rest"); text != "" {
+		var err error
+		if opts.Rest, err = time.ParseDuration(text); err != nil {
+			return nil, errors.New("rest is no duration such as 50ms")
+		}
+	}
+	return redislock.New(client, opts)
 }
 
 type quiet struct{}

@@ -88,6 +88,8 @@ func TestWrongRedisURLs(t *testing.T) {
 		"redis://h?prefix=a&prefix=b":               "twice",
 		"redis://h?replicas=x":                      "replicas",
 		"redis://h?replicas=-1":                     "replicas",
+		"redis://h?rest=x":                          "rest is no duration",
+		"redis://h?rest=1m":                         "at most 500ms",
 		"redis://h?tls=" + canary:                   "true or false",
 		"redis://u:" + canary + "@h?tls=x":          "true or false",
 		"redis://u:" + canary + "@h?prefix=%7B":     "hash tag",

@@ -55,6 +55,9 @@ func openRedlock(_ context.Context, rest string) (driver.Driver, string, error) 
 	prefix, given := u.options["prefix"]
 	opts := &redislock.Options{Prefix: strings.Join(prefix, "")}
 	opts.NoPrefix = given && opts.Prefix == ""
+	if u.options.Has("rest") {
+		return nil, "", u.wrong("rest is for one server, Sentinel or Cluster")
+	}
 	if text := u.options.Get("memory"); text != "" {
 		if opts.Memory, err = time.ParseDuration(text); err != nil || opts.Memory == 0 {
 			return nil, "", u.wrong("memory is no length of time, such as 5m")
