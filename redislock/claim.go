@@ -49,10 +49,9 @@ type known struct {
 	queued  bool          // it may be granted at any time, as it was refused with a place
 	fence   uint64        // of the grant; 0: unknown
 	ttl     time.Duration // the last one that was granted
-	short   time.Duration // of a renewal for less than that which may still come, or come again; 0: none
-	asked   time.Time     // when that one was asked for
-	clock   uint64        // the latest time of the server that is known, in us; 0: none
-	plain   bool          // the grant was plain, and may be given up so
+	clock   uint64        // the server's time in its last answer to a renewal of this grant, in us; 0: none
+	late    lateRenewals
+	plain   bool // the grant was plain, and may be given up so
 	// refreshed is when the grant's history was last written or extended.
 	refreshed time.Time
 	floor     uint64 // the largest fence this driver had seen before the claim could be granted
@@ -264,10 +263,10 @@ func (c *claim) refusal(values []any) *driver.Busy {
 	return busy
 }
 
-// granted notes a grant. Its fence counts as the server's time, which it is not below.
+// granted notes a grant.
 func (k *known) granted(fence uint64, ttl time.Duration) {
 	if fence != k.fence {
-		k.clock = fence
+		k.clock = 0
 	}
 	k.fence, k.ttl, k.refreshed = fence, ttl, time.Now()
 }

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,10 +36,11 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 func (c *claim) renewWhole(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	d, k, was := c.d, c.keys, c.load()
 	all := []string{k.lock, k.companion(kindHistory), k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits)}
+	latest := was.latest(ttl)
 	reply, err := d.links.of(k.lock).runAcknowledged(ctx, d.replicas, scriptRenew, all,
-		c.req.Owner, millis(ttl), c.channel(), c.req.Note, was.fence, d.historyLife(ttl), was.latest(ttl))
+		c.req.Owner, millis(ttl), c.channel(), c.req.Note, was.fence, d.historyLife(ttl), latest)
 	if err != nil || reply.repeated {
-		c.mayComeLate(ttl)
+		c.mayComeLate(ttl, latest)
 	}
 	if err != nil {
 		return driver.Grant{}, explain(err)
@@ -70,31 +72,41 @@ func (c *claim) lost() error {
 	return fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
 }
 
-// latest is what a renewal for ttl tells the server: the latest time of it that is known. If
-// that has gone back since, what is left has grown, and the renewal may shorten it. Else none
-// does, because it may come late, unless it is for less than the last one.
+// latest is what a renewal for ttl tells the server: a time that it is past. If its clock has gone
+// back since, what is left has grown, and the renewal may shorten it. Else none does, because it
+// may come late, unless it is for less than the last one. A fence is not below the server's time
+// when it was given.
 func (k *known) latest(ttl time.Duration) uint64 {
 	if ttl < k.ttl {
 		return maxExact
 	}
-	return k.clock
+	return cmp.Or(k.clock, k.fence)
 }
 
-// mayComeLate notes a renewal that may still come, or come again, where it could leave less
-// than one that is answered since.
-func (c *claim) mayComeLate(ttl time.Duration) {
+// lateRenewals are those that may still come, or come again.
+type lateRenewals struct {
+	ttl    time.Duration // least that one asks for; 0: there are none
+	latest uint64        // greatest that one tells
+	asked  time.Time     // when the last one was sent
+}
+
+func (l *lateRenewals) mayCome() bool { return l.ttl > 0 && time.Since(l.asked) < goneTTL }
+
+// mayComeLate notes a renewal that was sent and may still come, or come again.
+func (c *claim) mayComeLate(ttl time.Duration, latest uint64) {
 	c.update(func(now *known) {
-		if ttl < now.ttl {
-			now.short, now.asked = now.atMost(ttl), time.Now()
+		if now.late.mayCome() {
+			ttl, latest = min(ttl, now.late.ttl), max(latest, now.late.latest)
 		}
+		now.late = lateRenewals{ttl, latest, time.Now()}
 	})
 }
 
-// atMost is how much of a TTL may be counted on: a shorter renewal whose outcome is
-// unknown may still come, and leave no more than it asked for.
+// atMost is how much of a TTL may be counted on: a renewal that comes late leaves no more than it
+// asked for, unless the server is past the time that it tells.
 func (k *known) atMost(ttl time.Duration) time.Duration {
-	if k.short > 0 && time.Since(k.asked) < goneTTL {
-		return min(ttl, k.short)
+	if k.late.mayCome() && k.clock < k.late.latest {
+		return min(ttl, k.late.ttl)
 	}
 	return ttl
 }

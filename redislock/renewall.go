@@ -68,16 +68,18 @@ func (d *Driver) runRenewAll(ctx context.Context, l *link, renewals []*driver.Re
 	}
 	keys := make([]string, 0, len(renewals))
 	args := make([]any, 0, 3*len(renewals))
-	for _, r := range renewals {
+	latest := make([]uint64, len(renewals))
+	for i, r := range renewals {
 		c := r.Claim.(*claim)
 		was := c.load()
+		latest[i] = was.latest(r.TTL)
 		keys = append(keys, c.keys.lock)
-		args = append(args, c.req.Owner, millis(r.TTL), was.latest(r.TTL))
+		args = append(args, c.req.Owner, millis(r.TTL), latest[i])
 	}
 	reply, err := l.runAcknowledged(ctx, d.replicas, scriptRenewAll, keys, args...)
 	if err != nil || reply.repeated {
-		for _, r := range renewals {
-			r.Claim.(*claim).mayComeLate(r.TTL)
+		for i, r := range renewals {
+			r.Claim.(*claim).mayComeLate(r.TTL, latest[i])
 		}
 	}
 	if err != nil {

@@ -317,3 +317,24 @@ func TestRedisClockStorm(t *testing.T) {
 		clock.Set(offset)
 	}, never)
 }
+
+// After a step back a renewal may shorten, so that one which arrives late must not undo a longer
+// one of since: that counts on no more.
+func TestRedisLateRenewalAfterAStepBack(t *testing.T) {
+	t.Parallel()
+	r, clock := servers.StartRedisWithClock(t)
+	d, client, link := openLate(t, r.Addr(), nil)
+	c := lateClaim(t, d, "n", "aaa", time.Minute)
+	mustTry(t, c)
+	clock.Set(-time.Hour)
+	letGo := link.cancelled(t, renewOf(c, time.Minute))
+	g, err := c.Renew(t.Context(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := time.Now()
+	letGo()
+	if left := client.PTTL(t.Context(), "lock:n").Val() + time.Since(answered); left < g.TTL-10*time.Millisecond {
+		t.Errorf("%v left of the %v granted: a late renewal shortened it", left, g.TTL)
+	}
+}
