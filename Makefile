@@ -9,7 +9,7 @@ MODULES = . redislock zklock etcdlock memcachelock pglisten cmd/leasehold e2e be
 
 # Every test of every module, with the race detector.
 test: tools
-	go test -race -timeout 10m work
+	go test -race -timeout 20m work
 
 # The same beside processes that burn all processor time there is, LOADED times.
 LOADED = 1
