@@ -116,17 +116,16 @@ func (b *batch) renew(ctx context.Context, d driver.BatchRenewer) {
 	if !b.failed && len(b.holds) > 1 { // if it hangs, most of it may not next time
 		least /= 2
 	}
-	call := newBound(ctx, b.sent.Add(least))
-	if len(b.holds) == 1 {
+	if by := b.sent.Add(least); len(b.holds) == 1 {
 		h, r := b.holds[0], &b.renewals[0]
-		h.mu.Lock()
-		h.cancelCall = call.end
-		h.mu.Unlock()
+		call := h.newCall(ctx, by)
 		r.Grant, r.Err = h.claim.Renew(call, r.TTL)
+		call.end()
 	} else {
+		call := newBound(ctx, by)
 		d.RenewAll(call, b.renewals)
+		call.end()
 	}
-	call.end()
 	answered := time.Now()
 	for i, h := range b.holds {
 		r := &b.renewals[i]
