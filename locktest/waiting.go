@@ -81,6 +81,9 @@ func waiterWhoGivesUpLeavesNoPlace(t testing.TB, h Harness) {
 	if got, err := l2.Acquire(context.Background(), name, leasehold.Wait(Margin)); got != nil || !errors.Is(err, leasehold.ErrBusy) {
 		t.Fatalf("Acquire whose Wait ran out: %s, %v; want ErrBusy", describe(got), err)
 	}
+	if err := l2.Close(); err != nil { // waits for the clean-ups of calls that gave up
+		t.Errorf("Close: %v", err)
+	}
 	release(t, lease)
 	mustBeFree(t, l1, name, "it was released; who gave up waiting has no place ahead")
 }
