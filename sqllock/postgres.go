@@ -51,9 +51,10 @@ const pgNow = `(date_part('epoch', statement_timestamp()) * 1000)::bigint`
 // pgFloor is the present microsecond: a statement that has waited is later than it began.
 const pgFloor = `(date_part('epoch', clock_timestamp()) * 1000000)::bigint`
 
-// pgHead is the waiter to wake when a resource is left; "": some driver should look.
-const pgHead = `coalesce(left(jsonb_path_query_first(claims::jsonb, '$[*] ? (!(exists (@.status)) && @.expires > $now).owner',
-	jsonb_build_object('now', {now})) #>> '{}', 8), '')`
+// pgHead is the name, as of called, of the waiter to wake when a resource is left; "": some
+// driver should look.
+const pgHead = `coalesce((SELECT left(h.owner, least(8, length(h.owner) / 2)) FROM (SELECT jsonb_path_query_first(claims::jsonb,
+	'$[*] ? (!(exists (@.status)) && @.expires > $now).owner', jsonb_build_object('now', {now})) #>> '{}' AS owner) h), '')`
 
 func (p *postgres) statements() statements {
 	s := statements{

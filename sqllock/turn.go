@@ -111,15 +111,22 @@ func (r *resource) obstacle(req *driver.Request) int64 {
 	return until
 }
 
-// next are those in the queue whose turn it is, by what of their owners may be told.
+// next are those in the queue whose turn it is, by what they are called.
 func (r *resource) next() []string {
 	var all []string
 	for _, c := range r.claims {
 		if c.Status == waiting && r.obstacle(&driver.Request{Owner: c.Owner, Mode: c.Mode, Limit: c.Limit}) == 0 {
-			all = append(all, driver.ShortOwner(c.Owner))
+			all = append(all, called(c.Owner))
 		}
 	}
 	return all
+}
+
+// called is what of a waiter's owner is told to all who listen; "" of the shortest: then
+// some driver should look.
+func called(owner string) string {
+	letters := []rune(owner)
+	return string(letters[:min(8, len(letters)/2)])
 }
 
 // crowd is the instant until which somebody in claims counts for an exclusive grant.

@@ -150,7 +150,7 @@ func (w *watcher) hear(message string) {
 		signal(w.nudge)
 		return
 	}
-	w.wake(func(one *waiter) bool { return driver.ShortOwner(one.req.Owner) == message })
+	w.wake(func(one *waiter) bool { return called(one.req.Owner) == message })
 }
 
 // signal leaves a token in c unless there is one.

@@ -39,20 +39,31 @@ func TestPostgresTellsWhoIsNext(t *testing.T) {
 		}
 	}
 	hears("") // it listens
+	try := func(owner string, mode driver.Mode) driver.Claim {
+		t.Helper()
+		c, err := d.Claim(driver.Request{Resource: "x", Owner: owner, Mode: mode, TTL: time.Minute, Queue: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Try(t.Context()) // granted or refused, as the messages show
+		return c
+	}
+	// Of a short owner at most half; "" tells everybody.
+	for owner, called := range map[string]string{"é": "", "abc": "a", "äöüäöüäöüäöüäöü": "äöüäöüä"} {
+		holder, next := try("the holder", driver.Exclusive), try(owner, driver.Exclusive)
+		if err := holder.Release(t.Context()); err != nil {
+			t.Errorf("%s: %v", owner, err)
+		}
+		hears(called)
+		if err := next.Release(t.Context()); err != nil { // gives up its place
+			t.Errorf("%s: %v", owner, err)
+		}
+	}
 	for name, end := range map[string]func(c driver.Claim) error{
 		"release": func(c driver.Claim) error { return c.Release(t.Context()) },
 		"evict":   func(driver.Claim) error { return d.Evict(t.Context(), "x", "the holder", "a test") },
 	} {
 		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
-			try := func(owner string, mode driver.Mode) driver.Claim {
-				t.Helper()
-				c, err := d.Claim(driver.Request{Resource: "x", Owner: owner, Mode: mode, TTL: time.Minute, Queue: true})
-				if err != nil {
-					t.Fatal(err)
-				}
-				_, _ = c.Try(t.Context()) // granted or refused, as the messages show
-				return c
-			}
 			if err := try("the holder", mode).Release(t.Context()); err != nil { // tells nobody
 				t.Errorf("%s, mode %d: %v", name, mode, err)
 			}
