@@ -134,7 +134,7 @@ func TestInterruptedWaitLeavesNoPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	var exit *exec.ExitError
-	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 {
+	if err := cmd.Wait(); !errors.As(err, &exit) || shellCode(exit.ProcessState) != 130 {
 		t.Errorf("ended with %v, want exit code 130", err)
 	}
 	c.until("no waiter", func(v stateView) bool { return len(v.Waiters) == 0 })

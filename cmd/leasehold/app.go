@@ -109,17 +109,16 @@ func (a *app) with(ctx context.Context, open opener, opts *leasehold.Options, do
 
 // orSignal returns the signal that has ended ctx in place of the error that came of it.
 func orSignal(ctx context.Context, err error) error {
-	if bySignal := signalIn(ctx); err != nil && bySignal != nil {
-		return bySignal
+	if stopped := signalIn(ctx); err != nil && stopped != nil {
+		return stopped
 	}
 	return err
 }
 
 // signalIn is the signal that has ended ctx, or nil.
 func signalIn(ctx context.Context) error {
-	var bySignal *exitError
-	if errors.As(context.Cause(ctx), &bySignal) {
-		return bySignal
+	if cause := context.Cause(ctx); errors.As(cause, new(*signalError)) {
+		return cause
 	}
 	return nil
 }
@@ -161,7 +160,7 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 		select {
 		case s := <-signals:
 			signal.Stop(signals) // a second one ends a program that hangs
-			cancel(&exitError{exitSignal + int(s.(syscall.Signal)), fmt.Errorf("stopped by signal: %v", s)})
+			cancel(bySignal(s.(syscall.Signal), fmt.Errorf("stopped by signal: %v", s)))
 		case <-ctx.Done():
 		}
 	}()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -257,6 +258,9 @@ func (c *child) verdict(e ending) error {
 	case e.released != nil:
 		fmt.Fprintf(c.app.stderr, "leasehold: %v\nIt ends by itself within %v\n", e.released, c.ttl)
 	}
+	if e.Status.Signaled() && e.Status.Signal() == syscall.SIGINT {
+		return bySignal(syscall.SIGINT, nil)
+	}
 	if code := exitOf(e.Status); code != 0 {
 		return &exitError{code: code}
 	}
@@ -284,6 +288,18 @@ func passOn(r guard.Result) {
 	if interrupted(r) {
 		syscall.Kill(0, r.Status.Signal()) // caught here, and no longer listened to
 	}
+}
+
+// endBySignal ends this program by the signal that err tells of, if it does and can.
+func endBySignal(err error) {
+	var by *signalError
+	// Of SIGQUIT a Go program does not die, but prints what it was doing.
+	if !errors.As(err, &by) || by.signal == syscall.SIGQUIT || signal.Ignored(by.signal) {
+		return
+	}
+	signal.Reset(by.signal)
+	syscall.Kill(os.Getpid(), by.signal)
+	time.Sleep(100 * time.Millisecond) // another thread may take it
 }
 
 // ownGroup puts a process into a group of its own.

@@ -165,7 +165,7 @@ func TestSeckillInterruptedLeavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd.Wait()
-		if code := cmd.ProcessState.ExitCode(); code != 128+int(sig) {
+		if code := shellCode(cmd.ProcessState); code != 128+int(sig) {
 			t.Errorf("%v: exit code %d, want %d", sig, code, 128+int(sig))
 		}
 		c.untilProcesses(0)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"syscall"
 
 	"github.com/leasehold-go/leasehold"
 )
@@ -37,6 +38,20 @@ func (e *exitError) Unwrap() error { return e.err }
 
 // ExitCode returns what the program exits with.
 func (e *exitError) ExitCode() int { return e.code }
+
+// A signalError says that a signal has ended what the program did. The program then ends by
+// it as well: a shell stops its script at Ctrl-C only if what it waits for dies of that.
+type signalError struct {
+	exitError
+	signal syscall.Signal
+}
+
+func bySignal(sig syscall.Signal, err error) error {
+	return &signalError{exitError{exitSignal + int(sig), err}, sig}
+}
+
+// Unwrap returns the error with the exit code that a shell gives to the signal.
+func (e *signalError) Unwrap() error { return &e.exitError }
 
 // exitCode is what the program exits with after err. Errors of no known kind are those of
 // a store: the rest are made here, with their codes.

@@ -151,7 +151,7 @@ func (l *lead) pass(end context.CancelCauseFunc, over <-chan struct{}) {
 		case sig := <-l.caught:
 			switch sig {
 			case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
-				end(&exitError{code: exitSignal + int(sig.(syscall.Signal))})
+				end(bySignal(sig.(syscall.Signal), nil))
 			}
 			select {
 			case l.signals <- sig:

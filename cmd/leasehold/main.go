@@ -14,7 +14,9 @@ import (
 
 func main() {
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
-	os.Exit(exitCode(execute(a, os.Args[1:])))
+	err := execute(a, os.Args[1:])
+	endBySignal(err)
+	os.Exit(exitCode(err))
 }
 
 // execute runs one command line and prints its error.

@@ -103,11 +103,19 @@ func (c *cli) exec(program string, args ...string) outcome {
 	if ctx.Err() != nil {
 		c.t.Fatalf("%s %q does not end; it wrote %q", program, args, stderr.String())
 	}
-	o := outcome{args, stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+	o := outcome{args, stdout.String(), stderr.String(), shellCode(cmd.ProcessState)}
 	if strings.Contains(o.stdout+o.stderr, canary) {
 		c.t.Errorf("%q shows a password:\n%s%s", args, o.stdout, o.stderr)
 	}
 	return o
+}
+
+// shellCode is the exit code as a shell counts it.
+func shellCode(p *os.ProcessState) int {
+	if status, ok := p.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return exitSignal + int(status.Signal())
+	}
+	return p.ExitCode()
 }
 
 // want calls the command and checks its exit code.

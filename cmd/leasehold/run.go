@@ -71,6 +71,8 @@ COMMAND sees in its environment
 Exit codes: COMMAND's own; 128+n when signal n ended it or the wait; 1 busy (-E);
 64 wrong usage; 69 store unreachable; 70 internal error; 75 lease lost
 (--lost-exit-code); 126 COMMAND cannot be run; 127 COMMAND not found.
+When Ctrl-C ended COMMAND or the wait, "leasehold run" ends by SIGINT too, which a shell shows
+as 130 and stops its script for.
 
 Nothing is written to standard output. With --json an error is one JSON object on
 standard error.`
@@ -205,11 +207,11 @@ func (r *run) open(ctx context.Context) (locks *leasehold.Locker, done func(), e
 	opening, stop := r.endedBySignal(ctx)
 	locks, done, err = r.app.locker(opening, stores.Open, r.child.options())
 	stop()
-	if bySignal := signalIn(opening); bySignal != nil {
+	if stopped := signalIn(opening); stopped != nil {
 		if err == nil {
 			done()
 		}
-		err = bySignal
+		err = stopped
 	}
 	return locks, done, err
 }
@@ -219,13 +221,13 @@ func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []lease
 	waiting, stop := r.endedBySignal(ctx)
 	leases, err := r.tryAcquire(waiting, locks, opts)
 	stop()
-	bySignal := signalIn(waiting)
+	stopped := signalIn(waiting)
 	switch {
-	case bySignal != nil:
+	case stopped != nil:
 		if leases != nil { // granted at the same moment
 			r.giveBack(ctx, locks, leases)
 		}
-		return nil, bySignal
+		return nil, stopped
 	case errors.Is(err, leasehold.ErrBusy) && r.okIfBusy:
 		if r.app.verbose {
 			r.app.report(err)
@@ -291,7 +293,7 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 }
 
 // endedBySignal returns a context that ends with the first signal to end a program; its
-// cause is then an exitError. The others have nobody to go to yet. After stop, signals
+// cause is then a signalError. The others have nobody to go to yet. After stop, signals
 // stay for the command.
 func (r *run) endedBySignal(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -303,7 +305,7 @@ func (r *run) endedBySignal(ctx context.Context) (_ context.Context, stop func()
 			case sig := <-r.signals:
 				switch sig {
 				case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
-					cancel(&exitError{code: exitSignal + int(sig.(syscall.Signal))})
+					cancel(bySignal(sig.(syscall.Signal), nil))
 				}
 			case <-stopped:
 				return

@@ -118,11 +118,7 @@ func (s *screen) end() int {
 		s.cmd.Process.Kill()
 		s.t.Fatalf("it does not end:\n%s", s.shows())
 	}
-	status := s.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if status.Signaled() {
-		return 128 + int(status.Signal())
-	}
-	return status.ExitStatus()
+	return shellCode(s.cmd.ProcessState)
 }
 
 const (
@@ -185,28 +181,74 @@ func TestTerminalComesBackFromADeadGuardian(t *testing.T) {
 	contains(t, s.shows(), "script got hello")
 }
 
-// TestControlCEndsTheWholeJob: the command has the terminal to itself, but the script
-// around it is meant too.
+// TestTerminalIsLentWithPipedInput: to a command that reads and sets /dev/tty, as editors
+// and prompts for passwords do.
+func TestTerminalIsLentWithPipedInput(t *testing.T) {
+	t.Parallel()
+	s := newCLI(t).screen("sh", "-c", `echo piped | leasehold run x -- sh -c '
+		read a; stty -echo < /dev/tty; echo ready $a; read line < /dev/tty; stty echo < /dev/tty; echo got $line; exit 3'`)
+	s.waitFor("ready piped")
+	s.typed("hello\n")
+	if code := s.end(); code != 3 {
+		t.Errorf("exit code %d, want 3:\n%s", code, s.shows())
+	}
+	contains(t, s.shows(), "got hello")
+}
+
+// TestControlCEndsTheWholeJob: also where the command has the terminal to itself, because
+// the script around it is meant too. bash goes on after what does not die of the signal.
 func TestControlCEndsTheWholeJob(t *testing.T) {
 	t.Parallel()
-	for name, script := range map[string]string{
-		"alone":         "leasehold run x -- sh -c 'echo ready; exec sleep 60'; echo after",
-		"in a pipeline": "leasehold run x -- sh -c 'echo ready; exec sleep 60' | cat; echo after",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := newCLI(t)
-			s := c.screen("sh", "-c", script)
-			s.waitFor("ready")
-			s.typed(ctrlC)
-			if code := s.end(); code != 128+int(syscall.SIGINT) {
-				t.Errorf("exit code %d, want 130:\n%s", code, s.shows())
-			}
-			if strings.Contains(s.shows(), "after") {
-				t.Error("the script went on")
-			}
-			c.wantRun(0, "-w", "5", "x", "--", "true")
-		})
+	for _, shell := range []string{"sh", "bash"} {
+		for name, script := range map[string]string{
+			"alone":               "leasehold run x -- sh -c 'echo ready; exec sleep 60'; echo after",
+			"in a pipeline":       "leasehold run x -- sh -c 'echo ready; exec sleep 60' | cat; echo after",
+			"reads in a pipeline": "leasehold run x -- sh -c 'stty -echo < /dev/tty; echo ready; read line' | cat; echo after",
+			"with piped input":    "echo | leasehold run x -- sh -c 'stty -echo < /dev/tty; echo ready; exec sleep 60'; echo after",
+			"into a file":         "leasehold run x -- sh -c 'echo ready >&2; exec sleep 60' > log; echo after",
+			"nested":              "leasehold run y -- leasehold run x -- sh -c 'echo ready; exec sleep 60'; echo after",
+			"leading":             "leasehold lead x -- sh -c 'echo ready; exec sleep 60'; echo after",
+		} {
+			t.Run(shell+" "+name, func(t *testing.T) {
+				t.Parallel()
+				if _, err := exec.LookPath(shell); err != nil {
+					t.Skip(err)
+				}
+				c := newCLI(t)
+				c.controlC("ready", shell, script)
+				c.wantRun(0, "-w", "5", "x", "--", "true")
+			})
+		}
+		for name, script := range map[string]string{
+			"waits to run":     "leasehold -v run x -- true; echo after",
+			"waits to lead":    "leasehold -v lead x -- true; echo after",
+			"waits to acquire": "leasehold -v acquire x; echo after",
+		} {
+			t.Run(shell+" "+name, func(t *testing.T) {
+				t.Parallel()
+				if _, err := exec.LookPath(shell); err != nil {
+					t.Skip(err)
+				}
+				c := newCLI(t)
+				c.hold("x")
+				c.controlC("waiting for x", shell, script)
+			})
+		}
+	}
+}
+
+// controlC runs a script, types Ctrl-C when ready is on the screen, and checks that the
+// script does not go on.
+func (c *cli) controlC(ready, shell, script string) {
+	c.t.Helper()
+	s := c.screen(shell, "-c", script)
+	s.waitFor(ready)
+	s.typed(ctrlC)
+	if code := s.end(); code != 128+int(syscall.SIGINT) {
+		c.t.Errorf("exit code %d, want 130:\n%s", code, s.shows())
+	}
+	if strings.Contains(s.shows(), "after") {
+		c.t.Error("the script went on")
 	}
 }
 

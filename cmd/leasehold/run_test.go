@@ -63,11 +63,7 @@ func (j *job) code() int {
 	case <-time.After(30 * time.Second):
 		j.t.Fatalf("%q does not end; it wrote %q", j.cmd.Args, j.errors())
 	}
-	status := j.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if status.Signaled() {
-		return 128 + int(status.Signal())
-	}
-	return status.ExitStatus()
+	return shellCode(j.cmd.ProcessState)
 }
 
 func (j *job) errors() string {

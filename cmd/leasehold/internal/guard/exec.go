@@ -17,7 +17,7 @@ const (
 
 // startChild starts argv with the streams of this process and the environment env, and
 // returns its pid. code is what a shell would exit with after err.
-func startChild(argv, env []string, foreground bool) (pid, code int, err error) {
+func startChild(argv, env []string, t *terminal) (pid, code int, err error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
 		return 0, exitCode(err), err
@@ -25,7 +25,7 @@ func startChild(argv, env []string, foreground bool) (pid, code int, err error) 
 	attr := &syscall.ProcAttr{
 		Env:   env,
 		Files: []uintptr{0, 1, 2}, // higher ones are the user's and pass by themselves
-		Sys:   childAttr(foreground),
+		Sys:   childAttr(t),
 	}
 	pid, err = syscall.ForkExec(path, argv, attr)
 	if err == syscall.ENOEXEC {

@@ -100,7 +100,7 @@ func (g *guardian) serve(s *start, messages <-chan message, died <-chan os.Signa
 	if g.termAt().sub(now()) <= 0 {
 		return message{Verb: gotLate}
 	}
-	child, code, err := startChild(s.Argv.strings(), s.Env.strings(), g.term.lent)
+	child, code, err := startChild(s.Argv.strings(), s.Env.strings(), &g.term)
 	if err != nil {
 		return message{Verb: gotFailed, N: int64(code), Text: err.Error()}
 	}
@@ -108,15 +108,17 @@ func (g *guardian) serve(s *start, messages <-chan message, died <-chan os.Signa
 	g.conn.send(message{Verb: gotStarted, N: int64(child)})
 	g.watch(messages, died)
 	g.term.giveBack(child)
-	return message{Verb: gotExit, N: int64(g.status), Cut: g.cut}
+	return message{Verb: gotExit, N: int64(g.status), Cut: g.cut, Lent: g.term.lent}
 }
 
 func newGuardian(c *conn, first message) *guardian {
 	s := first.Start
-	return &guardian{
-		conn: c, deadline: instant(first.N), grace: s.Grace, margin: s.Margin,
-		term: terminal{home: s.Home, lent: s.Lent},
+	g := &guardian{conn: c, deadline: instant(first.N), grace: s.Grace, margin: s.Margin}
+	if s.Home != 0 {
+		g.term = openTerminal(s.Home)
+		g.term.lent = s.Lent && g.term.home != 0
 	}
+	return g
 }
 
 // letGoOfFiles closes what this process has of the holder's files, so that nobody waits

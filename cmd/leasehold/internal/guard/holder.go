@@ -58,6 +58,7 @@ type Result struct {
 // command was not started, or that the guardian died; then too nothing of it is left.
 func Run(p Plan) (Result, error) {
 	h := &holder{plan: p, term: homeTerminal()}
+	defer h.term.close()
 	if err := h.start(); err != nil {
 		return Result{}, fmt.Errorf("cannot start the guardian process: %w", err)
 	}
@@ -213,7 +214,7 @@ func (h *holder) ended(m message) (Result, error) {
 	case gotFailed:
 		return Result{}, &StartError{Code: int(m.N), Text: m.Text}
 	}
-	return Result{Status: syscall.WaitStatus(m.N), Cut: m.Cut, Terminal: h.term.lent}, nil
+	return Result{Status: syscall.WaitStatus(m.N), Cut: m.Cut, Terminal: m.Lent}, nil
 }
 
 // guardianDied ends what it left behind. Its child died with it, by the kernel's hand.

@@ -10,21 +10,36 @@ import (
 	"golang.org/x/term"
 )
 
-// A terminal is the one on standard input, as its job control sees this run.
+// A terminal is the one that controls this process, as its job control sees this run. It
+// is reached by its own name: standard input may be a file or a pipe while the command asks
+// for a password.
 type terminal struct {
+	tty  int  // open file
 	home int  // process group of the holder, which the shell knows; 0: no terminal
 	lent bool // the child was given the foreground
 }
 
-// homeTerminal describes the terminal of this process. It is lent to the child from the
-// start if this process is in the foreground and its output is no pipe to another one
-// that may want the keyboard. Otherwise the child gets it when it asks for it.
-func homeTerminal() terminal {
-	if !term.IsTerminal(0) {
+// openTerminal opens the terminal for the holder's process group home.
+func openTerminal(home int) terminal {
+	tty, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
 		return terminal{}
 	}
-	t := terminal{home: unix.Getpgrp()}
-	t.lent = t.foreground() == t.home && term.IsTerminal(1)
+	return terminal{tty: tty, home: home}
+}
+
+func (t *terminal) close() {
+	if t.home != 0 {
+		unix.Close(t.tty)
+	}
+}
+
+// homeTerminal describes the terminal of this process. It is lent to the child from the
+// start if this process is in the foreground and neither its input nor its output is of
+// another one that may want the keyboard. Otherwise the child gets it when it asks for it.
+func homeTerminal() terminal {
+	t := openTerminal(unix.Getpgrp())
+	t.lent = t.home != 0 && t.foreground() == t.home && term.IsTerminal(0) && term.IsTerminal(1)
 	return t
 }
 
@@ -33,7 +48,7 @@ func (t *terminal) foreground() int {
 	if t.home == 0 {
 		return 0
 	}
-	group, err := unix.IoctlGetInt(0, unix.TIOCGPGRP)
+	group, err := unix.IoctlGetInt(t.tty, unix.TIOCGPGRP)
 	if err != nil {
 		return 0
 	}
@@ -65,5 +80,5 @@ func (t *terminal) giveBack(child int) {
 func (t *terminal) set(group int) {
 	// The kernel stops a background process which does this, unless it ignores that.
 	signal.Ignore(syscall.SIGTTOU)
-	unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, group)
+	unix.IoctlSetPointerInt(t.tty, unix.TIOCSPGRP, group)
 }

@@ -25,9 +25,9 @@ func adoptOrphans() error {
 }
 
 // childAttr starts the child in a process group of its own, in the foreground of the
-// terminal if asked. Should the guardian be killed, the kernel kills the child at once.
-func childAttr(foreground bool) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Foreground: foreground, Pdeathsig: syscall.SIGKILL}
+// terminal if that is lent. Should the guardian be killed, the kernel kills the child at once.
+func childAttr(t *terminal) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Foreground: t.lent, Ctty: t.tty, Pdeathsig: syscall.SIGKILL}
 }
 
 // alone reports whether nothing of a child's group is left for a guardian that has no

@@ -13,8 +13,8 @@ func rename() {}
 
 func adoptOrphans() error { return nil }
 
-func childAttr(foreground bool) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Foreground: foreground}
+func childAttr(t *terminal) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Foreground: t.lent, Ctty: t.tty}
 }
 
 // alone reports whether the child's process group is gone.

@@ -27,7 +27,7 @@ const (
 const (
 	gotStarted verb = "started" // N: pid
 	gotStopped verb = "stopped" // the terminal suspended the child
-	gotExit    verb = "exit"    // N: wait status; Cut: the guardian ended it
+	gotExit    verb = "exit"    // N: wait status; Cut: the guardian ended it; Lent: it had the terminal
 	gotFailed  verb = "failed"  // N: exit code as a shell's; Text
 	gotLate    verb = "late"    // the deadline was too near: never started
 )
@@ -36,6 +36,7 @@ type message struct {
 	Verb  verb
 	N     int64  `json:",omitempty"`
 	Cut   bool   `json:",omitempty"`
+	Lent  bool   `json:",omitempty"`
 	Text  string `json:",omitempty"`
 	Start *start `json:",omitempty"`
 }
