@@ -85,11 +85,7 @@ func (r *CouponResult) figures() []figure {
 const rolledBack, goOn = "rolled back", "go on"
 
 func (s *Coupon) play(ctx context.Context, r *run) (Result, error) {
-	err := r.books.create(ctx,
-		`CREATE TABLE series (id INTEGER PRIMARY KEY, coupons INTEGER NOT NULL)`,
-		`CREATE TABLE coupons (usr INTEGER NOT NULL)`,
-		fmt.Sprintf(`INSERT INTO series VALUES (1, %d)`, s.Series))
-	if err != nil {
+	if err := s.open(ctx, r.books); err != nil {
 		return nil, err
 	}
 	if err := r.lease(ctx, s.TTL); err != nil {
@@ -99,7 +95,7 @@ func (s *Coupon) play(ctx context.Context, r *run) (Result, error) {
 	overtaken, enough := false, make(chan struct{})
 	resume := sync.OnceFunc(func() { close(enough) })
 	defer resume()
-	err = r.perform(ctx, s.Processes, func(by *process, m message) error {
+	err := r.perform(ctx, s.Processes, func(by *process, m message) error {
 		switch m.What {
 		case ready:
 			return r.processes[0].stopFor(beyond(r.order.TTL), enough, goOn)
@@ -138,6 +134,14 @@ func (s *Coupon) play(ctx context.Context, r *run) (Result, error) {
 	return res, err
 }
 
+// open creates the tables of b.
+func (s *Coupon) open(ctx context.Context, b *books) error {
+	return b.create(ctx,
+		`CREATE TABLE series (id INTEGER PRIMARY KEY, coupons INTEGER NOT NULL)`,
+		`CREATE TABLE coupons (usr INTEGER NOT NULL)`,
+		fmt.Sprintf(`INSERT INTO series VALUES (1, %d)`, s.Series))
+}
+
 func (s *Coupon) work(ctx context.Context, w *worker) error {
 	if w.Process == 0 {
 		return s.workStopped(ctx, w)
@@ -157,19 +161,9 @@ func (s *Coupon) work(ctx context.Context, w *worker) error {
 
 // workStopped is the server that is stopped while it serves a claim.
 func (s *Coupon) workStopped(ctx context.Context, w *worker) error {
-	err := w.under(ctx, w.Resource, func(ctx context.Context, t *ticket) error {
-		left, err := s.look(ctx, w, 0, t)
-		if err != nil {
-			return err
-		}
-		if err := w.ready(); err != nil {
-			return err
-		}
-		<-w.lines // goOn: meanwhile it was stopped
-		return s.give(ctx, w, 0, left, t)
-	})
+	err := again(func() error { return s.serveStopped(ctx, w) })
 	outcome := sold
-	if errors.Is(err, errLost) {
+	if errors.Is(err, errOvertaken) {
 		if err := w.say(message{What: rolledBack}); err != nil {
 			return err
 		}
@@ -179,6 +173,32 @@ func (s *Coupon) workStopped(ctx context.Context, w *worker) error {
 		return err
 	}
 	return w.say(message{What: done, Number: outcome, Wait: time.Since(w.opened)})
+}
+
+// errOvertaken: the lease was lost while the server was stopped.
+var errOvertaken = errors.New("the lease was lost while the server was stopped")
+
+// serveStopped serves the claim in which the server is stopped. errLost: it was not yet. The
+// lease is not renewed: who is stopped in the midst of that keeps others from a store that
+// is a file.
+func (s *Coupon) serveStopped(ctx context.Context, w *worker) error {
+	stopped := false
+	err := w.under(ctx, w.Resource, func(ctx context.Context, t *ticket) error {
+		left, err := s.look(ctx, w, 0, t)
+		if err != nil {
+			return err
+		}
+		if err := w.ready(); err != nil {
+			return err
+		}
+		stopped = true
+		<-w.lines // goOn: meanwhile it was stopped
+		return s.give(ctx, w, 0, left, t)
+	}, leasehold.NoRenew())
+	if stopped && errors.Is(err, errLost) {
+		return errOvertaken
+	}
+	return err
 }
 
 // claim is a user's click on one server, with all its tries.

@@ -162,6 +162,25 @@ func TestProcessThatFailsIsReported(t *testing.T) {
 	}
 }
 
+// Those that are ready would wait for it without end.
+func TestProcessThatEndsBeforeTheOpeningIsReported(t *testing.T) {
+	t.Parallel()
+	st, started := newStage(t), 0
+	others := st.Worker
+	st.Worker = func(ctx context.Context) *exec.Cmd {
+		if started++; started == 1 {
+			return exec.CommandContext(ctx, "sh", "-c", "read order")
+		}
+		return others(ctx)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, err := st.Play(ctx, newSeckill(), []Strategy{None})
+	if err == nil || !strings.Contains(err.Error(), "before all were ready") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestSettingsOutOfRange(t *testing.T) {
 	for _, s := range []Scenario{
 		&Seckill{0, 5, 1, false, 0}, &Seckill{-1, 5, 1, false, 0}, &Seckill{maxBuyers + 1, 5, 3, false, 0}, &Seckill{30, 0, 3, false, 0},

@@ -66,6 +66,9 @@ func (r *run) perform(ctx context.Context, n int, hear func(p *process, m messag
 			}
 		case err := <-ended:
 			running--
+			if err == nil && readies < n {
+				err = errors.New("a process ended before all were ready")
+			}
 			fail(err)
 		}
 	}
