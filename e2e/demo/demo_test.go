@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,30 +66,58 @@ const bound = 3 * time.Minute
 // play runs one scenario and returns what it printed and its exit code.
 func play(t *testing.T, args ...string) (report, int) {
 	t.Helper()
-	cmd := exec.Command(binary, append([]string{"demo", "--json"}, args...)...)
-	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
-	var out, failed bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &failed
-	timer := time.AfterFunc(bound, func() { cmd.Process.Kill() })
-	err := cmd.Run()
-	timer.Stop()
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	code := cmd.ProcessState.ExitCode()
+	out, failed, code := command(t, bound, args...)
 	if code != 0 {
-		t.Logf("%q: exit code %d: %s", args, code, &failed)
+		t.Logf("%q: exit code %d: %s", args, code, failed)
 	}
 	var r report
-	if err := json.Unmarshal(out.Bytes(), &r); err != nil && code <= 1 {
-		t.Fatalf("%q: %v in %s\n%s", args, err, &out, &failed)
+	if err := json.Unmarshal(out, &r); err != nil && code <= 1 {
+		t.Fatalf("%q: %v in %s\n%s", args, err, out, failed)
 	}
 	return r, code
 }
 
+// command runs one scenario. After most it ends its processes, so that they write down what
+// they were doing.
+func command(t *testing.T, most time.Duration, args ...string) (out, failed []byte, code int) {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.Command(binary, append([]string{"demo", "--json"}, args...)...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	abort := time.AfterFunc(most, func() {
+		for _, pid := range processes(dir) {
+			if pid != cmd.Process.Pid { // it tells what the others have written
+				_ = syscall.Kill(pid, syscall.SIGABRT) // or it has ended
+				_ = syscall.Kill(pid, syscall.SIGCONT)
+			}
+		}
+	})
+	abortLast := time.AfterFunc(most+10*time.Second, func() { _ = cmd.Process.Signal(syscall.SIGABRT) })
+	err := cmd.Wait()
+	abort.Stop()
+	abortLast.Stop()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return stdout.Bytes(), stderr.Bytes(), cmd.ProcessState.ExitCode()
+}
+
+func TestHangTellsWhatItWasDoing(t *testing.T) {
+	t.Parallel()
+	_, failed, code := command(t, time.Second, "longjob", "--steps", "10000", "--strategy", "lock")
+	if code == 0 || !bytes.Contains(failed, []byte("demo.(*LongJob)")) {
+		t.Errorf("exit code %d: %.2000s", code, failed)
+	}
+}
+
 // shortForms are the scenarios that every store plays.
 var shortForms = []string{
-	"seckill --buyers 12 --stock 3", "inventory --items 4 --quantities 2,2,1,1", "coupon --users 5 --series 2", "cron --day 3s --servers 3",
+	"seckill --buyers 12 --stock 3", "inventory --items 4 --quantities 2,2,1,1", "coupon --users 5 --series 2 --ttl 2s", "cron --day 3s --servers 3",
 	"longjob --steps 12", "parking --cars 8 --bays 4 --most 3",
 }
 
@@ -292,27 +322,25 @@ func TestFailoverServersEndWithAKilledParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Itself, a server and the shell that keeps it, and more: it starts one after the other.
-	until(t, "the demo to run", func() bool { return processes(t, dir) >= 4 })
+	until(t, "the demo to run", func() bool { return len(processes(dir)) >= 4 })
 	cmd.Process.Kill()
 	cmd.Wait()
-	until(t, "its processes to end", func() bool { return processes(t, dir) == 0 })
+	until(t, "its processes to end", func() bool { return len(processes(dir)) == 0 })
 }
 
-// processes is how many have dir in their environment, or as Redis, which writes over
+// processes are those that have dir in their environment, or as Redis, which writes over
 // that, work in a folder of it.
-func processes(t *testing.T, dir string) (n int) {
-	environs, err := filepath.Glob("/proc/[0-9]*/environ")
-	if err != nil || len(environs) == 0 {
-		t.Skip("no /proc to find processes in")
-	}
+func processes(dir string) (pids []int) {
+	environs, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is right
 	for _, path := range environs {
 		env, _ := os.ReadFile(path) // it may have ended meanwhile
 		cwd, _ := os.Readlink(filepath.Join(filepath.Dir(path), "cwd"))
 		if bytes.Contains(env, []byte("TMPDIR="+dir+"\x00")) || strings.HasPrefix(cwd, dir) {
-			n++
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			pids = append(pids, pid)
 		}
 	}
-	return n
+	return pids
 }
 
 func until(t *testing.T, what string, ok func() bool) {
