@@ -47,7 +47,7 @@ func redisStorm(t *testing.T, lockers []*leasehold.Locker, span, every time.Dura
 						}
 						continue
 					}
-					done := func() {}
+					var done func()
 					if shared {
 						done = history.BelieveShared(lease, stormLimit, called)
 					} else {
