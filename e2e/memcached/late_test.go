@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -203,6 +204,46 @@ func TestMemcachedLateCommandsDoNoHarm(t *testing.T) {
 		}
 		if err := c.Release(t.Context()); err != nil {
 			t.Errorf("Release: %v", err)
+		}
+	})
+	t.Run("add after the release of the next grant", func(t *testing.T) {
+		c := claimOf(t, d, "between", "aaa", time.Hour)
+		letGo := link.unheard(t, "add", tryOf(c))
+		mustTry(t, c)
+		before := stored()
+		if err := c.Release(t.Context()); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		letGo()
+		settled(t, m, before)
+		if got := item("between"); strings.Contains(got, "aaa") {
+			t.Errorf("a lock for an hour that nobody knows of: %q", got)
+		}
+	})
+	t.Run("add within a second of the release", func(t *testing.T) {
+		rounds := 0
+		for tries := 0; rounds < 3 && tries < 20; tries++ {
+			name := fmt.Sprint("bar-", tries)
+			c := claimOf(t, d, name, "aaa", time.Hour)
+			letGo := link.unheard(t, "add", tryOf(c))
+			start := time.Now()
+			if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+				t.Errorf("Release of what the server has not seen: %v, want ErrLost", err)
+			}
+			time.Sleep(900*time.Millisecond - time.Since(start))
+			before := stored()
+			letGo()
+			settled(t, m, before)
+			if time.Since(start) >= time.Second {
+				continue // it came too late to tell
+			}
+			rounds++
+			if got := item(name); strings.Contains(got, "aaa") {
+				t.Errorf("a lock for an hour that nobody knows of: %q", got)
+			}
+		}
+		if rounds == 0 {
+			t.Skip("no command came through within 100 ms")
 		}
 	})
 	t.Run("add that has arrived", func(t *testing.T) {
