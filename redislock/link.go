@@ -444,6 +444,13 @@ func noScript(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT ")
 }
 
+// forItsKeys reports whether the server refused to run a command for the keys that it has together:
+// the user may not touch one of them, or a server of a cluster has them in two slots.
+func forItsKeys(err error) bool {
+	reply, ok := errors.AsType[redis.Error](err)
+	return ok && (strings.HasPrefix(reply.Error(), "NOPERM ") || strings.HasPrefix(reply.Error(), "CROSSSLOT "))
+}
+
 // isReply reports whether err is the server's answer, and not that there was none.
 func isReply(err error) bool {
 	_, ok := errors.AsType[redis.Error](err)

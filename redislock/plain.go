@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -117,8 +116,8 @@ func (l *link) carryPlain(batch []*call) {
 		return
 	}
 	l.runMerged(batch)
-	if err := batch[0].err; err != nil && strings.HasPrefix(err.Error(), "NOPERM ") {
-		l.carryAll(batch) // nothing ran, for one key that the user may not touch: the others may
+	if forItsKeys(batch[0].err) {
+		l.carryAll(batch)
 		return
 	}
 	var again []*call

@@ -37,6 +37,9 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 // their own: the script leaves all but the plain case to it.
 func (d *Driver) renewTogether(ctx context.Context, l *link, renewals []*driver.Renewal) (rest []*driver.Renewal) {
 	replies, err := d.runRenewAll(ctx, l, renewals)
+	if len(renewals) > 1 && forItsKeys(err) {
+		return renewals
+	}
 	for i, r := range renewals {
 		switch {
 		case err != nil:
