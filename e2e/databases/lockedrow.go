@@ -13,7 +13,7 @@ import (
 // them shared, until these have ended, and checks that the others are renewed as if nothing
 // were: over a pool of one connection, which whoever waits for a row would keep.
 func LockedRowsHoldUpNoOthers(t *testing.T, s Server) {
-	const leases, ttl = 30, 6 * time.Second
+	const leases, ttl = 30, 12 * time.Second
 	d := s.migrated(t, s.Address)
 	d.DB.SetMaxOpenConns(1)
 	l := Locker(t, d, leasehold.Options{TTL: ttl})

@@ -74,7 +74,7 @@ func TestMariaDBTimeLimits(t *testing.T) {
 	databases.TimeLimits(t, serverOf(servers.StartMariaDB(t)), map[string]error{
 		"?max_statement_time=0.2": sqllock.ErrTimeout,
 		rowWait:                   sqllock.ErrContended,
-	}, 25*time.Second)
+	}, 40*time.Second)
 }
 
 // MySQL's max_execution_time ends what only reads, and so no attempt.
@@ -82,7 +82,7 @@ func TestMySQLTimeLimits(t *testing.T) {
 	t.Parallel()
 	databases.TimeLimits(t, serverOf(servers.StartMySQL(t)), map[string]error{
 		rowWait + "&max_execution_time=200": sqllock.ErrContended,
-	}, 25*time.Second)
+	}, 40*time.Second)
 }
 
 // The database ends who has written less.

@@ -84,7 +84,7 @@ func TestPostgresTimeLimits(t *testing.T) {
 	databases.TimeLimits(t, serverOf(servers.StartPostgres(t)), map[string]error{
 		"&statement_timeout=100ms": sqllock.ErrTimeout,
 		"&lock_timeout=100ms":      sqllock.ErrContended,
-	}, 10*time.Second)
+	}, 40*time.Second)
 }
 
 // The database ends who has waited for the time after which it looks for a deadlock.

@@ -53,7 +53,7 @@ func TestPostgresWaitsCheaply(t *testing.T) {
 func TestPostgresRenewsInBatches(t *testing.T) {
 	t.Parallel()
 	p, count := counted(t)
-	databases.RenewsInBatches(t, opened(t, p.URL(), ""), count, 100)
+	databases.RenewsInBatches(t, opened(t, p.URL(), ""), count)
 }
 
 // All connections are cut again and again, that which listens too.

@@ -34,7 +34,7 @@ func TestPostgresTellsWhoIsNext(t *testing.T) {
 			if got != want {
 				t.Errorf("heard %q; want %q", got, want)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatalf("heard nothing; want %q", want)
 		}
 	}
