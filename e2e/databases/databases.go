@@ -48,7 +48,7 @@ func Lockers(t testing.TB, n int, open func() Store) []*leasehold.Locker {
 // learn from. Afterwards all names must be free.
 func Storm(t *testing.T, lockers []*leasehold.Locker, span, every time.Duration, disturb func(), tolerate func(error) bool) {
 	t.Helper()
-	const enough, longest = 30, time.Minute
+	const enough, longest = 30, 3 * time.Minute
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var history locktest.History

@@ -13,7 +13,7 @@ import (
 // them shared, until these have ended, and checks that the others are renewed as if nothing
 // were: over a pool of one connection, which whoever waits for a row would keep.
 func LockedRowsHoldUpNoOthers(t *testing.T, s Server) {
-	const leases, ttl = 30, 12 * time.Second
+	const leases, ttl = 30, 20 * time.Second
 	d := s.migrated(t, s.Address)
 	d.DB.SetMaxOpenConns(1)
 	l := Locker(t, d, leasehold.Options{TTL: ttl})
@@ -38,7 +38,7 @@ func LockedRowsHoldUpNoOthers(t *testing.T, s Server) {
 		lockRow(t, tx, lease.Name())
 	}
 	least := ttl
-	for since := time.Now(); time.Since(since) < 2*ttl; time.Sleep(ttl / 100) {
+	for since := time.Now(); time.Since(since) < ttl*3/2; time.Sleep(ttl / 100) {
 		for _, lease := range free {
 			if err := context.Cause(lease.Context()); err != nil {
 				t.Fatalf("the lease of %s ended although others' rows were locked: %v", lease.Name(), err)
