@@ -35,6 +35,9 @@ type dialect interface {
 	changed(ctx context.Context, on runner, text string, args ...any) (bool, error)
 	// busy: nothing was changed, because another writer was in the way; try again.
 	busy(err error) bool
+	// serial is busy for nothing but the order in which transactions would have to come one
+	// by one: it does not happen to one that is READ COMMITTED.
+	serial(err error) bool
 	// explain turns the client's error into one that says what to do, where it can.
 	explain(err error) error
 }

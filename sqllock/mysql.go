@@ -152,7 +152,7 @@ func (m *mysql) arrange(text string, args []any) []any {
 
 // create makes the tables one by one: MySQL has no transaction for that.
 func (m *mysql) create(ctx context.Context, d *Driver) error {
-	return d.write(ctx, func() error {
+	return d.write(ctx, nil, func(runner) error {
 		ours, err := m.recognize(ctx, d.db)
 		if err != nil || ours {
 			return err

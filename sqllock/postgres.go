@@ -29,6 +29,7 @@ func NewPostgres(db *sql.DB, opts *Options) (*Driver, error) {
 	}
 	p := &postgres{channel: wakeChannel(o.Prefix)}
 	p.server = server{engine: "postgres", prefix: o.tables(), codeOf: sqlState, codes: postgresCodes, alien: p.flaw,
+		serialCode: "40001",
 		busyCode: map[string]bool{
 			"40P01": true, // deadlock
 			"40001": true, // serialization failure
@@ -148,7 +149,7 @@ func (p *postgres) create(ctx context.Context, d *Driver) error {
 }
 
 func (p *postgres) ours(ctx context.Context, d *Driver) (ours bool, err error) {
-	err = d.retry(ctx, func() error {
+	err = d.retry(ctx, nil, func(runner) error {
 		ours, err = p.recognize(ctx, d.db)
 		return err
 	})

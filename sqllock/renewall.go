@@ -82,8 +82,8 @@ func (d *Driver) takeLocked(ctx context.Context, rows map[string][]*driver.Renew
 		return nil
 	}
 	rest := slices.Collect(maps.Keys(rows))
-	unlocked, err := readNames(ctx, on, d.texts.unlocked, list(rest...))
-	rest = slices.DeleteFunc(rest, func(name string) bool { return slices.Contains(unlocked, name) })
+	unlocked, err := d.unlocked(ctx, on, rest)
+	rest = slices.DeleteFunc(rest, func(name string) bool { return unlocked[name] })
 	if err != nil || len(rest) == 0 {
 		return nil
 	}
@@ -164,7 +164,7 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 		}
 		text = d.texts.renewed
 	}
-	err = d.write(ctx, func() error {
+	err = d.write(ctx, on, func(on runner) error {
 		fences, err = readFences(ctx, on, text, arg)
 		return err
 	})
@@ -177,16 +177,22 @@ func (d *Driver) ofUnlocked(ctx context.Context, on runner, all []renewal) ([]re
 	for i, r := range all {
 		names[i] = r.Name
 	}
-	var unlocked []string
-	err := d.retry(ctx, func() (err error) {
-		unlocked, err = readNames(ctx, on, d.texts.unlocked, list(names...))
+	unlocked, err := d.unlocked(ctx, on, names)
+	return slices.DeleteFunc(slices.Clone(all), func(r renewal) bool { return !unlocked[r.Name] }), err
+}
+
+// unlocked returns those of names whose rows nobody has locked.
+func (d *Driver) unlocked(ctx context.Context, on runner, names []string) (map[string]bool, error) {
+	var found []string
+	err := d.retry(ctx, on, func(on runner) (err error) {
+		found, err = readNames(ctx, on, d.texts.unlocked, list(names...))
 		return err
 	})
-	free := make(map[string]bool, len(unlocked))
-	for _, name := range unlocked {
-		free[name] = true
+	unlocked := make(map[string]bool, len(found))
+	for _, name := range found {
+		unlocked[name] = true
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(r renewal) bool { return !free[r.Name] }), err
+	return unlocked, err
 }
 
 // readFences runs a statement that returns names, owners and fences.

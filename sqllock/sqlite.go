@@ -156,6 +156,8 @@ func (s *sqlite) busy(err error) bool {
 	return code == sqliteBusy || code == sqliteLocked
 }
 
+func (*sqlite) serial(error) bool { return false }
+
 func (s *sqlite) explain(err error) error {
 	switch code := s.code(err); {
 	case err == nil, explained(err):

@@ -37,7 +37,7 @@ func (s *sqlite) check(ctx context.Context, db *sql.DB) error {
 // create implements dialect.
 func (s *sqlite) create(ctx context.Context, d *Driver) error {
 	ours := false
-	err := d.retry(ctx, func() (err error) {
+	err := d.retry(ctx, nil, func(runner) (err error) {
 		ours, err = s.prepareFile(ctx, d.db)
 		return err
 	})

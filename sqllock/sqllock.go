@@ -159,17 +159,17 @@ func (d *Driver) Purge(ctx context.Context) error {
 	}
 	for last := ""; ; {
 		var names []string
-		err := d.retry(ctx, func() (err error) {
+		err := d.retry(ctx, on, func(on runner) (err error) {
 			names, err = readNames(ctx, on, d.texts.idle, last)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		err = d.write(ctx, func() error {
-			// Not prepared with the others: who only locks lacks the right to it. He hears so
-			// also where nothing is to be removed.
-			_, err := d.db.ExecContext(ctx, d.texts.purge, list(names...))
+		// Not prepared with the others: who only locks lacks the right to it. He hears so also
+		// where nothing is to be removed.
+		err = d.write(ctx, d.db, func(on runner) error {
+			_, err := on.ExecContext(ctx, d.texts.purge, list(names...))
 			return err
 		})
 		if err != nil || len(names) == 0 {

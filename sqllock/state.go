@@ -92,7 +92,7 @@ func (d *Driver) look(ctx context.Context, text string, arg any) (all []resource
 	if err != nil {
 		return nil, err
 	}
-	err = d.retry(ctx, func() error {
+	err = d.retry(ctx, on, func(on runner) error {
 		all, err = d.read(ctx, on, text, arg)
 		return err
 	})

@@ -79,7 +79,7 @@ func (d *Driver) open(ctx context.Context) (runner, error) {
 		return nil, driver.ErrClosed
 	}
 	stmts := prepared{}
-	err := d.retry(ctx, func() error {
+	err := d.retry(ctx, nil, func(runner) error {
 		if err := d.dialect.check(ctx, d.db); err != nil {
 			return err
 		}
@@ -113,10 +113,15 @@ func (d *Driver) prepare(ctx context.Context, stmts prepared) (err error) {
 	return err
 }
 
-// retry calls fn until the database is not busy with another writer or ctx ends.
-func (d *Driver) retry(ctx context.Context, fn func() error) error {
+// retry calls fn until the database is not busy with another writer or ctx ends. Where
+// every transaction is serializable, statements that share no row are in each other's way,
+// and long ones come too late again and again: fn is then repeated READ COMMITTED.
+func (d *Driver) retry(ctx context.Context, on runner, fn func(on runner) error) error {
 	for start, try := time.Now(), 1; ; try++ {
-		err := fn()
+		err := fn(on)
+		if on != nil && d.dialect.serial(err) {
+			err = d.committed(ctx, fn)
+		}
 		switch {
 		case err == nil:
 			return nil
@@ -137,14 +142,14 @@ func (d *Driver) retry(ctx context.Context, fn func() error) error {
 
 // write is retry for what writes. Where the database has one writer at a time, those of
 // this Driver come in order, and only the first of them asks.
-func (d *Driver) write(ctx context.Context, fn func() error) error {
+func (d *Driver) write(ctx context.Context, on runner, fn func(on runner) error) error {
 	if d.writing == nil {
-		return d.retry(ctx, fn)
+		return d.retry(ctx, on, fn)
 	}
 	select {
 	case d.writing <- struct{}{}:
 		defer func() { <-d.writing }()
-		return d.retry(ctx, fn)
+		return d.retry(ctx, on, fn)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -156,7 +161,7 @@ func (d *Driver) exec(ctx context.Context, text string, args ...any) error {
 	if err != nil {
 		return err
 	}
-	return d.write(ctx, func() error {
+	return d.write(ctx, on, func(on runner) error {
 		_, err := on.ExecContext(ctx, text, args...)
 		return err
 	})
@@ -168,7 +173,7 @@ func (d *Driver) number(ctx context.Context, text string, args ...any) (n int64,
 	if err != nil {
 		return 0, false, err
 	}
-	err = d.write(ctx, func() error {
+	err = d.write(ctx, on, func(on runner) error {
 		n, found, err = d.dialect.number(ctx, on, text, args...)
 		return err
 	})
@@ -181,33 +186,50 @@ func (d *Driver) changed(ctx context.Context, text string, args ...any) (changed
 	if err != nil {
 		return false, err
 	}
-	err = d.write(ctx, func() error {
+	err = d.write(ctx, on, func(on runner) error {
 		changed, err = d.dialect.changed(ctx, on, text, args...)
 		return err
 	})
 	return changed, err
 }
 
-// inTx runs fn in a transaction, for dialects that create their tables in one.
-func (d *Driver) inTx(ctx context.Context, fn func(tx *sql.Tx) error) error {
-	return d.write(ctx, func() error {
-		conn, err := d.db.Conn(ctx)
-		if err != nil {
+// endIfSilent has the database end the transaction that it is run in, should this process be
+// stopped inside: whoever waits for a row waits no longer.
+const endIfSilent = `SELECT set_config('idle_in_transaction_session_timeout', '1000', true)`
+
+// committed runs fn, a statement of PostgreSQL, in a transaction that is READ COMMITTED.
+func (d *Driver) committed(ctx context.Context, fn func(on runner) error) error {
+	return d.attempt(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, endIfSilent); err != nil {
 			return err
 		}
-		defer conn.Close()
-		ended, err := attempt(ctx, conn, fn)
-		if !ended {
-			// The connection may still be inside the transaction: throw it away.
-			_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
-		}
-		return err
+		return fn(tx)
 	})
 }
 
+// inTx runs fn in a transaction, for dialects that create their tables in one.
+func (d *Driver) inTx(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	return d.write(ctx, nil, func(runner) error { return d.attempt(ctx, nil, fn) })
+}
+
+// attempt runs one transaction.
+func (d *Driver) attempt(ctx context.Context, opts *sql.TxOptions, fn func(tx *sql.Tx) error) error {
+	conn, err := d.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ended, err := attempt(ctx, conn, opts, fn)
+	if !ended {
+		// The connection may still be inside the transaction: throw it away.
+		_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+	}
+	return err
+}
+
 // attempt runs one transaction; ended says that it is certainly over.
-func attempt(ctx context.Context, conn *sql.Conn, fn func(tx *sql.Tx) error) (ended bool, err error) {
-	tx, err := conn.BeginTx(ctx, nil)
+func attempt(ctx context.Context, conn *sql.Conn, opts *sql.TxOptions, fn func(tx *sql.Tx) error) (ended bool, err error) {
+	tx, err := conn.BeginTx(ctx, opts)
 	if err != nil {
 		return false, err
 	}

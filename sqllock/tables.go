@@ -17,11 +17,12 @@ type querier interface {
 
 // server is what the dialects of database servers share: how the tables are recognized.
 type server struct {
-	engine   string
-	prefix   string // of the tables, with their schema
-	codeOf   func(err error) string
-	codes    map[string]error // what errors of the database mean
-	busyCode map[string]bool  // nothing was changed: try again
+	engine     string
+	prefix     string // of the tables, with their schema
+	codeOf     func(err error) string
+	codes      map[string]error // what errors of the database mean
+	busyCode   map[string]bool  // nothing was changed: try again
+	serialCode string           // see dialect.serial; "": there is none
 	// alien returns how the table of locks is not as the schema file makes it; "": it is.
 	alien func(ctx context.Context, q querier) (string, error)
 }
@@ -29,6 +30,10 @@ type server struct {
 func (*server) intact() error { return nil }
 
 func (s *server) busy(err error) bool { return err != nil && s.busyCode[s.codeOf(err)] }
+
+func (s *server) serial(err error) bool {
+	return err != nil && s.serialCode != "" && s.codeOf(err) == s.serialCode
+}
 
 func (s *server) explain(err error) error {
 	if err == nil {
