@@ -1,8 +1,11 @@
 // Package driver is the contract between the core of Leasehold and an engine.
 //
 // Only authors of engines need it. Every call has three outcomes: yes, no (ErrBusy,
-// ErrLost) or unknown (any other error: the call may have been applied). A driver does
-// not retry, log, or keep a clock: the engine's decides expiry, the core's the deadline.
+// ErrLost) or unknown (any other error: the call may have been applied). A driver logs
+// nothing, and leaves all repeating to the core but for what it may do by itself: repeat a
+// step whose failure proves that nothing was applied, and remove what its own process left
+// behind. The engine's clock decides expiry, the core's the deadline. A driver looks at
+// its own to bound its calls and waits, and to tell in time that a session of its own may end.
 package driver
 
 import (
@@ -23,7 +26,7 @@ var (
 )
 
 // A Driver serves claims on one engine. It is safe for concurrent use.
-// It may implement Inspector, Evictor, FenceRaiser and BatchRenewer.
+// It may implement Inspector, Evictor, FenceRaiser, BatchRenewer, Checker and Identifier.
 type Driver interface {
 	// Claim does no I/O. It returns ErrUnsupported for what the engine can never serve.
 	// The core has checked name, owner, mode and TTL.
@@ -40,7 +43,8 @@ type Driver interface {
 
 // A Claim is one owner's standing request for one resource: refused or queued, then
 // held, then released or lost. Calls on one Claim do not overlap, and one whose ctx ended
-// must not take effect after a later one has returned. It may implement Lingerer and Noter.
+// must not take effect after a later one has returned. It may implement Lingerer, Noter and
+// FenceLifter.
 type Claim interface {
 	// Try makes one attempt and never waits for other holders. Held already, it
 	// restarts the lease and returns the same fence. It keeps a queued place alive and
@@ -85,7 +89,7 @@ type Grant struct {
 // Busy is the refusal of a Try; errors.Is(err, ErrBusy) holds.
 type Busy struct {
 	Wake   <-chan struct{} // armed before the state was read; nil: poll; may close early
-	Retry  time.Duration   // latest useful retry, such as what is left of the holder's lease; 0: unknown
+	Retry  time.Duration   // latest useful retry, such as what is left of the holder's lease; 0: unknown, the core's pace
 	Holder Holder          // one who holds it, as far as the engine tells
 
 	// Granted, if not nil, may bring the grant that this Try was refused, before Wake

@@ -74,3 +74,15 @@ type Renewal struct {
 	Grant Grant
 	Err   error
 }
+
+// A Checker is a Driver that can tell what is configured at the engine so that it weakens what
+// a lock promises: a sentence for each, none if all is well.
+type Checker interface {
+	Check(ctx context.Context) (warnings []string, err error)
+}
+
+// An Identifier is a Driver that can tell which server it talks to. The id is the same
+// for every connection to one server, and to no other.
+type Identifier interface {
+	Identify(ctx context.Context) (id string, err error)
+}

@@ -111,7 +111,7 @@ func (n *node) isDown() bool {
 
 // identify compares the node with the others when it is first used.
 func (n *node) identify(ctx context.Context) error {
-	who, ok := n.driver.(Identifier)
+	who, ok := n.driver.(driver.Identifier)
 	n.mu.Lock()
 	known := n.known
 	n.mu.Unlock()

@@ -8,7 +8,6 @@
 package quorum
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -35,12 +34,6 @@ type Options struct {
 
 // ErrSameNode: two of the drivers lead to one server, whose yes would count twice.
 var ErrSameNode = errors.New("two nodes are the same server")
-
-// An Identifier is a driver that can tell which server it talks to. The id is the same
-// for every connection to one server, and to no other.
-type Identifier interface {
-	Identify(ctx context.Context) (id string, err error)
-}
 
 // A Driver serves exclusive claims by majority. It is safe for concurrent use.
 type Driver struct {

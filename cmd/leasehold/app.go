@@ -63,9 +63,7 @@ func (a *app) openURL(ctx context.Context, open opener, chosen string) (driver.D
 
 // warn prints what an engine says about a configuration that weakens its locks.
 func (a *app) warn(ctx context.Context, d driver.Driver) {
-	checker, ok := d.(interface {
-		Check(ctx context.Context) ([]string, error)
-	})
+	checker, ok := d.(driver.Checker)
 	if !ok {
 		return
 	}
