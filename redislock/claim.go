@@ -50,6 +50,7 @@ type known struct {
 	fence   uint64        // of the grant; 0: unknown
 	ttl     time.Duration // the last one that was granted
 	clock   uint64        // the server's time in its last answer to a renewal of this grant, in us; 0: none
+	told    time.Time     // when that answer came; without one, the grant
 	late    lateRenewals
 	plain   bool // the grant was plain, and may be given up so
 	// refreshed is when the grant's history was last written or extended.
@@ -266,7 +267,7 @@ func (c *claim) refusal(values []any) *driver.Busy {
 // granted notes a grant.
 func (k *known) granted(fence uint64, ttl time.Duration) {
 	if fence != k.fence {
-		k.clock = 0
+		k.clock, k.told = 0, time.Now()
 	}
 	k.fence, k.ttl, k.refreshed = fence, ttl, time.Now()
 }

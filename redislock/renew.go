@@ -59,7 +59,7 @@ func (c *claim) renewWhole(ctx context.Context, ttl time.Duration) (driver.Grant
 	}
 	c.update(func(now *known) {
 		now.granted(fence, ttl)
-		now.clock = uint64(number(values[1]))
+		now.clock, now.told = uint64(number(values[1])), time.Now()
 	})
 	d.fences.saw(k.lock, fence)
 	d.ear.listen(&c.req)
@@ -72,40 +72,40 @@ func (c *claim) lost() error {
 	return fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
 }
 
-// latest is what a renewal for ttl tells the server: a time that it is past. If its clock has gone
-// back since, what is left has grown, and the renewal may shorten it. Else none does, because it
-// may come late, unless it is for less than the last one. A fence is not below the server's time
-// when it was given.
+// latest is what a renewal for ttl tells the server: a time, before which the renewal may shorten
+// what is left. One for no less than the last may where that has grown, because the server's clock
+// has gone back since; one for less may for a while, not whenever it comes. A fence is not below
+// the server's time when it was given.
 func (k *known) latest(ttl time.Duration) uint64 {
+	last := cmp.Or(k.clock, k.fence)
 	if ttl < k.ttl {
-		return maxExact
+		last += uint64((time.Since(k.told) + goneTTL).Microseconds())
 	}
-	return cmp.Or(k.clock, k.fence)
+	return last
 }
 
 // lateRenewals are those that may still come, or come again.
 type lateRenewals struct {
 	ttl    time.Duration // least that one asks for; 0: there are none
 	latest uint64        // greatest that one tells
-	asked  time.Time     // when the last one was sent
 }
 
-func (l *lateRenewals) mayCome() bool { return l.ttl > 0 && time.Since(l.asked) < goneTTL }
+// mayShorten reports whether one of them may, as far as the server has told its time.
+func (k *known) mayShorten() bool { return k.late.ttl > 0 && k.clock < k.late.latest }
 
 // mayComeLate notes a renewal that was sent and may still come, or come again.
 func (c *claim) mayComeLate(ttl time.Duration, latest uint64) {
 	c.update(func(now *known) {
-		if now.late.mayCome() {
+		if now.mayShorten() {
 			ttl, latest = min(ttl, now.late.ttl), max(latest, now.late.latest)
 		}
-		now.late = lateRenewals{ttl, latest, time.Now()}
+		now.late = lateRenewals{ttl, latest}
 	})
 }
 
-// atMost is how much of a TTL may be counted on: a renewal that comes late leaves no more than it
-// asked for, unless the server is past the time that it tells.
+// atMost is how much of a TTL may be counted on: no more than a late renewal may leave.
 func (k *known) atMost(ttl time.Duration) time.Duration {
-	if k.late.mayCome() && k.clock < k.late.latest {
+	if k.mayShorten() {
 		return min(ttl, k.late.ttl)
 	}
 	return ttl

@@ -58,7 +58,7 @@ func (d *Driver) renewTogether(ctx context.Context, l *link, renewals []*driver.
 // simplyGranted is the same grant as before, for ttl from now on.
 func (c *claim) simplyGranted(ttl time.Duration, clock uint64) (g driver.Grant) {
 	c.update(func(now *known) {
-		now.ttl, now.clock = ttl, clock
+		now.ttl, now.clock, now.told = ttl, clock, time.Now()
 		g = driver.Grant{TTL: roundUp(now.atMost(ttl)), Fence: now.fence}
 	})
 	return g

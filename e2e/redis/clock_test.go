@@ -338,3 +338,26 @@ func TestRedisLateRenewalAfterAStepBack(t *testing.T) {
 		t.Errorf("%v left of the %v granted: a late renewal shortened it", left, g.TTL)
 	}
 }
+
+// A renewal for less than before shortens the lease now, and not whenever it arrives.
+func TestRedisLateShorteningComesTooLate(t *testing.T) {
+	t.Parallel()
+	r, clock := servers.StartRedisWithClock(t)
+	d, client, link := openLate(t, r.Addr(), nil)
+	c := lateClaim(t, d, "n", "aaa", time.Hour)
+	mustTry(t, c)
+	letGo := link.cancelled(t, renewOf(c, time.Second))
+	if g, err := c.Renew(t.Context(), time.Hour); err != nil || g.TTL > time.Second {
+		t.Fatalf("%v granted beside a renewal for 1 s that may still come: %v", g.TTL, err)
+	}
+	clock.Set(time.Minute) // as if it had gone by
+	g, err := c.Renew(t.Context(), time.Hour)
+	if err != nil || g.TTL < time.Hour {
+		t.Fatalf("%v granted, a minute later: %v", g.TTL, err)
+	}
+	answered := time.Now()
+	letGo()
+	if left := client.PTTL(t.Context(), "lock:n").Val() + time.Since(answered); left < g.TTL-10*time.Millisecond {
+		t.Errorf("%v left of the %v granted: a late renewal shortened it", left, g.TTL)
+	}
+}

@@ -3,8 +3,8 @@
 -- never revives one that has ended.
 -- KEYS: 1 lock, 2 history, 3 details, 4 shares, 5 limits
 -- ARGV: 1 owner, 2 TTL in ms, 3 channel, 4 note, 5 fence if known (else 0),
---       6 life of the history in ms (0: for ever), 7 the latest time of the server, in us,
---       that the caller knows of (2^53: the TTL may be shorter than before)
+--       6 life of the history in ms (0: for ever), 7 the time of the server, in us, before which
+--       the lease may be shortened
 -- Reply: {fence, the server's time in us}; {0} lost
 local lock, history, details, shares, limits = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local owner, ttl = ARGV[1], tonumber(ARGV[2])

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- Restarts exclusive leases, each by its one key: while a slot of a cluster moves, keys that
 -- are used together may be in different places. A lease is shortened only when the clock
--- has gone back, which would lengthen it, or when the caller says so: a late renewal would
--- otherwise undo a longer one that was answered. Histories are left alone.
+-- has gone back, which would lengthen it, or when the caller wants that now: a late renewal
+-- would otherwise undo a longer one that was answered. Histories are left alone.
 -- KEYS: for each lease lock
--- ARGV: for each lease owner, TTL in ms, the latest time of the server, in us, that the
---       caller knows of (2^53: the TTL may be shorter than before)
+-- ARGV: for each lease owner, TTL in ms, the time of the server, in us, before which it may
+--       be shortened
 -- Reply: for each lease 1: renewed; 0: lost; -1: ask renew.lua, which knows more; and the
 --        server's time in us
 local clock = redis.call('TIME')
