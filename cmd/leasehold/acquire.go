@@ -57,23 +57,25 @@ signal n ended the wait.`,
 			if err != nil {
 				return err
 			}
-			return acquire(cmd.Context(), a, args[0], time.Duration(f.ttl), append(opts, leasehold.NoRenew()))
+			return acquire(cmd.Context(), a, args[0], &f, append(opts, leasehold.NoRenew()))
 		},
 	}
 	f.add(cmd.Flags(), scriptTTL)
 	return cmd
 }
 
-func acquire(ctx context.Context, a *app, name string, ttl time.Duration, opts []leasehold.Option) error {
+func acquire(ctx context.Context, a *app, name string, f *claimFlags, opts []leasehold.Option) error {
 	// A reader that is gone must not end the process between the grant and the print.
 	signal.Ignore(syscall.SIGPIPE)
-	o := &leasehold.Options{TTL: ttl, Note: callerNote(), Trace: a.waitTrace()}
+	ctx, stop := f.bounded(ctx)
+	defer stop()
+	o := &leasehold.Options{TTL: time.Duration(f.ttl), Note: callerNote(), Trace: a.waitTrace()}
 	return a.with(ctx, stores.Open, o, func(ctx context.Context, locks *leasehold.Locker) error {
 		a.sayLocal()
 		if !locks.Features().Resumes {
 			return fmt.Errorf("acquire %q: %w: its leases end with this process; use leasehold run", name, leasehold.ErrUnsupported)
 		}
-		lease, err := locks.Acquire(ctx, name, opts...)
+		lease, err := locks.Acquire(ctx, name, append(opts, f.waiting()...)...)
 		if err != nil {
 			return err
 		}

@@ -101,8 +101,27 @@ func (a *app) with(ctx context.Context, open opener, opts *leasehold.Options, do
 	if err != nil {
 		return orSignal(ctx, err)
 	}
-	defer done()
+	defer quit(ctx, done)
 	return orSignal(ctx, do(ctx, locks))
+}
+
+// quit calls done. When ctx has a deadline, a store that hangs is waited for no longer than
+// half a tenth after it: what is left there ends by itself.
+func quit(ctx context.Context, done func()) {
+	end, bounded := ctx.Deadline()
+	if !bounded {
+		done()
+		return
+	}
+	closed := make(chan struct{})
+	go func() {
+		done()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(time.Until(end) + quickBound/20):
+	}
 }
 
 // orSignal returns the signal that has ended ctx in place of the error that came of it.

@@ -161,3 +161,34 @@ func (s *silentServer) called() {
 		s.t.Fatal("nobody connects")
 	}
 }
+
+// Whoever says how long it may take waits no longer, whatever hangs.
+func TestNobodyWaitsLongerThanAsked(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"redis://ADDR", "redis+sentinel://ADDR/main", "redis+cluster://ADDR", "redlock://ADDR," + nobody + ",ADDR",
+		"postgres://u:p@ADDR/db", "mysql://u:p@ADDR/db", "zookeeper://ADDR", "etcd://ADDR", "etcd://u:p@ADDR", "memcached://ADDR",
+	} {
+		for _, line := range []string{"run -n x -- touch ran", "run -w 2 x -- touch ran", "acquire -n x", "acquire -w 0.1 x"} {
+			if strings.HasPrefix(line, "acquire") && strings.HasPrefix(url, "zookeeper") {
+				continue // has nothing that acquire could leave behind
+			}
+			t.Run(url+" "+line, func(t *testing.T) {
+				t.Parallel()
+				silent, c := silence(t), newCLI(t)
+				c.store = strings.ReplaceAll(url, "ADDR", silent.addr)
+				j := c.start(strings.Fields(line)...)
+				silent.called()
+				began := time.Now()
+				if code := j.code(); code != 69 {
+					t.Errorf("exit code %d: %s", code, j.errors())
+				}
+				// It says 2 s; without the bound it is 5 s.
+				if took := time.Since(began); took > 4500*time.Millisecond {
+					t.Errorf("it took %v: %s", took, j.errors())
+				}
+				c.missing("ran")
+			})
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -56,8 +57,10 @@ func checkName(name string) error {
 // mean what they mean to flock.
 type claimFlags struct {
 	set    *pflag.FlagSet
+	began  time.Time // from when waits count
 	noWait bool
 	wait   span
+	alone  bool
 	shared bool
 	slots  int
 	ttl    span
@@ -65,30 +68,55 @@ type claimFlags struct {
 }
 
 func (f *claimFlags) add(set *pflag.FlagSet, ttl time.Duration) {
-	f.set, f.ttl = set, span(ttl)
-	set.BoolVarP(&f.noWait, "no-wait", "n", false, "fail at once when NAME is busy")
-	set.VarP(&f.wait, "wait", "w", "wait at most `SECONDS` (fractions allowed) instead of without limit")
+	f.set, f.ttl, f.began = set, span(ttl), time.Now()
+	set.BoolVarP(&f.noWait, "no-wait", "n", false, "fail at once when NAME is busy, and after "+quickBound.String()+" when the store does not answer")
+	set.VarP(&f.wait, "wait", "w", "take at most `SECONDS` (fractions allowed) for all of it instead of waiting without limit")
+	set.BoolVarP(&f.alone, "exclusive", "x", false, "share NAME with nobody (the default)")
 	set.BoolVarP(&f.shared, "shared", "s", false, "share NAME with other shared holders")
 	set.IntVar(&f.slots, "slots", 0, "share NAME among at most `N` holders, as a semaphore does")
 	set.Var(&f.ttl, "ttl", "`LENGTH` of the lease: seconds, or with a unit such as 90s or 5m")
 	set.StringVar(&f.note, "note", "", "`TEXT` for people who ask who holds NAME")
+	addFlock(set, &f.alone)
 }
 
-// options checks the flags against each other. The TTL is for leasehold.Options.
+// quickBound is how long the store may take to answer when nobody wants to wait.
+const quickBound = 2 * time.Second
+
+// bounded returns ctx with the end that -n and -w set to everything until NAME is held:
+// connecting and the first questions too. A wait shorter than quickBound is one for other
+// holders; the store then has as long as with -n.
+func (f *claimFlags) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if !f.noWait && !f.set.Changed("wait") {
+		return ctx, func() {}
+	}
+	bound := max(time.Duration(f.wait), quickBound)
+	// A little later than the wait, which must be the first to end: its end says busy.
+	return context.WithDeadlineCause(ctx, f.began.Add(bound+bound/20), fmt.Errorf("no answer within %v", bound))
+}
+
+// waiting is how long to wait for other holders from now on.
+func (f *claimFlags) waiting() []leasehold.Option {
+	switch {
+	case f.noWait:
+		return []leasehold.Option{leasehold.Wait(0)}
+	case f.set.Changed("wait"):
+		return []leasehold.Option{leasehold.Wait(max(0, time.Duration(f.wait)-time.Since(f.began)))}
+	}
+	return nil
+}
+
+// options checks the flags against each other. The TTL is for leasehold.Options, and the wait
+// begins later.
 func (f *claimFlags) options() ([]leasehold.Option, error) {
 	if _, err := ttlOption(f.ttl); err != nil {
 		return nil, err
 	}
 	var opts []leasehold.Option
-	switch wait := f.set.Changed("wait"); {
-	case f.noWait && wait:
-		return nil, usageErrorf("--no-wait and --wait exclude each other")
-	case f.noWait:
-		opts = append(opts, leasehold.Wait(0))
-	case wait:
-		opts = append(opts, leasehold.Wait(time.Duration(f.wait)))
-	}
 	switch {
+	case f.noWait && f.set.Changed("wait"):
+		return nil, usageErrorf("--no-wait and --wait exclude each other")
+	case f.alone && (f.shared || f.slots > 0):
+		return nil, usageErrorf("--exclusive excludes --shared and --slots")
 	case f.set.Changed("slots") && f.slots < 1:
 		return nil, usageErrorf("--slots %d is below 1", f.slots)
 	case f.slots > 0:
@@ -108,6 +136,47 @@ func ttlOption(ttl span) (leasehold.Option, error) {
 	}
 	return leasehold.TTL(time.Duration(ttl)), nil
 }
+
+// inOurWords returns the error of a flag's value without the words of the language that this
+// is written in.
+func inOurWords(err error) error {
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	f := invalid.GetFlag()
+	if _, ok := f.Value.(refusal); ok {
+		return fmt.Errorf("%s: %w", flagText(f), invalid.Unwrap())
+	}
+	return fmt.Errorf("%s %q: %w", flagText(f), invalid.GetValue(), wanted(f, invalid.Unwrap()))
+}
+
+// wanted is what a flag wants, when cause says that it got something else.
+func wanted(f *pflag.Flag, cause error) error {
+	if _, ours := f.Value.(*span); ours {
+		return cause
+	}
+	switch kind := f.Value.Type(); {
+	case errors.Is(cause, strconv.ErrRange):
+		return errOutOfRange
+	case kind == "int":
+		return errors.New("want a whole number")
+	case kind == "bool":
+		return errors.New("want true or false")
+	case kind == "duration":
+		return errors.New("want a number with a unit such as 90s or 5m")
+	}
+	return cause
+}
+
+func flagText(f *pflag.Flag) string {
+	if f.Shorthand == "" || f.Shorthand == f.Name {
+		return "--" + f.Name
+	}
+	return "-" + f.Shorthand + ", --" + f.Name
+}
+
+var errOutOfRange = errors.New("out of range")
 
 // A span is a flag that takes a length of time: seconds as flock takes them ("1.5"), or
 // with a unit as Go has them ("90s", "5m").
@@ -141,7 +210,7 @@ func parseSpan(text string) (time.Duration, error) {
 	if seconds, floatErr := strconv.ParseFloat(text, 64); floatErr == nil {
 		// Written so that NaN fails it.
 		if !(seconds >= 0 && seconds <= maxSpan.Seconds()) {
-			return 0, errors.New("is out of range")
+			return 0, errOutOfRange
 		}
 		return time.Duration(math.Ceil(seconds * float64(time.Second))), nil
 	}
@@ -149,7 +218,7 @@ func parseSpan(text string) (time.Duration, error) {
 		return 0, errors.New("want seconds, or a number with a unit such as 90s or 5m")
 	}
 	if d < 0 || d > maxSpan {
-		return 0, errors.New("is out of range")
+		return 0, errOutOfRange
 	}
 	return d, nil
 }

@@ -103,7 +103,7 @@ func newRootCommand(a *app) *cobra.Command {
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say on stderr what happens")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageErrorf("%w\nSee: %s --help", err, cmd.CommandPath())
+		return usageErrorf("%w\nSee: %s --help", inOurWords(err), cmd.CommandPath())
 	})
 
 	root.AddGroup(

@@ -37,6 +37,9 @@ running in the background is ended then (SIGTERM, --grace, SIGKILL), because the
 would no longer cover it. Only what another service runs for COMMAND (systemd-run, at, a
 container engine) or what runs as another user is out of reach.
 
+With -n and -w all of it is bounded until NAME is held, connecting too: exit code 69 tells
+that the store has not answered within 2 s, or within -w SECONDS where that is longer.
+
 COMMAND keeps standard input, output, error and all other open files as they are, and
 gets TERM, INT, HUP, QUIT, USR1, USR2 and WINCH passed on. While waiting for the lock the
 first four end the wait. Ctrl-Z suspends COMMAND and "leasehold run" together: the lease is
@@ -119,7 +122,6 @@ func newRunCommand(a *app) *cobra.Command {
 	flags.IntVar(&r.lostCode, "lost-exit-code", exitLost, "exit with `N` when the lease was lost")
 	r.period.addFlags(flags)
 	r.child.addFlags(flags)
-	flags.BoolP("exclusive", "x", false, "share NAME with nobody (the default)")
 	return cmd
 }
 
@@ -158,9 +160,6 @@ func (r *run) parse(cmd *cobra.Command, args []string) error {
 }
 
 func (r *run) checkFlags(cmd *cobra.Command) error {
-	if exclusive, _ := cmd.Flags().GetBool("exclusive"); exclusive && (r.claim.shared || r.claim.slots > 0) {
-		return usageErrorf("--exclusive excludes --shared and --slots")
-	}
 	for flag, code := range map[string]int{"busy-exit-code": r.busyCode, "lost-exit-code": r.lostCode} {
 		if code < 0 || code > 255 {
 			return usageErrorf("--%s %d is no exit code: 0 to 255", flag, code)
@@ -182,19 +181,18 @@ func (r *run) run(ctx context.Context) error {
 	opts = append(opts, r.period.options()...)
 	r.catch()
 	r.note = r.claim.note
-	locks, done, err := r.open(ctx)
+	bounded, stop := r.claim.bounded(ctx)
+	defer stop()
+	locks, done, err := r.open(bounded)
 	if err != nil {
+		return err
+	}
+	leases, err := r.acquire(bounded, locks, opts)
+	if err != nil {
+		quit(bounded, done)
 		return err
 	}
 	defer done()
-	if r.period.retry && !locks.Features().Resumes {
-		return fmt.Errorf("--retry-on-failure: %w: a lease that outlives its process", leasehold.ErrUnsupported)
-	}
-	r.app.sayLocal()
-	leases, err := r.acquire(ctx, locks, opts)
-	if err != nil {
-		return err
-	}
 	r.keep = time.Duration(r.atLeast)
 	// A job that was begun in its period and killed in the middle counts as run.
 	r.fixed = r.oncePer > 0
@@ -218,6 +216,10 @@ func (r *run) open(ctx context.Context) (locks *leasehold.Locker, done func(), e
 
 // acquire waits for NAME. Signals that end a program end the wait.
 func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []leasehold.Option) (*leasehold.Leases, error) {
+	if r.period.retry && !locks.Features().Resumes {
+		return nil, fmt.Errorf("--retry-on-failure: %w: a lease that outlives its process", leasehold.ErrUnsupported)
+	}
+	r.app.sayLocal()
 	waiting, stop := r.endedBySignal(ctx)
 	leases, err := r.tryAcquire(waiting, locks, opts)
 	stop()
@@ -246,7 +248,7 @@ func (r *run) tryAcquire(ctx context.Context, locks *leasehold.Locker, opts []le
 			return nil, err
 		}
 	}
-	return locks.AcquireAll(ctx, names, opts...)
+	return locks.AcquireAll(ctx, names, append(opts, r.claim.waiting()...)...)
 }
 
 // giveBack ends leases without keeping their names. A lease that is resumed has no period

@@ -185,6 +185,50 @@ func TestRunRefusesWrongUsage(t *testing.T) {
 	c.missing("locks.db")
 }
 
+// What scripts say to flock means the same here, or is refused with what to do instead.
+func TestFlocksFlags(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.wantRun(0, "-e", "x", "--", "true")
+	c.wantRun(64, "-e", "-s", "x", "--", "true")
+	c.hold("x")
+	for _, line := range []string{"--nonblock x -- true", "--nb x -- true", "--timeout 0.3 x -- true", "--timeout=0.3 x -- true", "-e -n x -- true", "--exclusive -n x -- true"} {
+		c.wantRun(1, strings.Fields(line)...)
+	}
+	c.wantRun(9, "--nonblock", "--conflict-exit-code", "9", "x", "--", "true")
+	c.want(1, "acquire", "--nonblock", "-x", "x")
+	for flag, instead := range map[string]string{
+		"-u": "-u, --unlock: ", "--unlock": "leasehold release", "-o": "-o, --close: ", "--close": "before the release", "-F": "--no-fork: ",
+	} {
+		contains(t, c.wantRun(64, flag, "y", "--", "true").stderr, instead)
+	}
+	contains(t, c.want(64, "acquire", "-u", "y").stderr, "leasehold release")
+}
+
+// What a flag cannot take is said in words of its own.
+func TestWrongValuesAreExplained(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	for line, says := range map[string]string{
+		"run -E abc x -- true":                  `-E, --busy-exit-code "abc": want a whole number`,
+		"run -E 1.5 x -- true":                  "want a whole number",
+		"run -E 99999999999999999999 x -- true": "out of range",
+		"run --lost-exit-code x x -- true":      `--lost-exit-code "x": want a whole number`,
+		"run --slots many x -- true":            `--slots "many": want a whole number`,
+		"run -n=maybe x -- true":                `-n, --no-wait "maybe": want true or false`,
+		"run -w ten x -- true":                  `-w, --wait "ten": want seconds`,
+		"run -w -1 x -- true":                   `-w, --wait "-1": out of range`,
+		"demo seckill --buyers x":               `--buyers "x": want a whole number`,
+		"demo cron --day 5":                     `--day "5": want a number with a unit`,
+	} {
+		o := c.want(64, strings.Fields(line)...)
+		contains(t, o.stderr, says)
+		if strings.Contains(o.stderr, "strconv") || strings.Contains(o.stderr, "time: ") {
+			t.Errorf("%s: %s", line, o.stderr)
+		}
+	}
+}
+
 func TestRunTellsThatTheStoreIsUnreachable(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

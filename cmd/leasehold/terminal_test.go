@@ -39,3 +39,25 @@ func TestDefaultStoreIsNamedOnATerminal(t *testing.T) {
 		t.Errorf("says so of a store that is named: %s", s.shows())
 	}
 }
+
+// One leaves top as one leaves other programs of its kind, and finds the terminal as it was.
+func TestTopLeavesAtAKey(t *testing.T) {
+	t.Parallel()
+	for name, key := range map[string]string{"q": "q", "Ctrl-C": ctrlC} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCLI(t)
+			c.acquire("job")
+			s := c.screen("sh", "-c", "stty rows 24 cols 120; stty -a > before; leasehold top; echo code $?; stty -a > after")
+			s.waitFor("q ends")
+			s.typed(key)
+			s.waitFor("code 0")
+			if s.end() != 0 || !strings.HasSuffix(strings.Split(s.shows(), "code 0")[0], screenLeave) {
+				t.Errorf("it leaves the screen as %q", s.shows())
+			}
+			if before, after := c.read("before"), c.read("after"); before != after {
+				t.Errorf("it leaves the terminal as\n%s\nit was\n%s", after, before)
+			}
+		})
+	}
+}

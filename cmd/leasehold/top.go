@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -30,7 +31,7 @@ func newTopCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "top [flags] [PREFIX]",
 		Short: "Watch the locks live",
-		Long: `Show on a terminal what "leasehold ls" lists, and look again every second until Ctrl-C.
+		Long: `Show on a terminal what "leasehold ls" lists, and look again every second until q or Ctrl-C.
 When the output is no terminal, or with --json, it prints one snapshot.`,
 		Example:           "  leasehold top\n  leasehold top orders/",
 		Args:              argNames("[PREFIX]"),
@@ -51,8 +52,18 @@ When the output is no terminal, or with --json, it prints one snapshot.`,
 	}
 }
 
-// top shows frames until a signal ends ctx, which is how one leaves it.
+// top shows frames until a key or a signal ends it.
 func top(ctx context.Context, a *app, locks *leasehold.Locker, screen *os.File, prefix string) error {
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	if keys, ok := terminal(a.stdin); ok {
+		before, err := term.MakeRaw(int(keys.Fd()))
+		if err != nil {
+			return internalErrorf("read single keys: %w", err)
+		}
+		defer term.Restore(int(keys.Fd()), before)
+		go leaveAtKey(keys, leave)
+	}
 	fmt.Fprint(screen, screenEnter)
 	defer fmt.Fprint(screen, screenLeave)
 	tick := time.NewTicker(topEvery)
@@ -77,6 +88,19 @@ func top(ctx context.Context, a *app, locks *leasehold.Locker, screen *os.File, 
 	}
 }
 
+// leaveAtKey calls leave at q, and at Ctrl-C and Ctrl-\, which are no signals from a raw terminal.
+func leaveAtKey(keys io.Reader, leave func()) {
+	for b := make([]byte, 16); ; {
+		n, err := keys.Read(b)
+		if err != nil {
+			return
+		}
+		if bytes.ContainsAny(b[:n], "qQ\x03\x1c") {
+			leave()
+		}
+	}
+}
+
 // topFrame is the text of one look. A store that cannot be reached is shown as such:
 // whoever watches wants to see when it is back.
 func topFrame(ctx context.Context, a *app, locks *leasehold.Locker, prefix string) string {
@@ -96,7 +120,7 @@ func topFrame(ctx context.Context, a *app, locks *leasehold.Locker, prefix strin
 		holders += len(s.Holders)
 		waiters += len(s.Waiters)
 	}
-	fmt.Fprintf(&b, "  %d held, %d waiting  Ctrl-C ends\n\n", holders, waiters)
+	fmt.Fprintf(&b, "  %d held, %d waiting  q ends\n\n", holders, waiters)
 	writeTable(&b, viewsOf(states))
 	return b.String()
 }

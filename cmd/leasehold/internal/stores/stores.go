@@ -73,22 +73,49 @@ func OpenExisting(ctx context.Context, url string) (driver.Driver, string, error
 	return open(ctx, url, false)
 }
 
+// open returns when ctx has ended, although not every client looks at it.
 func open(ctx context.Context, url string, create bool) (driver.Driver, string, error) {
 	e, rest, err := find(url)
 	if err != nil {
 		return nil, "", err
 	}
-	d, resolved, err := e.open(ctx, rest)
+	var d driver.Driver
+	var resolved string
+	opened := make(chan error, 1)
+	go func() {
+		var err error
+		d, resolved, err = e.ready(ctx, rest, create)
+		opened <- err
+	}()
+	select {
+	case err = <-opened:
+	case <-ctx.Done():
+		go func() {
+			if <-opened == nil {
+				d.Close()
+			}
+		}()
+		return nil, "", e.explain(url, context.Cause(ctx))
+	}
 	if err != nil {
 		return nil, "", e.explain(url, err)
+	}
+	return d, e.scheme + ":" + resolved, nil
+}
+
+// ready makes the driver and prepares its store.
+func (e engine) ready(ctx context.Context, rest string, create bool) (driver.Driver, string, error) {
+	d, resolved, err := e.open(ctx, rest)
+	if err != nil {
+		return nil, "", err
 	}
 	if p, ok := d.(preparer); ok {
 		if err := p.prepare(ctx, create); err != nil {
 			go d.Close() // which may wait for a server that is silent, and for nothing else
-			return nil, "", e.explain(url, err)
+			return nil, "", err
 		}
 	}
-	return d, e.scheme + ":" + resolved, nil
+	return d, resolved, nil
 }
 
 // explain puts the URL in front of what is wrong with its servers; errors about files and
