@@ -193,7 +193,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 	c.update(func(now *known) { now.pending = false })
 	switch number(values[0]) {
 	case replyForgetful:
-		c.update(func(now *known) { now.unsure, now.pending = was.unsure, was.pending })
+		c.update(func(now *known) { now.unsure, now.pending = was.unsure || reply.repeated, was.pending })
 		return driver.Grant{}, nil, d.forgetful(values)
 	case replyBusy:
 		c.update(func(now *known) {
@@ -214,7 +214,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 		err := c.accept(ctx, fence, was, reply)
 		return c.granted(c.req.TTL, fence), nil, err
 	case replyNoHistory:
-		c.update(func(now *known) { now.unsure, now.pending = was.unsure, was.pending })
+		c.update(func(now *known) { now.unsure, now.pending = was.unsure || reply.repeated, was.pending })
 		return driver.Grant{}, nil, fmt.Errorf("%w: %q", ErrNoFenceHistory, c.req.Resource)
 	}
 	return driver.Grant{}, nil, fmt.Errorf("redislock: an attempt came after its claim was given up")
