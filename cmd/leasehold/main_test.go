@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // binary is the real command, built once.
@@ -73,7 +72,7 @@ type outcome struct {
 }
 
 // callBound ends a call that hangs.
-const callBound = time.Minute
+const callBound = patience
 
 // call runs the command to its end.
 func (c *cli) call(args ...string) outcome {

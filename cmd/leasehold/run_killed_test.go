@@ -29,11 +29,11 @@ func TestKillByNameLeavesNobodyBeside(t *testing.T) {
 			if err := os.Link(binary, c.binary); err != nil {
 				t.Fatal(err)
 			}
-			c.tree(deaf, "--ttl", "3s")
+			c.tree(deaf, "--ttl", "10s")
 			if out, err := exec.Command(kill[0], append(kill[1:], name)...).CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
-			c.successor(time.Now(), 3*time.Second)
+			c.successor()
 		})
 	}
 }
@@ -67,7 +67,7 @@ func TestKilledRunIsReleased(t *testing.T) {
 			c := newCLI(t)
 			j := c.tree(prologue, "--ttl", "24h", "--grace", "1", "--also", "y")
 			j.signal(syscall.SIGKILL)
-			c.successor(time.Now(), 10*time.Second)
+			c.successor()
 			c.wantRun(0, "-w", "20", "y", "--", "true")
 		})
 	}

@@ -89,7 +89,7 @@ func (s *screen) shows() string {
 // waitFor waits until text is on the screen.
 func (s *screen) waitFor(text string) {
 	s.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !strings.Contains(s.shows(), text); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); !strings.Contains(s.shows(), text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			s.t.Fatalf("no %q on the screen:\n%s", text, s.shows())
 		}
@@ -114,7 +114,7 @@ func (s *screen) end() int {
 	}()
 	select {
 	case <-done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		s.cmd.Process.Kill()
 		s.t.Fatalf("it does not end:\n%s", s.shows())
 	}
@@ -283,12 +283,12 @@ func TestControlZWithoutJobControl(t *testing.T) {
 func TestSuspendedJobLosesItsLease(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	s := c.screen("sh", "-c", "set -m; leasehold run --ttl 1s x -- sh -c 'echo ready; echo $$ > pid; read line'; echo suspended; echo > out; read line; fg; echo code $?")
+	s := c.screen("sh", "-c", "set -m; leasehold run --ttl 5s x -- sh -c 'echo ready; echo $$ > pid; read line'; echo suspended; echo > out; read line; fg; echo code $?")
 	s.waitFor("ready")
 	pid := c.readInt("pid")
 	s.typed(ctrlZ)
 	s.waitFor("suspended")
-	c.wantRun(0, "-w", "10", "x", "--", "true")
+	c.wantRun(0, "-w", "40", "x", "--", "true")
 	if syscall.Kill(pid, 0) == nil {
 		t.Error("the command is alive")
 	}

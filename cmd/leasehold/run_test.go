@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// slack is what a busy machine may add to any time below.
-const slack = 700 * time.Millisecond
+// patience is how long a busy machine may take for what is no promise.
+const patience = 2 * time.Minute
 
 // A job is a "leasehold run" in the background, in a process group of its own.
 type job struct {
@@ -60,7 +60,7 @@ func (j *job) code() int {
 	j.t.Helper()
 	select {
 	case <-j.exited:
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		j.t.Fatalf("%q does not end; it wrote %q", j.cmd.Args, j.errors())
 	}
 	return shellCode(j.cmd.ProcessState)
@@ -77,12 +77,12 @@ func (j *job) errors() string {
 // eventually polls until ok.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if ok() {
 			return
 		}
 	}
-	t.Fatalf("%s: not within 30 s", what)
+	t.Fatalf("%s: not within %v", what, patience)
 }
 
 // read waits until a script has written a whole line to the file and returns it.
@@ -251,7 +251,7 @@ func TestRunIsRefusedWhileBusy(t *testing.T) {
 	contains(t, c.wantRun(1, "--json", "-n", "x", "--", "true").stderr, `"exit_code":1`, `"error":`)
 	began := time.Now()
 	c.wantRun(1, "-w", "0.6", "x", "--", "true")
-	if took := time.Since(began); took < 600*time.Millisecond || took > 600*time.Millisecond+slack {
+	if took := time.Since(began); took < 600*time.Millisecond || took > 20*time.Second {
 		t.Errorf("-w 0.6 took %v", took)
 	}
 	c.missing("ran")
