@@ -2,6 +2,7 @@ package leasehold_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -65,6 +66,67 @@ func TestRenewalWithLostReplyLeavesTheDeadline(t *testing.T) {
 		}
 		lease.Release(t.Context())
 	})
+}
+
+// Whoever is to lose a lease may know long before, and why.
+func TestFailedRenewalsAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, wrapped := range map[string]func(driver.Driver) driver.Driver{
+			"one by one": func(d driver.Driver) driver.Driver { return d },
+			"in batches": func(d driver.Driver) driver.Driver { return batching{d} },
+		} {
+			mine := newFaulty(t, memory.NewServer())
+			var lease *leasehold.Lease
+			var told atomic.Int32
+			var lost atomic.Bool
+			left, why := ttl, locktest.ErrInjected
+			locks := newLocker(t, wrapped(mine), &leasehold.Options{Trace: &leasehold.Trace{
+				RenewFailed: func(name string, token uint64, l time.Duration, err error) {
+					if !errors.Is(err, why) || name != "a" || token != lease.Token() || l >= left || l != time.Until(lease.Deadline()) {
+						t.Errorf("%q, token %d: %v left after %v: %v", name, token, l, left, err)
+					}
+					left = l
+					told.Add(1)
+				},
+				Lost: func(string, uint64, error) { lost.Store(true) },
+			}})
+			lease = acquire(t, locks, "a")
+			mine.Always(locktest.OpRenew, locktest.LoseRequest)
+			time.Sleep(ttl * 9 / 10)
+			synctest.Wait()
+			if n := mine.Calls(locktest.OpRenew); int(told.Load()) != n || n < 10 || lost.Load() {
+				t.Errorf("%s: told of %d of %d renewals in nine tenths of a TTL; lost %t", name, told.Load(), n, lost.Load())
+			}
+			mine.Always(locktest.OpRenew, nil)
+			before := told.Load()
+			time.Sleep(3 * ttl)
+			if told.Load() != before || lost.Load() {
+				t.Errorf("%s: told of %d failures while all is well; lost %t", name, told.Load()-before, lost.Load())
+			}
+			left, why = ttl, context.DeadlineExceeded
+			mine.Always(locktest.OpRenew, locktest.HangRequest)
+			for ; told.Load() == before && !lost.Load(); synctest.Wait() {
+				time.Sleep(ttl / 100)
+			}
+			if lost.Load() {
+				t.Errorf("%s: lost before it was told of a renewal that hangs", name)
+			}
+			before = told.Load()
+			locks.Close()
+			if told.Load() != before {
+				t.Errorf("%s: told of a renewal that Close has cut short", name)
+			}
+		}
+	})
+}
+
+// batching renews several claims in one call.
+type batching struct{ driver.Driver }
+
+func (batching) RenewAll(ctx context.Context, all []driver.Renewal) {
+	for i := range all {
+		all[i].Grant, all[i].Err = all[i].Claim.Renew(ctx, all[i].TTL)
+	}
 }
 
 func TestRenewedDeadlineCountsFromBeforeTheCall(t *testing.T) {

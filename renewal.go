@@ -26,9 +26,15 @@ func (l *Locker) renewAll(due []*entry) {
 			continue
 		}
 		err := h.extend(l.renewing, h.ttl)
-		h.plan(time.Now(), err)
-		h.calling.Unlock()
+		h.afterRenewal(time.Now(), err)
 	}
+}
+
+// afterRenewal plans what comes next and unlocks h.calling.
+func (h *hold) afterRenewal(answered time.Time, err error) {
+	h.plan(answered, err)
+	h.calling.Unlock()
+	h.locker.traceRenewFailed(h, answered, err)
 }
 
 // A batch is holds that are renewed in one call. Those whose last renewal failed are apart
@@ -131,8 +137,7 @@ func (b *batch) renew(ctx context.Context, d driver.BatchRenewer) {
 		r := &b.renewals[i]
 		err := h.finishRenewal(ctx, b.sent, answered, r.TTL, r.Grant, r.Err)
 		h.failed = err != nil
-		h.plan(answered, err)
-		h.calling.Unlock()
+		h.afterRenewal(answered, err)
 	}
 }
 

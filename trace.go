@@ -18,6 +18,9 @@ type Trace struct {
 	HandedOver func(resource string, token uint64, waited time.Duration)
 	// Renewed: the lease was renewed when slack was left of its former deadline.
 	Renewed func(resource string, token uint64, slack time.Duration)
+	// RenewFailed: a renewal that the Locker made has failed, for err, when left was left of
+	// the deadline; another will be tried. A lease whose renewals all fail ends by being Lost.
+	RenewFailed func(resource string, token uint64, left time.Duration, err error)
 	// Lost: the lease ended before Release; cause matches ErrLost.
 	Lost func(resource string, token uint64, cause error)
 	// Released: Release was answered by the engine, or handed the lease over, or left it
@@ -46,6 +49,20 @@ func (l *Locker) traceHandedOver(le *Lease, start time.Time) {
 func (l *Locker) traceRenewed(name string, token uint64, slack time.Duration) {
 	if f := l.opts.Trace.Renewed; f != nil {
 		f(name, token, slack)
+	}
+}
+
+// traceRenewFailed tells of a hold that goes on, until the Locker is closed.
+func (l *Locker) traceRenewFailed(h *hold, now time.Time, err error) {
+	f := l.opts.Trace.RenewFailed
+	if f == nil || err == nil || l.renewing.Err() != nil {
+		return
+	}
+	h.mu.Lock()
+	over, token, left := h.over(), h.token(), h.deadline.Sub(now)
+	h.mu.Unlock()
+	if !over {
+		f(h.req.Resource, token, max(left, 0), err)
 	}
 }
 
