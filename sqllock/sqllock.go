@@ -39,7 +39,8 @@ type Options struct {
 	// Schema qualifies the names of the tables: a schema of PostgreSQL, a database of
 	// MySQL. "": what the connection has by itself. It must exist. Spelled as Prefix.
 	Schema string
-	// Listen wakes waiters; nil: they poll. PostgreSQL alone can: package pglisten.
+	// Listen wakes waiters; nil: they poll, as they do where it proves to hear nothing of
+	// the locks (see Driver.Listening). PostgreSQL alone can: package pglisten.
 	Listen Listener
 	// AllowForeign lets Migrate add the tables to a SQLite file that has tables of
 	// others, such as the application's own, and switch it to WAL mode. Without it

@@ -21,7 +21,7 @@ const (
 )
 
 // A watcher wakes the waiters of one Driver when their turn has come: as a Listener hears
-// it, else by polling. It polls, by a goroutine, only while there are any waiters, and
+// it that has proved to hear, else by polling. It polls, by a goroutine, only while there are any waiters, and
 // keeps no connection between two polls.
 type watcher struct {
 	d        *Driver
@@ -37,7 +37,7 @@ type watcher struct {
 	armed     map[string]*waiter // by owner; guarded by mu
 	running   bool               // guarded by mu
 	listening bool               // guarded by mu; there is a goroutine that listens
-	hears     bool               // guarded by mu; no message is missed
+	hearing   hearing            // guarded by mu
 }
 
 type waiter struct {
@@ -69,7 +69,7 @@ func (w *watcher) arm(req *driver.Request) <-chan struct{} {
 	if !w.running {
 		w.running = true
 		w.done.Go(w.run)
-	} else if !waited && !w.hears {
+	} else if !waited && !w.hearing.hears {
 		signal(w.joined)
 	}
 	if w.listener != nil && !w.listening {
@@ -134,7 +134,7 @@ func (w *watcher) listen() {
 			w.hear(message)
 		})
 		w.mu.Lock()
-		w.hears = false
+		w.hearing.ended()
 		w.mu.Unlock()
 		signal(w.nudge)
 		_ = pause(w.ctx, wait)
@@ -143,10 +143,14 @@ func (w *watcher) listen() {
 
 // hear wakes the one that message names; "" means that there may have been others.
 func (w *watcher) hear(message string) {
-	if message == "" {
-		w.mu.Lock()
-		w.hears = true
-		w.mu.Unlock()
+	w.mu.Lock()
+	w.hearing.on = true
+	proof := w.hearing.heard(message)
+	w.mu.Unlock()
+	switch {
+	case proof:
+		return
+	case message == "":
 		signal(w.nudge)
 		return
 	}
@@ -164,7 +168,17 @@ func signal(c chan<- struct{}) {
 func (w *watcher) hearsAll() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.hears
+	return w.hearing.hears
+}
+
+// prove tells the Listener something, now and then.
+func (w *watcher) prove(ctx context.Context) {
+	w.mu.Lock()
+	token := w.hearing.next(time.Now())
+	w.mu.Unlock()
+	if token != "" {
+		_ = w.d.exec(ctx, w.d.texts.wake, list(token)) // untold is unheard: it polls
+	}
 }
 
 // run polls until nobody waits. An error is not its business: it polls slowly, and the
@@ -202,6 +216,7 @@ func (w *watcher) run() {
 			stop()
 			return
 		}
+		w.prove(poll)
 		if err == nil && (now == version{} || now != seen || !start.Before(due)) {
 			var v view
 			if v, err = w.look(poll, all); v.sum != last.sum {

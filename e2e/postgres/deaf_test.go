@@ -1,0 +1,82 @@
+package postgres
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/e2e/databases"
+	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/sqllock"
+)
+
+// One who listens where nothing is told of the locks says so, and waits no longer than one
+// who does not listen.
+func TestPostgresDeafListener(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t)
+	p.Must(t, "CREATE DATABASE elsewhere")
+	pool := servers.StartPgBouncer(t, p, 2)
+	good := opened(t, p.URL(), p.URL())
+	if err := good.Listening(t.Context()); err != nil {
+		t.Errorf("Listening at the locks' database: %v", err)
+	}
+	if err := opened(t, p.URL(), "").Listening(t.Context()); !errors.Is(err, sqllock.ErrDeaf) {
+		t.Errorf("Listening without a Listener: %v; want ErrDeaf", err)
+	}
+	for name, listen := range map[string]string{
+		"another database": strings.Replace(p.URL(), "/postgres?", "/elsewhere?", 1),
+		"a pool":           pool.URL(),
+		"nobody there":     "postgres://postgres@127.0.0.1:1/postgres?sslmode=disable",
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := opened(t, p.URL(), listen)
+			if err := d.Listening(t.Context()); !errors.Is(err, sqllock.ErrDeaf) {
+				t.Errorf("Listening: %v; want ErrDeaf", err)
+			}
+			// It may have believed it for a second.
+			if gap := handOver(t, opened(t, p.URL(), ""), d); gap > 500*time.Millisecond {
+				t.Errorf("handed over within %v; want as quickly as by polling", gap)
+			}
+		})
+	}
+}
+
+// handOver is how long it takes in the middle until a lease that one gives up is the other's.
+func handOver(t *testing.T, one, other databases.Store) time.Duration {
+	from, to := databases.Locker(t, one, leasehold.Options{}), databases.Locker(t, other, leasehold.Options{})
+	var all []time.Duration
+	for range 5 {
+		lease, err := from.Acquire(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan time.Time, 1)
+		go func() {
+			defer close(got)
+			next, err := to.Acquire(t.Context(), "x")
+			if err != nil {
+				t.Errorf("Acquire: %v", err)
+				return
+			}
+			got <- time.Now()
+			if err := next.Release(t.Context()); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+		}()
+		// The one who waits looks again after a second: somewhere in between.
+		time.Sleep(1100 * time.Millisecond)
+		start := time.Now()
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, (<-got).Sub(start))
+		<-got // it is released
+	}
+	slices.Sort(all)
+	t.Logf("handed over within %v", all)
+	return all[len(all)/2]
+}
