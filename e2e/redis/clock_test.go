@@ -361,3 +361,30 @@ func TestRedisLateShorteningComesTooLate(t *testing.T) {
 		t.Errorf("%v left of the %v granted: a late renewal shortened it", left, g.TTL)
 	}
 }
+
+// A step back of the clock does not keep a lock from resting again.
+func TestRedisRestsGoOnAfterAStepBack(t *testing.T) {
+	t.Parallel()
+	r, clock := servers.StartRedisWithClock(t)
+	d := redisDriverOf(t, redisClient(t, r), &redislock.Options{Rest: 100 * time.Millisecond})
+	rests := func() bool {
+		c := lateClaim(t, d, "n", fmt.Sprint(time.Now().UnixNano()), time.Minute)
+		next := lateClaim(t, d, "n", fmt.Sprint(time.Now().UnixNano()), time.Minute)
+		if _, err := c.Try(t.Context()); err != nil {
+			return false // it rests still
+		}
+		if err := c.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err := next.Try(t.Context())
+		if err == nil {
+			if err := next.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return err != nil
+	}
+	within(t, 10*time.Second, "the lock rests", rests)
+	clock.Set(-time.Hour)
+	within(t, 10*time.Second, "the lock rests again after the clock was set back", rests)
+}

@@ -70,7 +70,9 @@ elseif held == SHARED then
 end
 if given == 0 and leave(owner) and linger == 0 then given = 1 end
 if ARGV[3] ~= '' then redis.call('SET', KEYS[3], ARGV[3], 'PX', ARGV[4]) end
--- A rest: free for others, who do not queue. The next one comes when it is over.
+-- A rest: free for others, who do not queue. The next one comes when it is over. That of a clock
+-- which was set back since does not keep the lock from another.
+if ARGV[6] ~= '0' then keep_at_most(KEYS[8], tonumber(ARGV[7])) end
 local rests = not held and ARGV[6] ~= '0' and redis.call('SET', KEYS[8], string.format('%.0f', ms + ARGV[6]), 'PX', ARGV[7], 'NX')
 if not held and not rests and (freed or redis.call('EXISTS', lock) == 0) then -- what is no string is somebody's
   local ok, granted = pcall(grant_next) -- a queue that somebody damaged must not keep the lock
