@@ -256,7 +256,7 @@ func (c *child) verdict(e ending) error {
 	case e.Cut:
 		return &exitError{c.lostCode, fmt.Errorf("the lease of %s could not be renewed in time, so the command was ended before another can hold it", shown(c.name))}
 	case e.released != nil:
-		fmt.Fprintf(c.app.stderr, "leasehold: %v\nIt ends by itself within %v\n", e.released, c.ttl)
+		fmt.Fprintf(c.app.stderr, "leasehold: %s\nIt ends by itself within %v\n", strings.TrimPrefix(e.released.Error(), "leasehold: "), c.ttl)
 	}
 	if e.Status.Signaled() && e.Status.Signal() == syscall.SIGINT {
 		return bySignal(syscall.SIGINT, nil)

@@ -343,3 +343,15 @@ func TestFenceRefusesAPausedHolder(t *testing.T) {
 		t.Errorf("exit code %d, want %d: %s", code, exitLost, j.errors())
 	}
 }
+
+// What could not be released is said once, by the one who says it.
+func TestVerdictNamesTheProgramOnce(t *testing.T) {
+	t.Parallel()
+	var stderr strings.Builder
+	c := newChild(&app{stderr: &stderr})
+	c.ttl = time.Minute
+	err := c.verdict(ending{released: errors.New("leasehold: release \"x\": no answer")})
+	if want := "leasehold: release \"x\": no answer\nIt ends by itself within 1m0s\n"; err != nil || stderr.String() != want {
+		t.Errorf("%v, %q; want %q", err, stderr.String(), want)
+	}
+}
