@@ -104,16 +104,13 @@ func userConfig() string {
 }
 
 // readConfig reads "key = value" lines; a file that is not there has none. Errors repeat
-// nothing of it, because a URL may have a password. A file that cannot be read is an error:
-// to go on without it could lock somewhere else.
+// nothing of it, because a URL may have a password. A file that cannot be read is an error,
+// and so is a link to one that is not there: to go on without it could lock somewhere else.
 func readConfig(path string) (map[string]string, error) {
 	if path == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	data, err := readFile(path)
 	if err != nil {
 		return nil, usageErrorf("the configuration cannot be read: %w", err)
 	}
@@ -128,6 +125,26 @@ func readConfig(path string) (map[string]string, error) {
 		}
 	}
 	return values, nil
+}
+
+// readFile returns nothing of a file that is not there. It does not wait for who may write
+// into a pipe.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		for _, p := range []string{path, filepath.Dir(path)} {
+			if link, err := os.Lstat(p); err == nil && link.Mode()&fs.ModeSymlink != 0 {
+				return nil, fmt.Errorf("%s is a link, and %s is not there", p, path)
+			}
+		}
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case info.Mode()&fs.ModeNamedPipe != 0:
+		return nil, fmt.Errorf("%s is a pipe", path)
+	}
+	return os.ReadFile(path)
 }
 
 func readLine(values map[string]string, line string) error {

@@ -84,6 +84,46 @@ func TestConfiguration(t *testing.T) {
 	contains(t, c.want(64, "ls").stderr, "cannot be read")
 }
 
+// Who has made a link to a configuration means it, although what it leads to is not there now.
+func TestConfigurationThatLinksToNothing(t *testing.T) {
+	t.Parallel()
+	for _, link := range []string{".config/leasehold/config", ".config/leasehold"} {
+		c := newCLI(t)
+		c.store = ""
+		path := filepath.Join(c.dir, link)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("/nosuch/config", path); err != nil {
+			t.Fatal(err)
+		}
+		contains(t, c.want(64, "run", "x", "--", "touch", "ran").stderr, "cannot be read", path, "link")
+		c.missing("ran")
+	}
+}
+
+// A pipe that nobody writes into would hold up every command, deaf to signals.
+func TestConfigurationThatIsAPipe(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.store = ""
+	c.configure("")
+	path := filepath.Join(c.dir, ".config/leasehold/config")
+	os.Remove(path)
+	c.exec("mkfifo", path).wantCode(t, 0)
+	contains(t, c.want(64, "run", "x", "--", "touch", "ran").stderr, "cannot be read", "pipe")
+	c.missing("ran")
+}
+
+// A home that means another folder in each folder would be a lock of its own in each.
+func TestRelativeHomeIsNone(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.store, c.env = "", []string{"HOME=."}
+	contains(t, c.want(69, "run", "x", "--", "touch", "ran").stderr, "$HOME", "--store")
+	c.missing("ran")
+}
+
 func TestSystemConfiguration(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

@@ -95,6 +95,7 @@ func TestWrongRedisURLs(t *testing.T) {
 		"redis://u:" + canary + "@h?prefix=%7B":     "hash tag",
 		"redis://u:" + canary + "@h?%zz":            "cannot be read",
 		"redis://:" + canary + "@h?password_file=/": "exclude each other",
+		"redis://h?password_file=":                  "password_file is empty",
 		"redis+sentinel://h1":                       "primary's name",
 		"redis+sentinel://h1/m/0/x":                 "primary's name",
 		"redis+sentinel://h1/m/x":                   "database",

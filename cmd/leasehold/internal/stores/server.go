@@ -101,6 +101,9 @@ func (u *serverURL) parseOptions(query string, known []string) error {
 			return u.wrong("an option is unknown or given twice; known: %s", strings.Join(known, ", "))
 		}
 		if slices.Contains(fileOptions, key) {
+			if values[0] == "" {
+				return u.wrong("%s is empty", key)
+			}
 			if options[key][0], err = filepath.Abs(values[0]); err != nil {
 				return fmt.Errorf("find the folder of %s: %w", key, err)
 			}

@@ -151,6 +151,9 @@ func defaultPath() (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("find the default store: %w; name one with --store or LEASEHOLD_STORE", err)
 		}
+		if !filepath.IsAbs(home) { // another file in each folder
+			return "", errors.New("find the default store: $HOME is no absolute path; name one with --store or LEASEHOLD_STORE")
+		}
 		state = filepath.Join(home, ".local", "state")
 	}
 	return filepath.Join(state, "leasehold", "leasehold.db"), nil
