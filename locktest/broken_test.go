@@ -57,7 +57,7 @@ var broken = []struct {
 	}},
 	{name: "Try waits for the holder", rejects: append(mutex("TryNeverWaits"), "WaitIsBounded"), warp: warp{
 		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
-			for end := time.Now().Add(3 * time.Second); ; time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(3 * locktest.Margin); ; time.Sleep(time.Millisecond) {
 				g, err := c.inner.Try(context.WithoutCancel(ctx))
 				if !errors.Is(err, driver.ErrBusy) || time.Now().After(end) {
 					return g, err
@@ -178,7 +178,7 @@ var broken = []struct {
 	{name: "Wakes are declared and missing", rejects: []string{"WakesOnRelease", "WakeIsArmedBeforeTheAnswer"}, warp: refusing(func(_ *warpedClaim, b *driver.Busy) { b.Wake = nil })},
 	{name: "wake-ups are slow", rejects: []string{"WakesOnRelease", "WakeIsArmedBeforeTheAnswer", "OneReleaseWakesOneWaiter"}, warp: refusing(func(_ *warpedClaim, b *driver.Busy) {
 		if b.Wake != nil {
-			b.Wake = later(b.Wake, 2*time.Second)
+			b.Wake = later(b.Wake, 2*locktest.Margin)
 		}
 	})},
 	{name: "Wake is armed after the answer", rejects: []string{"WakeIsArmedBeforeTheAnswer"}, warp: warp{try: broadcast(true), release: wakeAll}},
@@ -524,8 +524,8 @@ var broken = []struct {
 			return nil
 		},
 	}},
-	{name: "a goroutine stays after Close", rejects: []string{"NoGoroutineAfterClose"}, warp: warp{open: func(*warped) { go time.Sleep(10 * time.Second) }}},
-	{name: "a goroutine for each claim", rejects: []string{"ManyLeasesFewGoroutines"}, warp: warp{claim: func(*warped, *driver.Request) { go time.Sleep(10 * time.Second) }}},
+	{name: "a goroutine stays after Close", rejects: []string{"NoGoroutineAfterClose"}, warp: warp{open: func(*warped) { go time.Sleep(6 * locktest.Margin) }}},
+	{name: "a goroutine for each claim", rejects: []string{"ManyLeasesFewGoroutines"}, warp: warp{claim: func(*warped, *driver.Request) { go time.Sleep(6 * locktest.Margin) }}},
 }
 
 // TestBrokenDriversAreRejected runs each case against the drivers that it must reject.

@@ -19,19 +19,19 @@ const longTTL = 30 * time.Second
 
 // callLimit bounds each call to an engine. A driver must return when its context ends;
 // callers wait no longer than Margin for that.
-const callLimit = 10 * time.Second
+const callLimit = 5 * Margin
 
-// shortTTL is the shortest lease that d grants and in which a slow machine can still do
-// something.
+// shortTTL is for a lease that is to expire. A busy machine may do nothing in it.
 func shortTTL(d driver.Driver) time.Duration {
 	f := d.Features()
 	return roundUp(max(f.MinTTL, 500*time.Millisecond), f.Step)
 }
 
-// renewableTTL leaves a renewal, due after a third of it, time to be late.
+// renewableTTL leaves a renewal, due after a third of it, time to be late on a busy
+// machine; so it is for whatever must outlive a few calls.
 func renewableTTL(d driver.Driver) time.Duration {
 	f := d.Features()
-	return roundUp(max(f.MinTTL, 1200*time.Millisecond), f.Step)
+	return roundUp(max(f.MinTTL, 3*time.Second), f.Step)
 }
 
 func roundUp(d, step time.Duration) time.Duration {

@@ -57,7 +57,7 @@ func replyLostOnTry(t testing.TB, h Harness) {
 func replyLostOnAcquire(t testing.TB, h Harness) {
 	for what, fault := range map[string]Fault{"request lost": LoseRequest, "reply lost": LoseReply, "reply hangs": HangReply} {
 		link := openFaulty(t, h)
-		ttl := shortTTL(link)
+		ttl := renewableTTL(link)
 		l := locker(t, link, leasehold.Options{TTL: ttl})
 		name := newName(t)
 		link.Next(OpTry, fault)
@@ -80,7 +80,7 @@ func replyLostOnAcquire(t testing.TB, h Harness) {
 
 	// Nor does the clean-up get through: the TTL must do.
 	link := openFaulty(t, h)
-	ttl := shortTTL(link)
+	ttl := renewableTTL(link)
 	name := newName(t)
 	link.Always(OpTry, LoseReply)
 	link.Always(OpRelease, LoseRequest)
@@ -180,7 +180,7 @@ func waiterOutlivesACutLink(t testing.TB, h Harness) {
 		t.Errorf("Acquire over a cut link: %s, %v; want it to wait on", describe(r.lease), r.err)
 		heal()
 		return
-	case <-time.After(Margin / 2):
+	case <-time.After(aWhile / 2):
 	}
 	heal()
 	select {
@@ -217,9 +217,9 @@ func waiterDoesNotSpin(t testing.TB, h Harness) {
 	link.Always(OpTry, LoseRequest)
 	holder.released() // wakes the waiter, where the engine does, into an engine that is away
 	before := link.Calls(OpTry)
-	time.Sleep(Margin)
+	time.Sleep(aWhile)
 	if n := link.Calls(OpTry) - before; n > 50 {
-		t.Errorf("%d tries in %v of an engine that is away", n, Margin)
+		t.Errorf("%d tries in %v of an engine that is away", n, aWhile)
 	}
 	link.Always(OpTry, nil)
 	if err := <-got; err != nil {

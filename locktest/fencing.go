@@ -59,7 +59,7 @@ func fenceGrowsAfterExpiry(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
 	fence := rises{t: t}
-	first, second := contend(t, d1, lasting(request(name), shortTTL(d1))), contend(t, d2, lasting(request(name), shortTTL(d2)))
+	first, second := contend(t, d1, lasting(request(name), shortTTL(d1))), contend(t, d2, lasting(request(name), renewableTTL(d2)))
 	g := first.granted("the resource is free")
 	fence.to(g.Fence, "nothing")
 	g2, _, _ := second.wins(h.over(g.TTL)+Margin, "the lease is over")

@@ -367,7 +367,7 @@ func evictEndsWhatLingers(t testing.TB, h Harness) {
 
 func lingerHoldsForOthers(t testing.TB, h Harness) {
 	d, d2 := open(t, h), open(t, h)
-	least := roundUp(max(700*time.Millisecond, d.Features().MinTTL), d.Features().Step)
+	least := renewableTTL(d)
 	holder, successor := contend(t, d, request(newName(t))), contend(t, d2, queued(request(newName(t))))
 	successor.req.Resource = holder.req.Resource
 	successor = contend(t, d2, successor.req)
@@ -408,7 +408,7 @@ func (c *contender) linger(d time.Duration) error {
 // atLeast: released early, the resource stays held; released late, it is free at once.
 func atLeast(t testing.TB, h Harness) {
 	d := open(t, h)
-	least := roundUp(max(700*time.Millisecond, d.Features().MinTTL), d.Features().Step)
+	least := renewableTTL(d)
 	l, other := locker(t, d, leasehold.Options{}), locker(t, open(t, h), leasehold.Options{})
 	name := newName(t)
 	start := time.Now()
@@ -428,7 +428,7 @@ func atLeast(t testing.TB, h Harness) {
 // atLeastBeforeTheQueue: who waits already when the holder releases early waits on.
 func atLeastBeforeTheQueue(t testing.TB, h Harness) {
 	d := open(t, h)
-	least := roundUp(max(700*time.Millisecond, d.Features().MinTTL), d.Features().Step)
+	least := renewableTTL(d)
 	waiting := make(chan struct{}, 1)
 	l := locker(t, d, leasehold.Options{})
 	next := locker(t, open(t, h), leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { waiting <- struct{}{} }}})

@@ -65,8 +65,13 @@ type Harness struct {
 }
 
 // Margin is how late an answer, a wake-up or an expiry may come before a case fails. It
-// is long because the machines that run tests are slow, not because engines may be.
-const Margin = time.Second
+// is long because the machines that run tests are slow and busy, not because engines may
+// be; cases that pass do not wait for it. It is below the time after which the core asks again
+// by itself.
+const Margin = 4 * time.Second
+
+// aWhile is how long a case waits itself: for what must not happen, or is to be refused.
+const aWhile = time.Second
 
 // A Case is one property that every driver must have, if it has what the case needs.
 type Case struct {

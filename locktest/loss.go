@@ -61,7 +61,7 @@ func holderLearnsBeforeSuccessor(t testing.TB, h Harness) {
 func deadlineCountsFromBeforeTheCall(t testing.TB, h Harness) {
 	const drift = 0.01
 	link := openFaulty(t, h)
-	ttl := roundUp(max(3*Margin, renewableTTL(link)), link.Features().Step) // Extend may take half of what is left
+	ttl := renewableTTL(link) // Extend may take half of what is left
 	l := locker(t, link, leasehold.Options{TTL: ttl, Drift: drift})
 	var mu sync.Mutex
 	var sent time.Time // when the last call reached the link

@@ -60,7 +60,7 @@ func renewAfterTakeover(t testing.TB, h Harness) {
 	d := open(t, h)
 	holder := contend(t, d, lasting(request(newName(t)), shortTTL(d)))
 	g := holder.granted("the resource is free")
-	successor := contend(t, open(t, h), lasting(request(holder.req.Resource), shortTTL(d)))
+	successor := contend(t, open(t, h), lasting(request(holder.req.Resource), renewableTTL(d)))
 	s, _, _ := successor.wins(h.over(g.TTL)+Margin, "the lease is over")
 	holder.lost("it expired and somebody else holds it")
 	if again := successor.renewed(longTTL); again.Fence != s.Fence {
@@ -212,8 +212,8 @@ func mustFollow(t testing.TB, h Harness, name string, limit time.Duration) {
 
 func extendMovesTheDeadline(t testing.TB, h Harness) {
 	d := open(t, h)
-	ttl := shortTTL(d)
-	longer := 2*ttl + max(ttl, 2*Margin) // a slow machine still asks before it is over
+	ttl := renewableTTL(d)
+	longer := 3 * ttl
 	name := newName(t)
 	other := locker(t, open(t, h), leasehold.Options{})
 	lease := acquire(t, locker(t, d, leasehold.Options{TTL: ttl}), name, leasehold.NoRenew())

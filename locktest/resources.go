@@ -31,7 +31,7 @@ func nothingIsLeftAtTheEngine(t testing.TB, h Harness) {
 		name := fmt.Sprint(prefix, i)
 		lease := acquire(t, l, name)
 		mustBeBusy(t, other, name, "it is held")
-		if _, err := other.Acquire(bounded(t), name, leasehold.Wait(Margin)); !errors.Is(err, leasehold.ErrBusy) {
+		if _, err := other.Acquire(bounded(t), name, leasehold.Wait(aWhile)); !errors.Is(err, leasehold.ErrBusy) {
 			t.Fatalf("Acquire of a held resource with a short Wait: %v", err)
 		}
 		release(t, lease)
@@ -186,7 +186,7 @@ func useAndClose(t testing.TB, h Harness) {
 	name := newName(t)
 	l1, l2 := locker(scope, d1, leasehold.Options{}), locker(scope, d2, leasehold.Options{})
 	lease := acquire(scope, l1, name)
-	if _, err := l2.Acquire(bounded(scope), name, leasehold.Wait(Margin)); !errors.Is(err, leasehold.ErrBusy) {
+	if _, err := l2.Acquire(bounded(scope), name, leasehold.Wait(aWhile)); !errors.Is(err, leasehold.ErrBusy) {
 		t.Errorf("Acquire of a held resource: %v", err)
 	}
 	waiter := contend(scope, d2, queued(request(name)))
@@ -195,7 +195,7 @@ func useAndClose(t testing.TB, h Harness) {
 	waiter.wins(Margin, "it was released")
 	waiter.released()
 	// One process dies waiting, one holding.
-	orphan := contend(scope, d1, lasting(request(name), shortTTL(d1)))
+	orphan := contend(scope, d1, lasting(request(name), renewableTTL(d1)))
 	orphan.granted("it was released")
 	contend(scope, d2, queued(request(name))).busy("it is held")
 	if i, ok := d1.(driver.Inspector); ok {
@@ -229,7 +229,7 @@ func manyLeasesFewGoroutines(t testing.TB, h Harness) {
 	allowed := 16*max(1, h.CallGoroutines) + 24 // the Locker's renewals in flight, and some more
 	link := openFaulty(t, h)
 	name := newName(t)
-	l := locker(t, link, leasehold.Options{TTL: max(3*Margin, renewableTTL(link))})
+	l := locker(t, link, leasehold.Options{TTL: 2 * renewableTTL(link)})
 	before := runtime.NumGoroutine()
 	held := make([]*leasehold.Lease, leases)
 	for i := range held {

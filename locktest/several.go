@@ -38,7 +38,7 @@ func allOrNothing(t testing.TB, h Harness) {
 	}
 	for _, taken := range names {
 		lease := acquire(t, other, taken)
-		for _, wait := range []time.Duration{0, Margin / 4} {
+		for _, wait := range []time.Duration{0, aWhile / 4} {
 			if _, err := l.AcquireAll(bounded(t), names, leasehold.Wait(wait)); !errors.Is(err, leasehold.ErrBusy) {
 				t.Errorf("AcquireAll for %v while %s is held: %v; want ErrBusy", wait, taken, err)
 			}
@@ -141,10 +141,10 @@ func (le *leader) next(t testing.TB, limit time.Duration, last uint64) (token ui
 // callback has returned, and then one of them leads.
 func nobodyElseLeadsBeforeTheReturn(t testing.TB, h Harness) {
 	name := newName(t)
-	first := campaign(t, h, name, Margin, longTTL)
+	first := campaign(t, h, name, aWhile, longTTL)
 	token := first.next(t, followWithin, 0)
 	second := campaign(t, h, name, 0, longTTL)
-	for start := time.Now(); time.Since(start) < Margin/4; time.Sleep(pollEvery) {
+	for start := time.Now(); time.Since(start) < aWhile/4; time.Sleep(pollEvery) {
 		if len(second.began) > 0 {
 			t.Fatal("two lead at once")
 		}
@@ -153,9 +153,9 @@ func nobodyElseLeadsBeforeTheReturn(t testing.TB, h Harness) {
 	if !first.locks.Resign(name) {
 		t.Fatal("the leader has no term to resign from")
 	}
-	second.next(t, Margin+followWithin, token)
-	if took := time.Since(resigned); took < Margin {
-		t.Errorf("the next leads after %v, while the former needed %v to return", took, Margin)
+	second.next(t, aWhile+followWithin, token)
+	if took := time.Since(resigned); took < aWhile {
+		t.Errorf("the next leads after %v, while the former needed %v to return", took, aWhile)
 	}
 }
 
@@ -181,7 +181,7 @@ func killedLeaderIsFollowed(t testing.TB, h Harness) {
 func oncePerRunsOnce(t testing.TB, h Harness) {
 	name := newName(t)
 	f := open(t, h).Features()
-	period := 2 * roundUp(max(f.MinTTL, Margin), f.Step)
+	period := 2 * roundUp(max(f.MinTTL, aWhile), f.Step)
 	var runs atomic.Int32
 	job := func(context.Context) error { runs.Add(1); return nil }
 	start := time.Now()

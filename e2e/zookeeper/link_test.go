@@ -267,7 +267,7 @@ func operatorDeletesTheNode(t *testing.T, z *servers.ZooKeeper) {
 }
 
 // soon is long before the renewal of a lease of 40 s.
-const soon = 5 * locktest.Margin
+const soon = 2 * locktest.Margin
 
 // endsWith checks that a lease ends soon, long before a renewal, with a cause that says text.
 func endsWith(t testing.TB, lease *leasehold.Lease, text string) {
