@@ -97,13 +97,13 @@ func sharerExpiresAlone(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	ttl := renewableTTL(d1)
 	name := newName(t)
-	alive, crashed := contend(t, d1, lasting(shared(name, limit), ttl)), contend(t, d2, lasting(shared(name, limit), ttl))
+	alive, crashed := contend(t, d1, shared(name, limit)), contend(t, d2, lasting(shared(name, limit), ttl))
 	next := contend(t, d2, queued(lasting(shared(name, limit), ttl)))
 	alive.granted("the resource is free")
 	before := time.Now()
 	g := crashed.granted("one of two slots is free")
 	for granted := false; !granted; time.Sleep(50 * time.Millisecond) {
-		alive.renewed(ttl)
+		alive.renewed(longTTL)
 		switch _, err := next.try(); {
 		case err == nil:
 			granted = true

@@ -366,10 +366,10 @@ func wakeIsArmedBeforeTheAnswer(t testing.TB, h Harness) {
 	}
 }
 
-// oneReleaseWakesOneWaiter counts the wake-ups while ten waiters are served: a herd
-// would be woken 45 times. Some spare ones are allowed: Wake may close early.
+// oneReleaseWakesOneWaiter counts the wake-ups while six waiters are served: a herd
+// would be woken 21 times. Some spare ones are allowed: Wake may close early.
 func oneReleaseWakesOneWaiter(t testing.TB, h Harness) {
-	const waiters = 10
+	const waiters = 6
 	name := newName(t)
 	holder := contend(t, open(t, h), request(name))
 	holder.granted("the resource is free")
