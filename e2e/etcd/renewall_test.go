@@ -51,7 +51,7 @@ func TestRenewAllBesideOneThatHangs(t *testing.T) {
 // renew them, and to delete what nobody renewed.
 func TestFewOperationsAtOnce(t *testing.T) {
 	t.Parallel()
-	const ttl, n = 4 * time.Second, 70
+	const ttl, n = 12 * time.Second, 70
 	e := servers.StartEtcd(t, servers.EtcdCurrent, "--max-txn-ops=64")
 	direct := clientOf(t, e)
 	d := driverOn(t, clientOf(t, e), nil)
