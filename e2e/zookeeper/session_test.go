@@ -13,7 +13,6 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/servers"
-	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/zklock"
 )
 
