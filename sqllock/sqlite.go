@@ -119,6 +119,7 @@ const (
 	sqliteBusy    = 5
 	sqliteLocked  = 6
 	sqliteCorrupt = 11
+	sqliteFull    = 13
 	sqliteNotADB  = 26
 )
 
@@ -140,6 +141,7 @@ func (*sqlite) code(err error) int {
 		"SQLITE_BUSY":              sqliteBusy,
 		"database table is locked": sqliteLocked,
 		"malformed":                sqliteCorrupt,
+		"database or disk is full": sqliteFull,
 		"not a database":           sqliteNotADB,
 	} {
 		if strings.Contains(err.Error(), text) {
@@ -164,10 +166,20 @@ func (s *sqlite) explain(err error) error {
 		return err
 	case code == sqliteCorrupt, code == sqliteNotADB:
 		return fmt.Errorf("%w: sqlite%s: %w", driver.ErrCorrupt, s.at(), err)
+	case code == sqliteFull:
+		return fmt.Errorf("%w: %s: %w", ErrFull, s.room(), err)
 	case missing(err):
 		return fmt.Errorf("%w: sqlite%s: %w", ErrNoSchema, s.at(), err)
 	}
 	return err
+}
+
+// room is what has none when the database is full.
+func (s *sqlite) room() string {
+	if f := s.file.Load(); f != nil {
+		return fmt.Sprintf("the disk with the folder %q has no space left, or the file has all pages that it may", filepath.Dir(f.path))
+	}
+	return "its disk has no space left, or the file has all pages that it may"
 }
 
 // at is the file's path for errors, once it is known.

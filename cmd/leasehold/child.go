@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,6 +41,14 @@ type child struct {
 
 	signals chan os.Signal // caught from the start, for the command
 	renewed chan struct{}  // the deadline has moved
+
+	failed atomic.Pointer[failure] // the last renewal of a lease, unless it has succeeded since
+}
+
+// A failure is a renewal that failed.
+type failure struct {
+	name string
+	err  error
 }
 
 func newChild(a *app) child {
@@ -123,7 +132,16 @@ func (c *child) options() *leasehold.Options {
 	if trace == nil {
 		trace = &leasehold.Trace{}
 	}
-	trace.Renewed = func(string, uint64, time.Duration) {
+	trace.RenewFailed = func(name string, _ uint64, left time.Duration, err error) {
+		c.failed.Store(&failure{name, err})
+		if c.app.verbose {
+			fmt.Fprintf(c.app.stderr, "leasehold: a renewal of %s has failed, %s are left: %s\n", shown(name), spanText(left), plain(err.Error()))
+		}
+	}
+	trace.Renewed = func(name string, _ uint64, _ time.Duration) {
+		if f := c.failed.Load(); f != nil && f.name == name {
+			c.failed.CompareAndSwap(f, nil)
+		}
 		select {
 		case c.renewed <- struct{}{}:
 		default:
@@ -248,13 +266,13 @@ func (c *child) verdict(e ending) error {
 		} else if e.err != nil || e.Cut {
 			command = "was ended"
 		}
-		return &exitError{c.lostCode, fmt.Errorf("%s: %w; the command %s", shown(c.name), e.lost, command)}
+		return &exitError{c.lostCode, fmt.Errorf("%s: %w%s; the command %s", shown(c.name), e.lost, c.unrenewed(), command)}
 	case errors.Is(e.err, guard.ErrLate):
 		return &exitError{c.lostCode, e.err}
 	case e.err != nil:
 		return &exitError{exitInternal, e.err}
 	case e.Cut:
-		return &exitError{c.lostCode, fmt.Errorf("the lease of %s could not be renewed in time, so the command was ended before another can hold it", shown(c.name))}
+		return &exitError{c.lostCode, fmt.Errorf("the lease of %s could not be renewed in time, so the command was ended before another can hold it%s", shown(c.name), c.unrenewed())}
 	case e.released != nil:
 		fmt.Fprintf(c.app.stderr, "leasehold: %s\nIt ends by itself within %v\n", strings.TrimPrefix(e.released.Error(), "leasehold: "), c.ttl)
 	}
@@ -265,6 +283,15 @@ func (c *child) verdict(e ending) error {
 		return &exitError{code: code}
 	}
 	return nil
+}
+
+// unrenewed says why the leases could not be renewed lately, if so.
+func (c *child) unrenewed() string {
+	f := c.failed.Load()
+	if f == nil {
+		return ""
+	}
+	return fmt.Sprintf("; the last renewal of %s failed: %v", shown(f.name), f.err)
 }
 
 // exitOf is the exit code of a command as a shell counts it.

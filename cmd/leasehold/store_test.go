@@ -233,3 +233,19 @@ leasehold run readonly -- touch out.d/started; refused run
 `)
 	o.wantCode(t, 0)
 }
+
+// A lease that is lost because nothing can be written names the disk.
+func TestLossByAFullDiskNamesTheDisk(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	if o := c.exec("unshare", "-rm", "mount", "-t", "tmpfs", "-o", "size=200k", "none", c.dir); o.code != 0 {
+		t.Skipf("no mount namespaces here: %s", o.stderr)
+	}
+	o := c.exec("unshare", "-rm", "sh", "-c", `
+mount -t tmpfs -o size=200k none . && cd "$PWD" || exit 99
+export LEASEHOLD_STORE=sqlite:locks.db
+exec leasehold run -v --ttl 3s x -- sh -c 'dd if=/dev/zero of=fill bs=1k 2>/dev/null; exec sleep 60'
+`)
+	o.wantCode(t, exitLost)
+	contains(t, o.stderr, "a renewal of x has failed", "the last renewal of x failed", "the disk with the folder", c.dir)
+}

@@ -261,8 +261,8 @@ func TestSQLiteFullDiskIsNoGrant(t *testing.T) {
 	for i := range 1000 {
 		c := claim(t, d, driver.Request{Resource: fmt.Sprint(i), Note: strings.Repeat("n", 500)})
 		if _, err := c.Try(bounded(t)); err != nil {
-			if errors.Is(err, driver.ErrBusy) {
-				t.Fatal(err)
+			if !errors.Is(err, sqllock.ErrFull) || !strings.Contains(err.Error(), fmt.Sprintf("%q", filepath.Dir(path))) {
+				t.Fatalf("Try: %v; want ErrFull, and the folder", err)
 			}
 			full = fmt.Sprint(i)
 			break
