@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 )
@@ -129,6 +131,7 @@ func TestSignalThatComesWithTheGrantUsesNoPeriod(t *testing.T) {
 	for name, p := range map[string]period{"once": {oncePer: span(time.Hour)}, "least": {atLeast: span(time.Hour)}, "plain": {}} {
 		r := &run{child: newChild(&app{}), period: p}
 		r.name = name
+		r.claim.add(pflag.NewFlagSet(name, pflag.ContinueOnError), time.Minute)
 		locks, err := leasehold.New(d, &leasehold.Options{Trace: &leasehold.Trace{Granted: func(string, uint64, time.Duration) {
 			r.signals <- syscall.SIGTERM
 			eventually(t, "the signal", func() bool { return len(r.signals) == 0 })
