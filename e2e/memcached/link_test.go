@@ -72,7 +72,7 @@ func TestMemcachedFlappingLinks(t *testing.T) {
 		t.Error(err)
 	}
 	t.Logf("%d leases", history.Len())
-	if history.Len() < 100 {
+	if history.Len() < 20 { // else it proves little
 		t.Errorf("only %d leases in %v", history.Len(), span)
 	}
 	for i := range names {
