@@ -74,7 +74,7 @@ func redisStorm(t *testing.T, lockers []*leasehold.Locker, span, every time.Dura
 		t.Error(err)
 	}
 	t.Logf("%d leases", history.Len())
-	if history.Len() < 100 {
+	if history.Len() < 20 { // else it proves little
 		t.Errorf("only %d leases in %v", history.Len(), span)
 	}
 	for i := range stormNames { // nothing is left behind
