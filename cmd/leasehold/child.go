@@ -204,7 +204,7 @@ func (c *child) run(held interface {
 }, leases ...*leasehold.Lease) (guard.Result, error) {
 	c.freshen(leases)
 	return guard.Run(guard.Plan{
-		Argv: c.argv, Env: c.environ(held.Deadline(), leases),
+		Argv: c.argv, Env: c.environ(held.Deadline(), leases), Own: stores.Environ(),
 		Grace: time.Duration(c.grace), Margin: guard.Margin(c.ttl),
 		Lease: held, Renewed: c.renewed, Signals: c.signals,
 		Legacy: c.legacy(leases), Keep: time.Now().Add(c.keep),

@@ -30,7 +30,8 @@ func (e *StartError) Error() string { return e.Text }
 // A Plan is what to run, under which lease, and how much time it gets to end.
 type Plan struct {
 	Argv   []string
-	Env    []string
+	Env    []string      // of the command
+	Own    []string      // of the guardian, which others may read: no secrets
 	Grace  time.Duration // between SIGTERM and SIGKILL
 	Margin time.Duration // between SIGKILL and the deadline, see Margin
 
@@ -90,7 +91,7 @@ func (h *holder) start() error {
 	defer syscall.Close(theirs) // the guardian has its own
 	// Not os/exec: it would turn a non-blocking terminal into a blocking one.
 	h.guardian, err = syscall.ForkExec(exe, toArgs(theirs), &syscall.ProcAttr{
-		Env:   os.Environ(),
+		Env:   h.plan.Own,
 		Files: []uintptr{0, 1, 2},
 		Sys:   &syscall.SysProcAttr{Setpgid: true}, // no signal of the terminal reaches it
 	})
