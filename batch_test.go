@@ -57,9 +57,14 @@ func (p parts) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 func TestHungPartSparesTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const hung, healthy = 20 * 500, 100
+		var mu sync.Mutex // the hook is called by several workers at once
 		least := 10 * ttl
 		locks := newLocker(t, parts{Driver: memory.New()}, &leasehold.Options{Trace: &leasehold.Trace{
-			Renewed: func(name string, _ uint64, slack time.Duration) { least = min(least, slack) },
+			Renewed: func(name string, _ uint64, slack time.Duration) {
+				mu.Lock()
+				defer mu.Unlock()
+				least = min(least, slack)
+			},
 		}})
 		var held []*leasehold.Lease
 		for i := range hung + healthy {
@@ -79,6 +84,8 @@ func TestHungPartSparesTheOthers(t *testing.T) {
 			}
 			lease.Release(t.Context())
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		if least < ttl/4 {
 			t.Errorf("a lease was renewed %v before its end, want at least %v", least, ttl/4)
 		}
@@ -89,9 +96,12 @@ func TestHungPartSparesTheOthers(t *testing.T) {
 func TestShortLeasesLeaveLongOnesTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const trip = 60 * time.Millisecond
+		var mu sync.Mutex
 		least, renewed := ttl, 0
 		locks := newLocker(t, parts{Driver: memory.New(), trip: trip}, &leasehold.Options{Trace: &leasehold.Trace{
 			Renewed: func(name string, _ uint64, slack time.Duration) {
+				mu.Lock()
+				defer mu.Unlock()
 				if name == "long" {
 					least, renewed = min(least, slack), renewed+1
 				}
@@ -103,6 +113,8 @@ func TestShortLeasesLeaveLongOnesTheirTime(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		if renewed < 10 || least < ttl/2 {
 			t.Errorf("renewed %d times, and once with %v left; want that at once, with %v", renewed, least, ttl*2/3-trip)
 		}
