@@ -106,7 +106,7 @@ func (*Busy) Is(target error) bool { return target == ErrBusy }
 type Holder struct {
 	Owner string // whole: whoever knows it can release the lease. A Holder prints its ShortOwner
 	Mode  Mode
-	Limit int           // the limit that its Request named; 0: none, or the engine does not tell
+	Limit int           // the limit that its Request named; 0: none
 	Fence uint64        // 0: unknown, such as that of a holder who is no client of ours
 	Held  time.Duration // since the grant; 0: unknown
 	Left  time.Duration // until it expires unless renewed; 0: unknown

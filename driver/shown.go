@@ -30,7 +30,8 @@ func ShortOwner(owner string) string {
 
 // String is for people.
 func (h Holder) String() string {
-	return fmt.Sprintf("{Owner:%s Mode:%d Fence:%d Held:%v Left:%v Note:%q}", ShortOwner(h.Owner), h.Mode, h.Fence, h.Held, h.Left, h.Note)
+	return fmt.Sprintf("{Owner:%s Mode:%d Limit:%d Fence:%d Held:%v Left:%v Note:%q}",
+		ShortOwner(h.Owner), h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.Note)
 }
 
 // GoString is String with the type.
@@ -44,10 +45,11 @@ func (h Holder) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Owner      string
 		Mode       Mode
+		Limit      int
 		Fence      uint64
 		Held, Left time.Duration
 		Note       string
-	}{ShortOwner(h.Owner), h.Mode, h.Fence, h.Held, h.Left, h.Note})
+	}{ShortOwner(h.Owner), h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.Note})
 }
 
 // String is for people.

@@ -433,6 +433,16 @@ var broken = []struct {
 	}()},
 	{name: "one holder is shown", rejects: []string{"InspectShowsSharers"}, warp: warp{inspect: func(st *driver.State) { st.Holders = st.Holders[:min(len(st.Holders), 1)] }}},
 	{name: "holders are shown out of order", rejects: []string{"InspectShowsSharers"}, warp: warp{inspect: func(st *driver.State) { slices.Reverse(st.Holders) }}},
+	{name: "limits are not shown", rejects: []string{"InspectShowsSharers"}, warp: warp{inspect: func(st *driver.State) {
+		for i := range st.Holders {
+			st.Holders[i].Limit = 0
+		}
+	}}},
+	{name: "the limit that counts is shown as each one's", rejects: []string{"InspectShowsSharers"}, warp: warp{inspect: func(st *driver.State) {
+		for i := range st.Holders {
+			st.Holders[i].Limit = 5
+		}
+	}}},
 	{name: "waiters are shown out of order", rejects: []string{"InspectShowsWaitersInOrder"}, warp: warp{inspect: func(st *driver.State) { slices.Reverse(st.Waiters) }}},
 	{name: "a listed prefix is a pattern", rejects: []string{"ListIsSortedAndLiteral"}, warp: warp{list: func(w *warped, ctx context.Context, prefix string) ([]driver.State, error) {
 		all, err := w.Driver.List(ctx, "")

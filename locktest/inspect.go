@@ -181,8 +181,8 @@ func inspectShowsSharers(t testing.TB, h Harness) {
 	var sharers []*contender
 	var grants []driver.Grant
 	start := time.Now()
-	for range 3 {
-		c := contend(t, d, shared(name, 5))
+	for i := range 3 {
+		c := contend(t, d, shared(name, 7-i)) // 5 is the limit that counts, and not what each asked for
 		grants = append(grants, c.granted("a slot is free"))
 		sharers = append(sharers, c)
 	}
@@ -192,6 +192,9 @@ func inspectShowsSharers(t testing.TB, h Harness) {
 	}
 	for i, shown := range st.Holders { // by fence, so in the order of their grants
 		isHolder(t, h, shown, sharers[i], grants[i], start)
+		if want := sharers[i].req.Limit; shown.Limit != want {
+			t.Errorf("shown with a limit of %d, but it asked for %d", shown.Limit, want)
+		}
 	}
 }
 

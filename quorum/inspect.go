@@ -108,7 +108,7 @@ func (d *Driver) merge(name string, states []driver.State) driver.State {
 		h := holders[0]
 		h.Fence = 0
 		for _, other := range holders {
-			h.Left = min(h.Left, other.Left)
+			h.Left, h.Limit = min(h.Left, other.Left), max(h.Limit, other.Limit)
 		}
 		st.Holders = append(st.Holders, h)
 	}

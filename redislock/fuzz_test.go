@@ -33,8 +33,8 @@ func fuzzedReply(text string) []any {
 // What inspect.lua says is a State, or damaged.
 func FuzzStateOf(f *testing.F) {
 	for _, s := range []string{
-		`[1,[],[],[]]`, `[7,["a","x",3,1,2,"n"],["b","s",1,"n"],[]]`, `[7,["a","x",3],["b"],["a holder"]]`, `[null,null,null,null]`,
-		`["",{},[[]],[1]]`, `[-1,["a","x",-3,-1,1e18,null],[],[]]`,
+		`[1,[],[],[]]`, `[7,["a","x",0,3,1,2,"n","b","s",2,4,1,2,"n"],["b","s",1,"n"],[]]`, `[7,["a","x",3],["b"],["a holder"]]`, `[null,null,null,null]`,
+		`["",{},[[]],[1]]`, `[-1,["a","x",-1,-3,-1,1e18,null],[],[]]`,
 	} {
 		f.Add(s)
 	}

@@ -43,11 +43,11 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 // stateOf reads what inspect.lua tells of name.
 func stateOf(name string, values []any) (driver.State, error) {
 	st := driver.State{Resource: name, Fence: uint64(max(number(values[0]), 0))}
-	holders, err := rows(values[1], 6)
+	holders, err := rows(values[1], 7)
 	for _, h := range holders {
 		st.Holders = append(st.Holders, driver.Holder{
-			Owner: text(h[0]), Mode: modeOf(text(h[1])), Fence: uint64(max(number(h[2]), 0)),
-			Held: ms(h[3]), Left: ms(h[4]), Note: text(h[5]),
+			Owner: text(h[0]), Mode: modeOf(text(h[1])), Limit: int(max(number(h[2]), 0)),
+			Fence: uint64(max(number(h[3]), 0)), Held: ms(h[4]), Left: ms(h[5]), Note: text(h[6]),
 		})
 	}
 	slices.SortStableFunc(st.Holders, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })

@@ -161,22 +161,22 @@ func (r *resource) ahead(owner string) (n int) {
 func (r *resource) holders() []driver.Holder {
 	var all []driver.Holder
 	if r.lock.expires > r.now {
-		all = append(all, r.holder(driver.Exclusive, r.lock.owner, r.lock.fence, r.lock.since, r.lock.expires, r.lock.note))
+		all = append(all, r.holder(driver.Exclusive, 0, r.lock.owner, r.lock.fence, r.lock.since, r.lock.expires, r.lock.note))
 	}
 	for _, c := range r.claims {
 		switch c.Status {
 		case holding:
-			all = append(all, r.holder(c.Mode, c.Owner, c.Fence, c.Since, c.Expires, c.Note))
+			all = append(all, r.holder(c.Mode, c.Limit, c.Owner, c.Fence, c.Since, c.Expires, c.Note))
 		case lingering:
-			all = append(all, r.holder(c.Mode, "", c.Fence, c.Since, c.Expires, c.Note))
+			all = append(all, r.holder(c.Mode, c.Limit, "", c.Fence, c.Since, c.Expires, c.Note))
 		}
 	}
 	slices.SortFunc(all, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
 	return all
 }
 
-func (r *resource) holder(mode driver.Mode, owner string, fence, since, expires int64, note string) driver.Holder {
-	return driver.Holder{Owner: owner, Mode: mode, Fence: uint64(fence), Note: note,
+func (r *resource) holder(mode driver.Mode, limit int, owner string, fence, since, expires int64, note string) driver.Holder {
+	return driver.Holder{Owner: owner, Mode: mode, Limit: limit, Fence: uint64(fence), Note: note,
 		Held: millis(r.now - since), Left: millis(expires - r.now)}
 }
 

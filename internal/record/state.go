@@ -27,7 +27,7 @@ func (r *Record) State(at Clock, resource string) driver.State {
 // Holder tells of a lease, or of what lingers.
 func (c *Claim) Holder(at Clock) driver.Holder {
 	return driver.Holder{
-		Owner: c.Owner, Mode: c.Mode, Fence: c.Fence, Note: c.Note, Held: since(at, c), Left: at.Left(c),
+		Owner: c.Owner, Mode: c.Mode, Limit: c.Limit, Fence: c.Fence, Note: c.Note, Held: since(at, c), Left: at.Left(c),
 	}
 }
 

@@ -2,7 +2,7 @@
 -- Shows who holds and who waits, and what of that somebody has damaged.
 -- KEYS: 1 lock, 2 history, 3 queue, 4 details, 5 shares
 -- ARGV: none
--- Reply: {last fence, {owner, mode, fence, held in ms, left in ms, note, …},
+-- Reply: {last fence, {owner, mode, limit, fence, held in ms, left in ms, note, …},
 --         {owner, mode, waited in ms, note, …}, {what is damaged, …}}
 local lock, history, queue, details, shares = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local SHARED, LINGER = '\31shared', '\31linger'
@@ -33,18 +33,18 @@ if held == SHARED then
   for i = 1, #all, 2 do
     local who, ends = all[i], tonumber(all[i + 1])
     local stored = ask('the details', 'HGET', details, 's' .. who)
-    local ok, n, granted, _, _, text = decode(SHARER, stored)
+    local ok, n, granted, limit, _, text = decode(SHARER, stored)
     if not ok or ends > 9007199254740992 then
       if stored then add(damaged, 'a holder') end
-      n, granted, text, ends = 0, ms, '', math.min(ends, ms)
+      n, granted, limit, text, ends = 0, ms, 0, '', math.min(ends, ms)
     end
     if string.sub(who, 1, #LINGER) == LINGER then who = '' end
-    add(holders, who, 's', n, ms - granted, ends - ms, text)
+    add(holders, who, 's', limit, n, ms - granted, ends - ms, text)
   end
 elseif held and (held == by or held == LINGER) then
-  add(holders, by, 'x', fence, ms - since, left, note)
+  add(holders, by, 'x', 0, fence, ms - since, left, note)
 elseif held then
-  add(holders, held, 'x', 0, 0, left, '')
+  add(holders, held, 'x', 0, 0, 0, left, '')
 elseif redis.call('EXISTS', lock) == 1 then
   return redis.error_reply('WRONGTYPE the lock key holds no string')
 end
