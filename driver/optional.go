@@ -76,7 +76,7 @@ type Renewal struct {
 }
 
 // A Checker is a Driver that can tell what is configured at the engine so that it weakens what
-// a lock promises: a sentence for each, none if all is well.
+// a lock promises, or slows it: a sentence for each, none if all is well.
 type Checker interface {
 	Check(ctx context.Context) (warnings []string, err error)
 }

@@ -107,6 +107,17 @@ func (d *Driver) Listening(ctx context.Context) error {
 	}
 }
 
+// Check implements driver.Checker: it tells of a Listener that is deaf, within 3 s.
+func (d *Driver) Check(ctx context.Context) (warnings []string, err error) {
+	if d.watch.listener == nil {
+		return nil, nil // nobody was told that waiters do not poll
+	}
+	if err = d.Listening(ctx); errors.Is(err, ErrDeaf) {
+		return []string{"waiters poll: " + err.Error()}, nil
+	}
+	return nil, err
+}
+
 // deaf is why listening has ended.
 func deaf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {

@@ -109,6 +109,7 @@ var (
 	_ driver.Evictor      = (*Driver)(nil)
 	_ driver.FenceRaiser  = (*Driver)(nil)
 	_ driver.BatchRenewer = (*Driver)(nil)
+	_ driver.Checker      = (*Driver)(nil)
 	_ driver.Lingerer     = (*claim)(nil)
 	_ driver.Noter        = (*claim)(nil)
 )

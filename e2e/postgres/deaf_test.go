@@ -27,6 +27,11 @@ func TestPostgresDeafListener(t *testing.T) {
 	if err := opened(t, p.URL(), "").Listening(t.Context()); !errors.Is(err, sqllock.ErrDeaf) {
 		t.Errorf("Listening without a Listener: %v; want ErrDeaf", err)
 	}
+	for _, listen := range []string{p.URL(), ""} {
+		if warnings, err := opened(t, p.URL(), listen).Check(t.Context()); err != nil || len(warnings) > 0 {
+			t.Errorf("Check with a Listener at %q: %q, %v; want none", listen, warnings, err)
+		}
+	}
 	for name, listen := range map[string]string{
 		"another database": strings.Replace(p.URL(), "/postgres?", "/elsewhere?", 1),
 		"a pool":           pool.URL(),
@@ -36,6 +41,9 @@ func TestPostgresDeafListener(t *testing.T) {
 			d := opened(t, p.URL(), listen)
 			if err := d.Listening(t.Context()); !errors.Is(err, sqllock.ErrDeaf) {
 				t.Errorf("Listening: %v; want ErrDeaf", err)
+			}
+			if warnings, err := d.Check(t.Context()); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], sqllock.ErrDeaf.Error()) {
+				t.Errorf("Check: %q, %v; want a warning that it is deaf", warnings, err)
 			}
 			// It may have believed it for a second.
 			if gap := handOver(t, opened(t, p.URL(), ""), d); gap > 500*time.Millisecond {
