@@ -57,8 +57,8 @@ func (l *Locker) drift(ttl time.Duration) time.Duration {
 // begin makes the hold held by a grant whose call was sent at sent; keeps says that it
 // keeps the turn of its gate.
 func (h *hold) begin(sent time.Time, g driver.Grant, keeps bool) error {
-	if g.Fence >= 1<<(64-handOverBits) {
-		return fmt.Errorf("the engine's fence %d leaves no room for hand-overs", g.Fence)
+	if g.Fence%driver.FenceStep != 0 {
+		return fmt.Errorf("the engine's fence %d is no multiple of %d: %w", g.Fence, driver.FenceStep, driver.ErrCorrupt)
 	}
 	now := time.Now()
 	h.mu.Lock()
@@ -153,7 +153,7 @@ func (h *hold) token() uint64 {
 	if h.fence == 0 {
 		return 0
 	}
-	return h.fence<<handOverBits | h.handOvers
+	return h.fence + h.handOvers
 }
 
 // describe tells who holds it, for waiters of this process.

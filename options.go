@@ -22,10 +22,9 @@ const (
 
 	// driftFloor is added to the drift for the precision of timers, as on the Redlock page.
 	driftFloor = 2 * time.Millisecond
-	// handOverBits is the room in a token above its grant's fence: 1 to maxHandOvers are for
-	// hand-overs, the top is for a lease that was resumed.
-	handOverBits = 10
-	resumed      = 1<<handOverBits - 1
+	// Of the room above a grant's fence 1 to maxHandOvers are for hand-overs, the top is for a
+	// lease that was resumed.
+	resumed      = driver.FenceStep - 1
 	maxHandOvers = resumed - 1
 )
 

@@ -29,12 +29,12 @@ type agreed struct {
 }
 
 func (c *agreed) Try(ctx context.Context) (driver.Grant, error) {
-	return driver.Grant{TTL: c.req.TTL, Fence: 1}, ctx.Err()
+	return driver.Grant{TTL: c.req.TTL, Fence: driver.FenceStep}, ctx.Err()
 }
 
 func (c *agreed) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	c.d.renewed = append(c.d.renewed, c.req.Resource)
-	return driver.Grant{TTL: ttl, Fence: 1}, ctx.Err()
+	return driver.Grant{TTL: ttl, Fence: driver.FenceStep}, ctx.Err()
 }
 
 func (c *agreed) Release(context.Context) error { return nil }

@@ -44,11 +44,11 @@ func (c *unaskedClaim) Try(context.Context) (driver.Grant, error) {
 	c.u.mu.Lock()
 	defer c.u.mu.Unlock()
 	if c.u.tries++; c.u.tries > 1 {
-		return driver.Grant{TTL: c.req.TTL, Fence: 7}, nil
+		return driver.Grant{TTL: c.req.TTL, Fence: 7 * driver.FenceStep}, nil
 	}
 	wake, granted := make(chan struct{}), make(chan driver.Grant, 1)
 	time.AfterFunc(c.u.after, func() {
-		granted <- driver.Grant{TTL: c.u.ttl, Fence: 7}
+		granted <- driver.Grant{TTL: c.u.ttl, Fence: 7 * driver.FenceStep}
 		close(wake)
 	})
 	return driver.Grant{}, &driver.Busy{Wake: wake, Granted: granted}
@@ -58,7 +58,7 @@ func (c *unaskedClaim) Renew(_ context.Context, ttl time.Duration) (driver.Grant
 	c.u.mu.Lock()
 	defer c.u.mu.Unlock()
 	c.u.renewals++
-	return driver.Grant{TTL: ttl, Fence: 7}, nil
+	return driver.Grant{TTL: ttl, Fence: 7 * driver.FenceStep}, nil
 }
 
 func (c *unaskedClaim) Release(context.Context) error {

@@ -83,7 +83,7 @@ type Request struct {
 // A Grant is the engine's yes.
 type Grant struct {
 	TTL   time.Duration // as granted; the caller counts from before its call
-	Fence uint64        // above every earlier grant's of the resource; 0 without Features.Fencing
+	Fence uint64        // a multiple of FenceStep, above every earlier grant's of the resource; 0 without Features.Fencing
 }
 
 // Busy is the refusal of a Try; errors.Is(err, ErrBusy) holds.
@@ -107,7 +107,7 @@ type Holder struct {
 	Owner string // whole: whoever knows it can release the lease. A Holder prints its ShortOwner
 	Mode  Mode
 	Limit int           // the limit that its Request named; 0: none
-	Fence uint64        // 0: unknown, such as that of a holder who is no client of ours
+	Fence uint64        // of its grant; 0: unknown, such as that of a holder who is no client of ours
 	Held  time.Duration // since the grant; 0: unknown
 	Left  time.Duration // until it expires unless renewed; 0: unknown
 	Note  string

@@ -15,7 +15,7 @@ type Waiter struct {
 // State is what an engine knows of one resource. A free resource has no holders.
 type State struct {
 	Resource string
-	Fence    uint64   // last given; 0: unknown
+	Fence    uint64   // last given or raised to, in FenceSteps; 0: unknown
 	Holders  []Holder // by fence
 	Waiters  []Waiter // in order
 }
@@ -47,7 +47,8 @@ type Noter interface {
 	Note(ctx context.Context, note string) error
 }
 
-// A FenceRaiser is a Driver that lifts a resource's fence: later grants are above it.
+// A FenceRaiser is a Driver that lifts a resource's fence: later grants are above it. It takes
+// any token, and refuses what leaves no room for later fences.
 type FenceRaiser interface {
 	RaiseFence(ctx context.Context, resource string, fence uint64) error
 }

@@ -190,5 +190,5 @@ func (c *claim) granted(p *place, started time.Time) (driver.Grant, error) {
 	if c.req.Lost != nil {
 		d.listenIfHeld()
 	}
-	return driver.Grant{TTL: roundUp(c.req.TTL), Fence: uint64(p.rev)}, nil
+	return driver.Grant{TTL: roundUp(c.req.TTL), Fence: driver.FenceOf(p.rev)}, nil
 }

@@ -143,7 +143,7 @@ func (e *entry) mode() driver.Mode {
 }
 
 func (e *entry) holder() driver.Holder {
-	return driver.Holder{Owner: e.name(), Mode: e.mode(), Limit: e.Limit, Fence: uint64(e.rev), Note: e.Note}
+	return driver.Holder{Owner: e.name(), Mode: e.mode(), Limit: e.Limit, Fence: driver.FenceOf(e.rev), Note: e.Note}
 }
 
 // Evict deletes the key of a holder, which learns the reason. Those who come later have

@@ -40,7 +40,7 @@ func (c *claim) renewed(p *place, started time.Time, ttl time.Duration, err erro
 		return driver.Grant{}, err
 	}
 	p.until = started.Add(roundUp(ttl))
-	return driver.Grant{TTL: roundUp(ttl), Fence: uint64(p.rev)}, nil
+	return driver.Grant{TTL: roundUp(ttl), Fence: driver.FenceOf(p.rev)}, nil
 }
 
 // heldPlace is the place of a claim that holds. One that does not know looks for a lease

@@ -113,7 +113,7 @@ func counting(next func(c *warpedClaim, released bool, last uint64) uint64) warp
 			if err == nil && !held {
 				last, _ := c.recall(c.asked.Resource).(uint64)
 				released, _ := c.remember("released "+c.asked.Resource, false).(bool)
-				c.remember(c.asked.Resource, next(c, released, last))
+				c.remember(c.asked.Resource, driver.FenceOf(next(c, released, driver.NumberOf(last))))
 			}
 			g.Fence, _ = c.recall(c.asked.Resource).(uint64)
 			return g, err

@@ -333,12 +333,13 @@ var broken = []struct {
 
 	// Fencing.
 	{name: "the fence is always the same", rejects: []string{"FenceGrows", "FenceGrowsAfterExpiry", "FenceGrowsAfterEviction", "RaisedFenceStays", "TokensGrow", "SharedFencesGrow", "FenceGrowsAfterFlush"},
-		warp: granting(func(g *driver.Grant) { g.Fence = 7 })},
+		warp: granting(func(g *driver.Grant) { g.Fence = 7 * driver.FenceStep })},
 	{name: "there is no fence", rejects: []string{"FenceIsTheGrants"}, warp: granting(func(g *driver.Grant) { g.Fence = 0 })},
-	{name: "the fence is the time in nanoseconds", rejects: []string{"FenceLeavesRoomForHandOvers"}, warp: granting(func(g *driver.Grant) { g.Fence *= 1000 * 10 })},
+	{name: "the fence is the engine's own number", rejects: []string{"FenceLeavesRoomForHandOvers"}, warp: granting(func(g *driver.Grant) { g.Fence = g.Fence/driver.FenceStep | 1 })},
+	{name: "the fence is the time in nanoseconds", rejects: []string{"FenceLeavesRoomForHandOvers"}, warp: granting(func(g *driver.Grant) { g.Fence *= 10 })},
 	{name: "the fence grows with each call", rejects: append(mutex("TryIsRepeatable"), "FenceIsTheGrants", "RenewKeepsTheGrant", "ReplyLostOnRenew", "SharedFencesGrow"), warp: func() warp {
 		var n atomic.Uint64
-		return granting(func(g *driver.Grant) { g.Fence += n.Add(1) })
+		return granting(func(g *driver.Grant) { g.Fence += n.Add(1) * driver.FenceStep })
 	}()},
 	{name: "the fence begins anew after an expiry", rejects: []string{"FenceGrowsAfterExpiry"}, warp: counting(func(c *warpedClaim, released bool, last uint64) uint64 {
 		if !released {
@@ -354,7 +355,7 @@ var broken = []struct {
 	})},
 	{name: "eviction hides the fence that was given", rejects: []string{"EvictEndsOneLease"}, warp: warp{inspect: func(st *driver.State) {
 		if len(st.Holders) == 0 {
-			st.Fence = 1
+			st.Fence = driver.FenceStep
 		}
 	}}},
 	{name: "the fence begins anew without its state", rejects: []string{"FenceGrowsAfterFlush"}, warp: counting(func(c *warpedClaim, released bool, last uint64) uint64 {

@@ -313,7 +313,7 @@ func restartKeepsLeases(t testing.TB, h Harness) {
 		if r.err != nil {
 			t.Fatalf("a waiter, over the restart: %v", r.err)
 		}
-		if g.Fence != 0 && r.token>>10 <= g.Fence {
+		if g.Fence != 0 && r.token < g.Fence+driver.FenceStep {
 			t.Errorf("token %d after the restart, fence %d before", r.token, g.Fence)
 		}
 	case <-time.After(2 * callLimit):

@@ -109,11 +109,21 @@ func fenceIsTheGrants(t testing.TB, h Harness) {
 	fence.to(g2.Fence, "waiting for it")
 }
 
-// fenceLeavesRoomForHandOvers: a lease's token is the fence and 10 bits more.
+// fenceLeavesRoomForHandOvers: a lease's token is the fence and what is below the next. Guards
+// keep it in a BIGINT.
 func fenceLeavesRoomForHandOvers(t testing.TB, h Harness) {
-	const room = math.MaxUint64>>10 - 1<<40
-	if g := contend(t, open(t, h), request(newName(t))).granted("the resource is free"); g.Fence > room {
-		t.Errorf("fence %d; it will soon be above %d, and tokens overflow", g.Fence, uint64(room))
+	const room = math.MaxInt64 - 1<<60
+	d, name := open(t, h), newName(t)
+	for range 3 {
+		c := contend(t, d, request(name))
+		g := c.granted("the resource is free")
+		if g.Fence%driver.FenceStep != 0 {
+			t.Errorf("fence %d is no multiple of %d", g.Fence, driver.FenceStep)
+		}
+		if g.Fence > room {
+			t.Errorf("fence %d; it will soon be above %d, and tokens overflow", g.Fence, uint64(room))
+		}
+		c.released()
 	}
 }
 

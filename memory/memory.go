@@ -34,7 +34,7 @@ type Server struct {
 	now       record.Instant       // guarded by mu; when the call in progress began
 	resources map[string]*resource // guarded by mu; only those with claims
 	spare     *resource            // guarded by mu; the last one dropped, for the next
-	fence     uint64               // guarded by mu; last one given, of any resource
+	fence     uint64               // guarded by mu; the number of the last grant, of any resource
 }
 
 // NewServer returns an empty Server.
@@ -75,7 +75,7 @@ func (s *Server) lock() {
 	s.now = record.Instant(time.Since(s.start).Microseconds())
 }
 
-// floor is above every earlier fence: of this Server by the counter, of one that forgot it
+// floor is above the number of every earlier grant: of this Server by the counter, of one that forgot it
 // by the clock. Requires s.mu.
 func (s *Server) floor() uint64 { return max(s.fence+1, uint64(time.Now().UnixMicro())) }
 
@@ -269,6 +269,6 @@ func (d *Driver) RaiseFence(ctx context.Context, _ string, fence uint64) error {
 	}
 	d.server.mu.Lock()
 	defer d.server.mu.Unlock()
-	d.server.fence = max(d.server.fence, fence)
+	d.server.fence = max(d.server.fence, driver.NumberOf(fence))
 	return nil
 }

@@ -56,7 +56,7 @@ func (l *lifting) RaiseFence(ctx context.Context, name string, fence uint64) err
 func TestEvictionInTheMiddleOfAGrant(t *testing.T) {
 	t.Parallel()
 	servers := newCluster(3)
-	ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+	ahead := driver.FenceOf(time.Now().Add(time.Hour).UnixMicro())
 	servers[0].Connect().RaiseFence(t.Context(), "a", ahead)
 	low := &lifting{Driver: servers[1].Connect()}
 	out := locktest.NewFaulty(servers[2].Connect())

@@ -267,7 +267,7 @@ func TestLateYesIsTakenBack(t *testing.T) {
 func TestFenceGrowsOverChangingMajorities(t *testing.T) {
 	c := newCluster(5)
 	for i, s := range c { // as clocks that differ would make them
-		s.Connect().RaiseFence(t.Context(), "a", uint64(time.Now().UnixMicro())+uint64(i)*1e9)
+		s.Connect().RaiseFence(t.Context(), "a", driver.FenceOf(time.Now().UnixMicro()+int64(i)*1e9))
 	}
 	d, links := c.connect(t, nil)
 	locks := locker(t, d)
@@ -297,7 +297,7 @@ func TestFenceGrowsOverChangingMajorities(t *testing.T) {
 
 func TestFenceThatReachesNoMajorityIsNotGivenOut(t *testing.T) {
 	c := newCluster(3)
-	c[0].Connect().RaiseFence(t.Context(), "a", 1<<53)
+	c[0].Connect().RaiseFence(t.Context(), "a", driver.FenceOf(uint64(1<<53)))
 	d, links := c.connect(t, nil)
 	links[2].Always(locktest.OpTry, locktest.LoseRequest)
 	links[1].Always(locktest.OpRaiseFence, locktest.LoseRequest)

@@ -250,7 +250,7 @@ func (c *claim) refusal(values []any) *driver.Busy {
 	busy := &driver.Busy{Retry: left}
 	if len(values) >= 9 {
 		busy.Holder = driver.Holder{
-			Owner: text(values[4]), Mode: modeOf(text(values[5])), Fence: uint64(max(number(values[6]), 0)),
+			Owner: text(values[4]), Mode: modeOf(text(values[5])), Fence: driver.FenceOf(max(number(values[6]), 0)),
 			Held: ms(values[7]), Left: left, Note: text(values[8]),
 		}
 	}
@@ -275,7 +275,7 @@ func (k *known) granted(fence uint64, ttl time.Duration) {
 func (c *claim) granted(ttl time.Duration, fence uint64) driver.Grant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return driver.Grant{TTL: roundUp(c.atMost(ttl)), Fence: fence}
+	return driver.Grant{TTL: roundUp(c.atMost(ttl)), Fence: driver.FenceOf(fence)}
 }
 
 // Release implements driver.Claim.

@@ -42,12 +42,12 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 
 // stateOf reads what inspect.lua tells of name.
 func stateOf(name string, values []any) (driver.State, error) {
-	st := driver.State{Resource: name, Fence: uint64(max(number(values[0]), 0))}
+	st := driver.State{Resource: name, Fence: driver.FenceOf(max(number(values[0]), 0))}
 	holders, err := rows(values[1], 7)
 	for _, h := range holders {
 		st.Holders = append(st.Holders, driver.Holder{
 			Owner: text(h[0]), Mode: modeOf(text(h[1])), Limit: int(max(number(h[2]), 0)),
-			Fence: uint64(max(number(h[3]), 0)), Held: ms(h[4]), Left: ms(h[5]), Note: text(h[6]),
+			Fence: driver.FenceOf(max(number(h[3]), 0)), Held: ms(h[4]), Left: ms(h[5]), Note: text(h[6]),
 		})
 	}
 	slices.SortStableFunc(st.Holders, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
@@ -172,8 +172,8 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	return nil
 }
 
-// RaiseFence implements driver.FenceRaiser. Fences stay below 2^53, where Redis stops
-// counting exactly; the server's clock reaches that in the year 2255.
+// RaiseFence implements driver.FenceRaiser. What the server counts stays below 2^53, where Redis
+// stops counting exactly; its clock reaches that in the year 2255.
 func (d *Driver) RaiseFence(ctx context.Context, name string, fence uint64) error {
 	return d.raise(ctx, d.keysOf(name), fence, "")
 }
@@ -185,10 +185,11 @@ func (c *claim) LiftFence(ctx context.Context, fence uint64) error {
 
 // raise raises the fence, if owner holds the lock or is empty.
 func (d *Driver) raise(ctx context.Context, k keys, fence uint64, owner string) error {
-	if fence >= maxExact-1 {
-		return fmt.Errorf("redislock: fence %d is not below 2^53", fence)
+	number := driver.NumberOf(fence)
+	if number >= maxExact-1 {
+		return fmt.Errorf("redislock: %w: fence %d leaves no room below 2^63", driver.ErrUnsupported, fence)
 	}
-	reply, err := d.run(ctx, scriptRaise, []string{k.lock, k.companion(kindHistory)}, fence, d.historyLife(0), owner)
+	reply, err := d.run(ctx, scriptRaise, []string{k.lock, k.companion(kindHistory)}, number, d.historyLife(0), owner)
 	if err != nil {
 		return err
 	}

@@ -368,7 +368,7 @@ func TestCallsShareARun(t *testing.T) {
 		all.Go(func() {
 			name := strings.Repeat("x", i+1)
 			g, err := claimOn(t, d, name).Try(t.Context())
-			if want := uint64(len("lock:") + i + 1); err != nil || g.Fence != want {
+			if want := driver.FenceOf(uint64(len("lock:") + i + 1)); err != nil || g.Fence != want {
 				t.Errorf("Try: fence %d, %v; want that of its own key, %d", g.Fence, err, want)
 			}
 		})

@@ -59,7 +59,7 @@ func (d *Driver) renewTogether(ctx context.Context, l *link, renewals []*driver.
 func (c *claim) simplyGranted(ttl time.Duration, clock uint64) (g driver.Grant) {
 	c.update(func(now *known) {
 		now.ttl, now.clock, now.told = ttl, clock, time.Now()
-		g = driver.Grant{TTL: roundUp(now.atMost(ttl)), Fence: now.fence}
+		g = driver.Grant{TTL: roundUp(now.atMost(ttl)), Fence: driver.FenceOf(now.fence)}
 	})
 	return g
 }

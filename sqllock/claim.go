@@ -117,7 +117,7 @@ func (c *claim) grant(ttl time.Duration, fence int64, err error) (driver.Grant, 
 		return driver.Grant{}, err
 	}
 	c.ttl = ttl
-	return driver.Grant{TTL: millis(inMillis(ttl)), Fence: uint64(fence)}, nil
+	return driver.Grant{TTL: millis(inMillis(ttl)), Fence: driver.FenceOf(fence)}, nil
 }
 
 // contend reads the row and takes the resource or a place in the queue. If this process

@@ -9,9 +9,9 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// maxFence keeps fences in 53 bits, so that they survive JSON numbers and leave room
-// for the hand-overs in a token.
-const maxFence = 1<<53 - 1
+// maxNumber keeps what a row counts in 53 bits, so that it survives JSON numbers, and tokens
+// in 63, so that they fit a BIGINT.
+const maxNumber = 1<<53 - 1
 
 // Inspect implements driver.Inspector.
 func (d *Driver) Inspect(ctx context.Context, resource string) (driver.State, error) {
@@ -45,7 +45,7 @@ func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error
 }
 
 func (r *resource) state() driver.State {
-	return driver.State{Resource: r.lock.name, Fence: uint64(max(r.lock.fence, r.lock.raised)), Holders: r.holders(), Waiters: r.waiters()}
+	return driver.State{Resource: r.lock.name, Fence: driver.FenceOf(max(r.lock.fence, r.lock.raised)), Holders: r.holders(), Waiters: r.waiters()}
 }
 
 // Evict implements driver.Evictor. The holder's next Renew says why. An empty owner
@@ -89,10 +89,11 @@ func (r *resource) sharer(owner string) *claimRow {
 	return nil
 }
 
-// RaiseFence implements driver.FenceRaiser. Fences have 53 bits: it refuses more.
+// RaiseFence implements driver.FenceRaiser. Tokens have 63 bits: it refuses more.
 func (d *Driver) RaiseFence(ctx context.Context, resource string, fence uint64) error {
-	if fence > maxFence {
-		return fmt.Errorf("%w: fence %d has more than 53 bits", driver.ErrUnsupported, fence)
+	number := driver.NumberOf(fence)
+	if number > maxNumber {
+		return fmt.Errorf("%w: fence %d has more than 63 bits", driver.ErrUnsupported, fence)
 	}
-	return d.exec(ctx, d.texts.raise, resource, int64(fence))
+	return d.exec(ctx, d.texts.raise, resource, int64(number))
 }

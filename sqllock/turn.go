@@ -176,7 +176,7 @@ func (r *resource) holders() []driver.Holder {
 }
 
 func (r *resource) holder(mode driver.Mode, limit int, owner string, fence, since, expires int64, note string) driver.Holder {
-	return driver.Holder{Owner: owner, Mode: mode, Limit: limit, Fence: uint64(fence), Note: note,
+	return driver.Holder{Owner: owner, Mode: mode, Limit: limit, Fence: driver.FenceOf(fence), Note: note,
 		Held: millis(r.now - since), Left: millis(expires - r.now)}
 }
 

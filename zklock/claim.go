@@ -248,7 +248,7 @@ func (c *claim) granted(asked, lasts time.Time) (driver.Grant, error) {
 	c.held, c.lost = true, nil
 	c.expires = asked.Add(ttl)
 	c.timer.Reset(min(watchAfter, time.Until(c.expires)))
-	return driver.Grant{TTL: ttl, Fence: c.fence}, nil
+	return driver.Grant{TTL: ttl, Fence: driver.FenceOf(c.fence)}, nil
 }
 
 // errStalled: what the leader is known to have heard of us is too long ago for a grant.
@@ -324,7 +324,7 @@ func (c *claim) renewed(asked time.Time, proof proof, err error) (driver.Grant, 
 		return driver.Grant{}, errStalled
 	}
 	c.expires, c.offered = asked.Add(ttl), nil
-	return driver.Grant{TTL: ttl, Fence: c.fence}, nil
+	return driver.Grant{TTL: ttl, Fence: driver.FenceOf(c.fence)}, nil
 }
 
 var errNotHeld = fmt.Errorf("%w: it is not held", driver.ErrLost)

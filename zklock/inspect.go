@@ -42,7 +42,7 @@ type content struct {
 // holderOf is who is behind a claim's node.
 func holderOf(n node, c content) driver.Holder {
 	about := detailsOf(n, c.data)
-	return driver.Holder{Owner: about.Owner, Mode: n.mode, Limit: n.limit, Fence: uint64(c.stat.Czxid), Note: about.Note}
+	return driver.Holder{Owner: about.Owner, Mode: n.mode, Limit: n.limit, Fence: driver.FenceOf(c.stat.Czxid), Note: about.Note}
 }
 
 // Inspect implements driver.Inspector. Whose turn it is counts as a holder, also when it

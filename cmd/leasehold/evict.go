@@ -156,7 +156,7 @@ func (e *eviction) print(a *app, h driver.Holder) error {
 		Token   uint64 `json:"token,string"`
 		Evicted bool   `json:"evicted"`
 	}
-	v := evicted{e.name, driver.ShortOwner(h.Owner), tokenOf(h.Fence), true}
+	v := evicted{e.name, driver.ShortOwner(h.Owner), h.Fence, true}
 	return a.print(v, func(w io.Writer) {
 		fmt.Fprintf(w, "evicted %s from %s\n", v.Owner, shown(v.Name))
 		fmt.Fprintf(w, "The next token is larger than %d. The holder learns of it at its next renewal at the latest.\n", v.Token)

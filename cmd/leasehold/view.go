@@ -40,14 +40,10 @@ type waiterView struct {
 	Note   string  `json:"note"`
 }
 
-// tokenOf is the token of the first lease under a fence: a lease's token is the fence
-// with 10 bits of hand-overs below it.
-func tokenOf(fence uint64) uint64 { return fence << 10 }
-
 func viewOf(s driver.State) stateView {
-	v := stateView{Name: s.Resource, Token: tokenOf(s.Fence), Holders: []holderView{}, Waiters: []waiterView{}}
+	v := stateView{Name: s.Resource, Token: s.Fence, Holders: []holderView{}, Waiters: []waiterView{}}
 	for _, h := range s.Holders {
-		v.Holders = append(v.Holders, holderView{driver.ShortOwner(h.Owner), modeText(h.Mode), tokenOf(h.Fence),
+		v.Holders = append(v.Holders, holderView{driver.ShortOwner(h.Owner), modeText(h.Mode), h.Fence,
 			h.Held.Seconds(), h.Left.Seconds(), plain(h.Note)})
 	}
 	for _, w := range s.Waiters {

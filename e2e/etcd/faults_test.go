@@ -265,7 +265,7 @@ func TestPutWithoutReply(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Try again: %v", err)
 	}
-	if resp, err := direct.Get(t.Context(), etcdlock.DefaultPrefix+"/"+name+"/", clientv3.WithPrefix()); err != nil || len(resp.Kvs) != 1 || uint64(resp.Kvs[0].CreateRevision) != g.Fence {
+	if resp, err := direct.Get(t.Context(), etcdlock.DefaultPrefix+"/"+name+"/", clientv3.WithPrefix()); err != nil || len(resp.Kvs) != 1 || driver.FenceOf(resp.Kvs[0].CreateRevision) != g.Fence {
 		t.Errorf("keys after Try again: %v, %v; want the first one", resp, err)
 	}
 	release(c, name)

@@ -236,7 +236,7 @@ func TestNamespace(t *testing.T) {
 		t.Errorf("outside of the namespace: %v", err)
 	}
 	resp, err := plain.Get(t.Context(), "tenant/leasehold/a/", clientv3.WithPrefix())
-	if err != nil || len(resp.Kvs) != 1 || uint64(resp.Kvs[0].CreateRevision) != lease.Token()>>10 {
+	if err != nil || len(resp.Kvs) != 1 || driver.FenceOf(resp.Kvs[0].CreateRevision) != lease.Token() {
 		t.Fatalf("the key: %v, %v; want one whose create revision is the fence", resp, err)
 	}
 	if _, err := plain.Delete(t.Context(), string(resp.Kvs[0].Key)); err != nil {

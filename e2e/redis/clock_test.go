@@ -184,7 +184,7 @@ func TestRedisFenceAheadOfTheClock(t *testing.T) {
 		"lifted by a holder": func(t *testing.T, d *redislock.Driver) {
 			c := lateClaim(t, d, "n", "lifted", time.Minute)
 			mustTry(t, c)
-			if err := c.(driver.FenceLifter).LiftFence(t.Context(), uint64(time.Now().Add(ahead+time.Hour).UnixMicro())); err != nil {
+			if err := c.(driver.FenceLifter).LiftFence(t.Context(), driver.FenceOf(time.Now().Add(ahead+time.Hour).UnixMicro())); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -193,7 +193,7 @@ func TestRedisFenceAheadOfTheClock(t *testing.T) {
 			t.Parallel()
 			r, clock := servers.StartRedisWithClock(t)
 			d := redisDriverOf(t, redisClient(t, r), nil)
-			raised := uint64(time.Now().Add(ahead).UnixMicro())
+			raised := driver.FenceOf(time.Now().Add(ahead).UnixMicro())
 			if err := d.RaiseFence(t.Context(), "n", raised); err != nil {
 				t.Fatal(err)
 			}

@@ -181,7 +181,7 @@ func TestRedisFenceSurvivesTheCounter(t *testing.T) {
 
 	// Counter lost and clock set back, both: only the driver's own memory tells. A fence
 	// far ahead of the clock stands in for the clock.
-	if err := d.RaiseFence(t.Context(), name, uint64(time.Now().Add(24*time.Hour).UnixMicro())); err != nil {
+	if err := d.RaiseFence(t.Context(), name, driver.FenceOf(time.Now().Add(24*time.Hour).UnixMicro())); err != nil {
 		t.Fatal(err)
 	}
 	grows("RaiseFence")
@@ -192,7 +192,7 @@ func TestRedisFenceSurvivesTheCounter(t *testing.T) {
 	if n := r.Must(t, "EXISTS", "lock:"+name); n != "0" {
 		t.Error("the refused grant is left behind")
 	}
-	if err := d.RaiseFence(t.Context(), name, last>>10); err != nil {
+	if err := d.RaiseFence(t.Context(), name, last); err != nil {
 		t.Fatal(err)
 	}
 	grows("RaiseFence, which heals it")

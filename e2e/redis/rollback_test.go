@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/servers"
 	"github.com/leasehold-go/leasehold/redislock"
 )
@@ -182,7 +183,7 @@ func TestRedisRolledBackFenceIsRefused(t *testing.T) {
 		return err
 	}
 	// A fence that is ahead of the clock stands in for a clock that was set back.
-	if err := d.RaiseFence(t.Context(), "ahead", uint64(time.Now().Add(24*time.Hour).UnixMicro())); err != nil {
+	if err := d.RaiseFence(t.Context(), "ahead", driver.FenceOf(time.Now().Add(24*time.Hour).UnixMicro())); err != nil {
 		t.Fatal(err)
 	}
 	old := t.TempDir()

@@ -354,7 +354,7 @@ func TestRedisFenceRaisedOverAnUntoldGrant(t *testing.T) {
 	if err := holder.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.RaiseFence(t.Context(), "raised", uint64(time.Now().Add(time.Hour).UnixMicro())); err != nil {
+	if err := d.RaiseFence(t.Context(), "raised", driver.FenceOf(time.Now().Add(time.Hour).UnixMicro())); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Try(t.Context()); err != nil {
@@ -397,7 +397,7 @@ func TestRedisToldTooLate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client.Publish(t.Context(), channel, fmt.Sprintf("g3:bbb%s %d 60000 3000", number, g.Fence+1))
+	client.Publish(t.Context(), channel, fmt.Sprintf("g3:bbb%s %d 60000 3000", number, driver.NumberOf(g.Fence)+1))
 	client.Publish(t.Context(), channel, "e4:last") // heard after the other
 	select {
 	case <-heard:

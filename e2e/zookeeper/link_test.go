@@ -208,7 +208,7 @@ func lostReplyLeavesOneNode(t *testing.T, z *servers.ZooKeeper) {
 		return err == nil
 	})
 	_, stat, err := conn.Exists(onlyNode(t, conn, "lost-reply"))
-	if err != nil || uint64(stat.Czxid) != g.Fence {
+	if err != nil || driver.FenceOf(stat.Czxid) != g.Fence {
 		t.Errorf("fence %d, czxid %d, %v", g.Fence, stat.Czxid, err)
 	}
 	if err := c.Release(t.Context()); err != nil {
@@ -295,7 +295,7 @@ func operatorDeletesAWaiter(t *testing.T, z *servers.ZooKeeper) {
 		t.Fatal(err)
 	}
 	for _, n := range nodes {
-		if _, stat, err := conn.Get(parent + "/" + n); err == nil && uint64(stat.Czxid) != g.Fence {
+		if _, stat, err := conn.Get(parent + "/" + n); err == nil && driver.FenceOf(stat.Czxid) != g.Fence {
 			if err := conn.Delete(parent+"/"+n, -1); err != nil {
 				t.Fatal(err)
 			}
@@ -404,7 +404,7 @@ func fenceIsTheCzxid(t *testing.T, z *servers.ZooKeeper) {
 		c := claimOn(t, d, "czxid")
 		g := tryGranted(t, c)
 		_, stat, err := conn.Exists(onlyNode(t, conn, "czxid"))
-		if err != nil || uint64(stat.Czxid) != g.Fence {
+		if err != nil || driver.FenceOf(stat.Czxid) != g.Fence {
 			t.Errorf("fence %d, czxid %d, %v", g.Fence, stat.Czxid, err)
 		}
 		if err := c.Release(t.Context()); err != nil {

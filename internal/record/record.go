@@ -15,8 +15,8 @@ import (
 
 // A Record is what is known of a resource. The zero value is a resource that nobody ever used.
 type Record struct {
-	Fence  uint64  // last given
-	Raised uint64  // later fences are above it, too
+	Fence  uint64  // the number of the last grant: its fence is driver.FenceOf it, as all that is told
+	Raised uint64  // later numbers are above it, too
 	Claims []Claim // in the order of their first attempt
 }
 
@@ -37,7 +37,7 @@ type Claim struct {
 	Status Status        `json:"status,omitempty"`
 	Mode   driver.Mode   `json:"mode,omitempty"`
 	Limit  int           `json:"limit,omitempty"`
-	Fence  uint64        `json:"fence,omitempty"` // of a lease
+	Fence  uint64        `json:"fence,omitempty"` // the number of a lease's grant
 	TTL    time.Duration `json:"ttl"`             // of what it stands for
 	Beat   uint64        `json:"beat"`            // grows whenever its time starts again
 	Since  int64         `json:"since"`           // when it began to stand for that, for people; see Clock
@@ -82,13 +82,13 @@ type Answer struct {
 }
 
 // Try attempts what req asks for. Held already, it restarts the lease and answers its fence.
-// Refused, it keeps a place for the time of place, or none if that is 0. floor is what a new
-// fence is not below; changed says whether the record is another one now.
+// Refused, it keeps a place for the time of place, or none if that is 0. floor is what the
+// number of a new grant is not below; changed says whether the record is another one now.
 func (r *Record) Try(at Clock, req *driver.Request, place time.Duration, floor uint64) (a Answer, changed bool) {
 	mine := r.claimOf(req.Owner)
 	if mine != nil && mine.Status == Holding {
 		mine.start(at, req.TTL)
-		return Answer{Granted: true, Fence: mine.Fence}, true
+		return Answer{Granted: true, Fence: driver.FenceOf(mine.Fence)}, true
 	}
 	if a := r.obstacle(at, req); !a.Granted {
 		if place > 0 {
@@ -100,10 +100,10 @@ func (r *Record) Try(at Clock, req *driver.Request, place time.Duration, floor u
 	r.Fence = r.NextFence(floor)
 	mine.Status, mine.Fence, mine.Since = Holding, r.Fence, at.Now()
 	mine.start(at, req.TTL)
-	return Answer{Granted: true, Fence: r.Fence}, true
+	return Answer{Granted: true, Fence: driver.FenceOf(r.Fence)}, true
 }
 
-// NextFence is above all earlier ones, and not below floor.
+// NextFence is the number of a new grant: above all earlier ones, and not below floor.
 func (r *Record) NextFence(floor uint64) uint64 { return max(r.Fence+1, r.Raised+1, floor) }
 
 // start has the claim's time start again, and last for ttl.
@@ -152,7 +152,7 @@ func (r *Record) Renew(at Clock, owner string, ttl time.Duration) (fence uint64,
 		return 0, r.lost(owner)
 	}
 	mine.start(at, ttl)
-	return mine.Fence, nil
+	return driver.FenceOf(mine.Fence), nil
 }
 
 // Release gives up what owner has: its lease or its place. ErrLost with the reason if it has
@@ -207,7 +207,7 @@ func (r *Record) SetNote(owner, note string) error {
 }
 
 // RaiseFence has later fences be above fence.
-func (r *Record) RaiseFence(fence uint64) { r.Raised = max(r.Raised, fence) }
+func (r *Record) RaiseFence(fence uint64) { r.Raised = max(r.Raised, driver.NumberOf(fence)) }
 
 // Bar leaves a mark that an attempt of owner was given up, which may still come, for ttl.
 func (r *Record) Bar(at Clock, owner string, ttl time.Duration) {

@@ -21,7 +21,7 @@ type world struct {
 	now    Instant
 	reqs   []driver.Request
 	fences map[string]uint64 // of those who were granted
-	last   uint64            // greatest fence that was given
+	last   uint64            // greatest fence that was given or raised to
 }
 
 func newWorld(owners int) *world {
@@ -55,11 +55,11 @@ func (w *world) step() error {
 		return told("Linger", held, w.Linger(w.now, req.Owner, time.Second))
 	case 3:
 		err := w.Evict(req.Owner, "because", uint64(w.now))
-		w.last = max(w.last, w.Fence)
+		w.last = max(w.last, driver.FenceOf(w.Fence))
 		return told("Evict", held, err)
 	case 4:
-		w.RaiseFence(w.last + uint64(rand.N(5)))
-		w.last = max(w.last, w.Raised)
+		w.RaiseFence(w.last + uint64(rand.N(5*driver.FenceStep)))
+		w.last = max(w.last, driver.FenceOf(w.Raised))
 		w.Bar(w.now, req.Owner, time.Second)
 		return told("SetNote", held, w.SetNote(req.Owner, "note"))
 	}

@@ -10,7 +10,7 @@ import (
 
 // State tells who holds and who waits.
 func (r *Record) State(at Clock, resource string) driver.State {
-	st := driver.State{Resource: resource, Fence: r.Fence}
+	st := driver.State{Resource: resource, Fence: driver.FenceOf(max(r.Fence, r.Raised))}
 	for i := range r.Claims {
 		c := &r.Claims[i]
 		switch c.Status {
@@ -27,7 +27,7 @@ func (r *Record) State(at Clock, resource string) driver.State {
 // Holder tells of a lease, or of what lingers.
 func (c *Claim) Holder(at Clock) driver.Holder {
 	return driver.Holder{
-		Owner: c.Owner, Mode: c.Mode, Limit: c.Limit, Fence: c.Fence, Note: c.Note, Held: since(at, c), Left: at.Left(c),
+		Owner: c.Owner, Mode: c.Mode, Limit: c.Limit, Fence: driver.FenceOf(c.Fence), Note: c.Note, Held: since(at, c), Left: at.Left(c),
 	}
 }
 
