@@ -3,110 +3,90 @@ package memcachelock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
-	"github.com/bradfitz/gomemcache/memcache"
-
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/record"
 )
 
 const (
-	// maxTurns is how often a call starts again because the key changed under it. Only
+	// maxTurns is how often a call starts again because the record changed under it. Only
 	// its own claim's late commands, evictions and expiry do that, seldom twice.
 	maxTurns = 5
 	// barTTL is how long a name stays taken after a claim whose add may still arrive was
 	// given up. A server that was stopped serves all that waits for it at once, in any
 	// order.
-	barTTL = 2
-	// lookEvery is how often a waiter reads who holds the name. In between it only adds:
-	// one command instead of two.
-	lookEvery = time.Second
+	barTTL = 2 * time.Second
 	// The pace of waiters is a share of the time for which the same owner holds the name:
 	// at first about 13 tries a second, 4 when it has held for two. With the core's first
-	// tries and the looks it stays below 20 commands a second.
+	// tries and the marks it stays below 20 commands a second.
 	paceFirst, paceLast, paceShare = 80 * time.Millisecond, 250 * time.Millisecond, 8
 )
 
-// ownerEnd stands between owner and note in the value of an item. An item without an
-// owner keeps the name taken for nobody. What other clients store is an owner without a
-// note.
-const ownerEnd = "\n"
+// phase is what the last answer said of a claim; see the package's documentation.
+type phase uint8
+
+const (
+	idle    phase = iota // nobody was asked: another process may have it, and this one takes over
+	refused              // somebody else had the name
+	held
+	over // released, lost, or taken over
+)
 
 // claim implements driver.Claim and driver.Lingerer.
 type claim struct {
 	req    driver.Request
-	key    string // of the lock
+	key    string // of the record
 	marks  string // key of the mark of who waits
 	server *server
 	turns  *turns
 
-	tried  bool // else another process may have, and this one takes over
-	held   bool // by the last answer
-	adrift int  // adds that were sent, have no answer, and were not seen to have arrived
+	phase  phase
+	adrift int       // adds that were sent, have no answer, and were not seen to have arrived
+	since  time.Time // when it was granted
+	other  sight     // of the one who was in the way
+}
 
-	holder driver.Holder // who was in the way when it looked last
-	looked time.Time     // when that was; zero: never
-	since  time.Time     // when it saw that holder first
+// A sight is what a claim has seen of another's lease.
+type sight struct {
+	holder        driver.Holder
+	since, marked time.Time // when it saw that holder first, and said last that it waits
+}
+
+// answered changes the phase: err is what a call came to, and yes the phase if it is nil.
+func (c *claim) answered(err error, yes phase) {
+	switch {
+	case err == nil:
+		c.phase = yes
+	case errors.Is(err, driver.ErrBusy):
+		c.phase = refused
+	case errors.Is(err, driver.ErrLost):
+		c.phase = over
+	}
 }
 
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
-	c.tried = true
-	if away := c.turns.away(c.key); away > 0 && c.req.Queue && !c.held && c.adrift == 0 {
+	if away := c.turns.away(c.key); away > 0 && c.req.Queue && c.phase != held && c.adrift == 0 {
 		return driver.Grant{}, &driver.Busy{Retry: away}
 	}
-	if err := c.server.call(ctx, c.try); err != nil {
+	guess := c.phase == idle || c.phase == over // that the name is free, which saves the read
+	err := c.server.call(ctx, func(on *conn) error {
+		return c.change(on, guess, []string{c.key}, func(r *record.Record, _ item) (time.Duration, error) {
+			a, _ := r.Try(lasting{}, &c.req, 0, 0)
+			if a.Granted {
+				return granted(c.req.TTL) + early, nil
+			}
+			c.see(on, a.Holder)
+			return 0, c.busy()
+		})
+	})
+	if c.answered(err, held); err != nil {
 		return driver.Grant{}, err
 	}
-	c.held, c.looked = true, time.Time{}
-	c.turns.granted(c.key)
+	c.since, c.other = time.Now(), sight{}
 	return driver.Grant{TTL: granted(c.req.TTL)}, nil
-}
-
-func (c *claim) try(l *line) error {
-	for range maxTurns {
-		err := l.add(&memcache.Item{Key: c.key, Value: c.value(), Expiration: expiration(c.req.TTL)})
-		switch {
-		case err == nil && !l.again():
-			return nil
-		case err == nil:
-			c.held = true
-			continue
-		case !refused(err) && !errors.Is(err, errNotSent):
-			c.adrift++
-			return err
-		case !refused(err):
-			return err
-		case c.knows():
-			return c.busy()
-		}
-		found, err := l.get(c.key)
-		switch {
-		case err != nil:
-			return err
-		case found == nil: // given up in this instant
-			continue
-		case ownerOf(found) != c.req.Owner:
-			c.see(found)
-			if c.req.Queue {
-				c.mark(l)
-			}
-			return c.busy()
-		}
-		if !c.held { // an add without an answer has arrived, or another process made it
-			c.adrift = max(0, c.adrift-1)
-			c.held = true
-		}
-		// The new version is also what stops a late release.
-		found.Value, found.Expiration = c.value(), expiration(c.req.TTL)
-		if err := l.swap(found); !refused(err) && (err != nil || !l.again()) {
-			return err
-		}
-	}
-	return errUnsettled
 }
 
 // Renew implements driver.Claim.
@@ -114,14 +94,13 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	if err := checkTTL(ttl); err != nil {
 		return driver.Grant{}, err
 	}
-	err := c.server.call(ctx, func(l *line) error {
-		err := c.replace(l, c.value(), expiration(ttl))
-		if err == nil && l.again() {
-			err = c.replace(l, c.value(), expiration(ttl))
-		}
-		return err
+	err := c.server.call(ctx, func(on *conn) error {
+		return c.change(on, false, []string{c.key}, func(r *record.Record, _ item) (time.Duration, error) {
+			_, err := r.Renew(lasting{}, c.req.Owner, ttl)
+			return granted(ttl) + early, err
+		})
 	})
-	if err != nil {
+	if c.answered(err, held); err != nil {
 		return driver.Grant{}, err
 	}
 	return driver.Grant{TTL: granted(ttl)}, nil
@@ -130,7 +109,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 // Release implements driver.Claim. A delete could hit the successor of a lease that has
 // just ended; the swap for an item that has expired already cannot.
 func (c *claim) Release(ctx context.Context) error {
-	return c.giveUp(ctx, -1)
+	return c.giveUp(ctx, expired)
 }
 
 // Linger implements driver.Lingerer.
@@ -138,99 +117,135 @@ func (c *claim) Linger(ctx context.Context, d time.Duration) error {
 	if err := checkTTL(d); err != nil {
 		return err
 	}
-	return c.giveUp(ctx, expiration(d))
+	return c.giveUp(ctx, granted(d)+early)
 }
 
-// giveUp leaves an item without an owner in place of the lease.
-func (c *claim) giveUp(ctx context.Context, expiration int32) error {
-	if c.tried && !c.held && c.adrift == 0 {
-		return fmt.Errorf("%w: it was not granted", driver.ErrLost)
+// giveUp leaves a record without the lease, which keeps the name taken for life; expired: not
+// at all. With adds adrift it stays long enough for them to find it.
+func (c *claim) giveUp(ctx context.Context, life time.Duration) error {
+	if (c.phase == refused || c.phase == over) && c.adrift == 0 {
+		return errNone
 	}
 	if c.adrift > 0 {
-		expiration = max(expiration, barTTL)
+		life = max(life, barTTL)
 	}
-	err := c.server.call(ctx, func(l *line) error {
-		for range maxTurns {
-			err := c.replace(l, []byte(ownerEnd), expiration)
-			if err == nil {
-				c.endTurn(l)
+	var lost error
+	wanted := false // by another process
+	err := c.server.call(ctx, func(on *conn) error {
+		return c.change(on, false, []string{c.key, c.marks}, func(r *record.Record, mark item) (time.Duration, error) {
+			wanted = mark.version != 0 && string(mark.value) != c.turns.id
+			if life == expired {
+				return expired, r.Release(c.req.Owner)
 			}
-			if c.adrift == 0 || !errors.Is(err, errGone) {
-				return err
+			if lost = r.Linger(lasting{}, c.req.Owner, life); lost == nil || c.adrift == 0 || len(r.Claims) > 0 {
+				return life, lost
 			}
-			barred := c.bar(l)
-			if barred == nil {
-				return errGone
-			}
-			if !refused(barred) {
-				return barred
-			}
-		}
-		return errUnsettled
+			r.Claims = []record.Claim{{Status: record.Lingering, TTL: life}}
+			return life, nil
+		})
 	})
-	if err == nil || errors.Is(err, driver.ErrLost) {
-		c.held, c.adrift = false, 0
+	if err == nil {
+		err = lost
+	}
+	if c.answered(err, over); err == nil || errors.Is(err, driver.ErrLost) {
+		c.adrift = 0
+		c.turns.ended(c.key, c.since, wanted)
 	}
 	return err
 }
 
-// bar takes the name for nobody, so that an add of this claim finds it taken when it
-// arrives. refused: it has arrived, or somebody else has the name.
-func (c *claim) bar(l *line) error {
-	return l.add(&memcache.Item{Key: c.key, Value: []byte(ownerEnd), Expiration: barTTL})
-}
-
-// Reasons of a loss.
-var (
-	errGone  = fmt.Errorf("%w: it expired, or the server evicted or forgot it", driver.ErrLost)
-	errTaken = fmt.Errorf("%w: taken over", driver.ErrLost)
-)
-
-// replace puts value in place of the claim's item.
-func (c *claim) replace(l *line, value []byte, expiration int32) error {
+// change reads the record at the first of keys, has f change it, and writes it if nobody else
+// did meanwhile; otherwise it begins again. f is told what is at the second key, and returns
+// for how long the record is to last, or why there is nothing to write. With guess it begins
+// as if there were no record.
+func (c *claim) change(on *conn, guess bool, keys []string, f func(r *record.Record, mark item) (time.Duration, error)) error {
+	twice := false
 	for range maxTurns {
-		found, err := l.get(c.key)
-		switch {
+		found := make([]item, 2)
+		if !guess {
+			if err := on.gets(keys, found); err != nil {
+				return err
+			}
+		}
+		guess = false
+		r := c.read(found[0])
+		life, err := f(&r, found[1])
+		if err != nil {
+			return err
+		}
+		switch err := c.write(on, &r, life, found[0].version); {
+		case errors.Is(err, errRefused):
+			continue
 		case err != nil:
 			return err
-		case found == nil:
-			return errGone
-		case ownerOf(found) != c.req.Owner:
-			return errTaken
+		case !on.slow || twice || !r.Holds(c.req.Owner):
+			return nil
 		}
-		found.Value, found.Expiration = value, expiration
-		if err := l.swap(found); !refused(err) {
-			return err
-		}
+		c.answered(nil, held)
+		twice = true // so that it lasts for its time
 	}
 	return errUnsettled
 }
 
-func (c *claim) value() []byte { return []byte(c.req.Owner + ownerEnd + c.req.Note) }
-
-func ownerOf(item *memcache.Item) string {
-	owner, _, _ := strings.Cut(string(item.Value), ownerEnd)
-	return owner
-}
-
-// knows reports whether the claim looked a moment ago and cannot itself be what is there.
-func (c *claim) knows() bool {
-	return c.req.Queue && !c.held && c.adrift == 0 && !c.looked.IsZero() && time.Since(c.looked) < lookEvery
-}
-
-// see remembers who is in the way.
-func (c *claim) see(found *memcache.Item) {
-	owner, note, _ := strings.Cut(string(found.Value), ownerEnd)
-	now := time.Now()
-	if c.looked.IsZero() || owner != c.holder.Owner {
-		c.since = now
+// read returns the record in an item. What other clients have stored is the owner of a lease.
+func (c *claim) read(found item) record.Record {
+	if found.version == 0 {
+		return record.Record{}
 	}
-	c.held, c.looked = false, now
-	c.holder = driver.Holder{Owner: owner, Mode: driver.Exclusive, Note: note}
+	r, err := record.Decode(found.value)
+	if err != nil || len(found.value) == 0 {
+		return record.Record{Claims: []record.Claim{{Owner: string(found.value), Status: record.Lingering}}}
+	}
+	if r.Holds(c.req.Owner) && c.phase != held { // an add without an answer has arrived, or another process made it
+		c.adrift = max(0, c.adrift-1)
+		c.answered(nil, held)
+	}
+	return r
+}
+
+// write stores the record; refused: another is there than the one with that version. What
+// has expired takes no room, which a server may not have.
+func (c *claim) write(on *conn, r *record.Record, life time.Duration, was uint64) error {
+	var value []byte
+	if life != expired {
+		value = r.Encode()
+	}
+	if was != 0 {
+		return on.store("cas", c.key, value, life, was)
+	}
+	err := on.store("add", c.key, value, life, 0)
+	if _, answer := errors.AsType[answerError](err); err != nil && !answer {
+		c.adrift++
+	}
+	return err
+}
+
+// lasting is the Clock of a record that is over when its item is.
+type lasting struct{}
+
+func (lasting) Now() int64                         { return 0 }
+func (lasting) Left(c *record.Claim) time.Duration { return c.TTL }
+func (lasting) Start(*record.Claim)                {}
+
+// lookEvery is how often a waiter says that it waits.
+const lookEvery = time.Second
+
+// see remembers who is in the way, and has a claim that will come back say that it waits.
+func (c *claim) see(on *conn, in *record.Claim) {
+	now := time.Now()
+	if c.other.since.IsZero() || in.Owner != c.other.holder.Owner {
+		c.other.since = now
+	}
+	c.other.holder = driver.Holder{Owner: in.Owner, Mode: driver.Exclusive, Note: in.Note}
+	c.turns.refused(c.key)
+	if c.req.Queue && now.Sub(c.other.marked) >= lookEvery {
+		c.other.marked = now
+		_ = on.store("set", c.marks, []byte(c.turns.id), markTTL, 0) // nothing depends on it
+	}
 }
 
 func (c *claim) busy() *driver.Busy {
-	pace := min(max(time.Since(c.since)/paceShare, paceFirst), paceLast)
+	pace := min(max(time.Since(c.other.since)/paceShare, paceFirst), paceLast)
 	spread := pace / 2 // so that waiters who began together do not stay together
-	return &driver.Busy{Retry: pace - spread/2 + rand.N(spread), Holder: c.holder}
+	return &driver.Busy{Retry: pace - spread/2 + rand.N(spread), Holder: c.other.holder}
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/bradfitz/gomemcache/memcache"
-
 	"github.com/leasehold-go/leasehold/driver"
 )
 
@@ -17,18 +15,23 @@ var (
 	ErrOutOfMemory = errors.New("memcachelock: the server is out of memory, raise its option -m")
 	// ErrTooLarge: the note does not fit into an item.
 	ErrTooLarge = fmt.Errorf("memcachelock: owner and note are too large for an item, shorten the note: %w", driver.ErrUnsupported)
-	// ErrAuth: the server wants a user name, which the client cannot give.
+	// ErrAuth: the server wants a user name, which the driver cannot give.
 	ErrAuth = fmt.Errorf("memcachelock: the server wants a password (its options -Y or -S), protect it by TLS and a firewall instead: %w", driver.ErrUnsupported)
 	// ErrNoCAS: the server keeps no versions of items, so that nothing could be given up
 	// without the risk of giving up somebody else's.
 	ErrNoCAS = fmt.Errorf("memcachelock: the server does not compare and swap, start it without -C: %w", driver.ErrUnsupported)
 )
 
-// errUnsettled is an outcome that stays unknown.
-var errUnsettled = errors.New("memcachelock: the key changed under every attempt")
+var (
+	errUnsettled = errors.New("memcachelock: the record changed under every attempt") // an outcome that stays unknown
+	errNone      = fmt.Errorf("%w: there is neither a lease nor a place", driver.ErrLost)
+	errRefused   = answerError("another item is there")
+)
 
-// errNotSent is a call that the server cannot have got.
-var errNotSent = errors.New("memcachelock: the server cannot be reached")
+// An answerError is what a server says that has stored nothing.
+type answerError string
+
+func (e answerError) Error() string { return "memcachelock: the server says " + string(e) }
 
 // advice finds the error that says what to do in the server's answer.
 var advice = map[string]error{
@@ -39,20 +42,13 @@ var advice = map[string]error{
 	"SERVER_ERROR could not authenticate": ErrAuth,
 }
 
-// explain wraps an error of the client with the advice there is. It hides no cause.
+// explain wraps a server's answer with the advice there is. It hides no cause.
 func explain(err error) error {
-	if err == nil {
-		return nil
-	}
+	answer, _ := errors.AsType[answerError](err)
 	for text, known := range advice {
-		if strings.Contains(err.Error(), text) {
+		if strings.Contains(string(answer), text) {
 			return fmt.Errorf("%w: %w", known, err)
 		}
 	}
 	return err
-}
-
-// refused reports whether a conditional write found another state than it asked for.
-func refused(err error) bool {
-	return errors.Is(err, memcache.ErrNotStored) || errors.Is(err, memcache.ErrCASConflict) || errors.Is(err, memcache.ErrCacheMiss)
 }

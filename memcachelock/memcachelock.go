@@ -1,12 +1,3 @@
-// Package memcachelock is Leasehold's driver for memcached, for those who have nothing
-// else: it saves work that two would otherwise do, and must not be trusted with what
-// must never happen twice.
-//
-// An exclusive lease is a key that was stored with add and expires. So it excludes, and
-// is excluded by, every client that takes a lock with add. Memcached has no memory to
-// rely on: it may evict a lease, forgets all when it restarts, and has no counter that
-// outlives that. There are no fencing tokens, no shared leases, no queue, and waiters
-// poll. See docs/engines/memcached.md.
 package memcachelock
 
 import (
@@ -14,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -39,6 +30,8 @@ const (
 	maxTTL = 30*24*time.Hour - early
 )
 
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
 // Options configure a Driver. The zero value of each field is its default.
 type Options struct {
 	// Prefix is put before each name to make the key; "": DefaultPrefix. All processes
@@ -47,7 +40,7 @@ type Options struct {
 	// NoPrefix makes keys of names alone; Prefix must be "".
 	NoPrefix bool
 	// Dial opens connections, for TLS or a way of one's own; nil: a net.Dialer.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	Dial dialFunc
 }
 
 // A Driver serves claims on memcached servers. It is safe for concurrent use.
@@ -84,7 +77,8 @@ func New(addresses []string, opts *Options) (*Driver, error) {
 	}
 	d := &Driver{prefix: o.Prefix, turns: newTurns()}
 	for _, address := range all {
-		d.servers = append(d.servers, newServer(address, o.Prefix, o.Dial))
+		d.servers = append(d.servers, &server{address: address, dial: o.Dial,
+			probe: o.Prefix + escape + "probe", room: make(chan struct{}, maxConns)})
 	}
 	return d, nil
 }
@@ -110,8 +104,8 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	switch {
 	case req.Mode != driver.Exclusive:
 		return nil, fmt.Errorf("memcachelock: a shared lease is %w", driver.ErrUnsupported)
-	case req.Owner == "" || strings.Contains(req.Owner, ownerEnd):
-		return nil, fmt.Errorf("memcachelock: an owner that is empty or has a line end is %w", driver.ErrUnsupported)
+	case req.Owner == "" || !utf8.ValidString(req.Owner):
+		return nil, fmt.Errorf("memcachelock: an owner that is empty or no UTF-8 is %w", driver.ErrUnsupported)
 	}
 	if err := checkTTL(req.TTL); err != nil {
 		return nil, err
@@ -127,8 +121,5 @@ func checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-// granted is a TTL as it is granted: in whole seconds.
+// granted is a TTL as it is granted: in whole seconds. Its item has to last for early more.
 func granted(ttl time.Duration) time.Duration { return (ttl + step - 1) / step * step }
-
-// expiration is what memcached must be told, so that an item lasts for ttl at least.
-func expiration(ttl time.Duration) int32 { return int32((granted(ttl) + early) / time.Second) }

@@ -4,132 +4,125 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/bradfitz/gomemcache/memcache"
-
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// maxLines is how many connections there are to a server at most. Each carries one call
+// maxConns is how many connections there are to a server at most. Each carries one call
 // at a time, and more would not make one server faster.
-const maxLines = 8
-
-// A dialFunc opens a connection.
-type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+const maxConns = 8
 
 // A server is one memcached and the connections to it.
 type server struct {
 	address string
 	probe   string // a key that is no lock's
 	dial    dialFunc
-	busy    chan struct{} // one for each line in use
+	room    chan struct{} // one for each connection in use
 	swaps   atomic.Bool   // it was seen to compare and swap
 
 	mu     sync.Mutex
-	idle   []*line   // guarded by mu; the one used last at the end
-	broke  time.Time // guarded by mu; when a connection failed last
-	closed bool      // guarded by mu
-}
-
-func newServer(address, prefix string, dial dialFunc) *server {
-	return &server{address: address, probe: prefix + escape + "probe", dial: dial, busy: make(chan struct{}, maxLines)}
+	idle   []*conn // guarded by mu; the one used last at the end
+	closed bool    // guarded by mu
 }
 
 // call has f talk to the server on one connection. It returns soon after ctx has ended.
-func (s *server) call(ctx context.Context, f func(l *line) error) error {
-	l, err := s.take(ctx)
-	if err != nil {
-		return err
+// Versions of items begin anew when a server restarts, so that a swap which follows its
+// read on another connection could hit somebody else's item with the same version.
+func (s *server) call(ctx context.Context, f func(on *conn) error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	end := l.begin(ctx)
-	if err = s.check(l); err == nil {
-		err = f(l)
+	select {
+	case s.room <- struct{}{}:
+		defer func() { <-s.room }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	end()
-	s.give(l)
-	if err != nil && ctx.Err() != nil && !isAnswer(err) {
+	c, err := s.take(ctx)
+	if err == nil {
+		stop := c.endWith(ctx)
+		if err = s.check(c); err == nil {
+			err = f(c)
+		}
+		s.give(c, stop(), err)
+	}
+	if err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBusy) && !errors.Is(err, driver.ErrLost) {
 		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
 	return explain(err)
 }
 
-// isAnswer reports whether err is one of the three outcomes, and not that of a call.
-func isAnswer(err error) bool {
-	return errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrLost)
+// take returns a connection that nobody uses, or a new one.
+func (s *server) take(ctx context.Context) (*conn, error) {
+	for {
+		s.mu.Lock()
+		n := len(s.idle)
+		if s.closed {
+			s.mu.Unlock()
+			return nil, driver.ErrClosed
+		}
+		if n == 0 {
+			s.mu.Unlock()
+			return dial(ctx, s.dial, s.address)
+		}
+		c := s.idle[n-1]
+		s.idle = s.idle[:n-1]
+		s.mu.Unlock()
+		if time.Since(c.used) < checkIdle || c.alive() {
+			return c, nil
+		}
+		c.close()
+	}
 }
 
-// take waits for a line that nobody uses.
-func (s *server) take(ctx context.Context) (*line, error) {
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	select {
-	case s.busy <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+// give takes a connection back after a call that came to err; intact says that its context
+// did not end it.
+func (s *server) give(c *conn, intact bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		<-s.busy
-		return nil, driver.ErrClosed
+	if c.broken && intact {
+		s.drop() // what broke one connection mostly broke all, a restart say
 	}
-	if len(s.idle) == 0 {
-		return newLine(s), nil
+	if c.broken || !intact || s.closed {
+		c.close()
+		return
 	}
-	l := s.idle[len(s.idle)-1]
-	s.idle = s.idle[:len(s.idle)-1]
-	if l.opened.Before(s.broke) {
-		l.client.Close() // what broke one connection mostly broke all, a restart say
-	}
-	return l, nil
+	c.used = time.Now()
+	s.idle = append(s.idle, c)
 }
 
-func (s *server) give(l *line) {
-	s.mu.Lock()
-	if l.failed {
-		s.broke = time.Now()
+// drop closes what nobody uses. Requires mu.
+func (s *server) drop() {
+	for _, c := range s.idle {
+		c.close()
 	}
-	if s.closed {
-		l.client.Close()
-	} else {
-		s.idle = append(s.idle, l)
-	}
-	s.mu.Unlock()
-	<-s.busy
+	s.idle = nil
 }
 
 func (s *server) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	for _, l := range s.idle {
-		l.client.Close()
-	}
-	s.idle = nil
+	s.drop()
 }
 
 // check refuses a server that does not compare and swap, which shows in an item without
 // a version. It asks each server once.
-func (s *server) check(l *line) error {
+func (s *server) check(on *conn) error {
 	if s.swaps.Load() {
 		return nil
 	}
-	item := &memcache.Item{Key: s.probe, Expiration: int32(early / time.Second)}
-	if err := l.client.Add(item); err != nil && !refused(err) {
+	if err := on.store("add", s.probe, nil, early, 0); err != nil && !errors.Is(err, errRefused) {
 		return err
 	}
-	found, err := l.client.Get(s.probe)
-	switch {
-	case errors.Is(err, memcache.ErrCacheMiss): // it has just expired; the next call asks again
-		return nil
-	case err != nil:
-		return err
-	case found.CasID == 0:
+	found := []item{{missing: true}}
+	if err := on.gets([]string{s.probe}, found); err != nil || found[0].missing {
+		return err // missing: it has just expired; the next call asks again
+	}
+	if found[0].version == 0 {
 		return ErrNoCAS
 	}
 	s.swaps.Store(true)

@@ -7,64 +7,54 @@ import (
 	"time"
 )
 
-func TestTurnsEndAfterAStreak(t *testing.T) {
+// A process leaves a name that others want when it has had it for a turn, by one long hold or by
+// many with no other's in between, and no earlier.
+func TestLeavesAfterATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
-		hold := func(name string, d time.Duration) bool {
-			turns.granted(name)
+		holds := func(name string, d time.Duration, wanted bool) bool {
+			since := time.Now()
 			time.Sleep(d)
-			return turns.released(name)
+			turns.ended(name, since, wanted)
+			return turns.away(name) > 0
 		}
-		looks := 0
-		for start := time.Now(); time.Since(start) < 10*turn; time.Sleep(time.Millisecond) {
-			if hold("short holds", 9*time.Millisecond) {
-				looks++
+		for range 100 {
+			if holds("nobody else wants it", turn, false) {
+				t.Fatal("it leaves a name for nobody")
 			}
 		}
-		if looks < 8 || looks > 10 {
-			t.Errorf("%d looks in ten turns", looks)
+		n := 1
+		for ; !holds("short holds", turn/10, true); n++ {
 		}
-		if !hold("a long hold", turn) {
-			t.Error("no look after a long hold")
+		if n != 10 {
+			t.Errorf("it leaves after %d tenths of a turn", n)
 		}
-		for range 10 {
-			if hold("holds far between", turn/2) {
-				t.Error("one short hold is no streak")
-			}
-			time.Sleep(between + 1)
-		}
-	})
-}
-
-func TestStaysAwayForAWhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns()
-		if turns.away("n") > 0 {
-			t.Error("away from the first")
-		}
-		turns.released("n")
-		turns.leave("n")
-		if got := turns.away("n"); got != stayAway || turns.away("other") > 0 {
+		if got := turns.away("short holds"); got != stayAway || turns.away("other") > 0 {
 			t.Errorf("away for %v, want %v, and from no other", got, stayAway)
 		}
-		time.Sleep(stayAway)
-		if turns.away("n") > 0 {
-			t.Error("away for ever")
+		time.Sleep(stayAway + 1)
+		if turns.away("short holds") > 0 || holds("short holds", turn/10, true) {
+			t.Error("its next turn is none")
+		}
+		if !holds("a long hold", turn, true) {
+			t.Error("it stays after a long hold")
+		}
+		for range 100 {
+			if holds("others have it in between", turn/2, true) {
+				t.Fatal("it leaves although others get the name")
+			}
+			turns.refused("others have it in between")
 		}
 	})
 }
 
 // Programs lock different names for years.
 func TestTurnsForgetNames(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns()
-		for i := range 10_000 {
-			turns.granted(fmt.Sprint(i))
-			turns.released(fmt.Sprint(i))
-			time.Sleep(10 * time.Millisecond)
-		}
-		if n := len(turns.names); n > 2*fewTurns {
-			t.Errorf("%d names are remembered", n)
-		}
-	})
+	turns := newTurns()
+	for i := range 10 * maxStreaks {
+		turns.ended(fmt.Sprint(i), time.Now(), true)
+	}
+	if n := len(turns.names); n > maxStreaks {
+		t.Errorf("%d names are remembered", n)
+	}
 }

@@ -115,14 +115,18 @@ func TestMemcachedForgets(t *testing.T) {
 // ownerLike is as long as the core's owners.
 var ownerLike = strings.Repeat("o", 32)
 
-// fill stores items until stop says so. They have the size of leases: memcached evicts
-// what is of the same size.
-func fill(t testing.TB, m *servers.Memcached, stop func(stored int) bool) {
+// fill stores items until stop says so. They have the size of the lease of that name: memcached
+// evicts what is of the same size.
+func fill(t testing.TB, m *servers.Memcached, name string, stop func(stored int) bool) {
 	t.Helper()
 	client := memcache.New(m.Addr())
 	defer client.Close()
+	lease, err := client.Get("lock:" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := 0; !stop(i); i++ {
-		err := client.Set(&memcache.Item{Key: fmt.Sprintf("lock:%07d", i), Value: []byte(ownerLike)})
+		err := client.Set(&memcache.Item{Key: fmt.Sprintf("lock:%07d", i), Value: lease.Value})
 		if err != nil && !strings.Contains(err.Error(), "out of memory") {
 			t.Fatal(err)
 		}
@@ -140,7 +144,7 @@ func TestMemcachedEvicts(t *testing.T) {
 	c := claimOf(t, d, "evicted", ownerLike, time.Hour)
 	mustTry(t, c)
 	// Nobody looks at the lease meanwhile, which would keep it alive.
-	fill(t, m, func(stored int) bool {
+	fill(t, m, "evicted", func(stored int) bool {
 		if stored%5000 != 4999 {
 			return false
 		}
@@ -176,7 +180,7 @@ func TestMemcachedWithoutEviction(t *testing.T) {
 	c := claimOf(t, d, "held", ownerLike, time.Hour)
 	mustTry(t, c)
 	var refused error
-	fill(t, m, func(stored int) bool {
+	fill(t, m, "held", func(stored int) bool {
 		if stored%1000 == 999 {
 			_, refused = claimOf(t, d, fmt.Sprint("more/", stored), ownerLike, time.Hour).Try(t.Context())
 		}
