@@ -82,6 +82,9 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 			return 0, c.busy()
 		})
 	})
+	if errors.Is(err, errUnsettled) && c.phase != held && c.adrift == 0 {
+		err = c.busy() // by one after the other, each gone when it looked
+	}
 	if c.answered(err, held); err != nil {
 		return driver.Grant{}, err
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -34,10 +35,11 @@ const expired time.Duration = -1
 // A conn is one connection to a server. One call uses it at a time.
 type conn struct {
 	net.Conn
-	in     *bufio.Reader
-	used   time.Time
-	slow   bool // the last command was: the server may have stood still
-	broken bool // where the next answer begins is not known
+	in      *bufio.Reader
+	command []byte // the last one; its room is the next one's
+	used    time.Time
+	slow    bool // the last command was: the server may have stood still
+	broken  bool // where the next answer begins is not known
 }
 
 func dial(ctx context.Context, dial dialFunc, address string) (*conn, error) {
@@ -77,9 +79,10 @@ func (c *conn) close() {
 
 // ask sends a command, and returns when answer has read what the server says and its clock
 // goes again.
-func (c *conn) ask(command string, answer func() error) error {
+func (c *conn) ask(command []byte, answer func() error) error {
 	start := time.Now()
-	_, err := io.WriteString(c.Conn, command)
+	c.command = command
+	_, err := c.Write(command)
 	if err == nil {
 		err = answer()
 	}
@@ -99,11 +102,14 @@ func (c *conn) line() (string, error) {
 // store makes a command that stores an item for life. errRefused: the server has compared, and
 // found another item than the command is for.
 func (c *conn) store(verb, key string, value []byte, life time.Duration, version uint64) error {
-	command := fmt.Sprintf("%s %s 0 %d %d", verb, key, seconds(life), len(value))
+	command := append(c.command[:0], verb+" "+key+" 0 "...)
+	command = strconv.AppendInt(command, seconds(life), 10)
+	command = strconv.AppendInt(append(command, ' '), int64(len(value)), 10)
 	if verb == "cas" {
-		command += fmt.Sprintf(" %d", version)
+		command = strconv.AppendUint(append(command, ' '), version, 10)
 	}
-	return c.ask(command+"\r\n"+string(value)+"\r\n", func() error {
+	command = append(append(append(command, "\r\n"...), value...), "\r\n"...)
+	return c.ask(command, func() error {
 		line, err := c.line()
 		switch {
 		case err != nil:
@@ -134,7 +140,7 @@ type item struct {
 
 // gets reads the items of keys into found, which stay as they are where there is none.
 func (c *conn) gets(keys []string, found []item) error {
-	return c.ask("gets "+strings.Join(keys, " ")+"\r\n", func() error {
+	return c.ask(append(c.command[:0], "gets "+strings.Join(keys, " ")+"\r\n"...), func() error {
 		for {
 			line, err := c.line()
 			switch {
@@ -143,13 +149,12 @@ func (c *conn) gets(keys []string, found []item) error {
 			case line == "END":
 				return nil
 			}
-			var flags, size uint32
-			var it item
-			key, numbers, ok := strings.Cut(strings.TrimPrefix(line, "VALUE "), " ") // a key may have blanks of Unicode
-			if _, err := fmt.Sscanf(numbers, "%d %d %d", &flags, &size, &it.version); err != nil || !ok {
+			key, size, version, ok := header(line)
+			if !ok {
 				return answerError(line)
 			}
-			if it.value, err = c.value(int64(size)); err != nil {
+			it := item{version: version}
+			if it.value, err = c.value(size); err != nil {
 				return err
 			}
 			if i := slices.Index(keys, key); i >= 0 {
@@ -157,6 +162,17 @@ func (c *conn) gets(keys []string, found []item) error {
 			}
 		}
 	})
+}
+
+// header reads the line before an item: "VALUE key flags size version".
+func header(line string) (key string, size int64, version uint64, ok bool) {
+	words := strings.Split(line, " ")
+	if len(words) != 5 || words[0] != "VALUE" {
+		return "", 0, 0, false
+	}
+	bytes, err1 := strconv.ParseUint(words[3], 10, 31)
+	version, err2 := strconv.ParseUint(words[4], 10, 64)
+	return words[1], int64(bytes), version, err1 == nil && err2 == nil
 }
 
 // value reads that many bytes and the line's end behind them.
