@@ -20,6 +20,7 @@ func TestMemcachedClockThatLeavesASecondOut(t *testing.T) {
 	const ttl = 2 * time.Second
 	m := servers.StartMemcached(t)
 	d, client := openDriver(t, nil, m.Addr()), memcache.New(m.Addr())
+	client.Timeout = 10 * time.Second // the server is stopped now and then
 	defer client.Close()
 	sent := make(map[string]time.Time) // when the leases that are still there began
 	var longest time.Duration          // stop of the server, which is late by as much when it goes on
