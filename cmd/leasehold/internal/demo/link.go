@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/internal/proxy"
 )
 
 // A link is one process's way to the lock store, which can be cut.
@@ -87,14 +88,8 @@ func (l *fileLink) close() {
 // A proxyLink stands before each host of a server's URL. While it is cut, what arrives is
 // held, as a network does that drops packets and will deliver them later.
 type proxyLink struct {
-	address   string
-	listeners []net.Listener
-	passing   sync.RWMutex // held by who passes bytes on; locked while cut
-	isCut     bool
-	carriers  sync.WaitGroup
-
-	mu    sync.Mutex
-	conns map[net.Conn]bool // guarded by mu; nil after close
+	address string
+	proxies []*proxy.Proxy
 }
 
 // ports are the usual ones of the stores' servers.
@@ -112,18 +107,16 @@ func newProxyLink(scheme, rest string) (*proxyLink, error) {
 // newProxyLinkTo makes one to the first n servers. The others are reached as before.
 func newProxyLinkTo(n int, scheme, rest string) (*proxyLink, error) {
 	before, hosts, after := hostsOf(rest)
-	l := &proxyLink{conns: make(map[net.Conn]bool)}
+	l := &proxyLink{}
 	name := hosts[0]
 	for i, host := range hosts[:n] {
-		target := withPort(host, ports[scheme])
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		p, err := proxy.Listen(withPort(host, ports[scheme]))
 		if err != nil {
 			l.close()
 			return nil, fmt.Errorf("make a link that can be cut: %w", err)
 		}
-		hosts[i] = listener.Addr().String()
-		l.listeners = append(l.listeners, listener)
-		l.carriers.Go(func() { l.serve(listener, target) })
+		hosts[i] = p.Addr()
+		l.proxies = append(l.proxies, p)
 	}
 	l.address = scheme + ":" + before + strings.Join(hosts, ",") + withServerName(scheme, name, after)
 	return l, nil
@@ -171,91 +164,21 @@ func withPort(host, port string) string {
 func (l *proxyLink) url() string { return l.address }
 
 func (l *proxyLink) cut(time.Duration) error {
-	l.passing.Lock()
-	l.isCut = true
+	for _, p := range l.proxies {
+		p.Dark()
+	}
 	return nil
 }
 
 func (l *proxyLink) mend() error {
-	if l.isCut {
-		l.isCut = false
-		l.passing.Unlock()
+	for _, p := range l.proxies {
+		p.Pass()
 	}
 	return nil
 }
 
 func (l *proxyLink) close() {
-	for _, listener := range l.listeners {
-		listener.Close()
-	}
-	l.mu.Lock()
-	for c := range l.conns {
-		c.Close()
-	}
-	l.conns = nil
-	l.mu.Unlock()
-	_ = l.mend() // it never fails
-	l.carriers.Wait()
-}
-
-func (l *proxyLink) serve(listener net.Listener, target string) {
-	for {
-		client, err := listener.Accept()
-		if err != nil {
-			return // closed
-		}
-		l.carriers.Go(func() { l.connect(client, target) })
-	}
-}
-
-// connect carries bytes both ways until either side closes.
-func (l *proxyLink) connect(client net.Conn, target string) {
-	defer client.Close()
-	l.passing.RLock()
-	server, err := net.Dial("tcp", target)
-	l.passing.RUnlock()
-	if err != nil {
-		return // the client sees a closed connection
-	}
-	defer server.Close()
-	if !l.add(client, server) {
-		return
-	}
-	var back sync.WaitGroup
-	back.Go(func() { l.carry(client, server) })
-	l.carry(server, client)
-	back.Wait()
-}
-
-// add reports false after close.
-func (l *proxyLink) add(conns ...net.Conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conns == nil {
-		return false
-	}
-	for _, c := range conns {
-		l.conns[c] = true
-	}
-	return true
-}
-
-func (l *proxyLink) carry(to, from net.Conn) {
-	defer to.Close()
-	defer from.Close()
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(buffer)
-		if n > 0 {
-			l.passing.RLock()
-			_, failed := to.Write(buffer[:n])
-			l.passing.RUnlock()
-			if failed != nil {
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
+	for _, p := range l.proxies {
+		p.Close()
 	}
 }

@@ -1,4 +1,4 @@
-package servers
+package proxy
 
 import (
 	"bufio"
@@ -30,6 +30,16 @@ func echo(t *testing.T) string {
 		}
 	}()
 	return l.Addr().String()
+}
+
+// start makes a proxy to an echo.
+func start(t *testing.T) *Proxy {
+	p, err := Listen(echo(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
 }
 
 type caller struct {
@@ -79,7 +89,7 @@ func (c *caller) isCutOff() {
 }
 
 func TestProxyHoldsWhatArrivesInTheDark(t *testing.T) {
-	p := StartProxy(t, echo(t))
+	p := start(t)
 	c := call(t, p.Addr())
 	c.say("one")
 	c.hears("one")
@@ -95,7 +105,7 @@ func TestProxyHoldsWhatArrivesInTheDark(t *testing.T) {
 }
 
 func TestProxyDropsReplies(t *testing.T) {
-	p := StartProxy(t, echo(t))
+	p := start(t)
 	c, idle := call(t, p.Addr()), call(t, p.Addr())
 	idle.say("one")
 	idle.hears("one")
@@ -109,7 +119,7 @@ func TestProxyDropsReplies(t *testing.T) {
 }
 
 func TestProxyResets(t *testing.T) {
-	p := StartProxy(t, echo(t))
+	p := start(t)
 	c := call(t, p.Addr())
 	c.say("one")
 	c.hears("one")
@@ -119,7 +129,7 @@ func TestProxyResets(t *testing.T) {
 }
 
 func TestProxyDelays(t *testing.T) {
-	p := StartProxy(t, echo(t))
+	p := start(t)
 	c := call(t, p.Addr())
 	p.Delay(100 * time.Millisecond)
 	start := time.Now()
@@ -128,4 +138,17 @@ func TestProxyDelays(t *testing.T) {
 	if took := time.Since(start); took < 200*time.Millisecond {
 		t.Errorf("there and back in %v, want at least 200 ms", took)
 	}
+}
+
+// Close ends what waits in the dark.
+func TestProxyCloses(t *testing.T) {
+	p := start(t)
+	c := call(t, p.Addr())
+	c.say("one")
+	c.hears("one")
+	p.Dark()
+	c.say("two")
+	call(t, p.Addr())
+	p.Close()
+	c.isCutOff()
 }

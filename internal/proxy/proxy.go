@@ -1,0 +1,221 @@
+// Package proxy spoils the link between clients and a server, for demonstrations and tests.
+package proxy
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// A Proxy stands between clients and a server, and can spoil what passes.
+type Proxy struct {
+	listener net.Listener
+	target   string
+
+	mu    sync.Mutex
+	mode  mode
+	delay time.Duration
+	// changed is closed, and another takes its place, when mode changes.
+	changed chan struct{}
+	links   map[*link]bool
+	dropped int // replies, or parts of them
+	closed  bool
+	serving sync.WaitGroup
+}
+
+type mode int
+
+const (
+	passing   mode = iota
+	dark           // what arrives is held
+	replyless      // what the server says is thrown away
+)
+
+// A link is a client's connection and the one to the server that it was given.
+type link struct {
+	client, server net.Conn
+	broken         bool // a reply is missing: closed as soon as replies pass again. Guarded by Proxy.mu.
+}
+
+// Listen makes a proxy on a free port of 127.0.0.1 to the server at target, which need not
+// run yet. Close ends it.
+func Listen(target string) (*Proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("start a proxy: %w", err)
+	}
+	p := &Proxy{listener: l, target: target, changed: make(chan struct{}), links: make(map[*link]bool)}
+	p.serving.Go(p.serve)
+	return p, nil
+}
+
+// Close closes all connections, throws away what is held, and returns when nothing of the
+// proxy is left.
+func (p *Proxy) Close() {
+	p.listener.Close()
+	p.mu.Lock()
+	p.closed = true
+	close(p.changed)
+	p.changed = make(chan struct{})
+	p.mu.Unlock()
+	p.Reset()
+	p.serving.Wait()
+}
+
+// Addr is where clients connect to.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Pass lets everything through again, also what Dark has held. Connections that miss a
+// reply are closed.
+func (p *Proxy) Pass() {
+	p.set(passing)
+	p.closeLinks(func(l *link) bool { return l.broken })
+}
+
+// Dark holds what arrives, in both directions, and leaves new connections without an
+// answer, as a network that drops every packet would.
+func (p *Proxy) Dark() { p.set(dark) }
+
+// DropReplies lets requests through and throws the replies away.
+func (p *Proxy) DropReplies() { p.set(replyless) }
+
+// Dropped is how many replies, or parts of them, were thrown away so far. A reply that has
+// not come yet when Pass is called is not.
+func (p *Proxy) Dropped() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dropped
+}
+
+// Reset closes all connections.
+func (p *Proxy) Reset() { p.closeLinks(func(*link) bool { return true }) }
+
+// Delay has everything that arrives from now on take d longer, in each direction.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
+func (p *Proxy) set(m mode) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mode = m
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *Proxy) closeLinks(which func(*link) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		if which(l) {
+			l.client.Close()
+			l.server.Close()
+		}
+	}
+}
+
+func (p *Proxy) serve() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		p.serving.Go(func() { p.connect(client) })
+	}
+}
+
+// connect carries one client's bytes until either side closes.
+func (p *Proxy) connect(client net.Conn) {
+	defer client.Close()
+	if !p.wait() {
+		return
+	}
+	server, err := net.Dial("tcp", p.target)
+	if err != nil {
+		return // the client sees a closed connection
+	}
+	defer server.Close()
+	l := &link{client: client, server: server}
+	if !p.add(l) {
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() { p.carry(l, server, client, false) })
+	both.Go(func() { p.carry(l, client, server, true) })
+	both.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.links, l)
+}
+
+// add reports false after Close.
+func (p *Proxy) add(l *link) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.links[l] = true
+	return !p.closed
+}
+
+// A parcel is bytes and the time when they may go on.
+type parcel struct {
+	bytes []byte
+	due   time.Time
+}
+
+// carry moves bytes from one connection to the other and closes both at the end.
+func (p *Proxy) carry(l *link, to, from net.Conn, replies bool) {
+	parcels := make(chan parcel, 1024)
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for next := range parcels {
+			time.Sleep(time.Until(next.due))
+			if p.wait() && !(replies && p.drops(l)) {
+				_, _ = to.Write(next.bytes) // a closed connection ends the reads below
+			}
+		}
+		l.client.Close()
+		l.server.Close()
+	})
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			p.mu.Lock()
+			due := time.Now().Add(p.delay)
+			p.mu.Unlock()
+			parcels <- parcel{append([]byte(nil), buffer[:n]...), due}
+		}
+		if err != nil {
+			break // io.EOF, or closed
+		}
+	}
+	close(parcels)
+	sending.Wait()
+}
+
+// wait returns when the proxy is no longer dark; false: it is closed.
+func (p *Proxy) wait() bool {
+	for {
+		p.mu.Lock()
+		m, changed, closed := p.mode, p.changed, p.closed
+		p.mu.Unlock()
+		if closed || m != dark {
+			return !closed
+		}
+		<-changed
+	}
+}
+
+// drops reports whether a reply is to be thrown away now.
+func (p *Proxy) drops(l *link) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l.broken = l.broken || p.mode == replyless
+	if l.broken {
+		p.dropped++
+	}
+	return l.broken
+}
