@@ -173,7 +173,7 @@ func (h *hold) contend(ctx context.Context, queue bool) (sent time.Time, g drive
 				err = fmt.Errorf("the engine's answers come too late for a TTL of %v", h.req.TTL)
 			}
 		case refused && !queue:
-			return sent, g, &BusyError{Resource: h.req.Resource, Holder: busy.Holder}
+			return sent, g, &BusyError{Resource: h.req.Resource, Holder: holderOf(busy.Holder)}
 		case refused:
 			if !w.queued {
 				h.locker.traceQueued(h.req.Resource)
@@ -236,7 +236,7 @@ func final(err error) bool {
 // waitState is what a waiter remembers between its tries.
 type waitState struct {
 	queued bool // the engine has answered at least once
-	holder driver.Holder
+	holder Holder
 	polls  int   // refusals without Wake
 	early  int   // wake-ups in a row that came at once
 	fails  int   // errors in a row
@@ -246,7 +246,7 @@ type waitState struct {
 
 // sleepBusy waits until it is useful to try again after a refusal.
 func (w *waitState) sleepBusy(ctx context.Context, closing <-chan struct{}, busy *driver.Busy) error {
-	w.queued, w.fails, w.holder = true, 0, busy.Holder
+	w.queued, w.fails, w.holder = true, 0, holderOf(busy.Holder)
 	d := busy.Retry + time.Millisecond // what is left is over only after it
 	if busy.Retry <= 0 || d > sleepBound {
 		d = sleepBound

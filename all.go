@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/leasehold-go/leasehold/driver"
 )
 
 // Leases are several resources held together, see AcquireAll. They are safe for
@@ -115,17 +113,17 @@ func (g *gathering) gather(ctx context.Context, blocking bool) (i int, err error
 		if err = g.wait(ctx, i); err != nil {
 			return i, err
 		}
-		g.waited.holder = driver.Holder{}
+		g.waited.holder = Holder{}
 	}
 	return i, nil
 }
 
 // inTheWay returns who holds it, of a refusal.
-func inTheWay(err error) driver.Holder {
+func inTheWay(err error) Holder {
 	if busy, ok := errors.AsType[*BusyError](err); ok {
 		return busy.Holder
 	}
-	return driver.Holder{}
+	return Holder{}
 }
 
 // try asks once for the names from from to below to, all at the same time. It returns the

@@ -37,7 +37,7 @@ var (
 // A BusyError is a refusal that says who is in the way. It matches ErrBusy.
 type BusyError struct {
 	Resource string
-	Holder   driver.Holder // zero where the engine does not tell
+	Holder   Holder // zero where the engine does not tell
 }
 
 // Error names the resource and the holder's note, without what would drive a terminal:

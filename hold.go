@@ -157,11 +157,11 @@ func (h *hold) token() uint64 {
 }
 
 // describe tells who holds it, for waiters of this process.
-func (h *hold) describe() driver.Holder {
+func (h *hold) describe() Holder {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return driver.Holder{
-		Owner: h.req.Owner, Mode: h.req.Mode, Fence: h.fence, Note: h.req.Note,
+	return Holder{
+		Owner: Owner(h.req.Owner), Mode: h.req.Mode, Limit: h.req.Limit, Token: h.token(), Note: h.req.Note,
 		Held: time.Since(h.granted), Left: time.Until(h.deadline),
 	}
 }

@@ -155,13 +155,13 @@ func (l *Locker) Resign(name string) bool {
 //
 // An error is passed on each time and does not end it, but for one that asking again
 // cannot mend, such as ErrUnsupported on an engine without driver.Inspector.
-func (l *Locker) Observe(ctx context.Context, name string, every time.Duration) iter.Seq2[driver.Holder, error] {
-	return func(yield func(driver.Holder, error) bool) {
+func (l *Locker) Observe(ctx context.Context, name string, every time.Duration) iter.Seq2[Holder, error] {
+	return func(yield func(Holder, error) bool) {
 		if every <= 0 {
-			yield(driver.Holder{}, wrap("observe", name, fmt.Errorf("%w: every %v is not positive", ErrInvalidOption, every)))
+			yield(Holder{}, wrap("observe", name, fmt.Errorf("%w: every %v is not positive", ErrInvalidOption, every)))
 			return
 		}
-		var last driver.Holder
+		var last Holder
 		for first := true; ; {
 			leader, err := l.leader(ctx, name)
 			switch {
@@ -171,7 +171,7 @@ func (l *Locker) Observe(ctx context.Context, name string, every time.Duration) 
 				if !yield(leader, err) || final(err) {
 					return
 				}
-			case first, leader.Owner != last.Owner, leader.Fence != last.Fence:
+			case first, leader.Owner != last.Owner, leader.Token != last.Token:
 				first, last = false, leader
 				if !yield(leader, nil) {
 					return
@@ -185,7 +185,7 @@ func (l *Locker) Observe(ctx context.Context, name string, every time.Duration) 
 }
 
 // leader returns who holds name, if somebody does: what lingers is nobody's.
-func (l *Locker) leader(ctx context.Context, name string) (driver.Holder, error) {
+func (l *Locker) leader(ctx context.Context, name string) (Holder, error) {
 	ctx, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
 	state, err := l.Inspect(ctx, name)
@@ -194,5 +194,5 @@ func (l *Locker) leader(ctx context.Context, name string) (driver.Holder, error)
 			return h, err
 		}
 	}
-	return driver.Holder{}, err
+	return Holder{}, err
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
@@ -167,7 +166,7 @@ func TestLostTermEndsTheCallbackAndCampaignsAgain(t *testing.T) {
 		}
 		b.cancel()
 		<-b.result
-		if err := a.locks.Evict(t.Context(), "scheduler", state.Holders[0].Owner, "for the test"); err != nil {
+		if err := a.locks.Evict(t.Context(), "scheduler", string(state.Holders[0].Owner), "for the test"); err != nil {
 			t.Fatal(err)
 		}
 		<-other.tokens
@@ -349,7 +348,7 @@ func TestObserverSeesEachLeader(t *testing.T) {
 			wantErr(t, err, leasehold.ErrInvalidOption)
 		}
 		for leader, err := range watcher.Observe(t.Context(), "scheduler", time.Second) {
-			if leader != (driver.Holder{}) || err != nil {
+			if leader != (leasehold.Holder{}) || err != nil {
 				t.Errorf("%+v, %v", leader, err)
 			}
 			break // stops asking

@@ -179,27 +179,31 @@ func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) 
 
 // Inspect tells who holds name and who waits for it. A free resource has no holders. What
 // somebody has damaged at the engine is driver.ErrCorrupt, beside what can be told.
-func (l *Locker) Inspect(ctx context.Context, name string) (driver.State, error) {
+func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	if err := driver.CheckName(name); err != nil {
-		return driver.State{}, wrap("inspect", name, err)
+		return State{}, wrap("inspect", name, err)
 	}
 	in, ok := l.driver.(driver.Inspector)
 	if !ok {
-		return driver.State{}, wrap("inspect", name, ErrUnsupported)
+		return State{}, wrap("inspect", name, ErrUnsupported)
 	}
 	state, err := in.Inspect(ctx, name)
-	return state, wrap("inspect", name, err)
+	return stateOf(state), wrap("inspect", name, err)
 }
 
 // List tells, by name, of all resources with holders or waiters whose names start with
 // prefix; "" is all. Those that somebody has damaged are named by an error that matches
 // driver.ErrCorrupt, and all others are told of as ever.
-func (l *Locker) List(ctx context.Context, prefix string) ([]driver.State, error) {
+func (l *Locker) List(ctx context.Context, prefix string) ([]State, error) {
 	in, ok := l.driver.(driver.Inspector)
 	if !ok {
 		return nil, wrap("list", prefix, ErrUnsupported)
 	}
-	states, err := in.List(ctx, prefix)
+	list, err := in.List(ctx, prefix)
+	var states []State
+	for _, s := range list {
+		states = append(states, stateOf(s))
+	}
 	return states, wrap("list", prefix, err)
 }
 

@@ -165,7 +165,7 @@ func TestSetNoteOfALostLease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := other.Evict(t.Context(), "b", state.Holders[0].Owner, "for the test"); err != nil {
+		if err := other.Evict(t.Context(), "b", string(state.Holders[0].Owner), "for the test"); err != nil {
 			t.Fatal(err)
 		}
 		wantErr(t, lease.SetNote(t.Context(), "z"), leasehold.ErrLost)

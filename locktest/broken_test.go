@@ -336,6 +336,11 @@ var broken = []struct {
 		warp: granting(func(g *driver.Grant) { g.Fence = 7 * driver.FenceStep })},
 	{name: "there is no fence", rejects: []string{"FenceIsTheGrants"}, warp: granting(func(g *driver.Grant) { g.Fence = 0 })},
 	{name: "the fence is the engine's own number", rejects: []string{"FenceLeavesRoomForHandOvers"}, warp: granting(func(g *driver.Grant) { g.Fence = g.Fence/driver.FenceStep | 1 })},
+	{name: "holders are shown with the engine's own number", rejects: []string{"TokensAreOneScale"}, warp: warp{inspect: func(st *driver.State) {
+		for i := range st.Holders {
+			st.Holders[i].Fence = driver.NumberOf(st.Holders[i].Fence)
+		}
+	}}},
 	{name: "the fence is the time in nanoseconds", rejects: []string{"FenceLeavesRoomForHandOvers"}, warp: granting(func(g *driver.Grant) { g.Fence *= 10 })},
 	{name: "the fence grows with each call", rejects: append(mutex("TryIsRepeatable"), "FenceIsTheGrants", "RenewKeepsTheGrant", "ReplyLostOnRenew", "SharedFencesGrow"), warp: func() warp {
 		var n atomic.Uint64

@@ -21,6 +21,7 @@ var fencingCases = []Case{
 	{Name: "RaisedFenceSparesTheHolder", Needs: NeedFencing | NeedFenceRaiser, Run: raisedFenceSparesTheHolder},
 	{Name: "NestedHoldsShareTheToken", Run: nestedHoldsShareTheToken},
 	{Name: "TokensGrow", Alone: true, Run: tokensGrow},
+	{Name: "TokensAreOneScale", Needs: NeedFencing | NeedInspector, Run: tokensAreOneScale},
 }
 
 // rises checks that fences of one resource grow.
@@ -235,4 +236,37 @@ func tokensGrow(t testing.TB, h Harness) {
 	if history.Len() != 30 {
 		t.Errorf("%d leases of 30", history.Len())
 	}
+}
+
+// tokensAreOneScale: what a lease says of itself, what others are shown, and what a guard has
+// seen can be compared.
+func tokensAreOneScale(t testing.TB, h Harness) {
+	d := open(t, h)
+	l, other, name := locker(t, d, leasehold.Options{}), locker(t, open(t, h), leasehold.Options{}), newName(t)
+	lease := acquire(t, l, name)
+	st, err := other.Inspect(bounded(t), name)
+	if err != nil || len(st.Holders) != 1 {
+		t.Fatalf("Inspect: %d holders, %v", len(st.Holders), err)
+	}
+	shown := st.Holders[0].Token
+	if shown != lease.Token() && !(h.NoHolderFence && shown == 0) {
+		t.Errorf("a lease with token %d is shown with %d", lease.Token(), shown)
+	}
+	if st.Token != 0 && st.Token < lease.Token() {
+		t.Errorf("the last token is %d, but %d is held", st.Token, lease.Token())
+	}
+	release(t, lease)
+	raiser, ok := d.(driver.FenceRaiser)
+	if !ok {
+		return
+	}
+	seen := lease.Token() + 5*driver.FenceStep + 3 // of a guard, by a lease that was handed over
+	if err := raiser.RaiseFence(bounded(t), name, seen); err != nil {
+		t.Fatalf("RaiseFence to a token: %v", err)
+	}
+	lease = acquire(t, other, name)
+	if lease.Token() <= seen {
+		t.Errorf("token %d after RaiseFence to %d", lease.Token(), seen)
+	}
+	release(t, lease)
 }

@@ -172,7 +172,7 @@ func (c *child) refuseNested(ctx context.Context, locks *leasehold.Locker, name 
 	}
 	for _, h := range state.Holders {
 		for _, owner := range held {
-			nested = nested || h.Owner == owner
+			nested = nested || string(h.Owner) == owner
 		}
 	}
 	if !nested {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/spf13/cobra"
 )
 
@@ -76,7 +75,7 @@ func (e *eviction) run(ctx context.Context, a *app) error {
 		ctx, cancel := context.WithTimeout(ctx, answerBound)
 		defer cancel()
 		// The holder's whole owner is named: a successor that came in meanwhile is safe.
-		err = locks.Evict(ctx, e.name, h.Owner, e.reason)
+		err = locks.Evict(ctx, e.name, string(h.Owner), e.reason)
 		switch {
 		case errors.Is(err, leasehold.ErrLost):
 			return e.notHeld()
@@ -87,24 +86,24 @@ func (e *eviction) run(ctx context.Context, a *app) error {
 	})
 }
 
-func (e *eviction) find(ctx context.Context, locks *leasehold.Locker) (driver.Holder, error) {
+func (e *eviction) find(ctx context.Context, locks *leasehold.Locker) (leasehold.Holder, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
 	state, err := locks.Inspect(ctx, e.name)
 	if err != nil {
-		return driver.Holder{}, err
+		return leasehold.Holder{}, err
 	}
 	return e.holder(state)
 }
 
 // holder finds the one that --owner names among the present holders.
-func (e *eviction) holder(state driver.State) (driver.Holder, error) {
-	var found []driver.Holder
+func (e *eviction) holder(state leasehold.State) (leasehold.Holder, error) {
+	var found []leasehold.Holder
 	for _, h := range state.Holders {
-		if h.Owner == e.owner {
+		if string(h.Owner) == e.owner {
 			return h, nil
 		}
-		if driver.ShortOwner(h.Owner) == e.owner {
+		if h.Owner.String() == e.owner {
 			found = append(found, h)
 		}
 	}
@@ -112,9 +111,9 @@ func (e *eviction) holder(state driver.State) (driver.Holder, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return driver.Holder{}, e.notHeld()
+		return leasehold.Holder{}, e.notHeld()
 	}
-	return driver.Holder{}, usageErrorf("%d holders start with %s: give the whole owner", len(found), e.start())
+	return leasehold.Holder{}, usageErrorf("%d holders start with %s: give the whole owner", len(found), e.start())
 }
 
 // notHeld is not ErrLost, whose advice is for who has lost a lease.
@@ -123,15 +122,15 @@ func (e *eviction) notHeld() error {
 }
 
 // confirm asks on a terminal, and insists on --yes elsewhere.
-func (e *eviction) confirm(ctx context.Context, a *app, h driver.Holder) error {
+func (e *eviction) confirm(ctx context.Context, a *app, h leasehold.Holder) error {
 	if e.yes {
 		return nil
 	}
 	if _, ok := terminal(a.stdin); !ok {
-		return usageErrorf("nobody to ask on this input: give --yes to evict %s from %s", driver.ShortOwner(h.Owner), shown(e.name))
+		return usageErrorf("nobody to ask on this input: give --yes to evict %s from %s", h.Owner, shown(e.name))
 	}
 	fmt.Fprintf(a.stderr, "%s is held by %s (%s), %s left.\nEvict it? It may still act until it learns of it. [y/N] ",
-		shown(e.name), driver.ShortOwner(h.Owner), plain(h.Note), secondsText(h.Left.Seconds()))
+		shown(e.name), h.Owner, plain(h.Note), secondsText(h.Left.Seconds()))
 	answer := make(chan string, 1) // a read from a terminal cannot be ended: leave it behind
 	go func() {
 		line, _ := bufio.NewReader(a.stdin).ReadString('\n') // what was read before an error counts
@@ -149,14 +148,14 @@ func (e *eviction) confirm(ctx context.Context, a *app, h driver.Holder) error {
 	}
 }
 
-func (e *eviction) print(a *app, h driver.Holder) error {
+func (e *eviction) print(a *app, h leasehold.Holder) error {
 	type evicted struct {
 		Name    string `json:"name"`
 		Owner   string `json:"owner"`
 		Token   uint64 `json:"token,string"`
 		Evicted bool   `json:"evicted"`
 	}
-	v := evicted{e.name, driver.ShortOwner(h.Owner), h.Fence, true}
+	v := evicted{e.name, h.Owner.String(), h.Token, true}
 	return a.print(v, func(w io.Writer) {
 		fmt.Fprintf(w, "evicted %s from %s\n", v.Owner, shown(v.Name))
 		fmt.Fprintf(w, "The next token is larger than %d. The holder learns of it at its next renewal at the latest.\n", v.Token)
@@ -173,7 +172,7 @@ func (e *eviction) completeOwner(a *app) cobra.CompletionFunc {
 		for _, s := range statesForCompletion(a, args[0]) {
 			for _, h := range s.Holders {
 				if s.Resource == args[0] {
-					owners = append(owners, cobra.CompletionWithDesc(driver.ShortOwner(h.Owner), plain(h.Note)))
+					owners = append(owners, cobra.CompletionWithDesc(h.Owner.String(), plain(h.Note)))
 				}
 			}
 		}

@@ -34,7 +34,7 @@ wait. With PREFIX, only names that start with it.`,
 }
 
 func list(ctx context.Context, a *app, prefix string) error {
-	states, err := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) ([]driver.State, error) {
+	states, err := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) ([]leasehold.State, error) {
 		return locks.List(ctx, prefix)
 	})
 	if err != nil && len(states) == 0 {
@@ -75,7 +75,7 @@ With --quiet it prints nothing, and the exit code tells: 0 free, 1 held or kept.
 }
 
 func show(ctx context.Context, a *app, name string, quiet bool) error {
-	state, err := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) (driver.State, error) {
+	state, err := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) (leasehold.State, error) {
 		return locks.Inspect(ctx, name)
 	})
 	if err != nil && !errors.Is(err, driver.ErrCorrupt) {
@@ -111,10 +111,10 @@ func completeName(a *app, after cobra.ShellCompDirective) cobra.CompletionFunc {
 }
 
 // statesForCompletion is quick, and nothing after an error: that has no place in a completion.
-func statesForCompletion(a *app, prefix string) []driver.State {
+func statesForCompletion(a *app, prefix string) []leasehold.State {
 	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
 	defer cancel()
-	states, _ := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) ([]driver.State, error) {
+	states, _ := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) ([]leasehold.State, error) {
 		return locks.List(ctx, prefix)
 	})
 	return states

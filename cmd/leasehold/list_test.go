@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold"
 )
 
 func TestListShowsHoldersAndWaiters(t *testing.T) {
@@ -144,11 +144,11 @@ func TestEvict(t *testing.T) {
 
 func TestEvictOfSharersWithOneStart(t *testing.T) {
 	t.Parallel()
-	state := driver.State{Resource: "r", Holders: []driver.Holder{{Owner: "AAAAAAAA11111111"}, {Owner: "AAAAAAAA22222222"}, {Owner: "BBBBBBBB11111111"}}}
+	state := leasehold.State{Resource: "r", Holders: []leasehold.Holder{{Owner: "AAAAAAAA11111111"}, {Owner: "AAAAAAAA22222222"}, {Owner: "BBBBBBBB11111111"}}}
 	for owner, want := range map[string]string{"AAAAAAAA11111111": "AAAAAAAA11111111", "BBBBBBBB": "BBBBBBBB11111111", "AAAAAAAA": "", "A": "", "AAAAAAAA111111112": ""} {
 		h, err := (&eviction{name: "r", owner: owner}).holder(state)
-		if h.Owner != want || (err == nil) != (want != "") {
-			t.Errorf("%s: %q, %v, want %q", owner, h.Owner, err, want)
+		if string(h.Owner) != want || (err == nil) != (want != "") {
+			t.Errorf("%s: %q, %v, want %q", owner, string(h.Owner), err, want)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/spf13/cobra"
 )
 
@@ -62,7 +61,7 @@ func endKept(ctx context.Context, locks *leasehold.Locker, name string) (ended b
 		}
 		for _, h := range state.Holders {
 			if h.Owner != "" {
-				return false, &exitError{exitBusy, fmt.Errorf("%s is held by %s, which is not done\nTo end it: leasehold evict", shown(name), driver.ShortOwner(h.Owner))}
+				return false, &exitError{exitBusy, fmt.Errorf("%s is held by %s, which is not done\nTo end it: leasehold evict", shown(name), h.Owner)}
 			}
 		}
 		if err := locks.Evict(ctx, name, "", "reset"); err != nil && !errors.Is(err, leasehold.ErrLost) {

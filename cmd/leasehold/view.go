@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 )
 
@@ -40,19 +41,19 @@ type waiterView struct {
 	Note   string  `json:"note"`
 }
 
-func viewOf(s driver.State) stateView {
-	v := stateView{Name: s.Resource, Token: s.Fence, Holders: []holderView{}, Waiters: []waiterView{}}
+func viewOf(s leasehold.State) stateView {
+	v := stateView{Name: s.Resource, Token: s.Token, Holders: []holderView{}, Waiters: []waiterView{}}
 	for _, h := range s.Holders {
-		v.Holders = append(v.Holders, holderView{driver.ShortOwner(h.Owner), modeText(h.Mode), h.Fence,
+		v.Holders = append(v.Holders, holderView{h.Owner.String(), modeText(h.Mode), h.Token,
 			h.Held.Seconds(), h.Left.Seconds(), plain(h.Note)})
 	}
 	for _, w := range s.Waiters {
-		v.Waiters = append(v.Waiters, waiterView{driver.ShortOwner(w.Owner), modeText(w.Mode), w.Waited.Seconds(), plain(w.Note)})
+		v.Waiters = append(v.Waiters, waiterView{w.Owner.String(), modeText(w.Mode), w.Waited.Seconds(), plain(w.Note)})
 	}
 	return v
 }
 
-func viewsOf(states []driver.State) []stateView {
+func viewsOf(states []leasehold.State) []stateView {
 	views := make([]stateView, len(states))
 	for i, s := range states {
 		views[i] = viewOf(s)

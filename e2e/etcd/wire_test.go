@@ -187,7 +187,7 @@ func TestForeignHolder(t *testing.T) {
 	_, err = l.TryAcquire(t.Context(), "foreign")
 	busy, ok := errors.AsType[*leasehold.BusyError](err)
 	owner := fmt.Sprintf("%x", int64(s.Lease()))
-	if !ok || busy.Holder.Owner != owner {
+	if !ok || string(busy.Holder.Owner) != owner {
 		t.Fatalf("TryAcquire: %v; want busy with the foreign holder", err)
 	}
 	st, err := d.Inspect(t.Context(), "foreign")

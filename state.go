@@ -1,0 +1,90 @@
+package leasehold
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// State is what the engine knows of one resource. A free resource has no holders.
+type State struct {
+	Resource string
+	Token    uint64   // no grant so far has a greater one, hand-overs aside; 0: unknown
+	Holders  []Holder // by token
+	Waiters  []Waiter // in order
+}
+
+// A Holder is one live lease, by the engine's clock. The zero Holder is nobody.
+type Holder struct {
+	Owner Owner // empty: the lease was released, and AtLeast keeps the resource
+	Mode  driver.Mode
+	Limit int           // the limit that it asked for; 0: none
+	Token uint64        // of its grant, on the scale of Lease.Token; 0: unknown. Leases that were handed over have up to 1,023 more
+	Held  time.Duration // since the grant; 0: unknown
+	Left  time.Duration // until it expires unless renewed; 0: unknown
+	Note  string
+}
+
+// A Waiter is one place in a queue.
+type Waiter struct {
+	Owner  Owner
+	Mode   driver.Mode
+	Waited time.Duration // since its first attempt
+	Note   string
+}
+
+// An Owner is who holds or waits, as the engine has it. Whoever knows it whole can release the
+// lease, so it prints, logs and marshals as its driver.ShortOwner, whatever the verb. Converted
+// to a string it is whole, as Evict and Resume take it.
+type Owner string
+
+// String is for people.
+func (o Owner) String() string { return driver.ShortOwner(string(o)) }
+
+// Format implements fmt.Formatter.
+func (o Owner) Format(f fmt.State, verb rune) { fmt.Fprintf(f, fmt.FormatString(f, verb), o.String()) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (o Owner) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// LogValue implements slog.LogValuer.
+func (o Owner) LogValue() slog.Value { return slog.StringValue(o.String()) }
+
+// String is for people. What others wrote is quoted, and drives no terminal.
+func (h Holder) String() string {
+	return fmt.Sprintf("{Owner:%s Mode:%d Limit:%d Token:%d Held:%v Left:%v Note:%q}", h.Owner, h.Mode, h.Limit, h.Token, h.Held, h.Left, h.Note)
+}
+
+// GoString is String with the type.
+func (h Holder) GoString() string { return "leasehold.Holder" + h.String() }
+
+// LogValue implements slog.LogValuer.
+func (h Holder) LogValue() slog.Value { return slog.StringValue(h.String()) }
+
+// String is for people. What others wrote is quoted, and drives no terminal.
+func (w Waiter) String() string {
+	return fmt.Sprintf("{Owner:%s Mode:%d Waited:%v Note:%q}", w.Owner, w.Mode, w.Waited, w.Note)
+}
+
+// GoString is String with the type.
+func (w Waiter) GoString() string { return "leasehold.Waiter" + w.String() }
+
+// LogValue implements slog.LogValuer.
+func (w Waiter) LogValue() slog.Value { return slog.StringValue(w.String()) }
+
+func stateOf(s driver.State) State {
+	state := State{Resource: s.Resource, Token: s.Fence}
+	for _, h := range s.Holders {
+		state.Holders = append(state.Holders, holderOf(h))
+	}
+	for _, w := range s.Waiters {
+		state.Waiters = append(state.Waiters, Waiter{Owner(w.Owner), w.Mode, w.Waited, w.Note})
+	}
+	return state
+}
+
+func holderOf(h driver.Holder) Holder {
+	return Holder{Owner(h.Owner), h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.Note}
+}
