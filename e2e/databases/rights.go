@@ -4,12 +4,12 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/program"
 	"github.com/leasehold-go/leasehold/sqllock"
 )
 
@@ -66,11 +66,7 @@ func LeastRights(t *testing.T, admin, d, nobody Store) {
 
 // CommandRuns runs the command on a store, and checks that it does not print Canary.
 func CommandRuns(t *testing.T, url string) {
-	binary := filepath.Join(t.TempDir(), "leasehold")
-	build := exec.Command("go", "build", "-o", binary, "github.com/leasehold-go/leasehold/cmd/leasehold")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the command: %v\n%s", err, out)
-	}
+	binary := program.Build(t)
 	for _, args := range [][]string{{"run", "job", "--", "true"}, {"ls"}, {"show", "job"}} {
 		cmd := exec.Command(binary, args...)
 		cmd.Env = append(os.Environ(), "LEASEHOLD_STORE="+url)

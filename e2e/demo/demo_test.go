@@ -16,34 +16,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold/e2e/program"
 	"github.com/leasehold-go/leasehold/e2e/servers"
 )
 
 // binary is the real command, built once.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
-
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "leasehold-e2e-demo-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "leasehold")
-	build := exec.Command("go", "build", "-o", binary, ".")
-	build.Dir = filepath.Join("..", "..", "cmd", "leasehold")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the command: %v\n%s", err, out)
-		return 1
-	}
+func TestMain(m *testing.M) {
 	os.Unsetenv("LEASEHOLD_STORE")                         // the tests set what they test
 	if err := flag.Set("test.parallel", "6"); err != nil { // they mostly wait
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		os.Exit(1)
 	}
-	return m.Run()
+	os.Exit(program.Main(m, &binary))
 }
 
 // A report is what a scenario prints.

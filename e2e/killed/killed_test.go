@@ -11,30 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold/e2e/program"
 	"github.com/leasehold-go/leasehold/e2e/servers"
 )
 
 // binary is the real command, built once.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
-
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "leasehold-e2e-killed-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "leasehold")
-	build := exec.Command("go", "build", "-o", binary, ".")
-	build.Dir = filepath.Join("..", "..", "cmd", "leasehold")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the command: %v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
-}
+func TestMain(m *testing.M) { os.Exit(program.Main(m, &binary)) }
 
 // A store is where the locks are, and how its server is paused.
 type store struct {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/leasehold-go/leasehold/e2e/program"
 	"github.com/leasehold-go/leasehold/e2e/servers"
 )
 
@@ -38,16 +39,6 @@ func (s store) url(info, option string) string {
 		option = "?" + option
 	}
 	return s.scheme + "://" + info + s.rest + option
-}
-
-func build(t *testing.T) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "leasehold")
-	cmd := exec.Command("go", "build", "-o", binary, "github.com/leasehold-go/leasehold/cmd/leasehold")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the command: %v\n%s", err, out)
-	}
-	return binary
 }
 
 // look prints all that a command can see of the processes around it: its own environment,
@@ -110,7 +101,7 @@ func TestMySQL(t *testing.T) {
 // check gives the password in each way and looks for it in all outputs, in the environment
 // of what the command starts, and in the list of processes.
 func check(t *testing.T, s store) {
-	binary, dir := build(t), t.TempDir()
+	binary, dir := program.Build(t), t.TempDir()
 	file := filepath.Join(dir, "password")
 	if err := os.WriteFile(file, []byte(password(s.scheme)+"\n"), 0o600); err != nil {
 		t.Fatal(err)

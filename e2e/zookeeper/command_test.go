@@ -3,22 +3,17 @@ package zookeeper
 import (
 	"bytes"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/leasehold-go/leasehold/e2e/program"
 	"github.com/leasehold-go/leasehold/e2e/servers"
 )
 
 // TestCommand uses the real command by URL.
 func TestCommand(t *testing.T) {
 	t.Parallel()
-	binary := filepath.Join(t.TempDir(), "leasehold")
-	build := exec.Command("go", "build", "-o", binary, ".")
-	build.Dir = "../../cmd/leasehold"
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	binary := program.Build(t)
 	z := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
 	store := "zookeeper://" + z.Addr() + "?prefix=%2Fshop"
 	leasehold := func(code int, args ...string) (stdout, stderr string) {
