@@ -69,13 +69,20 @@ func acquire(ctx context.Context, a *app, name string, f *claimFlags, opts []lea
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := f.bounded(ctx)
 	defer stop()
-	o := &leasehold.Options{TTL: time.Duration(f.ttl), Note: callerNote(), Trace: a.waitTrace()}
+	note := f.note
+	if note == "" {
+		note = callerNote()
+	}
+	o := &leasehold.Options{TTL: time.Duration(f.ttl), Note: note, Trace: a.trace()}
 	return a.with(ctx, stores.Open, o, func(ctx context.Context, locks *leasehold.Locker) error {
 		a.sayLocal()
 		if !locks.Features().Resumes {
 			return fmt.Errorf("acquire %q: %w: its leases end with this process; use leasehold run", name, leasehold.ErrUnsupported)
 		}
+		w := a.watch(locks, name, note, f.slots)
+		defer w.done()
 		lease, err := locks.Acquire(ctx, name, append(opts, f.waiting()...)...)
+		w.ended()
 		if err != nil {
 			return err
 		}
@@ -159,7 +166,7 @@ func release(ctx context.Context, a *app, name, owner string) error {
 	if err != nil {
 		return orSignal(ctx, err)
 	}
-	defer d.Close()
+	defer a.close(d)
 	if !d.Features().Resumes {
 		return fmt.Errorf("release %q: %w: another process's lease", name, leasehold.ErrUnsupported)
 	}
@@ -238,15 +245,18 @@ func callerNote() string {
 	return fmt.Sprintf("%s script[%d]", who, os.Getppid())
 }
 
-// waitTrace tells with --verbose that a command waits.
-func (a *app) waitTrace() *leasehold.Trace {
-	if !a.verbose {
-		return nil
-	}
+// trace tells with --verbose what becomes of the leases, and watch what is waited for.
+func (a *app) trace() *leasehold.Trace {
 	return &leasehold.Trace{
-		Queued: func(name string) { fmt.Fprintf(a.stderr, "leasehold: waiting for %s\n", shown(name)) },
+		Queued: func(name string) {
+			a.queued.Store(&name)
+			a.detail(onWait, name, 0, "waiting for %s", shown(name))
+		},
 		Granted: func(name string, token uint64, waited time.Duration) {
-			fmt.Fprintf(a.stderr, "leasehold: acquired %s after %s, token %d\n", shown(name), spanText(waited), token)
+			a.detail(onGrant, name, token, "acquired %s after %s, token %d", shown(name), spanText(waited), token)
+		},
+		Released: func(name string, token uint64, held time.Duration) {
+			a.detail(onRelease, name, token, "released %s after %s", shown(name), spanText(held))
 		},
 	}
 }

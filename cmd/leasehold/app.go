@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,6 +28,8 @@ type app struct {
 	byDefault bool           // nobody has named it
 	json      bool
 	verbose   bool
+	checks    sync.WaitGroup         // of engines, see check
+	queued    atomic.Pointer[string] // the name that is waited for; nil: none yet
 	stdin     io.Reader
 	stdout    io.Writer
 	stderr    io.Writer
@@ -55,27 +59,39 @@ func (a *app) openURL(ctx context.Context, open opener, chosen string) (driver.D
 	}
 	a.storeURL = url
 	if a.verbose {
-		fmt.Fprintf(a.stderr, "leasehold: store %s\n", stores.Redact(url))
-		a.warn(ctx, d)
+		a.tell(onStore, "", 0, "store %s", stores.Redact(url))
+		a.check(ctx, d)
 	}
 	return d, nil
 }
 
-// warn prints what an engine says about a configuration that weakens its locks.
-func (a *app) warn(ctx context.Context, d driver.Driver) {
+// checkBound is how long an engine may take to find out what it says about itself.
+const checkBound = 4 * time.Second
+
+// check tells what an engine says about a configuration that weakens its locks. Nobody waits
+// for it but close.
+func (a *app) check(ctx context.Context, d driver.Driver) {
 	checker, ok := d.(driver.Checker)
 	if !ok {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerBound)
-	defer cancel()
-	warnings, err := checker.Check(ctx)
-	if err != nil {
-		warnings = []string{fmt.Sprintf("its configuration cannot be checked: %v", err)}
-	}
-	for _, w := range warnings {
-		fmt.Fprintf(a.stderr, "leasehold: warning: %s\n", w)
-	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkBound)
+	a.checks.Go(func() {
+		defer cancel()
+		warnings, err := checker.Check(ctx)
+		if err != nil {
+			warnings = []string{fmt.Sprintf("its configuration cannot be checked: %v", err)}
+		}
+		for _, w := range warnings {
+			a.tell(onWarning, "", 0, "warning: %s", w)
+		}
+	})
+}
+
+// close closes what open has opened.
+func (a *app) close(d driver.Driver) error {
+	a.checks.Wait()
+	return d.Close()
 }
 
 // locker opens the chosen store for one command. The caller calls done.
@@ -86,10 +102,10 @@ func (a *app) locker(ctx context.Context, open opener, opts *leasehold.Options) 
 	}
 	locks, err = leasehold.New(d, opts)
 	if err != nil {
-		d.Close()
+		a.close(d)
 		return nil, nil, err
 	}
-	return locks, func() { locks.Close(); d.Close() }, nil
+	return locks, func() { locks.Close(); a.close(d) }, nil
 }
 
 // with opens the chosen store and calls do, with a context that ends with the signals that
@@ -189,6 +205,9 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // terminal returns the file behind a stream if it is a terminal.
 func terminal(stream any) (*os.File, bool) {
+	if c, ok := stream.(*console); ok {
+		stream = c.file
+	}
 	f, ok := stream.(*os.File)
 	return f, ok && term.IsTerminal(int(f.Fd()))
 }

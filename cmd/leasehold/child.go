@@ -128,15 +128,10 @@ func (c *child) catch() {
 }
 
 func (c *child) options() *leasehold.Options {
-	trace := c.app.waitTrace()
-	if trace == nil {
-		trace = &leasehold.Trace{}
-	}
-	trace.RenewFailed = func(name string, _ uint64, left time.Duration, err error) {
+	trace := c.app.trace()
+	trace.RenewFailed = func(name string, token uint64, left time.Duration, err error) {
 		c.failed.Store(&failure{name, err})
-		if c.app.verbose {
-			fmt.Fprintf(c.app.stderr, "leasehold: a renewal of %s has failed, %s are left: %s\n", shown(name), spanText(left), plain(err.Error()))
-		}
+		c.app.detail(onRenewalFailed, name, token, "a renewal of %s has failed, %s are left: %v", shown(name), spanText(left), err)
 	}
 	trace.Renewed = func(name string, _ uint64, _ time.Duration) {
 		if f := c.failed.Load(); f != nil && f.name == name {
@@ -203,12 +198,29 @@ func (c *child) run(held interface {
 	Deadline() time.Time
 }, leases ...*leasehold.Lease) (guard.Result, error) {
 	c.freshen(leases)
+	c.app.flush(flushBound) // in front of what the command says
 	return guard.Run(guard.Plan{
 		Argv: c.argv, Env: c.environ(held.Deadline(), leases), Own: stores.Environ(),
 		Grace: time.Duration(c.grace), Margin: guard.Margin(c.ttl),
 		Lease: held, Renewed: c.renewed, Signals: c.signals,
 		Legacy: c.legacy(leases), Keep: time.Now().Add(c.keep),
+		Ending: func(cut bool, left string) { c.tellEnding(held.Context(), cut, left) },
 	})
+}
+
+// flushBound is how long a command waits for the reader of what was said before it.
+const flushBound = 100 * time.Millisecond
+
+// tellEnding tells that the guardian ends the command, or what it has left running.
+func (c *child) tellEnding(lease context.Context, cut bool, left string) {
+	switch lost := context.Cause(lease); {
+	case !cut:
+		c.app.detail(onEnding, c.name, 0, "the command has ended; ending what it has left running: %s", left)
+	case lost != nil:
+		c.app.tell(onEnding, c.name, 0, "%s: %v%s; ending the command, within %v", shown(c.name), lost, c.unrenewed(), &c.grace)
+	default:
+		c.app.tell(onEnding, c.name, 0, "the lease of %s is about to end%s; ending the command, within %v", shown(c.name), c.unrenewed(), &c.grace)
+	}
 }
 
 // environ is this process's environment with what the command should know of its leases,
@@ -274,10 +286,13 @@ func (c *child) verdict(e ending) error {
 	case e.Cut:
 		return &exitError{c.lostCode, fmt.Errorf("the lease of %s could not be renewed in time, so the command was ended before another can hold it%s", shown(c.name), c.unrenewed())}
 	case e.released != nil:
-		fmt.Fprintf(c.app.stderr, "leasehold: %s\nIt ends by itself within %v\n", strings.TrimPrefix(e.released.Error(), "leasehold: "), c.ttl)
+		c.app.tell(onError, c.name, 0, "%s\nIt ends by itself within %v", strings.TrimPrefix(e.released.Error(), "leasehold: "), c.ttl)
 	}
-	if e.Status.Signaled() && e.Status.Signal() == syscall.SIGINT {
-		return bySignal(syscall.SIGINT, nil)
+	// One that has tidied up after a Ctrl-C and says so by its exit code has ended by it too.
+	if keyed := e.Terminal || e.Interrupted; e.Status.Signaled() || keyed {
+		if sig := endedBy(e.Status); sig == syscall.SIGINT {
+			return bySignal(sig, nil)
+		}
 	}
 	if code := exitOf(e.Status); code != 0 {
 		return &exitError{code: code}
@@ -302,18 +317,23 @@ func exitOf(status syscall.WaitStatus) int {
 	return status.ExitStatus()
 }
 
+// endedBy is the signal that a command has ended by, or says so as shells do; 0: none.
+func endedBy(status syscall.WaitStatus) syscall.Signal {
+	return syscall.Signal(max(exitOf(status)-exitSignal, 0))
+}
+
 // interrupted reports whether a Ctrl-C or Ctrl-\ ended a command that had the terminal to
 // itself, so that it reached nobody else.
 func interrupted(r guard.Result) bool {
-	sig := r.Status.Signal()
-	return r.Terminal && r.Status.Signaled() && (sig == syscall.SIGINT || sig == syscall.SIGQUIT)
+	sig := endedBy(r.Status)
+	return r.Terminal && (sig == syscall.SIGINT || sig == syscall.SIGQUIT)
 }
 
 // passOn gives a Ctrl-C that ended the command to the rest of the job, such as a script
 // around it, which would have got it too without the terminal lent to the command alone.
 func passOn(r guard.Result) {
 	if interrupted(r) {
-		syscall.Kill(0, r.Status.Signal()) // caught here, and no longer listened to
+		syscall.Kill(0, endedBy(r.Status)) // caught here, and no longer listened to
 	}
 }
 

@@ -170,6 +170,6 @@ func readLine(values map[string]string, line string) error {
 // sayLocal tells a person at a terminal whom the default store excludes.
 func (a *app) sayLocal() {
 	if _, ok := terminal(a.stderr); ok && a.byDefault && !a.json {
-		fmt.Fprintln(a.stderr, "leasehold: no store is named, so only your own processes on this machine exclude each other: leasehold help")
+		a.tell(onStore, "", 0, "no store is named, so only your own processes on this machine exclude each other: leasehold help")
 	}
 }

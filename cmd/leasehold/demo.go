@@ -163,7 +163,7 @@ func (a *app) demoStore(ctx context.Context, st *demo.Stage) error {
 		return err
 	}
 	st.Store, st.Features = a.storeURL, d.Features()
-	return d.Close()
+	return a.close(d)
 }
 
 // demoProcesses returns what starts a process of a scenario: this program.

@@ -73,7 +73,7 @@ func (f *claimFlags) add(set *pflag.FlagSet, ttl time.Duration) {
 	set.VarP(&f.wait, "wait", "w", "take at most `SECONDS` (fractions allowed) for all of it instead of waiting without limit")
 	set.BoolVarP(&f.alone, "exclusive", "x", false, "share NAME with nobody (the default)")
 	set.BoolVarP(&f.shared, "shared", "s", false, "share NAME with other shared holders")
-	set.IntVar(&f.slots, "slots", 0, "share NAME among at most `N` holders, as a semaphore does")
+	set.IntVar(&f.slots, "slots", 0, "share NAME among at most `N` holders, as a semaphore does; another's smaller N counts, and is warned of")
 	set.Var(&f.ttl, "ttl", "`LENGTH` of the lease: seconds, or with a unit such as 90s or 5m")
 	set.StringVar(&f.note, "note", "", "`TEXT` for people who ask who holds NAME")
 	addFlock(set, &f.alone)

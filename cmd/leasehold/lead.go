@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"syscall"
 	"time"
@@ -44,6 +43,7 @@ type lead struct {
 
 	caught chan os.Signal
 
+	wait      *wait         // for the next term
 	last      error         // how COMMAND ended
 	signalled bool          // it had the signal that ends all
 	away      time.Duration // the pause after the last term
@@ -111,7 +111,9 @@ func (l *lead) run(ctx context.Context) error {
 // campaign leads term after term, with pauses in which another may.
 func (l *lead) campaign(ctx context.Context, locks *leasehold.Locker) error {
 	for {
+		l.wait = l.app.watch(locks, l.name, l.note, 0)
 		err := locks.Lead(ctx, l.name, func(term context.Context) error { return l.serve(term, ctx) })
+		l.wait.ended()
 		switch {
 		case ctx.Err() != nil:
 			return err
@@ -136,10 +138,7 @@ func (l *lead) stayAway(lived time.Duration) {
 	} else {
 		l.away = min(2*l.away, lastAway)
 	}
-	if l.app.json && !l.app.verbose {
-		return // errors alone
-	}
-	fmt.Fprintf(l.app.stderr, "leasehold: the command has ended with exit code %d after %s; campaigning again in %v\n",
+	l.app.tell(onExit, l.name, 0, "the command has ended with exit code %d after %s; campaigning again in %v",
 		exitCode(l.last), spanText(lived), l.away)
 }
 
@@ -174,7 +173,8 @@ func (l *lead) serve(ctx, campaign context.Context) error {
 		return nil
 	}
 	lease, _ := leasehold.FromContext(ctx)
-	l.say("leading %s, token %d", shown(l.name), lease.Token())
+	l.wait.ended()
+	l.app.detail(onGrant, l.name, lease.Token(), "leading %s, token %d", shown(l.name), lease.Token())
 	began := time.Now()
 	result, err := l.child.run(lease, lease)
 	l.last = l.verdict(ending{Result: result, err: err, lost: context.Cause(lease.Context())})
@@ -195,11 +195,4 @@ func (l *lead) serve(ctx, campaign context.Context) error {
 	}
 	l.stayAway(time.Since(began))
 	return errExited
-}
-
-// say tells with --verbose what happens.
-func (l *lead) say(format string, args ...any) {
-	if l.app.verbose {
-		fmt.Fprintf(l.app.stderr, "leasehold: "+format+"\n", args...)
-	}
 }

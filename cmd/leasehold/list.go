@@ -19,7 +19,8 @@ func newListCommand(a *app) *cobra.Command {
 		Short: "List the locks that are held or waited for",
 		Long: `List the locks that are held or waited for, with a line for each holder: the start of
 its owner, its token, how long it has held, how much of its lease is left, and how many
-wait. With PREFIX, only names that start with it.`,
+wait. With PREFIX, only names that start with it. A MODE of shared/3 is that of a holder who has
+asked for --slots 3; the smallest number of all counts.`,
 		Example:           "  leasehold ls\n  leasehold ls orders/\n  leasehold ls --json | jq -r '.[].name'",
 		Args:              argNames("[PREFIX]"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),

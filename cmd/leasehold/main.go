@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -13,8 +12,9 @@ import (
 )
 
 func main() {
-	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: newConsole(os.Stderr)}
 	err := execute(a, os.Args[1:])
+	a.flush(consoleBound)
 	endBySignal(err)
 	os.Exit(exitCode(err))
 }
@@ -41,21 +41,21 @@ func (a *app) report(err error) {
 	if err == nil || err.Error() == "" {
 		return
 	}
-	v := errorView{strings.TrimPrefix(err.Error(), "leasehold: "), advice(err), exitCode(err)}
-	if a.json {
-		json.NewEncoder(a.stderr).Encode(v) // there is nobody left to tell of an error
-		return
+	v := errorView{Error: strings.TrimPrefix(err.Error(), "leasehold: "), Advice: advice(err), Code: exitCode(err)}
+	if a.verbose {
+		v.Time, v.Kind = stamp(), onError
 	}
-	// Names and notes of other users may be part of it.
-	for line := range strings.Lines("leasehold: " + v.Error + "\n" + v.Advice) {
-		if text := plain(line); text != "" {
-			fmt.Fprintln(a.stderr, text)
-		}
+	if a.json {
+		a.encode(v)
+	} else {
+		a.write(v.Error + "\n" + v.Advice)
 	}
 }
 
-// errorView is an error as --json shows it.
+// errorView is an error as --json shows it; with -v it is one of many events.
 type errorView struct {
+	Time   string `json:"time,omitempty"`
+	Kind   string `json:"event,omitempty"`
 	Error  string `json:"error"`
 	Advice string `json:"advice,omitempty"`
 	Code   int    `json:"exit_code"`
@@ -101,7 +101,7 @@ func newRootCommand(a *app) *cobra.Command {
 	flags.Bool(keyShared, false, "refuse a store that only this machine has")
 	a.flags = flags
 	flags.BoolVar(&a.json, "json", false, "print JSON")
-	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say on stderr what happens")
+	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say on stderr what happens, and when")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageErrorf("%w\nSee: %s --help", inOurWords(err), cmd.CommandPath())
 	})
@@ -120,6 +120,7 @@ func newRootCommand(a *app) *cobra.Command {
 	add(root, groupHold, run, lead, newAcquireCommand(a), newRenewCommand(a), newReleaseCommand(a))
 	add(root, groupLook, newListCommand(a), newShowCommand(a), newTopCommand(a), newEvictCommand(a), newResetCommand(a))
 	add(root, groupRest, newDemoCommand(a), newVersionCommand(a), newManCommand(a))
+	root.SetHelpCommand(newHelpCommand())
 	root.SetHelpCommandGroupID(groupRest)
 	root.SetCompletionCommandGroupID(groupRest)
 	return root
@@ -133,6 +134,39 @@ func add(root *cobra.Command, group string, cmds ...*cobra.Command) {
 		c.GroupID = group
 	}
 	root.AddCommand(cmds...)
+}
+
+// newHelpCommand is cobra's, but for a COMMAND that there is not: that is wrong usage.
+func newHelpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "help [COMMAND]",
+		Short:             "Help about any command",
+		ValidArgsFunction: completeCommand,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			switch {
+			case err != nil:
+				return usageErrorf("%w", err)
+			case len(rest) > 0:
+				return onlySubcommands(about, rest)
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
+}
+
+func completeCommand(cmd *cobra.Command, args []string, typed string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	about, rest, err := cmd.Root().Find(args)
+	if err != nil || len(rest) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	for _, c := range about.Commands() {
+		if c.IsAvailableCommand() && strings.HasPrefix(c.Name(), typed) {
+			names = append(names, cobra.CompletionWithDesc(c.Name(), c.Short))
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // onlySubcommands prints the help of a command that does nothing by itself.

@@ -130,7 +130,7 @@ func (o outcome) wantCode(t *testing.T, code int) {
 	if o.code != code {
 		t.Fatalf("%q: exit code %d, want %d\nstdout: %s\nstderr: %s", o.args, o.code, code, o.stdout, o.stderr)
 	}
-	if code != 0 && !strings.HasPrefix(o.stderr, "leasehold: ") {
+	if code != 0 && !strings.Contains(o.stderr, "leasehold: ") {
 		t.Errorf("%q: exit code %d without a message: %q", o.args, code, o.stderr)
 	}
 }

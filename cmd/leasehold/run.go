@@ -75,10 +75,18 @@ Exit codes: COMMAND's own; 128+n when signal n ended it or the wait; 1 busy (-E)
 64 wrong usage; 69 store unreachable; 70 internal error; 75 lease lost
 (--lost-exit-code); 126 COMMAND cannot be run; 127 COMMAND not found.
 When Ctrl-C ended COMMAND or the wait, "leasehold run" ends by SIGINT too, which a shell shows
-as 130 and stops its script for.
+as 130 and stops its script for, as with flock(1). That is so as well when COMMAND catches it
+and exits with 130; with any other exit code the script goes on.
+
+While it waits on a terminal, the last line says for how long, who holds NAME, and which place in
+the queue is ours (not with TERM=dumb). When the lease is lost, or about to end for want of a
+renewal, standard error says so as COMMAND is being ended, and again at the end. With -v each
+line has the time: the store and what is wrong with it, the wait and who is in the way, the
+grant, renewals that fail, what COMMAND has left running, the release.
 
 Nothing is written to standard output. With --json an error is one JSON object on
-standard error.`
+standard error; with -v each line is one, with "time", "event" and "text": store, warning, waiting,
+acquired, renewal_failed, ending, exited, released, error.`
 
 const runExample = `  leasehold run backup -- ./backup.sh
   leasehold run -n --ok-if-busy report -- make report     cron: skip if still running
@@ -187,12 +195,16 @@ func (r *run) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	w := r.app.watch(locks, r.name, r.note, r.claim.slots)
 	leases, err := r.acquire(bounded, locks, opts)
+	w.ended()
 	if err != nil {
+		w.done()
 		quit(bounded, done)
 		return err
 	}
 	defer done()
+	defer w.done()
 	r.keep = time.Duration(r.atLeast)
 	// A job that was begun in its period and killed in the middle counts as run.
 	r.fixed = r.oncePer > 0

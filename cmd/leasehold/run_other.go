@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"os"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -36,6 +37,14 @@ func newGuardCommand() *cobra.Command {
 
 // ownGroup: there are no process groups here.
 func ownGroup() *syscall.SysProcAttr { return nil }
+
+// A status is a line on a terminal; there is none here.
+type status struct{}
+
+func statusPossible(*os.File) bool { return false }
+
+func (*status) draw(string) {}
+func (*status) erase()      {}
 
 // endBySignal: nobody dies of signals here.
 func endBySignal(error) {}

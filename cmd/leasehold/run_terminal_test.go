@@ -207,6 +207,8 @@ func TestControlCEndsTheWholeJob(t *testing.T) {
 			"with piped input":    "echo | leasehold run x -- sh -c 'stty -echo < /dev/tty; echo ready; exec sleep 60'; echo after",
 			"into a file":         "leasehold run x -- sh -c 'echo ready >&2; exec sleep 60' > log; echo after",
 			"nested":              "leasehold run y -- leasehold run x -- sh -c 'echo ready; exec sleep 60'; echo after",
+			"caught":              "leasehold run x -- sh -c 'trap \"exit 130\" INT; echo ready; sleep 60 & wait'; echo after",
+			"caught, not lent":    "leasehold run x -- sh -c 'trap \"exit 130\" INT; echo ready >&2; sleep 60 & wait' > log; echo after",
 			"leading":             "leasehold lead x -- sh -c 'echo ready; exec sleep 60'; echo after",
 		} {
 			t.Run(shell+" "+name, func(t *testing.T) {

@@ -28,6 +28,7 @@ type stateView struct {
 type holderView struct {
 	Owner string  `json:"owner"`
 	Mode  string  `json:"mode"`
+	Limit int     `json:"limit,omitempty"` // as its holder asked for; the smallest of all counts
 	Token uint64  `json:"token,string"`
 	Held  float64 `json:"held_seconds"`
 	Left  float64 `json:"left_seconds"`
@@ -44,7 +45,7 @@ type waiterView struct {
 func viewOf(s leasehold.State) stateView {
 	v := stateView{Name: s.Resource, Token: s.Token, Holders: []holderView{}, Waiters: []waiterView{}}
 	for _, h := range s.Holders {
-		v.Holders = append(v.Holders, holderView{h.Owner.String(), modeText(h.Mode), h.Token,
+		v.Holders = append(v.Holders, holderView{h.Owner.String(), modeText(h.Mode), h.Limit, h.Token,
 			h.Held.Seconds(), h.Left.Seconds(), plain(h.Note)})
 	}
 	for _, w := range s.Waiters {
@@ -66,6 +67,14 @@ func modeText(m driver.Mode) string {
 		return "shared"
 	}
 	return "exclusive"
+}
+
+// modeText is the mode, with the limit that was asked for.
+func (h holderView) modeText() string {
+	if h.Limit == 0 {
+		return h.Mode
+	}
+	return fmt.Sprintf("%s/%d", h.Mode, h.Limit)
 }
 
 // plain returns s without what is not printable: control characters, and the invisible
@@ -112,7 +121,7 @@ func writeTable(w io.Writer, views []stateView) {
 	fmt.Fprintln(t, "NAME\tMODE\tOWNER\tTOKEN\tHELD\tLEFT\tWAITING\tNOTE")
 	for _, v := range views {
 		for _, h := range v.Holders {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", shown(v.Name), h.Mode, ownerText(h.Owner), h.Token,
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", shown(v.Name), h.modeText(), ownerText(h.Owner), h.Token,
 				secondsText(h.Held), secondsText(h.Left), len(v.Waiters), h.Note)
 		}
 		if len(v.Holders) == 0 {
@@ -138,7 +147,7 @@ func writeState(w io.Writer, v stateView) {
 		t := newTable(w)
 		fmt.Fprintln(t, "HOLDER\tMODE\tTOKEN\tHELD\tLEFT\tNOTE")
 		for _, h := range v.Holders {
-			fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\n", ownerText(h.Owner), h.Mode, h.Token, secondsText(h.Held), secondsText(h.Left), h.Note)
+			fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\n", ownerText(h.Owner), h.modeText(), h.Token, secondsText(h.Held), secondsText(h.Left), h.Note)
 		}
 		t.Flush()
 	}

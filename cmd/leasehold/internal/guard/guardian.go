@@ -215,7 +215,7 @@ func (g *guardian) watch(messages <-chan message, died <-chan os.Signal) {
 func (g *guardian) enforce() time.Duration {
 	if g.exited && !g.ending {
 		// The lease is to cover all that the command does, so that nothing may go on.
-		g.end()
+		g.end(leftRunning())
 	}
 	if !g.ending {
 		if left := g.termAt().sub(now()); left > 0 {
@@ -250,16 +250,20 @@ func (g *guardian) obey(m message) {
 // endChild ends a child that has not come to its own end.
 func (g *guardian) endChild() {
 	g.cut = g.cut || !g.exited
-	g.end()
+	g.end("")
 }
 
-func (g *guardian) end() {
+// end tells left, the processes that the child has left running, when it is not cut.
+func (g *guardian) end(left string) {
 	if g.ending {
 		return
 	}
 	g.ending, g.endedAt = true, now()
 	g.signalTree(syscall.SIGTERM)
 	g.signalTree(syscall.SIGCONT) // so that what is stopped can obey
+	if g.cut || left != "" {
+		g.conn.send(message{Verb: gotEnding, Cut: g.cut, Text: left})
+	}
 }
 
 // reap waits for whoever died. Orphans of the child end up here as well.

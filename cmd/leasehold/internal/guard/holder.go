@@ -42,6 +42,10 @@ type Plan struct {
 	Renewed <-chan struct{}  // tells that Deadline has moved
 	Signals <-chan os.Signal // for the command
 
+	// Ending is called when the guardian ends the command, or, not cut, the processes that it
+	// has left running: some of them by name and number. It must not block.
+	Ending func(cut bool, left string)
+
 	// Legacy is for the guardian's heir, see Main, should this process die. "": none.
 	Legacy string
 	Keep   time.Time // until when the lease keeps others out although the command is over
@@ -49,9 +53,10 @@ type Plan struct {
 
 // A Result is how a command ended.
 type Result struct {
-	Status   syscall.WaitStatus
-	Cut      bool // it was made to end because the lease ended or was about to
-	Terminal bool // it had the terminal to itself: a Ctrl-C reached nobody else
+	Status      syscall.WaitStatus
+	Cut         bool // it was made to end because the lease ended or was about to
+	Terminal    bool // it had the terminal to itself: a Ctrl-C reached nobody else
+	Interrupted bool // it was given a SIGINT that came to this process
 }
 
 // Run runs the command under a guardian until it and all its descendants are gone. They
@@ -75,6 +80,8 @@ type holder struct {
 	since    uint64 // when the guardian was started: what is older is not ours
 	child    int    // pid; 0: not started
 	killed   bool   // by kill
+
+	interrupted bool // of the Result
 }
 
 func (h *holder) start() error {
@@ -165,6 +172,7 @@ func (h *holder) wait() (Result, error) {
 			h.conn.send(message{Verb: toStop})
 			backup.Reset(min(h.backupIn(), h.plan.Grace+h.plan.Margin))
 		case sig := <-h.plan.Signals:
+			h.interrupted = h.interrupted || sig == syscall.SIGINT
 			h.conn.send(message{Verb: toSignal, N: int64(sig.(syscall.Signal))})
 		case <-backup.C:
 			h.kill()
@@ -177,6 +185,10 @@ func (h *holder) wait() (Result, error) {
 				h.child = int(m.N)
 			case gotStopped:
 				h.suspend()
+			case gotEnding:
+				if h.plan.Ending != nil {
+					h.plan.Ending(m.Cut, m.Text)
+				}
 			default:
 				return h.ended(m)
 			}
@@ -215,7 +227,7 @@ func (h *holder) ended(m message) (Result, error) {
 	case gotFailed:
 		return Result{}, &StartError{Code: int(m.N), Text: m.Text}
 	}
-	return Result{Status: syscall.WaitStatus(m.N), Cut: m.Cut, Terminal: m.Lent}, nil
+	return Result{Status: syscall.WaitStatus(m.N), Cut: m.Cut, Terminal: m.Lent, Interrupted: h.interrupted}, nil
 }
 
 // guardianDied ends what it left behind. Its child died with it, by the kernel's hand.

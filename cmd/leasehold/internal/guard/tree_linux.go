@@ -2,8 +2,10 @@ package guard
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -81,6 +83,26 @@ func processes() []process {
 		}
 	}
 	return list
+}
+
+// leftMost is how many of what is left running are named.
+const leftMost = 10
+
+// leftRunning names what runs below this process; the dead are not named.
+func leftRunning() string {
+	var names []string
+	for _, pid := range descendants(os.Getpid(), 0) {
+		dir := "/proc/" + strconv.Itoa(pid)
+		name, err := os.ReadFile(dir + "/comm")
+		if args, _ := os.ReadFile(dir + "/cmdline"); err != nil || len(args) == 0 {
+			continue // a zombie has no arguments
+		}
+		names = append(names, fmt.Sprintf("%s[%d]", bytes.TrimSpace(name), pid))
+	}
+	if more := len(names) - leftMost; more > 0 {
+		names = append(names[:leftMost], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 // startTime is when a process was started, in clock ticks since boot.

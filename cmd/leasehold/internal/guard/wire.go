@@ -27,6 +27,7 @@ const (
 const (
 	gotStarted verb = "started" // N: pid
 	gotStopped verb = "stopped" // the terminal suspended the child
+	gotEnding  verb = "ending"  // the guardian begins to end: Cut: the child; Text: what it has left running
 	gotExit    verb = "exit"    // N: wait status; Cut: the guardian ended it; Lent: it had the terminal
 	gotFailed  verb = "failed"  // N: exit code as a shell's; Text
 	gotLate    verb = "late"    // the deadline was too near: never started

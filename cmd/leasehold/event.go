@@ -1,0 +1,73 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// An event is something that happens, as -v tells it: a line with the time on standard error,
+// and with --json an object on a line of its own.
+type event struct {
+	Time  string `json:"time"`
+	Kind  string `json:"event"`
+	Name  string `json:"name,omitempty"`
+	Token uint64 `json:"token,string,omitempty"`
+	Text  string `json:"text"`
+}
+
+// The kinds of events.
+const (
+	onStore         = "store"
+	onWarning       = "warning"
+	onWait          = "waiting"
+	onGrant         = "acquired"
+	onRenewalFailed = "renewal_failed"
+	onEnding        = "ending" // of the command, or of what it has left running
+	onExit          = "exited"
+	onRelease       = "released"
+	onError         = "error"
+)
+
+// stamp is the time of a line or an object.
+func stamp() string { return time.Now().Format("2006-01-02T15:04:05.000Z07:00") }
+
+// tell tells of what everybody should know. With --json errors alone are told, unless -v
+// asks for more.
+func (a *app) tell(kind, name string, token uint64, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !a.json {
+		a.write(text)
+	} else if a.verbose {
+		a.encode(event{stamp(), kind, name, token, text})
+	}
+}
+
+// detail tells of what only -v asks for.
+func (a *app) detail(kind, name string, token uint64, format string, args ...any) {
+	if a.verbose {
+		a.tell(kind, name, token, format, args...)
+	}
+}
+
+func (a *app) encode(v any) {
+	enc := json.NewEncoder(a.stderr)
+	enc.SetEscapeHTML(false)
+	enc.Encode(v) // there is nobody left to tell of an error
+}
+
+// write writes lines for people, at once. Names and notes of other users may be part of them.
+func (a *app) write(text string) {
+	var b strings.Builder
+	if a.verbose {
+		b.WriteString(stamp() + " ")
+	}
+	b.WriteString("leasehold: ")
+	for line := range strings.Lines(text) {
+		if line = plain(line); line != "" {
+			b.WriteString(line + "\n")
+		}
+	}
+	fmt.Fprint(a.stderr, b.String())
+}

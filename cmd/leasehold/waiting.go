@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+const (
+	// lookFirst is how long a wait lasts before it is worth a word.
+	lookFirst = 500 * time.Millisecond
+	// lookBound is how long the store may take to say who holds a name; that the wait itself
+	// is answered does not depend on it.
+	lookBound = time.Second
+	// lookEvery is for a person at a terminal, lookSeldom for a log.
+	lookEvery, lookSeldom = time.Second, 10 * time.Second
+)
+
+// A wait is what is told of an acquire while it lasts: the status line on a terminal, with -v
+// what changes, and once that slots differ.
+type wait struct {
+	app   *app
+	name  string // of the first, unless another is waited for
+	note  string // as the queue has it
+	slots int    // as asked for; 0: no limit
+	began time.Time
+	locks *leasehold.Locker
+
+	line    *console // nil: no status line
+	told    string   // by -v
+	warned  bool     // of slots
+	granted atomic.Bool
+	looked  chan struct{} // closed after the first look
+	over    context.CancelFunc
+}
+
+// watch begins to tell of an acquire. The caller calls ended when it is through, and done at
+// the end of the command.
+func (a *app) watch(locks *leasehold.Locker, name, note string, slots int) *wait {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &wait{app: a, name: name, note: note, slots: slots, began: time.Now(), locks: locks,
+		looked: make(chan struct{}), over: cancel}
+	a.queued.Store(nil)
+	if c, ok := a.stderr.(*console); ok && !a.json && statusPossible(c.file) {
+		w.line = c
+	}
+	if quiet := a.json && !a.verbose; quiet || w.line == nil && !a.verbose && slots == 0 {
+		close(w.looked)
+		return w
+	}
+	go w.look(ctx)
+	return w
+}
+
+// ended takes the status line away. A look for slots goes on.
+func (w *wait) ended() {
+	w.granted.Store(true)
+	if w.line != nil {
+		w.line.clear()
+	}
+	if w.slots == 0 {
+		w.over()
+	}
+}
+
+// done waits for a look for slots, as briefly as it may take.
+func (w *wait) done() {
+	if w.slots > 0 {
+		select {
+		case <-w.looked:
+		case <-time.After(time.Until(w.began.Add(lookBound))):
+		}
+	}
+	w.over()
+}
+
+// look looks at what is waited for again and again: at once where slots may differ.
+func (w *wait) look(ctx context.Context) {
+	first := lookFirst
+	if w.slots > 0 {
+		first = 0
+	}
+	timer := time.NewTimer(first)
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		timer.Reset(w.once(ctx))
+		select {
+		case <-w.looked:
+		default:
+			close(w.looked)
+		}
+		if w.granted.Load() {
+			return
+		}
+	}
+}
+
+// once looks once, and returns when to look again.
+func (w *wait) once(ctx context.Context) time.Duration {
+	bounded, cancel := context.WithTimeout(ctx, lookBound)
+	defer cancel()
+	name := w.name
+	if queued := w.app.queued.Load(); queued != nil {
+		name = *queued
+	}
+	state, err := w.locks.Inspect(bounded, name)
+	w.compare(state)
+	waited := time.Since(w.began)
+	if w.granted.Load() || waited < lookFirst {
+		return max(lookFirst-waited, 0)
+	}
+	why, place := reason(state, err, bounded.Err() != nil), w.place(state)
+	if w.line != nil {
+		w.line.draw(plain(fmt.Sprintf("leasehold: waiting %s for %s%s%s", seconds(waited), short(shown(name)), place, since(why, state))), &w.granted)
+	}
+	if w.told != why+place {
+		w.told = why + place
+		w.app.detail(onWait, name, 0, "waiting for %s%s%s", shown(name), place, since(why, state))
+	}
+	if w.line != nil {
+		return lookEvery
+	}
+	return lookSeldom
+}
+
+// compare warns once of a holder who has asked for another number of slots.
+func (w *wait) compare(state leasehold.State) {
+	other := func(h leasehold.Holder) bool { return h.Limit > 0 && h.Limit != w.slots }
+	if i := slices.IndexFunc(state.Holders, other); w.slots > 0 && !w.warned && i >= 0 {
+		w.warned = true
+		w.app.tell(onWarning, state.Resource, 0, "warning: --slots %d, but %s is held with a limit of %d: the smallest counts",
+			w.slots, shown(state.Resource), state.Holders[i].Limit)
+	}
+}
+
+// place is where in the queue this process stands, as far as the engine tells: it is the one
+// with its note that has waited for about as long.
+func (w *wait) place(state leasehold.State) string {
+	best, found := time.Duration(-1), 0
+	for i, other := range state.Waiters {
+		if off := (time.Since(w.began) - other.Waited).Abs(); other.Note == w.note && (best < 0 || off < best) {
+			best, found = off, i+1
+		}
+	}
+	if found == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", place %d of %d", found, len(state.Waiters))
+}
+
+// reason says what an acquire waits for.
+func reason(state leasehold.State, err error, silent bool) string {
+	switch {
+	case silent:
+		return "; the store does not answer"
+	case errors.Is(err, leasehold.ErrUnsupported):
+		return ""
+	case err != nil:
+		return "; " + strings.TrimPrefix(err.Error(), "leasehold: ")
+	case len(state.Holders) == 0:
+		return ""
+	case lingers(viewOf(state)):
+		return "; kept for its last holder, who is done"
+	}
+	h := state.Holders[0]
+	who := plain(h.Note)
+	if who == "" {
+		who = ownerText(h.Owner.String())
+	}
+	if more := len(state.Holders) - 1; more > 0 {
+		who += fmt.Sprintf(" and %d more", more)
+	}
+	return "; held by " + who
+}
+
+// since is why with how long that has been so.
+func since(why string, state leasehold.State) string {
+	if len(state.Holders) != 1 || state.Holders[0].Held == 0 {
+		return why
+	}
+	return why + " for " + seconds(state.Holders[0].Held)
+}
+
+// short leaves room for who is in the way of a long name.
+func short(name string) string {
+	const most = 40
+	if runes := []rune(name); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return name
+}
+
+// seconds is a length of time that is shown again and again.
+func seconds(d time.Duration) string { return d.Truncate(time.Second).String() }
