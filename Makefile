@@ -5,7 +5,7 @@ GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 MYSQL = mysql 9
 MODULES = . redislock zklock etcdlock memcachelock pglisten cmd/leasehold e2e bench
 
-.PHONY: test test-loaded test-install bench check fmt vet staticcheck vuln tidy unchanged release tools matrix
+.PHONY: test test-loaded test-install explore bench check fmt vet staticcheck vuln tidy unchanged release tools matrix
 
 # Every test of every module, with the race detector.
 test: tools
@@ -15,6 +15,13 @@ test: tools
 LOADED = 1
 test-loaded: tools
 	scripts/under-load 8 go test -race -count $(LOADED) -timeout 120m work
+
+# Goes through the orders of messages for longer than test does, and writes docs/verification.md.
+# EXPLORE is how long each scenario is tried at random, CHANGES how many changes are gone through.
+EXPLORE = 1m
+CHANGES = 2
+explore:
+	go test ./locktest/explore -timeout 4h -v -explore.for $(EXPLORE) -explore.changes $(CHANGES) -explore.figures $(CURDIR)/docs/verification.md
 
 # Does with a release of this tree what its users do: install, get, build.
 test-install:

@@ -1,0 +1,140 @@
+package explore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// breakage is a driver in memory with a fault.
+type breakage struct {
+	name     string
+	scenario string
+	says     string // a part of what the explorer finds
+	above    bool   // the fault is in the process, and not at the engine
+	breaks   func(d driver.Driver) driver.Driver
+}
+
+// A brokenDriver breaks the claims of a driver.
+type brokenDriver struct {
+	driver.Driver
+	try     func(c driver.Claim, ctx context.Context) (driver.Grant, error)
+	renew   func(c driver.Claim, ctx context.Context, ttl time.Duration) (driver.Grant, error)
+	release func(c driver.Claim, ctx context.Context) error
+}
+
+type brokenClaim struct {
+	driver.Claim
+	d *brokenDriver
+}
+
+func (d *brokenDriver) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return &brokenClaim{c, d}, err
+}
+
+func (c *brokenClaim) Try(ctx context.Context) (driver.Grant, error) {
+	if c.d.try == nil {
+		return c.Claim.Try(ctx)
+	}
+	return c.d.try(c.Claim, ctx)
+}
+
+func (c *brokenClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	if c.d.renew == nil {
+		return c.Claim.Renew(ctx, ttl)
+	}
+	return c.d.renew(c.Claim, ctx, ttl)
+}
+
+func (c *brokenClaim) Release(ctx context.Context) error {
+	if c.d.release == nil {
+		return c.Claim.Release(ctx)
+	}
+	return c.d.release(c.Claim, ctx)
+}
+
+var breakages = []breakage{
+	{"grantsMore", "three", "both believe", true, func(d driver.Driver) driver.Driver {
+		return &brokenDriver{Driver: d, try: func(c driver.Claim, ctx context.Context) (driver.Grant, error) {
+			g, err := c.Try(ctx)
+			g.TTL += g.TTL
+			return g, err
+		}}
+	}},
+	{"renewsWhatIsOver", "three", "whose lease has", false, func(d driver.Driver) driver.Driver {
+		last := make(map[driver.Claim]uint64)
+		return &brokenDriver{Driver: d, renew: func(c driver.Claim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+			g, err := c.Renew(ctx, 2*ttl)
+			if errors.Is(err, driver.ErrLost) {
+				return driver.Grant{TTL: ttl, Fence: last[c]}, nil
+			}
+			last[c], g.TTL = g.Fence, 4*ttl
+			return g, err
+		}}
+	}},
+	{"releasesNothing", "two", "still wait", false, func(d driver.Driver) driver.Driver {
+		return &brokenDriver{Driver: d, release: func(c driver.Claim, ctx context.Context) error {
+			_, err := c.Renew(ctx, time.Hour)
+			return err
+		}}
+	}},
+	{"sameFence", "two", "does not grow", false, func(d driver.Driver) driver.Driver {
+		return &brokenDriver{Driver: d, try: func(c driver.Claim, ctx context.Context) (driver.Grant, error) {
+			g, err := c.Try(ctx)
+			g.Fence = 1 << 20
+			return g, err
+		}, renew: func(c driver.Claim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+			g, err := c.Renew(ctx, ttl)
+			g.Fence = 1 << 20
+			return g, err
+		}}
+	}},
+	{"alwaysReleased", "three", "says", false, func(d driver.Driver) driver.Driver {
+		return &brokenDriver{Driver: d, release: func(c driver.Claim, ctx context.Context) error {
+			if err := c.Release(ctx); !errors.Is(err, driver.ErrLost) {
+				return err
+			}
+			return nil
+		}}
+	}},
+}
+
+// TestFinds explores drivers that are broken: each is found with one change, and so is a
+// schedule of few events that shows it.
+func TestFinds(t *testing.T) {
+	for _, b := range breakages {
+		t.Run(b.name, func(t *testing.T) {
+			h := Harness{Changes: 1, New: func(w *World) func(*Process) driver.Driver {
+				server := memory.NewServer()
+				return func(p *Process) driver.Driver {
+					if b.above {
+						return b.breaks(p.Link("", server.Connect()))
+					}
+					return p.Link("", b.breaks(server.Connect()))
+				}
+			}}.withDefaults()
+			i := slices.IndexFunc(scenarios, func(sc scenario) bool { return sc.name == b.scenario })
+			s := newSearch(t, h, scenarios[i])
+			var found *finding
+			for n := 0; n <= 1 && found == nil; n++ {
+				s.seen = make(map[uint64]struct{})
+				found = s.deepen(nil, n)
+			}
+			if found == nil || !strings.Contains(found.violation, b.says) {
+				t.Fatalf("found %v after %d schedules, want one that says %q", found, s.figures.schedules, b.says)
+			}
+			name, changes, err := decode(found.encode(s.scenario.name))
+			if err != nil || name != b.scenario || !slices.Equal(changes, found.changes) {
+				t.Errorf("%s is read as %s %v, %v", found.encode(b.scenario), name, changes, err)
+			}
+			t.Log(found.encode(b.scenario), found.violation)
+		})
+	}
+}

@@ -1,0 +1,239 @@
+package explore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// An action is what is done with an event: a verb, and what it is done with.
+type action string
+
+// pass is what happens in the plain order.
+const pass action = "pass"
+
+// A change is an event for which another action was chosen.
+type change struct {
+	label  string
+	action action
+}
+
+func (c change) String() string { return c.label + " = " + string(c.action) }
+
+// A policy chooses, and knows what it chose.
+type policy interface {
+	choose(label string, others []action) action
+	made() []change
+}
+
+// What can be done with events, beside letting them pass. Times are in TTLs: those a message is
+// held for lie on both sides of each instant that counts, such as a renewal or a deadline.
+var (
+	held     = []action{"late", "hold 1/4", "hold 1/2", "hold 3/4", "hold 1", "hold 5/4", "hold 3/2"}
+	requests = slices.Concat(held, []action{
+		"lose", "hang", "twice", "again late", "again after 1/4", "again after 3/4", "again after 5/4",
+		"die", "die after", "pause 1/2", "pause 1", "pause 3/2",
+	})
+	answers = slices.Concat(held, []action{"lose", "hang", "die"})
+	pushes  = []action{"late", "hold 1/2", "hold 3/2", "lose"}
+	calls   = []action{"late", "hold 1/4", "hold 1"}
+	ahead   = []action{"clock +1/2", "clock +2"}
+	back    = []action{"clock -1/2", "clock -10"}
+)
+
+// choose asks the policy what is done with e.
+func (w *World) choose(e *event) action {
+	w.mu.Lock()
+	over := w.over || w.violation != "" || e.process.dead
+	w.mu.Unlock()
+	if over {
+		return pass
+	}
+	return w.policy.choose(e.label, w.others(e))
+}
+
+// others is what can be done with e instead of letting it pass.
+func (w *World) others(e *event) []action {
+	switch e.kind {
+	case call:
+		return calls
+	case push:
+		return pushes
+	case answer:
+		return append(slices.Clip(answers), w.cancels(e.process)...)
+	}
+	some := append(slices.Clip(requests), w.cancels(e.process)...)
+	if w.setClock != nil {
+		some = append(some, ahead...)
+	}
+	// An engine that forgets its fences goes on by its clock, which then must not have gone back.
+	if w.setClock != nil && !w.flushed {
+		some = append(some, back...)
+	}
+	if w.flush != nil && w.setBack == 0 {
+		some = append(some, "flush")
+	}
+	return some
+}
+
+// cancels are the callers of the process that may give up.
+func (w *World) cancels(p *Process) (some []action) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.clients {
+		if c.process == p && c.cancel != nil {
+			some = append(some, action("cancel "+c.name))
+		}
+	}
+	return some
+}
+
+// change does something else with e than letting it pass.
+func (w *World) change(e *event, a action) {
+	w.changed = time.Now()
+	w.tell("CHANGE  %s", change{e.label, a})
+	w.trace.add(e.process.name, string(a)+e.label, w.now())
+	verb, with, _ := strings.Cut(string(a), " ")
+	switch verb {
+	case "late":
+		e.behind = true
+	case "hold":
+		e.due = time.Now().Add(w.ttls(with))
+	case "lose":
+		w.lose(e, true)
+	case "hang":
+		w.lose(e, false)
+	case "twice", "again":
+		w.repeat(e, with)
+	case "die":
+		w.die(e, with == "after")
+	case "pause":
+		w.paused[e.process] = time.Now().Add(w.ttls(with))
+	case "cancel":
+		w.cancel(with)
+	case "clock":
+		w.step(w.ttls(with))
+	case "flush":
+		w.flushed = true
+		w.forget()
+		w.flush()
+	}
+}
+
+// ttls parses a number of TTLs.
+func (w *World) ttls(text string) time.Duration {
+	number, by, fraction := strings.Cut(text, "/")
+	var n, d time.Duration = 0, 1
+	fmt.Sscan(number, &n) // of an action, which is well-formed, or of the flag: then it is 0
+	if fraction {
+		fmt.Sscan(by, &d)
+	}
+	return n * w.harness.TTL / d
+}
+
+// lose has e get nowhere. What is not a push takes its line along, of which the process is told
+// or not.
+func (w *World) lose(e *event, told bool) {
+	w.remove(e)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case e.kind == push:
+	case told:
+		e.line.cut()
+	default:
+		e.line.down = true
+	}
+}
+
+// repeat has a request served once more: at once, after others, or after some time.
+func (w *World) repeat(e *event, when string) {
+	more := *e
+	more.label, more.line, more.again = e.label+" again", nil, true
+	e.after = func() {
+		switch {
+		case when == "late":
+			more.behind = true
+		case when != "":
+			more.due = time.Now().Add(w.ttls(strings.TrimPrefix(when, "after ")))
+		}
+		w.pending = slices.Insert(w.pending, 0, &more)
+	}
+}
+
+// die ends the process of e, before or after e happens.
+func (w *World) die(e *event, after bool) {
+	if after {
+		e.after = func() { w.kill(e.process) }
+		return
+	}
+	w.remove(e)
+	w.kill(e.process)
+}
+
+// kill ends a process: nothing that it does from now on reaches anybody.
+func (w *World) kill(p *Process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.dead = true
+	for _, l := range p.lines {
+		l.down = true
+		go l.broken()
+	}
+	p.lines = nil
+	for _, c := range w.clients {
+		if c.process == p && c.cancel != nil {
+			c.cancel()
+		}
+	}
+}
+
+// cancel ends the context of a client's call.
+func (w *World) cancel(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.clients {
+		if c.name == name && c.cancel != nil {
+			c.cancel()
+		}
+	}
+}
+
+// step sets the engine's clock.
+func (w *World) step(d time.Duration) {
+	w.offset += d
+	w.setBack += max(-d, 0)
+	if d > 0 { // leases end early, which is documented
+		w.forget()
+	}
+	w.mu.Lock()
+	w.ledger.disturbed = true
+	w.mu.Unlock()
+	w.tick()
+}
+
+// forget has nobody count on a lease of before: of those only the tokens are checked.
+func (w *World) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ledger.forgotten, w.ledger.disturbed = time.Now(), true
+}
+
+// mayCancel makes a context that the explorer can end, for a call of c.
+func (c *client) mayCancel() (ctx context.Context, end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	c.cancel = cancel
+	if c.world.over || c.process.dead {
+		cancel()
+	}
+	return ctx, func() {
+		c.world.mu.Lock()
+		defer c.world.mu.Unlock()
+		c.cancel = nil
+		cancel()
+	}
+}

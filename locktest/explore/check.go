@@ -1,0 +1,262 @@
+package explore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A lease is one that a client got.
+type lease struct {
+	*leasehold.Lease
+	client  *client
+	wish    wish
+	resumes *lease    // the one of another process that goes on as this one
+	called  time.Time // when its holder asked for it
+	begun   time.Time
+	stale   bool      // it had ended before its holder got it
+	asked   time.Time // guarded by World.mu; when Release was called first
+	evicted bool      // guarded by World.mu; somebody has begun to evict it, or its holder left it to another process
+}
+
+// believes reports whether its holder may act on it, as far as it knows.
+func (l *lease) believes() bool { return !l.client.process.dead && l.Context().Err() == nil }
+
+// lost reports whether it ended before its holder gave it up.
+func (l *lease) lost() bool {
+	return l.Context().Err() != nil && errors.Is(context.Cause(l.Context()), driver.ErrLost)
+}
+
+// A ledger is what has come of the schedule so far.
+type ledger struct {
+	leases    []*lease        // in the order in which they began
+	evicted   map[string]bool // owners whom somebody has begun to evict
+	engines   []*engine       // what Links have seen of them
+	forgotten time.Time       // when the engine may have ended leases that others count on
+	disturbed bool            // the engine forgot, or its clock was set
+}
+
+func newLedger() ledger {
+	return ledger{evicted: make(map[string]bool)}
+}
+
+// fail ends the schedule: a promise is broken. Requires World.mu.
+func (w *World) fail(format string, args ...any) {
+	if w.violation != "" || w.over {
+		return
+	}
+	w.violation = fmt.Sprintf(format, args...)
+	if w.verbose {
+		w.log = append(w.log, fmt.Sprintf("%8.3f  BROKEN  %s", w.now().Seconds(), w.violation))
+	}
+	w.stop()
+}
+
+// stop has all clients come to their end. Requires World.mu.
+func (w *World) stop() {
+	if w.over || isClosed(w.stopped) {
+		return
+	}
+	w.over = true
+	close(w.stopped)
+	for _, c := range w.clients {
+		if c.cancel != nil {
+			c.cancel()
+		}
+	}
+}
+
+// asks begins a call that may grant: it returns how many leases have begun.
+func (w *World) asks() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.ledger.leases)
+}
+
+// begins checks a lease that was just granted, by a call that began when so many leases had.
+func (w *World) begins(l *lease, asked int) *lease {
+	w.tell("%s holds, token %d.%d", l.client.name, l.Token()>>10, l.Token()&1023)
+	l.begun = time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l.evicted = w.ledger.evicted[l.Owner()]
+	w.checkToken(l, asked)
+	l.stale = !l.believes()
+	if !l.stale && !l.evicted {
+		w.checkAlone(l)
+	}
+	w.ledger.leases = append(w.ledger.leases, l)
+	return l
+}
+
+// checkToken: tokens grow in the order of grants. All leases that began before one was asked for
+// were granted before it. Of exclusive ones those that began before it began were, too, unless it
+// was handed over or resumed, and so granted long ago, or is of those that may end without notice.
+func (w *World) checkToken(l *lease, asked int) {
+	all := w.ledger.leases
+	granted := len(all) // leases that began before l was granted
+	for i, o := range all {
+		if o.Owner() == l.Owner() {
+			w.checkSameGrant(o, l)
+			granted = min(granted, i)
+		}
+	}
+	handedOver := granted < len(all) && l.resumes == nil
+	for i, before := range all[:granted] {
+		ordered := !l.shared() && !before.shared() && !w.excused(l)
+		if (ordered || i < asked && !handedOver) && l.Token() <= before.Token() && l.Token() != 0 {
+			w.fail("the token of %s does not grow: %d after %d of %s", l.client.name, l.Token(), before.Token(), before.client.name)
+		}
+	}
+	for _, before := range all[granted:max(granted, asked)] {
+		if l.resumes != nil && before.Owner() != l.Owner() && l.Token() <= before.Token() {
+			w.fail("%s resumed a lease with token %d after %s held with %d", l.client.name, l.Token(), before.client.name, before.Token())
+		}
+	}
+}
+
+// checkSameGrant: tokens grow from hand-over to hand-over, and do not go back when resumed.
+func (w *World) checkSameGrant(before, l *lease) {
+	if l.Token() < before.Token() || l.Token() == before.Token() && l.resumes == nil && l.Token() != 0 {
+		w.fail("the token of %s went back: %d after %d of the same grant", l.client.name, l.Token(), before.Token())
+	}
+}
+
+func (l *lease) shared() bool { return l.wish.shared || l.wish.limit > 0 }
+
+// checkAlone: of exclusive holders at most one believes at any instant, and of shared ones no
+// more than the smallest limit. Two can only come to believe when one begins.
+func (w *World) checkAlone(l *lease) {
+	together, limit := 1, l.wish.limit
+	for _, o := range w.ledger.leases {
+		if !o.believes() || w.excused(o) || o.Owner() == l.Owner() && l.resumes != nil {
+			continue
+		}
+		if !l.shared() || !o.shared() {
+			w.fail("%s and %s both believe to hold, until %v and %v", o.client.name, l.client.name, w.at(o.Deadline()), w.at(l.Deadline()))
+			return
+		}
+		together++
+		if o.wish.limit > 0 && (limit == 0 || o.wish.limit < limit) {
+			limit = o.wish.limit
+		}
+	}
+	if limit > 0 && together > limit {
+		w.fail("%d believe to hold one of %d", together, limit)
+	}
+}
+
+// excused reports whether another may hold beside l by documentation.
+func (w *World) excused(l *lease) bool {
+	forgotten := w.ledger.forgotten
+	return l.evicted || !forgotten.IsZero() && l.begun.Before(forgotten.Add(w.harness.TTL))
+}
+
+func (w *World) at(t time.Time) time.Duration { return t.Sub(w.start).Round(time.Millisecond) }
+
+// evicts says that owner may be evicted from now on.
+func (w *World) evicts(owner string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ledger.evicted[owner] = true
+	for _, l := range w.ledger.leases {
+		l.evicted = l.evicted || l.Owner() == owner
+	}
+}
+
+// releases checks what Release answered: never yes when another may have held meanwhile. It
+// reports whether the outcome is known.
+func (w *World) releases(l *lease, asked time.Time, lost bool, err error) (known bool) {
+	w.tell("%s: Release: %v", l.client.name, err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l.asked.IsZero() {
+		l.asked = asked
+	}
+	if err == nil && lost {
+		w.fail("Release of %s says released, of a lease that had ended", l.client.name)
+	}
+	if err == nil && time.Since(l.begun) > leasehold.DefaultHandOver {
+		w.checkReleased(l)
+	}
+	return err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, leasehold.ErrReleased)
+}
+
+// checkReleased: between the grant of l and its Release, nobody of another process has held.
+func (w *World) checkReleased(l *lease) {
+	since := false
+	for _, o := range w.ledger.leases {
+		after := o.called.After(l.begun) || !w.excused(o) // otherwise it may be from before
+		if since && after && !o.stale && o.client.process != l.client.process && o.Owner() != l.Owner() && o.begun.Before(l.asked) && !(o.shared() && l.shared()) {
+			w.fail("Release of %s says released, but %s has held since", l.client.name, o.client.name)
+		}
+		since = since || o == l
+	}
+}
+
+// refused checks a call that got nothing: in the plain order nothing fails.
+func (w *World) refused(c *client, waited bool, err error) {
+	w.tell("%s: %v", c.name, err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.changed.IsZero() && !w.over && (waited || !errors.Is(err, driver.ErrBusy)) {
+		w.fail("a call of %s fails though nothing happened: %v", c.name, err)
+	}
+}
+
+// patience is how many TTLs after the last change everybody has been served.
+const patience = 40
+
+// limitWaiting: nobody waits without end once there are no more changes.
+func (w *World) limitWaiting() {
+	since := w.start
+	if w.changed.After(since) {
+		since = w.changed
+	}
+	if time.Since(since) < patience*w.harness.TTL {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running > 0 {
+		w.fail("%d clients still wait %v after the last change", w.running, time.Since(since).Round(time.Second))
+	}
+}
+
+// checkLeft: after everybody has gone, nothing is left.
+func (w *World) checkLeft(l *leasehold.Locker) {
+	ctx, cancel := context.WithTimeout(context.Background(), w.harness.TTL)
+	defer cancel()
+	state, err := l.Inspect(ctx, resource)
+	if errors.Is(err, driver.ErrUnsupported) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = w.violation != "" // what is found now counts
+	switch {
+	case err != nil:
+		w.fail("Inspect fails though nothing happens: %v", err)
+	case len(state.Holders)+len(state.Waiters) > 0:
+		w.fail("left behind: %v %v", state.Holders, state.Waiters)
+	}
+}
+
+// view writes what is known of leases.
+func (lg *ledger) view(b *strings.Builder, coarse func(time.Duration) int) {
+	for _, l := range lg.leases {
+		if l.believes() {
+			fmt.Fprint(b, "|", l.client.name, coarse(time.Until(l.Deadline())))
+		}
+	}
+	for _, e := range lg.engines {
+		for _, c := range e.claims {
+			fmt.Fprint(b, "|", e.name, c.waits, c.holds, coarse(time.Until(c.ends)))
+		}
+	}
+}

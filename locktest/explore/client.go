@@ -1,0 +1,161 @@
+package explore
+
+import (
+	"context"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// resource is what all clients of a schedule contend for.
+const resource = "x"
+
+// A client makes one call after the other.
+type client struct {
+	world   *World
+	process *Process
+	locker  *leasehold.Locker
+	name    string
+	cancel  context.CancelFunc // guarded by World.mu; ends the call that waits, nil: none does
+}
+
+// ready waits until the explorer lets the client make its next call; false: there is none.
+func (c *client) ready(what string) bool {
+	let := make(chan struct{})
+	c.world.post(&event{kind: call, process: c.process, label: c.name + " calls " + what, happen: func() { close(let) }})
+	<-let
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	return !c.world.over && !c.process.dead
+}
+
+// acquire is Acquire, or TryAcquire if wait is false; nil: it has none.
+func (c *client) acquire(wait bool, w wish) *lease {
+	if !c.ready("Acquire") {
+		return nil
+	}
+	ctx, end := c.mayCancel()
+	defer end()
+	called, asked := time.Now(), c.world.asks()
+	ask := c.locker.Acquire
+	if !wait {
+		ask = c.locker.TryAcquire
+	}
+	got, err := ask(ctx, resource, w.options(c.world.harness.TTL)...)
+	if err != nil {
+		c.world.refused(c, wait, err)
+		return nil
+	}
+	return c.world.begins(&lease{Lease: got, client: c, wish: w, called: called}, asked)
+}
+
+// resume is Resume of what owner has.
+func (c *client) resume(owner string, from *lease) *lease {
+	if !c.ready("Resume") {
+		return nil
+	}
+	ctx, end := c.mayCancel()
+	defer end()
+	called, asked := time.Now(), c.world.asks()
+	got, err := c.locker.Resume(ctx, resource, owner)
+	if err != nil {
+		c.world.tell("%s: %v", c.name, err)
+		return nil
+	}
+	return c.world.begins(&lease{Lease: got, client: c, resumes: from, called: called}, asked)
+}
+
+// leave has the lease go on in another process.
+func (c *client) leave(l *lease) *lease {
+	if l != nil {
+		c.world.evicts(l.Owner())
+	}
+	return l
+}
+
+// pause does nothing for so many TTLs.
+func (c *client) pause(ttls float64) {
+	timer := time.NewTimer(c.world.ttl(ttls))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.world.stopped:
+	}
+}
+
+// keep holds the lease for so many TTLs, if it is not lost before.
+func (c *client) keep(l *lease, ttls float64) {
+	if l == nil {
+		return
+	}
+	timer := time.NewTimer(c.world.ttl(ttls))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.Context().Done():
+	case <-c.world.stopped:
+	}
+}
+
+// release gives the lease up, and once more where the outcome is not known.
+func (c *client) release(l *lease) {
+	if l == nil || !c.ready("Release") {
+		return
+	}
+	for range 2 {
+		asked, lost := time.Now(), l.lost()
+		err := l.Release(context.Background())
+		if c.world.releases(l, asked, lost, err) {
+			return
+		}
+	}
+}
+
+// extend restarts the lease for so many TTLs.
+func (c *client) extend(l *lease, ttls float64) {
+	if l == nil || !c.ready("Extend") {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.world.harness.TTL)
+	defer cancel()
+	err := l.Extend(ctx, c.world.ttl(ttls))
+	c.world.tell("%s: Extend: %v", c.name, err)
+}
+
+// evict ends the lease of whoever holds.
+func (c *client) evict() {
+	if !c.ready("Evict") {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.world.harness.TTL)
+	defer cancel()
+	state, err := c.locker.Inspect(ctx, resource)
+	for _, h := range state.Holders {
+		c.world.evicts(string(h.Owner))
+		err = c.locker.Evict(ctx, resource, string(h.Owner), "explored")
+		c.world.tell("%s: Evict %s: %v", c.name, h.Owner, err)
+	}
+}
+
+// wish is what a client asks for.
+type wish struct {
+	shared  bool
+	limit   int
+	noRenew bool
+}
+
+func (w wish) options(ttl time.Duration) (some []leasehold.Option) {
+	switch {
+	case w.limit > 0:
+		some = append(some, leasehold.Limit(w.limit))
+	case w.shared:
+		some = append(some, leasehold.Shared())
+	}
+	if w.noRenew {
+		some = append(some, leasehold.NoRenew())
+	}
+	return some
+}
+
+// ttl is so many TTLs.
+func (w *World) ttl(n float64) time.Duration { return time.Duration(n * float64(w.harness.TTL)) }

@@ -1,0 +1,104 @@
+// Package explore goes through the orders in which the messages between several processes and
+// a lock engine may come late, get lost or come twice, instead of waiting for them to happen.
+//
+// It runs real drivers and the real core of several processes in a bubble of testing/synctest,
+// and stands between them and the engine as the network. When everything in the bubble is
+// blocked it chooses what happens next. In the plain order each message arrives a millisecond
+// after it was sent. A change is one choice that differs: a request, an answer or a wake-up is
+// held, lost or delivered twice, a process is paused or dies, a caller gives up, the engine
+// forgets everything or has its clock set. A schedule is a list of changes, each at a message
+// that is known by its name, so that it can be replayed.
+//
+// Run goes through all schedules with few changes, then through random ones with more. After
+// each event it checks what every lock promises; see the page docs/verification.md. A schedule
+// that breaks a promise is shrunk to the changes that it needs, and printed as a list of events
+// with the flag that replays it.
+package explore
+
+import (
+	"flag"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+var (
+	flagFor     = flag.Duration("explore.for", 0, "how long each explore.Run goes on at random")
+	flagChanges = flag.Int("explore.changes", 0, "all schedules of so many changes are gone through")
+	flagSeed    = flag.Uint64("explore.seed", 0, "of the random schedules; 0: a new one")
+	flagReplay  = flag.String("explore.replay", "", "the schedule to run, as it was printed")
+	flagOnly    = flag.String("explore.scenario", "", "the one scenario to explore")
+	flagFigures = flag.String("explore.figures", "", "the page whose table the figures are written to")
+)
+
+// A Harness says what is explored.
+type Harness struct {
+	// Name is the engine's, for the figures.
+	Name string
+	// New makes an engine that has nothing yet, and returns how a process connects with it. It
+	// is called for each schedule, in its bubble: what it starts must end when the drivers are
+	// closed, or by World.Cleanup.
+	New func(w *World) (connect func(p *Process) driver.Driver)
+	// TTL is that of the leases; 0: 2 seconds.
+	TTL time.Duration
+	// Settle is how long the engine may keep anything for those who are gone; 0: TTL + 5 s.
+	Settle time.Duration
+	// Changes is the number of changes up to which all schedules are gone through; 0: 1.
+	Changes int
+	// For is how long random schedules are tried; 0: 2 seconds.
+	For time.Duration
+	// Scenarios are the names of those to explore; none: all that the engine has the features for.
+	Scenarios []string
+}
+
+// Run explores the engine, and fails t with the first schedule that breaks a promise. It must
+// not be called from a bubble.
+func Run(t *testing.T, h Harness) {
+	h = h.withDefaults()
+	if *flagReplay != "" {
+		replay(t, h, *flagReplay)
+		return
+	}
+	for _, sc := range h.scenarios(t) {
+		t.Run(sc.name, func(t *testing.T) { newSearch(t, h, sc).search() })
+	}
+}
+
+func (h Harness) withDefaults() Harness {
+	h.TTL = or(h.TTL, 2*time.Second)
+	h.Settle = or(h.Settle, h.TTL+5*time.Second)
+	h.Changes = or(*flagChanges, or(h.Changes, 1))
+	h.For = or(*flagFor, or(h.For, 2*time.Second))
+	return h
+}
+
+func or[T int | time.Duration](a, b T) T {
+	if a == 0 {
+		return b
+	}
+	return a
+}
+
+// scenarios are those that are asked for and that the engine has the features for.
+func (h Harness) scenarios(t *testing.T) (some []scenario) {
+	features := features(t, h)
+	for _, sc := range scenarios {
+		switch {
+		case *flagOnly != "" && sc.name != *flagOnly, !sc.named(h.Scenarios):
+		case !sc.fits(features):
+			t.Logf("%s: the engine does not have what it needs", sc.name)
+		default:
+			some = append(some, sc)
+		}
+	}
+	return some
+}
+
+func (sc *scenario) named(names []string) bool {
+	if len(names) == 0 {
+		return true
+	}
+	return strings.Contains(" "+strings.Join(names, " ")+" ", " "+sc.name+" ")
+}

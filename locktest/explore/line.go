@@ -1,0 +1,105 @@
+package explore
+
+import (
+	"context"
+	"errors"
+)
+
+// ErrCut is the error of a call whose link broke. Whether the engine has served it, it does not
+// tell.
+var ErrCut = errors.New("explore: link broke")
+
+// A Process is one of those that use the engine. It has a driver and a Locker of its own.
+type Process struct {
+	world *World
+	name  string
+	dead  bool    // guarded by World.mu
+	lines []*Line // guarded by World.mu; not closed by anybody
+}
+
+// Name is short and the same in every schedule.
+func (p *Process) Name() string { return p.name }
+
+// A Line is a connection of a process. Its requests stay in their order, and so does what comes
+// back.
+type Line struct {
+	process *Process
+	down    bool   // guarded by World.mu; nothing passes any more
+	broken  func() // tells the process
+}
+
+// Line opens a connection; broken is called when the network has cut it, from a goroutine of
+// its own. That of a dead process is cut at once.
+func (p *Process) Line(broken func()) *Line {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	l := &Line{process: p, broken: broken, down: p.dead}
+	if p.dead {
+		go broken()
+	} else {
+		p.lines = append(p.lines, l)
+	}
+	return l
+}
+
+// Close ends the connection from the side of the process. What it has sent may still arrive.
+func (l *Line) Close() {
+	l.process.world.mu.Lock()
+	defer l.process.world.mu.Unlock()
+	l.close()
+}
+
+func (l *Line) close() {
+	l.down = true
+	for i, o := range l.process.lines {
+		if o == l {
+			last := len(l.process.lines) - 1
+			l.process.lines[i] = l.process.lines[last]
+			l.process.lines = l.process.lines[:last]
+			return
+		}
+	}
+}
+
+// cut ends it for both sides. Requires World.mu.
+func (l *Line) cut() {
+	if !l.down {
+		l.close()
+		go l.broken()
+	}
+}
+
+// Send sends a request. What it is, and what of the engine it touches, are the same whenever the
+// schedule is run; requests that touch different things do not depend on each other, and ""
+// touches everything. Serve has the engine serve it, now or later, once or twice, also after
+// the line was closed; it is called in a goroutine of its own. Arrive is called with its first
+// answer, if that gets back.
+func (l *Line) Send(what, touches string, serve func() (answer any), arrive func(answer any)) {
+	w := l.process.world
+	e := &event{kind: request, process: l.process, label: l.process.name + " " + what, touches: touches, line: l}
+	e.happen = func() { w.serve(e, serve, arrive) }
+	w.post(e)
+}
+
+// Push passes on what the engine says unasked. It is lost when the line is down.
+func (l *Line) Push(what string, arrive func()) {
+	w := l.process.world
+	w.post(&event{kind: push, process: l.process, label: l.process.name + " " + what, line: l, happen: arrive})
+}
+
+// Call is a request on a line of its own: serve is what Send says. It returns the answer, or ErrCut, or
+// the cause when ctx ends before; then the request may still be served.
+func (p *Process) Call(ctx context.Context, what, touches string, serve func() any) (any, error) {
+	answers, cut := make(chan any, 1), make(chan struct{})
+	l := p.Line(func() { close(cut) })
+	defer l.Close()
+	l.Send(what, touches, serve, func(a any) { answers <- a })
+	select {
+	case a := <-answers:
+		return a, nil
+	case <-cut:
+		return nil, ErrCut
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}

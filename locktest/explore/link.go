@@ -1,0 +1,259 @@
+package explore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Link puts the network between the process and d, which answers without one, such as a driver
+// in memory. What d does when a call is served counts for the engine called name, of which a
+// process may use several. A call that is served when its caller has gone, or once more, takes
+// no effect once a later one of the same claim has returned, as the contract of drivers says.
+func (p *Process) Link(name string, d driver.Driver) driver.Driver {
+	l := &link{process: p, name: name, inner: d}
+	l.pushes = p.Line(func() {})
+	return l
+}
+
+type link struct {
+	process *Process
+	name    string
+	inner   driver.Driver
+	pushes  *Line
+}
+
+func (l *link) Features() driver.Features { return l.inner.Features() }
+
+func (l *link) Close() error {
+	l.pushes.Close()
+	return l.inner.Close()
+}
+
+// of is the name of a resource at the engine.
+func (l *link) of(resource string) string { return l.name + resource }
+
+// what names a kind of call.
+func (l *link) what(op string) string {
+	if l.name == "" {
+		return op
+	}
+	return l.name + " " + op
+}
+
+func (l *link) Claim(req driver.Request) (driver.Claim, error) {
+	if lost := req.Lost; lost != nil {
+		req.Lost = func(cause error) { l.pushes.Push(l.what("hears of its loss"), func() { lost(cause) }) }
+	}
+	inner, err := l.inner.Claim(req)
+	if err != nil {
+		return nil, err
+	}
+	c := &linkClaim{link: l, inner: inner, req: req}
+	if inner, ok := inner.(driver.Lingerer); ok {
+		return &linkLingerer{c, inner}, nil
+	}
+	return c, nil
+}
+
+// A linkClaim is a claim beyond the network.
+type linkClaim struct {
+	link  *link
+	inner driver.Claim
+	req   driver.Request
+
+	mu       sync.Mutex
+	sent     int           // guarded by mu; calls
+	returned int           // guarded by mu; the last call that has returned
+	stopWake chan struct{} // ends what passes the present wake-up on; nil: nothing does
+}
+
+// outcome is what came of a call.
+type outcome struct {
+	grant driver.Grant
+	err   error
+}
+
+// shown prints the answer of an engine.
+type shown struct{ answer any }
+
+func (s shown) String() string {
+	o, ok := s.answer.(outcome)
+	switch {
+	case !ok:
+		return fmt.Sprint(s.answer)
+	case o.err != nil:
+		return o.err.Error()
+	}
+	return fmt.Sprintf("yes, fence %d, for %v", o.grant.Fence, o.grant.TTL)
+}
+
+var errTooLate = errors.New("explore: came after a later call had returned")
+
+// call carries one call over the network.
+func (c *linkClaim) call(ctx context.Context, op string, serve func(ctx context.Context) outcome) outcome {
+	c.mu.Lock()
+	c.sent++
+	n := c.sent
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.returned = n
+	}()
+	served := context.WithoutCancel(ctx)
+	a, err := c.link.process.Call(ctx, c.link.what(op), c.link.of(c.req.Resource), func() any {
+		c.mu.Lock()
+		late := c.returned > n
+		c.mu.Unlock()
+		if late {
+			return outcome{err: errTooLate}
+		}
+		return serve(served)
+	})
+	if err != nil {
+		return outcome{err: err}
+	}
+	return a.(outcome)
+}
+
+func (c *linkClaim) Try(ctx context.Context) (driver.Grant, error) {
+	c.endWake()
+	w, fair := c.link.process.world, c.link.inner.Features().Fair
+	o := c.call(ctx, "Try", func(ctx context.Context) outcome {
+		g, err := c.inner.Try(ctx)
+		w.tried(c.link.of(c.req.Resource), fair, &c.req, g, err)
+		return outcome{g, err}
+	})
+	if busy, ok := errors.AsType[*driver.Busy](o.err); ok && busy.Wake != nil {
+		passed := *busy
+		passed.Wake = c.passWake(busy.Wake)
+		o.err = &passed
+	}
+	return o.grant, o.err
+}
+
+func (c *linkClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	o := c.call(ctx, "Renew", func(ctx context.Context) outcome {
+		g, err := c.inner.Renew(ctx, ttl)
+		c.link.process.world.renewed(c.link.of(c.req.Resource), c.req.Owner, g, err)
+		return outcome{g, err}
+	})
+	return o.grant, o.err
+}
+
+func (c *linkClaim) Release(ctx context.Context) error {
+	c.endWake()
+	return c.call(ctx, "Release", func(ctx context.Context) outcome {
+		err := c.inner.Release(ctx)
+		c.link.process.world.released(c.link.of(c.req.Resource), c.req.Owner, err)
+		return outcome{err: err}
+	}).err
+}
+
+// Note asks the driver.Noter behind the network.
+func (c *linkClaim) Note(ctx context.Context, note string) error {
+	inner, ok := c.inner.(driver.Noter)
+	if !ok {
+		return driver.ErrUnsupported
+	}
+	return c.call(ctx, "Note", func(ctx context.Context) outcome { return outcome{err: inner.Note(ctx, note)} }).err
+}
+
+// passWake returns a channel that closes when the network has brought the news that wake has.
+func (c *linkClaim) passWake(wake <-chan struct{}) <-chan struct{} {
+	out, stop := make(chan struct{}), make(chan struct{})
+	c.stopWake = stop
+	go func() {
+		select {
+		case <-wake:
+			c.link.pushes.Push(c.link.what("is woken"), sync.OnceFunc(func() { close(out) }))
+		case <-stop:
+		case <-c.link.process.world.ended():
+		}
+	}()
+	return out
+}
+
+func (c *linkClaim) endWake() {
+	if c.stopWake != nil {
+		close(c.stopWake)
+		c.stopWake = nil
+	}
+}
+
+type linkLingerer struct {
+	*linkClaim
+	lingers driver.Lingerer
+}
+
+func (c *linkLingerer) Linger(ctx context.Context, d time.Duration) error {
+	c.endWake()
+	return c.call(ctx, "Linger", func(ctx context.Context) outcome { return outcome{err: c.lingers.Linger(ctx, d)} }).err
+}
+
+// ask carries a call that belongs to no claim.
+func ask[T any](ctx context.Context, l *link, op, touches string, serve func(ctx context.Context) (T, error)) (T, error) {
+	type reply struct {
+		value T
+		err   error
+	}
+	served := context.WithoutCancel(ctx)
+	a, err := l.process.Call(ctx, l.what(op), touches, func() any {
+		v, err := serve(served)
+		return reply{v, err}
+	})
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return a.(reply).value, a.(reply).err
+}
+
+// Inspect asks the driver.Inspector behind the network.
+func (l *link) Inspect(ctx context.Context, resource string) (driver.State, error) {
+	inner, ok := l.inner.(driver.Inspector)
+	if !ok {
+		return driver.State{}, driver.ErrUnsupported
+	}
+	return ask(ctx, l, "Inspect", l.of(resource), func(ctx context.Context) (driver.State, error) { return inner.Inspect(ctx, resource) })
+}
+
+// List asks the driver.Inspector behind the network.
+func (l *link) List(ctx context.Context, prefix string) ([]driver.State, error) {
+	inner, ok := l.inner.(driver.Inspector)
+	if !ok {
+		return nil, driver.ErrUnsupported
+	}
+	return ask(ctx, l, "List", "", func(ctx context.Context) ([]driver.State, error) { return inner.List(ctx, prefix) })
+}
+
+// Evict asks the driver.Evictor behind the network.
+func (l *link) Evict(ctx context.Context, resource, owner, reason string) error {
+	inner, ok := l.inner.(driver.Evictor)
+	if !ok {
+		return driver.ErrUnsupported
+	}
+	_, err := ask(ctx, l, "Evict", l.of(resource), func(ctx context.Context) (struct{}, error) {
+		err := inner.Evict(ctx, resource, owner, reason)
+		l.process.world.wasEvicted(l.of(resource), owner, err)
+		return struct{}{}, err
+	})
+	return err
+}
+
+// RaiseFence asks the driver.FenceRaiser behind the network.
+func (l *link) RaiseFence(ctx context.Context, resource string, fence uint64) error {
+	inner, ok := l.inner.(driver.FenceRaiser)
+	if !ok {
+		return driver.ErrUnsupported
+	}
+	_, err := ask(ctx, l, "RaiseFence", l.of(resource), func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, inner.RaiseFence(ctx, resource, fence)
+	})
+	return err
+}

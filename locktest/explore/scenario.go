@@ -1,0 +1,116 @@
+package explore
+
+import (
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A scenario is what the clients do, in the plain order.
+type scenario struct {
+	name  string
+	needs func(f driver.Features) bool // nil: nothing
+	does  string                       // for people
+	// scripts are those of the clients of each process, by what they share.
+	scripts func() [][]func(c *client)
+}
+
+func (sc *scenario) fits(f driver.Features) bool { return sc.needs == nil || sc.needs(f) }
+
+// of is scripts that share nothing.
+func of(scripts ...[]func(c *client)) func() [][]func(c *client) {
+	return func() [][]func(c *client) { return scripts }
+}
+
+type process = []func(c *client)
+
+// holds acquires, holds for so many TTLs and releases, n times.
+func holds(n int, ttls float64, w wish) func(c *client) {
+	return func(c *client) {
+		for range n {
+			l := c.acquire(true, w)
+			c.keep(l, ttls)
+			c.release(l)
+		}
+	}
+}
+
+var scenarios = []scenario{
+	{
+		name: "two", does: "two processes acquire and release twice",
+		scripts: of(process{holds(2, 0.5, wish{})}, process{holds(2, 0.5, wish{})}),
+	},
+	{
+		name: "three", does: "three processes acquire once and hold for longer than the TTL",
+		scripts: of(process{holds(1, 1.2, wish{})}, process{holds(1, 0.2, wish{})}, process{holds(1, 0.2, wish{})}),
+	},
+	{
+		name: "handover", does: "two clients of one process and one of another release at once, twice",
+		scripts: of(process{holds(2, 0.001, wish{}), holds(2, 0.001, wish{})}, process{holds(2, 0.001, wish{})}),
+	},
+	{
+		name: "try", does: "one process holds twice, another tries four times without waiting",
+		scripts: of(process{holds(2, 0.3, wish{})}, process{func(c *client) {
+			for range 4 {
+				l := c.acquire(false, wish{})
+				c.keep(l, 0.1)
+				c.release(l)
+				c.pause(0.2)
+			}
+		}}),
+	},
+	{
+		name: "shared", does: "three share two slots, and one wants to be alone",
+		needs: func(f driver.Features) bool { return f.Shared },
+		scripts: of(process{holds(1, 0.4, wish{limit: 2}), holds(1, 0.2, wish{})},
+			process{holds(1, 0.4, wish{limit: 2})}, process{holds(1, 0.4, wish{limit: 2})}),
+	},
+	{
+		name: "readers", does: "two share, one is alone before they share again",
+		needs:   func(f driver.Features) bool { return f.Shared },
+		scripts: of(process{holds(2, 0.4, wish{shared: true})}, process{holds(1, 0.3, wish{}), holds(1, 0.3, wish{shared: true})}),
+	},
+	{
+		name: "evict", does: "two processes acquire twice, and an operator evicts whoever holds, twice",
+		scripts: of(process{holds(2, 0.6, wish{})}, process{holds(2, 0.6, wish{})}, process{func(c *client) {
+			for range 2 {
+				c.pause(0.3)
+				c.evict()
+			}
+		}}),
+	},
+	{
+		name: "extend", does: "one extends a lease that is not renewed, for longer and for shorter, beside another",
+		scripts: of(process{func(c *client) {
+			l := c.acquire(true, wish{noRenew: true})
+			c.keep(l, 0.4)
+			c.extend(l, 1.5)
+			c.keep(l, 0.4)
+			c.extend(l, 0.5)
+			c.keep(l, 0.2)
+			c.release(l)
+		}, holds(1, 0.2, wish{})}, process{holds(2, 0.2, wish{})}),
+	},
+	{
+		name: "resume", does: "one leaves its lease to a second process, beside a third",
+		needs: func(f driver.Features) bool { return f.Resumes },
+		scripts: func() [][]func(c *client) {
+			left := make(chan *lease, 1)
+			return [][]func(c *client){
+				{func(c *client) {
+					l := c.acquire(true, wish{noRenew: true})
+					c.keep(l, 0.3)
+					left <- c.leave(l)
+				}},
+				{func(c *client) {
+					from := <-left
+					if from == nil {
+						return
+					}
+					l := c.resume(from.Owner(), from)
+					c.keep(l, 0.5)
+					c.release(l)
+				}},
+				{holds(2, 0.2, wish{})},
+			}
+		},
+	},
+}

@@ -1,0 +1,147 @@
+package explore
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A result is what came of one schedule.
+type result struct {
+	violation string
+	log       []string
+	trace     uint64
+	events    int
+}
+
+// hung is how long one schedule may take by the real clock: what is blocked where synctest does
+// not see it, such as by a mutex that somebody holds while it waits, would never go on.
+const hung = 90 * time.Second
+
+// play runs one schedule.
+func play(t *testing.T, h *Harness, sc *scenario, p policy, states map[uint64]struct{}, verbose bool) (r result) {
+	watchdog := time.AfterFunc(hung, func() {
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		fmt.Fprintf(os.Stderr, "explore: %s hangs, with the changes %v\n%s", sc.name, p.made(), stacks)
+		os.Exit(2)
+	})
+	defer watchdog.Stop()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(h, p)
+		w.states, w.verbose = states, verbose
+		w.play(t, sc)
+		r = result{violation: w.violation, log: w.log, trace: w.trace.sum(), events: w.events}
+	})
+	return r
+}
+
+// play runs the scenario until everybody has gone.
+func (w *World) play(t *testing.T, sc *scenario) {
+	connect := w.harness.New(w)
+	w.tick()
+	var lockers []*leasehold.Locker
+	var drivers []driver.Driver
+	open := func(name string) *leasehold.Locker {
+		p := &Process{world: w, name: name}
+		w.processes = append(w.processes, p)
+		d := connect(p)
+		l, err := leasehold.New(d, &leasehold.Options{TTL: w.harness.TTL, Note: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lockers, drivers = append(lockers, l), append(drivers, d)
+		return l
+	}
+	all := sc.scripts()
+	w.running = len(slices.Concat(all...))
+	for i, scripts := range all {
+		locker := open(fmt.Sprint("p", i+1))
+		for _, script := range scripts {
+			c := &client{world: w, process: w.processes[i], locker: locker, name: fmt.Sprint("c", len(w.clients)+1)}
+			w.clients = append(w.clients, c)
+			go func() {
+				script(c)
+				w.leaves()
+			}()
+		}
+	}
+	w.run(w.allLeft)
+	w.mu.Lock()
+	w.stop()
+	w.mu.Unlock()
+	clear(w.paused)
+
+	gone := make(chan struct{})
+	go func() {
+		for _, l := range lockers {
+			l.Close()
+		}
+		time.Sleep(w.harness.Settle + w.setBack)
+		w.checkLeft(open("checker"))
+		for _, l := range lockers[len(all):] {
+			l.Close()
+		}
+		for _, d := range drivers {
+			d.Close()
+		}
+		close(gone)
+	}()
+	w.run(func() bool { return isClosed(gone) })
+	close(w.finished)
+	for _, f := range w.cleanups {
+		f()
+	}
+	synctest.Wait()
+}
+
+// leaves says that one client is through.
+func (w *World) leaves() {
+	w.mu.Lock()
+	w.running--
+	w.mu.Unlock()
+	select {
+	case w.posted <- struct{}{}:
+	default:
+	}
+}
+
+func (w *World) allLeft() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.running == 0
+}
+
+// ended is closed when nothing of the schedule goes on.
+func (w *World) ended() <-chan struct{} { return w.finished }
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// features asks a driver in a bubble of its own.
+func features(t *testing.T, h Harness) (f driver.Features) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(&h, plain{})
+		d := h.New(w)(&Process{world: w, name: "p0"})
+		f = d.Features()
+		d.Close()
+		close(w.finished)
+		for _, f := range w.cleanups {
+			f()
+		}
+	})
+	return f
+}

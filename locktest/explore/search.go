@@ -1,0 +1,247 @@
+package explore
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// plain makes no change.
+type plain struct{}
+
+func (plain) choose(string, []action) action { return pass }
+func (plain) made() []change                 { return nil }
+
+// A point is an event of a schedule, and what else could have been done with it.
+type point struct {
+	label  string
+	others []action
+}
+
+// A plan makes certain changes, and notes the points that come after the last of them.
+type plan struct {
+	changes []change
+	done    int // how many of the changes were made
+	points  []point
+}
+
+func (p *plan) made() []change { return p.changes }
+
+func (p *plan) choose(label string, others []action) action {
+	i := slices.IndexFunc(p.changes, func(c change) bool { return c.label == label })
+	if i >= 0 {
+		p.done++
+		return p.changes[i].action
+	}
+	if p.done == len(p.changes) {
+		p.points = append(p.points, point{label, others})
+	}
+	return pass
+}
+
+// A dice makes changes at random, and notes them.
+type dice struct {
+	rng     *rand.Rand
+	chance  float64
+	left    int
+	changes []change
+}
+
+func (d *dice) made() []change { return d.changes }
+
+func (d *dice) choose(label string, others []action) action {
+	if d.left == 0 || d.rng.Float64() > d.chance {
+		return pass
+	}
+	d.left--
+	a := others[d.rng.IntN(len(others))]
+	d.changes = append(d.changes, change{label, a})
+	return a
+}
+
+// A search goes through the schedules of one scenario.
+type search struct {
+	t        *testing.T
+	harness  *Harness
+	scenario scenario
+	states   map[uint64]struct{}
+	seen     map[uint64]struct{} // traces whose schedules were gone through
+	average  float64             // points in a schedule
+	figures  figures
+}
+
+func newSearch(t *testing.T, h Harness, sc scenario) *search {
+	return &search{t: t, harness: &h, scenario: sc, states: make(map[uint64]struct{})}
+}
+
+// A finding is a schedule that breaks a promise.
+type finding struct {
+	changes   []change
+	violation string
+}
+
+// search goes through all schedules of few changes, then some with more.
+func (s *search) search() {
+	start := time.Now()
+	found := s.inOrder()
+	if found == nil {
+		found = s.atRandom()
+	}
+	s.figures.states, s.figures.took = len(s.states), time.Since(start)
+	s.t.Log(s.figures)
+	if found != nil {
+		s.report(found)
+	} else if *flagFigures != "" {
+		s.figures.write(s.t, *flagFigures, s.harness.Name, s.scenario)
+	}
+}
+
+// inOrder goes through all schedules, those with fewer changes first.
+func (s *search) inOrder() *finding {
+	for n := 0; n <= s.harness.Changes; n++ {
+		s.seen = make(map[uint64]struct{})
+		if found := s.deepen(nil, n); found != nil {
+			return found
+		}
+		s.figures.complete, s.figures.within = n, s.figures.schedules
+	}
+	return nil
+}
+
+// deepen goes through the schedules that have changes and n more after them. Those that go on
+// from one in which the same has happened as in another, but for the order of what is
+// independent, are no others than those that go on from that.
+func (s *search) deepen(changes []change, n int) *finding {
+	p := &plan{changes: changes}
+	r, found := s.play(p)
+	switch {
+	case found != nil || n == 0:
+		return found
+	case p.done < len(changes):
+		s.figures.diverged++
+		return nil
+	}
+	if _, before := s.seen[r.trace]; before {
+		for _, at := range p.points {
+			s.figures.skipped += len(at.others)
+		}
+		return nil
+	}
+	s.seen[r.trace] = struct{}{}
+	for _, at := range p.points {
+		for _, a := range at.others {
+			if found := s.deepen(append(slices.Clone(changes), change{at.label, a}), n-1); found != nil {
+				return found
+			}
+		}
+	}
+	if len(changes) == 0 {
+		s.average = float64(len(p.points))
+	}
+	return nil
+}
+
+// play runs one schedule.
+func (s *search) play(p policy) (result, *finding) {
+	r := play(s.t, s.harness, &s.scenario, p, s.states, false)
+	s.figures.schedules++
+	s.figures.events += r.events
+	if r.violation == "" {
+		return r, nil
+	}
+	return r, &finding{p.made(), r.violation}
+}
+
+// atRandom tries schedules with two to five changes.
+func (s *search) atRandom() *finding {
+	s.figures.seed = *flagSeed
+	if s.figures.seed == 0 {
+		s.figures.seed = rand.Uint64()
+	}
+	for n, end := uint64(0), time.Now().Add(s.harness.For); time.Now().Before(end); n++ {
+		rng := rand.New(rand.NewPCG(s.figures.seed, n))
+		changes := 2 + rng.IntN(4)
+		_, found := s.play(&dice{rng: rng, left: changes, chance: float64(changes) / max(s.average, 10)})
+		s.figures.random++
+		if found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// report prints a schedule that breaks a promise, with the changes that it needs.
+func (s *search) report(f *finding) {
+	f.changes = s.shrink(f.changes)
+	r := s.again(f.changes)
+	if r.violation == "" {
+		s.t.Errorf("%s\nbut not when the same changes are made again: %s", f.violation, f.encode(s.scenario.name))
+		return
+	}
+	s.t.Errorf("%s\n%s\nSee it again by -run '%s' -explore.replay '%s'", r.violation,
+		strings.Join(r.log, "\n"), s.t.Name(), f.encode(s.scenario.name))
+}
+
+// shrink leaves out changes that are not needed.
+func (s *search) shrink(changes []change) []change {
+	for i := 0; i < len(changes); {
+		fewer := slices.Delete(slices.Clone(changes), i, i+1)
+		if s.again(fewer).violation == "" {
+			i++
+		} else {
+			changes = fewer
+		}
+	}
+	return changes
+}
+
+// again runs a schedule until it breaks a promise, a few times: the core waits for random times.
+func (s *search) again(changes []change) (r result) {
+	for range 4 {
+		r = play(s.t, s.harness, &s.scenario, &plan{changes: changes}, nil, true)
+		if r.violation != "" {
+			break
+		}
+	}
+	return r
+}
+
+// encode writes a schedule as replay reads it.
+func (f *finding) encode(scenario string) string {
+	text := []string{scenario}
+	for _, c := range f.changes {
+		text = append(text, c.String())
+	}
+	return strings.Join(text, "; ")
+}
+
+// decode is its reverse.
+func decode(text string) (scenario string, changes []change, err error) {
+	parts := strings.Split(text, "; ")
+	for _, part := range parts[1:] {
+		label, a, ok := strings.Cut(part, " = ")
+		if !ok {
+			return "", nil, fmt.Errorf("%q is no change: want EVENT = ACTION", part)
+		}
+		changes = append(changes, change{label, action(a)})
+	}
+	return parts[0], changes, nil
+}
+
+// replay runs one schedule and prints its events.
+func replay(t *testing.T, h Harness, text string) {
+	name, changes, err := decode(text)
+	i := slices.IndexFunc(scenarios, func(sc scenario) bool { return sc.name == name })
+	if err != nil || i < 0 {
+		t.Fatalf("no scenario %q: %v", name, err)
+	}
+	s := newSearch(t, h, scenarios[i])
+	r := s.again(changes)
+	t.Logf("%s\n%s", text, strings.Join(r.log, "\n"))
+	if r.violation != "" {
+		t.Error(r.violation)
+	}
+}
