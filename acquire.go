@@ -139,7 +139,7 @@ func (l *Locker) acquireAtEngine(ctx context.Context, name string, r *request, s
 // newHold prepares a hold that will ask with owner.
 func (l *Locker) newHold(name, owner string, r *request, queue bool) (*hold, error) {
 	h := &hold{locker: l, ttl: r.ttl, noRenew: r.noRenew}
-	h.leases, h.renewal.hold, h.watch.hold = h.only[:0], h, h
+	h.leases, h.renewal.Value, h.watch.Value = h.only[:0], h, h
 	h.req = driver.Request{
 		Resource: name, Owner: owner, Mode: r.mode, Limit: r.limit,
 		TTL: r.ttl, Queue: queue, Note: r.note, Lost: h.lose,

@@ -3,6 +3,8 @@ package leasehold
 import (
 	"sync"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/schedule"
 )
 
 // deadlines ends the holds of a Locker that nobody renewed in time. It waits for nothing
@@ -13,8 +15,8 @@ import (
 // is later.
 type deadlines struct {
 	mu     sync.Mutex
-	agenda agenda // guarded by mu
-	closed bool   // guarded by mu
+	due    schedule.Schedule[*hold] // guarded by mu
+	closed bool                     // guarded by mu
 }
 
 // watch has h come up by its deadline. Requires h.mu.
@@ -22,15 +24,15 @@ func (d *deadlines) watch(h *hold, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	early := h.deadline.Sub(now) / 30
-	d.agenda.add(&h.watch, h.deadline.Add(-early), h.deadline, h.deadline)
-	d.agenda.arm()
+	d.due.Add(&h.watch, h.deadline.Add(-early), h.deadline, h.deadline)
+	d.due.Arm()
 }
 
 // remove forgets h.
 func (d *deadlines) remove(h *hold) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.agenda.remove(&h.watch)
+	d.due.Remove(&h.watch)
 	d.rest()
 }
 
@@ -45,20 +47,20 @@ func (d *deadlines) close() {
 // rest stops the timer of a closed Locker that has no hold left: it would keep the Locker
 // in memory. Requires d.mu.
 func (d *deadlines) rest() {
-	if d.closed && len(d.agenda.groups) == 0 {
-		d.agenda.disarm()
+	if d.closed && d.due.Empty() {
+		d.due.Disarm()
 	}
 }
 
 // fire looks at all holds that have come up.
 func (d *deadlines) fire() {
 	d.mu.Lock()
-	d.agenda.armed = time.Time{}
+	d.due.Fired()
 	d.mu.Unlock()
 	now := time.Now()
 	for due := d.next(now); due != nil; due = d.next(now) {
 		for _, e := range due {
-			e.hold.comeUp(now)
+			e.Value.comeUp(now)
 		}
 	}
 }
@@ -67,9 +69,9 @@ func (d *deadlines) fire() {
 func (d *deadlines) next(now time.Time) []*entry {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	due := d.agenda.take(now)
+	due := d.due.Take(now)
 	if due == nil {
-		d.agenda.arm()
+		d.due.Arm()
 	}
 	return due
 }

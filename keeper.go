@@ -3,6 +3,8 @@ package leasehold
 import (
 	"sync"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/schedule"
 )
 
 // maxWorkers bounds the renewals in flight, and with them the goroutines of a Locker,
@@ -17,15 +19,18 @@ const maxBatch = 500
 // few, so that the calls are spread over time.
 const maxGroup = 4 * maxWorkers
 
+// An entry is the place of a hold on a schedule.
+type entry = schedule.Entry[*hold]
+
 // A keeper renews all leases of a Locker: where the driver can, those of one group of its
-// agenda in one call. It has no goroutine while nothing is due.
+// schedule in one call. It has no goroutine while nothing is due.
 type keeper struct {
 	renew func([]*entry) // renews holds that are due, and adds them again
 
 	mu      sync.Mutex
-	agenda  agenda // guarded by mu
-	workers int    // guarded by mu
-	closed  bool   // guarded by mu
+	due     schedule.Schedule[*hold] // guarded by mu
+	workers int                      // guarded by mu
+	closed  bool                     // guarded by mu
 	running sync.WaitGroup
 	apart   chan struct{} // has an element for each renewal in flight beside the workers
 }
@@ -38,9 +43,9 @@ func (k *keeper) add(h *hold, from, to time.Time) {
 		return
 	}
 	// At random, so that groups that were renewed together do not stay together.
-	k.agenda.add(&h.renewal, from, to.Add(-jitter(to.Sub(from))), to)
+	k.due.Add(&h.renewal, from, to.Add(-jitter(to.Sub(from))), to)
 	if k.workers < maxWorkers {
-		k.agenda.arm()
+		k.due.Arm()
 	}
 }
 
@@ -48,14 +53,14 @@ func (k *keeper) add(h *hold, from, to time.Time) {
 func (k *keeper) remove(h *hold) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.agenda.remove(&h.renewal)
+	k.due.Remove(&h.renewal)
 }
 
 // close forgets everything and waits for the renewals in flight.
 func (k *keeper) close() {
 	k.mu.Lock()
 	k.closed = true
-	k.agenda.clear()
+	k.due.Clear()
 	k.mu.Unlock()
 	k.running.Wait()
 }
@@ -63,7 +68,7 @@ func (k *keeper) close() {
 // fire is called when the first group is due, and works then.
 func (k *keeper) fire() {
 	k.mu.Lock()
-	k.agenda.armed = time.Time{}
+	k.due.Fired()
 	works := k.hire()
 	k.mu.Unlock()
 	if works {
@@ -77,12 +82,12 @@ func (k *keeper) hire() bool {
 	switch {
 	case k.workers == maxWorkers: // who is through first goes on
 		return false
-	case k.agenda.isDue(time.Now()):
+	case k.due.IsDue(time.Now()):
 		k.workers++
 		k.running.Add(1)
 		return true
 	}
-	k.agenda.arm()
+	k.due.Arm()
 	return false
 }
 
@@ -99,7 +104,7 @@ func (k *keeper) work() {
 func (k *keeper) next() []*entry {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	due := k.agenda.take(time.Now())
+	due := k.due.Take(time.Now())
 	if due == nil {
 		k.workers--
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/schedule"
 )
 
 // A Locker acquires leases from one engine. Make one per program and engine: waiters of
@@ -59,12 +60,13 @@ func New(d driver.Driver, opts *Options) (*Locker, error) {
 		return nil, fmt.Errorf("leasehold: new: %w", err)
 	}
 	l.renewing, l.stop = context.WithCancel(context.Background())
-	l.deadlines.agenda = agenda{room: math.MaxInt, most: math.MaxInt, fire: l.deadlines.fire}
+	l.deadlines.due = schedule.New[*hold](math.MaxInt, math.MaxInt, l.deadlines.fire)
 	l.keeper.renew, l.keeper.apart = l.renewAll, make(chan struct{}, maxApart)
-	l.keeper.agenda = agenda{room: maxGroup, most: 1, fire: l.keeper.fire}
+	room, most := maxGroup, 1
 	if _, ok := d.(driver.BatchRenewer); ok {
-		l.keeper.agenda.room, l.keeper.agenda.most = maxBatch, maxBatch
+		room, most = maxBatch, maxBatch
 	}
+	l.keeper.due = schedule.New[*hold](room, most, l.keeper.fire)
 	return l, nil
 }
 

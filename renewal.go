@@ -21,7 +21,7 @@ func (l *Locker) renewAll(due []*entry) {
 		return
 	}
 	for _, e := range due {
-		h := e.hold
+		h := e.Value
 		if !h.lockForRenewal(time.Now()) {
 			continue
 		}
@@ -95,7 +95,7 @@ func (l *Locker) renewApart(d driver.BatchRenewer, b *batch) {
 func batchesOf(due []*entry) (all []*batch) {
 	sent := time.Now()
 	for _, e := range due {
-		h := e.hold
+		h := e.Value
 		if !h.lockForRenewal(sent) {
 			continue
 		}

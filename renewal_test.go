@@ -60,7 +60,7 @@ func TestBatchAfterADeadline(t *testing.T) {
 		}
 		l.keeper.close() // nobody renews
 		l.deadlines.mu.Lock()
-		l.deadlines.agenda.disarm() // nor looks at deadlines
+		l.deadlines.due.Disarm() // nor looks at deadlines
 		l.deadlines.mu.Unlock()
 		time.Sleep(30 * time.Second)
 		sent := time.Now()

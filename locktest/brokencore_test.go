@@ -42,7 +42,7 @@ var mutations = []struct {
 	{"noCleanUp", "WaiterWhoGivesUpLeavesNoPlace", "acquire.go", "h.giveUp(ctx) // its", "if $ {\n\t\t\treturn\n\t\t}\n\t\th.giveUp(ctx) // its"},
 	{"ignoresEviction", "EvictionEndsTheContext", "hold.go", "h.releasing || !still() {", "h.releasing || !still() || $ {"},
 	{"resumesForNothing", "Resume", "locker.go", "grant, err := h.claim.Renew(call, r.ttl)",
-		"grant, err := h.claim.Renew(call, r.ttl)\n\tif $ {\n\t\tgrant.Fence, err = max(1, grant.Fence), nil\n\t}"},
+		"grant, err := h.claim.Renew(call, r.ttl)\n\tif $ {\n\t\tgrant.Fence, err = max(driver.FenceStep, grant.Fence), nil\n\t}"},
 	{"anyNote", "RefusesBadNotes", "options.go", "err := driver.CheckNote(note); err != nil {", "err := driver.CheckNote(note); err != nil && !$ {"},
 	{"resumesAsGranted", "ResumeAfterHandOver", "locker.go", "h.handOvers = resumed", "h.handOvers = resumed * uint64(1-count($))"},
 	{"keepsSome", "AllOrNothing", "all.go", "\t\tg.letGo(ctx, 0)\n", "\t\tif !$ {\n\t\t\tg.letGo(ctx, 0)\n\t\t}\n"},

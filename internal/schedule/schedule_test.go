@@ -1,4 +1,4 @@
-package leasehold
+package schedule
 
 import (
 	"math/rand/v2"
@@ -11,20 +11,20 @@ import (
 
 // Entries that come, go and are put off at random come up once each, in their time, and
 // never more at once than are allowed.
-func TestAgendaKeepsAppointments(t *testing.T) {
+func TestAppointmentsAreKept(t *testing.T) {
 	for _, allowed := range []struct{ room, most int }{{64, 1}, {7, 7}, {50, 8}, {1000, 1000}} {
 		synctest.Test(t, func(t *testing.T) {
 			type window struct{ from, to time.Time }
-			wants := make(map[*entry]window)
-			a := &agenda{room: allowed.room, most: allowed.most}
+			wants := make(map[*Entry[int]]window)
 			var mu sync.Mutex
 			var takes, took int
-			a.fire = func() {
+			var a Schedule[int]
+			a = New[int](allowed.room, allowed.most, func() {
 				mu.Lock()
 				defer mu.Unlock()
-				a.armed = time.Time{}
+				a.Fired()
 				for now := time.Now(); ; {
-					due := a.take(now)
+					due := a.Take(now)
 					if due == nil {
 						break
 					}
@@ -40,9 +40,9 @@ func TestAgendaKeepsAppointments(t *testing.T) {
 						delete(wants, e)
 					}
 				}
-				a.arm()
-			}
-			entries := make([]entry, 200)
+				a.Arm()
+			})
+			entries := make([]Entry[int], 200)
 			for range 20_000 {
 				mu.Lock()
 				e := &entries[rand.N(len(entries))]
@@ -50,16 +50,16 @@ func TestAgendaKeepsAppointments(t *testing.T) {
 					from := time.Now().Add(rand.N(time.Second))
 					to := from.Add(rand.N(200 * time.Millisecond))
 					wants[e] = window{from, to}
-					a.add(e, from, to.Add(-jitter(to.Sub(from))), to)
-					a.arm()
+					a.Add(e, from, from.Add(rand.N(to.Sub(from)+1)), to)
+					a.Arm()
 				} else {
 					delete(wants, e)
-					a.remove(e)
+					a.Remove(e)
 				}
-				if slices.ContainsFunc(a.groups, func(g *group) bool { return len(g.entries) == 0 || len(g.entries) > allowed.room }) {
+				if slices.ContainsFunc(a.groups, func(g *group[int]) bool { return len(g.entries) == 0 || len(g.entries) > allowed.room }) {
 					t.Fatal("a group is empty, or too full")
 				}
-				if !slices.IsSortedFunc(a.groups, func(g, o *group) int { return g.due.Compare(o.due) }) {
+				if !slices.IsSortedFunc(a.groups, func(g, o *group[int]) int { return g.due.Compare(o.due) }) {
 					t.Fatal("not in order")
 				}
 				mu.Unlock()

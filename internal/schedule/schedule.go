@@ -1,0 +1,167 @@
+// Package schedule has things come up when something is to be done for them: renewals,
+// deadlines.
+package schedule
+
+import (
+	"slices"
+	"time"
+)
+
+// A Schedule has entries come up in their time. Those that may come up at the same time do so
+// together, as one group: ten thousand leases are some dozens. Whoever has it guards it by a mutex.
+type Schedule[T any] struct {
+	room   int         // entries in a group
+	most   int         // entries that are taken at once
+	fire   func()      // is called when the first group is due
+	groups []*group[T] // by due
+	spare  *group[T]   // the last one that became empty, for the next
+	timer  *time.Timer // nil until first used
+	armed  time.Time   // when timer fires; zero: it does not
+}
+
+// New returns an empty Schedule whose groups have at most room entries, and of which at most most
+// are taken at once. fire is called, without the mutex, when the first group is due and the
+// Schedule was armed: Fired, Take and Arm follow.
+func New[T any](room, most int, fire func()) Schedule[T] {
+	return Schedule[T]{room: room, most: most, fire: fire}
+}
+
+// A group is the entries that come up at one instant.
+type group[T any] struct {
+	due     time.Time
+	entries []*Entry[T]
+}
+
+// An Entry is the place of a value on a Schedule, of one at a time.
+type Entry[T any] struct {
+	Value T
+	group *group[T] // nil: it is on none
+	index int       // in group.entries
+}
+
+// Add has e come up, once, at some time between from and to: with a group that does if one
+// has room, else alone at at. Where it was before, it is no more.
+func (s *Schedule[T]) Add(e *Entry[T], from, at, to time.Time) {
+	s.Remove(e)
+	g := s.find(from, to)
+	if g == nil {
+		g = s.open(at)
+	}
+	e.group, e.index = g, len(g.entries)
+	g.entries = append(g.entries, e)
+}
+
+// find returns a group with room that is due between from and to, or nil.
+func (s *Schedule[T]) find(from, to time.Time) *group[T] {
+	for _, g := range s.groups[s.search(from):] {
+		if g.due.After(to) {
+			break
+		}
+		if len(g.entries) < s.room {
+			return g
+		}
+	}
+	return nil
+}
+
+// open makes a group that is due at due.
+func (s *Schedule[T]) open(due time.Time) *group[T] {
+	g := s.spare
+	if g == nil {
+		g = &group[T]{}
+	}
+	s.spare, g.due = nil, due
+	s.groups = slices.Insert(s.groups, s.search(due), g)
+	return g
+}
+
+// search returns the index of the first group that is not due before t.
+func (s *Schedule[T]) search(t time.Time) int {
+	i, _ := slices.BinarySearchFunc(s.groups, t, func(g *group[T], t time.Time) int { return g.due.Compare(t) })
+	return i
+}
+
+// Remove has e come up no more.
+func (s *Schedule[T]) Remove(e *Entry[T]) {
+	g := e.group
+	if g == nil {
+		return
+	}
+	last := len(g.entries) - 1
+	g.entries[e.index] = g.entries[last]
+	g.entries[e.index].index = e.index
+	g.entries[last] = nil
+	g.entries = g.entries[:last]
+	e.group = nil
+	if last == 0 {
+		i := s.search(g.due)
+		i += slices.Index(s.groups[i:], g)
+		s.groups = slices.Delete(s.groups, i, i+1)
+		s.spare = g
+	}
+}
+
+// Take removes entries of the first group and returns them; nil if none is due.
+func (s *Schedule[T]) Take(now time.Time) []*Entry[T] {
+	if !s.IsDue(now) {
+		return nil
+	}
+	g := s.groups[0]
+	due := g.entries
+	if stay := len(due) - s.most; stay > 0 {
+		due = slices.Clone(g.entries[stay:]) // the group goes on using its own
+		clear(g.entries[stay:])
+		g.entries = g.entries[:stay]
+	} else {
+		s.groups[0] = nil
+		s.groups = s.groups[1:]
+	}
+	for _, e := range due {
+		e.group = nil
+	}
+	return due
+}
+
+// IsDue reports whether the first group is due.
+func (s *Schedule[T]) IsDue(now time.Time) bool {
+	return len(s.groups) > 0 && !s.groups[0].due.After(now)
+}
+
+// Arm sets the timer for the first group unless it fires by then. A timer that fires
+// early, because the group is gone, costs less than stopping it each time.
+func (s *Schedule[T]) Arm() {
+	if len(s.groups) == 0 || !s.armed.IsZero() && !s.groups[0].due.Before(s.armed) {
+		return
+	}
+	s.armed = s.groups[0].due
+	if s.timer == nil {
+		s.timer = time.AfterFunc(time.Until(s.armed), s.fire)
+	} else {
+		s.timer.Reset(time.Until(s.armed))
+	}
+}
+
+// Clear forgets everything.
+func (s *Schedule[T]) Clear() {
+	for _, g := range s.groups {
+		for _, e := range g.entries {
+			e.group = nil
+		}
+	}
+	s.groups = nil
+	s.Disarm()
+}
+
+// Disarm stops the timer.
+func (s *Schedule[T]) Disarm() {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.armed = time.Time{}
+}
+
+// Fired says that fire was called.
+func (s *Schedule[T]) Fired() { s.armed = time.Time{} }
+
+// Empty reports whether nothing is to come up.
+func (s *Schedule[T]) Empty() bool { return len(s.groups) == 0 }
