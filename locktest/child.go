@@ -204,9 +204,8 @@ func (c *childState) turn(cmd command) error {
 	if lease.Context().Err() != nil {
 		b.Until = b.From // it ended somewhere in between: claim nothing
 	}
-	err = lease.Release(context.Background())
-	c.tell(event{Event: "believed", Belief: b})
-	return err
+	c.tell(event{Event: "believed", Belief: b}) // before the Release: one that is killed after it believes nothing
+	return lease.Release(context.Background())
 }
 
 func beliefIn(lease *leasehold.Lease, limit int, from time.Time) Belief {
