@@ -200,3 +200,44 @@ func pausable(refuses bool) func(p *warp, t testing.TB) locktest.Harness {
 		return h
 	}
 }
+
+// pausedFor is a harness whose engine, while it is paused, has calls end so much later than their
+// contexts.
+func pausedFor(late time.Duration) func(p *warp, t testing.TB) locktest.Harness {
+	return func(p *warp, t testing.TB) locktest.Harness {
+		var paused atomic.Bool
+		hold := func(ctx context.Context) error {
+			if paused.Load() {
+				<-ctx.Done()
+				time.Sleep(late)
+			}
+			return ctx.Err()
+		}
+		*p = warp{
+			try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+				if err := hold(ctx); err != nil {
+					return driver.Grant{}, err
+				}
+				return c.inner.Try(ctx)
+			},
+			renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+				if err := hold(ctx); err != nil {
+					return driver.Grant{}, err
+				}
+				return c.inner.Renew(ctx, ttl)
+			},
+			release: func(c *warpedClaim, ctx context.Context) error {
+				if err := hold(ctx); err != nil {
+					return err
+				}
+				return c.inner.Release(ctx)
+			},
+		}
+		h := p.harness(t)
+		h.Pause = func(testing.TB) func() {
+			paused.Store(true)
+			return func() { paused.Store(false) }
+		}
+		return h
+	}
+}

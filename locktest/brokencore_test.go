@@ -45,6 +45,8 @@ var mutations = []struct {
 		"grant, err := h.claim.Renew(call, r.ttl)\n\tif $ {\n\t\tgrant.Fence, err = max(driver.FenceStep, grant.Fence), nil\n\t}"},
 	{"anyNote", "RefusesBadNotes", "options.go", "err := driver.CheckNote(note); err != nil {", "err := driver.CheckNote(note); err != nil && !$ {"},
 	{"resumesAsGranted", "ResumeAfterHandOver", "locker.go", "h.handOvers = resumed", "h.handOvers = resumed * uint64(1-count($))"},
+	{"oversleeps", "WaitIsBounded", "acquire.go", "context.WithTimeoutCause(ctx, r.wait, errWaited)",
+		"context.WithTimeoutCause(ctx, r.wait+time.Duration(count($))*time.Second, errWaited)"},
 	{"keepsSome", "AllOrNothing", "all.go", "\t\tg.letGo(ctx, 0)\n", "\t\tif !$ {\n\t\t\tg.letGo(ctx, 0)\n\t\t}\n"},
 	{"keepsLaterNames", "OppositeOrdersNeverDeadlock", "all.go", "g.letGo(ctx, i) // what", "if !$ {\n\t\t\t\tg.letGo(ctx, i)\n\t\t\t} // what"},
 	{"leavesTooEarly", "NobodyElseLeadsBeforeTheReturn", "lead.go", "t.led, t.resign = true, end\n",

@@ -43,6 +43,11 @@ type Harness struct {
 	// answers.
 	FlushState func(t testing.TB)
 
+	// Hang makes calls that concern name hang, as if the server, the slot or the row that has
+	// it did not answer, until resume is called, while calls for others are served. with tells
+	// which others hang too; nil: none.
+	Hang func(t testing.TB, name string) (with func(other string) bool, resume func())
+
 	// Address is what a child process needs to open the same engine: Main hands it to
 	// its open. Empty: there is no way in from another process.
 	Address string
@@ -88,7 +93,7 @@ func Cases() []Case {
 	var all []Case
 	for _, file := range [][]Case{
 		nameCases, exclusiveCases, ttlCases, waitingCases, releaseCases, renewalCases, lossCases,
-		fencingCases, sharedCases, inspectCases, severalCases, faultCases, processCases, resourceCases,
+		fencingCases, sharedCases, inspectCases, severalCases, faultCases, hangCases, processCases, resourceCases,
 	} {
 		all = append(all, file...)
 	}

@@ -61,7 +61,8 @@ func holderLearnsBeforeSuccessor(t testing.TB, h Harness) {
 func deadlineCountsFromBeforeTheCall(t testing.TB, h Harness) {
 	const drift = 0.01
 	link := openFaulty(t, h)
-	ttl := renewableTTL(link) // Extend may take half of what is left
+	late := renewableTTL(link) / 5
+	ttl := 15 * late // Extend may take half of what is left
 	l := locker(t, link, leasehold.Options{TTL: ttl, Drift: drift})
 	var mu sync.Mutex
 	var sent time.Time // when the last call reached the link
@@ -69,7 +70,7 @@ func deadlineCountsFromBeforeTheCall(t testing.TB, h Harness) {
 		mu.Lock()
 		sent = time.Now()
 		mu.Unlock()
-		return SlowReply(ttl/5)(ctx, apply)
+		return SlowReply(late)(ctx, apply)
 	}
 	check := func(what string, lease *leasehold.Lease) {
 		mu.Lock()

@@ -8,7 +8,7 @@ import (
 )
 
 // A Need is a set of things that a case cannot do without.
-type Need uint16
+type Need uint32
 
 // What a case may need: declared by the driver's Features, had by its optional
 // interfaces, or offered by the Harness.
@@ -29,6 +29,8 @@ const (
 	NeedRestart
 	NeedFlushState
 	NeedAddress
+	NeedHang
+	NeedBatchRenewer
 )
 
 // needNames is in the order of the bits.
@@ -38,6 +40,7 @@ var needNames = []string{
 	"notices of loss (Harness.NoLossNotice is set)",
 	"renewals with another TTL (Harness.FixedTTL is set)",
 	"Harness.Pause", "Harness.Restart", "Harness.FlushState", "Harness.Address",
+	"Harness.Hang", "a driver.BatchRenewer",
 }
 
 // String lists what n contains, for the message of a skip.
@@ -64,10 +67,12 @@ func offers(t testing.TB, h Harness) Need {
 	_, lingerer := c.(driver.Lingerer)
 	_, noter := c.(driver.Noter)
 	_, raiser := d.(driver.FenceRaiser)
+	_, batches := d.(driver.BatchRenewer)
 	var n Need
 	for bit, has := range []bool{
 		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, inspector, evictor, lingerer, noter, raiser,
 		!h.NoLossNotice, !h.FixedTTL, h.Pause != nil, h.Restart != nil, h.FlushState != nil, h.Address != "",
+		h.Hang != nil, batches,
 	} {
 		if has {
 			n |= 1 << bit

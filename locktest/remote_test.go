@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/gob"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -368,7 +369,10 @@ func (c *remoteClaim) Note(ctx context.Context, note string) error {
 	return err
 }
 
-func TestMain(m *testing.M) { locktest.Main(m, dial) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "4") // the tests mostly wait; it exists, and the command line overrides it
+	locktest.Main(m, dial)
+}
 
 // TestRemoteConforms runs the suite on an engine in another process's reach.
 func TestRemoteConforms(t *testing.T) {

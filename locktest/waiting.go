@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -118,7 +120,8 @@ func cancelRacingWithGrantOrphansNothing(t testing.TB, h Harness) {
 	l1, l2 := locker(t, open(t, h), leasehold.Options{}), locker(t, open(t, h), leasehold.Options{})
 	name := newName(t)
 	gap := 2 * time.Millisecond // between release and cancel; follows the engine's pace
-	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+	end := time.Now().Add(time.Second)
+	for round := 0; round < 40 || time.Now().Before(end); round++ {
 		lease := acquire(t, l1, name)
 		ctx, cancel := context.WithCancel(context.Background())
 		var got *leasehold.Lease
@@ -154,14 +157,21 @@ func waitIsBounded(t testing.TB, h Harness) {
 	lease := acquire(t, l1, name)
 	for _, wait := range []time.Duration{0, 300 * time.Millisecond, time.Second} {
 		for _, l := range []*leasehold.Locker{l1, l2} {
-			start := time.Now()
-			got, err := l.Acquire(context.Background(), name, leasehold.Wait(wait))
-			took := time.Since(start)
-			if got != nil || !errors.Is(err, leasehold.ErrBusy) {
-				t.Fatalf("Acquire with Wait(%v): %s, %v; want ErrBusy", wait, describe(got), err)
-			}
-			if took < wait-wait/10 || took > wait+wait/10+Margin/2 {
-				t.Errorf("Acquire with Wait(%v) gave up after %v", wait, took)
+			late := wait + wait/10 + aWhile/2
+			took := atBest(late, func() time.Duration {
+				start := time.Now()
+				got, err := l.Acquire(context.Background(), name, leasehold.Wait(wait))
+				took := time.Since(start)
+				if got != nil || !errors.Is(err, leasehold.ErrBusy) {
+					t.Fatalf("Acquire with Wait(%v): %s, %v; want ErrBusy", wait, describe(got), err)
+				}
+				if took < wait-wait/10 {
+					t.Errorf("Acquire with Wait(%v) gave up after %v", wait, took)
+				}
+				return took
+			})
+			if took > late {
+				t.Errorf("Acquire with Wait(%v) gave up after %v, at best", wait, took)
 			}
 		}
 	}
@@ -175,8 +185,12 @@ func (h Harness) over(ttl time.Duration) time.Duration { return ttl + h.Late }
 // engine, by a wake-up or by polling.
 const followWithin = Margin
 
+// promptly is what a waiter needs at best: by a wake-up, or between two polls.
+const promptly = 2 * aWhile
+
 func waiterFollowsRelease(t testing.TB, h Harness) {
-	for range 3 {
+	least := time.Duration(math.MaxInt64)
+	for round := 0; round < 3 || round < 6 && least > promptly; round++ {
 		queued := make(chan struct{}, 100)
 		l1 := locker(t, open(t, h), leasehold.Options{})
 		l2 := locker(t, open(t, h), leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { queued <- struct{}{} }}})
@@ -192,15 +206,20 @@ func waiterFollowsRelease(t testing.TB, h Harness) {
 		}()
 		<-queued
 		time.Sleep(rand.N(100 * time.Millisecond)) // anywhere in the waiter's sleep
+		start := time.Now()
 		release(t, lease)
 		select {
 		case err := <-granted:
+			least = min(least, time.Since(start))
 			if err != nil {
 				t.Errorf("Acquire or Release of a waiter: %v", err)
 			}
 		case <-time.After(followWithin):
 			t.Fatalf("not granted %v after the release", followWithin)
 		}
+	}
+	if least > promptly {
+		t.Errorf("granted %v after the release, at best", least)
 	}
 }
 
@@ -317,14 +336,22 @@ func everyWaiterIsServed(t testing.TB, h Harness) {
 // release comes before it begins to wait.
 func wakesOnRelease(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
-	name := newName(t)
-	holder, waiter := contend(t, d1, request(name)), contend(t, d2, queued(request(name)))
-	holder.granted("the resource is free")
-	busy := waiter.busy("it is held")
-	holder.released()
-	woken(t, busy, "the holder released")
-	waiter.wins(Margin, "it was released")
-	waiter.released()
+	took := atBest(aWhile, func() time.Duration {
+		name := newName(t)
+		holder, waiter := contend(t, d1, request(name)), contend(t, d2, queued(request(name)))
+		holder.granted("the resource is free")
+		busy := waiter.busy("it is held")
+		holder.released()
+		start := time.Now()
+		woken(t, busy, "the holder released")
+		took := time.Since(start)
+		waiter.wins(Margin, "it was released")
+		waiter.released()
+		return took
+	})
+	if took > aWhile {
+		t.Errorf("woken %v after the release, at best", took)
+	}
 }
 
 func woken(t testing.TB, busy *driver.Busy, why string) {
@@ -370,22 +397,58 @@ func wakeIsArmedBeforeTheAnswer(t testing.TB, h Harness) {
 // would be woken 21 times. Some spare ones are allowed: Wake may close early.
 func oneReleaseWakesOneWaiter(t testing.TB, h Harness) {
 	const waiters = 6
+	for range 5 {
+		wakeUps, inTime := wakeUpsInTurn(t, h, waiters)
+		switch {
+		case !inTime: // it says nothing of the engine
+		case wakeUps > 2*waiters:
+			t.Fatalf("%d wake-ups for %d turns", wakeUps, waiters)
+		default:
+			return
+		}
+	}
+	t.Skipf("the machine is too busy for %d waiters to keep their places", waiters)
+}
+
+// wakeUpsInTurn serves waiters one after the other and counts who was woken. It is in time
+// when each of them asked often enough to keep its place, which ends when nobody asks.
+func wakeUpsInTurn(t testing.TB, h Harness, waiters int) (wakeUps int, inTime bool) {
+	t.Helper()
 	name := newName(t)
 	holder := contend(t, open(t, h), request(name))
 	holder.granted("the resource is free")
-	queue := line(t, h, name, waiters)
+	queue := make([]*contender, waiters)
+	for i := range queue {
+		queue[i] = contend(t, open(t, h), queued(request(name)))
+	}
 	busy := make([]*driver.Busy, waiters)
-	wakeUps := 0
+	start := time.Now()
+	judged := func() bool { return punctual(queue) && time.Since(start) < longTTL/2 }
 	for turn := range waiters {
 		for i := turn; i < waiters; i++ {
-			busy[i] = queue[i].busy("it is not its turn") // and keeps its place
+			g, err := queue[i].try()
+			if !judged() {
+				return 0, false
+			}
+			if err == nil {
+				t.Fatalf("granted with fence %d; want busy: it is not its turn", g.Fence)
+			}
+			if !errors.As(err, &busy[i]) {
+				t.Fatalf("Try: %v; want a *driver.Busy", err)
+			}
 		}
 		holder.released()
+		if !judged() {
+			return 0, false
+		}
 		woken(t, busy[turn], "it was its turn")
 		time.Sleep(20 * time.Millisecond) // for wake-ups that should not come
-		for i := turn; i < waiters; i++ {
+		if !judged() {
+			return 0, false
+		}
+		for _, b := range busy[turn:] {
 			select {
-			case <-busy[i].Wake:
+			case <-b.Wake:
 				wakeUps++
 			default:
 			}
@@ -393,9 +456,7 @@ func oneReleaseWakesOneWaiter(t testing.TB, h Harness) {
 		holder = queue[turn]
 		holder.granted("it was its turn")
 	}
-	if wakeUps > 2*waiters {
-		t.Errorf("%d wake-ups for %d turns", wakeUps, waiters)
-	}
+	return wakeUps, true
 }
 
 // line makes claims of several processes and has them queue up one after the other.
@@ -411,6 +472,9 @@ func line(t testing.TB, h Harness, name string, n int) []*contender {
 		for _, c := range queue[:i+1] {
 			c.busy("it is held") // those before keep their places, which end when nobody asks
 		}
+	}
+	for _, c := range queue {
+		c.line = slices.Clone(queue)
 	}
 	return queue
 }

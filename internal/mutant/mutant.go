@@ -110,9 +110,13 @@ func write(t testing.TB, path string, text []byte) {
 // Rejects fails t unless the test that m names fails with m.
 func (b Binary) Rejects(t testing.TB, m Mutation) {
 	t.Helper()
-	cmd := exec.Command(b.path, "-test.run="+m.Rejects, "-test.v")
-	cmd.Env = append(os.Environ(), env+"="+m.Name)
-	out, err := cmd.CombinedOutput()
+	var out []byte
+	var err error
+	for tries := 0; err == nil && tries < 3; tries++ { // a busy machine may come too late to see it
+		cmd := exec.Command(b.path, "-test.run="+m.Rejects, "-test.v")
+		cmd.Env = append(os.Environ(), env+"="+m.Name)
+		out, err = cmd.CombinedOutput()
+	}
 	if err == nil || !strings.Contains(string(out), "--- FAIL: ") {
 		t.Errorf("%s accepts it: %v\n%s", m.Rejects, err, out)
 	}
