@@ -29,6 +29,16 @@ func lockRow(t testing.TB, tx *sql.Tx, name string) {
 	}
 }
 
+// HangRow is a locktest.Harness's Hang: somebody has the row of one resource locked, through a
+// store of the harness's.
+func HangRow(open func(t testing.TB) Store) func(t testing.TB, name string) (with func(string) bool, resume func()) {
+	return func(t testing.TB, name string) (func(string) bool, func()) {
+		tx := begin(t, open(t).DB)
+		lockRow(t, tx, name)
+		return nil, func() { _ = tx.Rollback() } // or it has ended
+	}
+}
+
 // TimeLimits checks what an attempt ends with while somebody has locked the row, by what
 // follows the address, and that the lock is free afterwards. within is much longer than
 // the limits.

@@ -6,6 +6,7 @@ import (
 	_ "github.com/go-sql-driver/mysql"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/apart"
 	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/e2e/linear"
 	"github.com/leasehold-go/leasehold/e2e/servers"
@@ -46,8 +47,11 @@ func onEach(t *testing.T, test func(t *testing.T, start starter)) {
 }
 
 func TestMySQLConformance(t *testing.T) {
+	t.Parallel()
 	for kind, start := range kinds {
-		t.Run(kind, func(t *testing.T) { locktest.Run(t, harness(t, start)) })
+		t.Run(kind, func(t *testing.T) {
+			apart.Run(t, func(t *testing.T) { locktest.Run(t, harness(t, start)) })
+		})
 	}
 }
 
@@ -66,6 +70,7 @@ func harness(t *testing.T, start starter) locktest.Harness {
 		Pause:        func(testing.TB) (resume func()) { return m.Pause() },
 		Restart:      func(t testing.TB) { m.Kill(); m.Start(t) },
 		FlushState:   func(t testing.TB) { m.Must(t, "DELETE FROM locks.leasehold_locks") },
+		Hang:         databases.HangRow(func(t testing.TB) databases.Store { return opened(t, m.DSN()) }),
 		NoLossNotice: true,
 	}
 }

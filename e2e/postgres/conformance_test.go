@@ -7,6 +7,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/apart"
 	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/e2e/linear"
 	"github.com/leasehold-go/leasehold/e2e/servers"
@@ -60,11 +61,14 @@ func harness(p *servers.Postgres, address string) locktest.Harness {
 		Pause:        func(testing.TB) (resume func()) { return p.Pause() },
 		Restart:      func(t testing.TB) { p.Kill(); p.Start(t) },
 		FlushState:   func(t testing.TB) { p.Must(t, "DELETE FROM leasehold_locks") },
+		Hang:         databases.HangRow(func(t testing.TB) databases.Store { return opened(t, p.URL(), "") }),
 		NoLossNotice: true,
 	}
 }
 
-func TestPostgresConformance(t *testing.T) {
+func TestPostgresConformance(t *testing.T) { apart.Run(t, conformance) }
+
+func conformance(t *testing.T) {
 	p := servers.StartPostgres(t)
 	opened(t, p.URL(), "")
 	locktest.Run(t, harness(p, p.URL()+" "+p.URL()))

@@ -12,6 +12,33 @@ import (
 	"github.com/leasehold-go/leasehold/e2e/servers"
 )
 
+// hangNode stops the node that has a name, and tells which other names it has. The cluster
+// goes on without it.
+func hangNode(t testing.TB, nodes []*servers.Redis, name string) (with func(other string) bool, resume func()) {
+	t.Helper()
+	var addrs []string
+	for _, n := range nodes {
+		n.Must(t, "CONFIG", "SET", "cluster-node-timeout", "60000")
+		addrs = append(addrs, n.Addr())
+	}
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	t.Cleanup(func() { c.Close() })
+	home := func(name string) string {
+		node, err := c.MasterForKey(context.Background(), "lock:"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return node.Options().Addr
+	}
+	hung := home(name)
+	for _, n := range nodes {
+		if n.Addr() == hung {
+			resume = n.Pause()
+		}
+	}
+	return func(other string) bool { return home(other) == hung }, resume
+}
+
 // A node of a cluster that hangs ends the leases on its own slots and no others, and calls to
 // the other nodes take no longer.
 func TestHungClusterNodeSparesTheOthers(t *testing.T) {

@@ -238,6 +238,7 @@ func TestRedisCallsWithSlowCredentials(t *testing.T) {
 func TestRedisCloseEndsCalls(t *testing.T) {
 	t.Parallel()
 	behindLinks(t, func(t *testing.T, p *servers.Proxy, server *redis.Options) {
+		server.ReadTimeout = time.Minute // nothing else would end them
 		d := opened(t, p, server)
 		mustTry(t, lateClaim(t, d, "first", "a", time.Minute))
 		p.Dark()
@@ -252,7 +253,7 @@ func TestRedisCloseEndsCalls(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
-		timeout := time.After(2 * time.Second)
+		timeout := time.After(15 * time.Second)
 		for range cap(ended) {
 			select {
 			case err := <-ended:

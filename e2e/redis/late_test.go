@@ -52,12 +52,19 @@ func (l *late) cancelled(t *testing.T, call func(ctx context.Context) error) (le
 	t.Helper()
 	hold := make(chan struct{})
 	l.next.Store(&hold)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("a call that hangs: %v", err)
+	ended := make(chan error, 1)
+	go func() { ended <- call(ctx) }()
+	select {
+	case <-l.sent:
+	case err := <-ended:
+		t.Fatalf("a call that is to hang: %v", err)
 	}
-	<-l.sent
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Fatalf("a call that hangs, and whose context has ended: %v", err)
+	}
 	return func() {
 		close(hold)
 		time.Sleep(300 * time.Millisecond) // for the server to serve it, and do no harm

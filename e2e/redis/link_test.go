@@ -82,7 +82,7 @@ func TestRedisDarkLink(t *testing.T) {
 }
 
 const (
-	darkTTL = 2 * time.Second
+	darkTTL = 5 * time.Second
 	// farLink is how long a packet takes: more than the drift that is kept back, so that
 	// who counted from the answer would believe for too long.
 	farLink = 150 * time.Millisecond
@@ -183,7 +183,8 @@ func TestRedisRepliesDroppedOnAcquire(t *testing.T) {
 func TestRedisRepliesDroppedWhileWaiting(t *testing.T) {
 	t.Parallel()
 	r := servers.StartRedis(t)
-	cut, proxy := behindProxy(t, r, leasehold.Options{})
+	queued := make(chan struct{}, 100)
+	cut, proxy := behindProxy(t, r, leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { queued <- struct{}{} }}})
 	d := redisDriverOf(t, redisClient(t, r), nil)
 	others := lockerOn(t, d, leasehold.Options{HandOver: -1})
 	waiters := func(want int) {
@@ -214,6 +215,7 @@ func TestRedisRepliesDroppedWhileWaiting(t *testing.T) {
 			}
 			granted <- err
 		}()
+		<-queued // it has heard that it waits
 		waiters(1)
 		spoil()
 		if what == "dark" {
@@ -369,7 +371,7 @@ func TestRedlockDarkLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
-	const ttl = 4 * time.Second
+	const ttl = 8 * time.Second
 	cut := lockerOn(t, d, leasehold.Options{TTL: ttl})
 	other := newLocker(t, openRedlock(t, nodes, -1))
 	for what, spoil := range map[string]func(*servers.Proxy){"dark": (*servers.Proxy).Dark, "replies dropped": (*servers.Proxy).DropReplies} {
@@ -441,7 +443,7 @@ func TestRedlockFlappingLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { d.Close() })
-		l := lockerOn(t, d, leasehold.Options{TTL: 1500 * time.Millisecond})
+		l := lockerOn(t, d, leasehold.Options{TTL: 2 * nodeTimeout})
 		workers += 2
 		go func() {
 			defer func() { ended <- struct{}{} }()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/apart"
 	"github.com/leasehold-go/leasehold/e2e/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/redislock"
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 	if what, ok := os.LookupEnv(fighterEnv); ok {
 		fight(what)
 	}
-	_ = flag.Set("test.parallel", "4") // the tests mostly wait; it exists, and the command line overrides it
+	_ = flag.Set("test.parallel", "7") // the tests mostly wait; it exists, and the command line overrides it
 	locktest.Main(m, openRedisAddress)
 }
 
@@ -107,7 +108,9 @@ func flushCases(t *testing.T, h locktest.Harness, flush func()) {
 	}
 }
 
-func TestRedisConformance(t *testing.T) {
+func TestRedisConformance(t *testing.T) { apart.Run(t, redisConformance) }
+
+func redisConformance(t *testing.T) {
 	r := servers.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 	h := redisHarness("single,"+r.Addr(), func() []*servers.Process { return []*servers.Process{r.Process} })
 	h.Restart = func(t testing.TB) {
@@ -122,7 +125,9 @@ func TestRedisConformance(t *testing.T) {
 // that waits, one that carries the call, and one of go-redis that connects.
 const clientCall = 3
 
-func TestRedisSentinelConformance(t *testing.T) {
+func TestRedisSentinelConformance(t *testing.T) { apart.Run(t, redisSentinelConformance) }
+
+func redisSentinelConformance(t *testing.T) {
 	s := servers.StartSentinel(t)
 	h := redisHarness("sentinel,"+strings.Join(s.Sentinels, ","), nil)
 	h.Pause = nil // that makes a failover, which is a test of its own
@@ -131,7 +136,9 @@ func TestRedisSentinelConformance(t *testing.T) {
 	flushCases(t, h, func() { s.Primary(t).Must(t, "FLUSHALL") })
 }
 
-func TestRedisClusterConformance(t *testing.T) {
+func TestRedisClusterConformance(t *testing.T) { apart.Run(t, redisClusterConformance) }
+
+func redisClusterConformance(t *testing.T) {
 	nodes := servers.StartCluster(t, 3)
 	var addrs []string
 	var processes []*servers.Process
@@ -140,6 +147,9 @@ func TestRedisClusterConformance(t *testing.T) {
 	}
 	h := redisHarness("cluster,"+strings.Join(addrs, ","), func() []*servers.Process { return processes })
 	h.CallGoroutines = clientCall
+	h.Hang = func(t testing.TB, name string) (with func(string) bool, resume func()) {
+		return hangNode(t, nodes, name)
+	}
 	locktest.Run(t, h)
 	flushCases(t, h, func() {
 		for _, r := range nodes {

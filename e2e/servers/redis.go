@@ -174,7 +174,7 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	for _, port := range ports[3:] {
 		dir := t.TempDir()
 		conf := filepath.Join(dir, "sentinel.conf")
-		text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor %s 127.0.0.1 %d 2\nsentinel down-after-milliseconds %s 1000\nsentinel failover-timeout %s 5000\n",
+		text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor %s 127.0.0.1 %d 2\nsentinel down-after-milliseconds %s 5000\nsentinel failover-timeout %s 5000\n",
 			port, dir, s.Master, ports[0], s.Master, s.Master)
 		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 			t.Fatalf("write the sentinel's configuration: %v", err)

@@ -112,8 +112,18 @@ type Process struct {
 	gone chan struct{}
 }
 
-// start runs a server. The system kills it when the thread that started it ends, so
-// that one goroutine starts all and never ends.
+// Start starts cmd, which the system kills when this process ends, and tells when it has ended.
+func Start(cmd *exec.Cmd) (ended <-chan error, err error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := startOnLastingThread(cmd); err != nil {
+		return nil, err
+	}
+	end := make(chan error, 1)
+	go func() { end <- cmd.Wait() }()
+	return end, nil
+}
+
+// start runs a server.
 func start(t testing.TB, dir, name string, args ...string) *Process {
 	t.Helper()
 	return startIn(t, dir, nil, name, args...)
@@ -128,12 +138,12 @@ func startIn(t testing.TB, dir string, env []string, name string, args ...string
 	}
 	p := &Process{t: t, name: name, cmd: exec.Command(name, args...), log: log, gone: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = dir, env, log, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := startOnLastingThread(p.cmd); err != nil {
+	ended, err := Start(p.cmd)
+	if err != nil {
 		t.Fatalf("start %s: %v", name, err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // most are killed
+		<-ended // most are killed
 		log.Close()
 		close(p.gone)
 	}()
