@@ -134,8 +134,13 @@ const placeKept = 2 * time.Second
 // so that nothing follows from the order in which they were served.
 func (c *contender) inTime() {
 	c.t.Helper()
-	if !punctual(c.line) {
-		c.t.Skipf("waiters did not get to ask again within %v", placeKept)
+	skipUnless(c.t, punctual(c.line))
+}
+
+func skipUnless(t testing.TB, inTime bool) {
+	t.Helper()
+	if !inTime {
+		t.Skipf("waiters did not get to ask again within %v", placeKept)
 	}
 }
 
@@ -236,6 +241,7 @@ func (c *contender) busy(why string) *driver.Busy {
 // and after the call that was.
 func (c *contender) wins(limit time.Duration, why string) (g driver.Grant, before, after time.Time) {
 	c.t.Helper()
+	inTime := punctual(c.line) // the others do not ask meanwhile
 	for end := time.Now().Add(limit); ; time.Sleep(tryEvery) {
 		before = time.Now()
 		g, err := c.try()
@@ -246,7 +252,7 @@ func (c *contender) wins(limit time.Duration, why string) (g driver.Grant, befor
 		case !errors.Is(err, driver.ErrBusy):
 			c.t.Fatalf("Try: %v; want a grant: %s", err, why)
 		case before.After(end): // however long the call itself took
-			c.inTime()
+			skipUnless(c.t, inTime)
 			c.t.Fatalf("still busy after %v: %s", limit, why)
 		}
 	}
