@@ -10,7 +10,6 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/e2e/apart"
 	"github.com/leasehold-go/leasehold/e2e/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memcachelock"
@@ -33,9 +32,7 @@ func openAt(addresses string) (driver.Driver, error) {
 // overtime is how much longer than its TTL memcached keeps an item; see docs/engines/memcached.md.
 const overtime = 2 * time.Second
 
-func TestMemcachedConformance(t *testing.T) { apart.Run(t, conformance) }
-
-func conformance(t *testing.T) {
+func TestMemcachedConformance(t *testing.T) {
 	m := servers.StartMemcached(t)
 	locktest.Run(t, locktest.Harness{
 		Open: func(t testing.TB) driver.Driver {

@@ -6,7 +6,6 @@ import (
 	_ "github.com/go-sql-driver/mysql"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/e2e/apart"
 	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/e2e/linear"
 	"github.com/leasehold-go/leasehold/e2e/servers"
@@ -47,11 +46,8 @@ func onEach(t *testing.T, test func(t *testing.T, start starter)) {
 }
 
 func TestMySQLConformance(t *testing.T) {
-	t.Parallel()
 	for kind, start := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			apart.Run(t, func(t *testing.T) { locktest.Run(t, harness(t, start)) })
-		})
+		t.Run(kind, func(t *testing.T) { locktest.Run(t, harness(t, start)) })
 	}
 }
 

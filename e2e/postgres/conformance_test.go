@@ -7,7 +7,6 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/e2e/apart"
 	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/e2e/linear"
 	"github.com/leasehold-go/leasehold/e2e/servers"
@@ -66,9 +65,7 @@ func harness(p *servers.Postgres, address string) locktest.Harness {
 	}
 }
 
-func TestPostgresConformance(t *testing.T) { apart.Run(t, conformance) }
-
-func conformance(t *testing.T) {
+func TestPostgresConformance(t *testing.T) {
 	p := servers.StartPostgres(t)
 	opened(t, p.URL(), "")
 	locktest.Run(t, harness(p, p.URL()+" "+p.URL()))

@@ -76,7 +76,7 @@ func redlockConformance(t *testing.T) {
 	nodes := startNodes(t, 5)
 	locktest.Run(t, locktest.Harness{
 		Open: func(t testing.TB) driver.Driver { // the suite contends hard, and no node is away
-			return openRedlockWithin(t, nodes, -1, 3*time.Second/2)
+			return openRedlockWithin(t, nodes, -1, time.Second)
 		},
 		CallGoroutines: 14, // one a node, one that carries its call, and more where nodes are slow
 		Pause: func(t testing.TB) (resume func()) {

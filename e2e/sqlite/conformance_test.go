@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/e2e/apart"
 	"github.com/leasehold-go/leasehold/e2e/linear"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/sqllock"
@@ -22,9 +21,7 @@ func openFile(path string) (driver.Driver, error) {
 	return sqllock.NewSQLite(db, nil)
 }
 
-func TestSQLiteConformance(t *testing.T) { apart.Run(t, conformance) }
-
-func conformance(t *testing.T) {
+func TestSQLiteConformance(t *testing.T) {
 	path := lockFile(t)
 	openSQLite(t, path)
 	locktest.Run(t, locktest.Harness{

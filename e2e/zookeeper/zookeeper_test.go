@@ -13,7 +13,6 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/e2e/apart"
 	"github.com/leasehold-go/leasehold/e2e/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/zklock"
@@ -110,9 +109,7 @@ func flush(t testing.TB, z *servers.ZooKeeper) {
 	}
 }
 
-func TestConformance(t *testing.T) { apart.Run(t, conformance) }
-
-func conformance(t *testing.T) {
+func TestConformance(t *testing.T) {
 	z := servers.StartZooKeeper(t, ttlNodes)
 	h := harness(t, []*servers.ZooKeeper{z}, time.Second)
 	h.Restart = func(t testing.TB) {
