@@ -20,8 +20,10 @@ test-loaded: tools
 # EXPLORE is how long each scenario is tried at random, CHANGES how many changes are gone through.
 EXPLORE = 1m
 CHANGES = 2
-explore:
-	go test ./locktest/explore -timeout 4h -v -explore.for $(EXPLORE) -explore.changes $(CHANGES) -explore.figures $(CURDIR)/docs/verification.md
+EXPLORED = -timeout 4h -v -explore.for $(EXPLORE) -explore.figures $(CURDIR)/docs/verification.md
+explore: tools
+	go test ./locktest/explore $(EXPLORED) -explore.changes $(CHANGES)
+	cd e2e && go test ./explored $(EXPLORED)
 
 # Does with a release of this tree what its users do: install, get, build.
 test-install:

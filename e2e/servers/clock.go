@@ -57,11 +57,16 @@ func (c *Clock) env() []string {
 
 // Set sets the clock ahead of the right time by offset, which may be negative. Redis goes
 // by it from the next command on.
-func (c *Clock) Set(offset time.Duration) {
-	c.t.Helper()
-	var b [8]byte
-	binary.NativeEndian.PutUint64(b[:], uint64(offset.Microseconds()))
+func (c *Clock) Set(offset time.Duration) { c.write(offset.Microseconds(), 0) }
+
+// Stop has the clock stand at an instant.
+func (c *Clock) Stop(at time.Time) { c.write(0, at.UnixMicro()) }
+
+func (c *Clock) write(offset, at int64) {
+	var b [16]byte
+	binary.NativeEndian.PutUint64(b[:8], uint64(offset))
+	binary.NativeEndian.PutUint64(b[8:], uint64(at))
 	if _, err := c.offset.WriteAt(b[:], 0); err != nil {
-		c.t.Fatalf("set the clock: %v", err)
+		c.t.Errorf("set the clock: %v", err)
 	}
 }

@@ -151,7 +151,7 @@ func (w *World) lose(e *event, told bool) {
 // repeat has a request served once more: at once, after others, or after some time.
 func (w *World) repeat(e *event, when string) {
 	more := *e
-	more.label, more.line, more.again = e.label+" again", nil, true
+	more.label, more.line, more.again, more.happen = e.label+" again", nil, true, e.repeat
 	e.after = func() {
 		switch {
 		case when == "late":

@@ -26,6 +26,7 @@ type event struct {
 	behind  bool // waits until something has happened on which it depends
 	decided bool // what to do with it was chosen
 	happen  func()
+	repeat  func() // of a request: has it served without an answer
 	after   func() // runs once it has happened
 	again   bool   // it is a copy
 }

@@ -78,6 +78,7 @@ func (l *Line) Send(what, touches string, serve func() (answer any), arrive func
 	w := l.process.world
 	e := &event{kind: request, process: l.process, label: l.process.name + " " + what, touches: touches, line: l}
 	e.happen = func() { w.serve(e, serve, arrive) }
+	e.repeat = func() { w.serve(e, serve, nil) }
 	w.post(e)
 }
 

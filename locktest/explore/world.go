@@ -202,10 +202,10 @@ func (w *World) happens(e *event) {
 func (w *World) serve(e *event, serve func() any, arrive func(any)) {
 	go func() {
 		a := serve()
+		w.tell("    the engine: %v", shown{a})
 		if arrive == nil {
 			return
 		}
-		w.tell("    the engine: %v", shown{a})
 		w.post(&event{kind: answer, process: e.process, label: e.label + " answer", line: e.line, happen: func() { arrive(a) }})
 	}()
 }

@@ -1,6 +1,7 @@
 // Preloaded into a server, this moves the wall clock that the server sees while it runs, by
-// as many microseconds as the file $MOVED_CLOCK has in its first eight bytes. Its
-// monotonic clock stays, and so does what it reads by a system call of its own.
+// as many microseconds as the file $MOVED_CLOCK has in its first eight bytes, or has it stand
+// at the microseconds since 1970 in the next eight, if they are not 0. Its monotonic clock
+// stays, and so does what it reads by a system call of its own.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -16,11 +17,11 @@
 
 static const volatile int64_t *offset; // in the file, which is mapped; NULL: there is none
 
-__attribute__((constructor)) static void map_offset(void) {
+__attribute__((constructor)) static void map_file(void) {
 	const char *path = getenv("MOVED_CLOCK");
 	int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 	if (file < 0) return;
-	void *p = mmap(NULL, sizeof *offset, PROT_READ, MAP_SHARED, file, 0);
+	void *p = mmap(NULL, 2 * sizeof *offset, PROT_READ, MAP_SHARED, file, 0);
 	if (p != MAP_FAILED) offset = p;
 	close(file);
 }
@@ -28,7 +29,12 @@ __attribute__((constructor)) static void map_offset(void) {
 int clock_gettime(clockid_t which, struct timespec *now) {
 	int err = syscall(SYS_clock_gettime, which, now);
 	if (err || !offset || (which != CLOCK_REALTIME && which != CLOCK_REALTIME_COARSE)) return err;
-	int64_t by = *offset;
+	int64_t by = offset[0], at = offset[1];
+	if (at) {
+		now->tv_sec = at / MILLION;
+		now->tv_nsec = at % MILLION * 1000;
+		return 0;
+	}
 	int64_t ns = now->tv_nsec + by % MILLION * 1000;
 	now->tv_sec += by / MILLION;
 	if (ns < 0) {
