@@ -85,6 +85,9 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	if errors.Is(err, errUnsettled) && c.phase != held && c.adrift == 0 {
 		err = c.busy() // by one after the other, each gone when it looked
 	}
+	if c.phase == idle && c.adrift == 0 && errors.Is(err, errUnreached) {
+		c.phase = over // it left nothing, and its release need not wait for the server
+	}
 	if c.answered(err, held); err != nil {
 		return driver.Grant{}, err
 	}

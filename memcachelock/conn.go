@@ -45,7 +45,7 @@ type conn struct {
 func dial(ctx context.Context, dial dialFunc, address string) (*conn, error) {
 	nc, err := dial(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("memcachelock: the server cannot be reached: %w", err)
+		return nil, fmt.Errorf("%w: %w", errUnreached, err)
 	}
 	return &conn{Conn: nc, in: bufio.NewReader(nc)}, nil
 }

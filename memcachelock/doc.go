@@ -12,7 +12,7 @@
 // # Phases of a claim
 //
 // A claim is in one phase, which is what the last answer about it said. An error is no
-// answer and leaves the phase.
+// answer and leaves the phase, but for a first Try that did not reach the server: over.
 //
 //	phase    Try                       Renew, Linger      Release
 //	idle     adds                      asks, takes over   asks, takes over

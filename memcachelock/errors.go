@@ -24,6 +24,7 @@ var (
 
 var (
 	errUnsettled = errors.New("memcachelock: the record changed under every attempt") // an outcome that stays unknown
+	errUnreached = errors.New("memcachelock: the server cannot be reached")           // nothing was sent
 	errNone      = fmt.Errorf("%w: there is neither a lease nor a place", driver.ErrLost)
 	errRefused   = answerError("another item is there")
 )

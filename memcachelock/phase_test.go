@@ -3,6 +3,7 @@ package memcachelock
 import (
 	"context"
 	"errors"
+	"net"
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -78,5 +79,26 @@ func TestReadOfRecords(t *testing.T) {
 		if a, _ := r.Try(lasting{}, &driver.Request{Owner: "me"}, 0, 0); a.Granted || a.Holder.Owner != value {
 			t.Errorf("beside %q: %+v", value, a)
 		}
+	}
+}
+
+// A Try that reached no server leaves nothing: its release does not wait for the server.
+func TestUnreachedTryLeavesNothing(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("connection refused")
+	d, err := New([]string{"a"}, &Options{Dial: func(context.Context, string, string) (net.Conn, error) { return nil, refused }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	c, err := d.Claim(driver.Request{Resource: "r", Owner: "me", TTL: minTTL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Try(t.Context()); !errors.Is(err, refused) {
+		t.Errorf("Try: %v", err)
+	}
+	if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Release: %v; want ErrLost", err)
 	}
 }
