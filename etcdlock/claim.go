@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -14,7 +14,7 @@ import (
 
 const (
 	// waitTTL is the longest session of a key that waits: a process that died waiting
-	// delays those behind it by no more. Who asks for longer leases moves when granted.
+	// delays those behind it by no more. Whoever asks for longer leases moves when granted.
 	waitTTL = 10 * time.Second
 	// lookAgain is how often the next in line looks by itself, should the watch miss
 	// something; others come back when a third of their place's TTL is over.
@@ -22,6 +22,8 @@ const (
 	// maxRounds bounds how often one Try begins again because its key or its session
 	// was taken away meanwhile.
 	maxRounds = 5
+	// maxReads bounds how often others may come between a read and a put that relies on it.
+	maxReads = 100
 )
 
 // claim implements driver.Claim, driver.Lingerer and driver.Noter.
@@ -31,10 +33,12 @@ type claim struct {
 	dir   string // what its keys begin with
 	value string // of its keys
 
-	place     *place // guarded by Driver.mu; nil: none
-	releasing bool   // guarded by Driver.mu; the release of place has an unknown outcome
-	tried     bool   // guarded by Driver.mu; it knows what keys it has
+	place *place // guarded by Driver.mu; nil: none
+	tried bool   // guarded by Driver.mu; it knows what keys it has
 }
+
+// errAgain has Try begin again: the claim has another place, or the watch hears now.
+var errAgain = errors.New("etcdlock: begin again")
 
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
@@ -58,137 +62,240 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, error) {
 	if err != nil {
 		return driver.Grant{}, err
 	}
+	d := c.d
+	d.mu.Lock()
 	started := p.begin(c.req.TTL)
-	defer p.finish()
-	if next, sure := p.isNext(started); next {
-		if !sure {
-			if err := p.keep(ctx, c.req.TTL); err != nil {
-				return driver.Grant{}, c.drop(p, err)
-			}
-		}
-		return c.granted(p, started)
-	}
-	read := p.look
-	if p.rev == 0 {
-		read = func(ctx context.Context) (*clientv3.TxnResponse, error) {
-			return p.put(ctx, p.sess, c.req.Queue && p.sess.ttl <= waitTTL)
-		}
-	}
-	resp, err := read(ctx)
-	if err != nil {
-		return driver.Grant{}, c.drop(p, err)
-	}
-	g, err := c.decide(ctx, p, resp, started)
-	return g, c.drop(p, err)
-}
-
-// here is the place of the claim: the one it has, or a new one.
-func (c *claim) here(ctx context.Context) (*place, error) {
-	d := c.d
-	d.mu.Lock()
-	c.tried = true
-	p, releasing := c.place, c.releasing
-	if p != nil && p.ended != nil && !releasing {
-		p, c.place = nil, nil
-	}
+	next, sure := p.isNext(c.req.TTL, started)
+	isIdle, s := p.phase == idle, p.in
 	d.mu.Unlock()
-	if releasing { // else it could come late
-		if err := c.end(ctx); err != nil && !errors.Is(err, driver.ErrLost) {
-			return nil, err
+	defer p.done()
+	var resp *clientv3.TxnResponse
+	switch {
+	case next:
+		if !sure {
+			err = p.keep(ctx, c.req.TTL)
 		}
-		p = nil
+	case isIdle:
+		resp, err = p.put(ctx, s, c.req.Queue && s.ttl <= waitTTL)
+	default:
+		resp, err = p.readAhead(ctx)
 	}
-	if p != nil {
-		return p, nil
+	var g driver.Grant
+	if err == nil && next {
+		g, err = c.granted(p, started)
+	} else if err == nil {
+		g, err = c.decide(ctx, p, resp, started)
 	}
-	s, err := d.session(ctx, c.req.TTL)
-	if err != nil {
-		return nil, err
-	}
-	return c.newPlace(s, "", 0), nil
+	return g, d.drop(p, err)
 }
 
-// newPlace is a place with a new key in s, or with one that is there since rev.
-func (c *claim) newPlace(s *session, key string, rev int64) *place {
-	d := c.d
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if key == "" {
-		key = d.freeKey(s, c.dir)
+// drop tells a place that its key is gone, if that is what err says.
+func (d *Driver) drop(p *place, err error) error {
+	if errors.Is(err, errGone) {
+		d.lost(p, errDeleted)
 	}
-	p := &place{claim: c, key: key, named: s, rev: rev, sess: s, until: time.Now().Add(roundUp(c.req.TTL))}
-	if old := d.keys[key]; old != nil { // which may believe in the key for longer than p
-		p.named, p.late = old.named, true
-		for _, in := range old.in { // the key is in one of them, until it moves
-			p.enterSession(in)
-		}
-	}
-	d.keys[key] = p
-	p.enterSession(s)
-	d.watch.attend(p)
-	c.place = p
-	return p
-}
-
-// freeKey is a key for one more claim in s. Keys are used again, because the server's
-// index keeps those that were deleted until it is compacted, and a read of the resource
-// goes over them. Requires d.mu.
-func (d *Driver) freeKey(s *session, dir string) string {
-	first := dir + strconv.FormatInt(int64(s.id), 16)
-	key := first
-	for n := 1; d.keys[key] != nil || s.retired[key]; n++ {
-		key = fmt.Sprintf("%s-%d", first, n)
-	}
-	return key
-}
-
-// drop forgets a place whose key is gone.
-func (c *claim) drop(p *place, err error) error {
-	if !errors.Is(err, errGone) {
-		return err
-	}
-	c.d.lost(p, errDeleted)
 	return err
 }
 
-// isNext reports whether nothing is ahead: it holds already, or the watch has told so. It
-// is sure of it when its key needs no reading. The watch tells of its own key too, in
-// order: so the key was there when the last one ahead went. From then on only somebody who
-// ends leases by force deletes it, as long as its session lives; and that it does, for the
-// TTL, a keep-alive has told that was sent within the last moment. A leader that is new may
-// answer one although the end of the lease is decided: so its TTL must not have passed
-// since the key was found.
-func (p *place) isNext(started time.Time) (next, sure bool) {
-	d := p.claim.d
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	turn := p.rev != 0 && p.turn && p.reliable()
-	sure = turn && !p.held &&
-		d.keys[p.key] == p && // no other place has adopted the key
-		p.settled && len(p.in) == 1 && // it is in that session
-		p.sess.ttl == roundUp(p.claim.req.TTL) &&
-		p.sess.covers(started) &&
-		started.Before(p.found.Add(p.sess.ttl))
-	return p.held || turn, sure
+// here is the place of the claim: the one it has, that of another claim of its owner, or a
+// new one.
+func (c *claim) here(ctx context.Context) (*place, error) {
+	d := c.d
+	for {
+		d.mu.Lock()
+		c.tried = true
+		p := c.current()
+		isLeaving := p != nil && p.phase == leaving
+		d.mu.Unlock()
+		switch {
+		case isLeaving: // else it could come late
+			if err := p.clear(ctx); err != nil {
+				return nil, err
+			}
+			continue
+		case p != nil:
+			return p, nil
+		}
+		s, err := d.session(ctx, c.req.TTL)
+		if err != nil {
+			return nil, err
+		}
+		d.mu.Lock()
+		if p = c.current(); p == nil {
+			p = d.newPlace(c, s)
+		}
+		d.mu.Unlock()
+		return p, nil
+	}
 }
+
+// current is the place of the claim, or that of another claim of its owner, which it then
+// shares; nil: there is none that is not over. Requires Driver.mu.
+func (c *claim) current() *place {
+	if c.place != nil && c.place.phase == over {
+		c.leave()
+	}
+	if c.place == nil {
+		for _, p := range c.d.of[c.dir] {
+			if p.claim.req.Owner == c.req.Owner {
+				c.join(p)
+				break
+			}
+		}
+	}
+	return c.place
+}
+
+// decide acts on what the resource's keys were: a grant, a refusal, or more to do.
+func (c *claim) decide(ctx context.Context, p *place, resp *clientv3.TxnResponse, started time.Time) (driver.Grant, error) {
+	for range maxReads {
+		queue, own := p.readQueue(resp)
+		before := queue[:max(own, 0)]
+		if own < 0 {
+			before = queue
+		}
+		if other := slices.IndexFunc(before, c.isOurs); other >= 0 {
+			return driver.Grant{}, c.adopt(ctx, p, before[other])
+		}
+		free := p.holdsBehind(before)
+		var err error
+		switch {
+		case own >= 0 && free:
+			if queue[own].lease != p.lease(c.req.TTL) {
+				err = p.keep(ctx, c.req.TTL)
+			}
+			if err == nil {
+				return c.granted(p, started)
+			}
+		case own >= 0:
+			return driver.Grant{}, c.wait(p, before, resp.Header.Revision, started)
+		case p.rev != 0:
+			return driver.Grant{}, errGone
+		case slices.ContainsFunc(queue, func(e entry) bool { return e.key == p.key }):
+			return driver.Grant{}, c.avoid(ctx, p)
+		case free: // it would hold, if nobody has come since
+			same := clientv3.Compare(clientv3.ModRevision(c.dir).WithPrefix(), "<", resp.Header.Revision+1)
+			resp, err = p.putIf(ctx, p.in, []clientv3.Cmp{same}, nil, clientv3.OpGet(c.dir, clientv3.WithPrefix()))
+		case c.req.Queue:
+			resp, err = c.queueUp(ctx, p)
+		default:
+			return driver.Grant{}, c.refuse(p, queue)
+		}
+		if err != nil {
+			return driver.Grant{}, err
+		}
+	}
+	return driver.Grant{}, c.avoid(ctx, p) // the key is kept out for another reason
+}
+
+// isOurs finds a key of the same owner: made by another process, or before this claim.
+func (c *claim) isOurs(e entry) bool { return e.Owner == c.req.Owner }
 
 // granted makes p held by a call that started then.
 func (c *claim) granted(p *place, started time.Time) (driver.Grant, error) {
 	d := c.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if p.ended != nil { // meanwhile
+	if p.phase >= leaving { // meanwhile
 		return driver.Grant{}, errGone
 	}
-	if !p.held {
-		p.held, p.since = true, time.Now()
+	p.on(yes, nil)
+	p.lasts(started.Add(roundUp(c.req.TTL)))
+	return p.grant(c.req.TTL), nil
+}
+
+// ttl is that of the session that the key is in. Requires Driver.mu.
+func (p *place) ttl() time.Duration {
+	if p.in == nil {
+		return p.claim.req.TTL
 	}
-	p.until = started.Add(roundUp(c.req.TTL))
-	p.wakeUp()
-	p.ahead, p.heard, p.turn = nil, nil, false
-	d.watch.settle(p)
-	if c.req.Lost != nil {
-		d.listenIfHeld()
+	return p.in.ttl
+}
+
+func (p *place) grant(ttl time.Duration) driver.Grant {
+	return driver.Grant{TTL: roundUp(ttl), Fence: driver.FenceOf(p.rev)}
+}
+
+// queueUp makes the key at the end of the queue, in a session short enough to wait in.
+func (c *claim) queueUp(ctx context.Context, p *place) (*clientv3.TxnResponse, error) {
+	s, err := c.d.session(ctx, min(c.req.TTL, waitTTL))
+	if err != nil {
+		return nil, err
 	}
-	return driver.Grant{TTL: roundUp(c.req.TTL), Fence: driver.FenceOf(p.rev)}, nil
+	return p.put(ctx, s, true)
+}
+
+// adopt gives up p for the key e of the same owner, unless that is here, and over.
+func (c *claim) adopt(ctx context.Context, p *place, e entry) error {
+	d := c.d
+	d.mu.Lock()
+	here := d.at(e.key)
+	isLeaving := here != nil && here.phase == leaving
+	if !isLeaving {
+		p.on(release, errReleased)
+	}
+	d.mu.Unlock()
+	if isLeaving {
+		if err := here.clear(ctx); err != nil {
+			return err
+		}
+		return errAgain
+	}
+	if _, err := p.delete(ctx); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c.place == p {
+		c.leave()
+	}
+	if c.current() == nil {
+		d.adopted(c, e)
+	}
+	return errAgain
+}
+
+// avoid gives up a key that somebody else has.
+func (c *claim) avoid(ctx context.Context, p *place) error {
+	if err := p.keepOut(ctx); err != nil {
+		return err
+	}
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	p.spend()
+	p.on(release, errDeleted)
+	p.on(no, errDeleted)
+	return errAgain
+}
+
+// refuse is the refusal of a claim that does not queue: it leaves nothing.
+func (c *claim) refuse(p *place, queue []entry) error {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	p.on(no, errDeleted) // an earlier attempt may still come
+	return &driver.Busy{Retry: lookAgain, Holder: queue[0].holder()}
+}
+
+// wait is the refusal of a claim that has its place. It does not wait for the watch: who
+// is refused before the watch hears is woken when it does, to read again.
+func (c *claim) wait(p *place, before []entry, rev int64, started time.Time) error {
+	d := c.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case p.phase != queued:
+		return errGone
+	case !p.reliable() && d.watch.live:
+		return errAgain
+	}
+	d.wantWatch()
+	busy := &driver.Busy{Wake: p.waitFor(before, rev, started), Retry: p.ttl() / 3, Holder: before[0].holder()}
+	switch {
+	case !d.watch.live:
+		busy.Retry = retryDeaf
+	case len(before) == 1:
+		busy.Retry = min(busy.Retry, lookAgain)
+	}
+	p.lasts(time.Now().Add(p.ttl()))
+	return busy
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A turn that the watch has told of is taken without a read only while that, and its
+// A claim that the watch has told is next holds without a read only while that news, and its
 // session, are sure. No server can be made to answer a keep-alive of a lease whose end is
 // decided.
-func TestTurnIsTakenUnreadOnlyWhileItIsSure(t *testing.T) {
+func TestNextHoldsUnreadOnlyWhileThatIsSure(t *testing.T) {
 	const ttl = 10 * time.Second
 	now := time.Now()
 	for _, c := range []struct {
@@ -21,35 +21,61 @@ func TestTurnIsTakenUnreadOnlyWhileItIsSure(t *testing.T) {
 		next, sure bool
 	}{
 		{"found a moment ago", func(*Driver, *place) {}, true, true},
-		{"found almost a TTL ago", func(_ *Driver, p *place) { p.found = now.Add(time.Millisecond - ttl) }, true, true},
-		{"found a TTL ago", func(_ *Driver, p *place) { p.found = now.Add(-ttl) }, true, false},
-		{"kept alive almost too long ago", func(_ *Driver, p *place) { p.sess.sent = now.Add(time.Millisecond - spare) }, true, true},
-		{"kept alive too long ago", func(_ *Driver, p *place) { p.sess.sent = now.Add(-spare) }, true, false},
-		{"the session is gone", func(_ *Driver, p *place) { p.sess.gone = true }, true, false},
-		{"the session is shorter", func(_ *Driver, p *place) { p.sess.ttl = ttl / 2 }, true, false},
-		{"it may have moved", func(_ *Driver, p *place) { p.in = append(p.in, newSession(ttl)) }, true, false},
-		{"it has not settled", func(_ *Driver, p *place) { p.settled = false }, true, false},
-		{"another place has the key", func(d *Driver, p *place) { d.keys[p.key] = new(place) }, true, false},
-		{"the watch began anew", func(d *Driver, _ *place) { d.watch.since++ }, false, false},
+		{"found almost a TTL ago", func(_ *Driver, p *place) { p.wait.from = now.Add(time.Millisecond - ttl) }, true, true},
+		{"found a TTL ago", func(_ *Driver, p *place) { p.wait.from = now.Add(-ttl) }, true, false},
+		{"kept alive almost too long ago", func(_ *Driver, p *place) { p.in.sent = now.Add(time.Millisecond - spare) }, true, true},
+		{"kept alive too long ago", func(_ *Driver, p *place) { p.in.sent = now.Add(-spare) }, true, false},
+		{"the session is gone", func(_ *Driver, p *place) { p.in.gone = true }, true, false},
+		{"the session is shorter", func(_ *Driver, p *place) { p.in.ttl = ttl / 2 }, true, false},
+		{"it may have moved", func(_ *Driver, p *place) { awaiting(&p.unsure.moves, newSession(ttl)) }, true, false},
+		{"it is in another process's session", func(_ *Driver, p *place) { p.in = nil }, true, false},
+		{"the watch began anew", func(d *Driver, _ *place) { d.watch.begun++ }, false, false},
 		{"the watch is deaf", func(d *Driver, _ *place) { d.watch.live = false }, false, false},
-		{"it is not its turn", func(_ *Driver, p *place) { p.turn = false }, false, false},
-		{"it holds", func(_ *Driver, p *place) { p.held, p.turn = true, false }, true, false},
+		{"somebody is ahead", func(_ *Driver, p *place) { p.wait.free = false }, false, false},
+		{"it holds", func(_ *Driver, p *place) { p.on(yes, nil) }, true, false},
 	} {
-		d, err := New(new(clientv3.Client), nil) // which is not used
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := newSession(ttl)
-		s.sent = now
+		d, p := placeIn(t, queued, driver.Request{TTL: ttl})
+		p.in.sent = now
 		d.watch.live = true
-		p := &place{
-			claim: &claim{d: d, req: driver.Request{TTL: ttl, Queue: true}}, key: "k", sess: s, settled: true, in: []*session{s},
-			rev: 5, turn: true, found: now, watchWas: d.watch.since,
-		}
-		d.keys[p.key] = p
+		p.listen()
+		p.wait.free, p.wait.from = true, now
 		c.change(d, p)
-		if next, sure := p.isNext(now); next != c.next || sure != c.sure {
+		if next, sure := p.isNext(ttl, now); next != c.next || sure != c.sure {
 			t.Errorf("%s: next %t, sure %t; want %t, %t", c.what, next, sure, c.next, c.sure)
 		}
 	}
+}
+
+// placeIn is a place in that phase, of a driver that has no server.
+func placeIn(t *testing.T, in phase, req driver.Request) (*Driver, *place) {
+	t.Helper()
+	d, err := New(clientv3.NewCtxClient(t.Context()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	req.Resource, req.Owner = "a", "owner"
+	one, err := d.Claim(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := newSession(roundUp(req.TTL))
+	s.id = 31
+	d.armed = time.Unix(1, 0) // no sweeps: they would ask the server
+	p := d.newPlace(one.(*claim), s)
+	if in > idle {
+		p.exists(5)
+	}
+	if in == held {
+		p.on(yes, nil)
+	}
+	if in == over {
+		p.on(lost, errDeleted)
+	}
+	if in == leaving {
+		p.on(release, errReleased)
+	}
+	return d, p
 }

@@ -132,14 +132,11 @@ func refused(err error) bool {
 	return false
 }
 
-// isOldToken reports whether the server refuses the token of a stream, as it is.
-func isOldToken(err error) bool {
-	err = rpctypes.Error(err)
-	return errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrAuthOldRevision)
+// passes reports whether err may pass soon: an election, a connection that broke, or a token
+// that has just ended, as by a change of any user or role.
+func passes(err error) bool {
+	return codeOf(err) == codes.Unavailable || errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrAuthOldRevision)
 }
-
-// passes reports whether err may pass soon: an election, or a connection that broke.
-func passes(err error) bool { return codeOf(err) == codes.Unavailable }
 
 // exhausted reports whether err says that a request is too much: a part may be served.
 func exhausted(err error) bool { return codeOf(err) == codes.ResourceExhausted }

@@ -47,14 +47,15 @@ type Driver struct {
 	work   sync.WaitGroup     // goroutines of the driver
 	seen   atomic.Int64       // the largest revision in an answer
 
-	mu       sync.Mutex
-	closed   bool                // guarded by mu
-	keys     map[string]*place   // guarded by mu; that have them, by key
-	sessions map[int64]*session  // guarded by mu; for new claims, by TTL in seconds
-	pulse    pulse               // guarded by mu
-	watch    watch               // guarded by mu
-	errands  []*errand           // guarded by mu; about to be sent
-	taken    map[string]struct{} // guarded by mu; dirs that others had when last wanted free
+	// mu guards what follows, and all that places and sessions have.
+	mu     sync.Mutex
+	closed bool
+	places
+	sessions map[int64]*session // for new claims, by TTL in seconds
+	alive    keepAlives
+	watch    watch
+	batch    *batch              // of writes about to be sent; nil: there is none
+	taken    map[string]struct{} // dirs that others had when last wanted free
 }
 
 // New returns a Driver on client, which stays the caller's: Close does not close it. It
@@ -76,13 +77,12 @@ func New(client *clientv3.Client, opts *Options) (*Driver, error) {
 	case o.Prefix == "" && !o.NoPrefix:
 		o.Prefix = DefaultPrefix
 	}
-	d := &Driver{client: client, sessions: make(map[int64]*session), keys: make(map[string]*place), taken: make(map[string]struct{})}
+	d := &Driver{client: client, sessions: make(map[int64]*session), taken: make(map[string]struct{})}
+	d.places.of = make(map[string][]*place)
 	if !o.NoPrefix {
 		d.root = o.Prefix + "/"
 	}
 	d.life, d.end = context.WithCancel(context.Background())
-	d.pulse.init()
-	d.watch.init()
 	return d, nil
 }
 
@@ -130,101 +130,6 @@ func (d *Driver) usable(ctx context.Context) error {
 func (d *Driver) start(f func()) {
 	if !d.closed {
 		d.work.Go(f)
-	}
-}
-
-// hangAfter is how long a member may take to answer before what can be repeated is sent
-// again, which then goes to another member. It doubles each time.
-const hangAfter = time.Second
-
-// electing is the first pause before a call that failed so is made again. It doubles.
-const electing = 100 * time.Millisecond
-
-// commit sends one transaction, of reads also: the client repeats other reads by itself.
-func (d *Driver) commit(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	seen := d.seen.Load()
-	resp, err := d.client.Txn(undated{clientv3.WithRequireLeader(ctx)}).If(cmps...).Then(then...).Else(otherwise...).Commit()
-	if err != nil {
-		return nil, d.explain(ctx, err)
-	}
-	if resp.Header.Revision < seen {
-		d.rewatch() // it waits for revisions that the server has forgotten
-	}
-	d.saw(resp.Header.Revision)
-	return resp, nil
-}
-
-// commitAgain is commit of what does no harm when it is served twice.
-func (d *Driver) commitAgain(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (resp *clientv3.TxnResponse, err error) {
-	err = d.passingOver(ctx, func(ctx context.Context, _ bool) (err error) {
-		resp, err = d.commit(ctx, cmps, then, otherwise)
-		return err
-	})
-	return resp, err
-}
-
-// runAgain is run of such an errand. From the second time on it travels alone.
-func (d *Driver) runAgain(ctx context.Context, e *errand) (resp *clientv3.TxnResponse, err error) {
-	err = d.passingOver(ctx, func(ctx context.Context, again bool) (err error) {
-		if again {
-			resp, err = d.commit(ctx, e.cmps, e.then, e.otherwise)
-		} else {
-			resp, err = d.run(ctx, e)
-		}
-		e.mayHave(err)
-		return err
-	})
-	return resp, err
-}
-
-// read is a linearizable read.
-func (d *Driver) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	return d.commitAgain(ctx, nil, ops, nil)
-}
-
-// passingOver makes a call again while it hangs, or fails as it does without a leader or
-// at the end of a connection, and ctx lives: an election takes a second or two.
-func (d *Driver) passingOver(ctx context.Context, call func(ctx context.Context, again bool) error) error {
-	wait, pause := hangAfter, electing
-	for again := false; ; again = true {
-		end, bounded := ctx.Deadline()
-		if bounded && time.Until(end) <= wait {
-			wait = time.Until(end)
-		}
-		limited, cancel := context.WithTimeout(ctx, wait)
-		err := call(limited, again)
-		hung := limited.Err() != nil
-		cancel()
-		switch {
-		case err == nil, ctx.Err() != nil, d.life.Err() != nil:
-			return err
-		case hung:
-			if why := d.unconnected(); why != nil {
-				return advise(why)
-			}
-			wait *= 2
-		case !passes(err), bounded && time.Until(end) <= pause:
-			return err
-		default:
-			_ = sleep(ctx, pause) // its end shows in the next call
-			pause *= 2
-		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (d *Driver) saw(rev int64) {
-	for seen := d.seen.Load(); seen < rev && !d.seen.CompareAndSwap(seen, rev); seen = d.seen.Load() {
 	}
 }
 

@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -31,8 +34,8 @@ func TestNewRefuses(t *testing.T) {
 		if name, ok := d.nameOf(want + "1f-1"); !ok || name != "a/b" {
 			t.Errorf("nameOf with %+v is %q, %v", o, name, ok)
 		}
-		if name, ok := d.nameOf(d.tomb(want+"1f-1", 31)); ok {
-			t.Errorf("the tomb is taken for a key of %q", name)
+		if name, ok := d.nameOf(d.tombstone(want+"1f-1", 31)); ok {
+			t.Errorf("the tombstone is taken for a key of %q", name)
 		}
 		d.Close()
 	}
@@ -98,32 +101,26 @@ func TestHoldersAreThoseTheirContentsAllow(t *testing.T) {
 	}
 }
 
-func TestJoin(t *testing.T) {
-	const names, ops = 40, 5
-	var all []*errand
-	for i := range 3 * names {
-		all = append(all, &errand{dir: fmt.Sprint(i % names), cmps: make([]clientv3.Cmp, i%2*ops), then: make([]clientv3.Op, ops-i%2)})
-	}
-	var errands int
-	for len(all) > 0 {
-		var joined []*errand
-		joined, all = join(all)
-		dirs := make(map[string]bool)
-		var cmps, ops int
-		for _, e := range joined {
-			if dirs[e.dir] {
-				t.Errorf("two errands of %s travel together", e.dir)
-			}
-			dirs[e.dir] = true
-			cmps, ops = cmps+len(e.cmps), ops+len(e.then)
+func TestBatchTakesWhatMayGoTogether(t *testing.T) {
+	d, _ := placeIn(t, idle, driver.Request{TTL: time.Minute})
+	const names, ops, all = 40, 5, 120
+	writes, batches := 0, 0
+	for i := range all {
+		w := &write{dir: fmt.Sprint(i % names), cmps: make([]clientv3.Cmp, i%2*ops), then: make([]clientv3.Op, ops-i%2)}
+		b, leads := d.join(w)
+		if leads {
+			batches++
+			writes = 0
 		}
-		if cmps > maxOps || ops > maxOps || len(joined) < 2 && len(all) > 0 {
-			t.Errorf("%d errands travel together, with %d comparisons and %d operations", len(joined), cmps, ops)
+		if writes++; len(b.dirs) != writes {
+			t.Errorf("a batch of %d names has %d writes", len(b.dirs), writes)
 		}
-		errands += len(joined)
+		if len(b.cmps) > maxOps || len(b.ops) > maxOps {
+			t.Errorf("a batch of %d comparisons and %d operations", len(b.cmps), len(b.ops))
+		}
 	}
-	if errands != 3*names {
-		t.Errorf("%d errands travelled, want %d", errands, 3*names)
+	if batches < all/names || batches > all/10 {
+		t.Errorf("%d writes go in %d batches", all, batches)
 	}
 }
 

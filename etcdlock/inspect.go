@@ -39,9 +39,7 @@ func (d *Driver) queue(ctx context.Context, name string) ([]entry, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
 	}
-	if err := d.reapAll(ctx); err != nil {
-		return nil, err
-	}
+	d.sweep(ctx)
 	dir := d.dir(name)
 	resp, err := d.read(ctx, clientv3.OpGet(dir, clientv3.WithPrefix()))
 	if err != nil {
@@ -55,9 +53,7 @@ func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error
 	if err := d.usable(ctx); err != nil {
 		return nil, err
 	}
-	if err := d.reapAll(ctx); err != nil {
-		return nil, err
-	}
+	d.sweep(ctx)
 	queues := make(map[string][]entry)
 	first, rev := d.root+escape(prefix), int64(0)
 	end := clientv3.GetPrefixRangeEnd(first)
@@ -95,7 +91,7 @@ func (d *Driver) states(ctx context.Context, queues map[string][]entry) []driver
 	left := leaseTimes{d: d, known: make(map[clientv3.LeaseID]time.Duration)}
 	states := make([]driver.State, 0, len(queues))
 	for name, queue := range queues {
-		slices.SortFunc(queue, func(a, b entry) int { return cmp.Compare(a.rev, b.rev) })
+		slices.SortFunc(queue, byRevision)
 		states = append(states, left.state(ctx, name, queue))
 	}
 	slices.SortFunc(states, func(a, b driver.State) int { return cmp.Compare(a.Resource, b.Resource) })

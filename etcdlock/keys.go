@@ -24,9 +24,9 @@ var (
 // dir is what the keys of a resource begin with.
 func (d *Driver) dir(name string) string { return d.root + escape(name) + "/" }
 
-// tomb is the key that keeps a put of key under a lease from coming late: no name is
+// tombstone is the key that keeps a put of key under a lease from coming late: no name is
 // empty, so that no resource has it.
-func (d *Driver) tomb(key string, lease clientv3.LeaseID) string {
+func (d *Driver) tombstone(key string, lease clientv3.LeaseID) string {
 	return fmt.Sprintf("%s/%s-%x", d.root, key[len(d.root):], int64(lease))
 }
 
@@ -88,7 +88,7 @@ func entries(dir string, kvs []*mvccpb.KeyValue) []entry {
 			all = append(all, newEntry(kv))
 		}
 	}
-	slices.SortFunc(all, func(a, b entry) int { return cmp.Compare(a.rev, b.rev) })
+	slices.SortFunc(all, byRevision)
 	return all
 }
 
@@ -98,6 +98,8 @@ func newEntry(kv *mvccpb.KeyValue) entry {
 		rev: kv.CreateRevision, mod: kv.ModRevision, lease: clientv3.LeaseID(kv.Lease),
 	}
 }
+
+func byRevision(a, b entry) int { return cmp.Compare(a.rev, b.rev) }
 
 // holders are those of all, which are in order, that hold.
 func holders(all []entry) []entry { return all[:queue.Holding(all, entry.claim)] }

@@ -1,229 +1,220 @@
 package etcdlock
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/queue"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A place is the life of one key of a claim: first a place in the queue, then a lease.
-// What changes the key names its create revision, so that nothing that comes late touches
-// the next place with that key; after an unknown outcome there is no next. All fields but
-// the first three are guarded by Driver.mu.
+// A place is the life of one key: first a place in the queue, then a lease. Claims of one
+// owner in one driver share it. All fields but the first four are guarded by Driver.mu.
 type place struct {
-	claim *claim
+	d     *Driver
+	claim *claim // the first of claims: what its key says
 	key   string
-	named *session // whose lease is in the key
+	named *session // whose lease is in the key; nil: another process's
 
-	sess     *session   // whose lease the key is under, or is to be
-	settled  bool       // it is: this driver has put it there
-	in       []*session // that know the place; more than one while a move is unknown
-	rev      int64      // create revision; 0: it is not known that the key exists
-	unsureIn []*session // that a put has an unknown outcome in: it may still come
-	late     bool       // something else has an unknown outcome, or another place had the key
-	lastGone int64      // when the key was last deleted, while rev was not known
-	held     bool
-	since    time.Time // when it became held
-	ended    error     // why it is over; nil: it is not
+	phase  phase
+	claims []*claim // that have it
+	in     *session // that the key is in, or is to be put into; nil: another process's
+	rev    int64    // create revision, from queued on
+	unsure uncertain
+	calls  int       // under way, which keep it from expiring
+	until  time.Time // when it is unwanted, if nobody calls
 
-	calling bool      // a call is under way, which keeps it from expiring
-	until   time.Time // when it expires unless renewed
-
-	wake     chan struct{} // closed when Try may bring news; nil: it does not wait
-	ahead    []entry       // those before it as of revision readAt; nil: not known
-	readAt   int64
-	found    time.Time  // when the call began that read them, and its own key
-	watchWas int        // of the watch, when the reading began; see watch.since
-	turn     bool       // all that kept it from being granted is gone
-	heard    []deletion // what was deleted during a call
+	wait  wait      // idle and queued
+	since time.Time // held: when that began
+	cause error     // leaving and over: why
 }
 
-type deletion struct {
-	key string
-	rev int64
+// places are those of a driver. Guarded by Driver.mu.
+type places struct {
+	of    map[string][]*place // by dir; a slice is replaced, not changed
+	timer *time.Timer         // of the next sweep; nil: there was none yet
+	armed time.Time           // when timer fires; zero: it does not
 }
 
-// over ends the place for cause. The returned function calls Request.Lost if that is due;
-// call it without Driver.mu. Requires Driver.mu.
-func (p *place) over(cause error) (notify func()) {
-	if p.ended != nil {
-		return func() {}
+// all are all places, none of which is over. Requires Driver.mu.
+func (l *places) all() []*place {
+	var all []*place
+	for _, of := range l.of {
+		all = append(all, of...)
 	}
-	p.ended = asLost(cause)
-	tell := p.claim.req.Lost
-	if !p.held || p.claim.place != p || p.claim.releasing {
-		tell = nil
-	}
-	if s := p.mayCome(); s != nil {
-		p.toBury(s)
-	} else {
-		p.leave()
-	}
-	p.wakeUp()
-	return func() {
-		if tell != nil {
-			tell(p.ended)
-		}
-	}
+	return all
 }
 
-// expire ends the place because nobody renewed it. Its key is still to be deleted.
-// Requires Driver.mu.
-func (p *place) expire() {
-	if p.ended == nil {
-		p.ended = fmt.Errorf("%w: it expired", driver.ErrLost)
-	}
-	p.claim.d.watch.forget(p)
-	p.wakeUp()
-}
-
-// leave is for a place whose key is gone for sure. Requires Driver.mu.
-func (p *place) leave() {
-	d := p.claim.d
-	for _, s := range p.in {
-		delete(s.places, p)
-	}
-	p.in = nil
-	d.watch.forget(p)
-	if len(p.unsureIn) > 0 || p.late {
-		p.named.retired[p.key] = true
-	}
-	if d.keys[p.key] == p { // else another has adopted it
-		delete(d.keys, p.key)
-	}
-}
-
-// mayCome is a session that lives, in which a put may still come, or to which the key may
-// have moved; nil: there is none. Requires Driver.mu.
-func (p *place) mayCome() *session {
-	for _, s := range p.unsureIn {
-		if !s.gone {
-			return s
-		}
-	}
-	for _, s := range p.in {
-		if p.rev != 0 && s != p.sess && !s.gone { // what does not exist does not move
-			return s
+// at is the place that has key; nil: there is none. Requires Driver.mu.
+func (l *places) at(key string) *place {
+	for _, p := range l.of[dirOf(key)] {
+		if p.key == key {
+			return p
 		}
 	}
 	return nil
 }
 
-// toBury leaves it to s to keep out, or delete, the key of a place that is over. Requires
-// Driver.mu.
-func (p *place) toBury(s *session) {
-	p.until = time.Now()
-	p.enterSession(s)
-	p.claim.d.reapAt(s, p.until)
-	p.claim.d.watch.forget(p)
+// remove is for a place that is over. Requires Driver.mu.
+func (l *places) remove(p *place) {
+	if len(p.unsure.puts) > 0 {
+		p.spend()
+	}
+	p.moveTo(nil)
+	dir := p.claim.dir
+	rest := slices.DeleteFunc(slices.Clone(l.of[dir]), func(one *place) bool { return one == p })
+	if l.of[dir] = rest; len(rest) == 0 {
+		delete(l.of, dir)
+	}
+}
+
+// newPlace gives c a place with a new key, to be put into s. Requires d.mu.
+func (d *Driver) newPlace(c *claim, s *session) *place {
+	p := &place{key: d.freeKey(s, c.dir), named: s}
+	p.moveTo(s)
+	return d.add(c, p)
+}
+
+// adopted gives c a place with the key of e, which another process has made. Requires d.mu.
+func (d *Driver) adopted(c *claim, e entry) *place {
+	p := d.add(c, &place{key: e.key, rev: e.rev})
+	p.on(yes, nil)
+	return p
+}
+
+func (d *Driver) add(c *claim, p *place) *place {
+	p.d, p.claim, p.until = d, c, time.Now().Add(roundUp(c.req.TTL))
+	d.of[c.dir] = append(slices.Clone(d.of[c.dir]), p)
+	d.sweepAt(p.until)
+	c.join(p)
+	return p
+}
+
+// join gives c a part of p. Requires Driver.mu.
+func (c *claim) join(p *place) {
+	c.place = p
+	p.claims = append(p.claims, c)
+}
+
+// leave ends that, and returns why p is over; nil: it is not. Requires Driver.mu.
+func (c *claim) leave() error {
+	p := c.place
+	p.claims = slices.DeleteFunc(p.claims, func(one *claim) bool { return one == c })
+	c.place = nil
+	return p.cause
+}
+
+// freeKey is a key for one more place in s. Keys are used again, because the server's
+// index keeps those that were deleted until it is compacted, and a read of the resource
+// goes over them. Requires d.mu.
+func (d *Driver) freeKey(s *session, dir string) string {
+	first := dir + strconv.FormatInt(int64(s.id), 16)
+	key := first
+	for n := 1; d.at(key) != nil || s.spent[key]; n++ {
+		key = fmt.Sprintf("%s-%d", first, n)
+	}
+	return key
+}
+
+// spend keeps the key from being used again. Requires Driver.mu.
+func (p *place) spend() {
+	if p.named != nil {
+		p.named.spent[p.key] = true
+	}
+}
+
+// moveTo notes that the key is in s. Requires Driver.mu.
+func (p *place) moveTo(s *session) {
+	if p.in != nil {
+		p.in.places--
+	}
+	if p.in = s; s != nil {
+		s.places++
+	}
 }
 
 // exists notes that the key was created at revision rev. Requires Driver.mu.
 func (p *place) exists(rev int64) {
-	p.rev = rev
-	if p.lastGone > rev {
-		p.over(errDeleted)
+	if p.phase != held {
+		p.rev = rev // larger than before if another of its puts came, after the key was deleted
 	}
+	if p.phase == idle {
+		p.on(yes, nil)
+	}
+	p.hearOwn()
 }
 
-// enterSession makes s know the place. Requires Driver.mu.
-func (p *place) enterSession(s *session) {
-	if !slices.Contains(p.in, s) {
-		p.in = append(p.in, s)
-		s.join(p.claim.d, p)
-	}
-}
-
-// settleIn is the end of a move to s. Requires Driver.mu.
-func (p *place) settleIn(s *session) {
-	for _, old := range p.in {
-		if old != s {
-			delete(old.places, p)
-		}
-	}
-	p.sess, p.in, p.settled = s, []*session{s}, true
-}
-
-// begin and finish enclose a call that asks for ttl. The lease of a holder does not
-// expire under a call that may renew it.
+// begin and finish enclose a call that asks for ttl. What may be renewed by a call does not
+// expire under it. Requires Driver.mu, as does finish.
 func (p *place) begin(ttl time.Duration) (started time.Time) {
-	d := p.claim.d
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	started = time.Now()
-	p.calling = true
-	p.until = maxTime(p.until, started.Add(roundUp(ttl)))
+	p.calls++
+	p.until = later(p.until, started.Add(roundUp(ttl)))
 	return started
 }
 
 func (p *place) finish() {
-	d := p.claim.d
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	p.calling = false
-}
-
-// wakeUp closes Wake. Requires Driver.mu.
-func (p *place) wakeUp() {
-	if p.wake != nil {
-		close(p.wake)
-		p.wake = nil
+	if p.calls--; p.phase != over {
+		p.d.sweepAt(p.until)
 	}
 }
 
-// gone notes that key was deleted at revision rev. Requires Driver.mu.
-func (p *place) gone(key string, rev int64) {
-	if p.ahead == nil {
-		p.heard = append(p.heard, deletion{key, rev})
-		return
-	}
-	if rev <= p.readAt { // old news: other clients use a key again
-		return
-	}
-	before := len(p.ahead)
-	p.ahead = slices.DeleteFunc(p.ahead, func(e entry) bool { return e.key == key })
-	if len(p.ahead) < before && p.admittedBehind(p.ahead) {
-		p.turn = true
-		p.wakeUp()
-	}
+func (p *place) done() {
+	p.d.mu.Lock()
+	defer p.d.mu.Unlock()
+	p.finish()
 }
 
-// admittedBehind reports whether the claim holds with all of ahead before it. It goes on doing
-// so: others come behind, and those ahead only go.
-func (p *place) admittedBehind(before []entry) bool {
-	ahead := queue.Behind(before, len(before), entry.claim)
-	return ahead.Admits(queue.Claim{Mode: p.claim.req.Mode, Limit: p.claim.req.Limit})
-}
-
-func (p *place) shared() bool { return p.claim.req.Mode == driver.Shared }
-
-// listenFrom is called before a reading of those ahead. Requires Driver.mu.
-func (p *place) listenFrom() {
-	p.ahead, p.heard, p.turn = nil, nil, false
-	p.watchWas = 0
-	if w := &p.claim.d.watch; w.live {
-		p.watchWas = w.since
+// lasts notes that the place was granted, or kept, until then at least. Requires Driver.mu.
+func (p *place) lasts(until time.Time) {
+	if len(p.claims) > 1 { // another may have asked for more
+		until = later(until, p.until)
 	}
+	p.until = until
 }
 
-// reliable reports whether the watch has heard all since listenFrom. Requires Driver.mu.
-func (p *place) reliable() bool {
-	w := &p.claim.d.watch
-	return w.live && p.watchWas == w.since
-}
-
-// waitFor makes p wait for those ahead, as they were at revision rev, and returns what
-// closes when it is its turn. Requires Driver.mu.
-func (p *place) waitFor(ahead []entry, rev int64) <-chan struct{} {
-	wake := make(chan struct{})
-	p.wake, p.ahead, p.readAt = wake, slices.Clone(ahead), rev
-	heard := p.heard
-	p.heard = nil
-	for _, h := range heard {
-		p.gone(h.key, h.rev)
+func sooner(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
 	}
-	return wake
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// look returns the key as it is. errGone: it is not there, or is not that of the place.
+func (p *place) look(ctx context.Context) (*mvccpb.KeyValue, error) {
+	resp, err := p.d.read(ctx, clientv3.OpGet(p.key)) // of keys only, a server of 3.7 does not tell the lease
+	if err != nil {
+		return nil, err
+	}
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	if len(kvs) == 0 || kvs[0].CreateRevision != p.revision() {
+		return nil, errGone
+	}
+	return kvs[0], nil
+}
+
+func (p *place) revision() int64 {
+	p.d.mu.Lock()
+	defer p.d.mu.Unlock()
+	return p.rev
+}
+
+// created compares the create revision of a key.
+func created(key string, rev int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", rev)
+}
+
+// unchanged compares that the key is as it was read.
+func unchanged(kv *mvccpb.KeyValue) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision)
 }

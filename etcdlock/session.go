@@ -11,49 +11,44 @@ import (
 const (
 	// grantWithin bounds the grant of a session, which goes on when its first caller left.
 	grantWithin = 5 * time.Second
-	// maxPlaces is how many claims share a session: they end together when it is revoked,
+	// maxPlaces is how many places share a session: they end together when it is revoked,
 	// and the server deletes their keys in one step.
 	maxPlaces = 1000
-	// maxTombs is how many keys that must not come late a session keeps, and how many the
-	// driver knows not to use again. Then new claims get another session, and both end with
-	// the last claim of this one.
-	maxTombs = 100
+	// maxTombstones is how many tombstones a session keeps, and how many keys the driver
+	// knows not to use again. Then new claims get another session, and both end with the last
+	// place of this one.
+	maxTombstones = 100
 	// spareFrom is the TTL from which on a session lives longer than the TTL of its claims,
 	// by spare: a keep-alive of the last second then serves for another claim as well. What
 	// a dead process held is free that much later.
 	spareFrom = 5 * time.Second
 	spare     = time.Second
-	// reapAgain is when to try again to delete what has expired.
-	reapAgain = 500 * time.Millisecond
 )
 
-// A session is a lease of etcd that claims of one TTL share. It is kept alive when one of
+// A session is a lease of etcd that places of one TTL share. It is kept alive when one of
 // them is renewed, and so lives for as long as the last of them. One that was not renewed
 // for its TTL is deleted by the driver; should that fail, the driver goes on trying, and
 // when the process ends, the session ends. All fields but the first four are guarded by
 // Driver.mu.
 type session struct {
-	ttl   time.Duration    // of its claims
+	ttl   time.Duration    // of its places
 	life  time.Duration    // of the lease of etcd
 	ready chan struct{}    // closed when granted or failed
 	id    clientv3.LeaseID // set before ready is closed
 
-	failed  error     // why it was not granted
-	gone    bool      // the server says that it has no such lease
-	sent    time.Time // of the grant or the last keep-alive that was answered
-	places  map[*place]struct{}
-	tombs   int
-	retired map[string]bool // keys that are not to be used again
-	timer   *time.Timer     // deletes what has expired; nil: there was nothing yet
-	armed   time.Time       // when timer fires; zero: it does not
-
-	next, flying *beat // keep-alives not sent yet, and not answered yet
+	failed     error     // why it was not granted
+	gone       bool      // the server says that it has no such lease
+	sent       time.Time // of the grant or the last keep-alive that was answered
+	places     int       // in it
+	tombstones int
+	spent      map[string]bool // keys that are not to be used again
+	asked      *keepAlive      // that is not sent yet
 }
 
-// errGone says that the server has ended the session.
+// errGone says that the server has ended the session, or that the key is gone.
 var errGone = errors.New("etcdlock: the lease of etcd has ended or was revoked")
 
-// session returns a session of the TTL in which a new claim may be.
+// session returns a session of the TTL in which a new place may be.
 func (d *Driver) session(ctx context.Context, ttl time.Duration) (*session, error) {
 	secs := seconds(ttl)
 	d.mu.Lock()
@@ -77,49 +72,56 @@ func (d *Driver) session(ctx context.Context, ttl time.Duration) (*session, erro
 }
 
 func newSession(ttl time.Duration) *session {
-	s := &session{ttl: ttl, life: ttl, ready: make(chan struct{}), places: make(map[*place]struct{}), retired: make(map[string]bool), sent: time.Now()}
+	s := &session{ttl: ttl, life: ttl, ready: make(chan struct{}), spent: make(map[string]bool), sent: time.Now()}
 	if ttl >= spareFrom {
 		s.life += spare
 	}
 	return s
 }
 
-// covers reports whether the session lives for its claims' TTL from then on, for sure.
+// covers reports whether the session lives for its places' TTL from then on, for sure.
 // Requires Driver.mu.
 func (s *session) covers(start time.Time) bool {
 	return !s.gone && s.sent.Add(s.life-s.ttl).After(start)
 }
 
-// open reports whether new claims may join: it lives for sure, and is not full.
+// open reports whether new places may be in it: it lives for sure, and is not full.
 // Requires Driver.mu.
 func (s *session) open() bool {
 	return !s.gone && s.failed == nil &&
-		len(s.places) < maxPlaces && s.tombs < maxTombs && len(s.retired) < maxTombs &&
+		s.places < maxPlaces && s.tombstones < maxTombstones && len(s.spent) < maxTombstones &&
 		time.Since(s.sent) < s.life*9/10
 }
 
 func (d *Driver) grant(s *session) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(d.life), grantWithin)
+	ctx, cancel := context.WithTimeout(d.life, grantWithin)
 	defer cancel()
-	var sent time.Time
-	var resp *clientv3.LeaseGrantResponse
-	// A grant whose answer is lost leaves a lease without keys, which ends by itself.
-	err := d.passingOver(ctx, func(ctx context.Context, _ bool) (err error) {
-		sent = time.Now()
-		resp, err = d.client.Grant(ctx, int64(s.life/time.Second))
-		return d.explain(ctx, err)
-	})
+	id, sent, err := d.grantLease(ctx, s.life)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s.failed = err; err == nil {
-		s.id, s.sent = resp.ID, sent
+		s.id, s.sent = id, sent
 	} else {
 		d.forgetSession(s)
 	}
 	close(s.ready)
 }
 
-// forgetSession keeps new claims out of s. Requires d.mu.
+// grantLease makes a lease of etcd. A grant whose answer is lost leaves one without keys,
+// which ends by itself.
+func (d *Driver) grantLease(ctx context.Context, ttl time.Duration) (id clientv3.LeaseID, sent time.Time, err error) {
+	err = d.passingOver(ctx, func(ctx context.Context, _ bool) error {
+		sent = time.Now()
+		resp, err := d.client.Grant(clientv3.WithRequireLeader(ctx), seconds(ttl))
+		if err == nil {
+			id = resp.ID
+		}
+		return d.explain(ctx, err)
+	})
+	return id, sent, err
+}
+
+// forgetSession keeps new places out of s. Requires d.mu.
 func (d *Driver) forgetSession(s *session) {
 	if secs := seconds(s.ttl); d.sessions[secs] == s {
 		delete(d.sessions, secs)
@@ -129,27 +131,12 @@ func (d *Driver) forgetSession(s *session) {
 // lose ends all places of a session that the server does not know any more.
 func (d *Driver) lose(s *session) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	s.gone = true
 	d.forgetSession(s)
-	var lost []*place
-	for p := range s.places {
-		if p.sess == s {
-			lost = append(lost, p)
+	for _, p := range d.all() {
+		if p.unsure.ends(s); p.in == s {
+			p.on(lost, errGone)
 		}
 	}
-	clear(s.places)
-	var notices []func()
-	for _, p := range lost {
-		notices = append(notices, p.over(errGone))
-	}
-	d.mu.Unlock()
-	for _, notify := range notices {
-		notify()
-	}
-}
-
-// join makes p one of the places of s until it leaves. Requires Driver.mu.
-func (s *session) join(d *Driver, p *place) {
-	s.places[p] = struct{}{}
-	d.reapAt(s, p.until)
 }

@@ -8,15 +8,15 @@ import (
 
 // The driver remembers the keys that it does not use again for as long as their session
 // lives: so new claims join another.
-func TestSessionClosesWhenKeysAreRetired(t *testing.T) {
+func TestSessionClosesWhenKeysAreSpent(t *testing.T) {
 	s := newSession(time.Minute)
-	for i := range maxTombs {
+	for i := range maxTombstones {
 		if !s.open() {
-			t.Fatalf("not open with %d retired keys", i)
+			t.Fatalf("not open with %d spent keys", i)
 		}
-		s.retired[fmt.Sprint(i)] = true
+		s.spent[fmt.Sprint(i)] = true
 	}
 	if s.open() {
-		t.Errorf("open with %d retired keys", maxTombs)
+		t.Errorf("open with %d spent keys", maxTombstones)
 	}
 }

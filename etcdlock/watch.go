@@ -3,13 +3,10 @@ package etcdlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/leasehold-go/leasehold/driver"
 )
 
 const (
@@ -33,53 +30,12 @@ const (
 type watch struct {
 	running bool
 	live    bool   // nothing that is deleted from now on is missed
-	since   int    // counts how often it became live
+	begun   int    // counts how often it became live
 	again   func() // ends the present watch, which then begins anew; nil: there is none
-	timing  bool   // a timer for holds is set
-
-	own     map[string][]*place            // by key; several: of one owner
-	waiting map[string]map[*place]struct{} // by dir
 }
 
-func (w *watch) init() {
-	w.own = make(map[string][]*place)
-	w.waiting = make(map[string]map[*place]struct{})
-}
-
-// attend makes p hear of its own key, and if it may wait, of those ahead. Requires Driver.mu.
-func (w *watch) attend(p *place) {
-	w.own[p.key] = append(w.own[p.key], p)
-	if !p.claim.req.Queue {
-		return
-	}
-	dir := p.claim.dir
-	if w.waiting[dir] == nil {
-		w.waiting[dir] = make(map[*place]struct{})
-	}
-	w.waiting[dir][p] = struct{}{}
-}
-
-// forget ends that. Requires Driver.mu.
-func (w *watch) forget(p *place) {
-	// Who goes over the old ones goes on doing so.
-	rest := slices.DeleteFunc(slices.Clone(w.own[p.key]), func(one *place) bool { return one == p })
-	if w.own[p.key] = rest; len(rest) == 0 {
-		delete(w.own, p.key)
-	}
-	w.settle(p)
-}
-
-// settle is for a place that does not wait any more. Requires Driver.mu.
-func (w *watch) settle(p *place) {
-	dir := p.claim.dir
-	delete(w.waiting[dir], p)
-	if len(w.waiting[dir]) == 0 {
-		delete(w.waiting, dir)
-	}
-}
-
-// listen starts the watch. Requires d.mu.
-func (d *Driver) listen() {
+// wantWatch starts the watch. Requires d.mu.
+func (d *Driver) wantWatch() {
 	if !d.watch.running && !d.closed {
 		d.watch.running = true
 		d.start(d.runWatch)
@@ -95,40 +51,12 @@ func (d *Driver) rewatch() {
 	}
 }
 
-// listenIfHeld starts the watch if something has been held for a while. Requires d.mu.
-func (d *Driver) listenIfHeld() {
-	if d.watch.running || d.watch.timing || d.closed {
-		return
-	}
-	d.watch.timing = true
-	time.AfterFunc(holdQuietly, func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.watch.timing = false
-		switch now := time.Now(); {
-		case d.heldSince(now.Add(-holdQuietly)):
-			d.listen()
-		case d.heldSince(now):
-			d.listenIfHeld()
-		}
+// usesWatch reports whether anybody waits, or has held for a while. Requires d.mu.
+func (d *Driver) usesWatch() bool {
+	then := time.Now().Add(-holdQuietly)
+	return slices.ContainsFunc(d.all(), func(p *place) bool {
+		return p.phase < held && p.claim.req.Queue || p.phase == held && !p.since.After(then)
 	})
-}
-
-// heldSince reports whether anything has been held since then. Requires d.mu.
-func (d *Driver) heldSince(then time.Time) bool {
-	for _, places := range d.watch.own {
-		for _, p := range places {
-			if p.held && !p.since.After(then) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// inUse reports whether the watch still serves somebody. Requires d.mu.
-func (d *Driver) inUse() bool {
-	return len(d.watch.waiting) > 0 || d.heldSince(time.Now().Add(-holdQuietly))
 }
 
 func (d *Driver) runWatch() {
@@ -138,89 +66,71 @@ func (d *Driver) runWatch() {
 		d.mu.Lock()
 		d.watch.again = cancel
 		d.mu.Unlock()
-		heard, idle := d.watchOnce(ctx)
+		heard := d.watchOnce(ctx)
 		cancel()
-		if d.deaf(idle) {
+		d.mu.Lock()
+		running := d.watch.running && !d.closed
+		d.watch.live, d.watch.again = false, nil
+		d.mu.Unlock()
+		if !running {
 			return
 		}
 		if heard {
 			pause = rewatchFirst
 		}
-		select {
-		case <-time.After(pause):
-		case <-d.life.Done():
-			return
-		}
+		sleep(d.life, pause)
 		pause = min(2*pause, rewatchLast)
 	}
 }
 
-// watchOnce follows one watch until it breaks or nobody needs it.
-func (d *Driver) watchOnce(ctx context.Context) (heard, idle bool) {
+// watchOnce follows one watch until it breaks or nobody has used it for a while.
+func (d *Driver) watchOnce(ctx context.Context) (heard bool) {
 	events := d.client.Watch(ctx, d.root, clientv3.WithPrefix(), clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
-	quiet := time.NewTicker(idleAfter)
-	defer quiet.Stop()
-	unused := false
+	look := time.NewTicker(idleAfter)
+	defer look.Stop()
+	used := true
 	for {
 		select {
 		case resp, ok := <-events:
 			if !ok || resp.Canceled {
-				return heard, false
+				return heard
 			}
 			if resp.Created {
 				heard = true
 				d.hearing()
 			}
 			d.deleted(resp.Events)
-		case <-quiet.C:
+		case <-look.C:
 			d.mu.Lock()
-			was := unused
-			unused = !d.inUse()
-			d.mu.Unlock()
-			if was && unused {
-				return heard, true
+			was := used
+			used = d.usesWatch()
+			if !was && !used {
+				d.watch.running, d.watch.live = false, false
+				d.mu.Unlock()
+				return heard
 			}
+			d.mu.Unlock()
 		}
 	}
 }
 
-// hearing is the begin of a watch: who waits, or holds, must read again.
+// hearing is the begin of a watch: what waits, or is held, must be read again.
 func (d *Driver) hearing() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	w := &d.watch
-	w.live = true
-	w.since++
-	for _, places := range w.waiting {
-		for p := range places {
+	d.watch.live = true
+	d.watch.begun++
+	var all []*place
+	for _, p := range d.all() {
+		if p.phase == held {
+			all = append(all, p)
+		} else {
 			p.wakeUp()
 		}
 	}
-	var held []*place
-	for _, places := range w.own {
-		for _, p := range places {
-			if p.held {
-				held = append(held, p)
-			}
-		}
+	if len(all) > 0 {
+		d.start(func() { d.verify(all) })
 	}
-	if len(held) > 0 {
-		d.start(func() { d.verify(held) })
-	}
-}
-
-// deaf is the end of a watch. It reports whether the watch is to stay ended: when nobody
-// needs it.
-func (d *Driver) deaf(idle bool) (over bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	w := &d.watch
-	w.live, w.again = false, nil
-	if idle && (len(w.waiting) > 0 || d.heldSince(time.Now())) {
-		idle = false // also what is held for moments: it set no timer
-	}
-	w.running = !idle && !d.closed
-	return !w.running
 }
 
 // deleted tells those whom they concern of all the deletions in one message: what is
@@ -235,94 +145,68 @@ func (d *Driver) deleted(events []*clientv3.Event) {
 		return events[i].Kv.ModRevision
 	}
 	for i, e := range events {
-		d.deletedKey(string(e.Kv.Key), rev(i), rev(i-1) != rev(i) && rev(i+1) != rev(i))
-	}
-}
-
-// deletedKey tells those whom it concerns that a key is gone since revision rev: alone, or
-// with others, as by the end of a session. Requires d.mu.
-func (d *Driver) deletedKey(key string, rev int64, alone bool) {
-	for p := range d.watch.waiting[dirOf(key)] {
-		p.gone(key, rev)
-	}
-	for _, p := range d.watch.own[key] {
-		p.deletedAt(rev, alone)
+		gone := deletion{string(e.Kv.Key), rev(i)}
+		alone := rev(i-1) != rev(i) && rev(i+1) != rev(i) // else by the end of a session, or the like
+		for _, p := range d.of[dirOf(gone.key)] {
+			if p.key == gone.key && p.rev != 0 {
+				p.deletedAt(gone.rev, alone)
+			} else if p.phase < held {
+				p.hear(gone)
+			}
+		}
 	}
 }
 
 // deletedAt tells a place that its key is gone. Requires Driver.mu.
 func (p *place) deletedAt(rev int64, alone bool) {
-	d := p.claim.d
 	switch {
 	case rev < p.rev: // the place before had this key
-	case p.rev == 0:
-		p.lastGone = rev
-	case p.held && alone:
-		d.start(func() { d.tell(p, rev) })
-	case p.held:
-		d.start(func() { d.lost(p, errDeleted) })
+	case p.phase == held && alone:
+		p.d.start(func() { p.d.lost(p, p.d.reason(p.key, rev)) })
 	default:
-		p.over(errDeleted)
+		p.on(lost, errDeleted)
 	}
 }
 
-// tell ends a lease whose key was deleted at revision rev by somebody else, and says why.
-func (d *Driver) tell(p *place, rev int64) {
+// reason is why a key was deleted at revision rev by somebody else. An operator's reason stands
+// in the value that the key had, which the member that told of the end knows by itself.
+func (d *Driver) reason(key string, rev int64) error {
 	ctx, cancel := context.WithTimeout(d.life, reasonWithin)
 	defer cancel()
-	cause := errDeleted
-	// The operator's reason stands in the value that the key had, which the member that told
-	// of the end knows by itself.
-	resp, err := d.client.Get(ctx, p.key, clientv3.WithRev(rev-1), clientv3.WithSerializable())
+	resp, err := d.client.Get(ctx, key, clientv3.WithRev(rev-1), clientv3.WithSerializable())
 	if err == nil && len(resp.Kvs) > 0 {
 		if why := decode(resp.Kvs[0].Value).Evicted; why != "" {
-			cause = errors.New(why)
+			return errors.New(why)
 		}
 	}
-	d.lost(p, cause)
+	return errDeleted
 }
 
-// lost ends a place and calls its Request.Lost.
+// lost tells a place that its key is gone.
 func (d *Driver) lost(p *place, cause error) {
 	d.mu.Lock()
-	notify := p.over(cause)
-	d.mu.Unlock()
-	notify()
+	defer d.mu.Unlock()
+	p.on(lost, cause)
 }
 
-// verify ends those of held whose keys are gone: what was deleted before the watch began.
-func (d *Driver) verify(held []*place) {
+// verify ends those of all whose keys are gone: what was deleted before the watch began.
+func (d *Driver) verify(all []*place) {
 	ctx, cancel := context.WithTimeout(d.life, grantWithin)
 	defer cancel()
-	for len(held) > 0 {
-		n := min(len(held), maxCompared)
-		if there, err := d.areThere(ctx, held[:n]); err != nil {
-			return // their renewals find out
-		} else if !there {
-			d.verifyEach(ctx, held[:n])
+	for len(all) > 0 {
+		n := min(len(all), maxCompared)
+		there, err := d.areThere(ctx, all[:n])
+		for i := 0; i < n && err == nil && !there; i++ {
+			if _, err = all[i].look(ctx); errors.Is(err, errGone) {
+				d.lost(all[i], errDeleted)
+				err = nil
+			}
 		}
-		held = held[n:]
-	}
-}
-
-func (d *Driver) verifyEach(ctx context.Context, held []*place) {
-	for _, p := range held {
-		resp, err := d.read(ctx, clientv3.OpGet(p.key))
 		if err != nil {
-			return
+			return // their renewals find out
 		}
-		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) == 0 || kvs[0].CreateRevision != p.rev {
-			d.lost(p, errDeleted)
-		}
+		all = all[n:]
 	}
 }
 
 var errDeleted = errors.New("its key was deleted, or its session ended")
-
-// asLost makes cause one that a holder understands.
-func asLost(cause error) error {
-	if errors.Is(cause, driver.ErrLost) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", driver.ErrLost, cause)
-}

@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/e2e/servers"
 )
 
-// What another claim of its owner has resumed and released is renewed no more, although
+// A lease that another claim of its owner has resumed and released is renewed no more, although
 // the driver has the resource again and nothing is heard of the watch, which does not run.
 func TestRenewAllOfWhatAnotherClaimReleased(t *testing.T) {
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestRenewAllOfWhatAnotherClaimReleased(t *testing.T) {
 	}
 }
 
-// Who resumes a lease and releases it ends it for whom it was granted to, who learns at once.
+// A claim that resumes a lease and releases it ends it for the one it was granted to, which learns at once.
 func TestReleaseOfAResumedLeaseIsTold(t *testing.T) {
 	t.Parallel()
 	const ttl, atOnce = time.Minute, 10 * time.Second // long before the first renewal
@@ -82,7 +82,7 @@ func TestReleaseOfAResumedLeaseIsTold(t *testing.T) {
 // it too, is renewed no more; but when nobody renews it.
 func TestLeaseOutlivesTheOtherClaimOfItsOwner(t *testing.T) {
 	t.Parallel()
-	const ttl = 4 * time.Second
+	const ttl = 8 * time.Second // which is renewed on a busy machine
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
 	d := driverOn(t, clientOf(t, e), nil)
 	claim := func(name, owner string) driver.Claim {
@@ -118,8 +118,8 @@ func TestLeaseOutlivesTheOtherClaimOfItsOwner(t *testing.T) {
 }
 
 // A waiter whose key another claim of its owner has adopted and released has lost its place,
-// and does not take the turn that would have been its.
-func TestTurnOfAKeyThatAnotherClaimReleased(t *testing.T) {
+// and does not hold when it would have been next.
+func TestNextWhoseKeyAnotherClaimReleased(t *testing.T) {
 	t.Parallel()
 	const ttl = 10 * time.Second
 	e := servers.StartEtcd(t, servers.EtcdCurrent)

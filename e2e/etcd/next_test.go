@@ -1,10 +1,14 @@
 package etcd
 
 import (
+	"context"
 	"errors"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -53,9 +57,9 @@ func soleHolder(t *testing.T, claims [3]driver.Claim, ttl time.Duration) {
 	}
 }
 
-// The watch tells a waiter of its turn. It does not take it when its own key goes with the
+// The watch tells a waiter that it is next. It does not hold when its own key goes with the
 // one ahead, or has gone before.
-func TestTurnOfAKeyThatIsGone(t *testing.T) {
+func TestNextWhoseKeyIsGone(t *testing.T) {
 	t.Parallel()
 	const ttl = 10 * time.Second
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
@@ -84,8 +88,8 @@ func TestTurnOfAKeyThatIsGone(t *testing.T) {
 	}
 }
 
-// A turn that is taken seconds after the last keep-alive lasts for the whole TTL.
-func TestTurnRestartsTheLease(t *testing.T) {
+// A lease that is granted seconds after the last keep-alive lasts for the whole TTL.
+func TestNextGetsItsWholeTTL(t *testing.T) {
 	t.Parallel()
 	const ttl = 10 * time.Second
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
@@ -109,12 +113,50 @@ func TestTurnRestartsTheLease(t *testing.T) {
 	<-busy.Wake
 	start := time.Now()
 	if err := within(t, ttl, tryOf(claims[1])); err != nil {
-		t.Fatalf("Try in its turn: %v", err)
+		t.Fatalf("Try of the next: %v", err)
 	}
 	if l, took := left(), time.Since(start); l < ttl-took-time.Second {
 		t.Errorf("the session ends in %v, %v after a Try for %v was granted", l, took, ttl)
 	}
 	for _, c := range claims[1:] {
 		_ = released(t, c, ttl)
+	}
+}
+
+// A key that was deleted before its put was answered is not taken for one that is there: the
+// watch has told it meanwhile.
+func TestKeyDeletedBeforeItsPutIsAnswered(t *testing.T) {
+	t.Parallel()
+	const ttl = 20 * time.Second
+	var taps tap
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	direct := clientOf(t, e)
+	d := driverOn(t, taps.client(t, e), nil)
+	claims, busy := queuedBehind(t, e, d, ttl) // whose watch hears from now on
+	var once sync.Once
+	hold := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+		err := send(ctx)
+		if !strings.Contains(req.String(), "/deleted/") {
+			return err
+		}
+		once.Do(func() {
+			keys, _ := keysOf(t, direct, "deleted")
+			if _, err := direct.Delete(ctx, keys[0]); err != nil {
+				t.Error(err)
+			}
+			if err := released(t, claims[0], ttl); err != nil {
+				t.Error(err)
+			}
+			<-busy.Wake // so the watch has told of the deletion too
+		})
+		return err
+	}
+	taps.txn.Store(&hold)
+	c := claimOf(t, d, driver.Request{Resource: "deleted", Owner: "o", TTL: ttl})
+	if err := within(t, ttl, tryOf(c)); err != nil {
+		t.Fatal(err)
+	}
+	if keys, _ := keysOf(t, direct, "deleted"); len(keys) != 1 {
+		t.Errorf("it holds by %d keys", len(keys))
 	}
 }

@@ -1,0 +1,172 @@
+package etcdlock
+
+import (
+	"context"
+	"runtime"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// maxOps is how many comparisons, and how many operations, a server takes in one
+	// transaction unless it is told otherwise (--max-txn-ops).
+	maxOps = 128
+	// batchWithin bounds the request of a batch. Those who wait for it leave it before.
+	batchWithin = 2 * hangAfter
+	// maxTaken is how many names the driver keeps that it has found taken.
+	maxTaken = 1000
+)
+
+// A write puts or deletes the key of one place.
+type write struct {
+	dir       string
+	cmps      []clientv3.Cmp
+	then      []clientv3.Op
+	otherwise []clientv3.Op
+	wantsFree bool  // it fails when others have the resource
+	unsure    error // of an attempt that may have been served, but was not answered
+
+	at int // in its batch: the index of its first response
+}
+
+// A batch is what goroutines of the driver send at the same moment: one transaction that
+// does what all of its writes want if all their comparisons hold. Else each is sent alone.
+// No two are of one resource: what one request creates has one create revision, which is a
+// key's place in the queue and its fence. Transactions inside of one would need no second
+// way; but servers of before July 2026 do not count their puts where space has run out
+// (etcd #22134), and members that differ in that come apart.
+type batch struct {
+	dirs      map[string]bool
+	cmps      []clientv3.Cmp
+	ops       []clientv3.Op
+	delivered chan struct{}
+	resp      *clientv3.TxnResponse // set before delivered is closed, as is err
+	err       error
+}
+
+// send sends a write that does no harm when it is served twice: first with what others of
+// the driver are about to send, then alone.
+func (d *Driver) send(ctx context.Context, w *write) (resp *clientv3.TxnResponse, err error) {
+	err = d.passingOver(ctx, func(ctx context.Context, again bool) (err error) {
+		alone := again
+		if !again {
+			resp, alone, err = d.sendTogether(ctx, w)
+		}
+		if alone {
+			w.mayHave(err)
+			resp, err = d.sendAlone(ctx, w)
+		}
+		w.mayHave(err)
+		return err
+	})
+	return resp, err
+}
+
+// mayHave notes that the write may have been served before it failed with err.
+func (w *write) mayHave(err error) {
+	if err != nil && !refused(err) {
+		w.unsure = err
+	}
+}
+
+// sendTogether sends w with others. alone: it is to be sent alone, also after an error,
+// which may be because of another.
+func (d *Driver) sendTogether(ctx context.Context, w *write) (resp *clientv3.TxnResponse, alone bool, err error) {
+	if ctx.Err() != nil {
+		return nil, false, d.explain(ctx, context.Cause(ctx))
+	}
+	b, leads := d.join(w)
+	if b == nil {
+		return nil, true, nil
+	}
+	if leads {
+		runtime.Gosched() // those that can run now join
+		if d.depart(b) == 1 {
+			return nil, true, nil
+		}
+	}
+	select {
+	case <-b.delivered:
+		return b.answer(w)
+	case <-d.life.Done():
+		return nil, false, errClosing
+	case <-ctx.Done():
+		return nil, false, d.explain(ctx, context.Cause(ctx))
+	}
+}
+
+// join puts w into the batch that is about to leave, or into a new one, which its first
+// write leads. nil: w would fail the others too.
+func (d *Driver) join(w *write) (b *batch, leads bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, taken := d.taken[w.dir]; taken && w.wantsFree {
+		return nil, false
+	}
+	b = d.batch
+	if leads = b == nil || !b.takes(w); leads {
+		b = &batch{dirs: make(map[string]bool), delivered: make(chan struct{})}
+		d.batch = b
+	}
+	b.add(w)
+	return b, leads
+}
+
+func (b *batch) takes(w *write) bool {
+	return !b.dirs[w.dir] && len(b.cmps)+len(w.cmps) <= maxOps && len(b.ops)+len(w.then) <= maxOps
+}
+
+func (b *batch) add(w *write) {
+	w.at = len(b.ops)
+	b.dirs[w.dir] = true
+	b.cmps, b.ops = append(b.cmps, w.cmps...), append(b.ops, w.then...)
+}
+
+// depart ends the joining of b and returns how many joined. One alone is not sent.
+func (d *Driver) depart(b *batch) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.batch == b {
+		d.batch = nil
+	}
+	if len(b.dirs) > 1 {
+		d.start(func() {
+			ctx, cancel := context.WithTimeout(d.life, batchWithin)
+			defer cancel()
+			b.resp, b.err = d.commit(ctx, b.cmps, b.ops, nil)
+			close(b.delivered)
+		})
+	}
+	return len(b.dirs)
+}
+
+// answer is what became of w in its batch.
+func (b *batch) answer(w *write) (resp *clientv3.TxnResponse, alone bool, err error) {
+	switch {
+	case b.err != nil:
+		return nil, refused(b.err) && !passes(b.err) || exhausted(b.err), b.err
+	case !b.resp.Succeeded:
+		return nil, true, nil
+	}
+	own := b.resp.Responses[w.at : w.at+len(w.then)]
+	return &clientv3.TxnResponse{Header: b.resp.Header, Succeeded: true, Responses: own}, false, nil
+}
+
+// sendAlone sends a write by itself, and notes whether its resource was taken.
+func (d *Driver) sendAlone(ctx context.Context, w *write) (*clientv3.TxnResponse, error) {
+	resp, err := d.commit(ctx, w.cmps, w.then, w.otherwise)
+	if err != nil || !w.wantsFree {
+		return resp, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case resp.Succeeded:
+		delete(d.taken, w.dir)
+	case len(d.taken) == maxTaken:
+		clear(d.taken)
+	default:
+		d.taken[w.dir] = struct{}{}
+	}
+	return resp, nil
+}

@@ -1,0 +1,91 @@
+package etcdlock
+
+import (
+	"context"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// hangAfter is how long a member may take to answer before what can be repeated is sent
+	// again, which then goes to another member. It doubles each time.
+	hangAfter = time.Second
+	// electing is the first pause before a call that failed so is made again. It doubles.
+	electing = 100 * time.Millisecond
+)
+
+// undated is a context that keeps its deadline for itself: the client tells a server the
+// time that is left, which then sets a timer for each call.
+type undated struct{ context.Context }
+
+func (undated) Deadline() (end time.Time, ok bool) { return end, false }
+
+// commit sends one transaction, of reads also: the client repeats other reads by itself.
+func (d *Driver) commit(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	seen := d.seen.Load()
+	resp, err := d.client.Txn(undated{clientv3.WithRequireLeader(ctx)}).If(cmps...).Then(then...).Else(otherwise...).Commit()
+	if err != nil {
+		return nil, d.explain(ctx, err)
+	}
+	rev := resp.Header.Revision
+	if rev < seen {
+		d.rewatch() // it waits for revisions that the server has forgotten
+	}
+	for seen = d.seen.Load(); seen < rev && !d.seen.CompareAndSwap(seen, rev); seen = d.seen.Load() {
+	}
+	return resp, nil
+}
+
+// commitAgain is commit of what does no harm when it is served twice.
+func (d *Driver) commitAgain(ctx context.Context, cmps []clientv3.Cmp, then ...clientv3.Op) (resp *clientv3.TxnResponse, err error) {
+	err = d.passingOver(ctx, func(ctx context.Context, _ bool) (err error) {
+		resp, err = d.commit(ctx, cmps, then, nil)
+		return err
+	})
+	return resp, err
+}
+
+// read is a linearizable read.
+func (d *Driver) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	return d.commitAgain(ctx, nil, ops...)
+}
+
+// passingOver makes a call again while it hangs, or fails as it does without a leader or
+// at the end of a connection, and ctx lives: an election takes a second or two.
+func (d *Driver) passingOver(ctx context.Context, call func(ctx context.Context, again bool) error) error {
+	wait, pause := hangAfter, electing
+	for again := false; ; again = true {
+		end, bounded := ctx.Deadline()
+		if bounded && time.Until(end) <= wait {
+			wait = time.Until(end)
+		}
+		limited, cancel := context.WithTimeout(ctx, wait)
+		err := call(limited, again)
+		hung := limited.Err() != nil
+		cancel()
+		switch {
+		case err == nil, ctx.Err() != nil, d.life.Err() != nil:
+			return err
+		case hung:
+			if why := d.unconnected(); why != nil {
+				return advise(why)
+			}
+			wait *= 2
+		case !passes(err), bounded && time.Until(end) <= pause:
+			return err
+		default:
+			sleep(ctx, pause) // its end shows in the next call
+			pause *= 2
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

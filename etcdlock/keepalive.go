@@ -1,0 +1,167 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// keepAlives are those of a driver, over one stream: each stream of a client with a password
+// begins with a login. A goroutine sends what is wanted, waits for the answers, and goes on
+// with what is wanted by then. It ends when nothing is. Whoever asks while a keep-alive of
+// the session is not sent yet shares it.
+type keepAlives struct {
+	wanted  []*session // guarded by Driver.mu, as is running
+	running bool
+
+	stream grpc.BidiStreamingClient[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse] // the goroutine's; nil: there is none
+	cancel context.CancelFunc                                                            // ends stream
+}
+
+// A keepAlive is one of a session.
+type keepAlive struct {
+	session *session
+	sent    time.Time
+	done    chan struct{}
+	err     error // set before done is closed; errGone: the server has no such lease
+}
+
+// keepAlive asks for a keep-alive that is sent after now, unless the session lives for long
+// enough: then it returns nil. Requires d.mu.
+func (d *Driver) keepAlive(s *session) *keepAlive {
+	if s.covers(time.Now()) {
+		return nil
+	}
+	if s.asked == nil {
+		s.asked = &keepAlive{session: s, done: make(chan struct{})}
+		d.alive.wanted = append(d.alive.wanted, s)
+		if !d.alive.running {
+			d.alive.running = true
+			d.start(d.runKeepAlives)
+		}
+	}
+	return s.asked
+}
+
+// await returns nil when the session was kept alive since k was asked for.
+func (d *Driver) await(ctx context.Context, s *session, k *keepAlive) error {
+	if k == nil {
+		return nil
+	}
+	return d.passingOver(ctx, func(ctx context.Context, again bool) error {
+		if again {
+			d.mu.Lock()
+			k = d.keepAlive(s)
+			d.mu.Unlock()
+			if k == nil {
+				return nil
+			}
+		}
+		select {
+		case <-k.done:
+			return k.err
+		case <-d.life.Done():
+			return errClosing
+		case <-ctx.Done():
+			return d.explain(ctx, context.Cause(ctx))
+		}
+	})
+}
+
+func (d *Driver) runKeepAlives() {
+	for all := d.takeWanted(); len(all) > 0; all = d.takeWanted() {
+		d.keepAll(all)
+	}
+}
+
+// takeWanted returns what is to be sent now; nothing: the goroutine is to end.
+func (d *Driver) takeWanted() (all []*keepAlive) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.alive.wanted {
+		all = append(all, s.asked)
+		s.asked = nil
+	}
+	d.alive.wanted = nil
+	d.alive.running = len(all) > 0
+	return all
+}
+
+// keepAll sends keep-alives, and answers each. A stream that does not answer, or refuses, is
+// given up: it may be at a member that hangs, or at none, and where users have passwords it keeps
+// the token that it was opened with, which ends. Those who wait ask again, for the next stream.
+func (d *Driver) keepAll(all []*keepAlive) {
+	answered, err := d.exchange(all)
+	if err == nil {
+		return
+	}
+	d.alive.cancel()
+	d.alive.stream = nil
+	for _, k := range all[answered:] {
+		k.err = d.explain(d.life, rpctypes.Error(err))
+		close(k.done)
+	}
+}
+
+// errHangs says that a stream was given up because it did not answer. It passes.
+var errHangs = status.Error(codes.Unavailable, "etcdlock: a member does not answer keep-alives")
+
+// exchange sends keep-alives on the stream, which it opens if there is none, and returns how
+// many were answered. The server answers in order.
+func (d *Driver) exchange(all []*keepAlive) (answered int, err error) {
+	a := &d.alive
+	opening := a.stream == nil
+	var ctx context.Context
+	if opening {
+		ctx, a.cancel = context.WithCancel(clientv3.WithRequireLeader(d.life))
+	}
+	late := time.AfterFunc(hangAfter, a.cancel)
+	defer func() {
+		if !late.Stop() {
+			err = errHangs
+		}
+	}()
+	if opening {
+		if a.stream, err = pb.NewLeaseClient(d.client.ActiveConnection()).LeaseKeepAlive(ctx); err != nil {
+			return 0, err
+		}
+	}
+	for _, k := range all {
+		k.sent = time.Now()
+		if a.stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(k.session.id)}) != nil {
+			break // Recv tells why
+		}
+	}
+	for i, k := range all {
+		resp, err := a.stream.Recv()
+		if err == nil && resp.ID != int64(k.session.id) {
+			err = errors.New("etcdlock: an answer to a keep-alive that was not asked for")
+		}
+		if err != nil {
+			return i, err
+		}
+		d.kept(k, resp.TTL > 0)
+	}
+	return len(all), nil
+}
+
+// kept answers k.
+func (d *Driver) kept(k *keepAlive, alive bool) {
+	if alive {
+		d.mu.Lock()
+		k.session.sent = k.sent
+		d.mu.Unlock()
+	} else {
+		k.err = errGone
+		d.lose(k.session) // before its callers hear of it
+	}
+	close(k.done)
+}

@@ -1,0 +1,128 @@
+package etcdlock
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A phase is what a claim has at etcd; the package's documentation tells of each.
+type phase uint8
+
+const (
+	idle phase = iota
+	queued
+	held
+	leaving
+	over
+	ends // in transitions: over, or leaving as long as a put or a move may still come
+)
+
+// An event is what may change a phase.
+type event uint8
+
+const (
+	yes      event = iota // the key is there; it holds; the key is deleted
+	no                    // busy; there is no key
+	unknown               // a call had no answer
+	lost                  // the server has told that key or session is gone
+	release               // Release or Linger begins
+	unwanted              // nobody has called for its TTL
+)
+
+// transitions is the table of the package's documentation.
+var transitions = [...][unwanted + 1]phase{
+	idle:    {yes: queued, no: ends, unknown: idle, lost: ends, release: ends, unwanted: ends},
+	queued:  {yes: held, no: queued, unknown: queued, lost: ends, release: leaving, unwanted: leaving},
+	held:    {yes: held, no: ends, unknown: held, lost: ends, release: leaving, unwanted: leaving},
+	leaving: {yes: over, no: over, unknown: leaving, lost: ends, release: leaving, unwanted: leaving},
+	over:    {over, over, over, over, over, over},
+}
+
+// on changes the phase as the table says, for cause if it comes to leaving or over, and does
+// what follows from that. Nothing else changes a phase. Requires Driver.mu.
+func (p *place) on(e event, cause error) {
+	was, next := p.phase, transitions[p.phase][e]
+	if next == ends {
+		if next = over; p.unsure.mayCome() {
+			next = leaving
+			if e != release {
+				p.until = time.Now() // the driver deletes what comes
+			}
+		}
+	}
+	if next == was {
+		return
+	}
+	p.phase = next
+	switch next {
+	case held:
+		p.since = time.Now()
+		p.endWait()
+		p.d.sweepAt(p.since.Add(holdQuietly))
+	case leaving, over:
+		if p.cause == nil {
+			p.cause = asLost(cause)
+		}
+		p.endWait()
+		if was == held && e != unwanted {
+			p.tell()
+		}
+		if next == over {
+			p.d.remove(p)
+		} else {
+			p.d.sweepAt(p.until)
+		}
+	}
+}
+
+// tell calls Request.Lost of the claims that hold by p. Requires Driver.mu.
+func (p *place) tell() {
+	for _, c := range p.claims {
+		if c.req.Lost != nil {
+			p.d.start(func() { c.req.Lost(p.cause) })
+		}
+	}
+}
+
+// errReleased is the cause of a place that was released.
+var errReleased = errors.New("it was released")
+
+// asLost makes cause one that a holder understands.
+func asLost(cause error) error {
+	if errors.Is(cause, driver.ErrLost) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", driver.ErrLost, cause)
+}
+
+// uncertain is what was sent for a place, had no answer, and may still be served. A change
+// or a deletion of the key is not among it: it names a revision of the key, so that it does
+// nothing once another one was served.
+type uncertain struct {
+	puts  []*session // a put of the key in each; kept out by a tombstone when the place ends
+	moves []*session // a move of the key to each; undone by the next change of the key
+}
+
+// awaiting notes in puts or moves that a call which names s is sent. The returned function is
+// for its answer: it undoes that, unless an earlier one is unknown. Both require Driver.mu.
+func awaiting(of *[]*session, s *session) (answered func()) {
+	if slices.Contains(*of, s) {
+		return func() {}
+	}
+	*of = append(*of, s)
+	return func() { *of = slices.DeleteFunc(*of, func(one *session) bool { return one == s }) }
+}
+
+// mayCome reports whether something may be served that leaves a key. Requires Driver.mu.
+func (u *uncertain) mayCome() bool { return len(u.puts) > 0 || len(u.moves) > 0 }
+
+// ends tells that the server knows no session s: what names it is refused. Requires Driver.mu.
+func (u *uncertain) ends(s *session) {
+	is := func(one *session) bool { return one == s }
+	u.puts = slices.DeleteFunc(u.puts, is)
+	u.moves = slices.DeleteFunc(u.moves, is)
+}

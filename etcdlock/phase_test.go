@@ -1,0 +1,129 @@
+package etcdlock
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+var phaseNames = map[string]phase{"idle": idle, "queued": queued, "held": held, "leaving": leaving, "over": over, "ends": ends}
+
+var eventNames = map[string]event{"yes": yes, "no": no, "unknown": unknown, "lost": lost, "release": release, "unwanted": unwanted}
+
+// documented calls f for each cell of the table of the package's documentation.
+func documented(t *testing.T, f func(from phase, e event, to phase, name string)) {
+	t.Helper()
+	text, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []string
+	cells := 0
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(strings.TrimPrefix(line, "//"))
+		switch {
+		case len(words) == len(eventNames) && words[0] == "yes":
+			events = words
+		case len(words) == len(eventNames)+1 && len(events) > 0:
+			for i, word := range words[1:] {
+				to, known := phaseNames[word]
+				if _, from := phaseNames[words[0]]; !from || !known {
+					t.Fatalf("no such phase in %q", line)
+				}
+				f(phaseNames[words[0]], eventNames[events[i]], to, words[0]+"/"+events[i])
+				cells++
+			}
+		}
+	}
+	if want := (int(over) + 1) * len(eventNames); cells != want {
+		t.Fatalf("the table has %d cells, want %d", cells, want)
+	}
+}
+
+// Each cell of the table is what the code does, with what follows from it: while something is
+// uncertain, the driver deletes what may come; whoever waits is woken; whoever held is told,
+// unless the deadline has told it; and what is over has left nothing behind.
+func TestTheTableIsWhatHappens(t *testing.T) {
+	documented(t, func(from phase, e event, to phase, name string) {
+		for _, kind := range []string{"", "put", "move"} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				told := make(chan error, 2)
+				d, p := placeIn(t, from, driver.Request{TTL: time.Minute, Queue: true, Lost: func(err error) { told <- err }})
+				d.mu.Lock()
+				var wake <-chan struct{}
+				if from == queued {
+					wake = p.waitFor(nil, 7, time.Now())
+				}
+				s, want := p.in, to
+				switch {
+				case kind == "put" && from != over:
+					awaiting(&p.unsure.puts, s)
+				case kind == "move" && from != over:
+					awaiting(&p.unsure.moves, newSession(time.Second))
+				}
+				if to == ends {
+					if want = over; kind != "" {
+						want = leaving
+					}
+				}
+				p.on(e, errDeleted)
+				got, cause, listed, spent := p.phase, p.cause, d.at(p.key) == p, s != nil && s.spent[p.key]
+				d.mu.Unlock()
+				if got != want {
+					t.Fatalf("phase %d, want %d", got, want)
+				}
+				if (got >= leaving) != (cause != nil && errors.Is(cause, driver.ErrLost)) {
+					t.Errorf("phase %d for %v", got, cause)
+				}
+				if listed != (got != over) || from != over && got == over && (s.places != 0 || spent != (kind == "put")) {
+					t.Errorf("phase %d: listed %t, key spent %t, %d in its session", got, listed, spent, s.places)
+				}
+				late := time.After(10 * time.Second)
+				if wake != nil && got != queued {
+					select {
+					case <-wake:
+					case <-late:
+						t.Fatal("nobody was woken")
+					}
+				}
+				if from == held && got != held && e != unwanted {
+					select {
+					case err := <-told:
+						if !errors.Is(err, driver.ErrLost) {
+							t.Errorf("told %v", err)
+						}
+					case <-late:
+						t.Fatal("nobody was told")
+					}
+				}
+				d.Close()
+				if len(told) > 0 {
+					t.Errorf("phase %d after %d: told of %v", got, from, <-told)
+				}
+			})
+		}
+	})
+}
+
+// A session that ends takes what is uncertain in it along, and what was in it.
+func TestUncertainEndsWithItsSession(t *testing.T) {
+	for _, in := range []phase{idle, queued, held, leaving} {
+		d, p := placeIn(t, in, driver.Request{TTL: time.Minute})
+		s, other := p.in, newSession(time.Second)
+		d.mu.Lock()
+		awaiting(&p.unsure.puts, other)
+		d.mu.Unlock()
+		d.lose(other)
+		if p.phase != in || p.unsure.mayCome() {
+			t.Errorf("phase %d after %d, when another session ended; uncertain: %t", p.phase, in, p.unsure.mayCome())
+		}
+		d.lose(s)
+		if p.phase != over {
+			t.Errorf("phase %d after %d, when its session ended", p.phase, in)
+		}
+	}
+}

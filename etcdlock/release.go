@@ -1,0 +1,139 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Release implements driver.Claim.
+func (c *claim) Release(ctx context.Context) error {
+	if err := c.d.usable(ctx); err != nil {
+		return err
+	}
+	p, err := c.releasing(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.done()
+	was, err := p.delete(ctx)
+	if err != nil {
+		return err
+	}
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	c.leave()
+	if !was {
+		return asLost(errDeleted)
+	}
+	return nil
+}
+
+// releasing begins the release of the claim's place, by a call on it. One that does not know
+// looks for a place of its owner, which another process may have made.
+func (c *claim) releasing(ctx context.Context) (*place, error) {
+	if err := c.find(ctx); err != nil {
+		return nil, err
+	}
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	p := c.place
+	switch {
+	case p == nil:
+		return nil, errNoKey
+	case p.phase == leaving && !errors.Is(p.cause, errReleased):
+		return nil, c.leave() // the driver deletes it
+	}
+	if c.quit(); p.phase == over {
+		return nil, c.leave()
+	}
+	p.begin(c.req.TTL)
+	return p, nil
+}
+
+// Linger implements driver.Lingerer: the key goes under a lease that nobody keeps alive.
+func (c *claim) Linger(ctx context.Context, rest time.Duration) error {
+	if err := c.d.usable(ctx); err != nil {
+		return err
+	}
+	p, err := c.lingering(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.done()
+	d := c.d
+	lease, _, err := d.grantLease(ctx, rest)
+	if err != nil {
+		return err
+	}
+	var unknown error
+	err = d.passingOver(ctx, func(ctx context.Context, _ bool) error {
+		err := p.rewrite(ctx, func(v *content) { v.Owner, v.Lingers = "", true }, clientv3.WithLease(lease))
+		if isUnknown(err) {
+			unknown = err
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, errGone) && unknown != nil:
+		return unknown // it may have lingered, and was ended since
+	case err != nil && !errors.Is(err, errGone):
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p.spend() // the key lives on without the claim
+	p.on(yes, errReleased)
+	c.leave()
+	if err != nil {
+		return asLost(errDeleted)
+	}
+	return nil
+}
+
+// lingering begins to end the lease of the claim, or goes on with it.
+func (c *claim) lingering(ctx context.Context) (*place, error) {
+	d := c.d
+	d.mu.Lock()
+	p := c.place
+	again := p != nil && p.phase == leaving && errors.Is(p.cause, errReleased)
+	d.mu.Unlock()
+	if !again {
+		var err error
+		if p, err = c.held(ctx); err != nil {
+			return nil, err
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c.quit()
+	p.begin(c.req.TTL)
+	return p, nil
+}
+
+// quit begins the release of the claim's place, of which other claims of its owner are told,
+// but not this one. Requires Driver.mu.
+func (c *claim) quit() {
+	p := c.place
+	p.claims = slices.DeleteFunc(p.claims, func(one *claim) bool { return one == c })
+	p.on(release, errReleased)
+}
+
+// Note implements driver.Noter.
+func (c *claim) Note(ctx context.Context, note string) error {
+	if err := c.d.usable(ctx); err != nil {
+		return err
+	}
+	p, err := c.held(ctx)
+	if err != nil {
+		return err
+	}
+	err = c.d.drop(p, p.rewrite(ctx, func(v *content) { v.Note = note }, clientv3.WithIgnoreLease()))
+	if errors.Is(err, errGone) {
+		return asLost(errDeleted)
+	}
+	return err
+}

@@ -1,0 +1,122 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// clearAgain is when to try again to delete what nobody renews.
+	clearAgain = 500 * time.Millisecond
+	// sweepGap is the least time from one sweep to the next.
+	sweepGap = 10 * time.Millisecond
+)
+
+// clear deletes the key of a place that is leaving, if it is in a session of this driver: it
+// names what it has read, as another process may resume the lease meanwhile.
+func (p *place) clear(ctx context.Context) error {
+	d := p.d
+	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
+		return err
+	}
+	for {
+		resp, err := d.read(ctx, clientv3.OpGet(p.key)) // of keys only, a server of 3.7 does not tell the lease
+		if err != nil {
+			return err
+		}
+		kvs := resp.Responses[0].GetResponseRange().Kvs
+		there, ours := len(kvs) > 0, false
+		if there && p.knows(clientv3.LeaseID(kvs[0].Lease)) {
+			resp, err = d.commit(ctx, []clientv3.Cmp{unchanged(kvs[0])}, []clientv3.Op{clientv3.OpDelete(p.key)}, nil)
+			if err != nil {
+				return err
+			}
+			if ours = true; !resp.Succeeded {
+				continue
+			}
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if there && !ours {
+			p.spend()
+		}
+		p.on(yes, nil)
+		return nil
+	}
+}
+
+// knows reports whether the key, in that lease of etcd, is still that of p: no other process
+// has resumed it.
+func (p *place) knows(lease clientv3.LeaseID) bool {
+	p.d.mu.Lock()
+	defer p.d.mu.Unlock()
+	is := func(s *session) bool { return s.id == lease }
+	return p.in != nil && is(p.in) || slices.ContainsFunc(p.unsure.moves, is) || slices.ContainsFunc(p.unsure.puts, is)
+}
+
+// sweepAt has a sweep begin by then. Requires d.mu.
+func (d *Driver) sweepAt(at time.Time) {
+	if !d.armed.IsZero() && !at.Before(d.armed) || d.closed {
+		return
+	}
+	d.armed = at
+	if d.timer != nil {
+		d.timer.Reset(time.Until(at))
+		return
+	}
+	d.timer = time.AfterFunc(time.Until(at), func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.armed = time.Time{}
+		d.start(func() {
+			ctx, cancel := context.WithTimeout(d.life, grantWithin)
+			defer cancel()
+			d.sweep(ctx)
+		})
+	})
+}
+
+// sweep deletes the keys of places that nobody has renewed for the TTL: their sessions live
+// on for others. Their holders' deadlines have passed. And it starts the watch for what has been
+// held for a while.
+func (d *Driver) sweep(ctx context.Context) {
+	d.mu.Lock()
+	now := time.Now()
+	var unrenewed []*place
+	next := now.Add(time.Hour)
+	for _, p := range d.all() {
+		quietly := p.since.Add(holdQuietly)
+		switch {
+		case p.phase == held && now.Before(quietly):
+			next = sooner(next, quietly)
+		case p.phase == held:
+			d.wantWatch()
+		}
+		switch {
+		case now.Before(p.until):
+			next = sooner(next, p.until)
+		case p.calls == 0: // else its end tells
+			if p.on(unwanted, errExpired); p.phase == leaving {
+				p.calls++
+				unrenewed = append(unrenewed, p)
+			}
+		}
+	}
+	if len(d.of) > 0 {
+		d.sweepAt(later(next, now.Add(sweepGap)))
+	}
+	d.mu.Unlock()
+	severally(unrenewed, func(p *place) {
+		err := p.clear(ctx)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if err != nil {
+			p.until = time.Now().Add(clearAgain)
+		}
+		p.finish()
+	})
+}
