@@ -2,13 +2,51 @@
 //
 // A claim is a protected ephemeral sequential node below the resource's node. The claims of
 // a resource hold in the order of their sequence numbers: an exclusive one alone, shared ones
-// together up to their limits. Who waits watches the one ahead. The fencing token is the
+// together up to their limits. A waiter watches the one ahead. The fencing token is the
 // zxid that created the node. An exclusive claim is named as Curator's InterProcessMutex and
 // go-zookeeper's Lock name theirs, so that each excludes the others.
 //
-// A driver has one session, and its leases hang on it: they all have two thirds of the
-// session's timeout as TTL (driver.Features.SessionTTL), end with it, and cannot be resumed by
-// another process.
+// Leases hang on a session: they have two thirds of its timeout as TTL, end with it, and cannot
+// be resumed by another process. A Driver has a session for each TTL, or one session, and no other
+// TTL, where Options.SessionTimeout says so (driver.Features.SessionTTL).
 // ZooKeeper 3.5 or newer is needed for resources to leave nothing behind. See
 // docs/engines/zookeeper.md.
+//
+// # The phases of a claim
+//
+// A claim is idle (nothing of it is at the ensemble), queued (its node is, or may be, and was not
+// granted), held (granted, and not known to have ended), or leaving (its node has to go, and may be
+// gone). One call at a time changes it; an event may end a held lease beside that.
+//
+// What is uncertain is a creation without an answer, marked "?" below: the node may be there, or
+// still come. Nothing else may come late: a node that is to be deleted is never used
+// again, so that a deletion without an answer is what leaving is. A claim whose creation is
+// uncertain looks for the node before all else, behind a sync: without it, a server that we have
+// changed to may show no node, and the leader apply the creation after that.
+//
+//	                        idle     queued?   queued   held     leaving?  leaving
+//	creation sent           queued?  -         -        -        -         -
+//	creation: yes           -        queued    -        -        -         -
+//	creation: no            -        idle      -        -        -         -
+//	creation: unknown       -        queued?   -        -        -         -
+//	looked for: there       -        queued    -        -        leaving   -
+//	looked for: not there   -        idle      -        -        idle      -
+//	node or session gone    -        -         idle     leaving  -         idle
+//	granted                 -        -         held     -        -         -
+//	renewal: yes            idle     queued?   queued   held     leaving?  leaving
+//	renewal: unknown        idle     queued?   queued   held     leaving?  leaving
+//	lost                    idle     queued?   queued   leaving  leaving?  leaving
+//	lease over              idle     queued?   queued   leaving  leaving?  leaving
+//	given up                idle     leaving?  leaving  leaving  leaving?  leaving
+//	deletion: yes           -        -         -        -        -         idle
+//	deletion: no node       -        -         -        -        -         idle
+//	deletion: unknown       -        -         -        -        leaving?  leaving
+//
+// A lease is lost when the session ends, or may end before it, when somebody deletes the node,
+// and when the driver is closed; it is over when nobody has renewed it. Its node stays until then,
+// or until it is given up. Renew answers all but held with ErrLost.
+//
+// The caller may be gone in each of them. So but for idle each has an instant at which the timer
+// gives it up: a place in the queue 4 s after its last Try, and a grant that nobody takes with it; a
+// lease at its end; what is leaving a second after the last attempt.
 package zklock

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -21,16 +20,16 @@ const evictedMark = "evicted "
 // asksAtOnce bounds the questions about nodes that are on their way at once.
 const asksAtOnce = 32
 
-// holder reads who is behind a claim's node. Without the node it is nobody.
-func (d *Driver) holder(conn *zk.Conn, parent string, n node) (driver.Holder, error) {
-	data, stat, err := conn.Get(parent + "/" + n.name)
+// holderOf reads what is behind a claim's node. Without the node it is nobody.
+func holderOf(client *zk.Conn, parent string, n node) (driver.Holder, error) {
+	data, stat, err := client.Get(parent + "/" + n.name)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		return driver.Holder{}, nil
 	case err != nil:
 		return driver.Holder{}, explain(err)
 	}
-	return holderOf(n, content{data, stat}), nil
+	return content{data, stat}.holder(n), nil
 }
 
 // content is what a node contains, and what the ensemble says about it.
@@ -39,34 +38,43 @@ type content struct {
 	stat *zk.Stat
 }
 
-// holderOf is who is behind a claim's node.
-func holderOf(n node, c content) driver.Holder {
+func (c content) holder(n node) driver.Holder {
 	about := detailsOf(n, c.data)
 	return driver.Holder{Owner: about.Owner, Mode: n.mode, Limit: n.limit, Fence: driver.FenceOf(c.stat.Czxid), Note: about.Note}
 }
 
-// Inspect implements driver.Inspector. Whose turn it is counts as a holder, also when it
-// has not heard of it yet. The ensemble tells no durations.
-func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
-	conn, err := d.link.ready(ctx)
+// ask makes a call on the connection of any session.
+func ask[T any](ctx context.Context, d *Driver, call func(client *zk.Conn) (T, error)) (T, error) {
+	var none T
+	s, err := d.any()
 	if err != nil {
-		return driver.State{}, err
+		return none, err
 	}
-	return run(ctx, func() (driver.State, error) { return d.inspect(conn, name) })
+	client, err := s.ready(ctx)
+	if err != nil {
+		return none, err
+	}
+	return run(ctx, func() (T, error) { return call(client) })
 }
 
-func (d *Driver) inspect(conn *zk.Conn, name string) (driver.State, error) {
+// Inspect implements driver.Inspector. A claim that may hold counts as a holder, also when it
+// has not heard of it yet. The ensemble tells no durations.
+func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
+	return ask(ctx, d, func(client *zk.Conn) (driver.State, error) { return d.inspect(client, name) })
+}
+
+func (d *Driver) inspect(client *zk.Conn, name string) (driver.State, error) {
 	st := driver.State{Resource: name}
-	if err := caughtUp(conn, d.path(name)); err != nil {
+	if err := caughtUp(client, d.path(name)); err != nil {
 		return st, err
 	}
-	nodes, err := d.nodes(conn, d.path(name))
+	nodes, err := nodesAt(client, d.path(name))
 	if err != nil {
 		return st, err
 	}
 	found := make([]driver.Holder, len(nodes))
 	err = atOnce(len(nodes), func(i int) (err error) {
-		found[i], err = d.holder(conn, d.path(name), nodes[i])
+		found[i], err = holderOf(client, d.path(name), nodes[i])
 		return err
 	})
 	if err != nil {
@@ -89,14 +97,14 @@ func (d *Driver) inspect(conn *zk.Conn, name string) (driver.State, error) {
 
 // caughtUp waits until the server has what its leader had: it may lag behind the one that
 // granted a moment ago.
-func caughtUp(conn *zk.Conn, path string) error {
-	_, err := conn.Sync(path)
+func caughtUp(client *zk.Conn, path string) error {
+	_, err := client.Sync(path)
 	return explain(err)
 }
 
-// nodes returns the claims of the resource at path in order.
-func (d *Driver) nodes(conn *zk.Conn, path string) ([]node, error) {
-	names, _, err := conn.Children(path)
+// nodesAt returns the claims of the resource at path in order.
+func nodesAt(client *zk.Conn, path string) ([]node, error) {
+	names, _, err := client.Children(path)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		return nil, nil
@@ -109,18 +117,14 @@ func (d *Driver) nodes(conn *zk.Conn, path string) ([]node, error) {
 // List implements driver.Inspector. What below the prefix is no resource of ours is left out,
 // and so is what is not ours to read, unless that is everything.
 func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
-	conn, err := d.link.ready(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return run(ctx, func() ([]driver.State, error) { return d.list(ctx, conn, prefix) })
+	return ask(ctx, d, func(client *zk.Conn) ([]driver.State, error) { return d.list(ctx, client, prefix) })
 }
 
-func (d *Driver) list(ctx context.Context, conn *zk.Conn, prefix string) ([]driver.State, error) {
-	if err := caughtUp(conn, cmp.Or(d.root, "/")); err != nil {
+func (d *Driver) list(ctx context.Context, client *zk.Conn, prefix string) ([]driver.State, error) {
+	if err := caughtUp(client, d.top()); err != nil {
 		return nil, err
 	}
-	elements, _, err := conn.Children(cmp.Or(d.root, "/"))
+	elements, _, err := client.Children(d.top())
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return nil, explain(err)
 	}
@@ -140,7 +144,7 @@ func (d *Driver) list(ctx context.Context, conn *zk.Conn, prefix string) ([]driv
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		states[i], err = d.inspect(conn, names[i])
+		states[i], err = d.inspect(client, names[i])
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -162,27 +166,24 @@ func (d *Driver) list(ctx context.Context, conn *zk.Conn, prefix string) ([]driv
 // Evict implements driver.Evictor. A foreign holder's owner is the name of its node; it is
 // not told the reason. An empty owner ends what lingers.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
-	conn, err := d.link.ready(ctx)
-	if err != nil {
-		return err
-	}
-	_, err = run(ctx, func() (struct{}, error) { return struct{}{}, d.evict(conn, d.path(name), owner, reason) })
+	_, err := ask(ctx, d, func(client *zk.Conn) (struct{}, error) {
+		return struct{}{}, d.evict(client, d.path(name), owner, reason)
+	})
 	return err
 }
 
-func (d *Driver) evict(conn *zk.Conn, path, owner, reason string) error {
-	// Else our server may not have heard of the holder yet.
-	if err := d.link.sync(conn, path); err != nil {
+func (d *Driver) evict(client *zk.Conn, path, owner, reason string) error {
+	if err := caughtUp(client, path); err != nil {
 		return err
 	}
-	nodes, err := d.nodes(conn, path)
+	nodes, err := nodesAt(client, path)
 	if err != nil {
 		return err
 	}
 	guid := guidOf(owner)
 	i := slices.IndexFunc(nodes[:holding(nodes)], func(n node) bool {
 		if owner == "" {
-			data, _, err := conn.Get(path + "/" + n.name)
+			data, _, err := client.Get(path + "/" + n.name)
 			return err == nil && detailsOf(n, data).Left // one that is gone, or not ours to read, lingers no longer for us
 		}
 		return n.guid == guid || n.name == owner
@@ -191,15 +192,15 @@ func (d *Driver) evict(conn *zk.Conn, path, owner, reason string) error {
 		return errNotHeld
 	}
 	// In one transaction: whoever finds its node deleted finds the reason.
-	_, err = conn.Multi(
+	_, err = client.Multi(
 		&zk.SetDataRequest{Path: path, Data: []byte(evictedMark + nodes[i].name + " " + reason), Version: -1},
 		&zk.DeleteRequest{Path: path + "/" + nodes[i].name, Version: -1},
 	)
 	if errors.Is(err, zk.ErrNoAuth) { // the node above may be another client's
-		err = conn.Delete(path+"/"+nodes[i].name, -1)
+		err = client.Delete(path+"/"+nodes[i].name, -1)
 	}
 	if errors.Is(err, zk.ErrNoNode) {
-		return fmt.Errorf("%w: its node is gone", driver.ErrLost)
+		return lostFor("its node is gone")
 	}
 	return explain(err)
 }

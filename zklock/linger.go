@@ -19,14 +19,14 @@ type lingerer struct{ *claim }
 // otherwise, which TTL nodes are over.
 func (l lingerer) Linger(ctx context.Context, d time.Duration) error {
 	now := time.Now()
-	_, err := inTurn(ctx, l.claim, func() (struct{}, error) {
-		if err := l.live(now); err != nil {
+	_, err := exclusively(ctx, l.claim, func() (struct{}, error) {
+		if err := l.holds(now); err != nil {
 			return struct{}{}, err
 		}
 		if err := l.leaveBehind(ctx, d); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, l.remove(ctx)
+		return struct{}{}, l.leave(ctx)
 	})
 	return err
 }
@@ -34,21 +34,22 @@ func (l lingerer) Linger(ctx context.Context, d time.Duration) error {
 // leaveBehind makes a node that stands where the claim's does in the order, and that no
 // session and no owner keeps. It may be there already, if an answer was lost.
 //
-// Who listed the claims before waits for the end of ours alone, and would take it for its
-// turn. So our node tells first: that wakes all who wait for it, and who asks later reads it.
+// A waiter that listed the claims before waits for the end of our node alone, and would hold
+// then. So our node tells first: that wakes all that wait for it, and whoever asks later reads it.
 func (c *claim) leaveBehind(ctx context.Context, d time.Duration) error {
-	conn, err := c.d.link.ready(ctx)
+	client, err := c.s.ready(ctx)
 	if err != nil {
 		return err
 	}
-	if err := c.tellLingering(conn); err != nil {
+	c.node.lingers = true // also if nobody knows whether that was written
+	if err := c.write(client, c.req.Note); err != nil {
 		return err
 	}
-	kind := strings.TrimPrefix(c.node, protected+c.guid)
+	kind := strings.TrimPrefix(c.node.name, protected+c.guid)
 	path := c.parent + "/" + protected + guidOf("after "+c.req.Owner) + kind
-	c.d.creating.RLock()
-	_, err = conn.CreateTTL(path, details{Note: c.req.Note, Left: true}.encode(), zk.FlagTTL, c.d.acl, max(d, time.Millisecond))
-	c.d.creating.RUnlock()
+	c.s.creating.RLock()
+	_, err = client.CreateTTL(path, details{Note: c.req.Note, Left: true}.encode(), zk.FlagTTL, c.s.d.opts.ACL, max(d, time.Millisecond))
+	c.s.creating.RUnlock()
 	switch {
 	case err == nil, errors.Is(err, zk.ErrNodeExists):
 		return nil
@@ -56,12 +57,6 @@ func (c *claim) leaveBehind(ctx context.Context, d time.Duration) error {
 		return fmt.Errorf("%w: the ensemble has no TTL nodes, set zookeeper.extendedTypesEnabled", driver.ErrUnsupported)
 	}
 	return explain(err)
-}
-
-// tellLingering writes into the claim's node that it may leave another behind.
-func (c *claim) tellLingering(conn *zk.Conn) error {
-	c.lingers = true // also if nobody knows whether it was written
-	return c.write(conn, c.req.Note)
 }
 
 // claimOf is what is behind a claim of this package.

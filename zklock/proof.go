@@ -8,6 +8,15 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
+// A life is what is known of a session's life.
+type life struct {
+	id       int64 // 0: there is none
+	timeout  time.Duration
+	proven   time.Time // when we last asked what the leader answered
+	lasts    time.Time // the leader does not end the session before
+	contacts []contact // of this connection, oldest first
+}
+
 // A contact is something that a server has answered, by which it knew that the session
 // lives.
 type contact struct {
@@ -25,12 +34,19 @@ const (
 	contactsPerSession = 64
 )
 
-// heardAt notes a contact, which is answered now.
-func (l *link) heardAt(session int64, sent time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// greeted begins with a new connection. The leader itself lets a session go on: it knows of
+// this contact, and none of another connection is newer.
+func (l *life) greeted(id int64, asked time.Time, shorter bool) {
+	if id != l.id || shorter {
+		l.proven, l.lasts = time.Time{}, time.Time{}
+	}
+	l.id, l.contacts = id, []contact{{sent: asked}}
+}
+
+// heard notes a contact that is answered now.
+func (l *life) heard(id int64, sent time.Time) {
 	last := len(l.contacts) - 1
-	if session != l.session || last >= 0 && sent.Sub(l.contacts[last].sent) < l.timeout/contactsPerSession {
+	if id != l.id || last >= 0 && sent.Sub(l.contacts[last].sent) < l.timeout/contactsPerSession {
 		return
 	}
 	now := time.Now()
@@ -43,10 +59,8 @@ func (l *link) heardAt(session int64, sent time.Time) {
 // prove notes that the leader has answered, in that session, what was asked at asked. It
 // keeps the session for its whole timeout after the last contact that it knew of then. Later
 // ones it may never hear of, if our server is cut off with us.
-func (l *link) prove(session int64, asked time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if session != l.session {
+func (l *life) prove(id int64, asked time.Time) {
+	if id != l.id {
 		return
 	}
 	if asked.After(l.proven) {
@@ -62,18 +76,29 @@ func (l *link) prove(session int64, asked time.Time) {
 	}
 }
 
-// A proof is what is known of a session's life.
+func (s *session) heard(id int64, sent time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.life.heard(id, sent)
+}
+
+func (s *session) prove(id int64, asked time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.life.prove(id, asked)
+}
+
+// A proof is what leases may count on.
 type proof struct {
 	session int64
 	at      time.Time // the last time that is known to be part of it
 	lasts   time.Time // it does not end before
 }
 
-// proof is that of the present session.
-func (l *link) proof() proof {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return proof{l.session, l.proven, l.lasts}
+func (s *session) proof() proof {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return proof{s.life.id, s.life.proven, s.life.lasts}
 }
 
 // errDisturbed: something has changed that the caller must look at before it asks again.
@@ -83,24 +108,18 @@ var errDisturbed = errors.New("zklock: the node or the connection has changed me
 // that the session had not ended when it was asked: other servers may not have heard yet.
 // errDisturbed: it was asked before the watches were there again, so that events from before
 // may not have been heard.
-func (l *link) sync(conn *zk.Conn, path string) error {
+func (s *session) sync(client *zk.Conn, path string) error {
 	asked := time.Now()
-	session, greeting, isUp := l.connection()
+	id, greeting, isUp := s.current()
 	if !isUp {
 		return errDisturbed
 	}
-	if _, err := conn.Sync(path); err != nil {
+	if _, err := client.Sync(path); err != nil {
 		return explain(err)
 	}
-	if _, now, _ := l.connection(); now != greeting {
+	if _, now, _ := s.current(); now != greeting {
 		return errDisturbed
 	}
-	l.prove(session, asked)
+	s.prove(id, asked)
 	return nil
-}
-
-func (l *link) connection() (session int64, greeting int, isUp bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.session, l.greetings, l.state == up
 }

@@ -3,10 +3,8 @@ package zklock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -14,324 +12,270 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// queue makes sure that the claim has a node.
-func (c *claim) queue(ctx context.Context, conn *zk.Conn) error {
-	if c.node != "" && c.session != 0 && c.session != c.d.link.current() {
+// maxAge is the part of the session's timeout for which an answer of the leader is new
+// enough for a grant. It saves a waiter a question, for which servers in between need
+// twice the time.
+const maxAge = 20
+
+// attempt queues, if that is not done yet, and looks whether the claim holds. What changes
+// meanwhile makes it look again.
+func (c *claim) attempt(ctx context.Context, asked time.Time) (driver.Grant, error) {
+	for ctx.Err() == nil {
+		client, err := c.connected(ctx)
+		if err != nil {
+			return driver.Grant{}, err
+		}
+		names, err := c.enter(ctx, client)
+		if err != nil {
+			return driver.Grant{}, err
+		}
+		nodes, me, err := c.look(client, names)
+		switch {
+		case errors.Is(err, errGone):
+			c.forget() // by hand, or with the session: queue anew
+			continue
+		case err != nil:
+			return driver.Grant{}, err
+		}
+		if proof := c.s.proof(); me < holding(nodes) {
+			if proof.session != c.node.session {
+				continue // it has ended just now
+			}
+			return c.granted(asked, proof.lasts)
+		}
+		busy, err := c.refused(ctx, client, nodes, me, asked)
+		switch {
+		case errors.Is(err, errGone):
+			continue
+		case err != nil:
+			return driver.Grant{}, err
+		}
+		return driver.Grant{}, busy
+	}
+	return driver.Grant{}, context.Cause(ctx)
+}
+
+// connected returns the connection. A claim that waits in the queue has time, as long as its
+// place is kept: it need not ask again and again whether the ensemble is back.
+func (c *claim) connected(ctx context.Context) (*zk.Conn, error) {
+	if q, ok := c.current().(*queued); !ok || q.wake == nil {
+		return c.s.ready(ctx)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, keepPlace, errAway)
+	defer cancel()
+	return c.s.outlast(ctx)
+}
+
+// errAway is no context's error: the caller's goes on.
+var errAway = errors.New("zklock: the servers are away, and the place in the queue is about to end")
+
+// enter makes sure that the claim has a node. It returns the claims as they were listed with
+// it, nil: they were not.
+func (c *claim) enter(ctx context.Context, client *zk.Conn) ([]string, error) {
+	if c.node != nil && c.node.session != 0 && !c.s.carries(c.node.session) {
 		c.forget() // the ensemble has removed it
 	}
-	if c.unsure {
-		if err := c.find(conn); err != nil {
-			return err
+	if c.uncertain {
+		if err := c.find(client); err != nil {
+			return nil, err
 		}
 	}
-	if c.node != "" {
-		return nil
+	if c.node != nil {
+		return nil, nil
 	}
 	asked := time.Now()
-	c.unsure = true // until there is an answer; if nobody comes to hear it, the timer looks
-	c.arm(asked.Add(placeTTL))
-	prefix := c.parent + "/" + namePrefix(&c.req, c.d.exclusive)
-	c.listBehind(conn, prefix)
-	path, err := c.d.create(ctx, conn, c.parent, prefix, details{Owner: c.req.Owner, Note: c.req.Note}.encode())
-	if _, never := c.d.link.behind.LoadAndDelete(prefix); never || err != nil {
-		c.list = nil
+	c.entering()
+	prefix := c.parent + "/" + namePrefix(&c.req, c.s.d.exclusive)
+	path, names, err := c.s.create(ctx, client, c.parent, prefix, details{Owner: c.req.Owner, Note: c.req.Note}.encode())
+	if err := c.entered(asked, path, err); err != nil || !slices.Contains(names, c.node.name) {
+		return nil, err
 	}
+	return names, nil
+}
+
+// entering is called before a creation is sent. If nobody comes to hear its answer the timer
+// looks for the node.
+func (c *claim) entering() {
+	c.uncertain = true
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.become(&queued{})
+}
+
+// entered is what comes of a creation that was asked for at asked.
+func (c *claim) entered(asked time.Time, path string, err error) error {
 	switch {
-	case err != nil && answered(err):
-		c.unsure = false
+	case err == nil:
+	case answered(err):
+		c.forget()
 		return err
-	case err != nil:
+	default:
 		return err
 	}
-	c.unsure = false
-	c.own(path[strings.LastIndexByte(path, '/')+1:])
-	if b, ok := c.d.link.birth(path); ok {
-		c.session = b.session
-		c.d.link.prove(b.session, asked)
-		c.mu.Lock()
-		c.fence = b.zxid
-		c.mu.Unlock()
+	c.found(path[strings.LastIndexByte(path, '/')+1:])
+	if v, ok := c.s.births.LoadAndDelete(path); ok { // else identify asks
+		b := v.(birth)
+		c.node.session, c.node.fence = b.session, driver.FenceOf(b.zxid)
+		c.s.prove(b.session, asked)
 	}
 	return nil
 }
 
-// A listing is the names of the claims of a resource.
-type listing struct {
-	names []string
-	err   error
-}
-
-// listBehind asks for the claims right behind the creation of a node at prefix, without
-// waiting for its answer: the ensemble serves both in this order.
-func (c *claim) listBehind(conn *zk.Conn, prefix string) {
-	list := make(chan listing, 1)
-	c.list = list
-	c.d.link.behind.Store(prefix, func() {
-		names, _, err := conn.Children(c.parent)
-		list <- listing{names, err}
-	})
-}
-
-// names lists the claims of the resource. A list that was asked for behind the creation of
-// the claim's node will do if that is in it.
-func (c *claim) names(conn *zk.Conn) ([]string, error) {
-	if list := c.list; list != nil {
-		c.list = nil
-		if l := <-list; l.err == nil && slices.Contains(l.names, c.node) {
-			return l.names, nil
-		}
-	}
-	names, _, err := conn.Children(c.parent)
-	return names, explain(err)
-}
-
-// find looks for a node that an attempt of unknown outcome may have created. After a sync
-// nothing of a former connection of the session can come any more.
-func (c *claim) find(conn *zk.Conn) error {
-	if err := c.d.link.sync(conn, c.parent); err != nil {
+// find looks for a node that a creation without an answer may have made. The package comment
+// says why it takes a sync.
+func (c *claim) find(client *zk.Conn) error {
+	if err := c.s.sync(client, c.parent); err != nil {
 		return err
 	}
-	names, _, err := conn.Children(c.parent)
+	names, _, err := client.Children(c.parent)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return explain(err)
 	}
-	for _, name := range names {
-		if n, err := parseNode(name); err == nil && n.guid == c.guid && name != c.node {
-			c.own(name)
-		}
-	}
-	c.unsure = false
+	c.looked(names)
 	return nil
 }
 
-// own takes the node of that name for the claim's.
-func (c *claim) own(name string) {
-	c.node, c.session, c.over, c.lingers = name, 0, false, false
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.fence, c.held, c.lost = 0, false, nil
-}
-
-// forget is called when the claim's node is gone.
-func (c *claim) forget() {
-	c.unwatch()
-	c.node, c.session, c.over = "", 0, false
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.fence = 0
-	if c.timer != nil {
-		c.timer.Stop()
-	}
-}
-
-// A wake is what one who waits in the queue listens to.
-type wake struct {
-	paths    []string // the nodes of which one must go before it can be granted
-	alarm    alarm
-	rung     chan struct{}
-	greeting int // of the connection it asks on
-
-	asked   time.Time         // guarded by turn; when the last Try began
-	granted chan driver.Grant // guarded by turn; nil: whoever is woken must look
-}
-
-// await has the claim woken when one of ahead goes; next says that its turn has come then.
-// errGone: one is gone already. It also returns the content of the first of them, if it has
-// asked for it.
-func (c *claim) await(conn *zk.Conn, ahead []node, next bool, asked time.Time) (*wake, content, error) {
-	paths := make([]string, len(ahead))
-	for i, n := range ahead {
-		paths[i] = c.parent + "/" + n.name
-	}
-	if w := c.wake; w != nil && slices.Equal(w.paths, paths) && !w.hasRung() {
-		w.asked = asked
-		if !next {
-			w.granted = nil
+// looked is what comes of find, which has seen the nodes of those names.
+func (c *claim) looked(names []string) {
+	for _, name := range names {
+		if n, err := parseNode(name); err == nil && n.guid == c.guid {
+			c.found(name)
+			return
 		}
-		return w, content{}, nil // armed before, and they are all there
+	}
+	c.forget()
+}
+
+// found takes the node of that name for the claim's.
+func (c *claim) found(name string) {
+	c.node, c.uncertain = &own{name: name}, false
+}
+
+// look finds the claim's node among all of the resource, which are listed unless names has
+// them. errGone: it is not there.
+//
+// It also makes sure that the leader has lately confirmed the session: this server may not
+// have heard yet that it has ended.
+func (c *claim) look(client *zk.Conn, names []string) (nodes []node, me int, err error) {
+	list := func() (err error) {
+		if names == nil {
+			names, _, err = client.Children(c.parent)
+		}
+		return explain(err)
+	}
+	at := c.s.proof().at
+	switch {
+	case c.node.session == 0:
+		err = both(list, func() error { return c.identify(client) })
+	case time.Since(at) > c.s.timeout/maxAge:
+		err = both(list, func() error { return c.s.sync(client, c.parent) })
+	default:
+		err = list()
+	}
+	switch {
+	case errors.Is(err, zk.ErrNoNode), err == nil && !c.s.carries(c.node.session):
+		return nil, 0, errGone
+	case err != nil:
+		return nil, 0, err
+	}
+	if nodes, err = parseNodes(names); err != nil {
+		return nil, 0, err
+	}
+	me = slices.IndexFunc(nodes, func(n node) bool { return n.name == c.node.name })
+	if me < 0 {
+		return nil, 0, errGone
+	}
+	return nodes, me, nil
+}
+
+// identify asks for what is not known of a node that was found.
+func (c *claim) identify(client *zk.Conn) error {
+	exists, stat, err := client.Exists(c.path())
+	switch {
+	case err != nil:
+		return explain(err)
+	case !exists:
+		return errGone
+	}
+	c.node.session, c.node.fence = stat.EphemeralOwner, driver.FenceOf(stat.Czxid)
+	return nil
+}
+
+// granted makes the claim held, by the answer to a call that was made at asked, and for no
+// longer than the session lasts in any case.
+func (c *claim) granted(asked, lasts time.Time) (driver.Grant, error) {
+	ttl := min(c.req.TTL, lasts.Sub(asked))
+	if ttl <= 0 {
+		return driver.Grant{}, errStalled
 	}
 	c.stopWaiting()
-	session, greeting, isUp := c.d.link.connection()
-	next = next && isUp && session == c.session
-	w := &wake{paths: paths, rung: make(chan struct{}), greeting: greeting, asked: asked}
-	w.alarm.ring = func(deleted bool) { c.woken(w, deleted) }
-	c.wake = w
-	errs := make([]error, len(paths)+1)
-	var all sync.WaitGroup
-	for i, path := range paths[1:] {
-		all.Go(func() { _, errs[i+1] = c.d.watches.listen(conn, path, &w.alarm) })
-	}
-	if next {
-		all.Go(func() { errs[len(paths)] = c.listenOnce(conn) })
-	}
-	seen, err := c.d.watches.listen(conn, paths[0], &w.alarm)
-	all.Wait()
-	errs[0] = err
-	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
-		c.stopWaiting()
-		return nil, seen, errs[i]
-	}
-	if next && c.endsAlone(seen) {
-		w.granted = make(chan driver.Grant, 1)
-	}
-	return w, seen, nil
-}
-
-// endsAlone reports whether the node with that content, which is not known if somebody else
-// listens to it, leaves its place empty when it is deleted, and our own node where it is: the
-// nodes of one session end in any order.
-func (c *claim) endsAlone(seen content) bool {
-	return seen.stat != nil && seen.stat.EphemeralOwner != c.session && !lingers(seen.data)
-}
-
-// listenOnce is listen, unless that was done before.
-func (c *claim) listenOnce(conn *zk.Conn) error {
-	if c.isWatched() {
-		return nil
-	}
-	err := c.listen(conn)
-	if err != nil {
-		c.unwatch()
-	}
-	return err
-}
-
-// woken is called by the client's own goroutine when something happened to a node that the
-// claim waits for. If that leaves the claim first, it holds.
-//
-// How long it holds rests on what the leader has said before, not on this event, which may
-// be late: if little is left it had better ask.
-func (c *claim) woken(w *wake, deleted bool) {
-	defer close(w.rung)
-	if !deleted || !c.begin() {
-		return
-	}
-	defer c.end()
-	lasts := c.d.link.proof().lasts
-	if !c.isFirst(w) || min(time.Until(lasts), time.Until(w.asked.Add(c.req.TTL))) < c.req.TTL/2 {
-		return
-	}
-	if g, err := c.granted(w.asked, lasts); err == nil {
-		c.offer(w, g)
-	}
-}
-
-// isFirst reports whether the claim holds now that the node that w listens to was deleted.
-// New claims come behind it, and that node leaves none in its place, see endsAlone. Had its own
-// been deleted first, that would have been told first, but only on the connection that both
-// questions were asked on: what a new one tells of the time before is in no order.
-func (c *claim) isFirst(w *wake) bool {
-	_, greeting, _ := c.d.link.connection()
-	return w.granted != nil && c.wake == w && c.isWatched() && c.watchedOn == greeting && w.greeting == greeting
-}
-
-// offer hands over a grant that nobody asked for just now, and nobody may be there to take.
-func (c *claim) offer(w *wake, g driver.Grant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.offered = w.granted
-	w.granted <- g
-	c.timer.Reset(c.d.together(c.due()))
+	if !c.s.keep(c) {
+		return driver.Grant{}, driver.ErrClosed
+	}
+	if err := c.s.refusal(); err != nil { // its holders were told before this was one
+		c.s.drop(c)
+		return driver.Grant{}, err
+	}
+	h := &held{expires: asked.Add(ttl)}
+	if c.node.alarm == nil {
+		h.watchAt = time.Now().Add(watchAfter)
+	}
+	c.become(h)
+	return driver.Grant{TTL: ttl, Fence: c.node.fence}, nil
 }
 
-func (c *claim) isWatched() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.watched != nil
-}
+// errStalled: what the leader is known to have heard of us is too long ago for a grant.
+var errStalled = errors.New("zklock: the ensemble may not have heard of the session for too long")
 
-func (w *wake) hasRung() bool {
-	select {
-	case <-w.rung:
-		return true
+// refused keeps the claim's place in the queue, if it wants one, or gives it up.
+func (c *claim) refused(ctx context.Context, client *zk.Conn, nodes []node, me int, asked time.Time) (*driver.Busy, error) {
+	var holder driver.Holder
+	first := nodes[0]
+	tell := func() (err error) { holder, err = holderOf(client, c.parent, first); return err }
+	if !c.req.Queue {
+		err := both(func() error { return unlessLost(c.leave(ctx)) }, tell)
+		return &driver.Busy{Holder: holder}, err
+	}
+	ahead := blockers(nodes, me)
+	w, seen, err := c.await(client, ahead, isNext(nodes, me), asked)
+	switch {
+	case err != nil:
+		return nil, err
+	case seen.stat != nil && ahead[0].name == first.name:
+		holder = seen.holder(first)
 	default:
-		return false
-	}
-}
-
-// stopWaiting disarms the wake of the queue.
-func (c *claim) stopWaiting() {
-	if c.wake == nil {
-		return
-	}
-	for _, path := range c.wake.paths {
-		c.d.watches.forget(path, &c.wake.alarm)
-	}
-	c.wake = nil
-}
-
-// create makes the node of a claim, whose path begins with prefix, and returns its path.
-// Whatever is missing above it is made on the way: the ensemble removes a container some time
-// after its last child.
-func (d *Driver) create(ctx context.Context, conn *zk.Conn, parent, prefix string, data []byte) (string, error) {
-	for {
-		path, err := conn.Create(prefix, data, zk.FlagEphemeral|zk.FlagSequence, d.acl)
-		if !errors.Is(err, zk.ErrNoNode) || ctx.Err() != nil {
-			return path, explain(err)
-		}
-		if err := d.createParent(conn, parent); err != nil {
-			return "", err
+		if err := tell(); err != nil {
+			return nil, err
 		}
 	}
+	return &driver.Busy{Wake: w.rung, Granted: w.granted, Retry: keepPlace, Holder: holder}, nil
 }
 
-// createParent makes the node of a resource.
-func (d *Driver) createParent(conn *zk.Conn, path string) error {
-	err := d.createContainer(conn, path)
-	if !errors.Is(err, zk.ErrNoNode) {
-		return explain(unlessThere(err))
+// remove deletes the node. ErrLost: there was none.
+func (c *claim) remove(ctx context.Context) error {
+	if c.node == nil && !c.uncertain {
+		return errNotHeld
 	}
-	for end := range d.root {
-		if end > len(d.chroot) && d.root[end] == '/' {
-			if err := d.createPersistent(conn, d.root[:end]); err != nil {
-				return err
-			}
-		}
+	client, err := c.s.ready(ctx)
+	if err != nil {
+		return err
 	}
-	if len(d.root) > len(d.chroot) {
-		if err := d.createPersistent(conn, d.root); err != nil {
+	if c.uncertain {
+		if err := c.find(client); err != nil {
 			return err
 		}
 	}
-	err = d.createContainer(conn, path)
-	if errors.Is(err, zk.ErrNoNode) {
-		return fmt.Errorf("%w: %q", ErrNoChroot, d.chroot)
+	switch {
+	case c.node == nil:
+		return errNotHeld
+	case c.node.session != 0 && !c.s.carries(c.node.session):
+		return lostFor("it ended with its session")
 	}
-	return explain(unlessThere(err))
-}
-
-func (d *Driver) createPersistent(conn *zk.Conn, path string) error {
-	_, err := conn.Create(path, nil, zk.FlagPersistent, d.acl)
-	if errors.Is(err, zk.ErrNoNode) {
-		return fmt.Errorf("%w: %q", ErrNoChroot, d.chroot)
+	err = client.Delete(c.path(), -1)
+	if errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrSessionExpired) {
+		return lostFor("its node is gone")
 	}
-	return explain(unlessThere(err))
-}
-
-// createContainer makes a persistent node where the ensemble, older than 3.5, has no
-// containers.
-func (d *Driver) createContainer(conn *zk.Conn, path string) error {
-	if !d.plain.Load() {
-		d.creating.RLock()
-		_, err := conn.CreateContainer(path, nil, zk.FlagContainer, d.acl)
-		d.creating.RUnlock()
-		if err == nil || !strings.HasSuffix(err.Error(), unimplemented) {
-			return err
-		}
-		d.plain.Store(true)
-	}
-	_, err := conn.Create(path, nil, zk.FlagPersistent, d.acl)
-	return err
-}
-
-// unimplemented is how go-zookeeper's text for ZooKeeper's code UNIMPLEMENTED ends; it has
-// no error of its own for it.
-const unimplemented = "unknown error: -6"
-
-// unlessThere is err, unless it says that the node is there already.
-func unlessThere(err error) error {
-	if errors.Is(err, zk.ErrNodeExists) {
-		return nil
-	}
-	return err
+	return explain(err)
 }

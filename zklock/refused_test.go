@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // The ensemble is asked for the timeout that is wanted, whatever the client was granted last.
@@ -21,7 +23,7 @@ func TestWireAsksForTheWantedTimeout(t *testing.T) {
 		asked <- binary.BigEndian.Uint32(b[16:])
 	}()
 	b := frame(int32(0), int64(12), int32(400), int64(77))
-	write(t, newWire(near, newLink(t, false)), b)
+	write(t, newWire(near, testSession(t, 3*time.Second)), b)
 	if got := <-asked; got != 3000 {
 		t.Errorf("asked for %d ms, want 3000", got)
 	}
@@ -34,10 +36,9 @@ func TestWireAsksForTheWantedTimeout(t *testing.T) {
 // client connects again; until the answer to that calls are refused.
 func TestWireRefusedAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLink(t, false)
-		l.timeout = time.Second
+		s := testSession(t, time.Second)
 		near, far := net.Pipe()
-		w := newWire(near, l)
+		w := newWire(near, s)
 		go far.Write(greeting)
 		start := time.Now()
 		if err := readFrame(w); err != nil {
@@ -48,13 +49,13 @@ func TestWireRefusedAsksAgain(t *testing.T) {
 		if err := readFrame(w); err == nil || time.Since(start) != askAgainAfter {
 			t.Errorf("it ended after %v, want %v", time.Since(start), askAgainAfter)
 		}
-		if !errors.Is(l.refusal(), ErrSessionTimeout) {
-			t.Errorf("then calls get %v", l.refusal())
+		if !errors.Is(s.refusal(), ErrSessionTimeout) {
+			t.Errorf("then calls get %v", s.refusal())
 		}
-		l.greeted(l.timeout, 77, time.Now(), false)
-		l.begin()
-		if l.state != up {
-			t.Errorf("state %v when it grants what was asked for", l.state)
+		s.greeted(s.timeout, 77, time.Now(), false)
+		s.begin()
+		if s.conn.state != up {
+			t.Errorf("state %v when it grants what was asked for", s.conn.state)
 		}
 	})
 }
@@ -72,20 +73,23 @@ func TestOnlyAShorterSessionEndsItsLeases(t *testing.T) {
 			{"shorter", time.Second, 77, 1}, {"longer", 4 * time.Second, 77, 0},
 			{"the same", 3 * time.Second, 77, 0}, {"another session", time.Second, 78, 0},
 		} {
-			l := newLink(t, false)
+			s := testSession(t, 3*time.Second)
 			told := make(chan error, 1)
-			l.shortened = func(cause error) { told <- cause }
-			l.greeted(l.timeout, 77, time.Now(), false)
-			l.begin()
-			l.prove(77, time.Now())
-			l.greeted(c.timeout, c.session, time.Now(), false)
+			holder := newClaim(s, driver.Request{TTL: s.ttl, Lost: func(cause error) { told <- cause }})
+			holder.become(&held{expires: time.Now().Add(time.Minute)})
+			s.keep(holder)
+			s.greeted(s.timeout, 77, time.Now(), false)
+			s.begin()
+			s.prove(77, time.Now())
+			s.greeted(c.timeout, c.session, time.Now(), false)
 			synctest.Wait()
 			if len(told) != c.want {
 				t.Errorf("%s: told %d times, want %d", c.what, len(told), c.want)
 			}
-			if c.want == 1 && !l.proof().lasts.IsZero() {
-				t.Errorf("%s: leases may still count on %v", c.what, l.proof().lasts)
+			if c.want == 1 && !s.proof().lasts.IsZero() {
+				t.Errorf("%s: leases may still count on %v", c.what, s.proof().lasts)
 			}
+			holder.become(idle{})
 		}
 	})
 }
@@ -94,8 +98,8 @@ func TestOnlyAShorterSessionEndsItsLeases(t *testing.T) {
 func TestNoGrantOnceRefused(t *testing.T) {
 	t.Parallel()
 	c, w := nextInQueue(t)
-	lasts := c.d.link.proof().lasts
-	c.d.link.greeted(time.Second, 77, time.Now(), false)
+	lasts := c.s.proof().lasts
+	c.s.greeted(time.Second, 77, time.Now(), false)
 	if g, err := c.granted(w.asked, lasts); !errors.Is(err, ErrSessionTimeout) {
 		t.Errorf("granted %+v, %v; want ErrSessionTimeout", g, err)
 	}

@@ -30,12 +30,12 @@ type alarm struct {
 
 // listen has a ring at the first event of the node at path. errGone: there is no such node.
 // It returns what the node contains, unless somebody listens to it already.
-func (w *watches) listen(conn *zk.Conn, path string, a *alarm) (content, error) {
+func (w *watches) listen(client *zk.Conn, path string, a *alarm) (content, error) {
 	if w.add(path, a) {
 		return content{}, nil
 	}
 	// The alarm is in place: an event that comes with the answer rings it.
-	data, stat, _, err := conn.GetW(path)
+	data, stat, _, err := client.GetW(path)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		w.forget(path, a)

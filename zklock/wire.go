@@ -21,30 +21,34 @@ import (
 // All are fixed parts of ZooKeeper's protocol: a frame is its length in 4 bytes and a body.
 // The first body that the server sends has the protocol's version and the timeout in 4 bytes
 // each and the session in 8; each later one begins with 4 bytes of a request's number, 8 of
-// the zxid and 4 of an error. A request begins with its number and its kind; a creation goes on
-// with the length of the path in 4 bytes, and the path.
+// the zxid and 4 of an error. A request begins with its number and its kind.
 type wire struct {
 	net.Conn
-	link  *link
-	in    *bufio.Reader // one call to the system for all that has arrived
-	until time.Time     // by when the greeting must be here
+	s  *session
+	in *bufio.Reader // one call to the system for all that has arrived
 
-	body     bool      // what the client reads next is a body
-	asked    time.Time // when the greeting was asked for
-	greeted  bool      // the greeting is here
-	session  int64     // as the greeting says
-	greeting int       // its number
+	until time.Time // by when the greeting must be here
+	asked time.Time // when it was asked for
+	body  bool      // what the client reads next is a body
+	hello *hello    // what the greeting said; nil: it is not here
+
+	closed  chan struct{}
+	closing sync.Once
+
+	mu      sync.Mutex
+	pending []request   // guarded by mu; that have no answer yet, in the order of writing
+	last    *time.Timer // guarded by mu; fires when no more watches are asked for
+}
+
+// A hello is a greeting.
+type hello struct {
+	number  int
+	session int64
 
 	// rewatching is closed when the client has asked for the watches of the connection
 	// before, nil if there were none.
 	rewatching chan struct{}
 	rewatched  sync.Once
-	closed     chan struct{}
-	closing    sync.Once
-
-	mu      sync.Mutex
-	pending []request   // guarded by mu; that have no answer yet, in the order of writing
-	last    *time.Timer // guarded by mu; fires when no more watches are asked for
 }
 
 // A request is what the client has written.
@@ -90,9 +94,9 @@ const nextWatchesWithin = time.Second
 
 var errNoWatches = errors.New("zklock: the client has not asked for its watches again")
 
-func newWire(conn net.Conn, l *link) *wire {
-	until := time.Now().Add(max(l.timeout/3, greetWithin))
-	return &wire{Conn: conn, link: l, in: bufio.NewReader(conn), until: until, closed: make(chan struct{})}
+func newWire(conn net.Conn, s *session) *wire {
+	until := time.Now().Add(max(s.timeout/3, greetWithin))
+	return &wire{Conn: conn, s: s, in: bufio.NewReader(conn), until: until, closed: make(chan struct{})}
 }
 
 // Read implements net.Conn. The client asks for the length of a frame, then for its body,
@@ -100,10 +104,10 @@ func newWire(conn net.Conn, l *link) *wire {
 func (w *wire) Read(b []byte) (int, error) {
 	n, err := io.ReadFull(w.in, b)
 	switch {
-	case err != nil && !w.greeted:
-		w.link.failedTo(fmt.Errorf("%w: %w", ErrNoQuorum, err))
+	case err != nil && w.hello == nil:
+		w.s.failedTo(fmt.Errorf("%w: %w", ErrNoQuorum, err))
 	case err != nil || !w.body:
-	case w.greeted:
+	case w.hello != nil:
 		if err := w.reply(b); err != nil {
 			return 0, err
 		}
@@ -119,18 +123,18 @@ func (w *wire) greet(b []byte) {
 		return // the client will not understand it either
 	}
 	timeout := time.Duration(binary.BigEndian.Uint32(b[4:])) * time.Millisecond
-	w.session = int64(binary.BigEndian.Uint64(b[8:]))
-	w.greeted = true
-	watching := w.link.watching()
+	h := &hello{session: int64(binary.BigEndian.Uint64(b[8:]))}
+	watching := w.s.watches.any()
 	if watching {
-		w.rewatching = make(chan struct{})
+		h.rewatching = make(chan struct{})
 	}
-	w.greeting = w.link.greeted(timeout, w.session, w.asked, watching)
-	if w.session == 0 {
+	h.number = w.s.greeted(timeout, h.session, w.asked, watching)
+	w.hello = h
+	if h.session == 0 {
 		return
 	}
-	time.AfterFunc(w.link.timeout/pingsPerSession, w.ping)
-	if timeout != w.link.timeout {
+	time.AfterFunc(w.s.timeout/pingsPerSession, w.ping)
+	if timeout != w.s.timeout {
 		time.AfterFunc(askAgainAfter, func() { w.Close() })
 	}
 }
@@ -142,13 +146,13 @@ func (w *wire) ping() {
 		w.Close()
 		return
 	}
-	time.AfterFunc(w.link.timeout/pingsPerSession, w.ping)
+	time.AfterFunc(w.s.timeout/pingsPerSession, w.ping)
 }
 
 // Write implements net.Conn. The client writes whole frames.
 func (w *wire) Write(b []byte) (int, error) {
 	now := time.Now()
-	if !w.greeted {
+	if w.hello == nil {
 		w.asked = now
 		return w.Conn.Write(w.asks(b))
 	}
@@ -162,12 +166,9 @@ func (w *wire) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	w.pending = append(w.pending, r)
 	w.mu.Unlock()
-	if r.kind == opCreate && len(b) > 16 {
-		w.link.asking(string(b[16:min(len(b), 16+int(binary.BigEndian.Uint32(b[12:])))]))
-	}
 	n, err := w.Conn.Write(b)
-	if w.rewatching != nil && r.kind == opSetWatches {
-		w.rewatched.Do(func() { close(w.rewatching) })
+	if h := w.hello; h.rewatching != nil && r.kind == opSetWatches {
+		h.rewatched.Do(func() { close(h.rewatching) })
 	}
 	return n, err
 }
@@ -181,7 +182,7 @@ func (w *wire) asks(b []byte) []byte {
 		return b
 	}
 	b = slices.Clone(b) // which is the client's
-	binary.BigEndian.PutUint32(b[at:], uint32(w.link.timeout.Milliseconds()))
+	binary.BigEndian.PutUint32(b[at:], uint32(w.s.timeout.Milliseconds()))
 	return b
 }
 
@@ -203,15 +204,15 @@ func (w *wire) answered(number int32) (r request, ok bool) {
 // change it: one that came first would hide changes, and is a data race. The answers to pings
 // change nothing, and behind them may be what the client waits for before it asks.
 func (w *wire) holdBack() error {
-	if w.rewatching == nil {
+	if w.hello.rewatching == nil {
 		return nil
 	}
 	select {
-	case <-w.rewatching:
+	case <-w.hello.rewatching:
 		return nil
 	case <-w.closed:
 		return net.ErrClosed
-	case <-time.After(w.link.timeout / 3):
+	case <-time.After(w.s.timeout / 3):
 		return errNoWatches
 	}
 }
@@ -234,7 +235,7 @@ func (w *wire) reply(b []byte) error {
 		return nil
 	}
 	if r.kind != opAuth { // which is answered without a look at the session
-		w.link.heardAt(w.session, r.at)
+		w.s.heard(w.hello.session, r.at)
 	}
 	switch {
 	case binary.BigEndian.Uint32(b[12:]) != 0: // an error
@@ -246,14 +247,20 @@ func (w *wire) reply(b []byte) error {
 	return nil
 }
 
-// created keeps the zxid of a claim's node.
+// A birth is the creation of a claim's node.
+type birth struct {
+	zxid    uint64 // the node's czxid
+	session int64  // that the node hangs on
+}
+
+// created keeps the birth of a claim's node for the one that asked for it.
 func (w *wire) created(zxid uint64, body []byte) {
 	if len(body) < 4 || int(binary.BigEndian.Uint32(body)) != len(body)-4 {
 		return
 	}
 	path := body[4:]
 	if i := bytes.LastIndexByte(path, '/'); i >= 0 && bytes.HasPrefix(path[i+1:], []byte(protected)) {
-		w.link.born(string(path), birth{zxid: zxid, session: w.session})
+		w.s.births.Store(string(path), birth{zxid: zxid, session: w.hello.session})
 	}
 }
 
@@ -261,7 +268,7 @@ func (w *wire) created(zxid uint64, body []byte) {
 // what happened to their nodes before. When they are many it asks for the rest now.
 func (w *wire) watchesAgain(r request) {
 	if r.size < fullWatches {
-		w.link.rewatched(w.greeting)
+		w.s.rewatched(w.hello.number)
 		return
 	}
 	w.mu.Lock()
@@ -269,7 +276,7 @@ func (w *wire) watchesAgain(r request) {
 	if w.last != nil {
 		w.last.Stop()
 	}
-	w.last = time.AfterFunc(nextWatchesWithin, func() { w.link.rewatched(w.greeting) })
+	w.last = time.AfterFunc(nextWatchesWithin, func() { w.s.rewatched(w.hello.number) })
 }
 
 // Close implements net.Conn.
@@ -280,7 +287,7 @@ func (w *wire) Close() error {
 
 // SetReadDeadline implements net.Conn. The client's own deadlines begin after the greeting.
 func (w *wire) SetReadDeadline(t time.Time) error {
-	if !w.greeted {
+	if w.hello == nil {
 		t = w.until
 	}
 	return w.Conn.SetReadDeadline(t)

@@ -29,16 +29,21 @@ func frame(body ...any) []byte {
 
 var greeting = frame(int32(0), int32(3000), int64(77), "0123456789abcdef")
 
-// newLink is a link on servers that do not exist.
-func newLink(t *testing.T, watching bool) *link {
+// testSession is a session on servers that do not exist.
+func testSession(t *testing.T, timeout time.Duration) *session {
 	t.Helper()
 	d, err := New([]string{"h1", "h2"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.link.timeout = 3 * time.Second
-	d.link.watching = func() bool { return watching }
-	return d.link
+	return newSession(d, timeout, ttlOf(timeout))
+}
+
+// watching is a session that watches a node.
+func watching(t *testing.T) *session {
+	s := testSession(t, 3*time.Second)
+	s.watches.of["/watched"] = &watch{armed: true}
+	return s
 }
 
 // readFrame reads as go-zookeeper does: the length, then the body.
@@ -53,12 +58,12 @@ func readFrame(conn net.Conn) error {
 
 // connected is a wire that has been greeted, and the server's end of it, of which all that
 // is written is read.
-func connected(t *testing.T, l *link) (w *wire, far net.Conn) {
+func connected(t *testing.T, s *session) (w *wire, far net.Conn) {
 	t.Helper()
 	near, far := net.Pipe()
 	t.Cleanup(func() { near.Close(); far.Close() })
 	go io.Copy(io.Discard, far)
-	w = newWire(near, l)
+	w = newWire(near, s)
 	write(t, w, frame(int32(0), int64(0), int32(3000), int64(0)))
 	go far.Write(greeting)
 	if err := readFrame(w); err != nil {
@@ -76,8 +81,8 @@ func write(t *testing.T, w *wire, b []byte) {
 
 func TestWireReadsAlong(t *testing.T) {
 	t.Parallel()
-	l := newLink(t, false)
-	w, far := connected(t, l)
+	s := testSession(t, 3*time.Second)
+	w, far := connected(t, s)
 	const path = "/leasehold/a/_c_0123-lock-0000000001"
 	const another = "/leasehold/_c_0123-lock-0000000002" // of a resource, by its name
 	for i, kind := range []int32{opCreate, 9, opCreate} {
@@ -97,13 +102,13 @@ func TestWireReadsAlong(t *testing.T) {
 			break
 		}
 	}
-	if got := l.current(); got != 77 {
+	if got := s.life.id; got != 77 {
 		t.Errorf("session %d, want 77", got)
 	}
-	if b, ok := l.birth(path); !ok || b != (birth{zxid: 4711, session: 77}) {
+	if b, ok := birthAt(s, path); !ok || b != (birth{zxid: 4711, session: 77}) {
 		t.Errorf("birth %+v, %v", b, ok)
 	}
-	if b, ok := l.birth(another); ok {
+	if b, ok := birthAt(s, another); ok {
 		t.Errorf("birth of what was not created: %+v", b)
 	}
 	w.mu.Lock()
@@ -113,52 +118,27 @@ func TestWireReadsAlong(t *testing.T) {
 	}
 }
 
-// What is to be asked behind a creation is asked once that is on its way, and once.
-func TestWireAsksBehindACreation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const path = "/leasehold/a/_c_0123-lock-"
-		l := newLink(t, false)
-		w, far := connected(t, l)
-		var asked int
-		l.behind.Store(path, func() { asked++ })
-		for i, c := range []struct {
-			kind int32
-			path string
-			want int
-		}{{opCreate, "/leasehold/b", 0}, {9, path, 0}, {opCreate, path, 1}, {opCreate, path, 1}} {
-			write(t, w, frame(int32(i+1), c.kind, c.path, int32(-1)))
-			synctest.Wait()
-			if asked != c.want {
-				t.Errorf("asked %d times after request %d, want %d", asked, i+1, c.want)
-			}
-		}
-		far.Close()
-		w.Close()
-	})
-}
-
 func TestWireRefusesAnotherTimeout(t *testing.T) {
 	t.Parallel()
 	near, far := net.Pipe()
-	l := newLink(t, false)
-	l.timeout = time.Second
+	s := testSession(t, time.Second)
 	go far.Write(greeting)
-	if err := readFrame(newWire(near, l)); err != nil {
+	if err := readFrame(newWire(near, s)); err != nil {
 		t.Fatal(err)
 	}
-	if l.state != refused || !errors.Is(l.cause, ErrSessionTimeout) || !strings.Contains(l.cause.Error(), "3s") {
-		t.Errorf("state %v, %v", l.state, l.cause)
+	if s.conn.state != refused || !errors.Is(s.conn.cause, ErrSessionTimeout) || !strings.Contains(s.conn.cause.Error(), "3s") {
+		t.Errorf("state %v, %v", s.conn.state, s.conn.cause)
 	}
 }
 
 // A server that hangs costs a third of the session, and when all have failed calls do.
 func TestWireBoundsTheGreeting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLink(t, false)
+		s := testSession(t, 3*time.Second)
 		for i := range 2 {
 			near, far := net.Pipe()
 			start := time.Now()
-			w := newWire(near, l)
+			w := newWire(near, s)
 			if err := w.SetReadDeadline(time.Time{}); err != nil { // as go-zookeeper does
 				t.Fatal(err)
 			}
@@ -168,13 +148,13 @@ func TestWireBoundsTheGreeting(t *testing.T) {
 			if took := time.Since(start); took != time.Second {
 				t.Errorf("gave up after %v", took)
 			}
-			if failed := l.state == down; failed != (i == 1) {
-				t.Errorf("state %v after %d failures", l.state, i+1)
+			if failed := s.conn.state == down; failed != (i == 1) {
+				t.Errorf("state %v after %d failures", s.conn.state, i+1)
 			}
 			far.Close()
 		}
-		if !errors.Is(l.cause, ErrNoQuorum) {
-			t.Errorf("cause: %v", l.cause)
+		if !errors.Is(s.conn.cause, ErrNoQuorum) {
+			t.Errorf("cause: %v", s.conn.cause)
 		}
 	})
 }
@@ -183,9 +163,9 @@ func TestWireBoundsTheGreeting(t *testing.T) {
 // there.
 func TestWireHoldsRepliesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLink(t, true)
-		w, far := connected(t, l)
-		l.begin()
+		s := watching(t)
+		w, far := connected(t, s)
+		s.begin()
 		go func() {
 			far.Write(frame(int32(1), int64(0), int32(0)))  // of the user's introduction
 			far.Write(frame(int32(2), int64(12), int32(0))) // of a request
@@ -207,14 +187,14 @@ func TestWireHoldsRepliesBack(t *testing.T) {
 		if took := time.Since(start); took != late {
 			t.Errorf("a reply came through after %v", took)
 		}
-		if l.state == up {
+		if s.conn.state == up {
 			t.Error("calls are let through before the watches are there")
 		}
 		if err := readFrame(w); err != nil {
 			t.Fatal(err)
 		}
-		if l.state != up {
-			t.Errorf("state %v with all watches", l.state)
+		if s.conn.state != up {
+			t.Errorf("state %v with all watches", s.conn.state)
 		}
 	})
 }
@@ -222,8 +202,8 @@ func TestWireHoldsRepliesBack(t *testing.T) {
 // The answer to a ping is not held back: one that the client waits for may be behind it.
 func TestWireLetsPingsThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLink(t, true)
-		w, far := connected(t, l)
+		s := watching(t)
+		w, far := connected(t, s)
 		go func() {
 			far.Write(frame(int32(pingNumber), int64(12), int32(0)))
 			far.Write(frame(int32(1), int64(0), int32(0))) // of the user's introduction
@@ -243,7 +223,7 @@ func TestWireLetsPingsThrough(t *testing.T) {
 // A connection on which the client does not ask for them is given up.
 func TestWireWithoutItsWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, far := connected(t, newLink(t, true))
+		w, far := connected(t, watching(t))
 		go far.Write(frame(int32(2), int64(12), int32(0)))
 		if err := readFrame(w); !errors.Is(err, errNoWatches) {
 			t.Errorf("%v, want errNoWatches", err)
@@ -254,11 +234,11 @@ func TestWireWithoutItsWatches(t *testing.T) {
 // Requests for watches that do not fit into one follow each other.
 func TestWireAwaitsAllWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLink(t, true)
-		w, far := connected(t, l)
-		l.begin()
+		s := watching(t)
+		w, far := connected(t, s)
+		s.begin()
 		for i, paths := range []string{strings.Repeat("x", fullWatches), strings.Repeat("x", fullWatches), "x"} {
-			if l.state == up {
+			if s.conn.state == up {
 				t.Errorf("calls are let through after %d of 3", i)
 			}
 			write(t, w, frame(int32(i+1), int32(opSetWatches), paths))
@@ -268,8 +248,8 @@ func TestWireAwaitsAllWatches(t *testing.T) {
 			}
 			time.Sleep(nextWatchesWithin / 2)
 		}
-		if l.state != up {
-			t.Errorf("state %v with all watches", l.state)
+		if s.conn.state != up {
+			t.Errorf("state %v with all watches", s.conn.state)
 		}
 	})
 }
@@ -295,4 +275,12 @@ func TestHostsInTurn(t *testing.T) {
 	if server, pause := h.Next(); server != "b" || pause {
 		t.Errorf("after a success: %s, %v", server, pause)
 	}
+}
+
+func birthAt(s *session, path string) (b birth, ok bool) {
+	v, ok := s.births.LoadAndDelete(path)
+	if ok {
+		b = v.(birth)
+	}
+	return b, ok
 }

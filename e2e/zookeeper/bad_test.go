@@ -270,7 +270,7 @@ func listsBesideOthers(t *testing.T, z *servers.ZooKeeper) {
 // inspectsByAGoodSession: a TTL whose session the ensemble refuses does not keep an operator
 // from looking, whether there is a better one or not.
 func inspectsByAGoodSession(t *testing.T, z *servers.ZooKeeper) {
-	d, err := zklock.NewSessions([]string{z.Addr()}, nil)
+	d, err := zklock.New([]string{z.Addr()}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +290,7 @@ func inspectsByAGoodSession(t *testing.T, z *servers.ZooKeeper) {
 }
 
 func ninthTTL(t *testing.T, z *servers.ZooKeeper) {
-	d, err := zklock.NewSessions([]string{z.Addr()}, nil)
+	d, err := zklock.New([]string{z.Addr()}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

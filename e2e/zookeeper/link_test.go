@@ -389,7 +389,7 @@ func closeTellsHolders(t *testing.T, z *servers.ZooKeeper) {
 
 func linearizable(t *testing.T, z *servers.ZooKeeper) {
 	linear.Check(t, func(t testing.TB) driver.Driver {
-		d, err := zklock.NewSessions([]string{z.Addr()}, nil)
+		d, err := zklock.New([]string{z.Addr()}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

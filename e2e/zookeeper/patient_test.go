@@ -12,18 +12,18 @@ import (
 // a second. Those are shorter after a stall, and a busy machine stalls: then it asks again.
 // TestLinks/GrantsAreWhole shows what a driver does by itself.
 type patient struct {
-	*zklock.Sessions
+	*zklock.Driver
 	shortest time.Duration
 }
 
 func (p patient) Features() driver.Features {
-	f := p.Sessions.Features()
+	f := p.Driver.Features()
 	f.MinTTL = p.shortest
 	return f
 }
 
 func (p patient) Claim(req driver.Request) (driver.Claim, error) {
-	c, err := p.Sessions.Claim(req)
+	c, err := p.Driver.Claim(req)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (p patient) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	for i, r := range renewals {
 		inner[i] = driver.Renewal{Claim: r.Claim.(patientClaim).ableClaim, TTL: r.TTL}
 	}
-	p.Sessions.RenewAll(ctx, inner)
+	p.Driver.RenewAll(ctx, inner)
 	for i, r := range inner {
 		renewals[i].Grant, renewals[i].Err = r.Grant, r.Err
 	}

@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"strings"
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	locktest.Main(m, func(address string) (driver.Driver, error) {
-		return zklock.NewSessions(strings.Split(address, ","), withTTLNodes)
+		return zklock.New(strings.Split(address, ","), withTTLNodes)
 	})
 }
 
@@ -47,7 +48,7 @@ func harness(t *testing.T, all []*servers.ZooKeeper, shortest time.Duration) loc
 	addrs := addresses(all)
 	return locktest.Harness{
 		Open: func(t testing.TB) driver.Driver {
-			d, err := zklock.NewSessions(addrs, withTTLNodes)
+			d, err := zklock.New(addrs, withTTLNodes)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -165,9 +166,15 @@ func on(z *servers.ZooKeeper, tests map[string]func(*testing.T, *servers.ZooKeep
 	return bound
 }
 
+// driverOn is a driver of one session.
 func driverOn(t testing.TB, opts *zklock.Options, addrs ...string) *zklock.Driver {
 	t.Helper()
-	d, err := zklock.New(addrs, opts)
+	o := zklock.Options{}
+	if opts != nil {
+		o = *opts
+	}
+	o.SessionTimeout = cmp.Or(o.SessionTimeout, zklock.DefaultSessionTimeout)
+	d, err := zklock.New(addrs, &o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func openZooKeeper(_ context.Context, rest string) (driver.Driver, string, error
 	if u.tls != nil {
 		opts.Dial = dialTLS(u.tls)
 	}
-	d, err := zklock.NewSessions(withPorts(u.hosts, "2181"), opts)
+	d, err := zklock.New(withPorts(u.hosts, "2181"), opts)
 	if err != nil {
 		return nil, "", u.wrong("%v", err)
 	}

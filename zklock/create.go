@@ -1,0 +1,99 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// create makes the node of a claim, whose path begins with prefix, and returns its path.
+// Whatever is missing above it is made on the way: the ensemble removes a container some time
+// after its last child.
+//
+// The claims are listed right behind the creation, without waiting for its answer: a session's
+// requests are served in the order in which they are sent. A list with the new node in it is as
+// good as one that is asked for later, because all that stand before it are there, and whoever
+// holds goes on holding when they leave. If it was served too early the node is missing.
+func (s *session) create(ctx context.Context, client *zk.Conn, parent, prefix string, data []byte) (path string, names []string, err error) {
+	for {
+		list := make(chan []string, 1)
+		go func() { // as a rule this begins when what follows waits for its answer
+			names, _, _ := client.Children(parent)
+			list <- names
+		}()
+		path, err = client.Create(prefix, data, zk.FlagEphemeral|zk.FlagSequence, s.d.opts.ACL)
+		names = <-list
+		if !errors.Is(err, zk.ErrNoNode) || ctx.Err() != nil {
+			return path, names, explain(err)
+		}
+		if err := s.createParent(client, parent); err != nil {
+			return "", nil, err
+		}
+	}
+}
+
+// createParent makes the node of a resource.
+func (s *session) createParent(client *zk.Conn, path string) error {
+	d := s.d
+	err := s.createContainer(client, path)
+	if !errors.Is(err, zk.ErrNoNode) {
+		return explain(unlessThere(err))
+	}
+	for end := range d.root {
+		if end > len(d.opts.Chroot) && d.root[end] == '/' {
+			if err := d.createPersistent(client, d.root[:end]); err != nil {
+				return err
+			}
+		}
+	}
+	if len(d.root) > len(d.opts.Chroot) {
+		if err := d.createPersistent(client, d.root); err != nil {
+			return err
+		}
+	}
+	err = s.createContainer(client, path)
+	if errors.Is(err, zk.ErrNoNode) {
+		return fmt.Errorf("%w: %q", ErrNoChroot, d.opts.Chroot)
+	}
+	return explain(unlessThere(err))
+}
+
+func (d *Driver) createPersistent(client *zk.Conn, path string) error {
+	_, err := client.Create(path, nil, zk.FlagPersistent, d.opts.ACL)
+	if errors.Is(err, zk.ErrNoNode) {
+		return fmt.Errorf("%w: %q", ErrNoChroot, d.opts.Chroot)
+	}
+	return explain(unlessThere(err))
+}
+
+// createContainer makes a persistent node where the ensemble, older than 3.5, has no
+// containers.
+func (s *session) createContainer(client *zk.Conn, path string) error {
+	d := s.d
+	if !d.plain.Load() {
+		s.creating.RLock()
+		_, err := client.CreateContainer(path, nil, zk.FlagContainer, d.opts.ACL)
+		s.creating.RUnlock()
+		if err == nil || !strings.HasSuffix(err.Error(), unimplemented) {
+			return err
+		}
+		d.plain.Store(true)
+	}
+	_, err := client.Create(path, nil, zk.FlagPersistent, d.opts.ACL)
+	return err
+}
+
+// unimplemented is how go-zookeeper's text for ZooKeeper's code UNIMPLEMENTED ends; it has
+// no error of its own for it.
+const unimplemented = "unknown error: -6"
+
+// unlessThere is err, unless it says that the node is there already.
+func unlessThere(err error) error {
+	if errors.Is(err, zk.ErrNodeExists) {
+		return nil
+	}
+	return err
+}

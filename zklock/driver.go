@@ -1,0 +1,241 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// maxSessions bounds the sessions of a Driver: each has a connection, and the ensemble writes
+// each to its log. Few programs have more than two or three TTLs.
+const maxSessions = 8
+
+// A Driver serves claims on ZooKeeper. It is safe for concurrent use.
+type Driver struct {
+	servers   []string
+	opts      Options // with the defaults
+	root      string  // chroot and prefix
+	exclusive string  // what marks exclusive claims
+
+	plain atomic.Bool // the ensemble has no containers
+
+	mu       sync.Mutex
+	sessions map[time.Duration]*session // guarded by mu; by TTL
+	closed   bool                       // guarded by mu
+}
+
+// New returns a Driver on the ensemble of servers, each "host" or "host:port". It does no
+// I/O: the first call connects. Its sessions are its own.
+func New(servers []string, opts *Options) (*Driver, error) {
+	d := &Driver{servers: addresses(servers), exclusive: markLock, sessions: make(map[time.Duration]*session)}
+	if opts != nil {
+		d.opts = *opts
+	}
+	if len(servers) == 0 {
+		return nil, errors.New("zklock: no servers")
+	}
+	if err := d.opts.check(); err != nil {
+		return nil, err
+	}
+	d.root = d.opts.Chroot + d.opts.Prefix
+	if d.opts.ReadWriteNames {
+		d.exclusive = markWrite
+	}
+	return d, nil
+}
+
+// Features implements driver.Driver.
+func (d *Driver) Features() driver.Features {
+	f := driver.Features{Fencing: true, Shared: true, Fair: true, Wakes: true, MinTTL: time.Millisecond, Step: time.Millisecond}
+	if d.opts.SessionTimeout > 0 {
+		f.SessionTTL = ttlOf(d.opts.SessionTimeout)
+		f.MinTTL, f.Step = f.SessionTTL, 0
+	}
+	return f
+}
+
+// Claim implements driver.Driver.
+func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
+	if only := d.Features().SessionTTL; only > 0 && req.TTL != only {
+		return nil, otherTTL(req.TTL, only)
+	}
+	s, err := d.with(req.TTL)
+	if err != nil {
+		return nil, err
+	}
+	c := newClaim(s, req)
+	if d.opts.TTLNodes {
+		return lingerer{c}, nil
+	}
+	return c, nil
+}
+
+func otherTTL(ttl, only time.Duration) error {
+	return fmt.Errorf("%w: TTL %v: that of the session the lease hangs on is %v", driver.ErrUnsupported, ttl, only)
+}
+
+// with returns the session for leases of ttl.
+func (d *Driver) with(ttl time.Duration) (*session, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch s := d.sessions[ttl]; {
+	case d.closed:
+		return nil, driver.ErrClosed
+	case s != nil:
+		return s, nil
+	case len(d.sessions) == maxSessions:
+		return nil, fmt.Errorf("%w: TTL %v: there are sessions for %d other TTLs", driver.ErrUnsupported, ttl, maxSessions)
+	case d.opts.SessionTimeout > 0:
+		return d.add(d.opts.SessionTimeout, ttl), nil
+	}
+	return d.add(sessionFor(ttl), ttl), nil
+}
+
+// add requires d.mu.
+func (d *Driver) add(timeout, ttl time.Duration) *session {
+	s := newSession(d, timeout, ttl)
+	d.sessions[ttl] = s
+	return s
+}
+
+// any returns one of the sessions, one that the ensemble has refused only for want of another.
+func (d *Driver) any() (*session, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, driver.ErrClosed
+	}
+	var last *session
+	for _, s := range d.sessions {
+		if s.refusal() == nil {
+			return s, nil
+		}
+		last = s
+	}
+	timeout := d.opts.SessionTimeout
+	if timeout == 0 {
+		timeout = DefaultSessionTimeout
+	}
+	if ttl := ttlOf(timeout); d.sessions[ttl] == nil && len(d.sessions) < maxSessions {
+		return d.add(timeout, ttl), nil
+	}
+	return last, nil
+}
+
+// Close implements driver.Driver. It ends the sessions, and with them all that is held:
+// holders are told first.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	var all sync.WaitGroup
+	for _, s := range d.sessions {
+		all.Go(s.close)
+	}
+	all.Wait()
+	return nil
+}
+
+// RenewAll implements driver.BatchRenewer. Sessions do not wait for each other.
+func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
+	of := make(map[*session][]*driver.Renewal, 1)
+	for i := range renewals {
+		s := claimOf(renewals[i].Claim).s
+		of[s] = append(of[s], &renewals[i])
+	}
+	var all sync.WaitGroup
+	for s, some := range of {
+		all.Go(func() { s.renew(ctx, some) })
+	}
+	all.Wait()
+}
+
+// renew renews leases that hang on the session: one round trip proves that it lives. Those
+// whose claim has a call in flight wait for that by themselves.
+func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
+	asked := time.Now()
+	var alone sync.WaitGroup
+	defer alone.Wait()
+	byItself := func(r *driver.Renewal) {
+		alone.Go(func() { r.Grant, r.Err = r.Claim.Renew(ctx, r.TTL) })
+	}
+	together := make([]*driver.Renewal, 0, len(renewals))
+	for _, r := range renewals {
+		if c := claimOf(r.Claim); r.TTL == c.req.TTL && c.begin() {
+			together = append(together, r)
+			continue
+		}
+		byItself(r)
+	}
+	shared := func() (struct{}, error) { return struct{}{}, s.alive(ctx) }
+	_, synced := run(ctx, shared)
+	if errors.Is(synced, errDisturbed) { // rather than each lease by itself
+		_, synced = run(ctx, shared)
+	}
+	proof := s.proof()
+	for _, r := range together {
+		c := claimOf(r.Claim)
+		r.Grant, r.Err = c.renewed(asked, proof, synced)
+		c.end()
+		if errors.Is(r.Err, errDisturbed) {
+			byItself(r)
+		}
+	}
+}
+
+// alive proves that the session lives.
+func (s *session) alive(ctx context.Context) error {
+	client, err := s.ready(ctx)
+	if err != nil {
+		return err
+	}
+	return s.sync(client, s.d.top())
+}
+
+// run makes a call that does not know contexts. It returns when ctx ends: then the call
+// goes on by itself.
+func run[T any](ctx context.Context, call func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		value, err := call()
+		done <- answer{value, err}
+	}()
+	select {
+	case a := <-done:
+		return a.value, a.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}
+
+// both makes two calls at once and returns the first error of them.
+func both(a, b func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- b() }()
+	err := a()
+	if other := <-done; err == nil {
+		err = other
+	}
+	return err
+}
+
+// path is the node of a resource; its children are the claims.
+func (d *Driver) path(name string) string { return d.root + "/" + escape(name, d.root == "") }
+
+// top is the node whose children are the resources.
+func (d *Driver) top() string {
+	if d.root == "" {
+		return "/"
+	}
+	return d.root
+}

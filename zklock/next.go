@@ -1,0 +1,176 @@
+package zklock
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/queue"
+)
+
+// The next of the queue, queue.IsNext, holds when it hears that the node ahead was deleted,
+// and asks nobody:
+//
+//   - Its own node is still there, or it would have heard of that deletion first: events come
+//     in the order of the changes. It has to listen to both nodes over one connection, since
+//     what another tells of the time before is in no order; and the node ahead must be another
+//     session's, since those of one session end in any order.
+//   - Nobody has come before it: new claims come behind, and a claim that lingers, and so leaves
+//     another in its place, says so in its node first, which is a change and no deletion.
+//   - How long it holds rests on what the leader has said before the event, which may be late,
+//     and counts from its last Try: if less than half of the TTL is left it asks.
+
+// The rule of the queue, for nodes in order.
+
+func (n node) claim() queue.Claim { return queue.Claim{Mode: n.mode, Limit: n.limit} }
+
+// holding returns how many of nodes hold.
+func holding(nodes []node) int { return queue.Holding(nodes, node.claim) }
+
+// blockers returns those before nodes[i] of which at least one must leave before nodes[i]
+// can hold; none if it holds.
+func blockers(nodes []node, i int) []node {
+	var in []node
+	for _, j := range queue.Blockers(nodes, i, node.claim) {
+		in = append(in, nodes[j])
+	}
+	return in
+}
+
+// isNext reports whether nodes[i], which waits, holds as soon as the one that it waits for
+// is gone, whoever else leaves.
+func isNext(nodes []node, i int) bool { return queue.IsNext(nodes, i, node.claim) }
+
+// A wake is what a claim that waits in the queue listens to.
+type wake struct {
+	paths []string // the nodes of which one must go before it can be granted
+	alarm alarm
+	rung  chan struct{}
+
+	asked    time.Time         // guarded by the claim's calls; when the last Try began
+	greeting int               // of the connection it asks on
+	granted  chan driver.Grant // guarded by the claim's calls; nil: whoever is woken must look
+}
+
+// await has the claim woken when one of ahead goes; next says that it holds then.
+// errGone: one is gone already. It also returns the content of the first of them, if it has
+// asked for it.
+func (c *claim) await(client *zk.Conn, ahead []node, next bool, asked time.Time) (*wake, content, error) {
+	paths := make([]string, len(ahead))
+	for i, n := range ahead {
+		paths[i] = c.parent + "/" + n.name
+	}
+	q := c.current().(*queued)
+	if w := q.wake; w != nil && slices.Equal(w.paths, paths) && !w.hasRung() {
+		w.asked = asked
+		if !next {
+			w.granted = nil
+		}
+		return w, content{}, nil // armed before, and they are all there
+	}
+	c.stopWaiting()
+	session, greeting, isUp := c.s.current()
+	next = next && isUp && session == c.node.session
+	w := &wake{paths: paths, rung: make(chan struct{}), greeting: greeting, asked: asked}
+	w.alarm.ring = func(deleted bool) { c.woken(w, deleted) }
+	q.wake = w
+	seen, err := c.listenTo(client, w, next)
+	if err != nil {
+		c.stopWaiting()
+		return nil, seen, err
+	}
+	if next && c.endsAlone(seen) {
+		w.granted = make(chan driver.Grant, 1)
+	}
+	return w, seen, nil
+}
+
+// listenTo listens to the nodes of w, and to the claim's own if it is the next. It returns the
+// content of the first, if it has asked for it.
+func (c *claim) listenTo(client *zk.Conn, w *wake, next bool) (content, error) {
+	errs := make([]error, len(w.paths)+1)
+	var all sync.WaitGroup
+	for i, path := range w.paths[1:] {
+		all.Go(func() { _, errs[i] = c.s.watches.listen(client, path, &w.alarm) })
+	}
+	if next {
+		all.Go(func() {
+			if errs[len(w.paths)] = c.listen(client); errs[len(w.paths)] != nil {
+				c.unwatch()
+			}
+		})
+	}
+	seen, err := c.s.watches.listen(client, w.paths[0], &w.alarm)
+	all.Wait()
+	for _, other := range errs {
+		if err == nil {
+			err = other
+		}
+	}
+	return seen, err
+}
+
+// endsAlone reports whether the node with that content, which is not known if somebody else
+// listens to it, leaves its place empty when it is deleted, and our own node where it is.
+func (c *claim) endsAlone(seen content) bool {
+	return seen.stat != nil && seen.stat.EphemeralOwner != c.node.session && !lingers(seen.data)
+}
+
+// woken is called by the client's own goroutine when something happened to a node that the
+// claim waits for. If that leaves the claim next, it holds.
+func (c *claim) woken(w *wake, deleted bool) {
+	defer close(w.rung)
+	if !deleted || !c.begin() {
+		return
+	}
+	defer c.end()
+	lasts := c.s.proof().lasts
+	if !c.isFirst(w) || min(time.Until(lasts), time.Until(w.asked.Add(c.req.TTL))) < c.req.TTL/2 {
+		return
+	}
+	if g, err := c.granted(w.asked, lasts); err == nil {
+		c.offer(w, g)
+	}
+}
+
+// isFirst reports whether the claim holds now that the node that w listens to was deleted.
+func (c *claim) isFirst(w *wake) bool {
+	_, greeting, _ := c.s.current()
+	q, ok := c.current().(*queued)
+	return ok && q.wake == w && w.granted != nil && c.isWatched() && c.node.watchedOn == greeting && w.greeting == greeting
+}
+
+// offer hands over a grant that nobody asked for just now, and nobody may be there to take.
+func (c *claim) offer(w *wake, g driver.Grant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h, ok := c.phase.(*held); ok {
+		h.offered = w.granted
+		w.granted <- g
+		c.arm()
+	}
+}
+
+func (w *wake) hasRung() bool {
+	select {
+	case <-w.rung:
+		return true
+	default:
+		return false
+	}
+}
+
+// stopWaiting disarms the wake of the queue.
+func (c *claim) stopWaiting() {
+	q, ok := c.current().(*queued)
+	if !ok || q.wake == nil {
+		return
+	}
+	for _, path := range q.wake.paths {
+		c.s.watches.forget(path, &q.wake.alarm)
+	}
+	q.wake = nil
+}

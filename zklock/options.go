@@ -1,0 +1,104 @@
+package zklock
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// Defaults of Options.
+const (
+	DefaultPrefix = "/leasehold"
+	// DefaultSessionTimeout makes leases of leasehold.DefaultTTL, and is within what an
+	// ensemble grants unless it is told otherwise: 2 to 20 ticks of 2 s.
+	DefaultSessionTimeout = 15 * time.Second
+)
+
+// Options configure a Driver. The zero value of each field is its default.
+type Options struct {
+	// SessionTimeout is the length of the driver's one session; all its leases have two
+	// thirds of it, in whole milliseconds, as TTL, and other TTLs are ErrUnsupported. 0: a
+	// session for each TTL that is asked for, up to eight, each half as long again as
+	// its TTL. Whole milliseconds, at least two ticks of the ensemble. When that grants another
+	// timeout than it is asked for, which it does beyond its minSessionTimeout and
+	// maxSessionTimeout, every call returns ErrSessionTimeout.
+	SessionTimeout time.Duration
+	// Prefix is the path below which each resource has a node; "": DefaultPrefix, "/": the
+	// root. All processes must use the same. It is created where it is missing.
+	Prefix string
+	// Chroot is a path that stands before all others; "": none. It must exist.
+	Chroot string
+	// ReadWriteNames names exclusive claims as Curator's InterProcessReadWriteLock does, and
+	// not its InterProcessMutex, which would not see shared ones. All processes must use the
+	// same, and so must those of Curator.
+	ReadWriteNames bool
+	// TTLNodes says that the ensemble has TTL nodes (zookeeper.extendedTypesEnabled), and so
+	// makes leasehold.AtLeast possible. What lingers ends when the ensemble next looks, by
+	// default once a minute.
+	TTLNodes bool
+	// User and Password are for the ensemble's digest scheme; "": none.
+	User, Password string
+	// ACL is that of all nodes the driver creates; nil: with User everything for that user
+	// and nothing for others, else everything for everybody.
+	ACL []zk.ACL
+	// Dial replaces net.DialTimeout, for TLS.
+	Dial zk.Dialer
+}
+
+// check fills in the defaults, and cleans the paths.
+func (o *Options) check() (err error) {
+	switch {
+	case o.SessionTimeout < 0 || o.SessionTimeout%time.Millisecond != 0:
+		return fmt.Errorf("zklock: SessionTimeout %v is no positive number of milliseconds", o.SessionTimeout)
+	case o.User == "" && o.Password != "":
+		return errors.New("zklock: Password without User")
+	case strings.Contains(o.User, ":"):
+		return errors.New("zklock: User contains a colon, which the digest scheme cannot have")
+	}
+	if o.Chroot, err = cleanPath(o.Chroot); err != nil {
+		return fmt.Errorf("zklock: Chroot: %w", err)
+	}
+	if o.Prefix, err = cleanPath(cmp.Or(o.Prefix, DefaultPrefix)); err != nil {
+		return fmt.Errorf("zklock: Prefix: %w", err)
+	}
+	if o.Dial == nil {
+		o.Dial = net.DialTimeout
+	}
+	switch {
+	case o.ACL != nil:
+	case o.User != "":
+		o.ACL = zk.AuthACL(zk.PermAll)
+	default:
+		o.ACL = zk.WorldACL(zk.PermAll)
+	}
+	return nil
+}
+
+// addresses adds the port to each server that has none; IPv6 addresses stand in brackets.
+func addresses(servers []string) []string {
+	all := make([]string, len(servers))
+	for i, s := range servers {
+		if _, _, err := net.SplitHostPort(s); err != nil {
+			s = net.JoinHostPort(strings.Trim(s, "[]"), fmt.Sprint(zk.DefaultPort))
+		}
+		all[i] = s
+	}
+	return all
+}
+
+// ttlOf is the TTL of leases that hang on a session of that timeout. What the leader was last
+// told of us may be a third of the session old in good times: so grants are whole, and end
+// before the session in any case.
+func ttlOf(timeout time.Duration) time.Duration {
+	return (timeout * 2 / 3).Truncate(time.Millisecond)
+}
+
+// sessionFor is the timeout of a session for leases of ttl.
+func sessionFor(ttl time.Duration) time.Duration {
+	return (ttl*3/2 + time.Millisecond - 1).Truncate(time.Millisecond)
+}

@@ -1,0 +1,238 @@
+package zklock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+const (
+	// placeTTL is how long a place in the queue outlives its owner's last Try: a waiter that
+	// died in a program that lives delays the others by no more. keepPlace leaves time for a
+	// Try that comes late.
+	placeTTL  = 4 * time.Second
+	keepPlace = 1500 * time.Millisecond
+	// watchAfter is how long a lease is held before its node is watched: shorter sections,
+	// which end before anybody could delete it by hand, do without.
+	watchAfter = 20 * time.Millisecond
+	// timersPerTTL is into how many instants the timers of claims fall: the node of one that
+	// nobody renews, or tries again, stays for up to a fiftieth of the TTL longer than it must.
+	timersPerTTL = 50
+	// againAfter is when to try again to remove a node that could not be removed.
+	againAfter = time.Second
+)
+
+// A phase is what a claim is at, with what only that phase needs. The package comment has the
+// table.
+type phase interface {
+	// due is when the timer has something to do for the claim; zero: never. Requires c.mu.
+	due(c *claim) time.Time
+}
+
+// idle: nothing of the claim is at the ensemble.
+type idle struct{}
+
+// queued: the claim has a node, or may have one, and was not granted yet.
+type queued struct {
+	wake *wake // whoever makes a call has it to itself; nil: not waiting
+}
+
+// held: the claim was granted.
+type held struct {
+	expires time.Time
+	watchAt time.Time         // when to watch the node; zero: it is done, or left to the next renewal
+	offered chan driver.Grant // has what came without a Try until it is taken; nil: nothing did
+}
+
+// leaving: the node has to go, and may be gone.
+type leaving struct {
+	lost error     // why the lease has ended; nil: it was given up, or there was none
+	at   time.Time // when the timer removes the node, unless a call has done it
+}
+
+func (idle) due(*claim) time.Time       { return time.Time{} }
+func (*queued) due(c *claim) time.Time  { return c.placeEnds() }
+func (l *leaving) due(*claim) time.Time { return l.at }
+
+// A grant that nobody takes lasts no longer than the place in the queue would have.
+func (h *held) due(c *claim) time.Time {
+	due := h.expires
+	if end := c.placeEnds(); len(h.offered) > 0 && end.Before(due) {
+		due = end
+	}
+	if !h.watchAt.IsZero() && h.watchAt.Before(due) {
+		due = h.watchAt
+	}
+	return due
+}
+
+// untaken takes back a grant that came without a Try, unless somebody has taken it. Requires
+// the claim's mu.
+func (h *held) untaken() bool {
+	select {
+	case <-h.offered:
+		return true
+	default:
+		return false
+	}
+}
+
+// become changes the phase; nothing else does. Requires c.mu.
+func (c *claim) become(next phase) {
+	if _, ok := c.phase.(*held); ok {
+		c.s.drop(c)
+	}
+	c.phase = next
+	c.arm()
+}
+
+// current is the phase. Whoever makes a call relies on it, but that a held lease may be lost.
+func (c *claim) current() phase {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.phase
+}
+
+// holds returns nil while the lease has not ended by now, else why it has.
+func (c *claim) holds(now time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ended := c.lease(now)
+	return ended
+}
+
+// lease returns what is held, or why nothing is. Requires c.mu.
+func (c *claim) lease(now time.Time) (h *held, ended error) {
+	switch p := c.phase.(type) {
+	case *held:
+		if now.Before(p.expires) {
+			return p, nil
+		}
+		ended = lostFor("it has expired")
+		c.become(&leaving{lost: ended, at: now})
+		return nil, ended
+	case *leaving:
+		if p.lost != nil {
+			return nil, p.lost
+		}
+	}
+	return nil, errNotHeld
+}
+
+// lostFor is how a lease ended.
+func lostFor(reason string) error { return fmt.Errorf("%w: %s", driver.ErrLost, reason) }
+
+var errNotHeld = lostFor("it is not held")
+
+// lose ends the lease for cause, if it is held, and returns what tells its holder. One who
+// has not taken it yet finds that out by the next Try.
+//
+// The node stays until the lease would have ended, or its owner is done with it: nobody else
+// holds before the holder was told.
+func (c *claim) lose(cause error) (tell func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h, ok := c.phase.(*held)
+	if !ok {
+		return func() {}
+	}
+	untaken := h.untaken()
+	c.become(&leaving{lost: cause, at: h.expires})
+	return func() {
+		if c.req.Lost != nil && !untaken {
+			c.req.Lost(cause)
+		}
+	}
+}
+
+// attend keeps the place in the queue for a call of Try, however long that takes, and for
+// placeTTL after it has returned.
+func (c *claim) attend() (done func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.trying++
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.trying--
+		c.tried = time.Now()
+	}
+}
+
+// placeEnds is when the place in the queue ends if nobody tries again. Requires c.mu.
+func (c *claim) placeEnds() time.Time {
+	if c.trying > 0 {
+		return time.Now().Add(placeTTL)
+	}
+	return c.tried.Add(placeTTL)
+}
+
+// arm sets the timer by what is due. When that moves to a later instant nobody need call it:
+// the timer looks. Requires c.mu.
+func (c *claim) arm() {
+	due := c.phase.due(c)
+	if due.IsZero() {
+		if c.timer != nil {
+			c.timer.Stop()
+		}
+		return
+	}
+	left := time.Until(due)
+	if h, ok := c.phase.(*held); !ok || due != h.watchAt {
+		left = c.s.together(due)
+	}
+	if c.timer == nil {
+		c.timer = time.AfterFunc(left, c.tick)
+		return
+	}
+	c.timer.Reset(left)
+}
+
+// together is how long it is until the first instant after end at which timers of the session's
+// claims fire together: thousands of wake-ups of a process that is idle cost more than all else.
+func (s *session) together(end time.Time) time.Duration {
+	step := max(s.ttl/timersPerTTL, time.Millisecond)
+	late := step - end.Sub(s.began)%step
+	return max(time.Until(end)+late, time.Millisecond)
+}
+
+// isDue reports whether the timer has something to do now. If not, it is set for later.
+func (c *claim) isDue() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if due := c.phase.due(c); !due.IsZero() && time.Until(due) <= 0 {
+		return true
+	}
+	c.arm()
+	return false
+}
+
+// tick is the claim's timer: it watches the node of a lease that lasts, and removes that of
+// one that nobody has renewed, or of a waiter who never came back. The session would keep
+// both for as long as the program runs.
+func (c *claim) tick() {
+	if !c.isDue() {
+		return
+	}
+	c.calls <- struct{}{}
+	defer c.end()
+	if !c.isDue() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), againAfter)
+	defer cancel()
+	if h, ok := c.current().(*held); ok && !c.lapses(h) {
+		_ = c.watch(ctx) // else the next renewal does it
+		return
+	}
+	_ = c.leave(ctx) // it sets the timer for the next attempt itself
+}
+
+// lapses reports whether the lease is over, or nobody has taken it in time.
+func (c *claim) lapses(h *held) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Until(h.expires) <= 0 || time.Until(c.placeEnds()) <= 0 && h.untaken()
+}

@@ -1,0 +1,184 @@
+package zklock
+
+import (
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// in returns a claim in the phase of that name, as the table of the package comment names it.
+func in(t *testing.T, name string) *claim {
+	t.Helper()
+	s := testSession(t, DefaultSessionTimeout)
+	s.greeted(s.timeout, 77, time.Now(), false)
+	s.begin()
+	s.prove(77, time.Now().Add(s.timeout/carriedAfter))
+	c := newClaim(s, driver.Request{Resource: "r", Owner: "o", TTL: s.ttl, Queue: true})
+	c.tried = time.Now()
+	name, c.uncertain = strings.TrimSuffix(name, "?"), strings.HasSuffix(name, "?")
+	if name != "idle" && !c.uncertain {
+		c.node = &own{name: nodeOf(c), session: 77, fence: 12, alarm: &alarm{}}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch name {
+	case "queued":
+		c.become(&queued{})
+	case "held":
+		s.keep(c)
+		c.become(&held{expires: time.Now().Add(s.ttl)})
+	case "leaving":
+		c.become(&leaving{at: time.Now().Add(time.Minute)})
+	}
+	t.Cleanup(func() {
+		if c.timer != nil {
+			c.timer.Stop()
+		}
+	})
+	return c
+}
+
+func nodeOf(c *claim) string { return "_c_" + c.guid + markLock + "0000000002" }
+
+// nameOf is how the table names the phase of c.
+func nameOf(c *claim) (name string) {
+	switch c.current().(type) {
+	case idle:
+		name = "idle"
+	case *queued:
+		name = "queued"
+	case *held:
+		name = "held"
+	case *leaving:
+		name = "leaving"
+	}
+	if c.uncertain {
+		name += "?"
+	}
+	return name
+}
+
+// events are the rows of the table.
+var events = map[string]func(c *claim){
+	"creation sent":         func(c *claim) { c.entering() },
+	"creation: yes":         func(c *claim) { _ = c.entered(time.Now(), c.parent+"/"+nodeOf(c), nil) },
+	"creation: no":          func(c *claim) { _ = c.entered(time.Now(), "", zk.ErrNoAuth) },
+	"creation: unknown":     func(c *claim) { _ = c.entered(time.Now(), "", zk.ErrConnectionClosed) },
+	"looked for: there":     func(c *claim) { c.looked([]string{"another-lock-0000000001", nodeOf(c)}) },
+	"looked for: not there": func(c *claim) { c.looked([]string{"another-lock-0000000001"}) },
+	"node or session gone": func(c *claim) {
+		if c.holds(time.Now()) == nil {
+			c.lose(errExpired)()
+			return
+		}
+		c.forget()
+	},
+	"granted":          func(c *claim) { _, _ = c.granted(time.Now(), c.s.proof().lasts) },
+	"renewal: yes":     func(c *claim) { _, _ = c.renewed(time.Now(), c.s.proof(), nil) },
+	"renewal: unknown": func(c *claim) { _, _ = c.renewed(time.Now(), c.s.proof(), zk.ErrConnectionClosed) },
+	"lost":             func(c *claim) { c.s.lose(errExpired) },
+	"lease over":       func(c *claim) { _ = c.holds(time.Now().Add(time.Minute)) },
+	"given up":         func(c *claim) { c.giveUp() },
+	"deletion: yes":    func(c *claim) { _ = c.left(nil) },
+	"deletion: no node": func(c *claim) {
+		_ = c.left(lostFor("its node is gone"))
+	},
+	"deletion: unknown": func(c *claim) { _ = c.left(zk.ErrConnectionClosed) },
+}
+
+// Each event leaves a claim in the phase that the package comment says, and whatever may have a
+// node at the ensemble has an instant at which the timer looks after it.
+func TestPhasesAreThoseOfTheTable(t *testing.T) {
+	t.Parallel()
+	phases, rows := table(t)
+	if len(rows) != len(events) {
+		t.Errorf("the table has %d rows, there are %d events", len(rows), len(events))
+	}
+	for event, cells := range rows {
+		happens := events[event]
+		if happens == nil {
+			t.Errorf("the table has %q, which is no event", event)
+			continue
+		}
+		for i, want := range cells {
+			if want == "-" {
+				continue
+			}
+			c := in(t, phases[i])
+			happens(c)
+			if got := nameOf(c); got != want {
+				t.Errorf("%s, %s: now %s, want %s", phases[i], event, got, want)
+			}
+			c.mu.Lock()
+			if due := c.phase.due(c); due.IsZero() != (want == "idle") {
+				t.Errorf("%s, %s: the timer looks at %v", phases[i], event, due)
+			}
+			if told := c.s.held[c]; told != (want == "held") {
+				t.Errorf("%s, %s: told of the session's end: %v", phases[i], event, told)
+			}
+			c.mu.Unlock()
+		}
+	}
+}
+
+// table reads the package comment's.
+func table(t *testing.T) (phases []string, rows map[string][]string) {
+	t.Helper()
+	text, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gaps := regexp.MustCompile(`\s{2,}`)
+	rows = make(map[string][]string)
+	for line := range strings.Lines(string(text)) {
+		line, ok := strings.CutPrefix(line, "//\t")
+		cells := gaps.Split(strings.TrimSpace(line), -1)
+		switch {
+		case !ok:
+		case phases == nil:
+			phases = cells
+		case len(cells) != len(phases)+1:
+			t.Errorf("%q has %d cells", line, len(cells))
+		default:
+			rows[cells[0]] = cells[1:]
+		}
+	}
+	return phases, rows
+}
+
+// Renew believes in nothing but a lease that is held, whose node is watched, and whose session
+// was proven.
+func TestRenewedCountsFromItsCall(t *testing.T) {
+	t.Parallel()
+	for why, spoil := range map[string]func(c *claim, p *proof){
+		"":                       func(*claim, *proof) {},
+		"the node was disturbed": func(c *claim, _ *proof) { c.disturbed(c.node, c.node.alarm) },
+		"another session":        func(_ *claim, p *proof) { p.session++ },
+		"no session for so long": func(_ *claim, p *proof) { p.lasts = time.Now().Add(-time.Second) },
+		"lost":                   func(c *claim, _ *proof) { c.lose(errExpired)() },
+		"given up":               func(c *claim, _ *proof) { c.giveUp() },
+	} {
+		c := in(t, "held")
+		asked, p := time.Now(), c.s.proof()
+		spoil(c, &p)
+		g, err := c.renewed(asked, p, nil)
+		if (why == "") != (err == nil) {
+			t.Errorf("%s: %+v, %v", why, g, err)
+		}
+		if h, ok := c.current().(*held); err == nil && (!ok || h.expires != asked.Add(g.TTL) || g.Fence != c.node.fence) {
+			t.Errorf("%+v, which ends at %+v", g, h)
+		}
+	}
+	c := in(t, "held")
+	c.lose(lostFor("tested"))()
+	if _, err := c.renewed(time.Now(), c.s.proof(), nil); !errors.Is(err, driver.ErrLost) || !strings.Contains(err.Error(), "tested") {
+		t.Errorf("after the loss: %v", err)
+	}
+}

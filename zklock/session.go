@@ -1,0 +1,348 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A session is one session at the ensemble, and what hangs on it. go-zookeeper connects again
+// by itself, and begins a new session when one has expired.
+type session struct {
+	d       *Driver
+	timeout time.Duration
+	ttl     time.Duration // of its leases
+	began   time.Time
+	watches watches
+
+	births   sync.Map     // of birth, by path; of nodes whose creation was answered just now
+	creating sync.RWMutex // containers and TTL nodes, see settle
+	dialed   time.Time    // of the client's own goroutine
+
+	mu   sync.Mutex
+	conn connection      // guarded by mu
+	life life            // guarded by mu
+	held map[*claim]bool // guarded by mu; they are told when the session ends; nil: it was closed
+}
+
+func newSession(d *Driver, timeout, ttl time.Duration) *session {
+	return &session{
+		d: d, timeout: timeout, ttl: ttl, began: time.Now(), watches: watches{of: make(map[string]*watch)},
+		conn: connection{changed: make(chan struct{})}, life: life{timeout: timeout}, held: make(map[*claim]bool),
+	}
+}
+
+// A connection is what carries a session at present.
+type connection struct {
+	client     *zk.Conn // nil until first used
+	state      state
+	cause      error         // of state refused and down
+	changed    chan struct{} // closed, and replaced, when state changes
+	failed     int           // attempts to connect since the last that succeeded
+	known      bool          // the ensemble knows the user
+	greeting   int           // how many there were, of this connection and those before
+	rewatching bool          // the watches of the connection before are not there yet
+}
+
+// A state says what a call has to do.
+type state int
+
+const (
+	connecting state = iota // wait
+	up                      // go ahead
+	down                    // fail: each server was tried
+	refused                 // fail: the ensemble will not change its mind soon
+	closed
+)
+
+// ready returns the connection as soon as it carries a session, or why it does not.
+func (s *session) ready(ctx context.Context) (*zk.Conn, error) {
+	for {
+		client, state, changed, err := s.look()
+		switch {
+		case err != nil:
+			return nil, err
+		case state == up:
+			return client, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("zklock: no session yet: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// outlast is ready for a caller that has time: until ctx ends it also waits for servers to
+// come back.
+func (s *session) outlast(ctx context.Context) (*zk.Conn, error) {
+	for ctx.Err() == nil {
+		_, state, changed, _ := s.look()
+		if state != down {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	return s.ready(ctx)
+}
+
+// look returns how things are. The first time it begins to connect.
+func (s *session) look() (*zk.Conn, state, <-chan struct{}, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn.client == nil && s.conn.state != closed {
+		client, _, err := zk.Connect(s.d.servers, s.timeout,
+			zk.WithDialer(s.dial), zk.WithHostProvider(&hosts{}), zk.WithEventCallback(s.event),
+			zk.WithLogger(quiet{}), zk.WithLogInfo(false))
+		if err != nil {
+			return nil, down, s.conn.changed, err
+		}
+		s.conn.client = client
+	}
+	return s.conn.client, s.conn.state, s.conn.changed, s.conn.cause
+}
+
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {} // what goes wrong comes as an error
+
+// become changes the state.
+func (c *connection) become(s state, cause error) {
+	if c.state == closed {
+		return
+	}
+	old := c.state
+	c.state, c.cause = s, cause
+	if s != old { // nobody waits for another cause
+		close(c.changed)
+		c.changed = make(chan struct{})
+	}
+}
+
+// refusal is why the ensemble serves nothing, nil if it has not said so.
+func (s *session) refusal() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn.state == refused {
+		return s.conn.cause
+	}
+	return nil
+}
+
+// current is the id of the session that is live as far as we know, with the number of the
+// greeting of the connection that carries it, which is up or not.
+func (s *session) current() (id int64, greeting int, isUp bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.life.id, s.conn.greeting, s.conn.state == up
+}
+
+// carries reports whether that is the id of the live session.
+func (s *session) carries(id int64) bool {
+	now, _, _ := s.current()
+	return id == now
+}
+
+// greeted is told what the ensemble grants, before anything is sent on the connection, and
+// returns the number of the greeting.
+func (s *session) greeted(timeout time.Duration, id int64, asked time.Time, watching bool) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn.failed = 0
+	s.conn.greeting++
+	s.conn.rewatching = watching
+	shorter := id == s.life.id && timeout < s.timeout
+	s.life.greeted(id, asked, shorter)
+	switch {
+	case id == 0: // expired: event hears of that
+	case timeout != s.timeout:
+		cause := fmt.Errorf("%w: asked for %v, it offers %v", ErrSessionTimeout, s.timeout, timeout)
+		s.conn.become(refused, cause)
+		if shorter { // it may end before the leases that hang on it
+			go s.lose(fmt.Errorf("%w: %w", driver.ErrLost, cause))
+		}
+	case s.conn.state == refused: // somebody has mended the ensemble
+		s.conn.become(connecting, nil)
+	}
+	return s.conn.greeting
+}
+
+// event is called by the client's own goroutines, and must not block.
+func (s *session) event(e zk.Event) {
+	if e.Type != zk.EventSession {
+		if e.Type != zk.EventNotWatching { // of a session that ended, which StateExpired tells
+			s.watches.event(e)
+		}
+		return
+	}
+	switch e.State {
+	case zk.StateHasSession:
+		s.begin()
+	case zk.StateDisconnected:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.conn.rewatching = false
+		if s.conn.state == up {
+			s.conn.become(connecting, nil)
+		}
+	case zk.StateExpired:
+		s.mu.Lock()
+		s.life = life{timeout: s.timeout}
+		s.mu.Unlock()
+		s.lose(errExpired)
+		s.watches.end()
+	}
+}
+
+var errExpired = lostFor("the session has expired")
+
+// begin lets calls through, when the ensemble knows who we are and what we watch.
+func (s *session) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.conn.state == refused:
+	case s.conn.rewatching:
+		s.conn.become(connecting, nil)
+	case s.d.opts.User == "" || s.conn.known: // go-zookeeper tells it again by itself
+		s.conn.become(up, nil)
+	default:
+		s.conn.become(connecting, nil)
+		go s.introduce(s.conn.client)
+	}
+}
+
+// rewatched lets calls through on the connection of that greeting: all watches are there.
+func (s *session) rewatched(greeting int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if greeting != s.conn.greeting || !s.conn.rewatching {
+		return
+	}
+	s.conn.rewatching = false
+	if s.conn.state == connecting {
+		s.conn.become(up, nil)
+	}
+}
+
+// introduce tells user and password. If that fails the next connection tries again.
+func (s *session) introduce(client *zk.Conn) {
+	err := client.AddAuth("digest", []byte(s.d.opts.User+":"+s.d.opts.Password))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if errors.Is(err, zk.ErrAuthFailed) {
+		s.conn.become(refused, explain(err))
+	}
+	if err != nil {
+		return
+	}
+	s.conn.known = true
+	if client.State() == zk.StateHasSession {
+		s.conn.become(up, nil)
+	}
+}
+
+// failedTo counts an attempt to connect. When each server has had one, calls fail.
+func (s *session) failedTo(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn.failed++
+	if s.conn.failed >= len(s.d.servers) && (s.conn.state == connecting || s.conn.state == down) {
+		s.conn.become(down, err)
+	}
+}
+
+// dialEvery keeps a server that accepts sessions and closes them at once from being asked
+// without end: go-zookeeper pauses only when nobody accepts.
+const dialEvery = 50 * time.Millisecond
+
+// dial is the client's dialer.
+func (s *session) dial(network, address string, timeout time.Duration) (net.Conn, error) {
+	time.Sleep(time.Until(s.dialed.Add(dialEvery)))
+	s.dialed = time.Now()
+	conn, err := s.d.opts.Dial(network, address, timeout)
+	if err != nil {
+		s.failedTo(fmt.Errorf("%w: %w", ErrUnreachable, err))
+		return nil, err
+	}
+	return newWire(conn, s), nil
+}
+
+// keep has c told when the session ends. It reports false, and c must not be granted, when
+// the driver was closed.
+func (s *session) keep(c *claim) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held == nil {
+		return false
+	}
+	s.held[c] = true
+	return true
+}
+
+func (s *session) drop(c *claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.held, c)
+}
+
+// lose tells all holders that their leases have ended. It does not wait for what they do.
+func (s *session) lose(cause error) {
+	for _, c := range s.holders(false) {
+		go c.lose(cause)()
+	}
+}
+
+// holders returns those who hold; last: nobody is added from now on.
+func (s *session) holders(last bool) []*claim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*claim, 0, len(s.held))
+	for c := range s.held {
+		all = append(all, c)
+	}
+	if last {
+		s.held = nil
+	}
+	return all
+}
+
+// close ends the session, and with it whatever hangs on it: its holders are told first.
+func (s *session) close() {
+	for _, c := range s.holders(true) {
+		c.lose(lostFor("its driver was closed"))()
+	}
+	s.settle()
+	s.mu.Lock()
+	client := s.conn.client
+	s.conn.become(closed, driver.ErrClosed)
+	s.mu.Unlock()
+	if client != nil {
+		client.Close()
+	}
+}
+
+// settle waits, but not for long, until no container or TTL node is being created:
+// go-zookeeper reads the answer to that while it writes it when it is closed meanwhile.
+func (s *session) settle() {
+	settled := make(chan struct{})
+	go func() {
+		defer close(settled)
+		s.creating.Lock()
+		s.creating.Unlock() //lint:ignore SA2001 it only waits
+	}()
+	select {
+	case <-settled:
+	case <-time.After(time.Second):
+	}
+}
