@@ -157,8 +157,10 @@ func table(t *testing.T) (phases []string, rows map[string][]string) {
 // was proven.
 func TestRenewedCountsFromItsCall(t *testing.T) {
 	t.Parallel()
+	var unanswered error
 	for why, spoil := range map[string]func(c *claim, p *proof){
 		"":                       func(*claim, *proof) {},
+		"unanswered":             func(*claim, *proof) { unanswered = zk.ErrConnectionClosed },
 		"the node was disturbed": func(c *claim, _ *proof) { c.disturbed(c.node, c.node.alarm) },
 		"another session":        func(_ *claim, p *proof) { p.session++ },
 		"no session for so long": func(_ *claim, p *proof) { p.lasts = time.Now().Add(-time.Second) },
@@ -167,8 +169,9 @@ func TestRenewedCountsFromItsCall(t *testing.T) {
 	} {
 		c := in(t, "held")
 		asked, p := time.Now(), c.s.proof()
+		unanswered = nil
 		spoil(c, &p)
-		g, err := c.renewed(asked, p, nil)
+		g, err := c.renewed(asked, p, unanswered)
 		if (why == "") != (err == nil) {
 			t.Errorf("%s: %+v, %v", why, g, err)
 		}
