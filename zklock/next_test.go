@@ -50,3 +50,23 @@ func TestWokenHoldsOnlyIfItIsTheNext(t *testing.T) {
 		}
 	}
 }
+
+// A claim is the next only behind one of another session that leaves nothing behind.
+func TestEndsAlone(t *testing.T) {
+	t.Parallel()
+	c, _ := nextInQueue(t)
+	for what, test := range map[string]struct {
+		seen content
+		want bool
+	}{
+		"another session":           {content{details{Owner: "a"}.encode(), &zk.Stat{EphemeralOwner: 78}}, true},
+		"another client":            {content{nil, &zk.Stat{EphemeralOwner: 78}}, true},
+		"the same session":          {content{details{Owner: "a"}.encode(), &zk.Stat{EphemeralOwner: 77}}, false},
+		"it lingers":                {content{details{Owner: "a", Lingers: true}.encode(), &zk.Stat{EphemeralOwner: 78}}, false},
+		"another claim has read it": {content{}, false},
+	} {
+		if got := c.endsAlone(test.seen); got != test.want {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+}

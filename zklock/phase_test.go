@@ -185,3 +185,28 @@ func TestRenewedCountsFromItsCall(t *testing.T) {
 		t.Errorf("after the loss: %v", err)
 	}
 }
+
+// A grant counts from before its call, and lasts no longer than the session.
+func TestGrantedCountsFromItsCall(t *testing.T) {
+	t.Parallel()
+	for _, of := range []time.Duration{time.Hour, 3 * time.Second, 0} {
+		c := in(t, "queued")
+		asked := time.Now().Add(-time.Second)
+		want := min(c.req.TTL, of)
+		g, err := c.granted(asked, asked.Add(of))
+		if h, ok := c.current().(*held); ok != (of > 0) || ok && (h.expires != asked.Add(want) || g.TTL != want) || !ok && err == nil {
+			t.Errorf("of a session that lasts for %v: %+v, %v, which ends at %+v", of, g, err, h)
+		}
+	}
+}
+
+// The node of a lost lease stays as long as its holder may not have heard of the loss.
+func TestLostKeepsTheNode(t *testing.T) {
+	t.Parallel()
+	c := in(t, "held")
+	expires := c.current().(*held).expires
+	c.lose(errExpired)()
+	if l := c.current().(*leaving); l.at != expires {
+		t.Errorf("the node goes at %v, the lease ended at %v", l.at, expires)
+	}
+}
