@@ -149,28 +149,32 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		of[s] = append(of[s], &renewals[i])
 	}
 	var all sync.WaitGroup
+	defer all.Wait()
 	for s, some := range of {
+		if len(of) == 1 {
+			s.renew(ctx, some)
+			return
+		}
 		all.Go(func() { s.renew(ctx, some) })
 	}
-	all.Wait()
 }
 
-// renew renews leases that hang on the session: one round trip proves that it lives. Those
-// whose claim has a call in flight wait for that by themselves.
+// renew renews leases that hang on the session: one round trip proves that it lives. Claims
+// that have a call in flight wait for that beside the others.
 func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
 	asked := time.Now()
-	var alone sync.WaitGroup
-	defer alone.Wait()
-	byItself := func(r *driver.Renewal) {
-		alone.Go(func() { r.Grant, r.Err = r.Claim.Renew(ctx, r.TTL) })
-	}
-	together := make([]*driver.Renewal, 0, len(renewals))
+	var together, busy, disturbed []*driver.Renewal
 	for _, r := range renewals {
 		if c := claimOf(r.Claim); r.TTL == c.req.TTL && c.begin() {
 			together = append(together, r)
-			continue
+		} else {
+			busy = append(busy, r)
 		}
-		byItself(r)
+	}
+	if len(busy) > 0 {
+		var beside sync.WaitGroup
+		defer beside.Wait()
+		beside.Go(func() { renewEach(ctx, busy) })
 	}
 	shared := func() (struct{}, error) { return struct{}{}, s.alive(ctx) }
 	_, synced := run(ctx, shared)
@@ -183,9 +187,19 @@ func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
 		r.Grant, r.Err = c.renewed(asked, proof, synced)
 		c.end()
 		if errors.Is(r.Err, errDisturbed) {
-			byItself(r)
+			disturbed = append(disturbed, r)
 		}
 	}
+	renewEach(ctx, disturbed)
+}
+
+// renewEach renews leases by themselves, a few at once.
+func renewEach(ctx context.Context, renewals []*driver.Renewal) {
+	_ = atOnce(4, len(renewals), func(i int) error {
+		r := renewals[i]
+		r.Grant, r.Err = r.Claim.Renew(ctx, r.TTL)
+		return nil
+	})
 }
 
 // alive proves that the session lives.

@@ -73,7 +73,7 @@ func (d *Driver) inspect(client *zk.Conn, name string) (driver.State, error) {
 		return st, err
 	}
 	found := make([]driver.Holder, len(nodes))
-	err = atOnce(len(nodes), func(i int) (err error) {
+	err = atOnce(asksAtOnce, len(nodes), func(i int) (err error) {
 		found[i], err = holderOf(client, d.path(name), nodes[i])
 		return err
 	})
@@ -140,7 +140,7 @@ func (d *Driver) list(ctx context.Context, client *zk.Conn, prefix string) ([]dr
 	var mu sync.Mutex
 	var read int        // guarded by mu
 	var forbidden error // guarded by mu
-	err = atOnce(len(names), func(i int) (err error) {
+	err = atOnce(asksAtOnce, len(names), func(i int) (err error) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -205,9 +205,9 @@ func (d *Driver) evict(client *zk.Conn, path, owner, reason string) error {
 	return explain(err)
 }
 
-// atOnce calls ask for 0 to n-1, several at once, and returns the first error.
-func atOnce(n int, ask func(i int) error) error {
-	room := make(chan struct{}, asksAtOnce)
+// atOnce calls ask for 0 to n-1, so many at once, and returns the first error.
+func atOnce(width, n int, ask func(i int) error) error {
+	room := make(chan struct{}, width)
 	errs := make([]error, n)
 	var all sync.WaitGroup
 	for i := range n {
