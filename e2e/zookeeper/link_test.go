@@ -61,18 +61,21 @@ func TestLinks(t *testing.T) {
 // session is the length of a session, ttl that of its leases.
 const session, ttl = 4500 * time.Millisecond, 3 * time.Second
 
+// kept is the TTL of a lease that is to survive something: a busy machine has seconds for it.
+const kept = 3 * ttl
+
 // proxied is a Locker whose link can be cut.
-func proxied(t testing.TB, z *servers.ZooKeeper) (*leasehold.Locker, *servers.Proxy) {
+func proxied(t testing.TB, z *servers.ZooKeeper, ttl time.Duration) (*leasehold.Locker, *servers.Proxy) {
 	t.Helper()
 	p := servers.StartProxy(t, z.Addr())
-	d := driverOn(t, &zklock.Options{SessionTimeout: session}, p.Addr())
+	d := driverOn(t, &zklock.Options{SessionTimeout: ttl * 3 / 2}, p.Addr())
 	return lockerOn(t, d, leasehold.Options{}), p
 }
 
 // stays checks that the lease lives on, with the same token.
-func stays(t testing.TB, lease *leasehold.Lease, token uint64) {
+func stays(t testing.TB, lease *leasehold.Lease, token uint64, ttl time.Duration) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), session)
+	ctx, cancel := context.WithTimeout(context.Background(), ttl*3/2)
 	defer cancel()
 	err := lease.Extend(ctx, ttl)
 	// A call is bounded by half of what is left, which the client may just spend on its pause
@@ -92,33 +95,33 @@ func stays(t testing.TB, lease *leasehold.Lease, token uint64) {
 }
 
 func shortCutKeepsTheLease(t *testing.T, z *servers.ZooKeeper) {
-	l, p := proxied(t, z)
+	l, p := proxied(t, z, kept)
 	lease := mustAcquire(t, l, "short-cut")
 	token := lease.Token()
 	p.Dark()
-	time.Sleep(ttl / 3)
+	time.Sleep(kept / 3)
 	p.Pass()
-	waitFor(t, "a renewal after the cut", func() bool { return time.Until(lease.Deadline()) > ttl*3/4 })
-	stays(t, lease, token)
+	waitFor(t, "a renewal after the cut", func() bool { return time.Until(lease.Deadline()) > kept*3/4 })
+	stays(t, lease, token, kept)
 }
 
 func resetKeepsTheLease(t *testing.T, z *servers.ZooKeeper) {
-	l, p := proxied(t, z)
+	l, p := proxied(t, z, kept)
 	lease := mustAcquire(t, l, "reset")
 	token := lease.Token()
 	for range 5 {
 		p.Reset()
-		time.Sleep(ttl / 10)
+		time.Sleep(kept / 10)
 	}
-	waitFor(t, "a renewal after the resets", func() bool { return time.Until(lease.Deadline()) > ttl*3/4 })
-	stays(t, lease, token)
+	waitFor(t, "a renewal after the resets", func() bool { return time.Until(lease.Deadline()) > kept*3/4 })
+	stays(t, lease, token, kept)
 }
 
 // longCutEndsTheLeaseInTime: cut off for twice the session's length. The holder's context
 // ends by its own timer before the ensemble removes the node, and a new session serves
 // new leases without help.
 func longCutEndsTheLeaseInTime(t *testing.T, z *servers.ZooKeeper) {
-	l, p := proxied(t, z)
+	l, p := proxied(t, z, ttl)
 	lease := mustAcquire(t, l, "long-cut")
 	token := lease.Token()
 	removed := make(chan time.Time, 1)
@@ -160,7 +163,7 @@ func longCutEndsTheLeaseInTime(t *testing.T, z *servers.ZooKeeper) {
 	if again.Token() <= token {
 		t.Errorf("token %d after %d", again.Token(), token)
 	}
-	stays(t, again, again.Token())
+	stays(t, again, again.Token(), ttl)
 }
 
 // onlyNode is the path of the one claim on a resource.

@@ -22,19 +22,20 @@ func contains(text, part string) bool { return strings.Contains(text, part) }
 // are served in turn, by at most two wake-ups a release, and nothing is left.
 func storm(t *testing.T, z *servers.ZooKeeper) {
 	const waiters, processes = 300, 10
-	dead, p := proxied(t, z)
+	dead, p := proxied(t, z, kept)
 	holder := mustAcquire(t, dead, "storm")
 	opts := &zklock.Options{SessionTimeout: 20 * time.Second}
 	var links []*locktest.Faulty
 	for range processes {
 		links = append(links, locktest.NewFaulty(driverOn(t, opts, z.Addr())))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	impatient, giveUp := context.WithCancel(ctx)
 	queued := make(chan struct{}, 10*waiters)
 	var history locktest.History
 	var all sync.WaitGroup
+	defer func() { cancel(); all.Wait() }()
 	for i := range waiters {
 		// A Locker each, so that each waits at the ensemble.
 		l := lockerOn(t, links[i%processes], leasehold.Options{
@@ -58,8 +59,12 @@ func storm(t *testing.T, z *servers.ZooKeeper) {
 			}
 		})
 	}
-	for range waiters {
-		<-queued
+	for n := range waiters {
+		select {
+		case <-queued:
+		case <-holder.Context().Done():
+			t.Fatalf("the lease that all wait for has ended with %d of them in the queue: %v", n, context.Cause(holder.Context()))
+		}
 	}
 	giveUp()
 	conn := client(t, z.Addr())
