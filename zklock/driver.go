@@ -131,8 +131,8 @@ func (d *Driver) any() (*session, error) {
 // holders are told first.
 func (d *Driver) Close() error {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed = true
+	d.closed = true // none is added from now on
+	d.mu.Unlock()
 	var all sync.WaitGroup
 	for _, s := range d.sessions {
 		all.Go(s.close)
