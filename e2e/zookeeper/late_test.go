@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,7 +36,8 @@ func TestCreationThatComesLate(t *testing.T) {
 	var addr atomic.Pointer[string]
 	use := func(a string) { addr.Store(&a) }
 	use(p.Addr())
-	d := driverOn(t, &zklock.Options{SessionTimeout: 30 * time.Second, Dial: func(network, _ string, timeout time.Duration) (net.Conn, error) {
+	const session = 30 * time.Second
+	d := driverOn(t, &zklock.Options{SessionTimeout: session, Dial: func(network, _ string, timeout time.Duration) (net.Conn, error) {
 		return net.DialTimeout(network, *addr.Load(), timeout)
 	}}, p.Addr())
 	c := claimOn(t, d, "late")
@@ -59,6 +61,10 @@ func TestCreationThatComesLate(t *testing.T) {
 	waitFor(t, "the proposal", func() bool { return number(t, leader, "mntr", "zk_proposal_count\t") > proposed })
 	use(leader.Addr())
 	p.Reset()
+	waitFor(t, "the driver's session at the leader", func() bool {
+		answer, err := leader.Ask("cons")
+		return err == nil && strings.Contains(answer, fmt.Sprintf("to=%d,", session.Milliseconds()))
+	})
 
 	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()

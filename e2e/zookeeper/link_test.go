@@ -356,7 +356,7 @@ func evictionTellsTheReason(t *testing.T, z *servers.ZooKeeper) {
 // oneOfManyLeasesIsDeleted: renewals go together, and only the one that is gone ends.
 func oneOfManyLeasesIsDeleted(t *testing.T, z *servers.ZooKeeper) {
 	const leases = 100
-	l := lockerOn(t, driverOn(t, &zklock.Options{SessionTimeout: session}, z.Addr()), leasehold.Options{})
+	l := lockerOn(t, driverOn(t, &zklock.Options{SessionTimeout: kept * 3 / 2}, z.Addr()), leasehold.Options{})
 	conn := client(t, z.Addr())
 	all := make([]*leasehold.Lease, leases)
 	for i := range all {
@@ -365,7 +365,7 @@ func oneOfManyLeasesIsDeleted(t *testing.T, z *servers.ZooKeeper) {
 	if err := conn.Delete(onlyNode(t, conn, many(7)), -1); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * session)
+	time.Sleep(2 * kept)
 	for i, lease := range all {
 		err := lease.Release(t.Context())
 		if (i == 7) != errors.Is(err, leasehold.ErrLost) || i != 7 && err != nil {

@@ -195,7 +195,7 @@ func closeBesideTries(t *testing.T, z *servers.ZooKeeper) {
 func deletedWhileAway(t *testing.T, z *servers.ZooKeeper) {
 	const leases = 40
 	p := servers.StartProxy(t, z.Addr())
-	d := driverOn(t, nil, p.Addr())
+	d := driverOn(t, &zklock.Options{SessionTimeout: time.Minute}, p.Addr())
 	ttl := d.Features().SessionTTL
 	conn := client(t, z.Addr())
 	var all []driver.Claim
