@@ -21,8 +21,9 @@
 // What is uncertain is a creation without an answer, marked "?" below: the node may be there, or
 // still come. Nothing else may come late: a node that is to be deleted is never used
 // again, so that a deletion without an answer is what leaving is. A claim whose creation is
-// uncertain looks for the node before all else, behind a sync: without it, a server that we have
-// changed to may show no node, and the leader apply the creation after that.
+// uncertain looks for the node before all else, behind a sync, which the leader answers after all
+// that it has proposed: without one, a server that we have changed to shows no node while the
+// creation waits for a quorum, and then it comes.
 //
 //	                        idle     queued?   queued   held     leaving?  leaving
 //	creation sent           queued?  -         -        -        -         -

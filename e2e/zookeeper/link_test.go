@@ -55,6 +55,7 @@ func TestLinks(t *testing.T) {
 		"SlowTryKeepsThePlace":        slowTryKeepsThePlace,
 		"PingBeforeTheIntroduction":   pingBeforeTheIntroduction,
 		"ShorterSessionForAWhile":     shorterSessionForAWhile,
+		"ListOvertakesTheCreation":    listOvertakesTheCreation,
 	}))
 }
 
