@@ -21,9 +21,9 @@ func Example_fencing() {
 	paused, _ := locks.Acquire(ctx, "stock", leasehold.TTL(50*time.Millisecond), leasehold.NoRenew())
 	<-paused.Context().Done() // the pause
 	next, _ := locks.Acquire(ctx, "stock")
-	err := stock.Do("stock", next.Token(), next.Owner(), func() error { return nil })
+	err := stock.Do(next, func() error { return nil })
 	fmt.Println("present holder:", err)
-	err = stock.Do("stock", paused.Token(), paused.Owner(), func() error { return nil })
+	err = stock.Do(paused, func() error { return nil })
 	fmt.Println("paused holder is refused:", errors.Is(err, fence.ErrStale))
 	fmt.Println("and told so:", errors.Is(paused.Release(ctx), leasehold.ErrLost))
 	next.Release(ctx)
@@ -39,7 +39,7 @@ func ExampleFromContext() {
 	var stock fence.Guard
 	err := locks.Do(context.Background(), "stock", func(ctx context.Context) error {
 		lease, _ := leasehold.FromContext(ctx)
-		return stock.Do("stock", lease.Token(), lease.Owner(), func() error {
+		return stock.Do(lease, func() error {
 			fmt.Println("written")
 			return nil
 		})

@@ -6,6 +6,7 @@
 package fence
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -15,17 +16,46 @@ import (
 // written; the caller's lease is over, so it must give up its work.
 var ErrStale = errors.New("fencing token is stale")
 
-// admits reports whether a write with token by owner may follow one with last by lastOwner.
-func admits(last uint64, lastOwner string, token uint64, owner string) bool {
-	return token > last || token == last && owner == lastOwner
+// A Lease is what a holder shows to a guard; a *leasehold.Lease is one.
+type Lease interface {
+	Name() string // the resource
+	Token() uint64
+	Owner() string
 }
 
-// check refuses token 0, which leases carry on engines without fencing: it guards nothing.
-func check(token uint64) error {
-	if token == 0 {
-		return fmt.Errorf("%w: token 0 is no fencing token", ErrStale)
+// LeaseOf is a Lease of its parts, for who did not acquire it: they came from another process.
+func LeaseOf(name string, token uint64, owner string) Lease { return lease{name, owner, token} }
+
+type lease struct {
+	name, owner string
+	token       uint64
+}
+
+func (l lease) Name() string  { return l.name }
+func (l lease) Token() uint64 { return l.token }
+func (l lease) Owner() string { return l.owner }
+
+// A mark is what a guard keeps of the last lease that it admitted, and compares.
+type mark struct {
+	epoch int64
+	token uint64
+	owner string
+}
+
+// markOf refuses token 0, which leases carry on engines without fencing: it guards nothing.
+func markOf(l Lease) (mark, error) {
+	if l.Token() == 0 {
+		return mark{}, fmt.Errorf("%w: token 0 is no fencing token", ErrStale)
 	}
-	return nil
+	return mark{epochOf(l), l.Token(), l.Owner()}, nil
+}
+
+// admits reports whether a write with next may follow one with m.
+func (m mark) admits(next mark) bool {
+	if c := cmp.Or(cmp.Compare(next.epoch, m.epoch), cmp.Compare(next.token, m.token)); c != 0 {
+		return c > 0
+	}
+	return next.owner == m.owner
 }
 
 // A Guard protects things in this process's memory, or behind it, such as a file that
@@ -37,25 +67,25 @@ type Guard struct {
 
 // seen serialises the writes to one resource.
 type seen struct {
-	mu    sync.Mutex
-	token uint64
-	owner string
+	mu   sync.Mutex
+	last mark
 }
 
-// Do runs write unless a larger token, or the same with another owner, was seen for
-// resource: then it returns ErrStale. Writes to one resource run one at a time. The
-// token counts as seen even when write fails; its error is returned as it is.
-func (g *Guard) Do(resource string, token uint64, owner string, write func() error) error {
-	if err := check(token); err != nil {
+// Do runs write unless a lease of the same name with a larger token, or the same with another
+// owner, was here before: then it returns ErrStale. Writes under one name run one at a time. The
+// lease counts as seen even when write fails; its error is returned as it is.
+func (g *Guard) Do(lease Lease, write func() error) error {
+	next, err := markOf(lease)
+	if err != nil {
 		return err
 	}
-	s := g.of(resource)
+	s := g.of(lease.Name())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !admits(s.token, s.owner, token, owner) {
-		return fmt.Errorf("%w: %d after %d", ErrStale, token, s.token)
+	if !s.last.admits(next) {
+		return fmt.Errorf("%w: %d after %d for %q", ErrStale, next.token, s.last.token, lease.Name())
 	}
-	s.token, s.owner = token, owner
+	s.last = next
 	return write()
 }
 

@@ -19,12 +19,12 @@ func TestGuardRefusesSmallerTokens(t *testing.T) {
 		{0, "b", false},
 	} {
 		wrote := false
-		err := g.Do("stock", c.token, c.owner, func() error { wrote = true; return nil })
+		err := g.Do(fence.LeaseOf("stock", c.token, c.owner), func() error { wrote = true; return nil })
 		if (err == nil) != c.passes || wrote != c.passes || err != nil && !errors.Is(err, fence.ErrStale) {
 			t.Errorf("token %d of %s: wrote %v, %v", c.token, c.owner, wrote, err)
 		}
 	}
-	if err := g.Do("other", 1, "c", func() error { return nil }); err != nil {
+	if err := g.Do(fence.LeaseOf("other", 1, "c"), func() error { return nil }); err != nil {
 		t.Errorf("another resource: %v", err)
 	}
 }
@@ -37,7 +37,7 @@ func TestGuardIsAtomicWithTheWrite(t *testing.T) {
 	var last uint64
 	for token := range uint64(200) {
 		wg.Go(func() {
-			g.Do("stock", token+1, "o", func() error {
+			g.Do(fence.LeaseOf("stock", token+1, "o"), func() error {
 				if token+1 < last {
 					t.Errorf("wrote with %d after %d", token+1, last)
 				}
@@ -49,5 +49,24 @@ func TestGuardIsAtomicWithTheWrite(t *testing.T) {
 	wg.Wait()
 	if last != 200 {
 		t.Errorf("last write had token %d", last)
+	}
+}
+
+// The tokens of an engine that comes later may be smaller; those of the former one are void
+// from its first lease on.
+func TestEpochs(t *testing.T) {
+	var g fence.Guard
+	old, small := fence.LeaseOf("stock", 1<<60, "a"), fence.LeaseOf("stock", 8192, "b")
+	for i, c := range []struct {
+		lease  fence.Lease
+		passes bool
+	}{
+		{old, true}, {small, false}, {old, true}, {fence.InEpoch(small, 1), true}, {fence.InEpoch(small, 1), true}, {old, false},
+		{small, false}, {fence.LeaseOf("stock", 1<<62, "late"), false}, {fence.InEpoch(fence.LeaseOf("stock", 8191, "b"), 1), false},
+		{fence.InEpoch(fence.LeaseOf("stock", 8192, "c"), 1), false}, {fence.InEpoch(fence.LeaseOf("stock", 1024, "c"), 2), true},
+	} {
+		if err := g.Do(c.lease, func() error { return nil }); (err == nil) != c.passes || err != nil && !errors.Is(err, fence.ErrStale) {
+			t.Errorf("%d: token %d: %v", i, c.lease.Token(), err)
+		}
 	}
 }

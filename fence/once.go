@@ -12,13 +12,6 @@ import (
 // ErrDone: the effect of that key has happened before, and did not happen again.
 var ErrDone = errors.New("done already")
 
-// A Lease is what a holder shows to a guard; a *leasehold.Lease is one.
-type Lease interface {
-	Name() string // the resource
-	Token() uint64
-	Owner() string
-}
-
 // Once lets an effect on a database happen exactly once for each key, such as
 // "daily-report/2026-11-20" or "order-42/charge", although a job is begun again.
 //
@@ -111,7 +104,7 @@ func (o *Once) Mark(ctx context.Context, tx *sql.Tx, key string, lease Lease) er
 	if err := driver.CheckName(key); err != nil {
 		return fmt.Errorf("leasehold: mark: %w", err)
 	}
-	if err := o.guard.Check(ctx, tx, lease.Name(), lease.Token(), lease.Owner()); err != nil {
+	if err := o.guard.Check(ctx, tx, lease); err != nil {
 		return err
 	}
 	marked, err := o.mark(ctx, tx, key, int64(lease.Token())) // Check refuses what does not fit

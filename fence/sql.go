@@ -51,9 +51,9 @@ func NewSQLFor(dialect Dialect, table string) (*SQL, error) {
 
 // columns of the table. Names must be told apart byte by byte: MySQL's text is not.
 var columns = map[Dialect]string{
-	SQLite:   `resource TEXT NOT NULL PRIMARY KEY, token BIGINT NOT NULL, owner TEXT NOT NULL`,
-	Postgres: `resource text COLLATE "C" PRIMARY KEY, token bigint NOT NULL, owner text COLLATE "C" NOT NULL`,
-	MySQL:    `resource VARBINARY(512) PRIMARY KEY, token BIGINT NOT NULL, owner VARBINARY(255) NOT NULL`,
+	SQLite:   `resource TEXT NOT NULL PRIMARY KEY, token BIGINT NOT NULL, owner TEXT NOT NULL, epoch BIGINT NOT NULL DEFAULT 0`,
+	Postgres: `resource text COLLATE "C" PRIMARY KEY, token bigint NOT NULL, owner text COLLATE "C" NOT NULL, epoch bigint NOT NULL DEFAULT 0`,
+	MySQL:    `resource VARBINARY(512) PRIMARY KEY, token BIGINT NOT NULL, owner VARBINARY(255) NOT NULL, epoch BIGINT NOT NULL DEFAULT 0`,
 }
 
 // Migrate creates the guard's table in db unless it is there.
@@ -65,56 +65,60 @@ func (g *SQL) Migrate(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// Check records token for resource inside tx, before the writes that it guards. It
-// returns ErrStale when a larger token, or the same with another owner, was committed
-// before: roll back. After any error roll back as well. Only a hash of owner is stored.
-func (g *SQL) Check(ctx context.Context, tx *sql.Tx, resource string, token uint64, owner string) error {
-	if err := check(token); err != nil {
+// Check records lease inside tx, before the writes that it guards. It returns ErrStale when a
+// lease of the same name with a larger token, or the same with another owner, was committed
+// before: roll back. After any error roll back as well. Only a hash of the owner is stored.
+func (g *SQL) Check(ctx context.Context, tx *sql.Tx, lease Lease) error {
+	m, err := markOf(lease)
+	if err != nil {
 		return err
 	}
-	if token > math.MaxInt64 {
-		return fmt.Errorf("leasehold: token %d does not fit a BIGINT", token)
+	if m.token > math.MaxInt64 {
+		return fmt.Errorf("leasehold: token %d does not fit a BIGINT", m.token)
 	}
-	sum := sha256.Sum256([]byte(owner))
-	admitted, err := g.admit(ctx, tx, resource, int64(token), hex.EncodeToString(sum[:16]))
+	admitted, err := g.admit(ctx, tx, lease.Name(), m)
 	switch {
 	case err != nil:
-		return fmt.Errorf("leasehold: check fence of %q: %w", resource, err)
+		return fmt.Errorf("leasehold: check fence of %q: %w", lease.Name(), err)
 	case !admitted:
-		return fmt.Errorf("%w: %d for %q", ErrStale, token, resource)
+		return fmt.Errorf("%w: %d for %q", ErrStale, m.token, lease.Name())
 	}
 	return nil
 }
 
 // admit decides and records in one statement; it takes the row's (in SQLite the file's)
 // write lock, so that of two transactions the second sees what the first committed.
-func (g *SQL) admit(ctx context.Context, tx *sql.Tx, resource string, token int64, owner string) (bool, error) {
-	res, err := tx.ExecContext(ctx, g.upsert(), resource, token, owner)
+func (g *SQL) admit(ctx context.Context, tx *sql.Tx, resource string, m mark) (bool, error) {
+	sum := sha256.Sum256([]byte(m.owner))
+	res, err := tx.ExecContext(ctx, g.upsert(), resource, int64(m.token), hex.EncodeToString(sum[:16]), m.epoch)
 	if err != nil {
 		return false, err
 	}
 	if g.dialect == MySQL {
 		n, err := res.LastInsertId()
-		return n == token, err
+		return n == int64(m.token), err
 	}
 	n, err := res.RowsAffected()
 	return n > 0, err
 }
 
 func (g *SQL) upsert() string {
-	values := `(?, ?, ?)`
+	values := `(?, ?, ?, ?)`
 	switch g.dialect {
 	case MySQL:
 		// Assigned from left to right. The row count depends on the client's settings,
 		// LAST_INSERT_ID does not: the token, or 0.
-		return `INSERT INTO ` + g.table + ` (resource, token, owner) VALUES (?, LAST_INSERT_ID(?), ?)
-			ON DUPLICATE KEY UPDATE owner = IF(token < VALUES(token), VALUES(owner), owner),
-			token = IF(token < VALUES(token) OR token = VALUES(token) AND owner = VALUES(owner),
-				LAST_INSERT_ID(VALUES(token)), token + LAST_INSERT_ID(0))`
+		const later = `(epoch < VALUES(epoch) OR epoch = VALUES(epoch) AND token < VALUES(token))`
+		return `INSERT INTO ` + g.table + ` (resource, token, owner, epoch) VALUES (?, LAST_INSERT_ID(?), ?, ?)
+			ON DUPLICATE KEY UPDATE owner = IF(` + later + `, VALUES(owner), owner),
+			token = IF(` + later + ` OR epoch = VALUES(epoch) AND token = VALUES(token) AND owner = VALUES(owner),
+				LAST_INSERT_ID(VALUES(token)), token + LAST_INSERT_ID(0)),
+			epoch = GREATEST(epoch, VALUES(epoch))`
 	case Postgres:
-		values = `($1, $2, $3)`
+		values = `($1, $2, $3, $4)`
 	}
-	return `INSERT INTO ` + g.table + ` AS seen (resource, token, owner) VALUES ` + values + `
-		ON CONFLICT (resource) DO UPDATE SET token = excluded.token, owner = excluded.owner
-		WHERE seen.token < excluded.token OR seen.token = excluded.token AND seen.owner = excluded.owner`
+	return `INSERT INTO ` + g.table + ` AS seen (resource, token, owner, epoch) VALUES ` + values + `
+		ON CONFLICT (resource) DO UPDATE SET token = excluded.token, owner = excluded.owner, epoch = excluded.epoch
+		WHERE seen.epoch < excluded.epoch OR seen.epoch = excluded.epoch
+			AND (seen.token < excluded.token OR seen.token = excluded.token AND seen.owner = excluded.owner)`
 }

@@ -190,7 +190,7 @@ func stoppedHolderEndsWhenItResumes(t testing.TB, h Harness) {
 	var history History
 	var guard fence.Guard
 	write := func() error { return nil }
-	if err := guard.Do(name, first.Token, first.Owner, write); err != nil && first.Token != 0 {
+	if err := guard.Do(fence.LeaseOf(name, first.Token, first.Owner), write); err != nil && first.Token != 0 {
 		t.Errorf("the holder's write was refused: %v", err)
 	}
 
@@ -199,7 +199,7 @@ func stoppedHolderEndsWhenItResumes(t testing.TB, h Harness) {
 	if took := time.Since(stopped); took > h.over(ttl)+followWithin {
 		t.Errorf("granted %v after the holder was stopped; its TTL was %v", took, ttl)
 	}
-	if err := guard.Do(name, lease.Token(), lease.Owner(), write); err != nil && lease.Token() != 0 {
+	if err := guard.Do(lease, write); err != nil && lease.Token() != 0 {
 		t.Errorf("the successor's write was refused: %v", err)
 	}
 	resumed := time.Now()
@@ -211,7 +211,7 @@ func stoppedHolderEndsWhenItResumes(t testing.TB, h Harness) {
 	if ended.LateActs > 0 {
 		t.Errorf("after its deadline the resumed holder found its context alive %d times", ended.LateActs)
 	}
-	if err := guard.Do(name, first.Token, first.Owner, write); !errors.Is(err, fence.ErrStale) && first.Token != 0 {
+	if err := guard.Do(fence.LeaseOf(name, first.Token, first.Owner), write); !errors.Is(err, fence.ErrStale) && first.Token != 0 {
 		t.Errorf("a write with the former holder's token: %v; want ErrStale", err)
 	}
 	first.Until = earlier(ended.At, c.lastDeadline())

@@ -291,13 +291,13 @@ func resumeAfterHandOver(t testing.TB, h Harness) {
 	}
 	var guard fence.Guard
 	for _, lease := range []*leasehold.Lease{first, second, resumed(t, l2, second), resumed(t, l2, second)} {
-		if err := guard.Do(name, lease.Token(), lease.Owner(), func() error { return nil }); err != nil {
+		if err := guard.Do(lease, func() error { return nil }); err != nil {
 			t.Errorf("a holder is refused: %v", err)
 		}
 	}
 	release(t, resumed(t, l2, second))
 	last := acquire(t, l2, name)
-	if err := guard.Do(name, last.Token(), last.Owner(), func() error { return nil }); err != nil {
+	if err := guard.Do(last, func() error { return nil }); err != nil {
 		t.Errorf("the next holder is refused: %v", err)
 	}
 	release(t, last)

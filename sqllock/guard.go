@@ -3,14 +3,9 @@ package sqllock
 import (
 	"context"
 	"database/sql"
-)
 
-// A Lease is what Guard needs to know of one: *leasehold.Lease has it.
-type Lease interface {
-	Name() string
-	Token() uint64
-	Owner() string
-}
+	"github.com/leasehold-go/leasehold/fence"
+)
 
 // Guard checks lease inside the caller's transaction, before what it is to guard is read
 // or written there: either both are committed or neither is. It returns fence.ErrStale
@@ -21,6 +16,6 @@ type Lease interface {
 // tx is on the database that d keeps its locks in; Migrate has made the table. On
 // PostgreSQL and MySQL use READ COMMITTED, or let Guard be the first statement of tx:
 // what a snapshot has read before may be older than the check.
-func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lease Lease) error {
-	return d.guard.Check(ctx, tx, lease.Name(), lease.Token(), lease.Owner())
+func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lease fence.Lease) error {
+	return d.guard.Check(ctx, tx, lease)
 }

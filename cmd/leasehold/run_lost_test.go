@@ -294,7 +294,7 @@ func guardedWrite(path string) error {
 		return err
 	}
 	defer tx.Rollback()
-	if err := guard.Check(ctx, tx, os.Getenv("LEASEHOLD_NAME"), token, os.Getenv("LEASEHOLD_OWNER")); err != nil {
+	if err := guard.Check(ctx, tx, fence.LeaseOf(os.Getenv("LEASEHOLD_NAME"), token, os.Getenv("LEASEHOLD_OWNER"))); err != nil {
 		return err
 	}
 	return tx.Commit()

@@ -299,6 +299,32 @@ func GuardsWrites(t *testing.T, d Store) {
 	if err := <-passed; err != nil {
 		t.Errorf("a write of the next holder: %v", err)
 	}
+	guardsEpochs(t, d, next)
+}
+
+// guardsEpochs checks that a lease of an engine that comes later shuts out those of the former.
+func guardsEpochs(t *testing.T, d Store, former *leasehold.Lease) {
+	t.Helper()
+	write := func(lease fence.Lease) error {
+		tx, err := d.DB.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback() // does nothing after Commit
+		return errors.Join(d.Guard(t.Context(), tx, lease), tx.Commit())
+	}
+	small, smaller := fence.LeaseOf(former.Name(), 8192, "b"), fence.LeaseOf(former.Name(), 4096, "a")
+	for i, c := range []struct {
+		lease  fence.Lease
+		passes bool
+	}{
+		{small, false}, {former, true}, {fence.InEpoch(small, 1), true}, {fence.InEpoch(small, 1), true}, {former, false}, {small, false},
+		{fence.InEpoch(smaller, 1), false}, {fence.InEpoch(fence.LeaseOf(former.Name(), 8192, "a"), 1), false}, {fence.InEpoch(smaller, 2), true},
+	} {
+		if err := write(c.lease); (err == nil) != c.passes || err != nil && !errors.Is(err, fence.ErrStale) {
+			t.Errorf("%d: a write with token %d: %v", i, c.lease.Token(), err)
+		}
+	}
 }
 
 // LateAttemptChangesNothing has an attempt to acquire stay on its way until its caller has

@@ -21,7 +21,8 @@ CREATE TABLE {p}locks (
 CREATE TABLE IF NOT EXISTS {p}fences (
 	resource text COLLATE "C" PRIMARY KEY,
 	token    bigint NOT NULL,
-	owner    text COLLATE "C" NOT NULL
+	owner    text COLLATE "C" NOT NULL,
+	epoch    bigint NOT NULL DEFAULT 0
 );
 
 CREATE TABLE {p}meta (version integer PRIMARY KEY);

@@ -19,7 +19,8 @@ CREATE TABLE {p}locks (
 CREATE TABLE IF NOT EXISTS {p}fences (
 	resource TEXT NOT NULL PRIMARY KEY,
 	token    BIGINT NOT NULL,
-	owner    TEXT NOT NULL
+	owner    TEXT NOT NULL,
+	epoch    BIGINT NOT NULL DEFAULT 0
 );
 
 -- The clock has milliseconds: what was given in the present one is not known.

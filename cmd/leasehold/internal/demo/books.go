@@ -66,7 +66,7 @@ func (b *books) step(ctx context.Context, t *ticket, do func(tx *tx) error) erro
 	}
 	defer begun.Rollback() // does nothing after Commit
 	if t != nil {
-		if err := b.guard.Check(ctx, begun, t.resource, t.token, t.owner); err != nil {
+		if err := b.guard.Check(ctx, begun, fence.LeaseOf(t.resource, t.token, t.owner)); err != nil {
 			return err
 		}
 	}
