@@ -78,7 +78,7 @@ func (l *Locker) acquireInTurn(ctx context.Context, name string, r *request, sta
 			l.traceHandedOver(lease, start)
 			return lease, nil
 		}
-		l.contendAgain(name)
+		l.queue.contendAgain(name)
 		select { // who asks beside what is being given up would wait for itself
 		case <-l.clean(func() { h.giveUp(ctx) }):
 		case <-ctx.Done():
@@ -87,10 +87,39 @@ func (l *Locker) acquireInTurn(ctx context.Context, name string, r *request, sta
 	return l.acquireAtEngine(ctx, name, r, start, true, true)
 }
 
+// waitTurn waits until it has the turn. It returns a lease when one was handed over with
+// it. On error it has left nothing behind.
+func (l *Locker) waitTurn(ctx context.Context, name string, r *request) (*hold, error) {
+	w := l.queue.enter(name, r.ttl, r.mode == driver.Exclusive && !r.noRenew && r.atLeast == 0)
+	if w == nil {
+		return nil, nil
+	}
+	l.traceQueued(name)
+	h, has, err := l.queue.wait(ctx, l.closing, name, w)
+	switch {
+	case err == nil:
+		return h, nil
+	case h != nil:
+		h.discard()
+	case has:
+		l.queue.pass(name)
+	}
+	return nil, err
+}
+
+// busyHere is the refusal of somebody who did not get the turn.
+func (l *Locker) busyHere(name string) *BusyError {
+	busy := &BusyError{Resource: name}
+	if h := l.queue.holder(name); h != nil {
+		busy.Holder = h.describe()
+	}
+	return busy
+}
+
 // acquireOnce asks once. While another of this process contends, it asks the engine
 // beside it, because only the engine knows who holds the resource.
 func (l *Locker) acquireOnce(ctx context.Context, name string, r *request, start time.Time) (*Lease, error) {
-	taken, by := l.takeTurn(name)
+	taken, by := l.queue.take(name)
 	if by != nil {
 		return nil, &BusyError{Resource: name, Holder: by.describe()}
 	}
@@ -102,7 +131,7 @@ func (l *Locker) acquireOnce(ctx context.Context, name string, r *request, start
 func (l *Locker) acquireAtEngine(ctx context.Context, name string, r *request, start time.Time, hasTurn, queue bool) (*Lease, error) {
 	h, err := l.newHold(name, l.owners.next(), r, queue)
 	if err != nil {
-		l.passTurnIf(hasTurn, name)
+		l.queue.passIf(hasTurn, name)
 		return nil, err
 	}
 	keeps := hasTurn && r.mode == driver.Exclusive
@@ -111,25 +140,25 @@ func (l *Locker) acquireAtEngine(ctx context.Context, name string, r *request, s
 		err = h.begin(sent, grant, keeps)
 	}
 	if err != nil && !queue && errors.Is(err, ErrBusy) {
-		l.passTurnIf(hasTurn, name) // refused without a place: there is nothing to clean up
+		l.queue.passIf(hasTurn, name) // refused without a place: there is nothing to clean up
 		return nil, err
 	}
 	if err != nil {
 		// Nobody of this process contends before the clean-up is through, so that
 		// nobody is refused because of what we left behind.
-		l.abandon(ctx, h, func() { l.passTurnIf(hasTurn, name) })
+		l.abandon(ctx, h, func() { l.queue.passIf(hasTurn, name) })
 		return nil, err
 	}
 	lease := h.adopt(ctx, r, h.granted)
 	if lease == nil { // lost already; where it kept the turn, that went on
 		l.abandon(ctx, h, func() {})
-		l.passTurnIf(hasTurn && !keeps, name)
+		l.queue.passIf(hasTurn && !keeps, name)
 		return nil, h.lostFor()
 	}
 	if keeps {
-		l.keepTurn(h)
+		l.queue.keep(h)
 	} else {
-		l.passTurnIf(hasTurn, name)
+		l.queue.passIf(hasTurn, name)
 	}
 	h.plan(h.granted, nil)
 	l.traceGranted(lease, start)

@@ -38,7 +38,7 @@ type hold struct {
 	leases     []*Lease      // guarded by mu; not released yet
 	handOvers  uint64        // guarded by mu; since the grant, or resumed
 	inTransit  bool          // guarded by mu; being handed over, no lease has it
-	hasTurn    bool          // guarded by mu; it keeps the turn of its gate
+	hasTurn    bool          // guarded by mu; it keeps the turn in the localQueue
 	keepUntil  time.Time     // guarded by mu; AtLeast of its leases
 	releasing  bool          // guarded by mu; no renewal may begin, none counts
 	cause      error         // guarded by mu; why it was lost, matches ErrLost
@@ -55,7 +55,7 @@ func (l *Locker) drift(ttl time.Duration) time.Duration {
 }
 
 // begin makes the hold held by a grant whose call was sent at sent; keeps says that it
-// keeps the turn of its gate.
+// keeps the turn in the localQueue.
 func (h *hold) begin(sent time.Time, g driver.Grant, keeps bool) error {
 	if g.Fence%driver.FenceStep != 0 {
 		return fmt.Errorf("the engine's fence %d is no multiple of %d: %w", g.Fence, driver.FenceStep, driver.ErrCorrupt)
@@ -135,7 +135,7 @@ func (h *hold) loseIf(still func() bool, cause error) {
 	}
 	h.locker.forget(h)
 	if passes {
-		h.locker.passTurn(h.req.Resource)
+		h.locker.queue.pass(h.req.Resource)
 	}
 	for _, le := range leases {
 		h.locker.traceLost(le, cause)
@@ -214,7 +214,7 @@ func (h *hold) discard() {
 		h.locker.tidy(func() { lease.Release(ctx) }) // its answer matters to nobody: it ends by itself
 		return
 	}
-	h.locker.abandon(context.Background(), h, func() { h.locker.passTurn(h.req.Resource) })
+	h.locker.abandon(context.Background(), h, func() { h.locker.queue.pass(h.req.Resource) })
 }
 
 // giveUp ends the hold at the engine: by Release, or by Linger while AtLeast keeps it.
@@ -279,6 +279,6 @@ func (h *hold) giveTurn() {
 	h.hasTurn = false
 	h.mu.Unlock()
 	if had {
-		h.locker.passTurn(h.req.Resource)
+		h.locker.queue.pass(h.req.Resource)
 	}
 }

@@ -226,7 +226,7 @@ func (le *Lease) release(ctx context.Context) error {
 			h.locker.abandon(ctx, h, func() {})
 		}
 		return lost
-	case !last, hands && h.locker.handOver(h, ttl):
+	case !last, hands && h.locker.queue.handOver(h, ttl):
 		h.locker.traceReleased(le)
 		return nil
 	}

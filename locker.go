@@ -22,20 +22,19 @@ type Locker struct {
 	opts      Options
 	keeper    keeper
 	deadlines deadlines
+	queue     localQueue
 	owners    owners
 
 	closing  chan struct{}      // closed by Close
 	renewing context.Context    // ends with Close
 	stop     context.CancelFunc // ends renewing
 
-	mu        sync.Mutex
-	gates     map[string]*gate // guarded by mu
-	spareGate *gate            // guarded by mu; the last one that closed, for the next
-	terms     map[string]*term // guarded by mu; of Lead, by name; nil until the first
-	closed    bool             // guarded by mu; no call may begin
-	drained   bool             // guarded by mu; no call is running
-	calls     sync.WaitGroup   // running Acquire, TryAcquire, Do and Resume; added to under mu
-	cleaning  sync.WaitGroup   // clean-ups that outlive their Acquire; added to under mu
+	mu       sync.Mutex
+	terms    map[string]*term // guarded by mu; of Lead, by name; nil until the first
+	closed   bool             // guarded by mu; no call may begin
+	drained  bool             // guarded by mu; no call is running
+	calls    sync.WaitGroup   // running Acquire, TryAcquire, Do and Resume; added to under mu
+	cleaning sync.WaitGroup   // clean-ups that outlive their Acquire; added to under mu
 }
 
 // New returns a Locker on d; nil options are the defaults. It does no I/O. It returns
@@ -49,7 +48,7 @@ func New(d driver.Driver, opts *Options) (*Locker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("leasehold: new: %w", err)
 	}
-	l := &Locker{driver: d, features: d.Features(), opts: o, closing: make(chan struct{}), gates: make(map[string]*gate)}
+	l := &Locker{driver: d, features: d.Features(), opts: o, closing: make(chan struct{})}
 	if (opts == nil || opts.TTL == 0) && l.features.SessionTTL > 0 {
 		l.opts.TTL = l.features.SessionTTL
 	}
