@@ -39,6 +39,7 @@ type Claim struct {
 	Limit  int           `json:"limit,omitempty"`
 	Fence  uint64        `json:"fence,omitempty"` // the number of a lease's grant
 	TTL    time.Duration `json:"ttl"`             // of what it stands for
+	Wants  time.Duration `json:"wants,omitempty"` // TTL of the lease that a place is for
 	Beat   uint64        `json:"beat"`            // grows whenever its time starts again
 	Since  int64         `json:"since"`           // when it began to stand for that, for people; see Clock
 	Ends   int64         `json:"ends,omitempty"`  // when its time is over; see Clock
@@ -68,10 +69,16 @@ func (n Instant) Left(c *Claim) time.Duration {
 }
 
 // Start sets when it ends, rounded up.
-func (n Instant) Start(c *Claim) { c.Ends = int64(n) + micros(c.TTL) }
+func (n Instant) Start(c *Claim) { c.Ends = int64(n) + Micros(c.TTL) }
 
-// micros rounds up, so that nothing ends before its time.
-func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
+// Micros is d in microseconds, rounded up, so that nothing ends before its time.
+func Micros(d time.Duration) int64 {
+	n := int64(d / time.Microsecond)
+	if d%time.Microsecond > 0 {
+		n++
+	}
+	return n
+}
 
 // An Answer is what became of an attempt.
 type Answer struct {
@@ -90,15 +97,17 @@ func (r *Record) Try(at Clock, req *driver.Request, place time.Duration, floor u
 		mine.start(at, req.TTL)
 		return Answer{Granted: true, Fence: driver.FenceOf(mine.Fence)}, true
 	}
-	if a := r.obstacle(at, req); !a.Granted {
+	if a := r.Obstacle(at, req); !a.Granted {
 		if place > 0 {
-			r.place(at, req, mine).start(at, place)
+			mine = r.place(at, req, mine)
+			mine.Wants = req.TTL
+			mine.start(at, place)
 		}
 		return a, place > 0
 	}
 	mine = r.place(at, req, mine)
 	r.Fence = r.NextFence(floor)
-	mine.Status, mine.Fence, mine.Since = Holding, r.Fence, at.Now()
+	mine.Status, mine.Fence, mine.Since, mine.Wants = Holding, r.Fence, at.Now(), 0
 	mine.start(at, req.TTL)
 	return Answer{Granted: true, Fence: driver.FenceOf(r.Fence)}, true
 }
@@ -124,8 +133,9 @@ func (r *Record) place(at Clock, req *driver.Request, mine *Claim) *Claim {
 	return &r.Claims[len(r.Claims)-1]
 }
 
-// obstacle is what stands between req and a grant: granted if nothing does.
-func (r *Record) obstacle(at Clock, req *driver.Request) (a Answer) {
+// Obstacle is what stands between req and a grant that it does not have yet: granted if nothing
+// does, without a fence.
+func (r *Record) Obstacle(at Clock, req *driver.Request) (a Answer) {
 	var ahead queue.Ahead
 	for i := range r.Claims {
 		c := &r.Claims[i]
@@ -190,6 +200,7 @@ func (r *Record) Evict(owner, reason string, floor uint64) error {
 	}
 	mine.Status, mine.Note = Evicted, reason
 	r.Fence = r.NextFence(floor)
+	r.Claims = slices.DeleteFunc(r.Claims, func(c Claim) bool { return c.Status == Evicted && c.Owner == "" })
 	return nil
 }
 

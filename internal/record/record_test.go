@@ -54,6 +54,10 @@ func (w *world) step() error {
 	case 2:
 		return told("Linger", held, w.Linger(w.now, req.Owner, time.Second))
 	case 3:
+		lingers := w.lingering() != nil
+		if err := told("Evict of what lingers", lingers, w.Evict("", "because", uint64(w.now))); err != nil {
+			return err
+		}
 		err := w.Evict(req.Owner, "because", uint64(w.now))
 		w.last = max(w.last, driver.FenceOf(w.Fence))
 		return told("Evict", held, err)
