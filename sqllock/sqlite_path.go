@@ -65,6 +65,8 @@ func (s *sqlite) intact() error {
 	switch {
 	case !f.isNamed():
 		return fmt.Errorf("%w: sqlite file %q was deleted, moved or replaced while it was open: open it anew", driver.ErrCorrupt, f.named)
+	case f.cut():
+		return fmt.Errorf("%w: sqlite file %q was cut off while it was open: open it anew", driver.ErrCorrupt, f.named)
 	case f.log.lost(f.path+companions[0]) || f.memory.lost(f.path+companions[1]):
 		return fmt.Errorf("%w: the files %s or %s beside sqlite file %q were deleted while it was open: open it anew",
 			driver.ErrCorrupt, companions[0], companions[1], f.path)
@@ -76,6 +78,15 @@ func (s *sqlite) intact() error {
 func (f *sqliteFile) isNamed() bool {
 	info, err := os.Stat(f.named)
 	return err == nil && os.SameFile(info, f.info)
+}
+
+// minPage is the least that SQLite has in one page.
+const minPage = 512
+
+// cut reports whether the file has lost its first page, which it has from the check on.
+func (f *sqliteFile) cut() bool {
+	info, err := os.Stat(f.path)
+	return err == nil && info.Size() < minPage
 }
 
 // A companion is a file that SQLite keeps beside the database while any connection is open.

@@ -219,3 +219,22 @@ func TestSQLitePathOfAnotherFile(t *testing.T) {
 		t.Errorf("Try: %v; want ErrCorrupt with %s", err, other)
 	}
 }
+
+// A file that somebody cuts to nothing, as `> locks.db` does, is no longer where the leases are:
+// the connections that are open would go on with what they remember of it.
+func TestSQLiteCutFile(t *testing.T) {
+	t.Parallel()
+	path := lockFile(t)
+	d := openSQLite(t, path)
+	holder := claim(t, d, driver.Request{})
+	granted(t, holder)
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := tryErr(t, d); !errors.Is(err, driver.ErrCorrupt) || !strings.Contains(fmt.Sprint(err), path) {
+		t.Errorf("Try: %v; want ErrCorrupt with the path", err)
+	}
+	if _, err := holder.Renew(bounded(t), time.Minute); !errors.Is(err, driver.ErrLost) || !errors.Is(err, driver.ErrCorrupt) {
+		t.Errorf("Renew: %v; want ErrLost, as ErrCorrupt", err)
+	}
+}
