@@ -51,10 +51,10 @@ func (e *Engine) Gap(b *testing.B, addr string, names ...string) Gaps {
 			gaps[name] = append(gaps[name], got...)
 		}
 	}
-	t := e.table("Gap from release to the waiter's return in another process", "lock", "p50", "p99", "p50 × ours")
+	t := e.table("Gap from release to the waiter's return in another process", "lock", "p50", "p99", "p50 × ours", "p50 × the release call")
 	for _, name := range names {
 		g := gaps[name]
-		t.Row(name, Median(g), Percentile(g, 99), ratio(Median(g), Median(gaps[names[0]])))
+		t.Row(name, Median(g), Percentile(g, 99), ratio(Median(g), Median(gaps[names[0]])), ratio(Median(g), Median(rivals[name].calls)))
 	}
 	return gaps
 }
@@ -66,6 +66,7 @@ type rivalry struct {
 	polls   time.Duration
 	waiter  *child
 	section *Section
+	calls   []time.Duration // how long each release took its caller
 }
 
 // times is how often a block measures it: seldom where it takes long.
@@ -94,12 +95,14 @@ func (r *rivalry) measure(times int) ([]time.Duration, error) {
 		if err := held.Unlock(); err != nil {
 			return nil, fmt.Errorf("unlock: %w", err)
 		}
+		call := time.Duration(time.Now().UnixNano() - released)
 		var returned int64
 		r.waiter.hear(&returned)
 		if err := r.section.excluded(before + 2); err != nil {
 			return nil, err
 		}
 		all[i] = time.Duration(returned - released)
+		r.calls = append(r.calls, call)
 	}
 	return all, nil
 }
