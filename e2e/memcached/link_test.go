@@ -131,3 +131,16 @@ func TestMemcachedRepliesDroppedOnRelease(t *testing.T) {
 	}
 	mustRelease(t, successor)
 }
+
+// A connection that the server has ended since it was used last is not used again: nobody's call
+// has an unknown outcome because of it.
+func TestMemcachedRestartBetweenCalls(t *testing.T) {
+	t.Parallel()
+	m := servers.StartMemcached(t)
+	d := openDriver(t, nil, m.Addr())
+	mustTry(t, claimOf(t, d, "before", "o", time.Minute))
+	m.Kill()
+	m.Start(t)
+	time.Sleep(1100 * time.Millisecond) // longer than a connection is used unseen
+	mustTry(t, claimOf(t, d, "after", "o", time.Minute))
+}
