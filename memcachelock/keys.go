@@ -18,7 +18,7 @@ const (
 // Control characters are in neither.
 const escape = "%"
 
-// What begins the keys of names that are too long to stand in them, and those of marks.
+// Prefixes of the keys of names that are too long to stand in them, and of marks.
 // No escape reads so.
 const hashed, marked = escape + "h", escape + "w"
 

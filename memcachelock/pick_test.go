@@ -42,7 +42,7 @@ func TestPickIgnoresTheOrder(t *testing.T) {
 		if got := pick(mixed, key).address; got != want {
 			t.Fatalf("%s belongs to %s or %s", key, want, got)
 		}
-		// Who leaves takes its own names along and moves no others.
+		// A server that leaves takes its own names along and moves no others.
 		without := slices.DeleteFunc(mixed, func(s *server) bool { return s.address == "c:11211" })
 		if got := pick(without, key).address; got != want && want != "c:11211" {
 			t.Fatalf("%s moved from %s to %s when another left", key, want, got)
