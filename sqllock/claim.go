@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/record"
 )
 
 const (
@@ -24,77 +24,140 @@ const (
 	goneTTL = 30 * time.Second
 )
 
+// phase is what the last answer said of a claim; see the package's documentation.
+type phase uint8
+
+const (
+	idle phase = iota
+	refused
+	queued
+	held
+	leaving
+	over
+)
+
 // claim implements driver.Claim, driver.Lingerer and driver.Noter.
 type claim struct {
 	d   *Driver
 	req driver.Request
 
-	again  bool          // it was tried before: only a look at the row can tell what of it is there
-	queued bool          // it may have a place
-	unsure bool          // a grant by one statement has an unknown outcome, and may yet come
-	late   bool          // so has some write of the whole row, which comes to nothing once the row has changed
+	phase phase
+	lease lease   // in phase held
+	turn  *waiter // in phase queued: hears of it
+
+	lateGrant bool // a grant by one statement has no answer, and may yet come
+	lateWrite bool // so has some write of the row
+}
+
+// A lease is what a claim knows of its own. The zero value: nothing.
+type lease struct {
+	number int64         // its fence is driver.FenceOf it
 	ttl    time.Duration // of the last grant or renewal; 0: unknown
 }
 
-// errUndecided: only a look at the row can tell.
+// moves changes the phase: err is what a call came to, and yes the phase if it is nil.
+func (c *claim) moves(err error, yes phase) {
+	busy, isBusy := errors.AsType[*driver.Busy](err)
+	switch {
+	case err == nil:
+		c.phase = yes
+	case isBusy && busy.Wake != nil:
+		c.phase = queued
+	case isBusy:
+		c.phase = refused
+	case errors.Is(err, driver.ErrLost):
+		c.phase = over
+	}
+	if c.phase != held {
+		c.lease = lease{}
+	}
+	if c.phase != queued {
+		c.turn = nil
+	}
+}
+
+// holds notes a grant or a renewal.
+func (c *claim) holds(number int64, ttl time.Duration) driver.Grant {
+	c.moves(nil, held)
+	c.lease = lease{number, ttl}
+	return driver.Grant{TTL: roundUp(ttl), Fence: driver.FenceOf(number)}
+}
+
+// collect notes the grant that was brought to a claim that waited. Every call begins so.
+func (c *claim) collect() {
+	if c.phase == queued && c.turn != nil {
+		if number := c.turn.number.Load(); number != 0 {
+			c.holds(number, c.turn.ttl())
+		}
+	}
+}
+
+func (c *claim) uncertain() bool { return c.lateGrant || c.lateWrite }
+
+// errUndecided: only the row can tell.
 var errUndecided = errors.New("undecided")
 
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
-	sure := !c.unsure && !c.late
-	g, err := c.hurry(ctx)
-	if err == nil {
-		c.d.watch.disarm(c.req.Owner)
-	}
-	first, refused := errors.AsType[*driver.Busy](err)
-	if err != errUndecided && !(refused && c.req.Queue) {
+	c.collect()
+	sure := !c.uncertain()
+	g, err := c.fastPath(ctx)
+	first, isBusy := errors.AsType[*driver.Busy](err)
+	switch {
+	case err != errUndecided && !(isBusy && c.req.Queue):
+		if isBusy {
+			c.moves(err, refused)
+		}
+		if err == nil {
+			c.d.watch.disarm(c.req.Owner)
+		}
 		return g, err
+	case !c.req.Queue:
+		return c.long(ctx, nil)
 	}
-	if !c.req.Queue {
-		return c.contend(ctx, nil)
-	}
-	// Armed before the state is read: a release from here on closes wake.
-	g, err = c.contend(ctx, c.d.watch.arm(&c.req))
-	if errors.Is(err, driver.ErrBusy) {
+	// Armed before the state is read: a release from here on is heard.
+	g, err = c.long(ctx, c.d.watch.arm(&c.req))
+	if _, isBusy = errors.AsType[*driver.Busy](err); isBusy {
 		return g, err
 	}
 	c.d.watch.disarm(c.req.Owner)
-	if err != nil && refused && sure && ctx.Err() != nil {
+	if err != nil && first != nil && sure && ctx.Err() != nil {
 		// No time to queue, or to hear of it: it is as busy as it was found to be.
 		return g, first
 	}
 	return g, err
 }
 
-// hurry grants by one statement where that is enough: a free resource that nobody waits
+// fastPath grants by one statement where that is enough: a free resource that nobody waits
 // for, or whose next one this claim is. It may find out a refusal by a read.
-func (c *claim) hurry(ctx context.Context) (driver.Grant, error) {
-	text := c.d.texts.grant
+func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
+	place := c.phase == queued
 	switch {
-	case c.queued:
-		text = c.d.texts.next
-	case c.again:
+	case c.phase == held, c.phase == leaving, c.uncertain():
 		return driver.Grant{}, errUndecided
-	case c.d.traits.oneWriter:
+	case c.d.traits.oneWriter && !place:
 		// Where writers exclude each other, a refusal must not cost a write.
 		if err := c.look(ctx); err != errUndecided {
 			return driver.Grant{}, err
 		}
 	}
-	c.again = true
 	if c.req.Mode == driver.Exclusive {
-		fence, granted, err := c.d.number(ctx, text, c.req.Resource, c.req.Owner, inMillis(c.req.TTL), c.req.Note)
-		c.unsure = c.unsure || err != nil && !c.queued
-		c.late = c.late || err != nil && c.queued // without its place it comes to nothing
-		c.queued = c.queued && !granted
-		if err != nil || granted {
-			return c.grant(c.req.TTL, fence, err)
+		text := c.d.texts.grant
+		if place {
+			text = c.d.texts.next
 		}
-		if c.req.Queue {
+		number, granted, err := c.d.number(ctx, text, c.req.Resource, c.req.Owner, record.Micros(c.req.TTL), c.req.Note)
+		switch {
+		case err != nil:
+			c.lateGrant, c.lateWrite = !place, place // without its place it comes to nothing
+			return driver.Grant{}, err
+		case granted:
+			return c.holds(number, c.req.TTL), nil
+		case c.req.Queue:
 			return driver.Grant{}, &driver.Busy{Retry: keepPlace}
 		}
 	}
-	if c.req.Queue {
+	if c.req.Queue || place {
 		return driver.Grant{}, errUndecided
 	}
 	return driver.Grant{}, c.look(ctx)
@@ -106,100 +169,57 @@ func (c *claim) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if until := r.obstacle(&c.req); until > 0 && !c.holds(r) {
-		return c.refusal(r, until, nil)
+	if a := r.Obstacle(r.now, &c.req); !a.Granted && !r.Holds(c.req.Owner) {
+		return c.refusal(r, &a, nil)
 	}
 	return errUndecided
 }
 
-func (c *claim) grant(ttl time.Duration, fence int64, err error) (driver.Grant, error) {
-	if err != nil {
-		return driver.Grant{}, err
-	}
-	c.ttl = ttl
-	return driver.Grant{TTL: millis(inMillis(ttl)), Fence: driver.FenceOf(fence)}, nil
-}
-
-// contend reads the row and takes the resource or a place in the queue. If this process
-// dies on the way, a place or a lease may remain that expires.
-func (c *claim) contend(ctx context.Context, wake <-chan struct{}) (driver.Grant, error) {
-	var fence int64
+// long takes the resource or a place in the queue, by the row's record. If this process dies
+// on the way, a place or a lease may remain that expires.
+func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, err error) {
+	var number, last int64
 	var busy *driver.Busy
-	err := c.d.change(ctx, c.req.Resource, func(r *resource) bool {
-		until := r.obstacle(&c.req)
-		if until == 0 || c.holds(r) {
-			busy, fence = nil, c.take(r)
-			return true
+	place := time.Duration(0)
+	if turn != nil {
+		place = placeTTL
+	}
+	err = c.d.change(ctx, c.req.Resource, func(r *row) bool {
+		// A release that comes late is to find another fence than the one it ends.
+		left := c.phase == leaving && r.Release(c.req.Owner) == nil
+		a, changed := r.Try(r.now, &c.req, place, r.floor)
+		number, last, busy = int64(driver.NumberOf(a.Fence)), int64(r.Fence), nil
+		if !a.Granted {
+			busy = c.refusal(r, &a, turn)
 		}
-		busy = c.refusal(r, until, wake)
-		if c.req.Queue {
-			c.queued = true
-			c.wait(r)
-		}
-		return c.req.Queue
+		return changed || left
 	})
 	switch {
 	case err != nil:
-		c.late = true
-	case busy != nil:
-		return driver.Grant{}, busy
-	default:
-		c.queued = false
+		c.lateWrite = true
+		return driver.Grant{}, err
+	case busy == nil:
+		return c.holds(number, c.req.TTL), nil
 	}
-	return c.grant(c.req.TTL, fence, err)
-}
-
-// holds reports whether this owner has the lease already.
-func (c *claim) holds(r *resource) bool {
-	mine := r.claimOf(c.req.Owner)
-	return r.heldBy(c.req.Owner) || mine != nil && mine.Status == holding
-}
-
-// take notes the grant, or restarts the lease with its fence if this owner has it.
-func (c *claim) take(r *resource) (fence int64) {
-	held, expires := c.holds(r), r.now+inMillis(c.req.TTL)
-	if !held {
-		r.lock.fence = r.nextFence()
+	if c.moves(busy, held); turn != nil {
+		c.turn = turn
+		c.d.watch.refused(turn, last)
 	}
-	if c.req.Mode == driver.Exclusive {
-		if !held {
-			r.lock.since = r.now
-		}
-		r.claims = r.without(c.req.Owner)
-		r.lock.owner, r.lock.expires, r.lock.note = c.req.Owner, expires, c.req.Note
-		return r.lock.fence
-	}
-	mine := c.row(r)
-	if !held {
-		mine.Status, mine.Fence, mine.Since = holding, r.lock.fence, r.now
-	}
-	mine.Expires = expires
-	return mine.Fence
-}
-
-// wait keeps this owner's place, or queues it behind all others.
-func (c *claim) wait(r *resource) { c.row(r).Expires = r.now + inMillis(placeTTL) }
-
-// row is this owner's row, a new one at the end of the queue if it has none.
-func (c *claim) row(r *resource) *claimRow {
-	if mine := r.claimOf(c.req.Owner); mine != nil {
-		return mine
-	}
-	r.claims = append(r.claims, claimRow{
-		Ticket: r.nextTicket(), Owner: c.req.Owner, Mode: c.req.Mode, Limit: c.req.Limit, Since: r.now, Note: c.req.Note,
-	})
-	return &r.claims[len(r.claims)-1]
+	return driver.Grant{}, busy
 }
 
 // refusal says when to try again if nothing wakes the caller: when what is in the way
 // first ends by itself, and in a queue soon enough to keep the place.
-func (c *claim) refusal(r *resource, until int64, wake <-chan struct{}) *driver.Busy {
-	busy := &driver.Busy{Wake: wake, Retry: millis(until - r.now)}
+func (c *claim) refusal(r *row, a *record.Answer, turn *waiter) *driver.Busy {
+	busy := &driver.Busy{Retry: a.Until}
+	if turn != nil {
+		busy.Wake, busy.Granted = turn.wake, turn.granted
+	}
 	if c.req.Queue {
 		busy.Retry = min(busy.Retry, keepPlace)
 	}
-	if holders := r.holders(); len(holders) > 0 {
-		busy.Holder = holders[0]
+	if a.Holder != nil {
+		busy.Holder = a.Holder.Holder(r.now)
 	}
 	return busy
 }
@@ -212,106 +232,87 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 }
 
 // renewed is what a renewal comes to.
-func (c *claim) renewed(ttl time.Duration, fence int64, err error) (driver.Grant, error) {
+func (c *claim) renewed(ttl time.Duration, number int64, err error) (driver.Grant, error) {
 	if errors.Is(err, driver.ErrCorrupt) {
 		// Such as a file that was replaced: the lease is not where others look for it.
 		err = fmt.Errorf("%w: %w", driver.ErrLost, err)
 	}
-	return c.grant(ttl, fence, err)
-}
-
-// restart restarts the lease in r.
-func (c *claim) restart(r *resource, ttl time.Duration) (fence int64, err error) {
-	err = c.alter(r, func(mine *claimRow) {
-		if mine != nil {
-			fence, mine.Expires = mine.Fence, r.now+inMillis(ttl)
-		} else {
-			fence, r.lock.expires = r.lock.fence, r.now+inMillis(ttl)
-		}
-	})
-	return fence, err
+	if err != nil {
+		c.moves(err, held)
+		return driver.Grant{}, err
+	}
+	return c.holds(number, ttl), nil
 }
 
 // lengthens reports whether one statement can renew the lease: one that comes late must
 // not make it shorter than its holder believes.
 func (c *claim) lengthens(ttl time.Duration) bool {
-	return c.req.Mode == driver.Exclusive && c.ttl > 0 && ttl >= c.ttl
+	return c.req.Mode == driver.Exclusive && c.lease.ttl > 0 && ttl >= c.lease.ttl
 }
 
-// alter changes the grant in r by Owner alone, as Resume needs it: mine is a shared one,
-// nil for the exclusive one.
-func (c *claim) alter(r *resource, change func(mine *claimRow)) error {
-	mine := r.claimOf(c.req.Owner)
-	switch {
-	case mine != nil && mine.Status == holding:
-		change(mine)
-	case r.heldBy(c.req.Owner):
-		change(nil)
-	default:
-		return r.lost(c.req.Owner)
+// Note implements driver.Noter.
+func (c *claim) Note(ctx context.Context, note string) error {
+	c.collect()
+	note = printable(note)
+	var lost error
+	err := c.d.change(ctx, c.req.Resource, func(r *row) bool {
+		lost = r.SetNote(c.req.Owner, note)
+		return lost == nil
+	})
+	c.lateWrite = c.lateWrite || err != nil
+	if err = cmp.Or(err, lost); err == nil {
+		c.req.Note = note
 	}
-	return nil
+	return err
 }
 
 // Release implements driver.Claim.
-func (c *claim) Release(ctx context.Context) error { return c.end(ctx, 0) }
+func (c *claim) Release(ctx context.Context) error { return c.release(ctx, 0) }
 
 // Linger implements driver.Lingerer.
 func (c *claim) Linger(ctx context.Context, d time.Duration) error {
-	return c.end(ctx, max(inMillis(d), 0))
+	return c.release(ctx, max(d, 0))
 }
 
-// end gives up the grant, linger from now, and the place.
-func (c *claim) end(ctx context.Context, linger int64) error {
+// release gives up the lease, linger from now, and the place.
+func (c *claim) release(ctx context.Context, linger time.Duration) error {
+	c.collect()
 	c.d.watch.disarm(c.req.Owner)
-	if c.req.Mode == driver.Exclusive && !c.queued && !c.unsure && !c.late {
-		found, err := c.d.changed(ctx, c.d.texts.free, c.req.Resource, c.req.Owner, linger)
-		if err != nil || found {
+	if c.phase == held && c.req.Mode == driver.Exclusive && !c.uncertain() {
+		found, err := c.d.changed(ctx, c.d.texts.free, c.req.Resource, c.req.Owner, record.Micros(linger), c.lease.number)
+		if err != nil {
+			c.moves(nil, leaving)
 			return err
+		}
+		if found {
+			c.moves(nil, over)
+			return nil
 		}
 	}
 	var lost error
-	err := c.d.change(ctx, c.req.Resource, func(r *resource) bool {
+	err := c.d.change(ctx, c.req.Resource, func(r *row) bool {
 		lost = c.leave(r, linger)
-		if c.unsure {
-			r.claims = append(r.claims, claimRow{
-				Ticket: r.nextTicket(), Owner: c.req.Owner, Status: gone, Expires: r.now + inMillis(goneTTL), Since: r.now,
-			})
-		}
-		return lost == nil || c.unsure || c.late
+		return lost == nil || c.uncertain()
 	})
-	if c.late = err != nil; !c.late {
-		c.queued, c.unsure = false, false
+	if err != nil {
+		c.lateWrite = true
+		c.moves(nil, leaving)
+		return err
 	}
-	return cmp.Or(err, lost)
+	c.lateGrant, c.lateWrite = false, false
+	c.moves(nil, over)
+	return lost
 }
 
-// leave takes this owner out of the resource.
-func (c *claim) leave(r *resource, linger int64) error {
-	mine := r.claimOf(c.req.Owner)
-	switch {
-	case r.heldBy(c.req.Owner):
-		// An instant that has just passed would come again if the clock is set back.
-		r.lock.owner, r.lock.expires = "", 0
-		if linger > 0 {
-			r.lock.expires = r.now + linger
-		}
-	case mine == nil:
-		return r.lost(c.req.Owner)
-	case mine.Status == holding && linger > 0:
-		mine.Status, mine.Expires = lingering, r.now+linger
-		return nil
+// leave takes this owner out of the row.
+func (c *claim) leave(r *row, linger time.Duration) (lost error) {
+	if linger > 0 && r.Holds(c.req.Owner) {
+		lost = r.Linger(r.now, c.req.Owner, linger)
+	} else {
+		lost = r.Release(c.req.Owner)
 	}
-	r.claims = r.without(c.req.Owner)
-	return nil
-}
-
-// lost says why there is nothing left of owner, as far as the row tells.
-func (r *resource) lost(owner string) error {
-	for _, c := range slices.Backward(r.claims) {
-		if c.Status == evicted && c.Owner == owner {
-			return fmt.Errorf("%w: evicted: %s", driver.ErrLost, c.Note)
-		}
+	if c.lateGrant {
+		r.Bar(r.now, c.req.Owner, goneTTL)
 	}
-	return fmt.Errorf("%w: expired or released", driver.ErrLost)
+	return lost
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // schemaVersion is the version row of the schema files. A program refuses a newer one.
-const schemaVersion = 1
+const schemaVersion = 2
 
 // A dialect is what one database says differently. The logic of locks is in none of them.
 // Methods do not retry; errors go back as the client gave them, for busy and explain.
@@ -56,12 +56,12 @@ type traits struct {
 // stopped can keep a row locked. {p} is the prefix of the tables, with their schema.
 type statements struct {
 	grant    string // name, owner, ttl, note → fence: an exclusive grant, if nobody else holds or waits
-	next     string // name, owner, ttl, note → fence: the same for the first of claims, if all of them wait
+	next     string // name, owner, ttl, note → fence: the same for the first in the record, if all in it wait
 	renewAll string // JSON list of {name, owner, ttl} → name, owner, fence: lengthens live exclusive leases whose rows nobody has locked
 	renewed  string // the same list → name, owner, fence of the live ones in it; "": renewAll returns them
 	unlocked string // JSON list of names → those of rows that nobody has locked; "": there are no locks of rows
-	free     string // name, owner, linger; changed: ends a live exclusive lease linger from now, and wakes who is next
-	save     string // name, fence, owner, expires, since, note, crowd, claims, rev → rev: writes the row if it is as it was at rev; 0: is missing
+	free     string // name, owner, linger, fence; changed: ends a live exclusive lease linger from now, and wakes who is next
+	save     string // name, fence, owner, expires, since, note, crowd, record, rev → rev: writes the row if it is as it was at rev; 0: is missing
 	raise    string // name, fence: lifts later fences; a lease that is live keeps its own
 	idle     string // name → names of the next idle rows after it
 	purge    string // JSON list of names: removes the rows that are idle
@@ -78,21 +78,24 @@ type statements struct {
 // {floor}, and the name. A floor is above every fence of a row that is lost, but one that
 // was raised or given before the clock was set back.
 const stateColumns = `coalesce(l.fence, 0), coalesce(l.owner, ''), coalesce(l.expires, 0), coalesce(l.since, 0),
-	coalesce(l.note, ''), coalesce(l.rev, 0), coalesce(l.raised, 0), coalesce(l.claims, '')`
+	coalesce(l.note, ''), coalesce(l.rev, 0), coalesce(l.raised, 0), coalesce(l.record, '')`
 
 // probe fails if the table or a column is missing.
-const probe = `SELECT name, fence, owner, expires, since, note, rev, crowd, claims, raised FROM {p}locks WHERE 1 = 0`
+const probe = `SELECT name, fence, owner, expires, since, note, rev, crowd, record, raised FROM {p}locks WHERE 1 = 0`
+
+// nothing is a record without claims.
+const nothing = `{"v":1}`
 
 // fenceLife is how long a fence is kept after the last use of its resource, in
-// milliseconds: a day, more than a clock is ever set back by mistake of a time zone. A
+// microseconds: a day, more than a clock is ever set back by mistake of a time zone. A
 // fence that the clock has long passed is not needed: the next one comes from the clock.
-const fenceLife = `86400000`
+const fenceLife = `86400000000`
 
 // idleRow is true of a row l that nobody needs: nobody holds or waits, and whatever comes
 // next begins above its fence and its rev, even if the clock is set back by fenceLife.
 // Otherwise somebody who read the row long ago could take a new one for the old.
 const idleRow = `l.expires < {now} - ` + fenceLife + ` AND l.crowd < {now} - ` + fenceLife + ` AND l.rev < {now} - ` + fenceLife + `
-			AND l.fence < ({now} - ` + fenceLife + `) * 1000 AND l.raised < ({now} - ` + fenceLife + `) * 1000`
+			AND l.fence < {now} - ` + fenceLife + ` AND l.raised < {now} - ` + fenceLife
 
 // purgeAtOnce is how many rows one statement removes: others wait for it a few milliseconds.
 const purgeAtOnce = `500`

@@ -2,7 +2,6 @@ package sqllock
 
 import (
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -124,52 +123,6 @@ func TestErrorsOfServers(t *testing.T) {
 		got := test.d.dialect.explain(test.err)
 		if !errors.Is(got, test.err) || explained(got) != (test.want != nil) || test.want != nil && !errors.Is(got, test.want) {
 			t.Errorf("%v: explained as %v; want %v", test.err, got, test.want)
-		}
-	}
-}
-
-// What a row's JSON says to the statements that read it: the owner by name, and no status
-// where it is a place in the queue.
-func TestClaimsAsJSON(t *testing.T) {
-	t.Parallel()
-	text := list(claimRow{Ticket: 1, Owner: "me", Expires: 5}, claimRow{Ticket: 2, Owner: "it", Status: gone, Note: "<é>", Expires: 6})
-	var back []claimRow
-	if err := json.Unmarshal([]byte(text), &back); err != nil || len(back) != 2 || back[1].Note != "<é>" {
-		t.Errorf("%v, %v", back, err)
-	}
-	if want := `[{"ticket":1,"owner":"me","expires":5,"since":0},{"ticket":2,"owner":"it","status":4,"expires":6,"since":0,"note":"\u003cé\u003e"}]`; text != want {
-		t.Errorf("%s\nwant %s", text, want)
-	}
-	if text := list[claimRow](); text != "[]" {
-		t.Errorf("no claims: %s", text)
-	}
-}
-
-func TestNextAndCrowd(t *testing.T) {
-	t.Parallel()
-	free := lockRow{expires: 1000}
-	held := lockRow{owner: "holder", expires: 1500}
-	writers := []claimRow{row(1, "aaaaaaaa, and so on", exclusive, waiting, 0), row(2, "bbbbbbbb, and so on", exclusive, waiting, 0)}
-	readers := []claimRow{row(1, "aaaaaaaa, and so on", shared, waiting, 0), row(2, "bbbbbbbb, and so on", shared, waiting, 0), row(3, "c", exclusive, waiting, 0)}
-	for _, test := range []struct {
-		lock   lockRow
-		claims []claimRow
-		next   []string
-		crowd  int64
-	}{
-		{free, nil, nil, 0},
-		{held, writers, nil, 1002},
-		{free, writers, []string{"aaaaaaaa"}, 1002},
-		{free, readers, []string{"aaaaaaaa", "bbbbbbbb"}, 1003},
-		{free, []claimRow{row(1, "a", exclusive, evicted, 0)}, nil, 0},
-		{free, []claimRow{row(1, "a", exclusive, gone, 0), row(2, "b", exclusive, waiting, 0)}, []string{""}, 1002},
-	} {
-		r := resource{now: 1000, lock: test.lock, claims: test.claims}
-		if got := r.next(); !slices.Equal(got, test.next) {
-			t.Errorf("%+v: next %q, want %q", test, got, test.next)
-		}
-		if got := r.crowd(); got != test.crowd {
-			t.Errorf("%+v: crowd %d", test, got)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func (d *Driver) Inspect(ctx context.Context, resource string) (driver.State, er
 	if r == nil {
 		return driver.State{Resource: resource}, err
 	}
-	return r.state(), err
+	return r.State(r.now, resource), err
 }
 
 // List implements driver.Inspector.
@@ -30,63 +30,32 @@ func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error
 	}
 	var states []driver.State
 	var damaged []error
-	for i := range all {
-		if !strings.HasPrefix(all[i].lock.name, prefix) {
+	for _, r := range all {
+		if !strings.HasPrefix(r.name, prefix) {
 			break // names are in the order of their bytes, and began at prefix
 		}
-		if all[i].damage != nil {
-			damaged = append(damaged, all[i].damage)
+		if r.damage != nil {
+			damaged = append(damaged, r.damage)
 		}
-		if s := all[i].state(); len(s.Holders)+len(s.Waiters) > 0 {
+		if s := r.State(r.now, r.name); len(s.Holders)+len(s.Waiters) > 0 {
 			states = append(states, s)
 		}
 	}
 	return states, errors.Join(damaged...)
 }
 
-func (r *resource) state() driver.State {
-	return driver.State{Resource: r.lock.name, Fence: driver.FenceOf(max(r.lock.fence, r.lock.raised)), Holders: r.holders(), Waiters: r.waiters()}
-}
-
 // Evict implements driver.Evictor. The holder's next Renew says why. An empty owner
 // evicts a hold that lingers.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
-	held := false
-	err := d.change(ctx, name, func(r *resource) bool {
-		held = r.evict(owner, printable(reason)) != nil
-		return held
+	var lost error
+	err := d.change(ctx, name, func(r *row) bool {
+		lost = r.Evict(owner, printable(reason), r.floor)
+		return lost == nil
 	})
-	if err == nil && !held {
+	if err == nil && lost != nil {
 		return fmt.Errorf("%w: that owner does not hold %q", driver.ErrLost, name)
 	}
 	return err
-}
-
-// evict ends owner's lease and raises the fence. It leaves a trace, which tells the holder
-// why for as long as its lease would have lasted; nil: not held.
-func (r *resource) evict(owner, reason string) *claimRow {
-	trace := r.sharer(owner)
-	if r.heldBy(owner) {
-		r.claims = append(r.claims, claimRow{Ticket: r.nextTicket(), Owner: owner, Fence: r.lock.fence, Expires: r.lock.expires, Since: r.lock.since})
-		trace = &r.claims[len(r.claims)-1]
-		r.lock.owner, r.lock.expires, r.lock.note = "", 0, ""
-	} else if trace == nil {
-		return nil
-	}
-	trace.Status, trace.Note = evicted, reason
-	r.lock.fence = r.nextFence()
-	return trace
-}
-
-// sharer returns owner's shared lease; for an empty owner the first that lingers.
-func (r *resource) sharer(owner string) *claimRow {
-	for i := range r.claims {
-		c := &r.claims[i]
-		if c.Status == holding && c.Owner == owner || c.Status == lingering && owner == "" {
-			return c
-		}
-	}
-	return nil
 }
 
 // RaiseFence implements driver.FenceRaiser. Tokens have 63 bits: it refuses more.

@@ -48,10 +48,7 @@ type mysql struct {
 
 // mysqlNow is the start of the statement, the same instant all through it, in UTC: local
 // time has an hour twice a year. SYSDATE goes on during a statement, and is local.
-const mysqlNow = `(` + mysqlFloor + ` DIV 1000)`
-
-// mysqlFloor is the same instant as a fence.
-const mysqlFloor = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
+const mysqlNow = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 
 // mysqlList is the argument as a table. It is UTF-8, whatever the connection says.
 const mysqlList = `JSON_TABLE(CONVERT(CAST(? AS BINARY) USING utf8mb4), '$[*]' COLUMNS (`
@@ -69,29 +66,29 @@ func (m *mysql) statements() statements {
 	const free = `IF(expires <= VALUES(since) AND crowd <= VALUES(since), `
 	const unchanged = `IF(rev = ?9, `
 	s := statements{
-		grant: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, claims)
-			VALUES (?1, LAST_INSERT_ID({floor}), ?2, {now} + ?3, {now}, ?4, {now}, 0, '[]')
+		grant: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
+			VALUES (?1, LAST_INSERT_ID({floor}), ?2, {now} + ?3, {now}, ?4, {now}, 0, '` + nothing + `')
 			ON DUPLICATE KEY UPDATE fence = ` + free + `LAST_INSERT_ID(GREATEST(fence + 1, raised + 1, {floor})), fence + LAST_INSERT_ID(0)),
 				owner = ` + free + `VALUES(owner), owner), since = ` + free + `VALUES(since), since), note = ` + free + `VALUES(note), note),
 				rev = ` + free + `rev + 1, rev), expires = ` + free + `VALUES(expires), expires)`,
 		next: `UPDATE {p}locks SET fence = LAST_INSERT_ID(GREATEST(fence + 1, raised + 1, {floor})), owner = ?2, expires = {now} + ?3,
-				since = {now}, note = ?4, rev = rev + 1, crowd = IF(JSON_LENGTH({claims}) = 1, 0, crowd), claims = JSON_REMOVE({claims}, '$[0]')
-			WHERE name = ?1 AND expires <= {now} AND CAST(JSON_UNQUOTE(JSON_EXTRACT({claims}, '$[0].owner')) AS BINARY) = ?2
-				AND JSON_EXTRACT({claims}, '$[*].status') IS NULL`,
+				since = {now}, note = ?4, rev = rev + 1, crowd = IF(JSON_LENGTH({record}, '$.claims') = 1, 0, crowd), record = JSON_REMOVE({record}, '$.claims[0]')
+			WHERE name = ?1 AND expires <= {now} AND CAST(JSON_UNQUOTE(JSON_EXTRACT({record}, '$.claims[0].owner')) AS BINARY) = ?2
+				AND JSON_EXTRACT({record}, '$.claims[*].status') IS NULL`,
 		renewAll: `UPDATE ` + mysqlRenewals + ` SET l.rev = l.rev + 1, l.expires = GREATEST(l.expires, {now} + r.ttl)`,
 		renewed:  `SELECT l.name, l.owner, l.fence FROM ` + mysqlRenewals + ` FOR UPDATE SKIP LOCKED`, // not where a router sends reads
 		unlocked: `SELECT l.name FROM (SELECT * FROM ` + mysqlList + `name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) list) n
 			STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY) FOR UPDATE SKIP LOCKED`,
 		free: `UPDATE {p}locks SET rev = rev + 1, owner = '', expires = IF(?3 > 0, {now} + ?3, 0)
-			WHERE name = ?1 AND owner = ?2 AND expires > {now}`,
-		save: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, claims)
+			WHERE name = ?1 AND owner = ?2 AND expires > {now} AND fence = ?4`,
+		save: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
 			VALUES (?1, ?2, ?3, ?4, ?5, ?6, LAST_INSERT_ID(IF(?9 = 0, {now}, ?9 + 1)), ?7, ?8)
 			ON DUPLICATE KEY UPDATE fence = ` + unchanged + `VALUES(fence), fence), owner = ` + unchanged + `VALUES(owner), owner),
 				expires = ` + unchanged + `VALUES(expires), expires), since = ` + unchanged + `VALUES(since), since),
 				note = ` + unchanged + `VALUES(note), note), crowd = ` + unchanged + `VALUES(crowd), crowd),
-				claims = ` + unchanged + `VALUES(claims), claims), rev = ` + unchanged + `LAST_INSERT_ID(rev + 1), rev + LAST_INSERT_ID(0))`,
-		raise: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, claims, raised)
-			VALUES (?, 0, '', 0, 0, '', {now}, 0, '[]', ?)
+				record = ` + unchanged + `VALUES(record), record), rev = ` + unchanged + `LAST_INSERT_ID(rev + 1), rev + LAST_INSERT_ID(0))`,
+		raise: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record, raised)
+			VALUES (?, 0, '', 0, 0, '', {now}, 0, '` + nothing + `', ?)
 			ON DUPLICATE KEY UPDATE raised = GREATEST(raised, VALUES(raised)), rev = rev + 1`,
 		idle: `SELECT name FROM {p}locks l WHERE name > ? AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
 		// By name: a scan would lock every row that it passes.
@@ -102,7 +99,7 @@ func (m *mysql) statements() statements {
 		list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
 			WHERE l.name >= ? AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
 	}
-	put := strings.NewReplacer("{now}", mysqlNow, "{floor}", mysqlFloor, "{claims}", "CONVERT(claims USING utf8mb4)", "{p}", m.prefix)
+	put := strings.NewReplacer("{now}", mysqlNow, "{floor}", mysqlNow, "{record}", "CONVERT(record USING utf8mb4)", "{p}", m.prefix)
 	s.each(func(text *string) {
 		positional, order := numbered(put.Replace(*text))
 		*text, m.order[positional] = positional, order

@@ -47,31 +47,53 @@ type postgres struct {
 
 // pgNow is the start of the statement, the same instant all through it. To wait for a row
 // takes from a lease what the caller counts as well, from before its call.
-const pgNow = `(date_part('epoch', statement_timestamp()) * 1000)::bigint`
+const pgNow = `(date_part('epoch', statement_timestamp()) * 1000000)::bigint`
 
 // pgFloor is the present microsecond: a statement that has waited is later than it began.
 const pgFloor = `(date_part('epoch', clock_timestamp()) * 1000000)::bigint`
 
-// pgHead is the name, as of called, of the waiter to wake when a resource is left; "": some
+// pgWaiter is the name, as of called, of the waiter to wake when a resource is left; "": some
 // driver should look.
-const pgHead = `coalesce((SELECT left(h.owner, least(8, length(h.owner) / 2)) FROM (SELECT jsonb_path_query_first(claims::jsonb,
-	'$[*] ? (!(exists (@.status)) && @.expires > $now).owner', jsonb_build_object('now', {now})) #>> '{}' AS owner) h), '')`
+const pgWaiter = `coalesce((SELECT left(h.owner, least(8, length(h.owner) / 2)) FROM (SELECT jsonb_path_query_first(l.record::jsonb,
+	'$.claims[*] ? (!(exists (@.status)) && @.ends > $now).owner', jsonb_build_object('now', {now})) #>> '{}' AS owner) h), '')`
+
+// pgHead is the first claim in the record if it waits for an exclusive lease, and all others
+// wait, too: nothing else can be said against it.
+const pgHead = `jsonb_path_query_first(l.record::jsonb, '$ ? (!(exists (@.claims[*].status))).claims[0] ? (!(exists (@.mode)) && @.ends > $now)',
+	jsonb_build_object('now', {now}))`
+
+// pgFree gives the resource to who is next, if that is plain, and tells it: the waiter has the
+// lease with the commit of the release, for as long as it has its place.
+const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, note, fence, record, crowd) = (SELECT
+		coalesce(h.c ->> 'owner', ''),
+		CASE WHEN h.c IS NOT NULL THEN least((h.c ->> 'ends')::bigint, {now} + (h.c ->> 'wants')::bigint / 1000)
+			WHEN $3::bigint > 0 THEN {now} + $3::bigint ELSE 0 END,
+		CASE WHEN h.c IS NULL THEN l.since ELSE {now} END,
+		CASE WHEN h.c IS NULL THEN l.note ELSE coalesce(h.c ->> 'note', '') END,
+		CASE WHEN h.c IS NULL THEN l.fence ELSE greatest(l.fence + 1, l.raised + 1, {floor}) END,
+		CASE WHEN h.c IS NULL THEN l.record ELSE (l.record::jsonb #- '{claims,0}')::text END,
+		CASE WHEN h.c IS NOT NULL AND jsonb_array_length(l.record::jsonb -> 'claims') = 1 THEN 0 ELSE l.crowd END
+		FROM (SELECT CASE WHEN $3::bigint = 0 AND l.crowd > {now} THEN {head} END AS c) h)
+	WHERE name = $1::text AND owner = $2::text AND expires > {now} AND fence = $4::bigint
+	RETURNING CASE WHEN l.owner <> '' THEN pg_notify('{channel}', '` + givenMessage + `' ||
+			encode(sha256(convert_to(l.name || chr(10) || l.owner, 'UTF8')), 'hex') || ' ' || l.fence)::text
+		WHEN $3::bigint = 0 AND l.crowd > {now} THEN pg_notify('{channel}', {waiter})::text END`
 
 func (p *postgres) statements() statements {
 	s := statements{
 		// The read in front spares refusals a write.
-		grant: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, claims)
-			SELECT $1::text, {floor}, $2::text, {now} + $3::bigint, {now}, $4::text, {now}, 0, '[]'
+		grant: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, record)
+			SELECT $1::text, {floor}, $2::text, {now} + $3::bigint, {now}, $4::text, {now}, 0, '` + nothing + `'
 			WHERE NOT EXISTS (SELECT FROM {p}locks h WHERE h.name = $1::text AND (h.expires > {now} OR h.crowd > {now}))
 			ON CONFLICT (name) DO UPDATE SET fence = greatest(l.fence + 1, l.raised + 1, excluded.fence), owner = excluded.owner,
 				expires = excluded.expires, since = excluded.since, note = excluded.note, rev = l.rev + 1
 			WHERE l.expires <= excluded.since AND l.crowd <= excluded.since
 			RETURNING fence`,
 		next: `UPDATE {p}locks SET fence = greatest(fence + 1, raised + 1, {floor}), owner = $2::text, expires = {now} + $3::bigint,
-				since = {now}, note = $4::text, rev = rev + 1, claims = (claims::jsonb - 0)::text,
-				crowd = CASE jsonb_array_length(claims::jsonb) WHEN 1 THEN 0 ELSE crowd END
-			WHERE name = $1::text AND expires <= {now} AND claims::jsonb -> 0 ->> 'owner' = $2::text
-				AND NOT jsonb_path_exists(claims::jsonb, '$[*].status')
+				since = {now}, note = $4::text, rev = rev + 1, record = (record::jsonb #- '{claims,0}')::text,
+				crowd = CASE jsonb_array_length(record::jsonb -> 'claims') WHEN 1 THEN 0 ELSE crowd END
+			WHERE name = $1::text AND expires <= {now} AND record::jsonb #>> '{claims,0,owner}' = $2::text
+				AND NOT jsonb_path_exists(record::jsonb, '$.claims[*].status')
 			RETURNING fence`,
 		renewAll: `WITH r AS MATERIALIZED (SELECT l.name, l.owner, r.ttl FROM jsonb_to_recordset($1::jsonb) AS r(name text, owner text, ttl bigint)
 				JOIN {p}locks l ON l.name = r.name AND l.owner = r.owner AND l.expires > {now} FOR UPDATE OF l SKIP LOCKED)
@@ -79,18 +101,16 @@ func (p *postgres) statements() statements {
 			WHERE l.name = r.name AND l.owner = r.owner AND l.expires > {now} RETURNING l.name, l.owner, l.fence`,
 		unlocked: `SELECT l.name FROM jsonb_array_elements_text($1::jsonb) AS n(name)
 			JOIN {p}locks l ON l.name = n.name FOR UPDATE OF l SKIP LOCKED`,
-		free: `UPDATE {p}locks SET owner = '', expires = CASE WHEN $3::bigint > 0 THEN {now} + $3::bigint ELSE 0 END, rev = rev + 1
-			WHERE name = $1::text AND owner = $2::text AND expires > {now}
-			RETURNING CASE WHEN $3::bigint = 0 AND crowd > {now} THEN pg_notify('{channel}', {head})::text END`,
-		save: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, claims)
+		free: pgFree,
+		save: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, record)
 			VALUES ($1::text, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::text,
 				CASE $9::bigint WHEN 0 THEN {now} ELSE $9::bigint + 1 END, $7::bigint, $8::text)
 			ON CONFLICT (name) DO UPDATE SET fence = excluded.fence, owner = excluded.owner, expires = excluded.expires,
-				since = excluded.since, note = excluded.note, rev = excluded.rev, crowd = excluded.crowd, claims = excluded.claims
+				since = excluded.since, note = excluded.note, rev = excluded.rev, crowd = excluded.crowd, record = excluded.record
 			WHERE l.rev = $9::bigint
 			RETURNING rev`,
-		raise: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, claims, raised)
-			VALUES ($1::text, 0, '', 0, 0, '', {now}, 0, '[]', $2::bigint)
+		raise: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, record, raised)
+			VALUES ($1::text, 0, '', 0, 0, '', {now}, 0, '` + nothing + `', $2::bigint)
 			ON CONFLICT (name) DO UPDATE SET raised = greatest(l.raised, excluded.raised), rev = l.rev + 1`,
 		idle: `SELECT name FROM {p}locks l WHERE name > $1::text AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
 		purge: `DELETE FROM {p}locks l USING jsonb_array_elements_text($1::jsonb) AS n(name)
@@ -101,7 +121,8 @@ func (p *postgres) statements() statements {
 			WHERE l.name >= $1::text AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
 		wake: `SELECT pg_notify('{channel}', message) FROM jsonb_array_elements_text($1::jsonb) AS m(message)`,
 	}
-	put := strings.NewReplacer("{head}", strings.ReplaceAll(pgHead, "{now}", pgNow), "{now}", pgNow, "{floor}", pgFloor, "{channel}", p.channel)
+	now := strings.NewReplacer("{now}", pgNow)
+	put := strings.NewReplacer("{head}", now.Replace(pgHead), "{waiter}", now.Replace(pgWaiter), "{now}", pgNow, "{floor}", pgFloor, "{channel}", p.channel)
 	s.each(func(text *string) { *text = put.Replace(*text) })
 	return s
 }
@@ -184,7 +205,7 @@ var postgresCodes = map[string]error{
 	"26000": ErrPooled,         // invalid_sql_statement_name
 	"42P05": ErrPooled,         // duplicate_prepared_statement
 	"08P01": ErrPooled,         // protocol_violation: a bind with another statement's parameters
-	"22P02": driver.ErrCorrupt, // invalid_text_representation: claims are no JSON
+	"22P02": driver.ErrCorrupt, // invalid_text_representation: the record is no JSON
 	"42703": driver.ErrCorrupt, // undefined_column
 	"42P10": driver.ErrCorrupt, // invalid_column_reference: no unique key
 	"42804": driver.ErrCorrupt, // datatype_mismatch

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/record"
 )
 
 // renewal is one lease of a batch, as JSON has it.
 type renewal struct {
 	Name  string `json:"name"`
 	Owner string `json:"owner"`
-	TTL   int64  `json:"ttl"` // in milliseconds
+	TTL   int64  `json:"ttl"` // in microseconds
 }
 
 // waitShare is the part of the shortest TTL of a batch for which it waits for rows that
@@ -34,6 +35,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	left := make([]*driver.Renewal, len(renewals))
 	wait := renewals[0].TTL
 	for i := range renewals {
+		renewals[i].Claim.(*claim).collect()
 		left[i], wait = &renewals[i], min(wait, renewals[i].TTL)
 	}
 	start := time.Now()
@@ -55,7 +57,7 @@ func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) 
 	var together []renewal
 	for _, r := range renewals {
 		if c := r.Claim.(*claim); c.lengthens(r.TTL) {
-			together = append(together, renewal{c.req.Resource, c.req.Owner, inMillis(r.TTL)})
+			together = append(together, renewal{c.req.Resource, c.req.Owner, record.Micros(r.TTL)})
 		}
 	}
 	fences, err := d.renewTogether(ctx, together)
@@ -74,27 +76,45 @@ func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) 
 	return locked
 }
 
-// takeLocked takes out of rows those that somebody has locked: whoever writes them waits.
-// An error is left to that.
+// takeLocked takes out of rows those that somebody has locked: whoever writes them waits. When
+// that cannot be found out, it takes out all, with the error.
 func (d *Driver) takeLocked(ctx context.Context, rows map[string][]*driver.Renewal) (locked []*driver.Renewal) {
-	on, err := d.ready(ctx)
-	if err != nil || d.texts.unlocked == "" || len(rows) == 0 {
+	if d.texts.unlocked == "" || len(rows) == 0 {
 		return nil
 	}
-	rest := slices.Collect(maps.Keys(rows))
-	unlocked, err := d.unlocked(ctx, on, rest)
-	rest = slices.DeleteFunc(rest, func(name string) bool { return unlocked[name] })
-	if err != nil || len(rest) == 0 {
-		return nil
-	}
-	there, _ := d.look(ctx, d.texts.state, list(rest...))
-	for _, r := range there {
-		if r.lock.rev != 0 { // else it is missing
-			locked = append(locked, rows[r.lock.name]...)
-			delete(rows, r.lock.name)
+	there, err := d.lockedOf(ctx, slices.Collect(maps.Keys(rows)))
+	for name, renewals := range rows {
+		switch {
+		case err != nil:
+			for _, r := range renewals {
+				r.Grant, r.Err = r.Claim.(*claim).renewed(r.TTL, 0, err)
+			}
+			delete(rows, name)
+		case there[name]:
+			locked = append(locked, renewals...)
+			delete(rows, name)
 		}
 	}
 	return locked
+}
+
+// lockedOf returns those of names that have rows which somebody has locked.
+func (d *Driver) lockedOf(ctx context.Context, names []string) (map[string]bool, error) {
+	on, err := d.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	unlocked, err := d.unlocked(ctx, on, names)
+	names = slices.DeleteFunc(names, func(name string) bool { return unlocked[name] })
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	rows, err := d.look(ctx, d.texts.state, list(names...))
+	locked := make(map[string]bool)
+	for _, r := range rows {
+		locked[r.name] = r.rev != 0 // else it is missing
+	}
+	return locked, err
 }
 
 // maxRows is how many rows of one batch are renewed at once: as many single leases as the
@@ -117,25 +137,25 @@ func (d *Driver) renewRows(ctx context.Context, rows map[string][]*driver.Renewa
 // renewRow renews leases of one resource by one write: those who share it would be in each
 // other's way.
 func (d *Driver) renewRow(ctx context.Context, name string, renewals []*driver.Renewal) {
-	fences, lost := make([]int64, len(renewals)), make([]error, len(renewals))
-	err := d.change(ctx, name, func(r *resource) (write bool) {
+	fences, lost := make([]uint64, len(renewals)), make([]error, len(renewals))
+	err := d.change(ctx, name, func(r *row) (write bool) {
 		for i, one := range renewals {
-			fences[i], lost[i] = one.Claim.(*claim).restart(r, one.TTL)
+			fences[i], lost[i] = r.Renew(r.now, one.Claim.(*claim).req.Owner, one.TTL)
 			write = write || lost[i] == nil
 		}
 		return write
 	})
 	for i, one := range renewals {
 		c := one.Claim.(*claim)
-		c.late = c.late || err != nil
-		one.Grant, one.Err = c.renewed(one.TTL, fences[i], cmp.Or(err, lost[i]))
+		c.lateWrite = c.lateWrite || err != nil
+		one.Grant, one.Err = c.renewed(one.TTL, int64(driver.NumberOf(fences[i])), cmp.Or(err, lost[i]))
 	}
 }
 
 // A grantee is who holds what.
 type grantee struct{ name, owner string }
 
-// renewTogether returns the fences of the leases that were renewed.
+// renewTogether returns the numbers of the leases that were renewed.
 func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[grantee]int64, err error) {
 	if len(all) == 0 {
 		return nil, nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/record"
 )
 
 // A script answers statements by their texts, in place of a database.
@@ -85,8 +86,9 @@ func claimed(t *testing.T, d *Driver, req driver.Request) *claim {
 }
 
 // rowOf is the answer about one resource at the instant 1000.
-func rowOf(name string, claims ...claimRow) [][]sqldriver.Value {
-	return [][]sqldriver.Value{{int64(1000), int64(1000_000), name, int64(7), "", int64(0), int64(0), "", int64(3), int64(0), list(claims...)}}
+func rowOf(name string, claims ...record.Claim) [][]sqldriver.Value {
+	rec := record.Record{Fence: 7, Claims: claims}
+	return [][]sqldriver.Value{{int64(1000), int64(1000), name, int64(7), "", int64(0), int64(0), "", int64(3), int64(0), string(rec.Encode())}}
 }
 
 // A connection that is dead may be the only one: no poll keeps it for long.
@@ -125,7 +127,7 @@ func TestJoinsDoNotPutOffPolls(t *testing.T) {
 				if fails {
 					return nil, errors.New("no answer")
 				}
-				return rowOf("x", row(1, "holder", exclusive, lingering, 0)), nil
+				return rowOf("x", one("", exclusive, record.Lingering, 1_001_000)), nil
 			})
 			const joins = 1000
 			for i := range joins {
@@ -170,9 +172,9 @@ func TestRenewsSharedLeasesSideBySide(t *testing.T) {
 			case d.texts.unlocked:
 				return [][]sqldriver.Value{{"x"}}, nil
 			}
-			var all []claimRow
+			var all []record.Claim
 			for i := range sharers {
-				all = append(all, row(int64(i+1), string(rune('a'+i)), shared, holding, 0))
+				all = append(all, one(string(rune('a'+i)), shared, record.Holding, 1_001_000))
 			}
 			return rowOf("x", all...), nil
 		})
@@ -209,8 +211,10 @@ func TestReleaseStopsLateRenewal(t *testing.T) {
 		held, answered, writes := true, false, 0
 		d := scripted(t, func(_ context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
 			switch {
+			case text == d.texts.unlocked:
+				return [][]sqldriver.Value{{"x"}}, nil
 			case text != d.texts.save && held:
-				return rowOf("x", row(1, "me", shared, holding, 0)), nil
+				return rowOf("x", one("me", shared, record.Holding, 1_001_000)), nil
 			case text != d.texts.save:
 				return rowOf("x"), nil
 			case !answered:
@@ -230,25 +234,5 @@ func TestReleaseStopsLateRenewal(t *testing.T) {
 		if writes != 1 {
 			t.Errorf("Release after %s: %d writes; want 1", name, writes)
 		}
-	}
-}
-
-// What lasts longer than it can was made before the clock was set back.
-func TestClockSetBackEndsPlaces(t *testing.T) {
-	t.Parallel()
-	place, mark := inMillis(placeTTL), inMillis(goneTTL)
-	r := resource{now: 1000, claims: []claimRow{
-		{Owner: "over", Expires: 1000},
-		{Owner: "place", Expires: 1000 + place}, {Owner: "place of before", Expires: 1001 + 2*place},
-		{Owner: "mark", Status: gone, Expires: 1000 + mark}, {Owner: "mark of before", Status: gone, Expires: 1001 + 2*mark},
-		{Owner: "sharer", Status: holding, Expires: 1000 + 10*mark},
-	}}
-	r.dropExpired()
-	var left []string
-	for _, c := range r.claims {
-		left = append(left, c.Owner)
-	}
-	if got := list(left...); got != `["place","mark","sharer"]` {
-		t.Errorf("left: %s", got)
 	}
 }

@@ -49,11 +49,11 @@ type sqlite struct {
 
 // sqliteNow stays the same during a statement, and is taken when the statement has the
 // database: waiting for other writers takes nothing from a lease.
-const sqliteNow = `cast(round(unixepoch('subsec') * 1000) AS INTEGER)`
+const sqliteNow = `(cast(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000)`
 
 // sqliteFloor is above the fences of rows that were deleted, because the clock has only
 // milliseconds.
-const sqliteFloor = `max(` + sqliteNow + ` * 1000, (SELECT max(lost) + 1 FROM {p}meta))`
+const sqliteFloor = `max(` + sqliteNow + `, (SELECT max(lost) + 1 FROM {p}meta))`
 
 var sqliteIdle = strings.ReplaceAll(idleRow, "{now}", sqliteNow)
 
@@ -62,31 +62,31 @@ const sqliteState = `SELECT ` + sqliteNow + `, ` + sqliteFloor + `, n.value, ` +
 
 func (*sqlite) statements() statements {
 	return statements{
-		grant: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, claims)
-			VALUES (?1, ` + sqliteFloor + `, ?2, ` + sqliteNow + ` + ?3, ` + sqliteNow + `, ?4, ` + sqliteNow + `, 0, '[]')
+		grant: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
+			VALUES (?1, ` + sqliteFloor + `, ?2, ` + sqliteNow + ` + ?3, ` + sqliteNow + `, ?4, ` + sqliteNow + `, 0, '` + nothing + `')
 			ON CONFLICT (name) DO UPDATE SET fence = max(fence + 1, raised + 1, excluded.fence), owner = excluded.owner,
 				expires = excluded.expires, since = excluded.since, note = excluded.note, rev = rev + 1
 			WHERE expires <= excluded.since AND crowd <= excluded.since
 			RETURNING fence`,
 		next: `UPDATE {p}locks SET fence = max(fence + 1, raised + 1, ` + sqliteFloor + `), owner = ?2, expires = ` + sqliteNow + ` + ?3,
-				since = ` + sqliteNow + `, note = ?4, rev = rev + 1, claims = json_remove(claims, '$[0]'),
-				crowd = CASE json_array_length(claims) WHEN 1 THEN 0 ELSE crowd END
-			WHERE name = ?1 AND expires <= ` + sqliteNow + ` AND claims ->> '$[0].owner' = ?2
-				AND NOT EXISTS (SELECT 1 FROM json_each(claims) c WHERE c.value ->> 'status' > 0)
+				since = ` + sqliteNow + `, note = ?4, rev = rev + 1, record = json_remove(record, '$.claims[0]'),
+				crowd = CASE json_array_length(record, '$.claims') WHEN 1 THEN 0 ELSE crowd END
+			WHERE name = ?1 AND expires <= ` + sqliteNow + ` AND record ->> '$.claims[0].owner' = ?2
+				AND NOT EXISTS (SELECT 1 FROM json_each(record, '$.claims') c WHERE c.value ->> 'status' > 0)
 			RETURNING fence`,
 		renewAll: `UPDATE {p}locks SET expires = max(expires, ` + sqliteNow + ` + (r.value ->> 'ttl')), rev = rev + 1
 			FROM json_each(?1) r
 			WHERE name = r.value ->> 'name' AND owner = r.value ->> 'owner' AND expires > ` + sqliteNow + ` RETURNING name, owner, fence`,
 		free: `UPDATE {p}locks SET owner = '', expires = CASE WHEN ?3 > 0 THEN ` + sqliteNow + ` + ?3 ELSE 0 END, rev = rev + 1
-			WHERE name = ?1 AND owner = ?2 AND expires > ` + sqliteNow + ``,
-		save: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, claims)
+			WHERE name = ?1 AND owner = ?2 AND expires > ` + sqliteNow + ` AND fence = ?4`,
+		save: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
 			VALUES (?1, ?2, ?3, ?4, ?5, ?6, CASE ?9 WHEN 0 THEN ` + sqliteNow + ` ELSE ?9 + 1 END, ?7, ?8)
 			ON CONFLICT (name) DO UPDATE SET fence = excluded.fence, owner = excluded.owner, expires = excluded.expires,
-				since = excluded.since, note = excluded.note, rev = excluded.rev, crowd = excluded.crowd, claims = excluded.claims
+				since = excluded.since, note = excluded.note, rev = excluded.rev, crowd = excluded.crowd, record = excluded.record
 			WHERE rev = ?9
 			RETURNING rev`,
-		raise: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, claims, raised)
-			VALUES (?1, 0, '', 0, 0, '', ` + sqliteNow + `, 0, '[]', ?2)
+		raise: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record, raised)
+			VALUES (?1, 0, '', 0, 0, '', ` + sqliteNow + `, 0, '` + nothing + `', ?2)
 			ON CONFLICT (name) DO UPDATE SET raised = max(raised, excluded.raised), rev = rev + 1`,
 		idle:  `SELECT name FROM {p}locks l WHERE name > ?1 AND ` + sqliteIdle + ` ORDER BY name LIMIT ` + purgeAtOnce,
 		purge: `DELETE FROM {p}locks AS l WHERE name IN (SELECT value FROM json_each(?1)) AND ` + sqliteIdle,

@@ -1,11 +1,3 @@
-// Package sqllock keeps locks in a SQL database that the program has anyway, through
-// database/sql. It imports no client: the program opens the database with its own.
-//
-// A resource is a row. An exclusive acquire of a free resource is one statement, and so
-// is its renewal and release; the database's clock decides what has expired. Who has to
-// wait is noted in the row, in the order of the first attempt, and is woken when its turn
-// has come. All else reads the row, decides, and writes it if nobody else did meanwhile.
-// There is no transaction that a stopped process could leave open, and no session state.
 package sqllock
 
 import (
@@ -168,8 +160,8 @@ func (d *Driver) Purge(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// Not prepared with the others: who only locks lacks the right to it. He hears so also
-		// where nothing is to be removed.
+		// Not prepared with the others: a user who only locks lacks the right to it, and is told
+		// so also where nothing is to be removed.
 		err = d.write(ctx, d.db, func(on runner) error {
 			_, err := on.ExecContext(ctx, d.texts.purge, list(names...))
 			return err
@@ -181,10 +173,10 @@ func (d *Driver) Purge(ctx context.Context) error {
 	}
 }
 
-// Features: everything is promised but Step, which is the millisecond of the tables.
+// Features: everything is promised but Step, which is the microsecond of the tables.
 func (d *Driver) Features() driver.Features {
 	return driver.Features{Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
-		MinTTL: minTTL, Step: time.Millisecond}
+		MinTTL: minTTL, Step: time.Microsecond}
 }
 
 // Claim implements driver.Driver.

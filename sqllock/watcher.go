@@ -2,9 +2,14 @@ package sqllock
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"math"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -40,9 +45,32 @@ type watcher struct {
 	hearing   hearing            // guarded by mu
 }
 
+// A waiter is one Try that was refused, as far as the watcher knows it.
 type waiter struct {
-	req  driver.Request
-	wake chan struct{}
+	req     driver.Request
+	wake    chan struct{}
+	granted chan driver.Grant // has room for one
+	number  atomic.Int64      // of the grant that was brought to it; 0: none
+
+	after  int64 // guarded by watcher.mu; a grant after its Try has a greater number; none, while that goes on
+	during int64 // guarded by watcher.mu; the number of a grant that was told meanwhile
+}
+
+// trying is above all numbers.
+const trying = math.MaxInt64
+
+// ttl is that of a grant that was brought to it, counted from before its Try: it lasts as
+// long as the place would have, or as a lease of its own that began then.
+func (w *waiter) ttl() time.Duration { return min(placeTTL, w.req.TTL) }
+
+// givenMessage begins the message that a release has granted to somebody: a hash of name and
+// owner, and the number of the grant follow.
+const givenMessage = "given "
+
+// givenTo is what such a message has of the waiter. It tells nobody the owner.
+func givenTo(req *driver.Request) string {
+	sum := sha256.Sum256([]byte(req.Resource + "\n" + req.Owner))
+	return hex.EncodeToString(sum[:])
 }
 
 // wakeChannel is where drivers tell each other whose turn it is.
@@ -55,16 +83,16 @@ func (w *watcher) init(d *Driver, listener Listener, channel string) {
 	w.armed = make(map[string]*waiter)
 }
 
-// arm returns a channel that closes when req may be granted, or earlier. It replaces
-// an earlier one of the same owner.
-func (w *watcher) arm(req *driver.Request) <-chan struct{} {
+// arm returns what hears when req may be granted, or earlier, or was granted. It replaces
+// an earlier one of the same owner. refused or disarm follows.
+func (w *watcher) arm(req *driver.Request) *waiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	me := &waiter{req: *req, wake: make(chan struct{})}
+	me := &waiter{req: *req, wake: make(chan struct{}), granted: make(chan driver.Grant, 1), after: trying}
 	waited := w.armed[req.Owner] != nil
 	w.armed[req.Owner] = me
 	if w.ctx.Err() != nil {
-		return me.wake // close wakes it
+		return me // close wakes it
 	}
 	if !w.running {
 		w.running = true
@@ -76,7 +104,29 @@ func (w *watcher) arm(req *driver.Request) <-chan struct{} {
 		w.listening = true
 		w.done.Go(w.listen)
 	}
-	return me.wake
+	return me
+}
+
+// refused notes that the waiter's Try was, when the last grant had that number.
+func (w *watcher) refused(me *waiter, last int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	me.after = last
+	if w.armed[me.req.Owner] == me && me.during > last {
+		w.give(me, me.during)
+	}
+}
+
+// give brings a waiter its grant, if that came after its Try. Requires mu.
+func (w *watcher) give(me *waiter, number int64) {
+	if number <= me.after {
+		me.during = max(me.during, number)
+		return
+	}
+	me.number.Store(number)
+	me.granted <- driver.Grant{TTL: roundUp(me.ttl()), Fence: driver.FenceOf(number)}
+	close(me.wake)
+	delete(w.armed, me.req.Owner)
 }
 
 // disarm lets go of owner's channel, which need not close any more.
@@ -154,7 +204,27 @@ func (w *watcher) hear(message string) {
 		signal(w.nudge)
 		return
 	}
+	if given, ok := strings.CutPrefix(message, givenMessage); ok {
+		w.given(given)
+		return
+	}
 	w.wake(func(one *waiter) bool { return called(one.req.Owner) == message })
+}
+
+// given brings a grant to the waiter that the message names, if it is one of ours.
+func (w *watcher) given(message string) {
+	to, text, _ := strings.Cut(message, " ")
+	number, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, one := range w.armed {
+		if givenTo(&one.req) == to {
+			w.give(one, number)
+		}
+	}
 }
 
 // signal leaves a token in c unless there is one.
@@ -294,9 +364,9 @@ func (w *watcher) look(ctx context.Context, all []string) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	byName := make(map[string]*resource, len(found))
-	for i := range found {
-		byName[found[i].lock.name] = &found[i]
+	byName := make(map[string]*row, len(found))
+	for _, r := range found {
+		byName[r.name] = r
 	}
 	v := view{ahead: maxAhead, ends: maxBlind}
 	w.wake(func(one *waiter) bool {
@@ -304,13 +374,17 @@ func (w *watcher) look(ctx context.Context, all []string) (view, error) {
 		if r == nil {
 			return false // armed since
 		}
-		until := r.obstacle(&one.req)
-		if until == 0 {
+		if number := r.leaseOf(one.req.Owner); number != 0 {
+			w.give(one, number)
+			return false
+		}
+		a := r.Obstacle(r.now, &one.req)
+		if a.Granted {
 			return true
 		}
 		ahead := r.ahead(one.req.Owner)
-		v.ahead, v.ends = min(v.ahead, ahead), min(v.ends, millis(until-r.now))
-		v.sum += r.lock.fence + int64(ahead)
+		v.ahead, v.ends = min(v.ahead, ahead), min(v.ends, a.Until)
+		v.sum += int64(r.Fence) + int64(ahead)
 		return false
 	})
 	return v, nil

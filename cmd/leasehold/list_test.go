@@ -164,7 +164,7 @@ func TestListShowsWhatIsNotDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := db.Exec("UPDATE leasehold_locks SET claims = '[' WHERE name = 'broken'"); err != nil {
+	if _, err := db.Exec("UPDATE leasehold_locks SET record = '[' WHERE name = 'broken'"); err != nil {
 		t.Fatal(err)
 	}
 	o := c.want(exitUnavailable, "ls")

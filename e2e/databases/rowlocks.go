@@ -84,7 +84,7 @@ func DeadlockIsRepeated(t *testing.T, s Server, kind Deadlock) {
 	cross := func(first, second string) {
 		t.Helper()
 		for _, name := range []string{"a", "b", "c"} {
-			mustExec(t, d.DB, "INSERT INTO leasehold_locks (name, fence, owner, expires, since, note, rev, crowd, claims) VALUES ('"+name+"', 1, '', 0, 0, '', 1, 0, '[]')")
+			mustExec(t, d.DB, "INSERT INTO leasehold_locks (name, fence, owner, expires, since, note, rev, crowd, record) VALUES ('"+name+"', 1, '', 0, 0, '', 1, 0, '{\"v\":1}')")
 		}
 		tx := begin(t, other.DB)
 		if kind.First != "" {

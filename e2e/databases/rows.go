@@ -31,17 +31,17 @@ func purges(t *testing.T, db *sql.DB, d *sqllock.Driver) {
 			mustRelease(t, c)
 		}
 	}
-	const ago = "UPDATE leasehold_locks SET fence = fence - 90000000000, since = since - 90000000, rev = rev - 90000000" // 25 hours
+	const ago = "UPDATE leasehold_locks SET fence = fence - 90000000000, since = since - 90000000000, rev = rev - 90000000000" // 25 hours
 	var many []string
 	for i := range 1200 {
-		many = append(many, fmt.Sprintf("('purge/%d', 1, '', 0, 0, '', 1, 0, '[]')", i))
+		many = append(many, fmt.Sprintf("('purge/%d', 1, '', 0, 0, '', 1, 0, '{\"v\":1}')", i))
 	}
 	mustExec(t, db,
 		ago+" WHERE name LIKE 'purge/%' AND name <> 'purge/recent'",
-		"UPDATE leasehold_locks SET crowd = since + 100000000 WHERE name = 'purge/queued'",
+		"UPDATE leasehold_locks SET crowd = since + 100000000000 WHERE name = 'purge/queued'",
 		"UPDATE leasehold_locks SET raised = fence + 90000000000 WHERE name = 'purge/raised'",
-		"UPDATE leasehold_locks SET rev = rev + 90000000 WHERE name = 'purge/made'",
-		"INSERT INTO leasehold_locks (name, fence, owner, expires, since, note, rev, crowd, claims) VALUES "+strings.Join(many, ", "))
+		"UPDATE leasehold_locks SET rev = rev + 90000000000 WHERE name = 'purge/made'",
+		"INSERT INTO leasehold_locks (name, fence, owner, expires, since, note, rev, crowd, record) VALUES "+strings.Join(many, ", "))
 	if err := d.Purge(t.Context()); err != nil {
 		t.Fatalf("Purge: %v", err)
 	}
@@ -89,7 +89,7 @@ func revsComeFromTheClock(t *testing.T, db *sql.DB, d *sqllock.Driver) {
 		"shared": try(driver.Shared),
 		"raise":  func(ctx context.Context, name string) error { return d.RaiseFence(ctx, name, 42) },
 	} {
-		before := time.Now().Add(-time.Hour).UnixMilli()
+		before := time.Now().Add(-time.Hour).UnixMicro()
 		if err := use(t.Context(), "rev/"+how); err != nil {
 			t.Fatalf("%s: %v", how, err)
 		}
@@ -108,7 +108,7 @@ func releasedStaysReleased(t *testing.T, db *sql.DB, d *sqllock.Driver) {
 		c := claimOf(t, d, driver.Request{Resource: name, Owner: "me", Mode: mode})
 		mustTry(t, c)
 		mustRelease(t, c)
-		mustExec(t, db, "UPDATE leasehold_locks SET expires = expires + 3600000, since = since + 3600000 WHERE name = '"+name+"'")
+		mustExec(t, db, "UPDATE leasehold_locks SET expires = expires + 3600000000, since = since + 3600000000 WHERE name = '"+name+"'")
 		mustTry(t, claimOf(t, d, driver.Request{Resource: name, Owner: "another"}))
 	}
 }

@@ -27,7 +27,7 @@ func TestPostgresBadDatabases(t *testing.T) {
 		databases.Bad{Name: "posix", Migrated: true, Spoil: []string{`ALTER TABLE leasehold_locks ALTER name TYPE text COLLATE "POSIX"`}, Try: driver.ErrCorrupt},
 		databases.Bad{Name: "no_key", Migrated: true, Spoil: []string{"ALTER TABLE leasehold_locks DROP CONSTRAINT leasehold_locks_pkey"}, Try: driver.ErrCorrupt},
 		databases.Bad{Name: "no_table", Migrated: true, Spoil: []string{"DROP TABLE leasehold_locks"}, Try: sqllock.ErrNoSchema},
-		databases.Bad{Name: "bad_claims", Migrated: true, Spoil: []string{"UPDATE leasehold_locks SET claims = 'not JSON', crowd = expires + 1000000000, expires = 0"}, Try: driver.ErrCorrupt},
+		databases.Bad{Name: "bad_claims", Migrated: true, Spoil: []string{"UPDATE leasehold_locks SET record = 'not JSON', crowd = expires + 1000000000000, expires = 0"}, Try: driver.ErrCorrupt},
 	)
 }
 

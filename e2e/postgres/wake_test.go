@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/pglisten"
 )
 
-// Whatever ends a hold tells the one whose turn has come, by what of its owner may be told,
-// and nobody where nobody waits.
+// Whatever ends a hold tells the one whose turn has come, by what of its owner may be told, or
+// what it was given, and nobody where nobody waits.
 func TestPostgresTellsWhoIsNext(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t)
@@ -48,9 +50,18 @@ func TestPostgresTellsWhoIsNext(t *testing.T) {
 		_, _ = c.Try(t.Context()) // granted or refused, as the messages show
 		return c
 	}
+	// given is what is told of the lease that owner was given.
+	given := func(owner string) string {
+		t.Helper()
+		st, err := d.Inspect(t.Context(), "x")
+		if err != nil || len(st.Holders) != 1 || st.Holders[0].Owner != owner {
+			t.Fatalf("%+v, %v; want %s to hold", st, err, owner)
+		}
+		return fmt.Sprintf("given %x %d", sha256.Sum256([]byte("x\n"+owner)), driver.NumberOf(st.Fence))
+	}
 	// Of a short owner at most half; "" tells everybody.
 	for owner, called := range map[string]string{"é": "", "abc": "a", "äöüäöüäöüäöüäöü": "äöüäöüä"} {
-		holder, next := try("the holder", driver.Exclusive), try(owner, driver.Exclusive)
+		holder, next := try("the holder", driver.Exclusive), try(owner, driver.Shared)
 		if err := holder.Release(t.Context()); err != nil {
 			t.Errorf("%s: %v", owner, err)
 		}
@@ -71,6 +82,20 @@ func TestPostgresTellsWhoIsNext(t *testing.T) {
 			first, second := try("first-in-the-queue", driver.Exclusive), try("second-in-the-queue", driver.Exclusive)
 			if err := end(holder); err != nil {
 				t.Errorf("%s, mode %d: %v", name, mode, err)
+			}
+			if plain := name == "release" && mode == driver.Exclusive; plain {
+				hears(given("first-in-the-queue"))
+				if _, err := first.Try(t.Context()); err != nil {
+					t.Errorf("the lease that was given: %v", err)
+				}
+				if err := first.Release(t.Context()); err != nil {
+					t.Errorf("the lease that was given: %v", err)
+				}
+				hears(given("second-in-the-queue"))
+				if err := second.Release(t.Context()); err != nil {
+					t.Errorf("the lease that was given: %v", err)
+				}
+				continue
 			}
 			hears("first-in")
 			if err := first.Release(t.Context()); err != nil { // gives up its place

@@ -33,11 +33,11 @@ func TestSQLiteRefusesAlienFiles(t *testing.T) {
 		},
 		"other columns": func(t *testing.T, path string) {
 			migrated(t, path)
-			mustExec(t, openDB(t, path), "ALTER TABLE leasehold_locks RENAME COLUMN claims TO number")
+			mustExec(t, openDB(t, path), "ALTER TABLE leasehold_locks RENAME COLUMN record TO number")
 		},
 		"a newer version": func(t *testing.T, path string) {
 			migrated(t, path)
-			mustExec(t, openDB(t, path), "UPDATE leasehold_meta SET version = 2")
+			mustExec(t, openDB(t, path), "UPDATE leasehold_meta SET version = 3")
 		},
 		"no version": func(t *testing.T, path string) {
 			migrated(t, path)

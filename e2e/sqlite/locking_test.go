@@ -201,8 +201,8 @@ func TestSQLiteListWithDamagedRows(t *testing.T) {
 	for _, name := range []string{"claims", "fine", "kind", "last"} {
 		granted(t, claim(t, d, driver.Request{Resource: name}))
 	}
-	mustExec(t, db, "UPDATE leasehold_locks SET claims = '[{\"ticket\":' WHERE name = 'claims'",
-		"UPDATE leasehold_locks SET claims = x'ff00' WHERE name = 'last'",
+	mustExec(t, db, "UPDATE leasehold_locks SET record = '{\"v\":1,\"claims\":' WHERE name = 'claims'",
+		"UPDATE leasehold_locks SET record = x'ff00' WHERE name = 'last'",
 		"UPDATE leasehold_locks SET fence = 'text' WHERE name = 'kind'")
 	states, err := d.List(bounded(t), "")
 	shown := ""

@@ -1,5 +1,5 @@
 -- Leasehold's tables on MySQL and MariaDB. {p} is Options.Schema and Options.Prefix.
--- Instants are milliseconds of the database's clock since 1970; an instant in the past
+-- Instants are microseconds of the database's clock since 1970; an instant in the past
 -- means free, gone or not in force. Text is binary: collations take different names for
 -- the same. The database commits each statement by itself, so that each may be repeated,
 -- and the version comes last.
@@ -14,8 +14,8 @@ CREATE TABLE IF NOT EXISTS {p}locks (
 	since   BIGINT NOT NULL,
 	note    MEDIUMBLOB NOT NULL,
 	rev     BIGINT NOT NULL, -- grows with every change of the row, from the clock when it is made
-	crowd   BIGINT NOT NULL, -- until then claims may have somebody who counts
-	claims  MEDIUMBLOB NOT NULL -- JSON, in order: places in the queue, shared holders, traces
+	crowd   BIGINT NOT NULL, -- until then the record may have somebody who counts
+	record  MEDIUMBLOB NOT NULL -- JSON: places in the queue, shared holders, traces, in order
 ) ENGINE = InnoDB;
 
 -- What the resources of the caller's own transactions have seen: see Driver.Guard.
@@ -28,4 +28,4 @@ CREATE TABLE IF NOT EXISTS {p}fences (
 
 CREATE TABLE IF NOT EXISTS {p}meta (version INT PRIMARY KEY) ENGINE = InnoDB;
 
-INSERT IGNORE INTO {p}meta VALUES (1);
+INSERT IGNORE INTO {p}meta VALUES (2);

@@ -1,5 +1,5 @@
 -- Leasehold's tables on PostgreSQL. {p} is Options.Schema and Options.Prefix. Instants are
--- milliseconds of the database's clock since 1970; an instant in the past means free,
+-- microseconds of the database's clock since 1970; an instant in the past means free,
 -- gone or not in force.
 
 -- One row per resource. It outlives the lock, so that fences grow, by at least a day. No
@@ -13,8 +13,8 @@ CREATE TABLE {p}locks (
 	since   bigint NOT NULL,
 	note    text NOT NULL,
 	rev     bigint NOT NULL, -- grows with every change of the row, from the clock when it is made
-	crowd   bigint NOT NULL, -- until then claims may have somebody who counts
-	claims  text NOT NULL    -- JSON, in order: places in the queue, shared holders, traces
+	crowd   bigint NOT NULL, -- until then the record may have somebody who counts
+	record  text NOT NULL    -- JSON: places in the queue, shared holders, traces, in order
 ) WITH (fillfactor = 50);
 
 -- What the resources of the caller's own transactions have seen: see Driver.Guard.
@@ -26,4 +26,4 @@ CREATE TABLE IF NOT EXISTS {p}fences (
 );
 
 CREATE TABLE {p}meta (version integer PRIMARY KEY);
-INSERT INTO {p}meta VALUES (1);
+INSERT INTO {p}meta VALUES (2);

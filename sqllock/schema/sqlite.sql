@@ -1,4 +1,4 @@
--- Leasehold's tables on SQLite. {p} is Options.Prefix. Instants are milliseconds of the
+-- Leasehold's tables on SQLite. {p} is Options.Prefix. Instants are microseconds of the
 -- database's clock since 1970; an instant in the past means free, gone or not in force.
 
 -- One row per resource. It outlives the lock, so that fences grow, by at least a day.
@@ -11,8 +11,8 @@ CREATE TABLE {p}locks (
 	since   INTEGER NOT NULL,
 	note    TEXT NOT NULL,
 	rev     INTEGER NOT NULL, -- grows with every change of the row, from the clock when it is made
-	crowd   INTEGER NOT NULL, -- until then claims may have somebody who counts
-	claims  TEXT NOT NULL     -- JSON, in order: places in the queue, shared holders, traces
+	crowd   INTEGER NOT NULL, -- until then the record may have somebody who counts
+	record  TEXT NOT NULL     -- JSON: places in the queue, shared holders, traces, in order
 ) WITHOUT ROWID;
 
 -- What the resources of the caller's own transactions have seen: see Driver.Guard.
@@ -28,7 +28,7 @@ CREATE TABLE {p}meta (
 	version INTEGER NOT NULL,
 	lost    INTEGER NOT NULL -- greatest fence of a row that was deleted, by whomever
 );
-INSERT INTO {p}meta VALUES (1, cast(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + 999);
+INSERT INTO {p}meta VALUES (2, cast(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + 999);
 
 CREATE TRIGGER {p}lost AFTER DELETE ON {p}locks
 BEGIN UPDATE {p}meta SET lost = max(lost, OLD.fence, OLD.raised); END;

@@ -2,14 +2,11 @@ package sqllock
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
-
-	"github.com/leasehold-go/leasehold/driver"
 )
 
 // list is the argument of statements that take one: JSON, because the number of
@@ -22,14 +19,25 @@ func list[T any](all ...T) string {
 	return string(text)
 }
 
-// read runs a statement of the database's instant, the floor, a name and stateColumns.
-func (d *Driver) read(ctx context.Context, on runner, text string, arg any) ([]resource, error) {
+// look runs a statement of the database's instant, the floor, a name and stateColumns.
+func (d *Driver) look(ctx context.Context, text string, arg any) (all []*row, err error) {
+	on, err := d.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = d.retry(ctx, on, func(on runner) error {
+		all, err = read(ctx, on, text, arg)
+		return err
+	})
+	return all, err
+}
+
+func read(ctx context.Context, on runner, text string, arg any) (all []*row, err error) {
 	rows, err := on.QueryContext(ctx, text, arg)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var all []resource
 	for rows.Next() {
 		r, err := scan(rows)
 		if err != nil {
@@ -37,36 +45,7 @@ func (d *Driver) read(ctx context.Context, on runner, text string, arg any) ([]r
 		}
 		all = append(all, r)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return all, rows.Close()
-}
-
-func scan(rows *sql.Rows) (r resource, err error) {
-	l, claims := &r.lock, ""
-	err = rows.Scan(&r.now, &r.floor, &l.name, &l.fence, &l.owner, &l.expires, &l.since, &l.note, &l.rev, &l.raised, &claims)
-	switch {
-	case err == nil:
-		r.decode(claims)
-	case rows.Err() != nil:
-		return r, err
-	default: // a column is of no type of ours
-		r.lock, r.damage = lockRow{name: l.name}, fmt.Errorf("%w: row of %q: %w", driver.ErrCorrupt, l.name, err)
-	}
-	return r, nil
-}
-
-// decode reads the claims, without what has expired.
-func (r *resource) decode(claims string) {
-	if claims == "" {
-		return
-	}
-	if err := json.Unmarshal([]byte(claims), &r.claims); err != nil {
-		r.claims, r.damage = nil, fmt.Errorf("%w: claims of %q: %w", driver.ErrCorrupt, r.lock.name, err)
-		return
-	}
-	r.dropExpired()
+	return all, errors.Join(rows.Err(), rows.Close())
 }
 
 // readNames runs a statement that returns names.
@@ -86,21 +65,8 @@ func readNames(ctx context.Context, on runner, text, arg string) (names []string
 	return names, errors.Join(rows.Err(), rows.Close())
 }
 
-// look reads resources, without what has expired.
-func (d *Driver) look(ctx context.Context, text string, arg any) (all []resource, err error) {
-	on, err := d.ready(ctx)
-	if err != nil {
-		return nil, err
-	}
-	err = d.retry(ctx, on, func(on runner) error {
-		all, err = d.read(ctx, on, text, arg)
-		return err
-	})
-	return all, err
-}
-
 // lookAt reads one resource.
-func (d *Driver) lookAt(ctx context.Context, name string) (*resource, error) {
+func (d *Driver) lookAt(ctx context.Context, name string) (*row, error) {
 	all, err := d.look(ctx, d.texts.state, list(name))
 	if err == nil && len(all) != 1 {
 		err = fmt.Errorf("sqllock: %d answers about one resource", len(all))
@@ -108,7 +74,7 @@ func (d *Driver) lookAt(ctx context.Context, name string) (*resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &all[0], all[0].damage
+	return all[0], all[0].damage
 }
 
 // maxPatience bounds how the pause between two attempts to change a row grows, in round
@@ -118,7 +84,7 @@ const maxPatience = 16
 // change reads a resource, lets decide change it, and writes it if decide says so and
 // nobody else wrote it meanwhile; otherwise it begins again. A write that arrives late,
 // after its caller has given up and something else was written, changes nothing.
-func (d *Driver) change(ctx context.Context, name string, decide func(r *resource) (write bool)) error {
+func (d *Driver) change(ctx context.Context, name string, decide func(r *row) (write bool)) error {
 	for try := 1; ; try++ {
 		start := time.Now()
 		r, err := d.lookAt(ctx, name)
@@ -141,15 +107,14 @@ func (d *Driver) change(ctx context.Context, name string, decide func(r *resourc
 }
 
 // save writes a resource unless it is no longer what was read.
-func (d *Driver) save(ctx context.Context, r *resource) (bool, error) {
-	l := &r.lock
-	_, written, err := d.number(ctx, d.texts.save,
-		l.name, l.fence, l.owner, l.expires, l.since, l.note, r.crowd(), list(r.claims...), l.rev)
+func (d *Driver) save(ctx context.Context, r *row) (bool, error) {
+	c := r.encode()
+	_, written, err := d.number(ctx, d.texts.save, r.name, c.fence, c.owner, c.expires, c.since, c.note, c.crowd, c.record, r.rev)
 	return written, err
 }
 
 // wakeNext tells those whose turn has come. They come by themselves should it fail.
-func (d *Driver) wakeNext(ctx context.Context, r *resource) {
+func (d *Driver) wakeNext(ctx context.Context, r *row) {
 	if next := r.next(); d.texts.wake != "" && len(next) > 0 {
 		_ = d.exec(ctx, d.texts.wake, list(next...))
 	}

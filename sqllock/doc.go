@@ -1,0 +1,41 @@
+// Package sqllock keeps locks in a SQL database that the program has anyway, through
+// database/sql. It imports no client: the program opens the database with its own.
+//
+// A resource is a row. An exclusive acquire of a free resource is one statement, and so
+// is its renewal and release; the database's clock decides what has expired. Who shares or
+// waits is in a record in the row, in the order of the first attempt, and is woken when its
+// turn has come. All that is not plain reads the row as a record, has it changed, and writes
+// it if nobody else did meanwhile. There is no transaction that a stopped process could
+// leave open, and no session state.
+//
+// # Phases of a claim
+//
+// A claim is in one phase, which is what the last answer about it said.
+//
+//	phase    what is there            Try                               Release, Linger
+//	idle     nothing, or what another one statement, then the row if    the row
+//	         process left: resumed    that grants nothing
+//	refused  nothing                  as idle                           the row
+//	queued   a place                  one statement, then the row       the row
+//	held     a lease of known fence   the row: the lease starts again   one statement, then the
+//	                                                                    row if that found nothing
+//	leaving  a lease that a release   the row: a lease with another     the row
+//	         may have ended, or may   fence, which that release does
+//	         end when it comes        not end
+//	over     nothing                  as idle                           the row
+//
+//	answer   granted  refused  refused, with a place  renewed  released  lost   unknown
+//	phase    held     refused  queued                 held     over      over   as it was; of a
+//	                                                                            release: leaving
+//
+// "One statement" is for exclusive claims with nothing uncertain; all else goes to the row. A
+// grant may also be brought to a claim that is queued, by whoever releases: it is held from
+// the next call on. Uncertain are calls that have no answer and may still be served:
+//
+//   - a grant by one statement: the release leaves a mark in the row, which refuses it;
+//   - a write of the row: it comes to nothing once the row has changed, and the release
+//     changes it even if there is nothing to give up.
+//
+// Nothing else needs care: a renewal by one statement only lengthens, a grant to who is next
+// needs its place, and a release by one statement names the fence that it ends.
+package sqllock

@@ -1,0 +1,161 @@
+package sqllock
+
+import (
+	"context"
+	sqldriver "database/sql/driver"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/record"
+)
+
+// The table of the package's documentation: each answer in each phase.
+func TestPhases(t *testing.T) {
+	t.Parallel()
+	wake := make(chan struct{})
+	for _, from := range []phase{idle, refused, queued, held, leaving, over} {
+		for what, answer := range map[string]struct {
+			err       error
+			yes, want phase
+		}{
+			"granted":               {nil, held, held},
+			"refused":               {&driver.Busy{}, held, refused},
+			"refused, with a place": {&driver.Busy{Wake: wake}, held, queued},
+			"released":              {nil, over, over},
+			"lost":                  {driver.ErrLost, held, over},
+			"unknown":               {context.DeadlineExceeded, held, from},
+			"a release unknown":     {nil, leaving, leaving},
+		} {
+			c := claim{phase: from, lease: lease{1, time.Second}, turn: new(waiter)}
+			c.moves(answer.err, answer.yes)
+			if c.phase != answer.want || c.phase != held && c.lease != (lease{}) || c.phase != queued && c.turn != nil {
+				t.Errorf("%s in phase %d: %+v, want phase %d and nothing of others", what, from, c, answer.want)
+			}
+		}
+	}
+}
+
+// What each call begins with in each phase, exclusive, with nothing uncertain and with something.
+func TestCallsOfPhases(t *testing.T) {
+	t.Parallel()
+	const statement, row = "one statement", "the row"
+	for _, test := range []struct {
+		from         phase
+		lateGrant    bool
+		try, release string
+	}{
+		{idle, false, statement, row},
+		{refused, false, statement, row},
+		{queued, false, statement, row},
+		{held, false, row, statement},
+		{leaving, false, row, row},
+		{over, false, statement, row},
+		{idle, true, row, row},
+		{queued, true, row, row},
+		{held, true, row, row},
+	} {
+		var first string
+		d := scripted(t, func(_ context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			if first == "" {
+				first = row
+				if slices.Contains([]string{d.texts.grant, d.texts.next, d.texts.free}, text) {
+					first = statement
+				}
+			}
+			return nil, errors.New("no answer")
+		})
+		for what, call := range map[string]func(c *claim) error{
+			test.try:     func(c *claim) error { _, err := c.Try(t.Context()); return err },
+			test.release: func(c *claim) error { return c.Release(t.Context()) },
+		} {
+			if test.try == test.release && what == test.release {
+				continue // the map has one of them
+			}
+			c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute})
+			c.phase, c.lateGrant, c.lease.number = test.from, test.lateGrant, 7
+			first = ""
+			if err := call(c); err == nil || first != what {
+				t.Errorf("in phase %d, late %v: %v, began with %q, want %q", test.from, test.lateGrant, err, first, what)
+			}
+		}
+	}
+}
+
+// A release that has no answer may come when the claim holds again: it names a fence that is no
+// more.
+func TestLateReleaseFindsAnotherFence(t *testing.T) {
+	t.Parallel()
+	var saved []sqldriver.NamedValue
+	d := scripted(t, func(_ context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		switch text {
+		case d.texts.free:
+			return nil, errors.New("no answer")
+		case d.texts.save:
+			saved = args
+			return [][]sqldriver.Value{{int64(4)}}, nil
+		}
+		return [][]sqldriver.Value{{int64(1000), int64(1000), "x", int64(7), "me", int64(1_001_000), int64(0), "", int64(3), int64(0), nothing}}, nil
+	})
+	c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute})
+	c.holds(7, time.Minute)
+	if err := c.Release(t.Context()); err == nil {
+		t.Fatal("no error")
+	}
+	g, err := c.Try(t.Context())
+	if err != nil || g.Fence <= driver.FenceOf(int64(7)) || saved[1].Value.(int64) <= 7 {
+		t.Errorf("Try after a release without an answer: %+v, %v, saved fence %v; want a greater one", g, err, saved[1].Value)
+	}
+}
+
+// A grant that is told counts for the Try that is refused, and for no earlier one's.
+func TestGrantsThatAreTold(t *testing.T) {
+	t.Parallel()
+	req := driver.Request{Resource: "x", Owner: "me", TTL: time.Minute, Queue: true}
+	for _, test := range []struct {
+		name   string
+		during int64 // told before Try was answered; 0: nothing
+		after  int64 // told afterwards
+		want   int64
+	}{
+		{"afterwards", 0, 9, 9},
+		{"before the answer", 9, 0, 9},
+		{"of an earlier Try", 7, 6, 0},
+		{"nothing", 0, 0, 0},
+	} {
+		d := scripted(t, func(context.Context, *Driver, string, []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			return rowOf("x", one("", exclusive, record.Lingering, 1_001_000)), nil
+		})
+		turn := d.watch.arm(&req)
+		tell := func(number int64) {
+			if number != 0 {
+				d.watch.hear(givenMessage + givenTo(&driver.Request{Resource: "x", Owner: "another"}) + " 99")
+				d.watch.hear(givenMessage + givenTo(&req) + " " + string(rune('0'+number)))
+				d.watch.hear(givenMessage + givenTo(&req) + " x")
+			}
+		}
+		tell(test.during)
+		d.watch.refused(turn, 7)
+		tell(test.after)
+		var got driver.Grant
+		select {
+		case got = <-turn.granted:
+		default:
+		}
+		want := driver.Grant{}
+		if test.want != 0 {
+			want = driver.Grant{TTL: placeTTL, Fence: driver.FenceOf(test.want)}
+		}
+		if got != want {
+			t.Errorf("%s: %+v, want %+v", test.name, got, want)
+		}
+		c := claimed(t, d, req)
+		c.phase, c.turn = queued, turn
+		if c.collect(); (c.phase == held) != (test.want != 0) || c.lease.number != test.want {
+			t.Errorf("%s: the claim is in phase %d with %+v", test.name, c.phase, c.lease)
+		}
+		d.watch.disarm("me")
+	}
+}
