@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -28,7 +30,9 @@ func TestNextHoldsUnreadOnlyWhileThatIsSure(t *testing.T) {
 		{"the session is gone", func(_ *Driver, p *place) { p.in.gone = true }, true, false},
 		{"the session is shorter", func(_ *Driver, p *place) { p.in.ttl = ttl / 2 }, true, false},
 		{"it may have moved", func(_ *Driver, p *place) { awaiting(&p.unsure.moves, newSession(ttl)) }, true, false},
-		{"it is in another process's session", func(_ *Driver, p *place) { p.in = nil }, true, false},
+		{"it was adopted", func(_ *Driver, p *place) { p.in = nil }, true, false},
+		{"it was read in another session", func(_ *Driver, p *place) { readIn(p, 99) }, true, false},
+		{"it was read where it is", func(_ *Driver, p *place) { readIn(p, 31) }, true, true},
 		{"the watch began anew", func(d *Driver, _ *place) { d.watch.begun++ }, false, false},
 		{"the watch is deaf", func(d *Driver, _ *place) { d.watch.live = false }, false, false},
 		{"somebody is ahead", func(_ *Driver, p *place) { p.wait.free = false }, false, false},
@@ -78,4 +82,12 @@ func placeIn(t *testing.T, in phase, req driver.Request) (*Driver, *place) {
 		p.on(release, errReleased)
 	}
 	return d, p
+}
+
+// readIn has p read its key in that lease of etcd.
+func readIn(p *place, lease int64) {
+	kv := &mvccpb.KeyValue{Key: []byte(p.key), Value: []byte(p.claim.value), CreateRevision: p.rev, Lease: lease}
+	p.readQueue(&clientv3.TxnResponse{Responses: []*pb.ResponseOp{{
+		Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{Kvs: []*mvccpb.KeyValue{kv}}},
+	}}})
 }

@@ -41,7 +41,7 @@ type content struct {
 	Shared  bool   `json:"shared,omitempty"`
 	Limit   int    `json:"limit,omitempty"`
 	Note    string `json:"note,omitempty"`
-	Lingers bool   `json:"lingers,omitempty"` // without an owner, who is done
+	Lingers bool   `json:"lingers,omitempty"` // without an owner, whose work is done
 	Evicted string `json:"evicted,omitempty"` // why an operator is about to delete the key
 }
 
@@ -71,7 +71,7 @@ type entry struct {
 }
 
 // name is what an operator calls the owner: for another client the end of its key, nothing
-// for who is done.
+// for what lingers.
 func (e *entry) name() string {
 	if e.Owner != "" || e.Lingers {
 		return e.Owner

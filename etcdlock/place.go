@@ -21,7 +21,7 @@ type place struct {
 
 	phase  phase
 	claims []*claim // that have it
-	in     *session // that the key is in, or is to be put into; nil: another process's
+	in     *session // that the key is in, or is to be put into; nil: another, to be moved out of
 	rev    int64    // create revision, from queued on
 	unsure uncertain
 	calls  int       // under way, which keep it from expiring

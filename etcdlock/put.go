@@ -21,26 +21,20 @@ func (p *place) put(ctx context.Context, s *session, queue bool) (*clientv3.TxnR
 	return p.putIf(ctx, s, []clientv3.Cmp{empty}, nil, read)
 }
 
-// putIf is put under further conditions. A put that comes late, after Release, finds the
-// tombstone, or that the session's lease is gone.
+// putIf is put under further conditions.
 func (p *place) putIf(ctx context.Context, s *session, cmps []clientv3.Cmp, then []clientv3.Op, otherwise clientv3.Op) (*clientv3.TxnResponse, error) {
 	d := p.d
-	w := &write{
-		dir: p.claim.dir, wantsFree: len(cmps) > 0,
-		cmps:      append(cmps, created(p.key, 0), created(d.tombstone(p.key, s.id), 0)),
-		then:      append([]clientv3.Op{clientv3.OpPut(p.key, p.claim.value, clientv3.WithLease(s.id))}, then...),
-		otherwise: []clientv3.Op{otherwise},
-	}
 	d.mu.Lock()
-	if p.phase >= leaving {
+	if p.phase != idle { // meanwhile, by another claim of its owner, or by the end of its session
 		d.mu.Unlock()
-		return nil, errGone
+		return nil, errAgain
 	}
 	p.moveTo(s)
 	answered := awaiting(&p.unsure.puts, s)
 	p.listen()
 	k := d.keepAlive(s)
 	d.mu.Unlock()
+	w := p.putOf(s, cmps, then, otherwise)
 	floor := d.seen.Load()
 	resp, err := d.send(ctx, w)
 	d.mu.Lock()
@@ -48,6 +42,9 @@ func (p *place) putIf(ctx context.Context, s *session, cmps []clientv3.Cmp, then
 		answered()
 	}
 	if err == nil && resp.Succeeded {
+		if p.phase < leaving {
+			p.moveTo(s)
+		}
 		p.exists(resp.Header.Revision)
 	}
 	d.mu.Unlock()
@@ -61,6 +58,18 @@ func (p *place) putIf(ctx context.Context, s *session, cmps []clientv3.Cmp, then
 		return nil, fmt.Errorf("%w: from %d to %d", ErrFenceRegressed, floor, resp.Header.Revision)
 	}
 	return resp, d.await(ctx, s, k)
+}
+
+// putOf is a put of the key in s. One that comes late, after Release, finds the tombstone, or
+// that the session's lease is gone.
+func (p *place) putOf(s *session, cmps []clientv3.Cmp, then []clientv3.Op, otherwise clientv3.Op) *write {
+	put := clientv3.OpPut(p.key, p.claim.value, clientv3.WithLease(s.id))
+	return &write{
+		dir: p.claim.dir, wantsFree: len(cmps) > 0,
+		cmps:      append(cmps, created(p.key, 0), created(p.d.tombstone(p.key, s.id), 0)),
+		then:      append([]clientv3.Op{put}, then...),
+		otherwise: []clientv3.Op{otherwise},
+	}
 }
 
 // readAhead reads those ahead, keeping the place alive.
@@ -103,6 +112,9 @@ func (p *place) readQueue(resp *clientv3.TxnResponse) (queue []entry, own int) {
 	own = slices.IndexFunc(queue, func(e entry) bool { return e.key == p.key && (p.claim.isOurs(e) || e.rev == p.rev) })
 	if own >= 0 {
 		p.exists(queue[own].rev)
+		if p.in != nil && p.in.id != queue[own].lease { // by a put that came late, or by another process
+			p.moveTo(nil)
+		}
 	}
 	return queue, own
 }

@@ -69,18 +69,7 @@ func (c *claim) Linger(ctx context.Context, rest time.Duration) error {
 	if err != nil {
 		return err
 	}
-	var unknown error
-	err = d.passingOver(ctx, func(ctx context.Context, _ bool) error {
-		err := p.rewrite(ctx, func(v *content) { v.Owner, v.Lingers = "", true }, clientv3.WithLease(lease))
-		if isUnknown(err) {
-			unknown = err
-		}
-		return err
-	})
-	switch {
-	case errors.Is(err, errGone) && unknown != nil:
-		return unknown // it may have lingered, and was ended since
-	case err != nil && !errors.Is(err, errGone):
+	if err = p.lingerIn(ctx, lease); err != nil && !errors.Is(err, errGone) {
 		return err
 	}
 	d.mu.Lock()
@@ -92,6 +81,22 @@ func (c *claim) Linger(ctx context.Context, rest time.Duration) error {
 		return asLost(errDeleted)
 	}
 	return nil
+}
+
+// lingerIn leaves the key to nobody, in that lease of etcd. errGone: it was gone before.
+func (p *place) lingerIn(ctx context.Context, lease clientv3.LeaseID) error {
+	var unknown error
+	err := p.d.passingOver(ctx, func(ctx context.Context, _ bool) error {
+		err := p.rewrite(ctx, func(v *content) { v.Owner, v.Lingers = "", true }, clientv3.WithLease(lease))
+		if isUnknown(err) {
+			unknown = err
+		}
+		return err
+	})
+	if errors.Is(err, errGone) && unknown != nil {
+		return unknown // it may have lingered, and was ended since
+	}
+	return err
 }
 
 // lingering begins to end the lease of the claim, or goes on with it.

@@ -81,36 +81,9 @@ func (d *Driver) sweepAt(at time.Time) {
 }
 
 // sweep deletes the keys of places that nobody has renewed for the TTL: their sessions live
-// on for others. Their holders' deadlines have passed. And it starts the watch for what has been
-// held for a while.
+// on for others. Their holders' deadlines have passed.
 func (d *Driver) sweep(ctx context.Context) {
-	d.mu.Lock()
-	now := time.Now()
-	var unrenewed []*place
-	next := now.Add(time.Hour)
-	for _, p := range d.all() {
-		quietly := p.since.Add(holdQuietly)
-		switch {
-		case p.phase == held && now.Before(quietly):
-			next = sooner(next, quietly)
-		case p.phase == held:
-			d.wantWatch()
-		}
-		switch {
-		case now.Before(p.until):
-			next = sooner(next, p.until)
-		case p.calls == 0: // else its end tells
-			if p.on(unwanted, errExpired); p.phase == leaving {
-				p.calls++
-				unrenewed = append(unrenewed, p)
-			}
-		}
-	}
-	if len(d.of) > 0 {
-		d.sweepAt(later(next, now.Add(sweepGap)))
-	}
-	d.mu.Unlock()
-	severally(unrenewed, func(p *place) {
+	severally(d.unrenewed(), func(p *place) {
 		err := p.clear(ctx)
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -119,4 +92,32 @@ func (d *Driver) sweep(ctx context.Context) {
 		}
 		p.finish()
 	})
+}
+
+// unrenewed returns the places that are unwanted, with a call begun on each, and sets the timer
+// for the next. It starts the watch for what has been held for a while.
+func (d *Driver) unrenewed() (all []*place) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	next := now.Add(time.Hour)
+	for _, p := range d.all() {
+		if p.phase == held && now.Before(p.since.Add(holdQuietly)) {
+			next = sooner(next, p.since.Add(holdQuietly))
+		} else if p.phase == held {
+			d.wantWatch()
+		}
+		if now.Before(p.until) {
+			next = sooner(next, p.until)
+		} else if p.calls == 0 { // else its end tells
+			if p.on(unwanted, errExpired); p.phase == leaving {
+				p.calls++
+				all = append(all, p)
+			}
+		}
+	}
+	if len(d.of) > 0 {
+		d.sweepAt(later(next, now.Add(sweepGap)))
+	}
+	return all
 }
