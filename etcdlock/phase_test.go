@@ -127,3 +127,14 @@ func TestUncertainEndsWithItsSession(t *testing.T) {
 		}
 	}
 }
+
+// Once another claim of its owner has released the place, or its put was served, a put of the key is
+// not sent: no tombstone would keep it out.
+func TestNoPutOfAPlaceThatIsNotIdle(t *testing.T) {
+	for _, in := range []phase{queued, held, leaving, over} {
+		_, p := placeIn(t, in, driver.Request{TTL: time.Minute})
+		if _, err := p.put(t.Context(), newSession(time.Minute), true); !errors.Is(err, errAgain) {
+			t.Errorf("put in phase %d: %v; want it not to be sent", in, err)
+		}
+	}
+}
