@@ -199,7 +199,7 @@ func (h *hold) contend(ctx context.Context, queue bool) (sent time.Time, g drive
 			return sent, g, nil
 		case err == nil: // too late to be worth anything: ask for a fresh TTL, once
 			if w.late++; w.late > 1 {
-				err = fmt.Errorf("the engine's answers come too late for a TTL of %v", h.req.TTL)
+				err = errTooLate(h.req.TTL)
 			}
 		case refused && !queue:
 			return sent, g, &BusyError{Resource: h.req.Resource, Holder: holderOf(busy.Holder)}
@@ -230,6 +230,10 @@ func (h *hold) contend(ctx context.Context, queue bool) (sent time.Time, g drive
 // deadline yet.
 func (h *hold) useful(sent time.Time, g driver.Grant) bool {
 	return time.Since(sent) < g.TTL-h.locker.drift(g.TTL)
+}
+
+func errTooLate(ttl time.Duration) error {
+	return fmt.Errorf("the engine's answers come too late for a TTL of %v", ttl)
 }
 
 // brought is the grant that came after a refusal without another Try, if it did. Who will

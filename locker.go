@@ -164,6 +164,8 @@ func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) 
 		err = fmt.Errorf("%w: %v", ctx.Err(), err)
 	case err == nil && l.isClosing():
 		err = ErrClosed
+	case err == nil && !h.useful(sent, grant):
+		err = errTooLate(r.ttl)
 	case err == nil:
 		err = h.begin(sent, grant, false)
 	}

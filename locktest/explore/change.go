@@ -94,8 +94,12 @@ func (w *World) cancels(p *Process) (some []action) {
 func (w *World) change(e *event, a action) {
 	w.changed = time.Now()
 	w.tell("CHANGE  %s", change{e.label, a})
-	w.trace.add(e.process.name, string(a)+e.label, w.now())
 	verb, with, _ := strings.Cut(string(a), " ")
+	switch verb {
+	case "late", "hold", "twice", "again": // show in what happens when
+	default:
+		w.trace.add(e.process.name, string(a)+e.label, w.now())
+	}
 	switch verb {
 	case "late":
 		e.behind = true

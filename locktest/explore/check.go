@@ -87,6 +87,9 @@ func (w *World) begins(l *lease, asked int) *lease {
 	l.evicted = w.ledger.evicted[l.Owner()]
 	w.checkToken(l, asked)
 	l.stale = !l.believes()
+	if late := time.Since(l.Deadline()); late > 0 && !l.client.process.dead {
+		w.fail("%s gets a lease %v after its deadline", l.client.name, late)
+	}
 	if !l.stale && !l.evicted {
 		w.checkAlone(l)
 	}

@@ -85,7 +85,7 @@ var scenarios = []scenario{
 			c.extend(l, 1.5)
 			c.keep(l, 0.4)
 			c.extend(l, 0.5)
-			c.keep(l, 0.2)
+			c.keep(l, 0.9)
 			c.release(l)
 		}, holds(1, 0.2, wish{})}, process{holds(2, 0.2, wish{})}),
 	},
