@@ -107,13 +107,13 @@ func write(t testing.TB, path string, text []byte) {
 	}
 }
 
-// Rejects fails t unless the test that m names fails with m.
-func (b Binary) Rejects(t testing.TB, m Mutation) {
+// Rejects fails t unless the test that m names, with these flags, fails with m.
+func (b Binary) Rejects(t testing.TB, m Mutation, flags ...string) {
 	t.Helper()
 	var out []byte
 	var err error
 	for tries := 0; err == nil && tries < 3; tries++ { // a busy machine may come too late to see it
-		cmd := exec.Command(b.path, "-test.run="+m.Rejects, "-test.v")
+		cmd := exec.Command(b.path, append(flags, "-test.run="+m.Rejects, "-test.v")...)
 		cmd.Env = append(os.Environ(), env+"="+m.Name)
 		out, err = cmd.CombinedOutput()
 	}

@@ -95,6 +95,7 @@ func (w *World) change(e *event, a action) {
 	w.changed = time.Now()
 	w.tell("CHANGE  %s", change{e.label, a})
 	verb, with, _ := strings.Cut(string(a), " ")
+	w.faulty = w.faulty || verb != "late" && e.kind != call
 	switch verb {
 	case "late", "hold", "twice", "again": // show in what happens when
 	default:

@@ -74,14 +74,14 @@ func (w *World) tried(name string, fair bool, req *driver.Request, g driver.Gran
 const resolution = 2 * time.Millisecond
 
 // checkGrant: the engine grants nothing beside a lease that has not ended, and in the order of
-// first attempts if it is fair. Once a change was made places may be lost, and with them the order.
+// first attempts if it is fair. Once messages were held or lost, places may be, and with them the order.
 func (w *World) checkGrant(e *engine, r *record) {
 	for _, o := range e.claims {
 		switch {
 		case o == r || w.ledger.disturbed:
 		case o.holds && !o.over && time.Until(o.ends) > resolution && !(o.shared && r.shared):
 			w.fail("%s grants %s beside %s, whose lease has %v left", e.name, w.who(r), w.who(o), time.Until(o.ends))
-		case e.fair && o.waits && o.first < r.first && w.changed.IsZero() && !r.holds:
+		case e.fair && o.waits && o.first < r.first && !w.faulty && !r.holds:
 			w.fail("%s grants %s before %s, who came first", e.name, w.who(r), w.who(o))
 		}
 	}

@@ -113,4 +113,31 @@ var scenarios = []scenario{
 			}
 		},
 	},
+	{
+		name: "inherit", does: "one leaves to a second process a lease that was handed over to it, beside a third",
+		needs: func(f driver.Features) bool { return f.Resumes },
+		scripts: func() [][]func(c *client) {
+			left, back := make(chan *lease, 1), make(chan struct{})
+			return [][]func(c *client){
+				{holds(1, 0.001, wish{}), func(c *client) {
+					l := c.acquire(true, wish{})
+					c.keep(l, 0.1)
+					left <- c.leave(l)
+					<-back
+					c.release(l) // which goes on being renewed where nobody has released it
+				}},
+				{func(c *client) {
+					defer close(back)
+					from := <-left
+					if from == nil {
+						return
+					}
+					l := c.resume(from.Owner(), from)
+					c.keep(l, 0.5)
+					c.release(l)
+				}},
+				{holds(1, 0.2, wish{})},
+			}
+		},
+	},
 }

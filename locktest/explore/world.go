@@ -48,6 +48,7 @@ type World struct {
 	offset  time.Duration       // of the engine's clock
 	events  int
 
+	faulty  bool          // a change was made to more than the order
 	flushed bool          // the engine forgot
 	setBack time.Duration // how much its clock was, in all
 }
