@@ -61,7 +61,7 @@ var packs = []pack{
 	{root + "/internal/record", "record", []mutant.Mutation{
 		{Name: "neverOver", Rejects: "TestMemory/three", File: "record.go", Old: "return left <= 0 ||", New: "return left <= 0 && !$ ||"},
 		{Name: "endsEarly", Rejects: "TestMemory/three", File: "record.go",
-			Old: "c.Ends = int64(n) + micros(c.TTL)", New: "c.Ends = int64(n) + micros(c.TTL)/int64(1+count($))"},
+			Old: "c.Ends = int64(n) + Micros(c.TTL)", New: "c.Ends = int64(n) + Micros(c.TTL)/int64(1+count($))"},
 		{Name: "passesQueue", Rejects: "TestMemory/shared", File: "record.go",
 			Old: "if c.Status == Evicted || c.Status == Gone {\n\t\t\tcontinue\n\t\t}\n\t\tahead.Add(queue.Claim{Mode: c.Mode, Limit: c.Limit, Ends",
 			New: "if c.Status == Evicted || c.Status == Gone || $ && c.Status == Waiting {\n\t\t\tcontinue\n\t\t}\n\t\tahead.Add(queue.Claim{Mode: c.Mode, Limit: c.Limit, Ends"},
