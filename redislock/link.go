@@ -34,7 +34,6 @@ const (
 // goes in a goroutine: the caller returns, and the call ends by the client's timeouts.
 type link struct {
 	client  redis.UniversalClient
-	cluster bool
 	newLane func() *lane // nil: it has none
 
 	mu       sync.Mutex
@@ -61,7 +60,7 @@ type links struct {
 
 func (l *links) init(client redis.UniversalClient, newLane func() *lane, known *atomic.Bool) {
 	l.cluster, _ = client.(*redis.ClusterClient)
-	l.first = &link{client: client, cluster: l.cluster != nil, newLane: newLane, busy: make(map[*lane]struct{})}
+	l.first = &link{client: client, newLane: newLane, busy: make(map[*lane]struct{})}
 	l.known, l.nodes = known, make(map[string]*link)
 }
 
@@ -80,7 +79,7 @@ func (l *links) of(key string) *link {
 	address := node.Options().Addr
 	n := l.nodes[address]
 	if n == nil {
-		n = &link{client: l.cluster, cluster: true}
+		n = &link{client: l.cluster}
 		l.nodes[address] = n
 	}
 	return n
@@ -239,9 +238,7 @@ func (l *link) watch() {
 func (l *link) carry(batch []*call) {
 	for len(batch) > 0 {
 		start := time.Now()
-		if l.mergeable(batch[0]) {
-			l.carryPlain(batch)
-		} else if len(batch) == 1 {
+		if len(batch) == 1 {
 			batch[0].makeOn(l.client)
 		} else {
 			l.carryAll(batch)
@@ -276,12 +273,7 @@ func (l *link) gathered() []*call {
 	if n == 0 {
 		return nil
 	}
-	if l.mergeable(l.waiting[0]) {
-		n = min(n, maxPlain)
-		if i := slices.IndexFunc(l.waiting[:n], func(c *call) bool { return !l.mergeable(c) }); i > 0 {
-			n = i
-		}
-	} else if i := slices.IndexFunc(l.waiting[:n], func(c *call) bool { return c.alone() || l.mergeable(c) }); i >= 0 {
+	if i := slices.IndexFunc(l.waiting[:n], (*call).alone); i >= 0 {
 		n = max(i, 1)
 	}
 	batch := slices.Clone(l.waiting[:n])
@@ -380,7 +372,7 @@ func (l *link) carryAll(batch []*call) {
 		case noScript(c.err):
 			c.evalInstead()
 			again = append(again, c)
-		case c.err != nil && !c.unrepeatable() && !isReply(c.err) && c.ctx.Err() == nil:
+		case c.err != nil && !c.script.unrepeatable && !isReply(c.err) && c.ctx.Err() == nil:
 			c.repeated = true
 			c.sendAgain()
 			again = append(again, c)
@@ -406,11 +398,6 @@ func (l *link) pipeline(batch []*call) {
 // alone reports whether c fits into no pipeline.
 func (c *call) alone() bool { return c.replicas > 0 || c.other != nil }
 
-// unrepeatable reports whether go-redis must not send c again.
-func (c *call) unrepeatable() bool {
-	return c.script.unrepeatable || c.script == scriptPlain && c.gives()
-}
-
 // evalInstead replaces the command by one that brings the script along: the server has
 // lost it, as it may at any time.
 func (c *call) evalInstead() {
@@ -432,7 +419,7 @@ type sentCmd struct {
 
 // NoRetry is what go-redis asks after an error, before it sends a command again.
 func (s sentCmd) NoRetry() bool {
-	if s.call.unrepeatable() {
+	if s.call.script.unrepeatable {
 		return true
 	}
 	s.call.asked++

@@ -18,11 +18,14 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// noServer is a client whose commands answer serves, or nothing does.
-func noServer(answer func(ctx context.Context, cmd redis.Cmder) error) redis.UniversalClient {
+// noServer is a client whose commands answer serves, or nothing does. They go by hooks first.
+func noServer(answer func(ctx context.Context, cmd redis.Cmder) error, hooks ...redis.Hook) redis.UniversalClient {
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.New("no server")
 	}})
+	for _, h := range hooks {
+		c.AddHook(h)
+	}
 	if answer != nil {
 		c.AddHook(hook(answer))
 	}
@@ -261,15 +264,10 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 
 var errGone = errors.New("gone")
 
-// grantPlain answers a run of plain.lua: the fence of each is the length of its key.
+// grantPlain answers take.lua: the fence is the length of the lock key.
 func grantPlain(c sentCmd) {
-	keys, _ := c.Args()[2].(int)
-	var fences []any
-	for i := range keys / 4 {
-		lock, _ := c.Args()[3+4*i].(string)
-		fences = append(fences, int64(len(lock)))
-	}
-	c.SetVal(fences)
+	lock, _ := c.Args()[3].(string)
+	c.SetVal(int64(len(lock)))
 }
 
 // Connections that are dead unnoticed hold up nobody for long who comes after them.
@@ -337,9 +335,9 @@ func TestHungConnectionsDelayOthersLittle(t *testing.T) {
 
 // What comes together while calls are on their way goes together, each with its own
 // answer; a lost script is brought along.
-func TestCallsShareARun(t *testing.T) {
+func TestCallsGoTogether(t *testing.T) {
 	t.Parallel()
-	var evals atomic.Int32
+	var pipelines, single, evals atomic.Int32
 	full := make(chan struct{}) // closed when all but the first few have gathered
 	d, err := New(noServer(func(_ context.Context, cmd redis.Cmder) error {
 		switch c := cmd.(type) {
@@ -354,7 +352,7 @@ func TestCallsShareARun(t *testing.T) {
 			grantPlain(c)
 		}
 		return nil
-	}), nil)
+	}, counter{&single, &pipelines}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -386,12 +384,31 @@ func TestCallsShareARun(t *testing.T) {
 	}
 	close(full)
 	all.Wait()
-	if got := evals.Load(); got <= maxInFlight || got > n/2 {
-		t.Errorf("%d runs of the script for %d calls", got, n)
+	if one, many := single.Load(), pipelines.Load(); evals.Load() != n || one > 3*maxInFlight || many == 0 || many > maxInFlight {
+		t.Errorf("%d calls in %d commands and %d pipelines", evals.Load(), one, many)
 	}
 }
 
-// A key that the user may not touch fails its own call, and none that shares the run.
+// A counter is a hook that counts commands and pipelines.
+type counter struct{ single, pipelines *atomic.Int32 }
+
+func (counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.single.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (c counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.pipelines.Add(1)
+		return next(ctx, cmds)
+	}
+}
+
+// A key that the user may not touch fails its own call, and none that goes with it.
 func TestForbiddenKeySharesNoFate(t *testing.T) {
 	t.Parallel()
 	full := make(chan struct{}) // closed when all but the first few have gathered
@@ -488,7 +505,7 @@ func TestScriptsHaveHeads(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]*script{
 		"acquire": scriptAcquire, "renew": scriptRenew, "release": scriptRelease, "evict": scriptEvict, "raise": scriptRaise, "inspect": scriptInspect, "renewall": scriptRenewAll,
-		"plain": scriptPlain, "note": scriptNote,
+		"take": scriptTake, "give": scriptGive, "note": scriptNote,
 	} {
 		head, _, _ := strings.Cut(s.load().text, "\nlocal ")
 		for _, part := range []string{"#!lua", "-- KEYS: ", "-- ARGV: ", "-- Reply: "} {

@@ -25,7 +25,8 @@ type script struct {
 }
 
 var (
-	scriptPlain    = &script{name: "plain.lua"} // repeatable unless it gives up
+	scriptTake     = &script{name: "take.lua"}
+	scriptGive     = &script{name: "give.lua", unrepeatable: true}
 	scriptAcquire  = &script{name: "acquire.lua"}
 	scriptRenew    = &script{name: "renew.lua"}
 	scriptRelease  = &script{name: "release.lua", unrepeatable: true}
