@@ -1,8 +1,11 @@
 package redis
 
 import (
+	"context"
 	"errors"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -148,5 +151,47 @@ func refused(t *testing.T, c driver.Claim) {
 	t.Helper()
 	if _, err := c.Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
 		t.Errorf("try: %v; want busy", err)
+	}
+}
+
+// An attempt that meets a fence ahead of the clock leaves it as it was, though it comes no further.
+func TestRedisFenceAheadOutlivesAnAttempt(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	d, client, _ := openLate(t, r.Addr(), nil)
+	client.AddHook(&oneScript{})
+	ahead := driver.FenceOf(uint64(time.Now().Add(48 * time.Hour).UnixMicro()))
+	if err := openOn(t, r).RaiseFence(t.Context(), "n", ahead); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lateClaim(t, d, "n", "owner", time.Minute).Try(t.Context()); !errors.Is(err, errBroken) {
+		t.Fatalf("try: %v", err)
+	}
+	life, _ := strconv.Atoi(r.Must(t, "PTTL", companion("f", "n")))
+	if left := time.Duration(life) * time.Millisecond; left < 72*time.Hour {
+		t.Errorf("a fence that is 48h ahead of the clock is kept for %v", left)
+	}
+}
+
+// oneScript lets one script through.
+type oneScript struct {
+	late
+	ran atomic.Bool
+}
+
+var errBroken = errors.New("the link is broken")
+
+func (o *oneScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		script := strings.HasPrefix(cmd.Name(), "eval")
+		if script && o.ran.Load() {
+			cmd.SetErr(errBroken)
+			return errBroken
+		}
+		err := next(ctx, cmd)
+		if script && err == nil {
+			o.ran.Store(true)
+		}
+		return err
 	}
 }
