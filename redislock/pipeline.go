@@ -34,7 +34,8 @@ const (
 // goes in a goroutine: the caller returns, and the call ends by the client's timeouts.
 type link struct {
 	client  redis.UniversalClient
-	newLane func() *lane // nil: it has none
+	newLane func() *lane  // nil: it has none
+	ended   chan struct{} // closed by close; nil: it never is
 
 	mu       sync.Mutex
 	inFlight int                // guarded by mu
@@ -60,7 +61,7 @@ type links struct {
 
 func (l *links) init(client redis.UniversalClient, newLane func() *lane, known *atomic.Bool) {
 	l.cluster, _ = client.(*redis.ClusterClient)
-	l.first = &link{client: client, newLane: newLane, busy: make(map[*lane]struct{})}
+	l.first = &link{client: client, newLane: newLane, ended: make(chan struct{}), busy: make(map[*lane]struct{})}
 	l.known, l.nodes = known, make(map[string]*link)
 }
 
@@ -157,11 +158,19 @@ func (l *link) send(ctx context.Context, c *call) (*redis.Cmd, error) {
 	case <-c.done:
 		return c.cmd, c.err
 	case <-ctx.Done():
-		l.mu.Lock()
-		l.waiting = slices.DeleteFunc(l.waiting, func(o *call) bool { return o == c })
-		l.mu.Unlock()
+		l.forsake(c)
 		return nil, context.Cause(ctx)
+	case <-l.ended: // go-redis may be connecting, which its Close does not end
+		l.forsake(c)
+		return nil, redis.ErrClosed
 	}
+}
+
+// forsake has c not sent if it was not yet: nobody waits for it.
+func (l *link) forsake(c *call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = slices.DeleteFunc(l.waiting, func(o *call) bool { return o == c })
 }
 
 // takeLane returns the idle lane that was used last, or a new one. Requires l.mu.
@@ -194,8 +203,9 @@ func (l *link) byLane(n *lane, c *call) {
 	}
 }
 
-// close ends the lanes, with the calls on their way.
+// close ends the lanes, with the calls on their way. It is called once.
 func (l *link) close() {
+	close(l.ended)
 	l.mu.Lock()
 	l.closed = true
 	all := append(slices.Collect(maps.Keys(l.busy)), l.idle...)
