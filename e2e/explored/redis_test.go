@@ -115,8 +115,7 @@ type network struct {
 
 	mu      sync.Mutex // held while the server answers
 	conns   []*wire    // guarded by mu
-	offset  time.Duration
-	sockets []socket // guarded by mu; all that were opened
+	sockets []socket   // guarded by mu; all that were opened
 }
 
 // network has the server forget what was before.
