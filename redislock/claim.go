@@ -196,6 +196,9 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 		c.update(func(now *known) { now.unsure, now.pending = was.unsure || reply.repeated, was.pending })
 		return driver.Grant{}, nil, d.forgetful(values)
 	case replyBusy:
+		if values, err = slice(reply.cmd, 4); err != nil {
+			return driver.Grant{}, nil, err
+		}
 		c.update(func(now *known) {
 			now.unsure = was.unsure || reply.repeated
 			if now.fence == was.fence { // else a grant was brought before this answer
