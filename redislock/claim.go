@@ -196,7 +196,8 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 		c.update(func(now *known) { now.unsure, now.pending = was.unsure || reply.repeated, was.pending })
 		return driver.Grant{}, nil, d.forgetful(values)
 	case replyBusy:
-		if values, err = slice(reply.cmd, 4); err != nil {
+		busy, err := c.refusal(values)
+		if err != nil {
 			return driver.Grant{}, nil, err
 		}
 		c.update(func(now *known) {
@@ -205,7 +206,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 				now.fence, now.queued = 0, c.req.Queue
 			}
 		})
-		return driver.Grant{}, c.refusal(values), nil
+		return driver.Grant{}, busy, nil
 	case replyGranted, replyHeld:
 		if len(values) > 2 && number(values[2]) == 0 {
 			d.crowds.left(k.lock)
@@ -248,7 +249,10 @@ func (c *claim) giveBack(ctx context.Context) {
 }
 
 // refusal says who is in the way and when to come back if nothing wakes the caller.
-func (c *claim) refusal(values []any) *driver.Busy {
+func (c *claim) refusal(values []any) (*driver.Busy, error) {
+	if len(values) < 4 {
+		return nil, alienReply(values)
+	}
 	first, foreign, left := number(values[1]) == 1, number(values[2]) == 1, ms(values[3])
 	busy := &driver.Busy{Retry: left}
 	if len(values) >= 9 {
@@ -264,7 +268,7 @@ func (c *claim) refusal(values []any) *driver.Busy {
 	if busy.Retry == 0 || c.req.Queue && !first || busy.Retry > soon && (c.req.Queue || foreign) {
 		busy.Retry = soon
 	}
-	return busy
+	return busy, nil
 }
 
 // granted notes a grant.
@@ -358,9 +362,13 @@ func flag(b bool) int {
 func slice(cmd *redis.Cmd, n int) ([]any, error) {
 	values, err := cmd.Slice()
 	if err != nil || len(values) < n {
-		return nil, fmt.Errorf("redislock: alien reply of %d values: %w", len(values), driver.ErrCorrupt)
+		return nil, alienReply(values)
 	}
 	return values, nil
+}
+
+func alienReply(values []any) error {
+	return fmt.Errorf("redislock: alien reply of %d values: %w", len(values), driver.ErrCorrupt)
 }
 
 func number(v any) int64 {

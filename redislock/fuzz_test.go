@@ -57,16 +57,19 @@ func FuzzStateOf(f *testing.F) {
 
 // A refusal is one, whatever acquire.lua says of the holder.
 func FuzzRefusal(f *testing.F) {
-	for _, s := range []string{`[0,1,0,100,"a","x",5,10,"n"]`, `[0,1,1,-1,null,"s",null,null,0]`, `[0,0,0,0]`, `[0,"","",1e18]`} {
+	for _, s := range []string{`[0,1,0,100,"a","x",5,10,"n"]`, `[0,1,1,-1,null,"s",null,null,0]`, `[0,0,0,0]`, `[0,"","",1e18]`, `[0,1,1]`, `[]`} {
 		f.Add(s, true)
 		f.Add(s, false)
 	}
 	f.Fuzz(func(t *testing.T, reply string, queue bool) {
 		values := fuzzedReply(reply)
-		if len(values) < 4 {
-			return // the script says at least as much
+		busy, err := (&claim{req: driver.Request{Queue: queue}}).refusal(values)
+		if err != nil {
+			if len(values) >= 4 || !errors.Is(err, driver.ErrCorrupt) {
+				t.Errorf("%v: %v", values, err)
+			}
+			return
 		}
-		busy := (&claim{req: driver.Request{Queue: queue}}).refusal(values)
 		if busy.Retry < 0 || busy.Holder.Left < 0 || busy.Holder.Held < 0 {
 			t.Errorf("%+v", busy)
 		}
