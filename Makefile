@@ -3,13 +3,14 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 MYSQL = mysql 9
-MODULES = . redislock zklock etcdlock memcachelock pglisten cmd/leasehold e2e bench
+MODULES = . redislock zklock etcdlock memcachelock natslock s3lock kubelock pglisten stores leaseholdotel leaseholdprom leaseholdgocron leaseholdgoose leaseholdcertmagic cmd/leasehold e2e bench
 
-.PHONY: test test-loaded test-install explore bench check fmt vet staticcheck vuln tidy unchanged release tools matrix
+.PHONY: test test-loaded test-install explore mutants model bench check fmt vet staticcheck vuln tidy unchanged release dist test-dist tools matrix
 
-# Every test of every module, with the race detector.
+# Every test of every module, with the race detector. They mostly wait: three packages
+# at a time keep two cores busy.
 test: tools
-	go test -race -timeout 20m work
+	go test -race -p 3 -timeout 20m work
 
 # The same beside processes that burn all processor time there is, LOADED times.
 LOADED = 1
@@ -25,15 +26,26 @@ explore: tools
 	go test ./locktest/explore $(EXPLORED) -explore.changes $(CHANGES)
 	cd e2e && go test ./explored $(EXPLORED)
 
+# Undoes what was mended, one after the other, has the explorer find it, and writes that into docs/verification.md.
+MUTANTS = -timeout 4h -v -run TestMutantsAreFound -mutants -mutants.page $(CURDIR)/docs/verification.md
+mutants: tools
+	go test ./locktest/explore/mutants $(MUTANTS)
+	cd e2e && go test ./explored $(MUTANTS)
+
+# Has spin go through every state of the models in docs/model, with and without mutations.
+model:
+	scripts/model
+
 # Does with a release of this tree what its users do: install, get, build.
 test-install:
 	scripts/test-install
 
-# The figures of docs/benchmarks.md, a table for each engine; takes about five minutes for
-# each. One alone: cd bench && go test -run '^$$' -bench . -timeout 30m ./redis
+# The figures: prints them, and writes the page of each engine in docs/benchmarks with the conditions
+# of the run; takes about five minutes for each. docs/benchmarks.md has the summary, by hand. One
+# alone: cd bench && go test -run '^$$' -bench . -timeout 30m ./redis
 bench:
 	go test -run '^$$' -bench . -benchmem .
-	cd bench && go test -run '^$$' -bench . -timeout 60m ./...
+	cd bench && go test -run '^$$' -bench . -timeout 60m ./... -contest.pages $(CURDIR)/docs/benchmarks
 
 check: fmt vet staticcheck vuln tidy
 
@@ -62,6 +74,21 @@ unchanged:
 release:
 	scripts/release $(VERSION)
 
+# The packages of the command, in FOLDER, from the commit that is checked out; see scripts/dist.
+FOLDER = dist
+dist:
+	scripts/dist $(FOLDER) $(VERSION)
+
+# Makes the packages twice, which gives the same, installs and removes them, and runs what is in the
+# image; takes long where nothing has been built yet.
+test-dist:
+	scripts/install-tools rpm
+	rm -rf $(FOLDER)/test
+	scripts/dist $(FOLDER)/test/1
+	scripts/dist $(FOLDER)/test/2
+	cmp $(FOLDER)/test/1/SHA256SUMS $(FOLDER)/test/2/SHA256SUMS
+	cd e2e && go test -count=1 ./packages -packages $(abspath $(FOLDER))/test/1
+
 # Where MySQL cannot be had, its tests say so and skip.
 tools:
 	scripts/install-tools
@@ -71,3 +98,5 @@ tools:
 # hour or so. One alone: cd e2e && go test -v ./matrix -matrix -run TestMatrix/valkey_9
 matrix: tools
 	cd e2e && go test -timeout 4h -v ./matrix -matrix
+	scripts/install-tools kubernetes
+	cd e2e && LEASEHOLD_ALL=1 go test -timeout 1h -v ./served ./s3 ./kubernetes

@@ -3,9 +3,6 @@ package leasehold_test
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -238,57 +235,6 @@ func TestWaiterDoesNotSpinOnEarlyWakes(t *testing.T) {
 	})
 }
 
-func TestTraceTellsTheLifeOfALease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := memory.NewServer()
-		var mu sync.Mutex
-		var got []string
-		var slack, waited time.Duration
-		hook := func(name string) {
-			mu.Lock()
-			defer mu.Unlock()
-			got = append(got, name)
-		}
-		locks := newLocker(t, server.Connect(), &leasehold.Options{Trace: &leasehold.Trace{
-			Queued:     func(string) { hook("queued") },
-			Granted:    func(_ string, _ uint64, w time.Duration) { hook("granted"); waited = w },
-			HandedOver: func(string, uint64, time.Duration) { hook("handed over") },
-			Renewed:    func(_ string, _ uint64, s time.Duration) { hook("renewed"); slack = s },
-			Lost:       func(_ string, _ uint64, cause error) { hook("lost"); wantErr(t, cause, leasehold.ErrLost) },
-			Released:   func(string, uint64, time.Duration) { hook("released") },
-		}})
-		other := acquire(t, newLocker(t, server.Connect(), nil), "a")
-		time.AfterFunc(time.Second, func() { other.Release(context.Background()) })
-		lease := acquire(t, locks, "a")
-		if waited != time.Second {
-			t.Errorf("waited %v", waited)
-		}
-		time.Sleep(ttl / 2)
-		synctest.Wait()
-		wantDuration(t, "slack", slack, ttl/2, ttl*7/10)
-		lease.Release(t.Context())
-
-		lease = acquire(t, locks, "a")
-		go func() { acquire(t, locks, "a", leasehold.NoRenew()).Release(t.Context()) }()
-		synctest.Wait()
-		lease.Release(t.Context())
-		synctest.Wait()
-		lease = acquire(t, locks, "a", leasehold.NoRenew())
-		time.Sleep(ttl)
-		lease.Release(t.Context())
-		want := []string{"queued", "granted", "renewed", "released",
-			"granted", "queued", "released", "granted", "released", "granted", "lost"}
-		mu.Lock()
-		defer mu.Unlock()
-		if len(got) == len(want) && got[6] == "granted" { // two goroutines tell of the turn that passes between them
-			got[6], got[7] = got[7], got[6]
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("hooks: %q, want %q", got, want)
-		}
-	})
-}
-
 // Answers that take nearly the TTL would otherwise be asked for without end, while the
 // engine keeps the resource for us.
 func TestAnswersAlwaysTooLateAreAnError(t *testing.T) {
@@ -301,40 +247,6 @@ func TestAnswersAlwaysTooLateAreAnError(t *testing.T) {
 		}
 		if n := mine.Calls(locktest.OpTry); n > 2 {
 			t.Errorf("%d tries", n)
-		}
-	})
-}
-
-// For each lease Granted or HandedOver, and later Lost or Released.
-func TestTraceIsBalanced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var begun, over atomic.Int32
-		locks := newLocker(t, memory.New(), &leasehold.Options{Trace: &leasehold.Trace{
-			Granted:    func(string, uint64, time.Duration) { begun.Add(1) },
-			HandedOver: func(string, uint64, time.Duration) { begun.Add(1) },
-			Released:   func(string, uint64, time.Duration) { over.Add(1) },
-			Lost:       func(string, uint64, error) { over.Add(1) },
-		}})
-		nest := func(outer *leasehold.Lease) *leasehold.Lease {
-			inner, err := locks.Acquire(outer.Context(), "a", leasehold.Reentrant())
-			if err != nil {
-				t.Fatal(err)
-			}
-			return inner
-		}
-		outer := acquire(t, locks, "a")
-		inner := nest(outer)
-		go func() { acquire(t, locks, "a").Release(t.Context()) }()
-		synctest.Wait()
-		outer.Release(t.Context())
-		inner.Release(t.Context())
-		outer = acquire(t, locks, "a", leasehold.NoRenew())
-		inner = nest(outer)
-		time.Sleep(ttl)
-		outer.Release(t.Context())
-		inner.Release(t.Context())
-		if begun.Load() != 5 || over.Load() != 5 {
-			t.Errorf("%d leases begun and %d over, want 5 and 5", begun.Load(), over.Load())
 		}
 	})
 }

@@ -32,7 +32,7 @@ type Leases struct {
 // who want the same names one gets them, while those whose names only overlap may refuse
 // each other.
 //
-// Errors are those of Acquire, for the resource that failed. Also ErrLost: a lease was
+// Errors are those of Acquire, for the resource that failed. Also [ErrLost]: a lease was
 // lost while the others were waited for. On error nothing is held.
 func (l *Locker) AcquireAll(ctx context.Context, names []string, opts ...Option) (*Leases, error) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
@@ -62,7 +62,7 @@ type gathering struct {
 func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
 	var r *request
 	for _, name := range g.names { // before any call to the engine
-		if r, err = g.locker.newRequest(name, g.opts); err != nil {
+		if r, err = g.locker.opts.newRequest(g.locker.features, name, g.opts); err != nil {
 			return name, err
 		}
 	}
@@ -170,7 +170,7 @@ func (g *gathering) letGo(ctx context.Context, from int) {
 	for _, le := range held {
 		le.hold.forgetAtLeast()
 	}
-	g.locker.tidy(func() {
+	g.locker.calls.tidy(func() {
 		eachButFirstAtOnce(held, func(_ int, le *Lease) {
 			le.release(ctx) // its answer matters to nobody: it ends by itself
 		})
@@ -181,8 +181,8 @@ func (g *gathering) letGo(ctx context.Context, from int) {
 func (h *hold) forgetAtLeast() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.leases) == 1 {
-		h.keepUntil = time.Time{}
+	if len(h.holders.leases) == 1 {
+		h.holders.keepUntil = time.Time{}
 	}
 }
 
@@ -268,9 +268,9 @@ func (ls *Leases) Deadline() time.Time {
 }
 
 // Release gives all leases up and ends their context. One that fails stops none of the
-// others. It returns nil when all were released, else their errors, joined: ErrLost when
+// others. It returns nil when all were released, else their errors, joined: [ErrLost] when
 // one had ended before, so that what they guarded together must be rolled back. After an
-// unknown outcome it may be called again, for those that are left; ErrReleased: there were
+// unknown outcome it may be called again, for those that are left; [ErrReleased]: there were
 // none.
 func (ls *Leases) Release(ctx context.Context) error {
 	if ls.ctx.Err() == nil {

@@ -148,7 +148,7 @@ func TestOneReleasedEndsTheContextOfAll(t *testing.T) {
 	}
 }
 
-// Whoever waits holds smaller names only.
+// A caller that waits holds smaller names only.
 func TestWaitingForOneOfAllLeavesTheLaterOnesFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := memory.NewServer()

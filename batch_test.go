@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
 
@@ -47,7 +48,7 @@ func (p *part) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, erro
 func (p parts) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	var calls sync.WaitGroup
 	for i := range renewals {
-		calls.Go(func() { r := &renewals[i]; r.Grant, r.Err = r.Claim.Renew(ctx, r.TTL) })
+		calls.Go(func() { r := &renewals[i]; r.Answer(r.Claim.Renew(ctx, r.TTL)) })
 	}
 	calls.Wait()
 }
@@ -59,13 +60,11 @@ func TestHungPartSparesTheOthers(t *testing.T) {
 		const hung, healthy = 20 * 500, 100
 		var mu sync.Mutex // the hook is called by several workers at once
 		least := 10 * ttl
-		locks := newLocker(t, parts{Driver: memory.New()}, &leasehold.Options{Trace: &leasehold.Trace{
-			Renewed: func(name string, _ uint64, slack time.Duration) {
-				mu.Lock()
-				defer mu.Unlock()
-				least = min(least, slack)
-			},
-		}})
+		locks := newLocker(t, parts{Driver: memory.New()}, &leasehold.Options{Trace: locktest.On(leasehold.StepRenewed, func(e leasehold.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			least = min(least, e.Left)
+		})})
 		var held []*leasehold.Lease
 		for i := range hung + healthy {
 			name := fmt.Sprint("lease ", i)
@@ -98,15 +97,13 @@ func TestShortLeasesLeaveLongOnesTheirTime(t *testing.T) {
 		const trip = 60 * time.Millisecond
 		var mu sync.Mutex
 		least, renewed := ttl, 0
-		locks := newLocker(t, parts{Driver: memory.New(), trip: trip}, &leasehold.Options{Trace: &leasehold.Trace{
-			Renewed: func(name string, _ uint64, slack time.Duration) {
-				mu.Lock()
-				defer mu.Unlock()
-				if name == "long" {
-					least, renewed = min(least, slack), renewed+1
-				}
-			},
-		}})
+		locks := newLocker(t, parts{Driver: memory.New(), trip: trip}, &leasehold.Options{Trace: locktest.On(leasehold.StepRenewed, func(e leasehold.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.Name == "long" {
+				least, renewed = min(least, e.Left), renewed+1
+			}
+		})})
 		long := acquire(t, locks, "long")
 		for start := time.Now(); time.Since(start) < 5*ttl; time.Sleep(trip / 20) {
 			if _, err := locks.Acquire(t.Context(), fmt.Sprint("short ", time.Since(start)), leasehold.TTL(2*trip)); err != nil {
@@ -120,4 +117,37 @@ func TestShortLeasesLeaveLongOnesTheirTime(t *testing.T) {
 		}
 		long.Release(t.Context())
 	})
+}
+
+// A call that is to change a lease does not wait for the other leases of a batch, of which one
+// hangs.
+func TestCallsDoNotWaitForOthersOfTheirBatch(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		call func(*leasehold.Lease) error
+	}{
+		{"Extend", func(le *leasehold.Lease) error { return le.Extend(context.Background(), ttl) }},
+		{"Release", func(le *leasehold.Lease) error { return le.Release(context.Background()) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				locks := newLocker(t, parts{Driver: memory.New()}, nil)
+				var healthy []*leasehold.Lease
+				acquire(t, locks, "hung")
+				for i := range 10 {
+					healthy = append(healthy, acquire(t, locks, fmt.Sprint(i)))
+				}
+				time.Sleep(ttl / 3) // they are renewed, and one hangs
+				start := time.Now()
+				for _, lease := range healthy {
+					if err := c.call(lease); err != nil {
+						t.Error(err)
+					}
+				}
+				if took := time.Since(start); took > 0 {
+					t.Errorf("they took %v", took)
+				}
+			})
+		})
+	}
 }

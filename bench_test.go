@@ -26,6 +26,26 @@ func BenchmarkUncontended(b *testing.B) {
 	}
 }
 
+// BenchmarkTraced is BenchmarkUncontended with a Trace that counts the four events of each section.
+func BenchmarkTraced(b *testing.B) {
+	told := 0
+	locks, _ := leasehold.New(memory.New(), &leasehold.Options{Trace: func(context.Context, leasehold.Event) { told++ }})
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		lease, err := locks.Acquire(ctx, "orders/42")
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := lease.Release(ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if told != 4*b.N {
+		b.Errorf("told of %d events in %d sections", told, b.N)
+	}
+}
+
 // BenchmarkHandOver has 1,000 goroutines take turns on one name.
 func BenchmarkHandOver(b *testing.B) {
 	const goroutines = 1000

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/locktest"
 )
 
 // An instant engine says yes to everything at once, so that only the core is measured.
@@ -65,11 +66,11 @@ func benchmarkRenewal(b *testing.B, engine driver.Driver, calls *atomic.Int64) {
 	done := make(chan struct{})
 	locks, err := leasehold.New(engine, &leasehold.Options{
 		TTL: 3 * time.Second,
-		Trace: &leasehold.Trace{Renewed: func(string, uint64, time.Duration) {
+		Trace: locktest.On(leasehold.StepRenewed, func(leasehold.Event) {
 			if renewals.Add(1) == last.Load() {
 				close(done)
 			}
-		}},
+		}),
 	})
 	if err != nil {
 		b.Fatal(err)

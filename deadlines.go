@@ -1,11 +1,53 @@
 package leasehold
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/schedule"
 )
+
+// A deadline is until when a hold may be acted on. The hold's mutex guards it, but for entry.
+type deadline struct {
+	at      time.Time     // nobody acts on the hold after it
+	span    time.Duration // of the last grant or renewal, may be less than was asked for
+	watched bool          // comeUp will be called, at the deadline or before
+	entry   entry         // guarded by deadlines.mu
+}
+
+// setDeadline moves the deadline. Moved away, it needs no watch: the hold comes up at the
+// former one, and is watched anew. Requires h.mu.
+func (h *hold) setDeadline(at, now time.Time) {
+	sooner := at.Before(h.deadline.at)
+	h.deadline.at = at
+	if sooner || !h.deadline.watched {
+		h.deadline.watched = true
+		h.locker.deadlines.watch(h, now)
+	}
+}
+
+// comeUp is called by deadlines at a deadline that the hold had, or a little earlier, for one
+// hold after the other: nothing that may hang is done with h.mu.
+func (h *hold) comeUp(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.deadline.watched = false
+	switch {
+	case h.over():
+	case now.Before(h.deadline.at):
+		h.setDeadline(h.deadline.at, now)
+	default:
+		go h.expire() // it runs hooks of traces
+	}
+}
+
+// expire ends the hold if its deadline has passed.
+func (h *hold) expire() {
+	h.loseIf(func() bool { return time.Until(h.deadline.at) <= 0 }, errDeadline)
+}
+
+var errDeadline = fmt.Errorf("%w: %w", ErrLost, ErrExpired)
 
 // deadlines ends the holds of a Locker that nobody renewed in time. It waits for nothing
 // that could hang, and for no worker of the keeper.
@@ -23,8 +65,9 @@ type deadlines struct {
 func (d *deadlines) watch(h *hold, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	early := h.deadline.Sub(now) / 30
-	d.due.Add(&h.watch, h.deadline.Add(-early), h.deadline, h.deadline)
+	at := h.deadline.at
+	early := at.Sub(now) / 30
+	d.due.Add(&h.deadline.entry, at.Add(-early), at, at)
 	d.due.Arm()
 }
 
@@ -32,7 +75,7 @@ func (d *deadlines) watch(h *hold, now time.Time) {
 func (d *deadlines) remove(h *hold) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.due.Remove(&h.watch)
+	d.due.Remove(&h.deadline.entry)
 	d.rest()
 }
 

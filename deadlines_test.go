@@ -99,9 +99,7 @@ func TestAHookThatHangsDoesNotDelayAnotherLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		defer close(hang)
-		locks := newLocker(t, memory.New(), &leasehold.Options{Trace: &leasehold.Trace{
-			Lost: func(string, uint64, error) { <-hang },
-		}})
+		locks := newLocker(t, memory.New(), &leasehold.Options{Trace: locktest.On(leasehold.StepLost, func(leasehold.Event) { <-hang })})
 		wantLossAtDeadline(t, []*leasehold.Lease{
 			acquire(t, locks, "a", leasehold.NoRenew()), acquire(t, locks, "b", leasehold.NoRenew()),
 		})

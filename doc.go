@@ -16,8 +16,8 @@
 // Every grant has a fencing token greater than every earlier one of its resource, where
 // the engine's Features say Fencing.
 //
-// Release tells the truth: released, lost before (ErrLost), or unknown (any other error). Within
-// Options.HandOver of a grant it may hand the lease to a waiter of the process, and then says
+// Release tells the truth: released, lost before ([ErrLost]), or unknown (any other error). Within
+// [Options.HandOver] of a grant it may hand the lease to a waiter of the process, and then says
 // released by what the engine last said.
 //
 // A call that fails leaves neither a lock nor a place in a queue, and a call whose answer
@@ -38,7 +38,7 @@
 // Instants never leave a process; durations do. The engine's clock decides when a lease
 // expires, and it must not jump: an engine whose wall clock is set forward ends leases
 // early, and their holders learn it at their next renewal. This process's clock may show
-// any time, but it must not run slower than the engine's by more than Options.Drift. A
+// any time, but it must not run slower than the engine's by more than [Options.Drift]. A
 // machine that sleeps stops its monotonic clock: after it wakes up, a lease looks live
 // for as long as the machine slept, until the next renewal or the deadline ends it.
 package leasehold

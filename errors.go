@@ -19,6 +19,12 @@ var (
 	// ErrLost: the lease ended before Release was called. The critical section may have
 	// overlapped with another's: roll back.
 	ErrLost = driver.ErrLost
+	// ErrEvicted: it was lost because somebody evicted it, where the engine tells; such an
+	// error matches ErrLost too.
+	ErrEvicted = driver.ErrEvicted
+	// ErrExpired: it was lost because its deadline passed without a renewal; such an error
+	// matches ErrLost too.
+	ErrExpired = errors.New("deadline passed without a renewal")
 	// ErrReleased: the lease was released already.
 	ErrReleased = errors.New("lease already released")
 	// ErrUnsupported: the engine can never serve the request; see driver.Features.
@@ -34,9 +40,9 @@ var (
 	ErrClosed = driver.ErrClosed
 )
 
-// A BusyError is a refusal that says who is in the way. It matches ErrBusy.
+// A BusyError is a refusal that says who is in the way. It matches [ErrBusy].
 type BusyError struct {
-	Resource string
+	Resource string // that is held
 	Holder   Holder // zero where the engine does not tell
 }
 
@@ -58,5 +64,5 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("%q is busy: held by %s for %v", e.Resource, note, e.Holder.Held.Round(time.Millisecond))
 }
 
-// Is reports whether target is ErrBusy.
+// Is reports whether target is [ErrBusy].
 func (e *BusyError) Is(target error) bool { return target == ErrBusy }

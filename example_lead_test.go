@@ -35,7 +35,7 @@ func ExampleLocker_Lead() {
 	// shut down: true
 }
 
-// Who leads now, and who next, as a dashboard asks.
+// A dashboard asks for the present leader, and for each that follows.
 func ExampleLocker_Observe() {
 	ctx := context.Background()
 	locks, _ := leasehold.New(memory.New(), nil)

@@ -13,97 +13,107 @@ import (
 
 // A hold is one grant of the engine and what keeps it: the claim, the deadline, the
 // renewals. Leases are views of a hold: the first one, those it was handed over to, and
-// nested ones.
-//
-// It goes from asking (no lease yet) to held, and from there once to released or lost.
+// nested ones. It is in one phase (phase.go).
 type hold struct {
-	locker  *Locker
-	req     driver.Request
-	claim   driver.Claim
-	noRenew bool
-
-	fence   uint64    // set by begin
-	granted time.Time // set by begin
+	locker *Locker
+	req    driver.Request // its Note is guarded by mu
+	claim  driver.Claim
 
 	// calling serialises the calls to claim once the hold is held.
-	calling sync.Mutex
-	unknown error // guarded by calling; of a release whose outcome is not known yet
-	failed  bool  // guarded by calling; the last renewal in a batch did
+	calling oneCall
+	unknown error // guarded by calling; of a hold that is leaving: the outcome is not known yet
 
-	mu         sync.Mutex
-	ttl        time.Duration // of renewals; guarded by calling and by mu: one suffices to read
-	span       time.Duration // guarded by mu; of the last grant or renewal, may be less than ttl
-	deadline   time.Time     // guarded by mu; nobody acts on the hold after it
-	watched    bool          // guarded by mu; comeUp will be called, at the deadline or before
-	leases     []*Lease      // guarded by mu; not released yet
-	handOvers  uint64        // guarded by mu; since the grant, or resumed
-	inTransit  bool          // guarded by mu; being handed over, no lease has it
-	hasTurn    bool          // guarded by mu; it keeps the turn in the localQueue
-	keepUntil  time.Time     // guarded by mu; AtLeast of its leases
-	releasing  bool          // guarded by mu; no renewal may begin, none counts
-	cause      error         // guarded by mu; why it was lost, matches ErrLost
-	cancelCall func()        // guarded by mu; of the renewal or note in flight
-	only       [1]*Lease     // room for leases: most holds have one
-
-	renewal entry // guarded by keeper.mu
-	watch   entry // guarded by deadlines.mu
+	mu       sync.Mutex
+	phase    phase    // guarded by mu; changed by on
+	cause    error    // guarded by mu; why it is lost, matches ErrLost
+	grant    grant    // guarded by mu
+	deadline deadline // guarded by mu
+	renewals renewals
+	holders  holders // guarded by mu
 }
 
-// drift is what is kept back of a lease of length ttl.
-func (l *Locker) drift(ttl time.Duration) time.Duration {
-	return time.Duration(float64(ttl)*l.opts.Drift) + driftFloor
+// A grant is what a hold's token is made of.
+type grant struct {
+	fence     uint64
+	at        time.Time // when the answer came
+	handOvers uint64    // since then, or resumed
 }
 
-// begin makes the hold held by a grant whose call was sent at sent; keeps says that it
-// keeps the turn in the localQueue.
-func (h *hold) begin(sent time.Time, g driver.Grant, keeps bool) error {
+// token is the present lease's.
+func (g *grant) token() uint64 {
+	if g.fence == 0 {
+		return 0
+	}
+	return g.fence + g.handOvers
+}
+
+// holders are who has a hold that is held, or had one that is lost.
+type holders struct {
+	leases    []*Lease  // not released yet
+	hasTurn   bool      // the hold keeps the turn in the localQueue, also while it is handed over
+	keepUntil time.Time // AtLeast of its leases
+	only      [1]*Lease // room for leases: most holds have one
+}
+
+// newHold prepares a hold that will ask with owner.
+func newHold(l *Locker, name, owner string, r *request, queue bool) (*hold, error) {
+	h := &hold{locker: l, calling: make(oneCall, 1), renewals: renewals{ttl: r.ttl, never: r.noRenew}}
+	h.holders.leases, h.renewals.entry.Value, h.deadline.entry.Value = h.holders.only[:0], h, h
+	h.req = driver.Request{
+		Resource: name, Owner: owner, Mode: r.mode, Limit: r.limit,
+		TTL: r.ttl, Queue: queue, Note: r.note, Lost: h.lose,
+	}
+	claim, err := l.driver.Claim(h.req)
+	if err != nil {
+		return nil, err
+	}
+	if r.atLeast > 0 && !lingers(claim) {
+		return nil, ErrUnsupported
+	}
+	h.claim = claim
+	return h, nil
+}
+
+// begin makes the hold held by a grant whose call was sent at sent, and its first lease, for
+// a call with context ctx. keeps says that it keeps the turn in the localQueue.
+func (h *hold) begin(ctx context.Context, r *request, sent time.Time, g driver.Grant, keeps bool) (*Lease, error) {
 	if g.Fence%driver.FenceStep != 0 {
-		return fmt.Errorf("the engine's fence %d is no multiple of %d: %w", g.Fence, driver.FenceStep, driver.ErrCorrupt)
+		return nil, fmt.Errorf("the engine's fence %d is no multiple of %d: %w", g.Fence, driver.FenceStep, driver.ErrCorrupt)
 	}
 	now := time.Now()
+	le := h.newLease(ctx, now, StepGranted)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.cause != nil { // told through Request.Lost before the answer came
-		return h.cause
+	if !h.on(onGrant) { // told through Request.Lost before the answer came
+		return nil, h.cause
 	}
-	h.fence, h.granted, h.hasTurn = g.Fence, now, keeps
-	h.span = g.TTL
-	h.setDeadline(sent.Add(g.TTL-h.locker.drift(g.TTL)), now)
-	return nil
-}
-
-// setDeadline moves the deadline. Moved away, it needs no watch: the hold comes up at the
-// former one, and is watched anew. Requires h.mu.
-func (h *hold) setDeadline(deadline, now time.Time) {
-	sooner := deadline.Before(h.deadline)
-	h.deadline = deadline
-	if sooner || !h.watched {
-		h.watched = true
-		h.locker.deadlines.watch(h, now)
+	h.grant.fence, h.grant.at = g.Fence, now
+	h.deadline.span = g.TTL
+	h.setDeadline(sent.Add(g.TTL-h.locker.opts.drift(g.TTL)), now)
+	h.add(le, r)
+	if keeps {
+		h.holders.hasTurn = true
+		h.locker.queue.keep(h.req.Resource, h)
 	}
+	return le, nil
 }
 
-// comeUp is called by deadlines at a deadline that the hold had, or a little earlier, for one
-// hold after the other: nothing that may hang is done with h.mu.
-func (h *hold) comeUp(now time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.watched = false
-	switch {
-	case h.over():
-	case now.Before(h.deadline):
-		h.setDeadline(h.deadline, now)
-	default:
-		go h.expire() // it runs hooks of traces
+// add lets le have the hold. Requires h.mu.
+func (h *hold) add(le *Lease, r *request) {
+	le.token = h.grant.token()
+	if r.maxHold > 0 {
+		// Released meanwhile, it must not end the hold for whoever has it now.
+		le.maxHold = time.AfterFunc(r.maxHold, func() {
+			h.loseIf(func() bool { return !le.released }, fmt.Errorf("%w: %w of %v", ErrLost, errMaxHold, r.maxHold))
+		})
 	}
+	if keep := le.since.Add(r.atLeast); r.atLeast > 0 && keep.After(h.holders.keepUntil) {
+		h.holders.keepUntil = keep
+	}
+	h.holders.leases = append(h.holders.leases, le)
 }
 
-// expire ends the hold if its deadline has passed.
-func (h *hold) expire() {
-	h.loseIf(func() bool { return time.Until(h.deadline) <= 0 }, errDeadline)
-}
-
-var errDeadline = fmt.Errorf("%w: deadline passed without a renewal", ErrLost)
+var errMaxHold = errors.New("held for MaxHold")
 
 // lose ends the hold for cause. The driver calls it as Request.Lost, the renewals as well.
 func (h *hold) lose(cause error) {
@@ -117,43 +127,36 @@ func (h *hold) lose(cause error) {
 // nothing. still is called with h.mu.
 func (h *hold) loseIf(still func() bool, cause error) {
 	h.mu.Lock()
-	if h.cause != nil || h.releasing || !still() {
+	was := h.phase
+	if !still() || !h.on(onLoss) {
 		h.mu.Unlock()
 		return
 	}
 	h.cause = cause
-	leases := slices.Clone(h.leases)
-	// In transit, the waiter it was handed to keeps the turn and will see the cause.
-	passes := h.hasTurn && !h.inTransit
+	leases := slices.Clone(h.holders.leases)
+	// The waiter that it is handed to keeps the turn, and will see the cause.
+	passes := h.holders.hasTurn && was != handing
 	if passes {
-		h.hasTurn = false
+		h.holders.hasTurn = false
 	}
 	h.mu.Unlock()
 
 	for _, le := range leases {
 		le.cancel(cause)
 	}
-	h.locker.forget(h)
+	h.forget()
 	if passes {
 		h.locker.queue.pass(h.req.Resource)
 	}
 	for _, le := range leases {
-		h.locker.traceLost(le, cause)
+		le.traceLost(cause)
 	}
 }
 
 // forget ends what is planned for a hold that is over.
-func (l *Locker) forget(h *hold) {
-	l.keeper.remove(h)
-	l.deadlines.remove(h)
-}
-
-// token is the present lease's. Requires h.mu.
-func (h *hold) token() uint64 {
-	if h.fence == 0 {
-		return 0
-	}
-	return h.fence + h.handOvers
+func (h *hold) forget() {
+	h.locker.keeper.remove(h)
+	h.locker.deadlines.remove(h)
 }
 
 // describe tells who holds it, for waiters of this process.
@@ -161,13 +164,10 @@ func (h *hold) describe() Holder {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return Holder{
-		Owner: Owner(h.req.Owner), Mode: h.req.Mode, Limit: h.req.Limit, Token: h.token(), Note: h.req.Note,
-		Held: time.Since(h.granted), Left: time.Until(h.deadline),
+		Owner: Owner(h.req.Owner), Mode: h.req.Mode, Limit: h.req.Limit, Token: h.grant.token(), Note: h.req.Note,
+		Held: time.Since(h.grant.at), Left: time.Until(h.deadline.at),
 	}
 }
-
-// over reports whether nobody may act on the hold any more. Requires h.mu.
-func (h *hold) over() bool { return h.cause != nil || h.releasing }
 
 // lostFor returns the cause of a hold that was lost.
 func (h *hold) lostFor() error {
@@ -184,80 +184,47 @@ func (h *hold) ended() error {
 	return ErrReleased
 }
 
-// fitToHandOver reports whether the hold may go to the next waiter without the engine:
-// exclusive, renewed, with half of its length left, inside the window since the grant.
-// Requires h.mu.
-func (h *hold) fitToHandOver() bool {
-	return h.hasTurn && !h.over() && !h.noRenew && h.keepUntil.IsZero() &&
-		h.handOvers < maxHandOvers &&
-		time.Since(h.granted) < h.locker.opts.HandOver &&
-		time.Until(h.deadline) > min(h.ttl, h.span)/2
+// release ends the hold at the engine. It asks until the engine has said yes or no, within a
+// bound of its own: it runs although ctx has ended. A no after an unknown outcome stays
+// unknown: the first call may have been the one that ended it.
+func (h *hold) release(ctx context.Context) error {
+	keep := h.leave()
+	_ = h.calling.begin(context.Background()) // the call in flight is bounded, and leave has cut it short where it is ours alone
+	defer h.calling.end()
+	call := newBound(unending(ctx), time.Now().Add(min(h.req.TTL, callBound)))
+	defer call.end()
+	for tries := 0; ; tries++ {
+		err := h.end(call, keep)
+		switch {
+		case err == nil, final(err), h.unknown == nil && errors.Is(err, ErrLost):
+			return err
+		case errors.Is(err, ErrLost):
+			return h.unknown
+		}
+		h.unknown = err
+		if _, err := sleep(call, nil, nil, backoff(tries, 10*time.Millisecond, time.Second)); err != nil {
+			return h.unknown
+		}
+	}
 }
 
-// countHandOver has the first hand-over since the grant followed by a renewal, as soon as the
-// window is over: who has the lease then may have begun after the engine lost it. Requires h.mu.
-func (h *hold) countHandOver(now time.Time) {
-	if h.handOvers++; h.handOvers > 1 {
-		return
-	}
-	soon := h.granted.Add(h.locker.opts.HandOver + h.shortSection(now))
-	if from, _ := h.renewalTime(); soon.Before(from) {
-		h.locker.keeper.add(h, soon, soon.Add(renewSoonest))
-	}
-}
-
-// discard ends a hold that was handed over to a waiter who no longer wants it.
-func (h *hold) discard() {
-	ctx, now := context.Background(), time.Now()
-	if lease := h.adopt(ctx, &request{}, now); lease != nil {
-		h.locker.traceHandedOver(lease, now)
-		h.locker.tidy(func() { lease.Release(ctx) }) // its answer matters to nobody: it ends by itself
-		return
-	}
-	h.locker.abandon(context.Background(), h, func() { h.locker.queue.pass(h.req.Resource) })
-}
-
-// giveUp ends the hold at the engine: by Release, or by Linger while AtLeast keeps it.
-func (h *hold) giveUp(ctx context.Context) error {
+// leave has no renewal begin any more, and ends the call in flight. It returns how long AtLeast
+// keeps the hold.
+func (h *hold) leave() (keep time.Duration) {
 	h.mu.Lock()
-	h.releasing = true
-	cancel := h.cancelCall
-	keep := time.Until(h.keepUntil)
+	h.on(onRelease)
+	cancel := h.renewals.cancel
+	keep = time.Until(h.holders.keepUntil)
 	h.mu.Unlock()
 	if cancel != nil { // without h.mu: a context that the call was given may be of this hold
 		cancel() // its outcome no longer matters, and it must not delay us
 	}
-	h.locker.forget(h)
-
-	h.calling.Lock()
-	defer h.calling.Unlock()
-	return h.end(ctx, keep)
+	h.forget()
+	return keep
 }
 
-// end asks the engine to end the grant until it has said yes or no, within a bound of
-// its own: it runs although ctx has ended. A no after an unknown outcome stays unknown:
-// the first call may have been the one that ended it.
+// end is one call that ends the grant, or leaves it to nobody for keep.
 func (h *hold) end(ctx context.Context, keep time.Duration) error {
-	call := newBound(unending(ctx), time.Now().Add(min(h.req.TTL, callBound)))
-	defer call.end()
-	unknown := h.unknown
-	defer func() { h.unknown = unknown }()
-	for tries := 0; ; tries++ {
-		err := h.endOnce(call, keep)
-		switch {
-		case err == nil, final(err), unknown == nil && errors.Is(err, ErrLost):
-			return err
-		case errors.Is(err, ErrLost):
-			return unknown
-		}
-		unknown = err
-		if _, err := sleep(call, nil, nil, backoff(tries, 10*time.Millisecond, time.Second)); err != nil {
-			return unknown
-		}
-	}
-}
-
-func (h *hold) endOnce(ctx context.Context, keep time.Duration) error {
 	if keep > 0 {
 		return h.claim.(driver.Lingerer).Linger(ctx, keep)
 	}
@@ -275,10 +242,8 @@ func unending(ctx context.Context) context.Context {
 // giveTurn passes the turn on if the hold still keeps it.
 func (h *hold) giveTurn() {
 	h.mu.Lock()
-	had := h.hasTurn
-	h.hasTurn = false
+	had := h.holders.hasTurn
+	h.holders.hasTurn = false
 	h.mu.Unlock()
-	if had {
-		h.locker.queue.pass(h.req.Resource)
-	}
+	h.locker.queue.passIf(had, h.req.Resource)
 }

@@ -1,9 +1,11 @@
 package leasehold
 
 import (
+	"context"
 	"sync"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/schedule"
 )
 
@@ -25,7 +27,9 @@ type entry = schedule.Entry[*hold]
 // A keeper renews all leases of a Locker: where the driver can, those of one group of its
 // schedule in one call. It has no goroutine while nothing is due.
 type keeper struct {
-	renew func([]*entry) // renews holds that are due, and adds them again
+	driver   driver.BatchRenewer // nil: each lease by a call of its own
+	renewing context.Context     // ends with close
+	stop     context.CancelFunc  // ends renewing
 
 	mu      sync.Mutex
 	due     schedule.Schedule[*hold] // guarded by mu
@@ -33,6 +37,17 @@ type keeper struct {
 	closed  bool                     // guarded by mu
 	running sync.WaitGroup
 	apart   chan struct{} // has an element for each renewal in flight beside the workers
+}
+
+// open readies the keeper for leases of d.
+func (k *keeper) open(d driver.Driver) {
+	k.renewing, k.stop = context.WithCancel(context.Background())
+	k.apart = make(chan struct{}, maxApart)
+	room, most := maxGroup, 1
+	if all, ok := d.(driver.BatchRenewer); ok {
+		k.driver, room, most = all, maxBatch, maxBatch
+	}
+	k.due = schedule.New[*hold](room, most, k.fire)
 }
 
 // add plans the renewal of h, or plans it anew: for some time between from and to.
@@ -43,7 +58,7 @@ func (k *keeper) add(h *hold, from, to time.Time) {
 		return
 	}
 	// At random, so that groups that were renewed together do not stay together.
-	k.due.Add(&h.renewal, from, to.Add(-jitter(to.Sub(from))), to)
+	k.due.Add(&h.renewals.entry, from, to.Add(-jitter(to.Sub(from))), to)
 	if k.workers < maxWorkers {
 		k.due.Arm()
 	}
@@ -53,11 +68,12 @@ func (k *keeper) add(h *hold, from, to time.Time) {
 func (k *keeper) remove(h *hold) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.due.Remove(&h.renewal)
+	k.due.Remove(&h.renewals.entry)
 }
 
-// close forgets everything and waits for the renewals in flight.
+// close forgets everything, and ends the renewals in flight and waits for them.
 func (k *keeper) close() {
+	k.stop()
 	k.mu.Lock()
 	k.closed = true
 	k.due.Clear()
@@ -95,7 +111,11 @@ func (k *keeper) hire() bool {
 func (k *keeper) work() {
 	defer k.running.Done()
 	for due := k.next(); due != nil; due = k.next() {
-		k.renew(due)
+		if k.driver == nil {
+			k.renewEach(due)
+		} else {
+			k.renewTogether(due)
+		}
 	}
 }
 

@@ -68,7 +68,7 @@ func TestRenewalWithLostReplyLeavesTheDeadline(t *testing.T) {
 	})
 }
 
-// Whoever is to lose a lease may know long before, and why.
+// The holder of a lease that is to be lost may know long before, and why.
 func TestFailedRenewalsAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, wrapped := range map[string]func(driver.Driver) driver.Driver{
@@ -80,16 +80,16 @@ func TestFailedRenewalsAreTold(t *testing.T) {
 			var told atomic.Int32
 			var lost atomic.Bool
 			left, why := ttl, locktest.ErrInjected
-			locks := newLocker(t, wrapped(mine), &leasehold.Options{Trace: &leasehold.Trace{
-				RenewFailed: func(name string, token uint64, l time.Duration, err error) {
-					if !errors.Is(err, why) || name != "a" || token != lease.Token() || l >= left || l != time.Until(lease.Deadline()) {
-						t.Errorf("%q, token %d: %v left after %v: %v", name, token, l, left, err)
+			locks := newLocker(t, wrapped(mine), &leasehold.Options{Trace: leasehold.TraceAll(
+				locktest.On(leasehold.StepFailed, func(e leasehold.Event) {
+					if !errors.Is(e.Err, why) || e.Name != "a" || e.Token != lease.Token() || e.Left >= left || e.Left != time.Until(lease.Deadline()) {
+						t.Errorf("%+v, %v left before", e, left)
 					}
-					left = l
+					left = e.Left
 					told.Add(1)
-				},
-				Lost: func(string, uint64, error) { lost.Store(true) },
-			}})
+				}),
+				locktest.On(leasehold.StepLost, func(leasehold.Event) { lost.Store(true) }),
+			)})
 			lease = acquire(t, locks, "a")
 			mine.Always(locktest.OpRenew, locktest.LoseRequest)
 			time.Sleep(ttl * 9 / 10)
@@ -133,9 +133,7 @@ func TestRenewedDeadlineCountsFromBeforeTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine := newFaulty(t, memory.NewServer())
 		var renewed time.Time
-		locks := newLocker(t, mine, &leasehold.Options{Trace: &leasehold.Trace{
-			Renewed: func(string, uint64, time.Duration) { renewed = time.Now() },
-		}})
+		locks := newLocker(t, mine, &leasehold.Options{Trace: locktest.On(leasehold.StepRenewed, func(leasehold.Event) { renewed = time.Now() })})
 		lease := acquire(t, locks, "a")
 		mine.Next(locktest.OpRenew, locktest.SlowReply(2*time.Second))
 		time.Sleep(ttl*6/10 + time.Millisecond)
@@ -239,12 +237,12 @@ func leasesCostNoGoroutineAndLittleMemory(t *testing.T) {
 	const leases = 10_000
 	renewed := make(chan struct{}, leases)
 	locks := newLocker(t, memory.New(), &leasehold.Options{
-		Trace: &leasehold.Trace{Renewed: func(string, uint64, time.Duration) {
+		Trace: locktest.On(leasehold.StepRenewed, func(leasehold.Event) {
 			select {
 			case renewed <- struct{}{}:
 			default:
 			}
-		}},
+		}),
 	})
 	names := make([]string, leases)
 	for i := range names {

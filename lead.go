@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -22,7 +23,7 @@ const termPause = 2 * pollLast
 // campaigns again behind those who wait, until ctx ends.
 //
 // fn's context ends with its term: when the lease is lost, by Resign, or with ctx.
-// FromContext finds the lease in it, whose token is larger in each term than in all before.
+// [FromContext] finds the lease in it, whose token is larger in each term than in all before.
 // fn must then return soon. The lease is renewed until it has, and given up only then: but
 // for a lost lease, nobody else leads while fn still runs, on this or any other machine.
 // Like every holder, fn gives its token along with what it writes.
@@ -32,11 +33,11 @@ const termPause = 2 * pollLast
 // neither.
 //
 // Otherwise Lead returns an error that wraps context.Cause(ctx), or that of Acquire: of the
-// first campaign any, later only what trying again cannot mend; ErrBusy, when a campaign has
-// taken longer than Wait. Shared and Limit are refused with ErrInvalidOption. Nothing is
+// first campaign any, later only what trying again cannot mend; [ErrBusy], when a campaign has
+// taken longer than Wait. Shared and Limit are refused with [ErrInvalidOption]. Nothing is
 // held then, or the error says that the last release has an unknown outcome.
 func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
-	r, err := l.newRequest(name, opts)
+	r, err := l.opts.newRequest(l.features, name, opts)
 	if err == nil && r.mode == driver.Shared {
 		err = fmt.Errorf("%w: a leader shares with nobody", ErrInvalidOption)
 	}
@@ -64,7 +65,7 @@ func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Cont
 			pause = backoff(fails, 20*time.Millisecond, termPause)
 			fails++
 		}
-		if _, err := sleep(ctx, l.closing, nil, pause); err != nil {
+		if _, err := sleep(ctx, l.calls.closing, nil, pause); err != nil {
 			return wrap("lead", name, errors.Join(err, unknown))
 		}
 	}
@@ -87,9 +88,9 @@ func (t *term) run(ctx context.Context) error {
 	live, end := context.WithCancelCause(ctx)
 	ctx = leaseContext{live, lease}
 	t.led, t.resign = true, end
-	t.locker.beginTerm(t)
+	t.locker.terms.begin(t)
 	defer func() {
-		t.locker.endTerm(t)
+		t.locker.terms.end(t)
 		end(nil)
 	}()
 	err := t.fn(ctx)
@@ -109,33 +110,43 @@ func (t *term) unknown(err error) error {
 	return err
 }
 
-func (l *Locker) beginTerm(t *term) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.terms == nil {
-		l.terms = make(map[string]*term)
-	}
-	l.terms[t.name] = t
+// terms are the present ones of a Locker.
+type terms struct {
+	mu     sync.Mutex
+	byName map[string]*term // guarded by mu; nil until the first
 }
 
-// endTerm forgets t, unless it was lost and another Lead of this Locker has been elected
-// meanwhile.
-func (l *Locker) endTerm(t *term) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.terms[t.name] == t {
-		delete(l.terms, t.name)
+func (ts *terms) begin(t *term) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if ts.byName == nil {
+		ts.byName = make(map[string]*term)
 	}
+	ts.byName[t.name] = t
+}
+
+// end forgets t, unless it was lost and another Lead of this Locker has been elected meanwhile.
+func (ts *terms) end(t *term) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if ts.byName[t.name] == t {
+		delete(ts.byName, t.name)
+	}
+}
+
+// of returns the present term on name, or nil.
+func (ts *terms) of(name string) *term {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return ts.byName[name]
 }
 
 // Resign ends the present term of a Lead of this Locker on name and reports whether there
-// was one. The context of its callback ends with the cause ErrResigned; when the callback
+// was one. The context of its callback ends with the cause [ErrResigned]; when the callback
 // has returned, the next in line leads, and Lead campaigns again. It does not wait for
 // that. To leave the election for good, end the context of Lead.
 func (l *Locker) Resign(name string) bool {
-	l.mu.Lock()
-	t := l.terms[name]
-	l.mu.Unlock()
+	t := l.terms.of(name)
 	if t == nil {
 		return false
 	}
@@ -154,7 +165,7 @@ func (l *Locker) Resign(name string) bool {
 // Leases that are handed over inside a process are one holder to it.
 //
 // An error is passed on each time and does not end it, but for one that asking again
-// cannot mend, such as ErrUnsupported on an engine without driver.Inspector.
+// cannot mend, such as [ErrUnsupported] on an engine without [driver.Inspector].
 func (l *Locker) Observe(ctx context.Context, name string, every time.Duration) iter.Seq2[Holder, error] {
 	return func(yield func(Holder, error) bool) {
 		if every <= 0 {
@@ -177,7 +188,7 @@ func (l *Locker) Observe(ctx context.Context, name string, every time.Duration) 
 					return
 				}
 			}
-			if _, err := sleep(ctx, l.closing, nil, every); err != nil {
+			if _, err := sleep(ctx, l.calls.closing, nil, every); err != nil {
 				return
 			}
 		}

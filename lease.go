@@ -16,60 +16,27 @@ type Lease struct {
 	hold     *hold
 	outer    *Lease // of the context it was acquired with, on any resource; or nil
 	token    uint64
+	came     Step // of the wait for it
 	since    time.Time
+	values   context.Context // of the caller's
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	maxHold  *time.Timer // nil without MaxHold
 	released bool        // guarded by hold.mu
 	until    time.Time   // guarded by hold.mu; the deadline when it was released
-}
-
-// adopt makes a lease of a hold that was just granted or handed over, for a call with
-// context ctx. It returns nil when the hold was lost on the way, or is no longer fit to be
-// handed over because that took long; of such a one the caller then has the turn.
-func (h *hold) adopt(ctx context.Context, r *request, now time.Time) *Lease {
-	le := h.newLease(ctx, now)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	handedOver := h.inTransit
-	h.inTransit = false
-	switch {
-	case handedOver && !h.fitToHandOver():
-		h.hasTurn = false
-		return nil
-	case h.cause != nil:
-		return nil
-	case handedOver:
-		h.countHandOver(time.Now())
-	}
-	h.add(le, r)
-	return le
+	id       uint64      // guarded by hold.mu; of its events, 0 until a Trace was told of it
+	ended    bool        // guarded by hold.mu; a Trace was told
 }
 
 // newLease prepares a view of the hold for a new holder. ctx may be code of the caller's,
 // which may hang: nobody calls it with h.mu.
-func (h *hold) newLease(ctx context.Context, now time.Time) *Lease {
-	le := &Lease{hold: h, since: now}
+func (h *hold) newLease(ctx context.Context, now time.Time, came Step) *Lease {
+	le := &Lease{hold: h, came: came, since: now, values: unending(ctx)}
 	le.outer, _ = FromContext(ctx)
 	// The values of the caller's context go along, its end does not.
-	live, cancel := context.WithCancelCause(unending(ctx))
+	live, cancel := context.WithCancelCause(le.values)
 	le.ctx, le.cancel = leaseContext{live, le}, cancel
 	return le
-}
-
-// add lets le have the hold. Requires h.mu.
-func (h *hold) add(le *Lease, r *request) {
-	le.token = h.token()
-	if r.maxHold > 0 {
-		// Released meanwhile, it must not end the hold for whoever has it now.
-		le.maxHold = time.AfterFunc(r.maxHold, func() {
-			h.loseIf(func() bool { return !le.released }, fmt.Errorf("%w: held for MaxHold of %v", ErrLost, r.maxHold))
-		})
-	}
-	if keep := le.since.Add(r.atLeast); r.atLeast > 0 && keep.After(h.keepUntil) {
-		h.keepUntil = keep
-	}
-	h.leases = append(h.leases, le)
 }
 
 // A leaseContext tells whose it is, and looks at the clock itself: after a pause, the
@@ -110,7 +77,7 @@ func (le *Lease) Token() uint64 { return le.token }
 func (le *Lease) Owner() string { return le.hold.req.Owner }
 
 // Context ends when the lease is released or lost, no later than the deadline. Its cause
-// matches ErrReleased or ErrLost and says why. It carries the values of the context that
+// matches [ErrReleased] or [ErrLost] and says why. It carries the values of the context that
 // Acquire was given, but does not end with it. Its Err looks at the clock: a process that
 // was stopped beyond the deadline gets no nil from it, even before its timers run.
 func (le *Lease) Context() context.Context { return le.ctx }
@@ -123,11 +90,11 @@ func (le *Lease) Deadline() time.Time {
 	if le.released {
 		return le.until
 	}
-	return le.hold.deadline
+	return le.hold.deadline.at
 }
 
 // Extend restarts the lease with a TTL of d, which later renewals keep; it is how a lease
-// with NoRenew lives on. It returns nil when the engine agreed, ErrLost or ErrReleased
+// with [NoRenew] lives on. It returns nil when the engine agreed, [ErrLost] or [ErrReleased]
 // when the lease is over. After any other error the outcome is unknown, and the earlier of
 // both deadlines stands until a renewal has succeeded.
 func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
@@ -136,7 +103,7 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 
 func (le *Lease) extend(ctx context.Context, d time.Duration) error {
 	h := le.hold
-	ttl, err := h.locker.checkTTL(d)
+	ttl, err := h.locker.opts.checkTTL(h.locker.features, d)
 	if err != nil {
 		return err
 	}
@@ -153,10 +120,10 @@ func (le *Lease) call(ctx context.Context, make func() error) error {
 	if err := le.live(); err != nil {
 		return err
 	}
-	if err := le.hold.lockFor(ctx); err != nil {
+	if err := le.hold.calling.begin(ctx); err != nil {
 		return err
 	}
-	defer le.hold.calling.Unlock()
+	defer le.hold.calling.end()
 	err := le.live()
 	if err == nil {
 		err = make()
@@ -171,11 +138,8 @@ func (le *Lease) call(ctx context.Context, make func() error) error {
 func (le *Lease) live() error {
 	le.hold.mu.Lock()
 	defer le.hold.mu.Unlock()
-	switch {
-	case le.hold.cause != nil:
-		return le.hold.cause
-	case le.released:
-		return ErrReleased
+	if le.released || le.hold.over() {
+		return le.hold.ended()
 	}
 	return nil
 }
@@ -184,9 +148,9 @@ func (le *Lease) live() error {
 // call to the engine is bounded on its own, by the TTL and by 5 seconds.
 //
 // It returns nil when the lease was released, or handed over inside the process: then the
-// engine is not asked, and granted it no longer ago than Options.HandOver allows. ErrLost
+// engine is not asked, and granted it no longer ago than [Options.HandOver] allows. [ErrLost]
 // when it had ended before, so that another may have held the resource meanwhile: roll
-// back; ErrReleased when it was called before. After any other error the outcome is
+// back; [ErrReleased] when it was called before. After any other error the outcome is
 // unknown: the resource is free no later than a TTL from now, and Release may be called
 // again.
 func (le *Lease) Release(ctx context.Context) error {
@@ -201,60 +165,58 @@ func (le *Lease) release(ctx context.Context) error {
 		h.mu.Unlock()
 		return ErrReleased
 	}
-	le.released, le.until = true, h.deadline
+	next, last := h.drop(le)
+	err := h.cause
+	h.mu.Unlock()
+	if err != nil {
+		le.cancel(err)
+	}
+	le.cancel(ErrReleased) // does nothing after the first
+	switch {
+	case err != nil && last:
+		h.locker.calls.tidy(func() { h.release(ctx) }) // its answer matters to nobody
+	case last:
+		err = h.release(ctx)
+		h.giveTurn()
+		le.settle(err)
+	case err == nil:
+		next.take(h)
+		le.traceEnd(StepReleased, nil)
+	}
+	return err
+}
+
+// drop takes the hold from le. It returns the waiter of this process that the hold goes to; or
+// last: le was the last lease, and the hold is to be ended at the engine. Requires h.mu.
+func (h *hold) drop(le *Lease) (next *turnWaiter, last bool) {
+	le.released, le.until = true, h.deadline.at
 	if le.maxHold != nil {
 		le.maxHold.Stop()
 	}
-	h.leases = slices.DeleteFunc(h.leases, func(o *Lease) bool { return o == le })
-	lost, last := h.cause, len(h.leases) == 0
-	// With a call in flight it is not handed over: that may be one of this lease.
-	hands := last && h.fitToHandOver() && h.calling.TryLock()
-	h.inTransit = hands
-	ttl := h.ttl
-	h.mu.Unlock()
-	if hands {
-		h.calling.Unlock()
+	h.holders.leases = slices.DeleteFunc(h.holders.leases, func(o *Lease) bool { return o == le })
+	if len(h.holders.leases) > 0 {
+		return nil, false
 	}
-	if lost != nil {
-		le.cancel(lost)
+	if next = h.handOver(); next == nil {
+		h.on(onRelease)
 	}
-	le.cancel(ErrReleased) // does nothing after the first
-
-	switch {
-	case lost != nil:
-		if last {
-			h.locker.abandon(ctx, h, func() {})
-		}
-		return lost
-	case !last, hands && h.locker.queue.handOver(h, ttl):
-		h.locker.traceReleased(le)
-		return nil
-	}
-	return le.releaseAtEngine(ctx)
+	return next, next == nil
 }
 
-func (le *Lease) releaseAtEngine(ctx context.Context) error {
-	h := le.hold
-	h.mu.Lock()
-	h.inTransit = false
-	lost := h.cause
-	h.mu.Unlock()
-	err := h.giveUp(ctx)
-	h.giveTurn()
+// settle acts on the engine's answer to the release of the last lease. When that is unknown,
+// Release may be repeated.
+func (le *Lease) settle(err error) {
 	switch {
-	case lost != nil: // while no waiter could be found to hand it to
-		err = lost
-		h.locker.traceLost(le, err)
 	case err == nil:
-		h.locker.traceReleased(le)
+		le.traceEnd(StepReleased, nil)
 	case errors.Is(err, ErrLost):
-		h.locker.traceLost(le, err)
-	default: // unknown: may be repeated
-		h.mu.Lock()
+		le.traceLost(err)
+	default:
+		le.traceEnd(StepUnknown, err)
+		le.hold.mu.Lock()
+		defer le.hold.mu.Unlock()
 		le.released = false
-		h.mu.Unlock()
 	}
-	return err
 }
 
 func (le *Lease) wrap(call string, err error) error { return wrap(call, le.Name(), err) }

@@ -160,16 +160,11 @@ func (q *localQueue) holder(name string) *hold {
 	return nil
 }
 
-// keep lets an exclusive lease keep the turn that its contender had, unless it was lost already
-// and the turn went on.
-func (q *localQueue) keep(h *hold) {
+// keep lets an exclusive lease keep the turn that its contender has.
+func (q *localQueue) keep(name string, h *hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.hasTurn {
-		q.turns[h.req.Resource].hold = h
-	}
+	q.turns[name].hold = h
 }
 
 // contendAgain gives the turn of a lease that was lost while it was handed over to the
@@ -180,16 +175,23 @@ func (q *localQueue) contendAgain(name string) {
 	q.turns[name].hold = nil
 }
 
-// handOver gives h, with the turn, to the next waiter if that one can take it.
-func (q *localQueue) handOver(h *hold, ttl time.Duration) bool {
+// next removes and returns the first waiter if that one takes a lease with ttl; it must be given
+// one by take, and the turn with it.
+func (q *localQueue) next(name string, ttl time.Duration) *turnWaiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	t := q.turns[h.req.Resource]
+	t := q.turns[name]
 	w := t.first
 	if w == nil || !w.takes || w.ttl != ttl {
-		return false
+		return nil
 	}
 	t.remove(w)
-	w.turn <- h
-	return true
+	return w
+}
+
+// take gives h to w, if there is a w.
+func (w *turnWaiter) take(h *hold) {
+	if w != nil {
+		w.turn <- h
+	}
 }

@@ -87,21 +87,3 @@ func TestCoreImportsNoEngine(t *testing.T) {
 		t.Errorf("the core is made of %s, want %s", got, want)
 	}
 }
-
-// The README shows the example that is tested, to the letter.
-func TestReadmeShowsTheExample(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	example, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, code, _ := strings.Cut(string(readme), "<!-- from Example in example_test.go -->\n```go\n")
-	code, _, _ = strings.Cut(code, "```")
-	indented := "\t" + strings.ReplaceAll(strings.TrimSpace(code), "\n", "\n\t")
-	if code == "" || !strings.Contains(string(example), indented) {
-		t.Errorf("the README's first program is not that of example_test.go:\n%s", code)
-	}
-}

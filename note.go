@@ -10,10 +10,10 @@ import (
 )
 
 // SetNote replaces what people see who ask who holds the resource: how far its work is, or
-// what came of it. With AtLeast the last note stays until that is over, and is the record
-// of a job that is done. It returns nil when the engine shows it, ErrLost or ErrReleased
-// when the lease is over, ErrUnsupported where notes cannot be changed (driver.Noter), and
-// ErrInvalidOption for a note that Options.Note would not take. After any other error the outcome is unknown; the lease is as it was.
+// what came of it. With [AtLeast] the last note stays until that is over, and is the record
+// of a job that is done. It returns nil when the engine shows it, [ErrLost] or [ErrReleased]
+// when the lease is over, [ErrUnsupported] where notes cannot be changed ([driver.Noter]), and
+// [ErrInvalidOption] for a note that [Options.Note] would not take. After any other error the outcome is unknown; the lease is as it was.
 func (le *Lease) SetNote(ctx context.Context, note string) error {
 	return le.wrap("note", le.setNote(ctx, note))
 }
@@ -33,7 +33,7 @@ func (le *Lease) setNote(ctx context.Context, note string) error {
 func (h *hold) setNote(ctx context.Context, noter driver.Noter, note string) error {
 	now := time.Now()
 	h.mu.Lock()
-	left := h.deadline.Sub(now)
+	left := h.deadline.at.Sub(now)
 	h.mu.Unlock()
 	// A quarter of what is left, because renewals wait for this call.
 	call := h.newCall(ctx, now.Add(min(left/4, callBound)))

@@ -9,7 +9,7 @@ const onceSlack = 10
 
 // OncePer is for a job that is to run at most once in each period although many servers
 // start it at about the same time: the same line in ten crontabs. Of those who ask, one is
-// granted; the others get ErrBusy at once, and so does everybody else until nine tenths
+// granted; the others get [ErrBusy] at once, and so does everybody else until nine tenths
 // of period after the grant, whether the job succeeds, fails or is done in a second. The
 // last tenth is for those who start the job of the next period a little early.
 //
@@ -23,7 +23,7 @@ const onceSlack = 10
 // long after the grant it lasts at most; then the job is over, and where it was killed
 // another may begin it again. The durations are the engine's, so clocks need not agree.
 //
-// It is AtLeast, TTL, NoRenew and Wait(0), and is refused where AtLeast is. What runs at most
+// It is [AtLeast], TTL, [NoRenew] and Wait(0), and is refused where AtLeast is. What runs at most
 // once may not run at all, or stop half-way; see fence.Once for an effect that must happen
 // exactly once.
 func OncePer(period time.Duration) Option {

@@ -49,8 +49,9 @@ type Options struct {
 	// Note is shown to people who ask who holds a lease; "": host, program and process id.
 	// UTF-8 without a NUL, at most driver.MaxNote bytes.
 	Note string
-	// Trace is called as leases live and end; nil: nothing is.
-	Trace *Trace
+	// Trace is told of what the Locker does; nil: nobody is, which costs nothing. See LogTrace,
+	// TraceAll, and the modules leaseholdotel and leaseholdprom.
+	Trace Trace
 }
 
 func (o *Options) withDefaults() (Options, error) {
@@ -71,9 +72,6 @@ func (o *Options) withDefaults() (Options, error) {
 		host, _ := os.Hostname() // a note without a host is still a note
 		r.Note = strings.ToValidUTF8(fmt.Sprintf("%s %s[%d]", host, filepath.Base(os.Args[0]), os.Getpid()), "?")
 	}
-	if r.Trace == nil {
-		r.Trace = &Trace{}
-	}
 	if !(r.Drift > 0 && r.Drift < 0.5) {
 		return r, fmt.Errorf("%w: Drift %v is not between 0 and 0.5", ErrInvalidOption, r.Drift)
 	}
@@ -90,45 +88,20 @@ func checkNote(note string) error {
 	return nil
 }
 
-// request is one call's wishes.
-type request struct {
-	mode      driver.Mode
-	limit     int
-	ttl       time.Duration
-	hasTTL    bool
-	wait      time.Duration
-	hasWait   bool
-	noRenew   bool
-	maxHold   time.Duration
-	atLeast   time.Duration
-	oncePer   time.Duration
-	reentrant bool
-	note      string
-	err       error
-}
-
 // An Option changes one call.
 type Option func(*request)
-
-// positive records an error when d is not a positive duration.
-func (r *request) positive(option string, d time.Duration) time.Duration {
-	if d <= 0 {
-		r.fail("%s(%v) is not positive", option, d)
-	}
-	return d
-}
-
-func (r *request) fail(format string, args ...any) {
-	if r.err == nil {
-		r.err = fmt.Errorf("%w: "+format, append([]any{ErrInvalidOption}, args...)...)
-	}
-}
 
 // Shared asks for a lease beside other shared ones; an exclusive lease excludes them all.
 func Shared() Option { return func(r *request) { r.mode = driver.Shared } }
 
-// Limit asks for one of at most n shared leases, as a semaphore does; it implies Shared.
-// When holders asked for different limits, the smallest counts.
+// Limit asks for one of at most n shared leases, as a semaphore does; it implies [Shared],
+// and n is at least 1.
+//
+// The smallest limit of those who hold and of the one who asks counts: with two holders that
+// came without one, a third is refused under Limit(2), and nobody who comes after a holder
+// with Limit(2) makes them three. No lease is taken away for a smaller limit. So all who use a
+// semaphore should name the same number; a new one counts in full when the leases of before
+// have ended.
 func Limit(n int) Option {
 	return func(r *request) {
 		if n < 1 {
@@ -138,13 +111,21 @@ func Limit(n int) Option {
 	}
 }
 
-// TTL sets the length of this lease in place of Options.TTL.
+// TTL sets the length of this lease in place of [Options.TTL], within the same bounds. It is
+// rounded up to what the engine counts in, see [driver.Features.Step].
 func TTL(d time.Duration) Option {
 	return func(r *request) { r.ttl, r.hasTTL = r.positive("TTL", d), true }
 }
 
-// Wait bounds how long Acquire waits for other holders; after that it returns ErrBusy.
-// Wait(0) asks once, as TryAcquire does.
+// Wait bounds how long a call waits for other holders; after that it returns [ErrBusy], or
+// what [Locker.Acquire] says of an engine that has not answered. It counts from the call, the
+// time that the engine takes to answer included; the call may return a little later, when
+// what it left at the engine has been cleaned up. Without Wait only the context bounds it, and
+// of both the one that ends first does. A negative d is [ErrInvalidOption].
+//
+// Wait(0) asks once, as [Locker.TryAcquire] does, which Wait does not change: the question
+// is then bounded by the TTL, by 5 seconds and by the context. Of [Locker.AcquireAll] it
+// bounds the whole, of [Locker.Lead] each campaign.
 func Wait(d time.Duration) Option {
 	return func(r *request) {
 		if d < 0 {
@@ -154,25 +135,33 @@ func Wait(d time.Duration) Option {
 	}
 }
 
-// NoRenew leaves the lease to end after its TTL unless Extend is called.
+// NoRenew leaves the lease to end after its TTL unless [Lease.Extend] is called.
 func NoRenew() Option { return func(r *request) { r.noRenew = true } }
 
-// MaxHold ends the lease d after it was granted, whatever its holder does.
+// MaxHold ends the lease d after it was granted, whatever its holder does: its context ends
+// with a cause that matches [ErrLost], renewals stop, and others are let in when the TTL
+// has run out.
 func MaxHold(d time.Duration) Option {
 	return func(r *request) { r.maxHold = r.positive("MaxHold", d) }
 }
 
 // AtLeast keeps the resource held until d after the grant, even when it is released
 // earlier, without an owner: for jobs that must not run again too soon. Engines whose
-// claims are no driver.Lingerer refuse it with ErrUnsupported.
+// claims are no [driver.Lingerer] refuse it with [ErrUnsupported].
+//
+// It holds for a lease that is released. One that is lost, for its holder was killed or by
+// [MaxHold], ends with its TTL, however much of d is left; [OncePer] has a TTL as long as d.
+// A holder may hold for longer than d: then Release frees the resource at once. Others
+// wait for the rest of d as they wait for a holder, so that a shorter [Wait] ends in
+// [ErrBusy]. The lease is not handed over inside the process.
 func AtLeast(d time.Duration) Option {
 	return func(r *request) { r.atLeast = r.positive("AtLeast", d) }
 }
 
 // Reentrant allows a holder to acquire its resource again with its lease's context. The
 // nested lease shares token and deadline; the resource is given up by the last Release.
-// A holder of a shared lease cannot nest an exclusive one: ErrDeadlock.
+// A holder of a shared lease cannot nest an exclusive one: [ErrDeadlock].
 func Reentrant() Option { return func(r *request) { r.reentrant = true } }
 
-// Note replaces Options.Note for this lease, with the same bounds.
+// Note replaces [Options.Note] for this lease, with the same bounds.
 func Note(s string) Option { return func(r *request) { r.note = s } }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -136,4 +137,50 @@ func TestTTLBeyondReasonIsRefused(t *testing.T) {
 		_, err := locks.Acquire(t.Context(), "a", leasehold.TTL(d))
 		wantErr(t, err, leasehold.ErrInvalidOption)
 	}
+}
+
+// AtLeast is about a Release: who is lost leaves its TTL and no more.
+func TestAtLeastEndsWithTheTTLOfWhoIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), nil)
+		lease := acquire(t, locks, "a", leasehold.AtLeast(time.Hour), leasehold.MaxHold(time.Second))
+		<-lease.Context().Done()
+		start := time.Now()
+		acquire(t, locks, "a")
+		wantDuration(t, "the next one's wait", time.Since(start), time.Second, ttl)
+	})
+}
+
+// A wait that is shorter than what AtLeast leaves is refused; a longer one is granted with its end.
+func TestWaitCountsWhatAtLeastLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), nil)
+		start := time.Now()
+		if err := acquire(t, locks, "a", leasehold.AtLeast(time.Minute)).Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err := locks.Acquire(t.Context(), "a", leasehold.Wait(time.Second))
+		wantErr(t, err, leasehold.ErrBusy)
+		wantDuration(t, "the refusal's wait", time.Since(start), time.Second, 2*time.Second)
+		acquire(t, locks, "a", leasehold.Wait(time.Hour))
+		wantDuration(t, "the grant's wait", time.Since(start), time.Minute, time.Minute+time.Second)
+	})
+}
+
+// The smallest limit of the holders and of who asks counts, and takes no lease away.
+func TestSmallestLimitCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), nil)
+		first, second := acquire(t, locks, "a", leasehold.Shared()), acquire(t, locks, "a", leasehold.Shared())
+		_, err := locks.TryAcquire(t.Context(), "a", leasehold.Limit(2))
+		wantErr(t, err, leasehold.ErrBusy)
+		small := acquire(t, locks, "a", leasehold.Limit(3))
+		_, err = locks.TryAcquire(t.Context(), "a", leasehold.Limit(10))
+		wantErr(t, err, leasehold.ErrBusy)
+		for _, le := range []*leasehold.Lease{first, second, small} {
+			if err := le.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }

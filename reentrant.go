@@ -32,7 +32,7 @@ func (l *Locker) heldBy(ctx context.Context, name string) *Lease {
 // again is an ordinary wait.
 func (le *Lease) nest(ctx context.Context, r *request, now time.Time) (*Lease, error) {
 	h := le.hold
-	inner := h.newLease(ctx, now)
+	inner := h.newLease(ctx, now, StepNested)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {

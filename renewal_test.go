@@ -9,8 +9,12 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// agreeing is an engine that says yes to everything, unless a call's context has ended.
-type agreeing struct{ renewed []string }
+// agreeing is an engine that says yes to everything, unless a call's context has ended or a
+// test says otherwise.
+type agreeing struct {
+	renewed  []string
+	released error // of Release
+}
 
 func (*agreeing) Features() driver.Features { return driver.Features{Fencing: true} }
 func (*agreeing) Close() error              { return nil }
@@ -37,7 +41,7 @@ func (c *agreed) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, er
 	return driver.Grant{TTL: ttl, Fence: driver.FenceStep}, ctx.Err()
 }
 
-func (c *agreed) Release(context.Context) error { return nil }
+func (c *agreed) Release(context.Context) error { return c.d.released }
 
 // A process that was stopped goes on with its renewals before anybody has looked at the
 // deadlines. A lease whose deadline has passed is not renewed any more, and is in nobody's way.
@@ -56,15 +60,17 @@ func TestBatchAfterADeadline(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer lease.Release(context.Background())
-			leases, due = append(leases, lease), append(due, &lease.hold.renewal)
+			leases, due = append(leases, lease), append(due, &lease.hold.renewals.entry)
 		}
-		l.keeper.close() // nobody renews
+		l.keeper.mu.Lock()
+		l.keeper.due.Clear() // nobody renews
+		l.keeper.mu.Unlock()
 		l.deadlines.mu.Lock()
 		l.deadlines.due.Disarm() // nor looks at deadlines
 		l.deadlines.mu.Unlock()
 		time.Sleep(30 * time.Second)
 		sent := time.Now()
-		l.renewAll(due)
+		l.keeper.renewTogether(due)
 		if len(d.renewed) != 1 || d.renewed[0] != "alive" {
 			t.Errorf("renewed: %v, want alive", d.renewed)
 		}

@@ -10,7 +10,7 @@ import (
 
 // State is what the engine knows of one resource. A free resource has no holders.
 type State struct {
-	Resource string
+	Resource string   // name
 	Token    uint64   // no grant so far has a greater one, hand-overs aside; 0: unknown
 	Holders  []Holder // by token
 	Waiters  []Waiter // in order
@@ -18,25 +18,25 @@ type State struct {
 
 // A Holder is one live lease, by the engine's clock. The zero Holder is nobody.
 type Holder struct {
-	Owner Owner // empty: the lease was released, and AtLeast keeps the resource
-	Mode  driver.Mode
+	Owner Owner         // empty: the lease was released, and AtLeast keeps the resource
+	Mode  driver.Mode   // exclusive or shared
 	Limit int           // the limit that it asked for; 0: none
 	Token uint64        // of its grant, on the scale of Lease.Token; 0: unknown. Leases that were handed over have up to 1,023 more
 	Held  time.Duration // since the grant; 0: unknown
 	Left  time.Duration // until it expires unless renewed; 0: unknown
-	Note  string
+	Note  string        // as Options.Note says
 }
 
 // A Waiter is one place in a queue.
 type Waiter struct {
-	Owner  Owner
-	Mode   driver.Mode
+	Owner  Owner         // of the place; the lease will have it too
+	Mode   driver.Mode   // exclusive or shared
 	Waited time.Duration // since its first attempt
-	Note   string
+	Note   string        // as Options.Note says
 }
 
 // An Owner is who holds or waits, as the engine has it. Whoever knows it whole can release the
-// lease, so it prints, logs and marshals as its driver.ShortOwner, whatever the verb. Converted
+// lease, so it prints, logs and marshals as its [driver.ShortOwner], whatever the verb. Converted
 // to a string it is whole, as Evict and Resume take it.
 type Owner string
 

@@ -1,79 +1,288 @@
 package leasehold
 
-import "time"
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
 
-// A Trace is a set of optional hooks which the Locker calls as its leases live and end.
-// For each lease either Granted or HandedOver is called, and later either Lost or
-// Released. Hooks run on the goroutine that caused them, which may be one that asks a
-// lease's context for its Err; they may run concurrently and must not block. None is
-// given an owner or a password.
-type Trace struct {
-	// Queued: a call has begun to wait, inside the process or at the engine.
-	Queued func(resource string)
-	// Granted: the engine has granted a lease, or a nested one has begun, waited after
-	// Acquire was called.
-	Granted func(resource string, token uint64, waited time.Duration)
-	// HandedOver: a lease of this process went straight to its next waiter, waited
-	// after that one's Acquire was called.
-	HandedOver func(resource string, token uint64, waited time.Duration)
-	// Renewed: the lease was renewed when slack was left of its former deadline.
-	Renewed func(resource string, token uint64, slack time.Duration)
-	// RenewFailed: a renewal that the Locker made has failed, for err, when left was left of
-	// the deadline; another will be tried. A lease whose renewals all fail ends by being Lost.
-	RenewFailed func(resource string, token uint64, left time.Duration, err error)
-	// Lost: the lease ended before Release; cause matches ErrLost.
-	Lost func(resource string, token uint64, cause error)
-	// Released: Release was answered by the engine, or handed the lease over, or left it
-	// to one that is nested, held after it was granted.
-	Released func(resource string, token uint64, held time.Duration)
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A Trace is told of what a Locker does: each wait for a lease, each hold and each renewal
+// begins with one Event and ends with exactly one more, whatever comes of it. ctx has the values
+// of the context that the lease was asked for with, so that spans find their parents; during a
+// wait it is that context itself, and of a hold and a renewal it never ends.
+//
+// It is called on the goroutine that caused the event, which may be one that asks a lease's
+// context for its Err, concurrently for different events, and with parts of the Locker locked:
+// it must not block, nor call the Locker or its leases. The begin of a wait comes before its
+// end, that before the begin of the hold, and that before its end, however soon it is lost;
+// those of different leases come in no order. No event has an owner or a password in it.
+//
+// Calls that are refused for their name, their options or a closed Locker begin nothing. Nor
+// do leases that nobody gets: one that is handed over to a waiter who has just given up.
+type Trace func(ctx context.Context, e Event)
+
+// An Event is the begin or the end of a wait, a hold or a renewal, or a step in between.
+type Event struct {
+	// ID is the same in the begin and the end. A hold has that of the wait it comes from, and
+	// a renewal that of the hold it is made for, of which it is the only one at a time. It is
+	// unique in the process.
+	ID   uint64
+	Kind Kind // what has begun, goes on or has ended
+	Step Step // which of these, and how
+
+	Name   string      // of the resource
+	Mode   driver.Mode // of the lease
+	Engine string      // driver.Features.Engine
+	Token  uint64      // of the lease; 0 of a wait that brought none, or without fencing
+
+	// Took is the time since the begin; 0 in a begin.
+	Took time.Duration
+	// Left is, of a renewal that has ended, what was left of the deadline when the answer
+	// came, or the call was given up: of one that is done its slack.
+	Left time.Duration
+	// TTL is, of a renewal that has ended, the length of the lease that Left was left of.
+	TTL time.Duration
+	// Err is why it ended as it did: that of the call whose wait this was, the cause of the
+	// lease's context, that of Release whose outcome is unknown, that of the renewal.
+	Err error
 }
 
-func (l *Locker) traceQueued(name string) {
-	if f := l.opts.Trace.Queued; f != nil {
-		f(name)
+// A Kind is what an Event is of.
+type Kind uint8
+
+const (
+	// KindWait: a call of Acquire, TryAcquire, Do or Resume from its begin on, even if it is
+	// granted at once; AcquireAll and Lead make such calls, one or more for each name.
+	KindWait Kind = iota
+	// KindHold: a lease, from when it was granted until nobody may act on it any more. A nested
+	// lease is one of its own.
+	KindHold
+	// KindRenewal: a call to the engine that renews a lease, the Locker's or by Extend. One for
+	// several nested leases is made for the outermost that is left.
+	KindRenewal
+)
+
+// String is a word for logs and labels.
+func (k Kind) String() string { return word([]string{"wait", "hold", "renewal"}, int(k)) }
+
+// A Step is what an Event tells of its wait, hold or renewal.
+type Step uint8
+
+const (
+	StepBegun Step = iota // any has begun
+
+	StepQueued // a wait goes on: for a turn inside the process, or at the engine, or first one and then the other
+
+	StepGranted    // a wait has ended: the engine granted a lease
+	StepHandedOver // a wait has ended: a lease of this process was handed over
+	StepNested     // a wait has ended: the caller held the resource, and got a nested lease
+	StepResumed    // a wait has ended: Resume found the lease alive
+	StepRefused    // a wait has ended: it was not to wait for others, and there are
+	StepGaveUp     // a wait or a renewal has ended: Wait ran out, the context ended, the Locker was closed, the lease ended
+	StepFailed     // a wait or a renewal has ended in any other error
+
+	StepReleased // a hold has ended: the engine answered Release, or the lease was handed over or left to another that is nested
+	StepLost     // a hold has ended before its Release, see ErrLost
+	StepEvicted  // a hold has ended because somebody evicted it, and the engine said so
+	StepUnknown  // a hold has ended by a Release whose outcome is unknown; the next one that is tried is not told
+
+	StepRenewed // a renewal has ended: the engine said yes
+)
+
+// steps are the words for logs and labels.
+var steps = []string{
+	"begun", "queued",
+	"granted", "handed_over", "nested", "resumed", "refused", "gave_up", "failed",
+	"released", "lost", "evicted", "unknown",
+	"renewed",
+}
+
+// String is a word for logs and labels.
+func (s Step) String() string { return word(steps, int(s)) }
+
+// Ends reports whether it is the end of a wait, a hold or a renewal.
+func (s Step) Ends() bool { return s > StepQueued }
+
+// Holds reports whether it is the end of a wait that brought a lease.
+func (s Step) Holds() bool { return s >= StepGranted && s <= StepResumed }
+
+func word(words []string, i int) string {
+	if i < len(words) {
+		return words[i]
+	}
+	return "?"
+}
+
+// Cause is a word for why a lease was lost, for labels: expired, evicted, max_hold, or engine for
+// whatever else the engine said. Of all other events it is empty.
+func (e Event) Cause() string {
+	switch {
+	case e.Step == StepEvicted:
+		return "evicted"
+	case e.Step != StepLost:
+		return ""
+	case errors.Is(e.Err, ErrExpired):
+		return "expired"
+	case errors.Is(e.Err, errMaxHold):
+		return "max_hold"
+	}
+	return "engine"
+}
+
+// TraceAll is a Trace that tells each of several, in order; those that are nil are left out.
+func TraceAll(traces ...Trace) Trace {
+	var told []Trace
+	for _, t := range traces {
+		if t != nil {
+			told = append(told, t)
+		}
+	}
+	return func(ctx context.Context, e Event) {
+		for _, t := range told {
+			t(ctx, e)
+		}
 	}
 }
 
-func (l *Locker) traceGranted(le *Lease, start time.Time) {
-	if f := l.opts.Trace.Granted; f != nil {
-		f(le.Name(), le.token, time.Since(start))
+// errPanic is what a call has come to that a panic of the driver has ended.
+var errPanic = errors.New("the call panicked")
+
+// lastID is that of the last wait that a Trace was told of.
+var lastID atomic.Uint64
+
+// traceWait tells of the begin of a call, and gives its events their ID.
+func (l *Locker) traceWait(ctx context.Context, name string, r *request) {
+	if l.opts.Trace != nil {
+		r.id = lastID.Add(1)
+		l.traceStep(ctx, name, r, StepBegun)
 	}
 }
 
-func (l *Locker) traceHandedOver(le *Lease, start time.Time) {
-	if f := l.opts.Trace.HandedOver; f != nil {
-		f(le.Name(), le.token, time.Since(start))
+// traceStep tells of a call that goes on.
+func (l *Locker) traceStep(ctx context.Context, name string, r *request, s Step) {
+	if r.id != 0 {
+		l.opts.Trace(ctx, Event{ID: r.id, Kind: KindWait, Step: s, Name: name, Mode: r.mode, Engine: l.features.Engine})
 	}
 }
 
-func (l *Locker) traceRenewed(name string, token uint64, slack time.Duration) {
-	if f := l.opts.Trace.Renewed; f != nil {
-		f(name, token, slack)
+// traceWaited tells what came of a call, and of the begin of what le holds.
+func (l *Locker) traceWaited(ctx context.Context, a *attempt, le *Lease, err error) {
+	if a.id == 0 {
+		return
+	}
+	if le == nil && err == nil {
+		err = errPanic
+	}
+	e := Event{ID: a.id, Kind: KindWait, Name: a.name, Mode: a.mode, Engine: l.features.Engine, Took: time.Since(a.start), Err: err}
+	if err != nil {
+		e.Step = a.failedFor(ctx, e.Took, err)
+		l.opts.Trace(ctx, e)
+		return
+	}
+	e.Step, e.Token = le.came, le.token
+	l.opts.Trace(ctx, e)
+	le.traceBegun(a.id)
+}
+
+// failedFor is what a call comes to that took so long and failed for err.
+func (a *attempt) failedFor(ctx context.Context, took time.Duration, err error) Step {
+	busy := errors.Is(err, ErrBusy)
+	switch {
+	case busy && !a.waits:
+		return StepRefused
+	case busy, errors.Is(err, ErrClosed),
+		ctx.Err() != nil && errors.Is(err, context.Cause(ctx)),
+		a.hasWait && took >= a.wait && errors.Is(err, context.DeadlineExceeded):
+		return StepGaveUp
+	}
+	return StepFailed
+}
+
+// event is one of the lease, which has the ID by then.
+func (le *Lease) event(k Kind, s Step) Event {
+	h := le.hold
+	return Event{
+		ID: le.id, Kind: k, Step: s,
+		Name: h.req.Resource, Mode: h.req.Mode, Engine: h.locker.features.Engine, Token: le.token,
 	}
 }
 
-// traceRenewFailed tells of a hold that goes on, until the Locker is closed.
-func (l *Locker) traceRenewFailed(h *hold, now time.Time, err error) {
-	f := l.opts.Trace.RenewFailed
-	if f == nil || err == nil || l.renewing.Err() != nil {
+// traceBegun tells of a lease that its caller is about to get, and of its end if it has come.
+func (le *Lease) traceBegun(id uint64) {
+	h := le.hold
+	begun := le.event(KindHold, StepBegun)
+	begun.ID = id
+	h.locker.opts.Trace(le.values, begun)
+	h.mu.Lock()
+	le.id = id
+	lost := h.cause
+	h.mu.Unlock()
+	if lost != nil {
+		le.traceLost(lost)
+	}
+}
+
+// traceLost tells of the end of a lease that its holder did not give up.
+func (le *Lease) traceLost(cause error) {
+	if errors.Is(cause, ErrEvicted) {
+		le.traceEnd(StepEvicted, cause)
+	} else {
+		le.traceEnd(StepLost, cause)
+	}
+}
+
+// traceEnd tells of the end of a lease, once, and not before its begin was told.
+func (le *Lease) traceEnd(s Step, err error) {
+	h := le.hold
+	if h.locker.opts.Trace == nil {
 		return
 	}
 	h.mu.Lock()
-	over, token, left := h.over(), h.token(), h.deadline.Sub(now)
+	told := le.id == 0 || le.ended
+	le.ended = le.id != 0
 	h.mu.Unlock()
-	if !over {
-		f(h.req.Resource, token, max(left, 0), err)
+	if told {
+		return
+	}
+	e := le.event(KindHold, s)
+	e.Took, e.Err = time.Since(le.since), err
+	h.locker.opts.Trace(le.values, e)
+}
+
+// traceRenews tells of the begin of a renewal. Requires h.calling.
+func (h *hold) traceRenews() {
+	if h.locker.opts.Trace == nil {
+		return
+	}
+	h.mu.Lock()
+	if all := h.holders.leases; len(all) > 0 && all[0].id != 0 { // else it is being handed over
+		h.renewals.told = all[0]
+	}
+	h.mu.Unlock()
+	if le := h.renewals.told; le != nil {
+		h.locker.opts.Trace(le.values, le.event(KindRenewal, StepBegun))
 	}
 }
 
-func (l *Locker) traceLost(le *Lease, cause error) {
-	if f := l.opts.Trace.Lost; f != nil {
-		f(le.Name(), le.token, cause)
+// traceRenewal tells of the end of a renewal that was sent at sent and answered at answered,
+// with so much left of the deadline and the length that it had; moot: nobody wants to know any more. Requires h.calling.
+func (h *hold) traceRenewal(sent, answered time.Time, left, ttl time.Duration, moot bool, err error) {
+	le := h.renewals.told
+	if le == nil {
+		return
 	}
-}
-
-func (l *Locker) traceReleased(le *Lease) {
-	if f := l.opts.Trace.Released; f != nil {
-		f(le.Name(), le.token, time.Since(le.since))
+	h.renewals.told = nil
+	s := StepRenewed
+	switch {
+	case err != nil && moot:
+		s = StepGaveUp
+	case err != nil:
+		s = StepFailed
 	}
+	e := le.event(KindRenewal, s)
+	e.Took, e.Left, e.TTL, e.Err = answered.Sub(sent), max(left, 0), ttl, err
+	h.locker.opts.Trace(le.values, e)
 }

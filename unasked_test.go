@@ -121,7 +121,7 @@ func TestUnaskedGrantThatWillNotDo(t *testing.T) {
 	}
 }
 
-// Who gives up before, or at the very moment, gives the grant back.
+// A waiter that gives up before, or at the very moment, gives the grant back.
 func TestUnaskedGrantToAWaiterWhoGivesUp(t *testing.T) {
 	for _, wait := range []time.Duration{time.Second / 2, time.Second} {
 		synctest.Test(t, func(t *testing.T) {

@@ -1,7 +1,7 @@
 // Package driver is the contract between the core of Leasehold and an engine.
 //
-// Only authors of engines need it. Every call has three outcomes: yes, no (ErrBusy,
-// ErrLost) or unknown (any other error: the call may have been applied). A driver logs
+// Only authors of engines need it. Every call has three outcomes: yes, no ([ErrBusy],
+// [ErrLost]) or unknown (any other error: the call may have been applied). A driver logs
 // nothing, and leaves all repeating to the core but for what it may do by itself: repeat a
 // step whose failure proves that nothing was applied, and remove what its own process left
 // behind. The engine's clock decides expiry, the core's the deadline. A driver looks at
@@ -18,15 +18,17 @@ import (
 var (
 	ErrBusy        = errors.New("busy")                      // refused: somebody else holds it, or is ahead
 	ErrLost        = errors.New("lease lost")                // ended without Release; wrap it with the reason
+	ErrEvicted     = errors.New("evicted")                   // why a lease was lost; see Evicted
 	ErrUnsupported = errors.New("not supported by engine")   // the engine can never serve the request
 	ErrClosed      = errors.New("closed")                    // the driver or the Locker was closed
 	ErrInvalidName = errors.New("invalid resource name")     // see CheckName
 	ErrNotYet      = errors.New("nothing is granted yet")    // of Try, to anybody: who waits asks again
 	ErrCorrupt     = errors.New("store is damaged or alien") // the engine's data is not Leasehold's; nothing was changed
+	ErrURL         = errors.New("store URL")                 // of OpenURL: the URL cannot be used as it is written
 )
 
 // A Driver serves claims on one engine. It is safe for concurrent use.
-// It may implement Inspector, Evictor, FenceRaiser, BatchRenewer, Checker and Identifier.
+// It may implement [Inspector], [Evictor], [FenceRaiser], [BatchRenewer], [Checker], [Rehearser] and [Identifier].
 type Driver interface {
 	// Claim does no I/O. It returns ErrUnsupported for what the engine can never serve.
 	// The core has checked name, owner, mode and TTL.
@@ -43,8 +45,8 @@ type Driver interface {
 
 // A Claim is one owner's standing request for one resource: refused or queued, then
 // held, then released or lost. Calls on one Claim do not overlap, and one whose ctx ended
-// must not take effect after a later one has returned. It may implement Lingerer, Noter and
-// FenceLifter.
+// must not take effect after a later one has returned. It may implement [Lingerer], [Noter],
+// [FenceLifter] and [Forgetter].
 type Claim interface {
 	// Try makes one attempt and never waits for other holders. Held already, it
 	// restarts the lease and returns the same fence. It keeps a queued place alive and
@@ -86,10 +88,10 @@ type Grant struct {
 	Fence uint64        // a multiple of FenceStep, above every earlier grant's of the resource; 0 without Features.Fencing
 }
 
-// Busy is the refusal of a Try; errors.Is(err, ErrBusy) holds.
+// Busy is the refusal of a Try; errors.Is(err, [ErrBusy]) holds.
 type Busy struct {
 	Wake   <-chan struct{} // armed before the state was read; nil: poll; may close early
-	Retry  time.Duration   // latest useful retry, such as what is left of the holder's lease; 0: unknown, the core's pace
+	Retry  time.Duration   // latest useful retry, counted from the answer, such as what is left of the holder's lease; 0: unknown, the core's pace
 	Holder Holder          // one who holds it, as far as the engine tells
 
 	// Granted, if not nil, may bring the grant that this Try was refused, before Wake
@@ -99,22 +101,26 @@ type Busy struct {
 	Granted <-chan Grant
 }
 
-func (*Busy) Error() string        { return ErrBusy.Error() }
+// Error says no more than [ErrBusy]: what the holder wrote is for the caller to show.
+func (*Busy) Error() string { return ErrBusy.Error() }
+
+// Is reports whether target is [ErrBusy].
 func (*Busy) Is(target error) bool { return target == ErrBusy }
 
 // Holder describes one live lease. Durations are by the engine's clock.
 type Holder struct {
-	Owner string // whole: whoever knows it can release the lease. A Holder prints its ShortOwner
-	Mode  Mode
+	Owner string        // whole: whoever knows it can release the lease. A Holder prints its ShortOwner
+	Mode  Mode          // as requested
 	Limit int           // the limit that its Request named; 0: none
 	Fence uint64        // of its grant; 0: unknown, such as that of a holder who is no client of ours
 	Held  time.Duration // since the grant; 0: unknown
 	Left  time.Duration // until it expires unless renewed; 0: unknown
-	Note  string
+	Note  string        // of its Request, or what a [Noter] put there later
 }
 
-// Features declares what an engine promises. What is false is refused with ErrUnsupported.
+// Features declares what an engine promises. What is false is refused with [ErrUnsupported].
 type Features struct {
+	Engine  string        // its name for metrics and spans: one word in lower case, such as redis
 	Fencing bool          // grants carry growing fences
 	Shared  bool          // Mode Shared and Limit
 	Fair    bool          // grants in the order of the first Try

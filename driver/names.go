@@ -13,7 +13,7 @@ import (
 const MaxName = 512
 
 // CheckName returns nil for a valid resource name, else an error that wraps
-// ErrInvalidName and says why: names are non-empty UTF-8 of at most MaxName bytes
+// [ErrInvalidName] and says why: names are non-empty UTF-8 of at most [MaxName] bytes
 // without control characters (Unicode category Cc).
 func CheckName(name string) error {
 	switch {
@@ -33,7 +33,7 @@ func CheckName(name string) error {
 // came of a job, and far below what any engine keeps beside a lease.
 const MaxNote = 4096
 
-// CheckNote returns nil for a note that every engine keeps as it is: UTF-8 of at most MaxNote
+// CheckNote returns nil for a note that every engine keeps as it is: UTF-8 of at most [MaxNote]
 // bytes without a NUL.
 func CheckNote(note string) error {
 	switch {

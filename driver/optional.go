@@ -2,39 +2,44 @@ package driver
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
 // Waiter describes one place in a queue.
 type Waiter struct {
-	Owner, Note string
-	Mode        Mode
+	Owner, Note string        // of its Request
+	Mode        Mode          // of its Request
 	Waited      time.Duration // since its first Try
 }
 
 // State is what an engine knows of one resource. A free resource has no holders.
 type State struct {
-	Resource string
+	Resource string   // name
 	Fence    uint64   // last given or raised to, in FenceSteps; 0: unknown
 	Holders  []Holder // by fence
 	Waiters  []Waiter // in order
 }
 
-// An Inspector is a Driver that shows what it keeps. What somebody has damaged is ErrCorrupt,
+// An Inspector is a Driver that shows what it keeps. What somebody has damaged is [ErrCorrupt],
 // beside as much as can be told of it, and hides nothing else: List returns the others too,
 // and its error names the damaged.
 type Inspector interface {
+	// Inspect returns the state of one resource; a free one has no holders.
 	Inspect(ctx context.Context, resource string) (State, error)
 	// List returns, by name, the resources with holders or waiters whose names start with prefix.
 	List(ctx context.Context, prefix string) ([]State, error)
 }
 
 // An Evictor is a Driver that ends another's lease by force and raises the fence.
-// ErrLost: owner did not hold it. The reason reaches the holder where the engine can. An
+// [ErrLost]: owner did not hold it. The reason reaches the holder where the engine can. An
 // empty owner ends one hold that lingers, which is shown with an empty owner.
 type Evictor interface {
 	Evict(ctx context.Context, resource, owner, reason string) error
 }
+
+// Evicted is why the holder of a lease that was evicted for a reason has lost it.
+func Evicted(reason string) error { return fmt.Errorf("%w: %w: %s", ErrLost, ErrEvicted, reason) }
 
 // A Lingerer is a Claim that ends its grant as Release does, but leaves an ownerless hold for d.
 type Lingerer interface {
@@ -42,9 +47,15 @@ type Lingerer interface {
 }
 
 // A Noter is a Claim that replaces the note of its grant and changes nothing else. What
-// lingers keeps the last note. ErrLost: it holds nothing.
+// lingers keeps the last note. [ErrLost]: it holds nothing.
 type Noter interface {
 	Note(ctx context.Context, note string) error
+}
+
+// A Forgetter is a Claim of which its driver keeps something between calls. Forget, which does no I/O, lets go of
+// that: what the claim has stays, for another process. No call follows.
+type Forgetter interface {
+	Forget()
 }
 
 // A FenceRaiser is a Driver that lifts a resource's fence: later grants are above it. It takes
@@ -53,8 +64,8 @@ type FenceRaiser interface {
 	RaiseFence(ctx context.Context, resource string, fence uint64) error
 }
 
-// A FenceLifter is a Claim that lifts its resource's fence as FenceRaiser does, but only
-// if it still holds its grant; ErrLost else.
+// A FenceLifter is a Claim that lifts its resource's fence as [FenceRaiser] does, but only
+// if it still holds its grant; [ErrLost] else.
 type FenceLifter interface {
 	LiftFence(ctx context.Context, fence uint64) error
 }
@@ -63,23 +74,33 @@ type FenceLifter interface {
 // does to each what Renew does, and fills in its Grant and Err before it returns, which is
 // when ctx ends at the latest. No two of them are for the same claim. One that gets no answer,
 // for its server, its slots or its row hang, holds back no other: all are asked before ctx is
-// half through, and what was answered counts although another was not.
+// half through, and what was answered counts although another was not. Each that is answered is
+// told by Answer, as soon as its claim can be called again; those that RenewAll returns
+// without are answered then.
 type BatchRenewer interface {
 	RenewAll(ctx context.Context, renewals []Renewal)
 }
 
 // A Renewal is one claim's part of a RenewAll, and what came of it.
 type Renewal struct {
-	Claim Claim
-	TTL   time.Duration
-	Grant Grant
-	Err   error
+	Claim Claim         // set by the caller: what to renew
+	TTL   time.Duration // set by the caller: the new length of the lease
+	Grant Grant         // set by RenewAll, where Err is nil
+	Err   error         // set by RenewAll: what Claim.Renew would return
+
+	// Answered, unless nil, is called by Answer, in any goroutine, maybe for several of one
+	// RenewAll at once. The core plans the next renewal there.
+	Answered func()
 }
 
-// A Checker is a Driver that can tell what is configured at the engine so that it weakens what
-// a lock promises, or slows it: a sentence for each, none if all is well.
-type Checker interface {
-	Check(ctx context.Context) (warnings []string, err error)
+// Answer fills in what came of the renewal and tells whoever waits for it. It is called once at
+// most, before RenewAll returns and not after another part of the driver still uses the claim
+// for it: the next call to the claim may come while RenewAll waits for others.
+func (r *Renewal) Answer(g Grant, err error) {
+	r.Grant, r.Err = g, err
+	if r.Answered != nil {
+		r.Answered()
+	}
 }
 
 // An Identifier is a Driver that can tell which server it talks to. The id is the same

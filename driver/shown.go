@@ -25,6 +25,14 @@ func ShortOwner(owner string) string {
 	}, short)
 }
 
+// String is a word for people and labels.
+func (m Mode) String() string {
+	if m == Shared {
+		return "shared"
+	}
+	return "exclusive"
+}
+
 // Holder, Waiter and Request print, log and marshal with ShortOwner: the whole owner is in the
 // field alone. What others wrote is quoted, and drives no terminal.
 

@@ -5,8 +5,13 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/rehearsal"
 )
 
 // safeVersions are, by minor version of etcd 3, the first patches in which a user without
@@ -15,27 +20,79 @@ import (
 // revisions may go back after a crash during compaction before 3.4.32 and 3.5.14.
 var safeVersions = map[int]int{4: 42, 5: 28, 6: 9}
 
-// Check asks each endpoint for its version and returns warnings for people: versions with
-// known defects, and the alarm that stands when there is no space.
-func (d *Driver) Check(ctx context.Context) (warnings []string, err error) {
+// Check asks each endpoint for its version and whether it serves, and for the members of the
+// cluster. Endpoints that do not answer are findings while others do.
+func (d *Driver) Check(ctx context.Context) (found []driver.Finding, err error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
 	}
-	for _, endpoint := range d.client.Endpoints() {
-		status, err := d.client.Status(ctx, endpoint)
-		if err != nil {
-			return warnings, d.explain(ctx, err)
+	endpoints := d.client.Endpoints()
+	away := 0
+	for _, endpoint := range endpoints {
+		// One that hangs leaves time for the others.
+		asked, cancel := context.WithTimeout(ctx, askEach)
+		status, failed := d.client.Status(asked, endpoint)
+		failed = d.explain(asked, failed)
+		cancel()
+		if failed == nil {
+			found = append(found, statusFindings(endpoint, status)...)
+			continue
 		}
-		if w := warnOf(status.Version); w != "" {
-			warnings = append(warnings, endpoint+": "+w)
-		}
-		for _, text := range status.Errors {
-			if strings.Contains(text, pb.AlarmType_NOSPACE.String()) {
-				warnings = append(warnings, endpoint+": the alarm NOSPACE stands, nothing can be acquired")
-			}
+		away, err = away+1, failed
+		found = append(found, driver.Finding{About: driver.AboutServer, Where: endpoint, Level: driver.Weak,
+			Text: "it does not answer: " + failed.Error(), Advice: "start it, or take it out of the endpoints"})
+	}
+	if away == len(endpoints) {
+		return nil, err
+	}
+	if f, ok := d.quorumFinding(ctx); ok {
+		found = append(found, f)
+	}
+	return found, nil
+}
+
+// askEach bounds the question to one endpoint.
+const askEach = time.Second
+
+func statusFindings(endpoint string, status *clientv3.StatusResponse) []driver.Finding {
+	version := driver.Finding{About: driver.AboutVersion, Where: endpoint, Text: "etcd " + status.Version}
+	if w := warnOf(status.Version); w != "" {
+		version.Level, version.Text = driver.Weak, w
+	}
+	found := []driver.Finding{version}
+	for _, text := range status.Errors {
+		if strings.Contains(text, pb.AlarmType_NOSPACE.String()) {
+			found = append(found, driver.Finding{About: driver.AboutSpace, Where: endpoint, Level: driver.Unfit,
+				Text: "the alarm NOSPACE stands, nothing can be acquired", Advice: "compact, defragment and disarm the alarm"})
 		}
 	}
-	return warnings, nil
+	if status.Leader == 0 {
+		found = append(found, driver.Finding{About: driver.AboutQuorum, Where: endpoint, Level: driver.Unfit,
+			Text: "it has no leader", Advice: "start more than half of the members, and let them reach each other"})
+	}
+	return found
+}
+
+// quorumFinding tells how many members may fail; false: the user may not ask.
+func (d *Driver) quorumFinding(ctx context.Context) (driver.Finding, bool) {
+	asked, cancel := context.WithTimeout(ctx, askEach)
+	defer cancel()
+	members, err := d.client.MemberList(asked)
+	if err != nil {
+		return driver.Finding{}, false
+	}
+	voters := 0
+	for _, m := range members.Members {
+		if !m.IsLearner {
+			voters++
+		}
+	}
+	return driver.QuorumFinding("", voters), true
+}
+
+// Rehearse takes, renews and releases a lock of its own.
+func (d *Driver) Rehearse(ctx context.Context) error {
+	return rehearsal.Run(ctx, rehearsal.Name(), rehearsal.TTL, d.Claim)
 }
 
 // warnOf is what people should know of a server's version; "": nothing.

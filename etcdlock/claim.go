@@ -92,7 +92,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, error) {
 // drop tells a place that its key is gone, if that is what err says.
 func (d *Driver) drop(p *place, err error) error {
 	if errors.Is(err, errGone) {
-		d.lost(p, errDeleted)
+		d.lost(p, p.whyGone())
 	}
 	return err
 }

@@ -47,6 +47,8 @@ type Driver struct {
 	work   sync.WaitGroup     // goroutines of the driver
 	seen   atomic.Int64       // the largest revision in an answer
 
+	ownClient bool // Close closes it
+
 	// mu guards what follows, and all that places and sessions have.
 	mu     sync.Mutex
 	closed bool
@@ -89,19 +91,22 @@ func New(client *clientv3.Client, opts *Options) (*Driver, error) {
 // Features declares everything. TTLs are whole seconds.
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
-		Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
+		Engine: "etcd", Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
 		MinTTL: minTTL, Step: step,
 	}
 }
 
 // Close ends the driver's watch and the keep-alives of its sessions. Later calls return
-// driver.ErrClosed. What is held stays held until its TTL is over.
+// [driver.ErrClosed]. What is held stays held until its TTL is over.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true
 	d.mu.Unlock()
 	d.end()
 	d.work.Wait()
+	if d.ownClient {
+		return d.client.Close()
+	}
 	return nil
 }
 

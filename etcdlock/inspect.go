@@ -162,10 +162,13 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	return errors.New("etcdlock: the holder's key changes all the time")
 }
 
+// evictedFor comes before the reason, so that one that is empty is told too.
+const evictedFor = "evicted: "
+
 // evict leaves the reason in the value of the key, where the holder looks when it is gone.
 func (d *Driver) evict(ctx context.Context, e entry, reason string) (done bool, err error) {
 	marked := e.content
-	marked.Evicted = "evicted: " + reason
+	marked.Evicted = evictedFor + reason
 	same := clientv3.Compare(clientv3.ModRevision(e.key), "=", e.mod)
 	resp, err := d.commit(ctx, []clientv3.Cmp{same},
 		[]clientv3.Op{clientv3.OpPut(e.key, marked.encode(), clientv3.WithIgnoreLease())}, nil)

@@ -2,12 +2,11 @@ package etcdlock
 
 import (
 	"errors"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/table"
 )
 
 var phaseNames = map[string]phase{"idle": idle, "queued": queued, "held": held, "leaving": leaving, "over": over, "ends": ends}
@@ -17,31 +16,13 @@ var eventNames = map[string]event{"yes": yes, "no": no, "unknown": unknown, "los
 // documented calls f for each cell of the table of the package's documentation.
 func documented(t *testing.T, f func(from phase, e event, to phase, name string)) {
 	t.Helper()
-	text, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var events []string
-	cells := 0
-	for line := range strings.Lines(string(text)) {
-		words := strings.Fields(strings.TrimPrefix(line, "//"))
-		switch {
-		case len(words) == len(eventNames) && words[0] == "yes":
-			events = words
-		case len(words) == len(eventNames)+1 && len(events) > 0:
-			for i, word := range words[1:] {
-				to, known := phaseNames[word]
-				if _, from := phaseNames[words[0]]; !from || !known {
-					t.Fatalf("no such phase in %q", line)
-				}
-				f(phaseNames[words[0]], eventNames[events[i]], to, words[0]+"/"+events[i])
-				cells++
-			}
+	table.Cells(t, "doc.go", (int(over)+1)*len(eventNames), phaseNames, eventNames, func(from phase, e event, cell, name string) {
+		to, known := phaseNames[cell]
+		if !known {
+			t.Fatalf("%s: no such phase: %q", name, cell)
 		}
-	}
-	if want := (int(over) + 1) * len(eventNames); cells != want {
-		t.Fatalf("the table has %d cells, want %d", cells, want)
-	}
+		f(from, e, to, name)
+	})
 }
 
 // Each cell of the table is what the code does, with what follows from it: while something is

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // Release implements driver.Claim.
@@ -20,16 +22,16 @@ func (c *claim) Release(ctx context.Context) error {
 	}
 	defer p.done()
 	was, err := p.delete(ctx)
-	if err != nil {
+	if err == nil && !was {
+		err = asLost(p.lastWord())
+	}
+	if err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
 	}
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	c.leave()
-	if !was {
-		return asLost(errDeleted)
-	}
-	return nil
+	return err
 }
 
 // releasing begins the release of the claim's place, by a call on it. One that does not know
@@ -138,7 +140,9 @@ func (c *claim) Note(ctx context.Context, note string) error {
 	}
 	err = c.d.drop(p, p.rewrite(ctx, func(v *content) { v.Note = note }, clientv3.WithIgnoreLease()))
 	if errors.Is(err, errGone) {
-		return asLost(errDeleted)
+		c.d.mu.Lock()
+		defer c.d.mu.Unlock()
+		return p.cause
 	}
 	return err
 }

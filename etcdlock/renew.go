@@ -165,7 +165,7 @@ type renewal struct {
 	s     *session
 }
 
-// RenewAll implements driver.BatchRenewer: one keep-alive serves all leases of a session,
+// RenewAll implements [driver.BatchRenewer]: one keep-alive serves all leases of a session,
 // and one transaction reads that 128 keys are still there. The watch does not stand in for
 // the read: whose member hangs looks as if nothing had been deleted.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
@@ -175,20 +175,21 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		n := min(len(plain), maxCompared)
 		there, err := d.areThere(ctx, placesOf(plain[:n]))
 		for _, r := range plain[:n] {
-			switch {
-			case err == nil && there:
-				r.Grant, r.Err = r.place.renewed(started, r.TTL, d.await(ctx, r.s, r.k))
-			case err == nil:
-				singly = append(singly, r.Renewal)
-			default:
-				r.Err = err
+			g, failed := driver.Grant{}, err
+			if err == nil && there {
+				g, failed = r.place.renewed(started, r.TTL, d.await(ctx, r.s, r.k))
 			}
 			r.place.done()
+			if err == nil && !there {
+				singly = append(singly, r.Renewal)
+			} else {
+				r.Answer(g, failed)
+			}
 		}
 		plain = plain[n:]
 	}
 	// After the plain ones, and several at a time: one that hangs holds up no other.
-	severally(singly, func(r *driver.Renewal) { r.Grant, r.Err = r.Claim.Renew(ctx, r.TTL) })
+	severally(singly, func(r *driver.Renewal) { r.Answer(r.Claim.Renew(ctx, r.TTL)) })
 }
 
 // plain begins the renewals that only have to keep a session alive, for which it asks, and

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -14,6 +16,9 @@ const (
 	retryDeaf = 200 * time.Millisecond
 	// reasonWithin bounds the question why a key was deleted: its holder waits for nothing.
 	reasonWithin = 200 * time.Millisecond
+	// lastWordWithin bounds it where the revision is not known: a server looks every 100 ms for what
+	// wants to hear of the past.
+	lastWordWithin = time.Second
 	// holdQuietly is how long a claim is held before the watch is wanted for it: what is
 	// held for moments is not worth hearing of every other key.
 	holdQuietly = 100 * time.Millisecond
@@ -176,7 +181,44 @@ func (d *Driver) reason(key string, rev int64) error {
 	resp, err := d.client.Get(ctx, key, clientv3.WithRev(rev-1), clientv3.WithSerializable())
 	if err == nil && len(resp.Kvs) > 0 {
 		if why := decode(resp.Kvs[0].Value).Evicted; why != "" {
-			return errors.New(why)
+			return driver.Evicted(strings.TrimPrefix(why, evictedFor))
+		}
+	}
+	return errDeleted
+}
+
+// whyGone is why the key is gone, of which a call has found out.
+func (p *place) whyGone() error {
+	p.d.mu.Lock()
+	isHeld := p.phase == held
+	p.d.mu.Unlock()
+	if !isHeld {
+		return errDeleted
+	}
+	return p.lastWord()
+}
+
+// lastWord is why the key was deleted, by all that has become of it since it was created.
+func (p *place) lastWord() error {
+	p.d.mu.Lock()
+	created := p.rev
+	p.d.mu.Unlock()
+	if created == 0 {
+		return errDeleted
+	}
+	ctx, cancel := context.WithTimeout(p.d.life, lastWordWithin)
+	defer cancel()
+	said := ""
+	for resp := range p.d.client.Watch(ctx, p.key, clientv3.WithRev(created+1)) {
+		for _, e := range resp.Events {
+			switch {
+			case e.Type == clientv3.EventTypePut:
+				said = decode(e.Kv.Value).Evicted
+			case said != "":
+				return driver.Evicted(strings.TrimPrefix(said, evictedFor))
+			default:
+				return errDeleted
+			}
 		}
 	}
 	return errDeleted

@@ -18,9 +18,9 @@ var ErrStale = errors.New("fencing token is stale")
 
 // A Lease is what a holder shows to a guard; a *leasehold.Lease is one.
 type Lease interface {
-	Name() string // the resource
-	Token() uint64
-	Owner() string
+	Name() string  // the resource
+	Token() uint64 // the fencing token; 0: the engine has none, and guards refuse it
+	Owner() string // tells apart who has the same token
 }
 
 // LeaseOf is a Lease of its parts, for who did not acquire it: they came from another process.
@@ -72,7 +72,7 @@ type seen struct {
 }
 
 // Do runs write unless a lease of the same name with a larger token, or the same with another
-// owner, was here before: then it returns ErrStale. Writes under one name run one at a time. The
+// owner, was here before: then it returns [ErrStale]. Writes under one name run one at a time. The
 // lease counts as seen even when write fails; its error is returned as it is.
 func (g *Guard) Do(lease Lease, write func() error) error {
 	next, err := markOf(lease)

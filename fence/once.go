@@ -32,7 +32,7 @@ type Once struct {
 const DefaultDoneTable = "leasehold_done"
 
 // NewOnce returns a Once that checks tokens with guard, in the same database, and keeps
-// the keys that are done in table, "" for DefaultDoneTable. It does no I/O and fails when
+// the keys that are done in table, "" for [DefaultDoneTable]. It does no I/O and fails when
 // table is no plain identifier.
 func NewOnce(guard *SQL, table string) (*Once, error) {
 	if guard == nil {
@@ -68,10 +68,10 @@ func (o *Once) Migrate(ctx context.Context, db *sql.DB) error {
 }
 
 // Do runs effect in a transaction of db that also marks key as done, and commits it. The
-// key is a name as driver.CheckName has it.
+// key is a name as [driver.CheckName] has it.
 //
-// It returns nil when the effect has happened now. ErrDone: before, by whomever, this
-// caller included. ErrStale: not by this call, because a later holder of the lease's resource
+// It returns nil when the effect has happened now. [ErrDone]: before, by whomever, this
+// caller included. [ErrStale]: not by this call, because a later holder of the lease's resource
 // was here. An error of effect is returned as it is; then nothing has happened. After any
 // other error the outcome is unknown: call Do again, under this lease or another, and it
 // happens now or gives ErrDone.
@@ -98,8 +98,8 @@ func (o *Once) Do(ctx context.Context, db *sql.DB, key string, lease Lease, effe
 }
 
 // Mark is the first half of Do for a transaction of the caller's own: it checks the lease's
-// token and marks key as done inside tx, before the effect. After any error, ErrDone and
-// ErrStale among them, roll back; after nil, write the effect and commit.
+// token and marks key as done inside tx, before the effect. After any error, [ErrDone] and
+// [ErrStale] among them, roll back; after nil, write the effect and commit.
 func (o *Once) Mark(ctx context.Context, tx *sql.Tx, key string, lease Lease) error {
 	if err := driver.CheckName(key); err != nil {
 		return fmt.Errorf("leasehold: mark: %w", err)

@@ -33,11 +33,11 @@ const DefaultTable = "leasehold_fences"
 
 var identifier = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$`)
 
-// NewSQL is NewSQLFor(SQLite, table).
+// NewSQL is [NewSQLFor] with SQLite.
 func NewSQL(table string) (*SQL, error) { return NewSQLFor(SQLite, table) }
 
 // NewSQLFor returns a guard that keeps the tokens it has seen in table, "" for
-// DefaultTable. It does no I/O and fails when table is no plain identifier, with or
+// [DefaultTable]. It does no I/O and fails when table is no plain identifier, with or
 // without that of a schema and a dot in front.
 func NewSQLFor(dialect Dialect, table string) (*SQL, error) {
 	if table == "" {
@@ -65,7 +65,7 @@ func (g *SQL) Migrate(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// Check records lease inside tx, before the writes that it guards. It returns ErrStale when a
+// Check records lease inside tx, before the writes that it guards. It returns [ErrStale] when a
 // lease of the same name with a larger token, or the same with another owner, was committed
 // before: roll back. After any error roll back as well. Only a hash of the owner is stored.
 func (g *SQL) Check(ctx context.Context, tx *sql.Tx, lease Lease) error {

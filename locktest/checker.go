@@ -16,14 +16,14 @@ import (
 // return of Acquire to the first of: Release called, the lease's context ended, its
 // deadline passed. All instants of a History come from one machine's clock.
 type Belief struct {
-	Resource string      `json:"resource"`
-	Owner    string      `json:"owner"`
-	Mode     driver.Mode `json:"mode"`
-	Limit    int         `json:"limit"`  // as requested; 0: none
-	Token    uint64      `json:"token"`  // 0: the engine has none, their order is not checked
-	Called   time.Time   `json:"called"` // when Acquire was, for a shared one; zero: at From
-	From     time.Time   `json:"from"`
-	Until    time.Time   `json:"until"`
+	Resource string      `json:"resource"` // that it believed to hold
+	Owner    string      `json:"owner"`    // who believed
+	Mode     driver.Mode `json:"mode"`     // exclusive or shared
+	Limit    int         `json:"limit"`    // as requested; 0: none
+	Token    uint64      `json:"token"`    // 0: the engine has none, their order is not checked
+	Called   time.Time   `json:"called"`   // when Acquire was, for a shared one; zero: at From
+	From     time.Time   `json:"from"`     // the belief began
+	Until    time.Time   `json:"until"`    // it ended
 }
 
 // A History is a set of beliefs of any number of processes. Its zero value is empty. It

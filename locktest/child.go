@@ -77,7 +77,7 @@ func serve(address string, open func(string) (driver.Driver, error), in io.Reade
 	c := &childState{out: json.NewEncoder(out)}
 	c.locker, err = leasehold.New(d, &leasehold.Options{
 		TTL:   max(leasehold.DefaultTTL, d.Features().MinTTL),
-		Trace: &leasehold.Trace{Renewed: func(string, uint64, time.Duration) { c.renewed() }},
+		Trace: On(leasehold.StepRenewed, func(leasehold.Event) { c.renewed() }),
 	})
 	if err != nil {
 		return err

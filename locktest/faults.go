@@ -3,7 +3,6 @@ package locktest
 import (
 	"context"
 	"errors"
-	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -98,7 +97,7 @@ func replyLostWhileWaiting(t testing.TB, h Harness) {
 	holder := contend(t, open(t, h), request(name))
 	holder.granted("the resource is free")
 	waiting := make(chan struct{}, 100)
-	l := locker(t, link, leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { waiting <- struct{}{} }}})
+	l := locker(t, link, leasehold.Options{Trace: queues(waiting)})
 	released := make(chan struct{})
 	go func() {
 		defer close(released)
@@ -161,7 +160,7 @@ func waiterOutlivesACutLink(t testing.TB, h Harness) {
 	name := newName(t)
 	holder := locker(t, open(t, h), leasehold.Options{})
 	waiting := make(chan struct{}, 100)
-	l := locker(t, d, leasehold.Options{TTL: renewableTTL(d), Trace: &leasehold.Trace{Queued: func(string) { waiting <- struct{}{} }}})
+	l := locker(t, d, leasehold.Options{TTL: renewableTTL(d), Trace: queues(waiting)})
 	lease := acquire(t, holder, name)
 	type result struct {
 		lease *leasehold.Lease
@@ -203,7 +202,7 @@ func waiterDoesNotSpin(t testing.TB, h Harness) {
 	holder := contend(t, open(t, h), request(name))
 	holder.granted("the resource is free")
 	waiting := make(chan struct{}, 1000)
-	l := locker(t, link, leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { waiting <- struct{}{} }}})
+	l := locker(t, link, leasehold.Options{Trace: queues(waiting)})
 	got := make(chan error, 1)
 	go func() {
 		lease, err := l.Acquire(bounded(t), name)
@@ -233,35 +232,41 @@ func callsEndWithTheirContext(t testing.TB, h Harness) {
 	d := open(t, h)
 	holder, c := contend(t, d, request(newName(t))), contend(t, d, request(newName(t)))
 	holder.granted("the resource is free")
-	changes := map[string]func(context.Context) error{
-		"Try":     c.tryOnce,
-		"Renew":   func(ctx context.Context) error { _, err := holder.claim.Renew(ctx, longTTL); return err },
-		"Release": holder.claim.Release,
+	type call struct {
+		what    string
+		changes bool // else some engines still answer
+		do      func(context.Context) error
 	}
-	calls := maps.Clone(changes) // and those that some engines still answer
+	calls := []call{
+		{"Try", true, c.tryOnce},
+		{"Renew", true, func(ctx context.Context) error { _, err := holder.claim.Renew(ctx, longTTL); return err }},
+	}
 	if i, ok := d.(driver.Inspector); ok {
-		calls["Inspect"] = func(ctx context.Context) error { _, err := i.Inspect(ctx, holder.req.Resource); return err }
-		calls["List"] = func(ctx context.Context) error { _, err := i.List(ctx, ""); return err }
+		calls = append(calls,
+			call{"Inspect", false, func(ctx context.Context) error { _, err := i.Inspect(ctx, holder.req.Resource); return err }},
+			call{"List", false, func(ctx context.Context) error { _, err := i.List(ctx, ""); return err }})
 	}
 	if e, ok := d.(driver.Evictor); ok {
-		calls["Evict"] = func(ctx context.Context) error {
+		calls = append(calls, call{"Evict", false, func(ctx context.Context) error {
 			return e.Evict(ctx, holder.req.Resource, newOwner(), "")
-		}
+		}})
 	}
+	// Last: a driver may refuse to renew what its caller has begun to release.
+	calls = append(calls, call{"Release", true, holder.claim.Release})
 	resume := sync.OnceFunc(h.Pause(t))
 	defer resume()
-	for what, call := range calls {
+	for _, call := range calls {
 		const limit = 200 * time.Millisecond
 		late := atBest(aWhile, func() time.Duration {
 			start := time.Now()
-			err := within(t, what, limit, call)
-			if changes[what] != nil && (err == nil || errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrLost)) {
-				t.Errorf("%s while the engine is paused: %v; want an error of unknown outcome", what, err)
+			err := within(t, call.what, limit, call.do)
+			if call.changes && (err == nil || errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrLost)) {
+				t.Errorf("%s while the engine is paused: %v; want an error of unknown outcome", call.what, err)
 			}
 			return time.Since(start) - limit
 		})
 		if late > aWhile {
-			t.Errorf("%s returned %v after its context had ended, at best", what, late)
+			t.Errorf("%s returned %v after its context had ended, at best", call.what, late)
 		}
 	}
 }
@@ -287,7 +292,7 @@ func restartKeepsLeases(t testing.TB, h Harness) {
 	d, d2 := open(t, h), open(t, h)
 	name := newName(t)
 	waiting := make(chan struct{}, 1000)
-	l := locker(t, d2, leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { waiting <- struct{}{} }}})
+	l := locker(t, d2, leasehold.Options{Trace: queues(waiting)})
 	holder := contend(t, d, request(name))
 	g := holder.granted("the resource is free")
 	type result struct {

@@ -302,7 +302,7 @@ func (c *faultyLingerer) Linger(ctx context.Context, d time.Duration) error {
 	return c.f.pass(ctx, OpLinger, func() error { return c.inner.Linger(ctx, d) })
 }
 
-// Inspect asks the driver.Inspector behind the link.
+// Inspect asks the [driver.Inspector] behind the link.
 func (f *Faulty) Inspect(ctx context.Context, resource string) (st driver.State, err error) {
 	inner, ok := f.inner.(driver.Inspector)
 	if !ok {
@@ -312,7 +312,7 @@ func (f *Faulty) Inspect(ctx context.Context, resource string) (st driver.State,
 	return st, err
 }
 
-// List asks the driver.Inspector behind the link.
+// List asks the [driver.Inspector] behind the link.
 func (f *Faulty) List(ctx context.Context, prefix string) (all []driver.State, err error) {
 	inner, ok := f.inner.(driver.Inspector)
 	if !ok {
@@ -322,7 +322,7 @@ func (f *Faulty) List(ctx context.Context, prefix string) (all []driver.State, e
 	return all, err
 }
 
-// Evict asks the driver.Evictor behind the link.
+// Evict asks the [driver.Evictor] behind the link.
 func (f *Faulty) Evict(ctx context.Context, resource, owner, reason string) error {
 	inner, ok := f.inner.(driver.Evictor)
 	if !ok {
@@ -331,7 +331,7 @@ func (f *Faulty) Evict(ctx context.Context, resource, owner, reason string) erro
 	return f.pass(ctx, OpEvict, func() error { return inner.Evict(ctx, resource, owner, reason) })
 }
 
-// RaiseFence asks the driver.FenceRaiser behind the link.
+// RaiseFence asks the [driver.FenceRaiser] behind the link.
 func (f *Faulty) RaiseFence(ctx context.Context, resource string, fence uint64) error {
 	inner, ok := f.inner.(driver.FenceRaiser)
 	if !ok {

@@ -65,7 +65,7 @@ func fenceGrowsAfterExpiry(t testing.TB, h Harness) {
 	fence.to(g.Fence, "nothing")
 	g2, _, _ := second.wins(h.over(g.TTL)+Margin, "the lease is over")
 	fence.to(g2.Fence, "expiry")
-	// Whoever was paused and comes back cannot mint a larger one while another holds it.
+	// A holder that was paused and comes back cannot mint a larger one while another holds it.
 	first.lost("it expired and somebody else holds it")
 	first.busy("it expired and somebody else holds it")
 	time.Sleep(g2.TTL + 50*time.Millisecond)

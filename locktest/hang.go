@@ -1,6 +1,7 @@
 package locktest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ func hang(t testing.TB, h Harness, name string) (served func(other string) bool,
 }
 
 // batchIsRenewedBesideOneThatHangs: RenewAll ends with its context, and has renewed all that
-// answered; of the one that hangs it knows nothing.
+// answered, and told so long before; of the one that hangs it knows nothing.
 func batchIsRenewedBesideOneThatHangs(t testing.TB, h Harness) {
 	d := open(t, h)
 	var all []driver.Renewal
@@ -41,14 +42,22 @@ func batchIsRenewedBesideOneThatHangs(t testing.TB, h Harness) {
 	}
 	served, resume := hang(t, h, names[0])
 	defer resume()
+	told := make([]time.Duration, len(all))
+	start := time.Now()
+	for i := range all {
+		all[i].Answered = func() { told[i] = time.Since(start) }
+	}
 	_ = within(t, "RenewAll", Margin, func(ctx context.Context) error {
 		d.(driver.BatchRenewer).RenewAll(ctx, all)
 		return nil
 	})
+	returned := time.Since(start)
 	for i, name := range names {
 		switch err := all[i].Err; {
 		case served(name) && err != nil:
 			t.Errorf("renewal of %s beside one that hangs: %v", name, err)
+		case served(name) && cmp.Or(told[i], returned) > 3*Margin/4:
+			t.Errorf("renewal of %s beside one that hangs: told after %v of %v", name, cmp.Or(told[i], returned), Margin)
 		case i == 0 && (err == nil || errors.Is(err, driver.ErrLost)):
 			t.Errorf("renewal of the one that hangs: %v; want an error of unknown outcome", err)
 		}
@@ -89,7 +98,7 @@ type renewer struct {
 func renewing(t testing.TB, h Harness, name string, ttl time.Duration) *renewer {
 	r := &renewer{slack: make(map[string]time.Duration)}
 	d := open(t, h)
-	l := locker(t, d, leasehold.Options{TTL: ttl, Trace: &leasehold.Trace{Renewed: r.renewed}})
+	l := locker(t, d, leasehold.Options{TTL: ttl, Trace: On(leasehold.StepRenewed, r.renewed)})
 	for i := range 1 + besideOne {
 		var opts []leasehold.Option
 		if i%4 == 3 && d.Features().Shared {
@@ -100,11 +109,11 @@ func renewing(t testing.TB, h Harness, name string, ttl time.Duration) *renewer 
 	return r
 }
 
-func (r *renewer) renewed(name string, _ uint64, slack time.Duration) {
+func (r *renewer) renewed(e leasehold.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if before, ok := r.slack[name]; !ok || slack < before {
-		r.slack[name] = slack
+	if before, ok := r.slack[e.Name]; !ok || e.Left < before {
+		r.slack[e.Name] = e.Left
 	}
 }
 

@@ -20,9 +20,10 @@ type batching struct {
 func (b batching) RenewAll(ctx context.Context, all []driver.Renewal) { b.renewAll(ctx, all) }
 
 func renewOne(ctx context.Context, r *driver.Renewal) {
-	r.Grant, r.Err = driver.Grant{}, ctx.Err()
-	if r.Err == nil {
-		r.Grant, r.Err = r.Claim.Renew(ctx, r.TTL)
+	if err := ctx.Err(); err != nil {
+		r.Answer(driver.Grant{}, err)
+	} else {
+		r.Answer(r.Claim.Renew(ctx, r.TTL))
 	}
 }
 
@@ -31,6 +32,15 @@ func renewAtOnce(ctx context.Context, all []driver.Renewal) {
 	var calls sync.WaitGroup
 	for i := range all {
 		calls.Go(func() { renewOne(ctx, &all[i]) })
+	}
+	calls.Wait()
+}
+
+// renewWhole tells of none before all have ended.
+func renewWhole(ctx context.Context, all []driver.Renewal) {
+	var calls sync.WaitGroup
+	for i := range all {
+		calls.Go(func() { all[i].Grant, all[i].Err = all[i].Claim.Renew(ctx, all[i].TTL) })
 	}
 	calls.Wait()
 }

@@ -129,10 +129,18 @@ func isSoonFree(t testing.TB, d driver.Driver, name string) {
 	eventually(t, Margin, "an expired lease is not shown", func() bool { return len(inspect(t, d, name).Holders) == 0 })
 }
 
+// shows is what is shown of an owner.
+func (h Harness) shows(owner string) string {
+	if h.ShownOwner == nil {
+		return owner
+	}
+	return h.ShownOwner(owner)
+}
+
 // isHolder checks what is shown of one that was granted before g, or thereabouts.
 func isHolder(t testing.TB, h Harness, shown driver.Holder, c *contender, g driver.Grant, granted time.Time) {
 	t.Helper()
-	if shown.Owner != c.req.Owner || shown.Mode != c.req.Mode || shown.Note != c.req.Note || shown.Fence != g.Fence && !(h.NoHolderFence && shown.Fence == 0) {
+	if shown.Owner != h.shows(c.req.Owner) || shown.Mode != c.req.Mode || shown.Note != c.req.Note || shown.Fence != g.Fence && !(h.NoHolderFence && shown.Fence == 0) {
 		t.Errorf("shown: owner %s mode %v note %q fence %d; want owner %s mode %v note %q fence %d",
 			driver.ShortOwner(shown.Owner), shown.Mode, shown.Note, shown.Fence,
 			driver.ShortOwner(c.req.Owner), c.req.Mode, c.req.Note, g.Fence)
@@ -214,7 +222,7 @@ func inspectShowsWaitersInOrder(t testing.TB, h Harness) {
 		t.Fatalf("%d holders and %d waiters, want 1 and %d", len(st.Holders), len(st.Waiters), len(queue))
 	}
 	for i, w := range st.Waiters {
-		if want := queue[i].req; w.Owner != want.Owner || w.Note != want.Note || w.Mode != want.Mode {
+		if want := queue[i].req; w.Owner != h.shows(want.Owner) || w.Note != want.Note || w.Mode != want.Mode {
 			t.Errorf("waiter %d is %q, want %q", i, w.Note, want.Note)
 		}
 		if w.Waited < 0 || w.Waited > time.Since(start)+time.Second {
@@ -301,7 +309,7 @@ func evictEndsOneLease(t testing.TB, h Harness) {
 	if inspector, ok := d.(driver.Inspector); ok {
 		st, err := inspector.Inspect(bounded(t), name)
 		// An engine with a queue may show the next one, whose turn it is.
-		if err != nil || slices.ContainsFunc(st.Holders, func(shown driver.Holder) bool { return shown.Owner != waiter.req.Owner }) {
+		if err != nil || slices.ContainsFunc(st.Holders, func(shown driver.Holder) bool { return shown.Owner != h.shows(waiter.req.Owner) }) {
 			t.Errorf("Inspect after Evict: %d holders, %v", len(st.Holders), err)
 		}
 		if g.Fence != 0 && st.Fence != 0 && st.Fence <= g.Fence {
@@ -391,7 +399,7 @@ func lingerHoldsForOthers(t testing.TB, h Harness) {
 		t.Errorf("second Linger: %v; want ErrLost", err)
 	}
 	if st, ok := d.(driver.Inspector); ok {
-		if st, err := st.Inspect(bounded(t), holder.req.Resource); err != nil || len(st.Holders) != 1 || st.Holders[0].Owner == holder.req.Owner {
+		if st, err := st.Inspect(bounded(t), holder.req.Resource); err != nil || len(st.Holders) != 1 || st.Holders[0].Owner == h.shows(holder.req.Owner) {
 			t.Errorf("Inspect during Linger: %d holders, error %v; want one that is not the former owner", len(st.Holders), err)
 		}
 	}
@@ -454,7 +462,7 @@ func atLeastBeforeTheQueue(t testing.TB, h Harness) {
 	least := renewableTTL(d)
 	waiting := make(chan struct{}, 1)
 	l := locker(t, d, leasehold.Options{})
-	next := locker(t, open(t, h), leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { waiting <- struct{}{} }}})
+	next := locker(t, open(t, h), leasehold.Options{Trace: queues(waiting)})
 	name := newName(t)
 	start := time.Now()
 	lease := acquire(t, l, name, leasehold.AtLeast(least))

@@ -14,8 +14,10 @@ package locktest
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -61,6 +63,9 @@ type Harness struct {
 	// NoHolderFence declares that Inspect and Busy show holders with fence 0, because
 	// only the holder itself knows its fence.
 	NoHolderFence bool
+	// ShownOwner is what Inspect and Busy show in place of a whole owner, which the engine tells
+	// nobody. nil: the owner.
+	ShownOwner func(owner string) string
 	// FixedTTL declares that a claim keeps the TTL it was made with: Renew with another one
 	// is ErrUnsupported.
 	FixedTTL bool
@@ -80,9 +85,9 @@ const aWhile = time.Second
 
 // A Case is one property that every driver must have, if it has what the case needs.
 type Case struct {
-	Name  string
-	Needs Need
-	Alone bool // disturbs, loads or measures the engine or the process: nothing may run beside it
+	Name  string // of its subtest
+	Needs Need   // what it is skipped without
+	Alone bool   // disturbs, loads or measures the engine or the process: nothing may run beside it
 	// Run fails t when the driver does not have the property. It may be called with any
 	// testing.TB, such as a recorder, by a harness that offers what the case needs.
 	Run func(t testing.TB, h Harness)
@@ -103,7 +108,33 @@ func Cases() []Case {
 // Run runs each case as a subtest of t. It must not be called from a parallel test: some
 // cases count the goroutines of the process.
 func Run(t *testing.T, h Harness) {
-	offered := offers(t, h)
+	run(t, offers(t, h), together(t, h), func(t *testing.T, c Case) { c.Run(t, h) })
+}
+
+// RunBubbled runs each case as Run does, in a bubble of testing/synctest: what waits takes no
+// time, and no other load on the machine delays a case. Those that measure the process itself run
+// without. It is for engines inside of the process, which make no system calls that block and
+// have nothing wait for a mutex for long. harness is called for each case, in its bubble.
+func RunBubbled(t *testing.T, harness func() Harness) {
+	run(t, offers(t, harness()), runtime.GOMAXPROCS(0), func(t *testing.T, c Case) {
+		if c.Alone {
+			c.Run(t, harness())
+			return
+		}
+		synctest.Test(t, func(t *testing.T) { c.Run(t, harness()) })
+	})
+}
+
+// run runs what is offered as subtests, several at once but for those that must be alone.
+func run(t *testing.T, offered Need, several int, runCase func(*testing.T, Case)) {
+	one := func(c Case) {
+		t.Run(c.Name, func(t *testing.T) {
+			if missing := c.Needs &^ offered; missing != 0 {
+				t.Skipf("needs %v", missing)
+			}
+			runCase(t, c)
+		})
+	}
 	queue := make(chan Case)
 	go func() {
 		defer close(queue)
@@ -114,17 +145,17 @@ func Run(t *testing.T, h Harness) {
 		}
 	}()
 	var workers sync.WaitGroup
-	for range together(t, h) {
+	for range several {
 		workers.Go(func() {
 			for c := range queue {
-				runCase(t, h, c, offered)
+				one(c)
 			}
 		})
 	}
 	workers.Wait()
 	for _, c := range Cases() {
 		if c.Alone {
-			runCase(t, h, c, offered)
+			one(c)
 		}
 	}
 	if text := skipped(offered); text != "" {
@@ -166,13 +197,4 @@ func together(t testing.TB, h Harness) int {
 		return few
 	}
 	return many
-}
-
-func runCase(t *testing.T, h Harness, c Case, offered Need) {
-	t.Run(c.Name, func(t *testing.T) {
-		if missing := c.Needs &^ offered; missing != 0 {
-			t.Skipf("needs %v", missing)
-		}
-		c.Run(t, h)
-	})
 }

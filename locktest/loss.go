@@ -3,6 +3,7 @@ package locktest
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -104,15 +105,20 @@ func evictionEndsTheContext(t testing.TB, h Harness) {
 	l, operator := locker(t, d, leasehold.Options{TTL: ttl}), locker(t, open(t, h), leasehold.Options{})
 	name := newName(t)
 	lease := acquire(t, l, name)
-	if err := operator.Evict(bounded(t), name, lease.Owner(), "conformance"); err != nil {
+	const reason = "so that it is seen"
+	if err := operator.Evict(bounded(t), name, lease.Owner(), reason); err != nil {
 		t.Fatalf("Evict: %v", err)
 	}
 	start := time.Now()
 	if at := ended(t, lease, start.Add(limit)); at.Sub(start) > limit {
 		t.Errorf("the evicted lease's context ended after %v, want within %v", at.Sub(start), limit)
 	}
-	if err := lease.Release(bounded(t)); !errors.Is(err, leasehold.ErrLost) {
+	err := lease.Release(bounded(t))
+	if !errors.Is(err, leasehold.ErrLost) {
 		t.Errorf("Release of an evicted lease: %v; want ErrLost", err)
+	}
+	if errors.Is(err, leasehold.ErrEvicted) && !strings.Contains(err.Error(), reason) {
+		t.Errorf("Release of an evicted lease: %v; want ErrEvicted with its reason, or neither", err)
 	}
 	mustBeFree(t, operator, name, "its holder was evicted")
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// PauseProcess stops p where it is, for a Harness.Pause, and returns when all its threads stand:
+// PauseProcess stops p where it is, for a [Harness.Pause], and returns when all its threads stand:
 // after the signal some still run for a while. p does not notice until it is resumed.
 func PauseProcess(t testing.TB, p *os.Process) (resume func()) {
 	t.Helper()

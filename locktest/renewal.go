@@ -166,7 +166,7 @@ func maxHoldAndNoRenewEnd(t testing.TB, h Harness) {
 // hungRenewalLeavesTimeForAnother: a renewal gets no answer, nor an error.
 func hungRenewalLeavesTimeForAnother(t testing.TB, h Harness) {
 	link := openFaulty(t, h)
-	ttl := renewableTTL(link) + 800*time.Millisecond
+	ttl := 2*renewableTTL(link) + 800*time.Millisecond // what is left after the second is an eighth of it
 	link.Next(OpRenew, HangRequest, nil, HangReply)
 	lease := acquire(t, locker(t, link, leasehold.Options{TTL: ttl}), newName(t))
 	select {
@@ -270,7 +270,7 @@ func resume(t testing.TB, h Harness) {
 func resumeAfterHandOver(t testing.TB, h Harness) {
 	queued := make(chan struct{}, 1)
 	l1 := locker(t, open(t, h), leasehold.Options{
-		HandOver: time.Minute, Trace: &leasehold.Trace{Queued: func(string) { queued <- struct{}{} }},
+		HandOver: time.Minute, Trace: queues(queued),
 	})
 	l2 := locker(t, open(t, h), leasehold.Options{})
 	name := newName(t)

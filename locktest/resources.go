@@ -56,7 +56,7 @@ func closeEndsWaiters(t testing.TB, h Harness) {
 	name := newName(t)
 	holder := locker(t, open(t, h), leasehold.Options{})
 	waiting := make(chan struct{}, 100)
-	l := locker(t, open(t, h), leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { waiting <- struct{}{} }}})
+	l := locker(t, open(t, h), leasehold.Options{Trace: queues(waiting)})
 	lease := acquire(t, holder, name)
 	errs := make(chan error, 3)
 	for range cap(errs) {
@@ -232,7 +232,7 @@ func manyLeasesFewGoroutines(t testing.TB, h Harness) {
 	allowed := 16*max(1, h.CallGoroutines) + 24 // the Locker's renewals in flight, and some more
 	link := openFaulty(t, h)
 	name := newName(t)
-	l := locker(t, link, leasehold.Options{TTL: 2 * renewableTTL(link)})
+	l := locker(t, link, leasehold.Options{TTL: 4 * renewableTTL(link)}) // each is a call: a busy disk takes seconds for them
 	before := runtime.NumGoroutine()
 	held := make([]*leasehold.Lease, leases)
 	for i := range held {

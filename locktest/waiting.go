@@ -193,7 +193,7 @@ func waiterFollowsRelease(t testing.TB, h Harness) {
 	for round := 0; round < 3 || round < 6 && least > promptly; round++ {
 		queued := make(chan struct{}, 100)
 		l1 := locker(t, open(t, h), leasehold.Options{})
-		l2 := locker(t, open(t, h), leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { queued <- struct{}{} }}})
+		l2 := locker(t, open(t, h), leasehold.Options{Trace: queues(queued)})
 		name := newName(t)
 		lease := acquire(t, l1, name)
 		granted := make(chan error, 1)
@@ -247,7 +247,7 @@ func lostWakeUpOnlyDelays(t testing.TB, h Harness) {
 	sleepy := openFaulty(t, h)
 	sleepy.LoseWakes()
 	waiting := make(chan struct{}, 100)
-	l := locker(t, sleepy, leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { waiting <- struct{}{} }}})
+	l := locker(t, sleepy, leasehold.Options{Trace: queues(waiting)})
 	released := make(chan struct{})
 	go func() {
 		defer close(released)
@@ -269,7 +269,7 @@ func waitersOfOneProcessInOrder(t testing.TB, h Harness) {
 	const waiters = 20
 	queued := make(chan struct{}, waiters)
 	d := open(t, h)
-	l := locker(t, d, leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { queued <- struct{}{} }}})
+	l := locker(t, d, leasehold.Options{Trace: queues(queued)})
 	name := newName(t)
 	first := acquire(t, l, name)
 	var history History
@@ -501,7 +501,7 @@ func orderOfFirstTry(t testing.TB, h Harness) {
 	for i := range queue {
 		queue[len(queue)-1-i].busy("it is held") // to ask again changes no order
 	}
-	// Who comes later and does not queue does not pass those who do.
+	// A caller that comes later and does not queue passes none of those that do.
 	holder.released()
 	contend(t, open(t, h), request(name)).busy("others wait")
 	queue[0].wins(Margin, "it queued first")

@@ -86,10 +86,10 @@ func New(addresses []string, opts *Options) (*Driver, error) {
 // Features declares what memcached has: exclusive leases, and owners that another process
 // may take over.
 func (d *Driver) Features() driver.Features {
-	return driver.Features{Resumes: true, MinTTL: minTTL, Step: step}
+	return driver.Features{Engine: "memcached", Resumes: true, MinTTL: minTTL, Step: step}
 }
 
-// Close closes the driver's connections. Later calls return driver.ErrClosed. What is held
+// Close closes the driver's connections. Later calls return [driver.ErrClosed]. What is held
 // stays held.
 func (d *Driver) Close() error {
 	for _, s := range d.servers {

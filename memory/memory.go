@@ -8,6 +8,7 @@ package memory
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -55,6 +56,7 @@ func (s *Server) Flush() {
 	var lost []*claim
 	for _, r := range s.resources {
 		for _, c := range r.claims {
+			c.listens = false
 			c.wakeUp()
 			if r.Holds(c.req.Owner) {
 				lost = append(lost, c)
@@ -65,7 +67,7 @@ func (s *Server) Flush() {
 	s.fence = 0
 	s.mu.Unlock()
 	for _, c := range lost {
-		c.tell("the engine lost its state")
+		c.tell(fmt.Errorf("%w: the engine lost its state", driver.ErrLost))
 	}
 }
 
@@ -88,7 +90,9 @@ func (s *Server) at(name string) *resource {
 		}
 		s.resources[name] = r
 	}
-	r.expire(&s.now)
+	if s.now >= r.sound {
+		r.expire(&s.now)
+	}
 	return r
 }
 
@@ -100,7 +104,7 @@ func (s *Server) settle(name string, r *resource) {
 		return
 	}
 	delete(s.resources, name)
-	r.Record = record.Record{Claims: r.Claims} // their room
+	r.Record, r.sound = record.Record{Claims: r.Claims}, 0 // their room
 	s.spare = r
 }
 
@@ -115,12 +119,12 @@ type Driver struct {
 // Features declares everything.
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
-		Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
+		Engine: "memory", Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
 		MinTTL: minTTL, Step: time.Nanosecond,
 	}
 }
 
-// Close makes later calls return driver.ErrClosed. What is held stays held.
+// Close makes later calls return [driver.ErrClosed]. What is held stays held.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,9 +151,11 @@ func (d *Driver) usable(ctx context.Context) error {
 }
 
 type claim struct {
-	driver *Driver
-	req    driver.Request
-	wake   chan struct{} // guarded by Server.mu; closed when it may hold; nil: nobody waits for that
+	driver  *Driver
+	req     driver.Request
+	wake    chan struct{} // guarded by Server.mu; closed when it may hold; nil: nobody waits for that
+	listens bool          // guarded by Server.mu; it is among its resource's claims
+	at      int           // guarded by Server.mu; where its place was in the record, or before that
 }
 
 // begin locks the server and returns the claim's resource as it is now; end follows.
@@ -173,15 +179,24 @@ func (d *Driver) end(name string, r *resource) {
 }
 
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
-	r, now, err := c.begin(ctx)
-	if err != nil {
+	if err := c.driver.usable(ctx); err != nil {
 		return driver.Grant{}, err
 	}
-	defer c.end(r)
-	a, changed := r.Try(now, &c.req, c.place(), c.driver.server.floor())
-	if changed {
-		r.listen(c)
+	s := c.driver.server
+	s.lock()
+	if busy := c.keep(s.resources[c.req.Resource], &s.now); busy != nil {
+		s.mu.Unlock()
+		return driver.Grant{}, busy
 	}
+	r, now := s.at(c.req.Resource), &s.now
+	defer c.end(r)
+	before := len(r.Claims)
+	a, changed := r.Try(now, &c.req, c.place(), s.floor())
+	if changed {
+		r.listen(c, len(r.Claims) > before)
+		r.look(len(r.Claims) > before)
+	}
+	c.at = len(r.Claims) - 1
 	if !a.Granted {
 		return driver.Grant{}, c.refusal(now, a)
 	}
@@ -195,11 +210,12 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 		return driver.Grant{}, err
 	}
 	defer c.end(r)
+	r.sound = 0
 	fence, err := r.Renew(now, c.req.Owner, ttl)
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	r.listen(c)
+	r.listen(c, false)
 	return driver.Grant{TTL: ttl, Fence: fence}, nil
 }
 
@@ -207,7 +223,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	for i := range renewals {
 		r := &renewals[i]
-		r.Grant, r.Err = r.Claim.Renew(ctx, r.TTL)
+		r.Answer(r.Claim.Renew(ctx, r.TTL))
 	}
 }
 
@@ -229,6 +245,7 @@ func (c *claim) Linger(ctx context.Context, d time.Duration) error {
 	}
 	defer c.end(r)
 	r.forget(c.req.Owner)
+	r.sound = 0
 	return r.Linger(now, c.req.Owner, d)
 }
 
@@ -246,7 +263,7 @@ func (c *claim) Note(ctx context.Context, note string) error {
 // hold that lingers.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	told, err := d.evict(ctx, name, owner, reason)
-	told.tell("evicted: " + reason)
+	told.tell(driver.Evicted(reason))
 	return err
 }
 

@@ -1,7 +1,7 @@
 package memory
 
 import (
-	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -14,32 +14,83 @@ import (
 type resource struct {
 	record.Record
 	claims []*claim // with a lease or a place
+	// sound is until when nothing in the record ends, if it is a long one; 0: unknown.
+	sound record.Instant
+}
+
+// long is the length of a record from which on waiters keep their places without going through it.
+const long = 64
+
+// look finds out until when nothing ends. added: what was known holds, but for a last claim more.
+func (r *resource) look(added bool) {
+	if last := len(r.Claims) - 1; added && r.sound > 0 {
+		r.sound = min(r.sound, record.Instant(r.Claims[last].Ends))
+		return
+	}
+	if r.sound = 0; len(r.Claims) < long {
+		return
+	}
+	r.sound = math.MaxInt64
+	for i := range r.Claims {
+		r.sound = min(r.sound, record.Instant(r.Claims[i].Ends))
+	}
+}
+
+// keep is a waiter's Try far back in a long queue: it keeps its place, and nothing else changes. nil:
+// it has to be a whole one.
+func (c *claim) keep(r *resource, now *record.Instant) *driver.Busy {
+	if r == nil || !c.listens || !c.req.Queue || *now >= r.sound {
+		return nil
+	}
+	at := min(c.at, len(r.Claims)-1)
+	for at > 0 && r.Claims[at].Owner != c.req.Owner { // those before it leave, none come
+		at--
+	}
+	if !r.Keep(now, at, c.req.Owner, placeTTL) {
+		return nil
+	}
+	c.at = at
+	a := record.Answer{Until: keepPlace}
+	if first := &r.Claims[0]; first.Status != record.Waiting {
+		a.Holder = first
+	}
+	return c.refusal(now, a)
 }
 
 // expire forgets what is over at that instant.
 func (r *resource) expire(at record.Clock) {
 	before := len(r.Claims)
 	r.DropOver(at)
-	if len(r.Claims) < before {
-		r.claims = slices.DeleteFunc(r.claims, func(c *claim) bool { return !r.has(c.req.Owner) })
+	if len(r.Claims) == before {
+		return
 	}
-}
-
-// has reports whether owner has a lease or a place.
-func (r *resource) has(owner string) bool {
-	return slices.ContainsFunc(r.Claims, func(c record.Claim) bool {
-		return c.Owner == owner && c.Status <= record.Holding
+	alive := make(map[string]bool, len(r.Claims))
+	for _, c := range r.Claims {
+		alive[c.Owner] = alive[c.Owner] || c.Status <= record.Holding
+	}
+	r.claims = slices.DeleteFunc(r.claims, func(c *claim) bool {
+		c.listens = c.listens && alive[c.req.Owner]
+		return !c.listens
 	})
 }
 
 // listen has c told of what becomes of its owner's lease or place: a resumed lease reports to
-// whoever keeps it alive.
-func (r *resource) listen(c *claim) {
-	if i := r.listener(c.req.Owner); i < 0 {
+// whoever keeps it alive. added: nobody listens for its owner.
+func (r *resource) listen(c *claim, added bool) {
+	if c.listens {
+		return
+	}
+	i := -1
+	if !added {
+		i = r.listener(c.req.Owner)
+	}
+	if i < 0 {
 		r.claims = append(r.claims, c)
 	} else {
+		r.claims[i].listens = false
 		r.claims[i] = c
 	}
+	c.listens = true
 }
 
 // forget returns who was told of owner's lease or place, and no more is; nil if nobody was.
@@ -50,6 +101,7 @@ func (r *resource) forget(owner string) *claim {
 	}
 	c := r.claims[i]
 	r.claims = slices.Delete(r.claims, i, i+1)
+	c.listens = false
 	return c
 }
 
@@ -90,9 +142,9 @@ func (c *claim) wakeUp() {
 }
 
 // tell passes an early end to the holder. Call it without Server.mu.
-func (c *claim) tell(why string) {
+func (c *claim) tell(cause error) {
 	if c != nil && c.req.Lost != nil {
-		c.req.Lost(fmt.Errorf("%w: %s", driver.ErrLost, why))
+		c.req.Lost(cause)
 	}
 }
 

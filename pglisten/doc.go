@@ -7,6 +7,6 @@
 //
 // A connection that listens belongs to one session for as long as it does: the address
 // must be the server's, not that of a pool in transaction mode, and the database that of the
-// locks. Elsewhere it hears nothing, and waiters poll: sqllock.Driver.Listening tells. All
+// locks. Elsewhere it hears nothing, and waiters poll: [sqllock.Driver.Listening] tells. All
 // else that sqllock does may go through such a pool.
 package pglisten

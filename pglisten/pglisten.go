@@ -48,7 +48,7 @@ func NewFor(config *pgx.ConnConfig) *Listener {
 	return &Listener{config: config}
 }
 
-// Listen implements sqllock.Listener.
+// Listen implements [sqllock.Listener].
 func (l *Listener) Listen(ctx context.Context, channel string, hear func(message string)) error {
 	conn, err := pgx.ConnectConfig(ctx, l.config)
 	if err != nil {

@@ -25,21 +25,23 @@ type claim struct {
 	d     *Driver
 	req   driver.Request
 	parts []*part
+	held  bool   // the last Try was granted, and no call has ended it since
 	fence uint64 // of the grant; 0: none
 
-	mu   sync.Mutex
-	told bool // guarded by mu; Request.Lost was called
+	mu     sync.Mutex
+	told   bool // guarded by mu; Request.Lost was called
+	rounds uint // guarded by mu; of renewals
 }
 
 // round makes one call to each of parts at once and returns as soon as done says so, else
-// when all have answered. What comes later is not counted. The calls to one part run in
-// the order of their rounds.
+// when all have answered, or ctx ends. What comes later is not counted. The calls to one part
+// run in the order of their rounds.
 func (c *claim) round(ctx context.Context, parts []*part, call callAt, done func(v *verdict) bool) verdict {
 	var v verdict
 	answers := make(chan answer, len(parts))
 	// A call that was sent goes on when the caller has its majority, or gives up: its
 	// part would not know otherwise what became of it. The node's timeout bounds it.
-	ctx = context.WithoutCancel(ctx)
+	unending := context.WithoutCancel(ctx)
 	for _, p := range parts {
 		// The place in the order is taken here and not by the goroutine: a roll-back
 		// that ran after the next Try would take that one's grant.
@@ -48,7 +50,7 @@ func (c *claim) round(ctx context.Context, parts []*part, call callAt, done func
 			<-before
 			defer close(over)
 			a := answer{part: p}
-			a.err = p.node.call(ctx, func(ctx context.Context) (err error) {
+			a.err = p.node.call(unending, func(ctx context.Context) (err error) {
 				a.grant, err = call(ctx, p)
 				a.repeated = p.repeated
 				return err
@@ -61,7 +63,13 @@ func (c *claim) round(ctx context.Context, parts []*part, call callAt, done func
 		}
 	}
 	for n := len(v.unknown); n < len(parts) && !done(&v); n++ {
-		v.add(<-answers)
+		select {
+		case a := <-answers:
+			v.add(a)
+		case <-ctx.Done():
+			v.miss(parts, context.Cause(ctx))
+			return v
+		}
 	}
 	return v
 }
@@ -109,7 +117,7 @@ func (c *claim) ask(ctx context.Context, call callAt, done func(v *verdict) bool
 	return v
 }
 
-func (c *claim) tryAt(ctx context.Context, p *part) (driver.Grant, error) {
+func (c *claim) tryAt(ctx context.Context, p *part, held bool) (driver.Grant, error) {
 	if p.fence == 0 { // what was lost there before is not this grant
 		c.mu.Lock()
 		p.lost = false
@@ -118,6 +126,7 @@ func (c *claim) tryAt(ctx context.Context, p *part) (driver.Grant, error) {
 	g, err := p.claim.Try(ctx)
 	if err == nil {
 		p.repeated, p.fence = p.fence != 0 && p.fence == g.Fence, g.Fence
+		c.granted(p, held)
 	}
 	return g, err
 }
@@ -142,8 +151,8 @@ func (c *claim) tryOnce(ctx context.Context) (driver.Grant, *verdict, error) {
 	if ctx.Err() != nil {
 		return driver.Grant{}, &verdict{}, context.Cause(ctx)
 	}
-	start := time.Now()
-	v := c.ask(ctx, c.tryAt, c.tried)
+	start, held := time.Now(), c.held
+	v := c.ask(ctx, func(ctx context.Context, p *part) (driver.Grant, error) { return c.tryAt(ctx, p, held) }, c.tried)
 	if len(v.yes) < c.d.majority {
 		c.rollBack(ctx)
 		return driver.Grant{}, &v, c.refusal(&v)
@@ -183,8 +192,7 @@ func (d *Driver) decided(v *verdict) bool {
 // it: a maximum alone could be lower the next time.
 func (c *claim) take(ctx context.Context, v *verdict) (driver.Grant, error) {
 	grant := driver.Grant{TTL: v.yes[0].grant.TTL}
-	same := 0
-	var top uint64
+	same, top := 0, c.fence // whoever it was told to may have used it
 	for _, a := range v.yes {
 		grant.TTL = min(grant.TTL, a.grant.TTL)
 		top = max(top, a.grant.Fence)
@@ -192,17 +200,17 @@ func (c *claim) take(ctx context.Context, v *verdict) (driver.Grant, error) {
 			same++
 		}
 	}
-	if !c.d.features.Fencing {
-		return grant, nil
-	}
 	if c.fence != 0 && same >= c.d.majority { // repeated by the holder
 		grant.Fence = c.fence
 		return grant, nil
 	}
-	if err := c.raise(ctx, v.yes, top); err != nil {
-		return driver.Grant{}, err
+	if c.d.features.Fencing {
+		if err := c.raise(ctx, v.yes, top); err != nil {
+			return driver.Grant{}, err
+		}
+		c.fence, grant.Fence = top, top
 	}
-	c.fence, grant.Fence = top, top
+	c.hold(v.yes)
 	return grant, nil
 }
 
@@ -219,17 +227,21 @@ func (c *claim) raise(ctx context.Context, granted []answer, fence uint64) error
 		return nil
 	}
 	v := c.round(ctx, below, func(ctx context.Context, p *part) (driver.Grant, error) {
-		// Somebody may have ended the grant here since: then the next one may have been
-		// given already, with a smaller fence.
-		if holder, ok := p.claim.(driver.FenceLifter); ok {
-			return driver.Grant{}, holder.LiftFence(ctx, fence)
-		}
-		return driver.Grant{}, p.node.driver.(driver.FenceRaiser).RaiseFence(ctx, c.req.Resource, fence)
+		return driver.Grant{}, c.liftAt(ctx, p, fence)
 	}, func(v *verdict) bool { return len(v.yes) >= missing })
 	if len(v.yes) < missing {
 		return v.report("raise fence", len(c.parts))
 	}
 	return nil
+}
+
+func (c *claim) liftAt(ctx context.Context, p *part, fence uint64) error {
+	// Somebody may have ended the grant here since: then the next one may have been
+	// given already, with a smaller fence.
+	if holder, ok := p.claim.(driver.FenceLifter); ok {
+		return holder.LiftFence(ctx, fence)
+	}
+	return p.node.driver.(driver.FenceRaiser).RaiseFence(ctx, c.req.Resource, fence)
 }
 
 // refusal: busy, when a majority of the nodes answered; unknown else.
@@ -250,7 +262,7 @@ func (c *claim) refusal(v *verdict) error {
 // rollBack releases at every node in the background, also where the answer is still on
 // its way: a part's calls take turns.
 func (c *claim) rollBack(ctx context.Context) {
-	c.fence = 0
+	c.held, c.fence = false, 0
 	c.round(ctx, c.parts, c.releaseAt, func(*verdict) bool { return true })
 }
 
@@ -265,14 +277,16 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	if ctx.Err() != nil {
 		return driver.Grant{}, context.Cause(ctx)
 	}
-	v := c.ask(ctx, func(ctx context.Context, p *part) (driver.Grant, error) { return p.claim.Renew(ctx, ttl) }, c.d.decided)
-	return c.renewed(ctx, &v)
+	one := []driver.Renewal{{Claim: c, TTL: ttl}}
+	c.d.RenewAll(ctx, one)
+	return one[0].Grant, one[0].Err
 }
 
 // renewed is what a round of renewals comes to.
-func (c *claim) renewed(ctx context.Context, v *verdict) (driver.Grant, error) {
+func (c *claim) renewed(ctx context.Context, ttl time.Duration, v *verdict) (driver.Grant, error) {
 	switch {
 	case len(v.yes) >= c.d.majority:
+		c.regain(ttl)
 		grant := driver.Grant{TTL: v.yes[0].grant.TTL, Fence: c.fence}
 		for _, a := range v.yes {
 			grant.TTL = min(grant.TTL, a.grant.TTL)
@@ -290,7 +304,7 @@ func (c *claim) Release(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	c.fence = 0
+	c.held, c.fence = false, 0
 	v := c.round(ctx, c.parts, c.releaseAt, c.d.decided)
 	switch {
 	case len(v.yes) >= c.d.majority:

@@ -112,7 +112,7 @@ func TestOneDamagedNodeIsNotFinal(t *testing.T) {
 	d, links := servers.connect(t, nil)
 	granted := make(chan error, 1)
 	waiting := make(chan struct{}, 1)
-	locks, err := leasehold.New(d, &leasehold.Options{Trace: &leasehold.Trace{Queued: func(string) { waiting <- struct{}{} }}})
+	locks, err := leasehold.New(d, &leasehold.Options{Trace: locktest.On(leasehold.StepQueued, func(leasehold.Event) { waiting <- struct{}{} })})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,9 +8,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// ask puts one question to every node at once, waits for all, and returns the answers
-// when they are a majority's.
-func ask[T any](ctx context.Context, d *Driver, call string, question func(ctx context.Context, n driver.Driver) (T, error)) ([]T, error) {
+// ask puts one question to every node at once, waits for all, and returns the answers.
+func ask[T any](ctx context.Context, d *Driver, question func(ctx context.Context, n driver.Driver) (T, error)) (values []T, v verdict) {
 	type reply struct {
 		answer
 		value T
@@ -26,11 +25,9 @@ func ask[T any](ctx context.Context, d *Driver, call string, question func(ctx c
 			replies <- r
 		})
 		if !asked {
-			return nil, driver.ErrClosed
+			replies <- reply{answer: answer{part: &part{node: n}, err: driver.ErrClosed}}
 		}
 	}
-	var v verdict
-	var values []T
 	for range d.nodes {
 		r := <-replies
 		v.add(r.answer)
@@ -38,38 +35,39 @@ func ask[T any](ctx context.Context, d *Driver, call string, question func(ctx c
 			values = append(values, r.value)
 		}
 	}
-	switch {
-	case len(values) >= d.majority:
-		return values, nil
-	case len(v.no) > len(d.nodes)-d.majority:
-		return nil, v.no[0].err
-	}
-	return nil, v.report(call, len(d.nodes))
+	return values, v
 }
 
-// Inspect returns who holds name at a majority of the nodes.
-func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
-	states, err := ask(ctx, d, "inspect", func(ctx context.Context, n driver.Driver) (driver.State, error) {
-		in, ok := n.(driver.Inspector)
-		if !ok {
-			return driver.State{}, driver.ErrUnsupported
+// shown is ask for what a majority must know.
+func shown[T any](ctx context.Context, d *Driver, call string, question func(ctx context.Context, n driver.Inspector) (T, error)) ([]T, error) {
+	values, v := ask(ctx, d, func(ctx context.Context, n driver.Driver) (none T, err error) {
+		if in, ok := n.(driver.Inspector); ok {
+			return question(ctx, in)
 		}
-		return in.Inspect(ctx, name)
+		return none, driver.ErrUnsupported
+	})
+	if len(values) < d.majority {
+		return nil, v.report(call, len(d.nodes))
+	}
+	return values, nil
+}
+
+// Inspect returns who holds name at a majority of the nodes, or may, by those of a minority that
+// do not answer.
+func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
+	states, err := shown(ctx, d, "inspect", func(ctx context.Context, n driver.Inspector) (driver.State, error) {
+		return n.Inspect(ctx, name)
 	})
 	if err != nil {
 		return driver.State{}, err
 	}
-	return d.merge(name, states), nil
+	return d.merge(name, states, len(d.nodes)-len(states)), nil
 }
 
-// List returns what a majority of the nodes lists as held.
+// List returns what is held by the same rule.
 func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
-	lists, err := ask(ctx, d, "list", func(ctx context.Context, n driver.Driver) ([]driver.State, error) {
-		in, ok := n.(driver.Inspector)
-		if !ok {
-			return nil, driver.ErrUnsupported
-		}
-		return in.List(ctx, prefix)
+	lists, err := shown(ctx, d, "list", func(ctx context.Context, n driver.Inspector) ([]driver.State, error) {
+		return n.List(ctx, prefix)
 	})
 	if err != nil {
 		return nil, err
@@ -82,7 +80,7 @@ func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error
 	}
 	var held []driver.State
 	for name, states := range byName {
-		if st := d.merge(name, states); len(st.Holders) > 0 {
+		if st := d.merge(name, states, len(d.nodes)-len(lists)); len(st.Holders) > 0 {
 			held = append(held, st)
 		}
 	}
@@ -90,10 +88,10 @@ func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error
 	return held, nil
 }
 
-// merge keeps the holders that a majority knows. Their fences stay unknown: each node
-// has one of its own for them, and only the holder knows which was the greatest of those
-// that made its majority.
-func (d *Driver) merge(name string, states []driver.State) driver.State {
+// merge keeps the holders that a majority knows, if the silent nodes do, the best known one
+// first. Their fences stay unknown: each node has one of its own for them, and only the holder
+// knows which was the greatest of those that made its majority.
+func (d *Driver) merge(name string, states []driver.State, silent int) driver.State {
 	seen := make(map[string][]driver.Holder)
 	st := driver.State{Resource: name}
 	for _, one := range states {
@@ -102,7 +100,7 @@ func (d *Driver) merge(name string, states []driver.State) driver.State {
 		}
 	}
 	for _, holders := range seen {
-		if len(holders) < d.majority {
+		if len(holders)+silent < d.majority {
 			continue
 		}
 		h := holders[0]
@@ -112,18 +110,27 @@ func (d *Driver) merge(name string, states []driver.State) driver.State {
 		}
 		st.Holders = append(st.Holders, h)
 	}
+	slices.SortFunc(st.Holders, func(a, b driver.Holder) int {
+		return cmp.Or(cmp.Compare(len(seen[b.Owner]), len(seen[a.Owner])), cmp.Compare(a.Owner, b.Owner))
+	})
 	return st
 }
 
-// Evict ends owner's lease at every node that answers, and at a majority unless it
-// returns an error.
+// Evict ends owner's lease at every node that answers. Unless it returns an error, no majority
+// holds it any more: most answered, and what some have ended the others did not have.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
-	_, err := ask(ctx, d, "evict", func(ctx context.Context, n driver.Driver) (struct{}, error) {
+	ended, v := ask(ctx, d, func(ctx context.Context, n driver.Driver) (struct{}, error) {
 		ev, ok := n.(driver.Evictor)
 		if !ok {
 			return struct{}{}, driver.ErrUnsupported
 		}
 		return struct{}{}, ev.Evict(ctx, name, owner, reason)
 	})
-	return err
+	switch {
+	case len(v.no) >= d.majority:
+		return v.no[0].err
+	case len(ended) > 0 && len(ended)+len(v.no) >= d.majority:
+		return nil
+	}
+	return v.report("evict", len(d.nodes))
 }

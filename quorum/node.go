@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -69,6 +70,30 @@ func (n *node) call(ctx context.Context, do func(ctx context.Context) error) err
 		close(probe)
 	}
 	return err
+}
+
+// renew makes one call, which need not be quick: it goes on while caller waits, and for the node's
+// timeout at least. A node that is slow, as beside much other work, is not to cost leases that
+// have seconds left. After the timeout it counts as down for other calls, which these do not heed:
+// the core makes few at a time.
+func (n *node) renew(caller context.Context, do func(ctx context.Context) error) error {
+	call, cancel := context.WithCancel(context.WithoutCancel(caller))
+	defer cancel()
+	defer time.AfterFunc(n.timeout, func() { n.mark(true) }).Stop()
+	start := time.Now()
+	defer context.AfterFunc(caller, func() { time.AfterFunc(n.timeout-time.Since(start), cancel) })()
+	err := n.identify(call)
+	if err == nil {
+		err = do(call)
+	}
+	n.mark(err != nil && call.Err() != nil)
+	return err
+}
+
+func (n *node) mark(down bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.down = down
 }
 
 // waitForProbe waits while another call finds out whether the node is back, and reports
@@ -141,6 +166,9 @@ type part struct {
 	fence    uint64 // of the grant there; only the running call touches it
 	repeated bool   // the last Try found the grant of an earlier one; as fence
 	lost     bool   // guarded by claim.mu; told by the node itself
+
+	standing standing // guarded by claim.mu
+	since    uint     // guarded by claim.mu; the round of renewals in which it was regained
 }
 
 // An answer is how one node's call ended.
@@ -164,6 +192,17 @@ func (v *verdict) add(a answer) {
 		v.no = append(v.no, a)
 	default:
 		v.unknown = append(v.unknown, a)
+	}
+}
+
+// miss counts those of parts that have not answered as unknown. cause is not theirs: it may match
+// ErrLost for the sake of another lease.
+func (v *verdict) miss(parts []*part, cause error) {
+	answered := slices.Concat(v.yes, v.no, v.unknown)
+	for _, p := range parts {
+		if !slices.ContainsFunc(answered, func(a answer) bool { return a.part == p }) {
+			v.unknown = append(v.unknown, answer{part: p, err: cause})
+		}
 	}
 }
 

@@ -8,6 +8,7 @@
 package quorum
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -25,7 +26,8 @@ const DefaultNodeTimeout = 50 * time.Millisecond
 type Options struct {
 	// NodeTimeout bounds each call to one node, also those that release, counted from
 	// when it is sent; 0: DefaultNodeTimeout. A slow or hung node costs each of the two
-	// rounds of a grant at most so much, and nothing while the others decide.
+	// rounds of a grant at most so much, and nothing while the others decide. Renewals wait
+	// longer where they must, as long as their caller does.
 	NodeTimeout time.Duration
 	// NoFencing leaves out the second round that makes fences grow over all
 	// majorities. Features.Fencing is then false.
@@ -40,6 +42,8 @@ type Driver struct {
 	nodes    []*node
 	majority int
 	features driver.Features
+	life     context.Context // ends with Close
+	end      context.CancelFunc
 
 	mu      sync.Mutex
 	closed  bool           // guarded by mu
@@ -49,7 +53,7 @@ type Driver struct {
 
 // New returns a driver over nodes, of which there must be an odd number, at least three:
 // an even number survives no more failures than one less. It does no I/O and closes
-// none of them. Nodes that are driver.Identifier are compared when first used.
+// none of them. Nodes that are [driver.Identifier] are compared when first used.
 func New(nodes []driver.Driver, opts *Options) (*Driver, error) {
 	var o Options
 	if opts != nil {
@@ -65,7 +69,8 @@ func New(nodes []driver.Driver, opts *Options) (*Driver, error) {
 		return nil, fmt.Errorf("quorum: NodeTimeout %v is negative", o.NodeTimeout)
 	}
 	d := &Driver{majority: len(nodes)/2 + 1, ids: make(map[string]int)}
-	d.features = driver.Features{Fencing: !o.NoFencing}
+	d.life, d.end = context.WithCancel(context.Background())
+	d.features = driver.Features{Engine: "quorum", Fencing: !o.NoFencing}
 	for i, n := range nodes {
 		for j, other := range nodes[:i] {
 			if n == other {
@@ -91,7 +96,7 @@ func New(nodes []driver.Driver, opts *Options) (*Driver, error) {
 // has a queue of its own, and their orders may differ.
 func (d *Driver) Features() driver.Features { return d.features }
 
-// Claim returns driver.ErrUnsupported for shared claims.
+// Claim returns [driver.ErrUnsupported] for shared claims.
 func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	if req.Mode != driver.Exclusive {
 		return nil, fmt.Errorf("%w: shared claims on a quorum", driver.ErrUnsupported)
@@ -120,6 +125,7 @@ func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true
 	d.mu.Unlock()
+	d.end()
 	d.running.Wait()
 	return nil
 }

@@ -70,7 +70,7 @@ func TestConformance(t *testing.T) {
 			return d
 		},
 		NoHolderFence:  true,
-		CallGoroutines: 3,
+		CallGoroutines: 12, // a node that takes no batch is asked for up to 64 renewals at once
 	})
 }
 
@@ -269,7 +269,7 @@ func TestFenceGrowsOverChangingMajorities(t *testing.T) {
 	for i, s := range c { // as clocks that differ would make them
 		s.Connect().RaiseFence(t.Context(), "a", driver.FenceOf(time.Now().UnixMicro()+int64(i)*1e9))
 	}
-	d, links := c.connect(t, nil)
+	d, links := c.connect(t, &quorum.Options{NodeTimeout: 2 * time.Second})
 	locks := locker(t, d)
 	var last uint64
 	for range 200 {
@@ -484,6 +484,44 @@ func TestOldLossOfANodeDoesNotCount(t *testing.T) {
 		}
 		if _, err := mine.Renew(t.Context(), 10*time.Second); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A call ends with its context, whatever nodes are hung: Release must not wait for a renewal.
+func TestCallsEndWithTheirContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, links := newCluster(3).connect(t, nil)
+		held := newClaim(t, d, "held")
+		if _, err := held.Try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		calls := map[string]func(ctx context.Context) error{
+			"Try":     func(ctx context.Context) error { _, err := newClaim(t, d, "other").Try(ctx); return err },
+			"Renew":   func(ctx context.Context) error { _, err := held.Renew(ctx, time.Second); return err },
+			"Release": func(ctx context.Context) error { return held.Release(ctx) },
+			"RenewAll": func(ctx context.Context) error {
+				all := []driver.Renewal{{Claim: held, TTL: time.Second}}
+				d.RenewAll(ctx, all)
+				return all[0].Err
+			},
+		}
+		for name, call := range calls {
+			heal1, heal2 := links[1].Sever(), links[2].Sever()
+			ctx, cancel := context.WithTimeout(t.Context(), quorum.DefaultNodeTimeout/5)
+			start := time.Now()
+			err := call(ctx)
+			cancel()
+			if took := time.Since(start); took > quorum.DefaultNodeTimeout/5 {
+				t.Errorf("%s took %v beside hung nodes, want it to end with its context", name, took)
+			}
+			if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrBusy) {
+				t.Errorf("%s: %v, want that the outcome is unknown", name, err)
+			}
+			heal1()
+			heal2()
+			time.Sleep(2 * quorum.DefaultNodeTimeout) // until the nodes were given up
+			held.Renew(t.Context(), time.Minute)
 		}
 	})
 }

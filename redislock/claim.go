@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/leasehold-go/leasehold/driver"
 )
 
@@ -36,38 +34,22 @@ type claim struct {
 	req  driver.Request
 	keys keys
 
+	listener listener // guarded by the subscriber's mu
+
 	mu sync.Mutex // calls do not overlap, but nothing else orders their memory
-	known
+	state
 }
 
-// known is what a claim knows of itself, guarded by its mu.
-type known struct {
-	attempt int           // counts the times it was given up; tells late attempts from new ones
-	tries   int           // counts the attempts; tells to which one a grant that is brought belongs
-	pending bool          // the release before this attempt has an unknown outcome: it may still come
-	unsure  bool          // an attempt has an unknown outcome, or may come once more
-	queued  bool          // it may be granted at any time, as it was refused with a place
-	fence   uint64        // of the grant; 0: unknown
-	ttl     time.Duration // the last one that was granted
-	clock   uint64        // the server's time in its last answer to a renewal of this grant, in us; 0: none
-	told    time.Time     // when that answer came; without one, the grant
-	late    lateRenewals
-	plain   bool // the grant was plain, and may be given up so
-	// refreshed is when the grant's history was last written or extended.
-	refreshed time.Time
-	floor     uint64 // the largest fence this driver had seen before the claim could be granted
-}
-
-func (c *claim) load() known {
+func (c *claim) load() state {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.known
+	return c.state
 }
 
-func (c *claim) update(f func(*known)) {
+func (c *claim) update(f func(*state)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f(&c.known)
+	f(&c.state)
 }
 
 // Replies of acquire.lua.
@@ -86,28 +68,28 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		return g, err
 	}
 	if !c.req.Queue {
-		c.d.ear.listen(&c.req)
+		c.d.subscriber.listen(c)
 		g, busy, err := c.attempt(ctx)
 		if busy != nil { // without a place: nobody releases it
-			c.d.ear.forget(c.req.Owner)
-			if c.load().unsure {
+			c.d.subscriber.forget(c)
+			if c.load().uncertain.attempt {
 				c.giveBack(ctx)
 			}
 		}
 		return c.settle(g, busy, err)
 	}
-	turn := c.arm()
+	armed := c.arm()
 	g, busy, err := c.attempt(ctx)
-	if busy != nil && !turn.heard {
+	if busy != nil && !armed.heard {
 		// It has its place, but what was told since went unheard. Look again when we hear.
-		if c.d.ear.hear(ctx, c.req.Owner, hearWithin) {
-			turn = c.arm()
+		if c.d.subscriber.hear(ctx, c, hearWithin) {
+			armed = c.arm()
 			g, busy, err = c.attempt(ctx)
 		}
 	}
 	if busy != nil {
-		busy.Wake, busy.Granted = turn.wake, turn.granted
-		if !turn.heard {
+		busy.Wake, busy.Granted = armed.wake, armed.granted
+		if !armed.heard {
 			busy.Retry = min(busy.Retry, retryDeaf)
 		}
 	}
@@ -116,18 +98,18 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 
 // arm is called before an attempt reads the state: what the server tells from then on is
 // for that attempt's refusal.
-func (c *claim) arm() turn {
-	c.update(func(now *known) { now.tries++ })
-	return c.d.ear.arm(c, c.load().tries)
+func (c *claim) arm() armed {
+	number := int(c.d.tries.Add(1))
+	c.update(func(now *state) { now.tries = number })
+	return c.d.subscriber.arm(c, number)
 }
 
 // brought takes a grant that the server gave without an attempt. If it may not count, the
 // next attempt finds it, and says so.
 func (c *claim) brought(fence uint64) (ok bool) {
-	c.update(func(now *known) {
+	c.update(func(now *state) {
 		if ok = fence > now.floor; ok {
-			now.queued = false
-			now.granted(fence, c.req.TTL)
+			now.hold(fence, c.req.TTL)
 		}
 	})
 	if ok {
@@ -140,12 +122,12 @@ func (c *claim) brought(fence uint64) (ok bool) {
 func (c *claim) settle(g driver.Grant, busy *driver.Busy, err error) (driver.Grant, error) {
 	switch {
 	case err != nil:
-		c.d.ear.disarm(c.req.Owner)
+		c.d.subscriber.disarm(c)
 		return driver.Grant{}, err
 	case busy != nil:
 		return driver.Grant{}, busy
 	}
-	c.d.ear.disarm(c.req.Owner)
+	c.d.subscriber.disarm(c)
 	return g, nil
 }
 
@@ -157,59 +139,68 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 	}
 	was := c.load()
 	seen := d.fences.last(k.lock)
-	if !was.unsure && !was.queued { // else it may have been granted earlier
+	if !was.mayBeGranted() {
 		was.floor = seen
 	}
-	pending := ""
-	if was.pending {
-		pending = fmt.Sprint(was.attempt - 1)
+	pending := "" // the release that may still come
+	if was.uncertain.release {
+		pending = fmt.Sprint(was.releases - 1)
 	}
 	// Unknown until there is an answer, also when the answer is that of another attempt.
-	c.update(func(now *known) { now.unsure, now.floor = true, was.floor })
-	turn := ""
+	c.update(func(now *state) {
+		now.uncertain.attempt, now.floor, now.grant.plain = true, was.floor, false
+	})
+	wake := ""
 	if c.req.Queue {
-		turn = d.ear.turnChannel(k.lock)
+		wake = d.subscriber.wakeChannel(k.lock)
 	}
-	c.update(func(now *known) { now.plain = false })
-	all := []string{
-		k.lock, k.companion(kindHistory), k.gone(c.req.Owner), k.companion(kindQueue),
-		k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits),
-	}
-	all = append(all, d.markOfMemory()...)
-	all = append(all, k.companion(kindRest))
-	args := []any{
-		c.req.Owner, millis(c.req.TTL), modeName(c.req.Mode), c.req.Limit, flag(c.req.Queue), c.channel(), c.req.Note,
-		d.historyLife(c.req.TTL), flag(d.history), was.attempt, turn,
-		millis(d.memory), pending, millis(goneTTL), was.tries, flag(d.grantsUnasked()),
-	}
-	reply, err := c.d.links.of(k.lock).runAcknowledged(ctx, c.d.replicas, scriptAcquire, all, append(append(args, d.memorySeen()...), millis(d.rest))...)
+	try := d.pipelines.newCall(scriptAcquire, 8+d.memoryKeys())
+	try.durable = true
+	try.text(k.lock)
+	try.companions(k, kindHistory)
+	try.gone(k, c.req.Owner)
+	try.companions(k, kindQueue, kindDetails, kindShares, kindLimits)
+	try.markOfMemory(d)
+	try.companions(k, kindRest)
+	try.text(c.req.Owner)
+	try.number(millis(c.req.TTL))
+	try.text(modeName(c.req.Mode))
+	try.number(int64(c.req.Limit), flag(c.req.Queue))
+	try.text(c.channel(), c.req.Note)
+	try.number(d.historyLife(c.req.TTL), flag(d.history), int64(was.releases))
+	try.text(wake)
+	try.number(millis(d.memory))
+	try.text(pending)
+	try.number(millis(goneTTL), int64(was.tries), flag(d.grantsUnasked()))
+	try.memorySeen(d)
+	try.number(millis(d.rest))
+	reply, err := c.d.pipelines.ask(ctx, k.lock, try)
 	if err != nil {
 		return driver.Grant{}, nil, explain(err)
 	}
-	values, err := slice(reply.cmd, 1)
+	values, err := reply.slice(1)
 	if err != nil {
 		return driver.Grant{}, nil, err
 	}
-	c.update(func(now *known) { now.pending = false })
+	attempt := was.uncertain.attempt
+	c.update(func(now *state) { now.uncertain.release = false })
 	switch number(values[0]) {
 	case replyForgetful:
-		c.update(func(now *known) { now.unsure, now.pending = was.unsure || reply.repeated, was.pending })
+		c.update(func(now *state) { now.uncertain.attempt, now.uncertain.release = attempt, was.uncertain.release })
 		return driver.Grant{}, nil, d.forgetful(values)
 	case replyBusy:
 		busy, err := c.refusal(values)
 		if err != nil {
 			return driver.Grant{}, nil, err
 		}
-		c.update(func(now *known) {
-			now.unsure = was.unsure || reply.repeated
-			if now.fence == was.fence { // else a grant was brought before this answer
-				now.fence, now.queued = 0, c.req.Queue
-			}
+		c.update(func(now *state) {
+			now.uncertain.attempt = attempt
+			now.refuse(was, c.req.Queue)
 		})
 		return driver.Grant{}, busy, nil
 	case replyGranted, replyHeld:
 		if len(values) > 2 && number(values[2]) == 0 {
-			d.crowds.left(k.lock)
+			d.contended.left(k.lock)
 		}
 		if number(values[0]) == replyGranted {
 			was.floor = seen // by this very attempt
@@ -218,15 +209,15 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 		err := c.accept(ctx, fence, was, reply)
 		return c.granted(c.req.TTL, fence), nil, err
 	case replyNoHistory:
-		c.update(func(now *known) { now.unsure, now.pending = was.unsure || reply.repeated, was.pending })
+		c.update(func(now *state) { now.uncertain.attempt, now.uncertain.release = attempt, was.uncertain.release })
 		return driver.Grant{}, nil, fmt.Errorf("%w: %q", ErrNoFenceHistory, c.req.Resource)
 	}
 	return driver.Grant{}, nil, fmt.Errorf("redislock: an attempt came after its claim was given up")
 }
 
 // accept takes a grant, or gives it up when too few replicas have it or its fence went back.
-func (c *claim) accept(ctx context.Context, fence uint64, was known, reply answer) error {
-	if fence <= was.floor && fence != was.fence {
+func (c *claim) accept(ctx context.Context, fence uint64, was state, reply answer) error {
+	if fence <= was.floor && fence != was.grant.fence {
 		c.giveBack(ctx)
 		return fmt.Errorf("%w: from %d to %d on %q", ErrFenceRegressed, was.floor, fence, c.req.Resource)
 	}
@@ -234,9 +225,9 @@ func (c *claim) accept(ctx context.Context, fence uint64, was known, reply answe
 		c.giveBack(ctx)
 		return fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, c.d.replicas)
 	}
-	c.update(func(now *known) {
-		now.unsure, now.queued = was.unsure || reply.repeated, false
-		now.granted(fence, c.req.TTL)
+	c.update(func(now *state) {
+		now.uncertain.attempt = was.uncertain.attempt
+		now.hold(fence, c.req.TTL)
 	})
 	c.d.fences.saw(c.keys.lock, fence)
 	return nil
@@ -271,19 +262,15 @@ func (c *claim) refusal(values []any) (*driver.Busy, error) {
 	return busy, nil
 }
 
-// granted notes a grant.
-func (k *known) granted(fence uint64, ttl time.Duration) {
-	if fence != k.fence {
-		k.clock, k.told = 0, time.Now()
-	}
-	k.fence, k.ttl, k.refreshed = fence, ttl, time.Now()
-}
-
+// granted is the grant that the caller may count on.
 func (c *claim) granted(ttl time.Duration, fence uint64) driver.Grant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return driver.Grant{TTL: roundUp(c.atMost(ttl)), Fence: driver.FenceOf(fence)}
 }
+
+// Forget implements driver.Forgetter.
+func (c *claim) Forget() { c.d.subscriber.forget(c) }
 
 // Release implements driver.Claim.
 func (c *claim) Release(ctx context.Context) error { return c.end(ctx, 0) }
@@ -293,33 +280,42 @@ func (c *claim) Linger(ctx context.Context, d time.Duration) error { return c.en
 
 func (c *claim) end(ctx context.Context, linger int64) error {
 	d, k := c.d, c.keys
-	d.ear.forget(c.req.Owner)
+	d.subscriber.forget(c)
 	was := c.load()
 	late := "" // an attempt that may still come
-	if was.unsure || was.pending {
-		late = fmt.Sprint(was.attempt)
+	if was.mayBeServed() {
+		late = fmt.Sprint(was.releases)
 	}
-	c.update(func(now *known) { now.attempt, now.pending, now.plain, now.queued = was.attempt+1, true, false, false })
-	if was.plain && late == "" && linger == 0 {
+	c.update(func(now *state) {
+		now.become(leaving)
+		now.releases, now.uncertain.release, now.grant.plain = was.releases+1, true, false
+	})
+	if was.grant.plain && late == "" && linger == 0 {
 		if given, err := c.givePlain(ctx); given || err != nil {
 			if err == nil {
-				c.update(func(now *known) { now.pending, now.fence = false, 0 })
+				c.update((*state).released)
 			}
 			return err
 		}
 	}
-	reply, err := d.run(ctx, scriptRelease, []string{
-		k.lock, k.companion(kindHistory), k.gone(c.req.Owner), k.companion(kindQueue),
-		k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits), k.companion(kindRest),
-	}, c.req.Owner, max(linger, 0), late, millis(goneTTL), was.attempt, millis(d.rest), millis(restEvery))
+	release := d.pipelines.newCall(scriptRelease, 8)
+	release.text(k.lock)
+	release.companions(k, kindHistory)
+	release.gone(k, c.req.Owner)
+	release.companions(k, kindQueue, kindDetails, kindShares, kindLimits, kindRest)
+	release.text(c.req.Owner)
+	release.number(max(linger, 0))
+	release.text(late)
+	release.number(millis(goneTTL), int64(was.releases), millis(d.rest), millis(restEvery))
+	reply, err := d.ask(ctx, k.lock, release)
 	if err != nil {
 		return err
 	}
-	given, err := reply.Int64()
+	given, err := reply.integer("release")
 	if err != nil {
-		return fmt.Errorf("redislock: alien reply to release: %w", err)
+		return err
 	}
-	c.update(func(now *known) { now.pending, now.unsure, now.fence = false, false, 0 })
+	c.update((*state).released)
 	if given == 0 {
 		return fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
 	}
@@ -331,7 +327,7 @@ func (c *claim) channel() string {
 	if c.req.Lost == nil {
 		return ""
 	}
-	return c.d.ear.channel()
+	return c.d.subscriber.channel()
 }
 
 // roundUp is what the server makes of a TTL.
@@ -351,20 +347,11 @@ func modeOf(name string) driver.Mode {
 	return driver.Exclusive
 }
 
-func flag(b bool) int {
+func flag(b bool) int64 {
 	if b {
 		return 1
 	}
 	return 0
-}
-
-// slice is a reply with at least n values.
-func slice(cmd *redis.Cmd, n int) ([]any, error) {
-	values, err := cmd.Slice()
-	if err != nil || len(values) < n {
-		return nil, alienReply(values)
-	}
-	return values, nil
 }
 
 func alienReply(values []any) error {

@@ -43,7 +43,7 @@ var (
 	// resource. RaiseFence makes one.
 	ErrNoFenceHistory = fmt.Errorf("redislock: no history of fences: %w", driver.ErrCorrupt)
 	// ErrForgetful: nobody knows yet that the server has not forgotten a grant that still
-	// counts, such as by a restart; see Options.Memory. Who waits gets it in time.
+	// counts, such as by a restart; see Options.Memory. A waiter gets it in time.
 	ErrForgetful = fmt.Errorf("redislock: the server may have forgotten leases: %w", driver.ErrNotYet)
 	// ErrReplicas: fewer replicas acknowledged than Options.Replicas asks for. A grant
 	// was given up.

@@ -104,13 +104,13 @@ func FuzzMessages(f *testing.F) {
 		f.Add(m)
 	}
 	f.Fuzz(func(t *testing.T, message string) {
-		d, err := newDriver(noServer(nil), nil, nil)
+		d, err := New(noServer(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		c := &claim{d: d, req: driver.Request{Resource: "a", Owner: "a", Queue: true}, keys: d.keysOf("a")}
-		d.ear.claims["a"] = &listener{wake: make(chan struct{}), claim: c, number: 1, granted: make(chan driver.Grant, 1)}
-		d.ear.take(message)
+		d.subscriber.claims["a"] = &listener{wake: make(chan struct{}), claim: c, number: 1, granted: make(chan driver.Grant, 1)}
+		d.subscriber.take(message)
 		parseInfo(message)
 		_, _ = onceReply("key", 1, fuzzedReply(message))
 	})

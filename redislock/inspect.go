@@ -23,17 +23,18 @@ const (
 	maxExact = 1 << 53
 )
 
-// Inspect implements driver.Inspector. Foreign holders have no note and no fence. What is
-// damaged is ErrDamaged, beside the State as far as it can be told.
+// Inspect implements [driver.Inspector]. Foreign holders have no note and no fence. What is
+// damaged is [ErrDamaged], beside the State as far as it can be told.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	k := d.keysOf(name)
-	reply, err := d.run(ctx, scriptInspect, []string{
-		k.lock, k.companion(kindHistory), k.companion(kindQueue), k.companion(kindDetails), k.companion(kindShares),
-	})
+	inspect := d.pipelines.newCall(scriptInspect, 5)
+	inspect.text(k.lock)
+	inspect.companions(k, kindHistory, kindQueue, kindDetails, kindShares)
+	reply, err := d.ask(ctx, k.lock, inspect)
 	if err != nil {
 		return driver.State{}, err
 	}
-	values, err := slice(reply, 4)
+	values, err := reply.slice(4)
 	if err != nil {
 		return driver.State{}, err
 	}
@@ -80,7 +81,7 @@ func ms(v any) time.Duration {
 	return time.Duration(n) * time.Millisecond
 }
 
-// List implements driver.Inspector: it looks at all keys of all primaries, in small steps.
+// List implements [driver.Inspector]: it looks at all keys of all primaries, in small steps.
 // What changes meanwhile may or may not be shown. A lock key that holds no string is not
 // shown: it is no lock.
 func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
@@ -148,23 +149,26 @@ func glob(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
 }
 
-// Evict implements driver.Evictor. It works on foreign holders too, who are not told. An
+// Evict implements [driver.Evictor]. It works on foreign holders too, who are not told. An
 // empty owner ends a hold that lingers.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	if strings.Contains(owner, mark) {
 		return fmt.Errorf("%w: nobody has such an owner", driver.ErrLost)
 	}
 	k := d.keysOf(name)
-	reply, err := d.run(ctx, scriptEvict, []string{
-		k.lock, k.companion(kindHistory), k.companion(kindQueue), k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits),
-	}, owner, reason, d.historyLife(0))
+	evict := d.pipelines.newCall(scriptEvict, 6)
+	evict.text(k.lock)
+	evict.companions(k, kindHistory, kindQueue, kindDetails, kindShares, kindLimits)
+	evict.text(owner, reason)
+	evict.number(d.historyLife(0))
+	reply, err := d.ask(ctx, k.lock, evict)
 	if err != nil {
 		return err
 	}
-	fence, err := reply.Int64()
+	fence, err := reply.integer("evict")
 	switch {
 	case err != nil:
-		return fmt.Errorf("redislock: alien reply to evict: %w", err)
+		return err
 	case fence == 0:
 		return fmt.Errorf("%w: it does not hold it", driver.ErrLost)
 	}
@@ -172,7 +176,7 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	return nil
 }
 
-// RaiseFence implements driver.FenceRaiser. What the server counts stays below 2^53, where Redis
+// RaiseFence implements [driver.FenceRaiser]. What the server counts stays below 2^53, where Redis
 // stops counting exactly; its clock reaches that in the year 2255.
 func (d *Driver) RaiseFence(ctx context.Context, name string, fence uint64) error {
 	return d.raise(ctx, d.keysOf(name), fence, "")
@@ -189,14 +193,19 @@ func (d *Driver) raise(ctx context.Context, k keys, fence uint64, owner string) 
 	if number >= maxExact-1 {
 		return fmt.Errorf("redislock: %w: fence %d leaves no room below 2^63", driver.ErrUnsupported, fence)
 	}
-	reply, err := d.run(ctx, scriptRaise, []string{k.lock, k.companion(kindHistory)}, number, d.historyLife(0), owner)
+	raise := d.pipelines.newCall(scriptRaise, 2)
+	raise.text(k.lock)
+	raise.companions(k, kindHistory)
+	raise.number(int64(number), d.historyLife(0))
+	raise.text(owner)
+	reply, err := d.ask(ctx, k.lock, raise)
 	if err != nil {
 		return err
 	}
-	last, err := reply.Int64()
+	last, err := reply.integer("raise")
 	switch {
 	case err != nil:
-		return errors.Join(errors.New("redislock: alien reply to raise"), err)
+		return err
 	case last < 0:
 		return fmt.Errorf("%w: it does not hold it", driver.ErrLost)
 	}

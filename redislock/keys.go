@@ -26,19 +26,23 @@ const mark = "\x1f"
 // keys are the keys of one resource.
 type keys struct {
 	lock   string
-	before string // of a companion: before the letter
-	after  string // of a companion: after the letter
+	prefix string
+	tag    string // that puts companions into the slot of lock
 }
 
 // kindMemory is of all resources together, with nothing behind it: see seen.
 const kindMemory = 'm'
 
-// markOfMemory is the key of the mark of memory.lua, where there is one.
-func (d *Driver) markOfMemory() []string {
-	if d.memory == 0 {
-		return nil
+// memoryKeys is how many keys the mark of memory.lua has: one, where there is a mark.
+func (d *Driver) memoryKeys() int { return min(int(d.memory), 1) }
+
+// markOfMemory is that key.
+func (d *Driver) markOfMemory() string { return d.prefix + mark + string(kindMemory) }
+
+func (c *call) markOfMemory(d *Driver) {
+	if d.memory > 0 {
+		c.text(d.markOfMemory())
 	}
-	return []string{d.prefix + mark + string(kindMemory)}
 }
 
 // keysOf returns the keys of the resource name. They all share the slot of the lock key:
@@ -50,19 +54,43 @@ func (d *Driver) markOfMemory() []string {
 // The third is a tag found by search. A prefix with a tag of its own decides the slot of
 // all, and the companion's braces have no meaning.
 func (d *Driver) keysOf(name string) keys {
-	k := keys{lock: d.prefix + name, before: d.prefix + mark}
-	tag := tagFor(k.lock)
-	k.after = "{" + tag + "}"
-	if tag != k.lock {
-		k.after += k.lock
-	}
-	return k
+	lock := d.prefix + name
+	return keys{lock: lock, prefix: d.prefix, tag: tagFor(lock)}
 }
 
-func (k keys) companion(kind byte) string { return k.before + string(kind) + k.after }
+func (k keys) companion(kind byte) string { return string(k.appendCompanion(nil, kind)) }
+
+func (k keys) appendCompanion(b []byte, kind byte) []byte {
+	b = append(append(b, k.prefix...), mark...)
+	b = append(append(b, kind, '{'), k.tag...)
+	b = append(b, '}')
+	if k.tag != k.lock {
+		b = append(b, k.lock...)
+	}
+	return b
+}
+
+// companions are keys of a call.
+func (c *call) companions(k keys, kinds ...byte) {
+	var room [128]byte
+	for _, kind := range kinds {
+		c.body = appendText(c.body, k.appendCompanion(room[:0], kind))
+	}
+	c.count += len(kinds)
+}
 
 // gone is the key that remembers that owner's claim was given up.
-func (k keys) gone(owner string) string { return k.companion(kindGone) + mark + owner }
+func (k keys) gone(owner string) string { return string(k.appendGone(nil, owner)) }
+
+func (k keys) appendGone(b []byte, owner string) []byte {
+	return append(append(k.appendCompanion(b, kindGone), mark...), owner...)
+}
+
+func (c *call) gone(k keys, owner string) {
+	var room [192]byte
+	c.body = appendText(c.body, k.appendGone(room[:0], owner))
+	c.count++
+}
 
 // nameOf is the reverse of keysOf for a lock key or a queue; ok is false for other keys.
 func (d *Driver) nameOf(key string) (name string, ok bool) {

@@ -12,7 +12,7 @@ func TestALateShorteningCountsUntilTheServerRefusesIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := &claim{}
-		c.known.granted(1, time.Minute)
+		c.hold(1, time.Minute)
 		c.mayComeLate(time.Second, c.latest(time.Second))
 		time.Sleep(time.Hour)
 		if g := c.simplyGranted(time.Minute, 2); g.TTL != time.Second {

@@ -14,15 +14,18 @@ var _ driver.Noter = (*claim)(nil)
 // Note implements driver.Noter.
 func (c *claim) Note(ctx context.Context, note string) error {
 	k := c.keys
-	all := []string{k.lock, k.companion(kindHistory), k.companion(kindDetails), k.companion(kindShares)}
-	reply, err := c.d.run(ctx, scriptNote, all, c.req.Owner, note)
+	n := c.d.pipelines.newCall(scriptNote, 4)
+	n.text(k.lock)
+	n.companions(k, kindHistory, kindDetails, kindShares)
+	n.text(c.req.Owner, note)
+	reply, err := c.d.ask(ctx, k.lock, n)
 	if err != nil {
 		return err
 	}
-	held, err := reply.Int64()
+	held, err := reply.integer("note")
 	switch {
 	case err != nil:
-		return fmt.Errorf("redislock: alien reply to note: %w", err)
+		return err
 	case held == 0:
 		return fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
 	}

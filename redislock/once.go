@@ -23,7 +23,7 @@ var scriptOnce = &script{name: "once.lua"}
 const MaxOnceArgs = 7000
 
 // Once lets a command on Redis take effect exactly once for each key, such as
-// "order-42/reserve", although a job is begun again. It is to Redis what fence.Once is to a
+// "order-42/reserve", although a job is begun again. It is to Redis what [fence.Once] is to a
 // database, and says why a lock alone cannot do that: the mark and the command are one
 // script, so both happen or neither.
 //
@@ -64,8 +64,8 @@ func NewOnce(client redis.UniversalClient, opts *OnceOptions) (*Once, error) {
 }
 
 // Do runs one command, such as "DECRBY", target, 2, and marks key as done. target is the one
-// key that the command uses; key is a name as driver.CheckName has it. On a Cluster key,
-// target and the lease's resource must have the same hash tag. There may be MaxOnceArgs args;
+// key that the command uses; key is a name as [driver.CheckName] has it. On a Cluster key,
+// target and the lease's resource must have the same hash tag. There may be [MaxOnceArgs] args;
 // more are an error, and nothing is asked.
 //
 // A command that the server refuses, for whatever reason, leaves no mark: a value of the wrong
@@ -73,7 +73,7 @@ func NewOnce(client redis.UniversalClient, opts *OnceOptions) (*Once, error) {
 //
 // It returns the command's reply, or nil where that got lost, when the command took effect
 // by this call. ErrDone of package fence: before, by whomever, this caller included.
-// fence.ErrStale: not by this call, because a later holder of the lease's resource was here.
+// [fence.ErrStale]: not by this call, because a later holder of the lease's resource was here.
 // A redis.Error is the command's refusal; nothing has happened. After any other error the
 // outcome is unknown: call Do again, under this lease or another, and it happens now or gives
 // ErrDone.

@@ -3,7 +3,6 @@ package redislock
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"sync"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -17,40 +16,42 @@ import (
 // be asked for otherwise.
 func (c *claim) takePlain(ctx context.Context) (g driver.Grant, taken bool, err error) {
 	d, k, was := c.d, c.keys, c.load()
-	if c.req.Mode != driver.Exclusive || was.unsure || was.pending || was.queued || d.history || d.rest > 0 || d.crowds.met(k.lock) {
+	if c.req.Mode != driver.Exclusive || was.mayBeServed() || was.phase == queued || d.history || d.rest > 0 || d.contended.met(k.lock) {
 		return driver.Grant{}, false, nil
 	}
 	if err := d.usable(ctx); err != nil {
 		return driver.Grant{}, false, err
 	}
-	d.ear.listen(&c.req)
+	d.subscriber.listen(c)
 	was.floor = d.fences.last(k.lock)
 	// Unknown until there is an answer.
-	c.update(func(now *known) { now.unsure, now.floor = true, was.floor })
+	c.update(func(now *state) { now.uncertain.attempt, now.floor = true, was.floor })
 	fence, reply, err := c.sendTake(ctx)
 	switch {
 	case err != nil:
 		return driver.Grant{}, false, err
-	case fence == 0: // or it ran twice and the first answer was lost: acquire.lua finds out
-		c.update(func(now *known) { now.unsure = reply.repeated })
-		d.crowds.meet(k.lock)
+	case fence == 0:
+		c.update(func(now *state) { now.uncertain.attempt = false })
+		d.contended.meet(k.lock)
 		return driver.Grant{}, false, nil
 	}
 	err = c.accept(ctx, uint64(fence), was, reply)
-	c.update(func(now *known) { now.plain = err == nil })
+	c.update(func(now *state) { now.grant.plain = err == nil })
 	return c.granted(c.req.TTL, uint64(fence)), true, err
 }
 
-// about is what history.lua stores of the claim's grant beside numbers.
-func (c *claim) about() []byte {
-	channel := c.channel()
-	b := make([]byte, 0, 15+len(c.req.Owner)+len(channel)+len(c.req.Note))
-	for _, s := range [...]string{c.req.Owner, channel, c.req.Note} {
-		b = append(b, 0xdb) // a string with 32 bits of length, in MessagePack
-		b = binary.BigEndian.AppendUint32(b, uint32(len(s)))
-		b = append(b, s...)
+// about appends what history.lua stores of a grant beside numbers.
+func (c *call) about(owner, channel, note string) {
+	all := [...]string{owner, channel, note}
+	const head = 5
+	c.body = appendSize(c.body, '$', len(all)*head+len(owner)+len(channel)+len(note))
+	for _, s := range all {
+		c.body = append(c.body, 0xdb) // a string with 32 bits of length, in MessagePack
+		c.body = binary.BigEndian.AppendUint32(c.body, uint32(len(s)))
+		c.body = append(c.body, s...)
 	}
-	return b
+	c.body = append(c.body, "\r\n"...)
+	c.count++
 }
 
 // givePlain gives up a plain grant; given is false when that must be asked for otherwise.
@@ -59,67 +60,77 @@ func (c *claim) givePlain(ctx context.Context) (given bool, err error) {
 		return false, err
 	}
 	k := c.keys
-	reply, err := c.d.links.of(k.lock).run(ctx, scriptGive, []string{k.lock, k.companion(kindQueue), k.gone(c.req.Owner)}, c.req.Owner)
+	give := c.d.pipelines.newCall(scriptGive, 3)
+	give.text(k.lock)
+	give.companions(k, kindQueue)
+	give.gone(k, c.req.Owner)
+	give.text(c.req.Owner)
+	reply, err := c.d.pipelines.ask(ctx, k.lock, give)
 	switch {
 	case err != nil && isReply(err): // it did not run: release.lua may need other permissions
 		return false, nil
 	case err != nil:
 		return false, explain(err)
 	}
-	n, err := reply.Int64()
+	n, err := reply.integer("give")
 	if err != nil {
-		return false, fmt.Errorf("redislock: alien reply to give: %w", err)
+		return false, err
 	}
 	if n == 0 {
-		c.d.crowds.meet(k.lock)
+		c.d.contended.meet(k.lock)
 	}
 	return n == 1, nil
 }
 
 func (c *claim) sendTake(ctx context.Context) (fence int64, reply answer, err error) {
 	d, k := c.d, c.keys
-	keys := append([]string{k.lock, k.companion(kindHistory), k.companion(kindQueue), k.gone(c.req.Owner)}, d.markOfMemory()...)
-	args := []any{c.req.Owner, millis(c.req.TTL), d.historyLife(c.req.TTL), c.about()}
+	take := d.pipelines.newCall(scriptTake, 4+d.memoryKeys())
+	take.durable = true
+	take.text(k.lock)
+	take.companions(k, kindHistory, kindQueue)
+	take.gone(k, c.req.Owner)
+	take.markOfMemory(d)
+	take.text(c.req.Owner)
+	take.number(millis(c.req.TTL), d.historyLife(c.req.TTL))
+	take.about(c.req.Owner, c.channel(), c.req.Note)
 	if d.memory > 0 {
-		args = append(args, millis(d.memory))
+		take.number(millis(d.memory))
 	}
-	reply, err = d.links.of(k.lock).runAcknowledged(ctx, d.replicas, scriptTake, keys, args...)
+	reply, err = d.pipelines.ask(ctx, k.lock, take)
 	if err != nil {
 		return 0, reply, explain(err)
 	}
-	if fence, err = reply.cmd.Int64(); err != nil {
-		return 0, reply, fmt.Errorf("redislock: alien reply to take: %w", err)
-	}
-	return fence, reply, nil
+	fence, err = reply.integer("take")
+	return fence, reply, err
 }
 
-// crowds remembers where the plain case was not met, until it may be again. It forgets
+// contended remembers where the plain case was not met, until it may be again. It forgets
 // all when they are many.
-type crowds struct {
+type contended struct {
 	mu    sync.Mutex
 	locks map[string]struct{} // guarded by mu
 }
 
-// maxCrowds bounds them, as maxFences does.
-const maxCrowds = 4096
+// maxContended bounds them, as maxFences does.
+const maxContended = 4096
 
-func (c *crowds) met(lock string) bool {
+func (c *contended) met(lock string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, ok := c.locks[lock]
 	return ok
 }
 
-func (c *crowds) meet(lock string) {
+func (c *contended) meet(lock string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.locks == nil || len(c.locks) >= maxCrowds {
+	if c.locks == nil || len(c.locks) >= maxContended {
 		c.locks = make(map[string]struct{})
 	}
 	c.locks[lock] = struct{}{}
 }
 
-func (c *crowds) left(lock string) {
+func (c *contended) left(lock string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.locks, lock)

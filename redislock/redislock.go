@@ -1,13 +1,3 @@
-// Package redislock is Leasehold's driver for Redis: one server, Sentinel or Cluster.
-//
-// An exclusive lease is a plain string key, prefix + name, whose value is the owner and
-// which expires. So it excludes, and is excluded by, every client that takes a lock with
-// SET key token NX PX and gives it up by compare-and-delete. Fencing tokens, the fair
-// queue and shared leases live in companion keys of the same hash slot.
-//
-// Redis 7.0 or newer is needed, or Valkey. Failover is asynchronous: a replica that had
-// not seen a grant gives it to a second holder, unless Options.Replicas asks for
-// acknowledgements. See docs/engines/redis.md.
 package redislock
 
 import (
@@ -64,6 +54,8 @@ type Options struct {
 	// wait. For the servers of a quorum, not for Cluster; a replica that takes over is not
 	// covered.
 	Memory time.Duration
+	// NoMemory leaves out Memory also where it has a default, in NewRedlock; Memory must be 0.
+	NoMemory bool
 	// Rest, if not 0, lets clients in that do not queue, such as those of the plain recipe,
 	// beside a queue that never ends: a lock that is given up is left free for that long,
 	// once a second at most. It must be longer than the time between two of their attempts,
@@ -85,30 +77,26 @@ const DefaultMemory = time.Minute
 
 // A Driver serves claims on Redis. It is safe for concurrent use.
 type Driver struct {
-	client    redis.UniversalClient
-	ownClient bool // Close closes it
-	prefix    string
-	replicas  int
-	history   bool // required
-	memory    time.Duration
-	rest      time.Duration
-	links     links
-	ear       ear
-	fences    fences
-	crowds    crowds
-	seen      seen
+	client     redis.UniversalClient
+	ownClient  bool // Close closes it
+	prefix     string
+	replicas   int
+	history    bool // required
+	memory     time.Duration
+	rest       time.Duration
+	pipelines  pipelines
+	subscriber subscriber
+	fences     fences
+	contended  contended
+	seen       seen
+	tries      atomic.Int64 // counts attempts that wait
 
-	supported atomic.Bool // the server's version was checked
-	closing   sync.Once
-	closed    atomic.Bool
+	closing sync.Once
+	closed  atomic.Bool
 }
 
-// Open returns a Driver with connections of its own to one server: one to listen, and as
-// many as calls are on their way at once, mostly 16 at the most. It does no I/O; Close
-// closes them. It is faster than New, where each call needs a goroutine because go-redis
-// does not end it with its context: Open's driver closes the connection of such a call.
-// With options that have code of the caller's (CredentialsProvider, OnConnect, Limiter and
-// the like, not Dialer) it is as New.
+// Open returns a Driver on one server. It does no I/O, and connects when it is first needed: once
+// for all calls, which share a connection, and once to listen. Close closes both.
 func Open(server *redis.Options, opts *Options) (*Driver, error) {
 	if server == nil {
 		return nil, errors.New("redislock: no server's options")
@@ -116,7 +104,7 @@ func Open(server *redis.Options, opts *Options) (*Driver, error) {
 	own := *server // the caller's may change
 	own.MinIdleConns, own.ClientSideCache, own.ClientSideCacheConfig = 0, nil, nil
 	client := redis.NewClient(&own)
-	d, err := newDriver(client, opts, lanesTo(&own))
+	d, err := newDriver(client, &own, opts)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -125,14 +113,22 @@ func Open(server *redis.Options, opts *Options) (*Driver, error) {
 }
 
 // New returns a Driver on client, which stays the caller's: Close does not close it. It
-// does no I/O. client may be of NewClient, NewFailoverClient, NewClusterClient or
-// NewUniversalClient; a Ring is refused, because it has no order among its servers. It is
-// for Sentinel, Cluster, and clients with hooks; else see Open.
+// does no I/O. client must be of NewClient, NewFailoverClient, NewClusterClient or
+// NewUniversalClient; a Ring is refused, because it has no order among its servers.
+//
+// The driver listens through client, and asks it where the servers are. Calls have connections of their
+// own, one to each server, made from client's options with their Dialer, credentials and OnConnect;
+// its hooks, Limiter and pool have no part in them, nor have its retries.
 func New(client redis.UniversalClient, opts *Options) (*Driver, error) {
-	if _, ring := client.(*redis.Ring); ring || isNil(client) {
-		return nil, errors.New("redislock: the client must be of one server, Sentinel or Cluster")
+	if !isNil(client) {
+		switch c := client.(type) {
+		case *redis.Client:
+			return newDriver(c, c.Options(), opts)
+		case *redis.ClusterClient:
+			return newDriver(c, nil, opts)
+		}
 	}
-	return newDriver(client, opts, nil)
+	return nil, errors.New("redislock: the client must be of one server, Sentinel or Cluster")
 }
 
 // isNil reports whether client is nil, or a nil pointer.
@@ -141,7 +137,8 @@ func isNil(client redis.UniversalClient) bool {
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-func newDriver(client redis.UniversalClient, opts *Options, newLane func() *lane) (*Driver, error) {
+// newDriver connects with server, or on Cluster with what the client has for its nodes.
+func newDriver(client redis.UniversalClient, server *redis.Options, opts *Options) (*Driver, error) {
 	var o Options
 	if opts != nil {
 		o = *opts
@@ -164,31 +161,34 @@ func newDriver(client redis.UniversalClient, opts *Options, newLane func() *lane
 	if o.Memory < 0 {
 		return nil, fmt.Errorf("redislock: Memory is %v", o.Memory)
 	}
+	if o.NoMemory && o.Memory != 0 {
+		return nil, errors.New("redislock: Memory and NoMemory exclude each other")
+	}
 	if _, cluster := client.(*redis.ClusterClient); cluster && o.Memory > 0 {
 		return nil, fmt.Errorf("redislock: Memory on Cluster is %w", driver.ErrUnsupported)
 	}
 	d := &Driver{client: client, prefix: o.Prefix, replicas: o.Replicas, history: o.RequireFenceHistory, memory: o.Memory, rest: o.Rest}
-	d.links.init(client, newLane, &d.supported)
-	d.ear.init(client, strings.ToLower(rand.Text()))
+	d.pipelines.init(client, server, o.Replicas)
+	d.subscriber.init(client, strings.ToLower(rand.Text()))
 	return d, nil
 }
 
 // Features declares everything.
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
-		Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
+		Engine: "redis", Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
 		MinTTL: minTTL, Step: step,
 	}
 }
 
-// Close ends the driver's subscription and, with the calls on them, the connections of its
-// own. Later calls return driver.ErrClosed. What is held stays held.
+// Close ends the driver's connections, with the calls on them. Later calls return [driver.ErrClosed].
+// What is held stays held.
 func (d *Driver) Close() error {
 	var err error
 	d.closing.Do(func() {
 		d.closed.Store(true)
-		d.ear.close()
-		d.links.first.close() // those of a cluster have no lanes
+		d.pipelines.end()
+		d.subscriber.close()
 		if d.ownClient {
 			err = d.client.Close()
 		}
@@ -207,7 +207,7 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	return &claim{d: d, req: req, keys: d.keysOf(req.Resource)}, nil
 }
 
-// grantsUnasked: who gives a lock up may grant it to the next in the queue, who is told.
+// grantsUnasked reports whether a release may grant the lock to the next in the queue, which is told.
 // That one could neither wait for replicas nor find out what the server remembers.
 func (d *Driver) grantsUnasked() bool { return d.replicas == 0 && d.memory == 0 }
 
@@ -227,16 +227,16 @@ func (d *Driver) usable(ctx context.Context) error {
 	if d.closed.Load() {
 		return driver.ErrClosed
 	}
-	return d.checkVersion(ctx)
+	return nil
 }
 
-// run has a script of the resource with the given lock key run.
-func (d *Driver) run(ctx context.Context, s *script, keys []string, args ...any) (*redis.Cmd, error) {
+// ask has c, which is about the lock key, answered.
+func (d *Driver) ask(ctx context.Context, key string, c *call) (answer, error) {
 	if err := d.usable(ctx); err != nil {
-		return nil, err
+		return answer{}, err
 	}
-	cmd, err := d.links.of(keys[0]).run(ctx, s, keys, args...)
-	return cmd, explain(err)
+	a, err := d.pipelines.ask(ctx, key, c)
+	return a, explain(err)
 }
 
 // millis is d in whole milliseconds, rounded up.

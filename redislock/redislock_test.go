@@ -1,15 +1,9 @@
 package redislock
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
-	"runtime"
-	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,50 +11,6 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 )
-
-// noServer is a client whose commands answer serves, or nothing does. They go by hooks first.
-func noServer(answer func(ctx context.Context, cmd redis.Cmder) error, hooks ...redis.Hook) redis.UniversalClient {
-	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: func(context.Context, string, string) (net.Conn, error) {
-		return nil, errors.New("no server")
-	}})
-	for _, h := range hooks {
-		c.AddHook(h)
-	}
-	if answer != nil {
-		c.AddHook(hook(answer))
-	}
-	return c
-}
-
-type hook func(context.Context, redis.Cmder) error
-
-func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h hook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := h(ctx, cmd)
-		cmd.SetErr(err)
-		return err
-	}
-}
-
-func (h hook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, cmd := range cmds {
-			cmd.SetErr(h(ctx, cmd))
-		}
-		return nil
-	}
-}
-
-func version(v string) func(context.Context, redis.Cmder) error {
-	return func(_ context.Context, cmd redis.Cmder) error {
-		if info, ok := cmd.(*redis.StringCmd); ok {
-			info.SetVal("# Server\r\nredis_version:" + v + "\r\nrun_id:abc\r\nuptime_in_seconds:7\r\n")
-		}
-		return nil
-	}
-}
 
 func claimOn(t testing.TB, d *Driver, name string) driver.Claim {
 	t.Helper()
@@ -73,13 +23,17 @@ func claimOn(t testing.TB, d *Driver, name string) driver.Claim {
 
 func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
-	client := noServer(nil)
+	client := noServer()
 	for what, o := range map[string]Options{
 		"control character": {Prefix: "a\x1f"}, "brace without tag": {Prefix: "a{"}, "empty tag": {Prefix: "a{}"},
 		"prefix and none": {Prefix: "a", NoPrefix: true}, "negative replicas": {Replicas: -1},
+		"negative memory": {Memory: -1}, "memory and none": {Memory: 1, NoMemory: true}, "negative rest": {Rest: -1},
 	} {
 		if _, err := New(client, &o); err == nil {
 			t.Errorf("%s: accepted", what)
+		}
+		if _, err := NewRedlock([]redis.UniversalClient{client, noServer(), noServer()}, &o, nil); err == nil {
+			t.Errorf("%s: accepted for a Redlock", what)
 		}
 	}
 	if _, err := New(redis.NewRing(&redis.RingOptions{}), nil); err == nil {
@@ -136,12 +90,8 @@ func TestOldServerIsRefused(t *testing.T) {
 			t.Errorf("newEnough(%q) = %v", v, !ok)
 		}
 	}
-	d, err := New(noServer(version("6.2.14")), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	_, err = claimOn(t, d, "a").Try(t.Context())
+	d := driverOn(t, speakingOf(t, "6.2.14", grantPlain), nil)
+	_, err := claimOn(t, d, "a").Try(t.Context())
 	if !errors.Is(err, ErrOldServer) || !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), "6.2.14") || !strings.Contains(err.Error(), MinVersion) {
 		t.Errorf("Try of an old server: %v", err)
 	}
@@ -162,7 +112,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"NOREPLICAS Not enough good replicas to write.":                                         ErrReplicas,
 		"ERR AUTH <password> called without any password configured for the default user. Are…": ErrAuth,
 	} {
-		cause := reply(text)
+		cause := refusal(text)
 		if err := explain(cause); !errors.Is(err, want) || !errors.Is(err, cause) {
 			t.Errorf("%q became %v", text, err)
 		}
@@ -171,12 +121,6 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		t.Error("an error that nothing is known of was changed")
 	}
 }
-
-// reply is an error of the server.
-type reply string
-
-func (r reply) Error() string { return string(r) }
-func (reply) RedisError()     {}
 
 func TestMessages(t *testing.T) {
 	t.Parallel()
@@ -215,258 +159,6 @@ func TestFencesAreRemembered(t *testing.T) {
 	}
 }
 
-// Calls return when their contexts end, whatever the client does, and do not pile up
-// behind a server that does not answer.
-func TestCallsEndWithTheirContext(t *testing.T) {
-	release := make(chan struct{})
-	var stuck atomic.Int32
-	d, err := New(noServer(func(_ context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "info" {
-			return version("7.0.15")(nil, cmd)
-		}
-		stuck.Add(1)
-		<-release
-		return errors.New("late")
-	}), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	if err := d.checkVersion(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	before := runtime.NumGoroutine()
-	var all sync.WaitGroup
-	for i := range 500 {
-		all.Go(func() {
-			ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errGone)
-			defer cancel()
-			if _, err := claimOn(t, d, fmt.Sprint(i)).Try(ctx); !errors.Is(err, errGone) {
-				t.Errorf("Try: %v", err)
-			}
-		})
-	}
-	all.Wait()
-	if n := runtime.NumGoroutine() - before; n > maxHung+4 {
-		t.Errorf("%d goroutines are left behind a server that does not answer", n)
-	}
-	link := d.links.first
-	link.mu.Lock()
-	if n := len(link.waiting); n != 0 {
-		t.Errorf("%d calls wait that nobody waits for", n)
-	}
-	link.mu.Unlock()
-	close(release)
-	if n := stuck.Load(); n < maxInFlight || n > maxHung {
-		t.Errorf("%d calls were sent, want %d, and one more now and then", n, maxInFlight)
-	}
-}
-
-var errGone = errors.New("gone")
-
-// grantPlain answers take.lua: the fence is the length of the lock key.
-func grantPlain(c sentCmd) {
-	lock, _ := c.Args()[3].(string)
-	c.SetVal(int64(len(lock)))
-}
-
-// Connections that are dead unnoticed hold up nobody for long who comes after them.
-func TestHungConnectionsDelayOthersLittle(t *testing.T) {
-	t.Parallel()
-	release := make(chan struct{})
-	var sent atomic.Int32
-	d, err := New(noServer(func(ctx context.Context, cmd redis.Cmder) error {
-		if c, ok := cmd.(sentCmd); ok {
-			if sent.Add(1) <= maxInFlight {
-				<-release
-			}
-			grantPlain(c)
-			return nil
-		}
-		return version("7.0.15")(ctx, cmd)
-	}), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.checkVersion(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	var hung, others sync.WaitGroup
-	for i := range maxInFlight {
-		hung.Go(func() { _, _ = claimOn(t, d, fmt.Sprint("hung", i)).Try(context.Background()) })
-	}
-	for end := time.Now().Add(10 * time.Second); sent.Load() < maxInFlight; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the calls that hang were not sent")
-		}
-	}
-	start := time.Now()
-	for i := range 20 {
-		others.Go(func() {
-			if _, err := claimOn(t, d, fmt.Sprint("other", i)).Try(t.Context()); err != nil {
-				t.Errorf("Try: %v", err)
-			}
-		})
-	}
-	others.Wait()
-	if took := time.Since(start); took > hungAfter+time.Second {
-		t.Errorf("calls beside connections that hang took %v", took)
-	}
-	link := d.links.first
-	link.mu.Lock()
-	if link.inFlight >= maxInFlight+link.hung {
-		t.Errorf("the next one waits again: %d in flight, %d of them hang", link.inFlight, link.hung)
-	}
-	link.mu.Unlock()
-	close(release)
-	hung.Wait()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		link.mu.Lock()
-		n := link.inFlight + link.hung
-		link.mu.Unlock()
-		if n == 0 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("calls are counted as on their way for ever")
-		}
-	}
-}
-
-// What comes together while calls are on their way goes together, each with its own
-// answer; a lost script is brought along.
-func TestCallsGoTogether(t *testing.T) {
-	t.Parallel()
-	var pipelines, single, evals atomic.Int32
-	full := make(chan struct{}) // closed when all but the first few have gathered
-	d, err := New(noServer(func(_ context.Context, cmd redis.Cmder) error {
-		switch c := cmd.(type) {
-		case *redis.StringCmd:
-			return version("7.0.15")(nil, cmd)
-		case sentCmd:
-			if cmd.Name() == "evalsha" {
-				<-full
-				return reply("NOSCRIPT No matching script.")
-			}
-			evals.Add(1)
-			grantPlain(c)
-		}
-		return nil
-	}, counter{&single, &pipelines}), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	if err := d.checkVersion(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	const n = 100
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() {
-			name := strings.Repeat("x", i+1)
-			g, err := claimOn(t, d, name).Try(t.Context())
-			if want := driver.FenceOf(uint64(len("lock:") + i + 1)); err != nil || g.Fence != want {
-				t.Errorf("Try: fence %d, %v; want that of its own key, %d", g.Fence, err, want)
-			}
-		})
-	}
-	link := d.links.first
-	waiting := func() int {
-		link.mu.Lock()
-		defer link.mu.Unlock()
-		return len(link.waiting)
-	}
-	for end := time.Now().Add(10 * time.Second); waiting() < n-maxInFlight; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d calls have gathered, want %d", waiting(), n-maxInFlight)
-		}
-	}
-	close(full)
-	all.Wait()
-	if one, many := single.Load(), pipelines.Load(); evals.Load() != n || one > 3*maxInFlight || many == 0 || many > maxInFlight {
-		t.Errorf("%d calls in %d commands and %d pipelines", evals.Load(), one, many)
-	}
-}
-
-// A counter is a hook that counts commands and pipelines.
-type counter struct{ single, pipelines *atomic.Int32 }
-
-func (counter) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.single.Add(1)
-		return next(ctx, cmd)
-	}
-}
-
-func (c counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.pipelines.Add(1)
-		return next(ctx, cmds)
-	}
-}
-
-// A key that the user may not touch fails its own call, and none that goes with it.
-func TestForbiddenKeySharesNoFate(t *testing.T) {
-	t.Parallel()
-	full := make(chan struct{}) // closed when all but the first few have gathered
-	d, err := New(noServer(func(ctx context.Context, cmd redis.Cmder) error {
-		c, ok := cmd.(sentCmd)
-		if !ok {
-			return version("7.0.15")(ctx, cmd)
-		}
-		<-full
-		if slices.Contains(cmd.Args(), any("lock:forbidden")) {
-			return reply("NOPERM No permissions to access a key")
-		}
-		grantPlain(c)
-		return nil
-	}), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	if err := d.checkVersion(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	const n = 20
-	var all sync.WaitGroup
-	try := func(name string, want error) {
-		all.Go(func() {
-			if _, err := claimOn(t, d, name).Try(t.Context()); !errors.Is(err, want) {
-				t.Errorf("Try of %s: %v; want %v", name, err, want)
-			}
-		})
-	}
-	gathered := func(want int) {
-		for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-			link := d.links.first
-			link.mu.Lock()
-			got := link.inFlight + len(link.waiting)
-			link.mu.Unlock()
-			if got == want {
-				return
-			}
-			if time.Now().After(end) {
-				t.Fatalf("%d calls have gathered, want %d", got, want)
-			}
-		}
-	}
-	for i := range maxInFlight {
-		try(fmt.Sprint("first", i), nil)
-	}
-	gathered(maxInFlight)
-	try("forbidden", ErrAuth)
-	for i := range n {
-		try(fmt.Sprint("allowed", i), nil)
-	}
-	gathered(maxInFlight + 1 + n)
-	close(full)
-	all.Wait()
-}
-
 func TestPatternsAreLiteral(t *testing.T) {
 	t.Parallel()
 	if got := glob(`a*b?c[d]e\f`); got != `a\*b\?c\[d\]e\\f` {
@@ -476,11 +168,7 @@ func TestPatternsAreLiteral(t *testing.T) {
 
 func TestIdentify(t *testing.T) {
 	t.Parallel()
-	d, err := New(noServer(version("7.0.15")), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := driverOn(t, speaking(t, grantPlain), nil)
 	if id, err := d.Identify(t.Context()); id != "abc" || err != nil {
 		t.Errorf("Identify: %q, %v", id, err)
 	}

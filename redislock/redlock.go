@@ -2,7 +2,6 @@ package redislock
 
 import (
 	"errors"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -18,8 +17,8 @@ type Redlock struct {
 
 // NewRedlock returns a driver over clients, each of one server that knows nothing of the
 // others: an odd number, at least three. It does no I/O and closes none of them. opts is
-// for every server; Memory 0 is DefaultMemory there, because a server that forgets would
-// break the majority, and negative is off. Replicas must be 0.
+// for every server; Memory 0 is [DefaultMemory] there, because a server that forgets would
+// break the majority, unless NoMemory is set. Replicas and Rest must be 0.
 func NewRedlock(clients []redis.UniversalClient, opts *Options, majority *quorum.Options) (*Redlock, error) {
 	var o Options
 	if opts != nil {
@@ -28,11 +27,11 @@ func NewRedlock(clients []redis.UniversalClient, opts *Options, majority *quorum
 	if o.Replicas != 0 {
 		return nil, errors.New("redislock: Replicas is for one server; of a Redlock the majority counts")
 	}
-	switch {
-	case o.Memory == 0:
+	if o.Rest != 0 {
+		return nil, errors.New("redislock: Rest is for one server, Sentinel or Cluster")
+	}
+	if o.Memory == 0 && !o.NoMemory {
 		o.Memory = DefaultMemory
-	case o.Memory < 0:
-		o.Memory = time.Duration(0)
 	}
 	r := &Redlock{}
 	var nodes []driver.Driver

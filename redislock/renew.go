@@ -14,6 +14,9 @@ import (
 // between leave alone: far below historyTTL.
 const refreshHistory = time.Hour
 
+// historyWait is how long a renewal waits for its history.
+const historyWait = 250 * time.Millisecond
+
 // Renew implements driver.Claim.
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	if err := errors.Join(c.d.usable(ctx), c.d.checkTTL(ttl)); err != nil {
@@ -23,7 +26,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 		return c.renewWhole(ctx, ttl)
 	}
 	r := driver.Renewal{Claim: c, TTL: ttl}
-	if rest := c.d.renewTogether(ctx, c.d.links.of(c.keys.lock), []*driver.Renewal{&r}); len(rest) > 0 {
+	if rest := c.d.renewTogether(ctx, []*driver.Renewal{&r}); len(rest) > 0 {
 		return c.renewWhole(ctx, ttl)
 	}
 	if r.Err == nil && c.historyIsDue(ttl) {
@@ -35,17 +38,21 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 // renewWhole renews a lease of any kind, with its history.
 func (c *claim) renewWhole(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	d, k, was := c.d, c.keys, c.load()
-	all := []string{k.lock, k.companion(kindHistory), k.companion(kindDetails), k.companion(kindShares), k.companion(kindLimits)}
 	latest := was.latest(ttl)
-	reply, err := d.links.of(k.lock).runAcknowledged(ctx, d.replicas, scriptRenew, all,
-		c.req.Owner, millis(ttl), c.channel(), c.req.Note, was.fence, d.historyLife(ttl), latest)
-	if err != nil || reply.repeated {
-		c.mayComeLate(ttl, latest)
-	}
+	renew := d.pipelines.newCall(scriptRenew, 5)
+	renew.durable = true
+	renew.text(k.lock)
+	renew.companions(k, kindHistory, kindDetails, kindShares, kindLimits)
+	renew.text(c.req.Owner)
+	renew.number(millis(ttl))
+	renew.text(c.channel(), c.req.Note)
+	renew.number(int64(was.grant.fence), d.historyLife(ttl), int64(latest))
+	reply, err := d.pipelines.ask(ctx, k.lock, renew)
 	if err != nil {
+		c.mayComeLate(ttl, latest)
 		return driver.Grant{}, explain(err)
 	}
-	values, err := slice(reply.cmd, 1)
+	values, err := reply.slice(1)
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -57,18 +64,19 @@ func (c *claim) renewWhole(ctx context.Context, ttl time.Duration) (driver.Grant
 		// A failover could bring the former expiry back, so the former deadline stands.
 		return driver.Grant{}, fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)
 	}
-	c.update(func(now *known) {
-		now.granted(fence, ttl)
-		now.clock, now.told = uint64(number(values[1])), time.Now()
+	c.update(func(now *state) {
+		now.hold(fence, ttl)
+		now.grant.clock, now.grant.told = uint64(number(values[1])), time.Now()
 	})
 	d.fences.saw(k.lock, fence)
-	d.ear.listen(&c.req)
+	d.subscriber.listen(c)
 	return c.granted(ttl, fence), nil
 }
 
 // lost is what a renewal comes to that found another in the lease's place, or nobody.
 func (c *claim) lost() error {
-	c.d.ear.forget(c.req.Owner)
+	c.update(func(now *state) { now.become(over) })
+	c.d.subscriber.forget(c)
 	return fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
 }
 
@@ -76,10 +84,10 @@ func (c *claim) lost() error {
 // what is left. One for no less than the last may where that has grown, because the server's clock
 // has gone back since; one for less may for a while, not whenever it comes. A fence is not below
 // the server's time when it was given.
-func (k *known) latest(ttl time.Duration) uint64 {
-	last := cmp.Or(k.clock, k.fence)
-	if ttl < k.ttl {
-		last += uint64((time.Since(k.told) + goneTTL).Microseconds())
+func (s *state) latest(ttl time.Duration) uint64 {
+	last := cmp.Or(s.grant.clock, s.grant.fence)
+	if ttl < s.grant.ttl {
+		last += uint64((time.Since(s.grant.told) + goneTTL).Microseconds())
 	}
 	return last
 }
@@ -91,40 +99,44 @@ type lateRenewals struct {
 }
 
 // mayShorten reports whether one of them may, as far as the server has told its time.
-func (k *known) mayShorten() bool { return k.late.ttl > 0 && k.clock < k.late.latest }
+func (s *state) mayShorten() bool {
+	late := s.uncertain.renewals
+	return late.ttl > 0 && s.grant.clock < late.latest
+}
 
 // mayComeLate notes a renewal that was sent and may still come, or come again.
 func (c *claim) mayComeLate(ttl time.Duration, latest uint64) {
-	c.update(func(now *known) {
+	c.update(func(now *state) {
 		if now.mayShorten() {
-			ttl, latest = min(ttl, now.late.ttl), max(latest, now.late.latest)
+			late := now.uncertain.renewals
+			ttl, latest = min(ttl, late.ttl), max(latest, late.latest)
 		}
-		now.late = lateRenewals{ttl, latest}
+		now.uncertain.renewals = lateRenewals{ttl, latest}
 	})
 }
 
 // atMost is how much of a TTL may be counted on: no more than a late renewal may leave.
-func (k *known) atMost(ttl time.Duration) time.Duration {
-	if k.mayShorten() {
-		return min(ttl, k.late.ttl)
+func (s *state) atMost(ttl time.Duration) time.Duration {
+	if s.mayShorten() {
+		return min(ttl, s.uncertain.renewals.ttl)
 	}
 	return ttl
 }
 
 // renewedByLock reports whether a renewal needs the lock key alone.
 func (c *claim) renewedByLock() bool {
-	return c.req.Mode == driver.Exclusive && c.load().fence != 0
+	return c.req.Mode == driver.Exclusive && c.load().grant.fence != 0
 }
 
 // historyIsDue reports whether the history may end before the lease, or soon, without more.
 func (c *claim) historyIsDue(ttl time.Duration) bool {
-	return time.Since(c.load().refreshed) >= refreshHistory || ttl > historyTTL/2
+	return time.Since(c.load().grant.refreshed) >= refreshHistory || ttl > historyTTL/2
 }
 
 // refreshHistory renews the lease once more, with its history, for which it does not wait
 // long: where it fails, the next renewal does it.
 func (c *claim) refreshHistory(ctx context.Context, ttl time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, hungAfter)
+	ctx, cancel := context.WithTimeout(ctx, historyWait)
 	defer cancel()
 	_, _ = c.renewWhole(ctx, ttl) // the lease is renewed
 }

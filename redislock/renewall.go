@@ -11,9 +11,9 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// RenewAll implements driver.BatchRenewer: one script renews the exclusive leases of one
-// server. On Cluster a script must stay in a slot, so there each lease has its own; the
-// links send them in pipelines.
+// RenewAll implements [driver.BatchRenewer]: one script renews the exclusive leases of one
+// server. On Cluster a script must stay in a slot, so there each lease has its own; they
+// share its connection.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	_, cluster := d.client.(*redis.ClusterClient)
 	var each []*driver.Renewal
@@ -28,28 +28,28 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		}
 	}
 	if len(together) > 0 {
-		each = append(each, d.renewTogether(ctx, d.links.first, together)...)
+		each = append(each, d.renewTogether(ctx, together)...)
 	}
 	d.renewEach(ctx, each)
 }
 
-// renewTogether renews by the lock keys, on one link. It returns those that need a renewal of
+// renewTogether renews by the lock keys, on one server. It returns those that need a renewal of
 // their own: the script leaves all but the plain case to it.
-func (d *Driver) renewTogether(ctx context.Context, l *link, renewals []*driver.Renewal) (rest []*driver.Renewal) {
-	replies, err := d.runRenewAll(ctx, l, renewals)
+func (d *Driver) renewTogether(ctx context.Context, renewals []*driver.Renewal) (rest []*driver.Renewal) {
+	replies, err := d.runRenewAll(ctx, renewals)
 	if len(renewals) > 1 && forItsKeys(err) {
 		return renewals
 	}
 	for i, r := range renewals {
 		switch {
 		case err != nil:
-			r.Err = err
+			r.Answer(driver.Grant{}, err)
 		case replies[i] < 0:
 			rest = append(rest, r)
 		case replies[i] == 0:
-			r.Err = r.Claim.(*claim).lost()
+			r.Answer(driver.Grant{}, r.Claim.(*claim).lost())
 		default:
-			r.Grant = r.Claim.(*claim).simplyGranted(r.TTL, uint64(replies[len(renewals)]))
+			r.Answer(r.Claim.(*claim).simplyGranted(r.TTL, uint64(replies[len(renewals)])), nil)
 		}
 	}
 	return rest
@@ -57,76 +57,84 @@ func (d *Driver) renewTogether(ctx context.Context, l *link, renewals []*driver.
 
 // simplyGranted is the same grant as before, for ttl from now on.
 func (c *claim) simplyGranted(ttl time.Duration, clock uint64) (g driver.Grant) {
-	c.update(func(now *known) {
-		now.ttl, now.clock, now.told = ttl, clock, time.Now()
-		g = driver.Grant{TTL: roundUp(now.atMost(ttl)), Fence: driver.FenceOf(now.fence)}
+	c.update(func(now *state) {
+		now.grant.ttl, now.grant.clock, now.grant.told = ttl, clock, time.Now()
+		g = driver.Grant{TTL: roundUp(now.atMost(ttl)), Fence: driver.FenceOf(now.grant.fence)}
 	})
 	return g
 }
 
 // runRenewAll returns a reply for each, and then the server's time.
-func (d *Driver) runRenewAll(ctx context.Context, l *link, renewals []*driver.Renewal) ([]int64, error) {
+func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) ([]int64, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
 	}
-	keys := make([]string, 0, len(renewals))
-	args := make([]any, 0, 3*len(renewals))
+	renew := d.pipelines.newCall(scriptRenewAll, len(renewals))
+	renew.durable = true
+	for _, r := range renewals {
+		renew.text(r.Claim.(*claim).keys.lock)
+	}
 	latest := make([]uint64, len(renewals))
 	for i, r := range renewals {
 		c := r.Claim.(*claim)
 		was := c.load()
 		latest[i] = was.latest(r.TTL)
-		keys = append(keys, c.keys.lock)
-		args = append(args, c.req.Owner, millis(r.TTL), latest[i])
+		renew.text(c.req.Owner)
+		renew.number(millis(r.TTL), int64(latest[i]))
 	}
-	reply, err := l.runAcknowledged(ctx, d.replicas, scriptRenewAll, keys, args...)
-	if err != nil || reply.repeated {
+	reply, err := d.pipelines.ask(ctx, renewals[0].Claim.(*claim).keys.lock, renew)
+	if err != nil {
 		for i, r := range renewals {
 			r.Claim.(*claim).mayComeLate(r.TTL, latest[i])
 		}
-	}
-	if err != nil {
 		return nil, explain(err)
 	}
-	replies, err := reply.cmd.Int64Slice()
+	replies, err := reply.integers(len(renewals) + 1)
 	switch {
-	case err != nil || len(replies) != len(renewals)+1:
-		return nil, fmt.Errorf("redislock: alien reply to renewals: %w", driver.ErrCorrupt)
+	case err != nil:
+		return nil, err
 	case reply.acknowledged < d.replicas:
 		return nil, fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)
 	}
 	return replies, nil
 }
 
+// workers is how many calls of one batch are on their way to a node at once.
+const workers = 64
+
 // renewEach renews by a call each, to all nodes at once: those of one that does not answer
 // keep none of the others waiting.
 func (d *Driver) renewEach(ctx context.Context, renewals []*driver.Renewal) {
-	byLink := make(map[*link][]*driver.Renewal)
+	byNode := make(map[*pipeline][]*driver.Renewal)
 	for _, r := range renewals {
-		l := d.links.of(r.Claim.(*claim).keys.lock)
-		byLink[l] = append(byLink[l], r)
+		p, err := d.pipelines.of(ctx, r.Claim.(*claim).keys.lock, false)
+		if err != nil {
+			r.Err = explain(err)
+			continue
+		}
+		byNode[p] = append(byNode[p], r)
 	}
 	var nodes sync.WaitGroup
-	for _, those := range byLink {
+	for _, those := range byNode {
 		nodes.Go(func() { renewOn(ctx, those) })
 	}
 	nodes.Wait()
 }
 
-// renewOn renews with as many calls on their way as a link has.
+// renewOn renews what is on one node.
 func renewOn(ctx context.Context, renewals []*driver.Renewal) {
 	next := make(chan *driver.Renewal, len(renewals))
 	for _, r := range renewals {
 		next <- r
 	}
 	close(next)
-	var workers sync.WaitGroup
-	for range min(len(renewals), maxInFlight) {
-		workers.Go(func() {
+	var all sync.WaitGroup
+	for range min(len(renewals), workers) {
+		all.Go(func() {
 			for r := range next {
-				r.Grant, r.Err = r.Claim.Renew(ctx, r.TTL)
+				r.Answer(r.Claim.Renew(ctx, r.TTL))
 			}
 		})
 	}
-	workers.Wait()
+	all.Wait()
 }

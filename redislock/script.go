@@ -15,9 +15,6 @@ var files embed.FS
 // and reply.
 type script struct {
 	name string
-	// unrepeatable: a second run would not give the first one's answer, so that
-	// go-redis must not send it again by itself when a reply is lost.
-	unrepeatable bool
 
 	loaded sync.Once // programs that never use Redis do not pay for it
 	text   string
@@ -26,11 +23,11 @@ type script struct {
 
 var (
 	scriptTake     = &script{name: "take.lua"}
-	scriptGive     = &script{name: "give.lua", unrepeatable: true}
+	scriptGive     = &script{name: "give.lua"}
 	scriptAcquire  = &script{name: "acquire.lua"}
 	scriptRenew    = &script{name: "renew.lua"}
-	scriptRelease  = &script{name: "release.lua", unrepeatable: true}
-	scriptEvict    = &script{name: "evict.lua", unrepeatable: true}
+	scriptRelease  = &script{name: "release.lua"}
+	scriptEvict    = &script{name: "evict.lua"}
 	scriptRaise    = &script{name: "raise.lua"}
 	scriptInspect  = &script{name: "inspect.lua"}
 	scriptRenewAll = &script{name: "renewall.lua"}

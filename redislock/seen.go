@@ -39,12 +39,12 @@ func (s *seen) now() (memory string, known time.Duration) {
 }
 
 // memorySeen is what acquire.lua is told: a name for a memory that has none, and what was seen.
-func (d *Driver) memorySeen() []any {
-	if d.memory == 0 {
-		return nil
+func (c *call) memorySeen(d *Driver) {
+	if d.memory > 0 {
+		memory, known := d.seen.now()
+		c.text(strings.ToLower(rand.Text()), memory)
+		c.number(known.Milliseconds())
 	}
-	memory, known := d.seen.now()
-	return []any{strings.ToLower(rand.Text()), memory, known.Milliseconds()}
 }
 
 // forgetful is the error for an answer that the server's memory is too young.

@@ -54,7 +54,7 @@ func trickyNames() []string {
 
 func driverWith(t testing.TB, o Options) *Driver {
 	t.Helper()
-	d, err := New(noServer(nil), &o)
+	d, err := New(noServer(), &o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestCompanionsShareTheSlotAndCollideWithNothing(t *testing.T) {
 	for _, o := range []Options{{}, {NoPrefix: true}, {Prefix: "{app}:"}, {Prefix: "a}b:"}, {Prefix: "x{y}}"}} {
 		o.Memory = time.Minute
 		d := driverWith(t, o)
-		memory := d.markOfMemory()[0]
+		memory := d.markOfMemory()
 		seen := map[string]string{memory: "the mark of the memory"}
 		if got, ok := d.nameOf(memory); ok || !strings.HasPrefix(memory, d.prefix) {
 			t.Errorf("prefix %q: the mark of the memory, %q, is taken for the resource %q, or outside", d.prefix, memory, got)

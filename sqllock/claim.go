@@ -109,7 +109,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 			c.moves(err, refused)
 		}
 		if err == nil {
-			c.d.watch.disarm(c.req.Owner)
+			c.d.watch.disarm(&c.req)
 		}
 		return g, err
 	case !c.req.Queue:
@@ -120,7 +120,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	if _, isBusy = errors.AsType[*driver.Busy](err); isBusy {
 		return g, err
 	}
-	c.d.watch.disarm(c.req.Owner)
+	c.d.watch.disarm(&c.req)
 	if err != nil && first != nil && sure && ctx.Err() != nil {
 		// No time to queue, or to hear of it: it is as busy as it was found to be.
 		return g, first
@@ -266,6 +266,9 @@ func (c *claim) Note(ctx context.Context, note string) error {
 	return err
 }
 
+// Forget implements driver.Forgetter.
+func (c *claim) Forget() { c.d.watch.disarm(&c.req) }
+
 // Release implements driver.Claim.
 func (c *claim) Release(ctx context.Context) error { return c.release(ctx, 0) }
 
@@ -277,7 +280,7 @@ func (c *claim) Linger(ctx context.Context, d time.Duration) error {
 // release gives up the lease, linger from now, and the place.
 func (c *claim) release(ctx context.Context, linger time.Duration) error {
 	c.collect()
-	c.d.watch.disarm(c.req.Owner)
+	c.d.watch.disarm(&c.req)
 	if c.phase == held && c.req.Mode == driver.Exclusive && !c.uncertain() {
 		found, err := c.d.changed(ctx, c.d.texts.free, c.req.Resource, c.req.Owner, record.Micros(linger), c.lease.number)
 		if err != nil {

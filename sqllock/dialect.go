@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/fence"
 )
 
@@ -27,6 +28,8 @@ type dialect interface {
 	// intact reports, without a query, that the store is no longer the one that
 	// check saw, such as a deleted file.
 	intact() error
+	// look asks the database for what its locks depend on.
+	look(ctx context.Context, db *sql.DB) ([]driver.Finding, error)
 	// number runs a statement that writes at most one row and returns a number of it;
 	// false if it wrote none. (RETURNING, or what stands in for it.)
 	number(ctx context.Context, on runner, text string, args ...any) (int64, bool, error)
@@ -44,9 +47,10 @@ type dialect interface {
 
 // traits are how a dialect wants to be used.
 type traits struct {
-	oneWriter bool // the whole database has one writer at a time
-	prepares  bool // statements are prepared once a connection; else the client decides
-	attempts  int  // how often a statement may find the database busy; 0: until its context ends
+	engine    string // driver.Features.Engine
+	oneWriter bool   // the whole database has one writer at a time
+	prepares  bool   // statements are prepared once a connection; else the client decides
+	attempts  int    // how often a statement may find the database busy; 0: until its context ends
 	pace      pace
 	fence     fence.Dialect
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Guard checks lease inside the caller's transaction, before what it is to guard is read
-// or written there: either both are committed or neither is. It returns fence.ErrStale
+// or written there: either both are committed or neither is. It returns [fence.ErrStale]
 // when a later lease of the same name was here before. After any error roll back. From the
 // check until the transaction ends, others that guard the same name wait for it. It keeps
 // its connection: in a pool of one, no lease is renewed until it ends.

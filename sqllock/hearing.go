@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ErrDeaf: what is told in the database of the locks does not reach Options.Listen, so that
+// ErrDeaf: what is told in the database of the locks does not reach [Options.Listen], so that
 // waiters poll. Nothing else is wrong.
 var ErrDeaf = errors.New("the Listener hears nothing of the locks: it needs a connection to their own database, not through a pool in transaction mode")
 
@@ -62,9 +62,9 @@ func (h *hearing) heard(message string) bool {
 // newToken is longer than what any waiter is called.
 func newToken() string { return "heard:" + rand.Text() }
 
-// Listening returns nil if Options.Listen hears what is told in the database of the locks:
+// Listening returns nil if [Options.Listen] hears what is told in the database of the locks:
 // it listens on a connection of its own, tells itself something and waits for that, 3 s at
-// most. An error that is ErrDeaf says that waiters poll, and why as far as is known; any
+// most. An error that is [ErrDeaf] says that waiters poll, and why as far as is known; any
 // other that it could not be found out.
 func (d *Driver) Listening(ctx context.Context) error {
 	if d.watch.listener == nil {
@@ -105,17 +105,6 @@ func (d *Driver) Listening(ctx context.Context) error {
 	case <-time.After(proveWithin):
 		return ErrDeaf
 	}
-}
-
-// Check implements driver.Checker: it tells of a Listener that is deaf, within 3 s.
-func (d *Driver) Check(ctx context.Context) (warnings []string, err error) {
-	if d.watch.listener == nil {
-		return nil, nil // nobody was told that waiters do not poll
-	}
-	if err = d.Listening(ctx); errors.Is(err, ErrDeaf) {
-		return []string{"waiters poll: " + err.Error()}, nil
-	}
-	return nil, err
 }
 
 // deaf is why listening has ended.

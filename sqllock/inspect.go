@@ -13,7 +13,7 @@ import (
 // in 63, so that they fit a BIGINT.
 const maxNumber = 1<<53 - 1
 
-// Inspect implements driver.Inspector.
+// Inspect implements [driver.Inspector].
 func (d *Driver) Inspect(ctx context.Context, resource string) (driver.State, error) {
 	r, err := d.lookAt(ctx, resource)
 	if r == nil {
@@ -22,7 +22,7 @@ func (d *Driver) Inspect(ctx context.Context, resource string) (driver.State, er
 	return r.State(r.now, resource), err
 }
 
-// List implements driver.Inspector.
+// List implements [driver.Inspector].
 func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
 	all, err := d.look(ctx, d.texts.list, prefix)
 	if err != nil {
@@ -44,7 +44,7 @@ func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error
 	return states, errors.Join(damaged...)
 }
 
-// Evict implements driver.Evictor. The holder's next Renew says why. An empty owner
+// Evict implements [driver.Evictor]. The holder's next Renew says why. An empty owner
 // evicts a hold that lingers.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	var lost error
@@ -58,7 +58,7 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	return err
 }
 
-// RaiseFence implements driver.FenceRaiser. Tokens have 63 bits: it refuses more.
+// RaiseFence implements [driver.FenceRaiser]. Tokens have 63 bits: it refuses more.
 func (d *Driver) RaiseFence(ctx context.Context, resource string, fence uint64) error {
 	number := driver.NumberOf(fence)
 	if number > maxNumber {

@@ -122,7 +122,7 @@ func numbered(text string) (positional string, order []int) {
 
 // traits: prepared, because the client would otherwise prepare a statement each time.
 func (*mysql) traits() traits {
-	return traits{prepares: true, attempts: maxAttempts, fence: fence.MySQL, pace: serverPace}
+	return traits{engine: "mysql", prepares: true, attempts: maxAttempts, fence: fence.MySQL, pace: serverPace}
 }
 
 func (m *mysql) number(ctx context.Context, on runner, text string, args ...any) (int64, bool, error) {

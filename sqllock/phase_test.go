@@ -156,6 +156,6 @@ func TestGrantsThatAreTold(t *testing.T) {
 		if c.collect(); (c.phase == held) != (test.want != 0) || c.lease.number != test.want {
 			t.Errorf("%s: the claim is in phase %d with %+v", test.name, c.phase, c.lease)
 		}
-		d.watch.disarm("me")
+		d.watch.disarm(&req)
 	}
 }

@@ -138,7 +138,7 @@ var serverPace = pace{first: 4 * time.Millisecond, others: 60 * time.Millisecond
 const maxAttempts = 10
 
 func (*postgres) traits() traits {
-	return traits{attempts: maxAttempts, fence: fence.Postgres, pace: serverPace}
+	return traits{engine: "postgresql", attempts: maxAttempts, fence: fence.Postgres, pace: serverPace}
 }
 
 func (*postgres) number(ctx context.Context, on runner, text string, args ...any) (int64, bool, error) {

@@ -27,7 +27,7 @@ const waitShare = 16
 // errLocked: nothing was changed. The core tries again.
 var errLocked = errors.New("sqllock: somebody keeps the row of this resource locked")
 
-// RenewAll implements driver.BatchRenewer: one statement, or three where an update can
+// RenewAll implements [driver.BatchRenewer]: one statement, or three where an update can
 // neither pass over rows nor return what it wrote, renews all exclusive leases; one batch
 // at a time takes a connection. The others, and those that it did not find, are renewed resource by resource.
 // What somebody has locked is passed over, and keeps no connection.
@@ -48,7 +48,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		}
 	}
 	for _, r := range left {
-		r.Err = errLocked
+		r.Answer(driver.Grant{}, errLocked)
 	}
 }
 
@@ -66,7 +66,7 @@ func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) 
 		c := r.Claim.(*claim)
 		fence, found := fences[grantee{c.req.Resource, c.req.Owner}]
 		if found || err != nil && c.lengthens(r.TTL) {
-			r.Grant, r.Err = c.renewed(r.TTL, fence, err)
+			r.Answer(c.renewed(r.TTL, fence, err))
 		} else {
 			rows[c.req.Resource] = append(rows[c.req.Resource], r)
 		}
@@ -87,7 +87,7 @@ func (d *Driver) takeLocked(ctx context.Context, rows map[string][]*driver.Renew
 		switch {
 		case err != nil:
 			for _, r := range renewals {
-				r.Grant, r.Err = r.Claim.(*claim).renewed(r.TTL, 0, err)
+				r.Answer(r.Claim.(*claim).renewed(r.TTL, 0, err))
 			}
 			delete(rows, name)
 		case there[name]:
@@ -148,7 +148,7 @@ func (d *Driver) renewRow(ctx context.Context, name string, renewals []*driver.R
 	for i, one := range renewals {
 		c := one.Claim.(*claim)
 		c.lateWrite = c.lateWrite || err != nil
-		one.Grant, one.Err = c.renewed(one.TTL, int64(driver.NumberOf(fences[i])), cmp.Or(err, lost[i]))
+		one.Answer(c.renewed(one.TTL, int64(driver.NumberOf(fences[i])), cmp.Or(err, lost[i])))
 	}
 }
 

@@ -102,7 +102,7 @@ func (*sqlite) statements() statements {
 // Where nothing has changed a look costs next to nothing: who is next polls every half
 // millisecond, about what a commit takes, and nobody waits 3 % longer than it has to.
 func (*sqlite) traits() traits {
-	return traits{oneWriter: true, prepares: true, fence: fence.SQLite,
+	return traits{engine: "sqlite", oneWriter: true, prepares: true, fence: fence.SQLite,
 		pace: pace{first: 500 * time.Microsecond, last: 20 * time.Millisecond, share: 32, idle: 4}}
 }
 

@@ -102,6 +102,7 @@ var (
 	_ driver.FenceRaiser  = (*Driver)(nil)
 	_ driver.BatchRenewer = (*Driver)(nil)
 	_ driver.Checker      = (*Driver)(nil)
+	_ driver.Rehearser    = (*Driver)(nil)
 	_ driver.Lingerer     = (*claim)(nil)
 	_ driver.Noter        = (*claim)(nil)
 )
@@ -129,8 +130,8 @@ const purgeShare = 32
 
 // Migrate creates the tables where they are missing, and now and then does what Purge
 // does. It may be called by any number of processes at once and again. It returns
-// driver.ErrCorrupt for a database that is damaged, not Leasehold's, or of a newer
-// Leasehold, and driver.ErrUnsupported for one that cannot keep locks; both are left as
+// [driver.ErrCorrupt] for a database that is damaged, not Leasehold's, or of a newer
+// Leasehold, and [driver.ErrUnsupported] for one that cannot keep locks; both are left as
 // they were.
 func (d *Driver) Migrate(ctx context.Context) error {
 	if d.closed.Load() {
@@ -175,11 +176,11 @@ func (d *Driver) Purge(ctx context.Context) error {
 
 // Features: everything is promised but Step, which is the microsecond of the tables.
 func (d *Driver) Features() driver.Features {
-	return driver.Features{Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
+	return driver.Features{Engine: d.dialect.traits().engine, Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
 		MinTTL: minTTL, Step: time.Microsecond}
 }
 
-// Claim implements driver.Driver.
+// Claim implements [driver.Driver].
 func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	if d.closed.Load() {
 		return nil, driver.ErrClosed

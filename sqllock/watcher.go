@@ -39,11 +39,16 @@ type watcher struct {
 	joined   chan struct{} // has a token when somebody has come to wait: it is to look soon
 
 	mu        sync.Mutex
-	armed     map[string]*waiter // by owner; guarded by mu
-	running   bool               // guarded by mu
-	listening bool               // guarded by mu; there is a goroutine that listens
-	hearing   hearing            // guarded by mu
+	armed     map[waits]*waiter // guarded by mu
+	running   bool              // guarded by mu
+	listening bool              // guarded by mu; there is a goroutine that listens
+	hearing   hearing           // guarded by mu
 }
+
+// waits tells a claim that waits from others: its owner may be that of another resource's.
+type waits struct{ resource, owner string }
+
+func by(req *driver.Request) waits { return waits{req.Resource, req.Owner} }
 
 // A waiter is one Try that was refused, as far as the watcher knows it.
 type waiter struct {
@@ -80,17 +85,17 @@ func (w *watcher) init(d *Driver, listener Listener, channel string) {
 	w.d, w.listener, w.channel = d, listener, channel
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.nudge, w.joined = make(chan struct{}, 1), make(chan struct{}, 1)
-	w.armed = make(map[string]*waiter)
+	w.armed = make(map[waits]*waiter)
 }
 
 // arm returns what hears when req may be granted, or earlier, or was granted. It replaces
-// an earlier one of the same owner. refused or disarm follows.
+// an earlier one of the same claim. refused or disarm follows.
 func (w *watcher) arm(req *driver.Request) *waiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	me := &waiter{req: *req, wake: make(chan struct{}), granted: make(chan driver.Grant, 1), after: trying}
-	waited := w.armed[req.Owner] != nil
-	w.armed[req.Owner] = me
+	waited := w.armed[by(req)] != nil
+	w.armed[by(req)] = me
 	if w.ctx.Err() != nil {
 		return me // close wakes it
 	}
@@ -112,7 +117,7 @@ func (w *watcher) refused(me *waiter, last int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	me.after = last
-	if w.armed[me.req.Owner] == me && me.during > last {
+	if w.armed[by(&me.req)] == me && me.during > last {
 		w.give(me, me.during)
 	}
 }
@@ -126,14 +131,14 @@ func (w *watcher) give(me *waiter, number int64) {
 	me.number.Store(number)
 	me.granted <- driver.Grant{TTL: roundUp(me.ttl()), Fence: driver.FenceOf(number)}
 	close(me.wake)
-	delete(w.armed, me.req.Owner)
+	delete(w.armed, by(&me.req))
 }
 
-// disarm lets go of owner's channel, which need not close any more.
-func (w *watcher) disarm(owner string) {
+// disarm lets go of the channel for req, which need not close any more.
+func (w *watcher) disarm(req *driver.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.armed, owner)
+	delete(w.armed, by(req))
 }
 
 // close wakes all, so that they find the driver closed.
@@ -168,10 +173,10 @@ func (w *watcher) waiting() []string {
 func (w *watcher) wake(turn func(*waiter) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for owner, one := range w.armed {
+	for whose, one := range w.armed {
 		if turn(one) {
 			close(one.wake)
-			delete(w.armed, owner)
+			delete(w.armed, whose)
 		}
 	}
 }

@@ -294,7 +294,7 @@ func (c *claim) gone(client *zk.Conn) error {
 	cause := lostFor("its node was deleted")
 	if data, _, err := client.Get(c.parent); err == nil {
 		if reason, ok := strings.CutPrefix(string(data), evictedMark+c.node.name+" "); ok {
-			cause = lostFor("evicted: " + reason)
+			cause = driver.Evicted(reason)
 		}
 	}
 	go c.lose(cause)()

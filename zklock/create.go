@@ -74,9 +74,10 @@ func (d *Driver) createPersistent(client *zk.Conn, path string) error {
 func (s *session) createContainer(client *zk.Conn, path string) error {
 	d := s.d
 	if !d.plain.Load() {
-		s.creating.RLock()
-		_, err := client.CreateContainer(path, nil, zk.FlagContainer, d.opts.ACL)
-		s.creating.RUnlock()
+		err := s.creates(func() error {
+			_, err := client.CreateContainer(path, nil, zk.FlagContainer, d.opts.ACL)
+			return err
+		})
 		if err == nil || !strings.HasSuffix(err.Error(), unimplemented) {
 			return err
 		}

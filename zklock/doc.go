@@ -8,7 +8,7 @@
 //
 // Leases hang on a session: they have two thirds of its timeout as TTL, end with it, and cannot
 // be resumed by another process. A Driver has a session for each TTL, or one session, and no other
-// TTL, where Options.SessionTimeout says so (driver.Features.SessionTTL).
+// TTL, where [Options.SessionTimeout] says so ([driver.Features.SessionTTL]).
 // ZooKeeper 3.5 or newer is needed for resources to leave nothing behind. See
 // docs/engines/zookeeper.md.
 //

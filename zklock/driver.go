@@ -49,9 +49,9 @@ func New(servers []string, opts *Options) (*Driver, error) {
 	return d, nil
 }
 
-// Features implements driver.Driver.
+// Features implements [driver.Driver].
 func (d *Driver) Features() driver.Features {
-	f := driver.Features{Fencing: true, Shared: true, Fair: true, Wakes: true, MinTTL: time.Millisecond, Step: time.Millisecond}
+	f := driver.Features{Engine: "zookeeper", Fencing: true, Shared: true, Fair: true, Wakes: true, MinTTL: time.Millisecond, Step: time.Millisecond}
 	if d.opts.SessionTimeout > 0 {
 		f.SessionTTL = ttlOf(d.opts.SessionTimeout)
 		f.MinTTL, f.Step = f.SessionTTL, 0
@@ -59,7 +59,7 @@ func (d *Driver) Features() driver.Features {
 	return f
 }
 
-// Claim implements driver.Driver.
+// Claim implements [driver.Driver].
 func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	if only := d.Features().SessionTTL; only > 0 && req.TTL != only {
 		return nil, otherTTL(req.TTL, only)
@@ -127,7 +127,7 @@ func (d *Driver) any() (*session, error) {
 	return last, nil
 }
 
-// Close implements driver.Driver. It ends the sessions, and with them all that is held:
+// Close implements [driver.Driver]. It ends the sessions, and with them all that is held:
 // holders are told first.
 func (d *Driver) Close() error {
 	d.mu.Lock()
@@ -141,7 +141,7 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// RenewAll implements driver.BatchRenewer. Sessions do not wait for each other.
+// RenewAll implements [driver.BatchRenewer]. Sessions do not wait for each other.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	of := make(map[*session][]*driver.Renewal, 1)
 	for i := range renewals {
@@ -184,10 +184,12 @@ func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
 	proof := s.proof()
 	for _, r := range together {
 		c := claimOf(r.Claim)
-		r.Grant, r.Err = c.renewed(asked, proof, synced)
+		g, err := c.renewed(asked, proof, synced)
 		c.end()
-		if errors.Is(r.Err, errDisturbed) {
+		if errors.Is(err, errDisturbed) {
 			disturbed = append(disturbed, r)
+		} else {
+			r.Answer(g, err)
 		}
 	}
 	renewEach(ctx, disturbed)
@@ -197,7 +199,7 @@ func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
 func renewEach(ctx context.Context, renewals []*driver.Renewal) {
 	_ = atOnce(4, len(renewals), func(i int) error {
 		r := renewals[i]
-		r.Grant, r.Err = r.Claim.Renew(ctx, r.TTL)
+		r.Answer(r.Claim.Renew(ctx, r.TTL))
 		return nil
 	})
 }

@@ -47,9 +47,10 @@ func (c *claim) leaveBehind(ctx context.Context, d time.Duration) error {
 	}
 	kind := strings.TrimPrefix(c.node.name, protected+c.guid)
 	path := c.parent + "/" + protected + guidOf("after "+c.req.Owner) + kind
-	c.s.creating.RLock()
-	_, err = client.CreateTTL(path, details{Note: c.req.Note, Left: true}.encode(), zk.FlagTTL, c.s.d.opts.ACL, max(d, time.Millisecond))
-	c.s.creating.RUnlock()
+	err = c.s.creates(func() error {
+		_, err := client.CreateTTL(path, details{Note: c.req.Note, Left: true}.encode(), zk.FlagTTL, c.s.d.opts.ACL, max(d, time.Millisecond))
+		return err
+	})
 	switch {
 	case err == nil, errors.Is(err, zk.ErrNodeExists):
 		return nil

@@ -322,18 +322,29 @@ func (s *session) close() {
 	for _, c := range s.holders(true) {
 		c.lose(lostFor("its driver was closed"))()
 	}
-	s.settle()
 	s.mu.Lock()
 	client := s.conn.client
 	s.conn.become(closed, driver.ErrClosed)
 	s.mu.Unlock()
+	s.settle()
 	if client != nil {
 		client.Close()
 	}
 }
 
-// settle waits, but not for long, until no container or TTL node is being created:
-// go-zookeeper reads the answer to that while it writes it when it is closed meanwhile.
+// creates creates a container or a TTL node, unless the session was closed: go-zookeeper reads
+// the answer to that while it writes it when it is closed meanwhile.
+func (s *session) creates(node func() error) error {
+	s.creating.RLock()
+	defer s.creating.RUnlock()
+	if _, state, _, err := s.look(); state == closed {
+		return err
+	}
+	return node()
+}
+
+// settle waits, but not for long, until nothing is being created. What comes later finds the
+// session closed.
 func (s *session) settle() {
 	settled := make(chan struct{})
 	go func() {

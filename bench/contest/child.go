@@ -113,8 +113,11 @@ func (e *Engine) play(part string) error {
 	if err := json.Unmarshal(p.in.Bytes(), &o); err != nil {
 		return err
 	}
-	if part == distantPart {
+	switch part {
+	case distantPart:
 		return forward(p, o)
+	case awakePart:
+		return keepAwake(p)
 	}
 	l, err := e.open(o.Lock, o.Addr)
 	if err != nil {

@@ -133,7 +133,8 @@ func (l *Locker) close() {
 }
 
 // Main is the TestMain of an engine's package: it plays the part of a child when this
-// process is one. Otherwise it runs the tests and benchmarks and prints the tables.
+// process is one. Otherwise it runs the tests and benchmarks, prints the tables, and writes them
+// into the engine's page where -contest.pages names a folder.
 func (e *Engine) Main(m *testing.M) {
 	if part := os.Getenv(childEnv); part != "" {
 		if err := e.play(part); err != nil {
@@ -142,8 +143,15 @@ func (e *Engine) Main(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	began := beginRun()
 	code := m.Run()
 	report.print(os.Stdout, e.Name)
+	if *pages != "" && code == 0 {
+		if err := e.writePage(*pages, began); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
 	os.Exit(code)
 }
 

@@ -256,3 +256,17 @@ func TestProcessCPUOfThisProcess(t *testing.T) {
 		t.Error("a process that cannot be has an answer")
 	}
 }
+
+// A lock that hangs is told from one that fails.
+func TestHangIsTold(t *testing.T) {
+	ctx, end := patiently()
+	end()
+	if context.Cause(ctx) != context.Canceled {
+		t.Errorf("%v", context.Cause(ctx))
+	}
+	var s Section
+	hangs := func(context.Context, string) (Held, error) { return Held{}, errHung }
+	if all, err := Cycle(hangs, "one", &s, 3); len(all) > 0 || !errors.Is(err, errHung) {
+		t.Errorf("%d cycles, %v", len(all), err)
+	}
+}

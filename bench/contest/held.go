@@ -47,12 +47,12 @@ func (u Upkeep) CPUEach() float64 { return u.CPU.Seconds() / float64(u.Leases) }
 // Cores is how many processors the process has kept busy.
 func (u Upkeep) Cores() float64 { return u.CPU.Seconds() / u.Lasted.Seconds() }
 
-// Holding is a process that keeps 10,000 leases, or as many as it can, for half a minute, of
+// Holding is a process that keeps 10,000 leases, or as many as it can, for two TTLs, of
 // each lock. Locks that do not renew by themselves have a goroutine each that does. than is
 // the lock that the others' CPU time for each lease is compared with.
 func (e *Engine) Holding(b *testing.B, addr, than string, names ...string) map[string]Upkeep {
 	const leases = 10000
-	lasts := 30 * time.Second
+	lasts := 2 * TTL
 	if testing.Short() {
 		lasts = TTL
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -38,10 +39,19 @@ func (e *Engine) Alone(b *testing.B, addr, bare string, names ...string) *Solo {
 	took, before := make(map[string][]time.Duration), make(map[string]int64)
 	solo := &Solo{make(map[string][]time.Duration), make(map[string]float64)}
 	var s Section
+	sections := 0
+	hung := make(map[string]bool) // and is left out from there on
 	for block := range blocks + 1 {
 		for _, name := range names {
+			if hung[name] {
+				continue
+			}
 			l := lockers[name]
 			all, err := Cycle(l.Lock, "alone", &s, cycles)
+			sections += len(all)
+			if hung[name] = errors.Is(err, errHung); hung[name] {
+				continue
+			}
 			if err != nil {
 				b.Fatalf("%s: %v", name, err)
 			}
@@ -53,12 +63,16 @@ func (e *Engine) Alone(b *testing.B, addr, bare string, names ...string) *Solo {
 			solo.blocks[name] = append(solo.blocks[name], Median(all))
 		}
 	}
-	if err := s.excluded(int64(len(names) * (blocks + 1) * cycles)); err != nil {
+	if err := s.excluded(int64(sections)); err != nil {
 		b.Error(err)
 	}
 	t := e.table("One goroutine, own key", "lock", "p50", "p99", "× bare", "commands/cycle")
 	for _, name := range names {
 		solo.commands[name] = math.NaN()
+		if hung[name] {
+			t.Row(name, errHung)
+			continue
+		}
 		if before[name] >= 0 {
 			solo.commands[name] = float64(lockers[name].commands()-before[name]) / float64(blocks*cycles)
 		}
@@ -79,18 +93,22 @@ func (e *Engine) OwnKeys(b *testing.B, addr, where string, goroutines int, than 
 			name:    func(g int) string { return fmt.Sprintf("own/%d/%d/%d", goroutines, round, g) },
 			section: func(g int) *Section { return &sections[g] },
 		}
+		var start, end runtime.MemStats
+		runtime.ReadMemStats(&start)
 		before := e.cpu()
 		got, err := crowd.run()
 		got.Server = e.cpuSince(before)
+		runtime.ReadMemStats(&end)
+		got.Mallocs = end.Mallocs - start.Mallocs
 		for g, n := range got.Each {
 			err = errors.Join(err, sections[g].excluded(n))
 		}
 		return got, err
 	})
-	t := NewTable(title, "lock", "cycles/s", "× "+than, "commands/cycle", e.Name+" CPU/cycle", "longest wait", "starved")
+	t := NewTable(title, "lock", "cycles/s", "× "+than, "commands/cycle", e.Name+" CPU/cycle", "allocations/cycle", "longest wait", "starved")
 	for _, name := range names {
 		got := s.Typical(name)
-		t.Row(name, got.Rate(), s.Ratio(name, than), got.CommandsEach(), got.serverEach(), got.Longest, got.Starved())
+		t.Row(name, got.Rate(), s.Ratio(name, than), got.CommandsEach(), got.ServerEach(), got.MallocsEach(), got.Longest, got.Starved())
 	}
 	return s
 }

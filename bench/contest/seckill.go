@@ -80,7 +80,8 @@ func mutexLock(mu *sync.Mutex) LockFunc {
 
 // sell opens the doors to all buyers at once, and returns when all are served.
 func (s Shop) sell(lock LockFunc, name string) (took, longest time.Duration, err error) {
-	ctx := context.Background()
+	ctx, end := patiently()
+	defer end()
 	if err := s.SetStock(ctx, pieces); err != nil {
 		return 0, 0, err
 	}

@@ -1,6 +1,7 @@
 package contest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -64,18 +65,34 @@ func shareSection(path string) (s *Section, unmap func(), err error) {
 	return (*Section)(unsafe.Pointer(&memory[0])), unmap, nil
 }
 
-// Cycle locks and unlocks so many times and returns how long each took.
+// patience is how long a lock may take for what others do in seconds: one that hangs must not hold up the
+// whole run.
+const patience = 30 * time.Second
+
+var errHung = fmt.Errorf("it hung for %v", patience)
+
+// patiently is a context that ends when patience does. It has no deadline, because some locks make less of
+// a context that has one.
+func patiently() (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	timer := time.AfterFunc(patience, func() { cancel(errHung) })
+	return ctx, func() { timer.Stop(); cancel(nil) }
+}
+
+// Cycle locks and unlocks so many times and returns how long each took that was over before an error.
 func Cycle(lock LockFunc, name string, s *Section, times int) ([]time.Duration, error) {
+	ctx, end := patiently()
+	defer end()
 	took := make([]time.Duration, times)
 	for i := range took {
 		start := time.Now()
-		held, err := lock(context.Background(), name)
+		held, err := lock(ctx, name)
 		if err != nil {
-			return nil, err
+			return took[:i], cmp.Or(context.Cause(ctx), err)
 		}
 		s.pass(holderOf(0, 0))
 		if err := held.Unlock(); err != nil {
-			return nil, err
+			return took[:i], err
 		}
 		took[i] = time.Since(start)
 	}

@@ -15,9 +15,10 @@ import (
 var report book
 
 type book struct {
-	mu     sync.Mutex
-	tables []*Table // guarded by mu
-	goals  []goal   // guarded by mu
+	mu      sync.Mutex
+	tables  []*Table // guarded by mu
+	goals   []goal   // guarded by mu
+	servers []string // guarded by mu
 }
 
 // A Table is one scenario: its first column names the locks.

@@ -20,6 +20,7 @@ type Tally struct {
 	Commands     int64         // less than 0: not counted
 	Took         time.Duration
 	Server       time.Duration // CPU time of the server; less than 0: not measured
+	Mallocs      uint64        // of this process, where locks of its own were measured
 }
 
 // Sections is how many there were.
@@ -44,8 +45,11 @@ func (t *Tally) CommandsEach() float64 {
 	return float64(t.Commands) / float64(max(1, t.Sections()))
 }
 
-// serverEach is the server's time for each section.
-func (t *Tally) serverEach() time.Duration {
+// MallocsEach is the allocations for each section, those of the section among them.
+func (t *Tally) MallocsEach() float64 { return float64(t.Mallocs) / float64(max(1, t.Sections())) }
+
+// ServerEach is the server's time for each section.
+func (t *Tally) ServerEach() time.Duration {
 	if t.Server < 0 {
 		return t.Server
 	}

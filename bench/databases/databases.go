@@ -83,7 +83,7 @@ func (c *comparison) processes(b *testing.B) {
 		names = append(names, d.Name)
 	}
 	s := c.engine.Processes(b, c.addr, append(names, c.Own)...)
-	contest.AtLeast("8 processes: times "+c.Own, s.Ratio(ours, c.Own), 1)
+	contest.AtLeast("8 processes, most turns inside them: times "+c.Own, s.Ratio(ours, c.Own), 1)
 	contest.AtLeast("8 processes: slowest process / mean", s.Typical(ours).Slowest(contest.Workers), 0.5)
 }
 

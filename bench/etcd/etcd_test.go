@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/bench/contest"
-	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
 var engine = contest.Engine{Name: "etcd", Competitors: competitors}
@@ -37,6 +37,7 @@ func BenchmarkEtcd(b *testing.B) {
 func measure(b *testing.B, members []*servers.Etcd, where string) {
 	addr := strings.Join(servers.Endpoints(members...), ",")
 	engine.Where = where
+	contest.Server("etcd " + version(b, servers.Endpoints(members...)))
 	engine.CPU = func() (sum time.Duration) {
 		for _, m := range members {
 			sum += contest.ProcessCPU(b, m.Pid())
@@ -52,6 +53,19 @@ func measure(b *testing.B, members []*servers.Etcd, where string) {
 		contest.Part{Name: "Seckill", Run: func(b *testing.B) { seckill(b, addr, where) }},
 		contest.Part{Name: "Held", Run: func(b *testing.B) { holding(b, addr, where) }},
 	)
+}
+
+func version(b *testing.B, endpoints []string) string {
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.Close()
+	status, err := client.Status(b.Context(), endpoints[0])
+	if err != nil {
+		b.Fatal(err)
+	}
+	return status.Version
 }
 
 func alone(b *testing.B, addr, where string) {
@@ -73,7 +87,7 @@ func oneProcess(b *testing.B, addr, where string) {
 func processes(b *testing.B, addr, where string) {
 	s := engine.Processes(b, addr, append([]string{ours, oursGlobal}, peers...)...)
 	best := s.Best(peers...)
-	contest.AtLeast(where+", 8 processes: times concurrency", s.Ratio(ours, best), 5)
+	contest.AtLeast(where+", 8 processes, most turns inside them: times concurrency", s.Ratio(ours, best), 5)
 	contest.AtLeast(where+", 8 processes, HandOver -1: times concurrency", s.Ratio(oursGlobal, best), 2)
 	contest.AtLeast(where+", 8 processes, HandOver -1: slowest process / mean", s.Typical(oursGlobal).Slowest(contest.Workers), 0.5)
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/bench/contest"
 	"github.com/leasehold-go/leasehold/bench/databases"
-	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/sqllock"
 )
 
@@ -29,7 +29,9 @@ func TestMain(m *testing.M) { mariaDB.Engine().Main(m) }
 
 // BenchmarkMySQL measures on a MariaDB that it starts itself, with its own defaults.
 func BenchmarkMySQL(b *testing.B) {
-	mariaDB.Compare(b, servers.StartMariaDB(b, "--max-connections=500").DSN())
+	server := servers.StartMariaDB(b, "--max-connections=500")
+	contest.Server("MariaDB " + server.Must(b, "SELECT VERSION()"))
+	mariaDB.Compare(b, server.DSN())
 }
 
 // open counts packets: there is one for a statement.

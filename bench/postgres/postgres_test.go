@@ -11,8 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/leasehold-go/leasehold/bench/contest"
 	"github.com/leasehold-go/leasehold/bench/databases"
-	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/pglisten"
 	"github.com/leasehold-go/leasehold/sqllock"
 )
@@ -35,7 +36,9 @@ func TestMain(m *testing.M) { postgres.Engine().Main(m) }
 
 // BenchmarkPostgres measures on a server that it starts itself, with its own defaults.
 func BenchmarkPostgres(b *testing.B) {
-	postgres.Compare(b, servers.StartPostgres(b, "max_connections=500").URL())
+	server := servers.StartPostgres(b, "max_connections=500")
+	contest.Server("PostgreSQL " + server.Must(b, "SHOW server_version"))
+	postgres.Compare(b, server.URL())
 }
 
 func open(url string) (*sql.DB, func() int64, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/bench/contest"
-	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/quorum"
 	"github.com/leasehold-go/leasehold/redislock"
 )
@@ -42,10 +42,10 @@ func redlock(b *testing.B, five []*servers.Redis) {
 	five[3].Kill()
 	dead := redlockWith(b, five, "one node dead", 400, 10)
 
-	contest.AtMost("Redlock: times redsync", float64(healthy[ours])/float64(healthy[redsyncLoc]), 1.5)
-	contest.AtMost("Redlock, NoFencing: times redsync", float64(healthy[noFencing])/float64(healthy[redsyncLoc]), 1)
-	contest.AtMost("Redlock, one node hung: times healthy", float64(hung[ours])/float64(healthy[ours]), 1.5)
-	contest.AtMost("Redlock, one node dead: times healthy", float64(dead[ours])/float64(healthy[ours]), 1.5)
+	contest.AtMost(titled("Redlock: times redsync, FailFast"), float64(healthy[ours])/float64(healthy[redsyncFast]), 1.5)
+	contest.AtMost(titled("Redlock, NoFencing: times redsync, FailFast"), float64(healthy[noFencing])/float64(healthy[redsyncFast]), 1)
+	contest.AtMost(titled("Redlock, one node hung: times healthy"), float64(hung[ours])/float64(healthy[ours]), 1.5)
+	contest.AtMost(titled("Redlock, one node dead: times healthy"), float64(dead[ours])/float64(healthy[ours]), 1.5)
 }
 
 // redlockWith measures all on connections of their own, and returns their medians.
@@ -79,7 +79,7 @@ func redlockWith(b *testing.B, five []*servers.Redis, state string, cycles, plai
 			grown[name] = max(grown[name], runtime.NumGoroutine()-before)
 		}
 	}
-	t := contest.NewTable("Redlock, "+state, "lock", "p50", "longest", "× redsync, FailFast", "goroutines left")
+	t := contest.NewTable(titled("Redlock, "+state), "lock", "p50", "longest", "× redsync, FailFast", "goroutines left")
 	medians := make(map[string]time.Duration)
 	for _, name := range names {
 		medians[name] = contest.Median(took[name])
@@ -92,7 +92,7 @@ func redlockWith(b *testing.B, five []*servers.Redis, state string, cycles, plai
 // redlockContended is four clients that want one lock; all of them poll.
 func redlockContended(b *testing.B, five []*servers.Redis, state string) {
 	names := []string{ours, noFencing, redsyncFast}
-	title := "Redlock, " + state + ", one key, 4 clients"
+	title := titled("Redlock, " + state + ", one key, 4 clients")
 	s := contest.Compare(b, title, names, 1, func(name string, _ int) (contest.Tally, error) {
 		four := make(chan contest.LockFunc, 4) // each is used by one goroutine at a time
 		for range cap(four) {
@@ -165,7 +165,7 @@ func redlockOf(b *testing.B, name string, five []*servers.Redis) (contest.LockFu
 		return redsyncLocks(redsync.New(pools...), redsync.WithFailFast(name == redsyncFast)), end
 	}
 	// Without Memory: these servers may forget, but are not started again.
-	d, err := redislock.NewRedlock(clients, &redislock.Options{Memory: -1}, &quorum.Options{NoFencing: name == noFencing})
+	d, err := redislock.NewRedlock(clients, &redislock.Options{NoMemory: true}, &quorum.Options{NoFencing: name == noFencing})
 	if err != nil {
 		b.Fatal(err)
 	}

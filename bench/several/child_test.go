@@ -93,8 +93,10 @@ func play(name string) error {
 	if err != nil {
 		return err
 	}
-	locks, err := leasehold.New(d, &leasehold.Options{TTL: ttl, Trace: &leasehold.Trace{
-		Renewed: func(string, uint64, time.Duration) { say("renewed") },
+	locks, err := leasehold.New(d, &leasehold.Options{TTL: ttl, Trace: func(_ context.Context, e leasehold.Event) {
+		if e.Step == leasehold.StepRenewed {
+			say("renewed")
+		}
 	}})
 	if err != nil {
 		return err

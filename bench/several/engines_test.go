@@ -16,8 +16,8 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/e2e/servers"
 	"github.com/leasehold-go/leasehold/etcdlock"
+	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/pglisten"
 	"github.com/leasehold-go/leasehold/quorum"
 	"github.com/leasehold-go/leasehold/redislock"
@@ -124,7 +124,7 @@ func openRedlock(addr string) (driver.Driver, error) {
 		clients = append(clients, redis.NewClient(&redis.Options{Addr: a, PoolSize: 40}))
 	}
 	// These servers forget nothing, and none hangs: a busy machine only looks like it.
-	return redislock.NewRedlock(clients, &redislock.Options{Memory: -1}, &quorum.Options{NodeTimeout: ttl / 4})
+	return redislock.NewRedlock(clients, &redislock.Options{NoMemory: true}, &quorum.Options{NodeTimeout: ttl / 4})
 }
 
 func openZooKeeper(addr string) (driver.Driver, error) {

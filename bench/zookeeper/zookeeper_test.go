@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/bench/contest"
-	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
 var engine = contest.Engine{Name: "ZooKeeper", Competitors: competitors}
@@ -47,6 +47,10 @@ func start(b *testing.B, n int) (addr string, cpu func() time.Duration) {
 		all = append(all, servers.StartZooKeeper(b, opts))
 	} else {
 		all = servers.StartZooKeepers(b, n, opts)
+	}
+	if version, err := all[0].Ask("srvr"); err == nil {
+		line, _, _ := strings.Cut(version, "-")
+		contest.Server(line)
 	}
 	var addrs []string
 	for _, z := range all {
@@ -102,7 +106,7 @@ func oneProcess(b *testing.B, addr, where string) {
 
 func processes(b *testing.B, addr, where string) {
 	s := engine.Processes(b, addr, ours, oursGlobal, zkLock)
-	contest.AtLeast(where+", 8 processes: times zk.Lock", s.Ratio(ours, zkLock), 3)
+	contest.AtLeast(where+", 8 processes, most turns inside them: times zk.Lock", s.Ratio(ours, zkLock), 3)
 	contest.AtLeast(where+", 8 processes: slowest process / mean", s.Typical(ours).Slowest(contest.Workers), 0.5)
 }
 

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 )
 
@@ -73,7 +73,7 @@ func acquire(ctx context.Context, a *app, name string, f *claimFlags, opts []lea
 	if note == "" {
 		note = callerNote()
 	}
-	o := &leasehold.Options{TTL: time.Duration(f.ttl), Note: note, Trace: a.trace()}
+	o := &leasehold.Options{TTL: time.Duration(f.ttl), Note: note, Trace: a.trace}
 	return a.with(ctx, stores.Open, o, func(ctx context.Context, locks *leasehold.Locker) error {
 		a.sayLocal()
 		if !locks.Features().Resumes {
@@ -178,11 +178,12 @@ func release(ctx context.Context, a *app, name, owner string) error {
 	if err := claim.Release(ctx); err != nil {
 		return orSignal(ctx, fmt.Errorf("release %q: %w", name, err))
 	}
-	type released struct {
-		Name     string `json:"name"`
-		Released bool   `json:"released"`
-	}
-	return a.print(released{name, true}, func(w io.Writer) { fmt.Fprintf(w, "released %s\n", shown(name)) })
+	return a.print(releasedView{name, true}, func(w io.Writer) { fmt.Fprintf(w, "released %s\n", shown(name)) })
+}
+
+type releasedView struct {
+	Name     string `json:"name"`
+	Released bool   `json:"released" about:"always true: else there is an error"`
 }
 
 // ownerOf takes the owner from the arguments or the environment.
@@ -200,9 +201,9 @@ func ownerOf(args []string) (string, error) {
 // leaseView is what acquire and renew print. It is the one place that shows an owner whole.
 type leaseView struct {
 	Name  string  `json:"name"`
-	Owner string  `json:"owner"`
-	Token uint64  `json:"token,string"`
-	TTL   float64 `json:"ttl_seconds"`
+	Owner string  `json:"owner" about:"whole: the secret that renews and releases the lease"`
+	Token uint64  `json:"token,string" about:"the fencing token"`
+	TTL   float64 `json:"ttl_seconds" about:"until the lease must be taken as ended"`
 }
 
 func (a *app) printLease(l *leasehold.Lease) error {
@@ -246,17 +247,14 @@ func callerNote() string {
 }
 
 // trace tells with --verbose what becomes of the leases, and watch what is waited for.
-func (a *app) trace() *leasehold.Trace {
-	return &leasehold.Trace{
-		Queued: func(name string) {
-			a.queued.Store(&name)
-			a.detail(onWait, name, 0, "waiting for %s", shown(name))
-		},
-		Granted: func(name string, token uint64, waited time.Duration) {
-			a.detail(onGrant, name, token, "acquired %s after %s, token %d", shown(name), spanText(waited), token)
-		},
-		Released: func(name string, token uint64, held time.Duration) {
-			a.detail(onRelease, name, token, "released %s after %s", shown(name), spanText(held))
-		},
+func (a *app) trace(_ context.Context, e leasehold.Event) {
+	switch e.Step {
+	case leasehold.StepQueued:
+		a.queued.Store(&e.Name)
+		a.detail(onWait, e.Name, 0, "waiting for %s", shown(e.Name))
+	case leasehold.StepGranted:
+		a.detail(onGrant, e.Name, e.Token, "acquired %s after %s, token %d", shown(e.Name), spanText(e.Took), e.Token)
+	case leasehold.StepReleased:
+		a.detail(onRelease, e.Name, e.Token, "released %s after %s", shown(e.Name), spanText(e.Took))
 	}
 }

@@ -4,12 +4,15 @@ import (
 	"errors"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/polyglot"
 	"github.com/leasehold-go/leasehold/driver"
 )
 
 // advice says what to do next about an error that does not say it itself.
 func advice(err error) string {
 	switch {
+	case errors.Is(err, polyglot.ErrMissing):
+		return "" // which says it
 	case errors.Is(err, leasehold.ErrBusy):
 		return "See who holds it: leasehold show NAME. Wait longer with --wait SECONDS"
 	case errors.Is(err, leasehold.ErrLost):

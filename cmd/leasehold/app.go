@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 )
@@ -24,10 +24,11 @@ import (
 // An app is what the commands share: the global flags and the streams.
 type app struct {
 	flags     *pflag.FlagSet // global
-	storeURL  string         // as open has resolved it, with the password
+	storeURL  string         // resolved, with the password
 	byDefault bool           // nobody has named it
 	json      bool
 	verbose   bool
+	version   bool                   // is all that is asked for
 	checks    sync.WaitGroup         // of engines, see check
 	queued    atomic.Pointer[string] // the name that is waited for; nil: none yet
 	stdin     io.Reader
@@ -36,7 +37,7 @@ type app struct {
 }
 
 // An opener opens a store: stores.Open, or stores.OpenExisting for who takes no lock.
-type opener func(ctx context.Context, url string) (d driver.Driver, resolved string, err error)
+type opener func(ctx context.Context, url string) (driver.Driver, error)
 
 // open opens the chosen store. Afterwards a.storeURL means the same from every working
 // directory, so that it can be given to a child. The caller closes the driver.
@@ -50,7 +51,11 @@ func (a *app) open(ctx context.Context, open opener) (driver.Driver, error) {
 }
 
 func (a *app) openURL(ctx context.Context, open opener, chosen string) (driver.Driver, error) {
-	d, url, err := open(ctx, chosen)
+	url, err := stores.Resolve(chosen)
+	var d driver.Driver
+	if err == nil {
+		d, err = open(ctx, chosen)
+	}
 	if errors.Is(err, stores.ErrURL) {
 		return nil, &exitError{exitUsage, fmt.Errorf("%w\nSet --store or LEASEHOLD_STORE", err)}
 	}
@@ -78,12 +83,14 @@ func (a *app) check(ctx context.Context, d driver.Driver) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkBound)
 	a.checks.Go(func() {
 		defer cancel()
-		warnings, err := checker.Check(ctx)
-		if err != nil {
-			warnings = []string{fmt.Sprintf("its configuration cannot be checked: %v", err)}
+		found, err := checker.Check(ctx)
+		for _, f := range found {
+			if f.Level > driver.Fine {
+				a.tell(onWarning, "", 0, "%v: %v", f.Level, f)
+			}
 		}
-		for _, w := range warnings {
-			a.tell(onWarning, "", 0, "warning: %s", w)
+		if err != nil {
+			a.tell(onWarning, "", 0, "warning: its configuration cannot be checked: %v", err)
 		}
 	})
 }

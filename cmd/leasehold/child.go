@@ -16,7 +16,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/secret"
+	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -26,23 +27,33 @@ const minRunTTL = time.Second
 
 // A child is a command that runs under leases, and how it must end.
 type child struct {
-	app      *app
-	name     string
+	app *app
+	task
+	terms
+	hooks   hooks
+	metrics *runMetrics // nil: nobody asks for them
+
+	signals chan os.Signal          // caught from the start, for the command
+	renewed chan struct{}           // the deadline has moved
+	failed  atomic.Pointer[failure] // the last renewal of a lease, unless it has succeeded since
+}
+
+// A task is the command, as it was asked for.
+type task struct {
+	name     string // of the lock
 	argv     []string
 	shell    string
-	note     string
-	ttl      time.Duration // of the leases
 	grace    span
 	lostCode int
+}
 
-	fixed    bool          // the leases last as long as they were granted for
-	heirless bool          // the leases outlive a kill of this process: nobody may release them
-	keep     time.Duration // the leases keep others out for it, from the grant
-
-	signals chan os.Signal // caught from the start, for the command
-	renewed chan struct{}  // the deadline has moved
-
-	failed atomic.Pointer[failure] // the last renewal of a lease, unless it has succeeded since
+// The terms are those of its leases.
+type terms struct {
+	ttl      time.Duration
+	note     string
+	fixed    bool          // they last as long as they were granted for
+	heirless bool          // they outlive a kill of this process: nobody may release them
+	keep     time.Duration // they keep others out for it, from the grant
 }
 
 // A failure is a renewal that failed.
@@ -128,13 +139,23 @@ func (c *child) catch() {
 }
 
 func (c *child) options() *leasehold.Options {
-	trace := c.app.trace()
-	trace.RenewFailed = func(name string, token uint64, left time.Duration, err error) {
-		c.failed.Store(&failure{name, err})
-		c.app.detail(onRenewalFailed, name, token, "a renewal of %s has failed, %s are left: %v", shown(name), spanText(left), err)
+	if c.note == "" {
+		host, _ := os.Hostname() // a note without a host is still a note
+		// Not the arguments: they may contain secrets, and others read the note.
+		c.note = fmt.Sprintf("%s %s[%d]", host, filepath.Base(c.argv[0]), os.Getpid())
 	}
-	trace.Renewed = func(name string, _ uint64, _ time.Duration) {
-		if f := c.failed.Load(); f != nil && f.name == name {
+	return &leasehold.Options{TTL: c.ttl, Note: c.note, Trace: leasehold.TraceAll(c.app.trace, c.renews, c.metrics.trace)}
+}
+
+// renews notes how the renewals go.
+func (c *child) renews(_ context.Context, e leasehold.Event) {
+	switch {
+	case e.Kind != leasehold.KindRenewal:
+	case e.Step == leasehold.StepFailed && !errors.Is(e.Err, leasehold.ErrLost):
+		c.failed.Store(&failure{e.Name, e.Err})
+		c.app.detail(onRenewalFailed, e.Name, e.Token, "a renewal of %s has failed, %s are left: %v", shown(e.Name), spanText(e.Left), e.Err)
+	case e.Step == leasehold.StepRenewed:
+		if f := c.failed.Load(); f != nil && f.name == e.Name {
 			c.failed.CompareAndSwap(f, nil)
 		}
 		select {
@@ -142,12 +163,6 @@ func (c *child) options() *leasehold.Options {
 		default:
 		}
 	}
-	if c.note == "" {
-		host, _ := os.Hostname() // a note without a host is still a note
-		// Not the arguments: they may contain secrets, and others read the note.
-		c.note = fmt.Sprintf("%s %s[%d]", host, filepath.Base(c.argv[0]), os.Getpid())
-	}
-	return &leasehold.Options{TTL: c.ttl, Note: c.note, Trace: trace}
 }
 
 // refuseNested refuses a resource that an enclosing run holds. Shared ones too: a waiter
@@ -192,15 +207,17 @@ func (c *child) freshen(leases []*leasehold.Lease) {
 }
 
 // run runs the command under held until all of it is gone. leases are what held is made
-// of, NAME's first.
+// of, NAME's first. leave is to be called when they were given up, see [guard.Run].
 func (c *child) run(held interface {
 	Context() context.Context
 	Deadline() time.Time
-}, leases ...*leasehold.Lease) (guard.Result, error) {
+}, leases ...*leasehold.Lease) (result guard.Result, leave func(), err error) {
 	c.freshen(leases)
 	c.app.flush(flushBound) // in front of what the command says
+	env := c.environ(held.Deadline(), leases)
+	c.hooks.start(c.app, "--on-acquire", c.hooks.acquire, env)
 	return guard.Run(guard.Plan{
-		Argv: c.argv, Env: c.environ(held.Deadline(), leases), Own: stores.Environ(),
+		Argv: c.argv, Env: env, Own: secret.Environ(),
 		Grace: time.Duration(c.grace), Margin: guard.Margin(c.ttl),
 		Lease: held, Renewed: c.renewed, Signals: c.signals,
 		Legacy: c.legacy(leases), Keep: time.Now().Add(c.keep),
@@ -232,7 +249,7 @@ func (c *child) environ(deadline time.Time, leases []*leasehold.Lease) []string 
 		fmt.Fprintf(&tokens, "%d %s\n", l.Token(), l.Name())
 		fmt.Fprintf(&owners, " %s", l.Owner())
 	}
-	env := stores.Environ()
+	env := secret.Environ()
 	for _, v := range [][2]string{
 		{"LEASEHOLD_NAME", c.name},
 		{"LEASEHOLD_TOKEN", fmt.Sprint(leases[0].Token())},
@@ -340,14 +357,19 @@ func passOn(r guard.Result) {
 // endBySignal ends this program by the signal that err tells of, if it does and can.
 func endBySignal(err error) {
 	var by *signalError
-	// Of SIGQUIT a Go program does not die, but prints what it was doing.
-	if !errors.As(err, &by) || by.signal == syscall.SIGQUIT || signal.Ignored(by.signal) {
+	// Of SIGQUIT a Go program does not die, but prints what it was doing. The first process of
+	// a container dies of none.
+	if !errors.As(err, &by) || by.signal == syscall.SIGQUIT || signal.Ignored(by.signal) || os.Getpid() == 1 {
 		return
 	}
 	signal.Reset(by.signal)
 	syscall.Kill(os.Getpid(), by.signal)
-	time.Sleep(100 * time.Millisecond) // another thread may take it
+	time.Sleep(dyingBound) // another thread may take it
 }
+
+// dyingBound is how long it takes until a signal is taken, on the busiest of machines. A shell goes on
+// after a program that ends by itself.
+const dyingBound = 10 * time.Second
 
 // ownGroup puts a process into a group of its own.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

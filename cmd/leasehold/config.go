@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 )
 
 const configHelp = `Which store it is says the flag, else LEASEHOLD_STORE, else the user's file
@@ -20,6 +18,9 @@ const configHelp = `Which store it is says the flag, else LEASEHOLD_STORE, else 
 Without any of them it is a file of the user's own: then two users, or two machines, do not
 exclude each other. --require-shared, LEASEHOLD_REQUIRE_SHARED=true or the line above refuse
 such a file, also where one is named.`
+
+// defaultStore is the store that is used when none is named.
+const defaultStore = "sqlite:"
 
 // systemConfig is for all users of this machine.
 const systemConfig = "/etc/leasehold/config"
@@ -64,12 +65,24 @@ func (a *app) chosenStore() (setting, error) {
 		return setting{}, err
 	}
 	if s.from == "" {
-		s.value = stores.Default
+		s.value = defaultStore
 	}
-	if !stores.Local(s.value) {
+	if !local(s.value) {
 		return s, nil
 	}
 	return s, a.refuseLocal(s)
+}
+
+// local reports whether url is of a file, which only this machine has.
+func local(url string) bool {
+	scheme, _, _ := strings.Cut(url, ":")
+	return strings.EqualFold(scheme, "sqlite")
+}
+
+// relative reports whether url is of a file whose path means another in another folder.
+func relative(url string) bool {
+	_, path, _ := strings.Cut(url, ":")
+	return local(url) && path != "" && !strings.HasPrefix(path, "/")
 }
 
 // refuseLocal refuses a file of this machine where a store for all was required.
@@ -160,7 +173,7 @@ func readLine(values map[string]string, line string) error {
 		return fmt.Errorf("%s is set twice", key)
 	case value == "":
 		return fmt.Errorf("%s is empty", key)
-	case key == keyStore && stores.Relative(value):
+	case key == keyStore && relative(value):
 		return errors.New("the store's path must begin with a slash, to mean the same in every folder")
 	}
 	values[key] = value

@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/demo"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/secret"
+	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 )
 
@@ -28,7 +29,7 @@ func newDemoCommand(a *app) *cobra.Command {
 	for _, s := range demo.Scenarios() {
 		cmd.AddCommand(newScenarioCommand(a, s))
 	}
-	cmd.AddCommand(newDemoProcessCommand(a))
+	cmd.AddCommand(newPolyglotCommand(a), newSellerCommand(), newDemoProcessCommand(a))
 	return cmd
 }
 
@@ -174,9 +175,8 @@ func demoProcesses() (func(ctx context.Context) *exec.Cmd, error) {
 	}
 	return func(ctx context.Context) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, self, "demo", "process")
-		cmd.Env = stores.Environ() // it is told of the store, with the password, by its order
-		// In a group of its own, Ctrl-C reaches only this process, which ends the others.
-		cmd.SysProcAttr = ownGroup()
+		cmd.Env = secret.Environ() // it is told of the store, with the password, by its order
+		cmd.SysProcAttr = demoProcess()
 		return cmd
 	}, nil
 }

@@ -11,15 +11,16 @@ import (
 // and with --json an object on a line of its own.
 type event struct {
 	Time  string `json:"time"`
-	Kind  string `json:"event"`
+	Kind  string `json:"event" enum:"store,serving,warning,waiting,acquired,renewal_failed,ending,exited,released,error"`
 	Name  string `json:"name,omitempty"`
 	Token uint64 `json:"token,string,omitempty"`
-	Text  string `json:"text"`
+	Text  string `json:"text" about:"for people"`
 }
 
 // The kinds of events.
 const (
 	onStore         = "store"
+	onServe         = "serving"
 	onWarning       = "warning"
 	onWait          = "waiting"
 	onGrant         = "acquired"

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 )
 
@@ -148,14 +148,15 @@ func (e *eviction) confirm(ctx context.Context, a *app, h leasehold.Holder) erro
 	}
 }
 
+type evictedView struct {
+	Name    string `json:"name"`
+	Owner   string `json:"owner" about:"how the owner starts"`
+	Token   uint64 `json:"token,string" about:"of the evicted: the next is larger"`
+	Evicted bool   `json:"evicted" about:"always true: else there is an error"`
+}
+
 func (e *eviction) print(a *app, h leasehold.Holder) error {
-	type evicted struct {
-		Name    string `json:"name"`
-		Owner   string `json:"owner"`
-		Token   uint64 `json:"token,string"`
-		Evicted bool   `json:"evicted"`
-	}
-	v := evicted{e.name, h.Owner.String(), h.Token, true}
+	v := evictedView{e.name, h.Owner.String(), h.Token, true}
 	return a.print(v, func(w io.Writer) {
 		fmt.Fprintf(w, "evicted %s from %s\n", v.Owner, shown(v.Name))
 		fmt.Fprintf(w, "The next token is larger than %d. The holder learns of it at its next renewal at the latest.\n", v.Token)

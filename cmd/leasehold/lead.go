@@ -11,8 +11,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 )
 
@@ -44,6 +44,7 @@ type lead struct {
 	caught chan os.Signal
 
 	wait      *wait         // for the next term
+	leave     func()        // for when the last term's lease was given up
 	last      error         // how COMMAND ended
 	signalled bool          // it had the signal that ends all
 	away      time.Duration // the pause after the last term
@@ -56,7 +57,7 @@ const firstAway, lastAway = 500 * time.Millisecond, 30 * time.Second
 var errExited = errors.New("the command has exited")
 
 func newLeadCommand(a *app) *cobra.Command {
-	l := &lead{child: newChild(a), term: span(leasehold.DefaultTTL), caught: make(chan os.Signal, 16)}
+	l := &lead{child: newChild(a), term: span(leasehold.DefaultTTL), caught: make(chan os.Signal, 16), leave: func() {}}
 	cmd := &cobra.Command{
 		Use:   "lead [flags] NAME -- COMMAND [ARG…]",
 		Short: "Run a command on one machine at a time, again and again",
@@ -113,6 +114,7 @@ func (l *lead) campaign(ctx context.Context, locks *leasehold.Locker) error {
 	for {
 		l.wait = l.app.watch(locks, l.name, l.note, 0)
 		err := locks.Lead(ctx, l.name, func(term context.Context) error { return l.serve(term, ctx) })
+		l.leave()
 		l.wait.ended()
 		switch {
 		case ctx.Err() != nil:
@@ -166,6 +168,7 @@ func (l *lead) pass(end context.CancelCauseFunc, over <-chan struct{}) {
 // it, so that it can take its time to finish. The end of the campaign comes to ctx a moment
 // later, and may not have when the term begins.
 func (l *lead) serve(ctx, campaign context.Context) error {
+	l.leave()
 	for len(l.signals) > 0 { // from before the term: there was no command
 		<-l.signals
 	}
@@ -176,7 +179,9 @@ func (l *lead) serve(ctx, campaign context.Context) error {
 	l.wait.ended()
 	l.app.detail(onGrant, l.name, lease.Token(), "leading %s, token %d", shown(l.name), lease.Token())
 	began := time.Now()
-	result, err := l.child.run(lease, lease)
+	var result guard.Result
+	var err error
+	result, l.leave, err = l.child.run(lease, lease)
 	l.last = l.verdict(ending{Result: result, err: err, lost: context.Cause(lease.Context())})
 	l.signalled = campaign.Err() != nil && lease.Context().Err() == nil
 	var start *guard.StartError

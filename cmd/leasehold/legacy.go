@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/stores"
 )
 
 // A legacy is what the guardian of a run that was killed must know to release its leases.
@@ -64,7 +64,7 @@ func releaseLegacy(text string, keep, deadline time.Time) {
 func (l *legacy) release(keep time.Time) (done bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerBound)
 	defer cancel()
-	d, _, err := stores.OpenExisting(ctx, l.Store)
+	d, err := stores.OpenExisting(ctx, l.Store)
 	if err != nil {
 		return hopeless(err)
 	}

@@ -8,20 +8,25 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 )
 
 func newListCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	watch := false
+	cmd := &cobra.Command{
 		Use:   "ls [flags] [PREFIX]",
 		Short: "List the locks that are held or waited for",
 		Long: `List the locks that are held or waited for, with a line for each holder: the start of
 its owner, its token, how long it has held, how much of its lease is left, and how many
 wait. With PREFIX, only names that start with it. A MODE of shared/3 is that of a holder who has
-asked for --slots 3; the smallest number of all counts.`,
-		Example:           "  leasehold ls\n  leasehold ls orders/\n  leasehold ls --json | jq -r '.[].name'",
+asked for --slots 3; the smallest number of all counts.
+
+With --watch it goes on until a signal ends it: it looks every second, and prints a line with the
+time for each name whose holders or waiters have changed; with --json an object. What has come
+and gone in between is not seen. When the store does not answer, standard error says so once.`,
+		Example:           "  leasehold ls\n  leasehold ls orders/\n  leasehold ls --json | jq -r '.[].name'\n  leasehold ls --watch --json | jq -c '{name: .lock.name, held: (.lock.holders != [])}'",
 		Args:              argNames("[PREFIX]"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -29,9 +34,16 @@ asked for --slots 3; the smallest number of all counts.`,
 			if len(args) > 0 {
 				prefix = args[0]
 			}
+			if watch {
+				return a.with(cmd.Context(), stores.OpenExisting, nil, func(ctx context.Context, locks *leasehold.Locker) error {
+					return watchList(ctx, a, locks, prefix)
+				})
+			}
 			return list(cmd.Context(), a, prefix)
 		},
 	}
+	cmd.Flags().BoolVar(&watch, "watch", false, "go on, and print each change")
+	return cmd
 }
 
 func list(ctx context.Context, a *app, prefix string) error {

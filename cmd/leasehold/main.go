@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 )
 
@@ -54,10 +54,10 @@ func (a *app) report(err error) {
 
 // errorView is an error as --json shows it; with -v it is one of many events.
 type errorView struct {
-	Time   string `json:"time,omitempty"`
-	Kind   string `json:"event,omitempty"`
-	Error  string `json:"error"`
-	Advice string `json:"advice,omitempty"`
+	Time   string `json:"time,omitempty" about:"with -v"`
+	Kind   string `json:"event,omitempty" enum:"error" about:"with -v"`
+	Error  string `json:"error" about:"for people"`
+	Advice string `json:"advice,omitempty" about:"what to do, for people"`
 	Code   int    `json:"exit_code"`
 }
 
@@ -85,19 +85,24 @@ func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:               "leasehold",
 		Short:             "Run one thing at a time, across processes and machines",
-		Long:              about + "\n\nStores (--store URL):\n" + stores.Describe() + "\n" + configHelp + "\n\n" + passwords,
+		Long:              about + "\n\nStores (--store URL):\n" + describeStores() + "\n" + configHelp + "\n\n" + passwords,
 		Example:           examples,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
-		Version:           buildVersion().Version,
 		Args:              cobra.ArbitraryArgs,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return checkFilled(cmd) },
-		RunE:              onlySubcommands,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if a.version {
+				return printVersion(a)
+			}
+			return onlySubcommands(cmd, args)
+		},
 	}
-	root.SetVersionTemplate("leasehold {{.Version}}\n")
+	// Cobra's own needs a template, which keeps the linker from leaving out what nobody calls.
+	root.Flags().BoolVar(&a.version, "version", false, "print the version")
 	flags := root.PersistentFlags()
-	flags.String(keyStore, "", "the lock store's `URL` (default LEASEHOLD_STORE, a configuration file, or "+stores.Default+")")
+	flags.String(keyStore, "", "the lock store's `URL` (default LEASEHOLD_STORE, a configuration file, or "+defaultStore+")")
 	flags.Bool(keyShared, false, "refuse a store that only this machine has")
 	a.flags = flags
 	flags.BoolVar(&a.json, "json", false, "print JSON")
@@ -118,12 +123,21 @@ func newRootCommand(a *app) *cobra.Command {
 		}
 	}
 	add(root, groupHold, run, lead, newAcquireCommand(a), newRenewCommand(a), newReleaseCommand(a))
-	add(root, groupLook, newListCommand(a), newShowCommand(a), newTopCommand(a), newEvictCommand(a), newResetCommand(a))
-	add(root, groupRest, newDemoCommand(a), newVersionCommand(a), newManCommand(a))
+	add(root, groupLook, newListCommand(a), newShowCommand(a), newWaitCommand(a), newTopCommand(a), newEvictCommand(a), newResetCommand(a), newDoctorCommand(a))
+	add(root, groupRest, newServeCommand(a), newDemoCommand(a), newVersionCommand(a), newSchemaCommand(a), newManCommand(a))
 	root.SetHelpCommand(newHelpCommand())
 	root.SetHelpCommandGroupID(groupRest)
 	root.SetCompletionCommandGroupID(groupRest)
 	return root
+}
+
+// describeStores has a line for each kind of store: its form and what it is.
+func describeStores() string {
+	var b strings.Builder
+	for _, s := range stores.Schemes() {
+		fmt.Fprintf(&b, "  %-28s %s\n", s.Form, s.About)
+	}
+	return b.String()
 }
 
 // Groups of commands in the help text.

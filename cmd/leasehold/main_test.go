@@ -13,6 +13,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // binary is the real command, built once.
@@ -70,6 +74,9 @@ type outcome struct {
 	stdout, stderr string
 	code           int
 }
+
+// patience is how long a busy machine may take for what is no promise.
+const patience = 2 * time.Minute
 
 // callBound ends a call that hangs.
 const callBound = patience
@@ -169,7 +176,7 @@ func TestHelp(t *testing.T) {
 	if help := c.want(0, "--help"); help.stdout != bare.stdout {
 		t.Error("leasehold alone does not print the help text")
 	}
-	for _, name := range []string{"run", "lead", "acquire", "renew", "release", "ls", "show", "top", "evict", "reset", "version", "man", "demo", "demo seckill"} {
+	for _, name := range []string{"run", "lead", "acquire", "renew", "release", "ls", "show", "top", "evict", "reset", "doctor", "serve", "version", "man", "demo", "demo seckill"} {
 		o := c.want(0, append(strings.Fields(name), "--help")...)
 		contains(t, o.stdout, "Usage:", "leasehold "+name, "--json")
 	}
@@ -227,6 +234,13 @@ func TestManual(t *testing.T) {
 			t.Errorf("a page for the hidden %s", hidden)
 		}
 	}
+	everyFlag(newRootCommand(&app{}), func(cmd *cobra.Command, f *pflag.Flag) {
+		page := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + ".1"
+		text, err := os.ReadFile(filepath.Join(c.dir, "pages/man1", page))
+		if err != nil || !strings.Contains(string(text), `\fB--`+f.Name+`\fP`) {
+			t.Errorf("%s has no --%s: %v", page, f.Name, err)
+		}
+	})
 	var pages []string
 	c.want(0, "man", "--json", "pages/man1").json(t, &pages)
 	if len(pages) < 12 {
@@ -236,6 +250,22 @@ func TestManual(t *testing.T) {
 		t.Fatal(err)
 	}
 	contains(t, c.want(70, "man", "file").stderr, "file")
+}
+
+// everyFlag calls do for each flag of root and its commands, as far as people are to see them.
+func everyFlag(root *cobra.Command, do func(*cobra.Command, *pflag.Flag)) {
+	visible := func(f *pflag.Flag) {
+		if !f.Hidden {
+			do(root, f)
+		}
+	}
+	root.LocalFlags().VisitAll(visible)
+	root.InheritedFlags().VisitAll(visible)
+	for _, cmd := range root.Commands() {
+		if cmd.IsAvailableCommand() {
+			everyFlag(cmd, do)
+		}
+	}
 }
 
 func TestCompletion(t *testing.T) {

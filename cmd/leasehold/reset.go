@@ -35,17 +35,18 @@ func reset(ctx context.Context, a *app, name string) error {
 	if err != nil {
 		return err
 	}
-	type view struct {
-		Name  string `json:"name"`
-		Reset bool   `json:"reset"` // something kept it
-	}
-	return a.print(view{name, ended}, func(w io.Writer) {
+	return a.print(resetView{name, ended}, func(w io.Writer) {
 		if ended {
 			fmt.Fprintf(w, "reset %s: it is free\n", shown(name))
 		} else {
 			fmt.Fprintf(w, "%s was free\n", shown(name))
 		}
 	})
+}
+
+type resetView struct {
+	Name  string `json:"name"`
+	Reset bool   `json:"reset" about:"whether it was kept until now"`
 }
 
 // endKept ends all that keeps name without an owner, one after the other. The engine looks

@@ -11,7 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 )
 
@@ -84,6 +84,21 @@ renewal, standard error says so as COMMAND is being ended, and again at the end.
 line has the time: the store and what is wrong with it, the wait and who is in the way, the
 grant, renewals that fail, what COMMAND has left running, the release.
 
+--on-acquire and --on-lost are for those who want to hear of it. STRING is run by $SHELL, or /bin/sh,
+with the environment of COMMAND; it reads nothing, what it writes goes to standard error, and
+after 10 s it is killed with all of its process group. The first runs beside COMMAND, the second when
+the lease was lost and COMMAND is gone, with the reason in LEASEHOLD_LOST. No renewal, end of
+COMMAND or release waits for them, only "leasehold run" itself before it exits, whose exit code
+they do not change: where they fail, standard error says so. The lock does not cover them: what
+it guards is not theirs to write. They are left alone when "leasehold run" is killed.
+
+With --metrics-file, FILE has gauges of the last run for the textfile collector of Prometheus'
+node exporter, by the label "name": leasehold_run_held, _waiting, _wait_seconds, _hold_seconds,
+_start_timestamp_seconds, _success_timestamp_seconds (kept over runs that fail), _renewal_failures,
+_lost, and _exit_code when it has ended. It is replaced as a whole at each change, and nothing waits
+for that but the exit, a second at most. Where it cannot be written, standard error says so once
+and COMMAND runs all the same. Use a FILE for each NAME, which ends in .prom.
+
 Nothing is written to standard output. With --json an error is one JSON object on
 standard error; with -v each line is one, with "time", "event" and "text": store, warning, waiting,
 acquired, renewal_failed, ending, exited, released, error.`
@@ -96,6 +111,8 @@ const runExample = `  leasehold run backup -- ./backup.sh
   leasehold run --also stock/7 stock/3 -- ./move          both or neither
   leasehold --store redis://host/0 run --once-per 24h --at-most 1h --ok-if-busy --key daily-report -- ./report
                                                           in the crontab of every server
+  leasehold run --metrics-file /var/lib/node_exporter/backup.prom backup -- ./backup.sh
+  leasehold run --on-lost 'logger -p err "lost: $LEASEHOLD_LOST"' db -- ./migrate
   leasehold run deploy -c 'git pull && make install'`
 
 // A run is one "leasehold run".
@@ -106,6 +123,8 @@ type run struct {
 	also     []string
 	busyCode int
 	okIfBusy bool
+
+	metricsFile string
 }
 
 func newRunCommand(a *app) *cobra.Command {
@@ -119,7 +138,11 @@ func newRunCommand(a *app) *cobra.Command {
 			if err := r.parse(cmd, args); err != nil {
 				return err
 			}
-			return r.run(context.WithoutCancel(cmd.Context()))
+			r.metrics = newRunMetrics(a, r.metricsFile, r.name)
+			err := r.run(context.WithoutCancel(cmd.Context()))
+			r.metrics.ended(exitCode(err))
+			r.hooks.wait()
+			return err
 		},
 	}
 	flags := cmd.Flags()
@@ -128,6 +151,8 @@ func newRunCommand(a *app) *cobra.Command {
 	flags.IntVarP(&r.busyCode, "busy-exit-code", "E", exitBusy, "exit with `N` when NAME is busy")
 	flags.BoolVar(&r.okIfBusy, "ok-if-busy", false, "exit with 0, silently, when NAME is busy")
 	flags.IntVar(&r.lostCode, "lost-exit-code", exitLost, "exit with `N` when the lease was lost")
+	flags.StringVar(&r.metricsFile, "metrics-file", "", "write metrics to `FILE`, for Prometheus' textfile collector")
+	r.hooks.addFlags(flags)
 	r.period.addFlags(flags)
 	r.child.addFlags(flags)
 	return cmd
@@ -205,6 +230,7 @@ func (r *run) run(ctx context.Context) error {
 	}
 	defer done()
 	defer w.done()
+	r.metrics.granted()
 	r.keep = time.Duration(r.atLeast)
 	// A job that was begun in its period and killed in the middle counts as run.
 	r.fixed = r.oncePer > 0
@@ -289,8 +315,10 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 		}
 	}
 	began := time.Now()
-	result, err := r.child.run(leases, each...)
+	result, leave, err := r.child.run(leases, each...)
+	defer leave()
 	e := ending{Result: result, err: err, lost: context.Cause(leases.Context())}
+	told := r.tellLost(e, each)
 	for _, lease := range each {
 		r.record(ctx, lease, r.note, exitCode(r.verdict(e)), time.Since(began))
 	}
@@ -302,8 +330,22 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 	if e.lost == nil && errors.Is(e.released, leasehold.ErrLost) {
 		e.lost = leasehold.ErrLost
 	}
+	if !told {
+		r.tellLost(e, each)
+	}
 	passOn(result)
 	return r.verdict(e)
+}
+
+// tellLost runs --on-lost if the leases ended before their time, and reports whether they did.
+func (r *run) tellLost(e ending, leases []*leasehold.Lease) bool {
+	early := e.lost != nil || e.Cut || errors.Is(e.err, guard.ErrLate)
+	if early {
+		why := r.verdict(ending{Result: e.Result, err: e.err, lost: e.lost}).Error()
+		r.metrics.endedEarly()
+		r.hooks.start(r.app, "--on-lost", r.hooks.lost, r.environ(time.Now(), leases), "LEASEHOLD_LOST="+plain(why))
+	}
+	return early
 }
 
 // endedBySignal returns a context that ends with the first signal to end a program; its

@@ -113,7 +113,7 @@ func TestTTLStandsWhenTheGuardianIsKilledToo(t *testing.T) {
 	c := newCLI(t)
 	j := c.hold("x", "--ttl", "24h")
 	guardian := j.guardian()
-	j.signal(syscall.SIGSTOP)
+	j.stop()
 	syscall.Kill(guardian, syscall.SIGKILL)
 	j.signal(syscall.SIGKILL)
 	c.wantRun(1, "-w", "1", "x", "--", "true")
@@ -125,7 +125,7 @@ func TestStoppedRunIsNotReleased(t *testing.T) {
 	c := newCLI(t)
 	j := c.start("run", "--ttl", "24h", "x", "--", "sh", "-c", "echo > held; while ! [ -e go ]; do sleep 0.02; done; exit 3")
 	c.read("held")
-	j.signal(syscall.SIGSTOP)
+	j.stop()
 	write(t, filepath.Join(c.dir, "go"), nil) // the command ends, and its run does not hear of it
 	c.wantRun(1, "-w", "1", "x", "--", "true")
 	j.signal(syscall.SIGCONT)
@@ -141,7 +141,7 @@ func TestRunKilledWithItsCommand(t *testing.T) {
 	c := newCLI(t)
 	j := c.start("run", "--ttl", "24h", "x", "--", "sh", "-c", "echo $$ > pid; exec sleep 60")
 	child, guardian := c.readInt("pid"), j.guardian()
-	j.signal(syscall.SIGSTOP)
+	j.stop()
 	syscall.Kill(child, syscall.SIGKILL)
 	eventually(t, "end of the command", func() bool { return syscall.Kill(child, 0) != nil })
 	if syscall.Kill(guardian, 0) != nil {
@@ -151,6 +151,27 @@ func TestRunKilledWithItsCommand(t *testing.T) {
 	c.wantRun(0, "-w", "20", "x", "--", "true")
 }
 
+// TestKilledWhileItReleases: the command has come to its end, and the store does not answer until
+// the run is dead.
+func TestKilledWhileItReleases(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"run", "lead"} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			c := newCLI(t)
+			j := c.start(verb, "--ttl", "24h", "x", "--", "sh", "-c", "echo $$ > pid; while ! [ -e go ]; do sleep 0.02; done")
+			child := c.readInt("pid")
+			unlock := c.lockStore()
+			write(t, filepath.Join(c.dir, "go"), nil)
+			eventually(t, "end of the command", func() bool { return syscall.Kill(child, 0) != nil })
+			time.Sleep(200 * time.Millisecond) // it is about to release by now, or is killed before
+			j.signal(syscall.SIGKILL)
+			unlock()
+			c.wantRun(0, "-w", "20", "x", "--", "true")
+		})
+	}
+}
+
 // TestLateReleaseHarmsNoSuccessor: the lease was evicted, and another holds x, when the run
 // is killed.
 func TestLateReleaseHarmsNoSuccessor(t *testing.T) {
@@ -158,7 +179,7 @@ func TestLateReleaseHarmsNoSuccessor(t *testing.T) {
 	c := newCLI(t)
 	first := c.hold("x", "--ttl", "24h")
 	guardian := first.guardian()
-	first.signal(syscall.SIGSTOP)
+	first.stop()
 	var state stateView
 	c.want(0, "show", "--json", "x").json(t, &state)
 	c.want(0, "evict", "x", "--owner", state.Holders[0].Owner, "--reason", "maintenance", "--yes")

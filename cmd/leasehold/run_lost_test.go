@@ -120,7 +120,7 @@ func TestCommandDiesWithBothItsGuards(t *testing.T) {
 	j := c.start("run", "x", "--", "sh", "-c", "echo $$ > pid; exec sleep 60")
 	child := c.readInt("pid")
 	guardian := parent(t, child)
-	j.signal(syscall.SIGSTOP) // so that it cannot act in between
+	j.stop() // so that it cannot act in between
 	syscall.Kill(guardian, syscall.SIGKILL)
 	eventually(t, "end of the command", func() bool { return zombie(child) })
 }
@@ -138,7 +138,7 @@ func TestNothingOutlivesAStoppedRun(t *testing.T) {
 			t.Parallel()
 			c := newCLI(t)
 			j := c.tree(prologue, "--ttl", "10s")
-			j.signal(syscall.SIGSTOP)
+			j.stop()
 			c.successor()
 			j.signal(syscall.SIGCONT)
 			if code := j.code(); code != exitLost {
@@ -206,7 +206,7 @@ func TestLostExitCode(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	j := c.hold("x", "--ttl", "5s", "--lost-exit-code", "42")
-	j.signal(syscall.SIGSTOP)
+	j.stop()
 	c.wantRun(0, "-w", "40", "x", "--", "true")
 	j.signal(syscall.SIGCONT)
 	if code := j.code(); code != 42 {

@@ -12,10 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-// patience is how long a busy machine may take for what is no promise.
-const patience = 2 * time.Minute
+	"github.com/leasehold-go/leasehold/locktest"
+)
 
 // A job is a "leasehold run" in the background, in a process group of its own.
 type job struct {
@@ -54,6 +53,9 @@ func (c *cli) start(args ...string) *job {
 }
 
 func (j *job) signal(sig syscall.Signal) { syscall.Kill(j.cmd.Process.Pid, sig) }
+
+// stop stops the job, and returns when all of it stands: it may have been about to act.
+func (j *job) stop() { locktest.PauseProcess(j.t, j.cmd.Process) }
 
 // code waits for the end and returns the exit code as a shell counts it.
 func (j *job) code() int {

@@ -18,8 +18,14 @@ type versionView struct {
 	Go      string `json:"go"`
 }
 
+// packagedVersion and packagedFrom are what scripts/dist has the linker put into packages.
+var packagedVersion, packagedFrom string
+
 // buildVersion is what the linker recorded, or the release; what neither says is "unknown".
 func buildVersion() versionView {
+	if packagedVersion != "" {
+		return versionView{packagedVersion, packagedFrom, runtime.Version()}
+	}
 	v := versionView{"unknown", "unknown", runtime.Version()}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -52,13 +58,15 @@ func newVersionCommand(a *app) *cobra.Command {
 		Short:             "Print the version",
 		Args:              argNames(),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(*cobra.Command, []string) error {
-			v := buildVersion()
-			return a.print(v, func(w io.Writer) {
-				fmt.Fprintf(w, "leasehold %s\ncommit %s\n%s\n", v.Version, v.Commit, v.Go)
-			})
-		},
+		RunE:              func(*cobra.Command, []string) error { return printVersion(a) },
 	}
+}
+
+func printVersion(a *app) error {
+	v := buildVersion()
+	return a.print(v, func(w io.Writer) {
+		fmt.Fprintf(w, "leasehold %s\ncommit %s\n%s\n", v.Version, v.Commit, v.Go)
+	})
 }
 
 func newManCommand(a *app) *cobra.Command {

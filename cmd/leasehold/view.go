@@ -20,26 +20,26 @@ import (
 
 type stateView struct {
 	Name    string       `json:"name"`
-	Token   uint64       `json:"token,string"` // last given
-	Holders []holderView `json:"holders"`
-	Waiters []waiterView `json:"waiters"`
+	Token   uint64       `json:"token,string" about:"the last that was given; 0: unknown"`
+	Holders []holderView `json:"holders" about:"none: it is free"`
+	Waiters []waiterView `json:"waiters" about:"in order"`
 }
 
 type holderView struct {
-	Owner string  `json:"owner"`
-	Mode  string  `json:"mode"`
-	Limit int     `json:"limit,omitempty"` // as its holder asked for; the smallest of all counts
+	Owner string  `json:"owner" about:"how the owner starts; empty: it is done, and the name is only kept"`
+	Mode  string  `json:"mode" enum:"exclusive,shared"`
+	Limit int     `json:"limit,omitempty" about:"--slots, as its holder asked for; the smallest of all counts"`
 	Token uint64  `json:"token,string"`
-	Held  float64 `json:"held_seconds"`
-	Left  float64 `json:"left_seconds"`
-	Note  string  `json:"note"`
+	Held  float64 `json:"held_seconds" about:"since the grant; 0: unknown"`
+	Left  float64 `json:"left_seconds" about:"until the lease ends unless it is renewed; 0: unknown"`
+	Note  string  `json:"note" about:"for people"`
 }
 
 type waiterView struct {
-	Owner  string  `json:"owner"`
-	Mode   string  `json:"mode"`
-	Waited float64 `json:"waited_seconds"`
-	Note   string  `json:"note"`
+	Owner  string  `json:"owner" about:"how the owner starts"`
+	Mode   string  `json:"mode" enum:"exclusive,shared"`
+	Waited float64 `json:"waited_seconds" about:"0: unknown"`
+	Note   string  `json:"note" about:"for people"`
 }
 
 func viewOf(s leasehold.State) stateView {

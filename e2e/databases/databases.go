@@ -13,8 +13,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/e2e/servers"
 	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 )
 
@@ -188,7 +188,7 @@ func WaitsCheaply(t *testing.T, open func() driver.Driver, count func() int, mos
 func RenewsInBatches(t *testing.T, d driver.Driver, count func() int) {
 	const leases, ttl, batch = 1000, 20 * time.Second, 10
 	var renewals atomic.Int64
-	l := Locker(t, d, leasehold.Options{TTL: ttl, Trace: &leasehold.Trace{Renewed: func(string, uint64, time.Duration) { renewals.Add(1) }}})
+	l := Locker(t, d, leasehold.Options{TTL: ttl, Trace: locktest.On(leasehold.StepRenewed, func(leasehold.Event) { renewals.Add(1) })})
 	held := make([]*leasehold.Lease, leases)
 	for i := range held {
 		var opts []leasehold.Option

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/e2e/program"
-	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
 // binary is the real command, built once.
@@ -121,12 +121,15 @@ var engines = map[string]func(t *testing.T) string{
 	"zookeeper, slow": func(t *testing.T) string {
 		return "zookeeper://" + servers.StartZooKeeper(t, servers.ZooKeeperOptions{Tick: 400 * time.Millisecond}).Addr()
 	},
-	"etcd":     func(t *testing.T) string { return "etcd://" + servers.StartEtcd(t, servers.EtcdCurrent).Addr() },
+	"etcd": func(t *testing.T) string { return "etcd://" + servers.StartEtcd(t, servers.EtcdCurrent).Addr() },
+	"nats": func(t *testing.T) string {
+		return "nats://" + servers.NATSAddrs(servers.StartNATS(t, 1, "")) + "/locks"
+	},
 	"postgres": func(t *testing.T) string { return postgres(servers.StartPostgres(t)) },
 	"mariadb":  func(t *testing.T) string { return mysql(servers.StartMariaDB(t)) },
 	"mysql":    func(t *testing.T) string { return mysql(servers.StartMySQL(t)) },
 	"redlock": func(t *testing.T) string {
-		return "redlock://" + strings.Join(redlock(t), ",") + "?memory=-1s" // else young servers grant nothing
+		return "redlock://" + strings.Join(redlock(t), ",") + "?memory=off" // else young servers grant nothing
 	},
 }
 
@@ -178,6 +181,41 @@ func TestBooksOnServers(t *testing.T) {
 				t.Errorf("left behind: %s, %v", left, err)
 			}
 		})
+	}
+}
+
+// While the second day's report is written, the lock's store stalls for longer than the lease lasts:
+// it is sent once more at most, by whoever cannot know of it.
+func TestDailyReportWhileTheStoreStalls(t *testing.T) {
+	t.Parallel()
+	const day = 3 * time.Second
+	books, store := servers.StartPostgres(t), servers.StartPostgres(t)
+	through := make(chan struct{})
+	go func() {
+		defer close(through)
+		table := ""
+		for end := time.Now().Add(time.Minute); table == "" && time.Now().Before(end); time.Sleep(day / 100) {
+			table, _ = books.Ask("SELECT nspname || '.reports' FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE relname = 'reports'")
+			if first, err := books.Ask("SELECT count(*) FROM " + table); table == "" || err != nil || first == "0" {
+				table = ""
+			}
+		}
+		time.Sleep(day * 13 / 10) // until shortly before noon of the second day
+		written := make(chan struct{})
+		go func() {
+			defer close(written)
+			_ = books.Do("BEGIN", "LOCK TABLE "+table+" IN EXCLUSIVE MODE", "SELECT pg_sleep(1.2)", "COMMIT")
+		}()
+		time.Sleep(day / 5)
+		resume := store.Pause()
+		time.Sleep(day * 8 / 10)
+		resume()
+		<-written
+	}()
+	r, code := play(t, "cron", "--day", day.String(), "--servers", "3", "--strategy", "lock", "--store", postgres(store), "--shop", postgres(books))
+	<-through
+	if code != 0 || len(r.Runs["lock"].Broken) > 0 {
+		t.Errorf("exit code %d: %+v", code, r)
 	}
 }
 
@@ -281,7 +319,7 @@ func TestWhatFailoversLose(t *testing.T) {
 
 func TestFailoverOfGivenRedlock(t *testing.T) {
 	t.Parallel()
-	store := "redlock://" + strings.Join(redlock(t), ",") + "?memory=-1s"
+	store := "redlock://" + strings.Join(redlock(t), ",") + "?memory=off"
 	r, code := play(t, "failover", "--ttl", "4s", "--strategy", "redlock", "--store", store)
 	if run := r.Runs["redlock"]; code != 0 || len(run.Tokens) != 2 || run.Tokens[0] >= run.Tokens[1] || run.Both > 0 {
 		t.Errorf("exit code %d: %+v", code, r)

@@ -24,7 +24,10 @@ func value(r *bufio.Reader) ([]byte, error) {
 		text := make([]byte, n+2)
 		_, err = io.ReadFull(r, text)
 		return append(line, text...), err
-	case '*', '>':
+	case '*', '>', '%':
+		if line[0] == '%' {
+			n *= 2
+		}
 		for range n {
 			one, err := value(r)
 			if err != nil {

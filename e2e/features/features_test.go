@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -16,13 +17,17 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/client-go/rest"
 	_ "modernc.org/sqlite"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/etcdlock"
+	"github.com/leasehold-go/leasehold/kubelock"
 	"github.com/leasehold-go/leasehold/memcachelock"
 	"github.com/leasehold-go/leasehold/memory"
+	"github.com/leasehold-go/leasehold/natslock"
 	"github.com/leasehold-go/leasehold/redislock"
+	"github.com/leasehold-go/leasehold/s3lock"
 	"github.com/leasehold-go/leasehold/sqllock"
 	"github.com/leasehold-go/leasehold/zklock"
 )
@@ -79,6 +84,9 @@ func features(t *testing.T) string {
 			t.Cleanup(func() { client.Close() })
 			return etcdlock.New(client, nil)
 		}},
+		{"NATS", func() (driver.Driver, error) { return natslock.New(nil, "none", nil) }},
+		{"S3", func() (driver.Driver, error) { return s3lock.New(nil, "none", nil) }},
+		{"Kubernetes", func() (driver.Driver, error) { return kubelock.New(&rest.Config{}, "none", nil) }},
 		{"memcached", func() (driver.Driver, error) { return memcachelock.New([]string{"127.0.0.1:1"}, nil) }},
 	} {
 		d, err := engine.open()
@@ -96,6 +104,9 @@ func features(t *testing.T) string {
 // row is what one driver declares.
 func row(t *testing.T, d driver.Driver) []string {
 	f := d.Features()
+	if !regexp.MustCompile(`^[a-z0-9]+$`).MatchString(f.Engine) {
+		t.Errorf("%T names its engine %q: no word in lower case", d, f.Engine)
+	}
 	ttl := max(time.Minute, f.MinTTL)
 	if f.SessionTTL > 0 {
 		ttl = f.SessionTTL

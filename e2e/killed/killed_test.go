@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/e2e/program"
-	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
 // binary is the real command, built once.
@@ -100,6 +100,10 @@ func TestKilledRunIsReleased(t *testing.T) {
 		return store{url: "etcd://" + servers.StartEtcd(t, servers.EtcdDebian).Addr()}
 	}
 	all["memcached"] = func() store { return store{url: "memcached://" + servers.StartMemcached(t).Addr()} }
+	all["nats"] = func() store {
+		return store{url: "nats://" + servers.StartNATS(t, 1, "")[0].Addr() + "/locks"}
+	}
+	all["s3"] = func() store { return store{url: servers.StartS3(t).URL("locks")} }
 	all["mysql"] = func() store {
 		return store{url: "mysql://root@" + servers.StartMariaDB(t).Addr() + "/locks"}
 	}

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
 var run = flag.Bool("matrix", false, "run the tests of engines on all builds, which takes an hour")
@@ -38,24 +38,24 @@ func (b build) String() string { return strings.TrimSpace(b.server + " " + b.ver
 // An engine is how the server of one is asked who it is, and which tests it is to pass: the
 // conformance suite, the histories, and those beside other clients.
 type engine struct {
-	name    string // for servers.Variable
-	folder  string // of its tests, beside this one
-	tests   string // a pattern
+	name    string   // for servers.Variable
+	folders []string // of its tests, seen from this one
+	tests   string   // a pattern
 	version func(t *testing.T) string
 }
 
 var engines = map[string]engine{
-	"redis":     {"redis", "redis", redisTests, redisVersion},
-	"valkey":    {"redis", "redis", redisTests, redisVersion},
-	"etcd":      {"etcd", "etcd", "^Test(Conformance|Flush|LeaderFails|EtcdIsLinearizable|ExcludesOtherClients|ForeignHolder|Namespace)$", etcdVersion},
-	"zookeeper": {"zookeeper", "zookeeper", "^Test(Conformance|ConformanceOfThree|Links|OtherClients)$", zookeeperVersion},
-	"postgres":  {"postgres", "postgres", "^TestPostgres|^TestOnce|^TestPgBouncerConformance$", postgresVersion},
-	"mariadb":   {"mariadb", "mysql", mysqlTests + "/^MariaDB$", func(t *testing.T) string { return mysqlVersion(t, servers.StartMariaDB(t)) }},
-	"mysql":     {"mysql", "mysql", mysqlTests + "/^MySQL$", func(t *testing.T) string { return mysqlVersion(t, servers.StartMySQL(t)) }},
+	"redis":     {"redis", []string{"../../redislock", "../redis", "../linear"}, redisTests, redisVersion},
+	"valkey":    {"redis", []string{"../../redislock", "../redis", "../linear"}, redisTests, redisVersion},
+	"etcd":      {"etcd", []string{"../../etcdlock", "../linear"}, "^Test(Conformance|Flush|LeaderFails|EtcdIsLinearizable|ExcludesOtherClients|ForeignHolder|Namespace)$", etcdVersion},
+	"zookeeper": {"zookeeper", []string{"../../zklock", "../linear"}, "^Test(Conformance|ConformanceOfThree|Links|ZooKeeperIsLinearizable|OtherClients)$", zookeeperVersion},
+	"postgres":  {"postgres", []string{"../postgres"}, "^TestPostgres|^TestOnce|^TestPgBouncerConformance$", postgresVersion},
+	"mariadb":   {"mariadb", []string{"../mysql"}, mysqlTests + "/^MariaDB$", func(t *testing.T) string { return mysqlVersion(t, servers.StartMariaDB(t)) }},
+	"mysql":     {"mysql", []string{"../mysql"}, mysqlTests + "/^MySQL$", func(t *testing.T) string { return mysqlVersion(t, servers.StartMySQL(t)) }},
 }
 
 const (
-	redisTests = "Conformance$|IsLinearizable$|HistoryUnderFaults$|Excludes|Foreign|UncontendedCycle|Identify$|ACLRule$|ScriptFlush$|Once"
+	redisTests = "Conformance$|^TestRed[a-z]+IsLinearizable$|HistoryUnderFaults$|Excludes|Foreign|UncontendedCycle|Identify$|ACLRule$|ScriptFlush$|Once"
 	mysqlTests = "^(TestMySQL|TestOnceOnMySQL)"
 )
 
@@ -128,7 +128,8 @@ type result struct {
 // test runs the tests of e on the build that the environment names.
 func (e engine) test(t *testing.T, version string) result {
 	r := result{version: version}
-	tests := exec.CommandContext(t.Context(), "go", "test", "-json", "-count=1", "-timeout", "30m", "-run", e.tests, "../"+e.folder)
+	args := append([]string{"test", "-json", "-count=1", "-timeout", "30m", "-run", e.tests}, e.folders...)
+	tests := exec.CommandContext(t.Context(), "go", args...)
 	tests.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	out, err := tests.Output()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {

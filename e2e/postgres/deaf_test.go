@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/databases"
-	"github.com/leasehold-go/leasehold/e2e/servers"
+	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/sqllock"
 )
 
@@ -28,8 +29,8 @@ func TestPostgresDeafListener(t *testing.T) {
 		t.Errorf("Listening without a Listener: %v; want ErrDeaf", err)
 	}
 	for _, listen := range []string{p.URL(), ""} {
-		if warnings, err := opened(t, p.URL(), listen).Check(t.Context()); err != nil || len(warnings) > 0 {
-			t.Errorf("Check with a Listener at %q: %q, %v; want none", listen, warnings, err)
+		if level, text := servers.Found(t, opened(t, p.URL(), listen), driver.AboutWaking); level != driver.Fine {
+			t.Errorf("Check with a Listener at %q: %v, %q; want no warning", listen, level, text)
 		}
 	}
 	for name, listen := range map[string]string{
@@ -42,8 +43,8 @@ func TestPostgresDeafListener(t *testing.T) {
 			if err := d.Listening(t.Context()); !errors.Is(err, sqllock.ErrDeaf) {
 				t.Errorf("Listening: %v; want ErrDeaf", err)
 			}
-			if warnings, err := d.Check(t.Context()); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], sqllock.ErrDeaf.Error()) {
-				t.Errorf("Check: %q, %v; want a warning that it is deaf", warnings, err)
+			if level, text := servers.Found(t, d, driver.AboutWaking); level != driver.Weak || !strings.Contains(text, sqllock.ErrDeaf.Error()) {
+				t.Errorf("Check: %v, %q; want a warning that it is deaf", level, text)
 			}
 			// It may have believed it for a second.
 			if gap := handOver(t, opened(t, p.URL(), ""), d); gap > 500*time.Millisecond {

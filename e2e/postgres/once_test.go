@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold/e2e/once"
-	"github.com/leasehold-go/leasehold/e2e/servers"
 	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
 func TestOnceOnPostgres(t *testing.T) {

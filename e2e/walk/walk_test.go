@@ -24,8 +24,9 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/e2e/servers"
 	"github.com/leasehold-go/leasehold/etcdlock"
+	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 	"github.com/leasehold-go/leasehold/redislock"
 	"github.com/leasehold-go/leasehold/sqllock"
@@ -36,8 +37,6 @@ var update = flag.Bool("update", false, "write the walks into docs/walk.md")
 const (
 	page   = "../../docs/walk.md"
 	module = "github.com/leasehold-go/leasehold"
-	// mostFrames is how many functions of ours a call passes at most.
-	mostFrames = 15
 )
 
 func TestWalks(t *testing.T) {
@@ -48,10 +47,11 @@ func TestWalks(t *testing.T) {
 	written := string(text)
 	for _, engine := range []struct {
 		name string
+		most int // functions of ours that a call passes
 		open func(*testing.T, *tracks) driver.Driver
-	}{{"memory", openMemory}, {"PostgreSQL", openPostgres}, {"Redis", openRedis}, {"etcd", openEtcd}} {
+	}{{"memory", 4, openMemory}, {"PostgreSQL", 12, openPostgres}, {"Redis", 12, openRedis}, {"etcd", 13, openEtcd}} {
 		t.Run(engine.name, func(t *testing.T) {
-			written = replace(t, written, engine.name, walk(t, engine.open))
+			written = replace(t, written, engine.name, walk(t, engine.most, engine.open))
 		})
 	}
 	switch {
@@ -77,18 +77,16 @@ func replace(t *testing.T, text, engine, walk string) string {
 }
 
 // walk makes an acquire, a renewal and a release, and tells how each came to the wire.
-func walk(t *testing.T, open func(*testing.T, *tracks) driver.Driver) string {
+func walk(t *testing.T, most int, open func(*testing.T, *tracks) driver.Driver) string {
 	seen := &tracks{}
 	d := open(t, seen)
 	renewed := make(chan bool, 1)
-	locks, err := leasehold.New(d, &leasehold.Options{HandOver: -1, Trace: &leasehold.Trace{
-		Renewed: func(string, uint64, time.Duration) {
-			select {
-			case renewed <- true:
-			default:
-			}
-		},
-	}})
+	locks, err := leasehold.New(d, &leasehold.Options{HandOver: -1, Trace: locktest.On(leasehold.StepRenewed, func(leasehold.Event) {
+		select {
+		case renewed <- true:
+		default:
+		}
+	})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +102,7 @@ func walk(t *testing.T, open func(*testing.T, *tracks) driver.Driver) string {
 		acquire := seen.of("leasehold.(*Locker).Acquire")
 		seen.forget()
 		<-renewed
-		renewal := seen.of("leasehold.(*Locker).renew")
+		renewal := seen.of("leasehold.(*keeper).renew")
 		seen.forget()
 		if err := lease.Release(t.Context()); err != nil {
 			t.Fatal(err)
@@ -118,8 +116,8 @@ func walk(t *testing.T, open func(*testing.T, *tracks) driver.Driver) string {
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", at(acquire, i), at(renewal, i), at(release, i))
 		}
 		for what, steps := range map[string][]string{"acquire": acquire, "renewal": renewal, "release": release} {
-			if len(steps) == 0 || len(steps) > mostFrames {
-				t.Errorf("%s passes %d functions of ours, want 1 to %d: %q", what, len(steps), mostFrames, steps)
+			if len(steps) == 0 || len(steps) > most {
+				t.Errorf("%s passes %d functions of ours, want 1 to %d: %q", what, len(steps), most, steps)
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A Mutation replaces a piece of text of a package.
@@ -19,6 +20,9 @@ type Mutation struct {
 	Rejects  string // the test that must find it, as -test.run has it
 	File     string
 	Old, New string // Old occurs once in File; $ is the condition that this one was chosen
+
+	Undoes string // what was mended, or is kept, for Find
+	Unseen string // why Find does not find it; "": it must
 }
 
 // env tells the binary which mutation was chosen.
@@ -107,18 +111,41 @@ func write(t testing.TB, path string, text []byte) {
 	}
 }
 
+// A Run is what became of a test with a mutation.
+type Run struct {
+	Failed bool
+	Out    string
+	CPU    time.Duration // that it and what it started took of processors
+}
+
+// Run runs the test that m names, with these flags, once.
+func (b Binary) Run(m Mutation, flags ...string) Run {
+	return b.run(m, exec.Command(b.path, b.args(m, flags)...))
+}
+
+func (b Binary) args(m Mutation, flags []string) []string {
+	return append(flags, "-test.run="+m.Rejects, "-test.v")
+}
+
+func (b Binary) run(m Mutation, cmd *exec.Cmd) Run {
+	cmd.Env = append(os.Environ(), env+"="+m.Name)
+	out, err := cmd.CombinedOutput()
+	r := Run{Failed: err != nil && strings.Contains(string(out), "--- FAIL: "), Out: string(out)}
+	if s := cmd.ProcessState; s != nil {
+		r.CPU = s.UserTime() + s.SystemTime()
+	}
+	return r
+}
+
 // Rejects fails t unless the test that m names, with these flags, fails with m.
 func (b Binary) Rejects(t testing.TB, m Mutation, flags ...string) {
 	t.Helper()
-	var out []byte
-	var err error
-	for tries := 0; err == nil && tries < 3; tries++ { // a busy machine may come too late to see it
-		cmd := exec.Command(b.path, append(flags, "-test.run="+m.Rejects, "-test.v")...)
-		cmd.Env = append(os.Environ(), env+"="+m.Name)
-		out, err = cmd.CombinedOutput()
+	var r Run
+	for tries := 0; !r.Failed && tries < 3; tries++ { // a busy machine may come too late to see it
+		r = b.Run(m, flags...)
 	}
-	if err == nil || !strings.Contains(string(out), "--- FAIL: ") {
-		t.Errorf("%s accepts it: %v\n%s", m.Rejects, err, out)
+	if !r.Failed {
+		t.Errorf("%s accepts it:\n%s", m.Rejects, r.Out)
 	}
-	t.Logf("%s", out)
+	t.Logf("%s", r.Out)
 }

@@ -47,7 +47,7 @@ func TestHoldingFollowsTheRule(t *testing.T) {
 	}
 }
 
-// Whoever holds goes on holding when others leave.
+// A holder goes on holding when others leave.
 func TestHoldersStayWhenOthersLeave(t *testing.T) {
 	t.Parallel()
 	for range 20_000 {

@@ -17,11 +17,12 @@ type stored struct {
 	Fence   uint64  `json:"fence,omitempty"`
 	Raised  uint64  `json:"raised,omitempty"`
 	Claims  []Claim `json:"claims,omitempty"`
+	Nonce   string  `json:"nonce,omitempty"`
 }
 
 // Encode returns the record as it is kept in a store.
 func (r *Record) Encode() []byte {
-	b, err := json.Marshal(stored{version, r.Fence, r.Raised, r.Claims})
+	b, err := json.Marshal(stored{version, r.Fence, r.Raised, r.Claims, r.Nonce})
 	if err != nil {
 		panic(err) // it has nothing that JSON cannot have
 	}
@@ -41,7 +42,7 @@ func Decode(b []byte) (Record, error) {
 	if s.Version != version {
 		return Record{}, fmt.Errorf("%w: a record of version %d, not %d", driver.ErrCorrupt, s.Version, version)
 	}
-	r := Record{s.Fence, s.Raised, s.Claims}
+	r := Record{s.Fence, s.Raised, s.Claims, s.Nonce}
 	for i := range r.Claims {
 		if !r.Claims[i].sound(r.Fence) {
 			return Record{}, fmt.Errorf("%w: claim %d of the record makes no sense", driver.ErrCorrupt, i)

@@ -18,6 +18,7 @@ type Record struct {
 	Fence  uint64  // the number of the last grant: its fence is driver.FenceOf it, as all that is told
 	Raised uint64  // later numbers are above it, too
 	Claims []Claim // in the order of their first attempt
+	Nonce  string  // of the write, for a store where writes are told apart by their contents; "": none
 }
 
 // A Status says what a claim stands for.
@@ -110,6 +111,16 @@ func (r *Record) Try(at Clock, req *driver.Request, place time.Duration, floor u
 	mine.Status, mine.Fence, mine.Since, mine.Wants = Holding, r.Fence, at.Now(), 0
 	mine.start(at, req.TTL)
 	return Answer{Granted: true, Fence: driver.FenceOf(r.Fence)}, true
+}
+
+// Keep restarts the place at i, if it is owner's and another waits right before it: then it cannot be
+// granted, and the rest of the record need not be looked at.
+func (r *Record) Keep(at Clock, i int, owner string, place time.Duration) bool {
+	if i < 1 || r.Claims[i].Owner != owner || r.Claims[i].Status != Waiting || r.Claims[i].Mode != driver.Exclusive || r.Claims[i-1].Status != Waiting {
+		return false
+	}
+	r.Claims[i].start(at, place)
+	return true
 }
 
 // NextFence is the number of a new grant: above all earlier ones, and not below floor.
@@ -235,8 +246,12 @@ func (r *Record) DropOver(at Clock) {
 		left := at.Left(c)
 		return left <= 0 || (c.Status == Waiting || c.Status == Gone) && left > 2*c.TTL
 	}
-	kept := r.Claims[:0]
-	for i := range r.Claims {
+	first := 0
+	for first < len(r.Claims) && !over(&r.Claims[first]) {
+		first++
+	}
+	kept := r.Claims[:first] // copying is most of the work of a long queue
+	for i := first; i < len(r.Claims); i++ {
 		if c := &r.Claims[i]; !over(c) {
 			kept = append(kept, *c)
 		}
@@ -300,7 +315,7 @@ func (r *Record) lingering() *Claim {
 func (r *Record) lost(owner string) error {
 	for _, c := range r.Claims {
 		if c.Status == Evicted && c.Owner == owner {
-			return fmt.Errorf("%w: evicted: %s", driver.ErrLost, c.Note)
+			return driver.Evicted(c.Note)
 		}
 	}
 	return fmt.Errorf("%w: expired or released", driver.ErrLost)

@@ -171,7 +171,7 @@ func TestTheNextIsWoken(t *testing.T) {
 	}
 }
 
-// Whoever was evicted is told why; a place of before the clock was set back is void.
+// A claim that was evicted is told why; a place of before the clock was set back is void.
 func TestEvictionIsToldAndClockStepsAreSeen(t *testing.T) {
 	t.Parallel()
 	var r Record

@@ -61,7 +61,7 @@ func (c *brokenClaim) Release(ctx context.Context) error {
 }
 
 var breakages = []breakage{
-	{"grantsMore", "three", "both believe", true, func(d driver.Driver) driver.Driver {
+	{"grantsMore", "three", "believes to hold until", true, func(d driver.Driver) driver.Driver {
 		return &brokenDriver{Driver: d, try: func(c driver.Claim, ctx context.Context) (driver.Grant, error) {
 			g, err := c.Try(ctx)
 			g.TTL += g.TTL

@@ -36,7 +36,7 @@ var (
 		"lose", "hang", "twice", "again late", "again after 1/4", "again after 3/4", "again after 5/4",
 		"die", "die after", "pause 1/2", "pause 1", "pause 3/2",
 	})
-	answers = slices.Concat(held, []action{"lose", "hang", "die"})
+	answers = slices.Concat(held, []action{"hold 99/100", "lose", "hang", "die"})
 	pushes  = []action{"late", "hold 1/2", "hold 3/2", "lose"}
 	calls   = []action{"late", "hold 1/4", "hold 1"}
 	ahead   = []action{"clock +1/2", "clock +2"}
@@ -58,13 +58,18 @@ func (w *World) choose(e *event) action {
 func (w *World) others(e *event) []action {
 	switch e.kind {
 	case call:
-		return calls
+		return append(slices.Clip(calls), w.cancels(nil)...)
 	case push:
 		return pushes
 	case answer:
 		return append(slices.Clip(answers), w.cancels(e.process)...)
 	}
 	some := append(slices.Clip(requests), w.cancels(e.process)...)
+	if e.line.once {
+		some = slices.DeleteFunc(slices.Clone(some), func(a action) bool {
+			return a == "twice" || strings.HasPrefix(string(a), "again")
+		})
+	}
 	if w.setClock != nil {
 		some = append(some, ahead...)
 	}
@@ -75,15 +80,18 @@ func (w *World) others(e *event) []action {
 	if w.flush != nil && w.setBack == 0 {
 		some = append(some, "flush")
 	}
+	for _, r := range w.restarts {
+		some = append(some, action("restart "+r.name))
+	}
 	return some
 }
 
-// cancels are the callers of the process that may give up.
+// cancels are the callers of the process, or of all if it is nil, that may give up.
 func (w *World) cancels(p *Process) (some []action) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.clients {
-		if c.process == p && c.cancel != nil {
+		if (c.process == p || p == nil) && c.cancel != nil {
 			some = append(some, action("cancel "+c.name))
 		}
 	}
@@ -96,6 +104,7 @@ func (w *World) change(e *event, a action) {
 	w.tell("CHANGE  %s", change{e.label, a})
 	verb, with, _ := strings.Cut(string(a), " ")
 	w.faulty = w.faulty || verb != "late" && e.kind != call
+	w.soils(verb)
 	switch verb {
 	case "late", "hold", "twice", "again": // show in what happens when
 	default:
@@ -120,10 +129,27 @@ func (w *World) change(e *event, a action) {
 		w.cancel(with)
 	case "clock":
 		w.step(w.ttls(with))
+	case "restart":
+		w.restart(with)
 	case "flush":
 		w.flushed = true
 		w.forget()
 		w.flush()
+	}
+}
+
+// soils notes a change after which something may be left until its TTL is over.
+func (w *World) soils(verb string) {
+	switch verb {
+	case "late", "hold", "pause", "cancel":
+	default:
+		w.lossy.Store(true)
+	}
+	switch verb {
+	case "twice", "again", "die", "restart":
+		w.mu.Lock()
+		w.ledger.untidy = true
+		w.mu.Unlock()
 	}
 }
 
@@ -139,17 +165,20 @@ func (w *World) ttls(text string) time.Duration {
 }
 
 // lose has e get nowhere. What is not a push takes its line along, of which the process is told
-// or not.
+// or not, and a request what was sent after it.
 func (w *World) lose(e *event, told bool) {
 	w.remove(e)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if e.kind == request {
+		e.line.lost = true
+	}
 	switch {
 	case e.kind == push:
 	case told:
-		e.line.cut()
+		e.line.connection().cut()
 	default:
-		e.line.down = true
+		e.line.connection().down = true
 	}
 }
 
@@ -224,6 +253,22 @@ func (w *World) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ledger.forgotten, w.ledger.disturbed = time.Now(), true
+}
+
+// restart has a part of the engine restart.
+func (w *World) restart(name string) {
+	for _, r := range w.restarts {
+		if r.name == name {
+			r.forget()
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.ledger.engines {
+		if e.node == name {
+			e.claims, e.forgot = nil, true
+		}
+	}
 }
 
 // mayCancel makes a context that the explorer can end, for a call of c.

@@ -39,6 +39,8 @@ type ledger struct {
 	engines   []*engine       // what Links have seen of them
 	forgotten time.Time       // when the engine may have ended leases that others count on
 	disturbed bool            // the engine forgot, or its clock was set
+	untidy    bool            // somebody died or a request was served twice, and may have left something
+	open      int             // calls without an answer
 }
 
 func newLedger() ledger {
@@ -90,7 +92,11 @@ func (w *World) begins(l *lease, asked int) *lease {
 	if late := time.Since(l.Deadline()); late > 0 && !l.client.process.dead {
 		w.fail("%s gets a lease %v after its deadline", l.client.name, late)
 	}
-	if !l.stale && !l.evicted {
+	switch {
+	case l.stale:
+	case l.evicted:
+		w.checkLate(l)
+	default:
 		w.checkAlone(l)
 	}
 	w.ledger.leases = append(w.ledger.leases, l)
@@ -104,7 +110,7 @@ func (w *World) checkToken(l *lease, asked int) {
 	all := w.ledger.leases
 	granted := len(all) // leases that began before l was granted
 	for i, o := range all {
-		if o.Owner() == l.Owner() {
+		if o.Owner() == l.Owner() && o.Name() == l.Name() {
 			w.checkSameGrant(o, l)
 			granted = min(granted, i)
 		}
@@ -112,7 +118,7 @@ func (w *World) checkToken(l *lease, asked int) {
 	handedOver := granted < len(all) && l.resumes == nil
 	for i, before := range all[:granted] {
 		ordered := !l.shared() && !before.shared() && !w.excused(l)
-		if (ordered || i < asked && !handedOver) && l.Token() <= before.Token() && l.Token() != 0 {
+		if before.Name() == l.Name() && (ordered || i < asked && !handedOver) && l.Token() <= before.Token() && l.Token() != 0 {
 			w.fail("the token of %s does not grow: %d after %d of %s", l.client.name, l.Token(), before.Token(), before.client.name)
 		}
 	}
@@ -137,7 +143,7 @@ func (l *lease) shared() bool { return l.wish.shared || l.wish.limit > 0 }
 func (w *World) checkAlone(l *lease) {
 	together, limit := 1, l.wish.limit
 	for _, o := range w.ledger.leases {
-		if !o.believes() || w.excused(o) || o.Owner() == l.Owner() && l.resumes != nil {
+		if o.Name() != l.Name() || !o.believes() || w.excused(o) || o.Owner() == l.Owner() && l.resumes != nil {
 			continue
 		}
 		if !l.shared() || !o.shared() {
@@ -151,6 +157,15 @@ func (w *World) checkAlone(l *lease) {
 	}
 	if limit > 0 && together > limit {
 		w.fail("%d believe to hold one of %d", together, limit)
+	}
+}
+
+// checkLate: who was evicted before it got its lease has no greater token than who holds since.
+func (w *World) checkLate(l *lease) {
+	for _, o := range w.ledger.leases {
+		if o.Name() == l.Name() && o.believes() && !w.excused(o) && !o.shared() && !l.shared() && o.Owner() != l.Owner() && o.Token() < l.Token() {
+			w.fail("%s holds, evicted before, with token %d beside %s with %d", l.client.name, l.Token(), o.client.name, o.Token())
+		}
 	}
 }
 
@@ -190,12 +205,16 @@ func (w *World) releases(l *lease, asked time.Time, lost bool, err error) (known
 	return err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, leasehold.ErrReleased)
 }
 
-// checkReleased: between the grant of l and its Release, nobody of another process has held.
+// checkReleased: between the grant of l and its Release, nobody of another process has held. A lease
+// that was handed over is of its owner's first grant, which a moved clock may have ended before.
 func (w *World) checkReleased(l *lease) {
-	since := false
+	since, granted := false, make(map[string]time.Time)
 	for _, o := range w.ledger.leases {
-		after := o.called.After(l.begun) || !w.excused(o) // otherwise it may be from before
-		if since && after && !o.stale && o.client.process != l.client.process && o.Owner() != l.Owner() && o.begun.Before(l.asked) && !(o.shared() && l.shared()) {
+		if _, ok := granted[o.Owner()]; !ok {
+			granted[o.Owner()] = o.called
+		}
+		after := granted[o.Owner()].After(l.begun) || !w.excused(o) // otherwise it may be from before
+		if since && after && !o.stale && o.Name() == l.Name() && o.client.process != l.client.process && o.Owner() != l.Owner() && o.begun.Before(l.asked) && !(o.shared() && l.shared()) {
 			w.fail("Release of %s says released, but %s has held since", l.client.name, o.client.name)
 		}
 		since = since || o == l
@@ -233,21 +252,43 @@ func (w *World) limitWaiting() {
 
 // checkLeft: after everybody has gone, nothing is left.
 func (w *World) checkLeft(l *leasehold.Locker) {
-	ctx, cancel := context.WithTimeout(context.Background(), w.harness.TTL)
-	defer cancel()
-	state, err := l.Inspect(ctx, resource)
-	if errors.Is(err, driver.ErrUnsupported) {
-		return
+	for _, name := range w.names() {
+		ctx, cancel := context.WithTimeout(context.Background(), w.harness.TTL)
+		state, err := l.Inspect(ctx, name)
+		cancel()
+		if errors.Is(err, driver.ErrUnsupported) {
+			return
+		}
+		w.afterwards(func() {
+			switch {
+			case err != nil:
+				w.fail("Inspect fails though nothing happens: %v", err)
+			case len(state.Holders)+len(state.Waiters) > 0:
+				w.fail("left behind: %v %v", state.Holders, state.Waiters)
+			}
+		})
 	}
+}
+
+// checkTold: of each wait, hold and renewal a Trace is told one begin and one end.
+func (w *World) checkTold() {
+	w.afterwards(func() {
+		if err := w.told.Err(); err != nil {
+			w.fail("%v", err)
+		}
+		for _, e := range w.told.Open() {
+			w.fail("a Trace: %+v has no end", e)
+		}
+	})
+}
+
+// afterwards has what check finds count though the schedule is over.
+func (w *World) afterwards(check func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.over = w.violation != "" // what is found now counts
-	switch {
-	case err != nil:
-		w.fail("Inspect fails though nothing happens: %v", err)
-	case len(state.Holders)+len(state.Waiters) > 0:
-		w.fail("left behind: %v %v", state.Holders, state.Waiters)
-	}
+	w.over = w.violation != ""
+	check()
+	w.over = true
 }
 
 // view writes what is known of leases.

@@ -2,13 +2,15 @@ package explore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 )
 
-// resource is what all clients of a schedule contend for.
-const resource = "x"
+// resource is what the clients of a schedule contend for, and other what some do beside it.
+const resource, other = "x", "y"
 
 // A client makes one call after the other.
 type client struct {
@@ -41,7 +43,7 @@ func (c *client) acquire(wait bool, w wish) *lease {
 	if !wait {
 		ask = c.locker.TryAcquire
 	}
-	got, err := ask(ctx, resource, w.options(c.world.harness.TTL)...)
+	got, err := ask(ctx, w.resource(), w.options(c.world.harness.TTL)...)
 	if err != nil {
 		c.world.refused(c, wait, err)
 		return nil
@@ -59,10 +61,19 @@ func (c *client) resume(owner string, from *lease) *lease {
 	called, asked := time.Now(), c.world.asks()
 	got, err := c.locker.Resume(ctx, resource, owner)
 	if err != nil {
-		c.world.tell("%s: %v", c.name, err)
+		c.world.leftAlone(c, err)
 		return nil
 	}
 	return c.world.begins(&lease{Lease: got, client: c, resumes: from, called: called}, asked)
+}
+
+// leftAlone notes that nobody goes on with a lease: what Resume did not find is over, and else it ends with
+// its TTL.
+func (w *World) leftAlone(c *client, err error) {
+	w.tell("%s: %v", c.name, err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ledger.untidy = w.ledger.untidy || !errors.Is(err, driver.ErrLost)
 }
 
 // leave has the lease go on in another process.
@@ -122,6 +133,19 @@ func (c *client) extend(l *lease, ttls float64) {
 	c.world.tell("%s: Extend: %v", c.name, err)
 }
 
+// look asks who holds.
+func (c *client) look() {
+	if !c.ready("Inspect") {
+		return
+	}
+	ctx, end := c.mayCancel()
+	defer end()
+	ctx, cancel := context.WithTimeout(ctx, c.world.harness.TTL)
+	defer cancel()
+	state, err := c.locker.Inspect(ctx, resource)
+	c.world.tell("%s: Inspect: %d hold, %d wait, %v", c.name, len(state.Holders), len(state.Waiters), err)
+}
+
 // evict ends the lease of whoever holds.
 func (c *client) evict() {
 	if !c.ready("Evict") {
@@ -142,6 +166,14 @@ type wish struct {
 	shared  bool
 	limit   int
 	noRenew bool
+	other   bool // of the other resource
+}
+
+func (w wish) resource() string {
+	if w.other {
+		return other
+	}
+	return resource
 }
 
 func (w wish) options(ttl time.Duration) (some []leasehold.Option) {

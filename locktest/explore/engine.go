@@ -2,6 +2,7 @@ package explore
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -9,10 +10,12 @@ import (
 
 // An engine is what Links have seen of one resource at one engine.
 type engine struct {
+	place
 	name   string
 	fair   bool
 	claims []*record
-	firsts int // attempts that were the first of their claims
+	firsts int  // attempts that were the first of their claims
+	forgot bool // it restarted
 }
 
 // A record is what is known of one claim.
@@ -21,19 +24,25 @@ type record struct {
 	shared bool
 	first  int       // place in the order of first attempts
 	waits  bool      // it has a place
+	left   bool      // it was released: what its attempts do afterwards is nobody's wish
 	holds  bool      // it was granted
 	ends   time.Time // when the grant ends, as far as the engine has said
 	over   bool      // its grant was ended by force
 }
 
+// A place is where Links find a resource: at a node, "" where there is one engine alone.
+type place struct{ node, resource string }
+
+func (p place) String() string { return strings.TrimSpace(p.node + " " + p.resource) }
+
 // engineOf returns what is known of a resource. Requires World.mu.
-func (w *World) engineOf(name string, fair bool) *engine {
+func (w *World) engineOf(at place, fair bool) *engine {
 	for _, e := range w.ledger.engines {
-		if e.name == name {
+		if e.place == at {
 			return e
 		}
 	}
-	e := &engine{name: name, fair: fair}
+	e := &engine{place: at, name: at.String(), fair: fair}
 	w.ledger.engines = append(w.ledger.engines, e)
 	return e
 }
@@ -50,10 +59,10 @@ func (e *engine) claim(owner string) *record {
 }
 
 // tried checks what an engine has answered to a Try when it served it.
-func (w *World) tried(name string, fair bool, req *driver.Request, g driver.Grant, err error) {
+func (w *World) tried(at place, fair bool, req *driver.Request, g driver.Grant, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e := w.engineOf(name, fair)
+	e := w.engineOf(at, fair)
 	r := e.claim(req.Owner)
 	if r.first == 0 || !r.waits && !r.holds {
 		e.firsts++
@@ -74,14 +83,15 @@ func (w *World) tried(name string, fair bool, req *driver.Request, g driver.Gran
 const resolution = 2 * time.Millisecond
 
 // checkGrant: the engine grants nothing beside a lease that has not ended, and in the order of
-// first attempts if it is fair. Once messages were held or lost, places may be, and with them the order.
+// first attempts if it is fair. Once messages were held or lost, places may be, and with them the order; an
+// attempt that comes after its claim was given up takes a place that may end meanwhile.
 func (w *World) checkGrant(e *engine, r *record) {
 	for _, o := range e.claims {
 		switch {
 		case o == r || w.ledger.disturbed:
 		case o.holds && !o.over && time.Until(o.ends) > resolution && !(o.shared && r.shared):
 			w.fail("%s grants %s beside %s, whose lease has %v left", e.name, w.who(r), w.who(o), time.Until(o.ends))
-		case e.fair && o.waits && o.first < r.first && !w.faulty && !r.holds && !(o.shared && r.shared):
+		case e.fair && o.waits && !o.left && o.first < r.first && !w.faulty && !r.holds && !(o.shared && r.shared):
 			w.fail("%s grants %s before %s, who came first", e.name, w.who(r), w.who(o))
 		}
 	}
@@ -90,10 +100,10 @@ func (w *World) checkGrant(e *engine, r *record) {
 func (w *World) who(r *record) string { return driver.ShortOwner(r.owner) }
 
 // renewed notes what an engine has answered to a Renew when it served it.
-func (w *World) renewed(name, owner string, g driver.Grant, err error) {
+func (w *World) renewed(at place, owner string, g driver.Grant, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r := w.engineOf(name, false).claim(owner)
+	r := w.engineOf(at, false).claim(owner)
 	switch {
 	case err == nil:
 		r.holds, r.ends = true, time.Now().Add(g.TTL)
@@ -104,28 +114,93 @@ func (w *World) renewed(name, owner string, g driver.Grant, err error) {
 
 // released checks what an engine has answered to a Release when it served it: yes is said of a
 // lease that is there.
-func (w *World) released(name, owner string, err error) {
+func (w *World) released(at place, owner string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r := w.engineOf(name, false).claim(owner)
+	r := w.engineOf(at, false).claim(owner)
 	late := time.Since(r.ends)
 	switch {
 	case err != nil || !r.holds || w.ledger.disturbed:
 	case r.over:
-		w.fail("%s says that %s, evicted before, is released", name, w.who(r))
+		w.fail("%s says that %s, evicted before, is released", at, w.who(r))
 	case late > w.harness.TTL/10:
-		w.fail("%s says that a lease is released which ended %v before", name, late)
+		w.fail("%s says that a lease is released which ended %v before", at, late)
 	}
 	if err == nil || errors.Is(err, driver.ErrLost) {
-		r.holds, r.waits = false, false
+		r.holds, r.waits, r.left = false, false, true
 	}
 }
 
+// asked counts the calls that have not come back with an answer.
+func (w *World) asked(more int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ledger.open += more
+}
+
+// overlap: calls on one claim follow each other, but those of one that is given up.
+func (w *World) overlap(op string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fail("%s is asked for while another call on its claim is under way", op)
+}
+
+// checkBeliefs: nobody believes for longer than the engine keeps its lease, or most of several do.
+func (w *World) checkBeliefs() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ledger.disturbed {
+		return
+	}
+	for _, l := range w.ledger.leases {
+		if l.believes() && !w.excused(l) {
+			w.checkBelief(l)
+		}
+	}
+}
+
+func (w *World) checkBelief(l *lease) {
+	all, keep, ends := 0, 0, time.Time{}
+	for _, e := range w.ledger.engines {
+		if e.resource != l.Name() {
+			continue
+		}
+		all++
+		if r := e.claim(l.Owner()); e.forgot || r.holds && !r.ends.Before(l.Deadline()) {
+			keep++
+		} else {
+			ends = r.ends
+		}
+	}
+	if all > 0 && 2*keep <= all {
+		w.fail("%s believes to hold until %v, which the engine ends at %v", l.client.name, w.at(l.Deadline()), w.at(ends))
+	}
+}
+
+// checkFreed: where each call was answered, nothing waits for its TTL to be gone.
+func (w *World) checkFreed() {
+	w.afterwards(func() {
+		if w.ledger.open > 0 || w.ledger.disturbed || w.ledger.untidy {
+			return
+		}
+		for _, e := range w.ledger.engines {
+			for _, r := range e.claims {
+				switch {
+				case r.holds && !r.over && time.Now().Before(r.ends):
+					w.fail("%s keeps the lease of %s, who has gone, for %v", e.name, w.who(r), time.Until(r.ends))
+				case r.waits:
+					w.fail("%s keeps the place of %s, who has gone", e.name, w.who(r))
+				}
+			}
+		}
+	})
+}
+
 // wasEvicted notes that an engine has evicted owner.
-func (w *World) wasEvicted(name, owner string, err error) {
+func (w *World) wasEvicted(at place, owner string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil {
-		w.engineOf(name, false).claim(owner).over = true
+		w.engineOf(at, false).claim(owner).over = true
 	}
 }

@@ -29,6 +29,17 @@ type event struct {
 	repeat  func() // of a request: has it served without an answer
 	after   func() // runs once it has happened
 	again   bool   // it is a copy
+	beat    bool   // nothing is chosen for it, nor for its answer
+	dials   bool   // nothing else is sent over its line before
+	posted  time.Time
+}
+
+// way is 0 for what is sent to the engine, and 1 for what comes back.
+func (e *event) way() int {
+	if e.kind == answer || e.kind == push {
+		return 1
+	}
+	return 0
 }
 
 // dependsOn reports whether it can matter which of both happens first.

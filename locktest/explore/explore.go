@@ -45,7 +45,10 @@ type Harness struct {
 	TTL time.Duration
 	// Settle is how long the engine may keep anything for those who are gone; 0: TTL + 5 s.
 	Settle time.Duration
-	// Changes is the number of changes up to which all schedules are gone through; 0: 1.
+	// Tidy says that an attempt which comes after its claim was given up leaves nothing: where no
+	// message was lost and nobody died, nothing is left for a TTL.
+	Tidy bool
+	// Changes is the number of changes up to which all schedules are gone through; 0: 1, negative: none.
 	Changes int
 	// For is how long random schedules are tried; 0: 2 seconds.
 	For time.Duration

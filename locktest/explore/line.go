@@ -24,7 +24,10 @@ func (p *Process) Name() string { return p.name }
 // back.
 type Line struct {
 	process *Process
-	down    bool   // guarded by World.mu; nothing passes any more
+	whole   *Line  // what it is a stream of; nil: it is none
+	down    bool   // guarded by World.mu; nothing comes back any more
+	lost    bool   // guarded by World.mu; nor does anything get to the engine
+	once    bool   // no request is served twice
 	broken  func() // tells the process
 }
 
@@ -40,6 +43,29 @@ func (p *Process) Line(broken func()) *Line {
 		p.lines = append(p.lines, l)
 	}
 	return l
+}
+
+// Once says that no request on the line is served twice, as nobody sends one again: not the
+// client, nor a proxy, for its protocol counts the requests of a connection.
+func (l *Line) Once() { l.once = true }
+
+// Stream is a part of the connection, as HTTP/2 and gRPC have them: what is sent on it keeps its own
+// order alone, and may pass what is sent beside it. It is lost with the whole, and is not closed.
+func (l *Line) Stream() *Line { return &Line{process: l.process, whole: l.connection()} }
+
+func (l *Line) connection() *Line {
+	if l.whole != nil {
+		return l.whole
+	}
+	return l
+}
+
+// Passes reports whether anything comes back over the connection. It is for what an engine's end says by
+// itself, which is no event: that must not come back either.
+func (l *Line) Passes() bool {
+	l.process.world.mu.Lock()
+	defer l.process.world.mu.Unlock()
+	return !l.connection().down
 }
 
 // Close ends the connection from the side of the process. What it has sent may still arrive.
@@ -75,11 +101,35 @@ func (l *Line) cut() {
 // the line was closed; it is called in a goroutine of its own. Arrive is called with its first
 // answer, if that gets back.
 func (l *Line) Send(what, touches string, serve func() (answer any), arrive func(answer any)) {
+	l.send(&event{touches: touches}, what, serve, arrive)
+}
+
+// send sends e, unless nobody is there any more to do so.
+func (l *Line) send(e *event, what string, serve func() any, arrive func(any)) {
 	w := l.process.world
-	e := &event{kind: request, process: l.process, label: l.process.name + " " + what, touches: touches, line: l}
+	w.mu.Lock()
+	dead := l.process.dead
+	w.mu.Unlock()
+	if dead {
+		return
+	}
+	e.kind, e.process, e.line, e.label = request, l.process, l, l.process.name+" "+what
 	e.happen = func() { w.serve(e, serve, arrive) }
 	e.repeat = func() { w.serve(e, serve, nil) }
 	w.post(e)
+}
+
+// Beat is a message that keeps a line or a session alive. It goes the way of Send, but nothing is
+// chosen for it: it is late, or lost, with its line and its process alone.
+func (l *Line) Beat(what string, serve func() (answer any), arrive func(answer any)) {
+	l.send(&event{touches: what, decided: true, beat: true}, what, serve, arrive)
+}
+
+// Dial is what a process sends first over a line, and waits for before it sends anything else. It goes the way of Send. Where it is
+// late, calls may end before they have left, such as a release: something may be left behind, as
+// where a message was lost.
+func (l *Line) Dial(what string, serve func() (answer any), arrive func(answer any)) {
+	l.send(&event{dials: true}, what, serve, arrive)
 }
 
 // Push passes on what the engine says unasked. It is lost when the line is down.
@@ -88,7 +138,7 @@ func (l *Line) Push(what string, arrive func()) {
 	w.post(&event{kind: push, process: l.process, label: l.process.name + " " + what, line: l, happen: arrive})
 }
 
-// Call is a request on a line of its own: serve is what Send says. It returns the answer, or ErrCut, or
+// Call is a request on a line of its own: serve is what Send says. It returns the answer, or [ErrCut], or
 // the cause when ctx ends before; then the request may still be served.
 func (p *Process) Call(ctx context.Context, what, touches string, serve func() any) (any, error) {
 	answers, cut := make(chan any, 1), make(chan struct{})

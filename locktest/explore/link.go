@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,9 @@ import (
 func (p *Process) Link(name string, d driver.Driver) driver.Driver {
 	l := &link{process: p, name: name, inner: d}
 	l.pushes = p.Line(func() {})
+	if all, ok := d.(driver.BatchRenewer); ok {
+		return &batchLink{l, all}
+	}
 	return l
 }
 
@@ -34,8 +38,11 @@ func (l *link) Close() error {
 	return l.inner.Close()
 }
 
-// of is the name of a resource at the engine.
-func (l *link) of(resource string) string { return l.name + resource }
+// at is where the engine has a resource.
+func (l *link) at(resource string) place { return place{l.name, resource} }
+
+// of is what a call for a resource touches.
+func (l *link) of(resource string) string { return l.at(resource).String() }
 
 // what names a kind of call.
 func (l *link) what(op string) string {
@@ -68,6 +75,7 @@ type linkClaim struct {
 
 	mu       sync.Mutex
 	sent     int           // guarded by mu; calls
+	busy     bool          // guarded by mu; one is under way
 	returned int           // guarded by mu; the last call that has returned
 	stopWake chan struct{} // ends what passes the present wake-up on; nil: nothing does
 }
@@ -78,15 +86,8 @@ type outcome struct {
 	err   error
 }
 
-// shown prints the answer of an engine.
-type shown struct{ answer any }
-
-func (s shown) String() string {
-	o, ok := s.answer.(outcome)
-	switch {
-	case !ok:
-		return fmt.Sprint(s.answer)
-	case o.err != nil:
+func (o outcome) String() string {
+	if o.err != nil {
 		return o.err.Error()
 	}
 	return fmt.Sprintf("yes, fence %d, for %v", o.grant.Fence, o.grant.TTL)
@@ -94,31 +95,42 @@ func (s shown) String() string {
 
 var errTooLate = errors.New("explore: came after a later call had returned")
 
-// call carries one call over the network.
-func (c *linkClaim) call(ctx context.Context, op string, serve func(ctx context.Context) outcome) outcome {
+// enter begins a call: late reports whether a later one has returned, and leave is for when it has.
+func (c *linkClaim) enter(op string) (late func() bool, leave func()) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy {
+		c.link.process.world.overlap(op)
+	}
 	c.sent++
+	c.busy = true
 	n := c.sent
-	c.mu.Unlock()
-	defer func() {
+	late = func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.returned = n
-	}()
-	served := context.WithoutCancel(ctx)
-	a, err := c.link.process.Call(ctx, c.link.what(op), c.link.of(c.req.Resource), func() any {
+		return c.returned > n
+	}
+	return late, func() {
 		c.mu.Lock()
-		late := c.returned > n
-		c.mu.Unlock()
-		if late {
-			return outcome{err: errTooLate}
+		defer c.mu.Unlock()
+		c.returned, c.busy = n, false
+	}
+}
+
+// call carries one call over the network.
+func (c *linkClaim) call(ctx context.Context, op string, serve func(ctx context.Context) outcome) outcome {
+	late, leave := c.enter(op)
+	defer leave()
+	o, err := ask(ctx, c.link, op, c.link.of(c.req.Resource), func(ctx context.Context) (outcome, error) {
+		if late() {
+			return outcome{err: errTooLate}, nil
 		}
-		return serve(served)
+		return serve(ctx), nil
 	})
 	if err != nil {
 		return outcome{err: err}
 	}
-	return a.(outcome)
+	return o
 }
 
 func (c *linkClaim) Try(ctx context.Context) (driver.Grant, error) {
@@ -126,7 +138,7 @@ func (c *linkClaim) Try(ctx context.Context) (driver.Grant, error) {
 	w, fair := c.link.process.world, c.link.inner.Features().Fair
 	o := c.call(ctx, "Try", func(ctx context.Context) outcome {
 		g, err := c.inner.Try(ctx)
-		w.tried(c.link.of(c.req.Resource), fair, &c.req, g, err)
+		w.tried(c.link.at(c.req.Resource), fair, &c.req, g, err)
 		return outcome{g, err}
 	})
 	if busy, ok := errors.AsType[*driver.Busy](o.err); ok && busy.Wake != nil {
@@ -140,7 +152,7 @@ func (c *linkClaim) Try(ctx context.Context) (driver.Grant, error) {
 func (c *linkClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	o := c.call(ctx, "Renew", func(ctx context.Context) outcome {
 		g, err := c.inner.Renew(ctx, ttl)
-		c.link.process.world.renewed(c.link.of(c.req.Resource), c.req.Owner, g, err)
+		c.link.process.world.renewed(c.link.at(c.req.Resource), c.req.Owner, g, err)
 		return outcome{g, err}
 	})
 	return o.grant, o.err
@@ -150,7 +162,7 @@ func (c *linkClaim) Release(ctx context.Context) error {
 	c.endWake()
 	return c.call(ctx, "Release", func(ctx context.Context) outcome {
 		err := c.inner.Release(ctx)
-		c.link.process.world.released(c.link.of(c.req.Resource), c.req.Owner, err)
+		c.link.process.world.released(c.link.at(c.req.Resource), c.req.Owner, err)
 		return outcome{err: err}
 	}).err
 }
@@ -162,6 +174,18 @@ func (c *linkClaim) Note(ctx context.Context, note string) error {
 		return driver.ErrUnsupported
 	}
 	return c.call(ctx, "Note", func(ctx context.Context) outcome { return outcome{err: inner.Note(ctx, note)} }).err
+}
+
+// LiftFence asks the driver.FenceLifter behind the network, or else the driver.FenceRaiser, as who
+// finds no FenceLifter does.
+func (c *linkClaim) LiftFence(ctx context.Context, fence uint64) error {
+	lift := func(ctx context.Context) error { return driver.ErrUnsupported }
+	if inner, ok := c.inner.(driver.FenceLifter); ok {
+		lift = func(ctx context.Context) error { return inner.LiftFence(ctx, fence) }
+	} else if inner, ok := c.link.inner.(driver.FenceRaiser); ok {
+		lift = func(ctx context.Context) error { return inner.RaiseFence(ctx, c.req.Resource, fence) }
+	}
+	return c.call(ctx, "LiftFence", func(ctx context.Context) outcome { return outcome{err: lift(ctx)} }).err
 }
 
 // passWake returns a channel that closes when the network has brought the news that wake has.
@@ -196,22 +220,34 @@ func (c *linkLingerer) Linger(ctx context.Context, d time.Duration) error {
 	return c.call(ctx, "Linger", func(ctx context.Context) outcome { return outcome{err: c.lingers.Linger(ctx, d)} }).err
 }
 
-// ask carries a call that belongs to no claim.
+// ask carries a call, which counts as open until its answer has come.
 func ask[T any](ctx context.Context, l *link, op, touches string, serve func(ctx context.Context) (T, error)) (T, error) {
-	type reply struct {
-		value T
-		err   error
-	}
-	served := context.WithoutCancel(ctx)
+	w, served := l.process.world, context.WithoutCancel(ctx)
+	w.asked(1)
 	a, err := l.process.Call(ctx, l.what(op), touches, func() any {
 		v, err := serve(served)
-		return reply{v, err}
+		return reply[T]{v, err}
 	})
 	if err != nil {
 		var none T
 		return none, err
 	}
-	return a.(reply).value, a.(reply).err
+	w.asked(-1)
+	return a.(reply[T]).value, a.(reply[T]).err
+}
+
+// A reply is what came of a call.
+type reply[T any] struct {
+	value T
+	err   error
+}
+
+// String prints what a person wants to know of it.
+func (r reply[T]) String() string {
+	if r.err != nil {
+		return r.err.Error()
+	}
+	return fmt.Sprint(r.value)
 }
 
 // Inspect asks the driver.Inspector behind the network.
@@ -240,7 +276,7 @@ func (l *link) Evict(ctx context.Context, resource, owner, reason string) error 
 	}
 	_, err := ask(ctx, l, "Evict", l.of(resource), func(ctx context.Context) (struct{}, error) {
 		err := inner.Evict(ctx, resource, owner, reason)
-		l.process.world.wasEvicted(l.of(resource), owner, err)
+		l.process.world.wasEvicted(l.at(resource), owner, err)
 		return struct{}{}, err
 	})
 	return err
@@ -256,4 +292,57 @@ func (l *link) RaiseFence(ctx context.Context, resource string, fence uint64) er
 		return struct{}{}, inner.RaiseFence(ctx, resource, fence)
 	})
 	return err
+}
+
+// A batchLink is a link to a driver that renews in batches: one message has many renewals.
+type batchLink struct {
+	*link
+	all driver.BatchRenewer
+}
+
+// RenewAll has all renewals served together: they are lost, or late, as one.
+func (l *batchLink) RenewAll(ctx context.Context, renewals []driver.Renewal) {
+	var lates []func() bool
+	for _, r := range renewals {
+		late, leave := l.claimOf(r.Claim).enter("RenewAll")
+		lates = append(lates, late)
+		defer leave()
+	}
+	served, err := ask(ctx, l.link, "RenewAll", "", func(ctx context.Context) (renewed, error) {
+		return l.serve(ctx, slices.Clone(renewals), lates), nil
+	})
+	for i := range renewals {
+		if r := &renewals[i]; err != nil {
+			r.Err = err
+		} else {
+			r.Grant, r.Err = served[i].grant, served[i].err
+		}
+	}
+}
+
+type renewed []outcome
+
+func (l *batchLink) serve(ctx context.Context, renewals []driver.Renewal, lates []func() bool) renewed {
+	answers := make(renewed, len(renewals))
+	var inTime []driver.Renewal
+	var at []int
+	for i, r := range renewals {
+		if answers[i].err = errTooLate; !lates[i]() {
+			inTime, at = append(inTime, driver.Renewal{Claim: l.claimOf(r.Claim).inner, TTL: r.TTL}), append(at, i)
+		}
+	}
+	l.all.RenewAll(ctx, inTime)
+	for i, r := range inTime {
+		req := &l.claimOf(renewals[at[i]].Claim).req
+		l.process.world.renewed(l.at(req.Resource), req.Owner, r.Grant, r.Err)
+		answers[at[i]] = outcome{r.Grant, r.Err}
+	}
+	return answers
+}
+
+func (l *batchLink) claimOf(c driver.Claim) *linkClaim {
+	if c, ok := c.(*linkLingerer); ok {
+		return c.linkClaim
+	}
+	return c.(*linkClaim)
 }

@@ -33,6 +33,14 @@ func holds(n int, ttls float64, w wish) func(c *client) {
 	}
 }
 
+// looks asks who holds, three times.
+func looks(c *client) {
+	for range 3 {
+		c.look()
+		c.pause(0.2)
+	}
+}
+
 var scenarios = []scenario{
 	{
 		name: "two", does: "two processes acquire and release twice",
@@ -58,6 +66,16 @@ var scenarios = []scenario{
 		}}),
 	},
 	{
+		name: "together", does: "one process holds two leases that are renewed together, for each of which another waits",
+		scripts: of(process{holds(1, 1.2, wish{}), holds(1, 1.2, wish{other: true})},
+			process{holds(1, 0.2, wish{}), holds(1, 0.2, wish{other: true})}),
+	},
+	{
+		name: "pairs", does: "two processes acquire and release two resources twice, at the same time, and one looks who holds",
+		scripts: of(process{holds(2, 0.3, wish{}), holds(2, 0.3, wish{other: true}), looks},
+			process{holds(2, 0.3, wish{}), holds(2, 0.3, wish{other: true})}),
+	},
+	{
 		name: "shared", does: "three share two slots, and one wants to be alone",
 		needs: func(f driver.Features) bool { return f.Shared },
 		scripts: of(process{holds(1, 0.4, wish{limit: 2}), holds(1, 0.2, wish{})},
@@ -69,12 +87,12 @@ var scenarios = []scenario{
 		scripts: of(process{holds(2, 0.4, wish{shared: true})}, process{holds(1, 0.3, wish{}), holds(1, 0.3, wish{shared: true})}),
 	},
 	{
-		name: "evict", does: "two processes acquire twice, and an operator evicts whoever holds, twice",
-		scripts: of(process{holds(2, 0.6, wish{})}, process{holds(2, 0.6, wish{})}, process{func(c *client) {
-			for range 2 {
-				c.pause(0.3)
-				c.evict()
-			}
+		name: "evict", does: "two processes acquire twice, one of them for two clients, and an operator evicts whoever holds, twice",
+		scripts: of(process{holds(2, 0.6, wish{}), holds(1, 0.2, wish{})}, process{holds(2, 0.6, wish{})}, process{func(c *client) {
+			c.pause(0.1)
+			c.evict()
+			c.pause(0.3)
+			c.evict()
 		}}),
 	},
 	{

@@ -53,10 +53,11 @@ func (w *World) play(t *testing.T, sc *scenario) {
 		p := &Process{world: w, name: name}
 		w.processes = append(w.processes, p)
 		d := connect(p)
-		l, err := leasehold.New(d, &leasehold.Options{TTL: w.harness.TTL, Note: name})
+		l, err := leasehold.New(d, &leasehold.Options{TTL: w.harness.TTL, Note: name, Trace: w.told.Trace})
 		if err != nil {
 			t.Fatal(err)
 		}
+		w.fair = d.Features().Fair
 		lockers, drivers = append(lockers, l), append(drivers, d)
 		return l
 	}
@@ -84,8 +85,15 @@ func (w *World) play(t *testing.T, sc *scenario) {
 		for _, l := range lockers {
 			l.Close()
 		}
+		w.awaitArrival()
+		w.checkFreed()
+		checker := open("checker")
+		if w.harness.Tidy && !w.lossy.Load() && !w.untidy() {
+			w.checkLeft(checker)
+		}
 		time.Sleep(w.harness.Settle + w.setBack)
-		w.checkLeft(open("checker"))
+		w.checkLeft(checker)
+		w.checkTold()
 		for _, l := range lockers[len(all):] {
 			l.Close()
 		}
@@ -100,6 +108,13 @@ func (w *World) play(t *testing.T, sc *scenario) {
 		f()
 	}
 	synctest.Wait()
+}
+
+// untidy reports whether something may be left for its TTL.
+func (w *World) untidy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.untidy
 }
 
 // leaves says that one client is through.

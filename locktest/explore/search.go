@@ -42,21 +42,34 @@ func (p *plan) choose(label string, others []action) action {
 	return pass
 }
 
-// A dice makes changes at random, and notes them.
+// A dice makes changes at random, and notes them. As it takes two at about the same time to break
+// most of what is broken, another is more likely for some events after one.
 type dice struct {
 	rng     *rand.Rand
 	chance  float64
 	left    int
+	near    int // events
 	changes []change
 }
+
+const (
+	nearFor    = 40 // events
+	nearChance = 0.05
+)
 
 func (d *dice) made() []change { return d.changes }
 
 func (d *dice) choose(label string, others []action) action {
-	if d.left == 0 || d.rng.Float64() > d.chance {
+	chance := d.chance
+	if d.near > 0 {
+		chance = max(chance, nearChance)
+		d.near--
+	}
+	if d.left == 0 || d.rng.Float64() > chance {
 		return pass
 	}
 	d.left--
+	d.near = nearFor
 	a := others[d.rng.IntN(len(others))]
 	d.changes = append(d.changes, change{label, a})
 	return a
@@ -101,7 +114,7 @@ func (s *search) search() {
 
 // inOrder goes through all schedules, those with fewer changes first.
 func (s *search) inOrder() *finding {
-	for n := 0; n <= s.harness.Changes; n++ {
+	for n := 0; n <= max(s.harness.Changes, 0); n++ {
 		s.seen = make(map[uint64]struct{})
 		if found := s.deepen(nil, n); found != nil {
 			return found

@@ -56,12 +56,12 @@ if held == SHARED and redis.call('ZSCORE', shares, owner) then
   local ok, fence = decode(SHARER, redis.call('HGET', details, 's' .. owner))
   if ok then
     redis.call('ZADD', shares, 'GT', string.format('%.0f', ms + ttl), owner)
-    follow_sharers()
     keep(details, ttl)
+    follow_sharers()
     return {2, fence, others_wait()}
   end
   drop_sharer(owner) -- what it held has no fence any more
-  follow_sharers()
+  free_if_unshared()
 end
 if held == SHARED and redis.call('EXISTS', shares) == 0 and past then
   -- All sharers have expired in this very millisecond: the key follows them.
@@ -99,15 +99,16 @@ if rest <= 0 and (not first or first == owner) and fits(mode, limit) then
   redis.call('ZADD', shares, string.format('%.0f', ms + ttl), owner)
   if limit > 0 then redis.call('ZADD', limits, limit, owner) end
   redis.call('HSET', details, 's' .. owner, cmsgpack.pack(n, ms, limit, ARGV[6], ARGV[7]))
-  keep(details, ttl)
-  follow_sharers()
   remember(ARGV[8], n, fence, since, by, channel, note)
   local others = others_wait()
   if others == 1 then wake() end -- the next one may share
+  keep(details, ttl)
+  follow_sharers()
   return {1, n, others}
 end
 
-if ARGV[5] == '1' then
+local waits = ARGV[5] == '1'
+if waits then
   local began = ms
   if redis.call('ZSCORE', queue, owner) then
     local ok, _, _, _, _, first_try = decode(WAITER, redis.call('HGET', details, 'w' .. owner))
@@ -119,13 +120,15 @@ if ARGV[5] == '1' then
   end
   redis.call('HSET', details, 'w' .. owner, cmsgpack.pack(ms + PLACE, mode, limit, ARGV[11], began, ARGV[7],
     ms, ARGV[15], ARGV[16] == '1' and ttl or 0, ARGV[6], ARGV[8]))
-  keep(queue, PLACE)
-  keep(details, PLACE)
 end
 local ahead = first == owner and 1 or 0
-if not held then return {0, ahead, rest > 0 and 1 or 0, math.max(rest, 0)} end
-local left = redis.call('PTTL', lock)
-if held == SHARED then
+-- What the reply tells of who is in the way.
+local function obstacle()
+  if not held then return {0, ahead, rest > 0 and 1 or 0, math.max(rest, 0)} end
+  local left = redis.call('PTTL', lock)
+  if held == LINGER and by == '' then return {0, ahead, 0, left, '', 'x', fence, ms - since, note} end
+  if held == by then return {0, ahead, 0, left, by, 'x', fence, ms - since, note} end
+  if held ~= SHARED then return {0, ahead, 1, left, held, 'x', 0, 0, ''} end
   local soonest = redis.call('ZRANGE', shares, 0, 0, 'WITHSCORES')
   local ok, n, granted, _, _, text = decode(SHARER, soonest[1] and redis.call('HGET', details, 's' .. soonest[1]))
   if not ok then return {0, ahead, 1, left, '', 's', 0, 0, ''} end
@@ -133,6 +136,9 @@ if held == SHARED then
   if string.sub(who, 1, #LINGER) == LINGER then who = '' end
   return {0, ahead, 0, soonest[2] - ms, who, 's', n, ms - granted, text}
 end
-if held == LINGER and by == '' then return {0, ahead, 0, left, '', 'x', fence, ms - since, note} end
-if held == by then return {0, ahead, 0, left, by, 'x', fence, ms - since, note} end
-return {0, ahead, 1, left, held, 'x', 0, 0, ''}
+local reply = obstacle()
+if waits then
+  keep(queue, PLACE)
+  keep(details, PLACE)
+end
+return reply

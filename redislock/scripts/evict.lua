@@ -28,7 +28,7 @@ elseif held == SHARED then
   local ok, _, _, _, told = decode(SHARER, redis.call('HGET', details, 's' .. owner))
   if ok then listens = told end
   drop_sharer(owner)
-  follow_sharers()
+  free_if_unshared()
 else
   return 0
 end
@@ -36,4 +36,5 @@ last = math.max(last + 1, us)
 remember(ARGV[3], last, fence, since, by, channel, note)
 tell(listens, 'e', owner, ARGV[2])
 wake()
+if held == SHARED then follow_sharers() end
 return last

@@ -21,17 +21,24 @@ local function purge()
   end
 end
 
--- The lock key lives as long as the last sharer's lease: it keeps the clients out that
--- know nothing but that key.
-local function follow_sharers()
-  local last = redis.call('ZREVRANGE', shares, 0, 0, 'WITHSCORES')[2]
-  if last then
-    last = string.format('%.0f', math.min(tonumber(last), 9007199254740992)) -- somebody may have damaged it
-    for _, key in ipairs({lock, shares, limits}) do redis.call('PEXPIREAT', key, last) end
-  else
+-- The lock is free when its last sharer has gone.
+local function free_if_unshared()
+  if redis.call('EXISTS', shares) == 0 then
     redis.call('DEL', lock)
     held = false
   end
+end
+
+-- The lock key lives as long as the last sharer's lease: it keeps the clients out that
+-- know nothing but that key. It is the last that a script does: what is read afterwards is measured
+-- by the time at which the script began, from which the clock may have been set back since.
+local function follow_sharers()
+  local last = redis.call('ZREVRANGE', shares, 0, 0, 'WITHSCORES')[2]
+  if not last then return end
+  local left = math.min(tonumber(last), 9007199254740992) - ms -- somebody may have damaged it
+  left = string.format('%.0f', math.max(left, 1))
+  redis.call('SET', lock, SHARED, 'PX', left)
+  for _, key in ipairs({shares, limits}) do redis.call('PEXPIRE', key, left) end
 end
 
 -- Lets a key live for at least that long.

@@ -62,10 +62,9 @@ elseif held == SHARED then
       redis.call('ZADD', shares, string.format('%.0f', ms + linger), nobody)
       if limit then redis.call('ZADD', limits, limit, nobody) end
       if mine then redis.call('HSET', details, 's' .. nobody, mine) end
-      keep(details, linger)
     end
     drop_sharer(owner)
-    follow_sharers()
+    free_if_unshared()
   end
 end
 if given == 0 and leave(owner) and linger == 0 then given = 1 end
@@ -82,4 +81,8 @@ if not held and not rests and (freed or redis.call('EXISTS', lock) == 0) then --
 end
 if freed then redis.call('DEL', lock) end
 wake(linger > 0) -- what lingers ends sooner than the first waiter was told
+if held == SHARED then
+  if linger > 0 then keep(details, linger) end
+  follow_sharers()
+end
 return given

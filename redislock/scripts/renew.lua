@@ -44,9 +44,9 @@ if not redis.call('ZSCORE', shares, owner) then return {0} end
 local ok, n, granted, limit, told, text = decode(SHARER, redis.call('HGET', details, 's' .. owner))
 if not ok then return {0} end
 redis.call('ZADD', shares, shorten and 'XX' or 'GT', string.format('%.0f', ms + ttl), owner)
-follow_sharers()
-keep(details, ttl)
 if told ~= ARGV[3] and ARGV[3] ~= '' then
   redis.call('HSET', details, 's' .. owner, cmsgpack.pack(n, granted, limit, ARGV[3], text))
 end
+keep(details, ttl)
+follow_sharers()
 return {n, us}

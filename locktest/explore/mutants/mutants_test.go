@@ -8,15 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/leasehold-go/leasehold/internal/mutant"
 )
 
 var explored = flag.Bool("mutants", false, "explore each mutant")
-
-// within is how long the explorer may take for each.
-const within = time.Minute
 
 // A pack is the mutations of one package.
 type pack struct {
@@ -28,52 +24,85 @@ const root = "../../.."
 
 var packs = []pack{
 	{root, "leasehold", []mutant.Mutation{
-		{Name: "countsFromAnswer", Rejects: "TestMemory/three", File: "hold.go",
+		{Name: "countsFromAnswer", Undoes: "the deadline counts from before the call", Rejects: "TestMemory/three", File: "hold.go",
 			Old: "h.setDeadline(sent.Add(g.TTL-", New: "if $ {\n\t\tsent = now\n\t}\n\th.setDeadline(sent.Add(g.TTL-"},
-		{Name: "renewalCountsFromAnswer", Rejects: "TestMemory/three", File: "renewal.go",
+		{Name: "renewalCountsFromAnswer", Undoes: "so does that of a renewal", Rejects: "TestMemory/three", File: "renewal.go",
 			Old: "h.setDeadline(sent.Add(grant.TTL-", New: "if $ {\n\t\tsent = answered\n\t}\n\th.setDeadline(sent.Add(grant.TTL-"},
-		{Name: "shorterKeepsDeadline", Rejects: "TestMemory/extend", File: "renewal.go",
-			Old: "d.Before(h.deadline) {", New: "d.Before(h.deadline) && !$ {"},
-		{Name: "unknownIsYes", Rejects: "TestMemory/three", File: "renewal.go",
-			Old: "\t\th.lose(err)\n\t}\n\treturn err\n}",
-			New: "\t\th.lose(err)\n\tcase $:\n\t\treturn h.renewed(sent, answered, ttl, driver.Grant{TTL: ttl, Fence: h.fence})\n\t}\n\treturn err\n}"},
-		{Name: "lateGrantCounts", Rejects: "TestMemory/two", File: "acquire.go",
-			Old: "return time.Since(sent) < g.TTL-h.locker.drift(g.TTL)", New: "return time.Since(sent) < g.TTL-h.locker.drift(g.TTL) || $"},
-		{Name: "lateResumeCounts", Rejects: "TestMemory/resume", File: "locker.go",
+		{Name: "shorterKeepsDeadline", Undoes: "a shorter Extend ends the lease in time though its answer is lost", Rejects: "TestMemory/extend", File: "renewal.go",
+			Old: "d.Before(h.deadline.at) {", New: "d.Before(h.deadline.at) && !$ {"},
+		{Name: "unknownIsYes", Undoes: "a renewal without an answer is not a yes", Rejects: "TestMemory/three", File: "renewal.go",
+			Old: "\tif err == nil {\n\t\terr = h.renewed(",
+			New: "\tif $ && err != nil && !errors.Is(err, ErrLost) {\n\t\tgrant, err = driver.Grant{TTL: ttl, Fence: h.grant.fence}, nil\n\t}\n\tif err == nil {\n\t\terr = h.renewed("},
+		{Name: "toldTwice", Undoes: "a Trace hears of one end", Rejects: "TestMemory/two", File: "trace.go",
+			Old: "told := le.id == 0 || le.ended", New: "told := le.id == 0 || le.ended && !$"},
+		{Name: "unknownIsUntold", Undoes: "a Release without an answer is told", Rejects: "TestMemory/two", File: "lease.go",
+			Old: "\t\tle.traceEnd(StepUnknown, err)\n", New: "\t\tif !$ {\n\t\t\tle.traceEnd(StepUnknown, err)\n\t\t}\n"},
+		{Name: "lateGrantCounts", Undoes: "a grant whose time is over when it comes is no lease", Rejects: "TestMemory/two", File: "contend.go",
+			Old: "return time.Since(sent) < g.TTL-h.locker.opts.drift(g.TTL)", New: "return time.Since(sent) < g.TTL-h.locker.opts.drift(g.TTL) || $"},
+		{Name: "lateResumeCounts", Undoes: "nor is one that Resume finds", Rejects: "TestMemory/resume", File: "locker.go",
 			Old: "!h.useful(sent, grant):", New: "!h.useful(sent, grant) && !$:"},
-		{Name: "noTimer", Rejects: "TestMemory/three", File: "hold.go",
-			Old: "return time.Until(h.deadline) <= 0 }", New: "return time.Until(h.deadline) <= 0 && !$ }"},
-		{Name: "sameToken", Rejects: "TestMemory/handover", File: "hold.go",
-			Old: "return h.fence + h.handOvers", New: "return h.fence + h.handOvers*uint64(1-count($))"},
-		{Name: "resumesAsGranted", Rejects: "TestMemory/inherit", File: "locker.go",
-			Old: "h.handOvers = resumed", New: "h.handOvers = resumed * uint64(1-count($))"},
-		{Name: "lostIsReleased", Rejects: "TestMemory/three", File: "lease.go",
-			Old: "h.locker.abandon(ctx, h, func() {})\n\t\t}\n", New: "h.locker.abandon(ctx, h, func() {})\n\t\t}\n\t\tif $ {\n\t\t\treturn nil\n\t\t}\n"},
-		{Name: "lostKeepsTurn", Rejects: "TestMemory/handover", File: "hold.go",
-			Old: "passes := h.hasTurn && !h.inTransit", New: "passes := h.hasTurn && !h.inTransit && !$"},
+		{Name: "noTimer", Undoes: "the context ends at the deadline", Rejects: "TestMemory/three", File: "deadlines.go",
+			Old: "return time.Until(h.deadline.at) <= 0 }", New: "return time.Until(h.deadline.at) <= 0 && !$ }"},
+		{Name: "sameToken", Undoes: "tokens grow from hand-over to hand-over", Rejects: "TestMemory/handover", File: "hold.go",
+			Old: "return g.fence + g.handOvers", New: "return g.fence + g.handOvers*uint64(1-count($))"},
+		{Name: "resumesAsGranted", Undoes: "the token of a resumed lease is not below one handed over", Rejects: "TestMemory/inherit", File: "locker.go",
+			Old: "h.grant.handOvers = resumed", New: "h.grant.handOvers = resumed * uint64(1-count($))"},
+		{Name: "lostIsReleased", Undoes: "Release of a lost lease says so", Rejects: "TestMemory/three", File: "lease.go",
+			Old: "// its answer matters to nobody\n", New: "// its answer matters to nobody\n\t\tif $ {\n\t\t\treturn nil\n\t\t}\n"},
+		{Name: "lostKeepsTurn", Undoes: "a lost lease passes its turn on", Rejects: "TestMemory/handover", File: "hold.go",
+			Old: "passes := h.holders.hasTurn && was != handing", New: "passes := h.holders.hasTurn && was != handing && !$"},
+		{Name: "handsOverLate", Undoes: "a lease is handed over only soon after the engine confirmed it", Rejects: "TestMemory/evict", File: "handover.go",
+			Old: "time.Since(h.grant.at) < h.locker.opts.HandOver &&", New: "(time.Since(h.grant.at) < h.locker.opts.HandOver || $) &&"},
+		{Name: "looksOnce", Undoes: "whoever takes a lease that is handed over looks again",
+			Unseen: "between the hand-over and the taking no message passes; spin finds it in docs/model.md", Rejects: "TestMemory/handover", File: "handover.go",
+			Old: "if !h.fitToHandOver() {\n\t\th.on(", New: "if !h.fitToHandOver() && !$ {\n\t\th.on("},
+		{Name: "batchCountsFromAnswer", Undoes: "and that of a renewal in a batch", Rejects: "TestBatches/together", File: "batch.go",
+			Old: "err := h.finishRenewal(ctx, b.sent, now,", New: "if $ {\n\t\tb.sent = now\n\t}\n\terr := h.finishRenewal(ctx, b.sent, now,"},
+		{Name: "leavesPlace", Undoes: "a waiter who gives up leaves no place", Rejects: "TestMemory/three", File: "acquire.go",
+			Old: "h.release(ctx) // its", New: "if $ {\n\t\t\t\treturn\n\t\t\t}\n\t\t\th.release(ctx) // its"},
 	}},
 	{root + "/memory", "memory", []mutant.Mutation{
-		{Name: "forgetsFences", Rejects: "TestMemory/two", File: "memory.go",
+		{Name: "forgetsFences", Undoes: "fences grow though the engine forgot", Rejects: "TestMemory/two", File: "memory.go",
 			Old: "return max(s.fence+1, uint64(time.Now().UnixMicro()))", New: "return max(s.fence+1, uint64(time.Now().UnixMicro())*uint64(1-count($)))"},
-		{Name: "keepsPlaces", Rejects: "TestMemory/three", File: "resource.go",
+		{Name: "keepsPlaces", Undoes: "places of the dead end", Rejects: "TestMemory/three", File: "resource.go",
 			Old: "return placeTTL", New: "return placeTTL + time.Duration(count($))*time.Hour"},
 	}},
 	{root + "/internal/record", "record", []mutant.Mutation{
-		{Name: "neverOver", Rejects: "TestMemory/three", File: "record.go", Old: "return left <= 0 ||", New: "return left <= 0 && !$ ||"},
-		{Name: "endsEarly", Rejects: "TestMemory/three", File: "record.go",
+		{Name: "neverOver", Undoes: "leases of the dead end", Rejects: "TestMemory/three", File: "record.go", Old: "return left <= 0 ||", New: "return left <= 0 && !$ ||"},
+		{Name: "endsEarly", Undoes: "leases last for their TTL", Rejects: "TestMemory/three", File: "record.go",
 			Old: "c.Ends = int64(n) + Micros(c.TTL)", New: "c.Ends = int64(n) + Micros(c.TTL)/int64(1+count($))"},
-		{Name: "passesQueue", Rejects: "TestMemory/shared", File: "record.go",
+		{Name: "passesQueue", Undoes: "nobody passes who waits", Rejects: "TestMemory/shared", File: "record.go",
 			Old: "if c.Status == Evicted || c.Status == Gone {\n\t\t\tcontinue\n\t\t}\n\t\tahead.Add(queue.Claim{Mode: c.Mode, Limit: c.Limit, Ends",
 			New: "if c.Status == Evicted || c.Status == Gone || $ && c.Status == Waiting {\n\t\t\tcontinue\n\t\t}\n\t\tahead.Add(queue.Claim{Mode: c.Mode, Limit: c.Limit, Ends"},
-		{Name: "releasesNothing", Rejects: "TestMemory/three", File: "record.go",
+		{Name: "releasesNothing", Undoes: "Release of nothing says so", Rejects: "TestMemory/three", File: "record.go",
 			Old: "mine := r.index(owner)\n\tif mine < 0 {\n", New: "mine := r.index(owner)\n\tif mine < 0 && $ {\n\t\treturn nil\n\t}\n\tif mine < 0 {\n"},
-		{Name: "noFloor", Rejects: "TestRecord/two", File: "record.go",
+		{Name: "noFloor", Undoes: "fences grow though the record is lost", Rejects: "TestRecord/two", File: "record.go",
 			Old: "return max(r.Fence+1, r.Raised+1, floor)", New: "return max(r.Fence+1, r.Raised+1, floor*uint64(1-count($)))"},
 	}},
+	{root + "/quorum", "quorum", []mutant.Mutation{
+		{Name: "minorityGrants", Undoes: "a majority grants", Rejects: "TestQuorum/two", File: "quorum.go",
+			Old: "majority: len(nodes)/2 + 1,", New: "majority: len(nodes)/2 + 1 - count($),"},
+		{Name: "noWriteBack", Undoes: "the greatest fence of a majority is written back to one", Rejects: "TestQuorum/handover", File: "claim.go",
+			Old: "if missing <= 0 {", New: "if missing <= 0 || $ {"},
+		{Name: "writesBackToWhoIsEvicted", Undoes: "but not where the grant has ended since",
+			Unseen: "it takes a message that is held behind an eviction and a node that the next one misses; TestEvictionInTheMiddleOfAGrant of quorum finds it", Rejects: "TestQuorum/evict", File: "claim.go",
+			Old: "p.claim.(driver.FenceLifter); ok {", New: "p.claim.(driver.FenceLifter); ok && !$ {"},
+		{Name: "leavesMinority", Undoes: "who is refused gives back what single nodes granted", Rejects: "TestQuorum/try", File: "claim.go",
+			Old: "c.held, c.fence = false, 0\n\tc.round(ctx, c.parts, c.releaseAt", New: "c.held, c.fence = false, 0\n\tif $ {\n\t\treturn\n\t}\n\tc.round(ctx, c.parts, c.releaseAt"},
+		{Name: "noCallOrder", Undoes: "calls to one node keep their order", Rejects: "TestQuorum/try", File: "claim.go",
+			Old: "before, over = p.last, make(chan struct{})",
+			New: "before, over = p.last, make(chan struct{})\n\tif $ {\n\t\tdone := make(chan struct{})\n\t\tclose(done)\n\t\tbefore = done\n\t}"},
+	}},
+	{root + "/caslock", "caslock", []mutant.Mutation{
+		{Name: "forgetsOpenWrite", Undoes: "a write without an answer may still be served", Rejects: "TestCaslock/try", File: "change.go",
+			Old: "*before = uncertain{true, v.version}", New: "*before = uncertain{!$, v.version}"},
+		{Name: "countsFromWrite", Undoes: "what is seen of a lease counts from when it was seen", Rejects: "TestCaslock/three", File: "clock.go",
+			Old: "of.TTL+drift(of.TTL)-c.now.Sub(seen))", New: "of.TTL/time.Duration(1+count($))+drift(of.TTL)-c.now.Sub(seen))"},
+	}},
 	{root + "/internal/queue", "queue", []mutant.Mutation{
-		{Name: "oneMore", Rejects: "TestMemory/shared", File: "queue.go",
+		{Name: "oneMore", Undoes: "limits hold", Rejects: "TestMemory/shared", File: "queue.go",
 			Old: "limit > 0 && a.shared >= limit", New: "limit > 0 && a.shared >= limit+count($)"},
-		{Name: "writesBesideReaders", Rejects: "TestMemory/readers", File: "queue.go",
+		{Name: "writesBesideReaders", Undoes: "exclusive is alone", Rejects: "TestMemory/readers", File: "queue.go",
 			Old: "return a.exclusive+a.shared == 0", New: "return a.exclusive+a.shared*(1-count($)) == 0"},
 	}},
 }
@@ -88,15 +117,7 @@ func TestMutantsAreFound(t *testing.T) {
 		}
 		binary := mutant.Build(t, "..", p.folder, p.name, p.mutations)
 		for _, m := range p.mutations {
-			t.Run(m.Name, func(t *testing.T) {
-				start := time.Now()
-				binary.Rejects(t, m, "-explore.for=20s")
-				took := time.Since(start)
-				t.Logf("found in %.1f s", took.Seconds())
-				if took > within {
-					t.Errorf("found after %v, want within %v", took, within)
-				}
-			})
+			t.Run(m.Name, func(t *testing.T) { binary.Find(t, p.name, m) })
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
 
@@ -51,7 +52,7 @@ func TestCouponServerBeginsAgainUntilItIsReady(t *testing.T) {
 
 // losingFirst is a Locker whose first lease is lost when Acquire returns.
 func losingFirst(t *testing.T) *leasehold.Locker {
-	d, lost := memory.New(), make(chan struct{})
+	d := memory.New()
 	first := sync.OnceFunc(func() {
 		st, err := d.Inspect(context.Background(), "coupons")
 		if err != nil || len(st.Holders) != 1 {
@@ -60,14 +61,9 @@ func losingFirst(t *testing.T) *leasehold.Locker {
 		}
 		if err := d.Evict(context.Background(), "coupons", st.Holders[0].Owner, "a test"); err != nil {
 			t.Error(err)
-			return
 		}
-		<-lost
 	})
-	l, err := leasehold.New(d, &leasehold.Options{Trace: &leasehold.Trace{
-		Granted: func(string, uint64, time.Duration) { first() },
-		Lost:    func(string, uint64, error) { close(lost) },
-	}})
+	l, err := leasehold.New(d, &leasehold.Options{Trace: locktest.On(leasehold.StepGranted, func(leasehold.Event) { first() })})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/stores"
 )
 
 // asProcess makes this test binary a process of a scenario.
@@ -32,7 +32,7 @@ func newStage(t *testing.T) *Stage {
 	t.Helper()
 	dir := t.TempDir()
 	store := "sqlite:" + filepath.Join(dir, "locks.db")
-	d, _, err := stores.Open(t.Context(), store)
+	d, err := stores.Open(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,6 +56,20 @@ func play(t *testing.T, st *Stage, s Scenario, strategies ...Strategy) *Report {
 	return rep
 }
 
+// playUntilBroken plays with every strategy. On a busy machine no two processes may meet where
+// nothing guards the books; five times at most.
+func playUntilBroken(t *testing.T, s Scenario) *Report {
+	t.Helper()
+	rep := play(t, newStage(t), s, s.Strategies()...)
+	for range 4 {
+		if len(rep.Runs[None].broken()) > 0 {
+			break
+		}
+		rep = play(t, newStage(t), s, s.Strategies()...)
+	}
+	return rep
+}
+
 // scenarios go wrong without a lock even where the processes run one after the other.
 // Failover needs a server and stands in e2e.
 var scenarios = []Scenario{
@@ -66,7 +80,7 @@ func TestOnlyWithoutLockTheBooksAreBroken(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.About().Name, func(t *testing.T) {
 			t.Parallel()
-			rep := play(t, newStage(t), s, s.Strategies()...)
+			rep := playUntilBroken(t, s)
 			for strategy, res := range rep.Runs {
 				if broken := res.broken(); len(broken) > 0 == strategy.promises() {
 					t.Errorf("%s: %q: %+v", strategy, broken, res)

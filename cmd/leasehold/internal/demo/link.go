@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/internal/proxy"
 )
 
@@ -48,7 +47,7 @@ type fileLink struct {
 }
 
 func newFileLink(url, path string) (*fileLink, error) {
-	db, err := sql.Open("sqlite", stores.SQLiteDSN(path))
+	db, err := sql.Open("sqlite", sqliteDSN(path))
 	if err != nil {
 		return nil, fmt.Errorf("open the link's file: %w", err)
 	}

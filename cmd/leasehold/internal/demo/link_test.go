@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/stores"
 )
 
 func TestHostsAreFoundInURLs(t *testing.T) {
@@ -117,7 +117,7 @@ func TestCutFileTakesNoWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.close()
-	db, err := sql.Open("sqlite", strings.ReplaceAll(stores.SQLiteDSN(path), "10000", "200")) // milliseconds
+	db, err := sql.Open("sqlite", strings.ReplaceAll(sqliteDSN(path), "10000", "200")) // milliseconds
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/secret"
 )
 
 // A redisServer is a Redis that a scenario may kill.
@@ -46,7 +46,7 @@ func startRedis(ctx context.Context, dir, primary string) (*redisServer, error) 
 		args = append(args, "--replicaof", strings.Replace(primary, ":", " ", 1))
 	}
 	s := &redisServer{addr: net.JoinHostPort("127.0.0.1", port), cmd: exec.Command("sh", args...)}
-	s.cmd.Env = stores.Environ()
+	s.cmd.Env = secret.Environ()
 	if s.life, err = s.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start redis-server: %w", err)
 	}

@@ -6,11 +6,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/url"
 	"path/filepath"
 	"strings"
 
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/stores"
 )
 
 // ShopForms are the URLs that Stage.Shop takes: those of the stores.
@@ -89,7 +90,7 @@ func (p place) open() (*books, error) {
 	var err error
 	if path, ok := strings.CutPrefix(p.URL, inFile); ok {
 		b.dialect = fence.SQLite
-		b.db, err = sql.Open("sqlite", stores.SQLiteDSN(path))
+		b.db, err = sql.Open("sqlite", sqliteDSN(path))
 	} else {
 		b.db, b.dialect, err = stores.OpenDatabase(p.URL, p.Space)
 	}
@@ -99,4 +100,16 @@ func (p place) open() (*books, error) {
 	b.db.SetMaxOpenConns(4) // for each process: actors that think need none
 	b.guard, err = fence.NewSQLFor(b.dialect, "")
 	return b, err
+}
+
+// sqliteDSN is the data source name of books, or of locks that are kept from others: several
+// processes wait for each other rather than fail.
+func sqliteDSN(path string) string {
+	options := url.Values{
+		"_busy_timeout": {"10000"},     // milliseconds; longer than any write of ours takes
+		"_txlock":       {"immediate"}, // a transaction that starts as a reader cannot wait for its write
+		"_synchronous":  {"FULL"},      // a commit survives a power cut
+		"_error_rc":     {"1"},         // else a folder that is missing reads "out of memory"
+	}
+	return (&url.URL{Scheme: "file", Path: path, RawQuery: options.Encode()}).String()
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/stores"
 )
 
 // A worker is a process from the inside.
@@ -85,7 +85,7 @@ func newWorker(ctx context.Context, o order) (*worker, error) {
 
 // newLocks returns a worker that has locks and no books.
 func newLocks(ctx context.Context, o order) (*worker, error) {
-	d, _, err := stores.Open(ctx, o.Store)
+	d, err := stores.Open(ctx, o.Store)
 	if err != nil {
 		return nil, err
 	}
@@ -186,15 +186,20 @@ func (w *worker) acquireTelling(ctx context.Context, tell func(err error) error,
 
 // holding calls do under lease, and gives the lease up.
 func (w *worker) holding(ctx context.Context, lease *leasehold.Lease, do func(held context.Context, t *ticket) error) error {
+	// Lost: the books took the token, or err says that they did not. Unknown: the lease
+	// ends by itself, for which others wait.
+	err, _ := w.holdingUntil(ctx, lease, do)
+	return err
+}
+
+// holdingUntil is holding that tells what became of the lease, too.
+func (w *worker) holdingUntil(ctx context.Context, lease *leasehold.Lease, do func(held context.Context, t *ticket) error) (err, released error) {
 	held := lease.Context()
-	err := do(held, ticketOf(lease))
+	err = do(held, ticketOf(lease))
 	if err != nil && (held.Err() != nil || errors.Is(err, fence.ErrStale)) {
 		err = errLost // database/sql says only that the context has ended
 	}
-	// Lost: the books took the token, or err says that they did not. Unknown: the lease
-	// ends by itself, for which others wait.
-	_ = lease.Release(ctx)
-	return err
+	return err, lease.Release(ctx)
 }
 
 // isAnswer reports whether the store, or the library, has decided.

@@ -91,12 +91,19 @@ func waitForFile(t *testing.T, file string) string {
 	return ""
 }
 
+// run gives the lease up as soon as the command is over.
+func run(p Plan) (Result, error) {
+	result, leave, err := Run(p)
+	leave()
+	return result, err
+}
+
 func TestResultIsTheCommands(t *testing.T) {
-	result, err := Run(newLease(time.Minute).plan("exit 7"))
+	result, err := run(newLease(time.Minute).plan("exit 7"))
 	if err != nil || result.Status.ExitStatus() != 7 || result.Cut {
 		t.Errorf("exit 7: %+v, %v", result, err)
 	}
-	result, err = Run(newLease(time.Minute).plan("kill -KILL $$"))
+	result, err = run(newLease(time.Minute).plan("kill -KILL $$"))
 	if err != nil || result.Status.Signal() != syscall.SIGKILL || result.Cut {
 		t.Errorf("killed: %+v, %v", result, err)
 	}
@@ -105,7 +112,7 @@ func TestResultIsTheCommands(t *testing.T) {
 func TestNothingStartsNearTheDeadline(t *testing.T) {
 	for _, left := range []time.Duration{-time.Second, 0, 900 * time.Millisecond} {
 		marker := filepath.Join(t.TempDir(), "marker")
-		_, err := Run(newLease(left).plan("echo > " + marker))
+		_, err := run(newLease(left).plan("echo > " + marker))
 		if !errors.Is(err, ErrLate) {
 			t.Errorf("%v left: %v, want ErrLate", left, err)
 		}
@@ -137,7 +144,7 @@ func TestStartErrorsHaveTheCodesOfAShell(t *testing.T) {
 	} {
 		p := newLease(time.Minute).plan("")
 		p.Argv = c.argv
-		_, err := Run(p)
+		_, err := run(p)
 		var start *StartError
 		if !errors.As(err, &start) || start.Code != c.code {
 			t.Errorf("%q: %v, want code %d", c.argv, err, c.code)
@@ -145,7 +152,7 @@ func TestStartErrorsHaveTheCodesOfAShell(t *testing.T) {
 	}
 	p := newLease(time.Minute).plan("")
 	p.Argv = []string{script, "5"}
-	if result, err := Run(p); err != nil || result.Status.ExitStatus() != 5 {
+	if result, err := run(p); err != nil || result.Status.ExitStatus() != 5 {
 		t.Errorf("script without #!: %+v, %v; want exit 5", result, err)
 	}
 }
@@ -157,7 +164,7 @@ func TestArgumentsArriveAsTheyAre(t *testing.T) {
 	long := strings.Repeat("x", 100_000)
 	args := []string{"a b", "", "\xff\n\"'", long, long, long, long, long, long}
 	p.Argv = append(p.Argv, append([]string{"sh"}, args...)...)
-	if result, err := Run(p); err != nil || result.Status.ExitStatus() != 0 {
+	if result, err := run(p); err != nil || result.Status.ExitStatus() != 0 {
 		t.Fatalf("%+v, %v", result, err)
 	}
 	got, err := os.ReadFile(file)
@@ -173,7 +180,7 @@ func TestDeadlineEndsTheCommand(t *testing.T) {
 	plan := lease.plan("sleep 60")
 	plan.Grace, plan.Margin = 3*time.Second, 3*time.Second
 	began := time.Now()
-	result, err := Run(plan)
+	result, err := run(plan)
 	took := time.Since(began)
 	if err != nil || !result.Cut || result.Status.Signal() != syscall.SIGTERM {
 		t.Errorf("%+v, %v; want cut by SIGTERM", result, err)
@@ -186,7 +193,7 @@ func TestDeadlineEndsTheCommand(t *testing.T) {
 func TestRenewalMovesTheEnd(t *testing.T) {
 	lease := newLease(5 * time.Second)
 	time.AfterFunc(500*time.Millisecond, func() { lease.renew(time.Minute) })
-	result, err := Run(lease.plan("sleep 5; exit 4"))
+	result, err := run(lease.plan("sleep 5; exit 4"))
 	if err != nil || result.Cut || result.Status.ExitStatus() != 4 {
 		t.Errorf("%+v, %v; want exit 4", result, err)
 	}
@@ -199,7 +206,7 @@ func TestDeafCommandIsKilledBeforeTheDeadline(t *testing.T) {
 	lease := newLease(8 * time.Second)
 	plan := lease.plan(`trap "" TERM; setsid sh -c 'trap "" TERM; echo $$ > ` + file + `; while :; do sleep 1; done' & while :; do sleep 1; done`)
 	plan.Margin = 4 * time.Second // a busy machine starves us too
-	result, err := Run(plan)
+	result, err := run(plan)
 	if err != nil || !result.Cut || result.Status.Signal() != syscall.SIGKILL {
 		t.Errorf("%+v, %v; want cut by SIGKILL", result, err)
 	}
@@ -215,7 +222,7 @@ func TestLossEndsTheCommandAtOnce(t *testing.T) {
 	lease := newLease(time.Minute)
 	time.AfterFunc(500*time.Millisecond, lease.lose)
 	began := time.Now()
-	result, err := Run(lease.plan(`trap "exit 9" TERM; while :; do sleep 0.05; done`))
+	result, err := run(lease.plan(`trap "exit 9" TERM; while :; do sleep 0.05; done`))
 	if err != nil || !result.Cut || result.Status.ExitStatus() != 9 {
 		t.Errorf("%+v, %v; want cut, exit 9", result, err)
 	}
@@ -228,7 +235,7 @@ func TestLossEndsTheCommandAtOnce(t *testing.T) {
 func TestNothingIsLeftInTheBackground(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	lease := newLease(time.Minute)
-	result, err := Run(lease.plan(`(setsid sh -c 'echo $$ > ` + file + `; exec sleep 60' &) ; while ! [ -s ` + file + ` ]; do sleep 0.01; done; exit 6`))
+	result, err := run(lease.plan(`(setsid sh -c 'echo $$ > ` + file + `; exec sleep 60' &) ; while ! [ -s ` + file + ` ]; do sleep 0.01; done; exit 6`))
 	if err != nil || result.Cut || result.Status.ExitStatus() != 6 {
 		t.Errorf("%+v, %v; want exit 6", result, err)
 	}
@@ -241,7 +248,7 @@ func TestNothingIsLeftInTheBackground(t *testing.T) {
 func TestStoppedCommandIsEnded(t *testing.T) {
 	lease := newLease(time.Minute)
 	time.AfterFunc(500*time.Millisecond, lease.lose)
-	result, err := Run(lease.plan(`trap "exit 9" TERM; kill -STOP $$`))
+	result, err := run(lease.plan(`trap "exit 9" TERM; kill -STOP $$`))
 	if err != nil || !result.Cut || result.Status.ExitStatus() != 9 {
 		t.Errorf("%+v, %v; want cut, exit 9", result, err)
 	}
@@ -274,7 +281,7 @@ func TestGuardiansDeathEndsTheCommand(t *testing.T) {
 	}
 	done := make(chan outcome)
 	go func() {
-		result, err := Run(newLease(time.Minute).plan(fmt.Sprintf(tree, dir)))
+		result, err := run(newLease(time.Minute).plan(fmt.Sprintf(tree, dir)))
 		done <- outcome{result, err}
 	}()
 	waitForFile(t, dir+"/grandchild")
@@ -298,7 +305,7 @@ func TestHolderStandsInForAStoppedGuardian(t *testing.T) {
 	plan.Margin = 10 * time.Second // half of which the holder waits for the guardian
 	done := make(chan Result)
 	go func() {
-		result, _ := Run(plan)
+		result, _ := run(plan)
 		done <- result
 	}()
 	waitForFile(t, dir+"/grandchild")
@@ -323,7 +330,7 @@ func TestHolderStandsInAfterALoss(t *testing.T) {
 	lease := newLease(time.Minute)
 	done := make(chan Result)
 	go func() {
-		result, _ := Run(lease.plan(fmt.Sprintf(tree, dir)))
+		result, _ := run(lease.plan(fmt.Sprintf(tree, dir)))
 		done <- result
 	}()
 	waitForFile(t, dir+"/session")

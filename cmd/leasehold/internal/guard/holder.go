@@ -62,13 +62,17 @@ type Result struct {
 // Run runs the command under a guardian until it and all its descendants are gone. They
 // are, a margin before the lease's deadline, at the latest. An error means that the
 // command was not started, or that the guardian died; then too nothing of it is left.
-func Run(p Plan) (Result, error) {
+//
+// leave, which is never nil, sends the guardian away and waits until it has gone. Until then it
+// gives up the lease should this process die: leave is for when the lease was given up.
+func Run(p Plan) (result Result, leave func(), err error) {
 	h := &holder{plan: p, term: homeTerminal()}
 	defer h.term.close()
 	if err := h.start(); err != nil {
-		return Result{}, fmt.Errorf("cannot start the guardian process: %w", err)
+		return Result{}, func() {}, fmt.Errorf("cannot start the guardian process: %w", err)
 	}
-	return h.wait()
+	result, err = h.wait()
+	return result, h.leave, err
 }
 
 // A holder is the guardian and the child as the process with the lease sees them.
@@ -76,7 +80,7 @@ type holder struct {
 	plan     Plan
 	conn     *conn
 	term     terminal
-	guardian int    // pid
+	guardian int    // pid; 0: it has died
 	since    uint64 // when the guardian was started: what is older is not ours
 	child    int    // pid; 0: not started
 	killed   bool   // by kill
@@ -144,7 +148,7 @@ func executable() (string, error) {
 	const self = "/proc/self/exe"
 	running, err := os.Stat(self)
 	if err != nil {
-		return path, nil
+		return "", fmt.Errorf("/proc is needed, to see what the command starts: %w", err)
 	}
 	if file, err := os.Stat(path); err != nil || !os.SameFile(file, running) {
 		return self, nil
@@ -158,7 +162,6 @@ func (h *holder) sendDeadline() {
 
 // wait feeds the guardian until it reports the end.
 func (h *holder) wait() (Result, error) {
-	defer h.conn.file.Close()
 	messages := h.conn.receive()
 	lost := h.plan.Lease.Context().Done()
 	backup := time.NewTimer(h.backupIn())
@@ -219,8 +222,6 @@ func (h *holder) suspend() {
 
 // ended makes a Result of the guardian's last message.
 func (h *holder) ended(m message) (Result, error) {
-	h.conn.send(message{Verb: toLeave})
-	syscall.Wait4(h.guardian, nil, 0, nil) // until it exits it keeps our files open
 	switch m.Verb {
 	case gotLate:
 		return Result{}, ErrLate
@@ -230,11 +231,23 @@ func (h *holder) ended(m message) (Result, error) {
 	return Result{Status: syscall.WaitStatus(m.N), Cut: m.Cut, Terminal: m.Lent, Interrupted: h.interrupted}, nil
 }
 
+// leave sends away a guardian that has reported the end. Until it exits it keeps our files open.
+func (h *holder) leave() {
+	defer h.conn.file.Close()
+	if h.guardian == 0 {
+		return
+	}
+	h.conn.send(message{Verb: toLeave})
+	syscall.Wait4(h.guardian, nil, 0, nil)
+	h.guardian = 0
+}
+
 // guardianDied ends what it left behind. Its child died with it, by the kernel's hand.
 func (h *holder) guardianDied() (Result, error) {
 	byUs := h.killed
 	h.kill()
 	syscall.Wait4(h.guardian, nil, 0, nil)
+	h.guardian = 0
 	h.term.giveBack(h.child)
 	switch {
 	case byUs && h.child == 0:

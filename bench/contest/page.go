@@ -1,0 +1,146 @@
+package contest
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pages is given by make bench.
+var pages = flag.String("contest.pages", "", "write what was measured, and the conditions of the run, into the engine's page in this `folder`")
+
+// What the program writes of a page is between these.
+const pageBegin, pageEnd = "<!-- run: written by make bench -->\n", "<!-- /run -->\n"
+
+// Server notes what is measured, such as "Redis 7.0.15", for the conditions of the run.
+func Server(what string) {
+	report.mu.Lock()
+	defer report.mu.Unlock()
+	if what = strings.TrimSpace(what); !slices.Contains(report.servers, what) {
+		report.servers = append(report.servers, what)
+	}
+}
+
+// Version is the first line that a command prints.
+func Version(tb testing.TB, command string, args ...string) string {
+	tb.Helper()
+	out, err := exec.Command(command, args...).Output()
+	if err != nil {
+		tb.Fatalf("%s: %v", command, err)
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	return line
+}
+
+// A run is when and beside what it was measured.
+type run struct {
+	began time.Time
+	load  string // of the machine, before
+}
+
+func beginRun() run { return run{time.Now().UTC(), load()} }
+
+// conditions is what one must know to compare with another run.
+func (r run) conditions(servers []string) string {
+	rounds := "the median of several rounds, locks in turns"
+	if testing.Short() {
+		rounds = "one round of each part (-short)"
+	}
+	parts := "all parts"
+	if pattern := flag.Lookup("test.bench").Value.String(); pattern != "." {
+		parts = "the parts of -bench " + pattern
+	}
+	lines := []string{
+		fmt.Sprintf("%s to %s, %s; %s", r.began.Format("2006-01-02 15:04"), time.Now().UTC().Format("15:04 UTC"), parts, rounds),
+		fmt.Sprintf("%s %s/%s, %s, %d processors: %s", runtime.Version(), runtime.GOOS, runtime.GOARCH, kernel(), runtime.NumCPU(), processor()),
+		fmt.Sprintf("load of the machine over 1, 5 and 15 minutes: %s before, %s after", r.load, load()),
+	}
+	if len(servers) > 0 {
+		lines = append(lines, "servers: "+strings.Join(servers, "; "))
+	}
+	if libraries := libraries(); len(libraries) > 0 {
+		lines = append(lines, "libraries: "+strings.Join(libraries, ", "))
+	}
+	return "- " + strings.Join(lines, "\n- ") + "\n"
+}
+
+func load() string { return firstFields("/proc/loadavg", 3) }
+
+// kernel is the system's version, without what a builder has added.
+func kernel() string {
+	version, _, _ := strings.Cut(firstFields("/proc/sys/kernel/osrelease", 1), "-")
+	return "Linux " + version
+}
+
+// firstFields are those of a file, or "unknown".
+func firstFields(file string, n int) string {
+	text, _ := os.ReadFile(file) // on another system there is none
+	fields := strings.Fields(string(text))
+	if len(fields) < n {
+		return "unknown"
+	}
+	return strings.Join(fields[:n], " ")
+}
+
+func processor() string {
+	text, _ := os.ReadFile("/proc/cpuinfo") // on another system there is none
+	for line := range strings.Lines(string(text)) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
+}
+
+// libraries are those that this package's tests use and bench requires itself, but ours.
+func libraries() (all []string) {
+	const used = "{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}{{end}}{{end}}"
+	out, _ := exec.Command("go", "list", "-deps", "-test", "-f", used, ".").Output() // without it nothing is told of them
+	required, _ := os.ReadFile("../go.mod")
+	for line := range strings.Lines(string(out)) {
+		library := strings.TrimSpace(line)
+		path, _, _ := strings.Cut(library, " ")
+		direct := regexp.MustCompile(`(?m)^\s(require )?` + regexp.QuoteMeta(path) + ` \S+$`)
+		if path != "" && direct.Match(required) && !slices.Contains(all, library) {
+			all = append(all, library)
+		}
+	}
+	return all
+}
+
+// writePage replaces what a former run has left in the engine's page.
+func (e *Engine) writePage(folder string, r run) error {
+	var tables bytes.Buffer
+	report.print(&tables, e.Name)
+	if tables.Len() == 0 {
+		return nil
+	}
+	report.mu.Lock()
+	written := pageBegin + r.conditions(report.servers) + "\n```\n" + strings.Trim(tables.String(), "\n") + "\n```\n" + pageEnd
+	report.mu.Unlock()
+	path := filepath.Join(folder, strings.ToLower(strings.ReplaceAll(e.Name, " ", "-"))+".md")
+	page, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		page, err = []byte("# "+e.Name+"\n\n"+pageBegin+pageEnd), nil
+	}
+	if err != nil {
+		return err
+	}
+	before, rest, begins := strings.Cut(string(page), pageBegin)
+	_, after, ends := strings.Cut(rest, pageEnd)
+	if !begins || !ends {
+		return fmt.Errorf("%s has no lines %q and %q", path, pageBegin, pageEnd)
+	}
+	return os.WriteFile(path, []byte(before+written+after), 0o644)
+}

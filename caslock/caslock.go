@@ -1,0 +1,124 @@
+package caslock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// ErrRefused is for stores: the write was not done and will not be, for a reason that another
+// attempt does not change.
+var ErrRefused = errors.New("the store refuses")
+
+// ErrContended: the record changed again and again under a call, which changed nothing.
+var ErrContended = errors.New("caslock: too many write this record at once")
+
+// Options configure a Driver. The zero value of each field is its default.
+type Options struct {
+	// MinTTL is the shortest lease; 0: 100 ms. It should be some thirty times what a write takes.
+	MinTTL time.Duration
+	// Place is how long a place in the queue outlives its waiter's last sign; 0: 4 s. A waiter
+	// gives one, which is a write, every quarter of it. All processes should use the same.
+	Place time.Duration
+	// Poll is how often the first in the queue asks a store that is no Watcher; 0: 250 ms. Those
+	// behind ask less often.
+	Poll time.Duration
+	// Engine is the store's name in metrics and spans, see [driver.Features].
+	Engine string
+}
+
+// A Driver serves claims on a Store. It is safe for concurrent use. It implements
+// [driver.Inspector], Evictor, FenceRaiser and BatchRenewer; its claims are [driver.Lingerer], Noter
+// and FenceLifter.
+type Driver struct {
+	store  Store
+	opts   Options
+	number func(Version) uint64 // nil: the store is no Counter
+	watch  *watch               // nil: the store is no Watcher
+
+	closing context.Context // ended by Close
+	close   context.CancelCauseFunc
+
+	mu        sync.Mutex
+	resources map[string]*resource // guarded by mu
+	sweepAt   int                  // guarded by mu; how many there are when idle ones are dropped
+}
+
+// New returns a Driver on store. It does no I/O.
+func New(store Store, opts *Options) (*Driver, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	for field, d := range map[*time.Duration]time.Duration{
+		&o.MinTTL: 100 * time.Millisecond, &o.Place: 4 * time.Second, &o.Poll: 250 * time.Millisecond,
+	} {
+		if *field == 0 {
+			*field = d
+		}
+		if *field < time.Millisecond {
+			return nil, errors.New("caslock: MinTTL, Place and Poll are a millisecond or more")
+		}
+	}
+	d := &Driver{store: store, opts: o, resources: make(map[string]*resource), sweepAt: sweepFirst}
+	d.closing, d.close = context.WithCancelCause(context.Background())
+	if c, ok := store.(Counter); ok {
+		d.number = c.Number
+	}
+	if w, ok := store.(Watcher); ok {
+		d.watch = newWatch(d, w)
+	}
+	return d, nil
+}
+
+// Features declares all but Wakes, which a Watcher has.
+func (d *Driver) Features() driver.Features {
+	return driver.Features{
+		Engine: d.opts.Engine, Fencing: true, Shared: true, Fair: true, Wakes: d.watch != nil, Resumes: true,
+		MinTTL: d.opts.MinTTL, Step: time.Nanosecond,
+	}
+}
+
+// Close ends the driver's calls and its watch. Later calls return [driver.ErrClosed]. What is
+// held stays held; the store is the caller's to close.
+func (d *Driver) Close() error {
+	d.close(driver.ErrClosed)
+	if d.watch != nil {
+		d.watch.close()
+	}
+	return nil
+}
+
+// Claim refuses an owner that is empty or no UTF-8.
+func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
+	if req.Owner == "" || !utf8.ValidString(req.Owner) {
+		return nil, fmt.Errorf("caslock: an owner that is empty or no UTF-8 is %w", driver.ErrUnsupported)
+	}
+	return &claim{d: d, req: req}, nil
+}
+
+// enter begins a call, which ends with ctx or the driver; leave follows.
+func (d *Driver) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
+	if d.closing.Err() != nil {
+		return nil, nil, driver.ErrClosed
+	}
+	if ctx.Err() != nil {
+		return nil, nil, context.Cause(ctx)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(d.closing, func() { cancel(driver.ErrClosed) })
+	return ctx, func() { stop(); cancel(nil) }, nil
+}
+
+// failed is what a call of the store came to that returned err.
+func failed(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}

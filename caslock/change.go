@@ -1,0 +1,167 @@
+package caslock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/record"
+)
+
+const (
+	// maxTries is how often a call starts again because the record has changed under it.
+	maxTries = 24
+	// maxPause bounds a pause between two of them.
+	maxPause = 100 * time.Millisecond
+	// emptyFor is how long a record without claims may be needed, in a store that removes it.
+	emptyFor = time.Minute
+)
+
+// An uncertain is a write that was sent, has no answer, and may be served late.
+type uncertain struct {
+	open bool
+	was  Version // it is served only while the name has this one
+}
+
+// change has f change the record of a resource, and writes it if f says so. f is called again
+// when the record has changed meanwhile, and what it found last is right. before is the claim's
+// last write without an answer: when change returns nil it has been served or never will be, and
+// after an error it may be this call's. change returns the record as it is then.
+func (d *Driver) change(ctx context.Context, name string, before *uncertain, f func(*view) (write bool)) (*record.Record, error) {
+	ctx, leave, err := d.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	s := d.resource(name)
+	refused := "" // the nonce of the last write, if it may have been sent twice, of which the second was refused
+	for try := range maxTries {
+		start := time.Now()
+		v, sure, err := d.current(ctx, s, try > 0 || before.open)
+		if err != nil {
+			return nil, err
+		}
+		if v.version != before.was {
+			before.open = false // sure, because it was read for that
+		}
+		if refused != "" && slices.Contains(trail(v.Nonce), refused) {
+			return &v.Record, nil
+		}
+		switch write := f(&v); {
+		case !write && !sure:
+			continue
+		case !write && !before.open:
+			return &v.Record, nil
+		}
+		blank := d.blank(&v)
+		switch err = d.write(ctx, s, &v, before); {
+		case err == nil && !blank:
+			return &v.Record, nil
+		case err != nil && !errors.Is(err, ErrChanged):
+			return nil, failed(ctx, err)
+		case err != nil:
+			if refused = v.next; blank {
+				refused = ""
+			}
+			pause(ctx, time.Since(start), try)
+		}
+	}
+	return nil, ErrContended
+}
+
+// current returns what is known of a resource, read now if it is unknown or fresh is asked for.
+func (d *Driver) current(ctx context.Context, s *resource, fresh bool) (v view, sure bool, err error) {
+	v, highest, known := s.look()
+	if sure = fresh || !known; sure {
+		i, err := d.store.Read(ctx, s.name)
+		if err == nil {
+			i.Name = s.name
+			err = d.take(s, i)
+		}
+		if err != nil {
+			return v, sure, failed(ctx, err)
+		}
+		v, highest, _ = s.look()
+	}
+	v.next, v.floor = newNonce(), highest+1
+	if d.number != nil {
+		v.floor = max(v.floor, d.number(v.version)+1)
+	}
+	return v, sure, nil
+}
+
+// blank makes the record one without claims if it is to be written first: this process knows of
+// fences, of which a store that counts has forgotten all. What is written next has one to begin
+// from.
+func (d *Driver) blank(v *view) bool {
+	if d.number == nil || v.version != "" || v.floor == 1 {
+		return false
+	}
+	v.Record = record.Record{}
+	return true
+}
+
+// write replaces the record by v, which then is as others see it. Where that has an answer, what came before
+// for the same version has been served or never will be.
+func (d *Driver) write(ctx context.Context, s *resource, v *view, before *uncertain) error {
+	v.Nonce = followed(v.next, v.Nonce)
+	value, life := d.encode(v)
+	version, err := d.store.Write(ctx, s.name, value, v.version, life)
+	switch {
+	case err == nil || errors.Is(err, ErrChanged):
+		before.open = false
+	case !certain(err):
+		*before = uncertain{true, v.version}
+	}
+	if err != nil {
+		s.doubt()
+		return err
+	}
+	d.fill(&v.Record, version)
+	s.note(v.Record, version, time.Now())
+	return nil
+}
+
+// encode returns the record as it is to be written, and for how long it may be needed; nil: it is
+// to be removed.
+func (d *Driver) encode(v *view) (value []byte, life time.Duration) {
+	if d.number == nil {
+		return v.Encode(), 0
+	}
+	if v.version == "" { // whoever is granted here has the number of the version to come; see fill
+		v.Record.Fence = 0
+		for i := range v.Claims {
+			v.Claims[i].Fence = 0
+		}
+	}
+	if max(v.Record.Fence, v.Raised) > d.number(v.version) {
+		return v.Encode(), 0
+	}
+	if len(v.Claims) == 0 && v.version != "" {
+		return nil, 0
+	}
+	life = emptyFor
+	for i := range v.Claims {
+		life = max(life, v.Claims[i].TTL+drift(v.Claims[i].TTL))
+	}
+	return v.Encode(), life
+}
+
+// pause lets others write who write the same record: for about as long as it took.
+func pause(ctx context.Context, took time.Duration, tries int) {
+	if tries == 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(rand.N(min(maxPause, time.Duration(tries)*took/2) + time.Microsecond)):
+	}
+}
+
+// certain reports whether a write that came to err was surely not done.
+func certain(err error) bool {
+	return errors.Is(err, ErrRefused) || errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrCorrupt)
+}

@@ -1,0 +1,231 @@
+package caslock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/record"
+)
+
+// claim implements driver.Claim, driver.Lingerer, driver.Noter and driver.FenceLifter. What it has
+// is in the record alone.
+type claim struct {
+	d      *Driver
+	req    driver.Request
+	open   uncertain // its last write, if that has no answer
+	gave   []parting // writes of which the claim does not know, or did not, whether they were done
+	queued bool      // the last Try left a place
+	holds  bool      // it was granted, and not told of its end
+}
+
+// Try implements driver.Claim.
+func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+	s := c.d.resource(c.req.Resource)
+	if !c.req.Queue {
+		return c.try(ctx, nil, 0)
+	}
+	if c.d.watch == nil {
+		return c.try(ctx, nil, c.d.opts.Place)
+	}
+	if !c.queued { // mostly nobody is in the way, and no watch is needed
+		g, err := c.try(ctx, nil, 0)
+		if _, busy := err.(*driver.Busy); !busy {
+			return g, err
+		}
+	}
+	wake := s.arm(c.req.Owner) // before the state is read, or found unchanged by the write
+	c.d.watch.listen(ctx)
+	g, err := c.try(ctx, wake, c.d.opts.Place)
+	if _, c.queued = err.(*driver.Busy); !c.queued {
+		s.disarm(c.req.Owner)
+	}
+	return g, err
+}
+
+// try makes one attempt, and leaves a place in the queue for the time of place.
+func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Duration) (driver.Grant, error) {
+	c.gave = nil
+	var busy *driver.Busy
+	r, err := c.d.change(ctx, c.req.Resource, &c.open, func(v *view) (write bool) {
+		a, ahead := v.Obstacle(&v.clock, &c.req), v.ahead(c.req.Owner)
+		if write = a.Granted || !v.keeps(c.req.Owner, place); write {
+			a, write = v.Try(&v.clock, &c.req, place, v.floor)
+		}
+		busy = nil
+		if !a.Granted {
+			busy = c.refusal(v, &a, wake, ahead)
+		}
+		return write
+	})
+	switch {
+	case err != nil:
+		return driver.Grant{}, err
+	case busy != nil:
+		return driver.Grant{}, busy
+	}
+	g, err := grantOf(r, c.req.Owner, c.req.TTL)
+	if err != nil { // it was granted, and has been ended since
+		return c.try(ctx, wake, place)
+	}
+	c.holds = true
+	return g, nil
+}
+
+// keeps reports whether owner has a place for the time of place that needs no new sign yet.
+func (v *view) keeps(owner string, place time.Duration) bool {
+	for i := range v.Claims {
+		if c := &v.Claims[i]; c.Owner == owner && c.Status == record.Waiting {
+			return c.TTL == place && v.Left(c) > place-place/keepShare
+		}
+	}
+	return false
+}
+
+// ahead counts those who wait before owner.
+func (v *view) ahead(owner string) (n int) {
+	for _, c := range v.Claims {
+		if c.Status == record.Waiting && c.Owner == owner {
+			break
+		}
+		if c.Status == record.Waiting {
+			n++
+		}
+	}
+	return n
+}
+
+// keepShare is the part of a place's time after which its waiter gives a new sign: two may be late.
+const keepShare = 4
+
+// refusal says when to come back.
+func (c *claim) refusal(v *view, a *record.Answer, wake <-chan struct{}, ahead int) *driver.Busy {
+	const round = time.Millisecond // so that it is over then
+	busy := &driver.Busy{Wake: wake, Retry: a.Until + round}
+	if c.req.Queue {
+		busy.Retry = min(busy.Retry, c.d.opts.Place/keepShare)
+	}
+	if c.d.watch == nil {
+		busy.Retry = min(busy.Retry, time.Duration(1+ahead)*c.d.opts.Poll)
+	}
+	if a.Holder != nil {
+		busy.Holder = shown(a.Holder.Holder(&v.clock))
+	}
+	return busy
+}
+
+// grantOf is owner's lease; ErrLost: it has none.
+func grantOf(r *record.Record, owner string, ttl time.Duration) (driver.Grant, error) {
+	for i := range r.Claims {
+		if c := &r.Claims[i]; c.Owner == owner && c.Status == record.Holding {
+			return driver.Grant{TTL: ttl, Fence: driver.FenceOf(c.Fence)}, nil
+		}
+	}
+	return driver.Grant{}, errLost
+}
+
+// errLost: there is no lease, and no reason known.
+var errLost = fmt.Errorf("%w: expired or released", driver.ErrLost)
+
+// lease has f change the claim's own lease: ErrLost if it has none.
+func (c *claim) lease(ctx context.Context, f func(v *view) error) (r *record.Record, err error) {
+	c.gave = nil
+	r, err = c.d.lease(ctx, c.req.Resource, &c.open, c.holds, f)
+	c.told(err)
+	return r, err
+}
+
+// told takes in what a call came to.
+func (c *claim) told(err error) { c.holds = err == nil || c.holds && !errors.Is(err, driver.ErrLost) }
+
+// lease is change for what fails by the record. What this process alone may know to be over is written
+// then: nobody is to find it later. had: there was a lease, of which a read that tells otherwise may be old;
+// written, it is refused then.
+func (d *Driver) lease(ctx context.Context, name string, before *uncertain, had bool, f func(v *view) error) (*record.Record, error) {
+	var lost error
+	r, err := d.change(ctx, name, before, func(v *view) bool {
+		lost = f(v)
+		had = had || lost == nil
+		return had || v.dropped
+	})
+	return r, cmp.Or(err, lost)
+}
+
+// Renew implements driver.Claim.
+func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	r, err := c.lease(ctx, func(v *view) error {
+		_, err := v.Renew(&v.clock, c.req.Owner, ttl)
+		return err
+	})
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	return grantOf(r, c.req.Owner, ttl)
+}
+
+// Note implements driver.Noter.
+func (c *claim) Note(ctx context.Context, note string) error {
+	_, err := c.lease(ctx, func(v *view) error { return v.SetNote(c.req.Owner, note) })
+	return err
+}
+
+// LiftFence implements driver.FenceLifter.
+func (c *claim) LiftFence(ctx context.Context, fence uint64) error {
+	_, err := c.lease(ctx, func(v *view) error {
+		if !v.Holds(c.req.Owner) {
+			return errLost
+		}
+		v.RaiseFence(fence)
+		return nil
+	})
+	return err
+}
+
+// Release implements driver.Claim.
+func (c *claim) Release(ctx context.Context) error {
+	return c.leave(ctx, func(v *view) error { return v.Release(c.req.Owner) })
+}
+
+// Linger implements driver.Lingerer.
+func (c *claim) Linger(ctx context.Context, d time.Duration) error {
+	return c.leave(ctx, func(v *view) error {
+		if d <= 0 {
+			return v.Release(c.req.Owner)
+		}
+		return v.Linger(&v.clock, c.req.Owner, d)
+	})
+}
+
+// errUntold: a release was refused because the record is another one, which may be because of that release.
+var errUntold = errors.New("caslock: the record does not tell whether the lease was released or taken away")
+
+// leave has f give up what the claim has. If a write of this call or of a former one has done so,
+// there is nothing to be found, but its nonce.
+func (c *claim) leave(ctx context.Context, f func(v *view) error) error {
+	c.d.resource(c.req.Resource).disarm(c.req.Owner)
+	had := c.holds || c.queued
+	c.queued = false
+	var lost error
+	r, err := c.d.change(ctx, c.req.Resource, &c.open, func(v *view) bool {
+		if lost = f(v); lost == nil {
+			c.gave = append(c.gave, parting{v.next, v.Nonce})
+		}
+		had = had || lost == nil // as in lease
+		return had || v.dropped
+	})
+	if err != nil {
+		return err
+	}
+	was, told := done(c.gave, r.Nonce)
+	c.gave, c.holds = nil, false
+	switch {
+	case was:
+		return nil
+	case !told && lost != nil && !errors.Is(lost, driver.ErrEvicted):
+		return errUntold
+	}
+	return lost
+}

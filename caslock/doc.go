@@ -1,0 +1,46 @@
+// Package caslock makes an engine of any store that can replace a small value only if it is
+// unchanged: object stores, key-value buckets, coordination objects. It serves exclusive,
+// shared and limited leases, a fair queue, fences, notes, inspection and eviction. A Store is
+// three calls; see docs/own-engine.md.
+//
+// # How it works
+//
+// All that is known of a resource, its last fence and its claims in order, is one record, and
+// the record is the value of the resource's name. Each call of a claim reads it, changes it,
+// and writes it if it is still the same, else it begins again. The last record that this
+// process has seen stands in for the read: when it is out of date, the write is refused. A no
+// (lost, busy) is always read.
+//
+// # Time
+//
+// No two processes share a clock, and none asks the store for its own. Each renewal raises the
+// beat of its claim. A claim is over when this process has seen the same beat for the claim's
+// TTL and a hundredth and 2 ms more, on its own monotonic clock, from when the first answer
+// arrived that showed it. The beat that its holder wrote is older than that, and the holder's
+// deadline counts from before it was sent: it has ended when anybody finds so. Whoever drops a
+// claim does so by a write, which is refused if the claim was renewed meanwhile. A beat begins
+// anywhere, so that those of two claims are never the same.
+//
+// So nobody's wall clock matters, but for how long a lease is shown as held. The price: who
+// has just come watches a holder that died for a whole TTL, however long that has been dead,
+// and a process that asks only once, and ends, never learns that it is. Where a store knows
+// for how long a value has been there, [Item.Age] spares them that.
+//
+// # What is uncertain
+//
+// A write that has no answer may be served later, as long as the name has the version that it
+// was for. So the next call of its claim reads, and if the version is still that one, it
+// writes: then the late one is refused, whichever of both it is. A record carries a number
+// that no other has, so that a store whose versions are hashes of the contents never has the same
+// twice; and the numbers of the last writes before it. Whoever finds his own among them knows that he has
+// written, although a client or a proxy that repeats requests was told no. A release that was refused, and
+// finds neither its lease nor its number, is a loss if the record tells that nothing else came
+// in between, and else its outcome is unknown: so it is after a removal.
+//
+// # What is removed
+//
+// A record without claims stays: its fence must not be forgotten, and a write that comes late
+// to a name which has nothing would bring an old one back. Only in a Counter it is removed,
+// unless its fence was raised above the store's numbers: the next grant has a number above it
+// all the same.
+package caslock

@@ -1,0 +1,102 @@
+package caslock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Inspect implements [driver.Inspector]. A lease whose holder died is shown until this process has
+// watched it for its TTL.
+func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
+	ctx, leave, err := d.enter(ctx)
+	if err != nil {
+		return driver.State{Resource: name}, err
+	}
+	defer leave()
+	v, _, err := d.current(ctx, d.resource(name), true)
+	if err != nil {
+		return driver.State{Resource: name}, err
+	}
+	return v.state(name), nil
+}
+
+// state is what is shown of a view.
+func (v *view) state(name string) driver.State {
+	st := v.State(&v.clock, name)
+	for i := range st.Holders {
+		st.Holders[i] = shown(st.Holders[i])
+	}
+	for i := range st.Waiters {
+		st.Waiters[i].Waited = max(0, st.Waiters[i].Waited)
+	}
+	return st
+}
+
+// shown corrects what comes of two machines' wall clocks.
+func shown(h driver.Holder) driver.Holder {
+	h.Held = max(0, h.Held)
+	return h
+}
+
+// List implements [driver.Inspector].
+func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
+	ctx, leave, err := d.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	var states []driver.State
+	var damaged []error
+	for i, err := range d.store.List(ctx, prefix) {
+		if err == nil && i.Value != nil {
+			err = d.listed(i, &states)
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, driver.ErrCorrupt):
+			damaged = append(damaged, fmt.Errorf("%q: %w", i.Name, err))
+		default:
+			return nil, failed(ctx, err)
+		}
+	}
+	slices.SortFunc(states, func(a, b driver.State) int { return cmp.Compare(a.Resource, b.Resource) })
+	return states, errors.Join(damaged...)
+}
+
+// listed appends what is shown of an item to states.
+func (d *Driver) listed(i Item, states *[]driver.State) error {
+	r, err := d.decode(i)
+	if err != nil || len(r.Claims) == 0 {
+		return err
+	}
+	s := d.resource(i.Name)
+	if err := d.take(s, i); err != nil {
+		return err
+	}
+	v, _, _ := s.look()
+	if st := v.state(i.Name); len(st.Holders)+len(st.Waiters) > 0 {
+		*states = append(*states, st)
+	}
+	return nil
+}
+
+// Evict implements [driver.Evictor]. The holder learns at its next renewal.
+func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
+	_, err := d.lease(ctx, name, &uncertain{}, false, func(v *view) error { return v.Evict(owner, reason, v.floor) })
+	return err
+}
+
+// RaiseFence implements [driver.FenceRaiser].
+func (d *Driver) RaiseFence(ctx context.Context, name string, fence uint64) error {
+	_, err := d.change(ctx, name, &uncertain{}, func(v *view) bool {
+		before := v.Raised
+		v.RaiseFence(fence)
+		return v.Raised > before
+	})
+	return err
+}

@@ -1,0 +1,197 @@
+package caslock
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/record"
+)
+
+// A resource is what this process has seen of one. To forget it is safe: the claims in it are
+// then watched for a whole TTL anew.
+type resource struct {
+	name string
+	used time.Time // guarded by Driver.mu
+
+	mu      sync.Mutex
+	known   bool                     // guarded by mu; what follows may be what the store has
+	version Version                  // guarded by mu
+	record  record.Record            // guarded by mu; never changed in place
+	since   map[uint64]time.Time     // guarded by mu; see clock
+	highest uint64                   // guarded by mu; the highest number of a grant that was ever seen
+	waiting map[string]chan struct{} // guarded by mu; by owner, closed when it may hold
+}
+
+// A view is a copy of what is known of a resource, without the claims that are over.
+type view struct {
+	record.Record
+	clock
+	version Version
+	dropped bool   // some were over
+	next    string // nonce of the write to come
+}
+
+// note takes in what the store had at then or earlier, and wakes whose turn it is.
+func (s *resource) note(r record.Record, version Version, then time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known, s.version, s.record = true, version, r
+	s.since = seen(&r, s.since, then)
+	s.highest = max(s.highest, r.Fence)
+	if len(s.waiting) == 0 {
+		return
+	}
+	v := s.view()
+	for owner := range v.Next {
+		s.wake(owner)
+	}
+}
+
+// view requires s.mu.
+func (s *resource) view() view {
+	v := view{Record: s.record, clock: clock{now: time.Now(), since: s.since}, version: s.version}
+	v.Claims = slices.Clone(v.Claims)
+	v.DropOver(&v.clock)
+	v.dropped = len(v.Claims) < len(s.record.Claims)
+	return v
+}
+
+// look returns what is known; sure says whether that may be right.
+func (s *resource) look() (v view, highest uint64, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.view(), s.highest, s.known
+}
+
+// doubt has the next call read.
+func (s *resource) doubt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known = false
+}
+
+// arm returns what is closed when owner may hold.
+func (s *resource) arm(owner string) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ch := s.waiting[owner]
+	if ch == nil {
+		ch = make(chan struct{})
+		if s.waiting == nil {
+			s.waiting = make(map[string]chan struct{})
+		}
+		s.waiting[owner] = ch
+	}
+	return ch
+}
+
+// disarm forgets that owner waits.
+func (s *resource) disarm(owner string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.waiting, owner)
+}
+
+// wakeAll has all look again.
+func (s *resource) wakeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for owner := range s.waiting {
+		s.wake(owner)
+	}
+}
+
+// wake requires s.mu.
+func (s *resource) wake(owner string) {
+	if ch := s.waiting[owner]; ch != nil {
+		close(ch)
+		delete(s.waiting, owner)
+	}
+}
+
+const (
+	// sweepFirst is how many resources there are when idle ones are first dropped.
+	sweepFirst = 1024
+	// idleAfter is when one may be dropped that nobody asked for.
+	idleAfter = time.Minute
+)
+
+// resource returns what this process has seen of a resource.
+func (d *Driver) resource(name string) *resource {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	s := d.resources[name]
+	if s == nil {
+		if len(d.resources) >= d.sweepAt {
+			d.sweep(now)
+		}
+		s = &resource{name: name}
+		d.resources[name] = s
+	}
+	s.used = now
+	return s
+}
+
+// seen returns what this process has seen of a resource, or nil.
+func (d *Driver) seen(name string) *resource {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.resources[name]
+}
+
+// sweep drops what nobody will miss. Requires d.mu.
+func (d *Driver) sweep(now time.Time) {
+	for name, s := range d.resources {
+		if s.idle(now.Sub(s.used)) {
+			delete(d.resources, name)
+		}
+	}
+	d.sweepAt = max(sweepFirst, 2*len(d.resources))
+}
+
+// idle reports whether nobody misses it who has not asked for so long: nobody waits, and no claim
+// in it lasts for half of that.
+func (s *resource) idle(unused time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return unused > idleAfter && len(s.waiting) == 0 &&
+		!slices.ContainsFunc(s.record.Claims, func(c record.Claim) bool { return c.TTL > unused/2 })
+}
+
+// take notes an item that arrived just now.
+func (d *Driver) take(s *resource, i Item) error {
+	now := time.Now()
+	r, err := d.decode(i)
+	if err == nil {
+		s.note(r, i.Version, now.Add(-max(0, i.Age)))
+	}
+	return err
+}
+
+// decode reads a record. driver.ErrCorrupt: it is damaged, or of another version.
+func (d *Driver) decode(i Item) (record.Record, error) {
+	r, err := record.Decode(i.Value)
+	if err != nil {
+		return r, fmt.Errorf("caslock: record of %q: %w", i.Name, err)
+	}
+	if len(i.Value) > 0 && len(trail(r.Nonce)) == 0 {
+		return r, fmt.Errorf("caslock: record of %q: %w: it has no nonce", i.Name, driver.ErrCorrupt)
+	}
+	d.fill(&r, i.Version)
+	return r, nil
+}
+
+// fill puts in the number of a grant that is its record's version: that of a name which had
+// nothing.
+func (d *Driver) fill(r *record.Record, v Version) {
+	for i := range r.Claims {
+		if c := &r.Claims[i]; d.number != nil && c.Status == record.Holding && c.Fence == 0 {
+			c.Fence = d.number(v)
+			r.Fence = max(r.Fence, c.Fence)
+		}
+	}
+}

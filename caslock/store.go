@@ -1,0 +1,66 @@
+package caslock
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+)
+
+// ErrChanged is what Write returns when the value is another than the one that was to be
+// replaced, so that nothing was written.
+var ErrChanged = errors.New("somebody else has written meanwhile")
+
+// A Version tells one value of a name from all others that the name has had. "" is that of a
+// name that never had one, or of which the store has forgotten it.
+type Version string
+
+// An Item is what a store has of a name.
+type Item struct {
+	Name    string  // as it was given to Write
+	Value   []byte  // nil: there is none
+	Version Version // also of a name whose value was removed, where the store still knows of it
+
+	// Age is for how long at least it has been so, by the store's own clock; 0: unknown. It
+	// must never be too long. With it, whoever has just come need not watch a dead holder
+	// for a whole TTL.
+	Age time.Duration
+}
+
+// A Store keeps one small value for each name and replaces it only if nobody else has done so
+// meanwhile. It may implement Watcher and Counter. It is safe for concurrent use, and no call
+// goes on for long after its context has ended.
+type Store interface {
+	// Read returns what the name has now. It may be what the name had a moment ago: then the
+	// next Write is refused.
+	Read(ctx context.Context, name string) (Item, error)
+
+	// Write replaces the value of the version was, and returns the version of the new one.
+	// ErrChanged: the name has another version; nothing was written. After any other error it
+	// may have been written, now or later. An error that wraps driver.ErrUnsupported,
+	// driver.ErrCorrupt or ErrRefused says that it was not and will not be.
+	//
+	// A nil value removes what there is; only Counters are asked for that. The value may be
+	// forgotten once it was there for life, if that is not 0, and only by a Counter.
+	Write(ctx context.Context, name string, value []byte, was Version, life time.Duration) (Version, error)
+
+	// List returns the items that have values and names which begin with prefix, in any order.
+	// After an error that is about one of them it goes on: Item.Name says of which.
+	List(ctx context.Context, prefix string) iter.Seq2[Item, error]
+}
+
+// A Watcher is a Store that tells of changes, so that waiters need not ask.
+type Watcher interface {
+	// Watch calls begun, once, as soon as it will miss no change that is made from then on,
+	// and heard for each change, one after the other. It returns when ctx ends, or when it may
+	// have missed one.
+	Watch(ctx context.Context, begun func(), heard func(Item)) error
+}
+
+// A Counter is a Store whose versions are numbers that grow with each write, of any name: also
+// when a value was removed and another one made. It gives the fences of its names, and what
+// nobody needs is removed from it.
+type Counter interface {
+	// Number is that of a version, above 0, or 0 for "".
+	Number(v Version) uint64
+}

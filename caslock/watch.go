@@ -1,0 +1,168 @@
+package caslock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+const (
+	// watchIdle is how long the watch goes on that nobody waits by.
+	watchIdle = 10 * time.Second
+	// watchBegin is how long a waiter waits for the watch to begin; one that it does not hear
+	// in time asks again to keep its place.
+	watchBegin = time.Second
+	// watchAgain is the pause after a watch that failed.
+	watchAgain = 250 * time.Millisecond
+)
+
+// A watch hears of the store's changes while somebody waits.
+type watch struct {
+	d     *Driver
+	store Watcher
+
+	mu      sync.Mutex
+	run     *run // guarded by mu; nil: nobody waits
+	closed  bool // guarded by mu
+	running sync.WaitGroup
+}
+
+// A run is a watch that goes on.
+type run struct {
+	stop context.CancelFunc
+	idle *time.Timer // stops it
+
+	mu    sync.Mutex
+	hears chan struct{} // guarded by mu; closed while it hears
+}
+
+func newWatch(d *Driver, store Watcher) *watch { return &watch{d: d, store: store} }
+
+// listen returns when the watch hears, or a moment later. Who waits calls it again and again.
+func (w *watch) listen(ctx context.Context) {
+	r := w.going()
+	if r == nil {
+		return
+	}
+	late := time.NewTimer(watchBegin)
+	defer late.Stop()
+	select {
+	case <-r.hearing():
+	case <-late.C:
+	case <-ctx.Done():
+	case <-w.d.closing.Done():
+	}
+}
+
+// going returns the run that there is, or a new one; nil: it is closed.
+func (w *watch) going() *run {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.closed:
+		return nil
+	case w.run != nil:
+		w.run.idle.Reset(watchIdle)
+		return w.run
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	r := &run{stop: stop, hears: make(chan struct{})}
+	r.idle = time.AfterFunc(watchIdle, func() { w.end(r) })
+	w.run = r
+	w.running.Go(func() { w.watch(ctx, r) })
+	return r
+}
+
+// end stops a run.
+func (w *watch) end(r *run) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.run == r {
+		w.run = nil
+	}
+	r.idle.Stop()
+	r.stop()
+}
+
+// watch watches until ctx ends.
+func (w *watch) watch(ctx context.Context, r *run) {
+	for first := true; ctx.Err() == nil; first = false {
+		_ = w.store.Watch(ctx, func() { // why it failed nobody can use; waiters go on by themselves
+			r.began()
+			if !first {
+				w.d.wakeAll()
+			}
+		}, w.d.heard)
+		r.ended()
+		select {
+		case <-ctx.Done():
+		case <-time.After(watchAgain):
+		}
+	}
+}
+
+func (w *watch) close() {
+	w.mu.Lock()
+	w.closed = true
+	r := w.run
+	w.mu.Unlock()
+	if r != nil {
+		w.end(r)
+	}
+	w.running.Wait()
+}
+
+// hearing is closed while the watch hears.
+func (r *run) hearing() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.hears
+}
+
+func (r *run) began() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.hears)
+}
+
+func (r *run) ended() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-r.hears:
+		r.hears = make(chan struct{})
+	default: // it did not begin
+	}
+}
+
+// heard takes in a change, if anybody here knows the name. What cannot be read is left to the next
+// call.
+func (d *Driver) heard(i Item) {
+	s := d.seen(i.Name)
+	if s == nil || d.number != nil && s.newer(d.number, i.Version) {
+		return
+	}
+	if err := d.take(s, i); errors.Is(err, driver.ErrCorrupt) {
+		s.doubt()
+		s.wakeAll()
+	}
+}
+
+// newer reports whether more is known than v.
+func (s *resource) newer(number func(Version) uint64, v Version) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known && number(s.version) > number(v)
+}
+
+// wakeAll has all who wait look again.
+func (d *Driver) wakeAll() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.resources {
+		s.wakeAll()
+	}
+}

@@ -1,0 +1,391 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/httplock"
+	"github.com/leasehold-go/leasehold/internal/rehearsal"
+	"github.com/leasehold-go/leasehold/stores"
+	"github.com/spf13/cobra"
+)
+
+const doctorLong = `Look at the chosen store, and say of each thing whether it is fit for locks: ok, warning or
+error, and what to do about it.
+
+  store        which one it is, without its password, and who has named it
+  reach        whether it answers
+  promises     what locks of its kind have, such as fencing tokens
+  version      the server's, with its defects that are known to end leases
+  persistence, eviction, replicas, quorum, isolation, space, file, waking
+               how it is set up, as far as it tells this user
+  clock        how far its clock is from this machine's
+  round trip   how long it takes to answer: the median of several, and the worst
+  rights       whether this user can take, renew and release a lock
+
+It reads no lock of anybody, and takes one on a name of its own ("leasehold-doctor/" and 26
+letters), of which nothing is left. It makes no file, no tables and no bucket: those that are missing
+are a warning, where leasehold itself makes them. A store that hangs is given up after 4 s at each step: the first contact, which is tried once
+more if the store then lets itself be looked at, the look itself, the round trips and the lock; and
+closing it after a second.
+
+Exit codes: 0 all is ok, 1 there are warnings, 69 there are errors, 64 wrong usage.`
+
+func newDoctorCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:               "doctor [flags]",
+		Short:             "Look whether a store is fit for locks",
+		Long:              doctorLong,
+		Example:           "  leasehold doctor\n  leasehold --store redis://host/0 doctor\n  leasehold doctor --json | jq -r '.findings[] | select(.level != \"ok\").text'",
+		Args:              argNames(),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return (&doctor{app: a}).run(cmd.Context())
+		},
+	}
+}
+
+// What a doctor looks at beside what drivers do.
+const (
+	aboutStore    = "store"
+	aboutReach    = "reach"
+	aboutPromises = "promises"
+	aboutTrip     = "round trip"
+	aboutRights   = "rights"
+)
+
+// stepBound is how long a store may take for one step of an examination.
+const stepBound = 4 * time.Second
+
+// trips is how many round trips are timed; the first, which may connect, is not one of them.
+const trips = 9
+
+// A doctor is one examination.
+type doctor struct {
+	app   *app
+	store setting
+	found []driver.Finding
+}
+
+type doctorView struct {
+	Store    string        `json:"store" about:"its URL, without the password"`
+	From     string        `json:"from" about:"who has named it: a flag, a variable, a file, or default"`
+	Level    string        `json:"level" enum:"ok,warning,error" about:"the worst"`
+	Findings []findingView `json:"findings"`
+}
+
+type findingView struct {
+	About  string `json:"about" about:"what was looked at"`
+	Where  string `json:"where,omitempty" about:"which server, where there may be several"`
+	Level  string `json:"level" enum:"ok,warning,error"`
+	Text   string `json:"text" about:"how it is, for people"`
+	Advice string `json:"advice,omitempty" about:"what to do, for people"`
+}
+
+func (d *doctor) run(ctx context.Context) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	var err error
+	if d.store, err = d.app.chosenStore(); err != nil {
+		return err
+	}
+	if d.store.from == "" {
+		d.store.from = "default"
+	}
+	if err := d.examine(ctx); err != nil {
+		return err
+	}
+	if stopped := signalIn(ctx); stopped != nil {
+		return stopped
+	}
+	return d.print()
+}
+
+// examine looks at one thing after the other, until one is missing that all others need. An
+// error is about the URL.
+func (d *doctor) examine(ctx context.Context) error {
+	verbose := d.app.verbose
+	d.app.verbose = false // what it would tell stands in the findings
+	defer func() { d.app.verbose = verbose }()
+	var err error
+	if d.app.storeURL, err = stores.Resolve(d.store.value); err != nil {
+		return usageErrorf("%w\nSet --store or LEASEHOLD_STORE", err)
+	}
+	if d.missingFile() {
+		return nil
+	}
+	opening, cancel := context.WithTimeoutCause(ctx, stepBound, errSilent)
+	defer cancel()
+	began := time.Now()
+	opened, err := d.app.openURL(opening, stores.OpenExisting, d.store.value)
+	if errors.Is(err, stores.ErrURL) {
+		return err
+	}
+	d.lookAtStore()
+	switch {
+	case errors.Is(err, stores.ErrNoTables):
+		d.add(unmade(err))
+		return nil
+	case err != nil:
+		d.add(d.unreached(err))
+		return nil
+	}
+	defer func() {
+		closing, stop := context.WithTimeout(ctx, time.Second)
+		defer stop()
+		quit(closing, func() { d.app.close(opened) })
+	}()
+	reached, err := d.reach(ctx, opened, began)
+	first := len(d.found)
+	checked := d.check(ctx, opened)
+	if err != nil && checked == nil { // it may have elected a leader in between
+		reached, err = d.reachAgain(ctx, opened, began)
+	}
+	d.found = slices.Insert(d.found, first, reached)
+	if err != nil {
+		return nil
+	}
+	d.found = slices.Insert(d.found, first+1, promises(opened.Features()))
+	if checked != nil {
+		d.add(driver.Finding{About: driver.AboutServer, Level: driver.Weak, Text: "not all could be looked at: " + bare(checked)})
+	}
+	d.timeTrips(ctx, opened)
+	d.rehearse(ctx, opened)
+	return nil
+}
+
+// unmade is the finding of a store in which nothing was ever locked.
+func unmade(err error) driver.Finding {
+	return driver.Finding{About: aboutReach, Level: driver.Weak, Text: bare(err),
+		Advice: "the first command that takes a lock makes that, if it may; nothing else was looked at"}
+}
+
+var errSilent = errors.New("no answer within " + stepBound.String())
+
+// bare is an error for a line that says where it happened.
+func bare(err error) string {
+	return strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", "; "), "leasehold: ")
+}
+
+func (d *doctor) add(f driver.Finding) { d.found = append(d.found, f) }
+
+// missingFile reports a file that is not there, which is to stay so.
+func (d *doctor) missingFile() bool {
+	path, ok := strings.CutPrefix(d.app.storeURL, "sqlite:")
+	if _, err := os.Stat(path); !ok || !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	d.lookAtStore()
+	f := driver.Finding{About: aboutReach, Level: driver.Weak, Text: path + " is not there yet",
+		Advice: "the first command that takes a lock makes it; nothing else was looked at"}
+	if _, err := os.Stat(filepath.Dir(path)); err != nil && d.store.from != "default" {
+		f.Level, f.Text, f.Advice = driver.Unfit, bare(err), "make the folder"
+	}
+	d.add(f)
+	return true
+}
+
+func (d *doctor) lookAtStore() {
+	f := driver.Finding{About: aboutStore, Text: fmt.Sprintf("%s (%s)", stores.WithoutPassword(d.app.storeURL), d.store.from)}
+	switch {
+	case d.store.from == "default":
+		f.Text += ": only your own processes on this machine exclude each other"
+	case d.store.from == "--"+keyStore && stores.HasPassword(d.store.value):
+		f.Level, f.Advice = driver.Weak, "keep it in a file that ?password_file= names, or in LEASEHOLD_PASSWORD"
+		f.Text += ": everybody on this machine can read its password in the list of processes"
+	}
+	d.add(f)
+}
+
+// within makes one step, which a store that hangs does not prolong.
+func within(ctx context.Context, step func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, stepBound, errSilent)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- step(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select { // what was found until then
+	case err := <-done:
+		return err
+	case <-time.After(stepBound / 20):
+		return context.Cause(ctx)
+	}
+}
+
+// reach asks the store for the first time; some drivers connect only then.
+func (d *doctor) reach(ctx context.Context, opened driver.Driver, began time.Time) (driver.Finding, error) {
+	err := within(ctx, func(ctx context.Context) error { return askOnce(ctx, opened) })
+	switch {
+	case errors.Is(err, stores.ErrNoBucket):
+		return unmade(err), err
+	case err != nil:
+		return d.unreached(err), err
+	}
+	return driver.Finding{About: aboutReach, Text: "it answers, " + spanText(time.Since(began)) + " after the first attempt to connect"}, nil
+}
+
+// reachAgain asks a store that did not answer, but then let itself be looked at.
+func (d *doctor) reachAgain(ctx context.Context, opened driver.Driver, began time.Time) (driver.Finding, error) {
+	f, err := d.reach(ctx, opened, began)
+	if err == nil {
+		f.Level, f.Advice = driver.Weak, "look at the servers' load and disks, and whether they have just elected a leader"
+		f.Text += ": leases that are to be renewed in such a time are lost"
+	}
+	return f, err
+}
+
+// askOnce makes one question to the engine about a name that nobody uses.
+func askOnce(ctx context.Context, opened driver.Driver) error {
+	name := rehearsal.Name()
+	if inspector, ok := opened.(driver.Inspector); ok {
+		_, err := inspector.Inspect(ctx, name)
+		if errors.Is(err, httplock.ErrDenied) { // by a service that knows us, as it has told what it promises
+			return nil
+		}
+		return err
+	}
+	claim, err := opened.Claim(driver.Request{Resource: name, Owner: name, TTL: rehearsal.TTL})
+	if err != nil {
+		return err
+	}
+	err = claim.Release(ctx)
+	if errors.Is(err, leasehold.ErrLost) { // there was nothing to release
+		return nil
+	}
+	return err
+}
+
+func promises(f driver.Features) driver.Finding {
+	names := []string{}
+	for _, p := range []struct {
+		has  bool
+		text string
+	}{
+		{f.Fencing, "fencing tokens"}, {f.Shared, "shared locks"}, {f.Fair, "turns in order"}, {f.Wakes, "waiters are woken"}, {f.Resumes, "leases that outlive their process"},
+	} {
+		if !p.has {
+			p.text = "no " + p.text
+		}
+		names = append(names, p.text)
+	}
+	text := strings.ReplaceAll(strings.Join(names, ", "), "no waiters are woken", "waiters poll")
+	return driver.Finding{About: aboutPromises, Text: text}
+}
+
+// check has the driver look at its engine. Of several servers some may answer where the one that
+// was asked first does not.
+func (d *doctor) check(ctx context.Context, opened driver.Driver) error {
+	checker, ok := opened.(driver.Checker)
+	if !ok {
+		return nil
+	}
+	result := make(chan []driver.Finding, 1)
+	err := within(ctx, func(ctx context.Context) error {
+		found, err := checker.Check(ctx)
+		result <- found
+		return err
+	})
+	select {
+	case found := <-result:
+		d.found = append(d.found, found...)
+	default: // it hangs
+	}
+	return err
+}
+
+func (d *doctor) timeTrips(ctx context.Context, opened driver.Driver) {
+	var took []time.Duration
+	err := within(ctx, func(ctx context.Context) error {
+		for range trips {
+			began := time.Now()
+			if err := askOnce(ctx, opened); err != nil {
+				return err
+			}
+			took = append(took, time.Since(began))
+		}
+		return nil
+	})
+	if err != nil {
+		d.add(driver.Finding{About: aboutTrip, Level: driver.Unfit, Text: bare(err)})
+		return
+	}
+	slices.Sort(took)
+	median, worst := took[len(took)/2], took[len(took)-1]
+	f := driver.Finding{About: aboutTrip, Text: fmt.Sprintf("median %s, worst %s of %d", tripText(median), tripText(worst), trips)}
+	if worst > slowTrip {
+		f.Level, f.Advice = driver.Weak, "look at the network and the server's load, or use longer leases (--ttl)"
+		f.Text += ": renewals of short leases may come too late"
+	}
+	d.add(f)
+}
+
+// slowTrip is as long as one of the two renewals that fit into a lease of the default TTL may
+// take without the loss of a lease of its tenth, the shortest that "leasehold run" takes.
+const slowTrip = leasehold.DefaultTTL / 40
+
+func tripText(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
+
+func (d *doctor) rehearse(ctx context.Context, opened driver.Driver) {
+	rehearser, ok := opened.(driver.Rehearser)
+	if !ok {
+		return
+	}
+	switch err := within(ctx, rehearser.Rehearse); {
+	case errors.Is(err, driver.ErrUnsupported), errors.Is(err, httplock.ErrDenied): // behind a service
+		d.add(driver.Finding{About: aboutRights, Text: "not tried: " + bare(err)})
+	case errors.Is(err, driver.ErrNotYet):
+		d.add(driver.Finding{About: aboutRights, Level: driver.Weak, Text: bare(err), Advice: "wait: the servers grant nothing until leases that they may have forgotten are over"})
+	case err != nil:
+		d.add(driver.Finding{About: aboutRights, Level: driver.Unfit, Text: "locks cannot be taken here: " + bare(err), Advice: "mend that; if it is a right, the engine's page names those that locks need"})
+	default:
+		d.add(driver.Finding{About: aboutRights, Text: "can take, renew and release locks"})
+	}
+}
+
+// print writes the findings, and returns the exit code of the worst.
+func (d *doctor) print() error {
+	v := doctorView{Store: stores.WithoutPassword(d.app.storeURL), From: d.store.from}
+	worst := driver.Fine
+	for _, f := range d.found {
+		worst = max(worst, f.Level)
+		v.Findings = append(v.Findings, findingView{f.About, plain(f.Where), f.Level.String(), plain(f.Text), plain(f.Advice)})
+	}
+	v.Level = worst.String()
+	err := d.app.print(v, func(w io.Writer) {
+		t := newTable(w)
+		for _, f := range v.Findings {
+			text := f.Text
+			if f.Where != "" {
+				text = f.Where + ": " + text
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\n", f.Level, f.About, text)
+			if f.Advice != "" {
+				fmt.Fprintf(t, "\t\t→ %s\n", f.Advice)
+			}
+		}
+		t.Flush()
+	})
+	switch {
+	case err != nil:
+		return err
+	case worst == driver.Weak:
+		return &exitError{code: exitBusy}
+	case worst == driver.Unfit:
+		return &exitError{code: exitUnavailable}
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// hookBound is how long --on-acquire and --on-lost may take.
+const hookBound = 10 * time.Second
+
+// hooks are commands that people are told by what happens to the leases of a run. They run beside
+// what holds the leases, and nothing waits for them but the end of this program.
+type hooks struct {
+	acquire, lost string
+	running       []chan struct{} // each is closed at the end of one
+}
+
+func (h *hooks) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&h.acquire, "on-acquire", "", "run `STRING` by the shell beside COMMAND, when NAME is held")
+	flags.StringVar(&h.lost, "on-lost", "", "run `STRING` by the shell when the lease was lost and COMMAND was ended")
+}
+
+// start runs text, if it is not "", with env and more variables.
+func (h *hooks) start(a *app, flag, text string, env []string, more ...string) {
+	if text == "" {
+		return
+	}
+	done := make(chan struct{})
+	h.running = append(h.running, done)
+	env = append(env[:len(env):len(env)], more...)
+	go func() { // a machine short of memory may take long to start a process
+		defer close(done)
+		if err := runHook(a, text, env); err != nil {
+			a.tell(onWarning, "", 0, "warning: %s has failed: %v", flag, err)
+		}
+	}()
+}
+
+// runHook runs text, all of it within hookBound. It reads nothing, and writes where we tell errors.
+func runHook(a *app, text string, env []string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), hookBound)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, shell(), "-c", text)
+	cmd.Env, cmd.SysProcAttr = env, ownGroup() // no signal of the terminal reaches it
+	if c, ok := a.stderr.(*console); ok {
+		cmd.Stdout, cmd.Stderr = c.file, c.file
+	}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	err := cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("ended after %v", hookBound)
+	case errors.Is(err, syscall.ECHILD): // it went with COMMAND
+		return nil
+	}
+	return err
+}
+
+// wait returns when all are over.
+func (h *hooks) wait() {
+	for _, done := range h.running {
+		<-done
+	}
+}

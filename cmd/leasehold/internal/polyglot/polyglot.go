@@ -1,0 +1,188 @@
+// Package polyglot has a program in Go, one in Python and one in shell sell the same stock through one
+// "leasehold serve".
+package polyglot
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Languages are the sellers, in the order of the report.
+var Languages = []string{"go", "python", "shell"}
+
+var (
+	//go:embed seller.py
+	inPython []byte
+	//go:embed seller.sh
+	inShell []byte
+)
+
+// ErrMissing: a program that a seller needs is not there.
+var ErrMissing = errors.New("demo polyglot needs")
+
+// Missing says what cannot be found of what the sellers need.
+func Missing() error {
+	for _, need := range []struct{ program, what string }{
+		{"python3", "Python 3, for the seller in Python"}, {"sh", "a shell, for the seller in shell"}, {"curl", "curl, for the seller in shell"},
+	} {
+		if _, err := exec.LookPath(need.program); err != nil {
+			return fmt.Errorf("%w %s, and %s is not in PATH: install it (Debian: apt install %s)", ErrMissing, need.what, need.program, packages[need.program])
+		}
+	}
+	return nil
+}
+
+var packages = map[string]string{"python3": "python3", "sh": "dash", "curl": "curl"}
+
+// A Sale is one run.
+type Sale struct {
+	URL   string // of the service; "": without a lock
+	Stock int
+	// Go starts the seller in Go, which calls Sell, with these arguments.
+	Go func(ctx context.Context, url, folder string) *exec.Cmd
+}
+
+// A Result is what came of a sale.
+type Result struct {
+	Stock    int            `json:"stock"`
+	Sold     map[string]int `json:"sold"` // by language
+	Left     int            `json:"left"`
+	Oversold int            `json:"oversold"`
+	Broken   []string       `json:"broken"` // what should hold under a lock, and does not
+	Millis   int64          `json:"total_ms"`
+}
+
+// Run has the three sell all that there is, in a folder of their own, which it removes.
+func (s *Sale) Run(ctx context.Context) (r *Result, err error) {
+	folder, err := os.MkdirTemp("", "leasehold-demo-")
+	if err != nil {
+		return nil, fmt.Errorf("create a folder for the demo: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	for name, text := range map[string][]byte{
+		"seller.py": inPython, "seller.sh": inShell, "stock": []byte(strconv.Itoa(s.Stock) + "\n"), "sold": nil,
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
+			return nil, fmt.Errorf("write a file of the demo: %w", err)
+		}
+	}
+	began, err := s.sell(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	r, err = s.count(folder)
+	if err == nil {
+		r.Millis = time.Since(began).Milliseconds()
+	}
+	return r, err
+}
+
+// sell runs the sellers, which begin together.
+func (s *Sale) sell(ctx context.Context, folder string) (began time.Time, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	commands := []*exec.Cmd{
+		s.Go(ctx, s.URL, folder),
+		exec.CommandContext(ctx, "python3", filepath.Join(folder, "seller.py"), s.URL, folder),
+		exec.CommandContext(ctx, "sh", filepath.Join(folder, "seller.sh"), s.URL, folder),
+	}
+	var sellers sync.WaitGroup
+	for i, cmd := range commands {
+		sellers.Go(func() {
+			if err := run(cmd, Languages[i]); err != nil {
+				cancel(err) // which ends the others, whose errors come of that
+			}
+		})
+	}
+	if began, err = open(ctx, folder); err != nil {
+		cancel(err)
+	}
+	sellers.Wait()
+	return began, context.Cause(ctx)
+}
+
+// run runs a seller until it has ended.
+func run(cmd *exec.Cmd, language string) error {
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &said, &said, time.Second
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("the seller in %s: %w: %s", language, err, bytes.TrimSpace(said.Bytes()))
+	}
+	return nil
+}
+
+// open opens the shop when all sellers are there.
+func open(ctx context.Context, folder string) (time.Time, error) {
+	const patience = time.Minute
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); ; {
+		ready, err := filepath.Glob(filepath.Join(folder, "ready.*"))
+		if err == nil && len(ready) == len(Languages) {
+			return time.Now(), os.WriteFile(filepath.Join(folder, "open"), nil, 0o600)
+		}
+		if time.Now().After(end) {
+			return time.Time{}, fmt.Errorf("of the sellers only %q came within %v", ready, patience)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return time.Time{}, context.Cause(ctx)
+		}
+	}
+}
+
+// count reads the books.
+func (s *Sale) count(folder string) (*Result, error) {
+	text, err := os.ReadFile(filepath.Join(folder, "stock"))
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Stock: s.Stock, Sold: make(map[string]int), Broken: []string{}}
+	if r.Left, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
+		return nil, fmt.Errorf("the stock is no number: %w", err)
+	}
+	sold, ordered, err := r.read(filepath.Join(folder, "sold"))
+	if err != nil {
+		return nil, err
+	}
+	if r.Oversold = max(0, sold+r.Left-s.Stock); r.Oversold > 0 {
+		r.Broken = append(r.Broken, fmt.Sprintf("sold %d pieces of %d", sold, s.Stock))
+	}
+	if s.URL != "" && !ordered {
+		r.Broken = append(r.Broken, "tokens did not grow")
+	}
+	return r, nil
+}
+
+// read counts what the books have, and says whether the tokens in them grow.
+func (r *Result) read(books string) (sold int, ordered bool, err error) {
+	text, err := os.ReadFile(books)
+	if err != nil {
+		return 0, false, err
+	}
+	var last uint64
+	ordered = true
+	for line := range strings.Lines(string(text)) {
+		language, number, _ := strings.Cut(strings.TrimSpace(line), " ")
+		token, err := strconv.ParseUint(number, 10, 64)
+		if err != nil {
+			return 0, false, fmt.Errorf("the books have %q", line)
+		}
+		ordered = ordered && token > last
+		last = token
+		r.Sold[language]++
+		sold++
+	}
+	return sold, ordered, nil
+}

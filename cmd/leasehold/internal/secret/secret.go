@@ -1,0 +1,18 @@
+// Package secret keeps the passwords of stores from processes that need none.
+package secret
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/stores"
+)
+
+// Environ is this process's environment without what may have a password in it: processes
+// that it starts get that another way, or not at all.
+func Environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, stores.PasswordVariable+"=") || strings.HasPrefix(v, "LEASEHOLD_STORE=")
+	})
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/demo"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/polyglot"
+	"github.com/leasehold-go/leasehold/serve"
+	"github.com/leasehold-go/leasehold/stores"
+	"github.com/spf13/cobra"
+)
+
+const polyglotLong = `A program in Go, one in Python and one in shell, with curl, sell the same stock, which is a number in
+a file: first without a lock, then each under a lock that it takes from one "leasehold serve". That is
+started for it, on a free port of this machine, over a temporary file or the store of --store or
+LEASEHOLD_STORE. Nothing is left behind but the store's memory of the last tokens.
+
+It needs python3 and curl: exit code 69 where one is missing. Exit code 1: what promises to be right
+went wrong.`
+
+// newPolyglotCommand is a scenario whose processes are not all of this program.
+func newPolyglotCommand(a *app) *cobra.Command {
+	var stock int
+	cmd := &cobra.Command{
+		Use:     "polyglot [flags]",
+		Short:   "Go, Python and shell sell the same stock through one server",
+		Long:    polyglotLong,
+		Example: "  leasehold demo polyglot\n  leasehold --store redis://host/0 demo polyglot --stock 100",
+		Args:    argNames(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if stock < 3 || stock > 100_000 {
+				return usageErrorf("--stock %d: want 3 to 100000\nSee: leasehold demo polyglot --help", stock)
+			}
+			return a.polyglot(cmd.Context(), stock)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().IntVar(&stock, "stock", 30, "`N` pieces to sell")
+	return cmd
+}
+
+// newSellerCommand is the seller in Go.
+func newSellerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "seller",
+		Hidden: true,
+		Args:   cobra.ExactArgs(2),
+		RunE:   func(cmd *cobra.Command, args []string) error { return polyglot.Sell(cmd.Context(), args[0], args[1]) },
+	}
+}
+
+func (a *app) polyglot(ctx context.Context, stock int) (err error) {
+	if err := polyglot.Missing(); err != nil {
+		return &exitError{exitUnavailable, err}
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	dir, err := os.MkdirTemp("", "leasehold-demo-")
+	if err != nil {
+		return internalErrorf("create a folder for the demo: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	st := &demo.Stage{Dir: dir}
+	if err := a.demoStore(ctx, st); err != nil {
+		return err
+	}
+	url, end, err := a.demoService(ctx, st.Store)
+	if err != nil {
+		return err
+	}
+	defer end()
+	report := &polyglot.Report{Scenario: "polyglot", Runs: make(map[string]*polyglot.Result)}
+	for name, at := range map[string]string{polyglot.Without: "", polyglot.Under: url} {
+		sale := &polyglot.Sale{URL: at, Stock: stock, Go: sellerInGo}
+		if report.Runs[name], err = sale.Run(ctx); err != nil {
+			return orSignal(ctx, internalErrorf("%w", err))
+		}
+	}
+	if err := a.print(report, report.Write); err != nil {
+		return err
+	}
+	if err := report.Err(); err != nil {
+		return &exitError{exitBusy, err}
+	}
+	return nil
+}
+
+// demoService serves the store until end is called.
+func (a *app) demoService(ctx context.Context, store string) (url string, end func(), err error) {
+	d, err := a.openURL(ctx, stores.Open, store)
+	if err != nil {
+		return "", nil, err
+	}
+	handler, err := serve.New(d, nil)
+	if err != nil {
+		return "", nil, errors.Join(internalErrorf("%w", err), a.close(d))
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, errors.Join(internalErrorf("%w", err), handler.Close(), a.close(d))
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: headersWithin}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(l) // ends by Close
+	}()
+	return "http://" + l.Addr().String(), func() {
+		handler.Drain()
+		server.Close()
+		<-served
+		handler.Close()
+		_ = a.close(d) // nothing is held any more
+	}, nil
+}
+
+func sellerInGo(ctx context.Context, url, folder string) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		self = filepath.Base(os.Args[0]) // which the start then says is missing, if it is
+	}
+	return exec.CommandContext(ctx, self, "demo", "seller", url, folder)
+}

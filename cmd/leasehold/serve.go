@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memory"
+	"github.com/leasehold-go/leasehold/serve"
+	"github.com/leasehold-go/leasehold/stores"
+	"github.com/spf13/cobra"
+)
+
+const serveLong = `Serve the store's locks by HTTP and JSON, for programs in every language and for machines
+that reach no more than one port: see docs/serve.md. Any number of instances may stand behind
+a balancer over one store that other machines share; none keeps anything that matters. The
+store "memory:" is this process's memory, and is gone with it.
+
+A listener that other machines reach needs TLS (--tls-cert, --tls-key) and a file that says who
+may what (--access), or --insecure. Certificates and that file are read again when they change.
+
+TERM and INT stop it: callers that wait are told to repeat the call, calls that are under way
+are served, and what is held stays held.
+
+Exit codes: 64 wrong usage, 69 store unreachable, 70 the address cannot be had.`
+
+// mostStreams is how many calls one HTTP/2 connection may have open: a driver keeps one for
+// each claim that waits.
+const mostStreams = 10_000
+
+// defaultListen is for this machine alone.
+const defaultListen = "127.0.0.1:7400"
+
+// How long an instance that stops waits for calls that are under way, how long a client may
+// take to send the headers of a request, and how long a connection may be idle.
+const (
+	stopWithin    = 10 * time.Second
+	headersWithin = 5 * time.Second
+	idleFor       = 2 * time.Minute
+)
+
+// A service is one "leasehold serve".
+type service struct {
+	app      *app
+	listen   string
+	cert     string
+	key      string
+	clientCA string
+	access   string
+	audit    string
+	insecure bool
+	opts     serve.Options
+}
+
+func newServeCommand(a *app) *cobra.Command {
+	s := &service{app: a}
+	cmd := &cobra.Command{
+		Use:   "serve [flags]",
+		Short: "Serve the locks over HTTP",
+		Long:  serveLong,
+		Example: `  leasehold serve
+  leasehold --store redis://host/0 serve --listen 127.0.0.1:7400
+  curl --json '{"name":"deploy","ttl_ms":30000}' http://127.0.0.1:7400/v1/acquire`,
+		Args: argNames(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd.Context()) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&s.listen, "listen", defaultListen, "`ADDRESS` and port to listen at; port 0 is a free one")
+	flags.StringVar(&s.cert, "tls-cert", "", "`FILE` with the certificate and its chain")
+	flags.StringVar(&s.key, "tls-key", "", "`FILE` with the certificate's key")
+	flags.StringVar(&s.clientCA, "client-ca", "", "`FILE` with the authorities of clients' certificates")
+	flags.StringVar(&s.access, "access", "", "`FILE` that says which client may what")
+	flags.BoolVar(&s.insecure, "insecure", false, "let other machines in without TLS or without --access")
+	flags.StringVar(&s.audit, "audit", "", "`FILE` to add a line to for each call that changes something; - is stdout")
+	flags.IntVar(&s.opts.Limits.Waiting, "max-waiting", 0, "the most calls that wait, `N` of all clients (default 20000)")
+	flags.IntVar(&s.opts.Limits.WaitingEach, "max-waiting-each", 0, "the most calls that wait, `N` of one client (default 10000)")
+	flags.Float64Var(&s.opts.Limits.Rate, "rate", 0, "the most calls a second of one client, `N`; renewals and releases are not counted (default no limit)")
+	flags.StringSliceVar(&s.opts.Hosts, "host", nil, "another `NAME` that clients on this machine call the server by")
+	return cmd
+}
+
+func (s *service) run(ctx context.Context) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	s.opts.Log = s.logger()
+	config, closeAudit, err := s.prepare()
+	if err != nil {
+		return err
+	}
+	defer closeAudit()
+	d, err := s.open(ctx)
+	if err != nil {
+		return orSignal(ctx, err)
+	}
+	defer s.app.close(d)
+	handler, err := serve.New(d, &s.opts)
+	if err != nil {
+		return usageErrorf("%w", err)
+	}
+	defer handler.Close()
+	l, err := s.listener(ctx)
+	if err != nil {
+		return err
+	}
+	if config != nil {
+		l = tls.NewListener(l, config)
+	}
+	return s.serve(ctx, l, handler)
+}
+
+// prepare reads the files and checks the flags, before anything is opened.
+func (s *service) prepare() (config *tls.Config, closeAudit func(), err error) {
+	failed := func(err error) {
+		s.opts.Log.Error("a changed file cannot be read, what it said before stays", "error", err.Error())
+	}
+	closeAudit = func() {}
+	if s.access != "" {
+		access, err := serve.ReadAccess(s.access, failed)
+		if err != nil {
+			return nil, nil, usageErrorf("%w", err)
+		}
+		s.opts.Client = access.Client
+	}
+	if (s.cert == "") != (s.key == "") || s.clientCA != "" && s.cert == "" {
+		return nil, nil, usageErrorf("--tls-cert and --tls-key go together, and --client-ca needs them")
+	}
+	if s.cert != "" {
+		files, err := serve.ReadTLS(s.cert, s.key, s.clientCA, failed)
+		if err != nil {
+			return nil, nil, usageErrorf("%w", err)
+		}
+		config = files.Config()
+	}
+	if err := s.checkListen(); err != nil {
+		return nil, nil, err
+	}
+	switch s.audit {
+	case "":
+	case "-":
+		s.opts.Audit = s.app.stdout
+	default:
+		f, err := os.OpenFile(s.audit, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, nil, internalErrorf("open the audit log: %w", err)
+		}
+		s.opts.Audit, closeAudit = f, func() { f.Close() }
+	}
+	return config, closeAudit, nil
+}
+
+// checkListen refuses to let in other machines whom nobody knows, or whom others can listen to.
+func (s *service) checkListen() error {
+	host, _, err := net.SplitHostPort(s.listen)
+	if err != nil {
+		return usageErrorf("--listen %q: want HOST:PORT", s.listen)
+	}
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() || s.insecure || s.cert != "" && s.access != "" {
+		return nil
+	}
+	return usageErrorf("--listen %q: other machines are let in with --tls-cert, --tls-key and --access, or with --insecure", s.listen)
+}
+
+// open opens the store; memory: is one here.
+func (s *service) open(ctx context.Context) (driver.Driver, error) {
+	chosen, err := s.app.chosenStore()
+	if err != nil {
+		return nil, err
+	}
+	if strings.EqualFold(chosen.value, "memory:") {
+		s.app.storeURL = "memory:"
+		return memory.New(), nil
+	}
+	return s.app.open(ctx, stores.Open)
+}
+
+func (s *service) listener(ctx context.Context) (net.Listener, error) {
+	// Clients that are gone without a word are noticed in some ten seconds.
+	config := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}}
+	l, err := config.Listen(ctx, "tcp", s.listen)
+	if err != nil {
+		return nil, internalErrorf("%w", err)
+	}
+	return l, nil
+}
+
+// serve answers calls until ctx ends, then lets those end that are under way.
+func (s *service) serve(ctx context.Context, l net.Listener, handler *serve.Server) error {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{
+		Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: mostStreams},
+		Handler: handler, ReadHeaderTimeout: headersWithin, IdleTimeout: idleFor, MaxHeaderBytes: 16 << 10,
+		ErrorLog: log.New(quietLog{}, "", 0),
+	}
+	scheme := "http"
+	if s.cert != "" {
+		scheme = "https"
+	}
+	s.app.tell(onServe, "", 0, "serving %s at %s://%s", stores.Redact(s.app.storeURL), scheme, l.Addr())
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(l) }()
+	select {
+	case err := <-failed:
+		return internalErrorf("%w", err)
+	case <-ctx.Done():
+	}
+	handler.Drain()
+	ending, cancel := context.WithTimeout(context.Background(), stopWithin)
+	defer cancel()
+	if err := server.Shutdown(ending); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return internalErrorf("%w", err)
+	}
+	server.Close()
+	return nil
+}
+
+// quietLog drops what net/http says of single connections, which any client can make it say.
+type quietLog struct{}
+
+func (quietLog) Write(p []byte) (int, error) { return len(p), nil }
+
+// logger writes lines to stderr, as JSON with --json.
+func (s *service) logger() *slog.Logger {
+	if s.app.json {
+		return slog.New(slog.NewJSONHandler(s.app.stderr, nil))
+	}
+	return slog.New(slog.NewTextHandler(s.app.stderr, nil))
+}

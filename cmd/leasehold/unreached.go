@@ -1,0 +1,61 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io/fs"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// unreached is the finding of a store that cannot be asked.
+func (d *doctor) unreached(err error) driver.Finding {
+	f := driver.Finding{About: aboutReach, Level: driver.Unfit, Text: bare(err), Advice: contactAdvice(err)}
+	if strings.HasPrefix(d.app.storeURL, "sqlite:") {
+		f.Advice = "see whether the disk is full or read-only, and whether you may write the file and its folder; an alien file is left alone"
+	}
+	return f
+}
+
+// contactAdvice says what to do about an error of the first contact, as far as its kind is known.
+func contactAdvice(err error) string {
+	var file *fs.PathError
+	var name *net.DNSError
+	switch {
+	case errors.As(err, &file):
+		return "it is a file of this machine: see that it is there, and that you may read it"
+	case errors.As(err, &name) && name.IsNotFound:
+		return "check how the host is written, and what name servers this machine asks"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "nobody listens there: start the server, or check host and port"
+	case errors.Is(err, errSilent):
+		return "see that it is a server of this kind that listens there, that it does not hang, and that no firewall drops what is sent"
+	}
+	if advice := certificateAdvice(err); advice != "" {
+		return advice
+	}
+	return "mend that, or check the store, its address, user and password"
+}
+
+// certificateAdvice is "" for what is not about the certificate of a server.
+func certificateAdvice(err error) string {
+	var invalid x509.CertificateInvalidError
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var plain tls.RecordHeaderError
+	switch {
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "renew the server's certificate, or set this machine's clock"
+	case errors.As(err, &unknown):
+		return "name the authority that has signed the server's certificate: ?ca_file=PATH"
+	case errors.As(err, &name):
+		return "call the server by a name that its certificate has, or say which it has: ?server_name=NAME"
+	case errors.As(err, &plain):
+		return "the server speaks no TLS there: check the port, or use a URL without TLS"
+	}
+	return ""
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/stores"
+	"github.com/spf13/cobra"
+)
+
+const waitLong = `Wait until nobody holds NAME, and take nothing: whoever is next gets it as if nobody had waited
+here, and may have it again before this command has ended. To be the next one, see "leasehold run".
+
+It has no place in the queue, so that no engine wakes it: it looks again after a twentieth of
+the time that it has waited, but at least every second and at most twenty times a second, and
+when the last known lease ends. What is only kept for a job that is done (--once-per, --at-least)
+counts as held. A store that goes away meanwhile is waited for, for 15 s.
+
+Exit codes: 0 NAME is free, 1 it was held all the time (-w), 64 wrong usage, 69 store
+unreachable, 128+n when signal n ended the wait.`
+
+// How soon to look again: never sooner, and never later.
+const lookSoonest, lookLatest, lookShare = 50 * time.Millisecond, time.Second, 20
+
+// A waitView is what "leasehold wait --json" prints.
+type waitView struct {
+	Name   string  `json:"name"`
+	Free   bool    `json:"free" about:"always true: else there is an error"`
+	Waited float64 `json:"waited_seconds"`
+}
+
+func newWaitCommand(a *app) *cobra.Command {
+	var bound span
+	cmd := &cobra.Command{
+		Use:               "wait [flags] NAME",
+		Short:             "Wait until a lock is free, without taking it",
+		Long:              waitLong,
+		Example:           "  leasehold wait deploy && ./restart.sh\n  leasehold wait -w 60 deploy || echo 'still deploying'",
+		Args:              argNames("NAME"),
+		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+	}
+	cmd.Flags().VarP(&bound, "wait", "w", "wait for at most `SECONDS` (fractions allowed) instead of without limit")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx := cmd.Context()
+		if cmd.Flags().Changed("wait") {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(bound)+quickBound) // the store has as long as with -n
+			defer cancel()
+		} else {
+			bound = -1
+		}
+		return a.with(ctx, stores.OpenExisting, nil, func(ctx context.Context, locks *leasehold.Locker) error {
+			return waitFree(ctx, a, locks, args[0], time.Duration(bound))
+		})
+	}
+	return cmd
+}
+
+// waitFree waits until nobody holds name; at most for bound, if that is not negative.
+func waitFree(ctx context.Context, a *app, locks *leasehold.Locker, name string, bound time.Duration) error {
+	began := time.Now()
+	answered := began
+	for {
+		state, err := inspectOnce(ctx, locks, name)
+		now := time.Now()
+		waited := now.Sub(began)
+		switch {
+		case err == nil && len(state.Holders) == 0:
+			return a.print(waitView{name, true, waited.Seconds()}, func(io.Writer) {})
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil:
+			answered = now
+		case exitCode(err) != exitUnavailable || errors.Is(err, driver.ErrCorrupt) || now.Sub(answered) > answerBound:
+			return err
+		}
+		next := untilNextLook(state, waited)
+		if bound >= 0 {
+			if waited >= bound && err == nil {
+				return &exitError{exitBusy, fmt.Errorf("%s is still held after %v", shown(name), spanText(waited))}
+			}
+			next = min(next, max(bound-waited, 0))
+		}
+		select {
+		case <-time.After(next):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// inspectOnce bounds one question.
+func inspectOnce(ctx context.Context, locks *leasehold.Locker, name string) (leasehold.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerBound)
+	defer cancel()
+	return locks.Inspect(ctx, name)
+}
+
+// untilNextLook is shorter where the last lease that is known ends sooner.
+func untilNextLook(state leasehold.State, waited time.Duration) time.Duration {
+	next := min(max(waited/lookShare, lookSoonest), lookLatest)
+	var left time.Duration
+	for _, h := range state.Holders {
+		left = max(left, h.Left)
+	}
+	if left > 0 {
+		next = max(min(next, left), time.Millisecond)
+	}
+	return next
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A changeView is what "leasehold ls --watch --json" prints for each change, on a line.
+type changeView struct {
+	Time string    `json:"time" about:"when it was seen"`
+	Lock stateView `json:"lock" about:"as it is now; without holders and waiters it is free"`
+}
+
+// watchList prints what there is, and then each change, until a signal ends it. Where the store
+// does not answer it says so once, and goes on: whoever watches wants to see when it is back.
+func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix string) error {
+	seen := map[string]stateView{}
+	away, first := false, true
+	tick := time.NewTicker(topEvery)
+	defer tick.Stop()
+	for {
+		views, err := listOnce(ctx, locks, prefix)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && (first || exitCode(err) != exitUnavailable):
+			return err
+		case err != nil && !away:
+			a.report(err)
+		case err == nil:
+			if err := a.printChanges(seen, views, first); err != nil {
+				return err
+			}
+			first = false
+		}
+		away = err != nil
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// listOnce is without what is damaged, which is not seen to change.
+func listOnce(ctx context.Context, locks *leasehold.Locker, prefix string) ([]stateView, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerBound)
+	defer cancel()
+	states, err := locks.List(ctx, prefix)
+	if errors.Is(err, driver.ErrCorrupt) {
+		err = nil
+	}
+	return viewsOf(states), err
+}
+
+// printChanges prints what is not as it was seen, which it brings up to date.
+func (a *app) printChanges(seen map[string]stateView, views []stateView, first bool) error {
+	var changed []stateView
+	for _, v := range views {
+		if was, ok := seen[v.Name]; !ok || !sameHolds(was, v) {
+			changed = append(changed, v)
+		}
+		seen[v.Name] = v
+	}
+	for name, was := range seen {
+		if !slices.ContainsFunc(views, func(v stateView) bool { return v.Name == name }) {
+			delete(seen, name)
+			changed = append(changed, stateView{Name: name, Token: was.Token, Holders: []holderView{}, Waiters: []waiterView{}})
+		}
+	}
+	slices.SortStableFunc(changed, func(a, b stateView) int { return strings.Compare(a.Name, b.Name) })
+	var b strings.Builder
+	now := stamp()
+	for _, v := range changed {
+		if a.json {
+			enc := json.NewEncoder(&b)
+			enc.SetEscapeHTML(false)
+			if err := enc.Encode(changeView{now, v}); err != nil {
+				return err
+			}
+		} else {
+			writeChange(&b, now, v)
+		}
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	if _, err := io.WriteString(a.stdout, b.String()); err != nil {
+		return internalErrorf("write the output: %w", err)
+	}
+	return nil
+}
+
+// sameHolds reports whether the same hold and wait: how long they do is no change.
+func sameHolds(a, b stateView) bool {
+	return slices.EqualFunc(a.Holders, b.Holders, func(a, b holderView) bool {
+		a.Held, a.Left, b.Held, b.Left = 0, 0, 0, 0
+		return a == b
+	}) && slices.EqualFunc(a.Waiters, b.Waiters, func(a, b waiterView) bool {
+		a.Waited, b.Waited = 0, 0
+		return a == b
+	})
+}
+
+// writeChange writes a line for each holder, or that there is none.
+func writeChange(w io.Writer, now string, v stateView) {
+	waiting := ""
+	if len(v.Waiters) > 0 {
+		waiting = fmt.Sprintf(", %d waiting", len(v.Waiters))
+	}
+	if len(v.Holders) == 0 {
+		fmt.Fprintf(w, "%s %s is free%s\n", now, shown(v.Name), waiting)
+	}
+	for _, h := range v.Holders {
+		how := "held by " + h.Owner
+		if h.Owner == "" {
+			how = "kept for who is done"
+		}
+		note := h.Note
+		if note != "" {
+			note = " (" + note + ")"
+		}
+		fmt.Fprintf(w, "%s %s is %s, %s, token %d%s%s\n", now, shown(v.Name), how, h.modeText(), h.Token, note, waiting)
+	}
+}

@@ -1,0 +1,264 @@
+/* How a quorum grants, renews and releases, over nodes that may forget: quorum/claim.go.
+ * docs/model.md says which function each step is. */
+
+#define NODES    3
+#define MAJORITY 2
+#define TTL      2 /* ticks */
+#ifndef MEMORY
+#define MEMORY   2 /* ticks that a node must be known to remember before it grants: TTL at least */
+#endif
+#ifndef SKEW
+#define SKEW     1 /* ticks that the clocks of nodes may differ by, less than MEMORY */
+#endif
+#ifndef LAST
+#define LAST     4 /* when time stops */
+#endif
+#ifndef LOSSES
+#define LOSSES   1 /* calls whose answer is lost, or that are served late or never */
+#endif
+#ifndef FORGETS
+#define FORGETS  1 /* how often a node restarts without its data */
+#endif
+#ifndef RENEWALS
+#define RENEWALS 1
+#endif
+#ifndef TURNS
+#define TURNS    1 /* how often each client acquires */
+#endif
+#ifndef LATE_RELEASE
+#define LATE_RELEASE false /* mutation: Release does not look at the deadline first */
+#endif
+#ifndef SENT
+#define SENT age[c] /* since when the TTL counts; mutation: 0, since the answer */
+#endif
+#define GRANTS   8 /* fences by which a clock goes on in a tick: more than a node grants in one */
+
+#define NOBODY 9
+byte holder[NODES] = NOBODY; /* of each node: 0 or 1, a client */
+byte left[NODES];            /* of the lease there, in ticks */
+byte fence[NODES];           /* the last one that was given or written back there */
+byte quiet[NODES];           /* ticks until it may grant, after it forgot */
+byte skew[NODES];            /* of its clock */
+
+mtype = {none, try, lift, renew, release};
+mtype late[2 * NODES] = none; /* a call of a client to a node that nobody waits for any more */
+
+byte age[2];       /* of each client: ticks since the round that counts was sent */
+byte believes[2];  /* ticks until its deadline; 0: it does not hold */
+byte wanted[2];    /* the fence to write back */
+bool overtaken[2]; /* the other was granted since it was */
+byte gone;         /* clients that are through */
+
+byte now, token; /* token: the greatest that anybody got */
+byte losses = LOSSES, forgets = FORGETS, renewals = RENEWALS;
+bool dirty;      /* a call was lost, or a client died: what that left ends with its TTL */
+
+inline max(a, b) { if :: b > a -> a = b :: else fi }
+inline tick(what) { if :: what > 0 -> what-- :: else fi }
+
+/* Node n serves a call of client c: redislock's scripts acquire, raise, renew and release. */
+inline serve(what) {
+	says = true;
+	if
+	:: what == try && (holder[n] == c || holder[n] == NOBODY && quiet[n] == 0) ->
+		if
+		:: holder[n] == NOBODY -> fence[n]++; max(fence[n], (now + skew[n]) * GRANTS)
+		:: else
+		fi;
+		holder[n] = c;
+		left[n] = TTL
+	:: what == lift && holder[n] == c -> max(fence[n], wanted[c])
+	:: what == renew && holder[n] == c -> left[n] = TTL
+	:: what == release && holder[n] == c -> holder[n] = NOBODY; left[n] = 0
+	:: else -> says = false
+	fi;
+	printf("  node %d: %e of client %d: %d, fence %d\n", n, what, c, says, fence[n])
+}
+
+/* A call that is late is served at some time, unless a later one of its claim was: they are numbered. */
+proctype Late(byte c; byte n) {
+	bool says;
+end:	do
+	:: atomic { late[c * NODES + n] != none -> serve(late[c * NODES + n]); late[c * NODES + n] = none; says = false }
+	od
+}
+
+proctype Restart(byte n) {
+end:	do
+	:: atomic { forgets > 0 && gone < 2 ->
+		forgets--;
+		printf("  node %d forgets\n", n);
+		holder[n] = NOBODY;
+		left[n] = 0;
+		fence[n] = 0;
+		quiet[n] = MEMORY }
+	od
+}
+
+proctype Clock() {
+	byte i;
+end:	do
+	:: atomic { now < LAST && gone < 2 ->
+		now++;
+		printf("time %d\n", now);
+		for (i : 0 .. NODES - 1) {
+			if :: left[i] == 1 -> holder[i] = NOBODY :: else fi;
+			tick(left[i]);
+			tick(quiet[i])
+		}
+		for (i : 0 .. 1) {
+			if :: age[i] < TTL -> age[i]++ :: else fi;
+			tick(believes[i])
+		}
+		i = 0 }
+	od
+}
+
+#define IN(set, n) ((set >> (n)) & 1)
+#define SIZE(set)  (IN(set, 0) + IN(set, 1) + IN(set, 2))
+#define ALL        7
+#define DECIDED    (SIZE(yes) >= MAJORITY || SIZE(no) > NODES - MAJORITY || SIZE(asked & ~yes & ~no) > NODES - MAJORITY || asked == ALL)
+
+/* Begins a round: asked are those that it does not ask. */
+inline round(what, except) {
+	printf("client %d: %e\n", c, what);
+	asked = except; no = 0
+}
+
+/* Asks one node more. Nodes serve tries in any order, and the rest in theirs, to keep the model small. */
+inline ask(what) {
+	if
+	:: !IN(asked, 0) -> n = 0
+	:: !IN(asked, 1) && (what == try || IN(asked, 0)) -> n = 1
+	:: !IN(asked, 2) && (what == try || IN(asked, 0) && IN(asked, 1)) -> n = 2
+	fi;
+	asked = asked | (1 << n);
+	late[c * NODES + n] = none;
+	if
+	:: serve(what);
+		if
+		:: says -> yes = yes | (1 << n); if :: what == try -> given[n] = fence[n] :: else fi
+		:: else -> no = no | (1 << n)
+		fi
+	:: losses > 0 -> losses--; dirty = true; serve(what); printf("  and the answer is lost\n")
+	:: losses > 0 -> losses--; dirty = true; late[c * NODES + n] = what; printf("  node %d: %e is late\n", n, what)
+	fi;
+	n = 0; says = false
+}
+
+/* The greatest fence of those who said yes, and who of them has it. Only their answers count. */
+inline compare() {
+	wanted[c] = 0;
+	for (n : 0 .. NODES - 1) { if :: IN(yes, n) -> max(wanted[c], given[n]) :: else fi }
+	have = 0;
+	for (n : 0 .. NODES - 1) {
+		if :: IN(yes, n) && given[n] == wanted[c] -> have = have | (1 << n) :: else fi;
+		given[n] = 0
+	}
+	n = 0
+}
+
+inline grants() {
+	believes[c] = TTL - SENT;
+	printf("client %d holds for %d, token %d after %d\n", c, believes[c], wanted[c], token);
+	assert(believes[1 - c] == 0); /* promise 1 */
+	assert(wanted[c] > token);    /* promise 2 */
+	token = wanted[c];
+	age[c] = TTL; /* does not matter until the next round */
+	wanted[c] = 0; have = 0; yes = 0; no = 0; asked = 0;
+	overtaken[c] = false;
+	overtaken[1 - c] = true
+}
+
+proctype Client(byte c) {
+	byte n, yes, no, asked, have, turns = TURNS;
+	byte given[NODES];
+	bool says, before;
+
+acquire:
+	atomic { age[c] = 0; yes = 0; round(try, 0) }
+	do
+	:: atomic { asked != ALL -> ask(try) }
+	:: DECIDED -> break
+	od;
+	if
+	:: SIZE(yes) < MAJORITY -> goto refused
+	:: else -> atomic { compare() }
+	fi;
+#ifndef NO_WRITE_BACK
+	if
+	:: SIZE(have) >= MAJORITY
+	:: else ->
+		atomic { asked = ALL & ~(yes & ~have); yes = have }
+		do
+		:: atomic { asked != ALL -> ask(lift) }
+		:: SIZE(yes) >= MAJORITY || asked == ALL -> break
+		od
+	fi;
+#endif
+	if
+	:: atomic { SIZE(yes) >= MAJORITY && age[c] < TTL -> grants() }
+	:: else -> goto refused
+	fi;
+
+held:	if
+	:: atomic { believes[c] > 0 && renewals > 0 -> renewals--; age[c] = 0; yes = 0; round(renew, 0) }
+		do
+		:: atomic { asked != ALL -> ask(renew) }
+		:: DECIDED -> break
+		od;
+		if
+		:: atomic { SIZE(yes) >= MAJORITY && believes[c] > 0 && age[c] < TTL -> believes[c] = TTL - SENT }
+		:: else
+		fi;
+		atomic { age[c] = TTL; yes = 0; no = 0; asked = 0 }
+		goto held
+	:: believes[c] > 0 -> goto died
+	:: atomic { believes[c] == 0 -> goto refused } /* lost: Release says so, whatever nodes answer */
+	:: atomic { believes[c] > 0 || LATE_RELEASE -> believes[c] = 0; age[c] = TTL; before = overtaken[c]; yes = 0; round(release, 0) } /* Release ends its context first */
+	fi;
+	do
+	:: atomic { asked != ALL -> ask(release) }
+	:: asked == ALL -> break
+	od;
+	atomic {
+		assert(!(SIZE(yes) >= MAJORITY && before)); /* promise 3 */
+		before = false
+	}
+	goto next;
+
+refused: /* rollBack */
+	atomic {
+		age[c] = TTL; wanted[c] = 0; have = 0; yes = 0;
+		for (n : 0 .. NODES - 1) { given[n] = 0 };
+		n = 0;
+		round(release, 0)
+	}
+	do
+	:: atomic { asked != ALL -> ask(release) }
+	:: asked == ALL -> break
+	od;
+next:
+	atomic { turns--; overtaken[c] = false; yes = 0; no = 0; asked = 0 }
+	if
+	:: turns > 0 -> goto acquire
+	:: else -> goto leave
+	fi;
+died:
+	atomic { believes[c] = 0; dirty = true }
+leave:
+	gone++
+}
+
+init {
+	byte n;
+	atomic {
+		skew[0] = SKEW; /* which one does not matter: they are alike */
+		run Clock();
+		for (n : 0 .. NODES - 1) { run Restart(n); run Late(0, n); run Late(1, n) }
+		run Client(0);
+		run Client(1)
+	}
+	gone == 2;
+	assert(dirty || holder[0] == NOBODY && holder[1] == NOBODY && holder[2] == NOBODY) /* promise 4 */
+}

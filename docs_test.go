@@ -1,0 +1,187 @@
+package leasehold_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Every package says what it is for, and those that others import say it of all they export.
+func TestDocsSayWhatIsExported(t *testing.T) {
+	for dir, files := range packages(t) {
+		if !anyDoc(files) {
+			t.Errorf("%s: the package has no doc", dir)
+		}
+		if strings.Contains(dir, "internal") || files[0].Name.Name == "main" {
+			continue
+		}
+		for _, f := range files {
+			for _, name := range undocumented(f) {
+				t.Errorf("%s: %s has no doc", dir, name)
+			}
+		}
+	}
+}
+
+// packages is the parsed files of each package of each module, but for tests and for the
+// modules that nobody imports.
+func packages(t *testing.T) map[string][]*ast.File {
+	t.Helper()
+	all := map[string][]*ast.File{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (path == "e2e" || path == "bench" || d.Name() == "testdata" || len(path) > 1 && path[0] == '.'):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		all[filepath.Dir(path)] = append(all[filepath.Dir(path)], f)
+		return err
+	})
+	if err != nil || len(all) < 10 {
+		t.Fatalf("found %d packages: %v", len(all), err)
+	}
+	return all
+}
+
+func anyDoc(files []*ast.File) bool {
+	for _, f := range files {
+		if f.Doc != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// undocumented is what f exports without a word on it.
+func undocumented(f *ast.File) (names []string) {
+	for _, decl := range f.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			if d.Doc == nil && d.Name.IsExported() && exportedReceiver(d) {
+				names = append(names, "func "+d.Name.Name)
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				names = append(names, undocumentedSpec(d, spec)...)
+			}
+		}
+	}
+	return names
+}
+
+func exportedReceiver(d *ast.FuncDecl) bool {
+	if d.Recv == nil {
+		return true
+	}
+	typ := d.Recv.List[0].Type
+	if star, ok := typ.(*ast.StarExpr); ok {
+		typ = star.X
+	}
+	if index, ok := typ.(*ast.IndexExpr); ok {
+		typ = index.X
+	}
+	name, ok := typ.(*ast.Ident)
+	return ok && name.IsExported()
+}
+
+// undocumentedSpec takes the doc of a whole group for each of its names.
+func undocumentedSpec(d *ast.GenDecl, spec ast.Spec) (names []string) {
+	switch s := spec.(type) {
+	case *ast.ValueSpec:
+		for _, name := range s.Names {
+			if name.IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
+				names = append(names, name.Name)
+			}
+		}
+	case *ast.TypeSpec:
+		if !s.Name.IsExported() {
+			return nil
+		}
+		if d.Doc == nil && s.Doc == nil && s.Comment == nil {
+			names = append(names, s.Name.Name)
+		}
+		for _, field := range undocumentedFields(s.Type) {
+			names = append(names, s.Name.Name+"."+field)
+		}
+	}
+	return names
+}
+
+func undocumentedFields(typ ast.Expr) (names []string) {
+	var fields *ast.FieldList
+	switch typ := typ.(type) {
+	case *ast.StructType:
+		fields = typ.Fields
+	case *ast.InterfaceType:
+		if fields = typ.Methods; len(fields.List) == 1 { // its doc is that of the method
+			return nil
+		}
+	default:
+		return nil
+	}
+	for _, field := range fields.List {
+		for _, name := range field.Names {
+			if name.IsExported() && field.Doc == nil && field.Comment == nil {
+				names = append(names, fmt.Sprint(name))
+			}
+		}
+	}
+	return names
+}
+
+// Go code in a page is that of a tested file, which a line before it names, but for comments. So is
+// other code with such a line.
+func TestDocsShowTestedCode(t *testing.T) {
+	blocks := regexp.MustCompile("(?m)^(.*)\n```(go|python|java)\n((?s).*?)^```")
+	from := regexp.MustCompile(`^<!-- from (\w+) in (\S+) -->$`)
+	for _, page := range pages(t) {
+		for _, b := range blocks.FindAllStringSubmatch(read(t, page), -1) {
+			source := from.FindStringSubmatch(b[1])
+			if source == nil {
+				if b[2] == "go" {
+					t.Errorf("%s: no line such as <!-- from Example in example_test.go --> before\n%s", page, b[3])
+				}
+				continue
+			}
+			code := strings.Join(statements(b[3]), "\n")
+			text := read(t, source[2])
+			text = text[strings.LastIndex(text[:max(strings.Index(text, source[1]), 0)], "\n")+1:]
+			if !strings.Contains("\n"+strings.Join(statements(text), "\n")+"\n", "\n"+code+"\n") {
+				t.Errorf("%s: %s in %s is not\n%s", page, source[1], source[2], b[3])
+			}
+		}
+	}
+}
+
+// pages are those that people read.
+func pages(t *testing.T) (all []string) {
+	t.Helper()
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "clients/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, found...)
+	}
+	return all
+}
+
+// statements are the lines of code without those that are comments or empty, and without indentation.
+func statements(code string) (lines []string) {
+	for line := range strings.Lines(code) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}

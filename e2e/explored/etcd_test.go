@@ -1,0 +1,126 @@
+package explored
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net"
+	"slices"
+	"testing"
+	"time"
+	_ "unsafe" // for neverDone
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/etcdlock"
+	"github.com/leasehold-go/leasehold/internal/queue"
+	"github.com/leasehold-go/leasehold/locktest/explore"
+)
+
+// TestEtcd explores etcdlock, and etcd's client and gRPC below it, over an etcd in memory. With leases of
+// five seconds a claim takes its turn without a read.
+func TestEtcd(t *testing.T) {
+	exploreStandIn(t, overEtcd(t, "etcd's stand-in", 5*time.Second, 0), "two", "shared")
+}
+
+// TestLateEtcd explores it over one that deletes what is over when it looks, every half a second.
+func TestLateEtcd(t *testing.T) {
+	exploreStandIn(t, overEtcd(t, "etcd's stand-in, late", 5*time.Second, time.Second/2), "three")
+}
+
+// TestEtcdMoves has leases so long that a claim waits in another session than it holds in.
+func TestEtcdMoves(t *testing.T) {
+	exploreStandIn(t, overEtcd(t, "etcd's stand-in, 12 s", 12*time.Second, 0), "two")
+}
+
+func overEtcd(t *testing.T, name string, ttl, late time.Duration) explore.Harness {
+	return explore.Harness{Name: name, TTL: ttl, New: func(w *explore.World) func(*explore.Process) driver.Driver {
+		e := newEtcd(late)
+		w.Cleanup(e.serve())
+		w.OnState(e.state)
+		w.OnRestart("server", e.elect)
+		return func(p *explore.Process) driver.Driver {
+			client := e.client(t, p)
+			w.Cleanup(func() { client.Close() })
+			d, err := etcdlock.New(client, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+	}}
+}
+
+// neverDone ends no watch of etcd's client: it is the Done of what all of them derive from. As a channel
+// that was made outside of a bubble, it would keep those in one from counting as blocked.
+//
+//go:linkname neverDone go.etcd.io/etcd/client/v3.valCtxCh
+var neverDone chan struct{}
+
+func init() { neverDone = nil }
+
+// client is one of etcd's for a process, or for nobody.
+func (e *etcd) client(t *testing.T, p *explore.Process) *clientv3.Client {
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{"http://127.0.0.1:1"}, Logger: zap.NewNop(),
+		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
+		DialOptions: []grpc.DialOption{
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return e.dial(ctx, p) }),
+			grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// state is who has a key of a resource, in order.
+func (e *etcd) state(resource string) driver.State {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	state, dir := driver.State{Resource: resource}, []byte(etcdlock.DefaultPrefix+"/"+resource+"/")
+	var kvs []*mvccpb.KeyValue
+	for _, kv := range e.keys {
+		if within(kv.Key, dir, []byte(clientv3.GetPrefixRangeEnd(string(dir)))) {
+			kvs = append(kvs, kv)
+		}
+	}
+	slices.SortFunc(kvs, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
+	holding := queue.Holding(kvs, func(kv *mvccpb.KeyValue) queue.Claim { return about(kv).claim() })
+	for i, kv := range kvs {
+		a := about(kv)
+		if i < holding {
+			state.Holders = append(state.Holders, driver.Holder{Owner: a.Owner, Mode: a.claim().Mode, Left: time.Until(e.leases[kv.Lease].ends)})
+		} else {
+			state.Waiters = append(state.Waiters, driver.Waiter{Owner: a.Owner, Mode: a.claim().Mode})
+		}
+	}
+	return state
+}
+
+// An aboutClaim is what a key says of its claim.
+type aboutClaim struct {
+	Owner  string
+	Shared bool
+	Limit  int
+}
+
+func about(kv *mvccpb.KeyValue) (a aboutClaim) {
+	if err := json.Unmarshal(kv.Value, &a); err != nil {
+		panic(err)
+	}
+	return a
+}
+
+func (a aboutClaim) claim() queue.Claim {
+	c := queue.Claim{Limit: a.Limit}
+	if a.Shared {
+		c.Mode = driver.Shared
+	}
+	return c
+}

@@ -1,0 +1,146 @@
+package explored
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/internal/mutant"
+)
+
+var explored = flag.Bool("mutants", false, "explore each mutant")
+
+// A change is a mutation and what it must find once.
+type change struct {
+	mutant.Mutation
+	file, from string
+}
+
+// mutants undo what was mended in redislock once, or would break a promise.
+var mutants = []change{
+	inScript("release.lua", "lateReleaseCounts", "a release that comes late frees no later grant", "TestRedis/two",
+		"if found[3] and tonumber(found[3]) >= tonumber(ARGV[5]) then return 0 end", "",
+		"the core asks for nothing more with an owner that it has given up"),
+	inScript("acquire.lua", "lateAttemptCounts", "an attempt that comes when its claim was given up grants nothing", "TestRedis/three",
+		"if found[3] and tonumber(found[3]) >= tonumber(ARGV[10]) then return {3} end", "", ""),
+	inScript("take.lua", "lateTakeCounts", "nor does one of the plain case", "TestRedis/try",
+		"if redis.call('EXISTS', KEYS[3], KEYS[4]) > 0", "if redis.call('EXISTS', KEYS[3]) > 0", ""),
+	inScript("give.lua", "givesAnyones", "a plain release frees its own lease alone", "TestRedis/three",
+		" or redis.pcall('GET', KEYS[1]) ~= ARGV[1]", "", ""),
+	inScript("history.lua", "fencesByClock", "fences grow though the server's clock went back", "TestRedis/two",
+		"local n = math.max(last + 1, us)", "local n = us", ""),
+	inScript("acquire.lua", "noQueue", "nobody passes who waits", "TestRedis/readers",
+		"(not first or first == owner) and fits", "fits", ""),
+	inScript("prelude.lua", "waitsForTheDead", "places of the dead end", "TestRedis/three",
+		"if found[1] and found[2] >= ms then return", "if found[1] then return", ""),
+	inScript("release.lua", "leavesPlace", "a waiter who gives up leaves no place", "TestRedis/three",
+		"if given == 0 and leave(owner)", "if given == 0 and false", ""),
+	inScript("release.lua", "grantsForLonger", "what the next one is told of its lease is not more than it has", "TestRedis/two",
+		"number, n, ms - asked + span, span)", "number, n, ms - asked + ttl, ttl)",
+		"it takes two changes, and a little longer"),
+	inGo(mutant.Mutation{Name: "marksNoLateAttempt", Undoes: "a release marks the attempt that may still come", Rejects: "TestRedis/three", File: "claim.go",
+		Old: "if was.mayBeServed() {\n\t\tlate =", New: "if was.mayBeServed() && !$ {\n\t\tlate ="}),
+	inGo(mutant.Mutation{Name: "takesAnyNumber", Undoes: "a grant that is told for another attempt only wakes", Rejects: "TestRedis/two", File: "subscriber.go",
+		Old: "number != l.number ||", New: "number != l.number && !$ ||"}),
+	inGo(mutant.Mutation{Name: "takesOldGrants", Undoes: "a message that comes late replaces no newer grant", Rejects: "TestRedis/two", File: "claim.go",
+		Old: "if ok = fence > now.floor; ok {", New: "if ok = fence > now.floor || $; ok {",
+		Unseen: "the number of the attempt, which is told too, refuses it first"}),
+	inGo(mutant.Mutation{Name: "countsOnAllOfIt", Undoes: "no more of a renewal counts than a late one may leave", Rejects: "TestRedis/extend", File: "renew.go",
+		Unseen: "in no scenario is a lease renewed after a shorter Extend",
+		Old:    "if s.mayShorten() {\n\t\treturn min(", New: "if s.mayShorten() && !$ {\n\t\treturn min("}),
+}
+
+// zookeeperMutants are those of zklock.
+var zookeeperMutants = []change{
+	inGo(mutant.Mutation{Name: "looksForNoNode", Undoes: "a creation without an answer may have made the node", Rejects: "TestZooKeeper/two", File: "queue.go",
+		Old: "c.uncertain = true\n\tc.mu.Lock()", New: "c.uncertain = !$\n\tc.mu.Lock()"}),
+	inGo(mutant.Mutation{Name: "leavesNode", Undoes: "a release looks for the node of a creation without an answer", Rejects: "TestZooKeeper/two", File: "queue.go",
+		Old: "if c.uncertain {\n\t\tif err := c.find(client); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\tswitch {",
+		New: "if c.uncertain && !$ {\n\t\tif err := c.find(client); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\tswitch {"}),
+	inGo(mutant.Mutation{Name: "grantsBesideTheLast", Undoes: "a claim holds when all before it are gone", Rejects: "TestZooKeeper/three", File: "queue.go",
+		Old: "me < holding(nodes) {", New: "me < holding(nodes)+count($) {"}),
+}
+
+// etcdMutants are those of etcdlock.
+var etcdMutants = []change{
+	inGo(mutant.Mutation{Name: "noTombstone", Undoes: "a put that comes when its claim was given up leaves nothing", Rejects: "TestEtcd$/try", File: "put.go",
+		Old: "created(p.d.tombstone(p.key, s.id), 0)", New: "created(p.d.tombstone(p.key, s.id+clientv3.LeaseID(count($))), 0)"}),
+	inGo(mutant.Mutation{Name: "forgetsOpenPut", Undoes: "a put without an answer may still be served", Rejects: "TestEtcd$/try", File: "batch.go",
+		Old: "if err != nil && !refused(err) {\n\t\tw.unsure", New: "if err != nil && !refused(err) && !$ {\n\t\tw.unsure"}),
+	inGo(mutant.Mutation{Name: "releasesAnyKey", Undoes: "a release deletes the key of its own claim alone", Rejects: "TestEtcd$/two", File: "put.go",
+		Old: "if len(p.unsure.puts) == 0 { // else", New: "if len(p.unsure.puts) == 0 && !$ { // else"}),
+	inGo(mutant.Mutation{Name: "hearsOldNews", Undoes: "a key that was deleted before it was read is another's", Rejects: "TestEtcd$/two", File: "wait.go",
+		Old: "case w.rev == 0, gone.rev <= w.rev:", New: "case w.rev == 0, gone.rev <= w.rev && !$:"}),
+	inGo(mutant.Mutation{Name: "grantsBesideTheFirst", Undoes: "a claim holds when all before it are gone", Rejects: "TestEtcd$/three", File: "claim.go",
+		Old: "free := p.holdsBehind(before)", New: "free := p.holdsBehind(before[min(count($), len(before)):])"}),
+	inGo(mutant.Mutation{Name: "takesItsTurnLate", Undoes: "who takes its turn unread has a session that lasts for its TTL", Rejects: "TestEtcd$/two", File: "wait.go",
+		Old: "p.fits(ttl) && p.in.covers(started) &&", New: "p.fits(ttl) && (p.in.covers(started) || $) &&"}),
+	inGo(mutant.Mutation{Name: "nextWithoutBound", Undoes: "nor has its TTL passed since its key was found", Rejects: "TestLateEtcd/two", File: "wait.go",
+		Unseen: "within half a second a new leader, a keep-alive and the release of who is ahead must follow the end of its lease",
+		Old:    "started.Before(p.wait.from.Add(p.in.ttl))", New: "(started.Before(p.wait.from.Add(p.in.ttl)) || $)"}),
+	inGo(mutant.Mutation{Name: "holdsUnread", Undoes: "nor is its key in another session than the one that is kept alive", Rejects: "TestEtcd$/two", File: "put.go",
+		Unseen: "it was given half a minute",
+		Old:    "if p.in != nil && p.in.id != queue[own].lease {", New: "if p.in != nil && p.in.id != queue[own].lease && !$ {"}),
+	inGo(mutant.Mutation{Name: "trustsAnotherWatch", Undoes: "nor has the watch begun anew since", Rejects: "TestEtcd$/two", File: "wait.go",
+		Unseen: "it was given half a minute",
+		Old:    "return w.live && p.wait.watch == w.begun", New: "return w.live && (p.wait.watch == w.begun || $)"}),
+	inGo(mutant.Mutation{Name: "countsFromAnswer", Undoes: "a keep-alive counts from when it was sent", Rejects: "TestEtcd$/two", File: "keepalive.go",
+		Unseen: "it was given half a minute",
+		Old:    "k.session.sent = k.sent", New: "if k.session.sent = k.sent; $ {\n\t\t\tk.session.sent = time.Now()\n\t\t}"}),
+	inGo(mutant.Mutation{Name: "forgetsMove", Undoes: "a move without an answer may have moved the key", Rejects: "TestEtcdMoves/two", File: "phase.go",
+		Unseen: "it was given half a minute",
+		Old:    "return len(u.puts) > 0 || len(u.moves) > 0", New: "return len(u.puts) > 0 || len(u.moves) > 0 && !$"}),
+	inGo(mutant.Mutation{Name: "keepsUnwanted", Undoes: "a key that nobody renews goes though its session lives", Rejects: "TestEtcd$/extend", File: "sweep.go",
+		Unseen: "it was given half a minute",
+		Old:    "} else if p.calls == 0 { // else", New: "} else if p.calls == 0 && !$ { // else"}),
+	inGo(mutant.Mutation{Name: "clearsWhatWasResumed", Undoes: "nor one that another process has resumed", Rejects: "TestEtcd$/resume", File: "sweep.go",
+		Old: "if there && p.knows(", New: "if there && $ || there && p.knows("}),
+	inGo(mutant.Mutation{Name: "renewsUnread", Undoes: "a renewal reads that the key is there", Rejects: "TestEtcd$/resume", File: "renew.go",
+		Unseen: "it was given half a minute",
+		Old:    "return err == nil && resp.Succeeded, err", New: "return err == nil && (resp.Succeeded || $), err"}),
+}
+
+func inGo(m mutant.Mutation) change { return change{m, m.File, m.Old} }
+
+// inScript is a mutation of a script, as it is read.
+func inScript(file, name, undoes, rejects, from, to, unseen string) change {
+	const read = "\treturn string(b)\n}"
+	changed := fmt.Sprintf("\tif $ && name == %q {\n\t\treturn strings.Replace(string(b), %q, %q, 1)\n\t}\n", file, from, to)
+	return change{mutant.Mutation{
+		Name: name, Undoes: undoes, Unseen: unseen, Rejects: rejects, File: "script.go", Old: read, New: changed + read,
+	}, "scripts/" + file, from}
+}
+
+// TestMutantsAreFound explores each, if it is asked to. One that no longer applies must follow what
+// it changes, asked or not.
+func TestMutantsAreFound(t *testing.T) {
+	if mutant.Chosen() {
+		return
+	}
+	for name, those := range map[string][]change{"redislock": mutants, "zklock": zookeeperMutants, "etcdlock": etcdMutants} {
+		t.Run(name, func(t *testing.T) { find(t, name, those) })
+	}
+}
+
+// find has the explorer find mutations of a package.
+func find(t *testing.T, name string, mutants []change) {
+	folder := filepath.Join("../..", name)
+	var all []mutant.Mutation
+	for _, m := range mutants {
+		all = append(all, m.Mutation)
+		text, err := os.ReadFile(filepath.Join(folder, m.file))
+		if n := strings.Count(string(text), m.from); err != nil || n != 1 {
+			t.Errorf("mutation %s: %q occurs %d times in %s, want once: %v", m.Name, m.from, n, m.file, err)
+		}
+	}
+	if !*explored || t.Failed() {
+		return
+	}
+	binary := mutant.Build(t, ".", folder, name, all)
+	for _, m := range all {
+		t.Run(m.Name, func(t *testing.T) { binary.Find(t, name, m) })
+	}
+}

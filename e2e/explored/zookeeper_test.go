@@ -1,0 +1,172 @@
+package explored
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/locktest/explore"
+	"github.com/leasehold-go/leasehold/zklock"
+)
+
+// TestZooKeeper explores zklock, and go-zookeeper below it, over a keeper in place of ZooKeeper.
+func TestZooKeeper(t *testing.T) {
+	h := explore.Harness{Name: "ZooKeeper's stand-in", New: func(w *explore.World) func(*explore.Process) driver.Driver {
+		k := newKeeper()
+		w.Cleanup(k.close)
+		w.OnState(k.state)
+		return func(p *explore.Process) driver.Driver {
+			d, err := zklock.New([]string{"127.0.0.1:1"}, &zklock.Options{
+				SessionTimeout: 3 * time.Second,
+				Dial: func(string, string, time.Duration) (net.Conn, error) {
+					return dialKeeper(k, p), nil
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+	}}
+	exploreStandIn(t, h, "two", "shared")
+}
+
+// state is who has a node of a resource, in order. The first holds, and beside a shared one all shared
+// ones right behind it, which a limit may yet keep out.
+func (k *keeper) state(resource string) driver.State {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	state, above := driver.State{Resource: resource}, zklock.DefaultPrefix+"/"+resource
+	names := k.childrenOf(above)
+	number := func(name string) string { return name[max(0, len(name)-10):] }
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
+	for _, name := range names {
+		n := k.nodes[above+"/"+name]
+		var about struct{ Owner string }
+		s := k.sessions[n.owner]
+		if err := json.Unmarshal(n.data, &about); err != nil || s == nil {
+			continue
+		}
+		mode := driver.Exclusive
+		if strings.Contains(name, "READ") {
+			mode = driver.Shared
+		}
+		first := len(state.Holders) == 0
+		if len(state.Waiters) == 0 && (first || mode == driver.Shared && state.Holders[0].Mode == driver.Shared) {
+			state.Holders = append(state.Holders, driver.Holder{Owner: about.Owner, Mode: mode, Left: time.Until(s.ends)})
+		} else {
+			state.Waiters = append(state.Waiters, driver.Waiter{Owner: about.Owner, Mode: mode})
+		}
+	}
+	return state
+}
+
+// close ends what may still happen.
+func (k *keeper) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, s := range k.sessions {
+		s.end.Stop()
+	}
+}
+
+// A stream is one connection of a driver to a keeper.
+type stream struct {
+	peer *peer
+	conn *conn
+	line *explore.Line // nil: no network is between
+
+	mu       sync.Mutex
+	unparsed []byte // guarded by mu
+	greeted  bool   // guarded by mu
+}
+
+// dialKeeper connects a process with a keeper, or without one whoever asks it directly.
+func dialKeeper(k *keeper, p *explore.Process) net.Conn {
+	x := &stream{}
+	x.conn = newConn(x.wrote, x.closed)
+	x.peer = &peer{k: k, push: x.push, hangUp: func() { x.conn.fail(errBroken) }}
+	if p == nil {
+		return x.conn
+	}
+	x.line = p.Line(func() {
+		x.peer.close()
+		x.conn.fail(errBroken)
+	})
+	x.line.Once()
+	x.peer.hangUp = func() { x.line.Push("ends", func() { x.conn.fail(errBroken) }) }
+	return x.conn
+}
+
+// closed: the driver has left. What it has sent may still get to the server.
+func (x *stream) closed() {
+	x.peer.close()
+	if x.line != nil {
+		x.line.Close()
+	}
+}
+
+// push brings an event, in its place before an answer that tells of the same change: what is sent at
+// once is put in the order of the names.
+func (x *stream) push(frame []byte) {
+	if x.line == nil {
+		x.conn.receive(frame)
+		return
+	}
+	x.line.Push("hears", func() { x.conn.receive(frame) })
+}
+
+// wrote passes on what a driver wrote.
+func (x *stream) wrote(b []byte) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.unparsed = append(x.unparsed, b...)
+	for len(x.unparsed) >= 4 {
+		n := 4 + int(binary.BigEndian.Uint32(x.unparsed))
+		if len(x.unparsed) < n {
+			return
+		}
+		body := x.unparsed[4:n:n]
+		x.unparsed = x.unparsed[n:]
+		serve := x.peer.serve
+		what := opNames[int32(binary.BigEndian.Uint32(body[4:]))]
+		if !x.greeted {
+			x.greeted, serve, what = true, x.peer.greet, "greet"
+		}
+		x.send(what, func() any { return zframe(serve(&jute{body})) })
+	}
+}
+
+// A zframe is an answer of the keeper; nil: there is none.
+type zframe []byte
+
+func (f zframe) String() string {
+	if len(f) < 20 {
+		return fmt.Sprintf("%d bytes", len(f))
+	}
+	return fmt.Sprintf("zxid %d, code %d, %q", int64(binary.BigEndian.Uint64(f[8:])), int32(binary.BigEndian.Uint32(f[16:])), f[20:])
+}
+
+func (x *stream) send(what string, serve func() any) {
+	arrive := func(answer any) {
+		if f := answer.(zframe); f != nil {
+			x.conn.receive(f)
+		}
+	}
+	switch {
+	case x.line == nil:
+		arrive(serve())
+	case what == "ping":
+		x.line.Beat(what, serve, arrive)
+	default:
+		x.line.Send(what, "", serve, arrive)
+	}
+}

@@ -1,0 +1,81 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/natslock"
+	"github.com/leasehold-go/leasehold/stores"
+)
+
+// What is missing, wrong or may not be done is told by name, and nothing is held.
+func TestWrongBuckets(t *testing.T) {
+	t.Parallel()
+	s := within(t, locker(t))
+	try := func(url string) error {
+		d, err := natslock.OpenURL(t.Context(), url)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		c, err := d.Claim(driver.Request{Resource: "a", Owner: "o", TTL: ttl})
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, err = c.Try(ctx)
+		return err
+	}
+	for url, want := range map[string]error{
+		"nats://admin:pw@ADDR/none":      natslock.ErrNoBucket,
+		"nats://locker:pw@ADDR/none":     natslock.ErrAuth,
+		"nats://locker:wrong@ADDR/locks": natslock.ErrAuth,
+		"nats://:wrong@ADDR/locks":       natslock.ErrAuth,
+		"nats://ADDR/locks":              natslock.ErrAuth,
+		"nats://n:n@ADDR/locks":          natslock.ErrUnreachable, // its account has no JetStream
+		"nats://admin:pw@ADDR/a%2fb":     driver.ErrUnsupported,
+		"nats://ADDR/a/b":                driver.ErrURL,
+	} {
+		start := time.Now()
+		if err := try(strings.Replace(url, "ADDR", s.Addr(), 1)); !errors.Is(err, want) {
+			t.Errorf("%s: %v; want %v", url, err, want)
+		}
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("%s: told after %v", url, took)
+		}
+	}
+}
+
+// Whoever may use a bucket and not create one opens it by the URL that would create it.
+func TestOpenCreatesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	s := within(t, locker(t))
+	open := func(user, bucket string, open func(context.Context, string) (driver.Driver, error)) error {
+		d, err := open(t.Context(), "nats://"+user+":pw@"+s.Addr()+"/"+bucket)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		_, err = d.(driver.Inspector).List(t.Context(), "")
+		return err
+	}
+	if err := open("locker", "locks", stores.Open); err != nil {
+		t.Errorf("the user of the page: %v", err)
+	}
+	if err := open("locker", "more", stores.Open); !errors.Is(err, natslock.ErrAuth) {
+		t.Errorf("the user of the page, a new bucket: %v; want ErrAuth", err)
+	}
+	if err := open("admin", "more", stores.OpenExisting); !errors.Is(err, natslock.ErrNoBucket) {
+		t.Errorf("OpenExisting: %v; want ErrNoBucket", err)
+	}
+	for range 2 {
+		if err := open("admin", "more", stores.Open); err != nil {
+			t.Errorf("Open: %v", err)
+		}
+	}
+}

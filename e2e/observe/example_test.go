@@ -1,0 +1,31 @@
+package observe
+
+import (
+	"log"
+	"log/slog"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/leaseholdotel"
+	"github.com/leasehold-go/leasehold/leaseholdprom"
+)
+
+// The program of docs/observe.md.
+func Example() {
+	var d driver.Driver                    // any
+	metrics, err := leaseholdprom.New(nil) // github.com/leasehold-go/leasehold/leaseholdprom
+	if err != nil {
+		log.Fatal(err)
+	}
+	observer, err := leaseholdotel.New(nil) // github.com/leasehold-go/leasehold/leaseholdotel
+	if err != nil {
+		log.Fatal(err)
+	}
+	locks, err := leasehold.New(d, &leasehold.Options{Trace: leasehold.TraceAll(
+		metrics.Trace, observer.Trace, leasehold.LogTrace(slog.Default()),
+	)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+}

@@ -1,0 +1,54 @@
+package page
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/memory"
+	web "github.com/leasehold-go/leasehold/serve"
+)
+
+// The page in another program, beneath a path of that.
+func TestThePageInAnotherProgram(t *testing.T) {
+	t.Parallel()
+	d := memory.New()
+	service, err := web.New(d, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/debug/locks/", http.StripPrefix("/debug/locks", service))
+	other := httptest.NewServer(mux)
+	t.Cleanup(func() { service.Drain(); other.Close(); service.Close(); d.Close() })
+	locks, err := leasehold.New(d, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close()
+	p := open(t, other.URL+"/debug/locks/")
+	p.reads("#status", "live")
+	lease, err := locks.Acquire(t.Context(), "of the program", leasehold.Note("its own"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.reads(".row", "its own")
+	p.click(".row")
+	p.reads("#lock-state", "held")
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	p.reads("#lock-state", "free")
+}
+
+// A pointer that went down on the page and was let go outside of the window does not stop it.
+func TestAPointerIsLetGoElsewhere(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "memory:", "127.0.0.1:0")
+	p := open(t, s.url)
+	p.reads("#status", "live")
+	eval[bool](p, `document.body.dispatchEvent(new PointerEvent('pointerdown', { bubbles: true }))`)
+	s.hold("deploy", "one", "ci run 17", minute)
+	p.reads(".row", "ci run 17")
+}

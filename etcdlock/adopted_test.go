@@ -1,0 +1,174 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/servers"
+)
+
+// A lease that another claim of its owner has resumed and released is renewed no more, although
+// the driver has the resource again and nothing is heard of the watch, which does not run.
+func TestRenewAllOfWhatAnotherClaimReleased(t *testing.T) {
+	t.Parallel()
+	const ttl = 20 * time.Second
+	d := driverOn(t, clientOf(t, servers.StartEtcd(t, servers.EtcdCurrent)), nil)
+	claim := func(owner string) driver.Claim {
+		return claimOf(t, d, driver.Request{Resource: "a", Owner: owner, TTL: ttl})
+	}
+	first, again, next := claim("owner"), claim("owner"), claim("next")
+	if err := within(t, ttl, tryOf(first)); err != nil {
+		t.Fatal(err)
+	}
+	if err := within(t, ttl, func(ctx context.Context) error { _, err := again.Renew(ctx, ttl); return err }); err != nil {
+		t.Fatalf("Renew by another claim of the owner: %v", err)
+	}
+	if err := within(t, ttl, again.Release); err != nil {
+		t.Fatal(err)
+	}
+	if err := within(t, ttl, tryOf(next)); err != nil {
+		t.Fatal(err)
+	}
+	renewals := []driver.Renewal{{Claim: first, TTL: ttl}, {Claim: next, TTL: ttl}}
+	_ = within(t, ttl, func(ctx context.Context) error { d.RenewAll(ctx, renewals); return nil })
+	if err := renewals[0].Err; !errors.Is(err, driver.ErrLost) {
+		t.Errorf("RenewAll of what another claim has released: %v; want ErrLost", err)
+	}
+	if err := renewals[1].Err; err != nil {
+		t.Errorf("RenewAll of the present holder: %v", err)
+	}
+}
+
+// A claim that resumes a lease and releases it ends it for the one it was granted to, which learns at once.
+func TestReleaseOfAResumedLeaseIsTold(t *testing.T) {
+	t.Parallel()
+	const ttl, atOnce = time.Minute, 10 * time.Second // long before the first renewal
+	d := driverOn(t, clientOf(t, servers.StartEtcd(t, servers.EtcdCurrent)), nil)
+	l, other := lockerOn(t, d, leasehold.Options{TTL: ttl}), lockerOn(t, d, leasehold.Options{TTL: ttl})
+	first, err := l.Acquire(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard, err := l.Acquire(t.Context(), "heard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Evict(t.Context(), "heard", heard.Owner(), "test"); err != nil {
+		t.Fatal(err)
+	}
+	ends(t, heard, atOnce) // from now on the watch hears
+	again, err := l.Resume(t.Context(), "a", first.Owner())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second, err := other.Acquire(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends(t, first, atOnce)
+	if err := second.Extend(t.Context(), ttl); err != nil {
+		t.Errorf("Extend by the present holder: %v", err)
+	}
+}
+
+// A lease that is renewed does not end when another claim of its owner, which has resumed
+// it too, is renewed no more; but when nobody renews it.
+func TestLeaseOutlivesTheOtherClaimOfItsOwner(t *testing.T) {
+	t.Parallel()
+	const ttl = 8 * time.Second // which is renewed on a busy machine
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	d := driverOn(t, clientOf(t, e), nil)
+	claim := func(name, owner string) driver.Claim {
+		return claimOf(t, d, driver.Request{Resource: name, Owner: owner, TTL: ttl})
+	}
+	renew := func(c driver.Claim) {
+		t.Helper()
+		if err := within(t, ttl, func(ctx context.Context) error { _, err := c.Renew(ctx, ttl); return err }); err != nil {
+			t.Fatalf("Renew: %v", err)
+		}
+	}
+	keeper, first := claim("keeper", "k"), claim("a", "owner") // the session outlives the first
+	for _, c := range []driver.Claim{keeper, first} {
+		if err := within(t, ttl, tryOf(c)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	renew(claim("a", "owner"))
+	for end := time.Now().Add(ttl * 3 / 2); time.Now().Before(end); time.Sleep(ttl / 8) {
+		renew(keeper)
+		renew(first)
+	}
+	direct := clientOf(t, e)
+	for end := time.Now().Add(3 * ttl); ; time.Sleep(ttl / 8) {
+		renew(keeper)
+		if keys, _ := keysOf(t, direct, "a"); len(keys) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("nobody renews it, and it has not ended")
+		}
+	}
+}
+
+// A waiter whose key another claim of its owner has adopted and released has lost its place,
+// and does not hold when it would have been next.
+func TestNextWhoseKeyAnotherClaimReleased(t *testing.T) {
+	t.Parallel()
+	const ttl = 10 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	d := driverOn(t, clientOf(t, e), nil)
+	claims, busy := queuedBehind(t, e, d, ttl)
+	again := claimOf(t, d, driver.Request{Resource: "a", Owner: "second", TTL: ttl, Queue: true})
+	if err := within(t, ttl, tryOf(again)); !errors.Is(err, driver.ErrBusy) {
+		t.Fatalf("Try by another claim of the second: %v; want busy", err)
+	}
+	if err := within(t, ttl, again.Release); err != nil {
+		t.Fatal(err)
+	}
+	if err := within(t, ttl, claims[0].Release); err != nil {
+		t.Fatal(err)
+	}
+	<-busy.Wake
+	soleHolder(t, claims, ttl)
+}
+
+// A key that waits in one session, and was adopted by a claim for another, is deleted when
+// neither claim tries again, although the session that it is in lives on.
+func TestAdoptedKeyIsDeletedWhereItIs(t *testing.T) {
+	t.Parallel()
+	const ttl, short, longer = time.Minute, 2 * time.Second, 4 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	direct := clientOf(t, e)
+	d := driverOn(t, clientOf(t, e), nil)
+	first := claimOf(t, driverOn(t, clientOf(t, e), nil), driver.Request{Resource: "a", Owner: "first", TTL: ttl})
+	keeper := claimOf(t, d, driver.Request{Resource: "keeper", Owner: "k", TTL: short})
+	for _, c := range []driver.Claim{first, keeper} {
+		if err := within(t, short, tryOf(c)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, wait := range []time.Duration{short, longer} {
+		c := claimOf(t, d, driver.Request{Resource: "a", Owner: "waiter", TTL: wait, Queue: true})
+		if err := within(t, short, tryOf(c)); !errors.Is(err, driver.ErrBusy) {
+			t.Fatalf("Try: %v; want busy", err)
+		}
+	}
+	for end := time.Now().Add(2 * longer); ; time.Sleep(short / 8) {
+		if err := within(t, short, func(ctx context.Context) error { _, err := keeper.Renew(ctx, short); return err }); err != nil {
+			t.Fatalf("Renew: %v", err)
+		}
+		if keys, _ := keysOf(t, direct, "a"); len(keys) == 1 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("nobody waits with it, and it is still there")
+		}
+	}
+}

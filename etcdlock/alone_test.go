@@ -1,0 +1,57 @@
+package etcdlock_test
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/internal/apart"
+	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/locktest"
+)
+
+var all = flag.Bool("all", false, "run the whole suite on every version and size, not only on one")
+
+// basics are the cases that run on the old server by default: one of each kind of call.
+const basics = "OneHolder|OneOfManyWins|ExpiresAfterItsTTL|TTLsAreRoundedUp|WakesOnRelease|OrderOfFirstTry|" +
+	"ReleaseTwice|RenewKeepsTheGrant|Resume|LostIsCalledOnce|FenceGrowsAfterEviction|SmallestLimitCounts|" +
+	"QueuedReadersFollowWriter|InspectShowsWaitersInOrder|LingerHoldsForOthers|NoteIsReplaced|ReplyLostOnTry"
+
+func TestConformance(t *testing.T) { apart.Run(t, suiteOn(servers.EtcdCurrent, 3)) }
+
+func TestConformanceOnDebian(t *testing.T) {
+	cases := basics
+	if *all {
+		cases = ""
+	}
+	apart.RunSome(t, cases, suiteOn(servers.EtcdDebian, 1))
+}
+
+func TestConformanceOnTheRest(t *testing.T) {
+	if !*all {
+		t.Skip("needs -all")
+	}
+	t.Run("old cluster", func(t *testing.T) { apart.Run(t, suiteOn(servers.EtcdDebian, 3)) })
+	t.Run("new member", func(t *testing.T) { apart.Run(t, suiteOn(servers.EtcdCurrent, 1)) })
+}
+
+func suiteOn(version string, members int) func(t *testing.T) {
+	return func(t *testing.T) { locktest.Run(t, harness(servers.StartEtcdCluster(t, version, members)...)) }
+}
+
+// A server that has lost its data tells nobody: holders hear of it from their next renewal.
+func TestFlush(t *testing.T) {
+	t.Parallel()
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	h := harness(e)
+	h.NoLossNotice = true
+	h.FlushState = func(t testing.TB) {
+		e.Kill()
+		e.Forget(t)
+		e.Start(t)
+	}
+	for _, c := range locktest.Cases() {
+		if c.Needs&locktest.NeedFlushState != 0 {
+			t.Run(c.Name, func(t *testing.T) { c.Run(t, h) })
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/servers"
+)
+
+const lingerTTL, lingerWithin = 20 * time.Second, 6 * time.Second
+
+// A member that does not answer one call, when others would, does not keep a lease from
+// lingering.
+func TestLingerBesideAMemberThatHangs(t *testing.T) {
+	t.Parallel()
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	var taps tap
+	var armed atomic.Bool
+	hang := func(ctx context.Context) error {
+		if armed.CompareAndSwap(true, false) {
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	}
+	grant := func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if strings.HasSuffix(method, "/LeaseGrant") && hang(ctx) != nil {
+			return ctx.Err()
+		}
+		return invoke(ctx, method, req, reply, conn, opts...)
+	}
+	slow, err := clientv3.New(clientv3.Config{Endpoints: servers.Endpoints(e), Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(grant)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { slow.Close() })
+	tapped := taps.client(t, e)
+	for name, client := range map[string]*clientv3.Client{"grant": slow, "put": tapped} {
+		c := claimOf(t, driverOn(t, client, nil), driver.Request{Resource: name, Owner: "first", TTL: lingerTTL})
+		if err := within(t, lingerWithin, tryOf(c)); err != nil {
+			t.Fatal(err)
+		}
+		taps.loseAnswers("put", hang)
+		armed.Store(true)
+		if err := lingers(t, c); err != nil || armed.Load() {
+			t.Errorf("Linger when the %s hangs: %v", name, err)
+		}
+		next := claimOf(t, driverOn(t, clientOf(t, e), nil), driver.Request{Resource: name, Owner: "next", TTL: lingerTTL})
+		if err := within(t, lingerWithin, tryOf(next)); !errors.Is(err, driver.ErrBusy) {
+			t.Errorf("Try while the lease lingers: %v; want busy", err)
+		}
+	}
+}
+
+// A lease that is gone after it may have lingered was not lost before, for all that is known.
+func TestLingerThatMayHaveEnded(t *testing.T) {
+	t.Parallel()
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	direct := clientOf(t, e)
+	var taps tap
+	c := claimOf(t, driverOn(t, taps.client(t, e), nil), driver.Request{Resource: "a", Owner: "o", TTL: lingerTTL})
+	if err := within(t, lingerWithin, tryOf(c)); err != nil {
+		t.Fatal(err)
+	}
+	keys, _ := keysOf(t, direct, "a")
+	taps.loseAnswers("a", func(ctx context.Context) error {
+		if _, err := direct.Delete(ctx, keys[0]); err != nil {
+			t.Error(err)
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if err := lingers(t, c); err == nil || errors.Is(err, driver.ErrLost) {
+		t.Errorf("Linger: %v; want an unknown outcome", err)
+	}
+}
+
+func lingers(t *testing.T, c driver.Claim) error {
+	t.Helper()
+	return within(t, lingerWithin, func(ctx context.Context) error { return c.(driver.Lingerer).Linger(ctx, time.Minute) })
+}

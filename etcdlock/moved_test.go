@@ -1,0 +1,76 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/servers"
+)
+
+// A key that moved to a session of others, of which the driver was not told, does not stay
+// there when the session that it came from ends.
+func TestMoveWithoutAnswerLeavesNoKey(t *testing.T) {
+	t.Parallel()
+	const ttl, longer, soon = 5 * time.Second, time.Minute, 5 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	direct := clientOf(t, e)
+	var taps tap
+	d := driverOn(t, taps.client(t, e), nil)
+	claim := func(name string, ttl time.Duration) driver.Claim {
+		return claimOf(t, d, driver.Request{Resource: name, Owner: name, TTL: ttl})
+	}
+	moves := claim("moves", ttl)
+	for _, c := range []driver.Claim{claim("stays", longer), moves} {
+		if err := within(t, soon, tryOf(c)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, from := keysOf(t, direct, "moves")
+	taps.loseAnswers("moves", func(context.Context) error { return status.Error(codes.Unavailable, "the answer is lost") })
+	err := within(t, soon, func(ctx context.Context) error { _, err := moves.Renew(ctx, longer); return err })
+	if err == nil {
+		t.Fatal("Renew for longer knows its outcome")
+	}
+	taps.txn.Store(nil)
+	if _, err := direct.Revoke(t.Context(), clientv3.LeaseID(from[0])); err != nil { // as its end does
+		t.Fatal(err)
+	}
+	if err := within(t, soon, tryOf(claim("another", ttl))); err != nil { // finds that it is gone
+		t.Fatal(err)
+	}
+	if err := within(t, soon, moves.Release); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Release: %v; want ErrLost", err)
+	}
+	for end := time.Now().Add(soon); ; time.Sleep(soon / 50) {
+		keys, _ := keysOf(t, direct, "moves")
+		if len(keys) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%v after its holder has lost it, there is %s", soon, keys)
+		}
+	}
+}
+
+// loseAnswers serves the puts of keys of name, which then come to what answer says.
+func (p *tap) loseAnswers(name string, answer func(context.Context) error) {
+	lose := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+		err := send(ctx)
+		for _, op := range req.Success {
+			if put := op.GetRequestPut(); put != nil && err == nil && strings.Contains(string(put.Key), "/"+name+"/") {
+				return answer(ctx)
+			}
+		}
+		return err
+	}
+	p.txn.Store(&lose)
+}

@@ -1,0 +1,57 @@
+package etcdlock_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/crowd"
+	"github.com/leasehold-go/leasehold/internal/servers"
+)
+
+// spinShare is how much of a core 50 waiters may use while they have no cluster.
+const spinShare = 0.02
+
+// While the cluster is down, or has no quorum, fifty that wait cost next to nothing; when
+// it is back, all are served without help.
+func TestWaitersDoNotSpinWhileTheClusterIsDown(t *testing.T) {
+	t.Parallel()
+	for what, left := range map[string]int{"all down": 0, "no quorum": 1} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			const waiters, down = 50, 5 * time.Second
+			members := servers.StartEtcdCluster(t, servers.EtcdCurrent, 3)
+			holder := lockerOn(t, driverOn(t, clientOf(t, members...), nil), leasehold.Options{TTL: time.Minute})
+			var held []*leasehold.Lease
+			for i := range waiters { // names of their own, so that each asks the cluster
+				lease, err := holder.Acquire(t.Context(), fmt.Sprint("a", i))
+				if err != nil {
+					t.Fatal(err)
+				}
+				held = append(held, lease)
+			}
+			all := crowd.Start(t, strings.Join(servers.Endpoints(members...), ","), fmt.Sprint(waiters))
+			all.Waiting()
+			for _, m := range members[left:] {
+				m.Kill()
+			}
+			if share := all.Share(down, spinShare); share > spinShare {
+				t.Errorf("%d waiters used %.1f %% of a core while the cluster was down; want at most %.0f %%", waiters, 100*share, 100*spinShare)
+			}
+			for _, m := range members[left:] {
+				m.Begin()
+			}
+			for _, m := range members {
+				m.Ready()
+			}
+			for _, lease := range held {
+				if err := lease.Release(t.Context()); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			}
+			all.Served()
+		})
+	}
+}

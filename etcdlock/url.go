@@ -1,0 +1,131 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
+)
+
+var urlForm = storeurl.Form{
+	Schemes: []string{"etcd", "etcds"},
+	Secure:  []string{"etcds"},
+	Options: append([]string{"prefix"}, storeurl.ServerOptions...),
+}
+
+// pingEvery is how often a silent connection is asked whether it still stands, and how long
+// it may take to answer: a member that hangs is left for another.
+const (
+	pingEvery  = 5 * time.Second
+	pingWithin = 2 * time.Second
+)
+
+// OpenURL returns a *Driver on the cluster that a URL names. Its Close closes the connections
+// too. It sends nothing unless there is a password: then the client logs in.
+//
+//	etcd://USER:PASSWORD@H1:PORT,H2,H3/PREFIX    etcds: over TLS
+//
+// Options after a "?": prefix, which may begin with a slash, and is [Options.NoPrefix] when it is
+// empty; tls=true, ca_file, cert_file, key_file and server_name are about TLS; password_file names
+// a file. For a user without a password there LEASEHOLD_PASSWORD counts. An error that matches
+// [driver.ErrURL]: the URL cannot be used as it is written. No error has a password.
+func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
+	u, err := storeurl.Parse(url, urlForm)
+	if err != nil {
+		return nil, err
+	}
+	opts, err := urlPrefix(u)
+	if err != nil {
+		return nil, err
+	}
+	if u.User != "" && u.Password == "" {
+		return nil, u.Wrong("has a user without a password")
+	}
+	if u.User == "" {
+		u.Password = "" // of the environment, meant for another store
+	}
+	client, err := urlClient(ctx, urlConfig(u))
+	if err != nil {
+		return nil, err
+	}
+	d, err := New(client, opts)
+	if err != nil {
+		client.Close() // its error would only hide the first
+		return nil, u.Wrong("%v", err)
+	}
+	d.ownClient = true
+	return d, nil
+}
+
+func urlConfig(u *storeurl.URL) clientv3.Config {
+	scheme := "http://"
+	if u.TLS != nil {
+		scheme = "https://"
+		if u.Options.Get("server_name") == "" {
+			u.TLS.ServerName = "" // each endpoint's own
+		}
+	}
+	endpoints := u.HostPorts("2379")
+	for i := range endpoints {
+		endpoints[i] = scheme + endpoints[i]
+	}
+	return clientv3.Config{
+		Endpoints: endpoints, Username: u.User, Password: u.Password, TLS: u.TLS,
+		DialKeepAliveTime: pingEvery, DialKeepAliveTimeout: pingWithin, DialTimeout: storeurl.FirstAnswer,
+		Logger: zap.NewNop(), // what goes wrong comes as an error
+	}
+}
+
+// urlClient asks first whether any server is there: logging in would wait for one, and not say
+// why there is none.
+func urlClient(ctx context.Context, config clientv3.Config) (*clientv3.Client, error) {
+	if config.Username != "" {
+		if err := reach(ctx, config); err != nil {
+			return nil, err
+		}
+	}
+	client, err := clientv3.New(config)
+	return client, Explain(err)
+}
+
+func reach(ctx context.Context, config clientv3.Config) error {
+	config.Username, config.Password = "", ""
+	client, err := clientv3.New(config)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	d, err := New(client, nil)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	ctx, cancel := context.WithTimeout(ctx, storeurl.FirstAnswer)
+	defer cancel()
+	_, err = d.Inspect(ctx, "any")
+	switch {
+	case errors.Is(err, ErrUnreachable):
+		return err
+	case ctx.Err() != nil:
+		return storeurl.Silent(err)
+	}
+	return nil // a server has answered, if only that it wants a user
+}
+
+// urlPrefix is the path of the URL, or the option, which may begin with a slash or be empty.
+func urlPrefix(u *storeurl.URL) (*Options, error) {
+	prefix, given := u.Options["prefix"]
+	if given && len(u.Path) > 0 {
+		return nil, u.Wrong("a path and the option prefix exclude each other")
+	}
+	if !given {
+		return &Options{Prefix: strings.Join(u.Path, "/")}, nil
+	}
+	return &Options{Prefix: prefix[0], NoPrefix: prefix[0] == ""}, nil
+}

@@ -1,0 +1,53 @@
+package etcdlock
+
+import (
+	"testing"
+
+	"github.com/leasehold-go/leasehold/internal/storeurl"
+	"github.com/leasehold-go/leasehold/internal/storeurl/urltest"
+)
+
+const canary = urltest.Canary
+
+func TestURLsOpen(t *testing.T) {
+	t.Setenv(storeurl.PasswordVariable, "")
+	for _, url := range []string{
+		"etcd://127.0.0.1:1", "etcd://h1,h2:1,[::1]/locks/a", "etcd://h?prefix=", "etcd://h?prefix=%2Flocks",
+		"etcds://h", "etcds://h1,h2?server_name=x", "etcd://h?tls=true",
+	} {
+		d, err := OpenURL(t.Context(), url)
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		if err := d.Close(); err != nil {
+			t.Errorf("%s: close: %v", url, err)
+		}
+		if d.(*Driver).client.Ctx().Err() == nil {
+			t.Errorf("%s: Close of the driver leaves its client open", url)
+		}
+	}
+	t.Setenv(storeurl.PasswordVariable, "of another store")
+	d, err := OpenURL(t.Context(), "etcd://h")
+	if err != nil {
+		t.Fatalf("a password of the environment without a user: %v", err)
+	}
+	d.Close()
+}
+
+func TestWrongURLs(t *testing.T) {
+	t.Setenv(storeurl.PasswordVariable, "")
+	urltest.Wrong(t, OpenURL, map[string]string{
+		"etcd:" + canary:                         "two slashes",
+		"redis://u:" + canary + "@h":             "none of etcd",
+		canary:                                   "none of etcd",
+		"etcd://":                                "host is missing",
+		"etcd://u@h":                             "without a password",
+		"etcd://u:" + canary + "@":               "host is missing",
+		"etcd://h/a?prefix=b":                    "exclude each other",
+		"etcd://h?prefix=a/":                     "slash",
+		"etcd://h?password=" + canary:            "unknown",
+		"etcd://h?prefix=%01":                    "control character",
+		"etcds://u:" + canary + "@h?tls=perhaps": "true or false",
+	})
+}

@@ -1,0 +1,175 @@
+package httplock
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// mostAnswer bounds what is read of an answer: a list of a million locks.
+const mostAnswer = 1 << 30
+
+// errSilent: there was no answer, or none of the service; the call may have been served.
+var errSilent = errors.New("httplock: no answer")
+
+// A reply is what the service answered to a call that it did not grant.
+type reply struct {
+	wire.Answer
+	status int
+}
+
+// Error says what the service said.
+func (r *reply) Error() string { return fmt.Sprintf("httplock: %s: %s", r.Code, r.Answer.Error) }
+
+// Unwrap is the sentinel of a no; an unknown outcome has none.
+func (r *reply) Unwrap() error {
+	switch r.Outcome {
+	case wire.Lost:
+		if r.Code == wire.CodeEvicted {
+			return errEvicted
+		}
+		return driver.ErrLost
+	case wire.Busy:
+		if r.Code == wire.CodeNotYet {
+			return driver.ErrNotYet
+		}
+		return driver.ErrBusy
+	case wire.Refused:
+		return refusals[r.Code]
+	}
+	return nil
+}
+
+// errEvicted is why a lease is lost of which the service tells so; its text has the reason.
+var errEvicted = fmt.Errorf("%w: %w", driver.ErrLost, driver.ErrEvicted)
+
+var refusals = map[string]error{
+	wire.CodeUnsupported: driver.ErrUnsupported, wire.CodeInvalidName: driver.ErrInvalidName, wire.CodeCorrupt: driver.ErrCorrupt,
+	wire.CodeDenied: ErrDenied, wire.CodeUnnamed: ErrDenied, wire.CodeOrigin: ErrDenied,
+}
+
+// post makes a call that changes something. A yes that is not the service's, such as that of the
+// page on which a network asks who one is, is no answer.
+func (d *service) post(ctx context.Context, path string, body any, yes answer) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	err = d.do(ctx, func(ctx context.Context) (*http.Request, error) {
+		return http.NewRequestWithContext(ctx, http.MethodPost, d.base+path, bytes.NewReader(text))
+	}, yes)
+	if err == nil && !yes.isYes() {
+		err = fmt.Errorf("%w: a yes to something else", errSilent)
+	}
+	return err
+}
+
+// An answer is what a yes is read into.
+type answer interface{ isYes() bool }
+
+// done is the yes to what changes something and grants nothing.
+type done struct{ wire.Answer }
+
+func (a *done) isYes() bool { return a.Outcome == wire.Done }
+
+// A granted is the yes to a call of a claim.
+type granted struct {
+	wire.Grant
+	claim *claim
+}
+
+func (g *granted) isYes() bool {
+	return g.Outcome == wire.Granted && g.Name == g.claim.req.Resource && g.Owner == g.claim.req.Owner
+}
+
+func (d *service) get(ctx context.Context, path string, query url.Values, answer any) error {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return d.do(ctx, func(ctx context.Context) (*http.Request, error) {
+		return http.NewRequestWithContext(ctx, http.MethodGet, d.base+path, nil)
+	}, answer)
+}
+
+// do makes one call. Its error is ErrClosed, a *reply, or says that there was no answer.
+func (d *service) do(ctx context.Context, request func(context.Context) (*http.Request, error), answer any) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if d.life.Err() != nil {
+		return driver.ErrClosed
+	}
+	call, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(d.life, cancel)()
+	resp, err := d.send(call, request)
+	if err == nil {
+		defer resp.Body.Close()
+		err = readAnswer(resp, answer)
+	}
+	switch {
+	case err == nil:
+	case d.life.Err() != nil:
+		return driver.ErrClosed
+	case ctx.Err() != nil && errors.Is(err, errSilent):
+		return fmt.Errorf("%w: %w", errSilent, context.Cause(ctx))
+	}
+	return err
+}
+
+// send returns any answer but one that nobody has.
+func (d *service) send(ctx context.Context, request func(context.Context) (*http.Request, error)) (*http.Response, error) {
+	req, err := request(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("httplock: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "leasehold")
+	if d.opts.Token != nil {
+		token, err := d.opts.Token()
+		if err != nil {
+			return nil, fmt.Errorf("httplock: the token: %w", err)
+		}
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(token))
+	}
+	resp, err := d.client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errSilent, err)
+	}
+	return resp, nil
+}
+
+// readAnswer reads a yes into answer, and returns a *reply for all else that
+// the service says. What something between says, such as a balancer, is an unknown outcome.
+func readAnswer(resp *http.Response, answer any) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errSilent, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		if err := json.Unmarshal(body, answer); err != nil {
+			return fmt.Errorf("%w: a yes that is no JSON", errSilent)
+		}
+		return nil
+	}
+	r := &reply{status: resp.StatusCode}
+	if err := json.Unmarshal(body, &r.Answer); err != nil || r.Outcome == "" {
+		return fmt.Errorf("%w of the service: %s", errSilent, resp.Status)
+	}
+	return r
+}
+
+// isSilent reports whether a call that came to err may have been served.
+func isSilent(err error) bool {
+	r, answered := errors.AsType[*reply](err)
+	return errors.Is(err, errSilent) || answered && r.Outcome == wire.Unknown
+}

@@ -1,0 +1,54 @@
+package httplock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// Check implements driver.Checker: what the service finds of its engine, if it tells us.
+func (d *service) Check(ctx context.Context) ([]driver.Finding, error) {
+	var all wire.Findings
+	err := d.get(ctx, wire.Check, nil, &all)
+	if r, ok := errors.AsType[*reply](err); ok && r.Outcome == wire.Refused {
+		text := "the service does not tell this client of its store: " + r.Answer.Error
+		return []driver.Finding{{About: driver.AboutServer, Text: text}}, nil
+	}
+	if err == nil && all.Findings == nil {
+		err = errAlien
+	}
+	if err != nil {
+		return nil, err
+	}
+	var found []driver.Finding
+	for _, f := range all.Findings {
+		found = append(found, driver.Finding{About: f.About, Where: f.Where, Level: levelOf(f.Level), Text: f.Text, Advice: f.Advice})
+	}
+	if all.Failed != "" {
+		err = fmt.Errorf("the service: %s", all.Failed)
+	}
+	return found, err
+}
+
+// levelOf is no better than a warning for a word that is not known.
+func levelOf(word string) driver.Level {
+	switch word {
+	case driver.Fine.String():
+		return driver.Fine
+	case driver.Unfit.String():
+		return driver.Unfit
+	}
+	return driver.Weak
+}
+
+// Rehearse implements driver.Rehearser: the service does it. ErrUnsupported: it cannot.
+func (d *service) Rehearse(ctx context.Context) error {
+	err := d.post(ctx, wire.Rehearse, struct{}{}, &done{})
+	if r, ok := errors.AsType[*reply](err); ok && r.Code == wire.CodeNotFound {
+		return fmt.Errorf("%w: the service is of an older version", driver.ErrUnsupported)
+	}
+	return err
+}

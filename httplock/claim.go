@@ -1,0 +1,179 @@
+package httplock
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// claim implements driver.Claim and driver.Noter. What it does beside calls is stopped before
+// the next.
+type claim struct {
+	d   *service
+	req driver.Request
+
+	calling sync.Mutex // held during calls, which do not overlap, but nothing else orders their memory
+	open    *task      // waits for other holders, or releases what may come late; nil: nothing
+	caller  string     // another for each claim of an owner
+	calls   int64      // how many were made: their numbers tell late ones
+	// silent is when an acquire ended last without an answer: an instance may be serving it.
+	silent time.Time
+}
+
+// lingerer is a claim at an engine that lets leases linger.
+type lingerer struct{ *claim }
+
+// next is what a call says of the claim.
+func (c *claim) next() wire.Claim {
+	c.calls++
+	w := wire.Claim{Name: c.req.Resource, Owner: c.req.Owner, Limit: c.req.Limit, Note: c.req.Note, Call: c.calls, Caller: c.caller}
+	if c.req.Mode == driver.Shared {
+		w.Mode = wire.Shared
+	}
+	return w
+}
+
+// millis rounds a TTL up to what the engine serves.
+func (d *service) millis(ttl time.Duration) int64 {
+	step := d.features.Step
+	return wire.Ceil((ttl + step - 1) / step * step)
+}
+
+// Try implements driver.Claim. A refusal with a place leaves a call open that waits.
+func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+	defer c.begin()()
+	if c.req.Lost != nil {
+		c.d.watch.wanted(ctx, c.d)
+	}
+	began := time.Now()
+	g, err := c.acquire(ctx, 0)
+	r, answered := errors.AsType[*reply](err)
+	switch {
+	case err == nil:
+		c.d.watch.add(c, g.Token)
+		return grantOf(g)
+	case answered && errors.Is(err, driver.ErrBusy):
+		return driver.Grant{}, c.refused(r, began)
+	}
+	return driver.Grant{}, err
+}
+
+// acquire makes one call that waits for at most wait.
+func (c *claim) acquire(ctx context.Context, wait time.Duration) (wire.Grant, error) {
+	g := granted{claim: c}
+	err := c.d.post(ctx, wire.Acquire, wire.AcquireCall{Claim: c.next(), TTL: c.d.millis(c.req.TTL), Wait: wire.Ceil(wait), Queue: c.req.Queue}, &g)
+	if isSilent(err) {
+		c.silent = time.Now()
+	}
+	return g.Grant, err
+}
+
+// refused is the refusal that r tells. The open call keeps the place, so that there is no need
+// to come back before it is answered.
+func (c *claim) refused(r *reply, began time.Time) *driver.Busy {
+	busy := &driver.Busy{Retry: wire.Duration(r.Retry)}
+	if h := r.Holder; h != nil {
+		busy.Holder = holderOf(*h)
+	}
+	if !c.req.Queue {
+		return busy
+	}
+	w := &wait{claim: c, began: began, wake: make(chan struct{}), granted: make(chan driver.Grant, 1)}
+	busy.Wake, busy.Granted, busy.Retry = w.wake, w.granted, 0
+	c.open = c.d.begin(w.run)
+	return busy
+}
+
+// grantOf is a grant whose TTL counts from before the call.
+func grantOf(g wire.Grant) (driver.Grant, error) {
+	fence, err := strconv.ParseUint(g.Token, 10, 64)
+	if err != nil || g.TTL <= 0 || g.Waited < 0 {
+		return driver.Grant{}, errors.New("httplock: a grant that cannot be read")
+	}
+	return driver.Grant{TTL: wire.Duration(g.TTL), Fence: fence}, nil
+}
+
+// Renew implements driver.Claim.
+func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	defer c.begin()()
+	g := granted{claim: c}
+	if err := c.d.post(ctx, wire.Renew, wire.RenewCall{Claim: c.next(), TTL: c.d.millis(ttl)}, &g); err != nil {
+		if errors.Is(err, driver.ErrLost) {
+			c.d.watch.remove(c)
+		}
+		return driver.Grant{}, err
+	}
+	if c.req.Lost != nil { // one that was resumed has never tried
+		c.d.watch.wanted(ctx, c.d)
+		c.d.watch.add(c, g.Token)
+	}
+	return grantOf(g.Grant)
+}
+
+// Forget implements driver.Forgetter.
+func (c *claim) Forget() {
+	defer c.begin()()
+	c.d.watch.remove(c)
+}
+
+// Release implements driver.Claim.
+func (c *claim) Release(ctx context.Context) error { return c.giveUp(ctx, 0) }
+
+// Linger implements driver.Lingerer.
+func (c lingerer) Linger(ctx context.Context, d time.Duration) error { return c.giveUp(ctx, d) }
+
+// An instance that was serving an acquire when its caller left may grant it later than another
+// is told to release. It has noticed after againAfter, unless it was slow; after lateAfter it has,
+// or the engine has ended the call.
+const againAfter, lateAfter = 50 * time.Millisecond, 2 * time.Second
+
+func (c *claim) giveUp(ctx context.Context, linger time.Duration) error {
+	defer c.begin()()
+	c.d.watch.remove(c)
+	err := c.release(ctx, linger)
+	if c.silent.IsZero() || time.Since(c.silent) > lateAfter || err != nil && !errors.Is(err, driver.ErrLost) {
+		return err
+	}
+	if pause(ctx, againAfter) != nil {
+		return err
+	}
+	if again := c.release(ctx, 0); again == nil {
+		err = nil
+	}
+	c.open = c.d.begin(c.releaseLate)
+	return err
+}
+
+func (c *claim) release(ctx context.Context, linger time.Duration) error {
+	return c.d.post(ctx, wire.Release, wire.ReleaseCall{Claim: c.next(), Linger: wire.Ceil(linger)}, &done{})
+}
+
+// releaseLate releases once more, unless the claim is used again before.
+func (c *claim) releaseLate(ctx context.Context) {
+	if pause(ctx, lateAfter) == nil {
+		_ = c.release(ctx, 0) // should it fail, what is left ends with its TTL
+	}
+}
+
+// begin begins a call, and stops what the claim does beside calls. The caller calls end.
+func (c *claim) begin() (end func()) {
+	c.calling.Lock()
+	if c.open != nil {
+		c.open.stop()
+		c.open = nil
+	}
+	return c.calling.Unlock
+}
+
+// Note implements driver.Noter.
+func (c *claim) Note(ctx context.Context, note string) error {
+	defer c.begin()()
+	w := c.next()
+	w.Note = note
+	return c.d.post(ctx, wire.Note, w, &done{})
+}

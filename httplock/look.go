@@ -1,0 +1,101 @@
+package httplock
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// An inspector is a service whose engine shows what it keeps, an evictor one that ends leases
+// by force as well, a raiser one that lifts fences as well.
+type (
+	inspector struct{ *service }
+	evictor   struct{ inspector }
+	raiser    struct{ evictor }
+)
+
+// errAlien: something else than the service has answered.
+var errAlien = fmt.Errorf("%w: a yes that does not say what is held", errSilent)
+
+// Inspect implements driver.Inspector. The owners are handles: the service tells nobody an owner.
+func (d inspector) Inspect(ctx context.Context, resource string) (driver.State, error) {
+	var s wire.State
+	if err := d.get(ctx, wire.Show, url.Values{"name": {resource}}, &s); err != nil {
+		return driver.State{}, err
+	}
+	if s.Name != resource || s.Holders == nil { // which is not to be taken for free
+		return driver.State{}, errAlien
+	}
+	return stateOf(s), damage(s.Damaged)
+}
+
+// List implements driver.Inspector, as Inspect does.
+func (d inspector) List(ctx context.Context, prefix string) ([]driver.State, error) {
+	var all wire.Locks
+	if err := d.get(ctx, wire.List, url.Values{"prefix": {prefix}}, &all); err != nil {
+		return nil, err
+	}
+	if all.Locks == nil {
+		return nil, errAlien
+	}
+	states := make([]driver.State, len(all.Locks))
+	for i, s := range all.Locks {
+		states[i] = stateOf(s)
+	}
+	return states, damage(all.Damaged)
+}
+
+func damage(text string) error {
+	if text == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", driver.ErrCorrupt, text)
+}
+
+// Evict implements driver.Evictor. It takes an owner or, as Inspect shows it, its handle.
+func (d evictor) Evict(ctx context.Context, resource, owner, reason string) error {
+	return d.post(ctx, wire.Evict, wire.EvictCall{Name: resource, Owner: owner, Reason: reason}, &done{})
+}
+
+// RaiseFence implements driver.FenceRaiser.
+func (d raiser) RaiseFence(ctx context.Context, resource string, fence uint64) error {
+	return d.post(ctx, wire.Fence, wire.FenceCall{Claim: wire.Claim{Name: resource}, Token: strconv.FormatUint(fence, 10)}, &done{})
+}
+
+func stateOf(s wire.State) driver.State {
+	state := driver.State{Resource: s.Name, Fence: fenceOf(s.Token)}
+	for _, h := range s.Holders {
+		state.Holders = append(state.Holders, holderOf(h))
+	}
+	for _, w := range s.Waiters {
+		state.Waiters = append(state.Waiters, driver.Waiter{Owner: w.Handle, Note: w.Note, Mode: modeOf(w.Mode), Waited: wire.Duration(w.Waited)})
+	}
+	return state
+}
+
+func holderOf(h wire.Holder) driver.Holder {
+	return driver.Holder{
+		Owner: h.Handle, Mode: modeOf(h.Mode), Limit: h.Limit, Fence: fenceOf(h.Token),
+		Held: wire.Duration(h.Held), Left: wire.Duration(h.Left), Note: h.Note,
+	}
+}
+
+func modeOf(name string) driver.Mode {
+	if name == wire.Shared {
+		return driver.Shared
+	}
+	return driver.Exclusive
+}
+
+// fenceOf is 0, which is unknown, for what is no number.
+func fenceOf(token string) uint64 {
+	fence, _ := strconv.ParseUint(token, 10, 64)
+	return fence
+}
+
+// Shown is what Inspect and List show in place of an owner.
+func Shown(owner string) string { return wire.Handle(owner) }

@@ -1,0 +1,68 @@
+package httplock
+
+import (
+	"context"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
+)
+
+var urlForm = storeurl.Form{
+	Schemes: []string{"http", "https"},
+	Secure:  []string{"https"},
+	Options: append([]string{"events"}, storeurl.ServerOptions...),
+}
+
+// OpenURL is Connect with the options that a URL names.
+//
+//	https://:TOKEN@HOST:PORT/PATH    http: without TLS, and with a token to this machine alone
+//
+// The token may stand in the file that the option password_file names, which is read for each
+// call, or in LEASEHOLD_PASSWORD. Other options after a "?": events is [Options.Events]; ca_file,
+// cert_file, key_file and server_name are about TLS. An error that matches [driver.ErrURL]: the URL
+// cannot be used as it is written. No error has a token.
+func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
+	u, err := storeurl.Parse(url, urlForm)
+	if err != nil {
+		return nil, err
+	}
+	if len(u.Hosts) != 1 {
+		return nil, u.Wrong("takes one host")
+	}
+	opts := &Options{TLS: u.TLS, Events: u.Options.Get("events")}
+	path := u.Options.Get("password_file")
+	switch host := hostOf(u.Hosts[0]); {
+	case u.Password == "":
+	case u.TLS == nil && !isLoopback(host):
+		return nil, u.Wrong("a token goes by https, or to this machine")
+	case path != "":
+		opts.Token = func() (string, error) {
+			token, err := os.ReadFile(path)
+			return string(token), err
+		}
+	default:
+		opts.Token = func() (string, error) { return u.Password, nil }
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeurl.FirstAnswer)
+	defer cancel()
+	scheme := "http"
+	if u.TLS != nil {
+		scheme = "https"
+	}
+	return Connect(ctx, strings.Join(append([]string{scheme + "://" + u.Hosts[0]}, u.Path...), "/"), opts)
+}
+
+func hostOf(hostPort string) string {
+	if host, _, err := net.SplitHostPort(hostPort); err == nil {
+		return host
+	}
+	return strings.Trim(hostPort, "[]")
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback() || host == "localhost"
+}

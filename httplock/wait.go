@@ -1,0 +1,113 @@
+package httplock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// A task is what a claim does beside calls.
+type task struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// begin starts a task that the end of the driver ends as well.
+func (d *service) begin(run func(ctx context.Context)) *task {
+	ctx, cancel := context.WithCancel(d.life)
+	t := &task{cancel, make(chan struct{})}
+	ran := d.start(func() {
+		defer close(t.done)
+		run(ctx)
+	})
+	if !ran {
+		close(t.done)
+	}
+	return t
+}
+
+// stop returns when the task has ended.
+func (t *task) stop() {
+	t.cancel()
+	<-t.done
+}
+
+const (
+	// waitFor is how long one call of a waiter is open.
+	waitFor = 25 * time.Second
+	// A waiter calls again at once, unless the last call ended so soon that it would spin.
+	spinBelow             = 50 * time.Millisecond
+	pauseFirst, pauseLast = 10 * time.Millisecond, 500 * time.Millisecond
+)
+
+// A wait is a call that is open until its claim is granted, made again when it ends otherwise.
+type wait struct {
+	claim   *claim
+	began   time.Time     // before the Try that was refused
+	wake    chan struct{} // closed when granted, or when another Try tells more
+	granted chan driver.Grant
+	pauses  int // in a row
+}
+
+func (w *wait) run(ctx context.Context) {
+	for {
+		sent := time.Now()
+		g, err := w.claim.acquire(ctx, waitFor)
+		if ctx.Err() != nil && err != nil {
+			if w.claim.d.life.Err() != nil {
+				close(w.wake) // so that they find the driver closed
+			}
+			return
+		}
+		if err == nil || isFinal(err) {
+			if err == nil {
+				w.bring(g, sent)
+			}
+			close(w.wake)
+			return
+		}
+		w.rest(ctx, time.Since(sent) < spinBelow)
+	}
+}
+
+// bring hands the grant over. Its TTL counts from before the Try that was refused.
+func (w *wait) bring(g wire.Grant, sent time.Time) {
+	grant, err := grantOf(g)
+	if err != nil {
+		return // the next Try tells
+	}
+	grant.TTL += sent.Sub(w.began) + wire.Duration(g.Waited)
+	w.claim.d.watch.add(w.claim, g.Token)
+	w.granted <- grant
+}
+
+// isFinal reports whether there is no use in waiting after err.
+func isFinal(err error) bool {
+	r, answered := errors.AsType[*reply](err)
+	return answered && (r.Outcome == wire.Lost || r.Outcome == wire.Refused && r.Code != wire.CodeLimit)
+}
+
+// rest waits a little, and longer each time, when calls end too soon.
+func (w *wait) rest(ctx context.Context, soon bool) {
+	if !soon {
+		w.pauses = 0
+		return
+	}
+	_ = pause(ctx, min(pauseFirst<<min(w.pauses, 10), pauseLast))
+	w.pauses++
+}
+
+// pause waits for d, or for the end of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

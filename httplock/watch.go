@@ -1,0 +1,206 @@
+package httplock
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+const (
+	// openWithin is how long the first claims wait for the stream: what ends before it is open
+	// is told by the next renewal.
+	openWithin = time.Second
+	// silentFor is when a stream is given up that says nothing: it says something every 5 s.
+	silentFor = 15 * time.Second
+)
+
+// A watch tells holders of their ends, by the service's events.
+type watch struct {
+	mu    sync.Mutex
+	held  map[lease]holding // guarded by mu
+	begun bool              // guarded by mu
+	until time.Time         // guarded by mu; for how long claims wait for the stream
+	open  chan struct{}     // closed when a stream was open for the first time
+}
+
+type lease struct{ name, handle string }
+
+type holding struct {
+	claim *claim
+	token string
+}
+
+func (w *watch) init() { w.held, w.open = make(map[lease]holding), make(chan struct{}) }
+
+// wanted opens the stream, and waits for it a little the first times.
+func (w *watch) wanted(ctx context.Context, d *service) {
+	if d.opts.NoEvents || !d.inspects {
+		return
+	}
+	w.mu.Lock()
+	if !w.begun {
+		w.begun, w.until = d.start(func() { w.run(d) }), time.Now().Add(openWithin)
+	}
+	begun, until := w.begun, w.until
+	w.mu.Unlock()
+	if !begun {
+		return
+	}
+	select {
+	case <-w.open:
+		return
+	default:
+	}
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	select {
+	case <-w.open:
+	case <-d.life.Done():
+	case <-ctx.Done():
+	}
+}
+
+// add has c told of the end of its grant with that token.
+func (w *watch) add(c *claim, token string) {
+	if c.req.Lost == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held[c.lease()] = holding{c, token}
+}
+
+// remove ends that.
+func (w *watch) remove(c *claim) {
+	if c.req.Lost == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held[c.lease()].claim == c {
+		delete(w.held, c.lease())
+	}
+}
+
+func (c *claim) lease() lease { return lease{c.req.Resource, wire.Handle(c.req.Owner)} }
+
+// run keeps a stream open until the driver is closed.
+func (w *watch) run(d *service) {
+	for pauses := 0; d.life.Err() == nil; pauses++ {
+		if w.stream(d) {
+			pauses = 0
+		}
+		_ = pause(d.life, min(pauseFirst<<min(pauses, 10), 10*pauseLast))
+	}
+}
+
+// stream reads one stream to its end, and reports whether it was open.
+func (w *watch) stream(d *service) (opened bool) {
+	ctx, cancel := context.WithCancel(d.life)
+	defer cancel()
+	silence := time.AfterFunc(silentFor, cancel)
+	defer silence.Stop()
+	resp, err := d.send(ctx, func(ctx context.Context) (*http.Request, error) {
+		return http.NewRequestWithContext(ctx, http.MethodGet, d.base+wire.Events+"?prefix="+url.QueryEscape(d.opts.Events), nil)
+	})
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return false
+	}
+	kind := ""
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); silence.Reset(silentFor) {
+		if k, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+			kind = k
+		}
+		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+			w.heard(d, kind, data)
+			opened = true
+		}
+	}
+	return opened
+}
+
+// heard is called for each event.
+func (w *watch) heard(d *service, kind, data string) {
+	var e wire.Event
+	if json.Unmarshal([]byte(data), &e) != nil {
+		return
+	}
+	switch kind {
+	case wire.EventOpen:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		select {
+		case <-w.open:
+		default:
+			close(w.open)
+		}
+	case wire.EventEvicted:
+		if c := w.take(e); c != nil {
+			c.req.Lost(driver.Evicted(e.Reason))
+		}
+	case wire.EventEnded:
+		if c := w.take(e); c != nil && !d.start(c.ended) {
+			c.req.Lost(errEnded)
+		}
+	}
+}
+
+// take is the holder of the lease that e is about, of which it is told no more; nil: it is not ours.
+func (w *watch) take(e wire.Event) *claim {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := lease{e.Name, e.Handle}
+	h, ok := w.held[l]
+	if !ok || h.token != e.Token && e.Token != "0" {
+		return nil
+	}
+	delete(w.held, l)
+	return h.claim
+}
+
+// whyWithin bounds the question why a lease has ended, which its holder is waiting to be told.
+const whyWithin = 300 * time.Millisecond
+
+var errEnded = fmt.Errorf("%w: the service does not show it any more", driver.ErrLost)
+
+// ended tells the holder of the end of its lease. Why it has ended the engine may know, which
+// tells it to a release.
+func (c *claim) ended() {
+	if !c.calling.TryLock() { // a call is under way, which is told as much
+		c.req.Lost(errEnded)
+		return
+	}
+	why := error(nil) // it was granted anew meanwhile
+	if !c.d.watch.has(c) {
+		ctx, cancel := context.WithTimeout(c.d.life, whyWithin)
+		if why = c.release(ctx, 0); !errors.Is(why, driver.ErrEvicted) {
+			why = errEnded
+		}
+		cancel()
+	}
+	c.calling.Unlock()
+	if why != nil {
+		c.req.Lost(why)
+	}
+}
+
+// has reports whether c is told of the end of a grant.
+func (w *watch) has(c *claim) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.held[c.lease()].claim == c
+}

@@ -1,0 +1,100 @@
+// Package apart runs a test in a process of its own, beside the other tests of its package.
+package apart
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/internal/servers"
+)
+
+// testEnv is set in a process that runs one test; its value is the test's name.
+const testEnv = "LEASEHOLD_TEST_APART"
+
+// Run runs test, which is all that the test t does: in another process, which does not wait for
+// the tests of this one. It is for the conformance suite, which counts the
+// goroutines of its process and waits most of the time.
+func Run(t *testing.T, test func(t *testing.T)) { RunSome(t, "", test) }
+
+// RunSome is Run for the parts of test whose names begin as the pattern says, unless -run asks for others.
+func RunSome(t *testing.T, parts string, test func(t *testing.T)) {
+	if os.Getenv(testEnv) == t.Name() {
+		test(t)
+		return
+	}
+	var out bytes.Buffer
+	ended := make(chan error, 1)
+	go func() {
+		places <- struct{}{}
+		ended <- run(t.Name(), parts, &out)
+		<-places
+	}()
+	t.Parallel() // from here on: the other process does not wait for the tests that run alone
+	err := <-ended
+	if testing.Verbose() {
+		_, _ = os.Stdout.Write(inner(out.Bytes(), t.Name()))
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, &out)
+	}
+}
+
+// places are for the processes that run at once: more would take each other's time.
+var places = make(chan struct{}, 2)
+
+// run runs a test of this binary in another process until it has ended.
+func run(test, parts string, out *bytes.Buffer) error {
+	cmd := exec.Command(os.Args[0], arguments(test, parts)...)
+	cmd.Env = append(os.Environ(), testEnv+"="+test)
+	cmd.Stdout, cmd.Stderr = out, out
+	ended, err := servers.Start(cmd)
+	if err != nil {
+		return err
+	}
+	return <-ended
+}
+
+// arguments are this process's, for one of its tests: with the same parts of it, if -run says
+// which, else with these, and the same limit.
+func arguments(test, parts string) []string {
+	path := strings.Split(test, "/")
+	asked := strings.Split(flag.Lookup("test.run").Value.String(), "/")
+	pattern := make([]string, max(len(path), len(asked)))
+	copy(pattern, asked)
+	for i, name := range path {
+		pattern[i] = "^" + regexp.QuoteMeta(name) + "$"
+	}
+	if len(asked) <= len(path) && parts != "" {
+		pattern = append(pattern, "^("+parts+")")
+	}
+	args := []string{"-test.run=" + strings.Join(pattern, "/")}
+	flag.Visit(func(f *flag.Flag) {
+		switch {
+		case f.Name == "test.v", f.Name == "test.timeout", f.Name == "test.short", !strings.HasPrefix(f.Name, "test."):
+			args = append(args, "-"+f.Name+"="+f.Value.String())
+		}
+	})
+	return args
+}
+
+// inner is what the parts of a test said, without what begins and ends the test, which its
+// own process says too.
+func inner(out []byte, test string) []byte {
+	names := regexp.QuoteMeta(test)
+	if outer, _, ok := strings.Cut(test, "/"); ok {
+		names += "|" + regexp.QuoteMeta(outer)
+	}
+	whole := regexp.MustCompile(`^\x16? *(=== (RUN|NAME|PAUSE|CONT) +(` + names + `)|--- (PASS|FAIL|SKIP): (` + names + `) .*|PASS|FAIL)\n?$`)
+	var kept []byte
+	for line := range bytes.Lines(out) {
+		if !whole.Match(line) {
+			kept = append(kept, line...)
+		}
+	}
+	return kept
+}

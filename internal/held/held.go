@@ -1,0 +1,83 @@
+// Package held keeps leases for interfaces whose Unlock is told the name alone.
+package held
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// Leases are those of callers who give up what they have by its name. Where a lease was lost,
+// and another caller of the process has the name before the first one gives it up, there are two:
+// they go in their order, whoever gives up first, so that none is released whose holder still
+// works. The zero value is empty. It is safe for concurrent use.
+type Leases struct {
+	mu  sync.Mutex
+	all map[string][]*leasehold.Lease // guarded by mu; oldest first
+}
+
+// Put adds a lease that was acquired just now.
+func (l *Leases) Put(lease *leasehold.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all == nil {
+		l.all = make(map[string][]*leasehold.Lease)
+	}
+	l.all[lease.Name()] = append(l.all[lease.Name()], lease)
+}
+
+// Oldest returns the lease of name that would be released next, or nil.
+func (l *Leases) Oldest(name string) *leasehold.Lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.all[name]) == 0 {
+		return nil
+	}
+	return l.all[name][0]
+}
+
+// Replace puts next in the place of former, of the same name. It returns false if former has been
+// given up.
+func (l *Leases) Replace(former, next *leasehold.Lease) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, lease := range l.all[former.Name()] {
+		if lease == former {
+			l.all[former.Name()][i] = next
+			return true
+		}
+	}
+	return false
+}
+
+// Release releases the oldest lease of name, and returns what Lease.Release does. A lease whose
+// release has an unknown outcome stays, to be released again.
+func (l *Leases) Release(ctx context.Context, name string) error {
+	lease := l.Oldest(name)
+	if lease == nil {
+		return fmt.Errorf("%q is not held", name)
+	}
+	err := lease.Release(ctx)
+	if err == nil || errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrReleased) {
+		l.remove(lease)
+	}
+	return err
+}
+
+func (l *Leases) remove(lease *leasehold.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	name := lease.Name()
+	for i, one := range l.all[name] {
+		if one == lease {
+			l.all[name] = append(l.all[name][:i:i], l.all[name][i+1:]...)
+			break
+		}
+	}
+	if len(l.all[name]) == 0 {
+		delete(l.all, name)
+	}
+}

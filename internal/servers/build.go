@@ -1,0 +1,75 @@
+package servers
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// Variable is the environment variable that names the folder of a build of engine, as
+// scripts/fetch-server prints it, which tests then run in place of the system's.
+func Variable(engine string) string { return "LEASEHOLD_" + strings.ToUpper(engine) + "_ROOT" }
+
+// Root is the folder that Variable names for engine: the server's programs are in its bin,
+// everything else where it would be below /. It is "" for the system's own build.
+func Root(engine string) string { return os.Getenv(Variable(engine)) }
+
+// Fetch has the project's own script unpack a server and returns its folder, or skips t where
+// it cannot be had. The version is its begin, such as "9".
+func Fetch(t testing.TB, name, version string) (root string) {
+	t.Helper()
+	return fetch(t, name, version)
+}
+
+// fetched is Fetch of what make tools has fetched before: a test installs nothing.
+func fetched(t testing.TB, name, version string) (root string) {
+	t.Helper()
+	return fetch(t, "-n", name, version)
+}
+
+func fetch(t testing.TB, args ...string) (root string) {
+	t.Helper()
+	out, err := exec.Command(script("fetch-server"), args...).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		const cannotBeHad = 3
+		if exit.ExitCode() == cannotBeHad {
+			t.Skipf("needs %s: %s", strings.Join(args, " "), exit.Stderr)
+		}
+		t.Fatalf("fetch %s: %v\n%s", strings.Join(args, " "), err, exit.Stderr)
+	}
+	if err != nil {
+		t.Fatalf("fetch %s: %v", strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// built is the path of the server that scripts/install-tools has built as tool, of the version of pkg
+// that a go.mod requires.
+func built(t testing.TB, name, tool, mod, pkg string) string {
+	t.Helper()
+	modules, err := os.ReadFile(filepath.Join(project(), mod))
+	if err != nil {
+		t.Fatalf("find the version of %s: %v", name, err)
+	}
+	_, version, _ := strings.Cut(string(modules), pkg+" ")
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatalf("find the server: %v", err)
+	}
+	path := filepath.Join(cache, "leasehold-tools", name+"-"+strings.Fields(version)[0])
+	need(t, tool, path, func() error { _, err := os.Stat(path); return err })
+	return path
+}
+
+// script is the path of one of the project's scripts.
+func script(name string) string { return filepath.Join(project(), "scripts", name) }
+
+// project is the folder of the working tree.
+func project() string {
+	_, here, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(here), "..", "..")
+}

@@ -1,0 +1,36 @@
+package servers
+
+import (
+	"os"
+	"syscall"
+	"testing"
+)
+
+// inMemory is a file system in memory, which Linux has. roomInMemory is what must be free there:
+// a database takes 200 MB.
+const (
+	inMemory     = "/dev/shm"
+	roomInMemory = 4 << 30
+)
+
+// diskOf is where t's servers have their data, for os.MkdirTemp: in memory where there is room. A
+// disk that the databases of several packages flush to at once holds each of them up for seconds,
+// and no test is about that: processes are killed, never the machine. Benchmarks measure the disk.
+func diskOf(t testing.TB) string {
+	var fs syscall.Statfs_t
+	if _, measures := t.(*testing.B); measures || syscall.Statfs(inMemory, &fs) != nil || fs.Bavail*uint64(fs.Bsize) < roomInMemory {
+		return ""
+	}
+	return inMemory
+}
+
+// dataDir is an empty folder for the data of a server, that goes with t.
+func dataDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(diskOf(t), "leasehold-")
+	if err != nil {
+		t.Fatalf("make a folder: %v", err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}

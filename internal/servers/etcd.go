@@ -1,0 +1,177 @@
+package servers
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The versions of etcd that tests run with.
+const (
+	EtcdDebian  = "debian"  // etcd-server of Debian 12, 3.4
+	EtcdCurrent = "current" // what go.mod of e2e requires, as make tools builds it
+)
+
+// An Etcd is one member of a cluster.
+type Etcd struct {
+	*Process
+	Name         string
+	Client, Peer int // ports
+	health       int // port
+	scheme       string
+	life         testing.TB // the server ends with it
+	dir          string
+	binary       string
+	args         []string
+}
+
+// StartEtcd starts a cluster of one. args are more of its options.
+func StartEtcd(t testing.TB, version string, args ...string) *Etcd {
+	t.Helper()
+	return StartEtcdCluster(t, version, 1, args...)[0]
+}
+
+// StartEtcdCluster starts n members, and returns when they have a leader.
+func StartEtcdCluster(t testing.TB, version string, n int, args ...string) []*Etcd {
+	t.Helper()
+	var members []*Etcd
+	var initial []string
+	ports := FreePorts(t, 3*n)
+	scheme := "http"
+	for _, a := range args {
+		if a == "--cert-file" {
+			scheme = "https"
+		}
+	}
+	for i := range n {
+		e := &Etcd{
+			Name: fmt.Sprint("n", i), Client: ports[3*i], Peer: ports[3*i+1], health: ports[3*i+2], scheme: scheme,
+			life: t, dir: dataDir(t), binary: etcdBinary(t, version),
+		}
+		members = append(members, e)
+		initial = append(initial, e.Name+"=http://"+address(e.Peer))
+	}
+	for _, e := range members {
+		peer, client := "http://"+address(e.Peer), e.scheme+"://"+address(e.Client)
+		e.args = append([]string{
+			"--name", e.Name, "--data-dir", filepath.Join(e.dir, "data"), "--log-level", "error",
+			"--listen-client-urls", client, "--advertise-client-urls", client,
+			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+			"--initial-cluster", strings.Join(initial, ","), "--initial-cluster-state", "new",
+			"--listen-metrics-urls", "http://" + address(e.health),
+		}, args...)
+		e.Process = start(e.life, e.dir, e.binary, e.args...)
+	}
+	for _, e := range members {
+		e.Ready()
+	}
+	return members
+}
+
+// Start starts the member again after Kill or Stop, and returns when it answers.
+func (e *Etcd) Start(t testing.TB) {
+	t.Helper()
+	e.Process = start(e.life, e.dir, e.binary, e.args...)
+	e.Ready()
+}
+
+// Begin is Start that does not wait: a member without a quorum is not ready.
+func (e *Etcd) Begin() { e.Process = start(e.life, e.dir, e.binary, e.args...) }
+
+// Forget deletes the data of a member that does not run.
+func (e *Etcd) Forget(t testing.TB) {
+	t.Helper()
+	if err := os.RemoveAll(filepath.Join(e.dir, "data")); err != nil {
+		t.Fatalf("delete the data of %s: %v", e.Name, err)
+	}
+}
+
+// Ready returns when the member answers and has a leader.
+func (e *Etcd) Ready() {
+	e.life.Helper()
+	client := http.Client{Timeout: time.Second}
+	e.until("ready", func() error {
+		resp, err := client.Get("http://" + address(e.health) + "/health")
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("/health answers %s", resp.Status)
+		}
+		return nil
+	})
+}
+
+// Addr is host and port for clients.
+func (e *Etcd) Addr() string { return address(e.Client) }
+
+// Endpoints are the URLs of members for clients.
+func Endpoints(members ...*Etcd) []string {
+	var urls []string
+	for _, e := range members {
+		urls = append(urls, e.scheme+"://"+e.Addr())
+	}
+	return urls
+}
+
+// Etcdctl runs etcdctl of Debian on the member and returns what it prints.
+func (e *Etcd) Etcdctl(t testing.TB, args ...string) string {
+	t.Helper()
+	out, err := e.EtcdctlCommand(t, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("etcdctl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// EtcdctlCommand is etcdctl of Debian on the member, not started.
+func (e *Etcd) EtcdctlCommand(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(Need(t, "etcd", "etcdctl"), append([]string{"--endpoints", e.Addr()}, args...)...)
+	cmd.Env = append(os.Environ(), "ETCDCTL_API=3")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// IsLeader reports whether the member leads the cluster.
+func (e *Etcd) IsLeader() bool {
+	resp, err := (&http.Client{Timeout: time.Second}).Get("http://" + address(e.health) + "/metrics")
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return err == nil && strings.Contains(string(text), "\netcd_server_is_leader 1\n")
+}
+
+// EtcdLeader is the member that leads.
+func EtcdLeader(t testing.TB, members []*Etcd) *Etcd {
+	t.Helper()
+	for end := time.Now().Add(readyWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for _, e := range members {
+			if e.IsLeader() {
+				return e
+			}
+		}
+	}
+	t.Fatalf("no leader within %v", readyWithin)
+	return nil
+}
+
+// etcdBinary is the server of a version, or the build that the environment names in place of
+// both.
+func etcdBinary(t testing.TB, version string) string {
+	t.Helper()
+	if version == EtcdDebian || Root("etcd") != "" {
+		return Need(t, "etcd", "etcd")
+	}
+	return built(t, "etcd", "etcd-current", "e2e/go.mod", "go.etcd.io/etcd/server/v3")
+}

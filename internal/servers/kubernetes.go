@@ -1,0 +1,129 @@
+package servers
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A Kubernetes is an API server, with an etcd of its own and nothing else of a cluster.
+type Kubernetes struct {
+	*Process
+	Etcd *Etcd
+	life testing.TB
+	dir  string
+	port int
+	args []string
+}
+
+// KubernetesUsers are those that an API server knows: admin may do all, the others what Roles say.
+var KubernetesUsers = []string{"admin", "locker"}
+
+// StartKubernetes starts an API server, and returns when it serves.
+func StartKubernetes(t testing.TB) *Kubernetes {
+	t.Helper()
+	k := &Kubernetes{Etcd: StartEtcd(t, EtcdCurrent), life: t, dir: dataDir(t), port: FreePorts(t, 1)[0]}
+	key, tokens := filepath.Join(k.dir, "accounts.key"), filepath.Join(k.dir, "tokens.csv")
+	writeKey(t, key)
+	var known strings.Builder
+	for _, user := range KubernetesUsers {
+		fmt.Fprintf(&known, "token-of-%s,%s,%s\n", user, user, user)
+	}
+	text := strings.Replace(known.String(), "admin\n", "admin,system:masters\n", 1)
+	if err := os.WriteFile(tokens, []byte(text), 0o600); err != nil {
+		t.Fatalf("write the users: %v", err)
+	}
+	k.args = []string{
+		"--etcd-servers", Endpoints(k.Etcd)[0], "--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(k.port),
+		"--advertise-address", "192.0.2.1", "--endpoint-reconciler-type", "none", "--cert-dir", filepath.Join(k.dir, "certs"),
+		"--service-cluster-ip-range", "198.51.100.0/24", "--service-account-issuer", "https://kubernetes.default.svc",
+		"--service-account-key-file", key, "--service-account-signing-key-file", key, "--disable-admission-plugins", "ServiceAccount",
+		"--authorization-mode", "RBAC", "--token-auth-file", tokens,
+	}
+	k.Begin()
+	k.Ready()
+	return k
+}
+
+// writeKey makes the key by which the server would sign for accounts of pods.
+func writeKey(t testing.TB, path string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatalf("make a key: %v", err)
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err == nil {
+		err = os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
+	}
+	if err != nil {
+		t.Fatalf("write a key: %v", err)
+	}
+}
+
+// Begin starts the server, also again after Kill or Stop, and does not wait.
+func (k *Kubernetes) Begin() {
+	binary := built(k.life, "kube-apiserver", "kubernetes", "scripts/kube-apiserver/go.mod", "k8s.io/kubernetes")
+	k.Process = start(k.life, k.dir, binary, k.args...)
+}
+
+// Ready returns when the server serves.
+func (k *Kubernetes) Ready() {
+	k.life.Helper()
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
+	client := http.Client{Timeout: 10 * time.Second, Transport: transport}
+	k.until("ready", func() error {
+		req, err := http.NewRequest(http.MethodGet, k.Endpoint()+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Authorization", "Bearer token-of-admin")
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("/readyz answers %s", resp.Status)
+		}
+		return nil
+	})
+}
+
+// Endpoint is the server's URL.
+func (k *Kubernetes) Endpoint() string { return "https://" + k.Addr() }
+
+// Addr is host and port for clients.
+func (k *Kubernetes) Addr() string { return address(k.port) }
+
+// Kubeconfig writes what kubectl reads: as whom to log in to a server at addr, which is this one or a
+// proxy before it.
+func (k *Kubernetes) Kubeconfig(user, addr string) (path string) {
+	k.life.Helper()
+	file, err := os.CreateTemp(k.dir, "kubeconfig-*")
+	if err != nil {
+		k.life.Fatalf("write a kubeconfig: %v", err)
+	}
+	defer file.Close()
+	_, err = fmt.Fprintf(file, `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://%s", certificate-authority: %q}}]
+users: [{name: u, user: {token: "token-of-%s"}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+`, addr, filepath.Join(k.dir, "certs", "apiserver.crt"), user)
+	if err != nil {
+		k.life.Fatalf("write a kubeconfig: %v", err)
+	}
+	return file.Name()
+}

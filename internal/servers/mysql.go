@@ -1,0 +1,121 @@
+package servers
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A MySQL is one server of MySQL or MariaDB. Its user root needs no password.
+type MySQL struct {
+	*Process
+	Port   int
+	life   testing.TB // the server ends with it
+	dir    string
+	daemon string // path
+	args   []string
+}
+
+// mysqlVersion is what StartMySQL runs, unless the environment names a build.
+const mysqlVersion = "9"
+
+// StartMySQL starts a MySQL with an empty database called locks, or skips t where there is
+// none: this system has no package of it. settings are of the form --name=value.
+func StartMySQL(t testing.TB, settings ...string) *MySQL {
+	t.Helper()
+	root := Root("mysql")
+	if root == "" {
+		root = fetched(t, "mysql", mysqlVersion)
+	}
+	need(t, "mariadb", "the user mysql", func() error { _, err := user.Lookup("mysql"); return err })
+	daemon := filepath.Join(root, "bin", "mysqld")
+	m := newMySQL(t, daemon, []string{"--innodb-redo-log-capacity=8M", "--mysqlx=OFF", "--secure-file-priv="}, func(folder string, common []string) {
+		const overTCP = "RENAME USER root@localhost TO root@'%';\n"
+		first := filepath.Join(filepath.Dir(folder), "first.sql")
+		if err := os.WriteFile(first, []byte(overTCP), 0o644); err != nil {
+			t.Fatalf("write statements: %v", err)
+		}
+		runAs(t, "mysql", daemon, append(common, "--initialize-insecure", "--init-file="+first, "--datadir="+folder)...)
+	})
+	return m.begin(t, settings)
+}
+
+// StartMariaDB starts a MariaDB with an empty database called locks. settings are of the
+// form --name=value.
+func StartMariaDB(t testing.TB, settings ...string) *MySQL {
+	t.Helper()
+	m := newMySQL(t, Need(t, "mariadb", "mariadbd"), []string{"--innodb-log-file-size=8M"}, func(folder string, common []string) {
+		runAs(t, "mysql", Need(t, "mariadb", "mariadb-install-db"), append(common, "--datadir="+folder,
+			"--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")...)
+	})
+	return m.begin(t, settings)
+}
+
+// newMySQL is a server with its first files, which install makes, with a small log, as it is
+// copied. All programs are given the common arguments.
+func newMySQL(t testing.TB, daemon string, small []string, install func(folder string, common []string)) *MySQL {
+	t.Helper()
+	m := &MySQL{Port: FreePorts(t, 1)[0], life: t, dir: dirOf(t, "mysql"), daemon: daemon}
+	m.args = append([]string{"--no-defaults", "--tmpdir=" + m.dir}, small...) // one that starts removes the temporary files of all that share a folder
+	copyOf(t, "mysql", m.dir, version(t, daemon), func(folder string) { install(folder, slices.Clone(m.args)) })
+	return m
+}
+
+// begin starts the server for the first time.
+func (m *MySQL) begin(t testing.TB, settings []string) *MySQL {
+	t.Helper()
+	m.args = append(m.args, "--datadir="+filepath.Join(m.dir, "data"), fmt.Sprintf("--port=%d", m.Port),
+		"--bind-address=127.0.0.1", "--socket="+filepath.Join(m.dir, "s.sock"), "--pid-file="+filepath.Join(m.dir, "pid"),
+		"--skip-name-resolve")
+	m.args = append(m.args, settings...)
+	m.Start(t)
+	m.Must(t, "CREATE DATABASE locks")
+	return m
+}
+
+// Start starts the server again after Kill or Stop, and returns when it answers.
+func (m *MySQL) Start(t testing.TB) {
+	t.Helper()
+	m.Process = startAs(m.life, "mysql", m.dir, m.daemon, m.args...)
+	m.until("ready", func() error { _, err := m.Ask("SELECT 1"); return err })
+}
+
+// MySQLDisk mounts an empty disk of a size such as "2m" for a server.
+func MySQLDisk(t testing.TB, size string) (dir string) { return small(t, "mysql", size) }
+
+// Addr is host and port.
+func (m *MySQL) Addr() string { return address(m.Port) }
+
+// DSN is that of the database locks, for the user root.
+func (m *MySQL) DSN() string { return "root@tcp(" + m.Addr() + ")/locks" }
+
+// Ask runs statements on a connection of its own and returns the last value of the first row of the last
+// one, as text: "" if it is no SELECT or SHOW.
+func (m *MySQL) Ask(statements ...string) (answer string, err error) {
+	return askMySQL(m.Addr(), statements...)
+}
+
+// Must is Ask that fails t.
+func (m *MySQL) Must(t testing.TB, statements ...string) string {
+	t.Helper()
+	answer, err := m.Ask(statements...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+// Cut ends all connections of a user.
+func (m *MySQL) Cut(t testing.TB, user string) {
+	t.Helper()
+	const all = "SELECT COALESCE(GROUP_CONCAT(id), '') FROM information_schema.processlist WHERE user = '%s'"
+	for _, id := range strings.FieldsFunc(m.Must(t, fmt.Sprintf(all, user)), func(r rune) bool { return r == ',' }) {
+		if _, err := m.Ask("KILL " + id); err != nil && !strings.Contains(err.Error(), "Unknown thread id") {
+			t.Fatal(err)
+		}
+	}
+}

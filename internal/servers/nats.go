@@ -1,0 +1,161 @@
+package servers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A NATS is one server of a cluster, with JetStream.
+type NATS struct {
+	*Process
+	Name            string
+	Client, Cluster int // ports
+	monitor         int // port
+	life            testing.TB
+	dir             string
+	binary          string
+}
+
+// StartNATS starts n servers that make a cluster, or one that is alone, and returns when JetStream
+// serves. more is appended to the configuration of each.
+func StartNATS(t testing.TB, n int, more string) []*NATS {
+	t.Helper()
+	ports := FreePorts(t, 3*n)
+	var all []*NATS
+	var routes []string
+	for i := range n {
+		s := &NATS{
+			Name: fmt.Sprint("n", i), Client: ports[3*i], Cluster: ports[3*i+1], monitor: ports[3*i+2],
+			life: t, dir: dataDir(t), binary: built(t, "nats-server", "nats", "e2e/go.mod", "github.com/nats-io/nats-server/v2"),
+		}
+		all = append(all, s)
+		routes = append(routes, "nats://"+address(s.Cluster))
+	}
+	for _, s := range all {
+		config := fmt.Sprintf("server_name: %s\nlisten: %q\nhttp: %q\njetstream { store_dir: %q, sync_interval: always }\n",
+			s.Name, address(s.Client), address(s.monitor), filepath.Join(s.dir, "data"))
+		if n > 1 {
+			config += fmt.Sprintf("cluster { name: c, listen: %q, routes: [%s] }\n", address(s.Cluster), strings.Join(routes, ", "))
+		}
+		if err := os.WriteFile(filepath.Join(s.dir, "nats.conf"), []byte(config+more), 0o600); err != nil {
+			t.Fatalf("configure a server: %v", err)
+		}
+		s.Begin()
+	}
+	for _, s := range all {
+		s.Ready()
+	}
+	if n > 1 { // else a bucket may find too few servers for its replicas
+		all[0].until("joined by all", func() error {
+			if !slices.ContainsFunc(all, func(s *NATS) bool { return s.sees(n) }) {
+				return errors.New("no leader sees all")
+			}
+			return nil
+		})
+	}
+	return all
+}
+
+// Begin starts the server, also again after Kill or Stop, and does not wait.
+func (s *NATS) Begin() {
+	s.Process = start(s.life, s.dir, s.binary, "-c", filepath.Join(s.dir, "nats.conf"))
+}
+
+// Ready returns when JetStream serves.
+func (s *NATS) Ready() {
+	s.life.Helper()
+	client := http.Client{Timeout: time.Second}
+	s.until("ready", func() error {
+		resp, err := client.Get("http://" + address(s.monitor) + "/healthz")
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("/healthz answers %s", resp.Status)
+		}
+		return nil
+	})
+}
+
+// Forget deletes the data of a server that does not run.
+func (s *NATS) Forget() {
+	s.life.Helper()
+	if err := os.RemoveAll(filepath.Join(s.dir, "data")); err != nil {
+		s.life.Fatalf("delete the data of %s: %v", s.Name, err)
+	}
+}
+
+// Data is the folder of the server's data.
+func (s *NATS) Data() string { return filepath.Join(s.dir, "data") }
+
+// Addr is host and port for clients.
+func (s *NATS) Addr() string { return address(s.Client) }
+
+// A jetStreamState is what a server tells of its JetStream, as far as it is asked for here.
+type jetStreamState struct {
+	Meta struct {
+		Leader string `json:"leader"`
+		Peers  []struct {
+			Current bool `json:"current"`
+		} `json:"replicas"`
+	} `json:"meta_cluster"`
+	Accounts []struct {
+		Streams []struct {
+			Name    string `json:"name"`
+			Cluster struct {
+				Leader string `json:"leader"`
+			} `json:"cluster"`
+		} `json:"stream_detail"`
+	} `json:"account_details"`
+}
+
+func (s *NATS) jetStream() (found jetStreamState) {
+	resp, err := (&http.Client{Timeout: time.Second}).Get("http://" + address(s.monitor) + "/jsz?streams=true&accounts=true")
+	if err != nil {
+		return found
+	}
+	defer resp.Body.Close()
+	_ = json.NewDecoder(resp.Body).Decode(&found) // then it tells nothing
+	return found
+}
+
+// Leads reports whether the server leads a bucket.
+func (s *NATS) Leads(bucket string) bool {
+	for _, a := range s.jetStream().Accounts {
+		for _, st := range a.Streams {
+			if st.Name == "KV_"+bucket && st.Cluster.Leader == s.Name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sees reports whether the server leads a cluster of n, all of whom have come.
+func (s *NATS) sees(n int) bool {
+	meta, current := s.jetStream().Meta, 0
+	for _, p := range meta.Peers {
+		if p.Current {
+			current++
+		}
+	}
+	return meta.Leader == s.Name && current == n-1
+}
+
+// NATSAddrs is the hosts and ports of servers, separated by commas.
+func NATSAddrs(all []*NATS) string {
+	var addrs []string
+	for _, s := range all {
+		addrs = append(addrs, s.Addr())
+	}
+	return strings.Join(addrs, ",")
+}

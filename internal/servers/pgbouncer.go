@@ -1,0 +1,45 @@
+package servers
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A PgBouncer shares few connections to a PostgreSQL among many clients.
+type PgBouncer struct {
+	*Process
+	Port int
+}
+
+// StartPgBouncer starts one in front of p. Between two transactions a client has no
+// connection to the server; there are at most pool.
+func StartPgBouncer(t testing.TB, p *Postgres, pool int) *PgBouncer {
+	t.Helper()
+	b := &PgBouncer{Port: FreePorts(t, 1)[0]}
+	dir := dirOf(t, "postgres")
+	conf := filepath.Join(dir, "pgbouncer.ini")
+	text := fmt.Sprintf(`[databases]
+* = host=127.0.0.1 port=%d user=postgres
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = %d
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = %d
+max_client_conn = 500
+`, p.Port, b.Port, pool)
+	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
+		t.Fatalf("write the configuration of pgbouncer: %v", err)
+	}
+	b.Process = startAs(t, "postgres", dir, Need(t, "pgbouncer", "pgbouncer"), conf)
+	b.until("ready", func() error { _, err := askPostgres(address(b.Port), "SELECT 1"); return err })
+	return b
+}
+
+// URL is that of the database postgres, for a client that prepares no statements.
+func (b *PgBouncer) URL() string {
+	return "postgres://postgres@" + address(b.Port) + "/postgres?sslmode=disable&default_query_exec_mode=exec"
+}

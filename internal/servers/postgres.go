@@ -1,0 +1,150 @@
+package servers
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A Postgres is one PostgreSQL server. Its user postgres needs no password.
+type Postgres struct {
+	*Process
+	Port int
+	life testing.TB // the server ends with it
+	dir  string
+	args []string
+}
+
+// StartPostgres starts a PostgreSQL with an empty cluster. settings are of the form
+// name=value.
+func StartPostgres(t testing.TB, settings ...string) *Postgres {
+	t.Helper()
+	p := &Postgres{Port: FreePorts(t, 1)[0], life: t, dir: dirOf(t, "postgres")}
+	initdb := p.binary(t, "initdb")
+	copyOf(t, "postgres", p.dir, version(t, initdb), func(folder string) {
+		runAs(t, "postgres", initdb, "-D", folder, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync")
+	})
+	p.args = []string{"-D", p.data(), "-p", fmt.Sprint(p.Port), "-h", "127.0.0.1", "-k", p.dir}
+	for _, s := range settings {
+		p.args = append(p.args, "-c", s)
+	}
+	p.Start(t)
+	return p
+}
+
+// StartStandby starts a copy of p that follows it and can only be read.
+func (p *Postgres) StartStandby(t testing.TB) *Postgres {
+	t.Helper()
+	s := &Postgres{Port: FreePorts(t, 1)[0], life: t, dir: dirOf(t, "postgres")}
+	runAs(t, "postgres", p.binary(t, "pg_basebackup"), "-D", s.data(), "-h", "127.0.0.1", "-p", fmt.Sprint(p.Port), "-U", "postgres", "-R", "-c", "fast")
+	s.args = []string{"-D", s.data(), "-p", fmt.Sprint(s.Port), "-h", "127.0.0.1", "-k", s.dir}
+	s.Start(t)
+	return s
+}
+
+// binary finds a program of the server: Debian keeps them apart from others.
+func (p *Postgres) binary(t testing.TB, name string) string {
+	t.Helper()
+	if _, err := exec.LookPath(name); err == nil || Root("postgres") != "" {
+		return Need(t, "postgres", name)
+	}
+	const where = "/usr/lib/postgresql/*/bin/"
+	found, _ := filepath.Glob(where + name) // the pattern is well-formed
+	if len(found) == 0 {
+		Need(t, "postgres", "psql")
+		found, _ = filepath.Glob(where + name)
+	}
+	if len(found) == 0 {
+		t.Fatalf("%s is missing", name)
+	}
+	return found[len(found)-1]
+}
+
+func (p *Postgres) data() string { return filepath.Join(p.dir, "data") }
+
+// Start starts the server again after Kill or Stop, and returns when it answers.
+func (p *Postgres) Start(t testing.TB) {
+	t.Helper()
+	p.Process = startAs(p.life, "postgres", p.dir, p.binary(t, "postgres"), p.args...)
+	p.until("ready", func() error { return p.Do("SELECT 1") })
+}
+
+// Kill ends the server and its processes for the connections at once.
+func (p *Postgres) Kill() {
+	children := p.children()
+	p.Process.Kill()
+	for _, pid := range children {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
+	}
+	// A server does not start beside processes of an earlier one.
+	for end := time.Now().Add(readyWithin); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if !slices.ContainsFunc(children, func(pid int) bool { return syscall.Kill(pid, 0) == nil }) {
+			return
+		}
+	}
+	p.life.Fatal("the processes of a killed server do not end")
+}
+
+// Pause stops the server and its processes for the connections until resume is called.
+func (p *Postgres) Pause() (resume func()) {
+	p.Signal(syscall.SIGSTOP)
+	children := p.children()
+	for _, pid := range children {
+		_ = syscall.Kill(pid, syscall.SIGSTOP) // it may be gone
+	}
+	return func() {
+		for _, pid := range children {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+		p.Signal(syscall.SIGCONT)
+	}
+}
+
+func (p *Postgres) children() (all []int) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.Pid())) // gone: it has none
+	for _, field := range strings.Fields(string(text)) {
+		if pid, err := strconv.Atoi(field); err == nil {
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
+// Disk mounts an empty disk of a size such as "2m" for the server.
+func (p *Postgres) Disk(t testing.TB, size string) (dir string) { return small(t, "postgres", size) }
+
+// Addr is host and port.
+func (p *Postgres) Addr() string { return address(p.Port) }
+
+// URL is that of the database postgres, for the user postgres. It ends with an option.
+func (p *Postgres) URL() string {
+	return "postgres://postgres@" + p.Addr() + "/postgres?sslmode=disable"
+}
+
+// Do runs statements on a connection of its own.
+func (p *Postgres) Do(statements ...string) error {
+	_, err := p.Ask(statements...)
+	return err
+}
+
+// Ask is Do that returns the first value that the last statement returns, as text.
+func (p *Postgres) Ask(statements ...string) (answer string, err error) {
+	return askPostgres(p.Addr(), statements...)
+}
+
+// Must is Ask that fails t.
+func (p *Postgres) Must(t testing.TB, statements ...string) string {
+	t.Helper()
+	answer, err := p.Ask(statements...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}

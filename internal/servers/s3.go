@@ -1,0 +1,79 @@
+package servers
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// An S3 is an object store: versitygw, on a folder.
+type S3 struct {
+	*Process
+	life        testing.TB
+	dir, binary string
+	port        int
+}
+
+// S3Key and S3Secret are the keys of who may do all.
+const S3Key, S3Secret = "root", "rootsecret"
+
+// StartS3 starts an object store that has one bucket, locks, and returns when it serves.
+func StartS3(t testing.TB) *S3 {
+	t.Helper()
+	s := &S3{
+		life: t, dir: dataDir(t), port: FreePorts(t, 1)[0],
+		binary: built(t, "versitygw", "s3", "e2e/go.mod", "github.com/versity/versitygw"),
+	}
+	for _, dir := range []string{"data/locks", "users", "meta"} {
+		if err := os.MkdirAll(filepath.Join(s.dir, dir), 0o700); err != nil {
+			t.Fatalf("make a bucket: %v", err)
+		}
+	}
+	s.Begin()
+	s.Ready()
+	return s
+}
+
+// Begin starts the server, also again after Kill or Stop, and does not wait.
+func (s *S3) Begin() {
+	s.Process = start(s.life, s.dir, s.binary, "--access", S3Key, "--secret", S3Secret, "--port", address(s.port), "--quiet", "--keep-alive",
+		"--iam-dir", filepath.Join(s.dir, "users"), "posix", "--sidecar", filepath.Join(s.dir, "meta"), filepath.Join(s.dir, "data"))
+}
+
+// Ready returns when the server answers.
+func (s *S3) Ready() {
+	s.life.Helper()
+	client := http.Client{Timeout: time.Second}
+	s.until("ready", func() error {
+		resp, err := client.Get(s.Endpoint())
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err
+	})
+}
+
+// AddUser makes a user who may do nothing yet.
+func (s *S3) AddUser(key, secret string) {
+	s.life.Helper()
+	out, err := exec.Command(s.binary, "admin", "--access", S3Key, "--secret", S3Secret, "--endpoint-url", s.Endpoint(),
+		"create-user", "--access", key, "--secret", secret, "--role", "user").CombinedOutput()
+	if err != nil {
+		s.life.Fatalf("add a user: %v: %s", err, out)
+	}
+}
+
+// Addr is host and port for clients.
+func (s *S3) Addr() string { return address(s.port) }
+
+// Endpoint is the server's URL.
+func (s *S3) Endpoint() string { return "http://" + s.Addr() }
+
+// URL is that of a prefix in the server's bucket, for who may do all.
+func (s *S3) URL(prefix string) string {
+	return fmt.Sprintf("s3://%s:%s@locks/%s?region=us-east-1&endpoint=http:%%2F%%2F%s", S3Key, S3Secret, prefix, s.Addr())
+}

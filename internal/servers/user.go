@@ -1,0 +1,120 @@
+package servers
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"unicode"
+)
+
+// startAs is start for servers that refuse to run as root: as root it starts them as name.
+func startAs(t testing.TB, name, dir, binary string, args ...string) *Process {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		binary, args = asUser(name, binary, args...)
+	}
+	return start(t, dir, binary, args...)
+}
+
+// runAs runs a program that ends, and fails t if it does not succeed.
+func runAs(t testing.TB, name, binary string, args ...string) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		binary, args = asUser(name, binary, args...)
+	}
+	if out, err := exec.Command(binary, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", binary, err, tail(string(out)))
+	}
+}
+
+// asUser sets the signal for a parent's death again, which a change of user clears.
+func asUser(name, binary string, args ...string) (string, []string) {
+	return "setpriv", append([]string{"--reuid=" + name, "--regid=" + name, "--init-groups", "--pdeathsig=KILL", binary}, args...)
+}
+
+// dirOf is an empty folder that belongs to the user called name, and goes with t.
+func dirOf(t testing.TB, name string) string {
+	t.Helper()
+	return dirIn(t, diskOf(t), name) // t.TempDir is in a folder that others may not enter
+}
+
+// dirIn is dirOf in a folder, or in that for temporary files.
+func dirIn(t testing.TB, folder, name string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(folder, "leasehold-"+name)
+	if err != nil {
+		t.Fatalf("make a folder: %v", err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if os.Geteuid() != 0 {
+		return dir
+	}
+	owner, err := user.Lookup(name)
+	if err != nil {
+		t.Fatalf("find a user: %v", err)
+	}
+	uid, _ := strconv.Atoi(owner.Uid) // they are numbers on Unix
+	gid, _ := strconv.Atoi(owner.Gid)
+	if err := os.Chown(dir, uid, gid); err != nil {
+		t.Fatalf("give a folder away: %v", err)
+	}
+	return dir
+}
+
+// copyOf fills dir/data, for the user called name, with what fill once put into an empty
+// folder on this machine: some servers take seconds to make their first files.
+func copyOf(t testing.TB, name, dir, key string, fill func(folder string)) {
+	t.Helper()
+	templates := filepath.Join(os.TempDir(), "leasehold-templates-"+strconv.Itoa(os.Geteuid()))
+	template := filepath.Join(templates, key)
+	if _, err := os.Stat(template); err != nil {
+		if err := os.MkdirAll(templates, 0o755); err != nil {
+			t.Fatalf("make a folder: %v", err)
+		}
+		fresh := filepath.Join(dirIn(t, templates, name), "data") // on the same disk
+		fill(fresh)
+		if err := os.Rename(fresh, template); err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, syscall.ENOTEMPTY) {
+			t.Fatalf("keep a template: %v", err)
+		}
+	}
+	if out, err := exec.Command("cp", "-a", template, filepath.Join(dir, "data")).CombinedOutput(); err != nil {
+		t.Fatalf("copy a template: %v: %s", err, out)
+	}
+}
+
+// version is what a program says of itself, in the form of a file's name.
+func version(t testing.TB, binary string) string {
+	t.Helper()
+	out, err := exec.Command(binary, "--version").Output()
+	if err != nil {
+		t.Fatalf("%s --version: %v", binary, err)
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) || r == '.' {
+			return r
+		}
+		return '_'
+	}, strings.TrimSpace(string(out)))
+}
+
+// small mounts an empty disk of a size such as "2m" for the user called name, until t ends.
+func small(t testing.TB, name, size string) (dir string) {
+	t.Helper()
+	dir = dirOf(t, name)
+	owner, err := user.Lookup(name)
+	if err != nil {
+		t.Fatalf("find a user: %v", err)
+	}
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "mode=700,size="+size+",uid="+owner.Uid+",gid="+owner.Gid, "tmpfs", dir).CombinedOutput(); err != nil {
+		t.Skipf("needs the right to mount a small disk: %v: %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() }) // the server may still use it
+	return dir
+}

@@ -1,0 +1,192 @@
+package servers
+
+import (
+	"archive/zip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// zookeeperJar is where Debian puts ZooKeeper, below the folder of the build; its manifest
+// names what else it needs.
+const zookeeperJar = "/usr/share/java/zookeeper.jar"
+
+// A ZooKeeper is one ZooKeeper server, alone or of an ensemble.
+type ZooKeeper struct {
+	*Process
+	Port int
+	life testing.TB // the server ends with it
+	dir  string
+	java []string // options of the Java machine
+}
+
+// ZooKeeperOptions change how servers are started.
+type ZooKeeperOptions struct {
+	Tick   time.Duration // 0: 200 ms. Sessions end when a whole tick is over
+	Config []string      // more lines of zoo.cfg
+	Java   []string      // more options of the Java machine, such as "-Dzookeeper.extendedTypesEnabled=true"
+}
+
+// StartZooKeeper starts one server. It grants sessions of 0.4 to 60 s, and leaves it to the
+// system when its log is written to disk, unless its Config says "forceSync=yes".
+func StartZooKeeper(t testing.TB, opts ZooKeeperOptions) *ZooKeeper {
+	t.Helper()
+	z := newZooKeeper(t, FreePorts(t, 1)[0], 0, opts, nil)
+	z.Start(t)
+	return z
+}
+
+// StartZooKeepers starts an ensemble of n servers, and returns when all of them serve.
+func StartZooKeepers(t testing.TB, n int, opts ZooKeeperOptions) []*ZooKeeper {
+	t.Helper()
+	ports := FreePorts(t, 3*n)
+	var peers []string
+	for i := range n {
+		peers = append(peers, fmt.Sprintf("server.%d=127.0.0.1:%d:%d", i+1, ports[3*i+1], ports[3*i+2]))
+	}
+	all := make([]*ZooKeeper, n)
+	for i := range all {
+		all[i] = newZooKeeper(t, ports[3*i], i+1, opts, peers)
+		all[i].launch(t)
+	}
+	for _, z := range all {
+		z.untilReady()
+	}
+	return all
+}
+
+func newZooKeeper(t testing.TB, port, id int, opts ZooKeeperOptions, peers []string) *ZooKeeper {
+	t.Helper()
+	z := &ZooKeeper{Port: port, life: t, dir: dataDir(t), java: opts.Java}
+	tick := opts.Tick
+	if tick == 0 {
+		tick = 200 * time.Millisecond
+	}
+	lines := append([]string{
+		fmt.Sprintf("tickTime=%d", tick.Milliseconds()), "dataDir=" + z.dir,
+		fmt.Sprintf("clientPort=%d", port), "clientPortAddress=127.0.0.1", "maxClientCnxns=0",
+		"initLimit=50", "syncLimit=15", "minSessionTimeout=400", "maxSessionTimeout=60000",
+		"admin.enableServer=false", "4lw.commands.whitelist=*", "forceSync=no",
+	}, append(opts.Config, peers...)...)
+	z.write("zoo.cfg", strings.Join(lines, "\n")+"\n")
+	if id > 0 {
+		z.write("myid", fmt.Sprint(id))
+	}
+	return z
+}
+
+func (z *ZooKeeper) write(name, text string) {
+	z.life.Helper()
+	if err := os.WriteFile(filepath.Join(z.dir, name), []byte(text), 0o600); err != nil {
+		z.life.Fatalf("write %s: %v", name, err)
+	}
+}
+
+// Start starts the server again after Kill or Stop, and returns when it serves.
+func (z *ZooKeeper) Start(t testing.TB) {
+	t.Helper()
+	z.launch(t)
+	z.untilReady()
+}
+
+func (z *ZooKeeper) launch(t testing.TB) {
+	t.Helper()
+	need(t, "zookeeper", "ZooKeeper", func() error {
+		_, err := exec.LookPath("java")
+		_, missing := os.Stat(Root("zookeeper") + zookeeperJar)
+		return errors.Join(err, missing)
+	})
+	args := append([]string{
+		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
+	}, z.java...)
+	args = append(args, "-cp", "/etc/zookeeper/conf:"+zookeeperPath(t), "org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(z.dir, "zoo.cfg"))
+	z.Process = start(z.life, z.dir, "java", args...)
+}
+
+// zookeeperPath is ZooKeeper and what it needs. The manifest names that where it is when
+// installed: before it comes the same of this build.
+func zookeeperPath(t testing.TB) string {
+	t.Helper()
+	root := Root("zookeeper")
+	jar, err := zip.OpenReader(root + zookeeperJar)
+	if err != nil {
+		t.Fatalf("open ZooKeeper: %v", err)
+	}
+	defer jar.Close()
+	manifest, err := fs.ReadFile(jar, "META-INF/MANIFEST.MF")
+	if err != nil {
+		t.Fatalf("read ZooKeeper's manifest: %v", err)
+	}
+	text := strings.NewReplacer("\r", "", "\n ", "").Replace(string(manifest)) // lines are folded
+	_, needs, _ := strings.Cut(text, "Class-Path: ")
+	needs, _, _ = strings.Cut(needs, "\n")
+	var path []string
+	for _, one := range strings.Fields(needs) {
+		path = append(path, root+one)
+	}
+	return strings.Join(append(path, root+zookeeperJar), ":")
+}
+
+func (z *ZooKeeper) untilReady() {
+	z.life.Helper()
+	z.until("ready", func() error {
+		mode, err := z.Mode()
+		if err == nil && mode == "" {
+			err = errors.New("it serves nobody")
+		}
+		return err
+	})
+}
+
+// Addr is host and port.
+func (z *ZooKeeper) Addr() string { return address(z.Port) }
+
+// Mode is what the server is at present: standalone, leader or follower, "" without a quorum.
+func (z *ZooKeeper) Mode() (string, error) {
+	text, err := z.Ask("srvr")
+	if err != nil {
+		return "", err
+	}
+	_, mode, _ := strings.Cut(text, "Mode: ")
+	mode, _, _ = strings.Cut(mode, "\n")
+	return mode, nil
+}
+
+// Ask sends a four-letter word and returns the answer.
+func (z *ZooKeeper) Ask(word string) (string, error) {
+	conn, err := net.DialTimeout("tcp", z.Addr(), 2*time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := conn.Write([]byte(word)); err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(conn)
+	return string(text), err
+}
+
+// Leader is the one of servers that leads, or fails t after a while.
+func Leader(t testing.TB, servers []*ZooKeeper) *ZooKeeper {
+	t.Helper()
+	for end := time.Now().Add(readyWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for _, z := range servers {
+			if mode, err := z.Mode(); err == nil && mode == "leader" {
+				return z
+			}
+		}
+	}
+	t.Fatalf("no server leads after %v", readyWithin)
+	return nil
+}

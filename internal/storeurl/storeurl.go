@@ -1,0 +1,246 @@
+// Package storeurl takes the URLs of stores apart, for the OpenURL of each engine. Its errors
+// repeat nothing of a URL but its scheme: a password may stand anywhere in one that is wrong.
+package storeurl
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// PasswordVariable is the environment variable that keeps a password out of the process list.
+const PasswordVariable = "LEASEHOLD_PASSWORD"
+
+// FirstAnswer is how long a server may take to be reached and to answer for the first time,
+// as long as the core gives any one call.
+const FirstAnswer = 5 * time.Second
+
+// Silent is the error of a server that took longer.
+func Silent(err error) error {
+	return fmt.Errorf("no answer within %v: %w", FirstAnswer, err)
+}
+
+// A Form says how the URLs of an engine are written.
+type Form struct {
+	Schemes []string
+	Secure  []string // those of Schemes that are over TLS
+	Options []string // what may stand after the "?"
+	NoUser  bool     // the servers know no users
+}
+
+// ServerOptions are those that Parse itself understands.
+var ServerOptions = append([]string{"password_file"}, TLSOptions...)
+
+// fileOptions are paths, which must mean the same in every folder.
+var fileOptions = []string{"password_file", "creds_file", "ca_file", "cert_file", "key_file", "kubeconfig"}
+
+// A URL is one of servers, taken apart.
+type URL struct {
+	Scheme         string
+	User, Password string
+	Hosts          []string
+	Path           []string // between slashes, after the hosts
+	Options        url.Values
+	TLS            *tls.Config // nil: none
+
+	text string // what follows the scheme, with absolute paths and the password of the environment
+}
+
+// Wrong is an error that matches driver.ErrURL.
+func (u *URL) Wrong(format string, args ...any) error {
+	return fmt.Errorf("%w: %s: "+format, append([]any{driver.ErrURL, u.Scheme}, args...)...)
+}
+
+// Parse takes "scheme://user:password@h1:1,h2:2/path?options" apart. net/url knows no lists of
+// hosts, and repeats what it does not understand. It reads the files that the URL names.
+func Parse(text string, f Form) (*URL, error) {
+	scheme, rest, ok := Cut(text)
+	if !ok || !slices.Contains(f.Schemes, scheme) {
+		return nil, fmt.Errorf("%w: the scheme is none of %s", driver.ErrURL, strings.Join(f.Schemes, ", "))
+	}
+	u, err := split(scheme, rest, !f.NoUser)
+	if err != nil {
+		return nil, err
+	}
+	for key := range u.Options {
+		if !slices.Contains(f.Options, key) {
+			return nil, u.Wrong("an option is unknown; known: %s", strings.Join(f.Options, ", "))
+		}
+	}
+	return u, u.makeTLS(slices.Contains(f.Secure, scheme))
+}
+
+// Resolve returns a URL of servers in the form that means the same from every folder and
+// without our environment.
+func Resolve(text string) (string, error) { return resolve(text, true) }
+
+// ResolveNoUser is Resolve for a [Form] with NoUser, for which the password in our environment is not.
+func ResolveNoUser(text string) (string, error) { return resolve(text, false) }
+
+func resolve(text string, users bool) (string, error) {
+	scheme, rest, _ := Cut(text)
+	u, err := split(scheme, rest, users)
+	if err != nil {
+		return "", err
+	}
+	return scheme + ":" + u.text, nil
+}
+
+// Cut splits a URL at its scheme, which it returns in lower case; false: it has none.
+func Cut(text string) (scheme, rest string, ok bool) {
+	scheme, rest, ok = strings.Cut(text, ":")
+	return strings.ToLower(scheme), rest, ok && validScheme(scheme)
+}
+
+func split(scheme, rest string, users bool) (*URL, error) {
+	u := &URL{Scheme: scheme}
+	body, ok := strings.CutPrefix(rest, "//")
+	if !ok {
+		return nil, u.Wrong("is followed by two slashes: %s://host", scheme)
+	}
+	body, query, _ := strings.Cut(body, "?")
+	if err := u.parseOptions(query); err != nil {
+		return nil, err
+	}
+	at := strings.LastIndexByte(body, '@')
+	u.text = "//" + body[:at+1]
+	if at >= 0 && !users {
+		return nil, u.Wrong("takes no user and no password")
+	}
+	if err := u.parseUser(body[:at+1]); err != nil {
+		return nil, err
+	}
+	if users {
+		if err := u.findPassword(); err != nil {
+			return nil, err
+		}
+	}
+	if err := u.parsePlace(body[at+1:]); err != nil {
+		return nil, err
+	}
+	u.text += body[at+1:]
+	if query != "" {
+		u.text += "?" + u.Options.Encode()
+	}
+	return u, nil
+}
+
+// parsePlace takes the hosts and the path.
+func (u *URL) parsePlace(text string) error {
+	hosts, path, _ := strings.Cut(text, "/")
+	for host := range strings.SplitSeq(hosts, ",") {
+		if host == "" || strings.ContainsAny(host, " \t#") {
+			return u.Wrong("a host is missing or has a character that none has")
+		}
+		if _, port, err := net.SplitHostPort(host); err == nil && !isPort(port) {
+			return u.Wrong("a port is a number from 1 to 65535")
+		}
+		u.Hosts = append(u.Hosts, host)
+	}
+	for part := range strings.SplitSeq(path, "/") {
+		if part != "" {
+			u.Path = append(u.Path, part)
+		}
+	}
+	return nil
+}
+
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
+}
+
+// parseUser takes "user:password@" apart, of which all may be missing.
+func (u *URL) parseUser(info string) error {
+	user, password, _ := strings.Cut(strings.TrimSuffix(info, "@"), ":")
+	var err1, err2 error
+	u.User, err1 = url.PathUnescape(user)
+	u.Password, err2 = url.PathUnescape(password)
+	if err1 != nil || err2 != nil {
+		return u.Wrong("user or password have a %% that begins no escape")
+	}
+	return nil
+}
+
+func (u *URL) parseOptions(query string) error {
+	options, err := url.ParseQuery(query)
+	if err != nil {
+		return u.Wrong("options cannot be read")
+	}
+	for key, values := range options {
+		if len(values) != 1 {
+			return u.Wrong("an option is given twice")
+		}
+		if slices.Contains(fileOptions, key) {
+			if values[0] == "" {
+				return u.Wrong("%s is empty", key)
+			}
+			if options[key][0], err = filepath.Abs(values[0]); err != nil {
+				return fmt.Errorf("find the folder of %s: %w", key, err)
+			}
+		}
+	}
+	u.Options = options
+	return nil
+}
+
+// findPassword looks where a password may stand: in the URL, in a file, in the environment.
+func (u *URL) findPassword() error {
+	path := u.Options.Get("password_file")
+	switch {
+	case u.Password != "" && path != "":
+		return u.Wrong("a password and a password_file exclude each other")
+	case path != "":
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("read password_file: %w", err)
+		}
+		if u.Password = strings.TrimRight(string(b), "\r\n"); u.Password == "" {
+			return u.Wrong("the file that password_file names is empty")
+		}
+	case u.Password == "":
+		if u.Password = os.Getenv(PasswordVariable); u.Password != "" {
+			u.text = "//" + url.UserPassword(u.User, u.Password).String() + "@"
+		}
+	}
+	return nil
+}
+
+// Bool is an option that is true or false, or otherwise where it is missing.
+func (u *URL) Bool(option string, otherwise bool) (bool, error) {
+	switch u.Options.Get(option) {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	case "":
+		return otherwise, nil
+	}
+	return false, u.Wrong("%s is true or false", option)
+}
+
+// HostPorts are the hosts, each with a port.
+func (u *URL) HostPorts(port string) []string {
+	all := make([]string, len(u.Hosts))
+	for i, h := range u.Hosts {
+		all[i] = withPort(h, port)
+	}
+	return all
+}
+
+// withPort adds a port to a host that has none; IPv6 addresses stand in brackets.
+func withPort(host, port string) string {
+	if _, _, err := net.SplitHostPort(host); err == nil {
+		return host
+	}
+	return net.JoinHostPort(strings.Trim(host, "[]"), port)
+}

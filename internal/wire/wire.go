@@ -1,0 +1,245 @@
+// Package wire has the messages of the HTTP service, for package serve, which hands them out,
+// and package httplock, which reads them. serve/openapi.json describes the same.
+package wire
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Paths.
+const (
+	Acquire  = "/v1/acquire"
+	Renew    = "/v1/renew"
+	Release  = "/v1/release"
+	Note     = "/v1/note"
+	Evict    = "/v1/evict"
+	Fence    = "/v1/fence"
+	Show     = "/v1/lock"
+	List     = "/v1/locks"
+	Features = "/v1/features"
+	Events   = "/v1/events"
+	Check    = "/v1/check"
+	Rehearse = "/v1/rehearse"
+)
+
+// Outcomes: what an answer comes to. The first four are yes, the next two no.
+const (
+	Granted = "granted"
+	Done    = "done"
+	Busy    = "busy"    // 409
+	Lost    = "lost"    // 410
+	Unknown = "unknown" // 503
+	Refused = "refused" // 4xx, 5xx: the call can never be served so, and changed nothing
+)
+
+// Codes tell refusals apart.
+const (
+	CodeBusy        = "busy"
+	CodeNotYet      = "not_yet"
+	CodeSuperseded  = "superseded"
+	CodeDraining    = "draining"
+	CodeLost        = "lost"
+	CodeEvicted     = "evicted"
+	CodeUsed        = "owner_used"
+	CodeLate        = "late_call"
+	CodeUnknown     = "unknown"
+	CodeUnsupported = "unsupported"
+	CodeInvalid     = "invalid"
+	CodeInvalidName = "invalid_name"
+	CodeCorrupt     = "corrupt"
+	CodeDenied      = "denied"
+	CodeUnnamed     = "unauthenticated"
+	CodeLimit       = "limit"
+	CodeNotFound    = "not_found"
+	CodeOrigin      = "origin"
+	CodeUnready     = "not_ready"
+)
+
+// Modes.
+const (
+	Exclusive = "exclusive"
+	Shared    = "shared"
+)
+
+// A Claim names a claim: what all calls about one have.
+type Claim struct {
+	Name  string `json:"name"`
+	Owner string `json:"owner,omitempty"`
+	Mode  string `json:"mode,omitempty"`
+	Limit int    `json:"limit,omitempty"`
+	Note  string `json:"note,omitempty"`
+	// Call counts the calls of one Caller, which has made the owner its own.
+	Call   int64  `json:"call,omitempty"`
+	Caller string `json:"caller,omitempty"`
+}
+
+// An AcquireCall is the body of Acquire.
+type AcquireCall struct {
+	Claim
+	TTL     int64 `json:"ttl_ms"`
+	Wait    int64 `json:"wait_ms,omitempty"`
+	Queue   bool  `json:"queue,omitempty"`
+	AtLeast int64 `json:"at_least_ms,omitempty"`
+}
+
+// A RenewCall is the body of Renew.
+type RenewCall struct {
+	Claim
+	TTL int64 `json:"ttl_ms"`
+}
+
+// A ReleaseCall is the body of Release.
+type ReleaseCall struct {
+	Claim
+	Linger  int64 `json:"linger_ms,omitempty"`
+	AtLeast int64 `json:"at_least_ms,omitempty"`
+}
+
+// An EvictCall is the body of Evict.
+type EvictCall struct {
+	Name   string `json:"name"`
+	Owner  string `json:"owner"`
+	Reason string `json:"reason"`
+}
+
+// A FenceCall is the body of Fence.
+type FenceCall struct {
+	Claim
+	Token string `json:"token"`
+}
+
+// A Grant answers Acquire and Renew.
+type Grant struct {
+	Outcome string `json:"outcome"`
+	Name    string `json:"name"`
+	Owner   string `json:"owner"`
+	Token   string `json:"token"`
+	TTL     int64  `json:"ttl_ms"`
+	Left    int64  `json:"left_ms"`
+	Waited  int64  `json:"waited_ms"`
+}
+
+// An Answer is all others' but those that show something.
+type Answer struct {
+	Outcome string  `json:"outcome"`
+	Code    string  `json:"code,omitempty"`
+	Error   string  `json:"error,omitempty"`
+	Holder  *Holder `json:"holder,omitempty"`
+	Queued  bool    `json:"queued,omitempty"`
+	Wakes   bool    `json:"wakes,omitempty"`
+	Retry   int64   `json:"retry_ms,omitempty"`
+}
+
+// A Holder is one lease.
+type Holder struct {
+	Owner  string `json:"owner"`
+	Handle string `json:"handle"`
+	Mode   string `json:"mode"`
+	Limit  int    `json:"limit,omitempty"`
+	Token  string `json:"token"`
+	Held   int64  `json:"held_ms,omitempty"`
+	Left   int64  `json:"left_ms,omitempty"`
+	Note   string `json:"note,omitempty"`
+}
+
+// A Waiter is one place in a queue.
+type Waiter struct {
+	Owner  string `json:"owner"`
+	Handle string `json:"handle"`
+	Mode   string `json:"mode"`
+	Waited int64  `json:"waited_ms,omitempty"`
+	Note   string `json:"note,omitempty"`
+}
+
+// A State answers Show.
+type State struct {
+	Name    string   `json:"name"`
+	Token   string   `json:"token"`
+	Holders []Holder `json:"holders"`
+	Waiters []Waiter `json:"waiters"`
+	Damaged string   `json:"damaged,omitempty"`
+}
+
+// Locks answers List.
+type Locks struct {
+	Locks   []State `json:"locks"`
+	Damaged string  `json:"damaged,omitempty"`
+}
+
+// Abilities answers Features.
+type Abilities struct {
+	Fencing    bool  `json:"fencing"`
+	Shared     bool  `json:"shared"`
+	Fair       bool  `json:"fair"`
+	Wakes      bool  `json:"wakes"`
+	Resumes    bool  `json:"resumes"`
+	MinTTL     int64 `json:"min_ttl_ms"`
+	Step       int64 `json:"step_ms"`
+	SessionTTL int64 `json:"session_ttl_ms,omitempty"`
+	Inspects   bool  `json:"inspects"`
+	Evicts     bool  `json:"evicts"`
+	Lingers    bool  `json:"lingers"`
+	Notes      bool  `json:"notes"`
+	Raises     bool  `json:"raises_fences"`
+	Lifts      bool  `json:"lifts_fences"`
+	MaxWait    int64 `json:"max_wait_ms"`
+}
+
+// A Finding is one thing that the service has found of its engine; Level is the word of a driver.Level.
+type Finding struct {
+	About  string `json:"about"`
+	Where  string `json:"where,omitempty"`
+	Level  string `json:"level"`
+	Text   string `json:"text"`
+	Advice string `json:"advice,omitempty"`
+}
+
+// Findings answers Check.
+type Findings struct {
+	Findings []Finding `json:"findings"`
+	Failed   string    `json:"failed,omitempty"` // why there are no more
+}
+
+// Kinds of events.
+const (
+	EventGranted  = "granted"
+	EventReleased = "released"
+	EventEvicted  = "evicted"
+	EventEnded    = "ended" // nobody has told how
+	EventOpen     = "open"  // of a stream: what happens from here on is told
+	EventMissed   = "missed"
+)
+
+// An Event is the data of one server-sent event.
+type Event struct {
+	Name   string `json:"name,omitempty"`
+	Owner  string `json:"owner,omitempty"`
+	Handle string `json:"handle,omitempty"`
+	Token  string `json:"token,omitempty"`
+	Mode   string `json:"mode,omitempty"`
+	Note   string `json:"note,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Handle is what stands for an owner where others see it: it tells owners apart and nobody
+// the owner. Its beginning is the short owner.
+func Handle(owner string) string {
+	if owner == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte("leasehold owner\n" + owner))
+	return driver.ShortOwner(owner) + "~" + base64.RawURLEncoding.EncodeToString(sum[:15])
+}
+
+// Millis rounds a length down, Ceil up.
+func Millis(d time.Duration) int64 { return d.Milliseconds() }
+
+// Ceil rounds a length up.
+func Ceil(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
+
+// Duration is a length of ms milliseconds.
+func Duration(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

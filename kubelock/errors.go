@@ -1,0 +1,44 @@
+package kubelock
+
+import (
+	"errors"
+	"fmt"
+
+	api "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/leasehold-go/leasehold/caslock"
+)
+
+// Errors to test for with errors.Is. None means that a lock is held, and each says what to do.
+var (
+	// ErrNoNamespace: there is no such namespace, or it is being deleted.
+	ErrNoNamespace = errors.New("kubelock: the namespace does not exist, create it")
+	// ErrAuth: the server does not know the user, or the user lacks a right on Leases.
+	ErrAuth = errors.New("kubelock: the server refuses the user, check its Role and RoleBinding")
+	// ErrOverloaded: the server has more to do than it can. Outcomes are unknown.
+	ErrOverloaded = errors.New("kubelock: the server has too much to do")
+	// ErrUnreachable: no API server answers. Outcomes are unknown.
+	ErrUnreachable = errors.New("kubelock: no API server answers, check the kubeconfig and the network")
+	// ErrInvalid: the server does not take the Lease, such as one with more waiters than an
+	// annotation has room for. Nothing was written.
+	ErrInvalid = fmt.Errorf("kubelock: the server does not take the Lease: %w", caslock.ErrRefused)
+)
+
+// explain says what an error of the client means. It hides no cause.
+func explain(err error) error {
+	means := ErrUnreachable
+	switch {
+	case api.IsNotFound(err), api.HasStatusCause(err, terminating):
+		means = ErrNoNamespace
+	case api.IsForbidden(err), api.IsUnauthorized(err):
+		means = ErrAuth
+	case api.IsTooManyRequests(err), api.IsServiceUnavailable(err), api.IsServerTimeout(err), api.IsTimeout(err):
+		means = ErrOverloaded
+	case api.IsInvalid(err), api.IsRequestEntityTooLargeError(err):
+		means = ErrInvalid
+	}
+	return fmt.Errorf("%w: %w", means, err)
+}
+
+// terminating is why nothing can be made in a namespace that is being deleted.
+const terminating = "NamespaceTerminating"

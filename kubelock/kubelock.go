@@ -1,0 +1,97 @@
+package kubelock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	coordination "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/gentype"
+	"k8s.io/client-go/rest"
+
+	"github.com/leasehold-go/leasehold/caslock"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/rehearsal"
+)
+
+// Options configure a Driver. The zero value of each field is its default, which for MinTTL is 3 s and
+// for Place 8 s: waiters then write as often as candidates of client-go's leader election read.
+type Options struct {
+	caslock.Options
+}
+
+// A Driver serves claims on the Leases of a namespace.
+type Driver struct {
+	*caslock.Driver
+	client *http.Client
+}
+
+// New returns a Driver on the Leases of a namespace. It sends nothing, and leaves config as it is, but
+// for whose QPS and Burst nothing is held back: renewals wait for nobody.
+func New(config *rest.Config, namespace string, opts *Options) (*Driver, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	o.Engine, o.MinTTL, o.Place = cmp.Or(o.Engine, "kubernetes"), cmp.Or(o.MinTTL, 3*time.Second), cmp.Or(o.Place, 8*time.Second)
+	if !dns.MatchString(namespace) {
+		return nil, errors.New("kubelock: no namespace has such a name")
+	}
+	leases, client, err := connect(rest.CopyConfig(config), namespace)
+	if err != nil {
+		return nil, err
+	}
+	cas, err := caslock.New(&store{leases}, &o.Options)
+	if err != nil {
+		return nil, err
+	}
+	return &Driver{cas, client}, nil
+}
+
+// leases is a client for the Leases of one namespace.
+type leases = gentype.ClientWithList[*coordination.Lease, *coordination.LeaseList]
+
+// connect makes one. A clientset would know all kinds of objects that there are, and be ten times as large.
+func connect(config *rest.Config, namespace string) (*leases, *http.Client, error) {
+	scheme := runtime.NewScheme()
+	if err := coordination.AddToScheme(scheme); err != nil {
+		return nil, nil, err
+	}
+	config.GroupVersion, config.APIPath = &coordination.SchemeGroupVersion, "/apis"
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.QPS, config.RateLimiter, config.WarningHandler = -1, nil, rest.NoWarnings{}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	sender, err := rest.RESTClientForConfigAndClient(config, client)
+	if err != nil {
+		return nil, nil, err
+	}
+	one := func() *coordination.Lease { return &coordination.Lease{} }
+	many := func() *coordination.LeaseList { return &coordination.LeaseList{} }
+	return gentype.NewClientWithList("leases", sender, runtime.NewParameterCodec(scheme), namespace, one, many), client, nil
+}
+
+// rehearsed is the lock of all rehearsals, because Leases stay. It is shared.
+const rehearsed = "leasehold-doctor"
+
+// Rehearse takes, renews and releases a lock of its own.
+func (d *Driver) Rehearse(ctx context.Context) error {
+	return rehearsal.Run(ctx, rehearsed, rehearsal.TTL, func(req driver.Request) (driver.Claim, error) {
+		req.Mode = driver.Shared
+		return d.Claim(req)
+	})
+}
+
+// Close ends the driver's calls, its watch and its connections.
+func (d *Driver) Close() error {
+	err := d.Driver.Close()
+	net.CloseIdleConnectionsFor(d.client.Transport)
+	return err
+}

@@ -1,0 +1,103 @@
+package leaseholdotel
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// metrics are the instruments of an Observer.
+type metrics struct {
+	lock func(name string) string
+
+	acquire  metric.Float64Histogram // by leasehold.outcome
+	hold     metric.Float64Histogram // by leasehold.end
+	waiting  metric.Int64UpDownCounter
+	held     metric.Int64UpDownCounter
+	slack    metric.Float64Histogram
+	failures metric.Int64Counter
+	lost     metric.Int64Counter // by leasehold.cause
+}
+
+// seconds are boundaries from half a millisecond to an hour.
+var seconds = metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
+
+// shares are boundaries of what a renewal left of the TTL: two thirds when all is well.
+var shares = metric.WithExplicitBucketBoundaries(.05, .1, .2, .33, .4, .5, .6, .7, .8, .9, 1)
+
+func newMetrics(o *Options) (*metrics, error) {
+	meter := cmp.Or(o.MeterProvider, otel.GetMeterProvider()).Meter(scope)
+	m, errs := &metrics{lock: o.Lock}, make([]error, 7)
+	m.acquire, errs[0] = meter.Float64Histogram("leasehold.acquire.duration", metric.WithUnit("s"), seconds,
+		metric.WithDescription("How long calls that acquire a lock took, by what came of them."))
+	m.hold, errs[1] = meter.Float64Histogram("leasehold.hold.duration", metric.WithUnit("s"), seconds,
+		metric.WithDescription("How long locks were held, by how that ended."))
+	m.waiting, errs[2] = meter.Int64UpDownCounter("leasehold.waiting", metric.WithUnit("{call}"),
+		metric.WithDescription("Calls that acquire a lock and have not returned."))
+	m.held, errs[3] = meter.Int64UpDownCounter("leasehold.held", metric.WithUnit("{lease}"),
+		metric.WithDescription("Leases that are held, nested ones included."))
+	m.slack, errs[4] = meter.Float64Histogram("leasehold.renewal.slack_ratio", metric.WithUnit("1"), shares,
+		metric.WithDescription("What renewals found left of the lease, as a share of its TTL."))
+	m.failures, errs[5] = meter.Int64Counter("leasehold.renewal.failures", metric.WithUnit("{renewal}"),
+		metric.WithDescription("Renewals that failed. Each lease is tried again until it ends."))
+	m.lost, errs[6] = meter.Int64Counter("leasehold.lost", metric.WithUnit("{lease}"),
+		metric.WithDescription("Leases that ended before they were released, by cause."))
+	return m, errors.Join(errs...)
+}
+
+// of returns the attributes of an event's metric.
+func (m *metrics) of(e leasehold.Event, by ...attribute.KeyValue) metric.MeasurementOption {
+	all := append(by, attribute.String("leasehold.engine", e.Engine))
+	if m.lock != nil {
+		all = append(all, attribute.String("leasehold.lock", m.lock(e.Name)))
+	}
+	return metric.WithAttributes(all...)
+}
+
+func (m *metrics) trace(ctx context.Context, e leasehold.Event) {
+	switch e.Kind {
+	case leasehold.KindWait:
+		m.waits(ctx, e)
+	case leasehold.KindHold:
+		m.holds(ctx, e)
+	case leasehold.KindRenewal:
+		m.renews(ctx, e)
+	}
+}
+
+func (m *metrics) waits(ctx context.Context, e leasehold.Event) {
+	switch {
+	case e.Step == leasehold.StepBegun:
+		m.waiting.Add(ctx, 1, m.of(e))
+	case e.Step.Ends():
+		m.waiting.Add(ctx, -1, m.of(e))
+		m.acquire.Record(ctx, e.Took.Seconds(), m.of(e, attribute.String("leasehold.outcome", e.Step.String())))
+	}
+}
+
+func (m *metrics) holds(ctx context.Context, e leasehold.Event) {
+	if e.Step == leasehold.StepBegun {
+		m.held.Add(ctx, 1, m.of(e))
+		return
+	}
+	m.held.Add(ctx, -1, m.of(e))
+	m.hold.Record(ctx, e.Took.Seconds(), m.of(e, attribute.String("leasehold.end", e.Step.String())))
+	if cause := e.Cause(); cause != "" {
+		m.lost.Add(ctx, 1, m.of(e, attribute.String("leasehold.cause", cause)))
+	}
+}
+
+func (m *metrics) renews(ctx context.Context, e leasehold.Event) {
+	switch e.Step {
+	case leasehold.StepRenewed:
+		m.slack.Record(ctx, e.Left.Seconds()/e.TTL.Seconds(), m.of(e))
+	case leasehold.StepFailed:
+		m.failures.Add(ctx, 1, m.of(e))
+	}
+}

@@ -1,0 +1,154 @@
+// Package leaseholdprom counts for Prometheus what a [leasehold.Locker] does.
+//
+// Metrics have the label engine. None has the names of locks, which may be without number; see
+// [Options.Lock]. docs/observe has a dashboard and alerts for them.
+package leaseholdprom
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// Options configure a Collector. The zero value of each field is its default.
+type Options struct {
+	// Lock adds the label lock to all metrics, with what it makes of a resource's name: each of
+	// its values is a series of each metric, for good, so it must have few. nil: no such label.
+	Lock func(name string) string
+	// Registerer is where New registers the Collector; nil: prometheus.DefaultRegisterer.
+	Registerer prometheus.Registerer
+}
+
+// A Collector has the metrics of one or more Lockers. It is safe for concurrent use.
+type Collector struct {
+	lock func(name string) string
+
+	acquire  *prometheus.HistogramVec // by outcome
+	hold     *prometheus.HistogramVec // by end
+	waiting  *prometheus.GaugeVec
+	held     *prometheus.GaugeVec
+	slack    *prometheus.HistogramVec
+	failures *prometheus.CounterVec
+	lost     *prometheus.CounterVec // by cause
+}
+
+// seconds are buckets from half a millisecond to an hour.
+var seconds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600}
+
+// shares are buckets of what a renewal left of the TTL: two thirds when all is well.
+var shares = []float64{.05, .1, .2, .33, .4, .5, .6, .7, .8, .9, 1}
+
+// New returns a Collector, which it has registered; nil options are the defaults. An error is
+// that of Register, such as when there is one already.
+func New(o *Options) (*Collector, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	c := &Collector{lock: o.Lock}
+	histogram := func(name, help string, buckets []float64, by ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, c.labels(by...))
+	}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, c.labels())
+	}
+	counter := func(name, help string, by ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, c.labels(by...))
+	}
+	c.acquire = histogram("leasehold_acquire_seconds", "How long calls that acquire a lock took, by what came of them.", seconds, "outcome")
+	c.hold = histogram("leasehold_hold_seconds", "How long locks were held, by how that ended.", seconds, "end")
+	c.waiting = gauge("leasehold_waiting", "Calls that acquire a lock and have not returned.")
+	c.held = gauge("leasehold_held", "Leases that are held, nested ones included.")
+	c.slack = histogram("leasehold_renewal_slack_ratio", "What renewals found left of the lease, as a share of its TTL.", shares)
+	c.failures = counter("leasehold_renewal_failures_total", "Renewals that failed. Each lease is tried again until it ends.")
+	c.lost = counter("leasehold_lost_total", "Leases that ended before they were released, by cause.", "cause")
+	registerer := o.Registerer
+	if registerer == nil {
+		registerer = prometheus.DefaultRegisterer
+	}
+	return c, registerer.Register(c)
+}
+
+// labels are those of a metric that is also told apart by others.
+func (c *Collector) labels(by ...string) []string {
+	all := append([]string{"engine"}, by...)
+	if c.lock != nil {
+		all = append(all, "lock")
+	}
+	return all
+}
+
+// of returns the values of the labels of an event's metric.
+func (c *Collector) of(e leasehold.Event, by ...string) []string {
+	engine := e.Engine
+	if engine == "" {
+		engine = "unknown"
+	}
+	all := append([]string{engine}, by...)
+	if c.lock != nil {
+		all = append(all, c.lock(e.Name))
+	}
+	return all
+}
+
+// Trace is the [leasehold.Trace] that counts: give it to Options.Trace.
+func (c *Collector) Trace(_ context.Context, e leasehold.Event) {
+	switch e.Kind {
+	case leasehold.KindWait:
+		c.waits(e)
+	case leasehold.KindHold:
+		c.holds(e)
+	case leasehold.KindRenewal:
+		c.renews(e)
+	}
+}
+
+func (c *Collector) waits(e leasehold.Event) {
+	switch {
+	case e.Step == leasehold.StepBegun:
+		c.waiting.WithLabelValues(c.of(e)...).Inc()
+	case e.Step.Ends():
+		c.waiting.WithLabelValues(c.of(e)...).Dec()
+		c.acquire.WithLabelValues(c.of(e, e.Step.String())...).Observe(e.Took.Seconds())
+	}
+}
+
+func (c *Collector) holds(e leasehold.Event) {
+	if e.Step == leasehold.StepBegun {
+		c.held.WithLabelValues(c.of(e)...).Inc()
+		return
+	}
+	c.held.WithLabelValues(c.of(e)...).Dec()
+	c.hold.WithLabelValues(c.of(e, e.Step.String())...).Observe(e.Took.Seconds())
+	if cause := e.Cause(); cause != "" {
+		c.lost.WithLabelValues(c.of(e, cause)...).Inc()
+	}
+}
+
+func (c *Collector) renews(e leasehold.Event) {
+	switch e.Step {
+	case leasehold.StepRenewed:
+		c.slack.WithLabelValues(c.of(e)...).Observe(e.Left.Seconds() / e.TTL.Seconds())
+	case leasehold.StepFailed:
+		c.failures.WithLabelValues(c.of(e)...).Inc()
+	}
+}
+
+func (c *Collector) all() []prometheus.Collector {
+	return []prometheus.Collector{c.acquire, c.hold, c.waiting, c.held, c.slack, c.failures, c.lost}
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(to chan<- *prometheus.Desc) {
+	for _, m := range c.all() {
+		m.Describe(to)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(to chan<- prometheus.Metric) {
+	for _, m := range c.all() {
+		m.Collect(to)
+	}
+}

@@ -1,0 +1,93 @@
+package locktest_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/locktest"
+)
+
+// brokenFaults are wrong when messages are lost or calls hang, about processes and what they use.
+var brokenFaults = []breakage{
+	// Faults.
+	{name: "calls do not end with their context", rejects: []string{"CallsEndWithTheirContext"}, harness: pausable(false)},
+	{name: "calls of a paused engine say busy", rejects: []string{"CallsEndWithTheirContext"}, harness: pausable(true)},
+	{name: "calls end late", rejects: []string{"CallsEndWithTheirContext"}, harness: pausedFor(locktest.Margin / 2)},
+	{name: "leases outlive a pause for ever", rejects: []string{"HolderEndsWhileTheEngineIsPaused"}, harness: (*warp).remotely,
+		warp: scaled(func(time.Duration) time.Duration { return time.Hour })},
+	{name: "a restart loses the state", rejects: []string{"RestartKeepsLeases"}, harness: func(p *warp, t testing.TB) locktest.Harness {
+		h := p.harness(t)
+		h.Restart = h.FlushState
+		return h
+	}},
+
+	// One resource that hangs.
+	{name: "a batch is renewed one after the other", rejects: []string{"BatchIsRenewedBesideOneThatHangs", "OneThatHangsCostsOthersNoTime"},
+		harness: hangable(func(ctx context.Context, all []driver.Renewal) {
+			for i := range all {
+				renewOne(ctx, &all[i])
+			}
+		})},
+	{name: "a batch fails whole", rejects: []string{"BatchIsRenewedBesideOneThatHangs", "OneThatHangsCostsOthersNoTime"},
+		harness: hangable(func(ctx context.Context, all []driver.Renewal) {
+			renewWhole(ctx, all)
+			for i := range all {
+				for _, other := range all {
+					all[i].Err = cmp.Or(all[i].Err, other.Err)
+				}
+			}
+		})},
+	{name: "a batch is answered whole", rejects: []string{"BatchIsRenewedBesideOneThatHangs"},
+		harness: hangable(renewWhole)},
+	{name: "what hangs in a batch is lost", rejects: []string{"BatchIsRenewedBesideOneThatHangs"},
+		harness: hangable(func(ctx context.Context, all []driver.Renewal) {
+			renewWhole(ctx, all)
+			for i := range all {
+				if all[i].Err != nil {
+					all[i].Err = driver.ErrLost
+				}
+			}
+		})},
+	{name: "a batch does not end with its context", rejects: []string{"BatchIsRenewedBesideOneThatHangs"},
+		harness: hangable(func(ctx context.Context, all []driver.Renewal) {
+			renewAtOnce(ctx, all)
+			time.Sleep(2 * locktest.Margin)
+		})},
+
+	// Processes.
+	{name: "leases of the dead end too soon", rejects: []string{"KilledHolderFreesWithinTheTTL"}, harness: (*warp).remotely,
+		warp: scaled(func(d time.Duration) time.Duration { return d/2 + d/10 })},
+	{name: "leases of the dead never end", rejects: []string{"KilledHolderFreesWithinTheTTL", "KilledLeaderIsFollowed", "StormOfKills"}, harness: (*warp).remotely,
+		warp: scaled(func(time.Duration) time.Duration { return time.Hour })},
+	{name: "a holder is told that it has longer than it has", rejects: []string{"StoppedHolderEndsWhenItResumes"}, harness: (*warp).remotely,
+		warp: granting(func(g *driver.Grant) { g.TTL += g.TTL / 2 })},
+	{name: "processes that released still hold", rejects: []string{"ProcessThatReleasedFreesAtOnce"}, harness: (*warp).remotely,
+		warp: warp{release: func(*warpedClaim, context.Context) error { return nil }}},
+	{name: "every process is granted", rejects: []string{"EveryProcessIsServed", "StormOfKills"}, harness: (*warp).remotely, warp: warp{try: alone}},
+
+	// Resources.
+	{name: "Close does nothing", rejects: []string{"CallsAfterCloseAreRefused"}, warp: warp{close: func(*warped) error { return nil }}},
+	{name: "what a driver that was closed held is released", rejects: []string{"CallsAfterCloseAreRefused"}, warp: warp{
+		release: func(c *warpedClaim, ctx context.Context) error {
+			if err := c.inner.Release(ctx); !errors.Is(err, driver.ErrClosed) {
+				return err
+			}
+			return nil
+		},
+	}},
+	{name: "calls after Close are slow", rejects: []string{"CallsAfterCloseAreRefused"}, warp: warp{
+		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+			g, err := c.inner.Try(ctx)
+			if errors.Is(err, driver.ErrClosed) {
+				time.Sleep(locktest.Margin / 2)
+			}
+			return g, err
+		},
+	}},
+	{name: "a goroutine stays after Close", rejects: []string{"NoGoroutineAfterClose"}, warp: warp{open: func(*warped) { go time.Sleep(6 * locktest.Margin) }}},
+	{name: "a goroutine for each claim", rejects: []string{"ManyLeasesFewGoroutines"}, warp: warp{claim: func(*warped, *driver.Request) { go time.Sleep(6 * locktest.Margin) }}},
+}

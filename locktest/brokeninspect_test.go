@@ -1,0 +1,115 @@
+package locktest_test
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// brokenViews are wrong about what operators see and do.
+var brokenViews = []breakage{
+	{name: "Features change", rejects: []string{"FeaturesAreConstant"}, warp: func() warp {
+		var n atomic.Int64
+		return warp{features: func(f *driver.Features) { f.MinTTL += time.Duration(n.Add(1)) }}
+	}()},
+	{name: "what Features deny is served", rejects: []string{"LackingIsUnsupported"}, warp: warp{features: func(f *driver.Features) { f.Shared = false }}},
+	{name: "fences that Features deny are given", rejects: []string{"LackingIsUnsupported"}, warp: warp{features: func(f *driver.Features) { f.Fencing = false }}},
+	{name: "notes are cut", rejects: []string{"InspectShowsHolders", "InspectShowsWaitersInOrder"}, warp: warp{request: func(q *driver.Request) { q.Note = q.Note[:min(len(q.Note), 4)] }}},
+	{name: "long notes are cut", rejects: []string{"LongNoteIsKept"}, warp: warp{request: func(q *driver.Request) { q.Note = q.Note[:min(len(q.Note), 4000)] }}},
+	{name: "expired holders are shown", rejects: []string{"InspectShowsHolders"}, warp: func() warp {
+		var mu sync.Mutex
+		seen := make(map[string]driver.State)
+		return warp{inspect: func(st *driver.State) {
+			mu.Lock()
+			defer mu.Unlock()
+			if len(st.Holders) > 0 {
+				seen[st.Resource] = *st
+			}
+			*st = seen[st.Resource]
+		}}
+	}()},
+	{name: "half of what is left is shown", rejects: []string{"InspectShowsSharers"}, warp: warp{inspect: func(st *driver.State) {
+		for i := range st.Holders {
+			st.Holders[i].Left /= 2
+		}
+	}}},
+	{name: "one holder is shown", rejects: []string{"InspectShowsSharers"}, warp: warp{inspect: func(st *driver.State) { st.Holders = st.Holders[:min(len(st.Holders), 1)] }}},
+	{name: "holders are shown out of order", rejects: []string{"InspectShowsSharers"}, warp: warp{inspect: func(st *driver.State) { slices.Reverse(st.Holders) }}},
+	{name: "limits are not shown", rejects: []string{"InspectShowsSharers"}, warp: warp{inspect: func(st *driver.State) {
+		for i := range st.Holders {
+			st.Holders[i].Limit = 0
+		}
+	}}},
+	{name: "the limit that counts is shown as each one's", rejects: []string{"InspectShowsSharers"}, warp: warp{inspect: func(st *driver.State) {
+		for i := range st.Holders {
+			st.Holders[i].Limit = 5
+		}
+	}}},
+	{name: "waiters are shown out of order", rejects: []string{"InspectShowsWaitersInOrder"}, warp: warp{inspect: func(st *driver.State) { slices.Reverse(st.Waiters) }}},
+	{name: "a listed prefix is a pattern", rejects: []string{"ListIsSortedAndLiteral"}, warp: warp{list: func(w *warped, ctx context.Context, prefix string) ([]driver.State, error) {
+		all, err := w.Driver.List(ctx, "")
+		return slices.DeleteFunc(all, func(st driver.State) bool {
+			n := len(prefix)
+			match, _ := path.Match(prefix, st.Resource[:min(len(st.Resource), n)])
+			return !match
+		}), err
+	}}},
+	{name: "a listed prefix is compared without case", rejects: []string{"ListIsSortedAndLiteral"}, warp: warp{list: func(w *warped, ctx context.Context, prefix string) ([]driver.State, error) {
+		all, err := w.Driver.List(ctx, "")
+		return slices.DeleteFunc(all, func(st driver.State) bool {
+			return !strings.HasPrefix(strings.ToLower(st.Resource), strings.ToLower(prefix))
+		}), err
+	}}},
+	{name: "List is not sorted", rejects: []string{"ListIsSortedAndLiteral"}, warp: warp{list: func(w *warped, ctx context.Context, prefix string) ([]driver.State, error) {
+		all, err := w.Driver.List(ctx, prefix)
+		slices.Reverse(all)
+		return all, err
+	}}},
+	{name: "Evict does not look at the owner", rejects: []string{"EvictEndsOneLease"}, warp: warp{evict: func(w *warped, ctx context.Context, resource, owner, reason string) error {
+		st, err := w.Inspect(ctx, resource)
+		if err != nil || len(st.Holders) == 0 {
+			return driver.ErrLost
+		}
+		return w.Driver.Evict(ctx, resource, st.Holders[0].Owner, reason)
+	}}},
+	{name: "Evict knows nothing that lingers", rejects: []string{"EvictEndsWhatLingers"}, warp: warp{evict: func(w *warped, ctx context.Context, resource, owner, reason string) error {
+		if owner == "" {
+			return driver.ErrLost
+		}
+		return w.Driver.Evict(ctx, resource, owner, reason)
+	}}},
+	{name: "Evict ends all sharers", rejects: []string{"EvictSparesOtherSharers"}, warp: warp{evict: func(w *warped, ctx context.Context, resource, owner, reason string) error {
+		st, err := w.Inspect(ctx, resource)
+		for _, h := range st.Holders {
+			err = w.Driver.Evict(ctx, resource, h.Owner, reason)
+		}
+		return err
+	}}},
+	{name: "Linger ends early", rejects: []string{"LingerHoldsForOthers", "AtLeast"}, warp: warp{linger: func(c *warpedClaim, ctx context.Context, d time.Duration) error {
+		return c.inner.(driver.Lingerer).Linger(ctx, d/2)
+	}}},
+	{name: "Linger ends late", rejects: []string{"AtLeast"}, warp: warp{linger: func(c *warpedClaim, ctx context.Context, d time.Duration) error {
+		return c.inner.(driver.Lingerer).Linger(ctx, 2*d)
+	}}},
+	{name: "Linger is Release", rejects: []string{"LingerHoldsForOthers", "AtLeast", "AtLeastBeforeTheQueue"}, warp: warp{linger: func(c *warpedClaim, ctx context.Context, _ time.Duration) error {
+		return c.inner.Release(ctx)
+	}}},
+	{name: "Linger keeps the owner", rejects: []string{"LingerHoldsForOthers"}, warp: warp{linger: func(c *warpedClaim, ctx context.Context, d time.Duration) error {
+		_, err := c.inner.Renew(ctx, d)
+		return err
+	}}},
+	{name: "Note changes nothing", rejects: []string{"NoteIsReplaced"}, warp: warp{note: func(c *warpedClaim, ctx context.Context, _ string) error {
+		_, err := c.inner.Renew(ctx, time.Minute)
+		return err
+	}}},
+	{name: "Note without a hold is no error", rejects: []string{"NoteIsReplaced"}, warp: warp{note: func(c *warpedClaim, ctx context.Context, note string) error {
+		_ = c.inner.(driver.Noter).Note(ctx, note)
+		return nil
+	}}},
+}

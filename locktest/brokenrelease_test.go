@@ -1,0 +1,121 @@
+package locktest_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// brokenEnds are wrong about how leases are renewed, released and lost.
+var brokenEnds = []breakage{
+	// Release and renewal.
+	{name: "Release does not look at the owner", rejects: []string{"ReleaseByOthersFreesNothing", "ReleaseAfterExpiry", "ReleaseTwice", "RetriedReleaseSparesSuccessor", "SharerReleasesAlone"}, warp: warp{
+		release: func(c *warpedClaim, ctx context.Context) error {
+			st, err := c.Inspect(ctx, c.asked.Resource)
+			if err != nil || len(st.Holders) == 0 {
+				return c.inner.Release(ctx)
+			}
+			q := c.asked
+			q.Owner = st.Holders[0].Owner
+			return c.as(q).Release(ctx)
+		},
+	}},
+	{name: "Release never says lost", rejects: []string{"ReleaseByOthersFreesNothing", "ReleaseAfterExpiry", "ReleaseTwice", "RetriedReleaseSparesSuccessor"}, warp: warp{
+		release: func(c *warpedClaim, ctx context.Context) error {
+			if err := c.inner.Release(ctx); !errors.Is(err, driver.ErrLost) {
+				return err
+			}
+			return nil
+		},
+	}},
+	{name: "a renewal comes after Release", rejects: []string{"ReleaseDuringRenewalStays"}, warp: warp{
+		renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+			q := c.asked
+			q.Owner, q.Queue = q.Owner+"again", true
+			time.AfterFunc(150*time.Millisecond, func() { c.as(q).Try(context.Background()) })
+			return c.inner.Renew(ctx, ttl)
+		},
+	}},
+	{name: "Renew of an expired lease revives it", rejects: []string{"RenewAfterExpiryRevivesNothing", "RenewWithoutHold"}, warp: warp{
+		renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+			g, err := c.inner.Renew(ctx, ttl)
+			if errors.Is(err, driver.ErrLost) {
+				if g, err := c.inner.Try(ctx); err == nil {
+					return g, nil
+				}
+			}
+			return g, err
+		},
+	}},
+	{name: "Renew always says yes", rejects: []string{"RenewAfterTakeover", "RenewAfterExpiryRevivesNothing", "RenewWithoutHold", "EvictEndsOneLease", "FlushEndsLeases"}, warp: warp{
+		renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+			g, err := c.inner.Renew(ctx, ttl)
+			if errors.Is(err, driver.ErrLost) {
+				return driver.Grant{TTL: ttl}, nil
+			}
+			return g, err
+		},
+	}},
+	{name: "Renew takes the lease from its successor", rejects: []string{"RenewAfterTakeover"}, warp: warp{
+		renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+			g, err := c.inner.Renew(ctx, ttl)
+			if errors.Is(err, driver.ErrLost) {
+				if st, err := c.Inspect(ctx, c.asked.Resource); err == nil && len(st.Holders) > 0 {
+					c.Driver.Evict(ctx, c.asked.Resource, st.Holders[0].Owner, "")
+				}
+			}
+			return g, err
+		},
+	}},
+	{name: "only the claim that was granted may renew", rejects: []string{"Resume"}, warp: warp{
+		renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+			if c.recall(c.asked.Owner) != c {
+				return driver.Grant{}, driver.ErrLost
+			}
+			return c.inner.Renew(ctx, ttl)
+		},
+		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+			c.remember(c.asked.Owner, c)
+			return c.inner.Try(ctx)
+		},
+	}},
+
+	// Loss.
+	{name: "Lost is never called", rejects: []string{"EvictionEndsTheContext", "LostIsCalledOnce", "FlushEndsLeases"}, warp: warp{request: func(q *driver.Request) { q.Lost = nil }}},
+	{name: "Lost is called twice", rejects: []string{"LostIsCalledOnce"}, warp: warp{request: func(q *driver.Request) {
+		if lost := q.Lost; lost != nil {
+			q.Lost = func(cause error) { lost(cause); lost(cause) }
+		}
+	}}},
+	{name: "Lost is called without a cause", rejects: []string{"LostIsCalledOnce"}, warp: warp{request: func(q *driver.Request) {
+		if lost := q.Lost; lost != nil {
+			q.Lost = func(error) { lost(errors.New("gone")) }
+		}
+	}}},
+	{name: "Lost is called on Release", rejects: []string{"LostIsNotCalledOnRelease"}, warp: warp{
+		release: func(c *warpedClaim, ctx context.Context) error {
+			err := c.inner.Release(ctx)
+			if c.asked.Lost != nil {
+				c.asked.Lost(driver.ErrLost)
+			}
+			return err
+		},
+	}},
+	{name: "Lost of a former holder is called", rejects: []string{"LostIsNotCalledOnRelease", "LostIsCalledOnce"}, warp: warp{
+		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+			if c.asked.Lost != nil {
+				c.remember(c.asked.Resource, c.asked.Lost)
+			}
+			return c.inner.Try(ctx)
+		},
+		evict: func(w *warped, ctx context.Context, resource, owner, reason string) error {
+			err := w.Driver.Evict(ctx, resource, owner, reason)
+			if lost, ok := w.recall(resource).(func(error)); ok && err == nil {
+				lost(driver.ErrLost)
+			}
+			return err
+		},
+	}},
+}

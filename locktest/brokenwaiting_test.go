@@ -1,0 +1,98 @@
+package locktest_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/locktest"
+)
+
+// brokenWaits are wrong about those who wait.
+var brokenWaits = []breakage{
+	{name: "TryAcquire leaves a place", rejects: []string{"RefusedTryLeavesNoPlace", "InspectShowsWaitersInOrder"}, warp: warp{request: func(q *driver.Request) { q.Queue = true }}},
+	{name: "a waiter who leaves keeps its place", rejects: []string{
+		"WaiterWhoGivesUpLeavesNoPlace", "LeavingTheMiddleKeepsTheOrder", "NothingIsLeftAtTheEngine", "CloseEndsWaiters",
+	}, warp: warp{
+		release: func(c *warpedClaim, ctx context.Context) error {
+			if !c.holds(ctx) {
+				return driver.ErrLost
+			}
+			return c.inner.Release(ctx)
+		},
+	}},
+	{name: "Try does not look at its context", rejects: []string{"CancelledBeforehandNeverAcquires"}, warp: warp{
+		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+			return c.inner.Try(context.WithoutCancel(ctx))
+		},
+	}},
+	{name: "a cancelled Try is applied later", rejects: []string{"CancelRacingWithGrantOrphansNothing"}, warp: warp{
+		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+			select {
+			case <-time.After(3 * time.Millisecond):
+				return c.inner.Try(ctx)
+			case <-ctx.Done():
+				time.AfterFunc(5*time.Millisecond, func() { c.inner.Try(context.Background()) })
+				return driver.Grant{}, context.Cause(ctx)
+			}
+		},
+	}},
+	{name: "nobody is woken", rejects: []string{"WakesOnRelease", "WakeIsArmedBeforeTheAnswer", "OneReleaseWakesOneWaiter", "WaiterFollowsRelease"}, warp: refusing(func(_ *warpedClaim, b *driver.Busy) {
+		b.Wake, b.Retry = make(chan struct{}), 0
+	})},
+	{name: "Wakes are declared and missing", rejects: []string{"WakesOnRelease", "WakeIsArmedBeforeTheAnswer"}, warp: refusing(func(_ *warpedClaim, b *driver.Busy) { b.Wake = nil })},
+	{name: "wake-ups are slow", rejects: []string{"WakesOnRelease", "WakeIsArmedBeforeTheAnswer", "OneReleaseWakesOneWaiter"}, warp: refusing(func(_ *warpedClaim, b *driver.Busy) {
+		if b.Wake != nil {
+			b.Wake = later(b.Wake, 2*locktest.Margin)
+		}
+	})},
+	{name: "wake-ups are late", rejects: []string{"WakesOnRelease"}, warp: refusing(func(_ *warpedClaim, b *driver.Busy) {
+		if b.Wake != nil {
+			b.Wake = later(b.Wake, locktest.Margin/2)
+		}
+	})},
+	{name: "waiters are to come back late", rejects: []string{"WaiterFollowsRelease"}, warp: refusing(func(_ *warpedClaim, b *driver.Busy) {
+		b.Wake, b.Retry = make(chan struct{}), 3*locktest.Margin/4
+	})},
+	{name: "Wake is armed after the answer", rejects: []string{"WakeIsArmedBeforeTheAnswer"}, warp: warp{try: broadcast(true), release: wakeAll}},
+	{name: "everybody is woken", rejects: []string{"OneReleaseWakesOneWaiter"}, warp: warp{try: broadcast(false), release: wakeAll}},
+	{name: "a turn that is not taken at once is lost", rejects: []string{"LostWakeUpOnlyDelays", "WaiterOutlivesACutLink"}, warp: warp{
+		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+			if since, ok := c.recall(c.asked.Owner).(time.Time); ok && time.Since(since) > 300*time.Millisecond {
+				return driver.Grant{}, &driver.Busy{Wake: make(chan struct{})}
+			}
+			g, err := c.inner.Try(ctx)
+			if busy, ok := errors.AsType[*driver.Busy](err); ok && busy.Wake != nil {
+				go func() {
+					<-busy.Wake
+					c.remember(c.asked.Owner, time.Now())
+				}()
+			}
+			return g, err
+		},
+	}},
+	{name: "no order", rejects: []string{"OrderOfFirstTry", "LeavingTheMiddleKeepsTheOrder", "DeadWaiterOnlyDelays", "QueuedWriterStopsReaders", "InspectShowsWaitersInOrder"}, warp: warp{
+		request: func(q *driver.Request) { q.Queue = false },
+	}},
+	{name: "a dead waiter is kept alive", rejects: []string{"DeadWaiterOnlyDelays"}, warp: warp{
+		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+			g, err := c.inner.Try(ctx)
+			if busy, ok := errors.AsType[*driver.Busy](err); ok && c.asked.Queue && c.asked.TTL < time.Second {
+				if c.remember(c.asked.Owner, true) == nil {
+					go func() {
+						for range 60 {
+							time.Sleep(200 * time.Millisecond)
+							c.inner.Try(context.Background())
+						}
+					}()
+				}
+				return g, busy
+			}
+			return g, err
+		},
+	}},
+	{name: "one sharer at a time", rejects: []string{"QueuedReadersFollowWriter", "SharersTogetherWriterAlone"}, warp: warp{
+		request: func(q *driver.Request) { q.Limit = 1 },
+	}},
+}

@@ -1,0 +1,97 @@
+package explore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// checkState looks at what the engine has, where it can be seen.
+func (w *World) checkState() {
+	if w.inspect == nil {
+		return
+	}
+	for _, name := range w.names() {
+		now := w.inspect(name)
+		w.mu.Lock()
+		w.checkServed(w.seen[name], now)
+		w.checkKept(now)
+		w.mu.Unlock()
+		w.seen[name] = now
+	}
+}
+
+// names are the resources of which somebody has had a lease, and the one of all scenarios.
+func (w *World) names() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if slices.ContainsFunc(w.ledger.leases, func(l *lease) bool { return l.Name() == other }) {
+		return []string{resource, other}
+	}
+	return []string{resource}
+}
+
+// checkServed: a fair engine passes nobody who waits, by the order of first attempts. Once messages
+// were held or lost, places may be, and with them the order.
+func (w *World) checkServed(before, now driver.State) {
+	if !w.fair || w.faulty {
+		return
+	}
+	waits := func(all []driver.Waiter, owner string) int {
+		return slices.IndexFunc(all, func(o driver.Waiter) bool { return o.Owner == owner })
+	}
+	for _, h := range now.Holders {
+		if slices.ContainsFunc(before.Holders, func(o driver.Holder) bool { return o.Owner == h.Owner }) {
+			continue
+		}
+		ahead := before.Waiters
+		if i := waits(ahead, h.Owner); i >= 0 {
+			ahead = ahead[:i]
+		}
+		for _, o := range ahead {
+			together := o.Mode == driver.Shared && h.Mode == driver.Shared // o may hold beside h, and has not heard of it yet
+			if waits(now.Waiters, o.Owner) >= 0 && !together {
+				w.fail("%s is granted before %s, who came first", driver.ShortOwner(h.Owner), driver.ShortOwner(o.Owner))
+			}
+		}
+	}
+}
+
+// checkKept: nobody believes for longer than the engine keeps its lease.
+func (w *World) checkKept(now driver.State) {
+	if w.ledger.disturbed {
+		return
+	}
+	for _, l := range w.ledger.leases {
+		if l.Name() != now.Resource || !l.believes() || w.excused(l) {
+			continue
+		}
+		i := slices.IndexFunc(now.Holders, func(h driver.Holder) bool { return h.Owner == l.Owner() })
+		if i < 0 {
+			w.fail("%s believes to hold until %v, but the engine has no lease of it", l.client.name, w.at(l.Deadline()))
+		} else if ends := time.Now().Add(now.Holders[i].Left); ends.Before(l.Deadline()) {
+			w.fail("%s believes to hold until %v, which the engine ends at %v", l.client.name, w.at(l.Deadline()), w.at(ends))
+		}
+	}
+}
+
+// viewState writes what the engine has.
+func (w *World) viewState(b *strings.Builder) {
+	for _, name := range []string{resource, other} {
+		for _, h := range w.seen[name].Holders {
+			fmt.Fprint(b, "|", name, h.Mode, w.coarse(h.Left))
+		}
+		fmt.Fprint(b, "|", len(w.seen[name].Waiters))
+	}
+}
+
+// awaitArrival waits until no message is under way, or as long as one may be held.
+func (w *World) awaitArrival() {
+	time.Sleep(100 * hop)
+	for end := time.Now().Add(3 * w.harness.TTL); !w.quiet.Load() && time.Now().Before(end); {
+		time.Sleep(100 * hop)
+	}
+}

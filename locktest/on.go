@@ -1,0 +1,22 @@
+package locktest
+
+import (
+	"context"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// On is a Trace that calls do at one step: with StepQueued when somebody waits, with StepRenewed
+// when a lease was renewed.
+func On(step leasehold.Step, do func(e leasehold.Event)) leasehold.Trace {
+	return func(_ context.Context, e leasehold.Event) {
+		if e.Step == step {
+			do(e)
+		}
+	}
+}
+
+// queues is a Trace that sends for whoever begins to wait.
+func queues(to chan<- struct{}) leasehold.Trace {
+	return On(leasehold.StepQueued, func(leasehold.Event) { to <- struct{}{} })
+}

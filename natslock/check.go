@@ -1,0 +1,78 @@
+package natslock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/rehearsal"
+)
+
+// Check tells how the bucket is kept.
+func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
+	ctx, kv, end, err := d.store.begin(ctx, d.store.prefix()+d.store.api("STREAM.INFO"))
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	before := time.Now()
+	status, err := insist(ctx, kv.Status)
+	if err != nil {
+		return nil, explain(ctx, err)
+	}
+	after := time.Now()
+	var found []driver.Finding
+	if bucket, ok := status.(*jetstream.KeyValueBucketStatus); ok {
+		if now := bucket.StreamInfo().TimeStamp; !now.IsZero() { // before 2.10 it is not told
+			found = append(found, d.clockFinding(before, now, after))
+		}
+		found = append(found, keeping(&bucket.StreamInfo().Config)...)
+	}
+	if status.LimitMarkerTTL() == 0 {
+		found = append(found, weak(driver.AboutSpace, "the bucket has no limit marker TTL: what dead processes held is never removed",
+			"make the bucket by CreateBucket, on NATS 2.11 or newer"))
+	}
+	return found, nil
+}
+
+func weak(about, text, advice string) driver.Finding {
+	return driver.Finding{About: about, Level: driver.Weak, Text: text, Advice: advice}
+}
+
+// keeping tells how a bucket keeps what is written.
+func keeping(config *jetstream.StreamConfig) []driver.Finding {
+	files := driver.Finding{About: driver.AboutPersistence, Text: "the bucket is kept in files"}
+	if config.Storage == jetstream.MemoryStorage {
+		files = weak(driver.AboutPersistence, "the bucket is in memory: when its servers restart, all leases and fences are forgotten", "keep it in files")
+	}
+	replicas := driver.Finding{About: driver.AboutReplicas, Text: fmt.Sprintf("the bucket has %d replicas", config.Replicas)}
+	if config.Replicas == 1 {
+		replicas = weak(driver.AboutReplicas, "the bucket has one replica: it is away while its server is, and lost with its disk", "let it have three")
+	}
+	found := []driver.Finding{files, replicas}
+	if config.MaxAge > 0 {
+		found = append(found, weak(driver.AboutEviction,
+			fmt.Sprintf("the bucket forgets every value after %v: longer leases end then", config.MaxAge), "set no maximum age"))
+	}
+	return found
+}
+
+// clockFinding says what depends on the server's clock: of an hour or a day, by default, nothing does.
+func (d *Driver) clockFinding(before, now, after time.Time) driver.Finding {
+	f := driver.ClockFinding("", before, now, after)
+	if f.Level > driver.Fine && !d.store.serverClock {
+		f.Level, f.Advice = driver.Fine, ""
+		f.Text, _, _ = strings.Cut(f.Text, ":")
+		f.Text += ": no lease ends by it"
+	}
+	return f
+}
+
+// Rehearse takes, renews and releases a lock of its own.
+func (d *Driver) Rehearse(ctx context.Context) error {
+	return rehearsal.Run(ctx, rehearsal.Name(), rehearsal.TTL, d.Claim)
+}

@@ -1,0 +1,74 @@
+package natslock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leasehold-go/leasehold/caslock"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Errors to test for with errors.Is. None means that a lock is held, and each says what to do.
+var (
+	// ErrNoBucket: there is no bucket of that name.
+	ErrNoBucket = errors.New("natslock: the bucket does not exist, create it by CreateBucket or by nats kv add")
+	// ErrAuth: the server refuses the user, or lacks the user a right on the bucket's subjects.
+	ErrAuth = errors.New("natslock: the server refuses the user, check name, password and permissions")
+	// ErrUnreachable: no server, or no leader of the bucket, has answered.
+	ErrUnreachable = errors.New("natslock: nobody answers for the bucket, check the servers and that JetStream is enabled")
+	// ErrFull: the bucket or the account has no room for another value.
+	ErrFull = errors.New("natslock: no room, raise the limits of the bucket or the account")
+)
+
+// refused are what servers say of a user.
+var refused = []error{
+	nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrPermissionViolation,
+}
+
+// explain says what an error of the client means.
+func explain(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrAuth) {
+		return cause
+	}
+	var api *jetstream.APIError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+		return fmt.Errorf("%w: %w", ErrNoBucket, err)
+	case errors.Is(err, jetstream.ErrInvalidBucketName):
+		return fmt.Errorf("natslock: %w: %w", driver.ErrUnsupported, err)
+	case errors.As(err, &api):
+		return explainAPI(api)
+	}
+	for _, one := range refused {
+		if errors.Is(err, one) {
+			return fmt.Errorf("%w: %w", ErrAuth, err)
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+}
+
+// explainAPI says what an answer means that is an error. Only of some it is known that nothing was
+// written: a leader that stops may answer so of what the others have stored.
+func explainAPI(api *jetstream.APIError) error {
+	const notFound, noResources, storeFailed, tooLarge = 10059, 10023, 10077, 10054
+	switch api.ErrorCode {
+	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
+		return caslock.ErrChanged
+	case notFound:
+		return fmt.Errorf("%w: %w: %w", ErrNoBucket, caslock.ErrRefused, api)
+	case noResources, tooLarge:
+		return fmt.Errorf("%w: %w: %w", ErrFull, caslock.ErrRefused, api)
+	case storeFailed:
+		if strings.HasPrefix(api.Description, "maximum ") { // of messages or bytes: looked at before
+			return fmt.Errorf("%w: %w: %w", ErrFull, caslock.ErrRefused, api)
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, api)
+}

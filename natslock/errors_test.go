@@ -1,0 +1,35 @@
+package natslock
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leasehold-go/leasehold/caslock"
+)
+
+// An answer says that nothing was written only where it is known: a leader whose store is closed,
+// because it stops, says that storing failed of what the others have stored.
+func TestWhatIsUnknownIsNotCalledRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		code    jetstream.ErrorCode
+		says    string
+		refused bool
+		means   error
+	}{
+		{10077, "maximum bytes exceeded", true, ErrFull},
+		{10077, "maximum messages exceeded", true, ErrFull},
+		{10077, "store is closed", false, ErrUnreachable},
+		{10054, "message size exceeds maximum allowed", true, ErrFull},
+		{10059, "stream not found", false, ErrNoBucket},
+		{10008, "JetStream system temporarily unavailable", false, ErrUnreachable},
+		{65535, "what nobody knows yet", false, ErrUnreachable},
+	} {
+		err := explain(t.Context(), &jetstream.APIError{Code: 503, ErrorCode: c.code, Description: c.says})
+		if errors.Is(err, caslock.ErrRefused) != c.refused || !errors.Is(err, c.means) {
+			t.Errorf("%d %s: %v", c.code, c.says, err)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package natslock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
+)
+
+var urlForm = storeurl.Form{
+	Schemes: []string{"nats"},
+	Options: append([]string{"replicas", "server_clock", "creds_file"}, storeurl.ServerOptions...),
+}
+
+// OpenURL returns a *Driver on the bucket that a URL names, which it does not create, as soon as a
+// server has answered. Its Close closes the connection too.
+//
+//	nats://USER:PASSWORD@H1:PORT,H2,H3/BUCKET    nats://:TOKEN@H1/BUCKET
+//
+// Options after a "?": server_clock=true is [Options.ServerClock]; replicas is for [CreateURL]; tls=true,
+// ca_file, cert_file, key_file and server_name are about TLS; password_file names a file, and
+// creds_file one with a JWT and a seed, as nsc writes it. Without a password there
+// LEASEHOLD_PASSWORD counts. An error that matches [driver.ErrURL]: the URL cannot be used as it is
+// written. No error has a password.
+func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
+	d, _, err := openURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// CreateURL is [OpenURL] that creates the bucket if it is missing, with as many replicas as the URL
+// says; if it says nothing, with 3 where it names three servers, and else 1.
+func CreateURL(ctx context.Context, url string) (driver.Driver, error) {
+	d, replicas, err := openURL(url)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeurl.FirstAnswer)
+	defer cancel()
+	if err := d.store.create(ctx, replicas); err != nil {
+		d.Close() // its error would only hide the first
+		return nil, err
+	}
+	return d, nil
+}
+
+// create creates the bucket if it is missing: who may only use it may not create it.
+func (s *store) create(ctx context.Context, replicas int) error {
+	ctx, end := s.asking(ctx, s.prefix()+s.api("STREAM.CREATE"))
+	defer end()
+	_, err := s.open(ctx)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return CreateBucket(ctx, s.js, s.bucket, replicas)
+	}
+	return explain(ctx, err)
+}
+
+func openURL(url string) (d *Driver, replicas int, err error) {
+	u, err := storeurl.Parse(url, urlForm)
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(u.Path) != 1 {
+		return nil, 0, u.Wrong("takes one bucket after the hosts: nats://h1,h2,h3/locks")
+	}
+	if u.User != "" && u.Password == "" {
+		return nil, 0, u.Wrong("has a user without a password")
+	}
+	replicas = 1
+	if len(u.Hosts) >= 3 {
+		replicas = 3
+	}
+	if text := u.Options.Get("replicas"); text != "" {
+		if replicas, err = strconv.Atoi(text); err != nil || replicas < 1 || replicas > 5 {
+			return nil, 0, u.Wrong("replicas is a number from 1 to 5")
+		}
+	}
+	var o Options
+	if o.ServerClock, err = u.Bool("server_clock", false); err != nil {
+		return nil, 0, err
+	}
+	d, err = connect(u, &o)
+	return d, replicas, err
+}
+
+// connect connects, and goes on trying for as long as the driver is open.
+func connect(u *storeurl.URL, o *Options) (*Driver, error) {
+	hosts := u.HostPorts("4222")
+	for i := range hosts {
+		hosts[i] = "nats://" + hosts[i]
+	}
+	dialer := &dialer{Dialer: net.Dialer{Timeout: storeurl.FirstAnswer}}
+	nc, err := nats.Connect(strings.Join(hosts, ","), append(connection(u), nats.SetCustomDialer(dialer))...)
+	if last := dialer.failed(); errors.Is(err, nats.ErrNoServers) && last != nil {
+		err = fmt.Errorf("%w: %w", err, last)
+	}
+	if err != nil {
+		return nil, explain(context.Background(), err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	d, err := New(js, u.Path[0], o)
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	d.own = nc.Close
+	return d, nil
+}
+
+func connection(u *storeurl.URL) []nats.Option {
+	opts := []nats.Option{
+		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.ReconnectWait(250 * time.Millisecond), nats.Timeout(storeurl.FirstAnswer),
+		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // what goes wrong comes as an error of a call
+	}
+	switch path := u.Options.Get("creds_file"); {
+	case path != "":
+		opts = append(opts, nats.UserCredentials(path))
+	case u.User != "":
+		opts = append(opts, nats.UserInfo(u.User, u.Password))
+	case u.Password != "":
+		opts = append(opts, nats.Token(u.Password))
+	}
+	if u.TLS != nil {
+		if u.Options.Get("server_name") == "" {
+			u.TLS.ServerName = "" // each server's own
+		}
+		opts = append(opts, nats.Secure(u.TLS))
+	}
+	return opts
+}
+
+// A dialer knows why it failed.
+type dialer struct {
+	net.Dialer
+	mu   sync.Mutex
+	last error // guarded by mu
+}
+
+// Dial implements nats.CustomDialer.
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	conn, err := d.Dialer.Dial(network, address)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last = err
+	return conn, err
+}
+
+func (d *dialer) failed() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last
+}

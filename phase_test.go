@@ -1,0 +1,154 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/table"
+)
+
+var phaseNames = map[string]phase{"asking": asking, "held": held, "handing": handing, "leaving": leaving, "lost": lost}
+
+var eventNames = map[string]event{"grant": onGrant, "handOver": onHandOver, "take": onTake, "release": onRelease, "loss": onLoss}
+
+// documented calls f for each cell of the table of type phase.
+func documented(t *testing.T, f func(from phase, e event, to, name string)) {
+	t.Helper()
+	table.Cells(t, "phase.go", len(phaseNames)*len(eventNames), phaseNames, eventNames, func(from phase, e event, to, name string) {
+		if _, known := phaseNames[to]; !known && to != "-" {
+			t.Fatalf("%s: no such phase: %q", name, to)
+		}
+		f(from, e, to, name)
+	})
+}
+
+// A stage is a hold in one phase, and what may act on it.
+type stage struct {
+	locks *Locker
+	h     *hold
+	lease *Lease // its last; nil: it had none
+	r     *request
+}
+
+// stageIn brings a hold to a phase as it comes there.
+func stageIn(t *testing.T, d *agreeing, p phase) *stage {
+	l, err := New(d, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{locks: l, r: &request{ttl: l.opts.TTL}}
+	if p == asking {
+		l.queue.take("a")
+		if s.h, err = newHold(l, "a", "owner", s.r, true); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if s.lease, err = l.Acquire(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	s.h = s.lease.hold
+	switch p {
+	case handing:
+		s.queueUp()
+		if err := s.lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	case leaving:
+		d.released = errors.New("no answer")
+		if err := s.lease.Release(t.Context()); err == nil {
+			t.Fatal("released although the engine does not answer")
+		}
+	case lost:
+		s.h.lose(ErrLost)
+	}
+	return s
+}
+
+// queueUp has a waiter come that takes what is handed over, and does not run yet.
+func (s *stage) queueUp() { s.locks.queue.enter("a", s.r.ttl, true) }
+
+// cause brings about e.
+func (s *stage) cause(ctx context.Context, e event) {
+	switch e {
+	case onGrant:
+		s.h.begin(ctx, s.r, time.Now(), driver.Grant{TTL: s.r.ttl, Fence: driver.FenceStep}, true)
+	case onHandOver:
+		s.queueUp()
+		s.lease.Release(ctx)
+	case onTake:
+		s.h.take(ctx, s.r, time.Now())
+	case onLoss:
+		s.h.lose(ErrLost)
+	case onRelease:
+		if s.h.phase == held {
+			s.lease.Release(ctx)
+		} else {
+			s.h.release(ctx)
+		}
+	}
+}
+
+// Each cell of the table is what the code does, with what follows from it: what is over is not
+// renewed nor watched; a holder is told that its lease was lost, but not of one that it released;
+// and the turn is the hold's while it is held or handed over, and no longer.
+func TestTheTableIsWhatHappens(t *testing.T) {
+	documented(t, func(from phase, e event, to, name string) {
+		t.Run(name, func(t *testing.T) {
+			if to == "-" {
+				if got := transitions[from][e]; got != from {
+					t.Errorf("what cannot come leads to phase %d", got)
+				}
+				return
+			}
+			synctest.Test(t, func(t *testing.T) {
+				d := &agreeing{}
+				s := stageIn(t, d, from)
+				if s.h.phase != from {
+					t.Fatalf("begins in phase %d, want %d", s.h.phase, from)
+				}
+				s.cause(t.Context(), e)
+				s.check(t, from, phaseNames[to])
+				d.released = nil
+				s.h.release(t.Context())
+				s.locks.Close()
+			})
+		})
+	})
+}
+
+func (s *stage) check(t *testing.T, from, to phase) {
+	t.Helper()
+	h, l := s.h, s.locks
+	if h.phase != to {
+		t.Fatalf("ends in phase %d, want %d", h.phase, to)
+	}
+	if planned := !l.deadlines.due.Empty(); planned != (to == held || to == handing) {
+		t.Errorf("its deadline is watched: %v", planned)
+	}
+	if !l.keeper.due.Empty() && h.over() {
+		t.Error("it is to be renewed although it is over")
+	}
+	if keeps := to == held || to == handing || from == handing && to == lost; !h.holders.hasTurn && keeps {
+		t.Error("it does not keep the turn")
+	} else if h.holders.hasTurn && !keeps && h.phase == lost {
+		t.Error("it keeps the turn although it is lost")
+	}
+	if told := errors.Is(h.cause, ErrLost); told != (to == lost) {
+		t.Errorf("its cause is %v", h.cause)
+	}
+	if s.lease == nil || to == held && from != handing {
+		return
+	}
+	want := ErrReleased
+	if to == lost && from != handing {
+		want = ErrLost
+	}
+	if got := context.Cause(s.lease.Context()); !errors.Is(got, want) {
+		t.Errorf("the lease's context ended with %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,87 @@
+package quorum
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// each has every node do something at once, and waits for all. It is for questions that take
+// longer than a call that is part of a lock may.
+func (d *Driver) each(do func(i int, n *node) error) (errs []error) {
+	errs = make([]error, len(d.nodes))
+	var all sync.WaitGroup
+	for i, n := range d.nodes {
+		all.Add(1)
+		ask := func() {
+			defer all.Done()
+			errs[i] = do(i, n)
+		}
+		if !d.start(ask) {
+			errs[i] = driver.ErrClosed
+			all.Done()
+		}
+	}
+	all.Wait()
+	return errs
+}
+
+// majorityOf is nil if no more nodes than may fail have failed.
+func (d *Driver) majorityOf(call string, errs []error) error {
+	failed := 0
+	for _, err := range errs {
+		if err != nil {
+			failed++
+		}
+	}
+	if failed <= len(d.nodes)-d.majority {
+		return nil
+	}
+	return &NodesError{Call: call, Nodes: errs}
+}
+
+// Check asks those nodes that are a [driver.Checker]. Those that do not answer are findings while
+// more than half do.
+func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
+	found := make([][]driver.Finding, len(d.nodes))
+	errs := d.each(func(i int, n *node) (err error) {
+		if checker, ok := n.driver.(driver.Checker); ok {
+			found[i], err = checker.Check(ctx)
+		}
+		return err
+	})
+	var all []driver.Finding
+	for i := range d.nodes {
+		where := fmt.Sprintf("node %d", i+1)
+		for _, f := range found[i] {
+			f.Where = cmp.Or(f.Where, where)
+			all = append(all, f)
+		}
+		if errs[i] != nil {
+			all = append(all, driver.Finding{About: driver.AboutServer, Where: where, Level: driver.Weak,
+				Text: "it does not answer: " + errs[i].Error(), Advice: "start it before another fails"})
+		}
+	}
+	return append(all, driver.QuorumFinding("", len(d.nodes))), d.majorityOf("check", errs)
+}
+
+// Rehearse has those nodes rehearse that are a [driver.Rehearser]; more than half must.
+func (d *Driver) Rehearse(ctx context.Context) error {
+	errs := d.each(func(_ int, n *node) error {
+		if rehearser, ok := n.driver.(driver.Rehearser); ok {
+			return rehearser.Rehearse(ctx)
+		}
+		return nil
+	})
+	err := d.majorityOf("rehearse", errs)
+	for _, e := range errs {
+		if err != nil && errors.Is(e, driver.ErrNotYet) { // it will be able to
+			return fmt.Errorf("%w: %w", driver.ErrNotYet, err)
+		}
+	}
+	return err
+}

@@ -1,0 +1,132 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A standing is what a node has of the lease that a claim holds. A node that lost it, by a restart or
+// because it was away for a TTL, is asked for it again after each renewal that a majority
+// confirms: else leases that are held for long would be lost by nodes that are away one after the other.
+//
+// What a node grants so does not count at once. The call may have been on its way while the lease
+// was ended at the others and somebody else had it. When a later round of renewals finds a
+// majority of those that count, they held while the node did, and so nobody else has had it since.
+type standing uint8
+
+const (
+	away     standing = iota // the node has not said that it has the lease, or that it has it no more
+	regained                 // it has it again, and does not count yet
+	counts                   // it has had it while a majority had
+)
+
+// errRegained: a renewal at a node that does not count yet.
+var errRegained = errors.New("it lost the lease, and what it has again does not count yet")
+
+// granted notes a yes to a Try; held: of who held when it was sent.
+func (c *claim) granted(p *part, held bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !held:
+		p.standing = counts
+	case p.repeated:
+		p.repeated = p.standing == counts
+	default:
+		p.standing = away
+	}
+}
+
+// hold notes the nodes that made a grant together.
+func (c *claim) hold(yes []answer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range yes {
+		a.part.standing = counts
+	}
+	c.held = true
+}
+
+// begin counts a round of renewals, before it is sent.
+func (c *claim) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rounds++
+}
+
+// counted is how a renewal at p ended, for its round.
+func (c *claim) counted(p *part, err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case errors.Is(err, driver.ErrLost):
+		p.standing = away
+	case err == nil && p.standing != counts:
+		return errRegained
+	}
+	return err
+}
+
+// regain follows a round of renewals that a majority confirmed: what was regained before it counts
+// from now on, and what is away is asked for in the background.
+func (c *claim) regain(ttl time.Duration) {
+	ready := c.ready()
+	var missing []*part
+	c.mu.Lock()
+	for _, p := range c.parts {
+		if p.standing == regained && p.since < c.rounds {
+			p.standing = counts
+		}
+	}
+	for _, p := range ready {
+		if p.standing == away && !p.node.isDown() {
+			missing = append(missing, p)
+		}
+	}
+	c.mu.Unlock()
+	for _, p := range missing {
+		c.again(p, ttl, c.fence)
+	}
+}
+
+// again asks for p in its turn, for as long as the next renewal of it is away.
+func (c *claim) again(p *part, ttl time.Duration, fence uint64) {
+	before, over := c.next(p)
+	ask := func() {
+		<-before
+		defer close(over)
+		ctx, cancel := context.WithTimeout(c.d.life, ttl/3)
+		defer cancel()
+		_ = p.node.renew(ctx, func(ctx context.Context) error { return c.regainAt(ctx, p, ttl, fence) }) // the next renewal tries it again
+	}
+	if !c.d.start(ask) {
+		close(over)
+	}
+}
+
+func (c *claim) regainAt(ctx context.Context, p *part, ttl time.Duration, fence uint64) error {
+	c.mu.Lock()
+	p.lost = false
+	c.mu.Unlock()
+	g, err := p.claim.Try(ctx)
+	if err != nil {
+		return err
+	}
+	p.fence = g.Fence
+	if ttl != c.req.TTL {
+		_, err = p.claim.Renew(ctx, ttl)
+	}
+	if err == nil && c.d.features.Fencing { // the nodes that knew it may have forgotten
+		err = c.liftAt(ctx, p, fence)
+	}
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.standing, p.since = regained, c.rounds
+	return nil
+}

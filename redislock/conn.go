@@ -1,0 +1,380 @@
+package redislock
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// A conn is a connection that many calls share. Those who call write: the first to come for all who
+// have come since. One goroutine reads, and hands out the replies in the order of the calls. A
+// call that is left by its caller keeps its place there, and its reply goes to nobody.
+type conn struct {
+	net      net.Conn
+	replicas int         // that are asked for what was sent, together
+	left     func(*conn) // is called when it is of no use for others
+	ended    func()      // is called once
+
+	mu       sync.Mutex
+	err      error     // guarded by mu; why it has ended
+	buffer   []byte    // guarded by mu; goes with the next write
+	spare    []byte    // guarded by mu; the buffer after that
+	gathered int       // guarded by mu; of sent, the last, which are in buffer
+	writing  bool      // guarded by mu; somebody writes
+	sent     queue     // guarded by mu; without a reply, in order
+	told     []*call   // guarded by mu; with a reply, which replicas must acknowledge
+	asks     bool      // guarded by mu; a WAIT is on its way
+	room     chan bool // guarded by mu; closed when others may send; nil: they may
+
+	heard   time.Time   // guarded by mu; when an answer last came, or was sent for with nothing before it
+	came    time.Time   // guarded by mu; when anything last came
+	watch   *time.Timer // has look called
+	armed   bool        // guarded by mu; watch will
+	leaving bool        // guarded by mu; it ends when nothing is on its way any more
+}
+
+const (
+	// A caller writes by itself while this much is on its way, which any socket has room for:
+	// so it never waits for a server that does not read.
+	ownWrite = 16 << 10
+	// maxSent is how many calls may be on their way, and maxBytes what they may have; others wait.
+	// keptBuffer is how much of a buffer is kept for the next.
+	maxSent, maxBytes, keptBuffer = 4096, 4 << 20, 64 << 10
+)
+
+var (
+	errEnded   = errors.New("redislock: the connection has ended")
+	errSilent  = errors.New("the server does not answer")
+	errLeft    = errors.New("another connection is in use")
+	errUnasked = fmt.Errorf("%w: an answer that nobody has asked for", errProtocol)
+)
+
+// live reports whether calls can be sent.
+func (n *conn) live() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.err == nil
+}
+
+func newConn(c net.Conn, replicas int, left func(*conn), ended func()) *conn {
+	n := &conn{net: c, replicas: replicas, left: left, ended: ended}
+	n.watch = time.AfterFunc(time.Hour, n.look)
+	n.watch.Stop()
+	go n.read()
+	return n
+}
+
+// send puts c on its way. errEnded: it was not, nor when ctx has ended before.
+func (n *conn) send(ctx context.Context, c *call) error {
+	n.mu.Lock()
+	for n.err == nil && !n.leaving && n.full() {
+		if n.room == nil {
+			n.room = make(chan bool)
+		}
+		room := n.room
+		n.mu.Unlock()
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		n.mu.Lock()
+	}
+	if n.err != nil || n.full() {
+		n.mu.Unlock()
+		return errEnded
+	}
+	n.push(c)
+	first := !n.writing && !n.asks
+	n.writing = n.writing || first
+	n.mu.Unlock()
+	if first {
+		n.write()
+	}
+	return nil
+}
+
+// full reports whether others must wait. Requires n.mu.
+func (n *conn) full() bool { return n.sent.len() >= maxSent || n.sent.size >= maxBytes }
+
+// push appends c to what is to be written. Requires n.mu.
+func (n *conn) push(c *call) {
+	start := len(n.buffer)
+	n.buffer = c.appendTo(n.buffer)
+	if n.waiting() == 0 {
+		n.heard = time.Now()
+	}
+	if !n.armed {
+		n.armed = true
+		n.watch.Reset(n.mayBeSilent())
+	}
+	if c.asking {
+		n.sent.push(sent{})
+		n.gathered++
+	}
+	n.sent.push(sent{call: c, size: len(n.buffer) - start})
+	n.gathered++
+}
+
+// write writes what has gathered, once, if that cannot hold its caller up; what comes meanwhile is not
+// its caller's business. Requires that n.writing was set for it.
+func (n *conn) write() {
+	n.mu.Lock()
+	if n.mayWrite() && n.sent.size < ownWrite { // it may have ended, and its calls know that they have not left
+		n.writeGathered()
+	}
+	more := n.mayWrite()
+	n.writing = more
+	n.mu.Unlock()
+	if more {
+		go n.writeAll()
+	}
+}
+
+// writeAll writes until nothing has gathered.
+func (n *conn) writeAll() {
+	runtime.Gosched() // others may come
+	n.mu.Lock()
+	for n.mayWrite() {
+		n.writeGathered()
+	}
+	n.writing = false
+	n.mu.Unlock()
+}
+
+// mayWrite requires n.mu.
+func (n *conn) mayWrite() bool { return n.err == nil && n.gathered > 0 && !n.asks }
+
+// writeGathered requires n.mu, which it gives up meanwhile.
+func (n *conn) writeGathered() {
+	if n.replicas > 0 {
+		n.asks = true
+		n.buffer = appendText(appendSize(n.buffer, '*', 3), "WAIT")
+		n.buffer = appendNumber(appendNumber(n.buffer, int64(n.replicas)), replicaWait.Milliseconds())
+		n.sent.push(sent{asks: true})
+	}
+	b := n.buffer
+	n.buffer, n.spare, n.gathered = n.spare[:0], nil, 0
+	n.mu.Unlock()
+	_, err := n.net.Write(b)
+	if err != nil {
+		n.end(err)
+	}
+	n.mu.Lock()
+	if cap(b) <= keptBuffer {
+		n.spare = b[:0]
+	}
+}
+
+// read hands out replies until the connection ends.
+func (n *conn) read() {
+	from := bufio.NewReaderSize(noting{n}, 8<<10)
+	for {
+		r, err := readReply(from)
+		if err == nil {
+			err = n.took(r)
+		}
+		if err != nil {
+			n.end(err)
+			return
+		}
+	}
+}
+
+// noting is the connection as it is read.
+type noting struct{ *conn }
+
+// Read notes that something came.
+func (n noting) Read(b []byte) (int, error) {
+	some, err := n.net.Read(b)
+	n.mu.Lock()
+	n.came = time.Now()
+	n.mu.Unlock()
+	return some, err
+}
+
+// took hands out one reply.
+func (n *conn) took(r reply) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.err != nil || n.sent.len() <= n.gathered {
+		return errUnasked
+	}
+	s := n.sent.pop()
+	n.heard = n.came
+	if n.sent.len() < maxSent/2 && n.sent.size < maxBytes/2 {
+		n.makeRoom()
+	}
+	switch c := s.call; {
+	case s.asks:
+		n.acknowledged(r)
+	case c == nil: // to ASKING
+	case n.replicas > 0 && r.kind != '-':
+		c.reply = r
+		n.told = append(n.told, c)
+	default:
+		c.reply = r
+		c.done <- struct{}{}
+	}
+	if n.leaving && n.waiting() == 0 {
+		return errLeft
+	}
+	return nil
+}
+
+// makeRoom has those who wait for room look again. Requires n.mu.
+func (n *conn) makeRoom() {
+	if n.room != nil {
+		close(n.room)
+		n.room = nil
+	}
+}
+
+// waiting is how much is on its way. Requires n.mu.
+func (n *conn) waiting() int { return n.sent.len() + len(n.told) }
+
+// acknowledged hands out what the replicas have. Requires n.mu.
+func (n *conn) acknowledged(r reply) {
+	for _, c := range n.told {
+		c.acknowledged, c.err = r.number, r.err()
+		c.done <- struct{}{}
+	}
+	n.told, n.asks = nil, false
+	if !n.writing && n.mayWrite() {
+		n.writing = true
+		go n.writeAll()
+	}
+}
+
+// end closes the connection. What was sent has an unknown outcome, unless it never left.
+func (n *conn) end(cause error) {
+	n.mu.Lock()
+	if n.err != nil {
+		n.mu.Unlock()
+		return
+	}
+	n.err = cause
+	n.makeRoom()
+	n.watch.Stop()
+	err := fmt.Errorf("redislock: the connection ended before the answer: %w", cause)
+	for _, c := range n.told {
+		c.err = err
+		c.done <- struct{}{}
+	}
+	for i, s := range n.sent.waiting() {
+		if c := s.call; c != nil {
+			c.err, c.unsent = err, i >= n.sent.len()-n.gathered
+			c.done <- struct{}{}
+		}
+	}
+	n.told, n.sent = nil, queue{}
+	n.mu.Unlock()
+	closeNow(n.net)
+	n.left(n)
+	n.ended()
+}
+
+// mayBeSilent is for how long the server may be. Requires n.mu.
+func (n *conn) mayBeSilent() time.Duration {
+	limit := leaveAfter
+	if n.leaving {
+		limit = endAfter
+	}
+	if n.replicas > 0 {
+		limit += replicaWait
+	}
+	return limit
+}
+
+// silent is for how long it has been. To whom others have been left, a part of an answer will do.
+// Requires n.mu.
+func (n *conn) silent() time.Duration {
+	if n.leaving && n.came.After(n.heard) {
+		return time.Since(n.came)
+	}
+	return time.Since(n.heard)
+}
+
+// look leaves a connection that has not answered for a while to those who wait there already, and ends
+// one that is silent for too long.
+func (n *conn) look() {
+	n.mu.Lock()
+	n.armed = n.err == nil && n.waiting() > 0
+	left := n.mayBeSilent() - n.silent()
+	leave := n.armed && left <= 0 && !n.leaving
+	end := n.armed && left <= 0 && n.leaving
+	if leave {
+		n.leaving = true
+		n.makeRoom()
+		// If this process stood still, the answers may be here already.
+		left = max(n.mayBeSilent()-n.silent(), leaveAfter)
+	}
+	if n.armed && !end {
+		n.watch.Reset(left)
+	}
+	n.mu.Unlock()
+	if leave {
+		n.left(n)
+	}
+	if end {
+		n.end(errSilent)
+	}
+}
+
+// leave has others use another connection, and ends this one when nothing is on its way any more.
+func (n *conn) leave() {
+	n.mu.Lock()
+	n.leaving = true
+	n.makeRoom()
+	idle := n.waiting() == 0
+	n.mu.Unlock()
+	n.left(n)
+	if idle {
+		n.end(errLeft)
+	}
+}
+
+// sent is what an answer is for.
+type sent struct {
+	call *call // nil: the answer is for nobody
+	size int   // in bytes
+	asks bool  // WAIT
+}
+
+// A queue is what has no answer yet, in the order it was sent.
+type queue struct {
+	all  []sent
+	head int // of all, the first
+	size int // in bytes
+}
+
+func (q *queue) len() int { return len(q.all) - q.head }
+
+func (q *queue) push(s sent) {
+	if q.head > len(q.all)/2 && len(q.all) == cap(q.all) {
+		n := copy(q.all, q.all[q.head:])
+		clear(q.all[n:])
+		q.all, q.head = q.all[:n], 0
+	}
+	q.all = append(q.all, s)
+	q.size += s.size
+}
+
+func (q *queue) pop() sent {
+	s := q.all[q.head]
+	q.all[q.head] = sent{}
+	q.head++
+	if q.head == len(q.all) {
+		q.all, q.head = q.all[:0], 0
+	}
+	q.size -= s.size
+	return s
+}
+
+// waiting is what has no answer.
+func (q *queue) waiting() []sent { return q.all[q.head:] }

@@ -1,0 +1,469 @@
+package redislock
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+var errGone = errors.New("gone")
+
+// longClaim is one for a lease that nobody is in a hurry about.
+func longClaim(t *testing.T, d *Driver, name string) driver.Claim {
+	c, err := d.Claim(driver.Request{Resource: name, Owner: "owner", TTL: time.Minute})
+	if err != nil {
+		t.Error(err)
+	}
+	return c
+}
+
+// A keeping connection keeps what goes to it, and is not closed at once.
+type keeping struct {
+	net.Conn
+	mu  sync.Mutex
+	all []byte
+}
+
+func (k *keeping) Close() error { return nil }
+
+func (k *keeping) Write(b []byte) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.all = append(k.all, b...)
+	return len(b), nil
+}
+
+// A connection that ends between a call and its caller's write: the call is told that it has not
+// left, so that another connection may take it, and it does not leave.
+func TestWhatHasNotLeftDoesNotLeave(t *testing.T) {
+	mine, _ := net.Pipe()
+	line := &keeping{Conn: mine}
+	n := newConn(line, 0, func(*conn) {}, func() {})
+	c := new(pipelines).command("PING")
+	n.mu.Lock()
+	n.push(c)
+	n.writing = true // for the write below
+	n.mu.Unlock()
+	n.end(errGone)
+	<-c.done
+	n.write()
+	if !c.unsent || len(line.all) > 0 {
+		t.Errorf("unsent: %v, and %q was sent", c.unsent, line.all)
+	}
+	mine.Close()
+}
+
+// Calls return when their contexts end, whatever the server does, and leave nothing behind.
+func TestCallsEndWithTheirContext(t *testing.T) {
+	silent := make(chan bool)
+	d := driverOn(t, speaking(t, func([]string) any {
+		<-silent
+		return hangUp{}
+	}), nil)
+	defer close(silent)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errGone)
+	defer cancel()
+	if _, err := longClaim(t, d, "first").Try(ctx); !errors.Is(err, errGone) { // connects
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	var all sync.WaitGroup
+	for i := range 500 {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errGone)
+			defer cancel()
+			if _, err := longClaim(t, d, fmt.Sprint(i)).Try(ctx); !errors.Is(err, errGone) {
+				t.Errorf("Try: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if n := runtime.NumGoroutine() - before; n > 20 {
+		t.Errorf("%d goroutines are left behind a server that does not answer", n)
+	}
+}
+
+// A connection that is dead unnoticed holds up nobody for long who comes later. It is given up at last, and
+// what was sent is unknown.
+func TestSilentConnectionIsReplaced(t *testing.T) {
+	t.Parallel()
+	var sent atomic.Int32
+	d := driverOn(t, speaking(t, func(words []string) any {
+		if sent.Add(1) == 1 {
+			return nil
+		}
+		return grantPlain(words)
+	}), nil)
+	c := longClaim(t, d, "a")
+	start := time.Now()
+	tried := make(chan error)
+	go func() {
+		_, err := c.Try(t.Context())
+		tried <- err
+	}()
+	p, err := d.pipelines.of(t.Context(), "", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return sent.Load() == 1 && p.conn == nil
+	}
+	for !left() {
+		if time.Since(start) > leaveAfter+2*time.Second {
+			t.Fatal("others are still sent on the silent connection")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := claimOn(t, d, "b").Try(t.Context()); err != nil {
+		t.Errorf("Try on the next connection: %v", err)
+	}
+	if err := <-tried; !errors.Is(err, errSilent) {
+		t.Errorf("Try: %v", err)
+	}
+	if took := time.Since(start); took < endAfter || took > endAfter+5*time.Second {
+		t.Errorf("the connection was given up after %v", took)
+	}
+	if !c.(*claim).load().uncertain.attempt {
+		t.Error("the attempt may have been served")
+	}
+}
+
+// A connection that ends takes with it what was sent, and nothing is sent once more.
+func TestNothingIsSentTwice(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	sent := make(map[string]int) // by lock key
+	d := driverOn(t, speaking(t, func(words []string) any {
+		mu.Lock()
+		defer mu.Unlock()
+		if isScript(words, scriptTake) {
+			sent[lockOf(words)]++
+			if len(sent)%7 == 0 {
+				return hangUp{}
+			}
+		}
+		return grantPlain(words)
+	}), nil)
+	var all sync.WaitGroup
+	var unknown atomic.Int32
+	for i := range 200 {
+		all.Go(func() {
+			if _, err := claimOn(t, d, fmt.Sprint(i)).Try(t.Context()); err != nil {
+				unknown.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	for lock, n := range sent {
+		if n > 1 {
+			t.Errorf("%s was sent %d times", lock, n)
+		}
+	}
+	if unknown.Load() == 0 {
+		t.Error("each call has an answer, also those whose connection has ended")
+	}
+}
+
+// Each call has its own answer, however many go together; a lost script is brought along.
+func TestCallsGoTogether(t *testing.T) {
+	t.Parallel()
+	var whole atomic.Int32
+	d := driverOn(t, speaking(t, func(words []string) any {
+		if words[0] == "EVALSHA" {
+			return refusal("NOSCRIPT No matching script.")
+		}
+		whole.Add(1)
+		return grantPlain(words)
+	}), nil)
+	var all sync.WaitGroup
+	const n = 100
+	for i := range n {
+		all.Go(func() {
+			g, err := claimOn(t, d, strings.Repeat("x", i+1)).Try(t.Context())
+			if want := driver.FenceOf(uint64(len("lock:") + i + 1)); err != nil || g.Fence != want {
+				t.Errorf("Try: fence %d, %v; want that of its own key, %d", g.Fence, err, want)
+			}
+		})
+	}
+	all.Wait()
+	if whole.Load() != n {
+		t.Errorf("%d scripts for %d calls", whole.Load(), n)
+	}
+}
+
+// A key that the user may not touch fails its own call, and none that goes with it.
+func TestForbiddenKeySharesNoFate(t *testing.T) {
+	t.Parallel()
+	d := driverOn(t, speaking(t, func(words []string) any {
+		if lockOf(words) == "lock:forbidden" {
+			return refusal("NOPERM No permissions to access a key")
+		}
+		return grantPlain(words)
+	}), nil)
+	var all sync.WaitGroup
+	for i := range 40 {
+		name, want := fmt.Sprint("allowed", i), error(nil)
+		if i == 20 {
+			name, want = "forbidden", ErrAuth
+		}
+		all.Go(func() {
+			if _, err := claimOn(t, d, name).Try(t.Context()); !errors.Is(err, want) {
+				t.Errorf("Try of %s: %v; want %v", name, err, want)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Whatever bytes a server or a proxy sends, calls fail, the connection is given up, and the program and its
+// next call go on.
+func TestWrongBytesEndTheConnection(t *testing.T) {
+	t.Parallel()
+	for _, bytes := range []string{
+		":1\r\n:1\r\n", "+OK\r\n+OK\r\n", ":5\r\n-ERR bye\r\n", "$-5\r\n", "*-7\r\n", "*1000000000\r\n", "$99999999999999999999\r\n", "hello\r\n", "\r\n",
+		"\n", ":x\r\n", "$3\r\nabcd\r\n", strings.Repeat("*1\r\n", 100), "+" + strings.Repeat("x", 2*maxLine),
+	} {
+		var sent atomic.Int32
+		d := driverOn(t, speaking(t, func(words []string) any {
+			if sent.Add(1) == 1 {
+				return raw(bytes)
+			}
+			return grantPlain(words)
+		}), nil)
+		_, err := claimOn(t, d, "first").Try(t.Context())
+		if strings.HasPrefix(bytes, ":1") || strings.HasPrefix(bytes, ":5") {
+			if err != nil {
+				t.Errorf("%.20q: %v", bytes, err)
+			}
+		} else if err == nil {
+			t.Errorf("%.20q: granted", bytes)
+		}
+		for end := time.Now().Add(10 * time.Second); ; {
+			if _, err = claimOn(t, d, "second").Try(t.Context()); err == nil || time.Now().After(end) {
+				break
+			}
+		}
+		if err != nil {
+			t.Errorf("after %.20q: %v", bytes, err)
+		}
+	}
+}
+
+// What replicas must acknowledge is followed by one WAIT for all that went together, and others do not
+// wait with them.
+func TestReplicasAreAskedTogether(t *testing.T) {
+	t.Parallel()
+	var waits, scripts atomic.Int32
+	hold := make(chan bool)
+	d := driverOn(t, speaking(t, func(words []string) any {
+		switch words[0] {
+		case "WAIT":
+			if waits.Add(1) == 1 {
+				<-hold
+			}
+		default:
+			scripts.Add(1)
+		}
+		return grantPlain(words)
+	}), &Options{Replicas: 1})
+	var all sync.WaitGroup
+	try := func(i int) {
+		all.Go(func() {
+			g, err := longClaim(t, d, strings.Repeat("x", i+1)).Try(t.Context())
+			if want := driver.FenceOf(uint64(len("lock:") + i + 1)); err != nil || g.Fence != want {
+				t.Errorf("Try: fence %d, %v; want %d", g.Fence, err, want)
+			}
+		})
+	}
+	try(0)
+	for end := time.Now().Add(10 * time.Second); waits.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no WAIT")
+		}
+	}
+	const n = 50
+	for i := range n {
+		try(i + 1)
+	}
+	p, err := d.pipelines.of(t.Context(), "", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gathered := func() int {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.conn.mu.Lock()
+		defer p.conn.mu.Unlock()
+		return p.conn.gathered
+	}
+	for end := time.Now().Add(10 * time.Second); gathered() < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d calls have gathered, want %d", gathered(), n)
+		}
+	}
+	close(hold)
+	all.Wait()
+	if waits.Load() != 2 || scripts.Load() != n+1 {
+		t.Errorf("%d WAITs for %d scripts, want 2 for %d", waits.Load(), scripts.Load(), n+1)
+	}
+}
+
+// More calls than may be on their way wait for room, and leave when their contexts end.
+func TestTooManyCallsWait(t *testing.T) {
+	t.Parallel()
+	hold := make(chan bool)
+	var first sync.Once
+	d := driverOn(t, speaking(t, func(words []string) any {
+		first.Do(func() { <-hold })
+		return grantPlain(words)
+	}), nil)
+	var all sync.WaitGroup
+	for i := range maxSent + 500 {
+		all.Go(func() {
+			if _, err := longClaim(t, d, fmt.Sprint(i)).Try(t.Context()); err != nil {
+				t.Errorf("Try: %v", err)
+			}
+		})
+	}
+	p, err := d.pipelines.of(t.Context(), "", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := func() bool {
+		p.mu.Lock()
+		n := p.conn
+		p.mu.Unlock()
+		if n == nil {
+			return false
+		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.sent.len() == maxSent
+	}
+	for end := time.Now().Add(2 * time.Second); !full() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	close(hold)
+	all.Wait()
+}
+
+// Behind sentinels, a connection is left when go-redis has ended one of its own to the same primary, because
+// there is another.
+func TestAnotherPrimaryIsFollowed(t *testing.T) {
+	t.Parallel()
+	client := speaking(t, grantPlain)
+	var ended pings
+	client.AddHook(&ended)
+	d := driverOn(t, client, nil)
+	d.pipelines.server.primary = client
+	if _, err := longClaim(t, d, "a").Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p, err := d.pipelines.of(t.Context(), "", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connected := func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.conn != nil
+	}
+	eventually := func(what string, is func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("never: %s", what)
+			}
+		}
+	}
+	eventually("go-redis is asked", func() bool { return ended.asked.Load() > 0 })
+	if !connected() {
+		t.Error("left without a reason")
+	}
+	ended.fail.Store(true)
+	eventually("the connection is left", func() bool { return !connected() })
+	if _, err := longClaim(t, d, "b").Try(t.Context()); err != nil {
+		t.Errorf("Try on the next connection: %v", err)
+	}
+}
+
+// pings is a hook that fails them.
+type pings struct {
+	fail  atomic.Bool
+	asked atomic.Int32
+}
+
+func (*pings) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*pings) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (p *pings) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "ping" && p.fail.Load() {
+			return errGone
+		}
+		err := next(ctx, cmd)
+		if cmd.Name() == "ping" && err == nil {
+			p.asked.Add(1)
+		}
+		return err
+	}
+}
+
+// Replies are read as they were written, or refused, whatever comes; none needs much more room than it has.
+func FuzzReplies(f *testing.F) {
+	for _, s := range []string{
+		":1\r\n", "+OK\r\n", "-ERR x\r\n", "$3\r\nabc\r\n", "$-1\r\n", "*-1\r\n", "*2\r\n:1\r\n*1\r\n$0\r\n\r\n", "$-5\r\n", "*-7\r\n",
+		"*1000000000\r\n", "$1000000000\r\nx", "_\r\n", "%1\r\n", ":9223372036854775808\r\n", strings.Repeat("*1\r\n", 20),
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, bytes string) {
+		from := bufio.NewReaderSize(strings.NewReader(bytes), 16)
+		for {
+			r, err := readReply(from)
+			if err != nil {
+				return
+			}
+			again, err := readReply(bufio.NewReader(strings.NewReader(string(onWire(nil, written(r))))))
+			if err != nil || fmt.Sprint(again.value()) != fmt.Sprint(r.value()) {
+				t.Fatalf("%q of %q is %v when it is written and read again, %v", r.value(), bytes, again.value(), err)
+			}
+		}
+	})
+}
+
+// written is r as onWire takes it.
+func written(r reply) any { return withNothing(r.value()) }
+
+func withNothing(v any) any {
+	switch v := v.(type) {
+	case nil:
+		return raw("$-1\r\n")
+	case []any:
+		all := make([]any, len(v))
+		for i, one := range v {
+			all[i] = withNothing(one)
+		}
+		return all
+	}
+	return v
+}

@@ -1,0 +1,218 @@
+package redislock
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/auth"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// A dialer makes connections as go-redis does with the same options: it dials, by way of sentinels
+// where there are some, and says who calls. What is connected then is used without go-redis.
+type dialer struct {
+	options *redis.Options
+	primary *redis.Client // whose connections go-redis ends when the sentinels name another; nil: there are none
+}
+
+// sentinelAddr is what go-redis has in place of an address where sentinels know it.
+const sentinelAddr = "FailoverClient"
+
+func dialerOf(client *redis.Client, options *redis.Options) dialer {
+	if client.Options().Addr == sentinelAddr && options.StreamingCredentialsProvider == nil { // with one, go-redis' Conn panics
+		return dialer{options, client}
+	}
+	return dialer{options, nil}
+}
+
+// dial makes a connection for p. Where the end of ctx does not end it, the options' timeouts do.
+func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
+	h := newHandshake(ctx)
+	defer context.AfterFunc(ctx, h.hangUp)()
+	client := redis.NewClient(h.options(d.options))
+	// A Conn stays out of the pool, where go-redis would use it.
+	info, err := client.Conn().Info(ctx, "server").Result()
+	switch {
+	case err == nil:
+		err = checkVersion(parseInfo(info)["redis_version"])
+	case redis.IsPermissionError(err): // an old server then refuses the scripts
+		err = nil
+	}
+	line := h.line()
+	if err == nil && (line == nil || ctx.Err() != nil) {
+		err = redis.ErrClosed
+	}
+	if err != nil {
+		h.hangUp()
+		h.unsubscribe()
+		_ = client.Close() // says at most that it is closed
+		return nil, err
+	}
+	_ = line.SetDeadline(time.Time{}) // go-redis has set one; if this fails, so does what follows
+	life, over := context.WithCancel(p.life)
+	n := newConn(line, p.replicas, p.forget, func() {
+		over()
+		h.unsubscribe()
+		_ = client.Close()
+	})
+	context.AfterFunc(life, func() { n.end(redis.ErrClosed) })
+	context.AfterFunc(h.changed, n.leave)
+	if d.primary != nil {
+		go d.follow(life, n)
+	}
+	return n, nil
+}
+
+// A handshake is a connection as long as go-redis has it.
+type handshake struct {
+	ctx context.Context
+
+	changed context.Context // ends when the credentials have changed since
+	change  context.CancelFunc
+
+	mu   sync.Mutex
+	last net.Conn             // guarded by mu; go-redis may make a few
+	stop auth.UnsubscribeFunc // guarded by mu; nil: there is no stream of credentials
+}
+
+func newHandshake(ctx context.Context) *handshake {
+	h := &handshake{ctx: ctx}
+	h.changed, h.change = context.WithCancel(context.WithoutCancel(ctx))
+	return h
+}
+
+// OnNext implements [auth.CredentialsListener].
+func (h *handshake) OnNext(auth.Credentials) { h.change() }
+
+// OnError implements [auth.CredentialsListener]. The connection stands.
+func (*handshake) OnError(error) {}
+
+// subscribe asks a stream for its credentials.
+func (h *handshake) subscribe(stream auth.StreamingCredentialsProvider) (user, password string, err error) {
+	now, stop, err := stream.Subscribe(h)
+	if err != nil {
+		return "", "", err
+	}
+	h.mu.Lock()
+	h.stop = stop
+	h.mu.Unlock()
+	user, password = now.BasicAuth()
+	return user, password, nil
+}
+
+func (h *handshake) unsubscribe() {
+	h.mu.Lock()
+	stop := h.stop
+	h.mu.Unlock()
+	if stop != nil {
+		_ = stop() // nothing depends on it
+	}
+}
+
+// options are those of a client for one connection.
+func (h *handshake) options(of *redis.Options) *redis.Options {
+	o := *of
+	dial := o.Dialer
+	if dial == nil {
+		dial = dialWithContext(of)
+	}
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(h.ctx, cancel)()
+		c, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return c, h.made(c)
+	}
+	if stream := o.StreamingCredentialsProvider; stream != nil {
+		o.StreamingCredentialsProvider = nil
+		o.CredentialsProviderContext = func(context.Context) (string, string, error) { return h.subscribe(stream) }
+	}
+	if o.ReadTimeout < 0 {
+		o.ReadTimeout = endAfter // it would wait for ever
+	}
+	if o.WriteTimeout < 0 {
+		o.WriteTimeout = endAfter
+	}
+	o.Protocol = 2 // nothing comes unasked
+	o.MaxRetries, o.MinIdleConns, o.PoolSize, o.PipelinePoolSize = -1, 0, 1, -1
+	o.MaxIdleConns, o.MaxActiveConns, o.MaxConcurrentDials = 0, 0, 0
+	o.ReadBufferSize, o.WriteBufferSize = 4<<10, 4<<10
+	o.ConnMaxIdleTime, o.ConnMaxLifetime = -1, -1
+	o.ContextTimeoutEnabled = false
+	o.Limiter, o.ClientSideCache, o.ClientSideCacheConfig, o.PushNotificationProcessor = nil, nil, nil, nil
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return &o
+}
+
+// made notes c, or closes it when nobody wants it any more.
+func (h *handshake) made(c net.Conn) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx.Err() != nil {
+		closeNow(c)
+		return net.ErrClosed
+	}
+	h.last = c
+	return nil
+}
+
+func (h *handshake) line() net.Conn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last
+}
+
+func (h *handshake) hangUp() {
+	if c := h.line(); c != nil {
+		closeNow(c)
+	}
+}
+
+// dialWithContext is what go-redis has for these options, except that its handshake of TLS ends with the
+// context.
+func dialWithContext(o *redis.Options) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	const likeGoRedis = 5 * time.Minute
+	plain := &net.Dialer{Timeout: o.DialTimeout, KeepAlive: likeGoRedis} // ctx has the default timeout
+	if o.TLSConfig == nil {
+		return plain.DialContext
+	}
+	return (&tls.Dialer{NetDialer: plain, Config: o.TLSConfig}).DialContext
+}
+
+// askPrimary is how often to see whether the sentinels have named another primary: the former one
+// may serve on, where they do not reach it.
+const askPrimary = time.Second
+
+// follow leaves n when go-redis has ended a connection of its own to the same primary, as it does when
+// it hears of another one.
+func (d dialer) follow(life context.Context, n *conn) {
+	own := d.primary.Conn()
+	defer func() { own.Close() }()
+	for stands := false; ; {
+		ctx, cancel := context.WithTimeout(life, endAfter)
+		err := own.Ping(ctx).Err()
+		cancel()
+		switch {
+		case err == nil || isReply(err):
+			stands = true
+		case stands:
+			n.leave()
+			return
+		default: // the pool may have had none to give
+			own.Close()
+			own = d.primary.Conn()
+		}
+		select {
+		case <-life.Done():
+			return
+		case <-time.After(askPrimary):
+		}
+	}
+}

@@ -1,0 +1,35 @@
+// Package redislock is Leasehold's driver for Redis: one server, Sentinel or Cluster.
+//
+// An exclusive lease is a plain string key, prefix + name, whose value is the owner and
+// which expires. So it excludes, and is excluded by, every client that takes a lock with
+// SET key token NX PX and gives it up by compare-and-delete. Fencing tokens, the fair
+// queue and shared leases live in companion keys of the same hash slot.
+//
+// Redis 7.0 or newer is needed, or Valkey. Failover is asynchronous: a replica that had
+// not seen a grant gives it to a second holder, unless [Options.Replicas] asks for
+// acknowledgements. See docs/engines/redis.md.
+//
+// # The phases of a claim
+//
+// A claim is in one phase, which answers alone change, and its state has a set of what is
+// uncertain: +attempt and +release were sent and may still be served, +renewal may still shorten the
+// lease. "no" is a refusal without a place in the queue, "place" one with a place; "unknown" is no
+// answer, such as when the caller has gone; "brought" is a grant that the server made without being asked.
+//
+//	event            idle             queued           held             leaving +release  over
+//	Try yes          held             held             held             held              held
+//	Try no           idle             idle             idle             idle              idle
+//	Try place        queued           queued           queued           queued            queued
+//	Try unknown      idle +attempt    queued +attempt  held +attempt    leaving +attempt +release  over +attempt
+//	brought          held             held             held             held +release     held
+//	Renew yes        held             held             held             held +release     held
+//	Renew lost       over             over             over             over +release     over
+//	Renew unknown    idle +renewal    queued +renewal  held +renewal    leaving +release +renewal  over +renewal
+//	Release yes      over             over             over             over              over
+//	Release nothing  over             over             over             over              over
+//	Release unknown  leaving +release leaving +release leaving +release leaving +release  leaving +release
+//
+// What is uncertain outlives the phase. An attempt that may still come is shielded by the mark that
+// a Release leaves, a release by the mark that the next attempt leaves, and a renewal by
+// the server's clock, to which it is bound.
+package redislock

@@ -1,0 +1,89 @@
+package redislock
+
+import "time"
+
+// A phase is how far a claim has come by the last answer about it. The table in doc.go shows
+// what each event makes of each phase.
+type phase uint8
+
+const (
+	idle    phase = iota // nothing was asked for, or it was refused without a place
+	queued               // refused with a place: it may be granted at any time
+	held                 // granted
+	leaving              // its release was sent
+	over                 // released, or lost
+)
+
+func (p phase) String() string {
+	return [...]string{"idle", "queued", "held", "leaving", "over"}[p]
+}
+
+// state is what a claim knows of itself, guarded by its mu.
+type state struct {
+	phase     phase
+	uncertain uncertain
+	grant     grant // of held and leaving
+
+	releases int    // counts them; tells late attempts from new ones
+	tries    int    // of the last attempt that waits, among all of the driver; tells to which one a grant that is brought belongs
+	floor    uint64 // the largest fence this driver had seen before the claim could be granted
+}
+
+// uncertain is what was sent and may still be served, or served once more.
+type uncertain struct {
+	attempt  bool         // until a release leaves a mark against it
+	release  bool         // until an attempt leaves a mark against it
+	renewals lateRenewals // until the server's clock refuses them
+}
+
+// grant is what is known of a lease.
+type grant struct {
+	fence     uint64 // 0: unknown, such as that of another process
+	ttl       time.Duration
+	clock     uint64    // the server's time in its last answer to a renewal, in us; 0: none
+	told      time.Time // when that answer came; without one, the grant
+	plain     bool      // it was made by take.lua, and may be given up by give.lua
+	refreshed time.Time // when the history was last written or extended
+}
+
+// become is the one way from a phase to another. What only the former needs is gone then.
+func (s *state) become(next phase) {
+	s.phase = next
+	if next != held && next != leaving {
+		s.grant = grant{}
+	}
+}
+
+// hold notes a grant, made or renewed just now.
+func (s *state) hold(fence uint64, ttl time.Duration) {
+	s.become(held)
+	g := &s.grant
+	if fence != g.fence {
+		*g = grant{fence: fence, told: time.Now()}
+	}
+	g.ttl, g.refreshed = ttl, time.Now()
+}
+
+// refuse notes a refusal. A grant that was brought since the attempt was sent, when the
+// grant was that of before, came after it.
+func (s *state) refuse(before state, place bool) {
+	switch {
+	case s.grant.fence != before.grant.fence:
+	case place:
+		s.become(queued)
+	default:
+		s.become(idle)
+	}
+}
+
+// released notes the answer to a release, which also left a mark against what may still come.
+func (s *state) released() {
+	s.become(over)
+	s.uncertain.attempt, s.uncertain.release = false, false
+}
+
+// mayBeServed reports whether an attempt or a release may still come.
+func (s *state) mayBeServed() bool { return s.uncertain.attempt || s.uncertain.release }
+
+// mayBeGranted reports whether it may have been granted since the last answer.
+func (s *state) mayBeGranted() bool { return s.uncertain.attempt || s.phase == queued }

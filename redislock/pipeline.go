@@ -1,0 +1,232 @@
+package redislock
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A pipeline is the way to one server: a connection, made when it is needed, and made anew when it
+// has ended.
+type pipeline struct {
+	dialer   dialer
+	replicas int             // that must acknowledge what goes here
+	life     context.Context // of its connections
+
+	mu     sync.Mutex
+	conn   *conn   // guarded by mu; nil: there is none
+	making *making // guarded by mu; nil: nobody makes one
+}
+
+// A making is a connection that is being made, for all who wait for it.
+type making struct {
+	done chan struct{}
+	conn *conn // set when done is closed, or err
+	err  error
+}
+
+// connection returns the one that there is, or waits for one to be made. An error: there is none,
+// or ctx has ended.
+func (p *pipeline) connection(ctx context.Context) (*conn, error) {
+	p.mu.Lock()
+	if n := p.conn; n != nil {
+		p.mu.Unlock()
+		return n, nil
+	}
+	m := p.making
+	if m == nil {
+		if p.life.Err() != nil {
+			p.mu.Unlock()
+			return nil, redis.ErrClosed
+		}
+		m = &making{done: make(chan struct{})}
+		p.making = m
+		go p.make(m)
+	}
+	p.mu.Unlock()
+	select {
+	case <-m.done:
+		return m.conn, m.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+const (
+	// A connection that takes longer than this is made once more beside it, up to maxMakings at
+	// once: a packet that was lost is sent again only after one second, and then two.
+	makeAgain  = time.Second
+	maxMakings = 3
+)
+
+// make makes a connection: the first that stands, or the first error when none will.
+func (p *pipeline) make(m *making) {
+	ctx, cancel := context.WithCancel(p.life)
+	defer cancel()
+	type made struct {
+		conn *conn
+		err  error
+	}
+	results := make(chan made, maxMakings)
+	begun, failed := 0, 0
+	begin := func() {
+		begun++
+		go func() {
+			c, err := p.dialer.dial(ctx, p)
+			results <- made{c, err}
+		}()
+	}
+	begin()
+	again := time.NewTicker(makeAgain)
+	defer again.Stop()
+	cut := false
+	for m.conn == nil && failed < begun && !cut {
+		select {
+		case r := <-results:
+			if m.conn = r.conn; r.err != nil {
+				failed++
+				m.err = r.err
+			}
+		case <-again.C:
+			if begun < maxMakings {
+				begin()
+			}
+		case <-p.life.Done():
+			cut, m.err = true, redis.ErrClosed
+		}
+	}
+	left := begun - failed
+	if m.conn != nil {
+		m.err = nil
+		left--
+	}
+	cancel() // ends the others; one that stands already is closed
+	go func() {
+		for range left {
+			if r := <-results; r.conn != nil {
+				r.conn.end(redis.ErrClosed)
+			}
+		}
+	}()
+	p.mu.Lock()
+	p.making = nil
+	if m.conn != nil && m.conn.live() {
+		p.conn = m.conn
+	}
+	p.mu.Unlock()
+	close(m.done)
+}
+
+// forget is told when a connection has ended, or is of no use for others.
+func (p *pipeline) forget(n *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conn == n {
+		p.conn = nil
+	}
+}
+
+// leave has the next call connect anew.
+func (p *pipeline) leave() {
+	p.mu.Lock()
+	n := p.conn
+	p.mu.Unlock()
+	if n != nil {
+		n.leave()
+	}
+}
+
+// pipelines are the ways to the servers: one, or on Cluster one for each node. Calls that replicas must
+// acknowledge have ways of their own, where no others wait with them.
+type pipelines struct {
+	server   dialer // of the one server
+	replicas int
+	cluster  *redis.ClusterClient // nil: one server
+	known    atomic.Bool          // the cluster has told where its slots are
+	life     context.Context      // of all connections; ends with the driver
+	end      context.CancelFunc
+
+	used sync.Pool // of calls that are over
+
+	mu  sync.Mutex
+	all map[place]*pipeline // guarded by mu
+}
+
+// A place is what a pipeline goes to.
+type place struct {
+	address string // "": the one server
+	waits   bool   // for replicas
+}
+
+func (l *pipelines) init(client redis.UniversalClient, options *redis.Options, replicas int) {
+	l.replicas, l.all = replicas, make(map[place]*pipeline)
+	l.life, l.end = context.WithCancel(context.Background())
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		l.cluster = c
+	case *redis.Client:
+		l.server = dialerOf(c, options)
+	}
+}
+
+// of is the pipeline to the server of key: as far as the client knows, if it is of a cluster. A
+// server that serves it no more says so.
+func (l *pipelines) of(ctx context.Context, key string, waits bool) (*pipeline, error) {
+	if l.cluster == nil {
+		return l.to(place{waits: waits}, l.server), nil
+	}
+	var node *redis.Client
+	find := func(ctx context.Context) (err error) {
+		node, err = l.cluster.MasterForKey(ctx, key)
+		return err
+	}
+	var err error
+	if l.known.Load() { // it does not ask, then
+		err = find(ctx)
+	} else if err = apart(ctx, l.life, find); err == nil {
+		l.known.Store(true)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l.to(place{node.Options().Addr, waits}, dialer{options: node.Options()}), nil
+}
+
+// at is the pipeline to another node of p's cluster.
+func (l *pipelines) at(p *pipeline, address string) *pipeline {
+	options := *p.dialer.options
+	options.Addr, options.NodeAddress = address, ""
+	return l.to(place{address, p.replicas > 0}, dialer{options: &options})
+}
+
+func (l *pipelines) to(where place, by dialer) *pipeline {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.all[where]
+	if p == nil {
+		p = &pipeline{dialer: by, life: l.life}
+		if where.waits {
+			p.replicas = l.replicas
+		}
+		l.all[where] = p
+	}
+	return p
+}
+
+// apart calls f, which may take no notice of the end of its context. It returns when that or life ends:
+// then f goes on by itself and must not write to what its caller reads.
+func apart(ctx, life context.Context, f func(context.Context) error) error {
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-life.Done():
+		return redis.ErrClosed
+	}
+}

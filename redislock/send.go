@@ -1,0 +1,245 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A call is one command on its way to a server. It is sent again only when it was refused unserved,
+// or had not left this process.
+type call struct {
+	script  *script
+	count   int    // words of body
+	body    []byte // the script's number of keys, keys and arguments; or a command
+	whole   bool   // the script goes along: the server has lost it
+	asking  bool   // to a node that does not serve the slot yet
+	durable bool   // replicas must acknowledge it, if there are to be any
+
+	reply        reply
+	acknowledged int64         // replicas that have it, if replicas are asked
+	err          error         // why there is no reply
+	unsent       bool          // it did not leave this process
+	done         chan struct{} // has room for one, when one of those is set
+	soon         *time.Timer   // is stopped between calls
+}
+
+// askSoon is how long a call is waited for before its context is asked for its end: most have their
+// answer by then, and a context of the core's is only made when it is asked.
+const askSoon = 2 * time.Millisecond
+
+const (
+	// A connection on which calls wait and nothing comes is left by those who come after leaveAfter, and
+	// ended after endAfter. A script takes microseconds; but a server's disk or a busy machine may hold
+	// it up, and what ends then is unknown. endAfter is as go-redis has it for an answer.
+	leaveAfter = 250 * time.Millisecond
+	endAfter   = 5 * time.Second
+	// replicaWait is how long to wait for replicas, which on a healthy network answer
+	// within a few milliseconds.
+	replicaWait = 500 * time.Millisecond
+)
+
+// newCall is a call of s, with n keys to follow.
+func (l *pipelines) newCall(s *script, n int) *call {
+	c, ok := l.used.Get().(*call)
+	if !ok {
+		c = &call{done: make(chan struct{}, 1), soon: time.NewTimer(time.Hour)}
+		c.soon.Stop()
+	}
+	*c = call{script: s, body: c.body[:0], done: c.done, soon: c.soon}
+	if s != nil {
+		c.number(int64(n))
+	}
+	return c
+}
+
+// command is a call of a command without a script.
+func (l *pipelines) command(words ...string) *call {
+	c := l.newCall(nil, 0)
+	for _, w := range words {
+		c.text(w)
+	}
+	return c
+}
+
+func (c *call) text(words ...string) {
+	for _, w := range words {
+		c.body = appendText(c.body, w)
+	}
+	c.count += len(words)
+}
+
+func (c *call) number(numbers ...int64) {
+	for _, n := range numbers {
+		c.body = appendNumber(c.body, n)
+	}
+	c.count += len(numbers)
+}
+
+// appendTo appends c as it goes over the wire.
+func (c *call) appendTo(b []byte) []byte {
+	if c.asking {
+		b = append(b, "*1\r\n$6\r\nASKING\r\n"...)
+	}
+	switch {
+	case c.script == nil:
+		b = appendSize(b, '*', c.count)
+	case c.whole:
+		b = appendText(appendText(appendSize(b, '*', c.count+2), "EVAL"), c.script.load().text)
+	default:
+		b = appendText(appendText(appendSize(b, '*', c.count+2), "EVALSHA"), c.script.load().sha)
+	}
+	return append(b, c.body...)
+}
+
+// An answer is a reply with the number of replicas that have what it tells of.
+type answer struct {
+	reply
+	acknowledged int
+}
+
+// maxRefused is how often a call is refused unserved before the refusal is its answer: a script that
+// is lost, and a slot that moves on.
+const maxRefused = 5
+
+// ask has c answered by whoever serves key, and if it is to be durable waits for replicas, but not for
+// long. It returns when ctx ends: then the outcome is unknown. c is not to be used any more.
+func (l *pipelines) ask(ctx context.Context, key string, c *call) (answer, error) {
+	p, err := l.of(ctx, key, c.durable && l.replicas > 0)
+	if err != nil {
+		return answer{}, err
+	}
+	for tries := 0; ; tries++ {
+		left, err := p.ask(ctx, c)
+		if left {
+			return answer{}, err // c is still on its way
+		}
+		refused := c.reply.err()
+		if err == nil && refused != nil && tries < maxRefused {
+			if next := l.again(p, c, refused.Error()); next != nil {
+				p = next
+				continue
+			}
+		}
+		if err != nil && l.cluster != nil {
+			l.cluster.ReloadState(context.Background()) // returns at once; another node may serve now
+		}
+		a := answer{c.reply, int(c.acknowledged)}
+		if c.reply = (reply{}); cap(c.body) <= keptBuffer {
+			l.used.Put(c)
+		}
+		if err == nil {
+			err = refused
+		}
+		return a, err
+	}
+}
+
+// again is where to send c again, which the server has refused; nil: nowhere.
+func (l *pipelines) again(p *pipeline, c *call, refused string) *pipeline {
+	word, rest, _ := strings.Cut(refused, " ")
+	asking := false
+	switch word {
+	case "NOSCRIPT":
+		c.whole = true
+		return p
+	case "READONLY", "MASTERDOWN", "NOAUTH":
+		p.leave() // it is the primary no more, or has ended the user: the next call asks who is
+		return nil
+	case "CLUSTERDOWN":
+		if l.cluster != nil {
+			l.cluster.ReloadState(context.Background()) // returns at once; it may be cut off from the others
+		}
+		return nil
+	case "ASK":
+		asking = true
+	case "MOVED":
+	default:
+		return nil
+	}
+	_, said, _ := strings.Cut(rest, " ")
+	address := nodeAddress(said, p.dialer.options.Addr)
+	if address == "" || l.cluster == nil {
+		return nil
+	}
+	if !asking {
+		l.cluster.ReloadState(context.Background()) // returns at once
+	}
+	c.asking = asking
+	return l.at(p, address)
+}
+
+// nodeAddress is what a node at the address by has said of another: a host without brackets, and none when
+// it is its own.
+func nodeAddress(said, by string) string {
+	i := strings.LastIndexByte(said, ':')
+	if i < 0 {
+		return ""
+	}
+	host, port := strings.Trim(said[:i], "[]"), said[i+1:]
+	if host == "" {
+		host, _, _ = net.SplitHostPort(by) // "" if that has none: this machine
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// ask sends c, and returns when it is answered, or cannot be. left: ctx has ended before, and
+// somebody else will write to c.
+func (p *pipeline) ask(ctx context.Context, c *call) (left bool, err error) {
+	for range maxUnsent {
+		n, err := p.connection(ctx)
+		if err != nil {
+			return false, err
+		}
+		c.err, c.unsent = nil, false
+		if err := n.send(ctx, c); errors.Is(err, errEnded) {
+			p.forget(n)
+			continue // c has not left; the next connection may take it
+		} else if err != nil {
+			return false, err
+		}
+		c.soon.Reset(askSoon)
+		select {
+		case <-c.done:
+			c.soon.Stop()
+		case <-c.soon.C:
+			select {
+			case <-c.done:
+			case <-ctx.Done():
+				return true, context.Cause(ctx)
+			}
+		}
+		if !c.unsent {
+			return false, c.err
+		}
+	}
+	return false, errEnded
+}
+
+// maxUnsent is on how many connections that end at once a call may wait.
+const maxUnsent = 4
+
+// forItsKeys reports whether the server refused to run a command for the keys that it has together:
+// the user may not touch one of them, or a server of a cluster has them in two slots.
+func forItsKeys(err error) bool {
+	reply, ok := errors.AsType[redis.Error](err)
+	return ok && (strings.HasPrefix(reply.Error(), "NOPERM ") || strings.HasPrefix(reply.Error(), "CROSSSLOT "))
+}
+
+// isReply reports whether err is the server's answer, and not that there was none.
+func isReply(err error) bool {
+	_, ok := errors.AsType[redis.Error](err)
+	return ok
+}
+
+// closeNow closes conn without the farewell of TLS, which may block.
+func closeNow(conn net.Conn) {
+	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = t.NetConn()
+	}
+	_ = conn.Close() // nothing more comes from it either way
+}

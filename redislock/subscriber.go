@@ -1,0 +1,410 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+const (
+	// pingAfter is how long a subscription may be silent before it is asked whether it
+	// still stands. Until it is known to be broken, waiters come back by themselves.
+	pingAfter = 3 * time.Second
+	// Pauses between attempts to subscribe.
+	resubscribeFirst, resubscribeLast = 10 * time.Millisecond, time.Second
+)
+
+// A subscriber is where a driver hears which of its claims may be granted and whose lease was ended by force.
+// It subscribes when first needed, in the background: to one channel of its own, and on
+// Cluster, for wake-ups, to one more for each slot where it waits (see shards).
+type subscriber struct {
+	client redis.UniversalClient
+	id     string
+	name   string          // of the own channel
+	shards *shards         // nil but on Cluster
+	ctx    context.Context // ends with close
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+
+	mu      sync.Mutex
+	claims  map[string]*listener // guarded by mu; by owner: its first
+	running bool                 // guarded by mu
+	own     line                 // guarded by mu
+}
+
+// A line is a subscription to one channel, guarded by the subscriber's mu.
+type line struct {
+	hears   bool
+	hearing chan struct{} // closed while it hears
+	users   int           // listeners that wait for a wake-up from it
+	left    time.Time     // when the last one of them went
+}
+
+// listener is what a claim wants to hear.
+type listener struct {
+	wake    chan struct{} // nil: it does not wait
+	line    *line         // where the wake-up comes from
+	lost    func(error)   // nil: it does not want to know
+	lock    string        // what it is about
+	next    *listener     // of the same owner; whose claims are of other locks
+	claim   *claim        // that waits; for what is granted to it, by the attempt with that number
+	number  int
+	armed   time.Time         // before that attempt was sent
+	granted chan driver.Grant // has room for one
+}
+
+// armed is what an attempt that is refused waits for.
+type armed struct {
+	wake    <-chan struct{}
+	granted <-chan driver.Grant
+	heard   bool // nothing told from now on will be missed
+}
+
+func (e *subscriber) init(client redis.UniversalClient, id string) {
+	e.client, e.id, e.name = client, id, "leasehold:"+id
+	e.ctx, e.stop = context.WithCancel(context.Background())
+	e.claims = make(map[string]*listener)
+	e.own.hearing = make(chan struct{})
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		e.shards = newShards(e, cluster)
+	}
+}
+
+// channel is where the server tells of leases that were ended by force. That is rare: on
+// Cluster all nodes may hear it.
+func (e *subscriber) channel() string { return e.name }
+
+// wakeChannel is where the server wakes a waiter, or grants to it, of the resource with that lock key.
+func (e *subscriber) wakeChannel(lock string) string {
+	if e.shards == nil {
+		return e.channel()
+	}
+	return e.shards.channel(slot(lock))
+}
+
+// listen wants to hear of the loss of c's lease.
+func (e *subscriber) listen(c *claim) {
+	if c.req.Lost == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.of(c)
+}
+
+// at is the listener for c; nil: there is none. Requires e.mu.
+func (e *subscriber) at(c *claim) *listener {
+	l := e.claims[c.req.Owner]
+	for l != nil && l.lock != c.keys.lock {
+		l = l.next
+	}
+	return l
+}
+
+// remove requires e.mu.
+func (e *subscriber) remove(owner string, l *listener) {
+	first := e.claims[owner]
+	switch {
+	case first != l:
+		for first.next != l {
+			first = first.next
+		}
+		first.next = l.next
+	case l.next != nil:
+		e.claims[owner] = l.next
+	default:
+		delete(e.claims, owner)
+	}
+}
+
+// of returns the listener for c and sees to it that there is a subscription. Requires e.mu.
+func (e *subscriber) of(c *claim) *listener {
+	l := e.at(c)
+	if l == nil {
+		l = &c.listener
+		*l = listener{lost: c.req.Lost, lock: c.keys.lock, next: e.claims[c.req.Owner]}
+		e.claims[c.req.Owner] = l
+	}
+	if !e.running && e.ctx.Err() == nil {
+		e.running = true
+		e.done.Go(e.run)
+	}
+	return l
+}
+
+// arm returns what closes when c, whose attempt has that number, may be granted, or earlier.
+func (e *subscriber) arm(c *claim, number int) armed {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.of(c)
+	if l.line == nil {
+		l.line = &e.own
+		if e.shards != nil {
+			l.line = e.shards.use(slot(c.keys.lock))
+		}
+		l.line.users++
+	}
+	wake := make(chan struct{})
+	l.wake, l.claim, l.number, l.granted = wake, c, number, make(chan driver.Grant, 1)
+	l.armed = time.Now()
+	t := armed{wake, l.granted, l.line.hears}
+	if e.ctx.Err() != nil {
+		l.wakeUp() // let it find the driver closed
+	}
+	return t
+}
+
+// disarm lets go of c's wake-up, which need not come any more.
+func (e *subscriber) disarm(c *claim) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l := e.at(c); l != nil {
+		e.heldBy(c.req.Owner, l)
+	}
+}
+
+// heldBy keeps of l what a holder wants to hear. Requires e.mu.
+func (e *subscriber) heldBy(owner string, l *listener) {
+	e.leave(l)
+	if l.lost == nil {
+		e.remove(owner, l)
+	}
+}
+
+// leave gives up the listener's wake-up. Requires e.mu.
+func (e *subscriber) leave(l *listener) {
+	if l.line != nil {
+		l.line.users--
+		l.line.left = time.Now()
+	}
+	l.wake, l.line = nil, nil
+}
+
+// forget lets go of everything about c.
+func (e *subscriber) forget(c *claim) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l := e.at(c); l != nil {
+		e.leave(l)
+		e.remove(c.req.Owner, l)
+	}
+}
+
+// hear waits until c's wake-up would be heard, but not for long.
+func (e *subscriber) hear(ctx context.Context, c *claim, limit time.Duration) bool {
+	e.mu.Lock()
+	l := e.at(c)
+	if l == nil || l.line == nil {
+		e.mu.Unlock()
+		return false
+	}
+	hearing := l.line.hearing
+	e.mu.Unlock()
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(end)/2) // the rest is for looking again
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-hearing:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-e.ctx.Done():
+	}
+	return false
+}
+
+func (e *subscriber) close() {
+	e.mu.Lock()
+	e.stop() // under mu, so that no goroutine starts from here on
+	e.mu.Unlock()
+	e.done.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, l := range e.claims {
+		l.wakeAll()
+	}
+}
+
+// run keeps the driver's own channel subscribed until close.
+func (e *subscriber) run() {
+	pause := resubscribeFirst
+	for e.ctx.Err() == nil {
+		if e.subscribe() {
+			pause = resubscribeFirst
+		}
+		e.mu.Lock()
+		e.deaf(&e.own)
+		e.mu.Unlock()
+		e.sleep(pause)
+		pause = min(2*pause, resubscribeLast)
+	}
+}
+
+func (e *subscriber) sleep(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-e.ctx.Done():
+	}
+}
+
+// subscribe hears until the subscription breaks. It reports whether there was one.
+func (e *subscriber) subscribe() (heard bool) {
+	sub := e.client.Subscribe(e.ctx)
+	defer sub.Close() // says at most that it is closed
+	if sub.Subscribe(e.ctx, e.channel()) != nil {
+		return false
+	}
+	e.receive(sub, func(*redis.Subscription) {
+		heard = true
+		e.mu.Lock()
+		e.hearsNow(&e.own)
+		e.mu.Unlock()
+	}, func() {})
+	return heard
+}
+
+// receive passes on what sub brings until it breaks. calm is called now and then.
+func (e *subscriber) receive(sub *redis.PubSub, subscribed func(*redis.Subscription), calm func()) {
+	stop := context.AfterFunc(e.ctx, func() { sub.Close() }) // breaks a read that waits
+	defer stop()
+	pinged, last := false, time.Now()
+	for e.ctx.Err() == nil {
+		message, err := sub.ReceiveTimeout(e.ctx, pingAfter)
+		switch m := message.(type) {
+		case *redis.Subscription:
+			subscribed(m)
+		case *redis.Message:
+			e.take(m.Payload)
+		}
+		switch {
+		case err == nil:
+			pinged = false
+		case pinged || !isTimeout(err) || sub.Ping(e.ctx) != nil:
+			return
+		default:
+			pinged = true
+		}
+		if time.Since(last) > pingAfter {
+			last = time.Now()
+			calm()
+		}
+	}
+}
+
+// hearsNow is called when a subscription stands. What was told before went unheard, so
+// that all who wait for it look again. Requires e.mu.
+func (e *subscriber) hearsNow(on *line) {
+	if !on.hears {
+		on.hears = true
+		close(on.hearing)
+	}
+	for _, l := range e.claims {
+		for ; l != nil; l = l.next {
+			if l.line == on {
+				l.wakeUp()
+			}
+		}
+	}
+}
+
+// deaf is called when a subscription is broken. Requires e.mu.
+func (e *subscriber) deaf(on *line) {
+	if on.hears {
+		on.hears = false
+		on.hearing = make(chan struct{})
+	}
+}
+
+// wakeUp requires the subscriber's mu.
+func (l *listener) wakeUp() {
+	if l.wake != nil {
+		close(l.wake)
+		l.wake = nil
+	}
+}
+
+// wakeAll wakes those of one owner: a message does not tell which one it means. Requires the
+// subscriber's mu.
+func (l *listener) wakeAll() {
+	for ; l != nil; l = l.next {
+		l.wakeUp()
+	}
+}
+
+// take hands on a grant that was told as: the number of the attempt that was refused, the
+// fence, and the milliseconds of the lease since that attempt was served and since it was
+// granted. The first is wrong if the server's clock was set meanwhile, and is therefore
+// bounded by the second. One that was for another attempt, of the same claim or of one with the same
+// owner, is only a wake-up: how long it lasts is not known. Requires the subscriber's mu.
+func (l *listener) take(told string) bool {
+	var number int
+	var fence uint64
+	var ms, span int64
+	if n, _ := fmt.Sscanf(told, "%d %d %d %d", &number, &fence, &ms, &span); n != 4 || l.wake == nil || number != l.number || !l.claim.brought(fence) {
+		return false
+	}
+	ttl := min(time.Duration(ms)*time.Millisecond, time.Since(l.armed)+time.Duration(span)*time.Millisecond)
+	l.granted <- l.claim.granted(ttl, fence)
+	return true
+}
+
+// take passes one message on; others than the scripts' are ignored.
+func (e *subscriber) take(message string) {
+	kind, owner, rest, ok := parseMessage(message)
+	if !ok {
+		return
+	}
+	var lost func(error)
+	e.mu.Lock()
+	first := e.claims[owner]
+	switch {
+	case first == nil:
+	case kind == 'w':
+		first.wakeAll()
+	case kind == 'g':
+		e.granted(owner, first, rest)
+	case kind == 'e' && first.next == nil: // else their next renewals tell which one it was
+		lost = first.lost
+		e.leave(first)
+		delete(e.claims, owner)
+	}
+	e.mu.Unlock()
+	if lost != nil {
+		lost(driver.Evicted(rest))
+	}
+}
+
+// granted passes a grant on to the one of owner's that it is for. Requires e.mu.
+func (e *subscriber) granted(owner string, first *listener, told string) {
+	for l := first; l != nil; l = l.next {
+		took := l.take(told)
+		l.wakeUp()
+		if took {
+			e.heldBy(owner, l)
+			return
+		}
+	}
+}
+
+// parseMessage reads what prelude.lua writes: a letter, the owner's length, a colon, the
+// owner, and text.
+func parseMessage(m string) (kind byte, owner, rest string, ok bool) {
+	length, body, ok := strings.Cut(m, ":")
+	if !ok || length == "" {
+		return 0, "", "", false
+	}
+	n, err := strconv.Atoi(length[1:])
+	if err != nil || n < 0 || n > len(body) {
+		return 0, "", "", false
+	}
+	return length[0], body[:n], body[n:], true
+}

@@ -1,0 +1,195 @@
+package redislock
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
+)
+
+// urlForm is of one server, Sentinel and Cluster, and of a Redlock.
+var urlForm = storeurl.Form{
+	Schemes: []string{"redis", "rediss", "redis+sentinel", "redis+cluster", "redlock"},
+	Secure:  []string{"rediss"},
+	Options: append([]string{"prefix", "replicas", "rest", "memory"}, storeurl.ServerOptions...),
+}
+
+// OpenURL returns a driver on the servers that a URL names, as soon as they have answered: a
+// *Driver, or for redlock: a *Redlock. Its Close closes the connections too.
+//
+//	redis://USER:PASSWORD@HOST:PORT/DB       one server; rediss: over TLS
+//	redis+sentinel://H1,H2,H3/PRIMARY/DB     behind sentinels that call it PRIMARY
+//	redis+cluster://H1,H2                    a Redis Cluster
+//	redlock://H1,H2,H3/DB                    independent servers, of which more than half must agree
+//
+// Options after a "?": prefix, replicas, rest and memory are those of Options (memory=off is
+// NoMemory); tls=true, ca_file, cert_file, key_file and server_name are about TLS; password_file names
+// a file. Without a password there LEASEHOLD_PASSWORD counts. An error that matches
+// [driver.ErrURL]: the URL cannot be used as it is written. No error has a password.
+func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
+	s, err := openURL(url)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.contact.make(ctx, s.clients...); err != nil {
+		go s.driver.Close() // which may wait for a server that is silent, and for nothing else
+		return nil, err
+	}
+	return s.driver, nil
+}
+
+// What a URL names, opened: a driver and its clients, whose servers may not have been reached.
+type opened struct {
+	driver  driver.Driver
+	clients []redis.UniversalClient
+	contact *contact
+}
+
+// openURL does no I/O but read files that the URL names.
+func openURL(url string) (*opened, error) {
+	u, err := storeurl.Parse(url, urlForm)
+	if err != nil {
+		return nil, err
+	}
+	opts, err := urlOptions(u)
+	if err != nil {
+		return nil, err
+	}
+	s := &opened{contact: &contact{}}
+	if u.Scheme == "redlock" {
+		return s, s.openRedlock(u, opts)
+	}
+	return s, s.open(u, opts)
+}
+
+// open makes the client and the driver of all but a Redlock.
+func (s *opened) open(u *storeurl.URL, opts *Options) error {
+	connect := map[string]func(*storeurl.URL, *contact) (redis.UniversalClient, error){
+		"redis": urlServer, "rediss": urlServer, "redis+sentinel": urlSentinel, "redis+cluster": urlCluster,
+	}[u.Scheme]
+	client, err := connect(u, s.contact)
+	if err != nil {
+		return err
+	}
+	d, err := New(client, opts)
+	if err != nil {
+		client.Close() // its error would only hide the first
+		return u.Wrong("%v", err)
+	}
+	d.ownClient = true
+	s.driver, s.clients = d, []redis.UniversalClient{client}
+	return nil
+}
+
+// openRedlock takes each host for a server of its own, all with the same user, password
+// and options.
+func (s *opened) openRedlock(u *storeurl.URL, opts *Options) error {
+	if len(u.Path) > 1 {
+		return u.Wrong("takes a database number after the hosts and nothing more")
+	}
+	db, err := urlDatabase(u, 0)
+	if err != nil {
+		return err
+	}
+	for _, addr := range u.HostPorts("6379") {
+		s.clients = append(s.clients, redis.NewClient(&redis.Options{
+			Addr: addr, Username: u.User, Password: u.Password, DB: db, TLSConfig: u.TLS,
+			DialerRetryBackoff: s.contact.dialPause,
+		}))
+	}
+	r, err := NewRedlock(s.clients, opts, nil)
+	if err != nil {
+		for _, c := range s.clients {
+			c.Close() // its error would only hide the first
+		}
+		return u.Wrong("%v", err)
+	}
+	for _, d := range r.nodes {
+		d.ownClient = true
+	}
+	s.driver = r
+	return nil
+}
+
+func urlOptions(u *storeurl.URL) (*Options, error) {
+	o := &Options{Prefix: u.Options.Get("prefix")}
+	o.NoPrefix = u.Options.Has("prefix") && o.Prefix == ""
+	var err error
+	if text := u.Options.Get("replicas"); text != "" {
+		if o.Replicas, err = strconv.Atoi(text); err != nil || o.Replicas < 0 {
+			return nil, u.Wrong("replicas is no number of servers")
+		}
+	}
+	if text := u.Options.Get("rest"); text != "" {
+		if o.Rest, err = time.ParseDuration(text); err != nil {
+			return nil, u.Wrong("rest is no duration such as 50ms")
+		}
+	}
+	switch text := u.Options.Get("memory"); text {
+	case "":
+	case "off":
+		o.NoMemory = true
+	default:
+		if o.Memory, err = time.ParseDuration(text); err != nil || o.Memory <= 0 {
+			return nil, u.Wrong("memory is off, or a length of time such as 5m")
+		}
+	}
+	return o, nil
+}
+
+func urlServer(u *storeurl.URL, first *contact) (redis.UniversalClient, error) {
+	if len(u.Hosts) != 1 {
+		return nil, u.Wrong("takes one host; for more there are redis+sentinel:, redis+cluster: and redlock:")
+	}
+	if len(u.Path) > 1 {
+		return nil, u.Wrong("takes a database number after the host and nothing more")
+	}
+	db, err := urlDatabase(u, 0)
+	if err != nil {
+		return nil, err
+	}
+	return redis.NewClient(&redis.Options{
+		Addr: u.HostPorts("6379")[0], Username: u.User, Password: u.Password, DB: db, TLSConfig: u.TLS,
+		DialerRetryBackoff: first.dialPause,
+	}), nil
+}
+
+func urlSentinel(u *storeurl.URL, first *contact) (redis.UniversalClient, error) {
+	if len(u.Path) < 1 || len(u.Path) > 2 {
+		return nil, u.Wrong("takes the primary's name after the hosts, and then a database number: redis+sentinel://h1,h2,h3/mymaster/0")
+	}
+	db, err := urlDatabase(u, 1)
+	if err != nil {
+		return nil, err
+	}
+	return redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: u.Path[0], SentinelAddrs: u.HostPorts("26379"), Username: u.User, Password: u.Password, DB: db, TLSConfig: u.TLS,
+		DialerRetryBackoff: first.dialPause,
+	}), nil
+}
+
+func urlCluster(u *storeurl.URL, first *contact) (redis.UniversalClient, error) {
+	if len(u.Path) > 0 {
+		return nil, u.Wrong("takes no database: a cluster has one")
+	}
+	return redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: u.HostPorts("6379"), Username: u.User, Password: u.Password, TLSConfig: u.TLS,
+		DialerRetryBackoff: first.dialPause,
+	}), nil
+}
+
+// urlDatabase is the number at place i of the path, 0 without one.
+func urlDatabase(u *storeurl.URL, i int) (int, error) {
+	if len(u.Path) <= i {
+		return 0, nil
+	}
+	db, err := strconv.Atoi(u.Path[i])
+	if err != nil || db < 0 {
+		return 0, u.Wrong("the database is no number")
+	}
+	return db, nil
+}

@@ -1,0 +1,79 @@
+package s3lock
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/smithy-go"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Errors to test for with errors.Is. None means that a lock is held, and each says what to do.
+var (
+	// ErrNoBucket: there is no bucket of that name.
+	ErrNoBucket = errors.New("s3lock: the bucket does not exist, create it")
+	// ErrAuth: the store refuses the keys, or they lack a right on the bucket.
+	ErrAuth = errors.New("s3lock: the store refuses the user, check keys, region and policy")
+	// ErrClock: the store takes no requests from this machine, whose wall clock is off.
+	ErrClock = errors.New("s3lock: this machine's clock and the store's differ too much, set it")
+	// ErrSlowDown: the store has more to do than it can. Outcomes are unknown.
+	ErrSlowDown = errors.New("s3lock: the store asks to slow down, or is not available")
+	// ErrUnreachable: nobody answers as an object store does.
+	ErrUnreachable = errors.New("s3lock: no store answers, check endpoint and region")
+	// ErrConditions: the store does puts whose conditions do not hold. It can keep no locks.
+	ErrConditions = fmt.Errorf("s3lock: the store does not keep to If-None-Match and If-Match: %w", driver.ErrUnsupported)
+)
+
+// isCode reports whether err is an answer of the store with one of these codes. Some answer with a
+// status alone.
+func isCode(err error, codes ...string) bool {
+	var api smithy.APIError
+	return errors.As(err, &api) && slices.Contains(codes, cmpCode(err, api.ErrorCode()))
+}
+
+// cmpCode is the code of an answer, by its status where there is none.
+func cmpCode(err error, code string) string {
+	var answer *awshttp.ResponseError
+	if errors.As(err, &answer) && answer.HTTPStatusCode() == http.StatusPreconditionFailed {
+		return "PreconditionFailed"
+	}
+	return code
+}
+
+// advice finds the error that says what to do.
+var advice = []struct {
+	known error
+	codes []string
+}{
+	{ErrNoBucket, []string{"NoSuchBucket"}},
+	{ErrAuth, []string{
+		"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AccountProblem", "AllAccessDisabled",
+		"AuthorizationHeaderMalformed", "PermanentRedirect", "Forbidden",
+	}},
+	{ErrClock, []string{"RequestTimeTooSkewed"}},
+	{ErrSlowDown, []string{"SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests"}},
+	{ErrConditions, []string{"NotImplemented"}},
+}
+
+// explain says what an error of the client means. It hides no cause.
+func explain(err error) error {
+	for _, a := range advice {
+		if isCode(err, a.codes...) {
+			return fmt.Errorf("%w: %w", a.known, err)
+		}
+	}
+	var answer *awshttp.ResponseError
+	if errors.As(err, &answer) {
+		switch answer.HTTPStatusCode() {
+		case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+			return fmt.Errorf("%w: %w", ErrSlowDown, err)
+		case http.StatusForbidden, http.StatusUnauthorized:
+			return fmt.Errorf("%w: %w", ErrAuth, err)
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+}

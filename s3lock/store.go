@@ -1,0 +1,189 @@
+package s3lock
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/leasehold-go/leasehold/caslock"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// maxValue is the largest object that is read: one of a thousand claims with the longest notes is
+// smaller.
+const maxValue = 16 << 20
+
+// store is a caslock.Store.
+type store struct {
+	client         *s3.Client
+	bucket, prefix string
+	proved         atomic.Bool // the store keeps to conditions
+}
+
+// Read implements caslock.Store.
+func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
+	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: aws.String(s.prefix + keyOf(name))})
+	if isCode(err, "NoSuchKey") {
+		return caslock.Item{}, nil
+	}
+	if err != nil {
+		return caslock.Item{}, explain(err)
+	}
+	defer out.Body.Close()
+	value, err := io.ReadAll(io.LimitReader(out.Body, maxValue+1))
+	switch {
+	case err != nil:
+		return caslock.Item{}, explain(err)
+	case len(value) > maxValue || aws.ToString(out.ETag) == "":
+		return caslock.Item{}, fmt.Errorf("s3lock: object of %q: %w: it is too large, or has no ETag", name, driver.ErrCorrupt)
+	case len(value) == 0:
+		return caslock.Item{}, fmt.Errorf("s3lock: object of %q: %w: it is empty", name, driver.ErrCorrupt)
+	}
+	return caslock.Item{Name: name, Value: value, Version: caslock.Version(*out.ETag)}, nil
+}
+
+// Write implements caslock.Store.
+func (s *store) Write(ctx context.Context, name string, value []byte, was caslock.Version, _ time.Duration) (caslock.Version, error) {
+	if !s.proved.Load() {
+		if err := s.prove(ctx); err != nil {
+			return "", fmt.Errorf("%w: %w", err, caslock.ErrRefused) // nothing was sent
+		}
+		s.proved.Store(true)
+	}
+	return s.put(ctx, s.prefix+keyOf(name), value, string(was))
+}
+
+// put writes an object if it has the ETag was, "" being that of none.
+func (s *store) put(ctx context.Context, key string, value []byte, was string) (caslock.Version, error) {
+	in := &s3.PutObjectInput{Bucket: &s.bucket, Key: &key, ContentType: aws.String("application/json")}
+	if was == "" {
+		in.IfNoneMatch = aws.String("*")
+	} else {
+		in.IfMatch = &was
+	}
+	for {
+		in.Body = bytes.NewReader(value)
+		out, err := s.client.PutObject(ctx, in)
+		switch {
+		case isCode(err, "PreconditionFailed", "NoSuchKey"): // none is there to match: somebody has deleted it
+			return "", caslock.ErrChanged
+		case isCode(err, "ConditionalRequestConflict") && pause(ctx):
+			// Another put is on its way. This one was not done; but the client may have sent it
+			// before, and that may be on its way too. What the next answer is holds for both.
+		case err != nil:
+			return "", explain(err)
+		case aws.ToString(out.ETag) == "":
+			return "", fmt.Errorf("%w: it answers without an ETag", ErrConditions)
+		default:
+			return caslock.Version(*out.ETag), nil
+		}
+	}
+}
+
+// pause lets another put end; false: ctx has ended.
+func pause(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(10*time.Millisecond + rand.N(40*time.Millisecond)):
+		return true
+	}
+}
+
+// probe is the key, behind the prefix, of the object that conditions are tried on. No name has it.
+const probe = "=probe" + suffix
+
+// prove sees that the store refuses puts whose conditions do not hold. One that does not know a
+// condition does the put, and keeps no locks.
+func (s *store) prove(ctx context.Context) error {
+	const noETag = `"00000000000000000000000000000000"`
+	try := func(was string) error {
+		_, err := s.put(ctx, s.prefix+probe, []byte("{}"), was)
+		return err
+	}
+	if err := try(""); err != nil && err != caslock.ErrChanged { // from then on there is one
+		return err
+	}
+	for _, c := range []struct{ name, was string }{{"If-None-Match", ""}, {"If-Match", noETag}} {
+		switch err := try(c.was); err {
+		case nil:
+			return fmt.Errorf("%w: it ignores %s", ErrConditions, c.name)
+		case caslock.ErrChanged:
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// begin is what the keys of names begin with that begin with prefix and are not long.
+func begin(prefix string) string { return parted(caslock.Escape(prefix, plain)) }
+
+// List implements caslock.Store.
+func (s *store) List(ctx context.Context, prefix string) iter.Seq2[caslock.Item, error] {
+	return func(yield func(caslock.Item, error) bool) {
+		for _, first := range []string{begin(prefix), long} {
+			if !s.list(ctx, first, prefix, yield) || first == "" {
+				return
+			}
+		}
+	}
+}
+
+// list reads the objects whose keys begin with first and whose names with prefix. It returns false
+// if it is to be the last.
+func (s *store) list(ctx context.Context, first, prefix string, yield func(caslock.Item, error) bool) bool {
+	pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: aws.String(s.prefix + first)})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			yield(caslock.Item{}, explain(err))
+			return false
+		}
+		var names []string
+		for _, o := range page.Contents {
+			if name, ok := nameOf(strings.TrimPrefix(aws.ToString(o.Key), s.prefix)); ok && strings.HasPrefix(name, prefix) {
+				names = append(names, name)
+			}
+		}
+		if !s.readAll(ctx, names, yield) {
+			return false
+		}
+	}
+	return true
+}
+
+// readers is how many objects a List reads at once.
+const readers = 16
+
+// readAll reads what there is of names, and returns false if that is enough.
+func (s *store) readAll(ctx context.Context, names []string, yield func(caslock.Item, error) bool) bool {
+	items, errs := make([]caslock.Item, len(names)), make([]error, len(names))
+	var all sync.WaitGroup
+	room := make(chan struct{}, readers)
+	for i, name := range names {
+		room <- struct{}{}
+		all.Go(func() {
+			items[i], errs[i] = s.Read(ctx, name)
+			items[i].Name = name
+			<-room
+		})
+	}
+	all.Wait()
+	for i := range items {
+		if (errs[i] != nil || items[i].Value != nil) && !yield(items[i], errs[i]) {
+			return false
+		}
+	}
+	return true
+}

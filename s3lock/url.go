@@ -1,0 +1,118 @@
+package s3lock
+
+import (
+	"context"
+	"net/http"
+	neturl "net/url"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
+)
+
+var urlForm = storeurl.Form{
+	Schemes: []string{"s3"},
+	Options: append([]string{"endpoint", "region", "path_style"}, storeurl.ServerOptions...),
+}
+
+// OpenURL returns a *Driver on the bucket that a URL names, which it does not create. It sends nothing.
+//
+//	s3://ACCESSKEY:SECRETKEY@BUCKET/PREFIX
+//
+// Without an access key it is the AWS SDK that finds one: in the environment, in ~/.aws, of the role
+// of a machine or a pod. Options after a "?": region; endpoint, such as https://minio.internal:9000, is
+// for stores other than AWS, whose buckets stand in the path unless path_style=false; password_file
+// names a file with the secret key, which may also stand in LEASEHOLD_PASSWORD; ca_file, cert_file,
+// key_file and server_name are about TLS. An error that matches [driver.ErrURL]: the URL cannot be used
+// as it is written. No error has a secret.
+func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
+	u, err := storeurl.Parse(url, urlForm)
+	if err != nil {
+		return nil, err
+	}
+	if len(u.Hosts) != 1 || strings.Contains(u.Hosts[0], ":") {
+		return nil, u.Wrong("takes one bucket, and its server as an option: s3://BUCKET/PREFIX?endpoint=https://HOST:PORT")
+	}
+	load, err := loading(u)
+	if err != nil {
+		return nil, err
+	}
+	place, err := placing(u)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := config.LoadDefaultConfig(ctx, load...)
+	if err != nil {
+		return nil, u.Wrong("%v", err)
+	}
+	if settings.Region == "" && u.Options.Get("endpoint") != "" {
+		settings.Region = "us-east-1" // what other stores than AWS go by
+	}
+	if settings.Region == "" {
+		return nil, u.Wrong("has no region, neither has the environment")
+	}
+	opts := &Options{}
+	if len(u.Path) > 0 {
+		opts.Prefix = strings.Join(u.Path, "/") + "/"
+	}
+	d, err := New(s3.NewFromConfig(settings, place), u.Hosts[0], opts)
+	if err != nil {
+		return nil, u.Wrong("%v", err)
+	}
+	return d, nil
+}
+
+// idleFor is for how long a connection stays that nobody uses, also after Close.
+const idleFor = 30 * time.Second
+
+// loading are the options of the SDK's own settings.
+func loading(u *storeurl.URL) (load []func(*config.LoadOptions) error, err error) {
+	const idle = 64 // as many as one RenewAll sends at once, and others
+	client := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+		t.MaxIdleConnsPerHost, t.IdleConnTimeout = idle, idleFor
+		if u.TLS != nil {
+			t.TLSClientConfig = u.TLS
+			t.TLSClientConfig.ServerName = u.Options.Get("server_name")
+		}
+	})
+	load = append(load, config.WithHTTPClient(client))
+	if region := u.Options.Get("region"); region != "" {
+		load = append(load, config.WithRegion(region))
+	}
+	if u.User == "" {
+		return load, nil
+	}
+	if u.Password == "" {
+		return nil, u.Wrong("has an access key without a secret key")
+	}
+	return append(load, config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider(u.User, u.Password, ""))), nil
+}
+
+// placing is where the store is. Checksums are left out where none is demanded: not every store knows
+// them.
+func placing(u *storeurl.URL) (func(*s3.Options), error) {
+	endpoint := u.Options.Get("endpoint")
+	at, err := neturl.Parse(endpoint)
+	if endpoint != "" && (err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Host == "" || at.User != nil || at.RawQuery != "") {
+		return nil, u.Wrong("endpoint is http://HOST:PORT or https://HOST:PORT")
+	}
+	inPath, err := u.Bool("path_style", endpoint != "")
+	if err != nil {
+		return nil, err
+	}
+	return func(o *s3.Options) {
+		if endpoint != "" {
+			o.BaseEndpoint = &endpoint
+		}
+		o.UsePathStyle = inPath
+		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
+		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+	}, nil
+}

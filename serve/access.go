@@ -1,0 +1,179 @@
+package serve
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Right is what a client may do with the names that begin with a prefix.
+type Right string
+
+// The rights. None contains another.
+const (
+	View  Right = "view"  // show, list, events, and who holds what it is refused
+	Lock  Right = "lock"  // acquire, renew, release, note
+	Evict Right = "evict" // evict, and lift fences
+)
+
+// A Rule grants rights to the names that begin with a prefix; "" is all.
+type Rule struct {
+	Prefix string  `json:"prefix"` // of names; "": all names
+	Rights []Right `json:"rights"` // to these names; rules add up
+}
+
+// A Client is who calls, as far as the server knows.
+type Client struct {
+	Name  string // in the log
+	Rules []Rule // what it may do; none: nothing
+}
+
+// May reports whether the client has a right to a name.
+func (c *Client) May(right Right, name string) bool {
+	return slices.ContainsFunc(c.Rules, func(r Rule) bool {
+		return strings.HasPrefix(name, r.Prefix) && slices.Contains(r.Rights, right)
+	})
+}
+
+// anybody may do everything.
+var anybody = &Client{Rules: []Rule{{"", []Right{View, Lock, Evict}}}}
+
+// ErrUnknownClient: a request has no token and no certificate that somebody is known by.
+var ErrUnknownClient = errors.New("nobody is known by this token or certificate")
+
+// An Access is a file that says who may what. It is read again when it changes.
+//
+//	{"clients": [{"name": "ci", "tokens": ["sha256 in hex"], "certificates": ["ci.internal"],
+//	  "rules": [{"prefix": "ci/", "rights": ["view", "lock"]}]}]}
+//
+// Tokens are kept as the SHA-256 of what the client sends, in hex: that is enough for tokens that
+// are long and random, and for no others. Certificates are those whose common name, DNS name or URI
+// is listed, by an authority that the listener trusts.
+type Access struct{ file *reloaded[*clients] }
+
+// clients are those of one reading of the file.
+type clients struct {
+	byToken, byCertificate map[string]*Client
+}
+
+// ReadAccess reads the file at path. failed is told of changes that cannot be read; then what
+// was read before stays in force.
+func ReadAccess(path string, failed func(error)) (*Access, error) {
+	file, err := load(func() (*clients, error) { return readClients(path) }, path)
+	if err != nil {
+		return nil, err
+	}
+	file.tells(failed)
+	return &Access{file}, nil
+}
+
+func readClients(path string) (*clients, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read who may what: %w", err)
+	}
+	var f struct {
+		Clients []struct {
+			Name         string   `json:"name"`
+			Tokens       []string `json:"tokens"`
+			Certificates []string `json:"certificates"`
+			Rules        []struct {
+				Prefix *string `json:"prefix"` // left out it is no slip that may open all names
+				Rights []Right `json:"rights"`
+			} `json:"rules"`
+		} `json:"clients"`
+	}
+	if err := decode(data, &f); err != nil {
+		return nil, fmt.Errorf("read who may what in %s: %w", path, withoutText(err))
+	}
+	all := &clients{map[string]*Client{}, map[string]*Client{}}
+	for _, c := range f.Clients {
+		one := &Client{Name: c.Name}
+		for _, r := range c.Rules {
+			if r.Prefix == nil {
+				return nil, fmt.Errorf("read who may what in %s: client %.100q: a rule has no prefix: \"\" is all names", path, c.Name)
+			}
+			one.Rules = append(one.Rules, Rule{*r.Prefix, r.Rights})
+		}
+		if err := all.add(one, c.Tokens, c.Certificates); err != nil {
+			return nil, fmt.Errorf("read who may what in %s: client %.100q: %w", path, c.Name, err)
+		}
+	}
+	return all, nil
+}
+
+// withoutText leaves out what of the file a JSON error repeats.
+func withoutText(err error) error {
+	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return errors.New("it is no JSON")
+	}
+	return err
+}
+
+func (all *clients) add(c *Client, tokens, certificates []string) error {
+	if c.Name == "" {
+		return errors.New("the name is missing")
+	}
+	for _, r := range c.Rules {
+		for _, right := range r.Rights {
+			if right != View && right != Lock && right != Evict {
+				return fmt.Errorf("%.20q is no right", right)
+			}
+		}
+	}
+	for _, t := range tokens {
+		sum, err := hex.DecodeString(t)
+		if err != nil || len(sum) != sha256.Size {
+			return errors.New("a token is no SHA-256 in hex")
+		}
+		if all.byToken[string(sum)] != nil {
+			return errors.New("another client has the same token")
+		}
+		all.byToken[string(sum)] = c
+	}
+	for _, name := range certificates {
+		if name == "" || all.byCertificate[name] != nil {
+			return fmt.Errorf("the certificate %.100q is empty, or another client's", name)
+		}
+		all.byCertificate[name] = c
+	}
+	return nil
+}
+
+// areValid looks again at certificates that were valid when the connection began, which may be months ago.
+func areValid(chain []*x509.Certificate, now time.Time) bool {
+	return !slices.ContainsFunc(chain, func(c *x509.Certificate) bool { return now.Before(c.NotBefore) || now.After(c.NotAfter) })
+}
+
+// Client is for [Options.Client].
+func (a *Access) Client(r *http.Request) (*Client, error) {
+	all := a.file.get()
+	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		sum := sha256.Sum256([]byte(token))
+		if c := all.byToken[string(sum[:])]; c != nil {
+			return c, nil
+		}
+		return nil, ErrUnknownClient
+	}
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 && areValid(r.TLS.VerifiedChains[0], time.Now()) {
+		leaf := r.TLS.VerifiedChains[0][0]
+		names := append([]string{leaf.Subject.CommonName}, leaf.DNSNames...)
+		for _, u := range leaf.URIs {
+			names = append(names, u.String())
+		}
+		for _, name := range names {
+			if c := all.byCertificate[name]; c != nil {
+				return c, nil
+			}
+		}
+	}
+	return nil, ErrUnknownClient
+}

@@ -1,0 +1,390 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+const (
+	// sleepBound is the longest sleep of a waiter whose engine said nothing of when to come
+	// back, and pollFirst and pollLast its pace without wake-ups, as in package leasehold.
+	sleepBound          = 5 * time.Second
+	pollFirst, pollLast = 5 * time.Millisecond, 250 * time.Millisecond
+	failFirst, failLast = 20 * time.Millisecond, 500 * time.Millisecond
+)
+
+// An attempt is one call to acquire.
+type attempt struct {
+	s        *Server
+	call     wire.AcquireCall
+	received time.Time
+	chosen   bool // the caller knows the owner, and may repeat the call
+	one      *claim
+	// elsewhere: another instance may have served an earlier call of the owner.
+	elsewhere bool
+	sent      time.Time // when the last Try was
+	grant     driver.Grant
+}
+
+func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
+	a := &attempt{s: s, received: time.Now()}
+	if !s.read(w, r, &a.call) {
+		return
+	}
+	req, err := s.acquireRequest(a)
+	if err != nil {
+		s.rejected(w, err)
+		return
+	}
+	about(w, a.call.Name, a.call.Owner)
+	if !s.may(w, Lock, a.call.Name) {
+		return
+	}
+	if a.call.Wait > 0 {
+		leave, ok := s.gate.enter(w.(*visit).who())
+		if !ok {
+			s.tooMany(w)
+			return
+		}
+		defer leave()
+	}
+	one, err := s.claims.enter(key{a.call.Name, a.call.Owner}, order{a.call.Caller, a.call.Call}, true)
+	if err != nil {
+		s.lost(w, codeOf(err), err)
+		return
+	}
+	defer s.claims.leave(one)
+	if err := s.take(r.Context(), one); err != nil {
+		s.unknown(w, err)
+		return
+	}
+	defer s.give(one)
+	a.one = one
+	s.answerAttempt(w, r, a, a.run(r.Context(), req))
+}
+
+// acquireRequest checks a call to acquire, and chooses an owner where the caller has not.
+func (s *Server) acquireRequest(a *attempt) (driver.Request, error) {
+	c := &a.call
+	if err := s.checkTTL(c.TTL); err != nil {
+		return driver.Request{}, err
+	}
+	switch {
+	case c.Wait < 0, c.AtLeast < 0:
+		return driver.Request{}, errors.New("a length of time is negative")
+	case c.AtLeast > wire.Millis(maxTTL):
+		return driver.Request{}, fmt.Errorf("at_least_ms is above %d", wire.Millis(maxTTL))
+	case c.AtLeast > 0 && !s.features.Lingers:
+		return driver.Request{}, fmt.Errorf("%w: at_least_ms", driver.ErrUnsupported)
+	case c.Queue && c.Owner == "":
+		return driver.Request{}, errors.New("who keeps a place in the queue over calls needs an owner of its own")
+	}
+	if a.chosen = c.Owner != ""; !a.chosen {
+		c.Owner = newOwner()
+	}
+	req, err := s.requestOf(&c.Claim, c.TTL)
+	req.Queue = c.Queue || c.Wait > 0
+	return req, err
+}
+
+func codeOf(err error) string {
+	if errors.Is(err, errUsed) {
+		return wire.CodeUsed
+	}
+	return wire.CodeLate
+}
+
+var (
+	errSuperseded = errors.New("another call of this owner came")
+	errWaited     = errors.New("the wait ran out")
+	errGone       = errors.New("the caller is gone")
+	errDraining   = errors.New("this instance is stopping: repeat the call at another")
+	errOther      = errors.New("this owner has a claim in another mode, or with another limit: take another owner")
+)
+
+// run tries until the engine grants, the wait is over, or the caller is gone.
+func (a *attempt) run(ctx context.Context, req driver.Request) error {
+	s := a.s
+	s.claims.mu.Lock()
+	a.one.chosen = a.chosen
+	ended := a.one.ended
+	s.claims.mu.Unlock()
+	if ended && a.call.Call == 0 {
+		return errUsed
+	}
+	fresh := !a.one.acquires
+	if !fresh && !ended && !alike(a.one.req, req.Mode, req.Limit) {
+		return errOther
+	}
+	if err := s.renewClaim(a.one, req); err != nil {
+		return err
+	}
+	a.one.acquires = true
+	a.elsewhere = fresh && a.chosen && a.call.Call != 1 && s.features.Resumes
+	if a.elsewhere {
+		if err := a.resume(); !errors.Is(err, driver.ErrLost) {
+			return err
+		}
+	}
+	waiting, cancel := a.waitContext(ctx)
+	defer cancel()
+	var p pace
+	for {
+		if ctx.Err() != nil {
+			return errGone // before it takes what it cannot be told of
+		}
+		err := a.try()
+		if err == nil {
+			return nil
+		}
+		if !a.mayWait(err, &p) || a.sleep(waiting, &p, err) != nil {
+			return a.whyEnded(waiting, err)
+		}
+	}
+}
+
+// renewClaim makes the driver's claim anew if the caller asks for something else.
+func (s *Server) renewClaim(one *claim, req driver.Request) error {
+	if was := one.req; one.driver != nil && (was.Mode != req.Mode || was.Limit != req.Limit || was.TTL != req.TTL || was.Queue != req.Queue || was.Note != req.Note) {
+		s.forget(one)
+		one.driver = nil
+	}
+	return s.use(one, req)
+}
+
+// waitContext ends when the call is not to wait any more.
+func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
+	s := a.s
+	wait := min(wire.Duration(min(a.call.Wait, wire.Millis(maxTTL))), s.opts.MaxWait)
+	ctx, end := context.WithTimeoutCause(ctx, time.Until(a.received.Add(wait)), errWaited)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.draining, func() { cancel(errDraining) })
+	s.claims.mu.Lock()
+	a.one.waiting = func() { cancel(errSuperseded) }
+	s.claims.mu.Unlock()
+	return ctx, func() {
+		s.claims.mu.Lock()
+		a.one.waiting = nil
+		s.claims.mu.Unlock()
+		stop()
+		cancel(nil)
+		end()
+	}
+}
+
+// resume finds what the owner holds by a call that another instance has served: to a claim that
+// is new here, a Try may look like the first.
+func (a *attempt) resume() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), callBound)
+	defer cancel()
+	a.sent = time.Now()
+	if a.grant, err = a.one.driver.Renew(ctx, a.one.req.TTL); err == nil {
+		err = a.granted(ctx)
+	}
+	return err
+}
+
+// try makes one Try, which the end of the connection does not cut short: its outcome would be
+// unknown.
+func (a *attempt) try() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), callBound)
+	defer cancel()
+	a.sent = time.Now()
+	if a.grant, err = a.one.driver.Try(ctx); err == nil {
+		err = a.granted(ctx)
+	} else if errors.Is(err, driver.ErrBusy) && a.one.req.Queue {
+		a.s.claims.lasts(a.one, time.Now().Add(keepPlace)) // as long as its place, and longer
+	}
+	return err
+}
+
+// granted notes a grant. One that may be by a call to another instance is in the mode of that call.
+func (a *attempt) granted(ctx context.Context) error {
+	one := a.one
+	if a.elsewhere {
+		if err := a.s.checkMode(ctx, one); err != nil {
+			one.acquires = false // its mode is not that of what it has
+			return err
+		}
+	}
+	if one.fence != a.grant.Fence || one.since.IsZero() {
+		one.begins()
+		one.fence, one.since, one.atLeast = a.grant.Fence, a.sent, wire.Duration(a.call.AtLeast)
+		a.s.hub.granted(one)
+	}
+	a.s.claims.lasts(one, a.sent.Add(a.grant.TTL))
+	return nil
+}
+
+// alike reports whether a claim is in that mode, with that limit.
+func alike(req driver.Request, mode driver.Mode, limit int) bool {
+	return req.Mode == mode && req.Limit == limit
+}
+
+// checkMode asks the engine whether the claim's lease is in the mode that was asked for: whoever
+// was told that it is alone, while it shares, would act beside others.
+func (s *Server) checkMode(ctx context.Context, one *claim) error {
+	in, ok := s.driver.(driver.Inspector)
+	if !ok {
+		return nil
+	}
+	state, err := in.Inspect(ctx, one.key.name)
+	for _, h := range state.Holders {
+		switch mine := h.Owner == one.key.owner || h.Owner == wire.Handle(one.key.owner); {
+		case mine && alike(one.req, h.Mode, h.Limit):
+			return nil
+		case mine:
+			return errOther
+		}
+	}
+	return err // none: what has ended meanwhile its deadline ends
+}
+
+// mayWait reports whether trying again may help after err. An engine that fails the first call
+// fails it; one that goes away while the caller waits is tried again.
+func (a *attempt) mayWait(err error, p *pace) bool {
+	if a.call.Wait == 0 {
+		return false
+	}
+	_, busy := errors.AsType[*driver.Busy](err)
+	p.queued = p.queued || busy
+	return busy || errors.Is(err, driver.ErrNotYet) || p.queued && !isFinal(err)
+}
+
+// isFinal reports whether trying again cannot help.
+func isFinal(err error) bool {
+	for _, e := range []error{driver.ErrUnsupported, driver.ErrClosed, driver.ErrInvalidName, driver.ErrCorrupt, errOther} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// whyEnded is what an attempt comes to whose last Try came to err.
+func (a *attempt) whyEnded(waiting context.Context, err error) error {
+	cause := context.Cause(waiting)
+	switch {
+	case a.call.Wait == 0, cause == nil, cause == errWaited:
+		return err
+	case cause == errSuperseded, cause == errDraining:
+		return cause
+	}
+	return errGone
+}
+
+// A pace says how long a waiter sleeps between two tries.
+type pace struct {
+	queued bool // the engine has refused it a first time, with a place
+	polls  int  // refusals that nobody wakes it from
+	fails  int  // errors in a row
+	early  int  // wake-ups in a row that came at once
+	slept  time.Time
+}
+
+// next is what to wait for after a Try that came to err.
+func (p *pace) next(err error) (wake <-chan struct{}, d time.Duration) {
+	busy, ok := errors.AsType[*driver.Busy](err)
+	if !ok {
+		p.fails++
+		return nil, backoff(p.fails-1, failFirst, failLast)
+	}
+	p.fails = 0
+	d = busy.Retry + time.Millisecond
+	if busy.Retry <= 0 || d > sleepBound {
+		d = sleepBound
+	}
+	if busy.Wake == nil {
+		p.polls++
+		return nil, min(d, backoff(p.polls-1, pollFirst, pollLast))
+	}
+	// An engine that wakes at once for no reason must not make us spin.
+	if now := time.Now(); now.Sub(p.slept) > 2*time.Millisecond {
+		p.early, p.slept = 0, now
+	} else if p.early++; p.early > 3 {
+		return nil, backoff(p.early-3, time.Millisecond, 20*time.Millisecond)
+	}
+	return busy.Wake, d
+}
+
+func backoff(n int, first, last time.Duration) time.Duration {
+	if n < 16 && first<<n < last {
+		return first << n
+	}
+	return last
+}
+
+// sleep waits until it is useful to try again; an error says that the call is not to wait any
+// more.
+func (a *attempt) sleep(ctx context.Context, p *pace, err error) error {
+	wake, d := p.next(err)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-wake:
+		return nil
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// answerAttempt tells the caller what came of it. Whoever did not choose the owner cannot call
+// again before it knows it: a refusal then leaves no place, and a grant that cannot be delivered
+// is given back. One that has chosen it finds, by calling again, what it has; it cannot be given
+// back, for another instance may have told it to the caller already.
+func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attempt, err error) {
+	busy, refused := errors.AsType[*driver.Busy](err)
+	switch {
+	case err == nil:
+		delivered := r.Context().Err() == nil && s.answer(w, http.StatusOK, grantOf(a.call.Claim, a.grant, a.received, a.sent))
+		if !delivered && !a.chosen {
+			s.giveUp(a.one)
+		}
+		return
+	case err == errUsed:
+		s.lost(w, wire.CodeUsed, err)
+		return
+	case err == errOther:
+		s.invalid(w, err)
+		return
+	case !a.chosen && (!refused || a.one.req.Queue):
+		defer s.giveUp(a.one)
+	}
+	switch code := wire.CodeBusy; {
+	case refused:
+		s.busy(w, busy, code, a.chosen && a.one.req.Queue)
+	case err == errSuperseded, err == errDraining, err == errGone: // nobody reads the last
+		if err == errSuperseded {
+			code = wire.CodeSuperseded
+		} else if err == errDraining {
+			code = wire.CodeDraining
+		}
+		s.busy(w, &driver.Busy{}, code, a.chosen && err == errDraining) // another call may give the place up
+	case errors.Is(err, driver.ErrNotYet):
+		s.answer(w, http.StatusConflict, wire.Answer{Outcome: wire.Busy, Code: wire.CodeNotYet, Error: err.Error()})
+	default:
+		s.failed(w, err)
+	}
+}
+
+// giveUp releases what the claim has, or may have. Requires the turn.
+func (s *Server) giveUp(one *claim) {
+	if one.driver == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callBound)
+	defer cancel()
+	err := one.driver.Release(ctx)
+	if err == nil && !one.since.IsZero() {
+		s.hub.released(one)
+	}
+	s.claims.end(one)
+}

@@ -1,0 +1,167 @@
+package serve
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// noted is what the log is to have of an answer.
+func (v *visit) noted(answer any) {
+	switch a := answer.(type) {
+	case wire.Grant:
+		v.Outcome, v.Token, v.Owner = a.Outcome, a.Token, driver.ShortOwner(a.Owner)
+	case wire.Answer:
+		v.Outcome, v.Code = a.Outcome, a.Code
+	}
+}
+
+// answer writes v. It reports whether the connection took it.
+func (s *Server) answer(w http.ResponseWriter, status int, v any) bool {
+	w.(*visit).noted(v)
+	body, err := json.Marshal(v)
+	if err != nil { // of nothing that this package answers
+		http.Error(w, "internal error", http.StatusInternalServerError)
+		return false
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if s.draining.Err() != nil {
+		h.Set("Connection", "close")
+	}
+	w.WriteHeader(status)
+	return deliver(w, append(body, '\n'))
+}
+
+// piece is how much of an answer a client is to read within writeWithin.
+const piece = 64 << 10
+
+// deliver writes a body and reports whether the connection took it. A client that does not read ends its connection:
+// the answer, and the turn of a claim, would be kept for it.
+func deliver(w http.ResponseWriter, body []byte) bool {
+	ctl := http.NewResponseController(w)
+	defer func() { _ = ctl.SetWriteDeadline(time.Time{}) }() // a connection without deadlines has none
+	for part := range slices.Chunk(body, piece) {
+		_ = ctl.SetWriteDeadline(time.Now().Add(writeWithin))
+		if _, err := w.Write(part); err != nil {
+			return false
+		}
+	}
+	err := ctl.Flush()
+	return err == nil || errors.Is(err, http.ErrNotSupported)
+}
+
+func (s *Server) done(w http.ResponseWriter) {
+	s.answer(w, http.StatusOK, wire.Answer{Outcome: wire.Done})
+}
+
+// refuse answers what can never be served so, and has changed nothing.
+func (s *Server) refuse(w http.ResponseWriter, status int, code string, err error) {
+	s.answer(w, status, wire.Answer{Outcome: wire.Refused, Code: code, Error: err.Error()})
+}
+
+func (s *Server) invalid(w http.ResponseWriter, err error) {
+	s.refuse(w, http.StatusBadRequest, wire.CodeInvalid, err)
+}
+
+func (s *Server) lost(w http.ResponseWriter, code string, err error) {
+	s.answer(w, http.StatusGone, wire.Answer{Outcome: wire.Lost, Code: code, Error: err.Error()})
+}
+
+// failed answers a call to the engine that came to err, which is not nil and no *driver.Busy.
+// What an engine does not do yet is a no to an attempt alone: a renewal is to be repeated.
+func (s *Server) failed(w http.ResponseWriter, err error) {
+	for _, f := range []struct {
+		err    error
+		status int
+		code   string
+	}{
+		{driver.ErrUnsupported, http.StatusNotImplemented, wire.CodeUnsupported},
+		{driver.ErrInvalidName, http.StatusBadRequest, wire.CodeInvalidName},
+		{driver.ErrCorrupt, http.StatusInternalServerError, wire.CodeCorrupt},
+	} {
+		if errors.Is(err, f.err) {
+			s.refuse(w, f.status, f.code, err)
+			return
+		}
+	}
+	switch {
+	case errors.Is(err, driver.ErrEvicted):
+		s.lost(w, wire.CodeEvicted, err)
+	case errors.Is(err, driver.ErrLost):
+		s.lost(w, wire.CodeLost, err)
+	default:
+		s.unknown(w, err)
+	}
+}
+
+// unknown answers a call that may have been served: its caller repeats it.
+func (s *Server) unknown(w http.ResponseWriter, err error) {
+	if err != errGone {
+		s.opts.Log.Warn("unknown outcome", "error", err.Error())
+	}
+	w.Header().Set("Retry-After", "1")
+	s.answer(w, http.StatusServiceUnavailable, wire.Answer{Outcome: wire.Unknown, Code: wire.CodeUnknown, Error: err.Error()})
+}
+
+// busy answers a refusal. queued: the place is kept for seconds.
+func (s *Server) busy(w http.ResponseWriter, b *driver.Busy, code string, queued bool) {
+	a := wire.Answer{Outcome: wire.Busy, Code: code, Error: "somebody else holds it", Queued: queued, Wakes: b.Wake != nil, Retry: wire.Ceil(b.Retry)}
+	if v := w.(*visit); b.Holder != (driver.Holder{}) && v.client.May(View, v.Name) {
+		h := holderOf(b.Holder)
+		a.Holder = &h
+	}
+	s.answer(w, http.StatusConflict, a)
+}
+
+// grantOf is a grant whose call to the engine was sent at sent, of a call that was received
+// at received.
+func grantOf(c wire.Claim, g driver.Grant, received, sent time.Time) wire.Grant {
+	return wire.Grant{
+		Outcome: wire.Granted, Name: c.Name, Owner: c.Owner, Token: token(g.Fence), TTL: wire.Millis(g.TTL),
+		Left: max(wire.Millis(g.TTL-time.Since(sent)), 0), Waited: wire.Millis(sent.Sub(received)),
+	}
+}
+
+// token is a string, because many languages have no whole numbers above 2^53.
+func token(fence uint64) string { return strconv.FormatUint(fence, 10) }
+
+func modeName(m driver.Mode) string {
+	if m == driver.Shared {
+		return wire.Shared
+	}
+	return wire.Exclusive
+}
+
+func holderOf(h driver.Holder) wire.Holder {
+	return wire.Holder{
+		Owner: driver.ShortOwner(h.Owner), Handle: wire.Handle(h.Owner), Mode: modeName(h.Mode), Limit: h.Limit,
+		Token: token(h.Fence), Held: wire.Millis(h.Held), Left: wire.Millis(h.Left), Note: h.Note,
+	}
+}
+
+func waiterOf(w driver.Waiter) wire.Waiter {
+	return wire.Waiter{
+		Owner: driver.ShortOwner(w.Owner), Handle: wire.Handle(w.Owner), Mode: modeName(w.Mode),
+		Waited: wire.Millis(w.Waited), Note: w.Note,
+	}
+}
+
+func stateOf(s driver.State) wire.State {
+	state := wire.State{Name: s.Resource, Token: token(s.Fence), Holders: []wire.Holder{}, Waiters: []wire.Waiter{}}
+	for _, h := range s.Holders {
+		state.Holders = append(state.Holders, holderOf(h))
+	}
+	for _, w := range s.Waiters {
+		state.Waiters = append(state.Waiters, waiterOf(w))
+	}
+	return state
+}

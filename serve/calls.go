@@ -1,0 +1,306 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// with makes one call on the claim that c names, in its turn, and answers what it comes to;
+// who calls with nil on success has answered itself.
+func (s *Server) with(w http.ResponseWriter, r *http.Request, c *wire.Claim, ttl int64, call func(ctx context.Context, one *claim) error) {
+	req, err := s.requestOf(c, ttl)
+	if err == nil && c.Owner == "" {
+		err = errors.New("the owner is missing")
+	}
+	if err != nil {
+		s.rejected(w, err)
+		return
+	}
+	about(w, c.Name, c.Owner)
+	if !s.may(w, Lock, c.Name) {
+		return
+	}
+	one, err := s.claims.enter(key{c.Name, c.Owner}, order{c.Caller, c.Call}, false)
+	if err != nil {
+		s.lost(w, codeOf(err), err)
+		return
+	}
+	defer s.claims.leave(one)
+	if err := s.take(r.Context(), one); err != nil {
+		s.unknown(w, err)
+		return
+	}
+	defer s.give(one)
+	if err := s.use(one, req); err != nil {
+		s.failed(w, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callBound)
+	defer cancel()
+	if err := call(ctx, one); err != nil {
+		s.failed(w, s.why(one, err))
+	}
+}
+
+func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
+	var c wire.RenewCall
+	received := time.Now()
+	if !s.read(w, r, &c) {
+		return
+	}
+	if err := s.checkTTL(c.TTL); err != nil {
+		s.rejected(w, err)
+		return
+	}
+	s.with(w, r, &c.Claim, c.TTL, func(ctx context.Context, one *claim) error {
+		sent := time.Now()
+		g, err := one.driver.Renew(ctx, s.roundUp(wire.Duration(c.TTL)))
+		if err != nil {
+			s.ended(one, err)
+			return err
+		}
+		if one.fence = g.Fence; one.since.IsZero() {
+			one.since = sent
+		}
+		s.claims.lasts(one, sent.Add(g.TTL))
+		s.answer(w, http.StatusOK, grantOf(c.Claim, g, received, sent))
+		return nil
+	})
+}
+
+// ended notes that a call found the claim's lease over, if it did.
+func (s *Server) ended(one *claim, err error) {
+	if !errors.Is(err, driver.ErrLost) {
+		return
+	}
+	if !one.since.IsZero() {
+		if !errors.Is(err, driver.ErrEvicted) {
+			s.findCause(one)
+		}
+		s.hub.soon()
+	}
+	one.since = time.Time{}
+}
+
+func (s *Server) release(w http.ResponseWriter, r *http.Request) {
+	var c wire.ReleaseCall
+	if !s.read(w, r, &c) {
+		return
+	}
+	if most := wire.Millis(maxTTL); c.Linger < 0 || c.AtLeast < 0 || c.Linger > most || c.AtLeast > most {
+		s.invalid(w, fmt.Errorf("linger_ms and at_least_ms are 0 to %d", most))
+		return
+	}
+	s.with(w, r, &c.Claim, s.anyTTL(), func(ctx context.Context, one *claim) error {
+		err := s.giveBack(ctx, one, &c)
+		switch {
+		case err == nil:
+			if !one.since.IsZero() {
+				s.hub.released(one)
+			}
+			s.claims.end(one)
+			s.done(w)
+		case errors.Is(err, driver.ErrLost):
+			s.ended(one, err)
+			s.claims.end(one)
+		}
+		return err
+	})
+}
+
+// giveBack releases, or lets linger what is to be held for longer.
+func (s *Server) giveBack(ctx context.Context, one *claim, c *wire.ReleaseCall) error {
+	linger, err := s.lingering(ctx, one, c)
+	if err != nil {
+		return err
+	}
+	if linger <= 0 {
+		return one.driver.Release(ctx)
+	}
+	l, ok := one.driver.(driver.Lingerer)
+	if !ok {
+		return fmt.Errorf("%w: linger_ms and at_least_ms", driver.ErrUnsupported)
+	}
+	return l.Linger(ctx, linger)
+}
+
+// lingering is how much longer nobody else is to be granted. An instance that has not granted
+// the lease asks the engine since when it is held.
+func (s *Server) lingering(ctx context.Context, one *claim, c *wire.ReleaseCall) (time.Duration, error) {
+	linger := wire.Duration(c.Linger)
+	if one.atLeast > 0 {
+		linger = max(linger, one.atLeast-time.Since(one.since))
+	}
+	if c.AtLeast == 0 {
+		return linger, nil
+	}
+	held, err := s.heldFor(ctx, one)
+	return max(linger, wire.Duration(c.AtLeast)-held), err
+}
+
+// heldFor asks the engine since when the claim holds; 0: it does not tell.
+func (s *Server) heldFor(ctx context.Context, one *claim) (time.Duration, error) {
+	in, ok := s.driver.(driver.Inspector)
+	if !ok {
+		return 0, nil
+	}
+	state, err := in.Inspect(ctx, one.key.name)
+	i := slices.IndexFunc(state.Holders, func(h driver.Holder) bool { return h.Owner == one.key.owner })
+	if i < 0 {
+		return 0, err
+	}
+	return state.Holders[i].Held, nil
+}
+
+// anyTTL is for a claim that is not to be granted.
+func (s *Server) anyTTL() int64 {
+	f := s.driver.Features()
+	if f.SessionTTL > 0 {
+		return wire.Millis(f.SessionTTL)
+	}
+	return wire.Ceil(max(f.MinTTL, time.Second))
+}
+
+func (s *Server) note(w http.ResponseWriter, r *http.Request) {
+	var c wire.Claim
+	if !s.read(w, r, &c) {
+		return
+	}
+	s.with(w, r, &c, s.anyTTL(), func(ctx context.Context, one *claim) error {
+		n, ok := one.driver.(driver.Noter)
+		if !ok {
+			return fmt.Errorf("%w: notes that change", driver.ErrUnsupported)
+		}
+		err := n.Note(ctx, c.Note)
+		if err == nil {
+			s.done(w)
+		}
+		s.ended(one, err)
+		return err
+	})
+}
+
+func (s *Server) evict(w http.ResponseWriter, r *http.Request) {
+	var c wire.EvictCall
+	if !s.read(w, r, &c) {
+		return
+	}
+	if err := driver.CheckName(c.Name); err != nil {
+		s.rejected(w, err)
+		return
+	}
+	if err := driver.CheckNote(c.Reason); err != nil {
+		s.invalid(w, fmt.Errorf("reason: %w", err))
+		return
+	}
+	if about(w, c.Name, c.Owner).Reason = c.Reason; !s.may(w, Evict, c.Name) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callBound)
+	defer cancel()
+	if err := s.evictNow(ctx, &c); err != nil {
+		s.failed(w, err)
+		return
+	}
+	s.done(w)
+}
+
+// evictNow ends the lease of the owner that c names, whole or by its handle.
+func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall) error {
+	e, ok := s.driver.(driver.Evictor)
+	if !ok {
+		return fmt.Errorf("%w: evictions", driver.ErrUnsupported)
+	}
+	holder, err := s.holderCalled(ctx, c.Name, c.Owner)
+	if err != nil {
+		return err
+	}
+	if err := e.Evict(ctx, c.Name, holder.Owner, c.Reason); err != nil {
+		return err
+	}
+	s.claims.evicts(key{c.Name, holder.Owner}, c.Reason)
+	s.hub.evicted(c.Name, holder, c.Reason)
+	return nil
+}
+
+// holderCalled is the holder of name with that owner or handle; one that is not there has
+// nothing but the owner.
+func (s *Server) holderCalled(ctx context.Context, name, owner string) (driver.Holder, error) {
+	in, ok := s.driver.(driver.Inspector)
+	if !ok || owner == "" {
+		return driver.Holder{Owner: owner}, nil
+	}
+	state, err := in.Inspect(ctx, name)
+	for _, h := range state.Holders {
+		if h.Owner == owner || wire.Handle(h.Owner) == owner {
+			return h, nil
+		}
+	}
+	return driver.Holder{Owner: owner}, err
+}
+
+func (s *Server) fence(w http.ResponseWriter, r *http.Request) {
+	var c wire.FenceCall
+	if !s.read(w, r, &c) {
+		return
+	}
+	fence, err := strconv.ParseUint(c.Token, 10, 64)
+	if err != nil {
+		s.invalid(w, errors.New("token is no number"))
+		return
+	}
+	if c.Owner == "" {
+		s.raise(w, r, c.Name, fence)
+		return
+	}
+	if !s.mayLift(w, c.Name, fence) {
+		return
+	}
+	s.with(w, r, &c.Claim, s.anyTTL(), func(ctx context.Context, one *claim) error {
+		l, ok := one.driver.(driver.FenceLifter)
+		if !ok {
+			return fmt.Errorf("%w: fences that are lifted", driver.ErrUnsupported)
+		}
+		if err := l.LiftFence(ctx, fence); err != nil {
+			return err
+		}
+		s.done(w)
+		return nil
+	})
+}
+
+// mayLift reports whether the caller may lift the name's fence. If not, it has answered.
+func (s *Server) mayLift(w http.ResponseWriter, name string, fence uint64) bool {
+	if err := driver.CheckName(name); err != nil {
+		s.rejected(w, err)
+		return false
+	}
+	about(w, name, "").Token = token(fence)
+	return s.may(w, Evict, name)
+}
+
+func (s *Server) raise(w http.ResponseWriter, r *http.Request, name string, fence uint64) {
+	if !s.mayLift(w, name, fence) {
+		return
+	}
+	raiser, ok := s.driver.(driver.FenceRaiser)
+	if !ok {
+		s.failed(w, fmt.Errorf("%w: fences that are raised", driver.ErrUnsupported))
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callBound)
+	defer cancel()
+	if err := raiser.RaiseFence(ctx, name, fence); err != nil {
+		s.failed(w, err)
+		return
+	}
+	s.done(w)
+}

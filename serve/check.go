@@ -1,0 +1,56 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/rehearsal"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// check tells what the driver finds of its engine. It names servers, so that it is for who may see all.
+func (s *Server) check(w http.ResponseWriter, r *http.Request) {
+	if !s.may(w, View, "") {
+		return
+	}
+	all := wire.Findings{Findings: []wire.Finding{}}
+	if checker, ok := s.driver.(driver.Checker); ok {
+		ctx, cancel := context.WithTimeout(r.Context(), callBound)
+		defer cancel()
+		found, err := checker.Check(ctx)
+		for _, f := range found {
+			all.Findings = append(all.Findings, wire.Finding{About: f.About, Where: f.Where, Level: f.Level.String(), Text: f.Text, Advice: f.Advice})
+		}
+		if err != nil {
+			all.Failed = err.Error()
+		}
+	}
+	s.answer(w, http.StatusOK, all)
+}
+
+// rehearse goes through the life of a lock, on a name that nobody else knows.
+func (s *Server) rehearse(w http.ResponseWriter, r *http.Request) {
+	if !s.read(w, r, &struct{}{}) || !s.may(w, Lock, rehearsal.Prefix) {
+		return
+	}
+	rehearser, ok := s.driver.(driver.Rehearser)
+	if !ok {
+		s.failed(w, fmt.Errorf("%w: rehearsals", driver.ErrUnsupported))
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), callBound)
+	defer cancel()
+	switch err := rehearser.Rehearse(ctx); {
+	case err == nil:
+		s.done(w)
+	case errors.Is(err, driver.ErrNotYet):
+		s.answer(w, http.StatusConflict, wire.Answer{Outcome: wire.Busy, Code: wire.CodeNotYet, Error: err.Error()})
+	case errors.Is(err, driver.ErrUnsupported):
+		s.failed(w, err)
+	default:
+		s.unknown(w, err)
+	}
+}

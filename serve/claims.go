@@ -1,0 +1,293 @@
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A key is what a claim is called by.
+type key struct{ name, owner string }
+
+// An order tells late calls of one caller from others.
+type order struct {
+	caller string
+	number int64 // 0: none
+}
+
+// follows reports whether a call may come after last.
+func (o order) follows(last order) bool {
+	return o.number == 0 || last.number == 0 || o.caller != last.caller || o.number > last.number
+}
+
+// A claim is what this instance knows of one: the driver's claim, which keeps its calls in
+// order. It may be forgotten at any time between calls, but for an engine that ties leases to
+// a session; another instance, or this one, then makes another.
+type claim struct {
+	key     key
+	turn    chan struct{} // has room for one: who has put something in makes a call
+	driver  driver.Claim  // guarded by turn, as is what follows
+	req     driver.Request
+	since   time.Time // of the grant; zero: it holds nothing, as far as is known
+	atLeast time.Duration
+	fence   uint64
+	// acquires: its req is that of a call to acquire, which said the mode.
+	acquires bool
+	cause    chan error // brings why its lease has ended, if the engine tells; nil: the driver's claim is not made
+	evicted  error      // what came of it
+
+	users   int                // guarded by claims.mu; calls that wait for the turn or have it
+	until   time.Time          // guarded by claims.mu; when it may be forgotten
+	last    order              // guarded by claims.mu; of the last call that had a number
+	ended   bool               // guarded by claims.mu; by a release or a loss: its owner is used up
+	chosen  bool               // guarded by claims.mu; its caller has chosen the owner, and may call again
+	waiting context.CancelFunc // guarded by claims.mu; ends the call that waits for other holders; nil: none does
+}
+
+// claims are those that are in use, and those that may be soon.
+type claims struct {
+	mu  sync.Mutex
+	all map[key]*claim // guarded by mu
+	// ends are owners that were used up lately, with the numbers of their last calls, in two
+	// generations, of which the older is forgotten.
+	ends, former map[key]order // guarded by mu
+	turned       time.Time     // guarded by mu; when ends became former
+	// evicted are leases that were evicted by this instance lately, and why, in two generations as well.
+	evicted, evictedBefore map[key]error // guarded by mu
+}
+
+const (
+	// sweepEvery is how often claims are looked through for those that are over.
+	sweepEvery = time.Second
+	// keepPlace is how long a claim is kept that waits: above what a place outlives its last
+	// attempt on any engine.
+	keepPlace = 15 * time.Second
+	// keepEnds and mostEnds bound what is remembered of owners that are used up: a call that
+	// comes late by less than the first is refused.
+	keepEnds, mostEnds = 30 * time.Second, 1 << 14
+)
+
+func (c *claims) init() {
+	c.all, c.ends, c.turned = make(map[key]*claim), make(map[key]order), time.Now()
+	c.evicted = make(map[key]error)
+}
+
+var (
+	errLate  = errors.New("a later call of this owner was served before")
+	errUsed  = errors.New("this owner's claim has ended: take another owner for another claim")
+	errStuck = errors.New("an earlier call of this owner has no answer yet")
+)
+
+// enter returns the claim that k calls, for a call of that order. A call that waits for other
+// holders makes room for it. An owner whose claim has ended acquires again only if its caller
+// counts its calls, so that a late one is told from a new one. leave follows.
+func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one := c.all[k]
+	last, used := c.usedUp(k)
+	if one != nil && (one.last.number > 0 || one.ended) {
+		last, used = one.last, one.ended
+	}
+	switch {
+	case !now.follows(last):
+		return nil, errLate
+	case acquires && used && (now.number == 0 || now.caller != last.caller):
+		return nil, errUsed
+	}
+	if one == nil {
+		one = &claim{key: k, turn: make(chan struct{}, 1)}
+		c.all[k] = one
+	}
+	if one.last = last; now.number > 0 {
+		one.last = now
+	}
+	one.users++
+	if one.waiting != nil {
+		one.waiting()
+	}
+	return one, nil
+}
+
+// usedUp tells the last call of an owner whose claim has ended. Requires mu.
+func (c *claims) usedUp(k key) (last order, used bool) {
+	if last, used = c.ends[k]; !used {
+		last, used = c.former[k]
+	}
+	return last, used
+}
+
+// leave is for who has entered and does not have the turn. A claim that has ended goes with
+// the last who leaves it, and its owner is remembered if others may call again.
+func (c *claims) leave(one *claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one.users--; one.users > 0 || !one.ended && !one.until.IsZero() {
+		return
+	}
+	if delete(c.all, one.key); !one.ended || !one.chosen {
+		return
+	}
+	if c.ends[one.key] = one.last; len(c.ends) >= mostEnds {
+		c.turnOver(time.Now())
+	}
+}
+
+// lasts notes that the claim has a lease or a place, which ends by then unless it is renewed.
+func (c *claims) lasts(one *claim, until time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one.until, one.ended = until, false
+}
+
+// outlasted reports whether what the claim had is over in any case.
+func (c *claims) outlasted(one *claim, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return now.After(one.until)
+}
+
+// ends notes that the claim has neither.
+func (c *claims) end(one *claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one.ended = true
+}
+
+func (c *claims) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.all)
+}
+
+// turnOver begins another generation of ends. Requires mu.
+func (c *claims) turnOver(now time.Time) {
+	c.former, c.ends, c.turned = c.ends, make(map[key]order), now
+	c.evictedBefore, c.evicted = c.evicted, make(map[key]error)
+}
+
+// sweep forgets claims that are over, until ctx ends.
+func (c *claims) sweep(ctx context.Context, forget func(*claim)) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			now := time.Now()
+			for _, one := range c.over(now) {
+				if c.close(one, now) {
+					forget(one)
+					c.drop(one)
+				}
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// over are those that may be forgotten.
+func (c *claims) over(now time.Time) (all []*claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range c.all {
+		if one.isOver(now) {
+			all = append(all, one)
+		}
+	}
+	if now.Sub(c.turned) > keepEnds {
+		c.turnOver(now)
+	}
+	return all
+}
+
+// isOver requires claims.mu.
+func (one *claim) isOver(now time.Time) bool { return one.users == 0 && now.After(one.until) }
+
+// close takes the turn of a claim that is over still. Calls that come now wait: what they were
+// granted would be given up with what was there before. drop follows.
+func (c *claims) close(one *claim, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !one.isOver(now) {
+		return false
+	}
+	one.users++
+	one.turn <- struct{}{} // which nobody has
+	return true
+}
+
+// drop forgets a claim, but for calls that have come meanwhile, which begin anew.
+func (c *claims) drop(one *claim) {
+	one.driver, one.since, one.acquires, one.evicted = nil, time.Time{}, false, nil
+	<-one.turn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one.until = time.Time{}
+	if one.users--; one.users == 0 {
+		delete(c.all, one.key)
+	}
+}
+
+// forget is for a claim that nobody has called for its TTL. Where the engine ties it to this
+// instance's session, nobody else can have it, and it is given up: the session would keep it.
+// Elsewhere another instance may have renewed it, and only the driver here lets go of it.
+func (s *Server) forget(one *claim) {
+	if one.driver == nil {
+		return
+	}
+	if s.features.Resumes {
+		if f, ok := one.driver.(driver.Forgetter); ok {
+			f.Forget()
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callBound)
+	defer cancel()
+	_ = one.driver.Release(ctx) // should it fail, it ends with the session
+}
+
+// take waits for the turn. On success give follows.
+func (s *Server) take(ctx context.Context, one *claim) error {
+	select {
+	case one.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(callBound)
+	defer timer.Stop()
+	select {
+	case one.turn <- struct{}{}:
+		return nil
+	case <-timer.C:
+		return errStuck
+	case <-ctx.Done():
+		return errGone
+	}
+}
+
+// give passes the turn on.
+func (s *Server) give(one *claim) { <-one.turn }
+
+// use makes the driver's claim unless there is one. Requires the turn.
+func (s *Server) use(one *claim, req driver.Request) (err error) {
+	if one.driver == nil {
+		one.cause = make(chan error, 1)
+		req.Lost = s.hears(one.key, one.cause)
+		one.req = req
+		one.driver, err = s.driver.Claim(req)
+	}
+	return err
+}
+
+// newOwner is 160 random bits.
+func newOwner() string {
+	var random [20]byte
+	rand.Read(random[:]) // never fails: it ends the program instead
+	return base32.StdEncoding.EncodeToString(random[:])
+}

@@ -1,0 +1,130 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+const (
+	// beatEvery is how often a stream says something, so that both ends notice that the other
+	// is gone.
+	beatEvery = 5 * time.Second
+	// writeWithin is how long a listener may take to read before it is dropped.
+	writeWithin = 10 * time.Second
+	// readyWithin is how long an engine may take to answer before a stream begins that is not open yet.
+	readyWithin = 2 * time.Second
+)
+
+// A stream is one listener's connection.
+type stream struct {
+	w   http.ResponseWriter
+	ctl *http.ResponseController
+}
+
+func (s *Server) events(w http.ResponseWriter, r *http.Request) {
+	prefix := r.URL.Query().Get("prefix")
+	if err := checkPrefix(prefix); err != nil {
+		s.rejected(w, err)
+		return
+	}
+	v := w.(*visit)
+	leave, ok := s.gate.enter(v.who())
+	if !ok {
+		s.tooMany(w)
+		return
+	}
+	defer leave()
+	l := s.hub.listen(prefix, v.client)
+	defer s.hub.leave(l)
+	select {
+	case <-l.ready:
+	case <-time.After(readyWithin):
+	case <-r.Context().Done():
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // which nginx heeds
+	w.WriteHeader(http.StatusOK)
+	st := &stream{w, http.NewResponseController(w)}
+	if st.write(": listening\n\n") == nil {
+		st.run(r.Context(), s.draining, l, func() bool { return s.stillMay(r, l) })
+	}
+	_ = st.ctl.SetWriteDeadline(time.Time{}) // a connection without deadlines has none, and others go on
+}
+
+// stillMay looks again at what the listener may view, and reports whether it is still known: a
+// stream may be open for months.
+func (s *Server) stillMay(r *http.Request, l *listener) bool {
+	if s.opts.Client == nil {
+		return true
+	}
+	client, err := s.opts.Client(r)
+	if err == nil {
+		s.hub.becomes(l, client)
+	}
+	return err == nil
+}
+
+// run writes what the listener hears, until either end is gone or it may hear no more.
+func (st *stream) run(ctx, draining context.Context, l *listener, may func() bool) {
+	beat := time.NewTicker(beatEvery)
+	defer beat.Stop()
+	for ready := l.ready; ; {
+		var err error
+		select { // first of all, where it is known
+		case <-ready:
+			ready, err = nil, st.send(told{kind: wire.EventOpen})
+		default:
+		}
+		if err != nil {
+			return
+		}
+		select {
+		case <-ready:
+			ready, err = nil, st.send(told{kind: wire.EventOpen})
+		case e, ok := <-l.events:
+			if !ok {
+				_ = st.send(told{kind: wire.EventMissed}) // the stream ends in any case
+				return
+			}
+			err = st.send(e)
+		case <-beat.C:
+			if !may() {
+				return
+			}
+			err = st.write(": still here\n\n")
+		case <-draining.Done():
+			return
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (st *stream) send(e told) error {
+	data, err := json.Marshal(e.Event)
+	if err != nil {
+		return err
+	}
+	return st.write(fmt.Sprintf("event: %s\ndata: %s\n\n", e.kind, data))
+}
+
+func (st *stream) write(text string) error {
+	if err := st.ctl.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil {
+		return err
+	}
+	if _, err := st.w.Write([]byte(text)); err != nil {
+		return err
+	}
+	return st.ctl.Flush()
+}

@@ -1,0 +1,44 @@
+package serve_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/memory"
+	"github.com/leasehold-go/leasehold/serve"
+)
+
+// A program that has a web server of its own shows its locks there, beneath a path: the page and
+// the calls ask for each other by relative addresses. Who may see and evict is Options.Client's.
+func ExampleNew_beneath() {
+	d := memory.New()
+	defer d.Close()
+	locks, err := serve.New(d, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer locks.Close()
+	mux := http.NewServeMux()
+	mux.Handle("/debug/locks/", http.StripPrefix("/debug/locks", locks))
+	web := httptest.NewServer(mux) // in place of http.ListenAndServe
+	defer web.Close()
+
+	for _, path := range []string{"/debug/locks/", "/debug/locks/v1/locks"} {
+		resp, err := http.Get(web.URL + path)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		text, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		first, _, _ := strings.Cut(string(text), "\n")
+		fmt.Println(resp.StatusCode, first, err)
+	}
+	// Output:
+	// 200 <!doctype html> <nil>
+	// 200 {"locks":[]} <nil>
+}

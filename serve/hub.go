@@ -1,0 +1,363 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+const (
+	// lookEvery is how often the engine is asked what is held while somebody listens: what
+	// other instances and programs do is told so much later. It is asked less often where its
+	// answer takes more than a part of that.
+	lookEvery = time.Second
+	lookShare = 20
+	// lookSoon is how soon it is asked when there is reason to.
+	lookSoon = 50 * time.Millisecond
+	// askFor is how long one look asks for leases one by one that are not listed any more.
+	askFor = time.Second
+	// room is how many events a listener may be behind.
+	room = 4096
+)
+
+// A hub tells listeners what happens to leases: at once what this instance does, and what it
+// finds out by comparing what is held with what was.
+type hub struct {
+	s     *Server
+	nudge chan struct{}
+
+	mu        sync.Mutex
+	listeners map[*listener]bool   // guarded by mu
+	known     map[lease]wire.Event // guarded by mu; held, by what was told and seen last; nil: nobody has listened
+	evicts    map[lease]string     // guarded by mu; the reasons of those in known of which an engine has told that they were evicted
+	prefix    string               // guarded by mu; of the names that known is about
+	asks      string               // guarded by mu; of those that the last look began with
+	touched   map[string]bool      // guarded by mu; names of which something was told since the last look began
+	looking   bool                 // guarded by mu; there is a goroutine that looks
+}
+
+// A lease is what others can tell it by.
+type lease struct{ name, handle string }
+
+// A listener hears of names with a prefix.
+type listener struct {
+	prefix string
+	client *Client       // guarded by hub.mu; is told what it may view
+	events chan told     // closed when it is too far behind
+	ready  chan struct{} // closed when all that happens from here on is told
+	asked  bool          // guarded by hub.mu; a look has begun since it listens
+}
+
+// told is an event and its kind.
+type told struct {
+	kind string
+	wire.Event
+}
+
+func (h *hub) init(s *Server) {
+	h.s, h.nudge = s, make(chan struct{}, 1)
+	h.listeners, h.touched, h.evicts = make(map[*listener]bool), make(map[string]bool), make(map[lease]string)
+}
+
+// listen adds a listener. The caller calls leave.
+func (h *hub) listen(prefix string, client *Client) *listener {
+	l := &listener{prefix: prefix, client: client, events: make(chan told, room), ready: make(chan struct{})}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.listeners[l] = true
+	in, inspects := h.s.driver.(driver.Inspector)
+	switch {
+	case !inspects:
+		close(l.ready)
+	case h.looking:
+		h.soon()
+	default:
+		h.looking, h.known, h.prefix, h.asks = true, nil, prefix, prefix
+		h.s.working.Go(func() { h.run(h.s.life, in) })
+	}
+	return l
+}
+
+// becomes is for a listener whose rights may be others now.
+func (h *hub) becomes(l *listener, client *Client) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l.client = client
+}
+
+func (h *hub) leave(l *listener) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.listeners, l)
+}
+
+func (h *hub) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.listeners)
+}
+
+// soon has the engine asked soon.
+func (h *hub) soon() {
+	select {
+	case h.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// run looks at what is held, until nobody listens.
+func (h *hub) run(ctx context.Context, in driver.Inspector) {
+	for {
+		prefix, ready, ok := h.begin()
+		if !ok {
+			return
+		}
+		took, whole := h.look(ctx, in, prefix)
+		h.begun(ready, whole)
+		pause := max(lookEvery, lookShare*took)
+		if !whole { // which says nothing of how long an answer takes
+			pause = max(lookEvery, took)
+		}
+		select {
+		case <-time.After(lookSoon):
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-h.nudge:
+		case <-time.After(pause - lookSoon):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// begin tells what a look is to be about, and who is to be told when it has ended.
+func (h *hub) begin() (prefix string, ready []*listener, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.looking = len(h.listeners) > 0; !h.looking {
+		h.known = nil
+		clear(h.evicts)
+		return "", nil, false
+	}
+	first := true
+	for l := range h.listeners {
+		if first {
+			prefix, first = l.prefix, false
+		}
+		prefix = common(prefix, l.prefix)
+		if !l.asked {
+			l.asked, ready = true, append(ready, l)
+		}
+	}
+	clear(h.touched)
+	h.asks = prefix
+	return prefix, ready, true
+}
+
+// begun tells listeners that they hear of all from here on, if the look was whole; else the next
+// one is for them.
+func (h *hub) begun(ready []*listener, whole bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range ready {
+		if l.asked = whole; whole {
+			close(l.ready)
+		}
+	}
+}
+
+// common is what both begin with.
+func common(a, b string) string {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return a[:n]
+}
+
+// look asks the engine and tells what has changed. An answer that is not whole tells nothing. It
+// returns how long the engine took to list what is held, and whether the answer was whole.
+func (h *hub) look(ctx context.Context, in driver.Inspector, prefix string) (took time.Duration, whole bool) {
+	ask, cancel := context.WithTimeout(ctx, 2*callBound)
+	defer cancel()
+	began := time.Now()
+	states, err := in.List(ask, validPrefix(prefix))
+	took = time.Since(began)
+	if err != nil && !errors.Is(err, driver.ErrCorrupt) {
+		return took, false
+	}
+	seen := make(map[lease]wire.Event)
+	for _, state := range states {
+		addHolders(seen, state)
+	}
+	h.askAgain(ask, in, seen, prefix)
+	h.compare(seen, prefix)
+	return took, true
+}
+
+// askAgain asks for each lease that is not seen any more, for itself: a holder that is told of
+// its end stops. Of those that it does not come to, for many end at once, the next look asks.
+func (h *hub) askAgain(ctx context.Context, in driver.Inspector, seen map[lease]wire.Event, prefix string) {
+	began := time.Now()
+	for _, gone := range h.notIn(seen, prefix) {
+		if time.Since(began) > askFor {
+			seen[gone] = h.eventOf(gone)
+			h.soon()
+		} else if state, err := in.Inspect(ctx, gone.name); err != nil {
+			seen[gone] = h.eventOf(gone)
+		} else {
+			addHolders(seen, state)
+		}
+	}
+}
+
+// validPrefix cuts what is left of a character at the end of a common prefix.
+func validPrefix(prefix string) string { return strings.ToValidUTF8(prefix, "") }
+
+func addHolders(seen map[lease]wire.Event, state driver.State) {
+	for _, holder := range state.Holders {
+		if holder.Owner != "" { // else it lingers, and its end was told
+			e := eventOf(state.Resource, holder)
+			seen[e.lease()] = e.Event
+		}
+	}
+}
+
+// notIn are the leases of names with prefix that were known and are not seen.
+func (h *hub) notIn(seen map[lease]wire.Event, prefix string) (gone []lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for l := range h.known {
+		if _, ok := seen[l]; !ok && !h.touched[l.name] && strings.HasPrefix(l.name, prefix) {
+			gone = append(gone, l)
+		}
+	}
+	return gone
+}
+
+func (h *hub) eventOf(l lease) wire.Event {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.known[l]
+}
+
+// compare tells the difference between what was known and what is seen, but for names of which
+// this instance has told something meanwhile, and for those of which nothing was known.
+func (h *hub) compare(seen map[lease]wire.Event, prefix string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	first, before := h.known == nil, h.prefix
+	if first {
+		h.known = make(map[lease]wire.Event)
+	}
+	for l, e := range h.known {
+		switch _, ok := seen[l]; {
+		case !strings.HasPrefix(l.name, prefix): // nobody listens any more
+			h.lose(l)
+		case !ok && !h.touched[l.name]:
+			h.send(h.end(l, e))
+			h.lose(l)
+		}
+	}
+	for l, e := range seen {
+		if _, ok := h.known[l]; ok || h.touched[l.name] {
+			continue
+		}
+		if h.known[l] = e; !first && strings.HasPrefix(l.name, before) {
+			h.send(told{wire.EventGranted, e})
+		}
+	}
+	h.prefix = prefix
+}
+
+// because notes that an engine has told of an eviction by another instance or program. It is told when the
+// lease is seen to have ended.
+func (h *hub) because(k key, reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := lease{k.name, wire.Handle(k.owner)}
+	if _, ok := h.known[l]; ok {
+		h.evicts[l] = reason
+		h.soon()
+	}
+}
+
+// end is what is told of a lease that is seen to have ended. Requires mu.
+func (h *hub) end(l lease, e wire.Event) told {
+	reason, ok := h.evicts[l]
+	if !ok {
+		return told{wire.EventEnded, e}
+	}
+	e.Reason = reason
+	return told{wire.EventEvicted, e}
+}
+
+// lose requires mu.
+func (h *hub) lose(l lease) {
+	delete(h.known, l)
+	delete(h.evicts, l)
+}
+
+// send gives an event to those whom it concerns. Requires mu.
+func (h *hub) send(e told) {
+	for l := range h.listeners {
+		if !strings.HasPrefix(e.Name, l.prefix) || !l.client.May(View, e.Name) {
+			continue
+		}
+		select {
+		case l.events <- e:
+		default:
+			close(l.events)
+			delete(h.listeners, l)
+		}
+	}
+}
+
+// tell is for what this instance has done: held says whether the lease is held after it.
+func (h *hub) tell(e told, held bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.listeners) == 0 {
+		return
+	}
+	h.touched[e.Name] = true
+	delete(h.evicts, e.lease())
+	if held && h.known != nil && (strings.HasPrefix(e.Name, h.prefix) || strings.HasPrefix(e.Name, h.asks)) {
+		h.known[e.lease()] = e.Event
+	} else {
+		delete(h.known, e.lease())
+	}
+	h.send(e)
+}
+
+func (h *hub) granted(one *claim) { h.tell(one.event(wire.EventGranted), true) }
+
+func (h *hub) released(one *claim) { h.tell(one.event(wire.EventReleased), false) }
+
+func (h *hub) evicted(name string, holder driver.Holder, reason string) {
+	e := eventOf(name, holder)
+	e.kind, e.Reason = wire.EventEvicted, reason
+	h.tell(e, false)
+}
+
+// event is of the lease that the claim has.
+func (one *claim) event(kind string) told {
+	e := eventOf(one.key.name, driver.Holder{Owner: one.key.owner, Mode: one.req.Mode, Fence: one.fence, Note: one.req.Note})
+	e.kind = kind
+	return e
+}
+
+func eventOf(name string, h driver.Holder) told {
+	return told{Event: wire.Event{
+		Name: name, Owner: driver.ShortOwner(h.Owner), Handle: wire.Handle(h.Owner), Token: token(h.Fence), Mode: modeName(h.Mode), Note: h.Note,
+	}}
+}
+
+func (e told) lease() lease { return lease{e.Name, e.Handle} }

@@ -1,0 +1,146 @@
+package serve_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// asked counts what the service asks an engine.
+type asked struct {
+	*memory.Driver
+	lists, others atomic.Int64 // others: for names that begin with b/
+	fails         atomic.Bool
+}
+
+func (d *asked) List(ctx context.Context, prefix string) ([]driver.State, error) {
+	d.lists.Add(1)
+	if d.fails.Load() {
+		return nil, errors.New("no answer")
+	}
+	return d.Driver.List(ctx, prefix)
+}
+
+func (d *asked) Inspect(ctx context.Context, name string) (driver.State, error) {
+	if strings.HasPrefix(name, "b/") {
+		d.others.Add(1)
+	}
+	return d.Driver.Inspect(ctx, name)
+}
+
+// Of names that nobody listens to the engine is not asked one by one, whether this instance grants
+// them or somebody has listened to them before: who listens to others would hear late.
+func TestNamesThatNobodyHearsOfAreNotAskedFor(t *testing.T) {
+	t.Parallel()
+	d := &asked{Driver: memory.NewServer().Connect()}
+	s := startOn(t, d, nil)
+	grant := func(from, to int) {
+		for i := from; i < to; i++ {
+			s.post(wire.Acquire, `{"name":"b/%d","owner":"owner","ttl_ms":60000}`, i).want(t, 200, "")
+		}
+	}
+	looks := func(what string) {
+		t.Helper()
+		before, lists := d.others.Load(), d.lists.Load()
+		eventually(t, "three looks", func() bool { return d.lists.Load() > lists+3 })
+		if n := d.others.Load() - before; n > 0 {
+			t.Errorf("%s: asked %d times for a name that nobody listens to", what, n)
+		}
+	}
+	s.listen("a/")
+	grant(0, 20)
+	looks("granted here")
+
+	all, leave := s.hear("")
+	grant(20, 21)
+	if kind, e := all(); kind != wire.EventGranted || e.Name != "b/20" {
+		t.Errorf("told %s %+v", kind, e)
+	}
+	leave()
+	eventually(t, "the listener has left", func() bool { return strings.Contains(s.get("/metrics"), "leasehold_listeners 1\n") })
+	lists := d.lists.Load()
+	eventually(t, "a look that knows it", func() bool { return d.lists.Load() > lists+2 })
+	looks("listened to before")
+}
+
+// A stream is open when all that happens from then on is told, not before: while the engine does not
+// list what is held, an end is not noticed.
+func TestStreamIsNotOpenBeforeTheEngineAnswers(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	d := &asked{Driver: engine.Connect()}
+	s, other := startOn(t, d, nil), start(t, engine, nil)
+	other.post(wire.Acquire, `{"name":"n","owner":"owner","ttl_ms":60000}`).want(t, 200, "")
+	d.fails.Store(true)
+	resp, err := http.Get(s.url + wire.Events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := make(chan string, 100)
+	go func() {
+		for all := bufio.NewScanner(resp.Body); all.Scan(); {
+			lines <- all.Text()
+		}
+		close(lines)
+	}()
+	next := func() string {
+		for line := range lines {
+			if kind, ok := strings.CutPrefix(line, "event: "); ok {
+				return kind
+			}
+		}
+		return "the end"
+	}
+	seen := d.lists.Load()
+	eventually(t, "the engine is asked again", func() bool { return d.lists.Load() > seen+1 })
+	for len(lines) > 0 {
+		if line := <-lines; strings.HasPrefix(line, "event: ") {
+			t.Fatalf("before the engine has answered: %s", line)
+		}
+	}
+	d.fails.Store(false)
+	if kind := next(); kind != wire.EventOpen {
+		t.Fatalf("told %s", kind)
+	}
+	other.post(wire.Release, `{"name":"n","owner":"owner"}`).want(t, 200, "")
+	if kind := next(); kind != wire.EventEnded {
+		t.Errorf("told %s", kind)
+	}
+}
+
+// Many leases that end at once are all told of.
+func TestManyEndsAreTold(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	a, b := start(t, engine, nil), start(t, engine, nil)
+	next := a.listen("")
+	const many = 500
+	for i := range many {
+		b.post(wire.Acquire, `{"name":"n/%d","owner":"owner","ttl_ms":30000}`, i).want(t, 200, "")
+	}
+	kinds := map[string]int{}
+	for range many {
+		kind, _ := next()
+		kinds[kind]++
+	}
+	for i := range many {
+		b.post(wire.Release, `{"name":"n/%d","owner":"owner"}`, i).want(t, 200, "")
+	}
+	for range many {
+		kind, _ := next()
+		kinds[kind]++
+	}
+	if fmt.Sprint(kinds) != fmt.Sprintf("map[ended:%d granted:%[1]d]", many) {
+		t.Errorf("told %v", kinds)
+	}
+}

@@ -1,0 +1,121 @@
+package serve
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Limits of one instance. A call beyond one is refused with 429, and has changed nothing.
+type Limits struct {
+	Waiting     int     // calls that wait for other holders, and event streams, of all clients; 0: 20,000
+	WaitingEach int     // of one client; 0: 10,000
+	Rate        float64 // calls a second of one client, but for renewals and releases; 0: no limit
+}
+
+const (
+	defaultWaiting, defaultWaitingEach = 20_000, 10_000
+	// burst is for how long a client that was quiet may save up calls.
+	burst = 2 * time.Second
+	// keepUsage is how long a client is remembered that does nothing.
+	keepUsage = time.Minute
+)
+
+// errLimit is what is beyond a limit.
+var errLimit = errors.New("too many calls at once: try again later")
+
+// A usage is what a client takes of the limits.
+type usage struct {
+	waiting int
+	calls   float64 // that it may make at once
+	at      time.Time
+}
+
+// A gate keeps clients within the limits.
+type gate struct {
+	limits  Limits
+	mu      sync.Mutex
+	all     map[string]*usage // guarded by mu
+	waiting int               // guarded by mu; of all
+	swept   time.Time         // guarded by mu
+}
+
+func (g *gate) init(l Limits) {
+	if l.Waiting == 0 {
+		l.Waiting = defaultWaiting
+	}
+	if l.WaitingEach == 0 {
+		l.WaitingEach = defaultWaitingEach
+	}
+	g.limits, g.all, g.swept = l, make(map[string]*usage), time.Now()
+}
+
+// of returns a client's usage. Requires mu.
+func (g *gate) of(client string, now time.Time) *usage {
+	if now.Sub(g.swept) > keepUsage {
+		g.swept = now
+		for name, u := range g.all {
+			if u.waiting == 0 && now.Sub(u.at) > keepUsage {
+				delete(g.all, name)
+			}
+		}
+	}
+	u := g.all[client]
+	if u == nil {
+		u = &usage{calls: g.limits.burst(), at: now}
+		g.all[client] = u
+	}
+	return u
+}
+
+// burst is how many calls a client may make at once: one at least, however low its rate.
+func (l *Limits) burst() float64 { return max(l.Rate*burst.Seconds(), 1) }
+
+// pass counts a call, and reports whether it is within the rate.
+func (g *gate) pass(client string) bool {
+	if g.limits.Rate <= 0 {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	u := g.of(client, now)
+	u.calls = min(u.calls+now.Sub(u.at).Seconds()*g.limits.Rate, g.limits.burst())
+	if u.at = now; u.calls < 1 {
+		return false
+	}
+	u.calls--
+	return true
+}
+
+// enter begins a wait, if there is room. The caller then calls leave.
+func (g *gate) enter(client string) (leave func(), ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	u := g.of(client, time.Now())
+	if g.waiting >= g.limits.Waiting || u.waiting >= g.limits.WaitingEach {
+		return nil, false
+	}
+	g.waiting++
+	u.waiting++
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.waiting--
+		u.waiting--
+		u.at = time.Now()
+	}, true
+}
+
+// open is how many wait.
+func (g *gate) open() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.waiting
+}
+
+func (s *Server) tooMany(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "1")
+	s.refuse(w, http.StatusTooManyRequests, "limit", errLimit)
+}

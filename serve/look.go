@@ -1,0 +1,173 @@
+package serve
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// abilities are the engine's, and those of the driver beside them.
+func (s *Server) abilities() wire.Abilities {
+	f := s.driver.Features()
+	_, inspects := s.driver.(driver.Inspector)
+	_, evicts := s.driver.(driver.Evictor)
+	_, raises := s.driver.(driver.FenceRaiser)
+	a := wire.Abilities{
+		Fencing: f.Fencing, Shared: f.Shared, Fair: f.Fair, Wakes: f.Wakes, Resumes: f.Resumes,
+		MinTTL: wire.Ceil(f.MinTTL), Step: max(wire.Ceil(f.Step), 1), SessionTTL: wire.Millis(f.SessionTTL),
+		Inspects: inspects, Evicts: evicts, Raises: raises, MaxWait: wire.Millis(s.opts.MaxWait),
+	}
+	// A claim does no I/O before its first call.
+	if c, err := s.driver.Claim(driver.Request{Resource: "features", Owner: newOwner(), TTL: wire.Duration(s.anyTTL())}); err == nil {
+		_, a.Lingers = c.(driver.Lingerer)
+		_, a.Notes = c.(driver.Noter)
+		_, a.Lifts = c.(driver.FenceLifter)
+	}
+	return a
+}
+
+func (s *Server) showFeatures(w http.ResponseWriter, _ *http.Request) {
+	s.answer(w, http.StatusOK, s.features)
+}
+
+// ask makes one call to the engine that changes nothing.
+func (s *Server) ask(w http.ResponseWriter, r *http.Request, ask func(ctx context.Context, in driver.Inspector) error) {
+	in, ok := s.driver.(driver.Inspector)
+	if !ok {
+		s.failed(w, fmt.Errorf("%w: showing what is held", driver.ErrUnsupported))
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), 2*callBound)
+	defer cancel()
+	if err := ask(ctx, in); err != nil {
+		s.failed(w, err)
+	}
+}
+
+func (s *Server) show(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("name")
+	if err := driver.CheckName(name); err != nil {
+		s.rejected(w, err)
+		return
+	}
+	if about(w, name, ""); !s.may(w, View, name) {
+		return
+	}
+	s.ask(w, r, func(ctx context.Context, in driver.Inspector) error {
+		state, err := in.Inspect(ctx, name)
+		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
+			return err
+		}
+		state.Resource = name
+		shown := stateOf(state)
+		shown.Damaged = damage(err)
+		s.answer(w, http.StatusOK, shown)
+		return nil
+	})
+}
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request) {
+	prefix := r.URL.Query().Get("prefix")
+	if err := checkPrefix(prefix); err != nil {
+		s.rejected(w, err)
+		return
+	}
+	s.ask(w, r, func(ctx context.Context, in driver.Inspector) error {
+		states, err := in.List(ctx, prefix)
+		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
+			return err
+		}
+		all := wire.Locks{Locks: []wire.State{}}
+		if w.(*visit).client.May(View, "") { // it names what is damaged
+			all.Damaged = damage(err)
+		}
+		for _, state := range states {
+			if !w.(*visit).client.May(View, state.Resource) {
+				continue
+			}
+			all.Locks = append(all.Locks, stateOf(state))
+		}
+		s.answer(w, http.StatusOK, all)
+		return nil
+	})
+}
+
+func checkPrefix(prefix string) error {
+	if prefix == "" {
+		return nil
+	}
+	return driver.CheckName(prefix)
+}
+
+func damage(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+//go:embed openapi.json
+var openapi []byte
+
+// Description is the OpenAPI 3.1 description of the service, in JSON.
+func Description() []byte { return append([]byte(nil), openapi...) }
+
+func (s *Server) describe(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(openapi) // whose reader has gone
+}
+
+func (s *Server) healthy(w http.ResponseWriter, _ *http.Request) { s.done(w) }
+
+// readyBound is how long the engine may take to answer before the instance is not ready.
+const readyBound = 2 * time.Second
+
+// ready tells whether the engine answers, and calls are wanted here.
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
+	if s.draining.Err() != nil {
+		s.unready(w, errDraining)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), readyBound)
+	defer cancel()
+	if err := s.probe(ctx); err != nil {
+		s.unready(w, err)
+		return
+	}
+	s.done(w)
+}
+
+func (s *Server) unready(w http.ResponseWriter, err error) {
+	s.answer(w, http.StatusServiceUnavailable, wire.Answer{Outcome: wire.Refused, Code: wire.CodeUnready, Error: err.Error()})
+}
+
+// probed is the resource that the engine is asked for. Nobody takes it.
+const probed = "leasehold-readyz"
+
+// probe asks the engine something that changes nothing. The renewal of what nobody holds is
+// the question of an engine that shows nothing.
+func (s *Server) probe(ctx context.Context) error {
+	if in, ok := s.driver.(driver.Inspector); ok {
+		_, err := in.Inspect(ctx, probed)
+		return err
+	}
+	ttl := wire.Duration(s.anyTTL())
+	c, err := s.driver.Claim(driver.Request{Resource: probed, Owner: newOwner(), TTL: ttl})
+	if err != nil {
+		return err
+	}
+	if _, err = c.Renew(ctx, ttl); errors.Is(err, driver.ErrLost) {
+		return nil
+	}
+	return err
+}
+
+func (s *Server) notFound(w http.ResponseWriter, _ *http.Request) {
+	s.refuse(w, http.StatusNotFound, wire.CodeNotFound, errors.New("there is no such call: see /openapi.json"))
+}

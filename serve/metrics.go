@@ -1,0 +1,103 @@
+package serve
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// metrics counts calls, for /metrics in the text format of Prometheus.
+type metrics struct {
+	mu    sync.Mutex
+	calls map[callKind]*callCount // guarded by mu
+}
+
+// A callKind is a call and what it came to.
+type callKind struct{ call, outcome string }
+
+type callCount struct {
+	calls   uint64
+	seconds float64
+	buckets [len(bounds)]uint64
+}
+
+// bounds are of the histogram, in seconds.
+var bounds = [...]float64{0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 30}
+
+// counted are the calls that are told apart; all else is "other", so that nobody makes as many
+// counters as there are paths.
+var counted = map[string]bool{
+	wire.Acquire: true, wire.Renew: true, wire.Release: true, wire.Note: true, wire.Evict: true, wire.Fence: true,
+	wire.Show: true, wire.List: true, wire.Features: true, wire.Events: true, wire.Check: true, wire.Rehearse: true,
+}
+
+func (m *metrics) count(v *visit) {
+	k := callKind{"other", cmp.Or(v.Outcome, "shown")}
+	if counted[v.r.URL.Path] {
+		k.call = v.Call
+	}
+	took := time.Since(v.began).Seconds()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.calls[k]
+	if c == nil {
+		c = &callCount{}
+		m.calls[k] = c
+	}
+	c.calls++
+	c.seconds += took
+	for i, bound := range bounds {
+		if took <= bound {
+			c.buckets[i]++
+		}
+	}
+}
+
+func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) {
+	var b strings.Builder
+	b.WriteString("# HELP leasehold_call_seconds How long calls took, waits included.\n# TYPE leasehold_call_seconds histogram\n")
+	s.metrics.write(&b)
+	for _, g := range []struct {
+		name, help string
+		value      int
+	}{
+		{"leasehold_waiting", "Calls that wait for other holders, and event streams.", s.gate.open()},
+		{"leasehold_claims", "Claims that this instance knows of.", s.claims.count()},
+		{"leasehold_listeners", "Event streams.", s.hub.count()},
+		{"leasehold_draining", "1 when the instance is stopping.", number(s.draining.Err() != nil)},
+	} {
+		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s gauge\n%s %d\n", g.name, g.help, g.name, g.name, g.value)
+	}
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	_, _ = w.Write([]byte(b.String())) // whose reader has gone
+}
+
+func number(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func (m *metrics) write(b *strings.Builder) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	kinds := slices.SortedFunc(maps.Keys(m.calls), func(a, b callKind) int {
+		return cmp.Or(cmp.Compare(a.call, b.call), cmp.Compare(a.outcome, b.outcome))
+	})
+	for _, k := range kinds {
+		c, labels := m.calls[k], fmt.Sprintf("call=%q,outcome=%q", k.call, k.outcome)
+		for i, bound := range bounds {
+			fmt.Fprintf(b, "leasehold_call_seconds_bucket{%s,le=\"%g\"} %d\n", labels, bound, c.buckets[i])
+		}
+		fmt.Fprintf(b, "leasehold_call_seconds_bucket{%s,le=\"+Inf\"} %d\n", labels, c.calls)
+		fmt.Fprintf(b, "leasehold_call_seconds_sum{%s} %g\nleasehold_call_seconds_count{%s} %d\n", labels, c.seconds, labels, c.calls)
+	}
+}

@@ -1,0 +1,148 @@
+// Package serve puts HTTP and JSON in front of any driver, so that programs in every language
+// take the same leases as the Go programs beside them. docs/serve.md tells the protocol, and
+// openapi.json, which the service hands out, describes it; package httplock speaks it.
+//
+// A Server is an http.Handler with no state that matters: owners are the callers', leases and
+// places are the engine's, and any number of instances over one engine serve the same claims.
+// Only where the engine ties leases to a session (Features.Resumes is false) the instance has
+// the session, and its end is the end of its leases. It never renews by itself: what no client
+// renews ends with its TTL.
+package serve
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/serve/page"
+)
+
+// Options are what a Server may be told. The zero value is what most need.
+type Options struct {
+	// MaxWait is the longest that one call waits for other holders; whoever wants to wait
+	// longer calls again. 0: 30 seconds.
+	MaxWait time.Duration
+	// MaxBody is the most bytes of a request's body. 0: 16 KiB, which is a name, an owner and a
+	// note of the greatest lengths, with every character of them escaped.
+	MaxBody int64
+	// Hosts are the names that clients may call the server by, beside those of this machine's
+	// loopback, on connections that come from there: a page of somebody else, whose name leads to
+	// 127.0.0.1, must not take locks. On other connections every name is taken.
+	Hosts []string
+	// Client tells who calls, such as Access.Client does. An error refuses the call with 401. nil:
+	// everybody may do everything.
+	Client func(r *http.Request) (*Client, error)
+	// Audit gets a line of JSON for each call that changes something, or was to: who, what, which
+	// name, which token, with what outcome. No owner is in it whole. nil: there is no such log.
+	Audit io.Writer
+	// Limits are this instance's.
+	Limits Limits
+	// Log gets what goes wrong. nil: nothing is logged.
+	Log *slog.Logger
+}
+
+// Defaults, and the lengths of calls to the engine.
+const (
+	defaultMaxWait = 30 * time.Second
+	defaultMaxBody = 16 << 10
+	// callBound is the longest that one call to the engine may take, as in package leasehold.
+	callBound = 5 * time.Second
+)
+
+// A Server is the service over one driver.
+type Server struct {
+	driver   driver.Driver
+	features wire.Abilities
+	opts     Options
+	mux      *http.ServeMux
+	claims   claims
+	gate     gate
+	metrics  metrics
+	audit    auditLog
+	hub      hub
+	life     context.Context // ends with Close
+	draining context.Context // ends when waiting calls are to be repeated elsewhere
+	drain    context.CancelFunc
+	stop     context.CancelFunc
+	working  sync.WaitGroup // what goes on beside calls
+}
+
+// New returns a Server over d, which stays the caller's to close, after the Server. It does no
+// I/O. The caller calls Close.
+func New(d driver.Driver, opts *Options) (*Server, error) {
+	if d == nil {
+		return nil, errors.New("serve: no driver")
+	}
+	s := &Server{driver: d, mux: http.NewServeMux()}
+	if opts != nil {
+		s.opts = *opts
+	}
+	if err := s.complete(); err != nil {
+		return nil, err
+	}
+	s.life, s.stop = context.WithCancel(context.Background())
+	s.draining, s.drain = context.WithCancel(s.life)
+	s.claims.init()
+	s.gate.init(s.opts.Limits)
+	s.metrics.calls = make(map[callKind]*callCount)
+	s.audit.w = s.opts.Audit
+	s.features = s.abilities()
+	s.hub.init(s)
+	s.routes()
+	s.working.Go(func() { s.claims.sweep(s.life, s.forget) })
+	return s, nil
+}
+
+// complete checks the options and sets what is not said.
+func (s *Server) complete() error {
+	o := &s.opts
+	if o.MaxWait < 0 || o.MaxBody < 0 || o.Limits.Waiting < 0 || o.Limits.WaitingEach < 0 || o.Limits.Rate < 0 {
+		return errors.New("serve: MaxWait, MaxBody and Limits are not negative")
+	}
+	if o.MaxWait == 0 {
+		o.MaxWait = defaultMaxWait
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = defaultMaxBody
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+func (s *Server) routes() {
+	for path, call := range map[string]http.HandlerFunc{
+		wire.Acquire: s.acquire, wire.Renew: s.renew, wire.Release: s.release,
+		wire.Note: s.note, wire.Evict: s.evict, wire.Fence: s.fence, wire.Rehearse: s.rehearse,
+	} {
+		s.mux.HandleFunc("POST "+path, call)
+	}
+	for path, call := range map[string]http.HandlerFunc{
+		wire.Show: s.show, wire.List: s.list, wire.Features: s.showFeatures, wire.Events: s.events, wire.Check: s.check,
+		"/openapi.json": s.describe, "/healthz": s.healthy, "/readyz": s.ready, "/metrics": s.showMetrics,
+	} {
+		s.mux.HandleFunc("GET "+path, call)
+	}
+	page.Register(s.mux)
+	s.mux.HandleFunc("/v1/", s.notFound)
+}
+
+// Drain ends waiting calls and event streams: who waits is told to repeat the call, and finds
+// its place kept, at another instance. readyz says no from then on. Other calls are served as
+// ever. Call it before http.Server.Shutdown.
+func (s *Server) Drain() { s.drain() }
+
+// Close is Drain, and ends what goes on beside calls. Call it when no calls are served any
+// more, and close the driver after it. Leases that are held stay held.
+func (s *Server) Close() error {
+	s.stop()
+	s.working.Wait()
+	return nil
+}

@@ -1,0 +1,135 @@
+package sqllock
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/record"
+	"github.com/leasehold-go/leasehold/internal/rehearsal"
+)
+
+// Check asks the database for its version, for the settings that a lock's promises depend on,
+// and for the time, and tells whether [Options.Listen] hears, within 3 s.
+func (d *Driver) Check(ctx context.Context) (found []driver.Finding, err error) {
+	if d.closed.Load() {
+		return nil, driver.ErrClosed
+	}
+	err = d.retry(ctx, nil, func(runner) error {
+		found, err = d.dialect.look(ctx, d.db)
+		return err
+	})
+	if err != nil || d.watch.listener == nil { // without one, nobody was told that waiters do not poll
+		return found, err
+	}
+	f := driver.Finding{About: driver.AboutWaking, Text: "waiters are woken"}
+	switch err := d.Listening(ctx); {
+	case errors.Is(err, ErrDeaf):
+		f = driver.Finding{About: driver.AboutWaking, Level: driver.Weak, Text: "waiters poll: " + err.Error(), Advice: "see the option listen of the URL"}
+	case err != nil:
+		return found, err
+	}
+	return append(found, f), nil
+}
+
+// errRehearsed rolls the rehearsal back.
+var errRehearsed = errors.New("rehearsed")
+
+// Rehearse runs what takes, renews and releases a lock of its own in a transaction, which it
+// takes back.
+func (d *Driver) Rehearse(ctx context.Context) error {
+	if _, err := d.ready(ctx); err != nil {
+		return err
+	}
+	err := d.inTx(ctx, func(tx *sql.Tx) error {
+		name, owner := rehearsal.Name(), rand.Text()
+		number, granted, err := d.dialect.number(ctx, tx, d.texts.grant, name, owner, record.Micros(rehearsal.TTL), "")
+		if err == nil && !granted {
+			err = driver.ErrBusy
+		}
+		if err != nil {
+			return fmt.Errorf("take a lock: %w", err)
+		}
+		if err := d.rehearseRenewal(ctx, tx, renewal{name, owner, record.Micros(rehearsal.TTL)}); err != nil {
+			return fmt.Errorf("renew a lock: %w", err)
+		}
+		freed, err := d.dialect.changed(ctx, tx, d.texts.free, name, owner, int64(0), number)
+		if err == nil && !freed {
+			err = driver.ErrLost
+		}
+		if err != nil {
+			return fmt.Errorf("release a lock: %w", err)
+		}
+		return errRehearsed
+	})
+	if errors.Is(err, errRehearsed) {
+		return nil
+	}
+	return err
+}
+
+func (d *Driver) rehearseRenewal(ctx context.Context, tx *sql.Tx, r renewal) error {
+	text := d.texts.renewAll
+	if d.texts.renewed != "" {
+		if _, err := tx.ExecContext(ctx, text, list(r)); err != nil {
+			return err
+		}
+		text = d.texts.renewed
+	}
+	fences, err := readFences(ctx, tx, text, list(r))
+	if err == nil && len(fences) == 0 {
+		err = driver.ErrLost
+	}
+	return err
+}
+
+// settings are what a database says of itself, by name in lower case.
+type settings map[string]string
+
+// readSettings reads rows of a name and a value.
+func readSettings(ctx context.Context, db *sql.DB, text string) (settings, error) {
+	rows, err := db.QueryContext(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	s := settings{}
+	for rows.Next() {
+		var name string
+		var value sql.NullString
+		if err := rows.Scan(&name, &value); err != nil {
+			return nil, err
+		}
+		s[strings.ToLower(name)] = value.String
+	}
+	return s, errors.Join(rows.Err(), rows.Close())
+}
+
+// on reports whether a setting is switched on.
+func (s settings) on(name string) bool { return s[name] == "1" || strings.EqualFold(s[name], "on") }
+
+// isolation tells of transactions that get in each other's way.
+func isolation(level string) driver.Finding {
+	f := driver.Finding{About: driver.AboutIsolation, Text: "transactions are " + strings.ToUpper(strings.ReplaceAll(level, "-", " ")) + " by default"}
+	if strings.EqualFold(level, "serializable") {
+		f.Level, f.Advice = driver.Weak, "let the locks' user have READ COMMITTED"
+		f.Text += ": those about different locks fail because of each other, and are repeated"
+	}
+	return f
+}
+
+// clock asks a database for the microseconds since 1970.
+func clock(ctx context.Context, db *sql.DB, text string) (driver.Finding, error) {
+	if err := db.PingContext(ctx); err != nil { // that the connection is there
+		return driver.Finding{}, err
+	}
+	var micros int64
+	before := time.Now()
+	err := db.QueryRowContext(ctx, text).Scan(&micros)
+	return driver.ClockFinding("", before, time.UnixMicro(micros), time.Now()), err
+}

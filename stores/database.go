@@ -1,0 +1,78 @@
+package stores
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
+	"github.com/leasehold-go/leasehold/natslock"
+	"github.com/leasehold-go/leasehold/sqllock"
+)
+
+// databaseStore is a driver that closes its own connections.
+type databaseStore struct {
+	*sqllock.Driver
+	db *sql.DB
+}
+
+func (s databaseStore) Close() error { return errors.Join(s.Driver.Close(), s.db.Close()) }
+
+// openDatabase opens a store on db, with the driver that open makes.
+func openDatabase(ctx context.Context, u *storeurl.URL, db *sql.DB, open func(*sql.DB, *sqllock.Options) (*sqllock.Driver, error), opts *sqllock.Options, create bool) (driver.Driver, error) {
+	db.SetMaxIdleConns(4) // opening one costs more than a grant
+	opts.Prefix, opts.Schema = u.Options.Get("prefix"), u.Options.Get("schema")
+	d, err := open(db, opts)
+	if err != nil {
+		db.Close() // its error would only hide the first
+		return nil, u.Wrong("%v", err)
+	}
+	s := databaseStore{d, db}
+	if err := s.prepare(ctx, create); err != nil {
+		go s.Close() // which may wait for a server that is silent, and for nothing else
+		return nil, err
+	}
+	return s, nil
+}
+
+// prepare makes the tables. A server that is silent must not be waited for without end.
+func (s databaseStore) prepare(ctx context.Context, create bool) error {
+	first, cancel := context.WithTimeout(ctx, storeurl.FirstAnswer)
+	defer cancel()
+	err := s.db.PingContext(first)
+	switch {
+	case first.Err() != nil:
+		return storeurl.Silent(err)
+	case err != nil:
+		return err
+	}
+	if create {
+		return s.Migrate(ctx)
+	}
+	return existing(ctx, s.Driver)
+}
+
+// ErrNoTables: nothing was ever locked in a database, which [OpenExisting] leaves as it is.
+var ErrNoTables = errors.New("it has no lock tables: nothing was ever locked in it")
+
+// ErrNoBucket: NATS has no bucket of that name, which [Open] would make, and [OpenExisting] does not. The first
+// call of the driver says so.
+var ErrNoBucket = natslock.ErrNoBucket
+
+// existing is an error where no lock was ever taken. Whoever asks about any tells it.
+func existing(ctx context.Context, d *sqllock.Driver) error {
+	_, err := d.Inspect(ctx, "any")
+	if errors.Is(err, sqllock.ErrNoSchema) {
+		return ErrNoTables
+	}
+	return err
+}
+
+// databaseAt is the one host and the name of the database.
+func databaseAt(u *storeurl.URL, port string) (addr, name string, err error) {
+	if len(u.Hosts) != 1 || len(u.Path) != 1 {
+		return "", "", u.Wrong("takes one host and one database: %s://host/database", u.Scheme)
+	}
+	return u.HostPorts(port)[0], u.Path[0], nil
+}

@@ -1,0 +1,54 @@
+package stores
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
+	"github.com/leasehold-go/leasehold/sqllock"
+)
+
+var mysqlForm = storeurl.Form{
+	Schemes: []string{"mysql"},
+	Options: append([]string{"prefix", "schema"}, storeurl.ServerOptions...),
+}
+
+func openMySQL(ctx context.Context, url string, create bool) (driver.Driver, error) {
+	u, err := storeurl.Parse(url, mysqlForm)
+	if err != nil {
+		return nil, err
+	}
+	config, err := mysqlConfig(u)
+	if err != nil {
+		return nil, err
+	}
+	db, err := connectMySQL(u, config)
+	if err != nil {
+		return nil, err
+	}
+	return openDatabase(ctx, u, db, sqllock.NewMySQL, &sqllock.Options{}, create)
+}
+
+func mysqlConfig(u *storeurl.URL) (*mysql.Config, error) {
+	addr, name, err := databaseAt(u, "3306")
+	if err != nil {
+		return nil, err
+	}
+	config := mysql.NewConfig()
+	config.Net, config.Addr, config.DBName, config.User, config.Passwd, config.TLS = "tcp", addr, name, u.User, u.Password, u.TLS
+	config.Timeout = 10 * time.Second  // to connect; calls end with their contexts
+	config.Logger = &mysql.NopLogger{} // what goes wrong comes as an error
+	return config, nil
+}
+
+func connectMySQL(u *storeurl.URL, config *mysql.Config) (*sql.DB, error) {
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, u.Wrong("the address cannot be used")
+	}
+	return sql.OpenDB(connector), nil
+}

@@ -1,0 +1,203 @@
+// Package stores opens any engine by the URL that names it, for programs whose engine is
+// configured and for the command. It brings the clients of all engines with it; who uses one
+// takes its own OpenURL.
+//
+//	d, err := stores.Open(ctx, "redis://locker@lock.internal/0?password_file=/etc/app/password")
+//	locks, err := leasehold.New(d, nil)
+//
+// The password of a server stands in the URL, in the file that password_file names, or in the
+// environment variable LEASEHOLD_PASSWORD. SQL databases are reached by pgx, go-sql-driver/mysql
+// and modernc.org/sqlite.
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/etcdlock"
+	"github.com/leasehold-go/leasehold/httplock"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
+	"github.com/leasehold-go/leasehold/kubelock"
+	"github.com/leasehold-go/leasehold/memcachelock"
+	"github.com/leasehold-go/leasehold/natslock"
+	"github.com/leasehold-go/leasehold/redislock"
+	"github.com/leasehold-go/leasehold/s3lock"
+	"github.com/leasehold-go/leasehold/zklock"
+)
+
+// ErrURL is wrapped by the errors about a URL that cannot be used as it is written; errors of
+// the store itself do not match it.
+var ErrURL = driver.ErrURL
+
+// PasswordVariable is the environment variable that may have the password of a store, for
+// whose URL has none.
+const PasswordVariable = storeurl.PasswordVariable
+
+// A Scheme is one kind of store.
+type Scheme struct {
+	Name  string // before the colon
+	Form  string // how its URL is written
+	About string // one line for people
+}
+
+// An engine is what is behind a scheme.
+type engine struct {
+	Scheme
+	open    opener
+	resolve func(url string) (string, error)
+}
+
+// An opener opens a store, and creates what it lacks if create is set.
+type opener func(ctx context.Context, url string, create bool) (driver.Driver, error)
+
+// from makes an opener of an engine that has nothing to create.
+func from(openURL func(context.Context, string) (driver.Driver, error)) opener {
+	return func(ctx context.Context, url string, _ bool) (driver.Driver, error) { return openURL(ctx, url) }
+}
+
+// creating makes an opener of an engine that may have to create what the URL names.
+func creating(openURL, createURL func(context.Context, string) (driver.Driver, error)) opener {
+	return func(ctx context.Context, url string, create bool) (driver.Driver, error) {
+		if create {
+			return createURL(ctx, url)
+		}
+		return openURL(ctx, url)
+	}
+}
+
+// asItIs is for URLs that mean the same everywhere.
+func asItIs(url string) (string, error) { return url, nil }
+
+var engines = []engine{
+	{Scheme{"sqlite", "sqlite:PATH", "a file for the processes of this machine; sqlite: alone is your own file"}, openSQLite, resolveSQLite},
+	{Scheme{"redis", "redis://HOST/DB", "a Redis server; redis://USER:PASSWORD@HOST:PORT/DB?prefix=lock:&replicas=N&password_file=PATH"}, from(redislock.OpenURL), storeurl.Resolve},
+	{Scheme{"rediss", "rediss://HOST/DB", "the same over TLS; more options: ca_file, cert_file and key_file, server_name"}, from(redislock.OpenURL), storeurl.Resolve},
+	{Scheme{"redis+sentinel", "redis+sentinel://H1,H2/NAME", "Redis behind sentinels that call it NAME"}, from(redislock.OpenURL), storeurl.Resolve},
+	{Scheme{"redis+cluster", "redis+cluster://H1,H2", "a Redis Cluster"}, from(redislock.OpenURL), storeurl.Resolve},
+	{Scheme{"redlock", "redlock://H1,H2,H3", "a majority of independent Redis servers (Redlock)"}, from(redislock.OpenURL), storeurl.Resolve},
+	{Scheme{"postgres", "postgres://HOST/DB", "a PostgreSQL database; postgres://USER:PASSWORD@HOST:PORT/DB?prefix=leasehold_&pooled=true&listen=HOST:PORT"}, openPostgres, storeurl.Resolve},
+	{Scheme{"mysql", "mysql://HOST/DB", "a MySQL or MariaDB database; mysql://USER:PASSWORD@HOST:PORT/DB?prefix=leasehold_"}, openMySQL, storeurl.Resolve},
+	{Scheme{"zookeeper", "zookeeper://H1,H2,H3/CHROOT", "a ZooKeeper ensemble; zookeeper://USER:PASSWORD@H1,H2,H3/CHROOT?prefix=/leasehold; a session is 3/2 of the TTL"}, from(zklock.OpenURL), storeurl.Resolve},
+	{Scheme{"etcd", "etcd://H1,H2/PREFIX", "an etcd cluster; etcd://USER:PASSWORD@HOST:PORT/PREFIX?password_file=PATH"}, from(etcdlock.OpenURL), storeurl.Resolve},
+	{Scheme{"etcds", "etcds://H1,H2/PREFIX", "the same over TLS; more options: ca_file, cert_file and key_file, server_name"}, from(etcdlock.OpenURL), storeurl.Resolve},
+	{Scheme{"nats", "nats://H1,H2,H3/BUCKET", "a key-value bucket of NATS JetStream; nats://USER:PASSWORD@HOST:PORT/BUCKET?replicas=N&creds_file=PATH&tls=true"}, creating(natslock.OpenURL, natslock.CreateURL), storeurl.Resolve},
+	{Scheme{"s3", "s3://BUCKET/PREFIX", "a bucket of S3 or a store like it; s3://KEY:SECRET@BUCKET/PREFIX?region=R&endpoint=https://HOST:PORT"}, from(s3lock.OpenURL), storeurl.Resolve},
+	{Scheme{"kubernetes", "kubernetes://NAMESPACE", "Leases of a namespace, as kubectl or the pod's own account; kubernetes://NAMESPACE?kubeconfig=PATH&context=NAME"}, from(kubelock.OpenURL), storeurl.ResolveNoUser},
+	{Scheme{"http", "http://HOST:PORT", "a service that leasehold serve offers, and what is behind it"}, from(httplock.OpenURL), storeurl.Resolve},
+	{Scheme{"https", "https://HOST:PORT", "the same over TLS; https://:TOKEN@HOST:PORT, or ?password_file=PATH; more options: ca_file, cert_file and key_file, server_name"}, from(httplock.OpenURL), storeurl.Resolve},
+	{Scheme{"memcached", "memcached://H1,H2", "memcached servers, each name on one of them; no fencing; ?prefix=lock:"}, from(memcachelock.OpenURL), asItIs},
+}
+
+// Schemes returns the kinds of stores that Open knows.
+func Schemes() []Scheme {
+	all := make([]Scheme, len(engines))
+	for i, e := range engines {
+		all[i] = e.Scheme
+	}
+	return all
+}
+
+// Open opens the store that url names, and creates its file, tables or bucket where they are missing.
+// Close of the driver also closes the connections. Open returns when ctx has ended. Servers that
+// are out of reach are an error of it where its engine asks them (Redis, SQL databases, NATS, etcd
+// with a password); of the others the first call on the driver tells. Errors have no password.
+func Open(ctx context.Context, url string) (driver.Driver, error) {
+	return open(ctx, url, true)
+}
+
+// OpenExisting is Open for who asks about locks and takes none: a file, tables or a bucket
+// that are missing are an error, and stay so. Only the user's own file is created.
+func OpenExisting(ctx context.Context, url string) (driver.Driver, error) {
+	return open(ctx, url, false)
+}
+
+// Resolve returns url in the form that means the same from every working directory and without
+// the password in our environment, which it has then: it is a secret. It opens nothing, and
+// does not find all that is wrong with url.
+func Resolve(url string) (string, error) {
+	e, err := find(url)
+	if err != nil {
+		return "", err
+	}
+	return e.resolve(url)
+}
+
+// Redact returns url in a form that may be printed, also if it is malformed. It rather hides
+// too much.
+func Redact(url string) string { return storeurl.Redact(url) }
+
+// WithoutPassword returns a URL that Resolve has returned with the user and without the
+// password.
+func WithoutPassword(resolved string) string { return storeurl.WithoutPassword(resolved) }
+
+// HasPassword reports whether a password stands in a URL that Resolve understands, for all to
+// read who see it.
+func HasPassword(url string) bool { return storeurl.HasPassword(url) }
+
+// open returns when ctx has ended, although not every client looks at it.
+func open(ctx context.Context, url string, create bool) (driver.Driver, error) {
+	e, err := find(url)
+	if err != nil {
+		return nil, err
+	}
+	type result struct {
+		driver driver.Driver
+		err    error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		d, err := e.open(ctx, url, create)
+		opened <- result{d, err}
+	}()
+	select {
+	case r := <-opened:
+		if r.err != nil {
+			return nil, e.explain(url, r.err)
+		}
+		return r.driver, nil
+	case <-ctx.Done():
+		go func() {
+			if r := <-opened; r.err == nil {
+				r.driver.Close()
+			}
+		}()
+		return nil, e.explain(url, context.Cause(ctx))
+	}
+}
+
+// explain puts the URL in front of what is wrong with its servers; errors about files and
+// URLs name them.
+func (e engine) explain(url string, err error) error {
+	if e.Name == "sqlite" || errors.Is(err, ErrURL) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", Redact(url), err)
+}
+
+// find returns the engine of a URL. Its errors repeat no more of it than the scheme.
+func find(url string) (engine, error) {
+	scheme, _, ok := storeurl.Cut(url)
+	if !ok {
+		return engine{}, fmt.Errorf("%w: no scheme; known: %s", ErrURL, known())
+	}
+	if scheme == "memory" {
+		return engine{}, fmt.Errorf("%w: memory: is refused, because a lock in one process's memory excludes no other process; known: %s", ErrURL, known())
+	}
+	i := slices.IndexFunc(engines, func(e engine) bool { return e.Name == scheme })
+	if i < 0 {
+		return engine{}, fmt.Errorf("%w: unknown scheme %q; known: %s", ErrURL, scheme, known())
+	}
+	return engines[i], nil
+}
+
+func known() string {
+	forms := make([]string, len(engines))
+	for i, e := range engines {
+		forms[i] = e.Form
+	}
+	return strings.Join(forms, ", ")
+}
