@@ -24,6 +24,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/etcdlock"
+	"github.com/leasehold-go/leasehold/internal/rivals"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -90,48 +91,8 @@ func TestAuth(t *testing.T) {
 			defer client.Close()
 			refusedFor(t, driverOn(t, client, &etcdlock.Options{Prefix: "elsewhere"}), etcdlock.ErrAuth)
 			d := driverOn(t, client, nil)
-			l, other := lockerOn(t, d, leasehold.Options{}), lockerOn(t, driverOn(t, client, nil), leasehold.Options{})
-			for _, opt := range [][]leasehold.Option{nil, {leasehold.Limit(1)}, {leasehold.AtLeast(200 * time.Millisecond)}} {
-				lease, err := l.Acquire(t.Context(), "auth", opt...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := lease.Extend(t.Context(), 20*time.Second); err != nil {
-					t.Fatal(err)
-				}
-				next := make(chan error, 1)
-				go func() {
-					lease, err := other.Acquire(t.Context(), "auth", opt...)
-					if err == nil {
-						err = lease.Release(context.Background())
-					}
-					next <- err
-				}()
-				for {
-					list, err := l.List(t.Context(), "")
-					if err != nil {
-						t.Fatal(err)
-					}
-					if len(list) == 1 && len(list[0].Waiters) == 1 {
-						break
-					}
-					time.Sleep(5 * time.Millisecond)
-				}
-				if err := lease.Release(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				if err := <-next; err != nil {
-					t.Fatal(err)
-				}
-			}
-			lease, err := l.Acquire(t.Context(), "evicted")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := l.Evict(t.Context(), "evicted", lease.Owner(), "test"); err != nil {
-				t.Fatal(err)
-			}
-			ends(t, lease, 2*time.Second)
+			l, other := lockerOn(t, d, leasehold.Options{}), lockerOn(t, driverOn(t, client, nil), leasehold.Options{HandOver: -1})
+			rivals.Permitted(t, l, other, "auth")
 		})
 	}
 }

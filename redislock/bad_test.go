@@ -1,7 +1,6 @@
 package redislock_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/rivals"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/redislock"
 )
@@ -175,58 +175,7 @@ func TestRedisACLRule(t *testing.T) {
 	}
 	d := redisDriverOf(t, user(), nil)
 	l, other := lockerOn(t, d, leasehold.Options{}), lockerOn(t, redisDriverOf(t, user(), nil), leasehold.Options{HandOver: -1})
-	for _, opt := range [][]leasehold.Option{nil, {leasehold.Limit(1)}, {leasehold.AtLeast(200 * time.Millisecond)}} {
-		lease, err := l.Acquire(t.Context(), "acl", opt...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := lease.Extend(t.Context(), 20*time.Second); err != nil {
-			t.Fatal(err)
-		}
-		next := make(chan error, 1)
-		go func() {
-			lease, err := other.Acquire(t.Context(), "acl", opt...)
-			if err == nil {
-				err = lease.Release(context.Background())
-			}
-			next <- err
-		}()
-		for {
-			st, err := d.Inspect(t.Context(), "acl")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(st.Waiters) == 1 {
-				break
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		if list, err := l.List(t.Context(), ""); err != nil || len(list) != 1 {
-			t.Fatalf("List: %+v, %v", list, err)
-		}
-		start := time.Now()
-		if err := lease.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-next; err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(start); took > 800*time.Millisecond {
-			t.Errorf("the waiter was granted after %v: was it woken?", took)
-		}
-	}
-	lease, err := l.Acquire(t.Context(), "evicted")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Evict(t.Context(), "evicted", lease.Owner(), "test"); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-lease.Context().Done():
-	case <-time.After(time.Second):
-		t.Error("the holder was not told")
-	}
+	rivals.Permitted(t, l, other, "acl")
 	if err := d.RaiseFence(t.Context(), "acl", 1); err != nil {
 		t.Error(err)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // overtaken holds the creations of nodes back until the next list was asked for, while it is on, or
-// for a moment: one that no list follows must not stay for ever.
+// for a moment: the driver sends both at once, and where its list went first no other follows.
 type overtaken struct {
 	net.Conn
 	on *atomic.Bool

@@ -1,0 +1,70 @@
+package rivals
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// Permitted does all that a user of the locks needs with the rights that both Lockers have; other does not
+// hand over.
+func Permitted(t *testing.T, l, other *leasehold.Locker, name string) {
+	t.Helper()
+	for _, opt := range [][]leasehold.Option{nil, {leasehold.Limit(1)}, {leasehold.AtLeast(200 * time.Millisecond)}} {
+		lease, err := l.Acquire(t.Context(), name, opt...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Extend(t.Context(), 20*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		next := make(chan error, 1)
+		go func() {
+			lease, err := other.Acquire(t.Context(), name, opt...)
+			if err == nil {
+				err = lease.Release(context.Background())
+			}
+			next <- err
+		}()
+		waited(t, l)
+		start := time.Now()
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-next; err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took > 800*time.Millisecond {
+			t.Errorf("the waiter was granted after %v: was it woken?", took)
+		}
+	}
+	lease, err := l.Acquire(t.Context(), "evicted")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Evict(t.Context(), "evicted", lease.Owner(), "test"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-lease.Context().Done():
+	case <-time.After(2 * time.Second):
+		t.Error("the holder was not told of its eviction")
+	}
+}
+
+// waited returns when one waits for the only lock that there is.
+func waited(t *testing.T, l *leasehold.Locker) {
+	t.Helper()
+	for {
+		list, err := l.List(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) == 1 && len(list[0].Waiters) == 1 {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
