@@ -42,8 +42,10 @@ test-install:
 
 # The figures: prints them, and writes the page of each engine in docs/benchmarks with the conditions
 # of the run; takes about five minutes for each. docs/benchmarks.md has the summary, by hand. One
-# alone: cd bench && go test -run '^$$' -bench . -timeout 30m ./redis
-bench:
+# alone: cd bench && go test -run '^$$' -bench . -timeout 30m ./redis. The servers of Kubernetes and
+# Consul are built first, once, which takes minutes.
+bench: tools
+	scripts/install-tools kubernetes consul
 	go test -run '^$$' -bench . -benchmem .
 	cd bench && go test -run '^$$' -bench . -timeout 60m ./... -contest.pages $(CURDIR)/docs/benchmarks
 

@@ -29,21 +29,26 @@ func client(two bool) *http.Client {
 
 // post makes a call and reads what it says.
 func post(ctx context.Context, c *http.Client, url, body string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	text, _, err := call(ctx, c, http.MethodPost, url, body)
+	return text, err
+}
+
+func call(ctx context.Context, c *http.Client, method, url, body string) ([]byte, http.Header, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := c.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s %s", url, resp.Status, text)
 	}
-	return text, err
+	return text, resp.Header, err
 }
 
 // nothing is two empty POSTs.
@@ -76,55 +81,117 @@ func ours(ctx context.Context, c *http.Client, url string) cycle {
 	}
 }
 
-// gateway takes and gives at etcd's own lock service, with a lease for each time.
-func gateway(ctx context.Context, c *http.Client, url string) cycle {
+// locks are those of another service, each of which needs a session that lives for a minute.
+type locks interface {
+	session(ctx context.Context) (id string, err error)
+	take(ctx context.Context, name, session string) (held string, err error)
+	give(ctx context.Context, name, held string) error
+}
+
+// each takes and gives with a session for each time.
+func each(ctx context.Context, l locks) cycle {
 	return cycle{
 		take: func(name string) (string, error) {
-			lease, err := etcdLease(ctx, c, url)
+			session, err := l.session(ctx)
 			if err != nil {
 				return "", err
 			}
-			return etcdTake(ctx, c, url, name, lease)
+			return l.take(ctx, name, session)
 		},
-		give: func(_, key string) error { return etcdGive(ctx, c, url, key) },
+		give: func(name, held string) error { return l.give(ctx, name, held) },
 	}
 }
 
-// kept is gateway with one lease for all of one user's cycles, as one that renews would have.
-func kept(ctx context.Context, c *http.Client, url string) cycle {
-	lease := ""
+// kept is each with one session for all of one user's cycles, as one that renews would have.
+func kept(ctx context.Context, l locks) cycle {
+	session := ""
 	return cycle{
 		take: func(name string) (held string, err error) {
-			if lease == "" {
-				if lease, err = etcdLease(ctx, c, url); err != nil {
+			if session == "" {
+				if session, err = l.session(ctx); err != nil {
 					return "", err
 				}
 			}
-			return etcdTake(ctx, c, url, name, lease)
+			return l.take(ctx, name, session)
 		},
-		give: func(_, key string) error { return etcdGive(ctx, c, url, key) },
+		give: func(name, held string) error { return l.give(ctx, name, held) },
 	}
 }
 
-func etcdLease(ctx context.Context, c *http.Client, url string) (id string, err error) {
+// gateway is etcd's own lock service, whose sessions are leases.
+type gateway struct {
+	client *http.Client
+	url    string
+}
+
+func (g gateway) session(ctx context.Context) (string, error) {
 	var granted struct{ ID string }
-	text, err := post(ctx, c, url+"/v3/lease/grant", `{"TTL":60}`)
+	text, err := post(ctx, g.client, g.url+"/v3/lease/grant", `{"TTL":60}`)
 	if err == nil {
 		err = json.Unmarshal(text, &granted)
 	}
 	return granted.ID, err
 }
 
-func etcdTake(ctx context.Context, c *http.Client, url, name, lease string) (key string, err error) {
+func (g gateway) take(ctx context.Context, name, lease string) (key string, err error) {
 	var locked struct{ Key string }
-	text, err := post(ctx, c, url+"/v3/lock/lock", fmt.Sprintf(`{"name":%q,"lease":%q}`, base64.StdEncoding.EncodeToString([]byte(name)), lease))
+	text, err := post(ctx, g.client, g.url+"/v3/lock/lock", fmt.Sprintf(`{"name":%q,"lease":%q}`, base64.StdEncoding.EncodeToString([]byte(name)), lease))
 	if err == nil {
 		err = json.Unmarshal(text, &locked)
 	}
 	return locked.Key, err
 }
 
-func etcdGive(ctx context.Context, c *http.Client, url, key string) error {
-	_, err := post(ctx, c, url+"/v3/lock/unlock", fmt.Sprintf(`{"key":%q}`, key))
+func (g gateway) give(ctx context.Context, _, key string) error {
+	_, err := post(ctx, g.client, g.url+"/v3/lock/unlock", fmt.Sprintf(`{"key":%q}`, key))
+	return err
+}
+
+// sessions are Consul's. A waiter looks at the key until it changes, and asks again, as its guide to
+// sessions has it.
+type sessions struct {
+	client *http.Client
+	url    string
+}
+
+func (s sessions) session(ctx context.Context) (string, error) {
+	var created struct{ ID string }
+	text, _, err := call(ctx, s.client, http.MethodPut, s.url+"/v1/session/create", `{"TTL":"60s","Behavior":"delete"}`)
+	if err == nil {
+		err = json.Unmarshal(text, &created)
+	}
+	return created.ID, err
+}
+
+func (s sessions) key(name string) string { return s.url + "/v1/kv/" + name }
+
+func (s sessions) take(ctx context.Context, name, session string) (string, error) {
+	for {
+		text, _, err := call(ctx, s.client, http.MethodPut, s.key(name)+"?acquire="+session, "held")
+		if err != nil || strings.TrimSpace(string(text)) == "true" {
+			return session, err
+		}
+		if err := s.free(ctx, name); err != nil {
+			return "", err
+		}
+	}
+}
+
+// free returns when no session has the key.
+func (s sessions) free(ctx context.Context, name string) error {
+	for index := "0"; ; {
+		text, header, err := call(ctx, s.client, http.MethodGet, s.key(name)+"?wait=30s&index="+index, "")
+		if err != nil || !strings.Contains(string(text), `"Session"`) {
+			return err
+		}
+		index = header.Get("X-Consul-Index")
+	}
+}
+
+func (s sessions) give(ctx context.Context, name, session string) error {
+	text, _, err := call(ctx, s.client, http.MethodPut, s.key(name)+"?release="+session, "")
+	if err == nil && strings.TrimSpace(string(text)) != "true" {
+		err = fmt.Errorf("release: %s", text)
+	}
 	return err
 }

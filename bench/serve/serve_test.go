@@ -1,5 +1,6 @@
 // Package serve_test measures the HTTP service beside what it cannot be faster than, empty POSTs
-// to the same server, and beside etcd's own lock service over its gRPC gateway.
+// to the same server, and beside two others that lock over HTTP: etcd's own lock service by its gRPC
+// gateway, and Consul's sessions.
 package serve_test
 
 import (
@@ -32,14 +33,15 @@ const (
 	onRedis   = "serve, Redis"
 	onEtcd    = "serve, etcd"
 	inGateway = "etcd's gateway"
+	inConsul  = "Consul"
 )
 
-var all = []string{posts, inMemory, onRedis, onEtcd, inGateway}
+var all = []string{posts, inMemory, onRedis, onEtcd, inGateway, inConsul}
 
 // BenchmarkServe prints its tables at the end; the times per operation that go test prints mean
 // nothing here.
 func BenchmarkServe(b *testing.B) {
-	redis, etcd := servers.StartRedis(b), servers.StartEtcd(b, servers.EtcdCurrent)
+	redis, etcd, consul := servers.StartRedis(b), servers.StartEtcd(b, servers.EtcdCurrent), servers.StartConsul(b)
 	mine := start(b, "memory:")
 	byRedis, byEtcd := start(b, "redis://"+redis.Addr()), start(b, "etcd://"+etcd.Addr())
 	gatewayURL := "http://" + etcd.Addr()
@@ -53,13 +55,15 @@ func BenchmarkServe(b *testing.B) {
 			return ours(b.Context(), c, byRedis.url)
 		case onEtcd:
 			return ours(b.Context(), c, byEtcd.url)
+		case inConsul:
+			return kept(b.Context(), sessions{c, consul.Endpoint()})
 		}
-		return kept(b.Context(), c, gatewayURL)
+		return kept(b.Context(), gateway{c, gatewayURL})
 	}
 	contest.Run(b,
 		contest.Part{Name: "Alone", Run: func(b *testing.B) { alone(b, user) }},
 		contest.Part{Name: "Own64", Run: func(b *testing.B) { ownNames(b, user) }},
-		contest.Part{Name: "Waiters", Run: func(b *testing.B) { waiters(b, mine, etcd) }},
+		contest.Part{Name: "Waiters", Run: func(b *testing.B) { waiters(b, mine, etcd, consul) }},
 		contest.Part{Name: "Held", Run: func(b *testing.B) { held(b, byRedis, redis) }},
 	)
 }

@@ -25,11 +25,11 @@ type grant struct {
 	err  error
 }
 
-// crowd is so many waiters on one name; the gateway has fewer, because it is slow to take them in.
+// crowd is so many waiters on one name; the others have fewer, because etcd's gateway is slow to take them in.
 const crowd, fewer = 5000, 200
 
 // waiters measures what a crowd costs that waits, and how fast it is served.
-func waiters(b *testing.B, mine *server, etcd *servers.Etcd) {
+func waiters(b *testing.B, mine *server, etcd *servers.Etcd, consul *servers.Consul) {
 	t := contest.NewTable(fmt.Sprintf("%d calls that wait for one name", crowd),
 		"what", "KiB each", "wake-ups a hand-over", "hand-over p50", "p99", "p99/p50", "empty POST p50", "p99", "p99/p50")
 	wakes := int64(0)
@@ -50,8 +50,14 @@ func waiters(b *testing.B, mine *server, etcd *servers.Etcd) {
 	}
 	c := client(false)
 	defer c.CloseIdleConnections()
-	w := wait(b, fewer, func(ctx context.Context) cycle { return gateway(ctx, c, "http://"+etcd.Addr()) }, nothing(b.Context(), c, mine.url), "crowd", func() int64 { return resident(b, etcd.Pid()) }, nil)
-	w.row(t, fmt.Sprintf("%s, %d calls (resident memory)", inGateway, fewer))
+	for _, v := range []struct {
+		name string
+		locks
+		pid int
+	}{{inGateway, gateway{c, "http://" + etcd.Addr()}, etcd.Pid()}, {inConsul, sessions{c, consul.Endpoint()}, consul.Pid()}} {
+		w := wait(b, fewer, func(ctx context.Context) cycle { return each(ctx, v.locks) }, nothing(b.Context(), c, mine.url), "crowd", func() int64 { return resident(b, v.pid) }, nil)
+		w.row(t, fmt.Sprintf("%s, %d calls (resident memory)", v.name, fewer))
+	}
 }
 
 type waited struct {

@@ -1,0 +1,45 @@
+package servers
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A Consul is one server of Consul, which elects itself.
+type Consul struct {
+	*Process
+	port int
+}
+
+// StartConsul starts a server on a folder of its own, and returns when it has a leader.
+func StartConsul(t testing.TB) *Consul {
+	t.Helper()
+	dir, ports := dataDir(t), FreePorts(t, 3)
+	c := &Consul{port: ports[0]}
+	binary := built(t, "consul", "consul", "scripts/consul/go.mod", "github.com/hashicorp/consul")
+	c.Process = start(t, dir, binary, "agent", "-server", "-bootstrap-expect", "1", "-node", "n0",
+		"-bind", "127.0.0.1", "-client", "127.0.0.1", "-data-dir", filepath.Join(dir, "data"), "-log-level", "error", "-disable-host-node-id",
+		"-http-port", fmt.Sprint(ports[0]), "-server-port", fmt.Sprint(ports[1]), "-serf-lan-port", fmt.Sprint(ports[2]),
+		"-serf-wan-port", "-1", "-dns-port", "-1", "-grpc-port", "-1", "-grpc-tls-port", "-1",
+		"-hcl", "performance { raft_multiplier = 1 } limits { http_max_conns_per_client = 20000 } disable_update_check = true connect { enabled = false }")
+	c.until("ready", func() error {
+		resp, err := http.Get(c.Endpoint() + "/v1/status/leader")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		leader, err := io.ReadAll(resp.Body)
+		if err == nil && !strings.Contains(string(leader), ":") {
+			err = fmt.Errorf("no leader: %s %s", resp.Status, leader)
+		}
+		return err
+	})
+	return c
+}
+
+// Endpoint is the server's URL.
+func (c *Consul) Endpoint() string { return "http://" + address(c.port) }
