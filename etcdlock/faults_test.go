@@ -387,3 +387,24 @@ func TestEvictionTellsTheReason(t *testing.T) {
 		}
 	}
 }
+
+// A member that stands still for a moment has deleted the key by the first of the calls that it is sent.
+func TestSlowReleaseIsNoUnknownOne(t *testing.T) {
+	t.Parallel()
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	d := driverOn(t, clientOf(t, e), nil)
+	for round := range 5 {
+		c, err := d.Claim(driver.Request{Resource: "slow", Owner: fmt.Sprint("o", round), TTL: 20 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		resume := e.Pause()
+		time.AfterFunc(1300*time.Millisecond, resume)
+		if err := c.Release(t.Context()); err != nil {
+			t.Errorf("round %d: %v", round, err)
+		}
+	}
+}

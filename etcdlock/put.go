@@ -181,11 +181,11 @@ func (p *place) rewrite(ctx context.Context, change func(*content), lease client
 }
 
 // delete deletes the key and reports whether there was one. That it is gone after an
-// attempt of unknown outcome stays unknown: that one, or somebody else, may have done it.
+// attempt that is not answered stays unknown: that one, or somebody else, may have done it.
 func (p *place) delete(ctx context.Context) (was bool, err error) {
 	d := p.d
 	d.mu.Lock()
-	w := &write{dir: p.claim.dir, then: []clientv3.Op{clientv3.OpDelete(p.key)}}
+	w := &write{dir: p.claim.dir, deletes: true, then: []clientv3.Op{clientv3.OpDelete(p.key)}}
 	if len(p.unsure.puts) == 0 { // else what came late has another revision
 		w.cmps = []clientv3.Cmp{created(p.key, p.rev)}
 	}
@@ -202,8 +202,10 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if was = resp.Succeeded && resp.Responses[0].GetResponseDeleteRange().Deleted > 0; !was && w.unsure != nil {
-		return false, w.unsure
+	if was = resp.Succeeded && deletes(resp.Responses[0]); !was && w.unsure != nil {
+		if was = w.wasServed(ctx); !was {
+			return false, w.unsure
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
