@@ -103,7 +103,8 @@ func TestWrongAnswersAreSeen(t *testing.T) {
 		for _, two := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s by HTTP/2 %v", name, two), func(t *testing.T) {
 				t.Parallel()
-				h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					_, _ = io.Copy(io.Discard, r.Body) // a call that is answered before it was read may be cut off
 					w.Header().Set("Content-Type", c.kind)
 					w.WriteHeader(c.status)
 					_, _ = io.WriteString(w, c.answer) // the judge sees what is missing
