@@ -102,3 +102,4 @@ matrix: tools
 	cd e2e && go test -timeout 4h -v ./matrix -matrix
 	scripts/install-tools kubernetes
 	cd e2e && LEASEHOLD_ALL=1 go test -timeout 1h -v ./served ./s3 ./kubernetes
+	cd e2e && LEASEHOLD_ALL=1 go test -timeout 1h -v -run '/kubernetes' ./demo ./killed

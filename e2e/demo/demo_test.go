@@ -128,6 +128,15 @@ var engines = map[string]func(t *testing.T) string{
 	"postgres": func(t *testing.T) string { return postgres(servers.StartPostgres(t)) },
 	"mariadb":  func(t *testing.T) string { return mysql(servers.StartMariaDB(t)) },
 	"mysql":    func(t *testing.T) string { return mysql(servers.StartMySQL(t)) },
+	"s3":       func(t *testing.T) string { return servers.StartS3(t).URL("locks") },
+	"kubernetes": func(t *testing.T) string {
+		if os.Getenv("LEASEHOLD_ALL") == "" {
+			t.Skip("make matrix runs it, by LEASEHOLD_ALL=1, and builds an API server for that")
+		}
+		k := servers.StartKubernetes(t)
+		k.AddNamespace("locks")
+		return k.URL("locks")
+	},
 	"redlock": func(t *testing.T) string {
 		return "redlock://" + strings.Join(redlock(t), ",") + "?memory=off" // else young servers grant nothing
 	},

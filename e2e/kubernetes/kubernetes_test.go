@@ -10,7 +10,6 @@ import (
 	"time"
 
 	coordination "k8s.io/api/coordination/v1"
-	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -50,10 +49,7 @@ func server(t testing.TB) *servers.Kubernetes {
 	t.Helper()
 	onlyWithAll(t)
 	k := servers.StartKubernetes(t)
-	_, err := clients(t, k).CoreV1().Namespaces().Create(t.Context(), &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: namespace}}, meta.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k.AddNamespace(namespace)
 	return k
 }
 

@@ -80,24 +80,37 @@ func (k *Kubernetes) Begin() {
 // Ready returns when the server serves.
 func (k *Kubernetes) Ready() {
 	k.life.Helper()
+	k.until("ready", func() error { return k.ask(http.MethodGet, "/readyz", "", http.StatusOK) })
+}
+
+// AddNamespace makes a namespace.
+func (k *Kubernetes) AddNamespace(name string) {
+	k.life.Helper()
+	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, name)
+	if err := k.ask(http.MethodPost, "/api/v1/namespaces", body, http.StatusCreated); err != nil {
+		k.life.Fatalf("add a namespace: %v", err)
+	}
+}
+
+// ask makes a call as admin that must be answered so.
+func (k *Kubernetes) ask(method, path, body string, want int) error {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
 	client := http.Client{Timeout: 10 * time.Second, Transport: transport}
-	k.until("ready", func() error {
-		req, err := http.NewRequest(http.MethodGet, k.Endpoint()+"/readyz", nil)
-		if err != nil {
-			return err
-		}
-		req.Header.Set("Authorization", "Bearer token-of-admin")
-		resp, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("/readyz answers %s", resp.Status)
-		}
-		return nil
-	})
+	req, err := http.NewRequest(method, k.Endpoint()+path, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer token-of-admin")
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if resp.StatusCode != want {
+		return fmt.Errorf("%s answers %s", path, resp.Status)
+	}
+	return nil
 }
 
 // Endpoint is the server's URL.
@@ -105,6 +118,12 @@ func (k *Kubernetes) Endpoint() string { return "https://" + k.Addr() }
 
 // Addr is host and port for clients.
 func (k *Kubernetes) Addr() string { return address(k.port) }
+
+// URL is that of a store in a namespace, for who may do all.
+func (k *Kubernetes) URL(namespace string) string {
+	k.life.Helper()
+	return "kubernetes://" + namespace + "?kubeconfig=" + k.Kubeconfig("admin", k.Addr())
+}
 
 // Kubeconfig writes what kubectl reads: as whom to log in to a server at addr, which is this one or a
 // proxy before it.
