@@ -22,10 +22,11 @@ func StartConsul(t testing.TB) *Consul {
 	c := &Consul{port: ports[0]}
 	binary := built(t, "consul", "consul", "scripts/consul/go.mod", "github.com/hashicorp/consul")
 	c.Process = start(t, dir, binary, "agent", "-server", "-bootstrap-expect", "1", "-node", "n0",
-		"-bind", "127.0.0.1", "-client", "127.0.0.1", "-data-dir", filepath.Join(dir, "data"), "-log-level", "error", "-disable-host-node-id",
+		"-bind", "127.0.0.1", "-serf-lan-bind", "127.0.0.2", // gossip is by UDP, where FreePorts marks its ports on 127.0.0.1
+		"-client", "127.0.0.1", "-data-dir", filepath.Join(dir, "data"), "-log-level", "error", "-disable-host-node-id",
 		"-http-port", fmt.Sprint(ports[0]), "-server-port", fmt.Sprint(ports[1]), "-serf-lan-port", fmt.Sprint(ports[2]),
 		"-serf-wan-port", "-1", "-dns-port", "-1", "-grpc-port", "-1", "-grpc-tls-port", "-1",
-		"-hcl", "performance { raft_multiplier = 1 } limits { http_max_conns_per_client = 20000 } disable_update_check = true connect { enabled = false }")
+		"-hcl", "performance { raft_multiplier = 1 } limits { http_max_conns_per_client = 1000 } disable_update_check = true connect { enabled = false }")
 	c.until("ready", func() error {
 		resp, err := http.Get(c.Endpoint() + "/v1/status/leader")
 		if err != nil {

@@ -115,10 +115,10 @@ require (
 	github.com/hashicorp/consul v1.22.7 // indirect
 	github.com/hashicorp/consul-awsauth v0.0.0-20260217094118-6b9b26380433 // indirect
 	github.com/hashicorp/consul-net-rpc v0.0.0-20221205195236-156cfab66a69 // indirect
-	github.com/hashicorp/consul/api v1.33.7 // indirect
+	github.com/hashicorp/consul/api v1.34.3 // indirect; what 1.22.7 needs: it requires one without what it uses
 	github.com/hashicorp/consul/envoyextensions v0.9.6 // indirect
 	github.com/hashicorp/consul/proto-public v0.7.4 // indirect
-	github.com/hashicorp/consul/sdk v0.17.3 // indirect
+	github.com/hashicorp/consul/sdk v0.18.1 // indirect
 	github.com/hashicorp/consul/troubleshoot v0.8.7 // indirect
 	github.com/hashicorp/errwrap v1.1.0 // indirect
 	github.com/hashicorp/go-bexpr v0.1.2 // indirect
