@@ -31,14 +31,16 @@ func (s *Server) answer(w http.ResponseWriter, status int, v any) bool {
 		return false
 	}
 	h := w.Header()
+	body = append(body, '\n')
 	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body))) // else its end is a chunk by itself
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	if s.draining.Err() != nil {
 		h.Set("Connection", "close")
 	}
 	w.WriteHeader(status)
-	return deliver(w, append(body, '\n'))
+	return deliver(w, body)
 }
 
 // piece is how much of an answer a client is to read within writeWithin.
