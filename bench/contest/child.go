@@ -88,10 +88,28 @@ func (c *child) tell(v any) {
 	}
 }
 
+// hears is hear for so long, and reports whether there was an answer: a child that has none then is killed.
+func (c *child) hears(v any, within time.Duration) bool {
+	c.tb.Helper()
+	late := time.AfterFunc(within, func() { _ = c.cmd.Process.Kill() })
+	line, err := c.out.ReadBytes('\n')
+	if !late.Stop() {
+		_ = c.cmd.Wait() // it was killed
+		return false
+	}
+	c.understand(line, err, v)
+	return true
+}
+
 // hear reads the child's next answer into v.
 func (c *child) hear(v any) {
 	c.tb.Helper()
 	line, err := c.out.ReadBytes('\n')
+	c.understand(line, err, v)
+}
+
+func (c *child) understand(line []byte, err error, v any) {
+	c.tb.Helper()
 	if err == nil {
 		err = json.Unmarshal(line, v)
 	}

@@ -17,8 +17,12 @@ type Gaps map[string][]time.Duration
 // Percentile is the p-th of 100, in seconds.
 func (g Gaps) Percentile(name string, p int) float64 { return Percentile(g[name], p).Seconds() }
 
+// hangs is after how long a waiter whose lock is free is taken for one that never returns.
+const hangs = 3 * TTL
+
 // Gap is the time from the call that releases in this process to the waiter's return in
-// another. The first of names is ours, with which the others are compared.
+// another. The first of names is ours, with which the others are compared. A waiter that hangs is
+// counted, and its process is replaced.
 func (e *Engine) Gap(b *testing.B, addr string, names ...string) Gaps {
 	blocks := 10
 	if testing.Short() {
@@ -36,7 +40,8 @@ func (e *Engine) Gap(b *testing.B, addr string, names ...string) Gaps {
 			b.Fatal(err)
 		}
 		defer unmap()
-		r.waiter = startChild(b, waitPart, o)
+		r.begin = func() *child { return startChild(b, waitPart, o) }
+		r.waiter = r.begin()
 		rivals[name] = r
 		if _, err := r.measure(3); err != nil { // opens connections, subscribes
 			b.Fatalf("%s: %v", name, err)
@@ -51,10 +56,13 @@ func (e *Engine) Gap(b *testing.B, addr string, names ...string) Gaps {
 			gaps[name] = append(gaps[name], got...)
 		}
 	}
-	t := e.table("Gap from release to the waiter's return in another process", "lock", "p50", "p99", "p50 × ours", "p50 × the release call")
+	t := e.table("Gap from release to the waiter's return in another process", "lock", "p50", "p99", "p50 × ours", "p50 × the release call", "hung")
 	for _, name := range names {
 		g := gaps[name]
-		t.Row(name, Median(g), Percentile(g, 99), ratio(Median(g), Median(gaps[names[0]])), ratio(Median(g), Median(rivals[name].calls)))
+		t.Row(name, Median(g), Percentile(g, 99), ratio(Median(g), Median(gaps[names[0]])), ratio(Median(g), Median(rivals[name].calls)), rivals[name].hung)
+	}
+	if n := rivals[names[0]].hung; n > 0 {
+		b.Errorf("%d waiters of %s hung", n, names[0])
 	}
 	return gaps
 }
@@ -64,8 +72,10 @@ type rivalry struct {
 	locker  *Locker
 	lock    string
 	polls   time.Duration
+	begin   func() *child
 	waiter  *child
 	section *Section
+	hung    int             // waiters that never returned
 	calls   []time.Duration // how long each release took its caller
 }
 
@@ -81,8 +91,8 @@ func (r *rivalry) times() int {
 // of its periods.
 func (r *rivalry) measure(times int) ([]time.Duration, error) {
 	spread := max(4*time.Millisecond, r.polls)
-	all := make([]time.Duration, times)
-	for i := range all {
+	var all []time.Duration
+	for range times {
 		held, err := r.locker.Lock(context.Background(), r.lock)
 		if err != nil {
 			return nil, err
@@ -97,11 +107,15 @@ func (r *rivalry) measure(times int) ([]time.Duration, error) {
 		}
 		call := time.Duration(time.Now().UnixNano() - released)
 		var returned int64
-		r.waiter.hear(&returned)
+		if !r.waiter.hears(&returned, hangs) {
+			r.hung++
+			r.waiter = r.begin()
+			continue
+		}
 		if err := r.section.excluded(before + 2); err != nil {
 			return nil, err
 		}
-		all[i] = time.Duration(returned - released)
+		all = append(all, time.Duration(returned-released))
 		r.calls = append(r.calls, call)
 	}
 	return all, nil
