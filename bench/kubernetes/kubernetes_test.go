@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/bench/contest"
@@ -122,19 +123,21 @@ func leased(config *rest.Config) candidate {
 	}}
 }
 
+// identities makes each candidate another one: one that is named like the leader leads.
+var identities atomic.Int64
+
 // elected is leader election as its documentation has it, giving up its lease when it stops leading.
 func elected(config *rest.Config) candidate {
 	client, err := clientset.NewForConfig(config)
 	if err != nil {
 		return failing(err)
 	}
-	var number atomic.Int64
 	return candidate{func(ctx context.Context, name string) (func() error, error) {
 		leads, ended := make(chan struct{}), make(chan struct{})
 		e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 			Lock: &resourcelock.LeaseLock{
 				LeaseMeta: meta.ObjectMeta{Name: name, Namespace: namespace}, Client: client.CoordinationV1(),
-				LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprint("candidate-", os.Getpid(), "-", number.Add(1))},
+				LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprint("candidate-", os.Getpid(), "-", identities.Add(1))},
 			},
 			LeaseDuration: ttl, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
 			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { close(leads) }, OnStoppedLeading: func() {}},
@@ -142,7 +145,7 @@ func elected(config *rest.Config) candidate {
 		if err != nil {
 			return nil, err
 		}
-		life, stop := context.WithCancel(context.Background())
+		life, stop := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{})) // it tells of each step
 		go func() {
 			e.Run(life)
 			close(ended)

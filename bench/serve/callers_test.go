@@ -81,7 +81,7 @@ func ours(ctx context.Context, c *http.Client, url string) cycle {
 	}
 }
 
-// locks are those of another service, each of which needs a session that lives for a minute.
+// locks are those of another service, each of which needs a session, here one that outlives its part of the benchmark.
 type locks interface {
 	session(ctx context.Context) (id string, err error)
 	take(ctx context.Context, name, session string) (held string, err error)
@@ -126,7 +126,7 @@ type gateway struct {
 
 func (g gateway) session(ctx context.Context) (string, error) {
 	var granted struct{ ID string }
-	text, err := post(ctx, g.client, g.url+"/v3/lease/grant", `{"TTL":60}`)
+	text, err := post(ctx, g.client, g.url+"/v3/lease/grant", `{"TTL":600}`)
 	if err == nil {
 		err = json.Unmarshal(text, &granted)
 	}
@@ -156,7 +156,7 @@ type sessions struct {
 
 func (s sessions) session(ctx context.Context) (string, error) {
 	var created struct{ ID string }
-	text, _, err := call(ctx, s.client, http.MethodPut, s.url+"/v1/session/create", `{"TTL":"60s","Behavior":"delete"}`)
+	text, _, err := call(ctx, s.client, http.MethodPut, s.url+"/v1/session/create", `{"TTL":"600s","Behavior":"delete"}`)
 	if err == nil {
 		err = json.Unmarshal(text, &created)
 	}
