@@ -3,9 +3,7 @@ package etcdlock
 import (
 	"context"
 	"runtime"
-	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -13,8 +11,8 @@ const (
 	// maxOps is how many comparisons, and how many operations, a server takes in one
 	// transaction unless it is told otherwise (--max-txn-ops).
 	maxOps = 128
-	// answerWithin bounds a request that goes on when those who wait for it have left.
-	answerWithin = 5 * hangAfter
+	// batchWithin bounds the request of a batch. Those who wait for it leave it before.
+	batchWithin = 2 * deletedAfter
 	// maxTaken is how many names the driver keeps that it has found taken.
 	maxTaken = 1000
 )
@@ -26,16 +24,10 @@ type write struct {
 	then      []clientv3.Op
 	otherwise []clientv3.Op
 	wantsFree bool  // it fails when others have the resource
-	deletes   bool  // it only deletes, and is not waited for in vain: see wasServed
+	deletes   bool  // a second attempt would not tell what the first one did
 	unsure    error // of an attempt that may have been served, but was not answered
 
-	sent []attempt // in batches
-}
-
-// An attempt is that of one write in a batch.
-type attempt struct {
-	*batch
-	at int // the index of its first response
+	at int // in its batch: the index of its first response
 }
 
 // A batch is what goroutines of the driver send at the same moment: one transaction that
@@ -56,7 +48,11 @@ type batch struct {
 // send sends a write that does no harm when it is served twice: first with what others of
 // the driver are about to send, then alone.
 func (d *Driver) send(ctx context.Context, w *write) (resp *clientv3.TxnResponse, err error) {
-	err = d.passingOver(ctx, func(ctx context.Context, again bool) (err error) {
+	patience := hangAfter
+	if w.deletes {
+		patience = deletedAfter
+	}
+	err = d.repeating(ctx, patience, func(ctx context.Context, again bool) (err error) {
 		alone := again
 		if !again {
 			resp, alone, err = d.sendTogether(ctx, w)
@@ -91,25 +87,16 @@ func (d *Driver) sendTogether(ctx context.Context, w *write) (resp *clientv3.Txn
 	if leads {
 		runtime.Gosched() // those that can run now join
 		if d.depart(b) == 1 {
-			w.sent = nil
 			return nil, true, nil
 		}
 	}
-	if err := d.arrives(ctx, b); err != nil {
-		return nil, false, err
-	}
-	return b.answer(w)
-}
-
-// arrives waits for the answer to b.
-func (d *Driver) arrives(ctx context.Context, b *batch) error {
 	select {
 	case <-b.delivered:
-		return nil
+		return b.answer(w)
 	case <-d.life.Done():
-		return errClosing
+		return nil, false, errClosing
 	case <-ctx.Done():
-		return d.explain(ctx, context.Cause(ctx))
+		return nil, false, d.explain(ctx, context.Cause(ctx))
 	}
 }
 
@@ -123,15 +110,11 @@ func (d *Driver) join(w *write) (b *batch, leads bool) {
 	}
 	b = d.batch
 	if leads = b == nil || !b.takes(w); leads {
-		b = newBatch()
+		b = &batch{dirs: make(map[string]bool), delivered: make(chan struct{})}
 		d.batch = b
 	}
 	b.add(w)
 	return b, leads
-}
-
-func newBatch() *batch {
-	return &batch{dirs: make(map[string]bool), delivered: make(chan struct{})}
 }
 
 func (b *batch) takes(w *write) bool {
@@ -139,7 +122,7 @@ func (b *batch) takes(w *write) bool {
 }
 
 func (b *batch) add(w *write) {
-	w.sent = append(w.sent, attempt{b, len(b.ops)})
+	w.at = len(b.ops)
 	b.dirs[w.dir] = true
 	b.cmps, b.ops = append(b.cmps, w.cmps...), append(b.ops, w.then...)
 }
@@ -152,19 +135,14 @@ func (d *Driver) depart(b *batch) int {
 		d.batch = nil
 	}
 	if len(b.dirs) > 1 {
-		d.deliver(b, answerWithin)
+		d.start(func() {
+			ctx, cancel := context.WithTimeout(d.life, batchWithin)
+			defer cancel()
+			b.resp, b.err = d.commit(ctx, b.cmps, b.ops, nil)
+			close(b.delivered)
+		})
 	}
 	return len(b.dirs)
-}
-
-// deliver sends b. Requires d.mu.
-func (d *Driver) deliver(b *batch, within time.Duration) {
-	d.start(func() {
-		ctx, cancel := context.WithTimeout(d.life, within)
-		defer cancel()
-		b.resp, b.err = d.commit(ctx, b.cmps, b.ops, nil)
-		close(b.delivered)
-	})
 }
 
 // answer is what became of w in its batch.
@@ -175,16 +153,12 @@ func (b *batch) answer(w *write) (resp *clientv3.TxnResponse, alone bool, err er
 	case !b.resp.Succeeded:
 		return nil, true, nil
 	}
-	at := w.sent[len(w.sent)-1].at
-	own := b.resp.Responses[at : at+len(w.then)]
+	own := b.resp.Responses[w.at : w.at+len(w.then)]
 	return &clientv3.TxnResponse{Header: b.resp.Header, Succeeded: true, Responses: own}, false, nil
 }
 
 // sendAlone sends a write by itself, and notes whether its resource was taken.
 func (d *Driver) sendAlone(ctx context.Context, w *write) (*clientv3.TxnResponse, error) {
-	if w.deletes {
-		return d.sendOn(ctx, w)
-	}
 	resp, err := d.commit(ctx, w.cmps, w.then, w.otherwise)
 	if err != nil || !w.wantsFree {
 		return resp, err
@@ -201,39 +175,3 @@ func (d *Driver) sendAlone(ctx context.Context, w *write) (*clientv3.TxnResponse
 	}
 	return resp, nil
 }
-
-// sendOn sends a write by itself, and goes on when ctx ends.
-func (d *Driver) sendOn(ctx context.Context, w *write) (*clientv3.TxnResponse, error) {
-	b := newBatch()
-	b.add(w)
-	within := answerWithin
-	if end, bounded := ctx.Deadline(); bounded {
-		within = max(within, time.Until(end))
-	}
-	d.mu.Lock()
-	d.deliver(b, within)
-	d.mu.Unlock()
-	if err := d.arrives(ctx, b); err != nil {
-		return nil, err
-	}
-	return b.resp, b.err
-}
-
-// wasServed reports whether an attempt that was given up has deleted the key. A member that takes its
-// time answers it all the same: else a release that lasts would have an unknown outcome, because
-// the attempt behind it finds nothing.
-func (w *write) wasServed(ctx context.Context) bool {
-	for _, a := range w.sent {
-		select {
-		case <-a.delivered:
-			if a.err == nil && a.resp.Succeeded && deletes(a.resp.Responses[a.at]) {
-				return true
-			}
-		case <-ctx.Done():
-			return false
-		}
-	}
-	return false
-}
-
-func deletes(r *pb.ResponseOp) bool { return r.GetResponseDeleteRange().GetDeleted() > 0 }

@@ -11,6 +11,9 @@ const (
 	// hangAfter is how long a member may take to answer before what can be repeated is sent
 	// again, which then goes to another member. It doubles each time.
 	hangAfter = time.Second
+	// deletedAfter is that of a deletion: one that was served, and is sent again, finds nothing, and
+	// its outcome is unknown. It leaves as much of a release's five seconds for another member.
+	deletedAfter = 2500 * time.Millisecond
 	// electing is the first pause before a call that failed so is made again. It doubles.
 	electing = 100 * time.Millisecond
 )
@@ -54,7 +57,12 @@ func (d *Driver) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRes
 // passingOver makes a call again while it hangs, or fails as it does without a leader or
 // at the end of a connection, and ctx lives: an election takes a second or two.
 func (d *Driver) passingOver(ctx context.Context, call func(ctx context.Context, again bool) error) error {
-	wait, pause := hangAfter, electing
+	return d.repeating(ctx, hangAfter, call)
+}
+
+// repeating is passingOver with how long the first call may hang.
+func (d *Driver) repeating(ctx context.Context, wait time.Duration, call func(ctx context.Context, again bool) error) error {
+	pause := electing
 	for again := false; ; again = true {
 		end, bounded := ctx.Deadline()
 		if bounded && time.Until(end) <= wait {

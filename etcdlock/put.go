@@ -181,7 +181,7 @@ func (p *place) rewrite(ctx context.Context, change func(*content), lease client
 }
 
 // delete deletes the key and reports whether there was one. That it is gone after an
-// attempt that is not answered stays unknown: that one, or somebody else, may have done it.
+// attempt of unknown outcome stays unknown: that one, or somebody else, may have done it.
 func (p *place) delete(ctx context.Context) (was bool, err error) {
 	d := p.d
 	d.mu.Lock()
@@ -202,10 +202,8 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if was = resp.Succeeded && deletes(resp.Responses[0]); !was && w.unsure != nil {
-		if was = w.wasServed(ctx); !was {
-			return false, w.unsure
-		}
+	if was = resp.Succeeded && resp.Responses[0].GetResponseDeleteRange().Deleted > 0; !was && w.unsure != nil {
+		return false, w.unsure
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

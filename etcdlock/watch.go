@@ -238,16 +238,31 @@ func (d *Driver) verify(all []*place) {
 	for len(all) > 0 {
 		n := min(len(all), maxCompared)
 		there, err := d.areThere(ctx, all[:n])
+		var gone []*place
 		for i := 0; i < n && err == nil && !there; i++ {
 			if _, err = all[i].look(ctx); errors.Is(err, errGone) {
-				d.lost(all[i], errDeleted)
+				gone = append(gone, all[i])
 				err = nil
 			}
 		}
+		d.areGone(gone)
 		if err != nil {
 			return // their renewals find out
 		}
 		all = all[n:]
+	}
+}
+
+// areGone tells places that their keys are gone, and why: many at once went with their session.
+func (d *Driver) areGone(all []*place) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range all {
+		if len(all) > maxSingly {
+			p.on(lost, errDeleted)
+		} else {
+			d.start(func() { d.lost(p, p.whyGone()) })
+		}
 	}
 }
 
