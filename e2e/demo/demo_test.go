@@ -255,6 +255,12 @@ func TestBooksAreInOrderUnderTheLock(t *testing.T) {
 				t.Run(form, func(t *testing.T) {
 					t.Parallel()
 					r, code := play(t, append(strings.Fields(form), args...)...)
+					if name == "kubernetes" && strings.HasPrefix(form, "longjob") {
+						if code != 64 {
+							t.Errorf("exit code %d, want 64: no link to it can be cut", code)
+						}
+						return
+					}
 					if code != 0 || len(r.Runs["lock"].Broken) > 0 || len(r.Runs) != 1 {
 						t.Errorf("exit code %d: %+v", code, r)
 					}

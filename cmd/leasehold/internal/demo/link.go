@@ -32,8 +32,32 @@ func newLink(url string) (link, error) {
 		return newFileLink(url, rest)
 	case "redis+sentinel", "redis+cluster":
 		return nil, fmt.Errorf("%w: clients learn the addresses from the servers of %s:, so that no link to them can be cut", ErrSettings, scheme)
+	case "kubernetes":
+		return nil, fmt.Errorf("%w: the server's address stands in a file, so that no link to it can be cut", ErrSettings)
+	case "s3":
+		return newEndpointLink(scheme, rest)
 	}
 	return newProxyLink(scheme, rest)
+}
+
+// newEndpointLink makes a link to a server that the option endpoint names.
+func newEndpointLink(scheme, rest string) (*proxyLink, error) {
+	before, options, _ := strings.Cut(rest, "?")
+	values, err := url.ParseQuery(options)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSettings, err)
+	}
+	server, err := url.Parse(values.Get("endpoint"))
+	if err != nil || server.Scheme != "http" {
+		return nil, fmt.Errorf("%w: a link can be cut to an endpoint that begins with http: alone", ErrSettings)
+	}
+	p, err := proxy.Listen(withPort(server.Host, "80"))
+	if err != nil {
+		return nil, fmt.Errorf("make a link that can be cut: %w", err)
+	}
+	server.Host = p.Addr()
+	values.Set("endpoint", server.String())
+	return &proxyLink{address: scheme + ":" + before + "?" + values.Encode(), proxies: []*proxy.Proxy{p}}, nil
 }
 
 // A fileLink is to a SQLite file. Nothing can be cut there, but a program that does not

@@ -145,7 +145,7 @@ func TestCutFileTakesNoWrites(t *testing.T) {
 }
 
 func TestLinkToServersThatTellOthersIsRefused(t *testing.T) {
-	for _, url := range []string{"redis+sentinel://h/m", "redis+cluster://h"} {
+	for _, url := range []string{"redis+sentinel://h/m", "redis+cluster://h", "kubernetes://ns", "s3://b/p?region=r", "s3://b?endpoint=https://h", "s3://b?endpoint=%zz"} {
 		if _, err := newLink(url); !errors.Is(err, ErrSettings) {
 			t.Errorf("%s: %v", url, err)
 		}
