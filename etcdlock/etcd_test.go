@@ -18,7 +18,7 @@ import (
 // TestMain also runs the child processes of the conformance suite. Tests wait more than
 // they compute, so that more of them run at once than there are processors.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "5"); err != nil {
+	if err := flag.Set("test.parallel", "3"); err != nil {
 		panic(err)
 	}
 	locktest.Main(m, openAddress)

@@ -271,7 +271,11 @@ func TestRedisLinkEndsWhileReplicasAreAsked(t *testing.T) {
 	})
 	p := servers.StartProxy(t, r.Addr())
 	d := openedOn(t, &redis.Options{Addr: p.Addr()}, &redislock.Options{Replicas: 1})
-	mustTry(t, lateClaim(t, d, "first", "a", time.Minute))
+	first := lateClaim(t, d, "first", "a", time.Minute)
+	within(t, 20*time.Second, "the replica acknowledges", func() bool { // one that has just come takes a while
+		_, err := first.Try(t.Context())
+		return err == nil
+	})
 	defer replica.Pause()()
 	tried := make(chan error, 1)
 	c := lateClaim(t, d, "asked", "a", time.Minute)
