@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"context"
 	"runtime"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -51,6 +52,9 @@ func (d *Driver) send(ctx context.Context, w *write) (resp *clientv3.TxnResponse
 	patience := hangAfter
 	if w.deletes {
 		patience = deletedAfter
+		if end, bounded := ctx.Deadline(); bounded { // a short lease's release is short
+			patience = min(patience, time.Until(end)/2)
+		}
 	}
 	err = d.repeating(ctx, patience, func(ctx context.Context, again bool) (err error) {
 		alone := again

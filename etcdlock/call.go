@@ -12,7 +12,7 @@ const (
 	// again, which then goes to another member. It doubles each time.
 	hangAfter = time.Second
 	// deletedAfter is that of a deletion: one that was served, and is sent again, finds nothing, and
-	// its outcome is unknown. It leaves as much of a release's five seconds for another member.
+	// its outcome is unknown. It is at most half of the call's time: the rest is for another member.
 	deletedAfter = 2500 * time.Millisecond
 	// electing is the first pause before a call that failed so is made again. It doubles.
 	electing = 100 * time.Millisecond

@@ -408,3 +408,29 @@ func TestSlowReleaseIsNoUnknownOne(t *testing.T) {
 		}
 	}
 }
+
+// Who is evicted before the driver's watch begins is told the reason without asking.
+func TestEvictedBeforeTheWatchBegins(t *testing.T) {
+	t.Parallel()
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	d, operator := driverOn(t, clientOf(t, e), nil), driverOn(t, clientOf(t, e), nil)
+	told := make(chan error, 1)
+	c, err := d.Claim(driver.Request{Resource: "early", Owner: "o", TTL: time.Minute, Lost: func(err error) { told <- err }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := operator.Evict(t.Context(), "early", "o", "tested"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-told:
+		if !errors.Is(err, driver.ErrEvicted) || !strings.Contains(err.Error(), "tested") {
+			t.Errorf("told %v; want the eviction", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the holder was not told")
+	}
+}

@@ -23,7 +23,7 @@ func (c *claim) Release(ctx context.Context) error {
 	defer p.done()
 	was, err := p.delete(ctx)
 	if err == nil && !was {
-		err = asLost(p.lastWord())
+		err = asLost(p.lastWord(lastWordWithin))
 	}
 	if err != nil && !errors.Is(err, driver.ErrLost) {
 		return err

@@ -195,18 +195,18 @@ func (p *place) whyGone() error {
 	if !isHeld {
 		return errDeleted
 	}
-	return p.lastWord()
+	return p.lastWord(lastWordWithin)
 }
 
 // lastWord is why the key was deleted, by all that has become of it since it was created.
-func (p *place) lastWord() error {
+func (p *place) lastWord(within time.Duration) error {
 	p.d.mu.Lock()
 	created := p.rev
 	p.d.mu.Unlock()
 	if created == 0 {
 		return errDeleted
 	}
-	ctx, cancel := context.WithTimeout(p.d.life, lastWordWithin)
+	ctx, cancel := context.WithTimeout(p.d.life, within)
 	defer cancel()
 	said := ""
 	for resp := range p.d.client.Watch(ctx, p.key, clientv3.WithRev(created+1)) {
@@ -253,7 +253,8 @@ func (d *Driver) verify(all []*place) {
 	}
 }
 
-// areGone tells places that their keys are gone, and why: many at once went with their session.
+// areGone tells places that their keys are gone, and why, if that is known at once: the next may hold
+// already. Many went with their session.
 func (d *Driver) areGone(all []*place) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -261,7 +262,7 @@ func (d *Driver) areGone(all []*place) {
 		if len(all) > maxSingly {
 			p.on(lost, errDeleted)
 		} else {
-			d.start(func() { d.lost(p, p.whyGone()) })
+			d.start(func() { d.lost(p, p.lastWord(reasonWithin)) })
 		}
 	}
 }
