@@ -31,8 +31,8 @@ type Item struct {
 // meanwhile. It may implement Watcher and Counter. It is safe for concurrent use, and no call
 // goes on for long after its context has ended.
 type Store interface {
-	// Read returns what the name has now. It may be what the name had a moment ago: then the
-	// next Write is refused.
+	// Read returns what the name has now: a value and the version of just that value. It may be
+	// what the name had a moment ago: then the next Write is refused.
 	Read(ctx context.Context, name string) (Item, error)
 
 	// Write replaces the value of the version was, and returns the version of the new one.

@@ -3,6 +3,9 @@ package s3lock
 import (
 	"bytes"
 	"context"
+	"crypto/fips140"
+	"crypto/md5"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -28,11 +31,21 @@ type store struct {
 	client         *s3.Client
 	bucket, prefix string
 	proved         atomic.Bool // the store keeps to conditions
+	opaque         atomic.Bool // its ETags are no digests; known once it is proved
 }
 
 // Read implements caslock.Store.
 func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
-	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: aws.String(s.prefix + keyOf(name))})
+	i, err := s.read(ctx, s.prefix+keyOf(name))
+	if i.Name = name; errors.Is(err, driver.ErrCorrupt) {
+		err = fmt.Errorf("s3lock: object of %q: %w", name, err)
+	}
+	return i, err
+}
+
+// read returns what there is of an object.
+func (s *store) read(ctx context.Context, key string) (caslock.Item, error) {
+	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: &key})
 	if isCode(err, "NoSuchKey") {
 		return caslock.Item{}, nil
 	}
@@ -45,11 +58,29 @@ func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
 	case err != nil:
 		return caslock.Item{}, explain(err)
 	case len(value) > maxValue || aws.ToString(out.ETag) == "":
-		return caslock.Item{}, fmt.Errorf("s3lock: object of %q: %w: it is too large, or has no ETag", name, driver.ErrCorrupt)
+		return caslock.Item{}, fmt.Errorf("%w: it is too large, or has no ETag", driver.ErrCorrupt)
 	case len(value) == 0:
-		return caslock.Item{}, fmt.Errorf("s3lock: object of %q: %w: it is empty", name, driver.ErrCorrupt)
+		return caslock.Item{}, fmt.Errorf("%w: it is empty", driver.ErrCorrupt)
 	}
-	return caslock.Item{Name: name, Value: value, Version: caslock.Version(*out.ETag)}, nil
+	version := *out.ETag
+	if !s.opaque.Load() && !encrypted(out) && !digest(version, value) {
+		version = torn + version
+	}
+	return caslock.Item{Value: value, Version: caslock.Version(version)}, nil
+}
+
+// torn begins the version of what was read with an ETag that is not the content's digest. Where ETags
+// are digests, such a content is another than the ETag's, and nothing may be written upon it.
+const torn = "torn "
+
+// digest reports whether an ETag is the digest of value.
+func digest(etag string, value []byte) bool {
+	return fips140.Enforced() || strings.Trim(etag, `"`) == fmt.Sprintf("%x", md5.Sum(value))
+}
+
+// encrypted reports whether the object's ETag is no digest in any store.
+func encrypted(out *s3.GetObjectOutput) bool {
+	return out.SSECustomerAlgorithm != nil || strings.HasPrefix(string(out.ServerSideEncryption), "aws:")
 }
 
 // Write implements caslock.Store.
@@ -59,6 +90,9 @@ func (s *store) Write(ctx context.Context, name string, value []byte, was casloc
 			return "", fmt.Errorf("%w: %w", err, caslock.ErrRefused) // nothing was sent
 		}
 		s.proved.Store(true)
+	}
+	if strings.HasPrefix(string(was), torn) {
+		return "", caslock.ErrChanged
 	}
 	return s.put(ctx, s.prefix+keyOf(name), value, string(was))
 }
@@ -104,7 +138,8 @@ func pause(ctx context.Context) bool {
 const probe = "=probe" + suffix
 
 // prove sees that the store refuses puts whose conditions do not hold. One that does not know a
-// condition does the put, and keeps no locks.
+// condition does the put, and keeps no locks. It also learns whether ETags are digests: the probe's
+// content is always the same.
 func (s *store) prove(ctx context.Context) error {
 	const noETag = `"00000000000000000000000000000000"`
 	try := func(was string) error {
@@ -123,7 +158,11 @@ func (s *store) prove(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	i, err := s.read(ctx, s.prefix+probe)
+	if strings.HasPrefix(string(i.Version), torn) {
+		s.opaque.Store(true)
+	}
+	return err
 }
 
 // begin is what the keys of names begin with that begin with prefix and are not long.

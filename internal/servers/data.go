@@ -27,7 +27,13 @@ func diskOf(t testing.TB) string {
 // dataDir is an empty folder for the data of a server, that goes with t.
 func dataDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(diskOf(t), "leasehold-")
+	return folder(t, diskOf(t))
+}
+
+// folder is an empty one on a disk, that goes with t.
+func folder(t testing.TB, disk string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(disk, "leasehold-")
 	if err != nil {
 		t.Fatalf("make a folder: %v", err)
 	}

@@ -10,13 +10,17 @@ import (
 	"time"
 )
 
-// An S3 is an object store: versitygw, on a folder.
+// An S3 is an object store: versitygw, on a folder. Its metadata are attributes of its files: with its
+// --sidecar a get may answer with the ETag of one put and the content of another.
 type S3 struct {
 	*Process
 	life        testing.TB
 	dir, binary string
 	port        int
 }
+
+// attributed is on a disk: files in memory have attributes since Linux 6.6 alone.
+const attributed = "/var/tmp"
 
 // S3Key and S3Secret are the keys of who may do all.
 const S3Key, S3Secret = "root", "rootsecret"
@@ -25,10 +29,10 @@ const S3Key, S3Secret = "root", "rootsecret"
 func StartS3(t testing.TB) *S3 {
 	t.Helper()
 	s := &S3{
-		life: t, dir: dataDir(t), port: FreePorts(t, 1)[0],
+		life: t, dir: folder(t, attributed), port: FreePorts(t, 1)[0],
 		binary: built(t, "versitygw", "s3", "e2e/go.mod", "github.com/versity/versitygw"),
 	}
-	for _, dir := range []string{"data/locks", "users", "meta"} {
+	for _, dir := range []string{"data/locks", "users"} {
 		if err := os.MkdirAll(filepath.Join(s.dir, dir), 0o700); err != nil {
 			t.Fatalf("make a bucket: %v", err)
 		}
@@ -41,7 +45,7 @@ func StartS3(t testing.TB) *S3 {
 // Begin starts the server, also again after Kill or Stop, and does not wait.
 func (s *S3) Begin() {
 	s.Process = start(s.life, s.dir, s.binary, "--access", S3Key, "--secret", S3Secret, "--port", address(s.port), "--quiet", "--keep-alive",
-		"--iam-dir", filepath.Join(s.dir, "users"), "posix", "--sidecar", filepath.Join(s.dir, "meta"), filepath.Join(s.dir, "data"))
+		"--iam-dir", filepath.Join(s.dir, "users"), "posix", filepath.Join(s.dir, "data"))
 }
 
 // Ready returns when the server answers.
