@@ -130,9 +130,7 @@ var engines = map[string]func(t *testing.T) string{
 	"mysql":    func(t *testing.T) string { return mysql(servers.StartMySQL(t)) },
 	"s3":       func(t *testing.T) string { return servers.StartS3(t).URL("locks") },
 	"kubernetes": func(t *testing.T) string {
-		if os.Getenv("LEASEHOLD_ALL") == "" {
-			t.Skip("make matrix runs it, by LEASEHOLD_ALL=1, and builds an API server for that")
-		}
+		servers.OnlyWithAll(t)
 		k := servers.StartKubernetes(t)
 		k.AddNamespace("locks")
 		return k.URL("locks")

@@ -104,7 +104,7 @@ func TestKilledRunIsReleased(t *testing.T) {
 		return store{url: "nats://" + servers.StartNATS(t, 1, "")[0].Addr() + "/locks"}
 	}
 	all["s3"] = func() store { return store{url: servers.StartS3(t).URL("locks")} }
-	if os.Getenv("LEASEHOLD_ALL") != "" { // make matrix builds an API server
+	if servers.All { // make matrix builds an API server
 		all["kubernetes"] = func() store {
 			k := servers.StartKubernetes(t)
 			k.AddNamespace("locks")

@@ -4,7 +4,6 @@ package kubernetes
 
 import (
 	"context"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -36,18 +35,10 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// onlyWithAll skips what takes minutes.
-func onlyWithAll(t testing.TB) {
-	t.Helper()
-	if os.Getenv("LEASEHOLD_ALL") == "" {
-		t.Skip("make matrix runs it, by LEASEHOLD_ALL=1, and builds an API server for that")
-	}
-}
-
 // server starts an API server that has the namespace.
 func server(t testing.TB) *servers.Kubernetes {
 	t.Helper()
-	onlyWithAll(t)
+	servers.OnlyWithAll(t)
 	k := servers.StartKubernetes(t)
 	k.AddNamespace(namespace)
 	return k
@@ -109,7 +100,7 @@ func harness(t testing.TB, k *servers.Kubernetes) locktest.Harness {
 }
 
 func TestConformance(t *testing.T) {
-	onlyWithAll(t)
+	servers.OnlyWithAll(t)
 	apart.Run(t, func(t *testing.T) { locktest.Run(t, harness(t, server(t))) })
 }
 

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -82,16 +81,8 @@ func harness(s *servers.S3) locktest.Harness {
 	}
 }
 
-// onlyWithAll skips what takes minutes.
-func onlyWithAll(t *testing.T) {
-	t.Helper()
-	if os.Getenv("LEASEHOLD_ALL") == "" {
-		t.Skip("make matrix runs the whole suite, by LEASEHOLD_ALL=1; TestBasics runs its core")
-	}
-}
-
 func TestConformance(t *testing.T) {
-	onlyWithAll(t)
+	servers.OnlyWithAll(t)
 	apart.Run(t, func(t *testing.T) { locktest.Run(t, harness(servers.StartS3(t))) })
 }
 
@@ -131,7 +122,7 @@ func fake(t testing.TB) (endpoint string) {
 }
 
 func TestConformanceOfAnother(t *testing.T) {
-	onlyWithAll(t)
+	servers.OnlyWithAll(t)
 	apart.Run(t, func(t *testing.T) {
 		endpoint := fake(t)
 		locktest.Run(t, locktest.Harness{

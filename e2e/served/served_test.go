@@ -189,17 +189,8 @@ func TestRedisConformance(t *testing.T) {
 	})
 }
 
-// onlyWithAll skips what "make test" leaves to "make matrix": the engines differ in little here,
-// and a suite takes four minutes of waiting.
-func onlyWithAll(t *testing.T) {
-	t.Helper()
-	if os.Getenv("LEASEHOLD_ALL") == "" {
-		t.Skip("make matrix runs the suite over this engine too, by LEASEHOLD_ALL=1")
-	}
-}
-
 func TestPostgresConformance(t *testing.T) {
-	onlyWithAll(t)
+	servers.OnlyWithAll(t)
 	apart.Run(t, func(t *testing.T) {
 		p := servers.StartPostgres(t)
 		h := serve(t, "postgres://postgres@"+p.Addr()+"/postgres").harness()
@@ -210,7 +201,7 @@ func TestPostgresConformance(t *testing.T) {
 }
 
 func TestEtcdConformance(t *testing.T) {
-	onlyWithAll(t)
+	servers.OnlyWithAll(t)
 	apart.Run(t, func(t *testing.T) {
 		e := servers.StartEtcd(t, servers.EtcdCurrent)
 		h := serve(t, "etcd://"+e.Addr()).harness()

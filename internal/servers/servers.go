@@ -22,6 +22,17 @@ import (
 // readyWithin is how long a server may take to start on a busy machine.
 const readyWithin = 2 * time.Minute
 
+// All is set where the tests run too that need minutes, such as the build of a server: by make matrix.
+var All = os.Getenv("LEASEHOLD_ALL") != ""
+
+// OnlyWithAll skips one of them elsewhere.
+func OnlyWithAll(t testing.TB) {
+	t.Helper()
+	if !All {
+		t.Skip("make matrix runs it, by LEASEHOLD_ALL=1: it takes minutes")
+	}
+}
+
 // Need returns the path of binary: that of the build of engine which the environment names,
 // else the system's. A test without it fails, and is told what installs it.
 func Need(t testing.TB, engine, binary string) string {
