@@ -2,8 +2,10 @@ package caslock
 
 import (
 	"math/rand/v2"
+	"strings"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
@@ -52,4 +54,16 @@ func seen(r *record.Record, before map[uint64]time.Time, then time.Time) map[uin
 		}
 	}
 	return all
+}
+
+// ClockFinding is [driver.ClockFinding] for a store whose clock ends no lease: that it is off is worth
+// knowing, and nothing need be done.
+func ClockFinding(before, server, after time.Time) driver.Finding {
+	f := driver.ClockFinding("", before, server, after)
+	if f.Level > driver.Fine {
+		f.Level, f.Advice = driver.Fine, ""
+		f.Text, _, _ = strings.Cut(f.Text, ":")
+		f.Text += ": no lease ends by it"
+	}
+	return f
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	coordination "k8s.io/api/coordination/v1"
@@ -28,7 +27,7 @@ type Options struct {
 // A Driver serves claims on the Leases of a namespace.
 type Driver struct {
 	*caslock.Driver
-	client *http.Client
+	leases *leases
 }
 
 // New returns a Driver on the Leases of a namespace. It sends nothing, and leaves config as it is, but
@@ -42,7 +41,7 @@ func New(config *rest.Config, namespace string, opts *Options) (*Driver, error) 
 	if !dns.MatchString(namespace) {
 		return nil, errors.New("kubelock: no namespace has such a name")
 	}
-	leases, client, err := connect(rest.CopyConfig(config), namespace)
+	leases, err := connect(rest.CopyConfig(config), namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -50,32 +49,28 @@ func New(config *rest.Config, namespace string, opts *Options) (*Driver, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &Driver{cas, client}, nil
+	return &Driver{cas, leases}, nil
 }
 
 // leases is a client for the Leases of one namespace.
 type leases = gentype.ClientWithList[*coordination.Lease, *coordination.LeaseList]
 
 // connect makes one. A clientset would know all kinds of objects that there are, and be ten times as large.
-func connect(config *rest.Config, namespace string) (*leases, *http.Client, error) {
+func connect(config *rest.Config, namespace string) (*leases, error) {
 	scheme := runtime.NewScheme()
 	if err := coordination.AddToScheme(scheme); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	config.GroupVersion, config.APIPath = &coordination.SchemeGroupVersion, "/apis"
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.QPS, config.RateLimiter, config.WarningHandler = -1, nil, rest.NoWarnings{}
-	client, err := rest.HTTPClientFor(config)
+	sender, err := rest.RESTClientFor(config)
 	if err != nil {
-		return nil, nil, err
-	}
-	sender, err := rest.RESTClientForConfigAndClient(config, client)
-	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	one := func() *coordination.Lease { return &coordination.Lease{} }
 	many := func() *coordination.LeaseList { return &coordination.LeaseList{} }
-	return gentype.NewClientWithList("leases", sender, runtime.NewParameterCodec(scheme), namespace, one, many), client, nil
+	return gentype.NewClientWithList("leases", sender, runtime.NewParameterCodec(scheme), namespace, one, many), nil
 }
 
 // rehearsed is the lock of all rehearsals, because Leases stay. It is shared.
@@ -92,6 +87,6 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 // Close ends the driver's calls, its watch and its connections.
 func (d *Driver) Close() error {
 	err := d.Driver.Close()
-	net.CloseIdleConnectionsFor(d.client.Transport)
+	net.CloseIdleConnectionsFor(d.sender().Client.Transport)
 	return err
 }

@@ -3,11 +3,11 @@ package natslock
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/leasehold-go/leasehold/caslock"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/rehearsal"
 )
@@ -63,13 +63,10 @@ func keeping(config *jetstream.StreamConfig) []driver.Finding {
 
 // clockFinding says what depends on the server's clock: of an hour or a day, by default, nothing does.
 func (d *Driver) clockFinding(before, now, after time.Time) driver.Finding {
-	f := driver.ClockFinding("", before, now, after)
-	if f.Level > driver.Fine && !d.store.serverClock {
-		f.Level, f.Advice = driver.Fine, ""
-		f.Text, _, _ = strings.Cut(f.Text, ":")
-		f.Text += ": no lease ends by it"
+	if d.store.serverClock {
+		return driver.ClockFinding("", before, now, after)
 	}
-	return f
+	return caslock.ClockFinding(before, now, after)
 }
 
 // Rehearse takes, renews and releases a lock of its own.

@@ -144,6 +144,38 @@ func TestWrongServers(t *testing.T) {
 	}
 }
 
+// Whoever can log in is told the server's version and clock, whoever cannot the clock, and a server that is
+// not there is told by name.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	k := server(t)
+	for _, c := range []struct {
+		user, addr string
+		want       error
+		about      []string
+	}{
+		{"locker", k.Addr(), nil, []string{driver.AboutClock, driver.AboutVersion}},
+		{"nobody", k.Addr(), nil, []string{driver.AboutClock}},
+		{"locker", "127.0.0.1:1", kubelock.ErrUnreachable, nil},
+	} {
+		d, err := kubelock.OpenURL(t.Context(), "kubernetes://locks?kubeconfig="+k.Kubeconfig(c.user, c.addr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		found, err := d.(driver.Checker).Check(t.Context())
+		var about []string
+		for _, f := range found {
+			if about = append(about, f.About); f.Level != driver.Fine {
+				t.Errorf("%s: %v", c.user, f)
+			}
+		}
+		if !errors.Is(err, c.want) || !slices.Equal(about, c.about) {
+			t.Errorf("%s at %s: %v, %v; want %v, %v", c.user, c.addr, found, err, c.about, c.want)
+		}
+	}
+}
+
 // try makes one attempt on what a URL names.
 func try(t testing.TB, url string) error {
 	t.Helper()

@@ -133,7 +133,7 @@ func TestConformanceOfAnother(t *testing.T) {
 }
 
 // often and enough are for histories: waiters are not told.
-const often, enough = 20 * time.Millisecond, 30
+const often, enough = 50 * time.Millisecond, 30
 
 func TestS3IsLinearizable(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,51 @@
+package kubelock
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/rest"
+
+	"github.com/leasehold-go/leasehold/caslock"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// promised is since when Kubernetes promises that resourceVersions can be compared.
+var promised = version.MustParseGeneric("1.35")
+
+// sender is the client's connection to the server.
+func (d *Driver) sender() *rest.RESTClient { return d.leases.GetClient().(*rest.RESTClient) }
+
+// Check tells of the server's version, as far as the user may ask, and of its clock, of which its answers
+// have the seconds. Who else may read and write the Leases it cannot tell.
+func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
+	sender := d.sender()
+	req, err := http.NewRequestWithContext(quiet(ctx), http.MethodGet, sender.Get().AbsPath("/version").URL().String(), nil)
+	if err != nil {
+		return nil, explain(err)
+	}
+	before := time.Now()
+	resp, err := sender.Client.Do(req)
+	after := time.Now()
+	if err != nil {
+		return nil, explain(err)
+	}
+	defer resp.Body.Close()
+	var found []driver.Finding
+	if now, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		found = append(found, caslock.ClockFinding(before, now.Add(time.Second/2), after))
+	}
+	var server struct{ GitVersion string }
+	if resp.StatusCode != http.StatusOK || json.NewDecoder(resp.Body).Decode(&server) != nil {
+		return found, nil // locks do not need that right
+	}
+	f := driver.Finding{About: driver.AboutVersion, Text: "Kubernetes " + server.GitVersion}
+	if v, err := version.ParseGeneric(server.GitVersion); err == nil && v.LessThan(promised) {
+		f.Text += fmt.Sprintf(": fences are its resourceVersions, which grow, and are promised to since %v", promised)
+	}
+	return append(found, f), nil
+}
