@@ -18,6 +18,8 @@ const (
 	// firstDelay and mostDelay bound the random pause before that, which doubles: two that
 	// met are soon apart, and so are twenty whose rounds take 10 ms each on a slow machine.
 	firstDelay, mostDelay = time.Millisecond, 256 * time.Millisecond
+	// mostRounds is the bound where rounds take longer: twenty find room for one each.
+	mostRounds = 32
 )
 
 // claim implements driver.Claim: a claim of its own at every node.
@@ -135,16 +137,22 @@ func (c *claim) tryAt(ctx context.Context, p *part, held bool) (driver.Grant, er
 // what single nodes granted. It starts over while nobody holds a majority.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	for tries := 1; ; tries++ {
+		start := time.Now()
 		grant, v, err := c.tryOnce(ctx)
 		if err == nil || !v.split(c.d.majority) || tries == mostTries {
 			return grant, err
 		}
 		select {
-		case <-time.After(rand.N(min(firstDelay<<tries, mostDelay))):
+		case <-time.After(rand.N(delay(tries, time.Since(start)))):
 		case <-ctx.Done():
 			return driver.Grant{}, context.Cause(ctx)
 		}
 	}
+}
+
+// delay bounds the pause after so many tries, of which the last took so long.
+func delay(tries int, took time.Duration) time.Duration {
+	return min(max(firstDelay, took)<<tries, max(mostDelay, mostRounds*took))
 }
 
 func (c *claim) tryOnce(ctx context.Context) (driver.Grant, *verdict, error) {
