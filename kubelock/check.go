@@ -3,19 +3,14 @@ package kubelock
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/rest"
 
 	"github.com/leasehold-go/leasehold/caslock"
 	"github.com/leasehold-go/leasehold/driver"
 )
-
-// promised is since when Kubernetes promises that resourceVersions can be compared.
-var promised = version.MustParseGeneric("1.35")
 
 // sender is the client's connection to the server.
 func (d *Driver) sender() *rest.RESTClient { return d.leases.GetClient().(*rest.RESTClient) }
@@ -43,9 +38,5 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	if resp.StatusCode != http.StatusOK || json.NewDecoder(resp.Body).Decode(&server) != nil {
 		return found, nil // locks do not need that right
 	}
-	f := driver.Finding{About: driver.AboutVersion, Text: "Kubernetes " + server.GitVersion}
-	if v, err := version.ParseGeneric(server.GitVersion); err == nil && v.LessThan(promised) {
-		f.Text += fmt.Sprintf(": fences are its resourceVersions, which grow, and are promised to since %v", promised)
-	}
-	return append(found, f), nil
+	return append(found, driver.Finding{About: driver.AboutVersion, Text: "Kubernetes " + server.GitVersion}), nil
 }

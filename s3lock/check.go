@@ -65,12 +65,11 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 		return fmt.Errorf("take a lock: %w", err)
 	}
 	key := d.store.prefix + probe
-	out, err := d.store.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &d.store.bucket, Key: &key})
+	i, err := d.store.read(ctx, key)
 	if err != nil {
-		return fmt.Errorf("read a lock: %w", explain(err))
+		return fmt.Errorf("read a lock: %w", err)
 	}
-	out.Body.Close()
-	_, err = d.store.put(ctx, key, []byte("{}"), aws.ToString(out.ETag))
+	_, err = d.store.put(ctx, key, []byte("{}"), string(i.Version))
 	if err != nil && !errors.Is(err, caslock.ErrChanged) { // by another rehearsal
 		return fmt.Errorf("renew a lock: %w", err)
 	}
