@@ -44,7 +44,7 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 		if err != nil {
 			return nil, err
 		}
-		if v.version != before.was {
+		if !d.same(v.version, before.was) {
 			before.open = false // sure, because it was read for that
 		}
 		if refused != "" && slices.Contains(trail(v.Nonce), refused) {
@@ -60,6 +60,8 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 		switch err = d.write(ctx, s, &v, before); {
 		case err == nil && !blank:
 			return &v.Record, nil
+		case errors.Is(err, ErrUnsent) && ctx.Err() == nil:
+			pause(ctx, time.Since(start), try)
 		case err != nil && !errors.Is(err, ErrChanged):
 			return nil, failed(ctx, err)
 		case err != nil:
@@ -70,6 +72,11 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 		}
 	}
 	return nil, ErrContended
+}
+
+// same reports whether two versions are of one write.
+func (d *Driver) same(a, b Version) bool {
+	return a == b || d.number != nil && d.number(a) == d.number(b)
 }
 
 // current returns what is known of a resource, read now if it is unknown or fresh is asked for.
@@ -129,7 +136,7 @@ func (d *Driver) write(ctx context.Context, s *resource, v *view, before *uncert
 // to be removed.
 func (d *Driver) encode(v *view) (value []byte, life time.Duration) {
 	if d.number == nil {
-		return v.Encode(), 0
+		return v.encoded(), 0
 	}
 	if v.version == "" { // whoever is granted here has the number of the version to come; see fill
 		v.Record.Fence = 0
@@ -137,8 +144,8 @@ func (d *Driver) encode(v *view) (value []byte, life time.Duration) {
 			v.Claims[i].Fence = 0
 		}
 	}
-	if max(v.Record.Fence, v.Raised) > d.number(v.version) {
-		return v.Encode(), 0
+	if max(v.Record.Fence, v.Raised) > d.number(v.version)+1 { // the number of what is written is not below that
+		return v.encoded(), 0
 	}
 	if len(v.Claims) == 0 && v.version != "" {
 		return nil, 0
@@ -147,7 +154,7 @@ func (d *Driver) encode(v *view) (value []byte, life time.Duration) {
 	for i := range v.Claims {
 		life = max(life, v.Claims[i].TTL+drift(v.Claims[i].TTL))
 	}
-	return v.Encode(), life
+	return v.encoded(), life
 }
 
 // pause lets others write who write the same record: for about as long as it took.
@@ -163,5 +170,5 @@ func pause(ctx context.Context, took time.Duration, tries int) {
 
 // certain reports whether a write that came to err was surely not done.
 func certain(err error) bool {
-	return errors.Is(err, ErrRefused) || errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrCorrupt)
+	return errors.Is(err, ErrRefused) || errors.Is(err, ErrUnsent) || errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrCorrupt)
 }

@@ -53,7 +53,9 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 	r, err := c.d.change(ctx, c.req.Resource, &c.open, func(v *view) (write bool) {
 		a, ahead := v.Obstacle(&v.clock, &c.req), v.ahead(c.req.Owner)
 		if write = a.Granted || !v.keeps(c.req.Owner, place); write {
+			n, held := len(v.Claims), v.Holds(c.req.Owner)
 			a, write = v.Try(&v.clock, &c.req, place, v.floor)
+			v.reserve(n, a.Granted && !held)
 		}
 		busy = nil
 		if !a.Granted {
@@ -174,6 +176,9 @@ func (c *claim) Note(ctx context.Context, note string) error {
 
 // LiftFence implements driver.FenceLifter.
 func (c *claim) LiftFence(ctx context.Context, fence uint64) error {
+	if err := driver.CheckRaise(fence); err != nil {
+		return err
+	}
 	_, err := c.lease(ctx, func(v *view) error {
 		if !v.Holds(c.req.Owner) {
 			return errLost

@@ -29,11 +29,15 @@ func (c *clock) Left(of *record.Claim) time.Duration {
 	return min(of.TTL, of.TTL+drift(of.TTL)-c.now.Sub(seen))
 }
 
-// Start has nothing to note but where a new claim's beats begin: anywhere, so that no other
-// claim ever has the same. JSON's numbers are exact up to 53 bits.
+// Start has nothing to note but the beat. A new claim's beats begin anywhere, so that no other claim
+// ever has the same, and grow by any step: a store that goes back has a former beat again, and the
+// next one must not be that which was seen after it. JSON's numbers are exact up to 53 bits, which is
+// room for a hundred years of renewals each second.
 func (c *clock) Start(of *record.Claim) {
 	if of.Beat == 1 {
 		of.Beat = 1 + rand.Uint64N(1<<52)
+	} else {
+		of.Beat += rand.Uint64N(1 << 20)
 	}
 }
 

@@ -47,6 +47,30 @@ func TestNewLeaseIsNotTakenForAnOldOne(t *testing.T) {
 	})
 }
 
+// Nor is one that was renewed after the store went back, when it has been renewed as often again.
+func TestRenewalIsNotTakenForAnOldOne(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := &hashed{}
+		holder, other := claimOf(t, process(t, store), driver.Request{Owner: "a"}), claimOf(t, process(t, store), driver.Request{Owner: "b"})
+		claimtest.Granted(t, holder)
+		renew := func() {
+			if _, err := holder.Renew(t.Context(), ttl); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := store.all()
+		renew()
+		claimtest.Refused(t, other)
+		for range 4 {
+			time.Sleep(ttl / 2)
+			renew()
+		}
+		store.putBack(before)
+		renew()
+		claimtest.Refused(t, other)
+	})
+}
+
 // Waiters write to the record all the time, which keeps nobody alive but themselves.
 func TestWaitersDoNotProlongALease(t *testing.T) {
 	for name, store := range map[string]caslock.Store{"hashed": &hashed{}, "counting": &counting{}} {

@@ -19,12 +19,18 @@
 // arrived that showed it. The beat that its holder wrote is older than that, and the holder's
 // deadline counts from before it was sent: it has ended when anybody finds so. Whoever drops a
 // claim does so by a write, which is refused if the claim was renewed meanwhile. A beat begins
-// anywhere, so that those of two claims are never the same.
+// anywhere, so that those of two claims are never the same, and grows by any step, so that those
+// after a store went back are not those before it.
 //
 // So nobody's wall clock matters, but for how long a lease is shown as held. The price: who
 // has just come watches a holder that died for a whole TTL, however long that has been dead,
 // and a process that asks only once, and ends, never learns that it is. Where a store knows
 // for how long a value has been there, [Item.Age] spares them that.
+//
+// # What is bounded
+//
+// A store bounds its values. Whoever comes to a record that others are in leaves room for what they
+// have to write, so that he is refused, and not the renewal of who holds.
 //
 // # What is uncertain
 //

@@ -2,6 +2,7 @@ package caslock_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/leasehold-go/leasehold/caslock"
 	"github.com/leasehold-go/leasehold/driver"
@@ -73,6 +74,24 @@ func TestFencesGrowOverARolledBackStore(t *testing.T) {
 				claimtest.Released(t, c)
 			}
 			store.flush()
+		}
+	})
+}
+
+// What nobody renews is forgotten at its end, also where the grant was not the first of its name.
+func TestEachGrantEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := &counting{}
+		for _, owner := range []string{"a", "b", "c"} {
+			c := claimOf(t, process(t, store), driver.Request{Owner: owner, TTL: time.Hour})
+			claimtest.Granted(t, c)
+			if owner != "c" {
+				claimtest.Released(t, c)
+			}
+		}
+		time.Sleep(time.Hour + time.Hour/50)
+		if store.has("r") {
+			t.Error("a lease that is over is still there")
 		}
 	})
 }

@@ -93,6 +93,9 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 
 // RaiseFence implements [driver.FenceRaiser].
 func (d *Driver) RaiseFence(ctx context.Context, name string, fence uint64) error {
+	if err := driver.CheckRaise(fence); err != nil {
+		return err
+	}
 	_, err := d.change(ctx, name, &uncertain{}, func(v *view) bool {
 		before := v.Raised
 		v.RaiseFence(fence)

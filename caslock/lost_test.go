@@ -30,6 +30,8 @@ func (l *link) Write(ctx context.Context, name string, value []byte, was caslock
 	case "lose answer":
 		_, _ = write()
 		return "", errCut
+	case "unsent":
+		return "", caslock.ErrUnsent
 	case "hold up":
 		l.late = func() { _, _ = l.Store.Write(context.Background(), name, value, was, life) }
 		return "", errCut
@@ -104,6 +106,40 @@ func TestLateWriteIsRefused(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A write that was not sent is made upon what the name has now, and says nothing of the one before it.
+func TestUnsentWriteIsMadeAnew(t *testing.T) {
+	overLink(t, func(t *testing.T, l *link) {
+		other := claimOf(t, process(t, l.Store), driver.Request{Owner: "before"})
+		claimtest.Granted(t, other)
+		claimtest.Released(t, other)
+		c := claimOf(t, process(t, l), driver.Request{Owner: "a"})
+		l.next = "hold up"
+		if _, err := c.Try(t.Context()); !errors.Is(err, errCut) {
+			t.Fatalf("Try: %v; want its outcome to be unknown", err)
+		}
+		l.next = "unsent"
+		if err := c.Release(t.Context()); err != nil && !errors.Is(err, driver.ErrLost) {
+			t.Fatalf("Release: %v", err)
+		}
+		l.late()
+		claimtest.Granted(t, other)
+		claimtest.Released(t, other)
+		for what, call := range map[string]func() error{
+			"Try":     func() error { _, err := c.Try(t.Context()); return err },
+			"Renew":   func() error { _, err := c.Renew(t.Context(), ttl); return err },
+			"Release": func() error { return c.Release(t.Context()) },
+		} {
+			if what != "Try" {
+				claimtest.Granted(t, c)
+			}
+			l.next = "unsent"
+			if err := call(); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	})
 }
 
 // A twice is a store behind a proxy which sends each write twice, and passes the second answer on.

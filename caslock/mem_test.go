@@ -63,6 +63,19 @@ func (s *hashed) Write(ctx context.Context, name string, value []byte, was caslo
 	return s.version(name), nil
 }
 
+// all is what the store has; putBack has it have that again, and nothing else.
+func (s *hashed) all() map[string][]byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.values)
+}
+
+func (s *hashed) putBack(all map[string][]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.values = maps.Clone(all)
+}
+
 func (s *hashed) List(_ context.Context, prefix string) iter.Seq2[caslock.Item, error] {
 	return func(yield func(caslock.Item, error) bool) {
 		s.mu.Lock()

@@ -1,6 +1,7 @@
 package caslock
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"sync"
@@ -32,6 +33,29 @@ type view struct {
 	version Version
 	dropped bool   // some were over
 	next    string // nonce of the write to come
+
+	spare int // how many bytes the write to come is to leave to what others have in the record
+}
+
+// room is more than a record grows by what those do who are in it. It is written behind the record in blanks
+// when somebody comes, and half of it when who waits is granted, but not for a renewal or a release: where a
+// store bounds its values, who comes is refused, and not who holds.
+const room = 1 << 10
+
+// reserve is for a Try upon n claims, which may have made a new one, or a grant.
+func (v *view) reserve(n int, granted bool) {
+	switch {
+	case len(v.Claims) == 1: // there is nobody else
+	case len(v.Claims) > n:
+		v.spare = room
+	case granted:
+		v.spare = room / 2
+	}
+}
+
+// encoded is the record as it is written.
+func (v *view) encoded() []byte {
+	return append(v.Encode(), bytes.Repeat([]byte(" "), v.spare)...)
 }
 
 // note takes in what the store had at then or earlier, and wakes whose turn it is.

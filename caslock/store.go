@@ -11,6 +11,10 @@ import (
 // replaced, so that nothing was written.
 var ErrChanged = errors.New("somebody else has written meanwhile")
 
+// ErrUnsent is what Write returns when it has sent nothing, because what is known of the name may be out
+// of date: the name is read, and the call goes on. An earlier write for the same version may still be done.
+var ErrUnsent = errors.New("nothing was sent to the store")
+
 // A Version tells one value of a name from all others that the name has had. "" is that of a
 // name that never had one, or of which the store has forgotten it.
 type Version string
@@ -36,9 +40,9 @@ type Store interface {
 	Read(ctx context.Context, name string) (Item, error)
 
 	// Write replaces the value of the version was, and returns the version of the new one.
-	// ErrChanged: the name has another version; nothing was written. After any other error it
-	// may have been written, now or later. An error that wraps driver.ErrUnsupported,
-	// driver.ErrCorrupt or ErrRefused says that it was not and will not be.
+	// ErrChanged: the name has another version; nothing was written, and no earlier write for that
+	// version will be. After any other error it may have been written, now or later. An error that wraps driver.ErrUnsupported,
+	// driver.ErrCorrupt, ErrRefused or ErrUnsent says that it was not and will not be.
 	//
 	// A nil value removes what there is; only Counters are asked for that. The value may be
 	// forgotten once it was there for life, if that is not 0, and only by a Counter.
@@ -61,6 +65,6 @@ type Watcher interface {
 // when a value was removed and another one made. It gives the fences of its names, and what
 // nobody needs is removed from it.
 type Counter interface {
-	// Number is that of a version, above 0, or 0 for "".
+	// Number is that of a version, above 0, or 0 for "". Versions of one number are of one write.
 	Number(v Version) uint64
 }

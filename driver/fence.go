@@ -1,6 +1,9 @@
 package driver
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
 
 // FenceStep is how far apart fences are: each is a multiple of it. The numbers between a fence
 // and the next are the holder's own, so that tokens, fences and what a guard stores are one
@@ -26,4 +29,16 @@ func NumberOf(token uint64) uint64 {
 		number++
 	}
 	return number
+}
+
+// MaxRaise is the greatest token that a fence is raised to: half of what guards keep, who have a BIGINT. Engines
+// that count microseconds come to it in the year 2112.
+const MaxRaise = 1 << 62
+
+// CheckRaise refuses a token that leaves no room for later fences, as [ErrUnsupported].
+func CheckRaise(token uint64) error {
+	if token > MaxRaise {
+		return fmt.Errorf("%w: to raise a fence above %d leaves no room for later ones", ErrUnsupported, uint64(MaxRaise))
+	}
+	return nil
 }

@@ -59,7 +59,7 @@ type Forgetter interface {
 }
 
 // A FenceRaiser is a Driver that lifts a resource's fence: later grants are above it. It takes
-// any token, and refuses what leaves no room for later fences.
+// any token that [CheckRaise] passes, and refuses others.
 type FenceRaiser interface {
 	RaiseFence(ctx context.Context, resource string, fence uint64) error
 }

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/servers"
@@ -169,6 +172,58 @@ func TestAdoptedKeyIsDeletedWhereItIs(t *testing.T) {
 		}
 		if time.Now().After(end) {
 			t.Fatal("nobody waits with it, and it is still there")
+		}
+	}
+}
+
+// A key that another process has used again, for another owner, is not deleted by a driver that had
+// adopted it for the former one, and has that key too.
+func TestKeyThatIsUsedAgainIsNotSwept(t *testing.T) {
+	t.Parallel()
+	const ttl = 8 * time.Second // which is renewed on a busy machine
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	var taps tap
+	names, adopts, front := driverOn(t, clientOf(t, e), nil), driverOn(t, taps.client(t, e), nil), driverOn(t, clientOf(t, e), nil)
+	claim := func(d driver.Driver, owner string) driver.Claim {
+		return claimOf(t, d, driver.Request{Resource: "a", Owner: owner, TTL: ttl, Queue: true})
+	}
+	waits := func(c driver.Claim) {
+		t.Helper()
+		if err := within(t, ttl, tryOf(c)); !errors.Is(err, driver.ErrBusy) {
+			t.Fatalf("Try: %v; want busy", err)
+		}
+	}
+	first, former, next := claim(front, "first"), claim(names, "former"), claim(adopts, "next")
+	if err := within(t, ttl, tryOf(first)); err != nil {
+		t.Fatal(err)
+	}
+	waits(former)
+	puts := 0 // its key first, and then the move of the one that it adopts
+	taps.loseAnswers("a", func(context.Context) error {
+		if puts++; puts == 1 {
+			return nil
+		}
+		return status.Error(codes.Unavailable, "the answer is lost")
+	})
+	if err := within(t, ttl, tryOf(claim(adopts, "former"))); err == nil || errors.Is(err, driver.ErrBusy) {
+		t.Fatalf("Try without an answer to its move: %v", err)
+	}
+	taps.txn.Store(nil)
+	begun := time.Now()
+	if err := released(t, former, ttl); err != nil {
+		t.Fatal(err)
+	}
+	waits(claim(names, "next")) // with the key of the former one
+	waits(next)                 // adopts it
+	if err := released(t, first, ttl); err != nil {
+		t.Fatal(err)
+	}
+	if err := within(t, ttl, tryOf(next)); err != nil {
+		t.Fatal(err)
+	}
+	for ; time.Since(begun) < ttl*3/2; time.Sleep(ttl / 8) {
+		if err := within(t, ttl, func(ctx context.Context) error { _, err := next.Renew(ctx, ttl); return err }); err != nil {
+			t.Fatalf("Renew %v after the former one gave up: %v", time.Since(begun), err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package etcdlock
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -26,18 +27,24 @@ func (undated) Deadline() (end time.Time, ok bool) { return end, false }
 
 // commit sends one transaction, of reads also: the client repeats other reads by itself.
 func (d *Driver) commit(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	seen := d.seen.Load()
+	latest := d.latest.Load()
 	resp, err := d.client.Txn(undated{clientv3.WithRequireLeader(ctx)}).If(cmps...).Then(then...).Else(otherwise...).Commit()
 	if err != nil {
 		return nil, d.explain(ctx, err)
 	}
 	rev := resp.Header.Revision
-	if rev < seen {
+	if rev < latest && d.latest.CompareAndSwap(latest, rev) { // else another answer has told
 		d.rewatch() // it waits for revisions that the server has forgotten
 	}
-	for seen = d.seen.Load(); seen < rev && !d.seen.CompareAndSwap(seen, rev); seen = d.seen.Load() {
-	}
+	raise(&d.latest, rev)
+	raise(&d.seen, rev)
 	return resp, nil
+}
+
+// raise makes n rev, unless it is more.
+func raise(n *atomic.Int64, rev int64) {
+	for was := n.Load(); was < rev && !n.CompareAndSwap(was, rev); was = n.Load() {
+	}
 }
 
 // commitAgain is commit of what does no harm when it is served twice.

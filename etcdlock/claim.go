@@ -265,6 +265,7 @@ func (c *claim) avoid(ctx context.Context, p *place) error {
 	p.spend()
 	p.on(release, errDeleted)
 	p.on(no, errDeleted)
+	c.d.lookThrough(p.named)
 	return errAgain
 }
 

@@ -42,4 +42,7 @@
 // or is kept out by a tombstone from Release on; a move that comes late keeps the key's place
 // and is undone by the next change of the key, and the key is deleted wherever it is found.
 // Deletions need no such note: they name the create revision of their key.
+//
+// A cluster that is restored has keys again that were deleted. One that is in a session of the driver, and
+// that no place has, is given to a place that begins in leaving.
 package etcdlock

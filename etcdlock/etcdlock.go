@@ -46,6 +46,7 @@ type Driver struct {
 	end    context.CancelFunc // ends life
 	work   sync.WaitGroup     // goroutines of the driver
 	seen   atomic.Int64       // the largest revision in an answer
+	latest atomic.Int64       // the same, of the answers since the revision went back
 
 	ownClient bool // Close closes it
 

@@ -21,6 +21,7 @@ import (
 type keepAlives struct {
 	wanted  []*session // guarded by Driver.mu, as is running
 	running bool
+	opened  int // guarded by Driver.mu; how many streams there were, with the present one
 
 	stream grpc.BidiStreamingClient[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse] // the goroutine's; nil: there is none
 	cancel context.CancelFunc                                                            // ends stream
@@ -133,6 +134,9 @@ func (d *Driver) exchange(all []*keepAlive) (answered int, err error) {
 		if a.stream, err = pb.NewLeaseClient(d.client.ActiveConnection()).LeaseKeepAlive(ctx); err != nil {
 			return 0, err
 		}
+		d.mu.Lock()
+		a.opened++
+		d.mu.Unlock()
 	}
 	for _, k := range all {
 		k.sent = time.Now()
@@ -158,6 +162,7 @@ func (d *Driver) kept(k *keepAlive, alive bool) {
 	if alive {
 		d.mu.Lock()
 		k.session.sent = k.sent
+		d.keptOver(k.session)
 		d.mu.Unlock()
 	} else {
 		k.err = errGone

@@ -136,11 +136,15 @@ func TestKeyDeletedBeforeItsPutIsAnswered(t *testing.T) {
 	var once sync.Once
 	hold := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
 		err := send(ctx)
-		if !strings.Contains(req.String(), "/deleted/") {
+		if err != nil || !strings.Contains(req.String(), "/deleted/") {
 			return err
 		}
 		once.Do(func() {
 			keys, _ := keysOf(t, direct, "deleted")
+			if len(keys) != 1 {
+				t.Errorf("%d keys after the put", len(keys))
+				return
+			}
 			if _, err := direct.Delete(t.Context(), keys[0]); err != nil {
 				t.Error(err)
 			}

@@ -207,6 +207,9 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if !was {
+		d.lookThrough(p.in) // it may be another's that had the same key before
+	}
 	p.on(yes, errReleased)
 	return was, nil
 }

@@ -43,6 +43,7 @@ type session struct {
 	tombstones int
 	spent      map[string]bool // keys that are not to be used again
 	asked      *keepAlive      // that is not sent yet
+	stream     int             // number of that it was kept alive over; 0: it is to be looked through
 }
 
 // errGone says that the server has ended the session, or that the key is gone.
@@ -100,7 +101,7 @@ func (d *Driver) grant(s *session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s.failed = err; err == nil {
-		s.id, s.sent = id, sent
+		s.id, s.sent, s.stream = id, sent, max(d.alive.opened, 1)
 	} else {
 		d.forgetSession(s)
 	}

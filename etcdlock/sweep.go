@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -30,7 +31,7 @@ func (p *place) clear(ctx context.Context) error {
 		}
 		kvs := resp.Responses[0].GetResponseRange().Kvs
 		there, ours := len(kvs) > 0, false
-		if there && p.knows(clientv3.LeaseID(kvs[0].Lease)) {
+		if there && p.knows(kvs[0]) {
 			resp, err = d.commit(ctx, []clientv3.Cmp{unchanged(kvs[0])}, []clientv3.Op{clientv3.OpDelete(p.key)}, nil)
 			if err != nil {
 				return err
@@ -49,13 +50,16 @@ func (p *place) clear(ctx context.Context) error {
 	}
 }
 
-// knows reports whether the key, in that lease of etcd, is still that of p: no other process
-// has resumed it.
-func (p *place) knows(lease clientv3.LeaseID) bool {
+// knows reports whether the key, as it was read, is still that of p: no other process has resumed it, or used
+// it again.
+func (p *place) knows(kv *mvccpb.KeyValue) bool {
 	p.d.mu.Lock()
 	defer p.d.mu.Unlock()
-	is := func(s *session) bool { return s.id == lease }
-	return p.in != nil && is(p.in) || slices.ContainsFunc(p.unsure.moves, is) || slices.ContainsFunc(p.unsure.puts, is)
+	is := func(s *session) bool { return s.id == clientv3.LeaseID(kv.Lease) }
+	if slices.ContainsFunc(p.unsure.puts, is) {
+		return true // also one that came late, at another revision
+	}
+	return kv.CreateRevision == p.rev && (p.in != nil && is(p.in) || slices.ContainsFunc(p.unsure.moves, is))
 }
 
 // sweepAt has a sweep begin by then. Requires d.mu.

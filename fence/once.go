@@ -41,7 +41,7 @@ func NewOnce(guard *SQL, table string) (*Once, error) {
 	if table == "" {
 		table = DefaultDoneTable
 	}
-	if !identifier.MatchString(table) {
+	if !isTable(table) {
 		return nil, fmt.Errorf("leasehold: table %q is no plain identifier", table)
 	}
 	return &Once{guard, table}, nil

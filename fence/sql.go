@@ -7,7 +7,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
-	"regexp"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/internal/identifier"
 )
 
 // A Dialect is how a database spells what SQL does.
@@ -31,7 +33,14 @@ type SQL struct {
 // DefaultTable is where a guard keeps the tokens it has seen, unless it is told another.
 const DefaultTable = "leasehold_fences"
 
-var identifier = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$`)
+// isTable reports whether name is a plain identifier, with or without that of a schema and a dot in front.
+func isTable(name string) bool {
+	schema, table, dotted := strings.Cut(name, ".")
+	return identifier.Plain(schema, longest) && (!dotted || identifier.Plain(table, longest))
+}
+
+// longest is what PostgreSQL keeps of an identifier.
+const longest = 63
 
 // NewSQL is [NewSQLFor] with SQLite.
 func NewSQL(table string) (*SQL, error) { return NewSQLFor(SQLite, table) }
@@ -43,7 +52,7 @@ func NewSQLFor(dialect Dialect, table string) (*SQL, error) {
 	if table == "" {
 		table = DefaultTable
 	}
-	if !identifier.MatchString(table) {
+	if !isTable(table) {
 		return nil, fmt.Errorf("leasehold: fence table %q is no plain identifier", table)
 	}
 	return &SQL{dialect: dialect, table: table}, nil

@@ -6,19 +6,14 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/leasehold-go/leasehold/caslock"
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// sender is the client's connection to the server.
-func (d *Driver) sender() *rest.RESTClient { return d.leases.GetClient().(*rest.RESTClient) }
-
 // Check tells of the server's version, as far as the user may ask, and of its clock, of which its answers
 // have the seconds. Who else may read and write the Leases it cannot tell.
 func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
-	sender := d.sender()
+	sender := d.leases.sender
 	req, err := http.NewRequestWithContext(quiet(ctx), http.MethodGet, sender.Get().AbsPath("/version").URL().String(), nil)
 	if err != nil {
 		return nil, explain(err)

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 
 	"github.com/leasehold-go/leasehold/caslock"
@@ -52,10 +51,7 @@ func New(config *rest.Config, namespace string, opts *Options) (*Driver, error) 
 	return &Driver{cas, leases}, nil
 }
 
-// leases is a client for the Leases of one namespace.
-type leases = gentype.ClientWithList[*coordination.Lease, *coordination.LeaseList]
-
-// connect makes one. A clientset would know all kinds of objects that there are, and be ten times as large.
+// connect returns a client for the Leases of one namespace.
 func connect(config *rest.Config, namespace string) (*leases, error) {
 	scheme := runtime.NewScheme()
 	if err := coordination.AddToScheme(scheme); err != nil {
@@ -68,9 +64,7 @@ func connect(config *rest.Config, namespace string) (*leases, error) {
 	if err != nil {
 		return nil, err
 	}
-	one := func() *coordination.Lease { return &coordination.Lease{} }
-	many := func() *coordination.LeaseList { return &coordination.LeaseList{} }
-	return gentype.NewClientWithList("leases", sender, runtime.NewParameterCodec(scheme), namespace, one, many), nil
+	return &leases{sender, runtime.NewParameterCodec(scheme), namespace}, nil
 }
 
 // rehearsed is the lock of all rehearsals, because Leases stay. It is shared.
@@ -87,6 +81,6 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 // Close ends the driver's calls, its watch and its connections.
 func (d *Driver) Close() error {
 	err := d.Driver.Close()
-	net.CloseIdleConnectionsFor(d.sender().Client.Transport)
+	net.CloseIdleConnectionsFor(d.leases.sender.Client.Transport)
 	return err
 }

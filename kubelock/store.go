@@ -14,7 +14,6 @@ import (
 	coordination "k8s.io/api/coordination/v1"
 	api "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
 
@@ -40,7 +39,7 @@ func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, lo
 
 // Read asks for what the server's own store has, not for what it remembers.
 func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
-	l, err := s.leases.Get(quiet(ctx), objectName(name), meta.GetOptions{})
+	l, err := s.leases.get(quiet(ctx), objectName(name))
 	if api.IsNotFound(err) {
 		return caslock.Item{}, nil
 	}
@@ -71,7 +70,7 @@ func (s *store) Write(ctx context.Context, name string, value []byte, was casloc
 	if err != nil {
 		return "", fmt.Errorf("kubelock: %w: %w", caslock.ErrRefused, err)
 	}
-	l, err := s.leases.Patch(quiet(ctx), objectName(name), types.MergePatchType, change, meta.PatchOptions{FieldManager: manager})
+	l, err := s.leases.merge(quiet(ctx), objectName(name), change)
 	switch {
 	case api.IsConflict(err), api.IsNotFound(err):
 		return "", caslock.ErrChanged
@@ -87,7 +86,7 @@ func (s *store) Write(ctx context.Context, name string, value []byte, was casloc
 
 func (s *store) create(ctx context.Context, name string) error {
 	l := &coordination.Lease{ObjectMeta: meta.ObjectMeta{Name: objectName(name), Annotations: map[string]string{nameKey: name}}}
-	_, err := s.leases.Create(quiet(ctx), l, meta.CreateOptions{FieldManager: manager})
+	_, err := s.leases.create(quiet(ctx), l)
 	return err
 }
 
@@ -102,7 +101,7 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[caslock.Item,
 	return func(yield func(caslock.Item, error) bool) {
 		opts := meta.ListOptions{Limit: page}
 		for more := true; more; more = opts.Continue != "" {
-			leases, err := s.leases.List(quiet(ctx), opts)
+			leases, err := s.leases.list(quiet(ctx), opts)
 			if err != nil {
 				yield(caslock.Item{}, explain(err))
 				return
@@ -123,11 +122,11 @@ var errEnded = errors.New("kubelock: the watch has ended")
 
 // Watch implements caslock.Watcher.
 func (s *store) Watch(ctx context.Context, begun func(), heard func(caslock.Item)) error {
-	now, err := s.leases.List(quiet(ctx), meta.ListOptions{Limit: 1})
+	now, err := s.leases.list(quiet(ctx), meta.ListOptions{Limit: 1})
 	if err != nil {
 		return explain(err)
 	}
-	w, err := s.leases.Watch(quiet(ctx), meta.ListOptions{ResourceVersion: now.ResourceVersion})
+	w, err := s.leases.watch(quiet(ctx), meta.ListOptions{ResourceVersion: now.ResourceVersion})
 	if err != nil {
 		return explain(err)
 	}

@@ -47,6 +47,9 @@ var brokenFences = []breakage{
 		return 1
 	})},
 	{name: "RaiseFence does nothing", rejects: []string{"RaisedFenceStays"}, warp: warp{raise: func(*warped, uint64) error { return nil }}},
+	{name: "RaiseFence takes any number", rejects: []string{"RaisedFenceLeavesRoom"}, warp: warp{raise: func(w *warped, fence uint64) error {
+		return w.Driver.RaiseFence(context.Background(), "", min(fence, driver.MaxRaise/2))
+	}}},
 	{name: "RaiseFence changes the holder's grant", rejects: []string{"RaisedFenceSparesTheHolder"}, warp: raisingGrants()},
 
 	// Shared.

@@ -18,6 +18,7 @@ var fencingCases = []Case{
 	{Name: "FenceIsTheGrants", Needs: NeedFencing, Run: fenceIsTheGrants},
 	{Name: "FenceLeavesRoomForHandOvers", Needs: NeedFencing, Run: fenceLeavesRoomForHandOvers},
 	{Name: "RaisedFenceStays", Needs: NeedFencing | NeedFenceRaiser, Run: raisedFenceStays},
+	{Name: "RaisedFenceLeavesRoom", Needs: NeedFencing | NeedFenceRaiser, Run: raisedFenceLeavesRoom},
 	{Name: "RaisedFenceSparesTheHolder", Needs: NeedFencing | NeedFenceRaiser, Run: raisedFenceSparesTheHolder},
 	{Name: "NestedHoldsShareTheToken", Run: nestedHoldsShareTheToken},
 	{Name: "TokensGrow", Alone: true, Run: tokensGrow},
@@ -149,6 +150,28 @@ func raisedFenceStays(t testing.TB, h Harness) {
 	}
 	fence.to(c.granted("it was released").Fence, "RaiseFence to less than it was")
 	c.released()
+}
+
+// raisedFenceLeavesRoom: what leaves none for later fences is refused, and changes nothing. Guards keep tokens in
+// a BIGINT.
+func raisedFenceLeavesRoom(t testing.TB, h Harness) {
+	d := open(t, h)
+	name := newName(t)
+	c := contend(t, d, request(name))
+	for _, to := range []uint64{math.MaxUint64, math.MaxInt64, math.MaxInt64 - driver.FenceStep + 1} {
+		if err := d.(driver.FenceRaiser).RaiseFence(bounded(t), name, to); !errors.Is(err, driver.ErrUnsupported) {
+			t.Errorf("RaiseFence to %d: %v; want ErrUnsupported", to, err)
+		}
+	}
+	fence := rises{t: t}
+	for range 2 {
+		g := c.granted("the resource is free")
+		if g.Fence > driver.MaxRaise || g.Fence%driver.FenceStep != 0 {
+			t.Errorf("fence %d after RaiseFence to what leaves no room", g.Fence)
+		}
+		fence.to(g.Fence, "a fence that was refused")
+		c.released()
+	}
 }
 
 // raisedFenceSparesTheHolder: its grant keeps the fence that it was given.

@@ -189,6 +189,7 @@ func useAndClose(t testing.TB, h Harness) {
 	name := newName(t)
 	l1, l2 := locker(scope, d1, leasehold.Options{}), locker(scope, d2, leasehold.Options{})
 	lease := acquire(scope, l1, name)
+	mustBeBusy(scope, l2, name, "it is held") // and it has connected then
 	if _, err := l2.Acquire(bounded(scope), name, leasehold.Wait(aWhile)); !errors.Is(err, leasehold.ErrBusy) {
 		t.Errorf("Acquire of a held resource: %v", err)
 	}

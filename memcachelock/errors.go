@@ -45,7 +45,10 @@ var advice = map[string]error{
 
 // explain wraps a server's answer with the advice there is. It hides no cause.
 func explain(err error) error {
-	answer, _ := errors.AsType[answerError](err)
+	answer, refused := errors.AsType[answerError](err)
+	if !refused {
+		return err
+	}
 	for text, known := range advice {
 		if strings.Contains(string(answer), text) {
 			return fmt.Errorf("%w: %w", known, err)

@@ -12,8 +12,8 @@ import (
 )
 
 // maxConns is how many connections there are to a server at most. Each carries one call
-// at a time, and more would not make one server faster.
-const maxConns = 8
+// at a time. A server takes 1,024 of all its clients unless its option -c says more.
+const maxConns = 32
 
 // A server is one memcached and the connections to it.
 type server struct {

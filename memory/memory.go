@@ -7,6 +7,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -281,7 +282,7 @@ func (d *Driver) evict(ctx context.Context, name, owner, reason string) (told *c
 
 // RaiseFence makes later grants, of every resource, carry fences above fence.
 func (d *Driver) RaiseFence(ctx context.Context, _ string, fence uint64) error {
-	if err := d.usable(ctx); err != nil {
+	if err := cmp.Or(d.usable(ctx), driver.CheckRaise(fence)); err != nil {
 		return err
 	}
 	d.server.mu.Lock()

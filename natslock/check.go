@@ -54,9 +54,16 @@ func keeping(config *jetstream.StreamConfig) []driver.Finding {
 		replicas = weak(driver.AboutReplicas, "the bucket has one replica: it is away while its server is, and lost with its disk", "let it have three")
 	}
 	found := []driver.Finding{files, replicas}
+	if config.FirstSeq <= 1 {
+		found = append(found, weak(driver.AboutPersistence, "the bucket numbers its messages from 1: when it is deleted and made anew, fences repeat",
+			"make it by CreateBucket, or by opening its URL, while nothing uses it"))
+	}
 	if config.MaxAge > 0 {
 		found = append(found, weak(driver.AboutEviction,
-			fmt.Sprintf("the bucket forgets every value after %v: longer leases end then", config.MaxAge), "set no maximum age"))
+			fmt.Sprintf("the bucket forgets every value after %v: longer leases are refused", config.MaxAge), "set no maximum age"))
+	}
+	if config.Discard == jetstream.DiscardOld && (config.MaxBytes > 0 || config.MaxMsgs > 0) {
+		found = append(found, weak(driver.AboutEviction, "the bucket drops old values when it is full: leases end early", "let it discard new ones"))
 	}
 	return found
 }

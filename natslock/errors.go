@@ -16,12 +16,12 @@ import (
 // Errors to test for with errors.Is. None means that a lock is held, and each says what to do.
 var (
 	// ErrNoBucket: there is no bucket of that name.
-	ErrNoBucket = errors.New("natslock: the bucket does not exist, create it by CreateBucket or by nats kv add")
+	ErrNoBucket = errors.New("natslock: the bucket does not exist, create it by CreateBucket")
 	// ErrAuth: the server refuses the user, or lacks the user a right on the bucket's subjects.
 	ErrAuth = errors.New("natslock: the server refuses the user, check name, password and permissions")
 	// ErrUnreachable: no server, or no leader of the bucket, has answered.
 	ErrUnreachable = errors.New("natslock: nobody answers for the bucket, check the servers and that JetStream is enabled")
-	// ErrFull: the bucket or the account has no room for another value.
+	// ErrFull: the bucket or the account has no room for another value, or the server takes none so large.
 	ErrFull = errors.New("natslock: no room, raise the limits of the bucket or the account")
 )
 
@@ -39,10 +39,12 @@ func explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+	case errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, nats.ErrStreamNotFound):
 		return fmt.Errorf("%w: %w", ErrNoBucket, err)
 	case errors.Is(err, jetstream.ErrInvalidBucketName):
 		return fmt.Errorf("natslock: %w: %w", driver.ErrUnsupported, err)
+	case errors.Is(err, nats.ErrMaxPayload): // the client does not send it
+		return fmt.Errorf("%w: %w: %w", ErrFull, caslock.ErrRefused, err)
 	case errors.As(err, &api):
 		return explainAPI(api)
 	}
@@ -57,10 +59,12 @@ func explain(ctx context.Context, err error) error {
 // explainAPI says what an answer means that is an error. Only of some it is known that nothing was
 // written: a leader that stops may answer so of what the others have stored.
 func explainAPI(api *jetstream.APIError) error {
-	const notFound, noResources, storeFailed, tooLarge = 10059, 10023, 10077, 10054
+	const notFound, noResources, storeFailed, tooLarge, noTTL = 10059, 10023, 10077, 10054, 10166
 	switch api.ErrorCode {
-	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
+	case jetstream.JSErrCodeStreamWrongLastSequence:
 		return caslock.ErrChanged
+	case noTTL: // the bucket was made anew, or set otherwise
+		return fmt.Errorf("%w: %w", caslock.ErrUnsent, api)
 	case notFound:
 		return fmt.Errorf("%w: %w: %w", ErrNoBucket, caslock.ErrRefused, api)
 	case noResources, tooLarge:
@@ -71,4 +75,17 @@ func explainAPI(api *jetstream.APIError) error {
 		}
 	}
 	return fmt.Errorf("%w: %w", ErrUnreachable, api)
+}
+
+// inFlight reports whether a write was refused because another one of the key, perhaps an earlier one
+// of the same claim, is not decided yet: its leader has it, and not enough of the others.
+func inFlight(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant
+}
+
+// answered reports whether an error is an answer, if only that nobody listens.
+func answered(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrStreamNotFound)
 }

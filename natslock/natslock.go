@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"regexp"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -51,19 +52,34 @@ func New(js jetstream.JetStream, bucket string, opts *Options) (*Driver, error) 
 }
 
 // CreateBucket makes a bucket for locks, if there is none of that name: with that many replicas,
-// on disk, and with markers for what was removed where the server knows them (2.11 and newer).
+// on disk, and with markers for what was removed where the server knows them (2.11 and newer). It
+// numbers its messages from the microseconds of this machine's clock on, so that one which is made
+// anew repeats no fence, and no number by which a process knows what it has seen of the former one.
 func CreateBucket(ctx context.Context, js jetstream.JetStream, bucket string, replicas int) error {
-	config := jetstream.KeyValueConfig{Bucket: bucket, Replicas: replicas, Storage: jetstream.FileStorage, LimitMarkerTTL: markerTTL}
-	_, err := js.CreateKeyValue(ctx, config)
-	if errors.Is(err, jetstream.ErrLimitMarkerTTLNotSupported) {
-		config.LimitMarkerTTL = 0
-		_, err = js.CreateKeyValue(ctx, config)
+	account, err := js.AccountInfo(ctx)
+	if err != nil {
+		return explain(ctx, err)
 	}
-	if errors.Is(err, jetstream.ErrBucketExists) {
+	if !bucketName.MatchString(bucket) {
+		return explain(ctx, jetstream.ErrInvalidBucketName)
+	}
+	config := jetstream.StreamConfig{
+		Name: "KV_" + bucket, Subjects: []string{"$KV." + bucket + ".>"}, Replicas: replicas, Storage: jetstream.FileStorage,
+		FirstSeq: uint64(time.Now().UnixMicro()), MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
+		MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1, MaxConsumers: -1,
+		AllowRollup: true, DenyDelete: true, AllowDirect: true, // as clients expect of a bucket
+	}
+	if account.API.Level >= 1 { // else the server refuses markers
+		config.AllowMsgTTL, config.SubjectDeleteMarkerTTL = true, markerTTL
+	}
+	if _, err = js.CreateStream(ctx, config); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return nil
 	}
 	return explain(ctx, err)
 }
+
+// bucketName is what clients take for the name of a bucket.
+var bucketName = regexp.MustCompile("^[a-zA-Z0-9_-]+$")
 
 // Close ends the driver's calls and its watch, and the connection that [OpenURL] made.
 func (d *Driver) Close() error {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leasehold-go/leasehold/caslock"
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // store is a caslock.Store, Watcher and Counter.
@@ -24,28 +26,95 @@ type store struct {
 	bucket      string
 	serverClock bool
 
-	mu   sync.Mutex
-	kv   jetstream.KeyValue // guarded by mu; nil: nobody has asked yet
-	ttls bool               // guarded by mu; the bucket takes a TTL with each value
+	mu sync.Mutex
+	of *bucket // guarded by mu; nil: it is to be asked for
+}
+
+// A bucket is what is known of the store's. It is never changed.
+type bucket struct {
+	jetstream.KeyValue
+	ttls   bool          // it takes a TTL with each value
+	past   bool          // it keeps more of a key than the last value
+	maxAge time.Duration // it forgets what is older; 0: nothing
 }
 
 // begin begins a call that publishes to a subject, of which explain tells the errors; end follows.
-func (s *store) begin(ctx context.Context, subject string) (_ context.Context, kv jetstream.KeyValue, end func(), err error) {
-	ctx, end = s.asking(ctx, subject)
-	if kv, err = s.open(ctx); err != nil {
-		end()
-		return nil, nil, nil, explain(ctx, err)
+func (s *store) begin(ctx context.Context, subject string) (_ context.Context, b *bucket, end func(), err error) {
+	type begun struct {
+		ctx context.Context
+		b   *bucket
+		end func()
 	}
-	return ctx, kv, end, nil
+	one, err := within(ctx, func() (one begun, err error) {
+		one.ctx, one.end = s.asking(ctx, subject)
+		if err = s.connected(one.ctx); err == nil {
+			one.b, err = s.open(one.ctx)
+		}
+		if err != nil || ctx.Err() != nil { // then nobody waits for it
+			one.end()
+		}
+		return one, explain(one.ctx, err)
+	})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return one.ctx, one.b, one.end, nil
 }
 
+// within returns when f does, or ctx ends: while the client connects it has its mutex, so that none of its
+// methods returns, and a server that hangs makes that seconds.
+func within[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		value, err := f()
+		answers <- answer{value, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.value, a.err
+	case <-ctx.Done():
+		var none T
+		return none, explain(ctx, context.Cause(ctx))
+	}
+}
+
+// connected returns when there is a connection. Without one the client would keep what it is to
+// publish, and do it whenever it is back, when nobody knows of it any more.
+func (s *store) connected(ctx context.Context) error {
+	nc := s.js.Conn()
+	if nc.IsConnected() {
+		return nil
+	}
+	changed := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	defer nc.RemoveStatusListener(changed)
+	for !nc.IsConnected() {
+		if nc.IsClosed() {
+			return nats.ErrConnectionClosed
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// epoch counts the connections. A server that comes back may have lost its last messages, and give their
+// numbers to others: what was read before says nothing any more.
+func (s *store) epoch() uint64 { return s.js.Conn().Stats().Reconnects }
+
 // open returns the bucket.
-func (s *store) open(ctx context.Context) (jetstream.KeyValue, error) {
+func (s *store) open(ctx context.Context) (*bucket, error) {
 	s.mu.Lock()
-	kv := s.kv
+	b := s.of
 	s.mu.Unlock()
-	if kv != nil {
-		return kv, nil
+	if b != nil {
+		return b, nil
 	}
 	kv, err := insist(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return s.js.KeyValue(ctx, s.bucket) })
 	if err != nil {
@@ -55,10 +124,22 @@ func (s *store) open(ctx context.Context) (jetstream.KeyValue, error) {
 	if err != nil {
 		return nil, err
 	}
+	b = &bucket{kv, status.LimitMarkerTTL() > 0, status.History() != 1, status.TTL()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kv, s.ttls = kv, status.LimitMarkerTTL() > 0
-	return kv, nil
+	s.of = b
+	return b, nil
+}
+
+// failed explains what a call came to. The bucket is asked for anew if it may be another one by now.
+func (s *store) failed(ctx context.Context, err error) error {
+	means := explain(ctx, err)
+	if answered(err) && !errors.Is(means, caslock.ErrChanged) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.of = nil
+	}
+	return means
 }
 
 const (
@@ -127,11 +208,12 @@ func (s *store) asking(ctx context.Context, subject string) (_ context.Context, 
 	return ctx, func() { look.Stop(); cancel(nil) }
 }
 
-// refuses reports whether an error of the connection is one about the subject, or about asking for
-// the bucket.
+// refuses reports whether an error of the connection is one about the subject, about asking for the
+// bucket, or about hearing answers.
 func (s *store) refuses(err error, subject string) bool {
-	return errors.Is(err, nats.ErrPermissionViolation) &&
-		(strings.Contains(err.Error(), `"`+subject) || strings.Contains(err.Error(), s.api("STREAM.INFO")+`"`))
+	inbox := cmp.Or(s.js.Conn().Opts.InboxPrefix, strings.TrimSuffix(nats.InboxPrefix, "."))
+	return errors.Is(err, nats.ErrPermissionViolation) && (strings.Contains(err.Error(), `"`+subject) ||
+		strings.Contains(err.Error(), s.api("STREAM.INFO")+`"`) || strings.Contains(err.Error(), `Subscription to "`+inbox+"."))
 }
 
 // api is the subject of a call about the bucket, as far as all have it: without the account's prefix.
@@ -163,6 +245,7 @@ func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
 		return caslock.Item{}, err
 	}
 	defer end()
+	epoch := s.epoch()
 	question, err := json.Marshal(map[string]string{"last_by_subj": s.subject(name)})
 	if err != nil {
 		return caslock.Item{}, err
@@ -173,15 +256,15 @@ func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
 	if err != nil {
 		return caslock.Item{}, explain(ctx, err)
 	}
-	i, err := itemOfLast(msg.Data)
+	i, err := itemOfLast(msg.Data, epoch)
 	if err != nil {
-		return caslock.Item{}, explain(ctx, err)
+		return caslock.Item{}, s.failed(ctx, err)
 	}
 	return i, nil
 }
 
 // itemOfLast reads the answer to a question for the last message.
-func itemOfLast(answer []byte) (caslock.Item, error) {
+func itemOfLast(answer []byte, epoch uint64) (caslock.Item, error) {
 	var found last
 	if err := json.Unmarshal(answer, &found); err != nil {
 		return caslock.Item{}, err
@@ -193,7 +276,7 @@ func itemOfLast(answer []byte) (caslock.Item, error) {
 	case found.Error != nil:
 		return caslock.Item{}, found.Error
 	}
-	i := caslock.Item{Version: version(found.Message.Sequence)}
+	i := caslock.Item{Version: version(found.Message.Sequence, epoch)}
 	if header, err := nats.DecodeHeadersMsg(found.Message.Header); len(found.Message.Header) == 0 || err == nil && !removed(header) {
 		i.Value = found.Message.Data
 	}
@@ -202,8 +285,21 @@ func itemOfLast(answer []byte) (caslock.Item, error) {
 
 // prefix is what the subjects of calls begin with, dot included.
 func (s *store) prefix() string {
-	prefix := cmp.Or(s.js.Options().APIPrefix, jetstream.DefaultAPIPrefix)
+	opts := s.js.Options()
+	if opts.Domain != "" {
+		return "$JS." + opts.Domain + ".API."
+	}
+	prefix := cmp.Or(opts.APIPrefix, jetstream.DefaultAPIPrefix)
 	return strings.TrimSuffix(prefix, ".") + "."
+}
+
+// prefixed is a subject of the bucket as it is published to: where calls have a prefix of their own, as
+// in another domain, so has it, as a bucket of the same name may be near.
+func (s *store) prefixed(subject string) string {
+	if prefix := s.prefix(); prefix != jetstream.DefaultAPIPrefix {
+		return prefix + subject
+	}
+	return subject
 }
 
 // removed reports whether a message marks the end of a key.
@@ -211,47 +307,88 @@ func removed(h nats.Header) bool {
 	return h.Get("KV-Operation") != "" || h.Get("Nats-Marker-Reason") != ""
 }
 
-func version(sequence uint64) caslock.Version {
-	return caslock.Version(strconv.FormatUint(sequence, 10))
+// version is the number of a message, and of the connection by which it was heard of.
+func version(sequence, epoch uint64) caslock.Version {
+	return caslock.Version(fmt.Sprintf("%d@%d", sequence, epoch))
 }
 
 // Number is the sequence of the message, 0 for none.
 func (s *store) Number(v caslock.Version) uint64 {
-	n, err := strconv.ParseUint(string(v), 10, 64)
+	number, _, _ := strings.Cut(string(v), "@")
+	n, err := strconv.ParseUint(number, 10, 64)
 	if err != nil {
 		return 0
 	}
 	return n
 }
 
-// Write publishes to the key if its last message is still that of was.
+// Write publishes to the key if its last message is still that of was, of this connection.
 func (s *store) Write(ctx context.Context, name string, value []byte, was caslock.Version, life time.Duration) (caslock.Version, error) {
-	ctx, _, end, err := s.begin(ctx, s.subject(name)+`"`)
+	ctx, b, end, err := s.begin(ctx, s.prefixed(s.subject(name))+`"`)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", caslock.ErrUnsent, err)
+	}
+	defer end()
+	msg, err := b.message(s.prefixed(s.subject(name)), value, life, s.serverClock)
 	if err != nil {
 		return "", err
 	}
-	defer end()
-	msg := nats.NewMsg(s.subject(name))
+	epoch, number := s.epoch(), s.Number(was)
+	if was != "" && was != version(number, epoch) {
+		return "", caslock.ErrUnsent
+	}
+	return within(ctx, func() (caslock.Version, error) {
+		ack, err := s.publish(ctx, msg, []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(number)})
+		if err != nil {
+			return "", s.failed(ctx, err)
+		}
+		return version(ack.Sequence, epoch), nil
+	})
+}
+
+// message is what sets the value of a key, or removes it.
+func (b *bucket) message(subject string, value []byte, life time.Duration, serverClock bool) (*nats.Msg, error) {
+	msg := nats.NewMsg(subject)
 	msg.Data = value
-	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(s.Number(was))}
-	if value == nil {
+	if b.past { // else a former value is the key's again when the last one ends
+		msg.Header.Set("Nats-Rollup", "sub")
+	}
+	switch {
+	case value == nil:
 		msg.Header.Set("KV-Operation", "DEL")
 		life = markerTTL
-	} else if life > 0 && !s.serverClock {
+	case b.maxAge > 0 && (life == 0 || life > b.maxAge):
+		return nil, fmt.Errorf("natslock: %w: the bucket forgets after %v what is to last for longer", driver.ErrUnsupported, b.maxAge)
+	case life > 0 && !serverClock:
 		life += spare
 	}
-	s.mu.Lock()
-	ttls := s.ttls
-	s.mu.Unlock()
-	if life > 0 && ttls {
-		opts = append(opts, jetstream.WithMsgTTL((life+time.Second-1)/time.Second*time.Second))
+	if life > 0 && b.ttls {
+		msg.Header.Set(jetstream.MsgTTLHeader, ((life + time.Second - 1) / time.Second * time.Second).String())
 	}
-	ack, err := s.js.PublishMsg(ctx, msg, opts...)
-	if err != nil {
-		return "", explain(ctx, err)
-	}
-	return version(ack.Sequence), nil
+	return msg, nil
 }
+
+// publish publishes, and again for as long as another write of the key is in flight: only when that is
+// decided a refusal says that nothing comes after it.
+func (s *store) publish(ctx context.Context, msg *nats.Msg, opts []jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	for pause := firstPause; ; pause = min(2*pause, mostPause) {
+		ack, err := s.js.PublishMsg(ctx, msg, opts...)
+		if !inFlight(err) {
+			return ack, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(rand.N(pause) + time.Microsecond):
+		}
+	}
+}
+
+const (
+	// firstPause is as long as a write takes that nothing is in the way of.
+	firstPause = 2 * time.Millisecond
+	mostPause  = 200 * time.Millisecond
+)
 
 // List reads the values that the bucket has now.
 func (s *store) List(ctx context.Context, prefix string) iter.Seq2[caslock.Item, error] {
@@ -267,11 +404,12 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[caslock.Item,
 
 // Watch implements caslock.Watcher.
 func (s *store) Watch(ctx context.Context, begun func(), heard func(caslock.Item)) error {
+	epoch := s.epoch()
 	return s.watch(ctx, begun, func(i caslock.Item, more bool) bool {
 		if more {
 			heard(i)
 		}
-		return true
+		return s.epoch() == epoch
 	}, jetstream.UpdatesOnly())
 }
 
@@ -286,9 +424,10 @@ func (s *store) watch(ctx context.Context, begun func(), heard func(i caslock.It
 		return err
 	}
 	defer end()
+	epoch := s.epoch()
 	w, err := kv.WatchAll(ctx, opt)
 	if err != nil {
-		return explain(ctx, err)
+		return s.failed(ctx, err)
 	}
 	defer func() { _ = w.Stop() }() // of a connection that is closed
 	begun()
@@ -302,7 +441,7 @@ func (s *store) watch(ctx context.Context, begun func(), heard func(i caslock.It
 			}
 			var i caslock.Item
 			if entry != nil {
-				if i, ok = itemOf(entry); !ok {
+				if i, ok = itemOf(entry, epoch); !ok {
 					continue // no key of ours
 				}
 			}
@@ -313,9 +452,9 @@ func (s *store) watch(ctx context.Context, begun func(), heard func(i caslock.It
 	}
 }
 
-func itemOf(entry jetstream.KeyValueEntry) (i caslock.Item, ok bool) {
+func itemOf(entry jetstream.KeyValueEntry, epoch uint64) (i caslock.Item, ok bool) {
 	i.Name, ok = caslock.Unescape(entry.Key(), plain)
-	i.Version = version(entry.Revision())
+	i.Version = version(entry.Revision(), epoch)
 	if entry.Operation() == jetstream.KeyValuePut {
 		i.Value = entry.Value()
 	}

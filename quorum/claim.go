@@ -122,7 +122,7 @@ func (c *claim) ask(ctx context.Context, call callAt, done func(v *verdict) bool
 func (c *claim) tryAt(ctx context.Context, p *part, held bool) (driver.Grant, error) {
 	if p.fence == 0 { // what was lost there before is not this grant
 		c.mu.Lock()
-		p.lost = false
+		p.lost, p.standing = false, away
 		c.mu.Unlock()
 	}
 	g, err := p.claim.Try(ctx)
@@ -307,13 +307,18 @@ func (c *claim) renewed(ctx context.Context, ttl time.Duration, v *verdict) (dri
 	return driver.Grant{}, v.report("renew", len(c.parts))
 }
 
-// Release implements driver.Claim. Released is what a majority held until now.
+// Release implements driver.Claim. Released is what a majority held until now, of nodes that count: with what
+// was regained another may have held since.
 func (c *claim) Release(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	c.held, c.fence = false, 0
-	v := c.round(ctx, c.parts, c.releaseAt, c.d.decided)
+	released := func(ctx context.Context, p *part) (driver.Grant, error) {
+		g, err := c.releaseAt(ctx, p)
+		return g, c.counted(p, err)
+	}
+	v := c.round(ctx, c.parts, released, c.d.decided)
 	switch {
 	case len(v.yes) >= c.d.majority:
 		return nil

@@ -297,7 +297,7 @@ func TestFenceGrowsOverChangingMajorities(t *testing.T) {
 
 func TestFenceThatReachesNoMajorityIsNotGivenOut(t *testing.T) {
 	c := newCluster(3)
-	c[0].Connect().RaiseFence(t.Context(), "a", driver.FenceOf(uint64(1<<53)))
+	c[0].Connect().RaiseFence(t.Context(), "a", driver.FenceOf(uint64(1<<51)))
 	d, links := c.connect(t, nil)
 	links[2].Always(locktest.OpTry, locktest.LoseRequest)
 	links[1].Always(locktest.OpRaiseFence, locktest.LoseRequest)

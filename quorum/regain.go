@@ -23,7 +23,7 @@ const (
 	counts                   // it has had it while a majority had
 )
 
-// errRegained: a renewal at a node that does not count yet.
+// errRegained: a renewal or a release at a node that does not count yet.
 var errRegained = errors.New("it lost the lease, and what it has again does not count yet")
 
 // granted notes a yes to a Try; held: of who held when it was sent.
@@ -57,7 +57,7 @@ func (c *claim) begin() {
 	c.rounds++
 }
 
-// counted is how a renewal at p ended, for its round.
+// counted is how a renewal or a release at p ended, for its round.
 func (c *claim) counted(p *part, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

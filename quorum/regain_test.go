@@ -60,7 +60,7 @@ func TestLeaseOutlivesEachNode(t *testing.T) {
 func TestRegainedNodeKnowsTheFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(3)
-		c[1].Connect().RaiseFence(t.Context(), "a", driver.FenceOf(uint64(1<<52))) // its clock is ahead
+		c[1].Connect().RaiseFence(t.Context(), "a", driver.FenceOf(uint64(1<<51))) // its clock is ahead
 		claim, first, _ := heldByTwo(t, c, nil)
 		mustRenew(t, claim, 3)
 		claim.Release(t.Context())
@@ -125,6 +125,28 @@ func TestRegainedLateDoesNotCount(t *testing.T) {
 			synctest.Wait()
 		}
 	}
+	t.Run("of the grant after one that was given up", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(3)
+			d, links := c.connect(t, opts)
+			holder := newClaim(t, d, "holder")
+			links[0].Next(locktest.OpTry, locktest.LoseRequest)
+			links[1].Next(locktest.OpTry, locktest.LoseRequest)
+			if _, err := holder.Try(t.Context()); err == nil {
+				t.Fatal("granted by one of three")
+			}
+			synctest.Wait()
+			links[2].Next(locktest.OpTry, locktest.LoseRequest)
+			if _, err := holder.Try(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			another(t, c)
+			if _, err := newClaim(t, c[2].Connect(), "holder").Try(t.Context()); err != nil { // as what was lost would, late
+				t.Fatal(err)
+			}
+			notRenewed(t, holder)
+		})
+	})
 	t.Run("before a renewal", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(3)
@@ -136,6 +158,21 @@ func TestRegainedLateDoesNotCount(t *testing.T) {
 			close(gate)
 			synctest.Wait()
 			notRenewed(t, holder)
+		})
+	})
+	t.Run("before its release", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(3)
+			holder, _, links := heldByTwo(t, c, opts)
+			gate := make(chan struct{})
+			links[2].Next(locktest.OpTry, gated(gate))
+			mustRenew(t, holder, 2) // finds that node 3 has nothing, and asks it
+			another(t, c)
+			close(gate)
+			synctest.Wait()
+			if err := holder.Release(t.Context()); err == nil {
+				t.Error("released, though another has held since")
+			}
 		})
 	})
 	t.Run("during one", func(t *testing.T) {

@@ -316,7 +316,10 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 		return err
 	}
 	c.update((*state).released)
-	if given == 0 {
+	switch given {
+	case 2:
+		d.contended.meet(k.lock)
+	case 0:
 		return fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
 	}
 	return nil

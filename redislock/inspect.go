@@ -179,6 +179,9 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 // RaiseFence implements [driver.FenceRaiser]. What the server counts stays below 2^53, where Redis
 // stops counting exactly; its clock reaches that in the year 2255.
 func (d *Driver) RaiseFence(ctx context.Context, name string, fence uint64) error {
+	if err := driver.CheckRaise(fence); err != nil {
+		return fmt.Errorf("redislock: %w", err)
+	}
 	return d.raise(ctx, d.keysOf(name), fence, "")
 }
 

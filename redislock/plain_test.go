@@ -198,3 +198,29 @@ func (o *oneScript) Write(b []byte) (int, error) {
 	o.ran = o.ran || script
 	return o.Conn.Write(b)
 }
+
+// Whose lease is wanted by others each time gives it up by one script: the short one, which does nothing
+// then, is tried once.
+func TestRedisReleaseBesideWaitersIsOneScript(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	d, other := openOn(t, r), openOn(t, r)
+	for round := range 5 {
+		holder := lateClaim(t, d, "wanted", "holder", time.Minute)
+		mustTry(t, holder)
+		waiter, busy, _ := queuedClaim(t, other, "wanted", "waiter", time.Minute)
+		before := scripts(t, r)
+		if err := holder.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := scripts(t, r) - before; n != 1 && round > 0 {
+			t.Errorf("round %d: %d scripts for a release", round, n)
+		}
+		if _, ok := brought(t, busy); !ok {
+			t.Fatal("no grant was brought")
+		}
+		if err := waiter.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -49,7 +49,8 @@ func slotTag(slot int) string { return slotTags()[slot] }
 
 // slotTags finds for each slot the first number that hashes to it, written in base 36.
 // That takes some milliseconds, once, and only where it is needed.
-var slotTags = sync.OnceValue(func() (tags [slots]string) {
+var slotTags = sync.OnceValue(func() *[slots]string {
+	var tags [slots]string
 	for n, left := uint64(0), slots; left > 0; n++ {
 		tag := strconv.FormatUint(n, 36)
 		if at := &tags[crc16(tag)%slots]; *at == "" {
@@ -57,7 +58,7 @@ var slotTags = sync.OnceValue(func() (tags [slots]string) {
 			left--
 		}
 	}
-	return tags
+	return &tags
 })
 
 // crcTable is for CRC-16/XMODEM, as the cluster specification has it.

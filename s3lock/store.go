@@ -17,6 +17,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/leasehold-go/leasehold/caslock"
 	"github.com/leasehold-go/leasehold/driver"
@@ -63,7 +64,7 @@ func (s *store) read(ctx context.Context, key string) (caslock.Item, error) {
 		return caslock.Item{}, fmt.Errorf("%w: it is empty", driver.ErrCorrupt)
 	}
 	version := *out.ETag
-	if !s.opaque.Load() && !encrypted(out) && !digest(version, value) {
+	if !s.opaque.Load() && !encrypted(out.ServerSideEncryption, out.SSECustomerAlgorithm) && !digest(version, value) {
 		version = torn + version
 	}
 	return caslock.Item{Value: value, Version: caslock.Version(version)}, nil
@@ -78,9 +79,9 @@ func digest(etag string, value []byte) bool {
 	return fips140.Enforced() || strings.Trim(etag, `"`) == fmt.Sprintf("%x", md5.Sum(value))
 }
 
-// encrypted reports whether the object's ETag is no digest in any store.
-func encrypted(out *s3.GetObjectOutput) bool {
-	return out.SSECustomerAlgorithm != nil || strings.HasPrefix(string(out.ServerSideEncryption), "aws:")
+// encrypted reports whether the ETag of an object that is encrypted so is no digest in any store.
+func encrypted(by types.ServerSideEncryption, customer *string) bool {
+	return customer != nil || strings.HasPrefix(string(by), "aws:")
 }
 
 // Write implements caslock.Store.
@@ -99,7 +100,10 @@ func (s *store) Write(ctx context.Context, name string, value []byte, was casloc
 
 // put writes an object if it has the ETag was, "" being that of none.
 func (s *store) put(ctx context.Context, key string, value []byte, was string) (caslock.Version, error) {
-	in := &s3.PutObjectInput{Bucket: &s.bucket, Key: &key, ContentType: aws.String("application/json")}
+	in := &s3.PutObjectInput{
+		Bucket: &s.bucket, Key: &key, ContentType: aws.String("application/json"),
+		CacheControl: aws.String("no-store"), // for what may stand in between
+	}
 	if was == "" {
 		in.IfNoneMatch = aws.String("*")
 	} else {
@@ -118,6 +122,8 @@ func (s *store) put(ctx context.Context, key string, value []byte, was string) (
 			return "", explain(err)
 		case aws.ToString(out.ETag) == "":
 			return "", fmt.Errorf("%w: it answers without an ETag", ErrConditions)
+		case s.proved.Load() && !s.opaque.Load() && !encrypted(out.ServerSideEncryption, out.SSECustomerAlgorithm) && !digest(*out.ETag, value):
+			return "", fmt.Errorf("%w: it answers with an ETag of something else", ErrUnreachable)
 		default:
 			return caslock.Version(*out.ETag), nil
 		}

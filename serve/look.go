@@ -134,31 +134,62 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 		s.unready(w, errDraining)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readyBound)
-	defer cancel()
-	if err := s.probe(ctx); err != nil {
-		s.unready(w, err)
+	p := s.probed()
+	select {
+	case <-p.answered:
+	case <-r.Context().Done():
+		return // nobody hears it
+	}
+	if p.err != nil {
+		s.unready(w, p.err)
 		return
 	}
 	s.done(w)
+}
+
+// A probe is one question to the engine, for all who ask meanwhile: anybody may, and as often as he likes.
+type probe struct {
+	answered chan struct{} // closed when err is known
+	err      error
+}
+
+// probed is the probe that is under way, or a new one.
+func (s *Server) probed() *probe {
+	s.probing.mu.Lock()
+	defer s.probing.mu.Unlock()
+	if p := s.probing.now; p != nil {
+		return p
+	}
+	p := &probe{answered: make(chan struct{})}
+	s.probing.now = p
+	s.working.Go(func() {
+		ctx, cancel := context.WithTimeout(s.life, readyBound)
+		defer cancel()
+		p.err = s.probe(ctx)
+		s.probing.mu.Lock()
+		s.probing.now = nil
+		s.probing.mu.Unlock()
+		close(p.answered)
+	})
+	return p
 }
 
 func (s *Server) unready(w http.ResponseWriter, err error) {
 	s.answer(w, http.StatusServiceUnavailable, wire.Answer{Outcome: wire.Refused, Code: wire.CodeUnready, Error: err.Error()})
 }
 
-// probed is the resource that the engine is asked for. Nobody takes it.
-const probed = "leasehold-readyz"
+// probeName is the resource that the engine is asked for. Nobody takes it.
+const probeName = "leasehold-readyz"
 
 // probe asks the engine something that changes nothing. The renewal of what nobody holds is
 // the question of an engine that shows nothing.
 func (s *Server) probe(ctx context.Context) error {
 	if in, ok := s.driver.(driver.Inspector); ok {
-		_, err := in.Inspect(ctx, probed)
+		_, err := in.Inspect(ctx, probeName)
 		return err
 	}
 	ttl := wire.Duration(s.anyTTL())
-	c, err := s.driver.Claim(driver.Request{Resource: probed, Owner: newOwner(), TTL: ttl})
+	c, err := s.driver.Claim(driver.Request{Resource: probeName, Owner: newOwner(), TTL: ttl})
 	if err != nil {
 		return err
 	}

@@ -66,6 +66,10 @@ type Server struct {
 	metrics  metrics
 	audit    auditLog
 	hub      hub
+	probing  struct {
+		mu  sync.Mutex
+		now *probe // guarded by mu; nil: nobody asks
+	}
 	life     context.Context // ends with Close
 	draining context.Context // ends when waiting calls are to be repeated elsewhere
 	drain    context.CancelFunc

@@ -9,10 +9,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// maxNumber keeps what a row counts in 53 bits, so that it survives JSON numbers, and tokens
-// in 63, so that they fit a BIGINT.
-const maxNumber = 1<<53 - 1
-
 // Inspect implements [driver.Inspector].
 func (d *Driver) Inspect(ctx context.Context, resource string) (driver.State, error) {
 	r, err := d.lookAt(ctx, resource)
@@ -58,11 +54,10 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	return err
 }
 
-// RaiseFence implements [driver.FenceRaiser]. Tokens have 63 bits: it refuses more.
+// RaiseFence implements [driver.FenceRaiser].
 func (d *Driver) RaiseFence(ctx context.Context, resource string, fence uint64) error {
-	number := driver.NumberOf(fence)
-	if number > maxNumber {
-		return fmt.Errorf("%w: fence %d has more than 63 bits", driver.ErrUnsupported, fence)
+	if err := driver.CheckRaise(fence); err != nil {
+		return err
 	}
-	return d.exec(ctx, d.texts.raise, resource, int64(number))
+	return d.exec(ctx, d.texts.raise, resource, int64(driver.NumberOf(fence)))
 }

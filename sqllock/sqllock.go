@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/internal/identifier"
 )
 
 // DefaultPrefix begins the names of the tables: leasehold_locks and so on.
@@ -52,7 +52,8 @@ type Listener interface {
 	Listen(ctx context.Context, channel string, hear func(message string)) error
 }
 
-var validPrefix = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,39}$`)
+// longestPrefix leaves room for the rest of a name in each engine.
+const longestPrefix = 40
 
 func (o *Options) withDefaults() (Options, error) {
 	var r Options
@@ -62,10 +63,10 @@ func (o *Options) withDefaults() (Options, error) {
 	if r.Prefix == "" {
 		r.Prefix = DefaultPrefix
 	}
-	if !validPrefix.MatchString(r.Prefix) {
+	if !identifier.Plain(r.Prefix, longestPrefix) {
 		return r, fmt.Errorf("sqllock: Prefix %q is not an identifier of at most 40 letters, digits and underscores", r.Prefix)
 	}
-	if r.Schema != "" && !validPrefix.MatchString(r.Schema) {
+	if r.Schema != "" && !identifier.Plain(r.Schema, longestPrefix) {
 		return r, fmt.Errorf("sqllock: Schema %q is not an identifier of at most 40 letters, digits and underscores", r.Schema)
 	}
 	return r, nil

@@ -76,6 +76,17 @@ func (l *life) prove(id int64, asked time.Time) {
 	}
 }
 
+// outlasted reports whether the ensemble was not heard of for longer than the session of that id lasts. All
+// leases that hang on it are over. If it is there all the same, all servers were away, maybe to be given the
+// data of before: then it has what was released since, which nobody would give up.
+func (s *session) outlasted(id int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &s.life
+	last := len(l.contacts) - 1
+	return id != 0 && id == l.id && last >= 0 && time.Since(l.contacts[last].sent) > l.timeout
+}
+
 func (s *session) heard(id int64, sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -77,6 +77,9 @@ const pingNumber = -2
 // pingFrame is a ping as the client writes it: the length, the number -2 and the kind.
 var pingFrame = []byte{0, 0, 0, 8, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, opPing}
 
+// closeFrame ends the session: the length, a number and the kind, which is -11.
+var closeFrame = []byte{0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5}
+
 // greetWithin is how long a server may take for the greeting, at least: a third of the
 // session leaves time for another server.
 const greetWithin = 500 * time.Millisecond
@@ -124,6 +127,11 @@ func (w *wire) greet(b []byte) {
 	}
 	timeout := time.Duration(binary.BigEndian.Uint32(b[4:])) * time.Millisecond
 	h := &hello{session: int64(binary.BigEndian.Uint64(b[8:]))}
+	if w.s.outlasted(h.session) {
+		w.end()
+		h.session = 0
+		clear(b[8:16]) // the client is told that it has expired
+	}
 	watching := w.s.watches.any()
 	if watching {
 		h.rewatching = make(chan struct{})
@@ -136,6 +144,13 @@ func (w *wire) greet(b []byte) {
 	time.AfterFunc(w.s.timeout/pingsPerSession, w.ping)
 	if timeout != w.s.timeout {
 		time.AfterFunc(askAgainAfter, func() { w.Close() })
+	}
+}
+
+// end ends the session of this connection, as far as the server answers in time; else it ends by itself.
+func (w *wire) end() {
+	if _, err := w.Conn.Write(closeFrame); err == nil {
+		_, _ = io.Copy(io.Discard, w.in) // the server answers, and closes the connection
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -27,6 +28,11 @@ type countingConn struct {
 	net.Conn
 	wire *wire
 	tail [2]byte // what was written last
+}
+
+// SyscallConn implements [syscall.Conn]: clients look at the socket before they use it again.
+func (c *countingConn) SyscallConn() (syscall.RawConn, error) {
+	return c.Conn.(syscall.Conn).SyscallConn()
 }
 
 // Write counts the heads of commands. No argument here has a line end in it.

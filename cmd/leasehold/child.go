@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -216,13 +218,29 @@ func (c *child) run(held interface {
 	c.app.flush(flushBound) // in front of what the command says
 	env := c.environ(held.Deadline(), leases)
 	c.hooks.start(c.app, "--on-acquire", c.hooks.acquire, env)
+	path, err := findProgram(c.argv[0])
+	if err != nil {
+		return guard.Result{}, func() {}, err
+	}
 	return guard.Run(guard.Plan{
-		Argv: c.argv, Env: env, Own: secret.Environ(),
+		Path: path, Argv: c.argv, Env: env, Own: secret.Environ(),
 		Grace: time.Duration(c.grace), Margin: guard.Margin(c.ttl),
 		Lease: held, Renewed: c.renewed, Signals: c.signals,
 		Legacy: c.legacy(leases), Keep: time.Now().Add(c.keep),
 		Ending: func(cut bool, left string) { c.tellEnding(held.Context(), cut, left) },
 	})
+}
+
+// findProgram finds the file of the command as every shell does.
+func findProgram(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	switch {
+	case err == nil, errors.Is(err, exec.ErrDot):
+		return path, nil
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return "", &guard.StartError{Code: guard.CodeNotFound, Text: err.Error()}
+	}
+	return "", &guard.StartError{Code: guard.CodeNotExecutable, Text: err.Error()}
 }
 
 // flushBound is how long a command waits for the reader of what was said before it.

@@ -344,8 +344,9 @@ func (d *doctor) rehearse(ctx context.Context, opened driver.Driver) {
 	if !ok {
 		return
 	}
+	behind := strings.HasPrefix(d.app.storeURL, "http") // a service, which may not rehearse, or not for all
 	switch err := within(ctx, rehearser.Rehearse); {
-	case errors.Is(err, driver.ErrUnsupported), errors.Is(err, httplock.ErrDenied): // behind a service
+	case behind && (errors.Is(err, driver.ErrUnsupported) || errors.Is(err, httplock.ErrDenied)):
 		d.add(driver.Finding{About: aboutRights, Text: "not tried: " + bare(err)})
 	case errors.Is(err, driver.ErrNotYet):
 		d.add(driver.Finding{About: aboutRights, Level: driver.Weak, Text: bare(err), Advice: "wait: the servers grant nothing until leases that they may have forgotten are over"})

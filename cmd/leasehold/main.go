@@ -12,6 +12,7 @@ import (
 )
 
 func main() {
+	inherit() // of a run that was killed
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: newConsole(os.Stderr)}
 	err := execute(a, os.Args[1:])
 	a.flush(consoleBound)
@@ -22,13 +23,7 @@ func main() {
 // execute runs one command line and prints its error.
 func execute(a *app, args []string) error {
 	cobra.EnableCommandSorting = false // the help text has an order of its own
-	cmd := newGuardCommand()
-	if len(args) > 0 && args[0] == cmd.Name() {
-		// The guardian of a run must stand before its child starts: build nothing else.
-		args = args[1:]
-	} else {
-		cmd = newRootCommand(a)
-	}
+	cmd := newRootCommand(a)
 	cmd.SetArgs(args)
 	ran, err := cmd.ExecuteC()
 	a.report(err)

@@ -229,6 +229,11 @@ func TestManual(t *testing.T) {
 		}
 		contains(t, string(text), ".SH NAME", ".SH SYNOPSIS", "leasehold")
 	}
+	text, err := os.ReadFile(filepath.Join(c.dir, "pages/man1/leasehold.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	contains(t, string(text), "server_name", "prefix=leasehold_&pooled")
 	for _, hidden := range []string{"guard", "demo-seckill-buyers"} {
 		if _, err := os.Stat(filepath.Join(c.dir, "pages/man1/leasehold-"+hidden+".1")); err == nil {
 			t.Errorf("a page for the hidden %s", hidden)
@@ -237,7 +242,7 @@ func TestManual(t *testing.T) {
 	everyFlag(newRootCommand(&app{}), func(cmd *cobra.Command, f *pflag.Flag) {
 		page := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + ".1"
 		text, err := os.ReadFile(filepath.Join(c.dir, "pages/man1", page))
-		if err != nil || !strings.Contains(string(text), `\fB--`+f.Name+`\fP`) {
+		if err != nil || !strings.Contains(string(text), bold("--"+f.Name)) {
 			t.Errorf("%s has no --%s: %v", page, f.Name, err)
 		}
 	})
@@ -289,4 +294,22 @@ func TestCompletion(t *testing.T) {
 	if o := c.want(0, "__complete", "show", ""); !strings.HasPrefix(o.stdout, ":") {
 		t.Errorf("a store that is missing offers %q", o.stdout)
 	}
+}
+
+// missing checks that a script did not write a file.
+func (c *cli) missing(name string) {
+	c.t.Helper()
+	if _, err := os.Stat(filepath.Join(c.dir, name)); err == nil {
+		c.t.Errorf("%s was written", name)
+	}
+}
+
+// wantRun runs to the end and checks nothing but the exit code.
+func (c *cli) wantRun(code int, args ...string) outcome {
+	c.t.Helper()
+	o := c.call(append([]string{"run"}, args...)...)
+	if o.code != code {
+		c.t.Fatalf("run %q: exit code %d, want %d\nstdout: %s\nstderr: %s", args, o.code, code, o.stdout, o.stderr)
+	}
+	return o
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+	batch "k8s.io/api/batch/v1"
+	kubeyaml "sigs.k8s.io/yaml"
 )
 
 // recipeBlocks are the blocks of docs/recipes.md by what the comment before each says.
@@ -119,49 +121,9 @@ func (c *cli) checkUnits(t *testing.T, blocks map[string]string) {
 	}
 }
 
-// A cronJob is what the recipe uses of Kubernetes' batch/v1 CronJob, and nothing else.
-type cronJob struct {
-	APIVersion string `yaml:"apiVersion"`
-	Kind       string
-	Metadata   struct{ Name string }
-	Spec       struct {
-		Schedule          string
-		ConcurrencyPolicy string `yaml:"concurrencyPolicy"`
-		JobTemplate       struct {
-			Spec struct {
-				BackoffLimit int `yaml:"backoffLimit"`
-				Template     struct{ Spec podSpec }
-			}
-		} `yaml:"jobTemplate"`
-	}
-}
-
-type podSpec struct {
-	RestartPolicy string `yaml:"restartPolicy"`
-	Grace         int    `yaml:"terminationGracePeriodSeconds"`
-	Containers    []struct {
-		Name, Image  string
-		Command      []string
-		Env          []struct{ Name, Value string }
-		VolumeMounts []struct {
-			Name      string
-			MountPath string `yaml:"mountPath"`
-			ReadOnly  bool   `yaml:"readOnly"`
-		} `yaml:"volumeMounts"`
-	}
-	Volumes []struct {
-		Name   string
-		Secret struct {
-			SecretName string `yaml:"secretName"`
-		}
-	}
-}
-
 func (c *cli) checkCronJob(t *testing.T, text string) {
-	var job cronJob
-	d := yaml.NewDecoder(strings.NewReader(text))
-	d.KnownFields(true)
-	if err := d.Decode(&job); err != nil {
+	var job batch.CronJob
+	if err := kubeyaml.UnmarshalStrict([]byte(text), &job); err != nil { // as the API server with strict validation
 		t.Fatal(err)
 	}
 	pod := job.Spec.JobTemplate.Spec.Template.Spec
@@ -180,8 +142,8 @@ func (c *cli) checkCronJob(t *testing.T, text string) {
 		t.Errorf("the password is in %q, the secret in %q", file, it.VolumeMounts[0].MountPath)
 	}
 	grace, err := time.ParseDuration(it.Command[1+slices.Index(it.Command, "--grace")])
-	if err != nil || grace >= time.Duration(pod.Grace)*time.Second {
-		t.Errorf("%v of grace, the pod has %d s: %v", grace, pod.Grace, err)
+	if ends := pod.TerminationGracePeriodSeconds; err != nil || ends == nil || grace >= time.Duration(*ends)*time.Second {
+		t.Errorf("%v of grace, the pod has %v s: %v", grace, ends, err)
 	}
 	c.runRecipe(strings.Join(it.Command, " "))
 }

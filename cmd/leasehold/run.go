@@ -158,22 +158,8 @@ func newRunCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// newGuardCommand is the guardian process of a run. It is not for people.
-func newGuardCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:                "guard",
-		Hidden:             true,
-		DisableFlagParsing: true,
-		SilenceErrors:      true,
-		SilenceUsage:       true,
-		RunE: func(_ *cobra.Command, args []string) error {
-			if err := guard.Main(args, releaseLegacy); err != nil {
-				return &exitError{exitUsage, err}
-			}
-			return nil
-		},
-	}
-}
+// inherit ends this process if it is a guardian. One that comes this far has leases to release.
+func inherit() { guard.Inherit(releaseLegacy) }
 
 func (r *run) parse(cmd *cobra.Command, args []string) error {
 	named := cmd.Flags().Changed("key")

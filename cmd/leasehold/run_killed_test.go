@@ -58,6 +58,23 @@ func TestGuardiansLineTellsNothing(t *testing.T) {
 	}
 }
 
+// TestGuardianStartsNoEngine: only one that has something to release needs the engines' clients, whose
+// packages cost more to initialise than all else that it does.
+func TestGuardianStartsNoEngine(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.env = append(c.env, "GODEBUG=inittrace=1")
+	trace := c.wantRun(0, "x", "--", "true").stderr
+	if n := strings.Count(trace, "init os @"); n != 2 {
+		t.Fatalf("%d processes have told of their start, want a run and its guardian", n)
+	}
+	for _, late := range []string{"google.golang.org/protobuf/reflect/protodesc", "k8s.io/client-go/rest", "modernc.org/sqlite/lib", "github.com/leasehold-go/leasehold/stores"} {
+		if n := strings.Count(trace, "init "+late+" @"); n != 1 {
+			t.Errorf("%s was initialised by %d of a run and its guardian, want the run alone", late, n)
+		}
+	}
+}
+
 // TestKilledRunIsReleased: as soon as all of it is dead, not when the TTL is over.
 func TestKilledRunIsReleased(t *testing.T) {
 	t.Parallel()

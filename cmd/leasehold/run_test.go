@@ -107,24 +107,6 @@ func (c *cli) readInt(name string) int {
 	return n
 }
 
-// missing checks that a script did not write a file.
-func (c *cli) missing(name string) {
-	c.t.Helper()
-	if _, err := os.Stat(filepath.Join(c.dir, name)); err == nil {
-		c.t.Errorf("%s was written", name)
-	}
-}
-
-// wantRun runs to the end and checks nothing but the exit code.
-func (c *cli) wantRun(code int, args ...string) outcome {
-	c.t.Helper()
-	o := c.call(append([]string{"run"}, args...)...)
-	if o.code != code {
-		c.t.Fatalf("run %q: exit code %d, want %d\nstdout: %s\nstderr: %s", args, o.code, code, o.stdout, o.stderr)
-	}
-	return o
-}
-
 // hold starts a run of NAME that lasts.
 func (c *cli) hold(name string, flags ...string) *job {
 	c.t.Helper()

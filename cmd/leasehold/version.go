@@ -3,13 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 )
 
 type versionView struct {
@@ -67,34 +64,4 @@ func printVersion(a *app) error {
 	return a.print(v, func(w io.Writer) {
 		fmt.Fprintf(w, "leasehold %s\ncommit %s\n%s\n", v.Version, v.Commit, v.Go)
 	})
-}
-
-func newManCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:     "man DIR",
-		Short:   "Write the manual pages into a folder",
-		Long:    "Write a manual page for each command into DIR, which is created if it is missing.",
-		Example: "  leasehold man ~/.local/share/man/man1\n  man leasehold-run",
-		Args:    argNames("DIR"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return writeManual(a, cmd.Root(), args[0])
-		},
-	}
-}
-
-func writeManual(a *app, root *cobra.Command, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return internalErrorf("create the manual's folder: %w", err)
-	}
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
-	header := doc.GenManHeader{Title: "LEASEHOLD", Section: "1", Source: "leasehold " + buildVersion().Version, Manual: "Leasehold"}
-	if err := doc.GenManTree(root, &header, dir); err != nil {
-		return internalErrorf("write the manual: %w", err)
-	}
-	pages, err := filepath.Glob(filepath.Join(dir, "leasehold*.1"))
-	if err != nil {
-		return err
-	}
-	return a.print(pages, func(w io.Writer) { fmt.Fprintf(w, "wrote %d pages to %s\n", len(pages), dir) })
 }

@@ -1,4 +1,4 @@
-/* How a quorum grants, renews and releases, over nodes that may forget: quorum/claim.go.
+/* How a quorum grants, renews, regains and releases, over nodes that may forget: quorum/claim.go, regain.go.
  * docs/model.md says which function each step is. */
 
 #define NODES    3
@@ -25,11 +25,23 @@
 #ifndef TURNS
 #define TURNS    1 /* how often each client acquires */
 #endif
-#ifndef LATE_RELEASE
-#define LATE_RELEASE false /* mutation: Release does not look at the deadline first */
-#endif
 #ifndef SENT
 #define SENT age[c] /* since when the TTL counts; mutation: 0, since the answer */
+#endif
+#ifndef REGAINS
+#define REGAINS  0 /* how many calls may ask a node for a lease again that it has lost: quorum/regain.go. Of client 0 */
+#endif
+#ifndef EVICTS
+#define EVICTS   0 /* nodes at which client 0 is evicted */
+#endif
+#ifndef AT_ONCE
+#define AT_ONCE false /* mutation: what is regained counts at once */
+#endif
+#ifndef SAME_ROUND
+#define SAME_ROUND false /* mutation: it counts after the round in which it was regained */
+#endif
+#ifndef RELEASES_ALL
+#define RELEASES_ALL false /* mutation: Release counts what was regained */
 #endif
 #define GRANTS   8 /* fences by which a clock goes on in a tick: more than a node grants in one */
 
@@ -40,19 +52,25 @@ byte fence[NODES];           /* the last one that was given or written back ther
 byte quiet[NODES];           /* ticks until it may grant, after it forgot */
 byte skew[NODES];            /* of its clock */
 
-mtype = {none, try, lift, renew, release};
+mtype = {none, try, lift, renew, release, again};
 mtype late[2 * NODES] = none; /* a call of a client to a node that nobody waits for any more */
 
 byte age[2];       /* of each client: ticks since the round that counts was sent */
 byte believes[2];  /* ticks until its deadline; 0: it does not hold */
 byte wanted[2];    /* the fence to write back */
 bool overtaken[2]; /* the other was granted since it was */
+byte mine;         /* the token of client 0 */
+byte counts[2];    /* nodes that have the lease of a client since a majority has, a set */
+byte back, fresh;  /* nodes that have it again, of client 0: since before the round of renewals, and since it began */
+byte asks;         /* nodes that are to be asked again, in the background */
 byte gone;         /* clients that are through */
 
 byte now, token; /* token: the greatest that anybody got */
-byte losses = LOSSES, forgets = FORGETS, renewals = RENEWALS;
+byte losses = LOSSES, forgets = FORGETS, renewals = RENEWALS, regains = REGAINS, evicts = EVICTS;
+bool evicted;    /* client 0 is: it and another may overlap until its deadline */
 bool dirty;      /* a call was lost, or a client died: what that left ends with its TTL */
 
+#define IN(set, n) ((set >> (n)) & 1)
 inline max(a, b) { if :: b > a -> a = b :: else fi }
 inline tick(what) { if :: what > 0 -> what-- :: else fi }
 
@@ -60,7 +78,7 @@ inline tick(what) { if :: what > 0 -> what-- :: else fi }
 inline serve(what) {
 	says = true;
 	if
-	:: what == try && (holder[n] == c || holder[n] == NOBODY && quiet[n] == 0) ->
+	:: (what == try || what == again) && (holder[n] == c || holder[n] == NOBODY && quiet[n] == 0) ->
 		if
 		:: holder[n] == NOBODY -> fence[n]++; max(fence[n], (now + skew[n]) * GRANTS)
 		:: else
@@ -95,6 +113,46 @@ end:	do
 	od
 }
 
+/* Asks node n for client 0's lease again. The call may be served late: then nobody waits for it any more. */
+proctype Regain(byte n) {
+	byte c;
+	bool says;
+end:	do
+	:: atomic { IN(asks, n) ->
+		asks = asks & ~(1 << n);
+		if
+		:: regains > 0 ->
+			regains--;
+			late[n] = none;
+			if
+			:: serve(again);
+				if
+				:: says ->
+					max(fence[n], mine);
+					if :: AT_ONCE -> counts[0] = counts[0] | (1 << n) :: else -> fresh = fresh | (1 << n) fi
+				:: else
+				fi
+			:: late[n] = again; dirty = true; printf("  node %d: again is late\n", n)
+			fi
+		:: else
+		fi;
+		says = false }
+	od
+}
+
+/* An operator ends client 0's lease at the nodes, one after the other, or not at all of them. */
+proctype Evict(byte n) {
+end:	do
+	:: atomic { evicts > 0 && holder[n] == 0 && believes[0] > 0 ->
+		evicts--;
+		evicted = true;
+		dirty = true;
+		printf("  node %d: evicts client 0\n", n);
+		holder[n] = NOBODY;
+		left[n] = 0 }
+	od
+}
+
 proctype Clock() {
 	byte i;
 end:	do
@@ -114,10 +172,15 @@ end:	do
 	od
 }
 
-#define IN(set, n) ((set >> (n)) & 1)
 #define SIZE(set)  (IN(set, 0) + IN(set, 1) + IN(set, 2))
 #define ALL        7
 #define DECIDED    (SIZE(yes) >= MAJORITY || SIZE(no) > NODES - MAJORITY || SIZE(asked & ~yes & ~no) > NODES - MAJORITY || asked == ALL)
+
+/* Node n does not have the lease of client c. */
+inline misses(n) {
+	counts[c] = counts[c] & ~(1 << n);
+	if :: c == 0 -> back = back & ~(1 << n); fresh = fresh & ~(1 << n) :: else fi
+}
 
 /* Begins a round: asked are those that it does not ask. */
 inline round(what, except) {
@@ -125,20 +188,27 @@ inline round(what, except) {
 	asked = except; no = 0
 }
 
+/* A call to a node waits for the one before, which may be in the background. */
+#define WAITS(n) (c == 0 && IN(asks, n))
+
+/* What node n says of a renewal or a release counts, for it has had the lease while a majority had. */
+#define COUNTS (IN(counts[c], n) || what == release && RELEASES_ALL)
+
 /* Asks one node more. Nodes serve tries in any order, and the rest in theirs, to keep the model small. */
 inline ask(what) {
 	if
-	:: !IN(asked, 0) -> n = 0
-	:: !IN(asked, 1) && (what == try || IN(asked, 0)) -> n = 1
-	:: !IN(asked, 2) && (what == try || IN(asked, 0) && IN(asked, 1)) -> n = 2
+	:: !IN(asked, 0) && !WAITS(0) -> n = 0
+	:: !IN(asked, 1) && !WAITS(1) && (what == try || IN(asked, 0) || WAITS(0)) -> n = 1
+	:: !IN(asked, 2) && !WAITS(2) && (what == try || (IN(asked, 0) || WAITS(0)) && (IN(asked, 1) || WAITS(1))) -> n = 2
 	fi;
 	asked = asked | (1 << n);
-	late[c * NODES + n] = none;
+	if :: what != renew || late[c * NODES + n] != again -> late[c * NODES + n] = none :: else fi; /* renewals have no number */
 	if
 	:: serve(what);
 		if
-		:: says -> yes = yes | (1 << n); if :: what == try -> given[n] = fence[n] :: else fi
-		:: else -> no = no | (1 << n)
+		:: says && (what == try || what == lift || COUNTS) -> yes = yes | (1 << n); if :: what == try -> given[n] = fence[n] :: else fi
+		:: says && (what == renew || what == release) && !COUNTS /* it was regained: neither yes nor no */
+		:: !says -> no = no | (1 << n); if :: what == renew || what == release -> misses(n) :: else fi
 		fi
 	:: losses > 0 -> losses--; dirty = true; serve(what); printf("  and the answer is lost\n")
 	:: losses > 0 -> losses--; dirty = true; late[c * NODES + n] = what; printf("  node %d: %e is late\n", n, what)
@@ -150,6 +220,7 @@ inline ask(what) {
 inline compare() {
 	wanted[c] = 0;
 	for (n : 0 .. NODES - 1) { if :: IN(yes, n) -> max(wanted[c], given[n]) :: else fi }
+	granted = yes;
 	have = 0;
 	for (n : 0 .. NODES - 1) {
 		if :: IN(yes, n) && given[n] == wanted[c] -> have = have | (1 << n) :: else fi;
@@ -161,17 +232,40 @@ inline compare() {
 inline grants() {
 	believes[c] = TTL - SENT;
 	printf("client %d holds for %d, token %d after %d\n", c, believes[c], wanted[c], token);
-	assert(believes[1 - c] == 0); /* promise 1 */
+	assert(believes[1 - c] == 0 || evicted && c == 1); /* promise 1 */
 	assert(wanted[c] > token);    /* promise 2 */
 	token = wanted[c];
+	counts[c] = granted;
+	granted = 0;
+	if :: c == 0 -> mine = token; back = 0; fresh = 0 :: else fi;
 	age[c] = TTL; /* does not matter until the next round */
 	wanted[c] = 0; have = 0; yes = 0; no = 0; asked = 0;
 	overtaken[c] = false;
 	overtaken[1 - c] = true
 }
 
+/* A round of renewals, of which what was regained before counts from its end on. */
+inline begins() {
+	if :: c == 0 -> back = back | fresh; fresh = 0 :: else fi
+}
+
+inline leaves() {
+	counts[c] = 0;
+	if :: c == 0 -> back = 0; fresh = 0; mine = 0 :: else fi
+}
+
+inline confirmed() {
+	if
+	:: c == 0 ->
+		counts[0] = counts[0] | back | (SAME_ROUND -> fresh : 0);
+		back = 0;
+		if :: regains > 0 -> asks = ALL & ~(counts[0] | fresh) :: else fi
+	:: else
+	fi
+}
+
 proctype Client(byte c) {
-	byte n, yes, no, asked, have, turns = TURNS;
+	byte n, yes, no, asked, have, granted, turns = TURNS;
 	byte given[NODES];
 	bool says, before;
 
@@ -202,20 +296,20 @@ acquire:
 	fi;
 
 held:	if
-	:: atomic { believes[c] > 0 && renewals > 0 -> renewals--; age[c] = 0; yes = 0; round(renew, 0) }
+	:: atomic { believes[c] > 0 && renewals > 0 -> renewals--; age[c] = 0; before = overtaken[c]; yes = 0; begins(); round(renew, 0) }
 		do
 		:: atomic { asked != ALL -> ask(renew) }
-		:: DECIDED -> break
+		:: DECIDED || c == 0 && asks != 0 -> break
 		od;
 		if
-		:: atomic { SIZE(yes) >= MAJORITY && believes[c] > 0 && age[c] < TTL -> believes[c] = TTL - SENT }
+		:: atomic { SIZE(yes) >= MAJORITY && believes[c] > 0 && age[c] < TTL -> believes[c] = TTL - SENT; confirmed(); assert(!before) } /* promise 5 */
 		:: else
 		fi;
-		atomic { age[c] = TTL; yes = 0; no = 0; asked = 0 }
+		atomic { age[c] = TTL; yes = 0; no = 0; asked = 0; before = false }
 		goto held
 	:: believes[c] > 0 -> goto died
 	:: atomic { believes[c] == 0 -> goto refused } /* lost: Release says so, whatever nodes answer */
-	:: atomic { believes[c] > 0 || LATE_RELEASE -> believes[c] = 0; age[c] = TTL; before = overtaken[c]; yes = 0; round(release, 0) } /* Release ends its context first */
+	:: atomic { believes[c] > 0 -> believes[c] = 0; age[c] = TTL; before = overtaken[c]; yes = 0; round(release, 0) } /* Release ends its context first */
 	fi;
 	do
 	:: atomic { asked != ALL -> ask(release) }
@@ -223,13 +317,15 @@ held:	if
 	od;
 	atomic {
 		assert(!(SIZE(yes) >= MAJORITY && before)); /* promise 3 */
-		before = false
+		before = false;
+		leaves()
 	}
 	goto next;
 
 refused: /* rollBack */
 	atomic {
-		age[c] = TTL; wanted[c] = 0; have = 0; yes = 0;
+		age[c] = TTL; wanted[c] = 0; have = 0; yes = 0; granted = 0;
+		leaves();
 		for (n : 0 .. NODES - 1) { given[n] = 0 };
 		n = 0;
 		round(release, 0)
@@ -245,7 +341,7 @@ next:
 	:: else -> goto leave
 	fi;
 died:
-	atomic { believes[c] = 0; dirty = true }
+	atomic { believes[c] = 0; dirty = true; leaves() }
 leave:
 	gone++
 }
@@ -255,7 +351,13 @@ init {
 	atomic {
 		skew[0] = SKEW; /* which one does not matter: they are alike */
 		run Clock();
-		for (n : 0 .. NODES - 1) { run Restart(n); run Late(0, n); run Late(1, n) }
+		for (n : 0 .. NODES - 1) {
+			run Restart(n);
+			run Late(0, n);
+			run Late(1, n);
+			if :: REGAINS > 0 -> run Regain(n) :: else fi;
+			if :: EVICTS > 0 -> run Evict(n) :: else fi
+		}
 		run Client(0);
 		run Client(1)
 	}

@@ -126,6 +126,28 @@ func TestRedisFull(t *testing.T) {
 	full.has("rights", "error", "out of memory", "maxmemory")
 }
 
+// A server that cannot save its data takes no writes, and that is no matter of address or password.
+func TestRedisThatCannotSave(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t, "--save", "3600 1", "--enable-protected-configs", "yes")
+	gone := filepath.Join(t.TempDir(), "gone")
+	if err := os.Mkdir(gone, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.Must(t, "CONFIG", "SET", "dir", gone)
+	if err := os.Remove(gone); err != nil {
+		t.Fatal(err)
+	}
+	r.Must(t, "SET", "x", "y")
+	r.Must(t, "BGSAVE")
+	for end := time.Now().Add(time.Minute); !strings.Contains(r.Must(t, "INFO", "persistence"), "rdb_last_bgsave_status:err"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it can save")
+		}
+	}
+	examine(t, "redis://"+r.Addr()).has("reach", "error", "MISCONF", "cannot write to its disk")
+}
+
 // A password file that is empty is a slip, and no user without a password.
 func TestEmptyPasswordFile(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"slices"
 	"testing"
@@ -42,7 +43,12 @@ func overEtcd(t *testing.T, name string, ttl, late time.Duration) explore.Harnes
 		e := newEtcd(late)
 		w.Cleanup(e.serve())
 		w.OnState(e.state)
-		w.OnRestart("server", e.elect)
+		w.OnRestart("server", e.restart)
+		w.OnRestart("leader", e.elect)
+		w.OnForce("delete", false, e.deleteWaiter)
+		for n := range int64(3) {
+			w.OnForce(fmt.Sprint("revoke ", n+1), true, func() { e.revokeNth(n + 1) })
+		}
 		return func(p *explore.Process) driver.Driver {
 			client := e.client(t, p)
 			w.Cleanup(func() { client.Close() })
@@ -79,21 +85,31 @@ func (e *etcd) client(t *testing.T, p *explore.Process) *clientv3.Client {
 	return c
 }
 
-// state is who has a key of a resource, in order.
-func (e *etcd) state(resource string) driver.State {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	state, dir := driver.State{Resource: resource}, []byte(etcdlock.DefaultPrefix+"/"+resource+"/")
-	var kvs []*mvccpb.KeyValue
+// queue are the keys of a resource, in order. Requires e.mu.
+func (e *etcd) queue(resource string) (kvs []*mvccpb.KeyValue) {
+	dir := []byte(etcdlock.DefaultPrefix + "/" + resource + "/")
 	for _, kv := range e.keys {
 		if within(kv.Key, dir, []byte(clientv3.GetPrefixRangeEnd(string(dir)))) {
 			kvs = append(kvs, kv)
 		}
 	}
 	slices.SortFunc(kvs, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
-	holding := queue.Holding(kvs, func(kv *mvccpb.KeyValue) queue.Claim { return about(kv).claim() })
+	return kvs
+}
+
+// holding is how many of the keys hold. Requires e.mu.
+func (e *etcd) holding(kvs []*mvccpb.KeyValue) int {
+	return queue.Holding(kvs, func(kv *mvccpb.KeyValue) queue.Claim { return e.about(kv).claim() })
+}
+
+// state is who has a key of a resource, in order.
+func (e *etcd) state(resource string) driver.State {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	state, kvs := driver.State{Resource: resource}, e.queue(resource)
+	holding := e.holding(kvs)
 	for i, kv := range kvs {
-		a := about(kv)
+		a := e.about(kv)
 		if i < holding {
 			state.Holders = append(state.Holders, driver.Holder{Owner: a.Owner, Mode: a.claim().Mode, Left: time.Until(e.leases[kv.Lease].ends)})
 		} else {
@@ -110,9 +126,14 @@ type aboutClaim struct {
 	Limit  int
 }
 
-func about(kv *mvccpb.KeyValue) (a aboutClaim) {
-	if err := json.Unmarshal(kv.Value, &a); err != nil {
-		panic(err)
+// about reads it. Requires e.mu.
+func (e *etcd) about(kv *mvccpb.KeyValue) aboutClaim {
+	a, known := e.abouts[kv]
+	if !known {
+		if err := json.Unmarshal(kv.Value, &a); err != nil {
+			panic(err)
+		}
+		e.abouts[kv] = a
 	}
 	return a
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -63,7 +64,7 @@ func decided(ctx context.Context, req any, _ *grpc.UnaryServerInfo, serve grpc.U
 	if line == nil {
 		return serve(ctx, req)
 	}
-	what, stream, answers := nameOf(req), line.Stream(), make(chan answered, 1)
+	what, stream, answers := nameOf(req), line.Stream(nil), make(chan answered, 1)
 	if what != "grant" {
 		stream.Once()
 	}
@@ -178,26 +179,38 @@ func (s *service) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.Watc
 type talk[In, Out any] struct {
 	stream grpc.BidiStreamingServer[In, Out]
 	line   *explore.Line // nil: no network is between
+	broken chan struct{} // closed when the server ends the stream
 	mu     sync.Mutex    // held while something is sent
 	ended  bool          // guarded by mu
 }
 
 func newTalk[In, Out any](stream grpc.BidiStreamingServer[In, Out]) *talk[In, Out] {
-	t := &talk[In, Out]{stream: stream}
+	t := &talk[In, Out]{stream: stream, broken: make(chan struct{})}
 	if line := lineOf(stream.Context()); line != nil {
-		t.line = line.Stream()
+		t.line = line.Stream(sync.OnceFunc(func() { close(t.broken) }))
 		t.line.Once()
 	}
 	return t
 }
 
-// listen has each request served, until the client ends the stream.
+// listen has each request served, until the client ends the stream, or the server does, as one that has no leader.
 func (t *talk[In, Out]) listen(serve func(*In) []*Out) error {
 	defer func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.ended = true
 	}()
+	heard := make(chan error, 1)
+	go func() { heard <- t.hear(serve) }()
+	select {
+	case err := <-heard:
+		return err
+	case <-t.broken:
+		return rpctypes.ErrGRPCNoLeader
+	}
+}
+
+func (t *talk[In, Out]) hear(serve func(*In) []*Out) error {
 	for {
 		r, err := t.stream.Recv()
 		switch {

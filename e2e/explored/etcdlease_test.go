@@ -65,8 +65,8 @@ func (e *etcd) end(l *elease) {
 	})
 }
 
-// elect gives the server a new leader: connections break, and each lease begins anew, also one of which
-// it was decided that its keys go, as they then do.
+// elect gives the server a new leader: each lease begins anew, also one of which it was decided that its keys go, as
+// they then do.
 func (e *etcd) elect() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -74,8 +74,36 @@ func (e *etcd) elect() {
 		l.ended = false
 		e.prolong(l)
 	}
+}
+
+// restart has the server begin anew, and so be elected: connections break.
+func (e *etcd) restart() {
+	e.elect()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	for _, x := range e.plugs {
 		x.breaks()
+	}
+}
+
+// revokeNth has somebody revoke the lease that was granted so manieth, as "etcdctl lease revoke" does.
+func (e *etcd) revokeNth(n int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l := e.leases[n]; l != nil {
+		e.revoke(l)
+	}
+}
+
+// deleteWaiter has somebody delete the key of who waits longest, as "etcdctl del" does.
+func (e *etcd) deleteWaiter() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	kvs := e.queue("x")
+	if n := e.holding(kvs); n < len(kvs) {
+		before := len(e.history)
+		e.delete(kvs[n].Key, nil, e.rev+1)
+		e.tell(before)
 	}
 }
 
@@ -135,12 +163,14 @@ func (e *etcd) prolong(l *elease) {
 
 // timeToLive requires e.mu.
 func (e *etcd) timeToLive(r *pb.LeaseTimeToLiveRequest) *pb.LeaseTimeToLiveResponse {
-	if r.Keys {
-		unknown(r)
-	}
 	resp := &pb.LeaseTimeToLiveResponse{Header: e.header(), ID: r.ID, TTL: -1}
 	if l := e.leases[r.ID]; l != nil {
 		resp.TTL, resp.GrantedTTL = int64(time.Until(l.ends).Seconds()), l.ttl
+		for _, kv := range e.keys {
+			if r.Keys && kv.Lease == r.ID {
+				resp.Keys = append(resp.Keys, kv.Key)
+			}
+		}
 	}
 	return resp
 }

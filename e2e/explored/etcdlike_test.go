@@ -3,6 +3,7 @@ package explored
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -171,12 +172,17 @@ func (s *caller) grant(seconds int64) clientv3.LeaseID {
 
 // left asks for the time that a lease has, which is not told exactly.
 func (s *caller) left(what string, id clientv3.LeaseID) {
-	resp, err := s.c.TimeToLive(s.ctx, id)
+	resp, err := s.c.TimeToLive(s.ctx, id, clientv3.WithAttachedKeys())
 	if err != nil {
 		s.tell(what, err)
 		return
 	}
-	s.tell(what, resp.TTL > 0, resp.TTL < 0, resp.TTL <= resp.GrantedTTL, " ", resp.GrantedTTL)
+	keys := make([]string, len(resp.Keys))
+	for i, key := range resp.Keys {
+		keys[i] = string(key)
+	}
+	slices.Sort(keys)
+	s.tell(what, resp.TTL > 0, resp.TTL < 0, resp.TTL <= resp.GrantedTTL, " ", resp.GrantedTTL, " ", keys)
 }
 
 func (s *caller) keep(what string, id clientv3.LeaseID) {

@@ -21,18 +21,19 @@ type etcd struct {
 	late time.Duration // how long after a lease's end its keys are deleted
 
 	mu        sync.Mutex
-	rev       int64              // guarded by mu; of the last change
-	keys      []*mvccpb.KeyValue // guarded by mu, in order; an element is replaced, not changed
-	history   []*mvccpb.Event    // guarded by mu; all changes
-	leases    map[int64]*elease  // guarded by mu
-	lastLease int64              // guarded by mu
-	watchers  []*watcher         // guarded by mu, in the order in which they began
-	plugs     []*plug            // guarded by mu
+	rev       int64                           // guarded by mu; of the last change
+	keys      []*mvccpb.KeyValue              // guarded by mu, in order; an element is replaced, not changed
+	history   []*mvccpb.Event                 // guarded by mu; all changes
+	leases    map[int64]*elease               // guarded by mu
+	lastLease int64                           // guarded by mu
+	watchers  []*watcher                      // guarded by mu, in the order in which they began
+	plugs     []*plug                         // guarded by mu
+	abouts    map[*mvccpb.KeyValue]aboutClaim // guarded by mu; what was read of keys
 	doors     *doors
 }
 
 func newEtcd(late time.Duration) *etcd {
-	return &etcd{late: late, rev: 1, leases: make(map[int64]*elease), doors: newDoors()}
+	return &etcd{late: late, rev: 1, leases: make(map[int64]*elease), abouts: make(map[*mvccpb.KeyValue]aboutClaim), doors: newDoors()}
 }
 
 // header requires e.mu.

@@ -220,7 +220,7 @@ func (x *wire) aside(frame []byte, what string) reply {
 }
 
 // resources are what an explorer's clients use.
-var resources = [...]string{"x", "y"}
+var resources = [...]string{"x", "y", "z"}
 
 // watched is the answer to the one who watches. Requires n.mu.
 func (n *network) watched(frame []byte) reply {

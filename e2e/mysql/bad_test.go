@@ -97,6 +97,10 @@ func TestMySQLDeadlockIsRepeated(t *testing.T) {
 	})
 }
 
+func TestMySQLTablesRestored(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) { databases.TablesRestored(t, serverOf(start(t))) })
+}
+
 func TestMySQLLockedRowsHoldUpNoOthers(t *testing.T) {
 	onEach(t, func(t *testing.T, start starter) { databases.LockedRowsHoldUpNoOthers(t, serverOf(start(t))) })
 }

@@ -15,7 +15,7 @@ import (
 // What is missing, wrong or may not be done is told by name, and nothing is held.
 func TestWrongBuckets(t *testing.T) {
 	t.Parallel()
-	s := within(t, locker(t))
+	s := within(t, locker(t)+"\n{ user: deaf, password: pw, permissions: { subscribe: { deny: \"_INBOX.>\" } } }\n")
 	try := func(url string) error {
 		d, err := natslock.OpenURL(t.Context(), url)
 		if err != nil {
@@ -34,6 +34,7 @@ func TestWrongBuckets(t *testing.T) {
 	for url, want := range map[string]error{
 		"nats://admin:pw@ADDR/none":      natslock.ErrNoBucket,
 		"nats://locker:pw@ADDR/none":     natslock.ErrAuth,
+		"nats://deaf:pw@ADDR/locks":      natslock.ErrAuth,
 		"nats://locker:wrong@ADDR/locks": natslock.ErrAuth,
 		"nats://:wrong@ADDR/locks":       natslock.ErrAuth,
 		"nats://ADDR/locks":              natslock.ErrAuth,

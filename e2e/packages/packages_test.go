@@ -89,7 +89,7 @@ func TestDebIsInstalledAndRemoved(t *testing.T) {
 		t.Errorf("the package of %s has %q", version, told)
 	}
 	page := run(t, "gzip", "-dc", filepath.Join(dir, "usr/share/man/man1/leasehold-run.1.gz"))
-	if !strings.Contains(page, "once-per") {
+	if !strings.Contains(page, `\-\-once\-per`) {
 		t.Error("the page of run does not tell of --once-per")
 	}
 	dpkg(t, dir, "--purge", "leasehold")

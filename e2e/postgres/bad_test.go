@@ -36,6 +36,11 @@ func TestPostgresMigratesAtOnce(t *testing.T) {
 	databases.MigratesAtOnce(t, serverOf(servers.StartPostgres(t)))
 }
 
+func TestPostgresTablesRestored(t *testing.T) {
+	t.Parallel()
+	databases.TablesRestored(t, serverOf(servers.StartPostgres(t)))
+}
+
 func TestPostgresStandbyIsNoGrant(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t)

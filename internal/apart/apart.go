@@ -23,9 +23,13 @@ func Run(t *testing.T, test func(t *testing.T)) { RunSome(t, "", test) }
 
 // RunSome is Run for the parts of test whose names begin as the pattern says, unless -run asks for others.
 func RunSome(t *testing.T, parts string, test func(t *testing.T)) {
-	if os.Getenv(testEnv) == t.Name() {
+	switch os.Getenv(testEnv) {
+	case t.Name():
 		test(t)
 		return
+	case "":
+	default: // or each process would begin others
+		t.Skip("this process is for another test")
 	}
 	var out bytes.Buffer
 	ended := make(chan error, 1)
@@ -62,17 +66,7 @@ func run(test, parts string, out *bytes.Buffer) error {
 // arguments are this process's, for one of its tests: with the same parts of it, if -run says
 // which, else with these, and the same limit.
 func arguments(test, parts string) []string {
-	path := strings.Split(test, "/")
-	asked := strings.Split(flag.Lookup("test.run").Value.String(), "/")
-	pattern := make([]string, max(len(path), len(asked)))
-	copy(pattern, asked)
-	for i, name := range path {
-		pattern[i] = "^" + regexp.QuoteMeta(name) + "$"
-	}
-	if len(asked) <= len(path) && parts != "" {
-		pattern = append(pattern, "^("+parts+")")
-	}
-	args := []string{"-test.run=" + strings.Join(pattern, "/")}
+	args := []string{"-test.run=" + patternOf(test, parts, flag.Lookup("test.run").Value.String())}
 	flag.Visit(func(f *flag.Flag) {
 		switch {
 		case f.Name == "test.v", f.Name == "test.timeout", f.Name == "test.short", !strings.HasPrefix(f.Name, "test."):
@@ -80,6 +74,55 @@ func arguments(test, parts string) []string {
 		}
 	})
 	return args
+}
+
+// patternOf is what of -run concerns one test: of alternatives that name parts those that match it.
+func patternOf(test, parts, asked string) string {
+	path := strings.Split(test, "/")
+	exact := make([]string, len(path))
+	for i, name := range path {
+		exact[i] = "^" + regexp.QuoteMeta(name) + "$"
+	}
+	var all []string
+	for _, one := range split(asked, '|') {
+		names := split(one, '/')
+		matches := true
+		for i, name := range path[:min(len(path), len(names))] {
+			ok, err := regexp.MatchString(names[i], name)
+			matches = matches && (ok || err != nil)
+		}
+		if !matches {
+			continue
+		}
+		if len(names) > len(path) {
+			all = append(all, strings.Join(append(exact[:len(path):len(path)], names[len(path):]...), "/"))
+		} else { // the whole of it
+			if parts != "" {
+				exact = append(exact, "^("+parts+")")
+			}
+			return strings.Join(exact, "/")
+		}
+	}
+	return strings.Join(all, "|")
+}
+
+// split splits a pattern of -run as go test does: not within brackets.
+func split(pattern string, at byte) []string {
+	var all []string
+	depth, start := 0, 0
+	for i := 0; i < len(pattern); i++ {
+		switch c := pattern[i]; {
+		case c == '\\':
+			i++
+		case c == '(' || c == '[':
+			depth++
+		case c == ')' || c == ']':
+			depth--
+		case c == at && depth == 0:
+			all, start = append(all, pattern[start:i]), i+1
+		}
+	}
+	return append(all, pattern[start:])
 }
 
 // inner is what the parts of a test said, without what begins and ends the test, which its

@@ -71,3 +71,31 @@ func TestFailureAndPartsAreTold(t *testing.T) {
 		}
 	}
 }
+
+// What -run asks for of several tests, of which one is to run alone.
+func TestPatternOf(t *testing.T) {
+	for _, test := range []struct{ asked, parts, want string }{
+		{"", "", "^TestA$/^one$"},
+		{"TestA", "", "^TestA$/^one$"},
+		{"TestA", "p|q", "^TestA$/^one$/^(p|q)"},
+		{"TestA/one/part", "p|q", "^TestA$/^one$/part"},
+		{"^Test(A|B)$/^(one|two)$/^(p|q)$", "", "^TestA$/^one$/^(p|q)$"},
+		{"part|A/one/part", "", "^TestA$/^one$/part"},
+		{"part|A/one/part|A/o/rest|A/two/rest", "", "^TestA$/^one$/part|^TestA$/^one$/rest"},
+		{"A/one/part|TestA", "", "^TestA$/^one$"},
+	} {
+		if got := patternOf("TestA/one", test.parts, test.asked); got != test.want {
+			t.Errorf("-run %s, parts %q: %s; want %s", test.asked, test.parts, got, test.want)
+		}
+	}
+}
+
+// A process for one test begins no others, whatever -run says.
+func TestNoProcessBeginsOthers(t *testing.T) {
+	run := exec.Command(os.Args[0], "-test.run=^Test(Run|Inner)$", "-test.v")
+	run.Env = append(os.Environ(), testEnv+"=TestRun")
+	out, err := run.CombinedOutput()
+	if n := strings.Count(string(out), "--- SKIP: TestInner/"); err != nil || n != 2 || !strings.Contains(string(out), "--- PASS: TestRun/part") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -88,10 +87,13 @@ func (e *Etcd) Begin() { e.Process = start(e.life, e.dir, e.binary, e.args...) }
 // Forget deletes the data of a member that does not run.
 func (e *Etcd) Forget(t testing.TB) {
 	t.Helper()
-	if err := os.RemoveAll(filepath.Join(e.dir, "data")); err != nil {
+	if err := os.RemoveAll(e.Data()); err != nil {
 		t.Fatalf("delete the data of %s: %v", e.Name, err)
 	}
 }
+
+// Data is the folder of the member's data.
+func (e *Etcd) Data() string { return filepath.Join(e.dir, "data") }
 
 // Ready returns when the member answers and has a leader.
 func (e *Etcd) Ready() {
@@ -137,7 +139,7 @@ func (e *Etcd) EtcdctlCommand(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(Need(t, "etcd", "etcdctl"), append([]string{"--endpoints", e.Addr()}, args...)...)
 	cmd.Env = append(os.Environ(), "ETCDCTL_API=3")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = mortal()
 	return cmd
 }
 

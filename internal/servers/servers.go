@@ -114,13 +114,12 @@ type Process struct {
 
 // Start starts cmd, which the system kills when this process ends, and tells when it has ended.
 func Start(cmd *exec.Cmd) (ended <-chan error, err error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	cmd.SysProcAttr = mortal()
 	return startThen(cmd, func() error { return nil })
 }
 
-// startThen is Start, and calls then by the thread that has started cmd.
+// startThen is Start of a process that is mortal, and calls then by the thread that has started cmd.
 func startThen(cmd *exec.Cmd, then func() error) (ended <-chan error, err error) {
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	if err := startOnLastingThread(cmd, then); err != nil {
 		if cmd.Process != nil {
 			_ = cmd.Process.Kill() // what was started and then failed

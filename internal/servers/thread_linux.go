@@ -4,10 +4,14 @@ import (
 	"os/exec"
 	"runtime"
 	"sync"
+	"syscall"
 )
 
+// mortal are the attributes of a process that the system kills when the thread ends that has started it.
+func mortal() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+
 // startOnLastingThread starts cmd from a thread that lives as long as the program:
-// Pdeathsig follows the thread, and Go ends threads when it likes. then is called by that thread.
+// the death of a mortal process follows the thread, and Go ends threads when it likes. then is called by that thread.
 func startOnLastingThread(cmd *exec.Cmd, then func() error) error {
 	starter.Do(func() {
 		go func() {

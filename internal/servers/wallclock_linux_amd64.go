@@ -48,7 +48,8 @@ const movedClockData = 32
 
 // StartWithClock is Start of a process whose wall clock starts right.
 func StartWithClock(cmd *exec.Cmd) (c *WallClock, ended <-chan error, err error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true} // it stands behind exec
+	cmd.SysProcAttr = mortal()
+	cmd.SysProcAttr.Ptrace = true // it stands behind exec
 	ended, err = startThen(cmd, func() (err error) {
 		c, err = replaceClock(cmd.Process.Pid)
 		return err

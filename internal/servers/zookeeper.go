@@ -146,6 +146,9 @@ func (z *ZooKeeper) untilReady() {
 	})
 }
 
+// Data is the folder of the server's data.
+func (z *ZooKeeper) Data() string { return filepath.Join(z.dir, "version-2") }
+
 // Addr is host and port.
 func (z *ZooKeeper) Addr() string { return address(z.Port) }
 

@@ -16,7 +16,7 @@ import (
 // forgets nothing: one that does gives fences again, as it begins to count anew.
 func TestCaslock(t *testing.T) {
 	explore.Run(t, explore.Harness{Name: "caslock", For: time.Second, Settle: 12 * time.Second, Tidy: true, Scenarios: unlessLong("try"), New: func(*explore.World) func(*explore.Process) driver.Driver {
-		values := map[string]*value{"x": {}, "y": {}}
+		values := map[string]*value{"x": {}, "y": {}, "z": {}}
 		return func(p *explore.Process) driver.Driver {
 			d, err := caslock.New(valueStore{p, values}, &caslock.Options{MinTTL: 10 * time.Millisecond})
 			if err != nil {

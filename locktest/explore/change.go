@@ -31,7 +31,7 @@ type policy interface {
 // What can be done with events, beside letting them pass. Times are in TTLs: those a message is
 // held for lie on both sides of each instant that counts, such as a renewal or a deadline.
 var (
-	held     = []action{"late", "hold 1/4", "hold 1/2", "hold 3/4", "hold 1", "hold 5/4", "hold 3/2"}
+	held     = []action{"late", "hold 1/8", "hold 1/4", "hold 1/2", "hold 3/4", "hold 1", "hold 5/4", "hold 3/2"}
 	requests = slices.Concat(held, []action{
 		"lose", "hang", "twice", "again late", "again after 1/4", "again after 3/4", "again after 5/4",
 		"die", "die after", "pause 1/2", "pause 1", "pause 3/2",
@@ -46,7 +46,7 @@ var (
 // choose asks the policy what is done with e.
 func (w *World) choose(e *event) action {
 	w.mu.Lock()
-	over := w.over || w.violation != "" || e.process.dead
+	over := w.over || w.calm || w.violation != "" || e.process.dead
 	w.mu.Unlock()
 	if over {
 		return pass
@@ -82,6 +82,9 @@ func (w *World) others(e *event) []action {
 	}
 	for _, r := range w.restarts {
 		some = append(some, action("restart "+r.name))
+	}
+	for _, f := range w.forces {
+		some = append(some, action("force "+f.what))
 	}
 	return some
 }
@@ -131,6 +134,8 @@ func (w *World) change(e *event, a action) {
 		w.step(w.ttls(with))
 	case "restart":
 		w.restart(with)
+	case "force":
+		w.force(with)
 	case "flush":
 		w.flushed = true
 		w.forget()
@@ -146,7 +151,7 @@ func (w *World) soils(verb string) {
 		w.lossy.Store(true)
 	}
 	switch verb {
-	case "twice", "again", "die", "restart":
+	case "twice", "again", "die", "restart", "force":
 		w.mu.Lock()
 		w.ledger.untidy = true
 		w.mu.Unlock()
@@ -174,6 +179,8 @@ func (w *World) lose(e *event, told bool) {
 		e.line.lost = true
 	}
 	switch {
+	case e.kind == push && e.line.broken != nil && e.line.whole != nil:
+		go e.line.broken()
 	case e.kind == push:
 	case told:
 		e.line.connection().cut()
@@ -268,6 +275,19 @@ func (w *World) restart(name string) {
 		if e.node == name {
 			e.claims, e.forgot = nil, true
 		}
+	}
+}
+
+// force has somebody do something to the engine.
+func (w *World) force(what string) {
+	for _, f := range w.forces {
+		if f.what != what {
+			continue
+		}
+		if f.ends {
+			w.forget()
+		}
+		f.use()
 	}
 }
 

@@ -34,17 +34,18 @@ func (l *lease) lost() bool {
 
 // A ledger is what has come of the schedule so far.
 type ledger struct {
-	leases    []*lease        // in the order in which they began
-	evicted   map[string]bool // owners whom somebody has begun to evict
-	engines   []*engine       // what Links have seen of them
-	forgotten time.Time       // when the engine may have ended leases that others count on
-	disturbed bool            // the engine forgot, or its clock was set
-	untidy    bool            // somebody died or a request was served twice, and may have left something
-	open      int             // calls without an answer
+	leases    []*lease            // in the order in which they began
+	evicted   map[string]bool     // owners whom somebody has begun to evict
+	ended     map[string]eviction // of owners, when they were told that this was done
+	engines   []*engine           // what Links have seen of them
+	forgotten time.Time           // when the engine may have ended leases that others count on
+	disturbed bool                // the engine forgot, or its clock was set
+	untidy    bool                // somebody died or a request was served twice, and may have left something
+	open      int                 // calls without an answer
 }
 
 func newLedger() ledger {
-	return ledger{evicted: make(map[string]bool)}
+	return ledger{evicted: make(map[string]bool), ended: make(map[string]eviction)}
 }
 
 // fail ends the schedule: a promise is broken. Requires World.mu.
@@ -187,6 +188,28 @@ func (w *World) evicts(owner string) {
 	}
 }
 
+// An eviction is when one began and was done.
+type eviction struct{ begun, done time.Time }
+
+// isEvicted notes what came of an eviction that began then.
+func (w *World) isEvicted(owner string, begun time.Time, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil {
+		w.ledger.ended[owner] = eviction{begun, time.Now()}
+	}
+}
+
+// checkEvicted: who was evicted while it held does not go on: its lease is renewed by no call that began after. Requires World.mu.
+func (w *World) checkEvicted() {
+	for _, l := range w.ledger.leases {
+		at, ended := w.ledger.ended[l.Owner()]
+		if ended && l.begun.Before(at.begun) && l.believes() && l.Deadline().After(at.done.Add(w.harness.TTL)) {
+			w.fail("%s believes to hold until %v, though it was evicted at %v", l.client.name, w.at(l.Deadline()), w.at(at.done))
+		}
+	}
+}
+
 // releases checks what Release answered: never yes when another may have held meanwhile. It
 // reports whether the outcome is known.
 func (w *World) releases(l *lease, asked time.Time, lost bool, err error) (known bool) {
@@ -245,7 +268,7 @@ func (w *World) limitWaiting() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.running > 0 {
+	if w.running > 0 && !w.calm {
 		w.fail("%d clients still wait %v after the last change", w.running, time.Since(since).Round(time.Second))
 	}
 }
@@ -268,6 +291,46 @@ func (w *World) checkLeft(l *leasehold.Locker) {
 			}
 		})
 	}
+}
+
+// checkOutlived: what others have left is over, though the process of l goes on.
+func (w *World) checkOutlived(l *leasehold.Locker) {
+	if left := w.left(l); left != "" {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.fail("left behind though its process goes on: %s", left)
+	}
+}
+
+// left is what there is of what others used beside l, as far as it can be seen.
+func (w *World) left(l *leasehold.Locker) (all string) {
+	for _, name := range []string{resource, third} {
+		held, waits := w.sees(l, name)
+		if held+waits > 0 {
+			all += fmt.Sprintf("%s has %d leases and %d places. ", name, held, waits)
+		}
+	}
+	return all
+}
+
+// sees counts the leases and places of a resource.
+func (w *World) sees(l *leasehold.Locker, name string) (held, waits int) {
+	if w.inspect != nil {
+		state := w.inspect(name)
+		return len(state.Holders), len(state.Waiters)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), w.harness.TTL)
+	defer cancel()
+	state, _ := l.Inspect(ctx, name) // without an answer nothing is known
+	return len(state.Holders), len(state.Waiters)
+}
+
+// isLast reports whether all clients but one have gone. From then on nothing is changed.
+func (w *World) isLast() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calm = w.running == 1
+	return w.calm
 }
 
 // checkTold: of each wait, hold and renewal a Trace is told one begin and one end.

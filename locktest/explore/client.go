@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -9,8 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// resource is what the clients of a schedule contend for, and other what some do beside it.
-const resource, other = "x", "y"
+// resource is what the clients of a schedule contend for, and other and third what some do beside it.
+const resource, other, third = "x", "y", "z"
 
 // A client makes one call after the other.
 type client struct {
@@ -133,6 +134,33 @@ func (c *client) extend(l *lease, ttls float64) {
 	c.world.tell("%s: Extend: %v", c.name, err)
 }
 
+// outstay waits until all others have gone, and what they have left is over, though this process goes on.
+func (c *client) outstay() {
+	for step := c.world.ttl(0.5); !c.world.isLast(); {
+		if !c.waits(step) {
+			return
+		}
+	}
+	for range 2 { // an engine without a clock counts from when something was seen
+		if !c.waits(c.world.harness.Settle+c.world.ttl(3)+c.world.setBack) || c.world.left(c.locker) == "" {
+			return
+		}
+	}
+	c.world.checkOutlived(c.locker)
+}
+
+// waits reports whether the schedule is not over after d.
+func (c *client) waits(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-c.world.stopped:
+		return false
+	}
+}
+
 // look asks who holds.
 func (c *client) look() {
 	if !c.ready("Inspect") {
@@ -156,7 +184,9 @@ func (c *client) evict() {
 	state, _ := c.locker.Inspect(ctx, resource) // without an answer there is nobody to evict
 	for _, h := range state.Holders {
 		c.world.evicts(string(h.Owner))
+		begun := time.Now()
 		err := c.locker.Evict(ctx, resource, string(h.Owner), "explored")
+		c.world.isEvicted(string(h.Owner), begun, err)
 		c.world.tell("%s: Evict %s: %v", c.name, h.Owner, err)
 	}
 }
@@ -166,15 +196,11 @@ type wish struct {
 	shared  bool
 	limit   int
 	noRenew bool
-	other   bool // of the other resource
+	of      string // "": of resource
+	ttls    int    // how long a lease, in TTLs; 0: one
 }
 
-func (w wish) resource() string {
-	if w.other {
-		return other
-	}
-	return resource
-}
+func (w wish) resource() string { return cmp.Or(w.of, resource) }
 
 func (w wish) options(ttl time.Duration) (some []leasehold.Option) {
 	switch {
@@ -185,6 +211,9 @@ func (w wish) options(ttl time.Duration) (some []leasehold.Option) {
 	}
 	if w.noRenew {
 		some = append(some, leasehold.NoRenew())
+	}
+	if w.ttls > 0 {
+		some = append(some, leasehold.TTL(ttl*time.Duration(w.ttls)))
 	}
 	return some
 }

@@ -149,6 +149,7 @@ func (w *World) overlap(op string) {
 func (w *World) checkBeliefs() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.checkEvicted()
 	if w.ledger.disturbed {
 		return
 	}

@@ -17,6 +17,7 @@ package explore
 
 import (
 	"flag"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,7 @@ type Harness struct {
 // not be called from a bubble.
 func Run(t *testing.T, h Harness) {
 	h = h.withDefaults()
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // little is kept from one schedule to the next
 	if *flagReplay != "" {
 		replay(t, h, *flagReplay)
 		return

@@ -8,8 +8,9 @@ import (
 
 // hooks are what the harness has told of the engine.
 type hooks struct {
-	flush    func()                             // nil: the engine cannot forget
-	restarts []restart                          // of parts of the engine
+	flush    func()    // nil: the engine cannot forget
+	restarts []restart // of parts of the engine
+	forces   []force
 	setClock func(time.Duration)                // nil: the engine's clock cannot be set
 	inspect  func(resource string) driver.State // nil: what the engine has is not known
 	cleanups []func()
@@ -27,6 +28,19 @@ func (w *World) OnRestart(name string, f func()) { w.restarts = append(w.restart
 type restart struct {
 	name   string
 	forget func()
+}
+
+// OnForce tells the explorer what somebody may do to the engine by force, such as an operator. If it ends leases,
+// those who held before may overlap with those who hold since.
+func (w *World) OnForce(what string, endsLeases bool, f func()) {
+	w.forces = append(w.forces, force{what, endsLeases, f})
+}
+
+// A force is what somebody may do to the engine.
+type force struct {
+	what string
+	ends bool
+	use  func()
 }
 
 // OnClock tells the explorer how to set the engine's clock ahead of the bubble's by an offset,

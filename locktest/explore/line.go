@@ -50,8 +50,12 @@ func (p *Process) Line(broken func()) *Line {
 func (l *Line) Once() { l.once = true }
 
 // Stream is a part of the connection, as HTTP/2 and gRPC have them: what is sent on it keeps its own
-// order alone, and may pass what is sent beside it. It is lost with the whole, and is not closed.
-func (l *Line) Stream() *Line { return &Line{process: l.process, whole: l.connection()} }
+// order alone, and may pass what is sent beside it. It is lost with the whole, and is not closed. Where what
+// the engine says unasked is lost, it is with the stream alone: ended is called, from a goroutine of its own; nil:
+// nobody notices.
+func (l *Line) Stream(ended func()) *Line {
+	return &Line{process: l.process, whole: l.connection(), broken: ended}
+}
 
 func (l *Line) connection() *Line {
 	if l.whole != nil {

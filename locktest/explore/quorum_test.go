@@ -21,7 +21,7 @@ func TestQuorum(t *testing.T) {
 	}
 	opts := &quorum.Options{NodeTimeout: 600 * time.Millisecond} // longer than some messages are held
 	explore.Run(t, explore.Harness{Name: "quorum", For: time.Second, Changes: all, Scenarios: unlessLong("two", "evict"), New: func(w *explore.World) func(*explore.Process) driver.Driver {
-		nodes := []*node{{}, {ahead: memoryOf * 3 / 4}, {}}
+		nodes := []*node{{}, {ahead: 3 * time.Second / 2}, {}}
 		for i, n := range nodes {
 			n.name = fmt.Sprint("n", i+1)
 			n.server = memory.NewServer()
@@ -50,9 +50,9 @@ type node struct {
 	quiet  time.Time     // until when it grants nothing
 }
 
-// memoryOf is for how long a node must be known to remember: the TTL of leases at least, and more
+// memoryOf is for how long a node must be known to remember: the longest TTL of leases at least, and more
 // than clocks differ by.
-const memoryOf = 2 * time.Second
+const memoryOf = 4 * time.Second
 
 var errForgetful = errors.New("explore_test: the node may have forgotten")
 

@@ -33,6 +33,14 @@ func holds(n int, ttls float64, w wish) func(c *client) {
 	}
 }
 
+// after begins later.
+func after(ttls float64, script func(c *client)) func(c *client) {
+	return func(c *client) {
+		c.pause(ttls)
+		script(c)
+	}
+}
+
 // looks asks who holds, three times.
 func looks(c *client) {
 	for range 3 {
@@ -67,13 +75,30 @@ var scenarios = []scenario{
 	},
 	{
 		name: "together", does: "one process holds two leases that are renewed together, for each of which another waits",
-		scripts: of(process{holds(1, 1.2, wish{}), holds(1, 1.2, wish{other: true})},
-			process{holds(1, 0.2, wish{}), holds(1, 0.2, wish{other: true})}),
+		scripts: of(process{holds(1, 1.2, wish{}), holds(1, 1.2, wish{of: other})},
+			process{holds(1, 0.2, wish{}), holds(1, 0.2, wish{of: other})}),
 	},
 	{
 		name: "pairs", does: "two processes acquire and release two resources twice, at the same time, and one looks who holds",
-		scripts: of(process{holds(2, 0.3, wish{}), holds(2, 0.3, wish{other: true}), looks},
-			process{holds(2, 0.3, wish{}), holds(2, 0.3, wish{other: true})}),
+		scripts: of(process{holds(2, 0.3, wish{}), holds(2, 0.3, wish{of: other}), looks},
+			process{holds(2, 0.3, wish{}), holds(2, 0.3, wish{of: other})}),
+	},
+	{
+		name: "left", does: "one process keeps a lease, leaves a second, of a longer TTL since, to its end, and waits for a third, and another wants both",
+		needs: func(f driver.Features) bool { return f.SessionTTL == 0 },
+		scripts: of(process{
+			func(c *client) {
+				l := c.acquire(true, wish{of: other, ttls: 2})
+				c.outstay()
+				c.release(l)
+			},
+			func(c *client) {
+				l := c.acquire(true, wish{noRenew: true})
+				c.keep(l, 0.4)
+				c.extend(l, 2)
+			},
+			after(0.1, holds(1, 0.2, wish{of: third})),
+		}, process{holds(1, 1.6, wish{of: third}), after(2, holds(1, 0.2, wish{}))}),
 	},
 	{
 		name: "shared", does: "three share two slots, and one wants to be alone",

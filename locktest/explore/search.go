@@ -70,9 +70,28 @@ func (d *dice) choose(label string, others []action) action {
 	}
 	d.left--
 	d.near = nearFor
-	a := others[d.rng.IntN(len(others))]
+	a := d.pick(others)
 	d.changes = append(d.changes, change{label, a})
 	return a
+}
+
+// pick takes any action, or one of the kinds of action, and one of these: what there are many of is not always
+// chosen more often for that.
+func (d *dice) pick(others []action) action {
+	if d.rng.IntN(2) == 0 {
+		return others[d.rng.IntN(len(others))]
+	}
+	kinds := make(map[string][]action)
+	var names []string
+	for _, a := range others {
+		kind, _, _ := strings.Cut(string(a), " ")
+		if kinds[kind] == nil {
+			names = append(names, kind)
+		}
+		kinds[kind] = append(kinds[kind], a)
+	}
+	of := kinds[names[d.rng.IntN(len(names))]]
+	return of[d.rng.IntN(len(of))]
 }
 
 // A search goes through the schedules of one scenario.

@@ -24,14 +24,17 @@ func (w *World) checkState() {
 	}
 }
 
-// names are the resources of which somebody has had a lease, and the one of all scenarios.
+// names are the one resource of all scenarios, and those of which somebody has had a lease.
 func (w *World) names() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if slices.ContainsFunc(w.ledger.leases, func(l *lease) bool { return l.Name() == other }) {
-		return []string{resource, other}
+	all := []string{resource}
+	for _, name := range []string{other, third} {
+		if slices.ContainsFunc(w.ledger.leases, func(l *lease) bool { return l.Name() == name }) {
+			all = append(all, name)
+		}
 	}
-	return []string{resource}
+	return all
 }
 
 // checkServed: a fair engine passes nobody who waits, by the order of first attempts. Once messages
@@ -80,7 +83,7 @@ func (w *World) checkKept(now driver.State) {
 
 // viewState writes what the engine has.
 func (w *World) viewState(b *strings.Builder) {
-	for _, name := range []string{resource, other} {
+	for _, name := range []string{resource, other, third} {
 		for _, h := range w.seen[name].Holders {
 			fmt.Fprint(b, "|", name, h.Mode, w.coarse(h.Left))
 		}

@@ -15,7 +15,7 @@ func TestStreams(t *testing.T) {
 		p := &Process{world: w, name: "p1"}
 		cut := false
 		whole := p.Line(func() { cut = true })
-		one, other := whole.Stream(), whole.Stream()
+		one, other := whole.Stream(nil), whole.Stream(nil)
 		var served, answered []string
 		send := func(l *Line, what string) {
 			l.Send(what, "", func() any { served = append(served, what); return what }, func(a any) { answered = append(answered, a.(string)) })

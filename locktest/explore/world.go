@@ -45,7 +45,8 @@ type crowd struct {
 	processes []*Process
 	clients   []*client
 	running   int           // guarded by mu; clients
-	over      bool          // guarded by mu; no more changes
+	calm      bool          // guarded by mu; no more changes, as only what is left over is waited for
+	over      bool          // guarded by mu; no more changes, and no more calls
 	stopped   chan struct{} // closed when the clients are to come to their end
 	finished  chan struct{} // closed when nothing goes on any more
 }

@@ -5,7 +5,7 @@
 --       outcome is unknown so that it may still come (else empty), 4 how long to remember
 --       that in ms, 5 number of this release, 6 how long a rest is in ms (0: there are none),
 --       7 how long after the last one began another may, in ms
--- Reply: 1 given up; 0 there was nothing
+-- Reply: 1 given up; 2 and granted to the next; 0 there was nothing
 local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local owner, linger = ARGV[1], tonumber(ARGV[2])
 local found = redis.call('MGET', lock, history, KEYS[3])
@@ -75,7 +75,7 @@ if ARGV[6] ~= '0' then keep_at_most(KEYS[8], tonumber(ARGV[7])) end
 local rests = not held and ARGV[6] ~= '0' and redis.call('SET', KEYS[8], string.format('%.0f', ms + ARGV[6]), 'PX', ARGV[7], 'NX')
 if not held and not rests and (freed or redis.call('EXISTS', lock) == 0) then -- what is no string is somebody's
   local ok, granted = pcall(grant_next) -- a queue that somebody damaged must not keep the lock
-  if ok and granted then return given end
+  if ok and granted then return 2 * given end
   local holds = not ok and redis.call('GET', lock)
   if holds and holds ~= owner then return given end -- it was granted before the error
 end

@@ -3,25 +3,19 @@
 package guard
 
 import (
-	"errors"
-	"io/fs"
-	"os/exec"
+	"fmt"
 	"syscall"
 )
 
 // Exit codes of a command that could not be started, as a shell has them.
 const (
-	codeNotExecutable = 126
-	codeNotFound      = 127
+	CodeNotExecutable = 126
+	CodeNotFound      = 127
 )
 
-// startChild starts argv with the streams of this process and the environment env, and
-// returns its pid. code is what a shell would exit with after err.
-func startChild(argv, env []string, t *terminal) (pid, code int, err error) {
-	path, err := exec.LookPath(argv[0])
-	if err != nil && !errors.Is(err, exec.ErrDot) {
-		return 0, exitCode(err), err
-	}
+// startChild starts the program at path as argv, with the streams of this process and the
+// environment env, and returns its pid. code is what a shell would exit with after err.
+func startChild(path string, argv, env []string, t *terminal) (pid, code int, err error) {
 	attr := &syscall.ProcAttr{
 		Env:   env,
 		Files: []uintptr{0, 1, 2}, // higher ones are the user's and pass by themselves
@@ -32,15 +26,12 @@ func startChild(argv, env []string, t *terminal) (pid, code int, err error) {
 		// A script without a #! line: execvp(3) and every shell hand it to sh.
 		pid, err = syscall.ForkExec("/bin/sh", append([]string{"sh", path}, argv[1:]...), attr)
 	}
-	if err != nil {
-		return 0, exitCode(err), &exec.Error{Name: argv[0], Err: err}
+	if err == nil {
+		return pid, 0, nil
 	}
-	return pid, 0, nil
-}
-
-func exitCode(err error) int {
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-		return codeNotFound
+	code = CodeNotExecutable
+	if err == syscall.ENOENT {
+		code = CodeNotFound
 	}
-	return codeNotExecutable
+	return 0, code, fmt.Errorf("%q: %w", argv[0], err)
 }

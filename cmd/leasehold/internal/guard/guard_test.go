@@ -19,13 +19,7 @@ import (
 // The tests are not parallel: each holder may end every younger child of this process.
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "guard" {
-		if err := Main(os.Args[2:], func(string, time.Time, time.Time) {}); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	Inherit(func(string, time.Time, time.Time) {})
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // or the guardian would linger for a second
 	os.Exit(m.Run())
 }
@@ -59,7 +53,7 @@ func (l *fakeLease) Deadline() time.Time      { return *l.deadline.Load() }
 
 func (l *fakeLease) plan(script string) Plan {
 	return Plan{
-		Argv: []string{"sh", "-c", script}, Env: os.Environ(), Own: os.Environ(),
+		Path: "/bin/sh", Argv: []string{"sh", "-c", script}, Env: os.Environ(), Own: os.Environ(),
 		Grace: 500 * time.Millisecond, Margin: 500 * time.Millisecond,
 		Lease: l, Renewed: l.renewed, Signals: make(chan os.Signal),
 	}
@@ -133,25 +127,24 @@ func TestStartErrorsHaveTheCodesOfAShell(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		argv []string
+		path string
 		code int
 	}{
-		{[]string{plain}, 126},
-		{[]string{dir}, 126},
-		{[]string{filepath.Join(dir, "none")}, 127},
-		{[]string{"no-such-command-anywhere"}, 127},
-		{[]string{""}, 127},
+		{plain, 126},
+		{dir, 126},
+		{filepath.Join(dir, "none"), 127},
+		{"", 127},
 	} {
 		p := newLease(time.Minute).plan("")
-		p.Argv = c.argv
+		p.Path = c.path
 		_, err := run(p)
 		var start *StartError
 		if !errors.As(err, &start) || start.Code != c.code {
-			t.Errorf("%q: %v, want code %d", c.argv, err, c.code)
+			t.Errorf("%q: %v, want code %d", c.path, err, c.code)
 		}
 	}
 	p := newLease(time.Minute).plan("")
-	p.Argv = []string{script, "5"}
+	p.Path, p.Argv = script, []string{"script", "5"}
 	if result, err := run(p); err != nil || result.Status.ExitStatus() != 5 {
 		t.Errorf("script without #!: %+v, %v; want exit 5", result, err)
 	}

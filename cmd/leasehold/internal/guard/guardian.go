@@ -3,7 +3,6 @@
 package guard
 
 import (
-	"errors"
 	"os"
 	"os/signal"
 	"runtime"
@@ -47,20 +46,47 @@ type guardian struct {
 	retry   time.Duration
 }
 
-// An heir ends what a holder has left that died: the leases that legacy tells of. They
-// keep others out until keep, and end by themselves at deadline.
-type heir func(legacy string, keep, deadline time.Time)
+// An estate is what a guardian has to give up in place of a holder that has died: the leases that
+// legacy tells of. They keep others out until keep, and end by themselves at deadline.
+type estate struct {
+	legacy         string
+	keep, deadline instant
+}
 
-// Main is the guardian process: it starts the command when the holder tells it to, and
-// returns when nothing of it is left and the holder knows. Should the holder have died,
-// heir is called in its place, with no file of the holder's open any more. args are those
-// that a holder gives it.
-func Main(args []string, heir heir) error {
-	rename()
-	c, err := fromArgs(args)
-	if err != nil {
-		return err
+// left is the estate of this process' holder, if this process is its guardian.
+var left *estate
+
+// init is all that a guardian does, unless its holder dies and leaves something: then main goes on, with
+// Inherit. The clients of twelve engines, whose beginnings cost more than all the rest, are still to come:
+// of the packages whose imports have been initialised, the first by its path is next. This one therefore
+// imports little (not os/exec, whose path is a late one). Were it the last of all, a guardian would start
+// slower and do the same.
+func init() {
+	c, ok := fromArgs(os.Args)
+	if !ok {
+		return
 	}
+	left = guard(c)
+	if left == nil {
+		os.Exit(0)
+	}
+}
+
+// Inherit is to be the first that main calls. In the guardian of a holder that has died it calls heir in the
+// holder's place, with no file of the holder's open any more, and ends the process. Elsewhere it does nothing.
+func Inherit(heir func(legacy string, keep, deadline time.Time)) {
+	if left == nil {
+		return
+	}
+	heir(left.legacy, left.keep.time(), left.deadline.time())
+	os.Exit(0)
+}
+
+// guard starts the command when the holder tells it to, and returns when nothing of it is left and the holder
+// knows, or is dead.
+func guard(c *conn) *estate {
+	rename()
+	runtime.GOMAXPROCS(1) // it hardly does anything, and threads that look for work cost as much
 	// The child gets its death signal when the thread that started it ends.
 	runtime.LockOSThread()
 	outlive()
@@ -80,8 +106,7 @@ func Main(args []string, heir heir) error {
 		return nil
 	}
 	letGoOfFiles()
-	heir(first.Start.Legacy, first.Start.Keep.time(), g.deadline.time())
-	return nil
+	return &estate{first.Start.Legacy, first.Start.Keep, g.deadline}
 }
 
 // known waits until the holder knows of the end, and reports false if it is dead.
@@ -100,7 +125,7 @@ func (g *guardian) serve(s *start, messages <-chan message, died <-chan os.Signa
 	if g.termAt().sub(now()) <= 0 {
 		return message{Verb: gotLate}
 	}
-	child, code, err := startChild(s.Argv.strings(), s.Env.strings(), &g.term)
+	child, code, err := startChild(string(s.Path), s.Argv.strings(), s.Env.strings(), &g.term)
 	if err != nil {
 		return message{Verb: gotFailed, N: int64(code), Text: err.Error()}
 	}
@@ -164,18 +189,18 @@ func Catch(c chan<- os.Signal, signals ...os.Signal) {
 // toArgs are the arguments of a guardian that has fd as its end of the socket.
 func toArgs(fd int) []string { return []string{Name, "guard", strconv.Itoa(fd)} }
 
-func fromArgs(args []string) (*conn, error) {
-	if len(args) != 1 {
-		return nil, errNotByHand
+// fromArgs returns false in a process that is no guardian.
+func fromArgs(args []string) (*conn, bool) {
+	if len(args) != 3 || args[0] != Name || args[1] != "guard" {
+		return nil, false
 	}
-	fd, err := strconv.Atoi(args[0])
+	fd, err := strconv.Atoi(args[2])
 	if err != nil {
-		return nil, errNotByHand
+		return nil, false
 	}
-	return newConn(fd)
+	c, err := newConn(fd)
+	return c, err == nil
 }
-
-var errNotByHand = errors.New("the guard is started by leasehold run only")
 
 // termAt is when the child gets SIGTERM, killAt when it gets SIGKILL.
 func (g *guardian) termAt() instant { return g.killAt().add(-g.grace) }

@@ -29,6 +29,7 @@ func (e *StartError) Error() string { return e.Text }
 
 // A Plan is what to run, under which lease, and how much time it gets to end.
 type Plan struct {
+	Path   string // of the program
 	Argv   []string
 	Env    []string      // of the command
 	Own    []string      // of the guardian, which others may read: no secrets
@@ -118,7 +119,7 @@ func (h *holder) start() error {
 func (h *holder) startMessage() (m message, deadline time.Time) {
 	deadline = h.plan.Lease.Deadline()
 	s := &start{
-		Argv: newTexts(h.plan.Argv), Env: newTexts(h.plan.Env),
+		Path: []byte(h.plan.Path), Argv: newTexts(h.plan.Argv), Env: newTexts(h.plan.Env),
 		Grace: h.plan.Grace, Margin: h.plan.Margin,
 		Home: h.term.home, Lent: h.term.lent,
 		Legacy: h.plan.Legacy, Keep: instantOf(h.plan.Keep),

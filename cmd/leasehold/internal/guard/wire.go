@@ -45,6 +45,7 @@ type message struct {
 // A start is what the guardian must know from the start. It comes through the
 // socket because others can read a process's arguments.
 type start struct {
+	Path   []byte // need not be UTF-8 either
 	Argv   texts
 	Env    texts
 	Grace  time.Duration

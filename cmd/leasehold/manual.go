@@ -1,0 +1,165 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func newManCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "man DIR",
+		Short:   "Write the manual pages into a folder",
+		Long:    "Write a manual page for each command into DIR, which is created if it is missing.",
+		Example: "  leasehold man ~/.local/share/man/man1\n  man leasehold-run",
+		Args:    argNames("DIR"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return writeManual(a, cmd.Root(), args[0])
+		},
+	}
+}
+
+func writeManual(a *app, root *cobra.Command, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return internalErrorf("create the manual's folder: %w", err)
+	}
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	built, err := manualDate()
+	if err != nil {
+		return err
+	}
+	var pages []string
+	for _, cmd := range documented(root) {
+		file := filepath.Join(dir, pageName(cmd)+".1")
+		if err := os.WriteFile(file, []byte(manualPage(cmd, built)), 0o666); err != nil {
+			return internalErrorf("write the manual: %w", err)
+		}
+		pages = append(pages, file)
+	}
+	slices.Sort(pages)
+	return a.print(pages, func(w io.Writer) { fmt.Fprintf(w, "wrote %d pages to %s\n", len(pages), dir) })
+}
+
+// manualDate is today, or what whoever makes packages says, so that the same source gives the same pages.
+func manualDate() (time.Time, error) {
+	epoch := os.Getenv("SOURCE_DATE_EPOCH")
+	if epoch == "" {
+		return time.Now(), nil
+	}
+	seconds, err := strconv.ParseInt(epoch, 10, 64)
+	if err != nil {
+		return time.Time{}, usageErrorf("SOURCE_DATE_EPOCH %q is no number of seconds", epoch)
+	}
+	return time.Unix(seconds, 0).UTC(), nil
+}
+
+// documented is cmd and all below it that is for people.
+func documented(cmd *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{cmd}
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			all = append(all, documented(c)...)
+		}
+	}
+	return all
+}
+
+func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
+
+// manualPage is the page of a command in roff, as man(7) has it. Texts stay as they are: cobra's own pages come
+// by way of Markdown, which takes the _ of names for emphasis, and brings a table of all of HTML's characters
+// into the start of every command.
+func manualPage(cmd *cobra.Command, built time.Time) string {
+	var p strings.Builder
+	fmt.Fprintf(&p, ".nh\n.TH %s 1 %q %q Leasehold\n", roff(strings.ToUpper(pageName(cmd))),
+		built.Format("Jan 2006"), "leasehold "+buildVersion().Version)
+	fmt.Fprintf(&p, ".SH NAME\n%s \\- %s\n", roff(pageName(cmd)), roff(cmd.Short))
+	fmt.Fprintf(&p, ".SH SYNOPSIS\n%s\n", bold(cmd.UseLine()))
+	p.WriteString(".SH DESCRIPTION\n")
+	manualText(&p, cmp.Or(cmd.Long, cmd.Short))
+	cmd.InitDefaultHelpFlag()
+	manualFlags(&p, "OPTIONS", cmd.NonInheritedFlags())
+	manualFlags(&p, "OPTIONS OF EVERY COMMAND", cmd.InheritedFlags())
+	if cmd.Example != "" {
+		p.WriteString(".SH EXAMPLE\n")
+		manualText(&p, cmd.Example)
+	}
+	var others []string
+	if cmd.HasParent() {
+		others = append(others, bold(pageName(cmd.Parent()))+"(1)")
+	}
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			others = append(others, bold(pageName(c))+"(1)")
+		}
+	}
+	if others != nil {
+		fmt.Fprintf(&p, ".SH SEE ALSO\n%s\n", strings.Join(others, ",\n"))
+	}
+	return p.String()
+}
+
+// manualText keeps lines that are indented as they are, and has the others filled.
+func manualText(p *strings.Builder, text string) {
+	kept := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if keep := strings.HasPrefix(line, " "); keep != kept {
+			kept = keep
+			p.WriteString(map[bool]string{true: ".EX\n", false: ".EE\n"}[kept])
+		}
+		if line == "" {
+			line = ".PP"
+		} else {
+			line = roff(line)
+		}
+		p.WriteString(line + "\n")
+	}
+	if kept {
+		p.WriteString(".EE\n")
+	}
+}
+
+func manualFlags(p *strings.Builder, title string, flags *pflag.FlagSet) {
+	if flags.HasAvailableFlags() {
+		fmt.Fprintf(p, ".SH %s\n", title)
+	}
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Deprecated != "" {
+			return
+		}
+		name := bold("--" + f.Name)
+		if f.Shorthand != "" {
+			name = bold("-"+f.Shorthand) + ", " + name
+		}
+		value, about := pflag.UnquoteUsage(f)
+		if value != "" {
+			name += " \\fI" + roff(value) + "\\fP"
+		}
+		if !slices.Contains([]string{"", "0", "false", "[]"}, f.DefValue) {
+			about += " (default " + f.DefValue + ")"
+		}
+		fmt.Fprintf(p, ".TP\n%s\n%s\n", name, roff(about))
+	})
+}
+
+func bold(text string) string { return `\fB` + roff(text) + `\fP` }
+
+// roff escapes a line: a hyphen is to be that of a command line, and a dot in front no request.
+func roff(line string) string {
+	line = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(line)
+	if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
+		line = `\&` + line
+	}
+	return line
+}

@@ -1,0 +1,276 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/natslock"
+)
+
+func bucket(t testing.TB, s *servers.NATS, config jetstream.KeyValueConfig) {
+	t.Helper()
+	if _, err := connected(t, s).CreateKeyValue(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// anew deletes the bucket and makes it again.
+func anew(t testing.TB, s *servers.NATS) {
+	t.Helper()
+	js := connected(t, s)
+	if err := js.DeleteKeyValue(t.Context(), "locks"); err != nil {
+		t.Fatal(err)
+	}
+	if err := natslock.CreateBucket(t.Context(), js, "locks", 1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A bucket that was made anew gives no fence again, and no number of a message by which a process that
+// knew the former one could take another's record for what it has seen.
+func TestBucketMadeAnew(t *testing.T) {
+	t.Parallel()
+	s := servers.StartNATS(t, 1, "")[0]
+	if err := natslock.CreateBucket(t.Context(), connected(t, s), "locks", 1); err != nil {
+		t.Fatal(err)
+	}
+	d, other := on(t, s, "locks"), on(t, s, "locks")
+	holder, idle := claim(t, d, "held", "one"), claim(t, d, "idle", "one")
+	first := granted(t, holder)
+	anew(t, s)
+	next := claim(t, other, "held", "two")
+	if g := granted(t, next); g.Fence <= first.Fence {
+		t.Errorf("fence %d after %d", g.Fence, first.Fence)
+	}
+	if g, err := holder.Renew(t.Context(), ttl); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Renew of a lease of the former bucket: %v, %v; want ErrLost", g, err)
+	}
+	if _, err := next.Renew(t.Context(), ttl); err != nil {
+		t.Errorf("Renew of the holder: %v", err)
+	}
+
+	anew(t, s)
+	granted(t, idle)
+	released(t, idle)
+	anew(t, s)
+	next = claim(t, other, "idle", "two")
+	granted(t, next)
+	if _, err := next.Renew(t.Context(), ttl); err != nil { // the second message, as the release was
+		t.Fatal(err)
+	}
+	if g, err := try(t, idle, ttl); err == nil {
+		t.Errorf("a second holder: %v", g)
+	}
+}
+
+// A server that has lost its last messages gives their numbers to others. Who knows of a number from
+// before takes it for nothing.
+func TestLastMessagesLost(t *testing.T) {
+	t.Parallel()
+	s := servers.StartNATS(t, 1, "")[0]
+	if err := natslock.CreateBucket(t.Context(), connected(t, s), "locks", 1); err != nil {
+		t.Fatal(err)
+	}
+	d, other := on(t, s, "locks"), on(t, s, "locks")
+	s.Kill()
+	before := t.TempDir()
+	if err := os.CopyFS(before, os.DirFS(s.Data())); err != nil {
+		t.Fatal(err)
+	}
+	s.Begin()
+	s.Ready()
+	holder, next := claim(t, d, "a", "one"), claim(t, other, "a", "two")
+	granted(t, holder)
+	s.Kill()
+	s.Forget()
+	if err := os.CopyFS(s.Data(), os.DirFS(before)); err != nil {
+		t.Fatal(err)
+	}
+	s.Begin()
+	s.Ready()
+	granted(t, next)
+	if g, err := holder.Renew(t.Context(), ttl); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Renew of a lease that was lost: %v, %v; want ErrLost", g, err)
+	}
+	if _, err := next.Renew(t.Context(), ttl); err != nil {
+		t.Errorf("Renew of the holder: %v", err)
+	}
+}
+
+// What cannot be sent is not kept until it can: a claim that was given up while the server was away is
+// not granted when it is back.
+func TestNothingIsSentLater(t *testing.T) {
+	t.Parallel()
+	s := servers.StartNATS(t, 1, "")[0]
+	if err := natslock.CreateBucket(t.Context(), connected(t, s), "locks", 1); err != nil {
+		t.Fatal(err)
+	}
+	js := connected(t, s)
+	d, err := natslock.New(js, "locks", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	before := claim(t, d, "a", "before")
+	granted(t, before) // so that the next is one publish
+	released(t, before)
+	s.Kill()
+	for end := time.Now().Add(ttl); js.Conn().IsConnected(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the client does not see that the server is gone")
+		}
+	}
+	c := claim(t, d, "a", "one")
+	if g, err := try(t, c, time.Second); err == nil {
+		t.Fatalf("granted by nobody: %v", g)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	_ = c.Release(ctx) // there is nobody to be told
+	cancel()
+	s.Begin()
+	s.Ready()
+	look := on(t, s, "locks")
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		st, err := look.Inspect(t.Context(), "a")
+		if err != nil || len(st.Holders) > 0 {
+			t.Fatalf("held by nobody: %v, %v", st, err)
+		}
+	}
+}
+
+// A bucket that forgets after a time gives no lease that it may forget.
+func TestBucketThatForgets(t *testing.T) {
+	t.Parallel()
+	s := servers.StartNATS(t, 1, "")[0]
+	bucket(t, s, jetstream.KeyValueConfig{Bucket: "locks", TTL: 2 * time.Minute})
+	d := on(t, s, "locks")
+	c := claim(t, d, "a", "one")
+	for range 2 {
+		granted(t, c)
+		released(t, c)
+	}
+	long, err := d.Claim(driver.Request{Resource: "a", Owner: "long", TTL: 2 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g, err := try(t, long, ttl); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("a lease that is forgotten before it ends: %v, %v; want ErrUnsupported", g, err)
+	}
+	granted(t, c)
+	if g, err := c.Renew(t.Context(), 2*time.Minute); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("Renew for longer than the bucket remembers: %v, %v; want ErrUnsupported", g, err)
+	}
+	if err := d.RaiseFence(t.Context(), "a", 1<<62); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("a raised fence that is forgotten: %v; want ErrUnsupported", err)
+	}
+	released(t, c)
+}
+
+// A bucket that keeps history keeps none of a lock: a former value would be there again when the mark
+// of a release has ended.
+func TestBucketWithHistory(t *testing.T) {
+	t.Parallel()
+	s := servers.StartNATS(t, 1, "")[0]
+	bucket(t, s, jetstream.KeyValueConfig{Bucket: "locks", History: 8, LimitMarkerTTL: time.Second})
+	d := on(t, s, "locks")
+	c := claim(t, d, "a", "one")
+	granted(t, c)
+	if _, err := c.Renew(t.Context(), ttl); err != nil {
+		t.Fatal(err)
+	}
+	released(t, c)
+	stream, err := connected(t, s).Stream(t.Context(), "KV_locks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := stream.CachedInfo().State.Msgs; n != 1 {
+		t.Errorf("%d messages of one name", n)
+	}
+}
+
+// A driver outlives its bucket, also where the next one takes no TTL.
+func TestBucketMadeOtherwise(t *testing.T) {
+	t.Parallel()
+	s := servers.StartNATS(t, 1, "")[0]
+	js := connected(t, s)
+	if err := natslock.CreateBucket(t.Context(), js, "locks", 1); err != nil {
+		t.Fatal(err)
+	}
+	d := on(t, s, "locks")
+	c := claim(t, d, "a", "one")
+	granted(t, c)
+	if err := js.DeleteKeyValue(t.Context(), "locks"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.List(t.Context(), ""); !errors.Is(err, natslock.ErrNoBucket) {
+		t.Errorf("List: %v; want ErrNoBucket", err)
+	}
+	if _, err := try(t, claim(t, d, "b", "one"), ttl); !errors.Is(err, natslock.ErrNoBucket) {
+		t.Errorf("Try: %v; want ErrNoBucket", err)
+	}
+	bucket(t, s, jetstream.KeyValueConfig{Bucket: "locks"})
+	granted(t, claim(t, d, "a", "two"))
+	granted(t, claim(t, d, "b", "two"))
+}
+
+// Whoever holds can release in a bucket that is full, and holds until the deadline at most.
+func TestFullBucket(t *testing.T) {
+	t.Parallel()
+	s := servers.StartNATS(t, 1, "")[0]
+	bucket(t, s, jetstream.KeyValueConfig{Bucket: "locks", MaxBytes: 4096, LimitMarkerTTL: time.Hour})
+	d := on(t, s, "locks")
+	var held []driver.Claim
+	for i := 0; ; i++ {
+		c := claim(t, d, fmt.Sprint("n", i), "one")
+		_, err := try(t, c, ttl)
+		if err != nil {
+			if !errors.Is(err, natslock.ErrFull) || i == 0 {
+				t.Errorf("Try of lock %d: %v; want ErrFull", i, err)
+			}
+			break
+		}
+		held = append(held, c)
+	}
+	for i, c := range held {
+		if err := c.Release(t.Context()); err != nil {
+			t.Errorf("Release of lock %d: %v", i, err)
+		}
+	}
+	granted(t, claim(t, d, "n0", "two"))
+}
+
+// Waiters fill a record up to the bucket's bound for a value, and take nothing from who holds.
+func TestFullRecord(t *testing.T) {
+	t.Parallel()
+	s := servers.StartNATS(t, 1, "")[0]
+	bucket(t, s, jetstream.KeyValueConfig{Bucket: "locks", MaxValueSize: 4096, LimitMarkerTTL: time.Hour})
+	d := on(t, s, "locks")
+	holder := claim(t, d, "a", "holder")
+	granted(t, holder)
+	for i := 0; ; i++ {
+		c, err := d.Claim(driver.Request{Resource: "a", Owner: fmt.Sprint("w", i), TTL: ttl, Queue: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = try(t, c, ttl); errors.Is(err, natslock.ErrFull) {
+			break
+		}
+		if !errors.Is(err, driver.ErrBusy) || i > 100 {
+			t.Fatalf("Try of waiter %d: %v", i, err)
+		}
+	}
+	for range 20 {
+		if _, err := holder.Renew(t.Context(), ttl); err != nil {
+			t.Fatalf("Renew: %v", err)
+		}
+	}
+	released(t, holder)
+}

@@ -1,0 +1,159 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A stray is a key in a session of this driver that no claim of it has: the cluster's data is that
+// of before, and has what was released since. The session keeps it alive, so that nobody else ever ends
+// it. Who restores a cluster breaks all connections first. So a session that was kept alive over
+// another stream than before is looked through.
+
+// keptOver notes that s was kept alive over the present stream. Requires d.mu.
+func (d *Driver) keptOver(s *session) {
+	if s.stream != d.alive.opened {
+		s.stream = d.alive.opened
+		d.lookThrough(s)
+	}
+}
+
+// lookThrough deletes the strays of s, and ends what holds by a key of before. Requires d.mu.
+func (d *Driver) lookThrough(s *session) {
+	if s == nil || s.gone {
+		return
+	}
+	d.start(func() {
+		ctx, cancel := context.WithTimeout(d.life, grantWithin)
+		defer cancel()
+		err := d.endFormer(ctx, s)
+		if err == nil {
+			err = d.deleteStrays(ctx, s)
+		}
+		if err != nil && !refused(err) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			s.stream = 0 // the next keep-alive looks again
+		}
+	})
+}
+
+// endFormer ends the places in s whose keys are not those that they were granted by: each may be one of
+// before, of the same name.
+func (d *Driver) endFormer(ctx context.Context, s *session) error {
+	d.mu.Lock()
+	var all []*place
+	for _, p := range d.all() {
+		if p.in == s && (p.phase == queued || p.phase == held) {
+			all = append(all, p)
+		}
+	}
+	d.mu.Unlock()
+	for len(all) > 0 {
+		n := min(len(all), maxCompared)
+		if same, err := d.areSame(ctx, all[:n]); err != nil {
+			return err
+		} else if !same {
+			for _, p := range all[:n] {
+				if _, err := p.look(ctx); errors.Is(err, errGone) {
+					d.lost(p, errDeleted)
+				} else if err != nil {
+					return err
+				}
+			}
+		}
+		all = all[n:]
+	}
+	return nil
+}
+
+// areSame reports whether the keys of all are those that were created for them; false: each is to be
+// read by itself.
+func (d *Driver) areSame(ctx context.Context, all []*place) (bool, error) {
+	cmps := make([]clientv3.Cmp, len(all))
+	for i, p := range all {
+		cmps[i] = created(p.key, p.revision())
+	}
+	resp, err := d.commitAgain(ctx, cmps, clientv3.OpGet(all[0].key, clientv3.WithCountOnly()))
+	if tooMany(err) {
+		return false, nil
+	}
+	return err == nil && resp.Succeeded, err
+}
+
+// deleteStrays deletes the keys in s that no place has.
+func (d *Driver) deleteStrays(ctx context.Context, s *session) error {
+	var resp *clientv3.LeaseTimeToLiveResponse
+	err := d.passingOver(ctx, func(ctx context.Context, _ bool) (err error) {
+		resp, err = d.client.TimeToLive(clientv3.WithRequireLeader(ctx), s.id, clientv3.WithAttachedKeys())
+		return d.explain(ctx, err)
+	})
+	if err != nil {
+		return err
+	}
+	for _, key := range resp.Keys {
+		// A client whose keys alone have a namespace is told of them with it.
+		if at := strings.Index(string(key), d.root); at >= 0 {
+			if err := d.deleteStray(ctx, s, string(key[at:])); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// deleteStray deletes a key, if it is in s and no place has it: a place that is over has deleted its own.
+func (d *Driver) deleteStray(ctx context.Context, s *session, key string) error {
+	if _, ok := d.nameOf(key); !ok || d.has(key) {
+		return nil
+	}
+	resp, err := d.read(ctx, clientv3.OpGet(key))
+	if err != nil {
+		return err
+	}
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	if len(kvs) == 0 || clientv3.LeaseID(kvs[0].Lease) != s.id {
+		return nil
+	}
+	p := d.strayed(s, newEntry(kvs[0]))
+	if p == nil {
+		return nil
+	}
+	err = p.clear(ctx)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err != nil {
+		p.until = time.Now().Add(clearAgain) // by the sweep
+	}
+	p.finish()
+	return nil
+}
+
+// strayed gives a key to a place that is leaving, so that no claim takes it meanwhile, and begins a call
+// on it; nil: a place has the key.
+func (d *Driver) strayed(s *session, e entry) *place {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at(e.key) != nil {
+		return nil
+	}
+	c := &claim{d: d, req: driver.Request{Owner: e.Owner}, dir: dirOf(e.key)}
+	p := d.adopted(c, e)
+	p.moveTo(s)
+	p.calls++
+	p.on(release, errDeleted)
+	return p
+}
+
+// has reports whether a place has the key.
+func (d *Driver) has(key string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.at(key) != nil
+}

@@ -1,0 +1,230 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/etcdlock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
+	"github.com/leasehold-go/leasehold/internal/servers"
+)
+
+// former has e serve the data again that it has now, after change. Its revision is soon above all that were
+// seen, so that nobody can tell by that.
+func former(t testing.TB, e *servers.Etcd, change func()) {
+	t.Helper()
+	e.Kill()
+	before := servers.Copied(t, e.Data())
+	e.Start(t)
+	change()
+	e.Kill()
+	servers.PutBack(t, e.Data(), before)
+	e.Start(t)
+	writeElsewhere(t, e)
+}
+
+// restored is former by the tool for that.
+func restored(t testing.TB, e *servers.Etcd, change func()) {
+	t.Helper()
+	snapshot := filepath.Join(t.TempDir(), "snapshot")
+	e.Etcdctl(t, "snapshot", "save", snapshot)
+	change()
+	e.Kill()
+	e.Forget(t)
+	peer := fmt.Sprint("http://127.0.0.1:", e.Peer)
+	e.Etcdctl(t, "snapshot", "restore", snapshot, "--data-dir", e.Data(), "--name", e.Name, "--initial-cluster", e.Name+"="+peer, "--initial-advertise-peer-urls", peer)
+	e.Start(t)
+	writeElsewhere(t, e)
+}
+
+func writeElsewhere(t testing.TB, e *servers.Etcd) {
+	t.Helper()
+	client := clientOf(t, e)
+	for range 20 {
+		if _, err := client.Put(t.Context(), "elsewhere", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A lease that was released is there again when the cluster's data is that of before, in a session
+// that its driver keeps alive for others. It does not stay there.
+func TestReleasedBeforeTheDataWentBack(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{servers.EtcdDebian, servers.EtcdCurrent} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			const ttl = 15 * time.Second
+			e := servers.StartEtcd(t, version)
+			one := lockerOn(t, driverOn(t, clientOf(t, e), nil), leasehold.Options{TTL: ttl})
+			other := lockerOn(t, driverOn(t, clientOf(t, e), nil), leasehold.Options{TTL: ttl})
+			warm, err := one.Acquire(t.Context(), "warm", leasehold.TTL(2*time.Second)) // has a stream opened
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := warm.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var held []*leasehold.Lease
+			for _, name := range []string{"kept", "a", "b"} {
+				lease, err := one.Acquire(t.Context(), name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				held = append(held, lease)
+			}
+			goBack := former
+			if version == servers.EtcdDebian { // which etcdctl belongs to
+				goBack = restored
+			}
+			goBack(t, e, func() {
+				for _, lease := range held[1:] {
+					if err := lease.Release(t.Context()); err != nil {
+						t.Errorf("Release: %v", err)
+					}
+				}
+			})
+			for name, l := range map[string]*leasehold.Locker{"a": other, "b": one} {
+				if lease, err := l.Acquire(t.Context(), name, leasehold.Wait(time.Minute)); err != nil {
+					t.Errorf("Acquire of %s: %v", name, err)
+				} else if err := lease.Release(t.Context()); err != nil {
+					t.Errorf("Release of %s: %v", name, err)
+				}
+			}
+			if held[0].Context().Err() != nil {
+				t.Errorf("what was held before and after: %v", context.Cause(held[0].Context()))
+			}
+		})
+	}
+}
+
+// A key of before, shared, is not taken for that of an exclusive lease that came after it, of the same name.
+func TestKeyOfBefore(t *testing.T) {
+	t.Parallel()
+	const ttl = 30 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	d := driverOn(t, clientOf(t, e), nil)
+	claimed := func(name string, mode driver.Mode, ttl time.Duration) driver.Claim {
+		c, err := d.Claim(driver.Request{Resource: name, Owner: fmt.Sprint(name, mode), Mode: mode, TTL: ttl})
+		if err != nil {
+			t.Fatal(err)
+		}
+		claimtest.Granted(t, c)
+		return c
+	}
+	claimed("warm", driver.Exclusive, 2*time.Second) // has a stream opened
+	more, shared := claimed("more", driver.Exclusive, ttl), claimed("a", driver.Shared, ttl)
+	var alone driver.Claim
+	former(t, e, func() {
+		claimtest.Released(t, shared)
+		alone = claimed("a", driver.Exclusive, ttl)
+	})
+	for end := time.Now().Add(time.Minute); ; {
+		renewals := []driver.Renewal{{Claim: more, TTL: ttl}, {Claim: alone, TTL: ttl}}
+		d.RenewAll(t.Context(), renewals)
+		if err := renewals[0].Err; err != nil {
+			t.Errorf("Renew of what was held before and after: %v", err)
+		}
+		failed := renewals[1].Err
+		if errors.Is(failed, driver.ErrLost) {
+			break
+		}
+		if failed != nil || time.Now().After(end) {
+			t.Fatalf("Renew by the key of a former shared lease: %v; want ErrLost", failed)
+		}
+	}
+	queueOf(t, clientOf(t, e), "a", 0)
+}
+
+// A driver that has seen later revisions than the cluster has now goes on with what it holds, and asks no
+// more than before.
+func TestRevisionsWentBack(t *testing.T) {
+	t.Parallel()
+	const ttl = 30 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	var counts tap
+	var asked atomic.Int64
+	count := func(_ *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+		asked.Add(1)
+		return send(ctx)
+	}
+	counts.txn.Store(&count)
+	l := lockerOn(t, driverOn(t, counts.client(t, e), nil), leasehold.Options{TTL: ttl})
+	kept, err := l.Acquire(t.Context(), "kept")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Kill()
+	before := servers.Copied(t, e.Data())
+	e.Start(t)
+	for range 20 {
+		if err := l.Do(t.Context(), "a", func(context.Context) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.Kill()
+	servers.PutBack(t, e.Data(), before)
+	e.Start(t)
+	if err := l.Do(t.Context(), "a", func(context.Context) error { return nil }); !errors.Is(err, etcdlock.ErrFenceRegressed) {
+		t.Errorf("Acquire: %v; want ErrFenceRegressed", err)
+	}
+	const span, most = 3 * time.Second, 60
+	asked.Store(0)
+	time.Sleep(span)
+	if n := asked.Load(); n > most {
+		t.Errorf("%d requests in %v", n, span)
+	}
+	if kept.Context().Err() != nil {
+		t.Errorf("what was held before and after: %v", context.Cause(kept.Context()))
+	}
+}
+
+// Who waited then, and waits still, is granted in turn: what the watch goes on from is a revision that the
+// cluster has not reached again.
+func TestWaitsWhileTheDataGoesBack(t *testing.T) {
+	t.Parallel()
+	const ttl = 30 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	holder := lockerOn(t, driverOn(t, clientOf(t, e), nil), leasehold.Options{TTL: ttl})
+	waiter := lockerOn(t, driverOn(t, clientOf(t, e), nil), leasehold.Options{TTL: 10 * time.Second})
+	lease, err := holder.Acquire(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() { got <- waiter.Do(t.Context(), "a", func(context.Context) error { return nil }) }()
+	queueOf(t, clientOf(t, e), "a", 2)
+	e.Kill()
+	before := servers.Copied(t, e.Data())
+	e.Start(t)
+	for range 20 {
+		for _, l := range []*leasehold.Locker{holder, waiter} {
+			if err := l.Do(t.Context(), "b", func(context.Context) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	e.Kill()
+	servers.PutBack(t, e.Data(), before)
+	e.Start(t)
+	if err := lease.Release(t.Context()); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	select {
+	case err := <-got:
+		if err != nil {
+			t.Errorf("the waiter: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the waiter is not granted")
+	}
+}

@@ -1,0 +1,59 @@
+package kubelock
+
+import (
+	"context"
+
+	coordination "k8s.io/api/coordination/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+)
+
+// leases is a client for the Leases of one namespace. A clientset would know all kinds of objects that there
+// are, and be ten times as large; client-go's gentype brings a server for tests with it, and all that OpenAPI
+// needs.
+type leases struct {
+	sender    *rest.RESTClient
+	codec     runtime.ParameterCodec
+	namespace string
+}
+
+// to completes a request, with options of package meta.
+func (l *leases) to(req *rest.Request, options runtime.Object) *rest.Request {
+	return req.Namespace(l.namespace).Resource("leases").VersionedParams(options, l.codec)
+}
+
+// do sends a request that is answered by a Lease.
+func do(ctx context.Context, req *rest.Request) (*coordination.Lease, error) {
+	var answer coordination.Lease
+	err := req.Do(ctx).Into(&answer)
+	return &answer, err
+}
+
+// get reads a Lease.
+func (l *leases) get(ctx context.Context, name string) (*coordination.Lease, error) {
+	return do(ctx, l.to(l.sender.Get(), &meta.GetOptions{}).Name(name))
+}
+
+func (l *leases) create(ctx context.Context, lease *coordination.Lease) (*coordination.Lease, error) {
+	return do(ctx, l.to(l.sender.Post(), &meta.CreateOptions{FieldManager: manager}).Body(lease))
+}
+
+// merge changes the fields of a Lease that change has.
+func (l *leases) merge(ctx context.Context, name string, change []byte) (*coordination.Lease, error) {
+	return do(ctx, l.to(l.sender.Patch(types.MergePatchType), &meta.PatchOptions{FieldManager: manager}).Name(name).Body(change))
+}
+
+func (l *leases) list(ctx context.Context, opts meta.ListOptions) (*coordination.LeaseList, error) {
+	var answer coordination.LeaseList
+	err := l.to(l.sender.Get(), &opts).Do(ctx).Into(&answer)
+	return &answer, err
+}
+
+// watch tells what is done to Leases after the version of opts.
+func (l *leases) watch(ctx context.Context, opts meta.ListOptions) (watch.Interface, error) {
+	opts.Watch = true
+	return l.to(l.sender.Get(), &opts).Watch(ctx)
+}
