@@ -320,7 +320,7 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 	case 2:
 		d.contended.meet(k.lock)
 	case 0:
-		return fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
+		return errNotHeld
 	}
 	return nil
 }

@@ -265,6 +265,47 @@ func TestRedisEvictionTellsTheReason(t *testing.T) {
 	}
 }
 
+// A holder hears of an eviction that came before its subscription stood as soon as it stands.
+func TestEvictionBeforeTheSubscription(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	rules := func(rules string) { r.Must(t, strings.Fields("ACL SETUSER deaf on >pw ~* &* +@all "+rules)...) }
+	rules("-subscribe")
+	client := redis.NewClient(&redis.Options{Addr: r.Addr(), Username: "deaf", Password: "pw"})
+	t.Cleanup(func() { client.Close() })
+	l := lockerOn(t, redisDriverOf(t, client, nil), leasehold.Options{TTL: time.Hour})
+	operator := redisLocker(t, r, nil, leasehold.Options{})
+	for _, opt := range [][]leasehold.Option{nil, {leasehold.Shared()}} {
+		evicted, kept := acquireWith(t, l, "evicted", opt), acquireWith(t, l, "kept", opt)
+		if err := operator.Evict(t.Context(), "evicted", evicted.Owner(), ""); err != nil {
+			t.Fatal(err)
+		}
+		rules("+subscribe")
+		select {
+		case <-evicted.Context().Done():
+		case <-time.After(locktest.Margin):
+			t.Fatal("the holder does not know")
+		}
+		if cause := context.Cause(evicted.Context()); !errors.Is(cause, leasehold.ErrLost) {
+			t.Errorf("cause %v; want ErrLost", cause)
+		}
+		if err := kept.Release(t.Context()); err != nil {
+			t.Errorf("Release of a lease that nobody ended: %v", err)
+		}
+		rules("-subscribe")
+		r.Must(t, "CLIENT", "KILL", "TYPE", "pubsub")
+	}
+}
+
+func acquireWith(t *testing.T, l *leasehold.Locker, name string, opts []leasehold.Option) *leasehold.Lease {
+	t.Helper()
+	lease, err := l.Acquire(t.Context(), name, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
 // A server that is stopped serves what waited in its sockets in any order when it goes
 // on: a Try that comes after its Release must not be granted.
 func TestRedisLateTryIsRefused(t *testing.T) {

@@ -2,7 +2,6 @@ package redislock
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -27,7 +26,7 @@ func (c *claim) Note(ctx context.Context, note string) error {
 	case err != nil:
 		return err
 	case held == 0:
-		return fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
+		return errNotHeld
 	}
 	return nil
 }

@@ -73,11 +73,14 @@ func (c *claim) renewWhole(ctx context.Context, ttl time.Duration) (driver.Grant
 	return c.granted(ttl, fence), nil
 }
 
+// errNotHeld is of a lease that the server does not have any more, for a reason that it does not tell.
+var errNotHeld = fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
+
 // lost is what a renewal comes to that found another in the lease's place, or nobody.
 func (c *claim) lost() error {
 	c.update(func(now *state) { now.become(over) })
 	c.d.subscriber.forget(c)
-	return fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
+	return errNotHeld
 }
 
 // latest is what a renewal for ttl tells the server: a time, before which the renewal may shorten

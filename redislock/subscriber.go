@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,8 +55,8 @@ type listener struct {
 	lost    func(error)   // nil: it does not want to know
 	lock    string        // what it is about
 	next    *listener     // of the same owner; whose claims are of other locks
-	claim   *claim        // that waits; for what is granted to it, by the attempt with that number
-	number  int
+	claim   *claim
+	number  int               // of the attempt that waits, for what is granted to it
 	armed   time.Time         // before that attempt was sent
 	granted chan driver.Grant // has room for one
 }
@@ -129,7 +130,7 @@ func (e *subscriber) of(c *claim) *listener {
 	l := e.at(c)
 	if l == nil {
 		l = &c.listener
-		*l = listener{lost: c.req.Lost, lock: c.keys.lock, next: e.claims[c.req.Owner]}
+		*l = listener{claim: c, lost: c.req.Lost, lock: c.keys.lock, next: e.claims[c.req.Owner]}
 		e.claims[c.req.Owner] = l
 	}
 	if !e.running && e.ctx.Err() == nil {
@@ -267,7 +268,9 @@ func (e *subscriber) subscribe() (heard bool) {
 		heard = true
 		e.mu.Lock()
 		e.hearsNow(&e.own)
+		holders := e.holders()
 		e.mu.Unlock()
+		e.done.Go(func() { e.lookAgain(holders) })
 	}, func() {})
 	return heard
 }
@@ -312,6 +315,41 @@ func (e *subscriber) hearsNow(on *line) {
 			if l.line == on {
 				l.wakeUp()
 			}
+		}
+	}
+}
+
+// holders are the claims that want to hear of the loss of what they hold. Requires e.mu.
+func (e *subscriber) holders() (all []*claim) {
+	for _, l := range e.claims {
+		for ; l != nil; l = l.next {
+			if l.lost != nil && l.claim.load().phase == held {
+				all = append(all, l.claim)
+			}
+		}
+	}
+	return all
+}
+
+// lookAgain asks after leases whose end went unheard before the subscription stood. What
+// cannot be answered, the next renewal tells.
+func (e *subscriber) lookAgain(holders []*claim) {
+	for _, c := range holders {
+		was := c.load()
+		st, err := c.d.Inspect(e.ctx, c.req.Resource)
+		if err != nil || was.phase != held || slices.ContainsFunc(st.Holders, func(h driver.Holder) bool { return h.Owner == c.req.Owner }) {
+			continue
+		}
+		var lost func(error)
+		e.mu.Lock()
+		if l, now := e.at(c), c.load(); l != nil && l.claim == c && now.phase == held && now.grant.fence == was.grant.fence {
+			lost = l.lost
+			e.leave(l)
+			e.remove(c.req.Owner, l)
+		}
+		e.mu.Unlock()
+		if lost != nil {
+			lost(errNotHeld)
 		}
 	}
 }
