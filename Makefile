@@ -106,3 +106,4 @@ matrix: tools
 	scripts/install-tools kubernetes
 	cd e2e && LEASEHOLD_ALL=1 go test -timeout 1h -v ./served ./s3 ./kubernetes
 	cd e2e && LEASEHOLD_ALL=1 go test -timeout 1h -v -run '/kubernetes' ./demo ./killed
+	cd e2e && LEASEHOLD_ALL=1 go test -timeout 1h -v -run 'TestKubernetes' ./doctor

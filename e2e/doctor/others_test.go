@@ -181,6 +181,26 @@ func TestNATS(t *testing.T) {
 	resume()
 }
 
+func TestKubernetes(t *testing.T) {
+	t.Parallel()
+	servers.OnlyWithAll(t)
+	k := servers.StartKubernetes(t)
+	k.AddNamespace("locks")
+	store := k.URL("locks")
+	still := held(t, store)
+	examine(t, store).fine("ok", "clock")
+	still()
+	as := func(user string) string { return "kubernetes://locks?kubeconfig=" + k.Kubeconfig(user, k.Addr()) }
+	examine(t, as("locker")).has("reach", "error", "refuses the user") // no Role names it
+	examine(t, as("nobody")).has("reach", "error", "refuses the user")
+	examine(t, k.URL("nosuch")).has("rights", "error", "namespace")
+	resume := k.Pause()
+	away(t, store)
+	resume()
+	k.Kill()
+	away(t, store)
+}
+
 func TestS3(t *testing.T) {
 	t.Parallel()
 	s := servers.StartS3(t)
