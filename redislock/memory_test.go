@@ -29,7 +29,8 @@ func guardedLocker(t *testing.T, nodes []*servers.Redis, memory time.Duration) *
 }
 
 // Two of three machines start anew with a wrong clock, which is then set right, so that
-// they seem to have run for hours. What they forgot is not granted again.
+// they seem to have run for hours. What they forgot is not granted again before its deadline,
+// whether its holder hears of that or not.
 func TestRedlockTrustsNoServersClock(t *testing.T) {
 	t.Parallel()
 	const memory = 10 * time.Second
@@ -56,13 +57,13 @@ func TestRedlockTrustsNoServersClock(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	tries := 0
-	for ; lease.Context().Err() == nil; time.Sleep(50 * time.Millisecond) {
+	tries, deadline := 0, lease.Deadline()
+	for ; time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		next, err := other.TryAcquire(t.Context(), "a")
-		if err == nil && lease.Context().Err() == nil {
-			t.Fatalf("two holders: token %d has %v left, and %d was granted", lease.Token(), time.Until(lease.Deadline()), next.Token())
+		if left := time.Until(deadline); err == nil && left > 0 {
+			t.Fatalf("two holders: token %d has %v left, and %d was granted", lease.Token(), left, next.Token())
 		}
-		if errors.Is(err, redislock.ErrForgetful) && lease.Context().Err() == nil { // else a node was slow
+		if errors.Is(err, redislock.ErrForgetful) { // else a node was slow
 			tries++
 		}
 	}

@@ -18,6 +18,8 @@ const (
 	// pingAfter is how long a subscription may be silent before it is asked whether it
 	// still stands. Until it is known to be broken, waiters come back by themselves.
 	pingAfter = 3 * time.Second
+	// lookWithin is how long leases are asked after when a subscription stands: thousands of them.
+	lookWithin = 3 * time.Second
 	// Pauses between attempts to subscribe.
 	resubscribeFirst, resubscribeLast = 10 * time.Millisecond, time.Second
 )
@@ -261,6 +263,8 @@ func (e *subscriber) sleep(d time.Duration) {
 func (e *subscriber) subscribe() (heard bool) {
 	sub := e.client.Subscribe(e.ctx)
 	defer sub.Close() // says at most that it is closed
+	stands, broken := context.WithCancel(e.ctx)
+	defer broken()
 	if sub.Subscribe(e.ctx, e.channel()) != nil {
 		return false
 	}
@@ -270,7 +274,7 @@ func (e *subscriber) subscribe() (heard bool) {
 		e.hearsNow(&e.own)
 		holders := e.holders()
 		e.mu.Unlock()
-		e.done.Go(func() { e.lookAgain(holders) })
+		e.done.Go(func() { e.lookAgain(stands, holders) })
 	}, func() {})
 	return heard
 }
@@ -331,12 +335,14 @@ func (e *subscriber) holders() (all []*claim) {
 	return all
 }
 
-// lookAgain asks after leases whose end went unheard before the subscription stood. What
-// cannot be answered, the next renewal tells.
-func (e *subscriber) lookAgain(holders []*claim) {
+// lookAgain asks after leases whose end went unheard before the subscription stood. Of those
+// that are not answered within lookWithin in all, the next renewals tell.
+func (e *subscriber) lookAgain(ctx context.Context, holders []*claim) {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
 	for _, c := range holders {
 		was := c.load()
-		st, err := c.d.Inspect(e.ctx, c.req.Resource)
+		st, err := c.d.Inspect(ctx, c.req.Resource)
 		if err != nil || was.phase != held || slices.ContainsFunc(st.Holders, func(h driver.Holder) bool { return h.Owner == c.req.Owner }) {
 			continue
 		}
