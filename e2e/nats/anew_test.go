@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/natslock"
 )
@@ -42,12 +42,12 @@ func TestBucketMadeAnew(t *testing.T) {
 	if err := natslock.CreateBucket(t.Context(), connected(t, s), "locks", 1); err != nil {
 		t.Fatal(err)
 	}
-	d, other := on(t, s, "locks"), on(t, s, "locks")
+	d, other := on(t, connected(t, s)), on(t, connected(t, s))
 	holder, idle := claim(t, d, "held", "one"), claim(t, d, "idle", "one")
-	first := granted(t, holder)
+	first := claimtest.Granted(t, holder)
 	anew(t, s)
 	next := claim(t, other, "held", "two")
-	if g := granted(t, next); g.Fence <= first.Fence {
+	if g := claimtest.Granted(t, next); g.Fence <= first.Fence {
 		t.Errorf("fence %d after %d", g.Fence, first.Fence)
 	}
 	if g, err := holder.Renew(t.Context(), ttl); !errors.Is(err, driver.ErrLost) {
@@ -58,11 +58,11 @@ func TestBucketMadeAnew(t *testing.T) {
 	}
 
 	anew(t, s)
-	granted(t, idle)
-	released(t, idle)
+	claimtest.Granted(t, idle)
+	claimtest.Released(t, idle)
 	anew(t, s)
 	next = claim(t, other, "idle", "two")
-	granted(t, next)
+	claimtest.Granted(t, next)
 	if _, err := next.Renew(t.Context(), ttl); err != nil { // the second message, as the release was
 		t.Fatal(err)
 	}
@@ -79,24 +79,18 @@ func TestLastMessagesLost(t *testing.T) {
 	if err := natslock.CreateBucket(t.Context(), connected(t, s), "locks", 1); err != nil {
 		t.Fatal(err)
 	}
-	d, other := on(t, s, "locks"), on(t, s, "locks")
+	d, other := on(t, connected(t, s)), on(t, connected(t, s))
 	s.Kill()
-	before := t.TempDir()
-	if err := os.CopyFS(before, os.DirFS(s.Data())); err != nil {
-		t.Fatal(err)
-	}
+	before := servers.Copied(t, s.Data())
 	s.Begin()
 	s.Ready()
 	holder, next := claim(t, d, "a", "one"), claim(t, other, "a", "two")
-	granted(t, holder)
+	claimtest.Granted(t, holder)
 	s.Kill()
-	s.Forget()
-	if err := os.CopyFS(s.Data(), os.DirFS(before)); err != nil {
-		t.Fatal(err)
-	}
+	servers.PutBack(t, s.Data(), before)
 	s.Begin()
 	s.Ready()
-	granted(t, next)
+	claimtest.Granted(t, next)
 	if g, err := holder.Renew(t.Context(), ttl); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Renew of a lease that was lost: %v, %v; want ErrLost", g, err)
 	}
@@ -114,14 +108,10 @@ func TestNothingIsSentLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	js := connected(t, s)
-	d, err := natslock.New(js, "locks", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
+	d := on(t, js)
 	before := claim(t, d, "a", "before")
-	granted(t, before) // so that the next is one publish
-	released(t, before)
+	claimtest.Granted(t, before) // so that the next is one publish
+	claimtest.Released(t, before)
 	s.Kill()
 	for end := time.Now().Add(ttl); js.Conn().IsConnected(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -137,7 +127,7 @@ func TestNothingIsSentLater(t *testing.T) {
 	cancel()
 	s.Begin()
 	s.Ready()
-	look := on(t, s, "locks")
+	look := on(t, connected(t, s))
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		st, err := look.Inspect(t.Context(), "a")
 		if err != nil || len(st.Holders) > 0 {
@@ -151,11 +141,11 @@ func TestBucketThatForgets(t *testing.T) {
 	t.Parallel()
 	s := servers.StartNATS(t, 1, "")[0]
 	bucket(t, s, jetstream.KeyValueConfig{Bucket: "locks", TTL: 2 * time.Minute})
-	d := on(t, s, "locks")
+	d := on(t, connected(t, s))
 	c := claim(t, d, "a", "one")
 	for range 2 {
-		granted(t, c)
-		released(t, c)
+		claimtest.Granted(t, c)
+		claimtest.Released(t, c)
 	}
 	long, err := d.Claim(driver.Request{Resource: "a", Owner: "long", TTL: 2 * time.Minute})
 	if err != nil {
@@ -164,14 +154,14 @@ func TestBucketThatForgets(t *testing.T) {
 	if g, err := try(t, long, ttl); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("a lease that is forgotten before it ends: %v, %v; want ErrUnsupported", g, err)
 	}
-	granted(t, c)
+	claimtest.Granted(t, c)
 	if g, err := c.Renew(t.Context(), 2*time.Minute); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("Renew for longer than the bucket remembers: %v, %v; want ErrUnsupported", g, err)
 	}
 	if err := d.RaiseFence(t.Context(), "a", 1<<62); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("a raised fence that is forgotten: %v; want ErrUnsupported", err)
 	}
-	released(t, c)
+	claimtest.Released(t, c)
 }
 
 // A bucket that keeps history keeps none of a lock: a former value would be there again when the mark
@@ -180,13 +170,13 @@ func TestBucketWithHistory(t *testing.T) {
 	t.Parallel()
 	s := servers.StartNATS(t, 1, "")[0]
 	bucket(t, s, jetstream.KeyValueConfig{Bucket: "locks", History: 8, LimitMarkerTTL: time.Second})
-	d := on(t, s, "locks")
+	d := on(t, connected(t, s))
 	c := claim(t, d, "a", "one")
-	granted(t, c)
+	claimtest.Granted(t, c)
 	if _, err := c.Renew(t.Context(), ttl); err != nil {
 		t.Fatal(err)
 	}
-	released(t, c)
+	claimtest.Released(t, c)
 	stream, err := connected(t, s).Stream(t.Context(), "KV_locks")
 	if err != nil {
 		t.Fatal(err)
@@ -204,9 +194,9 @@ func TestBucketMadeOtherwise(t *testing.T) {
 	if err := natslock.CreateBucket(t.Context(), js, "locks", 1); err != nil {
 		t.Fatal(err)
 	}
-	d := on(t, s, "locks")
+	d := on(t, connected(t, s))
 	c := claim(t, d, "a", "one")
-	granted(t, c)
+	claimtest.Granted(t, c)
 	if err := js.DeleteKeyValue(t.Context(), "locks"); err != nil {
 		t.Fatal(err)
 	}
@@ -217,8 +207,8 @@ func TestBucketMadeOtherwise(t *testing.T) {
 		t.Errorf("Try: %v; want ErrNoBucket", err)
 	}
 	bucket(t, s, jetstream.KeyValueConfig{Bucket: "locks"})
-	granted(t, claim(t, d, "a", "two"))
-	granted(t, claim(t, d, "b", "two"))
+	claimtest.Granted(t, claim(t, d, "a", "two"))
+	claimtest.Granted(t, claim(t, d, "b", "two"))
 }
 
 // Whoever holds can release in a bucket that is full, and holds until the deadline at most.
@@ -226,7 +216,7 @@ func TestFullBucket(t *testing.T) {
 	t.Parallel()
 	s := servers.StartNATS(t, 1, "")[0]
 	bucket(t, s, jetstream.KeyValueConfig{Bucket: "locks", MaxBytes: 4096, LimitMarkerTTL: time.Hour})
-	d := on(t, s, "locks")
+	d := on(t, connected(t, s))
 	var held []driver.Claim
 	for i := 0; ; i++ {
 		c := claim(t, d, fmt.Sprint("n", i), "one")
@@ -244,7 +234,7 @@ func TestFullBucket(t *testing.T) {
 			t.Errorf("Release of lock %d: %v", i, err)
 		}
 	}
-	granted(t, claim(t, d, "n0", "two"))
+	claimtest.Granted(t, claim(t, d, "n0", "two"))
 }
 
 // Waiters fill a record up to the bucket's bound for a value, and take nothing from who holds.
@@ -252,9 +242,9 @@ func TestFullRecord(t *testing.T) {
 	t.Parallel()
 	s := servers.StartNATS(t, 1, "")[0]
 	bucket(t, s, jetstream.KeyValueConfig{Bucket: "locks", MaxValueSize: 4096, LimitMarkerTTL: time.Hour})
-	d := on(t, s, "locks")
+	d := on(t, connected(t, s))
 	holder := claim(t, d, "a", "holder")
-	granted(t, holder)
+	claimtest.Granted(t, holder)
 	for i := 0; ; i++ {
 		c, err := d.Claim(driver.Request{Resource: "a", Owner: fmt.Sprint("w", i), TTL: ttl, Queue: true})
 		if err != nil {
@@ -272,5 +262,5 @@ func TestFullRecord(t *testing.T) {
 			t.Fatalf("Renew: %v", err)
 		}
 	}
-	released(t, holder)
+	claimtest.Released(t, holder)
 }

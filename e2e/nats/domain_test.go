@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/natslock"
 )
@@ -32,61 +31,15 @@ func TestBucketOfAnotherDomain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := natslock.New(far, "locks", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
+	d := on(t, far)
 	c := claim(t, d, "a", "one")
 	electing(t, "Try across the link", nil, func() error { _, err := try(t, c, 10*time.Second); return err }) // it may not be there yet
-	if g, err := try(t, claim(t, on(t, hub, "locks"), "a", "two"), ttl); err == nil {
+	if g, err := try(t, claim(t, on(t, connected(t, hub)), "a", "two"), ttl); err == nil {
 		t.Errorf("a second holder: %v", g)
 	}
-	granted(t, claim(t, on(t, leaf, "locks"), "a", "three"))
+	claimtest.Granted(t, claim(t, on(t, connected(t, leaf)), "a", "three"))
 	if _, err := c.Renew(t.Context(), ttl); err != nil {
 		t.Errorf("Renew: %v", err)
 	}
-	released(t, c)
-}
-
-// connected is JetStream by a connection that always comes back.
-func connected(t testing.TB, s *servers.NATS) jetstream.JetStream {
-	t.Helper()
-	nc, err := nats.Connect("nats://"+s.Addr(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
-}
-
-// on is a driver on a bucket, with a connection of its own.
-func on(t testing.TB, s *servers.NATS, bucket string) *natslock.Driver {
-	t.Helper()
-	d, err := natslock.New(connected(t, s), bucket, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
-	return d
-}
-
-func granted(t testing.TB, c driver.Claim) driver.Grant {
-	t.Helper()
-	g, err := try(t, c, ttl)
-	if err != nil {
-		t.Fatalf("Try: %v", err)
-	}
-	return g
-}
-
-func released(t testing.TB, c driver.Claim) {
-	t.Helper()
-	if err := c.Release(t.Context()); err != nil {
-		t.Fatalf("Release: %v", err)
-	}
+	claimtest.Released(t, c)
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/natslock"
 )
@@ -23,22 +23,10 @@ func TestCallsEndWhileTheClientConnects(t *testing.T) {
 	}
 	const connects = 20 * time.Second
 	gone := make(chan struct{}, 1)
-	nc, err := nats.Connect("nats://"+s.Addr(), nats.MaxReconnects(-1), nats.PingInterval(100*time.Millisecond), nats.MaxPingsOutstanding(5),
-		nats.ReconnectWait(time.Millisecond), nats.Timeout(connects), nats.DisconnectErrHandler(func(*nats.Conn, error) { gone <- struct{}{} }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := natslock.New(js, "locks", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := on(t, connected(t, s, nats.PingInterval(100*time.Millisecond), nats.MaxPingsOutstanding(5), nats.ReconnectWait(time.Millisecond),
+		nats.Timeout(connects), nats.DisconnectErrHandler(func(*nats.Conn, error) { gone <- struct{}{} })))
 	holder := claim(t, d, "a", "one")
-	granted(t, holder)
+	claimtest.Granted(t, holder)
 	inFlight := make(chan time.Duration, 1)
 	resume := s.Pause()
 	defer resume()

@@ -59,19 +59,3 @@ func TestReleaseDuringAWriteInFlight(t *testing.T) {
 		return err
 	})
 }
-
-// claim is one that does not queue.
-func claim(t testing.TB, d driver.Driver, name, owner string) driver.Claim {
-	t.Helper()
-	c, err := d.Claim(driver.Request{Resource: name, Owner: owner, TTL: ttl})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func try(t testing.TB, c driver.Claim, bound time.Duration) (driver.Grant, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), bound)
-	defer cancel()
-	return c.Try(ctx)
-}

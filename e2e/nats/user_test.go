@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
@@ -41,16 +40,7 @@ func locker(t testing.TB) (config string) {
 func within(t testing.TB, config string) *servers.NATS {
 	t.Helper()
 	s := servers.StartNATS(t, 1, "accounts { a { jetstream: enabled, users: [{user: admin, password: pw}\n"+config+"] }, none { users: [{user: n, password: n}] } }")[0]
-	nc, err := nats.Connect("nats://admin:pw@" + s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := natslock.CreateBucket(t.Context(), js, "locks", 1); err != nil {
+	if err := natslock.CreateBucket(t.Context(), connected(t, s, nats.UserInfo("admin", "pw")), "locks", 1); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -65,25 +55,11 @@ type denials struct {
 // asLocker is a driver of the user, whose connection notes what is refused.
 func (d *denials) asLocker(t testing.TB, s *servers.NATS) driver.Driver {
 	t.Helper()
-	nc, err := nats.Connect("nats://locker:pw@"+s.Addr(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+	return on(t, connected(t, s, nats.UserInfo("locker", "pw"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.all = append(d.all, err.Error())
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	driver, err := natslock.New(js, "locks", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { driver.Close() })
-	return driver
+	})))
 }
 
 func (d *denials) list() []string {
