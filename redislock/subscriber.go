@@ -18,7 +18,8 @@ const (
 	// pingAfter is how long a subscription may be silent before it is asked whether it
 	// still stands. Until it is known to be broken, waiters come back by themselves.
 	pingAfter = 3 * time.Second
-	// lookWithin is how long leases are asked after when a subscription stands: thousands of them.
+	// lookWithin is how long leases are asked after when a subscription stands: a server that
+	// hangs holds back no more than that.
 	lookWithin = 3 * time.Second
 	// Pauses between attempts to subscribe.
 	resubscribeFirst, resubscribeLast = 10 * time.Millisecond, time.Second
@@ -272,9 +273,9 @@ func (e *subscriber) subscribe() (heard bool) {
 		heard = true
 		e.mu.Lock()
 		e.hearsNow(&e.own)
-		holders := e.holders()
+		claims := e.concerned()
 		e.mu.Unlock()
-		e.done.Go(func() { e.lookAgain(stands, holders) })
+		e.done.Go(func() { e.lookAgain(stands, claims) })
 	}, func() {})
 	return heard
 }
@@ -323,11 +324,11 @@ func (e *subscriber) hearsNow(on *line) {
 	}
 }
 
-// holders are the claims that want to hear of the loss of what they hold. Requires e.mu.
-func (e *subscriber) holders() (all []*claim) {
+// concerned are the claims that want to hear of a loss. Requires e.mu.
+func (e *subscriber) concerned() (all []*claim) {
 	for _, l := range e.claims {
 		for ; l != nil; l = l.next {
-			if l.lost != nil && l.claim.load().phase == held {
+			if l.lost != nil {
 				all = append(all, l.claim)
 			}
 		}
@@ -335,15 +336,18 @@ func (e *subscriber) holders() (all []*claim) {
 	return all
 }
 
-// lookAgain asks after leases whose end went unheard before the subscription stood. Of those
-// that are not answered within lookWithin in all, the next renewals tell.
-func (e *subscriber) lookAgain(ctx context.Context, holders []*claim) {
+// lookAgain asks after leases whose end may have gone unheard before the subscription stood.
+// Of those that are not answered within lookWithin in all, the next renewals tell.
+func (e *subscriber) lookAgain(ctx context.Context, claims []*claim) {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	for _, c := range holders {
+	for _, c := range claims {
 		was := c.load()
+		if was.phase != held {
+			continue
+		}
 		st, err := c.d.Inspect(ctx, c.req.Resource)
-		if err != nil || was.phase != held || slices.ContainsFunc(st.Holders, func(h driver.Holder) bool { return h.Owner == c.req.Owner }) {
+		if err != nil || slices.ContainsFunc(st.Holders, func(h driver.Holder) bool { return h.Owner == c.req.Owner }) {
 			continue
 		}
 		var lost func(error)
