@@ -207,7 +207,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 		}
 		fence := uint64(number(values[1]))
 		err := c.accept(ctx, fence, was, reply)
-		return c.granted(c.req.TTL, fence), nil, err
+		return granted(c.req.TTL, fence), nil, err
 	case replyNoHistory:
 		c.update(func(now *state) { now.uncertain.attempt, now.uncertain.release = attempt, was.uncertain.release })
 		return driver.Grant{}, nil, fmt.Errorf("%w: %q", ErrNoFenceHistory, c.req.Resource)
@@ -263,10 +263,8 @@ func (c *claim) refusal(values []any) (*driver.Busy, error) {
 }
 
 // granted is the grant that the caller may count on.
-func (c *claim) granted(ttl time.Duration, fence uint64) driver.Grant {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return driver.Grant{TTL: roundUp(c.atMost(ttl)), Fence: driver.FenceOf(fence)}
+func granted(ttl time.Duration, fence uint64) driver.Grant {
+	return driver.Grant{TTL: roundUp(ttl), Fence: driver.FenceOf(fence)}
 }
 
 // Forget implements driver.Forgetter.

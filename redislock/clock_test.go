@@ -319,8 +319,7 @@ func TestRedisClockStorm(t *testing.T) {
 	}, never)
 }
 
-// After a step back a renewal may shorten, so that one which arrives late must not undo a longer
-// one of since: that counts on no more.
+// After a step back a renewal shortens what has grown, and not what was renewed since.
 func TestRedisLateRenewalAfterAStepBack(t *testing.T) {
 	t.Parallel()
 	r, clock := servers.StartRedisWithClock(t)
@@ -329,36 +328,18 @@ func TestRedisLateRenewalAfterAStepBack(t *testing.T) {
 	mustTry(t, c)
 	clock.Set(-time.Hour)
 	letGo := link.cancelled(t, renewOf(c, time.Minute))
-	asked := time.Now()
+	if _, err := c.Renew(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if left := client.PTTL(t.Context(), "lock:n").Val(); left > time.Minute {
+		t.Errorf("%v left of a minute", left)
+	}
 	g, err := c.Renew(t.Context(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	letGo()
-	if left := client.PTTL(t.Context(), "lock:n").Val() + time.Since(asked); left < g.TTL-10*time.Millisecond {
-		t.Errorf("%v left of the %v granted: a late renewal shortened it", left, g.TTL)
-	}
-}
-
-// A renewal for less than before shortens the lease now, and not whenever it arrives.
-func TestRedisLateShorteningComesTooLate(t *testing.T) {
-	t.Parallel()
-	r, clock := servers.StartRedisWithClock(t)
-	d, client, link := openLate(t, r.Addr(), nil)
-	c := lateClaim(t, d, "n", "aaa", time.Hour)
-	mustTry(t, c)
-	letGo := link.cancelled(t, renewOf(c, time.Second))
-	if g, err := c.Renew(t.Context(), time.Hour); err != nil || g.TTL > time.Second {
-		t.Fatalf("%v granted beside a renewal for 1 s that may still come: %v", g.TTL, err)
-	}
-	clock.Set(time.Minute) // as if it had gone by
-	asked := time.Now()
-	g, err := c.Renew(t.Context(), time.Hour)
-	if err != nil || g.TTL < time.Hour {
-		t.Fatalf("%v granted, a minute later: %v", g.TTL, err)
-	}
-	letGo()
-	if left := client.PTTL(t.Context(), "lock:n").Val() + time.Since(asked); left < g.TTL-10*time.Millisecond {
+	if left := client.PTTL(t.Context(), "lock:n").Val(); g.TTL < time.Hour || left < 30*time.Minute {
 		t.Errorf("%v left of the %v granted: a late renewal shortened it", left, g.TTL)
 	}
 }

@@ -12,8 +12,7 @@
 // # The phases of a claim
 //
 // A claim is in one phase, which answers alone change, and its state has a set of what is
-// uncertain: +attempt and +release were sent and may still be served, +renewal may still shorten the
-// lease. "no" is a refusal without a place in the queue, "place" one with a place; "unknown" is no
+// uncertain: +attempt and +release were sent and may still be served. "no" is a refusal without a place in the queue, "place" one with a place; "unknown" is no
 // answer, such as when the caller has gone; "brought" is a grant that the server made without being asked.
 //
 //	event            idle             queued           held             leaving +release  over
@@ -24,12 +23,12 @@
 //	brought          held             held             held             held +release     held
 //	Renew yes        held             held             held             held +release     held
 //	Renew lost       over             over             over             over +release     over
-//	Renew unknown    idle +renewal    queued +renewal  held +renewal    leaving +release +renewal  over +renewal
+//	Renew unknown    idle             queued           held             leaving +release  over
 //	Release yes      over             over             over             over              over
 //	Release nothing  over             over             over             over              over
 //	Release unknown  leaving +release leaving +release leaving +release leaving +release  leaving +release
 //
 // What is uncertain outlives the phase. An attempt that may still come is shielded by the mark that
-// a Release leaves, a release by the mark that the next attempt leaves, and a renewal by
-// the server's clock, to which it is bound.
+// a Release leaves, and a release by the mark that the next attempt leaves. A renewal that may still come
+// changes nothing: it makes the lease last longer, or shortens it from the one end that it names.
 package redislock

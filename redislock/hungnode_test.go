@@ -3,6 +3,8 @@ package redislock_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,26 +12,53 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/locktest"
 )
+
+// withoutFailover is a client of a cluster that goes on without a node that hangs.
+func withoutFailover(t testing.TB, nodes []*servers.Redis, user string) *redis.ClusterClient {
+	t.Helper()
+	options := redis.ClusterOptions{Username: user, Password: user}
+	for _, n := range nodes {
+		n.Must(t, "CONFIG", "SET", "cluster-node-timeout", "60000")
+		options.Addrs = append(options.Addrs, n.Addr())
+	}
+	c := redis.NewClusterClient(&options)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// homeOf is the address of the node that has the lock.
+func homeOf(t testing.TB, c *redis.ClusterClient, name string) string {
+	t.Helper()
+	node, err := c.MasterForKey(context.Background(), "lock:"+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node.Options().Addr
+}
+
+// acquireByNode has so many leases, by the address of the node.
+func acquireByNode(t testing.TB, l *leasehold.Locker, c *redis.ClusterClient, n int) map[string][]*leasehold.Lease {
+	t.Helper()
+	all := make(map[string][]*leasehold.Lease)
+	for i := range n {
+		lease, err := l.Acquire(t.Context(), fmt.Sprint("lease-", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		home := homeOf(t, c, lease.Name())
+		all[home] = append(all[home], lease)
+	}
+	return all
+}
 
 // hangNode stops the node that has a name, and tells which other names it has. The cluster
 // goes on without it.
 func hangNode(t testing.TB, nodes []*servers.Redis, name string) (with func(other string) bool, resume func()) {
 	t.Helper()
-	var addrs []string
-	for _, n := range nodes {
-		n.Must(t, "CONFIG", "SET", "cluster-node-timeout", "60000")
-		addrs = append(addrs, n.Addr())
-	}
-	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-	t.Cleanup(func() { c.Close() })
-	home := func(name string) string {
-		node, err := c.MasterForKey(context.Background(), "lock:"+name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return node.Options().Addr
-	}
+	c := withoutFailover(t, nodes, "")
+	home := func(name string) string { return homeOf(t, c, name) }
 	hung := home(name)
 	for _, n := range nodes {
 		if n.Addr() == hung {
@@ -45,32 +74,12 @@ func TestHungClusterNodeSparesTheOthers(t *testing.T) {
 	t.Parallel()
 	const ttl, leases = 6 * time.Second, 240
 	nodes := servers.StartCluster(t, 3)
-	var addrs []string
-	for _, n := range nodes {
-		n.Must(t, "CONFIG", "SET", "cluster-node-timeout", "60000") // the cluster goes on without it
-		addrs = append(addrs, n.Addr())
-	}
-	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-	t.Cleanup(func() { c.Close() })
+	c := withoutFailover(t, nodes, "")
 	least := ttl
 	l := lockerOn(t, redisDriverOf(t, c, nil), leasehold.Options{TTL: ttl})
-	var here, elsewhere []*leasehold.Lease
-	for i := range leases {
-		name := fmt.Sprint("lease-", i)
-		lease, err := l.Acquire(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		node, err := c.MasterForKey(t.Context(), "lock:"+name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if node.Options().Addr == nodes[1].Addr() {
-			here = append(here, lease)
-		} else {
-			elsewhere = append(elsewhere, lease)
-		}
-	}
+	of := acquireByNode(t, l, c, leases)
+	here := of[nodes[1].Addr()]
+	elsewhere := slices.Concat(of[nodes[0].Addr()], of[nodes[2].Addr()])
 	defer nodes[1].Pause()()
 	slowest := time.Duration(0)
 	for start := time.Now(); time.Since(start) < 3*ttl; {
@@ -106,5 +115,45 @@ func TestHungClusterNodeSparesTheOthers(t *testing.T) {
 	}
 	if slowest > time.Second {
 		t.Errorf("an Acquire elsewhere took %v", slowest)
+	}
+}
+
+// A lease that was evicted while nobody listened is found lost when the driver listens again, though
+// a node of the cluster hangs on which others are.
+func TestEvictionIsFoundBesideAHungNode(t *testing.T) {
+	t.Parallel()
+	nodes := servers.StartCluster(t, 3)
+	everywhere := func(command string) {
+		for _, n := range nodes {
+			n.Must(t, strings.Fields(command)...)
+		}
+	}
+	everywhere("ACL SETUSER deaf on >deaf ~* &* +@all")
+	c := withoutFailover(t, nodes, "deaf")
+	l := lockerOn(t, redisDriverOf(t, c, nil), leasehold.Options{TTL: time.Hour})
+	of := acquireByNode(t, l, c, 60)
+	listens := func(n *servers.Redis) bool {
+		return strings.Contains(n.Must(t, "PUBSUB", "CHANNELS", "leasehold:*"), "leasehold:")
+	}
+	home := -1
+	for end := time.Now().Add(locktest.Margin); home < 0; time.Sleep(10 * time.Millisecond) {
+		if home = slices.IndexFunc(nodes, listens); time.Now().After(end) {
+			t.Fatal("the driver does not listen")
+		}
+	}
+	everywhere("ACL SETUSER deaf -subscribe")
+	everywhere("CLIENT KILL TYPE pubsub")
+	evicted := of[nodes[home].Addr()][0]
+	operator := lockerOn(t, redisDriverOf(t, withoutFailover(t, nodes, ""), nil), leasehold.Options{})
+	if err := operator.Evict(t.Context(), evicted.Name(), evicted.Owner(), ""); err != nil {
+		t.Fatal(err)
+	}
+	hung := nodes[(home+1)%len(nodes)]
+	defer hung.Pause()()
+	nodes[home].Must(t, "ACL", "SETUSER", "deaf", "+subscribe")
+	select {
+	case <-evicted.Context().Done():
+	case <-time.After(5 * locktest.Margin):
+		t.Errorf("the holder does not know, beside %d leases on the node that hangs", len(of[hung.Addr()]))
 	}
 }

@@ -31,19 +31,16 @@ type state struct {
 
 // uncertain is what was sent and may still be served, or served once more.
 type uncertain struct {
-	attempt  bool         // until a release leaves a mark against it
-	release  bool         // until an attempt leaves a mark against it
-	renewals lateRenewals // until the server's clock refuses them
+	attempt bool // until a release leaves a mark against it
+	release bool // until an attempt leaves a mark against it
 }
 
 // grant is what is known of a lease.
 type grant struct {
-	fence     uint64 // 0: unknown, such as that of another process
-	ttl       time.Duration
-	clock     uint64    // the server's time in its last answer to a renewal, in us; 0: none
-	told      time.Time // when that answer came; without one, the grant
-	plain     bool      // it was made by take.lua, and may be given up by give.lua
-	refreshed time.Time // when the history was last written or extended
+	fence     uint64        // 0: unknown, such as that of another process
+	ttl       time.Duration // of the last renewal
+	plain     bool          // it was made by take.lua, and may be given up by give.lua
+	refreshed time.Time     // when the history was last written or extended
 }
 
 // become is the one way from a phase to another. What only the former needs is gone then.
@@ -59,7 +56,7 @@ func (s *state) hold(fence uint64, ttl time.Duration) {
 	s.become(held)
 	g := &s.grant
 	if fence != g.fence {
-		*g = grant{fence: fence, told: time.Now()}
+		*g = grant{fence: fence}
 	}
 	g.ttl, g.refreshed = ttl, time.Now()
 }

@@ -80,7 +80,7 @@ func isPhase(word string) bool {
 var eventReplies = map[string]any{
 	"Try yes": []any{int64(replyGranted), int64(7), int64(0)}, "Try no": []any{int64(replyBusy), int64(0), int64(0), int64(0)},
 	"Try place": []any{int64(replyBusy), int64(0), int64(0), int64(0)},
-	"Renew yes": []any{int64(7), int64(8)}, "Renew lost": []any{int64(0)},
+	"Renew yes": []any{int64(7), int64(0)}, "Renew lost": []any{int64(0)},
 	"Release yes": int64(1), "Release nothing": int64(0),
 }
 
@@ -146,7 +146,7 @@ func (s state) String() string {
 	for _, one := range []struct {
 		is   bool
 		name string
-	}{{s.uncertain.attempt, "attempt"}, {s.uncertain.release, "release"}, {s.uncertain.renewals.ttl > 0, "renewal"}} {
+	}{{s.uncertain.attempt, "attempt"}, {s.uncertain.release, "release"}} {
 		if one.is {
 			text += " +" + one.name
 		}

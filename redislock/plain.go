@@ -37,7 +37,7 @@ func (c *claim) takePlain(ctx context.Context) (g driver.Grant, taken bool, err 
 	}
 	err = c.accept(ctx, uint64(fence), was, reply)
 	c.update(func(now *state) { now.grant.plain = err == nil })
-	return c.granted(c.req.TTL, uint64(fence)), true, err
+	return granted(c.req.TTL, uint64(fence)), true, err
 }
 
 // about appends what history.lua stores of a grant beside numbers.

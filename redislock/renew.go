@@ -1,7 +1,6 @@
 package redislock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +21,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	if err := errors.Join(c.d.usable(ctx), c.d.checkTTL(ttl)); err != nil {
 		return driver.Grant{}, err
 	}
-	if !c.renewedByLock() {
+	if !c.renewedByLock(ttl) {
 		return c.renewWhole(ctx, ttl)
 	}
 	r := driver.Renewal{Claim: c, TTL: ttl}
@@ -35,10 +34,26 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	return r.Grant, r.Err
 }
 
-// renewWhole renews a lease of any kind, with its history.
-func (c *claim) renewWhole(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+// shortenAttempts are how often a lease is looked at that ends later than asked, and changes meanwhile.
+const shortenAttempts = 4
+
+// renewWhole renews a lease of any kind, with its history. One that ends later than asked, because it was asked
+// for less or the server's clock has gone back, is shortened from the very end that was told: a call that comes
+// late, or once more, finds another. Should it change all the time it is left as it is: it is renewed.
+func (c *claim) renewWhole(ctx context.Context, ttl time.Duration) (g driver.Grant, err error) {
+	ends := int64(0)
+	for range shortenAttempts {
+		if g, ends, err = c.sendRenew(ctx, ttl, ends); err != nil || ends == 0 {
+			break
+		}
+	}
+	return g, err
+}
+
+// sendRenew renews a lease, and shortens it if it ends at known. It returns when it ends where that is later than
+// asked, in ms of the server's clock; 0: it is not.
+func (c *claim) sendRenew(ctx context.Context, ttl time.Duration, known int64) (g driver.Grant, ends int64, err error) {
 	d, k, was := c.d, c.keys, c.load()
-	latest := was.latest(ttl)
 	renew := d.pipelines.newCall(scriptRenew, 5)
 	renew.durable = true
 	renew.text(k.lock)
@@ -46,31 +61,27 @@ func (c *claim) renewWhole(ctx context.Context, ttl time.Duration) (driver.Grant
 	renew.text(c.req.Owner)
 	renew.number(millis(ttl))
 	renew.text(c.channel(), c.req.Note)
-	renew.number(int64(was.grant.fence), d.historyLife(ttl), int64(latest))
-	reply, err := d.pipelines.ask(ctx, k.lock, renew)
+	renew.number(int64(was.grant.fence), d.historyLife(ttl), known)
+	reply, err := d.ask(ctx, k.lock, renew)
 	if err != nil {
-		c.mayComeLate(ttl, latest)
-		return driver.Grant{}, explain(err)
+		return g, 0, err
 	}
 	values, err := reply.slice(1)
 	if err != nil {
-		return driver.Grant{}, err
+		return g, 0, err
 	}
 	fence := uint64(number(values[0]))
 	switch {
 	case fence == 0 || len(values) < 2:
-		return driver.Grant{}, c.lost()
+		return g, 0, c.lost()
 	case reply.acknowledged < d.replicas:
 		// A failover could bring the former expiry back, so the former deadline stands.
-		return driver.Grant{}, fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)
+		return g, 0, fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)
 	}
-	c.update(func(now *state) {
-		now.hold(fence, ttl)
-		now.grant.clock, now.grant.told = uint64(number(values[1])), time.Now()
-	})
+	c.update(func(now *state) { now.hold(fence, ttl) })
 	d.fences.saw(k.lock, fence)
 	d.subscriber.listen(c)
-	return c.granted(ttl, fence), nil
+	return granted(ttl, fence), number(values[1]), nil
 }
 
 // errNotHeld is of a lease that the server does not have any more, for a reason that it does not tell.
@@ -83,52 +94,10 @@ func (c *claim) lost() error {
 	return errNotHeld
 }
 
-// latest is what a renewal for ttl tells the server: a time, before which the renewal may shorten
-// what is left. One for no less than the last may where that has grown, because the server's clock
-// has gone back since; one for less may for a while, not whenever it comes. A fence is not below
-// the server's time when it was given.
-func (s *state) latest(ttl time.Duration) uint64 {
-	last := cmp.Or(s.grant.clock, s.grant.fence)
-	if ttl < s.grant.ttl {
-		last += uint64((time.Since(s.grant.told) + goneTTL).Microseconds())
-	}
-	return last
-}
-
-// lateRenewals are those that may still come, or come again.
-type lateRenewals struct {
-	ttl    time.Duration // least that one asks for; 0: there are none
-	latest uint64        // greatest that one tells
-}
-
-// mayShorten reports whether one of them may, as far as the server has told its time.
-func (s *state) mayShorten() bool {
-	late := s.uncertain.renewals
-	return late.ttl > 0 && s.grant.clock < late.latest
-}
-
-// mayComeLate notes a renewal that was sent and may still come, or come again.
-func (c *claim) mayComeLate(ttl time.Duration, latest uint64) {
-	c.update(func(now *state) {
-		if now.mayShorten() {
-			late := now.uncertain.renewals
-			ttl, latest = min(ttl, late.ttl), max(latest, late.latest)
-		}
-		now.uncertain.renewals = lateRenewals{ttl, latest}
-	})
-}
-
-// atMost is how much of a TTL may be counted on: no more than a late renewal may leave.
-func (s *state) atMost(ttl time.Duration) time.Duration {
-	if s.mayShorten() {
-		return min(ttl, s.uncertain.renewals.ttl)
-	}
-	return ttl
-}
-
 // renewedByLock reports whether a renewal needs the lock key alone.
-func (c *claim) renewedByLock() bool {
-	return c.req.Mode == driver.Exclusive && c.load().grant.fence != 0
+func (c *claim) renewedByLock(ttl time.Duration) bool {
+	g := c.load().grant
+	return c.req.Mode == driver.Exclusive && g.fence != 0 && g.ttl <= ttl
 }
 
 // historyIsDue reports whether the history may end before the lease, or soon, without more.

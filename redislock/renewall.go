@@ -21,7 +21,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	for i := range renewals {
 		r := &renewals[i]
 		c := r.Claim.(*claim)
-		if cluster || d.checkTTL(r.TTL) != nil || !c.renewedByLock() || c.historyIsDue(r.TTL) {
+		if cluster || d.checkTTL(r.TTL) != nil || !c.renewedByLock(r.TTL) || c.historyIsDue(r.TTL) {
 			each = append(each, r)
 		} else {
 			together = append(together, r)
@@ -49,22 +49,22 @@ func (d *Driver) renewTogether(ctx context.Context, renewals []*driver.Renewal) 
 		case replies[i] == 0:
 			r.Answer(driver.Grant{}, r.Claim.(*claim).lost())
 		default:
-			r.Answer(r.Claim.(*claim).simplyGranted(r.TTL, uint64(replies[len(renewals)])), nil)
+			r.Answer(r.Claim.(*claim).simplyGranted(r.TTL), nil)
 		}
 	}
 	return rest
 }
 
 // simplyGranted is the same grant as before, for ttl from now on.
-func (c *claim) simplyGranted(ttl time.Duration, clock uint64) (g driver.Grant) {
+func (c *claim) simplyGranted(ttl time.Duration) (g driver.Grant) {
 	c.update(func(now *state) {
-		now.grant.ttl, now.grant.clock, now.grant.told = ttl, clock, time.Now()
-		g = driver.Grant{TTL: roundUp(now.atMost(ttl)), Fence: driver.FenceOf(now.grant.fence)}
+		now.grant.ttl = ttl
+		g = granted(ttl, now.grant.fence)
 	})
 	return g
 }
 
-// runRenewAll returns a reply for each, and then the server's time.
+// runRenewAll returns a reply for each.
 func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) ([]int64, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
@@ -74,22 +74,15 @@ func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) ([
 	for _, r := range renewals {
 		renew.text(r.Claim.(*claim).keys.lock)
 	}
-	latest := make([]uint64, len(renewals))
-	for i, r := range renewals {
-		c := r.Claim.(*claim)
-		was := c.load()
-		latest[i] = was.latest(r.TTL)
-		renew.text(c.req.Owner)
-		renew.number(millis(r.TTL), int64(latest[i]))
+	for _, r := range renewals {
+		renew.text(r.Claim.(*claim).req.Owner)
+		renew.number(millis(r.TTL))
 	}
 	reply, err := d.pipelines.ask(ctx, renewals[0].Claim.(*claim).keys.lock, renew)
 	if err != nil {
-		for i, r := range renewals {
-			r.Claim.(*claim).mayComeLate(r.TTL, latest[i])
-		}
 		return nil, explain(err)
 	}
-	replies, err := reply.integers(len(renewals) + 1)
+	replies, err := reply.integers(len(renewals))
 	switch {
 	case err != nil:
 		return nil, err
@@ -99,42 +92,43 @@ func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) ([
 	return replies, nil
 }
 
+// renewEach renews by a call each.
+func (d *Driver) renewEach(ctx context.Context, renewals []*driver.Renewal) {
+	severally(ctx, workers, renewals, func(r *driver.Renewal) *claim { return r.Claim.(*claim) },
+		func(r *driver.Renewal) { r.Answer(r.Claim.Renew(ctx, r.TTL)) },
+		func(r *driver.Renewal, err error) { r.Err = explain(err) })
+}
+
 // workers is how many calls of one batch are on their way to a node at once.
 const workers = 64
 
-// renewEach renews by a call each, to all nodes at once: those of one that does not answer
-// keep none of the others waiting.
-func (d *Driver) renewEach(ctx context.Context, renewals []*driver.Renewal) {
-	byNode := make(map[*pipeline][]*driver.Renewal)
-	for _, r := range renewals {
-		p, err := d.pipelines.of(ctx, r.Claim.(*claim).keys.lock, false)
+// severally makes a call for each of all, to all nodes at once and so many to each: those of one that does not
+// answer keep none of the others waiting. failed is for those whose node is not known.
+func severally[T any](ctx context.Context, width int, all []T, claimOf func(T) *claim, call func(T), failed func(T, error)) {
+	byNode := make(map[*pipeline][]T)
+	for _, one := range all {
+		c := claimOf(one)
+		p, err := c.d.pipelines.of(ctx, c.keys.lock, false)
 		if err != nil {
-			r.Err = explain(err)
+			failed(one, err)
 			continue
 		}
-		byNode[p] = append(byNode[p], r)
+		byNode[p] = append(byNode[p], one)
 	}
-	var nodes sync.WaitGroup
+	var done sync.WaitGroup
 	for _, those := range byNode {
-		nodes.Go(func() { renewOn(ctx, those) })
+		next := make(chan T, len(those))
+		for _, one := range those {
+			next <- one
+		}
+		close(next)
+		for range min(len(those), width) {
+			done.Go(func() {
+				for one := range next {
+					call(one)
+				}
+			})
+		}
 	}
-	nodes.Wait()
-}
-
-// renewOn renews what is on one node.
-func renewOn(ctx context.Context, renewals []*driver.Renewal) {
-	next := make(chan *driver.Renewal, len(renewals))
-	for _, r := range renewals {
-		next <- r
-	}
-	close(next)
-	var all sync.WaitGroup
-	for range min(len(renewals), workers) {
-		all.Go(func() {
-			for r := range next {
-				r.Answer(r.Claim.Renew(ctx, r.TTL))
-			}
-		})
-	}
-	all.Wait()
+	done.Wait()
 }

@@ -18,9 +18,10 @@ const (
 	// pingAfter is how long a subscription may be silent before it is asked whether it
 	// still stands. Until it is known to be broken, waiters come back by themselves.
 	pingAfter = 3 * time.Second
-	// lookWithin is how long leases are asked after when a subscription stands: a server that
-	// hangs holds back no more than that.
+	// lookWithin is how long leases are asked after when a subscription stands.
 	lookWithin = 3 * time.Second
+	// lookWidth is how many questions are on their way to a node meanwhile.
+	lookWidth = 4
 	// Pauses between attempts to subscribe.
 	resubscribeFirst, resubscribeLast = 10 * time.Millisecond, time.Second
 )
@@ -341,26 +342,29 @@ func (e *subscriber) concerned() (all []*claim) {
 func (e *subscriber) lookAgain(ctx context.Context, claims []*claim) {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	for _, c := range claims {
-		was := c.load()
-		if was.phase != held {
-			continue
-		}
-		st, err := c.d.Inspect(ctx, c.req.Resource)
-		if err != nil || slices.ContainsFunc(st.Holders, func(h driver.Holder) bool { return h.Owner == c.req.Owner }) {
-			continue
-		}
-		var lost func(error)
-		e.mu.Lock()
-		if l, now := e.at(c), c.load(); l != nil && l.claim == c && now.phase == held && now.grant.fence == was.grant.fence {
-			lost = l.lost
-			e.leave(l)
-			e.remove(c.req.Owner, l)
-		}
-		e.mu.Unlock()
-		if lost != nil {
-			lost(errNotHeld)
-		}
+	severally(ctx, lookWidth, claims, func(c *claim) *claim { return c }, func(c *claim) { e.lookAfter(ctx, c) }, func(*claim, error) {})
+}
+
+// lookAfter asks after one of them.
+func (e *subscriber) lookAfter(ctx context.Context, c *claim) {
+	was := c.load()
+	if was.phase != held {
+		return
+	}
+	st, err := c.d.Inspect(ctx, c.req.Resource)
+	if err != nil || slices.ContainsFunc(st.Holders, func(h driver.Holder) bool { return h.Owner == c.req.Owner }) {
+		return
+	}
+	var lost func(error)
+	e.mu.Lock()
+	if l, now := e.at(c), c.load(); l != nil && l.claim == c && now.phase == held && now.grant.fence == was.grant.fence {
+		lost = l.lost
+		e.leave(l)
+		e.remove(c.req.Owner, l)
+	}
+	e.mu.Unlock()
+	if lost != nil {
+		lost(errNotHeld)
 	}
 }
 
@@ -401,7 +405,7 @@ func (l *listener) take(told string) bool {
 		return false
 	}
 	ttl := min(time.Duration(ms)*time.Millisecond, time.Since(l.armed)+time.Duration(span)*time.Millisecond)
-	l.granted <- l.claim.granted(ttl, fence)
+	l.granted <- granted(ttl, fence)
 	return true
 }
 

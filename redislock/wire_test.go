@@ -110,10 +110,11 @@ func TestRedisUncontendedCycleIsTwoCommands(t *testing.T) {
 	for range cycles {
 		cycle()
 	}
-	if n := counter.Load(); n != 2*cycles {
+	// What is held when the subscription comes to stand is asked after once.
+	if n := counter.Load(); n != 2*cycles && n != 2*cycles+1 {
 		t.Errorf("%d commands for %d cycles, want two each", n, cycles)
 	}
-	if n := scripts(t, r) - before; n != 2*cycles {
+	if n := scripts(t, r) - before; n != 2*cycles && n != 2*cycles+1 {
 		t.Errorf("%d scripts for %d cycles, want two each", n, cycles)
 	}
 }

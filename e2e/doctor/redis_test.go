@@ -51,7 +51,7 @@ func TestRedis(t *testing.T) {
 func TestRedisUsers(t *testing.T) {
 	t.Parallel()
 	r := servers.StartRedis(t, durable...)
-	const may = "+evalsha +eval +mget +get +getex +set +del +exists +pexpire +pexpireat +pttl +time " +
+	const may = "+evalsha +eval +mget +get +getex +set +del +exists +pexpire +pexpireat +pexpiretime +pttl +time " +
 		"+zadd +zrem +zrange +zrevrange +zrangebyscore +zscore +zcard +hset +hget +hdel +publish +spublish +subscribe +ssubscribe +unsubscribe +sunsubscribe +ping +scan +wait +hello"
 	user := func(name, rights string) string {
 		r.Must(t, append([]string{"ACL", "SETUSER", name, "on", ">" + canary, "resetkeys", "resetchannels", "-@all", "~lock:*", "&leasehold:*"}, strings.Fields(rights)...)...)

@@ -3,16 +3,16 @@
 -- never revives one that has ended.
 -- KEYS: 1 lock, 2 history, 3 details, 4 shares, 5 limits
 -- ARGV: 1 owner, 2 TTL in ms, 3 channel, 4 note, 5 fence if known (else 0),
---       6 life of the history in ms (0: for ever), 7 the time of the server, in us, before which
---       the lease may be shortened
--- Reply: {fence, the server's time in us}; {0} lost
+--       6 life of the history in ms (0: for ever), 7 when the lease ends, in ms of the server's clock, if it
+--       may be shortened (else 0): one that was renewed since is not
+-- Reply: {fence, when it ends if that is later than asked (else 0)}; {0} lost
 local lock, history, details, shares, limits = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local owner, ttl = ARGV[1], tonumber(ARGV[2])
 local held = redis.call('GET', lock)
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]
 local ms = math.floor(us / 1000)
-local shorten = us < tonumber(ARGV[7])
+local known, ends = tonumber(ARGV[7]), 0
 --include history.lua
 local past = redis.pcall('GET', history) -- a damaged one must not end the lease
 local last, fence, since, by, channel, note = recall(past)
@@ -20,19 +20,19 @@ if last > 0 and ARGV[6] ~= '0' and (held == owner or held == '\31shared') then
   redis.call('PEXPIRE', history, life_of(last, ARGV[6]))
 end
 if held == owner then
-  if shorten then
+  if known > 0 and redis.call('PEXPIRETIME', lock) == known then
     redis.call('PEXPIRE', lock, ttl)
-  else
-    redis.call('PEXPIRE', lock, ttl, 'GT')
+  elseif redis.call('PEXPIRE', lock, ttl, 'GT') == 0 and redis.call('PTTL', lock) > ttl then
+    ends = tonumber(redis.pcall('PEXPIRETIME', lock)) or 0 -- a user who may not ask keeps the lease for longer
   end
-  if by == owner and (channel == ARGV[3] or ARGV[3] == '') then return {fence, us} end
+  if by == owner and (channel == ARGV[3] or ARGV[3] == '') then return {fence, ends} end
   if by ~= owner then -- the history was lost: the holder may still know its fence
     fence, since, note = tonumber(ARGV[5]), ms, ARGV[4]
     if fence == 0 then fence = math.max(last + 1, us) end
     last = math.max(last, fence)
   end
   remember(ARGV[6], last, fence, since, owner, ARGV[3], note)
-  return {fence, us}
+  return {fence, ends}
 end
 if not held then return {0} end
 
@@ -40,13 +40,18 @@ local queue = ''
 --include prelude.lua
 if held ~= SHARED then return {0} end
 purge()
-if not redis.call('ZSCORE', shares, owner) then return {0} end
+local before = tonumber(redis.call('ZSCORE', shares, owner) or nil)
+if not before then return {0} end
 local ok, n, granted, limit, told, text = decode(SHARER, redis.call('HGET', details, 's' .. owner))
 if not ok then return {0} end
-redis.call('ZADD', shares, shorten and 'XX' or 'GT', string.format('%.0f', ms + ttl), owner)
+if before > ms + ttl and before ~= known then
+  ends = before
+else
+  redis.call('ZADD', shares, string.format('%.0f', ms + ttl), owner)
+end
 if told ~= ARGV[3] and ARGV[3] ~= '' then
   redis.call('HSET', details, 's' .. owner, cmsgpack.pack(n, granted, limit, ARGV[3], text))
 end
 keep(details, ttl)
 follow_sharers()
-return {n, us}
+return {n, ends}
