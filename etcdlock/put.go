@@ -129,7 +129,8 @@ func (p *place) lease(ttl time.Duration) clientv3.LeaseID {
 	return p.in.id
 }
 
-// move puts the key into a session of another TTL. It keeps its place.
+// move puts the key into a session of another TTL. It keeps its place. What holds is moved when that session was
+// kept alive: it may be about to end, before the holder's deadline.
 func (p *place) move(ctx context.Context, ttl time.Duration) error {
 	d := p.d
 	s, err := d.session(ctx, ttl)
@@ -137,8 +138,18 @@ func (p *place) move(ctx context.Context, ttl time.Duration) error {
 		return err
 	}
 	d.mu.Lock()
+	k, holds := d.keepAlive(s), p.phase == held
+	d.mu.Unlock()
+	if holds {
+		if err := d.await(ctx, s, k); errors.Is(err, errGone) {
+			return errNoSession
+		} else if err != nil {
+			return err
+		}
+		k = nil
+	}
+	d.mu.Lock()
 	answered := awaiting(&p.unsure.moves, s)
-	k := d.keepAlive(s)
 	d.mu.Unlock()
 	err = p.rewrite(ctx, func(*content) {}, clientv3.WithLease(s.id))
 	d.mu.Lock()
@@ -152,13 +163,16 @@ func (p *place) move(ctx context.Context, ttl time.Duration) error {
 	d.mu.Unlock()
 	if isGone(err) { // the new one: nothing was changed
 		d.lose(s)
-		return errors.New("etcdlock: a session ended as soon as it was granted")
+		return errNoSession
 	}
 	if err != nil {
 		return err
 	}
 	return d.await(ctx, s, k)
 }
+
+// errNoSession is of a move that found the session gone, and left the key where it was.
+var errNoSession = errors.New("etcdlock: a session ended as soon as it was granted")
 
 // isUnknown reports whether a call that ended with err may have been served.
 func isUnknown(err error) bool { return err != nil && !errors.Is(err, errGone) && !refused(err) }
