@@ -45,13 +45,14 @@ type Driver interface {
 
 // A Claim is one owner's standing request for one resource: refused or queued, then
 // held, then released or lost. Calls on one Claim do not overlap, and one whose ctx ended
-// must not take effect after a later one has returned. It may implement [Lingerer], [Noter],
-// [FenceLifter] and [Forgetter].
+// must not take effect after a later one has returned, nor a Renew for less after a later
+// Renew has. It may implement [Lingerer], [Noter], [FenceLifter] and [Forgetter].
 type Claim interface {
 	// Try makes one attempt and never waits for other holders. Held already, it
 	// restarts the lease and returns the same fence. It keeps a queued place alive and
-	// queues anew if the place is gone. A refusal is a *Busy. After any other error the
-	// outcome is unknown: call Try again, or Release.
+	// queues anew if the place is gone. A refusal is a *Busy; who waits may get one though another's
+	// Release has returned, from a server that has not heard of it, and is woken when it has. After any other
+	// error the outcome is unknown: call Try again, or Release.
 	Try(ctx context.Context) (Grant, error)
 	// Renew restarts the lease with ttl, counted by the engine from the moment it
 	// serves the call. ErrLost is final. Any other error leaves the outcome unknown, and

@@ -21,6 +21,7 @@ type lease struct {
 	begun   time.Time
 	stale   bool      // it had ended before its holder got it
 	asked   time.Time // guarded by World.mu; when Release was called first
+	lingers time.Time // guarded by World.mu; until when nobody else may hold
 	evicted bool      // guarded by World.mu; somebody has begun to evict it, or its holder left it to another process
 }
 
@@ -99,7 +100,9 @@ func (w *World) begins(l *lease, asked int) *lease {
 		w.checkLate(l)
 	default:
 		w.checkAlone(l)
+		w.checkLingers(l)
 	}
+	w.ledger.untidy = w.ledger.untidy || l.wish.atLeast > 0
 	w.ledger.leases = append(w.ledger.leases, l)
 	return l
 }
@@ -158,6 +161,15 @@ func (w *World) checkAlone(l *lease) {
 	}
 	if limit > 0 && together > limit {
 		w.fail("%d believe to hold one of %d", together, limit)
+	}
+}
+
+// checkLingers: nobody holds while a lease lingers that was released.
+func (w *World) checkLingers(l *lease) {
+	for _, o := range w.ledger.leases {
+		if left := time.Until(o.lingers); o.Name() == l.Name() && left > resolution && !w.excused(o) {
+			w.fail("%s holds, while the lease of %s lingers for %v", l.client.name, o.client.name, left)
+		}
 	}
 }
 
@@ -222,6 +234,9 @@ func (w *World) releases(l *lease, asked time.Time, lost bool, err error) (known
 	if err == nil && lost {
 		w.fail("Release of %s says released, of a lease that had ended", l.client.name)
 	}
+	if err == nil && l.wish.atLeast > 0 {
+		l.lingers = l.begun.Add(w.ttl(l.wish.atLeast))
+	}
 	if err == nil && time.Since(l.begun) > leasehold.DefaultHandOver {
 		w.checkReleased(l)
 	}
@@ -249,7 +264,7 @@ func (w *World) refused(c *client, waited bool, err error) {
 	w.tell("%s: %v", c.name, err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.changed.IsZero() && !w.over && (waited || !errors.Is(err, driver.ErrBusy)) {
+	if w.changed.IsZero() && !w.over && (waited || !errors.Is(err, driver.ErrBusy)) && !errors.Is(err, driver.ErrUnsupported) {
 		w.fail("a call of %s fails though nothing happened: %v", c.name, err)
 	}
 }
@@ -303,25 +318,22 @@ func (w *World) checkOutlived(l *leasehold.Locker) {
 }
 
 // left is what there is of what others used beside l, as far as it can be seen.
-func (w *World) left(l *leasehold.Locker) (all string) {
-	for _, name := range []string{resource, third} {
-		held, waits := w.sees(l, name)
-		if held+waits > 0 {
-			all += fmt.Sprintf("%s has %d leases and %d places. ", name, held, waits)
-		}
+func (w *World) left(l *leasehold.Locker) string {
+	if held, waits := w.sees(l); held+waits > 0 {
+		return fmt.Sprintf("%d leases and %d places", held, waits)
 	}
-	return all
+	return ""
 }
 
-// sees counts the leases and places of a resource.
-func (w *World) sees(l *leasehold.Locker, name string) (held, waits int) {
+// sees counts the leases and places of the resource.
+func (w *World) sees(l *leasehold.Locker) (held, waits int) {
 	if w.inspect != nil {
-		state := w.inspect(name)
+		state := w.inspect(resource)
 		return len(state.Holders), len(state.Waiters)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), w.harness.TTL)
 	defer cancel()
-	state, _ := l.Inspect(ctx, name) // without an answer nothing is known
+	state, _ := l.Inspect(ctx, resource) // without an answer nothing is known
 	return len(state.Holders), len(state.Waiters)
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// resource is what the clients of a schedule contend for, and other and third what some do beside it.
-const resource, other, third = "x", "y", "z"
+// resource is what the clients of a schedule contend for, and other what some do beside it.
+const resource, other = "x", "y"
 
 // A client makes one call after the other.
 type client struct {
@@ -196,8 +196,9 @@ type wish struct {
 	shared  bool
 	limit   int
 	noRenew bool
-	of      string // "": of resource
-	ttls    int    // how long a lease, in TTLs; 0: one
+	of      string  // "": of resource
+	ttls    int     // how long a lease, in TTLs; 0: one
+	atLeast float64 // for how many TTLs it lingers at least
 }
 
 func (w wish) resource() string { return cmp.Or(w.of, resource) }
@@ -211,6 +212,9 @@ func (w wish) options(ttl time.Duration) (some []leasehold.Option) {
 	}
 	if w.noRenew {
 		some = append(some, leasehold.NoRenew())
+	}
+	if w.atLeast > 0 {
+		some = append(some, leasehold.AtLeast(time.Duration(w.atLeast*float64(ttl))))
 	}
 	if w.ttls > 0 {
 		some = append(some, leasehold.TTL(ttl*time.Duration(w.ttls)))

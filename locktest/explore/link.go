@@ -14,7 +14,7 @@ import (
 // Link puts the network between the process and d, which answers without one, such as a driver
 // in memory. What d does when a call is served counts for the engine called name, of which a
 // process may use several. A call that is served when its caller has gone, or once more, takes
-// no effect once a later one of the same claim has returned, as the contract of drivers says.
+// no effect once a later one of the same claim has returned, or, but for Try, was served.
 func (p *Process) Link(name string, d driver.Driver) driver.Driver {
 	l := &link{process: p, name: name, inner: d}
 	l.pushes = p.Line(func() {})
@@ -77,6 +77,7 @@ type linkClaim struct {
 	sent     int           // guarded by mu; calls
 	busy     bool          // guarded by mu; one is under way
 	returned int           // guarded by mu; the last call that has returned
+	served   int           // guarded by mu; the last call that was served
 	stopWake chan struct{} // ends what passes the present wake-up on; nil: nothing does
 }
 
@@ -93,9 +94,10 @@ func (o outcome) String() string {
 	return fmt.Sprintf("yes, fence %d, for %v", o.grant.Fence, o.grant.TTL)
 }
 
-var errTooLate = errors.New("explore: came after a later call had returned")
+var errTooLate = errors.New("explore: came after a later call")
 
-// enter begins a call: late reports whether a later one has returned, and leave is for when it has.
+// enter begins a call: late reports, when it is served, whether it must take no effect any more, as a later one
+// has returned, or for what ends or shortens a lease was served; leave is for when it has returned.
 func (c *linkClaim) enter(op string) (late func() bool, leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +110,9 @@ func (c *linkClaim) enter(op string) (late func() bool, leave func()) {
 	late = func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.returned > n
+		isLate := c.returned > n || op != "Try" && c.served > n
+		c.served = max(c.served, n)
+		return isLate
 	}
 	return late, func() {
 		c.mu.Lock()
@@ -217,7 +221,11 @@ type linkLingerer struct {
 
 func (c *linkLingerer) Linger(ctx context.Context, d time.Duration) error {
 	c.endWake()
-	return c.call(ctx, "Linger", func(ctx context.Context) outcome { return outcome{err: c.lingers.Linger(ctx, d)} }).err
+	return c.call(ctx, "Linger", func(ctx context.Context) outcome {
+		err := c.lingers.Linger(ctx, d)
+		c.link.process.world.released(c.link.at(c.req.Resource), c.req.Owner, err)
+		return outcome{err: err}
+	}).err
 }
 
 // ask carries a call, which counts as open until its answer has come.

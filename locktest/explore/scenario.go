@@ -33,6 +33,15 @@ func holds(n int, ttls float64, w wish) func(c *client) {
 	}
 }
 
+// keeps holds the other resource, for so many TTLs at a time, until all is over.
+func keeps(ttls int) func(c *client) {
+	return func(c *client) {
+		l := c.acquire(true, wish{of: other, ttls: ttls})
+		c.outstay()
+		c.release(l)
+	}
+}
+
 // after begins later.
 func after(ttls float64, script func(c *client)) func(c *client) {
 	return func(c *client) {
@@ -84,21 +93,30 @@ var scenarios = []scenario{
 			process{holds(2, 0.3, wish{}), holds(2, 0.3, wish{of: other})}),
 	},
 	{
-		name: "left", does: "one process keeps a lease, leaves a second, of a longer TTL since, to its end, and waits for a third, and another wants both",
+		name: "left", does: "one process keeps a lease, and leaves a second, of a longer TTL since, to its end, and another wants that",
 		needs: func(f driver.Features) bool { return f.SessionTTL == 0 },
-		scripts: of(process{
-			func(c *client) {
-				l := c.acquire(true, wish{of: other, ttls: 2})
-				c.outstay()
-				c.release(l)
-			},
-			func(c *client) {
-				l := c.acquire(true, wish{noRenew: true})
-				c.keep(l, 0.4)
-				c.extend(l, 2)
-			},
-			after(0.1, holds(1, 0.2, wish{of: third})),
-		}, process{holds(1, 1.6, wish{of: third}), after(2, holds(1, 0.2, wish{}))}),
+		scripts: of(process{keeps(2), func(c *client) {
+			l := c.acquire(true, wish{noRenew: true})
+			c.keep(l, 0.4)
+			c.extend(l, 2)
+		}}, process{after(2, holds(1, 0.2, wish{}))}),
+	},
+	{
+		name: "again", does: "one process keeps a lease and wants a second twice, first without waiting, and another wants that for longer",
+		scripts: of(process{keeps(1), after(0.1, func(c *client) {
+			l := c.acquire(false, wish{})
+			c.keep(l, 0.1)
+			c.release(l)
+			c.pause(0.5)
+			holds(1, 0.2, wish{})(c)
+		})}, process{after(0.65, holds(1, 1.2, wish{}))}),
+	},
+	{
+		name: "linger", does: "one process releases a lease that lingers, twice, and another wants it",
+		scripts: of(process{func(c *client) {
+			holds(2, 0.2, wish{atLeast: 0.8})(c)
+			c.pause(0.8)
+		}}, process{holds(2, 0.2, wish{})}),
 	},
 	{
 		name: "shared", does: "three share two slots, and one wants to be alone",
@@ -126,6 +144,10 @@ var scenarios = []scenario{
 			l := c.acquire(true, wish{noRenew: true})
 			c.keep(l, 0.4)
 			c.extend(l, 1.5)
+			c.keep(l, 0.4)
+			c.extend(l, 0.5)
+			c.keep(l, 0.2)
+			c.extend(l, 1)
 			c.keep(l, 0.4)
 			c.extend(l, 0.5)
 			c.keep(l, 0.9)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 )
 
 // plain makes no change.
@@ -46,30 +47,35 @@ func (p *plan) choose(label string, others []action) action {
 // most of what is broken, another is more likely for some events after one.
 type dice struct {
 	rng     *rand.Rand
-	chance  float64
+	chance  func(label string) float64
+	after   nearness
 	left    int
 	near    int // events
 	changes []change
 }
 
-const (
-	nearFor    = 40 // events
-	nearChance = 0.05
-)
+// A nearness is for how many events after a change how likely another one is.
+type nearness struct {
+	events int
+	chance float64
+}
+
+// nearnesses are for what breaks while something lasts, and for what does within a few messages.
+var nearnesses = []nearness{{40, 0.05}, {10, 0.2}}
 
 func (d *dice) made() []change { return d.changes }
 
 func (d *dice) choose(label string, others []action) action {
-	chance := d.chance
+	chance := d.chance(label)
 	if d.near > 0 {
-		chance = max(chance, nearChance)
+		chance = max(chance, d.after.chance)
 		d.near--
 	}
 	if d.left == 0 || d.rng.Float64() > chance {
 		return pass
 	}
 	d.left--
-	d.near = nearFor
+	d.near = d.after.events
 	a := d.pick(others)
 	d.changes = append(d.changes, change{label, a})
 	return a
@@ -101,7 +107,7 @@ type search struct {
 	scenario scenario
 	states   map[uint64]struct{}
 	seen     map[uint64]struct{} // traces whose schedules were gone through
-	average  float64             // points in a schedule
+	plain    map[string]int      // points of each kind in the schedule without a change
 	figures  figures
 }
 
@@ -171,9 +177,22 @@ func (s *search) deepen(changes []change, n int) *finding {
 		}
 	}
 	if len(changes) == 0 {
-		s.average = float64(len(p.points))
+		s.plain = make(map[string]int)
+		for _, at := range p.points {
+			s.plain[kindOf(at.label)]++
+		}
 	}
 	return nil
+}
+
+// kindOf is a label without its numbers.
+func kindOf(label string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
+	}, label)
 }
 
 // play runs one schedule.
@@ -196,13 +215,30 @@ func (s *search) atRandom() *finding {
 	for n, end := uint64(0), time.Now().Add(s.harness.For); time.Now().Before(end); n++ {
 		rng := rand.New(rand.NewPCG(s.figures.seed, n))
 		changes := 2 + rng.IntN(4)
-		_, found := s.play(&dice{rng: rng, left: changes, chance: float64(changes) / max(s.average, 10)})
+		_, found := s.play(&dice{
+			rng: rng, left: changes, chance: s.chance(changes, rng.IntN(2) == 0), after: nearnesses[rng.IntN(len(nearnesses))],
+		})
 		s.figures.random++
 		if found != nil {
 			return found
 		}
 	}
 	return nil
+}
+
+// chance is that of a change at an event, for so many in a schedule: the same at each event, or at each kind of
+// event, of which some come once and others all the time.
+func (s *search) chance(changes int, byKind bool) func(label string) float64 {
+	points := 0
+	for _, n := range s.plain {
+		points += n
+	}
+	return func(label string) float64 {
+		if byKind && points > 0 {
+			return float64(changes) / float64(len(s.plain)*max(s.plain[kindOf(label)], 1))
+		}
+		return float64(changes) / float64(max(points, 10))
+	}
 }
 
 // report prints a schedule that breaks a promise, with the changes that it needs.

@@ -29,10 +29,8 @@ func (w *World) names() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := []string{resource}
-	for _, name := range []string{other, third} {
-		if slices.ContainsFunc(w.ledger.leases, func(l *lease) bool { return l.Name() == name }) {
-			all = append(all, name)
-		}
+	if slices.ContainsFunc(w.ledger.leases, func(l *lease) bool { return l.Name() == other }) {
+		all = append(all, other)
 	}
 	return all
 }
@@ -47,7 +45,7 @@ func (w *World) checkServed(before, now driver.State) {
 		return slices.IndexFunc(all, func(o driver.Waiter) bool { return o.Owner == owner })
 	}
 	for _, h := range now.Holders {
-		if slices.ContainsFunc(before.Holders, func(o driver.Holder) bool { return o.Owner == h.Owner }) {
+		if h.Owner == "" || slices.ContainsFunc(before.Holders, func(o driver.Holder) bool { return o.Owner == h.Owner }) {
 			continue
 		}
 		ahead := before.Waiters
@@ -83,7 +81,7 @@ func (w *World) checkKept(now driver.State) {
 
 // viewState writes what the engine has.
 func (w *World) viewState(b *strings.Builder) {
-	for _, name := range []string{resource, other, third} {
+	for _, name := range []string{resource, other} {
 		for _, h := range w.seen[name].Holders {
 			fmt.Fprint(b, "|", name, h.Mode, w.coarse(h.Left))
 		}

@@ -58,6 +58,8 @@ var packs = []pack{
 			Old: "if !h.fitToHandOver() {\n\t\th.on(", New: "if !h.fitToHandOver() && !$ {\n\t\th.on("},
 		{Name: "batchCountsFromAnswer", Undoes: "and that of a renewal in a batch", Rejects: "TestBatches/together", File: "batch.go",
 			Old: "err := h.finishRenewal(ctx, b.sent, now,", New: "if $ {\n\t\tb.sent = now\n\t}\n\terr := h.finishRenewal(ctx, b.sent, now,"},
+		{Name: "lingersForLess", Undoes: "a lease that is released early lingers for the rest", Rejects: "TestMemory/linger", File: "hold.go",
+			Old: "keep = time.Until(h.holders.keepUntil)", New: "keep = time.Until(h.holders.keepUntil) / time.Duration(1+count($))"},
 		{Name: "leavesPlace", Undoes: "a waiter who gives up leaves no place", Rejects: "TestMemory/three", File: "acquire.go",
 			Old: "h.release(ctx) // its", New: "if $ {\n\t\t\t\treturn\n\t\t\t}\n\t\t\th.release(ctx) // its"},
 	}},
