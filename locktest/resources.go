@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"sync"
@@ -239,15 +240,17 @@ func manyLeasesFewGoroutines(t testing.TB, h Harness) {
 	for i := range held {
 		held[i] = acquire(t, l, fmt.Sprint(name, "/", i))
 	}
-	if n := runtime.NumGoroutine() - before; n > allowed {
-		t.Errorf("%d goroutines for %d leases", n, leases)
-	}
+	least := math.MaxInt
 	eventually(t, 10*Margin, "renewals of all", func() bool {
-		if n := runtime.NumGoroutine() - before; n > allowed {
+		n := runtime.NumGoroutine() - before
+		if least = min(least, n); n > allowed && h.CallGoroutines <= 1 { // else one server of several that is slow for a moment has many calls to answer
 			t.Fatalf("%d goroutines while %d leases are renewed", n, leases)
 		}
 		return link.Calls(OpRenew) >= leases
 	})
+	if least > allowed {
+		t.Errorf("never fewer than %d goroutines while %d leases are renewed", least, leases)
+	}
 	for _, lease := range held {
 		if lease.Context().Err() != nil {
 			t.Errorf("a lease ended: %v", context.Cause(lease.Context()))

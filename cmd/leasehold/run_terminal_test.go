@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -89,9 +90,16 @@ func (s *screen) shows() string {
 // waitFor waits until text is on the screen.
 func (s *screen) waitFor(text string) {
 	s.t.Helper()
-	for end := time.Now().Add(patience); !strings.Contains(s.shows(), text); time.Sleep(5 * time.Millisecond) {
+	s.waitForMatch(regexp.QuoteMeta(text))
+}
+
+// waitForMatch waits until something on the screen matches.
+func (s *screen) waitForMatch(pattern string) {
+	s.t.Helper()
+	match := regexp.MustCompile(pattern)
+	for end := time.Now().Add(patience); !match.MatchString(s.shows()); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			s.t.Fatalf("no %q on the screen:\n%s", text, s.shows())
+			s.t.Fatalf("nothing like %q on the screen:\n%s", pattern, s.shows())
 		}
 	}
 }
