@@ -55,7 +55,7 @@ var engines = map[string]engine{
 }
 
 const (
-	redisTests = "Conformance$|^TestRed[a-z]+IsLinearizable$|HistoryUnderFaults$|Excludes|Foreign|UncontendedCycle|Identify$|ACLRule$|ScriptFlush$|Once"
+	redisTests = "Conformance$|^TestRed[a-z]+IsLinearizable$|HistoryUnderFaults$|Excludes|Foreign|UncontendedCycle|Identify$|ACLRule$|ScriptFlush$|Once|Late|Eviction"
 	mysqlTests = "^(TestMySQL|TestOnceOnMySQL)"
 )
 
