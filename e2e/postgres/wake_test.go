@@ -13,7 +13,7 @@ import (
 )
 
 // Whatever ends a hold tells the one whose turn has come, by what of its owner may be told, or
-// what it was given, and nobody where nobody waits.
+// what it was given, and nobody where nobody waits. A release gives where all others in the record wait.
 func TestPostgresTellsWhoIsNext(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t)
@@ -70,10 +70,18 @@ func TestPostgresTellsWhoIsNext(t *testing.T) {
 			t.Errorf("%s: %v", owner, err)
 		}
 	}
-	for name, end := range map[string]func(c driver.Claim) error{
-		"release": func(c driver.Claim) error { return c.Release(t.Context()) },
-		"evict":   func(driver.Claim) error { return d.Evict(t.Context(), "x", "the holder", "a test") },
+	release := func(c driver.Claim) error { return c.Release(t.Context()) }
+	evict := func(driver.Claim) error { return d.Evict(t.Context(), "x", "the holder", "a test") }
+	for _, tc := range []struct {
+		name  string
+		end   func(c driver.Claim) error
+		gives bool // the lease, where it is exclusive
+	}{
+		{"release", release, true},
+		{"evict", evict, false},
+		{"release beside the mark of an eviction", release, false},
 	} {
+		name, end := tc.name, tc.end
 		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
 			if err := try("the holder", mode).Release(t.Context()); err != nil { // tells nobody
 				t.Errorf("%s, mode %d: %v", name, mode, err)
@@ -83,7 +91,7 @@ func TestPostgresTellsWhoIsNext(t *testing.T) {
 			if err := end(holder); err != nil {
 				t.Errorf("%s, mode %d: %v", name, mode, err)
 			}
-			if plain := name == "release" && mode == driver.Exclusive; plain {
+			if tc.gives && mode == driver.Exclusive {
 				hears(given("first-in-the-queue"))
 				if _, err := first.Try(t.Context()); err != nil {
 					t.Errorf("the lease that was given: %v", err)
