@@ -54,8 +54,10 @@ func TestRedisWithReplicas(t *testing.T) {
 // connects is how processes connect with the server.
 func (s *server) connects(t *testing.T, o *redislock.Options) func(w *explore.World) func(*explore.Process) driver.Driver {
 	return func(w *explore.World) func(*explore.Process) driver.Driver {
-		n := s.network(w)
-		n.watch(w)
+		n := s.network("")
+		w.OnFlush(n.restart)
+		w.OnClock(n.keepsTime())
+		w.OnState(n.watch(w))
 		return func(p *explore.Process) driver.Driver {
 			d, err := redislock.Open(n.options(p), o)
 			if err != nil {

@@ -17,9 +17,10 @@ import (
 	"github.com/leasehold-go/leasehold/redislock"
 )
 
-// A network is what is between the drivers of one schedule and the server.
+// A network is what is between the drivers of one schedule and a server.
 type network struct {
 	server *server
+	node   string // what the server is called; "": it is the only one
 
 	mu     sync.Mutex // held while the server answers
 	wires  []*wire    // guarded by mu; those that listen
@@ -30,20 +31,25 @@ type network struct {
 }
 
 // network has the server forget what was before.
-func (s *server) network(w *explore.World) *network {
+func (s *server) network(node string) *network {
 	s.reset()
-	n := &network{server: s}
-	w.OnFlush(func() { n.disturb(s.restart) })
+	return &network{server: s, node: node}
+}
+
+// keepsTime has the server's clock stand at an instant. What ends by it changes what the server has.
+func (n *network) keepsTime() (set func(offset time.Duration)) {
 	var ahead time.Duration
-	w.OnClock(func(offset time.Duration) {
-		s.clock.Stop(time.Now().Add(offset))
+	return func(offset time.Duration) {
+		n.server.clock.Stop(time.Now().Add(offset))
 		if offset != ahead {
 			ahead = offset
 			n.disturb(func() {})
 		}
-	})
-	return n
+	}
 }
+
+// restart has the server forget all.
+func (n *network) restart() { n.disturb(n.server.restart) }
 
 // disturb does what changes what the server has.
 func (n *network) disturb(f func()) {
@@ -56,21 +62,21 @@ func (n *network) disturb(f func()) {
 
 // watch lets the explorer see what the server has, by a driver with no network before it. It
 // is asked again when something was served, or has ended since.
-func (n *network) watch(w *explore.World) {
+func (n *network) watch(w *explore.World) (sees func(resource string) driver.State) {
 	d, err := redislock.Open(n.options(nil), nil)
 	if err != nil {
 		n.server.t.Fatal(err)
 	}
 	w.Cleanup(func() { d.Close() })
 	seen := make(map[string]*sight)
-	w.OnState(func(resource string) driver.State {
+	return func(resource string) driver.State {
 		s := seen[resource]
 		if s == nil || s.served != n.served || !s.lasts() {
 			s = n.inspect(d, resource)
 			seen[resource] = s
 		}
 		return s.now()
-	})
+	}
 }
 
 // A sight is what the server had at an instant.
@@ -220,7 +226,7 @@ func (x *wire) aside(frame []byte, what string) reply {
 }
 
 // resources are what an explorer's clients use.
-var resources = [...]string{"x", "y", "z"}
+var resources = [...]string{"x", "y"}
 
 // watched is the answer to the one who watches. Requires n.mu.
 func (n *network) watched(frame []byte) reply {
@@ -249,7 +255,10 @@ func (x *wire) send(frame []byte, what []string) {
 	if name == connects {
 		send = func(what, _ string, serve func() any, arrive func(any)) { x.line.Dial(what, serve, arrive) }
 	}
-	send(name, "", func() any { return x.serve(frame, what) }, func(answer any) {
+	if n := x.network.node; n != "" {
+		name = n + " " + name
+	}
+	send(name, x.network.node, func() any { return x.serve(frame, what) }, func(answer any) {
 		x.count(-1)
 		x.conn.receive(answer.(reply))
 	})
@@ -317,7 +326,7 @@ func (x *wire) serve(frame []byte, what []string) reply {
 func (n *network) tell(message reply) {
 	for _, x := range n.wires {
 		if x.channel == words(message)[1] {
-			x.line.Push("hears", func() { x.conn.receive(message) })
+			x.line.Push(strings.TrimSpace(n.node+" hears"), func() { x.conn.receive(message) })
 		}
 	}
 }
