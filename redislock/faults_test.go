@@ -437,6 +437,31 @@ func TestRedisReplicas(t *testing.T) {
 	}
 }
 
+// A lease that the server does not have any more is told as lost, whether replicas acknowledge or not.
+func TestRedisLostWithoutReplicas(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	replica := servers.StartRedis(t, "--replicaof", "127.0.0.1", fmt.Sprint(r.Port))
+	d := redisDriverOf(t, redisClient(t, r), &redislock.Options{Replicas: 1})
+	var renewals []driver.Renewal
+	for i := range 3 {
+		c := lateClaim(t, d, fmt.Sprint("n", i), fmt.Sprint("owner", i), time.Minute)
+		within(t, 20*time.Second, "the replica acknowledges", func() bool {
+			_, err := c.Try(t.Context())
+			return err == nil
+		})
+		renewals = append(renewals, driver.Renewal{Claim: c, TTL: time.Minute})
+	}
+	replica.Kill()
+	r.Must(t, "DEL", "lock:n1")
+	d.RenewAll(t.Context(), renewals)
+	for i, want := range []error{redislock.ErrReplicas, driver.ErrLost, redislock.ErrReplicas} {
+		if err := renewals[i].Err; !errors.Is(err, want) {
+			t.Errorf("renewal %d: %v; want %v", i, err, want)
+		}
+	}
+}
+
 // On Cluster a turn is told within the shard, wherever the resource lives, also after
 // its slot has moved to another node.
 func TestRedisClusterTellsTurnsWhereTheSlotIs(t *testing.T) {

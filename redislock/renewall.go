@@ -42,12 +42,12 @@ func (d *Driver) renewTogether(ctx context.Context, renewals []*driver.Renewal) 
 	}
 	for i, r := range renewals {
 		switch {
+		case i < len(replies) && replies[i] == 0: // however many replicas have that
+			r.Answer(driver.Grant{}, r.Claim.(*claim).lost())
 		case err != nil:
 			r.Answer(driver.Grant{}, err)
 		case replies[i] < 0:
 			rest = append(rest, r)
-		case replies[i] == 0:
-			r.Answer(driver.Grant{}, r.Claim.(*claim).lost())
 		default:
 			r.Answer(r.Claim.(*claim).simplyGranted(r.TTL), nil)
 		}
@@ -64,7 +64,7 @@ func (c *claim) simplyGranted(ttl time.Duration) (g driver.Grant) {
 	return g
 }
 
-// runRenewAll returns a reply for each.
+// runRenewAll returns a reply for each, also beside ErrReplicas.
 func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) ([]int64, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
@@ -83,13 +83,10 @@ func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) ([
 		return nil, explain(err)
 	}
 	replies, err := reply.integers(len(renewals))
-	switch {
-	case err != nil:
-		return nil, err
-	case reply.acknowledged < d.replicas:
-		return nil, fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)
+	if err == nil && reply.acknowledged < d.replicas {
+		err = fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)
 	}
-	return replies, nil
+	return replies, err
 }
 
 // renewEach renews by a call each.
