@@ -29,7 +29,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 		return c.renewWhole(ctx, ttl)
 	}
 	if r.Err == nil && c.historyIsDue(ttl) {
-		c.refreshHistory(ctx, ttl)
+		r.Err = c.refreshHistory(ctx, ttl)
 	}
 	return r.Grant, r.Err
 }
@@ -106,9 +106,12 @@ func (c *claim) historyIsDue(ttl time.Duration) bool {
 }
 
 // refreshHistory renews the lease once more, with its history, for which it does not wait
-// long: where it fails, the next renewal does it.
-func (c *claim) refreshHistory(ctx context.Context, ttl time.Duration) {
+// long: where it fails, the next renewal does it. An error: the lease was lost meanwhile.
+func (c *claim) refreshHistory(ctx context.Context, ttl time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, historyWait)
 	defer cancel()
-	_, _ = c.renewWhole(ctx, ttl) // the lease is renewed
+	if _, err := c.renewWhole(ctx, ttl); errors.Is(err, driver.ErrLost) {
+		return err
+	}
+	return nil
 }
