@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 )
@@ -155,5 +156,33 @@ func TestEvictionIsFoundBesideAHungNode(t *testing.T) {
 	case <-evicted.Context().Done():
 	case <-time.After(5 * locktest.Margin):
 		t.Errorf("the holder does not know, beside %d leases on the node that hangs", len(of[hung.Addr()]))
+	}
+}
+
+// While a slot moves to a node that hangs, the leases whose keys are there already keep none of the others
+// waiting, which the former node renews still.
+func TestSlotOnItsWayToAHungNode(t *testing.T) {
+	t.Parallel()
+	const leases, moved = 200, 150
+	nodes := servers.StartCluster(t, 3)
+	d := redisDriverOf(t, withoutFailover(t, nodes, ""), nil)
+	var renewals []driver.Renewal
+	for i := range leases {
+		c := lateClaim(t, d, fmt.Sprint("{slot}", i), "owner", time.Minute)
+		mustTry(t, c)
+		renewals = append(renewals, driver.Renewal{Claim: c, TTL: time.Minute})
+	}
+	m := startMove(t, nodes, "lock:{slot}0")
+	for i := range moved {
+		m.key(t, fmt.Sprint("lock:{slot}", i))
+	}
+	defer m.to.Pause()()
+	ctx, cancel := context.WithTimeout(t.Context(), locktest.Margin)
+	defer cancel()
+	d.RenewAll(ctx, renewals)
+	for i, r := range renewals {
+		if (r.Err != nil) != (i < moved) {
+			t.Fatalf("renewal %d, of which the first %d are on the node that hangs: %v", i, moved, r.Err)
+		}
 	}
 }

@@ -96,11 +96,15 @@ func (d *Driver) renewEach(ctx context.Context, renewals []*driver.Renewal) {
 		func(r *driver.Renewal, err error) { r.Err = explain(err) })
 }
 
-// workers is how many calls of one batch are on their way to a node at once.
-const workers = 64
+// workers is how many calls of one batch are on their way to a node at once, not counting those that have had no
+// answer for slowCall: what a node is asked for may be with another, which hangs.
+const (
+	workers  = 64
+	slowCall = 20 * time.Millisecond
+)
 
-// severally makes a call for each of all, to all nodes at once and so many to each: those of one that does not
-// answer keep none of the others waiting. failed is for those whose node is not known.
+// severally makes a call for each of all, to all nodes at once and so many to each: those that are not
+// answered keep none of the others waiting. failed is for those whose node is not known.
 func severally[T any](ctx context.Context, width int, all []T, claimOf func(T) *claim, call func(T), failed func(T, error)) {
 	byNode := make(map[*pipeline][]T)
 	for _, one := range all {
@@ -114,18 +118,19 @@ func severally[T any](ctx context.Context, width int, all []T, claimOf func(T) *
 	}
 	var done sync.WaitGroup
 	for _, those := range byNode {
-		next := make(chan T, len(those))
-		for _, one := range those {
-			next <- one
-		}
-		close(next)
-		for range min(len(those), width) {
-			done.Go(func() {
-				for one := range next {
+		done.Go(func() {
+			room := make(chan struct{}, width)
+			for _, one := range those {
+				room <- struct{}{}
+				done.Go(func() {
+					leave := sync.OnceFunc(func() { <-room })
+					slow := time.AfterFunc(slowCall, leave)
 					call(one)
-				}
-			})
-		}
+					slow.Stop()
+					leave()
+				})
+			}
+		})
 	}
 	done.Wait()
 }
