@@ -298,6 +298,43 @@ func TestEvictionBeforeTheSubscription(t *testing.T) {
 	}
 }
 
+// The connection of calls may have died with the subscription, and nobody knows yet: who is asked after on it is
+// asked after once more.
+func TestEvictionWhileAllConnectionsWereBroken(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	rules := func(rules string) { r.Must(t, strings.Fields("ACL SETUSER deaf on >pw ~* &* +@all "+rules)...) }
+	rules("-subscribe")
+	link := &late{sent: make(chan *held, 1)}
+	client := redis.NewClient(&redis.Options{Addr: r.Addr(), Username: "deaf", Password: "pw", Dialer: link.dial})
+	t.Cleanup(func() { client.Close() })
+	l := lockerOn(t, redisDriverOf(t, client, nil), leasehold.Options{TTL: time.Hour})
+	operator := redisLocker(t, r, nil, leasehold.Options{})
+	var evicted []*leasehold.Lease
+	for i := range 10 {
+		lease := acquireWith(t, l, fmt.Sprint("evicted", i), nil)
+		if err := operator.Evict(t.Context(), lease.Name(), lease.Owner(), ""); err != nil {
+			t.Fatal(err)
+		}
+		evicted = append(evicted, lease)
+	}
+	kept := acquireWith(t, l, "kept", nil)
+	link.next.Store(holdNext) // nothing more arrives on that connection
+	rules("+subscribe")
+	<-link.sent
+	late := time.After(locktest.Margin)
+	for _, lease := range evicted {
+		select {
+		case <-lease.Context().Done():
+		case <-late:
+			t.Fatalf("the holder of %s does not know", lease.Name())
+		}
+	}
+	if err := errors.Join(context.Cause(kept.Context()), kept.Release(t.Context())); err != nil {
+		t.Errorf("a lease that nobody ended: %v", err)
+	}
+}
+
 func acquireWith(t *testing.T, l *leasehold.Locker, name string, opts []leasehold.Option) *leasehold.Lease {
 	t.Helper()
 	lease, err := l.Acquire(t.Context(), name, opts...)

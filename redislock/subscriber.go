@@ -18,8 +18,9 @@ const (
 	// pingAfter is how long a subscription may be silent before it is asked whether it
 	// still stands. Until it is known to be broken, waiters come back by themselves.
 	pingAfter = 3 * time.Second
-	// lookWithin is how long leases are asked after when a subscription stands.
-	lookWithin = 3 * time.Second
+	// lookWithin is how long leases are asked after when a subscription stands, and lookOnce for how long before
+	// the question is put again: by then it goes on another connection.
+	lookWithin, lookOnce = 3 * time.Second, 2 * leaveAfter
 	// lookWidth is how many questions are on their way to a node meanwhile.
 	lookWidth = 4
 	// Pauses between attempts to subscribe.
@@ -351,7 +352,7 @@ func (e *subscriber) lookAfter(ctx context.Context, c *claim) {
 	if was.phase != held {
 		return
 	}
-	st, err := c.d.Inspect(ctx, c.req.Resource)
+	st, err := inspectAgain(ctx, c)
 	if err != nil || slices.ContainsFunc(st.Holders, func(h driver.Holder) bool { return h.Owner == c.req.Owner }) {
 		return
 	}
@@ -365,6 +366,21 @@ func (e *subscriber) lookAfter(ctx context.Context, c *claim) {
 	e.mu.Unlock()
 	if lost != nil {
 		lost(errNotHeld)
+	}
+}
+
+// inspectAgain asks for the state of c's resource until it is told: the connection may have died with the
+// subscription without a sign, and the slot may be on its way.
+func inspectAgain(ctx context.Context, c *claim) (st driver.State, err error) {
+	for {
+		once, cancel := context.WithTimeout(ctx, lookOnce)
+		if st, err = c.d.Inspect(once, c.req.Resource); err != nil {
+			<-once.Done()
+		}
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return st, err
+		}
 	}
 }
 
