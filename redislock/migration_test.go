@@ -139,3 +139,26 @@ func TestRedisClusterSlowMigration(t *testing.T) {
 		})
 	}
 }
+
+// A lease that ends later than asked, as after the server's clock has gone back, is shortened when its slot has
+// moved. It is renewed meanwhile.
+func TestRedisClusterMigrationOfALongerLease(t *testing.T) {
+	t.Parallel()
+	nodes := servers.StartCluster(t, 3)
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes[0].Addr()}})
+	t.Cleanup(func() { c.Close() })
+	d := redisDriverOf(t, c, nil)
+	claim := lateClaim(t, d, "n", "owner", time.Minute)
+	mustTry(t, claim)
+	m := startMove(t, nodes, "lock:n")
+	m.key(t, companion("f", "n"))
+	m.from.Must(t, "PEXPIRE", "lock:n", "3600000")
+	if g, err := claim.Renew(t.Context(), time.Minute); err != nil || g.TTL != time.Minute {
+		t.Errorf("renewed for %v while its keys are in two places: %v", g.TTL, err)
+	}
+	m.key(t, "lock:n")
+	m.end(t)
+	if _, err := claim.Renew(t.Context(), time.Minute); err != nil || leftOf(t, m.to, "lock:n") > time.Minute {
+		t.Errorf("%v left of a minute after the move: %v", leftOf(t, m.to, "lock:n"), err)
+	}
+}

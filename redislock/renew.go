@@ -26,7 +26,11 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	}
 	r := driver.Renewal{Claim: c, TTL: ttl}
 	if rest := c.d.renewTogether(ctx, []*driver.Renewal{&r}); len(rest) > 0 {
-		return c.renewWhole(ctx, ttl)
+		g, err := c.renewWhole(ctx, ttl)
+		if r.Grant.TTL > 0 && errors.Is(err, ErrMoving) {
+			return r.Grant, nil // a renewal after the move shortens it
+		}
+		return g, err
 	}
 	if r.Err == nil && c.historyIsDue(ttl) {
 		r.Err = c.refreshHistory(ctx, ttl)

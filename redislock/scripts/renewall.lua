@@ -4,15 +4,15 @@
 -- one that was answered. Histories are left alone.
 -- KEYS: for each lease lock
 -- ARGV: for each lease owner, TTL in ms
--- Reply: for each lease 1: renewed; 0: lost; -1: ask renew.lua, which knows more, as the lease is of
---        another kind or ends later than that
+-- Reply: for each lease 1: renewed; 0: lost; negative: ask renew.lua, which knows more: -1: it is of another
+--        kind, or another's; -2: it is renewed, and ends later than that
 local replies = {}
 for i = 1, #KEYS do
   local held, ttl = redis.pcall('GET', KEYS[i]), ARGV[2 * i] -- a damaged one must not fail the others
   if held ~= ARGV[2 * i - 1] then
     replies[i] = held and -1 or 0
   elseif redis.call('PEXPIRE', KEYS[i], ttl, 'GT') == 0 and redis.call('PTTL', KEYS[i]) > tonumber(ttl) then
-    replies[i] = -1
+    replies[i] = -2
   else
     replies[i] = 1
   end
