@@ -109,7 +109,7 @@ func (c *claim) arm() armed {
 func (c *claim) brought(fence uint64) (ok bool) {
 	c.update(func(now *state) {
 		if ok = fence > now.floor; ok {
-			now.hold(fence, c.req.TTL)
+			now.hold(fence)
 		}
 	})
 	if ok {
@@ -227,7 +227,7 @@ func (c *claim) accept(ctx context.Context, fence uint64, was state, reply answe
 	}
 	c.update(func(now *state) {
 		now.uncertain.attempt = was.uncertain.attempt
-		now.hold(fence, c.req.TTL)
+		now.hold(fence)
 	})
 	c.d.fences.saw(c.keys.lock, fence)
 	return nil

@@ -37,10 +37,9 @@ type uncertain struct {
 
 // grant is what is known of a lease.
 type grant struct {
-	fence     uint64        // 0: unknown, such as that of another process
-	ttl       time.Duration // of the last renewal
-	plain     bool          // it was made by take.lua, and may be given up by give.lua
-	refreshed time.Time     // when the history was last written or extended
+	fence     uint64    // 0: unknown, such as that of another process
+	plain     bool      // it was made by take.lua, and may be given up by give.lua
+	refreshed time.Time // when the history was last written or extended
 }
 
 // become is the one way from a phase to another. What only the former needs is gone then.
@@ -52,13 +51,12 @@ func (s *state) become(next phase) {
 }
 
 // hold notes a grant, made or renewed just now.
-func (s *state) hold(fence uint64, ttl time.Duration) {
+func (s *state) hold(fence uint64) {
 	s.become(held)
-	g := &s.grant
-	if fence != g.fence {
-		*g = grant{fence: fence}
+	if fence != s.grant.fence {
+		s.grant = grant{fence: fence}
 	}
-	g.ttl, g.refreshed = ttl, time.Now()
+	s.grant.refreshed = time.Now()
 }
 
 // refuse notes a refusal. A grant that was brought since the attempt was sent, when the

@@ -21,7 +21,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	if err := errors.Join(c.d.usable(ctx), c.d.checkTTL(ttl)); err != nil {
 		return driver.Grant{}, err
 	}
-	if !c.renewedByLock(ttl) {
+	if !c.renewedByLock() {
 		return c.renewWhole(ctx, ttl)
 	}
 	r := driver.Renewal{Claim: c, TTL: ttl}
@@ -82,7 +82,7 @@ func (c *claim) sendRenew(ctx context.Context, ttl time.Duration, known int64) (
 		// A failover could bring the former expiry back, so the former deadline stands.
 		return g, 0, fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)
 	}
-	c.update(func(now *state) { now.hold(fence, ttl) })
+	c.update(func(now *state) { now.hold(fence) })
 	d.fences.saw(k.lock, fence)
 	d.subscriber.listen(c)
 	return granted(ttl, fence), number(values[1]), nil
@@ -99,9 +99,8 @@ func (c *claim) lost() error {
 }
 
 // renewedByLock reports whether a renewal needs the lock key alone.
-func (c *claim) renewedByLock(ttl time.Duration) bool {
-	g := c.load().grant
-	return c.req.Mode == driver.Exclusive && g.fence != 0 && g.ttl <= ttl
+func (c *claim) renewedByLock() bool {
+	return c.req.Mode == driver.Exclusive && c.load().grant.fence != 0
 }
 
 // historyIsDue reports whether the history may end before the lease, or soon, without more.

@@ -21,7 +21,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	for i := range renewals {
 		r := &renewals[i]
 		c := r.Claim.(*claim)
-		if cluster || d.checkTTL(r.TTL) != nil || !c.renewedByLock(r.TTL) || c.historyIsDue(r.TTL) {
+		if cluster || d.checkTTL(r.TTL) != nil || !c.renewedByLock() || c.historyIsDue(r.TTL) {
 			each = append(each, r)
 		} else {
 			together = append(together, r)
@@ -51,23 +51,19 @@ func (d *Driver) renewTogether(ctx context.Context, renewals []*driver.Renewal) 
 			r.Answer(driver.Grant{}, err)
 		case replies[i] < 0:
 			if replies[i] == longer && d.replicas == 0 { // nothing was written that they could acknowledge
-				r.Grant = r.Claim.(*claim).simplyGranted(r.TTL)
+				r.Grant = r.Claim.(*claim).grantedAgain(r.TTL)
 			}
 			rest = append(rest, r)
 		default:
-			r.Answer(r.Claim.(*claim).simplyGranted(r.TTL), nil)
+			r.Answer(r.Claim.(*claim).grantedAgain(r.TTL), nil)
 		}
 	}
 	return rest
 }
 
-// simplyGranted is the same grant as before, for ttl from now on.
-func (c *claim) simplyGranted(ttl time.Duration) (g driver.Grant) {
-	c.update(func(now *state) {
-		now.grant.ttl = ttl
-		g = granted(ttl, now.grant.fence)
-	})
-	return g
+// grantedAgain is the same grant as before, for ttl from now on.
+func (c *claim) grantedAgain(ttl time.Duration) driver.Grant {
+	return granted(ttl, c.load().grant.fence)
 }
 
 // runRenewAll returns a reply for each, also beside ErrReplicas.
