@@ -176,6 +176,13 @@ func TestRedisACLRule(t *testing.T) {
 	d := redisDriverOf(t, user(), nil)
 	l, other := lockerOn(t, d, leasehold.Options{}), lockerOn(t, redisDriverOf(t, user(), nil), leasehold.Options{HandOver: -1})
 	rivals.Permitted(t, l, other, "acl")
+	lease, err := l.Acquire(t.Context(), "shortened")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Extend(t.Context(), 5*time.Second); err != nil || leftOf(t, r, "lock:shortened") > 5*time.Second {
+		t.Errorf("%v left of the 5 s of an Extend: %v", leftOf(t, r, "lock:shortened"), err)
+	}
 	if err := d.RaiseFence(t.Context(), "acl", 1); err != nil {
 		t.Error(err)
 	}
