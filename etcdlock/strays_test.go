@@ -110,7 +110,7 @@ func TestReleasedBeforeTheDataWentBack(t *testing.T) {
 // A key of before, shared, is not taken for that of an exclusive lease that came after it, of the same name.
 func TestKeyOfBefore(t *testing.T) {
 	t.Parallel()
-	const ttl = 30 * time.Second
+	const ttl = 5 * time.Minute // to go back takes a busy machine most of one
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
 	d := driverOn(t, clientOf(t, e), nil)
 	claimed := func(name string, mode driver.Mode, ttl time.Duration) driver.Claim {
