@@ -59,7 +59,7 @@ func explain(ctx context.Context, err error) error {
 // explainAPI says what an answer means that is an error. Only of some it is known that nothing was
 // written: a leader that stops may answer so of what the others have stored.
 func explainAPI(api *jetstream.APIError) error {
-	const notFound, noResources, storeFailed, tooLarge, noTTL = 10059, 10023, 10077, 10054, 10166
+	const notFound, noResources, accountFull, storeFailed, tooLarge, noTTL = 10059, 10023, 10002, 10077, 10054, 10166
 	switch api.ErrorCode {
 	case jetstream.JSErrCodeStreamWrongLastSequence:
 		return caslock.ErrChanged
@@ -67,10 +67,10 @@ func explainAPI(api *jetstream.APIError) error {
 		return fmt.Errorf("%w: %w", caslock.ErrUnsent, api)
 	case notFound:
 		return fmt.Errorf("%w: %w: %w", ErrNoBucket, caslock.ErrRefused, api)
-	case noResources, tooLarge:
+	case noResources, accountFull, tooLarge: // looked at before
 		return fmt.Errorf("%w: %w: %w", ErrFull, caslock.ErrRefused, api)
 	case storeFailed:
-		if strings.HasPrefix(api.Description, "maximum ") { // of messages or bytes: looked at before
+		if strings.HasPrefix(api.Description, "maximum ") { // of messages or bytes: so is that
 			return fmt.Errorf("%w: %w: %w", ErrFull, caslock.ErrRefused, api)
 		}
 	}

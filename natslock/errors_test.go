@@ -22,6 +22,7 @@ func TestWhatIsUnknownIsNotCalledRefused(t *testing.T) {
 		{10077, "maximum bytes exceeded", true, ErrFull},
 		{10077, "maximum messages exceeded", true, ErrFull},
 		{10077, "store is closed", false, ErrUnreachable},
+		{10002, "resource limits exceeded for account", true, ErrFull},
 		{10054, "message size exceeds maximum allowed", true, ErrFull},
 		{10059, "stream not found", false, ErrNoBucket},
 		{10008, "JetStream system temporarily unavailable", false, ErrUnreachable},

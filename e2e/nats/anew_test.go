@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -211,30 +212,50 @@ func TestBucketMadeOtherwise(t *testing.T) {
 	claimtest.Granted(t, claim(t, d, "b", "two"))
 }
 
+// filled takes locks until one is refused for want of room.
+func filled(t testing.TB, d driver.Driver) (held []driver.Claim) {
+	t.Helper()
+	for {
+		c := claim(t, d, fmt.Sprint("n", len(held)), "one")
+		if _, err := try(t, c, ttl); err != nil {
+			if !errors.Is(err, natslock.ErrFull) || len(held) == 0 {
+				t.Errorf("Try of lock %d: %v; want ErrFull", len(held), err)
+			}
+			return held
+		}
+		held = append(held, c)
+	}
+}
+
 // Whoever holds can release in a bucket that is full, and holds until the deadline at most.
 func TestFullBucket(t *testing.T) {
 	t.Parallel()
 	s := servers.StartNATS(t, 1, "")[0]
 	bucket(t, s, jetstream.KeyValueConfig{Bucket: "locks", MaxBytes: 4096, LimitMarkerTTL: time.Hour})
 	d := on(t, connected(t, s))
-	var held []driver.Claim
-	for i := 0; ; i++ {
-		c := claim(t, d, fmt.Sprint("n", i), "one")
-		_, err := try(t, c, ttl)
-		if err != nil {
-			if !errors.Is(err, natslock.ErrFull) || i == 0 {
-				t.Errorf("Try of lock %d: %v; want ErrFull", i, err)
-			}
-			break
-		}
-		held = append(held, c)
-	}
-	for i, c := range held {
+	for i, c := range filled(t, d) {
 		if err := c.Release(t.Context()); err != nil {
 			t.Errorf("Release of lock %d: %v", i, err)
 		}
 	}
 	claimtest.Granted(t, claim(t, d, "n0", "two"))
+}
+
+// An account that is full is told as such, and that nothing was written. It may refuse releases, too.
+func TestFullAccount(t *testing.T) {
+	t.Parallel()
+	for _, replicas := range []int{1, 3} {
+		s := servers.StartNATS(t, replicas, "accounts { a { jetstream { max_file: 12000, max_mem: 0 }, users: [{user: u, password: pw}] } }\n")[0]
+		js := connected(t, s, nats.UserInfo("u", "pw"))
+		if err := natslock.CreateBucket(t.Context(), js, "locks", replicas); err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range filled(t, on(t, js)) {
+			if err := c.Release(t.Context()); err != nil && !errors.Is(err, natslock.ErrFull) {
+				t.Errorf("%d replicas: Release of lock %d: %v", replicas, i, err)
+			}
+		}
+	}
 }
 
 // Waiters fill a record up to the bucket's bound for a value, and take nothing from who holds.
