@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"math/rand/v2"
 	"strconv"
@@ -36,6 +37,15 @@ type bucket struct {
 	ttls   bool          // it takes a TTL with each value
 	past   bool          // it keeps more of a key than the last value
 	maxAge time.Duration // it forgets what is older; 0: nothing
+	first  bool          // it numbers its messages from 1, as the next one of its name may
+	server string        // that alone has it; "": several have, or it is unknown
+}
+
+// repeats reports whether a number that was read may be another message's by now though the connection is the
+// same: the bucket was made anew, or the only server that has it, which is not the one that is connected to, came back
+// without its last messages.
+func (b *bucket) repeats(nc *nats.Conn) bool {
+	return b.first || b.server != "" && b.server != nc.ConnectedServerName()
 }
 
 // begin begins a call that publishes to a subject, of which explain tells the errors; end follows.
@@ -124,7 +134,14 @@ func (s *store) open(ctx context.Context) (*bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	b = &bucket{kv, status.LimitMarkerTTL() > 0, status.History() != 1, status.TTL()}
+	b = &bucket{KeyValue: kv, ttls: status.LimitMarkerTTL() > 0, past: status.History() != 1, maxAge: status.TTL()}
+	if status, ok := status.(*jetstream.KeyValueBucketStatus); ok {
+		info := status.StreamInfo()
+		b.first = info.Config.FirstSeq <= 1
+		if info.Config.Replicas == 1 && info.Cluster != nil {
+			b.server = info.Cluster.Leader
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.of = b
@@ -276,10 +293,11 @@ func itemOfLast(answer []byte, epoch uint64) (caslock.Item, error) {
 	case found.Error != nil:
 		return caslock.Item{}, found.Error
 	}
-	i := caslock.Item{Version: version(found.Message.Sequence, epoch)}
+	var i caslock.Item
 	if header, err := nats.DecodeHeadersMsg(found.Message.Header); len(found.Message.Header) == 0 || err == nil && !removed(header) {
 		i.Value = found.Message.Data
 	}
+	i.Version = version(found.Message.Sequence, epoch, i.Value)
 	return i, nil
 }
 
@@ -307,10 +325,16 @@ func removed(h nats.Header) bool {
 	return h.Get("KV-Operation") != "" || h.Get("Nats-Marker-Reason") != ""
 }
 
-// version is the number of a message, and of the connection by which it was heard of.
-func version(sequence, epoch uint64) caslock.Version {
-	return caslock.Version(fmt.Sprintf("%d@%d", sequence, epoch))
+// seed is this process' own: no version leaves it.
+var seed = maphash.MakeSeed()
+
+// version is the number of a message and of the connection by which it was heard of, and what tells its value from others.
+func version(sequence, epoch uint64, value []byte) caslock.Version {
+	return caslock.Version(fmt.Sprintf("%s%x", heardOf(sequence, epoch), maphash.Bytes(seed, value)))
 }
+
+// heardOf is what the version of a message begins with.
+func heardOf(sequence, epoch uint64) string { return fmt.Sprintf("%d@%d#", sequence, epoch) }
 
 // Number is the sequence of the message, 0 for none.
 func (s *store) Number(v caslock.Version) uint64 {
@@ -322,7 +346,7 @@ func (s *store) Number(v caslock.Version) uint64 {
 	return n
 }
 
-// Write publishes to the key if its last message is still that of was, of this connection.
+// Write publishes to the key if its last message is still that of was.
 func (s *store) Write(ctx context.Context, name string, value []byte, was caslock.Version, life time.Duration) (caslock.Version, error) {
 	ctx, b, end, err := s.begin(ctx, s.prefixed(s.subject(name))+`"`)
 	if err != nil {
@@ -333,17 +357,30 @@ func (s *store) Write(ctx context.Context, name string, value []byte, was casloc
 	if err != nil {
 		return "", err
 	}
-	epoch, number := s.epoch(), s.Number(was)
-	if was != "" && was != version(number, epoch) {
-		return "", caslock.ErrUnsent
-	}
 	return within(ctx, func() (caslock.Version, error) {
+		epoch, number := s.epoch(), s.Number(was)
+		if was != "" && !s.unchanged(ctx, b, name, was, heardOf(number, epoch)) {
+			return "", caslock.ErrUnsent
+		}
 		ack, err := s.publish(ctx, msg, []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(number)})
 		if err != nil {
 			return "", s.failed(ctx, err)
 		}
-		return version(ack.Sequence, epoch), nil
+		return version(ack.Sequence, epoch, value), nil
 	})
+}
+
+// unchanged reports whether the number of a version is no other message's by now, as far as can be known before the
+// write: it was heard of by this connection and, where that does not suffice, it is read once more.
+func (s *store) unchanged(ctx context.Context, b *bucket, name string, was caslock.Version, heard string) bool {
+	if !strings.HasPrefix(string(was), heard) {
+		return false
+	}
+	if !b.repeats(s.js.Conn()) {
+		return true
+	}
+	now, err := s.Read(ctx, name)
+	return err == nil && now.Version == was
 }
 
 // message is what sets the value of a key, or removes it.
@@ -454,9 +491,9 @@ func (s *store) watch(ctx context.Context, begun func(), heard func(i caslock.It
 
 func itemOf(entry jetstream.KeyValueEntry, epoch uint64) (i caslock.Item, ok bool) {
 	i.Name, ok = caslock.Unescape(entry.Key(), plain)
-	i.Version = version(entry.Revision(), epoch)
 	if entry.Operation() == jetstream.KeyValuePut {
 		i.Value = entry.Value()
 	}
+	i.Version = version(entry.Revision(), epoch, i.Value)
 	return i, ok
 }

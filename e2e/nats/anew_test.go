@@ -100,6 +100,66 @@ func TestLastMessagesLost(t *testing.T) {
 	}
 }
 
+// It may do so while all connections last, which are to other servers of its cluster.
+func TestLastMessagesLostBehindAnotherServer(t *testing.T) {
+	t.Parallel()
+	all := servers.StartNATS(t, 3, "")
+	if err := natslock.CreateBucket(t.Context(), connected(t, all[0]), "locks", 1); err != nil {
+		t.Fatal(err)
+	}
+	has := leader(t, all)
+	near := all[0]
+	if near == has {
+		near = all[1]
+	}
+	d, other := on(t, connected(t, near)), on(t, connected(t, near))
+	has.Kill()
+	before := servers.Copied(t, has.Data())
+	has.Begin()
+	has.Ready()
+	holder, next := claim(t, d, "a", "one"), claim(t, other, "a", "two")
+	tries := func(c driver.Claim) {
+		t.Helper()
+		electing(t, "Try", nil, func() error { _, err := try(t, c, 10*time.Second); return err })
+	}
+	tries(holder)
+	has.Kill()
+	servers.PutBack(t, has.Data(), before)
+	has.Begin()
+	has.Ready()
+	tries(next)
+	if g, err := holder.Renew(t.Context(), ttl); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Renew of a lease that was lost: %v, %v; want ErrLost", g, err)
+	}
+	if _, err := next.Renew(t.Context(), ttl); err != nil {
+		t.Errorf("Renew of the holder: %v", err)
+	}
+}
+
+// A bucket that was made anew and begins at 1, as did the former one, gives the former numbers again. What is known of
+// one of them is not taken for what another has written.
+func TestBucketMadeAnewFromOne(t *testing.T) {
+	t.Parallel()
+	s := servers.StartNATS(t, 1, "")[0]
+	js := connected(t, s)
+	plain := jetstream.KeyValueConfig{Bucket: "locks"}
+	bucket(t, s, plain)
+	d, other := on(t, connected(t, s)), on(t, connected(t, s))
+	holder, next := claim(t, d, "a", "one"), claim(t, other, "a", "two")
+	claimtest.Granted(t, holder)
+	if err := js.DeleteKeyValue(t.Context(), "locks"); err != nil {
+		t.Fatal(err)
+	}
+	bucket(t, s, plain)
+	claimtest.Granted(t, next)
+	if g, err := holder.Renew(t.Context(), ttl); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Renew of a lease of the former bucket: %v, %v; want ErrLost", g, err)
+	}
+	if _, err := next.Renew(t.Context(), ttl); err != nil {
+		t.Errorf("Renew of the holder: %v", err)
+	}
+}
+
 // What cannot be sent is not kept until it can: a claim that was given up while the server was away is
 // not granted when it is back.
 func TestNothingIsSentLater(t *testing.T) {
