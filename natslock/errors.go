@@ -39,6 +39,8 @@ func explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, driver.ErrUnsupported):
+		return err
 	case errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, nats.ErrStreamNotFound):
 		return fmt.Errorf("%w: %w", ErrNoBucket, err)
 	case errors.Is(err, jetstream.ErrInvalidBucketName):

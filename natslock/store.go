@@ -137,6 +137,9 @@ func (s *store) open(ctx context.Context) (*bucket, error) {
 	b = &bucket{KeyValue: kv, ttls: status.LimitMarkerTTL() > 0, past: status.History() != 1, maxAge: status.TTL()}
 	if status, ok := status.(*jetstream.KeyValueBucketStatus); ok {
 		info := status.StreamInfo()
+		if err := unfit(info); err != nil {
+			return nil, err
+		}
 		b.first = info.Config.FirstSeq <= 1
 		if info.Config.Replicas == 1 && info.Cluster != nil {
 			b.server = info.Cluster.Leader
@@ -146,6 +149,14 @@ func (s *store) open(ctx context.Context) (*bucket, error) {
 	defer s.mu.Unlock()
 	s.of = b
 	return b, nil
+}
+
+// unfit is why no lock can be kept in a bucket.
+func unfit(info *jetstream.StreamInfo) error {
+	if c := &info.Config; len(c.Sources) > 0 || c.Mirror != nil || c.SubjectTransform != nil {
+		return fmt.Errorf("natslock: %w: the bucket has a source, a mirror or a subject transform: what is written elsewhere replaces its values", driver.ErrUnsupported)
+	}
+	return nil
 }
 
 // failed explains what a call came to. The bucket is asked for anew if it may be another one by now.
