@@ -137,7 +137,7 @@ func (s *store) open(ctx context.Context) (*bucket, error) {
 	b = &bucket{KeyValue: kv, ttls: status.LimitMarkerTTL() > 0, past: status.History() != 1, maxAge: status.TTL()}
 	if status, ok := status.(*jetstream.KeyValueBucketStatus); ok {
 		info := status.StreamInfo()
-		if err := unfit(info); err != nil {
+		if err := unfit(s.js.Conn(), info); err != nil {
 			return nil, err
 		}
 		b.first = info.Config.FirstSeq <= 1
@@ -151,10 +151,15 @@ func (s *store) open(ctx context.Context) (*bucket, error) {
 	return b, nil
 }
 
-// unfit is why no lock can be kept in a bucket.
-func unfit(info *jetstream.StreamInfo) error {
+// unfit is why no lock can be kept in a bucket: somebody else writes to it, or it is another one for others.
+func unfit(nc *nats.Conn, info *jetstream.StreamInfo) error {
 	if c := &info.Config; len(c.Sources) > 0 || c.Mirror != nil || c.SubjectTransform != nil {
 		return fmt.Errorf("natslock: %w: the bucket has a source, a mirror or a subject transform: what is written elsewhere replaces its values", driver.ErrUnsupported)
+	}
+	c := info.Cluster
+	if hosts := len(nc.Opts.Servers); hosts > 1 && c != nil && c.Name == "" && c.Leader == nc.ConnectedServerName() {
+		return fmt.Errorf("natslock: %w: %d servers are named, and %q, which has the bucket, is in no cluster: the others may have a bucket each",
+			driver.ErrUnsupported, hosts, c.Leader)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/natslock"
 )
 
 // refused reports what a driver refuses that grants nothing.
@@ -40,5 +41,26 @@ func TestBucketThatOthersWriteTo(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// Servers that know nothing of each other have a bucket each: who comes to one of them would hold what another holds at
+// the other.
+func TestServersThatAreNoCluster(t *testing.T) {
+	t.Parallel()
+	one, two := servers.StartNATS(t, 1, "")[0], servers.StartNATS(t, 1, "")[0]
+	for _, s := range []*servers.NATS{one, two} {
+		if err := natslock.CreateBucket(t.Context(), connected(t, s), "locks", 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := natslock.OpenURL(t.Context(), "nats://"+one.Addr()+","+two.Addr()+"/locks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.(*natslock.Driver).Close()
+	refused(t, d)
+	if _, err := openURL("nats://" + one.Addr() + "," + two.Addr() + "/locks"); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("a URL that creates: %v; want ErrUnsupported", err)
 	}
 }
