@@ -81,11 +81,16 @@ func CreateBucket(ctx context.Context, js jetstream.JetStream, bucket string, re
 // bucketName is what clients take for the name of a bucket.
 var bucketName = regexp.MustCompile("^[a-zA-Z0-9_-]+$")
 
+// mostClosing is how long Close waits for its connection: while the client connects, nobody can close it.
+const mostClosing = time.Second
+
 // Close ends the driver's calls and its watch, and the connection that [OpenURL] made.
 func (d *Driver) Close() error {
 	err := d.Driver.Close()
 	if d.own != nil {
-		d.own()
+		ctx, cancel := context.WithTimeout(context.Background(), mostClosing)
+		defer cancel()
+		_, _ = within(ctx, func() (struct{}, error) { d.own(); return struct{}{}, nil })
 	}
 	return err
 }

@@ -478,11 +478,16 @@ func (s *store) watch(ctx context.Context, begun func(), heard func(i caslock.It
 	}
 	defer end()
 	epoch := s.epoch()
-	w, err := kv.WatchAll(ctx, opt)
+	w, err := within(ctx, func() (jetstream.KeyWatcher, error) {
+		w, err := kv.WatchAll(ctx, opt)
+		if err == nil {
+			context.AfterFunc(ctx, func() { _ = w.Stop() }) // of a connection that is closed; nobody waits for it
+		}
+		return w, err
+	})
 	if err != nil {
 		return s.failed(ctx, err)
 	}
-	defer func() { _ = w.Stop() }() // of a connection that is closed
 	begun()
 	for {
 		select {
