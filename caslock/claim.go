@@ -18,6 +18,7 @@ type claim struct {
 	req    driver.Request
 	open   uncertain // its last write, if that has no answer
 	gave   []parting // writes of which the claim does not know, or did not, whether they were done
+	known  bool      // by a Try or a loss what it has, else another process may have been granted it
 	queued bool      // the last Try left a place
 	holds  bool      // it was granted, and not told of its end
 }
@@ -48,7 +49,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 
 // try makes one attempt, and leaves a place in the queue for the time of place.
 func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Duration) (driver.Grant, error) {
-	c.gave = nil
+	c.gave, c.known = nil, true
 	var busy *driver.Busy
 	r, err := c.d.change(ctx, c.req.Resource, &c.open, func(v *view) (write bool) {
 		a, ahead := v.Obstacle(&v.clock, &c.req), v.ahead(c.req.Owner)
@@ -135,23 +136,33 @@ var errLost = fmt.Errorf("%w: expired or released", driver.ErrLost)
 // lease has f change the claim's own lease: ErrLost if it has none.
 func (c *claim) lease(ctx context.Context, f func(v *view) error) (r *record.Record, err error) {
 	c.gave = nil
-	r, err = c.d.lease(ctx, c.req.Resource, &c.open, c.holds, f)
+	r, err = c.d.lease(ctx, c.req.Resource, &c.open, c.had, f)
 	c.told(err)
 	return r, err
 }
 
 // told takes in what a call came to.
-func (c *claim) told(err error) { c.holds = err == nil || c.holds && !errors.Is(err, driver.ErrLost) }
+func (c *claim) told(err error) {
+	lost := errors.Is(err, driver.ErrLost)
+	c.holds, c.known = err == nil || c.holds && !lost, c.known || lost
+}
+
+// had reports whether there was something of which a read that tells otherwise may be old: written, it is refused then.
+func (c *claim) had(v *view) bool { return c.holds || c.queued || !c.known && c.d.others(v) }
+
+// others reports whether a read that shows nothing of another process' lease may be old. Of a name that never had a value
+// none is written for that, where it would stay for ever.
+func (d *Driver) others(v *view) bool { return d.number != nil || v.version != "" }
 
 // lease is change for what fails by the record. What this process alone may know to be over is written
-// then: nobody is to find it later. had: there was a lease, of which a read that tells otherwise may be old;
-// written, it is refused then.
-func (d *Driver) lease(ctx context.Context, name string, before *uncertain, had bool, f func(v *view) error) (*record.Record, error) {
+// then: nobody is to find it later. had is as of a claim.
+func (d *Driver) lease(ctx context.Context, name string, before *uncertain, had func(*view) bool, f func(v *view) error) (*record.Record, error) {
 	var lost error
+	found := false
 	r, err := d.change(ctx, name, before, func(v *view) bool {
 		lost = f(v)
-		had = had || lost == nil
-		return had || v.dropped
+		found = found || lost == nil
+		return found || had(v) || v.dropped
 	})
 	return r, cmp.Or(err, lost)
 }
@@ -211,21 +222,21 @@ var errUntold = errors.New("caslock: the record does not tell whether the lease 
 // there is nothing to be found, but its nonce.
 func (c *claim) leave(ctx context.Context, f func(v *view) error) error {
 	c.d.resource(c.req.Resource).disarm(c.req.Owner)
-	had := c.holds || c.queued
-	c.queued = false
 	var lost error
+	found := false
 	r, err := c.d.change(ctx, c.req.Resource, &c.open, func(v *view) bool {
 		if lost = f(v); lost == nil {
 			c.gave = append(c.gave, parting{v.next, v.Nonce})
 		}
-		had = had || lost == nil // as in lease
-		return had || v.dropped
+		found = found || lost == nil // as in lease
+		return found || c.had(v) || v.dropped
 	})
+	c.queued = false
 	if err != nil {
 		return err
 	}
 	was, told := done(c.gave, r.Nonce)
-	c.gave, c.holds = nil, false
+	c.gave, c.holds, c.known = nil, false, true
 	switch {
 	case was:
 		return nil

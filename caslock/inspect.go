@@ -87,7 +87,7 @@ func (d *Driver) listed(i Item, states *[]driver.State) error {
 
 // Evict implements [driver.Evictor]. The holder learns at its next renewal.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
-	_, err := d.lease(ctx, name, &uncertain{}, false, func(v *view) error { return v.Evict(owner, reason, v.floor) })
+	_, err := d.lease(ctx, name, &uncertain{}, d.others, func(v *view) error { return v.Evict(owner, reason, v.floor) })
 	return err
 }
 

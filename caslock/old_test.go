@@ -69,6 +69,40 @@ func TestOldReadEndsNoLease(t *testing.T) {
 	})
 }
 
+// Nor does it hide one that another process was granted from who goes on with it, or evicts it.
+func TestOldReadHidesNoLeaseOfAnotherProcess(t *testing.T) {
+	one := func(call func(ctx context.Context, c driver.Claim) error) func(context.Context, driver.Driver, driver.Claim) error {
+		return func(ctx context.Context, _ driver.Driver, c driver.Claim) error { return call(ctx, c) }
+	}
+	for what, call := range map[string]func(ctx context.Context, d driver.Driver, c driver.Claim) error{
+		"Renew":   one(func(ctx context.Context, c driver.Claim) error { _, err := c.Renew(ctx, ttl); return err }),
+		"Note":    one(func(ctx context.Context, c driver.Claim) error { return c.(driver.Noter).Note(ctx, "note") }),
+		"Release": one(func(ctx context.Context, c driver.Claim) error { return c.Release(ctx) }),
+		"Linger":  one(func(ctx context.Context, c driver.Claim) error { return c.(driver.Lingerer).Linger(ctx, ttl) }),
+		"RenewAll": func(ctx context.Context, d driver.Driver, c driver.Claim) error {
+			all := []driver.Renewal{{Claim: c, TTL: ttl}, {Claim: claimOf(t, d, driver.Request{Owner: "b"}), TTL: ttl}}
+			d.(driver.BatchRenewer).RenewAll(ctx, all)
+			return all[0].Err
+		},
+		"Evict": func(ctx context.Context, d driver.Driver, _ driver.Claim) error {
+			return d.(driver.Evictor).Evict(ctx, "r", "a", "because")
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				store := &lagging{counting: &counting{}, old: map[string]caslock.Item{}}
+				before, _ := store.counting.Read(t.Context(), "r")
+				claimtest.Granted(t, claimOf(t, process(t, store), driver.Request{Owner: "a"}))
+				d := process(t, store)
+				store.lagFor(before, 50*time.Millisecond)
+				if err := call(t.Context(), d, claimOf(t, d, driver.Request{Owner: "a"})); err != nil {
+					t.Errorf("%s after an old read: %v", what, err)
+				}
+			})
+		})
+	}
+}
+
 // What a release wrote that found the lease over is no release when it is found again.
 func TestWriteOfALossIsNoRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -72,7 +72,7 @@ func (d *Driver) renewTogether(ctx context.Context, name string, some []*driver.
 		for i, one := range some {
 			c := one.Claim.(*claim)
 			_, lost[i] = v.Renew(&v.clock, c.req.Owner, one.TTL)
-			write = write || lost[i] == nil || c.holds // as in lease
+			write = write || lost[i] == nil || c.had(v) // as in lease
 		}
 		return write || v.dropped
 	})

@@ -2,6 +2,8 @@ package nats
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -42,4 +44,36 @@ func TestQuestionOutlastsElection(t *testing.T) {
 	asks()
 	gone.Kill()
 	asks()
+}
+
+// A server that led, and does not know yet that it does no more, tells what it has of before. It hides no lease from a
+// process that goes on with it.
+func TestFormerLeaderHidesNoLease(t *testing.T) {
+	t.Parallel()
+	all := servers.StartNATS(t, 3, "")
+	open(t, urlOf(all)).Close()
+	former := leader(t, all)
+	others := slices.DeleteFunc(slices.Clone(all), func(s *servers.NATS) bool { return s == former })
+	js := connected(t, former)
+	d, far := on(t, js), on(t, connected(t, others[0]))
+	if _, err := d.Inspect(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	resume := former.Pause()
+	leader(t, others)
+	electing(t, "Try", nil, func() error { _, err := try(t, claim(t, far, "a", "one"), 10*time.Second); return err })
+	released, asked := make(chan error, 1), js.Conn().Stats().OutMsgs
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		released <- claim(t, d, "a", "one").Release(ctx)
+	}()
+	for js.Conn().Stats().OutMsgs == asked { // so that it is asked before it hears of the others
+		time.Sleep(time.Millisecond)
+	}
+	resume()
+	if err := <-released; errors.Is(err, driver.ErrLost) {
+		st, _ := far.Inspect(t.Context(), "a")
+		t.Errorf("Release: %v, and it is held: %v", err, st.Holders)
+	}
 }
