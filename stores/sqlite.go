@@ -46,6 +46,8 @@ func (s sqliteStore) prepare(ctx context.Context, create bool) error {
 func (s sqliteStore) find(create bool) error {
 	folder := filepath.Dir(s.path)
 	switch _, err := os.Stat(s.path); {
+	case err == nil:
+		return s.permitted(create)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	case !create:
@@ -63,6 +65,24 @@ func (s sqliteStore) find(create bool) error {
 		return err
 	}
 	return f.Close()
+}
+
+// permitted refuses a file that this process may not write. To read one that nobody has open, SQLite
+// makes the files beside it, which then belong to the reader: the file's owner may not write them.
+func (s sqliteStore) permitted(create bool) error {
+	denied := writable(s.path)
+	switch {
+	case denied == nil:
+		return nil
+	case create:
+		return fmt.Errorf("open %s: %w: to lock is to write it, and files beside it", s.path, denied)
+	}
+	for _, beside := range []string{"-wal", "-shm"} {
+		if _, err := os.Stat(s.path + beside); err != nil {
+			return fmt.Errorf("open %s: %w: who may not write it can look at it only while another process has it open", s.path, denied)
+		}
+	}
+	return nil
 }
 
 // openSQLite takes the file that the URL names, as sqlitePath understands it.
