@@ -47,17 +47,17 @@ func (a *app) open(ctx context.Context, open opener) (driver.Driver, error) {
 		return nil, err
 	}
 	a.byDefault = chosen.from == ""
-	return a.openURL(ctx, open, chosen.value)
+	return a.openURL(ctx, open, chosen)
 }
 
-func (a *app) openURL(ctx context.Context, open opener, chosen string) (driver.Driver, error) {
-	url, err := stores.Resolve(chosen)
+func (a *app) openURL(ctx context.Context, open opener, chosen setting) (driver.Driver, error) {
+	url, err := stores.Resolve(chosen.value)
 	var d driver.Driver
 	if err == nil {
-		d, err = open(ctx, chosen)
+		d, err = open(ctx, chosen.value)
 	}
 	if errors.Is(err, stores.ErrURL) {
-		return nil, &exitError{exitUsage, fmt.Errorf("%w\nSet --store or LEASEHOLD_STORE", err)}
+		return nil, wrongURL(err, chosen)
 	}
 	if err != nil {
 		return nil, &exitError{exitUnavailable, err}

@@ -73,6 +73,14 @@ func (a *app) chosenStore() (setting, error) {
 	return s, a.refuseLocal(s)
 }
 
+// wrongURL is err, which is of the URL, with where that is to be mended.
+func wrongURL(err error, chosen setting) error {
+	if filepath.IsAbs(chosen.from) {
+		return usageErrorf("%s: %w\nMend it there, or set --store or LEASEHOLD_STORE", chosen.from, err)
+	}
+	return usageErrorf("%w\nSet --store or LEASEHOLD_STORE", err)
+}
+
 // local reports whether url is of a file, which only this machine has.
 func local(url string) bool {
 	scheme, _, _ := strings.Cut(url, ":")

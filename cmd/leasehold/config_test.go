@@ -72,7 +72,9 @@ func TestConfiguration(t *testing.T) {
 		"require-shared = perhaps":           "neither true nor false",
 	} {
 		c.configure(text)
-		contains(t, c.want(64, "run", "x", "--", "touch", "ran").stderr, says)
+		for _, args := range [][]string{{"run", "x", "--", "touch", "ran"}, {"doctor"}} {
+			contains(t, c.want(64, args...).stderr, says, c.dir+"/.config/leasehold/config")
+		}
 	}
 	c.missing("ran")
 	if err := os.Remove(filepath.Join(c.dir, ".config/leasehold/config")); err != nil {

@@ -150,16 +150,15 @@ func (c *demoCall) play(ctx context.Context, a *app) (err error) {
 // demoStore finds out about the store that the flag or the environment names, or one in the
 // stage's folder: that of a configuration is for work.
 func (a *app) demoStore(ctx context.Context, st *demo.Stage) error {
-	url := "sqlite:" + filepath.Join(st.Dir, "locks.db")
+	chosen := setting{value: "sqlite:" + filepath.Join(st.Dir, "locks.db")}
 	if _, ok := os.LookupEnv("LEASEHOLD_STORE"); ok || a.flags.Changed(keyStore) {
-		chosen, err := a.chosenStore()
-		if err != nil {
+		var err error
+		if chosen, err = a.chosenStore(); err != nil {
 			return err
 		}
-		url = chosen.value
 	}
 	// Opened once here, so that a wrong URL is told before anything starts.
-	d, err := a.openURL(ctx, stores.Open, url)
+	d, err := a.openURL(ctx, stores.Open, chosen)
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,7 @@ func (d *doctor) examine(ctx context.Context) error {
 	defer func() { d.app.verbose = verbose }()
 	var err error
 	if d.app.storeURL, err = stores.Resolve(d.store.value); err != nil {
-		return usageErrorf("%w\nSet --store or LEASEHOLD_STORE", err)
+		return wrongURL(err, d.store)
 	}
 	if d.missingFile() {
 		return nil
@@ -127,7 +127,7 @@ func (d *doctor) examine(ctx context.Context) error {
 	opening, cancel := context.WithTimeoutCause(ctx, stepBound, errSilent)
 	defer cancel()
 	began := time.Now()
-	opened, err := d.app.openURL(opening, stores.OpenExisting, d.store.value)
+	opened, err := d.app.openURL(opening, stores.OpenExisting, d.store)
 	if errors.Is(err, stores.ErrURL) {
 		return err
 	}

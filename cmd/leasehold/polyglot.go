@@ -93,7 +93,7 @@ func (a *app) polyglot(ctx context.Context, stock int) (err error) {
 
 // demoService serves the store until end is called.
 func (a *app) demoService(ctx context.Context, store string) (url string, end func(), err error) {
-	d, err := a.openURL(ctx, stores.Open, store)
+	d, err := a.openURL(ctx, stores.Open, setting{value: store})
 	if err != nil {
 		return "", nil, err
 	}
