@@ -57,7 +57,11 @@ func list(ctx context.Context, a *app, prefix string) error {
 	return errors.Join(err, a.print(views, func(w io.Writer) {
 		if len(views) == 0 {
 			// On stderr, so that a script that counts lines counts none.
-			fmt.Fprintf(a.stderr, "No lock is held or waited for in %s\n", stores.Redact(a.storeURL))
+			which := ""
+			if prefix != "" {
+				which = " whose name starts with " + shown(prefix)
+			}
+			fmt.Fprintf(a.stderr, "No lock%s is held or waited for in %s\n", which, stores.Redact(a.storeURL))
 			return
 		}
 		writeTable(w, views)

@@ -37,6 +37,7 @@ func TestListShowsHoldersAndWaiters(t *testing.T) {
 		t.Errorf("ls prints %q", plainList)
 	}
 	var views []stateView
+	contains(t, c.want(0, "ls", "we b").stderr, "No lock whose name starts with we b is held", c.store)
 	c.want(0, "ls", "--json", "web").json(t, &views)
 	if len(views) != 2 || views[0].Name != "web" || views[1].Name != "web/1" || len(views[1].Holders) != 2 || views[1].Holders[0].Mode != "shared" {
 		t.Errorf("ls web: %+v", views)
