@@ -142,12 +142,16 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 	if !was.mayBeGranted() {
 		was.floor = seen
 	}
-	pending := "" // the release that may still come
-	if was.uncertain.release {
+	if was.uncertain.attempt { // that one's number is to be smaller
+		was.releases++
+	}
+	pending := "" // of calls that may still come
+	if was.mayBeServed() {
 		pending = fmt.Sprint(was.releases - 1)
 	}
 	// Unknown until there is an answer, also when the answer is that of another attempt.
 	c.update(func(now *state) {
+		now.releases = was.releases
 		now.uncertain.attempt, now.floor, now.grant.plain = true, was.floor, false
 	})
 	wake := ""

@@ -28,7 +28,7 @@
 //	Release nothing  over             over             over             over              over
 //	Release unknown  leaving +release leaving +release leaving +release leaving +release  leaving +release
 //
-// What is uncertain outlives the phase. An attempt that may still come is shielded by the mark that
-// a Release leaves, and a release by the mark that the next attempt leaves. A renewal that may still come
+// What is uncertain outlives the phase. What may still come, an attempt or a release, is shielded by the mark that
+// a Release or the next attempt leaves. A renewal that may still come
 // changes nothing: it makes the lease last longer, or shortens it from the one end that it names.
 package redislock

@@ -194,6 +194,24 @@ func TestRedisLateCommandsDoNoHarm(t *testing.T) {
 			t.Errorf("%v left of the hour: a late Try shortened it", left)
 		}
 	})
+	t.Run("try, after an eviction", func(t *testing.T) {
+		for name, calls := range map[string]func(c driver.Claim){
+			"after a try":               func(driver.Claim) {},
+			"after a release and a try": func(c driver.Claim) { link.cancelled(t, c.Release) },
+		} {
+			c := lateClaim(t, d, "evicted "+name, "aaa", time.Minute)
+			letGo := link.cancelled(t, tryOf(c))
+			calls(c)
+			mustTry(t, c)
+			if err := d.Evict(t.Context(), "evicted "+name, "aaa", "reason"); err != nil {
+				t.Fatal(err)
+			}
+			letGo()
+			if _, err := lateClaim(t, d, "evicted "+name, "bbb", time.Minute).Try(t.Context()); err != nil {
+				t.Errorf("%s: a late Try took the lease again: %v", name, err)
+			}
+		}
+	})
 	t.Run("renewal", func(t *testing.T) {
 		c := lateClaim(t, d, "renew", "aaa", time.Hour)
 		mustTry(t, c)

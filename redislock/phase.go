@@ -24,7 +24,7 @@ type state struct {
 	uncertain uncertain
 	grant     grant // of held and leaving
 
-	releases int    // counts them; tells late attempts from new ones
+	releases int    // counts them, and attempts that followed one whose outcome is unknown; tells late calls from new ones
 	tries    int    // of the last attempt that waits, among all of the driver; tells to which one a grant that is brought belongs
 	floor    uint64 // the largest fence this driver had seen before the claim could be granted
 }

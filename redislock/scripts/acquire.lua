@@ -6,7 +6,7 @@
 --       6 channel for the end of the lease, 7 note, 8 life of the history in ms (0: for ever),
 --       9 1: refuse without a history, 10 number of the attempt,
 --       11 channel for the turn, 12 ms the server must be known to remember (0: any),
---       13 number of a release that may still come (else empty), 14 how long to remember that,
+--       13 number of calls before it that may still come (else empty), 14 how long to remember that,
 --       15 number of this Try, 16 1: it may be granted later without another,
 --       17 a name for a new memory, 18 the memory that was seen, 19 for how long, in ms,
 --       last how long a rest is in ms (0: there are none)
@@ -32,7 +32,7 @@ if ARGV[12] ~= '0' and (not held or held == SHARED) then
 end
 if found[3] then keep_at_most(KEYS[3], tonumber(ARGV[14])) end
 if found[3] and tonumber(found[3]) >= tonumber(ARGV[10]) then return {3} end
--- A release that may still come must not end what is granted now.
+-- What may still come must not end what is granted now, and no attempt of before grant it anew when it has ended.
 if ARGV[13] ~= '' then
   redis.call('SET', KEYS[3], ARGV[13], 'PX', ARGV[14])
 end
