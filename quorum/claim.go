@@ -120,7 +120,7 @@ func (c *claim) ask(ctx context.Context, call callAt, done func(v *verdict) bool
 }
 
 func (c *claim) tryAt(ctx context.Context, p *part, held bool) (driver.Grant, error) {
-	if p.fence == 0 { // what was lost there before is not this grant
+	if !held || p.fence == 0 { // what was granted or lost there before is not this grant
 		c.mu.Lock()
 		p.lost, p.standing = false, away
 		c.mu.Unlock()

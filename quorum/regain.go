@@ -109,8 +109,14 @@ func (c *claim) again(p *part, ttl time.Duration, fence uint64) {
 
 func (c *claim) regainAt(ctx context.Context, p *part, ttl time.Duration, fence uint64) error {
 	c.mu.Lock()
-	p.lost = false
+	has := p.standing != away // by the call before, which took longer than a round of renewals
+	if !has {
+		p.lost = false
+	}
 	c.mu.Unlock()
+	if has {
+		return nil
+	}
 	g, err := p.claim.Try(ctx)
 	if err != nil {
 		return err

@@ -147,6 +147,57 @@ func TestRegainedLateDoesNotCount(t *testing.T) {
 			notRenewed(t, holder)
 		})
 	})
+	t.Run("of the grant after one whose release was not sent", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(3)
+			d, links := c.connect(t, opts)
+			holder := newClaim(t, d, "holder")
+			gate := make(chan struct{})
+			links[0].Next(locktest.OpTry, func(context.Context, func() error) error {
+				<-gate
+				return locktest.ErrInjected
+			})
+			links[1].Next(locktest.OpTry, locktest.LoseRequest)
+			tried := make(chan error)
+			go func() {
+				_, err := holder.Try(t.Context())
+				tried <- err
+			}()
+			synctest.Wait() // node 3 has granted
+			links[2].Next(locktest.OpTry, locktest.HangRequest, locktest.HangRequest)
+			for _, name := range []string{"finds node 3 down", "asks whether it is back"} {
+				other, err := d.Claim(driver.Request{Resource: name, Owner: name, TTL: time.Minute})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := other.Try(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(opts.NodeTimeout - time.Second)
+				if name == "finds node 3 down" {
+					time.Sleep(2 * time.Second)
+				}
+			}
+			close(gate)
+			if err := <-tried; err == nil {
+				t.Fatal("granted by one of three")
+			}
+			time.Sleep(opts.NodeTimeout)
+			if n := links[2].Calls(locktest.OpRelease); n > 0 {
+				t.Fatalf("%d releases reached a node that was down", n)
+			}
+			links[2].Next(locktest.OpTry, locktest.LoseRequest)
+			if _, err := holder.Try(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c[2].Connect().Evict(t.Context(), "a", "holder", "reason") // or it has expired
+			another(t, c)
+			if _, err := newClaim(t, c[2].Connect(), "holder").Try(t.Context()); err != nil { // as what was lost would, late
+				t.Fatal(err)
+			}
+			notRenewed(t, holder)
+		})
+	})
 	t.Run("before a renewal", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(3)
@@ -201,6 +252,60 @@ func TestRegainedLateDoesNotCount(t *testing.T) {
 			synctest.Wait()
 			notRenewed(t, holder)
 		})
+	})
+}
+
+// A node that is asked again while the call before is still on its way is not asked once more when that one has
+// regained it: what it grants late would count from before somebody else held.
+func TestRegainedNodeIsNotAskedOnceMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts := &quorum.Options{NodeTimeout: 5 * time.Second}
+		c := newCluster(3)
+		holder, _, links := heldByTwo(t, c, opts)
+		first, second := make(chan struct{}), make(chan struct{})
+		lateAndLost := func(_ context.Context, apply func() error) error {
+			<-second
+			return locktest.LoseReply(t.Context(), apply)
+		}
+		links[2].Next(locktest.OpTry, gated(first), lateAndLost)
+		mustRenew(t, holder, 2) // node 3 is asked, and is to be asked again
+		close(first)
+		synctest.Wait()
+		answer := make(chan struct{})
+		links[0].Next(locktest.OpRenew, func(_ context.Context, apply func() error) error {
+			err := apply()
+			<-answer
+			return err
+		})
+		renewed := make(chan error)
+		go func() {
+			_, err := holder.Renew(t.Context(), 10*time.Second)
+			renewed <- err
+		}()
+		synctest.Wait()
+		for _, i := range []int{1, 2} {
+			if err := c[i].Connect().Evict(t.Context(), "a", "holder", "reason"); err != nil && !errors.Is(err, driver.ErrLost) {
+				t.Fatal(err)
+			}
+		}
+		d, others := c.connect(t, opts)
+		others[0].Always(locktest.OpTry, locktest.LoseRequest)
+		next := newClaim(t, d, "next")
+		if _, err := next.Try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := next.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		close(second)
+		synctest.Wait()
+		close(answer)
+		<-renewed // it counts from before the eviction
+		synctest.Wait()
+		if err := holder.Release(t.Context()); err == nil {
+			t.Error("released, though another has held since")
+		}
 	})
 }
 
