@@ -52,7 +52,7 @@ func TestOldReadEndsNoLease(t *testing.T) {
 		claimtest.Granted(t, c)
 		lags := func(call func() error) error { // after somebody else has written
 			claimtest.Granted(t, claimOf(t, other, driver.Request{Owner: "a"}))
-			store.lagFor(before, 50*time.Millisecond)
+			store.lagFor(before, 5*time.Millisecond) // less than all pauses of a call
 			return call()
 		}
 		for what, call := range map[string]func() error{
@@ -94,7 +94,7 @@ func TestOldReadHidesNoLeaseOfAnotherProcess(t *testing.T) {
 				before, _ := store.counting.Read(t.Context(), "r")
 				claimtest.Granted(t, claimOf(t, process(t, store), driver.Request{Owner: "a"}))
 				d := process(t, store)
-				store.lagFor(before, 50*time.Millisecond)
+				store.lagFor(before, 5*time.Millisecond) // less than all pauses of a call
 				if err := call(t.Context(), d, claimOf(t, d, driver.Request{Owner: "a"})); err != nil {
 					t.Errorf("%s after an old read: %v", what, err)
 				}
