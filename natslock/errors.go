@@ -47,6 +47,8 @@ func explain(ctx context.Context, err error) error {
 		return fmt.Errorf("natslock: %w: %w", driver.ErrUnsupported, err)
 	case errors.Is(err, nats.ErrMaxPayload): // the client does not send it
 		return fmt.Errorf("%w: %w: %w", ErrFull, caslock.ErrRefused, err)
+	case errors.Is(err, nats.ErrReconnectBufExceeded): // nor does it that
+		return fmt.Errorf("%w: %w: %w", ErrUnreachable, caslock.ErrUnsent, err)
 	case errors.As(err, &api):
 		return explainAPI(api)
 	}

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leasehold-go/leasehold/caslock"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
 // An answer says that nothing was written only where it is known: a leader whose store is closed,
@@ -32,5 +34,22 @@ func TestWhatIsUnknownIsNotCalledRefused(t *testing.T) {
 		if errors.Is(err, caslock.ErrRefused) != c.refused || !errors.Is(err, c.means) {
 			t.Errorf("%d %s: %v", c.code, c.says, err)
 		}
+	}
+}
+
+// What the client does not keep for the next connection is not sent.
+func TestWhatIsNotKeptIsUnsent(t *testing.T) {
+	t.Parallel()
+	if err := explain(t.Context(), nats.ErrReconnectBufExceeded); !errors.Is(err, caslock.ErrUnsent) || !errors.Is(err, ErrUnreachable) {
+		t.Errorf("%v", err)
+	}
+	var o nats.Options
+	for _, option := range connection(&storeurl.URL{}) {
+		if err := option(&o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if o.ReconnectBufSize >= 0 {
+		t.Errorf("a connection of a URL keeps %d bytes for the next", o.ReconnectBufSize)
 	}
 }

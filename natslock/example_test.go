@@ -16,7 +16,7 @@ import (
 // A service makes sure that there is a bucket, and has one driver and one Locker on it.
 func ExampleNew() {
 	ctx := context.Background()
-	nc, err := nats.Connect("nats://localhost")
+	nc, err := nats.Connect("nats://localhost", nats.MaxReconnects(-1), nats.ReconnectBufSize(-1))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -127,6 +127,7 @@ func connection(u *storeurl.URL) []nats.Option {
 	opts := []nats.Option{
 		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.ReconnectWait(250 * time.Millisecond), nats.Timeout(storeurl.FirstAnswer),
 		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.ReconnectBufSize(-1), // what cannot be sent now is not to be sent later
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // what goes wrong comes as an error of a call
 	}
 	switch path := u.Options.Get("creds_file"); {

@@ -123,6 +123,13 @@ func newRootCommand(a *app) *cobra.Command {
 	root.SetHelpCommand(newHelpCommand())
 	root.SetHelpCommandGroupID(groupRest)
 	root.SetCompletionCommandGroupID(groupRest)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" { // cobra's own prints help for a shell that there is not
+			c.Args, c.RunE = cobra.ArbitraryArgs, onlySubcommands
+		}
+	}
 	return root
 }
 

@@ -281,6 +281,7 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%s: only %q", shell, o.stdout)
 		}
 	}
+	contains(t, c.want(64, "completion", "tcsh").stderr, `unknown command "tcsh"`)
 	l := c.acquire("deploy/web")
 	c.acquire("backup")
 	for _, line := range []string{"show", "evict", "run", "release", "ls"} {

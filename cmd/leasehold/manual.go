@@ -32,8 +32,6 @@ func writeManual(a *app, root *cobra.Command, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return internalErrorf("create the manual's folder: %w", err)
 	}
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
 	built, err := manualDate()
 	if err != nil {
 		return err

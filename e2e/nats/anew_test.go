@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -174,11 +175,7 @@ func TestNothingIsSentLater(t *testing.T) {
 	claimtest.Granted(t, before) // so that the next is one publish
 	claimtest.Released(t, before)
 	s.Kill()
-	for end := time.Now().Add(ttl); js.Conn().IsConnected(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the client does not see that the server is gone")
-		}
-	}
+	away(t, js)
 	c := claim(t, d, "a", "one")
 	if g, err := try(t, c, time.Second); err == nil {
 		t.Fatalf("granted by nobody: %v", g)
@@ -188,6 +185,56 @@ func TestNothingIsSentLater(t *testing.T) {
 	cancel()
 	s.Begin()
 	s.Ready()
+	nobodyHolds(t, s)
+}
+
+// A breaking JetStream ends the connection right before a message is published, once.
+type breaking struct {
+	jetstream.JetStream
+	once sync.Once
+	end  func()
+}
+
+func (b *breaking) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	b.once.Do(b.end)
+	return b.JetStream.PublishMsg(ctx, msg, opts...)
+}
+
+// Nor is that kept which was to be sent when the connection broke, where the client keeps nothing, as that of a URL.
+func TestNothingIsKeptWhenTheConnectionBreaks(t *testing.T) {
+	t.Parallel()
+	s := servers.StartNATS(t, 1, "")[0]
+	if err := natslock.CreateBucket(t.Context(), connected(t, s), "locks", 1); err != nil {
+		t.Fatal(err)
+	}
+	js := connected(t, s, nats.ReconnectBufSize(-1))
+	d := on(t, &breaking{JetStream: js, end: func() { s.Kill(); away(t, js) }})
+	c := claim(t, d, "a", "one")
+	if g, err := try(t, c, time.Second); err == nil {
+		t.Fatalf("granted by nobody: %v", g)
+	}
+	s.Begin()
+	s.Ready()
+	nobodyHolds(t, s)
+	if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Release: %v; want ErrLost", err)
+	}
+}
+
+// away returns when the client sees that the server is gone.
+func away(t testing.TB, js jetstream.JetStream) {
+	t.Helper()
+	for end := time.Now().Add(ttl); js.Conn().IsConnected(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Error("the client does not see that the server is gone")
+			return
+		}
+	}
+}
+
+// nobodyHolds looks for a while.
+func nobodyHolds(t testing.TB, s *servers.NATS) {
+	t.Helper()
 	look := on(t, connected(t, s))
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		st, err := look.Inspect(t.Context(), "a")
