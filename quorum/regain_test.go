@@ -94,6 +94,21 @@ func gated(gate <-chan struct{}) locktest.Fault {
 	}
 }
 
+// anotherHolds has another hold for a moment, of which the first node never hears.
+func anotherHolds(t *testing.T, c cluster, opts *quorum.Options) {
+	t.Helper()
+	d, links := c.connect(t, opts)
+	links[0].Always(locktest.OpTry, locktest.LoseRequest)
+	next := newClaim(t, d, "next")
+	if _, err := next.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
 // What a node grants late to a holder who was evicted meanwhile, and after another has held, makes no
 // majority with what is left of the lease elsewhere.
 func TestRegainedLateDoesNotCount(t *testing.T) {
@@ -103,16 +118,7 @@ func TestRegainedLateDoesNotCount(t *testing.T) {
 		if err := c[1].Connect().Evict(t.Context(), "a", "holder", "reason"); err != nil {
 			t.Fatal(err)
 		}
-		d, links := c.connect(t, opts)
-		links[0].Always(locktest.OpTry, locktest.LoseRequest)
-		next := newClaim(t, d, "next")
-		if _, err := next.Try(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := next.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
+		anotherHolds(t, c, opts)
 	}
 	notRenewed := func(t *testing.T, c driver.Claim) {
 		t.Helper()
@@ -288,16 +294,7 @@ func TestRegainedNodeIsNotAskedOnceMore(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		d, others := c.connect(t, opts)
-		others[0].Always(locktest.OpTry, locktest.LoseRequest)
-		next := newClaim(t, d, "next")
-		if _, err := next.Try(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := next.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
+		anotherHolds(t, c, opts)
 		close(second)
 		synctest.Wait()
 		close(answer)
