@@ -162,7 +162,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 	try.durable = true
 	try.text(k.lock)
 	try.companions(k, kindHistory)
-	try.gone(k, c.req.Owner)
+	try.companionOf(k, kindGone, c.req.Owner)
 	try.companions(k, kindQueue, kindDetails, kindShares, kindLimits)
 	try.markOfMemory(d)
 	try.companions(k, kindRest)
@@ -303,7 +303,7 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 	release := d.pipelines.newCall(scriptRelease, 8)
 	release.text(k.lock)
 	release.companions(k, kindHistory)
-	release.gone(k, c.req.Owner)
+	release.companionOf(k, kindGone, c.req.Owner)
 	release.companions(k, kindQueue, kindDetails, kindShares, kindLimits, kindRest)
 	release.text(c.req.Owner)
 	release.number(max(linger, 0))
@@ -322,7 +322,7 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 	case 2:
 		d.contended.meet(k.lock)
 	case 0:
-		return errNotHeld
+		return c.why(ctx, was.grant.fence)
 	}
 	return nil
 }

@@ -156,11 +156,12 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 		return fmt.Errorf("%w: nobody has such an owner", driver.ErrLost)
 	}
 	k := d.keysOf(name)
-	evict := d.pipelines.newCall(scriptEvict, 6)
+	evict := d.pipelines.newCall(scriptEvict, 7)
 	evict.text(k.lock)
 	evict.companions(k, kindHistory, kindQueue, kindDetails, kindShares, kindLimits)
+	evict.companionOf(k, kindWhy, owner)
 	evict.text(owner, reason)
-	evict.number(d.historyLife(0))
+	evict.number(d.historyLife(0), millis(whyTTL))
 	reply, err := d.ask(ctx, k.lock, evict)
 	if err != nil {
 		return err

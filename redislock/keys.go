@@ -12,6 +12,7 @@ import (
 const (
 	kindHistory = 'f' // string: last fence given, and about the last exclusive grant
 	kindGone    = 'g' // string: the claim of that owner was given up
+	kindWhy     = 'e' // string: why a lease of that owner was ended by force
 	kindQueue   = 'q' // sorted set: waiters in the order of their first Try
 	kindDetails = 'd' // hash: about each waiter and each sharer
 	kindShares  = 's' // sorted set: sharers by the end of their leases
@@ -79,16 +80,15 @@ func (c *call) companions(k keys, kinds ...byte) {
 	c.count += len(kinds)
 }
 
-// gone is the key that remembers that owner's claim was given up.
-func (k keys) gone(owner string) string { return string(k.appendGone(nil, owner)) }
-
-func (k keys) appendGone(b []byte, owner string) []byte {
-	return append(append(k.appendCompanion(b, kindGone), mark...), owner...)
+// appendOf appends the companion of one owner.
+func (k keys) appendOf(b []byte, kind byte, owner string) []byte {
+	return append(append(k.appendCompanion(b, kind), mark...), owner...)
 }
 
-func (c *call) gone(k keys, owner string) {
+// companionOf is a key of a call.
+func (c *call) companionOf(k keys, kind byte, owner string) {
 	var room [192]byte
-	c.body = appendText(c.body, k.appendGone(room[:0], owner))
+	c.body = appendText(c.body, k.appendOf(room[:0], kind, owner))
 	c.count++
 }
 

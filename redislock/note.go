@@ -26,7 +26,7 @@ func (c *claim) Note(ctx context.Context, note string) error {
 	case err != nil:
 		return err
 	case held == 0:
-		return errNotHeld
+		return c.why(ctx, c.load().grant.fence)
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func (c *claim) givePlain(ctx context.Context) (given bool, err error) {
 	give := c.d.pipelines.newCall(scriptGive, 3)
 	give.text(k.lock)
 	give.companions(k, kindQueue)
-	give.gone(k, c.req.Owner)
+	give.companionOf(k, kindGone, c.req.Owner)
 	give.text(c.req.Owner)
 	reply, err := c.d.pipelines.ask(ctx, k.lock, give)
 	switch {
@@ -88,7 +88,7 @@ func (c *claim) sendTake(ctx context.Context) (fence int64, reply answer, err er
 	take.durable = true
 	take.text(k.lock)
 	take.companions(k, kindHistory, kindQueue)
-	take.gone(k, c.req.Owner)
+	take.companionOf(k, kindGone, c.req.Owner)
 	take.markOfMemory(d)
 	take.text(c.req.Owner)
 	take.number(millis(c.req.TTL), d.historyLife(c.req.TTL))

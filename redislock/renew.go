@@ -77,7 +77,7 @@ func (c *claim) sendRenew(ctx context.Context, ttl time.Duration, known int64) (
 	fence := uint64(number(values[0]))
 	switch {
 	case fence == 0 || len(values) < 2:
-		return g, 0, c.lost()
+		return g, 0, c.lost(ctx)
 	case reply.acknowledged < d.replicas:
 		// A failover could bring the former expiry back, so the former deadline stands.
 		return g, 0, fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)
@@ -88,14 +88,12 @@ func (c *claim) sendRenew(ctx context.Context, ttl time.Duration, known int64) (
 	return granted(ttl, fence), number(values[1]), nil
 }
 
-// errNotHeld is of a lease that the server does not have any more, for a reason that it does not tell.
-var errNotHeld = fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
-
 // lost is what a renewal comes to that found another in the lease's place, or nobody.
-func (c *claim) lost() error {
+func (c *claim) lost(ctx context.Context) error {
+	fence := c.load().grant.fence
 	c.update(func(now *state) { now.become(over) })
 	c.d.subscriber.forget(c)
-	return errNotHeld
+	return c.why(ctx, fence)
 }
 
 // renewedByLock reports whether a renewal needs the lock key alone.

@@ -43,10 +43,11 @@ func (d *Driver) renewTogether(ctx context.Context, renewals []*driver.Renewal) 
 	if len(renewals) > 1 && forItsKeys(err) {
 		return renewals
 	}
+	var lost []*driver.Renewal
 	for i, r := range renewals {
 		switch {
 		case i < len(replies) && replies[i] == 0: // however many replicas have that
-			r.Answer(driver.Grant{}, r.Claim.(*claim).lost())
+			lost = append(lost, r)
 		case err != nil:
 			r.Answer(driver.Grant{}, err)
 		case replies[i] < 0:
@@ -58,6 +59,9 @@ func (d *Driver) renewTogether(ctx context.Context, renewals []*driver.Renewal) 
 			r.Answer(r.Claim.(*claim).grantedAgain(r.TTL), nil)
 		}
 	}
+	severally(ctx, workers, lost, func(r *driver.Renewal) *claim { return r.Claim.(*claim) },
+		func(r *driver.Renewal) { r.Answer(driver.Grant{}, r.Claim.(*claim).lost(ctx)) },
+		func(r *driver.Renewal, _ error) { r.Err = errNotHeld })
 	return rest
 }
 

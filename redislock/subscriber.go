@@ -356,6 +356,7 @@ func (e *subscriber) lookAfter(ctx context.Context, c *claim) {
 	if err != nil || slices.ContainsFunc(st.Holders, func(h driver.Holder) bool { return h.Owner == c.req.Owner }) {
 		return
 	}
+	why := c.why(ctx, was.grant.fence)
 	var lost func(error)
 	e.mu.Lock()
 	if l, now := e.at(c), c.load(); l != nil && l.claim == c && now.phase == held && now.grant.fence == was.grant.fence {
@@ -365,7 +366,7 @@ func (e *subscriber) lookAfter(ctx context.Context, c *claim) {
 	}
 	e.mu.Unlock()
 	if lost != nil {
-		lost(errNotHeld)
+		lost(why)
 	}
 }
 

@@ -64,9 +64,6 @@ func toldByCalls(t *testing.T, urls []string) {
 			t.Fatalf("acquire: %d %v", status, a)
 		}
 		evict(t, urls[1], "calls", "o"+string(rune('0'+n)))
-		if call.path == wire.Release { // one that overtakes what the engine tells of evictions says "lost" alone
-			told(urls[0], wire.Renew, `{`+owner+`,"ttl_ms":60000}`)
-		}
 		told(urls[0], call.path, `{`+owner+call.body)
 		told(urls[1], wire.Renew, `{`+owner+`,"ttl_ms":60000}`)
 	}
