@@ -318,7 +318,7 @@ func TestRedlockDoesNotCountNodesThatForgot(t *testing.T) {
 func TestRedlockLeaseOutlivesEachServer(t *testing.T) {
 	t.Parallel()
 	nodes := startNodes(t, 3)
-	lease, err := newLocker(t, openRedlock(t, nodes, -1)).Acquire(t.Context(), "kept", leasehold.TTL(6*time.Second))
+	lease, err := newLocker(t, openRedlock(t, nodes, -1)).Acquire(t.Context(), "kept", leasehold.TTL(12*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
