@@ -34,6 +34,12 @@
 #ifndef EVICTS
 #define EVICTS   0 /* nodes at which client 0 is evicted */
 #endif
+#ifndef HELD
+#define HELD     0 /* client 0 begins as the holder by these nodes, a set, or by ANY majority; 0: it acquires */
+#endif
+#ifndef SPARES
+#define SPARES   false /* nodes restart only while client 0 has the lease at both others, as far as it knows */
+#endif
 #ifndef AT_ONCE
 #define AT_ONCE false /* mutation: what is regained counts at once */
 #endif
@@ -42,6 +48,21 @@
 #endif
 #ifndef RELEASES_ALL
 #define RELEASES_ALL false /* mutation: Release counts what was regained */
+#endif
+#ifndef OVERTAKES
+#define OVERTAKES false /* mutation: a release does not wait for the call that asks again */
+#endif
+#ifndef NO_LIFT
+#define NO_LIFT false /* mutation: a node that was regained is not told the token */
+#endif
+#ifndef TWICE
+#define TWICE false /* mutation: a node is asked again although an earlier call has regained it meanwhile */
+#endif
+#ifndef UNNUMBERED
+#define UNNUMBERED false /* mutation: a try that is late counts although a later one was served */
+#endif
+#ifndef STALE
+#define STALE false /* mutation: a node counts for what an earlier try was granted there, which was given up */
 #endif
 #define GRANTS   8 /* fences by which a clock goes on in a tick: more than a node grants in one */
 
@@ -57,12 +78,11 @@ mtype late[2 * NODES] = none; /* a call of a client to a node that nobody waits 
 
 byte age[2];       /* of each client: ticks since the round that counts was sent */
 byte believes[2];  /* ticks until its deadline; 0: it does not hold */
-byte wanted[2];    /* the fence to write back */
+byte wanted[2];    /* the fence to write back; of client 0, where it asks again, as long as it holds */
 bool overtaken[2]; /* the other was granted since it was */
-byte mine;         /* the token of client 0 */
 byte counts[2];    /* nodes that have the lease of a client since a majority has, a set */
 byte back, fresh;  /* nodes that have it again, of client 0: since before the round of renewals, and since it began */
-byte asks;         /* nodes that are to be asked again, in the background */
+byte asks, more;   /* nodes that are asked again in the background, and that are to be once more when that is over */
 byte gone;         /* clients that are through */
 
 byte now, token; /* token: the greatest that anybody got */
@@ -70,7 +90,13 @@ byte losses = LOSSES, forgets = FORGETS, renewals = RENEWALS, regains = REGAINS,
 bool evicted;    /* client 0 is: it and another may overlap until its deadline */
 bool dirty;      /* a call was lost, or a client died: what that left ends with its TTL */
 
-#define IN(set, n) ((set >> (n)) & 1)
+#define IN(set, n) (((set) >> (n)) & 1)
+#define SIZE(set)  (IN(set, 0) + IN(set, 1) + IN(set, 2))
+#define ALL        7
+#define ANY        8
+#define LIFTS      1 /* steps of asking again */
+#define ANSWERS    2
+#define OVER       3
 inline max(a, b) { if :: b > a -> a = b :: else fi }
 inline tick(what) { if :: what > 0 -> what-- :: else fi }
 
@@ -103,7 +129,7 @@ end:	do
 
 proctype Restart(byte n) {
 end:	do
-	:: atomic { forgets > 0 && gone < 2 ->
+	:: atomic { forgets > 0 && gone < 2 && (!SPARES || SIZE((counts[0] | back | fresh) & ~(1 << n)) == NODES - 1) ->
 		forgets--;
 		printf("  node %d forgets\n", n);
 		holder[n] = NOBODY;
@@ -113,30 +139,44 @@ end:	do
 	od
 }
 
-/* Asks node n for client 0's lease again. The call may be served late: then nobody waits for it any more. */
+/* Asks node n for client 0's lease again: a try, and the token is written to it. Each may be served and its
+ * answer lost, or served late; then nobody waits for it any more. */
 proctype Regain(byte n) {
-	byte c;
+	byte c, step;
 	bool says;
 end:	do
-	:: atomic { IN(asks, n) ->
-		asks = asks & ~(1 << n);
+	:: atomic { IN(asks, n) && step == 0 ->
+		step = OVER;
 		if
-		:: regains > 0 ->
+		:: regains > 0 && (TWICE || !IN(counts[0] | back | fresh, n)) ->
 			regains--;
-			late[n] = none;
+			if :: (late[n] == try || late[n] == again) && !UNNUMBERED -> late[n] = none :: else fi;
 			if
-			:: serve(again);
-				if
-				:: says ->
-					max(fence[n], mine);
-					if :: AT_ONCE -> counts[0] = counts[0] | (1 << n) :: else -> fresh = fresh | (1 << n) fi
-				:: else
-				fi
-			:: late[n] = again; dirty = true; printf("  node %d: again is late\n", n)
+			:: serve(again); if :: says -> step = LIFTS :: else fi
+			:: losses > 0 && late[n] == none -> losses--; late[n] = again; printf("  node %d: again is late\n", n)
 			fi
 		:: else
 		fi;
 		says = false }
+	:: atomic { step == LIFTS ->
+		step = OVER;
+		if
+		:: !NO_LIFT -> serve(lift); if :: says -> step = ANSWERS :: else fi
+		:: NO_LIFT -> step = ANSWERS
+		:: losses > 0 -> losses--; printf("  node %d: again, and the answer is lost\n", n)
+		:: losses > 0 && late[n] == none -> losses--; late[n] = lift; printf("  node %d: lift is late\n", n)
+		fi;
+		says = false }
+	:: atomic { step == ANSWERS ->
+		step = OVER;
+		if
+		:: AT_ONCE -> counts[0] = counts[0] | (1 << n)
+		:: !AT_ONCE -> counts[0] = counts[0] & ~(1 << n); back = back & ~(1 << n); fresh = fresh | (1 << n); printf("  node %d is regained\n", n)
+		:: losses > 0 -> losses--; printf("  node %d: the answer of lift is lost\n", n)
+		fi }
+	:: atomic { step == OVER ->
+		step = 0;
+		if :: IN(more, n) -> more = more & ~(1 << n) :: else -> asks = asks & ~(1 << n) fi }
 	od
 }
 
@@ -146,7 +186,6 @@ end:	do
 	:: atomic { evicts > 0 && holder[n] == 0 && believes[0] > 0 ->
 		evicts--;
 		evicted = true;
-		dirty = true;
 		printf("  node %d: evicts client 0\n", n);
 		holder[n] = NOBODY;
 		left[n] = 0 }
@@ -172,8 +211,6 @@ end:	do
 	od
 }
 
-#define SIZE(set)  (IN(set, 0) + IN(set, 1) + IN(set, 2))
-#define ALL        7
 #define DECIDED    (SIZE(yes) >= MAJORITY || SIZE(no) > NODES - MAJORITY || SIZE(asked & ~yes & ~no) > NODES - MAJORITY || asked == ALL)
 
 /* Node n does not have the lease of client c. */
@@ -189,7 +226,7 @@ inline round(what, except) {
 }
 
 /* A call to a node waits for the one before, which may be in the background. */
-#define WAITS(n) (c == 0 && IN(asks, n))
+#define WAITS(n) (c == 0 && IN(asks, n) && !(OVERTAKES && what == release))
 
 /* What node n says of a renewal or a release counts, for it has had the lease while a majority had. */
 #define COUNTS (IN(counts[c], n) || what == release && RELEASES_ALL)
@@ -202,7 +239,7 @@ inline ask(what) {
 	:: !IN(asked, 2) && !WAITS(2) && (what == try || (IN(asked, 0) || WAITS(0)) && (IN(asked, 1) || WAITS(1))) -> n = 2
 	fi;
 	asked = asked | (1 << n);
-	if :: what != renew || late[c * NODES + n] != again -> late[c * NODES + n] = none :: else fi; /* renewals have no number */
+	if :: what != renew -> late[c * NODES + n] = none :: else fi; /* renewals have no number */
 	if
 	:: serve(what);
 		if
@@ -237,9 +274,9 @@ inline grants() {
 	token = wanted[c];
 	counts[c] = granted;
 	granted = 0;
-	if :: c == 0 -> mine = token; back = 0; fresh = 0 :: else fi;
 	age[c] = TTL; /* does not matter until the next round */
-	wanted[c] = 0; have = 0; yes = 0; no = 0; asked = 0;
+	if :: c == 0 && REGAINS > 0 :: else -> wanted[c] = 0 fi;
+	have = 0; yes = 0; no = 0; asked = 0;
 	overtaken[c] = false;
 	overtaken[1 - c] = true
 }
@@ -251,7 +288,7 @@ inline begins() {
 
 inline leaves() {
 	counts[c] = 0;
-	if :: c == 0 -> back = 0; fresh = 0; mine = 0 :: else fi
+	if :: c == 0 -> back = 0; fresh = 0; wanted[0] = 0 :: else fi
 }
 
 inline confirmed() {
@@ -259,7 +296,12 @@ inline confirmed() {
 	:: c == 0 ->
 		counts[0] = counts[0] | back | (SAME_ROUND -> fresh : 0);
 		back = 0;
-		if :: regains > 0 -> asks = ALL & ~(counts[0] | fresh) :: else fi
+		if
+		:: regains > 0 ->
+			more = asks & ~(counts[0] | fresh); /* the one on its way may come back yet */
+			asks = asks | ALL & ~(counts[0] | fresh)
+		:: else
+		fi
 	:: else
 	fi
 }
@@ -269,6 +311,10 @@ proctype Client(byte c) {
 	byte given[NODES];
 	bool says, before;
 
+	if
+	:: HELD != 0 && c == 0 -> goto held
+	:: else
+	fi;
 acquire:
 	atomic { age[c] = 0; yes = 0; round(try, 0) }
 	do
@@ -296,7 +342,7 @@ acquire:
 	fi;
 
 held:	if
-	:: atomic { believes[c] > 0 && renewals > 0 -> renewals--; age[c] = 0; before = overtaken[c]; yes = 0; begins(); round(renew, 0) }
+	:: atomic { believes[c] > 0 && renewals > 0 && (HELD == 0 || c == 0) -> renewals--; age[c] = 0; before = overtaken[c]; yes = 0; begins(); round(renew, 0) }
 		do
 		:: atomic { asked != ALL -> ask(renew) }
 		:: DECIDED || c == 0 && asks != 0 -> break
@@ -307,7 +353,7 @@ held:	if
 		fi;
 		atomic { age[c] = TTL; yes = 0; no = 0; asked = 0; before = false }
 		goto held
-	:: believes[c] > 0 -> goto died
+	:: believes[c] > 0 && LAST > 0 -> goto died /* without time, who died is one who does nothing more */
 	:: atomic { believes[c] == 0 -> goto refused } /* lost: Release says so, whatever nodes answer */
 	:: atomic { believes[c] > 0 -> believes[c] = 0; age[c] = TTL; before = overtaken[c]; yes = 0; round(release, 0) } /* Release ends its context first */
 	fi;
@@ -346,10 +392,34 @@ leave:
 	gone++
 }
 
+/* Client 0 has just been granted by some nodes. A try may still be on its way to one that it missed. */
+inline begin() {
+	if
+	:: HELD != ANY -> counts[0] = HELD
+	:: HELD == ANY -> if :: counts[0] = 3 :: counts[0] = 5 :: counts[0] = 6 :: counts[0] = 7 fi
+	fi;
+	for (n : 0 .. NODES - 1) {
+		if
+		:: IN(counts[0], n) -> holder[n] = 0; left[n] = TTL; fence[n] = 1; max(fence[n], skew[n] * GRANTS); max(token, fence[n])
+		:: else -> if :: losses > 0 -> losses--; late[n] = try :: true fi
+		fi
+	}
+	for (n : 0 .. NODES - 1) {
+		if :: IN(counts[0], n) && lifted < MAJORITY -> fence[n] = token; lifted++ :: else fi
+	}
+	lifted = 0;
+	wanted[0] = token;
+	believes[0] = TTL;
+	age[0] = TTL;
+	printf("client 0 holds by %d, token %d\n", counts[0], token);
+	if :: STALE -> counts[0] = ALL :: else fi
+}
+
 init {
-	byte n;
+	byte n, lifted;
 	atomic {
 		skew[0] = SKEW; /* which one does not matter: they are alike */
+		if :: HELD != 0 -> begin() :: else fi;
 		run Clock();
 		for (n : 0 .. NODES - 1) {
 			run Restart(n);
