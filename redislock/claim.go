@@ -216,7 +216,15 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 		c.update(func(now *state) { now.uncertain.attempt, now.uncertain.release = attempt, was.uncertain.release })
 		return driver.Grant{}, nil, fmt.Errorf("%w: %q", ErrNoFenceHistory, c.req.Resource)
 	}
-	return driver.Grant{}, nil, fmt.Errorf("redislock: an attempt came after its claim was given up")
+	if len(values) < 2 {
+		return driver.Grant{}, nil, alienReply(values)
+	}
+	// Another has ended what this owner held, an operator or who resumed it. This attempt is of after that.
+	c.update(func(now *state) {
+		now.uncertain.attempt, now.uncertain.release = attempt, was.uncertain.release
+		now.releases = int(number(values[1])) + 1
+	})
+	return c.attempt(ctx)
 }
 
 // accept takes a grant, or gives it up when too few replicas have it or its fence went back.
@@ -285,7 +293,10 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 	d.subscriber.forget(c)
 	was := c.load()
 	late := "" // an attempt that may still come
-	if was.mayBeServed() {
+	switch {
+	case was.grant.adopted:
+		late = "all"
+	case was.mayBeServed():
 		late = fmt.Sprint(was.releases)
 	}
 	c.update(func(now *state) {

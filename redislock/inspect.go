@@ -156,12 +156,13 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 		return fmt.Errorf("%w: nobody has such an owner", driver.ErrLost)
 	}
 	k := d.keysOf(name)
-	evict := d.pipelines.newCall(scriptEvict, 7)
+	evict := d.pipelines.newCall(scriptEvict, 8)
 	evict.text(k.lock)
 	evict.companions(k, kindHistory, kindQueue, kindDetails, kindShares, kindLimits)
 	evict.companionOf(k, kindWhy, owner)
+	evict.companionOf(k, kindGone, owner)
 	evict.text(owner, reason)
-	evict.number(d.historyLife(0), millis(whyTTL))
+	evict.number(d.historyLife(0), millis(whyTTL), millis(goneTTL))
 	reply, err := d.ask(ctx, k.lock, evict)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -84,5 +85,64 @@ func TestNobodyAsksWhoMayNot(t *testing.T) {
 	g, err := c.Renew(t.Context(), time.Minute)
 	if left := client.PTTL(t.Context(), "lock:n").Val(); err != nil || g.TTL != time.Minute || left < 30*time.Minute {
 		t.Errorf("renewed for %v: %v; %v left", g.TTL, err, left)
+	}
+}
+
+// Who ends what another claim of an owner has bars the attempts of before, which may be served once more; the owner
+// itself may attempt again, and what it gets is released as usual, by any of its claims.
+func TestAnotherEndsTheLease(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
+	t.Cleanup(func() { client.Close() })
+	d, err := New(client, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	for _, by := range []string{"an operator", "who resumed it"} {
+		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+			name := by + " " + mode.String()
+			claimed := func() *claim {
+				c, err := d.Claim(driver.Request{Resource: name, Owner: "o", Mode: mode, TTL: time.Minute})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return c.(*claim)
+			}
+			end := func() error {
+				if by == "an operator" {
+					return d.Evict(t.Context(), name, "o", "test")
+				}
+				c := claimed()
+				if _, err := c.Renew(t.Context(), time.Minute); err != nil {
+					return err
+				}
+				return c.Release(t.Context())
+			}
+			for round := range 3 {
+				first := claimed()
+				if _, err := first.Try(t.Context()); err != nil {
+					t.Fatalf("%s, round %d: %v", name, round, err)
+				}
+				if err := end(); err != nil {
+					t.Fatalf("%s, round %d: %v", name, round, err)
+				}
+				// A copy of the attempt is served now.
+				if g, _, err := first.sendTake(t.Context()); mode == driver.Exclusive && (err != nil || g != 0) {
+					t.Errorf("%s, round %d: a copy of the attempt: fence %d, %v", name, round, g, err)
+				}
+				if err := first.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+					t.Errorf("%s, round %d: Release of what another ended: %v", name, round, err)
+				}
+				next := claimed()
+				if _, err := next.Try(t.Context()); err != nil {
+					t.Fatalf("%s, round %d: the owner's next attempt: %v", name, round, err)
+				}
+				if err := next.Release(t.Context()); err != nil {
+					t.Errorf("%s, round %d: its release: %v", name, round, err)
+				}
+			}
+		}
 	}
 }

@@ -39,6 +39,7 @@ type uncertain struct {
 type grant struct {
 	fence     uint64    // 0: unknown, such as that of another process
 	plain     bool      // it was made by take.lua, and may be given up by give.lua
+	adopted   bool      // it was made for another claim of this owner, which may have attempts under way
 	refreshed time.Time // when the history was last written or extended
 }
 

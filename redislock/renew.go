@@ -82,7 +82,11 @@ func (c *claim) sendRenew(ctx context.Context, ttl time.Duration, known int64) (
 		// A failover could bring the former expiry back, so the former deadline stands.
 		return g, 0, fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)
 	}
-	c.update(func(now *state) { now.hold(fence) })
+	c.update(func(now *state) {
+		adopted := now.grant.adopted || was.grant.fence == 0
+		now.hold(fence)
+		now.grant.adopted = adopted
+	})
 	d.fences.saw(k.lock, fence)
 	d.subscriber.listen(c)
 	return granted(ttl, fence), number(values[1]), nil

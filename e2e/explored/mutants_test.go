@@ -22,10 +22,10 @@ type change struct {
 // mutants undo what was mended in redislock once, or would break a promise.
 var mutants = []change{
 	inScript("release.lua", "lateReleaseCounts", "a release that comes late frees no later grant", "TestRedis$/two",
-		"if found[3] and tonumber(found[3]) >= tonumber(ARGV[5]) then return 0 end", "",
+		"if ARGV[3] ~= 'all' and found[3] and tonumber(found[3]) >= tonumber(ARGV[5]) then return 0 end", "",
 		"the core asks for nothing more with an owner that it has given up"),
 	inScript("acquire.lua", "lateAttemptCounts", "an attempt that comes when its claim was given up grants nothing", "TestRedis$/three",
-		"if found[3] and tonumber(found[3]) >= tonumber(ARGV[10]) then return {3} end", "", ""),
+		"if found[3] and tonumber(found[3]) >= tonumber(ARGV[10]) then return {3, tonumber(found[3])} end", "", ""),
 	inScript("take.lua", "lateTakeCounts", "nor does one of the plain case", "TestRedis$/try",
 		"if redis.call('EXISTS', KEYS[3], KEYS[4]) > 0", "if redis.call('EXISTS', KEYS[3]) > 0", ""),
 	inScript("give.lua", "givesAnyones", "a plain release frees its own lease alone", "TestRedis$/three",
@@ -42,7 +42,7 @@ var mutants = []change{
 		"number, n, ms - asked + span, span)", "number, n, ms - asked + ttl, ttl)",
 		"it takes two changes, and a little longer"),
 	inGo(mutant.Mutation{Name: "marksNoLateAttempt", Undoes: "a release marks the attempt that may still come", Rejects: "TestRedis$/three", File: "claim.go",
-		Old: "if was.mayBeServed() {\n\t\tlate =", New: "if was.mayBeServed() && !$ {\n\t\tlate ="}),
+		Old: "case was.mayBeServed():\n\t\tlate =", New: "case was.mayBeServed() && !$:\n\t\tlate ="}),
 	inGo(mutant.Mutation{Name: "takesAnyNumber", Undoes: "a grant that is told for another attempt only wakes", Rejects: "TestRedis$/two", File: "subscriber.go",
 		Old: "number != l.number ||", New: "number != l.number && !$ ||"}),
 	inGo(mutant.Mutation{Name: "takesOldGrants", Undoes: "a message that comes late replaces no newer grant", Rejects: "TestRedis$/two", File: "claim.go",

@@ -19,6 +19,9 @@ func TestRedis(t *testing.T) {
 		"resume; p1 connect 1 = hold 5/4; p2 renew 1 answer = cancel c2",
 		// Where connecting takes long, so may a release.
 		"readers; p1 connect 1 answer = hold 5/4; p1 acquire 1 = pause 3/2",
+		// An attempt is served once more, after another than its claim has ended the lease: who resumed it, or an operator.
+		"inherit; p1 take 1 = again after 5/4; p1 give 1 answer = hold 99/100",
+		"evict; p1 SUBSCRIBE 1 = hang; p2 SUBSCRIBE 1 = pause 1; p1 take 1 = again after 1/4",
 	}}
 	if !hasTime() {
 		h.Scenarios = []string{"try"}

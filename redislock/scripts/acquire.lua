@@ -11,7 +11,7 @@
 --       17 a name for a new memory, 18 the memory that was seen, 19 for how long, in ms,
 --       last how long a rest is in ms (0: there are none)
 -- Reply: {1, fence, others wait} granted; {2, fence, others wait} granted before;
---        {3} the claim was released meanwhile; {4} no history; {5, memory, ms} known for too short;
+--        {3, the mark} the claim was released meanwhile, or another ended what it had; {4} no history; {5, memory, ms} known for too short;
 --        {0, first in the queue, foreign, left in ms, owner, mode, fence, held in ms, note}
 local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local owner, ttl, mode, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
@@ -31,7 +31,7 @@ if ARGV[12] ~= '0' and (not held or held == SHARED) then
   if known < tonumber(ARGV[12]) then return {5, memory, known} end
 end
 if found[3] then keep_at_most(KEYS[3], tonumber(ARGV[14])) end
-if found[3] and tonumber(found[3]) >= tonumber(ARGV[10]) then return {3} end
+if found[3] and tonumber(found[3]) >= tonumber(ARGV[10]) then return {3, tonumber(found[3])} end
 -- What may still come must not end what is granted now, and no attempt of before grant it anew when it has ended.
 if ARGV[13] ~= '' then
   redis.call('SET', KEYS[3], ARGV[13], 'PX', ARGV[14])

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Ends a lease by force, raises the fence, tells the holder, and keeps for it why.
--- KEYS: 1 lock, 2 history, 3 queue, 4 details, 5 shares, 6 limits, 7 why
+-- KEYS: 1 lock, 2 history, 3 queue, 4 details, 5 shares, 6 limits, 7 why, 8 gone
 -- ARGV: 1 owner (empty: what lingers), 2 reason, 3 life of the history in ms (0: for ever), 4 for how
---       long to keep the reason at least, in ms
+--       long to keep the reason at least, in ms, 5 for how long its attempts may still come, in ms
 -- Reply: the raised fence; 0: the owner holds nothing
 local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local owner = ARGV[1]
@@ -35,6 +35,7 @@ else
 end
 last = math.max(last + 1, us)
 remember(ARGV[3], last, fence, since, by, channel, note)
+if ARGV[1] ~= '' then bar(KEYS[8], ARGV[5]) end
 if ended > 0 and ARGV[1] ~= '' then
   redis.call('SET', KEYS[7], string.format('%.0f ', ended) .. ARGV[2], 'PX', math.max(left, tonumber(ARGV[4])))
 end

@@ -51,6 +51,13 @@ local function keep_at_most(key, span)
   if redis.call('PTTL', key) > span then redis.call('PEXPIRE', key, span) end
 end
 
+-- What an owner held was ended by another than its claim: attempts that were made until now are late.
+-- Those that follow are told the mark, and take greater numbers.
+local function bar(key, span)
+  local former = tonumber(redis.pcall('GET', key)) or 0
+  redis.call('SET', key, string.format('%.0f', math.max(former + 1, ms)), 'PX', span)
+end
+
 local function leave(who)
   redis.call('HDEL', details, 'w' .. who)
   return redis.call('ZREM', queue, who) == 1

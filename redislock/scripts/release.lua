@@ -2,15 +2,16 @@
 -- Gives up a lease or a place in the queue, and grants the lock to the next, or wakes it.
 -- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits, 8 when a rest ends
 -- ARGV: 1 owner, 2 linger in ms (0: free at once), 3 number of the last attempt, if its
---       outcome is unknown so that it may still come (else empty), 4 how long to remember
---       that in ms, 5 number of this release, 6 how long a rest is in ms (0: there are none),
+--       outcome is unknown so that it may still come (else empty; 'all': what is held was
+--       granted to another claim of the owner), 4 how long to remember that in ms,
+--       5 number of this release, 6 how long a rest is in ms (0: there are none),
 --       7 how long after the last one began another may, in ms
 -- Reply: 1 given up; 2 and granted to the next; 0 there was nothing
 local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local owner, linger = ARGV[1], tonumber(ARGV[2])
 local found = redis.call('MGET', lock, history, KEYS[3])
 local held, past = found[1], found[2]
-if found[3] and tonumber(found[3]) >= tonumber(ARGV[5]) then return 0 end -- it comes late: what is held was granted since
+if ARGV[3] ~= 'all' and found[3] and tonumber(found[3]) >= tonumber(ARGV[5]) then return 0 end -- it comes late: what is held was granted since
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]
 local ms = math.floor(us / 1000)
@@ -68,7 +69,11 @@ elseif held == SHARED then
   end
 end
 if given == 0 and leave(owner) and linger == 0 then given = 1 end
-if ARGV[3] ~= '' then redis.call('SET', KEYS[3], ARGV[3], 'PX', ARGV[4]) end
+if ARGV[3] == 'all' then
+  bar(KEYS[3], ARGV[4])
+elseif ARGV[3] ~= '' then
+  redis.call('SET', KEYS[3], ARGV[3], 'PX', ARGV[4])
+end
 -- A rest: free for others, who do not queue. The next one comes when it is over. That of a clock
 -- which was set back since does not keep the lock from another.
 if ARGV[6] ~= '0' then keep_at_most(KEYS[8], tonumber(ARGV[7])) end
