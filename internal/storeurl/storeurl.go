@@ -95,10 +95,14 @@ func resolve(text string, users bool) (string, error) {
 	return scheme + ":" + u.text, nil
 }
 
-// Cut splits a URL at its scheme, which it returns in lower case; false: it has none.
+// Cut splits a URL at its scheme, which it returns in lower case and by its one name here; false: it has none.
 func Cut(text string) (scheme, rest string, ok bool) {
 	scheme, rest, ok = strings.Cut(text, ":")
-	return strings.ToLower(scheme), rest, ok && validScheme(scheme)
+	ok = ok && validScheme(scheme)
+	if scheme = strings.ToLower(scheme); scheme == "postgresql" { // as libpq takes it too
+		scheme = "postgres"
+	}
+	return scheme, rest, ok
 }
 
 func split(scheme, rest string, users bool) (*URL, error) {
