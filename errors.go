@@ -58,6 +58,9 @@ func (e *BusyError) Error() string {
 		}
 		return -1
 	}, e.Holder.Note)
+	if e.Holder.Owner == "" {
+		return fmt.Sprintf("%q is busy: kept after %s, which is done, for %v more", e.Resource, note, e.Holder.Left.Round(time.Millisecond))
+	}
 	if e.Holder.Held == 0 {
 		return fmt.Sprintf("%q is busy: held by %s", e.Resource, note)
 	}

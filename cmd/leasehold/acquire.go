@@ -79,6 +79,9 @@ func acquire(ctx context.Context, a *app, name string, f *claimFlags, opts []lea
 		if !locks.Features().Resumes {
 			return fmt.Errorf("acquire %q: %w: its leases end with this process; use leasehold run", name, leasehold.ErrUnsupported)
 		}
+		if err := a.refuseNested(ctx, locks, name); err != nil {
+			return err
+		}
 		w := a.watch(locks, name, note, f.slots)
 		defer w.done()
 		lease, err := locks.Acquire(ctx, name, append(opts, f.waiting()...)...)

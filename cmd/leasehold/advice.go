@@ -10,9 +10,12 @@ import (
 
 // advice says what to do next about an error that does not say it itself.
 func advice(err error) string {
+	var busy *leasehold.BusyError
 	switch {
 	case errors.Is(err, polyglot.ErrMissing):
 		return "" // which says it
+	case errors.As(err, &busy) && busy.Holder.Owner == "" && busy.Holder.Note != "":
+		return "See when it began and ends: leasehold show NAME. Let it run again now: leasehold reset NAME"
 	case errors.Is(err, leasehold.ErrBusy):
 		return "See who holds it: leasehold show NAME. Wait longer with --wait SECONDS"
 	case errors.Is(err, leasehold.ErrLost):

@@ -169,7 +169,7 @@ func (c *child) renews(_ context.Context, e leasehold.Event) {
 
 // refuseNested refuses a resource that an enclosing run holds. Shared ones too: a waiter
 // between the two would wait for the outer and keep the inner waiting.
-func (c *child) refuseNested(ctx context.Context, locks *leasehold.Locker, name string) error {
+func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name string) error {
 	held := strings.Fields(os.Getenv("LEASEHOLD_HELD"))
 	if len(held) == 0 {
 		return nil
@@ -178,7 +178,7 @@ func (c *child) refuseNested(ctx context.Context, locks *leasehold.Locker, name 
 	state, err := locks.Inspect(ctx, name)
 	switch {
 	case errors.Is(err, leasehold.ErrUnsupported): // then at least the innermost one
-		nested = os.Getenv("LEASEHOLD_NAME") == name && os.Getenv("LEASEHOLD_STORE") == stores.WithoutPassword(c.app.storeURL)
+		nested = os.Getenv("LEASEHOLD_NAME") == name && os.Getenv("LEASEHOLD_STORE") == stores.WithoutPassword(a.storeURL)
 	case err != nil:
 		return err
 	}

@@ -84,6 +84,9 @@ func newLeadCommand(a *app) *cobra.Command {
 
 // run campaigns until a signal ends it.
 func (l *lead) run(ctx context.Context) error {
+	if err := guard.Check(); err != nil {
+		return internalErrorf("%w", err)
+	}
 	l.lostCode = exitLost
 	guard.Catch(l.caught, guard.Forwarded...)
 	guard.Catch(make(chan os.Signal), syscall.SIGPIPE) // a reader of our errors that is gone must not end us
@@ -99,7 +102,7 @@ func (l *lead) run(ctx context.Context) error {
 	defer done()
 	l.app.sayLocal()
 	l.heirless = !locks.Features().Resumes
-	if err := l.refuseNested(ctx, locks, l.name); err != nil {
+	if err := l.app.refuseNested(ctx, locks, l.name); err != nil {
 		return orSignal(ctx, err)
 	}
 	err = l.campaign(ctx, locks)

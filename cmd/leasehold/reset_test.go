@@ -16,7 +16,11 @@ func TestResetLetsADoneJobRunAgain(t *testing.T) {
 	if o := c.call(job...); o.code != 3 {
 		t.Fatalf("exit code %d: %s", o.code, o.stderr)
 	}
-	c.want(1, job...)
+	if o := c.want(1, job...); strings.Contains(o.stderr, "held by") || strings.Contains(o.stderr, "--wait") {
+		t.Errorf("a job that is done is told as one that runs: %s", o.stderr)
+	} else {
+		contains(t, o.stderr, "kept after", "which is done, for ", "leasehold reset NAME")
+	}
 	contains(t, c.want(0, "reset", "job").stdout, "reset job: it is free")
 	contains(t, c.want(0, "reset", "job").stdout, "job was free")
 	if o := c.call(job...); o.code != 3 {

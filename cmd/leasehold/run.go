@@ -198,6 +198,9 @@ func (r *run) run(ctx context.Context) error {
 		return err
 	}
 	opts = append(opts, r.period.options()...)
+	if err := guard.Check(); err != nil {
+		return internalErrorf("%w", err)
+	}
 	r.catch()
 	r.note = r.claim.note
 	bounded, stop := r.claim.bounded(ctx)
@@ -268,7 +271,7 @@ func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []lease
 func (r *run) tryAcquire(ctx context.Context, locks *leasehold.Locker, opts []leasehold.Option) (*leasehold.Leases, error) {
 	names := append([]string{r.name}, r.also...)
 	for _, name := range names {
-		if err := r.refuseNested(ctx, locks, name); err != nil {
+		if err := r.app.refuseNested(ctx, locks, name); err != nil {
 			return nil, err
 		}
 	}

@@ -372,7 +372,7 @@ func TestSignalsEndTheWait(t *testing.T) {
 	c.missing("ran")
 }
 
-func TestNestedRunIsRefused(t *testing.T) {
+func TestNestedIsRefused(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	for _, line := range []string{
@@ -382,6 +382,9 @@ func TestNestedRunIsRefused(t *testing.T) {
 		"a -- leasehold run b -- leasehold run c -- leasehold run b -- touch ran",
 		"-s a -- leasehold run -s a -- touch ran",
 		"-s a -- leasehold run a -- touch ran",
+		"a -- leasehold acquire a",
+		"a -- leasehold acquire -n a",
+		"a -- leasehold run b -- leasehold wait a",
 	} {
 		o := c.wantRun(64, strings.Fields(line)...)
 		contains(t, o.stderr, "around this one")

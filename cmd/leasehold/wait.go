@@ -55,6 +55,9 @@ func newWaitCommand(a *app) *cobra.Command {
 			bound = -1
 		}
 		return a.with(ctx, stores.OpenExisting, nil, func(ctx context.Context, locks *leasehold.Locker) error {
+			if err := a.refuseNested(ctx, locks, args[0]); err != nil {
+				return err
+			}
 			return waitFree(ctx, a, locks, args[0], time.Duration(bound))
 		})
 	}

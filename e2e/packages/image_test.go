@@ -106,8 +106,11 @@ func TestImageRunsWithoutAnythingElse(t *testing.T) {
 	if out, err := chroot(dir, false, append(leasehold, "acquire", "y")...); err != nil || !strings.Contains(out, "LEASEHOLD_TOKEN") {
 		t.Errorf("acquire without /proc: %v, %q", err, out)
 	}
-	if out, err := chroot(dir, false, version...); err == nil || !strings.Contains(out, "/proc is needed") {
-		t.Errorf("a run without /proc: %v, %q", err, out)
+	for _, verb := range []string{"run", "lead"} {
+		refused := append(leasehold, verb, "x", "--", entry[0], "version")
+		if out, err := chroot(dir, false, refused...); err == nil || !strings.Contains(out, "/proc is needed") {
+			t.Errorf("%s without /proc: %v, %q", verb, err, out)
+		}
 	}
 }
 

@@ -139,6 +139,12 @@ func (h *holder) connect() (theirs int, err error) {
 	return pair[1], err
 }
 
+// Check reports why no guardian could be started here, if so.
+func Check() error {
+	_, err := executable()
+	return err
+}
+
 // executable is the program that runs now. Its file may have been replaced meanwhile by
 // another version.
 func executable() (string, error) {
