@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/record"
 )
 
 // list is the argument of statements that take one: JSON, because the number of
@@ -20,20 +23,20 @@ func list[T any](all ...T) string {
 }
 
 // look runs a statement of the database's instant, the floor, a name and stateColumns.
-func (d *Driver) look(ctx context.Context, text string, arg any) (all []*row, err error) {
+func (d *Driver) look(ctx context.Context, text string, args ...any) (all []*row, err error) {
 	on, err := d.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
 	err = d.retry(ctx, on, func(on runner) error {
-		all, err = read(ctx, on, text, arg)
+		all, err = read(ctx, on, text, args...)
 		return err
 	})
 	return all, err
 }
 
-func read(ctx context.Context, on runner, text string, arg any) (all []*row, err error) {
-	rows, err := on.QueryContext(ctx, text, arg)
+func read(ctx context.Context, on runner, text string, args ...any) (all []*row, err error) {
+	rows, err := on.QueryContext(ctx, text, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -72,6 +75,18 @@ func (d *Driver) lookAt(ctx context.Context, name string) (*row, error) {
 		err = fmt.Errorf("sqllock: %d answers about one resource", len(all))
 	}
 	if err != nil {
+		return nil, err
+	}
+	return all[0], all[0].damage
+}
+
+// join takes the last place for req, whoever else writes the row all the time, and returns the row; nil: it is for
+// change to decide.
+func (d *Driver) join(ctx context.Context, req *driver.Request) (*row, error) {
+	place := record.Place(req, placeTTL)
+	text, _ := json.Marshal(place) // always encodes
+	all, err := d.look(ctx, d.texts.join, req.Resource, req.Owner, record.Micros(placeTTL), string(text))
+	if err != nil || len(all) == 0 {
 		return nil, err
 	}
 	return all[0], all[0].damage

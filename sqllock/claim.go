@@ -45,7 +45,7 @@ type claim struct {
 	lease lease   // in phase held
 	turn  *waiter // in phase queued: hears of it
 
-	lateGrant bool // a grant by one statement has no answer, and may yet come
+	lateGrant bool // a grant or a place by one statement has no answer, and may yet come
 	lateWrite bool // so has some write of the row
 }
 
@@ -116,7 +116,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		return c.long(ctx, nil)
 	}
 	// Armed before the state is read: a release from here on is heard.
-	g, err = c.long(ctx, c.d.watch.arm(&c.req))
+	g, err = c.enter(ctx, c.d.watch.arm(&c.req))
 	if _, isBusy = errors.AsType[*driver.Busy](err); isBusy {
 		return g, err
 	}
@@ -175,6 +175,34 @@ func (c *claim) look(ctx context.Context) error {
 	return errUndecided
 }
 
+// enter takes a place by one statement where that is enough: behind others, with nothing of its own. What reads, decides
+// and writes comes too late again and again where others write the row all the time.
+func (c *claim) enter(ctx context.Context, turn *waiter) (driver.Grant, error) {
+	if c.d.texts.join == "" || c.req.Mode != driver.Exclusive || c.phase > refused && c.phase != over || c.uncertain() {
+		return c.long(ctx, turn)
+	}
+	r, err := c.d.join(ctx, &c.req)
+	if err != nil {
+		c.lateGrant = true // a place, which may be granted without another word
+		return driver.Grant{}, err
+	}
+	if r != nil {
+		if a := r.Obstacle(r.now, &c.req); !a.Granted {
+			return driver.Grant{}, c.waits(turn, c.refusal(r, &a, turn), int64(r.Fence))
+		}
+	}
+	return c.long(ctx, turn)
+}
+
+// waits notes a refusal, when the last grant had that number.
+func (c *claim) waits(turn *waiter, busy *driver.Busy, last int64) error {
+	if c.moves(busy, held); turn != nil {
+		c.turn = turn
+		c.d.watch.refused(turn, last)
+	}
+	return busy
+}
+
 // long takes the resource or a place in the queue, by the row's record. If this process dies
 // on the way, a place or a lease may remain that expires.
 func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, err error) {
@@ -201,11 +229,7 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, err err
 	case busy == nil:
 		return c.holds(number, c.req.TTL), nil
 	}
-	if c.moves(busy, held); turn != nil {
-		c.turn = turn
-		c.d.watch.refused(turn, last)
-	}
-	return driver.Grant{}, busy
+	return driver.Grant{}, c.waits(turn, busy, last)
 }
 
 // refusal says when to try again if nothing wakes the caller: when what is in the way

@@ -61,6 +61,7 @@ type traits struct {
 type statements struct {
 	grant    string // name, owner, ttl, note → fence: an exclusive grant, if nobody else holds or waits
 	next     string // name, owner, ttl, note → fence: the same for the first in the record, if all in it wait
+	join     string // name, owner, life of the place, record of the place → {now}, {floor}, name and stateColumns: a last place where somebody else holds or waits, if the owner has nothing; "": there is no such statement
 	renewAll string // JSON list of {name, owner, ttl} → name, owner, fence: lengthens live exclusive leases whose rows nobody has locked
 	renewed  string // the same list → name, owner, fence of the live ones in it; "": renewAll returns them
 	unlocked string // JSON list of names → those of rows that nobody has locked; "": there are no locks of rows
@@ -106,7 +107,7 @@ const purgeAtOnce = `500`
 
 // each calls fn with every text but version, which runs on single connections.
 func (s *statements) each(fn func(text *string)) {
-	for _, text := range []*string{&s.grant, &s.next, &s.renewAll, &s.renewed, &s.unlocked, &s.free, &s.save,
+	for _, text := range []*string{&s.grant, &s.next, &s.join, &s.renewAll, &s.renewed, &s.unlocked, &s.free, &s.save,
 		&s.raise, &s.idle, &s.purge, &s.state, &s.list, &s.wake} {
 		fn(text)
 	}

@@ -32,7 +32,7 @@
 // grant may also be brought to a claim that is queued, by whoever releases: it is held from
 // the next call on. Uncertain are calls that have no answer and may still be served:
 //
-//   - a grant by one statement: the release leaves a mark in the row, which refuses it;
+//   - a grant or a place by one statement: the release leaves a mark in the row, which refuses it;
 //   - a write of the row: it comes to nothing once the row has changed, and the release
 //     changes it even if there is nothing to give up.
 //

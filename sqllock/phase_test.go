@@ -159,3 +159,33 @@ func TestGrantsThatAreTold(t *testing.T) {
 		d.watch.disarm(&req)
 	}
 }
+
+// A place by one statement that has no answer may come after the release, which leaves a mark against it.
+func TestLatePlaceIsBarred(t *testing.T) {
+	t.Parallel()
+	var joined, saved []sqldriver.NamedValue
+	d := scripted(t, func(_ context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		switch text {
+		case d.texts.grant:
+			return nil, nil // somebody holds
+		case d.texts.join:
+			joined = args
+			return nil, errors.New("no answer")
+		case d.texts.save:
+			saved = args
+			return [][]sqldriver.Value{{int64(4)}}, nil
+		}
+		return rowOf("x", one("other", exclusive, record.Holding, 1_001_000)), nil
+	})
+	c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute, Queue: true})
+	if _, err := c.Try(t.Context()); err == nil || errors.Is(err, driver.ErrBusy) || joined == nil {
+		t.Fatalf("Try: %v; it is to be unknown", err)
+	}
+	if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+		t.Fatal(err)
+	}
+	rec, err := record.Decode([]byte(saved[7].Value.(string)))
+	if err != nil || !slices.ContainsFunc(rec.Claims, func(c record.Claim) bool { return c.Owner == "me" && c.Status == record.Gone }) {
+		t.Errorf("the row has %+v, %v; want a mark", rec, err)
+	}
+}

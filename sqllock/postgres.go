@@ -95,6 +95,12 @@ func (p *postgres) statements() statements {
 			WHERE name = $1::text AND expires <= {now} AND record::jsonb #>> '{claims,0,owner}' = $2::text
 				AND NOT jsonb_path_exists(record::jsonb, '$.claims[*].status')
 			RETURNING fence`,
+		join: `UPDATE {p}locks l SET rev = rev + 1, crowd = greatest(crowd, {now} + $3::bigint),
+				record = (record::jsonb || jsonb_build_object('claims', coalesce(record::jsonb -> 'claims', '[]') ||
+					jsonb_build_array($4::jsonb || jsonb_build_object('since', {now}, 'ends', {now} + $3::bigint))))::text
+			WHERE name = $1::text AND owner <> $2::text AND (expires > {now} OR crowd > {now})
+				AND NOT jsonb_path_exists(record::jsonb, '$.claims[*] ? (@.owner == $who)', jsonb_build_object('who', $2::text))
+			RETURNING {now}, {floor}, l.name, ` + stateColumns,
 		renewAll: `WITH r AS MATERIALIZED (SELECT l.name, l.owner, r.ttl FROM jsonb_to_recordset($1::jsonb) AS r(name text, owner text, ttl bigint)
 				JOIN {p}locks l ON l.name = r.name AND l.owner = r.owner AND l.expires > {now} FOR UPDATE OF l SKIP LOCKED)
 			UPDATE {p}locks l SET expires = greatest(l.expires, {now} + r.ttl), rev = l.rev + 1 FROM r

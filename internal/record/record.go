@@ -144,6 +144,11 @@ func (r *Record) place(at Clock, req *driver.Request, mine *Claim) *Claim {
 	return &r.Claims[len(r.Claims)-1]
 }
 
+// Place is what Try keeps of req, for a store that can append it by itself: Since and Ends are the store's to set.
+func Place(req *driver.Request, ttl time.Duration) Claim {
+	return Claim{Owner: req.Owner, Mode: req.Mode, Limit: req.Limit, TTL: ttl, Wants: req.TTL, Beat: 1, Note: req.Note}
+}
+
 // Obstacle is what stands between req and a grant that it does not have yet: granted if nothing
 // does, without a fence.
 func (r *Record) Obstacle(at Clock, req *driver.Request) (a Answer) {
