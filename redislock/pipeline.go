@@ -15,6 +15,7 @@ type pipeline struct {
 	dialer   dialer
 	replicas int             // that must acknowledge what goes here
 	life     context.Context // of its connections
+	patience *patience       // of all
 
 	mu     sync.Mutex
 	conn   *conn   // guarded by mu; nil: there is none
@@ -149,7 +150,8 @@ type pipelines struct {
 	life     context.Context      // of all connections; ends with the driver
 	end      context.CancelFunc
 
-	used sync.Pool // of calls that are over
+	used     sync.Pool // of calls that are over
+	patience patience
 
 	mu  sync.Mutex
 	all map[place]*pipeline // guarded by mu
@@ -207,7 +209,7 @@ func (l *pipelines) to(where place, by dialer) *pipeline {
 	defer l.mu.Unlock()
 	p := l.all[where]
 	if p == nil {
-		p = &pipeline{dialer: by, life: l.life}
+		p = &pipeline{dialer: by, life: l.life, patience: &l.patience}
 		if where.waits {
 			p.replicas = l.replicas
 		}

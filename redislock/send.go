@@ -25,12 +25,7 @@ type call struct {
 	err          error         // why there is no reply
 	unsent       bool          // it did not leave this process
 	done         chan struct{} // has room for one, when one of those is set
-	soon         *time.Timer   // is stopped between calls
 }
-
-// askSoon is how long a call is waited for before its context is asked for its end: most have their
-// answer by then, and a context of the core's is only made when it is asked.
-const askSoon = 2 * time.Millisecond
 
 const (
 	// A connection on which calls wait and nothing comes is left by those who come after leaveAfter, and
@@ -47,10 +42,9 @@ const (
 func (l *pipelines) newCall(s *script, n int) *call {
 	c, ok := l.used.Get().(*call)
 	if !ok {
-		c = &call{done: make(chan struct{}, 1), soon: time.NewTimer(time.Hour)}
-		c.soon.Stop()
+		c = &call{done: make(chan struct{}, 1)}
 	}
-	*c = call{script: s, body: c.body[:0], done: c.done, soon: c.soon}
+	*c = call{script: s, body: c.body[:0], done: c.done}
 	if s != nil {
 		c.number(int64(n))
 	}
@@ -202,11 +196,7 @@ func (p *pipeline) ask(ctx context.Context, c *call) (left bool, err error) {
 		} else if err != nil {
 			return false, err
 		}
-		c.soon.Reset(askSoon)
-		select {
-		case <-c.done:
-			c.soon.Stop()
-		case <-c.soon.C:
+		if !p.patience.answered(ctx, c.done) {
 			select {
 			case <-c.done:
 			case <-ctx.Done():
