@@ -260,6 +260,7 @@ func TestRedisRepliesDroppedOnRenewal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	renewals(t, lease, 1) // nothing else is asked then: who misses an answer leaves the connection, over which the next renewal is to go
 	token, deadline := lease.Token(), lease.Deadline()
 	proxy.DropReplies()
 	client := redisClient(t, r)

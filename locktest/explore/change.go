@@ -146,9 +146,11 @@ func (w *World) change(e *event, a action) {
 // soils notes a change after which something may be left until its TTL is over. Who gives up while a message is
 // held may have its own last one come too late.
 func (w *World) soils(verb string) {
-	w.slow = w.slow || verb == "hold" || verb == "pause"
+	if verb == "hold" || verb == "pause" {
+		w.slow.Store(true)
+	}
 	w.givenUp = w.givenUp || verb == "cancel"
-	if w.slow && w.givenUp {
+	if w.slow.Load() && w.givenUp {
 		w.lossy.Store(true)
 	}
 	switch verb {

@@ -262,6 +262,9 @@ func (w *World) checkReleased(l *lease) {
 // refused checks a call that got nothing: in the plain order nothing fails.
 func (w *World) refused(c *client, waited bool, err error) {
 	w.tell("%s: %v", c.name, err)
+	if w.slow.Load() && errors.Is(err, context.DeadlineExceeded) { // the release that follows may end before it has an answer, too
+		w.lossy.Store(true)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.changed.IsZero() && !w.over && (waited || !errors.Is(err, driver.ErrBusy)) && !errors.Is(err, driver.ErrUnsupported) {

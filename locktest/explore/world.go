@@ -74,7 +74,7 @@ type damage struct {
 	changed time.Time     // when the last one was made
 	offset  time.Duration // of the engine's clock
 	faulty  bool          // one was made to more than the order
-	slow    bool          // a message was held, or a process paused
+	slow    atomic.Bool   // a message was held, or a process paused
 	givenUp bool          // a caller gave up
 	lossy   atomic.Bool   // a message or more was lost, or the engine disturbed
 	flushed bool          // the engine forgot
