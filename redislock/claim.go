@@ -22,6 +22,8 @@ const (
 	// given up. Both were sent; only a server that was stopped or a link that stood
 	// still can reverse them, and then serves both at once.
 	goneTTL = 30 * time.Second
+	// maxMark is where Lua's numbers stop being exact.
+	maxMark = 1 << 53
 	// hearWithin is how long a waiter waits for the driver's subscription. Without one
 	// it comes back every retryDeaf.
 	hearWithin = time.Second
@@ -216,10 +218,11 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 		c.update(func(now *state) { now.uncertain.attempt, now.uncertain.release = attempt, was.uncertain.release })
 		return driver.Grant{}, nil, fmt.Errorf("%w: %q", ErrNoFenceHistory, c.req.Resource)
 	}
-	if len(values) < 2 {
+	// Another has ended what this owner held, an operator or who resumed it. This attempt is of after that. A mark
+	// that no number can follow was damaged: to ask again would bring it again.
+	if len(values) < 2 || number(values[1]) < int64(was.releases) || number(values[1]) >= maxMark {
 		return driver.Grant{}, nil, alienReply(values)
 	}
-	// Another has ended what this owner held, an operator or who resumed it. This attempt is of after that.
 	c.update(func(now *state) {
 		now.uncertain.attempt, now.uncertain.release = attempt, was.uncertain.release
 		now.releases = int(number(values[1])) + 1

@@ -18,11 +18,7 @@ func TestALateShorteningShortensNothing(t *testing.T) {
 	r := servers.StartRedis(t)
 	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
 	t.Cleanup(func() { client.Close() })
-	d, err := New(client, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
+	d := driverOn(t, client, nil)
 	for name, mode := range map[string]driver.Mode{"exclusive": driver.Exclusive, "shared": driver.Shared} {
 		left := func() time.Duration {
 			st, err := d.Inspect(t.Context(), name)
@@ -70,11 +66,7 @@ func TestNobodyAsksWhoMayNot(t *testing.T) {
 	r.Must(t, "ACL", "SETUSER", "former", "on", ">pw", "~*", "&*", "+@all", "-pexpiretime")
 	client := redis.NewClient(&redis.Options{Addr: r.Addr(), Username: "former", Password: "pw"})
 	t.Cleanup(func() { client.Close() })
-	d, err := New(client, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
+	d := driverOn(t, client, nil)
 	c, err := d.Claim(driver.Request{Resource: "n", Owner: "o", TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -95,11 +87,7 @@ func TestAnotherEndsTheLease(t *testing.T) {
 	r := servers.StartRedis(t)
 	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
 	t.Cleanup(func() { client.Close() })
-	d, err := New(client, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
+	d := driverOn(t, client, nil)
 	for _, by := range []string{"an operator", "who resumed it"} {
 		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
 			name := by + " " + mode.String()

@@ -88,6 +88,16 @@ func TestRedisPlainScripts(t *testing.T) {
 				t.Error("its release, which has that number too, came late")
 			}
 		},
+		"an attempt that meets a damaged mark ends": func(t *testing.T, d *redislock.Driver, name string) {
+			for _, mark := range []string{"1e18", "9007199254740992", "inf"} {
+				r.Must(t, "SET", companion("g", name)+"\x1fowner", mark, "PX", "60000")
+				c := lateClaim(t, d, name, "owner", time.Minute)
+				_, err := c.Try(t.Context())
+				if !errors.Is(err, driver.ErrCorrupt) {
+					t.Errorf("mark %s: %v", mark, err)
+				}
+			}
+		},
 		"a mark keeps a release from what was granted since": func(t *testing.T, d *redislock.Driver, name string) {
 			c := lateClaim(t, d, name, "owner", time.Minute)
 			granted(t, c)

@@ -4,7 +4,7 @@
 // A resource is a row. An exclusive acquire of a free resource is one statement, and so
 // is its renewal and release; the database's clock decides what has expired. Who shares or
 // waits is in a record in the row, in the order of the first attempt, and is woken when its
-// turn has come. All that is not plain reads the row as a record, has it changed, and writes
+// turn has come; where the database can append, a place in it is one statement too. All that is not plain reads the row as a record, has it changed, and writes
 // it if nobody else did meanwhile. There is no transaction that a stopped process could
 // leave open, and no session state.
 //

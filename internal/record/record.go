@@ -138,15 +138,22 @@ func (r *Record) place(at Clock, req *driver.Request, mine *Claim) *Claim {
 	if mine != nil {
 		return mine
 	}
-	r.Claims = append(r.Claims, Claim{
-		Owner: req.Owner, Mode: req.Mode, Limit: req.Limit, Since: at.Now(), Note: req.Note,
-	})
+	begun := begin(req)
+	begun.Since = at.Now()
+	r.Claims = append(r.Claims, begun)
 	return &r.Claims[len(r.Claims)-1]
+}
+
+// begin is what a claim has of req, whatever it comes to stand for.
+func begin(req *driver.Request) Claim {
+	return Claim{Owner: req.Owner, Mode: req.Mode, Limit: req.Limit, Note: req.Note}
 }
 
 // Place is what Try keeps of req, for a store that can append it by itself: Since and Ends are the store's to set.
 func Place(req *driver.Request, ttl time.Duration) Claim {
-	return Claim{Owner: req.Owner, Mode: req.Mode, Limit: req.Limit, TTL: ttl, Wants: req.TTL, Beat: 1, Note: req.Note}
+	c := begin(req)
+	c.TTL, c.Wants, c.Beat = ttl, req.TTL, 1
+	return c
 }
 
 // Obstacle is what stands between req and a grant that it does not have yet: granted if nothing

@@ -69,6 +69,16 @@ func TestResolvedURLHasThePasswordOfTheEnvironment(t *testing.T) {
 	}
 }
 
+// A scheme has one name here, however it is written.
+func TestSchemes(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{"PostgreSQL://h/d": "postgres", "postgres://h/d": "postgres", "Redis://h": "redis"} {
+		if scheme, rest, ok := Cut(url); scheme != want || !ok || !strings.HasPrefix(rest, "//h") {
+			t.Errorf("%s: %q, %q, %v", url, scheme, rest, ok)
+		}
+	}
+}
+
 var testForm = Form{Schemes: []string{"a", "as"}, Secure: []string{"as"}, Options: append([]string{"prefix"}, ServerOptions...)}
 
 func TestWrongURLs(t *testing.T) {
