@@ -6,10 +6,11 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/polyglot"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/stores"
 )
 
 // advice says what to do next about an error that does not say it itself.
-func advice(err error) string {
+func (a *app) advice(err error) string {
 	var busy *leasehold.BusyError
 	switch {
 	case errors.Is(err, polyglot.ErrMissing):
@@ -25,7 +26,16 @@ func advice(err error) string {
 	case errors.Is(err, leasehold.ErrUnsupported):
 		return "This store can never do that; choose another with --store"
 	case exitCode(err) == exitUnavailable:
-		return "Check the store, its address and your rights on it, or choose another with --store"
+		return "Check the store" + a.named() + ", its address and your rights on it, or choose another with --store"
 	}
 	return ""
+}
+
+// named is the chosen store in brackets: a configuration file or the environment may have
+// named it. It is "" before one is chosen.
+func (a *app) named() string {
+	if a.storeURL == "" {
+		return ""
+	}
+	return " (" + stores.Redact(a.storeURL) + ")"
 }

@@ -39,7 +39,7 @@ type app struct {
 // An opener opens a store: stores.Open, or stores.OpenExisting for who takes no lock.
 type opener func(ctx context.Context, url string) (driver.Driver, error)
 
-// open opens the chosen store. Afterwards a.storeURL means the same from every working
+// open opens the chosen store. From then on a.storeURL means the same from every working
 // directory, so that it can be given to a child. The caller closes the driver.
 func (a *app) open(ctx context.Context, open opener) (driver.Driver, error) {
 	chosen, err := a.chosenStore()
@@ -54,6 +54,7 @@ func (a *app) openURL(ctx context.Context, open opener, chosen setting) (driver.
 	url, err := stores.Resolve(chosen.value)
 	var d driver.Driver
 	if err == nil {
+		a.storeURL = url
 		d, err = open(ctx, chosen.value)
 	}
 	if errors.Is(err, stores.ErrURL) {
@@ -62,7 +63,6 @@ func (a *app) openURL(ctx context.Context, open opener, chosen setting) (driver.
 	if err != nil {
 		return nil, &exitError{exitUnavailable, err}
 	}
-	a.storeURL = url
 	if a.verbose {
 		a.tell(onStore, "", 0, "store %s", stores.Redact(url))
 		a.check(ctx, d)

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold/stores"
 )
 
 // nobody is an address where nobody listens, a second and a third.
@@ -39,7 +41,7 @@ func TestNobodyListens(t *testing.T) {
 			if took := time.Since(began); took > 3*time.Second+2*(pace+c.pace()) {
 				t.Errorf("says so after %v", took)
 			}
-			contains(t, o.stderr, "127.0.0.1:", "refused", "Check the store, its address")
+			contains(t, o.stderr, "127.0.0.1:", "refused", "Check the store ("+stores.Redact(url)+"), its address")
 			c.missing("ran")
 		})
 	}
@@ -61,7 +63,7 @@ func TestRefusedPassword(t *testing.T) {
 		c.store = strings.NewReplacer("ADDR", addr, "PW", canary).Replace(url)
 		pace := c.pace()
 		began := time.Now()
-		contains(t, c.want(69, "run", "x", "--", "touch", "ran").stderr, addr, "refuses the user", "Check the store, its address")
+		contains(t, c.want(69, "run", "x", "--", "touch", "ran").stderr, addr, "refuses the user", "Check the store (", "), its address")
 		if took := time.Since(began); took > 3*time.Second+2*(pace+c.pace()) {
 			t.Errorf("%s: says so after %v", url, took)
 		}
@@ -121,7 +123,7 @@ func TestSilentServer(t *testing.T) {
 		if code := j.code(); code != 69 { // the bound is that of code
 			t.Errorf("exit code %d: %s", code, j.errors())
 		}
-		contains(t, j.errors(), "Check the store, its address")
+		contains(t, j.errors(), "Check the store (", "), its address")
 		if _, err := os.Stat(filepath.Join(j.cmd.Dir, "ran")); err == nil {
 			t.Errorf("has run: %s", j.errors())
 		}

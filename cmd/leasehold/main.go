@@ -36,7 +36,7 @@ func (a *app) report(err error) {
 	if err == nil || err.Error() == "" {
 		return
 	}
-	v := errorView{Error: strings.TrimPrefix(err.Error(), "leasehold: "), Advice: advice(err), Code: exitCode(err)}
+	v := errorView{Error: strings.TrimPrefix(err.Error(), "leasehold: "), Advice: a.advice(err), Code: exitCode(err)}
 	if a.verbose {
 		v.Time, v.Kind = stamp(), onError
 	}
