@@ -296,9 +296,10 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 	d.subscriber.forget(c)
 	was := c.load()
 	late := "" // an attempt that may still come
+	which := int64(was.releases)
 	switch {
 	case was.grant.adopted:
-		late = "all"
+		late, which = "all", int64(was.grant.fence)
 	case was.mayBeServed():
 		late = fmt.Sprint(was.releases)
 	}
@@ -322,7 +323,7 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 	release.text(c.req.Owner)
 	release.number(max(linger, 0))
 	release.text(late)
-	release.number(millis(goneTTL), int64(was.releases), millis(d.rest), millis(restEvery))
+	release.number(millis(goneTTL), which, millis(d.rest), millis(restEvery))
 	reply, err := d.ask(ctx, k.lock, release)
 	if err != nil {
 		return err

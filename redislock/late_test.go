@@ -134,3 +134,47 @@ func TestAnotherEndsTheLease(t *testing.T) {
 		}
 	}
 }
+
+// A release of what another claim was granted, which comes again or late, ends nothing that the owner was granted since.
+func TestALateReleaseOfWhatWasResumed(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
+	t.Cleanup(func() { client.Close() })
+	d := driverOn(t, client, nil)
+	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+		claimed := func() *claim {
+			c, err := d.Claim(driver.Request{Resource: mode.String(), Owner: "o", Mode: mode, TTL: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c.(*claim)
+		}
+		if _, err := claimed().Try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		resumed := claimed()
+		if _, err := resumed.Renew(t.Context(), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		had := resumed.load()
+		if err := resumed.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		next := claimed()
+		g, err := next.Try(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		resumed.update(func(now *state) { *now = had })
+		if err := resumed.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("%s: its copy: %v", mode, err)
+		}
+		if again, err := next.Renew(t.Context(), time.Minute); err != nil || again.Fence != g.Fence {
+			t.Errorf("%s: the next lease, with fence %d: %d, %v", mode, g.Fence, again.Fence, err)
+		}
+		if err := next.Release(t.Context()); err != nil {
+			t.Errorf("%s: its release: %v", mode, err)
+		}
+	}
+}

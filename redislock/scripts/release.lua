@@ -4,8 +4,8 @@
 -- ARGV: 1 owner, 2 linger in ms (0: free at once), 3 number of the last attempt, if its
 --       outcome is unknown so that it may still come (else empty; 'all': what is held was
 --       granted to another claim of the owner), 4 how long to remember that in ms,
---       5 number of this release, 6 how long a rest is in ms (0: there are none),
---       7 how long after the last one began another may, in ms
+--       5 number of this release, of 'all' the fence of what is held, 6 how long a rest is in
+--       ms (0: there are none), 7 how long after the last one began another may, in ms
 -- Reply: 1 given up; 2 and granted to the next; 0 there was nothing
 local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local owner, linger = ARGV[1], tonumber(ARGV[2])
@@ -37,6 +37,19 @@ local function grant_next()
   remember(life, n, n, ms, first, loss, note)
   return true
 end
+
+-- The fence of what the owner holds; 0: it holds nothing, or that is not known.
+local function fence_held()
+  if held == owner and past then
+    local _, fence, _, by = recall(past)
+    return by == owner and fence or 0
+  end
+  if held ~= SHARED then return 0 end
+  local ok, fence = decode(SHARER, redis.call('HGET', details, 's' .. owner))
+  return ok and fence or 0
+end
+
+if ARGV[3] == 'all' and fence_held() > tonumber(ARGV[5]) then return 0 end -- the same
 
 local given = 0
 local freed = held == owner and linger == 0 -- and its key is to go, or to be the next one's
