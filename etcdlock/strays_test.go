@@ -10,6 +10,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
@@ -18,22 +19,40 @@ import (
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
+// started starts e again, and waits until clients have a connection to it: after one that was refused they pause.
+func started(t testing.TB, e *servers.Etcd, clients ...*clientv3.Client) {
+	t.Helper()
+	e.Start(t)
+	for _, c := range clients {
+		for end := time.Now().Add(time.Minute); ; {
+			_, err := c.Get(t.Context(), "anything")
+			if err == nil {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("it was started a minute ago: %v", err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
 // former has e serve the data again that it has now, after change. Its revision is soon above all that were
 // seen, so that nobody can tell by that.
-func former(t testing.TB, e *servers.Etcd, change func()) {
+func former(t testing.TB, e *servers.Etcd, clients []*clientv3.Client, change func()) {
 	t.Helper()
 	e.Kill()
 	before := servers.Copied(t, e.Data())
-	e.Start(t)
+	started(t, e, clients...)
 	change()
 	e.Kill()
 	servers.PutBack(t, e.Data(), before)
-	e.Start(t)
+	started(t, e, clients...)
 	writeElsewhere(t, e)
 }
 
 // restored is former by the tool for that.
-func restored(t testing.TB, e *servers.Etcd, change func()) {
+func restored(t testing.TB, e *servers.Etcd, clients []*clientv3.Client, change func()) {
 	t.Helper()
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
 	e.Etcdctl(t, "snapshot", "save", snapshot)
@@ -42,7 +61,7 @@ func restored(t testing.TB, e *servers.Etcd, change func()) {
 	e.Forget(t)
 	peer := fmt.Sprint("http://127.0.0.1:", e.Peer)
 	e.Etcdctl(t, "snapshot", "restore", snapshot, "--data-dir", e.Data(), "--name", e.Name, "--initial-cluster", e.Name+"="+peer, "--initial-advertise-peer-urls", peer)
-	e.Start(t)
+	started(t, e, clients...)
 	writeElsewhere(t, e)
 }
 
@@ -65,8 +84,9 @@ func TestReleasedBeforeTheDataWentBack(t *testing.T) {
 			t.Parallel()
 			const ttl = 15 * time.Second
 			e := servers.StartEtcd(t, version)
-			one := lockerOn(t, driverOn(t, clientOf(t, e), nil), leasehold.Options{TTL: ttl})
-			other := lockerOn(t, driverOn(t, clientOf(t, e), nil), leasehold.Options{TTL: ttl})
+			clients := []*clientv3.Client{clientOf(t, e), clientOf(t, e)}
+			one := lockerOn(t, driverOn(t, clients[0], nil), leasehold.Options{TTL: ttl})
+			other := lockerOn(t, driverOn(t, clients[1], nil), leasehold.Options{TTL: ttl})
 			warm, err := one.Acquire(t.Context(), "warm", leasehold.TTL(2*time.Second)) // has a stream opened
 			if err != nil {
 				t.Fatal(err)
@@ -86,7 +106,7 @@ func TestReleasedBeforeTheDataWentBack(t *testing.T) {
 			if version == servers.EtcdDebian { // which etcdctl belongs to
 				goBack = restored
 			}
-			goBack(t, e, func() {
+			goBack(t, e, clients, func() {
 				for _, lease := range held[1:] {
 					if err := lease.Release(t.Context()); err != nil {
 						t.Errorf("Release: %v", err)
@@ -112,7 +132,8 @@ func TestKeyOfBefore(t *testing.T) {
 	t.Parallel()
 	const ttl = 5 * time.Minute // to go back takes a busy machine most of one
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
-	d := driverOn(t, clientOf(t, e), nil)
+	client := clientOf(t, e)
+	d := driverOn(t, client, nil)
 	claimed := func(name string, mode driver.Mode, ttl time.Duration) driver.Claim {
 		c, err := d.Claim(driver.Request{Resource: name, Owner: fmt.Sprint(name, mode), Mode: mode, TTL: ttl})
 		if err != nil {
@@ -124,7 +145,7 @@ func TestKeyOfBefore(t *testing.T) {
 	claimed("warm", driver.Exclusive, 2*time.Second) // has a stream opened
 	more, shared := claimed("more", driver.Exclusive, ttl), claimed("a", driver.Shared, ttl)
 	var alone driver.Claim
-	former(t, e, func() {
+	former(t, e, []*clientv3.Client{client}, func() {
 		claimtest.Released(t, shared)
 		alone = claimed("a", driver.Exclusive, ttl)
 	})
@@ -158,14 +179,15 @@ func TestRevisionsWentBack(t *testing.T) {
 		return send(ctx)
 	}
 	counts.txn.Store(&count)
-	l := lockerOn(t, driverOn(t, counts.client(t, e), nil), leasehold.Options{TTL: ttl})
+	client := counts.client(t, e)
+	l := lockerOn(t, driverOn(t, client, nil), leasehold.Options{TTL: ttl})
 	kept, err := l.Acquire(t.Context(), "kept")
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.Kill()
 	before := servers.Copied(t, e.Data())
-	e.Start(t)
+	started(t, e, client)
 	for range 20 {
 		if err := l.Do(t.Context(), "a", func(context.Context) error { return nil }); err != nil {
 			t.Fatal(err)
@@ -173,7 +195,7 @@ func TestRevisionsWentBack(t *testing.T) {
 	}
 	e.Kill()
 	servers.PutBack(t, e.Data(), before)
-	e.Start(t)
+	started(t, e, client)
 	if err := l.Do(t.Context(), "a", func(context.Context) error { return nil }); !errors.Is(err, etcdlock.ErrFenceRegressed) {
 		t.Errorf("Acquire: %v; want ErrFenceRegressed", err)
 	}
@@ -194,8 +216,9 @@ func TestWaitsWhileTheDataGoesBack(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
-	holder := lockerOn(t, driverOn(t, clientOf(t, e), nil), leasehold.Options{TTL: ttl})
-	waiter := lockerOn(t, driverOn(t, clientOf(t, e), nil), leasehold.Options{TTL: 10 * time.Second})
+	clients := []*clientv3.Client{clientOf(t, e), clientOf(t, e)}
+	holder := lockerOn(t, driverOn(t, clients[0], nil), leasehold.Options{TTL: ttl})
+	waiter := lockerOn(t, driverOn(t, clients[1], nil), leasehold.Options{TTL: 10 * time.Second})
 	lease, err := holder.Acquire(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +228,7 @@ func TestWaitsWhileTheDataGoesBack(t *testing.T) {
 	queueOf(t, clientOf(t, e), "a", 2)
 	e.Kill()
 	before := servers.Copied(t, e.Data())
-	e.Start(t)
+	started(t, e, clients...)
 	for range 20 {
 		for _, l := range []*leasehold.Locker{holder, waiter} {
 			if err := l.Do(t.Context(), "b", func(context.Context) error { return nil }); err != nil {
@@ -215,7 +238,7 @@ func TestWaitsWhileTheDataGoesBack(t *testing.T) {
 	}
 	e.Kill()
 	servers.PutBack(t, e.Data(), before)
-	e.Start(t)
+	started(t, e, clients...)
 	if err := lease.Release(t.Context()); err != nil {
 		t.Errorf("Release: %v", err)
 	}
