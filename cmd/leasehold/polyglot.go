@@ -9,8 +9,10 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/demo"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/polyglot"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/serve"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
@@ -70,7 +72,17 @@ func (a *app) polyglot(ctx context.Context, stock int) (err error) {
 	if err := a.demoStore(ctx, st); err != nil {
 		return err
 	}
-	url, end, err := a.demoService(ctx, st.Store)
+	d, err := a.openURL(ctx, stores.Open, setting{value: st.Store})
+	if err != nil {
+		return err
+	}
+	defer a.close(d)
+	locks, err := leasehold.New(d, nil)
+	if err != nil {
+		return internalErrorf("%w", err)
+	}
+	defer locks.Close()
+	url, end, err := demoService(d)
 	if err != nil {
 		return err
 	}
@@ -78,6 +90,9 @@ func (a *app) polyglot(ctx context.Context, stock int) (err error) {
 	report := &polyglot.Report{Scenario: "polyglot", Runs: make(map[string]*polyglot.Result)}
 	for name, at := range map[string]string{polyglot.Without: "", polyglot.Under: url} {
 		sale := &polyglot.Sale{URL: at, Stock: stock, Go: sellerInGo}
+		if name == polyglot.Under && st.Features.Fair {
+			sale.Close = func(ctx context.Context) (func(int) error, error) { return polyglot.Closed(ctx, locks) }
+		}
 		if report.Runs[name], err = sale.Run(ctx); err != nil {
 			return orSignal(ctx, internalErrorf("%w", err))
 		}
@@ -91,19 +106,15 @@ func (a *app) polyglot(ctx context.Context, stock int) (err error) {
 	return nil
 }
 
-// demoService serves the store until end is called.
-func (a *app) demoService(ctx context.Context, store string) (url string, end func(), err error) {
-	d, err := a.openURL(ctx, stores.Open, setting{value: store})
-	if err != nil {
-		return "", nil, err
-	}
+// demoService serves d until end is called.
+func demoService(d driver.Driver) (url string, end func(), err error) {
 	handler, err := serve.New(d, nil)
 	if err != nil {
-		return "", nil, errors.Join(internalErrorf("%w", err), a.close(d))
+		return "", nil, internalErrorf("%w", err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", nil, errors.Join(internalErrorf("%w", err), handler.Close(), a.close(d))
+		return "", nil, errors.Join(internalErrorf("%w", err), handler.Close())
 	}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: headersWithin}
 	served := make(chan struct{})
@@ -116,7 +127,6 @@ func (a *app) demoService(ctx context.Context, store string) (url string, end fu
 		server.Close()
 		<-served
 		handler.Close()
-		_ = a.close(d) // nothing is held any more
 	}, nil
 }
 

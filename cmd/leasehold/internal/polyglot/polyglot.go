@@ -15,7 +15,12 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/leasehold-go/leasehold"
 )
+
+// stock is the name of the lock.
+const stock = "stock"
 
 // Languages are the sellers, in the order of the report.
 var Languages = []string{"go", "python", "shell"}
@@ -50,6 +55,9 @@ type Sale struct {
 	Stock int
 	// Go starts the seller in Go, which calls Sell, with these arguments.
 	Go func(ctx context.Context, url, folder string) *exec.Cmd
+	// Close takes the lock of the stock, and returns what gives it up when so many wait for it: then each of
+	// them sells, however long it takes to come. nil: whoever comes sells.
+	Close func(ctx context.Context) (open func(waiting int) error, err error)
 }
 
 // A Result is what came of a sale.
@@ -91,6 +99,12 @@ func (s *Sale) Run(ctx context.Context) (r *Result, err error) {
 func (s *Sale) sell(ctx context.Context, folder string) (began time.Time, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	opens := func(int) error { return nil }
+	if s.Close != nil {
+		if opens, err = s.Close(ctx); err != nil {
+			return time.Time{}, err
+		}
+	}
 	commands := []*exec.Cmd{
 		s.Go(ctx, s.URL, folder),
 		exec.CommandContext(ctx, "python3", filepath.Join(folder, "seller.py"), s.URL, folder),
@@ -104,9 +118,13 @@ func (s *Sale) sell(ctx context.Context, folder string) (began time.Time, err er
 			}
 		})
 	}
-	if began, err = open(ctx, folder); err != nil {
+	if err := letIn(ctx, folder); err != nil {
 		cancel(err)
 	}
+	if err := opens(len(commands)); err != nil {
+		cancel(err)
+	}
+	began = time.Now()
 	sellers.Wait()
 	return began, context.Cause(ctx)
 }
@@ -121,25 +139,43 @@ func run(cmd *exec.Cmd, language string) error {
 	return nil
 }
 
-// open opens the shop when all sellers are there.
-func open(ctx context.Context, folder string) (time.Time, error) {
-	const patience = time.Minute
+// patience is how long a seller may take to start, and again until it waits for the lock.
+const patience = time.Minute
+
+// letIn lets the sellers begin when all are there.
+func letIn(ctx context.Context, folder string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(patience); ; {
 		ready, err := filepath.Glob(filepath.Join(folder, "ready.*"))
 		if err == nil && len(ready) == len(Languages) {
-			return time.Now(), os.WriteFile(filepath.Join(folder, "open"), nil, 0o600)
+			return os.WriteFile(filepath.Join(folder, "open"), nil, 0o600)
 		}
 		if time.Now().After(end) {
-			return time.Time{}, fmt.Errorf("of the sellers only %q came within %v", ready, patience)
+			return fmt.Errorf("of the sellers only %q came within %v", ready, patience)
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return time.Time{}, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
+}
+
+// Closed takes the lock of the stock for Sale.Close.
+func Closed(ctx context.Context, locks *leasehold.Locker) (open func(waiting int) error, err error) {
+	lease, err := locks.Acquire(ctx, stock, leasehold.Wait(patience), leasehold.Note("not open yet"))
+	if err != nil {
+		return nil, err
+	}
+	return func(waiting int) error {
+		for end := time.Now().Add(patience); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+			if state, err := locks.Inspect(ctx, stock); err != nil || len(state.Waiters) >= waiting {
+				break
+			}
+		}
+		return lease.Release(context.WithoutCancel(ctx)) // which has a bound of its own
+	}, nil
 }
 
 // count reads the books.

@@ -48,7 +48,7 @@ func Sell(ctx context.Context, url, folder string) error {
 
 // sellUnderLock reports whether there was one.
 func sellUnderLock(ctx context.Context, locks *leasehold.Locker, folder string) (bool, error) {
-	lease, err := locks.Acquire(ctx, "stock", leasehold.Wait(time.Minute), leasehold.Note("go"))
+	lease, err := locks.Acquire(ctx, stock, leasehold.Wait(time.Minute), leasehold.Note("go"))
 	if err != nil {
 		return false, err
 	}
