@@ -81,12 +81,15 @@ func (e *Engine) Alone(b *testing.B, addr, bare string, names ...string) *Solo {
 	return solo
 }
 
+// ownRounds is how often each lock is asked: a round is short, and its rate a fifth more or less than the next one's.
+const ownRounds = 9
+
 // OwnKeys is many goroutines of one process, each with a lock that nobody else wants. where
 // is added to the title; than is the lock that the others are compared with.
 func (e *Engine) OwnKeys(b *testing.B, addr, where string, goroutines int, than string, names ...string) *Series {
 	lockers := e.openAll(b, addr, names)
 	title := e.title(fmt.Sprintf("%d goroutines, own keys%s", goroutines, where))
-	s := Compare(b, title, names, 3, func(name string, round int) (Tally, error) {
+	s := Compare(b, title, names, ownRounds, func(name string, round int) (Tally, error) {
 		sections := make([]Section, goroutines)
 		crowd := &crowd{
 			locker: lockers[name], goroutines: goroutines, lasts: 700 * time.Millisecond,
