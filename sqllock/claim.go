@@ -19,6 +19,9 @@ const (
 	// keepPlace is when a waiter should try again to keep its place: two attempts may
 	// fail. Each is a write, so that it is not shorter.
 	keepPlace = placeTTL / 4
+	// aloneFor is how long after a grant hardly anybody can have come to wait: about a round trip and a commit. A
+	// release within it asks for that in the first place, as what passes the lease on costs the server more.
+	aloneFor = 2 * time.Millisecond
 	// goneTTL is how long an attempt is refused that comes after its claim was given up.
 	// Both were sent; only a server or a link that stood still can reverse them.
 	goneTTL = 30 * time.Second
@@ -53,6 +56,7 @@ type claim struct {
 type lease struct {
 	number int64         // its fence is driver.FenceOf it
 	ttl    time.Duration // of the last grant or renewal; 0: unknown
+	alone  time.Time     // when it was granted while nobody waited; zero: somebody may have, or it was renewed
 }
 
 // moves changes the phase: err is what a call came to, and yes the phase if it is nil.
@@ -79,7 +83,7 @@ func (c *claim) moves(err error, yes phase) {
 // holds notes a grant or a renewal.
 func (c *claim) holds(number int64, ttl time.Duration) driver.Grant {
 	c.moves(nil, held)
-	c.lease = lease{number, ttl}
+	c.lease = lease{number: number, ttl: ttl}
 	return driver.Grant{TTL: roundUp(ttl), Fence: driver.FenceOf(number)}
 }
 
@@ -152,7 +156,11 @@ func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
 			c.lateGrant, c.lateWrite = !place, place // without its place it comes to nothing
 			return driver.Grant{}, err
 		case granted:
-			return c.holds(number, c.req.TTL), nil
+			g := c.holds(number, c.req.TTL)
+			if !place {
+				c.lease.alone = time.Now()
+			}
+			return g, nil
 		case c.req.Queue:
 			return driver.Grant{}, &driver.Busy{Retry: keepPlace}
 		}
@@ -306,7 +314,14 @@ func (c *claim) release(ctx context.Context, linger time.Duration) error {
 	c.collect()
 	c.d.watch.disarm(&c.req)
 	if c.phase == held && c.req.Mode == driver.Exclusive && !c.uncertain() {
-		found, err := c.d.changed(ctx, c.d.texts.free, c.req.Resource, c.req.Owner, record.Micros(linger), c.lease.number)
+		var found bool
+		var err error
+		if time.Since(c.lease.alone) < aloneFor && linger == 0 && c.d.texts.give != "" {
+			found, err = c.d.changed(ctx, c.d.texts.give, c.req.Resource, c.req.Owner, c.lease.number)
+		}
+		if !found && err == nil {
+			found, err = c.d.changed(ctx, c.d.texts.free, c.req.Resource, c.req.Owner, record.Micros(linger), c.lease.number)
+		}
 		if err != nil {
 			c.moves(nil, leaving)
 			return err

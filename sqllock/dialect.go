@@ -65,6 +65,7 @@ type statements struct {
 	renewAll string // JSON list of {name, owner, ttl} → name, owner, fence: lengthens live exclusive leases whose rows nobody has locked
 	renewed  string // the same list → name, owner, fence of the live ones in it; "": renewAll returns them
 	unlocked string // JSON list of names → those of rows that nobody has locked; "": there are no locks of rows
+	give     string // name, owner, fence; changed: ends a live exclusive lease for which nobody waits; "": free is as cheap
 	free     string // name, owner, linger, fence; changed: ends a live exclusive lease linger from now, and wakes who is next
 	save     string // name, fence, owner, expires, since, note, crowd, record, rev → rev: writes the row if it is as it was at rev; 0: is missing
 	raise    string // name, fence: lifts later fences; a lease that is live keeps its own
@@ -107,7 +108,7 @@ const purgeAtOnce = `500`
 
 // each calls fn with every text but version, which runs on single connections.
 func (s *statements) each(fn func(text *string)) {
-	for _, text := range []*string{&s.grant, &s.next, &s.join, &s.renewAll, &s.renewed, &s.unlocked, &s.free, &s.save,
+	for _, text := range []*string{&s.grant, &s.next, &s.join, &s.renewAll, &s.renewed, &s.unlocked, &s.give, &s.free, &s.save,
 		&s.raise, &s.idle, &s.purge, &s.state, &s.list, &s.wake} {
 		fn(text)
 	}

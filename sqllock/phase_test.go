@@ -29,7 +29,7 @@ func TestPhases(t *testing.T) {
 			"unknown":               {context.DeadlineExceeded, held, from},
 			"a release unknown":     {nil, leaving, leaving},
 		} {
-			c := claim{phase: from, lease: lease{1, time.Second}, turn: new(waiter)}
+			c := claim{phase: from, lease: lease{number: 1, ttl: time.Second}, turn: new(waiter)}
 			c.moves(answer.err, answer.yes)
 			if c.phase != answer.want || c.phase != held && c.lease != (lease{}) || c.phase != queued && c.turn != nil {
 				t.Errorf("%s in phase %d: %+v, want phase %d and nothing of others", what, from, c, answer.want)

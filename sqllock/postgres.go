@@ -107,6 +107,8 @@ func (p *postgres) statements() statements {
 			WHERE l.name = r.name AND l.owner = r.owner AND l.expires > {now} RETURNING l.name, l.owner, l.fence`,
 		unlocked: `SELECT l.name FROM jsonb_array_elements_text($1::jsonb) AS n(name)
 			JOIN {p}locks l ON l.name = n.name FOR UPDATE OF l SKIP LOCKED`,
+		give: `UPDATE {p}locks SET owner = '', expires = 0, rev = rev + 1
+			WHERE name = $1::text AND owner = $2::text AND expires > {now} AND crowd <= {now} AND fence = $3::bigint`,
 		free: pgFree,
 		save: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, record)
 			VALUES ($1::text, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::text,
