@@ -101,10 +101,14 @@ func (p *postgres) statements() statements {
 			WHERE name = $1::text AND owner <> $2::text AND (expires > {now} OR crowd > {now})
 				AND NOT jsonb_path_exists(record::jsonb, '$.claims[*] ? (@.owner == $who)', jsonb_build_object('who', $2::text))
 			RETURNING {now}, {floor}, l.name, ` + stateColumns,
+		// Each row is looked for by its name, also while the server's statistics are of a table with few: a join
+		// would go through all rows for each.
 		renewAll: `WITH r AS MATERIALIZED (SELECT l.name, l.owner, r.ttl FROM jsonb_to_recordset($1::jsonb) AS r(name text, owner text, ttl bigint)
-				JOIN {p}locks l ON l.name = r.name AND l.owner = r.owner AND l.expires > {now} FOR UPDATE OF l SKIP LOCKED)
+				CROSS JOIN LATERAL (SELECT k.name, k.owner FROM {p}locks k
+					WHERE k.name = r.name AND k.owner = r.owner AND k.expires > {now} FOR UPDATE OF k SKIP LOCKED) l)
 			UPDATE {p}locks l SET expires = greatest(l.expires, {now} + r.ttl), rev = l.rev + 1 FROM r
-			WHERE l.name = r.name AND l.owner = r.owner AND l.expires > {now} RETURNING l.name, l.owner, l.fence`,
+			WHERE l.name = ANY (ARRAY(SELECT name FROM r)) AND l.name = r.name AND l.owner = r.owner AND l.expires > {now}
+			RETURNING l.name, l.owner, l.fence`,
 		unlocked: `SELECT l.name FROM jsonb_array_elements_text($1::jsonb) AS n(name)
 			JOIN {p}locks l ON l.name = n.name FOR UPDATE OF l SKIP LOCKED`,
 		give: `UPDATE {p}locks SET owner = '', expires = 0, rev = rev + 1
