@@ -189,3 +189,36 @@ func TestLatePlaceIsBarred(t *testing.T) {
 		t.Errorf("the row has %+v, %v; want a mark", rec, err)
 	}
 }
+
+// A release that comes soon after a grant which found nobody waiting asks for a plain statement first; that one without an
+// answer is not followed by another, and whoever came to wait meanwhile is given the lease by the other.
+func TestReleaseSoonAfterAGrant(t *testing.T) {
+	t.Parallel()
+	for what, test := range map[string]struct {
+		age  time.Duration // of the grant
+		give error         // nil: the statement finds that somebody waits
+		want int           // statements that pass the lease on
+	}{
+		"somebody waits": {0, nil, 1},
+		"no answer":      {0, errors.New("no answer"), 0},
+		"later":          {time.Hour, errors.New("not to be asked"), 1},
+	} {
+		gives, frees := 0, 0
+		d := scripted(t, func(_ context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			if text == d.texts.give {
+				gives++
+				return nil, test.give
+			}
+			frees++
+			return [][]sqldriver.Value{{nil}}, nil
+		})
+		c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute})
+		c.holds(7, time.Minute)
+		c.lease.alone = time.Now().Add(time.Minute - test.age) // a machine that stands still changes nothing
+		err := c.Release(t.Context())
+		unknown := gives > 0 && test.give != nil
+		if (err != nil) != unknown || unknown != (c.phase == leaving) || frees != test.want || (gives > 0) != (test.age == 0) {
+			t.Errorf("%s: %v in phase %d, after %d plain statements and %d others", what, err, c.phase, gives, frees)
+		}
+	}
+}
