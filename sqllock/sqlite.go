@@ -74,9 +74,13 @@ func (*sqlite) statements() statements {
 			WHERE name = ?1 AND expires <= ` + sqliteNow + ` AND record ->> '$.claims[0].owner' = ?2
 				AND NOT EXISTS (SELECT 1 FROM json_each(record, '$.claims') c WHERE c.value ->> 'status' > 0)
 			RETURNING fence`,
-		renewAll: `UPDATE {p}locks SET expires = max(expires, ` + sqliteNow + ` + (r.value ->> 'ttl')), rev = rev + 1
-			FROM json_each(?1) r
-			WHERE name = r.value ->> 'name' AND owner = r.value ->> 'owner' AND expires > ` + sqliteNow + ` RETURNING name, owner, fence`,
+		// CROSS JOIN begins with the list: after an ANALYZE with few rows, each row would otherwise be looked for in it.
+		renewAll: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
+			SELECT l.name, l.fence, l.owner, max(l.expires, ` + sqliteNow + ` + (r.value ->> 'ttl')), l.since, l.note, l.rev, l.crowd, l.record
+				FROM json_each(?1) r CROSS JOIN {p}locks l ON l.name = r.value ->> 'name'
+				WHERE l.owner = r.value ->> 'owner' AND l.expires > ` + sqliteNow + `
+			ON CONFLICT (name) DO UPDATE SET expires = excluded.expires, rev = rev + 1
+			RETURNING name, owner, fence`,
 		free: `UPDATE {p}locks SET owner = '', expires = CASE WHEN ?3 > 0 THEN ` + sqliteNow + ` + ?3 ELSE 0 END, rev = rev + 1
 			WHERE name = ?1 AND owner = ?2 AND expires > ` + sqliteNow + ` AND fence = ?4`,
 		save: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
