@@ -180,3 +180,15 @@ func TestMySQLLateAttemptChangesNothing(t *testing.T) {
 		databases.LateAttemptChangesNothing(t, detour(t, m, proxy), proxy, count)
 	})
 }
+
+func TestMySQLStatisticsOfASmallerTable(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) {
+		databases.SmallBefore(t, func(t *testing.T) (s databases.Store, analyze func(), scanned func() string) {
+			m := start(t, "--innodb-stats-auto-recalc=0")
+			s = opened(t, m.DSN())
+			return s, func() { m.Must(t, "ANALYZE TABLE locks.leasehold_locks") }, func() string {
+				return m.Must(t, "SHOW GLOBAL STATUS LIKE 'Handler_read_rnd_next'")
+			}
+		})
+	})
+}

@@ -140,3 +140,17 @@ func TestPostgresLateAttemptChangesNothing(t *testing.T) {
 	proxy := servers.StartProxy(t, p.Addr())
 	databases.LateAttemptChangesNothing(t, detour(t, p, proxy), proxy, count)
 }
+
+func TestPostgresStatisticsOfASmallerTable(t *testing.T) {
+	t.Parallel()
+	databases.SmallBefore(t, func(t *testing.T) (s databases.Store, analyze func(), scanned func() string) {
+		p := servers.StartPostgres(t, "autovacuum=off")
+		s = opened(t, p.URL(), "")
+		return s, func() { p.Must(t, "VACUUM ANALYZE leasehold_locks") }, func() string {
+			if _, err := s.DB.ExecContext(t.Context(), "SELECT pg_stat_force_next_flush()"); err != nil { // from PostgreSQL 15
+				t.Fatal(err)
+			}
+			return p.Must(t, "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'leasehold_locks'")
+		}
+	})
+}
