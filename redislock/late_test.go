@@ -11,14 +11,18 @@ import (
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
+// onItsServer is a driver on a Redis of its own.
+func onItsServer(t *testing.T) *Driver {
+	client := redis.NewClient(&redis.Options{Addr: servers.StartRedis(t).Addr()})
+	t.Cleanup(func() { client.Close() })
+	return driverOn(t, client, nil)
+}
+
 // A renewal for less shortens the lease from the end that it names: when it is served once more, or late, after
 // the lease was renewed, it does nothing.
 func TestALateShorteningShortensNothing(t *testing.T) {
 	t.Parallel()
-	r := servers.StartRedis(t)
-	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
-	t.Cleanup(func() { client.Close() })
-	d := driverOn(t, client, nil)
+	d := onItsServer(t)
 	for name, mode := range map[string]driver.Mode{"exclusive": driver.Exclusive, "shared": driver.Shared} {
 		left := func() time.Duration {
 			st, err := d.Inspect(t.Context(), name)
@@ -84,10 +88,7 @@ func TestNobodyAsksWhoMayNot(t *testing.T) {
 // itself may attempt again, and what it gets is released as usual, by any of its claims.
 func TestAnotherEndsTheLease(t *testing.T) {
 	t.Parallel()
-	r := servers.StartRedis(t)
-	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
-	t.Cleanup(func() { client.Close() })
-	d := driverOn(t, client, nil)
+	d := onItsServer(t)
 	for _, by := range []string{"an operator", "who resumed it"} {
 		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
 			name := by + " " + mode.String()
@@ -138,10 +139,7 @@ func TestAnotherEndsTheLease(t *testing.T) {
 // A release of what another claim was granted, which comes again or late, ends nothing that the owner was granted since.
 func TestALateReleaseOfWhatWasResumed(t *testing.T) {
 	t.Parallel()
-	r := servers.StartRedis(t)
-	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
-	t.Cleanup(func() { client.Close() })
-	d := driverOn(t, client, nil)
+	d := onItsServer(t)
 	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
 		claimed := func() *claim {
 			c, err := d.Claim(driver.Request{Resource: mode.String(), Owner: "o", Mode: mode, TTL: time.Minute})
