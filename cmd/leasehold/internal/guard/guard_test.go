@@ -317,6 +317,23 @@ func TestHolderStandsInForAStoppedGuardian(t *testing.T) {
 	}
 }
 
+// TestGuardianStoppedAtTheStart: the guardian has not told yet that the command runs.
+func TestGuardianStoppedAtTheStart(t *testing.T) {
+	for range 5 {
+		child := filepath.Join(t.TempDir(), "child")
+		lease := newLease(4 * time.Second)
+		plan := lease.plan("kill -STOP $PPID; echo $$ > " + child + "; exec sleep 60")
+		plan.Margin = 2 * time.Second
+		result, err := run(plan)
+		if _, statErr := os.Stat(child); statErr == nil && (err != nil || !result.Cut) {
+			t.Errorf("a command that ran: %+v, %v; want cut", result, err)
+		}
+		if alive(t, child) {
+			t.Error("the command is alive")
+		}
+	}
+}
+
 // TestHolderStandsInAfterALoss: an evicted lease may have a far deadline.
 func TestHolderStandsInAfterALoss(t *testing.T) {
 	dir := t.TempDir()

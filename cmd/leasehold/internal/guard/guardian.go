@@ -125,6 +125,7 @@ func (g *guardian) serve(s *start, messages <-chan message, died <-chan os.Signa
 	if g.termAt().sub(now()) <= 0 {
 		return message{Verb: gotLate}
 	}
+	g.conn.send(message{Verb: gotStarting})
 	child, code, err := startChild(string(s.Path), s.Argv.strings(), s.Env.strings(), &g.term)
 	if err != nil {
 		return message{Verb: gotFailed, N: int64(code), Text: err.Error()}

@@ -83,7 +83,8 @@ type holder struct {
 	term     terminal
 	guardian int    // pid; 0: it has died
 	since    uint64 // when the guardian was started: what is older is not ours
-	child    int    // pid; 0: not started
+	starting bool   // the child may have been started
+	child    int    // pid; 0: not known
 	killed   bool   // by kill
 
 	interrupted bool // of the Result
@@ -191,6 +192,8 @@ func (h *holder) wait() (Result, error) {
 				return h.guardianDied()
 			}
 			switch m.Verb {
+			case gotStarting:
+				h.starting = true
 			case gotStarted:
 				h.child = int(m.N)
 			case gotStopped:
@@ -257,7 +260,7 @@ func (h *holder) guardianDied() (Result, error) {
 	h.guardian = 0
 	h.term.giveBack(h.child)
 	switch {
-	case byUs && h.child == 0:
+	case byUs && !h.starting:
 		return Result{}, ErrLate
 	case byUs:
 		return Result{Cut: true}, nil

@@ -25,12 +25,13 @@ const (
 
 // Messages of the guardian. After exit, failed and late nothing of the child is left.
 const (
-	gotStarted verb = "started" // N: pid
-	gotStopped verb = "stopped" // the terminal suspended the child
-	gotEnding  verb = "ending"  // the guardian begins to end: Cut: the child; Text: what it has left running
-	gotExit    verb = "exit"    // N: wait status; Cut: the guardian ended it; Lent: it had the terminal
-	gotFailed  verb = "failed"  // N: exit code as a shell's; Text
-	gotLate    verb = "late"    // the deadline was too near: never started
+	gotStarting verb = "starting" // from now on the child may run
+	gotStarted  verb = "started"  // N: pid
+	gotStopped  verb = "stopped"  // the terminal suspended the child
+	gotEnding   verb = "ending"   // the guardian begins to end: Cut: the child; Text: what it has left running
+	gotExit     verb = "exit"     // N: wait status; Cut: the guardian ended it; Lent: it had the terminal
+	gotFailed   verb = "failed"   // N: exit code as a shell's; Text
+	gotLate     verb = "late"     // the deadline was too near: never started
 )
 
 type message struct {
