@@ -79,11 +79,12 @@ const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, not
 			encode(sha256(convert_to(l.name || chr(10) || l.owner, 'UTF8')), 'hex') || ' ' || l.fence)::text
 		WHEN $3::bigint = 0 AND l.crowd > {now} THEN pg_notify('{channel}', {waiter})::text END`
 
-// pgEach is the indexes of the list in $1. It takes part in how the server plans: for a list that is not known it
-// reckons with a thousand rows, which makes it plan for each list, by the size that the table has then. A plan that it
-// keeps, or a join by its statistics, can go through all rows for each name once a few leases have become thousands:
-// all of it is therefore also by name, in LATERAL queries that LIMIT and FOR UPDATE keep apart.
-const pgEach = `generate_series(0, jsonb_array_length($1::jsonb) - 1)`
+// pgEach is the indexes of the list in $1, as list(i). It takes part in how the server plans: for a list that is not known
+// it reckons with a million rows, dearer than any list that is, which makes it plan for each, by the size that the table
+// has then. A plan that it keeps, or a join by its statistics, can go through all rows for each name once a few leases
+// have become thousands: all of it is therefore also by name, in LATERAL queries that LIMIT and FOR UPDATE keep apart.
+const pgEach = `generate_series(1, least(1, jsonb_array_length($1::jsonb))) CROSS JOIN
+	generate_series(0, jsonb_array_length($1::jsonb) - 1) list(i)`
 
 func (p *postgres) statements() statements {
 	s := statements{
@@ -107,13 +108,13 @@ func (p *postgres) statements() statements {
 			WHERE name = $1::text AND owner <> $2::text AND (expires > {now} OR crowd > {now})
 				AND NOT jsonb_path_exists(record::jsonb, '$.claims[*] ? (@.owner == $who)', jsonb_build_object('who', $2::text))
 			RETURNING {now}, {floor}, l.name, ` + stateColumns,
-		renewAll: `WITH r AS MATERIALIZED (SELECT l.name, l.owner, (r.one ->> 'ttl')::bigint AS ttl FROM (SELECT $1::jsonb -> i AS one FROM {each} i) r
+		renewAll: `WITH r AS MATERIALIZED (SELECT l.name, l.owner, (r.one ->> 'ttl')::bigint AS ttl FROM (SELECT $1::jsonb -> i AS one FROM {each}) r
 				CROSS JOIN LATERAL (SELECT k.name, k.owner FROM {p}locks k
 					WHERE k.name = r.one ->> 'name' AND k.owner = r.one ->> 'owner' AND k.expires > {now} FOR UPDATE OF k SKIP LOCKED) l)
 			UPDATE {p}locks l SET expires = greatest(l.expires, {now} + r.ttl), rev = l.rev + 1 FROM r
 			WHERE l.name = ANY (ARRAY(SELECT name FROM r)) AND l.name = r.name AND l.owner = r.owner AND l.expires > {now}
 			RETURNING l.name, l.owner, l.fence`,
-		unlocked: `SELECT l.name FROM {each} i
+		unlocked: `SELECT l.name FROM {each}
 			CROSS JOIN LATERAL (SELECT k.name FROM {p}locks k WHERE k.name = $1::jsonb ->> i FOR UPDATE OF k SKIP LOCKED) l`,
 		give: `UPDATE {p}locks SET owner = '', expires = 0, rev = rev + 1
 			WHERE name = $1::text AND owner = $2::text AND expires > {now} AND crowd <= {now} AND fence = $3::bigint`,
@@ -129,8 +130,8 @@ func (p *postgres) statements() statements {
 			VALUES ($1::text, 0, '', 0, 0, '', {now}, 0, '` + nothing + `', $2::bigint)
 			ON CONFLICT (name) DO UPDATE SET raised = greatest(l.raised, excluded.raised), rev = l.rev + 1`,
 		idle:  `SELECT name FROM {p}locks l WHERE name > $1::text AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
-		purge: `DELETE FROM {p}locks l WHERE name = ANY (ARRAY(SELECT $1::jsonb ->> i FROM {each} i)) AND ` + idleRow,
-		state: `SELECT {now}, {floor}, $1::jsonb ->> i, ` + stateColumns + ` FROM {each} i
+		purge: `DELETE FROM {p}locks l WHERE name = ANY (ARRAY(SELECT $1::jsonb ->> i FROM {each})) AND ` + idleRow,
+		state: `SELECT {now}, {floor}, $1::jsonb ->> i, ` + stateColumns + ` FROM {each}
 			LEFT JOIN LATERAL (SELECT * FROM {p}locks k WHERE k.name = $1::jsonb ->> i LIMIT 1) l ON true`,
 		list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
 			WHERE l.name >= $1::text AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
