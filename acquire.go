@@ -148,7 +148,8 @@ func (a *attempt) settle(ctx context.Context, h *hold, sent time.Time, g driver.
 	case err == nil:
 		queue.passIf(had && !keeps, name)
 		h.plan(lease.since, nil)
-	case !a.waits && errors.Is(err, ErrBusy): // refused without a place: there is nothing to clean up
+	case !a.waits && ctx.Err() == nil && errors.Is(err, ErrBusy):
+		// Refused without a place: there is nothing to clean up. A context's cause is the caller's, and may match anything.
 		queue.passIf(had, name)
 	default:
 		// Nobody of this process contends before the clean-up is through, so that
