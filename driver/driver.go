@@ -56,7 +56,8 @@ type Claim interface {
 	Try(ctx context.Context) (Grant, error)
 	// Renew restarts the lease with ttl, counted by the engine from the moment it
 	// serves the call. ErrLost is final. Any other error leaves the outcome unknown, and
-	// the earlier of both deadlines stands. It never resurrects a lease that has ended.
+	// the earlier of both deadlines stands. It never resurrects a lease that has ended. With
+	// less than before, the engine may keep the lease for longer than the Grant says.
 	Renew(ctx context.Context, ttl time.Duration) (Grant, error)
 	// Release gives up the grant or the place in the queue, and disarms Wake and Lost.
 	// ErrLost: there was nothing to give up. It may be repeated after an unknown outcome.

@@ -21,6 +21,9 @@ type claim struct {
 	open    *task      // waits for other holders, or releases what may come late; nil: nothing
 	caller  string     // another for each claim of an owner
 	calls   int64      // how many were made: their numbers tell late ones
+	// longest is the longest TTL that was asked for. None is asked for that is shorter: an instance that stands still
+	// cannot know what others have served meanwhile, and would end a lease before its holder knows.
+	longest time.Duration
 	// silent is when an acquire ended last without an answer: an instance may be serving it.
 	silent time.Time
 }
@@ -51,6 +54,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		c.d.watch.wanted(ctx, c.d)
 	}
 	began := time.Now()
+	c.longest = c.req.TTL
 	g, err := c.acquire(ctx, 0)
 	r, answered := errors.AsType[*reply](err)
 	switch {
@@ -98,11 +102,12 @@ func grantOf(g wire.Grant) (driver.Grant, error) {
 	return driver.Grant{TTL: wire.Duration(g.TTL), Fence: fence}, nil
 }
 
-// Renew implements driver.Claim.
+// Renew implements driver.Claim. One for less than before leaves the lease as long as it was at the engine.
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	defer c.begin()()
+	c.longest = max(c.longest, ttl)
 	g := granted{claim: c}
-	if err := c.d.post(ctx, wire.Renew, wire.RenewCall{Claim: c.next(), TTL: c.d.millis(ttl)}, &g); err != nil {
+	if err := c.d.post(ctx, wire.Renew, wire.RenewCall{Claim: c.next(), TTL: c.d.millis(c.longest)}, &g); err != nil {
 		if errors.Is(err, driver.ErrLost) {
 			c.d.watch.remove(c)
 		}
@@ -112,6 +117,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 		c.d.watch.wanted(ctx, c.d)
 		c.d.watch.add(c, g.Token)
 	}
+	g.TTL = min(g.TTL, c.d.millis(ttl))
 	return grantOf(g.Grant)
 }
 

@@ -56,6 +56,7 @@ func TestConformance(t *testing.T) {
 		Open:           func(t testing.TB) driver.Driver { return open(t, url) },
 		FlushState:     func(testing.TB) { engine.Flush() },
 		ShownOwner:     httplock.Shown,
+		NeverShortens:  true,
 		CallGoroutines: 8, // the instances and their balancer have some for each connection, in this process
 	})
 }

@@ -69,6 +69,9 @@ type Harness struct {
 	// FixedTTL declares that a claim keeps the TTL it was made with: Renew with another one
 	// is ErrUnsupported.
 	FixedTTL bool
+	// NeverShortens declares that a Renew for less than before leaves the engine's lease as long as
+	// it was, while its holder counts on less: others wait for longer when the holder has died.
+	NeverShortens bool
 	// CallGoroutines is how many goroutines one call to the driver takes, for a driver
 	// that asks several engines at once; 0: at most one.
 	CallGoroutines int

@@ -25,6 +25,7 @@ const (
 	NeedFenceRaiser
 	NeedLossNotice
 	NeedTTLChange
+	NeedShortening
 	NeedPause
 	NeedRestart
 	NeedFlushState
@@ -39,6 +40,7 @@ var needNames = []string{
 	"a driver.Inspector", "a driver.Evictor", "a driver.Lingerer", "a driver.Noter", "a driver.FenceRaiser",
 	"notices of loss (Harness.NoLossNotice is set)",
 	"renewals with another TTL (Harness.FixedTTL is set)",
+	"renewals that shorten (Harness.NeverShortens is set)",
 	"Harness.Pause", "Harness.Restart", "Harness.FlushState", "Harness.Address",
 	"Harness.Hang", "a driver.BatchRenewer",
 }
@@ -71,7 +73,7 @@ func offers(t testing.TB, h Harness) Need {
 	var n Need
 	for bit, has := range []bool{
 		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, inspector, evictor, lingerer, noter, raiser,
-		!h.NoLossNotice, !h.FixedTTL, h.Pause != nil, h.Restart != nil, h.FlushState != nil, h.Address != "",
+		!h.NoLossNotice, !h.FixedTTL, !h.NeverShortens, h.Pause != nil, h.Restart != nil, h.FlushState != nil, h.Address != "",
 		h.Hang != nil, batches,
 	} {
 		if has {

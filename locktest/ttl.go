@@ -14,7 +14,7 @@ var ttlCases = []Case{
 	{Name: "RefusesBadTTLs", Run: refusesBadTTLs},
 	{Name: "TTLsAreRoundedUp", Needs: NeedTTLChange, Run: ttlsAreRoundedUp},
 	{Name: "ExpiresAfterItsTTL", Run: expiresAfterItsTTL},
-	{Name: "RenewRestartsTheTTL", Needs: NeedTTLChange, Run: renewRestartsTheTTL},
+	{Name: "RenewRestartsTheTTL", Needs: NeedTTLChange | NeedShortening, Run: renewRestartsTheTTL},
 	{Name: "TryRestartsTheTTL", Run: tryRestartsTheTTL},
 }
 

@@ -54,17 +54,11 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 		}
 		defer leave()
 	}
-	one, err := s.claims.enter(key{a.call.Name, a.call.Owner}, order{a.call.Caller, a.call.Call}, true)
-	if err != nil {
-		s.lost(w, codeOf(err), err)
+	one, give, ok := s.enter(w, r, &a.call.Claim, true)
+	if !ok {
 		return
 	}
-	defer s.claims.leave(one)
-	if err := s.take(r.Context(), one); err != nil {
-		s.unknown(w, err)
-		return
-	}
-	defer s.give(one)
+	defer give()
 	a.one = one
 	s.answerAttempt(w, r, a, a.run(r.Context(), req))
 }

@@ -28,17 +28,11 @@ func (s *Server) with(w http.ResponseWriter, r *http.Request, c *wire.Claim, ttl
 	if !s.may(w, Lock, c.Name) {
 		return
 	}
-	one, err := s.claims.enter(key{c.Name, c.Owner}, order{c.Caller, c.Call}, false)
-	if err != nil {
-		s.lost(w, codeOf(err), err)
+	one, give, ok := s.enter(w, r, c, false)
+	if !ok {
 		return
 	}
-	defer s.claims.leave(one)
-	if err := s.take(r.Context(), one); err != nil {
-		s.unknown(w, err)
-		return
-	}
-	defer s.give(one)
+	defer give()
 	if err := s.use(one, req); err != nil {
 		s.failed(w, err)
 		return
@@ -48,6 +42,28 @@ func (s *Server) with(w http.ResponseWriter, r *http.Request, c *wire.Claim, ttl
 	if err := call(ctx, one); err != nil {
 		s.failed(w, s.why(one, err))
 	}
+}
+
+// enter finds what c calls and has its turn, if no later call of its caller came meanwhile. Otherwise it answers.
+func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, acquires bool) (one *claim, give func(), ok bool) {
+	now := order{c.Caller, c.Call}
+	one, err := s.claims.enter(key{c.Name, c.Owner}, now, acquires)
+	if err != nil {
+		s.lost(w, codeOf(err), err)
+		return nil, nil, false
+	}
+	if err := s.take(r.Context(), one); err != nil {
+		s.claims.leave(one)
+		s.unknown(w, err)
+		return nil, nil, false
+	}
+	give = func() { s.give(one); s.claims.leave(one) }
+	if s.claims.isLate(one, now) {
+		give()
+		s.lost(w, codeOf(errLate), errLate)
+		return nil, nil, false
+	}
+	return one, give, true
 }
 
 func (s *Server) renew(w http.ResponseWriter, r *http.Request) {

@@ -25,6 +25,11 @@ func (o order) follows(last order) bool {
 	return o.number == 0 || last.number == 0 || o.caller != last.caller || o.number > last.number
 }
 
+// skips reports whether the caller has made calls after last that this instance has not served.
+func (o order) skips(last order) bool {
+	return o.number > 0 && last.number > 0 && (o.caller != last.caller || o.number > last.number+1)
+}
+
 // A claim is what this instance knows of one: the driver's claim, which keeps its calls in
 // order. It may be forgotten at any time between calls, but for an engine that ties leases to
 // a session; another instance, or this one, then makes another.
@@ -44,6 +49,7 @@ type claim struct {
 	users   int                // guarded by claims.mu; calls that wait for the turn or have it
 	until   time.Time          // guarded by claims.mu; when it may be forgotten
 	last    order              // guarded by claims.mu; of the last call that had a number
+	skipped bool               // guarded by claims.mu; others may have served calls since the driver's claim was used
 	ended   bool               // guarded by claims.mu; by a release or a loss: its owner is used up
 	chosen  bool               // guarded by claims.mu; its caller has chosen the owner, and may call again
 	waiting context.CancelFunc // guarded by claims.mu; ends the call that waits for other holders; nil: none does
@@ -104,6 +110,7 @@ func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 		one = &claim{key: k, turn: make(chan struct{}, 1)}
 		c.all[k] = one
 	}
+	one.skipped = one.skipped || now.skips(last)
 	if one.last = last; now.number > 0 {
 		one.last = now
 	}
@@ -150,6 +157,22 @@ func (c *claims) outlasted(one *claim, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return now.After(one.until)
+}
+
+// hasSkipped reports, once, whether other instances may have served calls since it was asked last.
+func (c *claims) hasSkipped(one *claim) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	skipped := one.skipped
+	one.skipped = false
+	return skipped
+}
+
+// isLate reports whether a later call of its caller has come since a call of that order has entered.
+func (c *claims) isLate(one *claim, now order) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return now.number > 0 && now.caller == one.last.caller && now.number < one.last.number
 }
 
 // ends notes that the claim has neither.
@@ -276,6 +299,10 @@ func (s *Server) give(one *claim) { <-one.turn }
 
 // use makes the driver's claim unless there is one. Requires the turn.
 func (s *Server) use(one *claim, req driver.Request) (err error) {
+	if s.claims.hasSkipped(one) && s.features.Resumes { // it would take what the owner has now for what it had then
+		s.forget(one)
+		one.driver = nil
+	}
 	if one.driver == nil {
 		one.cause = make(chan error, 1)
 		req.Lost = s.hears(one.key, one.cause)

@@ -167,7 +167,8 @@ func (s *service) harness() locktest.Harness {
 			}
 			return d
 		},
-		Address: s.url,
+		Address:       s.url,
+		NeverShortens: true,
 		Restart: func(t testing.TB) {
 			for _, i := range s.instances { // one is always there
 				i.kill()

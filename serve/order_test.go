@@ -1,0 +1,77 @@
+package serve_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// A standing driver makes its renewals when it may.
+type standing struct {
+	driver.Driver
+	renewing chan struct{} // gets one for each that has come
+	goes     chan struct{} // lets one go for each
+}
+
+func (d standing) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return standingClaim{c, d}, err
+}
+
+type standingClaim struct {
+	driver.Claim
+	d standing
+}
+
+func (c standingClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	c.d.renewing <- struct{}{}
+	<-c.d.goes
+	return c.Claim.Renew(ctx, ttl)
+}
+
+// Calls that wait for an earlier one of their owner are served in the order of their numbers, or not at all.
+func TestLateCallsAreRefusedInTheirTurn(t *testing.T) {
+	t.Parallel()
+	d := standing{memory.NewServer().Connect(), make(chan struct{}, 3), make(chan struct{})}
+	s := startOn(t, d, nil)
+	renew := func(call int) chan answer {
+		done := make(chan answer, 1)
+		go func() {
+			done <- s.post(wire.Renew, `{"name":"n","owner":"o","ttl_ms":%d,"caller":"c","call":%d}`, 10000*call, call)
+		}()
+		return done
+	}
+	s.post(wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","call":1}`).want(t, 200, "")
+	second := renew(2)
+	<-d.renewing
+	third := renew(3)
+	time.Sleep(100 * time.Millisecond) // most likely it waits
+	fourth := renew(4)
+	time.Sleep(100 * time.Millisecond)
+	close(d.goes)
+	(<-second).want(t, 200, "")
+	(<-fourth).want(t, 200, "")
+	if a := <-third; a.status != 410 || a.Code != "late_call" {
+		t.Errorf("a call that had to wait until a later one had come: %d %s", a.status, a.text)
+	}
+}
+
+// An instance that has served an owner before, and not its calls since, tells what the owner has now.
+func TestCallsElsewhereInBetween(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	a, b := start(t, engine, nil), start(t, engine, nil)
+	const o, p = `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","call":%d}`, `{"name":"n","owner":"p","ttl_ms":60000}`
+	first := a.post(wire.Acquire, o, 1).want(t, 200, "")
+	b.post(wire.Release, `{"name":"n","owner":"o","caller":"c","call":2}`).want(t, 200, "")
+	b.post(wire.Acquire, p).want(t, 200, "")
+	b.post(wire.Release, `{"name":"n","owner":"p"}`).want(t, 200, "")
+	second := b.post(wire.Acquire, o, 3).want(t, 200, "")
+	if g := a.post(wire.Renew, o, 4).want(t, 200, ""); g.grant.Token != second.grant.Token {
+		t.Errorf("renewed with token %s; granted %s, and before that %s", g.grant.Token, second.grant.Token, first.grant.Token)
+	}
+}
