@@ -81,6 +81,17 @@ var brokenEnds = []breakage{
 			return c.inner.Try(ctx)
 		},
 	}},
+	{name: "an attempt for what the owner holds by another claim ends it", rejects: []string{"AnotherClaimOfTheOwner"}, warp: warp{
+		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+			st, err := c.Inspect(ctx, c.asked.Resource)
+			if by := c.recall(c.asked.Owner); err == nil && by != nil && by != c && len(st.Holders) > 0 && st.Holders[0].Owner == c.asked.Owner {
+				c.inner.Release(ctx)
+				return driver.Grant{}, driver.ErrCorrupt
+			}
+			c.remember(c.asked.Owner, c)
+			return c.inner.Try(ctx)
+		},
+	}},
 
 	// Loss.
 	{name: "Lost is never called", rejects: []string{"EvictionEndsTheContext", "LostIsCalledOnce", "FlushEndsLeases"}, warp: warp{request: func(q *driver.Request) { q.Lost = nil }}},

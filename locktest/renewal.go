@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/fence"
 )
 
@@ -23,6 +24,7 @@ var renewalCases = []Case{
 	{Name: "RenewalWithoutReplyKeepsTheDeadline", Run: renewalWithoutReplyKeepsTheDeadline},
 	{Name: "ExtendMovesTheDeadline", Needs: NeedTTLChange, Run: extendMovesTheDeadline},
 	{Name: "Resume", Needs: NeedResumes, Run: resume},
+	{Name: "AnotherClaimOfTheOwner", Needs: NeedResumes, Run: anotherClaimOfTheOwner},
 	{Name: "ResumeAfterHandOver", Needs: NeedResumes | NeedFencing, Run: resumeAfterHandOver},
 }
 
@@ -263,6 +265,27 @@ func resume(t testing.TB, h Harness) {
 		t.Errorf("Resume after the end: %s, %v; want ErrLost", describe(resumed), err)
 	}
 	mustBeFree(t, l2, name, "it was released by whoever resumed it")
+}
+
+// anotherClaimOfTheOwner: an attempt for what its owner holds by another claim, such as a call that is repeated with
+// other wishes, finds that grant and ends nothing. So does a release by one that has asked for nothing.
+func anotherClaimOfTheOwner(t testing.TB, h Harness) {
+	d, d2 := open(t, h), open(t, h)
+	first := contend(t, d, request(newName(t)))
+	other := contend(t, d2, request(first.req.Resource))
+	g := first.granted("the resource is free")
+	for _, req := range []driver.Request{lasting(first.req, longTTL*2), queued(first.req)} {
+		if g2 := contend(t, d, req).granted("its owner holds it"); g2.Fence != g.Fence {
+			t.Errorf("the owner's next attempt has fence %d, and its grant %d", g2.Fence, g.Fence)
+		}
+		if g2 := first.renewed(longTTL); g2.Fence != g.Fence {
+			t.Errorf("renewed with fence %d, granted with %d", g2.Fence, g.Fence)
+		}
+		other.busy("its owner has asked again")
+	}
+	contend(t, d2, first.req).released()
+	first.lost("another claim of the owner released it")
+	other.granted("it was released")
 }
 
 // resumeAfterHandOver: who resumes a lease cannot know how often it was handed over, and guards

@@ -154,7 +154,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 	// Unknown until there is an answer, also when the answer is that of another attempt.
 	c.update(func(now *state) {
 		now.releases = was.releases
-		now.uncertain.attempt, now.floor, now.grant.plain = true, was.floor, false
+		now.asked, now.uncertain.attempt, now.floor, now.grant.plain = true, true, was.floor, false
 	})
 	wake := ""
 	if c.req.Queue {
@@ -208,10 +208,17 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 		if len(values) > 2 && number(values[2]) == 0 {
 			d.contended.left(k.lock)
 		}
-		if number(values[0]) == replyGranted {
-			was.floor = seen // by this very attempt
-		}
 		fence := uint64(number(values[1]))
+		switch {
+		case number(values[0]) == replyGranted:
+			was.floor = seen // by this very attempt
+		case !was.mayBeGranted() && was.grant.fence == 0: // to another claim of this owner, whose lease it stays
+			if fence < seen {
+				c.update(func(now *state) { now.uncertain.attempt = false })
+				return driver.Grant{}, nil, c.regressed(seen, fence)
+			}
+			was.floor = 0
+		}
 		err := c.accept(ctx, fence, was, reply)
 		return granted(c.req.TTL, fence), nil, err
 	case replyNoHistory:
@@ -234,7 +241,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 func (c *claim) accept(ctx context.Context, fence uint64, was state, reply answer) error {
 	if fence <= was.floor && fence != was.grant.fence {
 		c.giveBack(ctx)
-		return fmt.Errorf("%w: from %d to %d on %q", ErrFenceRegressed, was.floor, fence, c.req.Resource)
+		return c.regressed(was.floor, fence)
 	}
 	if reply.acknowledged < c.d.replicas {
 		c.giveBack(ctx)
@@ -246,6 +253,10 @@ func (c *claim) accept(ctx context.Context, fence uint64, was state, reply answe
 	})
 	c.d.fences.saw(c.keys.lock, fence)
 	return nil
+}
+
+func (c *claim) regressed(from, to uint64) error {
+	return fmt.Errorf("%w: from %d to %d on %q", ErrFenceRegressed, from, to, c.req.Resource)
 }
 
 // giveBack releases a grant that must not count. Should it fail, the caller's own
@@ -292,14 +303,16 @@ func (c *claim) Release(ctx context.Context) error { return c.end(ctx, 0) }
 func (c *claim) Linger(ctx context.Context, d time.Duration) error { return c.end(ctx, millis(d)) }
 
 func (c *claim) end(ctx context.Context, linger int64) error {
-	d, k := c.d, c.keys
-	d.subscriber.forget(c)
+	c.d.subscriber.forget(c)
 	was := c.load()
+	if was.knowsNothing() {
+		return c.endForAnother(ctx, linger)
+	}
 	late := "" // an attempt that may still come
 	which := int64(was.releases)
 	switch {
 	case was.grant.adopted:
-		late, which = "all", int64(was.grant.fence)
+		late, which = all, int64(was.grant.fence)
 	case was.mayBeServed():
 		late = fmt.Sprint(was.releases)
 	}
@@ -315,6 +328,62 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 			return err
 		}
 	}
+	given, err := c.sendRelease(ctx, linger, late, which)
+	if err != nil {
+		return err
+	}
+	c.update((*state).released)
+	if given <= replyNothing {
+		return c.why(ctx, was.grant.fence)
+	}
+	return nil
+}
+
+// endForAnother ends what another claim of the owner was granted, such as that of another process, or its place. It first
+// looks what that is, so that a release which comes late ends no later lease of the owner.
+func (c *claim) endForAnother(ctx context.Context, linger int64) error {
+	c.update(func(now *state) {
+		now.become(leaving)
+		now.uncertain.release = true
+	})
+	for range endAttempts {
+		fence, _, _, err := c.runRenew(ctx, time.Millisecond, 0) // every lease lasts longer
+		if err != nil {
+			return err
+		}
+		given, err := c.sendRelease(ctx, linger, all, int64(fence))
+		switch {
+		case err != nil:
+			return err
+		case given == replyAnother:
+			continue
+		}
+		c.update((*state).released)
+		if given == replyNothing {
+			return c.why(ctx, fence)
+		}
+		return nil
+	}
+	return fmt.Errorf("redislock: what the owner of %q holds changes all the time", c.req.Resource)
+}
+
+// endAttempts are how often what is to end is looked for, when the owner is granted the lock in between.
+const endAttempts = 3
+
+// all is the number of the attempts of an owner's other claims.
+const all = "all"
+
+// Replies of release.lua.
+const (
+	replyAnother = iota - 1 // what the owner holds was granted since
+	replyNothing
+	replyGiven
+	replyGivenOn
+)
+
+// sendRelease has release.lua run once.
+func (c *claim) sendRelease(ctx context.Context, linger int64, late string, which int64) (int64, error) {
+	d, k := c.d, c.keys
 	release := d.pipelines.newCall(scriptRelease, 8)
 	release.text(k.lock)
 	release.companions(k, kindHistory)
@@ -326,20 +395,13 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 	release.number(millis(goneTTL), which, millis(d.rest), millis(restEvery))
 	reply, err := d.ask(ctx, k.lock, release)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	given, err := reply.integer("release")
-	if err != nil {
-		return err
-	}
-	c.update((*state).released)
-	switch given {
-	case 2:
+	if given == replyGivenOn {
 		d.contended.meet(k.lock)
-	case 0:
-		return c.why(ctx, was.grant.fence)
 	}
-	return nil
+	return given, err
 }
 
 // channel is where the server tells this driver that the lease was ended by force.

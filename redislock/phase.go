@@ -24,6 +24,7 @@ type state struct {
 	uncertain uncertain
 	grant     grant // of held and leaving
 
+	asked    bool   // it has made an attempt
 	releases int    // counts them, and attempts that followed one whose outcome is unknown; tells late calls from new ones
 	tries    int    // of the last attempt that waits, among all of the driver; tells to which one a grant that is brought belongs
 	floor    uint64 // the largest fence this driver had seen before the claim could be granted
@@ -83,3 +84,6 @@ func (s *state) mayBeServed() bool { return s.uncertain.attempt || s.uncertain.r
 
 // mayBeGranted reports whether it may have been granted since the last answer.
 func (s *state) mayBeGranted() bool { return s.uncertain.attempt || s.phase == queued }
+
+// knowsNothing reports whether what there is to release was granted to another claim of the owner, if anything.
+func (s *state) knowsNothing() bool { return !s.asked && s.grant.fence == 0 && s.phase != over }

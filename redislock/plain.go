@@ -25,7 +25,7 @@ func (c *claim) takePlain(ctx context.Context) (g driver.Grant, taken bool, err 
 	d.subscriber.listen(c)
 	was.floor = d.fences.last(k.lock)
 	// Unknown until there is an answer.
-	c.update(func(now *state) { now.uncertain.attempt, now.floor = true, was.floor })
+	c.update(func(now *state) { now.asked, now.uncertain.attempt, now.floor = true, true, was.floor })
 	fence, reply, err := c.sendTake(ctx)
 	switch {
 	case err != nil:

@@ -57,7 +57,30 @@ func (c *claim) renewWhole(ctx context.Context, ttl time.Duration) (g driver.Gra
 // sendRenew renews a lease, and shortens it if it ends at known. It returns when it ends where that is later than
 // asked, in ms of the server's clock; 0: it is not.
 func (c *claim) sendRenew(ctx context.Context, ttl time.Duration, known int64) (g driver.Grant, ends int64, err error) {
-	d, k, was := c.d, c.keys, c.load()
+	d, was := c.d, c.load()
+	fence, ends, acknowledged, err := c.runRenew(ctx, ttl, known)
+	switch {
+	case err != nil:
+		return g, 0, err
+	case fence == 0:
+		return g, 0, c.lost(ctx)
+	case acknowledged < d.replicas:
+		// A failover could bring the former expiry back, so the former deadline stands.
+		return g, 0, fmt.Errorf("%w: %d of %d", ErrReplicas, acknowledged, d.replicas)
+	}
+	c.update(func(now *state) {
+		adopted := now.grant.adopted || was.grant.fence == 0
+		now.hold(fence)
+		now.grant.adopted = adopted
+	})
+	d.fences.saw(c.keys.lock, fence)
+	d.subscriber.listen(c)
+	return granted(ttl, fence), ends, nil
+}
+
+// runRenew has renew.lua run once. The fence is 0 if the owner holds nothing.
+func (c *claim) runRenew(ctx context.Context, ttl time.Duration, known int64) (fence uint64, ends int64, acknowledged int, err error) {
+	d, k := c.d, c.keys
 	renew := d.pipelines.newCall(scriptRenew, 5)
 	renew.durable = true
 	renew.text(k.lock)
@@ -65,31 +88,19 @@ func (c *claim) sendRenew(ctx context.Context, ttl time.Duration, known int64) (
 	renew.text(c.req.Owner)
 	renew.number(millis(ttl))
 	renew.text(c.channel(), c.req.Note)
-	renew.number(int64(was.grant.fence), d.historyLife(ttl), known)
+	renew.number(int64(c.load().grant.fence), d.historyLife(ttl), known)
 	reply, err := d.ask(ctx, k.lock, renew)
 	if err != nil {
-		return g, 0, err
+		return 0, 0, 0, err
 	}
 	values, err := reply.slice(1)
 	if err != nil {
-		return g, 0, err
+		return 0, 0, 0, err
 	}
-	fence := uint64(number(values[0]))
-	switch {
-	case fence == 0 || len(values) < 2:
-		return g, 0, c.lost(ctx)
-	case reply.acknowledged < d.replicas:
-		// A failover could bring the former expiry back, so the former deadline stands.
-		return g, 0, fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)
+	if len(values) > 1 {
+		ends = number(values[1])
 	}
-	c.update(func(now *state) {
-		adopted := now.grant.adopted || was.grant.fence == 0
-		now.hold(fence)
-		now.grant.adopted = adopted
-	})
-	d.fences.saw(k.lock, fence)
-	d.subscriber.listen(c)
-	return granted(ttl, fence), number(values[1]), nil
+	return uint64(number(values[0])), ends, reply.acknowledged, nil
 }
 
 // lost is what a renewal comes to that found another in the lease's place, or nobody.

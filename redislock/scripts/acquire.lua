@@ -26,7 +26,7 @@ local ms = math.floor(us / 1000)
 local last, fence, since, by, channel, note = recall(past)
 
 if ARGV[9] == '1' and last == 0 then return {4} end
-if ARGV[12] ~= '0' and (not held or held == SHARED) then
+if ARGV[12] ~= '0' and (not held or held == SHARED or held == owner) then
   local memory, known = remembers(KEYS[8], ARGV[18], ARGV[19], ARGV[17], us)
   if known < tonumber(ARGV[12]) then return {5, memory, known} end
 end

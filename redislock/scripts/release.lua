@@ -6,7 +6,7 @@
 --       granted to another claim of the owner), 4 how long to remember that in ms,
 --       5 number of this release, of 'all' the fence of what is held, 6 how long a rest is in
 --       ms (0: there are none), 7 how long after the last one began another may, in ms
--- Reply: 1 given up; 2 and granted to the next; 0 there was nothing
+-- Reply: 1 given up; 2 and granted to the next; 0 there was nothing; -1 what is held was granted since
 local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local owner, linger = ARGV[1], tonumber(ARGV[2])
 local found = redis.call('MGET', lock, history, KEYS[3])
@@ -49,7 +49,7 @@ local function fence_held()
   return ok and fence or 0
 end
 
-if ARGV[3] == 'all' and fence_held() > tonumber(ARGV[5]) then return 0 end -- the same
+if ARGV[3] == 'all' and fence_held() > tonumber(ARGV[5]) then return -1 end
 
 local given = 0
 local freed = held == owner and linger == 0 -- and its key is to go, or to be the next one's
