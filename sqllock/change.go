@@ -1,9 +1,9 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -48,7 +48,7 @@ func read(ctx context.Context, on runner, text string, args ...any) (all []*row,
 		}
 		all = append(all, r)
 	}
-	return all, errors.Join(rows.Err(), rows.Close())
+	return all, cmp.Or(rows.Err(), rows.Close())
 }
 
 // readNames runs a statement that returns names.
@@ -65,7 +65,7 @@ func readNames(ctx context.Context, on runner, text, arg string) (names []string
 		}
 		names = append(names, name)
 	}
-	return names, errors.Join(rows.Err(), rows.Close())
+	return names, cmp.Or(rows.Err(), rows.Close())
 }
 
 // lookAt reads one resource.

@@ -1,9 +1,9 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"strings"
 	"time"
 
@@ -135,7 +135,7 @@ func returning(ctx context.Context, on runner, text string, args ...any) (int64,
 	for rows.Next() {
 		// To the end: an autocommit statement commits in its last step.
 	}
-	return n, found, errors.Join(err, rows.Err(), rows.Close())
+	return n, found, cmp.Or(err, rows.Err(), rows.Close())
 }
 
 // counting is changed for databases that count the rows that a statement has written.

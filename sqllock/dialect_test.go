@@ -115,6 +115,8 @@ func TestErrorsOfServers(t *testing.T) {
 		{my, &numberError{1213}, true, nil},
 		{my, fmt.Errorf("wrapped: %w", &numberError{1146}), false, ErrNoSchema},
 		{my, fmt.Errorf("%w: %w", driver.ErrUnsupported, &numberError{1146}), false, driver.ErrUnsupported},
+		{my, errors.Join(&numberError{1213}), true, nil}, // as of rows that are read and closed
+		{my, errors.Join(errors.New("alien"), &numberError{1969}), false, ErrTimeout},
 		{my, errors.New("1213"), false, nil},
 	} {
 		if got := test.d.dialect.busy(test.err); got != test.busy {

@@ -59,6 +59,14 @@ const mysqlRenewals = `(SELECT * FROM ` + mysqlList + `
 	name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.name', owner VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.owner', ttl BIGINT PATH '$.ttl')) list) r
 	STRAIGHT_JOIN {p}locks l ON l.name = CAST(r.name AS BINARY) AND l.owner = CAST(r.owner AS BINARY) AND l.expires > {now}`
 
+// A statement about many rows waits for none: one that stays behind, when its caller has gone, would keep those locked
+// that it has passed. MySQL passes over rows that others have locked, if it locks them in a query of their own, which LIMIT
+// keeps apart; MariaDB does not there, and fails at once when it finds one.
+const (
+	mysqlAtOnce   = `/*M!100600 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ `
+	mysqlUnlocked = ` LIMIT 1000000 FOR UPDATE SKIP LOCKED`
+)
+
 // Assignments are made from left to right, and see those before them: what decides comes
 // last. The number to return is given to LAST_INSERT_ID, because row counts depend on the
 // client's settings: 0, where nothing was done, takes back what VALUES gave to it.
@@ -75,8 +83,9 @@ func (m *mysql) statements() statements {
 				since = {now}, note = ?4, rev = rev + 1, crowd = IF(JSON_LENGTH({record}, '$.claims') = 1, 0, crowd), record = JSON_REMOVE({record}, '$.claims[0]')
 			WHERE name = ?1 AND expires <= {now} AND CAST(JSON_UNQUOTE(JSON_EXTRACT({record}, '$.claims[0].owner')) AS BINARY) = ?2
 				AND JSON_EXTRACT({record}, '$.claims[*].status') IS NULL`,
-		renewAll: `UPDATE ` + mysqlRenewals + ` SET l.rev = l.rev + 1, l.expires = GREATEST(l.expires, {now} + r.ttl)`,
-		renewed:  `SELECT l.name, l.owner, l.fence FROM ` + mysqlRenewals + ` FOR UPDATE SKIP LOCKED`, // not where a router sends reads
+		renewAll: mysqlAtOnce + `UPDATE (SELECT l.name, r.ttl FROM ` + mysqlRenewals + mysqlUnlocked + `) r
+			STRAIGHT_JOIN {p}locks l ON l.name = r.name SET l.rev = l.rev + 1, l.expires = GREATEST(l.expires, {now} + r.ttl)`,
+		renewed: `SELECT l.name, l.owner, l.fence FROM ` + mysqlRenewals + ` FOR UPDATE SKIP LOCKED`, // not where a router sends reads
 		unlocked: `SELECT l.name FROM (SELECT * FROM ` + mysqlList + `name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) list) n
 			STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY) FOR UPDATE SKIP LOCKED`,
 		free: `UPDATE {p}locks SET rev = rev + 1, owner = '', expires = IF(?3 > 0, {now} + ?3, 0)
@@ -92,8 +101,9 @@ func (m *mysql) statements() statements {
 			ON DUPLICATE KEY UPDATE raised = GREATEST(raised, VALUES(raised)), rev = rev + 1`,
 		idle: `SELECT name FROM {p}locks l WHERE name > ? AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
 		// By name: a scan would lock every row that it passes.
-		purge: `DELETE l FROM ` + mysqlList + `name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) n
-			STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY) WHERE ` + idleRow,
+		purge: mysqlAtOnce + `DELETE l FROM (SELECT l.name FROM (SELECT * FROM ` + mysqlList + `name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) list) n
+			STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY)` + mysqlUnlocked + `) n
+			STRAIGHT_JOIN {p}locks l ON l.name = n.name WHERE ` + idleRow,
 		state: `SELECT {now}, {floor}, CAST(n.name AS BINARY), ` + stateColumns + ` FROM ` + mysqlList + `
 			name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) n LEFT JOIN {p}locks l ON l.name = CAST(n.name AS BINARY)`,
 		list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
@@ -214,14 +224,20 @@ var mysqlCodes = map[string]error{
 // mysqlNumber returns the number that an error of the client has, or "". Its type is not
 // imported: the client is the program's.
 func mysqlNumber(err error) string {
-	for ; err != nil; err = errors.Unwrap(err) {
-		v := reflect.Indirect(reflect.ValueOf(err))
-		if v.Kind() != reflect.Struct {
-			continue
-		}
+	if err == nil {
+		return ""
+	}
+	if v := reflect.Indirect(reflect.ValueOf(err)); v.Kind() == reflect.Struct {
 		if n := v.FieldByName("Number"); n.IsValid() && n.CanUint() {
 			return strconv.FormatUint(n.Uint(), 10)
 		}
 	}
-	return ""
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, one := range joined.Unwrap() {
+			if n := mysqlNumber(one); n != "" {
+				return n
+			}
+		}
+	}
+	return mysqlNumber(errors.Unwrap(err))
 }

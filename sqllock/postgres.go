@@ -129,8 +129,9 @@ func (p *postgres) statements() statements {
 		raise: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, record, raised)
 			VALUES ($1::text, 0, '', 0, 0, '', {now}, 0, '` + nothing + `', $2::bigint)
 			ON CONFLICT (name) DO UPDATE SET raised = greatest(l.raised, excluded.raised), rev = l.rev + 1`,
-		idle:  `SELECT name FROM {p}locks l WHERE name > $1::text AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
-		purge: `DELETE FROM {p}locks l WHERE name = ANY (ARRAY(SELECT $1::jsonb ->> i FROM {each})) AND ` + idleRow,
+		idle: `SELECT name FROM {p}locks l WHERE name > $1::text AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
+		purge: `DELETE FROM {p}locks l WHERE name = ANY (ARRAY(SELECT l.name FROM {each}
+			CROSS JOIN LATERAL (SELECT k.name FROM {p}locks k WHERE k.name = $1::jsonb ->> i FOR UPDATE OF k SKIP LOCKED) l)) AND ` + idleRow,
 		state: `SELECT {now}, {floor}, $1::jsonb ->> i, ` + stateColumns + ` FROM {each}
 			LEFT JOIN LATERAL (SELECT * FROM {p}locks k WHERE k.name = $1::jsonb ->> i LIMIT 1) l ON true`,
 		list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l

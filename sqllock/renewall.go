@@ -155,6 +155,9 @@ func (d *Driver) renewRow(ctx context.Context, name string, renewals []*driver.R
 // A grantee is who holds what.
 type grantee struct{ name, owner string }
 
+// lockedMeanwhile is how often a batch is looked through for rows that others have locked, when one is locked meanwhile.
+const lockedMeanwhile = 3
+
 // renewTogether returns the numbers of the leases that were renewed.
 func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[grantee]int64, err error) {
 	if len(all) == 0 {
@@ -172,15 +175,19 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 	}
 	text, arg := d.texts.renewAll, list(all...)
 	if d.texts.renewed != "" {
-		// Its rows were not locked a moment ago: an update cannot pass over those that are.
-		if all, err = d.ofUnlocked(ctx, on, all); len(all) == 0 {
-			return nil, err
-		}
-		arg = list(all...)
-		// A lease of these owners that is live after the update was so during it: it was
-		// renewed. Nothing else prolongs it, as calls on one claim do not overlap.
-		if err := d.exec(ctx, text, arg); err != nil {
-			return nil, err
+		for try := 1; ; try++ {
+			// Not all servers' updates pass over rows that are locked: these were not a moment ago.
+			if all, err = d.ofUnlocked(ctx, on, all); len(all) == 0 {
+				return nil, err
+			}
+			arg = list(all...)
+			// A lease of these owners that is live after the update was so during it: it was
+			// renewed. Nothing else prolongs it, as calls on one claim do not overlap.
+			if err = d.exec(ctx, text, arg); err == nil {
+				break
+			} else if !errors.Is(err, ErrContended) || try == lockedMeanwhile {
+				return nil, err
+			}
 		}
 		text = d.texts.renewed
 	}
@@ -231,5 +238,5 @@ func readFences(ctx context.Context, on runner, text, arg string) (map[grantee]i
 		}
 		fences[g] = fence
 	}
-	return fences, errors.Join(rows.Err(), rows.Close())
+	return fences, cmp.Or(rows.Err(), rows.Close())
 }

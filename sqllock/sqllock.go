@@ -168,6 +168,9 @@ func (d *Driver) Purge(ctx context.Context) error {
 			_, err := on.ExecContext(ctx, d.texts.purge, list(names...))
 			return err
 		})
+		if errors.Is(err, ErrContended) { // rows that others have locked wait for the next time
+			err = nil
+		}
 		if err != nil || len(names) == 0 {
 			return err
 		}
