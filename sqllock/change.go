@@ -98,13 +98,21 @@ const maxPatience = 16
 
 // change reads a resource, lets decide change it, and writes it if decide says so and
 // nobody else wrote it meanwhile; otherwise it begins again. A write that arrives late,
-// after its caller has given up and something else was written, changes nothing.
+// after its caller has given up and something else was written, changes nothing. A row that is
+// missing is made first, and read again: what is written to one that was made and deleted
+// since would give a fence that is not above all of before.
 func (d *Driver) change(ctx context.Context, name string, decide func(r *row) (write bool)) error {
 	for try := 1; ; try++ {
 		start := time.Now()
 		r, err := d.lookAt(ctx, name)
 		if err != nil || !decide(r) {
 			return err
+		}
+		if r.rev == 0 {
+			if err := d.exec(ctx, d.texts.raise, name, 0); err != nil {
+				return err
+			}
+			continue
 		}
 		trip := time.Since(start) // others write between read and write for as long
 		written, err := d.save(ctx, r)

@@ -67,7 +67,7 @@ type statements struct {
 	unlocked string // JSON list of names → those of rows that nobody has locked; "": there are no locks of rows
 	give     string // name, owner, fence; changed: ends a live exclusive lease for which nobody waits; "": free is as cheap
 	free     string // name, owner, linger, fence; changed: ends a live exclusive lease linger from now, and wakes who is next
-	save     string // name, fence, owner, expires, since, note, crowd, record, rev → rev: writes the row if it is as it was at rev; 0: is missing
+	save     string // name, fence, owner, expires, since, note, crowd, record, rev → rev: writes the row if it is as it was at rev
 	raise    string // name, fence: lifts later fences; a lease that is live keeps its own
 	idle     string // name → names of the next idle rows after it
 	purge    string // JSON list of names: removes the rows that are idle

@@ -72,7 +72,6 @@ const (
 // client's settings: 0, where nothing was done, takes back what VALUES gave to it.
 func (m *mysql) statements() statements {
 	const free = `IF(expires <= VALUES(since) AND crowd <= VALUES(since), `
-	const unchanged = `IF(rev = ?9, `
 	s := statements{
 		grant: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
 			VALUES (?1, LAST_INSERT_ID({floor}), ?2, {now} + ?3, {now}, ?4, {now}, 0, '` + nothing + `')
@@ -90,12 +89,8 @@ func (m *mysql) statements() statements {
 			STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY) FOR UPDATE SKIP LOCKED`,
 		free: `UPDATE {p}locks SET rev = rev + 1, owner = '', expires = IF(?3 > 0, {now} + ?3, 0)
 			WHERE name = ?1 AND owner = ?2 AND expires > {now} AND fence = ?4`,
-		save: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
-			VALUES (?1, ?2, ?3, ?4, ?5, ?6, LAST_INSERT_ID(IF(?9 = 0, {now}, ?9 + 1)), ?7, ?8)
-			ON DUPLICATE KEY UPDATE fence = ` + unchanged + `VALUES(fence), fence), owner = ` + unchanged + `VALUES(owner), owner),
-				expires = ` + unchanged + `VALUES(expires), expires), since = ` + unchanged + `VALUES(since), since),
-				note = ` + unchanged + `VALUES(note), note), crowd = ` + unchanged + `VALUES(crowd), crowd),
-				record = ` + unchanged + `VALUES(record), record), rev = ` + unchanged + `LAST_INSERT_ID(rev + 1), rev + LAST_INSERT_ID(0))`,
+		save: `UPDATE {p}locks SET fence = ?2, owner = ?3, expires = ?4, since = ?5, note = ?6, crowd = ?7, record = ?8, rev = LAST_INSERT_ID(rev + 1)
+			WHERE name = ?1 AND rev = ?9`,
 		raise: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record, raised)
 			VALUES (?, 0, '', 0, 0, '', {now}, 0, '` + nothing + `', ?)
 			ON DUPLICATE KEY UPDATE raised = GREATEST(raised, VALUES(raised)), rev = rev + 1`,

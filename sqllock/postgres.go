@@ -119,12 +119,9 @@ func (p *postgres) statements() statements {
 		give: `UPDATE {p}locks SET owner = '', expires = 0, rev = rev + 1
 			WHERE name = $1::text AND owner = $2::text AND expires > {now} AND crowd <= {now} AND fence = $3::bigint`,
 		free: pgFree,
-		save: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, record)
-			VALUES ($1::text, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::text,
-				CASE $9::bigint WHEN 0 THEN {now} ELSE $9::bigint + 1 END, $7::bigint, $8::text)
-			ON CONFLICT (name) DO UPDATE SET fence = excluded.fence, owner = excluded.owner, expires = excluded.expires,
-				since = excluded.since, note = excluded.note, rev = excluded.rev, crowd = excluded.crowd, record = excluded.record
-			WHERE l.rev = $9::bigint
+		save: `UPDATE {p}locks SET fence = $2::bigint, owner = $3::text, expires = $4::bigint, since = $5::bigint, note = $6::text,
+				crowd = $7::bigint, record = $8::text, rev = rev + 1
+			WHERE name = $1::text AND rev = $9::bigint
 			RETURNING rev`,
 		raise: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, record, raised)
 			VALUES ($1::text, 0, '', 0, 0, '', {now}, 0, '` + nothing + `', $2::bigint)

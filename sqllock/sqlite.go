@@ -83,11 +83,8 @@ func (*sqlite) statements() statements {
 			RETURNING name, owner, fence`,
 		free: `UPDATE {p}locks SET owner = '', expires = CASE WHEN ?3 > 0 THEN ` + sqliteNow + ` + ?3 ELSE 0 END, rev = rev + 1
 			WHERE name = ?1 AND owner = ?2 AND expires > ` + sqliteNow + ` AND fence = ?4`,
-		save: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
-			VALUES (?1, ?2, ?3, ?4, ?5, ?6, CASE ?9 WHEN 0 THEN ` + sqliteNow + ` ELSE ?9 + 1 END, ?7, ?8)
-			ON CONFLICT (name) DO UPDATE SET fence = excluded.fence, owner = excluded.owner, expires = excluded.expires,
-				since = excluded.since, note = excluded.note, rev = excluded.rev, crowd = excluded.crowd, record = excluded.record
-			WHERE rev = ?9
+		save: `UPDATE {p}locks SET fence = ?2, owner = ?3, expires = ?4, since = ?5, note = ?6, crowd = ?7, record = ?8, rev = rev + 1
+			WHERE name = ?1 AND rev = ?9
 			RETURNING rev`,
 		raise: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record, raised)
 			VALUES (?1, 0, '', 0, 0, '', ` + sqliteNow + `, 0, '` + nothing + `', ?2)

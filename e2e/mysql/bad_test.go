@@ -85,16 +85,8 @@ func TestMySQLTimeLimits(t *testing.T) {
 	}, 40*time.Second)
 }
 
-// The database ends who has written less.
-func TestMySQLDeadlockIsRepeated(t *testing.T) {
-	onEach(t, func(t *testing.T, start starter) {
-		databases.DeadlockIsRepeated(t, serverOf(start(t)), databases.Deadlock{
-			First: "INSERT INTO leasehold_fences (resource, token, owner) VALUES (UUID(), 1, '')" + strings.Repeat(", (UUID(), 1, '')", 9),
-			// innodb_trx would tell the same until nobody has asked for 0.1 s.
-			Waiting: "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'",
-			Ended:   "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'",
-		})
-	})
+func TestMySQLPurgePassesOverLockedRows(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) { databases.PurgePassesOverLockedRows(t, serverOf(start(t))) })
 }
 
 func TestMySQLTablesRestored(t *testing.T) {

@@ -92,14 +92,9 @@ func TestPostgresTimeLimits(t *testing.T) {
 	}, 40*time.Second)
 }
 
-// The database ends who has waited for the time after which it looks for a deadlock.
-func TestPostgresDeadlockIsRepeated(t *testing.T) {
+func TestPostgresPurgePassesOverLockedRows(t *testing.T) {
 	t.Parallel()
-	databases.DeadlockIsRepeated(t, serverOf(servers.StartPostgres(t, "deadlock_timeout=500ms")), databases.Deadlock{
-		Client:  "&deadlock_timeout=1h",
-		Waiting: "SELECT count(*) FROM pg_locks WHERE NOT granted",
-		Ended:   "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'",
-	})
+	databases.PurgePassesOverLockedRows(t, serverOf(servers.StartPostgres(t)))
 }
 
 func TestPostgresLockedRowsHoldUpNoOthers(t *testing.T) {
