@@ -108,16 +108,21 @@ func (d *Driver) enter(ctx context.Context) (_ context.Context, leave func(), er
 		return nil, nil, driver.ErrClosed
 	}
 	if ctx.Err() != nil {
-		return nil, nil, context.Cause(ctx)
+		return nil, nil, ctx.Err()
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(d.closing, func() { cancel(driver.ErrClosed) })
 	return ctx, func() { stop(); cancel(nil) }, nil
 }
 
-// failed is what a call of the store came to that returned err.
+// failed is what a call of the store came to that returned err. Another cause of ctx than its own is the caller's, and may
+// be anything, such as the loss of another lease.
 func failed(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+	cause := ctx.Err()
+	if context.Cause(ctx) == driver.ErrClosed {
+		cause = driver.ErrClosed
+	}
+	if cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return err

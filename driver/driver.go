@@ -46,7 +46,8 @@ type Driver interface {
 // A Claim is one owner's standing request for one resource: refused or queued, then
 // held, then released or lost. Calls on one Claim do not overlap, and one whose ctx ended
 // must not take effect after a later one has returned, nor a Renew for less after a later
-// Renew has. It may implement [Lingerer], [Noter], [FenceLifter] and [Forgetter].
+// Renew has. An error does not decide by the cause of ctx, which is the caller's and may match any error
+// of this package. It may implement [Lingerer], [Noter], [FenceLifter] and [Forgetter].
 type Claim interface {
 	// Try makes one attempt and never waits for other holders. Held already, it
 	// restarts the lease and returns the same fence. It keeps a queued place alive and

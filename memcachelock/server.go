@@ -33,13 +33,13 @@ type server struct {
 // read on another connection could hit somebody else's item with the same version.
 func (s *server) call(ctx context.Context, f func(on *conn) error) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	select {
 	case s.room <- struct{}{}:
 		defer func() { <-s.room }()
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	c, err := s.take(ctx)
 	if err == nil {
@@ -50,7 +50,7 @@ func (s *server) call(ctx context.Context, f func(on *conn) error) error {
 		s.give(c, stop(), err)
 	}
 	if err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBusy) && !errors.Is(err, driver.ErrLost) {
-		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
 	return explain(err)
 }

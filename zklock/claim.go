@@ -50,12 +50,12 @@ func newClaim(s *session, req driver.Request) *claim {
 func exclusively[T any](ctx context.Context, c *claim, call func() (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
-		return none, context.Cause(ctx)
+		return none, ctx.Err()
 	}
 	select {
 	case c.calls <- struct{}{}:
 	case <-ctx.Done():
-		return none, context.Cause(ctx)
+		return none, ctx.Err()
 	}
 	return run(ctx, func() (T, error) {
 		defer c.end()

@@ -52,7 +52,7 @@ func (c *claim) attempt(ctx context.Context, asked time.Time) (driver.Grant, err
 		}
 		return driver.Grant{}, busy
 	}
-	return driver.Grant{}, context.Cause(ctx)
+	return driver.Grant{}, ctx.Err()
 }
 
 // connected returns the connection. A claim that waits in the queue has time, as long as its

@@ -75,7 +75,7 @@ func (s *session) ready(ctx context.Context) (*zk.Conn, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("zklock: no session yet: %w", context.Cause(ctx))
+			return nil, fmt.Errorf("zklock: no session yet: %w", ctx.Err())
 		}
 	}
 }
