@@ -278,14 +278,17 @@ func (r *run) tryAcquire(ctx context.Context, locks *leasehold.Locker, opts []le
 	return locks.AcquireAll(ctx, names, append(opts, r.claim.waiting()...)...)
 }
 
+// backTTL is how long a name stays taken whose lease is given back, should only the first of its two calls be answered.
+const backTTL = 10 * time.Second
+
 // giveBack ends leases without keeping their names. A lease that is resumed has no period
-// for which it would be kept. Without an answer they end by themselves.
+// for which it would be kept, and lasts for backTTL. Without an answer they end by themselves.
 func (r *run) giveBack(ctx context.Context, locks *leasehold.Locker, leases *leasehold.Leases) (err error) {
 	if !r.period.keeps() {
 		return leases.Release(ctx)
 	}
 	for _, name := range leases.Names() {
-		lease, resumed := locks.Resume(ctx, name, leases.Lease(name).Owner(), leasehold.NoRenew())
+		lease, resumed := locks.Resume(ctx, name, leases.Lease(name).Owner(), leasehold.NoRenew(), leasehold.TTL(min(backTTL, r.child.ttl)))
 		if resumed == nil {
 			resumed = lease.Release(ctx)
 		}
