@@ -107,7 +107,7 @@ func (a *attempt) waitTurn(ctx context.Context) (*Lease, error) {
 		q.pass(a.name)
 	}
 	if errors.Is(err, errWaited) {
-		return nil, a.busy()
+		return nil, a.waitedInVain()
 	}
 	return nil, err
 }
@@ -127,10 +127,14 @@ func (a *attempt) take(ctx context.Context, h *hold) *Lease {
 	return nil
 }
 
-// busy is the refusal of an attempt that did not get the turn.
-func (a *attempt) busy() *BusyError {
+// waitedInVain is the error of an attempt that did not get the turn within its Wait.
+func (a *attempt) waitedInVain() error {
+	h, taken := a.locker.queue.holder(a.name)
+	if !taken {
+		return errSilent
+	}
 	busy := &BusyError{Resource: a.name}
-	if h := a.locker.queue.holder(a.name); h != nil {
+	if h != nil {
 		busy.Holder = h.describe()
 	}
 	return busy

@@ -250,3 +250,40 @@ func TestAnswersAlwaysTooLateAreAnError(t *testing.T) {
 		}
 	})
 }
+
+// A hung driver answers no attempt and no release.
+type hung struct{ driver.Driver }
+
+func (d hung) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return hungClaim{c}, err
+}
+
+type hungClaim struct{ driver.Claim }
+
+func (hungClaim) Try(ctx context.Context) (driver.Grant, error) {
+	<-ctx.Done()
+	return driver.Grant{}, ctx.Err()
+}
+
+func (hungClaim) Release(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// While an engine has never answered nobody knows whether a name is busy, nor does who waits in the process behind one that asks.
+func TestWaitBehindWhoHasNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, hung{memory.New()}, nil)
+		go l.Acquire(t.Context(), "n", leasehold.Wait(4*time.Second))
+		synctest.Wait()
+		for _, name := range []string{"n", "other"} {
+			_, err := l.Acquire(t.Context(), name, leasehold.Wait(time.Second))
+			wantErr(t, err, context.DeadlineExceeded)
+			if errors.Is(err, leasehold.ErrBusy) {
+				t.Error(err)
+			}
+		}
+		time.Sleep(time.Minute)
+	})
+}

@@ -42,6 +42,7 @@ func (h *hold) contend(ctx context.Context, r *request, queue bool) (sent time.T
 			return sent, g, &BusyError{Resource: h.req.Resource, Holder: holderOf(busy.Holder)}
 		case refused:
 			if !w.queued {
+				h.locker.queue.refuse(h.req.Resource)
 				h.locker.traceStep(ctx, h.req.Resource, r, StepQueued)
 			}
 			if err = w.sleepBusy(ctx, h.locker.calls.closing, busy); err == nil {
@@ -138,6 +139,9 @@ func (w *waitState) sleepBusy(ctx context.Context, closing <-chan struct{}, busy
 	return err
 }
 
+// errSilent: nobody knows whether others hold the resource.
+var errSilent = fmt.Errorf("the engine did not answer within Wait: %w", context.DeadlineExceeded)
+
 // gaveUp is the error of a waiter that ended for cause. Wait is for other holders: when
 // the engine never answered, nobody knows of any.
 func (w *waitState) gaveUp(name string, cause error) error {
@@ -147,7 +151,7 @@ func (w *waitState) gaveUp(name string, cause error) error {
 	case !w.queued && w.failed != nil:
 		return fmt.Errorf("%w: %w", context.DeadlineExceeded, w.failed)
 	case !w.queued:
-		return fmt.Errorf("the engine did not answer within Wait: %w", context.DeadlineExceeded)
+		return errSilent
 	}
 	return &BusyError{Resource: name, Holder: w.holder}
 }

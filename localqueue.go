@@ -18,9 +18,10 @@ type localQueue struct {
 
 // A turn is that of one resource: who has it, and who waits for it.
 type turn struct {
-	hold  *hold // the exclusive lease that has it; nil while a contender asks the engine
-	first *turnWaiter
-	last  *turnWaiter
+	hold    *hold // the exclusive lease that has it; nil while a contender asks the engine
+	refused bool  // the engine has refused a contender: others hold the resource
+	first   *turnWaiter
+	last    *turnWaiter
 }
 
 // A turnWaiter waits for the turn, or for a lease that is handed over to it.
@@ -136,6 +137,7 @@ func (q *localQueue) pass(name string) {
 	w := t.first
 	if w == nil {
 		delete(q.turns, name)
+		t.refused = false
 		q.spare = t
 		return
 	}
@@ -150,21 +152,30 @@ func (q *localQueue) passIf(had bool, name string) {
 	}
 }
 
-// holder is the exclusive lease that has the turn; nil: none has.
-func (q *localQueue) holder(name string) *hold {
+// holder is the exclusive lease that has the turn; nil: none has. taken: the resource is known to be, by that or by others.
+func (q *localQueue) holder(name string) (h *hold, taken bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t := q.turns[name]; t != nil {
-		return t.hold
+		return t.hold, t.hold != nil || t.refused
 	}
-	return nil
+	return nil, true // it was, a moment ago
+}
+
+// refuse notes that the engine has refused a contender.
+func (q *localQueue) refuse(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t := q.turns[name]; t != nil {
+		t.refused = true
+	}
 }
 
 // keep lets an exclusive lease keep the turn that its contender has.
 func (q *localQueue) keep(name string, h *hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.turns[name].hold = h
+	q.turns[name].hold, q.turns[name].refused = h, false
 }
 
 // contendAgain gives the turn of a lease that was lost while it was handed over to the
