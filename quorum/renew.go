@@ -12,26 +12,30 @@ import (
 // batches too.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	verdicts := make([]verdict, len(renewals))
-	answers := make(chan []answer, len(d.nodes))
 	for _, r := range renewals {
 		r.Claim.(*claim).begin()
 	}
 	caller, gone := context.WithCancel(ctx)
 	defer gone()
 	defer context.AfterFunc(d.life, gone)()
+	var batches []*batch
 	for i, n := range d.nodes {
-		b := newBatch(n, i, renewals)
-		if !d.start(func() { answers <- b.renew(caller) }) {
+		batches = append(batches, newBatches(n, i, renewals)...)
+	}
+	answers := make(chan *batch, len(batches))
+	for _, b := range batches {
+		if !d.start(func() { b.renew(caller); answers <- b }) {
 			b.end()
-			answers <- b.fail(driver.ErrClosed)
+			b.fail(driver.ErrClosed)
+			answers <- b
 		}
 	}
 	undecided := func(v verdict) bool { return !d.decided(&v) }
-	for n, waits := 0, true; n < len(d.nodes) && waits; n++ {
+	for n, waits := 0, true; n < len(batches) && waits; n++ {
 		select {
-		case all := <-answers:
-			for i, a := range all {
-				verdicts[i].add(a)
+		case b := <-answers:
+			for i, a := range b.answers {
+				verdicts[b.at[i]].add(a)
 			}
 			waits = slices.ContainsFunc(verdicts, undecided)
 		case <-ctx.Done():
@@ -47,27 +51,42 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	}
 }
 
-// A batch is the renewals at one node.
+// A batch is renewals at one node that go together.
 type batch struct {
-	node   *node
-	claims []*claim
-	parts  []*part
-	before []chan struct{} // closed when the part's last call is over
-	over   []chan struct{} // closed when this one is
-	ttls   []driver.Renewal
+	node    *node
+	claims  []*claim
+	parts   []*part
+	at      []int           // of each, among all
+	before  []chan struct{} // closed when the part's last call is over
+	over    []chan struct{} // closed when this one is
+	ttls    []driver.Renewal
+	answers []answer
 }
 
-// newBatch takes the places of a batch in the order of each part's calls.
-func newBatch(n *node, number int, renewals []driver.Renewal) *batch {
-	b := &batch{node: n}
-	for _, r := range renewals {
+// newBatches takes the places of renewals in the order of each part's calls. A part whose last call is not over, such as one
+// that hangs, has a batch of its own, so that the others do not wait for it.
+func newBatches(n *node, number int, renewals []driver.Renewal) []*batch {
+	ready := &batch{node: n}
+	batches := []*batch{ready}
+	for i, r := range renewals {
 		c := r.Claim.(*claim)
 		p := c.parts[number]
 		before, over := c.next(p)
-		b.claims, b.parts, b.before, b.over = append(b.claims, c), append(b.parts, p), append(b.before, before), append(b.over, over)
+		b := ready
+		select {
+		case <-before:
+		default:
+			b = &batch{node: n}
+			batches = append(batches, b)
+		}
+		b.claims, b.parts, b.at = append(b.claims, c), append(b.parts, p), append(b.at, i)
+		b.before, b.over = append(b.before, before), append(b.over, over)
 		b.ttls = append(b.ttls, driver.Renewal{Claim: p.claim, TTL: r.TTL})
 	}
-	return b
+	if len(ready.parts) == 0 {
+		return batches[1:]
+	}
+	return batches
 }
 
 func (b *batch) end() {
@@ -76,16 +95,14 @@ func (b *batch) end() {
 	}
 }
 
-func (b *batch) fail(err error) []answer {
-	all := make([]answer, len(b.parts))
-	for i, p := range b.parts {
-		all[i] = answer{part: p, err: err}
+func (b *batch) fail(err error) {
+	for _, p := range b.parts {
+		b.answers = append(b.answers, answer{part: p, err: err})
 	}
-	return all
 }
 
 // renew waits for an answer as long as caller does, or for as long as the node has for any call.
-func (b *batch) renew(caller context.Context) []answer {
+func (b *batch) renew(caller context.Context) {
 	defer b.end()
 	for _, before := range b.before {
 		<-before
@@ -98,17 +115,16 @@ func (b *batch) renew(caller context.Context) []answer {
 			return ctx.Err()
 		})
 		if !asked {
-			return b.fail(err)
+			b.fail(err)
+			return
 		}
 	} else {
 		b.renewEach(caller)
 	}
-	all := make([]answer, len(b.parts))
 	for i, p := range b.parts {
 		r := &b.ttls[i]
-		all[i] = answer{part: p, grant: r.Grant, err: b.claims[i].counted(p, r.Err)}
+		b.answers = append(b.answers, answer{part: p, grant: r.Grant, err: b.claims[i].counted(p, r.Err)})
 	}
-	return all
 }
 
 func (b *batch) renewEach(caller context.Context) {
