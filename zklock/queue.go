@@ -61,9 +61,13 @@ func (c *claim) connected(ctx context.Context) (*zk.Conn, error) {
 	if q, ok := c.current().(*queued); !ok || q.wake == nil {
 		return c.s.ready(ctx)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, keepPlace, errAway)
+	away, cancel := context.WithTimeout(ctx, keepPlace)
 	defer cancel()
-	return c.s.outlast(ctx)
+	client, err := c.s.outlast(away)
+	if err != nil && away.Err() != nil && ctx.Err() == nil {
+		err = errAway
+	}
+	return client, err
 }
 
 // errAway is no context's error: the caller's goes on.
