@@ -37,6 +37,7 @@ type claim struct {
 	keys keys
 
 	listener listener // guarded by the subscriber's mu
+	notes    notes    // of calls, which do not overlap
 
 	mu sync.Mutex // calls do not overlap, but nothing else orders their memory
 	state

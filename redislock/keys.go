@@ -13,6 +13,7 @@ const (
 	kindHistory = 'f' // string: last fence given, and about the last exclusive grant
 	kindGone    = 'g' // string: the claim of that owner was given up
 	kindWhy     = 'e' // string: why a lease of that owner was ended by force
+	kindNoted   = 'n' // string: the last note of that owner's, while earlier ones may still come
 	kindQueue   = 'q' // sorted set: waiters in the order of their first Try
 	kindDetails = 'd' // hash: about each waiter and each sharer
 	kindShares  = 's' // sorted set: sharers by the end of their leases

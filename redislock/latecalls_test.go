@@ -372,3 +372,41 @@ func TestRedisFirstAttemptArrivesLast(t *testing.T) {
 		}
 	}
 }
+
+// A note that comes late replaces no later one.
+func TestLateNote(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	d, _, link := openLate(t, r.Addr(), nil)
+	for name, mode := range map[string]driver.Mode{"exclusive": driver.Exclusive, "shared": driver.Shared} {
+		c, err := d.Claim(driver.Request{Resource: name, Owner: "o", Mode: mode, TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustTry(t, c)
+		n := c.(driver.Noter)
+		if err := n.Note(t.Context(), "warm"); err != nil { // the server knows the script
+			t.Fatal(err)
+		}
+		late := link.cancelled(t, func(ctx context.Context) error { return n.Note(ctx, "first") })
+		for _, note := range []string{"second", "third"} {
+			if err := n.Note(t.Context(), note); err != nil {
+				t.Fatal(err)
+			}
+		}
+		late()
+		if st, err := d.Inspect(t.Context(), name); err != nil || len(st.Holders) != 1 || st.Holders[0].Note != "third" {
+			t.Errorf("%s: %+v, %v; want the third note", name, st.Holders, err)
+		}
+		other, _, _ := openLate(t, r.Addr(), nil)
+		resumed := lateClaim(t, other, name, "o", time.Minute)
+		if mode == driver.Exclusive {
+			if err := resumed.(driver.Noter).Note(t.Context(), "fourth"); err != nil {
+				t.Fatal(err)
+			}
+			if st, err := d.Inspect(t.Context(), name); err != nil || st.Holders[0].Note != "fourth" {
+				t.Errorf("%s: %+v, %v; want that of another process", name, st.Holders, err)
+			}
+		}
+	}
+}

@@ -46,7 +46,7 @@ func trickyNames() []string {
 		"{a", "a}", "a{b", "{{a}", "{a}}", "{a}{b}", "q{a}", "f{a}b", "lock:a", "lock:", "é", "日本", "x{}y{z}", " ", "*", "[a]",
 		strings.Repeat("}", 512), strings.Repeat("{", 512), strings.Repeat("{}", 256), strings.Repeat("x", 512),
 	}
-	for _, kind := range []byte{kindHistory, kindGone, kindWhy, kindQueue, kindDetails, kindShares, kindLimits} {
+	for _, kind := range []byte{kindHistory, kindGone, kindWhy, kindNoted, kindQueue, kindDetails, kindShares, kindLimits} {
 		names = append(names, string(kind), string(kind)+"{b}", string(kind)+"{a}lock:a", "{"+string(kind)+"}")
 	}
 	return names

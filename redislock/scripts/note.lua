@@ -1,13 +1,17 @@
 #!lua flags=allow-oom
 -- Replaces the note of a lease.
--- KEYS: 1 lock, 2 history, 3 details, 4 shares
--- ARGV: 1 owner, 2 note
+-- KEYS: 1 lock, 2 history, 3 details, 4 shares, 5 noted
+-- ARGV: 1 owner, 2 note, 3 who calls, 4 number of the call, 5 how long to remember it, in ms, because earlier
+--       ones may still come (0: none may)
 -- Reply: 1; 0: lost
 local lock, history, details, shares = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, note = ARGV[1], ARGV[2]
 local clock = redis.call('TIME')
 local ms = math.floor((clock[1] * 1000000 + clock[2]) / 1000)
 --include history.lua
+local by, last = string.match(redis.pcall('GET', KEYS[5]) or '', '^(%x+) (%d+)$')
+if by == ARGV[3] and tonumber(last) >= tonumber(ARGV[4]) then return 1 end -- it comes late
+if ARGV[5] ~= '0' then redis.call('SET', KEYS[5], ARGV[3] .. ' ' .. ARGV[4], 'PX', ARGV[5]) end
 local held = redis.call('GET', lock)
 if held == owner then
   local past = redis.call('GET', history)
