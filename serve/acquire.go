@@ -230,7 +230,7 @@ func (s *Server) checkMode(ctx context.Context, one *claim) error {
 	}
 	state, err := in.Inspect(ctx, one.key.name)
 	for _, h := range state.Holders {
-		switch mine := h.Owner == one.key.owner || h.Owner == wire.Handle(one.key.owner); {
+		switch mine := one.isOf(h); {
 		case mine && alike(one.req, h.Mode, h.Limit):
 			return nil
 		case mine:

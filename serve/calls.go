@@ -169,7 +169,7 @@ func (s *Server) heldFor(ctx context.Context, one *claim) (time.Duration, error)
 		return 0, nil
 	}
 	state, err := in.Inspect(ctx, one.key.name)
-	i := slices.IndexFunc(state.Holders, func(h driver.Holder) bool { return h.Owner == one.key.owner })
+	i := slices.IndexFunc(state.Holders, one.isOf)
 	if i < 0 {
 		return 0, err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // A key is what a claim is called by.
@@ -53,6 +54,11 @@ type claim struct {
 	ended   bool               // guarded by claims.mu; by a release or a loss: its owner is used up
 	chosen  bool               // guarded by claims.mu; its caller has chosen the owner, and may call again
 	waiting context.CancelFunc // guarded by claims.mu; ends the call that waits for other holders; nil: none does
+}
+
+// isOf reports whether h is the claim's. Another service shows handles in place of owners.
+func (one *claim) isOf(h driver.Holder) bool {
+	return h.Owner == one.key.owner || h.Owner == wire.Handle(one.key.owner)
 }
 
 // claims are those that are in use, and those that may be soon.
@@ -248,7 +254,7 @@ func (c *claims) close(one *claim, now time.Time) bool {
 // drop forgets a claim, but for calls that have come meanwhile, which begin anew.
 func (c *claims) drop(one *claim) {
 	one.driver, one.since, one.acquires, one.evicted = nil, time.Time{}, false, nil
-	<-one.turn
+	defer func() { <-one.turn }() // at last: what a call is granted then is not to be forgotten here
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one.until = time.Time{}
