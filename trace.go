@@ -16,7 +16,7 @@ import (
 //
 // It is called on the goroutine that caused the event, which may be one that asks a lease's
 // context for its Err, concurrently for different events, and with parts of the Locker locked:
-// it must not block, nor call the Locker or its leases. The begin of a wait comes before its
+// it must neither block nor panic, nor call the Locker or its leases. The begin of a wait comes before its
 // end, that before the begin of the hold, and that before its end, however soon it is lost;
 // those of different leases come in no order. No event has an owner or a password in it.
 //
