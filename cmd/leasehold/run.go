@@ -288,7 +288,7 @@ func (r *run) giveBack(ctx context.Context, locks *leasehold.Locker, leases *lea
 		return leases.Release(ctx)
 	}
 	for _, name := range leases.Names() {
-		lease, resumed := locks.Resume(ctx, name, leases.Lease(name).Owner(), leasehold.NoRenew(), leasehold.TTL(min(backTTL, r.child.ttl)))
+		lease, resumed := locks.Resume(ctx, name, leases.Lease(name).Owner(), leasehold.NoRenew(), leasehold.TTL(backTTL))
 		if resumed == nil {
 			resumed = lease.Release(ctx)
 		}
