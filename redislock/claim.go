@@ -37,9 +37,9 @@ type claim struct {
 	keys keys
 
 	listener listener // guarded by the subscriber's mu
-	notes    notes    // of calls, which do not overlap
 
-	mu sync.Mutex // calls do not overlap, but nothing else orders their memory
+	mu    sync.Mutex // calls do not overlap, but nothing else orders their memory
+	notes notes      // guarded by mu
 	state
 }
 
@@ -210,17 +210,21 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 			d.contended.left(k.lock)
 		}
 		fence := uint64(number(values[1]))
+		adopts := false // what another claim of this owner was granted, whose lease it stays
 		switch {
 		case number(values[0]) == replyGranted:
 			was.floor = seen // by this very attempt
-		case !was.mayBeGranted() && was.grant.fence == 0: // to another claim of this owner, whose lease it stays
+		case !was.mayBeGranted() && was.grant.fence == 0:
 			if fence < seen {
 				c.update(func(now *state) { now.uncertain.attempt = false })
 				return driver.Grant{}, nil, c.regressed(seen, fence)
 			}
-			was.floor = 0
+			was.floor, adopts = 0, true
 		}
 		err := c.accept(ctx, fence, was, reply)
+		if adopts && err == nil { // it is released by its fence, as what is resumed is
+			c.update(func(now *state) { now.grant.adopted = true })
+		}
 		return granted(c.req.TTL, fence), nil, err
 	case replyNoHistory:
 		c.update(func(now *state) { now.uncertain.attempt, now.uncertain.release = attempt, was.uncertain.release })

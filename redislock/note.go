@@ -23,21 +23,13 @@ type notes struct {
 // Note implements driver.Noter.
 func (c *claim) Note(ctx context.Context, note string) error {
 	k := c.keys
-	if c.notes.id == "" {
-		c.notes.id = fmt.Sprintf("%016x", rand.Uint64())
-	}
-	c.notes.last++
-	keep := time.Duration(0)
-	if c.notes.late {
-		keep = goneTTL
-	}
+	now, keep := c.nextNote()
 	n := c.d.pipelines.newCall(scriptNote, 5)
 	n.text(k.lock)
 	n.companions(k, kindHistory, kindDetails, kindShares)
 	n.companionOf(k, kindNoted, c.req.Owner)
-	n.text(c.req.Owner, note, c.notes.id)
-	n.number(c.notes.last, millis(keep))
-	c.notes.late = true
+	n.text(c.req.Owner, note, now.id)
+	n.number(now.last, millis(keep))
 	reply, err := c.d.ask(ctx, k.lock, n)
 	if err != nil {
 		return err
@@ -46,9 +38,26 @@ func (c *claim) Note(ctx context.Context, note string) error {
 	if err != nil {
 		return err
 	}
+	c.mu.Lock()
 	c.notes.late = false
+	c.mu.Unlock()
 	if held == 0 {
 		return c.why(ctx, c.load().grant.fence)
 	}
 	return nil
+}
+
+// nextNote counts a call, which has no answer yet, and returns for how long the server is to remember it.
+func (c *claim) nextNote() (now notes, keep time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.notes.id == "" {
+		c.notes.id = fmt.Sprintf("%016x", rand.Uint64())
+	}
+	if c.notes.late {
+		keep = goneTTL
+	}
+	c.notes.last++
+	c.notes.late = true
+	return c.notes, keep
 }

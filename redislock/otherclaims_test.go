@@ -81,6 +81,30 @@ func TestLateCallsOfAnotherClaim(t *testing.T) {
 	}
 }
 
+// Who found by an attempt what another claim of the owner holds releases that, and no later lease of the owner.
+func TestReleaseOfWhatAnAttemptFound(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	d, client, link := openLate(t, r.Addr(), nil)
+	warm := lateClaim(t, d, "warm", "o", time.Minute) // the server knows the scripts
+	mustTry(t, warm)
+	if err := lateClaim(t, d, "warm", "o", time.Minute).Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, found := lateClaim(t, d, "n", "o", time.Minute), lateClaim(t, d, "n", "o", time.Minute)
+	mustTry(t, c)
+	mustTry(t, found)
+	late := link.cancelled(t, found.Release)
+	if err := c.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustTry(t, lateClaim(t, d, "n", "o", time.Minute))
+	late()
+	if key := client.Get(t.Context(), "lock:n").Val(); key != "o" {
+		t.Errorf("a late release of the owner's former lease leaves %q of its next one", key)
+	}
+}
+
 // A lease from before RaiseFence stays whose it is, whatever an attempt of its owner is told.
 func TestAttemptAfterRaiseFence(t *testing.T) {
 	t.Parallel()

@@ -59,19 +59,3 @@ func TestLateCallsAreRefusedInTheirTurn(t *testing.T) {
 		t.Errorf("a call that had to wait until a later one had come: %d %s", a.status, a.text)
 	}
 }
-
-// An instance that has served an owner before, and not its calls since, tells what the owner has now.
-func TestCallsElsewhereInBetween(t *testing.T) {
-	t.Parallel()
-	engine := memory.NewServer()
-	a, b := start(t, engine, nil), start(t, engine, nil)
-	const o, p = `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","call":%d}`, `{"name":"n","owner":"p","ttl_ms":60000}`
-	first := a.post(wire.Acquire, o, 1).want(t, 200, "")
-	b.post(wire.Release, `{"name":"n","owner":"o","caller":"c","call":2}`).want(t, 200, "")
-	b.post(wire.Acquire, p).want(t, 200, "")
-	b.post(wire.Release, `{"name":"n","owner":"p"}`).want(t, 200, "")
-	second := b.post(wire.Acquire, o, 3).want(t, 200, "")
-	if g := a.post(wire.Renew, o, 4).want(t, 200, ""); g.grant.Token != second.grant.Token {
-		t.Errorf("renewed with token %s; granted %s, and before that %s", g.grant.Token, second.grant.Token, first.grant.Token)
-	}
-}

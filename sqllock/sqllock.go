@@ -147,7 +147,7 @@ func (d *Driver) Migrate(ctx context.Context) error {
 }
 
 // Purge removes the rows of resources that nobody has used for a day. No fence goes back:
-// by then the clock is above it.
+// by then the clock is above it. Rows that somebody has locked stay for the next time.
 func (d *Driver) Purge(ctx context.Context) error {
 	on, err := d.ready(ctx)
 	if err != nil {

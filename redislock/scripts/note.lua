@@ -9,7 +9,7 @@ local owner, note = ARGV[1], ARGV[2]
 local clock = redis.call('TIME')
 local ms = math.floor((clock[1] * 1000000 + clock[2]) / 1000)
 --include history.lua
-local by, last = string.match(redis.pcall('GET', KEYS[5]) or '', '^(%x+) (%d+)$')
+local by, last = string.match(tostring(redis.pcall('GET', KEYS[5])), '^(%x+) (%d+)$')
 if by == ARGV[3] and tonumber(last) >= tonumber(ARGV[4]) then return 1 end -- it comes late
 if ARGV[5] ~= '0' then redis.call('SET', KEYS[5], ARGV[3] .. ' ' .. ARGV[4], 'PX', ARGV[5]) end
 local held = redis.call('GET', lock)
