@@ -207,9 +207,9 @@ func (a *attempt) granted(ctx context.Context) error {
 			return err
 		}
 	}
-	if one.fence != a.grant.Fence || one.since.IsZero() {
+	if one.held.fence != a.grant.Fence || one.held.since.IsZero() {
 		one.begins()
-		one.fence, one.since, one.atLeast = a.grant.Fence, a.sent, wire.Duration(a.call.AtLeast)
+		one.held = held{a.sent, wire.Duration(a.call.AtLeast), a.grant.Fence}
 		a.s.hub.granted(one)
 	}
 	a.s.claims.lasts(one, a.sent.Add(a.grant.TTL))
@@ -376,8 +376,7 @@ func (s *Server) giveUp(one *claim) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
-	err := one.driver.Release(ctx)
-	if err == nil && !one.since.IsZero() {
+	if one.driver.Release(ctx) == nil {
 		s.hub.released(one)
 	}
 	s.claims.end(one)

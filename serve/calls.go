@@ -83,8 +83,8 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
 			s.ended(one, err)
 			return err
 		}
-		if one.fence = g.Fence; one.since.IsZero() {
-			one.since = sent
+		if one.held.fence = g.Fence; one.held.since.IsZero() {
+			one.held.since = sent
 		}
 		s.claims.lasts(one, sent.Add(g.TTL))
 		s.answer(w, http.StatusOK, grantOf(c.Claim, g, received, sent))
@@ -97,13 +97,13 @@ func (s *Server) ended(one *claim, err error) {
 	if !errors.Is(err, driver.ErrLost) {
 		return
 	}
-	if !one.since.IsZero() {
+	if !one.held.since.IsZero() {
 		if !errors.Is(err, driver.ErrEvicted) {
 			s.findCause(one)
 		}
 		s.hub.soon()
 	}
-	one.since = time.Time{}
+	one.held = held{}
 }
 
 func (s *Server) release(w http.ResponseWriter, r *http.Request) {
@@ -119,9 +119,7 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) {
 		err := s.giveBack(ctx, one, &c)
 		switch {
 		case err == nil:
-			if !one.since.IsZero() {
-				s.hub.released(one)
-			}
+			s.hub.released(one)
 			s.claims.end(one)
 			s.done(w)
 		case errors.Is(err, driver.ErrLost):
@@ -152,8 +150,8 @@ func (s *Server) giveBack(ctx context.Context, one *claim, c *wire.ReleaseCall) 
 // the lease asks the engine since when it is held.
 func (s *Server) lingering(ctx context.Context, one *claim, c *wire.ReleaseCall) (time.Duration, error) {
 	linger := wire.Duration(c.Linger)
-	if one.atLeast > 0 {
-		linger = max(linger, one.atLeast-time.Since(one.since))
+	if one.held.atLeast > 0 {
+		linger = max(linger, one.held.atLeast-time.Since(one.held.since))
 	}
 	if c.AtLeast == 0 {
 		return linger, nil

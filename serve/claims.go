@@ -35,25 +35,35 @@ func (o order) skips(last order) bool {
 // order. It may be forgotten at any time between calls, but for an engine that ties leases to
 // a session; another instance, or this one, then makes another.
 type claim struct {
-	key     key
-	turn    chan struct{} // has room for one: who has put something in makes a call
-	driver  driver.Claim  // guarded by turn, as is what follows
-	req     driver.Request
-	since   time.Time // of the grant; zero: it holds nothing, as far as is known
-	atLeast time.Duration
-	fence   uint64
+	key    key
+	turn   chan struct{} // has room for one: who has put something in makes a call
+	driver driver.Claim  // guarded by turn, as is what follows
+	req    driver.Request
+	held   held
 	// acquires: its req is that of a call to acquire, which said the mode.
 	acquires bool
 	cause    chan error // brings why its lease has ended, if the engine tells; nil: the driver's claim is not made
 	evicted  error      // what came of it
 
-	users   int                // guarded by claims.mu; calls that wait for the turn or have it
-	until   time.Time          // guarded by claims.mu; when it may be forgotten
-	last    order              // guarded by claims.mu; of the last call that had a number
-	skipped bool               // guarded by claims.mu; others may have served calls since the driver's claim was used
-	ended   bool               // guarded by claims.mu; by a release or a loss: its owner is used up
-	chosen  bool               // guarded by claims.mu; its caller has chosen the owner, and may call again
-	waiting context.CancelFunc // guarded by claims.mu; ends the call that waits for other holders; nil: none does
+	calls // guarded by claims.mu
+}
+
+// held is what a claim holds, as far as is known; the zero value: nothing.
+type held struct {
+	since   time.Time // of the grant
+	atLeast time.Duration
+	fence   uint64
+}
+
+// calls is what is known of those that were made on a claim, and of whether there will be more.
+type calls struct {
+	users   int                // those that wait for the turn or have it
+	until   time.Time          // when the claim may be forgotten
+	last    order              // of the last one that had a number
+	skipped bool               // others may have served some since the driver's claim was used
+	ended   bool               // by a release or a loss: the owner is used up
+	chosen  bool               // the caller has chosen the owner, and may call again
+	waiting context.CancelFunc // ends the one that waits for other holders; nil: none does
 }
 
 // isOf reports whether h is the claim's. Another service shows handles in place of owners.
@@ -253,7 +263,7 @@ func (c *claims) close(one *claim, now time.Time) bool {
 
 // drop forgets a claim, but for calls that have come meanwhile, which begin anew.
 func (c *claims) drop(one *claim) {
-	one.driver, one.since, one.acquires, one.evicted = nil, time.Time{}, false, nil
+	one.driver, one.held, one.acquires, one.evicted = nil, held{}, false, nil
 	defer func() { <-one.turn }() // at last: what a call is granted then is not to be forgotten here
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -339,7 +339,21 @@ func (h *hub) tell(e told, held bool) {
 
 func (h *hub) granted(one *claim) { h.tell(one.event(wire.EventGranted), true) }
 
-func (h *hub) released(one *claim) { h.tell(one.event(wire.EventReleased), false) }
+// released is for a claim that has released a lease or a place in the queue. A lease that this instance
+// has neither granted nor renewed is told as it was seen.
+func (h *hub) released(one *claim) {
+	e := one.event(wire.EventReleased)
+	if one.held.since.IsZero() {
+		h.mu.Lock()
+		seen, ok := h.known[e.lease()]
+		h.mu.Unlock()
+		if !ok {
+			return
+		}
+		e.Event = seen
+	}
+	h.tell(e, false)
+}
 
 func (h *hub) evicted(name string, holder driver.Holder, reason string) {
 	e := eventOf(name, holder)
@@ -349,7 +363,7 @@ func (h *hub) evicted(name string, holder driver.Holder, reason string) {
 
 // event is of the lease that the claim has.
 func (one *claim) event(kind string) told {
-	e := eventOf(one.key.name, driver.Holder{Owner: one.key.owner, Mode: one.req.Mode, Fence: one.fence, Note: one.req.Note})
+	e := eventOf(one.key.name, driver.Holder{Owner: one.key.owner, Mode: one.req.Mode, Fence: one.held.fence, Note: one.req.Note})
 	e.kind = kind
 	return e
 }

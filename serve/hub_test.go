@@ -144,3 +144,28 @@ func TestManyEndsAreTold(t *testing.T) {
 		t.Errorf("told %v", kinds)
 	}
 }
+
+// An instance that has neither granted nor renewed a lease tells, at once, that it has released it.
+func TestReleaseOfALeaseGrantedElsewhereIsTold(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	a, b := start(t, engine, nil), start(t, engine, nil)
+	next := b.listen("")
+	a.post(wire.Acquire, `{"name":"n","owner":"owner","ttl_ms":60000,"note":"by a"}`).want(t, 200, "")
+	kind, granted := next()
+	if kind != wire.EventGranted {
+		t.Fatalf("told %s", kind)
+	}
+	b.post(wire.Release, `{"name":"n","owner":"owner"}`).want(t, 200, "")
+	if kind, e := next(); kind != wire.EventReleased || e != granted {
+		t.Errorf("told %s %+v, want released %+v", kind, e, granted)
+	}
+	a.post(wire.Acquire, `{"name":"n","owner":"other","ttl_ms":60000}`).want(t, 200, "")
+	next()
+	b.post(wire.Acquire, `{"name":"n","owner":"waiter","ttl_ms":60000,"queue":true}`).want(t, 409, "busy")
+	b.post(wire.Release, `{"name":"n","owner":"waiter"}`).want(t, 200, "") // its place, which is no lease
+	b.post(wire.Release, `{"name":"n","owner":"other"}`).want(t, 200, "")
+	if kind, e := next(); kind != wire.EventReleased || e.Handle != wire.Handle("other") {
+		t.Errorf("told %s %+v", kind, e)
+	}
+}
