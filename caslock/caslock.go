@@ -102,7 +102,8 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	return &claim{d: d, req: req}, nil
 }
 
-// enter begins a call, which ends with ctx or the driver; leave follows.
+// enter begins a call, which ends with ctx or the driver; leave follows. The store is not shown the cause of ctx, which is
+// the caller's and may match what stores return.
 func (d *Driver) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
 	if d.closing.Err() != nil {
 		return nil, nil, driver.ErrClosed
@@ -110,19 +111,19 @@ func (d *Driver) enter(ctx context.Context) (_ context.Context, leave func(), er
 	if ctx.Err() != nil {
 		return nil, nil, ctx.Err()
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
+	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(d.closing, func() { cancel(driver.ErrClosed) })
-	return ctx, func() { stop(); cancel(nil) }, nil
+	part := context.AfterFunc(ctx, func() { cancel(ctx.Err()) })
+	end := func() {}
+	if at, ok := ctx.Deadline(); ok {
+		call, end = context.WithDeadline(call, at)
+	}
+	return call, func() { stop(); part(); end(); cancel(nil) }, nil
 }
 
-// failed is what a call of the store came to that returned err. Another cause of ctx than its own is the caller's, and may
-// be anything, such as the loss of another lease.
+// failed is what a call of the store came to that returned err.
 func failed(ctx context.Context, err error) error {
-	cause := ctx.Err()
-	if context.Cause(ctx) == driver.ErrClosed {
-		cause = driver.ErrClosed
-	}
-	if cause != nil && !errors.Is(err, cause) {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return err

@@ -46,8 +46,8 @@ type Driver interface {
 // A Claim is one owner's standing request for one resource: refused or queued, then
 // held, then released or lost. Calls on one Claim do not overlap, and one whose ctx ended
 // must not take effect after a later one has returned, nor a Renew for less after a later
-// Renew has. An error does not decide by the cause of ctx, which is the caller's and may match any error
-// of this package. It may implement [Lingerer], [Noter], [FenceLifter] and [Forgetter].
+// Renew has. An error matches none of this package because of the cause of ctx, which is the caller's:
+// a call that ctx has ended says so by ctx.Err(). It may implement [Lingerer], [Noter], [FenceLifter] and [Forgetter].
 type Claim interface {
 	// Try makes one attempt and never waits for other holders. Held already, it
 	// restarts the lease and returns the same fence. It keeps a queued place alive and

@@ -82,7 +82,7 @@ func (w *write) mayHave(err error) {
 // which may be because of another.
 func (d *Driver) sendTogether(ctx context.Context, w *write) (resp *clientv3.TxnResponse, alone bool, err error) {
 	if ctx.Err() != nil {
-		return nil, false, d.explain(ctx, context.Cause(ctx))
+		return nil, false, d.explain(ctx, ctx.Err())
 	}
 	b, leads := d.join(w)
 	if b == nil {
@@ -100,7 +100,7 @@ func (d *Driver) sendTogether(ctx context.Context, w *write) (resp *clientv3.Txn
 	case <-d.life.Done():
 		return nil, false, errClosing
 	case <-ctx.Done():
-		return nil, false, d.explain(ctx, context.Cause(ctx))
+		return nil, false, d.explain(ctx, ctx.Err())
 	}
 }
 

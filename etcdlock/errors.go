@@ -60,7 +60,7 @@ func (d *Driver) explain(ctx context.Context, err error) error {
 		return errClosing
 	case ctx.Err() != nil:
 		// The client waits for a connection, and then only says that it did.
-		return advise(errors.Join(context.Cause(ctx), d.unconnected()))
+		return advise(errors.Join(ctx.Err(), d.unconnected()))
 	}
 	return advise(err)
 }

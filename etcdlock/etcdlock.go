@@ -122,7 +122,7 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 // usable is the check that stands before every call.
 func (d *Driver) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -72,7 +72,7 @@ func (d *Driver) await(ctx context.Context, s *session, k *keepAlive) error {
 		case <-d.life.Done():
 			return errClosing
 		case <-ctx.Done():
-			return d.explain(ctx, context.Cause(ctx))
+			return d.explain(ctx, ctx.Err())
 		}
 	})
 }

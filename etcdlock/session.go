@@ -63,7 +63,7 @@ func (d *Driver) session(ctx context.Context, ttl time.Duration) (*session, erro
 	select {
 	case <-s.ready:
 	case <-ctx.Done():
-		return nil, d.explain(ctx, context.Cause(ctx))
+		return nil, d.explain(ctx, ctx.Err())
 	case <-d.life.Done():
 		return nil, errClosing
 	}

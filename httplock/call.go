@@ -103,7 +103,7 @@ func (d *service) get(ctx context.Context, path string, query url.Values, answer
 // do makes one call. Its error is ErrClosed, a *reply, or says that there was no answer.
 func (d *service) do(ctx context.Context, request func(context.Context) (*http.Request, error), answer any) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	if d.life.Err() != nil {
 		return driver.ErrClosed
@@ -121,7 +121,7 @@ func (d *service) do(ctx context.Context, request func(context.Context) (*http.R
 	case d.life.Err() != nil:
 		return driver.ErrClosed
 	case ctx.Err() != nil && errors.Is(err, errSilent):
-		return fmt.Errorf("%w: %w", errSilent, context.Cause(ctx))
+		return fmt.Errorf("%w: %w", errSilent, ctx.Err())
 	}
 	return err
 }

@@ -17,6 +17,26 @@ var brokenFaults = []breakage{
 	{name: "calls do not end with their context", rejects: []string{"CallsEndWithTheirContext"}, harness: pausable(false)},
 	{name: "calls of a paused engine say busy", rejects: []string{"CallsEndWithTheirContext"}, harness: pausable(true)},
 	{name: "calls end late", rejects: []string{"CallsEndWithTheirContext"}, harness: pausedFor(locktest.Margin / 2)},
+	{name: "the cause of a context is the answer", rejects: []string{"CauseOfAContextIsNoAnswer"}, warp: warp{
+		renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+			if ctx.Err() != nil {
+				return driver.Grant{}, context.Cause(ctx)
+			}
+			return c.inner.Renew(ctx, ttl)
+		},
+	}},
+	{name: "what a context's cause calls lost is forgotten", rejects: []string{"CauseOfAContextIsNoAnswer"}, warp: warp{
+		release: func(c *warpedClaim, ctx context.Context) error {
+			if c.recall(c.asked.Owner) != nil {
+				return driver.ErrLost
+			}
+			if errors.Is(context.Cause(ctx), driver.ErrLost) {
+				c.remember(c.asked.Owner, true)
+				return ctx.Err()
+			}
+			return c.inner.Release(ctx)
+		},
+	}},
 	{name: "leases outlive a pause for ever", rejects: []string{"HolderEndsWhileTheEngineIsPaused"}, harness: (*warp).remotely,
 		warp: scaled(func(time.Duration) time.Duration { return time.Hour })},
 	{name: "a restart loses the state", rejects: []string{"RestartKeepsLeases"}, harness: func(p *warp, t testing.TB) locktest.Harness {

@@ -34,7 +34,7 @@ var brokenWaits = []breakage{
 				return c.inner.Try(ctx)
 			case <-ctx.Done():
 				time.AfterFunc(5*time.Millisecond, func() { c.inner.Try(context.Background()) })
-				return driver.Grant{}, context.Cause(ctx)
+				return driver.Grant{}, ctx.Err()
 			}
 		},
 	}},

@@ -173,11 +173,15 @@ func (c *contender) answer(what string, call func(ctx context.Context) error) er
 	return within(c.t, what, callLimit, call)
 }
 
+// errElsewhere is what contexts end with: an answer to something else, as in a group of goroutines
+// that the refusal of one ends.
+var errElsewhere = fmt.Errorf("elsewhere: %w, %w", driver.ErrBusy, driver.Evicted("elsewhere"))
+
 // within makes one call with a context of the given length, and fails t when the call
 // does not return soon after that has ended.
 func within(t testing.TB, what string, limit time.Duration, call func(ctx context.Context) error) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), limit, errElsewhere)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- call(ctx) }()

@@ -17,6 +17,7 @@ var faultCases = []Case{
 	{Name: "ReplyLostWhileWaiting", Run: replyLostWhileWaiting},
 	{Name: "ReplyLostOnRenew", Run: replyLostOnRenew},
 	{Name: "ReplyLostOnRelease", Run: replyLostOnRelease},
+	{Name: "CauseOfAContextIsNoAnswer", Run: causeOfAContextIsNoAnswer},
 	{Name: "WaiterOutlivesACutLink", Run: waiterOutlivesACutLink},
 	{Name: "WaiterDoesNotSpin", Run: waiterDoesNotSpin},
 	{Name: "CallsEndWithTheirContext", Needs: NeedPause, Alone: true, Run: callsEndWithTheirContext},
@@ -151,6 +152,43 @@ func replyLostOnRelease(t testing.TB, h Harness) {
 		t.Errorf("Release whose first request was lost: %v", err)
 	}
 	mustBeFree(t, other, name, "it was released at the second request")
+}
+
+// causeOfAContextIsNoAnswer: calls whose context has ended, by the refusal of something else, or its loss, say nothing
+// of the claim, which has what it had.
+func causeOfAContextIsNoAnswer(t testing.TB, h Harness) {
+	d, d2 := open(t, h), open(t, h)
+	name := newName(t)
+	holder, waiter := contend(t, d, request(name)), contend(t, d, queued(request(name)))
+	other := contend(t, d2, request(name))
+	unknown := func(what string, call func(ctx context.Context) error) {
+		t.Helper()
+		ctx, cancel := context.WithCancelCause(context.Background())
+		cancel(errElsewhere)
+		if err := call(ctx); errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrLost) {
+			t.Errorf("%s with a context that had ended: %v; want an error of unknown outcome", what, err)
+		}
+	}
+	for range 2 { // the second finds what the first has left behind
+		unknown("Try", holder.tryOnce)
+		g := holder.granted("the resource is free, or held by itself")
+		unknown("Try of the holder", holder.tryOnce)
+		unknown("Renew", func(ctx context.Context) error { _, err := holder.claim.Renew(ctx, holder.req.TTL); return err })
+		if again := holder.renewed(longTTL); again.Fence != g.Fence {
+			t.Errorf("fence %d of the grant, %d of its renewal", g.Fence, again.Fence)
+		}
+		waiter.busy("it is held")
+		if d.Features().Fair { // else there is no place, and a driver may know that
+			unknown("Release of a place", waiter.claim.Release)
+		}
+		waiter.leaves()
+		unknown("Release", holder.claim.Release)
+		if err := holder.release(); err != nil && !errors.Is(err, driver.ErrLost) { // ErrLost: the first has released it
+			t.Fatalf("Release: %v", err)
+		}
+		other.wins(Margin, "the holder and the waiter have left")
+		other.released()
+	}
 }
 
 // waiterOutlivesACutLink: its link is cut for a while. It waits on, keeps or regains a

@@ -46,14 +46,14 @@ func LoseReply(_ context.Context, apply func() error) error {
 // HangRequest never reaches the engine and returns when the caller's context ends.
 func HangRequest(ctx context.Context, _ func() error) error {
 	<-ctx.Done()
-	return context.Cause(ctx)
+	return ctx.Err()
 }
 
 // HangReply lets the engine serve the call and returns when the caller's context ends.
 func HangReply(ctx context.Context, apply func() error) error {
 	_ = apply() // the answer is what gets lost
 	<-ctx.Done()
-	return context.Cause(ctx)
+	return ctx.Err()
 }
 
 // SlowReply lets the engine serve the call and passes its answer on after d.
@@ -64,7 +64,7 @@ func SlowReply(d time.Duration) Fault {
 		case <-time.After(d):
 			return err
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return ctx.Err()
 		}
 	}
 }

@@ -273,7 +273,7 @@ func (r *remote) send(c call) (<-chan answer, error) {
 
 func (r *remote) do(ctx context.Context, c call) (answer, error) {
 	if ctx.Err() != nil {
-		return answer{}, context.Cause(ctx)
+		return answer{}, ctx.Err()
 	}
 	pending, err := r.send(c)
 	if err != nil {
@@ -281,7 +281,7 @@ func (r *remote) do(ctx context.Context, c call) (answer, error) {
 	}
 	select {
 	case <-ctx.Done():
-		return answer{}, context.Cause(ctx)
+		return answer{}, ctx.Err()
 	case a, ok := <-pending:
 		switch {
 		case !ok:

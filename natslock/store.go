@@ -88,7 +88,7 @@ func within[T any](ctx context.Context, f func() (T, error)) (T, error) {
 		return a.value, a.err
 	case <-ctx.Done():
 		var none T
-		return none, explain(ctx, context.Cause(ctx))
+		return none, explain(ctx, ctx.Err())
 	}
 }
 
@@ -108,7 +108,7 @@ func (s *store) connected(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return ctx.Err()
 		}
 	}
 	return nil
@@ -206,7 +206,7 @@ func insist[T any](ctx context.Context, ask func(ctx context.Context) (T, error)
 			return a.value, a.err
 		case <-ctx.Done():
 			var none T
-			return none, context.Cause(ctx)
+			return none, ctx.Err()
 		case <-time.After(patience):
 		}
 	}
@@ -492,7 +492,7 @@ func (s *store) watch(ctx context.Context, begun func(), heard func(i caslock.It
 	for {
 		select {
 		case <-ctx.Done():
-			return explain(ctx, context.Cause(ctx))
+			return explain(ctx, ctx.Err())
 		case entry, ok := <-w.Updates():
 			if !ok {
 				return errEnded

@@ -90,7 +90,7 @@ func next(ctx context.Context, conn *pgx.Conn) (string, error) {
 		case err == nil:
 			return note.Payload, nil
 		case ctx.Err() != nil:
-			return "", context.Cause(ctx)
+			return "", ctx.Err()
 		case !silent:
 			return "", err
 		}

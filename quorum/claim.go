@@ -69,7 +69,7 @@ func (c *claim) round(ctx context.Context, parts []*part, call callAt, done func
 		case a := <-answers:
 			v.add(a)
 		case <-ctx.Done():
-			v.miss(parts, context.Cause(ctx))
+			v.miss(parts, ctx.Err())
 			return v
 		}
 	}
@@ -145,7 +145,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		select {
 		case <-time.After(rand.N(delay(tries, time.Since(start)))):
 		case <-ctx.Done():
-			return driver.Grant{}, context.Cause(ctx)
+			return driver.Grant{}, ctx.Err()
 		}
 	}
 }
@@ -157,7 +157,7 @@ func delay(tries int, took time.Duration) time.Duration {
 
 func (c *claim) tryOnce(ctx context.Context) (driver.Grant, *verdict, error) {
 	if ctx.Err() != nil {
-		return driver.Grant{}, &verdict{}, context.Cause(ctx)
+		return driver.Grant{}, &verdict{}, ctx.Err()
 	}
 	start, held := time.Now(), c.held
 	v := c.ask(ctx, func(ctx context.Context, p *part) (driver.Grant, error) { return c.tryAt(ctx, p, held) }, c.tried)
@@ -283,7 +283,7 @@ func (c *claim) releaseAt(ctx context.Context, p *part) (driver.Grant, error) {
 // renewed: they expire a TTL later, or are released, and never make a majority.
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	if ctx.Err() != nil {
-		return driver.Grant{}, context.Cause(ctx)
+		return driver.Grant{}, ctx.Err()
 	}
 	one := []driver.Renewal{{Claim: c, TTL: ttl}}
 	c.d.RenewAll(ctx, one)
@@ -311,7 +311,7 @@ func (c *claim) renewed(ctx context.Context, ttl time.Duration, v *verdict) (dri
 // was regained another may have held since.
 func (c *claim) Release(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	c.held, c.fence = false, 0
 	released := func(ctx context.Context, p *part) (driver.Grant, error) {

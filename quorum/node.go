@@ -48,7 +48,7 @@ func (n *node) call(ctx context.Context, do func(ctx context.Context) error) err
 	case n.slots <- struct{}{}:
 		defer func() { <-n.slots }()
 	case <-ctx.Done():
-		return fmt.Errorf("%d calls are before it: %w", maxInFlight, context.Cause(ctx))
+		return fmt.Errorf("%d calls are before it: %w", maxInFlight, ctx.Err())
 	}
 	probe, ok := n.admit()
 	if !ok {

@@ -40,7 +40,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 			waits = slices.ContainsFunc(verdicts, undecided)
 		case <-ctx.Done():
 			for i, r := range renewals {
-				verdicts[i].miss(r.Claim.(*claim).parts, context.Cause(ctx))
+				verdicts[i].miss(r.Claim.(*claim).parts, ctx.Err())
 			}
 			waits = false
 		}

@@ -81,7 +81,7 @@ func (n *conn) send(ctx context.Context, c *call) error {
 		select {
 		case <-room:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return ctx.Err()
 		}
 		n.mu.Lock()
 	}

@@ -52,7 +52,7 @@ func (p *pipeline) connection(ctx context.Context) (*conn, error) {
 	case <-m.done:
 		return m.conn, m.err
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, ctx.Err()
 	}
 }
 
@@ -227,7 +227,7 @@ func apart(ctx, life context.Context, f func(context.Context) error) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return ctx.Err()
 	case <-life.Done():
 		return redis.ErrClosed
 	}

@@ -222,7 +222,7 @@ func (d *Driver) checkTTL(ttl time.Duration) error {
 // usable is the check that stands before every call.
 func (d *Driver) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	if d.closed.Load() {
 		return driver.ErrClosed

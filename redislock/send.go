@@ -200,7 +200,7 @@ func (p *pipeline) ask(ctx context.Context, c *call) (left bool, err error) {
 			select {
 			case <-c.done:
 			case <-ctx.Done():
-				return true, context.Cause(ctx)
+				return true, ctx.Err()
 			}
 		}
 		if !c.unsent {

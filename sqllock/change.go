@@ -152,6 +152,6 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-time.After(d/2 + rand.N(d)):
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 }

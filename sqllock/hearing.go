@@ -110,7 +110,7 @@ func (d *Driver) Listening(ctx context.Context) error {
 // deaf is why listening has ended.
 func deaf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	return fmt.Errorf("%w: %w", ErrDeaf, err)
 }

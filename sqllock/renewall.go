@@ -167,7 +167,7 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 	case d.renewing <- struct{}{}:
 		defer func() { <-d.renewing }()
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, ctx.Err()
 	}
 	on, err := d.ready(ctx)
 	if err != nil {

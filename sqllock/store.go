@@ -56,7 +56,7 @@ func (d *Driver) ready(ctx context.Context) (runner, error) {
 		return nil, driver.ErrClosed
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, context.Cause(ctx)
+		return nil, ctx.Err()
 	}
 	if on := d.checked.Load(); on != nil {
 		return *on, d.dialect.intact()
@@ -70,7 +70,7 @@ func (d *Driver) open(ctx context.Context) (runner, error) {
 	case <-d.opening:
 		defer func() { d.opening <- struct{}{} }()
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, ctx.Err()
 	}
 	if on := d.checked.Load(); on != nil {
 		return *on, nil
@@ -128,7 +128,7 @@ func (d *Driver) retry(ctx context.Context, on runner, fn func(on runner) error)
 		case d.closed.Load():
 			return driver.ErrClosed
 		case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-			return context.Cause(ctx)
+			return ctx.Err()
 		case !d.dialect.busy(err):
 			return d.dialect.explain(err)
 		case try == d.traits.attempts:
@@ -151,7 +151,7 @@ func (d *Driver) write(ctx context.Context, on runner, fn func(on runner) error)
 		defer func() { <-d.writing }()
 		return d.retry(ctx, on, fn)
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 }
 

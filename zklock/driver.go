@@ -230,7 +230,7 @@ func run[T any](ctx context.Context, call func() (T, error)) (T, error) {
 		return a.value, a.err
 	case <-ctx.Done():
 		var none T
-		return none, context.Cause(ctx)
+		return none, ctx.Err()
 	}
 }
 

@@ -142,7 +142,7 @@ func (d *Driver) list(ctx context.Context, client *zk.Conn, prefix string) ([]dr
 	var forbidden error // guarded by mu
 	err = atOnce(asksAtOnce, len(names), func(i int) (err error) {
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return ctx.Err()
 		}
 		states[i], err = d.inspect(client, names[i])
 		mu.Lock()

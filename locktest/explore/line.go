@@ -155,6 +155,6 @@ func (p *Process) Call(ctx context.Context, what, touches string, serve func() a
 	case <-cut:
 		return nil, ErrCut
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, ctx.Err()
 	}
 }
