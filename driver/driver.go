@@ -39,7 +39,7 @@ type Driver interface {
 	// stays held, but for what hangs on a session: its holders are told first, by Lost. All
 	// calls on its claims return ErrClosed from then on, at once, and ask the engine nothing;
 	// or ErrLost, where the driver knows that there is nothing. A Release so refused has
-	// released nothing.
+	// released nothing. A call in flight may return ErrClosed too: its outcome is unknown.
 	Close() error
 }
 

@@ -27,10 +27,12 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 			together = append(together, r)
 		}
 	}
+	var done sync.WaitGroup
+	done.Go(func() { d.renewEach(ctx, each) }) // which may be answered before replicas have acknowledged the others
 	if len(together) > 0 {
-		each = append(each, d.renewTogether(ctx, together)...)
+		d.renewEach(ctx, d.renewTogether(ctx, together))
 	}
-	d.renewEach(ctx, each)
+	done.Wait()
 }
 
 // longer is the reply of renewall.lua about a lease that is renewed, and ends later than asked.
