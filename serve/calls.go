@@ -63,6 +63,10 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 		s.lost(w, codeOf(errLate), errLate)
 		return nil, nil, false
 	}
+	if s.claims.hasSkipped(one) && s.features.Resumes { // what it was, and in what mode, may be what it had then
+		s.forget(one)
+		one.driver, one.acquires = nil, false
+	}
 	return one, give, true
 }
 

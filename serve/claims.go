@@ -315,10 +315,6 @@ func (s *Server) give(one *claim) { <-one.turn }
 
 // use makes the driver's claim unless there is one. Requires the turn.
 func (s *Server) use(one *claim, req driver.Request) (err error) {
-	if s.claims.hasSkipped(one) && s.features.Resumes { // it would take what the owner has now for what it had then
-		s.forget(one)
-		one.driver = nil
-	}
 	if one.driver == nil {
 		one.cause = make(chan error, 1)
 		req.Lost = s.hears(one.key, one.cause)

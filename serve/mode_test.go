@@ -35,3 +35,16 @@ func TestOneOwnerHoldsInOneMode(t *testing.T) {
 	there.post(wire.Acquire, `{"name":"p","owner":"a","ttl_ms":60000}`).want(t, 400, "invalid")
 	there.post(wire.Acquire, `{"name":"p","owner":"a","ttl_ms":60000,"mode":"shared"}`).want(t, 200, "")
 }
+
+// An owner that others have served meanwhile is asked for its mode as one that is new here.
+func TestModeOfCallsElsewhereInBetween(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	a, b := start(t, engine, nil), start(t, engine, nil)
+	const claim = `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","mode":"%s","call":%d}`
+	a.post(wire.Acquire, claim, "exclusive", 1).want(t, 200, "")
+	b.post(wire.Release, `{"name":"n","owner":"o","caller":"c","call":2}`).want(t, 200, "")
+	b.post(wire.Acquire, claim, "shared", 3).want(t, 200, "")
+	a.post(wire.Acquire, claim, "exclusive", 4).want(t, 400, "invalid")
+	b.post(wire.Acquire, claim, "shared", 5).want(t, 200, "")
+}
