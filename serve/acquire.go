@@ -201,7 +201,7 @@ func (a *attempt) try() (err error) {
 // granted notes a grant. One that may be by a call to another instance is in the mode of that call.
 func (a *attempt) granted(ctx context.Context) error {
 	one := a.one
-	if a.elsewhere {
+	if another := !one.held.since.IsZero() && one.held.fence != a.grant.Fence; a.elsewhere || another {
 		if err := a.s.checkMode(ctx, one); err != nil {
 			one.acquires = false // its mode is not that of what it has
 			return err

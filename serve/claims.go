@@ -191,8 +191,9 @@ func (c *claims) isLate(one *claim, now order) bool {
 	return now.number > 0 && now.caller == one.last.caller && now.number < one.last.number
 }
 
-// ends notes that the claim has neither.
+// end notes that the claim has neither. Requires the turn.
 func (c *claims) end(one *claim) {
+	one.held = held{}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one.ended = true

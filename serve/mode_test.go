@@ -47,4 +47,13 @@ func TestModeOfCallsElsewhereInBetween(t *testing.T) {
 	b.post(wire.Acquire, claim, "shared", 3).want(t, 200, "")
 	a.post(wire.Acquire, claim, "exclusive", 4).want(t, 400, "invalid")
 	b.post(wire.Acquire, claim, "shared", 5).want(t, 200, "")
+
+	// Its caller does not count its calls.
+	const uncounted = `{"name":"m","owner":"o","ttl_ms":60000,"mode":"%s"}`
+	c := start(t, engine, nil)
+	a.post(wire.Acquire, uncounted, "exclusive").want(t, 200, "")
+	b.post(wire.Release, `{"name":"m","owner":"o"}`).want(t, 200, "")
+	c.post(wire.Acquire, uncounted, "shared").want(t, 200, "")
+	a.post(wire.Acquire, uncounted, "exclusive").want(t, 400, "invalid")
+	c.post(wire.Acquire, uncounted, "shared").want(t, 200, "")
 }
