@@ -73,18 +73,18 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		return hangUp{}
 	}), nil)
 	defer close(silent)
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errGone)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := longClaim(t, d, "first").Try(ctx); !errors.Is(err, errGone) { // connects
+	if _, err := longClaim(t, d, "first").Try(ctx); !errors.Is(err, context.DeadlineExceeded) { // connects
 		t.Fatal(err)
 	}
 	before := runtime.NumGoroutine()
 	var all sync.WaitGroup
 	for i := range 500 {
 		all.Go(func() {
-			ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errGone)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
-			if _, err := longClaim(t, d, fmt.Sprint(i)).Try(ctx); !errors.Is(err, errGone) {
+			if _, err := longClaim(t, d, fmt.Sprint(i)).Try(ctx); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("Try: %v", err)
 			}
 		})
