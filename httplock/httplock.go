@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/several"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -49,7 +50,7 @@ const (
 	idleFor    = 20 * time.Second
 )
 
-// A service is a driver.Driver without optional interfaces. Its claims' leases outlive it.
+// A service is a driver.Driver that is a driver.BatchRenewer. Its claims' leases outlive it.
 type service struct {
 	base     string
 	opts     Options
@@ -69,7 +70,7 @@ type service struct {
 
 // Connect asks the service at base, such as "https://locks.internal:7400", what it promises,
 // and returns a driver on it, with the optional interfaces of the engine behind the service but
-// for BatchRenewer and Identifier; it is a Checker and a Rehearser. The caller calls Close.
+// for Identifier; it is a BatchRenewer, a Checker and a Rehearser. The caller calls Close.
 func Connect(ctx context.Context, base string, opts *Options) (driver.Driver, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
@@ -87,6 +88,12 @@ func Connect(ctx context.Context, base string, opts *Options) (driver.Driver, er
 		return nil, err
 	}
 	return d.able(a), nil
+}
+
+// RenewAll implements [driver.BatchRenewer]: by a call each. Those that hang, as one name's may at the engine behind the
+// service, cost the others no time.
+func (d *service) RenewAll(ctx context.Context, renewals []driver.Renewal) {
+	several.Each(len(renewals), mostIdle, func(i int) { renewals[i].Answer(renewals[i].Claim.Renew(ctx, renewals[i].TTL)) })
 }
 
 // able is the driver with the interfaces that the engine serves. Those that have one have the

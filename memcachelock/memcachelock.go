@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 // DefaultPrefix is put before each name.
@@ -112,6 +114,26 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	}
 	key := keyOf(d.prefix, req.Resource)
 	return &claim{req: req, key: key, marks: markOf(d.prefix, req.Resource), server: pick(d.servers, key), turns: d.turns}, nil
+}
+
+// maxRenewals is how many renewals of one RenewAll are on their way to a server at once, not counting those that may hang.
+const maxRenewals = maxConns / 2
+
+// RenewAll implements [driver.BatchRenewer]: by a call each, to all servers at once. One that does not answer
+// costs the leases of others no time.
+func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
+	byServer := make(map[*server][]*driver.Renewal, len(d.servers))
+	for i := range renewals {
+		on := renewals[i].Claim.(*claim).server
+		byServer[on] = append(byServer[on], &renewals[i])
+	}
+	var all sync.WaitGroup
+	for _, some := range byServer {
+		all.Go(func() {
+			several.Each(len(some), maxRenewals, func(i int) { some[i].Answer(some[i].Claim.Renew(ctx, some[i].TTL)) })
+		})
+	}
+	all.Wait()
 }
 
 func checkTTL(ttl time.Duration) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 // RenewAll implements [driver.BatchRenewer]: one script renews the exclusive leases of one
@@ -104,12 +105,9 @@ func (d *Driver) renewEach(ctx context.Context, renewals []*driver.Renewal) {
 		func(r *driver.Renewal, err error) { r.Err = explain(err) })
 }
 
-// workers is how many calls of one batch are on their way to a node at once, not counting those that have had no
-// answer for slowCall: what a node is asked for may be with another, which hangs.
-const (
-	workers  = 64
-	slowCall = 20 * time.Millisecond
-)
+// workers is how many calls of one batch are on their way to a node at once, not counting those that may hang: what a
+// node is asked for may be with another.
+const workers = 64
 
 // severally makes a call for each of all, to all nodes at once and so many to each: those that are not
 // answered keep none of the others waiting. failed is for those whose node is not known.
@@ -126,19 +124,7 @@ func severally[T any](ctx context.Context, width int, all []T, claimOf func(T) *
 	}
 	var done sync.WaitGroup
 	for _, those := range byNode {
-		done.Go(func() {
-			room := make(chan struct{}, width)
-			for _, one := range those {
-				room <- struct{}{}
-				done.Go(func() {
-					leave := sync.OnceFunc(func() { <-room })
-					slow := time.AfterFunc(slowCall, leave)
-					call(one)
-					slow.Stop()
-					leave()
-				})
-			}
-		})
+		done.Go(func() { several.Each(len(those), width, func(i int) { call(those[i]) }) })
 	}
 	done.Wait()
 }
