@@ -227,3 +227,68 @@ func TestKeyThatIsUsedAgainIsNotSwept(t *testing.T) {
 		}
 	}
 }
+
+// A lease that another process has renewed beyond what the first knows of is renewed and released by the first.
+func TestRenewedElsewhereIsNotLostHere(t *testing.T) {
+	t.Parallel()
+	const ttl, longer, soon = 2 * time.Second, 30 * time.Second, 10 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	here, there := driverOn(t, clientOf(t, e), nil), driverOn(t, clientOf(t, e), nil)
+	renew := func(c driver.Claim) error {
+		return within(t, soon, func(ctx context.Context) error { _, err := c.Renew(ctx, longer); return err })
+	}
+	for name, call := range map[string]func(c driver.Claim) error{
+		"released": func(c driver.Claim) error { return within(t, soon, c.Release) },
+		"renewed":  renew,
+	} {
+		req := driver.Request{Resource: name, Owner: name, TTL: ttl}
+		first, second := claimOf(t, here, req), claimOf(t, there, req)
+		if err := within(t, soon, tryOf(first)); err != nil {
+			t.Fatal(err)
+		}
+		if err := renew(second); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * ttl)
+		if err := call(first); err != nil {
+			t.Errorf("%s by the first: %v", name, err)
+		}
+		if err := renew(second); (err == nil) != (name == "renewed") {
+			t.Errorf("%s by the first, and renewed by the second: %v", name, err)
+		}
+	}
+}
+
+// Claims that are forgotten are kept no more, nor told of the end.
+func TestForgottenClaimsAreNotTold(t *testing.T) {
+	t.Parallel()
+	const ttl = 30 * time.Second
+	d := driverOn(t, clientOf(t, servers.StartEtcd(t, servers.EtcdCurrent)), nil)
+	told := make(chan error, 10)
+	var last driver.Claim
+	for i := range cap(told) {
+		c := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: ttl, Lost: func(err error) { told <- err }})
+		err := within(t, ttl, func(ctx context.Context) (err error) {
+			if i == 0 {
+				_, err = c.Try(ctx)
+			} else {
+				_, err = c.Renew(ctx, ttl)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last != nil {
+			last.(driver.Forgetter).Forget()
+		}
+		last = c
+	}
+	if err := within(t, ttl, last.Release); err != nil {
+		t.Fatal(err)
+	}
+	d.Close() // waits for what tells
+	if len(told) > 0 {
+		t.Errorf("%d forgotten claims are told of a release", len(told))
+	}
+}

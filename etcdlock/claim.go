@@ -26,7 +26,7 @@ const (
 	maxReads = 100
 )
 
-// claim implements driver.Claim, driver.Lingerer and driver.Noter.
+// claim implements driver.Claim, driver.Lingerer, driver.Noter and driver.Forgetter.
 type claim struct {
 	d     *Driver
 	req   driver.Request
@@ -198,6 +198,9 @@ func (c *claim) granted(p *place, started time.Time) (driver.Grant, error) {
 	defer d.mu.Unlock()
 	if p.phase >= leaving { // meanwhile
 		return driver.Grant{}, errGone
+	}
+	if p.phase != held && p.rev <= p.floor { // by a put without an answer
+		return driver.Grant{}, p.regressed(p.floor)
 	}
 	p.on(yes, nil)
 	p.lasts(started.Add(roundUp(c.req.TTL)))

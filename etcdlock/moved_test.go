@@ -3,6 +3,7 @@ package etcdlock_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,4 +74,43 @@ func (p *tap) loseAnswers(name string, answer func(context.Context) error) {
 		return err
 	}
 	p.txn.Store(&lose)
+}
+
+// A Renew for less that has no answer, and is served after a later one for more, shortens nothing.
+func TestRenewForLessThatComesLate(t *testing.T) {
+	t.Parallel()
+	const ttl, less, soon = 20 * time.Second, 5 * time.Second, 5 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	direct := clientOf(t, e)
+	var taps tap
+	d := driverOn(t, taps.client(t, e), nil)
+	for name, renew := range map[string]func(ctx context.Context, c driver.Claim, ttl time.Duration) error{
+		"alone": func(ctx context.Context, c driver.Claim, ttl time.Duration) error {
+			_, err := c.Renew(ctx, ttl)
+			return err
+		},
+		"together": func(ctx context.Context, c driver.Claim, ttl time.Duration) error {
+			one := []driver.Renewal{{Claim: c, TTL: ttl}}
+			d.RenewAll(ctx, one)
+			return one[0].Err
+		},
+	} {
+		c := claimOf(t, d, driver.Request{Resource: name, Owner: name, TTL: ttl})
+		if err := within(t, soon, tryOf(c)); err != nil {
+			t.Fatal(err)
+		}
+		pass, deliver := taps.holdPuts(t, name)
+		if err := within(t, time.Second, func(ctx context.Context) error { return renew(ctx, c, less) }); err == nil {
+			t.Fatalf("%s: Renew without an answer succeeds", name)
+		}
+		pass()
+		if err := within(t, soon, func(ctx context.Context) error { return renew(ctx, c, ttl) }); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		_, was := keysOf(t, direct, name)
+		deliver()
+		if _, is := keysOf(t, direct, name); !slices.Equal(is, was) {
+			t.Errorf("%s: the key went from the lease %x to %x, by a Renew for %v after one for %v", name, was, is, less, ttl)
+		}
+	}
 }

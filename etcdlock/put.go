@@ -34,6 +34,9 @@ func (p *place) putIf(ctx context.Context, s *session, cmps []clientv3.Cmp, then
 	p.listen()
 	k := d.keepAlive(s)
 	d.mu.Unlock()
+	if p.floor == 0 {
+		p.floor = max(d.seen.Load(), 1)
+	}
 	w := p.putOf(s, cmps, then, otherwise)
 	floor := d.seen.Load()
 	resp, err := d.send(ctx, w)
@@ -46,6 +49,9 @@ func (p *place) putIf(ctx context.Context, s *session, cmps []clientv3.Cmp, then
 			p.moveTo(s)
 		}
 		p.exists(resp.Header.Revision)
+		if resp.Header.Revision <= floor {
+			err = p.regressed(floor)
+		}
 	}
 	d.mu.Unlock()
 	switch {
@@ -54,10 +60,14 @@ func (p *place) putIf(ctx context.Context, s *session, cmps []clientv3.Cmp, then
 		return nil, errGone
 	case err != nil:
 		return nil, err
-	case resp.Succeeded && resp.Header.Revision <= floor:
-		return nil, fmt.Errorf("%w: from %d to %d", ErrFenceRegressed, floor, resp.Header.Revision)
 	}
 	return resp, d.await(ctx, s, k)
+}
+
+// regressed gives up a place whose key has a revision that is not above the floor. Requires Driver.mu.
+func (p *place) regressed(floor int64) error {
+	p.on(release, errReleased) // by Release, or the next Try
+	return fmt.Errorf("%w: from %d to %d", ErrFenceRegressed, floor, p.rev)
 }
 
 // putOf is a put of the key in s. One that comes late, after Release, finds the tombstone, or

@@ -56,6 +56,15 @@ func (c *claim) releasing(ctx context.Context) (*place, error) {
 	return p, nil
 }
 
+// Forget implements driver.Forgetter: the place is the next claim's of its owner, or over when nobody renews it.
+func (c *claim) Forget() {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	if c.tried = false; c.place != nil {
+		c.leave()
+	}
+}
+
 // Linger implements driver.Lingerer: the key goes under a lease that nobody keeps alive.
 func (c *claim) Linger(ctx context.Context, rest time.Duration) error {
 	if err := c.d.usable(ctx); err != nil {

@@ -64,9 +64,6 @@ func (c *claim) held(ctx context.Context) (*place, error) {
 	if p == nil {
 		return nil, errNoKey
 	}
-	if p.calls == 0 && time.Now().After(p.until) { // the timer is late
-		p.on(unwanted, errExpired)
-	}
 	switch p.phase {
 	case held:
 		return p, nil
@@ -86,6 +83,9 @@ var (
 // another process may have made.
 func (c *claim) find(ctx context.Context) error {
 	d := c.d
+	if err := c.unsurely(ctx); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	known := c.tried || c.current() != nil
 	d.mu.Unlock()
@@ -109,13 +109,39 @@ func (c *claim) find(ctx context.Context) error {
 	return nil
 }
 
+// unsurely has a claim whose place has expired here not know what keys it has: another process may have renewed it.
+func (c *claim) unsurely(ctx context.Context) error {
+	d := c.d
+	d.mu.Lock()
+	p := c.place
+	if p != nil && p.calls == 0 && time.Now().After(p.until) { // the timer is late
+		p.on(unwanted, errExpired)
+	}
+	expired := p != nil && p.phase >= leaving && errors.Is(p.cause, errExpired)
+	isLeaving := expired && p.phase == leaving
+	d.mu.Unlock()
+	if isLeaving {
+		if err := p.clear(ctx); err != nil {
+			return err
+		}
+	}
+	if expired {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if c.tried = false; c.place == p {
+			c.leave()
+		}
+	}
+	return nil
+}
+
 // keep restarts the lease with ttl, reading whether the key is still there. errGone: it
 // is not.
 func (p *place) keep(ctx context.Context, ttl time.Duration) error {
 	d := p.d
 	d.mu.Lock()
 	var k *keepAlive
-	s, fits := p.in, p.fits(ttl)
+	s, fits := p.in, p.fits(ttl) && len(p.unsure.moves) == 0 // the rewrite of a move ends what may come late
 	if fits {
 		k = d.keepAlive(s)
 	}
@@ -200,7 +226,7 @@ func (d *Driver) plain(renewals []driver.Renewal) (plain []renewal, singly []*dr
 	for i := range renewals {
 		r := &renewals[i]
 		p := r.Claim.(*claim).place
-		if d.closed || p == nil || p.phase != held || !p.fits(r.TTL) || len(p.unsure.puts) > 0 || time.Now().After(p.until) {
+		if d.closed || p == nil || p.phase != held || !p.fits(r.TTL) || p.unsure.mayCome() || time.Now().After(p.until) {
 			singly = append(singly, r)
 			continue
 		}

@@ -251,3 +251,48 @@ func TestWaitsWhileTheDataGoesBack(t *testing.T) {
 		t.Error("the waiter is not granted")
 	}
 }
+
+// What was given up because its fence went back is not granted to the next attempt, nor are fences below those that
+// the driver has given.
+func TestRevisionsWentBackForTheNextAttempt(t *testing.T) {
+	t.Parallel()
+	const ttl = 30 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	client := clientOf(t, e)
+	d := driverOn(t, client, nil)
+	l := lockerOn(t, d, leasehold.Options{TTL: ttl})
+	e.Kill()
+	before := servers.Copied(t, e.Data())
+	started(t, e, client)
+	var last uint64
+	for range 20 {
+		lease, err := l.Acquire(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = lease.Token()
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.Kill()
+	servers.PutBack(t, e.Data(), before)
+	started(t, e, client)
+	refused := 0
+	for range 3 {
+		c := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: ttl})
+		for range 2 {
+			var g driver.Grant
+			err := within(t, 10*time.Second, func(ctx context.Context) (err error) { g, err = c.Try(ctx); return err })
+			if errors.Is(err, etcdlock.ErrFenceRegressed) {
+				refused++
+			}
+			if err == nil && g.Fence < last {
+				t.Errorf("granted with fence %d by the driver that has given %d", g.Fence, last)
+			}
+		}
+	}
+	if refused == 0 {
+		t.Error("no attempt is refused with ErrFenceRegressed")
+	}
+}
