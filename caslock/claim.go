@@ -82,7 +82,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 func (v *view) keeps(owner string, place time.Duration) bool {
 	for i := range v.Claims {
 		if c := &v.Claims[i]; c.Owner == owner && c.Status == record.Waiting {
-			return c.TTL == place && v.Left(c) > place-place/keepShare
+			return c.TTL == place && v.Left(c) > place+drift(place)-place/keepShare // drift: Left has it on top
 		}
 	}
 	return false

@@ -49,24 +49,20 @@ func enter(room chan struct{}, patience time.Duration) (leave func()) {
 	}
 }
 
-// renew renews leases of one resource.
+// renew renews leases of one resource: those together of which the same write is uncertain, or none.
 func (d *Driver) renew(ctx context.Context, name string, some []*driver.Renewal) {
-	var together []*driver.Renewal
+	byOpen := make(map[uncertain][]*driver.Renewal, 1)
 	for _, one := range some {
-		if c := one.Claim.(*claim); len(some) == 1 || c.open.open {
-			one.Answer(c.Renew(ctx, one.TTL))
-		} else {
-			together = append(together, one)
-		}
+		open := one.Claim.(*claim).open
+		byOpen[open] = append(byOpen[open], one)
 	}
-	if len(together) > 0 {
-		d.renewTogether(ctx, name, together)
+	for before, those := range byOpen {
+		d.renewTogether(ctx, name, before, those)
 	}
 }
 
-// renewTogether renews leases of one resource of which no write is uncertain.
-func (d *Driver) renewTogether(ctx context.Context, name string, some []*driver.Renewal) {
-	var before uncertain
+// renewTogether renews leases of one resource, for all of which before is open.
+func (d *Driver) renewTogether(ctx context.Context, name string, before uncertain, some []*driver.Renewal) {
 	lost := make([]error, len(some))
 	r, err := d.change(ctx, name, &before, func(v *view) (write bool) {
 		for i, one := range some {

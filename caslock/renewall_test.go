@@ -103,3 +103,36 @@ func TestManyThatHangHoldBackNoOther(t *testing.T) {
 		}
 	})
 }
+
+// A write without an answer leaves all of its sharers unsure, who are renewed together all the same.
+func TestSharersAreRenewedTogetherAfterALostAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := &counting{}
+		l := &link{Store: store}
+		d := process(t, l)
+		var all []driver.Renewal
+		for _, owner := range []string{"a", "b", "c", "d"} {
+			c := claimOf(t, d, driver.Request{Owner: owner, Mode: driver.Shared})
+			claimtest.Granted(t, c)
+			all = append(all, driver.Renewal{Claim: c, TTL: ttl})
+		}
+		l.next = "lose answer"
+		d.(driver.BatchRenewer).RenewAll(t.Context(), all)
+		for i := range all {
+			if all[i].Err == nil || errors.Is(all[i].Err, driver.ErrLost) {
+				t.Errorf("renewed without an answer: %v", all[i].Err)
+			}
+			all[i].Err = nil
+		}
+		before := store.last
+		d.(driver.BatchRenewer).RenewAll(t.Context(), all)
+		for _, r := range all {
+			if r.Err != nil {
+				t.Errorf("renewed after a lost answer: %v", r.Err)
+			}
+		}
+		if n := store.last - before; n != 1 {
+			t.Errorf("%d writes for 4 leases of one resource", n)
+		}
+	})
+}

@@ -41,13 +41,18 @@ type run struct {
 
 func newWatch(d *Driver, store Watcher) *watch { return &watch{d: d, store: store} }
 
-// listen returns when the watch hears, or a moment later. Who waits calls it again and again.
+// listen returns when the watch hears, or a moment later, which leaves ctx time for a call. Who waits calls it
+// again and again.
 func (w *watch) listen(ctx context.Context) {
 	r := w.going()
 	if r == nil {
 		return
 	}
-	late := time.NewTimer(watchBegin)
+	moment := watchBegin
+	if end, ok := ctx.Deadline(); ok {
+		moment = min(moment, time.Until(end)/4)
+	}
+	late := time.NewTimer(moment)
 	defer late.Stop()
 	select {
 	case <-r.hearing():
