@@ -1,6 +1,7 @@
 package memcachelock
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -184,13 +185,31 @@ func (c *claim) change(on *conn, guess bool, keys []string, f func(r *record.Rec
 			continue
 		case err != nil:
 			return err
-		case !on.slow || twice || !r.Holds(c.req.Owner):
+		case !on.slow || twice || life == expired:
 			return nil
+		case !r.Holds(c.req.Owner):
+			return c.lastingWhole(on, &r, life)
 		}
 		c.answered(nil, held)
 		twice = true // so that it lasts for its time
 	}
 	return errUnsettled
+}
+
+// lastingWhole writes a record without the lease once more, whose server may have stood still before it: so that it lasts for its
+// time. Another record that is there now says that it is over already.
+func (c *claim) lastingWhole(on *conn, r *record.Record, life time.Duration) error {
+	found := make([]item, 1)
+	if err := on.gets([]string{c.key}, found); err != nil {
+		return err
+	}
+	if found[0].version == 0 || !bytes.Equal(found[0].value, r.Encode()) {
+		return nil
+	}
+	if err := c.write(on, r, life, found[0].version); !errors.Is(err, errRefused) {
+		return err
+	}
+	return nil
 }
 
 // read returns the record in an item. What other clients have stored is the owner of a lease.
