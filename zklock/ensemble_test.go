@@ -3,7 +3,10 @@ package zklock_test
 import (
 	"context"
 	"fmt"
+	"net"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,4 +165,37 @@ func claimOn(t testing.TB, d driver.Driver, name string) driver.Claim {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// The one server of three that the driver talks to hangs, a follower: its leases go on by the others.
+func TestOurServerHangs(t *testing.T) {
+	t.Parallel()
+	const ttl = 15 * time.Second
+	all := servers.StartZooKeepers(t, 3, quick)
+	leader := servers.Leader(t, all)
+	for {
+		var at atomic.Pointer[string]
+		d := driverOn(t, &zklock.Options{SessionTimeout: ttl * 3 / 2, Dial: func(network, address string, timeout time.Duration) (net.Conn, error) {
+			conn, err := net.DialTimeout(network, address, timeout)
+			if err == nil {
+				at.Store(&address)
+			}
+			return conn, err
+		}}, addresses(all)...)
+		lease := mustAcquire(t, lockerOn(t, d, leasehold.Options{}), "kept")
+		ours := slices.IndexFunc(all, func(z *servers.ZooKeeper) bool { return z.Addr() == *at.Load() })
+		if all[ours] == leader {
+			if err := lease.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		defer all[ours].Pause()()
+		select {
+		case <-lease.Context().Done():
+			t.Errorf("a lease of %v ended while one server of three hung: %v", ttl, context.Cause(lease.Context()))
+		case <-time.After(ttl + ttl/3):
+		}
+		return
+	}
 }

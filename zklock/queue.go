@@ -262,7 +262,7 @@ func (c *claim) remove(ctx context.Context) error {
 	if c.node == nil && !c.uncertain {
 		return errNotHeld
 	}
-	client, err := c.s.ready(ctx)
+	client, err := c.s.reach(ctx)
 	if err != nil {
 		return err
 	}

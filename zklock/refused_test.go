@@ -36,7 +36,7 @@ func TestWireAsksForTheWantedTimeout(t *testing.T) {
 // client connects again; until the answer to that calls are refused.
 func TestWireRefusedAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := testSession(t, time.Second)
+		s := testSession(t, 20*time.Second) // of which no part is over before
 		near, far := net.Pipe()
 		w := newWire(near, s)
 		go far.Write(greeting)

@@ -80,6 +80,18 @@ func (s *session) ready(ctx context.Context) (*zk.Conn, error) {
 	}
 }
 
+// reach is ready for what only ends something: an ensemble that refuses the session's length lets it do that, and keeps
+// it for as long as the connection lasts.
+func (s *session) reach(ctx context.Context) (*zk.Conn, error) {
+	client, err := s.ready(ctx)
+	if errors.Is(err, ErrSessionTimeout) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.conn.client, nil
+	}
+	return client, err
+}
+
 // outlast is ready for a caller that has time: until ctx ends it also waits for servers to
 // come back.
 func (s *session) outlast(ctx context.Context) (*zk.Conn, error) {

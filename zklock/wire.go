@@ -71,6 +71,9 @@ const (
 // and the time between two contacts are less than the third by which it outlasts the TTL.
 const pingsPerSession = 32
 
+// silent is how long a server may answer nothing before another one is asked, which leaves a lease of the default time for that.
+func (w *wire) silent() time.Duration { return max(w.s.timeout/3, 3*time.Second) }
+
 // pingNumber is that of all pings.
 const pingNumber = -2
 
@@ -155,8 +158,16 @@ func (w *wire) end() {
 }
 
 // ping tells the server that the session lives, again and again until the connection is
-// closed. The client takes the answers for those to its own.
+// closed, which it is when no answer comes: the client itself would wait for as long as a lease lasts.
+// It takes the answers for those to its own pings.
 func (w *wire) ping() {
+	w.mu.Lock()
+	hangs := len(w.pending) > 0 && time.Since(w.pending[0].at) > w.silent()
+	w.mu.Unlock()
+	if hangs {
+		w.Close()
+		return
+	}
 	if _, err := w.Write(pingFrame); err != nil {
 		w.Close()
 		return
