@@ -197,13 +197,13 @@ func (c *claim) change(on *conn, guess bool, keys []string, f func(r *record.Rec
 }
 
 // lastingWhole writes a record without the lease once more, whose server may have stood still before it: so that it lasts for its
-// time. Another record that is there now says that it is over already.
+// time, of which nothing may be left. Where another record is there now, somebody has the name.
 func (c *claim) lastingWhole(on *conn, r *record.Record, life time.Duration) error {
 	found := make([]item, 1)
 	if err := on.gets([]string{c.key}, found); err != nil {
 		return err
 	}
-	if found[0].version == 0 || !bytes.Equal(found[0].value, r.Encode()) {
+	if found[0].version != 0 && !bytes.Equal(found[0].value, r.Encode()) {
 		return nil
 	}
 	if err := c.write(on, r, life, found[0].version); !errors.Is(err, errRefused) {
