@@ -112,13 +112,13 @@ func (d *Driver) enter(ctx context.Context) (_ context.Context, leave func(), er
 		return nil, nil, ctx.Err()
 	}
 	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(d.closing, func() { cancel(driver.ErrClosed) })
-	part := context.AfterFunc(ctx, func() { cancel(ctx.Err()) })
+	closes := context.AfterFunc(d.closing, func() { cancel(driver.ErrClosed) })
+	ends := context.AfterFunc(ctx, func() { cancel(ctx.Err()) })
 	end := func() {}
 	if at, ok := ctx.Deadline(); ok {
 		call, end = context.WithDeadline(call, at)
 	}
-	return call, func() { stop(); part(); end(); cancel(nil) }, nil
+	return call, func() { closes(); ends(); end(); cancel(nil) }, nil
 }
 
 // failed is what a call of the store came to that returned err.

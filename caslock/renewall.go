@@ -49,7 +49,7 @@ func enter(room chan struct{}, patience time.Duration) (leave func()) {
 	}
 }
 
-// renew renews leases of one resource: those together of which the same write is uncertain, or none.
+// renew renews leases of one resource: together those that wait for the answer to the same write, and those that wait for none.
 func (d *Driver) renew(ctx context.Context, name string, some []*driver.Renewal) {
 	byOpen := make(map[uncertain][]*driver.Renewal, 1)
 	for _, one := range some {
@@ -61,7 +61,7 @@ func (d *Driver) renew(ctx context.Context, name string, some []*driver.Renewal)
 	}
 }
 
-// renewTogether renews leases of one resource, for all of which before is open.
+// renewTogether renews leases of one resource, whose last write is before, if that has no answer.
 func (d *Driver) renewTogether(ctx context.Context, name string, before uncertain, some []*driver.Renewal) {
 	lost := make([]error, len(some))
 	r, err := d.change(ctx, name, &before, func(v *view) (write bool) {

@@ -12,17 +12,22 @@ import (
 	"github.com/leasehold-go/leasehold/internal/claimtest"
 )
 
+// sharers are renewals of one resource's leases, one for each owner.
+func sharers(t *testing.T, d driver.Driver, owners ...string) (all []driver.Renewal) {
+	for _, owner := range owners {
+		c := claimOf(t, d, driver.Request{Owner: owner, Mode: driver.Shared})
+		claimtest.Granted(t, c)
+		all = append(all, driver.Renewal{Claim: c, TTL: ttl})
+	}
+	return all
+}
+
 // Leases of one resource are renewed by one write.
 func TestSharersAreRenewedTogether(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := &counting{}
 		d := process(t, store)
-		var all []driver.Renewal
-		for _, owner := range []string{"a", "b", "c", "d"} {
-			c := claimOf(t, d, driver.Request{Owner: owner, Mode: driver.Shared})
-			claimtest.Granted(t, c)
-			all = append(all, driver.Renewal{Claim: c, TTL: ttl})
-		}
+		all := sharers(t, d, "a", "b", "c", "d")
 		before := store.last
 		d.(driver.BatchRenewer).RenewAll(t.Context(), all)
 		for _, r := range all {
@@ -42,12 +47,7 @@ func TestTogetherLostIsLostEverywhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := &counting{}
 		d, other := process(t, store), process(t, store)
-		var all []driver.Renewal
-		for _, owner := range []string{"a", "b"} {
-			c := claimOf(t, d, driver.Request{Owner: owner, Mode: driver.Shared})
-			claimtest.Granted(t, c)
-			all = append(all, driver.Renewal{Claim: c, TTL: ttl})
-		}
+		all := sharers(t, d, "a", "b")
 		time.Sleep(2 * ttl)
 		d.(driver.BatchRenewer).RenewAll(t.Context(), all)
 		for _, r := range all {
@@ -110,12 +110,7 @@ func TestSharersAreRenewedTogetherAfterALostAnswer(t *testing.T) {
 		store := &counting{}
 		l := &link{Store: store}
 		d := process(t, l)
-		var all []driver.Renewal
-		for _, owner := range []string{"a", "b", "c", "d"} {
-			c := claimOf(t, d, driver.Request{Owner: owner, Mode: driver.Shared})
-			claimtest.Granted(t, c)
-			all = append(all, driver.Renewal{Claim: c, TTL: ttl})
-		}
+		all := sharers(t, d, "a", "b", "c", "d")
 		l.next = "lose answer"
 		d.(driver.BatchRenewer).RenewAll(t.Context(), all)
 		for i := range all {

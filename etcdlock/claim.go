@@ -199,8 +199,8 @@ func (c *claim) granted(p *place, started time.Time) (driver.Grant, error) {
 	if p.phase >= leaving { // meanwhile
 		return driver.Grant{}, errGone
 	}
-	if p.phase != held && p.rev <= p.floor { // by a put without an answer
-		return driver.Grant{}, p.regressed(p.floor)
+	if u := &p.unsure; p.phase != held && len(u.puts) > 0 && p.rev <= u.floor {
+		return driver.Grant{}, p.regressed(u.floor)
 	}
 	p.on(yes, nil)
 	p.lasts(started.Add(roundUp(c.req.TTL)))

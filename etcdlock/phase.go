@@ -104,6 +104,7 @@ func asLost(cause error) error {
 // nothing once another one was served.
 type uncertain struct {
 	puts  []*session // a put of the key in each; kept out by a tombstone when the place ends
+	floor int64      // the largest revision seen before the first of puts was sent
 	moves []*session // a move of the key to each; undone by the next change of the key
 }
 

@@ -23,7 +23,6 @@ type place struct {
 	claims []*claim // that have it
 	in     *session // that the key is in, or is to be put into; nil: another, to be moved out of
 	rev    int64    // create revision, from queued on
-	floor  int64    // the largest revision seen before the key's first put was sent; 0: none was
 	unsure uncertain
 	calls  int       // under way, which keep it from expiring
 	until  time.Time // when it is unwanted, if nobody calls

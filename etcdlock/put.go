@@ -30,15 +30,15 @@ func (p *place) putIf(ctx context.Context, s *session, cmps []clientv3.Cmp, then
 		return nil, errAgain
 	}
 	p.moveTo(s)
+	floor := d.seen.Load()
+	if len(p.unsure.puts) == 0 {
+		p.unsure.floor = floor
+	}
 	answered := awaiting(&p.unsure.puts, s)
 	p.listen()
 	k := d.keepAlive(s)
 	d.mu.Unlock()
-	if p.floor == 0 {
-		p.floor = max(d.seen.Load(), 1)
-	}
 	w := p.putOf(s, cmps, then, otherwise)
-	floor := d.seen.Load()
 	resp, err := d.send(ctx, w)
 	d.mu.Lock()
 	if w.unsure == nil {

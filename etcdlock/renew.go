@@ -83,7 +83,7 @@ var (
 // another process may have made.
 func (c *claim) find(ctx context.Context) error {
 	d := c.d
-	if err := c.unsurely(ctx); err != nil {
+	if err := c.forgetExpired(ctx); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -109,8 +109,8 @@ func (c *claim) find(ctx context.Context) error {
 	return nil
 }
 
-// unsurely has a claim whose place has expired here not know what keys it has: another process may have renewed it.
-func (c *claim) unsurely(ctx context.Context) error {
+// forgetExpired has a claim whose place has expired here ask what keys it has: another process may have renewed it.
+func (c *claim) forgetExpired(ctx context.Context) error {
 	d := c.d
 	d.mu.Lock()
 	p := c.place

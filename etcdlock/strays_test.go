@@ -11,6 +11,8 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
@@ -258,7 +260,8 @@ func TestRevisionsWentBackForTheNextAttempt(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
-	client := clientOf(t, e)
+	var taps tap
+	client := taps.client(t, e)
 	d := driverOn(t, client, nil)
 	l := lockerOn(t, d, leasehold.Options{TTL: ttl})
 	e.Kill()
@@ -279,17 +282,24 @@ func TestRevisionsWentBackForTheNextAttempt(t *testing.T) {
 	servers.PutBack(t, e.Data(), before)
 	started(t, e, client)
 	refused := 0
-	for range 3 {
-		c := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: ttl})
-		for range 2 {
+	for round := range 3 {
+		c := claimOf(t, d, driver.Request{Resource: "a", Owner: fmt.Sprint(round), TTL: ttl})
+		for try := range 3 {
+			taps.txn.Store(nil)
+			if round == 0 && try == 0 { // what was put is found by the next attempt
+				taps.loseAnswers("a", func(context.Context) error { return status.Error(codes.Unavailable, "the answer is lost") })
+			}
 			var g driver.Grant
 			err := within(t, 10*time.Second, func(ctx context.Context) (err error) { g, err = c.Try(ctx); return err })
 			if errors.Is(err, etcdlock.ErrFenceRegressed) {
 				refused++
 			}
 			if err == nil && g.Fence < last {
-				t.Errorf("granted with fence %d by the driver that has given %d", g.Fence, last)
+				t.Errorf("attempt %d of %d: granted with fence %d by the driver that has given %d", try, round, g.Fence, last)
 			}
+		}
+		if err := released(t, c, 10*time.Second); err != nil && !errors.Is(err, driver.ErrLost) {
+			t.Error(err)
 		}
 	}
 	if refused == 0 {

@@ -28,12 +28,10 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 			together = append(together, r)
 		}
 	}
-	var done sync.WaitGroup
-	done.Go(func() { d.renewEach(ctx, each) }) // which may be answered before replicas have acknowledged the others
 	if len(together) > 0 {
-		d.renewEach(ctx, d.renewTogether(ctx, together))
+		each = append(each, d.renewTogether(ctx, together)...)
 	}
-	done.Wait()
+	d.renewEach(ctx, each)
 }
 
 // longer is the reply of renewall.lua about a lease that is renewed, and ends later than asked.

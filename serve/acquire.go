@@ -120,7 +120,8 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 		return err
 	}
 	a.one.acquires = true
-	a.elsewhere = fresh && a.chosen && a.call.Call != 1 && s.features.Resumes
+	known := a.call.Call != 1 || !a.one.held.since.IsZero() // else its caller makes the first call of the owner
+	a.elsewhere = fresh && a.chosen && known && s.features.Resumes
 	if a.elsewhere {
 		if err := a.resume(); !errors.Is(err, driver.ErrLost) {
 			return err

@@ -57,3 +57,14 @@ func TestModeOfCallsElsewhereInBetween(t *testing.T) {
 	a.post(wire.Acquire, uncounted, "exclusive").want(t, 400, "invalid")
 	c.post(wire.Acquire, uncounted, "shared").want(t, 200, "")
 }
+
+// Another caller of the same owner, who has made no call before, is not told that it is alone either.
+func TestModeOfAnotherCaller(t *testing.T) {
+	t.Parallel()
+	s := start(t, memory.NewServer(), nil)
+	const claim = `{"name":"n","owner":"%s","ttl_ms":60000,"caller":"%s","mode":"%s","call":1}`
+	s.post(wire.Acquire, claim, "o", "c", "shared").want(t, 200, "")
+	s.post(wire.Acquire, claim, "p", "d", "shared").want(t, 200, "")
+	s.post(wire.Acquire, claim, "o", "e", "exclusive").want(t, 400, "invalid")
+	s.post(wire.Acquire, claim, "o", "f", "shared").want(t, 200, "")
+}

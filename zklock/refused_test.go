@@ -104,3 +104,25 @@ func TestNoGrantOnceRefused(t *testing.T) {
 		t.Errorf("granted %+v, %v; want ErrSessionTimeout", g, err)
 	}
 }
+
+// A server that answers no pings is left in time, one that has not answered while this process stood still is not.
+func TestSilentServerIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := testSession(t, DefaultSessionTimeout)
+		near, far := net.Pipe()
+		go io.Copy(io.Discard, far) // the pings
+		w := newWire(near, s)
+		w.hello = &hello{}
+		w.pending = []request{{kind: opCreate, at: time.Now().Add(-s.timeout)}} // whose answer has not been read yet
+		start := time.Now()
+		w.ping()
+		select {
+		case <-w.closed:
+		case <-time.After(s.timeout):
+			w.Close()
+		}
+		if took := time.Since(start); took < w.silent() || took > w.silent()+s.timeout/8 {
+			t.Errorf("left after %v, want %v or a little more", took, w.silent())
+		}
+	})
+}

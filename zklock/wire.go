@@ -159,12 +159,9 @@ func (w *wire) end() {
 
 // ping tells the server that the session lives, again and again until the connection is
 // closed, which it is when no answer comes: the client itself would wait for as long as a lease lasts.
-// It takes the answers for those to its own pings.
+// It takes the answers for those to its own pings. Silence is counted in pings: a process that stood still has sent none.
 func (w *wire) ping() {
-	w.mu.Lock()
-	hangs := len(w.pending) > 0 && time.Since(w.pending[0].at) > w.silent()
-	w.mu.Unlock()
-	if hangs {
+	if time.Duration(w.unanswered())*(w.s.timeout/pingsPerSession) > w.silent() {
 		w.Close()
 		return
 	}
@@ -210,6 +207,18 @@ func (w *wire) asks(b []byte) []byte {
 	b = slices.Clone(b) // which is the client's
 	binary.BigEndian.PutUint32(b[at:], uint32(w.s.timeout.Milliseconds()))
 	return b
+}
+
+// unanswered counts the pings that have no answer.
+func (w *wire) unanswered() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.pending {
+		if r.kind == opPing {
+			n++
+		}
+	}
+	return n
 }
 
 // answered returns the request of that number. Pings share one, and are answered in order.
