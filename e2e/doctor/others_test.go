@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/serve"
