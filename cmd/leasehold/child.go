@@ -321,7 +321,7 @@ func (c *child) verdict(e ending) error {
 	case e.Cut:
 		return &exitError{c.lostCode, fmt.Errorf("the lease of %s could not be renewed in time, so the command was ended before another can hold it%s", shown(c.name), c.unrenewed())}
 	case e.released != nil:
-		c.app.tell(onError, c.name, 0, "%s\nIt ends by itself within %v", strings.TrimPrefix(e.released.Error(), "leasehold: "), c.ttl)
+		c.app.tell(onError, c.name, 0, "%s", unconfirmed(e.released, c.ttl))
 	}
 	// One that has tidied up after a Ctrl-C and says so by its exit code has ended by it too.
 	if keyed := e.Terminal || e.Interrupted; e.Status.Signaled() || keyed {
@@ -333,6 +333,15 @@ func (c *child) verdict(e ending) error {
 		return &exitError{code: code}
 	}
 	return nil
+}
+
+// unconfirmed says that a release of leases of ttl has no answer, and what becomes of them.
+func unconfirmed(err error, ttl time.Duration) string {
+	fate := fmt.Sprintf("It ends by itself within %v", ttl)
+	if errors.Is(err, leasehold.ErrLost) {
+		fate = "The command had ended before"
+	}
+	return strings.TrimPrefix(err.Error(), "leasehold: ") + "\n" + fate
 }
 
 // unrenewed says why the leases could not be renewed lately, if so.

@@ -95,7 +95,9 @@ func (l *lead) run(ctx context.Context) error {
 	over := make(chan struct{})
 	defer close(over)
 	go l.pass(end, over)
-	locks, done, err := l.app.locker(ctx, stores.Open, l.options())
+	opts := l.options()
+	opts.Trace = leasehold.TraceAll(opts.Trace, l.unreleased)
+	locks, done, err := l.app.locker(ctx, stores.Open, opts)
 	if err != nil {
 		return orSignal(ctx, err)
 	}
@@ -110,6 +112,13 @@ func (l *lead) run(ctx context.Context) error {
 		return l.last
 	}
 	return orSignal(ctx, err)
+}
+
+// unreleased tells of a term whose end the store has not confirmed.
+func (l *lead) unreleased(_ context.Context, e leasehold.Event) {
+	if e.Step == leasehold.StepUnknown {
+		l.app.tell(onError, e.Name, e.Token, "%s", unconfirmed(e.Err, l.ttl))
+	}
 }
 
 // campaign leads term after term, with pauses in which another may.

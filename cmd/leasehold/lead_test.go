@@ -109,6 +109,19 @@ func TestEachTermStartsTheCommandAnew(t *testing.T) {
 	}
 }
 
+// A term whose release has no answer says so: nobody else leads until the lease ends.
+func TestLeaderTellsOfAReleaseWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	j := c.start("lead", "--ttl", "1m", "sched", "--", "sh", "-c", "echo > ready; while ! [ -e go ]; do sleep 0.02; done; exit 3")
+	c.read("ready")
+	c.lockStore()
+	if err := os.WriteFile(filepath.Join(c.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j.says("It ends by itself within 1m")
+}
+
 func TestCrashingCommandIsStartedLessAndLess(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

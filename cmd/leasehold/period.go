@@ -3,8 +3,6 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -79,11 +77,11 @@ func (p *period) options() (opts []leasehold.Option) {
 // keeps reports whether NAME is kept for a while when the command is done.
 func (p *period) keeps() bool { return p.oncePer > 0 || p.atLeast > 0 }
 
-// record leaves what came of the command as the note of what holds NAME from now on.
-func (p *period) record(ctx context.Context, lease *leasehold.Lease, note string, code int, took time.Duration) {
-	if !p.keeps() {
-		return
+// insists reports whether more depends on the release than when a lease ends: whether the command may run
+// again too soon, or, where it has failed, at all.
+func (p *period) insists(failed bool) bool {
+	if p.oncePer > 0 {
+		return p.atMost > 0 || p.retry && failed
 	}
-	// Without it the former note still says who and when.
-	_ = lease.SetNote(ctx, fmt.Sprintf("%s (exit code %d after %s)", note, code, spanText(took)))
+	return p.atLeast > 0
 }

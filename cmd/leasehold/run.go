@@ -30,7 +30,8 @@ what COMMAND has started: only the token then tells its writes from the next hol
 When "leasehold run" was killed, the lock is released as soon as nothing of COMMAND is left
 (with --at-least it is kept for the rest of that), so that nobody waits for the TTL. The TTL
 stands where the lock-guardian was killed too, where the store cannot be reached until then,
-and on ZooKeeper, whose sessions end by themselves only.
+and on ZooKeeper, whose sessions end by themselves only. The same is so when COMMAND has ended
+and the store does not answer: "leasehold run" says so after 5 s, and exits with COMMAND's code.
 
 The lock is released when COMMAND has ended. Unlike with flock(1), what COMMAND leaves
 running in the background is ended then (SIGTERM, --grace, SIGKILL), because the lock
@@ -41,13 +42,17 @@ With -n and -w all of it is bounded until NAME is held, connecting too: exit cod
 that the store has not answered within 2 s, or within -w SECONDS where that is longer.
 
 COMMAND keeps standard input, output, error and all other open files as they are, and
-gets TERM, INT, HUP, QUIT, USR1, USR2 and WINCH passed on. While waiting for the lock the
-first four end the wait. Ctrl-Z suspends COMMAND and "leasehold run" together: the lease is
+gets TERM, INT, HUP, QUIT, USR1, USR2 and WINCH passed on. While waiting for the lock, and for
+the store when COMMAND has ended, the first four end the wait. Ctrl-Z suspends COMMAND and "leasehold run" together: the lease is
 then not renewed, so that COMMAND is ended unless it is resumed within the TTL.
 
 With --also, COMMAND runs when NAME and all the others are held: all or nothing, in an order
 that never deadlocks, and it is ended when any of them is lost. --at-least keeps all of them
 held, not only NAME.
+
+A store that is away when COMMAND ends must hear of --at-least, and with --once-per of --at-most
+and --retry-on-failure, before the lease has ended by itself: until then "leasehold run" tries
+again, and says until when. Where it fails, standard error says that COMMAND may run again too soon.
 
 With --once-per, COMMAND runs at most once in each PERIOD, whichever of many servers start it,
 and although their clocks differ by minutes: NAME is held for nine tenths of PERIOD from the
@@ -71,10 +76,10 @@ COMMAND sees in its environment
                       already held by one of them is refused, shared or not, because it
                       could only wait for itself
 
-Exit codes: COMMAND's own; 128+n when signal n ended it or the wait; 1 busy (-E);
+Exit codes: COMMAND's own; 128+n when signal n ended it or a wait; 1 busy (-E);
 64 wrong usage; 69 store unreachable; 70 internal error; 75 lease lost
 (--lost-exit-code); 126 COMMAND cannot be run; 127 COMMAND not found.
-When Ctrl-C ended COMMAND or the wait, "leasehold run" ends by SIGINT too, which a shell shows
+When Ctrl-C ended COMMAND or a wait, "leasehold run" ends by SIGINT too, which a shell shows
 as 130 and stops its script for, as with flock(1). That is so as well when COMMAND catches it
 and exits with 130; with any other exit code the script goes on.
 
@@ -217,14 +222,20 @@ func (r *run) run(ctx context.Context) error {
 		quit(bounded, done)
 		return err
 	}
-	defer done()
-	defer w.done()
 	r.metrics.granted()
 	r.keep = time.Duration(r.atLeast)
 	// A job that was begun in its period and killed in the middle counts as run.
 	r.fixed = r.oncePer > 0
 	r.heirless = r.fixed || !locks.Features().Resumes
-	return r.hold(ctx, locks, leases)
+	err = r.hold(ctx, locks, leases)
+	w.done()
+	if errors.As(err, new(*signalError)) { // somebody does not want to wait
+		brief, stop := context.WithTimeout(ctx, lastWord)
+		defer stop()
+		ctx = brief
+	}
+	quit(ctx, done)
+	return err
 }
 
 // open opens the store. Signals that end a program end it.
@@ -278,26 +289,6 @@ func (r *run) tryAcquire(ctx context.Context, locks *leasehold.Locker, opts []le
 	return locks.AcquireAll(ctx, names, append(opts, r.claim.waiting()...)...)
 }
 
-// backTTL is how long a name stays taken whose lease is given back, should only the first of its two calls be answered.
-const backTTL = 10 * time.Second
-
-// giveBack ends leases without keeping their names. A lease that is resumed has no period
-// for which it would be kept, and lasts for backTTL. Without an answer they end by themselves.
-func (r *run) giveBack(ctx context.Context, locks *leasehold.Locker, leases *leasehold.Leases) (err error) {
-	if !r.period.keeps() {
-		return leases.Release(ctx)
-	}
-	for _, name := range leases.Names() {
-		lease, resumed := locks.Resume(ctx, name, leases.Lease(name).Owner(), leasehold.NoRenew(), leasehold.TTL(backTTL))
-		if resumed == nil {
-			resumed = lease.Release(ctx)
-		}
-		err = errors.Join(err, resumed)
-	}
-	_ = leases.Release(ctx) // there is nothing left of them at the engine, unless that has failed
-	return err
-}
-
 // hold runs the command under the leases and releases them.
 func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leasehold.Leases) error {
 	each := []*leasehold.Lease{leases.Lease(r.name)}
@@ -308,25 +299,31 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 	}
 	began := time.Now()
 	result, leave, err := r.child.run(leases, each...)
-	defer leave()
-	e := ending{Result: result, err: err, lost: context.Cause(leases.Context())}
+	f := farewell{run: r, locks: locks, leases: leases, each: each, until: leases.Deadline(), took: time.Since(began)}
+	e := ending{Result: result, err: err}
+	if leases.Context().Err() != nil {
+		e.lost = context.Cause(leases.Context())
+	}
 	told := r.tellLost(e, each)
-	for _, lease := range each {
-		r.record(ctx, lease, r.note, exitCode(r.verdict(e)), time.Since(began))
-	}
-	if r.period.retry && exitCode(r.verdict(e)) != 0 {
-		e.released = r.giveBack(ctx, locks, leases)
-	} else {
-		e.released = leases.Release(ctx)
-	}
-	if e.lost == nil && errors.Is(e.released, leasehold.ErrLost) {
+	f.code = exitCode(r.verdict(e))
+	var stopped error
+	e.released, stopped = f.say(ctx)
+	// What is lost later ran out without an answer: it has covered the command.
+	if e.lost == nil && errors.Is(e.released, leasehold.ErrLost) && time.Now().Before(f.until) {
 		e.lost = leasehold.ErrLost
 	}
 	if !told {
 		r.tellLost(e, each)
 	}
+	if e.released == nil || errors.Is(e.released, leasehold.ErrLost) {
+		leave() // else the guardian goes on with it
+	}
 	passOn(result)
-	return r.verdict(e)
+	verdict := r.verdict(e)
+	if stopped != nil {
+		return stopped
+	}
+	return verdict
 }
 
 // tellLost runs --on-lost if the leases ended before their time, and reports whether they did.

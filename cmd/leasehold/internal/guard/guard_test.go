@@ -116,6 +116,19 @@ func TestNothingStartsNearTheDeadline(t *testing.T) {
 	}
 }
 
+// An eviction may come between the grant and the start.
+func TestNothingStartsUnderALostLease(t *testing.T) {
+	marker := filepath.Join(t.TempDir(), "marker")
+	lease := newLease(time.Minute)
+	lease.lose()
+	if _, err := run(lease.plan("echo > " + marker)); !errors.Is(err, ErrLate) {
+		t.Errorf("%v, want ErrLate", err)
+	}
+	if _, err := os.Stat(marker); err == nil {
+		t.Error("the command ran")
+	}
+}
+
 func TestStartErrorsHaveTheCodesOfAShell(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")

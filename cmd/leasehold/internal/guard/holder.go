@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ErrLate: the deadline was so near that the command was not started.
+// ErrLate: the deadline was so near, or the lease lost already, that the command was not started.
 var ErrLate = errors.New("the lease was about to end before the command could be started")
 
 // ErrGuardianDied: the guardian was killed, and the command therefore ended.
@@ -67,6 +67,9 @@ type Result struct {
 // leave, which is never nil, sends the guardian away and waits until it has gone. Until then it
 // gives up the lease should this process die: leave is for when the lease was given up.
 func Run(p Plan) (result Result, leave func(), err error) {
+	if p.Lease.Context().Err() != nil {
+		return Result{}, func() {}, ErrLate
+	}
 	h := &holder{plan: p, term: homeTerminal()}
 	defer h.term.close()
 	if err := h.start(); err != nil {
