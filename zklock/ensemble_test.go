@@ -199,3 +199,26 @@ func TestOurServerHangs(t *testing.T) {
 		return
 	}
 }
+
+// A process that begins with the one server of three that hangs gets its lock by another, within a call of the core.
+func TestNewcomerMeetsAHungServer(t *testing.T) {
+	t.Parallel()
+	all := servers.StartZooKeepers(t, 3, quick)
+	leader := servers.Leader(t, all)
+	hung := all[slices.IndexFunc(all, func(z *servers.ZooKeeper) bool { return z != leader })]
+	defer hung.Pause()()
+	for met := false; !met; {
+		var first sync.Once
+		d := driverOn(t, &zklock.Options{Dial: func(network, address string, timeout time.Duration) (net.Conn, error) {
+			first.Do(func() { met = address == hung.Addr() })
+			return net.DialTimeout(network, address, timeout)
+		}}, addresses(all)...)
+		lease, err := lockerOn(t, d, leasehold.Options{}).TryAcquire(t.Context(), "new")
+		if err != nil {
+			t.Fatalf("met the hung server first: %v; %v", met, err)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

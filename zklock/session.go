@@ -274,6 +274,18 @@ func (s *session) failedTo(err error) {
 	}
 }
 
+// greetBound is how long a server may take for the greeting: a third of the session leaves time for another
+// server. Until each was tried they share it, so that one that hangs costs a call that is bounded little.
+func (s *session) greetBound() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	bound := s.timeout / 3
+	if s.conn.failed < len(s.d.servers) {
+		bound /= time.Duration(len(s.d.servers))
+	}
+	return max(bound, greetWithin)
+}
+
 // dialEvery keeps a server that accepts sessions and closes them at once from being asked
 // without end: go-zookeeper pauses only when nobody accepts.
 const dialEvery = 50 * time.Millisecond

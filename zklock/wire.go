@@ -83,8 +83,7 @@ var pingFrame = []byte{0, 0, 0, 8, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, opPing}
 // closeFrame ends the session: the length, a number and the kind, which is -11.
 var closeFrame = []byte{0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5}
 
-// greetWithin is how long a server may take for the greeting, at least: a third of the
-// session leaves time for another server.
+// greetWithin is how long a server may take for the greeting, at least.
 const greetWithin = 500 * time.Millisecond
 
 // askAgainAfter is when a connection on which the ensemble grants another timeout than was
@@ -101,7 +100,7 @@ const nextWatchesWithin = time.Second
 var errNoWatches = errors.New("zklock: the client has not asked for its watches again")
 
 func newWire(conn net.Conn, s *session) *wire {
-	until := time.Now().Add(max(s.timeout/3, greetWithin))
+	until := time.Now().Add(s.greetBound())
 	return &wire{Conn: conn, s: s, in: bufio.NewReader(conn), until: until, closed: make(chan struct{})}
 }
 
