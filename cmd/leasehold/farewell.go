@@ -42,10 +42,14 @@ func (f *farewell) say(ctx context.Context) (released, stopped error) {
 	go func() { done <- f.insist(ctx) }()
 	select {
 	case released = <-done:
-		return released, nil
 	case <-ctx.Done():
+		released = fmt.Errorf("%s: the store has not answered whether it is released", shown(f.run.name))
 	}
-	return fmt.Errorf("%s: the store has not answered whether it is released; the command has ended with exit code %d", shown(f.run.name), f.code), signalIn(ctx)
+	stopped = signalIn(signalled)
+	if settled(released) || stopped == nil {
+		return released, nil
+	}
+	return fmt.Errorf("%w\nThe command has ended with exit code %d%s", released, f.code, f.consequence()), stopped
 }
 
 // insist ends the leases. What more than that depends on it tries until they have ended by themselves.
@@ -61,7 +65,7 @@ func (f *farewell) insist(ctx context.Context) error {
 		case tries > 0 && f.gives() && errors.Is(err, leasehold.ErrLost): // by an earlier try
 			return nil
 		case err != nil && insists && time.Until(f.until) <= 0:
-			return f.tooSoon(err)
+			return fmt.Errorf("%w\nThe command has ended with exit code %d%s", err, f.code, f.consequence())
 		case !insists, settled(err), ctx.Err() != nil:
 			return err
 		case f.over(ctx) && time.Now().Before(f.until): // a try that had no answer did it
@@ -91,12 +95,12 @@ func (f *farewell) stake() string {
 	return "it may run again before its time otherwise"
 }
 
-// tooSoon is err and what it means when the leases have ended by themselves.
-func (f *farewell) tooSoon(err error) error {
-	if f.gives() {
-		return err
+// consequence is what comes of it that nothing was released, for the end of a sentence.
+func (f *farewell) consequence() string {
+	if f.gives() || !f.run.insists(false) {
+		return ""
 	}
-	return fmt.Errorf("%w\nThe command may run again before its time", err)
+	return ", and may run again before its time"
 }
 
 // gives reports whether NAME is to be free at once.
