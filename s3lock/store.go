@@ -121,7 +121,7 @@ func (s *store) put(ctx context.Context, key string, value []byte, was string) (
 		case err != nil:
 			return "", explain(err)
 		case aws.ToString(out.ETag) == "":
-			return "", fmt.Errorf("%w: it answers without an ETag", ErrConditions)
+			return "", fmt.Errorf("%w: it answers without an ETag", ErrUnreachable)
 		case s.proved.Load() && !s.opaque.Load() && !encrypted(out.ServerSideEncryption, out.SSECustomerAlgorithm) && !digest(*out.ETag, value):
 			return "", fmt.Errorf("%w: it answers with an ETag of something else", ErrUnreachable)
 		default:

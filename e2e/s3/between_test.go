@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -94,6 +95,46 @@ func TestAlienAnswersToPuts(t *testing.T) {
 	}
 	alien.Store(false)
 	if err := lease.Release(t.Context()); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+// A put whose answer has lost its ETag may have been done: what it granted is given back.
+func TestAnswerWithoutETag(t *testing.T) {
+	t.Parallel()
+	s := servers.StartS3(t)
+	var strip atomic.Bool
+	l := lockerOn(t, front(t, s.Endpoint(), func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+		answer := httptest.NewRecorder()
+		pass.ServeHTTP(answer, r)
+		for name, values := range answer.Header() {
+			w.Header()[name] = values
+		}
+		if r.Method == http.MethodPut && strip.Swap(false) {
+			w.Header().Del("ETag")
+		}
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
+	}))
+	lease, err := l.TryAcquire(t.Context(), "first") // proves the store
+	if err != nil {
+		t.Fatal(err)
+	}
+	strip.Store(true)
+	if err := lease.Release(t.Context()); errors.Is(err, leasehold.ErrLost) || errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("Release: %v, but it was done", err)
+	}
+	strip.Store(true)
+	if lease, err = l.TryAcquire(t.Context(), "a"); errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("TryAcquire: %v, but it was done", err)
+	} else if err == nil && lease.Release(t.Context()) != nil {
+		t.Error("the lease is not given back")
+	}
+	next, err := lockerOn(t, s.Endpoint()).Acquire(t.Context(), "a", leasehold.Wait(ttl/4))
+	if err != nil {
+		t.Fatalf("behind an attempt whose outcome is unknown: %v", err)
+	}
+	if err := next.Release(t.Context()); err != nil {
 		t.Errorf("Release: %v", err)
 	}
 }
