@@ -298,6 +298,7 @@ type ending struct {
 	err      error // of the guardian
 	lost     error // why the leases ended early
 	released error
+	left     time.Duration // that the leases last at most where released is an unknown outcome
 }
 
 // verdict says how it went: what happened to the leases counts before what the command did.
@@ -318,10 +319,12 @@ func (c *child) verdict(e ending) error {
 		return &exitError{c.lostCode, e.err}
 	case e.err != nil:
 		return &exitError{exitInternal, e.err}
+	case e.Cut && c.fixed:
+		return &exitError{c.lostCode, fmt.Errorf("the lease of %s, which lasts %v and is not renewed, was about to end, so the command was ended before another can hold it", shown(c.name), c.ttl)}
 	case e.Cut:
 		return &exitError{c.lostCode, fmt.Errorf("the lease of %s could not be renewed in time, so the command was ended before another can hold it%s", shown(c.name), c.unrenewed())}
 	case e.released != nil:
-		c.app.tell(onError, c.name, 0, "%s", unconfirmed(e.released, c.ttl))
+		c.app.tell(onError, c.name, 0, "%s", unconfirmed(e.released, e.left))
 	}
 	// One that has tidied up after a Ctrl-C and says so by its exit code has ended by it too.
 	if keyed := e.Terminal || e.Interrupted; e.Status.Signaled() || keyed {
@@ -335,11 +338,14 @@ func (c *child) verdict(e ending) error {
 	return nil
 }
 
-// unconfirmed says that a release of leases of ttl has no answer, and what becomes of them.
-func unconfirmed(err error, ttl time.Duration) string {
-	fate := fmt.Sprintf("It ends by itself within %v", ttl)
-	if errors.Is(err, leasehold.ErrLost) {
+// unconfirmed says that a release has no answer, and what becomes of leases that last for left at most.
+func unconfirmed(err error, left time.Duration) string {
+	fate := "It has ended by itself"
+	switch {
+	case errors.Is(err, leasehold.ErrLost):
 		fate = "The command had ended before"
+	case left > 0:
+		fate = fmt.Sprintf("It ends by itself within %v", spanText(left))
 	}
 	return strings.TrimPrefix(err.Error(), "leasehold: ") + "\n" + fate
 }

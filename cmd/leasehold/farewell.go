@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // A farewell is what is left to do at the store when the command of a run is over.
@@ -20,6 +21,7 @@ type farewell struct {
 	leases *leasehold.Leases
 	each   []*leasehold.Lease // of leases, NAME's first
 	until  time.Time          // when the leases end if the store hears nothing
+	left   time.Duration      // until then, when the command had ended
 	code   int                // of the command
 	took   time.Duration
 }
@@ -27,6 +29,9 @@ type farewell struct {
 // lastWord is how long the store may still take after a signal. The signal may be the one that has
 // ended the command, and a store that is there needs less.
 const lastWord = time.Second
+
+// silentFor is how long the store may take before standard error says that it does not answer.
+const silentFor = 5 * time.Second
 
 // say records what came of the command and gives the leases up. A signal that ends a program ends it,
 // and is then returned beside the unknown outcome.
@@ -38,54 +43,109 @@ func (f *farewell) say(ctx context.Context) (released, stopped error) {
 	context.AfterFunc(signalled, func() {
 		time.AfterFunc(lastWord, func() { end(context.Cause(signalled)) })
 	})
+	try := f.try
+	if f.insists() {
+		var over context.CancelFunc
+		ctx, over = context.WithDeadline(ctx, f.until)
+		defer over()
+		try = func(ctx context.Context) error { return f.insist(ctx, signalled) }
+	}
 	done := make(chan error, 1)
-	go func() { done <- f.insist(ctx) }()
+	go func() { done <- try(ctx) }()
 	select {
 	case released = <-done:
 	case <-ctx.Done():
 		released = fmt.Errorf("%s: the store has not answered whether it is released", shown(f.run.name))
 	}
-	stopped = signalIn(signalled)
-	if settled(released) || stopped == nil {
+	if answered(released) {
 		return released, nil
 	}
-	return fmt.Errorf("%w\nThe command has ended with exit code %d%s", released, f.code, f.consequence()), stopped
+	stopped = signalIn(signalled)
+	if stopped != nil || f.insists() {
+		released = fmt.Errorf("%w\nThe command has ended with exit code %d%s", released, f.code, f.consequence())
+	}
+	return released, stopped
 }
 
-// insist ends the leases. What more than that depends on it tries until they have ended by themselves.
-func (f *farewell) insist(ctx context.Context) error {
-	insists := f.run.insists(f.code != 0)
-	half := f.until.Add(-time.Until(f.until) / 2)
-	for pause, tries := firstAgain, 0; ; pause, tries = min(2*pause, lastAgain), tries+1 {
-		err := f.record(ctx)
-		if !insists || settled(err) || time.Now().After(half) {
-			err = f.release(ctx)
+// insist tries until the store has answered, the leases have ended by themselves, or a signal says that it
+// is enough.
+func (f *farewell) insist(ctx, signalled context.Context) error {
+	again := func(text string) {
+		f.run.app.tell(onWarning, f.run.name, 0, "%s\nThe command has ended with exit code %d. Trying again until %s, because %s",
+			text, f.code, f.until.Format(time.TimeOnly), f.stake())
+	}
+	silent := time.AfterFunc(silentFor, func() {
+		if signalled.Err() == nil {
+			again(fmt.Sprintf("%s: the store has not answered for %v", shown(f.run.name), silentFor))
 		}
-		switch {
-		case tries > 0 && f.gives() && errors.Is(err, leasehold.ErrLost): // by an earlier try
+	})
+	defer silent.Stop()
+	for pause, tries := firstAgain, 0; ; pause, tries = min(2*pause, lastAgain), tries+1 {
+		err := f.try(ctx)
+		if tries > 0 && f.gives() && errors.Is(err, leasehold.ErrLost) { // by an earlier try
 			return nil
-		case err != nil && insists && time.Until(f.until) <= 0:
-			return fmt.Errorf("%w\nThe command has ended with exit code %d%s", err, f.code, f.consequence())
-		case !insists, settled(err), ctx.Err() != nil:
+		}
+		if !answered(err) {
+			err = f.learned(ctx, err)
+		}
+		if answered(err) || hopeless(err) || ctx.Err() != nil || signalled.Err() != nil {
 			return err
-		case f.over(ctx) && time.Now().Before(f.until): // a try that had no answer did it
-			return nil
-		case tries == 0:
-			f.run.app.tell(onWarning, f.run.name, 0, "%s\nThe command has ended with exit code %d. Trying again until %s, because %s",
-				strings.TrimPrefix(err.Error(), "leasehold: "), f.code, f.until.Format(time.TimeOnly), f.stake())
+		}
+		if silent.Stop() {
+			again(strings.TrimPrefix(err.Error(), "leasehold: "))
 		}
 		select {
-		case <-time.After(min(pause, time.Until(f.until))):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return err
+		case <-signalled.Done():
 		}
 	}
 }
 
-// settled reports whether asking again cannot help.
-func settled(err error) bool {
-	return err == nil || errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrReleased) || hopeless(err)
+// try is one attempt to record what came of the command, and to end the leases. Where much depends on the second,
+// it waits for the first until half of the time is over.
+func (f *farewell) try(ctx context.Context) error {
+	err := f.record(ctx)
+	if !answered(err) && !hopeless(err) && f.insists() && time.Until(f.until) > f.left/2 {
+		return err
+	}
+	if f.gives() {
+		return f.run.giveBack(ctx, f.locks, f.leases)
+	}
+	return f.leases.Release(ctx)
 }
+
+// learned decides by what the store shows about leases whose end came to err.
+func (f *farewell) learned(ctx context.Context, err error) error {
+	kept := true
+	for _, lease := range f.each {
+		state, asked := f.locks.Inspect(ctx, lease.Name())
+		if asked != nil {
+			return err
+		}
+		nobodys := false
+		for _, h := range state.Holders {
+			if string(h.Owner) == lease.Owner() {
+				return err
+			}
+			nobodys = nobodys || h.Owner == ""
+		}
+		kept = kept && nobodys
+	}
+	if !kept && !f.gives() {
+		return fmt.Errorf("%w: the store knows nothing of it any more", leasehold.ErrLost)
+	}
+	return nil // an attempt that had no answer did it
+}
+
+// answered reports whether the store has said yes or no.
+func answered(err error) bool {
+	return err == nil || errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrReleased)
+}
+
+// insists reports whether the store must hear of the end.
+func (f *farewell) insists() bool { return f.run.insists(f.code != 0) && f.left > 0 }
 
 // stake is what depends on the release.
 func (f *farewell) stake() string {
@@ -112,7 +172,12 @@ func (f *farewell) record(ctx context.Context) error {
 	if !f.run.keeps() {
 		return nil
 	}
-	note := fmt.Sprintf("%s (exit code %d after %s)", f.run.note, f.code, spanText(f.took))
+	came := fmt.Sprintf(" (exit code %d after %s)", f.code, spanText(f.took))
+	note := f.run.note
+	if room := driver.MaxNote - len(came); len(note) > room {
+		note = strings.ToValidUTF8(note[:room], "")
+	}
+	note += came
 	errs := make([]error, len(f.each))
 	var calls sync.WaitGroup
 	for i, lease := range f.each {
@@ -120,29 +185,6 @@ func (f *farewell) record(ctx context.Context) error {
 	}
 	calls.Wait()
 	return errors.Join(errs...)
-}
-
-func (f *farewell) release(ctx context.Context) error {
-	if f.gives() {
-		return f.run.giveBack(ctx, f.locks, f.leases)
-	}
-	return f.leases.Release(ctx)
-}
-
-// over reports whether the store shows nothing of the leases any more.
-func (f *farewell) over(ctx context.Context) bool {
-	for _, lease := range f.each {
-		state, err := f.locks.Inspect(ctx, lease.Name())
-		if err != nil {
-			return false
-		}
-		for _, h := range state.Holders {
-			if string(h.Owner) == lease.Owner() {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // backTTL is how long a name stays taken whose lease is given back, should only the first of its two calls be answered.

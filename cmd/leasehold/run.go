@@ -300,6 +300,7 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 	began := time.Now()
 	result, leave, err := r.child.run(leases, each...)
 	f := farewell{run: r, locks: locks, leases: leases, each: each, until: leases.Deadline(), took: time.Since(began)}
+	f.left = time.Until(f.until)
 	e := ending{Result: result, err: err}
 	if leases.Context().Err() != nil {
 		e.lost = context.Cause(leases.Context())
@@ -308,6 +309,9 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 	f.code = exitCode(r.verdict(e))
 	var stopped error
 	e.released, stopped = f.say(ctx)
+	if e.left = r.terms.ttl; r.fixed {
+		e.left = time.Until(f.until)
+	}
 	// What is lost later ran out without an answer: it has covered the command.
 	if e.lost == nil && errors.Is(e.released, leasehold.ErrLost) && time.Now().Before(f.until) {
 		e.lost = leasehold.ErrLost

@@ -12,7 +12,7 @@ import (
 )
 
 // endsAway starts a run whose command ends, with exit code 0, after the store has gone away.
-func (c *cli) endsAway(args ...string) (j *job, back func()) {
+func (c *cli) endsAway(args ...string) (j *job, back func(changes ...string)) {
 	c.t.Helper()
 	args = append(append([]string{"run"}, args...), "--", "sh", "-c", "echo $$ > pid; while ! [ -e go ]; do sleep 0.02; done")
 	j = c.start(args...)
@@ -96,6 +96,78 @@ func TestLeaseThatEndsAfterTheCommandIsNotLost(t *testing.T) {
 			contains(t, j.errors(), "may run again before its time")
 		})
 	}
+}
+
+// A store that is back without its data has lost the lease and knows of no period.
+func TestStoreComesBackEmptyAtTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"once":  {"--once-per", "1h", "--at-most", "2m", "x"},
+		"least": {"--at-least", "1h", "--ttl", "2m", "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCLI(t)
+			j, back := c.endsAway(args...)
+			j.says("Trying again until ")
+			back("DELETE FROM leasehold_locks")
+			if code := j.code(); code != 75 {
+				t.Errorf("exit code %d: %s", code, j.errors())
+			}
+		})
+	}
+}
+
+// The end of the leases is the end of trying, however many calls wait for the store.
+func TestLeasesEndWhileTheStoreIsAway(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	j, back := c.endsAway("--at-least", "1h", "--ttl", "13s", "--also", "y", "--also", "z", "x")
+	defer back()
+	if code := j.code(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	over := time.Now()
+	contains(t, j.errors(), "may run again before its time")
+	_, until, told := strings.Cut(j.errors(), "Trying again until ")
+	if !told {
+		t.Fatal(j.errors())
+	}
+	end, err := time.ParseInLocation(time.DateTime, over.Format(time.DateOnly)+" "+until[:len("15:04:05")], time.Local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if late := over.Sub(end); late > 4*time.Second && late < 12*time.Hour { // it may be midnight
+		t.Errorf("ends %v after the time that it told: %s", late, j.errors())
+	}
+}
+
+// A note that has no room for the exit code is shortened.
+func TestLongNoteAtTheEnd(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	long := strings.Repeat("\u00e4", 2048)
+	began := time.Now()
+	c.wantRun(0, "--once-per", "1h", "--at-most", "5m", "--note", long, "x", "--", "true")
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("took %v", took)
+	}
+	var state stateView
+	c.want(0, "show", "--json", "x").json(t, &state)
+	if len(state.Holders) != 1 || !strings.Contains(state.Holders[0].Note, "\u00e4 (exit code 0 after ") {
+		t.Errorf("the record is %+v", state.Holders)
+	}
+}
+
+// Where the store is refused for good, nothing is tried again, and what follows is said too.
+func TestStoreIsNoneAnyMoreAtTheEnd(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	j := c.start("run", "--at-least", "1h", "--ttl", "2m", "x", "--", "sh", "-c", "mkdir away; mv locks.db* away")
+	if code := j.code(); code != 0 {
+		t.Errorf("exit code %d: %s", code, j.errors())
+	}
+	contains(t, j.errors(), "The command has ended with exit code 0, and may run again before its time")
 }
 
 // Who does not want to wait for the store at the end need not.

@@ -230,7 +230,7 @@ func TestUnreachableStoreEndsTheCommandInTime(t *testing.T) {
 }
 
 // lockStore keeps everybody from writing to the store's file.
-func (c *cli) lockStore() (unlock func()) {
+func (c *cli) lockStore() (unlock func(changes ...string)) {
 	c.t.Helper()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(c.dir, "locks.db")+"?_pragma=busy_timeout(10000)")
 	if err != nil {
@@ -245,10 +245,12 @@ func (c *cli) lockStore() (unlock func()) {
 	if _, err := conn.ExecContext(c.t.Context(), "BEGIN IMMEDIATE"); err != nil {
 		c.t.Fatal(err)
 	}
-	return func() {
+	return func(changes ...string) {
 		c.t.Helper()
-		if _, err := conn.ExecContext(c.t.Context(), "ROLLBACK"); err != nil {
-			c.t.Fatal(err)
+		for _, statement := range append(changes, "COMMIT") {
+			if _, err := conn.ExecContext(c.t.Context(), statement); err != nil {
+				c.t.Fatal(err)
+			}
 		}
 	}
 }
