@@ -61,6 +61,9 @@ func (l *Locker) acquire(ctx context.Context, name string, blocking bool, opts [
 		return nil, err
 	}
 	sent, grant, err := h.contend(ctx, a.request, a.waits)
+	if err == nil && h.req.TTL < a.ttl {
+		sent, grant, err = h.lengthen(ctx, sent, grant, a.ttl)
+	}
 	return a.settle(ctx, h, sent, grant, err)
 }
 

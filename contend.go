@@ -70,6 +70,33 @@ func (h *hold) useful(sent time.Time, g driver.Grant) bool {
 	return time.Since(sent) < g.TTL-h.locker.opts.drift(g.TTL)
 }
 
+// lengthen renews a grant, by a call that was sent at sent, for ttl. Nobody knows of the grant yet.
+func (h *hold) lengthen(ctx context.Context, sent time.Time, g driver.Grant, ttl time.Duration) (time.Time, driver.Grant, error) {
+	end := sent.Add(g.TTL - h.locker.opts.drift(g.TTL))
+	for fails := 0; ; fails++ {
+		sent = time.Now()
+		call := newBound(ctx, sent.Add(min(end.Sub(sent)/2, callBound)))
+		longer, err := h.claim.Renew(call, ttl)
+		call.end()
+		switch {
+		case h.locker.calls.isClosing():
+			err = ErrClosed
+		case err == nil && longer.Fence == g.Fence && h.useful(sent, longer):
+			return sent, longer, nil
+		case err == nil || errors.Is(err, ErrLost) || !time.Now().Before(end):
+			err = errTooLate(h.req.TTL)
+		case ctx.Err() == nil && !final(err):
+			if _, err = sleep(ctx, h.locker.calls.closing, nil, backoff(fails, 10*time.Millisecond, time.Second)); err == nil {
+				continue
+			}
+		}
+		if ctx.Err() != nil {
+			err = (&waitState{}).gaveUp(h.req.Resource, context.Cause(ctx))
+		}
+		return sent, g, err
+	}
+}
+
 func errTooLate(ttl time.Duration) error {
 	return fmt.Errorf("the engine's answers come too late for a TTL of %v", ttl)
 }

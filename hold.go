@@ -61,7 +61,7 @@ func newHold(l *Locker, name, owner string, r *request, queue bool) (*hold, erro
 	h.holders.leases, h.renewals.entry.Value, h.deadline.entry.Value = h.holders.only[:0], h, h
 	h.req = driver.Request{
 		Resource: name, Owner: owner, Mode: r.mode, Limit: r.limit,
-		TTL: r.ttl, Queue: queue, Note: r.note, Lost: h.lose,
+		TTL: l.firstTTL(r), Queue: queue, Note: r.note, Lost: h.lose,
 	}
 	claim, err := l.driver.Claim(h.req)
 	if err != nil {

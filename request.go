@@ -66,6 +66,19 @@ func (o *Options) newRequest(f driver.Features, name string, opts []Option) (*re
 	return r, err
 }
 
+// firstTTL is what the engine is asked for before anything else. What an attempt without an answer leaves behind
+// lasts no longer, so that a job that was never begun does not count as run in its period.
+func (l *Locker) firstTTL(r *request) time.Duration {
+	if r.oncePer == 0 {
+		return r.ttl
+	}
+	ttl, err := l.opts.checkTTL(l.features, l.opts.TTL)
+	if err != nil {
+		return r.ttl
+	}
+	return min(ttl, r.ttl)
+}
+
 // maxTTL is ten years: longer is a slip, and far from where engines' integers overflow.
 const maxTTL = 10 * 365 * 24 * time.Hour
 

@@ -19,6 +19,7 @@ var severalCases = []Case{
 	{Name: "NobodyElseLeadsBeforeTheReturn", Run: nobodyElseLeadsBeforeTheReturn},
 	{Name: "KilledLeaderIsFollowed", Needs: NeedAddress, Run: killedLeaderIsFollowed},
 	{Name: "OncePerRunsOnce", Needs: NeedLingerer, Run: oncePerRunsOnce},
+	{Name: "OncePerWithoutAnswerEndsSoon", Needs: NeedLingerer, Run: oncePerWithoutAnswer},
 }
 
 // allOrNothing: who does not get all of several resources gets none of them.
@@ -207,4 +208,35 @@ func oncePerRunsOnce(t testing.TB, h Harness) {
 	if took := time.Since(start); took < period*9/10-period/50 {
 		t.Errorf("it ran again after %v of %v", took, period)
 	}
+}
+
+// oncePerWithoutAnswer: a job that was not begun, for want of an answer, does not count as run in its period, although
+// nothing that its process did afterwards came through. The next one's lease is as long as it is to be.
+func oncePerWithoutAnswer(t testing.TB, h Harness) {
+	name := newName(t)
+	link := openFaulty(t, h)
+	ttl := roundUp(max(link.Features().MinTTL, aWhile), link.Features().Step)
+	for _, op := range []Op{OpRelease, OpLinger, OpNote} {
+		link.Always(op, LoseRequest)
+	}
+	link.Next(OpTry, LoseReply)
+	link.Always(OpTry, LoseRequest)
+	if lease, err := locker(t, link, leasehold.Options{TTL: ttl}).TryAcquire(bounded(t), name, leasehold.OncePer(24*time.Hour)); err == nil {
+		t.Fatalf("a lease without an answer, until %v", lease.Deadline())
+	}
+	var lease *leasehold.Lease
+	next := locker(t, open(t, h), leasehold.Options{TTL: ttl})
+	eventually(t, h.over(ttl)+followWithin, "the job runs", func() (ok bool) {
+		var err error
+		lease, err = next.TryAcquire(bounded(t), name, leasehold.OncePer(24*time.Hour))
+		return err == nil
+	})
+	if left := time.Until(lease.Deadline()); left < 20*time.Hour {
+		t.Errorf("the lease lasts %v, want nine tenths of a day", left)
+	}
+	time.Sleep(h.over(ttl))
+	if _, err := locker(t, open(t, h), leasehold.Options{}).TryAcquire(bounded(t), name); !errors.Is(err, leasehold.ErrBusy) {
+		t.Errorf("while the job runs: %v, want ErrBusy", err)
+	}
+	release(t, lease)
 }

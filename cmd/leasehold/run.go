@@ -29,9 +29,10 @@ what COMMAND has started: only the token then tells its writes from the next hol
 
 When "leasehold run" was killed, the lock is released as soon as nothing of COMMAND is left
 (with --at-least it is kept for the rest of that), so that nobody waits for the TTL. The TTL
-stands where the lock-guardian was killed too, where the store cannot be reached until then,
-and on ZooKeeper, whose sessions end by themselves only. The same is so when COMMAND has ended
-and the store does not answer: "leasehold run" says so after 5 s, and exits with COMMAND's code.
+stands, also in place of --at-least, where "leasehold run" is stopped or the lock-guardian was
+killed too, where the store cannot be reached until then, and on ZooKeeper, whose sessions end by
+themselves only. The same is so when COMMAND has ended and the store does not answer: "leasehold
+run" says so after 5 s, and exits with COMMAND's code.
 
 The lock is released when COMMAND has ended. Unlike with flock(1), what COMMAND leaves
 running in the background is ended then (SIGTERM, --grace, SIGKILL), because the lock
@@ -43,8 +44,9 @@ that the store has not answered within 2 s, or within -w SECONDS where that is l
 
 COMMAND keeps standard input, output, error and all other open files as they are, and
 gets TERM, INT, HUP, QUIT, USR1, USR2 and WINCH passed on. While waiting for the lock, and for
-the store when COMMAND has ended, the first four end the wait. Ctrl-Z suspends COMMAND and "leasehold run" together: the lease is
-then not renewed, so that COMMAND is ended unless it is resumed within the TTL.
+the store when COMMAND has ended, the first four end the wait. Ctrl-Z suspends COMMAND and
+"leasehold run" together: the lease is then not renewed, so that COMMAND is ended unless it is
+resumed within the TTL.
 
 With --also, COMMAND runs when NAME and all the others are held: all or nothing, in an order
 that never deadlocks, and it is ended when any of them is lost. --at-least keeps all of them
@@ -58,9 +60,10 @@ With --once-per, COMMAND runs at most once in each PERIOD, whichever of many ser
 and although their clocks differ by minutes: NAME is held for nine tenths of PERIOD from the
 start, and who comes meanwhile is told that it is busy, at once (see --ok-if-busy). The lease
 is not renewed. If "leasehold run" is killed, nothing is released, and nobody else runs COMMAND
-before the lease ends: --at-most, or else the nine tenths. Use the same PERIOD everywhere, and
-"leasehold show NAME" to see who ran it, when, and with which exit code. "leasehold reset NAME"
-lets it run again before its time; with --retry-on-failure a COMMAND that ended with another
+before the lease ends: --at-most, or else the nine tenths. What ends with exit code 69 has not run
+it, and keeps others from it for 10 s at most, unless the store went away within the moment of the
+grant. Use the same PERIOD everywhere, and "leasehold show NAME" to see who ran it, when, and with
+which exit code. "leasehold reset NAME" lets it run again before its time; with --retry-on-failure a COMMAND that ended with another
 exit code than 0 leaves NAME free, so that whoever is next to start it runs it again within
 PERIOD. COMMAND can hold others by a "leasehold run" of
 its own, but there is no --also: they would be held for all of PERIOD.
@@ -241,7 +244,11 @@ func (r *run) run(ctx context.Context) error {
 // open opens the store. Signals that end a program end it.
 func (r *run) open(ctx context.Context) (locks *leasehold.Locker, done func(), err error) {
 	opening, stop := r.endedBySignal(ctx)
-	locks, done, err = r.app.locker(opening, stores.Open, r.child.options())
+	opts := r.child.options()
+	if r.oncePer > 0 {
+		opts.TTL = 0 // the period's options say how long the lease is
+	}
+	locks, done, err = r.app.locker(opening, stores.Open, opts)
 	stop()
 	if stopped := signalIn(opening); stopped != nil {
 		if err == nil {

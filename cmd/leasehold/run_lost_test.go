@@ -351,8 +351,7 @@ func TestVerdictNamesTheProgramOnce(t *testing.T) {
 	t.Parallel()
 	var stderr strings.Builder
 	c := newChild(&app{stderr: &stderr})
-	c.ttl = time.Minute
-	err := c.verdict(ending{released: errors.New("leasehold: release \"x\": no answer")})
+	err := c.verdict(ending{released: errors.New("leasehold: release \"x\": no answer"), left: time.Minute})
 	if want := "leasehold: release \"x\": no answer\nIt ends by itself within 1m0s\n"; err != nil || stderr.String() != want {
 		t.Errorf("%v, %q; want %q", err, stderr.String(), want)
 	}

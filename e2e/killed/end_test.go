@@ -2,12 +2,19 @@ package killed
 
 import (
 	"bytes"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/proxy"
+	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
 // A server that hangs when the command ends is told of while there is time left, and the end of the lease is the end.
@@ -39,36 +46,66 @@ func TestServerHangsAtTheEnd(t *testing.T) {
 	}
 }
 
-// A job that is begun beside a server that hangs, and is not run, does not count as run in its period.
+// A job that was not begun, because the server hangs from the moment on at which it is asked, does not count as run in
+// its period.
 func TestServerHangsWhenAJobBegins(t *testing.T) {
 	t.Parallel()
-	for name, start := range stores(t) {
+	for name, flags := range map[string][]string{"at once": {"-n"}, "waiting": {"-w", "3"}, "bounded": {"-n", "--at-most", "12h"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, dir := start(), t.TempDir()
-			if s.pause == nil {
-				t.Skip("it has no server")
-			}
-			if err := s.command(dir, "run", "-n", "warm", "--", "true").Run(); err != nil {
+			r, dir := servers.StartRedis(t), t.TempDir()
+			p := stopper{name: "job", pause: r.Pause}
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
 				t.Fatal(err)
 			}
-			resume := s.pause()
-			err := s.command(dir, "run", "-n", "--once-per", "24h", "job", "--", "touch", "ran").Run()
-			resume()
-			if exists(filepath.Join(dir, "ran")) || err == nil {
+			between := proxy.BalanceAt(l, func() (asked, answered io.WriteCloser) { return &p, nothing{} }, r.Addr())
+			defer between.Close()
+			job := func(addr string, flags ...string) error {
+				s := store{url: "redis://" + addr + "/0"}
+				return s.command(dir, slices.Concat([]string{"run", "--once-per", "24h"}, flags, []string{"job", "--", "touch", "ran"})...).Run()
+			}
+			warm := store{url: "redis://" + r.Addr() + "/0"}
+			if err := warm.command(dir, "run", "-n", "another", "--", "true").Run(); err != nil { // the server has our scripts now
+				t.Fatal(err)
+			}
+			if err := job(between.Addr(), flags...); err == nil || exists(filepath.Join(dir, "ran")) {
 				t.Fatalf("it ran: %v", err)
 			}
+			p.resume()
 			for end := time.Now().Add(time.Minute); !exists(filepath.Join(dir, "ran")); time.Sleep(200 * time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatal("nobody runs it")
 				}
-				if err := s.command(dir, "run", "-n", "--once-per", "24h", "--ok-if-busy", "job", "--", "touch", "ran").Run(); err != nil {
+				if err := job(r.Addr(), "-n", "--ok-if-busy"); err != nil {
 					t.Errorf("the next one: %v", err)
 				}
 			}
 		})
 	}
 }
+
+// A stopper pauses a server before it has what names a lock.
+type stopper struct {
+	name   string
+	pause  func() (resume func())
+	once   sync.Once
+	resume func()
+}
+
+func (s *stopper) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(s.name)) {
+		s.once.Do(func() { s.resume = s.pause() })
+	}
+	return len(b), nil
+}
+
+func (s *stopper) Close() error { return nil }
+
+type nothing struct{}
+
+func (nothing) Write(b []byte) (int, error) { return len(b), nil }
+func (nothing) Close() error                { return nil }
 
 func exists(path string) bool {
 	_, err := os.Stat(path)
