@@ -3,6 +3,7 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -77,6 +78,15 @@ func migrated(t *testing.T, path string) {
 	d.Close()
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
+	}
+	// A connection that was in use is closed after that, and the last one moves the log into the file.
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(path + "-wal"); errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the log stays")
+		}
 	}
 }
 
