@@ -54,7 +54,7 @@ func TestServerHangsWhenAJobBegins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, dir := servers.StartRedis(t), t.TempDir()
-			p := stopper{name: "job", pause: r.Pause}
+			p := stopper{name: "job", pause: r.Pause, resume: make(chan func(), 1)}
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
@@ -72,7 +72,7 @@ func TestServerHangsWhenAJobBegins(t *testing.T) {
 			if err := job(between.Addr(), flags...); err == nil || exists(filepath.Join(dir, "ran")) {
 				t.Fatalf("it ran: %v", err)
 			}
-			p.resume()
+			(<-p.resume)()
 			for end := time.Now().Add(time.Minute); !exists(filepath.Join(dir, "ran")); time.Sleep(200 * time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatal("nobody runs it")
@@ -90,12 +90,12 @@ type stopper struct {
 	name   string
 	pause  func() (resume func())
 	once   sync.Once
-	resume func()
+	resume chan func() // has room for one
 }
 
 func (s *stopper) Write(b []byte) (int, error) {
 	if bytes.Contains(b, []byte(s.name)) {
-		s.once.Do(func() { s.resume = s.pause() })
+		s.once.Do(func() { s.resume <- s.pause() })
 	}
 	return len(b), nil
 }
