@@ -67,9 +67,10 @@ func (o *Options) newRequest(f driver.Features, name string, opts []Option) (*re
 }
 
 // firstTTL is what the engine is asked for before anything else. What an attempt without an answer leaves behind
-// lasts no longer, so that a job that was never begun does not count as run in its period.
+// lasts no longer, so that a job that was never begun does not count as run in its period. Leases that an engine ties to
+// processes end with them, and keep their TTL.
 func (l *Locker) firstTTL(r *request) time.Duration {
-	if r.oncePer == 0 {
+	if r.oncePer == 0 || !l.features.Resumes {
 		return r.ttl
 	}
 	ttl, err := l.opts.checkTTL(l.features, l.opts.TTL)
