@@ -22,8 +22,9 @@ const onceSlack = 10
 // by default with the nine tenths, so that a job that was begun counts as run. TTL sets how
 // long after the grant it lasts at most; then the job is over, and where it was killed
 // another may begin it again. The durations are the engine's, so clocks need not agree. The engine is
-// first asked for [Options.TTL], and then to make that as long as it is to be: an attempt whose
-// answer was lost, after which the job was not begun, holds others up for Options.TTL at most.
+// first asked for [Options.TTL], and then to make that as long as it is to be, unless it ties leases to
+// processes ([driver.Features.Resumes]): an attempt whose answer was lost holds others up for Options.TTL
+// at most. Where the answer to the second call is lost, and what gives the lease up too, the period is.
 //
 // It is [AtLeast], TTL, [NoRenew] and Wait(0), and is refused where AtLeast is. What runs at most
 // once may not run at all, or stop half-way; see fence.Once for an effect that must happen

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
 
@@ -216,5 +217,42 @@ func TestSetNoteWhereNotesStay(t *testing.T) {
 	wantErr(t, lease.SetNote(t.Context(), "x"), leasehold.ErrUnsupported)
 	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// The second call of a period is made again while the first grant lasts; when it is never answered, the job is not begun,
+// and the name is given back.
+func TestSecondCallOfAPeriod(t *testing.T) {
+	for name, c := range map[string]struct {
+		next   []locktest.Fault
+		always locktest.Fault
+		begun  bool
+	}{
+		"lost":       {next: []locktest.Fault{locktest.LoseRequest, locktest.LoseReply}, begun: true},
+		"hangs once": {next: []locktest.Fault{locktest.HangReply}, begun: true},
+		"never":      {always: locktest.LoseRequest},
+		"in vain":    {always: locktest.HangReply},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := memory.NewServer()
+				link := locktest.NewFaulty(server.Connect())
+				link.Next(locktest.OpRenew, c.next...)
+				link.Always(locktest.OpRenew, c.always)
+				lease, err := newLocker(t, link, nil).TryAcquire(t.Context(), "report", leasehold.OncePer(day))
+				if (err == nil) != c.begun {
+					t.Fatalf("%v, want a lease: %v", err, c.begun)
+				}
+				if c.begun {
+					if left := time.Until(lease.Deadline()); left < 20*time.Hour {
+						t.Errorf("the lease lasts %v", left)
+					}
+					lease.Release(t.Context())
+					return
+				}
+				synctest.Wait()
+				acquire(t, newLocker(t, server.Connect(), nil), "report").Release(t.Context())
+			})
+		})
 	}
 }

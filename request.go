@@ -73,10 +73,7 @@ func (l *Locker) firstTTL(r *request) time.Duration {
 	if r.oncePer == 0 || !l.features.Resumes {
 		return r.ttl
 	}
-	ttl, err := l.opts.checkTTL(l.features, l.opts.TTL)
-	if err != nil {
-		return r.ttl
-	}
+	ttl, _ := l.opts.checkTTL(l.features, l.opts.TTL) // rounded up; New has refused what is none
 	return min(ttl, r.ttl)
 }
 

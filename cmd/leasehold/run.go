@@ -63,10 +63,10 @@ is not renewed. If "leasehold run" is killed, nothing is released, and nobody el
 before the lease ends: --at-most, or else the nine tenths. What ends with exit code 69 has not run
 it, and keeps others from it for 10 s at most, unless the store went away within the moment of the
 grant. Use the same PERIOD everywhere, and "leasehold show NAME" to see who ran it, when, and with
-which exit code. "leasehold reset NAME" lets it run again before its time; with --retry-on-failure a COMMAND that ended with another
-exit code than 0 leaves NAME free, so that whoever is next to start it runs it again within
-PERIOD. COMMAND can hold others by a "leasehold run" of
-its own, but there is no --also: they would be held for all of PERIOD.
+which exit code. "leasehold reset NAME" lets it run again before its time; with --retry-on-failure
+a COMMAND that ended with another exit code than 0 leaves NAME free, so that whoever is next to
+start it runs it again within PERIOD. COMMAND can hold others by a "leasehold run" of its own, but
+there is no --also: they would be held for all of PERIOD.
 
 COMMAND sees in its environment
   LEASEHOLD_NAME      NAME
