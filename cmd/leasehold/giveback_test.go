@@ -61,3 +61,41 @@ func TestGiveBackLengthensNothing(t *testing.T) {
 		}
 	})
 }
+
+// What the store shows decides about a release without an answer.
+func TestReleaseWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		r := &run{child: newChild(&app{}), period: period{atLeast: span(time.Hour)}}
+		r.argv, r.child.ttl = []string{"job"}, time.Minute
+		unanswered := errors.New("away")
+		for name, c := range map[string]struct {
+			end  func(locks *leasehold.Locker, lease *leasehold.Lease) error
+			want error
+		}{
+			"held": {func(*leasehold.Locker, *leasehold.Lease) error { return nil }, unanswered},
+			"kept": {func(_ *leasehold.Locker, lease *leasehold.Lease) error { return lease.Release(t.Context()) }, nil},
+			"lost": {func(locks *leasehold.Locker, lease *leasehold.Lease) error {
+				return locks.Evict(t.Context(), lease.Name(), lease.Owner(), "test")
+			}, leasehold.ErrLost},
+		} {
+			locks, err := leasehold.New(server.Connect(), r.child.options())
+			if err != nil {
+				t.Fatal(err)
+			}
+			leases, err := locks.AcquireAll(t.Context(), []string{name}, r.period.options()...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lease := leases.Lease(name)
+			if err := c.end(locks, lease); err != nil {
+				t.Fatal(err)
+			}
+			f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{lease}}
+			if err := f.learned(t.Context(), unanswered); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+				t.Errorf("%s: %v, want %v", name, err, c.want)
+			}
+			locks.Close()
+		}
+	})
+}

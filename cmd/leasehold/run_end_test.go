@@ -16,7 +16,10 @@ func (c *cli) endsAway(args ...string) (j *job, back func(changes ...string)) {
 	c.t.Helper()
 	args = append(append([]string{"run"}, args...), "--", "sh", "-c", "echo $$ > pid; while ! [ -e go ]; do sleep 0.02; done")
 	j = c.start(args...)
-	pid := c.readInt("pid")
+	pid, guardian := c.readInt("pid"), j.guardian()
+	c.t.Cleanup(func() { // it writes the store's files when that is back
+		eventually(c.t, "end of the guardian", func() bool { return syscall.Kill(guardian, 0) != nil })
+	})
 	back = c.lockStore()
 	if err := os.WriteFile(filepath.Join(c.dir, "go"), nil, 0o600); err != nil {
 		c.t.Fatal(err)
