@@ -140,7 +140,7 @@ func TestLeasesEndWhileTheStoreIsAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if late := over.Sub(end); late > 4*time.Second && late < 12*time.Hour { // it may be midnight
+	if late := over.Sub(end); late > 10*time.Second && late < 12*time.Hour { // calls in flight end by their own bounds; it may be midnight
 		t.Errorf("ends %v after the time that it told: %s", late, j.errors())
 	}
 }
