@@ -229,6 +229,24 @@ func TestShortRenewalsDoNotKeepASilentStream(t *testing.T) {
 	}
 }
 
+// A member that is slow to answer is heard, whose every answer comes later than that of one that hangs is
+// waited for at first.
+func TestSlowMember(t *testing.T) {
+	t.Parallel()
+	const ttl = 10 * time.Second
+	proxy := servers.StartProxy(t, servers.StartEtcd(t, servers.EtcdCurrent).Addr())
+	c := claimOf(t, driverOn(t, clientAt(t, "http://"+proxy.Addr()), nil), driver.Request{Resource: "a", Owner: "o", TTL: ttl})
+	if err := within(t, ttl, tryOf(c)); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Delay(600 * time.Millisecond) // and as much for the answer
+	for range 2 {
+		if err := within(t, ttl/2, func(ctx context.Context) error { _, err := c.Renew(ctx, ttl); return err }); err != nil {
+			t.Errorf("Renew: %v", err)
+		}
+	}
+}
+
 // deafWatcher is a watch on a member that is silent after the watch has begun.
 type deafWatcher struct {
 	clientv3.Watcher

@@ -23,9 +23,14 @@ type keepAlives struct {
 	running bool
 	opened  int // guarded by Driver.mu; how many streams there were, with the present one
 
-	stream grpc.BidiStreamingClient[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse] // the goroutine's; nil: there is none
+	stream grpc.BidiStreamingClient[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse] // the goroutine's, as what follows; nil: there is none
 	cancel context.CancelFunc                                                            // ends stream
+	hung   int                                                                           // how many streams were given up since the last quick answer
 }
+
+// patience is how long an answer may take before the stream is given up: a member that hangs holds
+// nobody up for long, and one that is slow is heard. A renewal may take five seconds in all.
+func (a *keepAlives) patience() time.Duration { return hangAfter << min(a.hung, 2) }
 
 // A keepAlive is one of a session.
 type keepAlive struct {
@@ -57,8 +62,8 @@ func (d *Driver) await(ctx context.Context, s *session, k *keepAlive) error {
 	if k == nil {
 		return nil
 	}
-	return d.passingOver(ctx, func(ctx context.Context, again bool) error {
-		if again {
+	return d.passingOver(ctx, func(ctx context.Context, _ bool) error {
+		if k.failed() { // else it is still to be answered
 			d.mu.Lock()
 			k = d.keepAlive(s)
 			d.mu.Unlock()
@@ -75,6 +80,16 @@ func (d *Driver) await(ctx context.Context, s *session, k *keepAlive) error {
 			return d.explain(ctx, ctx.Err())
 		}
 	})
+}
+
+// failed reports whether k was given up or refused.
+func (k *keepAlive) failed() bool {
+	select {
+	case <-k.done:
+		return k.err != nil
+	default:
+		return false
+	}
 }
 
 func (d *Driver) runKeepAlives() {
@@ -124,10 +139,11 @@ func (d *Driver) exchange(all []*keepAlive) (answered int, err error) {
 	if opening {
 		ctx, a.cancel = context.WithCancel(clientv3.WithRequireLeader(d.life))
 	}
-	late := time.AfterFunc(hangAfter, a.cancel)
+	late := time.AfterFunc(a.patience(), a.cancel)
 	defer func() {
 		if !late.Stop() {
 			err = errHangs
+			a.hung++
 		}
 	}()
 	if opening {
@@ -151,6 +167,9 @@ func (d *Driver) exchange(all []*keepAlive) (answered int, err error) {
 		}
 		if err != nil {
 			return i, err
+		}
+		if time.Since(k.sent) < hangAfter {
+			a.hung = 0
 		}
 		d.kept(k, resp.TTL > 0)
 	}
