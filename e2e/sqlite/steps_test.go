@@ -13,6 +13,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/sqllock"
 )
 
@@ -57,7 +58,7 @@ func bounded(t testing.TB) context.Context {
 	return ctx
 }
 
-func lockFile(t testing.TB) string { return filepath.Join(t.TempDir(), "locks.db") }
+func lockFile(t testing.TB) string { return filepath.Join(servers.DataDir(t), "locks.db") }
 
 func claim(t testing.TB, d driver.Driver, req driver.Request) driver.Claim {
 	t.Helper()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
 const (
@@ -28,7 +29,7 @@ func TestSQLiteStormOfProcesses(t *testing.T) {
 		stormChild(t, dir)
 		return
 	}
-	dir := t.TempDir()
+	dir := servers.DataDir(t)
 	number := filepath.Join(dir, "number")
 	write(t, number, []byte("0"))
 	path := filepath.Join(dir, "locks.db")

@@ -18,7 +18,7 @@ type Consul struct {
 // StartConsul starts a server on a folder of its own, and returns when it has a leader.
 func StartConsul(t testing.TB) *Consul {
 	t.Helper()
-	dir, ports := dataDir(t), FreePorts(t, 3)
+	dir, ports := DataDir(t), FreePorts(t, 3)
 	c := &Consul{port: ports[0]}
 	binary := built(t, "consul", "consul", "scripts/consul/go.mod", "github.com/hashicorp/consul")
 	c.Process = start(t, dir, binary, "agent", "-server", "-bootstrap-expect", "1", "-node", "n0",

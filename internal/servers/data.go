@@ -24,8 +24,8 @@ func diskOf(t testing.TB) string {
 	return inMemory
 }
 
-// dataDir is an empty folder for the data of a server, that goes with t.
-func dataDir(t testing.TB) string {
+// DataDir is an empty folder for the data of a server, or of SQLite, that goes with t.
+func DataDir(t testing.TB) string {
 	t.Helper()
 	return folder(t, diskOf(t))
 }

@@ -52,10 +52,13 @@ func StartEtcdCluster(t testing.TB, version string, n int, args ...string) []*Et
 	for i := range n {
 		e := &Etcd{
 			Name: fmt.Sprint("n", i), Client: ports[3*i], Peer: ports[3*i+1], health: ports[3*i+2], scheme: scheme,
-			life: t, dir: dataDir(t), binary: etcdBinary(t, version),
+			life: t, dir: DataDir(t), binary: etcdBinary(t, version),
 		}
 		members = append(members, e)
 		initial = append(initial, e.Name+"=http://"+address(e.Peer))
+	}
+	if _, measures := t.(*testing.B); !measures && version == EtcdCurrent && Root("etcd") == "" {
+		args = append(args, "--unsafe-no-fsync") // see diskOf; that of Debian has no such option
 	}
 	for _, e := range members {
 		peer, client := "http://"+address(e.Peer), e.scheme+"://"+address(e.Client)

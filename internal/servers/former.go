@@ -8,7 +8,7 @@ import (
 // Copied is a copy of a folder, that goes with t: the data of a server that does not run, or only appends to it.
 func Copied(t testing.TB, dir string) string {
 	t.Helper()
-	to := dataDir(t)
+	to := DataDir(t)
 	PutBack(t, to, dir)
 	return to
 }

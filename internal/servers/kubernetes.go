@@ -32,7 +32,7 @@ var KubernetesUsers = []string{"admin", "locker"}
 // StartKubernetes starts an API server, and returns when it serves.
 func StartKubernetes(t testing.TB) *Kubernetes {
 	t.Helper()
-	k := &Kubernetes{Etcd: StartEtcd(t, EtcdCurrent), life: t, dir: dataDir(t), port: FreePorts(t, 1)[0]}
+	k := &Kubernetes{Etcd: StartEtcd(t, EtcdCurrent), life: t, dir: DataDir(t), port: FreePorts(t, 1)[0]}
 	key, tokens := filepath.Join(k.dir, "accounts.key"), filepath.Join(k.dir, "tokens.csv")
 	writeKey(t, key)
 	var known strings.Builder

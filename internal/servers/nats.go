@@ -34,7 +34,7 @@ func StartNATS(t testing.TB, n int, more string) []*NATS {
 	for i := range n {
 		s := &NATS{
 			Name: fmt.Sprint("n", i), Client: ports[3*i], Cluster: ports[3*i+1], monitor: ports[3*i+2],
-			life: t, dir: dataDir(t), binary: built(t, "nats-server", "nats", "e2e/go.mod", "github.com/nats-io/nats-server/v2"),
+			life: t, dir: DataDir(t), binary: built(t, "nats-server", "nats", "e2e/go.mod", "github.com/nats-io/nats-server/v2"),
 		}
 		all = append(all, s)
 		routes = append(routes, "nats://"+address(s.Cluster))

@@ -33,7 +33,7 @@ func StartRedis(t testing.TB, args ...string) *Redis {
 
 func startRedisAt(t testing.TB, port int, env []string, args ...string) *Redis {
 	t.Helper()
-	r := &Redis{Port: port, life: t, dir: dataDir(t), env: env}
+	r := &Redis{Port: port, life: t, dir: DataDir(t), env: env}
 	r.args = append([]string{
 		"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", r.dir, "--save", "", "--appendonly", "no",
 	}, args...)
@@ -183,7 +183,7 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 // begin starts one sentinel.
 func (s *Sentinel) begin(t testing.TB, port, master int) {
 	t.Helper()
-	dir := dataDir(t)
+	dir := DataDir(t)
 	conf := filepath.Join(dir, "sentinel.conf")
 	text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor %s 127.0.0.1 %d 2\nsentinel down-after-milliseconds %s 5000\nsentinel failover-timeout %s 5000\n",
 		port, dir, s.Master, master, s.Master, s.Master)

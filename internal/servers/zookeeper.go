@@ -65,7 +65,7 @@ func StartZooKeepers(t testing.TB, n int, opts ZooKeeperOptions) []*ZooKeeper {
 
 func newZooKeeper(t testing.TB, port, id int, opts ZooKeeperOptions, peers []string) *ZooKeeper {
 	t.Helper()
-	z := &ZooKeeper{Port: port, life: t, dir: dataDir(t), java: opts.Java}
+	z := &ZooKeeper{Port: port, life: t, dir: DataDir(t), java: opts.Java}
 	tick := opts.Tick
 	if tick == 0 {
 		tick = 200 * time.Millisecond
