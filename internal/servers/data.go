@@ -18,10 +18,16 @@ const (
 // and no test is about that: processes are killed, never the machine. Benchmarks measure the disk.
 func diskOf(t testing.TB) string {
 	var fs syscall.Statfs_t
-	if _, measures := t.(*testing.B); measures || syscall.Statfs(inMemory, &fs) != nil || fs.Bavail*uint64(fs.Bsize) < roomInMemory {
+	if measures(t) || syscall.Statfs(inMemory, &fs) != nil || fs.Bavail*uint64(fs.Bsize) < roomInMemory {
 		return ""
 	}
 	return inMemory
+}
+
+// measures reports whether t is a benchmark.
+func measures(t testing.TB) bool {
+	_, yes := t.(*testing.B)
+	return yes
 }
 
 // DataDir is an empty folder for the data of a server, or of SQLite, that goes with t.

@@ -57,7 +57,7 @@ func StartEtcdCluster(t testing.TB, version string, n int, args ...string) []*Et
 		members = append(members, e)
 		initial = append(initial, e.Name+"=http://"+address(e.Peer))
 	}
-	if _, measures := t.(*testing.B); !measures && version == EtcdCurrent && Root("etcd") == "" {
+	if !measures(t) && version == EtcdCurrent && Root("etcd") == "" {
 		args = append(args, "--unsafe-no-fsync") // see diskOf; that of Debian has no such option
 	}
 	for _, e := range members {

@@ -35,7 +35,7 @@ func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	for _, s := range settings {
 		p.args = append(p.args, "-c", s)
 	}
-	p.Start(t)
+	p.begin(t)
 	return p
 }
 
@@ -45,7 +45,7 @@ func (p *Postgres) StartStandby(t testing.TB) *Postgres {
 	s := &Postgres{Port: FreePorts(t, 1)[0], life: t, dir: dirOf(t, "postgres")}
 	runAs(t, "postgres", p.binary(t, "pg_basebackup"), "-D", s.data(), "-h", "127.0.0.1", "-p", fmt.Sprint(p.Port), "-U", "postgres", "-R", "-c", "fast")
 	s.args = []string{"-D", s.data(), "-p", fmt.Sprint(s.Port), "-h", "127.0.0.1", "-k", s.dir}
-	s.Start(t)
+	s.begin(t)
 	return s
 }
 
@@ -68,6 +68,31 @@ func (p *Postgres) binary(t testing.TB, name string) string {
 }
 
 func (p *Postgres) data() string { return filepath.Join(p.dir, "data") }
+
+// begin is the first Start. What the server has in shared memory goes with its folder.
+func (p *Postgres) begin(t testing.TB) {
+	t.Helper()
+	if !measures(t) {
+		p.args = append(p.args, "-c", "dynamic_shared_memory_type=mmap")
+	}
+	t.Cleanup(p.forget)
+	p.Start(t)
+}
+
+// forget removes the segment of System V that a server has all the same. The file that tells its number is
+// there when the server was killed, which leaves the segment behind: a system has only some thousands.
+func (p *Postgres) forget() {
+	text, err := os.ReadFile(filepath.Join(p.data(), "postmaster.pid"))
+	if err != nil {
+		return
+	}
+	const number = 6 // the line of the segment's key and number
+	if lines := strings.Split(string(text), "\n"); len(lines) > number {
+		if segment := strings.Fields(lines[number]); len(segment) == 2 {
+			_ = exec.Command("ipcrm", "-m", segment[1]).Run() // it may be gone
+		}
+	}
+}
 
 // Start starts the server again after Kill or Stop, and returns when it answers.
 func (p *Postgres) Start(t testing.TB) {
