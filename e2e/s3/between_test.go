@@ -2,6 +2,7 @@ package s3
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -38,9 +39,7 @@ func (c *cache) serve(w http.ResponseWriter, r *http.Request, pass http.Handler)
 			c.kept[r.URL.String()] = answer
 		}
 	}
-	for name, values := range answer.Header() {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), answer.Header())
 	w.WriteHeader(answer.Code)
 	_, _ = w.Write(answer.Body.Bytes())
 }
@@ -107,9 +106,7 @@ func TestAnswerWithoutETag(t *testing.T) {
 	l := lockerOn(t, front(t, s.Endpoint(), func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		answer := httptest.NewRecorder()
 		pass.ServeHTTP(answer, r)
-		for name, values := range answer.Header() {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), answer.Header())
 		if r.Method == http.MethodPut && strip.Swap(false) {
 			w.Header().Del("ETag")
 		}
