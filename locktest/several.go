@@ -187,7 +187,7 @@ func killedLeaderIsFollowed(t testing.TB, h Harness) {
 func oncePerRunsOnce(t testing.TB, h Harness) {
 	name := newName(t)
 	f := open(t, h).Features()
-	ttl := roundUp(max(f.MinTTL, aWhile), f.Step) // shorter than what a period makes of it
+	ttl := roundUp(max(f.MinTTL, 3*aWhile), f.Step) // which bounds calls; shorter than what a period makes of it
 	period := 2 * ttl
 	var runs atomic.Int32
 	job := func(context.Context) error { runs.Add(1); return nil }

@@ -13,8 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/zklock"
 )
 
-// spinShare is how much of a core 50 waiters may use while they have no ensemble: they use 2 %, which a busy
-// machine makes dearer; one that spins uses all of it.
+// spinShare is how much of a core 50 waiters may use while they have no ensemble: they use 1.8 %,
+// and more of a busy machine; one that spins uses all of it.
 const spinShare = 0.05
 
 // TestNoQuorum: two of three servers are gone. Calls fail within their bounds and say why,

@@ -73,6 +73,9 @@ func examine(t *testing.T, store string) *report {
 	if r.From != "LEASEHOLD_STORE" {
 		t.Errorf("the store is said to come from %q", r.From)
 	}
+	if worst := r.worst(""); r.Level != worst {
+		t.Errorf("the report calls itself %q, its worst finding is %q:\n%s", r.Level, worst, r.text)
+	}
 	want := map[string]int{"ok": 0, "warning": 1, "error": 69}[r.Level]
 	if r.code != want {
 		t.Errorf("exit code %d with %q at worst", r.code, r.Level)
@@ -99,19 +102,25 @@ func (r *report) has(about, level string, parts ...string) {
 // is this machine's: a busy one is warned of.
 func (r *report) fine(level string, abouts ...string) {
 	r.t.Helper()
-	worst, order := "ok", []string{"ok", "warning", "error"}
-	for _, f := range r.Findings {
-		if f.About != trip && slices.Index(order, f.Level) > slices.Index(order, worst) {
-			worst = f.Level
-		}
-	}
-	if worst != level {
+	if worst := r.worst(trip); worst != level {
 		r.t.Errorf("the worst is %q, want %q:\n%s", worst, level, r.text)
 	}
 	for _, about := range append(abouts, "store", "reach", "promises", "version", "rights") {
 		r.has(about, "ok")
 	}
 	r.timed()
+}
+
+// worst is the worst level of all findings but those about something.
+func (r *report) worst(but string) string {
+	levels := []string{"ok", "warning", "error"}
+	worst := 0
+	for _, f := range r.Findings {
+		if f.About != but {
+			worst = max(worst, slices.Index(levels, f.Level))
+		}
+	}
+	return levels[worst]
 }
 
 const trip = "round trip"

@@ -192,10 +192,16 @@ func eval[T any](p *tab, js string) (v T) {
 	return run(p, chromedp.Evaluate[T](js))
 }
 
-// text is what a person reads of an element.
+// text is what a person reads of an element: nothing while the page loads anew, as after the sign-in.
 func (p *tab) text(selector string) string {
 	p.t.Helper()
-	return eval[string](p, fmt.Sprintf(`(() => { const e = document.querySelector(%q); return e && e.checkVisibility() ? e.innerText : '' })()`, selector))
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](fmt.Sprintf(`(() => { const e = document.querySelector(%q); return e && e.checkVisibility() ? e.innerText : '' })()`, selector)))
+	if err != nil && !strings.Contains(err.Error(), "Inspected target navigated") {
+		p.t.Fatal(err)
+	}
+	return text
 }
 
 // reads waits until an element's text has a part.

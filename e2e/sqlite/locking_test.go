@@ -156,7 +156,7 @@ func TestSQLiteExpiryWakes(t *testing.T) {
 	}
 	select {
 	case <-busy.Wake:
-	case <-time.After(margin):
+	case <-time.After(ttl + margin):
 		t.Fatal("not woken")
 	}
 	granted(t, waiter)

@@ -57,7 +57,7 @@ func StartEtcdCluster(t testing.TB, version string, n int, args ...string) []*Et
 		members = append(members, e)
 		initial = append(initial, e.Name+"=http://"+address(e.Peer))
 	}
-	if !measures(t) && version == EtcdCurrent && Root("etcd") == "" {
+	if !measures(t) && !etcdInstalled(version) {
 		args = append(args, "--unsafe-no-fsync") // see diskOf; that of Debian has no such option
 	}
 	for _, e := range members {
@@ -171,11 +171,14 @@ func EtcdLeader(t testing.TB, members []*Etcd) *Etcd {
 	return nil
 }
 
+// etcdInstalled reports whether a version, or what the environment names in its place, is not built here.
+func etcdInstalled(version string) bool { return version == EtcdDebian || Root("etcd") != "" }
+
 // etcdBinary is the server of a version, or the build that the environment names in place of
 // both.
 func etcdBinary(t testing.TB, version string) string {
 	t.Helper()
-	if version == EtcdDebian || Root("etcd") != "" {
+	if etcdInstalled(version) {
 		return Need(t, "etcd", "etcd")
 	}
 	return built(t, "etcd", "etcd-current", "e2e/go.mod", "go.etcd.io/etcd/server/v3")
