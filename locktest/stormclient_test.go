@@ -123,9 +123,9 @@ func (c *stormClient) extend(l *stormLease) {
 
 // release gives l up, and once more where the outcome is not known.
 func (c *stormClient) release(l *stormLease) {
+	over := l.Context().Err() != nil // the first Release ends the context, whatever comes of it
 	for range 2 {
 		ctx, cancel := c.context()
-		over := l.Context().Err() != nil
 		err := l.Release(ctx)
 		cancel()
 		c.storm.tell("%s releases: %v", c.name, err)
