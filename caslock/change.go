@@ -1,6 +1,7 @@
 package caslock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -37,7 +38,8 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 	}
 	defer leave()
 	s := d.resource(name)
-	refused := "" // the nonce of the last write, if it may have been sent twice, of which the second was refused
+	var unsent error // why the last write was not sent
+	refused := ""    // the nonce of the last write, if it may have been sent twice, of which the second was refused
 	for try := range maxTries {
 		start := time.Now()
 		v, sure, err := d.current(ctx, s, try > 0 || before.open)
@@ -57,10 +59,12 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 			return &v.Record, nil
 		}
 		blank := d.blank(&v)
+		unsent = nil
 		switch err = d.write(ctx, s, &v, before); {
 		case err == nil && !blank:
 			return &v.Record, nil
 		case errors.Is(err, ErrUnsent) && ctx.Err() == nil:
+			unsent = err
 			pause(ctx, time.Since(start), try)
 		case err != nil && !errors.Is(err, ErrChanged):
 			return nil, failed(ctx, err)
@@ -71,7 +75,7 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 			pause(ctx, time.Since(start), try)
 		}
 	}
-	return nil, ErrContended
+	return nil, cmp.Or(unsent, ErrContended)
 }
 
 // same reports whether two versions are of one write.

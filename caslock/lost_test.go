@@ -3,6 +3,7 @@ package caslock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -138,6 +139,25 @@ func TestUnsentWriteIsMadeAnew(t *testing.T) {
 			if err := call(); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
+		}
+	})
+}
+
+// An unsendable is a store that nobody gives a write to.
+type unsendable struct{ caslock.Store }
+
+var errNobody = fmt.Errorf("nobody leads: %w", caslock.ErrUnsent)
+
+func (unsendable) Write(context.Context, string, []byte, caslock.Version, time.Duration) (caslock.Version, error) {
+	return "", errNobody
+}
+
+// A call that could send nothing says why, and not that others were in its way.
+func TestWhyNothingIsSent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := claimOf(t, process(t, unsendable{&hashed{}}), driver.Request{Owner: "a"})
+		if _, err := c.Try(t.Context()); !errors.Is(err, errNobody) {
+			t.Errorf("Try: %v; want %v", err, errNobody)
 		}
 	})
 }

@@ -12,7 +12,8 @@ import (
 var ErrChanged = errors.New("somebody else has written meanwhile")
 
 // ErrUnsent is what Write returns when it has sent nothing, because what is known of the name may be out
-// of date: the name is read, and the call goes on. An earlier write for the same version may still be done.
+// of date, or when nobody was there to take what it sent: the name is read, and the call goes on. An earlier
+// write for the same version may still be done.
 var ErrUnsent = errors.New("nothing was sent to the store")
 
 // A Version tells one value of a name from all others that the name has had. "" is that of a

@@ -47,7 +47,8 @@ func explain(ctx context.Context, err error) error {
 		return fmt.Errorf("natslock: %w: %w", driver.ErrUnsupported, err)
 	case errors.Is(err, nats.ErrMaxPayload): // the client does not send it
 		return fmt.Errorf("%w: %w: %w", ErrFull, caslock.ErrRefused, err)
-	case errors.Is(err, nats.ErrReconnectBufExceeded): // nor does it that
+	case errors.Is(err, nats.ErrReconnectBufExceeded), // nor does it that
+		errors.Is(err, jetstream.ErrNoStreamResponse): // a server had nobody to give it to: none leads the bucket, or it is gone
 		return fmt.Errorf("%w: %w: %w", ErrUnreachable, caslock.ErrUnsent, err)
 	case errors.As(err, &api):
 		return explainAPI(api)

@@ -37,11 +37,13 @@ func TestWhatIsUnknownIsNotCalledRefused(t *testing.T) {
 	}
 }
 
-// What the client does not keep for the next connection is not sent.
+// What the client does not keep for the next connection, and what a server has given to nobody, is not sent.
 func TestWhatIsNotKeptIsUnsent(t *testing.T) {
 	t.Parallel()
-	if err := explain(t.Context(), nats.ErrReconnectBufExceeded); !errors.Is(err, caslock.ErrUnsent) || !errors.Is(err, ErrUnreachable) {
-		t.Errorf("%v", err)
+	for _, err := range []error{nats.ErrReconnectBufExceeded, jetstream.ErrNoStreamResponse} {
+		if err = explain(t.Context(), err); !errors.Is(err, caslock.ErrUnsent) || !errors.Is(err, ErrUnreachable) {
+			t.Errorf("%v", err)
+		}
 	}
 	var o nats.Options
 	for _, option := range connection(&storeurl.URL{}) {

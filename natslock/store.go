@@ -176,13 +176,14 @@ func (s *store) failed(ctx context.Context, err error) error {
 }
 
 const (
-	// firstPatience is how long a question is without an answer before it is asked once more.
-	firstPatience = 500 * time.Millisecond
+	// firstPatience is how long a question is without an answer before it is asked once more, longPatience
+	// the longest pause between two: who is asked between elections learns of the new leader by then.
+	firstPatience, longPatience = 500 * time.Millisecond, 2 * time.Second
 	// mostPatience is longer than an election takes, which is 4 to 9 s on an idle machine.
 	mostPatience = time.Minute
 )
 
-// insist asks a question that changes nothing, and asks again, each time after twice as long, until one
+// insist asks a question that changes nothing, and asks again, with pauses that grow, until one
 // of them has an answer or ctx ends: servers answer none that comes while they elect a leader.
 func insist[T any](ctx context.Context, ask func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, mostPatience)
@@ -199,7 +200,7 @@ func insist[T any](ctx context.Context, ask func(ctx context.Context) (T, error)
 		case <-ctx.Done():
 		}
 	}
-	for patience := firstPatience; ; patience *= 2 {
+	for patience := firstPatience; ; patience = min(2*patience, longPatience) {
 		go begin()
 		select {
 		case a := <-answers:

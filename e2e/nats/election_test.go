@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/natslock"
 )
@@ -44,6 +47,41 @@ func TestQuestionOutlastsElection(t *testing.T) {
 	asks()
 	gone.Kill()
 	asks()
+}
+
+// While nobody leads nobody takes what is published, and servers say so at once. That is no outcome: one call
+// outlasts the election.
+func TestWriteOutlastsElection(t *testing.T) {
+	t.Parallel()
+	all := servers.StartNATS(t, 3, "")
+	open(t, urlOf(all)).Close()
+	gone := leader(t, all)
+	near := all[slices.IndexFunc(all, func(s *servers.NATS) bool { return s != gone })]
+	js := connected(t, near)
+	d := on(t, js)
+	held, kept := claim(t, d, "a", "one"), claim(t, d, "b", "one")
+	claimtest.Granted(t, held)
+	claimtest.Granted(t, kept)
+	gone.Kill()
+	for { // what the leader was still given has no answer
+		_, err := js.Conn().Request("$KV.locks.z", nil, 100*time.Millisecond)
+		if errors.Is(err, nats.ErrNoResponders) {
+			break
+		}
+		if err == nil {
+			t.Fatal("the election was over at once")
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	released := make(chan error, 1)
+	go func() { released <- held.Release(ctx) }()
+	if _, err := kept.Renew(ctx, ttl); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	if err := <-released; err != nil {
+		t.Errorf("Release: %v", err)
+	}
 }
 
 // A server that led, and does not know yet that it does no more, tells what it has of before. It hides no lease from a
