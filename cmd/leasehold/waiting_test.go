@@ -70,10 +70,10 @@ func TestWaitLeavesTheTerminalClean(t *testing.T) {
 func TestWaitIsNotDrawnElsewhere(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
-		"a dumb terminal": "export TERM=dumb; leasehold run -w 2 x -- true",
-		"the background":  "set -m; leasehold run -w 2 x -- true & wait $!",
-		"a file":          "leasehold run -w 2 x -- true 2>err; cat err",
-		"JSON":            "leasehold --json run -w 2 x -- true",
+		"a dumb terminal": "export TERM=dumb; leasehold run -w 6 x -- true",
+		"the background":  "set -m; leasehold run -w 6 x -- true & wait $!",
+		"a file":          "leasehold run -w 6 x -- true 2>err; cat err",
+		"JSON":            "leasehold --json run -w 6 x -- true",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

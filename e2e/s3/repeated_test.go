@@ -99,6 +99,9 @@ func TestRepeatedPuts(t *testing.T) {
 func leaseAgain(t *testing.T, l *leasehold.Locker, name string, last *uint64) {
 	for range 5 {
 		lease, err := l.Acquire(t.Context(), name, leasehold.Wait(time.Minute))
+		for end := time.Now().Add(time.Minute); name != "twice" && errors.Is(err, s3lock.ErrUnreachable) && time.Now().Before(end); {
+			lease, err = l.Acquire(t.Context(), name, leasehold.Wait(time.Minute)) // the SDK's pauses may take all of a call's time
+		}
 		if err != nil {
 			t.Error(err)
 			return
