@@ -16,9 +16,10 @@ import (
 // call that is left by its caller keeps its place there, and its reply goes to nobody.
 type conn struct {
 	net      net.Conn
-	replicas int         // that are asked for what was sent, together
-	left     func(*conn) // is called when it is of no use for others
-	ended    func()      // is called once
+	replicas int           // that are asked for what was sent, together
+	silence  time.Duration // that has others leave it
+	left     func(*conn)   // is called when it is of no use for others
+	ended    func()        // is called once
 
 	mu       sync.Mutex
 	err      error     // guarded by mu; why it has ended
@@ -61,8 +62,9 @@ func (n *conn) live() bool {
 	return n.err == nil
 }
 
-func newConn(c net.Conn, replicas int, left func(*conn), ended func()) *conn {
-	n := &conn{net: c, replicas: replicas, left: left, ended: ended}
+// newConn has the connection, which took so long to make, shared.
+func newConn(c net.Conn, took time.Duration, replicas int, left func(*conn), ended func()) *conn {
+	n := &conn{net: c, replicas: replicas, silence: min(max(leaveAfter, took), leaveFarAfter), left: left, ended: ended}
 	n.watch = time.AfterFunc(time.Hour, n.look)
 	n.watch.Stop()
 	go n.read()
@@ -281,7 +283,7 @@ func (n *conn) end(cause error) {
 
 // mayBeSilent is for how long the server may be. Requires n.mu.
 func (n *conn) mayBeSilent() time.Duration {
-	limit := leaveAfter
+	limit := n.silence
 	if n.leaving {
 		limit = endAfter
 	}
@@ -312,7 +314,7 @@ func (n *conn) look() {
 		n.leaving = true
 		n.makeRoom()
 		// If this process stood still, the answers may be here already.
-		left = max(n.mayBeSilent()-n.silent(), leaveAfter)
+		left = max(n.mayBeSilent()-n.silent(), n.silence)
 	}
 	if n.armed && !end {
 		n.watch.Reset(left)

@@ -50,7 +50,7 @@ func (k *keeping) Write(b []byte) (int, error) {
 func TestWhatHasNotLeftDoesNotLeave(t *testing.T) {
 	mine, _ := net.Pipe()
 	line := &keeping{Conn: mine}
-	n := newConn(line, 0, func(*conn) {}, func() {})
+	n := newConn(line, 0, 0, func(*conn) {}, func() {})
 	c := new(pipelines).command("PING")
 	n.mu.Lock()
 	n.push(c)

@@ -31,6 +31,7 @@ func dialerOf(client *redis.Client, options *redis.Options) dialer {
 
 // dial makes a connection for p. Where the end of ctx does not end it, the options' timeouts do.
 func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
+	start := time.Now()
 	h := newHandshake(ctx)
 	defer context.AfterFunc(ctx, h.hangUp)()
 	client := redis.NewClient(h.options(d.options))
@@ -54,7 +55,7 @@ func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
 	}
 	_ = line.SetDeadline(time.Time{}) // go-redis has set one; if this fails, so does what follows
 	life, over := context.WithCancel(p.life)
-	n := newConn(line, p.replicas, p.forget, func() {
+	n := newConn(line, time.Since(start), p.replicas, p.forget, func() {
 		over()
 		h.unsubscribe()
 		_ = client.Close()

@@ -92,7 +92,7 @@ func TestNoAnswerComesBeforeItsCall(t *testing.T) {
 	t.Parallel()
 	mine, theirs := net.Pipe()
 	ended := make(chan bool)
-	n := newConn(mine, 0, func(*conn) {}, func() { close(ended) })
+	n := newConn(mine, 0, 0, func(*conn) {}, func() { close(ended) })
 	c := new(pipelines).command("PING")
 	n.mu.Lock()
 	n.push(c)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -503,5 +505,31 @@ func TestRedlockFlappingLinks(t *testing.T) {
 		if err := lease.Release(t.Context()); err != nil {
 			t.Errorf("after the faults: %v", err)
 		}
+	}
+}
+
+// A server that is further away than a near one may be silent keeps its connection: each renewal goes by it.
+func TestRedisFarServerKeepsItsConnection(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	d, proxy := behindProxy(t, r, leasehold.Options{TTL: darkTTL})
+	lease, err := d.Acquire(t.Context(), "far")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := func() int {
+		_, stat, _ := strings.Cut(r.Must(t, "INFO", "stats"), "total_connections_received:")
+		n, err := strconv.Atoi(strings.TrimSpace(strings.SplitN(stat, "\n", 2)[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	proxy.Delay(farLink)
+	renewals(t, lease, 2) // the connection of before is left
+	before := made()
+	renewals(t, lease, 5)
+	if after := made(); after > before+2 {
+		t.Errorf("%d connections for 5 renewals", after-before)
 	}
 }

@@ -30,9 +30,11 @@ type call struct {
 const (
 	// A connection on which calls wait and nothing comes is left by those who come after leaveAfter, and
 	// ended after endAfter. A script takes microseconds; but a server's disk or a busy machine may hold
-	// it up, and what ends then is unknown. endAfter is as go-redis has it for an answer.
-	leaveAfter = 250 * time.Millisecond
-	endAfter   = 5 * time.Second
+	// it up, and what ends then is unknown. endAfter is as go-redis has it for an answer. A server that is
+	// far is left after as long as the connection took to make, which is two round trips at least, and
+	// after leaveFarAfter at most: else each call would be answered too late for the next.
+	leaveAfter, leaveFarAfter = 250 * time.Millisecond, time.Second
+	endAfter                  = 5 * time.Second
 	// replicaWait is how long to wait for replicas, which on a healthy network answer
 	// within a few milliseconds.
 	replicaWait = 500 * time.Millisecond
