@@ -177,9 +177,9 @@ func (s *store) failed(ctx context.Context, err error) error {
 
 const (
 	// firstPatience is how long a question is without an answer before it is asked once more, longPatience
-	// the longest pause between two: who is asked between elections learns of the new leader by then.
+	// the most that this grows to.
 	firstPatience, longPatience = 500 * time.Millisecond, 2 * time.Second
-	// mostPatience is longer than an election takes, which is 4 to 9 s on an idle machine.
+	// mostPatience is longer than an election takes, which is 4 to 10 s on an idle machine.
 	mostPatience = time.Minute
 )
 

