@@ -15,8 +15,9 @@ import (
 // attempt does not change.
 var ErrRefused = errors.New("the store refuses")
 
-// ErrContended: the record changed again and again under a call, which changed nothing.
-var ErrContended = errors.New("caslock: too many write this record at once")
+// ErrContended: the record changed again and again under a call. If the call's context has not ended, the call
+// changed nothing. A waiter tries again: the error matches [driver.ErrNotYet].
+var ErrContended = fmt.Errorf("caslock: too many write this record at once: %w", driver.ErrNotYet)
 
 // Options configure a Driver. The zero value of each field is its default.
 type Options struct {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -31,7 +32,7 @@ type uncertain struct {
 // when the record has changed meanwhile, and what it found last is right. before is the claim's
 // last write without an answer: when change returns nil it has been served or never will be, and
 // after an error it may be this call's. change returns the record as it is then.
-func (d *Driver) change(ctx context.Context, name string, before *uncertain, f func(*view) (write bool)) (*record.Record, error) {
+func (d *Driver) change(ctx context.Context, name string, before *uncertain, f func(*view) (write bool)) (_ *record.Record, err error) {
 	ctx, leave, err := d.enter(ctx)
 	if err != nil {
 		return nil, err
@@ -40,6 +41,12 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 	s := d.resource(name)
 	var unsent error // why the last write was not sent
 	refused := ""    // the nonce of the last write, if it may have been sent twice, of which the second was refused
+	raced := false   // others wrote first
+	defer func() {
+		if raced && err != nil && ctx.Err() != nil { // the store answers: it is the others that take the time
+			err = fmt.Errorf("%w: %w", ErrContended, err)
+		}
+	}()
 	for try := range maxTries {
 		start := time.Now()
 		v, sure, err := d.current(ctx, s, try > 0 || before.open)
@@ -69,6 +76,7 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 		case err != nil && !errors.Is(err, ErrChanged):
 			return nil, failed(ctx, err)
 		case err != nil:
+			raced = true
 			if refused = v.next; blank {
 				refused = ""
 			}

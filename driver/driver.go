@@ -22,7 +22,7 @@ var (
 	ErrUnsupported = errors.New("not supported by engine")   // the engine can never serve the request
 	ErrClosed      = errors.New("closed")                    // the driver or the Locker was closed
 	ErrInvalidName = errors.New("invalid resource name")     // see CheckName
-	ErrNotYet      = errors.New("nothing is granted yet")    // of Try, to anybody: who waits asks again
+	ErrNotYet      = errors.New("nothing is granted yet")    // of Try: the engine answers, but cannot decide now; waiters ask again
 	ErrCorrupt     = errors.New("store is damaged or alien") // the engine's data is not Leasehold's; nothing was changed
 	ErrURL         = errors.New("store URL")                 // of OpenURL: the URL cannot be used as it is written
 )
