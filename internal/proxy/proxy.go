@@ -36,6 +36,7 @@ const (
 type link struct {
 	client, server net.Conn
 	broken         bool // a reply is missing: closed as soon as replies pass again. Guarded by Proxy.mu.
+	forgotten      bool // nothing passes any more. Guarded by Proxy.mu.
 }
 
 // Listen makes a proxy on a free port of 127.0.0.1 to the server at target, which need not
@@ -70,7 +71,7 @@ func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 // reply are closed.
 func (p *Proxy) Pass() {
 	p.set(passing)
-	p.closeLinks(func(l *link) bool { return l.broken })
+	p.closeLinks(func(l *link) bool { return l.broken && !l.forgotten })
 }
 
 // Dark holds what arrives, in both directions, and leaves new connections without an
@@ -172,12 +173,11 @@ func (p *Proxy) carry(l *link, to, from net.Conn, replies bool) {
 	sending.Go(func() {
 		for next := range parcels {
 			time.Sleep(time.Until(next.due))
-			if p.wait() && !(replies && p.drops(l)) {
+			if p.wait() && !p.isForgotten(l) && !(replies && p.drops(l)) {
 				_, _ = to.Write(next.bytes) // a closed connection ends the reads below
 			}
 		}
-		l.client.Close()
-		l.server.Close()
+		p.end(l, from)
 	})
 	buffer := make([]byte, 64<<10)
 	for {

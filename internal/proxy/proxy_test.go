@@ -54,8 +54,10 @@ func call(t *testing.T, addr string) *caller {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return &caller{t, conn, bufio.NewReader(conn)}
+	return newCaller(t, conn)
 }
+
+func newCaller(t *testing.T, conn net.Conn) *caller { return &caller{t, conn, bufio.NewReader(conn)} }
 
 func (c *caller) say(line string) {
 	c.t.Helper()
