@@ -15,27 +15,20 @@ import (
 	"time"
 )
 
-const (
-	// first is how long a call waits for an answer before it condemns. A healthy engine answers in milliseconds; a call
-	// of the core may take 5 s, of which this leaves four for another attempt.
-	first = time.Second
-	// most is what that grows to while engines answer late: it doubles whenever connections were condemned, until
-	// a call is answered within first. So a server that is slow is heard by the second or third attempt.
-	most = 4 * time.Second
-	// least is what calls with little time wait: they give half of it to the first attempt, but a busy machine
-	// needs some.
-	least = 500 * time.Millisecond
-)
-
 // ErrSilent is why a call has ended that condemned connections. It may have been served.
 var ErrSilent = errors.New("no answer over this connection")
 
 // Links are the connections of one client. The zero value has none. The methods of a nil *Links do nothing, for
 // a client whose connections are not ours.
 type Links struct {
+	// Condemn, if not nil, is called in place of closing connections, by the client that knows which of them carry a
+	// call: those that carry none are of no use any more, and were silent since then or longer.
+	Condemn func(since time.Time)
+
+	patience Patience
+
 	mu        sync.Mutex
 	open      map[*conn]bool // guarded by mu
-	doublings int            // guarded by mu; of first
 	condemned time.Time      // guarded by mu; when connections were last
 }
 
@@ -74,6 +67,7 @@ type Call struct {
 	began  time.Time
 	parent context.Context
 	cancel context.CancelCauseFunc
+	late   bool // see BeginLate
 
 	mu     sync.Mutex
 	since  time.Time     // guarded by mu; a connection that has delivered nothing since is condemned
@@ -85,11 +79,24 @@ type Call struct {
 // Begin returns the context of one attempt. It ends, by [ErrSilent], when connections were condemned
 // for want of the attempt's answer. End follows.
 func (l *Links) Begin(ctx context.Context) (context.Context, *Call) {
+	return l.begin(ctx, false)
+}
+
+// BeginLate is Begin of an attempt after which another does not tell what became of it: it waits for half of its
+// caller's time, and for an answer where that is not bounded.
+func (l *Links) BeginLate(ctx context.Context) (context.Context, *Call) {
+	if _, bounded := ctx.Deadline(); !bounded {
+		return ctx, nil
+	}
+	return l.begin(ctx, true)
+}
+
+func (l *Links) begin(ctx context.Context, late bool) (context.Context, *Call) {
 	if l == nil {
 		return ctx, nil
 	}
 	now := time.Now()
-	c := &Call{links: l, began: now, since: now, parent: ctx}
+	c := &Call{links: l, began: now, since: now, parent: ctx, late: late}
 	ctx, c.cancel = context.WithCancelCause(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,15 +111,22 @@ func (c *Call) firstLook() time.Duration {
 	return d - c.moment
 }
 
+// Again makes a call that may be served twice, and makes it again for as long as nobody answers over the connections that there
+// were. again is true from the second attempt on: an attempt before may have been served, or may be served later.
+func Again(ctx context.Context, attempt func(again bool) error) error {
+	err := attempt(false)
+	for errors.Is(err, ErrSilent) && ctx.Err() == nil {
+		err = attempt(true)
+	}
+	return err
+}
+
 // patience is how long to wait for a sign from now on.
 func (c *Call) patience() time.Duration {
-	c.links.mu.Lock()
-	d := min(first<<c.links.doublings, most)
-	c.links.mu.Unlock()
-	if end, bounded := c.parent.Deadline(); bounded {
-		d = min(d, max(least, time.Until(end)/2))
+	if d, bounded := c.links.patience.ForLate(c.parent); c.late && bounded {
+		return d
 	}
-	return d
+	return c.links.patience.For(c.parent)
 }
 
 // look condemns at the second look, a moment after the first: if this process stood still, the answer may be here
@@ -149,9 +163,9 @@ func (c *Call) End(err error) error {
 	silent := c.silent()
 	c.cancel(nil)
 	switch {
-	case err == nil && time.Since(c.began) < first:
-		c.links.quick()
-	case err != nil && silent && c.parent.Err() == nil && !errors.Is(err, ErrSilent):
+	case err == nil:
+		c.links.patience.Answered(c.began)
+	case silent && c.parent.Err() == nil && !errors.Is(err, ErrSilent):
 		return fmt.Errorf("%w: %w", ErrSilent, err)
 	}
 	return err
@@ -169,25 +183,16 @@ func (l *Links) Hung(began time.Time) {
 	if l == nil {
 		return
 	}
-	l.mu.Lock()
-	early := time.Since(began) < min(first<<l.doublings, most)
-	l.mu.Unlock()
-	if !early {
+	if time.Since(began) >= l.patience.For(context.Background()) {
 		l.condemn(began)
 	}
 }
 
 // Answered is for a call that began then.
 func (l *Links) Answered(began time.Time) {
-	if l != nil && time.Since(began) < first {
-		l.quick()
+	if l != nil {
+		l.patience.Answered(began)
 	}
-}
-
-func (l *Links) quick() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.doublings = 0
 }
 
 // condemn closes the connections that have delivered nothing since then, and reports whether any was condemned since.
@@ -200,16 +205,17 @@ func (l *Links) condemn(since time.Time) bool {
 			delete(l.open, c)
 		}
 	}
-	if len(silent) > 0 {
+	if len(silent) > 0 || l.Condemn != nil {
 		l.condemned = time.Now()
-		if first<<l.doublings < most {
-			l.doublings++
-		}
+		l.patience.RanOut()
 	}
 	any := !l.condemned.Before(since)
 	l.mu.Unlock()
 	for _, c := range silent {
 		c.abort()
+	}
+	if l.Condemn != nil {
+		l.Condemn(since)
 	}
 	return any
 }

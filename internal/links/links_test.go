@@ -84,7 +84,7 @@ func TestSignsOfLifeAreHeard(t *testing.T) {
 func TestPatienceGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Links
-		for _, want := range []time.Duration{first, 2 * first, most, most} {
+		for _, want := range []time.Duration{first, 2 * first, 4 * first, 4 * first} {
 			pair(t, &l)
 			start := time.Now()
 			ctx, call := l.Begin(t.Context())

@@ -1,0 +1,53 @@
+package links
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// first is how long a call waits for an answer before it condemns. A healthy engine answers in milliseconds; a call
+	// of the core may take 5 s, of which this leaves four for another attempt.
+	first = time.Second
+	// doublings is how often that doubles while engines answer late: whenever connections were condemned, until
+	// a call is answered within first. So a server that is slow is heard by the second or third attempt.
+	doublings = 2
+	// least is what calls with little time wait: they give half of it to the first attempt, but a busy machine
+	// needs some.
+	least = 500 * time.Millisecond
+)
+
+// A Patience says how long calls wait for an answer over the connections that there are.
+type Patience struct{ doubled atomic.Int32 }
+
+// For is how long a call waits that is bounded by ctx.
+func (p *Patience) For(ctx context.Context) time.Duration {
+	d := first << p.doubled.Load()
+	if end, bounded := ctx.Deadline(); bounded {
+		d = min(d, half(end))
+	}
+	return d
+}
+
+// ForLate is For of a call after which another does not tell what became of it. It is half of its time, and
+// without end where that is not bounded.
+func (p *Patience) ForLate(ctx context.Context) (d time.Duration, bounded bool) {
+	end, bounded := ctx.Deadline()
+	return half(end), bounded
+}
+
+func half(end time.Time) time.Duration { return max(least, time.Until(end)/2) }
+
+// Ran out is for a call that was not answered in time: the next ones wait for longer.
+func (p *Patience) RanOut() {
+	for n := p.doubled.Load(); n < doublings && !p.doubled.CompareAndSwap(n, n+1); n = p.doubled.Load() {
+	}
+}
+
+// Answered is for a call that began then.
+func (p *Patience) Answered(began time.Time) {
+	if p.doubled.Load() > 0 && time.Since(began) < first {
+		p.doubled.Store(0)
+	}
+}
