@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
@@ -67,13 +69,18 @@ func (c *claim) answered(err error, yes phase) {
 	}
 }
 
+// call is a call of the server that does no harm when it is served twice.
+func (c *claim) call(ctx context.Context, f func(on *conn) error) error {
+	return links.Again(ctx, func(bool) error { return c.server.call(ctx, c.server.links.Begin, f) })
+}
+
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	if away := c.turns.away(c.key); away > 0 && c.req.Queue && c.phase != held && c.adrift == 0 {
 		return driver.Grant{}, &driver.Busy{Retry: away}
 	}
 	guess := c.phase == idle || c.phase == over // that the name is free, which saves the read
-	err := c.server.call(ctx, func(on *conn) error {
+	err := c.call(ctx, func(on *conn) error {
 		return c.change(on, guess, []string{c.key}, func(r *record.Record, _ item) (time.Duration, error) {
 			a, _ := r.Try(lasting{}, &c.req, 0, 0)
 			if a.Granted {
@@ -101,7 +108,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	if err := checkTTL(ttl); err != nil {
 		return driver.Grant{}, err
 	}
-	err := c.server.call(ctx, func(on *conn) error {
+	err := c.call(ctx, func(on *conn) error {
 		return c.change(on, false, []string{c.key}, func(r *record.Record, _ item) (time.Duration, error) {
 			_, err := r.Renew(lasting{}, c.req.Owner, ttl)
 			return granted(ttl) + early, err
@@ -136,9 +143,9 @@ func (c *claim) giveUp(ctx context.Context, life time.Duration) error {
 	if c.adrift > 0 {
 		life = max(life, barTTL)
 	}
-	var lost error
+	var lost, unsure error
 	wanted := false // by another process
-	err := c.server.call(ctx, func(on *conn) error {
+	give := func(on *conn) error {
 		return c.change(on, false, []string{c.key, c.marks}, func(r *record.Record, mark item) (time.Duration, error) {
 			wanted = mark.version != 0 && string(mark.value) != c.turns.id
 			if life == expired {
@@ -150,10 +157,18 @@ func (c *claim) giveUp(ctx context.Context, life time.Duration) error {
 			r.Claims = []record.Claim{{Status: record.Lingering, TTL: life}}
 			return life, nil
 		})
-	})
-	if err == nil {
-		err = lost
 	}
+	err := links.Again(ctx, func(again bool) error {
+		err := c.server.call(ctx, c.server.links.BeginLate, give)
+		if err == nil {
+			err = lost
+		}
+		if again && errors.Is(err, driver.ErrLost) { // the attempt before may have given it up
+			return unsure
+		}
+		unsure = fmt.Errorf("memcachelock: it may have been given up: %v", err)
+		return err
+	})
 	if c.answered(err, over); err == nil || errors.Is(err, driver.ErrLost) {
 		c.adrift = 0
 		c.turns.ended(c.key, c.since, wanted)

@@ -79,8 +79,9 @@ func New(addresses []string, opts *Options) (*Driver, error) {
 	}
 	d := &Driver{prefix: o.Prefix, turns: newTurns()}
 	for _, address := range all {
-		d.servers = append(d.servers, &server{address: address, dial: o.Dial,
-			probe: o.Prefix + escape + "probe", room: make(chan struct{}, maxConns)})
+		s := &server{address: address, dial: o.Dial, probe: o.Prefix + escape + "probe", room: make(chan struct{}, maxConns)}
+		s.links.Condemn = s.condemn
+		d.servers = append(d.servers, s)
 	}
 	return d, nil
 }

@@ -4,22 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
 // maxConns is how many connections there are to a server at most. Each carries one call
 // at a time. A server takes 1,024 of all its clients unless its option -c says more.
 const maxConns = 32
 
+type beginning = func(ctx context.Context) (context.Context, *links.Call)
+
 // A server is one memcached and the connections to it.
 type server struct {
 	address string
 	probe   string // a key that is no lock's
 	dial    dialFunc
+	links   links.Links   // whose connections are those in idle
 	room    chan struct{} // one for each connection in use
 	swaps   atomic.Bool   // it was seen to compare and swap
 
@@ -28,10 +33,11 @@ type server struct {
 	closed bool    // guarded by mu
 }
 
-// call has f talk to the server on one connection. It returns soon after ctx has ended.
+// call has f talk to the server on one connection. It returns soon after ctx has ended, or when begin finds that nobody
+// answers on the connection: begin is one of the links' methods.
 // Versions of items begin anew when a server restarts, so that a swap which follows its
 // read on another connection could hit somebody else's item with the same version.
-func (s *server) call(ctx context.Context, f func(on *conn) error) error {
+func (s *server) call(ctx context.Context, begin beginning, f func(on *conn) error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -41,14 +47,16 @@ func (s *server) call(ctx context.Context, f func(on *conn) error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	c, err := s.take(ctx)
+	attempt, call := begin(ctx)
+	c, err := s.take(attempt)
 	if err == nil {
-		stop := c.endWith(ctx)
+		stop := c.endWith(attempt)
 		if err = s.check(c); err == nil {
 			err = f(c)
 		}
 		s.give(c, stop(), err)
 	}
+	err = call.End(err)
 	if err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBusy) && !errors.Is(err, driver.ErrLost) {
 		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
@@ -92,6 +100,19 @@ func (s *server) give(c *conn, intact bool, err error) {
 	}
 	c.used = time.Now()
 	s.idle = append(s.idle, c)
+}
+
+// condemn closes what nobody uses and has not been used since then: nobody may answer on it either.
+func (s *server) condemn(since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle = slices.DeleteFunc(s.idle, func(c *conn) bool {
+		condemned := c.used.Before(since)
+		if condemned {
+			c.close()
+		}
+		return condemned
+	})
 }
 
 // drop closes what nobody uses. Requires mu.
