@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
@@ -40,7 +41,7 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 	defer leave()
 	s := d.resource(name)
 	var unsent error // why the last write was not sent
-	refused := ""    // the nonce of the last write, if it may have been sent twice, of which the second was refused
+	refused := ""    // the nonce of the last write, if it may have been done though it has no answer, or was refused
 	raced := false   // others wrote first
 	defer func() {
 		if raced && err != nil && ctx.Err() != nil { // the store answers: it is the others that take the time
@@ -73,6 +74,10 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 		case errors.Is(err, ErrUnsent) && ctx.Err() == nil:
 			unsent = err
 			pause(ctx, time.Since(start), try)
+		case errors.Is(err, links.ErrSilent) && ctx.Err() == nil: // it may have been done; another connection tells
+			if refused = v.next; blank {
+				refused = ""
+			}
 		case err != nil && !errors.Is(err, ErrChanged):
 			return nil, failed(ctx, err)
 		case err != nil:
@@ -95,7 +100,11 @@ func (d *Driver) same(a, b Version) bool {
 func (d *Driver) current(ctx context.Context, s *resource, fresh bool) (v view, sure bool, err error) {
 	v, highest, known := s.look()
 	if sure = fresh || !known; sure {
-		i, err := d.store.Read(ctx, s.name)
+		var i Item
+		err := links.Again(ctx, func(bool) (err error) {
+			i, err = d.store.Read(ctx, s.name)
+			return err
+		})
 		if err == nil {
 			i.Name = s.name
 			err = d.take(s, i)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/caslock"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
 // store is a caslock.Store, Watcher and Counter.
@@ -26,6 +27,7 @@ type store struct {
 	js          jetstream.JetStream
 	bucket      string
 	serverClock bool
+	links       *links.Links // of a connection of our own; else nil
 
 	mu sync.Mutex
 	of *bucket // guarded by mu; nil: it is to be asked for
@@ -90,6 +92,23 @@ func within[T any](ctx context.Context, f func() (T, error)) (T, error) {
 		var none T
 		return none, explain(ctx, ctx.Err())
 	}
+}
+
+// askAfter is when a call without an answer asks the server for a sign of life: without a leader of the bucket nobody
+// answers the call, though the connection stands.
+const askAfter = 500 * time.Millisecond
+
+// attempt makes one call over the connection that there is. An error that matches [links.ErrSilent] says that another call goes
+// over another one.
+func attempt[T any](ctx context.Context, s *store, call func(ctx context.Context) (T, error)) (T, error) {
+	if s.links == nil {
+		return call(ctx)
+	}
+	ctx, waits := s.links.Begin(ctx)
+	ask := time.AfterFunc(askAfter, func() { _ = s.js.Conn().FlushTimeout(askAfter) }) // that it was answered shows on the connection
+	defer ask.Stop()
+	value, err := call(ctx)
+	return value, waits.End(err)
 }
 
 // connected returns when there is a connection. Without one the client would keep what it is to
@@ -273,6 +292,10 @@ type last struct {
 // Read asks the bucket's leader: the client would ask any replica, which may not have heard of the
 // last write.
 func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
+	return attempt(ctx, s, func(ctx context.Context) (caslock.Item, error) { return s.read(ctx, name) })
+}
+
+func (s *store) read(ctx context.Context, name string) (caslock.Item, error) {
 	prefix := s.prefix()
 	ctx, _, end, err := s.begin(ctx, prefix+s.api("STREAM.MSG.GET")+`"`)
 	if err != nil {
@@ -365,6 +388,10 @@ func (s *store) Number(v caslock.Version) uint64 {
 
 // Write publishes to the key if its last message is still that of was.
 func (s *store) Write(ctx context.Context, name string, value []byte, was caslock.Version, life time.Duration) (caslock.Version, error) {
+	return attempt(ctx, s, func(ctx context.Context) (caslock.Version, error) { return s.write(ctx, name, value, was, life) })
+}
+
+func (s *store) write(ctx context.Context, name string, value []byte, was caslock.Version, life time.Duration) (caslock.Version, error) {
 	ctx, b, end, err := s.begin(ctx, s.prefixed(s.subject(name))+`"`)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", caslock.ErrUnsent, err)
@@ -396,7 +423,7 @@ func (s *store) unchanged(ctx context.Context, b *bucket, name string, was caslo
 	if !b.repeats(s.js.Conn()) {
 		return true
 	}
-	now, err := s.Read(ctx, name)
+	now, err := s.read(ctx, name)
 	return err == nil && now.Version == was
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
@@ -101,7 +102,8 @@ func connect(u *storeurl.URL, o *Options) (*Driver, error) {
 	for i := range hosts {
 		hosts[i] = "nats://" + hosts[i]
 	}
-	dialer := &dialer{Dialer: net.Dialer{Timeout: storeurl.FirstAnswer}}
+	own := &links.Links{}
+	dialer := &dialer{Dialer: net.Dialer{Timeout: storeurl.FirstAnswer}, links: own}
 	nc, err := nats.Connect(strings.Join(hosts, ","), append(connection(u), nats.SetCustomDialer(dialer))...)
 	if last := dialer.failed(); errors.Is(err, nats.ErrNoServers) && last != nil {
 		err = fmt.Errorf("%w: %w", err, last)
@@ -119,7 +121,7 @@ func connect(u *storeurl.URL, o *Options) (*Driver, error) {
 		nc.Close()
 		return nil, err
 	}
-	d.own = nc.Close
+	d.own, d.store.links = nc.Close, own
 	return d, nil
 }
 
@@ -150,6 +152,8 @@ func connection(u *storeurl.URL) []nats.Option {
 // A dialer knows why it failed.
 type dialer struct {
 	net.Dialer
+	links *links.Links
+
 	mu   sync.Mutex
 	last error // guarded by mu
 }
@@ -159,8 +163,10 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	conn, err := d.Dialer.Dial(network, address)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.last = err
-	return conn, err
+	if d.last = err; err != nil {
+		return nil, err
+	}
+	return d.links.Add(conn), nil
 }
 
 func (d *dialer) failed() error {
