@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/caslock"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/rehearsal"
 )
 
@@ -59,12 +60,14 @@ func connect(config *rest.Config, namespace string) (*leases, error) {
 	}
 	config.GroupVersion, config.APIPath = &coordination.SchemeGroupVersion, "/apis"
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	own := &links.Links{}
+	config.Dial = own.Dialer(config.Dial)
 	config.QPS, config.RateLimiter, config.WarningHandler = -1, nil, rest.NoWarnings{}
 	sender, err := rest.RESTClientFor(config)
 	if err != nil {
 		return nil, err
 	}
-	return &leases{sender, runtime.NewParameterCodec(scheme), namespace}, nil
+	return &leases{sender, runtime.NewParameterCodec(scheme), namespace, own}, nil
 }
 
 // rehearsed is the lock of all rehearsals, because Leases stay. It is shared.

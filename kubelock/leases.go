@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
 // leases is a client for the Leases of one namespace. A clientset would know all kinds of objects that there
@@ -18,6 +20,7 @@ type leases struct {
 	sender    *rest.RESTClient
 	codec     runtime.ParameterCodec
 	namespace string
+	links     *links.Links
 }
 
 // to completes a request, with options of package meta.
@@ -26,30 +29,34 @@ func (l *leases) to(req *rest.Request, options runtime.Object) *rest.Request {
 }
 
 // do sends a request that is answered by a Lease.
-func do(ctx context.Context, req *rest.Request) (*coordination.Lease, error) {
+func (l *leases) do(ctx context.Context, req *rest.Request) (*coordination.Lease, error) {
 	var answer coordination.Lease
-	err := req.Do(ctx).Into(&answer)
-	return &answer, err
+	return &answer, l.into(ctx, req, &answer)
+}
+
+// into sends a request that is answered by what answer is.
+func (l *leases) into(ctx context.Context, req *rest.Request, answer runtime.Object) error {
+	ctx, attempt := l.links.Begin(ctx)
+	return attempt.End(req.Do(ctx).Into(answer))
 }
 
 // get reads a Lease.
 func (l *leases) get(ctx context.Context, name string) (*coordination.Lease, error) {
-	return do(ctx, l.to(l.sender.Get(), &meta.GetOptions{}).Name(name))
+	return l.do(ctx, l.to(l.sender.Get(), &meta.GetOptions{}).Name(name))
 }
 
 func (l *leases) create(ctx context.Context, lease *coordination.Lease) (*coordination.Lease, error) {
-	return do(ctx, l.to(l.sender.Post(), &meta.CreateOptions{FieldManager: manager}).Body(lease))
+	return l.do(ctx, l.to(l.sender.Post(), &meta.CreateOptions{FieldManager: manager}).Body(lease))
 }
 
 // merge changes the fields of a Lease that change has.
 func (l *leases) merge(ctx context.Context, name string, change []byte) (*coordination.Lease, error) {
-	return do(ctx, l.to(l.sender.Patch(types.MergePatchType), &meta.PatchOptions{FieldManager: manager}).Name(name).Body(change))
+	return l.do(ctx, l.to(l.sender.Patch(types.MergePatchType), &meta.PatchOptions{FieldManager: manager}).Name(name).Body(change))
 }
 
 func (l *leases) list(ctx context.Context, opts meta.ListOptions) (*coordination.LeaseList, error) {
 	var answer coordination.LeaseList
-	err := l.to(l.sender.Get(), &opts).Do(ctx).Into(&answer)
-	return &answer, err
+	return &answer, l.into(ctx, l.to(l.sender.Get(), &opts), &answer)
 }
 
 // watch tells what is done to Leases after the version of opts.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/caslock"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
 // maxValue is the largest object that is read: one of a thousand claims with the longest notes is
@@ -30,6 +31,7 @@ const maxValue = 16 << 20
 // store is a caslock.Store.
 type store struct {
 	client         *s3.Client
+	links          *links.Links // of a client of our own; else nil
 	bucket, prefix string
 	proved         atomic.Bool // the store keeps to conditions
 	opaque         atomic.Bool // its ETags are no digests; known once it is proved
@@ -46,6 +48,12 @@ func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
 
 // read returns what there is of an object.
 func (s *store) read(ctx context.Context, key string) (caslock.Item, error) {
+	ctx, attempt := s.links.Begin(ctx)
+	i, err := s.get(ctx, key)
+	return i, attempt.End(err)
+}
+
+func (s *store) get(ctx context.Context, key string) (caslock.Item, error) {
 	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: &key})
 	if isCode(err, "NoSuchKey") {
 		return caslock.Item{}, nil
@@ -111,7 +119,9 @@ func (s *store) put(ctx context.Context, key string, value []byte, was string) (
 	}
 	for {
 		in.Body = bytes.NewReader(value)
-		out, err := s.client.PutObject(ctx, in)
+		sending, attempt := s.links.Begin(ctx)
+		out, err := s.client.PutObject(sending, in)
+		err = attempt.End(err)
 		switch {
 		case isCode(err, "PreconditionFailed", "NoSuchKey"): // none is there to match: somebody has deleted it
 			return "", caslock.ErrChanged
@@ -190,7 +200,12 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[caslock.Item,
 func (s *store) list(ctx context.Context, first, prefix string, yield func(caslock.Item, error) bool) bool {
 	pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: aws.String(s.prefix + first)})
 	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
+		var page *s3.ListObjectsV2Output
+		err := links.Again(ctx, func(bool) (err error) {
+			asking, attempt := s.links.Begin(ctx)
+			page, err = pages.NextPage(asking)
+			return attempt.End(err)
+		})
 		if err != nil {
 			yield(caslock.Item{}, explain(err))
 			return false

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
@@ -40,7 +41,8 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	if len(u.Hosts) != 1 || strings.Contains(u.Hosts[0], ":") {
 		return nil, u.Wrong("takes one bucket, and its server as an option: s3://BUCKET/PREFIX?endpoint=https://HOST:PORT")
 	}
-	load, err := loading(u)
+	own := &links.Links{}
+	load, err := loading(u, own)
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +68,7 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	if err != nil {
 		return nil, u.Wrong("%v", err)
 	}
+	d.store.links = own
 	return d, nil
 }
 
@@ -73,10 +76,11 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 const idleFor = 30 * time.Second
 
 // loading are the options of the SDK's own settings.
-func loading(u *storeurl.URL) (load []func(*config.LoadOptions) error, err error) {
+func loading(u *storeurl.URL, own *links.Links) (load []func(*config.LoadOptions) error, err error) {
 	const idle = 64 // as many as one RenewAll sends at once, and others
 	client := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		t.MaxIdleConnsPerHost, t.IdleConnTimeout = idle, idleFor
+		t.DialContext = own.Dialer(t.DialContext)
 		if u.TLS != nil {
 			t.TLSClientConfig = u.TLS
 			t.TLSClientConfig.ServerName = u.Options.Get("server_name")
