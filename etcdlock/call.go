@@ -2,6 +2,7 @@ package etcdlock
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -76,9 +77,15 @@ func (d *Driver) repeating(ctx context.Context, wait time.Duration, call func(ct
 			wait = time.Until(end)
 		}
 		limited, cancel := context.WithTimeout(ctx, wait)
+		sent := time.Now()
 		err := call(limited, again)
-		hung := limited.Err() != nil
+		hung := errors.Is(limited.Err(), context.DeadlineExceeded)
 		cancel()
+		if err == nil {
+			d.links.Answered(sent)
+		} else if hung {
+			d.links.Hung(sent)
+		}
 		switch {
 		case err == nil, ctx.Err() != nil, d.life.Err() != nil:
 			return err

@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
 // DefaultPrefix is what all keys of the driver begin with.
@@ -48,7 +49,8 @@ type Driver struct {
 	seen   atomic.Int64       // the largest revision in an answer
 	latest atomic.Int64       // the same, of the answers since the revision went back
 
-	ownClient bool // Close closes it
+	ownClient bool         // Close closes it
+	links     *links.Links // its connections; nil: it is the caller's
 
 	// mu guards what follows, and all that places and sessions have.
 	mu     sync.Mutex

@@ -139,11 +139,13 @@ func (d *Driver) exchange(all []*keepAlive) (answered int, err error) {
 	if opening {
 		ctx, a.cancel = context.WithCancel(clientv3.WithRequireLeader(d.life))
 	}
+	began := time.Now()
 	late := time.AfterFunc(a.patience(), a.cancel)
 	defer func() {
 		if !late.Stop() {
 			err = errHangs
 			a.hung++
+			d.links.Hung(began)
 		}
 	}()
 	if opening {

@@ -8,8 +8,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
@@ -50,7 +52,8 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	if u.User == "" {
 		u.Password = "" // of the environment, meant for another store
 	}
-	client, err := urlClient(ctx, urlConfig(u))
+	own := &links.Links{}
+	client, err := urlClient(ctx, urlConfig(u, own))
 	if err != nil {
 		return nil, err
 	}
@@ -59,11 +62,11 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 		client.Close() // its error would only hide the first
 		return nil, u.Wrong("%v", err)
 	}
-	d.ownClient = true
+	d.ownClient, d.links = true, own
 	return d, nil
 }
 
-func urlConfig(u *storeurl.URL) clientv3.Config {
+func urlConfig(u *storeurl.URL, own *links.Links) clientv3.Config {
 	scheme := "http://"
 	if u.TLS != nil {
 		scheme = "https://"
@@ -78,7 +81,8 @@ func urlConfig(u *storeurl.URL) clientv3.Config {
 	return clientv3.Config{
 		Endpoints: endpoints, Username: u.User, Password: u.Password, TLS: u.TLS,
 		DialKeepAliveTime: pingEvery, DialKeepAliveTimeout: pingWithin, DialTimeout: storeurl.FirstAnswer,
-		Logger: zap.NewNop(), // what goes wrong comes as an error
+		DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(watching(u.TLS, own))},
+		Logger:      zap.NewNop(), // what goes wrong comes as an error
 	}
 }
 
