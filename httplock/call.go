@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -59,12 +60,12 @@ var refusals = map[string]error{
 
 // post makes a call that changes something. A yes that is not the service's, such as that of the
 // page on which a network asks who one is, is no answer.
-func (d *service) post(ctx context.Context, path string, body any, yes answer) error {
+func (d *service) post(ctx context.Context, begin beginning, path string, body any, yes answer) error {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
-	err = d.do(ctx, func(ctx context.Context) (*http.Request, error) {
+	err = d.do(ctx, begin, func(ctx context.Context) (*http.Request, error) {
 		return http.NewRequestWithContext(ctx, http.MethodPost, d.base+path, bytes.NewReader(text))
 	}, yes)
 	if err == nil && !yes.isYes() {
@@ -95,13 +96,22 @@ func (d *service) get(ctx context.Context, path string, query url.Values, answer
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
-	return d.do(ctx, func(ctx context.Context) (*http.Request, error) {
-		return http.NewRequestWithContext(ctx, http.MethodGet, d.base+path, nil)
-	}, answer)
+	return links.Again(ctx, func(bool) error {
+		return d.do(ctx, d.links.Begin, func(ctx context.Context) (*http.Request, error) {
+			return http.NewRequestWithContext(ctx, http.MethodGet, d.base+path, nil)
+		}, answer)
+	})
 }
 
+// A beginning says how long a call waits for an answer over the connections that there are: it is a method of links.Links, or
+// patient.
+type beginning = func(ctx context.Context) (context.Context, *links.Call)
+
+// patient is the beginning of a call that waits for other holders.
+func patient(ctx context.Context) (context.Context, *links.Call) { return ctx, nil }
+
 // do makes one call. Its error is ErrClosed, a *reply, or says that there was no answer.
-func (d *service) do(ctx context.Context, request func(context.Context) (*http.Request, error), answer any) error {
+func (d *service) do(ctx context.Context, begin beginning, request func(context.Context) (*http.Request, error), answer any) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -111,11 +121,13 @@ func (d *service) do(ctx context.Context, request func(context.Context) (*http.R
 	call, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.life, cancel)()
+	call, attempt := begin(call)
 	resp, err := d.send(call, request)
 	if err == nil {
 		defer resp.Body.Close()
 		err = readAnswer(resp, answer)
 	}
+	err = attempt.End(err)
 	switch {
 	case err == nil:
 	case d.life.Err() != nil:

@@ -3,11 +3,13 @@ package httplock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -55,7 +57,11 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	}
 	began := time.Now()
 	c.longest = c.req.TTL
-	g, err := c.acquire(ctx, 0)
+	var g wire.Grant
+	err := links.Again(ctx, func(bool) (err error) {
+		g, err = c.acquire(ctx, c.d.links.Begin, 0)
+		return err
+	})
 	r, answered := errors.AsType[*reply](err)
 	switch {
 	case err == nil:
@@ -68,9 +74,9 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 }
 
 // acquire makes one call that waits for at most wait.
-func (c *claim) acquire(ctx context.Context, wait time.Duration) (wire.Grant, error) {
+func (c *claim) acquire(ctx context.Context, begin beginning, wait time.Duration) (wire.Grant, error) {
 	g := granted{claim: c}
-	err := c.d.post(ctx, wire.Acquire, wire.AcquireCall{Claim: c.next(), TTL: c.d.millis(c.req.TTL), Wait: wire.Ceil(wait), Queue: c.req.Queue}, &g)
+	err := c.d.post(ctx, begin, wire.Acquire, wire.AcquireCall{Claim: c.next(), TTL: c.d.millis(c.req.TTL), Wait: wire.Ceil(wait), Queue: c.req.Queue}, &g)
 	if isSilent(err) {
 		c.silent = time.Now()
 	}
@@ -107,7 +113,10 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	defer c.begin()()
 	c.longest = max(c.longest, ttl)
 	g := granted{claim: c}
-	if err := c.d.post(ctx, wire.Renew, wire.RenewCall{Claim: c.next(), TTL: c.d.millis(c.longest)}, &g); err != nil {
+	err := links.Again(ctx, func(bool) error {
+		return c.d.post(ctx, c.d.links.Begin, wire.Renew, wire.RenewCall{Claim: c.next(), TTL: c.d.millis(c.longest)}, &g)
+	})
+	if err != nil {
 		if errors.Is(err, driver.ErrLost) {
 			c.d.watch.remove(c)
 		}
@@ -156,7 +165,13 @@ func (c *claim) giveUp(ctx context.Context, linger time.Duration) error {
 }
 
 func (c *claim) release(ctx context.Context, linger time.Duration) error {
-	return c.d.post(ctx, wire.Release, wire.ReleaseCall{Claim: c.next(), Linger: wire.Ceil(linger)}, &done{})
+	return links.Again(ctx, func(again bool) error {
+		err := c.d.post(ctx, c.d.links.BeginLate, wire.Release, wire.ReleaseCall{Claim: c.next(), Linger: wire.Ceil(linger)}, &done{})
+		if again && errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrEvicted) {
+			return fmt.Errorf("%w to a release, which may have been served", errSilent)
+		}
+		return err
+	})
 }
 
 // releaseLate releases once more, unless the claim is used again before.
@@ -179,7 +194,9 @@ func (c *claim) begin() (end func()) {
 // Note implements driver.Noter.
 func (c *claim) Note(ctx context.Context, note string) error {
 	defer c.begin()()
-	w := c.next()
-	w.Note = note
-	return c.d.post(ctx, wire.Note, w, &done{})
+	return links.Again(ctx, func(bool) error {
+		w := c.next()
+		w.Note = note
+		return c.d.post(ctx, c.d.links.Begin, wire.Note, w, &done{})
+	})
 }

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/several"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
@@ -55,6 +56,7 @@ type service struct {
 	base     string
 	opts     Options
 	client   *http.Client
+	links    links.Links // its connections
 	features driver.Features
 	lingers  bool
 	inspects bool
@@ -114,10 +116,10 @@ func (d *service) able(a wire.Abilities) driver.Driver {
 
 // transport speaks HTTP/2 if it can: all calls of a driver then go to one instance, in one
 // connection and in order, so that the release of a claim does not overtake the end of its wait.
-func transport(o *Options, protocols *http.Protocols) *http.Transport {
+func (d *service) transport(protocols *http.Protocols) *http.Transport {
 	dialer := &net.Dialer{Timeout: dialWithin, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}}
 	return &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSClientConfig: o.TLS, TLSHandshakeTimeout: dialWithin,
+		Proxy: http.ProxyFromEnvironment, DialContext: d.links.Dialer(dialer.DialContext), TLSClientConfig: d.opts.TLS, TLSHandshakeTimeout: dialWithin,
 		MaxIdleConns: mostIdle, MaxIdleConnsPerHost: mostIdle, IdleConnTimeout: idleFor, Protocols: protocols,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second},
 	}
@@ -135,8 +137,10 @@ func (d *service) connect(ctx context.Context) (a wire.Abilities, err error) {
 		ways = ways[1:]
 	}
 	for _, way := range ways {
-		d.client = &http.Client{Transport: transport(&d.opts, way), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-		a, err = d.askFeatures(ctx)
+		d.client = &http.Client{Transport: d.transport(way), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		if a, err = d.askFeatures(ctx); errors.Is(err, links.ErrSilent) { // this instance hangs: not for the way it is asked, most likely
+			a, err = d.askFeatures(ctx)
+		}
 		if err == nil || !errors.Is(err, errSilent) || ctx.Err() != nil {
 			return a, err
 		}
@@ -146,7 +150,10 @@ func (d *service) connect(ctx context.Context) (a wire.Abilities, err error) {
 }
 
 func (d *service) askFeatures(ctx context.Context) (a wire.Abilities, err error) {
-	if err := d.get(ctx, wire.Features, nil, &a); err != nil {
+	err = d.do(ctx, d.links.Begin, func(ctx context.Context) (*http.Request, error) {
+		return http.NewRequestWithContext(ctx, http.MethodGet, d.base+wire.Features, nil)
+	}, &a)
+	if err != nil {
 		return a, fmt.Errorf("httplock: ask what the service promises: %w", err)
 	}
 	if a.MaxWait <= 0 {

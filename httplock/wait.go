@@ -38,6 +38,8 @@ func (t *task) stop() {
 const (
 	// waitFor is how long one call of a waiter is open.
 	waitFor = 25 * time.Second
+	// answerLate is how much later its answer may come: then nobody answers over that connection any more.
+	answerLate = 5 * time.Second
 	// A waiter calls again at once, unless the last call ended so soon that it would spin.
 	spinBelow             = 50 * time.Millisecond
 	pauseFirst, pauseLast = 10 * time.Millisecond, 500 * time.Millisecond
@@ -55,7 +57,7 @@ type wait struct {
 func (w *wait) run(ctx context.Context) {
 	for {
 		sent := time.Now()
-		g, err := w.claim.acquire(ctx, waitFor)
+		g, err := w.call(ctx)
 		if ctx.Err() != nil && err != nil {
 			if w.claim.d.life.Err() != nil {
 				close(w.wake) // so that they find the driver closed
@@ -71,6 +73,18 @@ func (w *wait) run(ctx context.Context) {
 		}
 		w.rest(ctx, time.Since(sent) < spinBelow)
 	}
+}
+
+// call makes one call that waits.
+func (w *wait) call(ctx context.Context) (wire.Grant, error) {
+	sent := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, waitFor+answerLate)
+	defer cancel()
+	g, err := w.claim.acquire(ctx, patient, waitFor)
+	if ctx.Err() == context.DeadlineExceeded {
+		w.claim.d.links.Hung(sent)
+	}
+	return g, err
 }
 
 // bring hands the grant over. Its TTL counts from before the Try that was refused.

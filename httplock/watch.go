@@ -108,7 +108,10 @@ func (w *watch) run(d *service) {
 func (w *watch) stream(d *service) (opened bool) {
 	ctx, cancel := context.WithCancel(d.life)
 	defer cancel()
-	silence := time.AfterFunc(silentFor, cancel)
+	silence := time.AfterFunc(silentFor, func() {
+		d.links.Hung(time.Now().Add(-silentFor))
+		cancel()
+	})
 	defer silence.Stop()
 	resp, err := d.send(ctx, func(ctx context.Context) (*http.Request, error) {
 		return http.NewRequestWithContext(ctx, http.MethodGet, d.base+wire.Events+"?prefix="+url.QueryEscape(d.opts.Events), nil)
