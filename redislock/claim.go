@@ -2,11 +2,13 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
 const (
@@ -66,7 +68,15 @@ const (
 )
 
 // Try implements driver.Claim.
-func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
+	err = links.Again(ctx, func(bool) (err error) {
+		g, err = c.try(ctx)
+		return err
+	})
+	return g, err
+}
+
+func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 	if g, taken, err := c.takePlain(ctx); taken || err != nil {
 		return g, err
 	}
@@ -162,7 +172,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 		wake = d.subscriber.wakeChannel(k.lock)
 	}
 	try := d.pipelines.newCall(scriptAcquire, 8+d.memoryKeys())
-	try.durable = true
+	try.durable, try.leaves = true, leavesSoon
 	try.text(k.lock)
 	try.companions(k, kindHistory)
 	try.companionOf(k, kindGone, c.req.Owner)
@@ -302,10 +312,23 @@ func granted(ttl time.Duration, fence uint64) driver.Grant {
 func (c *claim) Forget() { c.d.subscriber.forget(c) }
 
 // Release implements driver.Claim.
-func (c *claim) Release(ctx context.Context) error { return c.end(ctx, 0) }
+func (c *claim) Release(ctx context.Context) error { return c.leave(ctx, 0) }
 
 // Linger implements driver.Lingerer.
-func (c *claim) Linger(ctx context.Context, d time.Duration) error { return c.end(ctx, millis(d)) }
+func (c *claim) Linger(ctx context.Context, d time.Duration) error { return c.leave(ctx, millis(d)) }
+
+// errUntold is of a release that was sent twice, of which the second found nothing.
+var errUntold = errors.New("redislock: the first of two attempts had no answer, and may have released it")
+
+func (c *claim) leave(ctx context.Context, linger int64) error {
+	return links.Again(ctx, func(again bool) error {
+		err := c.end(ctx, linger)
+		if again && errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrEvicted) {
+			return errUntold
+		}
+		return err
+	})
+}
 
 func (c *claim) end(ctx context.Context, linger int64) error {
 	c.d.subscriber.forget(c)
@@ -390,6 +413,7 @@ const (
 func (c *claim) sendRelease(ctx context.Context, linger int64, late string, which int64) (int64, error) {
 	d, k := c.d, c.keys
 	release := d.pipelines.newCall(scriptRelease, 8)
+	release.leaves = leavesLate
 	release.text(k.lock)
 	release.companions(k, kindHistory)
 	release.companionOf(k, kindGone, c.req.Owner)

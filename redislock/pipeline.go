@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
 // A pipeline is the way to one server: a connection, made when it is needed, and made anew when it
@@ -16,6 +18,7 @@ type pipeline struct {
 	replicas int             // that must acknowledge what goes here
 	life     context.Context // of its connections
 	patience *patience       // of all
+	answers  *links.Patience // of all
 
 	mu     sync.Mutex
 	conn   *conn   // guarded by mu; nil: there is none
@@ -152,6 +155,7 @@ type pipelines struct {
 
 	used     sync.Pool // of calls that are over
 	patience patience
+	answers  links.Patience
 
 	mu  sync.Mutex
 	all map[place]*pipeline // guarded by mu
@@ -209,7 +213,7 @@ func (l *pipelines) to(where place, by dialer) *pipeline {
 	defer l.mu.Unlock()
 	p := l.all[where]
 	if p == nil {
-		p = &pipeline{dialer: by, life: l.life, patience: &l.patience}
+		p = &pipeline{dialer: by, life: l.life, patience: &l.patience, answers: &l.answers}
 		if where.waits {
 			p.replicas = l.replicas
 		}

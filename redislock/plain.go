@@ -61,6 +61,7 @@ func (c *claim) givePlain(ctx context.Context) (given bool, err error) {
 	}
 	k := c.keys
 	give := c.d.pipelines.newCall(scriptGive, 3)
+	give.leaves = leavesLate
 	give.text(k.lock)
 	give.companions(k, kindQueue)
 	give.companionOf(k, kindGone, c.req.Owner)
@@ -85,7 +86,7 @@ func (c *claim) givePlain(ctx context.Context) (given bool, err error) {
 func (c *claim) sendTake(ctx context.Context) (fence int64, reply answer, err error) {
 	d, k := c.d, c.keys
 	take := d.pipelines.newCall(scriptTake, 4+d.memoryKeys())
-	take.durable = true
+	take.durable, take.leaves = true, leavesSoon
 	take.text(k.lock)
 	take.companions(k, kindHistory, kindQueue)
 	take.companionOf(k, kindGone, c.req.Owner)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
 // refreshHistory is how often a lease is renewed with its history, which the renewals in
@@ -17,7 +18,15 @@ const refreshHistory = time.Hour
 const historyWait = 250 * time.Millisecond
 
 // Renew implements driver.Claim.
-func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+func (c *claim) Renew(ctx context.Context, ttl time.Duration) (g driver.Grant, err error) {
+	err = links.Again(ctx, func(bool) (err error) {
+		g, err = c.renewOnce(ctx, ttl)
+		return err
+	})
+	return g, err
+}
+
+func (c *claim) renewOnce(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	if err := errors.Join(c.d.usable(ctx), c.d.checkTTL(ttl)); err != nil {
 		return driver.Grant{}, err
 	}
@@ -82,7 +91,7 @@ func (c *claim) sendRenew(ctx context.Context, ttl time.Duration, known int64) (
 func (c *claim) runRenew(ctx context.Context, ttl time.Duration, known int64) (fence uint64, ends int64, acknowledged int, err error) {
 	d, k := c.d, c.keys
 	renew := d.pipelines.newCall(scriptRenew, 5)
-	renew.durable = true
+	renew.durable, renew.leaves = true, leavesSoon
 	renew.text(k.lock)
 	renew.companions(k, kindHistory, kindDetails, kindShares, kindLimits)
 	renew.text(c.req.Owner)

@@ -77,7 +77,7 @@ func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) ([
 		return nil, err
 	}
 	renew := d.pipelines.newCall(scriptRenewAll, len(renewals))
-	renew.durable = true
+	renew.durable, renew.leaves = true, leavesSoon
 	for _, r := range renewals {
 		renew.text(r.Claim.(*claim).keys.lock)
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
 // A call is one command on its way to a server. It is sent again only when it was refused unserved,
@@ -19,6 +21,7 @@ type call struct {
 	whole   bool   // the script goes along: the server has lost it
 	asking  bool   // to a node that does not serve the slot yet
 	durable bool   // replicas must acknowledge it, if there are to be any
+	leaves  leaves // when it leaves a connection that does not answer
 
 	reply        reply
 	acknowledged int64         // replicas that have it, if replicas are asked
@@ -39,6 +42,29 @@ const (
 	// within a few milliseconds.
 	replicaWait = 500 * time.Millisecond
 )
+
+// leaves says for how long a call waits for its answer where its context does not end before. It then comes to links.ErrSilent:
+// its caller makes another, which goes over the connection that is in use by then.
+type leaves uint8
+
+const (
+	leavesNever leaves = iota // another call would do harm, or nobody waits for it
+	leavesSoon
+	leavesLate // another call does not tell what became of it
+)
+
+// in is how long c waits; nil: without end.
+func (l leaves) in(ctx context.Context, p *links.Patience) <-chan time.Time {
+	switch l {
+	case leavesSoon:
+		return time.After(p.For(ctx))
+	case leavesLate:
+		if d, bounded := p.ForLate(ctx); bounded {
+			return time.After(d)
+		}
+	}
+	return nil
+}
 
 // newCall is a call of s, with n keys to follow.
 func (l *pipelines) newCall(s *script, n int) *call {
@@ -198,12 +224,19 @@ func (p *pipeline) ask(ctx context.Context, c *call) (left bool, err error) {
 		} else if err != nil {
 			return false, err
 		}
+		sent := time.Now()
 		if !p.patience.answered(ctx, c.done) {
 			select {
 			case <-c.done:
 			case <-ctx.Done():
 				return true, ctx.Err()
+			case <-c.leaves.in(ctx, p.answers):
+				p.answers.RanOut()
+				return true, links.ErrSilent
 			}
+		}
+		if c.err == nil {
+			p.answers.Answered(sent)
 		}
 		if !c.unsent {
 			return false, c.err
