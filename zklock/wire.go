@@ -71,8 +71,9 @@ const (
 // and the time between two contacts are less than the third by which it outlasts the TTL.
 const pingsPerSession = 32
 
-// silent is how long a server may answer nothing before another one is asked, which leaves a lease of the default time for that.
-func (w *wire) silent() time.Duration { return max(w.s.timeout/3, 3*time.Second) }
+// silent is how long a server may answer nothing, pings included, before the next one is asked, or the same over another connection: a
+// caller of a service waits for no more than 4 s then at the default TTL.
+func (w *wire) silent() time.Duration { return max(w.s.timeout/6, 2500*time.Millisecond) }
 
 // pingNumber is that of all pings.
 const pingNumber = -2
