@@ -194,6 +194,22 @@ func (s *Sentinel) begin(t testing.TB, port, master int) {
 	s.Sentinels = append(s.Sentinels, address(port))
 }
 
+// StartLoneSentinel starts one sentinel of the primary at addr, which it calls mymaster and never takes for down, and
+// returns its address.
+func StartLoneSentinel(t testing.TB, addr string) string {
+	t.Helper()
+	port, dir := FreePorts(t, 1)[0], DataDir(t)
+	conf := filepath.Join(dir, "sentinel.conf")
+	text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor mymaster %s 1\nsentinel down-after-milliseconds mymaster 3600000\n",
+		port, dir, strings.Replace(addr, ":", " ", 1))
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatalf("write the sentinel's configuration: %v", err)
+	}
+	p := start(t, dir, Need(t, "redis", "redis-sentinel"), conf)
+	p.until("watching", func() error { return expect(address(port), "flags\nmaster\n", "SENTINEL", "master", "mymaster") })
+	return address(port)
+}
+
 // agrees reports by an error what a sentinel does not know yet: the others, and both replicas.
 func (s *Sentinel) agrees(sentinel string) error {
 	if err := expect(sentinel, "OK 3", "SENTINEL", "ckquorum", s.Master); err != nil {
