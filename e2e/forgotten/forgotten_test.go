@@ -1,0 +1,332 @@
+// Package forgotten has a firewall forget all connections to a store, as one does that restarts: those that are
+// open are silent for ever, and new ones pass.
+package forgotten
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/e2e/program"
+	"github.com/leasehold-go/leasehold/internal/proxy"
+	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/stores"
+)
+
+var (
+	update = flag.Bool("update", false, "write the table into docs/bad-day.md")
+	binary string
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(program.Main(m, &binary))
+}
+
+const (
+	// ttl is the default of a lease.
+	ttl = 10 * time.Second
+	// answers is how soon the service answers again.
+	answers = 4 * time.Second
+	// busy is what a busy machine adds to what the table promises.
+	busy = time.Second
+)
+
+// A store is one that is behind firewalls.
+type store struct {
+	url       string // by way of the firewalls
+	direct    string // past them
+	firewalls []*proxy.Proxy
+}
+
+// forget has all firewalls forget.
+func (s *store) forget(t *testing.T) {
+	t.Helper()
+	n := 0
+	for _, f := range s.firewalls {
+		n += f.Forget()
+	}
+	if n == 0 {
+		t.Fatal("there was no connection to forget")
+	}
+}
+
+// behind puts a firewall before each address.
+func behind(t *testing.T, addrs ...string) (list string, all []*proxy.Proxy) {
+	var names []string
+	for _, addr := range addrs {
+		p := servers.StartProxy(t, addr)
+		all, names = append(all, p), append(names, p.Addr())
+	}
+	return strings.Join(names, ","), all
+}
+
+// plain is a store whose URL is form with its addresses.
+func plain(t *testing.T, form string, addrs ...string) *store {
+	list, all := behind(t, addrs...)
+	return &store{fmt.Sprintf(form, list), fmt.Sprintf(form, strings.Join(addrs, ",")), all}
+}
+
+// The rows of the table. waits is what a waiter pays at the most whose store forgets just before the holder releases.
+var rows = []struct {
+	name  string
+	waits time.Duration
+	start func(t *testing.T) *store
+}{
+	{"Redis", 7 * time.Second, func(t *testing.T) *store { return plain(t, "redis://%s/0", servers.StartRedis(t).Addr()) }},
+	{"Redis Cluster", 7 * time.Second, cluster},
+	{"Redis, Sentinel", 7 * time.Second, sentinel},
+	{"Redlock", 7 * time.Second, func(t *testing.T) *store {
+		return plain(t, "redlock://%s", servers.StartRedis(t).Addr(), servers.StartRedis(t).Addr(), servers.StartRedis(t).Addr())
+	}},
+	{"PostgreSQL", 7 * time.Second, func(t *testing.T) *store {
+		return plain(t, "postgres://postgres@%s/postgres", servers.StartPostgres(t).Addr())
+	}},
+	{"MySQL", 7 * time.Second, func(t *testing.T) *store { return plain(t, "mysql://root@%s/locks", servers.StartMySQL(t).Addr()) }},
+	{"MariaDB", 7 * time.Second, func(t *testing.T) *store { return plain(t, "mysql://root@%s/locks", servers.StartMariaDB(t).Addr()) }},
+	{"etcd, one endpoint", 7 * time.Second, func(t *testing.T) *store {
+		return plain(t, "etcd://%s/locks", servers.StartEtcd(t, servers.EtcdCurrent).Addr())
+	}},
+	{"etcd, three endpoints", 7 * time.Second, func(t *testing.T) *store {
+		var addrs []string
+		for _, e := range servers.StartEtcdCluster(t, servers.EtcdCurrent, 3) {
+			addrs = append(addrs, e.Addr())
+		}
+		return plain(t, "etcd://%s/locks", addrs...)
+	}},
+	{"ZooKeeper", 7 * time.Second, func(t *testing.T) *store {
+		return plain(t, "zookeeper://%s", servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr())
+	}},
+	{"NATS", 7 * time.Second, func(t *testing.T) *store { return plain(t, "nats://%s/locks", servers.StartNATS(t, 1, "")[0].Addr()) }},
+	{"S3", 7 * time.Second, func(t *testing.T) *store {
+		s := servers.StartS3(t)
+		list, all := behind(t, s.Addr())
+		const form = "s3://%s:%s@locks/p?endpoint=http://%s"
+		return &store{fmt.Sprintf(form, servers.S3Key, servers.S3Secret, list), fmt.Sprintf(form, servers.S3Key, servers.S3Secret, s.Addr()), all}
+	}},
+	{"Kubernetes", 7 * time.Second, func(t *testing.T) *store {
+		k := servers.StartKubernetes(t)
+		k.AddNamespace("locks")
+		list, all := behind(t, k.Addr())
+		return &store{"kubernetes://locks?kubeconfig=" + k.Kubeconfig("admin", list), k.URL("locks"), all}
+	}},
+	{"memcached", 7 * time.Second, func(t *testing.T) *store { return plain(t, "memcached://%s", servers.StartMemcached(t).Addr()) }},
+	{"http://", 7 * time.Second, func(t *testing.T) *store {
+		return plain(t, "http://%s", serve(t, "redis://"+servers.StartRedis(t).Addr()+"/0"))
+	}},
+}
+
+// cluster is one whose nodes tell clients of the firewalls before them.
+func cluster(t *testing.T) *store {
+	nodes := servers.StartCluster(t, 3)
+	var addrs []string
+	for _, n := range nodes {
+		addrs = append(addrs, n.Addr())
+	}
+	s := plain(t, "redis+cluster://%s", addrs...)
+	for i, n := range nodes {
+		_, port, _ := strings.Cut(s.firewalls[i].Addr(), ":")
+		n.Must(t, "CONFIG", "SET", "cluster-announce-port", port)
+	}
+	s.direct = s.url // whoever asks a node hears of the firewalls
+	return s
+}
+
+// sentinel is a primary behind a firewall, and a sentinel behind another.
+func sentinel(t *testing.T) *store {
+	r := servers.StartRedis(t)
+	primary := servers.StartProxy(t, r.Addr())
+	s := plain(t, "redis+sentinel://%s/mymaster", servers.StartLoneSentinel(t, primary.Addr()))
+	s.direct, s.firewalls = "redis://"+r.Addr()+"/0", append(s.firewalls, primary)
+	return s
+}
+
+// serve starts the command's service on a store, and returns its address.
+func serve(t *testing.T, url string) (addr string) {
+	t.Helper()
+	addr = fmt.Sprintf("127.0.0.1:%d", servers.FreePorts(t, 1)[0])
+	var said bytes.Buffer
+	cmd := exec.Command(binary, "serve", "--listen", addr)
+	cmd.Env = append(os.Environ(), "LEASEHOLD_STORE="+url)
+	cmd.Stderr = &said
+	ended, err := servers.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
+	for until := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		resp, err := http.Get("http://" + addr + "/readyz")
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return addr
+			}
+		}
+		if time.Now().After(until) {
+			t.Fatalf("the service is not ready: %v", err)
+		}
+	}
+}
+
+// acquires makes one call to the service, and reports whether it granted.
+func acquires(addr, name string) (granted bool, answer string) {
+	body := fmt.Sprintf(`{"name":%q,"ttl_ms":10000}`, name)
+	client := http.Client{Timeout: 10 * time.Second}
+	resp, err := client.Post("http://"+addr+"/v1/acquire", "application/json", strings.NewReader(body))
+	if err != nil {
+		return false, err.Error()
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body) // what is missing shows
+	var a struct {
+		Outcome string `json:"outcome"`
+	}
+	_ = json.Unmarshal(text, &a) // as that does
+	return a.Outcome == "granted", string(text)
+}
+
+// open returns a Locker on a store.
+func open(t *testing.T, url string, trace func(context.Context, leasehold.Event)) *leasehold.Locker {
+	t.Helper()
+	d, err := stores.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	l, err := leasehold.New(d, &leasehold.Options{TTL: ttl, HandOver: -1, Trace: trace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// many is how many leases are held: pools have that many connections at least where each carries a call.
+const many = 6
+
+func TestForgottenConnections(t *testing.T) {
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			check(t, row.start(t), row.waits)
+		})
+	}
+}
+
+func check(t *testing.T, s *store, waits time.Duration) {
+	var renewed atomic.Int64
+	holder := open(t, s.url, func(_ context.Context, e leasehold.Event) {
+		if e.Step == leasehold.StepRenewed {
+			renewed.Add(1)
+		}
+	})
+	held := hold(t, holder)
+	service := serve(t, s.url)
+	all(many, func(i int) { acquires(service, fmt.Sprint("warm/", i)) })
+
+	s.forget(t)
+	forgotten := time.Now()
+	renewed.Store(0)
+	for n := 0; ; n++ {
+		granted, answer := acquires(service, fmt.Sprint("after/", n))
+		took := time.Since(forgotten)
+		if granted {
+			t.Logf("the service answers after %v, call %d", took.Round(10*time.Millisecond), n+1)
+			if took > answers+busy {
+				t.Errorf("the service answers after %v, want %v", took, answers)
+			}
+			break
+		}
+		t.Logf("after %v the service says %s", took.Round(10*time.Millisecond), answer)
+		if took > 4*answers {
+			t.Fatal("the service does not answer any more")
+		}
+	}
+	time.Sleep(time.Until(forgotten.Add(ttl + busy))) // the leases of before are over unless renewed
+	for _, lease := range held {
+		if err := lease.Context().Err(); err != nil {
+			t.Errorf("the lease of %q was lost: %v", lease.Name(), context.Cause(lease.Context()))
+		}
+	}
+	t.Logf("%d renewals of %d leases", renewed.Load(), many)
+	if renewed.Load() < many {
+		t.Errorf("%d renewals since, want one of each lease at least", renewed.Load())
+	}
+	wait(t, s, waits)
+}
+
+// wait measures what a waiter pays when its connections are forgotten just before the holder releases.
+func wait(t *testing.T, s *store, most time.Duration) {
+	queued := make(chan bool, 1)
+	holder, waiter := open(t, s.direct, nil), open(t, s.url, func(_ context.Context, e leasehold.Event) {
+		if e.Step == leasehold.StepQueued {
+			queued <- true
+		}
+	})
+	lease, err := holder.Acquire(t.Context(), "waited for")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	got := make(chan error, 1)
+	var granted time.Time
+	go func() {
+		lease, err := waiter.Acquire(ctx, "waited for")
+		granted = time.Now()
+		if got <- err; err == nil {
+			_ = lease.Release(context.Background()) // its answer matters to nobody
+		}
+	}()
+	select {
+	case <-queued:
+	case err := <-got:
+		t.Fatalf("the waiter does not wait: %v", err)
+	}
+	s.forget(t)
+	released := time.Now()
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatalf("release past the firewall: %v", err)
+	}
+	if err := <-got; err != nil {
+		t.Fatalf("the waiter: %v", err)
+	}
+	paid := granted.Sub(released)
+	t.Logf("the waiter pays %v", paid.Round(10*time.Millisecond))
+	if paid > most+busy {
+		t.Errorf("the waiter pays %v, want %v at the most", paid, most)
+	}
+}
+
+func hold(t *testing.T, l *leasehold.Locker) []*leasehold.Lease {
+	t.Helper()
+	held, errs := make([]*leasehold.Lease, many), make([]error, many)
+	all(many, func(i int) { held[i], errs[i] = l.Acquire(t.Context(), fmt.Sprint("held/", i)) })
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return held
+}
+
+// all calls f for each of n at once.
+func all(n int, f func(i int)) {
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() { f(i) })
+	}
+	group.Wait()
+}
