@@ -2,36 +2,42 @@ package etcdlock
 
 import (
 	"context"
-	"crypto/tls"
 	"net"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/leasehold-go/leasehold/internal/links"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
 // watched are the credentials of connections that are links. A dialer of our own would see them too, but gRPC asks
 // the environment for proxies only without one.
 type watched struct {
-	credentials.TransportCredentials
-	links *links.Links
+	credentials.TransportCredentials // over TLS, by the certificates of the first moment
+	tls                              *storeurl.TLS
+	links                            *links.Links
 }
 
 // watching returns the credentials of connections with that TLS; nil: none.
-func watching(over *tls.Config, own *links.Links) credentials.TransportCredentials {
+func watching(over *storeurl.TLS, own *links.Links) credentials.TransportCredentials {
 	if over == nil {
-		return watched{insecure.NewCredentials(), own}
+		return watched{insecure.NewCredentials(), nil, own}
 	}
-	return watched{credentials.NewTLS(over), own}
+	return watched{credentials.NewTLS(over.Config()), over, own}
 }
 
-// ClientHandshake implements [credentials.TransportCredentials].
+// ClientHandshake implements [credentials.TransportCredentials]. It takes the certificates of the moment.
 func (w watched) ClientHandshake(ctx context.Context, authority string, c net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return w.TransportCredentials.ClientHandshake(ctx, authority, w.links.Add(c))
+	by := w.TransportCredentials
+	if w.tls != nil {
+		by = credentials.NewTLS(w.tls.Config())
+	}
+	return by.ClientHandshake(ctx, authority, w.links.Add(c))
 }
 
 // Clone implements [credentials.TransportCredentials].
 func (w watched) Clone() credentials.TransportCredentials {
-	return watched{w.TransportCredentials.Clone(), w.links}
+	w.TransportCredentials = w.TransportCredentials.Clone()
+	return w
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -35,7 +36,8 @@ const (
 //
 // Options after a "?": prefix, which may begin with a slash, and is [Options.NoPrefix] when it is
 // empty; tls=true, ca_file, cert_file, key_file and server_name are about TLS; password_file names
-// a file. For a user without a password there LEASEHOLD_PASSWORD counts. An error that matches
+// a file. For a user without a password there LEASEHOLD_PASSWORD counts. Each connection and each login
+// reads the files again. An error that matches
 // [driver.ErrURL]: the URL cannot be used as it is written. No error has a password.
 func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	u, err := storeurl.Parse(url, urlForm)
@@ -46,14 +48,14 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	if u.User != "" && u.Password == "" {
+	if u.User != "" && !u.Password.IsSet() {
 		return nil, u.Wrong("has a user without a password")
 	}
 	if u.User == "" {
-		u.Password = "" // of the environment, meant for another store
+		u.Password = storeurl.Secret{} // of the environment, meant for another store
 	}
 	own := &links.Links{}
-	client, err := urlClient(ctx, urlConfig(u, own))
+	client, err := urlClient(ctx, u, own)
 	if err != nil {
 		return nil, err
 	}
@@ -70,32 +72,61 @@ func urlConfig(u *storeurl.URL, own *links.Links) clientv3.Config {
 	scheme := "http://"
 	if u.TLS != nil {
 		scheme = "https://"
-		if u.Options.Get("server_name") == "" {
-			u.TLS.ServerName = "" // each endpoint's own
-		}
+		u.TLS.Name = u.Options.Get("server_name") // "": each endpoint's own
 	}
 	endpoints := u.HostPorts("2379")
 	for i := range endpoints {
 		endpoints[i] = scheme + endpoints[i]
 	}
-	return clientv3.Config{
-		Endpoints: endpoints, Username: u.User, Password: u.Password, TLS: u.TLS,
+	config := clientv3.Config{
+		Endpoints: endpoints, Username: u.User, Password: u.Password.Now(),
 		DialKeepAliveTime: pingEvery, DialKeepAliveTimeout: pingWithin, DialTimeout: storeurl.FirstAnswer,
 		DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(watching(u.TLS, own))},
 		Logger:      zap.NewNop(), // what goes wrong comes as an error
 	}
+	if u.TLS != nil {
+		config.TLS = u.TLS.Config() // has the client speak TLS
+	}
+	return config
 }
 
 // urlClient asks first whether any server is there: logging in would wait for one, and not say
 // why there is none.
-func urlClient(ctx context.Context, config clientv3.Config) (*clientv3.Client, error) {
+func urlClient(ctx context.Context, u *storeurl.URL, own *links.Links) (*clientv3.Client, error) {
+	config := urlConfig(u, own)
 	if config.Username != "" {
 		if err := reach(ctx, config); err != nil {
 			return nil, err
 		}
 	}
 	client, err := clientv3.New(config)
-	return client, Explain(err)
+	if err != nil {
+		return nil, Explain(err)
+	}
+	client.Auth = &logins{Auth: client.Auth, password: u.Password}
+	return client, nil
+}
+
+// logins are the client's, which it makes anew when a token has ended, and for each stream: with the password of
+// the moment, and not endlessly with one that is refused.
+type logins struct {
+	clientv3.Auth
+	password storeurl.Secret
+	pace     storeurl.Logins
+}
+
+// Authenticate implements [clientv3.Auth]. The client passes the password that it began with.
+func (l *logins) Authenticate(ctx context.Context, user, _ string) (*clientv3.AuthenticateResponse, error) {
+	if err := l.pace.Begin(); err != nil {
+		return nil, err
+	}
+	token, err := l.Auth.Authenticate(ctx, user, l.password.Now())
+	var refusal error
+	if errors.Is(rpctypes.Error(err), rpctypes.ErrAuthFailed) {
+		refusal = err
+	}
+	l.pace.Ended(refusal)
+	return token, err
 }
 
 func reach(ctx context.Context, config clientv3.Config) error {

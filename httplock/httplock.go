@@ -23,6 +23,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/several"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
+	"github.com/leasehold-go/leasehold/internal/storeurl/transport"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -39,6 +41,8 @@ type Options struct {
 	// NoEvents does without the stream of events: a holder hears of its end from its next
 	// renewal.
 	NoEvents bool
+
+	files *storeurl.TLS // in place of TLS, from the files of a URL; nil: TLS counts
 }
 
 // ErrDenied: the service does not know the caller, or grants it no right to the call.
@@ -114,12 +118,19 @@ func (d *service) able(a wire.Abilities) driver.Driver {
 	return d
 }
 
-// transport speaks HTTP/2 if it can: all calls of a driver then go to one instance, in one
+// transportBy speaks HTTP/2 if it can: all calls of a driver then go to one instance, in one
 // connection and in order, so that the release of a claim does not overtake the end of its wait.
-func (d *service) transport(protocols *http.Protocols) *http.Transport {
+func (d *service) transportBy(protocols *http.Protocols) http.RoundTripper {
+	if d.opts.files == nil {
+		return d.transportOver(d.opts.TLS, protocols)
+	}
+	return transport.New(d.opts.files.Changed, func() http.RoundTripper { return d.transportOver(d.opts.files.Config(), protocols) })
+}
+
+func (d *service) transportOver(config *tls.Config, protocols *http.Protocols) *http.Transport {
 	dialer := &net.Dialer{Timeout: dialWithin, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}}
 	return &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: d.links.Dialer(dialer.DialContext), TLSClientConfig: d.opts.TLS, TLSHandshakeTimeout: dialWithin,
+		Proxy: http.ProxyFromEnvironment, DialContext: d.links.Dialer(dialer.DialContext), TLSClientConfig: config, TLSHandshakeTimeout: dialWithin,
 		MaxIdleConns: mostIdle, MaxIdleConnsPerHost: mostIdle, IdleConnTimeout: idleFor, Protocols: protocols,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second},
 	}
@@ -137,7 +148,7 @@ func (d *service) connect(ctx context.Context) (a wire.Abilities, err error) {
 		ways = ways[1:]
 	}
 	for _, way := range ways {
-		d.client = &http.Client{Transport: d.transport(way), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		d.client = &http.Client{Transport: d.transportBy(way), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 		if a, err = d.askFeatures(ctx); errors.Is(err, links.ErrSilent) { // this instance hangs: not for the way it is asked, most likely
 			a, err = d.askFeatures(ctx)
 		}

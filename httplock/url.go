@@ -3,7 +3,6 @@ package httplock
 import (
 	"context"
 	"net"
-	"os"
 	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -22,8 +21,9 @@ var urlForm = storeurl.Form{
 //
 // The token may stand in the file that the option password_file names, which is read for each
 // call, or in LEASEHOLD_PASSWORD. Other options after a "?": events is [Options.Events]; ca_file,
-// cert_file, key_file and server_name are about TLS. An error that matches [driver.ErrURL]: the URL
-// cannot be used as it is written. No error has a token.
+// cert_file, key_file and server_name are about TLS, and their files are looked at again once a second
+// while calls are made. An error that matches [driver.ErrURL]: the URL cannot be used as it is written.
+// No error has a token.
 func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	u, err := storeurl.Parse(url, urlForm)
 	if err != nil {
@@ -32,19 +32,12 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	if len(u.Hosts) != 1 {
 		return nil, u.Wrong("takes one host")
 	}
-	opts := &Options{TLS: u.TLS, Events: u.Options.Get("events")}
-	path := u.Options.Get("password_file")
-	switch host := hostOf(u.Hosts[0]); {
-	case u.Password == "":
-	case u.TLS == nil && !isLoopback(host):
-		return nil, u.Wrong("a token goes by https, or to this machine")
-	case path != "":
-		opts.Token = func() (string, error) {
-			token, err := os.ReadFile(path)
-			return string(token), err
+	opts := &Options{files: u.TLS, Events: u.Options.Get("events")}
+	if u.Password.IsSet() {
+		if u.TLS == nil && !isLoopback(hostOf(u.Hosts[0])) {
+			return nil, u.Wrong("a token goes by https, or to this machine")
 		}
-	default:
-		opts.Token = func() (string, error) { return u.Password, nil }
+		opts.Token = func() (string, error) { return u.Password.Now(), nil }
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeurl.FirstAnswer)
 	defer cancel()

@@ -2,11 +2,19 @@ package kubelock
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/reread"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
+	"github.com/leasehold-go/leasehold/internal/storeurl/transport"
 )
 
 var urlForm = storeurl.Form{Schemes: []string{"kubernetes"}, Options: []string{"kubeconfig", "context"}, NoUser: true}
@@ -15,8 +23,9 @@ var urlForm = storeurl.Form{Schemes: []string{"kubernetes"}, Options: []string{"
 //
 //	kubernetes://NAMESPACE?kubeconfig=PATH&context=NAME
 //
-// Without a kubeconfig it is that of KUBECONFIG, else ~/.kube/config, else the pod's own account. An error
-// that matches [driver.ErrURL]: the URL cannot be used as it is written. No error has a secret.
+// Without a kubeconfig it is that of KUBECONFIG, else ~/.kube/config, else the pod's own account. While
+// calls are made, these files and those that they name are looked at again once a second. An error that matches
+// [driver.ErrURL]: the URL cannot be used as it is written. No error has a secret.
 func OpenURL(_ context.Context, url string) (driver.Driver, error) {
 	u, err := storeurl.Parse(url, urlForm)
 	if err != nil {
@@ -28,13 +37,77 @@ func OpenURL(_ context.Context, url string) (driver.Driver, error) {
 	files := clientcmd.NewDefaultClientConfigLoadingRules()
 	files.ExplicitPath = u.Options.Get("kubeconfig")
 	over := &clientcmd.ConfigOverrides{CurrentContext: u.Options.Get("context")}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(files, over).ClientConfig()
+	who := &account{read: func() (*rest.Config, error) { // which keeps what it has read
+		return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(files, over).ClientConfig()
+	}}
+	if err := who.look(); err != nil {
+		return nil, u.Wrong("%v", err)
+	}
+	d, err := New(who.config, u.Hosts[0], nil)
 	if err != nil {
 		return nil, u.Wrong("%v", err)
 	}
-	d, err := New(config, u.Hosts[0], nil)
-	if err != nil {
-		return nil, u.Wrong("%v", err)
-	}
+	d.leases.sender.Client = &http.Client{Transport: transport.New(who.changed, who.transport), Timeout: who.config.Timeout}
 	return d, nil
+}
+
+// An account is who we are to the API server, and who it is to us, by what files say: the kubeconfig, those that
+// it names, or those of the pod. The server's address stays what it was.
+type account struct {
+	read func() (*rest.Config, error)
+
+	config *rest.Config // the last that could be used; it names no files
+}
+
+// look reads the files. What cannot be used, such as a certificate whose key is still to come, leaves what was
+// there before.
+func (a *account) look() error {
+	c, err := a.read()
+	if err != nil {
+		return err
+	}
+	c = rest.CopyConfig(c)
+	if c.BearerTokenFile != "" {
+		text, err := os.ReadFile(c.BearerTokenFile)
+		if err != nil {
+			return err
+		}
+		if c.BearerToken = strings.TrimSpace(string(text)); c.BearerToken == "" {
+			return errors.New("the token's file is empty")
+		}
+	}
+	if err := rest.LoadTLSFiles(c); err != nil {
+		return err
+	}
+	c.BearerTokenFile, c.CAFile, c.CertFile, c.KeyFile = "", "", "", ""
+	if len(c.CAData) > 0 {
+		if _, err := reread.Pool([][]byte{c.CAData}); err != nil {
+			return fmt.Errorf("the cluster's authorities: %w", err)
+		}
+	}
+	if len(c.CertData) > 0 || len(c.KeyData) > 0 {
+		if _, err := reread.Pair([][]byte{c.CertData, c.KeyData}); err != nil {
+			return fmt.Errorf("the client's certificate: %w", err)
+		}
+	}
+	if a.config != nil && len(a.config.CAData) > 0 && len(c.CAData) == 0 { // a pod's own may be without for a moment
+		return errors.New("the cluster's authorities are gone")
+	}
+	a.config = c
+	return nil
+}
+
+// changed is for [transport.New], as is transport.
+func (a *account) changed() any {
+	_ = a.look() // then it is as before
+	c := a.config
+	return [...]string{c.Username, c.Password, c.BearerToken, string(c.CAData), string(c.CertData), string(c.KeyData)}
+}
+
+func (a *account) transport() http.RoundTripper {
+	t, err := rest.TransportFor(a.config)
+	if err != nil {
+		return nil
+	}
+	return t
 }

@@ -45,13 +45,7 @@ func TestWhatIsNotKeptIsUnsent(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	var o nats.Options
-	for _, option := range connection(&storeurl.URL{}) {
-		if err := option(&o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if o.ReconnectBufSize >= 0 {
+	if o := optionsOf(t, &storeurl.URL{}); o.ReconnectBufSize >= 0 {
 		t.Errorf("a connection of a URL keeps %d bytes for the next", o.ReconnectBufSize)
 	}
 }

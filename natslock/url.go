@@ -2,6 +2,8 @@ package natslock
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -12,9 +14,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/links"
+	"github.com/leasehold-go/leasehold/internal/reread"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
@@ -31,8 +35,8 @@ var urlForm = storeurl.Form{
 // Options after a "?": server_clock=true is [Options.ServerClock]; replicas is for [CreateURL]; tls=true,
 // ca_file, cert_file, key_file and server_name are about TLS; password_file names a file, and
 // creds_file one with a JWT and a seed, as nsc writes it. Without a password there
-// LEASEHOLD_PASSWORD counts. An error that matches [driver.ErrURL]: the URL cannot be used as it is
-// written. No error has a password.
+// LEASEHOLD_PASSWORD counts. Each connection that is made reads the files again. An error that matches
+// [driver.ErrURL]: the URL cannot be used as it is written. No error has a password.
 func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	d, _, err := openURL(url)
 	if err != nil {
@@ -76,7 +80,7 @@ func openURL(url string) (d *Driver, replicas int, err error) {
 	if len(u.Path) != 1 {
 		return nil, 0, u.Wrong("takes one bucket after the hosts: nats://h1,h2,h3/locks")
 	}
-	if u.User != "" && u.Password == "" {
+	if u.User != "" && !u.Password.IsSet() {
 		return nil, 0, u.Wrong("has a user without a password")
 	}
 	replicas = 1
@@ -102,9 +106,13 @@ func connect(u *storeurl.URL, o *Options) (*Driver, error) {
 	for i := range hosts {
 		hosts[i] = "nats://" + hosts[i]
 	}
+	options, err := connection(u)
+	if err != nil {
+		return nil, err
+	}
 	own := &links.Links{}
 	dialer := &dialer{Dialer: net.Dialer{Timeout: storeurl.FirstAnswer}, links: own}
-	nc, err := nats.Connect(strings.Join(hosts, ","), append(connection(u), nats.SetCustomDialer(dialer))...)
+	nc, err := nats.Connect(strings.Join(hosts, ","), append(options, nats.SetCustomDialer(dialer))...)
 	if last := dialer.failed(); errors.Is(err, nats.ErrNoServers) && last != nil {
 		err = fmt.Errorf("%w: %w", err, last)
 	}
@@ -125,7 +133,8 @@ func connect(u *storeurl.URL, o *Options) (*Driver, error) {
 	return d, nil
 }
 
-func connection(u *storeurl.URL) []nats.Option {
+// connection are the options, of which each connection that is made asks for what is secret.
+func connection(u *storeurl.URL) ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.ReconnectWait(250 * time.Millisecond), nats.Timeout(storeurl.FirstAnswer),
 		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2),
@@ -134,19 +143,43 @@ func connection(u *storeurl.URL) []nats.Option {
 	}
 	switch path := u.Options.Get("creds_file"); {
 	case path != "":
-		opts = append(opts, nats.UserCredentials(path))
+		creds, err := reread.New(0, readCredentials, path)
+		if err != nil {
+			return nil, fmt.Errorf("read creds_file: %w", err)
+		}
+		opts = append(opts, nats.UserJWT(
+			func() (string, error) { return creds.Get().jwt, nil },
+			func(nonce []byte) ([]byte, error) { return creds.Get().key.Sign(nonce) }))
 	case u.User != "":
-		opts = append(opts, nats.UserInfo(u.User, u.Password))
-	case u.Password != "":
-		opts = append(opts, nats.Token(u.Password))
+		opts = append(opts, nats.UserInfoHandler(func() (user, password string) { return u.User, u.Password.Now() }))
+	case u.Password.IsSet():
+		opts = append(opts, nats.TokenHandler(u.Password.Now))
 	}
 	if u.TLS != nil {
-		if u.Options.Get("server_name") == "" {
-			u.TLS.ServerName = "" // each server's own
-		}
-		opts = append(opts, nats.Secure(u.TLS))
+		config := u.TLS.Config()
+		config.ServerName = u.Options.Get("server_name") // "": each server's own
+		opts = append(opts, nats.Secure(config), func(o *nats.Options) error {
+			o.RootCAsCB = func() (*x509.CertPool, error) { return u.TLS.Config().RootCAs, nil }
+			if len(config.Certificates) > 0 {
+				o.TLSCertCB = func() (tls.Certificate, error) { return u.TLS.Config().Certificates[0], nil }
+			}
+			return nil
+		})
 	}
-	return opts
+	return opts, nil
+}
+
+// credentials are what a creds_file has.
+type credentials struct {
+	jwt string
+	key nkeys.KeyPair
+}
+
+func readCredentials(texts [][]byte) (c credentials, err error) {
+	if c.jwt, err = nkeys.ParseDecoratedJWT(texts[0]); err == nil {
+		c.key, err = nkeys.ParseDecoratedUserNKey(texts[0])
+	}
+	return c, err
 }
 
 // A dialer knows why it failed.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
 
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 	"github.com/leasehold-go/leasehold/internal/storeurl/urltest"
@@ -64,11 +65,12 @@ func TestCredentials(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got nats.Options
-		for _, opt := range connection(u) {
-			if err := opt(&got); err != nil {
-				t.Fatal(err)
-			}
+		got := optionsOf(t, u)
+		if got.UserInfo != nil {
+			got.User, got.Password = got.UserInfo()
+		}
+		if got.TokenHandler != nil {
+			got.Token = got.TokenHandler()
 		}
 		if got.User != want.User || got.Password != want.Password || got.Token != want.Token || got.Secure != want.Secure {
 			t.Errorf("%s: %q, %q, %q, TLS %v", url, got.User, got.Password, got.Token, got.Secure)
@@ -82,23 +84,67 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-func TestCredentialsOfAFile(t *testing.T) {
-	t.Chdir(t.TempDir())
-	if err := os.WriteFile("x.creds", []byte("-----BEGIN NATS USER JWT-----\n"+canary+"\n------END NATS USER JWT------\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	u, err := storeurl.Parse("nats://h/l?creds_file=x.creds", urlForm)
+// optionsOf is what the client is given.
+func optionsOf(t *testing.T, u *storeurl.URL) (got nats.Options) {
+	t.Helper()
+	opts, err := connection(u)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Chdir(t.TempDir()) // paths mean the same everywhere
-	var got nats.Options
-	for _, opt := range connection(u) {
+	for _, opt := range opts {
 		if err := opt(&got); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if jwt, err := got.UserJWT(); jwt != canary || err != nil {
-		t.Errorf("%q, %v", jwt, err)
+	return got
+}
+
+// writeCredentials writes what nsc does.
+func writeCredentials(t *testing.T, path, jwt string) nkeys.KeyPair {
+	t.Helper()
+	key, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
 	}
+	seed, err := key.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "-----BEGIN NATS USER JWT-----\n" + jwt + "\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n" + string(seed) + "\n------END USER NKEY SEED------\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// Credentials are those that the file has by the time of a connection, or had before it was spoilt.
+func TestCredentialsOfAFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeCredentials(t, "x.creds", canary)
+	u, err := storeurl.Parse("nats://h/l?creds_file=x.creds", urlForm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := u.Options.Get("creds_file")
+	t.Chdir(t.TempDir()) // paths mean the same everywhere
+	got := optionsOf(t, u)
+	check := func(want string, key nkeys.KeyPair) {
+		t.Helper()
+		if jwt, err := got.UserJWT(); jwt != want || err != nil {
+			t.Errorf("%q, %v", jwt, err)
+		}
+		if signed, err := got.SignatureCB([]byte("nonce")); err != nil || key.Verify([]byte("nonce"), signed) != nil {
+			t.Errorf("%s: not signed by its key: %v", want, err)
+		}
+	}
+	key := writeCredentials(t, path, "another")
+	check("another", key)
+	if err := os.WriteFile(path, []byte("-----BEGIN NATS USER JWT-----\nhalf"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check("another", key)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	check("another", key)
 }

@@ -24,6 +24,7 @@ const (
 // Listen runs. It is safe for concurrent use.
 type Listener struct {
 	config *pgx.ConnConfig
+	before func(context.Context, *pgx.ConnConfig) error // nil: nothing
 }
 
 var _ sqllock.Listener = (*Listener)(nil)
@@ -39,18 +40,23 @@ func New(address string) (*Listener, error) {
 }
 
 // NewFor is New for what pgx.ParseConfig has returned.
-func NewFor(config *pgx.ConnConfig) *Listener {
+func NewFor(config *pgx.ConnConfig) *Listener { return NewWith(config, nil) }
+
+// NewWith is NewFor with a function that is called before each connection is made, with a copy of config that
+// it may change: a password, for instance, that is not always the same. An error of it is that of the
+// attempt to connect. nil: none.
+func NewWith(config *pgx.ConnConfig, before func(context.Context, *pgx.ConnConfig) error) *Listener {
 	config = config.Copy()
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectWithin
 	}
 	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // nothing here is worth preparing
-	return &Listener{config: config}
+	return &Listener{config: config, before: before}
 }
 
 // Listen implements [sqllock.Listener].
 func (l *Listener) Listen(ctx context.Context, channel string, hear func(message string)) error {
-	conn, err := pgx.ConnectConfig(ctx, l.config)
+	conn, err := l.connect(ctx)
 	if err != nil {
 		return fmt.Errorf("pglisten: %w", err)
 	}
@@ -70,6 +76,17 @@ func (l *Listener) Listen(ctx context.Context, channel string, hear func(message
 		}
 		hear(message)
 	}
+}
+
+func (l *Listener) connect(ctx context.Context) (*pgx.Conn, error) {
+	config := l.config
+	if l.before != nil {
+		config = config.Copy()
+		if err := l.before(ctx, config); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(ctx, config)
 }
 
 func begin(ctx context.Context, conn *pgx.Conn, channel string) error {

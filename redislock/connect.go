@@ -31,12 +31,16 @@ func dialerOf(client *redis.Client, options *redis.Options) dialer {
 
 // dial makes a connection for p. Where the end of ctx does not end it, the options' timeouts do.
 func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
+	if err := p.logins.Begin(); err != nil {
+		return nil, err
+	}
 	start := time.Now()
 	h := newHandshake(ctx)
 	defer context.AfterFunc(ctx, h.hangUp)()
 	client := redis.NewClient(h.options(d.options))
 	// A Conn stays out of the pool, where go-redis would use it.
 	info, err := client.Conn().Info(ctx, "server").Result()
+	p.logins.Ended(refusedLogin(err))
 	switch {
 	case err == nil:
 		err = checkVersion(parseInfo(info)["redis_version"])
@@ -66,6 +70,14 @@ func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
 		go d.follow(life, n)
 	}
 	return n, nil
+}
+
+// refusedLogin is err if the server does not know the user or the password; else nil.
+func refusedLogin(err error) error {
+	if redis.IsAuthError(err) {
+		return err
+	}
+	return nil
 }
 
 // A handshake is a connection as long as go-redis has it.

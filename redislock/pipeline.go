@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/internal/links"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
 // A pipeline is the way to one server: a connection, made when it is needed, and made anew when it
@@ -19,6 +20,7 @@ type pipeline struct {
 	life     context.Context // of its connections
 	patience *patience       // of all
 	answers  *links.Patience // of all
+	logins   storeurl.Logins
 
 	mu     sync.Mutex
 	conn   *conn   // guarded by mu; nil: there is none

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"net"
 	"strconv"
 	"time"
 
@@ -28,7 +29,8 @@ var urlForm = storeurl.Form{
 //
 // Options after a "?": prefix, replicas, rest and memory are those of Options (memory=off is
 // NoMemory); tls=true, ca_file, cert_file, key_file and server_name are about TLS; password_file names
-// a file. Without a password there LEASEHOLD_PASSWORD counts. An error that matches
+// a file. Without a password there LEASEHOLD_PASSWORD counts. Each connection that is made reads the files
+// again. An error that matches
 // [driver.ErrURL]: the URL cannot be used as it is written. No error has a password.
 func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	s, err := openURL(url)
@@ -97,7 +99,7 @@ func (s *opened) openRedlock(u *storeurl.URL, opts *Options) error {
 	}
 	for _, addr := range u.HostPorts("6379") {
 		s.clients = append(s.clients, redis.NewClient(&redis.Options{
-			Addr: addr, Username: u.User, Password: u.Password, DB: db, TLSConfig: u.TLS,
+			Addr: addr, CredentialsProviderContext: credentials(u), DB: db, Dialer: dialTLS(u.TLS),
 			DialerRetryBackoff: s.contact.dialPause,
 		}))
 	}
@@ -153,7 +155,7 @@ func urlServer(u *storeurl.URL, first *contact) (redis.UniversalClient, error) {
 		return nil, err
 	}
 	return redis.NewClient(&redis.Options{
-		Addr: u.HostPorts("6379")[0], Username: u.User, Password: u.Password, DB: db, TLSConfig: u.TLS,
+		Addr: u.HostPorts("6379")[0], CredentialsProviderContext: credentials(u), DB: db, Dialer: dialTLS(u.TLS),
 		DialerRetryBackoff: first.dialPause,
 	}), nil
 }
@@ -167,7 +169,7 @@ func urlSentinel(u *storeurl.URL, first *contact) (redis.UniversalClient, error)
 		return nil, err
 	}
 	return redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: u.Path[0], SentinelAddrs: u.HostPorts("26379"), Username: u.User, Password: u.Password, DB: db, TLSConfig: u.TLS,
+		MasterName: u.Path[0], SentinelAddrs: u.HostPorts("26379"), CredentialsProviderContext: credentials(u), DB: db, Dialer: dialTLS(u.TLS),
 		DialerRetryBackoff: first.dialPause,
 	}), nil
 }
@@ -177,9 +179,25 @@ func urlCluster(u *storeurl.URL, first *contact) (redis.UniversalClient, error) 
 		return nil, u.Wrong("takes no database: a cluster has one")
 	}
 	return redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: u.HostPorts("6379"), Username: u.User, Password: u.Password, TLSConfig: u.TLS,
+		Addrs: u.HostPorts("6379"), CredentialsProviderContext: credentials(u), Dialer: dialTLS(u.TLS),
 		DialerRetryBackoff: first.dialPause,
 	}), nil
+}
+
+// credentials are user and password, asked for by each connection that is made.
+func credentials(u *storeurl.URL) func(context.Context) (user, password string, err error) {
+	return func(context.Context) (string, string, error) { return u.User, u.Password.Now(), nil }
+}
+
+// dialTLS is a dialer for servers that speak TLS, with the certificates of the moment; nil: they do not.
+func dialTLS(t *storeurl.TLS) func(ctx context.Context, network, address string) (net.Conn, error) {
+	if t == nil {
+		return nil
+	}
+	by := &net.Dialer{Timeout: storeurl.FirstAnswer}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		return t.Dial(ctx, by, network, address)
+	}
 }
 
 // urlDatabase is the number at place i of the path, 0 without one.

@@ -2,6 +2,7 @@ package s3lock
 
 import (
 	"context"
+	"crypto/tls"
 	"net/http"
 	neturl "net/url"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
+	"github.com/leasehold-go/leasehold/internal/storeurl/transport"
 )
 
 var urlForm = storeurl.Form{
@@ -30,8 +32,9 @@ var urlForm = storeurl.Form{
 // Without an access key it is the AWS SDK that finds one: in the environment, in ~/.aws, of the role
 // of a machine or a pod. Options after a "?": region; endpoint, such as https://minio.internal:9000, is
 // for stores other than AWS, whose buckets stand in the path unless path_style=false; password_file
-// names a file with the secret key, which may also stand in LEASEHOLD_PASSWORD; ca_file, cert_file,
-// key_file and server_name are about TLS. An error that matches [driver.ErrURL]: the URL cannot be used
+// names a file with the secret key, which may also stand in LEASEHOLD_PASSWORD, or, without an access key in the
+// URL, with ACCESSKEY:SECRETKEY; ca_file, cert_file, key_file and server_name are about TLS. Each request reads
+// the keys again, and once a second the certificates. An error that matches [driver.ErrURL]: the URL cannot be used
 // as it is written. No error has a secret.
 func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	u, err := storeurl.Parse(url, urlForm)
@@ -77,26 +80,67 @@ const idleFor = 30 * time.Second
 
 // loading are the options of the SDK's own settings.
 func loading(u *storeurl.URL, own *links.Links) (load []func(*config.LoadOptions) error, err error) {
-	const idle = 64 // as many as one RenewAll sends at once, and others
-	client := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
-		t.MaxIdleConnsPerHost, t.IdleConnTimeout = idle, idleFor
-		t.DialContext = own.Dialer(t.DialContext)
-		if u.TLS != nil {
-			t.TLSClientConfig = u.TLS
-			t.TLSClientConfig.ServerName = u.Options.Get("server_name")
+	over := func(config *tls.Config) *awshttp.BuildableClient {
+		const idle = 64 // as many as one RenewAll sends at once, and others
+		return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+			t.MaxIdleConnsPerHost, t.IdleConnTimeout = idle, idleFor
+			t.DialContext = own.Dialer(t.DialContext)
+			if config != nil {
+				t.TLSClientConfig = config
+			}
+		})
+	}
+	var client config.HTTPClient = over(nil)
+	if u.TLS != nil {
+		u.TLS.Name = u.Options.Get("server_name") // "": that of each address
+		client = &http.Client{
+			Transport:     transport.New(u.TLS.Changed, func() http.RoundTripper { return over(u.TLS.Config()).GetTransport() }),
+			CheckRedirect: likeTheSDK,
 		}
-	})
+	}
 	load = append(load, config.WithHTTPClient(client))
 	if region := u.Options.Get("region"); region != "" {
 		load = append(load, config.WithRegion(region))
 	}
-	if u.User == "" {
+	if !hasKeys(u) {
 		return load, nil
 	}
-	if u.Password == "" {
+	if u.User == "" && keyless(u.Password.Now()) {
+		return nil, u.Wrong("without an access key, the file that password_file names has ACCESSKEY:SECRETKEY")
+	}
+	if !u.Password.IsSet() {
 		return nil, u.Wrong("has an access key without a secret key")
 	}
-	return append(load, config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider(u.User, u.Password, ""))), nil
+	return append(load, config.WithCredentialsProvider(keys(u))), nil
+}
+
+// hasKeys reports whether the keys are not for the SDK to find.
+func hasKeys(u *storeurl.URL) bool { return u.User != "" || u.Password.Changes() }
+
+// keyless reports whether a text has no access key before the secret key.
+func keyless(text string) bool {
+	key, secret, _ := strings.Cut(text, ":")
+	return key == "" || secret == ""
+}
+
+// keys are asked for by each request.
+func keys(u *storeurl.URL) aws.CredentialsProvider {
+	return aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
+		key, secret := u.User, u.Password.Now()
+		if key == "" {
+			key, secret, _ = strings.Cut(secret, ":")
+		}
+		return credentials.NewStaticCredentialsProvider(key, secret, "").Retrieve(ctx)
+	})
+}
+
+// likeTheSDK follows those redirections that keep the method, as the SDK's own client does.
+func likeTheSDK(r *http.Request, _ []*http.Request) error {
+	switch r.Response.StatusCode {
+	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return nil
+	}
+	return http.ErrUseLastResponse
 }
 
 // placing is where the store is. Checksums are left out where none is demanded: not every store knows
@@ -114,6 +158,9 @@ func placing(u *storeurl.URL) (func(*s3.Options), error) {
 	return func(o *s3.Options) {
 		if endpoint != "" {
 			o.BaseEndpoint = &endpoint
+		}
+		if hasKeys(u) {
+			o.Credentials = keys(u) // without the SDK's cache, which would keep the first
 		}
 		o.UsePathStyle = inPath
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/reread"
 )
 
 // A Right is what a client may do with the names that begin with a prefix.
@@ -57,7 +59,7 @@ var ErrUnknownClient = errors.New("nobody is known by this token or certificate"
 // Tokens are kept as the SHA-256 of what the client sends, in hex: that is enough for tokens that
 // are long and random, and for no others. Certificates are those whose common name, DNS name or URI
 // is listed, by an authority that the listener trusts.
-type Access struct{ file *reloaded[*clients] }
+type Access struct{ file *reread.Files[*clients] }
 
 // clients are those of one reading of the file.
 type clients struct {
@@ -67,19 +69,17 @@ type clients struct {
 // ReadAccess reads the file at path. failed is told of changes that cannot be read; then what
 // was read before stays in force.
 func ReadAccess(path string, failed func(error)) (*Access, error) {
-	file, err := load(func() (*clients, error) { return readClients(path) }, path)
+	file, err := reloaded(failed, func(texts [][]byte) (*clients, error) { return readClients(path, texts[0]) }, path)
+	if _, unread := errors.AsType[*os.PathError](err); unread {
+		err = fmt.Errorf("read who may what: %w", err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	file.tells(failed)
 	return &Access{file}, nil
 }
 
-func readClients(path string) (*clients, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read who may what: %w", err)
-	}
+func readClients(path string, data []byte) (*clients, error) {
 	var f struct {
 		Clients []struct {
 			Name         string   `json:"name"`
@@ -155,7 +155,7 @@ func areValid(chain []*x509.Certificate, now time.Time) bool {
 
 // Client is for [Options.Client].
 func (a *Access) Client(r *http.Request) (*Client, error) {
-	all := a.file.get()
+	all := a.file.Get()
 	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		sum := sha256.Sum256([]byte(token))
 		if c := all.byToken[string(sum[:])]; c != nil {

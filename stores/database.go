@@ -3,7 +3,9 @@ package stores
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
+	"io"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
@@ -18,6 +20,35 @@ type databaseStore struct {
 }
 
 func (s databaseStore) Close() error { return errors.Join(s.Driver.Close(), s.db.Close()) }
+
+// A paced connector does not go on asking a server that refuses the user.
+type paced struct {
+	sqldriver.Connector
+	refuses func(error) bool
+	logins  storeurl.Logins
+}
+
+// Connect implements [sqldriver.Connector].
+func (p *paced) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	if err := p.logins.Begin(); err != nil {
+		return nil, err
+	}
+	conn, err := p.Connector.Connect(ctx)
+	var refusal error
+	if p.refuses(err) {
+		refusal = err
+	}
+	p.logins.Ended(refusal)
+	return conn, err
+}
+
+// Close closes the connector within, if that can be.
+func (p *paced) Close() error {
+	if c, ok := p.Connector.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}
 
 // openDatabase opens a store on db, with the driver that open makes.
 func openDatabase(ctx context.Context, u *storeurl.URL, db *sql.DB, open func(*sql.DB, *sqllock.Options) (*sqllock.Driver, error), opts *sqllock.Options, create bool) (driver.Driver, error) {

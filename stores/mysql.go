@@ -3,6 +3,7 @@ package stores
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -39,16 +40,33 @@ func mysqlConfig(u *storeurl.URL) (*mysql.Config, error) {
 		return nil, err
 	}
 	config := mysql.NewConfig()
-	config.Net, config.Addr, config.DBName, config.User, config.Passwd, config.TLS = "tcp", addr, name, u.User, u.Password, u.TLS
+	config.Net, config.Addr, config.DBName, config.User = "tcp", addr, name, u.User
 	config.Timeout = 10 * time.Second  // to connect; calls end with their contexts
 	config.Logger = &mysql.NopLogger{} // what goes wrong comes as an error
 	return config, nil
 }
 
 func connectMySQL(u *storeurl.URL, config *mysql.Config) (*sql.DB, error) {
+	err := config.Apply(mysql.BeforeConnect(func(_ context.Context, c *mysql.Config) error {
+		c.Passwd = u.Password.Now()
+		if u.TLS != nil {
+			c.TLS = u.TLS.Config()
+		}
+		return nil
+	}))
+	if err != nil {
+		return nil, err
+	}
 	connector, err := mysql.NewConnector(config)
 	if err != nil {
 		return nil, u.Wrong("the address cannot be used")
 	}
-	return sql.OpenDB(connector), nil
+	return sql.OpenDB(&paced{Connector: connector, refuses: mysqlRefuses}), nil
+}
+
+// mysqlRefuses reports whether a server does not know the user or the password.
+func mysqlRefuses(err error) bool {
+	const accessDenied, noSuchPlugin, locked = 1045, 1698, 3118
+	answer, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && (answer.Number == accessDenied || answer.Number == noSuchPlugin || answer.Number == locked)
 }

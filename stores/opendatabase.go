@@ -4,8 +4,6 @@ import (
 	"database/sql"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/stdlib"
-
 	"github.com/leasehold-go/leasehold/fence"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
@@ -31,14 +29,15 @@ func postgresSpace(url, space string) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := postgresConfig(u)
+	address, err := newPostgresAddress(u)
 	if err != nil {
 		return nil, err
 	}
+	config := address.config()
 	if space != "" {
 		config.RuntimeParams["search_path"] = space
 	}
-	return stdlib.OpenDB(*config), nil
+	return address.open(config), nil
 }
 
 func mysqlSpace(url, space string) (*sql.DB, error) {

@@ -2,13 +2,17 @@ package stores
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -33,10 +37,11 @@ func openPostgres(ctx context.Context, url string, create bool) (driver.Driver, 
 	if err != nil {
 		return nil, err
 	}
-	config, err := postgresConfig(u)
+	address, err := newPostgresAddress(u)
 	if err != nil {
 		return nil, err
 	}
+	config := address.config()
 	listen := u.Options.Get("listen")
 	pooled, err := u.Bool("pooled", false)
 	if err != nil {
@@ -50,18 +55,68 @@ func openPostgres(ctx context.Context, url string, create bool) (driver.Driver, 
 	}
 	opts := &sqllock.Options{}
 	if listen != "false" {
-		at := config.Copy()
+		where := config.Copy()
 		if listen != "" {
 			host, port, err := net.SplitHostPort(listen)
 			n, err2 := strconv.ParseUint(port, 10, 16)
 			if err != nil || err2 != nil {
 				return nil, u.Wrong("listen is false or host:port")
 			}
-			at.Host, at.Port = host, uint16(n)
+			at(where, host, uint16(n))
 		}
-		opts.Listen = pglisten.NewFor(at)
+		opts.Listen = pglisten.NewWith(where, address.refresh)
 	}
-	return openDatabase(ctx, u, stdlib.OpenDB(*config), sqllock.NewPostgres, opts, create)
+	return openDatabase(ctx, u, address.open(config), sqllock.NewPostgres, opts, create)
+}
+
+// A postgresAddress is what a URL says of a server, and what the environment has: PGPASSFILE, PGSSLCERT and
+// others name files, too.
+type postgresAddress struct {
+	u  *storeurl.URL
+	mu sync.Mutex
+
+	last *pgx.ConnConfig // guarded by mu; the last that could be read
+}
+
+func newPostgresAddress(u *storeurl.URL) (*postgresAddress, error) {
+	config, err := postgresConfig(u)
+	return &postgresAddress{u: u, last: config}, err
+}
+
+// config is how to connect now. While files cannot be read it is what it was before.
+func (a *postgresAddress) config() *pgx.ConnConfig {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if now, err := postgresConfig(a.u); err == nil {
+		a.last = now
+	}
+	return a.last.Copy()
+}
+
+// refresh brings what is secret up to date, before each connection that is made.
+func (a *postgresAddress) refresh(_ context.Context, of *pgx.ConnConfig) error {
+	now := a.config()
+	of.Password, of.TLSConfig, of.Fallbacks = now.Password, now.TLSConfig, now.Fallbacks
+	at(of, of.Host, of.Port)
+	return nil
+}
+
+// at has all that is tried be at one address: libpq's sslmodes try some twice.
+func at(config *pgx.ConnConfig, host string, port uint16) {
+	config.Host, config.Port = host, port
+	for _, f := range config.Fallbacks {
+		f.Host, f.Port = host, port
+	}
+}
+
+func (a *postgresAddress) open(config *pgx.ConnConfig) *sql.DB {
+	return sql.OpenDB(&paced{Connector: stdlib.GetConnector(*config, stdlib.OptionBeforeConnect(a.refresh)), refuses: postgresRefuses})
+}
+
+// postgresRefuses reports whether a server does not know the user, the password or the certificate.
+func postgresRefuses(err error) bool {
+	answer, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && strings.HasPrefix(answer.Code, "28")
 }
 
 // postgresConfig starts from what the environment has for clients of PostgreSQL.
@@ -75,8 +130,8 @@ func postgresConfig(u *storeurl.URL) (*pgx.ConnConfig, error) {
 	if u.User != "" {
 		words["user"] = u.User
 	}
-	if u.Password != "" {
-		words["password"] = u.Password
+	if password := u.Password.Now(); password != "" {
+		words["password"] = password
 	}
 	mode, given := u.Options["sslmode"]
 	switch {
@@ -98,7 +153,7 @@ func postgresConfig(u *storeurl.URL) (*pgx.ConnConfig, error) {
 		return nil, u.Wrong("the address cannot be used, or a PG variable of the environment: see the manual of libpq")
 	}
 	if u.TLS != nil {
-		config.TLSConfig = u.TLS
+		config.TLSConfig = u.TLS.Config()
 	}
 	return config, nil
 }

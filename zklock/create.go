@@ -24,7 +24,7 @@ func (s *session) create(ctx context.Context, client *zk.Conn, parent, prefix st
 			names, _, _ := client.Children(parent)
 			list <- names
 		}()
-		path, err = client.Create(prefix, data, zk.FlagEphemeral|zk.FlagSequence, s.d.opts.ACL)
+		path, err = client.Create(prefix, data, zk.FlagEphemeral|zk.FlagSequence, s.d.acl())
 		names = <-list
 		if !errors.Is(err, zk.ErrNoNode) || ctx.Err() != nil {
 			return path, names, explain(err)
@@ -62,7 +62,7 @@ func (s *session) createParent(client *zk.Conn, path string) error {
 }
 
 func (d *Driver) createPersistent(client *zk.Conn, path string) error {
-	_, err := client.Create(path, nil, zk.FlagPersistent, d.opts.ACL)
+	_, err := client.Create(path, nil, zk.FlagPersistent, d.acl())
 	if errors.Is(err, zk.ErrNoNode) {
 		return fmt.Errorf("%w: %q", ErrNoChroot, d.opts.Chroot)
 	}
@@ -75,7 +75,7 @@ func (s *session) createContainer(client *zk.Conn, path string) error {
 	d := s.d
 	if !d.plain.Load() {
 		err := s.creates(func() error {
-			_, err := client.CreateContainer(path, nil, zk.FlagContainer, d.opts.ACL)
+			_, err := client.CreateContainer(path, nil, zk.FlagContainer, d.acl())
 			return err
 		})
 		if err == nil || !strings.HasSuffix(err.Error(), unimplemented) {
@@ -83,7 +83,7 @@ func (s *session) createContainer(client *zk.Conn, path string) error {
 		}
 		d.plain.Store(true)
 	}
-	_, err := client.Create(path, nil, zk.FlagPersistent, d.opts.ACL)
+	_, err := client.Create(path, nil, zk.FlagPersistent, d.acl())
 	return err
 }
 

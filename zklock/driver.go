@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/leasehold-go/leasehold/driver"
 )
 
@@ -21,6 +23,9 @@ type Driver struct {
 	opts      Options // with the defaults
 	root      string  // chroot and prefix
 	exclusive string  // what marks exclusive claims
+
+	password func() string   // of the moment
+	acl      func() []zk.ACL // of nodes that are made now
 
 	plain atomic.Bool // the ensemble has no containers
 
@@ -42,6 +47,8 @@ func New(servers []string, opts *Options) (*Driver, error) {
 	if err := d.opts.check(); err != nil {
 		return nil, err
 	}
+	d.password = func() string { return d.opts.Password }
+	d.acl = func() []zk.ACL { return d.opts.ACL }
 	d.root = d.opts.Chroot + d.opts.Prefix
 	if d.opts.ReadWriteNames {
 		d.exclusive = markWrite

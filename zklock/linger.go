@@ -48,7 +48,7 @@ func (c *claim) leaveBehind(ctx context.Context, d time.Duration) error {
 	kind := strings.TrimPrefix(c.node.name, protected+c.guid)
 	path := c.parent + "/" + protected + guidOf("after "+c.req.Owner) + kind
 	err = c.s.creates(func() error {
-		_, err := client.CreateTTL(path, details{Note: c.req.Note, Left: true}.encode(), zk.FlagTTL, c.s.d.opts.ACL, max(d, time.Millisecond))
+		_, err := client.CreateTTL(path, details{Note: c.req.Note, Left: true}.encode(), zk.FlagTTL, c.s.d.acl(), max(d, time.Millisecond))
 		return err
 	})
 	switch {

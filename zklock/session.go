@@ -47,6 +47,7 @@ type connection struct {
 	changed    chan struct{} // closed, and replaced, when state changes
 	failed     int           // attempts to connect since the last that succeeded
 	known      bool          // the ensemble knows the user
+	password   string        // that it was told with
 	greeting   int           // how many there were, of this connection and those before
 	rewatching bool          // the watches of the connection before are not there yet
 }
@@ -220,17 +221,33 @@ var errExpired = lostFor("the session has expired")
 
 // begin lets calls through, when the ensemble knows who we are and what we watch.
 func (s *session) begin() {
+	password := s.d.password()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.conn.state == refused:
 	case s.conn.rewatching:
 		s.conn.become(connecting, nil)
-	case s.d.opts.User == "" || s.conn.known: // go-zookeeper tells it again by itself
+	case s.d.opts.User == "" || s.conn.known && s.conn.password == password: // go-zookeeper tells it again by itself
 		s.conn.become(up, nil)
 	default:
 		s.conn.become(connecting, nil)
-		go s.introduce(s.conn.client)
+		go s.introduce(s.conn.client, password)
+	}
+}
+
+// denied is called when a node's ACL has refused a call: another password may be in force by now. The ensemble
+// goes on knowing the former one, too, for as long as the connection lasts.
+func (s *session) denied() {
+	if s.d.opts.User == "" {
+		return
+	}
+	password := s.d.password()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn.known && s.conn.password != password {
+		s.conn.password = password // others need not tell it
+		go s.introduce(s.conn.client, password)
 	}
 }
 
@@ -248,17 +265,18 @@ func (s *session) rewatched(greeting int) {
 }
 
 // introduce tells user and password. If that fails the next connection tries again.
-func (s *session) introduce(client *zk.Conn) {
-	err := client.AddAuth("digest", []byte(s.d.opts.User+":"+s.d.opts.Password))
+func (s *session) introduce(client *zk.Conn, password string) {
+	err := client.AddAuth("digest", []byte(s.d.opts.User+":"+password))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if errors.Is(err, zk.ErrAuthFailed) {
 		s.conn.become(refused, explain(err))
 	}
 	if err != nil {
+		s.conn.known = false
 		return
 	}
-	s.conn.known = true
+	s.conn.known, s.conn.password = true, password
 	if client.State() == zk.StateHasSession {
 		s.conn.become(up, nil)
 	}

@@ -2,10 +2,11 @@ package zklock
 
 import (
 	"context"
-	"crypto/tls"
 	"net"
 	"strings"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
@@ -23,7 +24,8 @@ var urlForm = storeurl.Form{
 //
 // Options after a "?": prefix and ttl_nodes=true are those of Options; tls=true, ca_file, cert_file,
 // key_file and server_name are about TLS; password_file names a file. For a user without a
-// password there LEASEHOLD_PASSWORD counts. An error that matches [driver.ErrURL]: the URL cannot be
+// password there LEASEHOLD_PASSWORD counts. Each connection that is made reads the files again, and so does
+// a call that an ACL has refused. An error that matches [driver.ErrURL]: the URL cannot be
 // used as it is written. No error has a password.
 func OpenURL(_ context.Context, url string) (driver.Driver, error) {
 	u, err := storeurl.Parse(url, urlForm)
@@ -31,7 +33,7 @@ func OpenURL(_ context.Context, url string) (driver.Driver, error) {
 		return nil, err
 	}
 	opts := &Options{
-		Chroot: strings.Join(u.Path, "/"), Prefix: u.Options.Get("prefix"), User: u.User, Password: u.Password,
+		Chroot: strings.Join(u.Path, "/"), Prefix: u.Options.Get("prefix"), User: u.User, Password: u.Password.Now(),
 	}
 	if opts.TTLNodes, err = u.Bool("ttl_nodes", false); err != nil {
 		return nil, err
@@ -46,13 +48,18 @@ func OpenURL(_ context.Context, url string) (driver.Driver, error) {
 	if err != nil {
 		return nil, u.Wrong("%v", err)
 	}
+	if u.User != "" && u.Password.Changes() {
+		d.password = u.Password.Now
+		// zk.AuthACL would mean all passwords that the ensemble was told since the connection began.
+		d.acl = func() []zk.ACL { return zk.DigestACL(zk.PermAll, u.User, u.Password.Now()) }
+	}
 	return d, nil
 }
 
-// dialTLS is a dialer for servers that speak TLS. Without a server_name each must be who
-// its address says.
-func dialTLS(config *tls.Config) func(network, address string, timeout time.Duration) (net.Conn, error) {
+// dialTLS is a dialer for servers that speak TLS, with the certificates of the moment. Without a server_name
+// each must be who its address says.
+func dialTLS(t *storeurl.TLS) zk.Dialer {
 	return func(network, address string, timeout time.Duration) (net.Conn, error) {
-		return tls.DialWithDialer(&net.Dialer{Timeout: timeout}, network, address, config)
+		return t.Dial(context.Background(), &net.Dialer{Timeout: timeout}, network, address)
 	}
 }

@@ -66,6 +66,9 @@ const (
 	opSetWatches = 101 // brings watches to a new connection
 )
 
+// noAuth is the error of a call that the ACL of a node does not let through.
+const noAuth = -102
+
 // pingsPerSession is how often we ping in the time that a session lasts; the client does so
 // three times. It keeps what is known of the session fresh enough for whole grants: carriedAfter
 // and the time between two contacts are less than the third by which it outlasts the TTL.
@@ -272,8 +275,10 @@ func (w *wire) reply(b []byte) error {
 	if r.kind != opAuth { // which is answered without a look at the session
 		w.s.heard(w.hello.session, r.at)
 	}
-	switch {
-	case binary.BigEndian.Uint32(b[12:]) != 0: // an error
+	switch code := int32(binary.BigEndian.Uint32(b[12:])); {
+	case code == noAuth:
+		w.s.denied()
+	case code != 0: // another error
 	case r.kind == opCreate:
 		w.created(binary.BigEndian.Uint64(b[4:]), b[header:])
 	case r.kind == opSetWatches:

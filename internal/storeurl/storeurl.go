@@ -3,7 +3,7 @@
 package storeurl
 
 import (
-	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -45,12 +45,13 @@ var fileOptions = []string{"password_file", "creds_file", "ca_file", "cert_file"
 
 // A URL is one of servers, taken apart.
 type URL struct {
-	Scheme         string
-	User, Password string
-	Hosts          []string
-	Path           []string // between slashes, after the hosts
-	Options        url.Values
-	TLS            *tls.Config // nil: none
+	Scheme   string
+	User     string
+	Password Secret
+	Hosts    []string
+	Path     []string // between slashes, after the hosts
+	Options  url.Values
+	TLS      *TLS // nil: none
 
 	text string // what follows the scheme, with absolute paths and the password of the environment
 }
@@ -168,7 +169,8 @@ func (u *URL) parseUser(info string) error {
 	user, password, _ := strings.Cut(strings.TrimSuffix(info, "@"), ":")
 	var err1, err2 error
 	u.User, err1 = url.PathUnescape(user)
-	u.Password, err2 = url.PathUnescape(password)
+	password, err2 = url.PathUnescape(password)
+	u.Password = Text(password)
 	if err1 != nil || err2 != nil {
 		return u.Wrong("user or password have a %% that begins no escape")
 	}
@@ -201,22 +203,28 @@ func (u *URL) parseOptions(query string) error {
 func (u *URL) findPassword() error {
 	path := u.Options.Get("password_file")
 	switch {
-	case u.Password != "" && path != "":
+	case u.Password.IsSet() && path != "":
 		return u.Wrong("a password and a password_file exclude each other")
 	case path != "":
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return fmt.Errorf("read password_file: %w", err)
+		var err error
+		if u.Password, err = ReadSecret(path); err != nil {
+			return u.unread("password_file", err)
 		}
-		if u.Password = strings.TrimRight(string(b), "\r\n"); u.Password == "" {
-			return u.Wrong("the file that password_file names is empty")
-		}
-	case u.Password == "":
-		if u.Password = os.Getenv(PasswordVariable); u.Password != "" {
-			u.text = "//" + url.UserPassword(u.User, u.Password).String() + "@"
+	case !u.Password.IsSet():
+		if password := os.Getenv(PasswordVariable); password != "" {
+			u.Password = Text(password)
+			u.text = "//" + url.UserPassword(u.User, password).String() + "@"
 		}
 	}
 	return nil
+}
+
+// unread is the error of a file that cannot be read, or that has not what it should have.
+func (u *URL) unread(option string, err error) error {
+	if _, ok := errors.AsType[*os.PathError](err); ok {
+		return fmt.Errorf("read %s: %w", option, err)
+	}
+	return u.Wrong("%s: %v", option, err)
 }
 
 // Bool is an option that is true or false, or otherwise where it is missing.

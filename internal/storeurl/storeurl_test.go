@@ -22,10 +22,10 @@ func TestParts(t *testing.T) {
 		"//h":                            {Hosts: []string{"h"}},
 		"//h:1/3":                        {Hosts: []string{"h:1"}, Path: []string{"3"}},
 		"//h1,h2:2,[::1]:3/name/4":       {Hosts: []string{"h1", "h2:2", "[::1]:3"}, Path: []string{"name", "4"}},
-		"//u:p@h":                        {User: "u", Password: "p", Hosts: []string{"h"}},
-		"//:p%40%2F%3F@h/":               {Password: "p@/?", Hosts: []string{"h"}},
-		"//u:a:b/c@d@h":                  {User: "u", Password: "a:b/c@d", Hosts: []string{"h"}},
-		"//u@h?password_file=pw":         {User: "u", Password: canary, Hosts: []string{"h"}},
+		"//u:p@h":                        {User: "u", Password: Text("p"), Hosts: []string{"h"}},
+		"//:p%40%2F%3F@h/":               {Password: Text("p@/?"), Hosts: []string{"h"}},
+		"//u:a:b/c@d@h":                  {User: "u", Password: Text("a:b/c@d"), Hosts: []string{"h"}},
+		"//u@h?password_file=pw":         {User: "u", Password: Text(canary), Hosts: []string{"h"}},
 		"//h?password_file=" + dir + "/": {}, // a folder: an error
 	} {
 		u, err := split("redis", rest, true)
@@ -35,7 +35,7 @@ func TestParts(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || u.User != want.User || u.Password != want.Password || !slices.Equal(u.Hosts, want.Hosts) || !slices.Equal(u.Path, want.Path) {
+		if err != nil || u.User != want.User || u.Password.Now() != want.Password.Now() || !slices.Equal(u.Hosts, want.Hosts) || !slices.Equal(u.Path, want.Path) {
 			t.Errorf("%s: %+v, %v", rest, u, err)
 		}
 	}
@@ -44,10 +44,10 @@ func TestParts(t *testing.T) {
 		t.Errorf("resolved to %q, %v, want %q", u.text, err, want)
 	}
 	t.Setenv(PasswordVariable, "from the environment")
-	if u, err := split("redis", "//h", true); err != nil || u.Password != "from the environment" {
+	if u, err := split("redis", "//h", true); err != nil || u.Password.Now() != "from the environment" {
 		t.Errorf("the password of the environment: %v", err)
 	}
-	if u, err := split("redis", "//u:p@h", true); err != nil || u.Password != "p" {
+	if u, err := split("redis", "//u:p@h", true); err != nil || u.Password.Now() != "p" {
 		t.Errorf("the URL's password counts first: %v", err)
 	}
 }
@@ -63,7 +63,7 @@ func TestResolvedURLHasThePasswordOfTheEnvironment(t *testing.T) {
 		t.Setenv(PasswordVariable, "")
 		again, err := split("redis", u.text, true)
 		t.Setenv(PasswordVariable, canary+"@/?:#")
-		if err != nil || again.User != user || again.Password != canary+"@/?:#" || again.Hosts[0] != "h" {
+		if err != nil || again.User != user || again.Password.Now() != canary+"@/?:#" || again.Hosts[0] != "h" {
 			t.Errorf("%s: resolved to %+v, %v", rest, again, err)
 		}
 	}
@@ -98,7 +98,7 @@ func TestWrongURLs(t *testing.T) {
 		"a://u:" + canary + "@h:x":            "1 to 65535",
 		"a://u:" + canary + "@h:0":            "1 to 65535",
 		"a://u:" + canary + "@h,g:65536":      "1 to 65535",
-		"a://h?password_file=/dev/null":       "names is empty",
+		"a://h?password_file=/dev/null":       "password_file: the file is empty",
 		"a://u%:" + canary + "@h":             "begins no escape",
 		"a://u:" + canary + "%@h":             "begins no escape",
 		"a://h?" + canary + "=1":              "known: prefix, password_file",
@@ -106,7 +106,7 @@ func TestWrongURLs(t *testing.T) {
 		"a://h?" + canary + ";":               "cannot be read",
 		"a://h?tls=" + canary:                 "true or false",
 		"a://h?ca_file=":                      "ca_file is empty",
-		"a://h?ca_file=storeurl.go":           "no certificate",
+		"a://h?ca_file=storeurl.go":           "ca_file: there is no certificate in it",
 		"a://:" + canary + "@h?password_file": "password_file is empty",
 	} {
 		u, err := Parse(url, testForm)
@@ -121,7 +121,7 @@ func TestTLS(t *testing.T) {
 	for url, name := range map[string]string{
 		"as://h:1": "h", "as://[::1]:1": "::1", "AS://h1,h2": "", "a://h?tls=true": "h", "a://h?server_name=x": "x", "as://h?tls=false": "h",
 	} {
-		if u, err := Parse(url, testForm); err != nil || u.TLS == nil || u.TLS.ServerName != name {
+		if u, err := Parse(url, testForm); err != nil || u.TLS == nil || u.TLS.Config().ServerName != name {
 			t.Errorf("Parse(%q) = %+v, %v, want TLS to %q", url, u, err, name)
 		}
 	}
@@ -136,7 +136,7 @@ func TestTLS(t *testing.T) {
 func TestWithoutUsers(t *testing.T) {
 	t.Setenv(PasswordVariable, canary)
 	form := Form{Schemes: []string{"a"}, NoUser: true}
-	if u, err := Parse("a://h1,h2", form); err != nil || u.Password != "" {
+	if u, err := Parse("a://h1,h2", form); err != nil || u.Password.Now() != "" {
 		t.Errorf("%+v, %v, want no password", u, err)
 	}
 	if u, err := Parse("a://u:x@h", form); !errors.Is(err, driver.ErrURL) || !strings.Contains(err.Error(), "no user") {

@@ -1,15 +1,25 @@
 package storeurl
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"net"
-	"os"
+
+	"github.com/leasehold-go/leasehold/internal/reread"
 )
 
 // TLSOptions are the options about TLS.
 var TLSOptions = []string{"ca_file", "cert_file", "key_file", "server_name", "tls"}
+
+// A TLS makes the settings of connections from what the files of a URL say by then.
+type TLS struct {
+	Name string // that the server's certificate must have; "": that of its address
+
+	roots *reread.Files[*x509.CertPool]   // nil: the system's
+	pair  *reread.Files[*tls.Certificate] // nil: the client has none
+}
 
 // makeTLS turns TLS on where the scheme or an option speaks of it.
 func (u *URL) makeTLS(on bool) error {
@@ -21,26 +31,51 @@ func (u *URL) makeTLS(on bool) error {
 	if err != nil || !on && !asked {
 		return err
 	}
-	u.TLS = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.Get("server_name")}
-	if u.TLS.ServerName == "" && len(u.Hosts) == 1 {
-		u.TLS.ServerName, _, _ = net.SplitHostPort(withPort(u.Hosts[0], "0"))
+	u.TLS = &TLS{Name: o.Get("server_name")}
+	if u.TLS.Name == "" && len(u.Hosts) == 1 {
+		u.TLS.Name, _, _ = net.SplitHostPort(withPort(u.Hosts[0], "0"))
 	}
 	if path := o.Get("ca_file"); path != "" {
-		pem, err := os.ReadFile(path)
-		if err != nil {
-			return fmt.Errorf("read ca_file: %w", err)
-		}
-		u.TLS.RootCAs = x509.NewCertPool()
-		if !u.TLS.RootCAs.AppendCertsFromPEM(pem) {
-			return u.Wrong("ca_file has no certificate")
+		if u.TLS.roots, err = reread.New(0, reread.Pool, path); err != nil {
+			return u.unread("ca_file", err)
 		}
 	}
 	if cert, key := o.Get("cert_file"), o.Get("key_file"); cert != "" || key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
+		if u.TLS.pair, err = reread.New(0, reread.Pair, cert, key); err != nil {
 			return fmt.Errorf("read cert_file and key_file: %w", err)
 		}
-		u.TLS.Certificates = []tls.Certificate{pair}
 	}
 	return nil
+}
+
+// Config is for one connection that is made now: who keeps it keeps the certificates of now.
+func (t *TLS) Config() *tls.Config {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.Name}
+	if t.roots != nil {
+		c.RootCAs = t.roots.Get()
+	}
+	if t.pair != nil {
+		c.Certificates = []tls.Certificate{*t.pair.Get()}
+	}
+	return c
+}
+
+// Changed returns something that is equal to what it returned before unless Config would say something else.
+func (t *TLS) Changed() any {
+	var now struct {
+		roots *x509.CertPool
+		pair  *tls.Certificate
+	}
+	if t.roots != nil {
+		now.roots = t.roots.Get()
+	}
+	if t.pair != nil {
+		now.pair = t.pair.Get()
+	}
+	return now
+}
+
+// Dial connects by a dialer. A server without a name in t must be who its address says.
+func (t *TLS) Dial(ctx context.Context, by *net.Dialer, network, address string) (net.Conn, error) {
+	return (&tls.Dialer{NetDialer: by, Config: t.Config()}).DialContext(ctx, network, address)
 }

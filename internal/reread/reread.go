@@ -1,0 +1,95 @@
+// Package reread keeps what files say, and reads them again when they change. A change that cannot be
+// used leaves the former value: a file may be missing, empty or half written for a moment while it is
+// replaced, and a certificate may be there before its key.
+package reread
+
+import (
+	"bytes"
+	"os"
+	"sync"
+	"time"
+)
+
+// Files are what some files say, as a T.
+type Files[T any] struct {
+	paths  []string
+	parse  func(texts [][]byte) (T, error)
+	every  time.Duration
+	failed func(error)
+
+	mu      sync.Mutex // held while the files are read
+	value   T          // guarded by mu
+	texts   [][]byte   // guarded by mu; that were parsed last
+	looked  time.Time  // guarded by mu
+	missing bool       // guarded by mu; a file could not be read when last looked at
+}
+
+// New reads the files for the first time. every is how long a look at them counts; 0: each Get looks.
+// parse makes a value of what stands in them, in the order of paths.
+func New[T any](every time.Duration, parse func(texts [][]byte) (T, error), paths ...string) (*Files[T], error) {
+	f := &Files[T]{paths: paths, parse: parse, every: every, failed: func(error) {}, looked: time.Now()}
+	texts, err := f.read()
+	if err != nil {
+		return nil, err
+	}
+	f.texts = texts
+	f.value, err = parse(texts)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// OnFailure has f called, once for each change that cannot be used. It must be set before the first Get.
+func (f *Files[T]) OnFailure(failed func(error)) { f.failed = failed }
+
+// Get returns what the files say. If that cannot be used, it returns what they said before.
+func (f *Files[T]) Get() T {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.looked) < f.every {
+		return f.value
+	}
+	f.looked = time.Now()
+	texts, err := f.read()
+	if err != nil {
+		if !f.missing {
+			f.failed(err)
+		}
+		f.missing = true
+		return f.value
+	}
+	f.missing = false
+	if f.same(texts) {
+		return f.value
+	}
+	f.texts = texts
+	if value, err := f.parse(texts); err != nil {
+		f.failed(err)
+	} else {
+		f.value = value
+	}
+	return f.value
+}
+
+func (f *Files[T]) read() ([][]byte, error) {
+	texts := make([][]byte, len(f.paths))
+	for i, path := range f.paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		texts[i] = text
+	}
+	return texts, nil
+}
+
+// same compares the text: a file may replace another with the same time and length. Requires f.mu.
+func (f *Files[T]) same(texts [][]byte) bool {
+	for i, text := range texts {
+		if !bytes.Equal(text, f.texts[i]) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,84 @@
+package storeurl
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/reread"
+)
+
+// A Secret is a password, or what is used like one. The zero value is none.
+type Secret struct {
+	text string
+	file *reread.Files[string] // nil: text it is
+}
+
+// Text is a secret that does not change.
+func Text(text string) Secret { return Secret{text: text} }
+
+// errEmpty is a file that somebody is about to write.
+var errEmpty = errors.New("the file is empty")
+
+// ReadSecret reads a secret from the file at path, which ends before the newline at its end.
+func ReadSecret(path string) (Secret, error) {
+	file, err := reread.New(0, func(texts [][]byte) (string, error) {
+		text := strings.TrimRight(string(texts[0]), "\r\n")
+		if text == "" {
+			return "", errEmpty
+		}
+		return text, nil
+	}, path)
+	return Secret{file: file}, err
+}
+
+// Now is the secret for a connection that is made now.
+func (s Secret) Now() string {
+	if s.file != nil {
+		return s.file.Get()
+	}
+	return s.text
+}
+
+// IsSet reports whether there is one.
+func (s Secret) IsSet() bool { return s.file != nil || s.text != "" }
+
+// Changes reports whether it may be another one later.
+func (s Secret) Changes() bool { return s.file != nil }
+
+// String and GoString keep it out of what is printed.
+func (Secret) String() string   { return hidden }
+func (Secret) GoString() string { return hidden }
+
+// loginPause is how long a refused login counts: four a second lock nobody out.
+const loginPause = 250 * time.Millisecond
+
+// Logins bounds how often a server is asked that refuses our password: while the file has the old one, every
+// call would try it once more. The zero value is ready.
+type Logins struct {
+	mu      sync.Mutex
+	refused error     // guarded by mu; the last login's; nil: it was no refusal
+	next    time.Time // guarded by mu; when to ask again after one
+}
+
+// Begin returns the last refusal while it counts, and nil where a login is to be tried; Ended follows.
+func (l *Logins) Begin() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refused == nil {
+		return nil
+	}
+	if time.Now().Before(l.next) {
+		return l.refused
+	}
+	l.next = time.Now().Add(loginPause) // for the others: one at a time
+	return nil
+}
+
+// Ended tells what a login came to: the server's refusal; nil, whatever else.
+func (l *Logins) Ended(refusal error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refused, l.next = refusal, time.Now().Add(loginPause)
+}

@@ -1,0 +1,66 @@
+package storeurl
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A server that refuses is asked four times a second, by whomever, until it does not.
+func TestLoginsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l Logins
+		no := errors.New("no")
+		asked := 0
+		call := func(answer error) error {
+			if err := l.Begin(); err != nil {
+				return err
+			}
+			asked++
+			l.Ended(answer)
+			return answer
+		}
+		for range 100 { // nobody is held up by a server that lets in
+			if call(nil) != nil {
+				t.Fatal("held up")
+			}
+		}
+		asked = 0
+		for range 10_000 {
+			if err := call(no); err != no {
+				t.Fatalf("%v; want the refusal", err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if asked != 40 {
+			t.Errorf("asked %d times in 10 s", asked)
+		}
+		time.Sleep(loginPause)
+		if err := call(nil); err != nil {
+			t.Errorf("%v, although it lets in", err)
+		}
+		if l.Begin() != nil || l.Begin() != nil {
+			t.Error("held up after a yes")
+		}
+	})
+}
+
+// While one asks again, the others have the last answer.
+func TestOneLoginAtATime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l Logins
+		no := errors.New("no")
+		l.Ended(no)
+		time.Sleep(loginPause)
+		if l.Begin() != nil || l.Begin() != no {
+			t.Error("two at once")
+		}
+		time.Sleep(loginPause) // the one may have got lost
+		if l.Begin() != nil {
+			t.Error("nobody asks any more")
+		}
+	})
+}
