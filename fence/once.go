@@ -54,13 +54,14 @@ var doneColumns = map[Dialect]string{
 	MySQL:    `name VARBINARY(512) PRIMARY KEY, token BIGINT NOT NULL`,
 }
 
-// Migrate creates the tables of o and of its guard in db unless they are there. Keys stay
-// for ever: delete those that nobody can ask for any more.
+// Migrate creates the tables of o and of its guard in db unless they are there, as [SQL.Migrate] does.
+// Keys stay for ever: delete those that nobody can ask for any more.
 func (o *Once) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := o.guard.Migrate(ctx, db); err != nil {
 		return err
 	}
-	_, err := db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS `+o.table+` (`+doneColumns[o.guard.dialect]+`)`)
+	err := createTable(ctx, db, `SELECT token FROM `+o.table+` WHERE name = `+o.guard.parameter(),
+		`CREATE TABLE IF NOT EXISTS `+o.table+` (`+doneColumns[o.guard.dialect]+`)`)
 	if err != nil {
 		return fmt.Errorf("leasehold: create table %s: %w", o.table, err)
 	}

@@ -65,13 +65,23 @@ var columns = map[Dialect]string{
 	MySQL:    `resource VARBINARY(512) PRIMARY KEY, token BIGINT NOT NULL, owner VARBINARY(255) NOT NULL, epoch BIGINT NOT NULL DEFAULT 0`,
 }
 
-// Migrate creates the guard's table in db unless it is there.
+// Migrate creates the guard's table in db unless it is there. Any number of processes may do so at once. It
+// waits for other writers of a SQLite file until ctx ends.
 func (g *SQL) Migrate(ctx context.Context, db *sql.DB) error {
-	_, err := db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS `+g.table+` (`+columns[g.dialect]+`)`)
+	err := createTable(ctx, db, `SELECT token + epoch FROM `+g.table+` WHERE resource = `+g.parameter()+` AND owner = ''`,
+		`CREATE TABLE IF NOT EXISTS `+g.table+` (`+columns[g.dialect]+`)`)
 	if err != nil {
 		return fmt.Errorf("leasehold: create fence table %s: %w", g.table, err)
 	}
 	return nil
+}
+
+// parameter is how the dialect writes the first one.
+func (g *SQL) parameter() string {
+	if g.dialect == Postgres {
+		return "$1"
+	}
+	return "?"
 }
 
 // Check records lease inside tx, before the writes that it guards. It returns [ErrStale] when a

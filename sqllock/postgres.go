@@ -163,32 +163,31 @@ func (*postgres) changed(ctx context.Context, on runner, text string, args ...an
 	return counting(ctx, on, text, args...)
 }
 
-// create makes the tables in one transaction. Its lock is the transaction's.
-func (p *postgres) create(ctx context.Context, d *Driver) error {
-	ours, err := p.ours(ctx, d)
-	if err != nil || ours {
-		return err
-	}
-	return d.inTx(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtext('leasehold'), hashtext('`+p.prefix+`'))`); err != nil {
-			return err
-		}
-		// An error would end the transaction: ask in a way that has none.
-		var there bool
-		err := tx.QueryRowContext(ctx, `SELECT to_regclass('`+p.prefix+`meta') IS NOT NULL`).Scan(&there)
-		if err != nil || there {
-			return err
-		}
-		return run(ctx, tx, postgresSchema, p.prefix)
-	})
+// made are the SQLSTATEs of a table that another has made since one looked for it.
+var made = map[string]bool{
+	"42P07": true, // duplicate_table
+	"42710": true, // duplicate_object: its type
+	"23505": true, // unique_violation: of both, in the catalog
 }
 
-func (p *postgres) ours(ctx context.Context, d *Driver) (ours bool, err error) {
-	err = d.retry(ctx, nil, func(runner) error {
-		ours, err = p.recognize(ctx, d.db)
-		return err
+// mostMade is how often that can happen before all tables are there: another makes all, or only that of a guard.
+const mostMade = 2
+
+// create makes the tables in one transaction. Whoever else makes them now has this one wait, and fail when they are
+// there: so it looks again. Nothing is decided by a look at the catalog inside of the transaction, which may be stale.
+func (p *postgres) create(ctx context.Context, d *Driver) error {
+	return d.write(ctx, nil, func(runner) error {
+		for fails := 0; ; fails++ {
+			ours, err := p.recognize(ctx, d.db)
+			if err != nil || ours {
+				return err
+			}
+			err = d.attempt(ctx, nil, func(tx *sql.Tx) error { return run(ctx, tx, postgresSchema, p.prefix) })
+			if !made[p.codeOf(err)] || fails == mostMade {
+				return err
+			}
+		}
 	})
-	return ours, err
 }
 
 // flaw finds what would make names equal that are not, or unequal that are.

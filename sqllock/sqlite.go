@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	_ "embed" // for the schema
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/fence"
+	sqlerr "github.com/leasehold-go/leasehold/internal/sqlite"
 )
 
 //go:embed schema/sqlite.sql
@@ -115,49 +115,15 @@ func (*sqlite) changed(ctx context.Context, on runner, text string, args ...any)
 	return counting(ctx, on, text, args...)
 }
 
-// Result codes of SQLite, less what extends them.
-const (
-	sqliteBusy    = 5
-	sqliteLocked  = 6
-	sqliteCorrupt = 11
-	sqliteFull    = 13
-	sqliteNotADB  = 26
-)
-
-// code returns the primary result code, or 0. Clients that have no Code method are read
-// by the texts that SQLite itself gives.
+// code returns the primary result code, or 0.
 func (*sqlite) code(err error) int {
-	var coded interface {
-		error
-		Code() int
-	}
-	switch {
-	case err == nil, explained(err): // which may quote names and paths
+	if explained(err) { // which may quote names and paths
 		return 0
-	case errors.As(err, &coded):
-		return coded.Code() & 0xff
 	}
-	for text, code := range map[string]int{
-		"database is locked":       sqliteBusy,
-		"SQLITE_BUSY":              sqliteBusy,
-		"database table is locked": sqliteLocked,
-		"malformed":                sqliteCorrupt,
-		"database or disk is full": sqliteFull,
-		"not a database":           sqliteNotADB,
-	} {
-		if strings.Contains(err.Error(), text) {
-			return code
-		}
-	}
-	return 0
+	return sqlerr.Code(err)
 }
 
-// busy includes the extended codes: BUSY_SNAPSHOT is a read transaction that came too
-// late to write, BUSY_RECOVERY another process that replays the log of a crashed one.
-func (s *sqlite) busy(err error) bool {
-	code := s.code(err)
-	return code == sqliteBusy || code == sqliteLocked
-}
+func (s *sqlite) busy(err error) bool { return !explained(err) && sqlerr.IsBusy(err) }
 
 func (*sqlite) serial(error) bool { return false }
 
@@ -165,9 +131,9 @@ func (s *sqlite) explain(err error) error {
 	switch code := s.code(err); {
 	case err == nil, explained(err):
 		return err
-	case code == sqliteCorrupt, code == sqliteNotADB:
+	case code == sqlerr.Corrupt, code == sqlerr.NotADB:
 		return fmt.Errorf("%w: sqlite%s: %w", driver.ErrCorrupt, s.at(), err)
-	case code == sqliteFull:
+	case code == sqlerr.Full:
 		return fmt.Errorf("%w: %s: %w", ErrFull, s.room(), err)
 	case missing(err):
 		return fmt.Errorf("%w: sqlite%s: %w", ErrNoSchema, s.at(), err)

@@ -48,9 +48,12 @@ func Check(t *testing.T, db *sql.DB, dialect fence.Dialect) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := db.ExecContext(bounded(t), `CREATE TABLE IF NOT EXISTS effects (what INTEGER NOT NULL)`); err != nil {
-		t.Fatal(err)
+	for _, table := range []string{`effects (what INTEGER NOT NULL)`, `alien (door INTEGER NOT NULL)`} {
+		if _, err := db.ExecContext(bounded(t), `CREATE TABLE IF NOT EXISTS `+table); err != nil {
+			t.Fatal(err)
+		}
 	}
+	alien(t, db, dialect, guard)
 	checks := map[string]func(*bench){
 		"ItHappensOnce":       itHappensOnce,
 		"BothOrNeither":       bothOrNeither,
@@ -63,6 +66,25 @@ func Check(t *testing.T, db *sql.DB, dialect fence.Dialect) {
 	}
 	for name, check := range checks {
 		t.Run(name, func(t *testing.T) { check(&bench{t, db, o}) })
+	}
+}
+
+// alien has tables of another program refused, which a CREATE TABLE IF NOT EXISTS takes for its own.
+func alien(t *testing.T, db *sql.DB, dialect fence.Dialect, guard *fence.SQL) {
+	t.Helper()
+	g, err := fence.NewSQLFor(dialect, "alien")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Migrate(bounded(t), db); err == nil {
+		t.Error("a guard took another program's table")
+	}
+	o, err := fence.NewOnce(guard, "alien")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Migrate(bounded(t), db); err == nil {
+		t.Error("a Once took another program's table")
 	}
 }
 

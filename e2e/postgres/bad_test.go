@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/databases"
+	"github.com/leasehold-go/leasehold/fence"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/sqllock"
 )
@@ -80,7 +81,15 @@ func TestPostgresLeastRights(t *testing.T) {
 	locker := as("locker:" + databases.Canary)
 	nobody, err := open(as("nobody"), "")
 	// The second migrates: nothing to do.
-	databases.LeastRights(t, admin, opened(t, locker, locker), databases.Opened(t, nobody, err))
+	d := opened(t, locker, locker)
+	databases.LeastRights(t, admin, d, databases.Opened(t, nobody, err))
+	guard, err := fence.NewSQLFor(fence.Postgres, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := guard.Migrate(t.Context(), d.DB); err != nil {
+		t.Errorf("a guard on a table that is there: %v", err)
+	}
 	databases.CommandRuns(t, strings.Replace(locker, "?sslmode=disable", "", 1))
 }
 

@@ -1,0 +1,16 @@
+package mysql
+
+import (
+	"testing"
+
+	"github.com/leasehold-go/leasehold/e2e/databases"
+	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/sqllock"
+)
+
+// Every replica of a first deployment makes the tables.
+func TestMySQLReplicasMigrateTogether(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) {
+		databases.MigrateTogether(t, "mysql", fence.MySQL, sqllock.NewMySQL, func() string { return start(t).DSN() })
+	})
+}

@@ -1,0 +1,23 @@
+package postgres
+
+import (
+	"testing"
+
+	"github.com/leasehold-go/leasehold/e2e/databases"
+	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/sqllock"
+)
+
+// Every replica of a first deployment makes the tables.
+func TestPostgresReplicasMigrateTogether(t *testing.T) {
+	t.Parallel()
+	for level, settings := range map[string][]string{"read committed": nil, "serializable": {"default_transaction_isolation=serializable"}} {
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			databases.MigrateTogether(t, "pgx", fence.Postgres, sqllock.NewPostgres, func() string {
+				return servers.StartPostgres(t, settings...).URL()
+			})
+		})
+	}
+}
