@@ -10,23 +10,40 @@ const soldOut, sold, gaveUp = 0, 1, 2
 
 // An audience is what became of many actors who wanted something at once.
 type audience struct {
+	away    int         // how many have neither looked nor are done, see [worker.meet]
 	numbers map[int]int // how many had each outcome
 	all     []time.Duration
 	took    time.Duration // from the opening to the last answer
 }
 
-func newAudience() *audience { return &audience{numbers: make(map[int]int)} }
+func newAudience(n int) *audience { return &audience{away: n, numbers: make(map[int]int)} }
+
+// Of the actors who wait for each other: what one says that waits, and what all are told.
+const looked, goOn = "looked", "go on"
 
 // audience has processes play n actors, called what, and hears what became of each.
 func (r *run) audience(ctx context.Context, processes, n int, what string) (*audience, error) {
-	a := newAudience()
+	a := newAudience(n)
 	return a, r.perform(ctx, processes, func(_ *process, m message) error {
+		a.gather(r, m)
 		if m.What == done {
 			a.hear(r, m)
 			r.progress("%d of %d %s served", len(a.all), n, what)
 		}
 		return nil
 	})
+}
+
+// gather lets those who wait for each other go on when nobody is away any more.
+func (a *audience) gather(r *run, m message) {
+	if m.What != looked && m.What != done {
+		return
+	}
+	if a.away--; a.away == 0 {
+		for _, p := range r.processes {
+			p.tell(goOn)
+		}
+	}
 }
 
 // hear notes one actor's outcome.

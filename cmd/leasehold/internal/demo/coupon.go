@@ -81,8 +81,8 @@ func (r *CouponResult) figures() []figure {
 	}, r.waits.figures()...)
 }
 
-// What a coupon's process says, and is told.
-const rolledBack, goOn = "rolled back", "go on"
+// rolledBack is what a coupon's process says, too.
+const rolledBack = "rolled back"
 
 func (s *Coupon) play(ctx context.Context, r *run) (Result, error) {
 	if err := s.open(ctx, r.books); err != nil {
@@ -91,7 +91,7 @@ func (s *Coupon) play(ctx context.Context, r *run) (Result, error) {
 	if err := r.lease(ctx, s.TTL); err != nil {
 		return nil, err
 	}
-	a, res := newAudience(), &CouponResult{}
+	a, res := newAudience(0), &CouponResult{}
 	overtaken, enough := false, make(chan struct{})
 	resume := sync.OnceFunc(func() { close(enough) })
 	defer resume()

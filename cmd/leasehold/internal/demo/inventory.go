@@ -142,7 +142,7 @@ func (s *Inventory) take(ctx context.Context, w *worker, item, pieces int, t *ti
 	if err != nil || left < pieces {
 		return soldOut, err
 	}
-	if err := think(ctx); err != nil {
+	if err := errors.Join(w.meet(ctx), think(ctx)); err != nil {
 		return soldOut, err
 	}
 	err = w.books.step(ctx, t, func(tx *tx) error {

@@ -92,9 +92,10 @@ func (s *Parking) play(ctx context.Context, r *run) (Result, error) {
 	if err := r.books.create(ctx, statements...); err != nil {
 		return nil, err
 	}
-	a := newAudience()
+	a := newAudience(s.Cars)
 	var answers []time.Duration
 	err := r.perform(ctx, s.Processes, func(_ *process, m message) error {
+		a.gather(r, m)
 		switch m.What {
 		case taken:
 			answers = append(answers, m.Wait)
@@ -239,10 +240,13 @@ func (s *Parking) look(ctx context.Context, w *worker, bay int) (free bool, err 
 	err = w.books.step(ctx, nil, func(tx *tx) error {
 		return tx.row(`SELECT car FROM bays WHERE bay = ?`, bay).Scan(&car)
 	})
-	if err == nil && car < 0 {
-		return true, think(ctx)
+	if err != nil || car >= 0 {
+		return false, err
 	}
-	return false, err
+	if err := w.meet(ctx); err != nil {
+		return false, err
+	}
+	return true, think(ctx)
 }
 
 // Cars stay for a moment.

@@ -27,10 +27,10 @@ func (s *Seckill) About() About {
 		Name:  "seckill",
 		Short: "A flash sale: many buyers, few pieces",
 		Long: `Hold a flash sale: many buyers want few pieces. Each reads the stock, thinks for a moment and
-writes it back, as a naive shop does. Without a lock the shop sells what it does not have.
-Under the lock it sells exactly its stock, and each write shows the fencing token of its
-lease. Optimistic buyers take no lock: their write takes effect only if the stock is still
-what they read, else they start over.`,
+writes it back, as a naive shop does. Without a lock all have looked before the first one pays,
+and the shop sells what it does not have. Under the lock it sells exactly its stock, and each write
+shows the fencing token of its lease. Optimistic buyers take no lock: their write takes effect only
+if the stock is still what they read, else they start over.`,
 		Examples: []string{"", "--buyers 200 --stock 20 --processes 8", "--strategy lock --no-wait --retries 3", "--json | jq .runs.lock"},
 	}
 }
@@ -174,7 +174,7 @@ func (s *Seckill) sell(ctx context.Context, w *worker, buyer int, t *ticket) (ou
 	if err != nil || pieces <= 0 {
 		return soldOut, err
 	}
-	if err := think(ctx); err != nil {
+	if err := errors.Join(w.meet(ctx), think(ctx)); err != nil {
 		return 0, err
 	}
 	err = w.books.step(ctx, t, func(tx *tx) error {

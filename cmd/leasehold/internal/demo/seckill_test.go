@@ -5,7 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/memory"
 )
 
 func playSeckill(t *testing.T, s *Seckill, strategy Strategy) *SeckillResult {
@@ -17,8 +20,8 @@ func TestOversoldWithoutLock(t *testing.T) {
 	t.Parallel()
 	for _, s := range []*Seckill{{4, 1, 2, false, -1}, {30, 29, 3, false, -1}} {
 		res := playSeckill(t, s, None)
-		if res.Oversold < 1 || res.Sold != s.Stock+res.Oversold {
-			t.Errorf("%+v: %+v, want it oversold", s, res)
+		if res.Sold != s.Buyers || res.Oversold != s.Buyers-s.Stock {
+			t.Errorf("%+v: %+v, want a piece sold to each buyer", s, res)
 		}
 		if res.P50 < milliseconds(thinkLeast) || res.P99 < res.P50 || res.Total < res.P99-1 {
 			t.Errorf("%+v: impossible times: %+v", s, res)
@@ -43,7 +46,7 @@ func TestBuyersWhoDoNotWait(t *testing.T) {
 	t.Parallel()
 	s := &Seckill{Buyers: 20, Stock: 20, Processes: 2, NoWait: true, Retries: -1}
 	res := playSeckill(t, s, Lock)
-	if res.GaveUp < 1 || res.Sold < 1 || res.Sold+res.GaveUp != s.Buyers || len(res.Broken) > 0 {
+	if res.Sold < 1 || res.Sold+res.GaveUp != s.Buyers || len(res.Broken) > 0 {
 		t.Errorf("%+v: want some sold, the others gone", res)
 	}
 	s.Retries = 500
@@ -51,8 +54,32 @@ func TestBuyersWhoDoNotWait(t *testing.T) {
 		t.Errorf("with retries: %+v, want all sold", res)
 	}
 	s.NoWait, s.Retries = false, 0
-	if res := playSeckill(t, s, Optimistic); res.GaveUp < 1 || len(res.Broken) > 0 {
-		t.Errorf("optimistic without retries: %+v, want some who gave up", res)
+	if res := playSeckill(t, s, Optimistic); res.Sold != 1 || res.GaveUp != s.Buyers-1 || len(res.Broken) > 0 {
+		t.Errorf("optimistic without retries: %+v, want one who was first", res)
+	}
+}
+
+// A buyer who finds the lock busy gives up after as many retries as it makes.
+func TestBuyerGivesUpWhileTheLockIsBusy(t *testing.T) {
+	t.Parallel()
+	d, tries := memory.New(), 0
+	locker := func(trace leasehold.Trace) *leasehold.Locker {
+		l, err := leasehold.New(d, &leasehold.Options{Trace: trace})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	if _, err := locker(nil).Acquire(t.Context(), "sale"); err != nil {
+		t.Fatal(err)
+	}
+	w := &worker{order: order{Resource: "sale"}, locks: locker(locktest.On(leasehold.StepRefused, func(leasehold.Event) { tries++ }))}
+	for s, want := range map[*Seckill]int{{NoWait: true, Retries: -1}: 1, {NoWait: true, Retries: 3}: 4} {
+		tries = 0
+		if outcome, err := s.buy(t.Context(), w, 0); outcome != gaveUp || err != nil || tries != want {
+			t.Errorf("%+v: outcome %d, %v, after %d tries, want it given up after %d", s, outcome, err, tries, want)
+		}
 	}
 }
 

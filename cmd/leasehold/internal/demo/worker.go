@@ -23,6 +23,7 @@ type worker struct {
 	books  *books
 	locks  *leasehold.Locker // nil without a lock
 	lines  <-chan []byte     // from the parent
+	met    meeting
 	opened time.Time
 	close  func()
 
@@ -114,6 +115,36 @@ func (w *worker) ready() error {
 	<-w.lines
 	w.opened = time.Now()
 	return nil
+}
+
+// A meeting is where actors who take no lock wait for each other.
+type meeting struct {
+	once sync.Once
+	all  chan struct{} // closed when all of them are there
+}
+
+// meet waits, in a run without a lock, until each actor of every process has read what it is about to write, or
+// is done. So each of them decides by what the first has seen, however the machine spreads them over time.
+func (w *worker) meet(ctx context.Context) error {
+	if w.locks != nil {
+		return nil
+	}
+	w.met.once.Do(func() {
+		w.met.all = make(chan struct{})
+		go func() {
+			<-w.lines // goOn
+			close(w.met.all)
+		}()
+	})
+	if err := w.say(message{What: looked}); err != nil {
+		return err
+	}
+	select {
+	case <-w.met.all:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // crowd has actors do something all at once, and says for each what came of it. Of
