@@ -16,7 +16,7 @@ import (
 
 // Sell is the seller in Go.
 func Sell(ctx context.Context, url, folder string) error {
-	sell := func() (more bool, err error) { return sellOne(folder, 0) }
+	sell := func() (more bool, err error) { return sellOne(folder, 0, func() error { return meet(ctx, folder) }) }
 	if url != "" {
 		d, err := httplock.Connect(ctx, url, nil)
 		if err != nil {
@@ -33,11 +33,8 @@ func Sell(ctx context.Context, url, folder string) error {
 	if err := os.WriteFile(filepath.Join(folder, "ready.go"), nil, 0o600); err != nil {
 		return err
 	}
-	for {
-		if _, err := os.Stat(filepath.Join(folder, "open")); err == nil {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
+	if err := waitFor(ctx, filepath.Join(folder, "open")); err != nil {
+		return err
 	}
 	for {
 		if more, err := sell(); err != nil || !more {
@@ -46,18 +43,38 @@ func Sell(ctx context.Context, url, folder string) error {
 	}
 }
 
+// waitFor waits until there is a file.
+func waitFor(ctx context.Context, path string) error {
+	for {
+		if _, err := os.Stat(path); err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// meet waits, without a lock, until all sellers have looked.
+func meet(ctx context.Context, folder string) error {
+	looked := filepath.Join(folder, "looked.")
+	return errors.Join(os.WriteFile(looked+"go", nil, 0o600), waitFor(ctx, looked+"python"), waitFor(ctx, looked+"shell"))
+}
+
 // sellUnderLock reports whether there was one.
 func sellUnderLock(ctx context.Context, locks *leasehold.Locker, folder string) (bool, error) {
 	lease, err := locks.Acquire(ctx, stock, leasehold.Wait(time.Minute), leasehold.Note("go"))
 	if err != nil {
 		return false, err
 	}
-	more, err := sellOne(folder, lease.Token())
+	more, err := sellOne(folder, lease.Token(), func() error { return nil })
 	return more, errors.Join(err, lease.Release(ctx))
 }
 
-// sellOne reports whether there was one.
-func sellOne(folder string, token uint64) (bool, error) {
+// sellOne reports whether there was one. It calls meet when it has seen that.
+func sellOne(folder string, token uint64, meet func() error) (bool, error) {
 	stock := filepath.Join(folder, "stock")
 	text, err := os.ReadFile(stock)
 	if err != nil {
@@ -65,6 +82,9 @@ func sellOne(folder string, token uint64) (bool, error) {
 	}
 	left, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil || left == 0 {
+		return false, err
+	}
+	if err := meet(); err != nil {
 		return false, err
 	}
 	time.Sleep(5 * time.Millisecond) // somebody packs it

@@ -40,12 +40,23 @@ def take():
     return owner, "0"
 
 
+def meet():
+    """Without a lock, waits until all sellers have looked."""
+    if url:
+        return
+    with open(folder + "/looked.python", "w"):
+        pass
+    while not (os.path.exists(folder + "/looked.go") and os.path.exists(folder + "/looked.shell")):
+        time.sleep(0.01)
+
+
 def sell(token):
     """False when there is nothing left."""
     with open(folder + "/stock") as stock:
         left = int(stock.read())
     if left == 0:
         return False
+    meet()
     time.sleep(0.005)  # somebody packs it
     with open(folder + "/stock.python", "w") as stock:
         stock.write("%d\n" % (left - 1))

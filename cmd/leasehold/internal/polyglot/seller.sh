@@ -25,10 +25,18 @@ take() {
 	done
 }
 
+# meet waits, without a lock, until all sellers have looked.
+meet() {
+	[ -z "$url" ] || return 0
+	: >"$folder/looked.shell"
+	while [ ! -e "$folder/looked.go" ] || [ ! -e "$folder/looked.python" ]; do sleep 0.01; done
+}
+
 # sell fails when there is nothing left.
 sell() {
 	left=$(cat "$folder/stock")
 	[ "$left" -gt 0 ] || return 1
+	meet
 	sleep 0.005 # somebody packs it
 	echo $((left - 1)) >"$folder/stock.shell"
 	mv "$folder/stock.shell" "$folder/stock"
