@@ -68,9 +68,13 @@ func readNames(ctx context.Context, on runner, text, arg string) (names []string
 	return names, cmp.Or(rows.Err(), rows.Close())
 }
 
-// lookAt reads one resource.
+// lookAt reads one resource, to decide by it.
 func (d *Driver) lookAt(ctx context.Context, name string) (*row, error) {
-	all, err := d.look(ctx, d.texts.state, list(name))
+	return d.lookBy(ctx, d.texts.state, name)
+}
+
+func (d *Driver) lookBy(ctx context.Context, text, name string) (*row, error) {
+	all, err := d.look(ctx, text, list(name))
 	if err == nil && len(all) != 1 {
 		err = fmt.Errorf("sqllock: %d answers about one resource", len(all))
 	}

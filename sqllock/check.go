@@ -48,7 +48,7 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 	}
 	err := d.inTx(ctx, func(tx *sql.Tx) error {
 		name, owner := rehearsal.Name(), rand.Text()
-		number, granted, err := d.dialect.number(ctx, tx, d.texts.grant, name, owner, record.Micros(rehearsal.TTL), "")
+		number, granted, err := d.dialect.number(ctx, tx, d.dialect.inside(d.texts.grant), name, owner, record.Micros(rehearsal.TTL), "")
 		if err == nil && !granted {
 			err = driver.ErrBusy
 		}
@@ -58,7 +58,7 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 		if err := d.rehearseRenewal(ctx, tx, renewal{name, owner, record.Micros(rehearsal.TTL)}); err != nil {
 			return fmt.Errorf("renew a lock: %w", err)
 		}
-		freed, err := d.dialect.changed(ctx, tx, d.texts.free, name, owner, int64(0), number)
+		freed, err := d.dialect.changed(ctx, tx, d.dialect.inside(d.texts.free), name, owner, int64(0), number)
 		if err == nil && !freed {
 			err = driver.ErrLost
 		}
@@ -76,12 +76,12 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 func (d *Driver) rehearseRenewal(ctx context.Context, tx *sql.Tx, r renewal) error {
 	text := d.texts.renewAll
 	if d.texts.renewed != "" {
-		if _, err := tx.ExecContext(ctx, text, list(r)); err != nil {
+		if _, err := tx.ExecContext(ctx, d.dialect.inside(text), list(r)); err != nil {
 			return err
 		}
 		text = d.texts.renewed
 	}
-	fences, err := readFences(ctx, tx, text, list(r))
+	fences, err := readFences(ctx, tx, d.dialect.inside(text), list(r))
 	if err == nil && len(fences) == 0 {
 		err = driver.ErrLost
 	}

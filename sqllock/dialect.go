@@ -36,6 +36,8 @@ type dialect interface {
 	// changed runs a statement that writes at most one row and reports whether it did:
 	// where that is enough, it costs the client less.
 	changed(ctx context.Context, on runner, text string, args ...any) (bool, error)
+	// inside is a statement for use in a transaction of ours, where it does not commit by itself.
+	inside(text string) string
 	// busy: nothing was changed, because another writer was in the way; try again.
 	busy(err error) bool
 	// serial is busy for nothing but the order in which transactions would have to come one
@@ -71,7 +73,8 @@ type statements struct {
 	raise    string // name, fence: lifts later fences; a lease that is live keeps its own
 	idle     string // name → names of the next idle rows after it
 	purge    string // JSON list of names: removes the rows that are idle
-	state    string // JSON list of names → {now}, {floor}, name and stateColumns for each, by name; of a missing row the first three alone
+	state    string // JSON list of names → {now}, {floor}, name and stateColumns for each, by name; of a missing row the first three alone. An error where one may not write: what is decided by it must be so
+	show     string // the same, from anywhere
 	list     string // first name → {now}, {floor}, name and stateColumns of what is in use from there on, by name
 	wake     string // JSON list of messages to the drivers that listen; "": nobody does
 
@@ -109,7 +112,7 @@ const purgeAtOnce = `500`
 // each calls fn with every text but version, which runs on single connections.
 func (s *statements) each(fn func(text *string)) {
 	for _, text := range []*string{&s.grant, &s.next, &s.join, &s.renewAll, &s.renewed, &s.unlocked, &s.give, &s.free, &s.save,
-		&s.raise, &s.idle, &s.purge, &s.state, &s.list, &s.wake} {
+		&s.raise, &s.idle, &s.purge, &s.state, &s.show, &s.list, &s.wake} {
 		fn(text)
 	}
 }

@@ -31,9 +31,9 @@ func TestStatementsAreComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pg, err1 := NewPostgres(new(sql.DB), &o)
-	my, err2 := NewMySQL(new(sql.DB), &o)
-	lite, err3 := NewSQLite(new(sql.DB), nil)
+	pg, err1 := NewPostgres(sql.OpenDB(script{}), &o)
+	my, err2 := NewMySQL(sql.OpenDB(script{}), &o)
+	lite, err3 := NewSQLite(sql.OpenDB(script{}), nil)
 	if err := errors.Join(err1, err2, err3); err != nil {
 		t.Fatal(err)
 	}
@@ -61,12 +61,12 @@ func TestStatementsAreComplete(t *testing.T) {
 func TestOptionsOfOtherDialects(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{
-		"SQLite with a schema":     second(NewSQLite(new(sql.DB), &Options{Schema: "apart"})),
-		"Postgres in a file":       second(NewPostgres(new(sql.DB), &Options{AllowForeign: true})),
-		"MySQL in a file":          second(NewMySQL(new(sql.DB), &Options{AllowForeign: true})),
-		"Postgres at a path":       second(NewPostgres(new(sql.DB), &Options{Path: "locks.db"})),
-		"MySQL at a path":          second(NewMySQL(new(sql.DB), &Options{Path: "locks.db"})),
-		"a schema that is no name": second(NewPostgres(new(sql.DB), &Options{Schema: `a"; DROP`})),
+		"SQLite with a schema":     second(NewSQLite(sql.OpenDB(script{}), &Options{Schema: "apart"})),
+		"Postgres in a file":       second(NewPostgres(sql.OpenDB(script{}), &Options{AllowForeign: true})),
+		"MySQL in a file":          second(NewMySQL(sql.OpenDB(script{}), &Options{AllowForeign: true})),
+		"Postgres at a path":       second(NewPostgres(sql.OpenDB(script{}), &Options{Path: "locks.db"})),
+		"MySQL at a path":          second(NewMySQL(sql.OpenDB(script{}), &Options{Path: "locks.db"})),
+		"a schema that is no name": second(NewPostgres(sql.OpenDB(script{}), &Options{Schema: `a"; DROP`})),
 		"no database":              second(NewMySQL(nil, nil)),
 	} {
 		if err == nil {
@@ -95,8 +95,8 @@ func (*numberError) Error() string { return "number" }
 
 func TestErrorsOfServers(t *testing.T) {
 	t.Parallel()
-	pg, err1 := NewPostgres(new(sql.DB), nil)
-	my, err2 := NewMySQL(new(sql.DB), nil)
+	pg, err1 := NewPostgres(sql.OpenDB(script{}), nil)
+	my, err2 := NewMySQL(sql.OpenDB(script{}), nil)
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
@@ -118,6 +118,9 @@ func TestErrorsOfServers(t *testing.T) {
 		{my, errors.Join(&numberError{1213}), true, nil}, // as of rows that are read and closed
 		{my, errors.Join(errors.New("alien"), &numberError{1969}), false, ErrTimeout},
 		{my, errors.New("1213"), false, nil},
+		{my, &numberError{1690}, false, ErrUncommitted},
+		{my, fmt.Errorf("BIGINT value is out of range in '(1 + if(@@read_only, 9, 0))': %w", &numberError{1690}), false, ErrReadOnly},
+		{pg, stateError("22012"), false, ErrReadOnly},
 	} {
 		if got := test.d.dialect.busy(test.err); got != test.busy {
 			t.Errorf("%v: busy %v", test.err, got)

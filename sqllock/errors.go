@@ -14,6 +14,10 @@ var (
 	ErrNoSchema = errors.New("the lock tables are missing: call Migrate")
 	// ErrReadOnly: a standby, or a database that was set read-only.
 	ErrReadOnly = errors.New("the database is read-only: connect to the primary")
+	// ErrUncommitted: what a statement writes would stay in a transaction that is open on its connection, and end with
+	// it: autocommit is off, in the server's settings or the client's, or somebody has left a transaction open on a
+	// connection of the pool. MySQL and MariaDB. Nothing was written.
+	ErrUncommitted = errors.New("statements do not commit by themselves on this connection: set autocommit=1, and end transactions before the connection goes back to its pool")
 	// ErrDenied: the user may not do what locking needs; the engine's page has the rights.
 	ErrDenied = errors.New("the user lacks a right on the lock tables")
 	// ErrFull: the database has no room to write.
@@ -30,7 +34,7 @@ var (
 // explained reports whether err is this package's and says what to do already.
 func explained(err error) bool {
 	for _, known := range []error{
-		driver.ErrCorrupt, driver.ErrUnsupported, driver.ErrClosed, ErrNoSchema, ErrReadOnly, ErrDenied, ErrFull, ErrTimeout, ErrPooled,
+		driver.ErrCorrupt, driver.ErrUnsupported, driver.ErrClosed, ErrNoSchema, ErrReadOnly, ErrUncommitted, ErrDenied, ErrFull, ErrTimeout, ErrPooled,
 	} {
 		if errors.Is(err, known) {
 			return true

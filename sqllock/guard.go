@@ -16,6 +16,10 @@ import (
 // tx is on the database that d keeps its locks in; Migrate has made the table. On
 // PostgreSQL and MySQL use READ COMMITTED, or let Guard be the first statement of tx:
 // what a snapshot has read before may be older than the check.
+//
+// [ErrReadOnly] is the answer of tx's connection, which leads to a server that is the primary no more, as after a
+// failover. Roll back, keep that connection from going back to the pool, by returning [database/sql/driver.ErrBadConn]
+// from [sql.Conn.Raw], and begin again on another.
 func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lease fence.Lease) error {
-	return d.guard.Check(ctx, tx, lease)
+	return d.dialect.explain(d.guard.Check(ctx, tx, lease))
 }

@@ -11,7 +11,7 @@ import (
 
 // Inspect implements [driver.Inspector].
 func (d *Driver) Inspect(ctx context.Context, resource string) (driver.State, error) {
-	r, err := d.lookAt(ctx, resource)
+	r, err := d.lookBy(ctx, d.texts.show, resource)
 	if r == nil {
 		return driver.State{Resource: resource}, err
 	}

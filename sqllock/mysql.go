@@ -21,6 +21,11 @@ var mysqlSchema string
 // client whose errors have their number in a field Number, as go-sql-driver's do. It does
 // no I/O; an error is about opts. The first call that uses the database checks it:
 // Migrate must have prepared it.
+//
+// Statements must commit by themselves: a call on a connection with autocommit=0 returns [ErrUncommitted]. So does one on a
+// connection of MariaDB on which somebody has left a transaction open. MySQL does not tell of that: there a lock that is
+// granted on such a connection ends with it, so that a pool that an application shares must get none back with a
+// transaction that it began by a statement and did not end. Transactions of [sql.DB.BeginTx] are no danger.
 func NewMySQL(db *sql.DB, opts *Options) (*Driver, error) {
 	o, err := opts.withDefaults()
 	if err != nil {
@@ -30,7 +35,7 @@ func NewMySQL(db *sql.DB, opts *Options) (*Driver, error) {
 		return nil, fmt.Errorf("sqllock: AllowForeign and Path are for SQLite, Listen for PostgreSQL")
 	}
 	m := &mysql{schema: o.Schema, table: o.Prefix + "locks", order: make(map[string][]int)}
-	m.server = server{engine: "mysql", prefix: o.tables(), codeOf: mysqlNumber, codes: mysqlCodes, alien: m.flaw,
+	m.server = server{engine: "mysql", prefix: o.tables(), codeOf: mysqlNumber, codes: mysqlCodes, alien: m.flaw, meansMore: mysqlOutOfRange,
 		busyCode: map[string]bool{
 			"1213": true, // deadlock
 			"1205": true, // the row's lock was not there in time
@@ -49,6 +54,15 @@ type mysql struct {
 // mysqlNow is the start of the statement, the same instant all through it, in UTC: local
 // time has an hour twice a year. SYSDATE goes on during a statement, and is local.
 const mysqlNow = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
+
+// mysqlCommits is 0 on a connection whose statements commit by themselves, and out of range (error 1690) on any other:
+// what is granted there would end with the connection. MariaDB also tells of a transaction that was left open. A
+// replica that repeats the statement does so in a transaction, as the server where it was run.
+const mysqlCommits = `IF(@@autocommit/*M! AND (NOT @@in_transaction OR @@server_id <> @@GLOBAL.server_id)*/, 0, 9223372036854775807)`
+
+// mysqlPrimary is the same for what is only read, which a replica would answer as of then. An administrator may write to
+// a server that is read-only, so that statements which write tell by themselves.
+const mysqlPrimary = `IF(@@read_only NOT IN ('0', 'OFF'), 9223372036854775807, 0)`
 
 // mysqlList is the argument as a table. It is UTF-8, whatever the connection says.
 const mysqlList = `JSON_TABLE(CONVERT(CAST(? AS BINARY) USING utf8mb4), '$[*]' COLUMNS (`
@@ -72,6 +86,8 @@ const (
 // client's settings: 0, where nothing was done, takes back what VALUES gave to it.
 func (m *mysql) statements() statements {
 	const free = `IF(expires <= VALUES(since) AND crowd <= VALUES(since), `
+	const state = `, {floor}, CAST(n.name AS BINARY), ` + stateColumns + ` FROM ` + mysqlList + `
+		name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) n LEFT JOIN {p}locks l ON l.name = CAST(n.name AS BINARY)`
 	s := statements{
 		grant: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
 			VALUES (?1, LAST_INSERT_ID({floor}), ?2, {now} + ?3, {now}, ?4, {now}, 0, '` + nothing + `')
@@ -86,11 +102,11 @@ func (m *mysql) statements() statements {
 			STRAIGHT_JOIN {p}locks l ON l.name = r.name SET l.rev = l.rev + 1, l.expires = GREATEST(l.expires, {now} + r.ttl)`,
 		renewed: `SELECT l.name, l.owner, l.fence FROM ` + mysqlRenewals + ` FOR UPDATE SKIP LOCKED`, // not where a router sends reads
 		unlocked: `SELECT l.name FROM (SELECT * FROM ` + mysqlList + `name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) list) n
-			STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY) FOR UPDATE SKIP LOCKED`,
+			STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY) AND {now} > 0 FOR UPDATE SKIP LOCKED`,
 		free: `UPDATE {p}locks SET rev = rev + 1, owner = '', expires = IF(?3 > 0, {now} + ?3, 0)
 			WHERE name = ?1 AND owner = ?2 AND expires > {now} AND fence = ?4`,
 		save: `UPDATE {p}locks SET fence = ?2, owner = ?3, expires = ?4, since = ?5, note = ?6, crowd = ?7, record = ?8, rev = LAST_INSERT_ID(rev + 1)
-			WHERE name = ?1 AND rev = ?9`,
+			WHERE name = ?1 AND rev = ?9 AND {now} > 0`,
 		raise: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record, raised)
 			VALUES (?, 0, '', 0, 0, '', {now}, 0, '` + nothing + `', ?)
 			ON DUPLICATE KEY UPDATE raised = GREATEST(raised, VALUES(raised)), rev = rev + 1`,
@@ -99,18 +115,20 @@ func (m *mysql) statements() statements {
 		purge: mysqlAtOnce + `DELETE l FROM (SELECT l.name FROM (SELECT * FROM ` + mysqlList + `name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) list) n
 			STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY)` + mysqlUnlocked + `) n
 			STRAIGHT_JOIN {p}locks l ON l.name = n.name WHERE ` + idleRow,
-		state: `SELECT {now}, {floor}, CAST(n.name AS BINARY), ` + stateColumns + ` FROM ` + mysqlList + `
-			name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) n LEFT JOIN {p}locks l ON l.name = CAST(n.name AS BINARY)`,
+		state: `SELECT {now} + ` + mysqlPrimary + state,
+		show:  `SELECT {now}` + state,
 		list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
 			WHERE l.name >= ? AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
 	}
-	put := strings.NewReplacer("{now}", mysqlNow, "{floor}", mysqlNow, "{record}", "CONVERT(record USING utf8mb4)", "{p}", m.prefix)
+	put := strings.NewReplacer("{now}", "("+mysqlNow+" + "+mysqlCommits+")", "{floor}", mysqlNow, "{record}", "CONVERT(record USING utf8mb4)", "{p}", m.prefix)
 	s.each(func(text *string) {
 		positional, order := numbered(put.Replace(*text))
-		*text, m.order[positional] = positional, order
+		*text, m.order[positional], m.order[m.inside(positional)] = positional, order, order
 	})
 	return s
 }
+
+func (*mysql) inside(text string) string { return strings.ReplaceAll(text, mysqlCommits, "0") }
 
 // numbered turns ?1, ?2 and so on into what MySQL takes, and returns the numbers, from 0.
 func numbered(text string) (positional string, order []int) {
@@ -180,7 +198,7 @@ func (m *mysql) flaw(ctx context.Context, q querier) (string, error) {
 	case err != nil:
 		return "", err
 	case !autocommit:
-		return "", fmt.Errorf("%w: the connection was opened with autocommit=0: every statement must commit by itself", driver.ErrUnsupported)
+		return "", ErrUncommitted
 	case kind != "varbinary":
 		return fmt.Sprintf("the column of names is a %s, whose collation takes different names for the same: it must be a varbinary", kind), nil
 	case !strings.EqualFold(engine, "InnoDB"):
@@ -194,6 +212,7 @@ var mysqlCodes = map[string]error{
 	"1290": ErrReadOnly,       // --read-only
 	"1792": ErrReadOnly,       // a read-only transaction
 	"1836": ErrReadOnly,       // read-only mode
+	"1690": ErrUncommitted,    // out of range: mysqlCommits
 	"1146": ErrNoSchema,       // no such table
 	"1142": ErrDenied,         // on the table
 	"1143": ErrDenied,         // on a column
@@ -214,6 +233,14 @@ var mysqlCodes = map[string]error{
 	"126":  driver.ErrCorrupt, // index file is crashed
 	"1194": driver.ErrCorrupt, // table is crashed
 	"1712": driver.ErrCorrupt, // index is corrupted
+}
+
+// mysqlOutOfRange tells mysqlPrimary from mysqlCommits: the server quotes what is out of range.
+func mysqlOutOfRange(code string, err error) error {
+	if code == "1690" && strings.Contains(err.Error(), "read_only") {
+		return ErrReadOnly
+	}
+	return nil
 }
 
 // mysqlNumber returns the number that an error of the client has, or "". Its type is not

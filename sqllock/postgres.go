@@ -19,6 +19,9 @@ var postgresSchema string
 // NewPostgres returns a Driver on a PostgreSQL database that db was opened for, by any
 // client whose errors have their SQLSTATE. It does no I/O; an error is about opts. The
 // first call that uses the database checks it: Migrate must have prepared it.
+//
+// Statements must commit by themselves. pgx takes a connection on which somebody has left a transaction open out of the
+// pool. A client that does not must get none back: a lock that is granted there ends with the connection.
 func NewPostgres(db *sql.DB, opts *Options) (*Driver, error) {
 	o, err := opts.withDefaults()
 	if err != nil {
@@ -51,6 +54,13 @@ const pgNow = `(date_part('epoch', statement_timestamp()) * 1000000)::bigint`
 
 // pgFloor is the present microsecond: a statement that has waited is later than it began.
 const pgFloor = `(date_part('epoch', clock_timestamp()) * 1000000)::bigint`
+
+// pgPrimary is 1 where one may write, and on a standby 0, to divide by: what is read there may be of long ago.
+const pgPrimary = `(current_setting('transaction_read_only') = 'off')::int`
+
+// pgState follows the instant.
+const pgState = `, {floor}, $1::jsonb ->> i, ` + stateColumns + ` FROM {each}
+	LEFT JOIN LATERAL (SELECT * FROM {p}locks k WHERE k.name = $1::jsonb ->> i LIMIT 1) l ON true`
 
 // pgWaiter is the name, as of called, of the waiter to wake when a resource is left; "": some
 // driver should look.
@@ -129,8 +139,8 @@ func (p *postgres) statements() statements {
 		idle: `SELECT name FROM {p}locks l WHERE name > $1::text AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
 		purge: `DELETE FROM {p}locks l WHERE name = ANY (ARRAY(SELECT l.name FROM {each}
 			CROSS JOIN LATERAL (SELECT k.name FROM {p}locks k WHERE k.name = $1::jsonb ->> i FOR UPDATE OF k SKIP LOCKED) l)) AND ` + idleRow,
-		state: `SELECT {now}, {floor}, $1::jsonb ->> i, ` + stateColumns + ` FROM {each}
-			LEFT JOIN LATERAL (SELECT * FROM {p}locks k WHERE k.name = $1::jsonb ->> i LIMIT 1) l ON true`,
+		state: `SELECT {now} / ` + pgPrimary + pgState,
+		show:  `SELECT {now}` + pgState,
 		list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
 			WHERE l.name >= $1::text AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
 		wake: `SELECT pg_notify('{channel}', message) FROM jsonb_array_elements_text($1::jsonb) AS m(message)`,
@@ -210,6 +220,7 @@ func (p *postgres) flaw(ctx context.Context, q querier) (string, error) {
 // postgresCodes are SQLSTATEs; see appendix A of the PostgreSQL manual.
 var postgresCodes = map[string]error{
 	"25006": ErrReadOnly,       // read_only_sql_transaction
+	"22012": ErrReadOnly,       // division_by_zero: pgPrimary
 	"42P01": ErrNoSchema,       // undefined_table
 	"3F000": ErrNoSchema,       // invalid_schema_name
 	"42501": ErrDenied,         // insufficient_privilege

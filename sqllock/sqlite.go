@@ -21,6 +21,10 @@ var sqliteSchema string
 // NewSQLite returns a Driver on a SQLite file that db was opened for, by any client. It
 // does no I/O; an error is about opts. The first call that uses the database checks it:
 // it must be a file on a local disk that Migrate has prepared.
+//
+// Statements must commit by themselves, and SQLite does not tell of a transaction that somebody has left open on a
+// connection: a lock that is granted there ends with it, so that a pool that an application shares must get none back
+// with a transaction that it began by a statement and did not end. Transactions of [sql.DB.BeginTx] are no danger.
 func NewSQLite(db *sql.DB, opts *Options) (*Driver, error) {
 	o, err := opts.withDefaults()
 	if err != nil {
@@ -92,6 +96,7 @@ func (*sqlite) statements() statements {
 		idle:  `SELECT name FROM {p}locks l WHERE name > ?1 AND ` + sqliteIdle + ` ORDER BY name LIMIT ` + purgeAtOnce,
 		purge: `DELETE FROM {p}locks AS l WHERE name IN (SELECT value FROM json_each(?1)) AND ` + sqliteIdle,
 		state: sqliteState,
+		show:  sqliteState,
 		list: `SELECT ` + sqliteNow + `, ` + sqliteFloor + `, l.name, ` + stateColumns + ` FROM {p}locks l
 			WHERE l.name >= ?1 AND (l.expires > ` + sqliteNow + ` OR l.crowd > ` + sqliteNow + `) ORDER BY l.name`,
 
@@ -124,6 +129,8 @@ func (*sqlite) code(err error) int {
 }
 
 func (s *sqlite) busy(err error) bool { return !explained(err) && sqlerr.IsBusy(err) }
+
+func (*sqlite) inside(text string) string { return text }
 
 func (*sqlite) serial(error) bool { return false }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/internal/dialled"
 	"github.com/leasehold-go/leasehold/internal/identifier"
 )
 
@@ -84,6 +85,7 @@ func (o *Options) tables() string {
 // of one process or many, see the same locks.
 type Driver struct {
 	db      *sql.DB
+	doubt   doubt
 	dialect dialect
 	texts   statements
 	traits  traits
@@ -113,7 +115,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	if db == nil {
 		return nil, errors.New("sqllock: no database")
 	}
-	d := &Driver{db: db, dialect: dialect, texts: dialect.statements().withPrefix(o.tables()), traits: dialect.traits(),
+	d := &Driver{db: db, doubt: doubt{db: db, ours: dialled.Of(db)}, dialect: dialect, texts: dialect.statements().withPrefix(o.tables()), traits: dialect.traits(),
 		opening: make(chan struct{}, 1), renewing: make(chan struct{}, 1)}
 	d.opening <- struct{}{}
 	if d.traits.oneWriter {

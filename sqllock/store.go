@@ -3,7 +3,6 @@ package sqllock
 import (
 	"context"
 	"database/sql"
-	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
@@ -102,7 +101,7 @@ func (d *Driver) prepare(ctx context.Context, stmts prepared) (err error) {
 		return nil
 	}
 	d.texts.each(func(text *string) {
-		if err != nil || *text == "" || text == &d.texts.purge {
+		if err != nil || *text == "" || text == &d.texts.purge || stmts[*text] != nil {
 			return
 		}
 		var stmt *sql.Stmt
@@ -118,7 +117,7 @@ func (d *Driver) prepare(ctx context.Context, stmts prepared) (err error) {
 // and long ones come too late again and again: fn is then repeated READ COMMITTED.
 func (d *Driver) retry(ctx context.Context, on runner, fn func(on runner) error) error {
 	for start, try := time.Now(), 1; ; try++ {
-		err := fn(on)
+		err := d.doubt.call(ctx, on, d.dialect.explain, fn)
 		if on != nil && d.dialect.serial(err) {
 			err = d.committed(ctx, fn)
 		}
@@ -220,9 +219,8 @@ func (d *Driver) attempt(ctx context.Context, opts *sql.TxOptions, fn func(tx *s
 	}
 	defer conn.Close()
 	ended, err := attempt(ctx, conn, opts, fn)
-	if !ended {
-		// The connection may still be inside the transaction: throw it away.
-		_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+	if !ended || astray(d.dialect.explain(err)) {
+		discard(conn) // it may still be inside the transaction
 	}
 	return err
 }

@@ -23,11 +23,15 @@ type server struct {
 	codes      map[string]error // what errors of the database mean
 	busyCode   map[string]bool  // nothing was changed: try again
 	serialCode string           // see dialect.serial; "": there is none
+	// meansMore is for codes whose meaning depends on the error; it returns nil for others. nil: there are none.
+	meansMore func(code string, err error) error
 	// alien returns how the table of locks is not as the schema file makes it; "": it is.
 	alien func(ctx context.Context, q querier) (string, error)
 }
 
 func (*server) intact() error { return nil }
+
+func (*server) inside(text string) string { return text }
 
 func (s *server) busy(err error) bool { return err != nil && s.busyCode[s.codeOf(err)] }
 
@@ -39,7 +43,13 @@ func (s *server) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	return explainBy(s.codes, s.codeOf(err), err)
+	code := s.codeOf(err)
+	if s.meansMore != nil && !explained(err) {
+		if means := s.meansMore(code, err); means != nil {
+			return fmt.Errorf("%w: %w", means, err)
+		}
+	}
+	return explainBy(s.codes, code, err)
 }
 
 func (s *server) check(ctx context.Context, db *sql.DB) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/dialled"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 	"github.com/leasehold-go/leasehold/sqllock"
 )
@@ -61,7 +62,7 @@ func connectMySQL(u *storeurl.URL, config *mysql.Config) (*sql.DB, error) {
 	if err != nil {
 		return nil, u.Wrong("the address cannot be used")
 	}
-	return sql.OpenDB(&paced{Connector: connector, refuses: mysqlRefuses}), nil
+	return dialled.Open(&paced{Connector: connector, refuses: mysqlRefuses}), nil
 }
 
 // mysqlRefuses reports whether a server does not know the user or the password.

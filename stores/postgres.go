@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/dialled"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 	"github.com/leasehold-go/leasehold/pglisten"
 	"github.com/leasehold-go/leasehold/sqllock"
@@ -109,8 +110,11 @@ func at(config *pgx.ConnConfig, host string, port uint16) {
 	}
 }
 
+// open leaves it to the pool to ask whether a connection still stands.
 func (a *postgresAddress) open(config *pgx.ConnConfig) *sql.DB {
-	return sql.OpenDB(&paced{Connector: stdlib.GetConnector(*config, stdlib.OptionBeforeConnect(a.refresh)), refuses: postgresRefuses})
+	never := stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool { return false })
+	connector := stdlib.GetConnector(*config, stdlib.OptionBeforeConnect(a.refresh), never)
+	return dialled.Open(&paced{Connector: connector, refuses: postgresRefuses})
 }
 
 // postgresRefuses reports whether a server does not know the user, the password or the certificate.

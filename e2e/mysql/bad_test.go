@@ -31,7 +31,7 @@ func TestMySQLBadDatabases(t *testing.T) {
 			databases.Bad{Name: "interrupted", Spoil: []string{"CREATE TABLE leasehold_meta (version INT PRIMARY KEY)"}, Try: sqllock.ErrNoSchema},
 			databases.Bad{Name: "text_names", Migrated: true, Spoil: []string{"ALTER TABLE leasehold_locks MODIFY name VARCHAR(512) CHARACTER SET utf8mb4"}, Try: driver.ErrCorrupt},
 			databases.Bad{Name: "myisam", Migrated: true, Spoil: []string{"ALTER TABLE leasehold_locks ENGINE = MyISAM"}, Try: driver.ErrCorrupt},
-			databases.Bad{Name: "no_autocommit", Migrated: true, Client: "?autocommit=0", Try: driver.ErrUnsupported},
+			databases.Bad{Name: "no_autocommit", Migrated: true, Client: "?autocommit=0", Try: sqllock.ErrUncommitted},
 		)
 	})
 }

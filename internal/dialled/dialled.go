@@ -1,0 +1,145 @@
+// Package dialled makes pools of connections to a database that are given up by their age.
+//
+// A firewall that forgets its connections drops them all, silently, and a failover leaves all of them at a server that is
+// the primary no more. In both cases a connection that is made since leads to the right place.
+package dialled
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// A connection that nobody used for askAfter is asked whether it still leads anywhere, when it is taken from the
+	// pool: one round trip, of which a busy connection needs none.
+	askAfter = 100 * time.Millisecond
+	// answerWithin is how long it may take to answer, if the call that takes it has twice as long.
+	answerWithin = time.Second
+)
+
+// Open returns a pool of the connections that c makes, which have all methods of package driver that a client should
+// have; see full. It connects nowhere.
+func Open(c driver.Connector) *sql.DB { return sql.OpenDB(&connector{c, new(Pool)}) }
+
+// A Pool is what is known of a *sql.DB that Open has made.
+type Pool struct {
+	condemned atomic.Pointer[time.Time] // what was dialled before it is not used any more; nil: all is
+}
+
+// Of returns the pool of db; nil: Open has not made it.
+func Of(db *sql.DB) *Pool {
+	if p, ok := db.Driver().(pooled); ok {
+		return p.Pool
+	}
+	return nil
+}
+
+// Condemn has each connection that was dialled before t closed as soon as nobody uses it.
+func (p *Pool) Condemn(t time.Time) {
+	for {
+		was := p.condemned.Load()
+		if was != nil && !was.Before(t) || p.condemned.CompareAndSwap(was, &t) {
+			return
+		}
+	}
+}
+
+func (p *Pool) believes(dialled time.Time) bool {
+	t := p.condemned.Load()
+	return t == nil || !dialled.Before(*t)
+}
+
+type connector struct {
+	driver.Connector
+	pool *Pool
+}
+
+// Connect implements [driver.Connector].
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	start := time.Now() // where the name leads may change at any moment after it
+	made, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, ok := made.(full)
+	if !ok {
+		made.Close()
+		return nil, errors.ErrUnsupported
+	}
+	return &conn{full: all, pool: c.pool, dialled: start, used: time.Now()}, nil
+}
+
+// Driver implements [driver.Connector].
+func (c *connector) Driver() driver.Driver { return pooled{c.Connector.Driver(), c.pool} }
+
+// pooled is how Of finds the pool of a *sql.DB.
+type pooled struct {
+	driver.Driver
+	*Pool
+}
+
+// full is what package sql asks of a connection, but for driver.Validator.
+type full interface {
+	driver.Conn
+	driver.ConnPrepareContext
+	driver.ConnBeginTx
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.Pinger
+	driver.SessionResetter
+	driver.NamedValueChecker
+}
+
+// conn is a connection whose age is known. Package sql uses it by one goroutine at a time.
+type conn struct {
+	full
+	pool    *Pool
+	dialled time.Time
+	used    time.Time // when it came into the pool
+}
+
+// ResetSession implements [driver.SessionResetter]: it is called when the connection leaves the pool.
+func (c *conn) ResetSession(ctx context.Context) error {
+	if !c.pool.believes(c.dialled) || time.Since(c.used) >= askAfter && !c.answers(ctx) {
+		return driver.ErrBadConn
+	}
+	return c.full.ResetSession(ctx)
+}
+
+// answers asks the server for an answer. Where none comes, the connections of before may be as dead.
+func (c *conn) answers(ctx context.Context) bool {
+	start, within := time.Now(), answerWithin
+	if end, ok := ctx.Deadline(); ok {
+		within = min(within, time.Until(end)/2)
+	}
+	asked, stop := context.WithTimeout(ctx, within)
+	defer stop()
+	err := c.Ping(asked)
+	if err != nil && asked.Err() != nil && ctx.Err() == nil {
+		c.pool.Condemn(start)
+	}
+	return err == nil
+}
+
+// IsValid implements [driver.Validator]: it is called when the connection comes back into the pool.
+func (c *conn) IsValid() bool {
+	c.used = time.Now()
+	if inner, ok := c.full.(driver.Validator); ok && !inner.IsValid() {
+		return false
+	}
+	return c.pool.believes(c.dialled)
+}
+
+// Close implements [driver.Conn]. Some clients say farewell and wait until the server has heard it, for seconds where
+// nothing comes back: nobody waits for that.
+func (c *conn) Close() error {
+	if c.pool.believes(c.dialled) {
+		return c.full.Close()
+	}
+	go c.full.Close()
+	return nil
+}
