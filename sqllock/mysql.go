@@ -62,7 +62,10 @@ const mysqlCommits = `IF(@@autocommit/*M! AND (NOT @@in_transaction OR @@server_
 
 // mysqlPrimary is the same for what is only read, which a replica would answer as of then. An administrator may write to
 // a server that is read-only, so that statements which write tell by themselves.
-const mysqlPrimary = `IF(@@read_only NOT IN ('0', 'OFF'), 9223372036854775807, 0)`
+const mysqlPrimary = `IF(@@read_only NOT IN ('0', 'OFF'), ` + mysqlNotPrimary + `, 0)`
+
+// mysqlNotPrimary is all that tells mysqlPrimary in an error, in which MySQL names no variables.
+const mysqlNotPrimary = `9223372036854775806`
 
 // mysqlList is the argument as a table. It is UTF-8, whatever the connection says.
 const mysqlList = `JSON_TABLE(CONVERT(CAST(? AS BINARY) USING utf8mb4), '$[*]' COLUMNS (`
@@ -237,7 +240,7 @@ var mysqlCodes = map[string]error{
 
 // mysqlOutOfRange tells mysqlPrimary from mysqlCommits: the server quotes what is out of range.
 func mysqlOutOfRange(code string, err error) error {
-	if code == "1690" && strings.Contains(err.Error(), "read_only") {
+	if code == "1690" && strings.Contains(err.Error(), mysqlNotPrimary) {
 		return ErrReadOnly
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 // A Proxy stands between clients and a server, and can spoil what passes.
 type Proxy struct {
 	listener net.Listener
-	target   string
+	target   string // guarded by mu
 
 	mu    sync.Mutex
 	mode  mode
@@ -134,7 +134,7 @@ func (p *Proxy) connect(client net.Conn) {
 	if !p.wait() {
 		return
 	}
-	server, err := net.Dial("tcp", p.target)
+	server, err := net.Dial("tcp", p.to())
 	if err != nil {
 		return // the client sees a closed connection
 	}

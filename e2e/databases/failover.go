@@ -1,0 +1,155 @@
+package databases
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/sqllock"
+	"github.com/leasehold-go/leasehold/stores"
+)
+
+// A Failover is what FailsOver needs of two servers behind one name.
+type Failover struct {
+	URL   string                   // of the name
+	Store func(t testing.TB) Store // opens a store with a pool of its own at the name, as a caller would
+	// Demote leaves the name at a server that has become read-only, after another has got all it had.
+	Demote func(t testing.TB)
+	// Move has the name lead to the other, which may be written to.
+	Move func(t testing.TB)
+}
+
+// byURL opens a store of the package stores.
+func byURL(t testing.TB, url string) driver.Driver {
+	t.Helper()
+	d, err := stores.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// FailsOver checks that nobody stays with the former primary, in pools of package stores and in those of callers,
+// that no lease is lost, and that a leader leads again.
+func FailsOver(t *testing.T, f Failover) {
+	callers := f.Store(t)
+	const idle = 6 // the first few connections to be tried are all of before
+	callers.DB.SetMaxIdleConns(idle)
+	drivers := map[string]driver.Driver{"by URL": byURL(t, f.URL), "caller's pool": callers}
+	claims, released := map[string]driver.Claim{}, map[string]driver.Claim{}
+	for name, d := range drivers {
+		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+			claims[name+", "+mode.String()] = claimOf(t, d, driver.Request{Resource: "kept " + name + mode.String(), Mode: mode})
+			released[name+", "+mode.String()] = claimOf(t, d, driver.Request{Resource: "released " + name + mode.String(), Mode: mode})
+		}
+	}
+	for _, all := range []map[string]driver.Claim{claims, released} {
+		for _, c := range all {
+			mustTry(t, c)
+		}
+	}
+	began, ended := leads(t, byURL(t, f.URL))
+	until(t, "somebody leads", margin, func() bool { return began.Load() == 1 })
+
+	f.Demote(t)
+	fillPool(t, callers.DB, idle)
+	for name, c := range claims {
+		until(t, name+": a server has said that it is read-only", margin, func() bool {
+			_, err := c.Renew(t.Context(), time.Minute)
+			if err == nil || errors.Is(err, driver.ErrLost) {
+				t.Fatalf("%s: Renew on a server that is read-only: %v", name, err)
+			}
+			return errors.Is(err, sqllock.ErrReadOnly)
+		})
+		if err := released[name].Release(t.Context()); !errors.Is(err, sqllock.ErrReadOnly) {
+			t.Errorf("%s: Release on a server that is read-only: %v; want ErrReadOnly", name, err)
+		}
+		if _, err := drivers["by URL"].(driver.Inspector).Inspect(t.Context(), "kept"); err != nil {
+			t.Errorf("Inspect on a server that is read-only: %v", err)
+		}
+	}
+	refusesGuard(t, callers)
+	fillPool(t, callers.DB, idle)
+
+	until(t, "the term of a leader is over, whose lease cannot be renewed", margin, func() bool { return ended.Load() == 1 })
+
+	f.Move(t)
+	moved := time.Now()
+	for name, c := range claims {
+		until(t, name+": renewed", margin, func() bool {
+			_, err := c.Renew(t.Context(), time.Minute)
+			if errors.Is(err, driver.ErrLost) {
+				t.Fatalf("%s: Renew after a failover: %v", name, err)
+			}
+			return err == nil
+		})
+		t.Logf("%s: renewed %v after the name has moved", name, time.Since(moved).Round(time.Millisecond))
+		mustRelease(t, c)
+		until(t, name+": released", margin, func() bool {
+			err := released[name].Release(t.Context())
+			if errors.Is(err, driver.ErrLost) {
+				t.Fatalf("%s: Release after a failover: %v", name, err)
+			}
+			return err == nil
+		})
+	}
+	until(t, "somebody leads again", margin, func() bool { return began.Load() > 1 })
+	t.Logf("leads again %v after the name has moved", time.Since(moved).Round(time.Millisecond))
+}
+
+// leads campaigns until the test ends, and counts terms. One ends only with its lease.
+func leads(t testing.TB, d driver.Driver) (began, ended *atomic.Int64) {
+	t.Helper()
+	l := Locker(t, d, leasehold.Options{TTL: 3 * time.Second})
+	began, ended = new(atomic.Int64), new(atomic.Int64)
+	over := make(chan struct{})
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		defer close(over)
+		err := l.Lead(ctx, "leader", func(ctx context.Context) error {
+			began.Add(1)
+			<-ctx.Done()
+			ended.Add(1)
+			return nil
+		})
+		if ctx.Err() == nil {
+			t.Errorf("Lead: %v", err)
+		}
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-over
+	})
+	return began, ended
+}
+
+// fillPool leaves n connections idle, as other users of a pool do.
+func fillPool(t testing.TB, db *sql.DB, n int) {
+	t.Helper()
+	for range n {
+		conn, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+}
+
+func refusesGuard(t testing.TB, s Store) {
+	t.Helper()
+	tx, err := s.DB.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if err := s.Guard(t.Context(), tx, fence.LeaseOf("kept", 1<<50, "owner")); !errors.Is(err, sqllock.ErrReadOnly) {
+		t.Errorf("Guard on a server that is read-only: %v; want ErrReadOnly", err)
+	}
+}

@@ -1,0 +1,15 @@
+package proxy
+
+// Move has connections that are made from now on lead to the server at target, as a name does that moves in a failover.
+// Those of before stay where they are.
+func (p *Proxy) Move(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
+func (p *Proxy) to() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.target
+}

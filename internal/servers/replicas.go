@@ -1,0 +1,84 @@
+package servers
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Shutdown ends the server as for maintenance: what it has committed has reached its standbys.
+func (p *Postgres) Shutdown() {
+	p.Signal(syscall.SIGINT) // fast, in the server's words: it waits for no client
+	p.Stop()
+}
+
+// Follow starts a server that was shut down as a standby of primary, which was promoted since.
+func (p *Postgres) Follow(t testing.TB, primary *Postgres) {
+	t.Helper()
+	settings := fmt.Sprintf("primary_conninfo = 'host=127.0.0.1 port=%d user=postgres'\n", primary.Port)
+	auto := filepath.Join(p.data(), "postgresql.auto.conf")
+	text, err := os.ReadFile(auto)
+	if err == nil {
+		err = os.WriteFile(auto, append(text, settings...), 0o600)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(p.data(), "standby.signal"), nil, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Start(t)
+}
+
+// Replicates are the settings of a MySQL or MariaDB that others follow, or that follows another. Each has another id.
+func Replicates(id int) []string {
+	const exists = "1007" // each has made the database
+	return []string{fmt.Sprintf("--server-id=%d", id), "--log-bin=binlog", "--loose-slave-skip-errors=" + exists, "--loose-replica-skip-errors=" + exists}
+}
+
+// Follow has a new server repeat all that source has done and does. Both were started with Replicates.
+func (m *MySQL) Follow(t testing.TB, source *MySQL) {
+	t.Helper()
+	change := "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=%d, SOURCE_USER='root', SOURCE_LOG_FILE='%s', SOURCE_LOG_POS=4"
+	begin := "START REPLICA"
+	if m.maria(t) {
+		change = "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=%d, MASTER_USER='root', MASTER_LOG_FILE='%s', MASTER_LOG_POS=4"
+		begin = "START SLAVE"
+	} else {
+		m.Stop() // its files are a copy, with the name in them
+		if err := os.Remove(filepath.Join(m.dir, "data", "auto.cnf")); err != nil {
+			t.Fatal(err)
+		}
+		m.Start(t)
+	}
+	m.Must(t, fmt.Sprintf(change, source.Port, "binlog.000001"))
+	m.Must(t, begin)
+}
+
+// Unfollow ends what Follow has begun.
+func (m *MySQL) Unfollow(t testing.TB) {
+	t.Helper()
+	end := "STOP REPLICA"
+	if m.maria(t) {
+		end = "STOP SLAVE"
+	}
+	m.Must(t, end)
+}
+
+func (m *MySQL) maria(t testing.TB) bool {
+	t.Helper()
+	return strings.Contains(m.Must(t, "SELECT VERSION()"), "MariaDB")
+}
+
+// Trouble is why a MySQL that follows another does not get on, as far as it says.
+func (m *MySQL) Trouble() string {
+	var all []string
+	for _, from := range []string{"replication_connection_status", "replication_applier_status_by_worker", "replication_applier_status_by_coordinator"} {
+		said, err := m.Ask("SELECT GROUP_CONCAT(SERVICE_STATE, ' ', LAST_ERROR_MESSAGE) FROM performance_schema." + from)
+		all = append(all, fmt.Sprint(said, " ", err))
+	}
+	return strings.Join(all, "; ")
+}
