@@ -116,20 +116,30 @@ func word(words []string, i int) string {
 	return "?"
 }
 
+// Causes returns the words of [Event.Cause], for counters that begin at zero.
+func Causes() []string { return []string{causeExpired, causeEvicted, causeMaxHold, causeEngine} }
+
+const (
+	causeExpired = "expired"
+	causeEvicted = "evicted"
+	causeMaxHold = "max_hold"
+	causeEngine  = "engine"
+)
+
 // Cause is a word for why a lease was lost, for labels: expired, evicted, max_hold, or engine for
 // whatever else the engine said. Of all other events it is empty.
 func (e Event) Cause() string {
 	switch {
 	case e.Step == StepEvicted:
-		return "evicted"
+		return causeEvicted
 	case e.Step != StepLost:
 		return ""
 	case errors.Is(e.Err, ErrExpired):
-		return "expired"
+		return causeExpired
 	case errors.Is(e.Err, errMaxHold):
-		return "max_hold"
+		return causeMaxHold
 	}
-	return "engine"
+	return causeEngine
 }
 
 // TraceAll is a Trace that tells each of several, in order; those that are nil are left out.

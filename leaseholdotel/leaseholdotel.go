@@ -8,6 +8,7 @@ package leaseholdotel
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"sync"
 
 	"go.opentelemetry.io/otel"
@@ -25,6 +26,10 @@ const scope = "github.com/leasehold-go/leasehold/leaseholdotel"
 type Options struct {
 	TracerProvider trace.TracerProvider // nil: otel.GetTracerProvider()
 	MeterProvider  metric.MeterProvider // nil: otel.GetMeterProvider()
+	// Engines are those whose counters New starts at zero, as driver.Features.Engine names them.
+	// With Lock, whose values New does not know, they must be empty. nil: each engine's counters
+	// start when a lock is first asked for.
+	Engines []string
 	// Lock adds the attribute leasehold.lock to all metrics, with what it makes of a resource's
 	// name: it must have few values. nil: no such attribute.
 	Lock func(name string) string
@@ -42,14 +47,21 @@ type Observer struct {
 // spans are those of one lease.
 type spans struct{ wait, hold trace.Span }
 
-// New returns an Observer; nil options are the defaults. An error is that of an instrument.
+// New returns an Observer; nil options are the defaults. It returns [leasehold.ErrInvalidOption]
+// for Engines beside Lock, or the error of an instrument.
 func New(o *Options) (*Observer, error) {
 	if o == nil {
 		o = &Options{}
 	}
+	if o.Lock != nil && len(o.Engines) > 0 {
+		return nil, fmt.Errorf("leaseholdotel: new: %w: Engines beside Lock", leasehold.ErrInvalidOption)
+	}
 	m, err := newMetrics(o)
 	if err != nil {
 		return nil, err
+	}
+	for _, engine := range o.Engines {
+		m.start(context.Background(), leasehold.Event{Engine: engine})
 	}
 	return &Observer{
 		tracer: cmp.Or(o.TracerProvider, otel.GetTracerProvider()).Tracer(scope), metrics: m,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -14,7 +15,8 @@ import (
 
 // metrics are the instruments of an Observer.
 type metrics struct {
-	lock func(name string) string
+	lock    func(name string) string
+	started sync.Map // sets of attributes, attribute.Distinct, whose counters have started
 
 	acquire  metric.Float64Histogram // by leasehold.outcome
 	hold     metric.Float64Histogram // by leasehold.end
@@ -51,13 +53,32 @@ func newMetrics(o *Options) (*metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// of returns the attributes of an event's metric.
-func (m *metrics) of(e leasehold.Event, by ...attribute.KeyValue) metric.MeasurementOption {
+// set returns the attributes of an event's metric.
+func (m *metrics) set(e leasehold.Event, by ...attribute.KeyValue) attribute.Set {
 	all := append(by, attribute.String("leasehold.engine", e.Engine))
 	if m.lock != nil {
 		all = append(all, attribute.String("leasehold.lock", m.lock(e.Name)))
 	}
-	return metric.WithAttributes(all...)
+	return attribute.NewSet(all...)
+}
+
+// of is set as an option.
+func (m *metrics) of(e leasehold.Event, by ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributeSet(m.set(e, by...))
+}
+
+// start starts all counters with the attributes of e at zero, once. Histograms cannot be: they
+// begin with what they first measure.
+func (m *metrics) start(ctx context.Context, e leasehold.Event) {
+	set := m.set(e)
+	if _, already := m.started.LoadOrStore(set.Equivalent(), true); already {
+		return
+	}
+	m.held.Add(ctx, 0, m.of(e))
+	m.failures.Add(ctx, 0, m.of(e))
+	for _, cause := range leasehold.Causes() {
+		m.lost.Add(ctx, 0, m.of(e, attribute.String("leasehold.cause", cause)))
+	}
 }
 
 func (m *metrics) trace(ctx context.Context, e leasehold.Event) {
@@ -74,6 +95,7 @@ func (m *metrics) trace(ctx context.Context, e leasehold.Event) {
 func (m *metrics) waits(ctx context.Context, e leasehold.Event) {
 	switch {
 	case e.Step == leasehold.StepBegun:
+		m.start(ctx, e)
 		m.waiting.Add(ctx, 1, m.of(e))
 	case e.Step.Ends():
 		m.waiting.Add(ctx, -1, m.of(e))

@@ -39,9 +39,10 @@ func Example() {
 	}
 	for _, f := range families {
 		for _, m := range f.Metric {
-			if h := m.Histogram; h != nil {
-				fmt.Println(f.GetName(), h.GetSampleCount())
-			} else {
+			switch {
+			case m.GetHistogram().GetSampleCount() > 0:
+				fmt.Println(f.GetName(), m.GetHistogram().GetSampleCount())
+			case m.Gauge != nil:
 				fmt.Println(f.GetName(), m.GetGauge().GetValue())
 			}
 		}

@@ -2,10 +2,16 @@
 //
 // Metrics have the label engine. None has the names of locks, which may be without number; see
 // [Options.Lock]. docs/observe has a dashboard and alerts for them.
+//
+// All series of an engine appear together and start at zero, so that rate and increase see the
+// first loss: when New is called for [Options.Engines], else when a lock is first asked for. They
+// are about 260; with Options.Lock that many for each value of the label.
 package leaseholdprom
 
 import (
 	"context"
+	"fmt"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -17,13 +23,18 @@ type Options struct {
 	// Lock adds the label lock to all metrics, with what it makes of a resource's name: each of
 	// its values is a series of each metric, for good, so it must have few. nil: no such label.
 	Lock func(name string) string
+	// Engines are those whose series New starts, as driver.Features.Engine names them. With
+	// Lock, whose values New does not know, they must be empty. nil: each engine's series start
+	// when a lock is first asked for.
+	Engines []string
 	// Registerer is where New registers the Collector; nil: prometheus.DefaultRegisterer.
 	Registerer prometheus.Registerer
 }
 
 // A Collector has the metrics of one or more Lockers. It is safe for concurrent use.
 type Collector struct {
-	lock func(name string) string
+	lock    func(name string) string
+	started sync.Map // label values of an event, [2]string, whose series have started
 
 	acquire  *prometheus.HistogramVec // by outcome
 	hold     *prometheus.HistogramVec // by end
@@ -40,11 +51,15 @@ var seconds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1
 // shares are buckets of what a renewal left of the TTL: two thirds when all is well.
 var shares = []float64{.05, .1, .2, .33, .4, .5, .6, .7, .8, .9, 1}
 
-// New returns a Collector, which it has registered; nil options are the defaults. An error is
-// that of Register, such as when there is one already.
+// New returns a Collector, which it has registered; nil options are the defaults. It returns
+// [leasehold.ErrInvalidOption] for Engines beside Lock, or the error of Register, such as when there
+// is one already.
 func New(o *Options) (*Collector, error) {
 	if o == nil {
 		o = &Options{}
+	}
+	if o.Lock != nil && len(o.Engines) > 0 {
+		return nil, fmt.Errorf("leaseholdprom: new: %w: Engines beside Lock", leasehold.ErrInvalidOption)
 	}
 	c := &Collector{lock: o.Lock}
 	histogram := func(name, help string, buckets []float64, by ...string) *prometheus.HistogramVec {
@@ -63,6 +78,9 @@ func New(o *Options) (*Collector, error) {
 	c.slack = histogram("leasehold_renewal_slack_ratio", "What renewals found left of the lease, as a share of its TTL.", shares)
 	c.failures = counter("leasehold_renewal_failures_total", "Renewals that failed. Each lease is tried again until it ends.")
 	c.lost = counter("leasehold_lost_total", "Leases that ended before they were released, by cause.", "cause")
+	for _, engine := range o.Engines {
+		c.start(leasehold.Event{Engine: engine})
+	}
 	registerer := o.Registerer
 	if registerer == nil {
 		registerer = prometheus.DefaultRegisterer
@@ -104,9 +122,32 @@ func (c *Collector) Trace(_ context.Context, e leasehold.Event) {
 	}
 }
 
+// start starts all series with the labels of e at zero, once.
+func (c *Collector) start(e leasehold.Event) {
+	var labels [2]string
+	copy(labels[:], c.of(e))
+	if _, already := c.started.LoadOrStore(labels, true); already {
+		return
+	}
+	for s := leasehold.StepGranted; s <= leasehold.StepFailed; s++ {
+		c.acquire.WithLabelValues(c.of(e, s.String())...)
+	}
+	for s := leasehold.StepReleased; s <= leasehold.StepUnknown; s++ {
+		c.hold.WithLabelValues(c.of(e, s.String())...)
+	}
+	for _, cause := range leasehold.Causes() {
+		c.lost.WithLabelValues(c.of(e, cause)...)
+	}
+	c.waiting.WithLabelValues(c.of(e)...)
+	c.held.WithLabelValues(c.of(e)...)
+	c.slack.WithLabelValues(c.of(e)...)
+	c.failures.WithLabelValues(c.of(e)...)
+}
+
 func (c *Collector) waits(e leasehold.Event) {
 	switch {
 	case e.Step == leasehold.StepBegun:
+		c.start(e)
 		c.waiting.WithLabelValues(c.of(e)...).Inc()
 	case e.Step.Ends():
 		c.waiting.WithLabelValues(c.of(e)...).Dec()

@@ -2,6 +2,7 @@ package leaseholdprom_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -138,12 +139,21 @@ func testScrape(t *testing.T) {
 	if _, err := leaseholdprom.New(&leaseholdprom.Options{Registerer: registry}); err == nil {
 		t.Error("registered twice")
 	}
-	live(t, metrics.Trace).goOn()
+	l := live(t, metrics.Trace)
+	l.acquire("first").Release(t.Context())
+	first := scrape(t, registry)
+	l.until(leasehold.StepReleased)
+	l.goOn()
 	got := scrape(t, registry)
+	for series := range got {
+		if _, ok := first[series]; !ok {
+			t.Errorf("%s does not start at zero", series)
+		}
+	}
 	for series, want := range map[string]float64{
-		"leasehold_acquire_seconds engine=memory outcome=granted": 4,
+		"leasehold_acquire_seconds engine=memory outcome=granted": 5,
 		"leasehold_acquire_seconds engine=memory outcome=refused": 1,
-		"leasehold_hold_seconds end=released engine=memory":       1,
+		"leasehold_hold_seconds end=released engine=memory":       2,
 		"leasehold_hold_seconds end=lost engine=memory":           1,
 		"leasehold_hold_seconds end=evicted engine=memory":        1,
 		"leasehold_waiting engine=memory":                         0,
@@ -185,5 +195,35 @@ func TestLockLabel(t *testing.T) {
 	got := scrape(t, registry)
 	if got["leasehold_held engine=memory lock=a"] != 2 || got["leasehold_held engine=memory lock=b"] != 1 {
 		t.Errorf("%v", got)
+	}
+}
+
+// What an engine's first lock starts is there before, for engines that are named.
+func TestEnginesStartAtZero(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	metrics, err := leaseholdprom.New(&leaseholdprom.Options{Registerer: registry, Engines: []string{"memory"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := scrape(t, registry)
+	if v, ok := before["leasehold_lost_total cause=expired engine=memory"]; !ok || v != 0 {
+		t.Errorf("%v", before)
+	}
+	locks, err := leasehold.New(memory.New(), &leasehold.Options{Trace: metrics.Trace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close()
+	if _, err := locks.Acquire(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if after := scrape(t, registry); len(after) != len(before) {
+		t.Errorf("%d series became %d", len(before), len(after))
+	}
+	_, err = leaseholdprom.New(&leaseholdprom.Options{
+		Registerer: prometheus.NewRegistry(), Engines: []string{"memory"}, Lock: func(string) string { return "" },
+	})
+	if !errors.Is(err, leasehold.ErrInvalidOption) {
+		t.Errorf("Engines beside Lock: %v", err)
 	}
 }

@@ -31,16 +31,42 @@ type callCount struct {
 // bounds are of the histogram, in seconds.
 var bounds = [...]float64{0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 30}
 
-// counted are the calls that are told apart; all else is "other", so that nobody makes as many
-// counters as there are paths.
-var counted = map[string]bool{
-	wire.Acquire: true, wire.Renew: true, wire.Release: true, wire.Note: true, wire.Evict: true, wire.Fence: true,
-	wire.Show: true, wire.List: true, wire.Features: true, wire.Events: true, wire.Check: true, wire.Rehearse: true,
+// counted are the calls that are told apart, with what each can come to; all else is "other", so that
+// nobody makes as many counters as there are paths.
+var counted = map[string][]string{
+	wire.Acquire:  {wire.Granted, wire.Busy, wire.Lost, wire.Refused, wire.Unknown},
+	wire.Renew:    {wire.Granted, wire.Lost, wire.Refused, wire.Unknown},
+	wire.Release:  {wire.Done, wire.Lost, wire.Refused, wire.Unknown},
+	wire.Note:     {wire.Done, wire.Lost, wire.Refused, wire.Unknown},
+	wire.Evict:    {wire.Done, wire.Lost, wire.Refused, wire.Unknown},
+	wire.Fence:    {wire.Done, wire.Refused, wire.Unknown},
+	wire.Show:     {shown, wire.Refused, wire.Unknown},
+	wire.List:     {shown, wire.Refused, wire.Unknown},
+	wire.Features: {shown, wire.Refused},
+	wire.Events:   {shown, wire.Refused, wire.Unknown},
+	wire.Check:    {shown, wire.Refused, wire.Unknown},
+	wire.Rehearse: {wire.Done, wire.Busy, wire.Refused, wire.Unknown},
+}
+
+// shown is the outcome of what only reads.
+const shown = "shown"
+
+// nameOf is how a path is called.
+func nameOf(path string) string { return strings.TrimPrefix(path, "/v1/") }
+
+// init starts all counters at zero: of one that begins later, rates miss the first call.
+func (m *metrics) init() {
+	m.calls = make(map[callKind]*callCount)
+	for path, outcomes := range counted {
+		for _, o := range outcomes {
+			m.calls[callKind{nameOf(path), o}] = &callCount{}
+		}
+	}
 }
 
 func (m *metrics) count(v *visit) {
-	k := callKind{"other", cmp.Or(v.Outcome, "shown")}
-	if counted[v.r.URL.Path] {
+	k := callKind{"other", cmp.Or(v.Outcome, shown)}
+	if counted[v.r.URL.Path] != nil {
 		k.call = v.Call
 	}
 	took := time.Since(v.began).Seconds()
@@ -68,7 +94,7 @@ func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) {
 		name, help string
 		value      int
 	}{
-		{"leasehold_waiting", "Calls that wait for other holders, and event streams.", s.gate.open()},
+		{"leasehold_open_calls", "Calls that wait for other holders, and event streams.", s.gate.open()},
 		{"leasehold_claims", "Claims that this instance knows of.", s.claims.count()},
 		{"leasehold_listeners", "Event streams.", s.hub.count()},
 		{"leasehold_draining", "1 when the instance is stopping.", number(s.draining.Err() != nil)},

@@ -94,7 +94,7 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 	s.draining, s.drain = context.WithCancel(s.life)
 	s.claims.init()
 	s.gate.init(s.opts.Limits)
-	s.metrics.calls = make(map[callKind]*callCount)
+	s.metrics.init()
 	s.audit.w = s.opts.Audit
 	s.features = s.abilities()
 	s.hub.init(s)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -74,7 +73,7 @@ var exempt = map[string]bool{wire.Renew: true, wire.Release: true}
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &visit{ResponseWriter: w, r: r, began: time.Now()}
-	v.Call, v.From = strings.TrimPrefix(r.URL.Path, "/v1/"), r.RemoteAddr
+	v.Call, v.From = nameOf(r.URL.Path), r.RemoteAddr
 	s.admit(v, r)
 	s.metrics.count(v)
 	if r.Method == http.MethodPost {

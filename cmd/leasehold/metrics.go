@@ -207,9 +207,7 @@ func (s *runState) text(name string) []byte {
 		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s gauge\n%s%s %s\n", metric, help, metric, metric, labelOf(name), strconv.FormatFloat(value, 'f', -1, 64))
 	}
 	metric("leasehold_run_start_timestamp_seconds", "When the last run was started.", stampOf(s.began))
-	if !s.success.IsZero() {
-		metric(successMetric, "When a run last ended with exit code 0.", stampOf(s.success))
-	}
+	metric(successMetric, "When a run last ended with exit code 0; 0: none has.", stampOf(s.success))
 	metric("leasehold_run_waiting", "Whether it waits for its lock.", flagOf(s.waiting))
 	metric("leasehold_run_held", "Whether it holds its lock.", flagOf(s.held))
 	metric("leasehold_run_wait_seconds", "How long it has waited for its lock.", s.waited.Seconds())
@@ -222,7 +220,12 @@ func (s *runState) text(name string) []byte {
 	return b.Bytes()
 }
 
-func stampOf(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
+func stampOf(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
+}
 
 func flagOf(b bool) float64 {
 	if b {

@@ -64,10 +64,10 @@ func TestMetricsOfARun(t *testing.T) {
 	j := c.start("run", "--metrics-file", "job.prom", "job", "--", "sh", "-c", "echo > held; while [ ! -e go ]; do sleep 0.05; done; exit 3")
 	c.read("held")
 	c.untilMetric("job.prom", "held", 1)
-	c.wantMetrics("job.prom", "waiting 0", "exit_code -", "success_timestamp_seconds -", "lost 0")
+	c.wantMetrics("job.prom", "waiting 0", "exit_code -", "success_timestamp_seconds 0", "lost 0")
 	// One that finds it busy says so in its own file.
 	c.wantRun(1, "-n", "--metrics-file", "other.prom", "job", "--", "true")
-	c.wantMetrics("other.prom", "waiting 0", "held 0", "exit_code 1", "success_timestamp_seconds -", "hold_seconds 0")
+	c.wantMetrics("other.prom", "waiting 0", "held 0", "exit_code 1", "success_timestamp_seconds 0", "hold_seconds 0")
 	waiter := c.start("run", "--metrics-file", "waiter.prom", "job", "--", "true")
 	c.untilMetric("waiter.prom", "waiting", 1)
 	if err := os.WriteFile(filepath.Join(c.dir, "go"), nil, 0o600); err != nil {
@@ -76,7 +76,7 @@ func TestMetricsOfARun(t *testing.T) {
 	if code := j.code(); code != 3 {
 		t.Fatalf("exit code %d: %s", code, j.errors())
 	}
-	c.wantMetrics("job.prom", "held 0", "exit_code 3", "success_timestamp_seconds -")
+	c.wantMetrics("job.prom", "held 0", "exit_code 3", "success_timestamp_seconds 0")
 	if held, _ := c.metric("job.prom", "hold_seconds"); held <= 0 {
 		t.Errorf("held for %v", held)
 	}

@@ -149,7 +149,8 @@ func wantCounts(t *testing.T, c *collector, outcomes, ends map[string]uint64) {
 	}{
 		{"leasehold.acquire.duration", "leasehold.outcome", outcomes},
 		{"leasehold.hold.duration", "leasehold.end", ends},
-		{"leasehold.lost", "leasehold.cause", map[string]uint64{"evicted": 1}},
+		{"leasehold.lost", "leasehold.cause", map[string]uint64{"evicted": 1, "expired": 0, "max_hold": 0, "engine": 0}},
+		{"leasehold.renewal.failures", "leasehold.engine", none},
 		{"leasehold.held", "leasehold.engine", none},
 		{"leasehold.waiting", "leasehold.engine", none},
 	} {
@@ -204,7 +205,7 @@ func scraped(t *testing.T, url, name, by string) map[string]uint64 {
 	all := make(map[string]uint64)
 	for _, m := range families[name].GetMetric() {
 		for _, l := range m.Label {
-			if l.GetName() == by {
+			if l.GetName() == by && m.Histogram.GetSampleCount() > 0 {
 				all[l.GetValue()] += m.Histogram.GetSampleCount()
 			}
 		}

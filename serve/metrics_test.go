@@ -1,0 +1,61 @@
+package serve_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// series are those that /metrics has now, without their values.
+func (s *service) series() (all []string) {
+	for line := range strings.Lines(s.get("/metrics")) {
+		if name, _, ok := strings.Cut(line, " "); ok && name != "#" {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// All counters start at zero: of one that appears at 1, increase sees nothing.
+func TestCountersStartAtZero(t *testing.T) {
+	t.Parallel()
+	s := startOn(t, memory.NewServer().Connect(), nil)
+	before := s.series()
+	if !strings.Contains(s.get("/metrics"), `leasehold_call_seconds_count{call="acquire",outcome="unknown"} 0`) {
+		t.Error(s.get("/metrics"))
+	}
+	s.post(wire.Acquire, `{"name":"a","owner":"owner","ttl_ms":60000}`).want(t, 200, "")
+	s.post(wire.Acquire, `{"name":"a","owner":"other","ttl_ms":60000,"wait_ms":0}`).want(t, 409, wire.CodeBusy)
+	s.post(wire.Renew, `{"name":"a","owner":"owner","ttl_ms":60000}`).want(t, 200, "")
+	s.post(wire.Renew, `{"name":"a","owner":"nobody","ttl_ms":60000}`).want(t, 410, wire.CodeLost)
+	s.post(wire.Note, `{"name":"a","owner":"owner","note":"x"}`).want(t, 200, "")
+	s.post(wire.Release, `{"name":"a","owner":"owner"}`).want(t, 200, "")
+	s.post(wire.Release, `{`).want(t, 400, wire.CodeInvalid)
+	s.get(wire.List)
+	s.get(wire.Show + "?name=a")
+	for _, name := range s.series() {
+		if !slices.Contains(before, name) && !strings.Contains(name, `call="other"`) {
+			t.Errorf("%s does not start at zero", name)
+		}
+	}
+}
+
+// The page about observing names each metric of the service.
+func TestPageNamesTheMetrics(t *testing.T) {
+	t.Parallel()
+	s := startOn(t, memory.NewServer().Connect(), nil)
+	page, err := os.ReadFile("../docs/observe.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`# TYPE (\S+)`).FindAllStringSubmatch(s.get("/metrics"), -1) {
+		if !strings.Contains(string(page), "`"+m[1]+"`") {
+			t.Errorf("docs/observe.md does not name %s", m[1])
+		}
+	}
+}
