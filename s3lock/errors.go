@@ -1,6 +1,7 @@
 package s3lock
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -24,6 +25,10 @@ var (
 	ErrSlowDown = errors.New("s3lock: the store asks to slow down, or is not available")
 	// ErrUnreachable: nobody answers as an object store does.
 	ErrUnreachable = errors.New("s3lock: no store answers, check endpoint and region")
+	// ErrDeleted: somebody deleted the object in a bucket with versions. Removing the delete marker
+	// brings the record back, with its tokens and its leases. Without the record tokens would begin anew,
+	// so nothing is granted.
+	ErrDeleted = errors.New("s3lock: the object was deleted, remove its delete marker to bring its tokens back")
 	// ErrConditions: the store does puts whose conditions do not hold. It can keep no locks.
 	ErrConditions = fmt.Errorf("s3lock: the store does not keep to If-None-Match and If-Match: %w", driver.ErrUnsupported)
 )
@@ -33,6 +38,16 @@ var (
 func isCode(err error, codes ...string) bool {
 	var api smithy.APIError
 	return errors.As(err, &api) && slices.Contains(codes, cmpCode(err, api.ErrorCode()))
+}
+
+// deleted reports whether err says that there is a delete marker instead of an object, and which version
+// that has. Not every store tells.
+func deleted(err error) (version string, yes bool) {
+	var answer *awshttp.ResponseError
+	if !errors.As(err, &answer) || answer.Response.Header.Get("x-amz-delete-marker") != "true" {
+		return "", false
+	}
+	return cmp.Or(answer.Response.Header.Get("x-amz-version-id"), "unknown"), true
 }
 
 // cmpCode is the code of an answer, by its status where there is none.

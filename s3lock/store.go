@@ -55,6 +55,9 @@ func (s *store) read(ctx context.Context, key string) (caslock.Item, error) {
 
 func (s *store) get(ctx context.Context, key string) (caslock.Item, error) {
 	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: &key})
+	if version, yes := deleted(err); yes {
+		return caslock.Item{}, fmt.Errorf("%w: bucket %s, key %s, version of the marker %s", ErrDeleted, s.bucket, key, version)
+	}
 	if isCode(err, "NoSuchKey") {
 		return caslock.Item{}, nil
 	}

@@ -17,6 +17,7 @@ type S3 struct {
 	life        testing.TB
 	dir, binary string
 	port        int
+	flags       []string // of the backend
 }
 
 // attributed is on a disk: files in memory have attributes since Linux 6.6 alone.
@@ -28,11 +29,29 @@ const S3Key, S3Secret = "root", "rootsecret"
 // StartS3 starts an object store that has one bucket, locks, and returns when it serves.
 func StartS3(t testing.TB) *S3 {
 	t.Helper()
+	return startS3(t, "")
+}
+
+// StartS3WithVersions is StartS3 of a store that can keep versions. The bucket has none until it is
+// told to.
+func StartS3WithVersions(t testing.TB) *S3 {
+	t.Helper()
+	return startS3(t, "versions")
+}
+
+// startS3 has versions in a folder of that name; "": none.
+func startS3(t testing.TB, versions string) *S3 {
+	t.Helper()
 	s := &S3{
 		life: t, dir: folder(t, attributed), port: FreePorts(t, 1)[0],
 		binary: built(t, "versitygw", "s3", "e2e/go.mod", "github.com/versity/versitygw"),
 	}
-	for _, dir := range []string{"data/locks", "users"} {
+	dirs := []string{"data/locks", "users"}
+	if versions != "" {
+		dirs = append(dirs, versions)
+		s.flags = []string{"--versioning-dir", filepath.Join(s.dir, versions)}
+	}
+	for _, dir := range dirs {
 		if err := os.MkdirAll(filepath.Join(s.dir, dir), 0o700); err != nil {
 			t.Fatalf("make a bucket: %v", err)
 		}
@@ -44,8 +63,10 @@ func StartS3(t testing.TB) *S3 {
 
 // Begin starts the server, also again after Kill or Stop, and does not wait.
 func (s *S3) Begin() {
-	s.Process = start(s.life, s.dir, s.binary, "--access", S3Key, "--secret", S3Secret, "--port", address(s.port), "--quiet", "--keep-alive",
-		"--iam-dir", filepath.Join(s.dir, "users"), "posix", filepath.Join(s.dir, "data"))
+	args := []string{"--access", S3Key, "--secret", S3Secret, "--port", address(s.port), "--quiet", "--keep-alive",
+		"--iam-dir", filepath.Join(s.dir, "users"), "posix"}
+	args = append(append(args, s.flags...), filepath.Join(s.dir, "data"))
+	s.Process = start(s.life, s.dir, s.binary, args...)
 }
 
 // Ready returns when the server answers.
