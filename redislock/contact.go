@@ -69,6 +69,8 @@ func ping(ctx context.Context, server redis.UniversalClient) error {
 	switch {
 	case err == nil, redis.IsPermissionError(err): // who may not ask may lock all the same
 		return nil
+	case isMisconf(err): // what only reads is served
+		return nil
 	case errors.Is(err, redis.Nil): // the sentinels', when asked for the primary
 		return errors.New("the sentinels know no primary of that name")
 	case redis.IsAuthError(err):

@@ -24,6 +24,9 @@ var (
 	ErrReadOnly = errors.New("redislock: the server is a read-only replica, connect to the primary or through Sentinel")
 	// ErrOutOfMemory: the server refuses to store more. Renew and Release still work.
 	ErrOutOfMemory = errors.New("redislock: the server is out of memory, raise maxmemory or delete data")
+	// ErrCannotSave: the server fails to write its data to disk, and refuses all writes until it can.
+	// Leases are neither granted nor renewed; Inspect and List still work.
+	ErrCannotSave = errors.New("redislock: the server cannot write to its disk and refuses to change data, see its log and what room there is")
 	// ErrLoading: the server has restarted and reads its data.
 	ErrLoading = errors.New("redislock: the server is loading its data, try again later")
 	// ErrClusterDown: a part of the cluster's slots is not served.
@@ -52,7 +55,7 @@ var (
 
 // advice finds the error that says what to do by the first word of the server's.
 var advice = map[string]error{
-	"WRONGTYPE": ErrWrongType, "READONLY": ErrReadOnly, "OOM": ErrOutOfMemory, "LOADING": ErrLoading,
+	"WRONGTYPE": ErrWrongType, "READONLY": ErrReadOnly, "OOM": ErrOutOfMemory, "LOADING": ErrLoading, misconf: ErrCannotSave,
 	"CLUSTERDOWN": ErrClusterDown, "NOAUTH": ErrAuth, "WRONGPASS": ErrAuth, "NOPERM": ErrAuth,
 	"MASTERDOWN": ErrReadOnly, "NOREPLICAS": ErrReplicas, "TRYAGAIN": ErrMoving,
 }
@@ -84,6 +87,12 @@ func explain(err error) error {
 	}
 	return err
 }
+
+// misconf begins what a server that cannot save answers to all that may write, and to PING.
+const misconf = "MISCONF"
+
+// isMisconf reports whether err is that answer.
+func isMisconf(err error) bool { return isReply(err) && strings.HasPrefix(err.Error(), misconf+" ") }
 
 func isTimeout(err error) bool {
 	timeout, ok := errors.AsType[net.Error](err)

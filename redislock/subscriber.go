@@ -296,7 +296,7 @@ func (e *subscriber) receive(sub *redis.PubSub, subscribed func(*redis.Subscript
 			e.take(m.Payload)
 		}
 		switch {
-		case err == nil:
+		case err == nil, isMisconf(err): // an answer to the ping, too
 			pinged = false
 		case pinged || !isTimeout(err) || sub.Ping(e.ctx) != nil:
 			return

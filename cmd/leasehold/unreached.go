@@ -34,8 +34,6 @@ func contactAdvice(err error) string {
 		return "nobody listens there: start the server, or check host and port"
 	case errors.Is(err, errSilent):
 		return "see that it is a server of this kind that listens there, that it does not hang, and that no firewall drops what is sent"
-	case strings.Contains(err.Error(), "MISCONF"): // Redis says so to all that may write, PING included
-		return "the server cannot write to its disk, and takes nothing until it can: see its log, and what room there is"
 	case strings.Contains(err.Error(), "SQLSTATE 57P03"):
 		return "the server starts, recovers or stops: wait, and if it stays so see its log, and what room its disks have"
 	}

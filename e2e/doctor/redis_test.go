@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -16,7 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/redislock"
+	"github.com/leasehold-go/leasehold/stores"
 )
 
 var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
@@ -126,7 +130,7 @@ func TestRedisFull(t *testing.T) {
 	full.has("rights", "error", "out of memory", "maxmemory")
 }
 
-// A server that cannot save its data takes no writes, and that is no matter of address or password.
+// A server that cannot save its data takes no writes. What only reads is served: it is looked at just then.
 func TestRedisThatCannotSave(t *testing.T) {
 	t.Parallel()
 	r := servers.StartRedis(t, "--save", "3600 1", "--enable-protected-configs", "yes")
@@ -138,14 +142,36 @@ func TestRedisThatCannotSave(t *testing.T) {
 	if err := os.Remove(gone); err != nil {
 		t.Fatal(err)
 	}
-	r.Must(t, "SET", "x", "y")
+	d, err := stores.Open(t.Context(), "redis://"+r.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	locks, err := leasehold.New(d, &leasehold.Options{TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close()
+	if _, err := locks.Acquire(t.Context(), "held"); err != nil {
+		t.Fatal(err)
+	}
 	r.Must(t, "BGSAVE")
 	for end := time.Now().Add(time.Minute); !strings.Contains(r.Must(t, "INFO", "persistence"), "rdb_last_bgsave_status:err"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it can save")
 		}
 	}
-	examine(t, "redis://"+r.Addr()).has("reach", "error", "MISCONF", "cannot write to its disk")
+	report := examine(t, "redis://"+r.Addr())
+	report.has("reach", "ok")
+	report.has("rights", "error", "cannot write to its disk")
+	for _, command := range [][]string{{"ls"}, {"show", "held"}} {
+		if out, code := run(t, "redis://"+r.Addr(), command...); code != 0 || !strings.Contains(out, "exclusive") {
+			t.Errorf("%q: exit code %d: %s", command, code, out)
+		}
+	}
+	if _, err := locks.TryAcquire(t.Context(), "other"); !errors.Is(err, redislock.ErrCannotSave) {
+		t.Errorf("acquire: %v", err)
+	}
 }
 
 // A password file that is empty is a slip, and no user without a password.
