@@ -1,0 +1,132 @@
+// Package boottime has a clock that goes on while the machine sleeps. The monotonic clock of
+// package time stands still meanwhile on Linux.
+//
+// The reading is package time's, plus the time slept so far. A sleep moves the wall clock against
+// the monotonic one, so each reading, which has both, shows whether there was one (or somebody set
+// the wall clock): only then the kernel is asked how long it was, by CLOCK_BOOTTIME. Programs that
+// wait have [Clock.Watch]: the kernel cancels a timer of the process on each resume. Nothing is
+// scheduled, and while nobody watches there is neither a goroutine nor a file.
+//
+// Only Linux tells. Elsewhere, see [Available], the clock is package time's.
+package boottime
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// An Instant is a reading of a [Clock], in nanoseconds; none is zero. Two of one Clock and one
+// process compare by < and ==.
+type Instant int64
+
+// Add returns the instant d later.
+func (t Instant) Add(d time.Duration) Instant { return t + Instant(d) }
+
+// Sub returns the time from u to t.
+func (t Instant) Sub(u Instant) time.Duration { return time.Duration(t - u) }
+
+// Now reads the machine's clock.
+func Now() Instant { return machine.Now() }
+
+// Machine returns the machine's clock.
+func Machine() *Clock { return &machine }
+
+var machine = Clock{real: Available(), before: asleep()}
+
+// A Clock counts sleep too. The zero Clock is for tests: it sleeps when [Clock.Sleep] says so.
+type Clock struct {
+	real   bool          // Machine, where it tells of sleep
+	before time.Duration // what the machine had slept when the Clock was made
+	slept  atomic.Int64  // since then; grows under mu
+
+	mu      sync.Mutex
+	watches map[*watch]struct{} // guarded by mu
+	end     func()              // guarded by mu; ends what waits for resumes; nil: nothing does
+}
+
+type watch struct{ woke func() }
+
+// base is before all readings, so that no Instant is zero.
+var base = time.Now().Add(-time.Hour)
+
+// Now reads the clock. In a bubble of testing/synctest it goes with the bubble's time.
+func (c *Clock) Now() Instant {
+	now := time.Now()
+	mono := now.Sub(base)
+	if c.real {
+		c.compare(now.UnixNano() - int64(mono))
+	}
+	return Instant(int64(mono) + c.slept.Load())
+}
+
+// Time returns t as package time has it: after a sleep, what is left until then has become less.
+func (c *Clock) Time(t Instant) time.Time {
+	now := time.Now()
+	return now.Add(time.Duration(int64(t) - c.slept.Load() - int64(now.Sub(base))))
+}
+
+// Sleep has d pass without the monotonic clock. It is for tests, on a Clock of their own.
+func (c *Clock) Sleep(d time.Duration) { c.sleptFor(time.Duration(c.slept.Load()) + d) }
+
+// Watch has woke called, in a goroutine of its own, after each sleep that the Clock learns of,
+// until stop is called. In a bubble of testing/synctest the machine's clock calls nobody: what
+// waits for the kernel would hold the bubble up.
+func (c *Clock) Watch(woke func()) (stop func()) {
+	if c.real && inBubble() {
+		return func() {}
+	}
+	w := &watch{woke}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watches == nil {
+		c.watches = make(map[*watch]struct{})
+	}
+	c.watches[w] = struct{}{}
+	if c.real && c.end == nil {
+		c.end = awaitResumes(c.look)
+	}
+	return func() { c.remove(w) }
+}
+
+func (c *Clock) remove(w *watch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.watches, w)
+	if len(c.watches) == 0 && c.end != nil {
+		c.end()
+		c.end = nil
+	}
+}
+
+// least is the shortest sleep that counts. What is read of two clocks differs by less.
+const least = time.Millisecond
+
+// ahead is how far the wall clock was before the monotonic one when they were last compared.
+var ahead atomic.Int64
+
+// compare looks how long the machine slept if the clocks have moved against each other.
+func (c *Clock) compare(now int64) {
+	if moved := now - ahead.Load(); moved <= -int64(least) || moved >= int64(least) {
+		if !inBubble() { // there the clocks are others, and who watches is elsewhere
+			c.look()
+		}
+		ahead.Store(now)
+	}
+}
+
+// look asks the kernel how long the machine slept.
+func (c *Clock) look() { c.sleptFor(asleep() - c.before) }
+
+// sleptFor tells all who watch of a new sum.
+func (c *Clock) sleptFor(sum time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if sum-time.Duration(c.slept.Load()) < least {
+		return
+	}
+	c.slept.Store(int64(sum))
+	for w := range c.watches {
+		go w.woke()
+	}
+}

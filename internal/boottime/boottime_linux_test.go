@@ -1,0 +1,84 @@
+package boottime
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A sleep is in the very next reading, because it moves the wall clock against the monotonic one.
+func TestReadingShowsASleep(t *testing.T) {
+	c := Clock{real: true, before: asleep()}
+	woken := make(chan struct{})
+	before := c.Now()
+	c.before -= time.Hour
+	c.watches = map[*watch]struct{}{{func() { close(woken) }}: {}} // without the timer, which looks as well
+	if d := c.Now().Sub(before); d > time.Minute {
+		t.Errorf("asked the kernel although no clock has moved")
+	}
+	for _, moved := range []time.Duration{time.Hour, -time.Hour} {
+		ahead.Add(-int64(moved))
+		if d := c.Now().Sub(before); d < time.Hour || d > time.Hour+time.Minute {
+			t.Errorf("%v after an hour's sleep", d)
+		}
+	}
+	<-woken
+}
+
+// A wall clock that somebody sets is no sleep.
+func TestSettingTheClockIsNoSleep(t *testing.T) {
+	c := Clock{real: true, before: asleep()}
+	before := c.Now()
+	ahead.Add(-int64(time.Hour))
+	if d := c.Now().Sub(before); d > time.Minute {
+		t.Errorf("%v after the wall clock was set", d)
+	}
+}
+
+// timers are the files by which this process waits for resumes.
+func timers(t *testing.T) (found []string) {
+	t.Helper()
+	infos, err := filepath.Glob("/proc/self/fdinfo/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range infos {
+		info, err := os.ReadFile(path)
+		if text := string(info); err == nil && strings.Contains(text, "clockid: 0") && strings.Contains(text, "settime flags: 03") {
+			found = append(found, path)
+		}
+	}
+	return found
+}
+
+// While somebody watches there is one timer that a resume cancels, and none afterwards.
+func TestOneTimerWhileWatched(t *testing.T) {
+	before := len(timers(t))
+	c := Clock{real: true, before: asleep()}
+	first, second := c.Watch(func() {}), c.Watch(func() {})
+	if n := len(timers(t)) - before; n != 1 {
+		t.Errorf("two who watch have %d timers", n)
+	}
+	first()
+	if n := len(timers(t)) - before; n != 1 {
+		t.Errorf("one who watches has %d timers", n)
+	}
+	second()
+	if n := len(timers(t)) - before; n != 0 {
+		t.Errorf("%d timers are left", n)
+	}
+}
+
+// A machine that slept before the timer was set has slept as well.
+func TestWatchFindsAnEarlierSleep(t *testing.T) {
+	c := Clock{real: true, before: asleep() - time.Hour}
+	woken := make(chan struct{})
+	defer c.Watch(func() { close(woken) })()
+	select {
+	case <-woken:
+	case <-time.After(10 * time.Second):
+		t.Error("who watches was not called")
+	}
+}

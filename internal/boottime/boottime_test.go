@@ -1,0 +1,73 @@
+package boottime
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What a Clock sleeps counts, at once, and all who watch are called.
+func TestSleepCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Clock
+		woken := 0
+		stop := c.Watch(func() { woken++ })
+		before, until := c.Now(), c.Time(c.Now().Add(2*time.Hour))
+		time.Sleep(time.Minute)
+		c.Sleep(time.Hour)
+		synctest.Wait()
+		if d := c.Now().Sub(before); d != time.Hour+time.Minute {
+			t.Errorf("the clock went on by %v in a minute and an hour's sleep", d)
+		}
+		if d := until.Sub(c.Time(before.Add(2 * time.Hour))); d != time.Hour {
+			t.Errorf("an instant is %v nearer after an hour's sleep", d)
+		}
+		if woken != 1 {
+			t.Errorf("woke was called %d times", woken)
+		}
+		stop()
+		c.Sleep(time.Hour)
+		synctest.Wait()
+		if woken != 1 {
+			t.Error("woke was called after stop")
+		}
+	})
+}
+
+// In a bubble the machine's clock goes with the bubble's time. A watch that waited for the kernel
+// would end the test as a deadlock.
+func TestMachineInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := Now()
+		Machine().Watch(func() { t.Error("called") })
+		time.Sleep(time.Hour)
+		if d := Now().Sub(before); d != time.Hour {
+			t.Errorf("the clock went on by %v in an hour", d)
+		}
+	})
+}
+
+func TestMachineGoesOn(t *testing.T) {
+	before, now := Now(), time.Now()
+	for time.Since(now) < 10*time.Millisecond {
+	}
+	after := Now()
+	if d := after.Sub(before); before <= 0 || d < 10*time.Millisecond {
+		t.Errorf("the clock went from %d to %d in 10 ms", before, after)
+	}
+	if d := time.Since(Machine().Time(after)); d < 0 || d > time.Minute {
+		t.Errorf("what was read is %v ago", d)
+	}
+}
+
+func BenchmarkNow(b *testing.B) {
+	for b.Loop() {
+		Now()
+	}
+}
+
+func BenchmarkTimeNow(b *testing.B) {
+	for b.Loop() {
+		time.Now()
+	}
+}
