@@ -3,9 +3,9 @@ package leasehold
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // errWaited is the cause of a context that ended because Wait ran out.
@@ -16,7 +16,7 @@ type attempt struct {
 	*request
 	locker  *Locker
 	name    string
-	start   time.Time
+	start   boottime.Instant
 	waits   bool // for other holders
 	hasTurn bool // it has the turn in the localQueue
 }
@@ -24,7 +24,7 @@ type attempt struct {
 // acquire is Acquire and TryAcquire (blocking false) without the package's name on errors. It
 // asks the engine for what this process cannot answer alone.
 func (l *Locker) acquire(ctx context.Context, name string, blocking bool, opts []Option) (lease *Lease, err error) {
-	a := attempt{locker: l, name: name, start: time.Now()}
+	a := attempt{locker: l, name: name, start: l.clock.Now()}
 	if !l.calls.begin() {
 		return nil, ErrClosed
 	}
@@ -118,7 +118,7 @@ func (a *attempt) waitTurn(ctx context.Context) (*Lease, error) {
 // take makes a lease of what was handed over, or gives it up and has the turn.
 func (a *attempt) take(ctx context.Context, h *hold) *Lease {
 	l := a.locker
-	if lease := h.take(ctx, a.request, time.Now()); lease != nil {
+	if lease := h.take(ctx, a.request, l.clock.Now()); lease != nil {
 		return lease
 	}
 	a.hasTurn = true
@@ -145,7 +145,7 @@ func (a *attempt) waitedInVain() error {
 
 // settle makes a lease of what came of contending, or leaves nothing behind. An exclusive
 // lease keeps the turn, everything else passes it on.
-func (a *attempt) settle(ctx context.Context, h *hold, sent time.Time, g driver.Grant, err error) (lease *Lease, _ error) {
+func (a *attempt) settle(ctx context.Context, h *hold, sent boottime.Instant, g driver.Grant, err error) (lease *Lease, _ error) {
 	queue, name, had := &a.locker.queue, a.name, a.hasTurn
 	keeps := had && a.mode == driver.Exclusive
 	if err == nil {

@@ -182,7 +182,7 @@ func (h *hold) forgetAtLeast() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.holders.leases) == 1 {
-		h.holders.keepUntil = time.Time{}
+		h.holders.keepUntil = 0
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // A batch is holds that are renewed in one call. Those whose last renewal failed are apart
@@ -17,7 +18,8 @@ type batch struct {
 	kind
 	holds    []*hold
 	renewals []driver.Renewal
-	sent     time.Time
+	sent     boottime.Instant
+	sentAt   time.Time     // sent, as package time has it
 	least    time.Duration // how long the call may take
 }
 
@@ -33,7 +35,7 @@ const maxApart = maxWorkers
 // next for each. It does not wait for what failed the last time, which may hang again.
 func (k *keeper) renewTogether(due []*entry) {
 	var calls sync.WaitGroup
-	batches := batchesOf(due)
+	batches := k.batchesOf(due)
 	for i, b := range batches {
 		switch {
 		case b.failed:
@@ -51,9 +53,9 @@ func (k *keeper) renewTogether(due []*entry) {
 func (k *keeper) renewEach(due []*entry) {
 	for _, e := range due {
 		h := e.Value
-		if h.callForRenewal(time.Now()) {
+		if h.callForRenewal(k.clock.Now()) {
 			err := h.extend(k.renewing, h.renewals.ttl)
-			h.plan(time.Now(), err)
+			h.plan(h.locker.clock.Now(), err)
 			h.calling.end()
 		}
 	}
@@ -65,7 +67,7 @@ func (k *keeper) renewApart(b *batch) {
 	case k.apart <- struct{}{}:
 	default:
 		for _, h := range b.holds {
-			h.plan(time.Now(), errInUse)
+			h.plan(h.locker.clock.Now(), errInUse)
 			h.calling.end()
 		}
 		return
@@ -77,8 +79,8 @@ func (k *keeper) renewApart(b *batch) {
 }
 
 // batchesOf starts the renewals of what is due.
-func batchesOf(due []*entry) (all []*batch) {
-	sent := time.Now()
+func (k *keeper) batchesOf(due []*entry) (all []*batch) {
+	sent, now := k.clock.Read()
 	for _, e := range due {
 		h := e.Value
 		if !h.callForRenewal(sent) {
@@ -89,10 +91,10 @@ func batchesOf(due []*entry) (all []*batch) {
 			h.calling.end()
 			continue
 		}
-		k := kind{h.renewals.failed, bits.Len64(uint64(bound))}
-		i := slices.IndexFunc(all, func(b *batch) bool { return b.kind == k })
+		of := kind{h.renewals.failed, bits.Len64(uint64(bound))}
+		i := slices.IndexFunc(all, func(b *batch) bool { return b.kind == of })
 		if i < 0 {
-			i, all = len(all), append(all, &batch{kind: k, sent: sent, least: bound})
+			i, all = len(all), append(all, &batch{kind: of, sent: sent, sentAt: now, least: bound})
 		}
 		b := all[i]
 		b.least = min(b.least, bound)
@@ -110,7 +112,7 @@ func (b *batch) renew(ctx context.Context, d driver.BatchRenewer) {
 	if !b.failed && len(b.holds) > 1 { // if it hangs, most of it may not next time
 		least /= 2
 	}
-	if by := b.sent.Add(least); len(b.holds) == 1 {
+	if by := b.sentAt.Add(least); len(b.holds) == 1 {
 		h, r := b.holds[0], &b.renewals[0]
 		call := h.newCall(ctx, by)
 		r.Grant, r.Err = h.claim.Renew(call, r.TTL)
@@ -138,7 +140,8 @@ func (b *batch) renewAll(ctx context.Context, d driver.BatchRenewer, by time.Tim
 
 // answered acts on the answer to one renewal, once: the hold leaves the batch.
 func (b *batch) answered(ctx context.Context, i int) {
-	h, r, now := b.holds[i], &b.renewals[i], time.Now()
+	h, r := b.holds[i], &b.renewals[i]
+	now := h.locker.clock.Now()
 	b.holds[i] = nil
 	err := h.finishRenewal(ctx, b.sent, now, r.TTL, r.Grant, r.Err)
 	h.renewals.failed = err != nil

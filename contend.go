@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 const (
@@ -23,7 +24,7 @@ const (
 
 // contend tries until the engine grants. It returns when the granting call was sent.
 // Without queue it tries once. A refusal that is final is a *BusyError.
-func (h *hold) contend(ctx context.Context, r *request, queue bool) (sent time.Time, g driver.Grant, err error) {
+func (h *hold) contend(ctx context.Context, r *request, queue bool) (sent boottime.Instant, g driver.Grant, err error) {
 	var w waitState
 	for {
 		sent, g, err = h.try(ctx)
@@ -66,16 +67,17 @@ func (h *hold) contend(ctx context.Context, r *request, queue bool) (sent time.T
 
 // useful reports whether a grant, by a call that was sent at sent, has not passed its
 // deadline yet.
-func (h *hold) useful(sent time.Time, g driver.Grant) bool {
-	return time.Since(sent) < g.TTL-h.locker.opts.drift(g.TTL)
+func (h *hold) useful(sent boottime.Instant, g driver.Grant) bool {
+	return h.locker.clock.Now().Sub(sent) < g.TTL-h.locker.opts.drift(g.TTL)
 }
 
 // lengthen renews a grant, by a call that was sent at sent, for ttl. Nobody knows of the grant yet.
-func (h *hold) lengthen(ctx context.Context, sent time.Time, g driver.Grant, ttl time.Duration) (time.Time, driver.Grant, error) {
+func (h *hold) lengthen(ctx context.Context, sent boottime.Instant, g driver.Grant, ttl time.Duration) (boottime.Instant, driver.Grant, error) {
 	end := sent.Add(g.TTL - h.locker.opts.drift(g.TTL))
 	for fails := 0; ; fails++ {
-		sent = time.Now()
-		call := newBound(ctx, sent.Add(min(end.Sub(sent)/2, callBound)))
+		var now time.Time
+		sent, now = h.locker.clock.Read()
+		call := newBound(ctx, now.Add(min(end.Sub(sent)/2, callBound)))
 		longer, err := h.claim.Renew(call, ttl)
 		call.end()
 		switch {
@@ -83,7 +85,7 @@ func (h *hold) lengthen(ctx context.Context, sent time.Time, g driver.Grant, ttl
 			err = ErrClosed
 		case err == nil && longer.Fence == g.Fence && h.useful(sent, longer):
 			return sent, longer, nil
-		case err == nil || errors.Is(err, ErrLost) || !time.Now().Before(end):
+		case err == nil || errors.Is(err, ErrLost) || h.locker.clock.Now() >= end:
 			err = errTooLate(h.req.TTL)
 		case ctx.Err() == nil && !final(err):
 			if _, err = sleep(ctx, h.locker.calls.closing, nil, backoff(fails, 10*time.Millisecond, time.Second)); err == nil {
@@ -103,7 +105,7 @@ func errTooLate(ttl time.Duration) error {
 
 // brought is the grant that came after a refusal without another Try, if it did. Who will
 // not renew asks for the whole TTL instead.
-func (h *hold) brought(sent time.Time, busy *driver.Busy) (g driver.Grant, ok bool) {
+func (h *hold) brought(sent boottime.Instant, busy *driver.Busy) (g driver.Grant, ok bool) {
 	select {
 	case g = <-busy.Granted:
 		return g, h.useful(sent, g) && !h.renewals.never && !h.locker.calls.isClosing()
@@ -113,9 +115,9 @@ func (h *hold) brought(sent time.Time, busy *driver.Busy) (g driver.Grant, ok bo
 }
 
 // try makes one bounded Try.
-func (h *hold) try(ctx context.Context) (time.Time, driver.Grant, error) {
-	sent := time.Now()
-	call := newBound(ctx, sent.Add(min(h.req.TTL, callBound)))
+func (h *hold) try(ctx context.Context) (boottime.Instant, driver.Grant, error) {
+	sent, now := h.locker.clock.Read()
+	call := newBound(ctx, now.Add(min(h.req.TTL, callBound)))
 	defer call.end()
 	g, err := h.claim.Try(call)
 	return sent, g, err

@@ -5,22 +5,24 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/schedule"
 )
 
 // A deadline is until when a hold may be acted on. The hold's mutex guards it, but for entry.
 type deadline struct {
-	at      time.Time     // nobody acts on the hold after it
-	span    time.Duration // of the last grant or renewal, may be less than was asked for
-	watched bool          // comeUp will be called, at the deadline or before
-	entry   entry         // guarded by deadlines.mu
+	at      boottime.Instant // nobody acts on the hold after it
+	span    time.Duration    // of the last grant or renewal, may be less than was asked for
+	slept   time.Duration    // what the clock had slept when it was set
+	watched bool             // comeUp will be called, at the deadline or before
+	entry   entry            // guarded by deadlines.mu
 }
 
 // setDeadline moves the deadline. Moved away, it needs no watch: the hold comes up at the
 // former one, and is watched anew. Requires h.mu.
-func (h *hold) setDeadline(at, now time.Time) {
-	sooner := at.Before(h.deadline.at)
-	h.deadline.at = at
+func (h *hold) setDeadline(at, now boottime.Instant) {
+	sooner := at < h.deadline.at
+	h.deadline.at, h.deadline.slept = at, h.locker.clock.Slept()
 	if sooner || !h.deadline.watched {
 		h.deadline.watched = true
 		h.locker.deadlines.watch(h, now)
@@ -29,13 +31,13 @@ func (h *hold) setDeadline(at, now time.Time) {
 
 // comeUp is called by deadlines at a deadline that the hold had, or a little earlier, for one
 // hold after the other: nothing that may hang is done with h.mu.
-func (h *hold) comeUp(now time.Time) {
+func (h *hold) comeUp(now boottime.Instant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.deadline.watched = false
 	switch {
 	case h.over():
-	case now.Before(h.deadline.at):
+	case now < h.deadline.at:
 		h.setDeadline(h.deadline.at, now)
 	default:
 		go h.expire() // it runs hooks of traces
@@ -44,7 +46,17 @@ func (h *hold) comeUp(now time.Time) {
 
 // expire ends the hold if its deadline has passed.
 func (h *hold) expire() {
-	h.loseIf(func() bool { return time.Until(h.deadline.at) <= 0 }, errDeadline)
+	now, cause := h.locker.clock.Now(), errDeadline
+	h.mu.Lock()
+	slept := h.locker.clock.Slept() - h.deadline.slept
+	if late := now.Sub(h.deadline.at); late < 0 {
+		h.mu.Unlock()
+		return
+	} else if late < slept {
+		cause = fmt.Errorf("%w, while the machine slept for %v", errDeadline, slept)
+	}
+	h.mu.Unlock()
+	h.loseIf(func() bool { return h.deadline.at <= now }, cause)
 }
 
 var errDeadline = fmt.Errorf("%w: %w", ErrLost, ErrExpired)
@@ -54,15 +66,16 @@ var errDeadline = fmt.Errorf("%w: %w", ErrLost, ErrExpired)
 //
 // Renewals, which move a deadline away, do not touch it. A hold comes up at a deadline that
 // it had, or a little earlier together with others, and is watched anew if it has one that
-// is later.
+// is later. Deadlines count the time that the machine sleeps, and its clock calls fire when it wakes up.
 type deadlines struct {
+	clock  *boottime.Clock
 	mu     sync.Mutex
 	due    schedule.Schedule[*hold] // guarded by mu
 	closed bool                     // guarded by mu
 }
 
 // watch has h come up by its deadline. Requires h.mu.
-func (d *deadlines) watch(h *hold, now time.Time) {
+func (d *deadlines) watch(h *hold, now boottime.Instant) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	at := h.deadline.at
@@ -100,7 +113,7 @@ func (d *deadlines) fire() {
 	d.mu.Lock()
 	d.due.Fired()
 	d.mu.Unlock()
-	now := time.Now()
+	now := d.clock.Now()
 	for due := d.next(now); due != nil; due = d.next(now) {
 		for _, e := range due {
 			e.Value.comeUp(now)
@@ -109,7 +122,7 @@ func (d *deadlines) fire() {
 }
 
 // next takes a group that is due. When there is none it arms the timer for the next.
-func (d *deadlines) next(now time.Time) []*entry {
+func (d *deadlines) next(now boottime.Instant) []*entry {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	due := d.due.Take(now)

@@ -2,7 +2,8 @@ package leasehold
 
 import (
 	"context"
-	"time"
+
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // handOver returns the next waiter of this process if it can take the hold, whose last lease is
@@ -24,16 +25,17 @@ func (h *hold) handOver() *turnWaiter {
 // exclusive, renewed, with half of its length left, inside the window since the grant.
 // Requires h.mu.
 func (h *hold) fitToHandOver() bool {
-	return h.holders.hasTurn && !h.over() && !h.renewals.never && h.holders.keepUntil.IsZero() &&
+	now := h.locker.clock.Now()
+	return h.holders.hasTurn && !h.over() && !h.renewals.never && h.holders.keepUntil == 0 &&
 		h.grant.handOvers < maxHandOvers &&
-		time.Since(h.grant.at) < h.locker.opts.HandOver &&
-		time.Until(h.deadline.at) > min(h.renewals.ttl, h.deadline.span)/2
+		now.Sub(h.grant.at) < h.locker.opts.HandOver &&
+		h.deadline.at.Sub(now) > min(h.renewals.ttl, h.deadline.span)/2
 }
 
 // take makes a lease of a hold that was handed over, for a call with context ctx. It returns
 // nil when the hold was lost on the way, or is leaving because it is no longer fit, since
 // that took long; the caller then has the turn.
-func (h *hold) take(ctx context.Context, r *request, now time.Time) *Lease {
+func (h *hold) take(ctx context.Context, r *request, now boottime.Instant) *Lease {
 	le := h.newLease(ctx, now, StepHandedOver)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -44,26 +46,26 @@ func (h *hold) take(ctx context.Context, r *request, now time.Time) *Lease {
 		h.holders.hasTurn = false
 		return nil
 	}
-	h.countHandOver(time.Now())
+	h.countHandOver(h.locker.clock.Now())
 	h.add(le, r)
 	return le
 }
 
 // countHandOver has the first hand-over since the grant followed by a renewal, as soon as the
 // window is over: the lease that it goes to may begin after the engine lost it. Requires h.mu.
-func (h *hold) countHandOver(now time.Time) {
+func (h *hold) countHandOver(now boottime.Instant) {
 	if h.grant.handOvers++; h.grant.handOvers > 1 {
 		return
 	}
 	soon := h.grant.at.Add(h.locker.opts.HandOver + h.shortSection(now))
-	if from, _ := h.renewalTime(); soon.Before(from) {
+	if from, _ := h.renewalTime(); soon < from {
 		h.locker.keeper.add(h, soon, soon.Add(renewSoonest))
 	}
 }
 
 // discard ends a hold that was handed over to a waiter that no longer wants it.
 func (h *hold) discard() {
-	ctx, now := context.Background(), time.Now()
+	ctx, now := context.Background(), h.locker.clock.Now()
 	if lease := h.take(ctx, &request{}, now); lease != nil {
 		h.locker.calls.tidy(func() { lease.Release(ctx) }) // its answer matters to nobody: it ends by itself
 		return

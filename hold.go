@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // A hold is one grant of the engine and what keeps it: the claim, the deadline, the
@@ -35,8 +36,8 @@ type hold struct {
 // A grant is what a hold's token is made of.
 type grant struct {
 	fence     uint64
-	at        time.Time // when the answer came
-	handOvers uint64    // since then, or resumed
+	at        boottime.Instant // when the answer came
+	handOvers uint64           // since then, or resumed
 }
 
 // token is the present lease's.
@@ -49,10 +50,10 @@ func (g *grant) token() uint64 {
 
 // holders are who has a hold that is held, or had one that is lost.
 type holders struct {
-	leases    []*Lease  // not released yet
-	hasTurn   bool      // the hold keeps the turn in the localQueue, also while it is handed over
-	keepUntil time.Time // AtLeast of its leases
-	only      [1]*Lease // room for leases: most holds have one
+	leases    []*Lease         // not released yet
+	hasTurn   bool             // the hold keeps the turn in the localQueue, also while it is handed over
+	keepUntil boottime.Instant // AtLeast of its leases
+	only      [1]*Lease        // room for leases: most holds have one
 }
 
 // newHold prepares a hold that will ask with owner.
@@ -76,11 +77,11 @@ func newHold(l *Locker, name, owner string, r *request, queue bool) (*hold, erro
 
 // begin makes the hold held by a grant whose call was sent at sent, and its first lease, for
 // a call with context ctx. keeps says that it keeps the turn in the localQueue.
-func (h *hold) begin(ctx context.Context, r *request, sent time.Time, g driver.Grant, keeps bool) (*Lease, error) {
+func (h *hold) begin(ctx context.Context, r *request, sent boottime.Instant, g driver.Grant, keeps bool) (*Lease, error) {
 	if g.Fence%driver.FenceStep != 0 {
 		return nil, fmt.Errorf("the engine's fence %d is no multiple of %d: %w", g.Fence, driver.FenceStep, driver.ErrCorrupt)
 	}
-	now := time.Now()
+	now := h.locker.clock.Now()
 	le := h.newLease(ctx, now, StepGranted)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -107,7 +108,7 @@ func (h *hold) add(le *Lease, r *request) {
 			h.loseIf(func() bool { return !le.released }, fmt.Errorf("%w: %w of %v", ErrLost, errMaxHold, r.maxHold))
 		})
 	}
-	if keep := le.since.Add(r.atLeast); r.atLeast > 0 && keep.After(h.holders.keepUntil) {
+	if keep := le.since.Add(r.atLeast); r.atLeast > 0 && keep > h.holders.keepUntil {
 		h.holders.keepUntil = keep
 	}
 	h.holders.leases = append(h.holders.leases, le)
@@ -163,9 +164,10 @@ func (h *hold) forget() {
 func (h *hold) describe() Holder {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	now := h.locker.clock.Now()
 	return Holder{
 		Owner: Owner(h.req.Owner), Mode: h.req.Mode, Limit: h.req.Limit, Token: h.grant.token(), Note: h.req.Note,
-		Held: time.Since(h.grant.at), Left: time.Until(h.deadline.at),
+		Held: now.Sub(h.grant.at), Left: h.deadline.at.Sub(now),
 	}
 }
 
@@ -214,7 +216,7 @@ func (h *hold) leave() (keep time.Duration) {
 	h.mu.Lock()
 	h.on(onRelease)
 	cancel := h.renewals.cancel
-	keep = time.Until(h.holders.keepUntil)
+	keep = h.holders.keepUntil.Sub(h.locker.clock.Now())
 	h.mu.Unlock()
 	if cancel != nil { // without h.mu: a context that the call was given may be of this hold
 		cancel() // its outcome no longer matters, and it must not delay us

@@ -3,9 +3,9 @@ package leasehold
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/schedule"
 )
 
@@ -27,6 +27,7 @@ type entry = schedule.Entry[*hold]
 // A keeper renews all leases of a Locker: where the driver can, those of one group of its
 // schedule in one call. It has no goroutine while nothing is due.
 type keeper struct {
+	clock    *boottime.Clock
 	driver   driver.BatchRenewer // nil: each lease by a call of its own
 	renewing context.Context     // ends with close
 	stop     context.CancelFunc  // ends renewing
@@ -40,18 +41,19 @@ type keeper struct {
 }
 
 // open readies the keeper for leases of d.
-func (k *keeper) open(d driver.Driver) {
+func (k *keeper) open(clock *boottime.Clock, d driver.Driver) {
+	k.clock = clock
 	k.renewing, k.stop = context.WithCancel(context.Background())
 	k.apart = make(chan struct{}, maxApart)
 	room, most := maxGroup, 1
 	if all, ok := d.(driver.BatchRenewer); ok {
 		k.driver, room, most = all, maxBatch, maxBatch
 	}
-	k.due = schedule.New[*hold](room, most, k.fire)
+	k.due = schedule.New[*hold](clock, room, most, k.fire)
 }
 
 // add plans the renewal of h, or plans it anew: for some time between from and to.
-func (k *keeper) add(h *hold, from, to time.Time) {
+func (k *keeper) add(h *hold, from, to boottime.Instant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
@@ -98,7 +100,7 @@ func (k *keeper) hire() bool {
 	switch {
 	case k.workers == maxWorkers: // who is through first goes on
 		return false
-	case k.due.IsDue(time.Now()):
+	case k.due.IsDue(k.clock.Now()):
 		k.workers++
 		k.running.Add(1)
 		return true
@@ -124,7 +126,7 @@ func (k *keeper) work() {
 func (k *keeper) next() []*entry {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	due := k.due.Take(time.Now())
+	due := k.due.Take(k.clock.Now())
 	if due == nil {
 		k.workers--
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // A Lease is the right to act on a resource until its deadline. It is safe for
@@ -17,20 +18,20 @@ type Lease struct {
 	outer    *Lease // of the context it was acquired with, on any resource; or nil
 	token    uint64
 	came     Step // of the wait for it
-	since    time.Time
+	since    boottime.Instant
 	values   context.Context // of the caller's
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
-	maxHold  *time.Timer // nil without MaxHold
-	released bool        // guarded by hold.mu
-	until    time.Time   // guarded by hold.mu; the deadline when it was released
-	id       uint64      // guarded by hold.mu; of its events, 0 until a Trace was told of it
-	ended    bool        // guarded by hold.mu; a Trace was told
+	maxHold  *time.Timer      // nil without MaxHold
+	released bool             // guarded by hold.mu
+	until    boottime.Instant // guarded by hold.mu; the deadline when it was released
+	id       uint64           // guarded by hold.mu; of its events, 0 until a Trace was told of it
+	ended    bool             // guarded by hold.mu; a Trace was told
 }
 
 // newLease prepares a view of the hold for a new holder. ctx may be code of the caller's,
 // which may hang: nobody calls it with h.mu.
-func (h *hold) newLease(ctx context.Context, now time.Time, came Step) *Lease {
+func (h *hold) newLease(ctx context.Context, now boottime.Instant, came Step) *Lease {
 	le := &Lease{hold: h, came: came, since: now, values: unending(ctx)}
 	le.outer, _ = FromContext(ctx)
 	// The values of the caller's context go along, its end does not.
@@ -85,6 +86,10 @@ func (le *Lease) Context() context.Context { return le.ctx }
 // Deadline returns the instant, with its monotonic reading, after which the holder must
 // not act. Renewals move it, until the lease is released.
 func (le *Lease) Deadline() time.Time {
+	return le.hold.locker.clock.Time(le.deadline())
+}
+
+func (le *Lease) deadline() boottime.Instant {
 	le.hold.mu.Lock()
 	defer le.hold.mu.Unlock()
 	if le.released {
@@ -109,7 +114,7 @@ func (le *Lease) extend(ctx context.Context, d time.Duration) error {
 	}
 	return le.call(ctx, func() error {
 		err := h.extend(ctx, ttl)
-		h.plan(time.Now(), err) // the deadline has moved, maybe closer
+		h.plan(h.locker.clock.Now(), err) // the deadline has moved, maybe closer
 		return err
 	})
 }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/schedule"
 )
 
@@ -17,6 +17,7 @@ import (
 // concurrent use.
 type Locker struct {
 	driver    driver.Driver
+	clock     *boottime.Clock // of leases
 	features  driver.Features
 	opts      Options
 	keeper    keeper
@@ -31,6 +32,11 @@ type Locker struct {
 // [ErrInvalidOption] for options out of range and [ErrUnsupported] for what d cannot serve.
 // d stays the caller's: Close does not close it.
 func New(d driver.Driver, opts *Options) (*Locker, error) {
+	return newLocker(d, opts, boottime.Machine())
+}
+
+// newLocker is New with a clock, which is another than the machine's in tests.
+func newLocker(d driver.Driver, opts *Options, clock *boottime.Clock) (*Locker, error) {
 	o, err := opts.withDefaults()
 	if err == nil && isNil(d) {
 		err = fmt.Errorf("%w: no driver", ErrInvalidOption)
@@ -38,7 +44,7 @@ func New(d driver.Driver, opts *Options) (*Locker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("leasehold: new: %w", err)
 	}
-	l := &Locker{driver: d, features: d.Features(), opts: o, calls: calls{closing: make(chan struct{})}}
+	l := &Locker{driver: d, clock: clock, features: d.Features(), opts: o, calls: calls{closing: make(chan struct{})}}
 	if (opts == nil || opts.TTL == 0) && l.features.SessionTTL > 0 {
 		l.opts.TTL = l.features.SessionTTL
 	}
@@ -48,8 +54,9 @@ func New(d driver.Driver, opts *Options) (*Locker, error) {
 	if _, err := l.opts.checkTTL(l.features, l.opts.TTL); err != nil {
 		return nil, fmt.Errorf("leasehold: new: %w", err)
 	}
-	l.deadlines.due = schedule.New[*hold](math.MaxInt, math.MaxInt, l.deadlines.fire)
-	l.keeper.open(d)
+	l.deadlines.clock = l.clock
+	l.deadlines.due = schedule.New[*hold](l.clock, math.MaxInt, math.MaxInt, l.deadlines.fire)
+	l.keeper.open(l.clock, d)
 	return l, nil
 }
 
@@ -120,7 +127,7 @@ func (l *Locker) Resume(ctx context.Context, name, owner string, opts ...Option)
 }
 
 func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) (*Lease, error) {
-	a := attempt{locker: l, name: name, start: time.Now()}
+	a := attempt{locker: l, name: name, start: l.clock.Now()}
 	if !l.calls.begin() {
 		return nil, ErrClosed
 	}
@@ -151,7 +158,7 @@ func (a *attempt) resume(ctx context.Context, owner string) (*Lease, error) {
 	h.grant.handOvers = resumed // how often it was handed over is not known
 	call, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
-	sent := time.Now()
+	sent := l.clock.Now()
 	grant, err := h.claim.Renew(call, a.ttl)
 	switch {
 	case err != nil && ctx.Err() != nil: // its cause is the caller's and may match anything

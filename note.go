@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -31,12 +30,12 @@ func (le *Lease) setNote(ctx context.Context, note string) error {
 
 // setNote has the engine show note. Requires h.calling.
 func (h *hold) setNote(ctx context.Context, noter driver.Noter, note string) error {
-	now := time.Now()
+	now, as := h.locker.clock.Read()
 	h.mu.Lock()
 	left := h.deadline.at.Sub(now)
 	h.mu.Unlock()
 	// A quarter of what is left, because renewals wait for this call.
-	call := h.newCall(ctx, now.Add(min(left/4, callBound)))
+	call := h.newCall(ctx, as.Add(min(left/4, callBound)))
 	defer call.end()
 	err := noter.Note(call, note)
 	switch {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/table"
@@ -76,12 +75,12 @@ func (s *stage) queueUp() { s.locks.queue.enter("a", s.r.ttl, true) }
 func (s *stage) cause(ctx context.Context, e event) {
 	switch e {
 	case onGrant:
-		s.h.begin(ctx, s.r, time.Now(), driver.Grant{TTL: s.r.ttl, Fence: driver.FenceStep}, true)
+		s.h.begin(ctx, s.r, s.h.locker.clock.Now(), driver.Grant{TTL: s.r.ttl, Fence: driver.FenceStep}, true)
 	case onHandOver:
 		s.queueUp()
 		s.lease.Release(ctx)
 	case onTake:
-		s.h.take(ctx, s.r, time.Now())
+		s.h.take(ctx, s.r, s.h.locker.clock.Now())
 	case onLoss:
 		s.h.lose(ErrLost)
 	case onRelease:

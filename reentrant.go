@@ -3,9 +3,9 @@ package leasehold
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // leaseKey finds the innermost lease that a context belongs to.
@@ -30,7 +30,7 @@ func (l *Locker) heldBy(ctx context.Context, name string) *Lease {
 // nest answers an Acquire whose context is that of le: with a nested lease of the same
 // hold, or with ErrDeadlock. It returns neither when le is over, so that acquiring it
 // again is an ordinary wait.
-func (le *Lease) nest(ctx context.Context, r *request, now time.Time) (*Lease, error) {
+func (le *Lease) nest(ctx context.Context, r *request, now boottime.Instant) (*Lease, error) {
 	h := le.hold
 	inner := h.newLease(ctx, now, StepNested)
 	h.mu.Lock()

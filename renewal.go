@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // renewals are how a hold is renewed.
@@ -21,7 +22,7 @@ type renewals struct {
 
 // callForRenewal begins a call to the claim. While one by Extend or SetNote is in flight, for as
 // long as the engine takes, no worker waits: the renewal is put off a little.
-func (h *hold) callForRenewal(now time.Time) bool {
+func (h *hold) callForRenewal(now boottime.Instant) bool {
 	if h.calling.tryBegin() {
 		return true
 	}
@@ -34,16 +35,16 @@ var errInUse = errors.New("another call to the engine is in flight")
 // extend renews the hold for ttl and moves its deadline. After an unknown outcome the
 // earlier of both deadlines stands. Requires h.calling.
 func (h *hold) extend(ctx context.Context, ttl time.Duration) error {
-	sent := time.Now()
+	sent, now := h.locker.clock.Read()
 	bound, err := h.startRenewal(sent, ttl)
 	if err != nil {
 		return err
 	}
 	h.traceRenews()
-	call := h.newCall(ctx, sent.Add(bound))
+	call := h.newCall(ctx, now.Add(bound))
 	defer call.end()
 	grant, err := h.claim.Renew(call, ttl)
-	return h.finishRenewal(ctx, sent, time.Now(), ttl, grant, err)
+	return h.finishRenewal(ctx, sent, h.locker.clock.Now(), ttl, grant, err)
 }
 
 // newCall is a call's context that leave ends. Requires h.calling.
@@ -59,9 +60,9 @@ func (h *hold) newCall(ctx context.Context, deadline time.Time) *bound {
 }
 
 // startRenewal returns how long a renewal for ttl may take, or why there is to be none.
-func (h *hold) startRenewal(sent time.Time, ttl time.Duration) (bound time.Duration, err error) {
+func (h *hold) startRenewal(sent boottime.Instant, ttl time.Duration) (bound time.Duration, err error) {
 	h.mu.Lock()
-	if !h.over() && !sent.Before(h.deadline.at) { // and nobody has come to tell yet
+	if !h.over() && sent >= h.deadline.at { // and nobody has come to tell yet
 		h.mu.Unlock()
 		h.expire()
 		h.mu.Lock()
@@ -71,7 +72,7 @@ func (h *hold) startRenewal(sent time.Time, ttl time.Duration) (bound time.Durat
 		return 0, h.ended()
 	}
 	// A shorter TTL may count at the engine although its answer gets lost.
-	if d := sent.Add(ttl - h.locker.opts.drift(ttl)); d.Before(h.deadline.at) {
+	if d := sent.Add(ttl - h.locker.opts.drift(ttl)); d < h.deadline.at {
 		h.setDeadline(d, sent)
 	}
 	// Half of what is left: a call that hangs leaves time for another.
@@ -79,7 +80,7 @@ func (h *hold) startRenewal(sent time.Time, ttl time.Duration) (bound time.Durat
 }
 
 // finishRenewal acts on the engine's answer to a call made with ctx.
-func (h *hold) finishRenewal(ctx context.Context, sent, answered time.Time, ttl time.Duration, grant driver.Grant, err error) error {
+func (h *hold) finishRenewal(ctx context.Context, sent, answered boottime.Instant, ttl time.Duration, grant driver.Grant, err error) error {
 	ended := err != nil && ctx.Err() != nil
 	if ended { // its cause is the caller's and may match anything
 		err = fmt.Errorf("%w: %v", ctx.Err(), err)
@@ -98,7 +99,7 @@ func (h *hold) finishRenewal(ctx context.Context, sent, answered time.Time, ttl 
 }
 
 // renewed moves the deadline after the engine's yes. Requires h.mu.
-func (h *hold) renewed(sent, answered time.Time, ttl time.Duration, grant driver.Grant) error {
+func (h *hold) renewed(sent, answered boottime.Instant, ttl time.Duration, grant driver.Grant) error {
 	h.renewals.cancel = nil
 	switch {
 	case h.over(): // the deadline passed, or Release began, while the answer was on its way
@@ -116,7 +117,7 @@ const renewSoonest = 20 * time.Millisecond
 
 // plan plans the next renewal of a hold that goes on, soon after an error. The last of two
 // plans that are made at once holds, and knows the deadline that then counts.
-func (h *hold) plan(now time.Time, err error) {
+func (h *hold) plan(now boottime.Instant, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over() || h.renewals.never {
@@ -129,30 +130,23 @@ func (h *hold) plan(now time.Time, err error) {
 	if err != nil {
 		from, to = dueAfter(now, retryIn(h.deadline.at.Sub(now)))
 	}
-	h.locker.keeper.add(h, later(from, soonest), later(to, soonest))
+	h.locker.keeper.add(h, max(from, soonest), max(to, soonest))
 }
 
 // shortSection is what one that ends without a renewal is shorter than. Requires h.mu.
-func (h *hold) shortSection(now time.Time) time.Duration {
+func (h *hold) shortSection(now boottime.Instant) time.Duration {
 	return min(h.deadline.at.Sub(now)/8, renewSoonest)
 }
 
 // renewalTime is when the next renewal is due: a third of the hold's length after the last one
 // was sent. Requires h.mu.
-func (h *hold) renewalTime() (from, to time.Time) {
+func (h *hold) renewalTime() (from, to boottime.Instant) {
 	return dueAfter(h.deadline.at.Add(h.locker.opts.drift(h.deadline.span)-h.deadline.span), h.deadline.span/3)
 }
 
 // dueAfter is pause after last, or a little earlier together with others.
-func dueAfter(last time.Time, pause time.Duration) (from, to time.Time) {
+func dueAfter(last boottime.Instant, pause time.Duration) (from, to boottime.Instant) {
 	return last.Add(pause - pause/10), last.Add(pause)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // retryIn leaves time for several more tries in what is left.

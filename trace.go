@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // A Trace is told of what a Locker does: each wait for a lease, each hold and each renewal
@@ -186,7 +187,7 @@ func (l *Locker) traceWaited(ctx context.Context, a *attempt, le *Lease, err err
 	if le == nil && err == nil {
 		err = errPanic
 	}
-	e := Event{ID: a.id, Kind: KindWait, Name: a.name, Mode: a.mode, Engine: l.features.Engine, Took: time.Since(a.start), Err: err}
+	e := Event{ID: a.id, Kind: KindWait, Name: a.name, Mode: a.mode, Engine: l.features.Engine, Took: l.clock.Now().Sub(a.start), Err: err}
 	if err != nil {
 		e.Step = a.failedFor(ctx, e.Took, err)
 		l.opts.Trace(ctx, e)
@@ -258,7 +259,7 @@ func (le *Lease) traceEnd(s Step, err error) {
 		return
 	}
 	e := le.event(KindHold, s)
-	e.Took, e.Err = time.Since(le.since), err
+	e.Took, e.Err = h.locker.clock.Now().Sub(le.since), err
 	h.locker.opts.Trace(le.values, e)
 }
 
@@ -279,7 +280,7 @@ func (h *hold) traceRenews() {
 
 // traceRenewal tells of the end of a renewal that was sent at sent and answered at answered,
 // with so much left of the deadline and the length that it had; moot: nobody wants to know any more. Requires h.calling.
-func (h *hold) traceRenewal(sent, answered time.Time, left, ttl time.Duration, moot bool, err error) {
+func (h *hold) traceRenewal(sent, answered boottime.Instant, left, ttl time.Duration, moot bool, err error) {
 	le := h.renewals.told
 	if le == nil {
 		return

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// An Instant is a reading of a [Clock], in nanoseconds; none is zero. Two of one Clock and one
+// An Instant is a reading of a [Clock], in nanoseconds, which is above zero. Two of one Clock and one
 // process compare by < and ==.
 type Instant int64
 
@@ -47,27 +47,37 @@ type Clock struct {
 
 type watch struct{ woke func() }
 
-// base is before all readings, so that no Instant is zero.
-var base = time.Now().Add(-time.Hour)
+// base is before all readings, so that every Instant is above zero: also in bubbles, whose time
+// begins in the year 2000.
+var base = time.Now().Add(-80 * 365 * 24 * time.Hour)
 
 // Now reads the clock. In a bubble of testing/synctest it goes with the bubble's time.
 func (c *Clock) Now() Instant {
+	now, _ := c.Read()
+	return now
+}
+
+// Read reads the clock and that of package time at once.
+func (c *Clock) Read() (Instant, time.Time) {
 	now := time.Now()
 	mono := now.Sub(base)
 	if c.real {
 		c.compare(now.UnixNano() - int64(mono))
 	}
-	return Instant(int64(mono) + c.slept.Load())
+	return Instant(mono + c.Slept()), now
 }
+
+// Slept returns how long the clock has slept so far.
+func (c *Clock) Slept() time.Duration { return time.Duration(c.slept.Load()) }
 
 // Time returns t as package time has it: after a sleep, what is left until then has become less.
 func (c *Clock) Time(t Instant) time.Time {
-	now := time.Now()
-	return now.Add(time.Duration(int64(t) - c.slept.Load() - int64(now.Sub(base))))
+	now, as := c.Read()
+	return as.Add(t.Sub(now))
 }
 
 // Sleep has d pass without the monotonic clock. It is for tests, on a Clock of their own.
-func (c *Clock) Sleep(d time.Duration) { c.sleptFor(time.Duration(c.slept.Load()) + d) }
+func (c *Clock) Sleep(d time.Duration) { c.sleptFor(c.Slept() + d) }
 
 // Watch has woke called, in a goroutine of its own, after each sleep that the Clock learns of,
 // until stop is called. In a bubble of testing/synctest the machine's clock calls nobody: what
@@ -122,7 +132,7 @@ func (c *Clock) look() { c.sleptFor(asleep() - c.before) }
 func (c *Clock) sleptFor(sum time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if sum-time.Duration(c.slept.Load()) < least {
+	if sum-c.Slept() < least {
 		return
 	}
 	c.slept.Store(int64(sum))

@@ -1,6 +1,7 @@
 package boottime
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +40,9 @@ func TestSleepCounts(t *testing.T) {
 func TestMachineInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := Now()
+		if before <= 0 {
+			t.Errorf("the clock reads %d", before)
+		}
 		Machine().Watch(func() { t.Error("called") })
 		time.Sleep(time.Hour)
 		if d := Now().Sub(before); d != time.Hour {
@@ -48,6 +52,9 @@ func TestMachineInABubble(t *testing.T) {
 }
 
 func TestMachineGoesOn(t *testing.T) {
+	if !strings.Contains(base.String(), " m=") {
+		t.Error("what is read follows the wall clock")
+	}
 	before, now := Now(), time.Now()
 	for time.Since(now) < 10*time.Millisecond {
 	}

@@ -3,32 +3,37 @@
 package schedule
 
 import (
+	"cmp"
 	"slices"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // A Schedule has entries come up in their time. Those that may come up at the same time do so
 // together, as one group: ten thousand leases are some dozens. Whoever has it guards it by a mutex.
 type Schedule[T any] struct {
-	room   int         // entries in a group
-	most   int         // entries that are taken at once
-	fire   func()      // is called when the first group is due
-	groups []*group[T] // by due
-	spare  *group[T]   // the last one that became empty, for the next
-	timer  *time.Timer // nil until first used
-	armed  time.Time   // when timer fires; zero: it does not
+	clock   *boottime.Clock
+	room    int              // entries in a group
+	most    int              // entries that are taken at once
+	fire    func()           // is called when the first group is due
+	groups  []*group[T]      // by due
+	spare   *group[T]        // the last one that became empty, for the next
+	timer   *time.Timer      // nil until first used
+	armed   boottime.Instant // when timer fires; zero: it does not
+	unwatch func()           // nil: the clock does not call fire
 }
 
 // New returns an empty Schedule whose groups have at most room entries, and of which at most most
 // are taken at once. fire is called, without the mutex, when the first group is due and the
-// Schedule was armed: Fired, Take and Arm follow.
-func New[T any](room, most int, fire func()) Schedule[T] {
-	return Schedule[T]{room: room, most: most, fire: fire}
+// Schedule was armed, and after a sleep of clock: Fired, Take and Arm follow.
+func New[T any](clock *boottime.Clock, room, most int, fire func()) Schedule[T] {
+	return Schedule[T]{clock: clock, room: room, most: most, fire: fire}
 }
 
 // A group is the entries that come up at one instant.
 type group[T any] struct {
-	due     time.Time
+	due     boottime.Instant
 	entries []*Entry[T]
 }
 
@@ -41,7 +46,7 @@ type Entry[T any] struct {
 
 // Add has e come up, once, at some time between from and to: with a group that does if one
 // has room, else alone at at. Where it was before, it is no more.
-func (s *Schedule[T]) Add(e *Entry[T], from, at, to time.Time) {
+func (s *Schedule[T]) Add(e *Entry[T], from, at, to boottime.Instant) {
 	s.Remove(e)
 	g := s.find(from, to)
 	if g == nil {
@@ -52,9 +57,9 @@ func (s *Schedule[T]) Add(e *Entry[T], from, at, to time.Time) {
 }
 
 // find returns a group with room that is due between from and to, or nil.
-func (s *Schedule[T]) find(from, to time.Time) *group[T] {
+func (s *Schedule[T]) find(from, to boottime.Instant) *group[T] {
 	for _, g := range s.groups[s.search(from):] {
-		if g.due.After(to) {
+		if g.due > to {
 			break
 		}
 		if len(g.entries) < s.room {
@@ -65,7 +70,7 @@ func (s *Schedule[T]) find(from, to time.Time) *group[T] {
 }
 
 // open makes a group that is due at due.
-func (s *Schedule[T]) open(due time.Time) *group[T] {
+func (s *Schedule[T]) open(due boottime.Instant) *group[T] {
 	g := s.spare
 	if g == nil {
 		g = &group[T]{}
@@ -76,8 +81,8 @@ func (s *Schedule[T]) open(due time.Time) *group[T] {
 }
 
 // search returns the index of the first group that is not due before t.
-func (s *Schedule[T]) search(t time.Time) int {
-	i, _ := slices.BinarySearchFunc(s.groups, t, func(g *group[T], t time.Time) int { return g.due.Compare(t) })
+func (s *Schedule[T]) search(t boottime.Instant) int {
+	i, _ := slices.BinarySearchFunc(s.groups, t, func(g *group[T], t boottime.Instant) int { return cmp.Compare(g.due, t) })
 	return i
 }
 
@@ -102,7 +107,7 @@ func (s *Schedule[T]) Remove(e *Entry[T]) {
 }
 
 // Take removes entries of the first group and returns them; nil if none is due.
-func (s *Schedule[T]) Take(now time.Time) []*Entry[T] {
+func (s *Schedule[T]) Take(now boottime.Instant) []*Entry[T] {
 	if !s.IsDue(now) {
 		return nil
 	}
@@ -123,21 +128,36 @@ func (s *Schedule[T]) Take(now time.Time) []*Entry[T] {
 }
 
 // IsDue reports whether the first group is due.
-func (s *Schedule[T]) IsDue(now time.Time) bool {
-	return len(s.groups) > 0 && !s.groups[0].due.After(now)
+func (s *Schedule[T]) IsDue(now boottime.Instant) bool {
+	return len(s.groups) > 0 && s.groups[0].due <= now
 }
 
 // Arm sets the timer for the first group unless it fires by then. A timer that fires
 // early, because the group is gone, costs less than stopping it each time.
 func (s *Schedule[T]) Arm() {
-	if len(s.groups) == 0 || !s.armed.IsZero() && !s.groups[0].due.Before(s.armed) {
+	switch {
+	case len(s.groups) == 0 && s.armed == 0:
+		s.rest()
+		return
+	case len(s.groups) == 0 || s.armed != 0 && s.groups[0].due >= s.armed:
 		return
 	}
+	if s.unwatch == nil {
+		s.unwatch = s.clock.Watch(s.fire)
+	}
 	s.armed = s.groups[0].due
-	if s.timer == nil {
-		s.timer = time.AfterFunc(time.Until(s.armed), s.fire)
+	if left := s.armed.Sub(s.clock.Now()); s.timer == nil {
+		s.timer = time.AfterFunc(left, s.fire)
 	} else {
-		s.timer.Reset(time.Until(s.armed))
+		s.timer.Reset(left)
+	}
+}
+
+// rest lets the clock go, which would keep whoever has the Schedule in memory.
+func (s *Schedule[T]) rest() {
+	if s.unwatch != nil {
+		s.unwatch()
+		s.unwatch = nil
 	}
 }
 
@@ -157,11 +177,12 @@ func (s *Schedule[T]) Disarm() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	s.armed = time.Time{}
+	s.armed = 0
+	s.rest()
 }
 
 // Fired says that fire was called.
-func (s *Schedule[T]) Fired() { s.armed = time.Time{} }
+func (s *Schedule[T]) Fired() { s.armed = 0 }
 
 // Empty reports whether nothing is to come up.
 func (s *Schedule[T]) Empty() bool { return len(s.groups) == 0 }

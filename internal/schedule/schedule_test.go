@@ -1,12 +1,15 @@
 package schedule
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // Entries that come, go and are put off at random come up once each, in their time, and
@@ -14,16 +17,17 @@ import (
 func TestAppointmentsAreKept(t *testing.T) {
 	for _, allowed := range []struct{ room, most int }{{64, 1}, {7, 7}, {50, 8}, {1000, 1000}} {
 		synctest.Test(t, func(t *testing.T) {
-			type window struct{ from, to time.Time }
+			type window struct{ from, to boottime.Instant }
+			var clock boottime.Clock
 			wants := make(map[*Entry[int]]window)
 			var mu sync.Mutex
 			var takes, took int
 			var a Schedule[int]
-			a = New[int](allowed.room, allowed.most, func() {
+			a = New[int](&clock, allowed.room, allowed.most, func() {
 				mu.Lock()
 				defer mu.Unlock()
 				a.Fired()
-				for now := time.Now(); ; {
+				for now := clock.Now(); ; {
 					due := a.Take(now)
 					if due == nil {
 						break
@@ -34,7 +38,7 @@ func TestAppointmentsAreKept(t *testing.T) {
 					}
 					for _, e := range due {
 						w, ok := wants[e]
-						if !ok || now.Before(w.from) || now.After(w.to) || e.group != nil {
+						if !ok || now < w.from || now > w.to || e.group != nil {
 							t.Errorf("came up %v, at %v, want from %v to %v", ok, now, w.from, w.to)
 						}
 						delete(wants, e)
@@ -47,7 +51,7 @@ func TestAppointmentsAreKept(t *testing.T) {
 				mu.Lock()
 				e := &entries[rand.N(len(entries))]
 				if rand.N(10) < 7 {
-					from := time.Now().Add(rand.N(time.Second))
+					from := clock.Now().Add(rand.N(time.Second))
 					to := from.Add(rand.N(200 * time.Millisecond))
 					wants[e] = window{from, to}
 					a.Add(e, from, from.Add(rand.N(to.Sub(from)+1)), to)
@@ -59,7 +63,7 @@ func TestAppointmentsAreKept(t *testing.T) {
 				if slices.ContainsFunc(a.groups, func(g *group[int]) bool { return len(g.entries) == 0 || len(g.entries) > allowed.room }) {
 					t.Fatal("a group is empty, or too full")
 				}
-				if !slices.IsSortedFunc(a.groups, func(g, o *group[int]) int { return g.due.Compare(o.due) }) {
+				if !slices.IsSortedFunc(a.groups, func(g, o *group[int]) int { return cmp.Compare(g.due, o.due) }) {
 					t.Fatal("not in order")
 				}
 				mu.Unlock()
