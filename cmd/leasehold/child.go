@@ -228,6 +228,7 @@ func (c *child) run(held interface {
 		Lease: held, Renewed: c.renewed, Signals: c.signals,
 		Legacy: c.legacy(leases), Keep: time.Now().Add(c.keep),
 		Ending: func(cut bool, left string) { c.tellEnding(held.Context(), cut, left) },
+		Silent: c.tellSilent,
 	})
 }
 
@@ -256,6 +257,16 @@ func (c *child) tellEnding(lease context.Context, cut bool, left string) {
 	default:
 		c.app.tell(onEnding, c.name, 0, "the lease of %s is about to end%s; ending the command, within %v", shown(c.name), c.unrenewed(), &c.grace)
 	}
+}
+
+// tellSilent tells that the guardian does not answer, or does again.
+func (c *child) tellSilent(guardian int, silent bool) {
+	if !silent {
+		c.app.detail(onWarning, c.name, 0, "%s[%d] answers again", guard.Name, guardian)
+		return
+	}
+	c.app.tell(onWarning, c.name, 0, "warning: %s[%d], the process beside this one, does not answer; sending it SIGCONT, as it may be stopped\n"+
+		"Until it answers, nothing ends the command in time if this process is stopped too", guard.Name, guardian)
 }
 
 // environ is this process's environment with what the command should know of its leases,

@@ -27,6 +27,10 @@ stopped, with -9 or -STOP too: a process beside it, the lock-guardian, sees to t
 such as "killall /usr/bin/leasehold", which goes by the file, kills COMMAND as well but leaves
 what COMMAND has started: only the token then tells its writes from the next holder's.
 
+If the lock-guardian alone is stopped, COMMAND goes on. "leasehold run" warns after a few seconds and
+resumes it with SIGCONT. If that does not help, "leasehold run" itself ends what COMMAND leaves
+running and releases the lock when COMMAND ends. COMMAND's exit code stays what it is.
+
 When "leasehold run" was killed, the lock is released as soon as nothing of COMMAND is left
 (with --at-least it is kept for the rest of that), so that nobody waits for the TTL. The TTL
 stands, also in place of --at-least, where "leasehold run" is stopped or the lock-guardian was

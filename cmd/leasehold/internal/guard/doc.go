@@ -1,10 +1,11 @@
 // Package guard keeps a command from outliving the lease it runs under.
 //
 // The command is the child of a guardian, a small process beside the holder (the process
-// that renews the lease). The holder tells the guardian each new deadline through a
-// socket; the guardian ends the command, with everything it started, before the last
-// deadline it was told. So the command is dead in time when the holder is killed, stopped,
-// or cut off from the engine. The holder in turn ends the command when the guardian dies.
+// that renews the lease). The holder writes each new deadline into memory that both share;
+// the guardian ends the command, with everything it started, before the last deadline
+// written there. So the command is dead in time when the holder is killed, stopped, or cut
+// off from the engine. The holder in turn ends the command when the guardian dies.
+// All else they say to each other through a socket.
 //
 //	holder ── socket ── guardian ── child and all its descendants
 //
@@ -12,6 +13,10 @@
 // lease in its place, so that the next one need not wait for the deadline. A holder that is
 // merely stopped is not dead: it keeps its end of the socket, and the guardian waits for its
 // word.
+//
+// A guardian that is stopped reports no end, and the lease would be renewed for ever. So the
+// holder pings it. If it is silent, the holder resumes it, or takes its place once the command
+// has ended; see watchdog.go. A healthy command goes on meanwhile.
 //
 // Deadlines are instants of the machine's CLOCK_MONOTONIC, which both processes read: it
 // is one clock for all processes of one machine, and nothing sets it.

@@ -8,12 +8,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The tests are not parallel: each holder may end every younger child of this process.
@@ -281,10 +285,6 @@ const tree = `echo $$ > %[1]s/child
 
 func TestGuardiansDeathEndsTheCommand(t *testing.T) {
 	dir := t.TempDir()
-	type outcome struct {
-		result Result
-		err    error
-	}
 	done := make(chan outcome)
 	go func() {
 		result, err := run(newLease(time.Minute).plan(fmt.Sprintf(tree, dir)))
@@ -303,7 +303,7 @@ func TestGuardiansDeathEndsTheCommand(t *testing.T) {
 	}
 }
 
-// TestHolderStandsInForAStoppedGuardian: the second line, for a guardian that is stopped.
+// TestHolderStandsInForAStoppedGuardian: the second line, for a guardian that nothing resumes.
 func TestHolderStandsInForAStoppedGuardian(t *testing.T) {
 	dir := t.TempDir()
 	lease := newLease(16 * time.Second)
@@ -316,7 +316,7 @@ func TestHolderStandsInForAStoppedGuardian(t *testing.T) {
 	}()
 	waitForFile(t, dir+"/grandchild")
 	waitForFile(t, dir+"/session")
-	syscall.Kill(guardianOf(t, dir+"/child"), syscall.SIGSTOP)
+	trace(t, guardianOf(t, dir+"/child"))
 	if result := <-done; !result.Cut {
 		t.Errorf("%+v, want cut", result)
 	}
@@ -357,7 +357,7 @@ func TestHolderStandsInAfterALoss(t *testing.T) {
 		done <- result
 	}()
 	waitForFile(t, dir+"/session")
-	syscall.Kill(guardianOf(t, dir+"/child"), syscall.SIGSTOP)
+	trace(t, guardianOf(t, dir+"/child"))
 	lease.lose()
 	select {
 	case result := <-done:
@@ -387,7 +387,7 @@ func TestOtherChildrenAreLeftAlone(t *testing.T) {
 
 func TestMessagesSurviveTheWire(t *testing.T) {
 	for _, m := range []message{
-		{Verb: toDeadline, N: -1 << 62},
+		{Verb: toSignal, N: -1 << 62},
 		{Verb: gotExit, N: 1 << 8, Cut: true},
 		{Verb: gotFailed, N: 127, Text: "exec: \"a b\": nicht\ngefunden ✓"},
 	} {
@@ -413,5 +413,192 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 			t.Error("a message after the peer was gone")
 		}
 		to.file.Close()
+	}
+}
+
+// hurry lets a holder notice a silence soon.
+func hurry(t *testing.T) {
+	former, formerBound := pulse, startBound
+	t.Cleanup(func() { pulse, startBound = former, formerBound })
+	pulse, startBound = 200*time.Millisecond, 5*time.Second
+}
+
+// A stage is when a guardian is stopped.
+var stages = map[string]struct {
+	script string // of the command
+	left   bool   // it leaves a process running
+}{
+	"while it runs":       {script: `while ! [ -e go ]; do sleep 0.01; done; exit 7`},
+	"with something left": {script: `sh -c 'trap "echo > term; exit" TERM; echo $$ > left; while :; do sleep 0.01; done' & while ! [ -e go ]; do sleep 0.01; done; exit 7`, left: true},
+}
+
+// TestStoppedGuardianIsResumed: its command ends meanwhile, and the end is reported as if nothing had been.
+func TestStoppedGuardianIsResumed(t *testing.T) {
+	hurry(t)
+	for name, stage := range stages {
+		for how, stop := range map[string]func(*testing.T, int) func(){"stopped": stopProcess, "traced": trace} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				dir := t.TempDir()
+				lease := newLease(time.Hour)
+				plan := lease.plan("cd " + dir + "; echo $$ > child; " + stage.script)
+				plan.Grace = 20 * time.Second
+				var silent atomic.Bool
+				plan.Silent = func(_ int, is bool) { silent.Store(silent.Load() || is) }
+				done := make(chan outcome, 1)
+				go func() {
+					result, err := run(plan)
+					done <- outcome{result, err}
+				}()
+				guardian := guardianOf(t, dir+"/child")
+				if stage.left {
+					waitForFile(t, dir+"/left")
+				}
+				stop(t, guardian)
+				if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				select {
+				case o := <-done:
+					if o.err != nil || o.result.Status.ExitStatus() != 7 || o.result.Cut {
+						t.Errorf("%+v, %v; want exit 7", o.result, o.err)
+					}
+				case <-time.After(time.Minute):
+					t.Fatal("the holder waits for ever")
+				}
+				if !silent.Load() {
+					t.Error("nothing was told of the silence")
+				}
+				if stage.left {
+					if alive(t, dir+"/left") {
+						t.Error("what it has left running lives")
+					}
+					waitForFile(t, dir+"/term")
+				}
+			})
+		}
+	}
+}
+
+type outcome struct {
+	result Result
+	err    error
+}
+
+// stopProcess stops a process as kill -STOP does.
+func stopProcess(t *testing.T, pid int) (resume func()) {
+	t.Helper()
+	syscall.Kill(pid, syscall.SIGSTOP)
+	standsStill(t, pid, "T")
+	return func() { syscall.Kill(pid, syscall.SIGCONT) }
+}
+
+// trace stops a process as a debugger does: SIGCONT does not wake it.
+func trace(t *testing.T, pid int) (resume func()) {
+	t.Helper()
+	failed, over := make(chan error), make(chan struct{})
+	resume = sync.OnceFunc(func() { close(over) })
+	t.Cleanup(resume)
+	go func() {
+		runtime.LockOSThread() // the tracer is a thread; its end is the end of it
+		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		for _, task := range tasks {
+			tid, _ := strconv.Atoi(task.Name())
+			err = errors.Join(err, unix.PtraceSeize(tid), unix.PtraceInterrupt(tid))
+		}
+		failed <- err
+		<-over
+	}()
+	if err := <-failed; err != nil {
+		t.Fatal(err)
+	}
+	standsStill(t, pid, "t")
+	return resume
+}
+
+// standsStill waits until all threads of a process are in state.
+func standsStill(t *testing.T, pid int, state string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		still := 0
+		for _, file := range files {
+			stat, _ := os.ReadFile(file)
+			if _, rest, ok := strings.Cut(string(stat), ") "); ok && strings.HasPrefix(rest, state) {
+				still++
+			}
+		}
+		if still > 0 && still == len(files) {
+			return
+		}
+	}
+	t.Fatalf("process %d does not stand still", pid)
+}
+
+// TestStoppedGuardianStartsNothing: it is stopped before it has started the command.
+func TestStoppedGuardianStartsNothing(t *testing.T) {
+	hurry(t)
+	for how, stop := range map[string]func(*testing.T, int) func(){"stopped": stopProcess, "traced": trace} {
+		t.Run(how, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "ran")
+			h := &holder{plan: newLease(time.Hour).plan("echo > " + file + "; exit 7"), term: homeTerminal()}
+			if err := h.start(); err != nil {
+				t.Fatal(err)
+			}
+			stop(t, h.guardian)
+			result, err := h.serve()
+			h.leave()
+			if _, ran := os.Stat(file); how == "stopped" && (err != nil || result.Status.ExitStatus() != 7) {
+				t.Errorf("%+v, %v; want exit 7", result, err)
+			} else if how == "traced" && (!errors.Is(err, ErrNotStarted) || ran == nil) {
+				t.Errorf("%+v, %v, the command ran: %v; want ErrNotStarted", result, err, ran == nil)
+			}
+		})
+	}
+}
+
+// TestLeaveEndsAStoppedGuardian: it has reported the end, and hears nothing any more.
+func TestLeaveEndsAStoppedGuardian(t *testing.T) {
+	_, leave, err := Run(newLease(time.Hour).plan("exit 7"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range below(os.Getpid(), 0) {
+		stopProcess(t, pid)
+	}
+	left := make(chan struct{})
+	go func() { leave(); close(left) }()
+	select {
+	case <-left:
+	case <-time.After(time.Minute):
+		t.Fatal("leave waits for ever")
+	}
+}
+
+// TestStopOfAMomentEndsNothing: the guardian is stopped until after the deadline that it knew then. Renewals have
+// moved the deadline meanwhile.
+func TestStopOfAMomentEndsNothing(t *testing.T) {
+	dir := t.TempDir()
+	lease := newLease(10 * time.Second)
+	plan := lease.plan("cd " + dir + "; echo $$ > child; while ! [ -e go ]; do sleep 0.01; done; exit 7")
+	done := make(chan outcome, 1)
+	go func() {
+		result, err := run(plan)
+		done <- outcome{result, err}
+	}()
+	guardian := guardianOf(t, dir+"/child")
+	resume := trace(t, guardian)
+	known := lease.Deadline()
+	lease.renew(time.Hour)
+	for range 10_000 { // more than a socket takes
+		lease.renew(time.Hour)
+		runtime.Gosched()
+	}
+	time.Sleep(time.Until(known))
+	resume()
+	if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if o := <-done; o.err != nil || o.result.Status.ExitStatus() != 7 || o.result.Cut {
+		t.Errorf("%+v, %v; want exit 7", o.result, o.err)
 	}
 }

@@ -33,7 +33,7 @@ type guardian struct {
 	term     terminal
 	grace    time.Duration
 	margin   time.Duration
-	deadline instant // the last the holder told
+	deadline deadline
 
 	child     int // pid and process group
 	status    syscall.WaitStatus
@@ -62,11 +62,11 @@ var left *estate
 // imports little (not os/exec, whose path is a late one). Were it the last of all, a guardian would start
 // slower and do the same.
 func init() {
-	c, ok := fromArgs(os.Args)
+	c, d, ok := fromArgs(os.Args)
 	if !ok {
 		return
 	}
-	left = guard(c)
+	left = guard(c, d)
 	if left == nil {
 		os.Exit(0)
 	}
@@ -83,8 +83,8 @@ func Inherit(heir func(legacy string, keep, deadline time.Time)) {
 }
 
 // guard starts the command when the holder tells it to, and returns when nothing of it is left and the holder
-// knows, or is dead.
-func guard(c *conn) *estate {
+// is dead. A holder that lives ends this process when it knows of the end and has seen to its lease.
+func guard(c *conn, d deadline) *estate {
 	rename()
 	runtime.GOMAXPROCS(1) // it hardly does anything, and threads that look for work cost as much
 	// The child gets its death signal when the thread that started it ends.
@@ -100,23 +100,15 @@ func guard(c *conn) *estate {
 	if first.Start == nil {
 		return nil // the holder died before the start
 	}
-	g := newGuardian(c, first)
+	g := newGuardian(c, d, first.Start)
 	c.send(g.serve(first.Start, messages, died))
-	if known(messages) || first.Start.Legacy == "" {
+	for range messages { // until the holder ends this process, or is dead
+	}
+	if first.Start.Legacy == "" {
 		return nil
 	}
 	letGoOfFiles()
-	return &estate{first.Start.Legacy, first.Start.Keep, g.deadline}
-}
-
-// known waits until the holder knows of the end, and reports false if it is dead.
-func known(messages <-chan message) bool {
-	for m := range messages {
-		if m.Verb == toLeave {
-			return true
-		}
-	}
-	return false
+	return &estate{first.Start.Legacy, first.Start.Keep, d.get()}
 }
 
 // serve runs the command and returns what came of it.
@@ -137,9 +129,8 @@ func (g *guardian) serve(s *start, messages <-chan message, died <-chan os.Signa
 	return message{Verb: gotExit, N: int64(g.status), Cut: g.cut, Lent: g.term.lent}
 }
 
-func newGuardian(c *conn, first message) *guardian {
-	s := first.Start
-	g := &guardian{conn: c, deadline: instant(first.N), grace: s.Grace, margin: s.Margin}
+func newGuardian(c *conn, d deadline, s *start) *guardian {
+	g := &guardian{conn: c, deadline: d, grace: s.Grace, margin: s.Margin}
 	if s.Home != 0 {
 		g.term = openTerminal(s.Home)
 		g.term.lent = s.Lent && g.term.home != 0
@@ -187,27 +178,34 @@ func Catch(c chan<- os.Signal, signals ...os.Signal) {
 	}
 }
 
-// toArgs are the arguments of a guardian that has fd as its end of the socket.
-func toArgs(fd int) []string { return []string{Name, "guard", strconv.Itoa(fd)} }
+// toArgs are the arguments of a guardian that has socket as its end, and the memory of the deadline.
+func toArgs(socket, memory int) []string {
+	return []string{Name, "guard", strconv.Itoa(socket), strconv.Itoa(memory)}
+}
 
 // fromArgs returns false in a process that is no guardian.
-func fromArgs(args []string) (*conn, bool) {
-	if len(args) != 3 || args[0] != Name || args[1] != "guard" {
-		return nil, false
+func fromArgs(args []string) (c *conn, d deadline, ok bool) {
+	if len(args) != 4 || args[0] != Name || args[1] != "guard" {
+		return nil, d, false
 	}
-	fd, err := strconv.Atoi(args[2])
-	if err != nil {
-		return nil, false
+	socket, err := strconv.Atoi(args[2])
+	memory, err2 := strconv.Atoi(args[3])
+	if err != nil || err2 != nil {
+		return nil, d, false
 	}
-	c, err := newConn(fd)
-	return c, err == nil
+	if c, err = newConn(socket); err != nil {
+		return nil, d, false
+	}
+	d, err = mapDeadline(memory)
+	syscall.Close(memory)
+	return c, d, err == nil
 }
 
 // termAt is when the child gets SIGTERM, killAt when it gets SIGKILL.
 func (g *guardian) termAt() instant { return g.killAt().add(-g.grace) }
 
 func (g *guardian) killAt() instant {
-	at := g.deadline.add(-g.margin)
+	at := g.deadline.get().add(-g.margin)
 	if g.ending {
 		at = min(at, g.endedAt.add(g.grace))
 	}
@@ -259,8 +257,8 @@ func (g *guardian) enforce() time.Duration {
 
 func (g *guardian) obey(m message) {
 	switch m.Verb {
-	case toDeadline:
-		g.deadline = instant(m.N)
+	case toPing:
+		g.conn.send(message{Verb: gotPong})
 	case toSignal:
 		g.signalGroup(syscall.Signal(m.N))
 	case toStop:
@@ -309,6 +307,7 @@ func (g *guardian) reap() {
 			g.suspended(status.StopSignal())
 		default:
 			g.exited, g.status = true, status
+			g.conn.send(message{Verb: gotEnded, N: int64(status), Cut: g.cut})
 		}
 	}
 }

@@ -19,6 +19,12 @@ var ErrLate = errors.New("the lease was about to end before the command could be
 // ErrGuardianDied: the guardian was killed, and the command therefore ended.
 var ErrGuardianDied = errors.New("the guardian process died, so the command was killed")
 
+// ErrNotStarted: the guardian was stopped before it had started the command, and would not go on.
+var ErrNotStarted = errors.New("the guardian process stands still, so the command was not started")
+
+// ErrUnknownEnd: nothing of the command is left, but the guardian, which would not go on, alone knows how it ended.
+var ErrUnknownEnd = errors.New("the guardian process stands still: whether the command ran, and how it ended, is unknown")
+
 // A StartError is a command that could not be started. Code is what a shell exits with.
 type StartError struct {
 	Code int
@@ -46,6 +52,9 @@ type Plan struct {
 	// Ending is called when the guardian ends the command, or, not cut, the processes that it
 	// has left running: some of them by name and number. It must not block.
 	Ending func(cut bool, left string)
+
+	// Silent is called when the guardian does not answer, and again when it does. It must not block.
+	Silent func(guardian int, silent bool)
 
 	// Legacy is for the guardian's heir, see Main, should this process die. "": none.
 	Legacy string
@@ -75,7 +84,7 @@ func Run(p Plan) (result Result, leave func(), err error) {
 	if err := h.start(); err != nil {
 		return Result{}, func() {}, fmt.Errorf("cannot start the guardian process: %w", err)
 	}
-	result, err = h.wait()
+	result, err = h.serve()
 	return result, h.leave, err
 }
 
@@ -86,11 +95,22 @@ type holder struct {
 	term     terminal
 	guardian int    // pid; 0: it has died
 	since    uint64 // when the guardian was started: what is older is not ours
-	starting bool   // the child may have been started
-	child    int    // pid; 0: not known
 	killed   bool   // by kill
+	deadline deadline
+	child    command
+	watchdog
 
 	interrupted bool // of the Result
+}
+
+// A command is what the holder knows of the child.
+type command struct {
+	starting bool               // it may have been started
+	pid      int                // 0: not known
+	over     bool               // it has ended
+	cut      bool               // the guardian ends it, or has
+	known    bool               // status is
+	status   syscall.WaitStatus // how it has ended
 }
 
 func (h *holder) start() error {
@@ -105,8 +125,15 @@ func (h *holder) start() error {
 		return err
 	}
 	defer syscall.Close(theirs) // the guardian has its own
+	shared, memory, err := newDeadline()
+	if err != nil {
+		return err
+	}
+	defer memory.Close()
+	h.deadline = shared
+	h.setDeadline()
 	// Not os/exec: it would turn a non-blocking terminal into a blocking one.
-	h.guardian, err = syscall.ForkExec(exe, toArgs(theirs), &syscall.ProcAttr{
+	h.guardian, err = syscall.ForkExec(exe, toArgs(theirs, int(memory.Fd())), &syscall.ProcAttr{
 		Env:   h.plan.Own,
 		Files: []uintptr{0, 1, 2},
 		Sys:   &syscall.SysProcAttr{Setpgid: true}, // no signal of the terminal reaches it
@@ -115,20 +142,24 @@ func (h *holder) start() error {
 		return os.NewSyscallError("exec", err)
 	}
 	h.since = startTime(h.guardian)
-	// One that is never told runs nothing, and wait finds it out.
-	_ = h.conn.sendWhole(h.startMessage())
 	return nil
 }
 
-func (h *holder) startMessage() (m message, deadline time.Time) {
-	deadline = h.plan.Lease.Deadline()
+// serve has the guardian start the command, and waits for its end.
+func (h *holder) serve() (Result, error) {
+	// A guardian that is never told runs nothing, and wait finds it out.
+	_ = h.conn.sendWhole(h.startMessage(), startBound)
+	return h.wait()
+}
+
+func (h *holder) startMessage() message {
 	s := &start{
 		Path: []byte(h.plan.Path), Argv: newTexts(h.plan.Argv), Env: newTexts(h.plan.Env),
 		Grace: h.plan.Grace, Margin: h.plan.Margin,
 		Home: h.term.home, Lent: h.term.lent,
 		Legacy: h.plan.Legacy, Keep: instantOf(h.plan.Keep),
 	}
-	return message{Verb: toStart, N: int64(instantOf(deadline)), Start: s}, deadline
+	return message{Verb: toStart, Start: s}
 }
 
 // connect makes the socket and returns the end that the guardian inherits. It gets a
@@ -167,41 +198,51 @@ func executable() (string, error) {
 	return path, nil
 }
 
-func (h *holder) sendDeadline() {
-	h.conn.send(message{Verb: toDeadline, N: int64(instantOf(h.plan.Lease.Deadline()))})
-}
+func (h *holder) setDeadline() { h.deadline.set(instantOf(h.plan.Lease.Deadline())) }
 
 // wait feeds the guardian until it reports the end.
 func (h *holder) wait() (Result, error) {
 	messages := h.conn.receive()
 	lost := h.plan.Lease.Context().Done()
 	backup := time.NewTimer(h.backupIn())
+	defer backup.Stop()
+	pulse := time.NewTicker(pulse)
+	defer pulse.Stop()
 	for {
 		select {
 		case <-h.plan.Renewed:
-			h.sendDeadline()
+			h.setDeadline()
 			backup.Reset(h.backupIn())
+		case <-pulse.C:
+			h.feel()
 		case <-lost:
 			lost = nil
-			h.conn.send(message{Verb: toStop})
+			h.urge(message{Verb: toStop})
 			backup.Reset(min(h.backupIn(), h.plan.Grace+h.plan.Margin))
 		case sig := <-h.plan.Signals:
 			h.interrupted = h.interrupted || sig == syscall.SIGINT
-			h.conn.send(message{Verb: toSignal, N: int64(sig.(syscall.Signal))})
+			h.pass(sig.(syscall.Signal))
 		case <-backup.C:
+			h.look()
 			h.kill()
 		case m, ok := <-messages:
 			if !ok {
 				return h.guardianDied()
 			}
 			switch m.Verb {
+			case gotPong:
+				h.answered()
 			case gotStarting:
-				h.starting = true
+				h.child.starting = true
 			case gotStarted:
-				h.child = int(m.N)
+				h.child.pid = int(m.N)
+			case gotEnded:
+				h.child.end(syscall.WaitStatus(m.N))
+				h.child.cut = m.Cut
 			case gotStopped:
 				h.suspend()
 			case gotEnding:
+				h.child.cut = m.Cut
 				if h.plan.Ending != nil {
 					h.plan.Ending(m.Cut, m.Text)
 				}
@@ -244,26 +285,46 @@ func (h *holder) ended(m message) (Result, error) {
 	return Result{Status: syscall.WaitStatus(m.N), Cut: m.Cut, Terminal: m.Lent, Interrupted: h.interrupted}, nil
 }
 
-// leave sends away a guardian that has reported the end. Until it exits it keeps our files open.
+// leave ends a guardian that has reported the end: there is nothing left for it to do, and until it is
+// gone it keeps our files open. It may be stopped, and hear nothing.
 func (h *holder) leave() {
 	defer h.conn.file.Close()
+	defer h.deadline.unmap()
 	if h.guardian == 0 {
 		return
 	}
-	h.conn.send(message{Verb: toLeave})
-	syscall.Wait4(h.guardian, nil, 0, nil)
+	syscall.Kill(h.guardian, syscall.SIGKILL)
+	h.bury()
+}
+
+// bury waits for the guardian, which dies. One that is traced its debugger has to wait for first.
+func (h *holder) bury() {
+	for running(h.guardian) || !walks {
+		if pid, err := syscall.Wait4(h.guardian, nil, 0, nil); pid > 0 || err == syscall.ECHILD {
+			break
+		}
+	}
 	h.guardian = 0
 }
 
-// guardianDied ends what it left behind. Its child died with it, by the kernel's hand.
+// guardianDied ends what it left behind. Its child died with it, by the kernel's hand, unless it had ended before.
 func (h *holder) guardianDied() (Result, error) {
 	byUs := h.killed
 	h.kill()
-	syscall.Wait4(h.guardian, nil, 0, nil)
-	h.guardian = 0
-	h.term.giveBack(h.child)
+	h.bury()
+	h.term.giveBack(h.child.pid)
+	// What was killed was killed by us, or by the guardian's death.
+	if h.child.known && !byUs && h.child.status.Signal() != syscall.SIGKILL {
+		h.child.over = true
+	}
 	switch {
-	case byUs && !h.starting:
+	case h.child.over && h.child.known:
+		return Result{h.child.status, h.child.cut, h.term.lent, h.interrupted}, nil
+	case h.child.over:
+		return Result{}, ErrUnknownEnd
+	case byUs && h.helpless():
+		return Result{}, ErrNotStarted
+	case byUs && !h.child.starting:
 		return Result{}, ErrLate
 	case byUs:
 		return Result{Cut: true}, nil
@@ -276,18 +337,18 @@ func (h *holder) kill() {
 	h.killed = true
 	if !walks {
 		syscall.Kill(h.guardian, syscall.SIGKILL)
-		if h.child != 0 {
-			syscall.Kill(-h.child, syscall.SIGKILL)
+		if h.child.pid != 0 {
+			syscall.Kill(-h.child.pid, syscall.SIGKILL)
 		}
 		return
 	}
 	pause := retry
 	// Twice nothing, because a walk may miss a process that forks meanwhile.
 	for nothing := 0; nothing < 2; {
-		if !reapAny() {
+		if !h.reapAny() {
 			return
 		}
-		pids := descendants(os.Getpid(), h.since)
+		pids := below(os.Getpid(), h.since)
 		if len(pids) == 0 {
 			nothing++
 			continue
@@ -301,15 +362,20 @@ func (h *holder) kill() {
 	}
 }
 
-// reapAny waits for those who are dead and reports whether there are other children.
-func reapAny() bool {
+// reapAny waits for those who are dead and reports whether there are other children. The child is
+// among them when its guardian is dead.
+func (h *holder) reapAny() bool {
 	for {
-		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
-		if err == syscall.ECHILD {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		switch {
+		case err == syscall.ECHILD:
 			return false
-		}
-		if err != syscall.EINTR && pid <= 0 {
+		case err == syscall.EINTR:
+		case pid <= 0:
 			return true
+		case pid == h.child.pid:
+			h.child.known, h.child.status = true, status
 		}
 	}
 }

@@ -40,6 +40,7 @@ func alone(group int) bool { return true }
 type process struct {
 	pid, parent int
 	started     uint64 // clock ticks since boot
+	dead        bool   // with all of its threads, and not waited for
 }
 
 // descendants lists the processes below root, without the branches below those of
@@ -65,8 +66,23 @@ func descendants(root int, since uint64) []int {
 	return found
 }
 
-// processes reads the process table. The dead who were not waited for are in it: a
-// process whose first thread has ended looks dead while its other threads run.
+// below lists those of the descendants that live.
+func below(root int, since uint64) (found []int) {
+	for _, pid := range descendants(root, since) {
+		if running(pid) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// running reports whether a process has not ended, whoever has still to wait for it.
+func running(pid int) bool {
+	p, ok := readProcess(pid)
+	return ok && !p.dead
+}
+
+// processes reads the process table. The dead who were not waited for are in it.
 func processes() []process {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -105,6 +121,15 @@ func leftRunning() string {
 	return strings.Join(names, ", ")
 }
 
+// memoryFile returns a file in memory.
+func memoryFile() (*os.File, error) {
+	fd, err := unix.MemfdCreate(Name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	return os.NewFile(uintptr(fd), Name), nil
+}
+
 // startTime is when a process was started, in clock ticks since boot.
 func startTime(pid int) uint64 {
 	p, _ := readProcess(pid)
@@ -119,11 +144,13 @@ func readProcess(pid int) (process, bool) {
 	}
 	// The second field, a name in parentheses, may contain anything.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	const ppid, starttime = 4 - 3, 22 - 3
+	const state, ppid, threads, starttime = 3 - 3, 4 - 3, 20 - 3, 22 - 3
 	if len(fields) <= starttime {
 		return process{}, false
 	}
+	// A process whose first thread has ended looks dead while its other threads run.
+	dead := fields[state][0] == 'Z' && string(fields[threads]) <= "1" || fields[state][0] == 'X'
 	parent, err := strconv.Atoi(string(fields[ppid]))
 	started, err2 := strconv.ParseUint(string(fields[starttime]), 10, 64)
-	return process{pid, parent, started}, err == nil && err2 == nil
+	return process{pid, parent, started, dead}, err == nil && err2 == nil
 }

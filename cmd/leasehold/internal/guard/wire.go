@@ -15,12 +15,11 @@ type verb string
 
 // Messages of the holder.
 const (
-	toStart    verb = "start"    // Start, and N: the deadline; the first message
-	toDeadline verb = "deadline" // N: the instant
-	toSignal   verb = "signal"   // N: for the child's process group
-	toStop     verb = "stop"     // the lease is lost: end the child
-	toResume   verb = "resume"   // the holder runs again after a suspension
-	toLeave    verb = "leave"    // the holder knows of the end, and sees to its lease itself
+	toStart  verb = "start"  // Start; the first message
+	toSignal verb = "signal" // N: for the child's process group
+	toStop   verb = "stop"   // the lease is lost: end the child
+	toResume verb = "resume" // the holder runs again after a suspension
+	toPing   verb = "ping"   // answer with pong
 )
 
 // Messages of the guardian. After exit, failed and late nothing of the child is left.
@@ -28,6 +27,8 @@ const (
 	gotStarting verb = "starting" // from now on the child may run
 	gotStarted  verb = "started"  // N: pid
 	gotStopped  verb = "stopped"  // the terminal suspended the child
+	gotPong     verb = "pong"     // the answer to a ping
+	gotEnded    verb = "ended"    // N, Cut: as of exit; what the child has left running is still to end
 	gotEnding   verb = "ending"   // the guardian begins to end: Cut: the child; Text: what it has left running
 	gotExit     verb = "exit"     // N: wait status; Cut: the guardian ended it; Lent: it had the terminal
 	gotFailed   verb = "failed"   // N: exit code as a shell's; Text
@@ -90,8 +91,7 @@ func newConn(fd int) (*conn, error) {
 }
 
 // send never blocks: a message to a peer that is gone, or that has been stopped for so
-// long that the socket is full, is dropped. A guardian that misses deadlines acts
-// earlier, not later.
+// long that the socket is full, is dropped.
 func (c *conn) send(m message) {
 	raw, err := c.file.SyscallConn()
 	if err != nil {
@@ -103,9 +103,9 @@ func (c *conn) send(m message) {
 	})
 }
 
-// sendWhole sends what may be larger than the socket's buffer, until deadline at the latest.
-func (c *conn) sendWhole(m message, deadline time.Time) error {
-	c.file.SetWriteDeadline(deadline)
+// sendWhole sends what may be larger than the socket's buffer, for bound at the longest.
+func (c *conn) sendWhole(m message, bound time.Duration) error {
+	c.file.SetWriteDeadline(time.Now().Add(bound))
 	defer c.file.SetWriteDeadline(time.Time{})
 	_, err := c.file.Write(m.line())
 	return err

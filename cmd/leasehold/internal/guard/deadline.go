@@ -1,0 +1,50 @@
+//go:build unix
+
+package guard
+
+import (
+	"errors"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A deadline is memory that the holder and its guardian share. The holder sets it and the guardian reads it
+// whenever it has to decide. So a guardian that was stopped for a while goes by the last renewal, not by
+// the one before it was stopped: no message of it can be late, or lost because the socket is full.
+type deadline struct{ at *atomic.Int64 }
+
+func (d deadline) set(t instant) { d.at.Store(int64(t)) }
+func (d deadline) get() instant  { return instant(d.at.Load()) }
+
+// newDeadline returns the memory and, for the guardian, a file of it.
+func newDeadline() (deadline, *os.File, error) {
+	file, err := memoryFile()
+	if err != nil { // the system has none, or forbids it
+		if file, err = os.CreateTemp("", Name+"-"); err != nil {
+			return deadline{}, nil, err
+		}
+		err = os.Remove(file.Name())
+	}
+	err = errors.Join(err, file.Truncate(int64(os.Getpagesize())))
+	d, err2 := mapDeadline(int(file.Fd()))
+	_, err3 := unix.FcntlInt(file.Fd(), unix.F_SETFD, 0) // the guardian inherits it
+	if err = errors.Join(err, err2, err3); err != nil {
+		file.Close()
+		return deadline{}, nil, err
+	}
+	return d, file, nil
+}
+
+// mapDeadline maps the memory of a file of newDeadline.
+func mapDeadline(fd int) (deadline, error) {
+	page, err := unix.Mmap(fd, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return deadline{}, os.NewSyscallError("mmap", err)
+	}
+	return deadline{(*atomic.Int64)(unsafe.Pointer(&page[0]))}, nil
+}
+
+func (d deadline) unmap() { unix.MunmapPtr(unsafe.Pointer(d.at), uintptr(os.Getpagesize())) }
