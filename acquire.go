@@ -96,7 +96,7 @@ func (a *attempt) waitTurn(ctx context.Context) (*Lease, error) {
 		a.hasTurn = true
 		return nil, nil
 	}
-	a.locker.traceStep(ctx, a.name, a.request, StepQueued)
+	a.locker.traceStep(ctx, a.name, a.request, Event{Step: StepQueued, Local: true})
 	h, has, err := q.wait(ctx, a.locker.calls.closing, a.name, w)
 	switch {
 	case err == nil && h != nil:

@@ -44,7 +44,9 @@ func (h *hold) contend(ctx context.Context, r *request, queue bool) (sent bootti
 		case refused:
 			if !w.queued {
 				h.locker.queue.refuse(h.req.Resource)
-				h.locker.traceStep(ctx, h.req.Resource, r, StepQueued)
+			}
+			if !w.queued || w.fails > 0 {
+				h.locker.traceStep(ctx, h.req.Resource, r, Event{Step: StepQueued})
 			}
 			if err = w.sleepBusy(ctx, h.locker.calls.closing, busy); err == nil {
 				if g, ok := h.brought(sent, busy); ok {
@@ -57,6 +59,7 @@ func (h *hold) contend(ctx context.Context, r *request, queue bool) (sent bootti
 			err = context.Cause(ctx)
 		default: // the engine went away while we waited: our place may be there still
 			w.failed = err
+			h.locker.traceStep(ctx, h.req.Resource, r, Event{Step: StepRetrying, Err: err})
 			err = w.sleepError(ctx, h.locker.calls.closing)
 		}
 		if err != nil {

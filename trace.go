@@ -39,6 +39,8 @@ type Event struct {
 	Engine string      // driver.Features.Engine
 	Token  uint64      // of the lease; 0 of a wait that brought none, or without fencing
 
+	// Local says of StepQueued that it is for a turn inside the process: the engine was not asked.
+	Local bool
 	// Took is the time since the begin; 0 in a begin.
 	Took time.Duration
 	// Left is, of a renewal that has ended, what was left of the deadline when the answer
@@ -46,7 +48,7 @@ type Event struct {
 	Left time.Duration
 	// TTL is, of a renewal that has ended, the length of the lease that Left was left of.
 	TTL time.Duration
-	// Err is why it ended as it did: that of the call whose wait this was, the cause of the
+	// Err is why it goes on by retrying, or ended as it did: that of the call whose wait this was, the cause of the
 	// lease's context, that of Release whose outcome is unknown, that of the renewal.
 	Err error
 }
@@ -75,7 +77,9 @@ type Step uint8
 const (
 	StepBegun Step = iota // any has begun
 
-	StepQueued // a wait goes on: for a turn inside the process, or at the engine, or first one and then the other
+	StepQueued // a wait goes on: for a turn inside the process, or at the engine, or first one and then the other; again after StepRetrying
+	// StepRetrying: a wait goes on although a call to the engine has failed, for Err. It comes again for each such call.
+	StepRetrying
 
 	StepGranted    // a wait has ended: the engine granted a lease
 	StepHandedOver // a wait has ended: a lease of this process was handed over
@@ -95,7 +99,7 @@ const (
 
 // steps are the words for logs and labels.
 var steps = []string{
-	"begun", "queued",
+	"begun", "queued", "retrying",
 	"granted", "handed_over", "nested", "resumed", "refused", "gave_up", "failed",
 	"released", "lost", "evicted", "unknown",
 	"renewed",
@@ -105,7 +109,7 @@ var steps = []string{
 func (s Step) String() string { return word(steps, int(s)) }
 
 // Ends reports whether it is the end of a wait, a hold or a renewal.
-func (s Step) Ends() bool { return s > StepQueued }
+func (s Step) Ends() bool { return s > StepRetrying }
 
 // Holds reports whether it is the end of a wait that brought a lease.
 func (s Step) Holds() bool { return s >= StepGranted && s <= StepResumed }
@@ -168,14 +172,15 @@ var lastID atomic.Uint64
 func (l *Locker) traceWait(ctx context.Context, name string, r *request) {
 	if l.opts.Trace != nil {
 		r.id = lastID.Add(1)
-		l.traceStep(ctx, name, r, StepBegun)
+		l.traceStep(ctx, name, r, Event{Step: StepBegun})
 	}
 }
 
-// traceStep tells of a call that goes on.
-func (l *Locker) traceStep(ctx context.Context, name string, r *request, s Step) {
+// traceStep tells of a call that goes on, with what e has.
+func (l *Locker) traceStep(ctx context.Context, name string, r *request, e Event) {
 	if r.id != 0 {
-		l.opts.Trace(ctx, Event{ID: r.id, Kind: KindWait, Step: s, Name: name, Mode: r.mode, Engine: l.features.Engine})
+		e.ID, e.Kind, e.Name, e.Mode, e.Engine = r.id, KindWait, name, r.mode, l.features.Engine
+		l.opts.Trace(ctx, e)
 	}
 }
 

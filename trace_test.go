@@ -3,6 +3,7 @@ package leasehold_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -48,6 +49,46 @@ func TestTraceTellsTheLifeOfALease(t *testing.T) {
 		}
 		if !slices.Equal(es.all, want) {
 			t.Errorf("told %+v\nwant %+v", es.all, want)
+		}
+	})
+}
+
+// A wait that goes on while the engine fails says why each time, and that it is queued when the engine answers again.
+func TestTraceTellsWhyAWaitGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, es := memory.NewServer(), &events{}
+		mine := newFaulty(t, server)
+		locks := newLocker(t, mine, &leasehold.Options{Trace: es.trace})
+		other := acquire(t, newLocker(t, server.Connect(), nil), "a")
+		mine.LoseWakes()
+		time.AfterFunc(time.Second, func() { mine.Always(locktest.OpTry, locktest.LoseRequest) })
+		time.AfterFunc(20*time.Second, func() { mine.Always(locktest.OpTry, nil) })
+		time.AfterFunc(30*time.Second, func() { other.Release(context.Background()) })
+		acquire(t, locks, "a")
+		steps := slices.Compact(es.of(leasehold.KindWait))
+		if want := []string{"begun", "queued", "retrying", "queued", "granted"}; !slices.Equal(steps, want) {
+			t.Errorf("told %q, want %q", steps, want)
+		}
+		for _, e := range es.all {
+			if retrying := e.Step == leasehold.StepRetrying; retrying != errors.Is(e.Err, locktest.ErrInjected) {
+				t.Errorf("%v: %v", e.Step, e.Err)
+			}
+		}
+	})
+}
+
+// A wait for a turn inside the process says that the engine was not asked.
+func TestTraceTellsALocalWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, es := memory.NewServer(), &events{}
+		locks := newLocker(t, server.Connect(), &leasehold.Options{Trace: es.trace})
+		first := acquire(t, locks, "a")
+		time.AfterFunc(time.Second, func() { first.Release(context.Background()) })
+		acquire(t, locks, "a")
+		for _, e := range es.all {
+			if e.Local != (e.Step == leasehold.StepQueued) {
+				t.Errorf("%v: local %v", e.Step, e.Local)
+			}
 		}
 	})
 }

@@ -73,7 +73,7 @@ func acquire(ctx context.Context, a *app, name string, f *claimFlags, opts []lea
 	if note == "" {
 		note = callerNote()
 	}
-	o := &leasehold.Options{TTL: time.Duration(f.ttl), Note: note, Trace: a.trace}
+	o := &leasehold.Options{TTL: time.Duration(f.ttl), Note: note, Trace: leasehold.TraceAll(a.trace, (&trouble{app: a}).trace)}
 	return a.with(ctx, stores.Open, o, func(ctx context.Context, locks *leasehold.Locker) error {
 		a.sayLocal()
 		if !locks.Features().Resumes {

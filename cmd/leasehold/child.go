@@ -38,6 +38,7 @@ type child struct {
 	signals chan os.Signal          // caught from the start, for the command
 	renewed chan struct{}           // the deadline has moved
 	failed  atomic.Pointer[failure] // the last renewal of a lease, unless it has succeeded since
+	trouble *trouble
 }
 
 // A task is the command, as it was asked for.
@@ -65,7 +66,7 @@ type failure struct {
 }
 
 func newChild(a *app) child {
-	return child{app: a, signals: make(chan os.Signal, 16), renewed: make(chan struct{}, 1)}
+	return child{app: a, signals: make(chan os.Signal, 16), renewed: make(chan struct{}, 1), trouble: &trouble{app: a}}
 }
 
 func (c *child) addFlags(flags *pflag.FlagSet) {
@@ -146,7 +147,7 @@ func (c *child) options() *leasehold.Options {
 		// Not the arguments: they may contain secrets, and others read the note.
 		c.note = fmt.Sprintf("%s %s[%d]", host, filepath.Base(c.argv[0]), os.Getpid())
 	}
-	return &leasehold.Options{TTL: c.ttl, Note: c.note, Trace: leasehold.TraceAll(c.app.trace, c.renews, c.metrics.trace)}
+	return &leasehold.Options{TTL: c.ttl, Note: c.note, Trace: leasehold.TraceAll(c.app.trace, c.trouble.trace, c.renews, c.metrics.trace)}
 }
 
 // renews notes how the renewals go.
@@ -265,7 +266,7 @@ func (c *child) tellSilent(guardian int, silent bool) {
 		c.app.detail(onWarning, c.name, 0, "%s[%d] answers again", guard.Name, guardian)
 		return
 	}
-	c.app.tell(onWarning, c.name, 0, "warning: %s[%d], the process beside this one, does not answer; sending it SIGCONT, as it may be stopped\n"+
+	c.app.announce(onWarning, c.name, "warning: %s[%d], the process beside this one, does not answer; sending it SIGCONT, as it may be stopped\n"+
 		"Until it answers, nothing ends the command in time if this process is stopped too", guard.Name, guardian)
 }
 

@@ -11,7 +11,7 @@ import (
 // and with --json an object on a line of its own.
 type event struct {
 	Time  string `json:"time"`
-	Kind  string `json:"event" enum:"store,serving,warning,waiting,acquired,renewal_failed,ending,exited,released,error"`
+	Kind  string `json:"event" enum:"store,serving,warning,waiting,recovered,acquired,renewal_failed,ending,exited,released,error"`
 	Name  string `json:"name,omitempty"`
 	Token uint64 `json:"token,string,omitempty"`
 	Text  string `json:"text" about:"for people"`
@@ -23,6 +23,7 @@ const (
 	onServe         = "serving"
 	onWarning       = "warning"
 	onWait          = "waiting"
+	onRecovered     = "recovered" // the store answers again
 	onGrant         = "acquired"
 	onRenewalFailed = "renewal_failed"
 	onEnding        = "ending" // of the command, or of what it has left running
@@ -42,6 +43,15 @@ func (a *app) tell(kind, name string, token uint64, format string, args ...any) 
 		a.write(text)
 	} else if a.verbose {
 		a.encode(event{stamp(), kind, name, token, text})
+	}
+}
+
+// announce tells of what everybody should know while the command goes on, with --json too.
+func (a *app) announce(kind, name string, format string, args ...any) {
+	if a.json {
+		a.encode(event{stamp(), kind, name, 0, strings.TrimSpace(fmt.Sprintf(format, args...))})
+	} else {
+		a.tell(kind, name, 0, format, args...)
 	}
 }
 

@@ -29,6 +29,10 @@ Whose COMMAND has exited stays away for a while, so that another machine may do 
 a second, and twice as long, up to 30 seconds, each time that COMMAND lives no longer than
 the last such pause. Nothing is held meanwhile, and standard error says when it ends.
 
+While the store refuses or does not answer, standard error says why once for each new reason, and
+when it answers again; with --json as an event, too. The campaign goes on. Only the first one fails
+at once: then nothing has run yet.
+
 TERM, INT, HUP and QUIT end the campaign, or are passed on to COMMAND and end it all when
 COMMAND has exited; only then another leads. COMMAND sees the same environment as under
 "leasehold run".
@@ -88,6 +92,7 @@ func (l *lead) run(ctx context.Context) error {
 		return internalErrorf("%w", err)
 	}
 	l.lostCode = exitLost
+	l.trouble.campaigns = true
 	guard.Catch(l.caught, guard.Forwarded...)
 	guard.Catch(make(chan os.Signal), syscall.SIGPIPE) // a reader of our errors that is gone must not end us
 	ctx, end := context.WithCancelCause(ctx)
@@ -133,7 +138,7 @@ func (l *lead) campaign(ctx context.Context, locks *leasehold.Locker) error {
 			return err
 		case errors.Is(err, errExited):
 		case l.away > 0 && exitCode(err) == exitUnavailable && !errors.Is(err, driver.ErrCorrupt):
-			l.app.report(err) // the store went away during the pause: a leader is wanted when it is back
+			// The store went away during the pause: a leader is wanted when it is back.
 		default:
 			return err
 		}

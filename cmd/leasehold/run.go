@@ -90,7 +90,8 @@ When Ctrl-C ended COMMAND or a wait, "leasehold run" ends by SIGINT too, which a
 as 130 and stops its script for, as with flock(1). That is so as well when COMMAND catches it
 and exits with 130; with any other exit code the script goes on.
 
-While it waits on a terminal, the last line says for how long, who holds NAME, and which place in
+If the store fails during the wait, "leasehold run" says why, goes on waiting, and says when the
+store answers again. While it waits on a terminal, the last line says for how long, who holds NAME, and which place in
 the queue is ours (not with TERM=dumb). When the lease is lost, or about to end for want of a
 renewal, standard error says so as COMMAND is being ended, and again at the end. With -v each
 line has the time: the store and what is wrong with it, the wait and who is in the way, the
@@ -112,8 +113,9 @@ for that but the exit, a second at most. Where it cannot be written, standard er
 and COMMAND runs all the same. Use a FILE for each NAME, which ends in .prom.
 
 Nothing is written to standard output. With --json an error is one JSON object on
-standard error; with -v each line is one, with "time", "event" and "text": store, warning, waiting,
-acquired, renewal_failed, ending, exited, released, error.`
+standard error, and so is what keeps a wait from its end (warning, recovered); with -v each line is
+one, with "time", "event" and "text": store, warning, waiting, recovered, acquired, renewal_failed,
+ending, exited, released, error.`
 
 const runExample = `  leasehold run backup -- ./backup.sh
   leasehold run -n --ok-if-busy report -- make report     cron: skip if still running
