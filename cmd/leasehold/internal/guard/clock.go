@@ -5,26 +5,33 @@ package guard
 import (
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"golang.org/x/sys/unix"
 )
 
-// An instant is a reading of the machine's CLOCK_MONOTONIC. It means the same in every
-// process of this machine and nothing elsewhere.
+// An instant is a reading of the machine's clock that counts sleep (on Linux CLOCK_BOOTTIME). It
+// means the same in every process of this machine and nothing elsewhere.
 type instant time.Duration
 
-func now() instant {
+// Tests have a machine of their own.
+var (
+	now   = readClock
+	sleep = boottime.Machine()
+)
+
+func readClock() instant {
 	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+	if err := unix.ClockGettime(clock, &ts); err != nil {
 		panic(err) // no machine that runs this is without the clock
 	}
 	return instant(ts.Nano())
 }
 
-// instantOf converts a deadline of this process. The clock is read first: a pause before
+// instantOf converts what deadline returns. The clock is read first: a pause or a sleep before
 // the second reading makes the result earlier than the deadline, never later.
-func instantOf(deadline time.Time) instant {
+func instantOf(deadline func() time.Time) instant {
 	t := now()
-	return t.add(time.Until(deadline))
+	return t.add(time.Until(deadline()))
 }
 
 func (t instant) add(d time.Duration) instant     { return t + instant(d) }

@@ -18,8 +18,8 @@
 // holder pings it. If it is silent, the holder resumes it, or takes its place once the command
 // has ended; see watchdog.go. A healthy command goes on meanwhile.
 //
-// Deadlines are instants of the machine's CLOCK_MONOTONIC, which both processes read: it
-// is one clock for all processes of one machine, and nothing sets it.
+// Deadlines are instants of one clock for all processes of the machine, which nothing sets: on
+// Linux CLOCK_BOOTTIME, which goes on while the machine sleeps. A resume wakes the guardian.
 //
 // On Linux both processes are child subreapers: a descendant whose parent dies becomes
 // theirs, so that neither a double fork nor setsid leads out of their reach. Elsewhere

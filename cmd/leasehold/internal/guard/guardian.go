@@ -214,7 +214,13 @@ func (g *guardian) killAt() instant {
 
 // watch returns when the child and all its descendants are gone.
 func (g *guardian) watch(messages <-chan message, died <-chan os.Signal) {
-	timer := time.NewTimer(0)
+	timer, woke := time.NewTimer(0), make(chan struct{}, 1)
+	defer sleep.Watch(func() {
+		select {
+		case woke <- struct{}{}:
+		default:
+		}
+	})()
 	for {
 		g.reap()
 		if g.exited && g.childless {
@@ -231,6 +237,7 @@ func (g *guardian) watch(messages <-chan message, died <-chan os.Signal) {
 			g.obey(m)
 		case <-died:
 		case <-timer.C:
+		case <-woke: // the timer stood still
 		}
 	}
 }

@@ -157,7 +157,7 @@ func (h *holder) startMessage() message {
 		Path: []byte(h.plan.Path), Argv: newTexts(h.plan.Argv), Env: newTexts(h.plan.Env),
 		Grace: h.plan.Grace, Margin: h.plan.Margin,
 		Home: h.term.home, Lent: h.term.lent,
-		Legacy: h.plan.Legacy, Keep: instantOf(h.plan.Keep),
+		Legacy: h.plan.Legacy, Keep: instantOf(func() time.Time { return h.plan.Keep }),
 	}
 	return message{Verb: toStart, Start: s}
 }
@@ -198,7 +198,7 @@ func executable() (string, error) {
 	return path, nil
 }
 
-func (h *holder) setDeadline() { h.deadline.set(instantOf(h.plan.Lease.Deadline())) }
+func (h *holder) setDeadline() { h.deadline.set(instantOf(h.plan.Lease.Deadline)) }
 
 // wait feeds the guardian until it reports the end.
 func (h *holder) wait() (Result, error) {

@@ -11,6 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// clock counts the time that the machine sleeps.
+const clock = unix.CLOCK_BOOTTIME
+
 // walks says that descendants finds what has left the child's process group.
 const walks = true
 

@@ -6,7 +6,12 @@ import (
 	"errors"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
+
+// clock counts the time that the machine sleeps where the system has only one.
+const clock = unix.CLOCK_MONOTONIC
 
 // walks says that descendants are not looked for here: only the child's process group
 // is ended.
