@@ -102,8 +102,19 @@ func (c *claim) uncertain() bool { return c.lateGrant || c.lateWrite }
 var errUndecided = errors.New("undecided")
 
 // Try implements driver.Claim.
-func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 	c.collect()
+	if !c.req.Queue {
+		return c.try(ctx)
+	}
+	err = c.d.crowded(ctx, c.req.Resource, func() (err error) {
+		g, err = c.try(ctx)
+		return err
+	})
+	return g, err
+}
+
+func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 	sure := !c.uncertain()
 	g, err := c.fastPath(ctx)
 	first, isBusy := errors.AsType[*driver.Busy](err)

@@ -27,14 +27,16 @@ var (
 	// ErrPooled: a pool between client and database gives statements prepared on one
 	// connection to another. The client must prepare none; the engine's page says how.
 	ErrPooled = errors.New("prepared statements do not survive the pool in front of the database: turn them off in the client")
-	// ErrContended: others were in the way of a statement again and again.
-	ErrContended = errors.New("the database gave up the statement for others too often")
+	// ErrContended: others were in the way of a statement again and again. A waiter tries again.
+	ErrContended = fmt.Errorf("the database gave up the statement for others too often: %w", driver.ErrNotYet)
+	// ErrConnections: the server, or the user, has all connections that it may have. A waiter tries again.
+	ErrConnections = fmt.Errorf("the server takes no more connections: raise its limit, or have fewer clients: %w", driver.ErrNotYet)
 )
 
 // explained reports whether err is this package's and says what to do already.
 func explained(err error) bool {
 	for _, known := range []error{
-		driver.ErrCorrupt, driver.ErrUnsupported, driver.ErrClosed, ErrNoSchema, ErrReadOnly, ErrUncommitted, ErrDenied, ErrFull, ErrTimeout, ErrPooled,
+		driver.ErrCorrupt, driver.ErrUnsupported, driver.ErrClosed, ErrNoSchema, ErrReadOnly, ErrUncommitted, ErrDenied, ErrFull, ErrTimeout, ErrPooled, ErrContended, ErrConnections,
 	} {
 		if errors.Is(err, known) {
 			return true

@@ -225,6 +225,8 @@ var mysqlCodes = map[string]error{
 	"1021": ErrFull,           // disk full
 	"1026": ErrFull,           // error writing a file
 	"1114": ErrFull,           // table full
+	"1040": ErrConnections,    // too many connections
+	"1203": ErrConnections,    // too many connections of the user
 	"1969": ErrTimeout,        // max_statement_time of MariaDB
 	"3024": ErrTimeout,        // max_execution_time of MySQL
 	"1317": ErrTimeout,        // interrupted, as by KILL QUERY

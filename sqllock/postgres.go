@@ -225,6 +225,7 @@ var postgresCodes = map[string]error{
 	"3F000": ErrNoSchema,       // invalid_schema_name
 	"42501": ErrDenied,         // insufficient_privilege
 	"53100": ErrFull,           // disk_full
+	"53300": ErrConnections,    // too_many_connections
 	"57014": ErrTimeout,        // query_canceled
 	"26000": ErrPooled,         // invalid_sql_statement_name
 	"42P05": ErrPooled,         // duplicate_prepared_statement

@@ -86,6 +86,7 @@ func (o *Options) tables() string {
 type Driver struct {
 	db      *sql.DB
 	doubt   doubt
+	crowd   crowd
 	dialect dialect
 	texts   statements
 	traits  traits
@@ -118,6 +119,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	d := &Driver{db: db, doubt: doubt{db: db, ours: dialled.Of(db)}, dialect: dialect, texts: dialect.statements().withPrefix(o.tables()), traits: dialect.traits(),
 		opening: make(chan struct{}, 1), renewing: make(chan struct{}, 1)}
 	d.opening <- struct{}{}
+	d.crowd.init()
 	if d.traits.oneWriter {
 		d.writing = make(chan struct{}, 1)
 	}
