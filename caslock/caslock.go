@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/lanes"
 )
 
 // ErrRefused is for stores: the write was not done and will not be, for a reason that another
@@ -41,6 +42,7 @@ type Driver struct {
 	opts   Options
 	number func(Version) uint64 // nil: the store is no Counter
 	watch  *watch               // nil: the store is no Watcher
+	lanes  *lanes.Lanes         // of waiters
 
 	closing context.Context // ended by Close
 	close   context.CancelCauseFunc
@@ -66,7 +68,7 @@ func New(store Store, opts *Options) (*Driver, error) {
 			return nil, errors.New("caslock: MinTTL, Place and Poll are a millisecond or more")
 		}
 	}
-	d := &Driver{store: store, opts: o, resources: make(map[string]*resource), sweepAt: sweepFirst}
+	d := &Driver{store: store, opts: o, lanes: lanes.New(unanswered, nil), resources: make(map[string]*resource), sweepAt: sweepFirst}
 	d.closing, d.close = context.WithCancelCause(context.Background())
 	if c, ok := store.(Counter); ok {
 		d.number = c.Number

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -33,7 +32,7 @@ type uncertain struct {
 // when the record has changed meanwhile, and what it found last is right. before is the claim's
 // last write without an answer: when change returns nil it has been served or never will be, and
 // after an error it may be this call's. change returns the record as it is then.
-func (d *Driver) change(ctx context.Context, name string, before *uncertain, f func(*view) (write bool)) (_ *record.Record, err error) {
+func (d *Driver) change(ctx context.Context, name string, before *uncertain, f func(*view) (write bool)) (*record.Record, error) {
 	ctx, leave, err := d.enter(ctx)
 	if err != nil {
 		return nil, err
@@ -42,12 +41,6 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 	s := d.resource(name)
 	var unsent error // why the last write was not sent
 	refused := ""    // the nonce of the last write, if it may have been done though it has no answer, or was refused
-	raced := false   // others wrote first
-	defer func() {
-		if raced && err != nil && ctx.Err() != nil { // the store answers: it is the others that take the time
-			err = fmt.Errorf("%w: %w", ErrContended, err)
-		}
-	}()
 	for try := range maxTries {
 		start := time.Now()
 		v, sure, err := d.current(ctx, s, try > 0 || before.open)
@@ -81,7 +74,6 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 		case err != nil && !errors.Is(err, ErrChanged):
 			return nil, failed(ctx, err)
 		case err != nil:
-			raced = true
 			if refused = v.next; blank {
 				refused = ""
 			}
@@ -105,6 +97,7 @@ func (d *Driver) current(ctx context.Context, s *resource, fresh bool) (v view, 
 			i, err = d.store.Read(ctx, s.name)
 			return err
 		})
+		d.lanes.Answered(err)
 		if err == nil {
 			i.Name = s.name
 			err = d.take(s, i)
@@ -138,6 +131,7 @@ func (d *Driver) write(ctx context.Context, s *resource, v *view, before *uncert
 	v.Nonce = followed(v.next, v.Nonce)
 	value, life := d.encode(v)
 	version, err := d.store.Write(ctx, s.name, value, v.version, life)
+	d.lanes.Answered(err)
 	switch {
 	case err == nil || errors.Is(err, ErrChanged):
 		before.open = false
@@ -192,4 +186,9 @@ func pause(ctx context.Context, took time.Duration, tries int) {
 // certain reports whether a write that came to err was surely not done.
 func certain(err error) bool {
 	return errors.Is(err, ErrRefused) || errors.Is(err, ErrUnsent) || errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrCorrupt)
+}
+
+// unanswered reports whether err is not what a store has said.
+func unanswered(err error) bool {
+	return errors.Is(err, ErrUnsent) || errors.Is(err, links.ErrSilent) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }

@@ -24,11 +24,20 @@ type claim struct {
 }
 
 // Try implements driver.Claim.
-func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
-	s := c.d.resource(c.req.Resource)
+func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 	if !c.req.Queue {
 		return c.try(ctx, nil, 0)
 	}
+	err = c.d.lanes.Ask(ctx, c.req.Resource, func() (err error) {
+		g, err = c.join(ctx)
+		return err
+	})
+	return g, err
+}
+
+// join is a Try of a waiter.
+func (c *claim) join(ctx context.Context) (driver.Grant, error) {
+	s := c.d.resource(c.req.Resource)
 	if c.d.watch == nil {
 		return c.try(ctx, nil, c.d.opts.Place)
 	}

@@ -107,7 +107,7 @@ func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 	if !c.req.Queue {
 		return c.try(ctx)
 	}
-	err = c.d.crowded(ctx, c.req.Resource, func() (err error) {
+	err = c.d.lanes.Ask(ctx, c.req.Resource, func() (err error) {
 		g, err = c.try(ctx)
 		return err
 	})

@@ -1,8 +1,11 @@
 package sqllock
 
 import (
+	"context"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"net"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -51,4 +54,12 @@ func explainBy[code comparable](codes map[code]error, c code, err error) error {
 		return fmt.Errorf("%w: %w", means, err)
 	}
 	return err
+}
+
+// unanswered reports whether err is not the database's.
+func unanswered(err error) bool {
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, sqldriver.ErrBadConn)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/fence"
 	"github.com/leasehold-go/leasehold/internal/dialled"
 	"github.com/leasehold-go/leasehold/internal/identifier"
+	"github.com/leasehold-go/leasehold/internal/lanes"
 )
 
 // DefaultPrefix begins the names of the tables: leasehold_locks and so on.
@@ -86,7 +87,7 @@ func (o *Options) tables() string {
 type Driver struct {
 	db      *sql.DB
 	doubt   doubt
-	crowd   crowd
+	lanes   *lanes.Lanes // of waiters
 	dialect dialect
 	texts   statements
 	traits  traits
@@ -119,7 +120,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	d := &Driver{db: db, doubt: doubt{db: db, ours: dialled.Of(db)}, dialect: dialect, texts: dialect.statements().withPrefix(o.tables()), traits: dialect.traits(),
 		opening: make(chan struct{}, 1), renewing: make(chan struct{}, 1)}
 	d.opening <- struct{}{}
-	d.crowd.init()
+	d.lanes = lanes.New(unanswered, db.PingContext) // a row that somebody has locked says nothing
 	if d.traits.oneWriter {
 		d.writing = make(chan struct{}, 1)
 	}

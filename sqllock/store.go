@@ -118,7 +118,7 @@ func (d *Driver) prepare(ctx context.Context, stmts prepared) (err error) {
 func (d *Driver) retry(ctx context.Context, on runner, fn func(on runner) error) error {
 	for start, try := time.Now(), 1; ; try++ {
 		err := d.doubt.call(ctx, on, d.dialect.explain, fn)
-		d.crowd.answered(err)
+		d.lanes.Answered(err)
 		if on != nil && d.dialect.serial(err) {
 			err = d.committed(ctx, fn)
 		}

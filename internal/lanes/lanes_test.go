@@ -1,0 +1,84 @@
+package lanes_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/lanes"
+)
+
+func unanswered(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+
+// silent is a call that has no answer.
+func silent(ctx context.Context) func() error {
+	return func() error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+}
+
+// A call without an answer is late because of others if the engine has answered those, or a probe.
+func TestAnswersToOthersTellACrowd(t *testing.T) {
+	for name, c := range map[string]struct {
+		probe func(context.Context) error
+		other error // what another call comes to; nil: an answer
+		crowd bool
+	}{
+		"others were answered":   {nil, nil, true},
+		"nobody was answered":    {nil, context.DeadlineExceeded, false},
+		"the probe was answered": {func(context.Context) error { return nil }, context.DeadlineExceeded, true},
+		"nor was the probe":      {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, context.DeadlineExceeded, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := lanes.New(unanswered, c.probe)
+				l.Answered(nil) // before it began
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				time.AfterFunc(time.Second, func() { l.Answered(c.other) })
+				err := l.Ask(ctx, "r", silent(ctx))
+				if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrNotYet) != c.crowd {
+					t.Errorf("%v", err)
+				}
+			})
+		})
+	}
+}
+
+// What the engine has said is passed on, and waiters of a name take turns.
+func TestWaitersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lanes.New(unanswered, nil)
+		errFull := errors.New("full")
+		var asking, most atomic.Int32
+		for range 100 {
+			go func() {
+				err := l.Ask(t.Context(), "r", func() error {
+					most.Store(max(most.Load(), asking.Add(1)))
+					time.Sleep(time.Second)
+					asking.Add(-1)
+					l.Answered(errFull)
+					return errFull
+				})
+				if err != errFull {
+					t.Errorf("%v", err)
+				}
+			}()
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		if err := l.Ask(ctx, "r", func() error { panic("out of turn") }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		time.Sleep(time.Minute)
+		if n := most.Load(); n < 2 || n > 10 {
+			t.Errorf("%d waiters asked at once", n)
+		}
+	})
+}
