@@ -23,6 +23,9 @@ its owner, its token, how long it has held, how much of its lease is left, and h
 wait. With PREFIX, only names that start with it. A MODE of shared/3 is that of a holder who has
 asked for --slots 3; the smallest number of all counts.
 
+On a terminal NAME and NOTE are shortened to its width. Where that is not enough, TOKEN, NOTE and
+OWNER are left out, in this order. Any other output has everything.
+
 With --watch it goes on until a signal ends it: it looks every second, and prints a line with the
 time for each name whose holders or waiters have changed; with --json an object. What has come
 and gone in between is not seen. When the store does not answer, standard error says so once.`,
@@ -64,7 +67,7 @@ func list(ctx context.Context, a *app, prefix string) error {
 			fmt.Fprintf(a.stderr, "No lock%s is held or waited for in %s\n", which, stores.Redact(a.storeURL))
 			return
 		}
-		writeTable(w, views)
+		writeTable(w, views, widthOf(a.stdout))
 	}))
 }
 

@@ -39,7 +39,7 @@ func (s *status) draw(text string) {
 		return
 	}
 	if width, _, err := term.GetSize(s.tty); err == nil && width > 1 {
-		text = firstRunes(text, width-1)
+		text = cut(text, width-1, "")
 	}
 	if s.put(lineBegin + wrapOff + text + lineRest + wrapOn) {
 		s.drawn = true
@@ -71,11 +71,4 @@ func (s *status) open() bool {
 func (s *status) put(text string) bool {
 	n, err := unix.Write(s.tty, []byte(text))
 	return err == nil && n > 0
-}
-
-func firstRunes(s string, n int) string {
-	if runes := []rune(s); len(runes) > n {
-		return string(runes[:n])
-	}
-	return s
 }

@@ -23,8 +23,8 @@ const (
 	screenEnter = "\x1b[?1049h\x1b[?25l\x1b[?7l" // the alternate screen, no cursor, no wrapping
 	screenLeave = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 	screenHome  = "\x1b[H"
-	lineEnd     = "\x1b[K\r\n" // clear the rest of the line
-	screenRest  = "\x1b[J"     // clear what is below
+	lineEnd     = "\r\n"
+	screenRest  = "\x1b[J" // clear what is below
 )
 
 func newTopCommand(a *app) *cobra.Command {
@@ -69,7 +69,7 @@ func top(ctx context.Context, a *app, locks *leasehold.Locker, screen *os.File, 
 	tick := time.NewTicker(topEvery)
 	defer tick.Stop()
 	for {
-		frame := topFrame(ctx, a, locks, prefix)
+		states, failed := look(ctx, locks, prefix)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -77,6 +77,7 @@ func top(ctx context.Context, a *app, locks *leasehold.Locker, screen *os.File, 
 		if err != nil {
 			return internalErrorf("ask the terminal for its size: %w", err)
 		}
+		frame := topFrame(a.storeURL, states, failed, width)
 		if _, err := screen.Write(fit(frame, width, height)); err != nil {
 			return internalErrorf("write to the terminal: %w", err)
 		}
@@ -101,14 +102,18 @@ func leaveAtKey(keys io.Reader, leave func()) {
 	}
 }
 
-// topFrame is the text of one look. A store that cannot be reached is shown as such:
-// whoever watches wants to see when it is back.
-func topFrame(ctx context.Context, a *app, locks *leasehold.Locker, prefix string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "leasehold %s  %s", stores.Redact(a.storeURL), time.Now().Format(time.TimeOnly))
+// look asks the store once.
+func look(ctx context.Context, locks *leasehold.Locker, prefix string) ([]leasehold.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
-	states, err := locks.List(ctx, prefix)
+	return locks.List(ctx, prefix)
+}
+
+// topFrame is the text of one look. A store that cannot be reached is shown as such:
+// whoever watches wants to see when it is back.
+func topFrame(store string, states []leasehold.State, err error, width int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "leasehold %s  %s", stores.Redact(store), time.Now().Format(time.TimeOnly))
 	if err != nil {
 		fmt.Fprintf(&b, "\n\n%s\n", plain(err.Error()))
 	}
@@ -121,7 +126,7 @@ func topFrame(ctx context.Context, a *app, locks *leasehold.Locker, prefix strin
 		waiters += len(s.Waiters)
 	}
 	fmt.Fprintf(&b, "  %d held, %d waiting  q ends\n\n", holders, waiters)
-	writeTable(&b, viewsOf(states))
+	writeTable(&b, viewsOf(states), width)
 	return b.String()
 }
 
@@ -134,10 +139,8 @@ func fit(frame string, width, height int) []byte {
 	var b bytes.Buffer
 	b.WriteString(screenHome)
 	for _, line := range lines {
-		if runes := []rune(line); len(runes) > width {
-			line = string(runes[:width])
-		}
-		b.WriteString(line + lineEnd)
+		// Behind a line that ends in the last cell, lineRest would clear that cell.
+		b.WriteString(lineRest + cut(line, width, "") + lineEnd)
 	}
 	b.WriteString(screenRest)
 	return b.Bytes()

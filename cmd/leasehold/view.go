@@ -115,22 +115,6 @@ func secondsText(s float64) string {
 	return spanText(time.Duration(s * float64(time.Second)))
 }
 
-// writeTable writes a line for each holder, and one for each resource that has only waiters.
-func writeTable(w io.Writer, views []stateView) {
-	t := newTable(w)
-	fmt.Fprintln(t, "NAME\tMODE\tOWNER\tTOKEN\tHELD\tLEFT\tWAITING\tNOTE")
-	for _, v := range views {
-		for _, h := range v.Holders {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", shown(v.Name), h.modeText(), ownerText(h.Owner), h.Token,
-				secondsText(h.Held), secondsText(h.Left), len(v.Waiters), h.Note)
-		}
-		if len(v.Holders) == 0 {
-			fmt.Fprintf(t, "%s\t-\t-\t-\t-\t-\t%d\t\n", shown(v.Name), len(v.Waiters))
-		}
-	}
-	t.Flush()
-}
-
 // writeState writes everything about one resource.
 func writeState(w io.Writer, v stateView) {
 	switch {

@@ -193,11 +193,8 @@ func since(why string, state leasehold.State) string {
 
 // short leaves room for who is in the way of a long name.
 func short(name string) string {
-	const most = 40
-	if runes := []rune(name); len(runes) > most {
-		return string(runes[:most-1]) + "…"
-	}
-	return name
+	const most = 40 // cells
+	return shortened(name, most)
 }
 
 // seconds is a length of time that is shown again and again.
