@@ -108,7 +108,8 @@ func (s *Server) failed(w http.ResponseWriter, err error) {
 // unknown answers a call that may have been served: its caller repeats it.
 func (s *Server) unknown(w http.ResponseWriter, err error) {
 	if err != errGone {
-		s.opts.Log.Warn("unknown outcome", "error", err.Error())
+		v := w.(*visit)
+		s.opts.Log.Warn("unknown outcome", "call", v.Call, "name", v.Name, "client", v.who(), "error", err.Error())
 	}
 	w.Header().Set("Retry-After", "1")
 	s.answer(w, http.StatusServiceUnavailable, wire.Answer{Outcome: wire.Unknown, Code: wire.CodeUnknown, Error: err.Error()})

@@ -80,7 +80,7 @@ func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.Command
 func manualPage(cmd *cobra.Command, built time.Time) string {
 	var p strings.Builder
 	fmt.Fprintf(&p, ".nh\n.TH %s 1 %q %q Leasehold\n", roff(strings.ToUpper(pageName(cmd))),
-		built.Format("Jan 2006"), "leasehold "+buildVersion().Version)
+		built.Format(time.DateOnly), "leasehold "+buildVersion().Version)
 	fmt.Fprintf(&p, ".SH NAME\n%s \\- %s\n", roff(pageName(cmd)), roff(cmd.Short))
 	fmt.Fprintf(&p, ".SH SYNOPSIS\n%s\n", bold(cmd.UseLine()))
 	p.WriteString(".SH DESCRIPTION\n")
@@ -111,7 +111,7 @@ func manualPage(cmd *cobra.Command, built time.Time) string {
 func manualText(p *strings.Builder, text string) {
 	kept := false
 	for line := range strings.Lines(text) {
-		line = strings.TrimSuffix(line, "\n")
+		line = strings.ReplaceAll(strings.TrimSuffix(line, "\n"), "\t", "    ")
 		if keep := strings.HasPrefix(line, " "); keep != kept {
 			kept = keep
 			p.WriteString(map[bool]string{true: ".EX\n", false: ".EE\n"}[kept])
@@ -153,11 +153,26 @@ func manualFlags(p *strings.Builder, title string, flags *pflag.FlagSet) {
 
 func bold(text string) string { return `\fB` + roff(text) + `\fP` }
 
-// roff escapes a line: a hyphen is to be that of a command line, and a dot in front no request.
+// inRoff is what characters are in roff that would else be shown as others: a command that is copied from
+// the page must be the one that was written.
+var inRoff = map[rune]string{'\\': `\e`, '-': `\-`, '\'': `\(aq`, '`': `\(ga`, '^': `\(ha`, '~': `\(ti`}
+
+// roff escapes a line. A dot in front is no request.
 func roff(line string) string {
-	line = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(line)
-	if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
-		line = `\&` + line
+	var b strings.Builder
+	if strings.HasPrefix(line, ".") {
+		b.WriteString(`\&`)
 	}
-	return line
+	for _, r := range line {
+		escaped, special := inRoff[r]
+		switch {
+		case special:
+			b.WriteString(escaped)
+		case r >= 0x80: // groff reads bytes
+			fmt.Fprintf(&b, `\[u%04X]`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }

@@ -14,10 +14,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
 var folder = flag.String("packages", "", "test the packages in this `folder`, which scripts/dist has written")
@@ -79,6 +82,9 @@ func TestDebIsInstalledAndRemoved(t *testing.T) {
 	if s := dpkg(t, dir, "--status", "leasehold"); !strings.Contains(s, "Status: install ok installed") {
 		t.Errorf("after the installation: %s", s)
 	}
+	if s := run(t, "dpkg-deb", "--field", deb, "Recommends"); strings.TrimSpace(s) != "bash-completion" {
+		t.Errorf("it recommends %q", s)
+	}
 	list := strings.Fields(dpkg(t, dir, "--listfiles", "leasehold"))
 	wantFiles(t, list, "/usr/share/zsh/vendor-completions/_leasehold")
 	if bad := strings.TrimSpace(dpkg(t, dir, "--verify", "leasehold")); bad != "" {
@@ -87,6 +93,11 @@ func TestDebIsInstalledAndRemoved(t *testing.T) {
 	told := run(t, filepath.Join(dir, "usr/bin/leasehold"), "version")
 	if version := strings.Split(filepath.Base(deb), "_")[1]; !strings.HasPrefix(told, "leasehold v"+version+"\n") {
 		t.Errorf("the package of %s has %q", version, told)
+	}
+	for _, line := range strings.Split(string(read(t, filepath.Join(dir, "etc/leasehold/serve.env.example"))), "\n") {
+		if options, ok := strings.CutPrefix(line, "OPTIONS="); ok {
+			run(t, filepath.Join(dir, "usr/bin/leasehold"), slices.Concat([]string{"serve"}, strings.Fields(options), []string{"--help"})...)
+		}
 	}
 	page := run(t, "gzip", "-dc", filepath.Join(dir, "usr/share/man/man1/leasehold-run.1.gz"))
 	if !strings.Contains(page, `\-\-once\-per`) {
@@ -105,9 +116,48 @@ func wantFiles(t *testing.T, list []string, others ...string) {
 	t.Helper()
 	for _, name := range append(others, "/usr/bin/leasehold", "/etc/leasehold", "/usr/share/man/man1/leasehold-run.1.gz",
 		"/usr/share/bash-completion/completions/leasehold", "/usr/share/fish/vendor_completions.d/leasehold.fish",
-		"/usr/lib/systemd/system/leasehold-lead@.service", "/usr/lib/systemd/system/leasehold-serve.service", "/usr/share/doc/leasehold/copyright") {
+		"/usr/lib/systemd/system/leasehold-lead@.service", "/usr/lib/systemd/system/leasehold-serve.service",
+		"/etc/leasehold/config.example", "/etc/leasehold/serve.env.example", "/etc/leasehold/lead/NAME.env.example", "/usr/share/doc/leasehold/copyright") {
 		if !slices.Contains(list, name) {
 			t.Errorf("%s is not in the package", name)
+		}
+	}
+}
+
+// systemd takes the units as they are, with a program that is here in place of ours.
+func TestUnits(t *testing.T) {
+	analyze := servers.Need(t, "systemd", "systemd-analyze")
+	for from, to := range map[string]string{"leasehold-serve.service": "leasehold-serve.service", "leasehold-lead@.service": "leasehold-lead@job.service"} {
+		unit := filepath.Join(t.TempDir(), to)
+		text := strings.ReplaceAll(string(read(t, from)), "/usr/bin/leasehold", "/bin/true")
+		if err := os.WriteFile(unit, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out := run(t, analyze, "verify", "--man=no", unit); out != "" {
+			t.Errorf("%s: %s", from, out)
+		}
+	}
+}
+
+// The unit can write the audit log and read the secrets that its example and the guide name.
+func TestFilesOfTheService(t *testing.T) {
+	unit := string(read(t, "leasehold-serve.service"))
+	for _, file := range []string{"examples/serve.env.example", "../../docs/serve.md"} {
+		text := string(read(t, file))
+		secrets := regexp.MustCompile(`/run/credentials/leasehold-serve\.service/([a-z.]+[a-z])`).FindAllStringSubmatch(text, -1)
+		if len(secrets) == 0 {
+			t.Errorf("%s names no secret", file)
+		}
+		for _, s := range secrets {
+			if !strings.Contains(unit, "\nLoadCredential="+s[1]+":leasehold."+s[1]+"\n") {
+				t.Errorf("%s names %s, which the unit does not load", file, s[1])
+			}
+			if !strings.Contains(text, "leasehold."+s[1]) {
+				t.Errorf("%s does not say where %s comes from", file, s[1])
+			}
+		}
+		if !strings.Contains(text, "--audit /var/log/leasehold/") || !strings.Contains(unit, "\nLogsDirectory=leasehold\n") {
+			t.Errorf("%s: the unit cannot write the audit log", file)
 		}
 	}
 }
