@@ -85,7 +85,9 @@ func (s *shop) evict(lease *leasehold.Lease) {
 // trade takes and releases a lock each 5 s.
 func (s *shop) trade(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Second) {
-		s.acquire(s.locks, "trade").Release(s.t.Context())
+		if err := s.locks.Do(s.t.Context(), "trade", func(context.Context) error { return nil }); err != nil {
+			s.t.Error(err)
+		}
 	}
 }
 
@@ -154,7 +156,11 @@ var lives = []life{
 	{"one long wait", func(s *shop) {
 		held := s.acquire(s.rival, "a")
 		s.pass(5 * time.Minute)
-		go s.acquire(s.locks, "a")
+		go func() {
+			if _, err := s.locks.Acquire(s.t.Context(), "a"); err != nil {
+				s.t.Error(err)
+			}
+		}()
 		s.pass(time.Minute)
 		held.Release(s.t.Context())
 		s.pass(20 * time.Minute)
