@@ -78,6 +78,8 @@ func (es *events) wantCauses(t *testing.T, want string) {
 	for _, e := range es.all {
 		if cause := e.Cause(); cause != "" && cause != cmp.Or(want, cause) {
 			t.Errorf("%+v: the cause is %s, want %s", e, cause, want)
+		} else if cause != "" && !slices.Contains(leasehold.Causes(), cause) {
+			t.Errorf("Causes lacks %s", cause)
 		}
 	}
 }
