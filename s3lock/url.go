@@ -6,9 +6,11 @@ import (
 	"net/http"
 	neturl "net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -78,27 +80,29 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 // idleFor is for how long a connection stays that nobody uses, also after Close.
 const idleFor = 30 * time.Second
 
+// httpClient is one over TLS with such settings; nil: the system's.
+func httpClient(over *tls.Config, own *links.Links) *awshttp.BuildableClient {
+	const idle = 64 // as many as one RenewAll sends at once, and others
+	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+		t.MaxIdleConnsPerHost, t.IdleConnTimeout = idle, idleFor
+		t.DialContext = own.Dialer(t.DialContext)
+		if over != nil {
+			t.TLSClientConfig = over
+		}
+	})
+}
+
+// certified is a client over TLS with the certificates of the moment.
+func certified(t *storeurl.TLS, own *links.Links) *http.Client {
+	return &http.Client{
+		Transport:     transport.New(t.Changed, func() http.RoundTripper { return httpClient(t.Config(), own).GetTransport() }),
+		CheckRedirect: likeTheSDK,
+	}
+}
+
 // loading are the options of the SDK's own settings.
 func loading(u *storeurl.URL, own *links.Links) (load []func(*config.LoadOptions) error, err error) {
-	over := func(config *tls.Config) *awshttp.BuildableClient {
-		const idle = 64 // as many as one RenewAll sends at once, and others
-		return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
-			t.MaxIdleConnsPerHost, t.IdleConnTimeout = idle, idleFor
-			t.DialContext = own.Dialer(t.DialContext)
-			if config != nil {
-				t.TLSClientConfig = config
-			}
-		})
-	}
-	var client config.HTTPClient = over(nil)
-	if u.TLS != nil {
-		u.TLS.Name = u.Options.Get("server_name") // "": that of each address
-		client = &http.Client{
-			Transport:     transport.New(u.TLS.Changed, func() http.RoundTripper { return over(u.TLS.Config()).GetTransport() }),
-			CheckRedirect: likeTheSDK,
-		}
-	}
-	load = append(load, config.WithHTTPClient(client))
+	load = append(load, config.WithHTTPClient(httpClient(nil, own)))
 	if region := u.Options.Get("region"); region != "" {
 		load = append(load, config.WithRegion(region))
 	}
@@ -134,6 +138,25 @@ func keys(u *storeurl.URL) aws.CredentialsProvider {
 	})
 }
 
+// A signer signs by a secret key that may change. The SDK's keeps for a day what it has derived from the first one
+// of an access key.
+type signer struct {
+	mu  sync.Mutex
+	of  string     // guarded by mu; the secret key that now has signed by
+	now *v4.Signer // guarded by mu; nil: to be made
+}
+
+// SignHTTP implements [s3.HTTPSignerV4].
+func (s *signer) SignHTTP(ctx context.Context, c aws.Credentials, r *http.Request, hash, service, region string, at time.Time, opts ...func(*v4.SignerOptions)) error {
+	s.mu.Lock()
+	if s.now == nil || s.of != c.SecretAccessKey {
+		s.of, s.now = c.SecretAccessKey, v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
+	}
+	by := s.now
+	s.mu.Unlock()
+	return by.SignHTTP(ctx, c, r, hash, service, region, at, opts...)
+}
+
 // likeTheSDK follows those redirections that keep the method, as the SDK's own client does.
 func likeTheSDK(r *http.Request, _ []*http.Request) error {
 	switch r.Response.StatusCode {
@@ -155,12 +178,21 @@ func placing(u *storeurl.URL) (func(*s3.Options), error) {
 	if err != nil {
 		return nil, err
 	}
+	var client *http.Client
+	if u.TLS != nil {
+		u.TLS.Name = u.Options.Get("server_name") // "": that of each address
+		client = certified(u.TLS, own)
+	}
 	return func(o *s3.Options) {
+		if client != nil {
+			o.HTTPClient = client
+		}
 		if endpoint != "" {
 			o.BaseEndpoint = &endpoint
 		}
 		if hasKeys(u) {
-			o.Credentials = keys(u) // without the SDK's cache, which would keep the first
+			// Without the SDK's caches, which would keep the first secret key.
+			o.Credentials, o.HTTPSignerV4 = keys(u), &signer{}
 		}
 		o.UsePathStyle = inPath
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired

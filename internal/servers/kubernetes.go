@@ -29,30 +29,63 @@ type Kubernetes struct {
 // KubernetesUsers are those that an API server knows: admin may do all, the others what Roles say.
 var KubernetesUsers = []string{"admin", "locker"}
 
-// StartKubernetes starts an API server, and returns when it serves.
-func StartKubernetes(t testing.TB) *Kubernetes {
+// StartKubernetes starts an API server, and returns when it serves. more are options.
+func StartKubernetes(t testing.TB, more ...string) *Kubernetes {
 	t.Helper()
 	k := &Kubernetes{Etcd: StartEtcd(t, EtcdCurrent), life: t, dir: DataDir(t), port: FreePorts(t, 1)[0]}
-	key, tokens := filepath.Join(k.dir, "accounts.key"), filepath.Join(k.dir, "tokens.csv")
+	key := filepath.Join(k.dir, "accounts.key")
 	writeKey(t, key)
-	var known strings.Builder
-	for _, user := range KubernetesUsers {
-		fmt.Fprintf(&known, "token-of-%s,%s,%s\n", user, user, user)
-	}
-	text := strings.Replace(known.String(), "admin\n", "admin,system:masters\n", 1)
-	if err := os.WriteFile(tokens, []byte(text), 0o600); err != nil {
-		t.Fatalf("write the users: %v", err)
-	}
+	k.know("")
 	k.args = []string{
 		"--etcd-servers", Endpoints(k.Etcd)[0], "--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(k.port),
 		"--advertise-address", "192.0.2.1", "--endpoint-reconciler-type", "none", "--cert-dir", filepath.Join(k.dir, "certs"),
 		"--service-cluster-ip-range", "198.51.100.0/24", "--service-account-issuer", "https://kubernetes.default.svc",
 		"--service-account-key-file", key, "--service-account-signing-key-file", key, "--disable-admission-plugins", "ServiceAccount",
-		"--authorization-mode", "RBAC", "--token-auth-file", tokens,
+		"--authorization-mode", "RBAC", "--token-auth-file", k.tokens(),
 	}
+	k.args = append(k.args, more...)
 	k.Begin()
 	k.Ready()
 	return k
+}
+
+func (k *Kubernetes) tokens() string { return filepath.Join(k.dir, "tokens.csv") }
+
+// know writes the tokens of all users, and another line.
+func (k *Kubernetes) know(line string) {
+	k.life.Helper()
+	var known strings.Builder
+	for _, user := range KubernetesUsers {
+		fmt.Fprintf(&known, "token-of-%s,%s,%s\n", user, user, user)
+	}
+	text := strings.Replace(known.String(), "admin\n", "admin,system:masters\n", 1) + line
+	if err := os.WriteFile(k.tokens(), []byte(text), 0o600); err != nil {
+		k.life.Fatalf("write the users: %v", err)
+	}
+}
+
+// SetToken starts the server again with another user, who has that token and is in that group, and returns when it
+// serves.
+func (k *Kubernetes) SetToken(user, group, token string) {
+	k.life.Helper()
+	k.know(fmt.Sprintf("%s,%s,%[2]s,%s\n", token, user, group))
+	k.Kill()
+	k.Begin()
+	k.Ready()
+}
+
+// Authorities is the file with which clients know the server, unless it was given another certificate.
+func (k *Kubernetes) Authorities() string { return filepath.Join(k.dir, "certs", "apiserver.crt") }
+
+// Allow lets a user do all.
+func (k *Kubernetes) Allow(user string) {
+	k.life.Helper()
+	body := fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":%q},
+		"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},
+		"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%[1]q}]}`, user)
+	if err := k.ask(http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", body, http.StatusCreated); err != nil {
+		k.life.Fatalf("let a user do all: %v", err)
+	}
 }
 
 // writeKey makes the key by which the server would sign for accounts of pods.
@@ -140,7 +173,7 @@ clusters: [{name: c, cluster: {server: "https://%s", certificate-authority: %q}}
 users: [{name: u, user: {token: "token-of-%s"}}]
 contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
-`, addr, filepath.Join(k.dir, "certs", "apiserver.crt"), user)
+`, addr, k.Authorities(), user)
 	if err != nil {
 		k.life.Fatalf("write a kubeconfig: %v", err)
 	}

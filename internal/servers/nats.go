@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -22,6 +23,7 @@ type NATS struct {
 	life            testing.TB
 	dir             string
 	binary          string
+	config          string // without what was appended to it
 }
 
 // StartNATS starts n servers that make a cluster, or one that is alone, and returns when JetStream
@@ -45,9 +47,8 @@ func StartNATS(t testing.TB, n int, more string) []*NATS {
 		if n > 1 {
 			config += fmt.Sprintf("cluster { name: c, listen: %q, routes: [%s] }\n", address(s.Cluster), strings.Join(routes, ", "))
 		}
-		if err := os.WriteFile(filepath.Join(s.dir, "nats.conf"), []byte(config+more), 0o600); err != nil {
-			t.Fatalf("configure a server: %v", err)
-		}
+		s.config = config
+		s.configure(more)
 		s.Begin()
 	}
 	for _, s := range all {
@@ -62,6 +63,20 @@ func StartNATS(t testing.TB, n int, more string) []*NATS {
 		})
 	}
 	return all
+}
+
+func (s *NATS) configure(more string) {
+	s.life.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, "nats.conf"), []byte(s.config+more), 0o600); err != nil {
+		s.life.Fatalf("configure a server: %v", err)
+	}
+}
+
+// Reconfigure replaces what was appended to the configuration, and has the server read it again. It does not wait.
+func (s *NATS) Reconfigure(more string) {
+	s.life.Helper()
+	s.configure(more)
+	s.Signal(syscall.SIGHUP)
 }
 
 // Begin starts the server, also again after Kill or Stop, and does not wait.

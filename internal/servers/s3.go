@@ -1,11 +1,13 @@
 package servers
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -17,7 +19,9 @@ type S3 struct {
 	life        testing.TB
 	dir, binary string
 	port        int
-	flags       []string // of the backend
+	scheme      string
+	more        []string // options
+	backend     []string // options of the backend
 }
 
 // attributed is on a disk: files in memory have attributes since Linux 6.6 alone.
@@ -26,10 +30,11 @@ const attributed = "/var/tmp"
 // S3Key and S3Secret are the keys of who may do all.
 const S3Key, S3Secret = "root", "rootsecret"
 
-// StartS3 starts an object store that has one bucket, locks, and returns when it serves.
-func StartS3(t testing.TB) *S3 {
+// StartS3 starts an object store that has one bucket, locks, and returns when it serves. more are options, such as
+// "--cert", FILE, "--key", FILE.
+func StartS3(t testing.TB, more ...string) *S3 {
 	t.Helper()
-	return startS3(t, "")
+	return startS3(t, "", more...)
 }
 
 // StartS3WithVersions is StartS3 of a store that can keep versions. The bucket has none until it is
@@ -40,16 +45,20 @@ func StartS3WithVersions(t testing.TB) *S3 {
 }
 
 // startS3 has versions in a folder of that name; "": none.
-func startS3(t testing.TB, versions string) *S3 {
+func startS3(t testing.TB, versions string, more ...string) *S3 {
 	t.Helper()
+	scheme := "http"
+	if slices.Contains(more, "--cert") {
+		scheme = "https"
+	}
 	s := &S3{
-		life: t, dir: folder(t, attributed), port: FreePorts(t, 1)[0],
+		life: t, scheme: scheme, more: more, dir: folder(t, attributed), port: FreePorts(t, 1)[0],
 		binary: built(t, "versitygw", "s3", "e2e/go.mod", "github.com/versity/versitygw"),
 	}
 	dirs := []string{"data/locks", "users"}
 	if versions != "" {
 		dirs = append(dirs, versions)
-		s.flags = []string{"--versioning-dir", filepath.Join(s.dir, versions)}
+		s.backend = []string{"--versioning-dir", filepath.Join(s.dir, versions)}
 	}
 	for _, dir := range dirs {
 		if err := os.MkdirAll(filepath.Join(s.dir, dir), 0o700); err != nil {
@@ -63,16 +72,16 @@ func startS3(t testing.TB, versions string) *S3 {
 
 // Begin starts the server, also again after Kill or Stop, and does not wait.
 func (s *S3) Begin() {
-	args := []string{"--access", S3Key, "--secret", S3Secret, "--port", address(s.port), "--quiet", "--keep-alive",
-		"--iam-dir", filepath.Join(s.dir, "users"), "posix"}
-	args = append(append(args, s.flags...), filepath.Join(s.dir, "data"))
-	s.Process = start(s.life, s.dir, s.binary, args...)
+	args := append([]string{"--access", S3Key, "--secret", S3Secret, "--port", address(s.port), "--quiet", "--keep-alive",
+		"--iam-dir", filepath.Join(s.dir, "users")}, s.more...)
+	args = append(append(args, "posix"), s.backend...)
+	s.Process = start(s.life, s.dir, s.binary, append(args, filepath.Join(s.dir, "data"))...)
 }
 
 // Ready returns when the server answers.
 func (s *S3) Ready() {
 	s.life.Helper()
-	client := http.Client{Timeout: time.Second}
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	s.until("ready", func() error {
 		resp, err := client.Get(s.Endpoint())
 		if err == nil {
@@ -85,10 +94,26 @@ func (s *S3) Ready() {
 // AddUser makes a user who may do nothing yet.
 func (s *S3) AddUser(key, secret string) {
 	s.life.Helper()
-	out, err := exec.Command(s.binary, "admin", "--access", S3Key, "--secret", S3Secret, "--endpoint-url", s.Endpoint(),
-		"create-user", "--access", key, "--secret", secret, "--role", "user").CombinedOutput()
+	s.admin("create-user", "--access", key, "--secret", secret, "--role", "user")
+}
+
+// AddAdmin makes a user who may do all.
+func (s *S3) AddAdmin(key, secret string) {
+	s.life.Helper()
+	s.admin("create-user", "--access", key, "--secret", secret, "--role", "admin")
+}
+
+// SetSecret replaces a user's secret key.
+func (s *S3) SetSecret(key, secret string) {
+	s.life.Helper()
+	s.admin("update-user", "--access", key, "--secret", secret)
+}
+
+func (s *S3) admin(args ...string) {
+	s.life.Helper()
+	out, err := exec.Command(s.binary, append([]string{"admin", "--access", S3Key, "--secret", S3Secret, "--endpoint-url", s.Endpoint()}, args...)...).CombinedOutput()
 	if err != nil {
-		s.life.Fatalf("add a user: %v: %s", err, out)
+		s.life.Fatalf("%s: %v: %s", args[0], err, out)
 	}
 }
 
@@ -96,7 +121,7 @@ func (s *S3) AddUser(key, secret string) {
 func (s *S3) Addr() string { return address(s.port) }
 
 // Endpoint is the server's URL.
-func (s *S3) Endpoint() string { return "http://" + s.Addr() }
+func (s *S3) Endpoint() string { return s.scheme + "://" + s.Addr() }
 
 // URL is that of a prefix in the server's bucket, for who may do all.
 func (s *S3) URL(prefix string) string {

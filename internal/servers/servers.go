@@ -160,6 +160,20 @@ func startIn(t testing.TB, dir string, env []string, name string, args ...string
 	return p
 }
 
+// StartCommand starts a program that listens at addr, and returns when it does.
+func StartCommand(t testing.TB, binary, addr string, args ...string) *Process {
+	t.Helper()
+	p := start(t, DataDir(t), binary, args...)
+	p.until("ready", func() error {
+		conn, err := net.DialTimeout("tcp", addr, time.Second)
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	})
+	return p
+}
+
 // Signal sends sig to the server.
 func (p *Process) Signal(sig syscall.Signal) {
 	p.t.Helper()

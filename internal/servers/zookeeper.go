@@ -132,6 +132,9 @@ func zookeeperPath(t testing.TB) string {
 	for _, one := range strings.Fields(needs) {
 		path = append(path, root+one)
 	}
+	for _, forTLS := range []string{"netty-codec", "netty-resolver", "netty-transport-native-unix-common"} { // which it leaves out
+		path = append(path, root+"/usr/share/java/"+forTLS+".jar")
+	}
 	return strings.Join(append(path, root+zookeeperJar), ":")
 }
 
