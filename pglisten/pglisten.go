@@ -42,9 +42,8 @@ func New(address string) (*Listener, error) {
 // NewFor is New for what pgx.ParseConfig has returned.
 func NewFor(config *pgx.ConnConfig) *Listener { return NewWith(config, nil) }
 
-// NewWith is NewFor with a function that is called before each connection is made, with a copy of config that
-// it may change: a password, for instance, that is not always the same. An error of it is that of the
-// attempt to connect. nil: none.
+// NewWith is [NewFor] with a function that is called before each connection is made, with a copy of config that
+// it may change, such as its password. An error of it is that of the attempt to connect. nil: none is called.
 func NewWith(config *pgx.ConnConfig, before func(context.Context, *pgx.ConnConfig) error) *Listener {
 	config = config.Copy()
 	if config.ConnectTimeout == 0 {

@@ -2,12 +2,14 @@ package pglisten_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/leasehold-go/leasehold/pglisten"
@@ -48,6 +50,35 @@ func TestListenEndsWithItsContext(t *testing.T) {
 	}
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("it took %v to end", took)
+	}
+}
+
+// Each attempt asks how to connect, and what it changes is for that attempt alone.
+func TestEachConnectionAsks(t *testing.T) {
+	t.Parallel()
+	config, err := pgx.ParseConfig("postgres://u@127.0.0.1:1/db?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	no, asked := errors.New("no password today"), 0
+	l := pglisten.NewWith(config, func(_ context.Context, c *pgx.ConnConfig) error {
+		if c.Password != "" || c.RuntimeParams["changed"] != "" {
+			t.Error("changed for another attempt")
+		}
+		c.Password, c.RuntimeParams["changed"] = canary, "yes"
+		if asked++; asked == 2 {
+			return no
+		}
+		return nil
+	})
+	for _, want := range []error{nil, no, nil} {
+		err := l.Listen(t.Context(), "wake", func(string) { t.Error("heard something") })
+		if err == nil || want != nil && !errors.Is(err, want) || strings.Contains(err.Error(), canary) {
+			t.Errorf("%v; want %v", err, want)
+		}
+	}
+	if asked != 3 {
+		t.Errorf("asked %d times", asked)
 	}
 }
 

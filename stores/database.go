@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
-	"io"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
@@ -40,14 +39,6 @@ func (p *paced) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	}
 	p.logins.Ended(refusal)
 	return conn, err
-}
-
-// Close closes the connector within, if that can be.
-func (p *paced) Close() error {
-	if c, ok := p.Connector.(io.Closer); ok {
-		return c.Close()
-	}
-	return nil
 }
 
 // openDatabase opens a store on db, with the driver that open makes.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -67,7 +68,8 @@ func connectMySQL(u *storeurl.URL, config *mysql.Config) (*sql.DB, error) {
 
 // mysqlRefuses reports whether a server does not know the user or the password.
 func mysqlRefuses(err error) bool {
-	const accessDenied, noSuchPlugin, locked = 1045, 1698, 3118
+	// The errors of MySQL and MariaDB, which has another number for a locked account.
+	const hostBlocked, accessDenied, withoutPassword, expired, locked, lockedMariaDB = 1129, 1045, 1698, 1862, 3118, 4151
 	answer, ok := errors.AsType[*mysql.MySQLError](err)
-	return ok && (answer.Number == accessDenied || answer.Number == noSuchPlugin || answer.Number == locked)
+	return ok && slices.Contains([]uint16{hostBlocked, accessDenied, withoutPassword, expired, locked, lockedMariaDB}, answer.Number)
 }

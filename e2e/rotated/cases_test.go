@@ -157,12 +157,17 @@ func (c *certificates) files(n int) map[string][]byte {
 }
 
 func redisPassword(t *testing.T) rotation {
+	_, r := redisWithPassword(t)
+	return r
+}
+
+func redisWithPassword(t *testing.T) (*servers.Redis, rotation) {
 	r := servers.StartRedis(t)
 	serve := func(n int) {
 		r.Must(t, "ACL", "SETUSER", "locker", "on", "resetpass", ">"+word(n), "~*", "&*", "+@all")
 	}
 	serve(0)
-	return rotation{
+	return r, rotation{
 		addr: r.Addr(), url: passworded("redis://locker@", "/0"), files: passwords, serve: serve,
 		refusals: func() (n int) {
 			lines := strings.Split(r.Must(t, "ACL", "LOG"), "\n")
