@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
 
 	"github.com/leasehold-go/leasehold/e2e/program"
 	"github.com/leasehold-go/leasehold/internal/servers"
@@ -32,6 +34,9 @@ type trial struct {
 var cases = []trial{
 	{"Redis", password, redisPassword, false},
 	{"Redis", certificate, redisCertificate, false},
+	{"Redis", password, sentinelPassword, false},
+	{"Redis", password, clusterPassword, false},
+	{"Redis", password, redlockPassword, false},
 	{"PostgreSQL", password, postgresPassword, false},
 	{"PostgreSQL", certificate, postgresCertificate, false},
 	{"MySQL, MariaDB", password, mariadbPassword, false},
@@ -39,6 +44,7 @@ var cases = []trial{
 	{"etcd", password, etcdPassword, false},
 	{"etcd", certificate, etcdCertificate, false},
 	{"NATS", password, natsPassword, false},
+	{"NATS", password, natsCredentials, false},
 	{"NATS", certificate, natsCertificate, false},
 	{"S3", password, s3Keys, false},
 	{"S3", certificate, s3Certificate, false},
@@ -181,6 +187,39 @@ func redisWithPassword(t *testing.T) (*servers.Redis, rotation) {
 	}
 }
 
+// several have a password each, which are the same, and end the connections of their user by themselves: clients learn
+// their addresses from each other.
+func several(t *testing.T, nodes []*servers.Redis) (serve func(n int)) {
+	serve = func(n int) {
+		for _, r := range nodes {
+			r.Must(t, "ACL", "SETUSER", "locker", "on", "resetpass", ">"+word(n), "~*", "&*", "+@all")
+			r.Must(t, "CLIENT", "KILL", "USER", "locker")
+		}
+	}
+	serve(0)
+	return serve
+}
+
+func sentinelPassword(t *testing.T) rotation {
+	s := servers.StartSentinel(t)
+	return rotation{
+		addr: s.Sentinels[0], url: passworded("redis+sentinel://locker@", "/"+s.Master+"/0"), files: passwords, serve: several(t, s.Nodes),
+	}
+}
+
+func clusterPassword(t *testing.T) rotation {
+	nodes := servers.StartCluster(t, 3)
+	return rotation{addr: nodes[0].Addr(), url: passworded("redis+cluster://locker@", ""), files: passwords, serve: several(t, nodes)}
+}
+
+func redlockPassword(t *testing.T) rotation {
+	nodes := []*servers.Redis{servers.StartRedis(t), servers.StartRedis(t), servers.StartRedis(t)}
+	return rotation{
+		addr: nodes[0].Addr(), url: passworded("redlock://locker@", ","+nodes[1].Addr()+","+nodes[2].Addr(), "memory", "off"),
+		files: passwords, serve: several(t, nodes),
+	}
+}
+
 // number is the one that a text begins with.
 func number(t *testing.T, text string) (n int) {
 	t.Helper()
@@ -313,6 +352,64 @@ func natsPassword(t *testing.T) rotation {
 	return rotation{
 		addr: s.Addr(), url: passworded("nats://locker@", "/locks"), files: passwords,
 		serve: func(n int) { s.Reconfigure(config(n)) },
+	}
+}
+
+// natsCredentials are users of an account, of which all but the last are revoked.
+func natsCredentials(t *testing.T) rotation {
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	pair := func(create func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
+		key, err := create()
+		must(err)
+		public, err := key.PublicKey()
+		must(err)
+		return key, public
+	}
+	operator, operatorID := pair(nkeys.CreateOperator)
+	_, systemID := pair(nkeys.CreateAccount)
+	account, accountID := pair(nkeys.CreateAccount)
+	signed := func(c jwt.Claims, by nkeys.KeyPair) string {
+		text, err := c.Encode(by)
+		must(err)
+		return text
+	}
+	var files [generations][]byte
+	var users [generations]string
+	for n := range generations {
+		user, id := pair(nkeys.CreateUser)
+		seed, err := user.Seed()
+		must(err)
+		files[n], err = jwt.FormatUserConfig(signed(jwt.NewUserClaims(id), account), seed)
+		must(err)
+		users[n] = id
+	}
+	config := func(n int) string {
+		claims := jwt.NewAccountClaims(accountID)
+		claims.Limits.JetStreamLimits = jwt.JetStreamLimits{MemoryStorage: -1, DiskStorage: -1}
+		for i := range n {
+			claims.Revoke(users[i])
+		}
+		return fmt.Sprintf("operator: %s\nsystem_account: %s\nresolver: MEMORY\nresolver_preload: { %s: %s, %s: %s }\n",
+			signed(jwt.NewOperatorClaims(operatorID), operator), systemID,
+			systemID, signed(jwt.NewAccountClaims(systemID), operator), accountID, signed(claims, operator))
+	}
+	s := servers.StartNATS(t, 1, config(0))[0]
+	return rotation{
+		addr: s.Addr(), halves: true, files: func(n int) map[string][]byte { return map[string][]byte{"x.creds": files[n]} },
+		url: func(addr, dir string) string {
+			return "nats://" + addr + "/locks" + options("creds_file", filepath.Join(dir, "x.creds"))
+		},
+		serve: func(n int) {
+			s.Kill()
+			s.Configure(config(n))
+			s.Begin()
+			s.Ready()
+		},
 	}
 }
 

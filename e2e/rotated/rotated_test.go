@@ -236,6 +236,7 @@ func (p *process) replaced() {
 	p.r.serve(1)
 	p.proxy.Reset()
 	p.refused(0)
+	p.proxy.Reset() // a server may take a moment to withdraw them
 	p.works("replaced")
 }
 
@@ -272,6 +273,7 @@ func (p *process) late() {
 	p.r.serve(2)
 	p.proxy.Reset()
 	p.refused(1)
+	p.proxy.Reset()
 	for end := time.Now().Add(within); !p.r.lasts; time.Sleep(50 * time.Millisecond) {
 		if _, err := p.leader.term(); err != nil {
 			break

@@ -48,7 +48,7 @@ func StartNATS(t testing.TB, n int, more string) []*NATS {
 			config += fmt.Sprintf("cluster { name: c, listen: %q, routes: [%s] }\n", address(s.Cluster), strings.Join(routes, ", "))
 		}
 		s.config = config
-		s.configure(more)
+		s.Configure(more)
 		s.Begin()
 	}
 	for _, s := range all {
@@ -65,17 +65,18 @@ func StartNATS(t testing.TB, n int, more string) []*NATS {
 	return all
 }
 
-func (s *NATS) configure(more string) {
+// Configure replaces what was appended to the configuration. The server reads it when it begins, or by Reconfigure.
+func (s *NATS) Configure(more string) {
 	s.life.Helper()
 	if err := os.WriteFile(filepath.Join(s.dir, "nats.conf"), []byte(s.config+more), 0o600); err != nil {
 		s.life.Fatalf("configure a server: %v", err)
 	}
 }
 
-// Reconfigure replaces what was appended to the configuration, and has the server read it again. It does not wait.
+// Reconfigure is Configure of a server that runs, and reads it now. It does not wait.
 func (s *NATS) Reconfigure(more string) {
 	s.life.Helper()
-	s.configure(more)
+	s.Configure(more)
 	s.Signal(syscall.SIGHUP)
 }
 
