@@ -51,7 +51,7 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	place, err := placing(u)
+	place, err := placing(u, load)
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +138,39 @@ func keys(u *storeurl.URL) aws.CredentialsProvider {
 	})
 }
 
+// found are the keys that the SDK finds. Those in a file such as ~/.aws/credentials, which it reads once, are
+// looked for again: all others say when they end, or stay.
+type found struct {
+	load []func(*config.LoadOptions) error
+	last aws.Credentials // only one call of Retrieve runs at a time
+}
+
+// findEvery is how often.
+const findEvery = time.Second
+
+// inFile is what the Source of such keys begins with.
+const inFile = "SharedConfigCredentials"
+
+// Retrieve implements [aws.CredentialsProvider].
+func (f *found) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	var c aws.Credentials
+	settings, err := config.LoadDefaultConfig(ctx, f.load...)
+	if err == nil {
+		c, err = settings.Credentials.Retrieve(ctx)
+	}
+	if former := strings.HasPrefix(f.last.Source, inFile); former && (err != nil || !strings.HasPrefix(c.Source, inFile)) {
+		c, err = f.last, nil // the file is missing, or half written
+	}
+	if err != nil {
+		return aws.Credentials{}, err
+	}
+	if strings.HasPrefix(c.Source, inFile) {
+		c.CanExpire, c.Expires = true, time.Now().Add(findEvery)
+	}
+	f.last = c
+	return c, nil
+}
+
 // A signer signs by a secret key that may change. The SDK's keeps for a day what it has derived from the first one
 // of an access key.
 type signer struct {
@@ -168,7 +201,7 @@ func likeTheSDK(r *http.Request, _ []*http.Request) error {
 
 // placing is where the store is. Checksums are left out where none is demanded: not every store knows
 // them.
-func placing(u *storeurl.URL) (func(*s3.Options), error) {
+func placing(u *storeurl.URL, load []func(*config.LoadOptions) error) (func(*s3.Options), error) {
 	endpoint := u.Options.Get("endpoint")
 	at, err := neturl.Parse(endpoint)
 	if endpoint != "" && (err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Host == "" || at.User != nil || at.RawQuery != "") {
@@ -190,9 +223,11 @@ func placing(u *storeurl.URL) (func(*s3.Options), error) {
 		if endpoint != "" {
 			o.BaseEndpoint = &endpoint
 		}
+		o.HTTPSignerV4 = &signer{}
 		if hasKeys(u) {
-			// Without the SDK's caches, which would keep the first secret key.
-			o.Credentials, o.HTTPSignerV4 = keys(u), &signer{}
+			o.Credentials = keys(u) // without the SDK's cache, which would keep the first
+		} else {
+			o.Credentials = aws.NewCredentialsCache(&found{load: load})
 		}
 		o.UsePathStyle = inPath
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired

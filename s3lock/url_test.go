@@ -1,9 +1,14 @@
 package s3lock
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 	"github.com/leasehold-go/leasehold/internal/storeurl/urltest"
 )
@@ -61,4 +66,75 @@ func TestWrongURLs(t *testing.T) {
 		"s3://k:" + canary + "@b/" + strings.Repeat("a", 300) + "?region=r": "at most 200",
 		"redis://u:" + canary + "@h":                                        "none of s3",
 	})
+}
+
+// Keys in the SDK's own file are those that stand there now, or stood there before it was spoilt.
+func TestKeysThatTheSDKFinds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "credentials")
+	for name, value := range map[string]string{
+		"AWS_SHARED_CREDENTIALS_FILE": path, "AWS_CONFIG_FILE": path + ".none", "AWS_EC2_METADATA_DISABLED": "true",
+		"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_PROFILE": "",
+	} {
+		t.Setenv(name, value)
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keys := func(name string) string {
+		return "[default]\naws_access_key_id = " + name + "\naws_secret_access_key = secret of " + name + "\n"
+	}
+	f := &found{}
+	for i, step := range []struct {
+		do   func()
+		want string
+	}{
+		{func() { write(keys("one")) }, "one"},
+		{func() { write("") }, "one"},
+		{func() { write("[default]\naws_access_key_id = tw") }, "one"},
+		{func() { os.Remove(path) }, "one"},
+		{func() { write(keys("two")) }, "two"},
+	} {
+		step.do()
+		c, err := f.Retrieve(t.Context())
+		if err != nil || c.AccessKeyID != step.want || c.SecretAccessKey != "secret of "+step.want || !c.CanExpire || time.Until(c.Expires) > findEvery {
+			t.Errorf("step %d: %q, %v; want %q for a moment", i, c.AccessKeyID, err, step.want)
+		}
+	}
+	t.Setenv("AWS_ACCESS_KEY_ID", "of the environment")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "stays")
+	if c, err := (&found{}).Retrieve(t.Context()); err != nil || c.AccessKeyID != "of the environment" || c.CanExpire {
+		t.Errorf("%q, %v, looked for again: %v", c.AccessKeyID, err, c.CanExpire)
+	}
+}
+
+// Without an access key in the URL the file has both keys; with one it has the other.
+func TestKeysInAFile(t *testing.T) {
+	t.Setenv(storeurl.PasswordVariable, "")
+	path := filepath.Join(t.TempDir(), "keys")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("KEY:SE/CR+ET:\n")
+	for url, want := range map[string][2]string{
+		"s3://b?region=r&password_file=" + path:     {"KEY", "SE/CR+ET:"},
+		"s3://KEY2@b?region=r&password_file=" + path: {"KEY2", "KEY:SE/CR+ET:"},
+	} {
+		u, err := storeurl.Parse(url, urlForm)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := keys(u).Retrieve(t.Context()); err != nil || c.AccessKeyID != want[0] || c.SecretAccessKey != want[1] {
+			t.Errorf("%s: %q, %q, %v", url, c.AccessKeyID, c.SecretAccessKey, err)
+		}
+	}
+	write("KEY\n")
+	if d, err := OpenURL(t.Context(), "s3://b?region=r&password_file="+path); d != nil || !errors.Is(err, driver.ErrURL) {
+		t.Errorf("no secret key: %v, %v", d, err)
+	}
 }
