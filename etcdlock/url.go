@@ -121,11 +121,7 @@ func (l *logins) Authenticate(ctx context.Context, user, _ string) (*clientv3.Au
 		return nil, err
 	}
 	token, err := l.Auth.Authenticate(ctx, user, l.password.Now())
-	var refusal error
-	if errors.Is(rpctypes.Error(err), rpctypes.ErrAuthFailed) {
-		refusal = err
-	}
-	l.pace.Ended(refusal)
+	l.pace.Ended(err, errors.Is(rpctypes.Error(err), rpctypes.ErrAuthFailed))
 	return token, err
 }
 

@@ -40,7 +40,7 @@ func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
 	client := redis.NewClient(h.options(d.options))
 	// A Conn stays out of the pool, where go-redis would use it.
 	info, err := client.Conn().Info(ctx, "server").Result()
-	p.logins.Ended(refusedLogin(err))
+	p.logins.Ended(err, redis.IsAuthError(err))
 	switch {
 	case err == nil:
 		err = checkVersion(parseInfo(info)["redis_version"])
@@ -70,14 +70,6 @@ func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
 		go d.follow(life, n)
 	}
 	return n, nil
-}
-
-// refusedLogin is err if the server does not know the user or the password; else nil.
-func refusedLogin(err error) error {
-	if redis.IsAuthError(err) {
-		return err
-	}
-	return nil
 }
 
 // A handshake is a connection as long as go-redis has it.

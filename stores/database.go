@@ -33,11 +33,7 @@ func (p *paced) Connect(ctx context.Context) (sqldriver.Conn, error) {
 		return nil, err
 	}
 	conn, err := p.Connector.Connect(ctx)
-	var refusal error
-	if p.refuses(err) {
-		refusal = err
-	}
-	p.logins.Ended(refusal)
+	p.logins.Ended(err, p.refuses(err))
 	return conn, err
 }
 

@@ -1,6 +1,7 @@
 package storeurl
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -58,7 +59,7 @@ const loginPause = 250 * time.Millisecond
 // call would try it once more. The zero value is ready.
 type Logins struct {
 	mu      sync.Mutex
-	refused error     // guarded by mu; the last login's; nil: it was no refusal
+	refused error     // guarded by mu; nil: the last login was not refused
 	next    time.Time // guarded by mu; when to ask again after one
 }
 
@@ -76,9 +77,16 @@ func (l *Logins) Begin() error {
 	return nil
 }
 
-// Ended tells what a login came to: the server's refusal; nil, whatever else.
-func (l *Logins) Ended(refusal error) {
+// Ended tells what a login came to: err, and whether that is the server's refusal. One that its caller gave up
+// tells nothing.
+func (l *Logins) Ended(err error, refused bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.refused, l.next = refusal, time.Now().Add(loginPause)
+	switch {
+	case refused:
+		l.refused, l.next = err, time.Now().Add(loginPause)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	default:
+		l.refused = nil
+	}
 }

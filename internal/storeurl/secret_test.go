@@ -1,6 +1,7 @@
 package storeurl
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -19,7 +20,7 @@ func TestLoginsAreBounded(t *testing.T) {
 				return err
 			}
 			asked++
-			l.Ended(answer)
+			l.Ended(answer, answer != nil)
 			return answer
 		}
 		for range 100 { // nobody is held up by a server that lets in
@@ -41,8 +42,10 @@ func TestLoginsAreBounded(t *testing.T) {
 		if err := call(nil); err != nil {
 			t.Errorf("%v, although it lets in", err)
 		}
-		if l.Begin() != nil || l.Begin() != nil {
-			t.Error("held up after a yes")
+		for range 2 {
+			if err := l.Begin(); err != nil {
+				t.Errorf("held up after a yes: %v", err)
+			}
 		}
 	})
 }
@@ -53,12 +56,16 @@ func TestOneLoginAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Logins
 		no := errors.New("no")
-		l.Ended(no)
+		l.Ended(no, true)
 		time.Sleep(loginPause)
 		if l.Begin() != nil || l.Begin() != no {
 			t.Error("two at once")
 		}
-		time.Sleep(loginPause) // the one may have got lost
+		l.Ended(context.DeadlineExceeded, false) // the one has got lost
+		if l.Begin() != no {
+			t.Error("a call that was given up counts for a yes")
+		}
+		time.Sleep(loginPause)
 		if l.Begin() != nil {
 			t.Error("nobody asks any more")
 		}
