@@ -11,7 +11,7 @@ import (
 // OpenDatabase opens a database for other things than locks, by the URL of a postgres: or
 // mysql: store, without its tables. space, if not "", is the schema (PostgreSQL) or the
 // database (MySQL) to work in instead of that of url. It does no I/O but read what files
-// url names. Errors contain no password.
+// url names, which each connection reads again. Errors contain no password.
 func OpenDatabase(url, space string) (*sql.DB, fence.Dialect, error) {
 	switch scheme, _, _ := storeurl.Cut(url); scheme {
 	case "postgres":

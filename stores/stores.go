@@ -6,7 +6,8 @@
 //	locks, err := leasehold.New(d, nil)
 //
 // The password of a server stands in the URL, in the file that password_file names, or in the
-// environment variable LEASEHOLD_PASSWORD. SQL databases are reached by pgx, go-sql-driver/mysql
+// environment variable LEASEHOLD_PASSWORD. Files with passwords and certificates are read again when
+// connections are made: they may be replaced while a process goes on. SQL databases are reached by pgx, go-sql-driver/mysql
 // and modernc.org/sqlite.
 package stores
 
