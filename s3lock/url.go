@@ -51,7 +51,7 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	place, err := placing(u, load)
+	place, err := placing(u, load, own)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func likeTheSDK(r *http.Request, _ []*http.Request) error {
 
 // placing is where the store is. Checksums are left out where none is demanded: not every store knows
 // them.
-func placing(u *storeurl.URL, load []func(*config.LoadOptions) error) (func(*s3.Options), error) {
+func placing(u *storeurl.URL, load []func(*config.LoadOptions) error, own *links.Links) (func(*s3.Options), error) {
 	endpoint := u.Options.Get("endpoint")
 	at, err := neturl.Parse(endpoint)
 	if endpoint != "" && (err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Host == "" || at.User != nil || at.RawQuery != "") {
