@@ -46,6 +46,22 @@ func (l *Locker) AcquireAll(ctx context.Context, names []string, opts ...Option)
 	return newLeases(ctx, g.leases), nil
 }
 
+// DoAll is [Locker.Do] for several resources: it acquires them as [Locker.AcquireAll] does, calls fn with a context
+// that ends when any of the leases or ctx does, and releases all of them, also when fn panics. It returns fn's
+// error, joined with one that matches [ErrLost] when any lease ended before fn did, even if fn returned nil: roll
+// back. An error that matches neither means that the release of some has an unknown outcome.
+//
+// [AllFromContext] finds the leases in fn's context, for their tokens.
+func (l *Locker) DoAll(ctx context.Context, names []string, fn func(ctx context.Context) error, opts ...Option) error {
+	all, err := l.AcquireAll(ctx, names, opts...)
+	if err != nil {
+		return err
+	}
+	return during(ctx, all, fn, func(live context.Context, end context.CancelCauseFunc) context.Context {
+		return leasesContext{live, end, all}
+	})
+}
+
 // A gathering is one AcquireAll on its way.
 type gathering struct {
 	locker *Locker
@@ -107,7 +123,7 @@ func (g *gathering) gather(ctx context.Context, blocking bool) (i int, err error
 			if i, err = g.try(ctx, from, len(g.names)); !errors.Is(err, ErrBusy) {
 				return i, err
 			}
-			g.waited.queued, g.waited.holder = true, inTheWay(err)
+			g.waited.refused(inTheWay(err))
 			g.letGo(ctx, i) // what is behind it: i itself is not held
 		}
 		if err = g.wait(ctx, i); err != nil {
@@ -206,18 +222,30 @@ func newLeases(ctx context.Context, leases []*Lease) *Leases {
 		}
 		context.AfterFunc(le.ctx, func() { cancel(context.Cause(le.ctx)) })
 	}
-	return &Leases{leases: leases, ctx: leasesContext{live, cancel, leases}}
+	ls := &Leases{leases: leases}
+	ls.ctx = leasesContext{live, cancel, ls}
+	return ls
+}
+
+// leasesKey finds the innermost leases that a context belongs to.
+type leasesKey struct{}
+
+// AllFromContext returns the innermost leases that ctx belongs to: those of DoAll, or those whose Context it
+// was made from.
+func AllFromContext(ctx context.Context) (*Leases, bool) {
+	ls, ok := ctx.Value(leasesKey{}).(*Leases)
+	return ls, ok
 }
 
 // A leasesContext is the leaseContext of several leases.
 type leasesContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
-	leases []*Lease
+	all    *Leases
 }
 
 func (c leasesContext) Err() error {
-	for _, le := range c.leases {
+	for _, le := range c.all.leases {
 		if c.Context.Err() == nil && le.ctx.Err() != nil {
 			c.cancel(context.Cause(le.ctx))
 		}
@@ -226,8 +254,11 @@ func (c leasesContext) Err() error {
 }
 
 func (c leasesContext) Value(key any) any {
-	if key == (leaseKey{}) {
-		return c.leases[len(c.leases)-1]
+	switch key {
+	case leaseKey{}:
+		return c.all.leases[len(c.all.leases)-1]
+	case leasesKey{}:
+		return c.all
 	}
 	return c.Context.Value(key)
 }

@@ -140,16 +140,21 @@ func final(err error) bool {
 type waitState struct {
 	queued bool // the engine has answered at least once
 	holder Holder
-	polls  int   // refusals without Wake
-	early  int   // wake-ups in a row that came at once
-	fails  int   // errors in a row
-	failed error // the last of them
-	late   int   // grants that came after the deadline they gave
+	told   time.Time // when the engine told of holder
+	polls  int       // refusals without Wake
+	early  int       // wake-ups in a row that came at once
+	fails  int       // errors in a row
+	failed error     // the last of them
+	late   int       // grants that came after the deadline they gave
 }
+
+// refused notes who is in the way, by an answer that has just come.
+func (w *waitState) refused(by Holder) { w.queued, w.holder, w.told = true, by, time.Now() }
 
 // sleepBusy waits until it is useful to try again after a refusal.
 func (w *waitState) sleepBusy(ctx context.Context, closing <-chan struct{}, busy *driver.Busy) error {
-	w.queued, w.fails, w.holder = true, 0, holderOf(busy.Holder)
+	w.refused(holderOf(busy.Holder))
+	w.fails = 0
 	d := busy.Retry + time.Millisecond // what is left is over only after it
 	if busy.Retry <= 0 || d > sleepBound {
 		d = sleepBound
@@ -185,7 +190,7 @@ func (w *waitState) gaveUp(name string, cause error) error {
 	case !w.queued:
 		return errSilent
 	}
-	return &BusyError{Resource: name, Holder: w.holder}
+	return &BusyError{Resource: name, Holder: w.holder.later(time.Since(w.told))}
 }
 
 // sleepError waits a little longer after each error, so that nobody spins while the

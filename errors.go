@@ -43,7 +43,9 @@ var (
 // A BusyError is a refusal that says who is in the way. It matches [ErrBusy].
 type BusyError struct {
 	Resource string // that is held
-	Holder   Holder // zero where the engine does not tell
+	// Holder is the one that the engine named last, with Held and Left as of when the call returned; zero
+	// where the engine does not tell. Left is 0 where a lease must have been renewed since.
+	Holder Holder
 }
 
 // Error names the resource and the holder's note, without what would drive a terminal:

@@ -228,48 +228,6 @@ func TestAtLeastOutlivesRelease(t *testing.T) {
 	})
 }
 
-func TestDoReportsLossAlthoughTheWorkSucceeded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mine := newFaulty(t, memory.NewServer())
-		locks := newLocker(t, mine, nil)
-		err := locks.Do(t.Context(), "a", func(ctx context.Context) error {
-			mine.Always(locktest.OpRenew, locktest.HangRequest)
-			<-ctx.Done()
-			wantErr(t, context.Cause(ctx), leasehold.ErrLost)
-			return nil
-		})
-		wantErr(t, err, leasehold.ErrLost)
-	})
-}
-
-func TestDoEndsWithItsContextAndReleases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		locks := newLocker(t, memory.New(), nil)
-		why := errors.New("shutting down")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		err := locks.Do(ctx, "a", func(ctx context.Context) error {
-			cancel(why)
-			<-ctx.Done()
-			return context.Cause(ctx)
-		})
-		wantErr(t, err, why)
-		acquire(t, locks, "a", leasehold.Wait(0)).Release(t.Context())
-	})
-}
-
-func TestDoReleasesWhenTheWorkPanics(t *testing.T) {
-	locks := newLocker(t, memory.New(), nil)
-	func() {
-		defer func() {
-			if recover() == nil {
-				t.Error("the panic was swallowed")
-			}
-		}()
-		locks.Do(t.Context(), "a", func(context.Context) error { panic("boom") })
-	}()
-	acquire(t, locks, "a", leasehold.Wait(0)).Release(t.Context())
-}
-
 func TestResumeTakesOverByOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := memory.NewServer()
@@ -429,48 +387,5 @@ func TestReleaseBeyondTheDeadlineIsALoss(t *testing.T) {
 		}
 		wantErr(t, nested.Release(t.Context()), leasehold.ErrLost)
 		wantErr(t, outer.Release(t.Context()), leasehold.ErrLost)
-	}
-}
-
-// endsInTry is an engine that ends a context just before it grants.
-type endsInTry struct {
-	*memory.Driver
-	end context.CancelFunc
-}
-
-func (d endsInTry) Claim(req driver.Request) (driver.Claim, error) {
-	c, err := d.Driver.Claim(req)
-	return endsInTryClaim{c, d.end}, err
-}
-
-type endsInTryClaim struct {
-	driver.Claim
-	end context.CancelFunc
-}
-
-func (c endsInTryClaim) Try(ctx context.Context) (driver.Grant, error) {
-	g, err := c.Claim.Try(context.WithoutCancel(ctx))
-	c.end()
-	return g, err
-}
-
-// The work never begins with a live context when that of Do has ended.
-func TestDoBeginsNothingAfterItsContext(t *testing.T) {
-	for range 100 {
-		ctx, end := context.WithCancel(t.Context())
-		l, err := leasehold.New(endsInTry{memory.New(), end}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = l.Do(ctx, "a", func(ctx context.Context) error {
-			if ctx.Err() == nil {
-				t.Error("the work began with a live context")
-			}
-			return nil
-		})
-		if err != nil && !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
-		l.Close()
 	}
 }

@@ -95,12 +95,23 @@ func (l *Locker) TryAcquire(ctx context.Context, name string, opts ...Option) (*
 // releases the lease, also when fn panics. It returns fn's error, joined with one that
 // matches [ErrLost] when the lease ended before fn did, even if fn returned nil: roll back.
 // An error that matches neither means that the release has an unknown outcome.
-func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) (err error) {
+func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
 	lease, err := l.Acquire(ctx, name, opts...)
 	if err != nil {
 		return err
 	}
-	held, end := context.WithCancelCause(lease.Context())
+	return during(ctx, lease, fn, func(live context.Context, _ context.CancelCauseFunc) context.Context {
+		return leaseContext{live, lease}
+	})
+}
+
+// during calls fn with a context that ends when held or ctx does, and releases held. as makes that context of
+// one that end ends.
+func during(ctx context.Context, held interface {
+	Context() context.Context
+	Release(ctx context.Context) error
+}, fn func(ctx context.Context) error, as func(live context.Context, end context.CancelCauseFunc) context.Context) (err error) {
+	live, end := context.WithCancelCause(held.Context())
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
 	if ctx.Err() != nil { // AfterFunc is about to say so, but fn may look before
 		end(context.Cause(ctx))
@@ -108,11 +119,11 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Contex
 	defer func() {
 		stop()
 		end(nil)
-		if released := lease.Release(ctx); released != nil {
+		if released := held.Release(ctx); released != nil {
 			err = errors.Join(err, released)
 		}
 	}()
-	return fn(leaseContext{held, lease})
+	return fn(as(live, end))
 }
 
 // Resume renews a lease that another process acquired and left, knowing its owner, and

@@ -1,6 +1,10 @@
 package leasehold
 
-import "time"
+import (
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
 
 // onceSlack is the share of a period by which two runs may be closer together: a tenth of
 // a day covers servers whose clocks differ, schedulers that are late, and the day in
@@ -26,7 +30,9 @@ const onceSlack = 10
 // processes ([driver.Features.Resumes]): an attempt whose answer was lost holds others up for Options.TTL
 // at most. Where the answer to the second call is lost, and what gives the lease up too, the period is.
 //
-// It is [AtLeast], TTL, [NoRenew] and Wait(0), and is refused where AtLeast is. What runs at most
+// It is [AtLeast], TTL, [NoRenew] and Wait(0), and is refused where AtLeast is. Beside it [ErrInvalidOption] are
+// AtLeast, which would say the same with another length; a [Wait] above 0, after which the job would run once
+// more in the period that it has run in; and [Shared] without [Limit], which keeps nobody out. What runs at most
 // once may not run at all, or stop half-way; see fence.Once for an effect that must happen
 // exactly once.
 func OncePer(period time.Duration) Option {
@@ -41,9 +47,17 @@ func (r *request) settle() {
 	if r.oncePer == 0 {
 		return
 	}
+	switch {
+	case r.atLeast > 0:
+		r.fail("OncePer and AtLeast(%v) exclude each other: the period is how long the resource is kept", r.atLeast)
+	case r.wait > 0:
+		r.fail("OncePer and Wait(%v) exclude each other: what has waited would run again in the same period", r.wait)
+	case r.mode == driver.Shared && r.limit == 0:
+		r.fail("OncePer and Shared without a Limit exclude each other: nobody would be kept out")
+	}
 	if !r.hasTTL {
 		r.ttl = r.oncePer
 	}
-	r.atLeast = max(r.atLeast, r.oncePer)
-	r.hasWait = true // Wait(0) unless it was given
+	r.atLeast = r.oncePer
+	r.hasWait = true // Wait(0)
 }

@@ -3,6 +3,8 @@ package leasehold_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -80,42 +82,45 @@ func TestTTLOfOncePerDecidesAfterADeath(t *testing.T) {
 	})
 }
 
-func TestOncePerWaitsOnlyWhenAsked(t *testing.T) {
+func TestOncePerWaitsForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := memory.NewServer()
 		locks, other := newLocker(t, server.Connect(), nil), newLocker(t, server.Connect(), nil)
 		acquire(t, locks, "report", leasehold.OncePer(time.Hour)).Release(t.Context())
-		start := time.Now()
-		_, err := other.Acquire(t.Context(), "report", leasehold.OncePer(time.Hour))
-		wantErr(t, err, leasehold.ErrBusy)
-		wantDuration(t, "waited", time.Since(start), 0, 0)
-		acquire(t, other, "report", leasehold.OncePer(time.Hour), leasehold.Wait(time.Hour)).Release(t.Context())
-		wantDuration(t, "waited", time.Since(start), 54*time.Minute, 54*time.Minute+time.Second)
-		_, err = other.Acquire(t.Context(), "x", leasehold.OncePer(0))
-		wantErr(t, err, leasehold.ErrInvalidOption)
+		for _, opts := range [][]leasehold.Option{
+			{leasehold.OncePer(time.Hour)}, {leasehold.Wait(0), leasehold.OncePer(time.Hour)}, {leasehold.OncePer(time.Hour), leasehold.Wait(0)},
+		} {
+			start := time.Now()
+			_, err := other.Acquire(t.Context(), "report", opts...)
+			wantErr(t, err, leasehold.ErrBusy)
+			wantDuration(t, "waited", time.Since(start), 0, 0)
+		}
 	})
 }
 
-// AtLeast beside it, before or after, cannot make the time between two runs shorter.
-func TestOncePerIsTheLeast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, c := range []struct {
-			opts []leasehold.Option
-			free time.Duration
-		}{
-			{[]leasehold.Option{leasehold.OncePer(day), leasehold.AtLeast(time.Minute)}, day * 9 / 10},
-			{[]leasehold.Option{leasehold.AtLeast(time.Minute), leasehold.OncePer(day)}, day * 9 / 10},
-			{[]leasehold.Option{leasehold.AtLeast(day), leasehold.OncePer(day)}, day},
-		} {
-			locks := newLocker(t, memory.New(), nil)
-			acquire(t, locks, "report", c.opts...).Release(t.Context())
-			time.Sleep(c.free - time.Second)
-			_, err := locks.TryAcquire(t.Context(), "report")
-			wantErr(t, err, leasehold.ErrBusy)
-			time.Sleep(time.Second)
-			acquire(t, locks, "report").Release(t.Context())
+// What contradicts a period, in whatever order, is refused before anything is asked.
+func TestOptionsThatContradictAPeriod(t *testing.T) {
+	t.Parallel()
+	d := memory.New()
+	locks := newLocker(t, d, nil)
+	for name, opt := range map[string]leasehold.Option{
+		"AtLeast": leasehold.AtLeast(time.Minute), "Wait": leasehold.Wait(time.Second), "Shared": leasehold.Shared(), "OncePer(0s)": leasehold.OncePer(0),
+	} {
+		for _, opts := range [][]leasehold.Option{{leasehold.OncePer(day), opt}, {opt, leasehold.OncePer(day)}} {
+			_, err := locks.Acquire(t.Context(), "report", opts...)
+			wantErr(t, err, leasehold.ErrInvalidOption)
+			_, err = locks.AcquireAll(t.Context(), []string{"report"}, opts...)
+			wantErr(t, err, leasehold.ErrInvalidOption)
+			if !strings.Contains(err.Error(), name) {
+				t.Errorf("%v does not name %s", err, name)
+			}
 		}
-	})
+	}
+	wantFree(t, locks, "report")
+	for _, opt := range []leasehold.Option{leasehold.TTL(time.Hour), leasehold.NoRenew(), leasehold.MaxHold(time.Hour), leasehold.Limit(2), leasehold.Wait(0), leasehold.Reentrant(), leasehold.Note("x")} {
+		lease := acquire(t, locks, fmt.Sprint("with ", &opt), leasehold.OncePer(day), opt)
+		lease.Release(t.Context())
+	}
 }
 
 // A job that is done leaves its record as long as nobody else may run it.

@@ -90,7 +90,11 @@ func (o *Options) checkTTL(f driver.Features, ttl time.Duration) (time.Duration,
 	case f.SessionTTL > 0 && ttl != f.SessionTTL:
 		return 0, fmt.Errorf("%w: TTL %v: %w, leases hang on the driver's session, whose length gives them all %v", ErrInvalidOption, ttl, ErrUnsupported, f.SessionTTL)
 	case ttl < f.MinTTL:
-		return 0, fmt.Errorf("%w: TTL %v: %w, the least is %v", ErrInvalidOption, ttl, ErrUnsupported, f.MinTTL)
+		err := fmt.Errorf("%w: TTL %v: %w, the least is %v", ErrInvalidOption, ttl, ErrUnsupported, f.MinTTL)
+		if f.LeastBy != "" {
+			err = fmt.Errorf("%w, %s", err, f.LeastBy)
+		}
+		return 0, err
 	case ttl <= o.drift(ttl):
 		return 0, fmt.Errorf("%w: TTL %v leaves nothing after the drift of %v", ErrInvalidOption, ttl, o.drift(ttl))
 	}

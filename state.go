@@ -74,6 +74,13 @@ func (w Waiter) GoString() string { return "leasehold.Waiter" + w.String() }
 // LogValue implements slog.LogValuer.
 func (w Waiter) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
+// later is what is known of h when d has passed.
+func (h Holder) later(d time.Duration) Holder {
+	aged := driver.Holder{Held: h.Held, Left: h.Left}.Later(d)
+	h.Held, h.Left = aged.Held, aged.Left
+	return h
+}
+
 func stateOf(s driver.State) State {
 	state := State{Resource: s.Resource, Token: s.Fence}
 	for _, h := range s.Holders {

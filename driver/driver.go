@@ -121,6 +121,16 @@ type Holder struct {
 	Note  string        // of its Request, or what a [Noter] put there later
 }
 
+// Later is what is known of h when d has passed: it has been held for longer, and has less left. Left is 0 when
+// h must have been renewed since, or has ended.
+func (h Holder) Later(d time.Duration) Holder {
+	if h.Held > 0 {
+		h.Held += d
+	}
+	h.Left = max(0, h.Left-d)
+	return h
+}
+
 // Features declares what an engine promises. What is false is refused with [ErrUnsupported].
 type Features struct {
 	Engine  string        // its name for metrics and spans: one word in lower case, such as redis
@@ -130,6 +140,7 @@ type Features struct {
 	Wakes   bool          // Busy.Wake is set: waiters need not poll
 	Resumes bool          // another process may Renew and Release by Owner alone
 	MinTTL  time.Duration // shorter TTLs are refused
+	LeastBy string        // what MinTTL comes from, for the refusal, such as an option's name; "": nothing to be told
 	Step    time.Duration // TTLs are rounded up to a multiple of Step; 0: any
 
 	// SessionTTL, if not 0, is the TTL of all leases: they hang on one session of the

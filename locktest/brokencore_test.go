@@ -55,7 +55,7 @@ var mutations = []struct {
 		"t.led, t.resign = true, end\n\tif $ {\n\t\tt.resign = func(err error) { end(err); lease.Release(ctx) }\n\t}\n"},
 	{"keepsTurn", storms, "hold.go", "passes := h.holders.hasTurn && was != handing", "passes := h.holders.hasTurn && was != handing && !$"},
 	{"countsAsRun", "OncePerWithoutAnswerEndsSoon", "request.go", "if r.oncePer == 0 ||", "if r.oncePer == 0 || $ ||"},
-	{"runsAgain", "OncePerRunsOnce", "once.go", "r.atLeast = max(r.atLeast, r.oncePer)", "r.atLeast = max(r.atLeast, r.oncePer)\n\tif $ {\n\t\tr.atLeast = 0\n\t}"},
+	{"runsAgain", "OncePerRunsOnce", "once.go", "r.atLeast = r.oncePer\n", "r.atLeast = r.oncePer\n\tif $ {\n\t\tr.atLeast = 0\n\t}\n"},
 }
 
 // storms is what rejects those that take chance to show; stormed are others that it rejects, too.

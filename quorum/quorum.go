@@ -85,9 +85,14 @@ func New(nodes []driver.Driver, opts *Options) (*Driver, error) {
 		if !o.NoFencing && !(f.Fencing && raises) {
 			return nil, fmt.Errorf("quorum: node %d: fencing is %w; NoFencing does without", i+1, driver.ErrUnsupported)
 		}
-		d.features.MinTTL = max(d.features.MinTTL, f.MinTTL, 2*o.NodeTimeout)
+		if f.MinTTL > d.features.MinTTL {
+			d.features.MinTTL, d.features.LeastBy = f.MinTTL, f.LeastBy
+		}
 		d.features.Step = max(d.features.Step, f.Step)
 		d.nodes = append(d.nodes, newNode(d, i, n, o.NodeTimeout))
+	}
+	if least := 2 * o.NodeTimeout; least > d.features.MinTTL {
+		d.features.MinTTL, d.features.LeastBy = least, fmt.Sprintf("twice the NodeTimeout of %v", o.NodeTimeout)
 	}
 	return d, nil
 }

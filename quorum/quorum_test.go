@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -527,4 +528,30 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 			held.Renew(t.Context(), time.Minute)
 		}
 	})
+}
+
+// A TTL that is too short is refused by the option that it comes from.
+func TestLeastTTLNamesNodeTimeout(t *testing.T) {
+	t.Parallel()
+	d, _ := newCluster(3).connect(t, &quorum.Options{NodeTimeout: 200 * time.Millisecond})
+	_, err := leasehold.New(d, &leasehold.Options{TTL: 300 * time.Millisecond})
+	if !errors.Is(err, leasehold.ErrUnsupported) || !strings.Contains(fmt.Sprint(err), "400ms, twice the NodeTimeout of 200ms") {
+		t.Errorf("%v; want it to name NodeTimeout", err)
+	}
+	nodes := []driver.Driver{long{memory.New()}, long{memory.New()}, long{memory.New()}}
+	if d, err = quorum.New(nodes, &quorum.Options{NodeTimeout: time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := leasehold.New(d, &leasehold.Options{TTL: time.Second}); err == nil || strings.Contains(err.Error(), "NodeTimeout") {
+		t.Errorf("%v; want what the nodes ask for", err)
+	}
+}
+
+// long is a node with long leases.
+type long struct{ *memory.Driver }
+
+func (d long) Features() driver.Features {
+	f := d.Driver.Features()
+	f.MinTTL = time.Minute
+	return f
 }

@@ -29,6 +29,7 @@ type attempt struct {
 	// elsewhere: another instance may have served an earlier call of the owner.
 	elsewhere bool
 	sent      time.Time // when the last Try was
+	answered  time.Time // and when it had its answer
 	grant     driver.Grant
 }
 
@@ -191,7 +192,9 @@ func (a *attempt) try() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
 	a.sent = time.Now()
-	if a.grant, err = a.one.driver.Try(ctx); err == nil {
+	a.grant, err = a.one.driver.Try(ctx)
+	a.answered = time.Now()
+	if err == nil {
 		err = a.granted(ctx)
 	} else if errors.Is(err, driver.ErrBusy) && a.one.req.Queue {
 		a.s.claims.lasts(a.one, time.Now().Add(keepPlace)) // as long as its place, and longer
@@ -355,7 +358,9 @@ func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attemp
 	}
 	switch code := wire.CodeBusy; {
 	case refused:
-		s.busy(w, busy, code, a.chosen && a.one.req.Queue)
+		now := *busy
+		now.Holder = busy.Holder.Later(time.Since(a.answered))
+		s.busy(w, &now, code, a.chosen && a.one.req.Queue)
 	case err == errSuperseded, err == errDraining, err == errGone: // nobody reads the last
 		if err == errSuperseded {
 			code = wire.CodeSuperseded

@@ -182,7 +182,11 @@ func (s *Server) checkTTL(ms int64) error {
 	case f.SessionTTL > 0 && ttl != f.SessionTTL:
 		return fmt.Errorf("%w: leases hang on the instance's session, whose length gives them all %d ms", driver.ErrUnsupported, wire.Millis(f.SessionTTL))
 	case ttl < f.MinTTL:
-		return fmt.Errorf("%w: the least ttl_ms is %d", driver.ErrUnsupported, wire.Ceil(f.MinTTL))
+		err := fmt.Errorf("%w: the least ttl_ms is %d", driver.ErrUnsupported, wire.Ceil(f.MinTTL))
+		if f.LeastBy != "" {
+			err = fmt.Errorf("%w, %s", err, f.LeastBy)
+		}
+		return err
 	}
 	return nil
 }

@@ -386,3 +386,16 @@ func (s *service) get(path string) string {
 	}
 	return string(text)
 }
+
+// A refusal after a wait tells the holder as of the answer, not as of the last question to the engine.
+func TestRefusalAfterAWaitTellsTheHolderAsOfTheAnswer(t *testing.T) {
+	t.Parallel()
+	const wait = 1500 // ms, in which the memory engine is asked once
+	s := start(t, memory.NewServer(), nil)
+	s.post(wire.Acquire, `{"name":"n","owner":"h","ttl_ms":60000}`).want(t, 200, "")
+	time.Sleep(10 * time.Millisecond) // 0 is unknown
+	got := s.post(wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"wait_ms":%d}`, wait).want(t, 409, "busy")
+	if h := got.Holder; h == nil || h.Held < wait || h.Left > 60000-wait {
+		t.Errorf("%s; want it held for %d ms", got.text, wait)
+	}
+}

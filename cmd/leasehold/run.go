@@ -62,7 +62,8 @@ again, and says until when. Where it fails, standard error says that COMMAND may
 
 With --once-per, COMMAND runs at most once in each PERIOD, whichever of many servers start it,
 and although their clocks differ by minutes: NAME is held for nine tenths of PERIOD from the
-start, and who comes meanwhile is told that it is busy, at once (see --ok-if-busy). The lease
+start, and who comes meanwhile is told that it is busy, at once (see --ok-if-busy; -w bounds the
+store's answers alone). The lease
 is not renewed. If "leasehold run" is killed, nothing is released, and nobody else runs COMMAND
 before the lease ends: --at-most, or else the nine tenths. What ends with exit code 69 has not run
 it, and keeps others from it for 10 s at most, unless the store went away within the moment of the
@@ -299,7 +300,10 @@ func (r *run) tryAcquire(ctx context.Context, locks *leasehold.Locker, opts []le
 			return nil, err
 		}
 	}
-	return locks.AcquireAll(ctx, names, append(opts, r.claim.waiting()...)...)
+	if r.oncePer == 0 { // who has waited for the end of the period would run in it once more
+		opts = append(opts, r.claim.waiting()...)
+	}
+	return locks.AcquireAll(ctx, names, opts...)
 }
 
 // hold runs the command under the leases and releases them.

@@ -173,3 +173,17 @@ func TestPeriodsRefuseWrongUsage(t *testing.T) {
 		contains(t, c.wantRun(64, strings.Fields(line)...).stderr, "leasehold: ")
 	}
 }
+
+// With a period -w bounds the store's answers: who waited for the period to end would run in it once more.
+func TestPeriodIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	const wait = 600 * time.Second
+	args := []string{"-w", fmt.Sprint(wait.Seconds()), "--once-per", "10m", "--key", "report", "--", "sh", "-c", "echo >> ran"}
+	c.wantRun(0, args...)
+	start := time.Now()
+	contains(t, c.wantRun(1, args...).stderr, "busy")
+	if took := time.Since(start); took > wait/2 {
+		t.Errorf("waited for %v", took)
+	}
+}

@@ -1,0 +1,46 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// What a refusal tells of the holder is as old as the call's return, not as its last question to the engine.
+func TestRefusalTellsTheHolderAsOfItsReturn(t *testing.T) {
+	const held, wait, ttl = 3 * time.Second, 4 * time.Second, time.Minute
+	for name, ask := range map[string]func(ctx context.Context, l *leasehold.Locker, wait leasehold.Option) error{
+		"Acquire": func(ctx context.Context, l *leasehold.Locker, wait leasehold.Option) error {
+			_, err := l.Acquire(ctx, "a", wait)
+			return err
+		},
+		"AcquireAll, of a later name": func(ctx context.Context, l *leasehold.Locker, wait leasehold.Option) error {
+			_, err := l.AcquireAll(ctx, []string{"0", "a"}, wait)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := memory.NewServer()
+				acquire(t, newLocker(t, server.Connect(), nil), "a", leasehold.TTL(ttl), leasehold.NoRenew())
+				time.Sleep(held)
+				for _, wait := range []time.Duration{wait, 0} {
+					before := time.Now()
+					err := ask(t.Context(), newLocker(t, server.Connect(), nil), leasehold.Wait(wait))
+					busy, ok := errors.AsType[*leasehold.BusyError](err)
+					if !ok || time.Since(before) != wait {
+						t.Fatalf("%v after %v", err, time.Since(before))
+					}
+					if h := busy.Holder; h.Held != held+4*time.Second || h.Left != ttl-h.Held {
+						t.Errorf("after a wait of %v: held for %v, %v left; want %v and the rest of %v", wait, h.Held, h.Left, held+4*time.Second, ttl)
+					}
+				}
+			})
+		})
+	}
+}
