@@ -16,7 +16,7 @@ import (
 func Example_fencing() {
 	ctx := context.Background()
 	locks, _ := leasehold.New(memory.New(), nil)
-	var stock fence.Guard // beside the stock, not beside the lock
+	var stock fence.Memory // beside the stock, not beside the lock
 
 	paused, _ := locks.Acquire(ctx, "stock", leasehold.TTL(50*time.Millisecond), leasehold.NoRenew())
 	<-paused.Context().Done() // the pause
@@ -36,7 +36,7 @@ func Example_fencing() {
 // Inside Do, the lease with its token is found through the context.
 func ExampleFromContext() {
 	locks, _ := leasehold.New(memory.New(), nil)
-	var stock fence.Guard
+	var stock fence.Memory
 	err := locks.Do(context.Background(), "stock", func(ctx context.Context) error {
 		lease, _ := leasehold.FromContext(ctx)
 		return stock.Do(lease, func() error {

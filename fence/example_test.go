@@ -13,8 +13,8 @@ import (
 )
 
 // A guard in memory refuses whoever comes with a smaller token than the last one.
-func ExampleGuard_Do() {
-	var guard fence.Guard // beside what it guards, not beside the lock
+func ExampleMemory_Do() {
+	var guard fence.Memory // beside what it guards, not beside the lock
 	write := func(who string, token uint64) {
 		lease := fence.LeaseOf("stock", token, who)
 		err := guard.Do(lease, func() error { return nil })
@@ -31,7 +31,7 @@ func ExampleGuard_Do() {
 
 // Tokens of the engine that a service moved to may be smaller: an epoch puts them above.
 func ExampleInEpoch() {
-	var guard fence.Guard
+	var guard fence.Memory
 	former, present := fence.LeaseOf("stock", 1_700_000_000_000, "a"), fence.LeaseOf("stock", 1024, "b")
 	write := func() error { return nil }
 	fmt.Println(guard.Do(former, write))
@@ -47,7 +47,7 @@ func ExampleInEpoch() {
 func ExampleSQL_Check() {
 	var db *sql.DB // of the stock
 	ctx := context.Background()
-	guard, err := fence.NewSQLFor(fence.Postgres, "")
+	guard, err := fence.NewSQL(fence.Postgres, "")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func ExampleOnce_Do() {
 		log.Fatal(err)
 	}
 	defer locks.Close()
-	guard, err := fence.NewSQLFor(fence.Postgres, "")
+	guard, err := fence.NewSQL(fence.Postgres, "")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -58,9 +58,9 @@ func (m mark) admits(next mark) bool {
 	return next.owner == m.owner
 }
 
-// A Guard protects things in this process's memory, or behind it, such as a file that
+// Memory guards things in this process's memory, or behind it, such as a file that
 // only this process writes. The zero value is ready. It is safe for concurrent use.
-type Guard struct {
+type Memory struct {
 	mu   sync.Mutex
 	seen map[string]*seen // guarded by mu
 }
@@ -74,12 +74,12 @@ type seen struct {
 // Do runs write unless a lease of the same name with a larger token, or the same with another
 // owner, was here before: then it returns [ErrStale]. Writes under one name run one at a time. The
 // lease counts as seen even when write fails; its error is returned as it is.
-func (g *Guard) Do(lease Lease, write func() error) error {
+func (m *Memory) Do(lease Lease, write func() error) error {
 	next, err := markOf(lease)
 	if err != nil {
 		return err
 	}
-	s := g.of(lease.Name())
+	s := m.of(lease.Name())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.last.admits(next) {
@@ -89,16 +89,16 @@ func (g *Guard) Do(lease Lease, write func() error) error {
 	return write()
 }
 
-func (g *Guard) of(resource string) *seen {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.seen == nil {
-		g.seen = make(map[string]*seen)
+func (m *Memory) of(resource string) *seen {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.seen == nil {
+		m.seen = make(map[string]*seen)
 	}
-	s := g.seen[resource]
+	s := m.seen[resource]
 	if s == nil {
 		s = &seen{}
-		g.seen[resource] = s
+		m.seen[resource] = s
 	}
 	return s
 }

@@ -9,7 +9,7 @@ import (
 )
 
 func TestGuardRefusesSmallerTokens(t *testing.T) {
-	var g fence.Guard
+	var g fence.Memory
 	for _, c := range []struct {
 		token  uint64
 		owner  string
@@ -32,7 +32,7 @@ func TestGuardRefusesSmallerTokens(t *testing.T) {
 // Writes and their checks are one: of racing writers the last to write has the largest
 // token of all that wrote.
 func TestGuardIsAtomicWithTheWrite(t *testing.T) {
-	var g fence.Guard
+	var g fence.Memory
 	var wg sync.WaitGroup
 	var last uint64
 	for token := range uint64(200) {
@@ -55,7 +55,7 @@ func TestGuardIsAtomicWithTheWrite(t *testing.T) {
 // The tokens of an engine that comes later may be smaller; those of the former one are void
 // from its first lease on.
 func TestEpochs(t *testing.T) {
-	var g fence.Guard
+	var g fence.Memory
 	old, small := fence.LeaseOf("stock", 1<<60, "a"), fence.LeaseOf("stock", 8192, "b")
 	for i, c := range []struct {
 		lease  fence.Lease

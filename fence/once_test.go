@@ -9,9 +9,18 @@ import (
 
 var _ fence.Lease = (*leasehold.Lease)(nil)
 
+// A guard that was not told which database it is on would be right on one kind alone.
+func TestDialectMustBeSaid(t *testing.T) {
+	for dialect, ok := range map[fence.Dialect]bool{0: false, fence.SQLite: true, fence.Postgres: true, fence.MySQL: true, fence.MySQL + 1: false} {
+		if _, err := fence.NewSQL(dialect, ""); (err == nil) != ok {
+			t.Errorf("dialect %d: %v", dialect, err)
+		}
+	}
+}
+
 // What it does on databases is tested in e2e/once.
 func TestTablesOfOnceArePlainIdentifiers(t *testing.T) {
-	guard, err := fence.NewSQL("")
+	guard, err := fence.NewSQL(fence.SQLite, "")
 	if err != nil {
 		t.Fatal(err)
 	}

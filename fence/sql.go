@@ -18,7 +18,7 @@ type Dialect uint8
 // The databases that SQL knows. SQLite stands for all that take INSERT … ON CONFLICT and
 // parameters of the form ?, MySQL for MariaDB too.
 const (
-	SQLite Dialect = iota
+	SQLite Dialect = iota + 1 // no guard is made for 0: which database it is must be said
 	Postgres
 	MySQL
 )
@@ -42,13 +42,13 @@ func isTable(name string) bool {
 // longest is what PostgreSQL keeps of an identifier.
 const longest = 63
 
-// NewSQL is [NewSQLFor] with SQLite.
-func NewSQL(table string) (*SQL, error) { return NewSQLFor(SQLite, table) }
-
-// NewSQLFor returns a guard that keeps the tokens it has seen in table, "" for
-// [DefaultTable]. It does no I/O and fails when table is no plain identifier, with or
-// without that of a schema and a dot in front.
-func NewSQLFor(dialect Dialect, table string) (*SQL, error) {
+// NewSQL returns a guard that keeps the tokens it has seen in table of a database of that
+// dialect, "" for [DefaultTable]. It does no I/O. It fails when dialect is none of the constants, or
+// table no plain identifier, with or without that of a schema and a dot in front.
+func NewSQL(dialect Dialect, table string) (*SQL, error) {
+	if columns[dialect] == "" {
+		return nil, fmt.Errorf("leasehold: dialect %d of a fence is none: say which database it is", dialect)
+	}
 	if table == "" {
 		table = DefaultTable
 	}

@@ -24,7 +24,7 @@ func createTable(ctx context.Context, db *sql.DB, look, create string) error {
 		if there := lookUp(ctx, db, look); there == nil {
 			return nil
 		} else if err == nil {
-			err = there
+			err = fmt.Errorf("the table is another program's, or the database of another dialect: %w", there)
 		}
 		if !sqlite.IsBusy(missing) && !sqlite.IsBusy(err) {
 			return err

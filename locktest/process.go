@@ -188,7 +188,7 @@ func stoppedHolderEndsWhenItResumes(t testing.TB, h Harness) {
 	resume := PauseProcess(t, c.cmd.Process)
 	stopped := time.Now()
 	var history History
-	var guard fence.Guard
+	var guard fence.Memory
 	write := func() error { return nil }
 	if err := guard.Do(fence.LeaseOf(name, first.Token, first.Owner), write); err != nil && first.Token != 0 {
 		t.Errorf("the holder's write was refused: %v", err)

@@ -312,7 +312,7 @@ func resumeAfterHandOver(t testing.TB, h Harness) {
 	if second == nil {
 		return
 	}
-	var guard fence.Guard
+	var guard fence.Memory
 	for _, lease := range []*leasehold.Lease{first, second, resumed(t, l2, second), resumed(t, l2, second)} {
 		if err := guard.Do(lease, func() error { return nil }); err != nil {
 			t.Errorf("a holder is refused: %v", err)

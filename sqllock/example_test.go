@@ -72,7 +72,7 @@ func ExampleNewMySQL() {
 }
 
 // Where the data are in the database of the locks, a transaction checks the token itself.
-func ExampleDriver_Guard() {
+func ExampleDriver_CheckFence() {
 	ctx := context.Background()
 	var db *sql.DB
 	var d *sqllock.Driver // on db
@@ -82,7 +82,7 @@ func ExampleDriver_Guard() {
 			return err
 		}
 		defer tx.Rollback()
-		if err := d.Guard(ctx, tx, lease); err != nil { // fence.ErrStale: a later holder was here
+		if err := d.CheckFence(ctx, tx, lease); err != nil { // fence.ErrStale: a later holder was here
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, "UPDATE stock SET n = n - 1 WHERE sku = 42"); err != nil {

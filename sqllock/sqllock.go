@@ -125,7 +125,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 		d.writing = make(chan struct{}, 1)
 	}
 	var err error
-	d.guard, err = fence.NewSQLFor(d.traits.fence, o.tables()+"fences")
+	d.guard, err = fence.NewSQL(d.traits.fence, o.tables()+"fences")
 	d.watch.init(d, o.Listen, wakeChannel(o.Prefix))
 	return d, err
 }

@@ -279,7 +279,7 @@ func guardedWrite(path string) error {
 	if err != nil {
 		return err
 	}
-	guard, err := fence.NewSQL("")
+	guard, err := fence.NewSQL(fence.SQLite, "")
 	if err != nil {
 		return err
 	}

@@ -239,7 +239,7 @@ func GuardsWrites(t *testing.T, d Store) {
 			t.Fatal(err)
 		}
 		defer tx.Rollback() // does nothing after Commit
-		if err := d.Guard(t.Context(), tx, lease); err != nil || !commit {
+		if err := d.CheckFence(t.Context(), tx, lease); err != nil || !commit {
 			return err
 		}
 		return tx.Commit()
@@ -276,7 +276,7 @@ func GuardsWrites(t *testing.T, d Store) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
-	if err := d.Guard(t.Context(), tx, present); err != nil {
+	if err := d.CheckFence(t.Context(), tx, present); err != nil {
 		t.Fatal(err)
 	}
 	if err := present.Release(t.Context()); err != nil {
@@ -311,7 +311,7 @@ func guardsEpochs(t *testing.T, d Store, former *leasehold.Lease) {
 			t.Fatal(err)
 		}
 		defer tx.Rollback() // does nothing after Commit
-		return errors.Join(d.Guard(t.Context(), tx, lease), tx.Commit())
+		return errors.Join(d.CheckFence(t.Context(), tx, lease), tx.Commit())
 	}
 	small, smaller := fence.LeaseOf(former.Name(), 8192, "b"), fence.LeaseOf(former.Name(), 4096, "a")
 	for i, c := range []struct {

@@ -42,7 +42,7 @@ func MigrateAll(db *sql.DB, d *sqllock.Driver, dialect fence.Dialect, prefix str
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	guards := func() error {
-		shared, err := fence.NewSQLFor(dialect, prefix+"fences")
+		shared, err := fence.NewSQL(dialect, prefix+"fences")
 		if err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func MigrateAll(db *sql.DB, d *sqllock.Driver, dialect fence.Dialect, prefix str
 		if err != nil {
 			return err
 		}
-		own, err := fence.NewSQLFor(dialect, prefix+"own")
+		own, err := fence.NewSQL(dialect, prefix+"own")
 		if err != nil {
 			return err
 		}

@@ -62,7 +62,7 @@ func TestFromRedisToEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	guard, err := fence.NewSQL("")
+	guard, err := fence.NewSQL(fence.SQLite, "")
 	if err != nil {
 		t.Fatal(err)
 	}

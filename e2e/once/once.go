@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -35,7 +36,7 @@ type bench struct {
 
 // Check runs all checks on db, which takes part in nothing else.
 func Check(t *testing.T, db *sql.DB, dialect fence.Dialect) {
-	guard, err := fence.NewSQLFor(dialect, "")
+	guard, err := fence.NewSQL(dialect, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,6 +55,7 @@ func Check(t *testing.T, db *sql.DB, dialect fence.Dialect) {
 		}
 	}
 	alien(t, db, dialect, guard)
+	wrongDialects(t, db, dialect)
 	checks := map[string]func(*bench){
 		"ItHappensOnce":       itHappensOnce,
 		"BothOrNeither":       bothOrNeither,
@@ -72,7 +74,7 @@ func Check(t *testing.T, db *sql.DB, dialect fence.Dialect) {
 // alien has tables of another program refused, which a CREATE TABLE IF NOT EXISTS takes for its own.
 func alien(t *testing.T, db *sql.DB, dialect fence.Dialect, guard *fence.SQL) {
 	t.Helper()
-	g, err := fence.NewSQLFor(dialect, "alien")
+	g, err := fence.NewSQL(dialect, "alien")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,6 +87,33 @@ func alien(t *testing.T, db *sql.DB, dialect fence.Dialect, guard *fence.SQL) {
 	}
 	if err := o.Migrate(bounded(t), db); err == nil {
 		t.Error("a Once took another program's table")
+	}
+}
+
+// wrongDialects has none of the others guard anything, and say so at the latest when it is asked to.
+func wrongDialects(t *testing.T, db *sql.DB, dialect fence.Dialect) {
+	t.Helper()
+	for _, wrong := range []fence.Dialect{fence.SQLite, fence.Postgres, fence.MySQL} {
+		if wrong == dialect {
+			continue
+		}
+		g, err := fence.NewSQL(wrong, fmt.Sprint("wrong", wrong))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = g.Migrate(bounded(t), db)
+		if err == nil {
+			tx, begun := db.BeginTx(bounded(t), nil)
+			if begun != nil {
+				t.Fatal(begun)
+			}
+			err = g.Check(bounded(t), tx, lease{"stock", "a", 10})
+			tx.Rollback()
+		}
+		if err == nil || errors.Is(err, fence.ErrStale) {
+			t.Errorf("dialect %d on a database of dialect %d: %v", wrong, dialect, err)
+		}
+		t.Logf("dialect %d on a database of dialect %d: %v", wrong, dialect, err)
 	}
 }
 

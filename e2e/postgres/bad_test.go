@@ -83,7 +83,7 @@ func TestPostgresLeastRights(t *testing.T) {
 	// The second migrates: nothing to do.
 	d := opened(t, locker, locker)
 	databases.LeastRights(t, admin, d, databases.Opened(t, nobody, err))
-	guard, err := fence.NewSQLFor(fence.Postgres, "")
+	guard, err := fence.NewSQL(fence.Postgres, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func TestSQLiteGuard(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer tx.Rollback() // does nothing after Commit
-		if err := d.Guard(bounded(t), tx, lease); err != nil {
+		if err := d.CheckFence(bounded(t), tx, lease); err != nil {
 			return err
 		}
 		if _, err := tx.Exec("INSERT INTO stock VALUES (1)"); err != nil {

@@ -36,7 +36,7 @@ func (h holder) Token() uint64 { return uint64(h) }
 
 func newOnce(t *testing.T, db *sql.DB) *fence.Once {
 	t.Helper()
-	guard, err := fence.NewSQL("")
+	guard, err := fence.NewSQL(fence.SQLite, "")
 	if err != nil {
 		t.Fatal(err)
 	}

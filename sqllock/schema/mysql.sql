@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS {p}locks (
 	record  MEDIUMBLOB NOT NULL -- JSON: places in the queue, shared holders, traces, in order
 ) ENGINE = InnoDB;
 
--- What the resources of the caller's own transactions have seen: see Driver.Guard.
+-- What the resources of the caller's own transactions have seen: see Driver.CheckFence.
 CREATE TABLE IF NOT EXISTS {p}fences (
 	resource VARBINARY(512) PRIMARY KEY,
 	token    BIGINT NOT NULL,

@@ -17,7 +17,7 @@ CREATE TABLE {p}locks (
 	record  text NOT NULL    -- JSON: places in the queue, shared holders, traces, in order
 ) WITH (fillfactor = 50);
 
--- What the resources of the caller's own transactions have seen: see Driver.Guard.
+-- What the resources of the caller's own transactions have seen: see Driver.CheckFence.
 CREATE TABLE IF NOT EXISTS {p}fences (
 	resource text COLLATE "C" PRIMARY KEY,
 	token    bigint NOT NULL,

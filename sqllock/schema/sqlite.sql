@@ -15,7 +15,7 @@ CREATE TABLE {p}locks (
 	record  TEXT NOT NULL     -- JSON: places in the queue, shared holders, traces, in order
 ) WITHOUT ROWID;
 
--- What the resources of the caller's own transactions have seen: see Driver.Guard.
+-- What the resources of the caller's own transactions have seen: see Driver.CheckFence.
 CREATE TABLE IF NOT EXISTS {p}fences (
 	resource TEXT NOT NULL PRIMARY KEY,
 	token    BIGINT NOT NULL,

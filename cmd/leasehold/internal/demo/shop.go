@@ -98,7 +98,7 @@ func (p place) open() (*books, error) {
 		return nil, err
 	}
 	b.db.SetMaxOpenConns(4) // for each process: actors that think need none
-	b.guard, err = fence.NewSQLFor(b.dialect, "")
+	b.guard, err = fence.NewSQL(b.dialect, "")
 	return b, err
 }
 
