@@ -1,10 +1,13 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/e2e/together"
@@ -22,11 +25,39 @@ func TestSQLiteProcessesMigrateTogether(t *testing.T) {
 	databases.MigrateTogether(t, "sqlite", fence.SQLite, foreign, func() string { return lockFile(t) })
 }
 
+// A guard's Migrate waits for another writer of the file, until its context ends.
+func TestSQLiteGuardWaitsForAnotherWriter(t *testing.T) {
+	t.Parallel()
+	path := lockFile(t)
+	db := openDB(t, path)
+	guard, err := fence.NewSQL(fence.SQLite, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := keepFile(t, path)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := guard.Migrate(ctx, db); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while another writes: %v; want DeadlineExceeded", err)
+	}
+	migrated := make(chan error, 1)
+	go func() { migrated <- guard.Migrate(bounded(t), db) }()
+	select {
+	case err := <-migrated:
+		t.Errorf("did not wait: %v", err)
+	case <-time.After(time.Second):
+	}
+	open()
+	if err := <-migrated; err != nil {
+		t.Error(err)
+	}
+}
+
 // Every process makes the file, too.
 func TestSQLiteProcessesMakeTheFileTogether(t *testing.T) {
 	t.Parallel()
 	folder := func() string { return filepath.Dir(lockFile(t)) }
-	together.Check(t, databases.MigrationRounds, folder, func(t *testing.T, number int, folder string) together.Step {
+	together.Check(t, databases.MigrationRounds(), folder, func(t *testing.T, number int, folder string) together.Step {
 		return func(round int) error {
 			db, err := sql.Open("sqlite", filepath.Join(folder, fmt.Sprint(round, ".db")))
 			if err != nil {

@@ -96,7 +96,7 @@ func begin(t *testing.T, c child) *process {
 		path[i] = "^" + regexp.QuoteMeta(name) + "$"
 	}
 	cmd := exec.Command(os.Args[0], "-test.run="+strings.Join(path, "/"))
-	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0") // its default of a second tells nothing more
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
