@@ -149,7 +149,7 @@ func refusesGuard(t testing.TB, s Store) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
-	if err := s.Guard(t.Context(), tx, fence.LeaseOf("kept", 1<<50, "owner")); !errors.Is(err, sqllock.ErrReadOnly) {
+	if err := s.CheckFence(t.Context(), tx, fence.LeaseOf("kept", 1<<50, "owner")); !errors.Is(err, sqllock.ErrReadOnly) {
 		t.Errorf("Guard on a server that is read-only: %v; want ErrReadOnly", err)
 	}
 }
