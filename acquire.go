@@ -162,7 +162,7 @@ func (a *attempt) settle(ctx context.Context, h *hold, sent boottime.Instant, g 
 		// Nobody of this process contends before the clean-up is through, so that
 		// nobody is refused because of what we left behind.
 		a.locker.calls.tidy(func() {
-			h.release(ctx) // its answer matters to nobody: what it leaves ends by itself
+			h.releaseAfter(ctx, err) // its answer matters to nobody: what it leaves ends by itself
 			queue.passIf(had, name)
 		})
 	}

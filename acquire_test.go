@@ -3,6 +3,7 @@ package leasehold_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -286,4 +287,31 @@ func TestWaitBehindWhoHasNoAnswer(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 	})
+}
+
+// A caller without rights hears so at once: what it may not take needs no clean-up that is denied again and again.
+// An outcome that is unknown is cleaned up as long as ever.
+func TestDeniedAcquireFailsAtOnce(t *testing.T) {
+	denied := func(context.Context, func() error) error { return fmt.Errorf("no right: %w", leasehold.ErrDenied) }
+	for name, tc := range map[string]struct {
+		tries locktest.Fault
+		took  time.Duration
+	}{"denied": {denied, 0}, "unknown": {locktest.LoseReply, 5 * time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mine := newFaulty(t, memory.NewServer())
+				locks := newLocker(t, mine, nil)
+				mine.Always(locktest.OpTry, tc.tries)
+				mine.Always(locktest.OpRelease, denied)
+				began := time.Now()
+				if _, err := locks.Acquire(t.Context(), "a", leasehold.Wait(time.Hour)); err == nil || name == "denied" && !errors.Is(err, leasehold.ErrDenied) {
+					t.Errorf("%v; want ErrDenied", err)
+				}
+				locks.Close() // which waits for the clean-up
+				if took := time.Since(began); took != tc.took {
+					t.Errorf("it took %v, want %v", took, tc.took)
+				}
+			})
+		})
+	}
 }

@@ -36,6 +36,9 @@ var (
 	// ErrDeadlock: the context belongs to a holder of the same resource, so that
 	// waiting would be waiting for oneself. Reentrant allows nesting.
 	ErrDeadlock = errors.New("resource is held by the caller itself")
+	// ErrDenied: the engine does not know the caller, or the caller lacks a right. Acquire fails with
+	// it at once; a wait that has begun goes on, as rights may come back.
+	ErrDenied = driver.ErrDenied
 	// ErrClosed: the Locker was closed.
 	ErrClosed = driver.ErrClosed
 )

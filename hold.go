@@ -189,7 +189,11 @@ func (h *hold) ended() error {
 // release ends the hold at the engine. It asks until the engine has said yes or no, within a
 // bound of its own: it runs although ctx has ended. A no after an unknown outcome stays
 // unknown: the first call may have been the one that ended it.
-func (h *hold) release(ctx context.Context) error {
+func (h *hold) release(ctx context.Context) error { return h.releaseAfter(ctx, nil) }
+
+// releaseAfter is release for a hold whose Try has failed with tried. An engine that denies both is not
+// asked again: without the right to take a lock there is nothing to give back.
+func (h *hold) releaseAfter(ctx context.Context, tried error) error {
 	keep := h.leave()
 	_ = h.calling.begin(context.Background()) // the call in flight is bounded, and leave has cut it short where it is ours alone
 	defer h.calling.end()
@@ -198,7 +202,8 @@ func (h *hold) release(ctx context.Context) error {
 	for tries := 0; ; tries++ {
 		err := h.end(call, keep)
 		switch {
-		case err == nil, final(err), h.unknown == nil && errors.Is(err, ErrLost):
+		case err == nil, final(err), h.unknown == nil && errors.Is(err, ErrLost),
+			errors.Is(err, ErrDenied) && errors.Is(tried, ErrDenied):
 			return err
 		case errors.Is(err, ErrLost):
 			return h.unknown

@@ -16,15 +16,16 @@ import (
 
 // Sentinels that drivers return, wrapped or bare. Package leasehold exports the same values.
 var (
-	ErrBusy        = errors.New("busy")                      // refused: somebody else holds it, or is ahead
-	ErrLost        = errors.New("lease lost")                // ended without Release; wrap it with the reason
-	ErrEvicted     = errors.New("evicted")                   // why a lease was lost; see Evicted
-	ErrUnsupported = errors.New("not supported by engine")   // the engine can never serve the request
-	ErrClosed      = errors.New("closed")                    // the driver or the Locker was closed
-	ErrInvalidName = errors.New("invalid resource name")     // see CheckName
-	ErrNotYet      = errors.New("nothing is granted yet")    // of Try: the engine answers, but cannot decide now; waiters ask again
-	ErrCorrupt     = errors.New("store is damaged or alien") // the engine's data is not Leasehold's; nothing was changed
-	ErrURL         = errors.New("store URL")                 // of OpenURL: the URL cannot be used as it is written
+	ErrBusy        = errors.New("busy")                       // refused: somebody else holds it, or is ahead
+	ErrLost        = errors.New("lease lost")                 // ended without Release; wrap it with the reason
+	ErrEvicted     = errors.New("evicted")                    // why a lease was lost; see Evicted
+	ErrUnsupported = errors.New("not supported by engine")    // the engine can never serve the request
+	ErrClosed      = errors.New("closed")                     // the driver or the Locker was closed
+	ErrInvalidName = errors.New("invalid resource name")      // see CheckName
+	ErrNotYet      = errors.New("nothing is granted yet")     // of Try: the engine answers, but cannot decide now; waiters ask again
+	ErrCorrupt     = errors.New("store is damaged or alien")  // the engine's data is not Leasehold's; nothing was changed
+	ErrDenied      = errors.New("the store refuses the user") // it does not know the user, or the user lacks a right
+	ErrURL         = errors.New("store URL")                  // of OpenURL: the URL cannot be used as it is written
 )
 
 // A Driver serves claims on one engine. It is safe for concurrent use.

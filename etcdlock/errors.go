@@ -23,7 +23,7 @@ import (
 // to do.
 var (
 	// ErrAuth: user or password are wrong or missing, or the user's role lacks the prefix.
-	ErrAuth = errors.New("etcdlock: the server refuses the user, check name, password and role")
+	ErrAuth = fmt.Errorf("etcdlock: %w, check name, password and role", driver.ErrDenied)
 	// ErrNoSpace: the server's quota is used up. Renew and Release still work.
 	ErrNoSpace = errors.New("etcdlock: the server is out of space, compact, defragment and disarm the alarm")
 	// ErrNoQuorum: less than half of the members can be reached by each other.

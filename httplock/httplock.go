@@ -46,7 +46,7 @@ type Options struct {
 }
 
 // ErrDenied: the service does not know the caller, or grants it no right to the call.
-var ErrDenied = errors.New("httplock: denied by the service")
+var ErrDenied = fmt.Errorf("httplock: denied by the service: %w", driver.ErrDenied)
 
 // How long a connection may take to be made, and how many stay open unused.
 const (

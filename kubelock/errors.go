@@ -7,6 +7,7 @@ import (
 	api "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/leasehold-go/leasehold/caslock"
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // Errors to test for with errors.Is. None means that a lock is held, and each says what to do.
@@ -14,7 +15,7 @@ var (
 	// ErrNoNamespace: there is no such namespace, or it is being deleted.
 	ErrNoNamespace = errors.New("kubelock: the namespace does not exist, create it")
 	// ErrAuth: the server does not know the user, or the user lacks a right on Leases.
-	ErrAuth = errors.New("kubelock: the server refuses the user, check its Role and RoleBinding")
+	ErrAuth = fmt.Errorf("kubelock: %w, check its Role and RoleBinding", driver.ErrDenied)
 	// ErrOverloaded: the server has more to do than it can. Outcomes are unknown.
 	ErrOverloaded = errors.New("kubelock: the server has too much to do")
 	// ErrUnreachable: no API server answers. Outcomes are unknown.

@@ -18,7 +18,7 @@ var (
 	// ErrNoBucket: there is no bucket of that name.
 	ErrNoBucket = errors.New("natslock: the bucket does not exist, create it by CreateBucket")
 	// ErrAuth: the server refuses the user, or lacks the user a right on the bucket's subjects.
-	ErrAuth = errors.New("natslock: the server refuses the user, check name, password and permissions")
+	ErrAuth = fmt.Errorf("natslock: %w, check name, password and permissions", driver.ErrDenied)
 	// ErrUnreachable: no server, or no leader of the bucket, has answered.
 	ErrUnreachable = errors.New("natslock: nobody answers for the bucket, check the servers and that JetStream is enabled")
 	// ErrFull: the bucket or the account has no room for another value, or the server takes none so large.

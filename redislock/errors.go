@@ -35,7 +35,7 @@ var (
 	// and its keys are in both places. Exclusive leases are renewed all the same.
 	ErrMoving = fmt.Errorf("redislock: the lock's slot is on its way to another node: %w", driver.ErrNotYet)
 	// ErrAuth: user or password are wrong or missing, or the user lacks a permission.
-	ErrAuth = errors.New("redislock: the server refuses the user, check name, password and ACL")
+	ErrAuth = fmt.Errorf("redislock: %w, check name, password and ACL", driver.ErrDenied)
 	// ErrOldServer: the server is older than MinVersion.
 	ErrOldServer = fmt.Errorf("redislock: the server is too old, Redis %s or newer is needed: %w", MinVersion, driver.ErrUnsupported)
 	// ErrFenceRegressed: the server gave a smaller fence than this driver has seen: it

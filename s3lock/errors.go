@@ -18,7 +18,7 @@ var (
 	// ErrNoBucket: there is no bucket of that name.
 	ErrNoBucket = errors.New("s3lock: the bucket does not exist, create it")
 	// ErrAuth: the store refuses the keys, or they lack a right on the bucket.
-	ErrAuth = errors.New("s3lock: the store refuses the user, check keys, region and policy")
+	ErrAuth = fmt.Errorf("s3lock: %w, check keys, region and policy", driver.ErrDenied)
 	// ErrClock: the store takes no requests from this machine, whose wall clock is off.
 	ErrClock = errors.New("s3lock: this machine's clock and the store's differ too much, set it")
 	// ErrSlowDown: the store has more to do than it can. Outcomes are unknown.

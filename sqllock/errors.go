@@ -22,7 +22,9 @@ var (
 	// connection of the pool. MySQL and MariaDB. Nothing was written.
 	ErrUncommitted = errors.New("statements do not commit by themselves on this connection: set autocommit=1, and end transactions before the connection goes back to its pool")
 	// ErrDenied: the user may not do what locking needs; the engine's page has the rights.
-	ErrDenied = errors.New("the user lacks a right on the lock tables")
+	ErrDenied = fmt.Errorf("%w: it lacks a right on the lock tables", driver.ErrDenied)
+	// ErrAuth: the database does not let the user in.
+	ErrAuth = fmt.Errorf("%w, check name and password, and from where it may connect", driver.ErrDenied)
 	// ErrFull: the database has no room to write.
 	ErrFull = errors.New("the database is full: make room")
 	// ErrTimeout: the database's own time limit for statements ended the call.
@@ -39,7 +41,8 @@ var (
 // explained reports whether err is this package's and says what to do already.
 func explained(err error) bool {
 	for _, known := range []error{
-		driver.ErrCorrupt, driver.ErrUnsupported, driver.ErrClosed, ErrNoSchema, ErrReadOnly, ErrUncommitted, ErrDenied, ErrFull, ErrTimeout, ErrPooled, ErrContended, ErrConnections,
+		driver.ErrCorrupt, driver.ErrUnsupported, driver.ErrClosed, ErrNoSchema, ErrReadOnly, ErrUncommitted, driver.ErrDenied, ErrFull, ErrTimeout,
+		ErrPooled, ErrContended, ErrConnections,
 	} {
 		if errors.Is(err, known) {
 			return true

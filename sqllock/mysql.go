@@ -217,6 +217,11 @@ var mysqlCodes = map[string]error{
 	"1836": ErrReadOnly,       // read-only mode
 	"1690": ErrUncommitted,    // out of range: mysqlCommits
 	"1146": ErrNoSchema,       // no such table
+	"1045": ErrAuth,           // name or password
+	"1130": ErrAuth,           // from this host
+	"1698": ErrAuth,           // without the password of its plugin
+	"3118": ErrAuth,           // MySQL: the account is locked
+	"4151": ErrAuth,           // MariaDB: the account is locked
 	"1142": ErrDenied,         // on the table
 	"1143": ErrDenied,         // on a column
 	"1044": ErrDenied,         // on the database

@@ -224,6 +224,8 @@ var postgresCodes = map[string]error{
 	"42P01": ErrNoSchema,       // undefined_table
 	"3F000": ErrNoSchema,       // invalid_schema_name
 	"42501": ErrDenied,         // insufficient_privilege
+	"28000": ErrAuth,           // invalid_authorization_specification
+	"28P01": ErrAuth,           // invalid_password
 	"53100": ErrFull,           // disk_full
 	"53300": ErrConnections,    // too_many_connections
 	"57014": ErrTimeout,        // query_canceled

@@ -130,6 +130,9 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	return d, err
 }
 
+// Ping asks the database for a connection. It says what to do where none is given, such as by [ErrAuth].
+func (d *Driver) Ping(ctx context.Context) error { return d.dialect.explain(d.db.PingContext(ctx)) }
+
 // purgeShare is how many calls of Migrate there are to one that removes what is old: it
 // reads all rows.
 const purgeShare = 32

@@ -58,7 +58,7 @@ func openDatabase(ctx context.Context, u *storeurl.URL, db *sql.DB, open func(*s
 func (s databaseStore) prepare(ctx context.Context, create bool) error {
 	first, cancel := context.WithTimeout(ctx, storeurl.FirstAnswer)
 	defer cancel()
-	err := s.db.PingContext(first)
+	err := s.Ping(first)
 	switch {
 	case first.Err() != nil:
 		return storeurl.Silent(err)

@@ -179,6 +179,9 @@ func defaultPath() (string, error) {
 		if !filepath.IsAbs(home) { // another file in each folder
 			return "", errors.New("find your own file: $HOME is no absolute path; name one, sqlite:PATH")
 		}
+		if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) { // a system user's, which root could make
+			return "", fmt.Errorf("find your own file: $HOME, %s, does not exist; name one, sqlite:PATH", home)
+		}
 		state = filepath.Join(home, ".local", "state")
 	}
 	return filepath.Join(state, "leasehold", "leasehold.db"), nil

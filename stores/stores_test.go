@@ -162,6 +162,14 @@ func TestDefaultPathWithoutStateFolder(t *testing.T) {
 			t.Errorf("XDG_STATE_HOME=%q: %q, %v, want %q", state, got, err, want)
 		}
 	}
+	missing := filepath.Join(home, "nonexistent")
+	t.Setenv("HOME", missing)
+	if _, err := Open(t.Context(), "sqlite:"); err == nil || !strings.Contains(err.Error(), missing+", does not exist; name one, sqlite:PATH") {
+		t.Errorf("a home that does not exist: %v", err)
+	}
+	if _, err := os.Stat(missing); err == nil {
+		t.Error("the home was made")
+	}
 	t.Setenv("HOME", "")
 	if _, err := defaultPath(); err == nil || !strings.Contains(err.Error(), "name one, sqlite:PATH") {
 		t.Errorf("no home: %v", err)

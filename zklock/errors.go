@@ -20,7 +20,7 @@ var (
 	// Options.SessionTimeout.
 	ErrSessionTimeout = fmt.Errorf("zklock: the ensemble does not grant this session timeout: %w", driver.ErrUnsupported)
 	// ErrAuth: the ensemble refuses the user, or a node's ACL does.
-	ErrAuth = errors.New("zklock: the ensemble refuses the user, check name, password and the ACLs of the nodes")
+	ErrAuth = fmt.Errorf("zklock: %w, check name, password and the ACLs of the nodes", driver.ErrDenied)
 	// ErrNoChroot: Options.Chroot does not exist. The driver does not create it.
 	ErrNoChroot = errors.New("zklock: the chroot does not exist, create it first")
 	// ErrAlien: a resource's node has children that are no claims, so that nobody can tell

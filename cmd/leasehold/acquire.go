@@ -42,8 +42,8 @@ store is down, and when leasehold is not installed or was killed. eval "$(leaseh
 NAME)" goes on in the last two cases, because eval succeeds on nothing. Otherwise it fails as
 it should: what is printed for it is then (exit N), unless the output is a terminal.
 
-Exit codes: 1 busy, 64 wrong usage, 69 store unreachable, 70 internal error, 128+n when
-signal n ended the wait.`,
+Exit codes: 1 busy, 64 wrong usage, 69 store unreachable, 70 internal error, 77 store
+denies access, 128+n when signal n ended the wait.`,
 		Example: `  lease=$(leasehold acquire -w 10 deploy) || exit
   eval "$lease"
   ./deploy.sh --token "$LEASEHOLD_TOKEN"

@@ -25,8 +25,10 @@ func (a *app) advice(err error) string {
 		return "Nothing was changed. Repair or remove what is named, or choose another store with --store"
 	case errors.Is(err, leasehold.ErrUnsupported):
 		return "This store can never do that; choose another with --store"
+	case exitCode(err) == exitDenied:
+		return "Check user, password and rights on the store" + a.named() + "; its page in the documentation has the rights that locks need"
 	case exitCode(err) == exitUnavailable:
-		return "Check the store" + a.named() + ", its address and your rights on it, or choose another with --store"
+		return "Check the store" + a.named() + ", its address and the network to it, or choose another with --store"
 	}
 	return ""
 }

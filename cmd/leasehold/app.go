@@ -60,6 +60,9 @@ func (a *app) openURL(ctx context.Context, open opener, chosen setting) (driver.
 	if errors.Is(err, stores.ErrURL) {
 		return nil, wrongURL(err, chosen)
 	}
+	if denied(err) {
+		return nil, &exitError{exitDenied, err}
+	}
 	if err != nil {
 		return nil, &exitError{exitUnavailable, err}
 	}

@@ -2,9 +2,12 @@ package main
 
 import (
 	"errors"
+	"io/fs"
+	"net"
 	"syscall"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // Exit codes. Those from 64 on are of sysexits.h, the others as a shell has them. A
@@ -15,6 +18,7 @@ const (
 	exitUnavailable = 69 // the store cannot be reached or used
 	exitInternal    = 70 // this program went wrong
 	exitLost        = 75 // the lease ended too early
+	exitDenied      = 77 // the store refuses the user
 	exitSignal      = 128
 )
 
@@ -71,6 +75,21 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.Is(err, leasehold.ErrClosed), errors.Is(err, leasehold.ErrReleased):
 		return exitInternal
+	case denied(err):
+		return exitDenied
 	}
 	return exitUnavailable
+}
+
+// passes reports whether err is of a store that may serve later: it comes back, or rights are given back.
+func passes(err error) bool {
+	code := exitCode(err)
+	return code == exitUnavailable || code == exitDenied
+}
+
+// denied reports whether the store refuses the user, or this machine a file that the store is in or is
+// opened with.
+func denied(err error) bool {
+	var net *net.OpError // by a firewall of this machine
+	return errors.Is(err, driver.ErrDenied) || errors.Is(err, fs.ErrPermission) && !errors.As(err, &net)
 }

@@ -38,7 +38,8 @@ COMMAND has exited; only then another leads. COMMAND sees the same environment a
 "leasehold run".
 
 Exit codes: COMMAND's own after a signal, else 128+n; 64 wrong usage; 69 store unreachable
-at the start; 70 internal error; 126 COMMAND cannot be run; 127 COMMAND not found.`
+at the start; 70 internal error; 77 store denies access at the start; 126 COMMAND cannot be
+run; 127 COMMAND not found.`
 
 // A lead is one "leasehold lead".
 type lead struct {
@@ -137,7 +138,7 @@ func (l *lead) campaign(ctx context.Context, locks *leasehold.Locker) error {
 		case ctx.Err() != nil:
 			return err
 		case errors.Is(err, errExited):
-		case l.away > 0 && exitCode(err) == exitUnavailable && !errors.Is(err, driver.ErrCorrupt):
+		case l.away > 0 && passes(err) && !errors.Is(err, driver.ErrCorrupt):
 			// The store went away during the pause: a leader is wanted when it is back.
 		default:
 			return err

@@ -86,7 +86,8 @@ COMMAND sees in its environment
 
 Exit codes: COMMAND's own; 128+n when signal n ended it or a wait; 1 busy (-E);
 64 wrong usage; 69 store unreachable; 70 internal error; 75 lease lost
-(--lost-exit-code); 126 COMMAND cannot be run; 127 COMMAND not found.
+(--lost-exit-code); 77 store denies access: wrong password, or a right is missing;
+126 COMMAND cannot be run; 127 COMMAND not found.
 When Ctrl-C ended COMMAND or a wait, "leasehold run" ends by SIGINT too, which a shell shows
 as 130 and stops its script for, as with flock(1). That is so as well when COMMAND catches it
 and exits with 130; with any other exit code the script goes on.

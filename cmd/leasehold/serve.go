@@ -30,7 +30,7 @@ may what (--access), or --insecure. Certificates and that file are read again wh
 TERM and INT stop it: callers that wait are told to repeat the call, calls that are under way
 are served, and what is held stays held.
 
-Exit codes: 64 wrong usage, 69 store unreachable, 70 the address cannot be had.`
+Exit codes: 64 wrong usage, 69 store unreachable, 70 the address cannot be had, 77 store denies access.`
 
 // mostStreams is how many calls one HTTP/2 connection may have open: a driver keeps one for
 // each claim that waits.

@@ -22,7 +22,7 @@ when the last known lease ends. What is only kept for a job that is done (--once
 counts as held. A store that goes away meanwhile is waited for, for 15 s.
 
 Exit codes: 0 NAME is free, 1 it was held all the time (-w), 64 wrong usage, 69 store
-unreachable, 128+n when signal n ended the wait.`
+unreachable, 77 store denies access, 128+n when signal n ended the wait.`
 
 // How soon to look again: never sooner, and never later.
 const lookSoonest, lookLatest, lookShare = 50 * time.Millisecond, time.Second, 20

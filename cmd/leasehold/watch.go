@@ -32,7 +32,7 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case err != nil && (first || exitCode(err) != exitUnavailable):
+		case err != nil && (first || !passes(err)):
 			return err
 		case err != nil && !away:
 			a.report(err)
