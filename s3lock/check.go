@@ -42,6 +42,10 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 		found = append(found, driver.Finding{About: driver.AboutSpace, Level: driver.Weak,
 			Text:   "the bucket keeps every version: each grant, renewal and release adds an object that is paid for",
 			Advice: "use a bucket without versioning, or let a lifecycle rule remove noncurrent versions"})
+	case versioning.Status == types.BucketVersioningStatusSuspended:
+		found = append(found, driver.Finding{About: driver.AboutSpace, Level: driver.Weak,
+			Text:   "the bucket's versioning is suspended: what is deleted leaves a marker, and older versions are paid for",
+			Advice: "use a bucket that never had versions, or let a lifecycle rule remove noncurrent versions and markers"})
 	default:
 		found = append(found, driver.Finding{About: driver.AboutSpace, Text: "the bucket keeps one version of each object"})
 	}

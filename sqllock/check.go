@@ -41,9 +41,12 @@ func (d *Driver) Check(ctx context.Context) (found []driver.Finding, err error) 
 var errRehearsed = errors.New("rehearsed")
 
 // Rehearse runs what takes, renews and releases a lock of its own in a transaction, which it
-// takes back.
+// takes back. Without tables it returns [ErrNoSchema], and [ErrDenied] as well where the user may not create them.
 func (d *Driver) Rehearse(ctx context.Context) error {
-	if _, err := d.ready(ctx); err != nil {
+	switch _, err := d.ready(ctx); {
+	case errors.Is(err, ErrNoSchema):
+		return d.rehearseCreation(ctx, err)
+	case err != nil:
 		return err
 	}
 	err := d.inTx(ctx, func(tx *sql.Tx) error {
@@ -71,6 +74,20 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// rehearseCreation says whether the user may create the tables, which are missing.
+func (d *Driver) rehearseCreation(ctx context.Context, missing error) error {
+	may, known, err := d.dialect.creates(ctx, d.db)
+	switch {
+	case err != nil:
+		return d.dialect.explain(err)
+	case known && !may:
+		return fmt.Errorf("%w, and may not create them: %w", ErrDenied, missing)
+	case !known:
+		return fmt.Errorf("whether the user may create the lock tables is not told: %w", missing)
+	}
+	return fmt.Errorf("the user may create the lock tables: %w", missing)
 }
 
 func (d *Driver) rehearseRenewal(ctx context.Context, tx *sql.Tx, r renewal) error {

@@ -32,6 +32,15 @@ func (m *mysql) look(ctx context.Context, db *sql.DB) ([]driver.Finding, error) 
 		isolation(cmp.Or(s["transaction_isolation"], s["tx_isolation"])), now}, err
 }
 
+// creates implements dialect. A right may come by a role, which is not looked into.
+func (m *mysql) creates(ctx context.Context, db *sql.DB) (may, known bool, err error) {
+	err = db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM information_schema.user_privileges WHERE privilege_type = 'CREATE')
+		OR EXISTS (SELECT 1 FROM information_schema.schema_privileges
+			WHERE privilege_type = 'CREATE' AND COALESCE(NULLIF(?, ''), DATABASE()) LIKE table_schema),
+		COALESCE(CURRENT_ROLE(), 'NONE') = 'NONE'`, m.schema).Scan(&may, &known)
+	return may, known || may, err
+}
+
 // mysqlVersion refuses those without JSON_TABLE, or without rows in VALUES.
 func (s settings) mysqlVersion() driver.Finding {
 	version := s["version"]

@@ -28,6 +28,13 @@ func (p *postgres) look(ctx context.Context, db *sql.DB) ([]driver.Finding, erro
 	return []driver.Finding{version, s.postgresDurability(), s.postgresReplicas(), isolation(s["default_transaction_isolation"]), now}, err
 }
 
+// creates implements dialect. A transaction of a standby creates nothing, which look tells of.
+func (p *postgres) creates(ctx context.Context, db *sql.DB) (may, known bool, err error) {
+	err = db.QueryRowContext(ctx, `SELECT coalesce(has_schema_privilege(to_regnamespace(quote_ident(coalesce(nullif($1, ''), current_schema())))::oid, 'CREATE'), false)`,
+		p.schema).Scan(&may)
+	return may, true, err
+}
+
 func (s settings) postgresDurability() driver.Finding {
 	f := driver.Finding{About: driver.AboutPersistence, Text: "what is committed survives a crash"}
 	for _, name := range []string{"fsync", "synchronous_commit"} {

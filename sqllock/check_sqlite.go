@@ -9,6 +9,11 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
+// creates implements dialect: who may open the file may write it.
+func (s *sqlite) creates(context.Context, *sql.DB) (may, known bool, err error) {
+	return true, true, nil
+}
+
 // look implements dialect. The clock is this machine's own.
 func (s *sqlite) look(ctx context.Context, db *sql.DB) ([]driver.Finding, error) {
 	conn, err := db.Conn(ctx)

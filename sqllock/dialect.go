@@ -30,6 +30,8 @@ type dialect interface {
 	intact() error
 	// look asks the database for what its locks depend on.
 	look(ctx context.Context, db *sql.DB) ([]driver.Finding, error)
+	// creates reports whether the user may create the tables; known is false where the database does not tell.
+	creates(ctx context.Context, db *sql.DB) (may, known bool, err error)
 	// number runs a statement that writes at most one row and returns a number of it;
 	// false if it wrote none. (RETURNING, or what stands in for it.)
 	number(ctx context.Context, on runner, text string, args ...any) (int64, bool, error)

@@ -30,7 +30,7 @@ func NewPostgres(db *sql.DB, opts *Options) (*Driver, error) {
 	if o.AllowForeign || o.Path != "" {
 		return nil, fmt.Errorf("sqllock: AllowForeign and Path are for SQLite")
 	}
-	p := &postgres{channel: wakeChannel(o.Prefix)}
+	p := &postgres{channel: wakeChannel(o.Prefix), schema: o.Schema}
 	p.server = server{engine: "postgres", prefix: o.tables(), codeOf: sqlState, codes: postgresCodes, alien: p.flaw,
 		serialCode: "40001",
 		busyCode: map[string]bool{
@@ -46,6 +46,7 @@ func NewPostgres(db *sql.DB, opts *Options) (*Driver, error) {
 type postgres struct {
 	server
 	channel string
+	schema  string // "": the first of the search path
 }
 
 // pgNow is the start of the statement, the same instant all through it. To wait for a row

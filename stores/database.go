@@ -47,7 +47,11 @@ func openDatabase(ctx context.Context, u *storeurl.URL, db *sql.DB, open func(*s
 		return nil, u.Wrong("%v", err)
 	}
 	s := databaseStore{d, db}
-	if err := s.prepare(ctx, create); err != nil {
+	err = s.prepare(ctx, create)
+	if errors.Is(err, ErrNoTables) {
+		return nil, &noTables{s}
+	}
+	if err != nil {
 		go s.Close() // which may wait for a server that is silent, and for nothing else
 		return nil, err
 	}
@@ -73,6 +77,17 @@ func (s databaseStore) prepare(ctx context.Context, create bool) error {
 
 // ErrNoTables: nothing was ever locked in a database, which [OpenExisting] leaves as it is.
 var ErrNoTables = errors.New("it has no lock tables: nothing was ever locked in it")
+
+// noTables is ErrNoTables with the store, which is open.
+type noTables struct{ store driver.Driver }
+
+func (*noTables) Error() string { return ErrNoTables.Error() }
+func (*noTables) Unwrap() error { return ErrNoTables }
+
+// NoTables reports whether err says that a database has no lock tables.
+func NoTables(err error) bool {
+	return errors.Is(err, ErrNoTables) || errors.Is(err, sqllock.ErrNoSchema)
+}
 
 // ErrNoBucket: NATS has no bucket of that name, which [Open] would make, and [OpenExisting] does not. The first
 // call of the driver says so.

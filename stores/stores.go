@@ -113,7 +113,21 @@ func Open(ctx context.Context, url string) (driver.Driver, error) {
 // OpenExisting is Open for who asks about locks and takes none: a file, tables or a bucket
 // that are missing are an error, and stay so. Only the user's own file is created.
 func OpenExisting(ctx context.Context, url string) (driver.Driver, error) {
-	return open(ctx, url, false)
+	d, err := open(ctx, url, false)
+	if none, ok := errors.AsType[*noTables](err); ok {
+		go none.store.Close() // which may wait for a server that is silent, and for nothing else
+	}
+	return d, err
+}
+
+// OpenToLook is OpenExisting for who looks at the store itself. Beside [ErrNoTables] it returns the driver
+// as well: its Check and its Rehearse need no tables. All else of it comes to an error that [NoTables] knows.
+func OpenToLook(ctx context.Context, url string) (driver.Driver, error) {
+	d, err := open(ctx, url, false)
+	if none, ok := errors.AsType[*noTables](err); ok {
+		return none.store, err
+	}
+	return d, err
 }
 
 // Resolve returns url in the form that means the same from every working directory and without
@@ -162,7 +176,11 @@ func open(ctx context.Context, url string, create bool) (driver.Driver, error) {
 		return r.driver, nil
 	case <-ctx.Done():
 		go func() {
-			if r := <-opened; r.err == nil {
+			r := <-opened
+			if none, ok := errors.AsType[*noTables](r.err); ok {
+				r.driver = none.store
+			}
+			if r.driver != nil {
 				r.driver.Close()
 			}
 		}()

@@ -127,16 +127,12 @@ func (d *doctor) examine(ctx context.Context) error {
 	opening, cancel := context.WithTimeoutCause(ctx, stepBound, errSilent)
 	defer cancel()
 	began := time.Now()
-	opened, err := d.app.openURL(opening, stores.OpenExisting, d.store)
+	opened, err := d.app.openURL(opening, d.open, d.store)
 	if errors.Is(err, stores.ErrURL) {
 		return err
 	}
 	d.lookAtStore()
-	switch {
-	case errors.Is(err, stores.ErrNoTables):
-		d.add(unmade(err))
-		return nil
-	case err != nil:
+	if err != nil {
 		d.add(d.unreached(err))
 		return nil
 	}
@@ -164,10 +160,19 @@ func (d *doctor) examine(ctx context.Context) error {
 	return nil
 }
 
+// open opens a store as it is. A database without tables has much to look at.
+func (d *doctor) open(ctx context.Context, url string) (driver.Driver, error) {
+	opened, err := stores.OpenToLook(ctx, url)
+	if opened != nil && stores.NoTables(err) {
+		return opened, nil
+	}
+	return opened, err
+}
+
 // unmade is the finding of a store in which nothing was ever locked.
 func unmade(err error) driver.Finding {
 	return driver.Finding{About: aboutReach, Level: driver.Weak, Text: bare(err),
-		Advice: "the first command that takes a lock makes that, if it may; nothing else was looked at"}
+		Advice: "the first command that takes a lock makes that, if it may"}
 }
 
 var errSilent = errors.New("no answer within " + stepBound.String())
@@ -231,7 +236,11 @@ func (d *doctor) reach(ctx context.Context, opened driver.Driver, began time.Tim
 	err := within(ctx, func(ctx context.Context) error { return askOnce(ctx, opened) })
 	switch {
 	case errors.Is(err, stores.ErrNoBucket):
-		return unmade(err), err
+		f := unmade(err)
+		f.Advice += "; nothing else was looked at"
+		return f, err
+	case stores.NoTables(err):
+		return unmade(stores.ErrNoTables), nil
 	case err != nil:
 		return d.unreached(err), err
 	}
@@ -312,7 +321,7 @@ func (d *doctor) timeTrips(ctx context.Context, opened driver.Driver) {
 	err := within(ctx, func(ctx context.Context) error {
 		for range trips {
 			began := time.Now()
-			if err := askOnce(ctx, opened); err != nil {
+			if err := askOnce(ctx, opened); err != nil && !stores.NoTables(err) {
 				return err
 			}
 			took = append(took, time.Since(began))
@@ -348,6 +357,9 @@ func (d *doctor) rehearse(ctx context.Context, opened driver.Driver) {
 	switch err := within(ctx, rehearser.Rehearse); {
 	case behind && (errors.Is(err, driver.ErrUnsupported) || errors.Is(err, httplock.ErrDenied)):
 		d.add(driver.Finding{About: aboutRights, Text: "not tried: " + bare(err)})
+	case stores.NoTables(err) && !errors.Is(err, driver.ErrDenied):
+		text, _, _ := strings.Cut(bare(err), ": ") // that they are missing was said
+		d.add(driver.Finding{About: aboutRights, Text: text})
 	case errors.Is(err, driver.ErrNotYet):
 		d.add(driver.Finding{About: aboutRights, Level: driver.Weak, Text: bare(err), Advice: "wait: the servers grant nothing until leases that they may have forgotten are over"})
 	case err != nil:

@@ -32,8 +32,10 @@ type report struct {
 	Store    string
 	From     string
 	Level    string
-	Findings []struct{ About, Where, Level, Text, Advice string }
+	Findings []finding
 }
+
+type finding struct{ About, Where, Level, Text, Advice string }
 
 // callBound ends a doctor that hangs.
 const callBound = time.Minute
@@ -107,6 +109,17 @@ func (r *report) fine(level string, abouts ...string) {
 	}
 	for _, about := range append(abouts, "store", "reach", "promises", "version", "rights") {
 		r.has(about, "ok")
+	}
+	r.timed()
+}
+
+// looked checks that something was found of each of these, and the time that the store takes to answer.
+func (r *report) looked(abouts ...string) {
+	r.t.Helper()
+	for _, about := range abouts {
+		if !slices.ContainsFunc(r.Findings, func(f finding) bool { return f.About == about }) {
+			r.t.Errorf("nothing of %s in:\n%s", about, r.text)
+		}
 	}
 	r.timed()
 }
