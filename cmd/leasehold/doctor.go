@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
@@ -18,6 +20,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/rehearsal"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 )
 
 const doctorLong = `Look at the chosen store, and say of each thing whether it is fit for locks: ok, warning or
@@ -378,20 +381,7 @@ func (d *doctor) print() error {
 		v.Findings = append(v.Findings, findingView{f.About, plain(f.Where), f.Level.String(), plain(f.Text), plain(f.Advice)})
 	}
 	v.Level = worst.String()
-	err := d.app.print(v, func(w io.Writer) {
-		t := newTable(w)
-		for _, f := range v.Findings {
-			text := f.Text
-			if f.Where != "" {
-				text = f.Where + ": " + text
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\n", f.Level, f.About, text)
-			if f.Advice != "" {
-				fmt.Fprintf(t, "\t\t→ %s\n", f.Advice)
-			}
-		}
-		t.Flush()
-	})
+	err := d.app.print(v, func(w io.Writer) { writeFindings(w, v.Findings, d.app.screenWidth()) })
 	switch {
 	case err != nil:
 		return err
@@ -401,4 +391,63 @@ func (d *doctor) print() error {
 		return &exitError{code: exitUnavailable}
 	}
 	return nil
+}
+
+// writeFindings writes the findings in three columns, of which the last is folded to the width of a
+// terminal; 0: it is not folded.
+func writeFindings(w io.Writer, findings []findingView, width int) {
+	first, second := 0, 0
+	for _, f := range findings {
+		first, second = max(first, len(f.Level)), max(second, len(f.About))
+	}
+	const gap = 2
+	column := first + gap + second + gap
+	for _, f := range findings {
+		text := f.Text
+		if f.Where != "" {
+			text = f.Where + ": " + text
+		}
+		head := fmt.Sprintf("%-*s%-*s", first+gap, f.Level, second+gap, f.About)
+		for _, line := range fold(text, width-column) {
+			fmt.Fprintf(w, "%-*s%s\n", column, head, line)
+			head = ""
+		}
+		mark := "→ "
+		for _, line := range fold(f.Advice, width-column-gap) {
+			fmt.Fprintf(w, "%*s%s%s\n", column, "", mark, line)
+			mark = "  "
+		}
+	}
+}
+
+// leastRoom is the narrowest column that text is folded to.
+const leastRoom = 20
+
+// fold breaks text into lines of at most room characters, but for longer words; "" has none.
+func fold(text string, room int) (lines []string) {
+	if room < leastRoom {
+		room = math.MaxInt
+	}
+	for word := range strings.SplitSeq(text, " ") {
+		last := len(lines) - 1
+		if last >= 0 && utf8.RuneCountInString(lines[last])+1+utf8.RuneCountInString(word) <= room {
+			lines[last] += " " + word
+		} else if text != "" {
+			lines = append(lines, word)
+		}
+	}
+	return lines
+}
+
+// screenWidth is the width of the terminal that the output goes to; 0: it goes to none.
+func (a *app) screenWidth() int {
+	screen, ok := terminal(a.stdout)
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(screen.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
 }

@@ -3,8 +3,11 @@
 package main
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // On a terminal nobody evaluates: there acquire speaks to a person.
@@ -58,6 +61,33 @@ func TestTopLeavesAtAKey(t *testing.T) {
 			if before, after := c.read("before"), c.read("after"); before != after {
 				t.Errorf("it leaves the terminal as\n%s\nit was\n%s", after, before)
 			}
+		})
+	}
+}
+
+// What doctor finds fits the terminal: words are not cut, and the columns stay columns.
+func TestDoctorFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	for _, width := range []int{80, 120} {
+		t.Run(strconv.Itoa(width), func(t *testing.T) {
+			t.Parallel()
+			c := newCLI(t)
+			c.acquire("job")
+			whole := strings.Fields(c.call("doctor").stdout)
+			s := c.screen("sh", "-c", fmt.Sprintf("stty cols %d; leasehold doctor; leasehold --store sqlite:no/such/folder/%s.db doctor", width, strings.Repeat("long", 10)))
+			s.end()
+			shows := strings.ReplaceAll(s.shows(), "\r\n", "\n")
+			for line := range strings.Lines(shows) {
+				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width && !strings.Contains(line, "longlong") {
+					t.Errorf("%d characters: %q", n, line)
+				}
+			}
+			for _, word := range whole {
+				if !strings.Contains(shows, word) && !strings.ContainsAny(word, "0123456789") { // of times
+					t.Errorf("no %q in:\n%s", word, shows)
+				}
+			}
+			t.Log("\n" + shows)
 		})
 	}
 }
