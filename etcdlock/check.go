@@ -36,6 +36,7 @@ func (d *Driver) Check(ctx context.Context) (found []driver.Finding, err error) 
 		cancel()
 		if failed == nil {
 			found = append(found, statusFindings(endpoint, status)...)
+			found = append(found, d.userFindings(ctx, endpoint, status.Version)...)
 			continue
 		}
 		away, err = away+1, failed
@@ -71,6 +72,24 @@ func statusFindings(endpoint string, status *clientv3.StatusResponse) []driver.F
 			Text: "it has no leader", Advice: "start more than half of the members, and let them reach each other"})
 	}
 	return found
+}
+
+// userFindings tells of a server of 3.4 that has users: once a token has ended, no call of today's client
+// is answered any more. A simple token lasts while it is used, one that is signed (JWT) does not.
+func (d *Driver) userFindings(ctx context.Context, endpoint, version string) []driver.Finding {
+	if d.client.Username == "" || !strings.HasPrefix(version, "3.4.") {
+		return nil
+	}
+	f := driver.Finding{About: driver.AboutVersion, Where: endpoint, Level: driver.Weak,
+		Text: "etcd 3.4 with users: once a token has ended, no call of this client is answered", Advice: "update etcd, or let --auth-token-ttl be longer than a client is ever idle"}
+	asked, cancel := context.WithTimeout(ctx, askEach)
+	defer cancel()
+	answer, err := d.client.Authenticate(asked, d.client.Username, d.client.Password)
+	if err == nil && strings.Count(answer.Token, ".") == 2 { // RFC 7519
+		f.Level, f.Advice = driver.Unfit, "update etcd, or let it make simple tokens: --auth-token simple"
+		f.Text = "etcd 3.4 signs its tokens (JWT), which end however much they are used: no call of this client is answered then"
+	}
+	return []driver.Finding{f}
 }
 
 // quorumFinding tells how many members may fail; false: the user may not ask.

@@ -1,8 +1,15 @@
 package doctor_test
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -86,11 +93,46 @@ func TestEtcdAlone(t *testing.T) {
 	} {
 		e.Etcdctl(t, strings.Fields(line)...)
 	}
-	examine(t, "etcd://root:"+canary+"@"+e.Addr()).has("rights", "ok")
+	users := examine(t, "etcd://root:"+canary+"@"+e.Addr())
+	users.has("rights", "ok")
+	users.has("version", "warning", "3.4 with users")
 	examine(t, "etcd://reads:"+canary+"@"+e.Addr()).has("rights", "error", "refuses the user")
 	examine(t, "etcd://reads:x"+canary+"@"+e.Addr()).has("reach", "error", "refuses the user")
 	e.Kill()
 	away(t, store)
+}
+
+// What etcd 3.4 signs ends while it is used.
+func TestEtcdSignedTokens(t *testing.T) {
+	t.Parallel()
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name, kind string, der []byte, err error) string {
+		path := filepath.Join(dir, name)
+		if err = errors.Join(err, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	der, err := x509.MarshalPKIXPublicKey(&private.PublicKey)
+	public := write("public", "PUBLIC KEY", der, err)
+	der, err = x509.MarshalPKCS8PrivateKey(private)
+	secret := write("private", "PRIVATE KEY", der, err)
+	for version, level := range map[string]string{servers.EtcdDebian: "error", servers.EtcdCurrent: "ok"} {
+		e := servers.StartEtcd(t, version, "--auth-token", "jwt,pub-key="+public+",priv-key="+secret+",sign-method=RS256,ttl=1h")
+		for _, line := range []string{"user add root:" + canary, "user grant-role root root", "auth enable"} {
+			e.Etcdctl(t, strings.Fields(line)...)
+		}
+		found := examine(t, "etcd://root:"+canary+"@"+e.Addr())
+		if level == "error" {
+			found.has("version", level, "JWT", "--auth-token simple")
+		} else {
+			found.has("version", level)
+		}
+	}
 }
 
 func TestMemcached(t *testing.T) {
