@@ -2,7 +2,11 @@ package natslock
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -32,11 +36,60 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 		}
 		found = append(found, keeping(&bucket.StreamInfo().Config)...)
 	}
+	for _, monitor := range d.monitors {
+		found = append(found, syncing(ctx, monitor))
+	}
 	if status.LimitMarkerTTL() == 0 {
 		found = append(found, weak(driver.AboutSpace, "the bucket has no limit marker TTL: what dead processes held is never removed",
 			"make the bucket by CreateBucket, on NATS 2.11 or newer"))
 	}
 	return found, nil
+}
+
+// monitorBound is how long a server's monitoring may take, so that one that hangs leaves time for the others.
+const monitorBound = time.Second
+
+// syncing tells how often a server syncs its files, by what its monitoring says.
+func syncing(ctx context.Context, monitor string) driver.Finding {
+	ctx, cancel := context.WithTimeout(ctx, monitorBound)
+	defer cancel()
+	var says struct {
+		Config struct {
+			StoreDir     string        `json:"store_dir"`
+			SyncInterval time.Duration `json:"sync_interval"`
+			SyncAlways   bool          `json:"sync_always"`
+		} `json:"config"`
+	}
+	err := getJSON(ctx, "http://"+monitor+"/jsz", &says)
+	f := driver.Finding{About: driver.AboutPersistence, Where: monitor, Text: "it syncs every write"}
+	switch {
+	case err == nil && says.Config.StoreDir == "":
+		err = errors.New("the answer is not that of a server with JetStream")
+		fallthrough
+	case err != nil:
+		f.Level, f.Text, f.Advice = driver.Weak, "how often it syncs its files is not known: "+err.Error(), "see the option monitor of the URL"
+	case !says.Config.SyncAlways:
+		f.Level, f.Advice = driver.Weak, "set sync_interval: always in its jetstream {}"
+		f.Text = fmt.Sprintf("it syncs its files every %v: a power loss forgets the leases since, and lets a second holder in", says.Config.SyncInterval)
+	}
+	return f
+}
+
+func getJSON(ctx context.Context, url string, to any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return errors.New(answer.Status)
+	}
+	const most = 1 << 20
+	return json.NewDecoder(io.LimitReader(answer.Body, most)).Decode(to)
 }
 
 func weak(about, text, advice string) driver.Finding {

@@ -27,6 +27,10 @@ type Options struct {
 	// a holder has died need not watch it for a TTL. A server whose clock jumps ahead, or a new
 	// leader whose clock is ahead, then ends leases early. The bucket needs a LimitMarkerTTL.
 	ServerClock bool
+
+	// Monitors are "host:port" of the servers' monitoring, over http. [Driver.Check] asks there how often
+	// they sync their files, which they tell no client. nil: nobody is asked.
+	Monitors []string
 }
 
 // A Driver serves claims on a bucket.
@@ -34,6 +38,8 @@ type Driver struct {
 	*caslock.Driver
 	store *store
 	own   func() // closes a connection of its own
+
+	monitors []string // of the Options
 }
 
 // New returns a Driver on a bucket, which [CreateBucket] makes. It does no I/O.
@@ -48,7 +54,7 @@ func New(js jetstream.JetStream, bucket string, opts *Options) (*Driver, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &Driver{Driver: cas, store: s}, nil
+	return &Driver{Driver: cas, store: s, monitors: o.Monitors}, nil
 }
 
 // CreateBucket makes a bucket for locks, if there is none of that name: with that many replicas,

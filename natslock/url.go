@@ -24,7 +24,7 @@ import (
 
 var urlForm = storeurl.Form{
 	Schemes: []string{"nats"},
-	Options: append([]string{"replicas", "server_clock", "creds_file"}, storeurl.ServerOptions...),
+	Options: append([]string{"replicas", "server_clock", "creds_file", "monitor"}, storeurl.ServerOptions...),
 }
 
 // OpenURL returns a *Driver on the bucket that a URL names, which it does not create, as soon as a
@@ -32,7 +32,7 @@ var urlForm = storeurl.Form{
 //
 //	nats://USER:PASSWORD@H1:PORT,H2,H3/BUCKET    nats://:TOKEN@H1/BUCKET
 //
-// Options after a "?": server_clock=true is [Options.ServerClock]; replicas is for [CreateURL]; tls=true,
+// Options after a "?": server_clock=true is [Options.ServerClock]; monitor=H1:PORT,H2 is [Options.Monitors]; replicas is for [CreateURL]; tls=true,
 // ca_file, cert_file, key_file and server_name are about TLS; password_file names a file, and
 // creds_file one with a JWT and a seed, as nsc writes it. Without a password there
 // LEASEHOLD_PASSWORD counts. Each connection that is made reads the files again. An error that matches
@@ -95,6 +95,14 @@ func openURL(url string) (d *Driver, replicas int, err error) {
 	var o Options
 	if o.ServerClock, err = u.Bool("server_clock", false); err != nil {
 		return nil, 0, err
+	}
+	if text := u.Options.Get("monitor"); text != "" {
+		for host := range strings.SplitSeq(text, ",") {
+			if !strings.Contains(host, ":") {
+				host += ":8222"
+			}
+			o.Monitors = append(o.Monitors, host)
+		}
 	}
 	d, err = connect(u, &o)
 	return d, replicas, err

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -225,6 +226,24 @@ func TestNATS(t *testing.T) {
 	resume := servers.PauseAll(all)
 	away(t, store)
 	resume()
+}
+
+// How often a server syncs its files, it tells its monitoring alone.
+func TestNATSSyncing(t *testing.T) {
+	t.Parallel()
+	always := servers.StartNATS(t, 1, "")[0]
+	seldom := servers.StartNATS(t, 1, fmt.Sprintf("jetstream { store_dir: %q, sync_interval: \"1m\" }\n", t.TempDir()))[0]
+	of := func(s *servers.NATS, monitor string) *report {
+		store := "nats://" + s.Addr() + "/locks?replicas=1&monitor=" + monitor
+		if out, code := run(t, store, "run", "x", "--", "true"); code != 0 {
+			t.Fatalf("exit code %d: %s", code, out)
+		}
+		return examine(t, store)
+	}
+	of(always, always.Monitor()).has("persistence", "ok", always.Monitor(), "syncs every write")
+	of(seldom, seldom.Monitor()).has("persistence", "warning", "every 1m0s", "sync_interval: always")
+	of(always, "127.0.0.1:1").has("persistence", "warning", "not known", "option monitor")
+	of(always, always.Addr()).has("persistence", "warning", "not known") // which is no monitoring
 }
 
 func TestKubernetes(t *testing.T) {

@@ -113,6 +113,9 @@ func (s *NATS) Forget() {
 // Data is the folder of the server's data.
 func (s *NATS) Data() string { return filepath.Join(s.dir, "data") }
 
+// Monitor is the address of the server's monitoring.
+func (s *NATS) Monitor() string { return address(s.monitor) }
+
 // Addr is host and port for clients.
 func (s *NATS) Addr() string { return address(s.Client) }
 
