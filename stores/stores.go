@@ -120,7 +120,7 @@ func OpenExisting(ctx context.Context, url string) (driver.Driver, error) {
 	return d, err
 }
 
-// OpenToLook is OpenExisting for who looks at the store itself. Beside [ErrNoTables] it returns the driver
+// OpenToLook is [OpenExisting] for who looks at the store itself. Beside [ErrNoTables] it returns the driver
 // as well: its Check and its Rehearse need no tables. All else of it comes to an error that [NoTables] knows.
 func OpenToLook(ctx context.Context, url string) (driver.Driver, error) {
 	d, err := open(ctx, url, false)

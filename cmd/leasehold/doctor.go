@@ -39,9 +39,9 @@ error, and what to do about it.
 It reads no lock of anybody, and takes one on a name of its own ("leasehold-doctor/" and 26
 letters), of which nothing is left. It makes no file, no tables and no bucket: those that are missing
 are a warning, where leasehold itself makes them. A database without tables is looked at all the same,
-and "rights" then says whether this user can create them. A store that hangs is given up after 4 s at each step: the first contact, which is tried once
-more if the store then lets itself be looked at, the look itself, the round trips and the lock; and
-closing it after a second.
+and "rights" then says whether this user can create them. A store that hangs is given up after 4 s
+at each step: the first contact, which is tried once more if the store then lets itself be looked
+at, the look itself, the round trips and the lock; and closing it after a second.
 
 Exit codes: 0 all is ok, 1 there are warnings, 69 there are errors, 64 wrong usage.`
 

@@ -147,7 +147,8 @@ func readProcess(pid int) (process, bool) {
 	}
 	// The second field, a name in parentheses, may contain anything.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	const state, ppid, threads, starttime = 3 - 3, 4 - 3, 20 - 3, 22 - 3
+	const first = 3 // of fields
+	const state, ppid, threads, starttime = 0, 4 - first, 20 - first, 22 - first
 	if len(fields) <= starttime {
 		return process{}, false
 	}
