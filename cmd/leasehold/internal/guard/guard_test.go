@@ -545,7 +545,18 @@ func TestStoppedGuardianStartsNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			stop(t, h.guardian)
-			result, err := h.serve()
+			done := make(chan outcome, 1)
+			go func() {
+				result, err := h.serve()
+				done <- outcome{result, err}
+			}()
+			var o outcome
+			select {
+			case o = <-done:
+			case <-time.After(time.Minute):
+				t.Fatal("the holder waits for ever")
+			}
+			result, err := o.result, o.err
 			h.leave()
 			if _, ran := os.Stat(file); how == "stopped" && (err != nil || result.Status.ExitStatus() != 7) {
 				t.Errorf("%+v, %v; want exit 7", result, err)
