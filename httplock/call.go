@@ -96,7 +96,7 @@ func (d *service) get(ctx context.Context, path string, query url.Values, answer
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
-	return links.Again(ctx, func(bool) error {
+	return d.again(ctx, func(bool) error {
 		return d.do(ctx, d.links.Begin, func(ctx context.Context) (*http.Request, error) {
 			return http.NewRequestWithContext(ctx, http.MethodGet, d.base+path, nil)
 		}, answer)
@@ -112,6 +112,11 @@ func patient(ctx context.Context) (context.Context, *links.Call) { return ctx, n
 
 // do makes one call. Its error is ErrClosed, a *reply, or says that there was no answer.
 func (d *service) do(ctx context.Context, begin beginning, request func(context.Context) (*http.Request, error), answer any) error {
+	return d.exchange(ctx, d.client.Load(), begin, request, answer)
+}
+
+// exchange is do by a client.
+func (d *service) exchange(ctx context.Context, client *http.Client, begin beginning, request func(context.Context) (*http.Request, error), answer any) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -122,7 +127,7 @@ func (d *service) do(ctx context.Context, begin beginning, request func(context.
 	defer cancel()
 	defer context.AfterFunc(d.life, cancel)()
 	call, attempt := begin(call)
-	resp, err := d.send(call, request)
+	resp, err := d.send(call, client, request)
 	if err == nil {
 		defer resp.Body.Close()
 		err = readAnswer(resp, answer)
@@ -139,7 +144,7 @@ func (d *service) do(ctx context.Context, begin beginning, request func(context.
 }
 
 // send returns any answer but one that nobody has.
-func (d *service) send(ctx context.Context, request func(context.Context) (*http.Request, error)) (*http.Response, error) {
+func (d *service) send(ctx context.Context, client *http.Client, request func(context.Context) (*http.Request, error)) (*http.Response, error) {
 	req, err := request(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("httplock: %w", err)
@@ -153,7 +158,7 @@ func (d *service) send(ctx context.Context, request func(context.Context) (*http
 		}
 		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(token))
 	}
-	resp, err := d.client.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errSilent, err)
 	}

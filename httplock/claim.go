@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -58,7 +57,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	began := time.Now()
 	c.longest = c.req.TTL
 	var g wire.Grant
-	err := links.Again(ctx, func(bool) (err error) {
+	err := c.d.again(ctx, func(bool) (err error) {
 		g, err = c.acquire(ctx, c.d.links.Begin, 0)
 		return err
 	})
@@ -113,7 +112,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	defer c.begin()()
 	c.longest = max(c.longest, ttl)
 	g := granted{claim: c}
-	err := links.Again(ctx, func(bool) error {
+	err := c.d.again(ctx, func(bool) error {
 		return c.d.post(ctx, c.d.links.Begin, wire.Renew, wire.RenewCall{Claim: c.next(), TTL: c.d.millis(c.longest)}, &g)
 	})
 	if err != nil {
@@ -165,7 +164,7 @@ func (c *claim) giveUp(ctx context.Context, linger time.Duration) error {
 }
 
 func (c *claim) release(ctx context.Context, linger time.Duration) error {
-	return links.Again(ctx, func(again bool) error {
+	return c.d.again(ctx, func(again bool) error {
 		err := c.d.post(ctx, c.d.links.BeginLate, wire.Release, wire.ReleaseCall{Claim: c.next(), Linger: wire.Ceil(linger)}, &done{})
 		if again && errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrEvicted) {
 			return fmt.Errorf("%w to a release, which may have been served", errSilent)
@@ -194,7 +193,7 @@ func (c *claim) begin() (end func()) {
 // Note implements driver.Noter.
 func (c *claim) Note(ctx context.Context, note string) error {
 	defer c.begin()()
-	return links.Again(ctx, func(bool) error {
+	return c.d.again(ctx, func(bool) error {
 		w := c.next()
 		w.Note = note
 		return c.d.post(ctx, c.d.links.Begin, wire.Note, w, &done{})

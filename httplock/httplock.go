@@ -13,18 +13,17 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/several"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
-	"github.com/leasehold-go/leasehold/internal/storeurl/transport"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -59,8 +58,9 @@ const (
 type service struct {
 	base     string
 	opts     Options
-	client   *http.Client
 	links    links.Links // its connections
+	client   atomic.Pointer[http.Client]
+	reaching chan struct{} // has room for one: who has put something in replaces the client
 	features driver.Features
 	lingers  bool
 	inspects bool
@@ -82,18 +82,20 @@ func Connect(ctx context.Context, base string, opts *Options) (driver.Driver, er
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("httplock: the address is http://HOST:PORT or https://HOST:PORT") // which it may repeat secrets of
 	}
-	d := &service{base: strings.TrimSuffix(u.String(), "/")}
+	d := &service{base: strings.TrimSuffix(u.String(), "/"), reaching: make(chan struct{}, 1)}
 	if opts != nil {
 		d.opts = *opts
 	}
 	d.life, d.end = context.WithCancel(context.Background())
 	d.watch.init()
-	a, err := d.connect(ctx)
+	r, err := d.reach(ctx)
 	if err != nil {
 		d.Close()
 		return nil, err
 	}
-	return d.able(a), nil
+	d.client.Store(r.client)
+	d.promised(r.abilities)
+	return d.able(r.abilities), nil
 }
 
 // RenewAll implements [driver.BatchRenewer]: by a call each. Those that hang, as one name's may at the engine behind the
@@ -118,66 +120,6 @@ func (d *service) able(a wire.Abilities) driver.Driver {
 	return d
 }
 
-// transportBy speaks HTTP/2 if it can: all calls of a driver then go to one instance, in one
-// connection and in order, so that the release of a claim does not overtake the end of its wait.
-func (d *service) transportBy(protocols *http.Protocols) http.RoundTripper {
-	if d.opts.files == nil {
-		return d.transportOver(d.opts.TLS, protocols)
-	}
-	return transport.New(d.opts.files.Changed, func() http.RoundTripper { return d.transportOver(d.opts.files.Config(), protocols) })
-}
-
-func (d *service) transportOver(config *tls.Config, protocols *http.Protocols) *http.Transport {
-	dialer := &net.Dialer{Timeout: dialWithin, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}}
-	return &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: d.links.Dialer(dialer.DialContext), TLSClientConfig: config, TLSHandshakeTimeout: dialWithin,
-		MaxIdleConns: mostIdle, MaxIdleConnsPerHost: mostIdle, IdleConnTimeout: idleFor, Protocols: protocols,
-		HTTP2: &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second},
-	}
-}
-
-// connect asks what the service promises. Without TLS there is no way to agree on HTTP/2, so it
-// is tried first: a balancer between may not know it.
-func (d *service) connect(ctx context.Context) (a wire.Abilities, err error) {
-	var both, first http.Protocols
-	both.SetHTTP1(true)
-	both.SetHTTP2(true)
-	first.SetUnencryptedHTTP2(true)
-	ways := []*http.Protocols{&first, &both}
-	if strings.HasPrefix(d.base, "https:") {
-		ways = ways[1:]
-	}
-	for _, way := range ways {
-		d.client = &http.Client{Transport: d.transportBy(way), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-		if a, err = d.askFeatures(ctx); errors.Is(err, links.ErrSilent) { // this instance hangs: not for the way it is asked, most likely
-			a, err = d.askFeatures(ctx)
-		}
-		if err == nil || !errors.Is(err, errSilent) || ctx.Err() != nil {
-			return a, err
-		}
-		d.client.CloseIdleConnections()
-	}
-	return a, err
-}
-
-func (d *service) askFeatures(ctx context.Context) (a wire.Abilities, err error) {
-	err = d.do(ctx, d.links.Begin, func(ctx context.Context) (*http.Request, error) {
-		return http.NewRequestWithContext(ctx, http.MethodGet, d.base+wire.Features, nil)
-	}, &a)
-	if err != nil {
-		return a, fmt.Errorf("httplock: ask what the service promises: %w", err)
-	}
-	if a.MaxWait <= 0 {
-		return a, fmt.Errorf("%w: there is no such service at this address", errSilent)
-	}
-	d.features = driver.Features{
-		Engine: "http", Fencing: a.Fencing, Shared: a.Shared, Fair: a.Fair, Wakes: true, Resumes: a.Resumes,
-		MinTTL: wire.Duration(a.MinTTL), Step: max(wire.Duration(a.Step), time.Millisecond), SessionTTL: wire.Duration(a.SessionTTL),
-	}
-	d.lingers, d.inspects = a.Lingers, a.Inspects
-	return a, nil
-}
-
 // Features implements driver.Driver: those of the engine behind the service, as it told them, by the name of http.
 func (d *service) Features() driver.Features { return d.features }
 
@@ -188,7 +130,9 @@ func (d *service) Close() error {
 	d.mu.Unlock()
 	d.end()
 	d.tasks.Wait()
-	d.client.CloseIdleConnections()
+	if client := d.client.Load(); client != nil {
+		client.CloseIdleConnections()
+	}
 	return nil
 }
 

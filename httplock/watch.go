@@ -113,7 +113,7 @@ func (w *watch) stream(d *service) (opened bool) {
 		cancel()
 	})
 	defer silence.Stop()
-	resp, err := d.send(ctx, func(ctx context.Context) (*http.Request, error) {
+	resp, err := d.send(ctx, d.client.Load(), func(ctx context.Context) (*http.Request, error) {
 		return http.NewRequestWithContext(ctx, http.MethodGet, d.base+wire.Events+"?prefix="+url.QueryEscape(d.opts.Events), nil)
 	})
 	if err != nil {
