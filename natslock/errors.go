@@ -82,6 +82,13 @@ func explainAPI(api *jetstream.APIError) error {
 	return fmt.Errorf("%w: %w", ErrUnreachable, api)
 }
 
+// isMissing reports whether a server says that there is no bucket.
+func isMissing(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, nats.ErrStreamNotFound) ||
+		errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound
+}
+
 // inFlight reports whether a write was refused because another one of the key, perhaps an earlier one
 // of the same claim, is not decided yet: its leader has it, and not enough of the others.
 func inFlight(err error) bool {

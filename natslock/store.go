@@ -145,7 +145,9 @@ func (s *store) open(ctx context.Context) (*bucket, error) {
 	if b != nil {
 		return b, nil
 	}
-	kv, err := insist(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return s.js.KeyValue(ctx, s.bucket) })
+	kv, err := settled(ctx, s, func() (jetstream.KeyValue, error) {
+		return insist(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return s.js.KeyValue(ctx, s.bucket) })
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -233,6 +235,30 @@ func insist[T any](ctx context.Context, ask func(ctx context.Context) (T, error)
 }
 
 const (
+	// missingFor is for how long servers of a cluster must say that there is no bucket before it is believed: one that has just
+	// begun to lead the others, or that has the bucket alone, says so until it has caught up with what it stores itself.
+	missingFor = 2 * time.Second
+	// missingAgain is how often they are asked meanwhile.
+	missingAgain = 100 * time.Millisecond
+)
+
+// settled asks a question, and again while servers that may not have caught up answer that there is no bucket. A
+// server that is alone serves nobody before it has read all that it stores.
+func settled[T any](ctx context.Context, s *store, ask func() (T, error)) (T, error) {
+	for start := time.Now(); ; {
+		value, err := ask()
+		if !isMissing(err) || s.js.Conn().ConnectedClusterName() == "" || time.Since(start) > missingFor {
+			return value, err
+		}
+		select {
+		case <-ctx.Done():
+			return value, err
+		case <-time.After(missingAgain):
+		}
+	}
+}
+
+const (
 	// lookEvery is when and how often a call that has no answer looks whether it was refused.
 	lookEvery = 100 * time.Millisecond
 	// looks is how often; a server refuses at once.
@@ -302,18 +328,20 @@ func (s *store) read(ctx context.Context, name string) (caslock.Item, error) {
 		return caslock.Item{}, err
 	}
 	defer end()
-	epoch := s.epoch()
 	question, err := json.Marshal(map[string]string{"last_by_subj": s.subject(name)})
 	if err != nil {
 		return caslock.Item{}, err
 	}
-	msg, err := insist(ctx, func(ctx context.Context) (*nats.Msg, error) {
-		return s.js.Conn().RequestWithContext(ctx, prefix+s.api("STREAM.MSG.GET"), question)
+	i, err := settled(ctx, s, func() (caslock.Item, error) {
+		epoch := s.epoch()
+		msg, err := insist(ctx, func(ctx context.Context) (*nats.Msg, error) {
+			return s.js.Conn().RequestWithContext(ctx, prefix+s.api("STREAM.MSG.GET"), question)
+		})
+		if err != nil {
+			return caslock.Item{}, err
+		}
+		return itemOfLast(msg.Data, epoch)
 	})
-	if err != nil {
-		return caslock.Item{}, explain(ctx, err)
-	}
-	i, err := itemOfLast(msg.Data, epoch)
 	if err != nil {
 		return caslock.Item{}, s.failed(ctx, err)
 	}
@@ -507,7 +535,7 @@ func (s *store) watch(ctx context.Context, begun func(), heard func(i caslock.It
 	defer end()
 	epoch := s.epoch()
 	w, err := within(ctx, func() (jetstream.KeyWatcher, error) {
-		w, err := kv.WatchAll(ctx, opt)
+		w, err := settled(ctx, s, func() (jetstream.KeyWatcher, error) { return kv.WatchAll(ctx, opt) })
 		if err == nil {
 			context.AfterFunc(ctx, func() { _ = w.Stop() }) // of a connection that is closed; nobody waits for it
 		}
