@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
@@ -72,7 +73,15 @@ func (c *claim) grantedAgain(ttl time.Duration) driver.Grant {
 }
 
 // runRenewAll returns a reply for each, also beside ErrReplicas.
-func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) ([]int64, error) {
+func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) (replies []int64, err error) {
+	err = links.Again(ctx, func(bool) (err error) {
+		replies, err = d.renewAllOnce(ctx, renewals)
+		return err
+	})
+	return replies, err
+}
+
+func (d *Driver) renewAllOnce(ctx context.Context, renewals []*driver.Renewal) ([]int64, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
 	}

@@ -53,17 +53,19 @@ const (
 	leavesLate // another call does not tell what became of it
 )
 
-// in is how long c waits; nil: without end.
-func (l leaves) in(ctx context.Context, p *links.Patience) <-chan time.Time {
-	switch l {
-	case leavesSoon:
-		return time.After(p.For(ctx))
-	case leavesLate:
-		if d, bounded := p.ForLate(ctx); bounded {
-			return time.After(d)
+// leaves tells when c has waited for long enough on p; nil: never.
+func (p *pipeline) leaves(ctx context.Context, c *call) <-chan time.Time {
+	d, bounded := p.answers.ForLate(ctx)
+	switch {
+	case c.leaves == leavesSoon:
+		d = p.answers.For(ctx)
+		if c.durable && p.replicas > 0 {
+			d += replicaWait
 		}
+	case c.leaves == leavesNever || !bounded:
+		return nil
 	}
-	return nil
+	return time.After(d)
 }
 
 // newCall is a call of s, with n keys to follow.
@@ -230,7 +232,7 @@ func (p *pipeline) ask(ctx context.Context, c *call) (left bool, err error) {
 			case <-c.done:
 			case <-ctx.Done():
 				return true, ctx.Err()
-			case <-c.leaves.in(ctx, p.answers):
+			case <-p.leaves(ctx, c):
 				p.answers.RanOut()
 				return true, links.ErrSilent
 			}
