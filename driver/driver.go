@@ -3,8 +3,8 @@
 // Only authors of engines need it. Every call has three outcomes: yes, no ([ErrBusy],
 // [ErrLost]) or unknown (any other error: the call may have been applied). A driver logs
 // nothing, and leaves all repeating to the core but for what it may do by itself: repeat a
-// step whose failure proves that nothing was applied, and remove what its own process left
-// behind. The engine's clock decides expiry, the core's the deadline. A driver looks at
+// step whose failure proves that nothing was applied, or that does no harm when it is applied
+// twice and has no answer over one connection; and remove what its own process left behind. The engine's clock decides expiry, the core's the deadline. A driver looks at
 // its own to bound its calls and waits, and to tell in time that a session of its own may end.
 package driver
 
