@@ -45,6 +45,10 @@ var brokenFaults = []breakage{
 		return h
 	}},
 
+	// Connections that are forgotten.
+	{name: "calls go on over a dead connection", rejects: []string{"ForgottenConnectionsCostNoLease"}, harness: forgettable(1 << 10)},
+	{name: "a pool tries one dead connection after the other", rejects: []string{"ForgottenConnectionsCostNoLease"}, harness: forgettable(3)},
+
 	// One resource that hangs.
 	{name: "a batch is renewed one after the other", rejects: []string{"BatchIsRenewedBesideOneThatHangs", "OneThatHangsCostsOthersNoTime"},
 		harness: hangable(func(ctx context.Context, all []driver.Renewal) {

@@ -50,6 +50,10 @@ type Harness struct {
 	// which others hang too; nil: none.
 	Hang func(t testing.TB, name string) (with func(other string) bool, resume func())
 
+	// Forget has the network forget all connections between d, which Open returned, and the engine, as a firewall does
+	// that restarts: they are silent for ever, without an error, and new ones pass.
+	Forget func(t testing.TB, d driver.Driver)
+
 	// Address is what a child process needs to open the same engine: Main hands it to
 	// its open. Empty: there is no way in from another process.
 	Address string
@@ -101,7 +105,7 @@ func Cases() []Case {
 	var all []Case
 	for _, file := range [][]Case{
 		nameCases, exclusiveCases, ttlCases, waitingCases, releaseCases, renewalCases, lossCases,
-		fencingCases, sharedCases, inspectCases, severalCases, faultCases, hangCases, processCases, resourceCases,
+		fencingCases, sharedCases, inspectCases, severalCases, faultCases, hangCases, forgottenCases, processCases, resourceCases,
 	} {
 		all = append(all, file...)
 	}

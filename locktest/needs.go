@@ -32,6 +32,7 @@ const (
 	NeedAddress
 	NeedHang
 	NeedBatchRenewer
+	NeedForget
 )
 
 // needNames is in the order of the bits.
@@ -42,7 +43,7 @@ var needNames = []string{
 	"renewals with another TTL (Harness.FixedTTL is set)",
 	"renewals that shorten (Harness.NeverShortens is set)",
 	"Harness.Pause", "Harness.Restart", "Harness.FlushState", "Harness.Address",
-	"Harness.Hang", "a driver.BatchRenewer",
+	"Harness.Hang", "a driver.BatchRenewer", "Harness.Forget",
 }
 
 // String lists what n contains, for the message of a skip.
@@ -74,7 +75,7 @@ func offers(t testing.TB, h Harness) Need {
 	for bit, has := range []bool{
 		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, inspector, evictor, lingerer, noter, raiser,
 		!h.NoLossNotice, !h.FixedTTL, !h.NeverShortens, h.Pause != nil, h.Restart != nil, h.FlushState != nil, h.Address != "",
-		h.Hang != nil, batches,
+		h.Hang != nil, batches, h.Forget != nil,
 	} {
 		if has {
 			n |= 1 << bit

@@ -19,9 +19,11 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/program"
 	"github.com/leasehold-go/leasehold/internal/proxy"
 	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/stores"
 )
 
@@ -297,6 +299,25 @@ func check(t *testing.T, s *store, waits time.Duration) {
 		t.Errorf("%d renewals since, want one of each lease at least", renewed.Load())
 	}
 	wait(t, s, waits)
+	for _, c := range locktest.Cases() {
+		if c.Needs&locktest.NeedForget != 0 {
+			t.Run(c.Name, func(t *testing.T) { c.Run(t, s.harness(t)) })
+		}
+	}
+}
+
+// harness is one in which all firewalls forget.
+func (s *store) harness(t *testing.T) locktest.Harness {
+	return locktest.Harness{
+		Open: func(t testing.TB) driver.Driver {
+			d, err := stores.Open(t.Context(), s.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		},
+		Forget: func(testing.TB, driver.Driver) { s.forget(t) },
+	}
 }
 
 // wait measures what a waiter pays when its connections are forgotten just before the holder releases.

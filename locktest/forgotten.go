@@ -1,0 +1,66 @@
+package locktest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+)
+
+// forgottenCases are about connections that a firewall has forgotten.
+var forgottenCases = []Case{
+	{Name: "ForgottenConnectionsCostNoLease", Needs: NeedForget, Alone: true, Run: forgottenConnectionsCostNoLease},
+}
+
+// pooled is how many calls are made at once: a pool then has so many connections, each of which is forgotten.
+const pooled = 4
+
+// attemptOf is for how long the core waits for the first renewal of a lease with the default TTL of 10 s; the second one it makes
+// must succeed.
+const attemptOf = 3300 * time.Millisecond
+
+// forgottenConnectionsCostNoLease: what has no answer over one connection goes over another, made since, by the
+// second attempt.
+func forgottenConnectionsCostNoLease(t testing.TB, h Harness) {
+	d := open(t, h)
+	base := newName(t)
+	var all []*contender
+	for i := range pooled {
+		all = append(all, contend(t, d, request(fmt.Sprint(base, "-", i))))
+	}
+	twice := func(what string, call func(c *contender, ctx context.Context) error) {
+		errs := make([]error, len(all))
+		var calls sync.WaitGroup
+		for i, c := range all {
+			calls.Go(func() {
+				for range 2 {
+					ctx, cancel := context.WithTimeoutCause(context.Background(), attemptOf, errElsewhere)
+					errs[i] = call(c, ctx)
+					cancel()
+					if errs[i] == nil {
+						return
+					}
+				}
+			})
+		}
+		calls.Wait()
+		for i, err := range errs {
+			if err != nil {
+				t.Errorf("%s of %s: %v after two attempts", what, all[i].req.Resource, err)
+			}
+		}
+	}
+	twice("Try", (*contender).tryOnce)
+	h.Forget(t, d)
+	twice("Renew", func(c *contender, ctx context.Context) error {
+		_, err := c.claim.Renew(ctx, longTTL)
+		return err
+	})
+	h.Forget(t, d)
+	twice("Try", (*contender).tryOnce) // of who holds: it restarts the lease
+	h.Forget(t, d)
+	if err := within(t, "Release", Margin+time.Second, all[0].claim.Release); err != nil { // the core's bound
+		t.Errorf("Release: %v", err)
+	}
+}
