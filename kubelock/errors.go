@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	api "k8s.io/apimachinery/pkg/api/errors"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/leasehold-go/leasehold/caslock"
 	"github.com/leasehold-go/leasehold/driver"
@@ -29,7 +30,7 @@ var (
 func explain(err error) error {
 	means := ErrUnreachable
 	switch {
-	case api.IsNotFound(err), api.HasStatusCause(err, terminating):
+	case isMissing(err), api.HasStatusCause(err, terminating):
 		means = ErrNoNamespace
 	case api.IsForbidden(err), api.IsUnauthorized(err):
 		means = ErrAuth
@@ -39,6 +40,12 @@ func explain(err error) error {
 		means = ErrInvalid
 	}
 	return fmt.Errorf("%w: %w", means, err)
+}
+
+// isMissing reports whether the API server says that an object is not there. A server that is only starting, or something before it,
+// says so of the page.
+func isMissing(err error) bool {
+	return api.IsNotFound(err) && !api.HasStatusCause(err, meta.CauseTypeUnexpectedServerResponse)
 }
 
 // terminating is why nothing can be made in a namespace that is being deleted.

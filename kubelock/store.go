@@ -40,7 +40,7 @@ func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, lo
 // Read asks for what the server's own store has, not for what it remembers.
 func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
 	l, err := s.leases.get(quiet(ctx), objectName(name))
-	if api.IsNotFound(err) {
+	if isMissing(err) {
 		return caslock.Item{}, nil
 	}
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *store) Write(ctx context.Context, name string, value []byte, was casloc
 	}
 	l, err := s.leases.merge(quiet(ctx), objectName(name), change)
 	switch {
-	case api.IsConflict(err), api.IsNotFound(err):
+	case api.IsConflict(err), isMissing(err):
 		return "", caslock.ErrChanged
 	case err != nil:
 		return "", explain(err)
