@@ -20,6 +20,9 @@ const pooled = 4
 // must succeed.
 const attemptOf = 3300 * time.Millisecond
 
+// pauseBetween is how long it pauses before.
+const pauseBetween = 800 * time.Millisecond
+
 // forgottenConnectionsCostNoLease: what has no answer over one connection goes over another, made since, by the
 // second attempt.
 func forgottenConnectionsCostNoLease(t testing.TB, h Harness) {
@@ -41,6 +44,7 @@ func forgottenConnectionsCostNoLease(t testing.TB, h Harness) {
 					if errs[i] == nil {
 						return
 					}
+					time.Sleep(pauseBetween)
 				}
 			})
 		}

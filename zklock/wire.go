@@ -74,9 +74,14 @@ const noAuth = -102
 // and the time between two contacts are less than the third by which it outlasts the TTL.
 const pingsPerSession = 32
 
-// silent is how long a server may answer nothing, pings included, before the next one is asked, or the same over another connection: a
-// caller of a service waits for no more than 4 s then at the default TTL.
-func (w *wire) silent() time.Duration { return max(w.s.timeout/6, 2500*time.Millisecond) }
+// mostBetweenPings is the most that we wait from one to the next, so that a server's silence is noticed in sessions of any length.
+const mostBetweenPings = 500 * time.Millisecond
+
+// silent is how long a server may answer nothing, pings included, before the next one is asked, or the same over another
+// connection: a caller of a service waits for no more than 4 s then, and a lease of the default TTL is renewed.
+const silent = 2500 * time.Millisecond
+
+func (w *wire) pingEvery() time.Duration { return min(w.s.timeout/pingsPerSession, mostBetweenPings) }
 
 // pingNumber is that of all pings.
 const pingNumber = -2
@@ -147,7 +152,7 @@ func (w *wire) greet(b []byte) {
 	if h.session == 0 {
 		return
 	}
-	time.AfterFunc(w.s.timeout/pingsPerSession, w.ping)
+	time.AfterFunc(w.pingEvery(), w.ping)
 	if timeout != w.s.timeout {
 		time.AfterFunc(askAgainAfter, func() { w.Close() })
 	}
@@ -164,7 +169,7 @@ func (w *wire) end() {
 // closed, which it is when no answer comes: the client itself would wait for as long as a lease lasts.
 // It takes the answers for those to its own pings. Silence is counted in pings: a process that stood still has sent none.
 func (w *wire) ping() {
-	if time.Duration(w.unanswered())*(w.s.timeout/pingsPerSession) > w.silent() {
+	if time.Duration(w.unanswered())*w.pingEvery() > silent {
 		w.Close()
 		return
 	}
@@ -172,7 +177,7 @@ func (w *wire) ping() {
 		w.Close()
 		return
 	}
-	time.AfterFunc(w.s.timeout/pingsPerSession, w.ping)
+	time.AfterFunc(w.pingEvery(), w.ping)
 }
 
 // Write implements net.Conn. The client writes whole frames.

@@ -76,7 +76,7 @@ func TestClientsThatAreBrought(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { locks.Close() })
-			held := hold(t, locks)
+			held := hold(t, locks, "held/")
 			if p.Forget() == 0 {
 				t.Fatal("there was no connection to forget")
 			}
