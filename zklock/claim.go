@@ -83,18 +83,29 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	asked := time.Now() // the ensemble hears of us after this
 	defer c.attend()()
 	return exclusively(ctx, c, func() (driver.Grant, error) {
-		if c.holds(asked) == nil {
-			if g, err := c.renew(ctx, asked); !errors.Is(err, driver.ErrLost) {
-				return g, err
-			}
+		g, err := c.try(ctx, asked)
+		if hasEnded(err) && ctx.Err() == nil { // another carries the session on; what was sent is looked for
+			g, err = c.try(ctx, asked)
 		}
-		if _, ok := c.current().(*leaving); ok {
-			if err := unlessLost(c.leave(ctx)); err != nil {
-				return driver.Grant{}, err
-			}
-		}
-		return c.attempt(ctx, asked)
+		return g, err
 	})
+}
+
+// hasEnded reports whether a call failed because its connection ended, as one does on which nobody answers.
+func hasEnded(err error) bool { return errors.Is(err, zk.ErrConnectionClosed) }
+
+func (c *claim) try(ctx context.Context, asked time.Time) (driver.Grant, error) {
+	if c.holds(asked) == nil {
+		if g, err := c.renew(ctx, asked); !errors.Is(err, driver.ErrLost) {
+			return g, err
+		}
+	}
+	if _, ok := c.current().(*leaving); ok {
+		if err := unlessLost(c.leave(ctx)); err != nil {
+			return driver.Grant{}, err
+		}
+	}
+	return c.attempt(ctx, asked)
 }
 
 // Renew implements driver.Claim.
@@ -150,7 +161,11 @@ func (c *claim) Release(ctx context.Context) error {
 	now := time.Now()
 	_, err := exclusively(ctx, c, func() (struct{}, error) {
 		ended := c.holds(now)
-		if err := c.leave(ctx); err != nil {
+		err := c.leave(ctx)
+		if hasEnded(err) && ctx.Err() == nil && c.leave(ctx) == nil { // else it may be the first that has removed the node
+			err = nil
+		}
+		if err != nil {
 			return struct{}{}, err
 		}
 		if errors.Is(ended, errNotHeld) { // it waited
