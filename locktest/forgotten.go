@@ -64,7 +64,11 @@ func forgottenConnectionsCostNoLease(t testing.TB, h Harness) {
 	h.Forget(t, d)
 	twice("Try", (*contender).tryOnce) // of who holds: it restarts the lease
 	h.Forget(t, d)
-	if err := within(t, "Release", Margin+time.Second, all[0].claim.Release); err != nil { // the core's bound
-		t.Errorf("Release: %v", err)
+	err := within(t, "Release", attemptOf, all[0].claim.Release)
+	if err != nil { // which is unknown, and may be asked for again
+		err = within(t, "Release", attemptOf, all[0].claim.Release)
+	}
+	if err != nil {
+		t.Errorf("Release: %v after two attempts", err)
 	}
 }

@@ -84,7 +84,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	defer c.attend()()
 	return exclusively(ctx, c, func() (driver.Grant, error) {
 		g, err := c.try(ctx, asked)
-		if hasEnded(err) && ctx.Err() == nil { // another carries the session on; what was sent is looked for
+		for hasEnded(err) && ctx.Err() == nil { // another carries the session on; what was sent is looked for
 			g, err = c.try(ctx, asked)
 		}
 		return g, err
