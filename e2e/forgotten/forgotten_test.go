@@ -96,11 +96,11 @@ var rows = []struct {
 	{"Redlock", 3 * time.Second, func(t *testing.T) *store {
 		return plain(t, "redlock://%s", servers.StartRedis(t).Addr(), servers.StartRedis(t).Addr(), servers.StartRedis(t).Addr())
 	}},
-	{"PostgreSQL", 7 * time.Second, func(t *testing.T) *store {
+	{"PostgreSQL", 3 * time.Second, func(t *testing.T) *store {
 		return plain(t, "postgres://postgres@%s/postgres", servers.StartPostgres(t).Addr())
 	}},
-	{"MySQL", 7 * time.Second, func(t *testing.T) *store { return plain(t, "mysql://root@%s/locks", servers.StartMySQL(t).Addr()) }},
-	{"MariaDB", 7 * time.Second, func(t *testing.T) *store { return plain(t, "mysql://root@%s/locks", servers.StartMariaDB(t).Addr()) }},
+	{"MySQL", 3 * time.Second, func(t *testing.T) *store { return plain(t, "mysql://root@%s/locks", servers.StartMySQL(t).Addr()) }},
+	{"MariaDB", 3 * time.Second, func(t *testing.T) *store { return plain(t, "mysql://root@%s/locks", servers.StartMariaDB(t).Addr()) }},
 	{"etcd, one endpoint", 3 * time.Second, func(t *testing.T) *store {
 		return plain(t, "etcd://%s/locks", servers.StartEtcd(t, servers.EtcdCurrent).Addr())
 	}},
