@@ -278,6 +278,9 @@ func TestReplicasAreAskedTogether(t *testing.T) {
 		}
 		return grantPlain(words)
 	}), &Options{Replicas: 1})
+	for range 2 { // so that none tries again meanwhile on a busy machine
+		d.pipelines.answers.RanOut()
+	}
 	var all sync.WaitGroup
 	try := func(i int) {
 		all.Go(func() {
@@ -330,6 +333,9 @@ func TestTooManyCallsWait(t *testing.T) {
 	var first sync.Once
 	d := driverOn(t, speaking(t, func(words []string) any {
 		first.Do(func() { <-hold })
+		if isScript(words, scriptAcquire) { // on a busy machine some try again
+			return []any{int64(replyGranted), int64(len(lockOf(words)))}
+		}
 		return grantPlain(words)
 	}), nil)
 	var all sync.WaitGroup
