@@ -103,8 +103,8 @@ func (d *service) get(ctx context.Context, path string, query url.Values, answer
 	})
 }
 
-// A beginning says how long a call waits for an answer over the connections that there are: it is a method of links.Links, or
-// patient.
+// A beginning says how long a call waits for an answer over the connections that there are: it is a method of
+// links.Links, or patient.
 type beginning = func(ctx context.Context) (context.Context, *links.Call)
 
 // patient is the beginning of a call that waits for other holders.

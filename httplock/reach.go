@@ -48,8 +48,8 @@ func (d *service) ways() []*http.Protocols {
 }
 
 const (
-	// An instance that does not answer within reachAgain is asked once more, over another connection: a balancer may have one
-	// that answers. mostReaches is how many are asked at once.
+	// An instance that does not answer within reachAgain is asked once more, over another connection: a balancer
+	// may have one that answers. mostReaches is how many are asked at once.
 	reachAgain  = 700 * time.Millisecond
 	mostReaches = 6
 )
@@ -137,8 +137,8 @@ func (d *service) promised(a wire.Abilities) {
 	d.lingers, d.inspects = a.Lingers, a.Inspects
 }
 
-// again makes a call that may be served twice, and makes it again, over a connection to an instance that answers, for as long as
-// nobody answers it.
+// again makes a call that may be served twice, and makes it again, over a connection to an instance that answers,
+// for as long as nobody answers it.
 func (d *service) again(ctx context.Context, attempt func(again bool) error) error {
 	for again := false; ; again = true {
 		client := d.client.Load()
@@ -150,7 +150,8 @@ func (d *service) again(ctx context.Context, attempt func(again bool) error) err
 	}
 }
 
-// reachAnew replaces a client whose connections are condemned, unless somebody has done so. Should it fail, the next attempt tells.
+// reachAnew replaces a client whose connections are condemned, unless somebody has done so. Should it fail, the
+// next attempt tells.
 func (d *service) reachAnew(ctx context.Context, silent *http.Client) {
 	select {
 	case d.reaching <- struct{}{}:

@@ -16,8 +16,8 @@ var forgottenCases = []Case{
 // pooled is how many calls are made at once: a pool then has so many connections, each of which is forgotten.
 const pooled = 4
 
-// attemptOf is for how long the core waits for the first renewal of a lease with the default TTL of 10 s; the second one it makes
-// must succeed.
+// attemptOf is for how long the core waits for the first renewal of a lease with the default TTL of 10 s; the
+// second one it makes must succeed.
 const attemptOf = 3300 * time.Millisecond
 
 // pauseBetween is how long it pauses before.

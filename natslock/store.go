@@ -98,8 +98,8 @@ func within[T any](ctx context.Context, f func() (T, error)) (T, error) {
 // answers the call, though the connection stands.
 const askAfter = 500 * time.Millisecond
 
-// attempt makes one call over the connection that there is. An error that matches [links.ErrSilent] says that another call goes
-// over another one.
+// attempt makes one call over the connection that there is. An error that matches [links.ErrSilent] says that
+// another call goes over another one.
 func attempt[T any](ctx context.Context, s *store, call func(ctx context.Context) (T, error)) (T, error) {
 	if s.links == nil {
 		return call(ctx)
@@ -235,8 +235,9 @@ func insist[T any](ctx context.Context, ask func(ctx context.Context) (T, error)
 }
 
 const (
-	// missingFor is for how long servers of a cluster must say that there is no bucket before it is believed: one that has just
-	// begun to lead the others, or that has the bucket alone, says so until it has caught up with what it stores itself.
+	// missingFor is for how long servers of a cluster must say that there is no bucket before it is believed: one
+	// that has just begun to lead the others, or that has the bucket alone, says so until it has caught up with
+	// what it stores itself.
 	missingFor = 2 * time.Second
 	// missingAgain is how often they are asked meanwhile.
 	missingAgain = 100 * time.Millisecond
@@ -396,7 +397,8 @@ func removed(h nats.Header) bool {
 // seed is this process' own: no version leaves it.
 var seed = maphash.MakeSeed()
 
-// version is the number of a message and of the connection by which it was heard of, and what tells its value from others.
+// version is the number of a message and of the connection by which it was heard of, and what tells its value from
+// others.
 func version(sequence, epoch uint64, value []byte) caslock.Version {
 	return caslock.Version(fmt.Sprintf("%s%x", heardOf(sequence, epoch), maphash.Bytes(seed, value)))
 }

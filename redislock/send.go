@@ -43,8 +43,8 @@ const (
 	replicaWait = 500 * time.Millisecond
 )
 
-// leaves says for how long a call waits for its answer where its context does not end before. It then comes to links.ErrSilent:
-// its caller makes another, which goes over the connection that is in use by then.
+// leaves says for how long a call waits for its answer where its context does not end before. It then comes to
+// links.ErrSilent: its caller makes another, which goes over the connection that is in use by then.
 type leaves uint8
 
 const (

@@ -74,11 +74,13 @@ const noAuth = -102
 // and the time between two contacts are less than the third by which it outlasts the TTL.
 const pingsPerSession = 32
 
-// mostBetweenPings is the most that we wait from one to the next, so that a server's silence is noticed in sessions of any length.
+// mostBetweenPings is the most that we wait from one to the next, so that a server's silence is noticed in
+// sessions of any length.
 const mostBetweenPings = 500 * time.Millisecond
 
-// silent is how long a server may answer nothing, pings included, before the next one is asked, or the same over another
-// connection: a caller of a service waits for no more than 4 s then, and a lease of the default TTL is renewed.
+// silent is how long a server may answer nothing, pings included, before the next one is asked, or the same over
+// another connection: a caller of a service waits for no more than 4 s then, and a lease of the default TTL is
+// renewed.
 const silent = 2500 * time.Millisecond
 
 func (w *wire) pingEvery() time.Duration { return min(w.s.timeout/pingsPerSession, mostBetweenPings) }
@@ -165,9 +167,9 @@ func (w *wire) end() {
 	}
 }
 
-// ping tells the server that the session lives, again and again until the connection is
-// closed, which it is when no answer comes: the client itself would wait for as long as a lease lasts.
-// It takes the answers for those to its own pings. Silence is counted in pings: a process that stood still has sent none.
+// ping tells the server that the session lives, again and again until the connection is closed, which it is when
+// no answer comes: the client itself would wait for as long as a lease lasts. It takes the answers for those to
+// its own pings. Silence is counted in pings: a process that stood still has sent none.
 func (w *wire) ping() {
 	if time.Duration(w.unanswered())*w.pingEvery() > silent {
 		w.Close()

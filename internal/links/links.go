@@ -111,8 +111,9 @@ func (c *Call) firstLook() time.Duration {
 	return d - c.moment
 }
 
-// Again makes a call that may be served twice, and makes it again for as long as nobody answers over the connections that there
-// were. again is true from the second attempt on: an attempt before may have been served, or may be served later.
+// Again makes a call that may be served twice, and makes it again for as long as nobody answers over the
+// connections that there were. again is true from the second attempt on: an attempt before may have been served,
+// or may be served later.
 func Again(ctx context.Context, attempt func(again bool) error) error {
 	err := attempt(false)
 	for errors.Is(err, ErrSilent) && ctx.Err() == nil {
@@ -256,8 +257,8 @@ func (c *conn) silentSince(then time.Time) bool {
 	return !c.heard.After(then)
 }
 
-// abort closes the connection without its farewell. What was written and has not left is thrown away: the kernel would go on
-// sending it for minutes, and it would be served when nobody knows of it any more.
+// abort closes the connection without its farewell. What was written and has not left is thrown away: the kernel
+// would go on sending it for minutes, and it would be served when nobody knows of it any more.
 func (c *conn) abort() {
 	below := c.Conn
 	for {
