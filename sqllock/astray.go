@@ -17,6 +17,9 @@ const (
 	// doubtEvery is how often connections are given up for what a server says: while a name leads to a standby, each new
 	// one says the same.
 	doubtEvery = 500 * time.Millisecond
+	// A call that may be repeated is, when it has had no answer for repeatAfter and a connection that is made then has
+	// one within repeatAfter: together less than half of the 5 s that the core gives a call.
+	repeatAfter = time.Second
 )
 
 // astray reports whether err is the answer of a connection, not of the database: it leads to a server that is the primary
@@ -31,14 +34,20 @@ func astray(err error) bool {
 // caller's pool tell no age: each that leads astray is dropped, and as many others are tried as were idle, and one.
 type doubt struct {
 	db   *sql.DB
-	ours *dialled.Pool // nil: the pool is the caller's
-	last atomic.Pointer[time.Time]
+	ours *dialled.Pool             // nil: the pool is the caller's
+	last atomic.Pointer[time.Time] // when connections were given up for what a server said
+
+	answered atomic.Pointer[time.Time] // when a call had an answer, in a pool of ours
 }
 
 // call runs fn on a connection that is believed. explain is the dialect's.
 func (d *doubt) call(ctx context.Context, on runner, explain func(error) error, fn func(on runner) error) error {
 	start := time.Now()
 	err := fn(on)
+	if d.ours != nil && (err == nil || ctx.Err() == nil) {
+		now := time.Now()
+		d.answered.Store(&now)
+	}
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -53,6 +62,46 @@ func (d *doubt) call(ctx context.Context, on runner, explain func(error) error, 
 		return d.drop(ctx, err, explain, fn)
 	}
 	return err
+}
+
+// twice makes a call, and once more if the connection of the first is dead.
+func (d *doubt) twice(ctx context.Context, call func(ctx context.Context) error) error {
+	if d.ours == nil {
+		return call(ctx)
+	}
+	first, stop := context.WithCancel(ctx)
+	defer stop()
+	start, dead, looked := time.Now(), false, make(chan struct{})
+	look := time.AfterFunc(repeatAfter, func() {
+		defer close(looked)
+		if dead = d.dead(first, start); dead {
+			stop()
+		}
+	})
+	err := call(first)
+	if !look.Stop() {
+		stop()
+		<-looked
+	}
+	if err != nil && dead && ctx.Err() == nil {
+		return call(ctx)
+	}
+	return err
+}
+
+// dead reports whether connections that were made before start lead nowhere: all were silent since, and one that is made
+// now has an answer. Where others have answers, the server may be slow, or a row locked.
+func (d *doubt) dead(ctx context.Context, start time.Time) bool {
+	if d.ours.CondemnedSince(start) {
+		return true
+	}
+	if last := d.answered.Load(); last != nil && last.After(start) {
+		return false
+	}
+	d.ours.Condemn(start)
+	ctx, stop := context.WithTimeout(ctx, repeatAfter)
+	defer stop()
+	return d.db.PingContext(ctx) == nil
 }
 
 // may reports whether it is time to give up connections again.

@@ -103,18 +103,20 @@ var errUndecided = errors.New("undecided")
 
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
-	c.collect()
-	if !c.req.Queue {
-		return c.try(ctx)
+	try := func() error {
+		return c.d.doubt.twice(ctx, func(ctx context.Context) error {
+			g, err = c.try(ctx)
+			return err
+		})
 	}
-	err = c.d.lanes.Ask(ctx, c.req.Resource, func() (err error) {
-		g, err = c.try(ctx)
-		return err
-	})
-	return g, err
+	if !c.req.Queue {
+		return g, try()
+	}
+	return g, c.d.lanes.Ask(ctx, c.req.Resource, try)
 }
 
 func (c *claim) try(ctx context.Context) (driver.Grant, error) {
+	c.collect()
 	sure := !c.uncertain()
 	g, err := c.fastPath(ctx)
 	first, isBusy := errors.AsType[*driver.Busy](err)

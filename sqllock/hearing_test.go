@@ -1,8 +1,16 @@
 package sqllock
 
 import (
+	"context"
+	sqldriver "database/sql/driver"
+	"encoding/json"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/record"
 )
 
 // A Listener is believed while its last token has come back in time, and asked less and
@@ -39,4 +47,65 @@ func TestHearingMustBeProved(t *testing.T) {
 	if h.ended(); h.hears || h.on {
 		t.Errorf("it has ended: %+v", h)
 	}
+}
+
+// A listener hears what is told, for as long as it is not deaf.
+type listener struct {
+	mu    sync.Mutex
+	hears func(message string) // guarded by mu; nil: it is deaf
+	calls chan struct{}
+}
+
+func (l *listener) Listen(ctx context.Context, _ string, hear func(message string)) error {
+	l.calls <- struct{}{}
+	hear("")
+	l.set(hear)
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (l *listener) set(hear func(message string)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hears = hear
+}
+
+// A connection that listens may stay with a server that is no longer the one with the locks.
+func TestListensAnewWhenItHearsNoMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &listener{calls: make(chan struct{}, 10)}
+		d := scripted(t, func(_ context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			if text != d.texts.wake {
+				return rowOf("x", one("", exclusive, record.Lingering, 1_001_000)), nil
+			}
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			var all []string
+			if err := json.Unmarshal([]byte(args[0].Value.(string)), &all); err != nil {
+				t.Error(err)
+			}
+			for _, message := range all {
+				if l.hears != nil {
+					l.hears(message)
+				}
+			}
+			return nil, nil
+		})
+		d.watch.listener = l
+		d.watch.arm(&driver.Request{Resource: "x", Owner: "waiter"})
+		<-l.calls
+		for !d.watch.hearsAll() {
+			time.Sleep(time.Millisecond)
+		}
+		l.set(nil)
+		select {
+		case <-l.calls:
+		case <-time.After(3 * proveLast):
+			t.Fatal("it does not listen again")
+		}
+		for !d.watch.hearsAll() {
+			time.Sleep(time.Millisecond)
+		}
+	})
 }

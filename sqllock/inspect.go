@@ -11,7 +11,11 @@ import (
 
 // Inspect implements [driver.Inspector].
 func (d *Driver) Inspect(ctx context.Context, resource string) (driver.State, error) {
-	r, err := d.lookBy(ctx, d.texts.show, resource)
+	var r *row
+	err := d.doubt.twice(ctx, func(ctx context.Context) (err error) {
+		r, err = d.lookBy(ctx, d.texts.show, resource)
+		return err
+	})
 	if r == nil {
 		return driver.State{Resource: resource}, err
 	}
@@ -20,7 +24,11 @@ func (d *Driver) Inspect(ctx context.Context, resource string) (driver.State, er
 
 // List implements [driver.Inspector].
 func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
-	all, err := d.look(ctx, d.texts.list, prefix)
+	var all []*row
+	err := d.doubt.twice(ctx, func(ctx context.Context) (err error) {
+		all, err = d.look(ctx, d.texts.list, prefix)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

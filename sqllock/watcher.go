@@ -42,6 +42,7 @@ type watcher struct {
 	armed     map[waits]*waiter // guarded by mu
 	running   bool              // guarded by mu
 	listening bool              // guarded by mu; there is a goroutine that listens
+	relisten  func()            // guarded by mu; ends the present call of the Listener, which is made again
 	hearing   hearing           // guarded by mu
 }
 
@@ -184,10 +185,15 @@ func (w *watcher) wake(turn func(*waiter) bool) {
 // listen hears messages until close. Between two attempts the watcher polls.
 func (w *watcher) listen() {
 	for wait := listenFirst; w.ctx.Err() == nil; wait = min(2*wait, listenLast) {
-		_ = w.listener.Listen(w.ctx, w.channel, func(message string) { // what ends it does not matter
+		ctx, stop := context.WithCancel(w.ctx)
+		w.mu.Lock()
+		w.relisten = stop
+		w.mu.Unlock()
+		_ = w.listener.Listen(ctx, w.channel, func(message string) { // what ends it does not matter
 			wait = listenFirst
 			w.hear(message)
 		})
+		stop()
 		w.mu.Lock()
 		w.hearing.ended()
 		w.mu.Unlock()
@@ -246,10 +252,15 @@ func (w *watcher) hearsAll() bool {
 	return w.hearing.hears
 }
 
-// prove tells the Listener something, now and then.
+// prove tells the Listener something, now and then. One that hears no longer what it heard before may be connected to a
+// server that was the primary then: it connects again.
 func (w *watcher) prove(ctx context.Context) {
 	w.mu.Lock()
+	heard := w.hearing.hears
 	token := w.hearing.next(time.Now())
+	if heard && !w.hearing.hears {
+		w.relisten()
+	}
 	w.mu.Unlock()
 	if token != "" {
 		_ = w.d.exec(ctx, w.d.texts.wake, list(token)) // untold is unheard: it polls

@@ -48,6 +48,12 @@ func (p *Pool) Condemn(t time.Time) {
 	}
 }
 
+// CondemnedSince reports whether connections that were dialled before t, and some that were dialled after it, are condemned.
+func (p *Pool) CondemnedSince(t time.Time) bool {
+	last := p.condemned.Load()
+	return last != nil && last.After(t)
+}
+
 func (p *Pool) believes(dialled time.Time) bool {
 	t := p.condemned.Load()
 	return t == nil || !dialled.Before(*t)

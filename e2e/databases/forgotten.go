@@ -1,0 +1,134 @@
+package databases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/serve"
+)
+
+// ForgottenConnections holds a lease, waits for it and has a service answer through name, a proxy that url leads to. It
+// then forgets all connections, and lets new ones pass.
+func ForgottenConnections(t *testing.T, url string, name *servers.Proxy) {
+	const ttl = 10 * time.Second
+	lost := make(chan error, 1)
+	holder := Locker(t, byURL(t, url), leasehold.Options{TTL: ttl})
+	lease, err := holder.Acquire(t.Context(), "held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var busy sync.WaitGroup
+	for i := range 8 { // several connections stay idle
+		busy.Go(func() {
+			if err := holder.Do(t.Context(), fmt.Sprint("warm ", i), func(context.Context) error { return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	busy.Wait()
+	context.AfterFunc(lease.Context(), func() { lost <- context.Cause(lease.Context()) })
+	waiter := Locker(t, byURL(t, url), leasehold.Options{TTL: ttl})
+	granted := make(chan error, 1)
+	waits := make(chan time.Time, 1)
+	go func() {
+		next, err := waiter.Acquire(t.Context(), "held")
+		waits <- time.Now()
+		if err == nil {
+			err = next.Release(context.Background())
+		}
+		granted <- err
+	}()
+	until(t, "somebody waits", margin, func() bool {
+		s, err := holder.Inspect(t.Context(), "held")
+		return err == nil && len(s.Waiters) == 1
+	})
+	ask := service(t, url)
+	for range 3 {
+		if err := ask(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	direct := byURL(t, url)
+	renewed := claimOf(t, direct, driver.Request{Resource: "renewed", Mode: driver.Shared})
+	mustTry(t, renewed)
+	if n := name.Forget(); n < 4 {
+		t.Fatalf("%d connections were forgotten; want those of four stores", n)
+	}
+	forgotten := time.Now()
+	if err := ask(); err != nil { // the core gives a call 5 s
+		t.Errorf("a call to the service: %v", err)
+	}
+	t.Logf("the service answers %v after its connections were forgotten", time.Since(forgotten).Round(time.Millisecond))
+	// The connection may have been too busy to be asked before: then the first renewal is in vain.
+	for _, try := range []string{"first", "second"} {
+		ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)
+		_, err := renewed.Renew(ctx, time.Minute)
+		stop()
+		if err == nil {
+			t.Logf("the %s renewal got through", try)
+			break
+		} else if try == "second" {
+			t.Errorf("the second renewal: %v", err)
+		}
+	}
+
+	deadline := lease.Deadline()
+	until(t, "the lease is renewed", ttl+margin, func() bool {
+		select {
+		case err := <-lost:
+			t.Fatalf("the lease is lost: %v", err)
+		default:
+		}
+		return lease.Deadline().After(deadline)
+	})
+	released := time.Now()
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-granted:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(margin):
+		t.Fatal("the waiter is not granted")
+	}
+	t.Logf("the waiter is granted %v after the release", (<-waits).Sub(released).Round(time.Millisecond))
+}
+
+// service serves the store at url, and returns a call to it that takes a lock of its own.
+func service(t testing.TB, url string) (ask func() error) {
+	t.Helper()
+	s, err := serve.New(byURL(t, url), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(s)
+	t.Cleanup(func() {
+		h.Close()
+		s.Close()
+	})
+	n := 0
+	return func() error {
+		n++
+		answer, err := http.Post(h.URL+"/v1/acquire", "application/json", strings.NewReader(fmt.Sprintf(`{"name": "served %d", "ttl_ms": 5000}`, n)))
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			return errors.New(answer.Status)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,15 @@
+package mysql
+
+import (
+	"testing"
+
+	"github.com/leasehold-go/leasehold/e2e/databases"
+	"github.com/leasehold-go/leasehold/internal/servers"
+)
+
+func TestMySQLForgottenConnections(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) {
+		name := servers.StartProxy(t, start(t).Addr())
+		databases.ForgottenConnections(t, "mysql://root@"+name.Addr()+"/locks", name)
+	})
+}

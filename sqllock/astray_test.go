@@ -1,0 +1,208 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/dialled"
+)
+
+// A place is a server of PostgreSQL that a connection may lead to.
+type place struct {
+	mu    sync.Mutex
+	moved bool          // guarded by mu: new connections lead to the primary
+	made  int           // guarded by mu; connections
+	asked int           // guarded by mu; statements that were run at the former primary
+	slow  time.Duration // of the former primary's answers, which are a yes then; 0: it says that it is read-only
+}
+
+func (p *place) Connect(context.Context) (sqldriver.Conn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.made++
+	l := &lead{place: p, astray: !p.moved}
+	l.script.answer = l.answers
+	return l, nil
+}
+
+func (*place) Driver() sqldriver.Driver { return nil }
+
+func (p *place) move() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.moved = true
+}
+
+// A lead is a connection.
+type lead struct {
+	script
+	place  *place
+	astray bool
+}
+
+func (l *lead) answers(ctx context.Context, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+	l.place.mu.Lock()
+	astray := l.astray
+	if astray {
+		l.place.asked++
+	}
+	slow := l.place.slow
+	l.place.mu.Unlock()
+	if astray && slow > 0 {
+		select {
+		case <-time.After(slow):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	} else if astray {
+		return nil, stateError("25006")
+	}
+	if strings.HasPrefix(text, "SELECT") {
+		return rowOf("x"), nil
+	}
+	return [][]sqldriver.Value{{int64(7)}}, nil
+}
+
+func (l *lead) Ping(ctx context.Context) error { return nil }
+func (*lead) PrepareContext(context.Context, string) (sqldriver.Stmt, error) {
+	return nil, errors.ErrUnsupported
+}
+func (*lead) BeginTx(context.Context, sqldriver.TxOptions) (sqldriver.Tx, error) {
+	return nil, errors.ErrUnsupported
+}
+func (*lead) ResetSession(context.Context) error          { return nil }
+func (*lead) CheckNamedValue(*sqldriver.NamedValue) error { return nil }
+
+// at is a driver on a pool with idle connections to p.
+func at(t *testing.T, p *place, db *sql.DB, idle int) *Driver {
+	t.Helper()
+	db.SetMaxIdleConns(idle)
+	d, err := NewPostgres(db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var on runner = db
+	d.checked.Store(&on)
+	t.Cleanup(func() {
+		d.Close()
+		db.Close()
+	})
+	var all []*sql.Conn
+	for range idle {
+		conn, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, conn)
+	}
+	for _, conn := range all {
+		conn.Close()
+	}
+	time.Sleep(time.Millisecond) // they are older than what follows
+	return d
+}
+
+func try(t *testing.T, d *Driver, within time.Duration) error {
+	ctx, stop := context.WithTimeout(t.Context(), within)
+	defer stop()
+	_, err := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute}).Try(ctx)
+	return err
+}
+
+// Ten idle connections lead to the former primary. The first call after the name has moved gets through; before, no more
+// than a few connections a second are given up.
+func TestNoCallStaysWithTheFormerPrimary(t *testing.T) {
+	t.Parallel()
+	const idle = 10
+	for name, open := range map[string]func(p *place) *sql.DB{
+		"ours":     func(p *place) *sql.DB { return dialled.Open(p) },
+		"a caller": func(p *place) *sql.DB { return sql.OpenDB(p) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := new(place)
+			d := at(t, p, open(p), idle)
+			for range 100 { // a second
+				if err := try(t, d, time.Second); !errors.Is(err, ErrReadOnly) {
+					t.Fatalf("%s: Try at the former primary: %v; want ErrReadOnly", name, err)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if most := idle + int(time.Second/doubtEvery)*(idle+1); p.made > most {
+				t.Errorf("%s: %d connections were made within a second; want %d at most", name, p.made, most)
+			}
+			time.Sleep(doubtEvery)
+			p.move()
+			p.asked = 0
+			if err := try(t, d, time.Second); err != nil {
+				t.Errorf("%s: the first Try after the name has moved: %v", name, err)
+			}
+			if p.asked > idle+1 {
+				t.Errorf("%s: it asked %d times at the former primary; want no more than %d connections", name, p.asked, idle+1)
+			}
+		})
+	}
+}
+
+// A Try whose connection is dead is made again; one that the server takes long for is not.
+func TestDeadConnectionsAreToldFromSlowStatements(t *testing.T) {
+	t.Parallel()
+	const never = time.Hour
+	synctest.Test(t, func(t *testing.T) {
+		p := &place{slow: never}
+		d := at(t, p, dialled.Open(p), 4)
+		p.move()
+		start := time.Now()
+		if err := try(t, d, 5*time.Second); err != nil {
+			t.Errorf("Try: %v", err)
+		}
+		if took := time.Since(start); took > 2*repeatAfter {
+			t.Errorf("Try took %v", took)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		p := &place{slow: 4 * repeatAfter}
+		d := at(t, p, dialled.Open(p), 4)
+		others := make(chan error, 1)
+		go func() { // which is answered meanwhile
+			time.Sleep(repeatAfter / 2)
+			now := time.Now()
+			d.doubt.answered.Store(&now)
+			others <- nil
+		}()
+		if err := try(t, d, 5*repeatAfter); err != nil {
+			t.Errorf("Try: %v", err)
+		}
+		<-others
+		if p.asked != 1 {
+			t.Errorf("a slow statement was sent %d times", p.asked)
+		}
+	})
+}
+
+// A renewal that had no answer condemns the connections of then, also those that were not used.
+func TestCallsWithoutAnAnswerCondemnConnections(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &place{slow: time.Hour}
+		d := at(t, p, dialled.Open(p), 4)
+		c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute})
+		c.holds(7, time.Minute)
+		p.move()
+		for i := range 2 {
+			ctx, stop := context.WithTimeout(t.Context(), 2*silence)
+			_, _, err := d.number(ctx, d.texts.save)
+			stop()
+			if (err == nil) != (i == 1) {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+	})
+}
