@@ -31,7 +31,9 @@ type Options struct {
 	// share no locks.
 	Prefix string
 	// Schema qualifies the names of the tables: a schema of PostgreSQL, a database of
-	// MySQL. "": what the connection has by itself. It must exist. Spelled as Prefix.
+	// MySQL. "": what the connection has by itself. It must exist. Spelled as Prefix. Set it
+	// where connections of the pool, or processes, may come to have different ones, such as a
+	// search_path for each tenant: each schema that has the tables has locks of its own.
 	Schema string
 	// Listen wakes waiters; nil: they poll, as they do where it proves to hear nothing of
 	// the locks (see Driver.Listening). PostgreSQL alone can: package pglisten.
