@@ -51,6 +51,12 @@ func explained(err error) bool {
 	return false
 }
 
+// onPurpose is an error of the database that a statement has caused on purpose: its text says nothing of what it means.
+type onPurpose struct{ means, err error }
+
+func (e onPurpose) Error() string   { return e.means.Error() }
+func (e onPurpose) Unwrap() []error { return []error{e.means, e.err} }
+
 // explainBy puts in front of err the error that codes has for its code.
 func explainBy[code comparable](codes map[code]error, c code, err error) error {
 	if means := codes[c]; means != nil && !explained(err) {

@@ -35,7 +35,7 @@ func NewMySQL(db *sql.DB, opts *Options) (*Driver, error) {
 		return nil, fmt.Errorf("sqllock: AllowForeign and Path are for SQLite, Listen for PostgreSQL")
 	}
 	m := &mysql{schema: o.Schema, table: o.Prefix + "locks", order: make(map[string][]int)}
-	m.server = server{engine: "mysql", prefix: o.tables(), codeOf: mysqlNumber, codes: mysqlCodes, alien: m.flaw, meansMore: mysqlOutOfRange,
+	m.server = server{engine: "mysql", prefix: o.tables(), codeOf: mysqlNumber, codes: mysqlCodes, alien: m.flaw, caused: mysqlCaused,
 		busyCode: map[string]bool{
 			"1213": true, // deadlock
 			"1205": true, // the row's lock was not there in time
@@ -215,7 +215,6 @@ var mysqlCodes = map[string]error{
 	"1290": ErrReadOnly,       // --read-only
 	"1792": ErrReadOnly,       // a read-only transaction
 	"1836": ErrReadOnly,       // read-only mode
-	"1690": ErrUncommitted,    // out of range: mysqlCommits
 	"1146": ErrNoSchema,       // no such table
 	"1045": ErrAuth,           // name or password
 	"1130": ErrAuth,           // from this host
@@ -245,12 +244,15 @@ var mysqlCodes = map[string]error{
 	"1712": driver.ErrCorrupt, // index is corrupted
 }
 
-// mysqlOutOfRange tells mysqlPrimary from mysqlCommits: the server quotes what is out of range.
-func mysqlOutOfRange(code string, err error) error {
-	if code == "1690" && strings.Contains(err.Error(), mysqlNotPrimary) {
+// mysqlCaused tells mysqlPrimary from mysqlCommits, which cause the same error: the server quotes what is out of range.
+func mysqlCaused(code string, err error) error {
+	switch {
+	case code != "1690":
+		return nil
+	case strings.Contains(err.Error(), mysqlNotPrimary):
 		return ErrReadOnly
 	}
-	return nil
+	return ErrUncommitted
 }
 
 // mysqlNumber returns the number that an error of the client has, or "". Its type is not

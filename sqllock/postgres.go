@@ -31,7 +31,7 @@ func NewPostgres(db *sql.DB, opts *Options) (*Driver, error) {
 		return nil, fmt.Errorf("sqllock: AllowForeign and Path are for SQLite")
 	}
 	p := &postgres{channel: wakeChannel(o.Prefix), schema: o.Schema}
-	p.server = server{engine: "postgres", prefix: o.tables(), codeOf: sqlState, codes: postgresCodes, alien: p.flaw,
+	p.server = server{engine: "postgres", prefix: o.tables(), codeOf: sqlState, codes: postgresCodes, alien: p.flaw, caused: postgresCaused,
 		serialCode: "40001",
 		busyCode: map[string]bool{
 			"40P01": true, // deadlock
@@ -221,7 +221,6 @@ func (p *postgres) flaw(ctx context.Context, q querier) (string, error) {
 // postgresCodes are SQLSTATEs; see appendix A of the PostgreSQL manual.
 var postgresCodes = map[string]error{
 	"25006": ErrReadOnly,       // read_only_sql_transaction
-	"22012": ErrReadOnly,       // division_by_zero: pgPrimary
 	"42P01": ErrNoSchema,       // undefined_table
 	"3F000": ErrNoSchema,       // invalid_schema_name
 	"42501": ErrDenied,         // insufficient_privilege
@@ -241,6 +240,14 @@ var postgresCodes = map[string]error{
 	"42P07": driver.ErrCorrupt, // duplicate_table: another program's
 	"XX001": driver.ErrCorrupt, // data_corrupted
 	"XX002": driver.ErrCorrupt, // index_corrupted
+}
+
+// postgresCaused is for pgPrimary.
+func postgresCaused(code string, _ error) error {
+	if code == "22012" { // division_by_zero
+		return ErrReadOnly
+	}
+	return nil
 }
 
 // sqlState returns the code that pgx and lib/pq have, or "".

@@ -23,8 +23,8 @@ type server struct {
 	codes      map[string]error // what errors of the database mean
 	busyCode   map[string]bool  // nothing was changed: try again
 	serialCode string           // see dialect.serial; "": there is none
-	// meansMore is for codes whose meaning depends on the error; it returns nil for others. nil: there are none.
-	meansMore func(code string, err error) error
+	// caused is the meaning of an error that a statement of ours causes on purpose; nil of any other.
+	caused func(code string, err error) error
 	// alien returns how the table of locks is not as the schema file makes it; "": it is.
 	alien func(ctx context.Context, q querier) (string, error)
 }
@@ -44,10 +44,8 @@ func (s *server) explain(err error) error {
 		return nil
 	}
 	code := s.codeOf(err)
-	if s.meansMore != nil && !explained(err) {
-		if means := s.meansMore(code, err); means != nil {
-			return fmt.Errorf("%w: %w", means, err)
-		}
+	if means := s.caused(code, err); means != nil && !explained(err) {
+		return onPurpose{means, err}
 	}
 	return explainBy(s.codes, code, err)
 }
