@@ -19,8 +19,10 @@ import (
 type Failover struct {
 	URL   string                   // of the name
 	Store func(t testing.TB) Store // opens a store with a pool of its own at the name, as a caller would
-	// Demote leaves the name at a server that has become read-only, after another has got all it had.
+	// Demote leaves the name at a server that has become read-only, after another has got all it had. It hears of
+	// nothing that happens there.
 	Demote func(t testing.TB)
+	Next   func(t testing.TB) Store // opens a store at the other
 	// Move has the name lead to the other, which may be written to.
 	Move func(t testing.TB)
 }
@@ -76,6 +78,17 @@ func FailsOver(t *testing.T, f Failover) {
 		}
 	}
 	refusesGuard(t, callers)
+	// What was granted since is not known at the former primary, which must not say that it is lost.
+	since := driver.Request{Resource: "since", Owner: "an owner of since", Mode: driver.Shared}
+	mustTry(t, claimOf(t, f.Next(t), since))
+	for name, d := range drivers {
+		if err := claimOf(t, d, since).Release(t.Context()); !errors.Is(err, sqllock.ErrReadOnly) {
+			t.Errorf("%s: Release of what was granted since: %v; want ErrReadOnly", name, err)
+		}
+		if _, err := claimOf(t, d, since).Renew(t.Context(), time.Minute); !errors.Is(err, sqllock.ErrReadOnly) {
+			t.Errorf("%s: Renew of what was granted since: %v; want ErrReadOnly", name, err)
+		}
+	}
 	fillPool(t, callers.DB, idle)
 
 	until(t, "the term of a leader is over, whose lease cannot be renewed", margin, func() bool { return ended.Load() == 1 })

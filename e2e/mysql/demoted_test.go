@@ -27,6 +27,7 @@ func TestMySQLDemotedPrimary(t *testing.T) {
 				caughtUp(t, next, former)
 				next.Unfollow(t)
 			},
+			Next: func(t testing.TB) databases.Store { return opened(t, next.DSN()) },
 			Move: func(t testing.TB) { name.Move(next.Addr()) },
 		})
 	})

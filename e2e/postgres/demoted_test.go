@@ -22,7 +22,9 @@ func TestPostgresDemotedPrimary(t *testing.T) {
 			former.Shutdown() // which waits until its standby has it all
 			next.Must(t, "SELECT pg_promote()")
 			former.Follow(t, next)
+			former.Must(t, "SELECT pg_wal_replay_pause()")
 		},
+		Next: func(t testing.TB) databases.Store { return opened(t, next.URL(), "") },
 		Move: func(t testing.TB) { name.Move(next.Addr()) },
 	})
 }
