@@ -54,11 +54,14 @@ func (d *doubt) call(ctx context.Context, on runner, explain func(error) error, 
 		if d.ours != nil && time.Since(start) >= silence {
 			d.ours.Condemn(start)
 		}
-	case astray(explain(err)) && d.may(time.Now()):
-		if d.ours != nil {
-			d.ours.Condemn(time.Now())
-			return fn(on)
-		}
+	case !astray(explain(err)):
+	case d.ours != nil && d.ours.CondemnedSince(start): // by a call beside this one
+		return fn(on)
+	case !d.may(time.Now()):
+	case d.ours != nil:
+		d.ours.Condemn(time.Now())
+		return fn(on)
+	default:
 		return d.drop(ctx, err, explain, fn)
 	}
 	return err

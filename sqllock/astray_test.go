@@ -22,6 +22,7 @@ type place struct {
 	made  int           // guarded by mu; connections
 	asked int           // guarded by mu; statements that were run at the former primary
 	slow  time.Duration // of the former primary's answers, which are a yes then; 0: it says that it is read-only
+	late  time.Duration // before it says that it is read-only
 }
 
 func (p *place) Connect(context.Context) (sqldriver.Conn, error) {
@@ -63,6 +64,7 @@ func (l *lead) answers(ctx context.Context, text string, _ []sqldriver.NamedValu
 			return nil, ctx.Err()
 		}
 	} else if astray {
+		time.Sleep(l.place.late)
 		return nil, stateError("25006")
 	}
 	if strings.HasPrefix(text, "SELECT") {
@@ -204,5 +206,25 @@ func TestCallsWithoutAnAnswerCondemnConnections(t *testing.T) {
 				t.Errorf("call %d: %v", i, err)
 			}
 		}
+	})
+}
+
+// Calls that learn at once that their connections lead astray all go over new ones.
+func TestCallsBesideEachOtherLeaveTheFormerPrimary(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &place{late: time.Millisecond}
+		d := at(t, p, dialled.Open(p), 8)
+		p.move()
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				c := claimed(t, d, driver.Request{Resource: "x", Owner: string(rune('a' + i)), TTL: time.Minute})
+				if _, err := c.Try(t.Context()); err != nil {
+					t.Errorf("Try: %v", err)
+				}
+			})
+		}
+		all.Wait()
 	})
 }

@@ -79,8 +79,8 @@ func (s settings) mysqlReplicas(replicas int, semisync bool) driver.Finding {
 	f := driver.Finding{About: driver.AboutReplicas, Text: "no replica is seen"}
 	switch {
 	case s.on("read_only") || s.on("super_read_only"):
-		f.Level, f.Advice = driver.Weak, "connect to the primary"
-		f.Text = "the server is read-only for all but administrators, as a replica is"
+		f.Level, f.Advice = driver.Unfit, "connect to the primary"
+		f.Text = "the server is read-only, as a replica is"
 	case s.on("wsrep_on"):
 		f.Level, f.Advice = driver.Weak, "have all processes use one node, and see docs/engines/mysql.md"
 		f.Text = "it is a node of a Galera cluster: two nodes may both grant a lock"

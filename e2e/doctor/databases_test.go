@@ -114,7 +114,7 @@ func TestMySQL(t *testing.T) {
 	examine(t, store).fine("ok", "persistence", "replicas", "isolation", "clock")
 	still()
 	m.Must(t, "SET GLOBAL read_only = ON")
-	examine(t, store).has("replicas", "warning", "read-only")
+	examine(t, store).has("replicas", "error", "read-only")
 }
 
 func TestSQLite(t *testing.T) {
