@@ -137,8 +137,9 @@ func TestMySQLOneConnection(t *testing.T) {
 			isolation = "?tx_isolation=%27SERIALIZABLE%27"
 		}
 		// Counting found rows in place of changed ones, statements as text, a client that
-		// speaks another character set.
-		for i, options := range []string{"?clientFoundRows=true", "?interpolateParams=true", "?charset=latin1", isolation, "?time_zone=%27-11%3A00%27"} {
+		// speaks another character set, modes that forgive much, or read statements in another way.
+		for i, options := range []string{"?clientFoundRows=true", "?interpolateParams=true", "?charset=latin1", isolation, "?time_zone=%27-11%3A00%27",
+			"?sql_mode=%27%27", "?sql_mode=%27ANSI%2CNO_BACKSLASH_ESCAPES%2CNO_UNSIGNED_SUBTRACTION%27"} {
 			t.Run(options, func(t *testing.T) {
 				t.Parallel()
 				name := fmt.Sprint("options", i)
