@@ -53,7 +53,7 @@ func (h *hold) expire() {
 		h.mu.Unlock()
 		return
 	} else if late < slept {
-		cause = fmt.Errorf("%w, while the machine slept for %v", errDeadline, slept)
+		cause = fmt.Errorf("%w, while the machine slept for %v", errDeadline, slept.Round(time.Millisecond))
 	}
 	h.mu.Unlock()
 	h.loseIf(func() bool { return h.deadline.at <= now }, cause)

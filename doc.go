@@ -11,7 +11,7 @@
 // whatever the network does. The deadline is the instant before the granting or renewing
 // call was sent, plus the TTL, less a drift for clocks that run at different rates, on
 // this process's monotonic clock. The engine counts the TTL from later, so a successor is
-// granted only after the context has ended.
+// granted only after the context has ended. A machine that sleeps is the one exception: see Clocks.
 //
 // Every grant has a fencing token greater than every earlier one of its resource, where
 // the engine's Features say Fencing.
@@ -38,7 +38,12 @@
 // Instants never leave a process; durations do. The engine's clock decides when a lease
 // expires, and it must not jump: an engine whose wall clock is set forward ends leases
 // early, and their holders learn it at their next renewal. This process's clock may show
-// any time, but it must not run slower than the engine's by more than [Options.Drift]. A
-// machine that sleeps stops its monotonic clock: after it wakes up, a lease looks live
+// any time, but it must not run slower than the engine's by more than [Options.Drift].
+//
+// A machine that sleeps stops its monotonic clock, but not the engine's: a successor may be
+// granted meanwhile. On Linux, deadlines count the sleep (CLOCK_BOOTTIME). A lease that ended
+// in it ends just after the machine wakes up, with a cause that says how long the machine slept.
+// The context's Err and Release know at once, but for a moment others see both holders. On
+// other systems, such as macOS and Windows, nothing tells of the sleep. A lease there may look live
 // for as long as the machine slept, until the next renewal or the deadline ends it.
 package leasehold

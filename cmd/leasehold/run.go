@@ -27,6 +27,10 @@ stopped, with -9 or -STOP too: a process beside it, the lock-guardian, sees to t
 such as "killall /usr/bin/leasehold", which goes by the file, kills COMMAND as well but leaves
 what COMMAND has started: only the token then tells its writes from the next holder's.
 
+On Linux a lease counts the time that the machine sleeps: if it ended meanwhile, COMMAND is ended when
+the machine wakes up, when another may hold the lock already. Elsewhere (macOS) COMMAND may go on for as
+long as the machine slept, until the next renewal or the deadline.
+
 If the lock-guardian alone is stopped, COMMAND goes on. "leasehold run" warns after a few seconds and
 resumes it with SIGCONT. If that does not help, "leasehold run" itself ends what COMMAND leaves
 running and releases the lock when COMMAND ends. COMMAND's exit code stays what it is.
