@@ -85,7 +85,7 @@ type Driver struct {
 	memory     time.Duration
 	rest       time.Duration
 	pipelines  pipelines
-	subscriber subscriber
+	subscriber *subscriber // a pointer: it has owners, which fmt does not find there
 	fences     fences
 	contended  contended
 	seen       seen
@@ -169,6 +169,7 @@ func newDriver(client redis.UniversalClient, server *redis.Options, opts *Option
 	}
 	d := &Driver{client: client, prefix: o.Prefix, replicas: o.Replicas, history: o.RequireFenceHistory, memory: o.Memory, rest: o.Rest}
 	d.pipelines.init(client, server, o.Replicas)
+	d.subscriber = &subscriber{}
 	d.subscriber.init(client, strings.ToLower(rand.Text()))
 	return d, nil
 }

@@ -61,11 +61,11 @@ type Server struct {
 	features wire.Abilities
 	opts     Options
 	mux      *http.ServeMux
-	claims   claims
+	claims   *claims // a pointer, as hub: they have owners, which fmt does not find there
 	gate     gate
 	metrics  metrics
 	audit    auditLog
-	hub      hub
+	hub      *hub
 	probing  struct {
 		mu  sync.Mutex
 		now *probe // guarded by mu; nil: nobody asks
@@ -83,7 +83,7 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 	if d == nil {
 		return nil, errors.New("serve: no driver")
 	}
-	s := &Server{driver: d, mux: http.NewServeMux()}
+	s := &Server{driver: d, mux: http.NewServeMux(), claims: &claims{}, hub: &hub{}}
 	if opts != nil {
 		s.opts = *opts
 	}

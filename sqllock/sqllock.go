@@ -94,7 +94,7 @@ type Driver struct {
 	texts   statements
 	traits  traits
 	guard   *fence.SQL
-	watch   watcher
+	watch   *watcher // a pointer: it has owners, which fmt does not find there
 	closed  atomic.Bool
 
 	writing  chan struct{}          // has a token while somebody writes; nil: any number may at once
@@ -128,6 +128,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	}
 	var err error
 	d.guard, err = fence.NewSQL(d.traits.fence, o.tables()+"fences")
+	d.watch = &watcher{}
 	d.watch.init(d, o.Listen, wakeChannel(o.Prefix))
 	return d, err
 }

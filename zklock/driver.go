@@ -20,9 +20,9 @@ const maxSessions = 8
 // A Driver serves claims on ZooKeeper. It is safe for concurrent use.
 type Driver struct {
 	servers   []string
-	opts      Options // with the defaults
-	root      string  // chroot and prefix
-	exclusive string  // what marks exclusive claims
+	opts      *Options // with the defaults; a pointer: it has a password, which fmt does not find there
+	root      string   // chroot and prefix
+	exclusive string   // what marks exclusive claims
 
 	password func() string   // of the moment
 	acl      func() []zk.ACL // of nodes that are made now
@@ -37,9 +37,9 @@ type Driver struct {
 // New returns a Driver on the ensemble of servers, each "host" or "host:port". It does no
 // I/O: the first call connects. Its sessions are its own.
 func New(servers []string, opts *Options) (*Driver, error) {
-	d := &Driver{servers: addresses(servers), exclusive: markLock, sessions: make(map[time.Duration]*session)}
+	d := &Driver{servers: addresses(servers), opts: &Options{}, exclusive: markLock, sessions: make(map[time.Duration]*session)}
 	if opts != nil {
-		d.opts = *opts
+		*d.opts = *opts
 	}
 	if len(servers) == 0 {
 		return nil, errors.New("zklock: no servers")

@@ -1,0 +1,24 @@
+package fence
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/leasehold-go/leasehold/internal/discreet"
+)
+
+// Format implements fmt.Formatter: there are owners inside.
+func (*Guard) Format(f fmt.State, _ rune) { discreet.Format(f, "fencing guard") }
+
+// LogValue implements slog.LogValuer.
+func (*Guard) LogValue() slog.Value { return slog.StringValue("fencing guard") }
+
+// Format implements fmt.Formatter: there are owners inside.
+func (l lease) Format(f fmt.State, _ rune) {
+	discreet.Format(f, fmt.Sprintf("{Name:%q Token:%d}", l.name, l.token))
+}
+
+// LogValue implements slog.LogValuer.
+func (l lease) LogValue() slog.Value {
+	return slog.StringValue(fmt.Sprintf("{Name:%q Token:%d}", l.name, l.token))
+}

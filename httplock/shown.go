@@ -1,0 +1,14 @@
+package httplock
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/leasehold-go/leasehold/internal/discreet"
+)
+
+// Format implements fmt.Formatter: there are owners inside.
+func (*service) Format(f fmt.State, _ rune) { discreet.Format(f, "http driver") }
+
+// LogValue implements slog.LogValuer.
+func (*service) LogValue() slog.Value { return slog.StringValue("http driver") }

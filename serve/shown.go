@@ -1,0 +1,20 @@
+package serve
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/leasehold-go/leasehold/internal/discreet"
+)
+
+// Format implements fmt.Formatter: there are owners inside.
+func (*Server) Format(f fmt.State, _ rune) { discreet.Format(f, "lock server") }
+
+// LogValue implements slog.LogValuer.
+func (*Server) LogValue() slog.Value { return slog.StringValue("lock server") }
+
+// Format implements fmt.Formatter: there are owners inside.
+func (*Access) Format(f fmt.State, _ rune) { discreet.Format(f, "access file") }
+
+// LogValue implements slog.LogValuer.
+func (*Access) LogValue() slog.Value { return slog.StringValue("access file") }
