@@ -51,5 +51,5 @@ func (c leaseContext) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "context of %
 
 // Format implements fmt.Formatter.
 func (c leasesContext) Format(f fmt.State, _ rune) {
-	fmt.Fprintf(f, "context of %v", &Leases{leases: c.leases})
+	fmt.Fprintf(f, "context of %v", c.all)
 }

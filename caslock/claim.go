@@ -21,6 +21,8 @@ type claim struct {
 	known  bool      // by a Try or a loss what it has, else another process may have been granted it
 	queued bool      // the last Try left a place
 	holds  bool      // it was granted, and not told of its end
+
+	bar time.Duration // for how long its end keeps the owner out
 }
 
 // Try implements driver.Claim.
@@ -60,6 +62,7 @@ func (c *claim) join(ctx context.Context) (driver.Grant, error) {
 func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Duration) (driver.Grant, error) {
 	c.gave, c.known = nil, true
 	var busy *driver.Busy
+	barred := false
 	r, err := c.d.change(ctx, c.req.Resource, &c.open, func(v *view) (write bool) {
 		a, ahead := v.Obstacle(&v.clock, &c.req), v.ahead(c.req.Owner)
 		if write = a.Granted || !v.keeps(c.req.Owner, place); write {
@@ -68,7 +71,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 			v.reserve(n, a.Granted && !held)
 		}
 		busy = nil
-		if !a.Granted {
+		if barred = a.Barred; !a.Granted && !barred {
 			busy = c.refusal(v, &a, wake, ahead)
 		}
 		return write
@@ -76,6 +79,8 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 	switch {
 	case err != nil:
 		return driver.Grant{}, err
+	case barred:
+		return driver.Grant{}, driver.ErrBarred
 	case busy != nil:
 		return driver.Grant{}, busy
 	}
@@ -224,6 +229,9 @@ func (c *claim) Linger(ctx context.Context, d time.Duration) error {
 	})
 }
 
+// Bar implements driver.Barrer.
+func (c *claim) Bar(keep time.Duration) { c.bar = keep }
+
 // errUntold: a release was refused because the record is another one, which may be because of that release.
 var errUntold = errors.New("caslock: the record does not tell whether the lease was released or taken away")
 
@@ -238,6 +246,10 @@ func (c *claim) leave(ctx context.Context, f func(v *view) error) error {
 			c.gave = append(c.gave, parting{v.next, v.Nonce})
 		}
 		found = found || lost == nil // as in lease
+		if c.bar > 0 {
+			v.KeepOut(&v.clock, c.req.Owner, c.bar)
+			return true
+		}
 		return found || c.had(v) || v.dropped
 	})
 	c.queued = false

@@ -48,11 +48,12 @@ type Driver interface {
 // held, then released or lost. Calls on one Claim do not overlap, and one whose ctx ended
 // must not take effect after a later one has returned, nor a Renew for less after a later
 // Renew has. An error matches none of this package because of the cause of ctx, which is the caller's:
-// a call that ctx has ended says so by ctx.Err(). It may implement [Lingerer], [Noter], [FenceLifter] and [Forgetter].
+// a call that ctx has ended says so by ctx.Err(). It may implement [Lingerer], [Noter], [FenceLifter],
+// [Forgetter] and [Barrer].
 type Claim interface {
 	// Try makes one attempt and never waits for other holders. Held already, it
 	// restarts the lease and returns the same fence. It keeps a queued place alive and
-	// queues anew if the place is gone. A refusal is a *Busy; who waits may get one though another's
+	// queues anew if the place is gone. A refusal is a *Busy, or ErrBarred; who waits may get one though another's
 	// Release has returned, from a server that has not heard of it, and is woken when it has. After any other
 	// error the outcome is unknown: call Try again, or Release.
 	Try(ctx context.Context) (Grant, error)

@@ -58,6 +58,17 @@ type Forgetter interface {
 	Forget()
 }
 
+// A Barrer is a Claim whose engine can keep its owner out. After Bar, which does no I/O, each Release and Linger also leaves
+// a mark with the engine, whether or not there was something to give up: for keep at least, each Try of the owner is
+// refused with [ErrBarred], in whatever process it is made, or as busy while others have the resource. A Try that was sent before, and comes late, is what the mark
+// is for. The claim is not used again after that.
+type Barrer interface {
+	Bar(keep time.Duration)
+}
+
+// ErrBarred refuses a Try whose owner was given up; see [Barrer].
+var ErrBarred = fmt.Errorf("%w: its owner was given up", ErrLost)
+
 // A FenceRaiser is a Driver that lifts a resource's fence: later grants are above it. It takes
 // any token that [CheckRaise] passes, and refuses others.
 type FenceRaiser interface {

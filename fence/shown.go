@@ -8,10 +8,10 @@ import (
 )
 
 // Format implements fmt.Formatter: there are owners inside.
-func (*Guard) Format(f fmt.State, _ rune) { discreet.Format(f, "fencing guard") }
+func (*Memory) Format(f fmt.State, _ rune) { discreet.Format(f, "fencing memory") }
 
 // LogValue implements slog.LogValuer.
-func (*Guard) LogValue() slog.Value { return slog.StringValue("fencing guard") }
+func (*Memory) LogValue() slog.Value { return slog.StringValue("fencing memory") }
 
 // Format implements fmt.Formatter: there are owners inside.
 func (l lease) Format(f fmt.State, _ rune) {

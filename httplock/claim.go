@@ -1,6 +1,7 @@
 package httplock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,8 +26,10 @@ type claim struct {
 	// longest is the longest TTL that was asked for. None is asked for that is shorter: an instance that stands still
 	// cannot know what others have served meanwhile, and would end a lease before its holder knows.
 	longest time.Duration
-	// silent is when an acquire ended last without an answer: an instance may be serving it.
-	silent time.Time
+	// silent is when an acquire ended last without an answer, and unanswered the number of the first: an instance may be
+	// serving it.
+	silent     time.Time
+	unanswered int64 // 0: none
 }
 
 // lingerer is a claim at an engine that lets leases linger.
@@ -35,7 +38,10 @@ type lingerer struct{ *claim }
 // next is what a call says of the claim.
 func (c *claim) next() wire.Claim {
 	c.calls++
-	w := wire.Claim{Name: c.req.Resource, Owner: c.req.Owner, Limit: c.req.Limit, Note: c.req.Note, Call: c.calls, Caller: c.caller}
+	w := wire.Claim{Name: c.req.Resource, Owner: c.req.Owner, Limit: c.req.Limit, Note: c.req.Note, Call: c.calls, Answered: c.calls - 1, Caller: c.caller}
+	if c.unanswered > 0 {
+		w.Answered = c.unanswered - 1
+	}
 	if c.req.Mode == driver.Shared {
 		w.Mode = wire.Shared
 	}
@@ -75,9 +81,11 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 // acquire makes one call that waits for at most wait.
 func (c *claim) acquire(ctx context.Context, begin beginning, wait time.Duration) (wire.Grant, error) {
 	g := granted{claim: c}
-	err := c.d.post(ctx, begin, wire.Acquire, wire.AcquireCall{Claim: c.next(), TTL: c.d.millis(c.req.TTL), Wait: wire.Ceil(wait), Queue: c.req.Queue}, &g)
+	call := c.next()
+	err := c.d.post(ctx, begin, wire.Acquire, wire.AcquireCall{Claim: call, TTL: c.d.millis(c.req.TTL), Wait: wire.Ceil(wait), Queue: c.req.Queue}, &g)
 	if isSilent(err) {
 		c.silent = time.Now()
+		c.unanswered = cmp.Or(c.unanswered, call.Call)
 	}
 	return g.Grant, err
 }
@@ -111,6 +119,9 @@ func grantOf(g wire.Grant) (driver.Grant, error) {
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	defer c.begin()()
 	c.longest = max(c.longest, ttl)
+	if c.calls == 0 { // another process has acquired, and maybe not heard of all that it asked for
+		c.calls, c.unanswered = 1, 1
+	}
 	g := granted{claim: c}
 	err := c.d.again(ctx, func(bool) error {
 		return c.d.post(ctx, c.d.links.Begin, wire.Renew, wire.RenewCall{Claim: c.next(), TTL: c.d.millis(c.longest)}, &g)
@@ -141,8 +152,8 @@ func (c *claim) Release(ctx context.Context) error { return c.giveUp(ctx, 0) }
 // Linger implements driver.Lingerer.
 func (c lingerer) Linger(ctx context.Context, d time.Duration) error { return c.giveUp(ctx, d) }
 
-// An instance that was serving an acquire when its caller left may grant it later than another
-// is told to release. It has noticed after againAfter, unless it was slow; after lateAfter it has,
+// An instance that was serving an acquire when its caller left may grant it later than another releases. Where the engine
+// does not keep the owner out then, it is released again. The instance has noticed after againAfter, unless it was slow; after lateAfter it has,
 // or the engine has ended the call.
 const againAfter, lateAfter = 50 * time.Millisecond, 2 * time.Second
 
@@ -150,7 +161,7 @@ func (c *claim) giveUp(ctx context.Context, linger time.Duration) error {
 	defer c.begin()()
 	c.d.watch.remove(c)
 	err := c.release(ctx, linger)
-	if c.silent.IsZero() || time.Since(c.silent) > lateAfter || err != nil && !errors.Is(err, driver.ErrLost) {
+	if c.d.bars || c.silent.IsZero() || time.Since(c.silent) > lateAfter || err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
 	}
 	if pause(ctx, againAfter) != nil {

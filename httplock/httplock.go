@@ -63,6 +63,7 @@ type service struct {
 	reaching chan struct{} // has room for one: who has put something in replaces the client
 	features driver.Features
 	lingers  bool
+	bars     bool // it keeps the owner of an acquire out that may come late
 	inspects bool
 
 	life  context.Context // ends with Close

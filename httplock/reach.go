@@ -134,7 +134,7 @@ func (d *service) promised(a wire.Abilities) {
 		Engine: "http", Fencing: a.Fencing, Shared: a.Shared, Fair: a.Fair, Wakes: true, Resumes: a.Resumes,
 		MinTTL: wire.Duration(a.MinTTL), Step: max(wire.Duration(a.Step), time.Millisecond), SessionTTL: wire.Duration(a.SessionTTL),
 	}
-	d.lingers, d.inspects = a.Lingers, a.Inspects
+	d.lingers, d.inspects, d.bars = a.Lingers, a.Inspects, a.Bars
 }
 
 // again makes a call that may be served twice, and makes it again, over a connection to an instance that answers,

@@ -93,6 +93,42 @@ var brokenEnds = []breakage{
 		},
 	}},
 
+	// Owners that were given up.
+	{name: "nothing is left of an owner that was given up", rejects: []string{"BarredOwnerIsRefused", "BarredOwnerLeavesNoPlace", "BarredSharerIsRefused", "BarredLingererIsRefused"}, warp: warp{
+		bar: func(*warpedClaim, time.Duration) {},
+	}},
+	{name: "an owner that had nothing is not kept out", rejects: []string{"BarredOwnerIsRefused"}, warp: warp{
+		bar: func(c *warpedClaim, keep time.Duration) {
+			if c.holds(context.Background()) {
+				c.inner.(driver.Barrer).Bar(keep)
+			}
+		},
+	}},
+	{name: "the mark goes with the next holder", rejects: []string{"BarredOwnerIsRefused"}, warp: warp{
+		bar: func(c *warpedClaim, keep time.Duration) {
+			c.remember("barred "+c.asked.Resource, c.asked.Owner)
+		},
+		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+			if c.recall("barred "+c.asked.Resource) == c.asked.Owner {
+				return driver.Grant{}, driver.ErrBarred
+			}
+			c.remember("barred "+c.asked.Resource, nil)
+			return c.inner.Try(ctx)
+		},
+	}},
+	{name: "the whole resource is barred", rejects: []string{"BarredOwnerIsRefused", "BarredSharerIsRefused"}, warp: warp{
+		bar: func(c *warpedClaim, keep time.Duration) {
+			c.remember("barred "+c.asked.Resource, true)
+			c.inner.(driver.Barrer).Bar(keep)
+		},
+		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+			if c.recall("barred "+c.asked.Resource) != nil {
+				return driver.Grant{}, driver.ErrBarred
+			}
+			return c.inner.Try(ctx)
+		},
+	}},
+
 	// Loss.
 	{name: "Lost is never called", rejects: []string{"EvictionEndsTheContext", "LostIsCalledOnce", "FlushEndsLeases"}, warp: warp{request: func(q *driver.Request) { q.Lost = nil }}},
 	{name: "Lost is called twice", rejects: []string{"LostIsCalledOnce"}, warp: warp{request: func(q *driver.Request) {

@@ -33,6 +33,7 @@ const (
 	NeedHang
 	NeedBatchRenewer
 	NeedForget
+	NeedBarrer
 )
 
 // needNames is in the order of the bits.
@@ -43,7 +44,7 @@ var needNames = []string{
 	"renewals with another TTL (Harness.FixedTTL is set)",
 	"renewals that shorten (Harness.NeverShortens is set)",
 	"Harness.Pause", "Harness.Restart", "Harness.FlushState", "Harness.Address",
-	"Harness.Hang", "a driver.BatchRenewer", "Harness.Forget",
+	"Harness.Hang", "a driver.BatchRenewer", "Harness.Forget", "a driver.Barrer",
 }
 
 // String lists what n contains, for the message of a skip.
@@ -70,12 +71,13 @@ func offers(t testing.TB, h Harness) Need {
 	_, lingerer := c.(driver.Lingerer)
 	_, noter := c.(driver.Noter)
 	_, raiser := d.(driver.FenceRaiser)
+	_, barrer := c.(driver.Barrer)
 	_, batches := d.(driver.BatchRenewer)
 	var n Need
 	for bit, has := range []bool{
 		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, inspector, evictor, lingerer, noter, raiser,
 		!h.NoLossNotice, !h.FixedTTL, !h.NeverShortens, h.Pause != nil, h.Restart != nil, h.FlushState != nil, h.Address != "",
-		h.Hang != nil, batches, h.Forget != nil,
+		h.Hang != nil, batches, h.Forget != nil, barrer,
 	} {
 		if has {
 			n |= 1 << bit

@@ -106,6 +106,7 @@ type warp struct {
 	release  func(c *warpedClaim, ctx context.Context) error
 	linger   func(c *warpedClaim, ctx context.Context, d time.Duration) error
 	note     func(c *warpedClaim, ctx context.Context, note string) error
+	bar      func(c *warpedClaim, keep time.Duration)
 	inspect  func(st *driver.State)
 	list     func(w *warped, ctx context.Context, prefix string) ([]driver.State, error)
 	evict    func(w *warped, ctx context.Context, resource, owner, reason string) error
@@ -256,6 +257,14 @@ func (c *warpedClaim) Note(ctx context.Context, note string) error {
 		return c.note(c, ctx, note)
 	}
 	return c.inner.(driver.Noter).Note(ctx, note)
+}
+
+func (c *warpedClaim) Bar(keep time.Duration) {
+	if c.bar != nil {
+		c.bar(c, keep)
+		return
+	}
+	c.inner.(driver.Barrer).Bar(keep)
 }
 
 // harness opens drivers on one new server, all broken in the same way.

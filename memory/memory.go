@@ -157,6 +157,7 @@ type claim struct {
 	wake    chan struct{} // guarded by Server.mu; closed when it may hold; nil: nobody waits for that
 	listens bool          // guarded by Server.mu; it is among its resource's claims
 	at      int           // guarded by Server.mu; where its place was in the record, or before that
+	bar     time.Duration // for how long its end keeps the owner out
 }
 
 // begin locks the server and returns the claim's resource as it is now; end follows.
@@ -198,6 +199,9 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		r.look(len(r.Claims) > before)
 	}
 	c.at = len(r.Claims) - 1
+	if a.Barred {
+		return driver.Grant{}, driver.ErrBarred
+	}
 	if !a.Granted {
 		return driver.Grant{}, c.refusal(now, a)
 	}
@@ -229,14 +233,26 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 }
 
 func (c *claim) Release(ctx context.Context) error {
-	r, _, err := c.begin(ctx)
+	r, now, err := c.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.end(r)
-	r.forget(c.req.Owner)
+	c.leave(r, now)
 	return r.Release(c.req.Owner)
 }
+
+// leave is what a release does beside giving up.
+func (c *claim) leave(r *resource, now *record.Instant) {
+	r.forget(c.req.Owner)
+	if c.bar > 0 {
+		r.sound = 0
+		r.KeepOut(now, c.req.Owner, c.bar)
+	}
+}
+
+// Bar implements driver.Barrer.
+func (c *claim) Bar(keep time.Duration) { c.bar = keep }
 
 // Linger replaces the hold by one without an owner, which nobody can renew or release.
 func (c *claim) Linger(ctx context.Context, d time.Duration) error {
@@ -245,7 +261,7 @@ func (c *claim) Linger(ctx context.Context, d time.Duration) error {
 		return err
 	}
 	defer c.end(r)
-	r.forget(c.req.Owner)
+	c.leave(r, now)
 	r.sound = 0
 	return r.Linger(now, c.req.Owner, d)
 }

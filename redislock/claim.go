@@ -26,6 +26,8 @@ const (
 	goneTTL = 30 * time.Second
 	// maxMark is where Lua's numbers stop being exact.
 	maxMark = 1 << 53
+	// barred is the mark of an owner that was given up: no number is above it.
+	barred = maxMark
 	// hearWithin is how long a waiter waits for the driver's subscription. Without one
 	// it comes back every retryDeaf.
 	hearWithin = time.Second
@@ -242,6 +244,10 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 	}
 	// Another has ended what this owner held, an operator or who resumed it. This attempt is of after that. A mark
 	// that no number can follow was damaged: to ask again would bring it again.
+	if len(values) > 1 && number(values[1]) == barred {
+		c.update(func(now *state) { now.uncertain.attempt, now.uncertain.release = attempt, was.uncertain.release })
+		return driver.Grant{}, nil, driver.ErrBarred
+	}
 	if len(values) < 2 || number(values[1]) < int64(was.releases) || number(values[1]) >= maxMark {
 		return driver.Grant{}, nil, alienReply(values)
 	}
@@ -314,6 +320,9 @@ func (c *claim) Forget() { c.d.subscriber.forget(c) }
 // Release implements driver.Claim.
 func (c *claim) Release(ctx context.Context) error { return c.leave(ctx, 0) }
 
+// Bar implements driver.Barrer.
+func (c *claim) Bar(keep time.Duration) { c.update(func(now *state) { now.bar = keep }) }
+
 // Linger implements driver.Lingerer.
 func (c *claim) Linger(ctx context.Context, d time.Duration) error { return c.leave(ctx, millis(d)) }
 
@@ -348,7 +357,7 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 		now.become(leaving)
 		now.releases, now.uncertain.release, now.grant.plain = was.releases+1, true, false
 	})
-	if was.grant.plain && late == "" && linger == 0 {
+	if was.grant.plain && late == "" && linger == 0 && was.bar == 0 {
 		if given, err := c.givePlain(ctx); given || err != nil {
 			if err == nil {
 				c.update((*state).released)
@@ -421,7 +430,7 @@ func (c *claim) sendRelease(ctx context.Context, linger int64, late string, whic
 	release.text(c.req.Owner)
 	release.number(max(linger, 0))
 	release.text(late)
-	release.number(millis(goneTTL), which, millis(d.rest), millis(restEvery))
+	release.number(millis(goneTTL), which, millis(d.rest), millis(restEvery), millis(c.load().bar))
 	reply, err := d.ask(ctx, k.lock, release)
 	if err != nil {
 		return 0, err

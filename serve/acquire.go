@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -24,6 +25,7 @@ type attempt struct {
 	s        *Server
 	call     wire.AcquireCall
 	received time.Time
+	came     boottime.Instant
 	chosen   bool // the caller knows the owner, and may repeat the call
 	one      *claim
 	// elsewhere: another instance may have served an earlier call of the owner.
@@ -34,7 +36,7 @@ type attempt struct {
 }
 
 func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
-	a := &attempt{s: s, received: time.Now()}
+	a := &attempt{s: s, received: time.Now(), came: w.(*visit).came}
 	if !s.read(w, r, &a.call) {
 		return
 	}
@@ -89,7 +91,7 @@ func (s *Server) acquireRequest(a *attempt) (driver.Request, error) {
 }
 
 func codeOf(err error) string {
-	if errors.Is(err, errUsed) {
+	if errors.Is(err, errUsed) || errors.Is(err, driver.ErrBarred) {
 		return wire.CodeUsed
 	}
 	return wire.CodeLate
@@ -135,6 +137,9 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 		if ctx.Err() != nil {
 			return errGone // before it takes what it cannot be told of
 		}
+		if s.isTooOld(a.came, a.wait()) {
+			return errTooOld
+		}
 		err := a.try()
 		if err == nil {
 			return nil
@@ -154,11 +159,15 @@ func (s *Server) renewClaim(one *claim, req driver.Request) error {
 	return s.use(one, req)
 }
 
+// wait is how long the call waits for other holders.
+func (a *attempt) wait() time.Duration {
+	return min(wire.Duration(min(a.call.Wait, wire.Millis(maxTTL))), a.s.opts.MaxWait)
+}
+
 // waitContext ends when the call is not to wait any more.
 func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
 	s := a.s
-	wait := min(wire.Duration(min(a.call.Wait, wire.Millis(maxTTL))), s.opts.MaxWait)
-	ctx, end := context.WithTimeoutCause(ctx, time.Until(a.received.Add(wait)), errWaited)
+	ctx, end := context.WithTimeoutCause(ctx, time.Until(a.received.Add(a.wait())), errWaited)
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.draining, func() { cancel(errDraining) })
 	s.claims.mu.Lock()
@@ -257,7 +266,7 @@ func (a *attempt) mayWait(err error, p *pace) bool {
 
 // isFinal reports whether trying again cannot help.
 func isFinal(err error) bool {
-	for _, e := range []error{driver.ErrUnsupported, driver.ErrClosed, driver.ErrInvalidName, driver.ErrCorrupt, errOther} {
+	for _, e := range []error{driver.ErrUnsupported, driver.ErrClosed, driver.ErrInvalidName, driver.ErrCorrupt, driver.ErrBarred, errOther} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -347,8 +356,12 @@ func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attemp
 			s.giveUp(a.one)
 		}
 		return
-	case err == errUsed:
-		s.lost(w, wire.CodeUsed, err)
+	case err == errUsed, errors.Is(err, driver.ErrBarred):
+		s.claims.end(a.one)
+		s.lost(w, wire.CodeUsed, errUsed)
+		return
+	case err == errTooOld:
+		s.tooOld(w)
 		return
 	case err == errOther:
 		s.invalid(w, err)

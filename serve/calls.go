@@ -46,7 +46,7 @@ func (s *Server) with(w http.ResponseWriter, r *http.Request, c *wire.Claim, ttl
 
 // enter finds what c calls and has its turn, if no later call of its caller came meanwhile. Otherwise it answers.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, acquires bool) (one *claim, give func(), ok bool) {
-	now := order{c.Caller, c.Call}
+	now := order{c.Caller, c.Call, c.Answered}
 	one, err := s.claims.enter(key{c.Name, c.Owner}, now, acquires)
 	if err != nil {
 		s.lost(w, codeOf(err), err)
@@ -61,6 +61,11 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 	if s.claims.isLate(one, now) {
 		give()
 		s.lost(w, codeOf(errLate), errLate)
+		return nil, nil, false
+	}
+	if s.isTooOld(w.(*visit).came, 0) {
+		give()
+		s.tooOld(w)
 		return nil, nil, false
 	}
 	if s.claims.hasSkipped(one) && s.features.Resumes { // what it was, and in what mode, may be what it had then
@@ -134,8 +139,12 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// giveBack releases, or lets linger what is to be held for longer.
+// giveBack releases, or lets linger what is to be held for longer. Where an acquire may come late, the owner is kept out.
 func (s *Server) giveBack(ctx context.Context, one *claim, c *wire.ReleaseCall) error {
+	if b, ok := one.driver.(driver.Barrer); ok && s.claims.mayBeLate(one) {
+		b.Bar(s.keepMark())
+		defer func() { one.driver = nil }()
+	}
 	linger, err := s.lingering(ctx, one, c)
 	if err != nil {
 		return err
@@ -219,7 +228,12 @@ func (s *Server) evict(w http.ResponseWriter, r *http.Request) {
 		s.invalid(w, fmt.Errorf("reason: %w", err))
 		return
 	}
-	if about(w, c.Name, c.Owner).Reason = c.Reason; !s.may(w, Evict, c.Name) {
+	v := about(w, c.Name, c.Owner)
+	if v.Reason = c.Reason; !s.may(w, Evict, c.Name) {
+		return
+	}
+	if s.isTooOld(v.came, 0) {
+		s.tooOld(w)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callBound)
@@ -307,6 +321,10 @@ func (s *Server) mayLift(w http.ResponseWriter, name string, fence uint64) bool 
 
 func (s *Server) raise(w http.ResponseWriter, r *http.Request, name string, fence uint64) {
 	if !s.mayLift(w, name, fence) {
+		return
+	}
+	if s.isTooOld(w.(*visit).came, 0) {
+		s.tooOld(w)
 		return
 	}
 	raiser, ok := s.driver.(driver.FenceRaiser)

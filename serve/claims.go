@@ -19,6 +19,8 @@ type key struct{ name, owner string }
 type order struct {
 	caller string
 	number int64 // 0: none
+	// answered: up to this number, no acquire is without an answer.
+	answered int64
 }
 
 // follows reports whether a call may come after last.
@@ -61,6 +63,7 @@ type calls struct {
 	until   time.Time          // when the claim may be forgotten
 	last    order              // of the last one that had a number
 	skipped bool               // others may have served some since the driver's claim was used
+	sure    int64              // up to this number of last, no acquire may be under way at another instance
 	ended   bool               // by a release or a loss: the owner is used up
 	chosen  bool               // the caller has chosen the owner, and may call again
 	waiting context.CancelFunc // ends the one that waits for other holders; nil: none does
@@ -127,6 +130,7 @@ func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 		c.all[k] = one
 	}
 	one.skipped = one.skipped || now.skips(last)
+	one.account(last, now)
 	if one.last = last; now.number > 0 {
 		one.last = now
 	}
@@ -135,6 +139,27 @@ func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 		one.waiting()
 	}
 	return one, nil
+}
+
+// account notes which calls before this one cannot be under way elsewhere: those that had answers, and those that came
+// here. Requires claims.mu.
+func (one *claim) account(last, now order) {
+	if now.number == 0 {
+		return
+	}
+	if last.number == 0 || last.caller != now.caller {
+		one.sure = 0
+	}
+	if one.sure = max(one.sure, now.answered); one.sure >= now.number-1 {
+		one.sure = now.number
+	}
+}
+
+// mayBeLate reports whether an acquire of the owner may be under way at another instance, and be served late there.
+func (c *claims) mayBeLate(one *claim) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return one.sure < one.last.number
 }
 
 // usedUp tells the last call of an owner whose claim has ended. Requires mu.

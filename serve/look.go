@@ -28,6 +28,7 @@ func (s *Server) abilities() wire.Abilities {
 		_, a.Lingers = c.(driver.Lingerer)
 		_, a.Notes = c.(driver.Noter)
 		_, a.Lifts = c.(driver.FenceLifter)
+		_, a.Bars = c.(driver.Barrer)
 	}
 	return a
 }

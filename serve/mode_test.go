@@ -43,7 +43,7 @@ func TestModeOfCallsElsewhereInBetween(t *testing.T) {
 	a, b := start(t, engine, nil), start(t, engine, nil)
 	const claim = `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","mode":"%s","call":%d}`
 	a.post(wire.Acquire, claim, "exclusive", 1).want(t, 200, "")
-	b.post(wire.Release, `{"name":"n","owner":"o","caller":"c","call":2}`).want(t, 200, "")
+	b.post(wire.Release, `{"name":"n","owner":"o","caller":"c","call":2,"answered":1}`).want(t, 200, "")
 	b.post(wire.Acquire, claim, "shared", 3).want(t, 200, "")
 	a.post(wire.Acquire, claim, "exclusive", 4).want(t, 400, "invalid")
 	b.post(wire.Acquire, claim, "shared", 5).want(t, 200, "")

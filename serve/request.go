@@ -152,6 +152,8 @@ func (s *Server) requestOf(c *wire.Claim, ttl int64) (driver.Request, error) {
 		return req, errors.New("a limit is for the mode shared")
 	case c.Call < 0:
 		return req, errors.New("call is negative")
+	case c.Answered < 0, c.Answered > 0 && c.Answered >= c.Call:
+		return req, errors.New("answered is the number of a call before this one")
 	}
 	if err := errors.Join(checkOwner("owner", c.Owner), checkOwner("caller", c.Caller)); err != nil {
 		return req, err

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/serve/page"
 )
@@ -66,6 +67,7 @@ type Server struct {
 	metrics  metrics
 	audit    auditLog
 	hub      *hub
+	pulse    pulse
 	probing  struct {
 		mu  sync.Mutex
 		now *probe // guarded by mu; nil: nobody asks
@@ -98,8 +100,10 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 	s.audit.w = s.opts.Audit
 	s.features = s.abilities()
 	s.hub.init(s)
+	s.pulse.init(boottime.Machine())
 	s.routes()
 	s.working.Go(func() { s.claims.sweep(s.life, s.forget) })
+	s.working.Go(func() { s.pulse.run(s.life) })
 	return s, nil
 }
 

@@ -138,7 +138,7 @@ func TestLateCallsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t, memory.NewServer(), nil)
 	s.post(wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"call":1}`).want(t, 200, "")
-	s.post(wire.Release, `{"name":"n","owner":"o","call":3}`).want(t, 200, "")
+	s.post(wire.Release, `{"name":"n","owner":"o","call":3,"answered":2}`).want(t, 200, "")
 	s.post(wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"call":2}`).want(t, 410, "late_call")
 	s.post(wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"call":4}`).want(t, 200, "")
 	s.post(wire.Release, `{"name":"n","owner":"o","call":4}`).want(t, 410, "late_call")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/serve/page"
 )
@@ -19,6 +20,7 @@ type visit struct {
 	r      *http.Request
 	client *Client
 	began  time.Time
+	came   boottime.Instant // at the earliest
 	record
 }
 
@@ -72,7 +74,7 @@ var exempt = map[string]bool{wire.Renew: true, wire.Release: true}
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	v := &visit{ResponseWriter: w, r: r, began: time.Now()}
+	v := &visit{ResponseWriter: w, r: r, began: time.Now(), came: s.pulse.arrival()}
 	v.Call, v.From = nameOf(r.URL.Path), r.RemoteAddr
 	s.admit(v, r)
 	s.metrics.count(v)

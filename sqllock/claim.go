@@ -50,6 +50,8 @@ type claim struct {
 
 	lateGrant bool // a grant or a place by one statement has no answer, and may yet come
 	lateWrite bool // so has some write of the row
+
+	bar time.Duration // for how long its end keeps the owner out
 }
 
 // A lease is what a claim knows of its own. The zero value: nothing.
@@ -229,6 +231,7 @@ func (c *claim) waits(turn *waiter, busy *driver.Busy, last int64) error {
 func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, err error) {
 	var number, last int64
 	var busy *driver.Busy
+	var barred bool
 	place := time.Duration(0)
 	if turn != nil {
 		place = placeTTL
@@ -238,7 +241,7 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, err err
 		left := c.phase == leaving && r.Release(c.req.Owner) == nil
 		a, changed := r.Try(r.now, &c.req, place, r.floor)
 		number, last, busy = int64(driver.NumberOf(a.Fence)), int64(r.Fence), nil
-		if !a.Granted {
+		if barred = a.Barred; !a.Granted && !barred {
 			busy = c.refusal(r, &a, turn)
 		}
 		return changed || left
@@ -247,6 +250,9 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, err err
 	case err != nil:
 		c.lateWrite = true
 		return driver.Grant{}, err
+	case barred:
+		c.moves(driver.ErrBarred, held)
+		return driver.Grant{}, driver.ErrBarred
 	case busy == nil:
 		return c.holds(number, c.req.TTL), nil
 	}
@@ -322,11 +328,14 @@ func (c *claim) Linger(ctx context.Context, d time.Duration) error {
 	return c.release(ctx, max(d, 0))
 }
 
+// Bar implements driver.Barrer.
+func (c *claim) Bar(keep time.Duration) { c.bar = keep }
+
 // release gives up the lease, linger from now, and the place.
 func (c *claim) release(ctx context.Context, linger time.Duration) error {
 	c.collect()
 	c.d.watch.disarm(&c.req)
-	if c.phase == held && c.req.Mode == driver.Exclusive && !c.uncertain() {
+	if c.phase == held && c.req.Mode == driver.Exclusive && !c.uncertain() && c.bar == 0 {
 		var found bool
 		var err error
 		if time.Since(c.lease.alone) < aloneFor && linger == 0 && c.d.texts.give != "" {
@@ -347,7 +356,7 @@ func (c *claim) release(ctx context.Context, linger time.Duration) error {
 	var lost error
 	err := c.d.change(ctx, c.req.Resource, func(r *row) bool {
 		lost = c.leave(r, linger)
-		return lost == nil || c.uncertain()
+		return lost == nil || c.uncertain() || c.bar > 0
 	})
 	if err != nil {
 		c.lateWrite = true
@@ -368,6 +377,9 @@ func (c *claim) leave(r *row, linger time.Duration) (lost error) {
 	}
 	if c.lateGrant {
 		r.Bar(r.now, c.req.Owner, goneTTL)
+	}
+	if c.bar > 0 {
+		r.KeepOut(r.now, c.req.Owner, c.bar)
 	}
 	return lost
 }

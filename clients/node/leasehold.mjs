@@ -178,6 +178,7 @@ class Claim {
   #same
   #atLeast
   #count = 0
+  #silent = 0 // the first acquire without an answer, which may be served late
 
   constructor (client, { name, mode, limit, note, atLeast }) {
     this.#client = client
@@ -187,10 +188,17 @@ class Claim {
 
   get name () { return this.#same.name }
 
-  call (what, fields, options) {
+  async call (what, fields, options) {
     const { name, owner } = this.#same
     const yes = what === 'release' ? { outcome: 'done' } : { outcome: 'granted', name, owner }
-    return this.#client.call('POST', `/v1/${what}`, { ...this.#same, ...fields, call: ++this.#count }, { ...options, yes })
+    const call = ++this.#count
+    const answered = (this.#silent || call) - 1 // up to this number, no acquire is without an answer
+    try {
+      return await this.#client.call('POST', `/v1/${what}`, { ...this.#same, ...fields, call, answered }, { ...options, yes })
+    } catch (err) {
+      if (what === 'acquire' && !(err instanceof Busy || err instanceof Lost || err instanceof Refused)) this.#silent ||= call
+      throw err
+    }
   }
 
   /** The grant, with since: the time from which its TTL counts. */

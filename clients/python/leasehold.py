@@ -177,16 +177,29 @@ class _Claim:
         self._at_least = at_least
         owner = base64.b32encode(os.urandom(20)).decode()
         self._same = {"name": name, "owner": owner, "mode": mode, "limit": limit, "note": note}
-        self._count, self._mutex = 0, threading.Lock()
+        self._count, self._silent, self._mutex = 0, 0, threading.Lock()
 
     def call(self, what, timeout=None, **fields):
         with self._mutex:
             self._count += 1
-            fields["call"] = self._count
+            number = fields["call"] = self._count
+            # Up to this number, no acquire is without an answer: others may be served late.
+            fields["answered"] = (self._silent or number) - 1
         yes = {"outcome": "done"}
         if what != "release":
             yes = {"outcome": "granted", "name": self.name, "owner": self._same["owner"]}
-        return self._client._ask("POST", "/v1/" + what, {**self._same, **fields}, timeout, yes)
+        answered = what != "acquire"
+        try:
+            answer = self._client._ask("POST", "/v1/" + what, {**self._same, **fields}, timeout, yes)
+            answered = True
+            return answer
+        except (Busy, Lost, Refused):
+            answered = True
+            raise
+        finally:
+            if not answered:
+                with self._mutex:
+                    self._silent = self._silent or number
 
     def acquire(self, ttl, wait):
         """The monotonic time from which the grant's waited_ms and ttl_ms count, and the grant."""

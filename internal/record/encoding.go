@@ -54,5 +54,5 @@ func Decode(b []byte) (Record, error) {
 // sound reports whether the claim can be one of a record whose last fence is last.
 func (c *Claim) sound(last uint64) bool {
 	return c.Status <= Gone && c.Mode <= driver.Shared && c.Limit >= 0 && c.TTL >= 0 && c.Wants >= 0 && c.Fence <= last &&
-		(c.Owner == "") == (c.Status == Lingering)
+		(c.Owner == "") == (c.Status == Lingering) && (!c.Bars || c.Status == Gone)
 }

@@ -45,6 +45,7 @@ type Claim struct {
 	Since  int64         `json:"since"`           // when it began to stand for that, for people; see Clock
 	Ends   int64         `json:"ends,omitempty"`  // when its time is over; see Clock
 	Note   string        `json:"note,omitempty"`
+	Bars   bool          `json:"bars,omitempty"` // of Gone: all attempts of the owner, those to come too
 }
 
 // A Clock is what is known of time: by an instant of the store's own clock, or by what was
@@ -84,6 +85,7 @@ func Micros(d time.Duration) int64 {
 // An Answer is what became of an attempt.
 type Answer struct {
 	Granted bool
+	Barred  bool          // the owner was given up, and nothing is to come of its attempts
 	Fence   uint64        // if granted
 	Until   time.Duration // if refused: when the first that is in the way ends unless it is renewed
 	Holder  *Claim        // if refused: one who holds, nil if nobody does. It is the record's
@@ -93,6 +95,9 @@ type Answer struct {
 // Refused, it keeps a place for the time of place, or none if that is 0. floor is what the
 // number of a new grant is not below; changed says whether the record is another one now.
 func (r *Record) Try(at Clock, req *driver.Request, place time.Duration, floor uint64) (a Answer, changed bool) {
+	if r.bars(req.Owner) {
+		return Answer{Barred: true}, false
+	}
 	mine := r.claimOf(req.Owner)
 	if mine != nil && mine.Status == Holding {
 		mine.start(at, req.TTL)
@@ -248,6 +253,22 @@ func (r *Record) Bar(at Clock, owner string, ttl time.Duration) {
 	c := Claim{Owner: owner, Status: Gone, Since: at.Now()}
 	c.start(at, ttl)
 	r.Claims = append(r.Claims, c)
+}
+
+// KeepOut leaves a mark that owner was given up, for ttl: all its attempts are refused.
+func (r *Record) KeepOut(at Clock, owner string, ttl time.Duration) {
+	r.Claims = slices.DeleteFunc(r.Claims, func(c Claim) bool { return c.Bars && c.Owner == owner })
+	r.Bar(at, owner, ttl)
+	r.Claims[len(r.Claims)-1].Bars = true
+}
+
+func (r *Record) bars(owner string) bool {
+	for i := range r.Claims {
+		if c := &r.Claims[i]; c.Bars && c.Owner == owner {
+			return true
+		}
+	}
+	return false
 }
 
 // DropOver forgets what is over: call it before everything else. A place or a mark that has

@@ -47,6 +47,7 @@ const (
 	CodeUsed        = "owner_used"
 	CodeLate        = "late_call"
 	CodeUnknown     = "unknown"
+	CodeTooOld      = "too_old" // nothing was sent to the store
 	CodeUnsupported = "unsupported"
 	CodeInvalid     = "invalid"
 	CodeInvalidName = "invalid_name"
@@ -72,9 +73,11 @@ type Claim struct {
 	Mode  string `json:"mode,omitempty"`
 	Limit int    `json:"limit,omitempty"`
 	Note  string `json:"note,omitempty"`
-	// Call counts the calls of one Caller, which has made the owner its own.
-	Call   int64  `json:"call,omitempty"`
-	Caller string `json:"caller,omitempty"`
+	// Call counts the calls of one Caller, which has made the owner its own. Up to the number of Answered, no acquire is
+	// without an answer.
+	Call     int64  `json:"call,omitempty"`
+	Answered int64  `json:"answered,omitempty"`
+	Caller   string `json:"caller,omitempty"`
 }
 
 // An AcquireCall is the body of Acquire.
@@ -186,6 +189,7 @@ type Abilities struct {
 	Notes      bool  `json:"notes"`
 	Raises     bool  `json:"raises_fences"`
 	Lifts      bool  `json:"lifts_fences"`
+	Bars       bool  `json:"bars_late_calls"`
 	MaxWait    int64 `json:"max_wait_ms"`
 }
 

@@ -30,7 +30,7 @@ if ARGV[12] ~= '0' and (not held or held == SHARED or held == owner) then
   local memory, known = remembers(KEYS[8], ARGV[18], ARGV[19], ARGV[17], us)
   if known < tonumber(ARGV[12]) then return {5, memory, known} end
 end
-if found[3] then keep_at_most(KEYS[3], tonumber(ARGV[14])) end
+if found[3] and found[3] ~= BARRED then keep_at_most(KEYS[3], tonumber(ARGV[14])) end
 if found[3] and tonumber(found[3]) >= tonumber(ARGV[10]) then return {3, tonumber(found[3])} end
 -- What may still come must not end what is granted now, and no attempt of before grant it anew when it has ended.
 if ARGV[13] ~= '' then

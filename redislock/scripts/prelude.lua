@@ -4,6 +4,9 @@
 -- No owner has a control character, so these values of the lock key are nobody's.
 local SHARED, LINGER = '\31shared', '\31linger'
 
+-- The mark of an owner whose attempts are all refused: 2^53, which no number follows.
+local BARRED = '9007199254740992'
+
 -- placeTTL in ms. What ends later than that from now is of before the clock was set back.
 local PLACE = 3000
 

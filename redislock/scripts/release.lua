@@ -5,7 +5,8 @@
 --       outcome is unknown so that it may still come (else empty; 'all': what is held was
 --       granted to another claim of the owner), 4 how long to remember that in ms,
 --       5 number of this release, of 'all' the fence of what is held, 6 how long a rest is in
---       ms (0: there are none), 7 how long after the last one began another may, in ms
+--       ms (0: there are none), 7 how long after the last one began another may, in ms,
+--       8 for how long to refuse all attempts of the owner, in ms (0: not)
 -- Reply: 1 given up; 2 and granted to the next; 0 there was nothing; -1 what is held was granted since
 local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local owner, linger = ARGV[1], tonumber(ARGV[2])
@@ -82,7 +83,9 @@ elseif held == SHARED then
   end
 end
 if given == 0 and leave(owner) and linger == 0 then given = 1 end
-if ARGV[3] == 'all' then
+if ARGV[8] ~= '0' then
+  redis.call('SET', KEYS[3], BARRED, 'PX', ARGV[8])
+elseif ARGV[3] == 'all' then
   bar(KEYS[3], ARGV[4])
 elseif ARGV[3] ~= '' then
   redis.call('SET', KEYS[3], ARGV[3], 'PX', ARGV[4])

@@ -1,0 +1,115 @@
+package locktest
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+var barredCases = []Case{
+	{Name: "BarredOwnerIsRefused", Needs: NeedBarrer | NeedResumes, Run: barredOwnerIsRefused},
+	{Name: "BarredOwnerLeavesNoPlace", Needs: NeedBarrer | NeedResumes, Run: barredOwnerLeavesNoPlace},
+	{Name: "BarredSharerIsRefused", Needs: NeedBarrer | NeedResumes | NeedShared, Run: barredSharerIsRefused},
+	{Name: "BarredLingererIsRefused", Needs: NeedBarrer | NeedResumes | NeedLingerer, Run: barredLingererIsRefused},
+}
+
+// barFor is longer than a case lasts.
+const barFor = time.Minute
+
+// bar has the end of the claim keep its owner out.
+func (c *contender) bar() { c.claim.(driver.Barrer).Bar(barFor) }
+
+// staysOut fails unless a claim of the same owner is refused, while others have the resource.
+func (c *contender) staysOut(d driver.Driver, why string) {
+	c.t.Helper()
+	if _, err := contend(c.t, d, c.req).try(); !errors.Is(err, driver.ErrBarred) && !errors.Is(err, driver.ErrBusy) {
+		c.t.Errorf("Try of an owner that was given up: %v; want ErrBarred, or busy: %s", err, why)
+	}
+}
+
+// isBarred fails unless a claim of the same owner, in another process, is refused.
+func (c *contender) isBarred(d driver.Driver, why string) {
+	c.t.Helper()
+	if _, err := contend(c.t, d, c.req).try(); !errors.Is(err, driver.ErrBarred) {
+		c.t.Errorf("Try of an owner that was given up: %v; want ErrBarred: %s", err, why)
+	}
+}
+
+// barredOwnerIsRefused: what comes late of an owner that was given up takes nothing, whatever the owner had.
+func barredOwnerIsRefused(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
+	holder := contend(t, d1, request(newName(t)))
+	holder.granted("the resource is free")
+	holder.bar()
+	holder.released()
+	holder.isBarred(d2, "it has released, and nobody holds")
+	next := contend(t, d2, request(holder.req.Resource))
+	next.granted("it was released, and another owner asks")
+	holder.staysOut(d1, "somebody else holds")
+	next.renewed(longTTL)
+	next.released()
+	holder.isBarred(d2, "nobody holds any more")
+	contend(t, d1, request(holder.req.Resource)).granted("what is barred leaves nothing")
+
+	resumed := contend(t, d1, request(newName(t)))
+	resumed.granted("the resource is free")
+	other := contend(t, d2, resumed.req) // which knows nothing of the grant
+	other.bar()
+	other.released()
+	other.isBarred(d1, "another process has released it")
+
+	never := contend(t, d1, request(newName(t)))
+	never.bar()
+	never.nothingToRelease("it never asked")
+	never.isBarred(d2, "it was given up before its attempt came")
+	contend(t, d1, request(never.req.Resource)).granted("nobody holds it")
+}
+
+// barredOwnerLeavesNoPlace: it is granted nothing later, either.
+func barredOwnerLeavesNoPlace(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
+	name := newName(t)
+	holder, waiter := contend(t, d1, request(name)), contend(t, d1, queued(request(name)))
+	holder.granted("the resource is free")
+	waiter.busy("it is held")
+	waiter.bar()
+	_ = waiter.release() // it had a place, if the engine keeps places
+	waiter.staysOut(d2, "it has left the queue, and somebody holds")
+	holder.released()
+	next := contend(t, d1, request(name))
+	next.wins(Margin, "who was given up waits no more")
+	waiter.staysOut(d2, "another holds")
+	next.renewed(longTTL)
+}
+
+func barredSharerIsRefused(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
+	name := newName(t)
+	one, other := contend(t, d1, shared(name, 2)), contend(t, d1, shared(name, 2))
+	one.granted("the resource is free")
+	other.granted("two may share it")
+	one.bar()
+	one.released()
+	one.isBarred(d2, "it has released its share")
+	contend(t, d2, shared(name, 2)).granted("a share is free")
+	other.renewed(longTTL)
+}
+
+func barredLingererIsRefused(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
+	holder := contend(t, d1, request(newName(t)))
+	holder.granted("the resource is free")
+	holder.bar()
+	const rest = time.Second
+	began := time.Now()
+	if err := holder.linger(rest); err != nil {
+		t.Errorf("Linger: %v", err)
+	}
+	holder.staysOut(d2, "it has given up its lease, which lingers")
+	next := contend(t, d2, request(holder.req.Resource))
+	next.wins(time.Until(began.Add(h.over(rest)))+Margin, "what lingered is over")
+	next.released()
+	holder.isBarred(d1, "nobody holds any more")
+}

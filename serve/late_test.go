@@ -1,0 +1,86 @@
+package serve_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// A stopped driver makes its attempts when it may.
+type stopped struct {
+	driver.Driver
+	came chan struct{} // gets one for each attempt that has come
+	goes chan struct{} // lets one go for each
+}
+
+func (d stopped) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return stoppedClaim{c, d}, err
+}
+
+type stoppedClaim struct {
+	driver.Claim
+	d stopped
+}
+
+func (c stoppedClaim) Try(ctx context.Context) (driver.Grant, error) {
+	c.d.came <- struct{}{}
+	<-c.d.goes
+	return c.Claim.Try(ctx)
+}
+
+// An acquire that one instance serves after another has answered the release of its caller takes nothing.
+func TestAcquireAfterTheReleaseElsewhereTakesNothing(t *testing.T) {
+	t.Parallel()
+	const acquire, release = `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c",%s}`, `{"name":"n","owner":"o","caller":"c",%s}`
+	for name, calls := range map[string]struct{ again, release string }{
+		"and it was granted elsewhere":        {`"call":2`, `"call":3`},
+		"and it was never granted":            {"", `"call":2`},
+		"and its caller counts what it heard": {`"call":2`, `"call":3,"answered":0`},
+		"by another process":                  {`"call":2`, `"call":2,"caller":"d"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			engine := memory.NewServer()
+			d := stopped{engine.Connect(), make(chan struct{}), make(chan struct{})}
+			a, b := startOn(t, d, nil), start(t, engine, nil)
+			late := make(chan answer, 1)
+			go func() { late <- a.post(wire.Acquire, acquire, `"call":1`) }()
+			defer close(d.goes)
+			<-d.came
+			want, code := 410, "lost"
+			if calls.again != "" {
+				b.post(wire.Acquire, acquire, calls.again).want(t, 200, "")
+				want, code = 200, ""
+			}
+			text := release
+			if strings.Contains(calls.release, "caller") {
+				text = `{"name":"n","owner":"o",%s}`
+			}
+			b.post(wire.Release, text, calls.release).want(t, want, code)
+			d.goes <- struct{}{}
+			(<-late).want(t, 410, "owner_used")
+			b.post(wire.Acquire, `{"name":"n","owner":"next","ttl_ms":60000}`).want(t, 200, "")
+		})
+	}
+}
+
+// Whose acquires all had answers may use its owner again, whichever instance serves it.
+func TestOwnerWhoseAcquiresWereAnsweredIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	a, b := start(t, engine, nil), start(t, engine, nil)
+	const acquire, release = `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","call":%d,"answered":%d}`, `{"name":"n","owner":"o","caller":"c","call":%d,"answered":%d}`
+	a.post(wire.Acquire, acquire, 1, 0).want(t, 200, "")
+	b.post(wire.Release, release, 2, 1).want(t, 200, "")
+	a.post(wire.Acquire, acquire, 3, 2).want(t, 200, "")
+	b.post(wire.Release, release, 4, 2).want(t, 200, "") // the last had no answer
+	for _, s := range []*service{a, b} {
+		s.post(wire.Acquire, acquire, 5, 4).want(t, 410, "owner_used")
+	}
+	b.post(wire.Acquire, acquire, 6, 6).want(t, 400, "invalid")
+}
