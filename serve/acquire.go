@@ -50,7 +50,7 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if a.call.Wait > 0 {
-		leave, ok := s.gate.enter(w.(*visit).who())
+		leave, ok := s.gate.enter(w.(*visit).who(), waits)
 		if !ok {
 			s.tooMany(w)
 			return

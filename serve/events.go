@@ -2,8 +2,7 @@ package serve
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
+	"errors"
 	"net/http"
 	"time"
 
@@ -24,6 +23,7 @@ const (
 type stream struct {
 	w   http.ResponseWriter
 	ctl *http.ResponseController
+	hub *hub
 }
 
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
@@ -33,7 +33,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v := w.(*visit)
-	leave, ok := s.gate.enter(v.who())
+	leave, ok := s.gate.enter(v.who(), streams)
 	if !ok {
 		s.tooMany(w)
 		return
@@ -52,8 +52,8 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // which nginx heeds
 	w.WriteHeader(http.StatusOK)
-	st := &stream{w, http.NewResponseController(w)}
-	if st.write(": listening\n\n") == nil {
+	st := &stream{w, http.NewResponseController(w), &s.hub}
+	if st.write([]byte(": listening\n\n")) == nil {
 		st.run(r.Context(), s.draining, l, func() bool { return s.stillMay(r, l) })
 	}
 	_ = st.ctl.SetWriteDeadline(time.Time{}) // a connection without deadlines has none, and others go on
@@ -89,17 +89,15 @@ func (st *stream) run(ctx, draining context.Context, l *listener, may func() boo
 		select {
 		case <-ready:
 			ready, err = nil, st.send(told{kind: wire.EventOpen})
-		case e, ok := <-l.events:
-			if !ok {
+		case <-l.more:
+			if err = st.pass(l); err == errMissed {
 				_ = st.send(told{kind: wire.EventMissed}) // the stream ends in any case
-				return
 			}
-			err = st.send(e)
 		case <-beat.C:
 			if !may() {
 				return
 			}
-			err = st.write(": still here\n\n")
+			err = st.write([]byte(": still here\n\n"))
 		case <-draining.Done():
 			return
 		case <-ctx.Done():
@@ -111,19 +109,37 @@ func (st *stream) run(ctx, draining context.Context, l *listener, may func() boo
 	}
 }
 
+var errMissed = errors.New("the reader is too far behind")
+
+// pass writes what the listener has not taken yet.
+func (st *stream) pass(l *listener) error {
+	all, missed := st.hub.take(l)
+	if missed {
+		return errMissed
+	}
+	for i, e := range all {
+		if err := st.write(*e); err != nil {
+			return err
+		}
+		all[i] = nil // others may be done with it too
+		st.hub.wrote(l, e)
+	}
+	return nil
+}
+
 func (st *stream) send(e told) error {
-	data, err := json.Marshal(e.Event)
+	frame, err := e.frame()
 	if err != nil {
 		return err
 	}
-	return st.write(fmt.Sprintf("event: %s\ndata: %s\n\n", e.kind, data))
+	return st.write(frame)
 }
 
-func (st *stream) write(text string) error {
+func (st *stream) write(text []byte) error {
 	if err := st.ctl.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil {
 		return err
 	}
-	if _, err := st.w.Write([]byte(text)); err != nil {
+	if _, err := st.w.Write(text); err != nil {
 		return err
 	}
 	return st.ctl.Flush()

@@ -2,7 +2,9 @@ package serve
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -21,8 +23,9 @@ const (
 	lookSoon = 50 * time.Millisecond
 	// askFor is how long one look asks for leases one by one that are not listed any more.
 	askFor = time.Second
-	// room is how many events a listener may be behind.
-	room = 4096
+	// mostBehind is how many bytes of events a listener may be behind, and each event counts for perEvent more: what its
+	// place in the queue and its head take. An answer that lists what is held may bring thousands.
+	mostBehind, perEvent = 1 << 20, 64
 )
 
 // A hub tells listeners what happens to leases: at once what this instance does, and what it
@@ -48,7 +51,10 @@ type lease struct{ name, handle string }
 type listener struct {
 	prefix string
 	client *Client       // guarded by hub.mu; is told what it may view
-	events chan told     // closed when it is too far behind
+	more   chan struct{} // has room for one: there is something to take
+	behind []*sent       // guarded by hub.mu; what it has not taken
+	bytes  int           // guarded by hub.mu; of behind
+	missed bool          // guarded by hub.mu; it was too far behind, and hears no more
 	ready  chan struct{} // closed when all that happens from here on is told
 	asked  bool          // guarded by hub.mu; a look has begun since it listens
 }
@@ -59,6 +65,15 @@ type told struct {
 	wire.Event
 }
 
+// sent is an event as it is written to all whom it concerns.
+type sent []byte
+
+// frame is the event as a stream has it.
+func (e told) frame() (sent, error) {
+	data, err := json.Marshal(e.Event)
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", e.kind, data), err
+}
+
 func (h *hub) init(s *Server) {
 	h.s, h.nudge = s, make(chan struct{}, 1)
 	h.listeners, h.touched, h.evicts = make(map[*listener]bool), make(map[string]bool), make(map[lease]string)
@@ -66,7 +81,7 @@ func (h *hub) init(s *Server) {
 
 // listen adds a listener. The caller calls leave.
 func (h *hub) listen(prefix string, client *Client) *listener {
-	l := &listener{prefix: prefix, client: client, events: make(chan told, room), ready: make(chan struct{})}
+	l := &listener{prefix: prefix, client: client, more: make(chan struct{}, 1), ready: make(chan struct{})}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.listeners[l] = true
@@ -305,19 +320,46 @@ func (h *hub) lose(l lease) {
 	delete(h.evicts, l)
 }
 
-// send gives an event to those whom it concerns. Requires mu.
+// send gives an event to those whom it concerns, all of whom share it. Requires mu.
 func (h *hub) send(e told) {
+	var shared *sent
 	for l := range h.listeners {
 		if !strings.HasPrefix(e.Name, l.prefix) || !l.client.May(View, e.Name) {
 			continue
 		}
-		select {
-		case l.events <- e:
-		default:
-			close(l.events)
+		if shared == nil {
+			frame, err := e.frame()
+			if err != nil {
+				return // of nothing that an Event has
+			}
+			shared = &frame
+		}
+		if l.bytes += len(*shared) + perEvent; l.bytes > mostBehind {
+			l.missed, l.behind = true, nil
 			delete(h.listeners, l)
+		} else {
+			l.behind = append(l.behind, shared)
+		}
+		select {
+		case l.more <- struct{}{}:
+		default:
 		}
 	}
+}
+
+// take is what the listener has not taken yet. missed: there was more.
+func (h *hub) take(l *listener) (all []*sent, missed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all, l.behind = l.behind, nil
+	return all, l.missed
+}
+
+// wrote notes that the listener's connection has taken an event.
+func (h *hub) wrote(l *listener, e *sent) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l.bytes -= len(*e) + perEvent
 }
 
 // tell is for what this instance has done: held says whether the lease is held after it.

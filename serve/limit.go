@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"sync"
@@ -9,13 +10,16 @@ import (
 
 // Limits of one instance. A call beyond one is refused with 429, and has changed nothing.
 type Limits struct {
-	Waiting     int     // calls that wait for other holders, and event streams, of all clients; 0: 20,000
+	Waiting     int     // calls that wait for other holders, of all clients; 0: 20,000
 	WaitingEach int     // of one client; 0: 10,000
+	Streams     int     // event streams, of all clients; 0: 5,000
+	StreamsEach int     // of one client; 0: 1,000
 	Rate        float64 // calls a second of one client, but for renewals and releases; 0: no limit
 }
 
 const (
 	defaultWaiting, defaultWaitingEach = 20_000, 10_000
+	defaultStreams, defaultStreamsEach = 5_000, 1_000
 	// burst is for how long a client that was quiet may save up calls.
 	burst = 2 * time.Second
 	// keepUsage is how long a client is remembered that does nothing.
@@ -27,27 +31,33 @@ var errLimit = errors.New("too many calls at once: try again later")
 
 // A usage is what a client takes of the limits.
 type usage struct {
-	waiting int
-	calls   float64 // that it may make at once
-	at      time.Time
+	open  [kinds]int
+	calls float64 // that it may make at once
+	at    time.Time
 }
+
+// A kind is what stays open for long: a call that waits for other holders, or a stream of events.
+type kind int
+
+const (
+	waits kind = iota
+	streams
+	kinds // how many there are
+)
 
 // A gate keeps clients within the limits.
 type gate struct {
-	limits  Limits
-	mu      sync.Mutex
-	all     map[string]*usage // guarded by mu
-	waiting int               // guarded by mu; of all
-	swept   time.Time         // guarded by mu
+	limits     Limits
+	most, each [kinds]int // of all clients, and of one
+	mu         sync.Mutex
+	all        map[string]*usage // guarded by mu
+	open       [kinds]int        // guarded by mu; of all
+	swept      time.Time         // guarded by mu
 }
 
 func (g *gate) init(l Limits) {
-	if l.Waiting == 0 {
-		l.Waiting = defaultWaiting
-	}
-	if l.WaitingEach == 0 {
-		l.WaitingEach = defaultWaitingEach
-	}
+	g.most = [kinds]int{cmp.Or(l.Waiting, defaultWaiting), cmp.Or(l.Streams, defaultStreams)}
+	g.each = [kinds]int{cmp.Or(l.WaitingEach, defaultWaitingEach), cmp.Or(l.StreamsEach, defaultStreamsEach)}
 	g.limits, g.all, g.swept = l, make(map[string]*usage), time.Now()
 }
 
@@ -56,7 +66,7 @@ func (g *gate) of(client string, now time.Time) *usage {
 	if now.Sub(g.swept) > keepUsage {
 		g.swept = now
 		for name, u := range g.all {
-			if u.waiting == 0 && now.Sub(u.at) > keepUsage {
+			if u.open == [kinds]int{} && now.Sub(u.at) > keepUsage {
 				delete(g.all, name)
 			}
 		}
@@ -89,30 +99,30 @@ func (g *gate) pass(client string) bool {
 	return true
 }
 
-// enter begins a wait, if there is room. The caller then calls leave.
-func (g *gate) enter(client string) (leave func(), ok bool) {
+// enter opens one of that kind, if there is room. The caller then calls leave.
+func (g *gate) enter(client string, k kind) (leave func(), ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	u := g.of(client, time.Now())
-	if g.waiting >= g.limits.Waiting || u.waiting >= g.limits.WaitingEach {
+	if g.open[k] >= g.most[k] || u.open[k] >= g.each[k] {
 		return nil, false
 	}
-	g.waiting++
-	u.waiting++
+	g.open[k]++
+	u.open[k]++
 	return func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.waiting--
-		u.waiting--
+		g.open[k]--
+		u.open[k]--
 		u.at = time.Now()
 	}, true
 }
 
-// open is how many wait.
-func (g *gate) open() int {
+// count is how many are open.
+func (g *gate) count(k kind) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.waiting
+	return g.open[k]
 }
 
 func (s *Server) tooMany(w http.ResponseWriter) {

@@ -94,7 +94,7 @@ func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) {
 		name, help string
 		value      int
 	}{
-		{"leasehold_open_calls", "Calls that wait for other holders, and event streams.", s.gate.open()},
+		{"leasehold_waiting_calls", "Calls that wait for other holders.", s.gate.count(waits)},
 		{"leasehold_claims", "Claims that this instance knows of.", s.claims.count()},
 		{"leasehold_listeners", "Event streams.", s.hub.count()},
 		{"leasehold_draining", "1 when the instance is stopping.", number(s.draining.Err() != nil)},

@@ -110,7 +110,8 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 // complete checks the options and sets what is not said.
 func (s *Server) complete() error {
 	o := &s.opts
-	if o.MaxWait < 0 || o.MaxBody < 0 || o.Limits.Waiting < 0 || o.Limits.WaitingEach < 0 || o.Limits.Rate < 0 {
+	if o.MaxWait < 0 || o.MaxBody < 0 || o.Limits.Waiting < 0 || o.Limits.WaitingEach < 0 ||
+		o.Limits.Streams < 0 || o.Limits.StreamsEach < 0 || o.Limits.Rate < 0 {
 		return errors.New("serve: MaxWait, MaxBody and Limits are not negative")
 	}
 	if o.MaxWait == 0 {

@@ -81,6 +81,8 @@ func newServeCommand(a *app) *cobra.Command {
 	flags.BoolVar(&s.insecure, "insecure", false, "let other machines in without TLS or without --access")
 	flags.StringVar(&s.audit, "audit", "", "`FILE` to add a line to for each call that changes something; - is stdout")
 	flags.IntVar(&s.opts.Limits.Waiting, "max-waiting", 0, "the most calls that wait, `N` of all clients (default 20000)")
+	flags.IntVar(&s.opts.Limits.Streams, "max-streams", 0, "the most event streams, `N` of all clients (default 5000)")
+	flags.IntVar(&s.opts.Limits.StreamsEach, "max-streams-each", 0, "the most event streams, `N` of one client (default 1000)")
 	flags.IntVar(&s.opts.Limits.WaitingEach, "max-waiting-each", 0, "the most calls that wait, `N` of one client (default 10000)")
 	flags.Float64Var(&s.opts.Limits.Rate, "rate", 0, "the most calls a second of one client, `N`; renewals and releases are not counted (default no limit)")
 	flags.StringSliceVar(&s.opts.Hosts, "host", nil, "another `NAME` that clients on this machine call the server by")

@@ -76,6 +76,8 @@ func TestServeRefusesFlags(t *testing.T) {
 		"--max-waiting x":                       "whole number",
 		"--max-waiting -1":                      "",
 		"--max-waiting-each -1":                 "",
+		"--max-streams -1":                      "",
+		"--max-streams-each -1":                 "",
 		"--rate -1":                             "",
 		"--listen 127.0.0.1:0 --access ":        "--access is empty",
 		"--store sqlite: --require-shared":      "other machines share",
