@@ -1,11 +1,14 @@
 package serve
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -32,6 +35,10 @@ func (s *Server) answer(w http.ResponseWriter, status int, v any) bool {
 	}
 	h := w.Header()
 	body = append(body, '\n')
+	if w.(*visit).zips && len(body) >= leastZipped {
+		body = zipped(body)
+		h.Set("Content-Encoding", "gzip")
+	}
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body))) // else its end is a chunk by itself
 	h.Set("Cache-Control", "no-store")
@@ -41,6 +48,35 @@ func (s *Server) answer(w http.ResponseWriter, status int, v any) bool {
 	}
 	w.WriteHeader(status)
 	return deliver(w, body)
+}
+
+// leastZipped is from which length on an answer is worth compressing: below, it fits into a packet.
+const leastZipped = 1400
+
+func zipped(body []byte) []byte {
+	var b bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // a level that there is
+	_, _ = z.Write(body)                            // into memory, as is what Close writes
+	_ = z.Close()
+	return b.Bytes()
+}
+
+// takesGzip reports whether a client takes an answer in gzip, by its Accept-Encoding.
+func takesGzip(r *http.Request) bool {
+	takes := false
+	for coding := range strings.SplitSeq(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
+		coding, weight, _ := strings.Cut(coding, ";")
+		name, value, _ := strings.Cut(strings.TrimSpace(weight), "=")
+		q, err := strconv.ParseFloat(value, 64)
+		wanted := weight == "" || strings.EqualFold(name, "q") && err == nil && q > 0
+		switch coding = strings.TrimSpace(coding); {
+		case strings.EqualFold(coding, "gzip"):
+			return wanted
+		case coding == "*":
+			takes = wanted
+		}
+	}
+	return takes
 }
 
 // piece is how much of an answer a client is to read within writeWithin.

@@ -74,6 +74,8 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Vary", "Accept-Encoding")
+	w.(*visit).zips = takesGzip(r)
 	prefix := r.URL.Query().Get("prefix")
 	if err := checkPrefix(prefix); err != nil {
 		s.rejected(w, err)

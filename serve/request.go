@@ -9,7 +9,9 @@ import (
 	"math"
 	"mime"
 	"net/http"
+	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -99,6 +101,20 @@ func checkFields(d *json.Decoder) error {
 	}
 	_, err = d.Token()
 	return err
+}
+
+// checkQuery refuses fields that a call does not take, and those that are said twice, as decode does.
+func checkQuery(raw string, takes []string) error {
+	query, err := url.ParseQuery(raw)
+	if err != nil {
+		return fmt.Errorf("the query is not as it is to be: %w", err)
+	}
+	for field, values := range query {
+		if !slices.Contains(takes, field) || len(values) > 1 {
+			return fmt.Errorf("the field %.50q of the query is said twice, or unknown", field)
+		}
+	}
+	return nil
 }
 
 var escaped = regexp.MustCompile(`\\(?:u([0-9a-fA-F]{4})|.)`)

@@ -15,6 +15,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -131,16 +132,40 @@ func (s *Server) routes() {
 		wire.Acquire: s.acquire, wire.Renew: s.renew, wire.Release: s.release,
 		wire.Note: s.note, wire.Evict: s.evict, wire.Fence: s.fence, wire.Rehearse: s.rehearse,
 	} {
-		s.mux.HandleFunc("POST "+path, call)
+		s.route(http.MethodPost, path, call)
 	}
 	for path, call := range map[string]http.HandlerFunc{
 		wire.Show: s.show, wire.List: s.list, wire.Features: s.showFeatures, wire.Events: s.events, wire.Check: s.check,
 		"/openapi.json": s.describe, "/healthz": s.healthy, "/readyz": s.ready, "/metrics": s.showMetrics,
 	} {
-		s.mux.HandleFunc("GET "+path, call)
+		s.route(http.MethodGet, path, call)
 	}
 	page.Register(s.mux)
 	s.mux.HandleFunc("/v1/", s.notFound)
+}
+
+// queryFields are those that a call takes. Others take none.
+var queryFields = map[string][]string{wire.Show: {"name"}, wire.List: {"prefix"}, wire.Events: {"prefix"}}
+
+// route serves a path by that method, and refuses others.
+func (s *Server) route(method, path string, call http.HandlerFunc) {
+	allowed := method
+	if method == http.MethodGet {
+		allowed += ", " + http.MethodHead // which net/http serves by GET
+	}
+	s.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", allowed)
+		s.refuse(w, http.StatusMethodNotAllowed, wire.CodeMethod, errors.New("this path is for "+allowed))
+	})
+	s.mux.HandleFunc(method+" "+path, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(path, "/v1/") {
+			if err := checkQuery(r.URL.RawQuery, queryFields[path]); err != nil {
+				s.invalid(w, err)
+				return
+			}
+		}
+		call(w, r)
+	})
 }
 
 // Drain ends waiting calls and event streams: who waits is told to repeat the call, and finds

@@ -21,6 +21,7 @@ type visit struct {
 	client *Client
 	began  time.Time
 	came   boottime.Instant // at the earliest
+	zips   bool             // a long answer is to be compressed
 	record
 }
 

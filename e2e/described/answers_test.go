@@ -147,7 +147,7 @@ func (s *situation) ask(t *testing.T, client *http.Client, url string) {
 	call(t, client, http.MethodPost, url+wire.Acquire, `{"name":"n","owner":"o2","ttl_ms":60000,"wait_ms":1}`, s.header...)
 	call(t, client, http.MethodPost, url+wire.Evict, `{"name":"n","owner":"o2","reason":"r"}`, s.header...)
 	call(t, client, http.MethodPost, url+wire.Fence, `{"name":"n","token":"1"}`, s.header...)
-	for _, path := range append(gets, wire.Show, wire.List+"?prefix=%00", wire.Events+"?prefix=%00") {
+	for _, path := range append(gets, wire.Show, wire.Features+"?x=y", wire.Check+"?x=y", wire.List+"?prefix=%00", wire.Events+"?prefix=%00") {
 		call(t, client, http.MethodGet, url+path, "", s.header...)
 	}
 	for _, path := range append(gets, wire.Events) {

@@ -2,6 +2,7 @@ package described
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -124,10 +125,26 @@ func (j *Judge) judge(e *exchange) {
 		j.events(what, string(e.answer))
 		return
 	}
+	if e.answered.Header.Get("Content-Encoding") == "gzip" {
+		if err := e.unzip(); err != nil {
+			j.note("%s: %v", what, err)
+			return
+		}
+	}
 	e.answered.Body = io.NopCloser(bytes.NewReader(e.answer))
 	if ok, errs := j.valid.ValidateHttpResponse(e.asked, e.answered); !ok {
 		j.note("%s: %s\n%.300s", what, text3(errs), e.answer)
 	}
+}
+
+// unzip replaces the answer by what is compressed in it.
+func (e *exchange) unzip() error {
+	z, err := gzip.NewReader(bytes.NewReader(e.answer))
+	if err != nil {
+		return err
+	}
+	e.answer, err = io.ReadAll(z)
+	return err
 }
 
 var kinds = []string{wire.EventOpen, wire.EventGranted, wire.EventReleased, wire.EventEvicted, wire.EventEnded, wire.EventMissed}

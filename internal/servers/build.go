@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -62,6 +63,26 @@ func built(t testing.TB, name, tool, mod, pkg string) string {
 	}
 	path := filepath.Join(cache, "leasehold-tools", name+"-"+strings.Fields(version)[0])
 	need(t, tool, path, func() error { _, err := os.Stat(path); return err })
+	return path
+}
+
+// Redocly is the path of the linter of OpenAPI descriptions.
+func Redocly(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(project(), "scripts", "redocly", "package.json"))
+	if err != nil {
+		t.Fatalf("find the version of redocly: %v", err)
+	}
+	var wanted struct{ Dependencies map[string]string }
+	if err := json.Unmarshal(text, &wanted); err != nil {
+		t.Fatalf("find the version of redocly: %v", err)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatalf("find redocly: %v", err)
+	}
+	path := filepath.Join(cache, "leasehold-tools", "redocly-"+wanted.Dependencies["@redocly/cli"], "node_modules", ".bin", "redocly")
+	need(t, "redocly", path, func() error { _, err := os.Stat(path); return err })
 	return path
 }
 

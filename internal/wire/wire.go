@@ -56,6 +56,7 @@ const (
 	CodeUnnamed     = "unauthenticated"
 	CodeLimit       = "limit"
 	CodeNotFound    = "not_found"
+	CodeMethod      = "method"
 	CodeOrigin      = "origin"
 	CodeUnready     = "not_ready"
 )
