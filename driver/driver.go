@@ -25,6 +25,8 @@ var (
 	ErrNotYet      = errors.New("nothing is granted yet")     // of Try: the engine answers, but cannot decide now; waiters ask again
 	ErrCorrupt     = errors.New("store is damaged or alien")  // the engine's data is not Leasehold's; nothing was changed
 	ErrDenied      = errors.New("the store refuses the user") // it does not know the user, or the user lacks a right
+	ErrReadOnly    = errors.New("read-only")                  // the engine answers and takes no writes: it grants and renews nothing
+	ErrFull        = errors.New("full")                       // the engine answers and has no room: it grants nothing
 	ErrURL         = errors.New("store URL")                  // of OpenURL: the URL cannot be used as it is written
 )
 

@@ -25,7 +25,7 @@ var (
 	// ErrAuth: user or password are wrong or missing, or the user's role lacks the prefix.
 	ErrAuth = fmt.Errorf("etcdlock: %w, check name, password and role", driver.ErrDenied)
 	// ErrNoSpace: the server's quota is used up. Renew and Release still work.
-	ErrNoSpace = errors.New("etcdlock: the server is out of space, compact, defragment and disarm the alarm")
+	ErrNoSpace = fmt.Errorf("etcdlock: the server's space is %w, compact, defragment and disarm the alarm", driver.ErrFull)
 	// ErrNoQuorum: less than half of the members can be reached by each other.
 	ErrNoQuorum = errors.New("etcdlock: the cluster has no leader, check its members")
 	// ErrTLS: the server's certificate or the client's is refused.

@@ -55,6 +55,7 @@ var errEvicted = fmt.Errorf("%w: %w", driver.ErrLost, driver.ErrEvicted)
 
 var refusals = map[string]error{
 	wire.CodeUnsupported: driver.ErrUnsupported, wire.CodeInvalidName: driver.ErrInvalidName, wire.CodeCorrupt: driver.ErrCorrupt,
+	wire.CodeReadOnly: driver.ErrReadOnly, wire.CodeFull: driver.ErrFull,
 	wire.CodeDenied: ErrDenied, wire.CodeUnnamed: ErrDenied, wire.CodeOrigin: ErrDenied,
 }
 
@@ -188,5 +189,5 @@ func readAnswer(resp *http.Response, answer any) error {
 // isSilent reports whether a call that came to err may have been served.
 func isSilent(err error) bool {
 	r, answered := errors.AsType[*reply](err)
-	return errors.Is(err, errSilent) || answered && r.Outcome == wire.Unknown
+	return errors.Is(err, errSilent) || answered && (r.Outcome == wire.Unknown || r.Code == wire.CodeReadOnly || r.Code == wire.CodeFull)
 }

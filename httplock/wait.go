@@ -101,7 +101,7 @@ func (w *wait) bring(g wire.Grant, sent time.Time) {
 // isFinal reports whether there is no use in waiting after err.
 func isFinal(err error) bool {
 	r, answered := errors.AsType[*reply](err)
-	return answered && (r.Outcome == wire.Lost || r.Outcome == wire.Refused && r.Code != wire.CodeLimit)
+	return answered && (r.Outcome == wire.Lost || r.Outcome == wire.Refused && r.Code != wire.CodeLimit && r.Code != wire.CodeReadOnly && r.Code != wire.CodeFull)
 }
 
 // rest waits a little, and longer each time, when calls end too soon.

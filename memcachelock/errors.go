@@ -12,7 +12,7 @@ import (
 // to do. Those that waiting cannot heal also match driver.ErrUnsupported.
 var (
 	// ErrOutOfMemory: the server has no room and does not evict (its option -M).
-	ErrOutOfMemory = errors.New("memcachelock: the server is out of memory, raise its option -m")
+	ErrOutOfMemory = fmt.Errorf("memcachelock: the server's memory is %w, raise its option -m", driver.ErrFull)
 	// ErrTooLarge: the note does not fit into an item.
 	ErrTooLarge = fmt.Errorf("memcachelock: owner and note are too large for an item, shorten the note: %w", driver.ErrUnsupported)
 	// ErrAuth: the server wants a user name, which the driver cannot give.

@@ -21,12 +21,12 @@ var (
 	// that it tells of.
 	ErrDamaged = fmt.Errorf("redislock: what is stored about a lock cannot be read: %w", driver.ErrCorrupt)
 	// ErrReadOnly: the server is a replica.
-	ErrReadOnly = errors.New("redislock: the server is a read-only replica, connect to the primary or through Sentinel")
+	ErrReadOnly = fmt.Errorf("redislock: the server is a replica and %w, connect to the primary or through Sentinel", driver.ErrReadOnly)
 	// ErrOutOfMemory: the server refuses to store more. Renew and Release still work.
-	ErrOutOfMemory = errors.New("redislock: the server is out of memory, raise maxmemory or delete data")
+	ErrOutOfMemory = fmt.Errorf("redislock: the server's memory is %w, raise maxmemory or delete data", driver.ErrFull)
 	// ErrCannotSave: the server fails to write its data to disk, and refuses all writes until it can.
 	// Leases are neither granted nor renewed; Inspect and List still work.
-	ErrCannotSave = errors.New("redislock: the server cannot write to its disk and refuses to change data, see its log and what room there is")
+	ErrCannotSave = fmt.Errorf("redislock: the server cannot write to its disk and is %w, see its log and what room there is", driver.ErrReadOnly)
 	// ErrLoading: the server has restarted and reads its data.
 	ErrLoading = errors.New("redislock: the server is loading its data, try again later")
 	// ErrClusterDown: a part of the cluster's slots is not served.
@@ -81,6 +81,8 @@ func explain(err error) error {
 			return fmt.Errorf("%w: %w", ErrOutOfMemory, err)
 		case strings.Contains(text, "WRONGTYPE "):
 			return fmt.Errorf("%w: %w", ErrWrongType, err)
+		case strings.Contains(text, "MISCONF "):
+			return fmt.Errorf("%w: %w", ErrCannotSave, err)
 		case strings.Contains(text, "READONLY "):
 			return fmt.Errorf("%w: %w", ErrReadOnly, err)
 		}

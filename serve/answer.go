@@ -131,6 +131,17 @@ func (s *Server) failed(w http.ResponseWriter, err error) {
 			return
 		}
 	}
+	for _, f := range []struct {
+		err  error
+		code string
+	}{{driver.ErrReadOnly, wire.CodeReadOnly}, {driver.ErrFull, wire.CodeFull}} {
+		if errors.Is(err, f.err) {
+			s.grants.changed() // whoever asks whether the instance is ready is to hear of it
+			w.Header().Set("Retry-After", "1")
+			s.refuse(w, http.StatusServiceUnavailable, f.code, err)
+			return
+		}
+	}
 	switch {
 	case errors.Is(err, driver.ErrEvicted):
 		s.lost(w, wire.CodeEvicted, err)

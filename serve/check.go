@@ -48,6 +48,8 @@ func (s *Server) rehearse(w http.ResponseWriter, r *http.Request) {
 		s.done(w)
 	case errors.Is(err, driver.ErrNotYet):
 		s.answer(w, http.StatusConflict, wire.Answer{Outcome: wire.Busy, Code: wire.CodeNotYet, Error: err.Error()})
+	case errors.Is(err, driver.ErrReadOnly), errors.Is(err, driver.ErrFull):
+		s.failed(w, err)
 	default: // also where the engine refuses, which is no lack of a rehearsal
 		s.unknown(w, err)
 	}

@@ -131,7 +131,7 @@ func (s *Server) healthy(w http.ResponseWriter, _ *http.Request) { s.done(w) }
 // readyBound is how long the engine may take to answer before the instance is not ready.
 const readyBound = 2 * time.Second
 
-// ready tells whether the engine answers, and calls are wanted here.
+// ready tells whether calls are wanted here: the engine answers, and takes writes.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	if s.draining.Err() != nil {
 		s.unready(w, errDraining)
@@ -143,11 +143,14 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done():
 		return // nobody hears it
 	}
-	if p.err != nil {
+	switch {
+	case p.err == nil:
+		s.done(w)
+	case errors.Is(p.err, driver.ErrFull): // what is held is renewed and released, here as well as elsewhere
+		s.answer(w, http.StatusOK, wire.Answer{Outcome: wire.Done, Warning: p.err.Error()})
+	default:
 		s.unready(w, p.err)
-		return
 	}
-	s.done(w)
 }
 
 // A probe is one question to the engine, for all who ask meanwhile: anybody may, and as often as he likes.
@@ -188,8 +191,10 @@ const probeName = "leasehold-readyz"
 // the question of an engine that shows nothing.
 func (s *Server) probe(ctx context.Context) error {
 	if in, ok := s.driver.(driver.Inspector); ok {
-		_, err := in.Inspect(ctx, probeName)
-		return err
+		if _, err := in.Inspect(ctx, probeName); err != nil {
+			return err
+		}
+		return s.storeGrants(ctx)
 	}
 	ttl := wire.Duration(s.anyTTL())
 	c, err := s.driver.Claim(driver.Request{Resource: probeName, Owner: newOwner(), TTL: ttl})
@@ -197,7 +202,7 @@ func (s *Server) probe(ctx context.Context) error {
 		return err
 	}
 	if _, err = c.Renew(ctx, ttl); errors.Is(err, driver.ErrLost) {
-		return nil
+		return s.storeGrants(ctx)
 	}
 	return err
 }

@@ -69,6 +69,7 @@ type Server struct {
 	audit    auditLog
 	hub      *hub
 	pulse    pulse
+	grants   grants
 	probing  struct {
 		mu  sync.Mutex
 		now *probe // guarded by mu; nil: nobody asks

@@ -16,7 +16,7 @@ var (
 	// ErrNoSchema: the database has no lock tables. Call Driver.Migrate.
 	ErrNoSchema = errors.New("the lock tables are missing: call Migrate")
 	// ErrReadOnly: a standby, or a database that was set read-only.
-	ErrReadOnly = errors.New("the database is read-only: connect to the primary")
+	ErrReadOnly = fmt.Errorf("the database is %w: connect to the primary", driver.ErrReadOnly)
 	// ErrUncommitted: what a statement writes would stay in a transaction that is open on its connection, and end with
 	// it: autocommit is off, in the server's settings or the client's, or somebody has left a transaction open on a
 	// connection of the pool. MySQL and MariaDB. Nothing was written.
@@ -26,7 +26,7 @@ var (
 	// ErrAuth: the database does not let the user in.
 	ErrAuth = fmt.Errorf("%w, check name and password, and from where it may connect", driver.ErrDenied)
 	// ErrFull: the database has no room to write.
-	ErrFull = errors.New("the database is full: make room")
+	ErrFull = fmt.Errorf("the database is %w: make room", driver.ErrFull)
 	// ErrTimeout: the database's own time limit for statements ended the call.
 	ErrTimeout = errors.New("the database ended the statement at its time limit")
 	// ErrPooled: a pool between client and database gives statements prepared on one

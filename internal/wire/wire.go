@@ -59,6 +59,8 @@ const (
 	CodeMethod      = "method"
 	CodeOrigin      = "origin"
 	CodeUnready     = "not_ready"
+	CodeReadOnly    = "read_only"
+	CodeFull        = "full"
 )
 
 // Modes.
@@ -136,6 +138,7 @@ type Answer struct {
 	Queued  bool    `json:"queued,omitempty"`
 	Wakes   bool    `json:"wakes,omitempty"`
 	Retry   int64   `json:"retry_ms,omitempty"`
+	Warning string  `json:"warning,omitempty"` // of /readyz: why the store grants nothing, though it renews
 }
 
 // A Holder is one lease.

@@ -1,0 +1,98 @@
+package serve_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// A refusing engine answers, and grants nothing for a reason.
+type refusing struct {
+	*memory.Driver
+	why        atomic.Pointer[error]
+	rehearsals atomic.Int64
+}
+
+func (d *refusing) Rehearse(context.Context) error {
+	d.rehearsals.Add(1)
+	return d.refusal()
+}
+
+func (d *refusing) refusal() error {
+	if why := d.why.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
+func (d *refusing) refuses(why error) {
+	if why != nil {
+		why = fmt.Errorf("the engine is %w, says the test", why)
+	}
+	d.why.Store(&why)
+}
+
+func (d *refusing) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return refusingClaim{c, d}, err
+}
+
+type refusingClaim struct {
+	driver.Claim
+	d *refusing
+}
+
+func (c refusingClaim) Try(ctx context.Context) (driver.Grant, error) {
+	if err := c.d.refusal(); err != nil {
+		return driver.Grant{}, err
+	}
+	return c.Claim.Try(ctx)
+}
+
+// An engine that answers and grants nothing is a no, and not an unknown outcome. The instance is not ready if the engine
+// takes no writes; one that is full renews what is held.
+func TestEngineThatGrantsNothing(t *testing.T) {
+	t.Parallel()
+	d := &refusing{Driver: memory.NewServer().Connect()}
+	s := startOn(t, d, nil)
+	ready := func() (int, wire.Answer) {
+		resp, err := http.Get(s.url + "/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		a, _ := read(resp)
+		return a.status, a.Answer
+	}
+	for range 100 {
+		if status, a := ready(); status != 200 || a.Warning != "" {
+			t.Fatalf("ready: %d %+v", status, a)
+		}
+	}
+	if n := d.rehearsals.Load(); n != 1 {
+		t.Errorf("100 probes had %d locks rehearsed", n)
+	}
+	const acquire = `{"name":"n","owner":%q,"ttl_ms":60000}`
+	for _, one := range []struct {
+		why   error
+		code  string
+		ready int
+	}{{driver.ErrReadOnly, "read_only", 503}, {driver.ErrFull, "full", 200}} {
+		d.refuses(one.why)
+		s.post(wire.Acquire, acquire, "a-"+one.code).want(t, 503, one.code)
+		status, a := ready() // the refusal has it asked again
+		if status != one.ready || a.Warning+a.Error != "the engine is "+one.why.Error()+", says the test" {
+			t.Errorf("ready while it is %v: %d %+v", one.why, status, a)
+		}
+		d.refuses(nil)
+		eventually(t, "it grants again", func() bool { status, a := ready(); return status == 200 && a.Warning == "" })
+		s.post(wire.Acquire, acquire, "b-"+one.code).want(t, 200, "")
+		s.post(wire.Release, `{"name":"n","owner":%q}`, "b-"+one.code).want(t, 200, "")
+	}
+}
