@@ -68,10 +68,7 @@ func TestStoreThatAnswersAndGrantsNothing(t *testing.T) {
 			owners := 0
 			eventually(t, "a refusal with its reason", func() bool {
 				owners++
-				status, a := i.call(t, wire.Acquire, `{"name":"n","owner":"o%d","ttl_ms":1000}`, owners)
-				if owners == 1 {
-					t.Logf("%d %+v", status, a)
-				}
+				status, a := i.call(t, wire.Acquire, `{"name":"n","owner":"o%d","ttl_ms":2000}`, owners)
 				return status == http.StatusServiceUnavailable && a.Outcome == wire.Refused && a.Code == one.code
 			})
 			full := one.code == wire.CodeFull
