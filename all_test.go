@@ -103,7 +103,7 @@ func TestContextOfAllEndsWithTheFirstLost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := locks.Evict(t.Context(), "b", string(state.Holders[0].Owner), "for the test"); err != nil {
+		if err := locks.Evict(t.Context(), "b", state.Holders[0].Owner.Reveal(), "for the test"); err != nil {
 			t.Fatal(err)
 		}
 		<-all.Context().Done()
@@ -323,7 +323,7 @@ func TestLossWhileWaitingForTheRest(t *testing.T) {
 		busy := acquire(t, other, "b")
 		time.AfterFunc(time.Second, func() {
 			state, _ := other.Inspect(context.Background(), "a")
-			other.Evict(context.Background(), "a", string(state.Holders[0].Owner), "for the test")
+			other.Evict(context.Background(), "a", state.Holders[0].Owner.Reveal(), "for the test")
 		})
 		_, err := locks.AcquireAll(t.Context(), []string{"a", "b"})
 		wantErr(t, err, leasehold.ErrLost)
@@ -342,7 +342,7 @@ func TestLossWhileTheRestIsAskedFor(t *testing.T) {
 		time.AfterFunc(1100*time.Millisecond, func() { busy.Release(context.Background()) })
 		time.AfterFunc(2500*time.Millisecond, func() { // "b" is held, "c" and "d" are asked for
 			state, _ := other.Inspect(context.Background(), "a")
-			other.Evict(context.Background(), "a", string(state.Holders[0].Owner), "for the test")
+			other.Evict(context.Background(), "a", state.Holders[0].Owner.Reveal(), "for the test")
 		})
 		all, err := locks.AcquireAll(t.Context(), []string{"a", "b", "c", "d"})
 		wantErr(t, err, leasehold.ErrLost)

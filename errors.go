@@ -63,7 +63,7 @@ func (e *BusyError) Error() string {
 		}
 		return -1
 	}, e.Holder.Note)
-	if e.Holder.Owner == "" {
+	if e.Holder.Owner == (Owner{}) {
 		return fmt.Sprintf("%q is busy: kept after %s, which is done, for %v more", e.Resource, note, e.Holder.Left.Round(time.Millisecond))
 	}
 	if e.Holder.Held == 0 {

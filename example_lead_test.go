@@ -44,7 +44,7 @@ func ExampleLocker_Observe() {
 		return nil
 	}, leasehold.Note("web1"))
 	for leader, err := range locks.Observe(ctx, "scheduler", leasehold.DefaultTTL/1000) {
-		if err == nil && leader.Owner != "" {
+		if err == nil && leader.Owner.Reveal() != "" {
 			fmt.Println("led by", leader.Note)
 			break
 		}

@@ -15,7 +15,7 @@ func ExampleLocker_Do_lost() {
 	locks, _ := leasehold.New(memory.New(), nil)
 	err := locks.Do(ctx, "migration", func(held context.Context) error {
 		state, _ := locks.Inspect(ctx, "migration")
-		locks.Evict(ctx, "migration", string(state.Holders[0].Owner), "wrong database")
+		locks.Evict(ctx, "migration", state.Holders[0].Owner.Reveal(), "wrong database")
 		<-held.Done() // the holder hears of it
 		fmt.Println(context.Cause(held))
 		return nil

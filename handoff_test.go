@@ -244,7 +244,7 @@ func TestHandOverAndLossRace(t *testing.T) {
 			default:
 			}
 			if st, _ := other.Inspect(t.Context(), "a"); len(st.Holders) > 0 {
-				other.Evict(t.Context(), "a", string(st.Holders[0].Owner), "race")
+				other.Evict(t.Context(), "a", st.Holders[0].Owner.Reveal(), "race")
 			}
 		}
 	})

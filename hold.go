@@ -166,7 +166,7 @@ func (h *hold) describe() Holder {
 	defer h.mu.Unlock()
 	now := h.locker.clock.Now()
 	return Holder{
-		Owner: Owner(h.req.Owner), Mode: h.req.Mode, Limit: h.req.Limit, Token: h.grant.token(), Note: h.req.Note,
+		Owner: driver.OwnerOf(h.req.Owner), Mode: h.req.Mode, Limit: h.req.Limit, Token: h.grant.token(), Note: h.req.Note,
 		Held: now.Sub(h.grant.at), Left: h.deadline.at.Sub(now),
 	}
 }

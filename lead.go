@@ -201,7 +201,7 @@ func (l *Locker) leader(ctx context.Context, name string) (Holder, error) {
 	defer cancel()
 	state, err := l.Inspect(ctx, name)
 	for _, h := range state.Holders {
-		if h.Owner != "" {
+		if h.Owner != (Owner{}) {
 			return h, err
 		}
 	}

@@ -166,7 +166,7 @@ func TestLostTermEndsTheCallbackAndCampaignsAgain(t *testing.T) {
 		}
 		b.cancel()
 		<-b.result
-		if err := a.locks.Evict(t.Context(), "scheduler", string(state.Holders[0].Owner), "for the test"); err != nil {
+		if err := a.locks.Evict(t.Context(), "scheduler", state.Holders[0].Owner.Reveal(), "for the test"); err != nil {
 			t.Fatal(err)
 		}
 		<-other.tokens

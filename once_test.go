@@ -139,7 +139,7 @@ func TestLastNoteIsTheRecord(t *testing.T) {
 			t.Fatalf("%+v, %v", state, err)
 		}
 		h := state.Holders[0]
-		if h.Note != "web1: done" || h.Owner != "" || h.Held != time.Hour+time.Minute || h.Left != day*9/10-h.Held {
+		if h.Note != "web1: done" || h.Owner.Reveal() != "" || h.Held != time.Hour+time.Minute || h.Left != day*9/10-h.Held {
 			t.Errorf("the record is %+v", h)
 		}
 		wantErr(t, lease.SetNote(t.Context(), "late"), leasehold.ErrReleased)
@@ -171,7 +171,7 @@ func TestSetNoteOfALostLease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := other.Evict(t.Context(), "b", string(state.Holders[0].Owner), "for the test"); err != nil {
+		if err := other.Evict(t.Context(), "b", state.Holders[0].Owner.Reveal(), "for the test"); err != nil {
 			t.Fatal(err)
 		}
 		wantErr(t, lease.SetNote(t.Context(), "z"), leasehold.ErrLost)

@@ -35,22 +35,8 @@ type Waiter struct {
 	Note   string        // as Options.Note says
 }
 
-// An Owner is who holds or waits, as the engine has it. Whoever knows it whole can release the
-// lease, so it prints, logs and marshals as its [driver.ShortOwner], whatever the verb. Converted
-// to a string it is whole, as Evict and Resume take it.
-type Owner string
-
-// String is for people.
-func (o Owner) String() string { return driver.ShortOwner(string(o)) }
-
-// Format implements fmt.Formatter.
-func (o Owner) Format(f fmt.State, verb rune) { fmt.Fprintf(f, fmt.FormatString(f, verb), o.String()) }
-
-// MarshalText implements encoding.TextMarshaler.
-func (o Owner) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
-
-// LogValue implements slog.LogValuer.
-func (o Owner) LogValue() slog.Value { return slog.StringValue(o.String()) }
+// An Owner is who holds or waits, see [driver.Owner]: what Reveal returns is what Evict and Resume take.
+type Owner = driver.Owner
 
 // String is for people. What others wrote is quoted, and drives no terminal.
 func (h Holder) String() string {
@@ -87,11 +73,11 @@ func stateOf(s driver.State) State {
 		state.Holders = append(state.Holders, holderOf(h))
 	}
 	for _, w := range s.Waiters {
-		state.Waiters = append(state.Waiters, Waiter{Owner(w.Owner), w.Mode, w.Waited, w.Note})
+		state.Waiters = append(state.Waiters, Waiter{w.Owner, w.Mode, w.Waited, w.Note})
 	}
 	return state
 }
 
 func holderOf(h driver.Holder) Holder {
-	return Holder{Owner(h.Owner), h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.Note}
+	return Holder{h.Owner, h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.Note}
 }

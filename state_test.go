@@ -24,7 +24,7 @@ func TestOneToken(t *testing.T) {
 		t.Errorf("token %d is shown as %+v, %v", lease.Token(), state, err)
 	}
 	for leader := range other.Observe(t.Context(), "a", time.Second) {
-		if leader.Token != lease.Token() || string(leader.Owner) != lease.Owner() {
+		if leader.Token != lease.Token() || leader.Owner.Reveal() != lease.Owner() {
 			t.Errorf("token %d is observed as %+v", lease.Token(), leader)
 		}
 		break
@@ -46,7 +46,7 @@ func TestOwnersArePrintedShort(t *testing.T) {
 	if err != nil || len(state.Waiters) != 1 {
 		t.Fatalf("%+v, %v", state, err)
 	}
-	whole := []string{lease.Owner(), string(state.Waiters[0].Owner)}
+	whole := []string{lease.Owner(), state.Waiters[0].Owner.Reveal()}
 	var text bytes.Buffer
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x", "%X", "%t", "%30v"} {
 		for _, what := range []any{state, &state, state.Holders[0], state.Waiters[0], state.Holders, state.Holders[0].Owner} {

@@ -100,7 +100,7 @@ func TestTraceTellsTheBeginFirst(t *testing.T) {
 		locks := newLocker(t, engine, &leasehold.Options{Trace: leasehold.TraceAll(nil, es.trace, locktest.On(leasehold.StepGranted, func(e leasehold.Event) {
 			state, err := engine.Inspect(context.Background(), e.Name)
 			if err == nil {
-				err = engine.Evict(context.Background(), e.Name, state.Holders[0].Owner, "test")
+				err = engine.Evict(context.Background(), e.Name, state.Holders[0].Owner.Reveal(), "test")
 			}
 			if err != nil {
 				t.Error(err)

@@ -116,7 +116,7 @@ func (*Busy) Is(target error) bool { return target == ErrBusy }
 
 // Holder describes one live lease. Durations are by the engine's clock.
 type Holder struct {
-	Owner string        // whole: whoever knows it can release the lease. A Holder prints its ShortOwner
+	Owner Owner         // zero: the grant lingers, and is nobody's
 	Mode  Mode          // as requested
 	Limit int           // the limit that its Request named; 0: none
 	Fence uint64        // of its grant; 0: unknown, such as that of a holder who is no client of ours

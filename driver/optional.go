@@ -8,9 +8,10 @@ import (
 
 // Waiter describes one place in a queue.
 type Waiter struct {
-	Owner, Note string        // of its Request
-	Mode        Mode          // of its Request
-	Waited      time.Duration // since its first Try
+	Owner  Owner         // of its Request
+	Note   string        // of its Request
+	Mode   Mode          // of its Request
+	Waited time.Duration // since its first Try
 }
 
 // State is what an engine knows of one resource. A free resource has no holders.

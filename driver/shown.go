@@ -1,11 +1,10 @@
 package driver
 
 import (
-	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
-	"time"
 	"unicode"
 )
 
@@ -33,52 +32,39 @@ func (m Mode) String() string {
 	return "exclusive"
 }
 
+// format prints text, after the type for %#v.
+func format(f fmt.State, verb rune, name, text string) {
+	if verb == 'v' && f.Flag('#') {
+		io.WriteString(f, name)
+	}
+	io.WriteString(f, text)
+}
+
 // Holder, Waiter and Request print, log and marshal with ShortOwner: the whole owner is in the
 // field alone. What others wrote is quoted, and drives no terminal.
 
 // String is for people.
 func (h Holder) String() string {
 	return fmt.Sprintf("{Owner:%s Mode:%d Limit:%d Fence:%d Held:%v Left:%v Note:%q}",
-		ShortOwner(h.Owner), h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.Note)
+		h.Owner, h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.Note)
 }
 
-// GoString is String with the type.
-func (h Holder) GoString() string { return "driver.Holder" + h.String() }
+// Format implements fmt.Formatter, for every verb.
+func (h Holder) Format(f fmt.State, verb rune) { format(f, verb, "driver.Holder", h.String()) }
 
 // LogValue implements slog.LogValuer.
 func (h Holder) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
-// MarshalJSON marshals a Holder that does not have its owner.
-func (h Holder) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Owner      string
-		Mode       Mode
-		Limit      int
-		Fence      uint64
-		Held, Left time.Duration
-		Note       string
-	}{ShortOwner(h.Owner), h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.Note})
-}
-
 // String is for people.
 func (w Waiter) String() string {
-	return fmt.Sprintf("{Owner:%s Mode:%d Waited:%v Note:%q}", ShortOwner(w.Owner), w.Mode, w.Waited, w.Note)
+	return fmt.Sprintf("{Owner:%s Mode:%d Waited:%v Note:%q}", w.Owner, w.Mode, w.Waited, w.Note)
 }
 
-// GoString is String with the type.
-func (w Waiter) GoString() string { return "driver.Waiter" + w.String() }
+// Format implements fmt.Formatter, for every verb.
+func (w Waiter) Format(f fmt.State, verb rune) { format(f, verb, "driver.Waiter", w.String()) }
 
 // LogValue implements slog.LogValuer.
 func (w Waiter) LogValue() slog.Value { return slog.StringValue(w.String()) }
-
-// MarshalJSON marshals a Waiter that does not have its owner.
-func (w Waiter) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Owner, Note string
-		Mode        Mode
-		Waited      time.Duration
-	}{ShortOwner(w.Owner), w.Note, w.Mode, w.Waited})
-}
 
 // String is for people.
 func (r Request) String() string {
@@ -86,8 +72,8 @@ func (r Request) String() string {
 		r.Resource, ShortOwner(r.Owner), r.Mode, r.Limit, r.TTL, r.Queue, r.Note)
 }
 
-// GoString is String with the type.
-func (r Request) GoString() string { return "driver.Request" + r.String() }
+// Format implements fmt.Formatter, for every verb.
+func (r Request) Format(f fmt.State, verb rune) { format(f, verb, "driver.Request", r.String()) }
 
 // LogValue implements slog.LogValuer.
 func (r Request) LogValue() slog.Value { return slog.StringValue(r.String()) }

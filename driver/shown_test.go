@@ -27,8 +27,8 @@ func TestShortOwner(t *testing.T) {
 // terminal is driven.
 func TestNothingPrintsAnOwnerWhole(t *testing.T) {
 	const owner, note = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", "\x1b[2Jnote"
-	h := driver.Holder{Owner: owner, Note: note}
-	w := driver.Waiter{Owner: owner, Note: note}
+	h := driver.Holder{Owner: driver.OwnerOf(owner), Note: note}
+	w := driver.Waiter{Owner: driver.OwnerOf(owner), Note: note}
 	state := driver.State{Resource: "a", Holders: []driver.Holder{h}, Waiters: []driver.Waiter{w}}
 	for _, v := range []any{h, &h, w, &w, driver.Request{Resource: "a", Owner: owner, Note: note}, state, &state, state.Holders,
 		&driver.Busy{Holder: h}, map[string]driver.Holder{"a": h}} {

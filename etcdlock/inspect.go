@@ -126,7 +126,7 @@ func (l *leaseTimes) state(ctx context.Context, name string, queue []entry) driv
 		st.Fence = max(st.Fence, h.Fence)
 	}
 	for _, e := range queue[len(holds):] {
-		st.Waiters = append(st.Waiters, driver.Waiter{Owner: e.name(), Mode: e.mode(), Note: e.Note})
+		st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(e.name()), Mode: e.mode(), Note: e.Note})
 	}
 	return st
 }
@@ -139,7 +139,7 @@ func (e *entry) mode() driver.Mode {
 }
 
 func (e *entry) holder() driver.Holder {
-	return driver.Holder{Owner: e.name(), Mode: e.mode(), Limit: e.Limit, Fence: driver.FenceOf(e.rev), Note: e.Note}
+	return driver.Holder{Owner: driver.OwnerOf(e.name()), Mode: e.mode(), Limit: e.Limit, Fence: driver.FenceOf(e.rev), Note: e.Note}
 }
 
 // Evict deletes the key of a holder, which learns the reason. Those who come later have

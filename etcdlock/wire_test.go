@@ -146,11 +146,11 @@ func TestForeignHolder(t *testing.T) {
 	_, err = l.TryAcquire(t.Context(), "foreign")
 	busy, ok := errors.AsType[*leasehold.BusyError](err)
 	owner := fmt.Sprintf("%x", int64(s.Lease()))
-	if !ok || string(busy.Holder.Owner) != owner {
+	if !ok || busy.Holder.Owner.Reveal() != owner {
 		t.Fatalf("TryAcquire: %v; want busy with the foreign holder", err)
 	}
 	st, err := d.Inspect(t.Context(), "foreign")
-	if err != nil || len(st.Holders) != 1 || st.Holders[0].Owner != owner || st.Holders[0].Left <= 0 {
+	if err != nil || len(st.Holders) != 1 || st.Holders[0].Owner.Reveal() != owner || st.Holders[0].Left <= 0 {
 		t.Errorf("Inspect: %+v, %v; want the foreign holder", st, err)
 	}
 	list, err := d.List(t.Context(), "for")

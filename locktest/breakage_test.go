@@ -24,7 +24,7 @@ func mutex(names ...string) (both []string) {
 // holds reports whether the engine has a lease of c's owner.
 func (c *warpedClaim) holds(ctx context.Context) bool {
 	st, _ := c.Inspect(ctx, c.asked.Resource) // nobody, then
-	return slices.ContainsFunc(st.Holders, func(h driver.Holder) bool { return h.Owner == c.asked.Owner })
+	return slices.ContainsFunc(st.Holders, func(h driver.Holder) bool { return h.Owner.Reveal() == c.asked.Owner })
 }
 
 // alone asks for a resource that nobody else asks for.

@@ -74,7 +74,7 @@ var brokenFences = []breakage{
 			st, _ := c.Inspect(ctx, c.asked.Resource) // none, then
 			for _, h := range st.Holders {
 				q := c.asked
-				q.Owner = h.Owner
+				q.Owner = h.Owner.Reveal()
 				c.as(q).Renew(ctx, ttl)
 			}
 			return c.inner.Renew(ctx, ttl)
@@ -84,9 +84,9 @@ var brokenFences = []breakage{
 		release: func(c *warpedClaim, ctx context.Context) error {
 			st, _ := c.Inspect(ctx, c.asked.Resource) // none, then
 			for _, h := range st.Holders {
-				if h.Owner != c.asked.Owner && c.holds(ctx) {
+				if h.Owner.Reveal() != c.asked.Owner && c.holds(ctx) {
 					q := c.asked
-					q.Owner = h.Owner
+					q.Owner = h.Owner.Reveal()
 					c.as(q).Release(ctx)
 				}
 			}

@@ -76,7 +76,7 @@ var brokenViews = []breakage{
 		if err != nil || len(st.Holders) == 0 {
 			return driver.ErrLost
 		}
-		return w.Driver.Evict(ctx, resource, st.Holders[0].Owner, reason)
+		return w.Driver.Evict(ctx, resource, st.Holders[0].Owner.Reveal(), reason)
 	}}},
 	{name: "Evict knows nothing that lingers", rejects: []string{"EvictEndsWhatLingers"}, warp: warp{evict: func(w *warped, ctx context.Context, resource, owner, reason string) error {
 		if owner == "" {
@@ -87,7 +87,7 @@ var brokenViews = []breakage{
 	{name: "Evict ends all sharers", rejects: []string{"EvictSparesOtherSharers"}, warp: warp{evict: func(w *warped, ctx context.Context, resource, owner, reason string) error {
 		st, err := w.Inspect(ctx, resource)
 		for _, h := range st.Holders {
-			err = w.Driver.Evict(ctx, resource, h.Owner, reason)
+			err = w.Driver.Evict(ctx, resource, h.Owner.Reveal(), reason)
 		}
 		return err
 	}}},

@@ -18,7 +18,7 @@ var brokenEnds = []breakage{
 				return c.inner.Release(ctx)
 			}
 			q := c.asked
-			q.Owner = st.Holders[0].Owner
+			q.Owner = st.Holders[0].Owner.Reveal()
 			return c.as(q).Release(ctx)
 		},
 	}},
@@ -63,7 +63,7 @@ var brokenEnds = []breakage{
 			g, err := c.inner.Renew(ctx, ttl)
 			if errors.Is(err, driver.ErrLost) {
 				if st, err := c.Inspect(ctx, c.asked.Resource); err == nil && len(st.Holders) > 0 {
-					c.Driver.Evict(ctx, c.asked.Resource, st.Holders[0].Owner, "")
+					c.Driver.Evict(ctx, c.asked.Resource, st.Holders[0].Owner.Reveal(), "")
 				}
 			}
 			return g, err
@@ -84,7 +84,7 @@ var brokenEnds = []breakage{
 	{name: "an attempt for what the owner holds by another claim ends it", rejects: []string{"AnotherClaimOfTheOwner"}, warp: warp{
 		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
 			st, err := c.Inspect(ctx, c.asked.Resource)
-			if by := c.recall(c.asked.Owner); err == nil && by != nil && by != c && len(st.Holders) > 0 && st.Holders[0].Owner == c.asked.Owner {
+			if by := c.recall(c.asked.Owner); err == nil && by != nil && by != c && len(st.Holders) > 0 && st.Holders[0].Owner.Reveal() == c.asked.Owner {
 				c.inner.Release(ctx)
 				return driver.Grant{}, driver.ErrCorrupt
 			}

@@ -37,7 +37,7 @@ var brokenTTLs = []breakage{
 	{name: "the granted TTL is longer than the lease", rejects: []string{"DeadlineCountsFromBeforeTheCall", "TTLsAreRoundedUp"}, warp: granting(func(g *driver.Grant) { g.TTL += time.Second })},
 	{name: "Try by the holder does not restart the lease", rejects: []string{"TryRestartsTheTTL"}, warp: warp{
 		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
-			if st, err := c.Inspect(ctx, c.asked.Resource); err == nil && len(st.Holders) == 1 && st.Holders[0].Owner == c.asked.Owner {
+			if st, err := c.Inspect(ctx, c.asked.Resource); err == nil && len(st.Holders) == 1 && st.Holders[0].Owner.Reveal() == c.asked.Owner {
 				return driver.Grant{TTL: c.asked.TTL, Fence: st.Holders[0].Fence}, nil
 			}
 			return c.inner.Try(ctx)
@@ -47,7 +47,7 @@ var brokenTTLs = []breakage{
 		renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 			st, err := c.Inspect(ctx, c.asked.Resource)
 			for _, h := range st.Holders {
-				if h.Owner == c.asked.Owner {
+				if h.Owner.Reveal() == c.asked.Owner {
 					return driver.Grant{TTL: ttl, Fence: h.Fence}, err
 				}
 			}

@@ -140,9 +140,9 @@ func (h Harness) shows(owner string) string {
 // isHolder checks what is shown of one that was granted before g, or thereabouts.
 func isHolder(t testing.TB, h Harness, shown driver.Holder, c *contender, g driver.Grant, granted time.Time) {
 	t.Helper()
-	if shown.Owner != h.shows(c.req.Owner) || shown.Mode != c.req.Mode || shown.Note != c.req.Note || shown.Fence != g.Fence && !(h.NoHolderFence && shown.Fence == 0) {
+	if shown.Owner.Reveal() != h.shows(c.req.Owner) || shown.Mode != c.req.Mode || shown.Note != c.req.Note || shown.Fence != g.Fence && !(h.NoHolderFence && shown.Fence == 0) {
 		t.Errorf("shown: owner %s mode %v note %q fence %d; want owner %s mode %v note %q fence %d",
-			driver.ShortOwner(shown.Owner), shown.Mode, shown.Note, shown.Fence,
+			driver.ShortOwner(shown.Owner.Reveal()), shown.Mode, shown.Note, shown.Fence,
 			driver.ShortOwner(c.req.Owner), c.req.Mode, c.req.Note, g.Fence)
 	}
 	held := time.Since(granted)
@@ -173,7 +173,7 @@ func inspectShowsHolders(t testing.TB, h Harness) {
 	if st.Fence != 0 && st.Fence != g.Fence {
 		t.Errorf("last fence %d, want %d", st.Fence, g.Fence)
 	}
-	if busy := contend(t, d2, request(name)).busy("it is held"); busy.Holder.Owner != "" {
+	if busy := contend(t, d2, request(name)).busy("it is held"); busy.Holder.Owner.Reveal() != "" {
 		isHolder(t, h, busy.Holder, holder, g, start)
 	}
 	time.Sleep(time.Until(granted.Add(g.TTL)))
@@ -222,7 +222,7 @@ func inspectShowsWaitersInOrder(t testing.TB, h Harness) {
 		t.Fatalf("%d holders and %d waiters, want 1 and %d", len(st.Holders), len(st.Waiters), len(queue))
 	}
 	for i, w := range st.Waiters {
-		if want := queue[i].req; w.Owner != h.shows(want.Owner) || w.Note != want.Note || w.Mode != want.Mode {
+		if want := queue[i].req; w.Owner.Reveal() != h.shows(want.Owner) || w.Note != want.Note || w.Mode != want.Mode {
 			t.Errorf("waiter %d is %q, want %q", i, w.Note, want.Note)
 		}
 		if w.Waited < 0 || w.Waited > time.Since(start)+time.Second {
@@ -309,7 +309,7 @@ func evictEndsOneLease(t testing.TB, h Harness) {
 	if inspector, ok := d.(driver.Inspector); ok {
 		st, err := inspector.Inspect(bounded(t), name)
 		// An engine with a queue may show the next one, whose turn it is.
-		if err != nil || slices.ContainsFunc(st.Holders, func(shown driver.Holder) bool { return shown.Owner != h.shows(waiter.req.Owner) }) {
+		if err != nil || slices.ContainsFunc(st.Holders, func(shown driver.Holder) bool { return shown.Owner.Reveal() != h.shows(waiter.req.Owner) }) {
 			t.Errorf("Inspect after Evict: %d holders, %v", len(st.Holders), err)
 		}
 		if g.Fence != 0 && st.Fence != 0 && st.Fence <= g.Fence {
@@ -358,7 +358,7 @@ func evictEndsWhatLingers(t testing.TB, h Harness) {
 		if err := holder.linger(longTTL); err != nil {
 			t.Fatalf("Linger: %v", err)
 		}
-		if st := inspect(t, d2, req.Resource); len(st.Holders) != 1 || st.Holders[0].Owner != "" {
+		if st := inspect(t, d2, req.Resource); len(st.Holders) != 1 || st.Holders[0].Owner.Reveal() != "" {
 			t.Errorf("shown during Linger: %d holders; want one without an owner", len(st.Holders))
 		}
 		if err := operator.Evict(bounded(t), req.Resource, holder.req.Owner, "conformance"); !errors.Is(err, driver.ErrLost) {
@@ -399,7 +399,7 @@ func lingerHoldsForOthers(t testing.TB, h Harness) {
 		t.Errorf("second Linger: %v; want ErrLost", err)
 	}
 	if st, ok := d.(driver.Inspector); ok {
-		if st, err := st.Inspect(bounded(t), holder.req.Resource); err != nil || len(st.Holders) != 1 || st.Holders[0].Owner == h.shows(holder.req.Owner) {
+		if st, err := st.Inspect(bounded(t), holder.req.Resource); err != nil || len(st.Holders) != 1 || st.Holders[0].Owner.Reveal() == h.shows(holder.req.Owner) {
 			t.Errorf("Inspect during Linger: %d holders, error %v; want one that is not the former owner", len(st.Holders), err)
 		}
 	}

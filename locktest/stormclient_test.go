@@ -149,7 +149,7 @@ func (c *stormClient) evict() {
 		if err != nil || len(state.Holders) == 0 {
 			continue
 		}
-		owner := string(state.Holders[c.rng.IntN(len(state.Holders))].Owner)
+		owner := state.Holders[c.rng.IntN(len(state.Holders))].Owner.Reveal()
 		c.storm.evicting(owner)
 		err = c.locker.Evict(c.storm.ctx, stormNames[0], owner, "storm")
 		c.storm.tell("%s evicts %s: %v", c.name, driver.ShortOwner(owner), err)

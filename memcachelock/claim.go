@@ -273,10 +273,10 @@ const lookEvery = time.Second
 // see remembers who is in the way, and has a claim that will come back say that it waits.
 func (c *claim) see(on *conn, in *record.Claim) {
 	now := time.Now()
-	if c.other.since.IsZero() || in.Owner != c.other.holder.Owner {
+	if c.other.since.IsZero() || in.Owner != c.other.holder.Owner.Reveal() {
 		c.other.since = now
 	}
-	c.other.holder = driver.Holder{Owner: in.Owner, Mode: driver.Exclusive, Note: in.Note}
+	c.other.holder = driver.Holder{Owner: driver.OwnerOf(in.Owner), Mode: driver.Exclusive, Note: in.Note}
 	c.turns.refused(c.key)
 	if c.req.Queue && now.Sub(c.other.marked) >= lookEvery {
 		c.other.marked = now

@@ -40,7 +40,7 @@ func TestCrowdKeepsItsOrder(t *testing.T) {
 				default:
 					_, err := all[i].Try(t.Context())
 					busy, ok := errors.AsType[*driver.Busy](err)
-					if !ok || busy.Holder.Owner != "owner-0" || busy.Wake == nil || busy.Retry <= 0 || busy.Retry > keepPlace {
+					if !ok || busy.Holder.Owner.Reveal() != "owner-0" || busy.Wake == nil || busy.Retry <= 0 || busy.Retry > keepPlace {
 						t.Fatalf("second %d, waiter %d: %v, %+v", second, i, err, busy)
 					}
 				}

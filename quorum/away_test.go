@@ -30,7 +30,7 @@ func TestHolderIsSeenBesideANodeThatIsAway(t *testing.T) {
 		heldByTwo(t, c, nil)
 		d, links := c.connect(t, nil)
 		links[1].Sever()
-		if st, err := d.Inspect(t.Context(), "a"); err != nil || len(st.Holders) != 1 || st.Holders[0].Owner != "holder" {
+		if st, err := d.Inspect(t.Context(), "a"); err != nil || len(st.Holders) != 1 || st.Holders[0].Owner.Reveal() != "holder" {
 			t.Errorf("Inspect: %+v, %v", st, err)
 		}
 		if all, err := d.List(t.Context(), ""); err != nil || len(all) != 1 || len(all[0].Holders) != 1 {

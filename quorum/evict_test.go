@@ -39,7 +39,7 @@ func (c liftingClaim) LiftFence(ctx context.Context, fence uint64) error {
 	switch {
 	case err != nil:
 		return err
-	case len(st.Holders) == 0 || st.Holders[0].Owner != c.req.Owner:
+	case len(st.Holders) == 0 || st.Holders[0].Owner.Reveal() != c.req.Owner:
 		return driver.ErrLost
 	}
 	return c.node.Driver.RaiseFence(ctx, c.req.Resource, fence)

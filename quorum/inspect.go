@@ -96,7 +96,7 @@ func (d *Driver) merge(name string, states []driver.State, silent int) driver.St
 	st := driver.State{Resource: name}
 	for _, one := range states {
 		for _, h := range one.Holders {
-			seen[h.Owner] = append(seen[h.Owner], h)
+			seen[h.Owner.Reveal()] = append(seen[h.Owner.Reveal()], h)
 		}
 	}
 	for _, holders := range seen {
@@ -111,7 +111,7 @@ func (d *Driver) merge(name string, states []driver.State, silent int) driver.St
 		st.Holders = append(st.Holders, h)
 	}
 	slices.SortFunc(st.Holders, func(a, b driver.Holder) int {
-		return cmp.Or(cmp.Compare(len(seen[b.Owner]), len(seen[a.Owner])), cmp.Compare(a.Owner, b.Owner))
+		return cmp.Or(cmp.Compare(len(seen[b.Owner.Reveal()]), len(seen[a.Owner.Reveal()])), cmp.Compare(a.Owner.Reveal(), b.Owner.Reveal()))
 	})
 	return st
 }

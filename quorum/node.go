@@ -215,7 +215,7 @@ func (v *verdict) split(majority int) bool {
 		if !ok {
 			return false
 		}
-		holders[b.Holder.Owner]++
+		holders[b.Holder.Owner.Reveal()]++
 	}
 	most := 0
 	for _, n := range holders {

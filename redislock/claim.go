@@ -295,7 +295,7 @@ func (c *claim) refusal(values []any) (*driver.Busy, error) {
 	busy := &driver.Busy{Retry: left}
 	if len(values) >= 9 {
 		busy.Holder = driver.Holder{
-			Owner: text(values[4]), Mode: modeOf(text(values[5])), Fence: driver.FenceOf(max(number(values[6]), 0)),
+			Owner: driver.OwnerOf(text(values[4])), Mode: modeOf(text(values[5])), Fence: driver.FenceOf(max(number(values[6]), 0)),
 			Held: ms(values[7]), Left: left, Note: text(values[8]),
 		}
 	}

@@ -172,7 +172,7 @@ func FuzzRedisDamagedCompanions(f *testing.F) {
 		allowed("List", err)
 		healthy := 0
 		for _, st := range states {
-			if st.Resource == "neighbour" && len(st.Holders) == 1 && st.Holders[0].Owner == "other" {
+			if st.Resource == "neighbour" && len(st.Holders) == 1 && st.Holders[0].Owner.Reveal() == "other" {
 				healthy++
 			}
 			for _, h := range st.Holders {

@@ -47,14 +47,14 @@ func stateOf(name string, values []any) (driver.State, error) {
 	holders, err := rows(values[1], 7)
 	for _, h := range holders {
 		st.Holders = append(st.Holders, driver.Holder{
-			Owner: text(h[0]), Mode: modeOf(text(h[1])), Limit: int(max(number(h[2]), 0)),
+			Owner: driver.OwnerOf(text(h[0])), Mode: modeOf(text(h[1])), Limit: int(max(number(h[2]), 0)),
 			Fence: driver.FenceOf(max(number(h[3]), 0)), Held: ms(h[4]), Left: ms(h[5]), Note: text(h[6]),
 		})
 	}
 	slices.SortStableFunc(st.Holders, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
 	waiters, errW := rows(values[2], 4)
 	for _, w := range waiters {
-		st.Waiters = append(st.Waiters, driver.Waiter{Owner: text(w[0]), Mode: modeOf(text(w[1])), Waited: ms(w[2]), Note: text(w[3])})
+		st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(text(w[0])), Mode: modeOf(text(w[1])), Waited: ms(w[2]), Note: text(w[3])})
 	}
 	damaged, errD := rows(values[3], 1)
 	if err = errors.Join(err, errW, errD); err == nil && len(damaged) > 0 {

@@ -281,7 +281,7 @@ func TestRedisFailoverWithoutReplicas(t *testing.T) {
 		t.Errorf("the first holder's Release: %v; want ErrLost", err)
 	}
 	st, err := other.Inspect(t.Context(), "f")
-	if err != nil || len(st.Holders) != 1 || st.Holders[0].Owner != second.Owner() {
+	if err != nil || len(st.Holders) != 1 || st.Holders[0].Owner.Reveal() != second.Owner() {
 		t.Errorf("Inspect: %+v, %v; want the second holder", st, err)
 	}
 	if err := second.Release(t.Context()); err != nil {

@@ -353,7 +353,7 @@ func (e *subscriber) lookAfter(ctx context.Context, c *claim) {
 		return
 	}
 	st, err := inspectAgain(ctx, c)
-	if err != nil || slices.ContainsFunc(st.Holders, func(h driver.Holder) bool { return h.Owner == c.req.Owner }) {
+	if err != nil || slices.ContainsFunc(st.Holders, func(h driver.Holder) bool { return h.Owner.Reveal() == c.req.Owner }) {
 		return
 	}
 	why := c.why(ctx, was.grant.fence)

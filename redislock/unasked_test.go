@@ -81,7 +81,7 @@ func TestRedisReleaseGrantsToTheNext(t *testing.T) {
 		if left > 3*time.Second {
 			t.Errorf("a waiter that may be gone got %v", left)
 		}
-		if st, err := d.Inspect(t.Context(), "next"); err != nil || len(st.Waiters) != 0 || len(st.Holders) != 1 || st.Holders[0].Owner != "bbb" || st.Holders[0].Fence != g.Fence {
+		if st, err := d.Inspect(t.Context(), "next"); err != nil || len(st.Waiters) != 0 || len(st.Holders) != 1 || st.Holders[0].Owner.Reveal() != "bbb" || st.Holders[0].Fence != g.Fence {
 			t.Errorf("Inspect: %+v, %v", st, err)
 		}
 		renewed, err := c.Renew(t.Context(), ttl)

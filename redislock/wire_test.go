@@ -130,11 +130,11 @@ func TestRedisForeignHolder(t *testing.T) {
 
 	_, err := l.TryAcquire(t.Context(), name)
 	busy, ok := errors.AsType[*leasehold.BusyError](err)
-	if !ok || busy.Holder.Owner != token {
+	if !ok || busy.Holder.Owner.Reveal() != token {
 		t.Fatalf("TryAcquire: %v; want busy with the foreign holder", err)
 	}
 	st, err := d.Inspect(t.Context(), name)
-	if err != nil || len(st.Holders) != 1 || st.Holders[0].Owner != token || st.Holders[0].Left <= 0 {
+	if err != nil || len(st.Holders) != 1 || st.Holders[0].Owner.Reveal() != token || st.Holders[0].Left <= 0 {
 		t.Errorf("Inspect: %+v, %v; want the foreign holder", st, err)
 	}
 	list, err := d.List(t.Context(), "for")

@@ -193,14 +193,14 @@ func modeName(m driver.Mode) string {
 
 func holderOf(h driver.Holder) wire.Holder {
 	return wire.Holder{
-		Owner: driver.ShortOwner(h.Owner), Handle: wire.Handle(h.Owner), Mode: modeName(h.Mode), Limit: h.Limit,
+		Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Mode: modeName(h.Mode), Limit: h.Limit,
 		Token: token(h.Fence), Held: wire.Millis(h.Held), Left: wire.Millis(h.Left), Note: h.Note,
 	}
 }
 
 func waiterOf(w driver.Waiter) wire.Waiter {
 	return wire.Waiter{
-		Owner: driver.ShortOwner(w.Owner), Handle: wire.Handle(w.Owner), Mode: modeName(w.Mode),
+		Owner: w.Owner.String(), Handle: wire.Handle(w.Owner.Reveal()), Mode: modeName(w.Mode),
 		Waited: wire.Millis(w.Waited), Note: w.Note,
 	}
 }

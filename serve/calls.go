@@ -255,10 +255,10 @@ func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall) error {
 	if err != nil {
 		return err
 	}
-	if err := e.Evict(ctx, c.Name, holder.Owner, c.Reason); err != nil {
+	if err := e.Evict(ctx, c.Name, holder.Owner.Reveal(), c.Reason); err != nil {
 		return err
 	}
-	s.claims.evicts(key{c.Name, holder.Owner}, c.Reason)
+	s.claims.evicts(key{c.Name, holder.Owner.Reveal()}, c.Reason)
 	s.hub.evicted(c.Name, holder, c.Reason)
 	return nil
 }
@@ -268,15 +268,15 @@ func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall) error {
 func (s *Server) holderCalled(ctx context.Context, name, owner string) (driver.Holder, error) {
 	in, ok := s.driver.(driver.Inspector)
 	if !ok || owner == "" {
-		return driver.Holder{Owner: owner}, nil
+		return driver.Holder{Owner: driver.OwnerOf(owner)}, nil
 	}
 	state, err := in.Inspect(ctx, name)
 	for _, h := range state.Holders {
-		if h.Owner == owner || wire.Handle(h.Owner) == owner {
+		if h.Owner.Reveal() == owner || wire.Handle(h.Owner.Reveal()) == owner {
 			return h, nil
 		}
 	}
-	return driver.Holder{Owner: owner}, err
+	return driver.Holder{Owner: driver.OwnerOf(owner)}, err
 }
 
 func (s *Server) fence(w http.ResponseWriter, r *http.Request) {

@@ -71,7 +71,7 @@ type calls struct {
 
 // isOf reports whether h is the claim's. Another service shows handles in place of owners.
 func (one *claim) isOf(h driver.Holder) bool {
-	return h.Owner == one.key.owner || h.Owner == wire.Handle(one.key.owner)
+	return h.Owner.Reveal() == one.key.owner || h.Owner.Reveal() == wire.Handle(one.key.owner)
 }
 
 // claims are those that are in use, and those that may be soon.

@@ -238,7 +238,7 @@ func validPrefix(prefix string) string { return strings.ToValidUTF8(prefix, "") 
 
 func addHolders(seen map[lease]wire.Event, state driver.State) {
 	for _, holder := range state.Holders {
-		if holder.Owner != "" { // else it lingers, and its end was told
+		if holder.Owner.Reveal() != "" { // else it lingers, and its end was told
 			e := eventOf(state.Resource, holder)
 			seen[e.lease()] = e.Event
 		}
@@ -405,14 +405,14 @@ func (h *hub) evicted(name string, holder driver.Holder, reason string) {
 
 // event is of the lease that the claim has.
 func (one *claim) event(kind string) told {
-	e := eventOf(one.key.name, driver.Holder{Owner: one.key.owner, Mode: one.req.Mode, Fence: one.held.fence, Note: one.req.Note})
+	e := eventOf(one.key.name, driver.Holder{Owner: driver.OwnerOf(one.key.owner), Mode: one.req.Mode, Fence: one.held.fence, Note: one.req.Note})
 	e.kind = kind
 	return e
 }
 
 func eventOf(name string, h driver.Holder) told {
 	return told{Event: wire.Event{
-		Name: name, Owner: driver.ShortOwner(h.Owner), Handle: wire.Handle(h.Owner), Token: token(h.Fence), Mode: modeName(h.Mode), Note: h.Note,
+		Name: name, Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Token: token(h.Fence), Mode: modeName(h.Mode), Note: h.Note,
 	}}
 }
 

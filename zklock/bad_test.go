@@ -324,7 +324,7 @@ func evictsForeigners(t *testing.T, z *servers.ZooKeeper) {
 	if err != nil || len(st.Holders) != 1 {
 		t.Fatalf("%+v, %v", st, err)
 	}
-	if err := d.Evict(t.Context(), "foreign", st.Holders[0].Owner, "test"); err != nil {
+	if err := d.Evict(t.Context(), "foreign", st.Holders[0].Owner.Reveal(), "test"); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -40,7 +40,7 @@ type content struct {
 
 func (c content) holder(n node) driver.Holder {
 	about := detailsOf(n, c.data)
-	return driver.Holder{Owner: about.Owner, Mode: n.mode, Limit: n.limit, Fence: driver.FenceOf(c.stat.Czxid), Note: about.Note}
+	return driver.Holder{Owner: driver.OwnerOf(about.Owner), Mode: n.mode, Limit: n.limit, Fence: driver.FenceOf(c.stat.Czxid), Note: about.Note}
 }
 
 // ask makes a call on the connection of any session.

@@ -15,7 +15,7 @@ func (a *app) advice(err error) string {
 	switch {
 	case errors.Is(err, polyglot.ErrMissing):
 		return "" // which says it
-	case errors.As(err, &busy) && busy.Holder.Owner == "" && busy.Holder.Note != "":
+	case errors.As(err, &busy) && busy.Holder.Owner.Reveal() == "" && busy.Holder.Note != "":
 		return "See when it began and ends: leasehold show NAME. Let it run again now: leasehold reset NAME"
 	case errors.Is(err, leasehold.ErrBusy):
 		return "See who holds it: leasehold show NAME. Wait longer with --wait SECONDS"

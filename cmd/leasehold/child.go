@@ -185,7 +185,7 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 	}
 	for _, h := range state.Holders {
 		for _, owner := range held {
-			nested = nested || string(h.Owner) == owner
+			nested = nested || h.Owner.Reveal() == owner
 		}
 	}
 	if !nested {

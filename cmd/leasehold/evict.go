@@ -75,7 +75,7 @@ func (e *eviction) run(ctx context.Context, a *app) error {
 		ctx, cancel := context.WithTimeout(ctx, answerBound)
 		defer cancel()
 		// The holder's whole owner is named: a successor that came in meanwhile is safe.
-		err = locks.Evict(ctx, e.name, string(h.Owner), e.reason)
+		err = locks.Evict(ctx, e.name, h.Owner.Reveal(), e.reason)
 		switch {
 		case errors.Is(err, leasehold.ErrLost):
 			return e.notHeld()
@@ -100,7 +100,7 @@ func (e *eviction) find(ctx context.Context, locks *leasehold.Locker) (leasehold
 func (e *eviction) holder(state leasehold.State) (leasehold.Holder, error) {
 	var found []leasehold.Holder
 	for _, h := range state.Holders {
-		if string(h.Owner) == e.owner {
+		if h.Owner.Reveal() == e.owner {
 			return h, nil
 		}
 		if h.Owner.String() == e.owner {

@@ -126,10 +126,10 @@ func (f *farewell) learned(ctx context.Context, err error) error {
 		}
 		nobodys := false
 		for _, h := range state.Holders {
-			if string(h.Owner) == lease.Owner() {
+			if h.Owner.Reveal() == lease.Owner() {
 				return err
 			}
-			nobodys = nobodys || h.Owner == ""
+			nobodys = nobodys || h.Owner.Reveal() == ""
 		}
 		kept = kept && nobodys
 	}

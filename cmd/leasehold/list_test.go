@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 func TestListShowsHoldersAndWaiters(t *testing.T) {
@@ -145,11 +146,11 @@ func TestEvict(t *testing.T) {
 
 func TestEvictOfSharersWithOneStart(t *testing.T) {
 	t.Parallel()
-	state := leasehold.State{Resource: "r", Holders: []leasehold.Holder{{Owner: "AAAAAAAA11111111"}, {Owner: "AAAAAAAA22222222"}, {Owner: "BBBBBBBB11111111"}}}
+	state := leasehold.State{Resource: "r", Holders: []leasehold.Holder{{Owner: driver.OwnerOf("AAAAAAAA11111111")}, {Owner: driver.OwnerOf("AAAAAAAA22222222")}, {Owner: driver.OwnerOf("BBBBBBBB11111111")}}}
 	for owner, want := range map[string]string{"AAAAAAAA11111111": "AAAAAAAA11111111", "BBBBBBBB": "BBBBBBBB11111111", "AAAAAAAA": "", "A": "", "AAAAAAAA111111112": ""} {
 		h, err := (&eviction{name: "r", owner: owner}).holder(state)
-		if string(h.Owner) != want || (err == nil) != (want != "") {
-			t.Errorf("%s: %q, %v, want %q", owner, string(h.Owner), err, want)
+		if h.Owner.Reveal() != want || (err == nil) != (want != "") {
+			t.Errorf("%s: %q, %v, want %q", owner, h.Owner.Reveal(), err, want)
 		}
 	}
 }

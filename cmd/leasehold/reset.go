@@ -61,7 +61,7 @@ func endKept(ctx context.Context, locks *leasehold.Locker, name string) (ended b
 			return ended, nil
 		}
 		for _, h := range state.Holders {
-			if h.Owner != "" {
+			if h.Owner.Reveal() != "" {
 				return false, &exitError{exitBusy, fmt.Errorf("%s is held by %s, which is not done\nTo end it: leasehold evict", shown(name), h.Owner)}
 			}
 		}

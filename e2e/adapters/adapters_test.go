@@ -52,7 +52,7 @@ func lose(t *testing.T, locks *leasehold.Locker, name string) {
 		t.Errorf("holders of %s: %v, %v", name, state.Holders, err)
 		return
 	}
-	if err := locks.Evict(t.Context(), name, string(state.Holders[0].Owner), "a test"); err != nil {
+	if err := locks.Evict(t.Context(), name, state.Holders[0].Owner.Reveal(), "a test"); err != nil {
 		t.Errorf("evict: %v", err)
 	}
 }

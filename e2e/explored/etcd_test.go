@@ -115,9 +115,9 @@ func (e *etcd) state(resource string) driver.State {
 	for i, kv := range kvs {
 		a := e.about(kv)
 		if i < holding {
-			state.Holders = append(state.Holders, driver.Holder{Owner: a.Owner, Mode: a.claim().Mode, Left: time.Until(e.leases[kv.Lease].ends)})
+			state.Holders = append(state.Holders, driver.Holder{Owner: driver.OwnerOf(a.Owner), Mode: a.claim().Mode, Left: time.Until(e.leases[kv.Lease].ends)})
 		} else {
-			state.Waiters = append(state.Waiters, driver.Waiter{Owner: a.Owner, Mode: a.claim().Mode})
+			state.Waiters = append(state.Waiters, driver.Waiter{Owner: driver.OwnerOf(a.Owner), Mode: a.claim().Mode})
 		}
 	}
 	return state

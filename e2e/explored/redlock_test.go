@@ -106,7 +106,7 @@ func (l *redlock) state(resource string) driver.State {
 			forgot++
 		}
 		for _, h := range n.sees(resource).Holders {
-			found[h.Owner] = append(found[h.Owner], h)
+			found[h.Owner.Reveal()] = append(found[h.Owner.Reveal()], h)
 		}
 	}
 	state := driver.State{Resource: resource}

@@ -61,9 +61,9 @@ func (k *keeper) state(resource string) driver.State {
 		}
 		first := len(state.Holders) == 0
 		if len(state.Waiters) == 0 && (first || mode == driver.Shared && state.Holders[0].Mode == driver.Shared) {
-			state.Holders = append(state.Holders, driver.Holder{Owner: about.Owner, Mode: mode, Left: time.Until(s.ends)})
+			state.Holders = append(state.Holders, driver.Holder{Owner: driver.OwnerOf(about.Owner), Mode: mode, Left: time.Until(s.ends)})
 		} else {
-			state.Waiters = append(state.Waiters, driver.Waiter{Owner: about.Owner, Mode: mode})
+			state.Waiters = append(state.Waiters, driver.Waiter{Owner: driver.OwnerOf(about.Owner), Mode: mode})
 		}
 	}
 	return state

@@ -48,7 +48,7 @@ func TestPostgresPlaceBesideManyWrites(t *testing.T) {
 		owners = append(owners, owner)
 		err := try(far, owner, true)
 		busy, ok := errors.AsType[*driver.Busy](err)
-		if !ok || busy.Wake == nil || busy.Holder.Owner != "holder" {
+		if !ok || busy.Wake == nil || busy.Holder.Owner.Reveal() != "holder" {
 			t.Fatalf("%s: %v; want a place behind the holder", owner, err)
 		}
 	}
@@ -59,7 +59,7 @@ func TestPostgresPlaceBesideManyWrites(t *testing.T) {
 	}
 	var waiting []string
 	for _, w := range state.Waiters {
-		waiting = append(waiting, w.Owner)
+		waiting = append(waiting, w.Owner.Reveal())
 	}
 	if !slices.Equal(waiting, owners) {
 		t.Errorf("in the queue: %q; want %q", waiting, owners)

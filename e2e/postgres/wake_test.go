@@ -54,7 +54,7 @@ func TestPostgresTellsWhoIsNext(t *testing.T) {
 	given := func(owner string) string {
 		t.Helper()
 		st, err := d.Inspect(t.Context(), "x")
-		if err != nil || len(st.Holders) != 1 || st.Holders[0].Owner != owner {
+		if err != nil || len(st.Holders) != 1 || st.Holders[0].Owner.Reveal() != owner {
 			t.Fatalf("%+v, %v; want %s to hold", st, err, owner)
 		}
 		return fmt.Sprintf("given %x %d", sha256.Sum256([]byte("x\n"+owner)), driver.NumberOf(st.Fence))

@@ -17,7 +17,7 @@ func (r *Record) State(at Clock, resource string) driver.State {
 		case Holding, Lingering:
 			st.Holders = append(st.Holders, c.Holder(at))
 		case Waiting:
-			st.Waiters = append(st.Waiters, driver.Waiter{Owner: c.Owner, Mode: c.Mode, Note: c.Note, Waited: since(at, c)})
+			st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Note: c.Note, Waited: since(at, c)})
 		}
 	}
 	slices.SortFunc(st.Holders, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
@@ -27,7 +27,7 @@ func (r *Record) State(at Clock, resource string) driver.State {
 // Holder tells of a lease, or of what lingers.
 func (c *Claim) Holder(at Clock) driver.Holder {
 	return driver.Holder{
-		Owner: c.Owner, Mode: c.Mode, Limit: c.Limit, Fence: driver.FenceOf(c.Fence), Note: c.Note, Held: since(at, c), Left: at.Left(c),
+		Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Limit: c.Limit, Fence: driver.FenceOf(c.Fence), Note: c.Note, Held: since(at, c), Left: at.Left(c),
 	}
 }
 

@@ -183,10 +183,10 @@ func (c *client) evict() {
 	defer cancel()
 	state, _ := c.locker.Inspect(ctx, resource) // without an answer there is nobody to evict
 	for _, h := range state.Holders {
-		c.world.evicts(string(h.Owner))
+		c.world.evicts(h.Owner.Reveal())
 		begun := time.Now()
-		err := c.locker.Evict(ctx, resource, string(h.Owner), "explored")
-		c.world.isEvicted(string(h.Owner), begun, err)
+		err := c.locker.Evict(ctx, resource, h.Owner.Reveal(), "explored")
+		c.world.isEvicted(h.Owner.Reveal(), begun, err)
 		c.world.tell("%s: Evict %s: %v", c.name, h.Owner, err)
 	}
 }

@@ -98,7 +98,7 @@ func (c *nodeClaim) LiftFence(ctx context.Context, fence uint64) error {
 		return err
 	}
 	for _, h := range state.Holders {
-		if h.Owner == c.req.Owner {
+		if h.Owner.Reveal() == c.req.Owner {
 			return c.d.RaiseFence(ctx, c.req.Resource, fence)
 		}
 	}

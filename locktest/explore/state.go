@@ -42,20 +42,20 @@ func (w *World) checkServed(before, now driver.State) {
 		return
 	}
 	waits := func(all []driver.Waiter, owner string) int {
-		return slices.IndexFunc(all, func(o driver.Waiter) bool { return o.Owner == owner })
+		return slices.IndexFunc(all, func(o driver.Waiter) bool { return o.Owner.Reveal() == owner })
 	}
 	for _, h := range now.Holders {
-		if h.Owner == "" || slices.ContainsFunc(before.Holders, func(o driver.Holder) bool { return o.Owner == h.Owner }) {
+		if h.Owner.Reveal() == "" || slices.ContainsFunc(before.Holders, func(o driver.Holder) bool { return o.Owner == h.Owner }) {
 			continue
 		}
 		ahead := before.Waiters
-		if i := waits(ahead, h.Owner); i >= 0 {
+		if i := waits(ahead, h.Owner.Reveal()); i >= 0 {
 			ahead = ahead[:i]
 		}
 		for _, o := range ahead {
 			together := o.Mode == driver.Shared && h.Mode == driver.Shared // o may hold beside h, and has not heard of it yet
-			if waits(now.Waiters, o.Owner) >= 0 && !together {
-				w.fail("%s is granted before %s, who came first", driver.ShortOwner(h.Owner), driver.ShortOwner(o.Owner))
+			if waits(now.Waiters, o.Owner.Reveal()) >= 0 && !together {
+				w.fail("%s is granted before %s, who came first", h.Owner.String(), o.Owner.String())
 			}
 		}
 	}
@@ -70,7 +70,7 @@ func (w *World) checkKept(now driver.State) {
 		if l.Name() != now.Resource || !l.believes() || w.excused(l) {
 			continue
 		}
-		i := slices.IndexFunc(now.Holders, func(h driver.Holder) bool { return h.Owner == l.Owner() })
+		i := slices.IndexFunc(now.Holders, func(h driver.Holder) bool { return h.Owner.Reveal() == l.Owner() })
 		if i < 0 {
 			w.fail("%s believes to hold until %v, but the engine has no lease of it", l.client.name, w.at(l.Deadline()))
 		} else if ends := time.Now().Add(now.Holders[i].Left); ends.Before(l.Deadline()) {

@@ -59,7 +59,7 @@ func losingFirst(t *testing.T) *leasehold.Locker {
 			t.Errorf("Inspect: %+v, %v", st, err)
 			return
 		}
-		if err := d.Evict(context.Background(), "coupons", st.Holders[0].Owner, "a test"); err != nil {
+		if err := d.Evict(context.Background(), "coupons", st.Holders[0].Owner.Reveal(), "a test"); err != nil {
 			t.Error(err)
 		}
 	})

@@ -1,0 +1,40 @@
+package driver
+
+import (
+	"fmt"
+	"log/slog"
+	"unique"
+)
+
+// An Owner is who holds or waits, as the engine has it. Whoever knows it whole can release the lease.
+// So it prints, logs and marshals as its [ShortOwner], whatever the verb, and fmt finds no more than an
+// address where it may not ask. Two are equal if they are the same owner; the zero Owner is nobody.
+type Owner struct{ whole unique.Handle[string] }
+
+// OwnerOf returns the Owner whose Reveal is owner.
+func OwnerOf(owner string) Owner {
+	if owner == "" {
+		return Owner{}
+	}
+	return Owner{unique.Make(owner)}
+}
+
+// Reveal returns the whole owner.
+func (o Owner) Reveal() string {
+	if o == (Owner{}) {
+		return ""
+	}
+	return o.whole.Value()
+}
+
+// String is for people.
+func (o Owner) String() string { return ShortOwner(o.Reveal()) }
+
+// Format implements fmt.Formatter.
+func (o Owner) Format(f fmt.State, verb rune) { fmt.Fprintf(f, fmt.FormatString(f, verb), o.String()) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (o Owner) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// LogValue implements slog.LogValuer.
+func (o Owner) LogValue() slog.Value { return slog.StringValue(o.String()) }
