@@ -109,12 +109,12 @@ func TestLeaseOutlivesAShortSleep(t *testing.T) {
 		m.link.Always(locktest.OpRenew, locktest.LoseRequest)
 		m.sleep(9 * time.Second)
 		wantDuration(t, "left", time.Until(lease.Deadline()), 0, time.Second)
-		time.Sleep(time.Until(lease.Deadline()) - 1)
+		time.Sleep(time.Until(lease.Deadline()) - time.Nanosecond)
 		synctest.Wait()
 		if err := lease.Context().Err(); err != nil {
 			t.Errorf("ended before its deadline: %v", context.Cause(lease.Context()))
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		wantErr(t, context.Cause(lease.Context()), leasehold.ErrLost)
 	})

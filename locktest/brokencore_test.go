@@ -48,7 +48,7 @@ var mutations = []struct {
 	{"anyNote", "RefusesBadNotes", "options.go", "err := driver.CheckNote(note); err != nil {", "err := driver.CheckNote(note); err != nil && !$ {"},
 	{"resumesAsGranted", "ResumeAfterHandOver", "locker.go", "h.grant.handOvers = resumed", "h.grant.handOvers = resumed * uint64(1-count($))"},
 	{"oversleeps", "WaitIsBounded", "acquire.go", "context.WithTimeoutCause(ctx, a.wait, errWaited)",
-		"context.WithTimeoutCause(ctx, a.wait+time.Duration(count($))*time.Second, errWaited)"},
+		"context.WithTimeoutCause(ctx, a.wait<<(4*count($)), errWaited)"},
 	{"keepsSome", "AllOrNothing", "all.go", "\t\tg.letGo(ctx, 0)\n", "\t\tif !$ {\n\t\t\tg.letGo(ctx, 0)\n\t\t}\n"},
 	{"keepsLaterNames", "OppositeOrdersNeverDeadlock", "all.go", "g.letGo(ctx, i) // what", "if !$ {\n\t\t\t\tg.letGo(ctx, i)\n\t\t\t} // what"},
 	{"leavesTooEarly", "NobodyElseLeadsBeforeTheReturn", "lead.go", "t.led, t.resign = true, end\n",
