@@ -14,7 +14,7 @@ import (
 // call that failed waits for it. A case counts on Close, or polls.
 func TestSlowCleanUpIsAccepted(t *testing.T) {
 	t.Parallel()
-	const remote = locktest.NeedPause | locktest.NeedRestart | locktest.NeedAddress | locktest.NeedHang
+	const remote = locktest.NeedPause | locktest.NeedRestart | locktest.NeedAddress | locktest.NeedHang | locktest.NeedForget
 	var runs []func()
 	for _, c := range locktest.Cases() {
 		if c.Needs&remote != 0 || strings.Contains(c.Name, "Goroutine") { // what those count is the process's
