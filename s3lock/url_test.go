@@ -122,7 +122,7 @@ func TestKeysInAFile(t *testing.T) {
 	}
 	write("KEY:SE/CR+ET:\n")
 	for url, want := range map[string][2]string{
-		"s3://b?region=r&password_file=" + path:     {"KEY", "SE/CR+ET:"},
+		"s3://b?region=r&password_file=" + path:      {"KEY", "SE/CR+ET:"},
 		"s3://KEY2@b?region=r&password_file=" + path: {"KEY2", "KEY:SE/CR+ET:"},
 	} {
 		u, err := storeurl.Parse(url, urlForm)

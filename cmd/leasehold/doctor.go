@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
@@ -20,7 +19,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/rehearsal"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 )
 
 const doctorLong = `Look at the chosen store, and say of each thing whether it is fit for locks: ok, warning or
@@ -382,7 +380,7 @@ func (d *doctor) print() error {
 		v.Findings = append(v.Findings, findingView{f.About, plain(f.Where), f.Level.String(), plain(f.Text), plain(f.Advice)})
 	}
 	v.Level = worst.String()
-	err := d.app.print(v, func(w io.Writer) { writeFindings(w, v.Findings, d.app.screenWidth()) })
+	err := d.app.print(v, func(w io.Writer) { writeFindings(w, v.Findings, widthOf(d.app.stdout)) })
 	switch {
 	case err != nil:
 		return err
@@ -431,24 +429,11 @@ func fold(text string, room int) (lines []string) {
 	}
 	for word := range strings.SplitSeq(text, " ") {
 		last := len(lines) - 1
-		if last >= 0 && utf8.RuneCountInString(lines[last])+1+utf8.RuneCountInString(word) <= room {
+		if last >= 0 && cells(lines[last])+1+cells(word) <= room {
 			lines[last] += " " + word
 		} else if text != "" {
 			lines = append(lines, word)
 		}
 	}
 	return lines
-}
-
-// screenWidth is the width of the terminal that the output goes to; 0: it goes to none.
-func (a *app) screenWidth() int {
-	screen, ok := terminal(a.stdout)
-	if !ok {
-		return 0
-	}
-	width, _, err := term.GetSize(int(screen.Fd()))
-	if err != nil {
-		return 0
-	}
-	return width
 }

@@ -148,7 +148,7 @@ var plain = map[string]string{
 	"caslock.Driver.resources":      "names",
 	"etcdlock.places.of":            "names",
 	"etcdlock.Driver.taken":         "names",
-	"fence.Memory.seen":              "names",
+	"fence.Memory.seen":             "names",
 	"held.Leases.all":               "names",
 	"leasehold.localQueue.turns":    "names",
 	"leasehold.terms.byName":        "names",
