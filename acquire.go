@@ -124,7 +124,7 @@ func (a *attempt) take(ctx context.Context, h *hold) *Lease {
 	a.hasTurn = true
 	l.queue.contendAgain(a.name)
 	select { // who asks beside what is being given up would wait for itself
-	case <-l.calls.clean(func() { h.release(ctx) }):
+	case <-l.calls.clean(func() { h.release(ctx, nil) }):
 	case <-ctx.Done():
 	}
 	return nil
@@ -162,7 +162,7 @@ func (a *attempt) settle(ctx context.Context, h *hold, sent boottime.Instant, g 
 		// Nobody of this process contends before the clean-up is through, so that
 		// nobody is refused because of what we left behind.
 		a.locker.calls.tidy(func() {
-			h.releaseAfter(ctx, err) // its answer matters to nobody: what it leaves ends by itself
+			h.release(ctx, err) // its answer matters to nobody: what it leaves ends by itself
 			queue.passIf(had, name)
 		})
 	}

@@ -71,7 +71,7 @@ func (h *hold) discard() {
 		return
 	}
 	h.locker.calls.tidy(func() {
-		h.release(ctx)
+		h.release(ctx, nil)
 		h.locker.queue.pass(h.req.Resource)
 	})
 }

@@ -188,19 +188,21 @@ func (h *hold) ended() error {
 
 // release ends the hold at the engine. It asks until the engine has said yes or no, within a
 // bound of its own: it runs although ctx has ended. A no after an unknown outcome stays
-// unknown: the first call may have been the one that ended it.
-func (h *hold) release(ctx context.Context) error { return h.releaseAfter(ctx, nil) }
-
-// releaseAfter is release for a hold whose Try has failed with tried. An engine that denies both is not
-// asked again: without the right to take a lock there is nothing to give back.
-func (h *hold) releaseAfter(ctx context.Context, tried error) error {
+// unknown: the first call may have been the one that ended it. tried is what Try came to, if that was an error: an
+// engine that denies both is not asked again. Without the right to take a lock there is nothing to give back.
+func (h *hold) release(ctx context.Context, tried error) error {
 	keep := h.leave()
 	_ = h.calling.begin(context.Background()) // the call in flight is bounded, and leave has cut it short where it is ours alone
 	defer h.calling.end()
 	call := newBound(unending(ctx), time.Now().Add(min(h.req.TTL, callBound)))
 	defer call.end()
 	for tries := 0; ; tries++ {
-		err := h.end(call, keep)
+		var err error
+		if keep > 0 {
+			err = h.claim.(driver.Lingerer).Linger(call, keep) // it is left to nobody
+		} else {
+			err = h.claim.Release(call)
+		}
 		switch {
 		case err == nil, final(err), h.unknown == nil && errors.Is(err, ErrLost),
 			errors.Is(err, ErrDenied) && errors.Is(tried, ErrDenied):
@@ -228,14 +230,6 @@ func (h *hold) leave() (keep time.Duration) {
 	}
 	h.forget()
 	return keep
-}
-
-// end is one call that ends the grant, or leaves it to nobody for keep.
-func (h *hold) end(ctx context.Context, keep time.Duration) error {
-	if keep > 0 {
-		return h.claim.(driver.Lingerer).Linger(ctx, keep)
-	}
-	return h.claim.Release(ctx)
 }
 
 // unending is ctx without its end, for clean-ups and leases.

@@ -179,9 +179,9 @@ func (le *Lease) release(ctx context.Context) error {
 	le.cancel(ErrReleased) // does nothing after the first
 	switch {
 	case err != nil && last:
-		h.locker.calls.tidy(func() { h.release(ctx) }) // its answer matters to nobody
+		h.locker.calls.tidy(func() { h.release(ctx, nil) }) // its answer matters to nobody
 	case last:
-		err = h.release(ctx)
+		err = h.release(ctx, nil)
 		h.giveTurn()
 		le.settle(err)
 	case err == nil:

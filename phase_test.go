@@ -87,7 +87,7 @@ func (s *stage) cause(ctx context.Context, e event) {
 		if s.h.phase == held {
 			s.lease.Release(ctx)
 		} else {
-			s.h.release(ctx)
+			s.h.release(ctx, nil)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func TestTheTableIsWhatHappens(t *testing.T) {
 				s.cause(t.Context(), e)
 				s.check(t, from, phaseNames[to])
 				d.released = nil
-				s.h.release(t.Context())
+				s.h.release(t.Context(), nil)
 				s.locks.Close()
 			})
 		})

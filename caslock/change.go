@@ -92,11 +92,10 @@ func (d *Driver) same(a, b Version) bool {
 func (d *Driver) current(ctx context.Context, s *resource, fresh bool) (v view, sure bool, err error) {
 	v, highest, known := s.look()
 	if sure = fresh || !known; sure {
-		var i Item
-		err := links.Again(ctx, func(bool) (err error) {
+		i, err := d.store.Read(ctx, s.name)
+		for links.Again(ctx, err) {
 			i, err = d.store.Read(ctx, s.name)
-			return err
-		})
+		}
 		d.lanes.Answered(err)
 		if err == nil {
 			i.Name = s.name

@@ -30,11 +30,11 @@ func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 	if !c.req.Queue {
 		return c.try(ctx, nil, 0)
 	}
-	err = c.d.lanes.Ask(ctx, c.req.Resource, func() (err error) {
+	asking, err := c.d.lanes.Begin(ctx, c.req.Resource)
+	if err == nil {
 		g, err = c.join(ctx)
-		return err
-	})
-	return g, err
+	}
+	return g, asking.End(err)
 }
 
 // join is a Try of a waiter.

@@ -71,7 +71,11 @@ func (c *claim) answered(err error, yes phase) {
 
 // call is a call of the server that does no harm when it is served twice.
 func (c *claim) call(ctx context.Context, f func(on *conn) error) error {
-	return links.Again(ctx, func(bool) error { return c.server.call(ctx, c.server.links.Begin, f) })
+	err := c.server.call(ctx, c.server.links.Begin, f)
+	for links.Again(ctx, err) {
+		err = c.server.call(ctx, c.server.links.Begin, f)
+	}
+	return err
 }
 
 // Try implements driver.Claim.
@@ -143,7 +147,7 @@ func (c *claim) giveUp(ctx context.Context, life time.Duration) error {
 	if c.adrift > 0 {
 		life = max(life, barTTL)
 	}
-	var lost, unsure error
+	var lost error
 	wanted := false // by another process
 	give := func(on *conn) error {
 		return c.change(on, false, []string{c.key, c.marks}, func(r *record.Record, mark item) (time.Duration, error) {
@@ -158,17 +162,19 @@ func (c *claim) giveUp(ctx context.Context, life time.Duration) error {
 			return life, nil
 		})
 	}
-	err := links.Again(ctx, func(again bool) error {
-		err := c.server.call(ctx, c.server.links.BeginLate, give)
-		if err == nil {
-			err = lost
+	attempt := func() error {
+		if err := c.server.call(ctx, c.server.links.BeginLate, give); err != nil {
+			return err
 		}
-		if again && errors.Is(err, driver.ErrLost) { // the attempt before may have given it up
-			return unsure
+		return lost
+	}
+	err := attempt()
+	for links.Again(ctx, err) {
+		unsure := fmt.Errorf("memcachelock: it may have been given up: %v", err)
+		if err = attempt(); errors.Is(err, driver.ErrLost) { // the attempt before may have given it up
+			err = unsure
 		}
-		unsure = fmt.Errorf("memcachelock: it may have been given up: %v", err)
-		return err
-	})
+	}
 	if c.answered(err, over); err == nil || errors.Is(err, driver.ErrLost) {
 		c.adrift = 0
 		c.turns.ended(c.key, c.since, wanted)

@@ -71,17 +71,19 @@ const (
 
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
-	err = links.Again(ctx, func(bool) (err error) {
-		g, err = c.try(ctx)
-		return err
-	})
-	return g, err
+	for {
+		g, taken, err := c.takePlain(ctx)
+		if !taken && err == nil {
+			g, err = c.takeOrQueue(ctx)
+		}
+		if !links.Again(ctx, err) {
+			return g, err
+		}
+	}
 }
 
-func (c *claim) try(ctx context.Context) (driver.Grant, error) {
-	if g, taken, err := c.takePlain(ctx); taken || err != nil {
-		return g, err
-	}
+// takeOrQueue is a Try by the scripts, which know of waiters.
+func (c *claim) takeOrQueue(ctx context.Context) (driver.Grant, error) {
 	if !c.req.Queue {
 		c.d.subscriber.listen(c)
 		g, busy, err := c.attempt(ctx)
@@ -330,13 +332,13 @@ func (c *claim) Linger(ctx context.Context, d time.Duration) error { return c.le
 var errUntold = errors.New("redislock: the first of two attempts had no answer, and may have released it")
 
 func (c *claim) leave(ctx context.Context, linger int64) error {
-	return links.Again(ctx, func(again bool) error {
-		err := c.end(ctx, linger)
-		if again && errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrEvicted) {
-			return errUntold
+	err := c.end(ctx, linger)
+	for links.Again(ctx, err) {
+		if err = c.end(ctx, linger); errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrEvicted) {
+			err = errUntold
 		}
-		return err
-	})
+	}
+	return err
 }
 
 func (c *claim) end(ctx context.Context, linger int64) error {

@@ -19,14 +19,6 @@ const historyWait = 250 * time.Millisecond
 
 // Renew implements driver.Claim.
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (g driver.Grant, err error) {
-	err = links.Again(ctx, func(bool) (err error) {
-		g, err = c.renewOnce(ctx, ttl)
-		return err
-	})
-	return g, err
-}
-
-func (c *claim) renewOnce(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	if err := errors.Join(c.d.usable(ctx), c.d.checkTTL(ttl)); err != nil {
 		return driver.Grant{}, err
 	}
@@ -56,7 +48,12 @@ const shortenAttempts = 4
 func (c *claim) renewWhole(ctx context.Context, ttl time.Duration) (g driver.Grant, err error) {
 	ends := int64(0)
 	for range shortenAttempts {
-		if g, ends, err = c.sendRenew(ctx, ttl, ends); err != nil || ends == 0 {
+		known := ends
+		g, ends, err = c.sendRenew(ctx, ttl, known)
+		for links.Again(ctx, err) {
+			g, ends, err = c.sendRenew(ctx, ttl, known)
+		}
+		if err != nil || ends == 0 {
 			break
 		}
 	}

@@ -74,35 +74,31 @@ func (c *claim) grantedAgain(ttl time.Duration) driver.Grant {
 
 // runRenewAll returns a reply for each, also beside ErrReplicas.
 func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) (replies []int64, err error) {
-	err = links.Again(ctx, func(bool) (err error) {
-		replies, err = d.renewAllOnce(ctx, renewals)
-		return err
-	})
-	return replies, err
-}
-
-func (d *Driver) renewAllOnce(ctx context.Context, renewals []*driver.Renewal) ([]int64, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
 	}
-	renew := d.pipelines.newCall(scriptRenewAll, len(renewals))
-	renew.durable, renew.leaves = true, leavesSoon
-	for _, r := range renewals {
-		renew.text(r.Claim.(*claim).keys.lock)
+	for {
+		renew := d.pipelines.newCall(scriptRenewAll, len(renewals))
+		renew.durable, renew.leaves = true, leavesSoon
+		for _, r := range renewals {
+			renew.text(r.Claim.(*claim).keys.lock)
+		}
+		for _, r := range renewals {
+			renew.text(r.Claim.(*claim).req.Owner)
+			renew.number(millis(r.TTL))
+		}
+		reply, err := d.pipelines.ask(ctx, renewals[0].Claim.(*claim).keys.lock, renew)
+		if err == nil {
+			replies, err = reply.integers(len(renewals))
+			if err == nil && reply.acknowledged < d.replicas {
+				err = fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)
+			}
+			return replies, err
+		}
+		if err = explain(err); !links.Again(ctx, err) {
+			return nil, err
+		}
 	}
-	for _, r := range renewals {
-		renew.text(r.Claim.(*claim).req.Owner)
-		renew.number(millis(r.TTL))
-	}
-	reply, err := d.pipelines.ask(ctx, renewals[0].Claim.(*claim).keys.lock, renew)
-	if err != nil {
-		return nil, explain(err)
-	}
-	replies, err := reply.integers(len(renewals))
-	if err == nil && reply.acknowledged < d.replicas {
-		err = fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)
-	}
-	return replies, err
 }
 
 // renewEach renews by a call each.

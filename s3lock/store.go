@@ -198,17 +198,21 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[caslock.Item,
 	}
 }
 
+func (s *store) page(ctx context.Context, pages *s3.ListObjectsV2Paginator) (*s3.ListObjectsV2Output, error) {
+	ctx, attempt := s.links.Begin(ctx)
+	page, err := pages.NextPage(ctx)
+	return page, attempt.End(err)
+}
+
 // list reads the objects whose keys begin with first and whose names with prefix. It returns false
 // if it is to be the last.
 func (s *store) list(ctx context.Context, first, prefix string, yield func(caslock.Item, error) bool) bool {
 	pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: aws.String(s.prefix + first)})
 	for pages.HasMorePages() {
-		var page *s3.ListObjectsV2Output
-		err := links.Again(ctx, func(bool) (err error) {
-			asking, attempt := s.links.Begin(ctx)
-			page, err = pages.NextPage(asking)
-			return attempt.End(err)
-		})
+		page, err := s.page(ctx, pages)
+		for links.Again(ctx, err) {
+			page, err = s.page(ctx, pages)
+		}
 		if err != nil {
 			yield(caslock.Item{}, explain(err))
 			return false

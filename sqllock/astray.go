@@ -40,10 +40,9 @@ type doubt struct {
 	answered atomic.Pointer[time.Time] // when a call had an answer, in a pool of ours
 }
 
-// call runs fn on a connection that is believed. explain is the dialect's.
-func (d *doubt) call(ctx context.Context, on runner, explain func(error) error, fn func(on runner) error) error {
-	start := time.Now()
-	err := fn(on)
+// judge takes in what fn came to on a connection, by a call that began at start, and runs fn again where that connection
+// led astray. explain is the dialect's.
+func (d *doubt) judge(ctx context.Context, start time.Time, on runner, err error, explain func(error) error, fn func(on runner) error) error {
 	if d.ours != nil && (err == nil || ctx.Err() == nil) {
 		now := time.Now()
 		d.answered.Store(&now)
@@ -67,29 +66,44 @@ func (d *doubt) call(ctx context.Context, on runner, explain func(error) error, 
 	return err
 }
 
-// twice makes a call, and once more if the connection of the first is dead.
-func (d *doubt) twice(ctx context.Context, call func(ctx context.Context) error) error {
+// A firstCall is made once more if the connections of then are dead. nil: it is not.
+type firstCall struct {
+	ctx    context.Context // of both
+	stop   context.CancelFunc
+	look   *time.Timer
+	looked chan struct{} // closed after look has set dead
+	dead   bool
+}
+
+// first begins a call, which has the context that it returns; again follows.
+func (d *doubt) first(ctx context.Context) (context.Context, *firstCall) {
 	if d.ours == nil {
-		return call(ctx)
+		return ctx, nil
 	}
-	first, stop := context.WithCancel(ctx)
-	defer stop()
-	start, dead, looked := time.Now(), false, make(chan struct{})
-	look := time.AfterFunc(repeatAfter, func() {
-		defer close(looked)
-		if dead = d.dead(first, start); dead {
+	call, stop := context.WithCancel(ctx)
+	f := &firstCall{ctx: ctx, stop: stop, looked: make(chan struct{})}
+	start := time.Now()
+	f.look = time.AfterFunc(repeatAfter, func() {
+		defer close(f.looked)
+		if f.dead = d.dead(call, start); f.dead {
 			stop()
 		}
 	})
-	err := call(first)
-	if !look.Stop() {
-		stop()
-		<-looked
+	return call, f
+}
+
+// again ends the call, which came to err, and reports whether to make it once more.
+func (f *firstCall) again(err error) bool {
+	if f == nil {
+		return false
 	}
-	if err != nil && dead && ctx.Err() == nil {
-		return call(ctx)
+	ended := f.look.Stop()
+	f.stop()
+	if ended {
+		return false
 	}
-	return err
+	<-f.looked
+	return err != nil && f.dead && f.ctx.Err() == nil
 }
 
 // dead reports whether connections that were made before start lead nowhere: all were silent since, and one that is made

@@ -105,38 +105,39 @@ var errUndecided = errors.New("undecided")
 
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
-	try := func() error {
-		return c.d.doubt.twice(ctx, func(ctx context.Context) error {
-			g, err = c.try(ctx)
-			return err
-		})
-	}
-	if !c.req.Queue {
-		return g, try()
-	}
-	return g, c.d.lanes.Ask(ctx, c.req.Resource, try)
-}
-
-func (c *claim) try(ctx context.Context) (driver.Grant, error) {
-	c.collect()
-	sure := !c.uncertain()
-	g, err := c.fastPath(ctx)
-	first, isBusy := errors.AsType[*driver.Busy](err)
-	switch {
-	case err != errUndecided && !(isBusy && c.req.Queue):
-		if isBusy {
-			c.moves(err, refused)
+	if c.req.Queue {
+		asking, none := c.d.lanes.Begin(ctx, c.req.Resource)
+		if none != nil {
+			return g, asking.End(none)
 		}
-		if err == nil {
+		defer func() { err = asking.End(err) }()
+	}
+	for call, first := c.d.doubt.first(ctx); ; call, first = ctx, nil {
+		c.collect()
+		sure := !c.uncertain()
+		g, err = c.fastPath(call)
+		if busy, isBusy := errors.AsType[*driver.Busy](err); err == errUndecided || isBusy && c.req.Queue {
+			g, err = c.byRecord(call, busy, sure)
+		} else if isBusy {
+			c.moves(err, refused)
+		} else if err == nil {
 			c.d.watch.disarm(&c.req)
 		}
-		return g, err
-	case !c.req.Queue:
+		if !first.again(err) {
+			return g, err
+		}
+	}
+}
+
+// byRecord takes the resource or a place in the queue. first is the refusal that was found before, and sure says that
+// nothing of this claim was uncertain then.
+func (c *claim) byRecord(ctx context.Context, first *driver.Busy, sure bool) (driver.Grant, error) {
+	if !c.req.Queue {
 		return c.long(ctx, nil)
 	}
 	// Armed before the state is read: a release from here on is heard.
-	g, err = c.enter(ctx, c.d.watch.arm(&c.req))
-	if _, isBusy = errors.AsType[*driver.Busy](err); isBusy {
+	g, err := c.enter(ctx, c.d.watch.arm(&c.req))
+	if _, isBusy := errors.AsType[*driver.Busy](err); isBusy {
 		return g, err
 	}
 	c.d.watch.disarm(&c.req)

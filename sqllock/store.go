@@ -117,7 +117,8 @@ func (d *Driver) prepare(ctx context.Context, stmts prepared) (err error) {
 // and long ones come too late again and again: fn is then repeated READ COMMITTED.
 func (d *Driver) retry(ctx context.Context, on runner, fn func(on runner) error) error {
 	for start, try := time.Now(), 1; ; try++ {
-		err := d.doubt.call(ctx, on, d.dialect.explain, fn)
+		began := time.Now()
+		err := d.doubt.judge(ctx, began, on, fn(on), d.dialect.explain, fn)
 		d.lanes.Answered(err)
 		if on != nil && d.dialect.serial(err) {
 			err = d.committed(ctx, fn)

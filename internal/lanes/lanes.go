@@ -46,29 +46,43 @@ func New(unanswered func(error) bool, probe func(ctx context.Context) error) *La
 	return l
 }
 
-// Ask makes the call of a waiter for name when it is its turn. If the call had no answer while the engine answered
-// others, the error matches [driver.ErrNotYet].
-func (l *Lanes) Ask(ctx context.Context, name string, call func() error) error {
-	before := l.answers.Load()
-	err := l.inTurn(ctx, name, call)
-	if err != nil && l.Unanswered(err) && l.answers.Load() != before {
-		return fmt.Errorf("%w: others keep the engine busy: %w", driver.ErrNotYet, err)
-	}
-	return err
+// An Asking is a call of a waiter.
+type Asking struct {
+	lanes  *Lanes
+	lane   chan struct{} // in which it has a token; nil: it came to no turn
+	before uint64        // answers
+	probe  *time.Timer   // nil: none
 }
 
-func (l *Lanes) inTurn(ctx context.Context, name string, call func() error) error {
+// Begin returns when it is the turn of a waiter for name to make a call, or ctx has ended, with its error. End follows.
+func (l *Lanes) Begin(ctx context.Context, name string) (Asking, error) {
+	a := Asking{lanes: l, before: l.answers.Load()}
 	lane := l.lanes[maphash.String(l.seed, name)%number]
 	select {
 	case lane <- struct{}{}:
-		defer func() { <-lane }()
+		a.lane = lane
 	case <-ctx.Done():
-		return ctx.Err()
+		return a, ctx.Err()
 	}
 	if end, bounded := ctx.Deadline(); bounded && l.Probe != nil {
-		defer time.AfterFunc(time.Until(end)/2, func() { l.probe(ctx) }).Stop()
+		a.probe = time.AfterFunc(time.Until(end)/2, func() { l.probe(ctx) })
 	}
-	return call()
+	return a, nil
+}
+
+// End ends the call, which came to err. If it had no answer while the engine answered others, the error that it
+// returns matches [driver.ErrNotYet].
+func (a Asking) End(err error) error {
+	if a.probe != nil {
+		a.probe.Stop()
+	}
+	if a.lane != nil {
+		<-a.lane
+	}
+	if err != nil && a.lanes.Unanswered(err) && a.lanes.answers.Load() != a.before {
+		return fmt.Errorf("%w: others keep the engine busy: %w", driver.ErrNotYet, err)
+	}
+	return err
 }
 
 // probe is made by one of all calls that wait.

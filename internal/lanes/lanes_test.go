@@ -22,6 +22,15 @@ func silent(ctx context.Context) func() error {
 	}
 }
 
+// ask makes a call of a waiter.
+func ask(ctx context.Context, l *lanes.Lanes, call func() error) error {
+	asking, err := l.Begin(ctx, "r")
+	if err == nil {
+		err = call()
+	}
+	return asking.End(err)
+}
+
 // A call without an answer is late because of others if the engine has answered those, or a probe.
 func TestAnswersToOthersTellACrowd(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -41,7 +50,7 @@ func TestAnswersToOthersTellACrowd(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
 				time.AfterFunc(time.Second, func() { l.Answered(c.other) })
-				err := l.Ask(ctx, "r", silent(ctx))
+				err := ask(ctx, l, silent(ctx))
 				if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrNotYet) != c.crowd {
 					t.Errorf("%v", err)
 				}
@@ -58,7 +67,7 @@ func TestWaitersTakeTurns(t *testing.T) {
 		var asking, most atomic.Int32
 		for range 100 {
 			go func() {
-				err := l.Ask(t.Context(), "r", func() error {
+				err := ask(t.Context(), l, func() error {
 					most.Store(max(most.Load(), asking.Add(1)))
 					time.Sleep(time.Second)
 					asking.Add(-1)
@@ -73,7 +82,7 @@ func TestWaitersTakeTurns(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
-		if err := l.Ask(ctx, "r", func() error { panic("out of turn") }); !errors.Is(err, context.DeadlineExceeded) {
+		if err := ask(ctx, l, func() error { panic("out of turn") }); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}
 		time.Sleep(time.Minute)

@@ -111,15 +111,10 @@ func (c *Call) firstLook() time.Duration {
 	return d - c.moment
 }
 
-// Again makes a call that may be served twice, and makes it again for as long as nobody answers over the
-// connections that there were. again is true from the second attempt on: an attempt before may have been served,
-// or may be served later.
-func Again(ctx context.Context, attempt func(again bool) error) error {
-	err := attempt(false)
-	for errors.Is(err, ErrSilent) && ctx.Err() == nil {
-		err = attempt(true)
-	}
-	return err
+// Again reports whether to make a call again that came to err: nobody answered over the connections that there were.
+// It must be a call that may be served twice. The former attempt may have been served, or may be served later.
+func Again(ctx context.Context, err error) bool {
+	return errors.Is(err, ErrSilent) && ctx.Err() == nil
 }
 
 // patience is how long to wait for a sign from now on.
