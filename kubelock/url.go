@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/reread"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 	"github.com/leasehold-go/leasehold/internal/storeurl/transport"
@@ -47,6 +48,7 @@ func OpenURL(_ context.Context, url string) (driver.Driver, error) {
 	if err != nil {
 		return nil, u.Wrong("%v", err)
 	}
+	who.links = d.leases.links
 	d.leases.sender.Client = &http.Client{Transport: transport.New(who.changed, who.transport), Timeout: who.config.Timeout}
 	return d, nil
 }
@@ -57,6 +59,7 @@ type account struct {
 	read func() (*rest.Config, error)
 
 	config *rest.Config // the last that could be used; it names no files
+	links  *links.Links // its connections
 }
 
 // look reads the files. What cannot be used, such as a certificate whose key is still to come, leaves what was
@@ -105,7 +108,9 @@ func (a *account) changed() any {
 }
 
 func (a *account) transport() http.RoundTripper {
-	t, err := rest.TransportFor(a.config)
+	c := rest.CopyConfig(a.config)
+	c.Dial = a.links.Dialer(c.Dial)
+	t, err := rest.TransportFor(c)
 	if err != nil {
 		return nil
 	}

@@ -23,7 +23,7 @@ var (
 	// ErrReadOnly: the server is a replica.
 	ErrReadOnly = fmt.Errorf("redislock: the server is a replica and %w, connect to the primary or through Sentinel", driver.ErrReadOnly)
 	// ErrOutOfMemory: the server refuses to store more. Renew and Release still work.
-	ErrOutOfMemory = fmt.Errorf("redislock: the server's memory is %w, raise maxmemory or delete data", driver.ErrFull)
+	ErrOutOfMemory = fmt.Errorf("redislock: the server is out of memory (%w), raise maxmemory or delete data", driver.ErrFull)
 	// ErrCannotSave: the server fails to write its data to disk, and refuses all writes until it can.
 	// Leases are neither granted nor renewed; Inspect and List still work.
 	ErrCannotSave = fmt.Errorf("redislock: the server cannot write to its disk and is %w, see its log and what room there is", driver.ErrReadOnly)
