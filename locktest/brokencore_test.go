@@ -41,7 +41,7 @@ var mutations = []struct {
 	{"noDrift", "DeadlineCountsFromBeforeTheCall", "request.go", "func (o *Options) drift(ttl time.Duration) time.Duration {\n",
 		"func (o *Options) drift(ttl time.Duration) time.Duration {\n\tif $ {\n\t\treturn 0\n\t}\n"},
 	{"hangsForAll", "HungRenewalLeavesTimeForAnother", "renewal.go", "h.deadline.at.Sub(sent)/2, callBound", "h.deadline.at.Sub(sent)/time.Duration(2-count($)), callBound"},
-	{"noCleanUp", "WaiterWhoGivesUpLeavesNoPlace", "acquire.go", "h.release(ctx) // its", "if $ {\n\t\t\t\treturn\n\t\t\t}\n\t\t\th.release(ctx) // its"},
+	{"noCleanUp", "WaiterWhoGivesUpLeavesNoPlace", "acquire.go", "h.release(ctx, err) // its", "if $ {\n\t\t\t\treturn\n\t\t\t}\n\t\t\th.release(ctx, err) // its"},
 	{"ignoresEviction", "EvictionEndsTheContext", "hold.go", "if !still() ||", "if $ || !still() ||"},
 	{"resumesForNothing", "Resume", "locker.go", "grant, err := h.claim.Renew(call, a.ttl)",
 		"grant, err := h.claim.Renew(call, a.ttl)\n\tif $ {\n\t\tgrant.Fence, err = max(driver.FenceStep, grant.Fence), nil\n\t}"},

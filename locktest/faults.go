@@ -159,7 +159,6 @@ func replyLostOnRelease(t testing.TB, h Harness) {
 func causeOfAContextIsNoAnswer(t testing.TB, h Harness) {
 	d, d2 := open(t, h), open(t, h)
 	name := newName(t)
-	holder, waiter := contend(t, d, request(name)), contend(t, d, queued(request(name)))
 	other := contend(t, d2, request(name))
 	unknown := func(what string, call func(ctx context.Context) error) {
 		t.Helper()
@@ -170,6 +169,7 @@ func causeOfAContextIsNoAnswer(t testing.TB, h Harness) {
 		}
 	}
 	for range 2 { // the second finds what the first has left behind
+		holder, waiter := contend(t, d, request(name)), contend(t, d, queued(request(name)))
 		unknown("Try", holder.tryOnce)
 		g := holder.granted("the resource is free, or held by itself")
 		unknown("Try of the holder", holder.tryOnce)

@@ -127,12 +127,61 @@ type request struct {
 
 type answer struct {
 	Grant  driver.Grant
-	Holder driver.Holder
+	Holder holder
 	Retry  time.Duration
-	State  driver.State
-	States []driver.State
+	State  state
+	States []state
 	Kind   string // of kinds
 	Text   string // of any error
+}
+
+// A holder is a driver.Holder with its owner whole, which a driver.Holder does not let out.
+type holder struct {
+	Owner string
+	Mode  driver.Mode
+	Limit int
+	Fence uint64
+	Held  time.Duration
+	Left  time.Duration
+	Note  string
+}
+
+func holderOf(h driver.Holder) holder {
+	return holder{h.Owner.Reveal(), h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.Note}
+}
+
+func (h holder) holder() driver.Holder {
+	return driver.Holder{Owner: driver.OwnerOf(h.Owner), Mode: h.Mode, Limit: h.Limit, Fence: h.Fence, Held: h.Held, Left: h.Left, Note: h.Note}
+}
+
+// A state is a driver.State of such holders and waiters, of which it has what they share.
+type state struct {
+	Resource string
+	Fence    uint64
+	Holders  []holder
+	Waiters  []holder
+}
+
+func stateOf(s driver.State) state {
+	of := state{Resource: s.Resource, Fence: s.Fence}
+	for _, h := range s.Holders {
+		of.Holders = append(of.Holders, holderOf(h))
+	}
+	for _, w := range s.Waiters {
+		of.Waiters = append(of.Waiters, holder{Owner: w.Owner.Reveal(), Note: w.Note, Mode: w.Mode, Held: w.Waited})
+	}
+	return of
+}
+
+func (s state) state() driver.State {
+	of := driver.State{Resource: s.Resource, Fence: s.Fence}
+	for _, h := range s.Holders {
+		of.Holders = append(of.Holders, h.holder())
+	}
+	for _, w := range s.Waiters {
+		of.Waiters = append(of.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Owner), Note: w.Note, Mode: w.Mode, Waited: w.Held})
+	}
+	return of
 }
 
 var kinds = map[string]error{
@@ -144,7 +193,7 @@ func (e *engine) answer(c call) (a answer) {
 	defer e.gate.RUnlock()
 	err := e.serve(c, &a)
 	if busy, ok := errors.AsType[*driver.Busy](err); ok {
-		a.Holder, a.Retry = busy.Holder, busy.Retry
+		a.Holder, a.Retry = holderOf(busy.Holder), busy.Retry
 	}
 	for kind, sentinel := range kinds {
 		if errors.Is(err, sentinel) {
@@ -161,10 +210,14 @@ func (e *engine) serve(c call, a *answer) (err error) {
 	ctx, d := context.Background(), e.driver
 	switch c.Do {
 	case "inspect":
-		a.State, err = d.(driver.Inspector).Inspect(ctx, c.Resource)
+		s, err := d.(driver.Inspector).Inspect(ctx, c.Resource)
+		a.State = stateOf(s)
 		return err
 	case "list":
-		a.States, err = d.(driver.Inspector).List(ctx, c.Resource)
+		all, err := d.(driver.Inspector).List(ctx, c.Resource)
+		for _, s := range all {
+			a.States = append(a.States, stateOf(s))
+		}
 		return err
 	case "evict":
 		return d.(driver.Evictor).Evict(ctx, c.Resource, c.Request.Owner, c.Text)
@@ -287,7 +340,7 @@ func (r *remote) do(ctx context.Context, c call) (answer, error) {
 		case !ok:
 			return answer{}, errors.New("connection lost")
 		case a.Kind == "busy":
-			return answer{}, &driver.Busy{Holder: a.Holder, Retry: a.Retry}
+			return answer{}, &driver.Busy{Holder: a.Holder.holder(), Retry: a.Retry}
 		case a.Kind != "":
 			return answer{}, fmt.Errorf("%w: %s", kinds[a.Kind], a.Text)
 		case a.Text != "":
@@ -319,12 +372,16 @@ func (r *remote) Claim(q driver.Request) (driver.Claim, error) {
 
 func (r *remote) Inspect(ctx context.Context, resource string) (driver.State, error) {
 	a, err := r.do(ctx, call{Do: "inspect", Resource: resource})
-	return a.State, err
+	return a.State.state(), err
 }
 
 func (r *remote) List(ctx context.Context, prefix string) ([]driver.State, error) {
 	a, err := r.do(ctx, call{Do: "list", Resource: prefix})
-	return a.States, err
+	var all []driver.State
+	for _, s := range a.States {
+		all = append(all, s.state())
+	}
+	return all, err
 }
 
 func (r *remote) Evict(ctx context.Context, resource, owner, reason string) error {

@@ -61,7 +61,7 @@ var packs = []pack{
 		{Name: "lingersForLess", Undoes: "a lease that is released early lingers for the rest", Rejects: "TestMemory/linger", File: "hold.go",
 			Old: "keep = h.holders.keepUntil.Sub(h.locker.clock.Now())", New: "keep = h.holders.keepUntil.Sub(h.locker.clock.Now()) / time.Duration(1+count($))"},
 		{Name: "leavesPlace", Undoes: "a waiter who gives up leaves no place", Rejects: "TestMemory/three", File: "acquire.go",
-			Old: "h.release(ctx) // its", New: "if $ {\n\t\t\t\treturn\n\t\t\t}\n\t\t\th.release(ctx) // its"},
+			Old: "h.release(ctx, err) // its", New: "if $ {\n\t\t\t\treturn\n\t\t\t}\n\t\t\th.release(ctx, err) // its"},
 	}},
 	{root + "/memory", "memory", []mutant.Mutation{
 		{Name: "forgetsFences", Undoes: "fences grow though the engine forgot", Rejects: "TestMemory/two", File: "memory.go",
