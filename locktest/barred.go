@@ -78,6 +78,7 @@ func barredOwnerLeavesNoPlace(t testing.TB, h Harness) {
 	_ = waiter.release() // it had a place, if the engine keeps places
 	waiter.staysOut(d2, "it has left the queue, and somebody holds")
 	holder.released()
+	waiter.isBarred(d2, "nobody holds, and it has left")
 	next := contend(t, d1, request(name))
 	next.wins(Margin, "who was given up waits no more")
 	waiter.staysOut(d2, "another holds")
