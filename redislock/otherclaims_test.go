@@ -202,7 +202,7 @@ func TestServedElsewhereInBetween(t *testing.T) {
 	}
 	const o, p = `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","call":%d}`, `{"name":"n","owner":"p","ttl_ms":60000}`
 	call(0, wire.Acquire, fmt.Sprintf(o, 1))
-	call(1, wire.Release, `{"name":"n","owner":"o","caller":"c","call":2}`)
+	call(1, wire.Release, `{"name":"n","owner":"o","caller":"c","call":2,"answered":1}`)
 	call(1, wire.Acquire, p)
 	call(1, wire.Release, `{"name":"n","owner":"p"}`)
 	second := call(1, wire.Acquire, fmt.Sprintf(o, 3))
