@@ -19,8 +19,8 @@ var (
 	ErrReadOnly = fmt.Errorf("the database is %w: connect to the primary", driver.ErrReadOnly)
 	// ErrUncommitted: what a statement writes would stay in a transaction that is open on its connection, and end with
 	// it: autocommit is off, in the server's settings or the client's, or somebody has left a transaction open on a
-	// connection of the pool. MySQL and MariaDB. Nothing was written.
-	ErrUncommitted = errors.New("statements do not commit by themselves on this connection: set autocommit=1, and end transactions before the connection goes back to its pool")
+	// connection of the pool, or completion_type=CHAIN of MySQL would. MySQL and MariaDB. Nothing was written.
+	ErrUncommitted = errors.New("statements do not commit by themselves on this connection: set autocommit=1 and completion_type=NO_CHAIN, and end transactions before the connection goes back to its pool")
 	// ErrDenied: the user may not do what locking needs; the engine's page has the rights.
 	ErrDenied = fmt.Errorf("%w: it lacks a right on the lock tables", driver.ErrDenied)
 	// ErrAuth: the database does not let the user in.

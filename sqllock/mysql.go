@@ -25,7 +25,8 @@ var mysqlSchema string
 // Statements must commit by themselves: a call on a connection with autocommit=0 returns [ErrUncommitted]. So does one on a
 // connection of MariaDB on which somebody has left a transaction open. MySQL does not tell of that: there a lock that is
 // granted on such a connection ends with it, so that a pool that an application shares must get none back with a
-// transaction that it began by a statement and did not end. Transactions of [sql.DB.BeginTx] are no danger.
+// transaction that it began by a statement and did not end. Transactions of [sql.DB.BeginTx] are no danger: where
+// completion_type=CHAIN has each of them leave another open, calls return [ErrUncommitted].
 func NewMySQL(db *sql.DB, opts *Options) (*Driver, error) {
 	o, err := opts.withDefaults()
 	if err != nil {
@@ -56,9 +57,11 @@ type mysql struct {
 const mysqlNow = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 
 // mysqlCommits is 0 on a connection whose statements commit by themselves, and out of range (error 1690) on any other:
-// what is granted there would end with the connection. MariaDB also tells of a transaction that was left open. A
-// replica that repeats the statement does so in a transaction, as the server where it was run.
-const mysqlCommits = `IF(@@autocommit/*M! AND (NOT @@in_transaction OR @@server_id <> @@GLOBAL.server_id)*/, 0, 9223372036854775807)`
+// what is granted there would end with the connection. MariaDB also tells of a transaction that was left open. MySQL
+// tells only whether the end of each begins another, in a comment that MariaDB passes over. A replica that repeats the
+// statement does so in a transaction, as the server where it was run.
+const mysqlCommits = `IF(@@autocommit/*M! AND (NOT @@in_transaction OR @@server_id <> @@GLOBAL.server_id)*/` +
+	`/*!80019 AND @@completion_type <> 'CHAIN'*/, 0, 9223372036854775807)`
 
 // mysqlPrimary is the same for what is only read, which a replica would answer as of then. An administrator may write to
 // a server that is read-only, so that statements which write tell by themselves.

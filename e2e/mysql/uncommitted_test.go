@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/sqllock"
 )
@@ -115,4 +116,38 @@ func TestMariaDBTransactionsLeftOpen(t *testing.T) {
 			t.Errorf("%v Renew: %v", mode, err)
 		}
 	}
+}
+
+// With completion_type=CHAIN the end of a transaction begins another, so that each transaction of a shared pool leaves one
+// open, those of sql.DB.BeginTx too.
+func TestMySQLTransactionsChain(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) {
+		m := start(t)
+		d := opened(t, as(t, m, "locker"))
+		m.Must(t, "SET GLOBAL completion_type = CHAIN")
+		m.Cut(t, "locker")
+		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+			tx, err := d.DB.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			name := "chained " + mode.String()
+			c := claimed(t, d, name, mode)
+			_, err = c.Try(t.Context())
+			granted := m.Must(t, "SELECT COUNT(*) FROM locks.leasehold_locks WHERE name = '"+name+"' AND (owner <> '' OR crowd > 0)")
+			if err == nil && granted != "1" {
+				t.Errorf("%v Try: others see %s rows of what was granted; want 1", mode, granted)
+			}
+			if err != nil && !errors.Is(err, sqllock.ErrUncommitted) {
+				t.Errorf("%v Try: %v; want ErrUncommitted", mode, err)
+			}
+		}
+		m.Must(t, "SET GLOBAL completion_type = NO_CHAIN")
+		if err := soon(t, func() error { return databases.Try(t, d, "mended") }); err != nil {
+			t.Errorf("Try with completion_type=NO_CHAIN again: %v", err)
+		}
+	})
 }
