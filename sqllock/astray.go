@@ -106,15 +106,28 @@ func (f *firstCall) again(err error) bool {
 	return err != nil && f.dead && f.ctx.Err() == nil
 }
 
-// dead reports whether connections that were made before start lead nowhere: all were silent since, and one that is made
-// now has an answer. Where others have answers, the server may be slow, or a row locked.
+// dead waits until it can tell whether connections that were made before start lead nowhere: all were silent for
+// repeatAfter, and one that is made now has an answer. While others have answers, the server may be slow, or a row locked.
 func (d *doubt) dead(ctx context.Context, start time.Time) bool {
-	if d.ours.CondemnedSince(start) {
-		return true
+	for silent := start; !d.ours.CondemnedSince(start); {
+		if last := d.answered.Load(); last != nil && last.After(silent) {
+			silent = *last
+		}
+		left := repeatAfter - time.Since(silent)
+		if left <= 0 {
+			return d.leadsAnew(ctx, start)
+		}
+		select {
+		case <-time.After(left):
+		case <-ctx.Done():
+			return false
+		}
 	}
-	if last := d.answered.Load(); last != nil && last.After(start) {
-		return false
-	}
+	return true
+}
+
+// leadsAnew condemns the connections that were made before start, and reports whether one that is made now has an answer.
+func (d *doubt) leadsAnew(ctx context.Context, start time.Time) bool {
 	d.ours.Condemn(start)
 	ctx, stop := context.WithTimeout(ctx, repeatAfter)
 	defer stop()

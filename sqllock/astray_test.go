@@ -172,19 +172,46 @@ func TestDeadConnectionsAreToldFromSlowStatements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &place{slow: 4 * repeatAfter}
 		d := at(t, p, dialled.Open(p), 4)
-		others := make(chan error, 1)
-		go func() { // which is answered meanwhile
-			time.Sleep(repeatAfter / 2)
-			now := time.Now()
-			d.doubt.answered.Store(&now)
-			others <- nil
-		}()
+		answersOthers(t, d, 5*repeatAfter)
 		if err := try(t, d, 5*repeatAfter); err != nil {
 			t.Errorf("Try: %v", err)
 		}
-		<-others
 		if p.asked != 1 {
 			t.Errorf("a slow statement was sent %d times", p.asked)
+		}
+	})
+}
+
+// answersOthers has calls beside those of a test answered again and again, for that long.
+func answersOthers(t *testing.T, d *Driver, lasts time.Duration) {
+	var all sync.WaitGroup
+	all.Go(func() {
+		for range lasts / (repeatAfter / 2) {
+			now := time.Now()
+			d.doubt.answered.Store(&now)
+			time.Sleep(repeatAfter / 2)
+		}
+	})
+	t.Cleanup(all.Wait)
+}
+
+// What was on its way when another call had the last answer of all is made again too.
+func TestCallsBesideTheLastAnswerAreRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &place{slow: time.Hour}
+		d := at(t, p, dialled.Open(p), 4)
+		p.move()
+		time.AfterFunc(time.Millisecond, func() {
+			now := time.Now()
+			d.doubt.answered.Store(&now)
+		})
+		start := time.Now()
+		if err := try(t, d, 5*time.Second); err != nil {
+			t.Errorf("Try: %v", err)
+		}
+		if took := time.Since(start); took > 2*repeatAfter {
+			t.Errorf("Try took %v", took)
 		}
 	})
 }
