@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// A call that has waited for silence and still has no answer casts doubt on the connections of then.
+	// A call that ends without an answer casts doubt on the connections of then, if no call had one for that long.
 	silence = 250 * time.Millisecond
 	// doubtEvery is how often connections are given up for what a server says: while a name leads to a standby, each new
 	// one says the same.
@@ -50,7 +50,7 @@ func (d *doubt) judge(ctx context.Context, start time.Time, on runner, err error
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		if d.ours != nil && time.Since(start) >= silence {
+		if d.ours != nil && time.Since(d.silentSince(start)) >= silence {
 			d.ours.Condemn(start)
 		}
 	case !astray(explain(err)):
@@ -109,11 +109,8 @@ func (f *firstCall) again(err error) bool {
 // dead waits until it can tell whether connections that were made before start lead nowhere: all were silent for
 // repeatAfter, and one that is made now has an answer. While others have answers, the server may be slow, or a row locked.
 func (d *doubt) dead(ctx context.Context, start time.Time) bool {
-	for silent := start; !d.ours.CondemnedSince(start); {
-		if last := d.answered.Load(); last != nil && last.After(silent) {
-			silent = *last
-		}
-		left := repeatAfter - time.Since(silent)
+	for !d.ours.CondemnedSince(start) {
+		left := repeatAfter - time.Since(d.silentSince(start))
 		if left <= 0 {
 			return d.leadsAnew(ctx, start)
 		}
@@ -124,6 +121,14 @@ func (d *doubt) dead(ctx context.Context, start time.Time) bool {
 		}
 	}
 	return true
+}
+
+// silentSince is when a call had an answer, if that was after start, else start.
+func (d *doubt) silentSince(start time.Time) time.Time {
+	if last := d.answered.Load(); last != nil && last.After(start) {
+		return *last
+	}
+	return start
 }
 
 // leadsAnew condemns the connections that were made before start, and reports whether one that is made now has an answer.

@@ -172,7 +172,7 @@ func TestDeadConnectionsAreToldFromSlowStatements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &place{slow: 4 * repeatAfter}
 		d := at(t, p, dialled.Open(p), 4)
-		answersOthers(t, d, 5*repeatAfter)
+		answersOthers(t, d, repeatAfter/2, 5*repeatAfter)
 		if err := try(t, d, 5*repeatAfter); err != nil {
 			t.Errorf("Try: %v", err)
 		}
@@ -183,13 +183,13 @@ func TestDeadConnectionsAreToldFromSlowStatements(t *testing.T) {
 }
 
 // answersOthers has calls beside those of a test answered again and again, for that long.
-func answersOthers(t *testing.T, d *Driver, lasts time.Duration) {
+func answersOthers(t *testing.T, d *Driver, every, lasts time.Duration) {
 	var all sync.WaitGroup
 	all.Go(func() {
-		for range lasts / (repeatAfter / 2) {
+		for range lasts / every {
 			now := time.Now()
 			d.doubt.answered.Store(&now)
-			time.Sleep(repeatAfter / 2)
+			time.Sleep(every)
 		}
 	})
 	t.Cleanup(all.Wait)
@@ -232,6 +232,28 @@ func TestCallsWithoutAnAnswerCondemnConnections(t *testing.T) {
 			if (err == nil) != (i == 1) {
 				t.Errorf("call %d: %v", i, err)
 			}
+		}
+	})
+}
+
+// While others have answers, a call that is given up says nothing of their connections, or a server that is slow would have
+// to open all of them again and again.
+func TestSlowCallsCondemnNoConnections(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &place{slow: time.Hour}
+		d := at(t, p, dialled.Open(p), 4)
+		answersOthers(t, d, silence/3, 5*time.Second)
+		for range 8 {
+			ctx, stop := context.WithTimeout(t.Context(), 2*silence)
+			_, _, err := d.number(ctx, d.texts.save)
+			stop()
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a call without an answer: %v", err)
+			}
+		}
+		if p.made != 4 {
+			t.Errorf("%d connections were made; want 4", p.made)
 		}
 	})
 }
