@@ -59,13 +59,17 @@ const mysqlNow = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 // mysqlCommits is 0 on a connection whose statements commit by themselves, and out of range (error 1690) on any other:
 // what is granted there would end with the connection. MariaDB also tells of a transaction that was left open. MySQL
 // tells only whether the end of each begins another, in a comment that MariaDB passes over. A replica that repeats the
-// statement does so in a transaction, as the server where it was run.
+// statement does so in a transaction, on MariaDB as the server where it was run, on MySQL without a user.
 const mysqlCommits = `IF(@@autocommit/*M! AND (NOT @@in_transaction OR @@server_id <> @@GLOBAL.server_id)*/` +
-	`/*!80019 AND @@completion_type <> 'CHAIN'*/, 0, 9223372036854775807)`
+	`/*!80019 AND (@@completion_type <> 'CHAIN' OR USER() = '')*/, 0, 9223372036854775807)`
 
-// mysqlPrimary is the same for what is only read, which a replica would answer as of then. An administrator may write to
-// a server that is read-only, so that statements which write tell by themselves.
+// mysqlPrimary is the same on a server that is read-only: what a replica answers is as of then, and what an administrator
+// writes to a former primary, where it is let through, others are granted elsewhere.
 const mysqlPrimary = `IF(@@read_only NOT IN ('0', 'OFF'), ` + mysqlNotPrimary + `, 0)`
+
+// mysqlWrites is mysqlPrimary for what a replica may repeat: on MySQL without a user, on MariaDB as the server where it was run.
+const mysqlWrites = `IF(CAST(@@read_only AS CHAR) NOT IN ('0', 'OFF')/*M! AND @@server_id = @@GLOBAL.server_id*//*!80019 AND USER() <> ''*/, ` +
+	mysqlNotPrimary + `, 0)`
 
 // mysqlNotPrimary is all that tells mysqlPrimary in an error, in which MySQL names no variables.
 const mysqlNotPrimary = `9223372036854775806`
@@ -126,7 +130,11 @@ func (m *mysql) statements() statements {
 		list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
 			WHERE l.name >= ? AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
 	}
-	put := strings.NewReplacer("{now}", "("+mysqlNow+" + "+mysqlCommits+")", "{floor}", mysqlNow, "{record}", "CONVERT(record USING utf8mb4)", "{p}", m.prefix)
+	const now = "(" + mysqlNow + " + " + mysqlCommits + ")"
+	for _, text := range []*string{&s.grant, &s.next, &s.renewAll, &s.free, &s.save, &s.raise} {
+		*text = strings.ReplaceAll(*text, "{now}", "("+now+" + "+mysqlWrites+")") // now comes first: its error tells it from the other
+	}
+	put := strings.NewReplacer("{now}", now, "{floor}", mysqlNow, "{record}", "CONVERT(record USING utf8mb4)", "{p}", m.prefix)
 	s.each(func(text *string) {
 		positional, order := numbered(put.Replace(*text))
 		*text, m.order[positional], m.order[m.inside(positional)] = positional, order, order

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/sqllock"
 )
 
 // The former primary is set read-only, and its connections stay.
@@ -30,6 +32,45 @@ func TestMySQLDemotedPrimary(t *testing.T) {
 			Next: func(t testing.TB) databases.Store { return opened(t, next.DSN()) },
 			Move: func(t testing.TB) { name.Move(next.Addr()) },
 		})
+	})
+}
+
+// A server that is read-only lets an administrator write. It grants to no such user either: others are granted elsewhere.
+func TestMySQLGrantsNothingReadOnly(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) {
+		m := start(t)
+		d := opened(t, m.DSN()) // of root
+		calls := map[string]func() error{}
+		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+			held, fresh := claimed(t, d, "held "+mode.String(), mode), claimed(t, d, "fresh "+mode.String(), mode)
+			if _, err := held.Try(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			calls["Try "+mode.String()] = func() error { return second(fresh.Try(t.Context())) }
+			calls["Renew "+mode.String()] = func() error { return second(held.Renew(t.Context(), time.Minute)) }
+			calls["Note "+mode.String()] = func() error { return held.(driver.Noter).Note(t.Context(), "noted") }
+			defer func() {
+				if err := held.Release(t.Context()); err != nil {
+					t.Errorf("%v Release: %v", mode, err)
+				}
+			}()
+		}
+		calls["RaiseFence"] = func() error { return d.RaiseFence(t.Context(), "raised", 1<<40) }
+		m.Must(t, "SET GLOBAL read_only = 1")
+		for name, call := range calls {
+			if err := call(); !errors.Is(err, sqllock.ErrReadOnly) || errors.Is(err, driver.ErrLost) {
+				t.Errorf("%s on a server that is read-only: %v; want ErrReadOnly", name, err)
+			}
+		}
+		if _, err := d.Inspect(t.Context(), "held exclusive"); err != nil {
+			t.Errorf("Inspect: %v", err)
+		}
+		m.Must(t, "SET GLOBAL read_only = 0")
+		for name, call := range calls {
+			if err := soon(t, call); err != nil {
+				t.Errorf("%s when it is not any more: %v", name, err)
+			}
+		}
 	})
 }
 
