@@ -10,6 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // claim implements driver.Claim and driver.Noter. A call that its caller has given up goes
@@ -25,10 +26,10 @@ type claim struct {
 	uncertain bool // guarded by calls; a creation was sent and not answered: its node may be there, or come
 
 	mu     sync.Mutex
-	phase  phase       // guarded by mu
-	trying int         // guarded by mu; calls of Try whose callers wait for the answer
-	tried  time.Time   // guarded by mu; when the last Try returned
-	timer  *time.Timer // guarded by mu; nil until something is to be done
+	phase  phase            // guarded by mu
+	trying int              // guarded by mu; calls of Try whose callers wait for the answer
+	tried  boottime.Instant // guarded by mu; when the last Try returned
+	timer  *time.Timer      // guarded by mu; nil until something is to be done
 }
 
 // own is the claim's node.
@@ -80,7 +81,7 @@ func (c *claim) path() string { return c.parent + "/" + c.node.name }
 
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
-	asked := time.Now() // the ensemble hears of us after this
+	asked := c.s.d.clock.Now() // the ensemble hears of us after this
 	defer c.attend()()
 	return exclusively(ctx, c, func() (driver.Grant, error) {
 		g, err := c.try(ctx, asked)
@@ -94,7 +95,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 // hasEnded reports whether a call failed because its connection ended, as one does on which nobody answers.
 func hasEnded(err error) bool { return errors.Is(err, zk.ErrConnectionClosed) }
 
-func (c *claim) try(ctx context.Context, asked time.Time) (driver.Grant, error) {
+func (c *claim) try(ctx context.Context, asked boottime.Instant) (driver.Grant, error) {
 	if c.holds(asked) == nil {
 		if g, err := c.renew(ctx, asked); !errors.Is(err, driver.ErrLost) {
 			return g, err
@@ -113,11 +114,11 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	if ttl != c.req.TTL {
 		return driver.Grant{}, otherTTL(ttl, c.req.TTL)
 	}
-	asked := time.Now()
+	asked := c.s.d.clock.Now()
 	return exclusively(ctx, c, func() (driver.Grant, error) { return c.renew(ctx, asked) })
 }
 
-func (c *claim) renew(ctx context.Context, asked time.Time) (driver.Grant, error) {
+func (c *claim) renew(ctx context.Context, asked boottime.Instant) (driver.Grant, error) {
 	for {
 		if err := c.holds(asked); err != nil {
 			return driver.Grant{}, err
@@ -135,7 +136,7 @@ func (c *claim) renew(ctx context.Context, asked time.Time) (driver.Grant, error
 
 // renewed is what comes of a renewal whose sync had the outcome err and left proof. What
 // happened to the node before the sync has been heard of.
-func (c *claim) renewed(asked time.Time, proof proof, err error) (driver.Grant, error) {
+func (c *claim) renewed(asked boottime.Instant, proof proof, err error) (driver.Grant, error) {
 	ttl := min(c.req.TTL, proof.lasts.Sub(asked))
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,7 +159,7 @@ func (c *claim) renewed(asked time.Time, proof proof, err error) (driver.Grant, 
 
 // Release implements driver.Claim.
 func (c *claim) Release(ctx context.Context) error {
-	now := time.Now()
+	now := c.s.d.clock.Now()
 	_, err := exclusively(ctx, c, func() (struct{}, error) {
 		ended := c.holds(now)
 		err := c.leave(ctx)
@@ -192,10 +193,10 @@ func (c *claim) giveUp() {
 	switch p := c.phase.(type) {
 	case idle:
 	case *leaving:
-		p.at = time.Now().Add(againAfter)
+		p.at = c.s.d.clock.Now().Add(againAfter)
 		c.arm()
 	default:
-		c.become(&leaving{at: time.Now().Add(againAfter)})
+		c.become(&leaving{at: c.s.d.clock.Now().Add(againAfter)})
 	}
 }
 
@@ -232,7 +233,7 @@ func (c *claim) watch(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	if h, ok := c.phase.(*held); ok {
-		h.watchAt = time.Time{}
+		h.watchAt = 0
 		c.arm()
 	}
 	c.mu.Unlock()
@@ -299,7 +300,7 @@ func (c *claim) disturbed(node *own, a *alarm) {
 	}
 	node.alarm = nil
 	if h, ok := c.phase.(*held); ok {
-		h.watchAt = time.Now()
+		h.watchAt = c.s.d.clock.Now()
 		c.arm()
 	}
 }
@@ -318,7 +319,7 @@ func (c *claim) gone(client *zk.Conn) error {
 
 // Note implements driver.Noter.
 func (c *claim) Note(ctx context.Context, note string) error {
-	now := time.Now()
+	now := c.s.d.clock.Now()
 	_, err := exclusively(ctx, c, func() (struct{}, error) {
 		if err := c.holds(now); err != nil {
 			return struct{}{}, err

@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // maxSessions bounds the sessions of a Driver: each has a connection, and the ensemble writes
@@ -27,7 +28,8 @@ type Driver struct {
 	password func() string   // of the moment
 	acl      func() []zk.ACL // of nodes that are made now
 
-	plain atomic.Bool // the ensemble has no containers
+	clock *boottime.Clock // another than the machine's in tests
+	plain atomic.Bool     // the ensemble has no containers
 
 	mu       sync.Mutex
 	sessions map[time.Duration]*session // guarded by mu; by TTL
@@ -37,7 +39,7 @@ type Driver struct {
 // New returns a Driver on the ensemble of servers, each "host" or "host:port". It does no
 // I/O: the first call connects. Its sessions are its own.
 func New(servers []string, opts *Options) (*Driver, error) {
-	d := &Driver{servers: addresses(servers), opts: &Options{}, exclusive: markLock, sessions: make(map[time.Duration]*session)}
+	d := &Driver{servers: addresses(servers), opts: &Options{}, exclusive: markLock, clock: boottime.Machine(), sessions: make(map[time.Duration]*session)}
 	if opts != nil {
 		*d.opts = *opts
 	}
@@ -169,7 +171,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 // renew renews leases that hang on the session: one round trip proves that it lives. Claims
 // that have a call in flight wait for that beside the others.
 func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
-	asked := time.Now()
+	asked := s.d.clock.Now()
 	var together, busy, disturbed []*driver.Renewal
 	for _, r := range renewals {
 		if c := claimOf(r.Claim); r.TTL == c.req.TTL && c.begin() {

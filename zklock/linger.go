@@ -18,7 +18,7 @@ type lingerer struct{ *claim }
 // Linger implements driver.Lingerer. The ensemble looks once a minute, unless it is told
 // otherwise, which TTL nodes are over.
 func (l lingerer) Linger(ctx context.Context, d time.Duration) error {
-	now := time.Now()
+	now := l.s.d.clock.Now()
 	_, err := exclusively(ctx, l.claim, func() (struct{}, error) {
 		if err := l.holds(now); err != nil {
 			return struct{}{}, err

@@ -55,6 +55,7 @@ func TestLinks(t *testing.T) {
 		"PingBeforeTheIntroduction":   pingBeforeTheIntroduction,
 		"ShorterSessionForAWhile":     shorterSessionForAWhile,
 		"ListOvertakesTheCreation":    listOvertakesTheCreation,
+		"LeaseAfterASleep":            leaseAfterASleep,
 	}))
 }
 

@@ -3,11 +3,11 @@ package zklock
 import (
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/queue"
 )
 
@@ -50,7 +50,7 @@ type wake struct {
 	alarm alarm
 	rung  chan struct{}
 
-	asked    time.Time         // guarded by the claim's calls; when the last Try began
+	asked    boottime.Instant  // guarded by the claim's calls; when the last Try began
 	greeting int               // of the connection it asks on
 	granted  chan driver.Grant // guarded by the claim's calls; nil: whoever is woken must look
 }
@@ -58,7 +58,7 @@ type wake struct {
 // await has the claim woken when one of ahead goes; next says that it holds then.
 // errGone: one is gone already. It also returns the content of the first of them, if it has
 // asked for it.
-func (c *claim) await(client *zk.Conn, ahead []node, next bool, asked time.Time) (*wake, content, error) {
+func (c *claim) await(client *zk.Conn, ahead []node, next bool, asked boottime.Instant) (*wake, content, error) {
 	paths := make([]string, len(ahead))
 	for i, n := range ahead {
 		paths[i] = c.parent + "/" + n.name
@@ -128,7 +128,7 @@ func (c *claim) woken(w *wake, deleted bool) {
 	}
 	defer c.end()
 	lasts := c.s.proof().lasts
-	if !c.isFirst(w) || min(time.Until(lasts), time.Until(w.asked.Add(c.req.TTL))) < c.req.TTL/2 {
+	if !c.isFirst(w) || min(lasts, w.asked.Add(c.req.TTL)).Sub(c.s.d.clock.Now()) < c.req.TTL/2 {
 		return
 	}
 	if g, err := c.granted(w.asked, lasts); err == nil {

@@ -7,13 +7,14 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // nextInQueue is a claim that waits, watches its own node, and and holds with the deletion
 // that w listens to.
 func nextInQueue(t *testing.T) (c *claim, w *wake) {
 	t.Helper()
-	s, now := testSession(t, DefaultSessionTimeout), time.Now()
+	s, now := testSession(t, DefaultSessionTimeout), boottime.Now()
 	greeting := s.greeted(s.timeout, 77, now, false)
 	s.begin()
 	s.prove(77, now.Add(s.timeout/carriedAfter))
@@ -35,11 +36,12 @@ func TestWokenHoldsOnlyIfItIsTheNext(t *testing.T) {
 		"it was not the next":              func(_ *claim, w *wake) { w.granted = nil },
 		"it waits for another":             func(c *claim, _ *wake) { c.become(&queued{&wake{}}) },
 		"its own node was disturbed":       func(c *claim, _ *wake) { c.node.alarm = nil },
-		"the connection is another":        func(c *claim, _ *wake) { c.node.watchedOn = c.s.greeted(c.s.timeout, 77, time.Now(), false) },
+		"the connection is another":        func(c *claim, _ *wake) { c.node.watchedOn = c.s.greeted(c.s.timeout, 77, boottime.Now(), false) },
 		"its own was asked on another":     func(c *claim, _ *wake) { c.node.watchedOn-- },
 		"the session is another":           func(c *claim, _ *wake) { c.s.event(zk.Event{Type: zk.EventSession, State: zk.StateExpired}) },
 		"half of the lease is over":        func(c *claim, w *wake) { w.asked = w.asked.Add(-c.req.TTL/2 - time.Second) },
-		"the session's end is near":        func(c *claim, _ *wake) { c.s.life.lasts = time.Now().Add(c.req.TTL / 3) },
+		"half of it was slept through":     func(c *claim, _ *wake) { slept(c, c.req.TTL*3/4) },
+		"the session's end is near":        func(c *claim, _ *wake) { c.s.life.lasts = boottime.Now().Add(c.req.TTL / 3) },
 		"a call of the claim is under way": func(c *claim, _ *wake) { c.begin() },
 	} {
 		c, w := nextInQueue(t)

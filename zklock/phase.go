@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 const (
@@ -28,7 +29,7 @@ const (
 // table.
 type phase interface {
 	// due is when the timer has something to do for the claim; zero: never. Requires c.mu.
-	due(c *claim) time.Time
+	due(c *claim) boottime.Instant
 }
 
 // idle: nothing of the claim is at the ensemble.
@@ -41,28 +42,28 @@ type queued struct {
 
 // held: the claim was granted.
 type held struct {
-	expires time.Time
-	watchAt time.Time         // when to watch the node; zero: it is done, or left to the next renewal
+	expires boottime.Instant
+	watchAt boottime.Instant  // when to watch the node; zero: it is done, or left to the next renewal
 	offered chan driver.Grant // has what came without a Try until it is taken; nil: nothing did
 }
 
 // leaving: the node has to go, and may be gone.
 type leaving struct {
-	lost error     // why the lease has ended; nil: it was given up, or there was none
-	at   time.Time // when the timer removes the node, unless a call has done it
+	lost error            // why the lease has ended; nil: it was given up, or there was none
+	at   boottime.Instant // when the timer removes the node, unless a call has done it
 }
 
-func (idle) due(*claim) time.Time       { return time.Time{} }
-func (*queued) due(c *claim) time.Time  { return c.placeEnds() }
-func (l *leaving) due(*claim) time.Time { return l.at }
+func (idle) due(*claim) boottime.Instant       { return 0 }
+func (*queued) due(c *claim) boottime.Instant  { return c.placeEnds() }
+func (l *leaving) due(*claim) boottime.Instant { return l.at }
 
 // A grant that nobody takes lasts no longer than the place in the queue would have.
-func (h *held) due(c *claim) time.Time {
+func (h *held) due(c *claim) boottime.Instant {
 	due := h.expires
-	if end := c.placeEnds(); len(h.offered) > 0 && end.Before(due) {
+	if end := c.placeEnds(); len(h.offered) > 0 && end < due {
 		due = end
 	}
-	if !h.watchAt.IsZero() && h.watchAt.Before(due) {
+	if h.watchAt != 0 && h.watchAt < due {
 		due = h.watchAt
 	}
 	return due
@@ -96,7 +97,7 @@ func (c *claim) current() phase {
 }
 
 // holds returns nil while the lease has not ended by now, else why it has.
-func (c *claim) holds(now time.Time) error {
+func (c *claim) holds(now boottime.Instant) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, ended := c.lease(now)
@@ -104,10 +105,10 @@ func (c *claim) holds(now time.Time) error {
 }
 
 // lease returns what is held, or why nothing is. Requires c.mu.
-func (c *claim) lease(now time.Time) (h *held, ended error) {
+func (c *claim) lease(now boottime.Instant) (h *held, ended error) {
 	switch p := c.phase.(type) {
 	case *held:
-		if now.Before(p.expires) {
+		if now < p.expires {
 			return p, nil
 		}
 		ended = lostFor("it has expired")
@@ -157,14 +158,14 @@ func (c *claim) attend() (done func()) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.trying--
-		c.tried = time.Now()
+		c.tried = c.s.d.clock.Now()
 	}
 }
 
 // placeEnds is when the place in the queue ends if nobody tries again. Requires c.mu.
-func (c *claim) placeEnds() time.Time {
+func (c *claim) placeEnds() boottime.Instant {
 	if c.trying > 0 {
-		return time.Now().Add(placeTTL)
+		return c.s.d.clock.Now().Add(placeTTL)
 	}
 	return c.tried.Add(placeTTL)
 }
@@ -173,13 +174,13 @@ func (c *claim) placeEnds() time.Time {
 // the timer looks. Requires c.mu.
 func (c *claim) arm() {
 	due := c.phase.due(c)
-	if due.IsZero() {
+	if due == 0 {
 		if c.timer != nil {
 			c.timer.Stop()
 		}
 		return
 	}
-	left := time.Until(due)
+	left := due.Sub(c.s.d.clock.Now())
 	if h, ok := c.phase.(*held); !ok || due != h.watchAt {
 		left = c.s.together(due)
 	}
@@ -192,17 +193,17 @@ func (c *claim) arm() {
 
 // together is how long it is until the first instant after end at which timers of the session's
 // claims fire together: thousands of wake-ups of a process that is idle cost more than all else.
-func (s *session) together(end time.Time) time.Duration {
+func (s *session) together(end boottime.Instant) time.Duration {
 	step := max(s.ttl/timersPerTTL, time.Millisecond)
 	late := step - end.Sub(s.began)%step
-	return max(time.Until(end)+late, time.Millisecond)
+	return max(end.Sub(s.d.clock.Now())+late, time.Millisecond)
 }
 
 // isDue reports whether the timer has something to do now. If not, it is set for later.
 func (c *claim) isDue() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if due := c.phase.due(c); !due.IsZero() && time.Until(due) <= 0 {
+	if due := c.phase.due(c); due != 0 && due <= c.s.d.clock.Now() {
 		return true
 	}
 	c.arm()
@@ -234,5 +235,6 @@ func (c *claim) tick() {
 func (c *claim) lapses(h *held) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Until(h.expires) <= 0 || time.Until(c.placeEnds()) <= 0 && h.untaken()
+	now := c.s.d.clock.Now()
+	return h.expires <= now || c.placeEnds() <= now && h.untaken()
 }

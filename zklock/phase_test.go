@@ -11,17 +11,18 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // in returns a claim in the phase of that name, as the table of the package comment names it.
 func in(t *testing.T, name string) *claim {
 	t.Helper()
 	s := testSession(t, DefaultSessionTimeout)
-	s.greeted(s.timeout, 77, time.Now(), false)
+	s.greeted(s.timeout, 77, boottime.Now(), false)
 	s.begin()
-	s.prove(77, time.Now().Add(s.timeout/carriedAfter))
+	s.prove(77, boottime.Now().Add(s.timeout/carriedAfter))
 	c := newClaim(s, driver.Request{Resource: "r", Owner: "o", TTL: s.ttl, Queue: true})
-	c.tried = time.Now()
+	c.tried = boottime.Now()
 	name, c.uncertain = strings.TrimSuffix(name, "?"), strings.HasSuffix(name, "?")
 	if name != "idle" && !c.uncertain {
 		c.node = &own{name: nodeOf(c), session: 77, fence: 12, alarm: &alarm{}}
@@ -33,9 +34,9 @@ func in(t *testing.T, name string) *claim {
 		c.become(&queued{})
 	case "held":
 		s.keep(c)
-		c.become(&held{expires: time.Now().Add(s.ttl)})
+		c.become(&held{expires: boottime.Now().Add(s.ttl)})
 	case "leaving":
-		c.become(&leaving{at: time.Now().Add(time.Minute)})
+		c.become(&leaving{at: boottime.Now().Add(time.Minute)})
 	}
 	t.Cleanup(func() {
 		if c.timer != nil {
@@ -68,23 +69,23 @@ func nameOf(c *claim) (name string) {
 // events are the rows of the table.
 var events = map[string]func(c *claim){
 	"creation sent":         func(c *claim) { c.entering() },
-	"creation: yes":         func(c *claim) { _ = c.entered(time.Now(), c.parent+"/"+nodeOf(c), nil) },
-	"creation: no":          func(c *claim) { _ = c.entered(time.Now(), "", zk.ErrNoAuth) },
-	"creation: unknown":     func(c *claim) { _ = c.entered(time.Now(), "", zk.ErrConnectionClosed) },
+	"creation: yes":         func(c *claim) { _ = c.entered(boottime.Now(), c.parent+"/"+nodeOf(c), nil) },
+	"creation: no":          func(c *claim) { _ = c.entered(boottime.Now(), "", zk.ErrNoAuth) },
+	"creation: unknown":     func(c *claim) { _ = c.entered(boottime.Now(), "", zk.ErrConnectionClosed) },
 	"looked for: there":     func(c *claim) { c.looked([]string{"another-lock-0000000001", nodeOf(c)}) },
 	"looked for: not there": func(c *claim) { c.looked([]string{"another-lock-0000000001"}) },
 	"node or session gone": func(c *claim) {
-		if c.holds(time.Now()) == nil {
+		if c.holds(boottime.Now()) == nil {
 			c.lose(errExpired)()
 			return
 		}
 		c.forget()
 	},
-	"granted":          func(c *claim) { _, _ = c.granted(time.Now(), c.s.proof().lasts) },
-	"renewal: yes":     func(c *claim) { _, _ = c.renewed(time.Now(), c.s.proof(), nil) },
-	"renewal: unknown": func(c *claim) { _, _ = c.renewed(time.Now(), c.s.proof(), zk.ErrConnectionClosed) },
+	"granted":          func(c *claim) { _, _ = c.granted(boottime.Now(), c.s.proof().lasts) },
+	"renewal: yes":     func(c *claim) { _, _ = c.renewed(boottime.Now(), c.s.proof(), nil) },
+	"renewal: unknown": func(c *claim) { _, _ = c.renewed(boottime.Now(), c.s.proof(), zk.ErrConnectionClosed) },
 	"lost":             func(c *claim) { c.s.lose(errExpired) },
-	"lease over":       func(c *claim) { _ = c.holds(time.Now().Add(time.Minute)) },
+	"lease over":       func(c *claim) { _ = c.holds(boottime.Now().Add(time.Minute)) },
 	"given up":         func(c *claim) { c.giveUp() },
 	"deletion: yes":    func(c *claim) { _ = c.left(nil) },
 	"deletion: no node": func(c *claim) {
@@ -117,7 +118,7 @@ func TestPhasesAreThoseOfTheTable(t *testing.T) {
 				t.Errorf("%s, %s: now %s, want %s", phases[i], event, got, want)
 			}
 			c.mu.Lock()
-			if due := c.phase.due(c); due.IsZero() != (want == "idle") {
+			if due := c.phase.due(c); due == 0 != (want == "idle") {
 				t.Errorf("%s, %s: the timer looks at %v", phases[i], event, due)
 			}
 			if told := c.s.held[c]; told != (want == "held") {
@@ -163,7 +164,7 @@ func TestRenewedCountsFromItsCall(t *testing.T) {
 		"unanswered":             func(*claim, *proof) { unanswered = zk.ErrConnectionClosed },
 		"the node was disturbed": func(c *claim, _ *proof) { c.disturbed(c.node, c.node.alarm) },
 		"another session":        func(_ *claim, p *proof) { p.session++ },
-		"no session for so long": func(_ *claim, p *proof) { p.lasts = time.Now().Add(-time.Second) },
+		"no session for so long": func(_ *claim, p *proof) { p.lasts = boottime.Now().Add(-time.Second) },
 		"lost":                   func(c *claim, _ *proof) { c.lose(errExpired)() },
 		"given up":               func(c *claim, _ *proof) { c.giveUp() },
 	} {
@@ -171,7 +172,7 @@ func TestRenewedCountsFromItsCall(t *testing.T) {
 		if !c.begin() { // as a renewal does: else the timer listens to the node again
 			t.Fatal("another call is under way")
 		}
-		asked, p := time.Now(), c.s.proof()
+		asked, p := boottime.Now(), c.s.proof()
 		unanswered = nil
 		spoil(c, &p)
 		g, err := c.renewed(asked, p, unanswered)
@@ -185,7 +186,7 @@ func TestRenewedCountsFromItsCall(t *testing.T) {
 	}
 	c := in(t, "held")
 	c.lose(lostFor("tested"))()
-	if _, err := c.renewed(time.Now(), c.s.proof(), nil); !errors.Is(err, driver.ErrLost) || !strings.Contains(err.Error(), "tested") {
+	if _, err := c.renewed(boottime.Now(), c.s.proof(), nil); !errors.Is(err, driver.ErrLost) || !strings.Contains(err.Error(), "tested") {
 		t.Errorf("after the loss: %v", err)
 	}
 }
@@ -195,7 +196,7 @@ func TestGrantedCountsFromItsCall(t *testing.T) {
 	t.Parallel()
 	for _, of := range []time.Duration{time.Hour, 3 * time.Second, 0} {
 		c := in(t, "queued")
-		asked := time.Now().Add(-time.Second)
+		asked := boottime.Now().Add(-time.Second)
 		want := min(c.req.TTL, of)
 		g, err := c.granted(asked, asked.Add(of))
 		if h, ok := c.current().(*held); ok != (of > 0) || ok && (h.expires != asked.Add(want) || g.TTL != want) || !ok && err == nil {

@@ -6,22 +6,24 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A life is what is known of a session's life.
+// A life is what is known of a session's life. The ensemble counts on while this machine sleeps, and so do its instants.
 type life struct {
 	id       int64 // 0: there is none
 	timeout  time.Duration
-	proven   time.Time // when we last asked what the leader answered
-	lasts    time.Time // the leader does not end the session before
-	contacts []contact // of this connection, oldest first
+	proven   boottime.Instant // when we last asked what the leader answered
+	lasts    boottime.Instant // the leader does not end the session before
+	contacts []contact        // of this connection, oldest first
 }
 
 // A contact is something that a server has answered, by which it knew that the session
 // lives.
 type contact struct {
-	sent  time.Time
-	known time.Time // by when the leader knows it too, if it has been heard of since
+	sent  boottime.Instant
+	known boottime.Instant // by when the leader knows it too, if it has been heard of since
 }
 
 const (
@@ -36,20 +38,19 @@ const (
 
 // greeted begins with a new connection. The leader itself lets a session go on: it knows of
 // this contact, and none of another connection is newer.
-func (l *life) greeted(id int64, asked time.Time, shorter bool) {
+func (l *life) greeted(id int64, asked boottime.Instant, shorter bool) {
 	if id != l.id || shorter {
-		l.proven, l.lasts = time.Time{}, time.Time{}
+		l.proven, l.lasts = 0, 0
 	}
 	l.id, l.contacts = id, []contact{{sent: asked}}
 }
 
 // heard notes a contact that is answered now.
-func (l *life) heard(id int64, sent time.Time) {
+func (l *life) heard(id int64, sent, now boottime.Instant) {
 	last := len(l.contacts) - 1
 	if id != l.id || last >= 0 && sent.Sub(l.contacts[last].sent) < l.timeout/contactsPerSession {
 		return
 	}
-	now := time.Now()
 	for len(l.contacts) > 1 && now.Sub(l.contacts[1].known) > l.timeout {
 		l.contacts = l.contacts[1:]
 	}
@@ -59,16 +60,16 @@ func (l *life) heard(id int64, sent time.Time) {
 // prove notes that the leader has answered, in that session, what was asked at asked. It
 // keeps the session for its whole timeout after the last contact that it knew of then. Later
 // ones it may never hear of, if our server is cut off with us.
-func (l *life) prove(id int64, asked time.Time) {
+func (l *life) prove(id int64, asked boottime.Instant) {
 	if id != l.id {
 		return
 	}
-	if asked.After(l.proven) {
+	if asked > l.proven {
 		l.proven = asked
 	}
 	for _, c := range slices.Backward(l.contacts) {
-		if !c.known.After(asked) {
-			if lasts := c.sent.Add(l.timeout); lasts.After(l.lasts) {
+		if c.known <= asked {
+			if lasts := c.sent.Add(l.timeout); lasts > l.lasts {
 				l.lasts = lasts
 			}
 			return
@@ -84,16 +85,16 @@ func (s *session) outlasted(id int64) bool {
 	defer s.mu.Unlock()
 	l := &s.life
 	last := len(l.contacts) - 1
-	return id != 0 && id == l.id && last >= 0 && time.Since(l.contacts[last].sent) > l.timeout
+	return id != 0 && id == l.id && last >= 0 && s.d.clock.Now().Sub(l.contacts[last].sent) > l.timeout
 }
 
-func (s *session) heard(id int64, sent time.Time) {
+func (s *session) heard(id int64, sent boottime.Instant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.life.heard(id, sent)
+	s.life.heard(id, sent, s.d.clock.Now())
 }
 
-func (s *session) prove(id int64, asked time.Time) {
+func (s *session) prove(id int64, asked boottime.Instant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.life.prove(id, asked)
@@ -102,8 +103,8 @@ func (s *session) prove(id int64, asked time.Time) {
 // A proof is what leases may count on.
 type proof struct {
 	session int64
-	at      time.Time // the last time that is known to be part of it
-	lasts   time.Time // it does not end before
+	at      boottime.Instant // the last time that is known to be part of it
+	lasts   boottime.Instant // it does not end before
 }
 
 func (s *session) proof() proof {
@@ -120,7 +121,7 @@ var errDisturbed = errors.New("zklock: the node or the connection has changed me
 // errDisturbed: it was asked before the watches were there again, so that events from before
 // may not have been heard.
 func (s *session) sync(client *zk.Conn, path string) error {
-	asked := time.Now()
+	asked := s.d.clock.Now()
 	id, greeting, isUp := s.current()
 	if !isUp {
 		return errDisturbed

@@ -4,19 +4,21 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // What a session lasts counts from the last contact that the leader was told of.
 func TestProofCountsFromWhatWasCarried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := testSession(t, 4*time.Second)
-		start := time.Now()
-		at := func(second float64) time.Time { return start.Add(time.Duration(second * float64(time.Second))) }
-		until := func(second float64) { time.Sleep(time.Until(at(second))) }
+		start := boottime.Now()
+		at := func(second float64) boottime.Instant { return start.Add(time.Duration(second * float64(time.Second))) }
+		until := func(second float64) { time.Sleep(at(second).Sub(boottime.Now())) }
 		lasts := func(second float64) {
 			t.Helper()
-			if got := s.proof().lasts; !got.Equal(at(second)) {
-				t.Errorf("at %v: the session lasts until %v, want %v", time.Since(start), got.Sub(start), second)
+			if got := s.proof().lasts; got != at(second) {
+				t.Errorf("at %v: the session lasts until %v, want %v", boottime.Now().Sub(start), got.Sub(start), second)
 			}
 		}
 		until(1)
@@ -39,7 +41,7 @@ func TestProofCountsFromWhatWasCarried(t *testing.T) {
 		s.prove(77, at(6))
 		lasts(9.8)
 		s.greeted(s.timeout, 78, at(6), false)
-		if got := s.proof().lasts; !got.IsZero() {
+		if got := s.proof().lasts; got != 0 {
 			t.Errorf("a new session lasts until %v before the leader has answered", got.Sub(start))
 		}
 	})
@@ -49,13 +51,13 @@ func TestProofCountsFromWhatWasCarried(t *testing.T) {
 func TestContactsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := testSession(t, 3*time.Second)
-		s.greeted(s.timeout, 77, time.Now(), false)
+		s.greeted(s.timeout, 77, boottime.Now(), false)
 		for range 3000 {
-			s.heard(77, time.Now())
+			s.heard(77, boottime.Now())
 			time.Sleep(time.Millisecond)
 		}
 		for range 300 {
-			s.heard(77, time.Now())
+			s.heard(77, boottime.Now())
 			time.Sleep(s.timeout / 10)
 		}
 		if n := len(s.life.contacts); n > 2*contactsPerSession {

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // maxAge is the part of the session's timeout for which an answer of the leader is new
@@ -19,7 +19,7 @@ const maxAge = 20
 
 // attempt queues, if that is not done yet, and looks whether the claim holds. What changes
 // meanwhile makes it look again.
-func (c *claim) attempt(ctx context.Context, asked time.Time) (driver.Grant, error) {
+func (c *claim) attempt(ctx context.Context, asked boottime.Instant) (driver.Grant, error) {
 	for ctx.Err() == nil {
 		client, err := c.connected(ctx)
 		if err != nil {
@@ -87,7 +87,7 @@ func (c *claim) enter(ctx context.Context, client *zk.Conn) ([]string, error) {
 	if c.node != nil {
 		return nil, nil
 	}
-	asked := time.Now()
+	asked := c.s.d.clock.Now()
 	c.entering()
 	prefix := c.parent + "/" + namePrefix(&c.req, c.s.d.exclusive)
 	path, names, err := c.s.create(ctx, client, c.parent, prefix, details{Owner: c.req.Owner, Note: c.req.Note}.encode())
@@ -107,7 +107,7 @@ func (c *claim) entering() {
 }
 
 // entered is what comes of a creation that was asked for at asked.
-func (c *claim) entered(asked time.Time, path string, err error) error {
+func (c *claim) entered(asked boottime.Instant, path string, err error) error {
 	switch {
 	case err == nil:
 	case answered(err):
@@ -171,7 +171,7 @@ func (c *claim) look(client *zk.Conn, names []string) (nodes []node, me int, err
 	switch {
 	case c.node.session == 0:
 		err = both(list, func() error { return c.identify(client) })
-	case time.Since(at) > c.s.timeout/maxAge:
+	case c.s.d.clock.Now().Sub(at) > c.s.timeout/maxAge:
 		err = both(list, func() error { return c.s.sync(client, c.parent) })
 	default:
 		err = list()
@@ -207,7 +207,7 @@ func (c *claim) identify(client *zk.Conn) error {
 
 // granted makes the claim held, by the answer to a call that was made at asked, and for no
 // longer than the session lasts in any case.
-func (c *claim) granted(asked, lasts time.Time) (driver.Grant, error) {
+func (c *claim) granted(asked, lasts boottime.Instant) (driver.Grant, error) {
 	ttl := min(c.req.TTL, lasts.Sub(asked))
 	if ttl <= 0 {
 		return driver.Grant{}, errStalled
@@ -224,7 +224,7 @@ func (c *claim) granted(asked, lasts time.Time) (driver.Grant, error) {
 	}
 	h := &held{expires: asked.Add(ttl)}
 	if c.node.alarm == nil {
-		h.watchAt = time.Now().Add(watchAfter)
+		h.watchAt = c.s.d.clock.Now().Add(watchAfter)
 	}
 	c.become(h)
 	return driver.Grant{TTL: ttl, Fence: c.node.fence}, nil
@@ -234,7 +234,7 @@ func (c *claim) granted(asked, lasts time.Time) (driver.Grant, error) {
 var errStalled = errors.New("zklock: the ensemble may not have heard of the session for too long")
 
 // refused keeps the claim's place in the queue, if it wants one, or gives it up.
-func (c *claim) refused(ctx context.Context, client *zk.Conn, nodes []node, me int, asked time.Time) (*driver.Busy, error) {
+func (c *claim) refused(ctx context.Context, client *zk.Conn, nodes []node, me int, asked boottime.Instant) (*driver.Busy, error) {
 	var holder driver.Holder
 	first := nodes[0]
 	tell := func() (err error) { holder, err = holderOf(client, c.parent, first); return err }

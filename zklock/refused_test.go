@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // The ensemble is asked for the timeout that is wanted, whatever the client was granted last.
@@ -63,7 +64,7 @@ func TestWireRefusedAsksAgain(t *testing.T) {
 		if !errors.Is(s.refusal(), ErrSessionTimeout) {
 			t.Errorf("then calls get %v", s.refusal())
 		}
-		s.greeted(s.timeout, 77, time.Now(), false)
+		s.greeted(s.timeout, 77, boottime.Now(), false)
 		s.begin()
 		if s.conn.state != up {
 			t.Errorf("state %v when it grants what was asked for", s.conn.state)
@@ -87,17 +88,17 @@ func TestOnlyAShorterSessionEndsItsLeases(t *testing.T) {
 			s := testSession(t, 3*time.Second)
 			told := make(chan error, 1)
 			holder := newClaim(s, driver.Request{TTL: s.ttl, Lost: func(cause error) { told <- cause }})
-			holder.become(&held{expires: time.Now().Add(time.Minute)})
+			holder.become(&held{expires: boottime.Now().Add(time.Minute)})
 			s.keep(holder)
-			s.greeted(s.timeout, 77, time.Now(), false)
+			s.greeted(s.timeout, 77, boottime.Now(), false)
 			s.begin()
-			s.prove(77, time.Now())
-			s.greeted(c.timeout, c.session, time.Now(), false)
+			s.prove(77, boottime.Now())
+			s.greeted(c.timeout, c.session, boottime.Now(), false)
 			synctest.Wait()
 			if len(told) != c.want {
 				t.Errorf("%s: told %d times, want %d", c.what, len(told), c.want)
 			}
-			if c.want == 1 && !s.proof().lasts.IsZero() {
+			if c.want == 1 && s.proof().lasts != 0 {
 				t.Errorf("%s: leases may still count on %v", c.what, s.proof().lasts)
 			}
 			holder.become(idle{})
@@ -110,7 +111,7 @@ func TestNoGrantOnceRefused(t *testing.T) {
 	t.Parallel()
 	c, w := nextInQueue(t)
 	lasts := c.s.proof().lasts
-	c.s.greeted(time.Second, 77, time.Now(), false)
+	c.s.greeted(time.Second, 77, boottime.Now(), false)
 	if g, err := c.granted(w.asked, lasts); !errors.Is(err, ErrSessionTimeout) {
 		t.Errorf("granted %+v, %v; want ErrSessionTimeout", g, err)
 	}
@@ -124,7 +125,7 @@ func TestSilentServerIsLeft(t *testing.T) {
 		go io.Copy(io.Discard, far) // the pings
 		w := newWire(near, s)
 		w.hello = &hello{}
-		w.pending = []request{{kind: opCreate, at: time.Now().Add(-s.timeout)}} // whose answer has not been read yet
+		w.pending = []request{{kind: opCreate, at: boottime.Now().Add(-s.timeout)}} // whose answer has not been read yet
 		start := time.Now()
 		w.ping()
 		select {

@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // A session is one session at the ensemble, and what hangs on it. go-zookeeper connects again
@@ -19,7 +20,7 @@ type session struct {
 	d       *Driver
 	timeout time.Duration
 	ttl     time.Duration // of its leases
-	began   time.Time
+	began   boottime.Instant
 	watches watches
 
 	births   sync.Map     // of birth, by path; of nodes whose creation was answered just now
@@ -34,7 +35,7 @@ type session struct {
 
 func newSession(d *Driver, timeout, ttl time.Duration) *session {
 	return &session{
-		d: d, timeout: timeout, ttl: ttl, began: time.Now(), watches: watches{of: make(map[string]*watch)},
+		d: d, timeout: timeout, ttl: ttl, began: d.clock.Now(), watches: watches{of: make(map[string]*watch)},
 		conn: connection{changed: make(chan struct{})}, life: life{timeout: timeout}, held: make(map[*claim]bool),
 	}
 }
@@ -168,7 +169,7 @@ func (s *session) carries(id int64) bool {
 
 // greeted is told what the ensemble grants, before anything is sent on the connection, and
 // returns the number of the greeting.
-func (s *session) greeted(timeout time.Duration, id int64, asked time.Time, watching bool) int {
+func (s *session) greeted(timeout time.Duration, id int64, asked boottime.Instant, watching bool) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conn.failed = 0

@@ -2,16 +2,17 @@ package zklock
 
 import (
 	"testing"
-	"time"
+
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // The watches of a connection that has ended meanwhile let nothing through.
 func TestRewatchedTooLate(t *testing.T) {
 	t.Parallel()
 	s := watching(t)
-	first := s.greeted(s.timeout, 77, time.Now(), true)
+	first := s.greeted(s.timeout, 77, boottime.Now(), true)
 	s.begin()
-	second := s.greeted(s.timeout, 77, time.Now(), true)
+	second := s.greeted(s.timeout, 77, boottime.Now(), true)
 	s.begin()
 	s.rewatched(first)
 	if s.conn.state != connecting {

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // A wire is a connection to one server. It reads along, because go-zookeeper does not tell
@@ -27,10 +29,10 @@ type wire struct {
 	s  *session
 	in *bufio.Reader // one call to the system for all that has arrived
 
-	until time.Time // by when the greeting must be here
-	asked time.Time // when it was asked for
-	body  bool      // what the client reads next is a body
-	hello *hello    // what the greeting said; nil: it is not here
+	until time.Time        // by when the greeting must be here
+	asked boottime.Instant // when it was asked for
+	body  bool             // what the client reads next is a body
+	hello *hello           // what the greeting said; nil: it is not here
 
 	closed  chan struct{}
 	closing sync.Once
@@ -54,8 +56,8 @@ type hello struct {
 // A request is what the client has written.
 type request struct {
 	number, kind int32
-	at           time.Time // not after it was written
-	size         int       // of the frame
+	at           boottime.Instant // not after it was written
+	size         int              // of the frame
 }
 
 // Kinds of requests.
@@ -184,7 +186,7 @@ func (w *wire) ping() {
 
 // Write implements net.Conn. The client writes whole frames.
 func (w *wire) Write(b []byte) (int, error) {
-	now := time.Now()
+	now := w.s.d.clock.Now()
 	if w.hello == nil {
 		w.asked = now
 		return w.Conn.Write(w.asks(b))
