@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 const (
@@ -147,7 +148,7 @@ func (c *claim) current() *place {
 }
 
 // decide acts on what the resource's keys were: a grant, a refusal, or more to do.
-func (c *claim) decide(ctx context.Context, p *place, resp *clientv3.TxnResponse, started time.Time) (driver.Grant, error) {
+func (c *claim) decide(ctx context.Context, p *place, resp *clientv3.TxnResponse, started boottime.Instant) (driver.Grant, error) {
 	for range maxReads {
 		queue, own := p.readQueue(resp)
 		before := queue[:max(own, 0)]
@@ -192,7 +193,7 @@ func (c *claim) decide(ctx context.Context, p *place, resp *clientv3.TxnResponse
 func (c *claim) isOurs(e entry) bool { return e.Owner == c.req.Owner }
 
 // granted makes p held by a call that started then.
-func (c *claim) granted(p *place, started time.Time) (driver.Grant, error) {
+func (c *claim) granted(p *place, started boottime.Instant) (driver.Grant, error) {
 	d := c.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -282,7 +283,7 @@ func (c *claim) refuse(p *place, queue []entry) error {
 
 // wait is the refusal of a claim that has its place. It does not wait for the watch: who
 // is refused before the watch hears is woken when it does, to read again.
-func (c *claim) wait(p *place, before []entry, rev int64, started time.Time) error {
+func (c *claim) wait(p *place, before []entry, rev int64, started boottime.Instant) error {
 	d := c.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -300,6 +301,6 @@ func (c *claim) wait(p *place, before []entry, rev int64, started time.Time) err
 	case len(before) == 1:
 		busy.Retry = min(busy.Retry, lookAgain)
 	}
-	p.lasts(time.Now().Add(p.ttl()))
+	p.lasts(d.clock.Now().Add(p.ttl()))
 	return busy
 }

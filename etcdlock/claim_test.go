@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // A claim that the watch has told is next holds without a read only while that news, and its
@@ -16,7 +17,7 @@ import (
 // decided.
 func TestNextHoldsUnreadOnlyWhileThatIsSure(t *testing.T) {
 	const ttl = 10 * time.Second
-	now := time.Now()
+	now := boottime.Now()
 	for _, c := range []struct {
 		what       string
 		change     func(d *Driver, p *place)
@@ -29,7 +30,7 @@ func TestNextHoldsUnreadOnlyWhileThatIsSure(t *testing.T) {
 		{"kept alive too long ago", func(_ *Driver, p *place) { p.in.sent = now.Add(-spare) }, true, false},
 		{"the session is gone", func(_ *Driver, p *place) { p.in.gone = true }, true, false},
 		{"the session is shorter", func(_ *Driver, p *place) { p.in.ttl = ttl / 2 }, true, false},
-		{"it may have moved", func(_ *Driver, p *place) { awaiting(&p.unsure.moves, newSession(ttl)) }, true, false},
+		{"it may have moved", func(_ *Driver, p *place) { awaiting(&p.unsure.moves, newSession(ttl, now)) }, true, false},
 		{"it was adopted", func(_ *Driver, p *place) { p.in = nil }, true, false},
 		{"it was read in another session", func(_ *Driver, p *place) { readIn(p, 99) }, true, false},
 		{"it was read where it is", func(_ *Driver, p *place) { readIn(p, 31) }, true, true},
@@ -65,9 +66,9 @@ func placeIn(t *testing.T, in phase, req driver.Request) (*Driver, *place) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := newSession(roundUp(req.TTL))
+	s := newSession(roundUp(req.TTL), boottime.Now())
 	s.id = 31
-	d.armed = time.Unix(1, 0) // no sweeps: they would ask the server
+	d.armed = 1 // no sweeps: they would ask the server
 	p := d.newPlace(one.(*claim), s)
 	if in > idle {
 		p.exists(5)

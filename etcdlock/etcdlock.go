@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
@@ -42,6 +43,7 @@ type Options struct {
 // A Driver serves claims on etcd. It is safe for concurrent use.
 type Driver struct {
 	client *clientv3.Client
+	clock  *boottime.Clock    // of what etcd counts on while this machine sleeps; another than the machine's in tests
 	root   string             // Prefix and a slash, or ""
 	life   context.Context    // ends with Close
 	end    context.CancelFunc // ends life
@@ -82,7 +84,7 @@ func New(client *clientv3.Client, opts *Options) (*Driver, error) {
 	case o.Prefix == "" && !o.NoPrefix:
 		o.Prefix = DefaultPrefix
 	}
-	d := &Driver{client: client, sessions: make(map[int64]*session), taken: make(map[string]struct{})}
+	d := &Driver{client: client, clock: boottime.Machine(), sessions: make(map[int64]*session), taken: make(map[string]struct{})}
 	d.places.of = make(map[string][]*place)
 	if !o.NoPrefix {
 		d.root = o.Prefix + "/"

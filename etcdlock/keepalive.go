@@ -12,6 +12,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // keepAlives are those of a driver, over one stream: each stream of a client with a password
@@ -35,7 +37,7 @@ func (a *keepAlives) patience() time.Duration { return hangAfter << min(a.hung, 
 // A keepAlive is one of a session.
 type keepAlive struct {
 	session *session
-	sent    time.Time
+	sent    boottime.Instant
 	done    chan struct{}
 	err     error // set before done is closed; errGone: the server has no such lease
 }
@@ -43,7 +45,7 @@ type keepAlive struct {
 // keepAlive asks for a keep-alive that is sent after now, unless the session lives for long
 // enough: then it returns nil. Requires d.mu.
 func (d *Driver) keepAlive(s *session) *keepAlive {
-	if s.covers(time.Now()) {
+	if s.covers(d.clock.Now()) {
 		return nil
 	}
 	if s.asked == nil {
@@ -157,7 +159,7 @@ func (d *Driver) exchange(all []*keepAlive) (answered int, err error) {
 		d.mu.Unlock()
 	}
 	for _, k := range all {
-		k.sent = time.Now()
+		k.sent = d.clock.Now()
 		if a.stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(k.session.id)}) != nil {
 			break // Recv tells why
 		}
@@ -170,7 +172,7 @@ func (d *Driver) exchange(all []*keepAlive) (answered int, err error) {
 		if err != nil {
 			return i, err
 		}
-		if time.Since(k.sent) < hangAfter {
+		if d.clock.Now().Sub(k.sent) < hangAfter {
 			a.hung = 0
 		}
 		d.kept(k, resp.TTL > 0)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -50,7 +49,7 @@ func (p *place) on(e event, cause error) {
 		if next = over; p.unsure.mayCome() {
 			next = leaving
 			if e != release {
-				p.until = time.Now() // the driver deletes what comes
+				p.until = p.d.clock.Now() // the driver deletes what comes
 			}
 		}
 	}
@@ -60,7 +59,7 @@ func (p *place) on(e event, cause error) {
 	p.phase = next
 	switch next {
 	case held:
-		p.since = time.Now()
+		p.since = p.d.clock.Now()
 		p.endWait()
 		p.d.sweepAt(p.since.Add(holdQuietly))
 	case leaving, over:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/table"
 )
 
@@ -37,14 +38,14 @@ func TestTheTableIsWhatHappens(t *testing.T) {
 				d.mu.Lock()
 				var wake <-chan struct{}
 				if from == queued {
-					wake = p.waitFor(nil, 7, time.Now())
+					wake = p.waitFor(nil, 7, boottime.Now())
 				}
 				s, want := p.in, to
 				switch {
 				case kind == "put" && from != over:
 					awaiting(&p.unsure.puts, s)
 				case kind == "move" && from != over:
-					awaiting(&p.unsure.moves, newSession(time.Second))
+					awaiting(&p.unsure.moves, newSession(time.Second, boottime.Now()))
 				}
 				if to == ends {
 					if want = over; kind != "" {
@@ -94,7 +95,7 @@ func TestTheTableIsWhatHappens(t *testing.T) {
 func TestUncertainEndsWithItsSession(t *testing.T) {
 	for _, in := range []phase{idle, queued, held, leaving} {
 		d, p := placeIn(t, in, driver.Request{TTL: time.Minute})
-		s, other := p.in, newSession(time.Second)
+		s, other := p.in, newSession(time.Second, boottime.Now())
 		d.mu.Lock()
 		awaiting(&p.unsure.puts, other)
 		d.mu.Unlock()
@@ -114,7 +115,7 @@ func TestUncertainEndsWithItsSession(t *testing.T) {
 func TestNoPutOfAPlaceThatIsNotIdle(t *testing.T) {
 	for _, in := range []phase{queued, held, leaving, over} {
 		_, p := placeIn(t, in, driver.Request{TTL: time.Minute})
-		if _, err := p.put(t.Context(), newSession(time.Minute), true); !errors.Is(err, errAgain) {
+		if _, err := p.put(t.Context(), newSession(time.Minute, boottime.Now()), true); !errors.Is(err, errAgain) {
 			t.Errorf("put in phase %d: %v; want it not to be sent", in, err)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // A place is the life of one key: first a place in the queue, then a lease. Claims of one
@@ -24,19 +26,19 @@ type place struct {
 	in     *session // that the key is in, or is to be put into; nil: another, to be moved out of
 	rev    int64    // create revision, from queued on
 	unsure uncertain
-	calls  int       // under way, which keep it from expiring
-	until  time.Time // when it is unwanted, if nobody calls
+	calls  int              // under way, which keep it from expiring
+	until  boottime.Instant // when it is unwanted, if nobody calls
 
-	wait  wait      // idle and queued
-	since time.Time // held: when that began
-	cause error     // leaving and over: why
+	wait  wait             // idle and queued
+	since boottime.Instant // held: when that began
+	cause error            // leaving and over: why
 }
 
 // places are those of a driver. Guarded by Driver.mu.
 type places struct {
 	of    map[string][]*place // by dir; a slice is replaced, not changed
 	timer *time.Timer         // of the next sweep; nil: there was none yet
-	armed time.Time           // when timer fires; zero: it does not
+	armed boottime.Instant    // when timer fires; zero: it does not
 }
 
 // all are all places, none of which is over. Requires Driver.mu.
@@ -86,7 +88,7 @@ func (d *Driver) adopted(c *claim, e entry) *place {
 }
 
 func (d *Driver) add(c *claim, p *place) *place {
-	p.d, p.claim, p.until = d, c, time.Now().Add(roundUp(c.req.TTL))
+	p.d, p.claim, p.until = d, c, d.clock.Now().Add(roundUp(c.req.TTL))
 	d.of[c.dir] = append(slices.Clone(d.of[c.dir]), p)
 	d.sweepAt(p.until)
 	c.join(p)
@@ -149,10 +151,10 @@ func (p *place) exists(rev int64) {
 
 // begin and finish enclose a call that asks for ttl. What may be renewed by a call does not
 // expire under it. Requires Driver.mu, as does finish.
-func (p *place) begin(ttl time.Duration) (started time.Time) {
-	started = time.Now()
+func (p *place) begin(ttl time.Duration) (started boottime.Instant) {
+	started = p.d.clock.Now()
 	p.calls++
-	p.until = later(p.until, started.Add(roundUp(ttl)))
+	p.until = max(p.until, started.Add(roundUp(ttl)))
 	return started
 }
 
@@ -169,25 +171,11 @@ func (p *place) done() {
 }
 
 // lasts notes that the place was granted, or kept, until then at least. Requires Driver.mu.
-func (p *place) lasts(until time.Time) {
+func (p *place) lasts(until boottime.Instant) {
 	if len(p.claims) > 1 { // another may have asked for more
-		until = later(until, p.until)
+		until = max(until, p.until)
 	}
 	p.until = until
-}
-
-func sooner(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
 }
 
 // look returns the key as it is. errGone: it is not there, or is not that of the place.

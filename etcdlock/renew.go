@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 const (
@@ -38,7 +39,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 }
 
 // renewed is what a renewal comes to that ended with err.
-func (p *place) renewed(started time.Time, ttl time.Duration, err error) (driver.Grant, error) {
+func (p *place) renewed(started boottime.Instant, ttl time.Duration, err error) (driver.Grant, error) {
 	d := p.d
 	d.drop(p, err)
 	d.mu.Lock()
@@ -114,7 +115,7 @@ func (c *claim) forgetExpired(ctx context.Context) error {
 	d := c.d
 	d.mu.Lock()
 	p := c.place
-	if p != nil && p.calls == 0 && time.Now().After(p.until) { // the timer is late
+	if p != nil && p.calls == 0 && d.clock.Now() > p.until { // the timer is late
 		p.on(unwanted, errExpired)
 	}
 	expired := p != nil && p.phase >= leaving && errors.Is(p.cause, errExpired)
@@ -195,7 +196,7 @@ type renewal struct {
 // and one transaction reads that 128 keys are still there. The watch does not stand in for
 // the read: whose member hangs looks as if nothing had been deleted.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
-	started := time.Now()
+	started := d.clock.Now()
 	plain, singly := d.plain(renewals)
 	for len(plain) > 0 {
 		n := min(len(plain), maxCompared)
@@ -226,7 +227,7 @@ func (d *Driver) plain(renewals []driver.Renewal) (plain []renewal, singly []*dr
 	for i := range renewals {
 		r := &renewals[i]
 		p := r.Claim.(*claim).place
-		if d.closed || p == nil || p.phase != held || !p.fits(r.TTL) || p.unsure.mayCome() || time.Now().After(p.until) {
+		if d.closed || p == nil || p.phase != held || !p.fits(r.TTL) || p.unsure.mayCome() || d.clock.Now() > p.until {
 			singly = append(singly, r)
 			continue
 		}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 const (
@@ -36,10 +38,10 @@ type session struct {
 	ready chan struct{}    // closed when granted or failed
 	id    clientv3.LeaseID // set before ready is closed
 
-	failed     error     // why it was not granted
-	gone       bool      // the server says that it has no such lease
-	sent       time.Time // of the grant or the last keep-alive that was answered
-	places     int       // in it
+	failed     error            // why it was not granted
+	gone       bool             // the server says that it has no such lease
+	sent       boottime.Instant // of the grant or the last keep-alive that was answered
+	places     int              // in it
 	tombstones int
 	spent      map[string]bool // keys that are not to be used again
 	asked      *keepAlive      // that is not sent yet
@@ -54,8 +56,8 @@ func (d *Driver) session(ctx context.Context, ttl time.Duration) (*session, erro
 	secs := seconds(ttl)
 	d.mu.Lock()
 	s := d.sessions[secs]
-	if s == nil || !s.open() {
-		s = newSession(roundUp(ttl))
+	if s == nil || !s.open(d.clock.Now()) {
+		s = newSession(roundUp(ttl), d.clock.Now())
 		d.sessions[secs] = s
 		d.start(func() { d.grant(s) })
 	}
@@ -72,8 +74,8 @@ func (d *Driver) session(ctx context.Context, ttl time.Duration) (*session, erro
 	return s, s.failed
 }
 
-func newSession(ttl time.Duration) *session {
-	s := &session{ttl: ttl, life: ttl, ready: make(chan struct{}), spent: make(map[string]bool), sent: time.Now()}
+func newSession(ttl time.Duration, now boottime.Instant) *session {
+	s := &session{ttl: ttl, life: ttl, ready: make(chan struct{}), spent: make(map[string]bool), sent: now}
 	if ttl >= spareFrom {
 		s.life += spare
 	}
@@ -82,16 +84,16 @@ func newSession(ttl time.Duration) *session {
 
 // covers reports whether the session lives for its places' TTL from then on, for sure.
 // Requires Driver.mu.
-func (s *session) covers(start time.Time) bool {
-	return !s.gone && s.sent.Add(s.life-s.ttl).After(start)
+func (s *session) covers(start boottime.Instant) bool {
+	return !s.gone && s.sent.Add(s.life-s.ttl) > start
 }
 
 // open reports whether new places may be in it: it lives for sure, and is not full.
 // Requires Driver.mu.
-func (s *session) open() bool {
+func (s *session) open(now boottime.Instant) bool {
 	return !s.gone && s.failed == nil &&
 		s.places < maxPlaces && s.tombstones < maxTombstones && len(s.spent) < maxTombstones &&
-		time.Since(s.sent) < s.life*9/10
+		now.Sub(s.sent) < s.life*9/10
 }
 
 func (d *Driver) grant(s *session) {
@@ -110,9 +112,9 @@ func (d *Driver) grant(s *session) {
 
 // grantLease makes a lease of etcd. A grant whose answer is lost leaves one without keys,
 // which ends by itself.
-func (d *Driver) grantLease(ctx context.Context, ttl time.Duration) (id clientv3.LeaseID, sent time.Time, err error) {
+func (d *Driver) grantLease(ctx context.Context, ttl time.Duration) (id clientv3.LeaseID, sent boottime.Instant, err error) {
 	err = d.passingOver(ctx, func(ctx context.Context, _ bool) error {
-		sent = time.Now()
+		sent = d.clock.Now()
 		resp, err := d.client.Grant(clientv3.WithRequireLeader(ctx), seconds(ttl))
 		if err == nil {
 			id = resp.ID

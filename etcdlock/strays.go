@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -129,7 +128,7 @@ func (d *Driver) deleteStray(ctx context.Context, s *session, key string) error 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err != nil {
-		p.until = time.Now().Add(clearAgain) // by the sweep
+		p.until = d.clock.Now().Add(clearAgain) // by the sweep
 	}
 	p.finish()
 	return nil

@@ -8,6 +8,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 const (
@@ -63,19 +65,19 @@ func (p *place) knows(kv *mvccpb.KeyValue) bool {
 }
 
 // sweepAt has a sweep begin by then. Requires d.mu.
-func (d *Driver) sweepAt(at time.Time) {
-	if !d.armed.IsZero() && !at.Before(d.armed) || d.closed {
+func (d *Driver) sweepAt(at boottime.Instant) {
+	if d.armed != 0 && at >= d.armed || d.closed {
 		return
 	}
 	d.armed = at
 	if d.timer != nil {
-		d.timer.Reset(time.Until(at))
+		d.timer.Reset(at.Sub(d.clock.Now()))
 		return
 	}
-	d.timer = time.AfterFunc(time.Until(at), func() {
+	d.timer = time.AfterFunc(at.Sub(d.clock.Now()), func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.armed = time.Time{}
+		d.armed = 0
 		d.start(func() {
 			ctx, cancel := context.WithTimeout(d.life, grantWithin)
 			defer cancel()
@@ -92,7 +94,7 @@ func (d *Driver) sweep(ctx context.Context) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if err != nil {
-			p.until = time.Now().Add(clearAgain)
+			p.until = d.clock.Now().Add(clearAgain)
 		}
 		p.finish()
 	})
@@ -103,16 +105,16 @@ func (d *Driver) sweep(ctx context.Context) {
 func (d *Driver) unrenewed() (all []*place) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := time.Now()
+	now := d.clock.Now()
 	next := now.Add(time.Hour)
 	for _, p := range d.all() {
-		if p.phase == held && now.Before(p.since.Add(holdQuietly)) {
-			next = sooner(next, p.since.Add(holdQuietly))
+		if p.phase == held && now < p.since.Add(holdQuietly) {
+			next = min(next, p.since.Add(holdQuietly))
 		} else if p.phase == held {
 			d.wantWatch()
 		}
-		if now.Before(p.until) {
-			next = sooner(next, p.until)
+		if now < p.until {
+			next = min(next, p.until)
 		} else if p.calls == 0 { // else its end tells
 			if p.on(unwanted, errExpired); p.phase == leaving {
 				p.calls++
@@ -121,7 +123,7 @@ func (d *Driver) unrenewed() (all []*place) {
 		}
 	}
 	if len(d.of) > 0 {
-		d.sweepAt(later(next, now.Add(sweepGap)))
+		d.sweepAt(max(next, now.Add(sweepGap)))
 	}
 	return all
 }

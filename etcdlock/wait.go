@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/queue"
 )
 
@@ -11,13 +12,13 @@ import (
 // which of them have gone since, by the watch. Keys ahead are known by their create revisions,
 // and none can come ahead later. All fields are guarded by Driver.mu.
 type wait struct {
-	watch int           // which watch hears since before they were read; 0: none
-	from  time.Time     // when the call began that read them, and the place's own key
-	rev   int64         // as of which they were read; 0: they are not yet
-	ahead []entry       // those that are left
-	heard []deletion    // what was deleted before they were read
-	free  bool          // nobody keeps it from being granted any more
-	wake  chan struct{} // closed when Try may bring news; nil: nobody waits
+	watch int              // which watch hears since before they were read; 0: none
+	from  boottime.Instant // when the call began that read them, and the place's own key
+	rev   int64            // as of which they were read; 0: they are not yet
+	ahead []entry          // those that are left
+	heard []deletion       // what was deleted before they were read
+	free  bool             // nobody keeps it from being granted any more
+	wake  chan struct{}    // closed when Try may bring news; nil: nobody waits
 }
 
 type deletion struct {
@@ -41,7 +42,7 @@ func (p *place) reliable() bool {
 
 // waitFor makes p wait for those ahead, as they were at revision rev, and returns what
 // closes when nobody is ahead. Requires Driver.mu.
-func (p *place) waitFor(ahead []entry, rev int64, started time.Time) <-chan struct{} {
+func (p *place) waitFor(ahead []entry, rev int64, started boottime.Instant) <-chan struct{} {
 	p.wakeUp() // whoever waits for an earlier one: nobody, or another claim of its owner
 	wake := make(chan struct{})
 	w := &p.wait
@@ -108,11 +109,11 @@ func (p *place) endWait() {
 // TTL, a keep-alive has told that was sent within the last moment. A leader that is new may
 // answer one although the end of the lease is decided: so its TTL must not have passed
 // since the key was found. Requires Driver.mu.
-func (p *place) isNext(ttl time.Duration, started time.Time) (next, sure bool) {
+func (p *place) isNext(ttl time.Duration, started boottime.Instant) (next, sure bool) {
 	free := p.phase == queued && p.wait.free && p.reliable()
 	sure = free && len(p.unsure.moves) == 0 &&
 		p.fits(ttl) && p.in.covers(started) &&
-		started.Before(p.wait.from.Add(p.in.ttl))
+		started < p.wait.from.Add(p.in.ttl)
 	return p.phase == held || free, sure
 }
 

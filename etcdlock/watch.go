@@ -58,9 +58,9 @@ func (d *Driver) rewatch() {
 
 // usesWatch reports whether anybody waits, or has held for a while. Requires d.mu.
 func (d *Driver) usesWatch() bool {
-	then := time.Now().Add(-holdQuietly)
+	then := d.clock.Now().Add(-holdQuietly)
 	return slices.ContainsFunc(d.all(), func(p *place) bool {
-		return p.phase < held && p.claim.req.Queue || p.phase == held && !p.since.After(then)
+		return p.phase < held && p.claim.req.Queue || p.phase == held && p.since <= then
 	})
 }
 
