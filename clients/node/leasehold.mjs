@@ -9,12 +9,15 @@
 //
 // or, where the runtime has it, `await using lease = await client.acquire('nightly-report')`.
 //
-// A lease renews itself every third of its TTL. It is lost at its deadline by this process'
-// monotonic clock, whatever the server says or does not say: then lease.signal is aborted. A timer
+// A lease renews itself every third of its TTL. It is lost at its deadline by this machine's
+// clock, whatever the server says or does not say: then lease.signal is aborted. A timer
 // cannot run while the process is busy, so lease.check() before each step that only the holder
-// may do looks at the clock itself.
+// may do looks at the clock itself. On Linux the time that the machine sleeps counts. After it
+// wakes up, lease.check() and lease.left are right at once, and within a second the lease is
+// renewed, or lease.signal aborted.
 
 import { randomBytes } from 'node:crypto'
+import os from 'node:os'
 
 // What is kept back of each TTL, because clocks run at different rates: a hundredth and 2 ms.
 const DRIFT = 0.01
@@ -27,6 +30,9 @@ const PAUSE = 200
 
 // No timer of Node lasts longer, in milliseconds.
 const LONGEST_TIMER = 2 ** 31 - 1
+
+// The longest wait until the clock is looked at again: timers stand still while the machine sleeps.
+const LOOK_EVERY = 1000
 
 export class LeaseholdError extends Error {
   constructor (message, options) {
@@ -47,7 +53,30 @@ export class Unknown extends LeaseholdError {}
 /** It cannot be served so, and has changed nothing. code is the server's word for it. */
 export class Refused extends LeaseholdError {}
 
-const now = () => performance.now()
+/**
+ * The clock of leases, in milliseconds. On Linux, performance.now() stands still while the machine sleeps, and
+ * os.uptime() goes on, by hundredths of a second: what it is ahead by beyond that was slept.
+ */
+function now () {
+  const sum = asleep()
+  if (sum > slept + UPTIME_STEPS) slept = sum
+  return performance.now() + slept - awake
+}
+
+const UPTIME_STEPS = 20
+
+function asleep () {
+  if (process.platform !== 'linux') return 0
+  for (;;) {
+    const before = performance.now()
+    const sum = os.uptime() * 1000 - before
+    if (performance.now() - before < UPTIME_STEPS / 4) return sum // else this process did not run in between
+  }
+}
+
+const awake = asleep() // what it had slept, and been up, before this process
+let slept = awake
+
 const milliseconds = (seconds) => Math.floor(seconds * 1000)
 
 function sleep (ms, signal) {
@@ -316,11 +345,17 @@ export class Lease {
 
   #watch () {
     clearTimeout(this.#timer)
-    if (this.#held()) this.#timer = setTimeout(() => this.#watch(), Math.min(Math.max(this.#deadline - now(), 1), LONGEST_TIMER))
+    if (this.#held()) this.#timer = setTimeout(() => this.#watch(), Math.min(Math.max(this.#deadline - now(), 1), LOOK_EVERY))
   }
 
   #renewIn (pause) {
-    this.#renewal = setTimeout(() => this.#renew(), Math.min(pause, LONGEST_TIMER))
+    const due = now() + pause
+    const look = () => {
+      const rest = due - now()
+      if (rest <= 0) return this.#renew()
+      this.#renewal = setTimeout(look, Math.min(rest, LOOK_EVERY))
+    }
+    look()
   }
 
   async #renew () {

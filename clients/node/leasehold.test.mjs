@@ -6,6 +6,7 @@ import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { createServer } from 'node:http'
+import os from 'node:os'
 import { createInterface } from 'node:readline'
 import { after, before, beforeEach, test } from 'node:test'
 import { inspect } from 'node:util'
@@ -156,6 +157,33 @@ test('a hung server ends the section before another holds', async () => {
   assert.ok(ended < granted)
   assert.throws(() => lease.check(), Lost)
   await assert.rejects(lease.release(), Lost)
+})
+
+// sleep is what leases see when the machine sleeps: time goes on without performance.now().
+function sleep (seconds) {
+  const uptime = os.uptime
+  os.uptime = () => uptime() + seconds
+}
+
+const noSleep = process.platform !== 'linux' && 'this system does not tell of sleep'
+
+test('a lease ends in a sleep', { skip: noSleep }, async () => {
+  const lease = await client.acquire(name, { ttl: 10 * LONG })
+  sleep(10 * LONG)
+  assert.equal(lease.left, 0)
+  assert.throws(() => lease.check(), Lost)
+  const other = await client.acquire(`${name}/other`, { ttl: 10 * LONG })
+  sleep(10 * LONG)
+  await until(() => other.signal.aborted) // nobody looks
+})
+
+test('a lease is renewed after a sleep', { skip: noSleep }, async () => {
+  await client.withLease(name, { ttl: 10 * LONG }, async (lease) => {
+    sleep(5 * LONG)
+    const left = lease.left
+    assert.ok(left < 5 * LONG)
+    await until(() => lease.left > left)
+  })
 })
 
 test('a busy process that missed its timer can ask', async () => {

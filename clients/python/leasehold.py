@@ -7,9 +7,12 @@
         write_report(token=lease.token)
 
 A lease is renewed by a thread of its own, every third of its TTL. It is lost at its deadline by
-this process' monotonic clock, whatever the server says or does not say: then the section is ended
+this machine's clock, whatever the server says or does not say: then the section is ended
 by a Lost that is raised in its thread, once that thread runs Python code again. A call that blocks
 is not interrupted: give it lease.left() as its timeout.
+
+On Linux the time that the machine sleeps counts. After it wakes up, lease.check() and lease.left()
+are right at once, and within a second the lease is renewed, or its section ended.
 
 What may happen, as exceptions: Busy (no: somebody else holds it), Lost (the lease is over), Unknown
 (no answer: it may have been done), Refused (it cannot be served so). All are Errors.
@@ -35,6 +38,16 @@ DRIFT_LEAST = 0.002
 # after a call that had no answer: a place in the queue is kept for two seconds.
 LONGEST_WAIT = 10.0
 PAUSE = 0.2
+
+# The longest wait until the clock is looked at again: timers stand still while the machine sleeps.
+LOOK_EVERY = 1.0
+
+
+def _now():
+    """The clock of leases. On Linux, time.monotonic() stands still while the machine sleeps."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
 
 
 class Error(Exception):
@@ -202,25 +215,25 @@ class _Claim:
                     self._silent = self._silent or number
 
     def acquire(self, ttl, wait):
-        """The monotonic time from which the grant's waited_ms and ttl_ms count, and the grant."""
-        end = None if wait is None else time.monotonic() + wait
-        silent = time.monotonic()  # since when no instance has answered
+        """The time by _now from which the grant's waited_ms and ttl_ms count, and the grant."""
+        end = None if wait is None else _now() + wait
+        silent = _now()  # since when no instance has answered
         patience = ttl if wait is None else min(ttl, max(wait, self._client._timeout))
         while True:
-            t0 = time.monotonic()
+            t0 = _now()
             left = LONGEST_WAIT if end is None else min(max(end - t0, 0), LONGEST_WAIT)
             try:
                 grant = self.call("acquire", self._client._timeout + left, ttl_ms=_ms(ttl), wait_ms=_ms(left),
                                   queue=wait != 0, at_least_ms=_ms(self._at_least))
                 return t0, grant
             except Busy as e:
-                silent = time.monotonic()
+                silent = _now()
                 if end is not None and silent >= end:
                     raise
                 if e.code == "not_yet" or left == 0:
                     time.sleep(PAUSE)
             except Unknown:
-                if time.monotonic() - silent >= patience or (end is not None and time.monotonic() >= end):
+                if _now() - silent >= patience or (end is not None and _now() >= end):
                     raise
                 time.sleep(PAUSE)
 
@@ -232,7 +245,7 @@ class _Claim:
         asked = False
         while True:
             try:
-                return self.call("release", min(self._client._timeout, max(until - time.monotonic(), PAUSE)),
+                return self.call("release", min(self._client._timeout, max(until - _now(), PAUSE)),
                                  at_least_ms=_ms(self._at_least))
             except Lost as e:
                 if asked:  # either call may have been the one that ended it
@@ -240,7 +253,7 @@ class _Claim:
                 raise
             except Unknown:
                 asked = True
-                if time.monotonic() >= until:
+                if _now() >= until:
                     raise
                 time.sleep(PAUSE)
 
@@ -248,7 +261,7 @@ class _Claim:
         """Leave the queue, or release what may have been granted, without holding up the caller."""
         def leave():
             try:
-                self.release(time.monotonic() + self._client._timeout)
+                self.release(_now() + self._client._timeout)
             except Error:
                 pass  # the place ends by itself in seconds, the grant with its TTL
         threading.Thread(target=leave, name="leasehold-leave").start()
@@ -293,7 +306,7 @@ class Lease:
         with self._changed:
             if self._released or self.cause is not None:
                 return 0.0
-            return max(self._deadline - time.monotonic(), 0.0)
+            return max(self._deadline - _now(), 0.0)
 
     def check(self):
         """Raise Lost when the lease is over. Call it before each step that only the holder may do."""
@@ -344,7 +357,7 @@ class Lease:
 
     def _expire(self):
         """The deadline has passed: the lease is lost. _changed is held."""
-        if time.monotonic() >= self._deadline:
+        if _now() >= self._deadline:
             self._lose(Lost("deadline passed without a renewal"))
 
     def _lose(self, cause):
@@ -360,18 +373,20 @@ class Lease:
         """Ends the lease at its deadline, whatever hangs."""
         with self._changed:
             while self.cause is None and not self._released:
-                self._changed.wait(max(self._deadline - time.monotonic(), 0))
+                self._changed.wait(min(max(self._deadline - _now(), 0), LOOK_EVERY))
                 if not self._released:
                     self._expire()
 
     def _renew(self):
         pause = third = self._ttl / 3000
         while True:
+            due = _now() + pause
             with self._changed:
-                if self._changed.wait_for(lambda: self.cause is not None or self._released, pause):
-                    return
-                left = self._deadline - time.monotonic()
-            t0 = time.monotonic()
+                while (rest := due - _now()) > 0:
+                    if self._changed.wait_for(lambda: self.cause is not None or self._released, min(rest, LOOK_EVERY)):
+                        return
+                left = self._deadline - _now()
+            t0 = _now()
             try:
                 grant = self._claim.renew(self._ttl, min(third, left))
             except Lost as e:

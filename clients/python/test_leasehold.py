@@ -13,10 +13,12 @@ import subprocess
 import threading
 import time
 import unittest
+import unittest.mock
 import urllib.error
 import urllib.request
 import uuid
 
+import leasehold
 from leasehold import Busy, Client, Lost, Refused, Unknown
 
 LONG = 20.0  # what is waited for comes long before, even on a busy machine
@@ -201,6 +203,36 @@ class TestClient(unittest.TestCase):
         waiter.join()
         self.assertTrue(lease.lost.is_set())
         self.assertLess(ended[0], granted[0])
+
+    def sleep(self, seconds):
+        """What leases see when the machine sleeps: time goes on without time.monotonic()."""
+        now = leasehold._now
+        patch = unittest.mock.patch.object(leasehold, "_now", lambda: now() + seconds)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    @unittest.skipUnless(hasattr(time, "CLOCK_BOOTTIME"), "this system does not tell of sleep")
+    def test_clock_counts_sleep(self):
+        before = time.clock_gettime(time.CLOCK_BOOTTIME)
+        now = leasehold._now()
+        self.assertTrue(before <= now <= time.clock_gettime(time.CLOCK_BOOTTIME))
+
+    def test_lease_ends_in_a_sleep(self):
+        lease = self.client.acquire(self.name, ttl=10 * LONG, interrupt=False)
+        self.sleep(10 * LONG)
+        self.assertEqual(lease.left(), 0)
+        with self.assertRaises(Lost):
+            lease.check()
+        other = self.client.acquire(self.name + "/other", ttl=10 * LONG, interrupt=False)
+        self.sleep(10 * LONG)
+        self.assertTrue(other.lost.wait(LONG))  # nobody looks
+
+    def test_lease_is_renewed_after_a_sleep(self):
+        with self.client.acquire(self.name, ttl=10 * LONG) as lease:
+            first = lease._deadline
+            self.sleep(5 * LONG)
+            until(lambda: lease._deadline > first)
+            lease.check()
 
     def test_section_that_is_not_interrupted_can_ask(self):
         hung = Instance(self)
