@@ -1,6 +1,7 @@
 package leasehold
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -14,54 +15,87 @@ type deadline struct {
 	at      boottime.Instant // nobody acts on the hold after it
 	span    time.Duration    // of the last grant or renewal, may be less than was asked for
 	slept   time.Duration    // what the clock had slept when it was set
-	watched bool             // comeUp will be called, at the deadline or before
+	watched boottime.Instant // comeUp will be called by then; 0: it will not
 	entry   entry            // guarded by deadlines.mu
 }
 
 // setDeadline moves the deadline. Moved away, it needs no watch: the hold comes up at the
 // former one, and is watched anew. Requires h.mu.
 func (h *hold) setDeadline(at, now boottime.Instant) {
-	sooner := at < h.deadline.at
 	h.deadline.at, h.deadline.slept = at, h.locker.clock.Slept()
-	if sooner || !h.deadline.watched {
-		h.deadline.watched = true
-		h.locker.deadlines.watch(h, now)
+	h.watch(now)
+}
+
+// ends returns when the hold ends without another renewal: at its deadline, or when a lease has been held for its
+// MaxHold, which is capped then. Requires h.mu.
+func (h *hold) ends() (at boottime.Instant, capped *Lease) {
+	at = h.deadline.at
+	for _, le := range h.holders.leases {
+		if most := le.since.Add(le.maxHold); le.maxHold > 0 && most < at {
+			at, capped = most, le
+		}
+	}
+	return at, capped
+}
+
+// watch has the hold come up by its end. Requires h.mu.
+func (h *hold) watch(now boottime.Instant) {
+	if at, _ := h.ends(); h.deadline.watched == 0 || at < h.deadline.watched {
+		h.deadline.watched = at
+		h.locker.deadlines.watch(h, at, now)
 	}
 }
 
-// comeUp is called by deadlines at a deadline that the hold had, or a little earlier, for one
+// comeUp is called by deadlines at an end that the hold had, or a little earlier, for one
 // hold after the other: nothing that may hang is done with h.mu.
 func (h *hold) comeUp(now boottime.Instant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.deadline.watched = false
+	h.deadline.watched = 0
+	at, _ := h.ends()
 	switch {
 	case h.over():
-	case now < h.deadline.at:
-		h.setDeadline(h.deadline.at, now)
+	case now < at:
+		h.watch(now)
 	default:
 		go h.expire() // it runs hooks of traces
 	}
 }
 
-// expire ends the hold if its deadline has passed.
+// expire ends the hold if its deadline has passed, or a lease was held for its MaxHold.
 func (h *hold) expire() {
 	now, cause := h.locker.clock.Now(), errDeadline
 	h.mu.Lock()
 	slept := h.locker.clock.Slept() - h.deadline.slept
-	if late := now.Sub(h.deadline.at); late < 0 {
-		h.mu.Unlock()
+	at, capped := h.ends()
+	h.mu.Unlock()
+	switch late := now.Sub(at); {
+	case late < 0:
 		return
-	} else if late < slept {
+	case capped != nil:
+		cause = fmt.Errorf("%w: %w of %v", ErrLost, errMaxHold, capped.maxHold)
+	case late < slept:
 		cause = fmt.Errorf("%w, while the machine slept for %v", errDeadline, slept.Round(time.Millisecond))
 	}
-	h.mu.Unlock()
-	h.loseIf(func() bool { return h.deadline.at <= now }, cause)
+	h.loseIf(func() bool { return h.hasEnded(now) }, cause)
 }
 
-var errDeadline = fmt.Errorf("%w: %w", ErrLost, ErrExpired)
+// hasEnded reports whether the hold has ended by now. If not, as a lease that had it for its MaxHold was released
+// meanwhile, it comes up again. Requires h.mu.
+func (h *hold) hasEnded(now boottime.Instant) bool {
+	at, _ := h.ends()
+	if now < at && !h.over() {
+		h.watch(now)
+	}
+	return at <= now
+}
 
-// deadlines ends the holds of a Locker that nobody renewed in time. It waits for nothing
+var (
+	errDeadline = fmt.Errorf("%w: %w", ErrLost, ErrExpired)
+	errMaxHold  = errors.New("held for MaxHold")
+)
+
+// deadlines ends the holds of a Locker that nobody renewed in time, or that a lease had for its MaxHold. It waits for nothing
 // that could hang, and for no worker of the keeper.
 //
 // Renewals, which move a deadline away, do not touch it. A hold comes up at a deadline that
@@ -74,11 +108,10 @@ type deadlines struct {
 	closed bool                     // guarded by mu
 }
 
-// watch has h come up by its deadline. Requires h.mu.
-func (d *deadlines) watch(h *hold, now boottime.Instant) {
+// watch has h come up by at. Requires h.mu.
+func (d *deadlines) watch(h *hold, at, now boottime.Instant) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	at := h.deadline.at
 	early := at.Sub(now) / 30
 	d.due.Add(&h.deadline.entry, at.Add(-early), at, at)
 	d.due.Arm()

@@ -102,19 +102,13 @@ func (h *hold) begin(ctx context.Context, r *request, sent boottime.Instant, g d
 // add lets le have the hold. Requires h.mu.
 func (h *hold) add(le *Lease, r *request) {
 	le.token = h.grant.token()
-	if r.maxHold > 0 {
-		// Released meanwhile, it must not end the hold for whoever has it now.
-		le.maxHold = time.AfterFunc(r.maxHold, func() {
-			h.loseIf(func() bool { return !le.released }, fmt.Errorf("%w: %w of %v", ErrLost, errMaxHold, r.maxHold))
-		})
-	}
+	le.maxHold = r.maxHold
 	if keep := le.since.Add(r.atLeast); r.atLeast > 0 && keep > h.holders.keepUntil {
 		h.holders.keepUntil = keep
 	}
 	h.holders.leases = append(h.holders.leases, le)
+	h.watch(le.since)
 }
-
-var errMaxHold = errors.New("held for MaxHold")
 
 // lose ends the hold for cause. The driver calls it as Request.Lost, the renewals as well.
 func (h *hold) lose(cause error) {

@@ -22,7 +22,7 @@ type Lease struct {
 	values   context.Context // of the caller's
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
-	maxHold  *time.Timer      // nil without MaxHold
+	maxHold  time.Duration    // since then, at most; 0: any
 	released bool             // guarded by hold.mu
 	until    boottime.Instant // guarded by hold.mu; the deadline when it was released
 	id       uint64           // guarded by hold.mu; of its events, 0 until a Trace was told of it
@@ -195,9 +195,6 @@ func (le *Lease) release(ctx context.Context) error {
 // last: le was the last lease, and the hold is to be ended at the engine. Requires h.mu.
 func (h *hold) drop(le *Lease) (next *turnWaiter, last bool) {
 	le.released, le.until = true, h.deadline.at
-	if le.maxHold != nil {
-		le.maxHold.Stop()
-	}
 	h.holders.leases = slices.DeleteFunc(h.holders.leases, func(o *Lease) bool { return o == le })
 	if len(h.holders.leases) > 0 {
 		return nil, false

@@ -184,3 +184,36 @@ func TestNoHandOverAcrossASleep(t *testing.T) {
 		}
 	})
 }
+
+// MaxHold counts the time that the machine sleeps, whatever is left of the lease.
+func TestMaxHoldEndsInASleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t, memory.NewServer(), nil)
+		capped := acquire(t, m.locks, "capped", leasehold.TTL(time.Hour), leasehold.MaxHold(time.Minute))
+		looked := acquire(t, m.locks, "looked", leasehold.TTL(time.Hour), leasehold.MaxHold(time.Minute))
+		longer := acquire(t, m.locks, "longer", leasehold.TTL(time.Hour), leasehold.MaxHold(2*time.Minute))
+		m.sleep(time.Minute)
+		if looked.Context().Err() == nil {
+			t.Error("whoever looks first finds a lease that was held for MaxHold")
+		}
+		synctest.Wait() // and not a nanosecond more
+		select {
+		case <-capped.Context().Done():
+		default:
+			t.Fatal("held for more than MaxHold")
+		}
+		cause := context.Cause(capped.Context())
+		wantErr(t, cause, leasehold.ErrLost)
+		if !strings.Contains(cause.Error(), "held for MaxHold of 1m0s") {
+			t.Errorf("lost by %v", cause)
+		}
+		time.Sleep(time.Minute - time.Nanosecond)
+		synctest.Wait()
+		if err := longer.Context().Err(); err != nil {
+			t.Errorf("ended before MaxHold: %v", context.Cause(longer.Context()))
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		wantErr(t, context.Cause(longer.Context()), leasehold.ErrLost)
+	})
+}

@@ -35,7 +35,7 @@ var mutations = []struct {
 	{"spins", "WaiterDoesNotSpin", "contend.go", "w.fails++", "w.fails++\n\tif $ {\n\t\td = time.Millisecond\n\t}"},
 	{"unknownIsYes", "RenewalWithoutReplyKeepsTheDeadline", "renewal.go", "\tif err == nil {\n\t\terr = h.renewed(",
 		"\tif $ && err != nil && !errors.Is(err, ErrLost) {\n\t\tgrant, err = driver.Grant{TTL: ttl, Fence: h.grant.fence}, nil\n\t}\n\tif err == nil {\n\t\terr = h.renewed("},
-	{"noTimer", "HolderLearnsBeforeSuccessor", "deadlines.go", "return h.deadline.at <= now }", "return h.deadline.at <= now && !$ }"},
+	{"noTimer", "HolderLearnsBeforeSuccessor", "deadlines.go", "return h.hasEnded(now) }", "return h.hasEnded(now) && !$ }"},
 	{"countsFromAnswer", "DeadlineCountsFromBeforeTheCall", "hold.go", "h.setDeadline(sent.Add(g.TTL",
 		"if $ {\n\t\tsent = now\n\t}\n\th.setDeadline(sent.Add(g.TTL"},
 	{"noDrift", "DeadlineCountsFromBeforeTheCall", "request.go", "func (o *Options) drift(ttl time.Duration) time.Duration {\n",

@@ -42,7 +42,7 @@ var packs = []pack{
 		{Name: "lateResumeCounts", Undoes: "nor is one that Resume finds", Rejects: "TestMemory/resume", File: "locker.go",
 			Old: "!h.useful(sent, grant):", New: "!h.useful(sent, grant) && !$:"},
 		{Name: "noTimer", Undoes: "the context ends at the deadline", Rejects: "TestMemory/three", File: "deadlines.go",
-			Old: "return h.deadline.at <= now }", New: "return h.deadline.at <= now && !$ }"},
+			Old: "return h.hasEnded(now) }", New: "return h.hasEnded(now) && !$ }"},
 		{Name: "sameToken", Undoes: "tokens grow from hand-over to hand-over", Rejects: "TestMemory/handover", File: "hold.go",
 			Old: "return g.fence + g.handOvers", New: "return g.fence + g.handOvers*uint64(1-count($))"},
 		{Name: "resumesAsGranted", Undoes: "the token of a resumed lease is not below one handed over", Rejects: "TestMemory/inherit", File: "locker.go",
