@@ -39,6 +39,12 @@ var (
 	// ErrDenied: the engine does not know the caller, or the caller lacks a right. Acquire fails with
 	// it at once; a wait that has begun goes on, as rights may come back.
 	ErrDenied = driver.ErrDenied
+	// ErrReadOnly: the engine answers and takes no writes, as a replica does: it grants and renews nothing. The
+	// outcome of the call is unknown. Waits go on, as the engine may take writes again.
+	ErrReadOnly = driver.ErrReadOnly
+	// ErrFull: the engine answers and has no room: it grants nothing. Some renew and release what is held all the
+	// same. The outcome of the call is unknown. Waits go on, as somebody may make room.
+	ErrFull = driver.ErrFull
 	// ErrClosed: the Locker was closed.
 	ErrClosed = driver.ErrClosed
 )

@@ -22,7 +22,7 @@ var (
 	// ErrUnreachable: no server, or no leader of the bucket, has answered.
 	ErrUnreachable = errors.New("natslock: nobody answers for the bucket, check the servers and that JetStream is enabled")
 	// ErrFull: the bucket or the account has no room for another value, or the server takes none so large.
-	ErrFull = errors.New("natslock: no room, raise the limits of the bucket or the account")
+	ErrFull = fmt.Errorf("natslock: the bucket or the account is %w, raise its limits", driver.ErrFull)
 )
 
 // refused are what servers say of a user.

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leasehold-go/leasehold/caslock"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
@@ -33,6 +34,9 @@ func TestWhatIsUnknownIsNotCalledRefused(t *testing.T) {
 		err := explain(t.Context(), &jetstream.APIError{Code: 503, ErrorCode: c.code, Description: c.says})
 		if errors.Is(err, caslock.ErrRefused) != c.refused || !errors.Is(err, c.means) {
 			t.Errorf("%d %s: %v", c.code, c.says, err)
+		}
+		if full := c.means == ErrFull; errors.Is(err, driver.ErrFull) != full {
+			t.Errorf("%d %s: %v is driver.ErrFull: %v", c.code, c.says, err, !full)
 		}
 	}
 }

@@ -21,6 +21,8 @@ var (
 	ErrAuth = fmt.Errorf("s3lock: %w, check keys, region and policy", driver.ErrDenied)
 	// ErrClock: the store takes no requests from this machine, whose wall clock is off.
 	ErrClock = errors.New("s3lock: this machine's clock and the store's differ too much, set it")
+	// ErrFull: the store, or the quota of the bucket or the user, has no room.
+	ErrFull = fmt.Errorf("s3lock: the store is %w, make room or raise the quota", driver.ErrFull)
 	// ErrSlowDown: the store has more to do than it can. Outcomes are unknown.
 	ErrSlowDown = errors.New("s3lock: the store asks to slow down, or is not available")
 	// ErrUnreachable: nobody answers as an object store does.
@@ -70,6 +72,7 @@ var advice = []struct {
 		"AuthorizationHeaderMalformed", "PermanentRedirect", "Forbidden",
 	}},
 	{ErrClock, []string{"RequestTimeTooSkewed"}},
+	{ErrFull, []string{"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}}, // of Ceph, with status 403, and MinIO
 	{ErrSlowDown, []string{"SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests"}},
 	{ErrConditions, []string{"NotImplemented"}},
 }
@@ -84,6 +87,8 @@ func explain(err error) error {
 	var answer *awshttp.ResponseError
 	if errors.As(err, &answer) {
 		switch answer.HTTPStatusCode() {
+		case http.StatusInsufficientStorage:
+			return fmt.Errorf("%w: %w", ErrFull, err)
 		case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 			return fmt.Errorf("%w: %w", ErrSlowDown, err)
 		case http.StatusForbidden, http.StatusUnauthorized:

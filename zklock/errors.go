@@ -3,6 +3,7 @@ package zklock
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/go-zookeeper/zk"
 
@@ -21,6 +22,10 @@ var (
 	ErrSessionTimeout = fmt.Errorf("zklock: the ensemble does not grant this session timeout: %w", driver.ErrUnsupported)
 	// ErrAuth: the ensemble refuses the user, or a node's ACL does.
 	ErrAuth = fmt.Errorf("zklock: %w, check name, password and the ACLs of the nodes", driver.ErrDenied)
+	// ErrFull: a quota that the ensemble enforces on the nodes is used up.
+	ErrFull = fmt.Errorf("zklock: the quota of the nodes is %w, raise it by setquota", driver.ErrFull)
+	// ErrReadOnly: the server has no quorum and only lets read.
+	ErrReadOnly = fmt.Errorf("zklock: the server is %w, check that the ensemble has a quorum", driver.ErrReadOnly)
 	// ErrNoChroot: Options.Chroot does not exist. The driver does not create it.
 	ErrNoChroot = errors.New("zklock: the chroot does not exist, create it first")
 	// ErrAlien: a resource's node has children that are no claims, so that nobody can tell
@@ -35,8 +40,20 @@ func explain(err error) error {
 		return fmt.Errorf("%w: %w", ErrAuth, err)
 	case errors.Is(err, zk.ErrNoServer):
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	case isCode(err, quotaExceeded):
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	case isCode(err, notReadOnly):
+		return fmt.Errorf("%w: %w", ErrReadOnly, err)
 	}
 	return err
+}
+
+// Codes of the protocol that the client does not know by name.
+const quotaExceeded, notReadOnly = "-125", "-119"
+
+// isCode reports whether err is such an answer.
+func isCode(err error, code string) bool {
+	return err != nil && strings.HasSuffix(err.Error(), "unknown error: "+code)
 }
 
 // answered reports whether err is the ensemble's answer: nothing was applied then. After
@@ -51,5 +68,5 @@ func answered(err error) bool {
 			return true
 		}
 	}
-	return false
+	return isCode(err, quotaExceeded) || isCode(err, notReadOnly)
 }

@@ -3,11 +3,14 @@ package zklock
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
@@ -137,4 +140,16 @@ func TestSilentServerIsLeft(t *testing.T) {
 			t.Errorf("left after %v, want %v or a little more", took, silent)
 		}
 	})
+}
+
+// A server without a quorum that only lets read says so, and has done nothing.
+func TestReadOnlyServer(t *testing.T) {
+	t.Parallel()
+	err := fmt.Errorf("unknown error: %v", zk.ErrCode(-119)) // as go-zookeeper says of a code that it has no name for
+	if !errors.Is(explain(err), driver.ErrReadOnly) || !answered(explain(err)) {
+		t.Errorf("%v: %v", err, explain(err))
+	}
+	if err := explain(fmt.Errorf("unknown error: %v", zk.ErrCode(-1190))); errors.Is(err, driver.ErrReadOnly) {
+		t.Error(err)
+	}
 }
