@@ -59,7 +59,9 @@ func FailsOver(t *testing.T, f Failover) {
 	}
 	began, ended := leads(t, byURL(t, f.URL))
 	until(t, "somebody leads", margin, func() bool { return began.Load() == 1 })
+	kept := keeps(t, byURL(t, f.URL))
 
+	demoted := time.Now()
 	f.Demote(t)
 	fillPool(t, callers.DB, idle)
 	for name, c := range claims {
@@ -113,8 +115,57 @@ func FailsOver(t *testing.T, f Failover) {
 			return err == nil
 		})
 	}
+	kept.outlive(t, time.Since(demoted), f.Next(t))
 	until(t, "somebody leads again", margin, func() bool { return began.Load() > 1 })
 	t.Logf("leads again %v after the name has moved", time.Since(moved).Round(time.Millisecond))
+}
+
+// leases are those of Lockers that renew them by themselves, shorter ones first.
+type leases []*leasehold.Lease
+
+// Their TTLs double. Half of the longest is more than a failover takes on any machine.
+const shortestKept, longestKept = 8 * time.Second, 20 * time.Minute
+
+func keeps(t testing.TB, d driver.Driver) (kept leases) {
+	t.Helper()
+	for ttl := shortestKept; ttl < longestKept; ttl *= 2 {
+		lease, err := Locker(t, d, leasehold.Options{TTL: ttl}).Acquire(t.Context(), "kept for "+ttl.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept = append(kept, lease)
+	}
+	return kept
+}
+
+// outlive checks that the first of the leases of whose TTL a failover took no more than half has outlived it, with its
+// token, and is renewed at the new primary.
+func (kept leases) outlive(t testing.TB, took time.Duration, next driver.Inspector) {
+	t.Helper()
+	lease, ttl := kept[0], shortestKept
+	for _, longer := range kept[1:] {
+		if ttl < 2*took {
+			lease, ttl = longer, 2*ttl
+		}
+	}
+	if ttl < 2*took {
+		t.Fatalf("the failover took %v: no lease is that long", took)
+	}
+	t.Logf("the failover took %v, a lease of %v is to outlive it", took.Round(time.Millisecond), ttl)
+	before := lease.Deadline()
+	until(t, "a Locker renews its lease at the new primary", ttl, func() bool {
+		if lease.Context().Err() != nil {
+			t.Fatalf("a lease of %v is lost: %v", ttl, context.Cause(lease.Context()))
+		}
+		return lease.Deadline().After(before)
+	})
+	state, err := next.Inspect(t.Context(), lease.Name())
+	if err != nil || len(state.Holders) != 1 || state.Holders[0].Fence != lease.Token() {
+		t.Errorf("after the failover the new primary has %+v, %v; want token %d", state.Holders, err, lease.Token())
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Errorf("Release after the failover: %v", err)
+	}
 }
 
 // leads campaigns until the test ends, and counts terms. One ends only with its lease.
