@@ -159,7 +159,7 @@ func (c *claim) tryOnce(ctx context.Context) (driver.Grant, *verdict, error) {
 	if ctx.Err() != nil {
 		return driver.Grant{}, &verdict{}, ctx.Err()
 	}
-	start, held := time.Now(), c.held
+	start, held := c.d.clock.Now(), c.held
 	v := c.ask(ctx, func(ctx context.Context, p *part) (driver.Grant, error) { return c.tryAt(ctx, p, held) }, c.tried)
 	if len(v.yes) < c.d.majority {
 		c.rollBack(ctx)
@@ -167,7 +167,7 @@ func (c *claim) tryOnce(ctx context.Context) (driver.Grant, *verdict, error) {
 	}
 	grant, err := c.take(ctx, &v)
 	// Less what both rounds took: each node counts from when it was asked.
-	if err == nil && (grant.TTL-time.Since(start) <= 0 || ctx.Err() != nil) {
+	if err == nil && (grant.TTL <= c.d.clock.Now().Sub(start) || ctx.Err() != nil) {
 		err = errors.Join(errors.New("the majority answered too late"), ctx.Err())
 	}
 	if err != nil {

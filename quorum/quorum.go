@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // DefaultNodeTimeout is how long one node may take to answer. The Redlock page of the
@@ -42,6 +43,7 @@ type Driver struct {
 	nodes    []*node
 	majority int
 	features driver.Features
+	clock    *boottime.Clock // of grants; another than the machine's in tests
 	life     context.Context // ends with Close
 	end      context.CancelFunc
 
@@ -68,7 +70,7 @@ func New(nodes []driver.Driver, opts *Options) (*Driver, error) {
 	if o.NodeTimeout < 0 {
 		return nil, fmt.Errorf("quorum: NodeTimeout %v is negative", o.NodeTimeout)
 	}
-	d := &Driver{majority: len(nodes)/2 + 1, ids: make(map[string]int)}
+	d := &Driver{clock: boottime.Machine(), majority: len(nodes)/2 + 1, ids: make(map[string]int)}
 	d.life, d.end = context.WithCancel(context.Background())
 	d.features = driver.Features{Engine: "quorum", Fencing: !o.NoFencing}
 	for i, n := range nodes {
