@@ -119,9 +119,7 @@ func grantOf(g wire.Grant) (driver.Grant, error) {
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	defer c.begin()()
 	c.longest = max(c.longest, ttl)
-	if c.calls == 0 { // another process has acquired, and maybe not heard of all that it asked for
-		c.calls, c.unanswered = 1, 1
-	}
+	c.resumes()
 	g := granted{claim: c}
 	err := c.d.again(ctx, func(bool) error {
 		return c.d.post(ctx, c.d.links.Begin, wire.Renew, wire.RenewCall{Claim: c.next(), TTL: c.d.millis(c.longest)}, &g)
@@ -138,6 +136,14 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	}
 	g.TTL = min(g.TTL, c.d.millis(ttl))
 	return grantOf(g.Grant)
+}
+
+// resumes is for a call that is about what was granted before. One that is the first is about what another process has
+// acquired, which has maybe not heard of all that it asked for.
+func (c *claim) resumes() {
+	if c.calls == 0 {
+		c.calls, c.unanswered = 1, 1
+	}
 }
 
 // Forget implements driver.Forgetter.
@@ -159,6 +165,7 @@ const againAfter, lateAfter = 50 * time.Millisecond, 2 * time.Second
 
 func (c *claim) giveUp(ctx context.Context, linger time.Duration) error {
 	defer c.begin()()
+	c.resumes()
 	c.d.watch.remove(c)
 	err := c.release(ctx, linger)
 	if c.d.bars || c.silent.IsZero() || time.Since(c.silent) > lateAfter || err != nil && !errors.Is(err, driver.ErrLost) {

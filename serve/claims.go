@@ -130,7 +130,7 @@ func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 		c.all[k] = one
 	}
 	one.skipped = one.skipped || now.skips(last)
-	one.account(last, now)
+	one.account(last, now, acquires)
 	if one.last = last; now.number > 0 {
 		one.last = now
 	}
@@ -142,15 +142,18 @@ func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 }
 
 // account notes which calls before this one cannot be under way elsewhere: those that had answers, and those that came
-// here. Requires claims.mu.
-func (one *claim) account(last, now order) {
+// here. A caller that does not begin with an acquire has the claim of another, of whose calls nothing is known. Requires
+// claims.mu.
+func (one *claim) account(last, now order, acquires bool) {
 	if now.number == 0 {
 		return
 	}
 	if last.number == 0 || last.caller != now.caller {
 		one.sure = 0
+	} else {
+		one.sure = max(one.sure, last.answered) // of the owner's former claim
 	}
-	if one.sure = max(one.sure, now.answered); one.sure >= now.number-1 {
+	if one.sure = max(one.sure, now.answered); one.sure >= now.number-1 && (acquires || now.number > 1) {
 		one.sure = now.number
 	}
 }
@@ -181,6 +184,7 @@ func (c *claims) leave(one *claim) {
 	if delete(c.all, one.key); !one.ended || !one.chosen {
 		return
 	}
+	one.last.answered = one.sure
 	if c.ends[one.key] = one.last; len(c.ends) >= mostEnds {
 		c.turnOver(time.Now())
 	}

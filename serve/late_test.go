@@ -42,6 +42,7 @@ func TestAcquireAfterTheReleaseElsewhereTakesNothing(t *testing.T) {
 		"and it was never granted":            {"", `"call":2`},
 		"and its caller counts what it heard": {`"call":2`, `"call":3,"answered":0`},
 		"by another process":                  {`"call":2`, `"call":2,"caller":"d"`},
+		"and the release is another's first":  {`"call":2`, `"call":1,"caller":"d"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,4 +84,15 @@ func TestOwnerWhoseAcquiresWereAnsweredIsUsedAgain(t *testing.T) {
 		s.post(wire.Acquire, acquire, 5, 4).want(t, 410, "owner_used")
 	}
 	b.post(wire.Acquire, acquire, 6, 6).want(t, 400, "invalid")
+}
+
+// An instance that has served all acquires of a caller, which does not say which had answers, keeps its owner out
+// after no end.
+func TestOwnerWhoseAcquiresAllCameHereIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	a := start(t, memory.NewServer(), nil)
+	for call := 1; call < 8; call += 2 {
+		a.post(wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","call":%d}`, call).want(t, 200, "")
+		a.post(wire.Release, `{"name":"n","owner":"o","caller":"c","call":%d}`, call+1).want(t, 200, "")
+	}
 }
