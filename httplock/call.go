@@ -35,8 +35,11 @@ func (r *reply) Error() string { return fmt.Sprintf("httplock: %s: %s", r.Code, 
 func (r *reply) Unwrap() error {
 	switch r.Outcome {
 	case wire.Lost:
-		if r.Code == wire.CodeEvicted {
+		switch r.Code {
+		case wire.CodeEvicted:
 			return errEvicted
+		case wire.CodeUsed:
+			return driver.ErrBarred
 		}
 		return driver.ErrLost
 	case wire.Busy:
