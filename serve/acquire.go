@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -133,15 +134,14 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	waiting, cancel := a.waitContext(ctx)
 	defer cancel()
 	var p pace
-	for {
+	for err := error(nil); ; {
 		if ctx.Err() != nil {
 			return errGone // before it takes what it cannot be told of
 		}
 		if s.isTooOld(a.came, a.wait()) {
-			return errTooOld
+			return cmp.Or(err, errTooOld) // who was refused before has waited
 		}
-		err := a.try()
-		if err == nil {
+		if err = a.try(); err == nil {
 			return nil
 		}
 		if !a.mayWait(err, &p) || a.sleep(waiting, &p, err) != nil {

@@ -18,8 +18,8 @@ const (
 	// pulseEvery is how often an instance makes sure that it runs, and stall how long a silence must be to count as a
 	// standstill: a busy machine has shorter ones.
 	pulseEvery, stall = 500 * time.Millisecond, 2 * time.Second
-	// settle is how long after a standstill a call may lie unread. Whatever is read within it may have come at any time
-	// since the instance stood still.
+	// settle is for how long an instance runs after a standstill until all calls have been read that came before. Whatever
+	// is read within it may have come at any time since the instance stood still.
 	settle = 5 * time.Second
 )
 
@@ -30,10 +30,16 @@ var errTooOld = errors.New("this call has come too late to be served: repeat it"
 type pulse struct {
 	clock *boottime.Clock
 
-	mu    sync.Mutex
-	beat  boottime.Instant // guarded by mu; when the process was last seen to run
-	from  boottime.Instant // guarded by mu; when it stood still, or before
-	until boottime.Instant // guarded by mu; when all that came since then has been read
+	mu     sync.Mutex
+	beat   boottime.Instant // guarded by mu; when the process was last seen to run
+	ran    time.Duration    // guarded by mu; for how long it was, in all
+	stalls []standstill     // guarded by mu; those of before which calls may still lie unread, in order
+}
+
+// A standstill began at from. What came since then has been read when the process has run until ran.
+type standstill struct {
+	from boottime.Instant
+	ran  time.Duration
 }
 
 func (p *pulse) init(clock *boottime.Clock) { p.clock, p.beat = clock, clock.Now() }
@@ -52,19 +58,23 @@ func (p *pulse) run(ctx context.Context) {
 	}
 }
 
-// arrival is the earliest that a call which is read now may have come.
+// arrival is the earliest that a call which is read now may have come. Standstills in a row, as on a machine that is
+// much too busy, do not count as one: between them, calls are read.
 func (p *pulse) arrival() boottime.Instant {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock.Now()
-	if now.Sub(p.beat) > stall {
-		if p.beat >= p.until { // else it stood still again, and what came before is not read either
-			p.from = p.beat
-		}
-		p.until = now.Add(settle)
+	if since := now.Sub(p.beat); since <= stall {
+		p.ran += since
+	} else if n := len(p.stalls); n == 0 || p.stalls[n-1].ran < p.ran+settle { // else it has not run since the last one
+		p.stalls = append(p.stalls, standstill{p.beat, p.ran + settle})
 	}
-	if p.beat = now; now < p.until {
-		return p.from
+	p.beat = now
+	for len(p.stalls) > 0 && p.stalls[0].ran <= p.ran {
+		p.stalls = p.stalls[1:]
+	}
+	if len(p.stalls) > 0 {
+		return p.stalls[0].from
 	}
 	return now
 }

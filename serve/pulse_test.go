@@ -24,7 +24,7 @@ func TestCallsThatWaitedForAStandstillAreNotServed(t *testing.T) {
 	defer s.Close()
 	var clock boottime.Clock
 	s.pulse.mu.Lock()
-	s.pulse.clock, s.pulse.beat, s.pulse.from, s.pulse.until = &clock, clock.Now(), 0, 0
+	s.pulse.clock, s.pulse.beat, s.pulse.stalls = &clock, clock.Now(), nil
 	s.pulse.mu.Unlock()
 	ask := func(path, body string) int {
 		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
@@ -70,7 +70,8 @@ func TestCallsThatWaitedForAStandstillAreNotServed(t *testing.T) {
 	}
 }
 
-// A call that waits for other holders is not tried again when its instance has stood still for longer than it waits.
+// A call that waits for other holders is not tried again when its instance has stood still for longer than it waits. It
+// was refused before, and is told so.
 func TestWaitEndsWithAStandstill(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -109,10 +110,33 @@ func TestWaitEndsWithAStandstill(t *testing.T) {
 	if err := other.Evict(t.Context(), "n", "o", "so that who waits looks again"); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-waited; got != http.StatusServiceUnavailable {
+	if got := <-waited; got != http.StatusConflict {
 		t.Errorf("answered %d", got)
 	}
 	if state, err := other.Inspect(t.Context(), "n"); err != nil || len(state.Holders) > 0 {
 		t.Errorf("it has taken: %+v, %v", state.Holders, err)
+	}
+}
+
+// A machine that is much too busy has standstills in a row. Calls that come between are read soon, and are served.
+func TestHiccupsRefuseNoCalls(t *testing.T) {
+	t.Parallel()
+	var clock boottime.Clock
+	var p pulse
+	p.init(&clock)
+	oldest := time.Duration(0)
+	for range 100 {
+		clock.Sleep(stall + 200*time.Millisecond)
+		for range 3 {
+			p.arrival()
+			clock.Sleep(600 * time.Millisecond)
+		}
+		oldest = max(oldest, p.clock.Now().Sub(p.arrival()))
+	}
+	if oldest < settle || oldest > callAge-settle/2 {
+		t.Errorf("a call is taken to be %v old", oldest)
+	}
+	if n := len(p.stalls); n > int(settle/time.Second) {
+		t.Errorf("%d standstills are remembered", n)
 	}
 }
