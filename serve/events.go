@@ -52,6 +52,9 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // which nginx heeds
 	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead { // whose answer has ended: calls may follow on its connection
+		return
+	}
 	st := &stream{w, http.NewResponseController(w), s.hub}
 	if st.write([]byte(": listening\n\n")) == nil {
 		st.run(r.Context(), s.draining, l, func() bool { return s.stillMay(r, l) })

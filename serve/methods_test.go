@@ -1,11 +1,15 @@
 package serve_test
 
 import (
+	"bufio"
 	"compress/gzip"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/memory"
@@ -111,6 +115,28 @@ func TestListIsCompressed(t *testing.T) {
 		text, size, encoding := list(accept)
 		if encoding != want || strings.Count(text, "orders/") != 200 || want != "" && size > plain/2 {
 			t.Errorf("Accept-Encoding %q: %d of %d bytes in %q, with %d locks", accept, size, plain, encoding, strings.Count(text, "orders/"))
+		}
+	}
+}
+
+// The answer to a HEAD has ended with its headers, that of a stream as well: the client sends its next call on the same
+// connection.
+func TestHeadOfEventsEnds(t *testing.T) {
+	t.Parallel()
+	s := start(t, memory.NewServer(), nil)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	answers := bufio.NewReader(conn)
+	for _, method := range []string{http.MethodHead, http.MethodGet} {
+		path := map[string]string{http.MethodHead: wire.Events, http.MethodGet: "/healthz"}[method]
+		fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: localhost\r\n\r\n", method, path)
+		resp, err := http.ReadResponse(answers, &http.Request{Method: method})
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatalf("%s %s: %v", method, path, err)
 		}
 	}
 }
