@@ -137,16 +137,30 @@ func (d *service) promised(a wire.Abilities) {
 	d.lingers, d.inspects, d.bars = a.Lingers, a.Inspects, a.Bars
 }
 
+// tooOldAgain is how long after an instance has said that a call may be too old it is made again: the instance stood still,
+// and says so for seconds.
+const tooOldAgain = 200 * time.Millisecond
+
 // again makes a call that may be served twice, and makes it again, over a connection to an instance that answers,
-// for as long as nobody answers it.
+// for as long as nobody answers it, and for as long as its instance does not know when it came.
 func (d *service) again(ctx context.Context, attempt func(again bool) error) error {
-	for again := false; ; again = true {
+	for again := false; ; {
 		client := d.client.Load()
 		err := attempt(again)
-		if !errors.Is(err, links.ErrSilent) || ctx.Err() != nil || d.life.Err() != nil {
+		r, answered := errors.AsType[*reply](err)
+		switch tooOld := answered && r.Code == wire.CodeTooOld; {
+		case ctx.Err() != nil, d.life.Err() != nil:
+			return err
+		case tooOld:
+			if pause(ctx, tooOldAgain) != nil {
+				return err
+			}
+		case errors.Is(err, links.ErrSilent):
+			again = true
+			d.reachAnew(ctx, client)
+		default:
 			return err
 		}
-		d.reachAnew(ctx, client)
 	}
 }
 

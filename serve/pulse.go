@@ -20,7 +20,7 @@ const (
 	pulseEvery, stall = 500 * time.Millisecond, 2 * time.Second
 	// settle is for how long an instance runs after a standstill until all calls have been read that came before. Whatever
 	// is read within it may have come at any time since the instance stood still.
-	settle = 5 * time.Second
+	settle = 3 * time.Second
 )
 
 var errTooOld = errors.New("this call has come too late to be served: repeat it")
