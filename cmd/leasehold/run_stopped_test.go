@@ -91,6 +91,29 @@ func TestRunKilledBesideAStoppedGuardian(t *testing.T) {
 	}
 }
 
+// TestRunKilledInAContainer beside a stopped guardian: the process that takes the guardian over is of the same session, as
+// the first process of a container is, so that the kernel does not resume the guardian as the last of its session.
+func TestRunKilledInAContainer(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.start("run", "container", "--", "sh", "-c",
+		"leasehold run --ttl 2s x -- sh -c 'echo $$ > pid; exec sleep 1000' & echo $! > run; wait; exec sleep 1000")
+	command, err := os.FindProcess(c.readInt("pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	guardian, err := os.FindProcess(parent(t, command.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	locktest.PauseProcess(t, guardian)
+	syscall.Kill(c.readInt("run"), syscall.SIGKILL)
+	c.wantRun(0, "-w", "60", "x", "--", "true")
+	if command.Signal(syscall.Signal(0)) == nil && !ended(command.Pid) {
+		t.Error("the command lives")
+	}
+}
+
 // TestGuardianKilledWhileStopped: the exit code of a command that has ended before does not die with it.
 func TestGuardianKilledWhileStopped(t *testing.T) {
 	t.Parallel()

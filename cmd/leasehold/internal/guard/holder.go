@@ -136,7 +136,7 @@ func (h *holder) start() error {
 	h.guardian, err = syscall.ForkExec(exe, toArgs(theirs, int(memory.Fd())), &syscall.ProcAttr{
 		Env:   h.plan.Own,
 		Files: []uintptr{0, 1, 2},
-		Sys:   &syscall.SysProcAttr{Setpgid: true}, // no signal of the terminal reaches it
+		Sys:   guardianAttr(),
 	})
 	if err != nil {
 		return os.NewSyscallError("exec", err)

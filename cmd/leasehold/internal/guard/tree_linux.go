@@ -29,6 +29,13 @@ func adoptOrphans() error {
 	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 }
 
+// guardianAttr starts the guardian where no signal of the terminal reaches it. Should this process be killed while the
+// guardian is stopped, the kernel resumes it, in time to end the child. It does so too when the thread that started the
+// guardian ends, which harms nobody.
+func guardianAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGCONT}
+}
+
 // childAttr starts the child in a process group of its own, in the foreground of the
 // terminal if that is lent. Should the guardian be killed, the kernel kills the child at once.
 func childAttr(t *terminal) *syscall.SysProcAttr {

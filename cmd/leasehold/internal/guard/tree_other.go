@@ -22,6 +22,9 @@ func rename() {}
 
 func adoptOrphans() error { return nil }
 
+// guardianAttr starts the guardian where no signal of the terminal reaches it.
+func guardianAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
 func childAttr(t *terminal) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Foreground: t.lent, Ctty: t.tty}
 }
