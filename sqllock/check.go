@@ -31,6 +31,8 @@ func (d *Driver) Check(ctx context.Context) (found []driver.Finding, err error) 
 	switch err := d.Listening(ctx); {
 	case errors.Is(err, ErrDeaf):
 		f = driver.Finding{About: driver.AboutWaking, Level: driver.Weak, Text: "waiters poll: " + err.Error(), Advice: "see the option listen of the URL"}
+	case errors.Is(err, ErrNoSchema): // what wakes waiters is made with the tables
+		f = driver.Finding{About: driver.AboutWaking, Level: driver.Weak, Text: "not looked at: there are no lock tables yet"}
 	case err != nil:
 		return found, err
 	}

@@ -18,6 +18,7 @@ func TestPostgres(t *testing.T) {
 	fresh.has("reach", "warning", "no lock tables")
 	fresh.looked("version", "persistence", "replicas", "isolation", "clock", "promises")
 	fresh.has("rights", "ok", "may create the lock tables")
+	fresh.has("waking", "warning", "not looked at")
 	p.Must(t, "CREATE ROLE stranger LOGIN", "ALTER ROLE stranger SET default_transaction_isolation = serializable")
 	denied := examine(t, strings.Replace(store, "postgres@", "stranger@", 1))
 	denied.has("rights", "error", "may not create them")
