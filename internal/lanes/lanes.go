@@ -8,20 +8,16 @@ package lanes
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-const (
-	// width is how many waiters of a name ask at once: enough to keep one value busy. More of them lose most of what
-	// they write to each other.
-	width = 4
-	// number is how many lanes there are. Names share one by their hash, which costs them nothing while few wait.
-	number = 64
-)
+// width is how many waiters of a name ask at once: enough to keep one value busy. More of them lose most of what
+// they write to each other.
+const width = 4
 
 // Lanes are of one driver.
 type Lanes struct {
@@ -31,37 +27,68 @@ type Lanes struct {
 	// Unanswered reports whether an error is not what the engine has said.
 	Unanswered func(error) bool
 
-	lanes   [number]chan struct{} // each has a token for every waiter that asks
-	seed    maphash.Seed
 	answers atomic.Uint64
 	probing atomic.Bool
+
+	mu    sync.Mutex
+	lanes map[string]*lane // guarded by mu; by name
+	spare sync.Pool        // of lanes in which nobody is
+}
+
+// A lane is of one name, so that no name waits for another.
+type lane struct {
+	turns chan struct{} // has a token for every waiter that asks
+	users int           // guarded by Lanes.mu; who ask, and who wait for their turn
 }
 
 // New returns Lanes in which nobody asks.
 func New(unanswered func(error) bool, probe func(ctx context.Context) error) *Lanes {
-	l := &Lanes{Unanswered: unanswered, Probe: probe, seed: maphash.MakeSeed()}
-	for i := range l.lanes {
-		l.lanes[i] = make(chan struct{}, width)
+	return &Lanes{
+		Unanswered: unanswered, Probe: probe, lanes: make(map[string]*lane),
+		spare: sync.Pool{New: func() any { return &lane{turns: make(chan struct{}, width)} }},
 	}
-	return l
+}
+
+// enter returns the lane of name, until leave.
+func (l *Lanes) enter(name string) *lane {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := l.lanes[name]
+	if of == nil {
+		of = l.spare.Get().(*lane)
+		l.lanes[name] = of
+	}
+	of.users++
+	return of
+}
+
+func (l *Lanes) leave(name string, of *lane) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if of.users--; of.users == 0 {
+		delete(l.lanes, name)
+		l.spare.Put(of)
+	}
 }
 
 // An Asking is a call of a waiter.
 type Asking struct {
 	lanes  *Lanes
-	lane   chan struct{} // in which it has a token; nil: it came to no turn
-	before uint64        // answers
-	probe  *time.Timer   // nil: none
+	name   string
+	lane   *lane       // in which it has a token; nil: it came to no turn
+	before uint64      // answers
+	probe  *time.Timer // nil: none
 }
 
 // Begin returns when it is the turn of a waiter for name to make a call, or ctx has ended, with its error. End follows.
 func (l *Lanes) Begin(ctx context.Context, name string) (Asking, error) {
-	a := Asking{lanes: l, before: l.answers.Load()}
-	lane := l.lanes[maphash.String(l.seed, name)%number]
+	a := Asking{lanes: l, name: name, before: l.answers.Load()}
+	of := l.enter(name)
 	select {
-	case lane <- struct{}{}:
-		a.lane = lane
+	case of.turns <- struct{}{}:
+		a.lane = of
 	case <-ctx.Done():
+		l.leave(name, of)
 		return a, ctx.Err()
 	}
 	if end, bounded := ctx.Deadline(); bounded && l.Probe != nil {
@@ -77,7 +104,8 @@ func (a Asking) End(err error) error {
 		a.probe.Stop()
 	}
 	if a.lane != nil {
-		<-a.lane
+		<-a.lane.turns
+		a.lanes.leave(a.name, a.lane)
 	}
 	if err != nil && a.lanes.Unanswered(err) && a.lanes.answers.Load() != a.before {
 		return fmt.Errorf("%w: others keep the engine busy: %w", driver.ErrNotYet, err)

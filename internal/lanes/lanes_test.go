@@ -3,6 +3,7 @@ package lanes_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -22,9 +23,9 @@ func silent(ctx context.Context) func() error {
 	}
 }
 
-// ask makes a call of a waiter.
-func ask(ctx context.Context, l *lanes.Lanes, call func() error) error {
-	asking, err := l.Begin(ctx, "r")
+// ask makes a call of a waiter for name.
+func ask(ctx context.Context, l *lanes.Lanes, name string, call func() error) error {
+	asking, err := l.Begin(ctx, name)
 	if err == nil {
 		err = call()
 	}
@@ -50,7 +51,7 @@ func TestAnswersToOthersTellACrowd(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
 				time.AfterFunc(time.Second, func() { l.Answered(c.other) })
-				err := ask(ctx, l, silent(ctx))
+				err := ask(ctx, l, "r", silent(ctx))
 				if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrNotYet) != c.crowd {
 					t.Errorf("%v", err)
 				}
@@ -67,7 +68,7 @@ func TestWaitersTakeTurns(t *testing.T) {
 		var asking, most atomic.Int32
 		for range 100 {
 			go func() {
-				err := ask(t.Context(), l, func() error {
+				err := ask(t.Context(), l, "r", func() error {
 					most.Store(max(most.Load(), asking.Add(1)))
 					time.Sleep(time.Second)
 					asking.Add(-1)
@@ -82,12 +83,31 @@ func TestWaitersTakeTurns(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
-		if err := ask(ctx, l, func() error { panic("out of turn") }); !errors.Is(err, context.DeadlineExceeded) {
+		if err := ask(ctx, l, "r", func() error { panic("out of turn") }); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}
 		time.Sleep(time.Minute)
 		if n := most.Load(); n < 2 || n > 10 {
 			t.Errorf("%d waiters asked at once", n)
+		}
+	})
+}
+
+// Waiters of a name that the engine does not answer for keep no other name waiting.
+func TestNamesWaitForNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lanes.New(unanswered, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		for range 100 {
+			go ask(ctx, l, "locked", silent(ctx))
+		}
+		synctest.Wait()
+		start := time.Now()
+		for i := range 1000 {
+			if err := ask(ctx, l, fmt.Sprint(i), func() error { return nil }); err != nil || time.Since(start) > 0 {
+				t.Fatalf("name %d: %v after %v", i, err, time.Since(start))
+			}
 		}
 	})
 }
