@@ -379,11 +379,18 @@ func (h *hub) tell(e told, held bool) {
 	h.send(e)
 }
 
-func (h *hub) granted(one *claim) { h.tell(one.event(wire.EventGranted), true) }
+func (h *hub) granted(one *claim) {
+	if h.count() > 0 {
+		h.tell(one.event(wire.EventGranted), true)
+	}
+}
 
 // released is for a claim that has released a lease or a place in the queue. A lease that this instance
 // has neither granted nor renewed is told as it was seen.
 func (h *hub) released(one *claim) {
+	if h.count() == 0 {
+		return
+	}
 	e := one.event(wire.EventReleased)
 	if one.held.since.IsZero() {
 		h.mu.Lock()
