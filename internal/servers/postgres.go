@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -39,13 +40,21 @@ func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	return p
 }
 
-// StartStandby starts a copy of p that follows it and can only be read.
+// StartStandby starts a copy of p that can only be read, and returns when it follows p: one that does not yet has
+// nothing of what p does until p is shut down.
 func (p *Postgres) StartStandby(t testing.TB) *Postgres {
 	t.Helper()
 	s := &Postgres{Port: FreePorts(t, 1)[0], life: t, dir: dirOf(t, "postgres")}
 	runAs(t, "postgres", p.binary(t, "pg_basebackup"), "-D", s.data(), "-h", "127.0.0.1", "-p", fmt.Sprint(p.Port), "-U", "postgres", "-R", "-c", "fast")
 	s.args = []string{"-D", s.data(), "-p", fmt.Sprint(s.Port), "-h", "127.0.0.1", "-k", s.dir}
 	s.begin(t)
+	s.until("a standby that follows", func() error {
+		n, err := s.Ask("SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'")
+		if err == nil && n != "1" {
+			err = errors.New("it does not")
+		}
+		return err
+	})
 	return s
 }
 
