@@ -27,12 +27,13 @@ const (
 	maxReads = 100
 )
 
-// claim implements driver.Claim, driver.Lingerer, driver.Noter and driver.Forgetter.
+// claim implements driver.Claim, driver.Lingerer, driver.Noter, driver.Forgetter and driver.Barrer.
 type claim struct {
 	d     *Driver
 	req   driver.Request
-	dir   string // what its keys begin with
-	value string // of its keys
+	dir   string        // what its keys begin with
+	value string        // of its keys
+	bar   time.Duration // for how long its end keeps its owner out; 0: it does not
 
 	place *place // guarded by Driver.mu; nil: none
 	tried bool   // guarded by Driver.mu; it knows what keys it has
@@ -176,7 +177,7 @@ func (c *claim) decide(ctx context.Context, p *place, resp *clientv3.TxnResponse
 			return driver.Grant{}, c.avoid(ctx, p)
 		case free: // it would hold, if nobody has come since
 			same := clientv3.Compare(clientv3.ModRevision(c.dir).WithPrefix(), "<", resp.Header.Revision+1)
-			resp, err = p.putIf(ctx, p.in, []clientv3.Cmp{same}, nil, clientv3.OpGet(c.dir, clientv3.WithPrefix()))
+			resp, err = p.putIf(ctx, p.in, false, same, created(p.key, 0))
 		case c.req.Queue:
 			resp, err = c.queueUp(ctx, p)
 		default:

@@ -39,8 +39,9 @@
 // session, that was sent, had no answer, and may still be served. A place in any phase may have
 // such calls (uncertain), and calls under way, which keep it from being unwanted. What is
 // uncertain never grants: a put that comes late is found by the next Try as the place's own key,
-// or is kept out by a tombstone from Release on; a move that comes late keeps the key's place
-// and is undone by the next change of the key, and the key is deleted wherever it is found.
+// or is kept out by a tombstone from Release on, or by a mark of its owner (barred.go); a move that
+// comes late keeps the key's place and is undone by the next change of the key, and the key is
+// deleted wherever it is found.
 // Deletions need no such note: they name the create revision of their key.
 //
 // A cluster that is restored has keys again that were deleted. One that is in a session of the driver, and

@@ -30,6 +30,12 @@ func (d *Driver) tombstone(key string, lease clientv3.LeaseID) string {
 	return fmt.Sprintf("%s/%s-%x", d.root, key[len(d.root):], int64(lease))
 }
 
+// markDir is what the marks begin with that keep an owner out of the resource at dir; each mark ends in its own lease, so
+// that none shortens another. The name of no resource is empty, and that of no tombstone.
+func (d *Driver) markDir(dir, owner string) string {
+	return d.root + "//" + dir[len(d.root):] + escape(owner) + "/"
+}
+
 func lastPart(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
 
 // dirOf is the dir of the resource that a key belongs to.

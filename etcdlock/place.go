@@ -202,6 +202,11 @@ func created(key string, rev int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(key), "=", rev)
 }
 
+// none compares that there is no key that begins with dir.
+func none(dir string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(dir).WithPrefix(), "=", 0)
+}
+
 // unchanged compares that the key is as it was read.
 func unchanged(kv *mvccpb.KeyValue) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision)

@@ -8,21 +8,21 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // put makes the key, unless it is there or must not come any more. Unless queue, it makes
 // it only if the resource has no keys. It returns what keys the resource then has.
 func (p *place) put(ctx context.Context, s *session, queue bool) (*clientv3.TxnResponse, error) {
-	read := clientv3.OpGet(p.claim.dir, clientv3.WithPrefix())
 	if queue {
-		return p.putIf(ctx, s, nil, []clientv3.Op{read}, read)
+		return p.putIf(ctx, s, true, created(p.key, 0))
 	}
-	empty := clientv3.Compare(clientv3.CreateRevision(p.claim.dir).WithPrefix(), "=", 0)
-	return p.putIf(ctx, s, []clientv3.Cmp{empty}, nil, read)
+	return p.putIf(ctx, s, false, none(p.claim.dir))
 }
 
-// putIf is put under further conditions.
-func (p *place) putIf(ctx context.Context, s *session, cmps []clientv3.Cmp, then []clientv3.Op, otherwise clientv3.Op) (*clientv3.TxnResponse, error) {
+// putIf is put under conditions, which also tell that the key is not there.
+func (p *place) putIf(ctx context.Context, s *session, queue bool, cmps ...clientv3.Cmp) (*clientv3.TxnResponse, error) {
 	d := p.d
 	d.mu.Lock()
 	if p.phase != idle { // meanwhile, by another claim of its owner, or by the end of its session
@@ -38,7 +38,7 @@ func (p *place) putIf(ctx context.Context, s *session, cmps []clientv3.Cmp, then
 	p.listen()
 	k := d.keepAlive(s)
 	d.mu.Unlock()
-	w := p.putOf(s, cmps, then, otherwise)
+	w := p.putOf(s, queue, cmps)
 	resp, err := d.send(ctx, w)
 	d.mu.Lock()
 	if w.unsure == nil {
@@ -52,6 +52,9 @@ func (p *place) putIf(ctx context.Context, s *session, cmps []clientv3.Cmp, then
 		if resp.Header.Revision <= floor {
 			err = p.regressed(floor)
 		}
+	} else if err == nil && p.phase == idle && marked(resp) {
+		err = driver.ErrBarred
+		p.on(no, err)
 	}
 	d.mu.Unlock()
 	switch {
@@ -70,16 +73,25 @@ func (p *place) regressed(floor int64) error {
 	return fmt.Errorf("%w: from %d to %d", ErrFenceRegressed, floor, p.rev)
 }
 
-// putOf is a put of the key in s. One that comes late, after Release, finds the tombstone, or
-// that the session's lease is gone.
-func (p *place) putOf(s *session, cmps []clientv3.Cmp, then []clientv3.Op, otherwise clientv3.Op) *write {
-	put := clientv3.OpPut(p.key, p.claim.value, clientv3.WithLease(s.id))
-	return &write{
-		dir: p.claim.dir, wantsFree: len(cmps) > 0,
-		cmps:      append(cmps, created(p.key, 0), created(p.d.tombstone(p.key, s.id), 0)),
-		then:      append([]clientv3.Op{put}, then...),
-		otherwise: []clientv3.Op{otherwise},
+// putOf is a put of the key in s. One that comes late, after Release, finds the tombstone, the mark of its
+// owner, or that the session's lease is gone. Refused, it reads whether there are marks, and the queue.
+func (p *place) putOf(s *session, queue bool, cmps []clientv3.Cmp) *write {
+	marks, read := p.d.markDir(p.claim.dir, p.claim.req.Owner), clientv3.OpGet(p.claim.dir, clientv3.WithPrefix())
+	w := &write{
+		dir: p.claim.dir, wantsFree: !queue,
+		cmps:      append(cmps, created(p.d.tombstone(p.key, s.id), 0), none(marks)),
+		then:      []clientv3.Op{clientv3.OpPut(p.key, p.claim.value, clientv3.WithLease(s.id))},
+		otherwise: []clientv3.Op{clientv3.OpGet(marks, clientv3.WithPrefix(), clientv3.WithCountOnly()), read},
 	}
+	if queue {
+		w.then = append(w.then, read)
+	}
+	return w
+}
+
+// marked reports whether a put was refused because of a mark, or with one.
+func marked(refused *clientv3.TxnResponse) bool {
+	return refused.Responses[0].GetResponseRange().Count > 0
 }
 
 // readAhead reads those ahead, keeping the place alive.
@@ -161,7 +173,7 @@ func (p *place) move(ctx context.Context, ttl time.Duration) error {
 	d.mu.Lock()
 	answered := awaiting(&p.unsure.moves, s)
 	d.mu.Unlock()
-	err = p.rewrite(ctx, func(*content) {}, clientv3.WithLease(s.id))
+	err = p.rewrite(ctx, func(v *content) (isOurs bool) { return !v.Lingers }, clientv3.WithLease(s.id))
 	d.mu.Lock()
 	if !isUnknown(err) {
 		answered()
@@ -187,15 +199,17 @@ var errNoSession = errors.New("etcdlock: a session ended as soon as it was grant
 // isUnknown reports whether a call that ended with err may have been served.
 func isUnknown(err error) bool { return err != nil && !errors.Is(err, errGone) && !refused(err) }
 
-// rewrite changes the value of the key, which keeps its place. errGone: there is no key.
-func (p *place) rewrite(ctx context.Context, change func(*content), lease clientv3.OpOption) error {
+// rewrite changes the value of the key, which keeps its place. errGone: there is no key, or it is not to be changed.
+func (p *place) rewrite(ctx context.Context, change func(*content) bool, lease clientv3.OpOption) error {
 	for range maxRounds {
 		kv, err := p.look(ctx)
 		if err != nil {
 			return err
 		}
 		value := decode(kv.Value)
-		change(&value)
+		if !change(&value) {
+			return errGone
+		}
 		resp, err := p.d.commit(ctx, []clientv3.Cmp{unchanged(kv)}, []clientv3.Op{clientv3.OpPut(p.key, value.encode(), lease)}, nil)
 		if err != nil || resp.Succeeded {
 			return err

@@ -16,6 +16,19 @@ func (c *claim) Release(ctx context.Context) error {
 	if err := c.d.usable(ctx); err != nil {
 		return err
 	}
+	others, err := c.keepOwnerOut(ctx)
+	if err != nil {
+		return err
+	}
+	err = c.giveUp(ctx)
+	if others && errors.Is(err, driver.ErrLost) {
+		return nil
+	}
+	return err
+}
+
+// giveUp deletes the key of the claim's place.
+func (c *claim) giveUp(ctx context.Context) error {
 	p, err := c.releasing(ctx)
 	if err != nil {
 		return err
@@ -70,7 +83,15 @@ func (c *claim) Linger(ctx context.Context, rest time.Duration) error {
 	if err := c.d.usable(ctx); err != nil {
 		return err
 	}
+	if _, err := c.keepOwnerOut(ctx); err != nil {
+		return err
+	}
 	p, err := c.lingering(ctx)
+	if c.bar > 0 && errors.Is(err, errWaits) {
+		if err := c.giveUp(ctx); err != nil && !errors.Is(err, driver.ErrLost) {
+			return err
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -98,7 +119,7 @@ func (c *claim) Linger(ctx context.Context, rest time.Duration) error {
 func (p *place) lingerIn(ctx context.Context, lease clientv3.LeaseID) error {
 	var unknown error
 	err := p.d.passingOver(ctx, func(ctx context.Context, _ bool) error {
-		err := p.rewrite(ctx, func(v *content) { v.Owner, v.Lingers = "", true }, clientv3.WithLease(lease))
+		err := p.rewrite(ctx, func(v *content) bool { v.Owner, v.Lingers = "", true; return true }, clientv3.WithLease(lease))
 		if isUnknown(err) {
 			unknown = err
 		}
@@ -147,7 +168,7 @@ func (c *claim) Note(ctx context.Context, note string) error {
 	if err != nil {
 		return err
 	}
-	err = c.d.drop(p, p.rewrite(ctx, func(v *content) { v.Note = note }, clientv3.WithIgnoreLease()))
+	err = c.d.drop(p, p.rewrite(ctx, func(v *content) bool { v.Note = note; return !v.Lingers }, clientv3.WithIgnoreLease()))
 	if errors.Is(err, errGone) {
 		c.d.mu.Lock()
 		defer c.d.mu.Unlock()

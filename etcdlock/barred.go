@@ -1,0 +1,86 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// markWithin bounds the making of a mark. Its lease lives for as much longer.
+const markWithin = 10 * time.Second
+
+// Bar implements driver.Barrer.
+func (c *claim) Bar(keep time.Duration) { c.bar = keep }
+
+// keepOwnerOut leaves a mark, if Bar has asked for one, which every put of a claim's key compares. So what its owner has
+// is complete when the mark is there, and is deleted, but for one key, which is the place of the claim. Without space
+// there is no mark: the server refuses late puts too.
+func (c *claim) keepOwnerOut(ctx context.Context) (others bool, err error) {
+	if c.bar == 0 {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, markWithin)
+	defer cancel()
+	resp, err := c.mark(ctx)
+	if errors.Is(err, ErrNoSpace) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	spared, known := c.spares()
+	for _, e := range entries(c.dir, resp.Responses[1].GetResponseRange().Kvs) {
+		switch {
+		case !c.isOurs(e) || e.key == spared:
+		case !known:
+			spared, known = e.key, true // find takes the first
+		default:
+			was, err := c.deleteOther(ctx, e)
+			if err != nil {
+				return others, err
+			}
+			others = others || was
+		}
+	}
+	return others, nil
+}
+
+// mark leaves the mark, and reads the keys of the resource.
+func (c *claim) mark(ctx context.Context) (*clientv3.TxnResponse, error) {
+	lease, _, err := c.d.grantLease(ctx, c.bar+markWithin)
+	if err != nil {
+		return nil, err
+	}
+	key := fmt.Sprintf("%s%x", c.d.markDir(c.dir, c.req.Owner), int64(lease))
+	return c.d.commitAgain(ctx, nil, clientv3.OpPut(key, "", clientv3.WithLease(lease)), clientv3.OpGet(c.dir, clientv3.WithPrefix()))
+}
+
+// spares is the key of the claim's place, which its release deletes; not known: it has no place, and is to look again for
+// one of its owner. What the driver is to delete by itself is not spared: another process may resume it before.
+func (c *claim) spares() (key string, known bool) {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	switch p := c.current(); {
+	case p == nil:
+		c.tried = false
+		return "", false
+	case p.phase < leaving || errors.Is(p.cause, errReleased):
+		return p.key, true
+	}
+	return "", true
+}
+
+// deleteOther deletes a key of the owner that another process made, or that came late, and reports whether it was there.
+func (c *claim) deleteOther(ctx context.Context, e entry) (was bool, err error) {
+	w := &write{
+		dir: c.dir, deletes: true,
+		cmps: []clientv3.Cmp{created(e.key, e.rev)}, then: []clientv3.Op{clientv3.OpDelete(e.key)},
+	}
+	resp, err := c.d.send(ctx, w)
+	if err == nil && !resp.Succeeded {
+		err = w.unsure // of the first of two attempts, which may have deleted it
+	}
+	return err == nil && resp.Succeeded, err
+}
