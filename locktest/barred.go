@@ -9,10 +9,11 @@ import (
 )
 
 var barredCases = []Case{
-	{Name: "BarredOwnerIsRefused", Needs: NeedBarrer | NeedResumes, Run: barredOwnerIsRefused},
-	{Name: "BarredOwnerLeavesNoPlace", Needs: NeedBarrer | NeedResumes, Run: barredOwnerLeavesNoPlace},
-	{Name: "BarredSharerIsRefused", Needs: NeedBarrer | NeedResumes | NeedShared, Run: barredSharerIsRefused},
-	{Name: "BarredLingererIsRefused", Needs: NeedBarrer | NeedResumes | NeedLingerer, Run: barredLingererIsRefused},
+	{Name: "BarredOwnerIsRefused", Needs: NeedBarrer, Run: barredOwnerIsRefused},
+	{Name: "BarredElsewhereIsRefused", Needs: NeedBarrer | NeedResumes, Run: barredElsewhereIsRefused},
+	{Name: "BarredOwnerLeavesNoPlace", Needs: NeedBarrer, Run: barredOwnerLeavesNoPlace},
+	{Name: "BarredSharerIsRefused", Needs: NeedBarrer | NeedShared, Run: barredSharerIsRefused},
+	{Name: "BarredLingererIsRefused", Needs: NeedBarrer | NeedLingerer, Run: barredLingererIsRefused},
 }
 
 // barFor is longer than a case lasts.
@@ -53,18 +54,21 @@ func barredOwnerIsRefused(t testing.TB, h Harness) {
 	holder.isBarred(d2, "nobody holds any more")
 	contend(t, d1, request(holder.req.Resource)).granted("what is barred leaves nothing")
 
+	never := contend(t, d1, request(newName(t)))
+	never.bar()
+	never.nothingToRelease("it never asked")
+	never.isBarred(d2, "it was given up before its attempt came")
+	contend(t, d1, request(never.req.Resource)).granted("nobody holds it")
+}
+
+func barredElsewhereIsRefused(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
 	resumed := contend(t, d1, request(newName(t)))
 	resumed.granted("the resource is free")
 	other := contend(t, d2, resumed.req) // which knows nothing of the grant
 	other.bar()
 	other.released()
 	other.isBarred(d1, "another process has released it")
-
-	never := contend(t, d1, request(newName(t)))
-	never.bar()
-	never.nothingToRelease("it never asked")
-	never.isBarred(d2, "it was given up before its attempt came")
-	contend(t, d1, request(never.req.Resource)).granted("nobody holds it")
 }
 
 // barredOwnerLeavesNoPlace: it is granted nothing later, either.

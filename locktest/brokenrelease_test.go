@@ -94,7 +94,7 @@ var brokenEnds = []breakage{
 	}},
 
 	// Owners that were given up.
-	{name: "nothing is left of an owner that was given up", rejects: []string{"BarredOwnerIsRefused", "BarredOwnerLeavesNoPlace", "BarredSharerIsRefused", "BarredLingererIsRefused"}, warp: warp{
+	{name: "nothing is left of an owner that was given up", rejects: []string{"BarredOwnerIsRefused", "BarredElsewhereIsRefused", "BarredOwnerLeavesNoPlace", "BarredSharerIsRefused", "BarredLingererIsRefused"}, warp: warp{
 		bar: func(*warpedClaim, time.Duration) {},
 	}},
 	{name: "an owner that had nothing is not kept out", rejects: []string{"BarredOwnerIsRefused"}, warp: warp{
@@ -102,6 +102,17 @@ var brokenEnds = []breakage{
 			if c.holds(context.Background()) {
 				c.inner.(driver.Barrer).Bar(keep)
 			}
+		},
+	}},
+	{name: "who gives up what another process took keeps nobody out", rejects: []string{"BarredElsewhereIsRefused"}, warp: warp{
+		bar: func(c *warpedClaim, keep time.Duration) {
+			if by := c.recall("took " + c.asked.Owner); by == nil || by == c {
+				c.inner.(driver.Barrer).Bar(keep)
+			}
+		},
+		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+			c.remember("took "+c.asked.Owner, c)
+			return c.inner.Try(ctx)
 		},
 	}},
 	{name: "the mark goes with the next holder", rejects: []string{"BarredOwnerIsRefused"}, warp: warp{

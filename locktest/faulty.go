@@ -189,7 +189,12 @@ func (f *Faulty) Claim(req driver.Request) (driver.Claim, error) {
 		return nil, err
 	}
 	c := &faultyClaim{f: f, inner: inner}
-	if l, ok := inner.(driver.Lingerer); ok {
+	l, lingers := inner.(driver.Lingerer)
+	b, bars := inner.(driver.Barrer)
+	switch {
+	case lingers && bars:
+		return &faultyBarrer{faultyLingerer: faultyLingerer{faultyClaim: c, inner: l}, Barrer: b}, nil
+	case lingers:
 		return &faultyLingerer{faultyClaim: c, inner: l}, nil
 	}
 	return c, nil
@@ -300,6 +305,12 @@ type faultyLingerer struct {
 
 func (c *faultyLingerer) Linger(ctx context.Context, d time.Duration) error {
 	return c.f.pass(ctx, OpLinger, func() error { return c.inner.Linger(ctx, d) })
+}
+
+// faultyBarrer is of engines that do both. Bar does no I/O.
+type faultyBarrer struct {
+	faultyLingerer
+	driver.Barrer
 }
 
 // Inspect asks the [driver.Inspector] behind the link.

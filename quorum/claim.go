@@ -31,8 +31,28 @@ type claim struct {
 	fence uint64 // of the grant; 0: none
 
 	mu     sync.Mutex
-	told   bool // guarded by mu; Request.Lost was called
-	rounds uint // guarded by mu; of renewals
+	told   bool          // guarded by mu; Request.Lost was called
+	rounds uint          // guarded by mu; of renewals
+	bar    time.Duration // guarded by mu; for how long its end keeps its owner out; 0: it does not
+}
+
+// A barrer is a claim of which each node's is a driver.Barrer too.
+type barrer struct{ *claim }
+
+// Bar implements driver.Barrer. A majority has the mark when Release has told that it released, or that there was
+// nothing. So no majority grants.
+func (b barrer) Bar(keep time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bar = keep
+}
+
+// claimOf is the claim that Driver.Claim returned.
+func claimOf(c driver.Claim) *claim {
+	if b, ok := c.(barrer); ok {
+		return b.claim
+	}
+	return c.(*claim)
 }
 
 // round makes one call to each of parts at once and returns as soon as done says so, else
@@ -252,10 +272,13 @@ func (c *claim) liftAt(ctx context.Context, p *part, fence uint64) error {
 	return p.node.driver.(driver.FenceRaiser).RaiseFence(ctx, c.req.Resource, fence)
 }
 
-// refusal: busy, when a majority of the nodes answered; unknown else.
+// refusal: busy, or barred where a node says so, when a majority of the nodes answered; unknown else.
 func (c *claim) refusal(v *verdict) error {
 	if len(v.no) == 0 || len(v.unknown) > len(c.parts)-c.d.majority {
 		return v.report("try", len(c.parts))
+	}
+	if v.barred() {
+		return driver.ErrBarred
 	}
 	busy := &driver.Busy{}
 	for _, a := range v.no {
@@ -276,6 +299,12 @@ func (c *claim) rollBack(ctx context.Context) {
 
 func (c *claim) releaseAt(ctx context.Context, p *part) (driver.Grant, error) {
 	p.fence, p.repeated = 0, false
+	c.mu.Lock()
+	bar := c.bar
+	c.mu.Unlock()
+	if bar > 0 {
+		p.claim.(driver.Barrer).Bar(bar)
+	}
 	return driver.Grant{}, p.claim.Release(ctx)
 }
 

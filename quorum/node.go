@@ -206,6 +206,11 @@ func (v *verdict) miss(parts []*part, cause error) {
 	}
 }
 
+// barred reports whether a node has the mark of an owner that was given up.
+func (v *verdict) barred() bool {
+	return slices.ContainsFunc(v.no, func(a answer) bool { return errors.Is(a.err, driver.ErrBarred) })
+}
+
 // split reports whether claims got in each other's way and nobody holds a majority of
 // those who refused, as far as the nodes tell who holds.
 func (v *verdict) split(majority int) bool {

@@ -110,7 +110,7 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	}
 	over := make(chan struct{}) // nothing is before the first call
 	close(over)
-	c := &claim{d: d, req: req}
+	c, bars := &claim{d: d, req: req}, true
 	for _, n := range d.nodes {
 		part := &part{node: n, last: over}
 		ask := req
@@ -122,6 +122,11 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 		}
 		part.claim = inner
 		c.parts = append(c.parts, part)
+		_, one := inner.(driver.Barrer)
+		bars = bars && one
+	}
+	if bars {
+		return barrer{c}, nil
 	}
 	return c, nil
 }
