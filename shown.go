@@ -11,6 +11,9 @@ import (
 
 // String is for people: the name, the token and what is left.
 func (le *Lease) String() string {
+	if le == nil || le.hold == nil { // such as one that is embedded, and not there yet
+		return "<nil>"
+	}
 	return fmt.Sprintf("{Name:%q Token:%d Left:%v}", le.Name(), le.token, time.Until(le.Deadline()).Round(time.Millisecond))
 }
 
@@ -19,6 +22,9 @@ func (le *Lease) Format(f fmt.State, _ rune) { fmt.Fprint(f, le.String()) }
 
 // LogValue implements slog.LogValuer.
 func (le *Lease) LogValue() slog.Value {
+	if le == nil || le.hold == nil {
+		return slog.StringValue(le.String())
+	}
 	return slog.GroupValue(slog.String("name", le.Name()), slog.Uint64("token", le.token), slog.Duration("left", time.Until(le.Deadline())))
 }
 
