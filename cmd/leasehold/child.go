@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guardian"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/secret"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
@@ -128,7 +128,7 @@ func (c *child) checkTimes(cmd *cobra.Command, flag string, ttl time.Duration) e
 		c.grace = span(min(ttl/5, 10*time.Second))
 	}
 	// The first half of the TTL is for renewals, one of which may fail.
-	if most := ttl/2 - guard.Margin(ttl); time.Duration(c.grace) > most {
+	if most := ttl/2 - guardian.Margin(ttl); time.Duration(c.grace) > most {
 		return usageErrorf("--grace %v leaves a %s of %v no time to be renewed: at most %v, or a longer TTL", &c.grace, flag, ttl, most)
 	}
 	return nil
@@ -136,9 +136,9 @@ func (c *child) checkTimes(cmd *cobra.Command, flag string, ttl time.Duration) e
 
 // catch keeps signals for the command from now on.
 func (c *child) catch() {
-	guard.Catch(c.signals, guard.Forwarded...)
+	guardian.Catch(c.signals, guardian.Forwarded...)
 	// A reader of our errors that is gone must not end us while the lease is held.
-	guard.Catch(make(chan os.Signal), syscall.SIGPIPE)
+	guardian.Catch(make(chan os.Signal), syscall.SIGPIPE)
 }
 
 func (c *child) options() *leasehold.Options {
@@ -210,22 +210,22 @@ func (c *child) freshen(leases []*leasehold.Lease) {
 }
 
 // run runs the command under held until all of it is gone. leases are what held is made
-// of, NAME's first. leave is to be called when they were given up, see [guard.Run].
+// of, NAME's first. leave is to be called when they were given up, see [guardian.Run].
 func (c *child) run(held interface {
 	Context() context.Context
 	Deadline() time.Time
-}, leases ...*leasehold.Lease) (result guard.Result, leave func(), err error) {
+}, leases ...*leasehold.Lease) (result guardian.Result, leave func(), err error) {
 	c.freshen(leases)
 	c.app.flush(flushBound) // in front of what the command says
 	env := c.environ(held.Deadline(), leases)
 	c.hooks.start(c.app, "--on-acquire", c.hooks.acquire, env)
 	path, err := findProgram(c.argv[0])
 	if err != nil {
-		return guard.Result{}, func() {}, err
+		return guardian.Result{}, func() {}, err
 	}
-	return guard.Run(guard.Plan{
+	return guardian.Run(guardian.Plan{
 		Path: path, Argv: c.argv, Env: env, Own: secret.Environ(),
-		Grace: time.Duration(c.grace), Margin: guard.Margin(c.ttl),
+		Grace: time.Duration(c.grace), Margin: guardian.Margin(c.ttl),
 		Lease: held, Renewed: c.renewed, Signals: c.signals,
 		Legacy: c.legacy(leases), Keep: time.Now().Add(c.keep),
 		Ending: func(cut bool, left string) { c.tellEnding(held.Context(), cut, left) },
@@ -240,9 +240,9 @@ func findProgram(name string) (string, error) {
 	case err == nil, errors.Is(err, exec.ErrDot):
 		return path, nil
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return "", &guard.StartError{Code: guard.CodeNotFound, Text: err.Error()}
+		return "", &guardian.StartError{Code: guardian.CodeNotFound, Text: err.Error()}
 	}
-	return "", &guard.StartError{Code: guard.CodeNotExecutable, Text: err.Error()}
+	return "", &guardian.StartError{Code: guardian.CodeNotExecutable, Text: err.Error()}
 }
 
 // flushBound is how long a command waits for the reader of what was said before it.
@@ -261,13 +261,13 @@ func (c *child) tellEnding(lease context.Context, cut bool, left string) {
 }
 
 // tellSilent tells that the guardian does not answer, or does again.
-func (c *child) tellSilent(guardian int, silent bool) {
+func (c *child) tellSilent(pid int, silent bool) {
 	if !silent {
-		c.app.detail(onWarning, c.name, 0, "%s[%d] answers again", guard.Name, guardian)
+		c.app.detail(onWarning, c.name, 0, "%s[%d] answers again", guardian.Name, pid)
 		return
 	}
 	c.app.announce(onWarning, c.name, "warning: %s[%d], the process beside this one, does not answer; sending it SIGCONT, as it may be stopped\n"+
-		"Until it answers, nothing ends the command in time if this process is stopped too", guard.Name, guardian)
+		"Until it answers, nothing ends the command in time if this process is stopped too", guardian.Name, pid)
 }
 
 // environ is this process's environment with what the command should know of its leases,
@@ -306,7 +306,7 @@ func setenv(env []string, key, value string) []string {
 
 // An ending is how a command and its leases ended.
 type ending struct {
-	guard.Result
+	guardian.Result
 	err      error // of the guardian
 	lost     error // why the leases ended early
 	released error
@@ -315,19 +315,19 @@ type ending struct {
 
 // verdict says how it went: what happened to the leases counts before what the command did.
 func (c *child) verdict(e ending) error {
-	var start *guard.StartError
+	var start *guardian.StartError
 	switch {
 	case errors.As(e.err, &start):
 		return &exitError{start.Code, fmt.Errorf("cannot run the command: %w", e.err)}
 	case e.lost != nil:
 		command := "had ended"
-		if errors.Is(e.err, guard.ErrLate) {
+		if errors.Is(e.err, guardian.ErrLate) {
 			command = "was not started"
 		} else if e.err != nil || e.Cut {
 			command = "was ended"
 		}
 		return &exitError{c.lostCode, fmt.Errorf("%s: %w%s; the command %s", shown(c.name), e.lost, c.unrenewed(), command)}
-	case errors.Is(e.err, guard.ErrLate):
+	case errors.Is(e.err, guardian.ErrLate):
 		return &exitError{c.lostCode, e.err}
 	case e.err != nil:
 		return &exitError{exitInternal, e.err}
@@ -386,14 +386,14 @@ func endedBy(status syscall.WaitStatus) syscall.Signal {
 
 // interrupted reports whether a Ctrl-C or Ctrl-\ ended a command that had the terminal to
 // itself, so that it reached nobody else.
-func interrupted(r guard.Result) bool {
+func interrupted(r guardian.Result) bool {
 	sig := endedBy(r.Status)
 	return r.Terminal && (sig == syscall.SIGINT || sig == syscall.SIGQUIT)
 }
 
 // passOn gives a Ctrl-C that ended the command to the rest of the job, such as a script
 // around it, which would have got it too without the terminal lent to the command alone.
-func passOn(r guard.Result) {
+func passOn(r guardian.Result) {
 	if interrupted(r) {
 		syscall.Kill(0, endedBy(r.Status)) // caught here, and no longer listened to
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guardian"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
@@ -89,13 +89,13 @@ func newLeadCommand(a *app) *cobra.Command {
 
 // run campaigns until a signal ends it.
 func (l *lead) run(ctx context.Context) error {
-	if err := guard.Check(); err != nil {
+	if err := guardian.Check(); err != nil {
 		return internalErrorf("%w", err)
 	}
 	l.lostCode = exitLost
 	l.trouble.campaigns = true
-	guard.Catch(l.caught, guard.Forwarded...)
-	guard.Catch(make(chan os.Signal), syscall.SIGPIPE) // a reader of our errors that is gone must not end us
+	guardian.Catch(l.caught, guardian.Forwarded...)
+	guardian.Catch(make(chan os.Signal), syscall.SIGPIPE) // a reader of our errors that is gone must not end us
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	over := make(chan struct{})
@@ -197,12 +197,12 @@ func (l *lead) serve(ctx, campaign context.Context) error {
 	l.wait.ended()
 	l.app.detail(onGrant, l.name, lease.Token(), "leading %s, token %d", shown(l.name), lease.Token())
 	began := time.Now()
-	var result guard.Result
+	var result guardian.Result
 	var err error
 	result, l.leave, err = l.child.run(lease, lease)
 	l.last = l.verdict(ending{Result: result, err: err, lost: context.Cause(lease.Context())})
 	l.signalled = campaign.Err() != nil && lease.Context().Err() == nil
-	var start *guard.StartError
+	var start *guardian.StartError
 	switch {
 	case l.signalled:
 		return nil
@@ -213,7 +213,7 @@ func (l *lead) serve(ctx, campaign context.Context) error {
 		return l.last
 	}
 	l.app.report(l.last)
-	if result.Cut || ctx.Err() != nil || errors.Is(err, guard.ErrLate) {
+	if result.Cut || ctx.Err() != nil || errors.Is(err, guardian.ErrLate) {
 		return nil // it came of the lease: the next term may begin at once
 	}
 	l.stayAway(time.Since(began))

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guardian"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 )
@@ -179,7 +179,7 @@ func newRunCommand(a *app) *cobra.Command {
 }
 
 // inherit ends this process if it is a guardian. One that comes this far has leases to release.
-func inherit() { guard.Inherit(releaseLegacy) }
+func inherit() { guardian.Inherit(releaseLegacy) }
 
 func (r *run) parse(cmd *cobra.Command, args []string) error {
 	named := cmd.Flags().Changed("key")
@@ -218,7 +218,7 @@ func (r *run) run(ctx context.Context) error {
 		return err
 	}
 	opts = append(opts, r.period.options()...)
-	if err := guard.Check(); err != nil {
+	if err := guardian.Check(); err != nil {
 		return internalErrorf("%w", err)
 	}
 	r.catch()
@@ -354,7 +354,7 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 
 // tellLost runs --on-lost if the leases ended before their time, and reports whether they did.
 func (r *run) tellLost(e ending, leases []*leasehold.Lease) bool {
-	early := e.lost != nil || e.Cut || errors.Is(e.err, guard.ErrLate)
+	early := e.lost != nil || e.Cut || errors.Is(e.err, guardian.ErrLate)
 	if early {
 		why := r.verdict(ending{Result: e.Result, err: e.err, lost: e.lost}).Error()
 		r.metrics.endedEarly()

@@ -1,4 +1,4 @@
-// Package guard keeps a command from outliving the lease it runs under.
+// Package guardian keeps a command from outliving the lease it runs under.
 //
 // The command is the child of a guardian, a small process beside the holder (the process
 // that renews the lease). The holder writes each new deadline into memory that both share;
@@ -28,7 +28,7 @@
 // guardian may not signal. A guardian and a holder that are stopped or killed at the same
 // moment leave the rest to the fencing token; so that nobody does that by a name, the
 // guardian has another one.
-package guard
+package guardian
 
 import "time"
 
