@@ -14,10 +14,10 @@ import (
 	"github.com/leasehold-go/leasehold/stores"
 )
 
-// crowd is how many wait; for each of their calls the core has a bound of 5 s, which waiting outlasts twice.
+// crowd is how many wait; for each of their calls the core has a bound of 5 s, which waiting outlasts.
 const (
 	crowd   = 500
-	waiting = 12 * time.Second
+	waiting = 8 * time.Second
 )
 
 // However many wait, none of them fails: an engine that answers others is within reach. One that does not answer at
