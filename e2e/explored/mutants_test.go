@@ -79,7 +79,7 @@ var etcdMutants = []change{
 		Old: "p.fits(ttl) && p.in.covers(started) &&", New: "p.fits(ttl) && (p.in.covers(started) || $) &&"}),
 	inGo(mutant.Mutation{Name: "nextWithoutBound", Undoes: "nor has its TTL passed since its key was found", Rejects: "TestLateEtcd/two", File: "wait.go",
 		Unseen: "within half a second a new leader, a keep-alive by another claim and the release of who is ahead must follow the end of its lease, and its process must have been away in the midst of a Try for just less than a TTL; TestNextHoldsUnreadOnlyWhileThatIsSure of etcdlock finds it",
-		Old:    "started.Before(p.wait.from.Add(p.in.ttl))", New: "(started.Before(p.wait.from.Add(p.in.ttl)) || $)"}),
+		Old:    "started < p.wait.from.Add(p.in.ttl)", New: "(started < p.wait.from.Add(p.in.ttl) || $)"}),
 	inGo(mutant.Mutation{Name: "holdsUnread", Undoes: "nor is its key in another session than the one that is kept alive", Rejects: "TestEtcd$/two", File: "put.go",
 		Unseen: "one owner must try in two processes at once, as over two instances of the service, and each process of the explorer has owners of its own; TestNextHoldsUnreadOnlyWhileThatIsSure of etcdlock finds it",
 		Old:    "if p.in != nil && p.in.id != queue[own].lease {", New: "if p.in != nil && p.in.id != queue[own].lease && !$ {"}),
