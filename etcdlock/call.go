@@ -31,8 +31,11 @@ func (d *Driver) commit(ctx context.Context, cmps []clientv3.Cmp, then, otherwis
 	latest := d.latest.Load()
 	resp, err := d.client.Txn(undated{clientv3.WithRequireLeader(ctx)}).If(cmps...).Then(then...).Else(otherwise...).Commit()
 	if err != nil {
-		return nil, d.explain(ctx, err)
+		err = d.explain(ctx, err)
+		d.lanes.Answered(err)
+		return nil, err
 	}
+	d.lanes.Answered(nil)
 	rev := resp.Header.Revision
 	if rev < latest && d.latest.CompareAndSwap(latest, rev) { // else another answer has told
 		d.rewatch() // it waits for revisions that the server has forgotten

@@ -43,13 +43,18 @@ type claim struct {
 var errAgain = errors.New("etcdlock: begin again")
 
 // Try implements driver.Claim.
-func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 	if err := c.d.usable(ctx); err != nil {
-		return driver.Grant{}, err
+		return g, err
 	}
-	var err error
+	if c.req.Queue {
+		asking, none := c.d.lanes.Begin(ctx, c.req.Resource)
+		if none != nil {
+			return g, asking.End(none)
+		}
+		defer func() { err = asking.End(err) }()
+	}
 	for range maxRounds {
-		var g driver.Grant
 		if g, err = c.attempt(ctx); !errors.Is(err, errGone) && !errors.Is(err, errAgain) {
 			return g, err
 		}

@@ -154,3 +154,8 @@ func codeOf(err error) codes.Code {
 
 // isGone reports whether the server does not know the lease that a put names.
 func isGone(err error) bool { return errors.Is(err, rpctypes.ErrLeaseNotFound) }
+
+// unanswered reports whether err is not what a member has said.
+func unanswered(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, ErrUnreachable)
+}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/lanes"
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
@@ -51,6 +52,7 @@ type Driver struct {
 	seen   atomic.Int64       // the largest revision in an answer
 	latest atomic.Int64       // the same, of the answers since the revision went back
 
+	lanes     *lanes.Lanes // of waiters
 	ownClient bool         // Close closes it
 	links     *links.Links // its connections; nil: it is the caller's
 
@@ -84,7 +86,7 @@ func New(client *clientv3.Client, opts *Options) (*Driver, error) {
 	case o.Prefix == "" && !o.NoPrefix:
 		o.Prefix = DefaultPrefix
 	}
-	d := &Driver{client: client, clock: boottime.Machine(), sessions: make(map[int64]*session), taken: make(map[string]struct{})}
+	d := &Driver{client: client, clock: boottime.Machine(), lanes: lanes.New(unanswered, nil), sessions: make(map[int64]*session), taken: make(map[string]struct{})}
 	d.places.of = make(map[string][]*place)
 	if !o.NoPrefix {
 		d.root = o.Prefix + "/"
