@@ -86,7 +86,7 @@ func (d *Driver) open(ctx context.Context) (runner, error) {
 	})
 	if err != nil {
 		_ = stmts.close() // the first error tells more
-		if astray(err) { // MariaDB says so of what writes when it is prepared; what reads can be run, and the next call looks again
+		if astray(err) {  // MariaDB says so of what writes when it is prepared; what reads can be run, and the next call looks again
 			return d.db, nil
 		}
 		return nil, err

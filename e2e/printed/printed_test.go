@@ -292,11 +292,13 @@ func TestNothingPrintsASecret(t *testing.T) {
 	}
 }
 
+// A key is of a value in a context.
+type key struct{}
+
 // The test finds what it is for.
 func TestACanaryIsFound(t *testing.T) {
 	type leaky struct {
-		names  map[string]*int
-		public string
+		Names map[string]*int
 	}
 	one := reflect.New(reflect.TypeFor[leaky]())
 	fill(one.Elem(), "leaky", 0)
@@ -326,7 +328,7 @@ func TestLeasesPrintWhatPeopleWant(t *testing.T) {
 		inner, _ := leasehold.FromContext(ctx)
 		for what, v := range map[string]any{
 			"locker": locks, "lease": lease, "leases": leases, "context": lease.Context(), "all's": leases.Context(), "Do's": ctx,
-			"derived": context.WithValue(ctx, "k", "v"), "in a field": struct{ l *leasehold.Lease }{lease},
+			"derived": context.WithValue(ctx, key{}, "v"), "in a field": struct{ l *leasehold.Lease }{lease},
 			"context in a field": struct{ c context.Context }{ctx},
 		} {
 			text := printed(v)
