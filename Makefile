@@ -3,7 +3,7 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 MYSQL = mysql 9
-MODULES = . redislock zklock etcdlock memcachelock natslock s3lock kubelock pglisten stores leaseholdotel leaseholdprom leaseholdgocron leaseholdgoose leaseholdcertmagic cmd/leasehold e2e bench
+MODULES = $(shell scripts/modules) e2e bench
 
 .PHONY: test test-loaded test-install explore mutants model bench check fmt vet staticcheck vuln tidy unchanged release dist test-dist tools matrix
 
