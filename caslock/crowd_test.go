@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/caslock"
 )
 
-// A rushed store has others write before each write while it is rushed, so that none of ours succeeds.
+// A rushed store refuses each write while it is rushed, as if another process had always written first.
 type rushed struct {
 	caslock.Store
 	slow time.Duration // what a refusal takes

@@ -440,8 +440,10 @@ func TestStoppedGuardianIsResumed(t *testing.T) {
 			t.Run(name+", "+how, func(t *testing.T) {
 				dir := t.TempDir()
 				lease := newLease(time.Hour)
-				plan := lease.plan("cd " + dir + "; echo $$ > child; " + stage.script)
+				plan := lease.plan("cd " + dir + "; trap 'echo > heard' WINCH; echo $$ > child; " + stage.script)
 				plan.Grace = 20 * time.Second
+				signals := make(chan os.Signal, 1)
+				plan.Signals = signals
 				var silent atomic.Bool
 				plan.Silent = func(_ int, is bool) { silent.Store(silent.Load() || is) }
 				done := make(chan outcome, 1)
@@ -453,6 +455,8 @@ func TestStoppedGuardianIsResumed(t *testing.T) {
 				if stage.left {
 					waitForFile(t, dir+"/left")
 				}
+				signals <- syscall.SIGWINCH // it passes the guardian when that has told what it has started
+				waitForFile(t, dir+"/heard")
 				stop(t, guardian)
 				if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
 					t.Fatal(err)
