@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// What a refusal tells of the holder is as old as the call's return, not as its last question to the engine.
+// A refusal describes the holder as of the call's return, not as of its last question to the engine.
 func TestRefusalTellsTheHolderAsOfItsReturn(t *testing.T) {
 	const held, wait, ttl = 3 * time.Second, 4 * time.Second, time.Minute
 	for name, ask := range map[string]func(ctx context.Context, l *leasehold.Locker, wait leasehold.Option) error{

@@ -132,7 +132,7 @@ func shortened(name string, width int) string {
 	return first + runewidth.TruncateLeft(name, all-(width-cells(mark)-cells(first)), mark)
 }
 
-// widthOf is that of the terminal which out leads to; 0: it leads to none, or to one that does not tell.
+// widthOf returns the width of the terminal behind out. It is 0 if there is none, or if its width is unknown.
 func widthOf(out any) int {
 	screen, ok := terminal(out)
 	if !ok {

@@ -63,7 +63,7 @@ func skip(line string, n int) string {
 	return strings.TrimPrefix(line, runewidth.Truncate(line, n, ""))
 }
 
-// What no terminal shows is whole.
+// Output that goes to no terminal is not shortened.
 func TestTableIsWholeElsewhere(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder

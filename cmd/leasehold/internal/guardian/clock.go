@@ -13,7 +13,7 @@ import (
 // means the same in every process of this machine and nothing elsewhere.
 type instant time.Duration
 
-// Tests have a machine of their own.
+// Tests replace it.
 var (
 	now   = readClock
 	sleep = boottime.Machine()

@@ -145,7 +145,7 @@ func (h *holder) start() error {
 	return nil
 }
 
-// serve has the guardian start the command, and waits for its end.
+// serve tells the guardian to start the command, and waits until the command has ended.
 func (h *holder) serve() (Result, error) {
 	// A guardian that is never told runs nothing, and wait finds it out.
 	_ = h.conn.sendWhole(h.startMessage(), startBound)
@@ -313,7 +313,7 @@ func (h *holder) guardianDied() (Result, error) {
 	h.kill()
 	h.bury()
 	h.term.giveBack(h.child.pid)
-	// What was killed was killed by us, or by the guardian's death.
+	// A command that died of SIGKILL was killed by us, or by the guardian's death.
 	if h.child.known && !byUs && h.child.status.Signal() != syscall.SIGKILL {
 		h.child.over = true
 	}

@@ -76,7 +76,7 @@ func descendants(root int, since uint64) []int {
 	return found
 }
 
-// below lists those of the descendants that live.
+// below lists the descendants that are still alive.
 func below(root int, since uint64) (found []int) {
 	for _, pid := range descendants(root, since) {
 		if running(pid) {
