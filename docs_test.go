@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -184,4 +185,38 @@ func statements(code string) (lines []string) {
 		}
 	}
 	return lines
+}
+
+// TestLayoutIsWhole compares the README's layout with the folders that are committed.
+func TestLayoutIsWhole(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, layout, _ := strings.Cut(string(text), "## Working on it\n\n```\n")
+	layout, _, found := strings.Cut(layout, "```")
+	if !found {
+		t.Fatal("the README has no layout")
+	}
+	told := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)([a-z0-9]+)/(?:\s|$)`).FindAllStringSubmatch(layout, -1) {
+		told[m[1]] = true
+	}
+	entries, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if !e.IsDir() || strings.HasPrefix(name, ".") || name == "dist" {
+			continue
+		}
+		if !told[name] {
+			t.Errorf("the README's layout does not name %s/", name)
+		}
+		delete(told, name)
+	}
+	for name := range told {
+		t.Errorf("the README's layout names %s/, which is not there", name)
+	}
 }

@@ -14,10 +14,10 @@ require (
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/leasehold-go/leasehold v0.1.0
-	github.com/leasehold-go/leasehold/kubelock v0.1.0
-	github.com/leasehold-go/leasehold/natslock v0.1.0
-	github.com/leasehold-go/leasehold/redislock v0.1.0
-	github.com/leasehold-go/leasehold/s3lock v0.1.0
+	github.com/leasehold-go/leasehold/engine/kubelock v0.1.0
+	github.com/leasehold-go/leasehold/engine/natslock v0.1.0
+	github.com/leasehold-go/leasehold/engine/redislock v0.1.0
+	github.com/leasehold-go/leasehold/engine/s3lock v0.1.0
 	github.com/nats-io/nats.go v1.55.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
@@ -115,10 +115,10 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
-	github.com/leasehold-go/leasehold/etcdlock v0.1.0
-	github.com/leasehold-go/leasehold/memcachelock v0.1.0
-	github.com/leasehold-go/leasehold/pglisten v0.1.0
-	github.com/leasehold-go/leasehold/zklock v0.1.0
+	github.com/leasehold-go/leasehold/engine/etcdlock v0.1.0
+	github.com/leasehold-go/leasehold/engine/memcachelock v0.1.0
+	github.com/leasehold-go/leasehold/engine/pglisten v0.1.0
+	github.com/leasehold-go/leasehold/engine/zklock v0.1.0
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect

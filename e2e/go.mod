@@ -19,13 +19,13 @@ require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/johannesboyne/gofakes3 v1.2.0
 	github.com/leasehold-go/leasehold v0.1.0
-	github.com/leasehold-go/leasehold/kubelock v0.1.0
-	github.com/leasehold-go/leasehold/leaseholdcertmagic v0.1.0
-	github.com/leasehold-go/leasehold/leaseholdgocron v0.1.0
-	github.com/leasehold-go/leasehold/leaseholdgoose v0.1.0
-	github.com/leasehold-go/leasehold/natslock v0.1.0
-	github.com/leasehold-go/leasehold/redislock v0.1.0
-	github.com/leasehold-go/leasehold/s3lock v0.1.0
+	github.com/leasehold-go/leasehold/adapter/leaseholdcertmagic v0.1.0
+	github.com/leasehold-go/leasehold/adapter/leaseholdgocron v0.1.0
+	github.com/leasehold-go/leasehold/adapter/leaseholdgoose v0.1.0
+	github.com/leasehold-go/leasehold/engine/kubelock v0.1.0
+	github.com/leasehold-go/leasehold/engine/natslock v0.1.0
+	github.com/leasehold-go/leasehold/engine/redislock v0.1.0
+	github.com/leasehold-go/leasehold/engine/s3lock v0.1.0
 	github.com/leasehold-go/leasehold/stores v0.1.0
 	github.com/nats-io/jwt/v2 v2.8.2
 	github.com/nats-io/nkeys v0.4.16
@@ -228,12 +228,12 @@ require (
 require (
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/google/uuid v1.6.0
-	github.com/leasehold-go/leasehold/etcdlock v0.1.0
-	github.com/leasehold-go/leasehold/leaseholdotel v0.1.0
-	github.com/leasehold-go/leasehold/leaseholdprom v0.1.0
-	github.com/leasehold-go/leasehold/memcachelock v0.1.0
-	github.com/leasehold-go/leasehold/pglisten v0.1.0
-	github.com/leasehold-go/leasehold/zklock v0.1.0
+	github.com/leasehold-go/leasehold/adapter/leaseholdotel v0.1.0
+	github.com/leasehold-go/leasehold/adapter/leaseholdprom v0.1.0
+	github.com/leasehold-go/leasehold/engine/etcdlock v0.1.0
+	github.com/leasehold-go/leasehold/engine/memcachelock v0.1.0
+	github.com/leasehold-go/leasehold/engine/pglisten v0.1.0
+	github.com/leasehold-go/leasehold/engine/zklock v0.1.0
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/nats-io/nats-server/v2 v2.15.2 // indirect
 	github.com/nats-io/nats.go v1.55.0

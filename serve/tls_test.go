@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/httplock"
+	"github.com/leasehold-go/leasehold/engine/httplock"
 	"github.com/leasehold-go/leasehold/memory"
 	"github.com/leasehold-go/leasehold/serve"
 )

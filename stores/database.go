@@ -7,9 +7,9 @@ import (
 	"errors"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/natslock"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
-	"github.com/leasehold-go/leasehold/natslock"
-	"github.com/leasehold-go/leasehold/sqllock"
 )
 
 // databaseStore is a driver that closes its own connections.

@@ -6,14 +6,14 @@ require (
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/leasehold-go/leasehold v0.1.0
-	github.com/leasehold-go/leasehold/etcdlock v0.1.0
-	github.com/leasehold-go/leasehold/kubelock v0.1.0
-	github.com/leasehold-go/leasehold/memcachelock v0.1.0
-	github.com/leasehold-go/leasehold/natslock v0.1.0
-	github.com/leasehold-go/leasehold/pglisten v0.1.0
-	github.com/leasehold-go/leasehold/redislock v0.1.0
-	github.com/leasehold-go/leasehold/s3lock v0.1.0
-	github.com/leasehold-go/leasehold/zklock v0.1.0
+	github.com/leasehold-go/leasehold/engine/etcdlock v0.1.0
+	github.com/leasehold-go/leasehold/engine/kubelock v0.1.0
+	github.com/leasehold-go/leasehold/engine/memcachelock v0.1.0
+	github.com/leasehold-go/leasehold/engine/natslock v0.1.0
+	github.com/leasehold-go/leasehold/engine/pglisten v0.1.0
+	github.com/leasehold-go/leasehold/engine/redislock v0.1.0
+	github.com/leasehold-go/leasehold/engine/s3lock v0.1.0
+	github.com/leasehold-go/leasehold/engine/zklock v0.1.0
 	modernc.org/sqlite v1.61.1
 )
 

@@ -10,9 +10,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/internal/dialled"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
-	"github.com/leasehold-go/leasehold/sqllock"
 )
 
 var mysqlForm = storeurl.Form{

@@ -16,10 +16,10 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/pglisten"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/internal/dialled"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
-	"github.com/leasehold-go/leasehold/pglisten"
-	"github.com/leasehold-go/leasehold/sqllock"
 )
 
 var postgresForm = storeurl.Form{

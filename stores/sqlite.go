@@ -13,8 +13,8 @@ import (
 	"unicode"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
-	"github.com/leasehold-go/leasehold/sqllock"
 	_ "modernc.org/sqlite" // registers the database/sql driver "sqlite"
 )
 

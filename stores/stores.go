@@ -19,15 +19,15 @@ import (
 	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/etcdlock"
-	"github.com/leasehold-go/leasehold/httplock"
+	"github.com/leasehold-go/leasehold/engine/etcdlock"
+	"github.com/leasehold-go/leasehold/engine/httplock"
+	"github.com/leasehold-go/leasehold/engine/kubelock"
+	"github.com/leasehold-go/leasehold/engine/memcachelock"
+	"github.com/leasehold-go/leasehold/engine/natslock"
+	"github.com/leasehold-go/leasehold/engine/redislock"
+	"github.com/leasehold-go/leasehold/engine/s3lock"
+	"github.com/leasehold-go/leasehold/engine/zklock"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
-	"github.com/leasehold-go/leasehold/kubelock"
-	"github.com/leasehold-go/leasehold/memcachelock"
-	"github.com/leasehold-go/leasehold/natslock"
-	"github.com/leasehold-go/leasehold/redislock"
-	"github.com/leasehold-go/leasehold/s3lock"
-	"github.com/leasehold-go/leasehold/zklock"
 )
 
 // ErrURL is wrapped by the errors about a URL that cannot be used as it is written; errors of

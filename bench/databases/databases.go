@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/bench/contest"
-	"github.com/leasehold-go/leasehold/sqllock"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 )
 
 // A Server is what is different on each.

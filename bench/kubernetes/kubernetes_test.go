@@ -24,8 +24,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/bench/contest"
+	"github.com/leasehold-go/leasehold/engine/kubelock"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/kubelock"
 )
 
 // The locks that are compared.

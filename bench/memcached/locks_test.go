@@ -10,7 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/bench/contest"
-	"github.com/leasehold-go/leasehold/memcachelock"
+	"github.com/leasehold-go/leasehold/engine/memcachelock"
 )
 
 // The locks that are compared.

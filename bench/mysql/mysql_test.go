@@ -10,8 +10,8 @@ import (
 
 	"github.com/leasehold-go/leasehold/bench/contest"
 	"github.com/leasehold-go/leasehold/bench/databases"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/sqllock"
 )
 
 var mariaDB = databases.Server{

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leasehold-go/leasehold/bench/contest"
+	"github.com/leasehold-go/leasehold/engine/natslock"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/natslock"
 )
 
 // The locks that are compared.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/leasehold-go/leasehold/bench/contest"
 	"github.com/leasehold-go/leasehold/bench/databases"
+	"github.com/leasehold-go/leasehold/engine/pglisten"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/pglisten"
-	"github.com/leasehold-go/leasehold/sqllock"
 )
 
 var postgres = databases.Server{

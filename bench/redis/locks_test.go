@@ -19,7 +19,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/bench/contest"
-	"github.com/leasehold-go/leasehold/redislock"
+	"github.com/leasehold-go/leasehold/engine/redislock"
 )
 
 // The locks that are compared. All have their defaults but for what is said here.

@@ -164,7 +164,7 @@ func size(b *testing.B) {
 		what, files string
 		most        float64
 	}{{"Go", "*.go", 2000}, {"Lua", "scripts/*.lua", 450}} {
-		all, err := filepath.Glob("../../redislock/" + s.files)
+		all, err := filepath.Glob("../../engine/redislock/" + s.files)
 		if err != nil {
 			b.Fatal(err)
 		}

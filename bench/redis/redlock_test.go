@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/bench/contest"
+	"github.com/leasehold-go/leasehold/engine/quorum"
+	"github.com/leasehold-go/leasehold/engine/redislock"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/quorum"
-	"github.com/leasehold-go/leasehold/redislock"
 )
 
 const (

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/engine/redislock"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/redislock"
 )
 
 // BenchmarkRest is what Options.Rest costs: how many turns two processes of ours have within ten seconds, that want

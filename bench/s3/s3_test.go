@@ -17,8 +17,8 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/leasehold-go/leasehold/bench/contest"
+	"github.com/leasehold-go/leasehold/engine/s3lock"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/s3lock"
 )
 
 // The locks that are compared.

@@ -17,9 +17,9 @@ import (
 
 	"github.com/leasehold-go/leasehold/bench/contest"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/etcdlock"
+	"github.com/leasehold-go/leasehold/engine/etcdlock"
+	"github.com/leasehold-go/leasehold/engine/redislock"
 	"github.com/leasehold-go/leasehold/memory"
-	"github.com/leasehold-go/leasehold/redislock"
 	"github.com/leasehold-go/leasehold/serve"
 )
 

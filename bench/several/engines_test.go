@@ -16,13 +16,13 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/etcdlock"
+	"github.com/leasehold-go/leasehold/engine/etcdlock"
+	"github.com/leasehold-go/leasehold/engine/pglisten"
+	"github.com/leasehold-go/leasehold/engine/quorum"
+	"github.com/leasehold-go/leasehold/engine/redislock"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
+	"github.com/leasehold-go/leasehold/engine/zklock"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/pglisten"
-	"github.com/leasehold-go/leasehold/quorum"
-	"github.com/leasehold-go/leasehold/redislock"
-	"github.com/leasehold-go/leasehold/sqllock"
-	"github.com/leasehold-go/leasehold/zklock"
 )
 
 // ttl of all leases.

@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/bench/contest"
 	"github.com/leasehold-go/leasehold/bench/databases"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/sqllock"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 )
 
 // The locks that are compared, all with synchronous=FULL.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/bench/contest"
-	"github.com/leasehold-go/leasehold/zklock"
+	"github.com/leasehold-go/leasehold/engine/zklock"
 )
 
 // The locks that are compared. All have their defaults, and ours leases, zk.Lock sessions, of

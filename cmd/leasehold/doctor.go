@@ -15,7 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/httplock"
+	"github.com/leasehold-go/leasehold/engine/httplock"
 	"github.com/leasehold-go/leasehold/internal/rehearsal"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"

@@ -30,7 +30,7 @@ require (
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/pgx/v5 v5.12.0 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
-	github.com/leasehold-go/leasehold/redislock v0.1.0 // indirect
+	github.com/leasehold-go/leasehold/engine/redislock v0.1.0 // indirect
 	go.etcd.io/etcd/api/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/client/v3 v3.7.3 // indirect
@@ -76,13 +76,13 @@ require (
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/klauspost/compress v1.20.0 // indirect
-	github.com/leasehold-go/leasehold/etcdlock v0.1.0 // indirect
-	github.com/leasehold-go/leasehold/kubelock v0.1.0 // indirect
-	github.com/leasehold-go/leasehold/memcachelock v0.1.0 // indirect
-	github.com/leasehold-go/leasehold/natslock v0.1.0 // indirect
-	github.com/leasehold-go/leasehold/pglisten v0.1.0 // indirect
-	github.com/leasehold-go/leasehold/s3lock v0.1.0 // indirect
-	github.com/leasehold-go/leasehold/zklock v0.1.0 // indirect
+	github.com/leasehold-go/leasehold/engine/etcdlock v0.1.0 // indirect
+	github.com/leasehold-go/leasehold/engine/kubelock v0.1.0 // indirect
+	github.com/leasehold-go/leasehold/engine/memcachelock v0.1.0 // indirect
+	github.com/leasehold-go/leasehold/engine/natslock v0.1.0 // indirect
+	github.com/leasehold-go/leasehold/engine/pglisten v0.1.0 // indirect
+	github.com/leasehold-go/leasehold/engine/s3lock v0.1.0 // indirect
+	github.com/leasehold-go/leasehold/engine/zklock v0.1.0 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/mattn/go-runewidth v0.0.31
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect

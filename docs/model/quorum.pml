@@ -1,4 +1,4 @@
-/* How a quorum grants, renews, regains and releases, over nodes that may forget: quorum/claim.go, regain.go.
+/* How a quorum grants, renews, regains and releases, over nodes that may forget: engine/quorum/claim.go, regain.go.
  * docs/model.md says which function each step is. */
 
 #define NODES    3
@@ -29,7 +29,7 @@
 #define SENT age[c] /* since when the TTL counts; mutation: 0, since the answer */
 #endif
 #ifndef REGAINS
-#define REGAINS  0 /* how many calls may ask a node for a lease again that it has lost: quorum/regain.go. Of client 0 */
+#define REGAINS  0 /* how many calls may ask a node for a lease again that it has lost: engine/quorum/regain.go. Of client 0 */
 #endif
 #ifndef EVICTS
 #define EVICTS   0 /* nodes at which client 0 is evicted */

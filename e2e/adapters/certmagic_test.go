@@ -22,7 +22,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/leaseholdcertmagic"
+	"github.com/leasehold-go/leasehold/adapter/leaseholdcertmagic"
 )
 
 var (

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/leaseholdgocron"
+	"github.com/leasehold-go/leasehold/adapter/leaseholdgocron"
 )
 
 // schedule has a scheduler with opts run a job once, at the same instant as the others.

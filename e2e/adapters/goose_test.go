@@ -14,7 +14,7 @@ import (
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/leaseholdgoose"
+	"github.com/leasehold-go/leasehold/adapter/leaseholdgoose"
 )
 
 var (

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/sqllock"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 )
 
 // A Bad is a database that is not as it should be.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/fence"
-	"github.com/leasehold-go/leasehold/sqllock"
 	"github.com/leasehold-go/leasehold/stores"
 )
 

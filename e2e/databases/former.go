@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/sqllock"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 )
 
 // TablesRestored drops the tables and puts back those of before, as from a dump, while drivers go on that have

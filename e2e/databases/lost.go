@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/sqllock"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 )
 
 // FencesGrowAfterLostRows deletes the row of a resource again and again, at once after the

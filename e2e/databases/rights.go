@@ -10,7 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/program"
-	"github.com/leasehold-go/leasehold/sqllock"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 )
 
 // Canary is a password that no text may have.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/sqllock"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 )
 
 // RowsOutliveTheirUse checks what is left of resources in the tables of d, on db, and what

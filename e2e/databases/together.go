@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/e2e/together"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/fence"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/sqllock"
 )
 
 // MigrationRounds is how often the replicas of MigrateTogether begin. Before it was mended, PostgreSQL failed in each

@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/engine/redislock"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/redislock"
 	"github.com/leasehold-go/leasehold/stores"
 )
 

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/etcdlock"
+	"github.com/leasehold-go/leasehold/engine/etcdlock"
 	"github.com/leasehold-go/leasehold/internal/queue"
 	"github.com/leasehold-go/leasehold/locktest/explore"
 )

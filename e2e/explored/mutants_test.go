@@ -125,7 +125,7 @@ func TestMutantsAreFound(t *testing.T) {
 
 // find has the explorer find mutations of a package.
 func find(t *testing.T, name string, mutants []change) {
-	folder := filepath.Join("../..", name)
+	folder := filepath.Join("../../engine", name)
 	var all []mutant.Mutation
 	for _, m := range mutants {
 		all = append(all, m.Mutation)

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/redislock"
 	"github.com/leasehold-go/leasehold/locktest/explore"
-	"github.com/leasehold-go/leasehold/redislock"
 )
 
 // TestRedis explores redislock, with the scripts as they are, on a real server.

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/redislock"
 	"github.com/leasehold-go/leasehold/locktest/explore"
-	"github.com/leasehold-go/leasehold/redislock"
 )
 
 // A network is what is between the drivers of one schedule and a server.

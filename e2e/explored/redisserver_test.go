@@ -49,7 +49,7 @@ func startServer(t *testing.T) *server {
 
 // readScripts reads those of redislock.
 func (s *server) readScripts() {
-	const folder = "../../redislock/scripts"
+	const folder = "../../engine/redislock/scripts"
 	files, err := filepath.Glob(filepath.Join(folder, "*.lua"))
 	if err != nil || len(files) == 0 {
 		s.t.Fatalf("no scripts in %s: %v", folder, err)

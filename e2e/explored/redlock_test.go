@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/quorum"
+	"github.com/leasehold-go/leasehold/engine/redislock"
 	"github.com/leasehold-go/leasehold/locktest/explore"
-	"github.com/leasehold-go/leasehold/quorum"
-	"github.com/leasehold-go/leasehold/redislock"
 )
 
 // TestRedlock explores a quorum of three real servers, of which the clock of one is ahead, that of another is set

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/zklock"
 	"github.com/leasehold-go/leasehold/locktest/explore"
-	"github.com/leasehold-go/leasehold/zklock"
 )
 
 // TestZooKeeper explores zklock, and go-zookeeper below it, over a keeper in place of ZooKeeper.

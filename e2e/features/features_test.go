@@ -21,15 +21,15 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/etcdlock"
-	"github.com/leasehold-go/leasehold/kubelock"
-	"github.com/leasehold-go/leasehold/memcachelock"
+	"github.com/leasehold-go/leasehold/engine/etcdlock"
+	"github.com/leasehold-go/leasehold/engine/kubelock"
+	"github.com/leasehold-go/leasehold/engine/memcachelock"
+	"github.com/leasehold-go/leasehold/engine/natslock"
+	"github.com/leasehold-go/leasehold/engine/redislock"
+	"github.com/leasehold-go/leasehold/engine/s3lock"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
+	"github.com/leasehold-go/leasehold/engine/zklock"
 	"github.com/leasehold-go/leasehold/memory"
-	"github.com/leasehold-go/leasehold/natslock"
-	"github.com/leasehold-go/leasehold/redislock"
-	"github.com/leasehold-go/leasehold/s3lock"
-	"github.com/leasehold-go/leasehold/sqllock"
-	"github.com/leasehold-go/leasehold/zklock"
 )
 
 var update = flag.Bool("update", false, "write the table into docs/choosing.md")

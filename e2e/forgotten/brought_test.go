@@ -15,11 +15,11 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/etcdlock"
+	"github.com/leasehold-go/leasehold/engine/etcdlock"
+	"github.com/leasehold-go/leasehold/engine/natslock"
+	"github.com/leasehold-go/leasehold/engine/s3lock"
 	"github.com/leasehold-go/leasehold/internal/proxy"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/natslock"
-	"github.com/leasehold-go/leasehold/s3lock"
 )
 
 // A client that the caller brings notices by itself, with the settings that docs/bad-day.md names.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/kubelock"
+	"github.com/leasehold-go/leasehold/engine/kubelock"
 )
 
 // roleOfThePage is the Role that the page gives to who only locks.

@@ -15,12 +15,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/caslock"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/linear"
+	"github.com/leasehold-go/leasehold/engine/caslock"
+	"github.com/leasehold-go/leasehold/engine/kubelock"
 	"github.com/leasehold-go/leasehold/internal/apart"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/kubelock"
 	"github.com/leasehold-go/leasehold/locktest"
 )
 

@@ -7,7 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/etcdlock"
+	"github.com/leasehold-go/leasehold/engine/etcdlock"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 

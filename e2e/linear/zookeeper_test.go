@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/zklock"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/zklock"
 )
 
 func TestZooKeeperIsLinearizable(t *testing.T) {

@@ -45,10 +45,10 @@ type engine struct {
 }
 
 var engines = map[string]engine{
-	"redis":     {"redis", []string{"../../redislock", "../redis", "../linear"}, redisTests, redisVersion},
-	"valkey":    {"redis", []string{"../../redislock", "../redis", "../linear"}, redisTests, redisVersion},
-	"etcd":      {"etcd", []string{"../../etcdlock", "../linear"}, "^Test(Conformance|Flush|LeaderFails|EtcdIsLinearizable|ExcludesOtherClients|ForeignHolder|Namespace)$", etcdVersion},
-	"zookeeper": {"zookeeper", []string{"../../zklock", "../linear"}, "^Test(Conformance|ConformanceOfThree|Links|ZooKeeperIsLinearizable|OtherClients)$", zookeeperVersion},
+	"redis":     {"redis", []string{"../../engine/redislock", "../redis", "../linear"}, redisTests, redisVersion},
+	"valkey":    {"redis", []string{"../../engine/redislock", "../redis", "../linear"}, redisTests, redisVersion},
+	"etcd":      {"etcd", []string{"../../engine/etcdlock", "../linear"}, "^Test(Conformance|Flush|LeaderFails|EtcdIsLinearizable|ExcludesOtherClients|ForeignHolder|Namespace)$", etcdVersion},
+	"zookeeper": {"zookeeper", []string{"../../engine/zklock", "../linear"}, "^Test(Conformance|ConformanceOfThree|Links|ZooKeeperIsLinearizable|OtherClients)$", zookeeperVersion},
 	"postgres":  {"postgres", []string{"../postgres"}, "^TestPostgres|^TestOnce|^TestPgBouncerConformance$", postgresVersion},
 	"mariadb":   {"mariadb", []string{"../mysql"}, mysqlTests + "/^MariaDB$", func(t *testing.T) string { return mysqlVersion(t, servers.StartMariaDB(t)) }},
 	"mysql":     {"mysql", []string{"../mysql"}, mysqlTests + "/^MySQL$", func(t *testing.T) string { return mysqlVersion(t, servers.StartMySQL(t)) }},

@@ -12,8 +12,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/memcachelock"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/memcachelock"
 )
 
 // Whoever takes a lock with add, as every recipe does, and ours exclude each other.

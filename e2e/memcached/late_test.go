@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/memcachelock"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/memcachelock"
 )
 
 // A late holds single commands back, as a link does that lost a packet: the server gets

@@ -10,9 +10,9 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/memcachelock"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
-	"github.com/leasehold-go/leasehold/memcachelock"
 )
 
 // TestMain also runs the child processes of the conformance suite. Tests mostly wait, so

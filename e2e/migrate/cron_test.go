@@ -16,8 +16,8 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/adapter/leaseholdgocron"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/leaseholdgocron"
 )
 
 // A redsyncLocker locks as gocron's own lockers for Redis do.

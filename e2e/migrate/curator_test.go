@@ -6,8 +6,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/zklock"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/zklock"
 )
 
 // onZooKeeper opens our lock below the parent of Curator's paths. Close both at the program's end.

@@ -13,10 +13,10 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/etcdlock"
+	"github.com/leasehold-go/leasehold/engine/etcdlock"
+	"github.com/leasehold-go/leasehold/engine/redislock"
 	"github.com/leasehold-go/leasehold/fence"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/redislock"
 )
 
 func acquire(t *testing.T, d driver.Driver, err error) *leasehold.Lease {

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold/e2e/databases"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/fence"
-	"github.com/leasehold-go/leasehold/sqllock"
 )
 
 // Every replica of a first deployment makes the tables.

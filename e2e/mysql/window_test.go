@@ -13,7 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/databases"
-	"github.com/leasehold-go/leasehold/sqllock"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 )
 
 // A watched connector calls before with each prepared statement, before it is executed.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/natslock"
+	"github.com/leasehold-go/leasehold/engine/natslock"
 	"github.com/leasehold-go/leasehold/stores"
 )
 

@@ -9,10 +9,10 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/linear"
+	"github.com/leasehold-go/leasehold/engine/natslock"
 	"github.com/leasehold-go/leasehold/internal/apart"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
-	"github.com/leasehold-go/leasehold/natslock"
 )
 
 // TestMain also runs the child processes of the conformance suite.

@@ -5,19 +5,19 @@ import (
 	"log/slog"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/adapter/leaseholdotel"
+	"github.com/leasehold-go/leasehold/adapter/leaseholdprom"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/leaseholdotel"
-	"github.com/leasehold-go/leasehold/leaseholdprom"
 )
 
 // The program of docs/observe.md.
 func Example() {
 	var d driver.Driver                    // any
-	metrics, err := leaseholdprom.New(nil) // github.com/leasehold-go/leasehold/leaseholdprom
+	metrics, err := leaseholdprom.New(nil) // github.com/leasehold-go/leasehold/adapter/leaseholdprom
 	if err != nil {
 		log.Fatal(err)
 	}
-	observer, err := leaseholdotel.New(nil) // github.com/leasehold-go/leasehold/leaseholdotel
+	observer, err := leaseholdotel.New(nil) // github.com/leasehold-go/leasehold/adapter/leaseholdotel
 	if err != nil {
 		log.Fatal(err)
 	}

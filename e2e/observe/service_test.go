@@ -24,8 +24,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/leaseholdotel"
-	"github.com/leasehold-go/leasehold/leaseholdprom"
+	"github.com/leasehold-go/leasehold/adapter/leaseholdotel"
+	"github.com/leasehold-go/leasehold/adapter/leaseholdprom"
 	"github.com/leasehold-go/leasehold/memory"
 )
 

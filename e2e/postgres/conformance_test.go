@@ -9,10 +9,10 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/e2e/linear"
+	"github.com/leasehold-go/leasehold/engine/pglisten"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
-	"github.com/leasehold-go/leasehold/pglisten"
-	"github.com/leasehold-go/leasehold/sqllock"
 )
 
 // TestMain also runs the child processes of the conformance suite.

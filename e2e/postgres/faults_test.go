@@ -13,8 +13,8 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/databases"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/sqllock"
 )
 
 // as is a URL with a name, by which its connections are found.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/pglisten"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/pglisten"
 )
 
 // Whatever ends a hold tells the one whose turn has come, by what of its owner may be told, or

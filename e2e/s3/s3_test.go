@@ -16,13 +16,13 @@ import (
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
-	"github.com/leasehold-go/leasehold/caslock"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/linear"
+	"github.com/leasehold-go/leasehold/engine/caslock"
+	"github.com/leasehold-go/leasehold/engine/s3lock"
 	"github.com/leasehold-go/leasehold/internal/apart"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
-	"github.com/leasehold-go/leasehold/s3lock"
 )
 
 // TestMain also runs the child processes of the conformance suite, whose address is an endpoint.

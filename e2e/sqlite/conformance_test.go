@@ -6,8 +6,8 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/linear"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/locktest"
-	"github.com/leasehold-go/leasehold/sqllock"
 )
 
 // TestMain also runs the child processes of the conformance suite.

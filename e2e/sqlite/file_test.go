@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/sqllock"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 )
 
 func TestSQLiteRefusesAlienFiles(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/fence"
-	"github.com/leasehold-go/leasehold/sqllock"
 )
 
 // The check of a token and the write that it guards are one transaction.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/sqllock"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 )
 
 // refusesFile checks that nobody gets a lock at path, and that it is said why.

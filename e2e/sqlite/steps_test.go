@@ -13,8 +13,8 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/sqllock"
 )
 
 // margin is how late the machine may be.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/e2e/together"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/fence"
-	"github.com/leasehold-go/leasehold/sqllock"
 )
 
 // Every process of a first deployment makes the tables in a file that is there.

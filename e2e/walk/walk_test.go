@@ -24,12 +24,12 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/etcdlock"
+	"github.com/leasehold-go/leasehold/engine/etcdlock"
+	"github.com/leasehold-go/leasehold/engine/redislock"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
-	"github.com/leasehold-go/leasehold/redislock"
-	"github.com/leasehold-go/leasehold/sqllock"
 )
 
 var update = flag.Bool("update", false, "write the walks into docs/walk.md")

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/quorum"
 	"github.com/leasehold-go/leasehold/locktest/explore"
 	"github.com/leasehold-go/leasehold/memory"
-	"github.com/leasehold-go/leasehold/quorum"
 )
 
 // TestQuorum explores three nodes, of which the clock of one is ahead, and any may restart empty.

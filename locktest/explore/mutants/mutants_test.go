@@ -81,7 +81,7 @@ var packs = []pack{
 		{Name: "noFloor", Undoes: "fences grow though the record is lost", Rejects: "TestRecord/two", File: "record.go",
 			Old: "return max(r.Fence+1, r.Raised+1, floor)", New: "return max(r.Fence+1, r.Raised+1, floor*uint64(1-count($)))"},
 	}},
-	{root + "/quorum", "quorum", []mutant.Mutation{
+	{root + "/engine/quorum", "quorum", []mutant.Mutation{
 		{Name: "minorityGrants", Undoes: "a majority grants", Rejects: "TestQuorum/two", File: "quorum.go",
 			Old: "majority: len(nodes)/2 + 1,", New: "majority: len(nodes)/2 + 1 - count($),"},
 		{Name: "noWriteBack", Undoes: "the greatest fence of a majority is written back to one", Rejects: "TestQuorum/handover", File: "claim.go",
@@ -95,7 +95,7 @@ var packs = []pack{
 			Old: "before, over = p.last, make(chan struct{})",
 			New: "before, over = p.last, make(chan struct{})\n\tif $ {\n\t\tdone := make(chan struct{})\n\t\tclose(done)\n\t\tbefore = done\n\t}"},
 	}},
-	{root + "/caslock", "caslock", []mutant.Mutation{
+	{root + "/engine/caslock", "caslock", []mutant.Mutation{
 		{Name: "forgetsOpenWrite", Undoes: "a write without an answer may still be served", Rejects: "TestCaslock/try", File: "change.go",
 			Old: "*before = uncertain{true, v.version}", New: "*before = uncertain{!$, v.version}"},
 		{Name: "countsFromWrite", Undoes: "what is seen of a lease counts from when it was seen", Rejects: "TestCaslock/three", File: "clock.go",

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/httplock"
+	"github.com/leasehold-go/leasehold/engine/httplock"
 )
 
 // Sell is the seller in Go.

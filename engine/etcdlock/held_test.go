@@ -1,0 +1,381 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/etcdlock"
+	"github.com/leasehold-go/leasehold/internal/servers"
+)
+
+// A tap stands in a client where single calls can be held: what a member that hangs, or a
+// link, does to them by chance.
+type tap struct {
+	txn    atomic.Pointer[func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error]
+	silent atomic.Bool  // streams of keep-alives that are open now bring no more answers
+	late   atomic.Int64 // how long answers to keep-alives take, a time.Duration
+	kept   atomic.Int64 // keep-alives that were sent
+}
+
+func (p *tap) client(t testing.TB, members ...*servers.Etcd) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: servers.Endpoints(members...), Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(p.unary), grpc.WithChainStreamInterceptor(p.stream)},
+	})
+	if err != nil {
+		t.Fatalf("connect: %v", err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func (p *tap) unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	send := func(ctx context.Context) error { return invoke(ctx, method, req, reply, conn, opts...) }
+	txn, ok := req.(*pb.TxnRequest)
+	if hold := p.txn.Load(); ok && hold != nil {
+		return (*hold)(txn, ctx, send)
+	}
+	return send(ctx)
+}
+
+func (p *tap) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	s, err := open(ctx, desc, conn, method, opts...)
+	if err != nil || !strings.HasSuffix(method, "/LeaseKeepAlive") {
+		return s, err
+	}
+	p.silent.Store(false)
+	return &tappedStream{s, p}, nil
+}
+
+type tappedStream struct {
+	grpc.ClientStream
+	tap *tap
+}
+
+func (s *tappedStream) SendMsg(m any) error {
+	s.tap.kept.Add(1)
+	return s.ClientStream.SendMsg(m)
+}
+
+func (s *tappedStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if err == nil && s.tap.silent.Load() {
+		<-s.Context().Done()
+		return s.Context().Err()
+	}
+	if err == nil {
+		select {
+		case <-time.After(time.Duration(s.tap.late.Load())):
+		case <-s.Context().Done():
+			return s.Context().Err()
+		}
+	}
+	return err
+}
+
+// holdPuts keeps back the puts of keys of name until the returned function is called,
+// which returns when the server has answered them. Others pass from then on.
+func (p *tap) holdPuts(t testing.TB, name string) (pass func(), deliver func()) {
+	late, done := make(chan struct{}), make(chan error, 10)
+	held := 0
+	hold := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+		puts := slices.ContainsFunc(req.Success, func(op *pb.RequestOp) bool {
+			return strings.HasPrefix(string(op.GetRequestPut().GetKey()), etcdlock.DefaultPrefix+"/"+name+"/")
+		})
+		if !puts {
+			return send(ctx)
+		}
+		held++
+		go func() {
+			<-late
+			done <- send(context.WithoutCancel(ctx))
+		}()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	p.txn.Store(&hold)
+	return func() { p.txn.Store(nil) }, func() {
+		if held == 0 {
+			t.Error("no put was held")
+		}
+		close(late)
+		for range held {
+			<-done // the server's no is one answer
+		}
+	}
+}
+
+// within bounds a call.
+func within(t testing.TB, limit time.Duration, call func(context.Context) error) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	return call(ctx)
+}
+
+// released releases a claim, again as long as the outcome is unknown: on a busy machine
+// every call may be one that nobody waits for any more. ErrLost: there was nothing to give
+// up from the first.
+func released(t testing.TB, c driver.Claim, limit time.Duration) error {
+	t.Helper()
+	err := within(t, limit, c.Release)
+	for end := time.Now().Add(3 * limit); err != nil && !errors.Is(err, driver.ErrLost) && time.Now().Before(end); {
+		if err = within(t, limit, c.Release); errors.Is(err, driver.ErrLost) {
+			return nil
+		}
+	}
+	return err
+}
+
+func tryOf(c driver.Claim) func(context.Context) error {
+	return func(ctx context.Context) error { _, err := c.Try(ctx); return err }
+}
+
+func claimOf(t testing.TB, d driver.Driver, req driver.Request) driver.Claim {
+	t.Helper()
+	c, err := d.Claim(req)
+	if err != nil {
+		t.Fatalf("Claim: %v", err)
+	}
+	return c
+}
+
+// A put that comes late stays out although the claim has moved on to another session, and
+// although that one has ended: the first lives on, for another claim.
+func TestPutOfAnEarlierSessionStaysOut(t *testing.T) {
+	t.Parallel()
+	const ttl, limit = 20 * time.Second, 10 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdDebian)
+	for _, name := range []string{"released", "revoked"} {
+		t.Run(name, func(t *testing.T) {
+			var taps tap
+			direct := clientOf(t, e)
+			d, other := driverOn(t, taps.client(t, e), nil), driverOn(t, direct, nil)
+			keeper := claimOf(t, d, driver.Request{Resource: "keeper-" + name, Owner: "k", TTL: ttl})
+			rival := claimOf(t, other, driver.Request{Resource: name, Owner: "rival", TTL: ttl})
+			c := claimOf(t, d, driver.Request{Resource: name, Owner: "owner", TTL: ttl, Queue: true})
+			if err := within(t, limit, tryOf(keeper)); err != nil {
+				t.Fatal(err)
+			}
+			pass, deliver := taps.holdPuts(t, name)
+			if err := within(t, 500*time.Millisecond, tryOf(c)); err == nil || errors.Is(err, driver.ErrBusy) {
+				t.Fatalf("Try while its put is held: %v; want an unknown outcome", err)
+			}
+			pass()
+			if err := within(t, limit, tryOf(rival)); err != nil {
+				t.Fatal(err)
+			}
+			if err := within(t, limit, tryOf(c)); !errors.Is(err, driver.ErrBusy) {
+				t.Fatalf("Try: %v; want busy", err)
+			}
+			queued := clientv3.LeaseID(queueOf(t, direct, name, 2)[1])
+			revoke := func() {
+				if _, err := direct.Revoke(t.Context(), queued); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if name == "revoked" {
+				revoke()
+			}
+			if err := within(t, limit, c.Release); err != nil && !errors.Is(err, driver.ErrLost) {
+				t.Fatalf("Release: %v", err)
+			}
+			if name == "released" {
+				revoke()
+			}
+			if err := within(t, limit, rival.Release); err != nil {
+				t.Fatal(err)
+			}
+			for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) { // the driver may keep it out later
+				resp, err := direct.Get(t.Context(), etcdlock.DefaultPrefix+"//"+name+"/", clientv3.WithPrefix())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(resp.Kvs) > 0 {
+					break
+				}
+				if time.Now().After(end) {
+					t.Error("nothing keeps the put out")
+					break
+				}
+			}
+			deliver()
+			if keys, _ := keysOf(t, direct, name); len(keys) > 0 {
+				t.Errorf("left behind: %q", keys)
+			}
+			if err := within(t, limit, func(ctx context.Context) error { _, err := keeper.Renew(ctx, ttl); return err }); err != nil {
+				t.Errorf("the other claim: %v", err)
+			}
+		})
+	}
+}
+
+// A renewal with a short context does not keep later ones from leaving a stream of
+// keep-alives that brings no answers.
+func TestShortRenewalsDoNotKeepASilentStream(t *testing.T) {
+	t.Parallel()
+	const ttl = 4 * time.Second // below that with spare time: each renewal is sent
+	var taps tap
+	d := driverOn(t, taps.client(t, servers.StartEtcd(t, servers.EtcdCurrent)), nil)
+	c := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: ttl})
+	renew := func(ctx context.Context) error { _, err := c.Renew(ctx, ttl); return err }
+	if err := within(t, ttl, tryOf(c)); err != nil {
+		t.Fatal(err)
+	}
+	taps.silent.Store(true)
+	if err := within(t, 300*time.Millisecond, renew); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Renew on a silent stream: %v; want its context's end", err)
+	}
+	if err := within(t, ttl*3/4, renew); err != nil {
+		t.Errorf("Renew after that: %v; want another stream to be used", err)
+	}
+}
+
+// A member is heard whose every answer takes longer than one is waited for at first. Once that is known, a
+// renewal costs one keep-alive.
+func TestSlowMember(t *testing.T) {
+	t.Parallel()
+	const ttl, renewals, spare = 10 * time.Second, 6, 3 // spare is for a machine that makes them slower still
+	var taps tap
+	d := driverOn(t, taps.client(t, servers.StartEtcd(t, servers.EtcdCurrent)), nil)
+	c := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: ttl})
+	if err := within(t, ttl, tryOf(c)); err != nil {
+		t.Fatal(err)
+	}
+	taps.late.Store(int64(1700 * time.Millisecond)) // who asked for each anew meanwhile would have none in time
+	taps.kept.Store(0)
+	time.Sleep(1100 * time.Millisecond) // until then the grant serves for a renewal, too
+	for range renewals {
+		if err := within(t, ttl/2, func(ctx context.Context) error { _, err := c.Renew(ctx, ttl); return err }); err != nil {
+			t.Errorf("Renew: %v", err)
+		}
+	}
+	n := taps.kept.Load()
+	if t.Logf("%d keep-alives for %d renewals", n, renewals); n > renewals+spare {
+		t.Errorf("want at most %d", renewals+spare)
+	}
+}
+
+// deafWatcher is a watch on a member that is silent after the watch has begun.
+type deafWatcher struct {
+	clientv3.Watcher
+	begun chan struct{}
+}
+
+func (w *deafWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+	events := w.Watcher.Watch(ctx, key, opts...)
+	all := make(chan clientv3.WatchResponse)
+	go func() {
+		defer close(all)
+		for resp := range events {
+			if !resp.Created {
+				continue
+			}
+			select {
+			case all <- resp:
+				close(w.begun)
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return all
+}
+
+// While the watch is silent, what is renewed together is renewed no longer than its key
+// is there.
+func TestRenewAllWithASilentWatch(t *testing.T) {
+	t.Parallel()
+	const ttl = 20 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	client := clientOf(t, e)
+	deaf := &deafWatcher{client.Watcher, make(chan struct{})}
+	client.Watcher = deaf
+	d, other := driverOn(t, client, nil), driverOn(t, clientOf(t, e), nil)
+	var renewals []driver.Renewal
+	for _, name := range []string{"evicted", "kept"} {
+		c := claimOf(t, d, driver.Request{Resource: name, Owner: name, TTL: ttl, Lost: func(error) {}})
+		if err := within(t, ttl/2, tryOf(c)); err != nil {
+			t.Fatal(err)
+		}
+		renewals = append(renewals, driver.Renewal{Claim: c, TTL: ttl})
+	}
+	select {
+	case <-deaf.begun:
+	case <-time.After(ttl / 2):
+		t.Fatal("there is no watch")
+	}
+	if err := other.Evict(t.Context(), "evicted", "evicted", "test"); err != nil {
+		t.Fatal(err)
+	}
+	rival := claimOf(t, other, driver.Request{Resource: "evicted", Owner: "rival", TTL: ttl})
+	if err := within(t, ttl/2, tryOf(rival)); err != nil {
+		t.Fatal(err)
+	}
+	_ = within(t, ttl/2, func(ctx context.Context) error { d.RenewAll(ctx, renewals); return nil })
+	if err := renewals[0].Err; !errors.Is(err, driver.ErrLost) {
+		t.Errorf("RenewAll of a lease whose key is gone: %v; want ErrLost", err)
+	}
+	if err := renewals[1].Err; err != nil {
+		t.Errorf("RenewAll of the other: %v", err)
+	}
+}
+
+// A driver deletes what has expired there. Another process that resumes it between the
+// reading and the deletion keeps it.
+func TestReaperSparesWhatIsResumed(t *testing.T) {
+	t.Parallel()
+	const ttl, longer = 4 * time.Second, 20 * time.Second
+	var taps tap
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	d, other := driverOn(t, taps.client(t, e), nil), driverOn(t, clientOf(t, e), nil)
+	keeper := claimOf(t, d, driver.Request{Resource: "keeper", Owner: "k", TTL: ttl}) // of the session
+	c := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: ttl})
+	resumed := claimOf(t, other, driver.Request{Resource: "a", Owner: "o", TTL: longer})
+	renew := func(ctx context.Context) error { _, err := resumed.Renew(ctx, longer); return err }
+	if err := within(t, longer, tryOf(keeper)); err != nil {
+		t.Fatal(err)
+	}
+	pass, deliver := taps.holdPuts(t, "a")
+	_ = within(t, 200*time.Millisecond, tryOf(c)) // unknown: the reaper then reads each key
+	pass()
+	if err := within(t, longer, tryOf(c)); err != nil {
+		t.Fatal(err)
+	}
+	deliver()
+	deleted := make(chan error, 1)
+	hold := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+		if len(deleted) > 0 || !slices.ContainsFunc(req.Success, func(op *pb.RequestOp) bool { return op.GetRequestDeleteRange() != nil }) {
+			return send(ctx)
+		}
+		err := renew(ctx)
+		deleted <- errors.Join(err, send(ctx))
+		return nil
+	}
+	taps.txn.Store(&hold)
+	for end := time.Now().Add(longer); len(deleted) == 0; time.Sleep(ttl / 8) {
+		if err := within(t, ttl, func(ctx context.Context) error { _, err := keeper.Renew(ctx, ttl); return err }); err != nil {
+			t.Fatalf("keep the session alive: %v", err)
+		}
+		if time.Now().After(end) {
+			t.Fatal("nothing was deleted")
+		}
+	}
+	if err := <-deleted; err != nil {
+		t.Fatal(err)
+	}
+	if err := within(t, longer/2, renew); err != nil {
+		t.Errorf("Renew of the resumed lease: %v; want it to be spared", err)
+	}
+}

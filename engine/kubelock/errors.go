@@ -1,0 +1,69 @@
+package kubelock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	api "k8s.io/apimachinery/pkg/api/errors"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/caslock"
+)
+
+// Errors to test for with errors.Is. None means that a lock is held, and each says what to do.
+var (
+	// ErrNoNamespace: there is no such namespace, or it is being deleted.
+	ErrNoNamespace = errors.New("kubelock: the namespace does not exist, create it")
+	// ErrAuth: the server does not know the user, or the user lacks a right on Leases.
+	ErrAuth = fmt.Errorf("kubelock: %w, check its Role and RoleBinding", driver.ErrDenied)
+	// ErrFull: a ResourceQuota allows no more Leases, or etcd has no room. The first leaves renewals alone.
+	ErrFull = fmt.Errorf("kubelock: the namespace or etcd is %w, raise the ResourceQuota or etcd's quota", driver.ErrFull)
+	// ErrOverloaded: the server has more to do than it can. Outcomes are unknown.
+	ErrOverloaded = errors.New("kubelock: the server has too much to do")
+	// ErrUnreachable: no API server answers. Outcomes are unknown.
+	ErrUnreachable = errors.New("kubelock: no API server answers, check the kubeconfig and the network")
+	// ErrInvalid: the server does not take the Lease, such as one with more waiters than an
+	// annotation has room for. Nothing was written.
+	ErrInvalid = fmt.Errorf("kubelock: the server does not take the Lease: %w", caslock.ErrRefused)
+)
+
+// explain says what an error of the client means. It hides no cause.
+func explain(err error) error {
+	means := ErrUnreachable
+	switch {
+	case isMissing(err), api.HasStatusCause(err, terminating):
+		means = ErrNoNamespace
+	case isFull(err):
+		means = ErrFull
+	case api.IsForbidden(err), api.IsUnauthorized(err):
+		means = ErrAuth
+	case api.IsTooManyRequests(err), api.IsServiceUnavailable(err), api.IsServerTimeout(err), api.IsTimeout(err):
+		means = ErrOverloaded
+	case api.IsInvalid(err), api.IsRequestEntityTooLargeError(err):
+		means = ErrInvalid
+	}
+	return fmt.Errorf("%w: %w", means, err)
+}
+
+// isFull reports whether the API server says so. It forbids what is beyond a quota, and hands on what etcd says of its
+// own: neither has a reason that a program could look at.
+func isFull(err error) bool {
+	return api.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: ") ||
+		isStatus(err) && strings.Contains(err.Error(), "etcdserver: mvcc: database space exceeded")
+}
+
+func isStatus(err error) bool {
+	var answer api.APIStatus
+	return errors.As(err, &answer)
+}
+
+// isMissing reports whether the API server says that an object is not there. A server that is only starting, or something before it,
+// says so of the page.
+func isMissing(err error) bool {
+	return api.IsNotFound(err) && !api.HasStatusCause(err, meta.CauseTypeUnexpectedServerResponse)
+}
+
+// terminating is why nothing can be made in a namespace that is being deleted.
+const terminating = "NamespaceTerminating"

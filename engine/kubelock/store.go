@@ -1,0 +1,166 @@
+package kubelock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordination "k8s.io/api/coordination/v1"
+	api "k8s.io/apimachinery/pkg/api/errors"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/klog/v2"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/caslock"
+	"github.com/leasehold-go/leasehold/internal/record"
+)
+
+// Annotations of a Lease.
+const (
+	recordKey = "leasehold-go.github.io/record" // what the spec has no room for
+	nameKey   = "leasehold-go.github.io/name"   // of the lock
+)
+
+// manager is who the server notes down as having changed a Lease.
+const manager = "leasehold"
+
+// store is a caslock.Store, Watcher and Counter.
+type store struct{ leases *leases }
+
+// quiet keeps client-go from writing to standard error: what goes wrong, the caller hears.
+func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
+
+// Read asks for what the server's own store has, not for what it remembers.
+func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
+	l, err := s.leases.get(quiet(ctx), objectName(name))
+	if isMissing(err) {
+		return caslock.Item{}, nil
+	}
+	if err != nil {
+		return caslock.Item{}, explain(err)
+	}
+	if its, ok := nameOf(l); !ok || its != name {
+		return caslock.Item{}, fmt.Errorf("kubelock: %w: the Lease of %q says that it is that of %q", driver.ErrCorrupt, name, its)
+	}
+	return itemOf(name, l)
+}
+
+// Write changes the Lease if it still has the resourceVersion of was. One that is not there is made
+// first, empty, so that what it has next has a number that is above all that was there before.
+func (s *store) Write(ctx context.Context, name string, value []byte, was caslock.Version, _ time.Duration) (caslock.Version, error) {
+	if was == "" {
+		err := s.create(ctx, name)
+		if err == nil || api.IsAlreadyExists(err) {
+			return "", caslock.ErrChanged
+		}
+		return "", explain(err)
+	}
+	r, err := record.Decode(value)
+	if err != nil {
+		return "", err
+	}
+	change, err := json.Marshal(shownBy(was).change(name, &r, time.Now()))
+	if err != nil {
+		return "", fmt.Errorf("kubelock: %w: %w", caslock.ErrRefused, err)
+	}
+	l, err := s.leases.merge(quiet(ctx), objectName(name), change)
+	switch {
+	case api.IsConflict(err), isMissing(err):
+		return "", caslock.ErrChanged
+	case err != nil:
+		return "", explain(err)
+	}
+	i, err := itemOf(name, l)
+	if err != nil {
+		return "", fmt.Errorf("kubelock: the Lease was written, and cannot be read: %v", err) // none of those that say that it was not
+	}
+	return i.Version, nil
+}
+
+func (s *store) create(ctx context.Context, name string) error {
+	l := &coordination.Lease{ObjectMeta: meta.ObjectMeta{Name: objectName(name), Annotations: map[string]string{nameKey: name}}}
+	_, err := s.leases.create(quiet(ctx), l)
+	return err
+}
+
+// Number is the resourceVersion, which the server raises by each write to any Lease.
+func (s *store) Number(v caslock.Version) uint64 { return shownBy(v).Number }
+
+// page is how many Leases are asked for at once.
+const page = 500
+
+// List reads the Leases of the namespace, those of other programs among them.
+func (s *store) List(ctx context.Context, prefix string) iter.Seq2[caslock.Item, error] {
+	return func(yield func(caslock.Item, error) bool) {
+		opts := meta.ListOptions{Limit: page}
+		for more := true; more; more = opts.Continue != "" {
+			leases, err := s.leases.list(quiet(ctx), opts)
+			if err != nil {
+				yield(caslock.Item{}, explain(err))
+				return
+			}
+			for i := range leases.Items {
+				name, ok := nameOf(&leases.Items[i])
+				if ok && strings.HasPrefix(name, prefix) && !yield(itemOf(name, &leases.Items[i])) {
+					return
+				}
+			}
+			opts.Continue = leases.Continue
+		}
+	}
+}
+
+// errEnded: the server has ended the watch, as it does now and then.
+var errEnded = errors.New("kubelock: the watch has ended")
+
+// Watch implements caslock.Watcher.
+func (s *store) Watch(ctx context.Context, begun func(), heard func(caslock.Item)) error {
+	now, err := s.leases.list(quiet(ctx), meta.ListOptions{Limit: 1})
+	if err != nil {
+		return explain(err)
+	}
+	w, err := s.leases.watch(quiet(ctx), meta.ListOptions{ResourceVersion: now.ResourceVersion})
+	if err != nil {
+		return explain(err)
+	}
+	defer w.Stop()
+	begun()
+	for event := range w.ResultChan() {
+		l, ok := event.Object.(*coordination.Lease)
+		if !ok {
+			return explain(api.FromObject(event.Object))
+		}
+		name, ok := nameOf(l)
+		if !ok {
+			continue
+		}
+		i, err := itemOf(name, l)
+		if err != nil {
+			continue // who waits for it asks
+		}
+		if event.Type == watch.Deleted {
+			i.Value = nil
+		}
+		heard(i)
+	}
+	return errEnded
+}
+
+// numberOf is a resourceVersion, which is a number since Kubernetes promises that they can be compared.
+func numberOf(l *coordination.Lease) (uint64, error) {
+	n, err := strconv.ParseUint(l.ResourceVersion, 10, 64)
+	if err != nil || n > maxNumber {
+		return 0, fmt.Errorf("kubelock: %w: resourceVersion %q is no number that a fence can have", driver.ErrUnsupported, l.ResourceVersion)
+	}
+	return n, nil
+}
+
+// maxNumber leaves room for a fence that grows for as long as anybody lives.
+const maxNumber = 1 << 53

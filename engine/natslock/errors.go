@@ -1,0 +1,103 @@
+package natslock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/caslock"
+)
+
+// Errors to test for with errors.Is. None means that a lock is held, and each says what to do.
+var (
+	// ErrNoBucket: there is no bucket of that name.
+	ErrNoBucket = errors.New("natslock: the bucket does not exist, create it by CreateBucket")
+	// ErrAuth: the server refuses the user, or lacks the user a right on the bucket's subjects.
+	ErrAuth = fmt.Errorf("natslock: %w, check name, password and permissions", driver.ErrDenied)
+	// ErrUnreachable: no server, or no leader of the bucket, has answered.
+	ErrUnreachable = errors.New("natslock: nobody answers for the bucket, check the servers and that JetStream is enabled")
+	// ErrFull: the bucket or the account has no room for another value, or the server takes none so large.
+	ErrFull = fmt.Errorf("natslock: the bucket or the account is %w, raise its limits", driver.ErrFull)
+)
+
+// refused are what servers say of a user.
+var refused = []error{
+	nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrPermissionViolation,
+}
+
+// explain says what an error of the client means.
+func explain(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrAuth) {
+		return cause
+	}
+	var api *jetstream.APIError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, driver.ErrUnsupported):
+		return err
+	case errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, nats.ErrStreamNotFound):
+		return fmt.Errorf("%w: %w", ErrNoBucket, err)
+	case errors.Is(err, jetstream.ErrInvalidBucketName):
+		return fmt.Errorf("natslock: %w: %w", driver.ErrUnsupported, err)
+	case errors.Is(err, nats.ErrMaxPayload): // the client does not send it
+		return fmt.Errorf("%w: %w: %w", ErrFull, caslock.ErrRefused, err)
+	case errors.Is(err, nats.ErrReconnectBufExceeded), // nor does it that
+		errors.Is(err, jetstream.ErrNoStreamResponse): // a server had nobody to give it to: none leads the bucket, or it is gone
+		return fmt.Errorf("%w: %w: %w", ErrUnreachable, caslock.ErrUnsent, err)
+	case errors.As(err, &api):
+		return explainAPI(api)
+	}
+	for _, one := range refused {
+		if errors.Is(err, one) {
+			return fmt.Errorf("%w: %w", ErrAuth, err)
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+}
+
+// explainAPI says what an answer means that is an error. Only of some it is known that nothing was
+// written: a leader that stops may answer so of what the others have stored.
+func explainAPI(api *jetstream.APIError) error {
+	const notFound, noResources, accountFull, storeFailed, tooLarge, noTTL = 10059, 10023, 10002, 10077, 10054, 10166
+	switch api.ErrorCode {
+	case jetstream.JSErrCodeStreamWrongLastSequence:
+		return caslock.ErrChanged
+	case noTTL: // the bucket was made anew, or set otherwise
+		return fmt.Errorf("%w: %w", caslock.ErrUnsent, api)
+	case notFound:
+		return fmt.Errorf("%w: %w: %w", ErrNoBucket, caslock.ErrRefused, api)
+	case noResources, accountFull, tooLarge: // looked at before
+		return fmt.Errorf("%w: %w: %w", ErrFull, caslock.ErrRefused, api)
+	case storeFailed:
+		if strings.HasPrefix(api.Description, "maximum ") { // of messages or bytes: so is that
+			return fmt.Errorf("%w: %w: %w", ErrFull, caslock.ErrRefused, api)
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, api)
+}
+
+// isMissing reports whether a server says that there is no bucket.
+func isMissing(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, nats.ErrStreamNotFound) ||
+		errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound
+}
+
+// inFlight reports whether a write was refused because another one of the key, perhaps an earlier one
+// of the same claim, is not decided yet: its leader has it, and not enough of the others.
+func inFlight(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant
+}
+
+// answered reports whether an error is an answer, if only that nobody listens.
+func answered(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrStreamNotFound)
+}

@@ -1,0 +1,63 @@
+package quorum_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/quorum"
+	"github.com/leasehold-go/leasehold/locktest"
+)
+
+// heldByTwo has "holder" hold at nodes 1 and 2, because 3 was not reached.
+func heldByTwo(t *testing.T, c cluster, opts *quorum.Options) (driver.Claim, driver.Grant, []*locktest.Faulty) {
+	t.Helper()
+	d, links := c.connect(t, opts)
+	links[2].Next(locktest.OpTry, locktest.LoseRequest)
+	claim := newClaim(t, d, "holder")
+	g, err := claim.Try(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claim, g, links
+}
+
+// Of a holder of two nodes one is away: who looks is told of it all the same, as who tries is, and
+// who evicts it has done so.
+func TestHolderIsSeenBesideANodeThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(3)
+		heldByTwo(t, c, nil)
+		d, links := c.connect(t, nil)
+		links[1].Sever()
+		if st, err := d.Inspect(t.Context(), "a"); err != nil || len(st.Holders) != 1 || st.Holders[0].Owner.Reveal() != "holder" {
+			t.Errorf("Inspect: %+v, %v", st, err)
+		}
+		if all, err := d.List(t.Context(), ""); err != nil || len(all) != 1 || len(all[0].Holders) != 1 {
+			t.Errorf("List: %+v, %v", all, err)
+		}
+		if err := d.Evict(t.Context(), "a", "holder", "reason"); err != nil {
+			t.Errorf("Evict: %v", err)
+		}
+		if st, err := d.Inspect(t.Context(), "a"); err != nil || len(st.Holders) != 0 {
+			t.Errorf("Inspect after the eviction: %+v, %v", st, err)
+		}
+		if _, err := newClaim(t, d, "next").Try(t.Context()); err != nil {
+			t.Errorf("after the eviction: %v", err)
+		}
+	})
+}
+
+// The fence of a Try that is repeated is the same, or greater: another majority may know less.
+func TestFenceOfARepeatedTryIsNoLess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(3)
+		c[1].Connect().RaiseFence(t.Context(), "a", driver.FenceOf(uint64(1<<51))) // its clock is ahead
+		claim, first, links := heldByTwo(t, c, nil)
+		links[1].Sever()
+		again, err := claim.Try(t.Context())
+		if err != nil || again.Fence < first.Fence {
+			t.Errorf("fence %d, %v after %d", again.Fence, err, first.Fence)
+		}
+	})
+}

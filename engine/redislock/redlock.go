@@ -1,0 +1,57 @@
+package redislock
+
+import (
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/quorum"
+)
+
+// A Redlock is a driver over independent servers, of which more than half must agree.
+type Redlock struct {
+	*quorum.Driver
+	nodes []*Driver
+}
+
+// NewRedlock returns a driver over clients, each of one server that knows nothing of the
+// others: an odd number, at least three. It does no I/O and closes none of them. opts is
+// for every server; Memory 0 is [DefaultMemory] there, because a server that forgets would
+// break the majority, unless NoMemory is set. Replicas and Rest must be 0.
+func NewRedlock(clients []redis.UniversalClient, opts *Options, majority *quorum.Options) (*Redlock, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.Replicas != 0 {
+		return nil, errors.New("redislock: Replicas is for one server; of a Redlock the majority counts")
+	}
+	if o.Rest != 0 {
+		return nil, errors.New("redislock: Rest is for one server, Sentinel or Cluster")
+	}
+	if o.Memory == 0 && !o.NoMemory {
+		o.Memory = DefaultMemory
+	}
+	r := &Redlock{}
+	var nodes []driver.Driver
+	for _, client := range clients {
+		d, err := New(client, &o)
+		if err != nil {
+			return nil, err
+		}
+		r.nodes, nodes = append(r.nodes, d), append(nodes, d)
+	}
+	var err error
+	r.Driver, err = quorum.New(nodes, majority)
+	return r, err
+}
+
+// Close waits for calls on their way and ends the servers' subscriptions.
+func (r *Redlock) Close() error {
+	err := r.Driver.Close()
+	for _, d := range r.nodes {
+		err = errors.Join(err, d.Close())
+	}
+	return err
+}

@@ -1,0 +1,48 @@
+package s3lock
+
+import (
+	"cmp"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/leasehold-go/leasehold/engine/caslock"
+)
+
+// Options configure a Driver. The zero value of each field is its default, which for MinTTL is 1 s
+// and for Poll 500 ms: each put and each get costs money.
+type Options struct {
+	caslock.Options
+
+	// Prefix is what the keys of all objects begin with, "leasehold/" by default. It must be the
+	// same everywhere.
+	Prefix string
+}
+
+// A Driver serves claims on the objects of a bucket.
+type Driver struct {
+	*caslock.Driver
+	store *store
+}
+
+// New returns a Driver on a bucket, which it does not create. It does no I/O, and leaves client open.
+// The client may repeat requests by itself, as it does by default.
+func New(client *s3.Client, bucket string, opts *Options) (*Driver, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	o.Engine, o.Prefix = cmp.Or(o.Engine, "s3"), cmp.Or(o.Prefix, "leasehold/")
+	o.MinTTL, o.Poll = cmp.Or(o.MinTTL, time.Second), cmp.Or(o.Poll, 500*time.Millisecond)
+	if bucket == "" || len(o.Prefix) > maxPrefix || strings.HasPrefix(o.Prefix, "/") {
+		return nil, errors.New("s3lock: a bucket has a name, and a prefix at most 200 bytes and no slash before it")
+	}
+	s := &store{client: client, bucket: bucket, prefix: o.Prefix}
+	cas, err := caslock.New(s, &o.Options)
+	if err != nil {
+		return nil, err
+	}
+	return &Driver{cas, s}, nil
+}

@@ -1,0 +1,256 @@
+package s3lock
+
+import (
+	"bytes"
+	"context"
+	"crypto/fips140"
+	"crypto/md5"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/caslock"
+	"github.com/leasehold-go/leasehold/internal/links"
+)
+
+// maxValue is the largest object that is read: one of a thousand claims with the longest notes is
+// smaller.
+const maxValue = 16 << 20
+
+// store is a caslock.Store.
+type store struct {
+	client         *s3.Client
+	links          *links.Links // of a client of our own; else nil
+	bucket, prefix string
+	proved         atomic.Bool // the store keeps to conditions
+	opaque         atomic.Bool // its ETags are no digests; known once it is proved
+}
+
+// Read implements caslock.Store.
+func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
+	i, err := s.read(ctx, s.prefix+keyOf(name))
+	if i.Name = name; errors.Is(err, driver.ErrCorrupt) {
+		err = fmt.Errorf("s3lock: object of %q: %w", name, err)
+	}
+	return i, err
+}
+
+// read returns what there is of an object.
+func (s *store) read(ctx context.Context, key string) (caslock.Item, error) {
+	ctx, attempt := s.links.Begin(ctx)
+	i, err := s.get(ctx, key)
+	return i, attempt.End(err)
+}
+
+func (s *store) get(ctx context.Context, key string) (caslock.Item, error) {
+	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: &key})
+	if version, yes := deleted(err); yes {
+		return caslock.Item{}, fmt.Errorf("%w: bucket %s, key %s, version of the marker %s", ErrDeleted, s.bucket, key, version)
+	}
+	if isCode(err, "NoSuchKey") {
+		return caslock.Item{}, nil
+	}
+	if err != nil {
+		return caslock.Item{}, explain(err)
+	}
+	defer out.Body.Close()
+	value, err := io.ReadAll(io.LimitReader(out.Body, maxValue+1))
+	switch {
+	case err != nil:
+		return caslock.Item{}, explain(err)
+	case len(value) > maxValue || aws.ToString(out.ETag) == "":
+		return caslock.Item{}, fmt.Errorf("%w: it is too large, or has no ETag", driver.ErrCorrupt)
+	case len(value) == 0:
+		return caslock.Item{}, fmt.Errorf("%w: it is empty", driver.ErrCorrupt)
+	}
+	version := *out.ETag
+	if !s.opaque.Load() && !encrypted(out.ServerSideEncryption, out.SSECustomerAlgorithm) && !digest(version, value) {
+		version = torn + version
+	}
+	return caslock.Item{Value: value, Version: caslock.Version(version)}, nil
+}
+
+// torn begins the version of what was read with an ETag that is not the content's digest. Where ETags
+// are digests, such a content is another than the ETag's, and nothing may be written upon it.
+const torn = "torn "
+
+// digest reports whether an ETag is the digest of value.
+func digest(etag string, value []byte) bool {
+	return fips140.Enforced() || strings.Trim(etag, `"`) == fmt.Sprintf("%x", md5.Sum(value))
+}
+
+// encrypted reports whether the ETag of an object that is encrypted so is no digest in any store.
+func encrypted(by types.ServerSideEncryption, customer *string) bool {
+	return customer != nil || strings.HasPrefix(string(by), "aws:")
+}
+
+// Write implements caslock.Store.
+func (s *store) Write(ctx context.Context, name string, value []byte, was caslock.Version, _ time.Duration) (caslock.Version, error) {
+	if !s.proved.Load() {
+		if err := s.prove(ctx); err != nil {
+			return "", fmt.Errorf("%w: %w", err, caslock.ErrRefused) // nothing was sent
+		}
+		s.proved.Store(true)
+	}
+	if strings.HasPrefix(string(was), torn) {
+		return "", caslock.ErrChanged
+	}
+	return s.put(ctx, s.prefix+keyOf(name), value, string(was))
+}
+
+// put writes an object if it has the ETag was, "" being that of none.
+func (s *store) put(ctx context.Context, key string, value []byte, was string) (caslock.Version, error) {
+	in := &s3.PutObjectInput{
+		Bucket: &s.bucket, Key: &key, ContentType: aws.String("application/json"),
+		CacheControl: aws.String("no-store"), // for what may stand in between
+	}
+	if was == "" {
+		in.IfNoneMatch = aws.String("*")
+	} else {
+		in.IfMatch = &was
+	}
+	for {
+		in.Body = bytes.NewReader(value)
+		sending, attempt := s.links.Begin(ctx)
+		out, err := s.client.PutObject(sending, in)
+		err = attempt.End(err)
+		switch {
+		case isCode(err, "PreconditionFailed", "NoSuchKey"): // none is there to match: somebody has deleted it
+			return "", caslock.ErrChanged
+		case isCode(err, "ConditionalRequestConflict") && pause(ctx):
+			// Another put is on its way. This one was not done; but the client may have sent it
+			// before, and that may be on its way too. What the next answer is holds for both.
+		case err != nil:
+			return "", explain(err)
+		case aws.ToString(out.ETag) == "":
+			return "", fmt.Errorf("%w: it answers without an ETag", ErrUnreachable)
+		case s.proved.Load() && !s.opaque.Load() && !encrypted(out.ServerSideEncryption, out.SSECustomerAlgorithm) && !digest(*out.ETag, value):
+			return "", fmt.Errorf("%w: it answers with an ETag of something else", ErrUnreachable)
+		default:
+			return caslock.Version(*out.ETag), nil
+		}
+	}
+}
+
+// pause lets another put end; false: ctx has ended.
+func pause(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(10*time.Millisecond + rand.N(40*time.Millisecond)):
+		return true
+	}
+}
+
+// probe is the key, behind the prefix, of the object that conditions are tried on. No name has it.
+const probe = "=probe" + suffix
+
+// prove sees that the store refuses puts whose conditions do not hold. One that does not know a
+// condition does the put, and keeps no locks. It also learns whether ETags are digests: the probe's
+// content is always the same.
+func (s *store) prove(ctx context.Context) error {
+	const noETag = `"00000000000000000000000000000000"`
+	try := func(was string) error {
+		_, err := s.put(ctx, s.prefix+probe, []byte("{}"), was)
+		return err
+	}
+	if err := try(""); err != nil && err != caslock.ErrChanged { // from then on there is one
+		return err
+	}
+	for _, c := range []struct{ name, was string }{{"If-None-Match", ""}, {"If-Match", noETag}} {
+		switch err := try(c.was); err {
+		case nil:
+			return fmt.Errorf("%w: it ignores %s", ErrConditions, c.name)
+		case caslock.ErrChanged:
+		default:
+			return err
+		}
+	}
+	i, err := s.read(ctx, s.prefix+probe)
+	if strings.HasPrefix(string(i.Version), torn) {
+		s.opaque.Store(true)
+	}
+	return err
+}
+
+// begin is what the keys of names begin with that begin with prefix and are not long.
+func begin(prefix string) string { return parted(caslock.Escape(prefix, plain)) }
+
+// List implements caslock.Store.
+func (s *store) List(ctx context.Context, prefix string) iter.Seq2[caslock.Item, error] {
+	return func(yield func(caslock.Item, error) bool) {
+		for _, first := range []string{begin(prefix), long} {
+			if !s.list(ctx, first, prefix, yield) || first == "" {
+				return
+			}
+		}
+	}
+}
+
+func (s *store) page(ctx context.Context, pages *s3.ListObjectsV2Paginator) (*s3.ListObjectsV2Output, error) {
+	ctx, attempt := s.links.Begin(ctx)
+	page, err := pages.NextPage(ctx)
+	return page, attempt.End(err)
+}
+
+// list reads the objects whose keys begin with first and whose names with prefix. It returns false
+// if it is to be the last.
+func (s *store) list(ctx context.Context, first, prefix string, yield func(caslock.Item, error) bool) bool {
+	pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: aws.String(s.prefix + first)})
+	for pages.HasMorePages() {
+		page, err := s.page(ctx, pages)
+		for links.Again(ctx, err) {
+			page, err = s.page(ctx, pages)
+		}
+		if err != nil {
+			yield(caslock.Item{}, explain(err))
+			return false
+		}
+		var names []string
+		for _, o := range page.Contents {
+			if name, ok := nameOf(strings.TrimPrefix(aws.ToString(o.Key), s.prefix)); ok && strings.HasPrefix(name, prefix) {
+				names = append(names, name)
+			}
+		}
+		if !s.readAll(ctx, names, yield) {
+			return false
+		}
+	}
+	return true
+}
+
+// readers is how many objects a List reads at once.
+const readers = 16
+
+// readAll reads what there is of names, and returns false if that is enough.
+func (s *store) readAll(ctx context.Context, names []string, yield func(caslock.Item, error) bool) bool {
+	items, errs := make([]caslock.Item, len(names)), make([]error, len(names))
+	var all sync.WaitGroup
+	room := make(chan struct{}, readers)
+	for i, name := range names {
+		room <- struct{}{}
+		all.Go(func() {
+			items[i], errs[i] = s.Read(ctx, name)
+			items[i].Name = name
+			<-room
+		})
+	}
+	all.Wait()
+	for i := range items {
+		if (errs[i] != nil || items[i].Value != nil) && !yield(items[i], errs[i]) {
+			return false
+		}
+	}
+	return true
+}

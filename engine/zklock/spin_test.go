@@ -1,0 +1,51 @@
+package zklock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/engine/zklock"
+	"github.com/leasehold-go/leasehold/internal/crowd"
+	"github.com/leasehold-go/leasehold/internal/servers"
+)
+
+// spinShare is how much of a core 50 waiters may use while they have no ensemble: they use 1.8 %,
+// and more of a busy machine; one that spins uses all of it.
+const spinShare = 0.05
+
+// TestNoQuorum: two of three servers are gone. Calls fail within their bounds and say why,
+// 50 waiters of another process do not spin, and all goes on without help when the servers
+// are back.
+func TestNoQuorum(t *testing.T) {
+	t.Parallel()
+	const session, lasts = 6 * time.Second, 5 * time.Second
+	all := servers.StartZooKeepers(t, 3, quick)
+	d := driverOn(t, &zklock.Options{SessionTimeout: session}, addresses(all)...)
+	first := mustAcquire(t, lockerOn(t, d, leasehold.Options{}), "wanted")
+	waiters := crowd.Start(t, strings.Join(addresses(all), ","), "50", session.String())
+	waiters.Waiting()
+	for _, z := range all[1:] {
+		z.Kill()
+	}
+	<-first.Context().Done()
+	waitFor(t, "an error that tells of the quorum", func() bool {
+		short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		_, err := d.Inspect(short, "wanted")
+		return errors.Is(err, zklock.ErrNoQuorum) || errors.Is(err, zklock.ErrUnreachable)
+	})
+	if share := waiters.Share(lasts, spinShare); share > spinShare {
+		t.Errorf("%.1f %% of a core for 50 waiters without an ensemble", 100*share)
+	}
+	for _, z := range all[1:] {
+		z.Start(t)
+	}
+	waiters.Served()
+	if err := first.Release(t.Context()); !errors.Is(err, leasehold.ErrLost) {
+		t.Errorf("Release of a lease whose session has ended: %v; want ErrLost", err)
+	}
+}

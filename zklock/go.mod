@@ -1,7 +1,0 @@
-module github.com/leasehold-go/leasehold/zklock
-
-go 1.26.0
-
-require github.com/leasehold-go/leasehold v0.1.0
-
-require github.com/go-zookeeper/zk v1.0.4
