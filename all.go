@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 // Leases are several resources held together, see AcquireAll. They are safe for
@@ -145,15 +146,13 @@ func inTheWay(err error) Holder {
 // try asks once for the names from from to below to, all at the same time. It returns the
 // first that was refused, or one that failed otherwise.
 func (g *gathering) try(ctx context.Context, from, to int) (failed int, err error) {
-	errs := make([]error, to)
-	var calls sync.WaitGroup
-	for i := from; i < to; i++ {
-		calls.Go(func() { g.leases[i], errs[i] = g.locker.acquire(ctx, g.names[i], false, g.opts) })
-	}
-	calls.Wait()
-	for i := to - 1; i >= from; i-- {
-		if errs[i] != nil && (err == nil || errors.Is(err, ErrBusy) || !errors.Is(errs[i], ErrBusy)) {
-			failed, err = i, errs[i]
+	errs := several.Errors(to-from, to-from, func(i int) (err error) {
+		g.leases[from+i], err = g.locker.acquire(ctx, g.names[from+i], false, g.opts)
+		return err
+	})
+	for i, one := range slices.Backward(errs) {
+		if one != nil && (err == nil || errors.Is(err, ErrBusy) || !errors.Is(one, ErrBusy)) {
+			failed, err = from+i, one
 		}
 	}
 	return failed, err
@@ -205,11 +204,8 @@ func (h *hold) forgetAtLeast() {
 // eachButFirstAtOnce calls do for all leases but the first at the same time, then for the
 // first: whoever waits for that one, holding nothing, then finds the others free.
 func eachButFirstAtOnce(leases []*Lease, do func(i int, le *Lease)) {
-	var calls sync.WaitGroup
-	for i, le := range leases[1:] {
-		calls.Go(func() { do(i+1, le) })
-	}
-	calls.Wait()
+	others := len(leases) - 1
+	several.Bounded(others, others, func(i int) { do(i+1, leases[i+1]) })
 	do(0, leases[0])
 }
 

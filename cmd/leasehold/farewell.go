@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 // A farewell is what is left to do at the store when the command of a run is over.
@@ -178,13 +178,7 @@ func (f *farewell) record(ctx context.Context) error {
 		note = strings.ToValidUTF8(note[:room], "")
 	}
 	note += came
-	errs := make([]error, len(f.each))
-	var calls sync.WaitGroup
-	for i, lease := range f.each {
-		calls.Go(func() { errs[i] = lease.SetNote(ctx, note) })
-	}
-	calls.Wait()
-	return errors.Join(errs...)
+	return errors.Join(several.Errors(len(f.each), len(f.each), func(i int) error { return f.each[i].SetNote(ctx, note) })...)
 }
 
 // backTTL is how long a name stays taken whose lease is given back, should only the first of its two calls be answered.

@@ -3,11 +3,11 @@ package caslock
 import (
 	"cmp"
 	"context"
-	"math"
-	"sync"
-	"time"
+	"maps"
+	"slices"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 // maxRenewals is how many records one RenewAll writes at once, unless they hang.
@@ -21,32 +21,8 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		name := renewals[i].Claim.(*claim).req.Resource
 		byName[name] = append(byName[name], &renewals[i])
 	}
-	patience := time.Duration(math.MaxInt64)
-	if end, ok := ctx.Deadline(); ok { // so that all are asked for before half of the time is over
-		patience = time.Until(end) / 2 / time.Duration(max(len(byName), 1))
-	}
-	var all sync.WaitGroup
-	room := make(chan struct{}, maxRenewals)
-	for name, some := range byName {
-		leave := enter(room, patience)
-		all.Go(func() {
-			defer leave()
-			d.renew(ctx, name, some)
-		})
-	}
-	all.Wait()
-}
-
-// enter waits for room, but not for longer than patience.
-func enter(room chan struct{}, patience time.Duration) (leave func()) {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case room <- struct{}{}:
-		return func() { <-room }
-	case <-timer.C:
-		return func() {}
-	}
+	names := slices.Collect(maps.Keys(byName))
+	several.Each(ctx, len(names), maxRenewals, func(i int) { d.renew(ctx, names[i], byName[names[i]]) })
 }
 
 // renew renews leases of one resource: together those that wait for the answer to the same write, and those that wait for none.

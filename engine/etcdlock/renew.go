@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 const (
@@ -216,7 +216,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		plain = plain[n:]
 	}
 	// After the plain ones, and several at a time: one that hangs holds up no other.
-	severally(singly, func(r *driver.Renewal) { r.Answer(r.Claim.Renew(ctx, r.TTL)) })
+	several.Bounded(len(singly), maxSingly, func(i int) { singly[i].Answer(singly[i].Claim.Renew(ctx, singly[i].TTL)) })
 }
 
 // plain begins the renewals that only have to keep a session alive, for which it asks, and
@@ -243,18 +243,4 @@ func placesOf(renewals []renewal) []*place {
 		all[i] = r.place
 	}
 	return all
-}
-
-// severally calls f for each of all, several at a time, and returns when all have ended.
-func severally[T any](all []T, f func(T)) {
-	room := make(chan struct{}, maxSingly)
-	var working sync.WaitGroup
-	for _, one := range all {
-		room <- struct{}{}
-		working.Go(func() {
-			f(one)
-			<-room
-		})
-	}
-	working.Wait()
 }

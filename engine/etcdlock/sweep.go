@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 const (
@@ -89,7 +90,9 @@ func (d *Driver) sweepAt(at boottime.Instant) {
 // sweep deletes the keys of places that nobody has renewed for the TTL: their sessions live
 // on for others. Their holders' deadlines have passed.
 func (d *Driver) sweep(ctx context.Context) {
-	severally(d.unrenewed(), func(p *place) {
+	unwanted := d.unrenewed()
+	several.Bounded(len(unwanted), maxSingly, func(i int) {
+		p := unwanted[i]
 		err := p.clear(ctx)
 		d.mu.Lock()
 		defer d.mu.Unlock()

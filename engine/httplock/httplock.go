@@ -102,7 +102,7 @@ func Connect(ctx context.Context, base string, opts *Options) (driver.Driver, er
 // RenewAll implements [driver.BatchRenewer]: by a call each. Those that hang, as one name's may at the engine behind the
 // service, cost the others no time.
 func (d *service) RenewAll(ctx context.Context, renewals []driver.Renewal) {
-	several.Each(len(renewals), mostIdle, func(i int) { renewals[i].Answer(renewals[i].Claim.Renew(ctx, renewals[i].TTL)) })
+	several.Each(ctx, len(renewals), mostIdle, func(i int) { renewals[i].Answer(renewals[i].Claim.Renew(ctx, renewals[i].TTL)) })
 }
 
 // able is the driver with the interfaces that the engine serves. Those that have one have the

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
-	"sync"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -128,13 +129,11 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		on := renewals[i].Claim.(*claim).server
 		byServer[on] = append(byServer[on], &renewals[i])
 	}
-	var all sync.WaitGroup
-	for _, some := range byServer {
-		all.Go(func() {
-			several.Each(len(some), maxRenewals, func(i int) { some[i].Answer(some[i].Claim.Renew(ctx, some[i].TTL)) })
-		})
-	}
-	all.Wait()
+	groups := slices.Collect(maps.Values(byServer))
+	several.Bounded(len(groups), len(groups), func(i int) {
+		some := groups[i]
+		several.Each(ctx, len(some), maxRenewals, func(i int) { some[i].Answer(some[i].Claim.Renew(ctx, some[i].TTL)) })
+	})
 }
 
 func checkTTL(ttl time.Duration) error {

@@ -5,29 +5,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 // each has every node do something at once, and waits for all. It is for questions that take
 // longer than a call that is part of a lock may.
-func (d *Driver) each(do func(i int, n *node) error) (errs []error) {
-	errs = make([]error, len(d.nodes))
-	var all sync.WaitGroup
-	for i, n := range d.nodes {
-		all.Add(1)
-		ask := func() {
-			defer all.Done()
-			errs[i] = do(i, n)
-		}
-		if !d.start(ask) {
-			errs[i] = driver.ErrClosed
-			all.Done()
-		}
+func (d *Driver) each(do func(i int, n *node) error) []error {
+	all := len(d.nodes)
+	answers := make(chan []error, 1)
+	ask := func() { answers <- several.Errors(all, all, func(i int) error { return do(i, d.nodes[i]) }) }
+	if !d.start(ask) {
+		return slices.Repeat([]error{driver.ErrClosed}, all)
 	}
-	all.Wait()
-	return errs
+	return <-answers
 }
 
 // majorityOf is nil if no more nodes than may fail have failed.

@@ -3,9 +3,9 @@ package quorum
 import (
 	"context"
 	"slices"
-	"sync"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 // RenewAll implements [driver.BatchRenewer]: one call to each node where its driver renews in
@@ -128,18 +128,11 @@ func (b *batch) renew(caller context.Context) {
 }
 
 func (b *batch) renewEach(caller context.Context) {
-	var all sync.WaitGroup
-	room := make(chan struct{}, maxInFlight)
-	for i := range b.ttls {
+	several.Bounded(len(b.ttls), maxInFlight, func(i int) {
 		r := &b.ttls[i]
-		room <- struct{}{}
-		all.Go(func() {
-			r.Err = b.node.renew(caller, func(ctx context.Context) (err error) {
-				r.Grant, err = r.Claim.Renew(ctx, r.TTL)
-				return err
-			})
-			<-room
+		r.Err = b.node.renew(caller, func(ctx context.Context) (err error) {
+			r.Grant, err = r.Claim.Renew(ctx, r.TTL)
+			return err
 		})
-	}
-	all.Wait()
+	})
 }

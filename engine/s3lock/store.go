@@ -11,7 +11,6 @@ import (
 	"iter"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/caslock"
 	"github.com/leasehold-go/leasehold/internal/links"
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 // maxValue is the largest object that is read: one of a thousand claims with the longest notes is
@@ -235,18 +235,12 @@ const readers = 16
 
 // readAll reads what there is of names, and returns false if that is enough.
 func (s *store) readAll(ctx context.Context, names []string, yield func(caslock.Item, error) bool) bool {
-	items, errs := make([]caslock.Item, len(names)), make([]error, len(names))
-	var all sync.WaitGroup
-	room := make(chan struct{}, readers)
-	for i, name := range names {
-		room <- struct{}{}
-		all.Go(func() {
-			items[i], errs[i] = s.Read(ctx, name)
-			items[i].Name = name
-			<-room
-		})
-	}
-	all.Wait()
+	items := make([]caslock.Item, len(names))
+	errs := several.Errors(len(names), readers, func(i int) (err error) {
+		items[i], err = s.Read(ctx, names[i])
+		items[i].Name = names[i]
+		return err
+	})
 	for i := range items {
 		if (errs[i] != nil || items[i].Value != nil) && !yield(items[i], errs[i]) {
 			return false

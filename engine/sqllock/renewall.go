@@ -6,11 +6,11 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/record"
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 // renewal is one lease of a batch, as JSON has it.
@@ -122,16 +122,8 @@ func (d *Driver) lockedOf(ctx context.Context, names []string) (map[string]bool,
 const maxRows = 16
 
 func (d *Driver) renewRows(ctx context.Context, rows map[string][]*driver.Renewal) {
-	var all sync.WaitGroup
-	room := make(chan struct{}, maxRows)
-	for name, renewals := range rows {
-		room <- struct{}{}
-		all.Go(func() {
-			d.renewRow(ctx, name, renewals)
-			<-room
-		})
-	}
-	all.Wait()
+	names := slices.Collect(maps.Keys(rows))
+	several.Bounded(len(names), maxRows, func(i int) { d.renewRow(ctx, names[i], rows[names[i]]) })
 }
 
 // renewRow renews leases of one resource by one write: those who share it would be in each

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/rehearsal"
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 // configNode lists the servers of the ensemble, from 3.5 on; that of a server alone is empty.
@@ -29,11 +29,7 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 		return nil, err
 	}
 	found := make([][]driver.Finding, len(d.servers))
-	var all sync.WaitGroup
-	for i, server := range d.servers {
-		all.Go(func() { found[i] = d.checkServer(ctx, server) })
-	}
-	all.Wait()
+	several.Bounded(len(found), len(found), func(i int) { found[i] = d.checkServer(ctx, d.servers[i]) })
 	var findings []driver.Finding
 	for _, f := range found {
 		findings = append(findings, f...)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 // maxSessions bounds the sessions of a Driver: each has a connection, and the ensemble writes
@@ -206,10 +207,9 @@ func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
 
 // renewEach renews leases by themselves, a few at once.
 func renewEach(ctx context.Context, renewals []*driver.Renewal) {
-	_ = atOnce(4, len(renewals), func(i int) error {
+	several.Bounded(len(renewals), 4, func(i int) {
 		r := renewals[i]
 		r.Answer(r.Claim.Renew(ctx, r.TTL))
-		return nil
 	})
 }
 

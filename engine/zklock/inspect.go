@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 // evictedMark begins the data of a resource's node after an eviction; the name of the
@@ -73,11 +74,11 @@ func (d *Driver) inspect(client *zk.Conn, name string) (driver.State, error) {
 		return st, err
 	}
 	found := make([]driver.Holder, len(nodes))
-	err = atOnce(asksAtOnce, len(nodes), func(i int) (err error) {
+	errs := several.Errors(len(nodes), asksAtOnce, func(i int) (err error) {
 		found[i], err = holderOf(client, d.path(name), nodes[i])
 		return err
 	})
-	if err != nil {
+	if err := cmp.Or(errs...); err != nil {
 		return st, err
 	}
 	holders := holding(nodes)
@@ -140,7 +141,7 @@ func (d *Driver) list(ctx context.Context, client *zk.Conn, prefix string) ([]dr
 	var mu sync.Mutex
 	var read int        // guarded by mu
 	var forbidden error // guarded by mu
-	err = atOnce(asksAtOnce, len(names), func(i int) (err error) {
+	errs := several.Errors(len(names), asksAtOnce, func(i int) (err error) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -157,7 +158,7 @@ func (d *Driver) list(ctx context.Context, client *zk.Conn, prefix string) ([]dr
 		read++
 		return err
 	})
-	if err == nil && read == 0 {
+	if err = cmp.Or(errs...); err == nil && read == 0 {
 		err = forbidden
 	}
 	return slices.DeleteFunc(states, func(st driver.State) bool { return len(st.Holders)+len(st.Waiters) == 0 }), err
@@ -203,20 +204,4 @@ func (d *Driver) evict(client *zk.Conn, path, owner, reason string) error {
 		return lostFor("its node is gone")
 	}
 	return explain(err)
-}
-
-// atOnce calls ask for 0 to n-1, so many at once, and returns the first error.
-func atOnce(width, n int, ask func(i int) error) error {
-	room := make(chan struct{}, width)
-	errs := make([]error, n)
-	var all sync.WaitGroup
-	for i := range n {
-		room <- struct{}{}
-		all.Go(func() {
-			errs[i] = ask(i)
-			<-room
-		})
-	}
-	all.Wait()
-	return cmp.Or(errs...)
 }

@@ -1,7 +1,8 @@
-// Package several makes many calls at once, of which some may hang.
+// Package several makes many calls at once.
 package several
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -9,19 +10,46 @@ import (
 // slow is after how long a call that has not returned may hang: far above a healthy engine's answer.
 const slow = 20 * time.Millisecond
 
-// Each makes call for each of n, and returns when all have returned: so many at once as width says, not counting
-// those that may hang.
-func Each(n, width int, call func(i int)) {
+// Each makes call for each of 0 to n-1, and returns when all have returned: at most width at once, not counting those
+// that may hang. However many do, all calls have begun before half of ctx's time is over.
+func Each(ctx context.Context, n, width int, call func(i int)) {
+	if n <= width {
+		Bounded(n, width, call)
+		return
+	}
+	hang := slow
+	if end, bounded := ctx.Deadline(); bounded {
+		hang = min(hang, time.Until(end)/2*time.Duration(width)/time.Duration(n))
+	}
+	each(n, width, func(i int, leave func()) {
+		hangs := time.AfterFunc(hang, leave)
+		call(i)
+		hangs.Stop()
+	})
+}
+
+// Bounded makes call for each of 0 to n-1, at most width at once, and returns when all have returned.
+func Bounded(n, width int, call func(i int)) {
+	each(n, width, func(i int, _ func()) { call(i) })
+}
+
+// Errors is Bounded of calls that may fail. It returns what each has returned.
+func Errors(n, width int, call func(i int) error) []error {
+	errs := make([]error, n)
+	Bounded(n, width, func(i int) { errs[i] = call(i) })
+	return errs
+}
+
+// each makes at most width calls at once that have neither returned nor called leave.
+func each(n, width int, call func(i int, leave func())) {
 	var done sync.WaitGroup
 	room := make(chan struct{}, width)
 	for i := range n {
 		room <- struct{}{}
 		done.Go(func() {
 			leave := sync.OnceFunc(func() { <-room })
-			hangs := time.AfterFunc(slow, leave)
-			call(i)
-			hangs.Stop()
-			leave()
+			defer leave()
+			call(i, leave)
 		})
 	}
 	done.Wait()
