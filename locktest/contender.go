@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 )
 
 // longTTL outlives every case: its lease ends by Release or not at all.
@@ -183,15 +184,11 @@ func within(t testing.TB, what string, limit time.Duration, call func(ctx contex
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), limit, errElsewhere)
 	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- call(ctx) }()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(limit + Margin):
+	hasReturned, err := abandon.Terms[bool]{Grace: Margin}.Call(ctx, func() (bool, error) { return true, call(ctx) })
+	if !hasReturned {
 		t.Fatalf("%s did not return, %v after its context had ended", what, Margin)
-		return nil
 	}
+	return err
 }
 
 func (c *contender) try() (g driver.Grant, err error) {

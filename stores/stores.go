@@ -27,6 +27,7 @@ import (
 	"github.com/leasehold-go/leasehold/engine/redislock"
 	"github.com/leasehold-go/leasehold/engine/s3lock"
 	"github.com/leasehold-go/leasehold/engine/zklock"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
@@ -159,32 +160,23 @@ func open(ctx context.Context, url string, create bool) (driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	type result struct {
-		driver driver.Driver
-		err    error
+	d, err := abandon.Terms[driver.Driver]{Late: closeLate}.Call(ctx, func() (driver.Driver, error) { return e.open(ctx, url, create) })
+	switch {
+	case err == nil:
+		return d, nil
+	case err == ctx.Err():
+		err = context.Cause(ctx)
 	}
-	opened := make(chan result, 1)
-	go func() {
-		d, err := e.open(ctx, url, create)
-		opened <- result{d, err}
-	}()
-	select {
-	case r := <-opened:
-		if r.err != nil {
-			return nil, e.explain(url, r.err)
-		}
-		return r.driver, nil
-	case <-ctx.Done():
-		go func() {
-			r := <-opened
-			if none, ok := errors.AsType[*noTables](r.err); ok {
-				r.driver = none.store
-			}
-			if r.driver != nil {
-				r.driver.Close()
-			}
-		}()
-		return nil, e.explain(url, context.Cause(ctx))
+	return nil, e.explain(url, err)
+}
+
+// closeLate closes what was opened for nobody.
+func closeLate(d driver.Driver, err error) {
+	if none, ok := errors.AsType[*noTables](err); ok {
+		d = none.store
+	}
+	if d != nil {
+		d.Close()
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/httplock"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/internal/rehearsal"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
@@ -215,27 +216,25 @@ func (d *doctor) lookAtStore() {
 }
 
 // within makes one step, which a store that hangs does not prolong.
-func within(ctx context.Context, step func(ctx context.Context) error) error {
+func within[T any](ctx context.Context, step func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, stepBound, errSilent)
 	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- step(ctx) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
+	terms := abandon.Terms[T]{Grace: stepBound / 20} // for what was found until then
+	found, err := terms.Call(ctx, func() (T, error) { return step(ctx) })
+	if err != nil && err == ctx.Err() {
+		err = context.Cause(ctx)
 	}
-	select { // what was found until then
-	case err := <-done:
-		return err
-	case <-time.After(stepBound / 20):
-		return context.Cause(ctx)
-	}
+	return found, err
+}
+
+// only is step, which finds nothing.
+func only(step func(ctx context.Context) error) func(ctx context.Context) (struct{}, error) {
+	return func(ctx context.Context) (struct{}, error) { return struct{}{}, step(ctx) }
 }
 
 // reach asks the store for the first time; some drivers connect only then.
 func (d *doctor) reach(ctx context.Context, opened driver.Driver, began time.Time) (driver.Finding, error) {
-	err := within(ctx, func(ctx context.Context) error { return askOnce(ctx, opened) })
+	_, err := within(ctx, only(func(ctx context.Context) error { return askOnce(ctx, opened) }))
 	switch {
 	case errors.Is(err, stores.ErrNoBucket):
 		f := unmade(err)
@@ -304,31 +303,21 @@ func (d *doctor) check(ctx context.Context, opened driver.Driver) error {
 	if !ok {
 		return nil
 	}
-	result := make(chan []driver.Finding, 1)
-	err := within(ctx, func(ctx context.Context) error {
-		found, err := checker.Check(ctx)
-		result <- found
-		return err
-	})
-	select {
-	case found := <-result:
-		d.found = append(d.found, found...)
-	default: // it hangs
-	}
+	found, err := within(ctx, checker.Check)
+	d.found = append(d.found, found...)
 	return err
 }
 
 func (d *doctor) timeTrips(ctx context.Context, opened driver.Driver) {
-	var took []time.Duration
-	err := within(ctx, func(ctx context.Context) error {
+	took, err := within(ctx, func(ctx context.Context) (took []time.Duration, err error) {
 		for range trips {
 			began := time.Now()
 			if err := askOnce(ctx, opened); err != nil && !stores.NoTables(err) {
-				return err
+				return nil, err
 			}
 			took = append(took, time.Since(began))
 		}
-		return nil
+		return took, nil
 	})
 	if err != nil {
 		d.add(driver.Finding{About: aboutTrip, Level: driver.Unfit, Text: bare(err)})
@@ -356,7 +345,7 @@ func (d *doctor) rehearse(ctx context.Context, opened driver.Driver) {
 		return
 	}
 	behind := strings.HasPrefix(d.app.storeURL, "http") // a service, which may not rehearse, or not for all
-	switch err := within(ctx, rehearser.Rehearse); {
+	switch _, err := within(ctx, only(rehearser.Rehearse)); {
 	case behind && (errors.Is(err, driver.ErrUnsupported) || errors.Is(err, httplock.ErrDenied)):
 		d.add(driver.Finding{About: aboutRights, Text: "not tried: " + bare(err)})
 	case stores.NoTables(err) && !errors.Is(err, driver.ErrDenied):

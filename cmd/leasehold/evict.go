@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 )
@@ -131,21 +132,18 @@ func (e *eviction) confirm(ctx context.Context, a *app, h leasehold.Holder) erro
 	}
 	fmt.Fprintf(a.stderr, "%s is held by %s (%s), %s left.\nEvict it? It may still act until it learns of it. [y/N] ",
 		shown(e.name), h.Owner, plain(h.Note), secondsText(h.Left.Seconds()))
-	answer := make(chan string, 1) // a read from a terminal cannot be ended: leave it behind
-	go func() {
+	answer, err := abandon.Call(ctx, func() (string, error) { // a read from a terminal cannot be ended
 		line, _ := bufio.NewReader(a.stdin).ReadString('\n') // what was read before an error counts
-		answer <- strings.ToLower(strings.TrimSpace(line))
-	}()
-	select {
-	case s := <-answer:
-		if s == "y" || s == "yes" {
-			return nil
-		}
-		return &exitError{exitBusy, fmt.Errorf("nobody was evicted")}
-	case <-ctx.Done():
+		return strings.ToLower(strings.TrimSpace(line)), nil
+	})
+	switch {
+	case err != nil:
 		fmt.Fprintln(a.stderr)
 		return context.Cause(ctx)
+	case answer == "y" || answer == "yes":
+		return nil
 	}
+	return &exitError{exitBusy, fmt.Errorf("nobody was evicted")}
 }
 
 type evictedView struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
@@ -50,11 +51,8 @@ func (f *farewell) say(ctx context.Context) (released, stopped error) {
 		defer over()
 		try = func(ctx context.Context) error { return f.insist(ctx, signalled) }
 	}
-	done := make(chan error, 1)
-	go func() { done <- try(ctx) }()
-	select {
-	case released = <-done:
-	case <-ctx.Done():
+	hasReturned, released := abandon.Call(ctx, func() (bool, error) { return true, try(ctx) })
+	if !hasReturned {
 		released = fmt.Errorf("%s: the store has not answered whether it is released", shown(f.run.name))
 	}
 	if answered(released) {

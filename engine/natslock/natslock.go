@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leasehold-go/leasehold/engine/caslock"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 )
 
 // markerTTL is for how long a key that was removed keeps its revision: far longer than a write
@@ -96,7 +97,7 @@ func (d *Driver) Close() error {
 	if d.own != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), mostClosing)
 		defer cancel()
-		_, _ = within(ctx, func() (struct{}, error) { d.own(); return struct{}{}, nil })
+		_, _ = abandon.Call(ctx, func() (struct{}, error) { d.own(); return struct{}{}, nil })
 	}
 	return err
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/caslock"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
@@ -62,36 +63,25 @@ func (s *store) begin(ctx context.Context, subject string) (_ context.Context, b
 		if err = s.connected(one.ctx); err == nil {
 			one.b, err = s.open(one.ctx)
 		}
-		if err != nil || ctx.Err() != nil { // then nobody waits for it
+		if err != nil {
 			one.end()
 		}
 		return one, explain(one.ctx, err)
-	})
+	}, func(late begun, _ error) { late.end() })
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	return one.ctx, one.b, one.end, nil
 }
 
-// within returns when f does, or ctx ends: while the client connects it has its mutex, so that none of its
-// methods returns, and a server that hangs makes that seconds.
-func within[T any](ctx context.Context, f func() (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
+// within returns when f does, or ctx ends; then late, if not nil, gets what f returns. While the client connects it
+// has its mutex, so that none of its methods returns, and a server that hangs makes that seconds.
+func within[T any](ctx context.Context, f func() (T, error), late func(T, error)) (T, error) {
+	value, err := abandon.Terms[T]{Late: late}.Call(ctx, f)
+	if err != nil && err == ctx.Err() {
+		err = explain(ctx, err)
 	}
-	answers := make(chan answer, 1)
-	go func() {
-		value, err := f()
-		answers <- answer{value, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.value, a.err
-	case <-ctx.Done():
-		var none T
-		return none, explain(ctx, ctx.Err())
-	}
+	return value, err
 }
 
 // askAfter is when a call without an answer asks the server for a sign of life: without a leader of the bucket nobody
@@ -441,7 +431,7 @@ func (s *store) write(ctx context.Context, name string, value []byte, was casloc
 			return "", s.failed(ctx, err)
 		}
 		return version(ack.Sequence, epoch, value), nil
-	})
+	}, nil)
 }
 
 // unchanged reports whether the number of a version is no other message's by now, as far as can be known before the
@@ -542,7 +532,7 @@ func (s *store) watch(ctx context.Context, begun func(), heard func(i caslock.It
 			context.AfterFunc(ctx, func() { _ = w.Stop() }) // of a connection that is closed; nobody waits for it
 		}
 		return w, err
-	})
+	}, nil)
 	if err != nil {
 		return s.failed(ctx, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
@@ -58,7 +59,7 @@ func exclusively[T any](ctx context.Context, c *claim, call func() (T, error)) (
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}
-	return run(ctx, func() (T, error) {
+	return abandon.Call(ctx, func() (T, error) {
 		defer c.end()
 		return call()
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/several"
 )
@@ -187,9 +188,9 @@ func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
 		beside.Go(func() { renewEach(ctx, busy) })
 	}
 	shared := func() (struct{}, error) { return struct{}{}, s.alive(ctx) }
-	_, synced := run(ctx, shared)
+	_, synced := abandon.Call(ctx, shared)
 	if errors.Is(synced, errDisturbed) { // rather than each lease by itself
-		_, synced = run(ctx, shared)
+		_, synced = abandon.Call(ctx, shared)
 	}
 	proof := s.proof()
 	for _, r := range together {
@@ -220,27 +221,6 @@ func (s *session) alive(ctx context.Context) error {
 		return err
 	}
 	return s.sync(client, s.d.top())
-}
-
-// run makes a call that does not know contexts. It returns when ctx ends: then the call
-// goes on by itself.
-func run[T any](ctx context.Context, call func() (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	done := make(chan answer, 1)
-	go func() {
-		value, err := call()
-		done <- answer{value, err}
-	}()
-	select {
-	case a := <-done:
-		return a.value, a.err
-	case <-ctx.Done():
-		var none T
-		return none, ctx.Err()
-	}
 }
 
 // both makes two calls at once and returns the first error of them.

@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
@@ -55,7 +56,7 @@ func ask[T any](ctx context.Context, d *Driver, call func(client *zk.Conn) (T, e
 	if err != nil {
 		return none, err
 	}
-	return run(ctx, func() (T, error) { return call(client) })
+	return abandon.Call(ctx, func() (T, error) { return call(client) })
 }
 
 // Inspect implements [driver.Inspector]. A claim that may hold counts as a holder, also when it

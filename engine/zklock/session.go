@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
@@ -389,14 +390,11 @@ func (s *session) creates(node func() error) error {
 // settle waits, but not for long, until nothing is being created. What comes later finds the
 // session closed.
 func (s *session) settle() {
-	settled := make(chan struct{})
-	go func() {
-		defer close(settled)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, _ = abandon.Call(ctx, func() (struct{}, error) {
 		s.creating.Lock()
 		s.creating.Unlock() //lint:ignore SA2001 it only waits
-	}()
-	select {
-	case <-settled:
-	case <-time.After(time.Second):
-	}
+		return struct{}{}, nil
+	})
 }

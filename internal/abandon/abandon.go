@@ -1,0 +1,64 @@
+// Package abandon leaves calls that ignore their context.
+//
+// Many clients of engines take no context, or look at it only now and then. A call to such a client is made in a
+// goroutine of its own, and whoever made it returns when the context ends. The call goes on:
+//
+//   - Its outcome is unknown to the caller, and it may still take effect. If a later call must not overtake it, the
+//     call itself holds what the later one waits for, as a claim of zklock does.
+//   - What it returns is dropped, unless [Terms.Late] takes it, to close it for example. So it must not write
+//     to variables that its caller reads: it returns all that it has found.
+//   - It ends when its client is closed. Close of an engine closes the client and does not wait for the call.
+package abandon
+
+import (
+	"context"
+	"time"
+)
+
+// Terms are how a call is left. The zero Terms leave it as soon as its context ends, and drop what it returns.
+type Terms[T any] struct {
+	// Grace is how long to wait for the call after its context has ended: one that does look at the context has
+	// more to tell than that.
+	Grace time.Duration
+	// Late, if not nil, is called with what the call returns after it was left, in another goroutine.
+	Late func(T, error)
+}
+
+// Call returns what call returns. If ctx ends first it returns ctx.Err, and call goes on by itself. The call is
+// made in any case, so that it can give back what its caller has taken for it.
+func Call[T any](ctx context.Context, call func() (T, error)) (T, error) {
+	return Terms[T]{}.Call(ctx, call)
+}
+
+// Call is like the function [Call].
+func (t Terms[T]) Call(ctx context.Context, call func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	answers := make(chan answer, 1) // so that a call that was left can end
+	go func() {
+		value, err := call()
+		answers <- answer{value, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.value, a.err
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(t.Grace)
+	defer grace.Stop()
+	select {
+	case a := <-answers:
+		return a.value, a.err
+	case <-grace.C:
+	}
+	if t.Late != nil {
+		go func() {
+			a := <-answers
+			t.Late(a.value, a.err)
+		}()
+	}
+	var none T
+	return none, ctx.Err()
+}

@@ -1,0 +1,83 @@
+package abandon_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/abandon"
+)
+
+var errOwn = errors.New("of the call itself")
+
+// after returns a call that ignores every context, and takes that long.
+func after(d time.Duration) func() (int, error) {
+	return func() (int, error) {
+		time.Sleep(d)
+		return 1, errOwn
+	}
+}
+
+// A call that ends before its context is waited for; one that does not is left at that instant.
+func TestCall(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		takes       time.Duration
+		grace       time.Duration
+		returned    error
+		at          time.Duration
+		hasBeenLeft bool
+	}{
+		{"in time", time.Second, 0, errOwn, time.Second, false},
+		{"hangs", time.Hour, 0, context.DeadlineExceeded, time.Minute, true},
+		{"hangs beyond its grace", time.Hour, time.Second, context.DeadlineExceeded, time.Minute + time.Second, true},
+		{"within its grace", time.Minute + time.Second/2, time.Second, errOwn, time.Minute + time.Second/2, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				var late time.Duration
+				began := time.Now()
+				terms := abandon.Terms[int]{Grace: tc.grace, Late: func(value int, err error) {
+					if late = time.Since(began); value != 1 || err != errOwn {
+						t.Errorf("came late: %v, %v", value, err)
+					}
+				}}
+				value, err := terms.Call(ctx, after(tc.takes))
+				if took := time.Since(began); took != tc.at || err != tc.returned || (value == 1) == tc.hasBeenLeft {
+					t.Errorf("after %v: %v, %v", took, value, err)
+				}
+				time.Sleep(2 * time.Hour)
+				synctest.Wait()
+				if tc.hasBeenLeft && late != tc.takes || !tc.hasBeenLeft && late != 0 {
+					t.Errorf("Late was called after %v", late)
+				}
+			})
+		})
+	}
+}
+
+// What is returned is the context's error and not its cause, which may be anybody's.
+func TestCallTellsNoCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(errOwn) })
+		if _, err := abandon.Call(ctx, after(time.Hour)); err != context.Canceled {
+			t.Errorf("returned %v", err)
+		}
+		time.Sleep(time.Hour) // the bubble ends only when nothing of the call is left
+	})
+}
+
+// A call is made also when its context has ended before.
+func TestCallAfterTheEnd(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	taken := make(chan bool, 1)
+	taken <- true
+	_, _ = abandon.Call(ctx, func() (bool, error) { return <-taken, nil })
+	taken <- true // it was given back
+}
