@@ -56,7 +56,7 @@ func (k *keeper) renewEach(due []*entry) {
 		if h.callForRenewal(k.clock.Now()) {
 			err := h.extend(k.renewing, h.renewals.ttl)
 			h.plan(h.locker.clock.Now(), err)
-			h.calling.end()
+			h.calling.End()
 		}
 	}
 }
@@ -68,7 +68,7 @@ func (k *keeper) renewApart(b *batch) {
 	default:
 		for _, h := range b.holds {
 			h.plan(h.locker.clock.Now(), errInUse)
-			h.calling.end()
+			h.calling.End()
 		}
 		return
 	}
@@ -88,7 +88,7 @@ func (k *keeper) batchesOf(due []*entry) (all []*batch) {
 		}
 		bound, err := h.startRenewal(sent, h.renewals.ttl)
 		if err != nil {
-			h.calling.end()
+			h.calling.End()
 			continue
 		}
 		of := kind{h.renewals.failed, bits.Len64(uint64(bound))}
@@ -146,5 +146,5 @@ func (b *batch) answered(ctx context.Context, i int) {
 	err := h.finishRenewal(ctx, b.sent, now, r.TTL, r.Grant, r.Err)
 	h.renewals.failed = err != nil
 	h.plan(now, err)
-	h.calling.end()
+	h.calling.End()
 }

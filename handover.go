@@ -10,10 +10,10 @@ import (
 // being released, and the hold is handing then; or nil. With a call in flight nobody gets it:
 // that may be one of that lease. Requires h.mu.
 func (h *hold) handOver() *turnWaiter {
-	if !h.fitToHandOver() || !h.calling.tryBegin() {
+	if !h.fitToHandOver() || !h.calling.TryBegin() {
 		return nil
 	}
-	h.calling.end()
+	h.calling.End()
 	next := h.locker.queue.next(h.req.Resource, h.renewals.ttl)
 	if next != nil {
 		h.on(onHandOver)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/onecall"
 )
 
 // A hold is one grant of the engine and what keeps it: the claim, the deadline, the
@@ -21,7 +22,7 @@ type hold struct {
 	claim  driver.Claim
 
 	// calling serialises the calls to claim once the hold is held.
-	calling oneCall
+	calling onecall.Gate
 	unknown error // guarded by calling; of a hold that is leaving: the outcome is not known yet
 
 	mu       sync.Mutex
@@ -58,7 +59,7 @@ type holders struct {
 
 // newHold prepares a hold that will ask with owner.
 func newHold(l *Locker, name, owner string, r *request, queue bool) (*hold, error) {
-	h := &hold{locker: l, calling: make(oneCall, 1), renewals: renewals{ttl: r.ttl, never: r.noRenew}}
+	h := &hold{locker: l, calling: onecall.New(), renewals: renewals{ttl: r.ttl, never: r.noRenew}}
 	h.holders.leases, h.renewals.entry.Value, h.deadline.entry.Value = h.holders.only[:0], h, h
 	h.req = driver.Request{
 		Resource: name, Owner: owner, Mode: r.mode, Limit: r.limit,
@@ -186,8 +187,8 @@ func (h *hold) ended() error {
 // engine that denies both is not asked again. Without the right to take a lock there is nothing to give back.
 func (h *hold) release(ctx context.Context, tried error) error {
 	keep := h.leave()
-	_ = h.calling.begin(context.Background()) // the call in flight is bounded, and leave has cut it short where it is ours alone
-	defer h.calling.end()
+	_ = h.calling.Begin(context.Background()) // the call in flight is bounded, and leave has cut it short where it is ours alone
+	defer h.calling.End()
 	call := newBound(unending(ctx), time.Now().Add(min(h.req.TTL, callBound)))
 	defer call.end()
 	for tries := 0; ; tries++ {

@@ -125,10 +125,10 @@ func (le *Lease) call(ctx context.Context, make func() error) error {
 	if err := le.live(); err != nil {
 		return err
 	}
-	if err := le.hold.calling.begin(ctx); err != nil {
+	if err := le.hold.calling.Begin(ctx); err != nil {
 		return err
 	}
-	defer le.hold.calling.end()
+	defer le.hold.calling.End()
 	err := le.live()
 	if err == nil {
 		err = make()

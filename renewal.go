@@ -23,7 +23,7 @@ type renewals struct {
 // callForRenewal begins a call to the claim. While one by Extend or SetNote is in flight, for as
 // long as the engine takes, no worker waits: the renewal is put off a little.
 func (h *hold) callForRenewal(now boottime.Instant) bool {
-	if h.calling.tryBegin() {
+	if h.calling.TryBegin() {
 		return true
 	}
 	h.plan(now, errInUse)

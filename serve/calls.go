@@ -52,12 +52,12 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 		s.lost(w, codeOf(err), err)
 		return nil, nil, false
 	}
-	if err := s.take(r.Context(), one); err != nil {
+	if err := take(r.Context(), one); err != nil {
 		s.claims.leave(one)
 		s.unknown(w, err)
 		return nil, nil, false
 	}
-	give = func() { s.give(one); s.claims.leave(one) }
+	give = func() { one.calling.End(); s.claims.leave(one) }
 	if s.claims.isLate(one, now) {
 		give()
 		s.lost(w, codeOf(errLate), errLate)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/onecall"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -37,11 +38,11 @@ func (o order) skips(last order) bool {
 // order. It may be forgotten at any time between calls, but for an engine that ties leases to
 // a session; another instance, or this one, then makes another.
 type claim struct {
-	key    key
-	turn   chan struct{} // has room for one: who has put something in makes a call
-	driver driver.Claim  // guarded by turn, as is what follows
-	req    driver.Request
-	held   held
+	key     key
+	calling onecall.Gate // whoever has begun has the turn
+	driver  driver.Claim // guarded by calling, as is what follows
+	req     driver.Request
+	held    held
 	// acquires: its req is that of a call to acquire, which said the mode.
 	acquires bool
 	cause    chan error // brings why its lease has ended, if the engine tells; nil: the driver's claim is not made
@@ -126,7 +127,7 @@ func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 		return nil, errUsed
 	}
 	if one == nil {
-		one = &claim{key: k, turn: make(chan struct{}, 1)}
+		one = &claim{key: k, calling: onecall.New()}
 		c.all[k] = one
 	}
 	one.skipped = one.skipped || now.skips(last)
@@ -287,14 +288,13 @@ func (c *claims) close(one *claim, now time.Time) bool {
 		return false
 	}
 	one.users++
-	one.turn <- struct{}{} // which nobody has
-	return true
+	return one.calling.TryBegin() // nobody has the turn
 }
 
 // drop forgets a claim, but for calls that have come meanwhile, which begin anew.
 func (c *claims) drop(one *claim) {
 	one.driver, one.held, one.acquires, one.evicted = nil, held{}, false, nil
-	defer func() { <-one.turn }() // at last: what a call is granted then is not to be forgotten here
+	defer one.calling.End() // at last: what a call is granted then is not to be forgotten here
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one.until = time.Time{}
@@ -321,27 +321,19 @@ func (s *Server) forget(one *claim) {
 	_ = one.driver.Release(ctx) // should it fail, it ends with the session
 }
 
-// take waits for the turn. On success give follows.
-func (s *Server) take(ctx context.Context, one *claim) error {
-	select {
-	case one.turn <- struct{}{}:
+// take waits for the turn, within bounds.
+func take(ctx context.Context, one *claim) error {
+	bounded, cancel := context.WithTimeout(ctx, callBound)
+	defer cancel()
+	err := one.calling.Begin(bounded)
+	switch {
+	case err == nil:
 		return nil
-	default:
-	}
-	timer := time.NewTimer(callBound)
-	defer timer.Stop()
-	select {
-	case one.turn <- struct{}{}:
-		return nil
-	case <-timer.C:
-		return errStuck
-	case <-ctx.Done():
+	case ctx.Err() != nil:
 		return errGone
 	}
+	return errStuck
 }
-
-// give passes the turn on.
-func (s *Server) give(one *claim) { <-one.turn }
 
 // use makes the driver's claim unless there is one. Requires the turn.
 func (s *Server) use(one *claim, req driver.Request) (err error) {

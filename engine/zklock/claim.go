@@ -12,6 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/onecall"
 )
 
 // claim implements driver.Claim and driver.Noter. A call that its caller has given up goes
@@ -21,7 +22,7 @@ type claim struct {
 	req    driver.Request
 	parent string
 	guid   string
-	calls  chan struct{} // capacity 1; whoever has put something in has the claim to itself
+	calls  onecall.Gate // whoever has begun one has the claim to itself
 
 	node      *own // guarded by calls; nil: none that we know of
 	uncertain bool // guarded by calls; a creation was sent and not answered: its node may be there, or come
@@ -45,7 +46,7 @@ type own struct {
 }
 
 func newClaim(s *session, req driver.Request) *claim {
-	return &claim{s: s, req: req, parent: s.d.path(req.Resource), guid: guidOf(req.Owner), calls: make(chan struct{}, 1), phase: idle{}}
+	return &claim{s: s, req: req, parent: s.d.path(req.Resource), guid: guidOf(req.Owner), calls: onecall.New(), phase: idle{}}
 }
 
 // exclusively makes one call of the claim, after those that were given up before.
@@ -54,28 +55,14 @@ func exclusively[T any](ctx context.Context, c *claim, call func() (T, error)) (
 	if ctx.Err() != nil {
 		return none, ctx.Err()
 	}
-	select {
-	case c.calls <- struct{}{}:
-	case <-ctx.Done():
-		return none, ctx.Err()
+	if err := c.calls.Begin(ctx); err != nil {
+		return none, err
 	}
 	return abandon.Call(ctx, func() (T, error) {
-		defer c.end()
+		defer c.calls.End()
 		return call()
 	})
 }
-
-// begin begins a call if that needs no waiting.
-func (c *claim) begin() bool {
-	select {
-	case c.calls <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-func (c *claim) end() { <-c.calls }
 
 // path is that of the claim's node.
 func (c *claim) path() string { return c.parent + "/" + c.node.name }

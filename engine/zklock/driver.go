@@ -176,7 +176,7 @@ func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
 	asked := s.d.clock.Now()
 	var together, busy, disturbed []*driver.Renewal
 	for _, r := range renewals {
-		if c := claimOf(r.Claim); r.TTL == c.req.TTL && c.begin() {
+		if c := claimOf(r.Claim); r.TTL == c.req.TTL && c.calls.TryBegin() {
 			together = append(together, r)
 		} else {
 			busy = append(busy, r)
@@ -196,7 +196,7 @@ func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
 	for _, r := range together {
 		c := claimOf(r.Claim)
 		g, err := c.renewed(asked, proof, synced)
-		c.end()
+		c.calls.End()
 		if errors.Is(err, errDisturbed) {
 			disturbed = append(disturbed, r)
 		} else {

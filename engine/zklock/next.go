@@ -123,10 +123,10 @@ func (c *claim) endsAlone(seen content) bool {
 // claim waits for. If that leaves the claim next, it holds.
 func (c *claim) woken(w *wake, deleted bool) {
 	defer close(w.rung)
-	if !deleted || !c.begin() {
+	if !deleted || !c.calls.TryBegin() {
 		return
 	}
-	defer c.end()
+	defer c.calls.End()
 	lasts := c.s.proof().lasts
 	if !c.isFirst(w) || min(lasts, w.asked.Add(c.req.TTL)).Sub(c.s.d.clock.Now()) < c.req.TTL/2 {
 		return

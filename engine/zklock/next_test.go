@@ -42,7 +42,7 @@ func TestWokenHoldsOnlyIfItIsTheNext(t *testing.T) {
 		"half of the lease is over":        func(c *claim, w *wake) { w.asked = w.asked.Add(-c.req.TTL/2 - time.Second) },
 		"half of it was slept through":     func(c *claim, _ *wake) { slept(c, c.req.TTL*3/4) },
 		"the session's end is near":        func(c *claim, _ *wake) { c.s.life.lasts = boottime.Now().Add(c.req.TTL / 3) },
-		"a call of the claim is under way": func(c *claim, _ *wake) { c.begin() },
+		"a call of the claim is under way": func(c *claim, _ *wake) { c.calls.TryBegin() },
 	} {
 		c, w := nextInQueue(t)
 		spoil(c, w)

@@ -217,8 +217,8 @@ func (c *claim) tick() {
 	if !c.isDue() {
 		return
 	}
-	c.calls <- struct{}{}
-	defer c.end()
+	_ = c.calls.Begin(context.Background()) // which does not end
+	defer c.calls.End()
 	if !c.isDue() {
 		return
 	}

@@ -169,14 +169,14 @@ func TestRenewedCountsFromItsCall(t *testing.T) {
 		"given up":               func(c *claim, _ *proof) { c.giveUp() },
 	} {
 		c := in(t, "held")
-		if !c.begin() { // as a renewal does: else the timer listens to the node again
+		if !c.calls.TryBegin() { // as a renewal does: else the timer listens to the node again
 			t.Fatal("another call is under way")
 		}
 		asked, p := boottime.Now(), c.s.proof()
 		unanswered = nil
 		spoil(c, &p)
 		g, err := c.renewed(asked, p, unanswered)
-		c.end()
+		c.calls.End()
 		if (why == "") != (err == nil) {
 			t.Errorf("%s: %+v, %v", why, g, err)
 		}
