@@ -46,7 +46,7 @@ func TestFlush(t *testing.T) {
 	h.NoLossNotice = true
 	h.FlushState = func(t testing.TB) {
 		e.Kill()
-		e.Forget(t)
+		e.Forget()
 		e.Start(t)
 	}
 	for _, c := range locktest.Cases() {

@@ -60,7 +60,7 @@ func restored(t testing.TB, e *servers.Etcd, clients []*clientv3.Client, change 
 	e.Etcdctl(t, "snapshot", "save", snapshot)
 	change()
 	e.Kill()
-	e.Forget(t)
+	e.Forget()
 	peer := fmt.Sprint("http://127.0.0.1:", e.Peer)
 	e.Etcdctl(t, "snapshot", "restore", snapshot, "--data-dir", e.Data(), "--name", e.Name, "--initial-cluster", e.Name+"="+peer, "--initial-advertise-peer-urls", peer)
 	started(t, e, clients...)

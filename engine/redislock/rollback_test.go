@@ -22,18 +22,18 @@ import (
 func rollBack(t *testing.T, r *servers.Redis, old string) {
 	t.Helper()
 	r.Kill()
-	entries, err := os.ReadDir(r.Dir())
+	entries, err := os.ReadDir(r.Data())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
 		if !strings.HasSuffix(e.Name(), ".log") {
-			if err := os.RemoveAll(filepath.Join(r.Dir(), e.Name())); err != nil {
+			if err := os.RemoveAll(filepath.Join(r.Data(), e.Name())); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	copyData(t, old, r.Dir())
+	copyData(t, old, r.Data())
 	r.Start(t)
 }
 
@@ -110,7 +110,7 @@ func TestRedisDataFolderRolledBack(t *testing.T) {
 				r.Must(t, "SAVE")
 			}
 			old := t.TempDir()
-			copyData(t, r.Dir(), old)
+			copyData(t, r.Data(), old)
 			if err := then.Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -187,7 +187,7 @@ func TestRedisRolledBackFenceIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := t.TempDir()
-	copyData(t, r.Dir(), old)
+	copyData(t, r.Data(), old)
 	for range 3 {
 		if err := cycle(); err != nil {
 			t.Fatal(err)

@@ -5,11 +5,5 @@ package proxy
 func (p *Proxy) Move(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.target = target
-}
-
-func (p *Proxy) to() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.target
+	p.targets = []string{target}
 }

@@ -2,20 +2,21 @@
 package proxy
 
 import (
-	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
 )
 
-// A Proxy stands between clients and a server, and can spoil what passes.
+// A Proxy stands between clients and a server, or several, and can spoil what passes.
 type Proxy struct {
 	listener net.Listener
-	target   string // guarded by mu
+	record   Record // nil: none
 
-	mu    sync.Mutex
-	mode  mode
-	delay time.Duration
+	mu      sync.Mutex
+	targets []string // guarded by mu; the next one first
+	mode    mode
+	delay   time.Duration
 	// changed is closed, and another takes its place, when mode changes.
 	changed chan struct{}
 	links   map[*link]bool
@@ -41,15 +42,7 @@ type link struct {
 
 // Listen makes a proxy on a free port of 127.0.0.1 to the server at target, which need not
 // run yet. Close ends it.
-func Listen(target string) (*Proxy, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("start a proxy: %w", err)
-	}
-	p := &Proxy{listener: l, target: target, changed: make(chan struct{}), links: make(map[*link]bool)}
-	p.serving.Go(p.serve)
-	return p, nil
-}
+func Listen(target string) (*Proxy, error) { return Balance(target) }
 
 // Close closes all connections, throws away what is held, and returns when nothing of the
 // proxy is left.
@@ -134,8 +127,8 @@ func (p *Proxy) connect(client net.Conn) {
 	if !p.wait() {
 		return
 	}
-	server, err := net.Dial("tcp", p.to())
-	if err != nil {
+	server := p.dial()
+	if server == nil {
 		return // the client sees a closed connection
 	}
 	defer server.Close()
@@ -143,9 +136,16 @@ func (p *Proxy) connect(client net.Conn) {
 	if !p.add(l) {
 		return
 	}
+	var asked, answered io.Reader = client, server
+	if p.record != nil {
+		a, b := p.record()
+		defer a.Close()
+		defer b.Close()
+		asked, answered = io.TeeReader(client, a), io.TeeReader(server, b)
+	}
 	var both sync.WaitGroup
-	both.Go(func() { p.carry(l, server, client, false) })
-	both.Go(func() { p.carry(l, client, server, true) })
+	both.Go(func() { p.carry(l, server, client, asked, false) })
+	both.Go(func() { p.carry(l, client, server, answered, true) })
 	both.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,8 +166,8 @@ type parcel struct {
 	due   time.Time
 }
 
-// carry moves bytes from one connection to the other and closes both at the end.
-func (p *Proxy) carry(l *link, to, from net.Conn, replies bool) {
+// carry moves what is read from one connection to the other and closes both at the end.
+func (p *Proxy) carry(l *link, to, from net.Conn, read io.Reader, replies bool) {
 	parcels := make(chan parcel, 1024)
 	var sending sync.WaitGroup
 	sending.Go(func() {
@@ -181,7 +181,7 @@ func (p *Proxy) carry(l *link, to, from net.Conn, replies bool) {
 	})
 	buffer := make([]byte, 64<<10)
 	for {
-		n, err := from.Read(buffer)
+		n, err := read.Read(buffer)
 		if n > 0 {
 			p.mu.Lock()
 			due := time.Now().Add(p.delay)

@@ -57,13 +57,19 @@ func built(t testing.TB, name, tool, mod, pkg string) string {
 		t.Fatalf("find the version of %s: %v", name, err)
 	}
 	_, version, _ := strings.Cut(string(modules), pkg+" ")
+	return kept(t, tool, name+"-"+strings.Fields(version)[0])
+}
+
+// kept is the path of what scripts/install-tools has put into the cache as tool.
+func kept(t testing.TB, tool string, path ...string) string {
+	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		t.Fatalf("find the server: %v", err)
+		t.Fatalf("find what install-tools has made: %v", err)
 	}
-	path := filepath.Join(cache, "leasehold-tools", name+"-"+strings.Fields(version)[0])
-	need(t, tool, path, func() error { _, err := os.Stat(path); return err })
-	return path
+	at := filepath.Join(append([]string{cache, "leasehold-tools"}, path...)...)
+	need(t, tool, at, func() error { _, err := os.Stat(at); return err })
+	return at
 }
 
 // Redocly is the path of the linter of OpenAPI descriptions.
@@ -77,13 +83,7 @@ func Redocly(t testing.TB) string {
 	if err := json.Unmarshal(text, &wanted); err != nil {
 		t.Fatalf("find the version of redocly: %v", err)
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatalf("find redocly: %v", err)
-	}
-	path := filepath.Join(cache, "leasehold-tools", "redocly-"+wanted.Dependencies["@redocly/cli"], "node_modules", ".bin", "redocly")
-	need(t, "redocly", path, func() error { _, err := os.Stat(path); return err })
-	return path
+	return kept(t, "redocly", "redocly-"+wanted.Dependencies["@redocly/cli"], "node_modules", ".bin", "redocly")
 }
 
 // script is the path of one of the project's scripts.

@@ -2,8 +2,6 @@ package servers
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,21 +19,16 @@ func StartConsul(t testing.TB) *Consul {
 	dir, ports := DataDir(t), FreePorts(t, 3)
 	c := &Consul{port: ports[0]}
 	binary := built(t, "consul", "consul", "scripts/consul/go.mod", "github.com/hashicorp/consul")
-	c.Process = start(t, dir, binary, "agent", "-server", "-bootstrap-expect", "1", "-node", "n0",
+	c.Process = start(t, dir, nil, binary, "agent", "-server", "-bootstrap-expect", "1", "-node", "n0",
 		"-bind", "127.0.0.1", "-serf-lan-bind", "127.0.0.2", // gossip is by UDP, where FreePorts marks its ports on 127.0.0.1
 		"-client", "127.0.0.1", "-data-dir", filepath.Join(dir, "data"), "-log-level", "error", "-disable-host-node-id",
 		"-http-port", fmt.Sprint(ports[0]), "-server-port", fmt.Sprint(ports[1]), "-serf-lan-port", fmt.Sprint(ports[2]),
 		"-serf-wan-port", "-1", "-dns-port", "-1", "-grpc-port", "-1", "-grpc-tls-port", "-1",
 		"-hcl", "performance { raft_multiplier = 1 } limits { http_max_conns_per_client = 1000 } disable_update_check = true connect { enabled = false }")
 	c.until("ready", func() error {
-		resp, err := http.Get(c.Endpoint() + "/v1/status/leader")
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		leader, err := io.ReadAll(resp.Body)
+		leader, err := get(c.Endpoint() + "/v1/status/leader")
 		if err == nil && !strings.Contains(string(leader), ":") {
-			err = fmt.Errorf("no leader: %s %s", resp.Status, leader)
+			err = fmt.Errorf("no leader: %s", leader)
 		}
 		return err
 	})

@@ -2,14 +2,10 @@ package servers
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // The versions of etcd that tests run with.
@@ -20,15 +16,11 @@ const (
 
 // An Etcd is one member of a cluster.
 type Etcd struct {
-	*Process
+	server
 	Name         string
 	Client, Peer int // ports
 	health       int // port
 	scheme       string
-	life         testing.TB // the server ends with it
-	dir          string
-	binary       string
-	args         []string
 }
 
 // StartEtcd starts a cluster of one. args are more of its options.
@@ -51,9 +43,10 @@ func StartEtcdCluster(t testing.TB, version string, n int, args ...string) []*Et
 	}
 	for i := range n {
 		e := &Etcd{
-			Name: fmt.Sprint("n", i), Client: ports[3*i], Peer: ports[3*i+1], health: ports[3*i+2], scheme: scheme,
-			life: t, dir: DataDir(t), binary: etcdBinary(t, version),
+			server: server{life: t, dir: DataDir(t), binary: etcdBinary(t, version)},
+			Name:   fmt.Sprint("n", i), Client: ports[3*i], Peer: ports[3*i+1], health: ports[3*i+2], scheme: scheme,
 		}
+		e.serves = func() error { _, err := e.ask("/health"); return err }
 		members = append(members, e)
 		initial = append(initial, e.Name+"=http://"+address(e.Peer))
 	}
@@ -63,13 +56,13 @@ func StartEtcdCluster(t testing.TB, version string, n int, args ...string) []*Et
 	for _, e := range members {
 		peer, client := "http://"+address(e.Peer), e.scheme+"://"+address(e.Client)
 		e.args = append([]string{
-			"--name", e.Name, "--data-dir", filepath.Join(e.dir, "data"), "--log-level", "error",
+			"--name", e.Name, "--data-dir", e.Data(), "--log-level", "error",
 			"--listen-client-urls", client, "--advertise-client-urls", client,
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 			"--initial-cluster", strings.Join(initial, ","), "--initial-cluster-state", "new",
 			"--listen-metrics-urls", "http://" + address(e.health),
 		}, args...)
-		e.Process = start(e.life, e.dir, e.binary, e.args...)
+		e.Begin()
 	}
 	for _, e := range members {
 		e.Ready()
@@ -77,43 +70,8 @@ func StartEtcdCluster(t testing.TB, version string, n int, args ...string) []*Et
 	return members
 }
 
-// Start starts the member again after Kill or Stop, and returns when it answers.
-func (e *Etcd) Start(t testing.TB) {
-	t.Helper()
-	e.Process = start(e.life, e.dir, e.binary, e.args...)
-	e.Ready()
-}
-
-// Begin is Start that does not wait: a member without a quorum is not ready.
-func (e *Etcd) Begin() { e.Process = start(e.life, e.dir, e.binary, e.args...) }
-
-// Forget deletes the data of a member that does not run.
-func (e *Etcd) Forget(t testing.TB) {
-	t.Helper()
-	if err := os.RemoveAll(e.Data()); err != nil {
-		t.Fatalf("delete the data of %s: %v", e.Name, err)
-	}
-}
-
-// Data is the folder of the member's data.
-func (e *Etcd) Data() string { return filepath.Join(e.dir, "data") }
-
-// Ready returns when the member answers and has a leader.
-func (e *Etcd) Ready() {
-	e.life.Helper()
-	client := http.Client{Timeout: time.Second}
-	e.until("ready", func() error {
-		resp, err := client.Get("http://" + address(e.health) + "/health")
-		if err != nil {
-			return err
-		}
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("/health answers %s", resp.Status)
-		}
-		return nil
-	})
-}
+// ask returns what the member says of itself.
+func (e *Etcd) ask(path string) ([]byte, error) { return get("http://" + address(e.health) + path) }
 
 // Addr is host and port for clients.
 func (e *Etcd) Addr() string { return address(e.Client) }
@@ -148,27 +106,14 @@ func (e *Etcd) EtcdctlCommand(t testing.TB, args ...string) *exec.Cmd {
 
 // IsLeader reports whether the member leads the cluster.
 func (e *Etcd) IsLeader() bool {
-	resp, err := (&http.Client{Timeout: time.Second}).Get("http://" + address(e.health) + "/metrics")
-	if err != nil {
-		return false
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
+	text, err := e.ask("/metrics")
 	return err == nil && strings.Contains(string(text), "\netcd_server_is_leader 1\n")
 }
 
 // EtcdLeader is the member that leads.
 func EtcdLeader(t testing.TB, members []*Etcd) *Etcd {
 	t.Helper()
-	for end := time.Now().Add(readyWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		for _, e := range members {
-			if e.IsLeader() {
-				return e
-			}
-		}
-	}
-	t.Fatalf("no leader within %v", readyWithin)
-	return nil
+	return first(t, members, "leads", (*Etcd).IsLeader)
 }
 
 // etcdInstalled reports whether a version, or what the environment names in its place, is not built here.

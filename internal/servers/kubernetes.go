@@ -1,12 +1,7 @@
 package servers
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"net/http"
 	"os"
@@ -18,12 +13,9 @@ import (
 
 // A Kubernetes is an API server, with an etcd of its own and nothing else of a cluster.
 type Kubernetes struct {
-	*Process
+	server
 	Etcd *Etcd
-	life testing.TB
-	dir  string
 	port int
-	args []string
 }
 
 // KubernetesUsers are those that an API server knows: admin may do all, the others what Roles say.
@@ -32,9 +24,14 @@ var KubernetesUsers = []string{"admin", "locker"}
 // StartKubernetes starts an API server, and returns when it serves. more are options.
 func StartKubernetes(t testing.TB, more ...string) *Kubernetes {
 	t.Helper()
-	k := &Kubernetes{Etcd: StartEtcd(t, EtcdCurrent), life: t, dir: DataDir(t), port: FreePorts(t, 1)[0]}
-	key := filepath.Join(k.dir, "accounts.key")
-	writeKey(t, key)
+	binary := built(t, "kube-apiserver", "kubernetes", "scripts/kube-apiserver/go.mod", "k8s.io/kubernetes")
+	k := &Kubernetes{server{life: t, dir: DataDir(t), binary: binary}, StartEtcd(t, EtcdCurrent), FreePorts(t, 1)[0]}
+	k.serves = func() error { return k.ask(http.MethodGet, "/readyz", "", http.StatusOK) }
+	key := filepath.Join(k.dir, "accounts.key") // by which the server would sign for accounts of pods
+	_, private := NewAuthority(t, "accounts").Issue("accounts")
+	if err := os.WriteFile(key, private, 0o600); err != nil {
+		t.Fatalf("write a key: %v", err)
+	}
 	k.know("")
 	k.args = []string{
 		"--etcd-servers", Endpoints(k.Etcd)[0], "--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(k.port),
@@ -44,8 +41,7 @@ func StartKubernetes(t testing.TB, more ...string) *Kubernetes {
 		"--authorization-mode", "RBAC", "--token-auth-file", k.tokens(),
 	}
 	k.args = append(k.args, more...)
-	k.Begin()
-	k.Ready()
+	k.Start(t)
 	return k
 }
 
@@ -70,8 +66,7 @@ func (k *Kubernetes) SetToken(user, group, token string) {
 	k.life.Helper()
 	k.know(fmt.Sprintf("%s,%s,%[2]s,%s\n", token, user, group))
 	k.Kill()
-	k.Begin()
-	k.Ready()
+	k.Start(k.life)
 }
 
 // Authorities is the file with which clients know the server, unless it was given another certificate.
@@ -86,34 +81,6 @@ func (k *Kubernetes) Allow(user string) {
 	if err := k.ask(http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", body, http.StatusCreated); err != nil {
 		k.life.Fatalf("let a user do all: %v", err)
 	}
-}
-
-// writeKey makes the key by which the server would sign for accounts of pods.
-func writeKey(t testing.TB, path string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatalf("make a key: %v", err)
-	}
-	der, err := x509.MarshalECPrivateKey(key)
-	if err == nil {
-		err = os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
-	}
-	if err != nil {
-		t.Fatalf("write a key: %v", err)
-	}
-}
-
-// Begin starts the server, also again after Kill or Stop, and does not wait.
-func (k *Kubernetes) Begin() {
-	binary := built(k.life, "kube-apiserver", "kubernetes", "scripts/kube-apiserver/go.mod", "k8s.io/kubernetes")
-	k.Process = start(k.life, k.dir, binary, k.args...)
-}
-
-// Ready returns when the server serves.
-func (k *Kubernetes) Ready() {
-	k.life.Helper()
-	k.until("ready", func() error { return k.ask(http.MethodGet, "/readyz", "", http.StatusOK) })
 }
 
 // AddNamespace makes a namespace.

@@ -3,36 +3,24 @@ package servers
 import (
 	"bufio"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
-	"time"
 )
 
-// A Memcached is one memcached server.
+// A Memcached is one memcached server, which has forgotten all when it starts again.
 type Memcached struct {
-	*Process
+	server
 	Port int
-	life testing.TB // the server ends with it
-	dir  string
-	args []string
 }
 
 // StartMemcached starts a memcached. args are more of its options, such as "-m", "1".
 func StartMemcached(t testing.TB, args ...string) *Memcached {
 	t.Helper()
-	m := &Memcached{Port: FreePorts(t, 1)[0], life: t, dir: t.TempDir()}
+	m := &Memcached{server{life: t, dir: t.TempDir(), binary: Need(t, "memcached", "memcached")}, FreePorts(t, 1)[0]}
 	m.args = append([]string{"-u", "memcache", "-l", "127.0.0.1", "-p", fmt.Sprint(m.Port), "-U", "0"}, args...)
+	m.serves = func() error { _, err := m.Do("version"); return err }
 	m.Start(t)
 	return m
-}
-
-// Start starts the server again after Kill or Stop, without its data, and returns when it
-// answers.
-func (m *Memcached) Start(t testing.TB) {
-	t.Helper()
-	m.Process = start(m.life, m.dir, Need(t, "memcached", "memcached"), m.args...)
-	m.until("ready", func() error { _, err := m.Do("version"); return err })
 }
 
 // Addr is host and port.
@@ -40,14 +28,11 @@ func (m *Memcached) Addr() string { return address(m.Port) }
 
 // Do sends one command on a connection of its own and returns the lines of its answer.
 func (m *Memcached) Do(command string) (string, error) {
-	conn, err := net.DialTimeout("tcp", m.Addr(), 2*time.Second)
+	conn, err := dial(m.Addr())
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		return "", err
-	}
 	if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
 		return "", err
 	}

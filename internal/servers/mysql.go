@@ -12,12 +12,8 @@ import (
 
 // A MySQL is one server of MySQL or MariaDB. Its user root needs no password.
 type MySQL struct {
-	*Process
-	Port   int
-	life   testing.TB // the server ends with it
-	dir    string
-	daemon string // path
-	args   []string
+	server
+	Port int
 }
 
 // mysqlVersion is what StartMySQL runs, unless the environment names a build.
@@ -59,7 +55,8 @@ func StartMariaDB(t testing.TB, settings ...string) *MySQL {
 // copied. All programs are given the common arguments.
 func newMySQL(t testing.TB, daemon string, small []string, install func(folder string, common []string)) *MySQL {
 	t.Helper()
-	m := &MySQL{Port: FreePorts(t, 1)[0], life: t, dir: dirOf(t, "mysql"), daemon: daemon}
+	m := &MySQL{server{life: t, dir: dirOf(t, "mysql"), binary: daemon, user: "mysql"}, FreePorts(t, 1)[0]}
+	m.serves = func() error { _, err := m.Ask("SELECT 1"); return err }
 	m.args = append([]string{"--no-defaults", "--tmpdir=" + m.dir}, small...) // one that starts removes the temporary files of all that share a folder
 	copyOf(t, "mysql", m.dir, version(t, daemon), func(folder string) { install(folder, slices.Clone(m.args)) })
 	return m
@@ -68,20 +65,13 @@ func newMySQL(t testing.TB, daemon string, small []string, install func(folder s
 // begin starts the server for the first time.
 func (m *MySQL) begin(t testing.TB, settings []string) *MySQL {
 	t.Helper()
-	m.args = append(m.args, "--datadir="+filepath.Join(m.dir, "data"), fmt.Sprintf("--port=%d", m.Port),
+	m.args = append(m.args, "--datadir="+m.Data(), fmt.Sprintf("--port=%d", m.Port),
 		"--bind-address=127.0.0.1", "--socket="+filepath.Join(m.dir, "s.sock"), "--pid-file="+filepath.Join(m.dir, "pid"),
 		"--skip-name-resolve")
 	m.args = append(m.args, settings...)
 	m.Start(t)
 	m.Must(t, "CREATE DATABASE locks")
 	return m
-}
-
-// Start starts the server again after Kill or Stop, and returns when it answers.
-func (m *MySQL) Start(t testing.TB) {
-	t.Helper()
-	m.Process = startAs(m.life, "mysql", m.dir, m.daemon, m.args...)
-	m.until("ready", func() error { _, err := m.Ask("SELECT 1"); return err })
 }
 
 // MySQLDisk mounts an empty disk of a size such as "2m" for a server.
@@ -96,7 +86,7 @@ func (m *MySQL) DSN() string { return "root@tcp(" + m.Addr() + ")/locks" }
 // Ask runs statements on a connection of its own and returns the last value of the first row of the last
 // one, as text: "" if it is no SELECT or SHOW.
 func (m *MySQL) Ask(statements ...string) (answer string, err error) {
-	return askMySQL(m.Addr(), statements...)
+	return askMySQL(m.Port, statements...)
 }
 
 // Must is Ask that fails t.

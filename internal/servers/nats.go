@@ -4,25 +4,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // A NATS is one server of a cluster, with JetStream.
 type NATS struct {
-	*Process
+	server
 	Name            string
-	Client, Cluster int // ports
-	monitor         int // port
-	life            testing.TB
-	dir             string
-	binary          string
+	Client, Cluster int    // ports
+	monitor         int    // port
 	config          string // without what was appended to it
 }
 
@@ -35,15 +30,17 @@ func StartNATS(t testing.TB, n int, more string) []*NATS {
 	var routes []string
 	for i := range n {
 		s := &NATS{
-			Name: fmt.Sprint("n", i), Client: ports[3*i], Cluster: ports[3*i+1], monitor: ports[3*i+2],
-			life: t, dir: DataDir(t), binary: built(t, "nats-server", "nats", "e2e/go.mod", "github.com/nats-io/nats-server/v2"),
+			server: server{life: t, dir: DataDir(t), binary: built(t, "nats-server", "nats", "e2e/go.mod", "github.com/nats-io/nats-server/v2")},
+			Name:   fmt.Sprint("n", i), Client: ports[3*i], Cluster: ports[3*i+1], monitor: ports[3*i+2],
 		}
+		s.args = []string{"-c", s.file()}
+		s.serves = func() error { _, err := s.ask("/healthz"); return err } // JetStream serves
 		all = append(all, s)
 		routes = append(routes, "nats://"+address(s.Cluster))
 	}
 	for _, s := range all {
 		config := fmt.Sprintf("server_name: %s\nlisten: %q\nhttp: %q\njetstream { store_dir: %q, sync_interval: always }\n",
-			s.Name, address(s.Client), address(s.monitor), filepath.Join(s.dir, "data"))
+			s.Name, address(s.Client), s.Monitor(), s.Data())
 		if n > 1 {
 			config += fmt.Sprintf("cluster { name: c, listen: %q, routes: [%s] }\n", address(s.Cluster), strings.Join(routes, ", "))
 		}
@@ -68,7 +65,7 @@ func StartNATS(t testing.TB, n int, more string) []*NATS {
 // Configure replaces what was appended to the configuration. The server reads it when it begins, or by Reconfigure.
 func (s *NATS) Configure(more string) {
 	s.life.Helper()
-	if err := os.WriteFile(filepath.Join(s.dir, "nats.conf"), []byte(s.config+more), 0o600); err != nil {
+	if err := os.WriteFile(s.file(), []byte(s.config+more), 0o600); err != nil {
 		s.life.Fatalf("configure a server: %v", err)
 	}
 }
@@ -80,38 +77,11 @@ func (s *NATS) Reconfigure(more string) {
 	s.Signal(syscall.SIGHUP)
 }
 
-// Begin starts the server, also again after Kill or Stop, and does not wait.
-func (s *NATS) Begin() {
-	s.Process = start(s.life, s.dir, s.binary, "-c", filepath.Join(s.dir, "nats.conf"))
-}
+// file is that of the configuration.
+func (s *NATS) file() string { return filepath.Join(s.dir, "nats.conf") }
 
-// Ready returns when JetStream serves.
-func (s *NATS) Ready() {
-	s.life.Helper()
-	client := http.Client{Timeout: time.Second}
-	s.until("ready", func() error {
-		resp, err := client.Get("http://" + address(s.monitor) + "/healthz")
-		if err != nil {
-			return err
-		}
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("/healthz answers %s", resp.Status)
-		}
-		return nil
-	})
-}
-
-// Forget deletes the data of a server that does not run.
-func (s *NATS) Forget() {
-	s.life.Helper()
-	if err := os.RemoveAll(filepath.Join(s.dir, "data")); err != nil {
-		s.life.Fatalf("delete the data of %s: %v", s.Name, err)
-	}
-}
-
-// Data is the folder of the server's data.
-func (s *NATS) Data() string { return filepath.Join(s.dir, "data") }
+// ask returns what the server says of itself.
+func (s *NATS) ask(path string) ([]byte, error) { return get("http://" + s.Monitor() + path) }
 
 // Monitor is the address of the server's monitoring.
 func (s *NATS) Monitor() string { return address(s.monitor) }
@@ -138,12 +108,9 @@ type jetStreamState struct {
 }
 
 func (s *NATS) jetStream() (found jetStreamState) {
-	resp, err := (&http.Client{Timeout: time.Second}).Get("http://" + address(s.monitor) + "/jsz?streams=true&accounts=true")
-	if err != nil {
-		return found
+	if text, err := s.ask("/jsz?streams=true&accounts=true"); err == nil {
+		_ = json.Unmarshal(text, &found) // otherwise it tells nothing
 	}
-	defer resp.Body.Close()
-	_ = json.NewDecoder(resp.Body).Decode(&found) // then it tells nothing
 	return found
 }
 

@@ -9,7 +9,7 @@ import (
 
 // A PgBouncer shares few connections to a PostgreSQL among many clients.
 type PgBouncer struct {
-	*Process
+	server
 	Port int
 }
 
@@ -17,9 +17,10 @@ type PgBouncer struct {
 // connection to the server; there are at most pool.
 func StartPgBouncer(t testing.TB, p *Postgres, pool int) *PgBouncer {
 	t.Helper()
-	b := &PgBouncer{Port: FreePorts(t, 1)[0]}
 	dir := dirOf(t, "postgres")
 	conf := filepath.Join(dir, "pgbouncer.ini")
+	b := &PgBouncer{server{life: t, dir: dir, binary: Need(t, "pgbouncer", "pgbouncer"), args: []string{conf}, user: "postgres"}, FreePorts(t, 1)[0]}
+	b.serves = func() error { _, err := askPostgres(b.Port, "SELECT 1"); return err }
 	text := fmt.Sprintf(`[databases]
 * = host=127.0.0.1 port=%d user=postgres
 [pgbouncer]
@@ -34,8 +35,7 @@ max_client_conn = 500
 	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
 		t.Fatalf("write the configuration of pgbouncer: %v", err)
 	}
-	b.Process = startAs(t, "postgres", dir, Need(t, "pgbouncer", "pgbouncer"), conf)
-	b.until("ready", func() error { _, err := askPostgres(address(b.Port), "SELECT 1"); return err })
+	b.Start(t)
 	return b
 }
 

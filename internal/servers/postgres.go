@@ -16,23 +16,27 @@ import (
 
 // A Postgres is one PostgreSQL server. Its user postgres needs no password.
 type Postgres struct {
-	*Process
+	server
 	Port int
-	life testing.TB // the server ends with it
-	dir  string
-	args []string
+}
+
+// newPostgres is a server that has no files yet.
+func newPostgres(t testing.TB) *Postgres {
+	t.Helper()
+	p := &Postgres{server{life: t, dir: dirOf(t, "postgres"), binary: postgresBinary(t, "postgres"), user: "postgres"}, FreePorts(t, 1)[0]}
+	p.args = []string{"-D", p.Data(), "-p", fmt.Sprint(p.Port), "-h", "127.0.0.1", "-k", p.dir}
+	p.serves = func() error { return p.Do("SELECT 1") }
+	return p
 }
 
 // StartPostgres starts a PostgreSQL with an empty cluster. settings are of the form
 // name=value.
 func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	t.Helper()
-	p := &Postgres{Port: FreePorts(t, 1)[0], life: t, dir: dirOf(t, "postgres")}
-	initdb := p.binary(t, "initdb")
+	p, initdb := newPostgres(t), postgresBinary(t, "initdb")
 	copyOf(t, "postgres", p.dir, version(t, initdb), func(folder string) {
 		runAs(t, "postgres", initdb, "-D", folder, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync")
 	})
-	p.args = []string{"-D", p.data(), "-p", fmt.Sprint(p.Port), "-h", "127.0.0.1", "-k", p.dir}
 	for _, s := range settings {
 		p.args = append(p.args, "-c", s)
 	}
@@ -44,9 +48,8 @@ func StartPostgres(t testing.TB, settings ...string) *Postgres {
 // nothing of what p does until p is shut down.
 func (p *Postgres) StartStandby(t testing.TB) *Postgres {
 	t.Helper()
-	s := &Postgres{Port: FreePorts(t, 1)[0], life: t, dir: dirOf(t, "postgres")}
-	runAs(t, "postgres", p.binary(t, "pg_basebackup"), "-D", s.data(), "-h", "127.0.0.1", "-p", fmt.Sprint(p.Port), "-U", "postgres", "-R", "-c", "fast")
-	s.args = []string{"-D", s.data(), "-p", fmt.Sprint(s.Port), "-h", "127.0.0.1", "-k", s.dir}
+	s := newPostgres(t)
+	runAs(t, "postgres", postgresBinary(t, "pg_basebackup"), "-D", s.Data(), "-h", "127.0.0.1", "-p", fmt.Sprint(p.Port), "-U", "postgres", "-R", "-c", "fast")
 	s.begin(t)
 	s.until("a standby that follows", func() error {
 		n, err := s.Ask("SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'")
@@ -58,8 +61,8 @@ func (p *Postgres) StartStandby(t testing.TB) *Postgres {
 	return s
 }
 
-// binary finds a program of the server: Debian keeps them apart from others.
-func (p *Postgres) binary(t testing.TB, name string) string {
+// postgresBinary finds a program of the server: Debian keeps them apart from others.
+func postgresBinary(t testing.TB, name string) string {
 	t.Helper()
 	if _, err := exec.LookPath(name); err == nil || Root("postgres") != "" {
 		return Need(t, "postgres", name)
@@ -76,8 +79,6 @@ func (p *Postgres) binary(t testing.TB, name string) string {
 	return found[len(found)-1]
 }
 
-func (p *Postgres) data() string { return filepath.Join(p.dir, "data") }
-
 // begin is the first Start. What the server has in shared memory goes with its folder.
 func (p *Postgres) begin(t testing.TB) {
 	t.Helper()
@@ -91,7 +92,7 @@ func (p *Postgres) begin(t testing.TB) {
 // forget removes the segment of System V that a server has all the same. The file that tells its number is
 // there when the server was killed, which leaves the segment behind: a system has only some thousands.
 func (p *Postgres) forget() {
-	text, err := os.ReadFile(filepath.Join(p.data(), "postmaster.pid"))
+	text, err := os.ReadFile(filepath.Join(p.Data(), "postmaster.pid"))
 	if err != nil {
 		return
 	}
@@ -101,13 +102,6 @@ func (p *Postgres) forget() {
 			_ = exec.Command("ipcrm", "-m", segment[1]).Run() // it may be gone
 		}
 	}
-}
-
-// Start starts the server again after Kill or Stop, and returns when it answers.
-func (p *Postgres) Start(t testing.TB) {
-	t.Helper()
-	p.Process = startAs(p.life, "postgres", p.dir, p.binary(t, "postgres"), p.args...)
-	p.until("ready", func() error { return p.Do("SELECT 1") })
 }
 
 // Kill ends the server and its processes for the connections at once.
@@ -170,7 +164,7 @@ func (p *Postgres) Do(statements ...string) error {
 
 // Ask is Do that returns the first value that the last statement returns, as text.
 func (p *Postgres) Ask(statements ...string) (answer string, err error) {
-	return askPostgres(p.Addr(), statements...)
+	return askPostgres(p.Port, statements...)
 }
 
 // Must is Ask that fails t.

@@ -4,24 +4,19 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"net"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // A Redis is one Redis server.
 type Redis struct {
-	*Process
+	server
 	Port int
-	life testing.TB // the server ends with it
-	dir  string
-	env  []string // nil: as ours
-	args []string
 }
 
 // StartRedis starts a Redis that keeps its data in memory. args are more of its options,
@@ -33,26 +28,23 @@ func StartRedis(t testing.TB, args ...string) *Redis {
 
 func startRedisAt(t testing.TB, port int, env []string, args ...string) *Redis {
 	t.Helper()
-	r := &Redis{Port: port, life: t, dir: DataDir(t), env: env}
+	r := &Redis{server{life: t, dir: DataDir(t), binary: Need(t, "redis", "redis-server"), env: env}, port}
+	if err := os.Mkdir(r.Data(), 0o700); err != nil {
+		t.Fatalf("make a folder: %v", err)
+	}
 	r.args = append([]string{
-		"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", r.dir, "--save", "", "--appendonly", "no",
+		"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", r.Data(), "--save", "", "--appendonly", "no",
 	}, args...)
+	r.serves = func() error { _, err := r.Do("PING"); return err }
 	r.Start(t)
 	return r
-}
-
-// Start starts the server again after Kill or Stop, and returns when it answers.
-func (r *Redis) Start(t testing.TB) {
-	t.Helper()
-	r.Process = startIn(r.life, r.dir, r.env, Need(t, "redis", "redis-server"), r.args...)
-	r.until("ready", func() error { _, err := r.Do("PING"); return err })
 }
 
 // Loading starts the server again with more options, and returns as soon as it says that
 // it is loading its data.
 func (r *Redis) Loading(t testing.TB, args ...string) {
 	t.Helper()
-	r.Process = startIn(r.life, r.dir, r.env, Need(t, "redis", "redis-server"), append(r.args, args...)...)
+	r.Process = start(r.life, r.dir, r.env, r.binary, append(r.args, args...)...)
 	r.until("loading", func() error {
 		_, err := r.Do("PING")
 		if err != nil && strings.HasPrefix(err.Error(), "LOADING") {
@@ -64,9 +56,6 @@ func (r *Redis) Loading(t testing.TB, args ...string) {
 
 // Addr is host and port.
 func (r *Redis) Addr() string { return address(r.Port) }
-
-// Dir is the folder of its data.
-func (r *Redis) Dir() string { return r.dir }
 
 // Do sends one command on a connection of its own and returns the reply as text: the
 // value, "" for none, or one line for each value of a list.
@@ -83,14 +72,11 @@ func (r *Redis) Must(t testing.TB, args ...string) string {
 }
 
 func redisDo(addr string, args ...string) (string, error) {
-	conn, err := net.DialTimeout("tcp", addr, 2*time.Second)
+	conn, err := dial(addr)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		return "", err
-	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(args))
 	for _, a := range args {
@@ -117,7 +103,7 @@ func readReply(r *bufio.Reader) (string, error) {
 			return "", err
 		}
 		body := make([]byte, n+2)
-		if _, err := readFull(r, body); err != nil {
+		if _, err := io.ReadFull(r, body); err != nil {
 			return "", err
 		}
 		return string(body[:n]), nil
@@ -137,15 +123,6 @@ func readReply(r *bufio.Reader) (string, error) {
 		return strings.Join(all, "\n"), nil
 	}
 	return rest, nil
-}
-
-func readFull(r *bufio.Reader, b []byte) (n int, err error) {
-	for n < len(b) && err == nil {
-		var k int
-		k, err = r.Read(b[n:])
-		n += k
-	}
-	return n, err
 }
 
 // A Sentinel is a primary with two replicas, watched by three sentinels.
@@ -172,7 +149,9 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 		r.until("in sync", func() error { return expect(r.Addr(), "master_link_status:up", "INFO", "replication") })
 	}
 	for _, port := range ports[3:] {
-		s.begin(t, port, ports[0])
+		s.Sentinels = append(s.Sentinels, address(port))
+		s.processes = append(s.processes, startSentinel(t, port,
+			fmt.Sprintf("monitor %s 127.0.0.1 %d 2", s.Master, ports[0]), "down-after-milliseconds "+s.Master+" 5000", "failover-timeout "+s.Master+" 5000"))
 	}
 	for i, p := range s.processes {
 		p.until("in agreement", func() error { return s.agrees(s.Sentinels[i]) })
@@ -180,32 +159,24 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	return s
 }
 
-// begin starts one sentinel.
-func (s *Sentinel) begin(t testing.TB, port, master int) {
+// startSentinel starts one sentinel that is told all that.
+func startSentinel(t testing.TB, port int, told ...string) *Process {
 	t.Helper()
 	dir := DataDir(t)
 	conf := filepath.Join(dir, "sentinel.conf")
-	text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor %s 127.0.0.1 %d 2\nsentinel down-after-milliseconds %s 5000\nsentinel failover-timeout %s 5000\n",
-		port, dir, s.Master, master, s.Master, s.Master)
+	text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel %s\n", port, dir, strings.Join(told, "\nsentinel "))
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatalf("write the sentinel's configuration: %v", err)
 	}
-	s.processes = append(s.processes, start(t, dir, Need(t, "redis", "redis-sentinel"), conf))
-	s.Sentinels = append(s.Sentinels, address(port))
+	return start(t, dir, nil, Need(t, "redis", "redis-sentinel"), conf)
 }
 
 // StartLoneSentinel starts one sentinel of the primary at addr, which it calls mymaster and never takes for down, and
 // returns its address.
 func StartLoneSentinel(t testing.TB, addr string) string {
 	t.Helper()
-	port, dir := FreePorts(t, 1)[0], DataDir(t)
-	conf := filepath.Join(dir, "sentinel.conf")
-	text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor mymaster %s 1\nsentinel down-after-milliseconds mymaster 3600000\n",
-		port, dir, strings.Replace(addr, ":", " ", 1))
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		t.Fatalf("write the sentinel's configuration: %v", err)
-	}
-	p := start(t, dir, Need(t, "redis", "redis-sentinel"), conf)
+	port := FreePorts(t, 1)[0]
+	p := startSentinel(t, port, "monitor mymaster "+strings.Replace(addr, ":", " ", 1)+" 1", "down-after-milliseconds mymaster 3600000")
 	p.until("watching", func() error { return expect(address(port), "flags\nmaster\n", "SENTINEL", "master", "mymaster") })
 	return address(port)
 }

@@ -19,13 +19,13 @@ func (p *Postgres) Shutdown() {
 func (p *Postgres) Follow(t testing.TB, primary *Postgres) {
 	t.Helper()
 	settings := fmt.Sprintf("primary_conninfo = 'host=127.0.0.1 port=%d user=postgres'\n", primary.Port)
-	auto := filepath.Join(p.data(), "postgresql.auto.conf")
+	auto := filepath.Join(p.Data(), "postgresql.auto.conf")
 	text, err := os.ReadFile(auto)
 	if err == nil {
 		err = os.WriteFile(auto, append(text, settings...), 0o600)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(p.data(), "standby.signal"), nil, 0o644)
+		err = os.WriteFile(filepath.Join(p.Data(), "standby.signal"), nil, 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func (m *MySQL) Follow(t testing.TB, source *MySQL) {
 		begin = "START SLAVE"
 	} else {
 		m.Stop() // its files are a copy, with the name in them
-		if err := os.Remove(filepath.Join(m.dir, "data", "auto.cnf")); err != nil {
+		if err := os.Remove(filepath.Join(m.Data(), "auto.cnf")); err != nil {
 			t.Fatal(err)
 		}
 		m.Start(t)

@@ -15,13 +15,9 @@ import (
 // An S3 is an object store: versitygw, on a folder. Its metadata are attributes of its files: with its
 // --sidecar a get may answer with the ETag of one put and the content of another.
 type S3 struct {
-	*Process
-	life        testing.TB
-	dir, binary string
-	port        int
-	scheme      string
-	more        []string // options
-	backend     []string // options of the backend
+	server
+	port   int
+	scheme string
 }
 
 // attributed is on a disk: files in memory have attributes since Linux 6.6 alone.
@@ -51,44 +47,32 @@ func startS3(t testing.TB, versions string, more ...string) *S3 {
 	if slices.Contains(more, "--cert") {
 		scheme = "https"
 	}
-	s := &S3{
-		life: t, scheme: scheme, more: more, dir: folder(t, attributed), port: FreePorts(t, 1)[0],
-		binary: built(t, "versitygw", "s3", "e2e/go.mod", "github.com/versity/versitygw"),
-	}
+	binary := built(t, "versitygw", "s3", "e2e/go.mod", "github.com/versity/versitygw")
+	s := &S3{server{life: t, dir: folder(t, attributed), binary: binary}, FreePorts(t, 1)[0], scheme}
+	s.args = append([]string{"--access", S3Key, "--secret", S3Secret, "--port", address(s.port), "--quiet", "--keep-alive",
+		"--iam-dir", filepath.Join(s.dir, "users")}, more...)
+	s.args = append(s.args, "posix")
 	dirs := []string{"data/locks", "users"}
 	if versions != "" {
 		dirs = append(dirs, versions)
-		s.backend = []string{"--versioning-dir", filepath.Join(s.dir, versions)}
+		s.args = append(s.args, "--versioning-dir", filepath.Join(s.dir, versions))
 	}
+	s.args = append(s.args, s.Data())
 	for _, dir := range dirs {
 		if err := os.MkdirAll(filepath.Join(s.dir, dir), 0o700); err != nil {
 			t.Fatalf("make a bucket: %v", err)
 		}
 	}
-	s.Begin()
-	s.Ready()
-	return s
-}
-
-// Begin starts the server, also again after Kill or Stop, and does not wait.
-func (s *S3) Begin() {
-	args := append([]string{"--access", S3Key, "--secret", S3Secret, "--port", address(s.port), "--quiet", "--keep-alive",
-		"--iam-dir", filepath.Join(s.dir, "users")}, s.more...)
-	args = append(append(args, "posix"), s.backend...)
-	s.Process = start(s.life, s.dir, s.binary, append(args, filepath.Join(s.dir, "data"))...)
-}
-
-// Ready returns when the server answers.
-func (s *S3) Ready() {
-	s.life.Helper()
 	client := http.Client{Timeout: time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
-	s.until("ready", func() error {
+	s.serves = func() error {
 		resp, err := client.Get(s.Endpoint())
 		if err == nil {
 			resp.Body.Close()
 		}
 		return err
-	})
+	}
+	s.Start(t)
+	return s
 }
 
 // AddUser makes a user who may do nothing yet.

@@ -1,13 +1,15 @@
 // Package servers starts real servers for tests, on free ports of 127.0.0.1, with their
 // data in temporary folders. They end with the test, by process id, and also when the
 // test binary dies. Modules of engines use it in their tests, so that it needs the standard
-// library only, and speaks with servers by itself.
+// library only: it speaks with servers by itself, or by the clients that come with them.
 package servers
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -132,14 +134,54 @@ func startThen(cmd *exec.Cmd, then func() error) (ended <-chan error, err error)
 	return end, nil
 }
 
-// start runs a server.
-func start(t testing.TB, dir, name string, args ...string) *Process {
-	t.Helper()
-	return startIn(t, dir, nil, name, args...)
+// A server is one that can be started again, with the data that it has by then.
+type server struct {
+	*Process
+	life   testing.TB // the server ends with it
+	dir    string     // of its log, and of what else it has
+	binary string
+	args   []string
+	env    []string     // nil: as ours
+	user   string       // whom it runs as where we are root, which it refuses to run as; "": as we do
+	serves func() error // returns nil when it is ready
 }
 
-// startIn is start with an environment; nil: ours.
-func startIn(t testing.TB, dir string, env []string, name string, args ...string) *Process {
+// Start starts the server again after Kill or Stop, and returns when it is ready.
+func (s *server) Start(t testing.TB) {
+	t.Helper()
+	s.Begin()
+	s.Ready()
+}
+
+// Begin is Start that does not wait: a member without a quorum is not ready.
+func (s *server) Begin() {
+	s.life.Helper()
+	binary, args := s.binary, s.args
+	if s.user != "" {
+		binary, args = asUser(s.user, binary, args...)
+	}
+	s.Process = start(s.life, s.dir, s.env, binary, args...)
+}
+
+// Ready returns when the server is ready.
+func (s *server) Ready() {
+	s.life.Helper()
+	s.until("ready", s.serves)
+}
+
+// Data is the folder of the server's data.
+func (s *server) Data() string { return filepath.Join(s.dir, "data") }
+
+// Forget deletes the data of a server that does not run.
+func (s *server) Forget() {
+	s.life.Helper()
+	if err := os.RemoveAll(s.Data()); err != nil {
+		s.life.Fatalf("delete the data of %s: %v", s.binary, err)
+	}
+}
+
+// start runs a server with an environment; nil: ours.
+func start(t testing.TB, dir string, env []string, name string, args ...string) *Process {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(dir, filepath.Base(name)+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -163,9 +205,9 @@ func startIn(t testing.TB, dir string, env []string, name string, args ...string
 // StartCommand starts a program that listens at addr, and returns when it does.
 func StartCommand(t testing.TB, binary, addr string, args ...string) *Process {
 	t.Helper()
-	p := start(t, DataDir(t), binary, args...)
+	p := start(t, DataDir(t), nil, binary, args...)
 	p.until("ready", func() error {
-		conn, err := net.DialTimeout("tcp", addr, time.Second)
+		conn, err := dial(addr)
 		if err == nil {
 			conn.Close()
 		}
@@ -242,6 +284,43 @@ func (p *Process) until(what string, ok func() error) {
 func tail(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(lines[max(0, len(lines)-15):], "\n")
+}
+
+// first is the first of all that is as it should be, or fails t after a while.
+func first[S any](t testing.TB, all []S, what string, is func(S) bool) (one S) {
+	t.Helper()
+	for end := time.Now().Add(readyWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for _, one := range all {
+			if is(one) {
+				return one
+			}
+		}
+	}
+	t.Fatalf("no server %s after %v", what, readyWithin)
+	return one
+}
+
+// dial connects for one question, which is to be answered soon.
+func dial(addr string) (net.Conn, error) {
+	conn, err := net.DialTimeout("tcp", addr, 2*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.SetDeadline(time.Now().Add(10 * time.Second))
+}
+
+// get returns what a page of a server says, which is an error unless it comes with status 200.
+func get(url string) ([]byte, error) {
+	resp, err := (&http.Client{Timeout: time.Second}).Get(url)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s answers %s: %s", url, resp.Status, text)
+	}
+	return text, err
 }
 
 func address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }

@@ -14,28 +14,21 @@ import (
 	"unicode"
 )
 
-// startAs is start for servers that refuse to run as root: as root it starts them as name.
-func startAs(t testing.TB, name, dir, binary string, args ...string) *Process {
-	t.Helper()
-	if os.Geteuid() == 0 {
-		binary, args = asUser(name, binary, args...)
-	}
-	return start(t, dir, binary, args...)
-}
-
 // runAs runs a program that ends, and fails t if it does not succeed.
 func runAs(t testing.TB, name, binary string, args ...string) {
 	t.Helper()
-	if os.Geteuid() == 0 {
-		binary, args = asUser(name, binary, args...)
-	}
+	binary, args = asUser(name, binary, args...)
 	if out, err := exec.Command(binary, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", binary, err, tail(string(out)))
 	}
 }
 
-// asUser sets the signal for a parent's death again, which a change of user clears.
+// asUser has root run a program as the user called name, and anybody else as themselves. It sets the signal for a
+// parent's death again, which a change of user clears.
 func asUser(name, binary string, args ...string) (string, []string) {
+	if os.Geteuid() != 0 {
+		return binary, args
+	}
 	return "setpriv", append([]string{"--reuid=" + name, "--regid=" + name, "--init-groups", "--pdeathsig=KILL", binary}, args...)
 }
 

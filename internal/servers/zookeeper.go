@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,11 +20,8 @@ const zookeeperJar = "/usr/share/java/zookeeper.jar"
 
 // A ZooKeeper is one ZooKeeper server, alone or of an ensemble.
 type ZooKeeper struct {
-	*Process
+	server
 	Port int
-	life testing.TB // the server ends with it
-	dir  string
-	java []string // options of the Java machine
 }
 
 // ZooKeeperOptions change how servers are started.
@@ -55,30 +51,48 @@ func StartZooKeepers(t testing.TB, n int, opts ZooKeeperOptions) []*ZooKeeper {
 	all := make([]*ZooKeeper, n)
 	for i := range all {
 		all[i] = newZooKeeper(t, ports[3*i], i+1, opts, peers)
-		all[i].launch(t)
+		all[i].Begin()
 	}
 	for _, z := range all {
-		z.untilReady()
+		z.Ready()
 	}
 	return all
 }
 
 func newZooKeeper(t testing.TB, port, id int, opts ZooKeeperOptions, peers []string) *ZooKeeper {
 	t.Helper()
-	z := &ZooKeeper{Port: port, life: t, dir: DataDir(t), java: opts.Java}
+	need(t, "zookeeper", "ZooKeeper", func() error {
+		_, err := exec.LookPath("java")
+		_, missing := os.Stat(Root("zookeeper") + zookeeperJar)
+		return errors.Join(err, missing)
+	})
+	z := &ZooKeeper{server{life: t, dir: DataDir(t), binary: "java"}, port}
+	z.args = append([]string{"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"}, opts.Java...)
+	z.args = append(z.args, "-cp", "/etc/zookeeper/conf:"+zookeeperPath(t),
+		"org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(z.dir, "zoo.cfg"))
+	z.serves = func() error {
+		mode, err := z.Mode()
+		if err == nil && mode == "" {
+			err = errors.New("it serves nobody")
+		}
+		return err
+	}
 	tick := opts.Tick
 	if tick == 0 {
 		tick = 200 * time.Millisecond
 	}
 	lines := append([]string{
-		fmt.Sprintf("tickTime=%d", tick.Milliseconds()), "dataDir=" + z.dir,
+		fmt.Sprintf("tickTime=%d", tick.Milliseconds()), "dataDir=" + z.Data(),
 		fmt.Sprintf("clientPort=%d", port), "clientPortAddress=127.0.0.1", "maxClientCnxns=0",
 		"initLimit=50", "syncLimit=15", "minSessionTimeout=400", "maxSessionTimeout=60000",
 		"admin.enableServer=false", "4lw.commands.whitelist=*", "forceSync=no",
 	}, append(opts.Config, peers...)...)
 	z.write("zoo.cfg", strings.Join(lines, "\n")+"\n")
+	if err := os.Mkdir(z.Data(), 0o700); err != nil {
+		t.Fatalf("make a folder: %v", err)
+	}
 	if id > 0 {
-		z.write("myid", fmt.Sprint(id))
+		z.write("data/myid", fmt.Sprint(id))
 	}
 	return z
 }
@@ -88,27 +102,6 @@ func (z *ZooKeeper) write(name, text string) {
 	if err := os.WriteFile(filepath.Join(z.dir, name), []byte(text), 0o600); err != nil {
 		z.life.Fatalf("write %s: %v", name, err)
 	}
-}
-
-// Start starts the server again after Kill or Stop, and returns when it serves.
-func (z *ZooKeeper) Start(t testing.TB) {
-	t.Helper()
-	z.launch(t)
-	z.untilReady()
-}
-
-func (z *ZooKeeper) launch(t testing.TB) {
-	t.Helper()
-	need(t, "zookeeper", "ZooKeeper", func() error {
-		_, err := exec.LookPath("java")
-		_, missing := os.Stat(Root("zookeeper") + zookeeperJar)
-		return errors.Join(err, missing)
-	})
-	args := append([]string{
-		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
-	}, z.java...)
-	args = append(args, "-cp", "/etc/zookeeper/conf:"+zookeeperPath(t), "org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(z.dir, "zoo.cfg"))
-	z.Process = start(z.life, z.dir, "java", args...)
 }
 
 // zookeeperPath is ZooKeeper and what it needs. The manifest names that where it is when
@@ -138,20 +131,6 @@ func zookeeperPath(t testing.TB) string {
 	return strings.Join(append(path, root+zookeeperJar), ":")
 }
 
-func (z *ZooKeeper) untilReady() {
-	z.life.Helper()
-	z.until("ready", func() error {
-		mode, err := z.Mode()
-		if err == nil && mode == "" {
-			err = errors.New("it serves nobody")
-		}
-		return err
-	})
-}
-
-// Data is the folder of the server's data.
-func (z *ZooKeeper) Data() string { return filepath.Join(z.dir, "version-2") }
-
 // Addr is host and port.
 func (z *ZooKeeper) Addr() string { return address(z.Port) }
 
@@ -168,14 +147,11 @@ func (z *ZooKeeper) Mode() (string, error) {
 
 // Ask sends a four-letter word and returns the answer.
 func (z *ZooKeeper) Ask(word string) (string, error) {
-	conn, err := net.DialTimeout("tcp", z.Addr(), 2*time.Second)
+	conn, err := dial(z.Addr())
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
-		return "", err
-	}
 	if _, err := conn.Write([]byte(word)); err != nil {
 		return "", err
 	}
@@ -186,13 +162,8 @@ func (z *ZooKeeper) Ask(word string) (string, error) {
 // Leader is the one of servers that leads, or fails t after a while.
 func Leader(t testing.TB, servers []*ZooKeeper) *ZooKeeper {
 	t.Helper()
-	for end := time.Now().Add(readyWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		for _, z := range servers {
-			if mode, err := z.Mode(); err == nil && mode == "leader" {
-				return z
-			}
-		}
-	}
-	t.Fatalf("no server leads after %v", readyWithin)
-	return nil
+	return first(t, servers, "leads", func(z *ZooKeeper) bool {
+		mode, err := z.Mode()
+		return err == nil && mode == "leader"
+	})
 }
