@@ -167,7 +167,7 @@ func TestDocsShowTestedCode(t *testing.T) {
 // pages are those that people read.
 func pages(t *testing.T) (all []string) {
 	t.Helper()
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "clients/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "clients/*/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -175,6 +175,59 @@ func pages(t *testing.T) (all []string) {
 		all = append(all, found...)
 	}
 	return all
+}
+
+// A link of a page leads to a file, and to a heading of it.
+func TestLinksLead(t *testing.T) {
+	for _, page := range pages(t) {
+		for _, l := range link.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, page), ""), -1) {
+			file, heading, _ := strings.Cut(l[1], "#")
+			target := filepath.Join(filepath.Dir(page), file)
+			if file == "" {
+				target = page
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: %v", page, err)
+			} else if heading != "" && !headings(t, target)[heading] {
+				t.Errorf("%s: %s has no heading #%s", page, target, heading)
+			}
+		}
+	}
+}
+
+// headings are the anchors that GitHub gives the headings of a page.
+func headings(t *testing.T, page string) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, h := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(fenced.ReplaceAllString(read(t, page), ""), -1) {
+		anchor := regexp.MustCompile(`[^\pL\pN _-]`).ReplaceAllString(strings.ToLower(h[1]), "")
+		all[strings.ReplaceAll(anchor, " ", "-")] = true
+	}
+	return all
+}
+
+// A decision has a page with its three parts, and the index names it once, by its title.
+func TestDecisionsAreIndexed(t *testing.T) {
+	found, err := filepath.Glob("docs/decisions/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const index = "docs/decisions/README.md"
+	for _, page := range found {
+		if page == index {
+			continue
+		}
+		text := read(t, page)
+		title, _, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
+		if n := strings.Count(read(t, index), fmt.Sprintf("- [%s](%s)\n", title, filepath.Base(page))); n != 1 {
+			t.Errorf("%s names %s, %q, %d times", index, page, title, n)
+		}
+		for _, part := range []string{"Context", "Decision", "Consequence"} {
+			if !strings.Contains(text, "\n**"+part+".** ") {
+				t.Errorf("%s has no %s", page, part)
+			}
+		}
+	}
 }
 
 // statements are the lines of code without those that are comments or empty, and without indentation.
