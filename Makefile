@@ -4,18 +4,39 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 MYSQL = mysql 9
 MODULES = $(shell scripts/modules) e2e bench
+BEGUN := $(shell date +%s)
 
-.PHONY: test test-loaded test-install explore mutants model bench check fmt vet staticcheck vuln tidy unchanged release dist test-dist tools matrix
+.PHONY: test test-raced test-plain test-all test-loaded test-install explore mutants model bench check fmt vet staticcheck vuln tidy unchanged release dist test-dist tools matrix
 
-# Every test of every module, with the race detector. They mostly wait: three packages
-# at a time keep two cores busy.
+# The short lane, for each change: it leaves out what says so, with a reason (git grep -n 'Long(t, "'). The race detector
+# is where drivers are used in the tests' own process, not where tests start programs. Tests mostly wait: with several
+# packages of each half, and several tests of each, two cores are busy. -k: when one half fails, the other goes on.
+UNRACED = cmd/leasehold e2e bench
+RACED_E2E = e2e/postgres e2e/mysql e2e/sqlite e2e/nats e2e/s3 e2e/memcached
+RACED = $(filter-out $(UNRACED),$(MODULES)) $(RACED_E2E)
+PLAIN = cmd/leasehold $(filter-out $(RACED_E2E),$(patsubst %/,%,$(wildcard e2e/*/))) bench
+ATONCE = -p 3 -parallel 6
 test: tools
-	go test -race -p 3 -timeout 20m work
+	$(MAKE) --no-print-directory -k -j 2 test-raced test-plain
+	@echo "make test: $$(($$(date +%s) - $(BEGUN))) s"
 
-# The same beside processes that burn all processor time there is, LOADED times.
+test-raced:
+	go test -short -race $(ATONCE) $(RACED:%=./%/...)
+
+test-plain:
+	go test -short $(ATONCE) $(PLAIN:%=./%/...)
+
+# Every test of every module, with the race detector: for a release, and at the end of an issue.
+test-all: tools
+	go test -race $(ATONCE) -timeout 20m work
+	@echo "make test-all: $$(($$(date +%s) - $(BEGUN))) s"
+
+# The short lane, with the race detector everywhere, beside processes that burn all processor time there is, LOADED times.
+# With LANE= every test.
 LOADED = 1
+LANE = -short
 test-loaded: tools
-	scripts/under-load 8 go test -race -count $(LOADED) -timeout 120m work
+	scripts/under-load 8 go test $(LANE) -race -count $(LOADED) -timeout 120m work
 
 # Goes through the orders of messages for longer than test does, and writes docs/verification.md.
 # EXPLORE is how long each scenario is tried at random, CHANGES how many changes are gone through.
@@ -54,14 +75,16 @@ check: fmt vet staticcheck vuln tidy
 fmt:
 	@files=$$(git ls-files '*.go' | xargs gofmt -l); test -z "$$files" || { echo "not gofmt-ed: $$files"; exit 1; }
 
-# With the race detector, as test is: what both compile is compiled once. Then all that runs on macOS too, on
-# which no test does: takes seconds, and a minute and a half of processor time where nothing has been compiled.
+# Each half with the race detector or without, as test is: what both compile is compiled once. Then all that runs on
+# macOS too, on which no test does: takes seconds, and a minute and a half of processor time where nothing has been compiled.
 vet:
-	go vet -race work
+	go vet -race $(RACED:%=./%/...)
+	go vet $(PLAIN:%=./%/...)
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet $(patsubst %,./%/...,$(filter-out e2e bench,$(MODULES)))
 
 staticcheck:
-	for m in $(MODULES); do (cd $$m && GOFLAGS=-race go run -race=false $(STATICCHECK) ./...) || exit 1; done
+	for m in $(filter-out $(UNRACED),$(MODULES)); do (cd $$m && GOFLAGS=-race go run -race=false $(STATICCHECK) ./...) || exit 1; done
+	for m in $(UNRACED); do (cd $$m && go run $(STATICCHECK) ./...) || exit 1; done
 
 vuln:
 	scripts/vulncheck $(GOVULNCHECK) $(MODULES)

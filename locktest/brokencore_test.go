@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/mutant"
+	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
@@ -63,6 +64,9 @@ const storms = "^TestCoreStorm$"
 
 var stormed = []string{"sameToken", "noTimer", "unknownIsYes", "noCleanUp", "countsFromAnswer", "keepsTurn"}
 
+// brief are those that the short lane rejects.
+var brief = []string{"anyName", "sameToken", "ignoresEviction", "keepsSome"}
+
 // TestMutant runs the suite in a binary with a broken core. Elsewhere it does nothing.
 func TestMutant(t *testing.T) {
 	if !mutant.Chosen() {
@@ -91,7 +95,12 @@ func TestBrokenCoresAreRejected(t *testing.T) {
 	var funcs []func()
 	for _, m := range runs {
 		funcs = append(funcs, func() {
-			t.Run(m.Name+"/"+strings.TrimPrefix(m.Rejects, "^TestMutant$/"), func(t *testing.T) { binary.Rejects(t, m, "-storm.for=1m") })
+			t.Run(m.Name+"/"+strings.TrimPrefix(m.Rejects, "^TestMutant$/"), func(t *testing.T) {
+				if !slices.Contains(brief, m.Name) {
+					servers.Long(t, "each mutation applies and compiles, and some are rejected")
+				}
+				binary.Rejects(t, m, "-storm.for=1m")
+			})
 		})
 	}
 	concurrently(8, funcs)

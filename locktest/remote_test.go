@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
@@ -433,5 +434,6 @@ func TestMain(m *testing.M) {
 
 // TestRemoteConforms runs the suite on an engine in another process's reach.
 func TestRemoteConforms(t *testing.T) {
+	servers.Long(t, "engines run these cases with processes")
 	locktest.Run(t, startEngine(t, memory.New()).harness())
 }

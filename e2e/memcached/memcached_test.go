@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/memcachelock"
+	"github.com/leasehold-go/leasehold/internal/apart"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 )
@@ -32,7 +33,9 @@ func openAt(addresses string) (driver.Driver, error) {
 // overtime is how much longer than its TTL memcached keeps an item; see docs/engines/memcached.md.
 const overtime = 2 * time.Second
 
-func TestMemcachedConformance(t *testing.T) {
+func TestMemcachedConformance(t *testing.T) { apart.Run(t, conformance) }
+
+func conformance(t *testing.T) {
 	m := servers.StartMemcached(t)
 	locktest.Run(t, locktest.Harness{
 		Open: func(t testing.TB) driver.Driver {

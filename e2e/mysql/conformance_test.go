@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"path"
 	"testing"
 
 	_ "github.com/go-sql-driver/mysql"
@@ -9,6 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/e2e/linear"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
+	"github.com/leasehold-go/leasehold/internal/apart"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 )
@@ -34,8 +36,18 @@ type starter func(t testing.TB, settings ...string) *servers.MySQL
 
 var kinds = map[string]starter{"MariaDB": servers.StartMariaDB, "MySQL": servers.StartMySQL}
 
-// onEach runs test on each kind of server, beside other tests.
+// onEach runs test on each kind of server, beside other tests; in the short lane on MariaDB.
 func onEach(t *testing.T, test func(t *testing.T, start starter)) {
+	onBoth(t, func(t *testing.T, start starter) {
+		if path.Base(t.Name()) != "MariaDB" {
+			servers.Long(t, "it runs on MariaDB")
+		}
+		test(t, start)
+	})
+}
+
+// onBoth runs test on each kind of server in the short lane, too.
+func onBoth(t *testing.T, test func(t *testing.T, start starter)) {
 	t.Parallel()
 	for kind, start := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -46,9 +58,15 @@ func onEach(t *testing.T, test func(t *testing.T, start starter)) {
 }
 
 func TestMySQLConformance(t *testing.T) {
-	for kind, start := range kinds {
-		t.Run(kind, func(t *testing.T) { locktest.Run(t, harness(t, start)) })
-	}
+	t.Run("MariaDB", conformanceOfMariaDB)
+	t.Run("MySQL", func(t *testing.T) {
+		servers.Long(t, "the suite runs on MariaDB")
+		apart.Run(t, func(t *testing.T) { locktest.Run(t, harness(t, servers.StartMySQL)) })
+	})
+}
+
+func conformanceOfMariaDB(t *testing.T) {
+	apart.Run(t, func(t *testing.T) { locktest.Run(t, harness(t, servers.StartMariaDB)) })
 }
 
 func harness(t *testing.T, start starter) locktest.Harness {
@@ -72,7 +90,7 @@ func harness(t *testing.T, start starter) locktest.Harness {
 }
 
 func TestMySQLIsLinearizable(t *testing.T) {
-	onEach(t, func(t *testing.T, start starter) {
+	onBoth(t, func(t *testing.T, start starter) {
 		m := start(t)
 		opened(t, m.DSN())
 		linear.Check(t, func(t testing.TB) driver.Driver { return opened(t, m.DSN()) })

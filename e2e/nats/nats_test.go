@@ -81,8 +81,11 @@ const basics = "OneHolder|OneOfManyWins|ExpiresAfterItsTTL|WakesOnRelease|OrderO
 	"ReleaseTwice|RenewKeepsTheGrant|Resume|FenceGrowsAfterEviction|SmallestLimitCounts|" +
 	"QueuedReadersFollowWriter|InspectShowsWaitersInOrder|LingerHoldsForOthers|NoteIsReplaced|ReplyLostOnTry"
 
-func TestConformance(t *testing.T)           { apart.Run(t, suiteOn(1)) }
-func TestConformanceOfACluster(t *testing.T) { apart.RunSome(t, basics, suiteOn(3)) }
+func TestConformance(t *testing.T) { apart.Run(t, suiteOn(1)) }
+func TestConformanceOfACluster(t *testing.T) {
+	servers.Long(t, "the suite runs on one server")
+	apart.RunSome(t, basics, suiteOn(3))
+}
 
 func suiteOn(n int) func(t *testing.T) {
 	return func(t *testing.T) { locktest.Run(t, harness(servers.StartNATS(t, n, ""))) }

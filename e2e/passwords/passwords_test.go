@@ -41,6 +41,11 @@ func (s store) url(info, option string) string {
 	return s.scheme + "://" + info + s.rest + option
 }
 
+// binary is the real command.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(program.Main(m, &binary)) }
+
 // look prints all that a command can see of the processes around it: its own environment,
 // the guardian's, and every command line.
 const look = `env; tr '\0' '\n' </proc/$PPID/environ; cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' '; echo LOOKED`
@@ -101,7 +106,7 @@ func TestMySQL(t *testing.T) {
 // check gives the password in each way and looks for it in all outputs, in the environment
 // of what the command starts, and in the list of processes.
 func check(t *testing.T, s store) {
-	binary, dir := program.Build(t), t.TempDir()
+	dir := t.TempDir()
 	file := filepath.Join(dir, "password")
 	if err := os.WriteFile(file, []byte(password(s.scheme)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -112,6 +117,9 @@ func check(t *testing.T, s store) {
 		"file":     {"LEASEHOLD_STORE=" + s.url(s.user+"@", "password_file="+file)},
 	} {
 		t.Run(way, func(t *testing.T) {
+			if way != "url" && s.scheme != "redis" {
+				servers.Long(t, "each store is asked with a URL, Redis in each way")
+			}
 			c := call{t, binary, dir, trace + s.scheme, env}
 			c.everything(s, way)
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/e2e/linear"
 	"github.com/leasehold-go/leasehold/engine/pglisten"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
+	"github.com/leasehold-go/leasehold/internal/apart"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 )
@@ -66,9 +67,11 @@ func harness(p *servers.Postgres, address string) locktest.Harness {
 }
 
 func TestPostgresConformance(t *testing.T) {
-	p := servers.StartPostgres(t)
-	opened(t, p.URL(), "")
-	locktest.Run(t, harness(p, p.URL()+" "+p.URL()))
+	apart.Run(t, func(t *testing.T) {
+		p := servers.StartPostgres(t)
+		opened(t, p.URL(), "")
+		locktest.Run(t, harness(p, p.URL()+" "+p.URL()))
+	})
 }
 
 func TestPostgresIsLinearizable(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/linear"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
+	"github.com/leasehold-go/leasehold/internal/apart"
 	"github.com/leasehold-go/leasehold/locktest"
 )
 
@@ -21,7 +22,9 @@ func openFile(path string) (driver.Driver, error) {
 	return sqllock.NewSQLite(db, nil)
 }
 
-func TestSQLiteConformance(t *testing.T) {
+func TestSQLiteConformance(t *testing.T) { apart.Run(t, conformance) }
+
+func conformance(t *testing.T) {
 	path := lockFile(t)
 	openSQLite(t, path)
 	locktest.Run(t, locktest.Harness{
@@ -38,6 +41,7 @@ func TestSQLiteConformance(t *testing.T) {
 }
 
 func TestSQLiteIsLinearizable(t *testing.T) {
+	t.Parallel()
 	path := lockFile(t)
 	openSQLite(t, path)
 	linear.Check(t, func(t testing.TB) driver.Driver { return openSQLite(t, path) })

@@ -19,6 +19,7 @@ const basics = "OneHolder|OneOfManyWins|ExpiresAfterItsTTL|TTLsAreRoundedUp|Wake
 func TestConformance(t *testing.T) { apart.Run(t, suiteOn(servers.EtcdCurrent, 3)) }
 
 func TestConformanceOnDebian(t *testing.T) {
+	servers.Long(t, "the suite runs on the current release")
 	cases := basics
 	if *all {
 		cases = ""

@@ -111,7 +111,10 @@ func redisConformance(t *testing.T) {
 // that waits, one that carries the call, and one of go-redis that connects.
 const clientCall = 3
 
-func TestRedisSentinelConformance(t *testing.T) { apart.Run(t, redisSentinelConformance) }
+func TestRedisSentinelConformance(t *testing.T) {
+	servers.Long(t, "the suite runs on one server")
+	apart.Run(t, redisSentinelConformance)
+}
 
 func redisSentinelConformance(t *testing.T) {
 	s := servers.StartSentinel(t)
@@ -122,7 +125,10 @@ func redisSentinelConformance(t *testing.T) {
 	flushCases(t, h, func() { s.Primary(t).Must(t, "FLUSHALL") })
 }
 
-func TestRedisClusterConformance(t *testing.T) { apart.Run(t, redisClusterConformance) }
+func TestRedisClusterConformance(t *testing.T) {
+	servers.Long(t, "the suite runs on one server")
+	apart.Run(t, redisClusterConformance)
+}
 
 func redisClusterConformance(t *testing.T) {
 	nodes := servers.StartCluster(t, 3)

@@ -69,7 +69,10 @@ func newLocker(t testing.TB, d driver.Driver) *leasehold.Locker {
 	return l
 }
 
-func TestRedlockConformance(t *testing.T) { apart.Run(t, redlockConformance) }
+func TestRedlockConformance(t *testing.T) {
+	servers.Long(t, "quorum runs the suite on nodes in memory")
+	apart.Run(t, redlockConformance)
+}
 
 func redlockConformance(t *testing.T) {
 	nodes := startNodes(t, 5)

@@ -14,6 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/zklock"
+	"github.com/leasehold-go/leasehold/internal/apart"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 )
@@ -100,7 +101,9 @@ func flush(t testing.TB, z *servers.ZooKeeper) {
 	}
 }
 
-func TestConformance(t *testing.T) {
+func TestConformance(t *testing.T) { apart.Run(t, conformance) }
+
+func conformance(t *testing.T) {
 	z := servers.StartZooKeeper(t, ttlNodes)
 	h := harness(t, []*servers.ZooKeeper{z}, time.Second)
 	h.Restart = func(t testing.TB) {
@@ -114,6 +117,7 @@ var soak = flag.Bool("soak", false, "run the whole suite on three servers, too")
 
 // TestConformanceOfThree runs what disturbs no other case, or everything.
 func TestConformanceOfThree(t *testing.T) {
+	servers.Long(t, "the suite runs on one server")
 	if !*soak {
 		t.Parallel()
 	}

@@ -35,6 +35,14 @@ func OnlyWithAll(t testing.TB) {
 	}
 }
 
+// Long skips t in the short lane, which make test runs: why is what it takes, and what of the same kind stays there.
+func Long(t testing.TB, why string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("long: " + why + "; make test-all runs it")
+	}
+}
+
 // Need returns the path of binary: that of the build of engine which the environment names,
 // else the system's. A test without it fails, and is told what installs it.
 func Need(t testing.TB, engine, binary string) string {
