@@ -267,7 +267,7 @@ func (hungClaim) Try(ctx context.Context) (driver.Grant, error) {
 	return driver.Grant{}, ctx.Err()
 }
 
-func (hungClaim) Release(ctx context.Context) error {
+func (hungClaim) Release(ctx context.Context, _ driver.End) error {
 	<-ctx.Done()
 	return ctx.Err()
 }

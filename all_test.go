@@ -290,11 +290,11 @@ type stuckReleasesClaim struct {
 	stuck *atomic.Bool
 }
 
-func (c stuckReleasesClaim) Release(ctx context.Context) error {
+func (c stuckReleasesClaim) Release(ctx context.Context, how driver.End) error {
 	if c.stuck.Load() {
 		return locktest.ErrInjected
 	}
-	return c.Claim.Release(ctx)
+	return c.Claim.Release(ctx, how)
 }
 
 func TestOneFailingReleaseStopsNoOther(t *testing.T) {

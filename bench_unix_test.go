@@ -46,7 +46,9 @@ func (c instantClaim) Renew(_ context.Context, ttl time.Duration) (driver.Grant,
 	return driver.Grant{TTL: ttl}, nil
 }
 
-func (c instantClaim) Release(context.Context) error { return nil }
+func (instantClaim) Release(context.Context, driver.End) error { return nil }
+
+func (instantClaim) Note(context.Context, string) error { return driver.ErrUnsupported }
 
 // BenchmarkRenewal keeps 10,000 leases. Its figures are what one renewal costs of a
 // processor, the engine aside, and how many share a call.

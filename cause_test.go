@@ -23,13 +23,10 @@ func (d unanswered) Claim(req driver.Request) (driver.Claim, error) {
 	if err != nil || req.Resource != d.name {
 		return c, err
 	}
-	return unansweredClaim{c, c.(driver.Lingerer)}, nil
+	return unansweredClaim{c}, nil
 }
 
-type unansweredClaim struct {
-	driver.Claim
-	driver.Lingerer
-}
+type unansweredClaim struct{ driver.Claim }
 
 func (c unansweredClaim) Try(ctx context.Context) (driver.Grant, error) {
 	if g, err := c.Claim.Try(ctx); err != nil {

@@ -288,7 +288,7 @@ func (c slowClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, 
 
 func (c slowClaim) Note(ctx context.Context, note string) error {
 	time.Sleep(time.Second)
-	return c.Claim.(driver.Noter).Note(ctx, note)
+	return c.Claim.Note(ctx, note)
 }
 
 // A batch passes over a lease that another call is about. Its renewal comes afterwards.

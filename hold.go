@@ -69,7 +69,7 @@ func newHold(l *Locker, name, owner string, r *request, queue bool) (*hold, erro
 	if err != nil {
 		return nil, err
 	}
-	if r.atLeast > 0 && !lingers(claim) {
+	if r.atLeast > 0 && !l.features.Lingers {
 		return nil, ErrUnsupported
 	}
 	h.claim = claim
@@ -192,12 +192,7 @@ func (h *hold) release(ctx context.Context, tried error) error {
 	call := newBound(unending(ctx), time.Now().Add(min(h.req.TTL, callBound)))
 	defer call.end()
 	for tries := 0; ; tries++ {
-		var err error
-		if keep > 0 {
-			err = h.claim.(driver.Lingerer).Linger(call, keep) // it is left to nobody
-		} else {
-			err = h.claim.Release(call)
-		}
+		err := h.claim.Release(call, driver.End{Linger: max(keep, 0)}) // it is left to nobody
 		switch {
 		case err == nil, final(err), h.unknown == nil && errors.Is(err, ErrLost),
 			errors.Is(err, ErrDenied) && errors.Is(tried, ErrDenied):

@@ -165,7 +165,7 @@ func (l *Locker) Resign(name string) bool {
 // Leases that are handed over inside a process are one holder to it.
 //
 // An error is passed on each time and does not end it, but for one that asking again
-// cannot mend, such as [ErrUnsupported] on an engine without [driver.Inspector].
+// cannot mend, such as [ErrUnsupported] on an engine without [driver.Operator].
 func (l *Locker) Observe(ctx context.Context, name string, every time.Duration) iter.Seq2[Holder, error] {
 	return func(yield func(Holder, error) bool) {
 		if every <= 0 {

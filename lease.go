@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
@@ -232,10 +231,4 @@ func wrap(call, name string, err error) error {
 		return fmt.Errorf("leasehold: %s: %w", call, err)
 	}
 	return fmt.Errorf("leasehold: %s %q: %w", call, name, err)
-}
-
-// lingers reports whether claim can outlive its owner, for AtLeast.
-func lingers(claim driver.Claim) bool {
-	_, ok := claim.(driver.Lingerer)
-	return ok
 }

@@ -197,11 +197,11 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	if err := driver.CheckName(name); err != nil {
 		return State{}, wrap("inspect", name, err)
 	}
-	in, ok := l.driver.(driver.Inspector)
+	op, ok := l.driver.(driver.Operator)
 	if !ok {
 		return State{}, wrap("inspect", name, ErrUnsupported)
 	}
-	state, err := in.Inspect(ctx, name)
+	state, err := op.Inspect(ctx, name)
 	return stateOf(state), wrap("inspect", name, err)
 }
 
@@ -209,11 +209,11 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 // prefix; "" is all. Those that somebody has damaged are named by an error that matches
 // [driver.ErrCorrupt], and all others are told of as ever.
 func (l *Locker) List(ctx context.Context, prefix string) ([]State, error) {
-	in, ok := l.driver.(driver.Inspector)
+	op, ok := l.driver.(driver.Operator)
 	if !ok {
 		return nil, wrap("list", prefix, ErrUnsupported)
 	}
-	list, err := in.List(ctx, prefix)
+	list, err := op.List(ctx, prefix)
 	var states []State
 	for _, s := range list {
 		states = append(states, stateOf(s))
@@ -229,11 +229,11 @@ func (l *Locker) Evict(ctx context.Context, name, owner, reason string) error {
 	if err := driver.CheckName(name); err != nil {
 		return wrap("evict", name, err)
 	}
-	ev, ok := l.driver.(driver.Evictor)
+	op, ok := l.driver.(driver.Operator)
 	if !ok {
 		return wrap("evict", name, ErrUnsupported)
 	}
-	return wrap("evict", name, ev.Evict(ctx, name, owner, reason))
+	return wrap("evict", name, op.Evict(ctx, name, owner, reason))
 }
 
 // Close ends waiting calls to Acquire with [ErrClosed] and refuses later ones, stops all

@@ -4,32 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/leasehold-go/leasehold/driver"
 )
 
 // SetNote replaces what people see who ask who holds the resource: how far its work is, or
 // what came of it. With [AtLeast] the last note stays until that is over, and is the record
 // of a job that is done. It returns nil when the engine shows it, [ErrLost] or [ErrReleased]
-// when the lease is over, [ErrUnsupported] where notes cannot be changed ([driver.Noter]), and
+// when the lease is over, [ErrUnsupported] where notes cannot be changed, and
 // [ErrInvalidOption] for a note that [Options.Note] would not take. After any other error the outcome is unknown; the lease is as it was.
 func (le *Lease) SetNote(ctx context.Context, note string) error {
 	return le.wrap("note", le.setNote(ctx, note))
 }
 
 func (le *Lease) setNote(ctx context.Context, note string) error {
-	noter, ok := le.hold.claim.(driver.Noter)
-	if !ok {
+	if !le.hold.locker.features.Notes {
 		return ErrUnsupported
 	}
 	if err := checkNote(note); err != nil {
 		return err
 	}
-	return le.call(ctx, func() error { return le.hold.setNote(ctx, noter, note) })
+	return le.call(ctx, func() error { return le.hold.setNote(ctx, note) })
 }
 
 // setNote has the engine show note. Requires h.calling.
-func (h *hold) setNote(ctx context.Context, noter driver.Noter, note string) error {
+func (h *hold) setNote(ctx context.Context, note string) error {
 	now, as := h.locker.clock.Read()
 	h.mu.Lock()
 	left := h.deadline.at.Sub(now)
@@ -37,7 +34,7 @@ func (h *hold) setNote(ctx context.Context, noter driver.Noter, note string) err
 	// A quarter of what is left, because renewals wait for this call.
 	call := h.newCall(ctx, as.Add(min(left/4, callBound)))
 	defer call.end()
-	err := noter.Note(call, note)
+	err := h.claim.Note(call, note)
 	switch {
 	case err != nil && ctx.Err() != nil: // its cause is the caller's and may match anything
 		return fmt.Errorf("%w: %v", ctx.Err(), err)

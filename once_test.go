@@ -217,7 +217,7 @@ func (d deaf) Claim(req driver.Request) (driver.Claim, error) {
 }
 
 func TestSetNoteWhereNotesStay(t *testing.T) {
-	locks := newLocker(t, noWakes{memory.New()}, nil)
+	locks := newLocker(t, limited{memory.New(), driver.Features{MinTTL: time.Millisecond}}, nil)
 	lease := acquire(t, locks, "a")
 	wantErr(t, lease.SetNote(t.Context(), "x"), leasehold.ErrUnsupported)
 	if err := lease.Release(t.Context()); err != nil {

@@ -146,8 +146,8 @@ func MaxHold(d time.Duration) Option {
 }
 
 // AtLeast keeps the resource held until d after the grant, even when it is released
-// earlier, without an owner: for jobs that must not run again too soon. Engines whose
-// claims are no [driver.Lingerer] refuse it with [ErrUnsupported].
+// earlier, without an owner: for jobs that must not run again too soon. Engines
+// without Lingers in their [driver.Features] refuse it with [ErrUnsupported].
 //
 // It holds for a lease that is released. One that is lost, for its holder was killed or by
 // [MaxHold], ends with its TTL, however much of d is left; [OncePer] has a TTL as long as d.

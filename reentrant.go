@@ -42,7 +42,7 @@ func (le *Lease) nest(ctx context.Context, r *request, now boottime.Instant) (*L
 		return nil, ErrDeadlock
 	case r.mode == driver.Exclusive && h.req.Mode == driver.Shared:
 		return nil, fmt.Errorf("%w: a shared lease cannot nest an exclusive one", ErrDeadlock)
-	case r.atLeast > 0 && !lingers(h.claim):
+	case r.atLeast > 0 && !h.locker.features.Lingers:
 		return nil, ErrUnsupported
 	}
 	h.add(inner, r)

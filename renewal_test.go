@@ -41,7 +41,9 @@ func (c *agreed) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, er
 	return driver.Grant{TTL: ttl, Fence: driver.FenceStep}, ctx.Err()
 }
 
-func (c *agreed) Release(context.Context) error { return c.d.released }
+func (c *agreed) Release(context.Context, driver.End) error { return c.d.released }
+
+func (*agreed) Note(context.Context, string) error { return driver.ErrUnsupported }
 
 // A process that was stopped goes on with its renewals before anybody has looked at the
 // deadlines. A lease whose deadline has passed is not renewed any more, and is in nobody's way.

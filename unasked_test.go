@@ -61,7 +61,9 @@ func (c *unaskedClaim) Renew(_ context.Context, ttl time.Duration) (driver.Grant
 	return driver.Grant{TTL: ttl, Fence: 7 * driver.FenceStep}, nil
 }
 
-func (c *unaskedClaim) Release(context.Context) error {
+func (*unaskedClaim) Note(context.Context, string) error { return driver.ErrUnsupported }
+
+func (c *unaskedClaim) Release(context.Context, driver.End) error {
 	c.u.mu.Lock()
 	defer c.u.mu.Unlock()
 	c.u.releases++

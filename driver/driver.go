@@ -11,6 +11,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -30,8 +31,8 @@ var (
 	ErrURL         = errors.New("store URL")                  // of OpenURL: the URL cannot be used as it is written
 )
 
-// A Driver serves claims on one engine. It is safe for concurrent use.
-// It may implement [Inspector], [Evictor], [FenceRaiser], [BatchRenewer], [Checker], [Rehearser] and [Identifier].
+// A Driver serves claims on one engine. It is safe for concurrent use. It may implement [Operator],
+// [BatchRenewer], [Checker] and [Identifier]. A wrapper forwards those that it is to keep.
 type Driver interface {
 	// Claim does no I/O. It returns ErrUnsupported for what the engine can never serve.
 	// The core has checked name, owner, mode and TTL.
@@ -50,8 +51,7 @@ type Driver interface {
 // held, then released or lost. Calls on one Claim do not overlap, and one whose ctx ended
 // must not take effect after a later one has returned, nor a Renew for less after a later
 // Renew has. An error matches none of this package because of the cause of ctx, which is the caller's:
-// a call that ctx has ended says so by ctx.Err(). It may implement [Lingerer], [Noter], [FenceLifter],
-// [Forgetter] and [Barrer].
+// a call that ctx has ended says so by ctx.Err(). It may implement [FenceLifter] and [Forgetter].
 type Claim interface {
 	// Try makes one attempt and never waits for other holders. Held already, it
 	// restarts the lease and returns the same fence. It keeps a queued place alive and
@@ -64,10 +64,42 @@ type Claim interface {
 	// the earlier of both deadlines stands. It never resurrects a lease that has ended. With
 	// less than before, the engine may keep the lease for longer than the Grant says.
 	Renew(ctx context.Context, ttl time.Duration) (Grant, error)
-	// Release gives up the grant or the place in the queue, and disarms Wake and Lost.
-	// ErrLost: there was nothing to give up. It may be repeated after an unknown outcome.
-	Release(ctx context.Context) error
+	// Release gives up the grant or the place in the queue, disarms Wake and Lost, and leaves
+	// behind what how says. ErrLost: there was nothing to give up. It may be repeated after an
+	// unknown outcome, with the same how.
+	Release(ctx context.Context, how End) error
+	// Note replaces the note of the grant and changes nothing else. What lingers keeps the
+	// last note. ErrLost: it holds nothing. [ErrUnsupported] without Features.Notes.
+	Note(ctx context.Context, note string) error
 }
+
+// An End says what a Release leaves behind. The zero End leaves nothing.
+type End struct {
+	// Linger, if not 0, is for how long an ownerless hold takes the place of the grant. ErrLost:
+	// there was no grant, and a place in the queue may still be there.
+	Linger time.Duration
+
+	// Bar, if not 0, also leaves a mark, whether or not there was something to give up: for so
+	// long at least, each Try of the owner is refused with [ErrBarred], in whatever process it is
+	// made, or as busy while others have the resource. A Try that was sent before, and comes
+	// late, is what the mark is for. The claim is not used again after that.
+	Bar time.Duration
+}
+
+// Check returns [ErrUnsupported] if an engine with these features cannot end a lease like that:
+// its Release then has released nothing.
+func (e End) Check(f Features) error {
+	switch {
+	case e.Linger > 0 && !f.Lingers:
+		return fmt.Errorf("%w: leases that linger", ErrUnsupported)
+	case e.Bar > 0 && !f.Bars:
+		return fmt.Errorf("%w: owners that are kept out", ErrUnsupported)
+	}
+	return nil
+}
+
+// ErrBarred refuses a Try whose owner was given up; see [End].
+var ErrBarred = fmt.Errorf("%w: its owner was given up", ErrLost)
 
 // Mode says with whom a holder shares the resource.
 type Mode uint8
@@ -122,7 +154,7 @@ type Holder struct {
 	Fence uint64        // of its grant; 0: unknown, such as that of a holder who is no client of ours
 	Held  time.Duration // since the grant; 0: unknown
 	Left  time.Duration // until it expires unless renewed; 0: unknown
-	Note  string        // of its Request, or what a [Noter] put there later
+	Note  string        // of its Request, or what Claim.Note put there later
 }
 
 // Later is what is known of h when d has passed: it has been held for longer, and has less left. Left is 0 when
@@ -143,6 +175,10 @@ type Features struct {
 	Fair    bool          // grants in the order of the first Try
 	Wakes   bool          // Busy.Wake is set: waiters need not poll
 	Resumes bool          // another process may Renew and Release by Owner alone
+	Lingers bool          // End.Linger
+	Bars    bool          // End.Bar
+	Notes   bool          // Claim.Note
+	Raises  bool          // Operator.RaiseFence
 	MinTTL  time.Duration // shorter TTLs are refused
 	LeastBy string        // what MinTTL comes from, for the refusal, such as an option's name; "": nothing to be told
 	Step    time.Duration // TTLs are rounded up to a multiple of Step; 0: any

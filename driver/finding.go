@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// A Checker is a [Driver] that can tell what its engine is, and how that is set up, as far as
-// locks depend on it. Check changes nothing, and tells of nobody's locks. What it has found
-// stands beside an error too, which is why it found no more.
+// A Checker is a [Driver] that can tell whether its engine is fit for locks.
 type Checker interface {
+	// Check tells what the engine is, and how that is set up, as far as locks depend on it. It
+	// changes nothing, and tells of nobody's locks. What it has found stands beside an error too,
+	// which is why it found no more.
 	Check(ctx context.Context) ([]Finding, error)
-}
-
-// A Rehearser is a [Driver] that can find out whether this client may and can take, renew and
-// release a lock, on a name that nobody else knows. Rehearse disturbs no lock of others, and
-// leaves nothing behind that does not end by itself soon. [ErrNotYet]: it may, and will be able to.
-type Rehearser interface {
+	// Rehearse finds out whether this client may and can take, renew and release a lock, on a
+	// name that nobody else knows. It disturbs no lock of others, and leaves nothing behind that
+	// does not end by itself soon. ErrNotYet: it may, and will be able to. ErrUnsupported: it
+	// cannot be tried.
 	Rehearse(ctx context.Context) error
 }
 

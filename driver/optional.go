@@ -22,36 +22,25 @@ type State struct {
 	Waiters  []Waiter // in order
 }
 
-// An Inspector is a Driver that shows what it keeps. What somebody has damaged is [ErrCorrupt],
-// beside as much as can be told of it, and hides nothing else: List returns the others too,
-// and its error names the damaged.
-type Inspector interface {
-	// Inspect returns the state of one resource; a free one has no holders.
+// An Operator is a Driver by which people inspect and repair locks.
+type Operator interface {
+	// Inspect returns the state of one resource; a free one has no holders. What somebody has
+	// damaged is [ErrCorrupt], beside as much as can be told of it.
 	Inspect(ctx context.Context, resource string) (State, error)
 	// List returns, by name, the resources with holders or waiters whose names start with prefix.
+	// What is damaged hides nothing else: List returns the others too, and its error names it.
 	List(ctx context.Context, prefix string) ([]State, error)
-}
-
-// An Evictor is a Driver that ends another's lease by force and raises the fence.
-// [ErrLost]: owner did not hold it. The reason reaches the holder where the engine can. An
-// empty owner ends one hold that lingers, which is shown with an empty owner.
-type Evictor interface {
+	// Evict ends another's lease by force and raises the fence. ErrLost: owner did not hold it.
+	// The reason reaches the holder where the engine can. An empty owner ends one hold that
+	// lingers, which is shown with an empty owner.
 	Evict(ctx context.Context, resource, owner, reason string) error
+	// RaiseFence lifts a resource's fence: later grants are above it. It takes any token that
+	// [CheckRaise] passes, and refuses others. ErrUnsupported without Features.Raises.
+	RaiseFence(ctx context.Context, resource string, fence uint64) error
 }
 
 // Evicted is why the holder of a lease that was evicted for a reason has lost it.
 func Evicted(reason string) error { return fmt.Errorf("%w: %w: %s", ErrLost, ErrEvicted, reason) }
-
-// A Lingerer is a Claim that ends its grant as Release does, but leaves an ownerless hold for d.
-type Lingerer interface {
-	Linger(ctx context.Context, d time.Duration) error
-}
-
-// A Noter is a Claim that replaces the note of its grant and changes nothing else. What
-// lingers keeps the last note. [ErrLost]: it holds nothing.
-type Noter interface {
-	Note(ctx context.Context, note string) error
-}
 
 // A Forgetter is a Claim of which its driver keeps something between calls. Forget, which does no I/O, lets go of
 // that: what the claim has stays, for another process. No call follows.
@@ -59,24 +48,7 @@ type Forgetter interface {
 	Forget()
 }
 
-// A Barrer is a Claim whose engine can keep its owner out. After Bar, which does no I/O, each Release and Linger also leaves
-// a mark with the engine, whether or not there was something to give up: for keep at least, each Try of the owner is
-// refused with [ErrBarred], in whatever process it is made, or as busy while others have the resource. A Try that was sent before, and comes late, is what the mark
-// is for. The claim is not used again after that.
-type Barrer interface {
-	Bar(keep time.Duration)
-}
-
-// ErrBarred refuses a Try whose owner was given up; see [Barrer].
-var ErrBarred = fmt.Errorf("%w: its owner was given up", ErrLost)
-
-// A FenceRaiser is a Driver that lifts a resource's fence: later grants are above it. It takes
-// any token that [CheckRaise] passes, and refuses others.
-type FenceRaiser interface {
-	RaiseFence(ctx context.Context, resource string, fence uint64) error
-}
-
-// A FenceLifter is a Claim that lifts its resource's fence as [FenceRaiser] does, but only
+// A FenceLifter is a Claim that lifts its resource's fence as [Operator.RaiseFence] does, but only
 // if it still holds its grant; [ErrLost] else.
 type FenceLifter interface {
 	LiftFence(ctx context.Context, fence uint64) error

@@ -9,18 +9,18 @@ import (
 )
 
 var barredCases = []Case{
-	{Name: "BarredOwnerIsRefused", Needs: NeedBarrer, Run: barredOwnerIsRefused},
-	{Name: "BarredElsewhereIsRefused", Needs: NeedBarrer | NeedResumes, Run: barredElsewhereIsRefused},
-	{Name: "BarredOwnerLeavesNoPlace", Needs: NeedBarrer, Run: barredOwnerLeavesNoPlace},
-	{Name: "BarredSharerIsRefused", Needs: NeedBarrer | NeedShared, Run: barredSharerIsRefused},
-	{Name: "BarredLingererIsRefused", Needs: NeedBarrer | NeedLingerer, Run: barredLingererIsRefused},
+	{Name: "BarredOwnerIsRefused", Needs: NeedBars, Run: barredOwnerIsRefused},
+	{Name: "BarredElsewhereIsRefused", Needs: NeedBars | NeedResumes, Run: barredElsewhereIsRefused},
+	{Name: "BarredOwnerLeavesNoPlace", Needs: NeedBars, Run: barredOwnerLeavesNoPlace},
+	{Name: "BarredSharerIsRefused", Needs: NeedBars | NeedShared, Run: barredSharerIsRefused},
+	{Name: "BarredLingererIsRefused", Needs: NeedBars | NeedLingers, Run: barredLingererIsRefused},
 }
 
 // barFor is longer than a case lasts.
 const barFor = time.Minute
 
 // bar has the end of the claim keep its owner out.
-func (c *contender) bar() { c.claim.(driver.Barrer).Bar(barFor) }
+func (c *contender) bar() { c.end.Bar = barFor }
 
 // staysOut fails unless a claim of the same owner is refused, while others have the resource.
 func (c *contender) staysOut(d driver.Driver, why string) {

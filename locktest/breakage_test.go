@@ -123,9 +123,9 @@ func counting(next func(c *warpedClaim, released bool, last uint64) uint64) warp
 			g.Fence, _ = c.recall(c.asked.Resource).(uint64)
 			return g, err
 		},
-		release: func(c *warpedClaim, ctx context.Context) error {
+		release: func(c *warpedClaim, ctx context.Context, how driver.End) error {
 			c.remember("released "+c.asked.Resource, true)
-			return c.inner.Release(ctx)
+			return c.inner.Release(ctx, how)
 		},
 	}
 }
@@ -167,8 +167,8 @@ func broadcast(late bool) func(c *warpedClaim, ctx context.Context) (driver.Gran
 	}
 }
 
-func wakeAll(c *warpedClaim, ctx context.Context) error {
-	err := c.inner.Release(ctx)
+func wakeAll(c *warpedClaim, ctx context.Context, how driver.End) error {
+	err := c.inner.Release(ctx, how)
 	armed, _ := c.remember(c.asked.Resource, nil).([]chan struct{})
 	for _, wake := range armed {
 		close(wake)
@@ -226,11 +226,11 @@ func pausedFor(late time.Duration) func(p *warp, t testing.TB) locktest.Harness 
 				}
 				return c.inner.Renew(ctx, ttl)
 			},
-			release: func(c *warpedClaim, ctx context.Context) error {
+			release: func(c *warpedClaim, ctx context.Context, how driver.End) error {
 				if err := hold(ctx); err != nil {
 					return err
 				}
-				return c.inner.Release(ctx)
+				return c.inner.Release(ctx, how)
 			},
 		}
 		h := p.harness(t)

@@ -26,7 +26,7 @@ var brokenFaults = []breakage{
 		},
 	}},
 	{name: "what a context's cause calls lost is forgotten", rejects: []string{"CauseOfAContextIsNoAnswer"}, warp: warp{
-		release: func(c *warpedClaim, ctx context.Context) error {
+		release: func(c *warpedClaim, ctx context.Context, how driver.End) error {
 			if c.recall(c.asked.Owner) != nil {
 				return driver.ErrLost
 			}
@@ -34,7 +34,7 @@ var brokenFaults = []breakage{
 				c.remember(c.asked.Owner, true)
 				return ctx.Err()
 			}
-			return c.inner.Release(ctx)
+			return c.inner.Release(ctx, how)
 		},
 	}},
 	{name: "leases outlive a pause for ever", rejects: []string{"HolderEndsWhileTheEngineIsPaused"}, harness: (*warp).remotely,
@@ -90,14 +90,14 @@ var brokenFaults = []breakage{
 	{name: "a holder is told that it has longer than it has", rejects: []string{"StoppedHolderEndsWhenItResumes"}, harness: (*warp).remotely,
 		warp: granting(func(g *driver.Grant) { g.TTL += g.TTL / 2 })},
 	{name: "processes that released still hold", rejects: []string{"ProcessThatReleasedFreesAtOnce"}, harness: (*warp).remotely,
-		warp: warp{release: func(*warpedClaim, context.Context) error { return nil }}},
+		warp: warp{release: func(*warpedClaim, context.Context, driver.End) error { return nil }}},
 	{name: "every process is granted", rejects: []string{"EveryProcessIsServed", "StormOfKills"}, harness: (*warp).remotely, warp: warp{try: alone}},
 
 	// Resources.
 	{name: "Close does nothing", rejects: []string{"CallsAfterCloseAreRefused"}, warp: warp{close: func(*warped) error { return nil }}},
 	{name: "what a driver that was closed held is released", rejects: []string{"CallsAfterCloseAreRefused"}, warp: warp{
-		release: func(c *warpedClaim, ctx context.Context) error {
-			if err := c.inner.Release(ctx); !errors.Is(err, driver.ErrClosed) {
+		release: func(c *warpedClaim, ctx context.Context, how driver.End) error {
+			if err := c.inner.Release(ctx, how); !errors.Is(err, driver.ErrClosed) {
 				return err
 			}
 			return nil

@@ -81,16 +81,16 @@ var brokenFences = []breakage{
 		},
 	}},
 	{name: "one sharer's end frees all slots", rejects: []string{"SharerReleasesAlone", "SharersTogetherWriterAlone"}, warp: warp{
-		release: func(c *warpedClaim, ctx context.Context) error {
+		release: func(c *warpedClaim, ctx context.Context, how driver.End) error {
 			st, _ := c.Inspect(ctx, c.asked.Resource) // none, then
 			for _, h := range st.Holders {
 				if h.Owner.Reveal() != c.asked.Owner && c.holds(ctx) {
 					q := c.asked
 					q.Owner = h.Owner.Reveal()
-					c.as(q).Release(ctx)
+					c.as(q).Release(ctx, driver.End{})
 				}
 			}
-			return c.inner.Release(ctx)
+			return c.inner.Release(ctx, how)
 		},
 	}},
 	{name: "readers pass a queued writer", rejects: []string{"QueuedWriterStopsReaders"}, warp: warp{request: func(q *driver.Request) {

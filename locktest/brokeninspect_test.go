@@ -91,17 +91,20 @@ var brokenViews = []breakage{
 		}
 		return err
 	}}},
-	{name: "Linger ends early", rejects: []string{"LingerHoldsForOthers", "AtLeast"}, warp: warp{linger: func(c *warpedClaim, ctx context.Context, d time.Duration) error {
-		return c.inner.(driver.Lingerer).Linger(ctx, d/2)
+	{name: "Linger ends early", rejects: []string{"LingerHoldsForOthers", "AtLeast"}, warp: warp{linger: func(c *warpedClaim, ctx context.Context, how driver.End) error {
+		how.Linger /= 2
+		return c.inner.Release(ctx, how)
 	}}},
-	{name: "Linger ends late", rejects: []string{"AtLeast"}, warp: warp{linger: func(c *warpedClaim, ctx context.Context, d time.Duration) error {
-		return c.inner.(driver.Lingerer).Linger(ctx, 2*d)
+	{name: "Linger ends late", rejects: []string{"AtLeast"}, warp: warp{linger: func(c *warpedClaim, ctx context.Context, how driver.End) error {
+		how.Linger *= 2
+		return c.inner.Release(ctx, how)
 	}}},
-	{name: "Linger is Release", rejects: []string{"LingerHoldsForOthers", "AtLeast", "AtLeastBeforeTheQueue"}, warp: warp{linger: func(c *warpedClaim, ctx context.Context, _ time.Duration) error {
-		return c.inner.Release(ctx)
+	{name: "Linger is Release", rejects: []string{"LingerHoldsForOthers", "AtLeast", "AtLeastBeforeTheQueue"}, warp: warp{linger: func(c *warpedClaim, ctx context.Context, how driver.End) error {
+		how.Linger = 0
+		return c.inner.Release(ctx, how)
 	}}},
-	{name: "Linger keeps the owner", rejects: []string{"LingerHoldsForOthers"}, warp: warp{linger: func(c *warpedClaim, ctx context.Context, d time.Duration) error {
-		_, err := c.inner.Renew(ctx, d)
+	{name: "Linger keeps the owner", rejects: []string{"LingerHoldsForOthers"}, warp: warp{linger: func(c *warpedClaim, ctx context.Context, how driver.End) error {
+		_, err := c.inner.Renew(ctx, how.Linger)
 		return err
 	}}},
 	{name: "Note changes nothing", rejects: []string{"NoteIsReplaced"}, warp: warp{note: func(c *warpedClaim, ctx context.Context, _ string) error {
@@ -109,7 +112,7 @@ var brokenViews = []breakage{
 		return err
 	}}},
 	{name: "Note without a hold is no error", rejects: []string{"NoteIsReplaced"}, warp: warp{note: func(c *warpedClaim, ctx context.Context, note string) error {
-		_ = c.inner.(driver.Noter).Note(ctx, note)
+		_ = c.inner.Note(ctx, note)
 		return nil
 	}}},
 }

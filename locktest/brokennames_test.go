@@ -70,11 +70,11 @@ var brokenNames = []breakage{
 	}},
 	{name: "Release does nothing", rejects: append(mutex("LockRightAfterUnlock", "OneHolder"),
 		"ReleaseOnCancelledContext", "ReplyLostOnRelease", "NestedHoldsShareTheToken", "SharerReleasesAlone", "WaiterFollowsRelease", "RenewalOutlivesTheTTL"), warp: warp{
-		release: func(*warpedClaim, context.Context) error { return nil },
+		release: func(*warpedClaim, context.Context, driver.End) error { return nil },
 	}},
 	{name: "Release comes late", rejects: append(mutex("LockRightAfterUnlock"), "ReleaseOnCancelledContext"), warp: warp{
-		release: func(c *warpedClaim, _ context.Context) error {
-			time.AfterFunc(100*time.Millisecond, func() { c.inner.Release(context.Background()) })
+		release: func(c *warpedClaim, _ context.Context, how driver.End) error {
+			time.AfterFunc(100*time.Millisecond, func() { c.inner.Release(context.Background(), how) })
 			return nil
 		},
 	}},

@@ -12,19 +12,19 @@ import (
 var brokenEnds = []breakage{
 	// Release and renewal.
 	{name: "Release does not look at the owner", rejects: []string{"ReleaseByOthersFreesNothing", "ReleaseAfterExpiry", "ReleaseTwice", "RetriedReleaseSparesSuccessor", "SharerReleasesAlone"}, warp: warp{
-		release: func(c *warpedClaim, ctx context.Context) error {
+		release: func(c *warpedClaim, ctx context.Context, how driver.End) error {
 			st, err := c.Inspect(ctx, c.asked.Resource)
 			if err != nil || len(st.Holders) == 0 {
-				return c.inner.Release(ctx)
+				return c.inner.Release(ctx, how)
 			}
 			q := c.asked
 			q.Owner = st.Holders[0].Owner.Reveal()
-			return c.as(q).Release(ctx)
+			return c.as(q).Release(ctx, driver.End{})
 		},
 	}},
 	{name: "Release never says lost", rejects: []string{"ReleaseByOthersFreesNothing", "ReleaseAfterExpiry", "ReleaseTwice", "RetriedReleaseSparesSuccessor"}, warp: warp{
-		release: func(c *warpedClaim, ctx context.Context) error {
-			if err := c.inner.Release(ctx); !errors.Is(err, driver.ErrLost) {
+		release: func(c *warpedClaim, ctx context.Context, how driver.End) error {
+			if err := c.inner.Release(ctx, how); !errors.Is(err, driver.ErrLost) {
 				return err
 			}
 			return nil
@@ -85,7 +85,7 @@ var brokenEnds = []breakage{
 		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
 			st, err := c.Inspect(ctx, c.asked.Resource)
 			if by := c.recall(c.asked.Owner); err == nil && by != nil && by != c && len(st.Holders) > 0 && st.Holders[0].Owner.Reveal() == c.asked.Owner {
-				c.inner.Release(ctx)
+				c.inner.Release(ctx, driver.End{})
 				return driver.Grant{}, driver.ErrCorrupt
 			}
 			c.remember(c.asked.Owner, c)
@@ -95,20 +95,22 @@ var brokenEnds = []breakage{
 
 	// Owners that were given up.
 	{name: "nothing is left of an owner that was given up", rejects: []string{"BarredOwnerIsRefused", "BarredElsewhereIsRefused", "BarredOwnerLeavesNoPlace", "BarredSharerIsRefused", "BarredLingererIsRefused"}, warp: warp{
-		bar: func(*warpedClaim, time.Duration) {},
+		bar: func(*warpedClaim, time.Duration) time.Duration { return 0 },
 	}},
 	{name: "an owner that had nothing is not kept out", rejects: []string{"BarredOwnerIsRefused"}, warp: warp{
-		bar: func(c *warpedClaim, keep time.Duration) {
-			if c.holds(context.Background()) {
-				c.inner.(driver.Barrer).Bar(keep)
+		bar: func(c *warpedClaim, keep time.Duration) time.Duration {
+			if !c.holds(context.Background()) {
+				return 0
 			}
+			return keep
 		},
 	}},
 	{name: "who gives up what another process took keeps nobody out", rejects: []string{"BarredElsewhereIsRefused"}, warp: warp{
-		bar: func(c *warpedClaim, keep time.Duration) {
-			if by := c.recall("took " + c.asked.Owner); by == nil || by == c {
-				c.inner.(driver.Barrer).Bar(keep)
+		bar: func(c *warpedClaim, keep time.Duration) time.Duration {
+			if by := c.recall("took " + c.asked.Owner); by != nil && by != c {
+				return 0
 			}
+			return keep
 		},
 		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
 			c.remember("took "+c.asked.Owner, c)
@@ -116,8 +118,9 @@ var brokenEnds = []breakage{
 		},
 	}},
 	{name: "the mark goes with the next holder", rejects: []string{"BarredOwnerIsRefused"}, warp: warp{
-		bar: func(c *warpedClaim, keep time.Duration) {
+		bar: func(c *warpedClaim, keep time.Duration) time.Duration {
 			c.remember("barred "+c.asked.Resource, c.asked.Owner)
+			return 0
 		},
 		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
 			if c.recall("barred "+c.asked.Resource) == c.asked.Owner {
@@ -128,9 +131,9 @@ var brokenEnds = []breakage{
 		},
 	}},
 	{name: "the whole resource is barred", rejects: []string{"BarredOwnerIsRefused", "BarredSharerIsRefused"}, warp: warp{
-		bar: func(c *warpedClaim, keep time.Duration) {
+		bar: func(c *warpedClaim, keep time.Duration) time.Duration {
 			c.remember("barred "+c.asked.Resource, true)
-			c.inner.(driver.Barrer).Bar(keep)
+			return keep
 		},
 		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
 			if c.recall("barred "+c.asked.Resource) != nil {
@@ -153,8 +156,8 @@ var brokenEnds = []breakage{
 		}
 	}}},
 	{name: "Lost is called on Release", rejects: []string{"LostIsNotCalledOnRelease"}, warp: warp{
-		release: func(c *warpedClaim, ctx context.Context) error {
-			err := c.inner.Release(ctx)
+		release: func(c *warpedClaim, ctx context.Context, how driver.End) error {
+			err := c.inner.Release(ctx, how)
 			if c.asked.Lost != nil {
 				c.asked.Lost(driver.ErrLost)
 			}

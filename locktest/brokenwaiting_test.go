@@ -15,11 +15,11 @@ var brokenWaits = []breakage{
 	{name: "a waiter who leaves keeps its place", rejects: []string{
 		"WaiterWhoGivesUpLeavesNoPlace", "LeavingTheMiddleKeepsTheOrder", "NothingIsLeftAtTheEngine", "CloseEndsWaiters",
 	}, warp: warp{
-		release: func(c *warpedClaim, ctx context.Context) error {
+		release: func(c *warpedClaim, ctx context.Context, how driver.End) error {
 			if !c.holds(ctx) {
 				return driver.ErrLost
 			}
-			return c.inner.Release(ctx)
+			return c.inner.Release(ctx, how)
 		},
 	}},
 	{name: "Try does not look at its context", rejects: []string{"CancelledBeforehandNeverAcquires"}, warp: warp{

@@ -123,6 +123,7 @@ type contender struct {
 	t     testing.TB
 	req   driver.Request
 	claim driver.Claim
+	end   driver.End   // what its release leaves behind
 	asked time.Time    // its last Try, as long as it waits
 	late  bool         // it has asked so late that it may have lost its place
 	line  []*contender // those that wait with it, in their order; nil: nobody cares
@@ -163,7 +164,7 @@ func contend(t testing.TB, d driver.Driver, req driver.Request) *contender {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = claim.Release(ctx) // most have been released, and some links are cut for good
+		_ = claim.Release(ctx, driver.End{}) // most have been released, and some links are cut for good
 	})
 	return &contender{t: t, req: req, claim: claim}
 }
@@ -307,8 +308,11 @@ func (c *contender) lost(why string) {
 func (c *contender) release() error {
 	c.t.Helper()
 	c.asked = time.Time{}
-	return c.answer("Release", c.claim.Release)
+	return c.answer("Release", c.releaseOnce)
 }
+
+// releaseOnce gives up what the claim has, for as long as ctx lasts.
+func (c *contender) releaseOnce(ctx context.Context) error { return c.claim.Release(ctx, c.end) }
 
 // released must have held until now.
 func (c *contender) released() {

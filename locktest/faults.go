@@ -104,7 +104,7 @@ func replyLostWhileWaiting(t testing.TB, h Harness) {
 		defer close(released)
 		queuedUp(t, waiting)
 		link.Next(OpTry, LoseReply, LoseReply)
-		_ = holder.claim.Release(context.Background()) // its failure shows as a waiter that is not granted
+		_ = holder.claim.Release(context.Background(), driver.End{}) // its failure shows as a waiter that is not granted
 	}()
 	start := time.Now()
 	release(t, acquire(t, l, name, leasehold.Wait(3*followWithin)))
@@ -179,10 +179,10 @@ func causeOfAContextIsNoAnswer(t testing.TB, h Harness) {
 		}
 		waiter.busy("it is held")
 		if d.Features().Fair { // else there is no place, and a driver may know that
-			unknown("Release of a place", waiter.claim.Release)
+			unknown("Release of a place", waiter.releaseOnce)
 		}
 		waiter.leaves()
-		unknown("Release", holder.claim.Release)
+		unknown("Release", holder.releaseOnce)
 		if err := holder.release(); err != nil && !errors.Is(err, driver.ErrLost) { // ErrLost: the first has released it
 			t.Fatalf("Release: %v", err)
 		}
@@ -279,18 +279,16 @@ func callsEndWithTheirContext(t testing.TB, h Harness) {
 		{"Try", true, c.tryOnce},
 		{"Renew", true, func(ctx context.Context) error { _, err := holder.claim.Renew(ctx, longTTL); return err }},
 	}
-	if i, ok := d.(driver.Inspector); ok {
+	if op, ok := d.(driver.Operator); ok {
 		calls = append(calls,
-			call{"Inspect", false, func(ctx context.Context) error { _, err := i.Inspect(ctx, holder.req.Resource); return err }},
-			call{"List", false, func(ctx context.Context) error { _, err := i.List(ctx, ""); return err }})
-	}
-	if e, ok := d.(driver.Evictor); ok {
-		calls = append(calls, call{"Evict", false, func(ctx context.Context) error {
-			return e.Evict(ctx, holder.req.Resource, newOwner(), "")
-		}})
+			call{"Inspect", false, func(ctx context.Context) error { _, err := op.Inspect(ctx, holder.req.Resource); return err }},
+			call{"List", false, func(ctx context.Context) error { _, err := op.List(ctx, ""); return err }},
+			call{"Evict", false, func(ctx context.Context) error {
+				return op.Evict(ctx, holder.req.Resource, newOwner(), "")
+			}})
 	}
 	// Last: a driver may refuse to renew what its caller has begun to release.
-	calls = append(calls, call{"Release", true, holder.claim.Release})
+	calls = append(calls, call{"Release", true, holder.releaseOnce})
 	resume := sync.OnceFunc(h.Pause(t))
 	defer resume()
 	for _, call := range calls {

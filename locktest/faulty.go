@@ -188,16 +188,7 @@ func (f *Faulty) Claim(req driver.Request) (driver.Claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &faultyClaim{f: f, inner: inner}
-	l, lingers := inner.(driver.Lingerer)
-	b, bars := inner.(driver.Barrer)
-	switch {
-	case lingers && bars:
-		return &faultyBarrer{faultyLingerer: faultyLingerer{faultyClaim: c, inner: l}, Barrer: b}, nil
-	case lingers:
-		return &faultyLingerer{faultyClaim: c, inner: l}, nil
-	}
-	return c, nil
+	return &faultyClaim{f: f, inner: inner}, nil
 }
 
 // passLost calls lost, when the link works again.
@@ -247,18 +238,17 @@ func (c *faultyClaim) Renew(ctx context.Context, ttl time.Duration) (g driver.Gr
 	return granted(g, err)
 }
 
-func (c *faultyClaim) Release(ctx context.Context) error {
+func (c *faultyClaim) Release(ctx context.Context, how driver.End) error {
 	c.endWake()
-	return c.f.pass(ctx, OpRelease, func() error { return c.inner.Release(ctx) })
+	op := OpRelease
+	if how.Linger > 0 {
+		op = OpLinger
+	}
+	return c.f.pass(ctx, op, func() error { return c.inner.Release(ctx, how) })
 }
 
-// Note asks the driver.Noter behind the link.
 func (c *faultyClaim) Note(ctx context.Context, note string) error {
-	inner, ok := c.inner.(driver.Noter)
-	if !ok {
-		return driver.ErrUnsupported
-	}
-	return c.f.pass(ctx, OpNote, func() error { return inner.Note(ctx, note) })
+	return c.f.pass(ctx, OpNote, func() error { return c.inner.Note(ctx, note) })
 }
 
 // passWake returns a channel that closes after wake does, and not while the link is cut.
@@ -298,55 +288,33 @@ func (c *faultyClaim) endWake() {
 	}
 }
 
-type faultyLingerer struct {
-	*faultyClaim
-	inner driver.Lingerer
-}
-
-func (c *faultyLingerer) Linger(ctx context.Context, d time.Duration) error {
-	return c.f.pass(ctx, OpLinger, func() error { return c.inner.Linger(ctx, d) })
-}
-
-// faultyBarrer is of engines that do both. Bar does no I/O.
-type faultyBarrer struct {
-	faultyLingerer
-	driver.Barrer
-}
-
-// Inspect asks the [driver.Inspector] behind the link.
-func (f *Faulty) Inspect(ctx context.Context, resource string) (st driver.State, err error) {
-	inner, ok := f.inner.(driver.Inspector)
+// operate carries a call to the [driver.Operator] behind the link.
+func (f *Faulty) operate(ctx context.Context, op Op, apply func(inner driver.Operator) error) error {
+	inner, ok := f.inner.(driver.Operator)
 	if !ok {
-		return st, driver.ErrUnsupported
+		return driver.ErrUnsupported
 	}
-	err = f.pass(ctx, OpInspect, func() (err error) { st, err = inner.Inspect(ctx, resource); return err })
+	return f.pass(ctx, op, func() error { return apply(inner) })
+}
+
+// Inspect asks the [driver.Operator] behind the link.
+func (f *Faulty) Inspect(ctx context.Context, resource string) (st driver.State, err error) {
+	err = f.operate(ctx, OpInspect, func(inner driver.Operator) (err error) { st, err = inner.Inspect(ctx, resource); return err })
 	return st, err
 }
 
-// List asks the [driver.Inspector] behind the link.
+// List asks the [driver.Operator] behind the link.
 func (f *Faulty) List(ctx context.Context, prefix string) (all []driver.State, err error) {
-	inner, ok := f.inner.(driver.Inspector)
-	if !ok {
-		return nil, driver.ErrUnsupported
-	}
-	err = f.pass(ctx, OpInspect, func() (err error) { all, err = inner.List(ctx, prefix); return err })
+	err = f.operate(ctx, OpInspect, func(inner driver.Operator) (err error) { all, err = inner.List(ctx, prefix); return err })
 	return all, err
 }
 
-// Evict asks the [driver.Evictor] behind the link.
+// Evict asks the [driver.Operator] behind the link.
 func (f *Faulty) Evict(ctx context.Context, resource, owner, reason string) error {
-	inner, ok := f.inner.(driver.Evictor)
-	if !ok {
-		return driver.ErrUnsupported
-	}
-	return f.pass(ctx, OpEvict, func() error { return inner.Evict(ctx, resource, owner, reason) })
+	return f.operate(ctx, OpEvict, func(inner driver.Operator) error { return inner.Evict(ctx, resource, owner, reason) })
 }
 
-// RaiseFence asks the [driver.FenceRaiser] behind the link.
+// RaiseFence asks the [driver.Operator] behind the link.
 func (f *Faulty) RaiseFence(ctx context.Context, resource string, fence uint64) error {
-	inner, ok := f.inner.(driver.FenceRaiser)
-	if !ok {
-		return driver.ErrUnsupported
-	}
-	return f.pass(ctx, OpRaiseFence, func() error { return inner.RaiseFence(ctx, resource, fence) })
+	return f.operate(ctx, OpRaiseFence, func(inner driver.Operator) error { return inner.RaiseFence(ctx, resource, fence) })
 }

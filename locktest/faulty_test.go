@@ -52,7 +52,7 @@ func TestLostRequestIsNotServed(t *testing.T) {
 	if _, err := other.Try(t.Context()); err != nil {
 		t.Errorf("after a request that was lost: %v; want a grant", err)
 	}
-	if err := other.Release(t.Context()); err != nil {
+	if err := other.Release(t.Context(), driver.End{}); err != nil {
 		t.Error(err)
 	}
 	_, _ = c.Try(t.Context()) // fails on purpose
@@ -80,7 +80,7 @@ func TestSeveredLinkHoldsBack(t *testing.T) {
 		t.Fatalf("Try: %v; want busy with a Wake", err)
 	}
 	heal := link.Sever()
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

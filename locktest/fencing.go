@@ -14,15 +14,15 @@ import (
 var fencingCases = []Case{
 	{Name: "FenceGrows", Needs: NeedFencing, Run: fenceGrows},
 	{Name: "FenceGrowsAfterExpiry", Needs: NeedFencing, Run: fenceGrowsAfterExpiry},
-	{Name: "FenceGrowsAfterEviction", Needs: NeedFencing | NeedEvictor, Run: fenceGrowsAfterEviction},
+	{Name: "FenceGrowsAfterEviction", Needs: NeedFencing | NeedOperator, Run: fenceGrowsAfterEviction},
 	{Name: "FenceIsTheGrants", Needs: NeedFencing, Run: fenceIsTheGrants},
 	{Name: "FenceLeavesRoomForHandOvers", Needs: NeedFencing, Run: fenceLeavesRoomForHandOvers},
-	{Name: "RaisedFenceStays", Needs: NeedFencing | NeedFenceRaiser, Run: raisedFenceStays},
-	{Name: "RaisedFenceLeavesRoom", Needs: NeedFencing | NeedFenceRaiser, Run: raisedFenceLeavesRoom},
-	{Name: "RaisedFenceSparesTheHolder", Needs: NeedFencing | NeedFenceRaiser, Run: raisedFenceSparesTheHolder},
+	{Name: "RaisedFenceStays", Needs: NeedFencing | NeedRaises, Run: raisedFenceStays},
+	{Name: "RaisedFenceLeavesRoom", Needs: NeedFencing | NeedRaises, Run: raisedFenceLeavesRoom},
+	{Name: "RaisedFenceSparesTheHolder", Needs: NeedFencing | NeedRaises, Run: raisedFenceSparesTheHolder},
 	{Name: "NestedHoldsShareTheToken", Run: nestedHoldsShareTheToken},
 	{Name: "TokensGrow", Alone: true, Run: tokensGrow},
-	{Name: "TokensAreOneScale", Needs: NeedFencing | NeedInspector, Run: tokensAreOneScale},
+	{Name: "TokensAreOneScale", Needs: NeedFencing | NeedOperator, Run: tokensAreOneScale},
 }
 
 // rises checks that fences of one resource grow.
@@ -81,7 +81,7 @@ func fenceGrowsAfterEviction(t testing.TB, h Harness) {
 	for range 3 {
 		c := contend(t, d, request(name))
 		fence.to(c.granted("its holder was evicted").Fence, "eviction")
-		if err := d.(driver.Evictor).Evict(bounded(t), name, c.req.Owner, "conformance"); err != nil {
+		if err := d.(driver.Operator).Evict(bounded(t), name, c.req.Owner, "conformance"); err != nil {
 			t.Fatalf("Evict: %v", err)
 		}
 	}
@@ -138,14 +138,14 @@ func raisedFenceStays(t testing.TB, h Harness) {
 	c.released()
 	for _, by := range []uint64{1_000_000_000, 0, 5} {
 		raised := fence.last + by
-		if err := open(t, h).(driver.FenceRaiser).RaiseFence(bounded(t), name, raised); err != nil {
+		if err := open(t, h).(driver.Operator).RaiseFence(bounded(t), name, raised); err != nil {
 			t.Fatalf("RaiseFence: %v", err)
 		}
 		fence.last = raised
 		fence.to(c.granted("it was released").Fence, "RaiseFence")
 		c.released()
 	}
-	if err := d.(driver.FenceRaiser).RaiseFence(bounded(t), name, 1); err != nil {
+	if err := d.(driver.Operator).RaiseFence(bounded(t), name, 1); err != nil {
 		t.Fatalf("RaiseFence: %v", err)
 	}
 	fence.to(c.granted("it was released").Fence, "RaiseFence to less than it was")
@@ -159,7 +159,7 @@ func raisedFenceLeavesRoom(t testing.TB, h Harness) {
 	name := newName(t)
 	c := contend(t, d, request(name))
 	for _, to := range []uint64{math.MaxUint64, math.MaxInt64, math.MaxInt64 - driver.FenceStep + 1} {
-		if err := d.(driver.FenceRaiser).RaiseFence(bounded(t), name, to); !errors.Is(err, driver.ErrUnsupported) {
+		if err := d.(driver.Operator).RaiseFence(bounded(t), name, to); !errors.Is(err, driver.ErrUnsupported) {
 			t.Errorf("RaiseFence to %d: %v; want ErrUnsupported", to, err)
 		}
 	}
@@ -181,7 +181,7 @@ func raisedFenceSparesTheHolder(t testing.TB, h Harness) {
 	holder, next := contend(t, open(t, h), request(name)), contend(t, d, request(name))
 	g := holder.granted("the resource is free")
 	raised := rises{t: t, last: g.Fence + 1_000_000_000}
-	if err := d.(driver.FenceRaiser).RaiseFence(bounded(t), name, raised.last); err != nil {
+	if err := d.(driver.Operator).RaiseFence(bounded(t), name, raised.last); err != nil {
 		t.Fatalf("RaiseFence: %v", err)
 	}
 	if again := holder.renewed(longTTL); again.Fence != g.Fence {
@@ -279,7 +279,7 @@ func tokensAreOneScale(t testing.TB, h Harness) {
 		t.Errorf("the last token is %d, but %d is held", st.Token, lease.Token())
 	}
 	release(t, lease)
-	raiser, ok := d.(driver.FenceRaiser)
+	raiser, ok := d.(driver.Operator)
 	if !ok {
 		return
 	}

@@ -67,9 +67,9 @@ func forgottenConnectionsCostNoLease(t testing.TB, h Harness) {
 	h.Forget(t, d)
 	twice("Try", (*contender).tryOnce) // of who holds: it restarts the lease
 	h.Forget(t, d)
-	err := within(t, "Release", attemptOf, all[0].claim.Release)
+	err := within(t, "Release", attemptOf, all[0].releaseOnce)
 	if err != nil && !errors.Is(err, driver.ErrLost) { // which is unknown, and may be asked for again
-		if err = within(t, "Release", attemptOf, all[0].claim.Release); errors.Is(err, driver.ErrLost) {
+		if err = within(t, "Release", attemptOf, all[0].releaseOnce); errors.Is(err, driver.ErrLost) {
 			err = nil // the first attempt has released it
 		}
 	}

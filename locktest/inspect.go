@@ -15,19 +15,19 @@ import (
 var inspectCases = []Case{
 	{Name: "FeaturesAreConstant", Run: featuresAreConstant},
 	{Name: "LackingIsUnsupported", Run: lackingIsUnsupported},
-	{Name: "InspectShowsHolders", Needs: NeedInspector, Run: inspectShowsHolders},
-	{Name: "InspectShowsSharers", Needs: NeedInspector | NeedShared, Run: inspectShowsSharers},
-	{Name: "InspectShowsWaitersInOrder", Needs: NeedInspector | NeedFair, Run: inspectShowsWaitersInOrder},
-	{Name: "ListIsSortedAndLiteral", Needs: NeedInspector, Alone: true, Run: listIsSortedAndLiteral},
-	{Name: "EvictEndsOneLease", Needs: NeedEvictor, Run: evictEndsOneLease},
-	{Name: "EvictSparesOtherSharers", Needs: NeedEvictor | NeedShared, Run: evictSparesOtherSharers},
-	{Name: "EvictEndsWhatLingers", Needs: NeedEvictor | NeedInspector | NeedLingerer, Run: evictEndsWhatLingers},
-	{Name: "LingerHoldsForOthers", Needs: NeedLingerer, Run: lingerHoldsForOthers},
-	{Name: "AtLeast", Needs: NeedLingerer, Run: atLeast},
-	{Name: "AtLeastBeforeTheQueue", Needs: NeedLingerer, Run: atLeastBeforeTheQueue},
+	{Name: "InspectShowsHolders", Needs: NeedOperator, Run: inspectShowsHolders},
+	{Name: "InspectShowsSharers", Needs: NeedOperator | NeedShared, Run: inspectShowsSharers},
+	{Name: "InspectShowsWaitersInOrder", Needs: NeedOperator | NeedFair, Run: inspectShowsWaitersInOrder},
+	{Name: "ListIsSortedAndLiteral", Needs: NeedOperator, Alone: true, Run: listIsSortedAndLiteral},
+	{Name: "EvictEndsOneLease", Needs: NeedOperator, Run: evictEndsOneLease},
+	{Name: "EvictSparesOtherSharers", Needs: NeedOperator | NeedShared, Run: evictSparesOtherSharers},
+	{Name: "EvictEndsWhatLingers", Needs: NeedOperator | NeedLingers, Run: evictEndsWhatLingers},
+	{Name: "LingerHoldsForOthers", Needs: NeedLingers, Run: lingerHoldsForOthers},
+	{Name: "AtLeast", Needs: NeedLingers, Run: atLeast},
+	{Name: "AtLeastBeforeTheQueue", Needs: NeedLingers, Run: atLeastBeforeTheQueue},
 	{Name: "RefusesBadNotes", Run: refusesBadNotes},
-	{Name: "LongNoteIsKept", Needs: NeedInspector, Run: longNoteIsKept},
-	{Name: "NoteIsReplaced", Needs: NeedNoter | NeedInspector, Run: noteIsReplaced},
+	{Name: "LongNoteIsKept", Needs: NeedOperator, Run: longNoteIsKept},
+	{Name: "NoteIsReplaced", Needs: NeedNotes | NeedOperator, Run: noteIsReplaced},
 }
 
 func featuresAreConstant(t testing.TB, h Harness) {
@@ -80,30 +80,39 @@ func lackingIsUnsupported(t testing.TB, h Harness) {
 		_, err := l.Resume(bounded(t), name, newOwner())
 		refused("Resume", err)
 	}
-	if _, ok := d.(driver.Inspector); !ok {
+	op, operates := d.(driver.Operator)
+	if !operates {
 		_, err := l.Inspect(bounded(t), name)
 		refused("Inspect", err)
 		_, err = l.List(bounded(t), "")
 		refused("List", err)
-	}
-	if _, ok := d.(driver.Evictor); !ok {
 		refused("Evict", l.Evict(bounded(t), name, newOwner(), ""))
 	}
-	if c := contend(t, d, request(name)); !canLinger(c) {
+	if operates && !f.Raises {
+		refused("RaiseFence", op.RaiseFence(bounded(t), name, driver.FenceStep))
+	}
+	c := contend(t, d, request(name))
+	c.granted("nothing that was refused holds it")
+	if !f.Notes {
+		refused("Note", c.note("more"))
+	}
+	if !f.Bars {
+		refused("Release that keeps its owner out", c.claim.Release(bounded(t), driver.End{Bar: barFor}))
+	}
+	if !f.Lingers {
+		refused("Release that lingers", c.linger(time.Second))
+	}
+	c.released()
+	if !f.Lingers {
 		_, err := l.TryAcquire(bounded(t), name, leasehold.AtLeast(time.Second))
 		refused("AtLeast", err)
 	}
 	contend(t, d, request(name)).granted("nothing that was refused holds it")
 }
 
-func canLinger(c *contender) bool {
-	_, ok := c.claim.(driver.Lingerer)
-	return ok
-}
-
 func inspect(t testing.TB, d driver.Driver, name string) driver.State {
 	t.Helper()
-	st, err := d.(driver.Inspector).Inspect(bounded(t), name)
+	st, err := d.(driver.Operator).Inspect(bounded(t), name)
 	if err != nil {
 		t.Fatalf("Inspect: %v", err)
 	}
@@ -243,7 +252,7 @@ func listIsSortedAndLiteral(t testing.TB, h Harness) {
 	d := open(t, h)
 	base := newName(t) + "/"
 	list := func(prefix string) (names []string) {
-		states, err := d.(driver.Inspector).List(bounded(t), prefix)
+		states, err := d.(driver.Operator).List(bounded(t), prefix)
 		if err != nil {
 			t.Fatalf("List(%q): %v", prefix, err)
 		}
@@ -289,7 +298,7 @@ func listIsSortedAndLiteral(t testing.TB, h Harness) {
 
 func evictEndsOneLease(t testing.TB, h Harness) {
 	d, d2 := open(t, h), open(t, h)
-	operator := d2.(driver.Evictor)
+	operator := d2.(driver.Operator)
 	name := newName(t)
 	holder, waiter := contend(t, d, request(name)), contend(t, d2, queued(request(name)))
 	if err := operator.Evict(bounded(t), name, holder.req.Owner, "conformance"); !errors.Is(err, driver.ErrLost) {
@@ -306,7 +315,7 @@ func evictEndsOneLease(t testing.TB, h Harness) {
 	if err := operator.Evict(bounded(t), name, holder.req.Owner, "it's \"conformance\""); err != nil {
 		t.Fatalf("Evict: %v", err)
 	}
-	if inspector, ok := d.(driver.Inspector); ok {
+	if inspector, ok := d.(driver.Operator); ok {
 		st, err := inspector.Inspect(bounded(t), name)
 		// An engine with a queue may show the next one, whose turn it is.
 		if err != nil || slices.ContainsFunc(st.Holders, func(shown driver.Holder) bool { return shown.Owner.Reveal() != h.shows(waiter.req.Owner) }) {
@@ -331,7 +340,7 @@ func evictSparesOtherSharers(t testing.TB, h Harness) {
 	evicted, spared := contend(t, d, shared(name, 2)), contend(t, d, shared(name, 2))
 	evicted.granted("the resource is free")
 	spared.granted("one of two slots is free")
-	if err := open(t, h).(driver.Evictor).Evict(bounded(t), name, evicted.req.Owner, "conformance"); err != nil {
+	if err := open(t, h).(driver.Operator).Evict(bounded(t), name, evicted.req.Owner, "conformance"); err != nil {
 		t.Fatalf("Evict: %v", err)
 	}
 	spared.renewed(longTTL)
@@ -345,7 +354,7 @@ func evictSparesOtherSharers(t testing.TB, h Harness) {
 // asked for.
 func evictEndsWhatLingers(t testing.TB, h Harness) {
 	d, d2 := open(t, h), open(t, h)
-	operator := d2.(driver.Evictor)
+	operator := d2.(driver.Operator)
 	requests := []driver.Request{request(newName(t))}
 	if d.Features().Shared {
 		shared := request(newName(t))
@@ -398,7 +407,7 @@ func lingerHoldsForOthers(t testing.TB, h Harness) {
 	if err := holder.linger(longTTL); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("second Linger: %v; want ErrLost", err)
 	}
-	if st, ok := d.(driver.Inspector); ok {
+	if st, ok := d.(driver.Operator); ok {
 		if st, err := st.Inspect(bounded(t), holder.req.Resource); err != nil || len(st.Holders) != 1 || st.Holders[0].Owner.Reveal() == h.shows(holder.req.Owner) {
 			t.Errorf("Inspect during Linger: %d holders, error %v; want one that is not the former owner", len(st.Holders), err)
 		}
@@ -415,7 +424,14 @@ func lingerHoldsForOthers(t testing.TB, h Harness) {
 
 func (c *contender) linger(d time.Duration) error {
 	c.t.Helper()
-	return c.answer("Linger", func(ctx context.Context) error { return c.claim.(driver.Lingerer).Linger(ctx, d) })
+	return c.answer("Linger", c.lingerOnce(d))
+}
+
+// lingerOnce leaves an ownerless hold for d.
+func (c *contender) lingerOnce(d time.Duration) func(ctx context.Context) error {
+	how := c.end
+	how.Linger = d
+	return func(ctx context.Context) error { return c.claim.Release(ctx, how) }
 }
 
 // atLeast: released early, the resource stays held; released late, it is free at once.

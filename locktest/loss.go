@@ -15,8 +15,8 @@ import (
 var lossCases = []Case{
 	{Name: "HolderLearnsBeforeSuccessor", Run: holderLearnsBeforeSuccessor},
 	{Name: "DeadlineCountsFromBeforeTheCall", Run: deadlineCountsFromBeforeTheCall},
-	{Name: "EvictionEndsTheContext", Needs: NeedEvictor, Run: evictionEndsTheContext},
-	{Name: "LostIsCalledOnce", Needs: NeedEvictor | NeedLossNotice, Run: lostIsCalledOnce},
+	{Name: "EvictionEndsTheContext", Needs: NeedOperator, Run: evictionEndsTheContext},
+	{Name: "LostIsCalledOnce", Needs: NeedOperator | NeedLossNotice, Run: lostIsCalledOnce},
 	{Name: "LostIsNotCalledOnRelease", Run: lostIsNotCalledOnRelease},
 }
 
@@ -143,7 +143,7 @@ func (n *notices) all() []error {
 
 // lostIsCalledOnce, with a cause, on the eviction of the holder, and not of others.
 func lostIsCalledOnce(t testing.TB, h Harness) {
-	d, operator := open(t, h), open(t, h).(driver.Evictor)
+	d, operator := open(t, h), open(t, h).(driver.Operator)
 	var evicted, other, waiting notices
 	req, spared := request(newName(t)), request(newName(t))
 	waits := queued(request(req.Resource))
@@ -183,7 +183,7 @@ func lostIsNotCalledOnRelease(t testing.TB, h Harness) {
 	waiter.leaves()
 	holder.released()
 	successor.granted("it was released")
-	if e, ok := d2.(driver.Evictor); ok {
+	if e, ok := d2.(driver.Operator); ok {
 		if err := e.Evict(bounded(t), req.Resource, successor.req.Owner, "conformance"); err != nil {
 			t.Fatalf("Evict: %v", err)
 		}

@@ -18,11 +18,11 @@ const (
 	NeedFair
 	NeedWakes
 	NeedResumes
-	NeedInspector
-	NeedEvictor
-	NeedLingerer
-	NeedNoter
-	NeedFenceRaiser
+	NeedLingers
+	NeedBars
+	NeedNotes
+	NeedRaises
+	NeedOperator
 	NeedLossNotice
 	NeedTTLChange
 	NeedShortening
@@ -33,18 +33,17 @@ const (
 	NeedHang
 	NeedBatchRenewer
 	NeedForget
-	NeedBarrer
 )
 
 // needNames is in the order of the bits.
 var needNames = []string{
 	"Features.Fencing", "Features.Shared", "Features.Fair", "Features.Wakes", "Features.Resumes",
-	"a driver.Inspector", "a driver.Evictor", "a driver.Lingerer", "a driver.Noter", "a driver.FenceRaiser",
+	"Features.Lingers", "Features.Bars", "Features.Notes", "Features.Raises", "a driver.Operator",
 	"notices of loss (Harness.NoLossNotice is set)",
 	"renewals with another TTL (Harness.FixedTTL is set)",
 	"renewals that shorten (Harness.NeverShortens is set)",
 	"Harness.Pause", "Harness.Restart", "Harness.FlushState", "Harness.Address",
-	"Harness.Hang", "a driver.BatchRenewer", "Harness.Forget", "a driver.Barrer",
+	"Harness.Hang", "a driver.BatchRenewer", "Harness.Forget",
 }
 
 // String lists what n contains, for the message of a skip.
@@ -61,23 +60,17 @@ func (n Need) String() string {
 // offers is what the engine declares and the harness can do.
 func offers(t testing.TB, h Harness) Need {
 	d := open(t, h)
-	c, err := d.Claim(request("offers"))
-	if err != nil {
-		t.Fatalf("Claim of a plain exclusive lease: %v", err)
-	}
 	f := d.Features()
-	_, inspector := d.(driver.Inspector)
-	_, evictor := d.(driver.Evictor)
-	_, lingerer := c.(driver.Lingerer)
-	_, noter := c.(driver.Noter)
-	_, raiser := d.(driver.FenceRaiser)
-	_, barrer := c.(driver.Barrer)
+	_, operates := d.(driver.Operator)
+	if f.Raises && !operates {
+		t.Fatal("Features.Raises is declared, but the driver is no driver.Operator, which has RaiseFence")
+	}
 	_, batches := d.(driver.BatchRenewer)
 	var n Need
 	for bit, has := range []bool{
-		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, inspector, evictor, lingerer, noter, raiser,
+		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, f.Lingers, f.Bars, f.Notes, f.Raises, operates,
 		!h.NoLossNotice, !h.FixedTTL, !h.NeverShortens, h.Pause != nil, h.Restart != nil, h.FlushState != nil, h.Address != "",
-		h.Hang != nil, batches, h.Forget != nil, barrer,
+		h.Hang != nil, batches, h.Forget != nil,
 	} {
 		if has {
 			n |= 1 << bit

@@ -33,7 +33,7 @@ func noteIsReplaced(t testing.TB, h Harness) {
 			t.Errorf("Note without a hold: %v; want ErrLost", err)
 		}
 		wantNote(t, d, req.Resource, "done")
-		if canLinger(holder) {
+		if d.Features().Lingers {
 			if err := holder.linger(longTTL); err != nil {
 				t.Fatalf("Linger: %v", err)
 			}
@@ -85,7 +85,7 @@ func longNoteIsKept(t testing.TB, h Harness) {
 	holder := contend(t, d, req)
 	holder.granted("the resource is free")
 	wantNote(t, d, req.Resource, long)
-	if _, ok := holder.claim.(driver.Noter); ok {
+	if d.Features().Notes {
 		holder.noted("short")
 		holder.noted(long)
 		wantNote(t, d, req.Resource, long)
@@ -96,7 +96,7 @@ func longNoteIsKept(t testing.TB, h Harness) {
 
 func (c *contender) note(text string) error {
 	c.t.Helper()
-	return c.answer("Note", func(ctx context.Context) error { return c.claim.(driver.Noter).Note(ctx, text) })
+	return c.answer("Note", func(ctx context.Context) error { return c.claim.Note(ctx, text) })
 }
 
 func (c *contender) noted(text string) {

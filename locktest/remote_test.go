@@ -211,19 +211,19 @@ func (e *engine) serve(c call, a *answer) (err error) {
 	ctx, d := context.Background(), e.driver
 	switch c.Do {
 	case "inspect":
-		s, err := d.(driver.Inspector).Inspect(ctx, c.Resource)
+		s, err := d.(driver.Operator).Inspect(ctx, c.Resource)
 		a.State = stateOf(s)
 		return err
 	case "list":
-		all, err := d.(driver.Inspector).List(ctx, c.Resource)
+		all, err := d.(driver.Operator).List(ctx, c.Resource)
 		for _, s := range all {
 			a.States = append(a.States, stateOf(s))
 		}
 		return err
 	case "evict":
-		return d.(driver.Evictor).Evict(ctx, c.Resource, c.Request.Owner, c.Text)
+		return d.(driver.Operator).Evict(ctx, c.Resource, c.Request.Owner, c.Text)
 	case "raise":
-		return d.(driver.FenceRaiser).RaiseFence(ctx, c.Resource, c.Fence)
+		return d.(driver.Operator).RaiseFence(ctx, c.Resource, c.Fence)
 	}
 	r := c.Request
 	claim, err := d.Claim(driver.Request{
@@ -238,11 +238,9 @@ func (e *engine) serve(c call, a *answer) (err error) {
 	case "renew":
 		a.Grant, err = claim.Renew(ctx, c.TTL)
 	case "release":
-		err = claim.Release(ctx)
-	case "linger":
-		err = claim.(driver.Lingerer).Linger(ctx, c.TTL)
+		err = claim.Release(ctx, driver.End{Linger: c.TTL})
 	case "note":
-		err = claim.(driver.Noter).Note(ctx, c.Request.Note)
+		err = claim.Note(ctx, c.Request.Note)
 	}
 	return err
 }
@@ -353,7 +351,7 @@ func (r *remote) do(ctx context.Context, c call) (answer, error) {
 
 func (r *remote) Features() driver.Features {
 	f := memory.New().Features()
-	f.Wakes = false
+	f.Wakes, f.Bars = false, false
 	return f
 }
 
@@ -410,13 +408,11 @@ func (c *remoteClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Gran
 	return a.Grant, err
 }
 
-func (c *remoteClaim) Release(ctx context.Context) error {
-	_, err := c.r.do(ctx, call{Do: "release", Request: c.req})
-	return err
-}
-
-func (c *remoteClaim) Linger(ctx context.Context, d time.Duration) error {
-	_, err := c.r.do(ctx, call{Do: "linger", Request: c.req, TTL: d})
+func (c *remoteClaim) Release(ctx context.Context, how driver.End) error {
+	if err := how.Check(c.r.Features()); err != nil {
+		return err
+	}
+	_, err := c.r.do(ctx, call{Do: "release", Request: c.req, TTL: how.Linger})
 	return err
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 var resourceCases = []Case{
-	{Name: "NothingIsLeftAtTheEngine", Needs: NeedInspector, Run: nothingIsLeftAtTheEngine},
+	{Name: "NothingIsLeftAtTheEngine", Needs: NeedOperator, Run: nothingIsLeftAtTheEngine},
 	{Name: "CloseEndsWaiters", Run: closeEndsWaiters},
 	{Name: "CallsAfterCloseAreRefused", Run: callsAfterCloseAreRefused},
 	{Name: "NoGoroutineAfterClose", Alone: true, Run: noGoroutineAfterClose},
@@ -42,7 +42,7 @@ func nothingIsLeftAtTheEngine(t testing.TB, h Harness) {
 			t.Errorf("Close: %v", err)
 		}
 	}
-	states, err := d.(driver.Inspector).List(bounded(t), prefix)
+	states, err := d.(driver.Operator).List(bounded(t), prefix)
 	if err != nil {
 		t.Fatalf("List: %v", err)
 	}
@@ -129,8 +129,8 @@ func callsAfterCloseAreRefused(t testing.TB, h Harness) {
 	}
 	refused("Try of a holder", held.tryOnce)
 	refused("Renew", func(ctx context.Context) error { _, err := held.claim.Renew(ctx, ttl); return err }, ended)
-	if n, ok := held.claim.(driver.Noter); ok {
-		refused("Note", func(ctx context.Context) error { return n.Note(ctx, "more") }, ended)
+	if d.Features().Notes {
+		refused("Note", func(ctx context.Context) error { return held.claim.Note(ctx, "more") }, ended)
 	}
 	if b, ok := d.(driver.BatchRenewer); ok {
 		refused("RenewAll", func(ctx context.Context) error {
@@ -139,16 +139,16 @@ func callsAfterCloseAreRefused(t testing.TB, h Harness) {
 			return all[0].Err
 		}, ended)
 	}
-	if l, ok := held.claim.(driver.Lingerer); ok {
-		refused("Linger", func(ctx context.Context) error { return l.Linger(ctx, ttl) }, ended)
+	if d.Features().Lingers {
+		refused("Linger", held.lingerOnce(ttl), ended)
 	}
 	for range 2 { // it may be repeated, and is no truer then
-		refused("Release of a holder", held.claim.Release, ended)
+		refused("Release of a holder", held.releaseOnce, ended)
 	}
 	refused("Try of a waiter", waiting.tryOnce)
-	refused("Release of a waiter", waiting.claim.Release, driver.ErrLost)
+	refused("Release of a waiter", waiting.releaseOnce, driver.ErrLost)
 	refused("the first Try of a claim", fresh.tryOnce)
-	refused("Release of a claim that never tried", fresh.claim.Release, driver.ErrLost)
+	refused("Release of a claim that never tried", fresh.releaseOnce, driver.ErrLost)
 }
 
 // noGoroutineAfterClose: a driver that was used in every way and closed leaves no
@@ -203,7 +203,7 @@ func useAndClose(t testing.TB, h Harness) {
 	orphan := contend(scope, d1, lasting(request(name), renewableTTL(d1)))
 	orphan.granted("it was released")
 	contend(scope, d2, queued(request(name))).busy("it is held")
-	if i, ok := d1.(driver.Inspector); ok {
+	if i, ok := d1.(driver.Operator); ok {
 		if _, err := i.Inspect(bounded(scope), name); err != nil {
 			t.Errorf("Inspect: %v", err)
 		}

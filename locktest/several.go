@@ -18,8 +18,8 @@ var severalCases = []Case{
 	{Name: "OppositeOrdersNeverDeadlock", Run: oppositeOrdersNeverDeadlock},
 	{Name: "NobodyElseLeadsBeforeTheReturn", Run: nobodyElseLeadsBeforeTheReturn},
 	{Name: "KilledLeaderIsFollowed", Needs: NeedAddress, Run: killedLeaderIsFollowed},
-	{Name: "OncePerRunsOnce", Needs: NeedLingerer, Run: oncePerRunsOnce},
-	{Name: "OncePerWithoutAnswerEndsSoon", Needs: NeedLingerer | NeedResumes, Run: oncePerWithoutAnswer},
+	{Name: "OncePerRunsOnce", Needs: NeedLingers, Run: oncePerRunsOnce},
+	{Name: "OncePerWithoutAnswerEndsSoon", Needs: NeedLingers | NeedResumes, Run: oncePerWithoutAnswer},
 }
 
 // allOrNothing: who does not get all of several resources gets none of them.

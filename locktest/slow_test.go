@@ -26,11 +26,11 @@ func TestSlowCleanUpIsAccepted(t *testing.T) {
 				c.remember(c.asked.Owner, err == nil)
 				return g, err
 			},
-			release: func(c *warpedClaim, ctx context.Context) error {
+			release: func(c *warpedClaim, ctx context.Context, how driver.End) error {
 				if c.recall(c.asked.Owner) == false {
 					time.Sleep(200 * time.Millisecond)
 				}
-				return c.inner.Release(ctx)
+				return c.inner.Release(ctx, how)
 			},
 		}
 		runs = append(runs, func() {

@@ -226,7 +226,7 @@ func (c *stormClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant
 	return carry(ctx, c.d, func() (driver.Grant, error) { return c.Claim.Renew(ctx, ttl) })
 }
 
-func (c *stormClaim) Release(ctx context.Context) error {
-	_, err := carry(ctx, c.d, func() (struct{}, error) { return struct{}{}, c.Claim.Release(ctx) })
+func (c *stormClaim) Release(ctx context.Context, how driver.End) error {
+	_, err := carry(ctx, c.d, func() (struct{}, error) { return struct{}{}, c.Claim.Release(ctx, how) })
 	return err
 }

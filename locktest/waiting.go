@@ -252,7 +252,7 @@ func lostWakeUpOnlyDelays(t testing.TB, h Harness) {
 	go func() {
 		defer close(released)
 		queuedUp(t, waiting)
-		_ = holder.claim.Release(context.Background()) // its failure shows as a waiter that is not granted
+		_ = holder.claim.Release(context.Background(), driver.End{}) // its failure shows as a waiter that is not granted
 	}()
 	start := time.Now()
 	lease := acquire(t, l, name)
@@ -377,7 +377,7 @@ func wakeIsArmedBeforeTheAnswer(t testing.TB, h Harness) {
 		holder.granted("the resource is free")
 		var released error
 		var race sync.WaitGroup
-		race.Go(func() { released = holder.claim.Release(bounded(t)) })
+		race.Go(func() { released = holder.claim.Release(bounded(t), driver.End{}) })
 		_, err := waiter.try()
 		race.Wait()
 		if released != nil {

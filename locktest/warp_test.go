@@ -103,10 +103,10 @@ type warp struct {
 	claim    func(w *warped, q *driver.Request)
 	try      func(c *warpedClaim, ctx context.Context) (driver.Grant, error)
 	renew    func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error)
-	release  func(c *warpedClaim, ctx context.Context) error
-	linger   func(c *warpedClaim, ctx context.Context, d time.Duration) error
+	release  func(c *warpedClaim, ctx context.Context, how driver.End) error
+	linger   func(c *warpedClaim, ctx context.Context, how driver.End) error
 	note     func(c *warpedClaim, ctx context.Context, note string) error
-	bar      func(c *warpedClaim, keep time.Duration)
+	bar      func(c *warpedClaim, keep time.Duration) time.Duration
 	inspect  func(st *driver.State)
 	list     func(w *warped, ctx context.Context, prefix string) ([]driver.State, error)
 	evict    func(w *warped, ctx context.Context, resource, owner, reason string) error
@@ -238,33 +238,24 @@ func (c *warpedClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Gran
 	return c.inner.Renew(ctx, ttl)
 }
 
-func (c *warpedClaim) Release(ctx context.Context) error {
-	if c.release != nil {
-		return c.release(c, ctx)
+func (c *warpedClaim) Release(ctx context.Context, how driver.End) error {
+	if c.bar != nil && how.Bar > 0 {
+		how.Bar = c.bar(c, how.Bar)
 	}
-	return c.inner.Release(ctx)
-}
-
-func (c *warpedClaim) Linger(ctx context.Context, d time.Duration) error {
-	if c.linger != nil {
-		return c.linger(c, ctx, d)
+	switch {
+	case c.linger != nil && how.Linger > 0:
+		return c.linger(c, ctx, how)
+	case c.release != nil && how.Linger == 0:
+		return c.release(c, ctx, how)
 	}
-	return c.inner.(driver.Lingerer).Linger(ctx, d)
+	return c.inner.Release(ctx, how)
 }
 
 func (c *warpedClaim) Note(ctx context.Context, note string) error {
 	if c.note != nil {
 		return c.note(c, ctx, note)
 	}
-	return c.inner.(driver.Noter).Note(ctx, note)
-}
-
-func (c *warpedClaim) Bar(keep time.Duration) {
-	if c.bar != nil {
-		c.bar(c, keep)
-		return
-	}
-	c.inner.(driver.Barrer).Bar(keep)
+	return c.inner.Note(ctx, note)
 }
 
 // harness opens drivers on one new server, all broken in the same way.

@@ -34,7 +34,7 @@ func TestCrowdKeepsItsOrder(t *testing.T) {
 				switch {
 				case second > 2 && (i == dies || i == leaves):
 				case second == 2 && i == leaves:
-					if err := all[i].Release(t.Context()); err != nil {
+					if err := all[i].Release(t.Context(), driver.End{}); err != nil {
 						t.Errorf("who leaves: %v", err)
 					}
 				default:
@@ -62,7 +62,7 @@ func TestCrowdKeepsItsOrder(t *testing.T) {
 			if _, err := all[i].Try(t.Context()); err == nil {
 				t.Fatalf("%d is granted beside %d", i, before)
 			}
-			if err := all[before].Release(t.Context()); err != nil {
+			if err := all[before].Release(t.Context(), driver.End{}); err != nil {
 				t.Fatalf("release %d: %v", before, err)
 			}
 			g, err := all[i].Try(t.Context())

@@ -121,6 +121,7 @@ type Driver struct {
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
 		Engine: "memory", Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
+		Lingers: true, Bars: true, Notes: true, Raises: true,
 		MinTTL: minTTL, Step: time.Nanosecond,
 	}
 }
@@ -157,7 +158,6 @@ type claim struct {
 	wake    chan struct{} // guarded by Server.mu; closed when it may hold; nil: nobody waits for that
 	listens bool          // guarded by Server.mu; it is among its resource's claims
 	at      int           // guarded by Server.mu; where its place was in the record, or before that
-	bar     time.Duration // for how long its end keeps the owner out
 }
 
 // begin locks the server and returns the claim's resource as it is now; end follows.
@@ -232,38 +232,25 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	}
 }
 
-func (c *claim) Release(ctx context.Context) error {
+// Release gives up the hold, or replaces it by one without an owner, which nobody can renew or
+// release, or the place.
+func (c *claim) Release(ctx context.Context, how driver.End) error {
 	r, now, err := c.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.end(r)
-	c.leave(r, now)
-	return r.Release(c.req.Owner)
-}
-
-// leave is what a release does beside giving up.
-func (c *claim) leave(r *resource, now *record.Instant) {
 	r.forget(c.req.Owner)
-	if c.bar > 0 {
+	if how != (driver.End{}) {
 		r.sound = 0
-		r.KeepOut(now, c.req.Owner, c.bar)
 	}
-}
-
-// Bar implements driver.Barrer.
-func (c *claim) Bar(keep time.Duration) { c.bar = keep }
-
-// Linger replaces the hold by one without an owner, which nobody can renew or release.
-func (c *claim) Linger(ctx context.Context, d time.Duration) error {
-	r, now, err := c.begin(ctx)
-	if err != nil {
-		return err
+	if how.Bar > 0 {
+		r.KeepOut(now, c.req.Owner, how.Bar)
 	}
-	defer c.end(r)
-	c.leave(r, now)
-	r.sound = 0
-	return r.Linger(now, c.req.Owner, d)
+	if how.Linger > 0 {
+		return r.Linger(now, c.req.Owner, how.Linger)
+	}
+	return r.Release(c.req.Owner)
 }
 
 // Note changes what Inspect shows of the hold.

@@ -237,11 +237,10 @@ func alike(req driver.Request, mode driver.Mode, limit int) bool {
 // checkMode asks the engine whether the claim's lease is in the mode that was asked for: whoever
 // was told that it is alone, while it shares, would act beside others.
 func (s *Server) checkMode(ctx context.Context, one *claim) error {
-	in, ok := s.driver.(driver.Inspector)
-	if !ok {
+	if s.operator == nil {
 		return nil
 	}
-	state, err := in.Inspect(ctx, one.key.name)
+	state, err := s.operator.Inspect(ctx, one.key.name)
 	for _, h := range state.Holders {
 		switch mine := one.isOf(h); {
 		case mine && alike(one.req, h.Mode, h.Limit):
@@ -395,7 +394,7 @@ func (s *Server) giveUp(one *claim) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
-	if one.driver.Release(ctx) == nil {
+	if one.driver.Release(ctx, driver.End{}) == nil {
 		s.hub.released(one)
 	}
 	s.claims.end(one)

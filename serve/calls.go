@@ -141,22 +141,19 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) {
 
 // giveBack releases, or lets linger what is to be held for longer. Where an acquire may come late, the owner is kept out.
 func (s *Server) giveBack(ctx context.Context, one *claim, c *wire.ReleaseCall) error {
-	if b, ok := one.driver.(driver.Barrer); ok && s.claims.mayBeLate(one) {
-		b.Bar(s.keepMark())
+	var how driver.End
+	if s.features.Bars && s.claims.mayBeLate(one) {
+		how.Bar = s.keepMark()
 		defer func() { one.driver = nil }()
 	}
 	linger, err := s.lingering(ctx, one, c)
 	if err != nil {
 		return err
 	}
-	if linger <= 0 {
-		return one.driver.Release(ctx)
-	}
-	l, ok := one.driver.(driver.Lingerer)
-	if !ok {
+	if how.Linger = max(linger, 0); how.Linger > 0 && !s.features.Lingers {
 		return fmt.Errorf("%w: linger_ms and at_least_ms", driver.ErrUnsupported)
 	}
-	return l.Linger(ctx, linger)
+	return one.driver.Release(ctx, how)
 }
 
 // lingering is how much longer nobody else is to be granted. An instance that has not granted
@@ -175,11 +172,10 @@ func (s *Server) lingering(ctx context.Context, one *claim, c *wire.ReleaseCall)
 
 // heldFor asks the engine since when the claim holds; 0: it does not tell.
 func (s *Server) heldFor(ctx context.Context, one *claim) (time.Duration, error) {
-	in, ok := s.driver.(driver.Inspector)
-	if !ok {
+	if s.operator == nil {
 		return 0, nil
 	}
-	state, err := in.Inspect(ctx, one.key.name)
+	state, err := s.operator.Inspect(ctx, one.key.name)
 	i := slices.IndexFunc(state.Holders, one.isOf)
 	if i < 0 {
 		return 0, err
@@ -202,11 +198,10 @@ func (s *Server) note(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.with(w, r, &c, s.anyTTL(), func(ctx context.Context, one *claim) error {
-		n, ok := one.driver.(driver.Noter)
-		if !ok {
+		if !s.features.Notes {
 			return fmt.Errorf("%w: notes that change", driver.ErrUnsupported)
 		}
-		err := n.Note(ctx, c.Note)
+		err := one.driver.Note(ctx, c.Note)
 		if err == nil {
 			s.done(w)
 		}
@@ -247,15 +242,14 @@ func (s *Server) evict(w http.ResponseWriter, r *http.Request) {
 
 // evictNow ends the lease of the owner that c names, whole or by its handle.
 func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall) error {
-	e, ok := s.driver.(driver.Evictor)
-	if !ok {
+	if s.operator == nil {
 		return fmt.Errorf("%w: evictions", driver.ErrUnsupported)
 	}
 	holder, err := s.holderCalled(ctx, c.Name, c.Owner)
 	if err != nil {
 		return err
 	}
-	if err := e.Evict(ctx, c.Name, holder.Owner.Reveal(), c.Reason); err != nil {
+	if err := s.operator.Evict(ctx, c.Name, holder.Owner.Reveal(), c.Reason); err != nil {
 		return err
 	}
 	s.claims.evicts(key{c.Name, holder.Owner.Reveal()}, c.Reason)
@@ -266,11 +260,10 @@ func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall) error {
 // holderCalled is the holder of name with that owner or handle; one that is not there has
 // nothing but the owner.
 func (s *Server) holderCalled(ctx context.Context, name, owner string) (driver.Holder, error) {
-	in, ok := s.driver.(driver.Inspector)
-	if !ok || owner == "" {
+	if s.operator == nil || owner == "" {
 		return driver.Holder{Owner: driver.OwnerOf(owner)}, nil
 	}
-	state, err := in.Inspect(ctx, name)
+	state, err := s.operator.Inspect(ctx, name)
 	for _, h := range state.Holders {
 		if h.Owner.Reveal() == owner || wire.Handle(h.Owner.Reveal()) == owner {
 			return h, nil
@@ -327,14 +320,13 @@ func (s *Server) raise(w http.ResponseWriter, r *http.Request, name string, fenc
 		s.tooOld(w)
 		return
 	}
-	raiser, ok := s.driver.(driver.FenceRaiser)
-	if !ok {
+	if !s.features.Raises {
 		s.failed(w, fmt.Errorf("%w: fences that are raised", driver.ErrUnsupported))
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callBound)
 	defer cancel()
-	if err := raiser.RaiseFence(ctx, name, fence); err != nil {
+	if err := s.operator.RaiseFence(ctx, name, fence); err != nil {
 		s.failed(w, err)
 		return
 	}

@@ -17,10 +17,10 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	all := wire.Findings{Findings: []wire.Finding{}}
-	if checker, ok := s.driver.(driver.Checker); ok {
+	if s.checker != nil {
 		ctx, cancel := context.WithTimeout(r.Context(), callBound)
 		defer cancel()
-		found, err := checker.Check(ctx)
+		found, err := s.checker.Check(ctx)
 		for _, f := range found {
 			all.Findings = append(all.Findings, wire.Finding{About: f.About, Where: f.Where, Level: f.Level.String(), Text: f.Text, Advice: f.Advice})
 		}
@@ -36,14 +36,13 @@ func (s *Server) rehearse(w http.ResponseWriter, r *http.Request) {
 	if !s.read(w, r, &struct{}{}) || !s.may(w, Lock, rehearsal.Prefix) {
 		return
 	}
-	rehearser, ok := s.driver.(driver.Rehearser)
-	if !ok {
+	if s.checker == nil {
 		s.failed(w, fmt.Errorf("%w: rehearsals", driver.ErrUnsupported))
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), callBound)
 	defer cancel()
-	switch err := rehearser.Rehearse(ctx); {
+	switch err := s.checker.Rehearse(ctx); {
 	case err == nil:
 		s.done(w)
 	case errors.Is(err, driver.ErrNotYet):

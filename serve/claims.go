@@ -318,7 +318,7 @@ func (s *Server) forget(one *claim) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
-	_ = one.driver.Release(ctx) // should it fail, it ends with the session
+	_ = one.driver.Release(ctx, driver.End{}) // should it fail, it ends with the session
 }
 
 // take waits for the turn, within bounds.

@@ -33,8 +33,7 @@ func (g *grants) changed() {
 // storeGrants rehearses a lock, unless that was done lately. Its error matches driver.ErrReadOnly or driver.ErrFull: the
 // rights to names of rehearsals may be missing, and what else goes wrong, an Inspect has said.
 func (s *Server) storeGrants(ctx context.Context) error {
-	rehearser, ok := s.driver.(driver.Rehearser)
-	if !ok {
+	if s.checker == nil {
 		return nil
 	}
 	g := &s.grants
@@ -47,7 +46,7 @@ func (s *Server) storeGrants(ctx context.Context) error {
 	if !g.asked.IsZero() && time.Since(g.asked) < every {
 		return g.err
 	}
-	err := rehearser.Rehearse(ctx)
+	err := s.checker.Rehearse(ctx)
 	if !errors.Is(err, driver.ErrReadOnly) && !errors.Is(err, driver.ErrFull) {
 		err = nil
 	}

@@ -19,6 +19,8 @@ type refusing struct {
 	rehearsals atomic.Int64
 }
 
+func (*refusing) Check(context.Context) ([]driver.Finding, error) { return nil, nil }
+
 func (d *refusing) Rehearse(context.Context) error {
 	d.rehearsals.Add(1)
 	return d.refusal()

@@ -85,15 +85,14 @@ func (h *hub) listen(prefix string, client *Client) *listener {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.listeners[l] = true
-	in, inspects := h.s.driver.(driver.Inspector)
 	switch {
-	case !inspects:
+	case h.s.operator == nil:
 		close(l.ready)
 	case h.looking:
 		h.soon()
 	default:
 		h.looking, h.known, h.prefix, h.asks = true, nil, prefix, prefix
-		h.s.working.Go(func() { h.run(h.s.life, in) })
+		h.s.working.Go(func() { h.run(h.s.life) })
 	}
 	return l
 }
@@ -126,13 +125,13 @@ func (h *hub) soon() {
 }
 
 // run looks at what is held, until nobody listens.
-func (h *hub) run(ctx context.Context, in driver.Inspector) {
+func (h *hub) run(ctx context.Context) {
 	for {
 		prefix, ready, ok := h.begin()
 		if !ok {
 			return
 		}
-		took, whole := h.look(ctx, in, prefix)
+		took, whole := h.look(ctx, prefix)
 		h.begun(ready, whole)
 		pause := max(lookEvery, lookShare*took)
 		if !whole { // which says nothing of how long an answer takes
@@ -199,11 +198,11 @@ func common(a, b string) string {
 
 // look asks the engine and tells what has changed. An answer that is not whole tells nothing. It
 // returns how long the engine took to list what is held, and whether the answer was whole.
-func (h *hub) look(ctx context.Context, in driver.Inspector, prefix string) (took time.Duration, whole bool) {
+func (h *hub) look(ctx context.Context, prefix string) (took time.Duration, whole bool) {
 	ask, cancel := context.WithTimeout(ctx, 2*callBound)
 	defer cancel()
 	began := time.Now()
-	states, err := in.List(ask, validPrefix(prefix))
+	states, err := h.s.operator.List(ask, validPrefix(prefix))
 	took = time.Since(began)
 	if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 		return took, false
@@ -212,20 +211,20 @@ func (h *hub) look(ctx context.Context, in driver.Inspector, prefix string) (too
 	for _, state := range states {
 		addHolders(seen, state)
 	}
-	h.askAgain(ask, in, seen, prefix)
+	h.askAgain(ask, seen, prefix)
 	h.compare(seen, prefix)
 	return took, true
 }
 
 // askAgain asks for each lease that is not seen any more, for itself: a holder that is told of
 // its end stops. Of those that it does not come to, for many end at once, the next look asks.
-func (h *hub) askAgain(ctx context.Context, in driver.Inspector, seen map[lease]wire.Event, prefix string) {
+func (h *hub) askAgain(ctx context.Context, seen map[lease]wire.Event, prefix string) {
 	began := time.Now()
 	for _, gone := range h.notIn(seen, prefix) {
 		if time.Since(began) > askFor {
 			seen[gone] = h.eventOf(gone)
 			h.soon()
-		} else if state, err := in.Inspect(ctx, gone.name); err != nil {
+		} else if state, err := h.s.operator.Inspect(ctx, gone.name); err != nil {
 			seen[gone] = h.eventOf(gone)
 		} else {
 			addHolders(seen, state)

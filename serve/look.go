@@ -15,20 +15,16 @@ import (
 // abilities are the engine's, and those of the driver beside them.
 func (s *Server) abilities() wire.Abilities {
 	f := s.driver.Features()
-	_, inspects := s.driver.(driver.Inspector)
-	_, evicts := s.driver.(driver.Evictor)
-	_, raises := s.driver.(driver.FenceRaiser)
+	operates := s.operator != nil
 	a := wire.Abilities{
 		Fencing: f.Fencing, Shared: f.Shared, Fair: f.Fair, Wakes: f.Wakes, Resumes: f.Resumes,
 		MinTTL: wire.Ceil(f.MinTTL), Step: max(wire.Ceil(f.Step), 1), SessionTTL: wire.Millis(f.SessionTTL),
-		Inspects: inspects, Evicts: evicts, Raises: raises, MaxWait: wire.Millis(s.opts.MaxWait),
+		Inspects: operates, Evicts: operates, Raises: operates && f.Raises, Lingers: f.Lingers, Notes: f.Notes, Bars: f.Bars,
+		MaxWait: wire.Millis(s.opts.MaxWait),
 	}
 	// A claim does no I/O before its first call.
 	if c, err := s.driver.Claim(driver.Request{Resource: "features", Owner: newOwner(), TTL: wire.Duration(s.anyTTL())}); err == nil {
-		_, a.Lingers = c.(driver.Lingerer)
-		_, a.Notes = c.(driver.Noter)
 		_, a.Lifts = c.(driver.FenceLifter)
-		_, a.Bars = c.(driver.Barrer)
 	}
 	return a
 }
@@ -38,15 +34,14 @@ func (s *Server) showFeatures(w http.ResponseWriter, _ *http.Request) {
 }
 
 // ask makes one call to the engine that changes nothing.
-func (s *Server) ask(w http.ResponseWriter, r *http.Request, ask func(ctx context.Context, in driver.Inspector) error) {
-	in, ok := s.driver.(driver.Inspector)
-	if !ok {
+func (s *Server) ask(w http.ResponseWriter, r *http.Request, ask func(ctx context.Context) error) {
+	if s.operator == nil {
 		s.failed(w, fmt.Errorf("%w: showing what is held", driver.ErrUnsupported))
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), 2*callBound)
 	defer cancel()
-	if err := ask(ctx, in); err != nil {
+	if err := ask(ctx); err != nil {
 		s.failed(w, err)
 	}
 }
@@ -60,8 +55,8 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request) {
 	if about(w, name, ""); !s.may(w, View, name) {
 		return
 	}
-	s.ask(w, r, func(ctx context.Context, in driver.Inspector) error {
-		state, err := in.Inspect(ctx, name)
+	s.ask(w, r, func(ctx context.Context) error {
+		state, err := s.operator.Inspect(ctx, name)
 		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 			return err
 		}
@@ -81,8 +76,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 		s.rejected(w, err)
 		return
 	}
-	s.ask(w, r, func(ctx context.Context, in driver.Inspector) error {
-		states, err := in.List(ctx, prefix)
+	s.ask(w, r, func(ctx context.Context) error {
+		states, err := s.operator.List(ctx, prefix)
 		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 			return err
 		}
@@ -190,8 +185,8 @@ const probeName = "leasehold-readyz"
 // probe asks the engine something that changes nothing. The renewal of what nobody holds is
 // the question of an engine that shows nothing.
 func (s *Server) probe(ctx context.Context) error {
-	if in, ok := s.driver.(driver.Inspector); ok {
-		if _, err := in.Inspect(ctx, probeName); err != nil {
+	if s.operator != nil {
+		if _, err := s.operator.Inspect(ctx, probeName); err != nil {
 			return err
 		}
 		return s.storeGrants(ctx)

@@ -60,6 +60,8 @@ const (
 // A Server is the service over one driver.
 type Server struct {
 	driver   driver.Driver
+	operator driver.Operator // of the driver; nil: it is none
+	checker  driver.Checker  // as operator
 	features wire.Abilities
 	opts     Options
 	mux      *http.ServeMux
@@ -88,6 +90,8 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 		return nil, errors.New("serve: no driver")
 	}
 	s := &Server{driver: d, mux: http.NewServeMux(), claims: &claims{}, hub: &hub{}}
+	s.operator, _ = d.(driver.Operator)
+	s.checker, _ = d.(driver.Checker)
 	if opts != nil {
 		s.opts = *opts
 	}

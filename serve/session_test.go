@@ -42,13 +42,13 @@ func (c *sessionClaim) Try(ctx context.Context) (driver.Grant, error) {
 	return g, err
 }
 
-func (c *sessionClaim) Release(ctx context.Context) error {
+func (c *sessionClaim) Release(ctx context.Context, how driver.End) error {
 	select {
 	case c.d.releasing <- struct{}{}:
 		<-c.d.goOn
 	default: // nobody wants to know
 	}
-	return c.Claim.Release(ctx)
+	return c.Claim.Release(ctx, how)
 }
 
 // A lease whose time is over is given up at an engine that would keep it. An acquire of its owner

@@ -183,11 +183,8 @@ func TestOpenedStoreCanBeInspected(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if _, ok := d.(driver.Inspector); !ok {
-		t.Error("no Inspector")
-	}
-	if _, ok := d.(driver.Evictor); !ok {
-		t.Error("no Evictor")
+	if _, ok := d.(driver.Operator); !ok {
+		t.Error("no Operator")
 	}
 }
 

@@ -78,7 +78,7 @@ func openDriver(path string) (*contest.Locker, error) {
 		if _, err := claim.Try(ctx); err != nil {
 			return contest.Held{}, err
 		}
-		return contest.Held{Unlock: func() error { return claim.Release(ctx) }}, nil
+		return contest.Held{Unlock: func() error { return claim.Release(ctx, driver.End{}) }}, nil
 	}
 	return &contest.Locker{Lock: lock, Close: func() { cancel(); s.Close() }}, nil
 }

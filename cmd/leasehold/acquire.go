@@ -178,7 +178,7 @@ func release(ctx context.Context, a *app, name, owner string) error {
 	if err != nil {
 		return fmt.Errorf("release %q: %w", name, err)
 	}
-	if err := claim.Release(ctx); err != nil {
+	if err := claim.Release(ctx, driver.End{}); err != nil {
 		return orSignal(ctx, fmt.Errorf("release %q: %w", name, err))
 	}
 	return a.print(releasedView{name, true}, func(w io.Writer) { fmt.Fprintf(w, "released %s\n", shown(name)) })

@@ -261,8 +261,8 @@ func (d *doctor) reachAgain(ctx context.Context, opened driver.Driver, began tim
 // askOnce makes one question to the engine about a name that nobody uses.
 func askOnce(ctx context.Context, opened driver.Driver) error {
 	name := rehearsal.Name()
-	if inspector, ok := opened.(driver.Inspector); ok {
-		_, err := inspector.Inspect(ctx, name)
+	if operator, ok := opened.(driver.Operator); ok {
+		_, err := operator.Inspect(ctx, name)
 		if errors.Is(err, httplock.ErrDenied) { // by a service that knows us, as it has told what it promises
 			return nil
 		}
@@ -272,7 +272,7 @@ func askOnce(ctx context.Context, opened driver.Driver) error {
 	if err != nil {
 		return err
 	}
-	err = claim.Release(ctx)
+	err = claim.Release(ctx, driver.End{})
 	if errors.Is(err, leasehold.ErrLost) { // there was nothing to release
 		return nil
 	}
@@ -340,12 +340,12 @@ const slowTrip = leasehold.DefaultTTL / 40
 func tripText(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
 
 func (d *doctor) rehearse(ctx context.Context, opened driver.Driver) {
-	rehearser, ok := opened.(driver.Rehearser)
+	checker, ok := opened.(driver.Checker)
 	if !ok {
 		return
 	}
 	behind := strings.HasPrefix(d.app.storeURL, "http") // a service, which may not rehearse, or not for all
-	switch _, err := within(ctx, only(rehearser.Rehearse)); {
+	switch _, err := within(ctx, only(checker.Rehearse)); {
 	case behind && (errors.Is(err, driver.ErrUnsupported) || errors.Is(err, httplock.ErrDenied)):
 		d.add(driver.Finding{About: aboutRights, Text: "not tried: " + bare(err)})
 	case stores.NoTables(err) && !errors.Is(err, driver.ErrDenied):

@@ -16,18 +16,13 @@ import (
 
 // An away store answers attempts and renewals, and no release.
 type away struct{ driver.Driver }
-type awayClaim struct {
-	driver.Claim
-	driver.Lingerer
-	driver.Noter
-}
+type awayClaim struct{ driver.Claim }
 
 func (d *away) Claim(req driver.Request) (driver.Claim, error) {
 	c, err := d.Driver.Claim(req)
-	return &awayClaim{c, c.(driver.Lingerer), c.(driver.Noter)}, err
+	return &awayClaim{c}, err
 }
-func (c *awayClaim) Release(context.Context) error               { return errors.New("away") }
-func (c *awayClaim) Linger(context.Context, time.Duration) error { return errors.New("away") }
+func (c *awayClaim) Release(context.Context, driver.End) error { return errors.New("away") }
 
 // A failed job of a period is given back by two calls: the store that goes away between them keeps its name for no longer
 // than it would have.

@@ -81,14 +81,7 @@ func (h heritage) release(ctx context.Context, d driver.Driver, keep time.Durati
 	if err != nil {
 		return err
 	}
-	if keep <= 0 {
-		return claim.Release(ctx)
-	}
-	lingerer, ok := claim.(driver.Lingerer)
-	if !ok {
-		return leasehold.ErrUnsupported
-	}
-	return lingerer.Linger(ctx, keep)
+	return claim.Release(ctx, driver.End{Linger: max(keep, 0)})
 }
 
 // hopeless reports whether trying again cannot help.

@@ -103,7 +103,7 @@ func FullDisk(t *testing.T, d driver.Driver) {
 		if !errors.Is(err, sqllock.ErrFull) {
 			t.Fatalf("Try: %v; want ErrFull", err)
 		}
-		if st, err := d.(driver.Inspector).Inspect(t.Context(), name); err != nil || len(st.Holders) > 0 {
+		if st, err := d.(driver.Operator).Inspect(t.Context(), name); err != nil || len(st.Holders) > 0 {
 			t.Errorf("Inspect: %+v, %v; want no holder", st, err)
 		}
 		return

@@ -200,7 +200,7 @@ func RenewsInBatches(t *testing.T, d driver.Driver, count func() int) {
 			t.Fatal(err)
 		}
 	}
-	if err := d.(driver.Evictor).Evict(t.Context(), held[77].Name(), held[77].Owner(), "a test"); err != nil {
+	if err := d.(driver.Operator).Evict(t.Context(), held[77].Name(), held[77].Owner(), "a test"); err != nil {
 		t.Fatal(err)
 	}
 	start, before, renewedBefore := time.Now(), count(), renewals.Load()
@@ -341,13 +341,13 @@ func LateAttemptChangesNothing(t *testing.T, d driver.Driver, proxy *servers.Pro
 	if _, err := c.Try(ctx); err == nil || errors.Is(err, driver.ErrBusy) {
 		t.Fatalf("Try over a dark link: %v; want its outcome to be unknown", err)
 	}
-	if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+	if err := c.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 		t.Fatalf("Release: %v; want ErrLost, as nothing had arrived", err)
 	}
 	before := count()
 	proxy.Pass()
 	until(t, "the late attempt arrives", margin, func() bool { return count() > before })
-	state, err := d.(driver.Inspector).Inspect(t.Context(), "late")
+	state, err := d.(driver.Operator).Inspect(t.Context(), "late")
 	if err != nil || len(state.Holders) > 0 {
 		t.Errorf("after a late attempt: %+v, %v; want no holder", state, err)
 	}

@@ -72,10 +72,10 @@ func FailsOver(t *testing.T, f Failover) {
 			}
 			return errors.Is(err, sqllock.ErrReadOnly)
 		})
-		if err := released[name].Release(t.Context()); !errors.Is(err, sqllock.ErrReadOnly) {
+		if err := released[name].Release(t.Context(), driver.End{}); !errors.Is(err, sqllock.ErrReadOnly) {
 			t.Errorf("%s: Release on a server that is read-only: %v; want ErrReadOnly", name, err)
 		}
-		if _, err := drivers["by URL"].(driver.Inspector).Inspect(t.Context(), "kept"); err != nil {
+		if _, err := drivers["by URL"].(driver.Operator).Inspect(t.Context(), "kept"); err != nil {
 			t.Errorf("Inspect on a server that is read-only: %v", err)
 		}
 	}
@@ -84,7 +84,7 @@ func FailsOver(t *testing.T, f Failover) {
 	since := driver.Request{Resource: "since", Owner: "an owner of since", Mode: driver.Shared}
 	mustTry(t, claimOf(t, f.Next(t), since))
 	for name, d := range drivers {
-		if err := claimOf(t, d, since).Release(t.Context()); !errors.Is(err, sqllock.ErrReadOnly) {
+		if err := claimOf(t, d, since).Release(t.Context(), driver.End{}); !errors.Is(err, sqllock.ErrReadOnly) {
 			t.Errorf("%s: Release of what was granted since: %v; want ErrReadOnly", name, err)
 		}
 		if _, err := claimOf(t, d, since).Renew(t.Context(), time.Minute); !errors.Is(err, sqllock.ErrReadOnly) {
@@ -108,7 +108,7 @@ func FailsOver(t *testing.T, f Failover) {
 		t.Logf("%s: renewed %v after the name has moved", name, time.Since(moved).Round(time.Millisecond))
 		mustRelease(t, c)
 		until(t, name+": released", margin, func() bool {
-			err := released[name].Release(t.Context())
+			err := released[name].Release(t.Context(), driver.End{})
 			if errors.Is(err, driver.ErrLost) {
 				t.Fatalf("%s: Release after a failover: %v", name, err)
 			}
@@ -140,7 +140,7 @@ func keeps(t testing.TB, d driver.Driver) (kept leases) {
 
 // outlive checks that the first of the leases of whose TTL a failover took no more than half has outlived it, with its
 // token, and is renewed at the new primary.
-func (kept leases) outlive(t testing.TB, took time.Duration, next driver.Inspector) {
+func (kept leases) outlive(t testing.TB, took time.Duration, next driver.Operator) {
 	t.Helper()
 	lease, ttl := kept[0], shortestKept
 	for _, longer := range kept[1:] {

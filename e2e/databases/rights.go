@@ -24,7 +24,7 @@ func LeastRights(t *testing.T, admin, d, nobody Store) {
 	if _, err := c.Renew(t.Context(), 2*time.Minute); err != nil {
 		t.Error(err)
 	}
-	if err := c.(driver.Noter).Note(t.Context(), "a note"); err != nil {
+	if err := c.Note(t.Context(), "a note"); err != nil {
 		t.Error(err)
 	}
 	if err := d.RaiseFence(t.Context(), "y", 7); err != nil {
@@ -36,7 +36,7 @@ func LeastRights(t *testing.T, admin, d, nobody Store) {
 	if !ok {
 		t.Fatalf("Try: %v", err)
 	}
-	if err := c.Release(t.Context()); err != nil {
+	if err := c.Release(t.Context(), driver.End{}); err != nil {
 		t.Error(err)
 	}
 	select {

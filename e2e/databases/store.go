@@ -106,7 +106,7 @@ func mustTry(t testing.TB, c driver.Claim) uint64 {
 
 func mustRelease(t testing.TB, c driver.Claim) {
 	t.Helper()
-	if err := c.Release(t.Context()); err != nil {
+	if err := c.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatalf("Release: %v", err)
 	}
 }

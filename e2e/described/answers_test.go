@@ -54,10 +54,9 @@ func (c failingClaim) Try(context.Context) (driver.Grant, error) { return driver
 func (c failingClaim) Renew(context.Context, time.Duration) (driver.Grant, error) {
 	return driver.Grant{}, c.err
 }
-func (c failingClaim) Release(context.Context) error               { return c.err }
-func (c failingClaim) Linger(context.Context, time.Duration) error { return c.err }
-func (c failingClaim) Note(context.Context, string) error          { return c.err }
-func (c failingClaim) LiftFence(context.Context, uint64) error     { return c.err }
+func (c failingClaim) Release(context.Context, driver.End) error { return c.err }
+func (c failingClaim) Note(context.Context, string) error        { return c.err }
+func (c failingClaim) LiftFence(context.Context, uint64) error   { return c.err }
 
 // shown is what looking comes to.
 func (d failingDriver) shown() error {

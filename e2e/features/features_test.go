@@ -107,23 +107,13 @@ func row(t *testing.T, d driver.Driver) []string {
 	if !regexp.MustCompile(`^[a-z0-9]+$`).MatchString(f.Engine) {
 		t.Errorf("%T names its engine %q: no word in lower case", d, f.Engine)
 	}
-	ttl := max(time.Minute, f.MinTTL)
-	if f.SessionTTL > 0 {
-		ttl = f.SessionTTL
-	}
-	c, err := d.Claim(driver.Request{Resource: "r", Owner: strings.Repeat("a", 40), TTL: ttl})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, lingers := c.(driver.Lingerer)
-	_, lists := d.(driver.Inspector)
-	_, evicts := d.(driver.Evictor)
+	_, operates := d.(driver.Operator)
 	shortest, step := f.MinTTL.String(), cmp.Or(f.Step, time.Nanosecond).String()
 	if f.SessionTTL > 0 {
 		shortest, step = f.SessionTTL.String()+", as its session gives", "–"
 	}
 	row := []string{}
-	for _, has := range []bool{f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, lingers, lists, evicts} {
+	for _, has := range []bool{f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, f.Lingers, operates, operates} {
 		row = append(row, map[bool]string{true: "yes", false: "no"}[has])
 	}
 	return append(row, shortest, step)

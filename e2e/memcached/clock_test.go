@@ -104,7 +104,7 @@ func TestMemcachedStandstill(t *testing.T) {
 				if _, err := c.Renew(t.Context(), time.Minute); err != nil {
 					t.Fatal(err)
 				}
-			} else if err := c.Release(t.Context()); err != nil {
+			} else if err := c.Release(t.Context(), driver.End{}); err != nil {
 				t.Fatal(err)
 			}
 			resume := m.Pause()

@@ -163,10 +163,10 @@ func TestMemcachedEvicts(t *testing.T) {
 	}
 	next := claimOf(t, d, "evicted", "next", time.Hour)
 	mustTry(t, next)
-	if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+	if err := c.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Release of an evicted lease: %v, want ErrLost", err)
 	}
-	if err := next.Release(t.Context()); err != nil {
+	if err := next.Release(t.Context(), driver.End{}); err != nil {
 		t.Errorf("the successor's Release: %v", err)
 	}
 }
@@ -198,7 +198,7 @@ func TestMemcachedWithoutEviction(t *testing.T) {
 	if got := m.Must(t, "gets lock:held"); !strings.Contains(got, ownerLike) {
 		t.Errorf("the lease is gone: %q", got)
 	}
-	if err := c.Release(t.Context()); err != nil { // what it leaves is smaller
+	if err := c.Release(t.Context(), driver.End{}); err != nil { // what it leaves is smaller
 		t.Errorf("Release on a full server: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/memcachelock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -169,7 +170,7 @@ func TestMemcachedLateCommandsDoNoHarm(t *testing.T) {
 	t.Run("add after the release", func(t *testing.T) {
 		c := claimOf(t, d, "phantom", "aaa", time.Hour)
 		letGo := link.unheard(t, "add", tryOf(c))
-		if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+		if err := c.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 			t.Errorf("Release of what the server has not seen: %v, want ErrLost", err)
 		}
 		before := stored()
@@ -202,7 +203,7 @@ func TestMemcachedLateCommandsDoNoHarm(t *testing.T) {
 		if now := item("twice"); now != was {
 			t.Errorf("a late add changed %q to %q", was, now)
 		}
-		if err := c.Release(t.Context()); err != nil {
+		if err := c.Release(t.Context(), driver.End{}); err != nil {
 			t.Errorf("Release: %v", err)
 		}
 	})
@@ -211,7 +212,7 @@ func TestMemcachedLateCommandsDoNoHarm(t *testing.T) {
 		letGo := link.unheard(t, "add", tryOf(c))
 		mustTry(t, c)
 		before := stored()
-		if err := c.Release(t.Context()); err != nil {
+		if err := c.Release(t.Context(), driver.End{}); err != nil {
 			t.Errorf("Release: %v", err)
 		}
 		letGo()
@@ -227,7 +228,7 @@ func TestMemcachedLateCommandsDoNoHarm(t *testing.T) {
 			c := claimOf(t, d, name, "aaa", time.Hour)
 			letGo := link.unheard(t, "add", tryOf(c))
 			start := time.Now()
-			if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+			if err := c.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 				t.Errorf("Release of what the server has not seen: %v, want ErrLost", err)
 			}
 			time.Sleep(900*time.Millisecond - time.Since(start))
@@ -252,7 +253,7 @@ func TestMemcachedLateCommandsDoNoHarm(t *testing.T) {
 		link.unheard(t, "add", tryOf(c))()
 		settled(t, m, before)
 		mustTry(t, c)
-		if err := c.Release(t.Context()); err != nil {
+		if err := c.Release(t.Context(), driver.End{}); err != nil {
 			t.Errorf("Release: %v", err)
 		}
 		mustTry(t, claimOf(t, d, "arrived", "bbb", time.Minute))
@@ -260,7 +261,7 @@ func TestMemcachedLateCommandsDoNoHarm(t *testing.T) {
 	t.Run("release after the next try", func(t *testing.T) {
 		c := claimOf(t, d, "release", "aaa", time.Minute)
 		mustTry(t, c)
-		letGo := link.unheard(t, "cas", c.Release)
+		letGo := link.unheard(t, "cas", claimtest.Release(c))
 		mustTry(t, c)
 		before := stored()
 		letGo()
@@ -287,7 +288,7 @@ func TestMemcachedLateCommandsDoNoHarm(t *testing.T) {
 		c := claimOf(t, d, "over", "aaa", time.Hour)
 		mustTry(t, c)
 		letGo := link.unheard(t, "cas", func(ctx context.Context) error { _, err := c.Renew(ctx, time.Hour); return err })
-		if err := c.Release(t.Context()); err != nil {
+		if err := c.Release(t.Context(), driver.End{}); err != nil {
 			t.Fatal(err)
 		}
 		before := stored()
@@ -311,7 +312,7 @@ func TestMemcachedRestartBetweenReadAndSwap(t *testing.T) {
 	defer cancel()
 	letGo := link.next("gets", true)
 	released := make(chan error, 1)
-	go func() { released <- c.Release(ctx) }()
+	go func() { released <- c.Release(ctx, driver.End{}) }()
 	<-link.sent // it has read, and is about to swap
 	m.Kill()
 	m.Start(t)
@@ -328,7 +329,7 @@ func TestMemcachedRestartBetweenReadAndSwap(t *testing.T) {
 	if err := <-released; err == nil || errors.Is(err, driver.ErrLost) {
 		t.Errorf("Release across a restart: %v, want an unknown outcome", err)
 	}
-	if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+	if err := c.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("the Release again: %v, want ErrLost", err)
 	}
 	if _, err := successor.Renew(t.Context(), time.Hour); err != nil {

@@ -48,9 +48,9 @@ func TestMySQLGrantsNothingReadOnly(t *testing.T) {
 			}
 			calls["Try "+mode.String()] = func() error { return second(fresh.Try(t.Context())) }
 			calls["Renew "+mode.String()] = func() error { return second(held.Renew(t.Context(), time.Minute)) }
-			calls["Note "+mode.String()] = func() error { return held.(driver.Noter).Note(t.Context(), "noted") }
+			calls["Note "+mode.String()] = func() error { return held.Note(t.Context(), "noted") }
 			defer func() {
-				if err := held.Release(t.Context()); err != nil {
+				if err := held.Release(t.Context(), driver.End{}); err != nil {
 					t.Errorf("%v Release: %v", mode, err)
 				}
 			}()
@@ -100,7 +100,7 @@ func TestMySQLStatementsAreRepeated(t *testing.T) {
 		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
 			one, other := claimed(t, d, "kept "+mode.String(), mode), claimed(t, d, "released "+mode.String(), mode)
 			for _, err := range []error{
-				second(one.Try(t.Context())), second(other.Try(t.Context())), second(one.Renew(t.Context(), 2*time.Minute)), other.Release(t.Context()),
+				second(one.Try(t.Context())), second(other.Try(t.Context())), second(one.Renew(t.Context(), 2*time.Minute)), other.Release(t.Context(), driver.End{}),
 			} {
 				if err != nil {
 					t.Fatal(err)

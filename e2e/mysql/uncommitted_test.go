@@ -40,7 +40,7 @@ func TestMySQLAutocommitIsSwitchedOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			calls["Renew "+name] = func(ctx context.Context) error { _, err := c.Renew(ctx, time.Minute); return err }
-			calls["Note "+name] = func(ctx context.Context) error { return c.(driver.Noter).Note(ctx, "noted") }
+			calls["Note "+name] = func(ctx context.Context) error { return c.Note(ctx, "noted") }
 		}
 		calls["RaiseFence"] = func(ctx context.Context) error { return d.RaiseFence(ctx, "raised", 1<<40) }
 		calls["Evict"] = func(ctx context.Context) error {
@@ -68,7 +68,7 @@ func TestMySQLAutocommitIsSwitchedOff(t *testing.T) {
 			}
 		}
 		for name, c := range held {
-			if err := c.Release(t.Context()); err != nil {
+			if err := c.Release(t.Context(), driver.End{}); err != nil {
 				t.Errorf("Release of the %s lease: %v", name, err)
 			}
 		}

@@ -181,7 +181,7 @@ func TestNothingIsSentLater(t *testing.T) {
 		t.Fatalf("granted by nobody: %v", g)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	_ = c.Release(ctx) // there is nobody to be told
+	_ = c.Release(ctx, driver.End{}) // there is nobody to be told
 	cancel()
 	s.Begin()
 	s.Ready()
@@ -216,7 +216,7 @@ func TestNothingIsKeptWhenTheConnectionBreaks(t *testing.T) {
 	s.Begin()
 	s.Ready()
 	nobodyHolds(t, s)
-	if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+	if err := c.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Release: %v; want ErrLost", err)
 	}
 }
@@ -341,7 +341,7 @@ func TestFullBucket(t *testing.T) {
 	bucket(t, s, jetstream.KeyValueConfig{Bucket: "locks", MaxBytes: 4096, LimitMarkerTTL: time.Hour})
 	d := on(t, connected(t, s))
 	for i, c := range filled(t, d) {
-		if err := c.Release(t.Context()); err != nil {
+		if err := c.Release(t.Context(), driver.End{}); err != nil {
 			t.Errorf("Release of lock %d: %v", i, err)
 		}
 	}
@@ -358,7 +358,7 @@ func TestFullAccount(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, c := range filled(t, on(t, js)) {
-			if err := c.Release(t.Context()); err != nil && !errors.Is(err, natslock.ErrFull) {
+			if err := c.Release(t.Context(), driver.End{}); err != nil && !errors.Is(err, natslock.ErrFull) {
 				t.Errorf("%d replicas: Release of lock %d: %v", replicas, i, err)
 			}
 		}

@@ -62,7 +62,7 @@ func TestOpenCreatesWhatIsMissing(t *testing.T) {
 			return err
 		}
 		defer d.Close()
-		_, err = d.(driver.Inspector).List(t.Context(), "")
+		_, err = d.(driver.Operator).List(t.Context(), "")
 		return err
 	}
 	if err := open("locker", "locks", stores.Open); err != nil {

@@ -37,7 +37,7 @@ func TestQuestionOutlastsElection(t *testing.T) {
 		t.Helper()
 		for _, d := range asked {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			_, err := d.(driver.Inspector).Inspect(ctx, "a")
+			_, err := d.(driver.Operator).Inspect(ctx, "a")
 			cancel()
 			if err != nil {
 				t.Errorf("Inspect: %v", err)
@@ -75,7 +75,7 @@ func TestWriteOutlastsElection(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	released := make(chan error, 1)
-	go func() { released <- held.Release(ctx) }()
+	go func() { released <- held.Release(ctx, driver.End{}) }()
 	if _, err := kept.Renew(ctx, ttl); err != nil {
 		t.Errorf("Renew: %v", err)
 	}
@@ -104,7 +104,7 @@ func TestFormerLeaderHidesNoLease(t *testing.T) {
 	go func() {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		released <- claim(t, d, "a", "one").Release(ctx)
+		released <- claim(t, d, "a", "one").Release(ctx, driver.End{})
 	}()
 	for js.Conn().Stats().OutMsgs == asked { // so that it is asked before it hears of the others
 		time.Sleep(time.Millisecond)

@@ -24,7 +24,7 @@ func TestReleaseDuringAWriteInFlight(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.(*natslock.Driver).Close()
-	if _, err := d.(driver.Inspector).Inspect(t.Context(), "a"); err != nil {
+	if _, err := d.(driver.Operator).Inspect(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
 	c := claim(t, d, "a", "one")
@@ -40,7 +40,7 @@ func TestReleaseDuringAWriteInFlight(t *testing.T) {
 	release := func(bound time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), bound)
 		defer cancel()
-		err := c.Release(ctx)
+		err := c.Release(ctx, driver.End{})
 		t.Logf("Release: %v", err)
 		return err
 	}

@@ -56,7 +56,7 @@ func TestLeaderThatHasNotCaughtUp(t *testing.T) {
 	fresh := claim(t, on(t, by), "a", "one")
 	electing(t, "Try", nil, func() error { _, err := try(t, fresh, 10*time.Second); return err })
 	lags := lag()
-	if err := fresh.Release(t.Context()); err != nil {
+	if err := fresh.Release(t.Context(), driver.End{}); err != nil {
 		t.Errorf("Release: %v", err)
 	}
 	lags.Stop()
@@ -164,5 +164,5 @@ func ask(ctx context.Context, url string) error {
 	if _, err := c.Try(ctx); err != nil {
 		return err
 	}
-	return c.Release(ctx)
+	return c.Release(ctx, driver.End{})
 }

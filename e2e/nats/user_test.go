@@ -80,17 +80,17 @@ func allCalls(ctx context.Context, first, next driver.Driver) error {
 		return err
 	}
 	defer others.Close()
-	if err := handOver(ctx, mine, others, first.(driver.Inspector)); err != nil {
+	if err := handOver(ctx, mine, others, first.(driver.Operator)); err != nil {
 		return err
 	}
 	if _, err := first.(driver.Checker).Check(ctx); err != nil {
 		return fmt.Errorf("check: %w", err)
 	}
-	return first.(driver.FenceRaiser).RaiseFence(ctx, "a", 1<<40)
+	return first.(driver.Operator).RaiseFence(ctx, "a", 1<<40)
 }
 
 // handOver has others wait for what mine extends and releases.
-func handOver(ctx context.Context, mine, others *leasehold.Locker, look driver.Inspector) error {
+func handOver(ctx context.Context, mine, others *leasehold.Locker, look driver.Operator) error {
 	const short = 10 * time.Second
 	lease, err := mine.Acquire(ctx, "a")
 	if err != nil {
@@ -120,7 +120,7 @@ func handOver(ctx context.Context, mine, others *leasehold.Locker, look driver.I
 }
 
 // somebodyWaits returns when a list shows a waiter.
-func somebodyWaits(ctx context.Context, look driver.Inspector) error {
+func somebodyWaits(ctx context.Context, look driver.Operator) error {
 	for ; ; time.Sleep(10 * time.Millisecond) {
 		all, err := look.List(ctx, "")
 		if err != nil || slices.ContainsFunc(all, func(st driver.State) bool { return len(st.Waiters) > 0 }) {

@@ -62,7 +62,7 @@ func TestPostgresStandbyTakesOver(t *testing.T) {
 		n, err := s.Ask("SELECT count(*) FROM pg_stat_wal_receiver")
 		return err == nil && n == "0"
 	})
-	if err := released.Release(t.Context()); err != nil {
+	if err := released.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	since := claimed(one, "since", ttl)
@@ -85,7 +85,7 @@ func TestPostgresStandbyTakesOver(t *testing.T) {
 	}
 	again := claimed(other, "released", short)
 	soon("what was released since is free", func() bool { _, err := again.Try(t.Context()); return err == nil })
-	if err := kept.Release(t.Context()); err != nil {
+	if err := kept.Release(t.Context(), driver.End{}); err != nil {
 		t.Errorf("Release: %v", err)
 	}
 	select {

@@ -134,7 +134,7 @@ func TestPostgresStoppedInsideTransaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Release(t.Context()); err != nil {
+	if err := c.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	config, err := pgx.ParseConfig(p.URL())

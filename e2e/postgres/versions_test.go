@@ -48,7 +48,7 @@ func TestPostgresLongTransactionKeepsOldVersions(t *testing.T) {
 			if _, err := c.Try(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.Release(t.Context()); err != nil {
+			if err := c.Release(t.Context(), driver.End{}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -62,15 +62,15 @@ func TestPostgresTellsWhoIsNext(t *testing.T) {
 	// Of a short owner at most half; "" tells everybody.
 	for owner, called := range map[string]string{"é": "", "abc": "a", "äöüäöüäöüäöüäöü": "äöüäöüä"} {
 		holder, next := try("the holder", driver.Exclusive), try(owner, driver.Shared)
-		if err := holder.Release(t.Context()); err != nil {
+		if err := holder.Release(t.Context(), driver.End{}); err != nil {
 			t.Errorf("%s: %v", owner, err)
 		}
 		hears(called)
-		if err := next.Release(t.Context()); err != nil { // gives up its place
+		if err := next.Release(t.Context(), driver.End{}); err != nil { // gives up its place
 			t.Errorf("%s: %v", owner, err)
 		}
 	}
-	release := func(c driver.Claim) error { return c.Release(t.Context()) }
+	release := func(c driver.Claim) error { return c.Release(t.Context(), driver.End{}) }
 	evict := func(driver.Claim) error { return d.Evict(t.Context(), "x", "the holder", "a test") }
 	for _, tc := range []struct {
 		name  string
@@ -83,7 +83,7 @@ func TestPostgresTellsWhoIsNext(t *testing.T) {
 	} {
 		name, end := tc.name, tc.end
 		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
-			if err := try("the holder", mode).Release(t.Context()); err != nil { // tells nobody
+			if err := try("the holder", mode).Release(t.Context(), driver.End{}); err != nil { // tells nobody
 				t.Errorf("%s, mode %d: %v", name, mode, err)
 			}
 			holder := try("the holder", mode)
@@ -96,24 +96,24 @@ func TestPostgresTellsWhoIsNext(t *testing.T) {
 				if _, err := first.Try(t.Context()); err != nil {
 					t.Errorf("the lease that was given: %v", err)
 				}
-				if err := first.Release(t.Context()); err != nil {
+				if err := first.Release(t.Context(), driver.End{}); err != nil {
 					t.Errorf("the lease that was given: %v", err)
 				}
 				hears(given("second-in-the-queue"))
-				if err := second.Release(t.Context()); err != nil {
+				if err := second.Release(t.Context(), driver.End{}); err != nil {
 					t.Errorf("the lease that was given: %v", err)
 				}
 				continue
 			}
 			hears("first-in")
-			if err := first.Release(t.Context()); err != nil { // gives up its place
+			if err := first.Release(t.Context(), driver.End{}); err != nil { // gives up its place
 				t.Errorf("%s, mode %d: %v", name, mode, err)
 			}
 			hears("second-i")
 			if _, err := second.Try(t.Context()); err != nil {
 				t.Errorf("%s, mode %d: %v", name, mode, err)
 			}
-			if err := second.Release(t.Context()); err != nil {
+			if err := second.Release(t.Context(), driver.End{}); err != nil {
 				t.Errorf("%s, mode %d: %v", name, mode, err)
 			}
 		}

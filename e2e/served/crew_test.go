@@ -126,7 +126,7 @@ func exists(path string) bool {
 }
 
 // keep has a holder in one language hold until give is called, and returns when it does.
-func (c *crew) keep(d driver.Inspector, language string) (give func()) {
+func (c *crew) keep(d driver.Operator, language string) (give func()) {
 	c.t.Helper()
 	give = func() { _ = os.Remove(c.longer) } // it may be gone
 	eventually(c.t, "a holder in "+language, func() bool {
@@ -146,7 +146,7 @@ func (c *crew) keep(d driver.Inspector, language string) (give func()) {
 }
 
 // held is the note of who holds.
-func (c *crew) held(d driver.Inspector) string {
+func (c *crew) held(d driver.Operator) string {
 	state, err := d.Inspect(c.t.Context(), contended)
 	if err != nil || len(state.Holders) != 1 {
 		return ""

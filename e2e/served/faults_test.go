@@ -72,7 +72,7 @@ func TestBlackHoledClient(t *testing.T) {
 	waiters := func(n int) {
 		t.Helper()
 		eventually(t, "the queue", func() bool {
-			state, err := d.(driver.Inspector).Inspect(t.Context(), contended)
+			state, err := d.(driver.Operator).Inspect(t.Context(), contended)
 			return err == nil && len(state.Waiters) == n
 		})
 	}

@@ -51,7 +51,7 @@ func TestStoreStallsLongerThanTTL(t *testing.T) {
 	d := s.harness().Open(t)
 	defer d.Close()
 	for _, language := range []string{"go", "python", "node"} {
-		give := c.keep(d.(driver.Inspector), language)
+		give := c.keep(d.(driver.Operator), language)
 		resume := r.Pause()
 		time.Sleep(crewTTL * 4 / 3)
 		resume()

@@ -117,7 +117,7 @@ func TestSQLiteLateAttemptChangesNothing(t *testing.T) {
 	if l.next.Load() != nil {
 		t.Fatal("the attempt was not held back")
 	}
-	if err := gone.Release(bounded(t)); !errors.Is(err, driver.ErrLost) {
+	if err := gone.Release(bounded(t), driver.End{}); !errors.Is(err, driver.ErrLost) {
 		t.Fatalf("Release: %v; want ErrLost, as nothing had arrived", err)
 	}
 	close(attempt.letGo)

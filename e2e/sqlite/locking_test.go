@@ -15,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 )
 
 func TestSQLitePoolOfOneConnection(t *testing.T) {
@@ -71,7 +72,7 @@ func TestSQLiteEvictionReachesTheHolder(t *testing.T) {
 				t.Errorf("Renew: %v; want ErrLost with the reason", err)
 			}
 		}
-		if err := holder.Release(bounded(t)); !errors.Is(err, driver.ErrLost) {
+		if err := holder.Release(bounded(t), driver.End{}); !errors.Is(err, driver.ErrLost) {
 			t.Errorf("Release: %v; want ErrLost", err)
 		}
 		st, err := operator.Inspect(bounded(t), name)
@@ -265,7 +266,7 @@ func TestSQLiteCancelledCallsLeaveNoTransaction(t *testing.T) {
 		}
 		cancel()
 		open()
-		if err := c.Release(bounded(t)); err != nil && !errors.Is(err, driver.ErrLost) {
+		if err := c.Release(bounded(t), driver.End{}); err != nil && !errors.Is(err, driver.ErrLost) {
 			t.Fatalf("Release: %v", err)
 		}
 		check := claim(t, other, driver.Request{})
@@ -312,7 +313,7 @@ func longWriteByOthers(t *testing.T, options string) {
 	for call, do := range map[string]func(ctx context.Context) error{
 		"Try":     func(ctx context.Context) error { _, err := c.Try(ctx); return err },
 		"Renew":   func(ctx context.Context) error { _, err := held.Renew(ctx, time.Minute); return err },
-		"Release": held.Release,
+		"Release": claimtest.Release(held),
 		"Evict":   func(ctx context.Context) error { return d.Evict(ctx, "held", "database is locked", "no reason") },
 		"Try shared": func(ctx context.Context) error {
 			_, err := claim(t, d, driver.Request{Mode: driver.Shared}).Try(ctx)
@@ -366,7 +367,7 @@ func TestSQLiteClosed(t *testing.T) {
 	_, try := waiter.Try(bounded(t))
 	_, renew := waiter.Renew(bounded(t), time.Minute)
 	_, claimed := d.Claim(driver.Request{})
-	for call, err := range map[string]error{"Try": try, "Renew": renew, "Release": waiter.Release(bounded(t)),
+	for call, err := range map[string]error{"Try": try, "Renew": renew, "Release": waiter.Release(bounded(t), driver.End{}),
 		"Claim": claimed, "Migrate": d.Migrate(bounded(t))} {
 		if !errors.Is(err, driver.ErrClosed) {
 			t.Errorf("%s: %v; want ErrClosed", call, err)

@@ -141,7 +141,7 @@ func TestSQLiteCompanionsComeAndGo(t *testing.T) {
 					_, err = c.Renew(bounded(t), time.Minute)
 				}
 				if err == nil {
-					err = c.Release(bounded(t))
+					err = c.Release(bounded(t), driver.End{})
 				}
 				if err != nil {
 					t.Error(err)

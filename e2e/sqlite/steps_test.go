@@ -99,7 +99,7 @@ func refused(t testing.TB, c driver.Claim) *driver.Busy {
 
 func released(t testing.TB, c driver.Claim) {
 	t.Helper()
-	if err := c.Release(bounded(t)); err != nil {
+	if err := c.Release(bounded(t), driver.End{}); err != nil {
 		t.Fatalf("Release: %v", err)
 	}
 }

@@ -230,9 +230,9 @@ func (m marked) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	return m.Claim.Renew(ctx, ttl)
 }
 
-func (m marked) Release(ctx context.Context) error {
+func (m marked) Release(ctx context.Context, how driver.End) error {
 	m.seen.mark()
-	return m.Claim.Release(ctx)
+	return m.Claim.Release(ctx, how)
 }
 
 func openMemory(_ *testing.T, seen *tracks) driver.Driver { return markedDriver{memory.New(), seen} }

@@ -35,8 +35,7 @@ type Options struct {
 }
 
 // A Driver serves claims on a Store. It is safe for concurrent use. It implements
-// [driver.Inspector], Evictor, FenceRaiser and BatchRenewer; its claims are [driver.Lingerer], Noter
-// and FenceLifter.
+// [driver.Operator] and BatchRenewer; its claims are [driver.FenceLifter].
 type Driver struct {
 	store  Store
 	opts   Options
@@ -83,6 +82,7 @@ func New(store Store, opts *Options) (*Driver, error) {
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
 		Engine: d.opts.Engine, Fencing: true, Shared: true, Fair: true, Wakes: d.watch != nil, Resumes: true,
+		Lingers: true, Bars: true, Notes: true, Raises: true,
 		MinTTL: d.opts.MinTTL, Step: time.Nanosecond,
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// claim implements driver.Claim, driver.Lingerer, driver.Noter and driver.FenceLifter. What it has
+// claim implements driver.Claim and driver.FenceLifter. What it has
 // is in the record alone.
 type claim struct {
 	d      *Driver
@@ -22,7 +22,6 @@ type claim struct {
 	queued bool      // the last Try left a place
 	holds  bool      // it was granted, and not told of its end
 
-	bar time.Duration // for how long its end keeps the owner out
 }
 
 // Try implements driver.Claim.
@@ -193,7 +192,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	return grantOf(r, c.req.Owner, ttl)
 }
 
-// Note implements driver.Noter.
+// Note implements driver.Claim.
 func (c *claim) Note(ctx context.Context, note string) error {
 	_, err := c.lease(ctx, func(v *view) error { return v.SetNote(c.req.Owner, note) })
 	return err
@@ -214,40 +213,27 @@ func (c *claim) LiftFence(ctx context.Context, fence uint64) error {
 	return err
 }
 
-// Release implements driver.Claim.
-func (c *claim) Release(ctx context.Context) error {
-	return c.leave(ctx, func(v *view) error { return v.Release(c.req.Owner) })
-}
-
-// Linger implements driver.Lingerer.
-func (c *claim) Linger(ctx context.Context, d time.Duration) error {
-	return c.leave(ctx, func(v *view) error {
-		if d <= 0 {
-			return v.Release(c.req.Owner)
-		}
-		return v.Linger(&v.clock, c.req.Owner, d)
-	})
-}
-
-// Bar implements driver.Barrer.
-func (c *claim) Bar(keep time.Duration) { c.bar = keep }
-
 // errUntold: a release was refused because the record is another one, which may be because of that release.
 var errUntold = errors.New("caslock: the record does not tell whether the lease was released or taken away")
 
-// leave has f give up what the claim has. If a write of this call or of a former one has done so,
-// there is nothing to be found, but its nonce.
-func (c *claim) leave(ctx context.Context, f func(v *view) error) error {
+// Release implements driver.Claim. If a write of this call or of a former one has given up what
+// the claim has, there is nothing to be found, but its nonce.
+func (c *claim) Release(ctx context.Context, how driver.End) error {
 	c.d.resource(c.req.Resource).disarm(c.req.Owner)
 	var lost error
 	found := false
 	r, err := c.d.change(ctx, c.req.Resource, &c.open, func(v *view) bool {
-		if lost = f(v); lost == nil {
+		if how.Linger > 0 {
+			lost = v.Linger(&v.clock, c.req.Owner, how.Linger)
+		} else {
+			lost = v.Release(c.req.Owner)
+		}
+		if lost == nil {
 			c.gave = append(c.gave, parting{v.next, v.Nonce})
 		}
 		found = found || lost == nil // as in lease
-		if c.bar > 0 {
-			v.KeepOut(&v.clock, c.req.Owner, c.bar)
+		if how.Bar > 0 {
+			v.KeepOut(&v.clock, c.req.Owner, how.Bar)
 			return true
 		}
 		return found || c.had(v) || v.dropped

@@ -144,7 +144,7 @@ func TestWallClocksDoNotMatter(t *testing.T) {
 				}
 				claimtest.Refused(t, other)
 			}
-			st, err := here.(driver.Inspector).Inspect(t.Context(), "r")
+			st, err := here.(driver.Operator).Inspect(t.Context(), "r")
 			if err != nil || len(st.Holders) != 1 || st.Holders[0].Held < 0 || st.Holders[0].Left <= 0 || st.Holders[0].Left > ttl {
 				t.Errorf("%v, %v", st, err)
 			}

@@ -24,7 +24,7 @@ func TestDamagedRecords(t *testing.T) {
 			c := claimOf(t, d, driver.Request{Resource: name, Owner: "a"})
 			_, tried := c.Try(t.Context())
 			_, renewed := c.Renew(t.Context(), ttl)
-			for what, err := range map[string]error{"Try": tried, "Renew": renewed, "Release": c.Release(t.Context())} {
+			for what, err := range map[string]error{"Try": tried, "Renew": renewed, "Release": c.Release(t.Context(), driver.End{})} {
 				if !errors.Is(err, driver.ErrCorrupt) {
 					t.Errorf("%s of %s: %v; want ErrCorrupt", what, name, err)
 				}
@@ -33,7 +33,7 @@ func TestDamagedRecords(t *testing.T) {
 				t.Errorf("%s was changed", name)
 			}
 		}
-		states, err := d.(driver.Inspector).List(t.Context(), "")
+		states, err := d.(driver.Operator).List(t.Context(), "")
 		if len(states) != 1 || states[0].Resource != "sound" || !errors.Is(err, driver.ErrCorrupt) {
 			t.Errorf("List: %v, %v; want one and ErrCorrupt", states, err)
 		}

@@ -36,7 +36,7 @@ func TestFencesGrowOverRemoval(t *testing.T) {
 					t.Error("a record without claims was not removed")
 				}
 				floor := driver.FenceOf(uint64(1000))
-				if err := process(t, store).(driver.FenceRaiser).RaiseFence(t.Context(), "r", floor); err != nil {
+				if err := process(t, store).(driver.Operator).RaiseFence(t.Context(), "r", floor); err != nil {
 					t.Fatal(err)
 				}
 				last = floor

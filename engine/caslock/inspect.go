@@ -10,7 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Inspect implements [driver.Inspector]. A lease whose holder died is shown until this process has
+// Inspect implements [driver.Operator]. A lease whose holder died is shown until this process has
 // watched it for its TTL.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	ctx, leave, err := d.enter(ctx)
@@ -43,7 +43,7 @@ func shown(h driver.Holder) driver.Holder {
 	return h
 }
 
-// List implements [driver.Inspector].
+// List implements [driver.Operator].
 func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
 	ctx, leave, err := d.enter(ctx)
 	if err != nil {
@@ -85,13 +85,13 @@ func (d *Driver) listed(i Item, states *[]driver.State) error {
 	return nil
 }
 
-// Evict implements [driver.Evictor]. The holder learns at its next renewal.
+// Evict implements [driver.Operator]. The holder learns at its next renewal.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	_, err := d.lease(ctx, name, &uncertain{}, d.others, func(v *view) error { return v.Evict(owner, reason, v.floor) })
 	return err
 }
 
-// RaiseFence implements [driver.FenceRaiser].
+// RaiseFence implements [driver.Operator].
 func (d *Driver) RaiseFence(ctx context.Context, name string, fence uint64) error {
 	if err := driver.CheckRaise(fence); err != nil {
 		return err

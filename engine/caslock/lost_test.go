@@ -69,7 +69,7 @@ func TestLateWriteIsRefused(t *testing.T) {
 	calls := map[string]func(ctx context.Context, c driver.Claim) error{
 		"Try":     func(ctx context.Context, c driver.Claim) error { _, err := c.Try(ctx); return err },
 		"Renew":   func(ctx context.Context, c driver.Claim) error { _, err := c.Renew(ctx, ttl); return err },
-		"Release": func(ctx context.Context, c driver.Claim) error { return c.Release(ctx) },
+		"Release": func(ctx context.Context, c driver.Claim) error { return c.Release(ctx, driver.End{}) },
 	}
 	for what, call := range calls {
 		for _, used := range []bool{false, true} {
@@ -92,7 +92,7 @@ func TestLateWriteIsRefused(t *testing.T) {
 					if err := call(t.Context(), c); !errors.Is(err, errCut) {
 						t.Fatalf("%s: %v; want its outcome to be unknown", what, err)
 					}
-					if err := c.Release(t.Context()); err != nil && !(what == "Try" && errors.Is(err, driver.ErrLost)) {
+					if err := c.Release(t.Context(), driver.End{}); err != nil && !(what == "Try" && errors.Is(err, driver.ErrLost)) {
 						t.Fatalf("Release: %v", err)
 					}
 					l.late()
@@ -121,7 +121,7 @@ func TestUnsentWriteIsMadeAnew(t *testing.T) {
 			t.Fatalf("Try: %v; want its outcome to be unknown", err)
 		}
 		l.next = "unsent"
-		if err := c.Release(t.Context()); err != nil && !errors.Is(err, driver.ErrLost) {
+		if err := c.Release(t.Context(), driver.End{}); err != nil && !errors.Is(err, driver.ErrLost) {
 			t.Fatalf("Release: %v", err)
 		}
 		l.late()
@@ -130,7 +130,7 @@ func TestUnsentWriteIsMadeAnew(t *testing.T) {
 		for what, call := range map[string]func() error{
 			"Try":     func() error { _, err := c.Try(t.Context()); return err },
 			"Renew":   func() error { _, err := c.Renew(t.Context(), ttl); return err },
-			"Release": func() error { return c.Release(t.Context()) },
+			"Release": func() error { return c.Release(t.Context(), driver.End{}) },
 		} {
 			if what != "Try" {
 				claimtest.Granted(t, c)
@@ -182,7 +182,7 @@ func TestRepeatedWriteFindsItself(t *testing.T) {
 				if again, err := c.Renew(t.Context(), ttl); err != nil || again.Fence != g.Fence {
 					t.Errorf("Renew: %v, %v", again, err)
 				}
-				err := c.Release(t.Context())
+				err := c.Release(t.Context(), driver.End{})
 				if _, removes := s.(caslock.Counter); errors.Is(err, driver.ErrLost) || err != nil && !removes {
 					t.Errorf("Release: %v", err)
 				}
@@ -196,12 +196,12 @@ func TestRepeatedWriteFindsItself(t *testing.T) {
 // written since.
 func TestRepeatedReleaseFindsItselfBelowOthers(t *testing.T) {
 	calls := map[string]func(ctx context.Context, d driver.Driver, c driver.Claim) error{
-		"Release": func(ctx context.Context, _ driver.Driver, c driver.Claim) error { return c.Release(ctx) },
+		"Release": func(ctx context.Context, _ driver.Driver, c driver.Claim) error { return c.Release(ctx, driver.End{}) },
 		"Linger": func(ctx context.Context, _ driver.Driver, c driver.Claim) error {
-			return c.(driver.Lingerer).Linger(ctx, time.Millisecond)
+			return c.Release(ctx, driver.End{Linger: time.Millisecond})
 		},
 		"Evict": func(ctx context.Context, d driver.Driver, _ driver.Claim) error {
-			return d.(driver.Evictor).Evict(ctx, "r", "a", "because")
+			return d.(driver.Operator).Evict(ctx, "r", "a", "because")
 		},
 	}
 	for what, call := range calls {
@@ -213,7 +213,7 @@ func TestRepeatedReleaseFindsItselfBelowOthers(t *testing.T) {
 				next := claimOf(t, process(t, l.Store), driver.Request{Owner: "b", Queue: true})
 				claimtest.Refused(t, next)
 				claimtest.Refused(t, claimOf(t, process(t, l.Store), driver.Request{Owner: "c", Queue: true}))
-				if _, err := d.(driver.Inspector).Inspect(t.Context(), "r"); err != nil { // so that it writes on what they wrote
+				if _, err := d.(driver.Operator).Inspect(t.Context(), "r"); err != nil { // so that it writes on what they wrote
 					t.Fatal(err)
 				}
 				l.between = func() {
@@ -234,7 +234,7 @@ func TestRepeatedReleaseFindsItselfBelowOthers(t *testing.T) {
 func TestReleaseOfWhatWasTakenIsNone(t *testing.T) {
 	for name, take := range map[string]func(t *testing.T, s *counting){
 		"evicted": func(t *testing.T, s *counting) {
-			if err := process(t, s).(driver.Evictor).Evict(t.Context(), "r", "a", "because"); err != nil {
+			if err := process(t, s).(driver.Operator).Evict(t.Context(), "r", "a", "because"); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -250,7 +250,7 @@ func TestReleaseOfWhatWasTakenIsNone(t *testing.T) {
 					for i := range writes {
 						claimtest.Granted(t, claimOf(t, process(t, s), driver.Request{Owner: strconv.Itoa(i), Mode: driver.Shared}))
 					}
-					if err := c.Release(t.Context()); err == nil || name == "evicted" && !errors.Is(err, driver.ErrLost) {
+					if err := c.Release(t.Context(), driver.End{}); err == nil || name == "evicted" && !errors.Is(err, driver.ErrLost) {
 						t.Errorf("Release: %v", err)
 					}
 				})
@@ -281,11 +281,11 @@ func TestReleaseFindsItsOwnWrite(t *testing.T) {
 		c := claimOf(t, process(t, l), driver.Request{Owner: "a"})
 		claimtest.Granted(t, c)
 		l.next = "lose answer"
-		if err := c.Release(t.Context()); !errors.Is(err, errCut) {
+		if err := c.Release(t.Context(), driver.End{}); !errors.Is(err, errCut) {
 			t.Fatalf("Release: %v; want its outcome to be unknown", err)
 		}
 		claimtest.Released(t, c)
-		if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+		if err := c.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 			t.Errorf("Release of nothing: %v; want ErrLost", err)
 		}
 	})

@@ -57,13 +57,13 @@ func TestOldReadEndsNoLease(t *testing.T) {
 		}
 		for what, call := range map[string]func() error{
 			"Renew": func() error { _, err := c.Renew(t.Context(), ttl); return err },
-			"Note":  func() error { return c.(driver.Noter).Note(t.Context(), "note") },
+			"Note":  func() error { return c.Note(t.Context(), "note") },
 		} {
 			if err := lags(call); errors.Is(err, driver.ErrLost) {
 				t.Errorf("%s after an old read: %v", what, err)
 			}
 		}
-		if err := lags(func() error { return c.Release(t.Context()) }); errors.Is(err, driver.ErrLost) {
+		if err := lags(func() error { return c.Release(t.Context(), driver.End{}) }); errors.Is(err, driver.ErrLost) {
 			t.Errorf("Release after an old read: %v", err)
 		}
 	})
@@ -76,16 +76,16 @@ func TestOldReadHidesNoLeaseOfAnotherProcess(t *testing.T) {
 	}
 	for what, call := range map[string]func(ctx context.Context, d driver.Driver, c driver.Claim) error{
 		"Renew":   one(func(ctx context.Context, c driver.Claim) error { _, err := c.Renew(ctx, ttl); return err }),
-		"Note":    one(func(ctx context.Context, c driver.Claim) error { return c.(driver.Noter).Note(ctx, "note") }),
-		"Release": one(func(ctx context.Context, c driver.Claim) error { return c.Release(ctx) }),
-		"Linger":  one(func(ctx context.Context, c driver.Claim) error { return c.(driver.Lingerer).Linger(ctx, ttl) }),
+		"Note":    one(func(ctx context.Context, c driver.Claim) error { return c.Note(ctx, "note") }),
+		"Release": one(func(ctx context.Context, c driver.Claim) error { return c.Release(ctx, driver.End{}) }),
+		"Linger":  one(func(ctx context.Context, c driver.Claim) error { return c.Release(ctx, driver.End{Linger: ttl}) }),
 		"RenewAll": func(ctx context.Context, d driver.Driver, c driver.Claim) error {
 			all := []driver.Renewal{{Claim: c, TTL: ttl}, {Claim: claimOf(t, d, driver.Request{Owner: "b"}), TTL: ttl}}
 			d.(driver.BatchRenewer).RenewAll(ctx, all)
 			return all[0].Err
 		},
 		"Evict": func(ctx context.Context, d driver.Driver, _ driver.Claim) error {
-			return d.(driver.Evictor).Evict(ctx, "r", "a", "because")
+			return d.(driver.Operator).Evict(ctx, "r", "a", "because")
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -111,10 +111,10 @@ func TestWriteOfALossIsNoRelease(t *testing.T) {
 		claimtest.Granted(t, c)
 		time.Sleep(2 * ttl)
 		l.next = "lose answer"
-		if err := c.Release(t.Context()); !errors.Is(err, errCut) {
+		if err := c.Release(t.Context(), driver.End{}); !errors.Is(err, errCut) {
 			t.Fatalf("Release: %v; want its outcome to be unknown", err)
 		}
-		if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+		if err := c.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 			t.Errorf("Release of what was over: %v; want ErrLost", err)
 		}
 	})
@@ -125,7 +125,7 @@ func TestOldReadAfterARepeatedWrite(t *testing.T) {
 	for what, call := range map[string]func(ctx context.Context, c driver.Claim) error{
 		"Try":     func(ctx context.Context, c driver.Claim) error { _, err := c.Try(ctx); return err },
 		"Renew":   func(ctx context.Context, c driver.Claim) error { _, err := c.Renew(ctx, ttl); return err },
-		"Release": func(ctx context.Context, c driver.Claim) error { return c.Release(ctx) },
+		"Release": func(ctx context.Context, c driver.Claim) error { return c.Release(ctx, driver.End{}) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

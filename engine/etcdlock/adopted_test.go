@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -30,7 +31,7 @@ func TestRenewAllOfWhatAnotherClaimReleased(t *testing.T) {
 	if err := within(t, ttl, func(ctx context.Context) error { _, err := again.Renew(ctx, ttl); return err }); err != nil {
 		t.Fatalf("Renew by another claim of the owner: %v", err)
 	}
-	if err := within(t, ttl, again.Release); err != nil {
+	if err := within(t, ttl, claimtest.Release(again)); err != nil {
 		t.Fatal(err)
 	}
 	if err := within(t, ttl, tryOf(next)); err != nil {
@@ -132,10 +133,10 @@ func TestNextWhoseKeyAnotherClaimReleased(t *testing.T) {
 	if err := within(t, ttl, tryOf(again)); !errors.Is(err, driver.ErrBusy) {
 		t.Fatalf("Try by another claim of the second: %v; want busy", err)
 	}
-	if err := within(t, ttl, again.Release); err != nil {
+	if err := within(t, ttl, claimtest.Release(again)); err != nil {
 		t.Fatal(err)
 	}
-	if err := within(t, ttl, claims[0].Release); err != nil {
+	if err := within(t, ttl, claimtest.Release(claims[0])); err != nil {
 		t.Fatal(err)
 	}
 	<-busy.Wake
@@ -238,7 +239,7 @@ func TestRenewedElsewhereIsNotLostHere(t *testing.T) {
 		return within(t, soon, func(ctx context.Context) error { _, err := c.Renew(ctx, longer); return err })
 	}
 	for name, call := range map[string]func(c driver.Claim) error{
-		"released": func(c driver.Claim) error { return within(t, soon, c.Release) },
+		"released": func(c driver.Claim) error { return within(t, soon, claimtest.Release(c)) },
 		"renewed":  renew,
 	} {
 		req := driver.Request{Resource: name, Owner: name, TTL: ttl}
@@ -284,7 +285,7 @@ func TestForgottenClaimsAreNotTold(t *testing.T) {
 		}
 		last = c
 	}
-	if err := within(t, ttl, last.Release); err != nil {
+	if err := within(t, ttl, claimtest.Release(last)); err != nil {
 		t.Fatal(err)
 	}
 	d.Close() // waits for what tells

@@ -12,19 +12,16 @@ import (
 // markWithin bounds the making of a mark. Its lease lives for as much longer.
 const markWithin = 10 * time.Second
 
-// Bar implements driver.Barrer.
-func (c *claim) Bar(keep time.Duration) { c.bar = keep }
-
-// keepOwnerOut leaves a mark, if Bar has asked for one, which every put of a claim's key compares. So what its owner has
+// keepOwnerOut leaves a mark, if keep is not 0, which every put of a claim's key compares. So what its owner has
 // is complete when the mark is there, and is deleted, but for one key, which is the place of the claim. Without space
 // there is no mark: the server refuses late puts too.
-func (c *claim) keepOwnerOut(ctx context.Context) (others bool, err error) {
-	if c.bar == 0 {
+func (c *claim) keepOwnerOut(ctx context.Context, keep time.Duration) (others bool, err error) {
+	if keep == 0 {
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, markWithin)
 	defer cancel()
-	resp, err := c.mark(ctx)
+	resp, err := c.mark(ctx, keep)
 	if errors.Is(err, ErrNoSpace) {
 		return false, nil
 	} else if err != nil {
@@ -48,8 +45,8 @@ func (c *claim) keepOwnerOut(ctx context.Context) (others bool, err error) {
 }
 
 // mark leaves the mark, and reads the keys of the resource.
-func (c *claim) mark(ctx context.Context) (*clientv3.TxnResponse, error) {
-	lease, _, err := c.d.grantLease(ctx, c.bar+markWithin)
+func (c *claim) mark(ctx context.Context, keep time.Duration) (*clientv3.TxnResponse, error) {
+	lease, _, err := c.d.grantLease(ctx, keep+markWithin)
 	if err != nil {
 		return nil, err
 	}

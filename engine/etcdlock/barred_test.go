@@ -16,9 +16,6 @@ import (
 
 const barFor, barredTTL = time.Minute, 20 * time.Second
 
-// bar has the end of c keep its owner out.
-func bar(c driver.Claim) { c.(driver.Barrer).Bar(barFor) }
-
 // onEach runs test on the oldest server and on the newest, with the driver of the claims and that of another process.
 func onEach(t *testing.T, test func(t *testing.T, direct *clientv3.Client, d, other *etcdlock.Driver)) {
 	t.Parallel()
@@ -34,9 +31,9 @@ func onEach(t *testing.T, test func(t *testing.T, direct *clientv3.Client, d, ot
 // A process that stands still after its key was put cannot give that up: who bars the owner does.
 func TestBarredOwnerKeepsNoKey(t *testing.T) {
 	onEach(t, func(t *testing.T, direct *clientv3.Client, d, other *etcdlock.Driver) {
-		for name, ends := range map[string]func(driver.Claim, context.Context) error{
-			"release": driver.Claim.Release,
-			"linger":  func(c driver.Claim, ctx context.Context) error { return c.(driver.Lingerer).Linger(ctx, 2*time.Second) },
+		for name, how := range map[string]driver.End{
+			"release": {Bar: barFor},
+			"linger":  {Bar: barFor, Linger: 2 * time.Second},
 		} {
 			c := claimOf(t, d, driver.Request{Resource: name, Owner: "o", TTL: barredTTL})
 			if err := within(t, barredTTL, tryOf(c)); err != nil {
@@ -49,8 +46,7 @@ func TestBarredOwnerKeepsNoKey(t *testing.T) {
 			if _, err := direct.Put(t.Context(), "leasehold/"+name+"/late", `{"owner":"o"}`, clientv3.WithLease(late.ID)); err != nil {
 				t.Fatal(err)
 			}
-			bar(c)
-			if err := within(t, barredTTL, func(ctx context.Context) error { return ends(c, ctx) }); err != nil {
+			if err := within(t, barredTTL, func(ctx context.Context) error { return c.Release(ctx, how) }); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			next := claimOf(t, other, driver.Request{Resource: name, Owner: "next", TTL: barredTTL})
@@ -76,8 +72,9 @@ func TestBarredWaiterThatLingersLeavesNoPlace(t *testing.T) {
 		if err := within(t, barredTTL, tryOf(waiter)); !errors.Is(err, driver.ErrBusy) {
 			t.Fatalf("Try of what is held: %v; want busy", err)
 		}
-		bar(waiter)
-		err := within(t, barredTTL, func(ctx context.Context) error { return waiter.(driver.Lingerer).Linger(ctx, time.Second) })
+		err := within(t, barredTTL, func(ctx context.Context) error {
+			return waiter.Release(ctx, driver.End{Bar: barFor, Linger: time.Second})
+		})
 		if !errors.Is(err, driver.ErrLost) {
 			t.Errorf("Linger of what waits: %v; want ErrLost", err)
 		}
@@ -122,8 +119,7 @@ func TestPutThatComesAfterItsOwnerWasBarred(t *testing.T) {
 		go func() { tried <- within(t, barredTTL, tryOf(c)) }()
 		<-sent
 		elsewhere := claimOf(t, other, driver.Request{Resource: name, Owner: "o", TTL: barredTTL})
-		bar(elsewhere)
-		if err := released(t, elsewhere, barredTTL); !errors.Is(err, driver.ErrLost) {
+		if err := within(t, barredTTL, func(ctx context.Context) error { return elsewhere.Release(ctx, driver.End{Bar: barFor}) }); !errors.Is(err, driver.ErrLost) {
 			t.Errorf("Release of what was not there yet: %v; want ErrLost", err)
 		}
 		close(deliver)
@@ -143,7 +139,7 @@ func TestWhatLingersIsNotRenewed(t *testing.T) {
 		renew := func(c driver.Claim, ctx context.Context) error { _, err := c.Renew(ctx, barredTTL); return err }
 		for name, call := range map[string]func(driver.Claim, context.Context) error{
 			"Renew": renew,
-			"Note":  func(c driver.Claim, ctx context.Context) error { return c.(driver.Noter).Note(ctx, "again") },
+			"Note":  func(c driver.Claim, ctx context.Context) error { return c.Note(ctx, "again") },
 		} {
 			req := driver.Request{Resource: name, Owner: "o", TTL: barredTTL}
 			c, resumed := claimOf(t, d, req), claimOf(t, other, req)
@@ -153,7 +149,7 @@ func TestWhatLingersIsNotRenewed(t *testing.T) {
 			if err := within(t, barredTTL, func(ctx context.Context) error { return renew(resumed, ctx) }); err != nil {
 				t.Fatalf("Renew of what another process has: %v", err)
 			}
-			if err := within(t, barredTTL, func(ctx context.Context) error { return c.(driver.Lingerer).Linger(ctx, barredTTL) }); err != nil {
+			if err := within(t, barredTTL, func(ctx context.Context) error { return c.Release(ctx, driver.End{Linger: barredTTL}) }); err != nil {
 				t.Fatalf("Linger: %v", err)
 			}
 			if err := within(t, barredTTL, func(ctx context.Context) error { return call(resumed, ctx) }); !errors.Is(err, driver.ErrLost) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/etcdlock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -213,12 +214,12 @@ func TestBatchesServedWithoutSpace(t *testing.T) {
 					if err != nil && !errors.Is(err, etcdlock.ErrNoSpace) {
 						t.Errorf("Try: %v", err)
 					}
-					gone := within(t, limit, c.Release)
+					gone := within(t, limit, claimtest.Release(c))
 					if err == nil && errors.Is(gone, driver.ErrLost) {
 						t.Errorf("Release of a grant: %v; want yes or unknown", gone)
 					}
 					for gone != nil && !errors.Is(gone, driver.ErrLost) {
-						gone = within(t, limit, c.Release)
+						gone = within(t, limit, claimtest.Release(c))
 					}
 				}
 			})

@@ -27,13 +27,12 @@ const (
 	maxReads = 100
 )
 
-// claim implements driver.Claim, driver.Lingerer, driver.Noter, driver.Forgetter and driver.Barrer.
+// claim implements driver.Claim and driver.Forgetter.
 type claim struct {
 	d     *Driver
 	req   driver.Request
-	dir   string        // what its keys begin with
-	value string        // of its keys
-	bar   time.Duration // for how long its end keeps its owner out; 0: it does not
+	dir   string // what its keys begin with
+	value string // of its keys
 
 	place *place // guarded by Driver.mu; nil: none
 	tried bool   // guarded by Driver.mu; it knows what keys it has

@@ -99,6 +99,7 @@ func New(client *clientv3.Client, opts *Options) (*Driver, error) {
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
 		Engine: "etcd", Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
+		Lingers: true, Bars: true, Notes: true,
 		MinTTL: minTTL, Step: step,
 	}
 }

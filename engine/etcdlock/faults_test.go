@@ -14,6 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/etcdlock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 )
@@ -253,7 +254,7 @@ func TestPutWithoutReply(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		var err error
-		for err = c.Release(ctx); err != nil && !errors.Is(err, driver.ErrLost) && ctx.Err() == nil; err = c.Release(ctx) {
+		for err = c.Release(ctx, driver.End{}); err != nil && !errors.Is(err, driver.ErrLost) && ctx.Err() == nil; err = c.Release(ctx, driver.End{}) {
 		}
 		if err != nil && !errors.Is(err, driver.ErrLost) {
 			t.Errorf("Release: %v", err)
@@ -296,16 +297,16 @@ func TestNothingComesLate(t *testing.T) {
 				}
 				resume := e.Pause()
 				call(20*time.Millisecond, try)
-				call(20*time.Millisecond, c.Release)
+				call(20*time.Millisecond, claimtest.Release(c))
 				resume()
-				if err := call(5*time.Second, c.Release); err != nil && !errors.Is(err, driver.ErrLost) {
+				if err := call(5*time.Second, claimtest.Release(c)); err != nil && !errors.Is(err, driver.ErrLost) {
 					t.Fatalf("Release: %v", err)
 				}
 				next, _ := d.Claim(driver.Request{Resource: "late", Owner: fmt.Sprint("n", i), TTL: 10 * time.Second})
 				if err := call(5*time.Second, func(ctx context.Context) error { _, err := next.Try(ctx); return err }); err != nil {
 					t.Fatalf("round %d: %v; want a grant: the claim before was released", i, err)
 				}
-				if err := call(5*time.Second, next.Release); err != nil {
+				if err := call(5*time.Second, claimtest.Release(next)); err != nil {
 					t.Fatalf("Release of the next: %v", err)
 				}
 				other, _ := d.Claim(driver.Request{Resource: fmt.Sprint("other", i), Owner: fmt.Sprint("n", i), TTL: 10 * time.Second, Queue: true})
@@ -403,7 +404,7 @@ func TestSlowReleaseIsNoUnknownOne(t *testing.T) {
 		}
 		resume := e.Pause()
 		time.AfterFunc(1300*time.Millisecond, resume)
-		if err := c.Release(t.Context()); err != nil {
+		if err := c.Release(t.Context(), driver.End{}); err != nil {
 			t.Errorf("round %d: %v", round, err)
 		}
 	}

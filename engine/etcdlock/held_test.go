@@ -16,6 +16,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/etcdlock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -130,9 +131,9 @@ func within(t testing.TB, limit time.Duration, call func(context.Context) error)
 // up from the first.
 func released(t testing.TB, c driver.Claim, limit time.Duration) error {
 	t.Helper()
-	err := within(t, limit, c.Release)
+	err := within(t, limit, claimtest.Release(c))
 	for end := time.Now().Add(3 * limit); err != nil && !errors.Is(err, driver.ErrLost) && time.Now().Before(end); {
-		if err = within(t, limit, c.Release); errors.Is(err, driver.ErrLost) {
+		if err = within(t, limit, claimtest.Release(c)); errors.Is(err, driver.ErrLost) {
 			return nil
 		}
 	}
@@ -189,13 +190,13 @@ func TestPutOfAnEarlierSessionStaysOut(t *testing.T) {
 			if name == "revoked" {
 				revoke()
 			}
-			if err := within(t, limit, c.Release); err != nil && !errors.Is(err, driver.ErrLost) {
+			if err := within(t, limit, claimtest.Release(c)); err != nil && !errors.Is(err, driver.ErrLost) {
 				t.Fatalf("Release: %v", err)
 			}
 			if name == "released" {
 				revoke()
 			}
-			if err := within(t, limit, rival.Release); err != nil {
+			if err := within(t, limit, claimtest.Release(rival)); err != nil {
 				t.Fatal(err)
 			}
 			for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) { // the driver may keep it out later

@@ -142,6 +142,9 @@ func (e *entry) holder() driver.Holder {
 	return driver.Holder{Owner: driver.OwnerOf(e.name()), Mode: e.mode(), Limit: e.Limit, Fence: driver.FenceOf(e.rev), Note: e.Note}
 }
 
+// RaiseFence returns ErrUnsupported: etcd counts its revisions by itself.
+func (*Driver) RaiseFence(context.Context, string, uint64) error { return driver.ErrUnsupported }
+
 // Evict deletes the key of a holder, which learns the reason. Those who come later have
 // larger fences. Another client goes by the end of its key, and what lingers by nothing.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {

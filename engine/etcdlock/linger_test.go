@@ -85,5 +85,5 @@ func TestLingerThatMayHaveEnded(t *testing.T) {
 
 func lingers(t *testing.T, c driver.Claim) error {
 	t.Helper()
-	return within(t, lingerWithin, func(ctx context.Context) error { return c.(driver.Lingerer).Linger(ctx, time.Minute) })
+	return within(t, lingerWithin, func(ctx context.Context) error { return c.Release(ctx, driver.End{Linger: time.Minute}) })
 }

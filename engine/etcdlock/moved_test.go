@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -48,7 +49,7 @@ func TestMoveWithoutAnswerLeavesNoKey(t *testing.T) {
 	if err := within(t, soon, tryOf(claim("another", ttl))); err != nil { // finds that it is gone
 		t.Fatal(err)
 	}
-	if err := within(t, soon, moves.Release); !errors.Is(err, driver.ErrLost) {
+	if err := within(t, soon, claimtest.Release(moves)); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Release: %v; want ErrLost", err)
 	}
 	for end := time.Now().Add(soon); ; time.Sleep(soon / 50) {

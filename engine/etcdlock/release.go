@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -12,13 +11,16 @@ import (
 )
 
 // Release implements driver.Claim.
-func (c *claim) Release(ctx context.Context) error {
+func (c *claim) Release(ctx context.Context, how driver.End) error {
 	if err := c.d.usable(ctx); err != nil {
 		return err
 	}
-	others, err := c.keepOwnerOut(ctx)
+	others, err := c.keepOwnerOut(ctx, how.Bar)
 	if err != nil {
 		return err
+	}
+	if how.Linger > 0 {
+		return c.linger(ctx, how)
 	}
 	err = c.giveUp(ctx)
 	if others && errors.Is(err, driver.ErrLost) {
@@ -78,16 +80,10 @@ func (c *claim) Forget() {
 	}
 }
 
-// Linger implements driver.Lingerer: the key goes under a lease that nobody keeps alive.
-func (c *claim) Linger(ctx context.Context, rest time.Duration) error {
-	if err := c.d.usable(ctx); err != nil {
-		return err
-	}
-	if _, err := c.keepOwnerOut(ctx); err != nil {
-		return err
-	}
+// linger puts the key under a lease that nobody keeps alive.
+func (c *claim) linger(ctx context.Context, how driver.End) error {
 	p, err := c.lingering(ctx)
-	if c.bar > 0 && errors.Is(err, errWaits) {
+	if how.Bar > 0 && errors.Is(err, errWaits) {
 		if err := c.giveUp(ctx); err != nil && !errors.Is(err, driver.ErrLost) {
 			return err
 		}
@@ -97,7 +93,7 @@ func (c *claim) Linger(ctx context.Context, rest time.Duration) error {
 	}
 	defer p.done()
 	d := c.d
-	lease, _, err := d.grantLease(ctx, rest)
+	lease, _, err := d.grantLease(ctx, how.Linger)
 	if err != nil {
 		return err
 	}
@@ -159,7 +155,7 @@ func (c *claim) quit() {
 	p.on(release, errReleased)
 }
 
-// Note implements driver.Noter.
+// Note implements driver.Claim.
 func (c *claim) Note(ctx context.Context, note string) error {
 	if err := c.d.usable(ctx); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/httplock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/memory"
 )
 
@@ -80,15 +81,15 @@ func TestAYesOfSomethingElseIsNoYes(t *testing.T) {
 		path, says string
 		call       func(context.Context) error
 	}{
-		{"/v1/release", `{}`, c.Release},
-		{"/v1/release", `{"outcome":"granted"}`, c.Release},
+		{"/v1/release", `{}`, claimtest.Release(c)},
+		{"/v1/release", `{"outcome":"granted"}`, claimtest.Release(c)},
 		{"/v1/renew", grant("owner-two"), func(ctx context.Context) error { _, err := c.Renew(ctx, time.Minute); return err }},
 		{"/v1/acquire", `{"status":"welcome"}`, func(ctx context.Context) error { _, err := claim("owner-two").Try(ctx); return err }},
 		{"/v1/acquire", grant("owner-one"), func(ctx context.Context) error { _, err := claim("owner-two").Try(ctx); return err }},
-		{"/v1/evict", `{}`, func(ctx context.Context) error { return d.(driver.Evictor).Evict(ctx, "n", "owner-one", "") }},
-		{"/v1/lock", `{}`, func(ctx context.Context) error { _, err := d.(driver.Inspector).Inspect(ctx, "n"); return err }},
-		{"/v1/lock", `{"name":"other","holders":[]}`, func(ctx context.Context) error { _, err := d.(driver.Inspector).Inspect(ctx, "n"); return err }},
-		{"/v1/locks", `{}`, func(ctx context.Context) error { _, err := d.(driver.Inspector).List(ctx, ""); return err }},
+		{"/v1/evict", `{}`, func(ctx context.Context) error { return d.(driver.Operator).Evict(ctx, "n", "owner-one", "") }},
+		{"/v1/lock", `{}`, func(ctx context.Context) error { _, err := d.(driver.Operator).Inspect(ctx, "n"); return err }},
+		{"/v1/lock", `{"name":"other","holders":[]}`, func(ctx context.Context) error { _, err := d.(driver.Operator).Inspect(ctx, "n"); return err }},
+		{"/v1/locks", `{}`, func(ctx context.Context) error { _, err := d.(driver.Operator).List(ctx, ""); return err }},
 		{"/v1/features", `{}`, func(ctx context.Context) error { _, err := httplock.Connect(ctx, address, nil); return err }},
 	} {
 		front.says(s.path, s.says)
@@ -97,7 +98,7 @@ func TestAYesOfSomethingElseIsNoYes(t *testing.T) {
 		}
 	}
 	front.says("", "")
-	if err := c.Release(ctx); err != nil {
+	if err := c.Release(ctx, driver.End{}); err != nil {
 		t.Errorf("released by the service: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/proxy"
 	"github.com/leasehold-go/leasehold/memory"
 )
@@ -48,7 +49,7 @@ func TestOnlyLateAcquiresKeepTheOwnerOut(t *testing.T) {
 	heard := claim("heard")
 	_, err = heard.Try(t.Context())
 	must(err)
-	must(heard.Release(t.Context()))
+	must(heard.Release(t.Context(), driver.End{}))
 	_, err = heard.Try(t.Context())
 	if err != nil {
 		t.Errorf("all had answers, and the owner is kept out: %v", err)
@@ -56,13 +57,13 @@ func TestOnlyLateAcquiresKeepTheOwnerOut(t *testing.T) {
 	resumed := claim("heard")
 	_, err = resumed.Renew(t.Context(), time.Minute)
 	must(err)
-	must(resumed.Release(t.Context()))
+	must(resumed.Release(t.Context(), driver.End{}))
 	if !barred("heard") {
 		t.Error("another process acquired, and its owner is not kept out")
 	}
 	_, err = claim("released").Try(t.Context())
 	must(err)
-	must(claim("released").Release(t.Context()))
+	must(claim("released").Release(t.Context(), driver.End{}))
 	if !barred("released") {
 		t.Error("another process acquired and a second one released, and the owner is not kept out")
 	}
@@ -79,7 +80,7 @@ func TestOnlyLateAcquiresKeepTheOwnerOut(t *testing.T) {
 		p.Pass()
 	}
 	dark(func(ctx context.Context) error { _, err := silent.Try(ctx); return err })
-	if err := silent.Release(t.Context()); err != nil && !errors.Is(err, driver.ErrLost) {
+	if err := silent.Release(t.Context(), driver.End{}); err != nil && !errors.Is(err, driver.ErrLost) {
 		t.Fatal(err)
 	}
 	if !barred("silent") {
@@ -88,8 +89,8 @@ func TestOnlyLateAcquiresKeepTheOwnerOut(t *testing.T) {
 	_, err = claim("again").Try(t.Context())
 	must(err)
 	released := claim("again")
-	dark(released.Release)
-	must(released.Release(t.Context()))
+	dark(claimtest.Release(released))
+	must(released.Release(t.Context(), driver.End{}))
 	if !barred("again") {
 		t.Error("another process acquired, the first call to release had no answer, and the owner is not kept out")
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/memory"
 	"github.com/leasehold-go/leasehold/serve"
 )
@@ -44,7 +43,7 @@ func TestAtLeastThroughTwoServices(t *testing.T) {
 	post(outer()+"/v1/release", `{"name":"n","owner":"o","at_least_ms":30000}`)
 	d := engine.Connect()
 	t.Cleanup(func() { d.Close() })
-	state, err := driver.Inspector(d).Inspect(t.Context(), "n")
+	state, err := d.Inspect(t.Context(), "n")
 	if err != nil || len(state.Holders) != 1 || state.Holders[0].Left > 29600*time.Millisecond {
 		t.Errorf("half a second of 30 later: %+v, %v", state.Holders, err)
 	}

@@ -44,7 +44,7 @@ func levelOf(word string) driver.Level {
 	return driver.Weak
 }
 
-// Rehearse implements driver.Rehearser: the service does it. ErrUnsupported: it cannot.
+// Rehearse implements driver.Checker: the service does it. ErrUnsupported: it cannot.
 func (d *service) Rehearse(ctx context.Context) error {
 	err := d.post(ctx, d.links.BeginLate, wire.Rehearse, struct{}{}, &done{})
 	if r, ok := errors.AsType[*reply](err); ok && r.Code == wire.CodeNotFound {

@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// claim implements driver.Claim and driver.Noter. What it does beside calls is stopped before
+// claim implements driver.Claim and driver.Forgetter. What it does beside calls is stopped before
 // the next.
 type claim struct {
 	d   *service
@@ -31,9 +31,6 @@ type claim struct {
 	silent     time.Time
 	unanswered int64 // 0: none
 }
-
-// lingerer is a claim at an engine that lets leases linger.
-type lingerer struct{ *claim }
 
 // next is what a call says of the claim.
 func (c *claim) next() wire.Claim {
@@ -152,22 +149,20 @@ func (c *claim) Forget() {
 	c.d.watch.remove(c)
 }
 
-// Release implements driver.Claim.
-func (c *claim) Release(ctx context.Context) error { return c.giveUp(ctx, 0) }
-
-// Linger implements driver.Lingerer.
-func (c lingerer) Linger(ctx context.Context, d time.Duration) error { return c.giveUp(ctx, d) }
-
 // An instance that was serving an acquire when its caller left may grant it later than another releases. Where the engine
 // does not keep the owner out then, it is released again. The instance has noticed after againAfter, unless it was slow; after lateAfter it has,
 // or the engine has ended the call.
 const againAfter, lateAfter = 50 * time.Millisecond, 2 * time.Second
 
-func (c *claim) giveUp(ctx context.Context, linger time.Duration) error {
+// Release implements driver.Claim.
+func (c *claim) Release(ctx context.Context, how driver.End) error {
+	if err := how.Check(c.d.features); err != nil {
+		return err
+	}
 	defer c.begin()()
 	c.resumes()
 	c.d.watch.remove(c)
-	err := c.release(ctx, linger)
+	err := c.release(ctx, how.Linger)
 	if c.d.bars || c.silent.IsZero() || time.Since(c.silent) > lateAfter || err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
 	}
@@ -208,7 +203,7 @@ func (c *claim) begin() (end func()) {
 	return c.calling.Unlock
 }
 
-// Note implements driver.Noter.
+// Note implements driver.Claim.
 func (c *claim) Note(ctx context.Context, note string) error {
 	defer c.begin()()
 	return c.d.again(ctx, func(bool) error {

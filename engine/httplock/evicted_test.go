@@ -28,7 +28,7 @@ func TestEvictionIsToldAsSuch(t *testing.T) {
 		if _, err := c.Try(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.(driver.Evictor).Evict(t.Context(), "n", req.Owner, "maintenance"); err != nil {
+		if err := d.(driver.Operator).Evict(t.Context(), "n", req.Owner, "maintenance"); err != nil {
 			t.Fatal(err)
 		}
 		want := driver.Evicted("maintenance").Error()

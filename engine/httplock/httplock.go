@@ -24,7 +24,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/several"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
-	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // Options are what a Driver may be told. The zero value is what most need.
@@ -62,7 +61,6 @@ type service struct {
 	client   atomic.Pointer[http.Client]
 	reaching chan struct{} // has room for one: who has put something in replaces the client
 	features driver.Features
-	lingers  bool
 	bars     bool // it keeps the owner of an acquire out that may come late
 	inspects bool
 
@@ -76,8 +74,8 @@ type service struct {
 }
 
 // Connect asks the service at base, such as "https://locks.internal:7400", what it promises,
-// and returns a driver on it, with the optional interfaces of the engine behind the service but
-// for Identifier; it is a BatchRenewer, a Checker and a Rehearser. The caller calls Close.
+// and returns a driver on it, which is a BatchRenewer, a Checker and, if the engine behind the
+// service is one, an Operator. The caller calls Close.
 func Connect(ctx context.Context, base string, opts *Options) (driver.Driver, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
@@ -96,29 +94,16 @@ func Connect(ctx context.Context, base string, opts *Options) (driver.Driver, er
 	}
 	d.client.Store(r.client)
 	d.promised(r.abilities)
-	return d.able(r.abilities), nil
+	if d.inspects {
+		return operator{d}, nil
+	}
+	return d, nil
 }
 
 // RenewAll implements [driver.BatchRenewer]: by a call each. Those that hang, as one name's may at the engine behind the
 // service, cost the others no time.
 func (d *service) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	several.Each(ctx, len(renewals), mostIdle, func(i int) { renewals[i].Answer(renewals[i].Claim.Renew(ctx, renewals[i].TTL)) })
-}
-
-// able is the driver with the interfaces that the engine serves. Those that have one have the
-// former, too, as far as engines are known.
-func (d *service) able(a wire.Abilities) driver.Driver {
-	shows := inspector{d}
-	evicts := evictor{shows}
-	switch {
-	case a.Inspects && a.Evicts && a.Raises:
-		return raiser{evicts}
-	case a.Inspects && a.Evicts:
-		return evicts
-	case a.Inspects:
-		return shows
-	}
-	return d
 }
 
 // Features implements driver.Driver: those of the engine behind the service, as it told them, by the name of http.
@@ -153,9 +138,5 @@ func (d *service) Claim(req driver.Request) (driver.Claim, error) {
 	if req.Mode == driver.Shared && !f.Shared || f.SessionTTL > 0 && req.TTL != f.SessionTTL {
 		return nil, driver.ErrUnsupported
 	}
-	c := &claim{d: d, req: req, caller: rand.Text()}
-	if d.lingers {
-		return lingerer{c}, nil
-	}
-	return c, nil
+	return &claim{d: d, req: req, caller: rand.Text()}, nil
 }

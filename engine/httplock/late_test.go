@@ -67,7 +67,7 @@ func TestCallsOutlastTheTimeAfterAStandstill(t *testing.T) {
 		_, err = c.Renew(t.Context(), time.Minute)
 	}
 	if err == nil {
-		err = c.Release(t.Context())
+		err = c.Release(t.Context(), driver.End{})
 	}
 	if err != nil || posts.Load() != 12 {
 		t.Errorf("%v after %d calls", err, posts.Load())

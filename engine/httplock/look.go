@@ -10,19 +10,14 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// An inspector is a service whose engine shows what it keeps, an evictor one that ends leases
-// by force as well, a raiser one that lifts fences as well.
-type (
-	inspector struct{ *service }
-	evictor   struct{ inspector }
-	raiser    struct{ evictor }
-)
+// An operator is a service whose engine shows what it keeps.
+type operator struct{ *service }
 
 // errAlien: something else than the service has answered.
 var errAlien = fmt.Errorf("%w: a yes that does not say what is held", errSilent)
 
-// Inspect implements driver.Inspector. The owners are handles: the service tells nobody an owner.
-func (d inspector) Inspect(ctx context.Context, resource string) (driver.State, error) {
+// Inspect implements driver.Operator. The owners are handles: the service tells nobody an owner.
+func (d operator) Inspect(ctx context.Context, resource string) (driver.State, error) {
 	var s wire.State
 	if err := d.get(ctx, wire.Show, url.Values{"name": {resource}}, &s); err != nil {
 		return driver.State{}, err
@@ -33,8 +28,8 @@ func (d inspector) Inspect(ctx context.Context, resource string) (driver.State, 
 	return stateOf(s), damage(s.Damaged)
 }
 
-// List implements driver.Inspector, as Inspect does.
-func (d inspector) List(ctx context.Context, prefix string) ([]driver.State, error) {
+// List implements driver.Operator, as Inspect does.
+func (d operator) List(ctx context.Context, prefix string) ([]driver.State, error) {
 	var all wire.Locks
 	if err := d.get(ctx, wire.List, url.Values{"prefix": {prefix}}, &all); err != nil {
 		return nil, err
@@ -56,13 +51,13 @@ func damage(text string) error {
 	return fmt.Errorf("%w: %s", driver.ErrCorrupt, text)
 }
 
-// Evict implements driver.Evictor. It takes an owner or, as Inspect shows it, its handle.
-func (d evictor) Evict(ctx context.Context, resource, owner, reason string) error {
+// Evict implements driver.Operator. It takes an owner or, as Inspect shows it, its handle.
+func (d operator) Evict(ctx context.Context, resource, owner, reason string) error {
 	return d.post(ctx, d.links.BeginLate, wire.Evict, wire.EvictCall{Name: resource, Owner: owner, Reason: reason}, &done{})
 }
 
-// RaiseFence implements driver.FenceRaiser.
-func (d raiser) RaiseFence(ctx context.Context, resource string, fence uint64) error {
+// RaiseFence implements driver.Operator.
+func (d operator) RaiseFence(ctx context.Context, resource string, fence uint64) error {
 	return d.post(ctx, d.links.BeginLate, wire.Fence, wire.FenceCall{Claim: wire.Claim{Name: resource}, Token: strconv.FormatUint(fence, 10)}, &done{})
 }
 

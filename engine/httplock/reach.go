@@ -132,9 +132,10 @@ func (d *service) askFeatures(ctx context.Context, client *http.Client) (a wire.
 func (d *service) promised(a wire.Abilities) {
 	d.features = driver.Features{
 		Engine: "http", Fencing: a.Fencing, Shared: a.Shared, Fair: a.Fair, Wakes: true, Resumes: a.Resumes,
+		Lingers: a.Lingers, Notes: a.Notes, Raises: a.Raises,
 		MinTTL: wire.Duration(a.MinTTL), Step: max(wire.Duration(a.Step), time.Millisecond), SessionTTL: wire.Duration(a.SessionTTL),
 	}
-	d.lingers, d.inspects, d.bars = a.Lingers, a.Inspects, a.Bars
+	d.inspects, d.bars = a.Inspects, a.Bars
 }
 
 // tooOldAgain is how long after an instance has said that a call may be too old it is made again: the instance stood still,

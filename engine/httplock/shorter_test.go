@@ -74,7 +74,7 @@ func TestLateRenewalForLess(t *testing.T) {
 	late(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, web.URL, nil))
 	inspector := engine.Connect()
 	t.Cleanup(func() { inspector.Close() })
-	st, err := driver.Inspector(inspector).Inspect(t.Context(), "n")
+	st, err := inspector.Inspect(t.Context(), "n")
 	if err != nil || len(st.Holders) != 1 || st.Holders[0].Left < 30*time.Second {
 		t.Errorf("renewed for %v, then the late one came to %d %s: %+v, %v", g.TTL, answer.Code, answer.Body, st.Holders, err)
 	}

@@ -2,6 +2,7 @@ package memcachelock
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ const (
 	over // released, lost, or taken over
 )
 
-// claim implements driver.Claim and driver.Lingerer.
+// claim implements driver.Claim.
 type claim struct {
 	req    driver.Request
 	key    string // of the record
@@ -126,17 +127,18 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 
 // Release implements driver.Claim. A delete could hit the successor of a lease that has
 // just ended; the swap for an item that has expired already cannot.
-func (c *claim) Release(ctx context.Context) error {
+func (c *claim) Release(ctx context.Context, how driver.End) error {
+	if err := cmp.Or(how.Check(features), checkTTL(how.Linger)); err != nil {
+		return err
+	}
+	if how.Linger > 0 {
+		return c.giveUp(ctx, granted(how.Linger)+early)
+	}
 	return c.giveUp(ctx, expired)
 }
 
-// Linger implements driver.Lingerer.
-func (c *claim) Linger(ctx context.Context, d time.Duration) error {
-	if err := checkTTL(d); err != nil {
-		return err
-	}
-	return c.giveUp(ctx, granted(d)+early)
-}
+// Note returns ErrUnsupported.
+func (*claim) Note(context.Context, string) error { return driver.ErrUnsupported }
 
 // giveUp leaves a record without the lease, which keeps the name taken for life; expired: not
 // at all. With adds adrift it stays long enough for them to find it.

@@ -87,11 +87,11 @@ func New(addresses []string, opts *Options) (*Driver, error) {
 	return d, nil
 }
 
-// Features declares what memcached has: exclusive leases, and owners that another process
-// may take over.
-func (d *Driver) Features() driver.Features {
-	return driver.Features{Engine: "memcached", Resumes: true, MinTTL: minTTL, Step: step}
-}
+var features = driver.Features{Engine: "memcached", Resumes: true, Lingers: true, MinTTL: minTTL, Step: step}
+
+// Features declares what memcached has: exclusive leases, owners that another process may take
+// over, and leases that linger.
+func (d *Driver) Features() driver.Features { return features }
 
 // Close closes the driver's connections. Later calls return [driver.ErrClosed]. What is held
 // stays held.

@@ -50,7 +50,7 @@ func TestReleaseAsksWhereSomethingMayBe(t *testing.T) {
 			}
 			c := made.(*claim)
 			c.phase, c.adrift = from, adrift
-			err = c.Release(t.Context())
+			err = c.Release(t.Context(), driver.End{})
 			asks := from == idle || from == held || adrift > 0
 			if asks != errors.Is(err, driver.ErrClosed) || !asks && !errors.Is(err, driver.ErrLost) {
 				t.Errorf("Release in phase %d with %d adds adrift: %v", from, adrift, err)
@@ -98,7 +98,7 @@ func TestUnreachedTryLeavesNothing(t *testing.T) {
 	if _, err := c.Try(t.Context()); !errors.Is(err, refused) {
 		t.Errorf("Try: %v", err)
 	}
-	if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+	if err := c.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Release: %v; want ErrLost", err)
 	}
 }

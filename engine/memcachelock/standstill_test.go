@@ -63,7 +63,7 @@ func lingerOverAStandstill(t *testing.T) {
 	}
 	time.Sleep(1500 * time.Millisecond) // so that the server has waited for a tick of its clock when it stops
 	armed.Store(true)
-	if err := holder.(driver.Lingerer).Linger(t.Context(), rest); err != nil {
+	if err := holder.Release(t.Context(), driver.End{Linger: rest}); err != nil {
 		t.Fatal(err)
 	}
 	told := time.Now()

@@ -48,10 +48,9 @@ func TestLateTryOfABarredOwner(t *testing.T) {
 							t.Fatalf("Try of what is free: %v", err)
 						}
 					}
-					one.(driver.Barrer).Bar(keep)
 					healRelease := cut(toRelease, without)
 					ctx, cancel := context.WithTimeout(t.Context(), within)
-					err := one.Release(ctx)
+					err := one.Release(ctx, driver.End{Bar: keep})
 					cancel()
 					told := err == nil || errors.Is(err, driver.ErrLost)
 					if want := bits.OnesCount(without) <= 2; told != want {

@@ -62,11 +62,11 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	return append(all, driver.QuorumFinding("", len(d.nodes))), d.majorityOf("check", errs)
 }
 
-// Rehearse has those nodes rehearse that are a [driver.Rehearser]; more than half must.
+// Rehearse has those nodes rehearse that are a [driver.Checker]; more than half must.
 func (d *Driver) Rehearse(ctx context.Context) error {
 	errs := d.each(func(_ int, n *node) error {
-		if rehearser, ok := n.driver.(driver.Rehearser); ok {
-			return rehearser.Rehearse(ctx)
+		if checker, ok := n.driver.(driver.Checker); ok {
+			return checker.Rehearse(ctx)
 		}
 		return nil
 	})

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -31,28 +32,8 @@ type claim struct {
 	fence uint64 // of the grant; 0: none
 
 	mu     sync.Mutex
-	told   bool          // guarded by mu; Request.Lost was called
-	rounds uint          // guarded by mu; of renewals
-	bar    time.Duration // guarded by mu; for how long its end keeps its owner out; 0: it does not
-}
-
-// A barrer is a claim of which each node's is a driver.Barrer too.
-type barrer struct{ *claim }
-
-// Bar implements driver.Barrer. A majority has the mark when Release has told that it released, or that there was
-// nothing. So no majority grants.
-func (b barrer) Bar(keep time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.bar = keep
-}
-
-// claimOf is the claim that Driver.Claim returned.
-func claimOf(c driver.Claim) *claim {
-	if b, ok := c.(barrer); ok {
-		return b.claim
-	}
-	return c.(*claim)
+	told   bool // guarded by mu; Request.Lost was called
+	rounds uint // guarded by mu; of renewals
 }
 
 // round makes one call to each of parts at once and returns as soon as done says so, else
@@ -269,7 +250,7 @@ func (c *claim) liftAt(ctx context.Context, p *part, fence uint64) error {
 	if holder, ok := p.claim.(driver.FenceLifter); ok {
 		return holder.LiftFence(ctx, fence)
 	}
-	return p.node.driver.(driver.FenceRaiser).RaiseFence(ctx, c.req.Resource, fence)
+	return p.node.operator.RaiseFence(ctx, c.req.Resource, fence)
 }
 
 // refusal: busy, or barred where a node says so, when a majority of the nodes answered; unknown else.
@@ -294,18 +275,14 @@ func (c *claim) refusal(v *verdict) error {
 // its way: a part's calls take turns.
 func (c *claim) rollBack(ctx context.Context) {
 	c.held, c.fence = false, 0
-	c.round(ctx, c.parts, c.releaseAt, func(*verdict) bool { return true })
+	c.round(ctx, c.parts, func(ctx context.Context, p *part) (driver.Grant, error) {
+		return driver.Grant{}, p.release(ctx, driver.End{})
+	}, func(*verdict) bool { return true })
 }
 
-func (c *claim) releaseAt(ctx context.Context, p *part) (driver.Grant, error) {
+func (p *part) release(ctx context.Context, how driver.End) error {
 	p.fence, p.repeated = 0, false
-	c.mu.Lock()
-	bar := c.bar
-	c.mu.Unlock()
-	if bar > 0 {
-		p.claim.(driver.Barrer).Bar(bar)
-	}
-	return driver.Grant{}, p.claim.Release(ctx)
+	return p.claim.Release(ctx, how)
 }
 
 // Renew implements driver.Claim. A renewal that misses the majority leaves some nodes
@@ -337,15 +314,14 @@ func (c *claim) renewed(ctx context.Context, ttl time.Duration, v *verdict) (dri
 }
 
 // Release implements driver.Claim. Released is what a majority held until now, of nodes that count: with what
-// was regained another may have held since.
-func (c *claim) Release(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
+// was regained another may have held since. A majority has the mark of how.Bar then. So no majority grants.
+func (c *claim) Release(ctx context.Context, how driver.End) error {
+	if err := cmp.Or(ctx.Err(), how.Check(c.d.features)); err != nil {
+		return err
 	}
 	c.held, c.fence = false, 0
 	released := func(ctx context.Context, p *part) (driver.Grant, error) {
-		g, err := c.releaseAt(ctx, p)
-		return g, c.counted(p, err)
+		return driver.Grant{}, c.counted(p, p.release(ctx, how))
 	}
 	v := c.round(ctx, c.parts, released, c.d.decided)
 	switch {
@@ -356,6 +332,9 @@ func (c *claim) Release(ctx context.Context) error {
 	}
 	return v.report("release", len(c.parts))
 }
+
+// Note returns ErrUnsupported.
+func (*claim) Note(context.Context, string) error { return driver.ErrUnsupported }
 
 // partLost is one node's Request.Lost. The claim is lost for certain when no majority of
 // the nodes can hold it; earlier losses show at the next renewal.

@@ -9,7 +9,7 @@ import (
 )
 
 // ask puts one question to every node at once, waits for all, and returns the answers.
-func ask[T any](ctx context.Context, d *Driver, question func(ctx context.Context, n driver.Driver) (T, error)) (values []T, v verdict) {
+func ask[T any](ctx context.Context, d *Driver, question func(ctx context.Context, n driver.Operator) (T, error)) (values []T, v verdict) {
 	type reply struct {
 		answer
 		value T
@@ -19,7 +19,10 @@ func ask[T any](ctx context.Context, d *Driver, question func(ctx context.Contex
 		asked := d.start(func() {
 			r := reply{answer: answer{part: &part{node: n}}}
 			r.err = n.call(ctx, func(ctx context.Context) (err error) {
-				r.value, err = question(ctx, n.driver)
+				if n.operator == nil {
+					return driver.ErrUnsupported
+				}
+				r.value, err = question(ctx, n.operator)
 				return err
 			})
 			replies <- r
@@ -39,13 +42,8 @@ func ask[T any](ctx context.Context, d *Driver, question func(ctx context.Contex
 }
 
 // shown is ask for what a majority must know.
-func shown[T any](ctx context.Context, d *Driver, call string, question func(ctx context.Context, n driver.Inspector) (T, error)) ([]T, error) {
-	values, v := ask(ctx, d, func(ctx context.Context, n driver.Driver) (none T, err error) {
-		if in, ok := n.(driver.Inspector); ok {
-			return question(ctx, in)
-		}
-		return none, driver.ErrUnsupported
-	})
+func shown[T any](ctx context.Context, d *Driver, call string, question func(ctx context.Context, n driver.Operator) (T, error)) ([]T, error) {
+	values, v := ask(ctx, d, question)
 	if len(values) < d.majority {
 		return nil, v.report(call, len(d.nodes))
 	}
@@ -55,7 +53,7 @@ func shown[T any](ctx context.Context, d *Driver, call string, question func(ctx
 // Inspect returns who holds name at a majority of the nodes, or may, by those of a minority that
 // do not answer.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
-	states, err := shown(ctx, d, "inspect", func(ctx context.Context, n driver.Inspector) (driver.State, error) {
+	states, err := shown(ctx, d, "inspect", func(ctx context.Context, n driver.Operator) (driver.State, error) {
 		return n.Inspect(ctx, name)
 	})
 	if err != nil {
@@ -66,7 +64,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 
 // List returns what is held by the same rule.
 func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
-	lists, err := shown(ctx, d, "list", func(ctx context.Context, n driver.Inspector) ([]driver.State, error) {
+	lists, err := shown(ctx, d, "list", func(ctx context.Context, n driver.Operator) ([]driver.State, error) {
 		return n.List(ctx, prefix)
 	})
 	if err != nil {
@@ -119,12 +117,8 @@ func (d *Driver) merge(name string, states []driver.State, silent int) driver.St
 // Evict ends owner's lease at every node that answers. Unless it returns an error, no majority
 // holds it any more: most answered, and what some have ended the others did not have.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
-	ended, v := ask(ctx, d, func(ctx context.Context, n driver.Driver) (struct{}, error) {
-		ev, ok := n.(driver.Evictor)
-		if !ok {
-			return struct{}{}, driver.ErrUnsupported
-		}
-		return struct{}{}, ev.Evict(ctx, name, owner, reason)
+	ended, v := ask(ctx, d, func(ctx context.Context, n driver.Operator) (struct{}, error) {
+		return struct{}{}, n.Evict(ctx, name, owner, reason)
 	})
 	switch {
 	case len(v.no) >= d.majority:
@@ -134,3 +128,6 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	}
 	return v.report("evict", len(d.nodes))
 }
+
+// RaiseFence returns ErrUnsupported.
+func (*Driver) RaiseFence(context.Context, string, uint64) error { return driver.ErrUnsupported }

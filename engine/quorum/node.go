@@ -21,11 +21,12 @@ var ErrNodeDown = errors.New("node does not answer")
 
 // A node is one of the engines, and what is known of its health.
 type node struct {
-	d       *Driver
-	number  int
-	driver  driver.Driver
-	timeout time.Duration
-	slots   chan struct{}
+	d        *Driver
+	number   int
+	driver   driver.Driver
+	operator driver.Operator // of the driver; nil: it is none
+	timeout  time.Duration
+	slots    chan struct{}
 
 	mu    sync.Mutex
 	known bool          // guarded by mu; its id was compared
@@ -34,7 +35,8 @@ type node struct {
 }
 
 func newNode(d *Driver, number int, inner driver.Driver, timeout time.Duration) *node {
-	return &node{d: d, number: number, driver: inner, timeout: timeout, slots: make(chan struct{}, maxInFlight)}
+	operator, _ := inner.(driver.Operator)
+	return &node{d: d, number: number, driver: inner, operator: operator, timeout: timeout, slots: make(chan struct{}, maxInFlight)}
 }
 
 // call makes one call to the node when there is room for it, bounded from then on. While

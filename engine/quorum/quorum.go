@@ -72,7 +72,7 @@ func New(nodes []driver.Driver, opts *Options) (*Driver, error) {
 	}
 	d := &Driver{clock: boottime.Machine(), majority: len(nodes)/2 + 1, ids: make(map[string]int)}
 	d.life, d.end = context.WithCancel(context.Background())
-	d.features = driver.Features{Engine: "quorum", Fencing: !o.NoFencing}
+	d.features = driver.Features{Engine: "quorum", Fencing: !o.NoFencing, Bars: true}
 	for i, n := range nodes {
 		for j, other := range nodes[:i] {
 			if n == other {
@@ -83,15 +83,16 @@ func New(nodes []driver.Driver, opts *Options) (*Driver, error) {
 			return nil, fmt.Errorf("quorum: node %d is nil", i+1)
 		}
 		f := n.Features()
-		_, raises := n.(driver.FenceRaiser)
-		if !o.NoFencing && !(f.Fencing && raises) {
+		one := newNode(d, i, n, o.NodeTimeout)
+		if !o.NoFencing && !(f.Fencing && f.Raises && one.operator != nil) {
 			return nil, fmt.Errorf("quorum: node %d: fencing is %w; NoFencing does without", i+1, driver.ErrUnsupported)
 		}
 		if f.MinTTL > d.features.MinTTL {
 			d.features.MinTTL, d.features.LeastBy = f.MinTTL, f.LeastBy
 		}
+		d.features.Bars = d.features.Bars && f.Bars
 		d.features.Step = max(d.features.Step, f.Step)
-		d.nodes = append(d.nodes, newNode(d, i, n, o.NodeTimeout))
+		d.nodes = append(d.nodes, one)
 	}
 	if least := 2 * o.NodeTimeout; least > d.features.MinTTL {
 		d.features.MinTTL, d.features.LeastBy = least, fmt.Sprintf("twice the NodeTimeout of %v", o.NodeTimeout)
@@ -110,7 +111,7 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	}
 	over := make(chan struct{}) // nothing is before the first call
 	close(over)
-	c, bars := &claim{d: d, req: req}, true
+	c := &claim{d: d, req: req}
 	for _, n := range d.nodes {
 		part := &part{node: n, last: over}
 		ask := req
@@ -122,11 +123,6 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 		}
 		part.claim = inner
 		c.parts = append(c.parts, part)
-		_, one := inner.(driver.Barrer)
-		bars = bars && one
-	}
-	if bars {
-		return barrer{c}, nil
 	}
 	return c, nil
 }

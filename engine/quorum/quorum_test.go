@@ -503,7 +503,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		calls := map[string]func(ctx context.Context) error{
 			"Try":     func(ctx context.Context) error { _, err := newClaim(t, d, "other").Try(ctx); return err },
 			"Renew":   func(ctx context.Context) error { _, err := held.Renew(ctx, time.Second); return err },
-			"Release": func(ctx context.Context) error { return held.Release(ctx) },
+			"Release": func(ctx context.Context) error { return held.Release(ctx, driver.End{}) },
 			"RenewAll": func(ctx context.Context) error {
 				all := []driver.Renewal{{Claim: held, TTL: time.Second}}
 				d.RenewAll(ctx, all)

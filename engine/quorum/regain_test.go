@@ -63,7 +63,7 @@ func TestRegainedNodeKnowsTheFence(t *testing.T) {
 		c[1].Connect().RaiseFence(t.Context(), "a", driver.FenceOf(uint64(1<<51))) // its clock is ahead
 		claim, first, _ := heldByTwo(t, c, nil)
 		mustRenew(t, claim, 3)
-		claim.Release(t.Context())
+		claim.Release(t.Context(), driver.End{})
 		synctest.Wait()
 		c[0].Flush()
 		c[1].Flush()
@@ -103,7 +103,7 @@ func anotherHolds(t *testing.T, c cluster, opts *quorum.Options) {
 	if _, err := next.Try(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := next.Release(t.Context()); err != nil {
+	if err := next.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	synctest.Wait()
@@ -227,7 +227,7 @@ func TestRegainedLateDoesNotCount(t *testing.T) {
 			another(t, c)
 			close(gate)
 			synctest.Wait()
-			if err := holder.Release(t.Context()); err == nil {
+			if err := holder.Release(t.Context(), driver.End{}); err == nil {
 				t.Error("released, though another has held since")
 			}
 		})
@@ -300,7 +300,7 @@ func TestRegainedNodeIsNotAskedOnceMore(t *testing.T) {
 		close(answer)
 		<-renewed // it counts from before the eviction
 		synctest.Wait()
-		if err := holder.Release(t.Context()); err == nil {
+		if err := holder.Release(t.Context(), driver.End{}); err == nil {
 			t.Error("released, though another has held since")
 		}
 	})

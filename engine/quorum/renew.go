@@ -13,7 +13,7 @@ import (
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	verdicts := make([]verdict, len(renewals))
 	for _, r := range renewals {
-		claimOf(r.Claim).begin()
+		r.Claim.(*claim).begin()
 	}
 	caller, gone := context.WithCancel(ctx)
 	defer gone()
@@ -40,14 +40,14 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 			waits = slices.ContainsFunc(verdicts, undecided)
 		case <-ctx.Done():
 			for i, r := range renewals {
-				verdicts[i].miss(claimOf(r.Claim).parts, ctx.Err())
+				verdicts[i].miss(r.Claim.(*claim).parts, ctx.Err())
 			}
 			waits = false
 		}
 	}
 	for i := range renewals {
 		r := &renewals[i]
-		r.Answer(claimOf(r.Claim).renewed(ctx, r.TTL, &verdicts[i]))
+		r.Answer(r.Claim.(*claim).renewed(ctx, r.TTL, &verdicts[i]))
 	}
 }
 
@@ -69,7 +69,7 @@ func newBatches(n *node, number int, renewals []driver.Renewal) []*batch {
 	ready := &batch{node: n}
 	batches := []*batch{ready}
 	for i, r := range renewals {
-		c := claimOf(r.Claim)
+		c := r.Claim.(*claim)
 		p := c.parts[number]
 		before, over := c.next(p)
 		b := ready

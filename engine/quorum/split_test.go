@@ -32,9 +32,9 @@ func (c slowClaim) Try(ctx context.Context) (driver.Grant, error) {
 	return c.Claim.Try(ctx)
 }
 
-func (c slowClaim) Release(ctx context.Context) error {
+func (c slowClaim) Release(ctx context.Context, how driver.End) error {
 	time.Sleep(rand.N(slowest))
-	return c.Claim.Release(ctx)
+	return c.Claim.Release(ctx, how)
 }
 
 // Of twenty who try at once one is granted, also where a round takes longer than the pauses that are

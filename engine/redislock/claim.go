@@ -34,7 +34,7 @@ const (
 	retryDeaf  = 200 * time.Millisecond
 )
 
-// claim implements driver.Claim and driver.Lingerer.
+// claim implements driver.Claim.
 type claim struct {
 	d    *Driver
 	req  driver.Request
@@ -285,7 +285,7 @@ func (c *claim) regressed(from, to uint64) error {
 // giveBack releases a grant that must not count. Should it fail, the caller's own
 // Release, or the TTL, does it.
 func (c *claim) giveBack(ctx context.Context) {
-	_ = c.end(ctx, 0) // the error that comes with it tells more
+	_ = c.end(ctx, driver.End{}) // the error that comes with it tells more
 }
 
 // refusal says who is in the way and when to come back if nothing wakes the caller.
@@ -319,33 +319,25 @@ func granted(ttl time.Duration, fence uint64) driver.Grant {
 // Forget implements driver.Forgetter.
 func (c *claim) Forget() { c.d.subscriber.forget(c) }
 
-// Release implements driver.Claim.
-func (c *claim) Release(ctx context.Context) error { return c.leave(ctx, 0) }
-
-// Bar implements driver.Barrer.
-func (c *claim) Bar(keep time.Duration) { c.update(func(now *state) { now.bar = keep }) }
-
-// Linger implements driver.Lingerer.
-func (c *claim) Linger(ctx context.Context, d time.Duration) error { return c.leave(ctx, millis(d)) }
-
 // errUntold is of a release that was sent twice, of which the second found nothing.
 var errUntold = errors.New("redislock: the first of two attempts had no answer, and may have released it")
 
-func (c *claim) leave(ctx context.Context, linger int64) error {
-	err := c.end(ctx, linger)
+// Release implements driver.Claim.
+func (c *claim) Release(ctx context.Context, how driver.End) error {
+	err := c.end(ctx, how)
 	for links.Again(ctx, err) {
-		if err = c.end(ctx, linger); errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrEvicted) {
+		if err = c.end(ctx, how); errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrEvicted) {
 			err = errUntold
 		}
 	}
 	return err
 }
 
-func (c *claim) end(ctx context.Context, linger int64) error {
+func (c *claim) end(ctx context.Context, how driver.End) error {
 	c.d.subscriber.forget(c)
 	was := c.load()
 	if was.knowsNothing() {
-		return c.endForAnother(ctx, linger)
+		return c.endForAnother(ctx, how)
 	}
 	late := "" // an attempt that may still come
 	which := int64(was.releases)
@@ -359,7 +351,7 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 		now.become(leaving)
 		now.releases, now.uncertain.release, now.grant.plain = was.releases+1, true, false
 	})
-	if was.grant.plain && late == "" && linger == 0 && was.bar == 0 {
+	if was.grant.plain && late == "" && how == (driver.End{}) {
 		if given, err := c.givePlain(ctx); given || err != nil {
 			if err == nil {
 				c.update((*state).released)
@@ -367,7 +359,7 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 			return err
 		}
 	}
-	given, err := c.sendRelease(ctx, linger, late, which)
+	given, err := c.sendRelease(ctx, how, late, which)
 	if err != nil {
 		return err
 	}
@@ -380,7 +372,7 @@ func (c *claim) end(ctx context.Context, linger int64) error {
 
 // endForAnother ends what another claim of the owner was granted, such as that of another process, or its place. It first
 // looks what that is, so that a release which comes late ends no later lease of the owner.
-func (c *claim) endForAnother(ctx context.Context, linger int64) error {
+func (c *claim) endForAnother(ctx context.Context, how driver.End) error {
 	c.update(func(now *state) {
 		now.become(leaving)
 		now.uncertain.release = true
@@ -390,7 +382,7 @@ func (c *claim) endForAnother(ctx context.Context, linger int64) error {
 		if err != nil {
 			return err
 		}
-		given, err := c.sendRelease(ctx, linger, all, int64(fence))
+		given, err := c.sendRelease(ctx, how, all, int64(fence))
 		switch {
 		case err != nil:
 			return err
@@ -421,7 +413,7 @@ const (
 )
 
 // sendRelease has release.lua run once.
-func (c *claim) sendRelease(ctx context.Context, linger int64, late string, which int64) (int64, error) {
+func (c *claim) sendRelease(ctx context.Context, how driver.End, late string, which int64) (int64, error) {
 	d, k := c.d, c.keys
 	release := d.pipelines.newCall(scriptRelease, 8)
 	release.leaves = leavesLate
@@ -430,9 +422,9 @@ func (c *claim) sendRelease(ctx context.Context, linger int64, late string, whic
 	release.companionOf(k, kindGone, c.req.Owner)
 	release.companions(k, kindQueue, kindDetails, kindShares, kindLimits, kindRest)
 	release.text(c.req.Owner)
-	release.number(max(linger, 0))
+	release.number(millis(max(how.Linger, 0)))
 	release.text(late)
-	release.number(millis(goneTTL), which, millis(d.rest), millis(restEvery), millis(c.load().bar))
+	release.number(millis(goneTTL), which, millis(d.rest), millis(restEvery), millis(how.Bar))
 	reply, err := d.ask(ctx, k.lock, release)
 	if err != nil {
 		return 0, err

@@ -123,7 +123,7 @@ func TestRedisClockBackKeepsTheOrder(t *testing.T) {
 	first, busy, _ := queuedClaim(t, d, "n", "first", time.Minute)
 	clock.Set(-time.Hour)
 	second, _, _ := queuedClaim(t, d, "n", "second", time.Minute)
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := brought(t, busy); !ok {
@@ -143,7 +143,7 @@ func TestRedisClockBackWithAMark(t *testing.T) {
 	d, _, link := openLate(t, r.Addr(), nil)
 	c := lateClaim(t, d, "n", "owner", time.Minute)
 	link.cancelled(t, tryOf(c))()
-	_ = c.Release(t.Context()) // there may be nothing to give up
+	_ = c.Release(t.Context(), driver.End{}) // there may be nothing to give up
 	if left := leftOf(t, r, mark); left <= 0 {
 		t.Fatal("there is no mark")
 	}
@@ -164,7 +164,7 @@ func TestRedisFenceAheadOfTheClock(t *testing.T) {
 		"raised, then used": func(t *testing.T, d *redislock.Driver) {
 			c := lateClaim(t, d, "n", "used", time.Minute)
 			mustTry(t, c)
-			if err := c.Release(t.Context()); err != nil {
+			if err := c.Release(t.Context(), driver.End{}); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -355,12 +355,12 @@ func TestRedisRestsGoOnAfterAStepBack(t *testing.T) {
 		if _, err := c.Try(t.Context()); err != nil {
 			return false // it rests still
 		}
-		if err := c.Release(t.Context()); err != nil {
+		if err := c.Release(t.Context(), driver.End{}); err != nil {
 			t.Fatal(err)
 		}
 		_, err := next.Try(t.Context())
 		if err == nil {
-			if err := next.Release(t.Context()); err != nil {
+			if err := next.Release(t.Context(), driver.End{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -396,7 +396,7 @@ func TestRedisClockStepsInsideAScript(t *testing.T) {
 		"the first acquires": {0, func(t *testing.T, c []driver.Claim) { mustTry(t, c[0]) }, 1},
 		"the last acquires":  {2, func(t *testing.T, c []driver.Claim) { mustTry(t, c[2]) }, 3},
 		"one renews":         {3, func(t *testing.T, c []driver.Claim) { must(t, renewOf(c[0], time.Minute)(t.Context())) }, 3},
-		"one releases":       {3, func(t *testing.T, c []driver.Claim) { must(t, c[2].Release(t.Context())) }, 2},
+		"one releases":       {3, func(t *testing.T, c []driver.Claim) { must(t, c[2].Release(t.Context(), driver.End{})) }, 2},
 	} {
 		t.Run(what, func(t *testing.T) {
 			stepped := 0

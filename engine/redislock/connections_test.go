@@ -172,7 +172,7 @@ func TestRedisCredentialsChange(t *testing.T) {
 	c := lateClaim(t, d, "a", "a", time.Minute)
 	mustTry(t, c)
 	s.change(auth.NewBasicCredentials("new", "new"))
-	if err := c.Release(t.Context()); err != nil {
+	if err := c.Release(t.Context(), driver.End{}); err != nil {
 		t.Errorf("Release with new credentials: %v", err)
 	}
 	within(t, 10*time.Second, "no call goes as the former user", func() bool {
@@ -291,7 +291,7 @@ func TestRedisLinkEndsWhileReplicasAreAsked(t *testing.T) {
 			t.Fatalf("Try: %v", err)
 		}
 		within(t, 10*time.Second, "what was granted is released", func() bool { // its link may have ended, too
-			return c.Release(t.Context()) == nil
+			return c.Release(t.Context(), driver.End{}) == nil
 		})
 		if r.Must(t, "EXISTS", "lock:asked") != "0" {
 			t.Fatal("it is still held")

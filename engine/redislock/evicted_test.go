@@ -135,8 +135,8 @@ func TestEvictionIsToldByTheNextCall(t *testing.T) {
 			d.RenewAll(t.Context(), all)
 			return all[0].Err
 		},
-		"note":    func(c driver.Claim) error { return c.(driver.Noter).Note(t.Context(), "mine") },
-		"release": func(c driver.Claim) error { return c.Release(t.Context()) },
+		"note":    func(c driver.Claim) error { return c.Note(t.Context(), "mine") },
+		"release": func(c driver.Claim) error { return c.Release(t.Context(), driver.End{}) },
 	} {
 		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
 			t.Run(fmt.Sprint(how, mode), func(t *testing.T) {

@@ -256,7 +256,7 @@ func TestRedisLateTryIsRefused(t *testing.T) {
 		}
 		if i == 0 { // connect
 			_, _ = claim.Try(t.Context())
-			_ = claim.Release(t.Context())
+			_ = claim.Release(t.Context(), driver.End{})
 		}
 		resume := r.Pause()
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -265,7 +265,7 @@ func TestRedisLateTryIsRefused(t *testing.T) {
 		}
 		cancel()
 		released := make(chan error, 1)
-		go func() { released <- claim.Release(context.Background()) }()
+		go func() { released <- claim.Release(context.Background(), driver.End{}) }()
 		time.Sleep(20 * time.Millisecond)
 		resume()
 		if err := <-released; err != nil && !errors.Is(err, driver.ErrLost) {
@@ -283,7 +283,7 @@ func TestRedisLateTryIsRefused(t *testing.T) {
 		if _, err := claim.Try(t.Context()); err != nil {
 			t.Fatalf("Try after Release: %v", err)
 		}
-		if err := claim.Release(t.Context()); err != nil {
+		if err := claim.Release(t.Context(), driver.End{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -158,7 +158,7 @@ func givesUpWhenGranted(ctx context.Context, name string, prompt, d *redislock.D
 		outcome <- nil
 	}()
 	time.Sleep(mathrand.N(250 * time.Millisecond)) // while it waits, or after
-	released := holder.Release(ctx)
+	released := holder.Release(ctx, driver.End{})
 	if err := errors.Join(released, <-outcome, waiters.Close()); err != nil { // Close waits for the clean-up
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -23,7 +23,7 @@ const (
 	maxExact = 1 << 53
 )
 
-// Inspect implements [driver.Inspector]. Foreign holders have no note and no fence. What is
+// Inspect implements [driver.Operator]. Foreign holders have no note and no fence. What is
 // damaged is [ErrDamaged], beside the State as far as it can be told.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	k := d.keysOf(name)
@@ -81,7 +81,7 @@ func ms(v any) time.Duration {
 	return time.Duration(n) * time.Millisecond
 }
 
-// List implements [driver.Inspector]: it looks at all keys of all primaries, in small steps.
+// List implements [driver.Operator]: it looks at all keys of all primaries, in small steps.
 // What changes meanwhile may or may not be shown. A lock key that holds no string is not
 // shown: it is no lock.
 func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
@@ -149,7 +149,7 @@ func glob(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
 }
 
-// Evict implements [driver.Evictor]. It works on foreign holders too, who are not told. An
+// Evict implements [driver.Operator]. It works on foreign holders too, who are not told. An
 // empty owner ends a hold that lingers.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	if strings.Contains(owner, mark) {
@@ -178,7 +178,7 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	return nil
 }
 
-// RaiseFence implements [driver.FenceRaiser]. What the server counts stays below 2^53, where Redis
+// RaiseFence implements [driver.Operator]. What the server counts stays below 2^53, where Redis
 // stops counting exactly; its clock reaches that in the year 2255.
 func (d *Driver) RaiseFence(ctx context.Context, name string, fence uint64) error {
 	if err := driver.CheckRaise(fence); err != nil {

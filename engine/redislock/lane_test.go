@@ -156,7 +156,7 @@ func TestRedisCallsEndWithTheirContext(t *testing.T) {
 	if _, err := c.Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
 		t.Errorf("Try of another when the server is back: %v", err)
 	}
-	if err := first.Release(t.Context()); err != nil {
+	if err := first.Release(t.Context(), driver.End{}); err != nil {
 		t.Errorf("Release when the server is back: %v", err)
 	}
 	mustTry(t, c)
@@ -215,7 +215,7 @@ func TestRedisCallsGivenUpMidway(t *testing.T) {
 						t.Errorf("%d: %v", i, err)
 						return
 					}
-					if err := c.Release(t.Context()); err != nil && !errors.Is(err, driver.ErrLost) {
+					if err := c.Release(t.Context(), driver.End{}); err != nil && !errors.Is(err, driver.ErrLost) {
 						t.Errorf("%d: Release: %v", i, err)
 						return
 					}

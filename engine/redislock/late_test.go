@@ -107,7 +107,7 @@ func TestAnotherEndsTheLease(t *testing.T) {
 				if _, err := c.Renew(t.Context(), time.Minute); err != nil {
 					return err
 				}
-				return c.Release(t.Context())
+				return c.Release(t.Context(), driver.End{})
 			}
 			for round := range 3 {
 				first := claimed()
@@ -121,14 +121,14 @@ func TestAnotherEndsTheLease(t *testing.T) {
 				if g, _, err := first.sendTake(t.Context()); mode == driver.Exclusive && (err != nil || g != 0) {
 					t.Errorf("%s, round %d: a copy of the attempt: fence %d, %v", name, round, g, err)
 				}
-				if err := first.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+				if err := first.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 					t.Errorf("%s, round %d: Release of what another ended: %v", name, round, err)
 				}
 				next := claimed()
 				if _, err := next.Try(t.Context()); err != nil {
 					t.Fatalf("%s, round %d: the owner's next attempt: %v", name, round, err)
 				}
-				if err := next.Release(t.Context()); err != nil {
+				if err := next.Release(t.Context(), driver.End{}); err != nil {
 					t.Errorf("%s, round %d: its release: %v", name, round, err)
 				}
 			}
@@ -156,7 +156,7 @@ func TestALateReleaseOfWhatWasResumed(t *testing.T) {
 			t.Fatal(err)
 		}
 		had := resumed.load()
-		if err := resumed.Release(t.Context()); err != nil {
+		if err := resumed.Release(t.Context(), driver.End{}); err != nil {
 			t.Fatal(err)
 		}
 		next := claimed()
@@ -165,13 +165,13 @@ func TestALateReleaseOfWhatWasResumed(t *testing.T) {
 			t.Fatal(err)
 		}
 		resumed.update(func(now *state) { *now = had })
-		if err := resumed.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+		if err := resumed.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 			t.Errorf("%s: its copy: %v", mode, err)
 		}
 		if again, err := next.Renew(t.Context(), time.Minute); err != nil || again.Fence != g.Fence {
 			t.Errorf("%s: the next lease, with fence %d: %d, %v", mode, g.Fence, again.Fence, err)
 		}
-		if err := next.Release(t.Context()); err != nil {
+		if err := next.Release(t.Context(), driver.End{}); err != nil {
 			t.Errorf("%s: its release: %v", mode, err)
 		}
 	}

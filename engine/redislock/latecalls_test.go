@@ -17,6 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/redislock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -169,7 +170,7 @@ func TestRedisLateCommandsDoNoHarm(t *testing.T) {
 	t.Run("release", func(t *testing.T) {
 		c := lateClaim(t, d, "release", "aaa", time.Minute)
 		mustTry(t, c)
-		letGo := link.cancelled(t, c.Release)
+		letGo := link.cancelled(t, claimtest.Release(c))
 		mustTry(t, c)
 		letGo()
 		if _, err := lateClaim(t, d, "release", "bbb", time.Minute).Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
@@ -179,7 +180,7 @@ func TestRedisLateCommandsDoNoHarm(t *testing.T) {
 	t.Run("try after an unknown release", func(t *testing.T) {
 		c := lateClaim(t, d, "again", "aaa", time.Minute)
 		link.cancelled(t, tryOf(c))()
-		link.cancelled(t, c.Release)()
+		link.cancelled(t, claimtest.Release(c))()
 		mustTry(t, c)
 	})
 	t.Run("try", func(t *testing.T) {
@@ -197,7 +198,7 @@ func TestRedisLateCommandsDoNoHarm(t *testing.T) {
 	t.Run("try, after an eviction", func(t *testing.T) {
 		for name, calls := range map[string]func(c driver.Claim){
 			"after a try":               func(driver.Claim) {},
-			"after a release and a try": func(c driver.Claim) { link.cancelled(t, c.Release) },
+			"after a release and a try": func(c driver.Claim) { link.cancelled(t, claimtest.Release(c)) },
 		} {
 			c := lateClaim(t, d, "evicted "+name, "aaa", time.Minute)
 			letGo := link.cancelled(t, tryOf(c))
@@ -284,7 +285,7 @@ func TestRedisOldSnapshotIsForgetful(t *testing.T) {
 	}
 	for c := lateClaim(t, d, "n", "first", memory); ; time.Sleep(100 * time.Millisecond) {
 		if _, err := c.Try(t.Context()); err == nil {
-			if err := c.Release(t.Context()); err != nil {
+			if err := c.Release(t.Context(), driver.End{}); err != nil {
 				t.Fatal(err)
 			}
 			break
@@ -357,13 +358,13 @@ func TestRedisFirstAttemptArrivesLast(t *testing.T) {
 			if _, err := c.Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
 				t.Fatal(err)
 			}
-			if err := holder.Release(t.Context()); err != nil {
+			if err := holder.Release(t.Context(), driver.End{}); err != nil {
 				t.Fatal(err)
 			}
 		} else {
 			mustTry(t, c)
 		}
-		if err := c.Release(t.Context()); err != nil && !errors.Is(err, driver.ErrLost) {
+		if err := c.Release(t.Context(), driver.End{}); err != nil && !errors.Is(err, driver.ErrLost) {
 			t.Fatal(err)
 		}
 		letGo()
@@ -384,13 +385,12 @@ func TestLateNote(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustTry(t, c)
-		n := c.(driver.Noter)
-		if err := n.Note(t.Context(), "warm"); err != nil { // the server knows the script
+		if err := c.Note(t.Context(), "warm"); err != nil { // the server knows the script
 			t.Fatal(err)
 		}
-		late := link.cancelled(t, func(ctx context.Context) error { return n.Note(ctx, "first") })
+		late := link.cancelled(t, func(ctx context.Context) error { return c.Note(ctx, "first") })
 		for _, note := range []string{"second", "third"} {
-			if err := n.Note(t.Context(), note); err != nil {
+			if err := c.Note(t.Context(), note); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -401,7 +401,7 @@ func TestLateNote(t *testing.T) {
 		other, _, _ := openLate(t, r.Addr(), nil)
 		resumed := lateClaim(t, other, name, "o", time.Minute)
 		if mode == driver.Exclusive {
-			if err := resumed.(driver.Noter).Note(t.Context(), "fourth"); err != nil {
+			if err := resumed.Note(t.Context(), "fourth"); err != nil {
 				t.Fatal(err)
 			}
 			if st, err := d.Inspect(t.Context(), name); err != nil || st.Holders[0].Note != "fourth" {

@@ -5,13 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
-
-	"github.com/leasehold-go/leasehold/driver"
 )
 
 var scriptNote = &script{name: "note.lua"}
-
-var _ driver.Noter = (*claim)(nil)
 
 // notes are the calls of Note, which a mark tells apart while those of before may still come.
 type notes struct {
@@ -20,7 +16,7 @@ type notes struct {
 	late bool // an earlier one had no answer, and there is no mark yet
 }
 
-// Note implements driver.Noter.
+// Note implements driver.Claim.
 func (c *claim) Note(ctx context.Context, note string) error {
 	k := c.keys
 	now, keep := c.nextNote()

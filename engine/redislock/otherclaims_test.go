@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/redislock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/serve"
@@ -35,13 +36,13 @@ func TestReleaseByAnotherClaim(t *testing.T) {
 		c := lateClaim(t, d, name, "o", time.Minute)
 		before(c)
 		mustTry(t, c)
-		if err := lateClaim(t, other, name, "o", time.Minute).Release(t.Context()); err != nil {
+		if err := lateClaim(t, other, name, "o", time.Minute).Release(t.Context(), driver.End{}); err != nil {
 			t.Errorf("a release after %s: %v", name, err)
 		}
 		if key := client.Get(t.Context(), "lock:"+name).Val(); key != "" {
 			t.Errorf("a release after %s leaves %q", name, key)
 		}
-		if err := lateClaim(t, other, name, "o", time.Minute).Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+		if err := lateClaim(t, other, name, "o", time.Minute).Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 			t.Errorf("another release after %s: %v, want ErrLost", name, err)
 		}
 	}
@@ -55,14 +56,14 @@ func TestLateCallsOfAnotherClaim(t *testing.T) {
 	b, _, linkB := openLate(t, r.Addr(), nil)
 	warm := lateClaim(t, a, "warm", "o", time.Minute) // the server knows the scripts
 	mustTry(t, warm)
-	if err := lateClaim(t, b, "warm", "o", time.Minute).Release(t.Context()); err != nil {
+	if err := lateClaim(t, b, "warm", "o", time.Minute).Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 
 	c := lateClaim(t, a, "release", "o", time.Minute)
 	mustTry(t, c)
-	release := linkB.cancelled(t, lateClaim(t, b, "release", "o", time.Minute).Release)
-	if err := c.Release(t.Context()); err != nil {
+	release := linkB.cancelled(t, claimtest.Release(lateClaim(t, b, "release", "o", time.Minute)))
+	if err := c.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	mustTry(t, lateClaim(t, a, "release", "o", time.Minute))
@@ -72,7 +73,7 @@ func TestLateCallsOfAnotherClaim(t *testing.T) {
 	}
 
 	attempt := linkA.cancelled(t, tryOf(lateClaim(t, a, "attempt", "o", time.Minute)))
-	if err := lateClaim(t, b, "attempt", "o", time.Minute).Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+	if err := lateClaim(t, b, "attempt", "o", time.Minute).Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("a release of nothing: %v, want ErrLost", err)
 	}
 	attempt()
@@ -88,14 +89,14 @@ func TestReleaseOfWhatAnAttemptFound(t *testing.T) {
 	d, client, link := openLate(t, r.Addr(), nil)
 	warm := lateClaim(t, d, "warm", "o", time.Minute) // the server knows the scripts
 	mustTry(t, warm)
-	if err := lateClaim(t, d, "warm", "o", time.Minute).Release(t.Context()); err != nil {
+	if err := lateClaim(t, d, "warm", "o", time.Minute).Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	c, found := lateClaim(t, d, "n", "o", time.Minute), lateClaim(t, d, "n", "o", time.Minute)
 	mustTry(t, c)
 	mustTry(t, found)
-	late := link.cancelled(t, found.Release)
-	if err := c.Release(t.Context()); err != nil {
+	late := link.cancelled(t, claimtest.Release(found))
+	if err := c.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	mustTry(t, lateClaim(t, d, "n", "o", time.Minute))
@@ -149,7 +150,7 @@ func TestSnapshotGrantsNothing(t *testing.T) {
 		}
 	}
 	remembers()
-	if err := lateClaim(t, d, "n", "first", memory).Release(t.Context()); err != nil {
+	if err := lateClaim(t, d, "n", "first", memory).Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	c := lateClaim(t, d, "n", "o", memory)
@@ -157,7 +158,7 @@ func TestSnapshotGrantsNothing(t *testing.T) {
 	if err := client.Save(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Release(t.Context()); err != nil {
+	if err := c.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := try(other, "p"); err != nil {

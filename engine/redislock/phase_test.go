@@ -132,7 +132,7 @@ func afterEvent(t *testing.T, event string, from phase, unsure uncertain) string
 	case "Renew":
 		_, _ = c.Renew(ctx, time.Second)
 	case "Release":
-		_ = c.Release(ctx)
+		_ = c.Release(ctx, driver.End{})
 	case "brought":
 		if !c.brought(7) {
 			t.Error("refused")

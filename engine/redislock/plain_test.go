@@ -48,7 +48,7 @@ func TestRedisPlainScripts(t *testing.T) {
 					t.Errorf("fence %d after %d", g.Fence, ahead)
 				}
 				ahead = g.Fence
-				if err := c.Release(t.Context()); err != nil {
+				if err := c.Release(t.Context(), driver.End{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -81,7 +81,7 @@ func TestRedisPlainScripts(t *testing.T) {
 			r.Must(t, "SET", companion("g", name)+"\x1fowner", "7", "PX", "60000")
 			c := lateClaim(t, d, name, "owner", time.Minute)
 			granted(t, c)
-			if err := c.Release(t.Context()); err != nil {
+			if err := c.Release(t.Context(), driver.End{}); err != nil {
 				t.Errorf("release: %v", err)
 			}
 			if n := r.Must(t, "EXISTS", "lock:"+name); n != "0" {
@@ -102,7 +102,7 @@ func TestRedisPlainScripts(t *testing.T) {
 			c := lateClaim(t, d, name, "owner", time.Minute)
 			granted(t, c)
 			r.Must(t, "SET", companion("g", name)+"\x1fowner", "0", "PX", "60000")
-			if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+			if err := c.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 				t.Errorf("release: %v", err)
 			}
 			if held := r.Must(t, "GET", "lock:"+name); held != "owner" {
@@ -120,7 +120,7 @@ func TestRedisPlainScripts(t *testing.T) {
 			c := lateClaim(t, d, name, "owner", time.Minute)
 			granted(t, c)
 			_, busy, _ := queuedClaim(t, openOn(t, r), name, "first", time.Minute)
-			if err := c.Release(t.Context()); err != nil {
+			if err := c.Release(t.Context(), driver.End{}); err != nil {
 				t.Fatal(err)
 			}
 			if _, ok := brought(t, busy); !ok {
@@ -131,7 +131,7 @@ func TestRedisPlainScripts(t *testing.T) {
 			c := lateClaim(t, d, name, "owner", time.Minute)
 			granted(t, c)
 			r.Must(t, "SET", "lock:"+name, "foreign", "PX", "60000")
-			if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+			if err := c.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 				t.Errorf("release: %v", err)
 			}
 			if held := r.Must(t, "GET", "lock:"+name); held != "foreign" {
@@ -225,7 +225,7 @@ func TestRedisReleaseBesideWaitersIsOneScript(t *testing.T) {
 		mustTry(t, holder)
 		waiter, busy, _ := queuedClaim(t, other, "wanted", "waiter", time.Minute)
 		before := scripts(t, r)
-		if err := holder.Release(t.Context()); err != nil {
+		if err := holder.Release(t.Context(), driver.End{}); err != nil {
 			t.Fatal(err)
 		}
 		if n := scripts(t, r) - before; n != 1 && round > 0 {
@@ -234,7 +234,7 @@ func TestRedisReleaseBesideWaitersIsOneScript(t *testing.T) {
 		if _, ok := brought(t, busy); !ok {
 			t.Fatal("no grant was brought")
 		}
-		if err := waiter.Release(t.Context()); err != nil {
+		if err := waiter.Release(t.Context(), driver.End{}); err != nil {
 			t.Fatal(err)
 		}
 	}

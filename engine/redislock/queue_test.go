@@ -116,7 +116,7 @@ func decide(ctx context.Context, d driver.Driver, name string) error {
 		for _, s := range all {
 			if len(all) > 1 && rand.N(2) == 0 {
 				stay = append(stay, s)
-			} else if err := s.Release(ctx); err != nil {
+			} else if err := s.Release(ctx, driver.End{}); err != nil {
 				if errors.Is(err, driver.ErrLost) && s.late() {
 					return errLate
 				}

@@ -178,6 +178,7 @@ func newDriver(client redis.UniversalClient, server *redis.Options, opts *Option
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
 		Engine: "redis", Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
+		Lingers: true, Bars: true, Notes: true, Raises: true,
 		MinTTL: minTTL, Step: step,
 	}
 }

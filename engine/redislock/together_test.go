@@ -68,7 +68,7 @@ func releaseAll(t *testing.T, claims []driver.Claim) {
 	var calls sync.WaitGroup
 	for _, c := range claims {
 		calls.Go(func() {
-			if err := c.Release(t.Context()); err != nil {
+			if err := c.Release(t.Context(), driver.End{}); err != nil {
 				t.Errorf("release: %v", err)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/redislock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -62,7 +63,7 @@ func TestRedisReleaseGrantsToTheNext(t *testing.T) {
 		}
 		c, busy, sent := queuedClaim(t, other, "next", "bbb", ttl)
 		time.Sleep(600 * time.Millisecond) // its Try was a while ago
-		if err := holder.Release(t.Context()); err != nil {
+		if err := holder.Release(t.Context(), driver.End{}); err != nil {
 			t.Fatal(err)
 		}
 		g, ok := brought(t, busy)
@@ -91,7 +92,7 @@ func TestRedisReleaseGrantsToTheNext(t *testing.T) {
 		if again, err := c.Try(t.Context()); err != nil || again.Fence != g.Fence {
 			t.Errorf("Try of the holder: %+v, %v; want fence %d", again, err, g.Fence)
 		}
-		if err := c.Release(t.Context()); err != nil {
+		if err := c.Release(t.Context(), driver.End{}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -123,10 +124,10 @@ func TestRedisGrantThatNobodyTakes(t *testing.T) {
 	// It gives up while the grant is on its way.
 	holder := hold()
 	c, busy, _ := queuedClaim(t, d, "taken", "bbb", time.Minute)
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Release(t.Context()); err != nil {
+	if err := c.Release(t.Context(), driver.End{}); err != nil {
 		t.Errorf("Release of what was granted unasked: %v", err)
 	}
 	if _, ok := brought(t, busy); ok {
@@ -137,7 +138,7 @@ func TestRedisGrantThatNobodyTakes(t *testing.T) {
 	// It does not hear of it, and asks again.
 	holder = hold()
 	c, busy, _ = queuedClaim(t, d, "taken", "ccc", time.Minute)
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	g, err := c.Try(t.Context())
@@ -147,14 +148,14 @@ func TestRedisGrantThatNobodyTakes(t *testing.T) {
 	if told, ok := brought(t, busy); ok && told.Fence != g.Fence {
 		t.Errorf("told of fence %d, asked for it %d", told.Fence, g.Fence)
 	}
-	if err := c.Release(t.Context()); err != nil {
+	if err := c.Release(t.Context(), driver.End{}); err != nil {
 		t.Error(err)
 	}
 
 	// It never answers again, but its connection stands, as that of a machine without power.
 	holder = hold()
 	queuedClaim(t, d, "taken", "ddd", time.Minute)
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	free("who has gone", 3*time.Second)
@@ -176,7 +177,7 @@ func TestRedisGrantThatNobodyTakes(t *testing.T) {
 			t.Fatal("the server still hears it")
 		}
 	}
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.Must(t, "GET", "lock:taken"); got != "" {
@@ -267,7 +268,7 @@ func TestRedisGuardedWaitersAskAgain(t *testing.T) {
 		mustTry(t, holder)
 		guarded := redisDriverOf(t, redisClient(t, r), &o)
 		c, busy, _ := queuedClaim(t, guarded, what, "bbb", time.Minute)
-		if err := holder.Release(t.Context()); err != nil {
+		if err := holder.Release(t.Context(), driver.End{}); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := brought(t, busy); ok {
@@ -276,7 +277,7 @@ func TestRedisGuardedWaitersAskAgain(t *testing.T) {
 		if _, err := c.Try(t.Context()); !errors.Is(err, redislock.ErrReplicas) && !errors.Is(err, redislock.ErrForgetful) {
 			t.Errorf("%s: Try: %v", what, err)
 		}
-		_ = c.Release(t.Context()) // whatever became of it
+		_ = c.Release(t.Context(), driver.End{}) // whatever became of it
 	}
 }
 
@@ -308,7 +309,7 @@ func TestRedisForeignDataIsNotGrantedOver(t *testing.T) {
 	queuedClaim(t, d, "data", "ccc", time.Minute)
 	r.Must(t, "DEL", "lock:data")
 	r.Must(t, "HSET", "lock:data", "somebody", "1")
-	for what, release := range map[string]func(context.Context) error{"a waiter": gives.Release, "the late holder": holder.Release} {
+	for what, release := range map[string]func(context.Context) error{"a waiter": claimtest.Release(gives), "the late holder": claimtest.Release(holder)} {
 		_ = release(t.Context()) // what it gives up is not the question
 		if got := client.Type(t.Context(), "lock:data").Val(); got != "hash" {
 			t.Fatalf("%s gave up, and the data became a %s", what, got)
@@ -327,7 +328,7 @@ func TestRedisClockSetWhileWaiting(t *testing.T) {
 	mustTry(t, holder)
 	_, busy, sent := queuedClaim(t, d, "clock", "bbb", time.Minute)
 	editWaiter(t, client, "clock", "bbb", "v[7] = v[7] - 3600000")
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	g, ok := brought(t, busy)
@@ -351,7 +352,7 @@ func TestRedisFenceRaisedOverAnUntoldGrant(t *testing.T) {
 	mustTry(t, holder)
 	c, _, _ := queuedClaim(t, d, "raised", "bbb", time.Minute)
 	editWaiter(t, client, "raised", "bbb", "v[8] = '99'") // it takes what it is told for the answer to another Try
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.RaiseFence(t.Context(), "raised", driver.FenceOf(time.Now().Add(time.Hour).UnixMicro())); err != nil {
@@ -384,13 +385,13 @@ func TestRedisToldTooLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	channel, number := editWaiter(t, client, "told", "bbb", "v[4] = 'leasehold:elsewhere'")
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	r.Must(t, "DEL", "lock:told") // as if it had expired
 	between := lateClaim(t, d, "told", "ccc", time.Minute)
 	mustTry(t, between) // nobody else wants it: the driver takes the case for plain from now on
-	if err := between.Release(t.Context()); err != nil {
+	if err := between.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	g, err := c.Try(t.Context())

@@ -39,7 +39,7 @@ const (
 	over
 )
 
-// claim implements driver.Claim, driver.Lingerer and driver.Noter.
+// claim implements driver.Claim.
 type claim struct {
 	d   *Driver
 	req driver.Request
@@ -51,7 +51,6 @@ type claim struct {
 	lateGrant bool // a grant or a place by one statement has no answer, and may yet come
 	lateWrite bool // so has some write of the row
 
-	bar time.Duration // for how long its end keeps the owner out
 }
 
 // A lease is what a claim knows of its own. The zero value: nothing.
@@ -302,7 +301,7 @@ func (c *claim) lengthens(ttl time.Duration) bool {
 	return c.req.Mode == driver.Exclusive && c.lease.ttl > 0 && ttl >= c.lease.ttl
 }
 
-// Note implements driver.Noter.
+// Note implements driver.Claim.
 func (c *claim) Note(ctx context.Context, note string) error {
 	c.collect()
 	note = printable(note)
@@ -321,29 +320,18 @@ func (c *claim) Note(ctx context.Context, note string) error {
 // Forget implements driver.Forgetter.
 func (c *claim) Forget() { c.d.watch.disarm(&c.req) }
 
-// Release implements driver.Claim.
-func (c *claim) Release(ctx context.Context) error { return c.release(ctx, 0) }
-
-// Linger implements driver.Lingerer.
-func (c *claim) Linger(ctx context.Context, d time.Duration) error {
-	return c.release(ctx, max(d, 0))
-}
-
-// Bar implements driver.Barrer.
-func (c *claim) Bar(keep time.Duration) { c.bar = keep }
-
-// release gives up the lease, linger from now, and the place.
-func (c *claim) release(ctx context.Context, linger time.Duration) error {
+// Release implements driver.Claim. It gives up the place as well.
+func (c *claim) Release(ctx context.Context, how driver.End) error {
 	c.collect()
 	c.d.watch.disarm(&c.req)
-	if c.phase == held && c.req.Mode == driver.Exclusive && !c.uncertain() && c.bar == 0 {
+	if c.phase == held && c.req.Mode == driver.Exclusive && !c.uncertain() && how.Bar == 0 {
 		var found bool
 		var err error
-		if time.Since(c.lease.alone) < aloneFor && linger == 0 && c.d.texts.give != "" {
+		if time.Since(c.lease.alone) < aloneFor && how.Linger == 0 && c.d.texts.give != "" {
 			found, err = c.d.changed(ctx, c.d.texts.give, c.req.Resource, c.req.Owner, c.lease.number)
 		}
 		if !found && err == nil {
-			found, err = c.d.changed(ctx, c.d.texts.free, c.req.Resource, c.req.Owner, record.Micros(linger), c.lease.number)
+			found, err = c.d.changed(ctx, c.d.texts.free, c.req.Resource, c.req.Owner, record.Micros(how.Linger), c.lease.number)
 		}
 		if err != nil {
 			c.moves(nil, leaving)
@@ -356,8 +344,8 @@ func (c *claim) release(ctx context.Context, linger time.Duration) error {
 	}
 	var lost error
 	err := c.d.change(ctx, c.req.Resource, func(r *row) bool {
-		lost = c.leave(r, linger)
-		return lost == nil || c.uncertain() || c.bar > 0
+		lost = c.leave(r, how)
+		return lost == nil || c.uncertain() || how.Bar > 0
 	})
 	if err != nil {
 		c.lateWrite = true
@@ -370,17 +358,17 @@ func (c *claim) release(ctx context.Context, linger time.Duration) error {
 }
 
 // leave takes this owner out of the row.
-func (c *claim) leave(r *row, linger time.Duration) (lost error) {
-	if linger > 0 && r.Holds(c.req.Owner) {
-		lost = r.Linger(r.now, c.req.Owner, linger)
+func (c *claim) leave(r *row, how driver.End) (lost error) {
+	if how.Linger > 0 && r.Holds(c.req.Owner) {
+		lost = r.Linger(r.now, c.req.Owner, how.Linger)
 	} else {
 		lost = r.Release(c.req.Owner)
 	}
 	if c.lateGrant {
 		r.Bar(r.now, c.req.Owner, goneTTL)
 	}
-	if c.bar > 0 {
-		r.KeepOut(r.now, c.req.Owner, c.bar)
+	if how.Bar > 0 {
+		r.KeepOut(r.now, c.req.Owner, how.Bar)
 	}
 	return lost
 }

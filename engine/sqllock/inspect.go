@@ -9,7 +9,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Inspect implements [driver.Inspector].
+// Inspect implements [driver.Operator].
 func (d *Driver) Inspect(ctx context.Context, resource string) (driver.State, error) {
 	call, first := d.doubt.first(ctx)
 	r, err := d.lookBy(call, d.texts.show, resource)
@@ -22,7 +22,7 @@ func (d *Driver) Inspect(ctx context.Context, resource string) (driver.State, er
 	return r.State(r.now, resource), err
 }
 
-// List implements [driver.Inspector].
+// List implements [driver.Operator].
 func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
 	call, first := d.doubt.first(ctx)
 	all, err := d.look(call, d.texts.list, prefix)
@@ -48,7 +48,7 @@ func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error
 	return states, errors.Join(damaged...)
 }
 
-// Evict implements [driver.Evictor]. The holder's next Renew says why. An empty owner
+// Evict implements [driver.Operator]. The holder's next Renew says why. An empty owner
 // evicts a hold that lingers.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	var lost error
@@ -62,7 +62,7 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	return err
 }
 
-// RaiseFence implements [driver.FenceRaiser].
+// RaiseFence implements [driver.Operator].
 func (d *Driver) RaiseFence(ctx context.Context, resource string, fence uint64) error {
 	if err := driver.CheckRaise(fence); err != nil {
 		return err

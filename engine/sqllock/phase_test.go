@@ -69,7 +69,7 @@ func TestCallsOfPhases(t *testing.T) {
 		})
 		for what, call := range map[string]func(c *claim) error{
 			test.try:     func(c *claim) error { _, err := c.Try(t.Context()); return err },
-			test.release: func(c *claim) error { return c.Release(t.Context()) },
+			test.release: func(c *claim) error { return c.Release(t.Context(), driver.End{}) },
 		} {
 			if test.try == test.release && what == test.release {
 				continue // the map has one of them
@@ -101,7 +101,7 @@ func TestLateReleaseFindsAnotherFence(t *testing.T) {
 	})
 	c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute})
 	c.holds(7, time.Minute)
-	if err := c.Release(t.Context()); err == nil {
+	if err := c.Release(t.Context(), driver.End{}); err == nil {
 		t.Fatal("no error")
 	}
 	g, err := c.Try(t.Context())
@@ -181,7 +181,7 @@ func TestLatePlaceIsBarred(t *testing.T) {
 	if _, err := c.Try(t.Context()); err == nil || errors.Is(err, driver.ErrBusy) || joined == nil {
 		t.Fatalf("Try: %v; it is to be unknown", err)
 	}
-	if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+	if err := c.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 		t.Fatal(err)
 	}
 	rec, err := record.Decode([]byte(saved[7].Value.(string)))
@@ -215,7 +215,7 @@ func TestReleaseSoonAfterAGrant(t *testing.T) {
 		c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute})
 		c.holds(7, time.Minute)
 		c.lease.alone = time.Now().Add(time.Minute - test.age) // a machine that stands still changes nothing
-		err := c.Release(t.Context())
+		err := c.Release(t.Context(), driver.End{})
 		unknown := gives > 0 && test.give != nil
 		if (err != nil) != unknown || unknown != (c.phase == leaving) || frees != test.want || (gives > 0) != (test.age == 0) {
 			t.Errorf("%s: %v in phase %d, after %d plain statements and %d others", what, err, c.phase, gives, frees)

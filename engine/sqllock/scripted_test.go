@@ -206,7 +206,7 @@ func TestReleaseStopsLateRenewal(t *testing.T) {
 	for name, call := range map[string]func(c *claim) error{
 		"Renew":   func(c *claim) error { _, err := c.Renew(context.Background(), time.Minute); return err },
 		"Note":    func(c *claim) error { return c.Note(context.Background(), "") },
-		"Release": func(c *claim) error { return c.Release(context.Background()) },
+		"Release": func(c *claim) error { return c.Release(context.Background(), driver.End{}) },
 	} {
 		held, answered, writes := true, false, 0
 		d := scripted(t, func(_ context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
@@ -228,7 +228,7 @@ func TestReleaseStopsLateRenewal(t *testing.T) {
 			t.Fatalf("%s: no error", name)
 		}
 		held, answered = false, true // it has expired
-		if err := c.Release(t.Context()); !errors.Is(err, driver.ErrLost) {
+		if err := c.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 			t.Errorf("Release after %s: %v; want ErrLost", name, err)
 		}
 		if writes != 1 {

@@ -104,14 +104,9 @@ type Driver struct {
 }
 
 var (
-	_ driver.Inspector    = (*Driver)(nil)
-	_ driver.Evictor      = (*Driver)(nil)
-	_ driver.FenceRaiser  = (*Driver)(nil)
+	_ driver.Operator     = (*Driver)(nil)
 	_ driver.BatchRenewer = (*Driver)(nil)
 	_ driver.Checker      = (*Driver)(nil)
-	_ driver.Rehearser    = (*Driver)(nil)
-	_ driver.Lingerer     = (*claim)(nil)
-	_ driver.Noter        = (*claim)(nil)
 )
 
 // newDriver does no I/O.
@@ -192,6 +187,7 @@ func (d *Driver) Purge(ctx context.Context) error {
 // Features: everything is promised but Step, which is the microsecond of the tables.
 func (d *Driver) Features() driver.Features {
 	return driver.Features{Engine: d.dialect.traits().engine, Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
+		Lingers: true, Bars: true, Notes: true, Raises: true,
 		MinTTL: minTTL, Step: time.Microsecond}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/onecall"
 )
 
-// claim implements driver.Claim and driver.Noter. A call that its caller has given up goes
+// claim implements driver.Claim. A call that its caller has given up goes
 // on by itself, and the next one waits for it: so nothing takes effect after what came later.
 type claim struct {
 	s      *session
@@ -146,7 +146,13 @@ func (c *claim) renewed(asked boottime.Instant, proof proof, err error) (driver.
 }
 
 // Release implements driver.Claim.
-func (c *claim) Release(ctx context.Context) error {
+func (c *claim) Release(ctx context.Context, how driver.End) error {
+	if err := how.Check(c.s.d.Features()); err != nil {
+		return err
+	}
+	if how.Linger > 0 {
+		return c.linger(ctx, how.Linger)
+	}
 	now := c.s.d.clock.Now()
 	_, err := exclusively(ctx, c, func() (struct{}, error) {
 		ended := c.holds(now)
@@ -305,7 +311,7 @@ func (c *claim) gone(client *zk.Conn) error {
 	return cause
 }
 
-// Note implements driver.Noter.
+// Note implements driver.Claim.
 func (c *claim) Note(ctx context.Context, note string) error {
 	now := c.s.d.clock.Now()
 	_, err := exclusively(ctx, c, func() (struct{}, error) {

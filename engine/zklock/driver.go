@@ -62,7 +62,8 @@ func New(servers []string, opts *Options) (*Driver, error) {
 
 // Features implements [driver.Driver].
 func (d *Driver) Features() driver.Features {
-	f := driver.Features{Engine: "zookeeper", Fencing: true, Shared: true, Fair: true, Wakes: true, MinTTL: time.Millisecond, Step: time.Millisecond}
+	f := driver.Features{Engine: "zookeeper", Fencing: true, Shared: true, Fair: true, Wakes: true, Lingers: d.opts.TTLNodes, Notes: true,
+		MinTTL: time.Millisecond, Step: time.Millisecond}
 	if d.opts.SessionTimeout > 0 {
 		f.SessionTTL = ttlOf(d.opts.SessionTimeout)
 		f.MinTTL, f.Step = f.SessionTTL, 0
@@ -79,11 +80,7 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newClaim(s, req)
-	if d.opts.TTLNodes {
-		return lingerer{c}, nil
-	}
-	return c, nil
+	return newClaim(s, req), nil
 }
 
 func otherTTL(ttl, only time.Duration) error {
@@ -156,7 +153,7 @@ func (d *Driver) Close() error {
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	of := make(map[*session][]*driver.Renewal, 1)
 	for i := range renewals {
-		s := claimOf(renewals[i].Claim).s
+		s := renewals[i].Claim.(*claim).s
 		of[s] = append(of[s], &renewals[i])
 	}
 	var all sync.WaitGroup
@@ -176,7 +173,7 @@ func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
 	asked := s.d.clock.Now()
 	var together, busy, disturbed []*driver.Renewal
 	for _, r := range renewals {
-		if c := claimOf(r.Claim); r.TTL == c.req.TTL && c.calls.TryBegin() {
+		if c := r.Claim.(*claim); r.TTL == c.req.TTL && c.calls.TryBegin() {
 			together = append(together, r)
 		} else {
 			busy = append(busy, r)
@@ -194,7 +191,7 @@ func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
 	}
 	proof := s.proof()
 	for _, r := range together {
-		c := claimOf(r.Claim)
+		c := r.Claim.(*claim)
 		g, err := c.renewed(asked, proof, synced)
 		c.calls.End()
 		if errors.Is(err, errDisturbed) {

@@ -34,7 +34,7 @@ func nextIsGranted(t *testing.T, z *servers.ZooKeeper) {
 	holder, next := claimOn(t, driverOn(t, nil, z.Addr()), "next"), claimOn(t, driverOn(t, nil, z.Addr()), "next")
 	g := claimtest.Granted(t, holder)
 	busy := claimtest.Refused(t, next)
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	got, ok := unasked(t, busy)
@@ -44,7 +44,7 @@ func nextIsGranted(t *testing.T, z *servers.ZooKeeper) {
 	if again := claimtest.Granted(t, next); again.Fence != got.Fence {
 		t.Errorf("fence %d of the same lease, was %d", again.Fence, got.Fence)
 	}
-	if err := next.Release(t.Context()); err != nil {
+	if err := next.Release(t.Context(), driver.End{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -56,14 +56,14 @@ func wokenWithoutAGrant(t *testing.T, z *servers.ZooKeeper) {
 	holder, second, third := claimOn(t, d, "look"), claimOn(t, other, "look"), claimOn(t, d, "look")
 	claimtest.Granted(t, holder)
 	noted, behind := claimtest.Refused(t, second), claimtest.Refused(t, third)
-	if err := holder.(driver.Noter).Note(t.Context(), "changed"); err != nil {
+	if err := holder.Note(t.Context(), "changed"); err != nil {
 		t.Fatal(err)
 	}
 	if g, ok := unasked(t, noted); ok {
 		t.Errorf("granted beside the holder, who only changed its note: %+v", g)
 	}
 	claimtest.Refused(t, second)
-	if err := second.Release(t.Context()); err != nil { // it gives up
+	if err := second.Release(t.Context(), driver.End{}); err != nil { // it gives up
 		t.Fatal(err)
 	}
 	if g, ok := unasked(t, behind); ok {
@@ -77,7 +77,7 @@ func nextOfTheSameSession(t *testing.T, z *servers.ZooKeeper) {
 	holder, next := claimOn(t, d, "one-session"), claimOn(t, d, "one-session")
 	claimtest.Granted(t, holder)
 	busy := claimtest.Refused(t, next)
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	if g, ok := unasked(t, busy); ok {
@@ -108,14 +108,14 @@ func nextWasDeleted(t *testing.T, z *servers.ZooKeeper) {
 				}
 			}
 		}
-		if err := holder.Release(t.Context()); err != nil {
+		if err := holder.Release(t.Context(), driver.End{}); err != nil {
 			t.Fatal(err)
 		}
 		if g, ok := unasked(t, busy); ok {
 			t.Fatalf("granted without a node: %+v", g)
 		}
 		claimtest.Granted(t, next) // in the queue again
-		if err := next.Release(t.Context()); err != nil {
+		if err := next.Release(t.Context(), driver.End{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -129,7 +129,7 @@ func wokenOverANewLink(t *testing.T, z *servers.ZooKeeper) {
 	busy := claimtest.Refused(t, next)
 	p.Dark()
 	p.Reset()
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	p.Pass()
@@ -151,7 +151,7 @@ func lingersBeforeTheQueue(t *testing.T, z *servers.ZooKeeper) {
 			claimtest.Granted(t, holder)
 			busy := claimtest.Refused(t, next)
 			lingers := make(chan error, 1)
-			go func() { lingers <- holder.(driver.Lingerer).Linger(t.Context(), time.Minute) }()
+			go func() { lingers <- holder.Release(t.Context(), driver.End{Linger: time.Minute}) }()
 			if g, ok := unasked(t, busy); ok {
 				t.Fatalf("granted what lingers: %+v", g)
 			}
@@ -165,7 +165,7 @@ func lingersBeforeTheQueue(t *testing.T, z *servers.ZooKeeper) {
 				t.Fatalf("granted what lingers: %+v", g)
 			default:
 			}
-			if err := next.Release(t.Context()); err != nil {
+			if err := next.Release(t.Context(), driver.End{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -181,7 +181,7 @@ func wokenTooLateForAGrant(t *testing.T, z *servers.ZooKeeper) {
 	busy := claimtest.Refused(t, next)
 	claimtest.Refused(t, last)
 	time.Sleep(d.Features().SessionTTL * 3 / 2)
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	if g, ok := unasked(t, busy); ok {
@@ -203,7 +203,7 @@ func grantThatNobodyTakes(t *testing.T, z *servers.ZooKeeper) {
 	claimtest.Granted(t, holder)
 	busy := claimtest.Refused(t, gone)
 	claimtest.Refused(t, last)
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	<-busy.Wake
@@ -229,7 +229,7 @@ func untakenGrantIsLost(t *testing.T, z *servers.ZooKeeper) {
 	}
 	claimtest.Granted(t, holder)
 	busy := claimtest.Refused(t, next)
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	<-busy.Wake

@@ -59,7 +59,7 @@ func ask[T any](ctx context.Context, d *Driver, call func(client *zk.Conn) (T, e
 	return abandon.Call(ctx, func() (T, error) { return call(client) })
 }
 
-// Inspect implements [driver.Inspector]. A claim that may hold counts as a holder, also when it
+// Inspect implements [driver.Operator]. A claim that may hold counts as a holder, also when it
 // has not heard of it yet. The ensemble tells no durations.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	return ask(ctx, d, func(client *zk.Conn) (driver.State, error) { return d.inspect(client, name) })
@@ -116,7 +116,7 @@ func nodesAt(client *zk.Conn, path string) ([]node, error) {
 	return parseNodes(names)
 }
 
-// List implements [driver.Inspector]. What below the prefix is no resource of ours is left out,
+// List implements [driver.Operator]. What below the prefix is no resource of ours is left out,
 // and so is what is not ours to read, unless that is everything.
 func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
 	return ask(ctx, d, func(client *zk.Conn) ([]driver.State, error) { return d.list(ctx, client, prefix) })
@@ -165,7 +165,7 @@ func (d *Driver) list(ctx context.Context, client *zk.Conn, prefix string) ([]dr
 	return slices.DeleteFunc(states, func(st driver.State) bool { return len(st.Holders)+len(st.Waiters) == 0 }), err
 }
 
-// Evict implements [driver.Evictor]. A foreign holder's owner is the name of its node; it is
+// Evict implements [driver.Operator]. A foreign holder's owner is the name of its node; it is
 // not told the reason. An empty owner ends what lingers.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	_, err := ask(ctx, d, func(client *zk.Conn) (struct{}, error) {
@@ -206,3 +206,6 @@ func (d *Driver) evict(client *zk.Conn, path, owner, reason string) error {
 	}
 	return explain(err)
 }
+
+// RaiseFence returns ErrUnsupported: the ensemble counts its transactions by itself.
+func (*Driver) RaiseFence(context.Context, string, uint64) error { return driver.ErrUnsupported }

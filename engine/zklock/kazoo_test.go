@@ -14,6 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/zklock"
 	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
@@ -144,7 +145,7 @@ func curatorsNames(t *testing.T, z *servers.ZooKeeper) {
 		t.Fatal(err)
 	}
 	claimtest.Refused(t, later)
-	if err := ours.Release(t.Context()); err != nil {
+	if err := ours.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	claimtest.Refused(t, later)

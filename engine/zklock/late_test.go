@@ -40,7 +40,7 @@ func TestCreationThatComesLate(t *testing.T) {
 	}}, p.Addr())
 	c := claimOn(t, d, "late")
 	claimtest.Granted(t, c) // connects, and makes the resource's node
-	if err := c.Release(t.Context()); err != nil {
+	if err := c.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	proposed := number(t, leader, "mntr", "zk_proposal_count\t")
@@ -66,7 +66,7 @@ func TestCreationThatComesLate(t *testing.T) {
 
 	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	if err := c.Release(ctx); err == nil || errors.Is(err, driver.ErrLost) {
+	if err := c.Release(ctx, driver.End{}); err == nil || errors.Is(err, driver.ErrLost) {
 		t.Errorf("Release says %v of a node that is yet to come", err)
 	}
 	follows()

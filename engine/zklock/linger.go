@@ -12,21 +12,18 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A lingerer is a claim whose server has TTL nodes.
-type lingerer struct{ *claim }
-
-// Linger implements driver.Lingerer. The ensemble looks once a minute, unless it is told
-// otherwise, which TTL nodes are over.
-func (l lingerer) Linger(ctx context.Context, d time.Duration) error {
-	now := l.s.d.clock.Now()
-	_, err := exclusively(ctx, l.claim, func() (struct{}, error) {
-		if err := l.holds(now); err != nil {
+// linger ends the lease, and leaves the resource to nobody for d. The ensemble looks once a minute,
+// unless it is told otherwise, which TTL nodes are over.
+func (c *claim) linger(ctx context.Context, d time.Duration) error {
+	now := c.s.d.clock.Now()
+	_, err := exclusively(ctx, c, func() (struct{}, error) {
+		if err := c.holds(now); err != nil {
 			return struct{}{}, err
 		}
-		if err := l.leaveBehind(ctx, d); err != nil {
+		if err := c.leaveBehind(ctx, d); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, l.leave(ctx)
+		return struct{}{}, c.leave(ctx)
 	})
 	return err
 }
@@ -58,12 +55,4 @@ func (c *claim) leaveBehind(ctx context.Context, d time.Duration) error {
 		return fmt.Errorf("%w: the ensemble has no TTL nodes, set zookeeper.extendedTypesEnabled", driver.ErrUnsupported)
 	}
 	return explain(err)
-}
-
-// claimOf is what is behind a claim of this package.
-func claimOf(c driver.Claim) *claim {
-	if l, ok := c.(lingerer); ok {
-		return l.claim
-	}
-	return c.(*claim)
 }

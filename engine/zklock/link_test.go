@@ -184,7 +184,7 @@ func lostReplyLeavesOneNode(t *testing.T, z *servers.ZooKeeper) {
 	d := driverOn(t, &zklock.Options{SessionTimeout: session}, p.Addr())
 	c := claimOn(t, d, "lost-reply")
 	claimtest.Granted(t, c) // connects, and makes the resource's node
-	if err := c.Release(t.Context()); err != nil {
+	if err := c.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	p.DropReplies()
@@ -214,7 +214,7 @@ func lostReplyLeavesOneNode(t *testing.T, z *servers.ZooKeeper) {
 	if err != nil || driver.FenceOf(stat.Czxid) != g.Fence {
 		t.Errorf("fence %d, czxid %d, %v", g.Fence, stat.Czxid, err)
 	}
-	if err := c.Release(t.Context()); err != nil {
+	if err := c.Release(t.Context(), driver.End{}); err != nil {
 		t.Errorf("Release: %v", err)
 	}
 }
@@ -306,16 +306,16 @@ func operatorDeletesAWaiter(t *testing.T, z *servers.ZooKeeper) {
 	}
 	claimtest.Refused(t, second)
 	claimtest.Refused(t, first)
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	claimtest.Refused(t, first)
 	claimtest.Granted(t, second)
-	if err := second.Release(t.Context()); err != nil {
+	if err := second.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	claimtest.Granted(t, first)
-	if err := first.Release(t.Context()); err != nil {
+	if err := first.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -381,7 +381,7 @@ func fenceIsTheCzxid(t *testing.T, z *servers.ZooKeeper) {
 		if err != nil || driver.FenceOf(stat.Czxid) != g.Fence {
 			t.Errorf("fence %d, czxid %d, %v", g.Fence, stat.Czxid, err)
 		}
-		if err := c.Release(t.Context()); err != nil {
+		if err := c.Release(t.Context(), driver.End{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -406,7 +406,7 @@ func placeOutlivesAnOutage(t *testing.T, z *servers.ZooKeeper) {
 		}
 	}
 	p.Pass()
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	claimtest.Refused(t, second)
@@ -441,7 +441,7 @@ func slowTryKeepsThePlace(t *testing.T, z *servers.ZooKeeper) {
 		}
 	}
 	time.Sleep(500 * time.Millisecond) // the next Try is due later
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	claimtest.Refused(t, last)

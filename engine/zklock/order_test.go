@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/zklock"
 	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
@@ -71,12 +72,12 @@ func listOvertakesTheCreation(t *testing.T, z *servers.ZooKeeper) {
 	on.Store(true)
 	next := claimOn(t, d, "overtaken")
 	claimtest.Refused(t, next)
-	if err := other.Release(t.Context()); err != nil {
+	if err := other.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	claimtest.Granted(t, next)
 	onlyNode(t, client(t, z.Addr()), "overtaken")
-	if err := next.Release(t.Context()); err != nil {
+	if err := next.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	last := claimOn(t, d, "overtaken") // nobody else is there

@@ -27,13 +27,13 @@ func (p patient) Claim(req driver.Request) (driver.Claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	return patientClaim{c.(ableClaim), req.TTL}, nil
+	return patientClaim{c, req.TTL}, nil
 }
 
 func (p patient) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	inner := make([]driver.Renewal, len(renewals))
 	for i, r := range renewals {
-		inner[i] = driver.Renewal{Claim: r.Claim.(patientClaim).ableClaim, TTL: r.TTL}
+		inner[i] = driver.Renewal{Claim: r.Claim.(patientClaim).Claim, TTL: r.TTL}
 	}
 	p.Driver.RenewAll(ctx, inner)
 	for i, r := range inner {
@@ -41,24 +41,17 @@ func (p patient) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	}
 }
 
-// ableClaim is a claim on servers with TTL nodes.
-type ableClaim interface {
-	driver.Claim
-	driver.Lingerer
-	driver.Noter
-}
-
 type patientClaim struct {
-	ableClaim
+	driver.Claim
 	ttl time.Duration
 }
 
 func (c patientClaim) Try(ctx context.Context) (driver.Grant, error) {
-	return c.whole(ctx, func() (driver.Grant, error) { return c.ableClaim.Try(ctx) })
+	return c.whole(ctx, func() (driver.Grant, error) { return c.Claim.Try(ctx) })
 }
 
 func (c patientClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
-	return c.whole(ctx, func() (driver.Grant, error) { return c.ableClaim.Renew(ctx, ttl) })
+	return c.whole(ctx, func() (driver.Grant, error) { return c.Claim.Renew(ctx, ttl) })
 }
 
 // whole asks until the grant is as long as was asked for, for an eighth of the time there is:

@@ -84,7 +84,7 @@ func TestStallThenEvent(t *testing.T) {
 	asked := time.Now()
 	busy := claimtest.Refused(t, next)
 	claimtest.Refused(t, last)
-	if err := holder.Release(t.Context()); err != nil {
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	g, ok := unasked(t, busy)
@@ -111,7 +111,7 @@ func grantsAreWhole(t *testing.T, z *servers.ZooKeeper) {
 				if g, err := c.Try(t.Context()); err != nil || g.TTL < ttl-2*time.Second {
 					t.Errorf("the grant, also after %v, is for %v, %v; want %v", idle, g.TTL, err, ttl)
 				}
-				if err := c.Release(t.Context()); err != nil {
+				if err := c.Release(t.Context(), driver.End{}); err != nil {
 					t.Error(err)
 				}
 				time.Sleep(idle)
@@ -129,7 +129,7 @@ func nobodyComesBack(t *testing.T, z *servers.ZooKeeper) {
 	beside := mustAcquire(t, lockerOn(t, d, leasehold.Options{}), "beside")
 	c := claimOn(t, d, "left-alone")
 	claimtest.Granted(t, c) // makes the resource's node
-	if err := c.Release(t.Context()); err != nil {
+	if err := c.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
 	p.DropReplies()

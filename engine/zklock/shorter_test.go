@@ -100,7 +100,7 @@ func TestRefusedSessionKeepsNoNodes(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), session)
 	defer cancel()
-	if err := released.Release(ctx); err != nil && !errors.Is(err, driver.ErrLost) {
+	if err := released.Release(ctx, driver.End{}); err != nil && !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Release: %v", err)
 	}
 	for _, name := range []string{"released", "left"} {

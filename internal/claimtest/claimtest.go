@@ -2,8 +2,10 @@
 package claimtest
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -32,7 +34,17 @@ func Refused(t testing.TB, c driver.Claim) *driver.Busy {
 // Released is a Release that must be one.
 func Released(t testing.TB, c driver.Claim) {
 	t.Helper()
-	if err := c.Release(t.Context()); err != nil {
+	if err := c.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatalf("Release: %v", err)
 	}
+}
+
+// Release is a release of c that leaves nothing, as a call.
+func Release(c driver.Claim) func(context.Context) error {
+	return func(ctx context.Context) error { return c.Release(ctx, driver.End{}) }
+}
+
+// Linger is a release of c that leaves an ownerless hold for d, as a call.
+func Linger(c driver.Claim, d time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error { return c.Release(ctx, driver.End{Linger: d}) }
 }

@@ -36,7 +36,7 @@ func Run(ctx context.Context, name string, ttl time.Duration, open func(driver.R
 	// An attempt without an answer may have been served, so it is released in any case.
 	ending, cancel := Ending(ctx)
 	defer cancel()
-	if released := claim.Release(ending); err == nil {
+	if released := claim.Release(ending, driver.End{}); err == nil {
 		what, err = "release", released
 	}
 	if err != nil {

@@ -26,7 +26,7 @@ type brokenDriver struct {
 	driver.Driver
 	try     func(c driver.Claim, ctx context.Context) (driver.Grant, error)
 	renew   func(c driver.Claim, ctx context.Context, ttl time.Duration) (driver.Grant, error)
-	release func(c driver.Claim, ctx context.Context) error
+	release func(c driver.Claim, ctx context.Context, how driver.End) error
 }
 
 type brokenClaim struct {
@@ -53,11 +53,11 @@ func (c *brokenClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Gran
 	return c.d.renew(c.Claim, ctx, ttl)
 }
 
-func (c *brokenClaim) Release(ctx context.Context) error {
+func (c *brokenClaim) Release(ctx context.Context, how driver.End) error {
 	if c.d.release == nil {
-		return c.Claim.Release(ctx)
+		return c.Claim.Release(ctx, how)
 	}
-	return c.d.release(c.Claim, ctx)
+	return c.d.release(c.Claim, ctx, how)
 }
 
 var breakages = []breakage{
@@ -80,7 +80,7 @@ var breakages = []breakage{
 		}}
 	}},
 	{"releasesNothing", "two", "still wait", false, func(d driver.Driver) driver.Driver {
-		return &brokenDriver{Driver: d, release: func(c driver.Claim, ctx context.Context) error {
+		return &brokenDriver{Driver: d, release: func(c driver.Claim, ctx context.Context, _ driver.End) error {
 			_, err := c.Renew(ctx, time.Hour)
 			return err
 		}}
@@ -97,8 +97,8 @@ var breakages = []breakage{
 		}}
 	}},
 	{"alwaysReleased", "three", "says", false, func(d driver.Driver) driver.Driver {
-		return &brokenDriver{Driver: d, release: func(c driver.Claim, ctx context.Context) error {
-			if err := c.Release(ctx); !errors.Is(err, driver.ErrLost) {
+		return &brokenDriver{Driver: d, release: func(c driver.Claim, ctx context.Context, how driver.End) error {
+			if err := c.Release(ctx, how); !errors.Is(err, driver.ErrLost) {
 				return err
 			}
 			return nil

@@ -232,7 +232,9 @@ func (c *casClaim) Renew(ctx context.Context, ttl time.Duration) (g driver.Grant
 	return g, lost
 }
 
-func (c *casClaim) Release(ctx context.Context) error {
+func (*casClaim) Note(context.Context, string) error { return driver.ErrUnsupported }
+
+func (c *casClaim) Release(ctx context.Context, _ driver.End) error {
 	var lost error
 	err := c.change(ctx, func(r *record.Record, _ *record.Instant) bool {
 		lost = r.Release(c.req.Owner)
@@ -257,6 +259,8 @@ func (d *casDriver) Inspect(ctx context.Context, name string) (driver.State, err
 func (d *casDriver) List(ctx context.Context, prefix string) ([]driver.State, error) {
 	return nil, driver.ErrUnsupported
 }
+
+func (*casDriver) RaiseFence(context.Context, string, uint64) error { return driver.ErrUnsupported }
 
 func (d *casDriver) Evict(ctx context.Context, name, owner, reason string) error {
 	var lost error

@@ -60,11 +60,7 @@ func (l *link) Claim(req driver.Request) (driver.Claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &linkClaim{link: l, inner: inner, req: req}
-	if inner, ok := inner.(driver.Lingerer); ok {
-		return &linkLingerer{c, inner}, nil
-	}
-	return c, nil
+	return &linkClaim{link: l, inner: inner, req: req}, nil
 }
 
 // A linkClaim is a claim beyond the network.
@@ -162,31 +158,30 @@ func (c *linkClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant,
 	return o.grant, o.err
 }
 
-func (c *linkClaim) Release(ctx context.Context) error {
+func (c *linkClaim) Release(ctx context.Context, how driver.End) error {
 	c.endWake()
-	return c.call(ctx, "Release", func(ctx context.Context) outcome {
-		err := c.inner.Release(ctx)
+	op := "Release"
+	if how.Linger > 0 {
+		op = "Linger"
+	}
+	return c.call(ctx, op, func(ctx context.Context) outcome {
+		err := c.inner.Release(ctx, how)
 		c.link.process.world.released(c.link.at(c.req.Resource), c.req.Owner, err)
 		return outcome{err: err}
 	}).err
 }
 
-// Note asks the driver.Noter behind the network.
 func (c *linkClaim) Note(ctx context.Context, note string) error {
-	inner, ok := c.inner.(driver.Noter)
-	if !ok {
-		return driver.ErrUnsupported
-	}
-	return c.call(ctx, "Note", func(ctx context.Context) outcome { return outcome{err: inner.Note(ctx, note)} }).err
+	return c.call(ctx, "Note", func(ctx context.Context) outcome { return outcome{err: c.inner.Note(ctx, note)} }).err
 }
 
-// LiftFence asks the driver.FenceLifter behind the network, or else the driver.FenceRaiser, as who
+// LiftFence asks the driver.FenceLifter behind the network, or else the driver.Operator, as who
 // finds no FenceLifter does.
 func (c *linkClaim) LiftFence(ctx context.Context, fence uint64) error {
 	lift := func(ctx context.Context) error { return driver.ErrUnsupported }
 	if inner, ok := c.inner.(driver.FenceLifter); ok {
 		lift = func(ctx context.Context) error { return inner.LiftFence(ctx, fence) }
-	} else if inner, ok := c.link.inner.(driver.FenceRaiser); ok {
+	} else if inner, ok := c.link.inner.(driver.Operator); ok {
 		lift = func(ctx context.Context) error { return inner.RaiseFence(ctx, c.req.Resource, fence) }
 	}
 	return c.call(ctx, "LiftFence", func(ctx context.Context) outcome { return outcome{err: lift(ctx)} }).err
@@ -214,18 +209,14 @@ func (c *linkClaim) endWake() {
 	}
 }
 
-type linkLingerer struct {
-	*linkClaim
-	lingers driver.Lingerer
-}
-
-func (c *linkLingerer) Linger(ctx context.Context, d time.Duration) error {
-	c.endWake()
-	return c.call(ctx, "Linger", func(ctx context.Context) outcome {
-		err := c.lingers.Linger(ctx, d)
-		c.link.process.world.released(c.link.at(c.req.Resource), c.req.Owner, err)
-		return outcome{err: err}
-	}).err
+// operate asks the driver.Operator behind the network.
+func operate[T any](ctx context.Context, l *link, op, touches string, serve func(ctx context.Context, inner driver.Operator) (T, error)) (T, error) {
+	inner, ok := l.inner.(driver.Operator)
+	if !ok {
+		var none T
+		return none, driver.ErrUnsupported
+	}
+	return ask(ctx, l, op, touches, func(ctx context.Context) (T, error) { return serve(ctx, inner) })
 }
 
 // ask carries a call, which counts as open until its answer has come.
@@ -258,31 +249,23 @@ func (r reply[T]) String() string {
 	return fmt.Sprint(r.value)
 }
 
-// Inspect asks the driver.Inspector behind the network.
+// Inspect asks the driver.Operator behind the network.
 func (l *link) Inspect(ctx context.Context, resource string) (driver.State, error) {
-	inner, ok := l.inner.(driver.Inspector)
-	if !ok {
-		return driver.State{}, driver.ErrUnsupported
-	}
-	return ask(ctx, l, "Inspect", l.of(resource), func(ctx context.Context) (driver.State, error) { return inner.Inspect(ctx, resource) })
+	return operate(ctx, l, "Inspect", l.of(resource), func(ctx context.Context, inner driver.Operator) (driver.State, error) {
+		return inner.Inspect(ctx, resource)
+	})
 }
 
-// List asks the driver.Inspector behind the network.
+// List asks the driver.Operator behind the network.
 func (l *link) List(ctx context.Context, prefix string) ([]driver.State, error) {
-	inner, ok := l.inner.(driver.Inspector)
-	if !ok {
-		return nil, driver.ErrUnsupported
-	}
-	return ask(ctx, l, "List", "", func(ctx context.Context) ([]driver.State, error) { return inner.List(ctx, prefix) })
+	return operate(ctx, l, "List", "", func(ctx context.Context, inner driver.Operator) ([]driver.State, error) {
+		return inner.List(ctx, prefix)
+	})
 }
 
-// Evict asks the driver.Evictor behind the network.
+// Evict asks the driver.Operator behind the network.
 func (l *link) Evict(ctx context.Context, resource, owner, reason string) error {
-	inner, ok := l.inner.(driver.Evictor)
-	if !ok {
-		return driver.ErrUnsupported
-	}
-	_, err := ask(ctx, l, "Evict", l.of(resource), func(ctx context.Context) (struct{}, error) {
+	_, err := operate(ctx, l, "Evict", l.of(resource), func(ctx context.Context, inner driver.Operator) (struct{}, error) {
 		err := inner.Evict(ctx, resource, owner, reason)
 		l.process.world.wasEvicted(l.at(resource), owner, err)
 		return struct{}{}, err
@@ -290,13 +273,9 @@ func (l *link) Evict(ctx context.Context, resource, owner, reason string) error 
 	return err
 }
 
-// RaiseFence asks the driver.FenceRaiser behind the network.
+// RaiseFence asks the driver.Operator behind the network.
 func (l *link) RaiseFence(ctx context.Context, resource string, fence uint64) error {
-	inner, ok := l.inner.(driver.FenceRaiser)
-	if !ok {
-		return driver.ErrUnsupported
-	}
-	_, err := ask(ctx, l, "RaiseFence", l.of(resource), func(ctx context.Context) (struct{}, error) {
+	_, err := operate(ctx, l, "RaiseFence", l.of(resource), func(ctx context.Context, inner driver.Operator) (struct{}, error) {
 		return struct{}{}, inner.RaiseFence(ctx, resource, fence)
 	})
 	return err
@@ -312,7 +291,7 @@ type batchLink struct {
 func (l *batchLink) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	var lates []func() bool
 	for _, r := range renewals {
-		late, leave := l.claimOf(r.Claim).enter("RenewAll")
+		late, leave := r.Claim.(*linkClaim).enter("RenewAll")
 		lates = append(lates, late)
 		defer leave()
 	}
@@ -336,21 +315,14 @@ func (l *batchLink) serve(ctx context.Context, renewals []driver.Renewal, lates 
 	var at []int
 	for i, r := range renewals {
 		if answers[i].err = errTooLate; !lates[i]() {
-			inTime, at = append(inTime, driver.Renewal{Claim: l.claimOf(r.Claim).inner, TTL: r.TTL}), append(at, i)
+			inTime, at = append(inTime, driver.Renewal{Claim: r.Claim.(*linkClaim).inner, TTL: r.TTL}), append(at, i)
 		}
 	}
 	l.all.RenewAll(ctx, inTime)
 	for i, r := range inTime {
-		req := &l.claimOf(renewals[at[i]].Claim).req
+		req := &renewals[at[i]].Claim.(*linkClaim).req
 		l.process.world.renewed(l.at(req.Resource), req.Owner, r.Grant, r.Err)
 		answers[at[i]] = outcome{r.Grant, r.Err}
 	}
 	return answers
-}
-
-func (l *batchLink) claimOf(c driver.Claim) *linkClaim {
-	if c, ok := c.(*linkLingerer); ok {
-		return c.linkClaim
-	}
-	return c.(*linkClaim)
 }
