@@ -275,14 +275,14 @@ func (c *claim) refusal(v *verdict) error {
 // its way: a part's calls take turns.
 func (c *claim) rollBack(ctx context.Context) {
 	c.held, c.fence = false, 0
-	c.round(ctx, c.parts, func(ctx context.Context, p *part) (driver.Grant, error) {
-		return driver.Grant{}, p.release(ctx, driver.End{})
-	}, func(*verdict) bool { return true })
+	c.round(ctx, c.parts, releaseAt(driver.End{}), func(*verdict) bool { return true })
 }
 
-func (p *part) release(ctx context.Context, how driver.End) error {
-	p.fence, p.repeated = 0, false
-	return p.claim.Release(ctx, how)
+func releaseAt(how driver.End) callAt {
+	return func(ctx context.Context, p *part) (driver.Grant, error) {
+		p.fence, p.repeated = 0, false
+		return driver.Grant{}, p.claim.Release(ctx, how)
+	}
 }
 
 // Renew implements driver.Claim. A renewal that misses the majority leaves some nodes
@@ -320,8 +320,10 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 		return err
 	}
 	c.held, c.fence = false, 0
+	give := releaseAt(how)
 	released := func(ctx context.Context, p *part) (driver.Grant, error) {
-		return driver.Grant{}, c.counted(p, p.release(ctx, how))
+		g, err := give(ctx, p)
+		return g, c.counted(p, err)
 	}
 	v := c.round(ctx, c.parts, released, c.d.decided)
 	switch {

@@ -90,7 +90,7 @@ var packs = []pack{
 			Unseen: "it takes a message that is held behind an eviction and a node that the next one misses; TestEvictionInTheMiddleOfAGrant of quorum finds it", Rejects: "TestQuorum/evict", File: "claim.go",
 			Old: "p.claim.(driver.FenceLifter); ok {", New: "p.claim.(driver.FenceLifter); ok && !$ {"},
 		{Name: "leavesMinority", Undoes: "who is refused gives back what single nodes granted", Rejects: "TestQuorum/try", File: "claim.go",
-			Old: "c.held, c.fence = false, 0\n\tc.round(ctx, c.parts, c.releaseAt", New: "c.held, c.fence = false, 0\n\tif $ {\n\t\treturn\n\t}\n\tc.round(ctx, c.parts, c.releaseAt"},
+			Old: "c.held, c.fence = false, 0\n\tc.round(ctx, c.parts, releaseAt", New: "c.held, c.fence = false, 0\n\tif $ {\n\t\treturn\n\t}\n\tc.round(ctx, c.parts, releaseAt"},
 		{Name: "noCallOrder", Undoes: "calls to one node keep their order", Rejects: "TestQuorum/try", File: "claim.go",
 			Old: "before, over = p.last, make(chan struct{})",
 			New: "before, over = p.last, make(chan struct{})\n\tif $ {\n\t\tdone := make(chan struct{})\n\t\tclose(done)\n\t\tbefore = done\n\t}"},
