@@ -30,7 +30,7 @@ var mutations = []struct {
 	{"slowCleanUp", "ReleaseAfterLossReturnsSoon", "calls.go", "timer := time.NewTimer(abandonWait)",
 		"timer := time.NewTimer(abandonWait)\n\tif $ {\n\t\ttimer.Reset(callBound)\n\t}"},
 	{"renewsReleased", "RenewalStopsAtRelease", "hold.go", "keep := h.leave()",
-		"if $ {\n\t\th.mu.Lock()\n\t\th.phase = held\n\t\th.mu.Unlock()\n\t\treturn h.claim.Release(context.WithoutCancel(ctx))\n\t}\n\tkeep := h.leave()"},
+		"if $ {\n\t\th.mu.Lock()\n\t\th.phase = held\n\t\th.mu.Unlock()\n\t\treturn h.claim.Release(context.WithoutCancel(ctx), driver.End{})\n\t}\n\tkeep := h.leave()"},
 	{"hastyRenewal", "RenewalStopsAtLoss", "renewal.go", "from, to = dueAfter(now, retryIn(h.deadline.at.Sub(now)))",
 		"from, to = dueAfter(now, retryIn(h.deadline.at.Sub(now)))\n\t\tif $ {\n\t\t\tsoonest, from, to = now, now, now.Add(time.Millisecond)\n\t\t}"},
 	{"spins", "WaiterDoesNotSpin", "contend.go", "w.fails++", "w.fails++\n\tif $ {\n\t\td = time.Millisecond\n\t}"},
