@@ -15,13 +15,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/table"
 )
 
 // pages is given by make bench.
 var pages = flag.String("contest.pages", "", "write what was measured, and the conditions of the run, into the engine's page in this `folder`")
 
-// What the program writes of a page is between these.
-const pageBegin, pageEnd = "<!-- run: written by make bench -->\n", "<!-- /run -->\n"
+// part is what the program writes of a page.
+const part = "run: written by make bench"
 
 // Server notes what is measured, such as "Redis 7.0.15", for the conditions of the run.
 func Server(what string) {
@@ -127,20 +129,14 @@ func (e *Engine) writePage(folder string, r run) error {
 		return nil
 	}
 	report.mu.Lock()
-	written := pageBegin + r.conditions(report.servers) + "\n```\n" + strings.Trim(tables.String(), "\n") + "\n```\n" + pageEnd
+	written := r.conditions(report.servers) + "\n```\n" + strings.Trim(tables.String(), "\n") + "\n```\n"
 	report.mu.Unlock()
 	path := filepath.Join(folder, strings.ToLower(strings.ReplaceAll(e.Name, " ", "-"))+".md")
-	page, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		page, err = []byte("# "+e.Name+"\n\n"+pageBegin+pageEnd), nil
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		empty := "# " + e.Name + "\n\n<!-- " + part + " -->\n<!-- /run -->\n"
+		if err := os.WriteFile(path, []byte(empty), 0o644); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	before, rest, begins := strings.Cut(string(page), pageBegin)
-	_, after, ends := strings.Cut(rest, pageEnd)
-	if !begins || !ends {
-		return fmt.Errorf("%s has no lines %q and %q", path, pageBegin, pageEnd)
-	}
-	return os.WriteFile(path, []byte(before+written+after), 0o644)
+	return table.Write(path, part, written)
 }

@@ -23,7 +23,7 @@ func TestPageIsWritten(t *testing.T) {
 	NewTable("Alone", "lock", "p50").Row("ours", 1.5)
 	Server("engine 1.2")
 	Server("engine 1.2")
-	for _, before := range []string{"", "# By hand\n\n" + pageBegin + "old\n" + pageEnd + "\nmore\n"} {
+	for _, before := range []string{"", "# By hand\n\n<!-- " + part + " -->\nold\n<!-- /run -->\nmore\n"} {
 		if before != "" {
 			if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
 				t.Fatal(err)

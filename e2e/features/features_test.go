@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"flag"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -29,33 +28,14 @@ import (
 	"github.com/leasehold-go/leasehold/engine/s3lock"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/engine/zklock"
+	"github.com/leasehold-go/leasehold/internal/table"
 	"github.com/leasehold-go/leasehold/memory"
 )
 
 var update = flag.Bool("update", false, "write the table into docs/choosing.md")
 
-const page, begin, end = "../../docs/choosing.md", "<!-- features: written by e2e/features -->\n", "<!-- /features -->"
-
 func TestChoosingHasTheFeatures(t *testing.T) {
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(text), begin)
-	old, after, closed := strings.Cut(rest, end)
-	if !found || !closed {
-		t.Fatalf("%s has no place for the table", page)
-	}
-	table := features(t)
-	if old == table {
-		return
-	}
-	if !*update {
-		t.Fatalf("%s differs from what the drivers declare; go test ./features -update writes it:\n%s", page, table)
-	}
-	if err := os.WriteFile(page, []byte(before+begin+table+end+after), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	table.Check(t, "../../docs/choosing.md", "features: written by e2e/features", features(t), *update)
 }
 
 // features is the table of all engines.

@@ -23,6 +23,7 @@ import (
 	"github.com/leasehold-go/leasehold/e2e/program"
 	"github.com/leasehold-go/leasehold/internal/proxy"
 	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/internal/table"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/stores"
 )
@@ -218,33 +219,13 @@ func open(t *testing.T, url string, trace func(context.Context, leasehold.Event)
 	return l
 }
 
-const page, begin, end = "../../docs/bad-day.md", "<!-- forgotten: written by e2e/forgotten -->\n", "<!-- /forgotten -->"
-
 func TestPageHasTheTable(t *testing.T) {
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(text), begin)
-	old, after, closed := strings.Cut(rest, end)
-	if !found || !closed {
-		t.Fatalf("%s has no place for the table", page)
-	}
 	var b strings.Builder
 	b.WriteString("| store | lease of 10 s | the service answers within | a waiter pays at most |\n|---|---|---|---|\n")
 	for _, row := range rows {
 		fmt.Fprintf(&b, "| %s | kept | %g s | %g s |\n", row.name, answers.Seconds(), row.waits.Seconds())
 	}
-	table := b.String()
-	if old == table {
-		return
-	}
-	if !*update {
-		t.Fatalf("%s differs from what is tested; go test ./forgotten -update writes it:\n%s", page, table)
-	}
-	if err := os.WriteFile(page, []byte(before+begin+table+end+after), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	table.Check(t, "../../docs/bad-day.md", "forgotten: written by e2e/forgotten", b.String(), *update)
 }
 
 // many is how many leases are held: pools have that many connections at least where each carries a call.

@@ -1,5 +1,5 @@
 // Package matrix runs the tests of engines on several builds of their servers, and writes
-// docs/versions.md.
+// docs/versions.md, with the names of the tests in docs/versions.json.
 package matrix
 
 import (
@@ -9,7 +9,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/internal/table"
 )
 
 var run = flag.Bool("matrix", false, "run the tests of engines on all builds, which takes an hour")
@@ -178,31 +178,52 @@ func (r result) log(t *testing.T) {
 	}
 }
 
-const page, header = "../../docs/versions.md", "| asked for | it calls itself | tests | passed | skipped | failed | on |\n|---|---|---|---|---|---|---|\n"
+const page, part, file = "../../docs/versions.md", "versions: written by e2e/matrix", "../../docs/versions.json"
 
-// write puts a line for b into the page, in place of an earlier one. The other lines stay.
+// A row is what came of the tests on one build, as it is kept beside the page.
+type row struct {
+	Server  string   `json:"server"`
+	Version string   `json:"version"` // "": the system's own
+	Itself  string   `json:"calls_itself"`
+	Tests   []string `json:"tests"`
+	Passed  int      `json:"passed"` // of the tests and their parts
+	Skipped int      `json:"skipped"`
+	Failed  []string `json:"failed,omitempty"`
+	On      string   `json:"on"`
+}
+
+// write keeps the row of b, in place of that of before, and writes all of them into the page.
 func write(t *testing.T, b build, r result) {
 	t.Helper()
-	text, err := os.ReadFile(page)
+	rows, err := table.Keep(file, row{
+		b.server, b.version, r.version, r.ran, len(r.passed), len(r.skipped), r.failed, time.Now().UTC().Format(time.DateOnly),
+	}, func(r row) string { return r.Server + " " + r.Version })
+	if err == nil {
+		err = table.Write(page, part, lines(rows))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, table, found := strings.Cut(string(text), header)
-	if !found {
-		t.Fatalf("%s has no place for the table", page)
+}
+
+// lines is a table with a line for each build.
+func lines(rows []row) string {
+	text := &strings.Builder{}
+	text.WriteString("| asked for | it calls itself | tests | passed | skipped | failed | on |\n|---|---|---|---|---|---|---|\n")
+	for _, r := range rows {
+		fmt.Fprintf(text, "| %s, %s | %s | %d | %d | %d | %d | %s |\n", r.Server, cmp.Or(r.Version, "of the system"), r.Itself,
+			len(r.Tests), r.Passed, r.Skipped, len(r.Failed), r.On)
 	}
-	name := cmp.Or(b.version, "of the system")
-	begin := fmt.Sprintf("| %s, %s | ", b.server, name)
-	line := fmt.Sprintf("%s%s | %s | %d | %d | %s | %s |\n", begin, r.version, strings.Join(r.ran, ", "),
-		len(r.passed), len(r.skipped), cmp.Or(strings.Join(r.failed, ", "), "–"), time.Now().UTC().Format(time.DateOnly))
-	var lines strings.Builder
-	for old := range strings.Lines(table) {
-		if strings.HasPrefix(old, begin) {
-			old, line = line, ""
-		}
-		lines.WriteString(old)
+	return text.String()
+}
+
+var update = flag.Bool("update", false, "write docs/versions.md from the rows beside it")
+
+// The page has the lines of the rows that were kept.
+func TestPageHasTheRows(t *testing.T) {
+	rows, err := table.Rows[row](file)
+	if err != nil || len(rows) == 0 {
+		t.Fatal(rows, err)
 	}
-	if err := os.WriteFile(page, []byte(before+header+lines.String()+line), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	table.Check(t, page, part, lines(rows), *update)
 }

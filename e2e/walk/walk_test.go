@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -28,6 +27,7 @@ import (
 	"github.com/leasehold-go/leasehold/engine/redislock"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/internal/table"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
@@ -40,40 +40,17 @@ const (
 )
 
 func TestWalks(t *testing.T) {
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	written := string(text)
 	for _, engine := range []struct {
 		name string
 		most int // functions of ours that a call passes
 		open func(*testing.T, *tracks) driver.Driver
 	}{{"memory", 4, openMemory}, {"PostgreSQL", 12, openPostgres}, {"Redis", 12, openRedis}, {"etcd", 13, openEtcd}} {
 		t.Run(engine.name, func(t *testing.T) {
-			written = replace(t, written, engine.name, walk(t, engine.most, engine.open))
+			if walked := walk(t, engine.most, engine.open); !t.Failed() {
+				table.Check(t, page, "walk: "+engine.name, walked, *update)
+			}
 		})
 	}
-	switch {
-	case written == string(text) || t.Failed():
-	case *update:
-		if err := os.WriteFile(page, []byte(written), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	default:
-		t.Errorf("%s is out of date; go test ./walk -update writes it:\n%s", page, written)
-	}
-}
-
-// replace puts a walk in the place of the engine's last one.
-func replace(t *testing.T, text, engine, walk string) string {
-	begin, end := "<!-- walk: "+engine+" -->\n", "<!-- /walk -->"
-	before, rest, found := strings.Cut(text, begin)
-	_, after, closed := strings.Cut(rest, end)
-	if !found || !closed {
-		t.Fatalf("%s has no place for the walk of %s", page, engine)
-	}
-	return before + begin + walk + end + after
 }
 
 // walk makes an acquire, a renewal and a release, and tells how each came to the wire.

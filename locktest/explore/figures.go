@@ -2,6 +2,8 @@ package explore
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,16 +26,68 @@ func (f figures) String() string {
 		f.schedules, f.within, f.complete, f.skipped, f.diverged, f.random, f.seed, f.events, f.states, f.took.Seconds())
 }
 
-// header begins the table of figures.
-const header = "| engine | scenario | changes | schedules, all | without need | at random | seed | events | states | seconds | on |\n" +
-	"|---|---|---|---|---|---|---|---|---|---|---|\n"
+// A row is the figures of one scenario on one engine, as they are kept beside the page.
+type row struct {
+	Engine    string `json:"engine"`
+	Scenario  string `json:"scenario"`
+	Changes   int    `json:"changes"` // up to which all schedules were gone through
+	Schedules int    `json:"schedules"`
+	Skipped   int    `json:"without_need"`
+	Random    int    `json:"at_random"`
+	Seed      uint64 `json:"seed,string"` // too large for the numbers of some programs
+	Events    int    `json:"events"`
+	States    int    `json:"states"`
+	Seconds   int    `json:"seconds"`
+	On        string `json:"on"`
+}
 
-// write puts the figures into the table of a page, in place of those of before.
+// write keeps the figures in the folder named after the page, in place of those of before, and
+// writes the summary of all into the page.
 func (f figures) write(t *testing.T, page, engine string, sc scenario) {
-	key := fmt.Sprintf("| %s | %s |", engine, sc.name)
-	row := fmt.Sprintf(" %d | %d | %d | %d | %d | %d | %d | %.0f | %s |", f.complete, f.within, f.skipped,
-		f.random, f.seed, f.events, f.states, f.took.Seconds(), time.Now().Format(time.DateOnly))
-	if err := table.Put(page, header, key, row); err != nil {
+	rows, err := table.Keep(rowsOf(page), row{
+		Engine: engine, Scenario: sc.name, Changes: f.complete, Schedules: f.within, Skipped: f.skipped, Random: f.random, Seed: f.seed,
+		Events: f.events, States: f.states, Seconds: int(f.took.Round(time.Second).Seconds()), On: time.Now().Format(time.DateOnly),
+	}, func(r row) string { return r.Engine + "/" + r.Scenario })
+	if err == nil {
+		err = table.Write(page, summaryPart, summary(rows))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func rowsOf(page string) string { return strings.TrimSuffix(page, ".md") + "/explored.json" }
+
+// summaryPart is the part of the page that summary writes.
+const summaryPart = "explored: written by locktest/explore"
+
+// summary is a table with a line for each engine.
+func summary(rows []row) string {
+	b := &strings.Builder{}
+	b.WriteString("| engine | scenarios | changes | schedules, all | without need | at random | events | on |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|\n")
+	for len(rows) > 0 {
+		sum, n := rows[0], 1
+		least, most, first := sum.Changes, sum.Changes, sum.On
+		for ; n < len(rows) && rows[n].Engine == sum.Engine; n++ {
+			r := rows[n]
+			least, most, first, sum.On = min(least, r.Changes), max(most, r.Changes), min(first, r.On), max(sum.On, r.On)
+			sum.Schedules += r.Schedules
+			sum.Skipped += r.Skipped
+			sum.Random += r.Random
+			sum.Events += r.Events
+		}
+		fmt.Fprintf(b, "| %s | %d | %s | %d | %d | %d | %d | %s |\n", sum.Engine, n, span(strconv.Itoa(least), strconv.Itoa(most)),
+			sum.Schedules, sum.Skipped, sum.Random, sum.Events, span(first, sum.On))
+		rows = rows[n:]
+	}
+	return b.String()
+}
+
+// span is from first to last, which may be the same.
+func span(first, last string) string {
+	if first == last {
+		return first
+	}
+	return first + " to " + last
 }
