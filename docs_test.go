@@ -240,6 +240,23 @@ func statements(code string) (lines []string) {
 	return lines
 }
 
+// What AGENTS.md names as the place for a change is there.
+func TestPlacesOfChangesExist(t *testing.T) {
+	_, table, _ := strings.Cut(read(t, "AGENTS.md"), "\n## Where a change goes\n")
+	places := 0
+	for _, row := range regexp.MustCompile(`(?m)^\|.*?\|(.*)\|$`).FindAllStringSubmatch(table, -1) {
+		for _, place := range span.FindAllStringSubmatch(row[1], -1) {
+			places++
+			if found, err := filepath.Glob(place[1]); err != nil || len(found) == 0 {
+				t.Errorf("AGENTS.md names %s, which is not there", place[1])
+			}
+		}
+	}
+	if places < 50 {
+		t.Errorf("AGENTS.md names %d places: its table has more", places)
+	}
+}
+
 // TestLayoutIsWhole compares the README's layout with the folders that are committed.
 func TestLayoutIsWhole(t *testing.T) {
 	text, err := os.ReadFile("README.md")
