@@ -31,7 +31,7 @@ var (
 	flagSeed    = flag.Uint64("explore.seed", 0, "of the random schedules; 0: a new one")
 	flagReplay  = flag.String("explore.replay", "", "the schedule to run, as it was printed")
 	flagOnly    = flag.String("explore.scenario", "", "the one scenario to explore")
-	flagFigures = flag.String("explore.figures", "", "the page whose table the figures are written to")
+	flagFigures = flag.String("explore.figures", "", "the page that sums up the figures, beside the folder with those of each scenario")
 )
 
 // A Harness says what is explored.
