@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,7 +21,7 @@ const hookBound = 10 * time.Second
 // what holds the leases, and nothing waits for them but the end of this program.
 type hooks struct {
 	acquire, lost string
-	running       []chan struct{} // each is closed at the end of one
+	running       sync.WaitGroup
 }
 
 func (h *hooks) addFlags(flags *pflag.FlagSet) {
@@ -33,15 +34,12 @@ func (h *hooks) start(a *app, flag, text string, env []string, more ...string) {
 	if text == "" {
 		return
 	}
-	done := make(chan struct{})
-	h.running = append(h.running, done)
 	env = append(env[:len(env):len(env)], more...)
-	go func() { // a machine short of memory may take long to start a process
-		defer close(done)
+	h.running.Go(func() { // a machine short of memory may take long to start a process
 		if err := runHook(a, text, env); err != nil {
 			a.tell(onWarning, "", 0, "warning: %s has failed: %v", flag, err)
 		}
-	}()
+	})
 }
 
 // runHook runs text, all of it within hookBound. It reads nothing, and writes where we tell errors.
@@ -62,11 +60,4 @@ func runHook(a *app, text string, env []string) error {
 		return nil
 	}
 	return err
-}
-
-// wait returns when all are over.
-func (h *hooks) wait() {
-	for _, done := range h.running {
-		<-done
-	}
 }

@@ -27,13 +27,11 @@ type runMetrics struct {
 	app  *app
 	path string
 	name string
+	done chan struct{} // closed when the end of the run is written
 
 	mu      sync.Mutex
 	now     runState      // guarded by mu
-	writing chan struct{} // guarded by mu; closed when all is written; nil: it is
-	again   bool          // guarded by mu; now has changed since it was read to be written
-	read    bool          // guarded by mu; the former run's file was
-	failed  bool          // guarded by mu; people were told
+	changed chan struct{} // guarded by mu; has an element when now is to be written; nil: the run has ended
 }
 
 // A runState is what is written.
@@ -50,7 +48,8 @@ func newRunMetrics(a *app, path, name string) *runMetrics {
 	if path == "" {
 		return nil
 	}
-	m := &runMetrics{app: a, path: path, name: name}
+	m := &runMetrics{app: a, path: path, name: name, done: make(chan struct{}), changed: make(chan struct{}, 1)}
+	go m.write(m.changed)
 	m.change(func(s *runState) {
 		*s = runState{began: time.Now(), waiting: true, code: -1}
 	})
@@ -87,13 +86,11 @@ func (m *runMetrics) ended(code int) {
 		s.waiting, s.held, s.code = false, false, code
 	})
 	m.mu.Lock()
-	writing := m.writing
+	close(m.changed)
+	m.changed = nil
 	m.mu.Unlock()
-	if writing == nil {
-		return
-	}
 	select {
-	case <-writing:
+	case <-m.done:
 	case <-time.After(metricsBound):
 	}
 }
@@ -106,36 +103,27 @@ func (m *runMetrics) change(f func(*runState)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f(&m.now)
-	m.again = true
-	if m.writing == nil {
-		m.writing = make(chan struct{})
-		go m.write()
+	select {
+	case m.changed <- struct{}{}:
+	default: // it is still to be written, or the run has ended
 	}
 }
 
-// write writes until nothing has changed meanwhile.
-func (m *runMetrics) write() {
-	for {
+// write writes each change until the run has ended.
+func (m *runMetrics) write(changed <-chan struct{}) {
+	defer close(m.done)
+	before, failed := m.lastSuccess(), false
+	for range changed {
 		m.mu.Lock()
 		s := m.now
-		if !m.again {
-			close(m.writing)
-			m.writing = nil
-			m.mu.Unlock()
-			return
-		}
-		m.again = false
 		m.mu.Unlock()
 		if s.success.IsZero() {
-			s.success = m.former()
+			s.success = before
 		}
 		err := replaceFile(m.path, s.text(m.name))
-		m.mu.Lock()
-		tell := err != nil && !m.failed
-		m.failed = m.failed || err != nil
-		m.mu.Unlock()
-		if tell {
+		if err != nil && !failed {
 			m.app.tell(onWarning, m.name, 0, "warning: the metrics cannot be written: %v", err)
+			failed = true
 		}
 	}
 }
@@ -165,25 +153,7 @@ func replaceFile(path string, text []byte) error {
 
 const successMetric = "leasehold_run_success_timestamp_seconds"
 
-// former is when a former run has succeeded, as far as it has written that.
-func (m *runMetrics) former() (success time.Time) {
-	m.mu.Lock()
-	read := m.read
-	m.read = true
-	m.mu.Unlock()
-	if read {
-		return time.Time{}
-	}
-	success = m.lastSuccess()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.now.success.IsZero() {
-		m.now.success = success
-	}
-	return success
-}
-
-// lastSuccess is what a former run has written.
+// lastSuccess is when a former run has succeeded, as far as it has written that.
 func (m *runMetrics) lastSuccess() time.Time {
 	text, _ := readFile(m.path) // without it there was none
 	for line := range strings.Lines(string(text)) {

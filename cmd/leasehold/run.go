@@ -161,7 +161,7 @@ func newRunCommand(a *app) *cobra.Command {
 			r.metrics = newRunMetrics(a, r.metricsFile, r.name)
 			err := r.run(context.WithoutCancel(cmd.Context()))
 			r.metrics.ended(exitCode(err))
-			r.hooks.wait()
+			r.hooks.running.Wait()
 			return err
 		},
 	}
