@@ -172,20 +172,28 @@ const answerBound = 15 * time.Second
 // print writes v as JSON with --json, else what plain writes.
 func (a *app) print(v any, plain func(w io.Writer)) error {
 	var b bytes.Buffer
-	if a.json {
-		enc := json.NewEncoder(&b)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(v); err != nil {
-			return err
-		}
-	} else {
+	if !a.json {
 		plain(&b)
+	} else if err := writeJSON(&b, v, "  "); err != nil {
+		return err
 	}
-	if _, err := a.stdout.Write(b.Bytes()); err != nil {
+	return a.output(b.Bytes())
+}
+
+// output writes all that a command prints at once.
+func (a *app) output(text []byte) error {
+	if _, err := a.stdout.Write(text); err != nil {
 		return internalErrorf("write the output: %w", err)
 	}
 	return nil
+}
+
+// writeJSON writes v on a line, or with an indentation on several. Names stay as they are, whatever HTML takes them for.
+func writeJSON(w io.Writer, v any, indent string) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	return enc.Encode(v)
 }
 
 // internalErrorf returns an error of this machine or program rather than of the store.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,15 +109,40 @@ func (c *demoCall) strategies() ([]demo.Strategy, error) {
 	return nil, fmt.Errorf("%w: no strategy %q, want %s", demo.ErrSettings, c.strategy, strategyNames(c.scenario))
 }
 
-func (c *demoCall) play(ctx context.Context, a *app) (err error) {
-	name := c.scenario.About().Name
+func (c *demoCall) play(ctx context.Context, a *app) error {
 	strategies, err := c.strategies()
 	if err == nil {
 		err = c.scenario.Check()
 	}
 	if err != nil {
-		return usageErrorf("%w\nSee: leasehold demo %s --help", err, name)
+		return c.wrong(err)
 	}
+	return a.onStage(ctx, func(ctx context.Context, st *demo.Stage) (_ demoOutcome, err error) {
+		st.Shop = c.shop
+		if st.Worker, err = demoProcesses(); err != nil {
+			return nil, err
+		}
+		report, err := a.playOn(ctx, st, c.scenario, strategies)
+		return report, c.wrong(err)
+	})
+}
+
+// wrong is err, with where the settings are described if it is about them.
+func (c *demoCall) wrong(err error) error {
+	if errors.Is(err, demo.ErrSettings) || errors.Is(err, stores.ErrURL) {
+		return usageErrorf("%w\nSee: leasehold demo %s --help", err, c.scenario.About().Name)
+	}
+	return err
+}
+
+// A demoOutcome says what came of a demo.
+type demoOutcome interface {
+	Write(w io.Writer)
+	Err() error // what promises to be right went wrong
+}
+
+// onStage has play use a folder, which it removes, and the store of the user's choice, and prints its report.
+func (a *app) onStage(ctx context.Context, play func(ctx context.Context, st *demo.Stage) (demoOutcome, error)) (err error) {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	dir, err := os.MkdirTemp("", "leasehold-demo-")
@@ -124,17 +150,11 @@ func (c *demoCall) play(ctx context.Context, a *app) (err error) {
 		return internalErrorf("create a folder for the demo: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	st := &demo.Stage{Dir: dir, Shop: c.shop}
+	st := &demo.Stage{Dir: dir}
 	if err := a.demoStore(ctx, st); err != nil {
 		return err
 	}
-	if st.Worker, err = demoProcesses(); err != nil {
-		return err
-	}
-	report, err := a.playOn(ctx, st, c.scenario, strategies)
-	if errors.Is(err, demo.ErrSettings) || errors.Is(err, stores.ErrURL) {
-		return usageErrorf("%w\nSee: leasehold demo %s --help", err, name)
-	}
+	report, err := play(ctx, st)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -63,9 +62,7 @@ func (a *app) detail(kind, name string, token uint64, format string, args ...any
 }
 
 func (a *app) encode(v any) {
-	enc := json.NewEncoder(a.stderr)
-	enc.SetEscapeHTML(false)
-	enc.Encode(v) // there is nobody left to tell of an error
+	_ = writeJSON(a.stderr, v, "") // there is nobody left to tell of an error
 }
 
 // write writes lines for people, at once. Names and notes of other users may be part of them.

@@ -66,7 +66,11 @@ func (e *eviction) run(ctx context.Context, a *app) error {
 		return err
 	}
 	return a.with(ctx, stores.OpenExisting, nil, func(ctx context.Context, locks *leasehold.Locker) error {
-		h, err := e.find(ctx, locks)
+		state, err := inspectOnce(ctx, locks, e.name)
+		if err != nil {
+			return err
+		}
+		h, err := e.holder(state)
 		if err != nil {
 			return err
 		}
@@ -85,16 +89,6 @@ func (e *eviction) run(ctx context.Context, a *app) error {
 		}
 		return e.print(a, h)
 	})
-}
-
-func (e *eviction) find(ctx context.Context, locks *leasehold.Locker) (leasehold.Holder, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerBound)
-	defer cancel()
-	state, err := locks.Inspect(ctx, e.name)
-	if err != nil {
-		return leasehold.Holder{}, err
-	}
-	return e.holder(state)
 }
 
 // holder finds the one that --owner names among the present holders.

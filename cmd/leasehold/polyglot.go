@@ -39,7 +39,12 @@ func newPolyglotCommand(a *app) *cobra.Command {
 			if stock < 3 || stock > 100_000 {
 				return usageErrorf("--stock %d: want 3 to 100000\nSee: leasehold demo polyglot --help", stock)
 			}
-			return a.polyglot(cmd.Context(), stock)
+			if err := polyglot.Missing(); err != nil {
+				return &exitError{exitUnavailable, err}
+			}
+			return a.onStage(cmd.Context(), func(ctx context.Context, st *demo.Stage) (demoOutcome, error) {
+				return a.polyglot(ctx, st, stock)
+			})
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -57,34 +62,21 @@ func newSellerCommand() *cobra.Command {
 	}
 }
 
-func (a *app) polyglot(ctx context.Context, stock int) (err error) {
-	if err := polyglot.Missing(); err != nil {
-		return &exitError{exitUnavailable, err}
-	}
-	ctx, stop := interruptible(ctx)
-	defer stop()
-	dir, err := os.MkdirTemp("", "leasehold-demo-")
-	if err != nil {
-		return internalErrorf("create a folder for the demo: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	st := &demo.Stage{Dir: dir}
-	if err := a.demoStore(ctx, st); err != nil {
-		return err
-	}
+// polyglot sells without a lock and under one.
+func (a *app) polyglot(ctx context.Context, st *demo.Stage, stock int) (*polyglot.Report, error) {
 	d, err := a.openURL(ctx, stores.Open, setting{value: st.Store})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer a.close(d)
 	locks, err := leasehold.New(d, nil)
 	if err != nil {
-		return internalErrorf("%w", err)
+		return nil, internalErrorf("%w", err)
 	}
 	defer locks.Close()
 	url, end, err := demoService(d)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer end()
 	report := &polyglot.Report{Scenario: "polyglot", Runs: make(map[string]*polyglot.Result)}
@@ -94,16 +86,10 @@ func (a *app) polyglot(ctx context.Context, stock int) (err error) {
 			sale.Close = func(ctx context.Context) (func(int) error, error) { return polyglot.Closed(ctx, locks) }
 		}
 		if report.Runs[name], err = sale.Run(ctx); err != nil {
-			return orSignal(ctx, internalErrorf("%w", err))
+			return nil, orSignal(ctx, internalErrorf("%w", err))
 		}
 	}
-	if err := a.print(report, report.Write); err != nil {
-		return err
-	}
-	if err := report.Err(); err != nil {
-		return &exitError{exitBusy, err}
-	}
-	return nil
+	return report, nil
 }
 
 // demoService serves d until end is called.

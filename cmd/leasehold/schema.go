@@ -92,10 +92,7 @@ func printSchema(a *app, d output) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(a.stdout, "%s\n", text); err != nil {
-		return internalErrorf("write the output: %w", err)
-	}
-	return nil
+	return a.output(append(text, '\n'))
 }
 
 // A schema is as much of JSON Schema as views need.

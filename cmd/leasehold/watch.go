@@ -1,8 +1,8 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +28,10 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 	tick := time.NewTicker(topEvery)
 	defer tick.Stop()
 	for {
-		views, err := listOnce(ctx, locks, prefix)
+		states, err := look(ctx, locks, prefix)
+		if errors.Is(err, driver.ErrCorrupt) {
+			err = nil // what is damaged is not seen to change
+		}
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -37,7 +40,7 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 		case err != nil && !away:
 			a.report(err)
 		case err == nil:
-			if err := a.printChanges(seen, views, first); err != nil {
+			if err := a.printChanges(seen, viewsOf(states), first); err != nil {
 				return err
 			}
 			first = false
@@ -49,17 +52,6 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// listOnce is without what is damaged, which is not seen to change.
-func listOnce(ctx context.Context, locks *leasehold.Locker, prefix string) ([]stateView, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerBound)
-	defer cancel()
-	states, err := locks.List(ctx, prefix)
-	if errors.Is(err, driver.ErrCorrupt) {
-		err = nil
-	}
-	return viewsOf(states), err
 }
 
 // printChanges prints what is not as it was seen, which it brings up to date.
@@ -78,13 +70,11 @@ func (a *app) printChanges(seen map[string]stateView, views []stateView, first b
 		}
 	}
 	slices.SortStableFunc(changed, func(a, b stateView) int { return strings.Compare(a.Name, b.Name) })
-	var b strings.Builder
+	var b bytes.Buffer
 	now := stamp()
 	for _, v := range changed {
 		if a.json {
-			enc := json.NewEncoder(&b)
-			enc.SetEscapeHTML(false)
-			if err := enc.Encode(changeView{now, v}); err != nil {
+			if err := writeJSON(&b, changeView{now, v}, ""); err != nil {
 				return err
 			}
 		} else {
@@ -94,10 +84,7 @@ func (a *app) printChanges(seen map[string]stateView, views []stateView, first b
 	if b.Len() == 0 {
 		return nil
 	}
-	if _, err := io.WriteString(a.stdout, b.String()); err != nil {
-		return internalErrorf("write the output: %w", err)
-	}
-	return nil
+	return a.output(b.Bytes())
 }
 
 // sameHolds reports whether the same hold and wait: how long they do is no change.

@@ -76,6 +76,20 @@ func (b *books) step(ctx context.Context, t *ticket, do func(tx *tx) error) erro
 	return begun.Commit()
 }
 
+// number is a step that reads one number.
+func (b *books) number(ctx context.Context, t *ticket, query string, args ...any) (n int, err error) {
+	err = b.step(ctx, t, func(tx *tx) error { return tx.row(query, args...).Scan(&n) })
+	return n, err
+}
+
+// write is a step that runs one statement.
+func (b *books) write(ctx context.Context, t *ticket, statement string, args ...any) error {
+	return b.step(ctx, t, func(tx *tx) error {
+		_, err := tx.write(statement, args...)
+		return err
+	})
+}
+
 // read runs queries when the actors have ended.
 func (b *books) read(ctx context.Context, do func(tx *tx) error) error {
 	err := b.step(ctx, nil, do)

@@ -195,10 +195,7 @@ func (c *crontab) over(ctx context.Context, day, n int) (bool, error) {
 	case day < days-1, c.keeps, n == lastAsks:
 		return true, nil
 	}
-	sent := 0
-	err := c.books.step(ctx, nil, func(tx *tx) error {
-		return tx.row(`SELECT count(*) FROM reports WHERE dy = ?`, day).Scan(&sent)
-	})
+	sent, err := c.books.number(ctx, nil, `SELECT count(*) FROM reports WHERE dy = ?`, day)
 	return sent > 0, err
 }
 
@@ -260,8 +257,5 @@ func (c *crontab) report(ctx context.Context, day int, t *ticket) error {
 		return err
 	}
 	<-c.lines
-	return c.books.step(ctx, t, func(tx *tx) error {
-		_, err := tx.write(`INSERT INTO reports VALUES (?)`, day)
-		return err
-	})
+	return c.books.write(ctx, t, `INSERT INTO reports VALUES (?)`, day)
 }

@@ -241,10 +241,7 @@ func (s *Failover) write(ctx context.Context, w *worker, lease *leasehold.Lease)
 	if w.Strategy == async {
 		t = nil
 	}
-	err := w.books.step(ctx, t, func(tx *tx) error {
-		_, err := tx.write(`INSERT INTO writes (token) VALUES (?)`, int64(lease.Token()))
-		return err
-	})
+	err := w.books.write(ctx, t, `INSERT INTO writes (token) VALUES (?)`, int64(lease.Token()))
 	switch {
 	case errors.Is(err, fence.ErrStale):
 		return w.say(message{What: refusal})

@@ -135,10 +135,7 @@ func (s *Inventory) work(ctx context.Context, w *worker) error {
 
 // take is one order: compare, think, subtract.
 func (s *Inventory) take(ctx context.Context, w *worker, item, pieces int, t *ticket) (outcome int, err error) {
-	var left int
-	err = w.books.step(ctx, t, func(tx *tx) error {
-		return tx.row(`SELECT pieces FROM stock WHERE item = ?`, item).Scan(&left)
-	})
+	left, err := w.books.number(ctx, t, `SELECT pieces FROM stock WHERE item = ?`, item)
 	if err != nil || left < pieces {
 		return soldOut, err
 	}

@@ -238,8 +238,5 @@ func (s *LongJob) step(held context.Context, w *worker, t *ticket, step int) err
 	if err := pause(held, w.TTL/stepsPerTTL); err != nil {
 		return err
 	}
-	return w.books.step(held, t, func(tx *tx) error {
-		_, err := tx.write(`INSERT INTO steps (runner, step) VALUES (?, ?)`, w.Process, step)
-		return err
-	})
+	return w.books.write(held, t, `INSERT INTO steps (runner, step) VALUES (?, ?)`, w.Process, step)
 }

@@ -178,10 +178,7 @@ func (s *Parking) enter(ctx context.Context, w *worker, car int) error {
 // waitForRoom is the naive gate.
 func (s *Parking) waitForRoom(ctx context.Context, w *worker) error {
 	for {
-		var inside int
-		err := w.books.step(ctx, nil, func(tx *tx) error {
-			return tx.row(`SELECT count(*) FROM bays WHERE car >= 0`).Scan(&inside)
-		})
+		inside, err := w.books.number(ctx, nil, `SELECT count(*) FROM bays WHERE car >= 0`)
 		if err != nil || inside < s.Most {
 			return err
 		}
@@ -236,10 +233,7 @@ func (s *Parking) try(ctx context.Context, w *worker, bay, car int) (parked bool
 
 // look reads whether a bay is free, and drives up to it.
 func (s *Parking) look(ctx context.Context, w *worker, bay int) (free bool, err error) {
-	var car int
-	err = w.books.step(ctx, nil, func(tx *tx) error {
-		return tx.row(`SELECT car FROM bays WHERE bay = ?`, bay).Scan(&car)
-	})
+	car, err := w.books.number(ctx, nil, `SELECT car FROM bays WHERE bay = ?`, bay)
 	if err != nil || car >= 0 {
 		return false, err
 	}

@@ -167,10 +167,7 @@ func (s *Seckill) try(ctx context.Context, w *worker, buyer int) (outcome int, e
 // sell is the naive purchase: read the stock, think, write it back. After an error the
 // buyer got nothing.
 func (s *Seckill) sell(ctx context.Context, w *worker, buyer int, t *ticket) (outcome int, err error) {
-	var pieces int
-	err = w.books.step(ctx, t, func(tx *tx) error {
-		return tx.row(`SELECT pieces FROM shelf WHERE item = 'phone'`).Scan(&pieces)
-	})
+	pieces, err := w.books.number(ctx, t, `SELECT pieces FROM shelf WHERE item = 'phone'`)
 	if err != nil || pieces <= 0 {
 		return soldOut, err
 	}
@@ -180,11 +177,8 @@ func (s *Seckill) sell(ctx context.Context, w *worker, buyer int, t *ticket) (ou
 	err = w.books.step(ctx, t, func(tx *tx) error {
 		if w.Strategy == Optimistic {
 			found, err := tx.write(`UPDATE shelf SET pieces = ? WHERE item = 'phone' AND pieces = ?`, pieces-1, pieces)
-			if err == nil && found == 0 {
-				err = errLate
-			}
-			if err != nil {
-				return err
+			if err != nil || found == 0 {
+				return errors.Join(err, errLate)
 			}
 		} else if _, err := tx.write(`UPDATE shelf SET pieces = ? WHERE item = 'phone'`, pieces-1); err != nil {
 			return err
