@@ -224,10 +224,11 @@ func (c *child) run(held interface {
 		return guardian.Result{}, func() {}, err
 	}
 	return guardian.Run(guardian.Plan{
-		Path: path, Argv: c.argv, Env: env, Own: secret.Environ(),
-		Grace: time.Duration(c.grace), Margin: guardian.Margin(c.ttl),
+		Program: guardian.Program{Path: path, Argv: c.argv, Env: env},
+		Own:     secret.Environ(),
+		Grace:   time.Duration(c.grace), Margin: guardian.Margin(c.ttl),
 		Lease: held, Renewed: c.renewed, Signals: c.signals,
-		Legacy: c.legacy(leases), Keep: time.Now().Add(c.keep),
+		Will:   guardian.Will{Legacy: c.legacy(leases), Keep: time.Now().Add(c.keep)},
 		Ending: func(cut bool, left string) { c.tellEnding(held.Context(), cut, left) },
 		Silent: c.tellSilent,
 	})

@@ -34,12 +34,20 @@ type guardian struct {
 	grace    time.Duration
 	margin   time.Duration
 	deadline deadline
+	ward
+	finish
+}
 
+// A ward is the child, as its guardian knows it.
+type ward struct {
 	child     int // pid and process group
 	status    syscall.WaitStatus
 	exited    bool // status is set
 	childless bool // nothing is left to wait for
+}
 
+// A finish is how the guardian ends what there is.
+type finish struct {
 	ending  bool    // SIGTERM was sent
 	endedAt instant // when; set while ending
 	cut     bool    // the child was ended, rather than left over descendants

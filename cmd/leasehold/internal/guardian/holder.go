@@ -35,10 +35,8 @@ func (e *StartError) Error() string { return e.Text }
 
 // A Plan is what to run, under which lease, and how much time it gets to end.
 type Plan struct {
-	Path   string // of the program
-	Argv   []string
-	Env    []string      // of the command
-	Own    []string      // of the guardian, which others may read: no secrets
+	Program
+	Own    []string      // environment of the guardian, which others may read: no secrets
 	Grace  time.Duration // between SIGTERM and SIGKILL
 	Margin time.Duration // between SIGKILL and the deadline, see Margin
 
@@ -56,8 +54,19 @@ type Plan struct {
 	// Silent is called when the guardian does not answer, and again when it does. It must not block.
 	Silent func(guardian int, silent bool)
 
-	// Legacy is for the guardian's heir, see Main, should this process die. "": none.
-	Legacy string
+	Will
+}
+
+// A Program is a command.
+type Program struct {
+	Path string // of its file
+	Argv []string
+	Env  []string
+}
+
+// A Will is for the guardian, should this process die.
+type Will struct {
+	Legacy string    // for its heir, see Inherit; "": none
 	Keep   time.Time // until when the lease keeps others out although the command is over
 }
 
