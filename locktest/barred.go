@@ -41,8 +41,7 @@ func (c *contender) isBarred(d driver.Driver, why string) {
 // barredOwnerIsRefused: what comes late of an owner that was given up takes nothing, whatever the owner had.
 func barredOwnerIsRefused(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
-	holder := contend(t, d1, request(newName(t)))
-	holder.granted("the resource is free")
+	holder := holding(t, d1, request(newName(t)))
 	holder.bar()
 	holder.released()
 	holder.isBarred(d2, "it has released, and nobody holds")
@@ -63,8 +62,7 @@ func barredOwnerIsRefused(t testing.TB, h Harness) {
 
 func barredElsewhereIsRefused(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
-	resumed := contend(t, d1, request(newName(t)))
-	resumed.granted("the resource is free")
+	resumed := holding(t, d1, request(newName(t)))
 	other := contend(t, d2, resumed.req) // which knows nothing of the grant
 	other.bar()
 	other.released()
@@ -75,8 +73,7 @@ func barredElsewhereIsRefused(t testing.TB, h Harness) {
 func barredOwnerLeavesNoPlace(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
-	holder, waiter := contend(t, d1, request(name)), contend(t, d1, queued(request(name)))
-	holder.granted("the resource is free")
+	holder, waiter := holding(t, d1, request(name)), contend(t, d1, queued(request(name)))
 	waiter.busy("it is held")
 	waiter.bar()
 	_ = waiter.release() // it had a place, if the engine keeps places
@@ -92,8 +89,7 @@ func barredOwnerLeavesNoPlace(t testing.TB, h Harness) {
 func barredSharerIsRefused(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
-	one, other := contend(t, d1, shared(name, 2)), contend(t, d1, shared(name, 2))
-	one.granted("the resource is free")
+	one, other := holding(t, d1, shared(name, 2)), contend(t, d1, shared(name, 2))
 	other.granted("two may share it")
 	one.bar()
 	one.released()
@@ -104,8 +100,7 @@ func barredSharerIsRefused(t testing.TB, h Harness) {
 
 func barredLingererIsRefused(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
-	holder := contend(t, d1, request(newName(t)))
-	holder.granted("the resource is free")
+	holder := holding(t, d1, request(newName(t)))
 	holder.bar()
 	const rest = time.Second
 	began := time.Now()

@@ -169,6 +169,14 @@ func contend(t testing.TB, d driver.Driver, req driver.Request) *contender {
 	return &contender{t: t, req: req, claim: claim}
 }
 
+// holding makes a claim that is granted, as its resource is free.
+func holding(t testing.TB, d driver.Driver, req driver.Request) *contender {
+	t.Helper()
+	c := contend(t, d, req)
+	c.granted("the resource is free")
+	return c
+}
+
 // answer makes one call and fails the case when the driver does not return in time.
 func (c *contender) answer(what string, call func(ctx context.Context) error) error {
 	c.t.Helper()
@@ -297,6 +305,14 @@ func (c *contender) renewed(ttl time.Duration) driver.Grant {
 	return g
 }
 
+// sameGrant fails t unless is, what somebody was told again, is of the grant that was.
+func sameGrant(t testing.TB, was, is driver.Grant, what string) {
+	t.Helper()
+	if is.Fence != was.Fence {
+		t.Errorf("fence %d of the grant, %d of %s", was.Fence, is.Fence, what)
+	}
+}
+
 // lost must not hold any more, and a renewal must not change that.
 func (c *contender) lost(why string) {
 	c.t.Helper()
@@ -379,6 +395,30 @@ func acquire(t testing.TB, l *leasehold.Locker, name string, opts ...leasehold.O
 		t.Fatalf("Acquire: %v", err)
 	}
 	return lease
+}
+
+// acquiring begins an Acquire.
+func acquiring(ctx context.Context, l *leasehold.Locker, name string) <-chan acquired {
+	got := make(chan acquired, 1)
+	go func() {
+		lease, err := l.Acquire(ctx, name)
+		got <- acquired{lease, err}
+	}()
+	return got
+}
+
+// acquired is what came of an Acquire.
+type acquired struct {
+	lease *leasehold.Lease
+	err   error
+}
+
+// release gives the lease up, if there is one, and returns what went wrong from the beginning.
+func (a acquired) release() error {
+	if a.err != nil {
+		return a.err
+	}
+	return a.lease.Release(context.Background())
 }
 
 // release must find the lease held.

@@ -31,8 +31,7 @@ func mutexCases(prefix string, need Need, ask func(name string) driver.Request) 
 func oneHolder(t testing.TB, h Harness, ask func(string) driver.Request) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
-	holder, near, far := contend(t, d1, ask(name)), contend(t, d1, ask(name)), contend(t, d2, ask(name))
-	holder.granted("the resource is free")
+	holder, near, far := holding(t, d1, ask(name)), contend(t, d1, ask(name)), contend(t, d2, ask(name))
 	near.busy("another owner of the same process holds it")
 	far.busy("another process holds it")
 	contend(t, d2, ask(name+"2")).granted("another resource is free")
@@ -75,14 +74,10 @@ func tryIsRepeatable(t testing.TB, h Harness, ask func(string) driver.Request) {
 	holder, other := contend(t, d1, ask(name)), contend(t, d2, queued(ask(name)))
 	first := holder.granted("the resource is free")
 	for range 3 {
-		if again := holder.granted("held by itself is not busy"); again.Fence != first.Fence {
-			t.Fatalf("fence %d, then %d of the same grant", first.Fence, again.Fence)
-		}
+		sameGrant(t, first, holder.granted("held by itself is not busy"), "its repetition")
 	}
 	other.busy("it is held")
-	if again := holder.granted("held by itself is not busy, whoever waits"); again.Fence != first.Fence {
-		t.Fatalf("fence %d, then %d of the same grant", first.Fence, again.Fence)
-	}
+	sameGrant(t, first, holder.granted("held by itself is not busy, whoever waits"), "its repetition")
 	holder.released()
 	other.granted("one Release ends the grant, however often it was asked for")
 	holder.nothingToRelease("it was released")
@@ -95,8 +90,7 @@ func ownersAreComparedWhole(t testing.TB, h Harness, ask func(string) driver.Req
 	name := newName(t)
 	req := ask(name)
 	req.Owner = "job-1" + newOwner()[5:]
-	holder := contend(t, d, req)
-	holder.granted("the resource is free")
+	holder := holding(t, d, req)
 	for _, owner := range []string{req.Owner[:len(req.Owner)-1], req.Owner + "0", strings.ToUpper(req.Owner), req.Owner[:5]} {
 		imposter := ask(name)
 		imposter.Owner = owner

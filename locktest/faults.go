@@ -95,8 +95,7 @@ func replyLostOnAcquire(t testing.TB, h Harness) {
 func replyLostWhileWaiting(t testing.TB, h Harness) {
 	link := openFaulty(t, h)
 	name := newName(t)
-	holder := contend(t, open(t, h), request(name))
-	holder.granted("the resource is free")
+	holder := holding(t, open(t, h), request(name))
 	waiting := make(chan struct{}, 100)
 	l := locker(t, link, leasehold.Options{Trace: queues(waiting)})
 	released := make(chan struct{})
@@ -126,9 +125,7 @@ func replyLostOnRenew(t testing.TB, h Harness) {
 			t.Fatalf("Renew: %v; want its reply lost", err)
 		}
 	}
-	if again := c.renewed(longTTL); again.Fence != g.Fence {
-		t.Errorf("fence went from %d to %d", g.Fence, again.Fence)
-	}
+	sameGrant(t, g, c.renewed(longTTL), "its renewal")
 	c.released()
 }
 
@@ -174,9 +171,7 @@ func causeOfAContextIsNoAnswer(t testing.TB, h Harness) {
 		g := holder.granted("the resource is free, or held by itself")
 		unknown("Try of the holder", holder.tryOnce)
 		unknown("Renew", func(ctx context.Context) error { _, err := holder.claim.Renew(ctx, holder.req.TTL); return err })
-		if again := holder.renewed(longTTL); again.Fence != g.Fence {
-			t.Errorf("fence %d of the grant, %d of its renewal", g.Fence, again.Fence)
-		}
+		sameGrant(t, g, holder.renewed(longTTL), "its renewal")
 		waiter.busy("it is held")
 		if d.Features().Fair { // else there is no place, and a driver may know that
 			unknown("Release of a place", waiter.releaseOnce)
@@ -200,15 +195,7 @@ func waiterOutlivesACutLink(t testing.TB, h Harness) {
 	waiting := make(chan struct{}, 100)
 	l := locker(t, d, leasehold.Options{TTL: renewableTTL(d), Trace: queues(waiting)})
 	lease := acquire(t, holder, name)
-	type result struct {
-		lease *leasehold.Lease
-		err   error
-	}
-	got := make(chan result, 1)
-	go func() {
-		lease, err := l.Acquire(bounded(t), name)
-		got <- result{lease, err}
-	}()
+	got := acquiring(bounded(t), l, name)
 	queuedUp(t, waiting)
 	heal := sever()
 	release(t, lease)
@@ -237,18 +224,10 @@ func waiterOutlivesACutLink(t testing.TB, h Harness) {
 func waiterDoesNotSpin(t testing.TB, h Harness) {
 	link := openFaulty(t, h)
 	name := newName(t)
-	holder := contend(t, open(t, h), request(name))
-	holder.granted("the resource is free")
+	holder := holding(t, open(t, h), request(name))
 	waiting := make(chan struct{}, 1000)
 	l := locker(t, link, leasehold.Options{Trace: queues(waiting)})
-	got := make(chan error, 1)
-	go func() {
-		lease, err := l.Acquire(bounded(t), name)
-		if err == nil {
-			err = lease.Release(context.Background())
-		}
-		got <- err
-	}()
+	got := acquiring(bounded(t), l, name)
 	queuedUp(t, waiting)
 	eventually(t, callLimit, "a Try", func() bool { return link.Calls(OpTry) > 0 })
 	link.Always(OpTry, LoseRequest)
@@ -259,7 +238,7 @@ func waiterDoesNotSpin(t testing.TB, h Harness) {
 		t.Errorf("%d tries in %v of an engine that is away", n, aWhile)
 	}
 	link.Always(OpTry, nil)
-	if err := <-got; err != nil {
+	if err := (<-got).release(); err != nil {
 		t.Errorf("a waiter whose engine was away for a while: %v", err)
 	}
 }
@@ -268,8 +247,7 @@ func waiterDoesNotSpin(t testing.TB, h Harness) {
 // than its caller allows.
 func callsEndWithTheirContext(t testing.TB, h Harness) {
 	d := open(t, h)
-	holder, c := contend(t, d, request(newName(t))), contend(t, d, request(newName(t)))
-	holder.granted("the resource is free")
+	holder, c := holding(t, d, request(newName(t))), contend(t, d, request(newName(t)))
 	type call struct {
 		what    string
 		changes bool // else some engines still answer
@@ -331,21 +309,9 @@ func restartKeepsLeases(t testing.TB, h Harness) {
 	l := locker(t, d2, leasehold.Options{Trace: queues(waiting)})
 	holder := contend(t, d, request(name))
 	g := holder.granted("the resource is free")
-	type result struct {
-		token uint64
-		err   error
-	}
-	got := make(chan result, 1)
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 3*callLimit)
-		defer cancel()
-		lease, err := l.Acquire(ctx, name)
-		if err != nil {
-			got <- result{err: err}
-			return
-		}
-		got <- result{lease.Token(), lease.Release(ctx)}
-	}()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*callLimit)
+	defer cancel()
+	got := acquiring(ctx, l, name)
 	queuedUp(t, waiting)
 	h.Restart(t)
 	eventually(t, callLimit, "the holder's renewal after the restart", func() bool {
@@ -359,11 +325,11 @@ func restartKeepsLeases(t testing.TB, h Harness) {
 	holder.released()
 	select {
 	case r := <-got:
-		if r.err != nil {
-			t.Fatalf("a waiter, over the restart: %v", r.err)
+		if err := r.release(); err != nil {
+			t.Fatalf("a waiter, over the restart: %v", err)
 		}
-		if g.Fence != 0 && r.token < g.Fence+driver.FenceStep {
-			t.Errorf("token %d after the restart, fence %d before", r.token, g.Fence)
+		if token := r.lease.Token(); g.Fence != 0 && token < g.Fence+driver.FenceStep {
+			t.Errorf("token %d after the restart, fence %d before", token, g.Fence)
 		}
 	case <-time.After(2 * callLimit):
 		t.Fatal("a waiter was not granted after the restart")
@@ -381,8 +347,7 @@ func flushEndsLeases(t testing.TB, h Harness) {
 	name := newName(t)
 	other := locker(t, open(t, h), leasehold.Options{})
 	lease := acquire(t, locker(t, d, leasehold.Options{TTL: ttl}), name)
-	bare := contend(t, d, request(newName(t)))
-	bare.granted("the resource is free")
+	bare := holding(t, d, request(newName(t)))
 	h.FlushState(t)
 	start := time.Now()
 	limit := ttl

@@ -81,9 +81,7 @@ func fenceGrowsAfterEviction(t testing.TB, h Harness) {
 	for range 3 {
 		c := contend(t, d, request(name))
 		fence.to(c.granted("its holder was evicted").Fence, "eviction")
-		if err := d.(driver.Operator).Evict(bounded(t), name, c.req.Owner, "conformance"); err != nil {
-			t.Fatalf("Evict: %v", err)
-		}
+		evict(t, d, name, c.req.Owner)
 	}
 }
 
@@ -98,12 +96,8 @@ func fenceIsTheGrants(t testing.TB, h Harness) {
 	}
 	for range 3 {
 		waiter.busy("it is held")
-		if again := holder.renewed(longTTL); again.Fence != g.Fence {
-			t.Errorf("fence %d of the grant, %d of its renewal", g.Fence, again.Fence)
-		}
-		if again := holder.granted("held by itself is not busy"); again.Fence != g.Fence {
-			t.Errorf("fence %d of the grant, %d of its repetition", g.Fence, again.Fence)
-		}
+		sameGrant(t, g, holder.renewed(longTTL), "its renewal")
+		sameGrant(t, g, holder.granted("held by itself is not busy"), "its repetition")
 	}
 	holder.released()
 	g2, _, _ := waiter.wins(Margin, "it was released")
@@ -184,12 +178,8 @@ func raisedFenceSparesTheHolder(t testing.TB, h Harness) {
 	if err := d.(driver.Operator).RaiseFence(bounded(t), name, raised.last); err != nil {
 		t.Fatalf("RaiseFence: %v", err)
 	}
-	if again := holder.renewed(longTTL); again.Fence != g.Fence {
-		t.Errorf("fence %d of the grant, %d of its renewal after RaiseFence", g.Fence, again.Fence)
-	}
-	if again := holder.granted("held by itself is not busy"); again.Fence != g.Fence {
-		t.Errorf("fence %d of the grant, %d of its repetition after RaiseFence", g.Fence, again.Fence)
-	}
+	sameGrant(t, g, holder.renewed(longTTL), "its renewal after RaiseFence")
+	sameGrant(t, g, holder.granted("held by itself is not busy"), "its repetition after RaiseFence")
 	holder.released()
 	raised.to(next.granted("it was released").Fence, "RaiseFence while it was held")
 	next.released()

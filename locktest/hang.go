@@ -36,8 +36,7 @@ func batchIsRenewedBesideOneThatHangs(t testing.TB, h Harness) {
 	var names []string
 	base := newName(t)
 	for i := range 1 + besideOne {
-		c := contend(t, d, request(fmt.Sprint(base, "-", i)))
-		c.granted("the resource is free")
+		c := holding(t, d, request(fmt.Sprint(base, "-", i)))
 		all, names = append(all, driver.Renewal{Claim: c.claim, TTL: longTTL}), append(names, c.req.Resource)
 	}
 	served, resume := hang(t, h, names[0])

@@ -33,10 +33,8 @@ var inspectCases = []Case{
 func featuresAreConstant(t testing.TB, h Harness) {
 	d := open(t, h)
 	before := d.Features()
-	holder, other := contend(t, d, request(newName(t))), contend(t, d, request(newName(t)))
-	holder.granted("the resource is free")
-	other.granted("the resource is free")
-	other.released()
+	holding(t, d, request(newName(t)))
+	holding(t, d, request(newName(t))).released()
 	if f := d.Features(); f != before {
 		t.Errorf("Features went from %+v to %+v", before, f)
 	}
@@ -108,6 +106,22 @@ func lackingIsUnsupported(t testing.TB, h Harness) {
 		refused("AtLeast", err)
 	}
 	contend(t, d, request(name)).granted("nothing that was refused holds it")
+}
+
+// evict ends the lease of an owner, who has it.
+func evict(t testing.TB, d driver.Driver, name, owner string) {
+	t.Helper()
+	if err := d.(driver.Operator).Evict(bounded(t), name, owner, "it's \"conformance\""); err != nil {
+		t.Fatalf("Evict: %v", err)
+	}
+}
+
+// evictsNobody tries to end the lease of an owner, who has none.
+func evictsNobody(t testing.TB, d driver.Driver, name, owner, why string) {
+	t.Helper()
+	if err := d.(driver.Operator).Evict(bounded(t), name, owner, "conformance"); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Evict: %v; want ErrLost: %s", err, why)
+	}
 }
 
 func inspect(t testing.TB, d driver.Driver, name string) driver.State {
@@ -219,8 +233,7 @@ func inspectShowsSharers(t testing.TB, h Harness) {
 func inspectShowsWaitersInOrder(t testing.TB, h Harness) {
 	d := open(t, h)
 	name := newName(t)
-	holder := contend(t, d, request(name))
-	holder.granted("the resource is free")
+	holding(t, d, request(name))
 	start := time.Now()
 	queue := line(t, h, name, 4)
 	contend(t, d, request(name)).busy("it is held") // without Queue: no place
@@ -274,8 +287,7 @@ func listIsSortedAndLiteral(t testing.TB, h Harness) {
 	}
 	expired := contend(t, d, lasting(request(base+"expired"), leastTTL(d.Features())))
 	g := expired.granted("the resource is free")
-	free := contend(t, d, request(base+"free"))
-	free.granted("the resource is free")
+	free := holding(t, d, request(base+"free"))
 	free.released()
 	time.Sleep(g.TTL)
 	isSoonFree(t, d, expired.req.Resource)
@@ -298,23 +310,16 @@ func listIsSortedAndLiteral(t testing.TB, h Harness) {
 
 func evictEndsOneLease(t testing.TB, h Harness) {
 	d, d2 := open(t, h), open(t, h)
-	operator := d2.(driver.Operator)
 	name := newName(t)
 	holder, waiter := contend(t, d, request(name)), contend(t, d2, queued(request(name)))
-	if err := operator.Evict(bounded(t), name, holder.req.Owner, "conformance"); !errors.Is(err, driver.ErrLost) {
-		t.Errorf("Evict of nobody: %v; want ErrLost", err)
-	}
+	evictsNobody(t, d2, name, holder.req.Owner, "nobody holds it")
 	g := holder.granted("the resource is free")
 	waiter.busy("it is held")
 	for _, owner := range []string{newOwner(), waiter.req.Owner, holder.req.Owner[:8], ""} {
-		if err := operator.Evict(bounded(t), name, owner, "conformance"); !errors.Is(err, driver.ErrLost) {
-			t.Errorf("Evict of another owner than the holder: %v; want ErrLost", err)
-		}
+		evictsNobody(t, d2, name, owner, "another owner holds it")
 	}
 	holder.renewed(longTTL)
-	if err := operator.Evict(bounded(t), name, holder.req.Owner, "it's \"conformance\""); err != nil {
-		t.Fatalf("Evict: %v", err)
-	}
+	evict(t, d2, name, holder.req.Owner)
 	if inspector, ok := d.(driver.Operator); ok {
 		st, err := inspector.Inspect(bounded(t), name)
 		// An engine with a queue may show the next one, whose turn it is.
@@ -328,21 +333,16 @@ func evictEndsOneLease(t testing.TB, h Harness) {
 	holder.lost("it was evicted")
 	holder.nothingToRelease("it was evicted")
 	waiter.wins(Margin, "the holder was evicted")
-	if err := operator.Evict(bounded(t), name, holder.req.Owner, "again"); !errors.Is(err, driver.ErrLost) {
-		t.Errorf("Evict of a former holder: %v; want ErrLost", err)
-	}
+	evictsNobody(t, d2, name, holder.req.Owner, "its holder was evicted before")
 	waiter.renewed(longTTL)
 }
 
 func evictSparesOtherSharers(t testing.TB, h Harness) {
 	d := open(t, h)
 	name := newName(t)
-	evicted, spared := contend(t, d, shared(name, 2)), contend(t, d, shared(name, 2))
-	evicted.granted("the resource is free")
+	evicted, spared := holding(t, d, shared(name, 2)), contend(t, d, shared(name, 2))
 	spared.granted("one of two slots is free")
-	if err := open(t, h).(driver.Operator).Evict(bounded(t), name, evicted.req.Owner, "conformance"); err != nil {
-		t.Fatalf("Evict: %v", err)
-	}
+	evict(t, open(t, h), name, evicted.req.Owner)
 	spared.renewed(longTTL)
 	evicted.lost("it was evicted")
 	spared.renewed(longTTL)
@@ -354,7 +354,6 @@ func evictSparesOtherSharers(t testing.TB, h Harness) {
 // asked for.
 func evictEndsWhatLingers(t testing.TB, h Harness) {
 	d, d2 := open(t, h), open(t, h)
-	operator := d2.(driver.Operator)
 	requests := []driver.Request{request(newName(t))}
 	if d.Features().Shared {
 		shared := request(newName(t))
@@ -370,20 +369,14 @@ func evictEndsWhatLingers(t testing.TB, h Harness) {
 		if st := inspect(t, d2, req.Resource); len(st.Holders) != 1 || st.Holders[0].Owner.Reveal() != "" {
 			t.Errorf("shown during Linger: %d holders; want one without an owner", len(st.Holders))
 		}
-		if err := operator.Evict(bounded(t), req.Resource, holder.req.Owner, "conformance"); !errors.Is(err, driver.ErrLost) {
-			t.Errorf("Evict of the former owner: %v; want ErrLost", err)
-		}
-		if err := operator.Evict(bounded(t), req.Resource, "", "conformance"); err != nil {
-			t.Fatalf("Evict of what lingers: %v", err)
-		}
+		evictsNobody(t, d2, req.Resource, holder.req.Owner, "its lease lingers without an owner")
+		evict(t, d2, req.Resource, "") // what lingers
 		inspectFree(t, d, req.Resource)
 		next := request(req.Resource)
 		if g2 := contend(t, d, next).granted("what lingered was ended"); g.Fence != 0 && g2.Fence <= g.Fence {
 			t.Errorf("fence %d after %d", g2.Fence, g.Fence)
 		}
-		if err := operator.Evict(bounded(t), req.Resource, "", "conformance"); !errors.Is(err, driver.ErrLost) {
-			t.Errorf("Evict of what lingers, where a holder is: %v; want ErrLost", err)
-		}
+		evictsNobody(t, d2, req.Resource, "", "nothing lingers where a holder is")
 	}
 }
 
@@ -482,21 +475,14 @@ func atLeastBeforeTheQueue(t testing.TB, h Harness) {
 	name := newName(t)
 	start := time.Now()
 	lease := acquire(t, l, name, leasehold.AtLeast(least))
-	granted := make(chan time.Duration, 1)
-	ctx := bounded(t)
-	go func() {
-		waiter, err := next.Acquire(ctx, name)
-		took := time.Since(start)
-		if err != nil {
-			t.Errorf("Acquire: %v", err)
-		} else if err := waiter.Release(ctx); err != nil {
-			t.Errorf("Release: %v", err)
-		}
-		granted <- took
-	}()
+	granted := acquiring(bounded(t), next, name)
 	queuedUp(t, waiting)
 	release(t, lease)
-	if took := <-granted; took < least-least/50 {
+	got := <-granted
+	if took := time.Since(start); took < least-least/50 {
 		t.Errorf("who waited was granted after %v of %v", took, least)
+	}
+	if err := got.release(); err != nil {
+		t.Errorf("Acquire or Release of a waiter: %v", err)
 	}
 }

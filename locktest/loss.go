@@ -143,20 +143,17 @@ func (n *notices) all() []error {
 
 // lostIsCalledOnce, with a cause, on the eviction of the holder, and not of others.
 func lostIsCalledOnce(t testing.TB, h Harness) {
-	d, operator := open(t, h), open(t, h).(driver.Operator)
+	d, operator := open(t, h), open(t, h)
 	var evicted, other, waiting notices
 	req, spared := request(newName(t)), request(newName(t))
 	waits := queued(request(req.Resource))
 	req.Lost, spared.Lost, waits.Lost = evicted.lost, other.lost, waiting.lost
-	holder, bystander, waiter := contend(t, d, req), contend(t, d, spared), contend(t, d, waits)
-	holder.granted("the resource is free")
+	holder, bystander, waiter := holding(t, d, req), contend(t, d, spared), contend(t, d, waits)
 	holder.granted("held by itself is not busy") // a repeated Try arms nothing twice
 	holder.renewed(longTTL)
 	bystander.granted("the resource is free")
 	waiter.busy("it is held")
-	if err := operator.Evict(bounded(t), req.Resource, req.Owner, "conformance"); err != nil {
-		t.Fatalf("Evict: %v", err)
-	}
+	evict(t, operator, req.Resource, req.Owner)
 	eventually(t, Margin, "Lost called on eviction", func() bool { return len(evicted.all()) > 0 })
 	holder.lost("it was evicted")
 	holder.nothingToRelease("it was evicted")
@@ -177,16 +174,13 @@ func lostIsNotCalledOnRelease(t testing.TB, h Harness) {
 	req := request(newName(t))
 	waits := queued(request(req.Resource))
 	req.Lost, waits.Lost = released.lost, left.lost
-	holder, waiter, successor := contend(t, d, req), contend(t, d, waits), contend(t, d2, request(req.Resource))
-	holder.granted("the resource is free")
+	holder, waiter, successor := holding(t, d, req), contend(t, d, waits), contend(t, d2, request(req.Resource))
 	waiter.busy("it is held")
 	waiter.leaves()
 	holder.released()
 	successor.granted("it was released")
-	if e, ok := d2.(driver.Operator); ok {
-		if err := e.Evict(bounded(t), req.Resource, successor.req.Owner, "conformance"); err != nil {
-			t.Fatalf("Evict: %v", err)
-		}
+	if _, ok := d2.(driver.Operator); ok {
+		evict(t, d2, req.Resource, successor.req.Owner)
 	} else {
 		successor.released()
 	}

@@ -23,9 +23,7 @@ func noteIsReplaced(t testing.TB, h Harness) {
 		g := holder.granted("the resource is free")
 		holder.noted("done")
 		wantNote(t, d, req.Resource, "done")
-		if renewed := holder.renewed(longTTL); renewed.Fence != g.Fence {
-			t.Errorf("fence %d after Note, %d before", renewed.Fence, g.Fence)
-		}
+		sameGrant(t, g, holder.renewed(longTTL), "its renewal after Note")
 		wantNote(t, d, req.Resource, "done")
 		req.Owner = newOwner()
 		stranger := contend(t, open(t, h), req)
@@ -46,8 +44,7 @@ func noteIsReplaced(t testing.TB, h Harness) {
 		}
 	}
 	ttl := shortTTL(d)
-	expired := contend(t, d, lasting(request(newName(t)), ttl))
-	expired.granted("the resource is free")
+	expired := holding(t, d, lasting(request(newName(t)), ttl))
 	eventually(t, ttl+Margin, "Note of a lease that has expired is ErrLost", func() bool {
 		return errors.Is(expired.note("late"), driver.ErrLost)
 	})
@@ -82,8 +79,7 @@ func longNoteIsKept(t testing.TB, h Harness) {
 	long = strings.ToValidUTF8(long, "")
 	req := request(newName(t))
 	req.Note = long
-	holder := contend(t, d, req)
-	holder.granted("the resource is free")
+	holder := holding(t, d, req)
 	wantNote(t, d, req.Resource, long)
 	if d.Features().Notes {
 		holder.noted("short")

@@ -23,8 +23,7 @@ func releaseByOthersFreesNothing(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
 	contend(t, d1, request(name)).nothingToRelease("nobody holds it")
-	holder, stranger, other := contend(t, d1, request(name)), contend(t, d2, request(name)), contend(t, d2, request(name))
-	holder.granted("the resource is free")
+	holder, stranger, other := holding(t, d1, request(name)), contend(t, d2, request(name)), contend(t, d2, request(name))
 	stranger.nothingToRelease("it never asked, and somebody else holds it") // a driver may keep its owner out from now on
 	other.busy("it is held")
 	other.nothingToRelease("it was refused, and somebody else holds it")
@@ -36,8 +35,7 @@ func releaseByOthersFreesNothing(t testing.TB, h Harness) {
 func releaseAfterExpiry(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	ttl := shortTTL(d1)
-	late, overtaken := contend(t, d1, lasting(request(newName(t)), ttl)), contend(t, d1, lasting(request(newName(t)), ttl))
-	late.granted("the resource is free")
+	late, overtaken := holding(t, d1, lasting(request(newName(t)), ttl)), contend(t, d1, lasting(request(newName(t)), ttl))
 	g := overtaken.granted("the resource is free")
 	end := time.Now().Add(h.over(g.TTL) + 50*time.Millisecond)
 	successor := contend(t, d2, request(overtaken.req.Resource))
@@ -52,8 +50,7 @@ func releaseAfterExpiry(t testing.TB, h Harness) {
 func releaseTwice(t testing.TB, h Harness) {
 	d := open(t, h)
 	name := newName(t)
-	first, second := contend(t, d, request(name)), contend(t, d, request(name))
-	first.granted("the resource is free")
+	first, second := holding(t, d, request(name)), contend(t, d, request(name))
 	first.released()
 	first.nothingToRelease("it was released")
 	second.granted("it was released")
@@ -78,8 +75,7 @@ func releaseTwice(t testing.TB, h Harness) {
 func retriedReleaseSparesSuccessor(t testing.TB, h Harness) {
 	link := openFaulty(t, h)
 	name := newName(t)
-	first, second := contend(t, link, request(name)), contend(t, open(t, h), request(name))
-	first.granted("the resource is free")
+	first, second := holding(t, link, request(name)), contend(t, open(t, h), request(name))
 	link.Next(OpRelease, LoseReply)
 	if err := first.release(); !errors.Is(err, ErrInjected) {
 		t.Fatalf("Release: %v; want its reply lost", err)

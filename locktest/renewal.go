@@ -37,9 +37,7 @@ func renewKeepsTheGrant(t testing.TB, h Harness) {
 	other := contend(t, d2, request(holder.req.Resource))
 	g := holder.granted("the resource is free")
 	for end := time.Now().Add(ttl + ttl/2); time.Now().Before(end); time.Sleep(ttl / 6) {
-		if again := holder.renewed(ttl); again.Fence != g.Fence {
-			t.Fatalf("fence %d of the grant, %d of its renewal", g.Fence, again.Fence)
-		}
+		sameGrant(t, g, holder.renewed(ttl), "its renewal")
 		other.busy("it is renewed")
 	}
 	holder.released()
@@ -65,9 +63,7 @@ func renewAfterTakeover(t testing.TB, h Harness) {
 	successor := contend(t, open(t, h), lasting(request(holder.req.Resource), renewableTTL(d)))
 	s, _, _ := successor.wins(h.over(g.TTL)+Margin, "the lease is over")
 	holder.lost("it expired and somebody else holds it")
-	if again := successor.renewed(longTTL); again.Fence != s.Fence {
-		t.Errorf("the successor's fence went from %d to %d", s.Fence, again.Fence)
-	}
+	sameGrant(t, s, successor.renewed(longTTL), "the successor's renewal")
 	holder.busy("somebody else holds it")
 }
 
@@ -244,9 +240,7 @@ func resume(t testing.TB, h Harness) {
 	first := contend(t, d1, request(name))
 	again := contend(t, d2, first.req)
 	g := first.granted("the resource is free")
-	if g2 := again.renewed(longTTL); g2.Fence != g.Fence {
-		t.Errorf("resumed with fence %d, granted with %d", g2.Fence, g.Fence)
-	}
+	sameGrant(t, g, again.renewed(longTTL), "its renewal by another process")
 	again.released()
 	first.lost("another process released it by its owner")
 
@@ -275,12 +269,8 @@ func anotherClaimOfTheOwner(t testing.TB, h Harness) {
 	other := contend(t, d2, request(first.req.Resource))
 	g := first.granted("the resource is free")
 	for _, req := range []driver.Request{lasting(first.req, longTTL*2), queued(first.req)} {
-		if g2 := contend(t, d, req).granted("its owner holds it"); g2.Fence != g.Fence {
-			t.Errorf("the owner's next attempt has fence %d, and its grant %d", g2.Fence, g.Fence)
-		}
-		if g2 := first.renewed(longTTL); g2.Fence != g.Fence {
-			t.Errorf("renewed with fence %d, granted with %d", g2.Fence, g.Fence)
-		}
+		sameGrant(t, g, contend(t, d, req).granted("its owner holds it"), "the owner's next attempt")
+		sameGrant(t, g, first.renewed(longTTL), "its renewal")
 		other.busy("its owner has asked again")
 	}
 	contend(t, d2, first.req).released()
@@ -298,20 +288,14 @@ func resumeAfterHandOver(t testing.TB, h Harness) {
 	l2 := locker(t, open(t, h), leasehold.Options{})
 	name := newName(t)
 	first := acquire(t, l1, name)
-	next := make(chan *leasehold.Lease)
-	go func() {
-		lease, err := l1.Acquire(bounded(t), name)
-		if err != nil {
-			t.Errorf("Acquire: %v", err)
-		}
-		next <- lease
-	}()
+	next := acquiring(bounded(t), l1, name)
 	<-queued
 	release(t, first)
-	second := <-next
-	if second == nil {
-		return
+	got := <-next
+	if got.err != nil {
+		t.Fatalf("Acquire: %v", got.err)
 	}
+	second := got.lease
 	var guard fence.Memory
 	for _, lease := range []*leasehold.Lease{first, second, resumed(t, l2, second), resumed(t, l2, second)} {
 		if err := guard.Do(lease, func() error { return nil }); err != nil {

@@ -97,8 +97,7 @@ func callsAfterCloseAreRefused(t testing.TB, h Harness) {
 	lost := make(chan error, 1)
 	req := lasting(request(newName(t)), ttl)
 	req.Lost = func(cause error) { lost <- cause }
-	held := contend(t, d, req)
-	held.granted("it is free")
+	held := holding(t, d, req)
 	contend(t, other, request(name)).granted("it is free")
 	waiting, fresh := contend(t, d, queued(lasting(request(name), ttl))), contend(t, d, lasting(request(newName(t)), ttl))
 	waiting.busy("it is held")

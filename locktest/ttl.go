@@ -117,8 +117,7 @@ func succeeds(h Harness, holder, successor *contender, ttl time.Duration, before
 func renewRestartsTheTTL(t testing.TB, h Harness) {
 	d := open(t, h)
 	ttl := shortTTL(d)
-	holder := contend(t, d, lasting(request(newName(t)), longTTL))
-	holder.granted("the resource is free")
+	holder := holding(t, d, lasting(request(newName(t)), longTTL))
 	before := time.Now()
 	g := holder.renewed(ttl) // a shorter lease than before: it counts from now
 	after := time.Now()
@@ -131,8 +130,7 @@ func renewRestartsTheTTL(t testing.TB, h Harness) {
 func tryRestartsTheTTL(t testing.TB, h Harness) {
 	d := open(t, h)
 	ttl := shortTTL(d) + 500*time.Millisecond
-	holder := contend(t, d, lasting(request(newName(t)), ttl))
-	holder.granted("the resource is free")
+	holder := holding(t, d, lasting(request(newName(t)), ttl))
 	time.Sleep(ttl / 2)
 	before := time.Now()
 	g := holder.granted("held by itself is not busy")

@@ -38,8 +38,7 @@ var waitingCases = []Case{
 func refusedTryLeavesNoPlace(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
-	holder, refused, third := contend(t, d1, request(name)), contend(t, d2, request(name)), contend(t, d1, request(name))
-	holder.granted("the resource is free")
+	holder, refused, third := holding(t, d1, request(name)), contend(t, d2, request(name)), contend(t, d1, request(name))
 	refused.busy("it is held")
 	holder.released()
 	third.granted("it was released; who was refused without Queue has no place ahead")
@@ -59,8 +58,7 @@ func refusedTryLeavesNoPlace(t testing.TB, h Harness) {
 func waiterWhoGivesUpLeavesNoPlace(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
-	holder, waiter, third := contend(t, d1, request(name)), contend(t, d2, queued(request(name))), contend(t, d1, request(name))
-	holder.granted("the resource is free")
+	holder, waiter, third := holding(t, d1, request(name)), contend(t, d2, queued(request(name))), contend(t, d1, request(name))
 	waiter.busy("it is held")
 	waiter.leaves()
 	holder.released()
@@ -196,22 +194,15 @@ func waiterFollowsRelease(t testing.TB, h Harness) {
 		l2 := locker(t, open(t, h), leasehold.Options{Trace: queues(queued)})
 		name := newName(t)
 		lease := acquire(t, l1, name)
-		granted := make(chan error, 1)
-		go func() {
-			got, err := l2.Acquire(bounded(t), name)
-			if err == nil {
-				err = got.Release(context.Background())
-			}
-			granted <- err
-		}()
+		granted := acquiring(bounded(t), l2, name)
 		<-queued
 		time.Sleep(rand.N(100 * time.Millisecond)) // anywhere in the waiter's sleep
 		start := time.Now()
 		release(t, lease)
 		select {
-		case err := <-granted:
+		case got := <-granted:
 			least = min(least, time.Since(start))
-			if err != nil {
+			if err := got.release(); err != nil {
 				t.Errorf("Acquire or Release of a waiter: %v", err)
 			}
 		case <-time.After(followWithin):
@@ -242,8 +233,7 @@ func waiterFollowsExpiry(t testing.TB, h Harness) {
 func lostWakeUpOnlyDelays(t testing.TB, h Harness) {
 	d := open(t, h)
 	name := newName(t)
-	holder := contend(t, d, request(name))
-	holder.granted("the resource is free")
+	holder := holding(t, d, request(name))
 	sleepy := openFaulty(t, h)
 	sleepy.LoseWakes()
 	waiting := make(chan struct{}, 100)
@@ -338,8 +328,7 @@ func wakesOnRelease(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	took := atBest(aWhile, func() time.Duration {
 		name := newName(t)
-		holder, waiter := contend(t, d1, request(name)), contend(t, d2, queued(request(name)))
-		holder.granted("the resource is free")
+		holder, waiter := holding(t, d1, request(name)), contend(t, d2, queued(request(name)))
 		busy := waiter.busy("it is held")
 		holder.released()
 		start := time.Now()
@@ -373,8 +362,7 @@ func wakeIsArmedBeforeTheAnswer(t testing.TB, h Harness) {
 	end := time.Now().Add(aWhile / 2)
 	for i := 0; i < 500 && time.Now().Before(end); i++ {
 		name := newName(t)
-		holder, waiter := contend(t, d1, request(name)), contend(t, d2, queued(request(name)))
-		holder.granted("the resource is free")
+		holder, waiter := holding(t, d1, request(name)), contend(t, d2, queued(request(name)))
 		var released error
 		var race sync.WaitGroup
 		race.Go(func() { released = holder.claim.Release(bounded(t), driver.End{}) })
@@ -415,8 +403,7 @@ func oneReleaseWakesOneWaiter(t testing.TB, h Harness) {
 func wakeUpsInTurn(t testing.TB, h Harness, waiters int) (wakeUps int, inTime bool) {
 	t.Helper()
 	name := newName(t)
-	holder := contend(t, open(t, h), request(name))
-	holder.granted("the resource is free")
+	holder := holding(t, open(t, h), request(name))
 	queue := make([]*contender, waiters)
 	for i := range queue {
 		queue[i] = contend(t, open(t, h), queued(request(name)))
@@ -495,8 +482,7 @@ func served(t testing.TB, holder *contender, queue []*contender, limit time.Dura
 
 func orderOfFirstTry(t testing.TB, h Harness) {
 	name := newName(t)
-	holder := contend(t, open(t, h), request(name))
-	holder.granted("the resource is free")
+	holder := holding(t, open(t, h), request(name))
 	queue := line(t, h, name, 5)
 	for i := range queue {
 		queue[len(queue)-1-i].busy("it is held") // to ask again changes no order
@@ -510,8 +496,7 @@ func orderOfFirstTry(t testing.TB, h Harness) {
 
 func leavingTheMiddleKeepsTheOrder(t testing.TB, h Harness) {
 	name := newName(t)
-	holder := contend(t, open(t, h), request(name))
-	holder.granted("the resource is free")
+	holder := holding(t, open(t, h), request(name))
 	queue := line(t, h, name, 5)
 	queue[2].leaves()
 	served(t, holder, append(queue[:2:2], queue[3:]...), 2*aWhile) // a dead waiter takes longer
@@ -525,8 +510,7 @@ const deadWaiterLimit = 6 * time.Second
 func deadWaiterOnlyDelays(t testing.TB, h Harness) {
 	name := newName(t)
 	d := open(t, h)
-	holder := contend(t, d, request(name))
-	holder.granted("the resource is free")
+	holder := holding(t, d, request(name))
 	dead := queued(request(name))
 	dead.TTL = shortTTL(d)
 	contend(t, d, dead).busy("it is held")

@@ -86,26 +86,12 @@ func (c *client) leave(l *lease) *lease {
 }
 
 // pause does nothing for so many TTLs.
-func (c *client) pause(ttls float64) {
-	timer := time.NewTimer(c.world.ttl(ttls))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.world.stopped:
-	}
-}
+func (c *client) pause(ttls float64) { c.waits(c.world.ttl(ttls), nil) }
 
 // keep holds the lease for so many TTLs, if it is not lost before.
 func (c *client) keep(l *lease, ttls float64) {
-	if l == nil {
-		return
-	}
-	timer := time.NewTimer(c.world.ttl(ttls))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-l.Context().Done():
-	case <-c.world.stopped:
+	if l != nil {
+		c.waits(c.world.ttl(ttls), l.Context().Done())
 	}
 }
 
@@ -137,24 +123,26 @@ func (c *client) extend(l *lease, ttls float64) {
 // outstay waits until all others have gone, and what they have left is over, though this process goes on.
 func (c *client) outstay() {
 	for step := c.world.ttl(0.5); !c.world.isLast(); {
-		if !c.waits(step) {
+		if !c.waits(step, nil) {
 			return
 		}
 	}
 	for range 2 { // an engine without a clock counts from when something was seen
-		if !c.waits(c.world.harness.Settle+c.world.ttl(3)+c.world.setBack) || c.world.left(c.locker) == "" {
+		if !c.waits(c.world.harness.Settle+c.world.ttl(3)+c.world.setBack, nil) || c.world.left(c.locker) == "" {
 			return
 		}
 	}
 	c.world.checkOutlived(c.locker)
 }
 
-// waits reports whether the schedule is not over after d.
-func (c *client) waits(d time.Duration) bool {
+// waits reports whether the schedule is not over after d, or when done is closed.
+func (c *client) waits(d time.Duration, done <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return true
+	case <-done:
 		return true
 	case <-c.world.stopped:
 		return false

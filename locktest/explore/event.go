@@ -22,16 +22,21 @@ type event struct {
 	label   string // unique in the schedule, and the same whenever the schedule is run
 	touches string // of the engine, for a request
 	line    *Line  // nil for calls
-	due     time.Time
-	behind  bool // waits until something has happened on which it depends
-	decided bool // what to do with it was chosen
-	happen  func()
-	repeat  func() // of a request: has it served without an answer
-	after   func() // runs once it has happened
 	again   bool   // it is a copy
 	beat    bool   // nothing is chosen for it, nor for its answer
 	dials   bool   // nothing else is sent over its line before
+	happen  func()
+	repeat  func() // of a request: has it served without an answer
+	timing
+}
+
+// A timing says when an event happens.
+type timing struct {
 	posted  time.Time
+	due     time.Time
+	behind  bool   // waits until something has happened on which it depends
+	decided bool   // what to do with it was chosen
+	after   func() // runs once it has happened
 }
 
 // way is 0 for what is sent to the engine, and 1 for what comes back.

@@ -126,7 +126,7 @@ func (l *Line) send(e *event, what string, serve func() any, arrive func(any)) {
 // Beat is a message that keeps a line or a session alive. It goes the way of Send, but nothing is
 // chosen for it: it is late, or lost, with its line and its process alone.
 func (l *Line) Beat(what string, serve func() (answer any), arrive func(answer any)) {
-	l.send(&event{touches: what, decided: true, beat: true}, what, serve, arrive)
+	l.send(&event{touches: what, beat: true, timing: timing{decided: true}}, what, serve, arrive)
 }
 
 // Dial is what a process sends first over a line, and waits for before it sends anything else. It goes the way of Send. Where it is

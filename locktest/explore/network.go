@@ -169,7 +169,10 @@ func (w *World) serve(e *event, serve func() any, arrive func(any)) {
 		if arrive == nil {
 			return
 		}
-		w.post(&event{kind: answer, process: e.process, label: e.label + " answer", line: e.line, decided: e.beat, beat: e.beat, dials: e.dials, happen: func() { arrive(a) }})
+		w.post(&event{
+			kind: answer, process: e.process, label: e.label + " answer", line: e.line, beat: e.beat, dials: e.dials,
+			happen: func() { arrive(a) }, timing: timing{decided: e.beat},
+		})
 	}()
 }
 
