@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"math/big"
 	"net"
 	"testing"
 	"time"
@@ -24,9 +23,9 @@ type Authority struct {
 func NewAuthority(t testing.TB, name string) *Authority {
 	t.Helper()
 	a := &Authority{t: t}
-	template := a.template(name, time.Now().Add(time.Hour))
+	template := a.template(name, time.Hour)
 	template.IsCA, template.KeyUsage = true, x509.KeyUsageCertSign|x509.KeyUsageDigitalSignature
-	a.cert, a.key = a.sign(template, nil)
+	a.cert, a.key = a.sign(template)
 	return a
 }
 
@@ -36,42 +35,37 @@ func (a *Authority) PEM() []byte { return encode("CERTIFICATE", a.cert.Raw) }
 // Issue makes a certificate for a server or client of that name, at 127.0.0.1 and the hosts, and its key.
 func (a *Authority) Issue(name string, hosts ...string) (cert, key []byte) {
 	a.t.Helper()
-	template := a.template(name, time.Now().Add(time.Hour))
-	template.IPAddresses, template.DNSNames = []net.IP{net.IPv4(127, 0, 0, 1)}, hosts
-	return a.issue(template)
+	return a.issue(a.template(name, time.Hour), true, hosts...)
 }
 
 // IssueElsewhere makes one that is not for 127.0.0.1.
 func (a *Authority) IssueElsewhere(hosts ...string) (cert, key []byte) {
 	a.t.Helper()
-	template := a.template("elsewhere", time.Now().Add(time.Hour))
-	template.DNSNames = hosts
-	return a.issue(template)
+	return a.issue(a.template("elsewhere", time.Hour), false, hosts...)
 }
 
 // IssueExpired makes one whose time is over.
 func (a *Authority) IssueExpired(name string) (cert, key []byte) {
 	a.t.Helper()
-	template := a.template(name, time.Now().Add(-time.Minute))
-	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
-	return a.issue(template)
+	return a.issue(a.template(name, -time.Minute), true)
 }
 
-func (a *Authority) template(name string, until time.Time) *x509.Certificate {
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		a.t.Fatal(err)
-	}
+// template has no serial number: each certificate then gets one of its own.
+func (a *Authority) template(name string, lasts time.Duration) *x509.Certificate {
 	return &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: until,
+		Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lasts),
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 }
 
-func (a *Authority) issue(template *x509.Certificate) (cert, key []byte) {
+func (a *Authority) issue(template *x509.Certificate, here bool, hosts ...string) (cert, key []byte) {
 	a.t.Helper()
-	made, private := a.sign(template, a)
+	template.DNSNames = hosts
+	if here {
+		template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	}
+	made, private := a.sign(template)
 	der, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
 		a.t.Fatal(err)
@@ -79,16 +73,16 @@ func (a *Authority) issue(template *x509.Certificate) (cert, key []byte) {
 	return encode("CERTIFICATE", made.Raw), encode("PRIVATE KEY", der)
 }
 
-// sign makes a certificate that by signs; nil: itself.
-func (a *Authority) sign(template *x509.Certificate, by *Authority) (*x509.Certificate, *ecdsa.PrivateKey) {
+// sign makes a certificate that the authority signs. Its own, the first, signs itself.
+func (a *Authority) sign(template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	parent, signer := template, key
-	if by != nil {
-		parent, signer = by.cert, by.key
+	if a.cert != nil {
+		parent, signer = a.cert, a.key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
 	if err != nil {

@@ -2,6 +2,8 @@ package servers
 
 import (
 	"os"
+	"os/user"
+	"strconv"
 	"syscall"
 	"testing"
 )
@@ -33,16 +35,29 @@ func measures(t testing.TB) bool {
 // DataDir is an empty folder for the data of a server, or of SQLite, that goes with t.
 func DataDir(t testing.TB) string {
 	t.Helper()
-	return folder(t, diskOf(t))
+	return folder(t, diskOf(t), "")
 }
 
-// folder is an empty one on a disk, that goes with t.
-func folder(t testing.TB, disk string) string {
+// folder is an empty one on a disk, that goes with t. It belongs to a user, "" being who we are: only root can give it
+// away. t.TempDir is in a folder that others may not enter.
+func folder(t testing.TB, disk, name string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(disk, "leasehold-")
+	dir, err := os.MkdirTemp(disk, "leasehold-"+name)
 	if err != nil {
 		t.Fatalf("make a folder: %v", err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	if name == "" || os.Geteuid() != 0 {
+		return dir
+	}
+	owner, err := user.Lookup(name)
+	if err != nil {
+		t.Fatalf("find a user: %v", err)
+	}
+	uid, _ := strconv.Atoi(owner.Uid) // they are numbers on Unix
+	gid, _ := strconv.Atoi(owner.Gid)
+	if err := os.Chown(dir, uid, gid); err != nil {
+		t.Fatalf("give a folder away: %v", err)
+	}
 	return dir
 }

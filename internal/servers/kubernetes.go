@@ -27,9 +27,9 @@ func StartKubernetes(t testing.TB, more ...string) *Kubernetes {
 	binary := built(t, "kube-apiserver", "kubernetes", "scripts/kube-apiserver/go.mod", "k8s.io/kubernetes")
 	k := &Kubernetes{server{life: t, dir: DataDir(t), binary: binary}, StartEtcd(t, EtcdCurrent), FreePorts(t, 1)[0]}
 	k.serves = func() error { return k.ask(http.MethodGet, "/readyz", "", http.StatusOK) }
-	key := filepath.Join(k.dir, "accounts.key") // by which the server would sign for accounts of pods
-	_, private := NewAuthority(t, "accounts").Issue("accounts")
-	if err := os.WriteFile(key, private, 0o600); err != nil {
+	accounts := filepath.Join(k.dir, "accounts.pem") // by which the server would sign for accounts of pods
+	cert, key := NewAuthority(t, "accounts").Issue("accounts")
+	if err := os.WriteFile(accounts, append(cert, key...), 0o600); err != nil {
 		t.Fatalf("write a key: %v", err)
 	}
 	k.know("")
@@ -37,7 +37,7 @@ func StartKubernetes(t testing.TB, more ...string) *Kubernetes {
 		"--etcd-servers", Endpoints(k.Etcd)[0], "--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(k.port),
 		"--advertise-address", "192.0.2.1", "--endpoint-reconciler-type", "none", "--cert-dir", filepath.Join(k.dir, "certs"),
 		"--service-cluster-ip-range", "198.51.100.0/24", "--service-account-issuer", "https://kubernetes.default.svc",
-		"--service-account-key-file", key, "--service-account-signing-key-file", key, "--disable-admission-plugins", "ServiceAccount",
+		"--service-account-key-file", accounts, "--service-account-signing-key-file", accounts, "--disable-admission-plugins", "ServiceAccount",
 		"--authorization-mode", "RBAC", "--token-auth-file", k.tokens(),
 	}
 	k.args = append(k.args, more...)

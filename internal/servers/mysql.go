@@ -55,8 +55,8 @@ func StartMariaDB(t testing.TB, settings ...string) *MySQL {
 // copied. All programs are given the common arguments.
 func newMySQL(t testing.TB, daemon string, small []string, install func(folder string, common []string)) *MySQL {
 	t.Helper()
-	m := &MySQL{server{life: t, dir: dirOf(t, "mysql"), binary: daemon, user: "mysql"}, FreePorts(t, 1)[0]}
-	m.serves = func() error { _, err := m.Ask("SELECT 1"); return err }
+	m := &MySQL{server{life: t, dir: folder(t, diskOf(t), "mysql"), binary: daemon, user: "mysql"}, FreePorts(t, 1)[0]}
+	m.serves = func() error { return serves(m.Port, m.Ask) }
 	m.args = append([]string{"--no-defaults", "--tmpdir=" + m.dir}, small...) // one that starts removes the temporary files of all that share a folder
 	copyOf(t, "mysql", m.dir, version(t, daemon), func(folder string) { install(folder, slices.Clone(m.args)) })
 	return m

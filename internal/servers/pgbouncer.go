@@ -17,10 +17,12 @@ type PgBouncer struct {
 // connection to the server; there are at most pool.
 func StartPgBouncer(t testing.TB, p *Postgres, pool int) *PgBouncer {
 	t.Helper()
-	dir := dirOf(t, "postgres")
+	dir := folder(t, diskOf(t), "postgres")
 	conf := filepath.Join(dir, "pgbouncer.ini")
 	b := &PgBouncer{server{life: t, dir: dir, binary: Need(t, "pgbouncer", "pgbouncer"), args: []string{conf}, user: "postgres"}, FreePorts(t, 1)[0]}
-	b.serves = func() error { _, err := askPostgres(b.Port, "SELECT 1"); return err }
+	b.serves = func() error {
+		return serves(b.Port, func(statements ...string) (string, error) { return askPostgres(b.Port, statements...) })
+	}
 	text := fmt.Sprintf(`[databases]
 * = host=127.0.0.1 port=%d user=postgres
 [pgbouncer]

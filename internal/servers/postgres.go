@@ -23,9 +23,9 @@ type Postgres struct {
 // newPostgres is a server that has no files yet.
 func newPostgres(t testing.TB) *Postgres {
 	t.Helper()
-	p := &Postgres{server{life: t, dir: dirOf(t, "postgres"), binary: postgresBinary(t, "postgres"), user: "postgres"}, FreePorts(t, 1)[0]}
+	p := &Postgres{server{life: t, dir: folder(t, diskOf(t), "postgres"), binary: postgresBinary(t, "postgres"), user: "postgres"}, FreePorts(t, 1)[0]}
 	p.args = []string{"-D", p.Data(), "-p", fmt.Sprint(p.Port), "-h", "127.0.0.1", "-k", p.dir}
-	p.serves = func() error { return p.Do("SELECT 1") }
+	p.serves = func() error { return serves(p.Port, p.Ask) }
 	return p
 }
 

@@ -48,7 +48,7 @@ func startS3(t testing.TB, versions string, more ...string) *S3 {
 		scheme = "https"
 	}
 	binary := built(t, "versitygw", "s3", "e2e/go.mod", "github.com/versity/versitygw")
-	s := &S3{server{life: t, dir: folder(t, attributed), binary: binary}, FreePorts(t, 1)[0], scheme}
+	s := &S3{server{life: t, dir: folder(t, attributed, ""), binary: binary}, FreePorts(t, 1)[0], scheme}
 	s.args = append([]string{"--access", S3Key, "--secret", S3Secret, "--port", address(s.port), "--quiet", "--keep-alive",
 		"--iam-dir", filepath.Join(s.dir, "users")}, more...)
 	s.args = append(s.args, "posix")

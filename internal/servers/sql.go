@@ -51,6 +51,16 @@ func askMySQL(port int, statements ...string) (answer string, err error) {
 	return answer, nil
 }
 
+// serves returns nil when a database answers. Before it listens no client is started, which costs more than to look.
+func serves(port int, ask func(statements ...string) (string, error)) error {
+	conn, err := dial(address(port))
+	if err == nil {
+		conn.Close()
+		_, err = ask("SELECT 1")
+	}
+	return err
+}
+
 // output is what a client prints. What it says of an error is the error.
 func output(client string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -32,35 +32,6 @@ func asUser(name, binary string, args ...string) (string, []string) {
 	return "setpriv", append([]string{"--reuid=" + name, "--regid=" + name, "--init-groups", "--pdeathsig=KILL", binary}, args...)
 }
 
-// dirOf is an empty folder that belongs to the user called name, and goes with t.
-func dirOf(t testing.TB, name string) string {
-	t.Helper()
-	return dirIn(t, diskOf(t), name) // t.TempDir is in a folder that others may not enter
-}
-
-// dirIn is dirOf in a folder, or in that for temporary files.
-func dirIn(t testing.TB, folder, name string) string {
-	t.Helper()
-	dir, err := os.MkdirTemp(folder, "leasehold-"+name)
-	if err != nil {
-		t.Fatalf("make a folder: %v", err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if os.Geteuid() != 0 {
-		return dir
-	}
-	owner, err := user.Lookup(name)
-	if err != nil {
-		t.Fatalf("find a user: %v", err)
-	}
-	uid, _ := strconv.Atoi(owner.Uid) // they are numbers on Unix
-	gid, _ := strconv.Atoi(owner.Gid)
-	if err := os.Chown(dir, uid, gid); err != nil {
-		t.Fatalf("give a folder away: %v", err)
-	}
-	return dir
-}
-
 // copyOf fills dir/data, for the user called name, with what fill once put into an empty
 // folder on this machine: some servers take seconds to make their first files.
 func copyOf(t testing.TB, name, dir, key string, fill func(folder string)) {
@@ -71,7 +42,7 @@ func copyOf(t testing.TB, name, dir, key string, fill func(folder string)) {
 		if err := os.MkdirAll(templates, 0o755); err != nil {
 			t.Fatalf("make a folder: %v", err)
 		}
-		fresh := filepath.Join(dirIn(t, templates, name), "data") // on the same disk
+		fresh := filepath.Join(folder(t, templates, name), "data") // on the same disk
 		fill(fresh)
 		if err := os.Rename(fresh, template); err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, syscall.ENOTEMPTY) {
 			t.Fatalf("keep a template: %v", err)
@@ -100,7 +71,7 @@ func version(t testing.TB, binary string) string {
 // small mounts an empty disk of a size such as "2m" for the user called name, until t ends.
 func small(t testing.TB, name, size string) (dir string) {
 	t.Helper()
-	dir = dirOf(t, name)
+	dir = folder(t, diskOf(t), name)
 	owner, err := user.Lookup(name)
 	if err != nil {
 		t.Fatalf("find a user: %v", err)
