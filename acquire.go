@@ -3,109 +3,111 @@ package leasehold
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/onecall"
 )
+
+// An acquisition is one call of Acquire, TryAcquire or Resume, from the call to the lease.
+type acquisition struct {
+	*request
+	locker  *Locker
+	name    string
+	caller  context.Context
+	ctx     context.Context // the caller's, and ends when Wait runs out
+	start   boottime.Instant
+	id      uint64 // of its events; 0: no Trace is told
+	came    Step   // how it got its lease
+	waits   bool   // for other holders
+	hasTurn bool   // it has the turn in the localQueue
+	hold    *hold  // that asks the engine; nil: not yet
+	contending
+}
 
 // errWaited is the cause of a context that ended because Wait ran out.
 var errWaited = errors.New("wait ran out")
 
-// An attempt is one call of Acquire or TryAcquire on its way.
-type attempt struct {
-	*request
-	locker  *Locker
-	name    string
-	start   boottime.Instant
-	waits   bool // for other holders
-	hasTurn bool // it has the turn in the localQueue
+// newAcquisition checks what a call asks for before anything is done. On success end follows.
+func (l *Locker) newAcquisition(ctx context.Context, name string, opts []Option) (a acquisition, err error) {
+	if !l.calls.begin() {
+		return a, ErrClosed
+	}
+	a = acquisition{request: &request{}, locker: l, name: name, caller: ctx, ctx: ctx, start: l.clock.Now()}
+	if err = a.fill(l, name, opts); err != nil {
+		l.calls.end()
+	}
+	return a, err
+}
+
+// end tells what came of the call.
+func (a *acquisition) end(lease **Lease, err *error) {
+	defer a.locker.calls.end()
+	a.traceEnd(*lease, *err)
 }
 
 // acquire is Acquire and TryAcquire (blocking false) without the package's name on errors. It
 // asks the engine for what this process cannot answer alone.
 func (l *Locker) acquire(ctx context.Context, name string, blocking bool, opts []Option) (lease *Lease, err error) {
-	a := attempt{locker: l, name: name, start: l.clock.Now()}
-	if !l.calls.begin() {
-		return nil, ErrClosed
-	}
-	defer l.calls.end()
-	if a.request, err = l.opts.newRequest(l.features, name, opts); err != nil {
+	a, err := l.newAcquisition(ctx, name, opts)
+	if err != nil {
 		return nil, err
 	}
-	a.waits = blocking && !(a.hasWait && a.wait == 0)
-	callers := ctx
-	l.traceWait(callers, name, a.request)
-	defer func() { l.traceWaited(callers, &a, lease, err) }()
+	defer a.end(&lease, &err)
+	a.traceBegin()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if a.waits && a.hasWait {
+	if a.waits = blocking && a.wait > 0; a.waits && a.wait < forever {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, a.wait, errWaited)
+		a.ctx, cancel = context.WithTimeoutCause(ctx, a.wait, errWaited)
 		defer cancel()
 	}
-	lease, err = a.nest(ctx)
-	switch {
-	case lease != nil || err != nil:
-	case a.waits:
-		lease, err = a.waitTurn(ctx)
-	default:
-		err = a.takeTurn()
-	}
-	if lease != nil || err != nil {
+	if lease, err = a.nest(); lease != nil || err != nil {
 		return lease, err
 	}
-	h, err := newHold(l, name, l.owners.next(), a.request, a.waits)
-	if err != nil {
+	if lease, err = a.takeTurn(); lease != nil || err != nil {
+		return lease, err
+	}
+	if err = a.newHold(l.owners.next()); err != nil {
 		l.queue.passIf(a.hasTurn, name)
 		return nil, err
 	}
-	sent, grant, err := h.contend(ctx, a.request, a.waits)
-	if err == nil && h.req.TTL < a.ttl {
-		sent, grant, err = h.lengthen(ctx, sent, grant, a.ttl)
+	if err = a.contend(); err == nil && a.hold.req.TTL < a.ttl {
+		err = a.lengthen()
 	}
-	return a.settle(ctx, h, sent, grant, err)
+	return a.settle(err)
 }
 
-// nest returns a nested lease if ctx is that of a holder, or ErrDeadlock; else neither.
-func (a *attempt) nest(ctx context.Context) (*Lease, error) {
-	outer := a.locker.heldBy(ctx, a.name)
-	if outer == nil {
+// takeTurn waits until it has the turn, or until a lease is handed over with it. On error it
+// has left nothing behind. Who does not wait takes the turn if nobody has it: while another of this
+// process contends, the engine is asked beside it, because only the engine knows who holds the resource.
+func (a *acquisition) takeTurn() (*Lease, error) {
+	q := &a.locker.queue
+	if !a.waits {
+		taken, by := q.take(a.name)
+		if by != nil {
+			return nil, &BusyError{Resource: a.name, Holder: by.describe()}
+		}
+		a.hasTurn = taken
 		return nil, nil
 	}
-	return outer.nest(ctx, a.request, a.start)
-}
-
-// takeTurn takes the turn if nobody has it. While another of this process contends, the engine
-// is asked beside it, because only the engine knows who holds the resource.
-func (a *attempt) takeTurn() error {
-	taken, by := a.locker.queue.take(a.name)
-	if by != nil {
-		return &BusyError{Resource: a.name, Holder: by.describe()}
-	}
-	a.hasTurn = taken
-	return nil
-}
-
-// waitTurn waits until it has the turn, or until a lease is handed over with it. On error it
-// has left nothing behind.
-func (a *attempt) waitTurn(ctx context.Context) (*Lease, error) {
-	q := &a.locker.queue
 	w := q.enter(a.name, a.ttl, a.mode == driver.Exclusive && !a.noRenew && a.atLeast == 0)
 	if w == nil {
 		a.hasTurn = true
 		return nil, nil
 	}
-	a.locker.traceStep(ctx, a.name, a.request, Event{Step: StepQueued, Local: true})
-	h, has, err := q.wait(ctx, a.locker.calls.closing, a.name, w)
+	a.trace(Event{Step: StepQueued, Local: true})
+	h, has, err := q.wait(a.ctx, a.locker.calls.closing, a.name, w)
 	switch {
 	case err == nil && h != nil:
-		return a.take(ctx, h), nil
+		return a.take(h), nil
 	case err == nil:
 		a.hasTurn = true
 		return nil, nil
 	case h != nil:
-		h.discard()
+		a.discard(h)
 	case has:
 		q.pass(a.name)
 	}
@@ -115,23 +117,8 @@ func (a *attempt) waitTurn(ctx context.Context) (*Lease, error) {
 	return nil, err
 }
 
-// take makes a lease of what was handed over, or gives it up and has the turn.
-func (a *attempt) take(ctx context.Context, h *hold) *Lease {
-	l := a.locker
-	if lease := h.take(ctx, a.request, l.clock.Now()); lease != nil {
-		return lease
-	}
-	a.hasTurn = true
-	l.queue.contendAgain(a.name)
-	select { // who asks beside what is being given up would wait for itself
-	case <-l.calls.clean(func() { h.release(ctx, nil) }):
-	case <-ctx.Done():
-	}
-	return nil
-}
-
-// waitedInVain is the error of an attempt that did not get the turn within its Wait.
-func (a *attempt) waitedInVain() error {
+// waitedInVain is the error of a call that did not get the turn within its Wait.
+func (a *acquisition) waitedInVain() error {
 	h, taken := a.locker.queue.holder(a.name)
 	if !taken {
 		return errSilent
@@ -143,28 +130,114 @@ func (a *attempt) waitedInVain() error {
 	return busy
 }
 
+// newHold prepares the hold that asks the engine, with owner.
+func (a *acquisition) newHold(owner string) (err error) {
+	l := a.locker
+	h := &hold{locker: l, calling: onecall.New(), renewals: renewals{ttl: a.ttl, never: a.noRenew}}
+	h.holders.leases, h.renewals.entry.Value, h.deadline.entry.Value = h.holders.only[:0], h, h
+	h.req = driver.Request{
+		Resource: a.name, Owner: owner, Mode: a.mode, Limit: a.limit,
+		TTL: a.firstTTL(l), Queue: a.waits, Note: a.note, Lost: h.lose,
+	}
+	if h.claim, err = l.driver.Claim(h.req); err != nil {
+		return err
+	}
+	if a.atLeast > 0 && !l.features.Lingers {
+		return ErrUnsupported
+	}
+	a.hold = h
+	return nil
+}
+
 // settle makes a lease of what came of contending, or leaves nothing behind. An exclusive
 // lease keeps the turn, everything else passes it on.
-func (a *attempt) settle(ctx context.Context, h *hold, sent boottime.Instant, g driver.Grant, err error) (lease *Lease, _ error) {
+func (a *acquisition) settle(err error) (lease *Lease, _ error) {
 	queue, name, had := &a.locker.queue, a.name, a.hasTurn
 	keeps := had && a.mode == driver.Exclusive
 	if err == nil {
-		lease, err = h.begin(ctx, a.request, sent, g, keeps)
+		lease, err = a.begin(keeps)
 	}
 	switch {
 	case err == nil:
 		queue.passIf(had && !keeps, name)
-		h.plan(lease.since, nil)
-	case !a.waits && ctx.Err() == nil && errors.Is(err, ErrBusy):
+		a.hold.plan(lease.since, nil)
+	case !a.waits && a.ctx.Err() == nil && errors.Is(err, ErrBusy):
 		// Refused without a place: there is nothing to clean up. A context's cause is the caller's, and may match anything.
 		queue.passIf(had, name)
 	default:
 		// Nobody of this process contends before the clean-up is through, so that
 		// nobody is refused because of what we left behind.
+		h, ctx, tried := a.hold, a.ctx, err
 		a.locker.calls.tidy(func() {
-			h.release(ctx, err) // its answer matters to nobody: what it leaves ends by itself
+			h.release(ctx, tried) // its answer matters to nobody: what it leaves ends by itself
 			queue.passIf(had, name)
 		})
 	}
 	return lease, err
+}
+
+// begin makes the hold held by the grant, and its first lease. keeps says that it keeps the
+// turn in the localQueue.
+func (a *acquisition) begin(keeps bool) (*Lease, error) {
+	h, g := a.hold, a.grant
+	if g.Fence%driver.FenceStep != 0 {
+		return nil, fmt.Errorf("the engine's fence %d is no multiple of %d: %w", g.Fence, driver.FenceStep, driver.ErrCorrupt)
+	}
+	now := a.locker.clock.Now()
+	le := a.newLease(h, now, StepGranted)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.on(onGrant) { // told through Request.Lost before the answer came
+		return nil, h.cause
+	}
+	h.grant.fence, h.grant.at = g.Fence, now
+	h.deadline.span = g.TTL
+	h.setDeadline(a.locker.deadlineOf(a.sent, g.TTL), now)
+	h.add(le, a.atLeast)
+	if keeps {
+		h.holders.hasTurn = true
+		a.locker.queue.keep(a.name, h)
+	}
+	return le, nil
+}
+
+// resume is Resume without the package's name on errors.
+func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) (lease *Lease, err error) {
+	a, err := l.newAcquisition(ctx, name, opts)
+	if err != nil {
+		return nil, err
+	}
+	defer a.end(&lease, &err)
+	switch {
+	case owner == "":
+		return nil, fmt.Errorf("%w: empty owner", ErrInvalidOption)
+	case !l.features.Resumes:
+		return nil, ErrUnsupported
+	}
+	a.traceBegin()
+	if err := a.newHold(owner); err != nil {
+		return nil, err
+	}
+	a.hold.grant.handOvers = resumed // how often it was handed over is not known
+	call, cancel := context.WithTimeout(ctx, callBound)
+	defer cancel()
+	a.sent = l.clock.Now()
+	a.grant, err = a.hold.claim.Renew(call, a.ttl)
+	switch {
+	case err != nil && ctx.Err() != nil: // its cause is the caller's and may match anything
+		err = fmt.Errorf("%w: %v", ctx.Err(), err)
+	case err == nil && l.calls.isClosing():
+		err = ErrClosed
+	case err == nil && !l.useful(a.sent, a.grant):
+		err = errTooLate(a.ttl)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if lease, err = a.begin(false); err != nil {
+		return nil, err
+	}
+	a.came = StepResumed
+	a.hold.plan(lease.since, nil)
+	return lease, nil
 }

@@ -72,19 +72,20 @@ type gathering struct {
 
 	// waited is for Wait that runs out between two calls. Its holder is in the way of the
 	// name that is waited for.
-	waited waitState
+	waited heard
 }
 
 // acquire fills in all leases, or none and returns the name that failed.
 func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
-	var r *request
+	var r request
 	for _, name := range g.names { // before any call to the engine
-		if r, err = g.locker.opts.newRequest(g.locker.features, name, g.opts); err != nil {
+		r = request{}
+		if err = r.fill(g.locker, name, g.opts); err != nil {
 			return name, err
 		}
 	}
-	blocking := !r.hasWait || r.wait > 0
-	if r.hasWait && blocking {
+	blocking := r.wait > 0
+	if blocking && r.wait < forever {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, r.wait, errWaited)
 		defer cancel()
@@ -124,23 +125,16 @@ func (g *gathering) gather(ctx context.Context, blocking bool) (i int, err error
 			if i, err = g.try(ctx, from, len(g.names)); !errors.Is(err, ErrBusy) {
 				return i, err
 			}
-			g.waited.refused(inTheWay(err))
+			refusal, _ := errors.AsType[*BusyError](err)
+			g.waited.refused(refusal)
 			g.letGo(ctx, i) // what is behind it: i itself is not held
 		}
 		if err = g.wait(ctx, i); err != nil {
 			return i, err
 		}
-		g.waited.holder = Holder{}
+		g.waited.refusal = nil
 	}
 	return i, nil
-}
-
-// inTheWay returns who holds it, of a refusal.
-func inTheWay(err error) Holder {
-	if busy, ok := errors.AsType[*BusyError](err); ok {
-		return busy.Holder
-	}
-	return Holder{}
 }
 
 // try asks once for the names from from to below to, all at the same time. It returns the

@@ -4,233 +4,160 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
-const (
-	// callBound is the longest that one Try, or all tries of one clean-up, may take: far
-	// above a healthy engine's answer, and short enough that a hung call is repeated.
-	callBound = 5 * time.Second
-	// sleepBound is the longest sleep of a waiter whose engine said nothing of when to
-	// come back: what a lost wake-up costs at the most.
-	sleepBound = 5 * time.Second
-	// Without Wake a waiter polls, at first quickly, then at this pace.
-	pollFirst, pollLast = 5 * time.Millisecond, 250 * time.Millisecond
-)
+// callBound is the longest that one Try, or all tries of one clean-up, may take: far
+// above a healthy engine's answer, and short enough that a hung call is repeated.
+const callBound = 5 * time.Second
 
-// contend tries until the engine grants. It returns when the granting call was sent.
-// Without queue it tries once. A refusal that is final is a *BusyError.
-func (h *hold) contend(ctx context.Context, r *request, queue bool) (sent boottime.Instant, g driver.Grant, err error) {
-	var w waitState
+// contending is what an acquisition remembers of its calls to the engine.
+type contending struct {
+	sent  boottime.Instant // when the last one was
+	grant driver.Grant     // by that one
+	pace  waiting.Pace
+	heard heard
+	late  bool // a grant came after the deadline that it gave
+}
+
+// contend tries until the engine grants. Who does not wait for other holders tries once. A refusal that
+// is final is a *BusyError.
+func (a *acquisition) contend() (err error) {
+	l, claim, most := a.locker, a.hold.claim, min(a.hold.req.TTL, callBound)
 	for {
-		sent, g, err = h.try(ctx)
-		if err == nil && h.locker.calls.isClosing() {
-			return sent, g, ErrClosed
+		var now time.Time
+		a.sent, now = l.clock.Read()
+		call := newBound(a.ctx, now.Add(most))
+		a.grant, err = claim.Try(call)
+		call.end()
+		if err == nil && l.calls.isClosing() {
+			return ErrClosed
 		}
-		busy, refused := errors.AsType[*driver.Busy](err)
+		busy, isBusy := errors.AsType[*driver.Busy](err)
 		switch {
-		case err == nil && h.useful(sent, g):
-			return sent, g, nil
+		case err == nil && l.useful(a.sent, a.grant):
+			return nil
 		case err == nil: // too late to be worth anything: ask for a fresh TTL, once
-			if w.late++; w.late > 1 {
-				err = errTooLate(h.req.TTL)
+			if a.late {
+				err = errTooLate(a.hold.req.TTL)
 			}
-		case refused && !queue:
-			return sent, g, &BusyError{Resource: h.req.Resource, Holder: holderOf(busy.Holder)}
-		case refused:
-			if !w.queued {
-				h.locker.queue.refuse(h.req.Resource)
+			a.late = true
+		case isBusy:
+			refusal := &BusyError{Resource: a.name, Holder: holderOf(busy.Holder)}
+			if !a.waits {
+				return refusal
 			}
-			if !w.queued || w.fails > 0 {
-				h.locker.traceStep(ctx, h.req.Resource, r, Event{Step: StepQueued})
+			if !a.pace.Queued {
+				l.queue.refuse(a.name)
 			}
-			if err = w.sleepBusy(ctx, h.locker.calls.closing, busy); err == nil {
-				if g, ok := h.brought(sent, busy); ok {
-					return sent, g, nil
-				}
+			if !a.pace.Queued || a.pace.Fails > 0 {
+				a.trace(Event{Step: StepQueued})
 			}
-		case !w.queued && ctx.Err() == nil && !(queue && errors.Is(err, driver.ErrNotYet)), final(err):
-			return sent, g, err
-		case ctx.Err() != nil:
-			err = context.Cause(ctx)
+			a.heard.refused(refusal)
+			if err = a.pace.Rest(a.ctx, l.calls.closing, err); err == nil && a.brought(busy) {
+				return nil
+			}
+		case waiting.Final(err), a.ctx.Err() == nil && !(a.waits && a.pace.GoesOn(err)):
+			return err
+		case a.ctx.Err() != nil:
+			err = context.Cause(a.ctx)
 		default: // the engine went away while we waited: our place may be there still
-			w.failed = err
-			h.locker.traceStep(ctx, h.req.Resource, r, Event{Step: StepRetrying, Err: err})
-			err = w.sleepError(ctx, h.locker.calls.closing)
+			a.heard.failed = err
+			a.trace(Event{Step: StepRetrying, Err: err})
+			err = a.pace.Rest(a.ctx, l.calls.closing, err)
 		}
 		if err != nil {
-			return sent, g, w.gaveUp(h.req.Resource, err)
+			return a.heard.gaveUp(a.name, err)
 		}
 	}
+}
+
+// brought notes the grant that came after a refusal without another Try, if it did. Who will
+// not renew asks for the whole TTL instead.
+func (a *acquisition) brought(busy *driver.Busy) bool {
+	select {
+	case a.grant = <-busy.Granted:
+		return a.locker.useful(a.sent, a.grant) && !a.noRenew && !a.locker.calls.isClosing()
+	default:
+		return false
+	}
+}
+
+// lengthen renews the grant for the whole TTL. Nobody knows of the grant yet.
+func (a *acquisition) lengthen() error {
+	l, end := a.locker, a.locker.deadlineOf(a.sent, a.grant.TTL)
+	for fails := 0; ; fails++ {
+		sent, now := l.clock.Read()
+		call := newBound(a.ctx, now.Add(min(end.Sub(sent)/2, callBound)))
+		longer, err := a.hold.claim.Renew(call, a.ttl)
+		call.end()
+		switch {
+		case l.calls.isClosing():
+			err = ErrClosed
+		case err == nil && longer.Fence == a.grant.Fence && l.useful(sent, longer):
+			a.sent, a.grant = sent, longer
+			return nil
+		case err == nil || errors.Is(err, ErrLost) || l.clock.Now() >= end:
+			err = errTooLate(a.hold.req.TTL)
+		case a.ctx.Err() == nil && !waiting.Final(err):
+			pause := waiting.Backoff(fails, 10*time.Millisecond, time.Second)
+			if _, err = waiting.Sleep(a.ctx, l.calls.closing, nil, pause); err == nil {
+				continue
+			}
+		}
+		if a.ctx.Err() != nil {
+			err = (&heard{}).gaveUp(a.name, context.Cause(a.ctx))
+		}
+		return err
+	}
+}
+
+// deadlineOf is that of a grant of ttl, by a call that was sent at sent.
+func (l *Locker) deadlineOf(sent boottime.Instant, ttl time.Duration) boottime.Instant {
+	return sent.Add(ttl - l.opts.drift(ttl))
 }
 
 // useful reports whether a grant, by a call that was sent at sent, has not passed its
 // deadline yet.
-func (h *hold) useful(sent boottime.Instant, g driver.Grant) bool {
-	return h.locker.clock.Now().Sub(sent) < g.TTL-h.locker.opts.drift(g.TTL)
-}
-
-// lengthen renews a grant, by a call that was sent at sent, for ttl. Nobody knows of the grant yet.
-func (h *hold) lengthen(ctx context.Context, sent boottime.Instant, g driver.Grant, ttl time.Duration) (boottime.Instant, driver.Grant, error) {
-	end := sent.Add(g.TTL - h.locker.opts.drift(g.TTL))
-	for fails := 0; ; fails++ {
-		var now time.Time
-		sent, now = h.locker.clock.Read()
-		call := newBound(ctx, now.Add(min(end.Sub(sent)/2, callBound)))
-		longer, err := h.claim.Renew(call, ttl)
-		call.end()
-		switch {
-		case h.locker.calls.isClosing():
-			err = ErrClosed
-		case err == nil && longer.Fence == g.Fence && h.useful(sent, longer):
-			return sent, longer, nil
-		case err == nil || errors.Is(err, ErrLost) || h.locker.clock.Now() >= end:
-			err = errTooLate(h.req.TTL)
-		case ctx.Err() == nil && !final(err):
-			if _, err = sleep(ctx, h.locker.calls.closing, nil, backoff(fails, 10*time.Millisecond, time.Second)); err == nil {
-				continue
-			}
-		}
-		if ctx.Err() != nil {
-			err = (&waitState{}).gaveUp(h.req.Resource, context.Cause(ctx))
-		}
-		return sent, g, err
-	}
+func (l *Locker) useful(sent boottime.Instant, g driver.Grant) bool {
+	return l.clock.Now() < l.deadlineOf(sent, g.TTL)
 }
 
 func errTooLate(ttl time.Duration) error {
 	return fmt.Errorf("the engine's answers come too late for a TTL of %v", ttl)
 }
 
-// brought is the grant that came after a refusal without another Try, if it did. Who will
-// not renew asks for the whole TTL instead.
-func (h *hold) brought(sent boottime.Instant, busy *driver.Busy) (g driver.Grant, ok bool) {
-	select {
-	case g = <-busy.Granted:
-		return g, h.useful(sent, g) && !h.renewals.never && !h.locker.calls.isClosing()
-	default:
-		return g, false
-	}
-}
-
-// try makes one bounded Try.
-func (h *hold) try(ctx context.Context) (boottime.Instant, driver.Grant, error) {
-	sent, now := h.locker.clock.Read()
-	call := newBound(ctx, now.Add(min(h.req.TTL, callBound)))
-	defer call.end()
-	g, err := h.claim.Try(call)
-	return sent, g, err
-}
-
-// final reports whether trying again cannot help.
-func final(err error) bool {
-	for _, e := range []error{ErrUnsupported, ErrClosed, ErrInvalidName, driver.ErrCorrupt} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
-// waitState is what a waiter remembers between its tries.
-type waitState struct {
-	queued bool // the engine has answered at least once
-	holder Holder
-	told   time.Time // when the engine told of holder
-	polls  int       // refusals without Wake
-	early  int       // wake-ups in a row that came at once
-	fails  int       // errors in a row
-	failed error     // the last of them
-	late   int       // grants that came after the deadline they gave
+// heard is what a waiter was told last of what is in its way.
+type heard struct {
+	refusal *BusyError // nil: it is not known who refuses
+	at      time.Time  // when the engine refused; zero: it has refused nothing yet
+	failed  error      // the last error
 }
 
 // refused notes who is in the way, by an answer that has just come.
-func (w *waitState) refused(by Holder) { w.queued, w.holder, w.told = true, by, time.Now() }
-
-// sleepBusy waits until it is useful to try again after a refusal.
-func (w *waitState) sleepBusy(ctx context.Context, closing <-chan struct{}, busy *driver.Busy) error {
-	w.refused(holderOf(busy.Holder))
-	w.fails = 0
-	d := busy.Retry + time.Millisecond // what is left is over only after it
-	if busy.Retry <= 0 || d > sleepBound {
-		d = sleepBound
-	}
-	if busy.Wake == nil {
-		d = min(d, backoff(w.polls, pollFirst, pollLast))
-		w.polls++
-	}
-	start := time.Now()
-	woken, err := sleep(ctx, closing, busy.Wake, d)
-	if err != nil || !woken || time.Since(start) > time.Millisecond {
-		w.early = 0
-		return err
-	}
-	// An engine that wakes at once for no reason must not make us spin.
-	if w.early++; w.early > 3 {
-		_, err = sleep(ctx, closing, nil, backoff(w.early-3, time.Millisecond, 20*time.Millisecond))
-	}
-	return err
-}
+func (h *heard) refused(by *BusyError) { h.refusal, h.at = by, time.Now() }
 
 // errSilent: nobody knows whether others hold the resource.
 var errSilent = fmt.Errorf("the engine did not answer within Wait: %w", context.DeadlineExceeded)
 
 // gaveUp is the error of a waiter that ended for cause. Wait is for other holders: when
 // the engine never answered, nobody knows of any.
-func (w *waitState) gaveUp(name string, cause error) error {
+func (h *heard) gaveUp(name string, cause error) error {
 	switch {
 	case !errors.Is(cause, errWaited):
 		return cause
-	case !w.queued && w.failed != nil:
-		return fmt.Errorf("%w: %w", context.DeadlineExceeded, w.failed)
-	case !w.queued:
-		return errSilent
+	case !h.at.IsZero():
+		busy := &BusyError{Resource: name}
+		if h.refusal != nil {
+			busy.Holder = h.refusal.Holder.later(time.Since(h.at))
+		}
+		return busy
+	case h.failed != nil:
+		return fmt.Errorf("%w: %w", context.DeadlineExceeded, h.failed)
 	}
-	return &BusyError{Resource: name, Holder: w.holder.later(time.Since(w.told))}
-}
-
-// sleepError waits a little longer after each error, so that nobody spins while the
-// engine is away and everybody is back soon after it.
-func (w *waitState) sleepError(ctx context.Context, closing <-chan struct{}) error {
-	d := backoff(w.fails, 20*time.Millisecond, 500*time.Millisecond)
-	w.fails++
-	_, err := sleep(ctx, closing, nil, d)
-	return err
-}
-
-// sleep waits for wake or d, whichever comes first.
-func sleep(ctx context.Context, closing, wake <-chan struct{}, d time.Duration) (woken bool, err error) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-wake:
-		return true, nil
-	case <-timer.C:
-		return false, nil
-	case <-closing:
-		return false, ErrClosed
-	case <-ctx.Done():
-		return false, context.Cause(ctx)
-	}
-}
-
-// backoff doubles from first to last, less a random quarter.
-func backoff(n int, first, last time.Duration) time.Duration {
-	d := last
-	if n < 16 && first<<n < last {
-		d = first << n
-	}
-	return d - jitter(d/4)
-}
-
-// jitter is a random duration below d.
-func jitter(d time.Duration) time.Duration {
-	if d <= 0 {
-		return 0
-	}
-	return rand.N(d)
+	return errSilent
 }

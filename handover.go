@@ -32,11 +32,9 @@ func (h *hold) fitToHandOver() bool {
 		h.deadline.at.Sub(now) > min(h.renewals.ttl, h.deadline.span)/2
 }
 
-// take makes a lease of a hold that was handed over, for a call with context ctx. It returns
-// nil when the hold was lost on the way, or is leaving because it is no longer fit, since
-// that took long; the caller then has the turn.
-func (h *hold) take(ctx context.Context, r *request, now boottime.Instant) *Lease {
-	le := h.newLease(ctx, now, StepHandedOver)
+// take lets le have a hold that was handed over. It reports false when the hold was lost on the way, or is
+// leaving because it is no longer fit, since that took long; the waiter then has the turn.
+func (h *hold) take(le *Lease) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.fitToHandOver() {
@@ -44,11 +42,11 @@ func (h *hold) take(ctx context.Context, r *request, now boottime.Instant) *Leas
 	}
 	if !h.on(onTake) {
 		h.holders.hasTurn = false
-		return nil
+		return false
 	}
 	h.countHandOver(h.locker.clock.Now())
-	h.add(le, r)
-	return le
+	h.add(le, 0)
+	return true
 }
 
 // countHandOver has the first hand-over since the grant followed by a renewal, as soon as the
@@ -63,15 +61,30 @@ func (h *hold) countHandOver(now boottime.Instant) {
 	}
 }
 
-// discard ends a hold that was handed over to a waiter that no longer wants it.
-func (h *hold) discard() {
-	ctx, now := context.Background(), h.locker.clock.Now()
-	if lease := h.take(ctx, &request{}, now); lease != nil {
-		h.locker.calls.tidy(func() { lease.Release(ctx) }) // its answer matters to nobody: it ends by itself
+// take makes a lease of what was handed over, or gives it up and has the turn.
+func (a *acquisition) take(h *hold) *Lease {
+	l, ctx := a.locker, a.ctx
+	if le := a.newLease(h, l.clock.Now(), StepHandedOver); h.take(le) {
+		return le
+	}
+	a.hasTurn = true
+	l.queue.contendAgain(a.name)
+	select { // who asks beside what is being given up would wait for itself
+	case <-l.calls.clean(func() { h.release(ctx, nil) }):
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// discard ends a hold that was handed over to a call that no longer wants it.
+func (a *acquisition) discard(h *hold) {
+	l, ctx := a.locker, context.Background()
+	if le := a.newLease(h, l.clock.Now(), StepHandedOver); h.take(le) {
+		l.calls.tidy(func() { le.Release(ctx) }) // its answer matters to nobody: it ends by itself
 		return
 	}
-	h.locker.calls.tidy(func() {
+	l.calls.tidy(func() {
 		h.release(ctx, nil)
-		h.locker.queue.pass(h.req.Resource)
+		l.queue.pass(h.req.Resource)
 	})
 }

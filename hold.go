@@ -11,6 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/onecall"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // A hold is one grant of the engine and what keeps it: the claim, the deadline, the
@@ -57,54 +58,10 @@ type holders struct {
 	only      [1]*Lease        // room for leases: most holds have one
 }
 
-// newHold prepares a hold that will ask with owner.
-func newHold(l *Locker, name, owner string, r *request, queue bool) (*hold, error) {
-	h := &hold{locker: l, calling: onecall.New(), renewals: renewals{ttl: r.ttl, never: r.noRenew}}
-	h.holders.leases, h.renewals.entry.Value, h.deadline.entry.Value = h.holders.only[:0], h, h
-	h.req = driver.Request{
-		Resource: name, Owner: owner, Mode: r.mode, Limit: r.limit,
-		TTL: l.firstTTL(r), Queue: queue, Note: r.note, Lost: h.lose,
-	}
-	claim, err := l.driver.Claim(h.req)
-	if err != nil {
-		return nil, err
-	}
-	if r.atLeast > 0 && !l.features.Lingers {
-		return nil, ErrUnsupported
-	}
-	h.claim = claim
-	return h, nil
-}
-
-// begin makes the hold held by a grant whose call was sent at sent, and its first lease, for
-// a call with context ctx. keeps says that it keeps the turn in the localQueue.
-func (h *hold) begin(ctx context.Context, r *request, sent boottime.Instant, g driver.Grant, keeps bool) (*Lease, error) {
-	if g.Fence%driver.FenceStep != 0 {
-		return nil, fmt.Errorf("the engine's fence %d is no multiple of %d: %w", g.Fence, driver.FenceStep, driver.ErrCorrupt)
-	}
-	now := h.locker.clock.Now()
-	le := h.newLease(ctx, now, StepGranted)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.on(onGrant) { // told through Request.Lost before the answer came
-		return nil, h.cause
-	}
-	h.grant.fence, h.grant.at = g.Fence, now
-	h.deadline.span = g.TTL
-	h.setDeadline(sent.Add(g.TTL-h.locker.opts.drift(g.TTL)), now)
-	h.add(le, r)
-	if keeps {
-		h.holders.hasTurn = true
-		h.locker.queue.keep(h.req.Resource, h)
-	}
-	return le, nil
-}
-
-// add lets le have the hold. Requires h.mu.
-func (h *hold) add(le *Lease, r *request) {
+// add lets le have the hold, for atLeast. Requires h.mu.
+func (h *hold) add(le *Lease, atLeast time.Duration) {
 	le.token = h.grant.token()
-	le.maxHold = r.maxHold
-	if keep := le.since.Add(r.atLeast); r.atLeast > 0 && keep > h.holders.keepUntil {
+	if keep := le.since.Add(atLeast); atLeast > 0 && keep > h.holders.keepUntil {
 		h.holders.keepUntil = keep
 	}
 	h.holders.leases = append(h.holders.leases, le)
@@ -194,14 +151,14 @@ func (h *hold) release(ctx context.Context, tried error) error {
 	for tries := 0; ; tries++ {
 		err := h.claim.Release(call, driver.End{Linger: max(keep, 0)}) // it is left to nobody
 		switch {
-		case err == nil, final(err), h.unknown == nil && errors.Is(err, ErrLost),
+		case err == nil, waiting.Final(err), h.unknown == nil && errors.Is(err, ErrLost),
 			errors.Is(err, ErrDenied) && errors.Is(tried, ErrDenied):
 			return err
 		case errors.Is(err, ErrLost):
 			return h.unknown
 		}
 		h.unknown = err
-		if _, err := sleep(call, nil, nil, backoff(tries, 10*time.Millisecond, time.Second)); err != nil {
+		if _, err := waiting.Sleep(call, nil, nil, waiting.Backoff(tries, 10*time.Millisecond, time.Second)); err != nil {
 			return h.unknown
 		}
 	}

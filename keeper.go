@@ -7,6 +7,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/schedule"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // maxWorkers bounds the renewals in flight, and with them the goroutines of a Locker,
@@ -60,7 +61,7 @@ func (k *keeper) add(h *hold, from, to boottime.Instant) {
 		return
 	}
 	// At random, so that groups that were renewed together do not stay together.
-	k.due.Add(&h.renewals.entry, from, to.Add(-jitter(to.Sub(from))), to)
+	k.due.Add(&h.renewals.entry, from, to.Add(-waiting.Jitter(to.Sub(from))), to)
 	if k.workers < maxWorkers {
 		k.due.Arm()
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // ErrResigned is the cause of the end of a term that Resign ended.
@@ -17,7 +18,7 @@ var ErrResigned = errors.New("resigned from leading")
 // termPause is how long a leader stays away after a term. On an engine without a queue the
 // others poll; each of them then asks at least once. It also keeps a callback that returns
 // at once from keeping the engine busy.
-const termPause = 2 * pollLast
+const termPause = 2 * waiting.PollLast
 
 // Lead campaigns for name, calls fn while it leads, steps down when fn returns, and
 // campaigns again behind those who wait, until ctx ends.
@@ -37,7 +38,8 @@ const termPause = 2 * pollLast
 // taken longer than Wait. Shared and Limit are refused with [ErrInvalidOption]. Nothing is
 // held then, or the error says that the last release has an unknown outcome.
 func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
-	r, err := l.opts.newRequest(l.features, name, opts)
+	var r request
+	err := r.fill(l, name, opts)
 	if err == nil && r.mode == driver.Shared {
 		err = fmt.Errorf("%w: a leader shares with nobody", ErrInvalidOption)
 	}
@@ -59,13 +61,13 @@ func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Cont
 			return wrap("lead", name, errors.Join(context.Cause(ctx), unknown))
 		case t.led:
 			fails = 0
-		case campaigns == 0, final(err), errors.Is(err, ErrBusy):
+		case campaigns == 0, waiting.Final(err), errors.Is(err, ErrBusy):
 			return errors.Join(err, unknown)
 		default: // the engine went away: a leader is wanted as soon as it is back
-			pause = backoff(fails, 20*time.Millisecond, termPause)
+			pause = waiting.Backoff(fails, 20*time.Millisecond, termPause)
 			fails++
 		}
-		if _, err := sleep(ctx, l.calls.closing, nil, pause); err != nil {
+		if _, err := waiting.Sleep(ctx, l.calls.closing, nil, pause); err != nil {
 			return wrap("lead", name, errors.Join(err, unknown))
 		}
 	}
@@ -179,7 +181,7 @@ func (l *Locker) Observe(ctx context.Context, name string, every time.Duration) 
 			case ctx.Err() != nil:
 				return
 			case err != nil:
-				if !yield(leader, err) || final(err) {
+				if !yield(leader, err) || waiting.Final(err) {
 					return
 				}
 			case first, leader.Owner != last.Owner, leader.Token != last.Token:
@@ -188,7 +190,7 @@ func (l *Locker) Observe(ctx context.Context, name string, every time.Duration) 
 					return
 				}
 			}
-			if _, err := sleep(ctx, l.calls.closing, nil, every); err != nil {
+			if _, err := waiting.Sleep(ctx, l.calls.closing, nil, every); err != nil {
 				return
 			}
 		}

@@ -16,25 +16,24 @@ type Lease struct {
 	hold     *hold
 	outer    *Lease // of the context it was acquired with, on any resource; or nil
 	token    uint64
-	came     Step // of the wait for it
 	since    boottime.Instant
-	values   context.Context // of the caller's
+	maxHold  time.Duration // since then, at most; 0: any
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
-	maxHold  time.Duration    // since then, at most; 0: any
 	released bool             // guarded by hold.mu
 	until    boottime.Instant // guarded by hold.mu; the deadline when it was released
-	id       uint64           // guarded by hold.mu; of its events, 0 until a Trace was told of it
-	ended    bool             // guarded by hold.mu; a Trace was told
+	told     told
 }
 
-// newLease prepares a view of the hold for a new holder. ctx may be code of the caller's,
-// which may hang: nobody calls it with h.mu.
-func (h *hold) newLease(ctx context.Context, now boottime.Instant, came Step) *Lease {
-	le := &Lease{hold: h, came: came, since: now, values: unending(ctx)}
-	le.outer, _ = FromContext(ctx)
+// newLease prepares a view of h for the caller, whose context may be code of its own, which
+// may hang: nobody calls it with h.mu.
+func (a *acquisition) newLease(h *hold, since boottime.Instant, came Step) *Lease {
+	a.came = came
+	values := unending(a.ctx)
+	le := &Lease{hold: h, since: since, maxHold: a.maxHold, told: told{values: values}}
+	le.outer, _ = FromContext(a.ctx)
 	// The values of the caller's context go along, its end does not.
-	live, cancel := context.WithCancelCause(le.values)
+	live, cancel := context.WithCancelCause(values)
 	le.ctx, le.cancel = leaseContext{live, le}, cancel
 	return le
 }
@@ -107,7 +106,7 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 
 func (le *Lease) extend(ctx context.Context, d time.Duration) error {
 	h := le.hold
-	ttl, err := h.locker.opts.checkTTL(h.locker.features, d)
+	ttl, err := h.locker.checkTTL(d)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func newLocker(d driver.Driver, opts *Options, clock *boottime.Clock) (*Locker, 
 	if o.RequireFencing && !l.features.Fencing {
 		return nil, fmt.Errorf("leasehold: new: fencing is %w", ErrUnsupported)
 	}
-	if _, err := l.opts.checkTTL(l.features, l.opts.TTL); err != nil {
+	if _, err := l.checkTTL(l.opts.TTL); err != nil {
 		return nil, fmt.Errorf("leasehold: new: %w", err)
 	}
 	l.deadlines.clock = l.clock
@@ -135,60 +135,6 @@ func during(ctx context.Context, held interface {
 func (l *Locker) Resume(ctx context.Context, name, owner string, opts ...Option) (*Lease, error) {
 	lease, err := l.resume(ctx, name, owner, opts)
 	return lease, wrap("resume", name, err)
-}
-
-func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) (*Lease, error) {
-	a := attempt{locker: l, name: name, start: l.clock.Now()}
-	if !l.calls.begin() {
-		return nil, ErrClosed
-	}
-	defer l.calls.end()
-	var err error
-	a.request, err = l.opts.newRequest(l.features, name, opts)
-	switch {
-	case err != nil:
-		return nil, err
-	case owner == "":
-		return nil, fmt.Errorf("%w: empty owner", ErrInvalidOption)
-	case !l.features.Resumes:
-		return nil, ErrUnsupported
-	}
-	l.traceWait(ctx, name, a.request)
-	lease, err := a.resume(ctx, owner)
-	l.traceWaited(ctx, &a, lease, err)
-	return lease, err
-}
-
-// resume renews what owner has.
-func (a *attempt) resume(ctx context.Context, owner string) (*Lease, error) {
-	l := a.locker
-	h, err := newHold(l, a.name, owner, a.request, false)
-	if err != nil {
-		return nil, err
-	}
-	h.grant.handOvers = resumed // how often it was handed over is not known
-	call, cancel := context.WithTimeout(ctx, callBound)
-	defer cancel()
-	sent := l.clock.Now()
-	grant, err := h.claim.Renew(call, a.ttl)
-	switch {
-	case err != nil && ctx.Err() != nil: // its cause is the caller's and may match anything
-		err = fmt.Errorf("%w: %v", ctx.Err(), err)
-	case err == nil && l.calls.isClosing():
-		err = ErrClosed
-	case err == nil && !h.useful(sent, grant):
-		err = errTooLate(a.ttl)
-	}
-	if err != nil {
-		return nil, err
-	}
-	lease, err := h.begin(ctx, a.request, sent, grant, false)
-	if err != nil {
-		return nil, err
-	}
-	lease.came = StepResumed
-	h.plan(lease.since, nil)
-	return lease, nil
 }
 
 // Inspect tells who holds name and who waits for it. A free resource has no holders. What

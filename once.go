@@ -50,7 +50,7 @@ func (r *request) settle() {
 	switch {
 	case r.atLeast > 0:
 		r.fail("OncePer and AtLeast(%v) exclude each other: the period is how long the resource is kept", r.atLeast)
-	case r.wait > 0:
+	case r.wait > 0 && r.wait < forever:
 		r.fail("OncePer and Wait(%v) exclude each other: what has waited would run again in the same period", r.wait)
 	case r.mode == driver.Shared && r.limit == 0:
 		r.fail("OncePer and Shared without a Limit exclude each other: nobody would be kept out")
@@ -59,5 +59,5 @@ func (r *request) settle() {
 		r.ttl = r.oncePer
 	}
 	r.atLeast = r.oncePer
-	r.hasWait = true // Wait(0)
+	r.wait = 0
 }

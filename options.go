@@ -131,7 +131,7 @@ func Wait(d time.Duration) Option {
 		if d < 0 {
 			r.fail("Wait(%v) is negative", d)
 		}
-		r.wait, r.hasWait = d, true
+		r.wait = d
 	}
 }
 

@@ -30,7 +30,7 @@ type stage struct {
 	locks *Locker
 	h     *hold
 	lease *Lease // its last; nil: it had none
-	r     *request
+	a     *acquisition
 }
 
 // stageIn brings a hold to a phase as it comes there.
@@ -39,12 +39,13 @@ func stageIn(t *testing.T, d *agreeing, p phase) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{locks: l, r: &request{ttl: l.opts.TTL}}
+	s := &stage{locks: l, a: &acquisition{request: &request{ttl: l.opts.TTL}, locker: l, name: "a", ctx: t.Context(), waits: true}}
 	if p == asking {
 		l.queue.take("a")
-		if s.h, err = newHold(l, "a", "owner", s.r, true); err != nil {
+		if err = s.a.newHold("owner"); err != nil {
 			t.Fatal(err)
 		}
+		s.h = s.a.hold
 		return s
 	}
 	if s.lease, err = l.Acquire(t.Context(), "a"); err != nil {
@@ -69,18 +70,19 @@ func stageIn(t *testing.T, d *agreeing, p phase) *stage {
 }
 
 // queueUp has a waiter come that takes what is handed over, and does not run yet.
-func (s *stage) queueUp() { s.locks.queue.enter("a", s.r.ttl, true) }
+func (s *stage) queueUp() { s.locks.queue.enter("a", s.a.ttl, true) }
 
 // cause brings about e.
 func (s *stage) cause(ctx context.Context, e event) {
 	switch e {
 	case onGrant:
-		s.h.begin(ctx, s.r, s.h.locker.clock.Now(), driver.Grant{TTL: s.r.ttl, Fence: driver.FenceStep}, true)
+		s.a.hold, s.a.sent, s.a.grant = s.h, s.locks.clock.Now(), driver.Grant{TTL: s.a.ttl, Fence: driver.FenceStep}
+		s.a.begin(true)
 	case onHandOver:
 		s.queueUp()
 		s.lease.Release(ctx)
 	case onTake:
-		s.h.take(ctx, s.r, s.h.locker.clock.Now())
+		s.h.take(s.a.newLease(s.h, s.locks.clock.Now(), StepHandedOver))
 	case onLoss:
 		s.h.lose(ErrLost)
 	case onRelease:

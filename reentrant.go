@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // leaseKey finds the innermost lease that a context belongs to.
@@ -27,24 +26,28 @@ func (l *Locker) heldBy(ctx context.Context, name string) *Lease {
 	return le
 }
 
-// nest answers an Acquire whose context is that of le: with a nested lease of the same
-// hold, or with ErrDeadlock. It returns neither when le is over, so that acquiring it
-// again is an ordinary wait.
-func (le *Lease) nest(ctx context.Context, r *request, now boottime.Instant) (*Lease, error) {
-	h := le.hold
-	inner := h.newLease(ctx, now, StepNested)
+// nest answers a call whose context is that of a holder: with a nested lease of the same
+// hold, or with ErrDeadlock. It returns neither when nobody holds, or the holder's lease is over, so that
+// acquiring it again is an ordinary wait.
+func (a *acquisition) nest() (*Lease, error) {
+	outer := a.locker.heldBy(a.ctx, a.name)
+	if outer == nil {
+		return nil, nil
+	}
+	h := outer.hold
+	inner := a.newLease(h, a.start, StepNested)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.over() || le.released:
+	case h.over() || outer.released:
 		return nil, nil
-	case !r.reentrant:
+	case !a.reentrant:
 		return nil, ErrDeadlock
-	case r.mode == driver.Exclusive && h.req.Mode == driver.Shared:
+	case a.mode == driver.Exclusive && h.req.Mode == driver.Shared:
 		return nil, fmt.Errorf("%w: a shared lease cannot nest an exclusive one", ErrDeadlock)
-	case r.atLeast > 0 && !h.locker.features.Lingers:
+	case a.atLeast > 0 && !h.locker.features.Lingers:
 		return nil, ErrUnsupported
 	}
-	h.add(inner, r)
+	h.add(inner, a.atLeast)
 	return inner, nil
 }

@@ -72,7 +72,7 @@ func (h *hold) startRenewal(sent boottime.Instant, ttl time.Duration) (bound tim
 		return 0, h.ended()
 	}
 	// A shorter TTL may count at the engine although its answer gets lost.
-	if d := sent.Add(ttl - h.locker.opts.drift(ttl)); d < h.deadline.at {
+	if d := h.locker.deadlineOf(sent, ttl); d < h.deadline.at {
 		h.setDeadline(d, sent)
 	}
 	// Half of what is left: a call that hangs leaves time for another.
@@ -108,7 +108,7 @@ func (h *hold) renewed(sent, answered boottime.Instant, ttl time.Duration, grant
 		return fmt.Errorf("%w: the engine renewed another grant", ErrLost)
 	}
 	h.renewals.ttl, h.deadline.span = ttl, grant.TTL
-	h.setDeadline(sent.Add(grant.TTL-h.locker.opts.drift(grant.TTL)), answered)
+	h.setDeadline(h.locker.deadlineOf(sent, grant.TTL), answered)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package leasehold
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -13,15 +14,13 @@ type request struct {
 	limit     int
 	ttl       time.Duration
 	hasTTL    bool
-	wait      time.Duration
-	hasWait   bool
+	wait      time.Duration // forever, unless it is said
 	noRenew   bool
 	maxHold   time.Duration
 	atLeast   time.Duration
 	oncePer   time.Duration
 	reentrant bool
 	note      string
-	id        uint64 // of its events; 0: no Trace is told
 	err       error
 }
 
@@ -39,9 +38,12 @@ func (r *request) fail(format string, args ...any) {
 	}
 }
 
-// newRequest checks what a call asks for before anything is done.
-func (o *Options) newRequest(f driver.Features, name string, opts []Option) (*request, error) {
-	r := &request{ttl: o.TTL, note: o.Note}
+// forever is how long a call without Wait waits.
+const forever = time.Duration(math.MaxInt64)
+
+// fill takes what a call asks for, and checks it before anything is done.
+func (r *request) fill(l *Locker, name string, opts []Option) (err error) {
+	r.ttl, r.note, r.wait = l.opts.TTL, l.opts.Note, forever
 	for _, opt := range opts {
 		if opt == nil {
 			opt = func(r *request) { r.fail("an Option is nil") }
@@ -51,37 +53,37 @@ func (o *Options) newRequest(f driver.Features, name string, opts []Option) (*re
 	r.settle()
 	switch {
 	case r.err != nil:
-		return nil, r.err
-	case r.mode == driver.Shared && !f.Shared:
-		return nil, ErrUnsupported
+		return r.err
+	case r.mode == driver.Shared && !l.features.Shared:
+		return ErrUnsupported
 	}
 	if err := driver.CheckName(name); err != nil {
-		return nil, err
+		return err
 	}
 	if err := checkNote(r.note); err != nil {
-		return nil, err
+		return err
 	}
-	ttl, err := o.checkTTL(f, r.ttl)
-	r.ttl = ttl
-	return r, err
+	r.ttl, err = l.checkTTL(r.ttl)
+	return err
 }
 
 // firstTTL is what the engine is asked for before anything else. What an attempt without an answer leaves behind
 // lasts no longer, so that a job that was never begun does not count as run in its period. Leases that an engine ties to
 // processes end with them, and keep their TTL.
-func (l *Locker) firstTTL(r *request) time.Duration {
+func (r *request) firstTTL(l *Locker) time.Duration {
 	if r.oncePer == 0 || !l.features.Resumes {
 		return r.ttl
 	}
-	ttl, _ := l.opts.checkTTL(l.features, l.opts.TTL) // rounded up; New has refused what is none
+	ttl, _ := l.checkTTL(l.opts.TTL) // rounded up; New has refused what is none
 	return min(ttl, r.ttl)
 }
 
 // maxTTL is ten years: longer is a slip, and far from where engines' integers overflow.
 const maxTTL = 10 * 365 * 24 * time.Hour
 
-// checkTTL returns ttl rounded up to what an engine with f can serve.
-func (o *Options) checkTTL(f driver.Features, ttl time.Duration) (time.Duration, error) {
+// checkTTL returns ttl rounded up to what the engine can serve.
+func (l *Locker) checkTTL(ttl time.Duration) (time.Duration, error) {
+	f, drift := l.features, l.opts.drift(ttl)
 	switch {
 	case ttl <= 0:
 		return 0, fmt.Errorf("%w: TTL %v is not positive", ErrInvalidOption, ttl)
@@ -95,8 +97,8 @@ func (o *Options) checkTTL(f driver.Features, ttl time.Duration) (time.Duration,
 			err = fmt.Errorf("%w, %s", err, f.LeastBy)
 		}
 		return 0, err
-	case ttl <= o.drift(ttl):
-		return 0, fmt.Errorf("%w: TTL %v leaves nothing after the drift of %v", ErrInvalidOption, ttl, o.drift(ttl))
+	case ttl <= drift:
+		return 0, fmt.Errorf("%w: TTL %v leaves nothing after the drift of %v", ErrInvalidOption, ttl, drift)
 	}
 	if f.Step > 0 {
 		ttl = (ttl + f.Step - 1) / f.Step * f.Step

@@ -168,60 +168,65 @@ var errPanic = errors.New("the call panicked")
 // lastID is that of the last wait that a Trace was told of.
 var lastID atomic.Uint64
 
-// traceWait tells of the begin of a call, and gives its events their ID.
-func (l *Locker) traceWait(ctx context.Context, name string, r *request) {
-	if l.opts.Trace != nil {
-		r.id = lastID.Add(1)
-		l.traceStep(ctx, name, r, Event{Step: StepBegun})
+// traceBegin tells of the begin of a call, and gives its events their ID.
+func (a *acquisition) traceBegin() {
+	if a.locker.opts.Trace != nil {
+		a.id = lastID.Add(1)
+		a.trace(Event{Step: StepBegun})
 	}
 }
 
-// traceStep tells of a call that goes on, with what e has.
-func (l *Locker) traceStep(ctx context.Context, name string, r *request, e Event) {
-	if r.id != 0 {
-		e.ID, e.Kind, e.Name, e.Mode, e.Engine = r.id, KindWait, name, r.mode, l.features.Engine
-		l.opts.Trace(ctx, e)
+// trace tells of a call, with what e has.
+func (a *acquisition) trace(e Event) {
+	if a.id != 0 {
+		e.ID, e.Kind, e.Name, e.Mode, e.Engine = a.id, KindWait, a.name, a.mode, a.locker.features.Engine
+		a.locker.opts.Trace(a.caller, e)
 	}
 }
 
-// traceWaited tells what came of a call, and of the begin of what le holds.
-func (l *Locker) traceWaited(ctx context.Context, a *attempt, le *Lease, err error) {
+// traceEnd tells what came of a call, and of the begin of what le holds.
+func (a *acquisition) traceEnd(le *Lease, err error) {
 	if a.id == 0 {
 		return
 	}
 	if le == nil && err == nil {
 		err = errPanic
 	}
-	e := Event{ID: a.id, Kind: KindWait, Name: a.name, Mode: a.mode, Engine: l.features.Engine, Took: l.clock.Now().Sub(a.start), Err: err}
+	took := a.locker.clock.Now().Sub(a.start)
 	if err != nil {
-		e.Step = a.failedFor(ctx, e.Took, err)
-		l.opts.Trace(ctx, e)
+		a.trace(Event{Step: a.failedFor(took, err), Took: took, Err: err})
 		return
 	}
-	e.Step, e.Token = le.came, le.token
-	l.opts.Trace(ctx, e)
+	a.trace(Event{Step: a.came, Took: took, Token: le.token})
 	le.traceBegun(a.id)
 }
 
 // failedFor is what a call comes to that took so long and failed for err.
-func (a *attempt) failedFor(ctx context.Context, took time.Duration, err error) Step {
+func (a *acquisition) failedFor(took time.Duration, err error) Step {
 	busy := errors.Is(err, ErrBusy)
 	switch {
 	case busy && !a.waits:
 		return StepRefused
 	case busy, errors.Is(err, ErrClosed),
-		ctx.Err() != nil && errors.Is(err, context.Cause(ctx)),
-		a.hasWait && took >= a.wait && errors.Is(err, context.DeadlineExceeded):
+		a.caller.Err() != nil && errors.Is(err, context.Cause(a.caller)),
+		took >= a.wait && errors.Is(err, context.DeadlineExceeded):
 		return StepGaveUp
 	}
 	return StepFailed
+}
+
+// told is what a Trace was told of a lease.
+type told struct {
+	values context.Context // of the caller's
+	id     uint64          // guarded by hold.mu; of its events, 0 until the begin was told
+	ended  bool            // guarded by hold.mu
 }
 
 // event is one of the lease, which has the ID by then.
 func (le *Lease) event(k Kind, s Step) Event {
 	h := le.hold
 	return Event{
-		ID: le.id, Kind: k, Step: s,
+		ID: le.told.id, Kind: k, Step: s,
 		Name: h.req.Resource, Mode: h.req.Mode, Engine: h.locker.features.Engine, Token: le.token,
 	}
 }
@@ -231,9 +236,9 @@ func (le *Lease) traceBegun(id uint64) {
 	h := le.hold
 	begun := le.event(KindHold, StepBegun)
 	begun.ID = id
-	h.locker.opts.Trace(le.values, begun)
+	h.locker.opts.Trace(le.told.values, begun)
 	h.mu.Lock()
-	le.id = id
+	le.told.id = id
 	lost := h.cause
 	h.mu.Unlock()
 	if lost != nil {
@@ -257,15 +262,15 @@ func (le *Lease) traceEnd(s Step, err error) {
 		return
 	}
 	h.mu.Lock()
-	told := le.id == 0 || le.ended
-	le.ended = le.id != 0
+	told := le.told.id == 0 || le.told.ended
+	le.told.ended = le.told.id != 0
 	h.mu.Unlock()
 	if told {
 		return
 	}
 	e := le.event(KindHold, s)
 	e.Took, e.Err = h.locker.clock.Now().Sub(le.since), err
-	h.locker.opts.Trace(le.values, e)
+	h.locker.opts.Trace(le.told.values, e)
 }
 
 // traceRenews tells of the begin of a renewal. Requires h.calling.
@@ -274,12 +279,12 @@ func (h *hold) traceRenews() {
 		return
 	}
 	h.mu.Lock()
-	if all := h.holders.leases; len(all) > 0 && all[0].id != 0 { // else it is being handed over
+	if all := h.holders.leases; len(all) > 0 && all[0].told.id != 0 { // else it is being handed over
 		h.renewals.told = all[0]
 	}
 	h.mu.Unlock()
 	if le := h.renewals.told; le != nil {
-		h.locker.opts.Trace(le.values, le.event(KindRenewal, StepBegun))
+		h.locker.opts.Trace(le.told.values, le.event(KindRenewal, StepBegun))
 	}
 }
 
@@ -300,5 +305,5 @@ func (h *hold) traceRenewal(sent, answered boottime.Instant, left, ttl time.Dura
 	}
 	e := le.event(KindRenewal, s)
 	e.Took, e.Left, e.TTL, e.Err = answered.Sub(sent), max(left, 0), ttl, err
-	h.locker.opts.Trace(le.values, e)
+	h.locker.opts.Trace(le.told.values, e)
 }

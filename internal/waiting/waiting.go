@@ -1,0 +1,115 @@
+// Package waiting says when those who wait for other holders try again, and when that cannot help.
+package waiting
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+const (
+	// sleepBound is the longest sleep of a waiter whose engine said nothing of when to
+	// come back: what a lost wake-up costs at the most.
+	sleepBound = 5 * time.Second
+	// Without Wake a waiter polls, at first quickly, then at the pace of PollLast.
+	pollFirst, PollLast = 5 * time.Millisecond, 250 * time.Millisecond
+	// While the engine is away nobody spins, and everybody is back soon after it.
+	failFirst, failLast = 20 * time.Millisecond, 500 * time.Millisecond
+	// An engine that wakes at once for no reason, more than earlyFree times in a row, must not make us spin.
+	earlyFree             = 3
+	earlyFirst, earlyLast = time.Millisecond, 20 * time.Millisecond
+)
+
+// A Pace is that of one waiter, from try to try. The zero value is that of one who has not tried yet.
+type Pace struct {
+	Queued bool // the engine has refused it, with a place
+	Fails  int  // errors in a row, since then
+	polls  int  // refusals without Wake
+	early  int  // wake-ups in a row that came at once
+}
+
+// GoesOn reports whether trying again may help after a try that came to err. An engine that fails the first try fails
+// the wait; one that goes away later is tried again, for the place may be there still.
+func (p *Pace) GoesOn(err error) bool {
+	if errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrNotYet) {
+		return true
+	}
+	return p.Queued && !Final(err) && !errors.Is(err, driver.ErrBarred)
+}
+
+// Rest waits until it is useful to try again after a try that came to err. It returns why it is not: the cause of
+// ctx, or driver.ErrClosed when closing is closed.
+func (p *Pace) Rest(ctx context.Context, closing <-chan struct{}, err error) error {
+	busy, refused := errors.AsType[*driver.Busy](err)
+	if !refused {
+		p.Fails++
+		_, err := Sleep(ctx, closing, nil, Backoff(p.Fails-1, failFirst, failLast))
+		return err
+	}
+	p.Queued, p.Fails = true, 0
+	d := busy.Retry + time.Millisecond // what is left is over only after it
+	if busy.Retry <= 0 || d > sleepBound {
+		d = sleepBound
+	}
+	if busy.Wake == nil {
+		d = min(d, Backoff(p.polls, pollFirst, PollLast))
+		p.polls++
+	}
+	start := time.Now()
+	woken, err := Sleep(ctx, closing, busy.Wake, d)
+	if err != nil || !woken || time.Since(start) > time.Millisecond {
+		p.early = 0
+		return err
+	}
+	if p.early++; p.early > earlyFree {
+		_, err = Sleep(ctx, closing, nil, Backoff(p.early-earlyFree, earlyFirst, earlyLast))
+	}
+	return err
+}
+
+// Final reports whether doing the same again cannot help after err.
+func Final(err error) bool {
+	for _, e := range []error{driver.ErrUnsupported, driver.ErrClosed, driver.ErrInvalidName, driver.ErrCorrupt} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// Sleep waits for wake or d, whichever comes first. An error is the cause of ctx, or driver.ErrClosed when closing
+// is closed.
+func Sleep(ctx context.Context, closing, wake <-chan struct{}, d time.Duration) (woken bool, err error) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-wake:
+		return true, nil
+	case <-timer.C:
+		return false, nil
+	case <-closing:
+		return false, driver.ErrClosed
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+}
+
+// Backoff doubles from first to last, less a random quarter: those who failed together do not come back together.
+func Backoff(n int, first, last time.Duration) time.Duration {
+	d := last
+	if n < 16 && first<<n < last {
+		d = first << n
+	}
+	return d - Jitter(d/4)
+}
+
+// Jitter is a random duration below d.
+func Jitter(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return rand.N(d)
+}
