@@ -10,15 +10,8 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/internal/wire"
-)
-
-const (
-	// sleepBound is the longest sleep of a waiter whose engine said nothing of when to come
-	// back, and pollFirst and pollLast its pace without wake-ups, as in package leasehold.
-	sleepBound          = 5 * time.Second
-	pollFirst, pollLast = 5 * time.Millisecond, 250 * time.Millisecond
-	failFirst, failLast = 20 * time.Millisecond, 500 * time.Millisecond
 )
 
 // An attempt is one call to acquire.
@@ -34,6 +27,7 @@ type attempt struct {
 	sent      time.Time // when the last Try was
 	answered  time.Time // and when it had its answer
 	grant     driver.Grant
+	pace      waiting.Pace
 }
 
 func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
@@ -131,9 +125,8 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 			return err
 		}
 	}
-	waiting, cancel := a.waitContext(ctx)
+	patient, cancel := a.waitContext(ctx)
 	defer cancel()
-	var p pace
 	for err := error(nil); ; {
 		if ctx.Err() != nil {
 			return errGone // before it takes what it cannot be told of
@@ -144,8 +137,8 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 		if err = a.try(); err == nil {
 			return nil
 		}
-		if !a.mayWait(err, &p) || a.sleep(waiting, &p, err) != nil {
-			return a.whyEnded(waiting, err)
+		if a.call.Wait == 0 || err == errOther || !a.pace.GoesOn(err) || a.pace.Rest(patient, nil, err) != nil {
+			return a.whyEnded(patient, err)
 		}
 	}
 }
@@ -252,30 +245,9 @@ func (s *Server) checkMode(ctx context.Context, one *claim) error {
 	return err // none: what has ended meanwhile its deadline ends
 }
 
-// mayWait reports whether trying again may help after err. An engine that fails the first call
-// fails it; one that goes away while the caller waits is tried again.
-func (a *attempt) mayWait(err error, p *pace) bool {
-	if a.call.Wait == 0 {
-		return false
-	}
-	_, busy := errors.AsType[*driver.Busy](err)
-	p.queued = p.queued || busy
-	return busy || errors.Is(err, driver.ErrNotYet) || p.queued && !isFinal(err)
-}
-
-// isFinal reports whether trying again cannot help.
-func isFinal(err error) bool {
-	for _, e := range []error{driver.ErrUnsupported, driver.ErrClosed, driver.ErrInvalidName, driver.ErrCorrupt, driver.ErrBarred, errOther} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
 // whyEnded is what an attempt comes to whose last Try came to err.
-func (a *attempt) whyEnded(waiting context.Context, err error) error {
-	cause := context.Cause(waiting)
+func (a *attempt) whyEnded(patient context.Context, err error) error {
+	cause := context.Cause(patient)
 	switch {
 	case a.call.Wait == 0, cause == nil, cause == errWaited:
 		return err
@@ -283,63 +255,6 @@ func (a *attempt) whyEnded(waiting context.Context, err error) error {
 		return cause
 	}
 	return errGone
-}
-
-// A pace says how long a waiter sleeps between two tries.
-type pace struct {
-	queued bool // the engine has refused it a first time, with a place
-	polls  int  // refusals that nobody wakes it from
-	fails  int  // errors in a row
-	early  int  // wake-ups in a row that came at once
-	slept  time.Time
-}
-
-// next is what to wait for after a Try that came to err.
-func (p *pace) next(err error) (wake <-chan struct{}, d time.Duration) {
-	busy, ok := errors.AsType[*driver.Busy](err)
-	if !ok {
-		p.fails++
-		return nil, backoff(p.fails-1, failFirst, failLast)
-	}
-	p.fails = 0
-	d = busy.Retry + time.Millisecond
-	if busy.Retry <= 0 || d > sleepBound {
-		d = sleepBound
-	}
-	if busy.Wake == nil {
-		p.polls++
-		return nil, min(d, backoff(p.polls-1, pollFirst, pollLast))
-	}
-	// An engine that wakes at once for no reason must not make us spin.
-	if now := time.Now(); now.Sub(p.slept) > 2*time.Millisecond {
-		p.early, p.slept = 0, now
-	} else if p.early++; p.early > 3 {
-		return nil, backoff(p.early-3, time.Millisecond, 20*time.Millisecond)
-	}
-	return busy.Wake, d
-}
-
-func backoff(n int, first, last time.Duration) time.Duration {
-	if n < 16 && first<<n < last {
-		return first << n
-	}
-	return last
-}
-
-// sleep waits until it is useful to try again; an error says that the call is not to wait any
-// more.
-func (a *attempt) sleep(ctx context.Context, p *pace, err error) error {
-	wake, d := p.next(err)
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-wake:
-		return nil
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // answerAttempt tells the caller what came of it. Whoever did not choose the owner cannot call

@@ -34,7 +34,7 @@ type Pace struct {
 // GoesOn reports whether trying again may help after a try that came to err. An engine that fails the first try fails
 // the wait; one that goes away later is tried again, for the place may be there still.
 func (p *Pace) GoesOn(err error) bool {
-	if errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrNotYet) {
+	if _, busy := errors.AsType[*driver.Busy](err); busy || errors.Is(err, driver.ErrNotYet) {
 		return true
 	}
 	return p.Queued && !Final(err) && !errors.Is(err, driver.ErrBarred)
