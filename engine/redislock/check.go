@@ -85,8 +85,8 @@ func (d *Driver) persistenceFinding(ctx context.Context, node redis.UniversalCli
 	f := driver.Finding{About: driver.AboutPersistence}
 	if info["aof_enabled"] == "0" {
 		f.Text = "appendonly is no"
-		if d.memory > 0 {
-			f.Text += fmt.Sprintf("; after a restart the server grants nothing for %v", d.memory)
+		if d.o.Memory > 0 {
+			f.Text += fmt.Sprintf("; after a restart the server grants nothing for %v", d.o.Memory)
 			return f
 		}
 		f.Level, f.Advice = driver.Weak, "set appendonly to yes and appendfsync to always"
@@ -97,7 +97,7 @@ func (d *Driver) persistenceFinding(ctx context.Context, node redis.UniversalCli
 	f.Text = "appendonly is yes"
 	switch sync := how["appendfsync"]; {
 	case err != nil || sync == "": // who may not ask goes on
-	case sync == "always" || d.memory > 0:
+	case sync == "always" || d.o.Memory > 0:
 		f.Text += ", appendfsync " + sync
 	default:
 		f.Level, f.Advice = driver.Weak, "set appendfsync to always where that counts"
@@ -113,11 +113,11 @@ func (d *Driver) replicasFinding(info map[string]string) driver.Finding {
 	case info["role"] == "slave":
 		f.Level, f.Advice = driver.Unfit, "connect to the primary, or through Sentinel"
 		f.Text = "the server is a replica"
-	case n != "" && n != "0" && d.replicas == 0:
+	case n != "" && n != "0" && d.o.Replicas == 0:
 		f.Level, f.Advice = driver.Weak, "have grants wait for replicas: replicas=1 in the URL"
 		f.Text = fmt.Sprintf("it has %s %s and Options.Replicas is 0: a failover may let a second holder in", n, plural(n, "replica"))
-	case d.replicas > 0:
-		f.Text = fmt.Sprintf("grants wait for %d of %s %s", d.replicas, n, plural(n, "replica"))
+	case d.o.Replicas > 0:
+		f.Text = fmt.Sprintf("grants wait for %d of %s %s", d.o.Replicas, n, plural(n, "replica"))
 	}
 	return f
 }
@@ -133,13 +133,13 @@ func plural(n, word string) string {
 // do that leaves it for a day.
 func (d *Driver) Rehearse(ctx context.Context) error {
 	name, ttl := rehearsal.Name(), rehearsal.TTL
-	if d.memory > 0 {
-		ttl = min(ttl, d.memory)
+	if d.o.Memory > 0 {
+		ttl = min(ttl, d.o.Memory)
 	}
 	err := rehearsal.Run(ctx, name, ttl, d.Claim)
 	ending, cancel := rehearsal.Ending(ctx)
 	defer cancel()
 	history := d.keysOf(name).companion(kindHistory)
-	_, _ = d.ask(ending, history, d.pipelines.command("DEL", history))
+	_, _ = d.ask(ending, history, d.pipelines.newCall(nil, "DEL", history))
 	return err
 }

@@ -2,8 +2,10 @@ package redislock
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,7 +17,7 @@ const (
 	// placeTTL is how long a place in the queue outlives its last Try: a waiter that
 	// died delays those behind it by no more. keepPlace is when to Try again to keep
 	// it; two may fail.
-	placeTTL  = 3 * time.Second // prelude.lua and inspect.lua have it too
+	placeTTL  = 3 * time.Second
 	keepPlace = placeTTL / 3
 	// foreignPoll is how often to look whether a foreign holder has released, because
 	// that wakes nobody: 14 commands a second, and noticed within a tenth of one.
@@ -24,10 +26,10 @@ const (
 	// given up. Both were sent; only a server that was stopped or a link that stood
 	// still can reverse them, and then serves both at once.
 	goneTTL = 30 * time.Second
-	// maxMark is where Lua's numbers stop being exact.
-	maxMark = 1 << 53
+	// maxExact is the first number that Lua cannot count to in steps of one.
+	maxExact = 1 << 53
 	// barred is the mark of an owner that was given up: no number is above it.
-	barred = maxMark
+	barred = maxExact
 	// hearWithin is how long a waiter waits for the driver's subscription. Without one
 	// it comes back every retryDeaf.
 	hearWithin = time.Second
@@ -86,7 +88,7 @@ func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 func (c *claim) takeOrQueue(ctx context.Context) (driver.Grant, error) {
 	if !c.req.Queue {
 		c.d.subscriber.listen(c)
-		g, busy, err := c.attempt(ctx)
+		g, busy, err := c.attempt(ctx, 0)
 		if busy != nil { // without a place: nobody releases it
 			c.d.subscriber.forget(c)
 			if c.load().uncertain.attempt {
@@ -96,12 +98,12 @@ func (c *claim) takeOrQueue(ctx context.Context) (driver.Grant, error) {
 		return c.settle(g, busy, err)
 	}
 	armed := c.arm()
-	g, busy, err := c.attempt(ctx)
+	g, busy, err := c.attempt(ctx, armed.number)
 	if busy != nil && !armed.heard {
 		// It has its place, but what was told since went unheard. Look again when we hear.
 		if c.d.subscriber.hear(ctx, c, hearWithin) {
 			armed = c.arm()
-			g, busy, err = c.attempt(ctx)
+			g, busy, err = c.attempt(ctx, armed.number)
 		}
 	}
 	if busy != nil {
@@ -116,9 +118,7 @@ func (c *claim) takeOrQueue(ctx context.Context) (driver.Grant, error) {
 // arm is called before an attempt reads the state: what the server tells from then on is
 // for that attempt's refusal.
 func (c *claim) arm() armed {
-	number := int(c.d.tries.Add(1))
-	c.update(func(now *state) { now.tries = number })
-	return c.d.subscriber.arm(c, number)
+	return c.d.subscriber.arm(c, int(c.d.tries.Add(1)))
 }
 
 // brought takes a grant that the server gave without an attempt. If it may not count, the
@@ -148,8 +148,8 @@ func (c *claim) settle(g driver.Grant, busy *driver.Busy, err error) (driver.Gra
 	return g, nil
 }
 
-// attempt has the script run once: a grant, a refusal, or an error.
-func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error) {
+// attempt has the script run once: a grant, a refusal, or an error. try is the number of a Try that waits.
+func (c *claim) attempt(ctx context.Context, try int) (driver.Grant, *driver.Busy, error) {
 	d, k := c.d, c.keys
 	if err := d.usable(ctx); err != nil {
 		return driver.Grant{}, nil, err
@@ -162,40 +162,12 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 	if was.uncertain.attempt { // that one's number is to be smaller
 		was.releases++
 	}
-	pending := "" // of calls that may still come
-	if was.mayBeServed() {
-		pending = fmt.Sprint(was.releases - 1)
-	}
 	// Unknown until there is an answer, also when the answer is that of another attempt.
 	c.update(func(now *state) {
 		now.releases = was.releases
 		now.asked, now.uncertain.attempt, now.floor, now.grant.plain = true, true, was.floor, false
 	})
-	wake := ""
-	if c.req.Queue {
-		wake = d.subscriber.wakeChannel(k.lock)
-	}
-	try := d.pipelines.newCall(scriptAcquire, 8+d.memoryKeys())
-	try.durable, try.leaves = true, leavesSoon
-	try.text(k.lock)
-	try.companions(k, kindHistory)
-	try.companionOf(k, kindGone, c.req.Owner)
-	try.companions(k, kindQueue, kindDetails, kindShares, kindLimits)
-	try.markOfMemory(d)
-	try.companions(k, kindRest)
-	try.text(c.req.Owner)
-	try.number(millis(c.req.TTL))
-	try.text(modeName(c.req.Mode))
-	try.number(int64(c.req.Limit), flag(c.req.Queue))
-	try.text(c.channel(), c.req.Note)
-	try.number(d.historyLife(c.req.TTL), flag(d.history), int64(was.releases))
-	try.text(wake)
-	try.number(millis(d.memory))
-	try.text(pending)
-	try.number(millis(goneTTL), int64(was.tries), flag(d.grantsUnasked()))
-	try.memorySeen(d)
-	try.number(millis(d.rest))
-	reply, err := c.d.pipelines.ask(ctx, k.lock, try)
+	reply, err := c.sendTry(ctx, was, try)
 	if err != nil {
 		return driver.Grant{}, nil, explain(err)
 	}
@@ -203,19 +175,21 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 	if err != nil {
 		return driver.Grant{}, nil, err
 	}
-	attempt := was.uncertain.attempt
-	c.update(func(now *state) { now.uncertain.release = false })
+	unserved := func() { c.update(func(now *state) { now.uncertain = was.uncertain }) }
 	switch number(values[0]) {
 	case replyForgetful:
-		c.update(func(now *state) { now.uncertain.attempt, now.uncertain.release = attempt, was.uncertain.release })
+		unserved()
 		return driver.Grant{}, nil, d.forgetful(values)
+	case replyNoHistory:
+		unserved()
+		return driver.Grant{}, nil, fmt.Errorf("%w: %q", ErrNoFenceHistory, c.req.Resource)
 	case replyBusy:
 		busy, err := c.refusal(values)
 		if err != nil {
 			return driver.Grant{}, nil, err
 		}
 		c.update(func(now *state) {
-			now.uncertain.attempt = attempt
+			now.uncertain = uncertain{attempt: was.uncertain.attempt}
 			now.refuse(was, c.req.Queue)
 		})
 		return driver.Grant{}, busy, nil
@@ -230,7 +204,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 			was.floor = seen // by this very attempt
 		case !was.mayBeGranted() && was.grant.fence == 0:
 			if fence < seen {
-				c.update(func(now *state) { now.uncertain.attempt = false })
+				c.update(func(now *state) { now.uncertain = uncertain{} })
 				return driver.Grant{}, nil, c.regressed(seen, fence)
 			}
 			was.floor, adopts = 0, true
@@ -240,24 +214,43 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, *driver.Busy, error)
 			c.update(func(now *state) { now.grant.adopted = true })
 		}
 		return granted(c.req.TTL, fence), nil, err
-	case replyNoHistory:
-		c.update(func(now *state) { now.uncertain.attempt, now.uncertain.release = attempt, was.uncertain.release })
-		return driver.Grant{}, nil, fmt.Errorf("%w: %q", ErrNoFenceHistory, c.req.Resource)
 	}
 	// Another has ended what this owner held, an operator or who resumed it. This attempt is of after that. A mark
 	// that no number can follow was damaged: to ask again would bring it again.
 	if len(values) > 1 && number(values[1]) == barred {
-		c.update(func(now *state) { now.uncertain.attempt, now.uncertain.release = attempt, was.uncertain.release })
+		unserved()
 		return driver.Grant{}, nil, driver.ErrBarred
 	}
-	if len(values) < 2 || number(values[1]) < int64(was.releases) || number(values[1]) >= maxMark {
+	if len(values) < 2 || number(values[1]) < int64(was.releases) || number(values[1]) > barred {
 		return driver.Grant{}, nil, alienReply(values)
 	}
-	c.update(func(now *state) {
-		now.uncertain.attempt, now.uncertain.release = attempt, was.uncertain.release
-		now.releases = int(number(values[1])) + 1
-	})
-	return c.attempt(ctx)
+	unserved()
+	c.update(func(now *state) { now.releases = int(number(values[1])) + 1 })
+	return c.attempt(ctx, try)
+}
+
+// sendTry sends an attempt of a claim that is as was.
+func (c *claim) sendTry(ctx context.Context, was state, number int) (answer, error) {
+	d, k := c.d, c.keys
+	kinds := []byte{kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest}
+	wake, pending, fresh := "", "", "" // pending is of calls that may still come
+	if c.req.Queue {
+		wake = d.subscriber.wakeChannel(k.lock)
+	}
+	if was.mayBeServed() {
+		pending = fmt.Sprint(was.releases - 1)
+	}
+	if d.o.Memory > 0 {
+		kinds, fresh = append(kinds, kindMemory), strings.ToLower(rand.Text())
+	}
+	memory, known := d.seen.now()
+	try := d.pipelines.newCall(scriptAcquire)
+	try.durable, try.leaves = true, leavesSoon
+	try.keys(k, c.req.Owner, kinds...)
+	try.args(c.req.Owner, c.req.TTL, modeName(c.req.Mode), c.req.Limit, c.req.Queue, c.channel(), c.req.Note,
+		d.historyLife(c.req.TTL), d.o.RequireFenceHistory, was.releases, wake, d.o.Memory, pending, goneTTL,
+		number, d.grantsUnasked(), fresh, memory, known.Milliseconds(), d.o.Rest, placeTTL)
+	return d.pipelines.ask(ctx, k.lock, try)
 }
 
 // accept takes a grant, or gives it up when too few replicas have it or its fence went back.
@@ -266,12 +259,12 @@ func (c *claim) accept(ctx context.Context, fence uint64, was state, reply answe
 		c.giveBack(ctx)
 		return c.regressed(was.floor, fence)
 	}
-	if reply.acknowledged < c.d.replicas {
+	if reply.acknowledged < c.d.o.Replicas {
 		c.giveBack(ctx)
-		return fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, c.d.replicas)
+		return fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, c.d.o.Replicas)
 	}
 	c.update(func(now *state) {
-		now.uncertain.attempt = was.uncertain.attempt
+		now.uncertain = uncertain{attempt: was.uncertain.attempt}
 		now.hold(fence)
 	})
 	c.d.fences.saw(c.keys.lock, fence)
@@ -415,16 +408,10 @@ const (
 // sendRelease has release.lua run once.
 func (c *claim) sendRelease(ctx context.Context, how driver.End, late string, which int64) (int64, error) {
 	d, k := c.d, c.keys
-	release := d.pipelines.newCall(scriptRelease, 8)
+	release := d.pipelines.newCall(scriptRelease)
 	release.leaves = leavesLate
-	release.text(k.lock)
-	release.companions(k, kindHistory)
-	release.companionOf(k, kindGone, c.req.Owner)
-	release.companions(k, kindQueue, kindDetails, kindShares, kindLimits, kindRest)
-	release.text(c.req.Owner)
-	release.number(millis(max(how.Linger, 0)))
-	release.text(late)
-	release.number(millis(goneTTL), which, millis(d.rest), millis(restEvery), millis(how.Bar))
+	release.keys(k, c.req.Owner, kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest)
+	release.args(c.req.Owner, max(how.Linger, 0), late, goneTTL, which, d.o.Rest, restEvery, how.Bar, placeTTL)
 	reply, err := d.ask(ctx, k.lock, release)
 	if err != nil {
 		return 0, err

@@ -16,27 +16,41 @@ import (
 // call that is left by its caller keeps its place there, and its reply goes to nobody.
 type conn struct {
 	net      net.Conn
-	replicas int           // that are asked for what was sent, together
-	silence  time.Duration // that has others leave it
-	left     func(*conn)   // is called when it is of no use for others
-	ended    func()        // is called once
+	replicas int         // that are asked for what was sent, together
+	left     func(*conn) // is called when it is of no use for others
+	ended    func()      // is called once
 
-	mu       sync.Mutex
-	err      error     // guarded by mu; why it has ended
-	buffer   []byte    // guarded by mu; goes with the next write
-	spare    []byte    // guarded by mu; the buffer after that
-	gathered int       // guarded by mu; of sent, the last, which are in buffer
-	writing  bool      // guarded by mu; somebody writes
-	sent     queue     // guarded by mu; without a reply, in order
-	told     []*call   // guarded by mu; with a reply, which replicas must acknowledge
-	asks     bool      // guarded by mu; a WAIT is on its way
-	room     chan bool // guarded by mu; closed when others may send; nil: they may
+	mu      sync.Mutex
+	err     error     // guarded by mu; why it has ended
+	out     outbox    // guarded by mu
+	sent    queue     // guarded by mu; without a reply, in order
+	waits   waits     // guarded by mu
+	room    chan bool // guarded by mu; closed when others may send; nil: they may
+	silence silence   // guarded by mu
+}
 
-	heard   time.Time   // guarded by mu; when an answer last came, or was sent for with nothing before it
-	came    time.Time   // guarded by mu; when anything last came
-	watch   *time.Timer // has look called
-	armed   bool        // guarded by mu; watch will
-	leaving bool        // guarded by mu; it ends when nothing is on its way any more
+// An outbox is what has gathered to be written.
+type outbox struct {
+	buffer  []byte // goes with the next write
+	spare   []byte // the buffer after that
+	calls   int    // of sent, the last, which are in buffer
+	writing bool   // somebody writes
+}
+
+// waits is what replicas are asked for.
+type waits struct {
+	told []*call // with a reply, which replicas must acknowledge
+	asks bool    // a WAIT is on its way
+}
+
+// silence is for how long the server has not answered.
+type silence struct {
+	limit   time.Duration // that has others leave
+	heard   time.Time     // when an answer last came, or was sent for with nothing before it
+	came    time.Time     // when anything last came
+	watch   *time.Timer   // has look called
+	armed   bool          // watch will
+	leaving bool          // others have left: it ends when nothing is on its way any more
 }
 
 const (
@@ -64,9 +78,10 @@ func (n *conn) live() bool {
 
 // newConn shares a connection, which took so long to make.
 func newConn(c net.Conn, took time.Duration, replicas int, left func(*conn), ended func()) *conn {
-	n := &conn{net: c, replicas: replicas, silence: min(max(leaveAfter, took), leaveFarAfter), left: left, ended: ended}
-	n.watch = time.AfterFunc(time.Hour, n.look)
-	n.watch.Stop()
+	n := &conn{net: c, replicas: replicas, left: left, ended: ended}
+	n.silence.limit = min(max(leaveAfter, took), leaveFarAfter)
+	n.silence.watch = time.AfterFunc(time.Hour, n.look)
+	n.silence.watch.Stop()
 	go n.read()
 	return n
 }
@@ -74,7 +89,7 @@ func newConn(c net.Conn, took time.Duration, replicas int, left func(*conn), end
 // send puts c on its way. errEnded: it was not, nor when ctx has ended before.
 func (n *conn) send(ctx context.Context, c *call) error {
 	n.mu.Lock()
-	for n.err == nil && !n.leaving && n.full() {
+	for n.err == nil && !n.silence.leaving && n.full() {
 		if n.room == nil {
 			n.room = make(chan bool)
 		}
@@ -92,8 +107,8 @@ func (n *conn) send(ctx context.Context, c *call) error {
 		return errEnded
 	}
 	n.push(c)
-	first := !n.writing && !n.asks
-	n.writing = n.writing || first
+	first := !n.out.writing && !n.waits.asks
+	n.out.writing = n.out.writing || first
 	n.mu.Unlock()
 	if first {
 		n.write()
@@ -106,32 +121,32 @@ func (n *conn) full() bool { return n.sent.len() >= maxSent || n.sent.size >= ma
 
 // push appends c to what is to be written. Requires n.mu.
 func (n *conn) push(c *call) {
-	start := len(n.buffer)
-	n.buffer = c.appendTo(n.buffer)
+	start := len(n.out.buffer)
+	n.out.buffer = c.appendTo(n.out.buffer)
 	if n.waiting() == 0 {
-		n.heard = time.Now()
+		n.silence.heard = time.Now()
 	}
-	if !n.armed {
-		n.armed = true
-		n.watch.Reset(n.mayBeSilent())
+	if !n.silence.armed {
+		n.silence.armed = true
+		n.silence.watch.Reset(n.mayBeSilent())
 	}
 	if c.asking {
 		n.sent.push(sent{})
-		n.gathered++
+		n.out.calls++
 	}
-	n.sent.push(sent{call: c, size: len(n.buffer) - start})
-	n.gathered++
+	n.sent.push(sent{call: c, size: len(n.out.buffer) - start})
+	n.out.calls++
 }
 
 // write writes what has gathered, once, if that cannot hold its caller up; what comes meanwhile is not
-// its caller's business. Requires that n.writing was set for it.
+// its caller's business. Requires that n.out.writing was set for it.
 func (n *conn) write() {
 	n.mu.Lock()
 	if n.mayWrite() && n.sent.size < ownWrite { // it may have ended, and its calls know that they have not left
 		n.writeGathered()
 	}
 	more := n.mayWrite()
-	n.writing = more
+	n.out.writing = more
 	n.mu.Unlock()
 	if more {
 		go n.writeAll()
@@ -145,23 +160,23 @@ func (n *conn) writeAll() {
 	for n.mayWrite() {
 		n.writeGathered()
 	}
-	n.writing = false
+	n.out.writing = false
 	n.mu.Unlock()
 }
 
 // mayWrite requires n.mu.
-func (n *conn) mayWrite() bool { return n.err == nil && n.gathered > 0 && !n.asks }
+func (n *conn) mayWrite() bool { return n.err == nil && n.out.calls > 0 && !n.waits.asks }
 
 // writeGathered requires n.mu, which it gives up meanwhile.
 func (n *conn) writeGathered() {
 	if n.replicas > 0 {
-		n.asks = true
-		n.buffer = appendText(appendSize(n.buffer, '*', 3), "WAIT")
-		n.buffer = appendNumber(appendNumber(n.buffer, int64(n.replicas)), replicaWait.Milliseconds())
+		n.waits.asks = true
+		n.out.buffer = appendText(appendSize(n.out.buffer, '*', 3), "WAIT")
+		n.out.buffer = appendNumber(appendNumber(n.out.buffer, int64(n.replicas)), replicaWait.Milliseconds())
 		n.sent.push(sent{asks: true})
 	}
-	b := n.buffer
-	n.buffer, n.spare, n.gathered = n.spare[:0], nil, 0
+	b := n.out.buffer
+	n.out.buffer, n.out.spare, n.out.calls = n.out.spare[:0], nil, 0
 	n.mu.Unlock()
 	_, err := n.net.Write(b)
 	if err != nil {
@@ -169,7 +184,7 @@ func (n *conn) writeGathered() {
 	}
 	n.mu.Lock()
 	if cap(b) <= keptBuffer {
-		n.spare = b[:0]
+		n.out.spare = b[:0]
 	}
 }
 
@@ -195,20 +210,20 @@ type noting struct{ *conn }
 func (n noting) Read(b []byte) (int, error) {
 	some, err := n.net.Read(b)
 	n.mu.Lock()
-	n.came = time.Now()
+	n.silence.came = time.Now()
 	n.mu.Unlock()
 	return some, err
 }
 
 // took hands out one reply.
-func (n *conn) took(r reply) error {
+func (n *conn) took(r any) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.err != nil || n.sent.len() <= n.gathered {
+	if n.err != nil || n.sent.len() <= n.out.calls {
 		return errUnasked
 	}
 	s := n.sent.pop()
-	n.heard = n.came
+	n.silence.heard = n.silence.came
 	if n.sent.len() < maxSent/2 && n.sent.size < maxBytes/2 {
 		n.makeRoom()
 	}
@@ -216,14 +231,15 @@ func (n *conn) took(r reply) error {
 	case s.asks:
 		n.acknowledged(r)
 	case c == nil: // to ASKING
-	case n.replicas > 0 && r.kind != '-':
-		c.reply = r
-		n.told = append(n.told, c)
 	default:
-		c.reply = r
-		c.done <- struct{}{}
+		c.answer.reply = r
+		if _, refused := r.(refusal); n.replicas > 0 && !refused {
+			n.waits.told = append(n.waits.told, c)
+		} else {
+			c.done <- struct{}{}
+		}
 	}
-	if n.leaving && n.waiting() == 0 {
+	if n.silence.leaving && n.waiting() == 0 {
 		return errLeft
 	}
 	return nil
@@ -238,17 +254,18 @@ func (n *conn) makeRoom() {
 }
 
 // waiting is how much is on its way. Requires n.mu.
-func (n *conn) waiting() int { return n.sent.len() + len(n.told) }
+func (n *conn) waiting() int { return n.sent.len() + len(n.waits.told) }
 
 // acknowledged hands out what the replicas have. Requires n.mu.
-func (n *conn) acknowledged(r reply) {
-	for _, c := range n.told {
-		c.acknowledged, c.err = r.number, r.err()
+func (n *conn) acknowledged(r any) {
+	refused, _ := r.(error)
+	for _, c := range n.waits.told {
+		c.answer.acknowledged, c.err = int(number(r)), refused
 		c.done <- struct{}{}
 	}
-	n.told, n.asks = nil, false
-	if !n.writing && n.mayWrite() {
-		n.writing = true
+	n.waits = waits{}
+	if !n.out.writing && n.mayWrite() {
+		n.out.writing = true
 		go n.writeAll()
 	}
 }
@@ -262,19 +279,19 @@ func (n *conn) end(cause error) {
 	}
 	n.err = cause
 	n.makeRoom()
-	n.watch.Stop()
+	n.silence.watch.Stop()
 	err := fmt.Errorf("redislock: the connection ended before the answer: %w", cause)
-	for _, c := range n.told {
+	for _, c := range n.waits.told {
 		c.err = err
 		c.done <- struct{}{}
 	}
 	for i, s := range n.sent.waiting() {
 		if c := s.call; c != nil {
-			c.err, c.unsent = err, i >= n.sent.len()-n.gathered
+			c.err, c.unsent = err, i >= n.sent.len()-n.out.calls
 			c.done <- struct{}{}
 		}
 	}
-	n.told, n.sent = nil, queue{}
+	n.waits.told, n.sent = nil, queue{}
 	n.mu.Unlock()
 	closeNow(n.net)
 	n.left(n)
@@ -283,8 +300,8 @@ func (n *conn) end(cause error) {
 
 // mayBeSilent is for how long the server may be. Requires n.mu.
 func (n *conn) mayBeSilent() time.Duration {
-	limit := n.silence
-	if n.leaving {
+	limit := n.silence.limit
+	if n.silence.leaving {
 		limit = endAfter
 	}
 	if n.replicas > 0 {
@@ -296,28 +313,28 @@ func (n *conn) mayBeSilent() time.Duration {
 // silent is for how long it has been. To whom others have been left, a part of an answer will do.
 // Requires n.mu.
 func (n *conn) silent() time.Duration {
-	if n.leaving && n.came.After(n.heard) {
-		return time.Since(n.came)
+	if n.silence.leaving && n.silence.came.After(n.silence.heard) {
+		return time.Since(n.silence.came)
 	}
-	return time.Since(n.heard)
+	return time.Since(n.silence.heard)
 }
 
 // look leaves a connection that has not answered for a while to those who wait there already, and ends
 // one that is silent for too long.
 func (n *conn) look() {
 	n.mu.Lock()
-	n.armed = n.err == nil && n.waiting() > 0
+	n.silence.armed = n.err == nil && n.waiting() > 0
 	left := n.mayBeSilent() - n.silent()
-	leave := n.armed && left <= 0 && !n.leaving
-	end := n.armed && left <= 0 && n.leaving
+	leave := n.silence.armed && left <= 0 && !n.silence.leaving
+	end := n.silence.armed && left <= 0 && n.silence.leaving
 	if leave {
-		n.leaving = true
+		n.silence.leaving = true
 		n.makeRoom()
 		// If this process stood still, the answers may be here already.
 		left = max(n.mayBeSilent()-n.silent(), leaveAfter)
 	}
-	if n.armed && !end {
-		n.watch.Reset(left)
+	if n.silence.armed && !end {
+		n.silence.watch.Reset(left)
 	}
 	n.mu.Unlock()
 	if leave {
@@ -331,7 +348,7 @@ func (n *conn) look() {
 // leave has others use another connection, and ends this one when nothing is on its way any more.
 func (n *conn) leave() {
 	n.mu.Lock()
-	n.leaving = true
+	n.silence.leaving = true
 	n.makeRoom()
 	idle := n.waiting() == 0
 	n.mu.Unlock()

@@ -51,10 +51,10 @@ func TestWhatHasNotLeftDoesNotLeave(t *testing.T) {
 	mine, _ := net.Pipe()
 	line := &keeping{Conn: mine}
 	n := newConn(line, 0, 0, func(*conn) {}, func() {})
-	c := new(pipelines).command("PING")
+	c := new(pipelines).newCall(nil, "PING")
 	n.mu.Lock()
 	n.push(c)
-	n.writing = true // for the write below
+	n.out.writing = true // for the write below
 	n.mu.Unlock()
 	n.end(errGone)
 	<-c.done
@@ -311,8 +311,8 @@ func TestReplicasAreAskedTogether(t *testing.T) {
 	gathered := func() int {
 		conn.mu.Lock()
 		defer conn.mu.Unlock()
-		conn.heard = time.Now() // it is not left, however long a busy machine takes
-		return conn.gathered
+		conn.silence.heard = time.Now() // it is not left, however long a busy machine takes
+		return conn.out.calls
 	}
 	for end := time.Now().Add(10 * time.Second); gathered() < n; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -448,17 +448,15 @@ func FuzzReplies(f *testing.F) {
 			if err != nil {
 				return
 			}
-			again, err := readReply(bufio.NewReader(strings.NewReader(string(onWire(nil, written(r))))))
-			if err != nil || fmt.Sprint(again.value()) != fmt.Sprint(r.value()) {
-				t.Fatalf("%q of %q is %v when it is written and read again, %v", r.value(), bytes, again.value(), err)
+			again, err := readReply(bufio.NewReader(strings.NewReader(string(onWire(nil, withNothing(r))))))
+			if err != nil || fmt.Sprint(again) != fmt.Sprint(r) {
+				t.Fatalf("%q of %q is %v when it is written and read again, %v", r, bytes, again, err)
 			}
 		}
 	})
 }
 
-// written is r as onWire takes it.
-func written(r reply) any { return withNothing(r.value()) }
-
+// withNothing is a reply as onWire takes it.
 func withNothing(v any) any {
 	switch v := v.(type) {
 	case nil:

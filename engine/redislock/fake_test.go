@@ -78,8 +78,9 @@ func converse(c net.Conn, speak speaker) {
 		if err != nil {
 			return
 		}
-		words := make([]string, len(r.list))
-		for i, w := range r.list {
+		list, _ := r.([]any)
+		words := make([]string, len(list))
+		for i, w := range list {
 			words[i] = text(w)
 		}
 		answer := speak(words)

@@ -81,7 +81,7 @@ func FuzzNameOf(f *testing.F) {
 	for _, k := range []string{"lock:a", "lock:\x1fq{lock:a}", "lock:\x1fq{4f}lock:a}b", "lock:\x1fq{", "lock:\x1fq{lock:a", "lock:\x1f", "other", "lock:"} {
 		f.Add(k)
 	}
-	d := &Driver{prefix: DefaultPrefix}
+	d := &Driver{o: Options{Prefix: DefaultPrefix}}
 	f.Fuzz(func(t *testing.T, key string) {
 		name, ok := d.nameOf(key)
 		if ok && (driver.CheckName(name) != nil || !strings.HasPrefix(key, DefaultPrefix)) {

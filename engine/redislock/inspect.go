@@ -19,17 +19,15 @@ import (
 const (
 	// scanCount is how many keys one SCAN looks at: a millisecond of the server's time.
 	scanCount = 1000
-	// maxExact is the first number that Lua cannot count to in steps of one.
-	maxExact = 1 << 53
 )
 
 // Inspect implements [driver.Operator]. Foreign holders have no note and no fence. What is
 // damaged is [ErrDamaged], beside the State as far as it can be told.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	k := d.keysOf(name)
-	inspect := d.pipelines.newCall(scriptInspect, 5)
-	inspect.text(k.lock)
-	inspect.companions(k, kindHistory, kindQueue, kindDetails, kindShares)
+	inspect := d.pipelines.newCall(scriptInspect)
+	inspect.keys(k, "", kindHistory, kindQueue, kindDetails, kindShares)
+	inspect.args(placeTTL)
 	reply, err := d.ask(ctx, k.lock, inspect)
 	if err != nil {
 		return driver.State{}, err
@@ -112,7 +110,7 @@ func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error
 
 // names returns, sorted, the names that begin with prefix and have a lock key or a queue.
 func (d *Driver) names(ctx context.Context, prefix string) ([]string, error) {
-	patterns := []string{glob(d.prefix+prefix) + "*", glob(d.prefix+mark+string(kindQueue)) + "*"}
+	patterns := []string{glob(d.o.Prefix+prefix) + "*", glob(d.o.Prefix+mark+string(kindQueue)) + "*"}
 	var mu sync.Mutex
 	found := make(map[string]bool)
 	err := d.eachPrimary(ctx, func(ctx context.Context, node redis.UniversalClient) error {
@@ -156,13 +154,9 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 		return fmt.Errorf("%w: nobody has such an owner", driver.ErrLost)
 	}
 	k := d.keysOf(name)
-	evict := d.pipelines.newCall(scriptEvict, 8)
-	evict.text(k.lock)
-	evict.companions(k, kindHistory, kindQueue, kindDetails, kindShares, kindLimits)
-	evict.companionOf(k, kindWhy, owner)
-	evict.companionOf(k, kindGone, owner)
-	evict.text(owner, reason)
-	evict.number(d.historyLife(0), millis(whyTTL), millis(goneTTL))
+	evict := d.pipelines.newCall(scriptEvict)
+	evict.keys(k, owner, kindHistory, kindQueue, kindDetails, kindShares, kindLimits, kindWhy, kindGone)
+	evict.args(owner, reason, d.historyLife(0), whyTTL, goneTTL, placeTTL)
 	reply, err := d.ask(ctx, k.lock, evict)
 	if err != nil {
 		return err
@@ -198,11 +192,9 @@ func (d *Driver) raise(ctx context.Context, k keys, fence uint64, owner string) 
 	if number >= maxExact-1 {
 		return fmt.Errorf("redislock: %w: fence %d leaves no room below 2^63", driver.ErrUnsupported, fence)
 	}
-	raise := d.pipelines.newCall(scriptRaise, 2)
-	raise.text(k.lock)
-	raise.companions(k, kindHistory)
-	raise.number(int64(number), d.historyLife(0))
-	raise.text(owner)
+	raise := d.pipelines.newCall(scriptRaise)
+	raise.keys(k, owner, kindHistory)
+	raise.args(int64(number), d.historyLife(0), owner)
 	reply, err := d.ask(ctx, k.lock, raise)
 	if err != nil {
 		return err

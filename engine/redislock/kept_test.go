@@ -42,9 +42,9 @@ func TestWhoWritesIsNotHeldUp(t *testing.T) {
 	defer r.Pause()()
 	n.mu.Lock()
 	for range 1000 { // those who have come between a call and its caller's write
-		n.push(d.pipelines.command("ECHO", strings.Repeat("x", 16<<10)))
+		n.push(d.pipelines.newCall(nil, "ECHO", strings.Repeat("x", 16<<10)))
 	}
-	n.writing = true
+	n.out.writing = true
 	n.mu.Unlock()
 	wrote := make(chan bool)
 	go func() {
@@ -68,7 +68,7 @@ func TestAnswersOfAPauseCount(t *testing.T) {
 	resume := r.Pause()
 	defer resume()
 	answered := make(chan error, 1)
-	c := d.pipelines.command("PING")
+	c := d.pipelines.newCall(nil, "PING")
 	if err := n.send(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -77,8 +77,8 @@ func TestAnswersOfAPauseCount(t *testing.T) {
 		answered <- c.err
 	}()
 	n.mu.Lock()
-	n.heard = n.heard.Add(-time.Minute) // as if this process had stood still
-	n.came = n.heard
+	n.silence.heard = n.silence.heard.Add(-time.Minute) // as if this process had stood still
+	n.silence.came = n.silence.heard
 	n.mu.Unlock()
 	n.look()
 	resume()
@@ -93,10 +93,10 @@ func TestNoAnswerComesBeforeItsCall(t *testing.T) {
 	mine, theirs := net.Pipe()
 	ended := make(chan bool)
 	n := newConn(mine, 0, 0, func(*conn) {}, func() { close(ended) })
-	c := new(pipelines).command("PING")
+	c := new(pipelines).newCall(nil, "PING")
 	n.mu.Lock()
 	n.push(c)
-	n.writing = true // nobody writes
+	n.out.writing = true // nobody writes
 	n.mu.Unlock()
 	if _, err := theirs.Write([]byte("+PONG\r\n")); err != nil {
 		t.Fatal(err)
@@ -117,11 +117,11 @@ func TestNobodyWaitsForRoomOnALeftConnection(t *testing.T) {
 	defer resume()
 	n.mu.Lock()
 	for range maxSent {
-		n.push(d.pipelines.command("PING"))
+		n.push(d.pipelines.newCall(nil, "PING"))
 	}
 	n.mu.Unlock()
 	sent := make(chan error, 1)
-	go func() { sent <- n.send(t.Context(), d.pipelines.command("PING")) }()
+	go func() { sent <- n.send(t.Context(), d.pipelines.newCall(nil, "PING")) }()
 	select {
 	case err := <-sent:
 		if !errors.Is(err, errEnded) {
@@ -143,12 +143,12 @@ func TestRoomIsBoundedInBytes(t *testing.T) {
 	defer cancel()
 	sent := 0
 	for ; sent < maxSent; sent++ {
-		if err := n.send(ctx, d.pipelines.command("ECHO", strings.Repeat("x", driver.MaxNote))); err != nil {
+		if err := n.send(ctx, d.pipelines.newCall(nil, "ECHO", strings.Repeat("x", driver.MaxNote))); err != nil {
 			break
 		}
 	}
 	n.mu.Lock()
-	held := cap(n.buffer) + cap(n.spare)
+	held := cap(n.out.buffer) + cap(n.out.spare)
 	n.mu.Unlock()
 	if sent == maxSent {
 		t.Errorf("%d calls of %d bytes are on their way, and %d bytes are held", sent, driver.MaxNote, held)

@@ -11,14 +11,19 @@ import (
 // What a resource has beside its lock key. The letter is part of the companion's name.
 const (
 	kindHistory = 'f' // string: last fence given, and about the last exclusive grant
-	kindGone    = 'g' // string: the claim of that owner was given up
-	kindWhy     = 'e' // string: why a lease of that owner was ended by force
-	kindNoted   = 'n' // string: the last note of that owner's, while earlier ones may still come
 	kindQueue   = 'q' // sorted set: waiters in the order of their first Try
 	kindDetails = 'd' // hash: about each waiter and each sharer
 	kindShares  = 's' // sorted set: sharers by the end of their leases
 	kindLimits  = 'l' // sorted set: sharers by the limits they asked for
 	kindRest    = 'r' // string: when the lock's rest ends
+
+	// Those of each owner, who is part of the name too.
+	kindGone  = 'g' // string: the claim of that owner was given up
+	kindWhy   = 'e' // string: why a lease of that owner was ended by force
+	kindNoted = 'n' // string: the last note of that owner's, while earlier ones may still come
+
+	// That of all resources together, whose name ends with the letter.
+	kindMemory = 'm' // string: see seen
 )
 
 // mark begins the part of a companion's name that no lock key has: neither names nor
@@ -32,21 +37,6 @@ type keys struct {
 	tag    string // that puts companions into the slot of lock
 }
 
-// kindMemory is of all resources together, with nothing behind it: see seen.
-const kindMemory = 'm'
-
-// memoryKeys is how many keys the mark of memory.lua has: one, where there is a mark.
-func (d *Driver) memoryKeys() int { return min(int(d.memory), 1) }
-
-// markOfMemory is that key.
-func (d *Driver) markOfMemory() string { return d.prefix + mark + string(kindMemory) }
-
-func (c *call) markOfMemory(d *Driver) {
-	if d.memory > 0 {
-		c.text(d.markOfMemory())
-	}
-}
-
 // keysOf returns the keys of the resource name. They all share the slot of the lock key:
 //
 //	lock:orders/42           lock:␟q{lock:orders/42}
@@ -56,46 +46,33 @@ func (c *call) markOfMemory(d *Driver) {
 // The third is a tag found by search. A prefix with a tag of its own decides the slot of
 // all, and the companion's braces have no meaning.
 func (d *Driver) keysOf(name string) keys {
-	lock := d.prefix + name
-	return keys{lock: lock, prefix: d.prefix, tag: tagFor(lock)}
+	lock := d.o.Prefix + name
+	return keys{lock: lock, prefix: d.o.Prefix, tag: tagFor(lock)}
 }
 
-func (k keys) companion(kind byte) string { return string(k.appendCompanion(nil, kind)) }
+func (k keys) companion(kind byte) string { return string(k.appendKey(nil, kind, "")) }
 
-func (k keys) appendCompanion(b []byte, kind byte) []byte {
+// appendKey appends a companion, which is owner's if it is of a kind that each owner has.
+func (k keys) appendKey(b []byte, kind byte, owner string) []byte {
 	b = append(append(b, k.prefix...), mark...)
-	b = append(append(b, kind, '{'), k.tag...)
-	b = append(b, '}')
+	b = append(b, kind)
+	if kind == kindMemory {
+		return b
+	}
+	b = append(append(append(b, '{'), k.tag...), '}')
 	if k.tag != k.lock {
 		b = append(b, k.lock...)
+	}
+	switch kind {
+	case kindGone, kindWhy, kindNoted:
+		b = append(append(b, mark...), owner...)
 	}
 	return b
 }
 
-// companions are keys of a call.
-func (c *call) companions(k keys, kinds ...byte) {
-	var room [128]byte
-	for _, kind := range kinds {
-		c.body = appendText(c.body, k.appendCompanion(room[:0], kind))
-	}
-	c.count += len(kinds)
-}
-
-// appendOf appends the companion of one owner.
-func (k keys) appendOf(b []byte, kind byte, owner string) []byte {
-	return append(append(k.appendCompanion(b, kind), mark...), owner...)
-}
-
-// companionOf is a key of a call.
-func (c *call) companionOf(k keys, kind byte, owner string) {
-	var room [192]byte
-	c.body = appendText(c.body, k.appendOf(room[:0], kind, owner))
-	c.count++
-}
-
 // nameOf is the reverse of keysOf for a lock key or a queue; ok is false for other keys.
 func (d *Driver) nameOf(key string) (name string, ok bool) {
-	rest, ok := strings.CutPrefix(key, d.prefix)
+	rest, ok := strings.CutPrefix(key, d.o.Prefix)
 	if !ok {
 		return "", false
 	}
@@ -108,7 +85,7 @@ func (d *Driver) nameOf(key string) (name string, ok bool) {
 		if lock == "" {
 			lock = tag
 		}
-		if rest, ok = strings.CutPrefix(lock, d.prefix); !ok {
+		if rest, ok = strings.CutPrefix(lock, d.o.Prefix); !ok {
 			return "", false
 		}
 	}

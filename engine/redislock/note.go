@@ -20,12 +20,9 @@ type notes struct {
 func (c *claim) Note(ctx context.Context, note string) error {
 	k := c.keys
 	now, keep := c.nextNote()
-	n := c.d.pipelines.newCall(scriptNote, 5)
-	n.text(k.lock)
-	n.companions(k, kindHistory, kindDetails, kindShares)
-	n.companionOf(k, kindNoted, c.req.Owner)
-	n.text(c.req.Owner, note, now.id)
-	n.number(now.last, millis(keep))
+	n := c.d.pipelines.newCall(scriptNote)
+	n.keys(k, c.req.Owner, kindHistory, kindDetails, kindShares, kindNoted)
+	n.args(c.req.Owner, note, now.id, now.last, keep)
 	reply, err := c.d.ask(ctx, k.lock, n)
 	if err != nil {
 		return err

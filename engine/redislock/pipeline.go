@@ -68,28 +68,28 @@ const (
 	maxMakings = 3
 )
 
-// make makes a connection: the first that stands, or the first error when none will.
+// make makes a connection: the first that stands, or the last error when none does.
 func (p *pipeline) make(m *making) {
 	ctx, cancel := context.WithCancel(p.life)
-	defer cancel()
 	type made struct {
 		conn *conn
 		err  error
 	}
-	results := make(chan made, maxMakings)
-	begun, failed := 0, 0
+	results := make(chan made)
 	begin := func() {
-		begun++
-		go func() {
-			c, err := p.dialer.dial(ctx, p)
-			results <- made{c, err}
-		}()
+		n, err := p.dialer.dial(ctx, p)
+		select {
+		case results <- made{n, err}:
+		case <-ctx.Done(): // there is another, or there is to be none any more
+			if n != nil {
+				n.end(redis.ErrClosed)
+			}
+		}
 	}
-	begin()
+	go begin()
 	again := time.NewTicker(makeAgain)
 	defer again.Stop()
-	cut := false
-	for m.conn == nil && failed < begun && !cut {
+	for begun, failed := 1, 0; m.conn == nil && failed < begun && p.life.Err() == nil; {
 		select {
 		case r := <-results:
 			if m.conn = r.conn; r.err != nil {
@@ -98,25 +98,19 @@ func (p *pipeline) make(m *making) {
 			}
 		case <-again.C:
 			if begun < maxMakings {
-				begin()
+				begun++
+				go begin()
 			}
 		case <-p.life.Done():
-			cut, m.err = true, redis.ErrClosed
 		}
 	}
-	left := begun - failed
-	if m.conn != nil {
+	cancel()
+	switch {
+	case m.conn != nil:
 		m.err = nil
-		left--
+	case p.life.Err() != nil:
+		m.err = redis.ErrClosed
 	}
-	cancel() // ends the others; one that stands already is closed
-	go func() {
-		for range left {
-			if r := <-results; r.conn != nil {
-				r.conn.end(redis.ErrClosed)
-			}
-		}
-	}()
 	p.mu.Lock()
 	p.making = nil
 	if m.conn != nil && m.conn.live() {

@@ -16,7 +16,7 @@ import (
 // be asked for otherwise.
 func (c *claim) takePlain(ctx context.Context) (g driver.Grant, taken bool, err error) {
 	d, k, was := c.d, c.keys, c.load()
-	if c.req.Mode != driver.Exclusive || was.mayBeServed() || was.phase == queued || d.history || d.rest > 0 || d.contended.met(k.lock) {
+	if c.req.Mode != driver.Exclusive || was.mayBeServed() || was.phase == queued || d.o.RequireFenceHistory || d.o.Rest > 0 || d.contended.met(k.lock) {
 		return driver.Grant{}, false, nil
 	}
 	if err := d.usable(ctx); err != nil {
@@ -60,12 +60,10 @@ func (c *claim) givePlain(ctx context.Context) (given bool, err error) {
 		return false, err
 	}
 	k := c.keys
-	give := c.d.pipelines.newCall(scriptGive, 3)
+	give := c.d.pipelines.newCall(scriptGive)
 	give.leaves = leavesLate
-	give.text(k.lock)
-	give.companions(k, kindQueue)
-	give.companionOf(k, kindGone, c.req.Owner)
-	give.text(c.req.Owner)
+	give.keys(k, c.req.Owner, kindQueue, kindGone)
+	give.args(c.req.Owner)
 	reply, err := c.d.pipelines.ask(ctx, k.lock, give)
 	switch {
 	case err != nil && isReply(err): // it did not run: release.lua may need other permissions
@@ -85,18 +83,16 @@ func (c *claim) givePlain(ctx context.Context) (given bool, err error) {
 
 func (c *claim) sendTake(ctx context.Context) (fence int64, reply answer, err error) {
 	d, k := c.d, c.keys
-	take := d.pipelines.newCall(scriptTake, 4+d.memoryKeys())
+	take := d.pipelines.newCall(scriptTake)
 	take.durable, take.leaves = true, leavesSoon
-	take.text(k.lock)
-	take.companions(k, kindHistory, kindQueue)
-	take.companionOf(k, kindGone, c.req.Owner)
-	take.markOfMemory(d)
-	take.text(c.req.Owner)
-	take.number(millis(c.req.TTL), d.historyLife(c.req.TTL))
-	take.about(c.req.Owner, c.channel(), c.req.Note)
-	if d.memory > 0 {
-		take.number(millis(d.memory))
+	if d.o.Memory > 0 {
+		take.keys(k, c.req.Owner, kindHistory, kindQueue, kindGone, kindMemory)
+	} else {
+		take.keys(k, c.req.Owner, kindHistory, kindQueue, kindGone)
 	}
+	take.args(c.req.Owner, c.req.TTL, d.historyLife(c.req.TTL))
+	take.about(c.req.Owner, c.channel(), c.req.Note)
+	take.args(d.o.Memory)
 	reply, err = d.pipelines.ask(ctx, k.lock, take)
 	if err != nil {
 		return 0, reply, explain(err)

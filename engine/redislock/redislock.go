@@ -78,12 +78,8 @@ const DefaultMemory = time.Minute
 // A Driver serves claims on Redis. It is safe for concurrent use.
 type Driver struct {
 	client     redis.UniversalClient
-	ownClient  bool // Close closes it
-	prefix     string
-	replicas   int
-	history    bool // required
-	memory     time.Duration
-	rest       time.Duration
+	ownClient  bool    // Close closes it
+	o          Options // with their defaults
 	pipelines  pipelines
 	subscriber *subscriber // a pointer: it has owners, which fmt does not find there
 	fences     fences
@@ -92,7 +88,6 @@ type Driver struct {
 	tries      atomic.Int64 // counts attempts that wait
 
 	closing sync.Once
-	closed  atomic.Bool
 }
 
 // Open returns a Driver on one server. It does no I/O, and connects when it is first needed: once
@@ -167,7 +162,7 @@ func newDriver(client redis.UniversalClient, server *redis.Options, opts *Option
 	if _, cluster := client.(*redis.ClusterClient); cluster && o.Memory > 0 {
 		return nil, fmt.Errorf("redislock: Memory on Cluster is %w", driver.ErrUnsupported)
 	}
-	d := &Driver{client: client, prefix: o.Prefix, replicas: o.Replicas, history: o.RequireFenceHistory, memory: o.Memory, rest: o.Rest}
+	d := &Driver{client: client, o: o}
 	d.pipelines.init(client, server, o.Replicas)
 	d.subscriber = &subscriber{}
 	d.subscriber.init(client, strings.ToLower(rand.Text()))
@@ -188,7 +183,6 @@ func (d *Driver) Features() driver.Features {
 func (d *Driver) Close() error {
 	var err error
 	d.closing.Do(func() {
-		d.closed.Store(true)
 		d.pipelines.end()
 		d.subscriber.close()
 		if d.ownClient {
@@ -211,12 +205,12 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 
 // grantsUnasked reports whether a release may grant the lock to the next in the queue, which is told.
 // That one could neither wait for replicas nor find out what the server remembers.
-func (d *Driver) grantsUnasked() bool { return d.replicas == 0 && d.memory == 0 }
+func (d *Driver) grantsUnasked() bool { return d.o.Replicas == 0 && d.o.Memory == 0 }
 
 // checkTTL refuses a lease that a server could forget and still be trusted.
 func (d *Driver) checkTTL(ttl time.Duration) error {
-	if d.memory > 0 && ttl > d.memory {
-		return fmt.Errorf("redislock: a TTL of %v is above Options.Memory of %v, which is %w", ttl, d.memory, driver.ErrUnsupported)
+	if d.o.Memory > 0 && ttl > d.o.Memory {
+		return fmt.Errorf("redislock: a TTL of %v is above Options.Memory of %v, which is %w", ttl, d.o.Memory, driver.ErrUnsupported)
 	}
 	return nil
 }
@@ -226,7 +220,7 @@ func (d *Driver) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if d.closed.Load() {
+	if d.pipelines.life.Err() != nil {
 		return driver.ErrClosed
 	}
 	return nil
@@ -246,10 +240,10 @@ func millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// historyLife is how long the history outlives a grant of ttl, in milliseconds; 0: for ever.
-func (d *Driver) historyLife(ttl time.Duration) int64 {
-	if d.history {
+// historyLife is how long the history outlives a grant of ttl; 0: for ever.
+func (d *Driver) historyLife(ttl time.Duration) time.Duration {
+	if d.o.RequireFenceHistory {
 		return 0
 	}
-	return millis(max(historyTTL, 2*ttl))
+	return max(historyTTL, 2*ttl)
 }

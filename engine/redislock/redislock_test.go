@@ -178,12 +178,12 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// The scripts have the length of a place as a number of their own.
-func TestScriptsKnowPlaces(t *testing.T) {
+// take.lua includes nothing, and has the number of its own at which all others stop counting, as Go has.
+func TestScriptsCountToTheSame(t *testing.T) {
 	t.Parallel()
-	for _, s := range []*script{scriptAcquire, scriptRelease, scriptEvict, scriptInspect} {
-		if want := fmt.Sprintf("local PLACE = %d\n", millis(placeTTL)); strings.Count(s.load().text, want) != 1 {
-			t.Errorf("%s has no %q", s.name, want)
+	for _, s := range []*script{scriptTake, scriptAcquire} {
+		if want := fmt.Sprint(uint64(maxExact)); strings.Count(s.load().text, want) != 1 {
+			t.Errorf("%s does not have %s once", s.name, want)
 		}
 	}
 }

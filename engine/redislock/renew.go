@@ -70,9 +70,9 @@ func (c *claim) sendRenew(ctx context.Context, ttl time.Duration, known int64) (
 		return g, 0, err
 	case fence == 0:
 		return g, 0, c.lost(ctx)
-	case acknowledged < d.replicas:
+	case acknowledged < d.o.Replicas:
 		// A failover could bring the former expiry back, so the former deadline stands.
-		return g, 0, fmt.Errorf("%w: %d of %d", ErrReplicas, acknowledged, d.replicas)
+		return g, 0, fmt.Errorf("%w: %d of %d", ErrReplicas, acknowledged, d.o.Replicas)
 	}
 	c.update(func(now *state) {
 		adopted := now.grant.adopted || was.grant.fence == 0
@@ -87,14 +87,10 @@ func (c *claim) sendRenew(ctx context.Context, ttl time.Duration, known int64) (
 // runRenew has renew.lua run once. The fence is 0 if the owner holds nothing.
 func (c *claim) runRenew(ctx context.Context, ttl time.Duration, known int64) (fence uint64, ends int64, acknowledged int, err error) {
 	d, k := c.d, c.keys
-	renew := d.pipelines.newCall(scriptRenew, 5)
+	renew := d.pipelines.newCall(scriptRenew)
 	renew.durable, renew.leaves = true, leavesSoon
-	renew.text(k.lock)
-	renew.companions(k, kindHistory, kindDetails, kindShares, kindLimits)
-	renew.text(c.req.Owner)
-	renew.number(millis(ttl))
-	renew.text(c.channel(), c.req.Note)
-	renew.number(int64(c.load().grant.fence), d.historyLife(ttl), known)
+	renew.keys(k, c.req.Owner, kindHistory, kindDetails, kindShares, kindLimits)
+	renew.args(c.req.Owner, ttl, c.channel(), c.req.Note, int64(c.load().grant.fence), d.historyLife(ttl), known)
 	reply, err := d.ask(ctx, k.lock, renew)
 	if err != nil {
 		return 0, 0, 0, err

@@ -53,7 +53,7 @@ func (d *Driver) renewTogether(ctx context.Context, renewals []*driver.Renewal) 
 		case err != nil:
 			r.Answer(driver.Grant{}, err)
 		case replies[i] < 0:
-			if replies[i] == longer && d.replicas == 0 { // nothing was written that they could acknowledge
+			if replies[i] == longer && d.o.Replicas == 0 { // nothing was written that they could acknowledge
 				r.Grant = r.Claim.(*claim).grantedAgain(r.TTL)
 			}
 			rest = append(rest, r)
@@ -78,20 +78,20 @@ func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) (r
 		return nil, err
 	}
 	for {
-		renew := d.pipelines.newCall(scriptRenewAll, len(renewals))
+		renew := d.pipelines.newCall(scriptRenewAll)
 		renew.durable, renew.leaves = true, leavesSoon
+		renew.args(len(renewals))
 		for _, r := range renewals {
-			renew.text(r.Claim.(*claim).keys.lock)
+			renew.args(r.Claim.(*claim).keys.lock)
 		}
 		for _, r := range renewals {
-			renew.text(r.Claim.(*claim).req.Owner)
-			renew.number(millis(r.TTL))
+			renew.args(r.Claim.(*claim).req.Owner, r.TTL)
 		}
 		reply, err := d.pipelines.ask(ctx, renewals[0].Claim.(*claim).keys.lock, renew)
 		if err == nil {
 			replies, err = reply.integers(len(renewals))
-			if err == nil && reply.acknowledged < d.replicas {
-				err = fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.replicas)
+			if err == nil && reply.acknowledged < d.o.Replicas {
+				err = fmt.Errorf("%w: %d of %d", ErrReplicas, reply.acknowledged, d.o.Replicas)
 			}
 			return replies, err
 		}

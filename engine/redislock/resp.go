@@ -19,144 +19,118 @@ const (
 
 var errProtocol = errors.New("redislock: this is not Redis' protocol (RESP2)")
 
-// A reply is one answer of the server.
-type reply struct {
-	kind   byte // '+', '-', ':', '$' or '*', as on the wire; '_': nothing
-	number int64
-	text   string
-	list   []any // int64, string, refusal, nil or []any
-}
-
-// err is what the server refused with, nil if it did not.
-func (r *reply) err() error {
-	if r.kind == '-' {
-		return refusal(r.text)
-	}
-	return nil
+// An answer is a reply with the number of replicas that have what it tells of.
+type answer struct {
+	reply        any // int64, string, nil or a list of those and of refusals ([]any)
+	acknowledged int
 }
 
 // integer is a reply that must be a number.
-func (r *reply) integer(of string) (int64, error) {
-	if r.kind != ':' {
+func (a answer) integer(of string) (int64, error) {
+	n, ok := a.reply.(int64)
+	if !ok {
 		return 0, fmt.Errorf("redislock: alien reply to %s", of)
 	}
-	return r.number, nil
+	return n, nil
 }
 
 // slice is a reply that must be a list of n values and more.
-func (r *reply) slice(n int) ([]any, error) {
-	if r.kind != '*' || len(r.list) < n {
-		return nil, alienReply(r.list)
+func (a answer) slice(n int) ([]any, error) {
+	list, ok := a.reply.([]any)
+	if !ok || len(list) < n {
+		return nil, alienReply(list)
 	}
-	return r.list, nil
+	return list, nil
 }
 
 // integers is a reply that must be a list of n numbers.
-func (r *reply) integers(n int) ([]int64, error) {
-	if r.kind != '*' || len(r.list) != n {
-		return nil, alienReply(r.list)
+func (a answer) integers(n int) ([]int64, error) {
+	list, err := a.slice(n)
+	if err != nil || len(list) > n {
+		return nil, alienReply(list)
 	}
 	all := make([]int64, n)
-	for i, v := range r.list {
+	for i, v := range list {
 		one, ok := v.(int64)
 		if !ok {
-			return nil, alienReply(r.list)
+			return nil, alienReply(list)
 		}
 		all[i] = one
 	}
 	return all, nil
 }
 
-// value is how a list has r.
-func (r *reply) value() any {
-	switch r.kind {
-	case ':':
-		return r.number
-	case '-':
-		return refusal(r.text)
-	case '*':
-		return r.list
-	case '_':
-		return nil
-	}
-	return r.text
-}
-
-// readReply reads one reply whole, whatever bytes come.
-func readReply(from *bufio.Reader) (reply, error) {
+// readReply reads one reply whole, whatever bytes come: an int64, a string, a refusal, nil, or a list of those.
+func readReply(from *bufio.Reader) (any, error) {
 	left := maxReply
 	return readValue(from, &left, maxDepth)
 }
 
-func readValue(from *bufio.Reader, left *int, depth int) (reply, error) {
+func readValue(from *bufio.Reader, left *int, depth int) (any, error) {
 	line, err := readLine(from)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	if *left -= oneValue + len(line); *left < 0 || len(line) == 0 {
-		return reply{}, errProtocol
+		return nil, errProtocol
 	}
-	r := reply{kind: line[0]}
-	switch r.kind {
-	case '+', '-':
-		r.text = string(line[1:])
-		return r, nil
+	kind, rest := line[0], string(line[1:])
+	switch kind {
+	case '+':
+		return rest, nil
+	case '-':
+		return refusal(rest), nil
 	case ':':
-		r.number, err = strconv.ParseInt(string(line[1:]), 10, 64)
-	case '$', '*':
-		var n int
-		if n, err = strconv.Atoi(string(line[1:])); err == nil {
-			return readSized(from, r.kind, n, left, depth)
+		if n, err := strconv.ParseInt(rest, 10, 64); err == nil {
+			return n, nil
 		}
-	default:
-		err = errProtocol
+	case '$', '*':
+		if n, err := strconv.Atoi(rest); err == nil {
+			return readSized(from, kind, n, left, depth)
+		}
 	}
-	if err != nil {
-		return reply{}, errProtocol
-	}
-	return r, nil
+	return nil, errProtocol
 }
 
 // readSized reads what has its length before it: -1 is nothing.
-func readSized(from *bufio.Reader, kind byte, n int, left *int, depth int) (reply, error) {
+func readSized(from *bufio.Reader, kind byte, n int, left *int, depth int) (any, error) {
 	switch {
 	case n == -1:
-		return reply{kind: '_'}, nil
+		return nil, nil
 	case n < 0 || n > *left || depth == 0:
-		return reply{}, errProtocol
+		return nil, errProtocol
 	case kind == '*':
 		return readList(from, n, left, depth)
 	}
 	*left -= n
-	text, err := readText(from, n)
-	return reply{kind: '$', text: text}, err
+	return readText(from, n)
 }
 
-func readList(from *bufio.Reader, n int, left *int, depth int) (reply, error) {
+func readList(from *bufio.Reader, n int, left *int, depth int) (any, error) {
 	list := make([]any, 0, min(n, 1024)) // n may be wrong
 	for range n {
 		one, err := readValue(from, left, depth-1)
 		if err != nil {
-			return reply{}, err
+			return nil, err
 		}
-		list = append(list, one.value())
+		list = append(list, one)
 	}
-	return reply{kind: '*', list: list}, nil
+	return list, nil
 }
 
 // readText reads n bytes and the end of the line.
-func readText(from *bufio.Reader, n int) (string, error) {
+func readText(from *bufio.Reader, n int) (any, error) {
 	const step = 64 << 10
 	var text []byte
 	for len(text) < n+2 { // n may be wrong
 		start := len(text)
 		text = append(text, make([]byte, min(n+2-start, step))...)
 		if _, err := io.ReadFull(from, text[start:]); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
 	if string(text[n:]) != "\r\n" {
-		return "", errProtocol
+		return nil, errProtocol
 	}
 	return string(text[:n]), nil
 }

@@ -1,9 +1,7 @@
 package redislock
 
 import (
-	"crypto/rand"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 )
@@ -38,15 +36,6 @@ func (s *seen) now() (memory string, known time.Duration) {
 	return s.memory, s.known + time.Since(s.since)
 }
 
-// memorySeen is what acquire.lua is told: a name for a memory that has none, and what was seen.
-func (c *call) memorySeen(d *Driver) {
-	if d.memory > 0 {
-		memory, known := d.seen.now()
-		c.text(strings.ToLower(rand.Text()), memory)
-		c.number(known.Milliseconds())
-	}
-}
-
 // forgetful is the error for an answer that the server's memory is too young.
 func (d *Driver) forgetful(values []any) error {
 	if len(values) < 3 {
@@ -54,5 +43,5 @@ func (d *Driver) forgetful(values []any) error {
 	}
 	known := time.Duration(number(values[2])) * time.Millisecond
 	d.seen.saw(text(values[1]), known)
-	return fmt.Errorf("%w: it was seen to remember for %v, and leases may last for %v", ErrForgetful, known.Round(time.Millisecond), d.memory)
+	return fmt.Errorf("%w: it was seen to remember for %v, and leases may last for %v", ErrForgetful, known.Round(time.Millisecond), d.o.Memory)
 }

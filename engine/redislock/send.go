@@ -23,11 +23,10 @@ type call struct {
 	durable bool   // replicas must acknowledge it, if there are to be any
 	leaves  leaves // when it leaves a connection that does not answer
 
-	reply        reply
-	acknowledged int64         // replicas that have it, if replicas are asked
-	err          error         // why there is no reply
-	unsent       bool          // it did not leave this process
-	done         chan struct{} // has room for one, when one of those is set
+	answer answer
+	err    error         // why there is none
+	unsent bool          // it did not leave this process
+	done   chan struct{} // has room for one, when one of those is set
 }
 
 const (
@@ -68,40 +67,54 @@ func (p *pipeline) leaves(ctx context.Context, c *call) <-chan time.Time {
 	return time.After(d)
 }
 
-// newCall is a call of s, with n keys to follow.
-func (l *pipelines) newCall(s *script, n int) *call {
+// newCall is a call of s, or of a command that words follow.
+func (l *pipelines) newCall(s *script, words ...string) *call {
 	c, ok := l.used.Get().(*call)
 	if !ok {
 		c = &call{done: make(chan struct{}, 1)}
 	}
 	*c = call{script: s, body: c.body[:0], done: c.done}
-	if s != nil {
-		c.number(int64(n))
-	}
+	c.texts(words...)
 	return c
 }
 
-// command is a call of a command without a script.
-func (l *pipelines) command(words ...string) *call {
-	c := l.newCall(nil, 0)
-	for _, w := range words {
-		c.text(w)
-	}
-	return c
-}
-
-func (c *call) text(words ...string) {
+func (c *call) texts(words ...string) {
 	for _, w := range words {
 		c.body = appendText(c.body, w)
 	}
 	c.count += len(words)
 }
 
-func (c *call) number(numbers ...int64) {
-	for _, n := range numbers {
-		c.body = appendNumber(c.body, n)
+// keys appends the lock key and its companions of those kinds, with their number before them. Of the kinds that each
+// owner has it is owner's.
+func (c *call) keys(k keys, owner string, kinds ...byte) {
+	c.args(1+len(kinds), k.lock)
+	var room [192]byte
+	for _, kind := range kinds {
+		c.body = appendText(c.body, k.appendKey(room[:0], kind, owner))
 	}
-	c.count += len(numbers)
+	c.count += len(kinds)
+}
+
+// args appends texts, numbers, durations in whole milliseconds, and flags, which are 1 or 0.
+func (c *call) args(all ...any) {
+	for _, arg := range all {
+		switch arg := arg.(type) {
+		case string:
+			c.body = appendText(c.body, arg)
+		case int:
+			c.body = appendNumber(c.body, int64(arg))
+		case int64:
+			c.body = appendNumber(c.body, arg)
+		case time.Duration:
+			c.body = appendNumber(c.body, millis(arg))
+		case bool:
+			c.body = appendNumber(c.body, flag(arg))
+		default:
+			panic("redislock: an argument of no such kind")
+		}
+	}
+	c.count += len(all)
 }
 
 // appendTo appends c as it goes over the wire.
@@ -120,12 +133,6 @@ func (c *call) appendTo(b []byte) []byte {
 	return append(b, c.body...)
 }
 
-// An answer is a reply with the number of replicas that have what it tells of.
-type answer struct {
-	reply
-	acknowledged int
-}
-
 // maxRefused is how often a call is refused unserved before the refusal is its answer: a script that
 // is lost, and a slot that moves on.
 const maxRefused = 5
@@ -142,9 +149,9 @@ func (l *pipelines) ask(ctx context.Context, key string, c *call) (answer, error
 		if left {
 			return answer{}, err // c is still on its way
 		}
-		refused := c.reply.err()
-		if err == nil && refused != nil && tries < maxRefused {
-			if next := l.again(p, c, refused.Error()); next != nil {
+		refused, no := c.answer.reply.(refusal)
+		if err == nil && no && tries < maxRefused {
+			if next := l.again(p, c, string(refused)); next != nil {
 				p = next
 				continue
 			}
@@ -152,11 +159,11 @@ func (l *pipelines) ask(ctx context.Context, key string, c *call) (answer, error
 		if err != nil && l.cluster != nil {
 			l.cluster.ReloadState(context.Background()) // returns at once; another node may serve now
 		}
-		a := answer{c.reply, int(c.acknowledged)}
-		if c.reply = (reply{}); cap(c.body) <= keptBuffer {
+		a := c.answer
+		if c.answer = (answer{}); cap(c.body) <= keptBuffer {
 			l.used.Put(c)
 		}
-		if err == nil {
+		if err == nil && no {
 			err = refused
 		}
 		return a, err

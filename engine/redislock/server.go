@@ -46,11 +46,11 @@ func (d *Driver) Identify(ctx context.Context) (id string, err error) {
 	if _, cluster := d.client.(*redis.ClusterClient); cluster {
 		return "", fmt.Errorf("redislock: identity of a cluster: %w", driver.ErrUnsupported)
 	}
-	info, err := d.ask(ctx, "", d.pipelines.command("INFO", "server"))
+	info, err := d.ask(ctx, "", d.pipelines.newCall(nil, "INFO", "server"))
 	if err != nil {
 		return "", err
 	}
-	if id = parseInfo(info.text)["run_id"]; id == "" {
+	if id = parseInfo(text(info.reply))["run_id"]; id == "" {
 		return "", errors.New("redislock: INFO tells no run_id")
 	}
 	return id, nil

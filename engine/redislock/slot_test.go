@@ -65,7 +65,7 @@ func driverWith(t testing.TB, o Options) *Driver {
 func allKeys(k keys) map[string]string {
 	return map[string]string{
 		"lock": k.lock, "history": k.companion(kindHistory), "queue": k.companion(kindQueue), "details": k.companion(kindDetails),
-		"shares": k.companion(kindShares), "limits": k.companion(kindLimits), "gone": string(k.appendOf(nil, kindGone, "owner}{")),
+		"shares": k.companion(kindShares), "limits": k.companion(kindLimits), "gone": string(k.appendKey(nil, kindGone, "owner}{")),
 	}
 }
 
@@ -76,30 +76,30 @@ func TestCompanionsShareTheSlotAndCollideWithNothing(t *testing.T) {
 	for _, o := range []Options{{}, {NoPrefix: true}, {Prefix: "{app}:"}, {Prefix: "a}b:"}, {Prefix: "x{y}}"}} {
 		o.Memory = time.Minute
 		d := driverWith(t, o)
-		memory := d.markOfMemory()
+		memory := d.keysOf("any").companion(kindMemory)
 		seen := map[string]string{memory: "the mark of the memory"}
-		if got, ok := d.nameOf(memory); ok || !strings.HasPrefix(memory, d.prefix) {
-			t.Errorf("prefix %q: the mark of the memory, %q, is taken for the resource %q, or outside", d.prefix, memory, got)
+		if got, ok := d.nameOf(memory); ok || !strings.HasPrefix(memory, d.o.Prefix) {
+			t.Errorf("prefix %q: the mark of the memory, %q, is taken for the resource %q, or outside", d.o.Prefix, memory, got)
 		}
 		for _, name := range trickyNames() {
 			k := d.keysOf(name)
 			for what, key := range allKeys(k) {
 				if got, want := slot(key), slot(k.lock); got != want {
-					t.Errorf("prefix %q: %s of %q, %q, is in slot %d, the lock in %d", d.prefix, what, name, key, got, want)
+					t.Errorf("prefix %q: %s of %q, %q, is in slot %d, the lock in %d", d.o.Prefix, what, name, key, got, want)
 				}
 				me := fmt.Sprintf("%s of %q", what, name)
 				if other, ok := seen[key]; ok {
-					t.Errorf("prefix %q: %q is %s and %s", d.prefix, key, me, other)
+					t.Errorf("prefix %q: %q is %s and %s", d.o.Prefix, key, me, other)
 				}
 				seen[key] = me
 			}
 			for _, key := range []string{k.lock, k.companion(kindQueue)} {
 				if got, ok := d.nameOf(key); !ok || got != name {
-					t.Errorf("prefix %q: nameOf(%q) = %q, %v, want %q", d.prefix, key, got, ok, name)
+					t.Errorf("prefix %q: nameOf(%q) = %q, %v, want %q", d.o.Prefix, key, got, ok, name)
 				}
 			}
 			if got, ok := d.nameOf(k.companion(kindHistory)); ok {
-				t.Errorf("prefix %q: the history of %q is taken for the resource %q", d.prefix, name, got)
+				t.Errorf("prefix %q: the history of %q is taken for the resource %q", d.o.Prefix, name, got)
 			}
 		}
 	}
@@ -113,7 +113,7 @@ func FuzzCompanionsShareTheSlot(f *testing.F) {
 		if checkPrefix(prefix) != nil || strings.Contains(name, mark) || name == "" {
 			return
 		}
-		d := &Driver{prefix: prefix}
+		d := &Driver{o: Options{Prefix: prefix}}
 		k := d.keysOf(name)
 		for what, key := range allKeys(k) {
 			if slot(key) != slot(k.lock) {

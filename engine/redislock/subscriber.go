@@ -71,6 +71,7 @@ type armed struct {
 	wake    <-chan struct{}
 	granted <-chan driver.Grant
 	heard   bool // nothing told from now on will be missed
+	number  int  // of the attempt, which tells the server for which one it grants
 }
 
 func (e *subscriber) init(client redis.UniversalClient, id string) {
@@ -160,7 +161,7 @@ func (e *subscriber) arm(c *claim, number int) armed {
 	wake := make(chan struct{})
 	l.wake, l.claim, l.number, l.granted = wake, c, number, make(chan driver.Grant, 1)
 	l.armed = time.Now()
-	t := armed{wake, l.granted, l.line.hears}
+	t := armed{wake, l.granted, l.line.hears, number}
 	if e.ctx.Err() != nil {
 		l.wakeUp() // let it find the driver closed
 	}

@@ -40,7 +40,7 @@ func TestListenersOfOneOwner(t *testing.T) {
 		t.Error("not both are woken, whichever was meant")
 	}
 	first, second = a.arm(), b.arm()
-	d.subscriber.take(fmt.Sprintf("g1:o%d 5000 1000 1000", a.load().tries))
+	d.subscriber.take(fmt.Sprintf("g1:o%d 5000 1000 1000", first.number))
 	if len(first.granted) != 1 || len(second.granted) > 0 || a.load().grant.fence != 5000 || b.load().phase == held {
 		t.Errorf("a grant of one brought it %d, and the other %d", len(first.granted), len(second.granted))
 	}

@@ -28,13 +28,13 @@ var errNotHeld = fmt.Errorf("%w: it expired, or its key was deleted or taken ove
 func (c *claim) why(ctx context.Context, fence uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, whyWithin)
 	defer cancel()
-	why := c.d.pipelines.newCall(scriptWhy, 1)
-	why.companionOf(c.keys, kindWhy, c.req.Owner)
-	reply, err := c.d.ask(ctx, c.keys.lock, why)
+	why := c.d.pipelines.newCall(scriptWhy)
+	why.keys(c.keys, c.req.Owner, kindWhy)
+	a, err := c.d.ask(ctx, c.keys.lock, why)
 	if err != nil {
 		return errNotHeld
 	}
-	of, reason, ok := strings.Cut(reply.text, " ")
+	of, reason, ok := strings.Cut(text(a.reply), " ")
 	if !ok || of != strconv.FormatUint(fence, 10) {
 		return errNotHeld
 	}

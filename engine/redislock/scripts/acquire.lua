@@ -1,7 +1,7 @@
 #!lua
 -- One attempt: grants, or refuses and keeps the place in the queue.
--- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits; 8 the mark
---       of memory.lua, unless any memory will do; last, if there are rests, when one ends
+-- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits, 8 when a rest ends;
+--       9 the mark of memory.lua, unless any memory will do
 -- ARGV: 1 owner, 2 TTL in ms, 3 mode (x or s), 4 limit (0: none), 5 1: queue,
 --       6 channel for the end of the lease, 7 note, 8 life of the history in ms (0: for ever),
 --       9 1: refuse without a history, 10 number of the attempt,
@@ -9,7 +9,7 @@
 --       13 number of calls before it that may still come (else empty), 14 how long to remember that,
 --       15 number of this Try, 16 1: it may be granted later without another,
 --       17 a name for a new memory, 18 the memory that was seen, 19 for how long, in ms,
---       last how long a rest is in ms (0: there are none)
+--       20 how long a rest is in ms (0: there are none), 21 how long a place lives in ms
 -- Reply: {1, fence, others wait} granted; {2, fence, others wait} granted before;
 --        {3, the mark} the claim was released meanwhile, or another ended what it had; {4} no history; {5, memory, ms} known for too short;
 --        {0, first in the queue, foreign, left in ms, owner, mode, fence, held in ms, note}
@@ -17,6 +17,7 @@ local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[4],
 local owner, ttl, mode, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local found = redis.call('MGET', lock, history, KEYS[3])
 local held, past = found[1], found[2]
+local PLACE = tonumber(ARGV[21])
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]
 local ms = math.floor(us / 1000)
@@ -27,7 +28,7 @@ local last, fence, since, by, channel, note = recall(past)
 
 if ARGV[9] == '1' and last == 0 then return {4} end
 if ARGV[12] ~= '0' and (not held or held == SHARED or held == owner) then
-  local memory, known = remembers(KEYS[8], ARGV[18], ARGV[19], ARGV[17], us)
+  local memory, known = remembers(KEYS[9], ARGV[18], ARGV[19], ARGV[17], us)
   if known < tonumber(ARGV[12]) then return {5, memory, known} end
 end
 if found[3] and found[3] ~= BARRED then keep_at_most(KEYS[3], tonumber(ARGV[14])) end
@@ -70,10 +71,10 @@ if held == SHARED and redis.call('EXISTS', shares) == 0 and past then
 end
 
 -- While it rests, only clients that know nothing of it take the lock.
-local rest = tonumber(ARGV[#ARGV])
+local rest = tonumber(ARGV[20])
 if rest > 0 and not held then
-  rest = (tonumber(redis.pcall('GET', KEYS[#KEYS])) or 0) - ms
-  if rest > tonumber(ARGV[#ARGV]) then rest = 0 end -- the clock was set back
+  rest = (tonumber(redis.pcall('GET', KEYS[8])) or 0) - ms
+  if rest > tonumber(ARGV[20]) then rest = 0 end -- the clock was set back
 else
   rest = 0
 end

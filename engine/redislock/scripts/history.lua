@@ -1,3 +1,8 @@
+-- What all scripts agree on. No owner has a control character, so these values of the lock key are nobody's. EXACT is
+-- 2^53, where Lua's numbers stop being exact; take.lua, which includes nothing, has it too.
+local SHARED, LINGER = '\31shared', '\31linger'
+local EXACT = 9007199254740992
+
 -- decode returns true and what cmsgpack stored, which kinds tells: n a number that a record
 -- can have, s a string. false: it is missing, damaged, or of another version.
 local function decode(kinds, stored)
@@ -8,7 +13,7 @@ local function decode(kinds, stored)
     local v = found[i + 1]
     if kinds:sub(i, i) == 's' then
       if type(v) ~= 'string' then return false end
-    elseif type(v) ~= 'number' or not (v >= 0 and v <= 9007199254740992) then
+    elseif type(v) ~= 'number' or not (v >= 0 and v <= EXACT) then
       return false
     end
   end
@@ -27,9 +32,9 @@ local function recall(past)
   if not past then return 0, 0, 0, '', '', '', false end
   if #past < 24 then return 0, 0, 0, '', '', '', true end
   local last, fence, since = struct.unpack('>I8I8I8', past)
-  if last > 9007199254740992 then return 0, 0, 0, '', '', '', true end -- no script writes that
+  if last > EXACT then return 0, 0, 0, '', '', '', true end -- no script writes that
   local ok, by, channel, note = decode('sss', string.sub(past, 25))
-  if not ok or fence > 9007199254740992 or since > 9007199254740992 then return last, 0, 0, '', '', '', true end
+  if not ok or fence > EXACT or since > EXACT then return last, 0, 0, '', '', '', true end
   return last, fence, since, by, channel, note, false
 end
 
@@ -49,9 +54,8 @@ local function remember(life, last, fence, since, by, channel, note)
 end
 
 -- Above the last one, and above all former ones if that was lost: the clock has gone on.
--- 2^53 is where Lua's numbers stop being exact.
 local function next_fence(last, us)
   local n = math.max(last + 1, us)
-  if n >= 9007199254740992 then return nil end
+  if n >= EXACT then return nil end
   return n
 end

@@ -1,13 +1,11 @@
 #!lua flags=no-writes
 -- Shows who holds and who waits, and what of that somebody has damaged.
 -- KEYS: 1 lock, 2 history, 3 queue, 4 details, 5 shares
--- ARGV: none
+-- ARGV: 1 how long a place lives in ms
 -- Reply: {last fence, {owner, mode, limit, fence, held in ms, left in ms, note, …},
 --         {owner, mode, waited in ms, note, …}, {what is damaged, …}}
 local lock, history, queue, details, shares = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local SHARED, LINGER = '\31shared', '\31linger'
--- As in prelude.lua.
-local PLACE = 3000
+local PLACE = tonumber(ARGV[1])
 local found = redis.call('MGET', lock, history)
 local held, past = found[1], found[2]
 local clock = redis.call('TIME')
@@ -34,7 +32,7 @@ if held == SHARED then
     local who, ends = all[i], tonumber(all[i + 1])
     local stored = ask('the details', 'HGET', details, 's' .. who)
     local ok, n, granted, limit, _, text = decode(SHARER, stored)
-    if not ok or ends > 9007199254740992 then
+    if not ok or ends > EXACT then
       if stored then add(damaged, 'a holder') end
       n, granted, limit, text, ends = 0, ms, 0, '', math.min(ends, ms)
     end

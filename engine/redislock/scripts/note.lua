@@ -21,7 +21,7 @@ if held == owner then
   end
   return 1
 end
-if held ~= '\31shared' then return 0 end
+if held ~= SHARED then return 0 end
 local ends = tonumber(redis.call('ZSCORE', shares, owner))
 local ok, fence, granted, limit, channel = decode(SHARER, redis.call('HGET', details, 's' .. owner))
 if not ok or not ends or ends < ms then return 0 end

@@ -1,14 +1,9 @@
 -- Shared by the other scripts, which include it after their fast path.
--- It uses: held (the value at the lock key or false), ms (the server's time), and the keys.
+-- It uses: held (the value at the lock key or false), ms (the server's time), the keys, and PLACE, how long
+-- a place lives in ms: what ends later than that from now is of before the clock was set back.
 
--- No owner has a control character, so these values of the lock key are nobody's.
-local SHARED, LINGER = '\31shared', '\31linger'
-
--- The mark of an owner whose attempts are all refused: 2^53, which no number follows.
-local BARRED = '9007199254740992'
-
--- placeTTL in ms. What ends later than that from now is of before the clock was set back.
-local PLACE = 3000
+-- The mark of an owner whose attempts are all refused, which no number follows.
+local BARRED = string.format('%.0f', EXACT)
 
 local function drop_sharer(who)
   redis.call('ZREM', shares, who)
@@ -38,7 +33,7 @@ end
 local function follow_sharers()
   local last = redis.call('ZREVRANGE', shares, 0, 0, 'WITHSCORES')[2]
   if not last then return end
-  local left = math.min(tonumber(last), 9007199254740992) - ms -- somebody may have damaged it
+  local left = math.min(tonumber(last), EXACT) - ms -- somebody may have damaged it
   left = string.format('%.0f', math.max(left, 1))
   redis.call('SET', lock, SHARED, 'PX', left)
   for _, key in ipairs({shares, limits}) do redis.call('PEXPIRE', key, left) end

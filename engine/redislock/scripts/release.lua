@@ -6,12 +6,13 @@
 --       granted to another claim of the owner), 4 how long to remember that in ms,
 --       5 number of this release, of 'all' the fence of what is held, 6 how long a rest is in
 --       ms (0: there are none), 7 how long after the last one began another may, in ms,
---       8 for how long to refuse all attempts of the owner, in ms (0: not)
+--       8 for how long to refuse all attempts of the owner, in ms (0: not), 9 how long a place lives in ms
 -- Reply: 1 given up; 2 and granted to the next; 0 there was nothing; -1 what is held was granted since
 local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local owner, linger = ARGV[1], tonumber(ARGV[2])
 local found = redis.call('MGET', lock, history, KEYS[3])
 local held, past = found[1], found[2]
+local PLACE = tonumber(ARGV[9])
 if ARGV[3] ~= 'all' and found[3] and tonumber(found[3]) >= tonumber(ARGV[5]) then return 0 end -- it comes late: what is held was granted since
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]

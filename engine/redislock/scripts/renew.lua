@@ -16,7 +16,7 @@ local known, ends = tonumber(ARGV[7]), 0
 --include history.lua
 local past = redis.pcall('GET', history) -- a damaged one must not end the lease
 local last, fence, since, by, channel, note = recall(past)
-if last > 0 and ARGV[6] ~= '0' and (held == owner or held == '\31shared') then
+if last > 0 and ARGV[6] ~= '0' and (held == owner or held == SHARED) then
   redis.call('PEXPIRE', history, life_of(last, ARGV[6]))
 end
 if held == owner then
@@ -36,7 +36,7 @@ if held == owner then
 end
 if not held then return {0} end
 
-local queue = ''
+local queue, PLACE = '', 0 -- which the prelude names
 --include prelude.lua
 if held ~= SHARED then return {0} end
 purge()

@@ -17,7 +17,7 @@ local ms = math.floor(n / 1000)
 local past = redis.pcall('SET', KEYS[2], struct.pack('>I8I8I8', n, n, ms) .. ARGV[4], 'PX', ARGV[3], 'GET')
 if not past then return n end
 if type(past) == 'string' then
-  local last = #past >= 8 and struct.unpack('>I8', past) or 9007199254740993
+  local last = #past >= 8 and struct.unpack('>I8', past) or math.huge
   if last < n then return n end
   if last > 9007199254740992 then last = n end -- it is damaged
   -- As it was; it is kept for longer by what it is ahead of the clock.
