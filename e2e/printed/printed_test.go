@@ -155,9 +155,8 @@ var plain = map[string]string{
 	"leaseholdgocron.Locker.leases": "names",
 	"memory.Server.resources":       "names",
 	"quorum.Driver.ids":             "servers",
-	"redislock.fences.now":          "lock keys",
-	"redislock.fences.old":          "lock keys",
-	"redislock.contended.locks":     "lock keys",
+	"redislock.knownLocks.now":      "lock keys",
+	"redislock.knownLocks.old":      "lock keys",
 	"serve.gate.all":                "clients",
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,16 +19,8 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex
-	var all []driver.Finding
-	err := d.eachPrimary(ctx, func(ctx context.Context, node redis.UniversalClient) error {
-		found, err := d.checkNode(ctx, node)
-		mu.Lock()
-		defer mu.Unlock()
-		all = append(all, found...)
-		return err
-	})
-	return all, explain(err)
+	found, err := eachPrimary(ctx, d, d.checkNode)
+	return found, explain(err)
 }
 
 func (d *Driver) checkNode(ctx context.Context, node redis.UniversalClient) ([]driver.Finding, error) {

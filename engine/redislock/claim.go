@@ -130,7 +130,7 @@ func (c *claim) brought(fence uint64) (ok bool) {
 		}
 	})
 	if ok {
-		c.d.fences.saw(c.keys.lock, fence)
+		c.d.known.saw(c.keys.lock, fence)
 	}
 	return ok
 }
@@ -155,7 +155,7 @@ func (c *claim) attempt(ctx context.Context, try int) (driver.Grant, *driver.Bus
 		return driver.Grant{}, nil, err
 	}
 	was := c.load()
-	seen := d.fences.last(k.lock)
+	seen := d.known.of(k.lock).fence
 	if !was.mayBeGranted() {
 		was.floor = seen
 	}
@@ -195,7 +195,7 @@ func (c *claim) attempt(ctx context.Context, try int) (driver.Grant, *driver.Bus
 		return driver.Grant{}, busy, nil
 	case replyGranted, replyHeld:
 		if len(values) > 2 && number(values[2]) == 0 {
-			d.contended.left(k.lock)
+			d.known.contended(k.lock, false)
 		}
 		fence := uint64(number(values[1]))
 		adopts := false // what another claim of this owner was granted, whose lease it stays
@@ -267,7 +267,7 @@ func (c *claim) accept(ctx context.Context, fence uint64, was state, reply answe
 		now.uncertain = uncertain{attempt: was.uncertain.attempt}
 		now.hold(fence)
 	})
-	c.d.fences.saw(c.keys.lock, fence)
+	c.d.known.saw(c.keys.lock, fence)
 	return nil
 }
 
@@ -418,7 +418,7 @@ func (c *claim) sendRelease(ctx context.Context, how driver.End, late string, wh
 	}
 	given, err := reply.integer("release")
 	if given == replyGivenOn {
-		d.contended.meet(k.lock)
+		d.known.contended(k.lock, true)
 	}
 	return given, err
 }

@@ -73,18 +73,15 @@ func explain(err error) error {
 	if known := advice[word]; known != nil {
 		return fmt.Errorf("%w: %w", known, err)
 	}
-	if isReply(err) {
-		switch {
-		case redis.IsAuthError(err), strings.HasPrefix(text, "ERR AUTH"), strings.Contains(text, "called without any password configured"):
-			return fmt.Errorf("%w: %w", ErrAuth, err)
-		case strings.Contains(text, "OOM "):
-			return fmt.Errorf("%w: %w", ErrOutOfMemory, err)
-		case strings.Contains(text, "WRONGTYPE "):
-			return fmt.Errorf("%w: %w", ErrWrongType, err)
-		case strings.Contains(text, "MISCONF "):
-			return fmt.Errorf("%w: %w", ErrCannotSave, err)
-		case strings.Contains(text, "READONLY "):
-			return fmt.Errorf("%w: %w", ErrReadOnly, err)
+	if !isReply(err) {
+		return err
+	}
+	if redis.IsAuthError(err) || strings.HasPrefix(text, "ERR AUTH") || strings.Contains(text, "called without any password configured") {
+		return fmt.Errorf("%w: %w", ErrAuth, err)
+	}
+	for _, word := range []string{"OOM", "WRONGTYPE", misconf, "READONLY"} { // of a command within a script
+		if strings.Contains(text, word+" ") {
+			return fmt.Errorf("%w: %w", advice[word], err)
 		}
 	}
 	return err

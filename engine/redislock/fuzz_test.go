@@ -109,7 +109,7 @@ func FuzzMessages(f *testing.F) {
 			t.Fatal(err)
 		}
 		c := &claim{d: d, req: driver.Request{Resource: "a", Owner: "a", Queue: true}, keys: d.keysOf("a")}
-		d.subscriber.claims["a"] = &listener{wake: make(chan struct{}), claim: c, number: 1, granted: make(chan driver.Grant, 1)}
+		d.subscriber.claims["a"] = &listener{claim: c, waiting: waiting{wake: make(chan struct{}), number: 1, granted: make(chan driver.Grant, 1)}}
 		d.subscriber.take(message)
 		parseInfo(message)
 		_, _ = onceReply("key", 1, fuzzedReply(message))

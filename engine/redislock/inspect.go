@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -111,35 +110,22 @@ func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error
 // names returns, sorted, the names that begin with prefix and have a lock key or a queue.
 func (d *Driver) names(ctx context.Context, prefix string) ([]string, error) {
 	patterns := []string{glob(d.o.Prefix+prefix) + "*", glob(d.o.Prefix+mark+string(kindQueue)) + "*"}
-	var mu sync.Mutex
-	found := make(map[string]bool)
-	err := d.eachPrimary(ctx, func(ctx context.Context, node redis.UniversalClient) error {
+	names, err := eachPrimary(ctx, d, func(ctx context.Context, node redis.UniversalClient) (found []string, err error) {
 		for _, pattern := range patterns {
-			for scan := node.Scan(ctx, 0, pattern, scanCount).Iterator(); ; {
-				if !scan.Next(ctx) {
-					if scan.Err() != nil {
-						return scan.Err()
-					}
-					break
-				}
+			scan := node.Scan(ctx, 0, pattern, scanCount).Iterator()
+			for scan.Next(ctx) {
 				if name, ok := d.nameOf(scan.Val()); ok && strings.HasPrefix(name, prefix) {
-					mu.Lock()
-					found[name] = true
-					mu.Unlock()
+					found = append(found, name)
 				}
 			}
+			if scan.Err() != nil {
+				return nil, scan.Err()
+			}
 		}
-		return nil
+		return found, nil
 	})
-	if err != nil {
-		return nil, explain(err)
-	}
-	names := make([]string, 0, len(found))
-	for name := range found {
-		names = append(names, name)
-	}
 	slices.Sort(names)
-	return names, nil
+	return slices.Compact(names), explain(err)
 }
 
 // glob is a pattern that matches s and nothing else.
@@ -168,7 +154,7 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	case fence == 0:
 		return fmt.Errorf("%w: it does not hold it", driver.ErrLost)
 	}
-	d.fences.saw(k.lock, uint64(fence))
+	d.known.saw(k.lock, uint64(fence))
 	return nil
 }
 
@@ -206,6 +192,6 @@ func (d *Driver) raise(ctx context.Context, k keys, fence uint64, owner string) 
 	case last < 0:
 		return fmt.Errorf("%w: it does not hold it", driver.ErrLost)
 	}
-	d.fences.saw(k.lock, uint64(last))
+	d.known.saw(k.lock, uint64(last))
 	return nil
 }

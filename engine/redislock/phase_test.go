@@ -114,7 +114,7 @@ func afterEvent(t *testing.T, event string, from phase, unsure uncertain) string
 		}
 		return answer
 	}), nil)
-	d.contended.meet("lock:n") // acquire.lua answers
+	d.known.contended("lock:n", true) // acquire.lua answers
 	made, err := d.Claim(driver.Request{Resource: "n", Owner: "owner", TTL: time.Second, Queue: event == "Try place" || event == "brought"})
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
@@ -180,20 +181,18 @@ func (l *pipelines) of(ctx context.Context, key string, waits bool) (*pipeline, 
 	if l.cluster == nil {
 		return l.to(place{waits: waits}, l.server), nil
 	}
+	find := func(ctx context.Context) (*redis.Client, error) { return l.cluster.MasterForKey(ctx, key) }
 	var node *redis.Client
-	find := func(ctx context.Context) (err error) {
-		node, err = l.cluster.MasterForKey(ctx, key)
-		return err
-	}
 	var err error
 	if l.known.Load() { // it does not ask, then
-		err = find(ctx)
-	} else if err = apart(ctx, l.life, find); err == nil {
-		l.known.Store(true)
+		node, err = find(ctx)
+	} else {
+		node, err = abandonable(ctx, l.life, find)
 	}
 	if err != nil {
 		return nil, err
 	}
+	l.known.Store(true)
 	return l.to(place{node.Options().Addr, waits}, dialer{options: node.Options()}), nil
 }
 
@@ -218,17 +217,14 @@ func (l *pipelines) to(where place, by dialer) *pipeline {
 	return p
 }
 
-// apart calls f, which may take no notice of the end of its context. It returns when that or life ends:
-// then f goes on by itself and must not write to what its caller reads.
-func apart(ctx, life context.Context, f func(context.Context) error) error {
-	done := make(chan error, 1)
-	go func() { done <- f(ctx) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-life.Done():
-		return redis.ErrClosed
+// abandonable calls f, which may take no notice of the end of its context. It returns when that or life ends.
+func abandonable[T any](ctx, life context.Context, f func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(life, cancel)()
+	value, err := abandon.Call(ctx, func() (T, error) { return f(ctx) })
+	if err != nil && life.Err() != nil {
+		err = redis.ErrClosed
 	}
+	return value, err
 }

@@ -3,7 +3,6 @@ package redislock
 import (
 	"context"
 	"encoding/binary"
-	"sync"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -16,14 +15,15 @@ import (
 // be asked for otherwise.
 func (c *claim) takePlain(ctx context.Context) (g driver.Grant, taken bool, err error) {
 	d, k, was := c.d, c.keys, c.load()
-	if c.req.Mode != driver.Exclusive || was.mayBeServed() || was.phase == queued || d.o.RequireFenceHistory || d.o.Rest > 0 || d.contended.met(k.lock) {
+	lock := d.known.of(k.lock)
+	if c.req.Mode != driver.Exclusive || was.mayBeServed() || was.phase == queued || d.o.RequireFenceHistory || d.o.Rest > 0 || lock.contended {
 		return driver.Grant{}, false, nil
 	}
 	if err := d.usable(ctx); err != nil {
 		return driver.Grant{}, false, err
 	}
 	d.subscriber.listen(c)
-	was.floor = d.fences.last(k.lock)
+	was.floor = lock.fence
 	// Unknown until there is an answer.
 	c.update(func(now *state) { now.asked, now.uncertain.attempt, now.floor = true, true, was.floor })
 	fence, reply, err := c.sendTake(ctx)
@@ -32,7 +32,7 @@ func (c *claim) takePlain(ctx context.Context) (g driver.Grant, taken bool, err 
 		return driver.Grant{}, false, err
 	case fence == 0:
 		c.update(func(now *state) { now.uncertain.attempt = false })
-		d.contended.meet(k.lock)
+		d.known.contended(k.lock, true)
 		return driver.Grant{}, false, nil
 	}
 	err = c.accept(ctx, uint64(fence), was, reply)
@@ -76,7 +76,7 @@ func (c *claim) givePlain(ctx context.Context) (given bool, err error) {
 		return false, err
 	}
 	if n == 0 {
-		c.d.contended.meet(k.lock)
+		c.d.known.contended(k.lock, true)
 	}
 	return n == 1, nil
 }
@@ -99,36 +99,4 @@ func (c *claim) sendTake(ctx context.Context) (fence int64, reply answer, err er
 	}
 	fence, err = reply.integer("take")
 	return fence, reply, err
-}
-
-// contended remembers where the plain case was not met, until it may be again. It forgets
-// all when they are many.
-type contended struct {
-	mu    sync.Mutex
-	locks map[string]struct{} // guarded by mu
-}
-
-// maxContended bounds them, as maxFences does.
-const maxContended = 4096
-
-func (c *contended) met(lock string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, ok := c.locks[lock]
-	return ok
-}
-
-func (c *contended) meet(lock string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.locks == nil || len(c.locks) >= maxContended {
-		c.locks = make(map[string]struct{})
-	}
-	c.locks[lock] = struct{}{}
-}
-
-func (c *contended) left(lock string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.locks, lock)
 }

@@ -82,8 +82,7 @@ type Driver struct {
 	o          Options // with their defaults
 	pipelines  pipelines
 	subscriber *subscriber // a pointer: it has owners, which fmt does not find there
-	fences     fences
-	contended  contended
+	known      knownLocks
 	seen       seen
 	tries      atomic.Int64 // counts attempts that wait
 

@@ -137,25 +137,27 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-func TestFencesAreRemembered(t *testing.T) {
+// Of many locks those that are used are remembered.
+func TestLocksAreKnown(t *testing.T) {
 	t.Parallel()
-	var f fences
-	f.saw("a", 5)
-	f.saw("a", 3)
-	if f.last("a") != 5 || f.last("b") != 0 {
-		t.Errorf("last = %d and %d", f.last("a"), f.last("b"))
+	var k knownLocks
+	k.saw("a", 5)
+	k.saw("a", 3)
+	k.contended("a", true)
+	if got := k.of("a"); got != (known{5, true}) || k.of("b") != (known{}) {
+		t.Errorf("of a %v, and of b %v", got, k.of("b"))
 	}
-	for i := range 3 * maxFences {
-		f.saw(fmt.Sprint("x", i), 1)
+	for i := range 3 * maxKnown {
+		k.saw(fmt.Sprint("x", i), 1)
 		if i%100 == 0 {
-			f.saw("a", 4) // in use: not forgotten
+			k.saw("a", 4) // in use: not forgotten
 		}
-		if len(f.now)+len(f.old) > maxFences {
-			t.Fatalf("%d fences are kept", len(f.now)+len(f.old))
+		if len(k.now)+len(k.old) > maxKnown {
+			t.Fatalf("%d locks are known", len(k.now)+len(k.old))
 		}
 	}
-	if f.last("a") != 5 || f.last("x0") != 0 {
-		t.Errorf("last = %d and %d", f.last("a"), f.last("x0"))
+	if got := k.of("a"); got != (known{5, true}) || k.of("x0") != (known{}) {
+		t.Errorf("of a %v, and of x0 %v", got, k.of("x0"))
 	}
 }
 

@@ -79,7 +79,7 @@ func (c *claim) sendRenew(ctx context.Context, ttl time.Duration, known int64) (
 		now.hold(fence)
 		now.grant.adopted = adopted
 	})
-	d.fences.saw(c.keys.lock, fence)
+	d.known.saw(c.keys.lock, fence)
 	d.subscriber.listen(c)
 	return granted(ttl, fence), ends, nil
 }

@@ -74,18 +74,17 @@ func readValue(from *bufio.Reader, left *int, depth int) (any, error) {
 	if *left -= oneValue + len(line); *left < 0 || len(line) == 0 {
 		return nil, errProtocol
 	}
-	kind, rest := line[0], string(line[1:])
-	switch kind {
+	switch kind := line[0]; kind {
 	case '+':
-		return rest, nil
+		return string(line[1:]), nil
 	case '-':
-		return refusal(rest), nil
+		return refusal(line[1:]), nil
 	case ':':
-		if n, err := strconv.ParseInt(rest, 10, 64); err == nil {
+		if n, err := strconv.ParseInt(string(line[1:]), 10, 64); err == nil {
 			return n, nil
 		}
 	case '$', '*':
-		if n, err := strconv.Atoi(rest); err == nil {
+		if n, err := strconv.Atoi(string(line[1:])); err == nil {
 			return readSized(from, kind, n, left, depth)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -63,12 +64,22 @@ func address(node redis.UniversalClient) string {
 	return ""
 }
 
-// eachPrimary calls f for every primary of a cluster, or for the one server.
-func (d *Driver) eachPrimary(ctx context.Context, f func(context.Context, redis.UniversalClient) error) error {
-	return apart(ctx, d.pipelines.life, func(ctx context.Context) error {
-		if cluster, ok := d.client.(*redis.ClusterClient); ok {
-			return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return f(ctx, node) })
+// eachPrimary calls f for every primary of a cluster, or for the one server, and returns what all have found.
+func eachPrimary[T any](ctx context.Context, d *Driver, f func(context.Context, redis.UniversalClient) ([]T, error)) ([]T, error) {
+	return abandonable(ctx, d.pipelines.life, func(ctx context.Context) ([]T, error) {
+		cluster, ok := d.client.(*redis.ClusterClient)
+		if !ok {
+			return f(ctx, d.client)
 		}
-		return f(ctx, d.client)
+		var mu sync.Mutex
+		var all []T
+		err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			found, err := f(ctx, node)
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, found...)
+			return err
+		})
+		return all, err
 	})
 }

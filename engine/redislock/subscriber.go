@@ -53,17 +53,21 @@ type line struct {
 	left    time.Time     // when the last one of them went
 }
 
-// listener is what a claim wants to hear.
+// listener is what an owner wants to hear of one lock.
 type listener struct {
-	wake    chan struct{} // nil: it does not wait
-	line    *line         // where the wake-up comes from
-	lost    func(error)   // nil: it does not want to know
-	lock    string        // what it is about
-	next    *listener     // of the same owner; whose claims are of other locks
-	claim   *claim
-	number  int               // of the attempt that waits, for what is granted to it
-	armed   time.Time         // before that attempt was sent
+	claim *claim      // that waits or holds, the last of the owner's that did
+	lost  func(error) // nil: it does not want to know
+	next  *listener   // of the same owner and another lock
+	waiting
+}
+
+// waiting is what an attempt that was refused waits for. Its zero value waits for nothing.
+type waiting struct {
+	line    *line             // where the wake-up comes from
+	wake    chan struct{}     // nil: it was woken
 	granted chan driver.Grant // has room for one
+	number  int               // of the attempt, for what is granted to it
+	armed   time.Time         // before that attempt was sent
 }
 
 // armed is what an attempt that is refused waits for.
@@ -109,14 +113,15 @@ func (e *subscriber) listen(c *claim) {
 // at is the listener for c; nil: there is none. Requires e.mu.
 func (e *subscriber) at(c *claim) *listener {
 	l := e.claims[c.req.Owner]
-	for l != nil && l.lock != c.keys.lock {
+	for l != nil && l.claim.keys.lock != c.keys.lock {
 		l = l.next
 	}
 	return l
 }
 
-// remove requires e.mu.
+// remove lets go of everything that l listens for. Requires e.mu.
 func (e *subscriber) remove(owner string, l *listener) {
+	e.leave(l)
 	first := e.claims[owner]
 	switch {
 	case first != l:
@@ -136,7 +141,7 @@ func (e *subscriber) of(c *claim) *listener {
 	l := e.at(c)
 	if l == nil {
 		l = &c.listener
-		*l = listener{claim: c, lost: c.req.Lost, lock: c.keys.lock, next: e.claims[c.req.Owner]}
+		*l = listener{claim: c, lost: c.req.Lost, next: e.claims[c.req.Owner]}
 		e.claims[c.req.Owner] = l
 	}
 	if !e.running && e.ctx.Err() == nil {
@@ -151,17 +156,17 @@ func (e *subscriber) arm(c *claim, number int) armed {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.of(c)
-	if l.line == nil {
-		l.line = &e.own
+	on := l.line
+	if on == nil {
+		on = &e.own
 		if e.shards != nil {
-			l.line = e.shards.use(slot(c.keys.lock))
+			on = e.shards.use(slot(c.keys.lock))
 		}
-		l.line.users++
+		on.users++
 	}
-	wake := make(chan struct{})
-	l.wake, l.claim, l.number, l.granted = wake, c, number, make(chan driver.Grant, 1)
-	l.armed = time.Now()
-	t := armed{wake, l.granted, l.line.hears, number}
+	l.claim = c
+	l.waiting = waiting{line: on, wake: make(chan struct{}), granted: make(chan driver.Grant, 1), number: number, armed: time.Now()}
+	t := armed{l.wake, l.granted, on.hears, number}
 	if e.ctx.Err() != nil {
 		l.wakeUp() // let it find the driver closed
 	}
@@ -191,7 +196,7 @@ func (e *subscriber) leave(l *listener) {
 		l.line.users--
 		l.line.left = time.Now()
 	}
-	l.wake, l.line = nil, nil
+	l.waiting = waiting{}
 }
 
 // forget lets go of everything about c.
@@ -199,7 +204,6 @@ func (e *subscriber) forget(c *claim) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if l := e.at(c); l != nil {
-		e.leave(l)
 		e.remove(c.req.Owner, l)
 	}
 }
@@ -362,7 +366,6 @@ func (e *subscriber) lookAfter(ctx context.Context, c *claim) {
 	e.mu.Lock()
 	if l, now := e.at(c), c.load(); l != nil && l.claim == c && now.phase == held && now.grant.fence == was.grant.fence {
 		lost = l.lost
-		e.leave(l)
 		e.remove(c.req.Owner, l)
 	}
 	e.mu.Unlock()
@@ -444,8 +447,7 @@ func (e *subscriber) take(message string) {
 		e.granted(owner, first, rest)
 	case kind == 'e' && first.next == nil: // else their next renewals tell which one it was
 		lost = first.lost
-		e.leave(first)
-		delete(e.claims, owner)
+		e.remove(owner, first)
 	}
 	e.mu.Unlock()
 	if lost != nil {
