@@ -105,20 +105,20 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	s := a.s
 	s.claims.mu.Lock()
 	a.one.chosen = a.chosen
-	ended := a.one.ended
+	isEnded := a.one.phase == ended
 	s.claims.mu.Unlock()
-	if ended && a.call.Call == 0 {
+	if isEnded && a.call.Call == 0 {
 		return errUsed
 	}
 	fresh := !a.one.acquires
-	if !fresh && !ended && !alike(a.one.req, req.Mode, req.Limit) {
+	if !fresh && !isEnded && !alike(a.one.req, req.Mode, req.Limit) {
 		return errOther
 	}
 	if err := s.renewClaim(a.one, req); err != nil {
 		return err
 	}
 	a.one.acquires = true
-	known := a.call.Call != 1 || !a.one.held.since.IsZero() // else its caller makes the first call of the owner
+	known := a.call.Call != 1 || !a.one.lease.since.IsZero() // else its caller makes the first call of the owner
 	a.elsewhere = fresh && a.chosen && known && s.features.Resumes
 	if a.elsewhere {
 		if err := a.resume(); !errors.Is(err, driver.ErrLost) {
@@ -199,7 +199,7 @@ func (a *attempt) try() (err error) {
 	if err == nil {
 		err = a.granted(ctx)
 	} else if errors.Is(err, driver.ErrBusy) && a.one.req.Queue {
-		a.s.claims.lasts(a.one, time.Now().Add(keepPlace)) // as long as its place, and longer
+		a.s.claims.lasts(a.one, onPlace, time.Now().Add(keepPlace)) // as long as its place, and longer
 	}
 	return err
 }
@@ -207,18 +207,18 @@ func (a *attempt) try() (err error) {
 // granted notes a grant. One that may be by a call to another instance is in the mode of that call.
 func (a *attempt) granted(ctx context.Context) error {
 	one := a.one
-	if another := !one.held.since.IsZero() && one.held.fence != a.grant.Fence; a.elsewhere || another {
+	if another := !one.lease.since.IsZero() && one.lease.fence != a.grant.Fence; a.elsewhere || another {
 		if err := a.s.checkMode(ctx, one); err != nil {
 			one.acquires = false // its mode is not that of what it has
 			return err
 		}
 	}
-	if one.held.fence != a.grant.Fence || one.held.since.IsZero() {
+	if one.lease.fence != a.grant.Fence || one.lease.since.IsZero() {
 		one.begins()
-		one.held = held{a.sent, wire.Duration(a.call.AtLeast), a.grant.Fence}
+		one.lease = lastGrant{a.sent, wire.Duration(a.call.AtLeast), a.grant.Fence}
 		a.s.hub.granted(one)
 	}
-	a.s.claims.lasts(one, a.sent.Add(a.grant.TTL))
+	a.s.claims.lasts(one, onGrant, a.sent.Add(a.grant.TTL))
 	return nil
 }
 
@@ -271,7 +271,7 @@ func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attemp
 		}
 		return
 	case err == errUsed, errors.Is(err, driver.ErrBarred):
-		s.claims.end(a.one)
+		s.claims.on(a.one, onEnd)
 		s.lost(w, wire.CodeUsed, errUsed)
 		return
 	case err == errTooOld:
@@ -312,5 +312,5 @@ func (s *Server) giveUp(one *claim) {
 	if one.driver.Release(ctx, driver.End{}) == nil {
 		s.hub.released(one)
 	}
-	s.claims.end(one)
+	s.claims.on(one, onEnd)
 }

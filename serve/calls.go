@@ -92,10 +92,10 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
 			s.ended(one, err)
 			return err
 		}
-		if one.held.fence = g.Fence; one.held.since.IsZero() {
-			one.held.since = sent
+		if one.lease.fence = g.Fence; one.lease.since.IsZero() {
+			one.lease.since = sent
 		}
-		s.claims.lasts(one, sent.Add(g.TTL))
+		s.claims.lasts(one, onGrant, sent.Add(g.TTL))
 		s.answer(w, http.StatusOK, grantOf(c.Claim, g, received, sent))
 		return nil
 	})
@@ -106,13 +106,13 @@ func (s *Server) ended(one *claim, err error) {
 	if !errors.Is(err, driver.ErrLost) {
 		return
 	}
-	if !one.held.since.IsZero() {
+	if !one.lease.since.IsZero() {
 		if !errors.Is(err, driver.ErrEvicted) {
 			s.findCause(one)
 		}
 		s.hub.soon()
 	}
-	one.held = held{}
+	s.claims.on(one, onLoss)
 }
 
 func (s *Server) release(w http.ResponseWriter, r *http.Request) {
@@ -129,11 +129,11 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case err == nil:
 			s.hub.released(one)
-			s.claims.end(one)
+			s.claims.on(one, onEnd)
 			s.done(w)
 		case errors.Is(err, driver.ErrLost):
 			s.ended(one, err)
-			s.claims.end(one)
+			s.claims.on(one, onEnd)
 		}
 		return err
 	})
@@ -160,8 +160,8 @@ func (s *Server) giveBack(ctx context.Context, one *claim, c *wire.ReleaseCall) 
 // the lease asks the engine since when it is held.
 func (s *Server) lingering(ctx context.Context, one *claim, c *wire.ReleaseCall) (time.Duration, error) {
 	linger := wire.Duration(c.Linger)
-	if one.held.atLeast > 0 {
-		linger = max(linger, one.held.atLeast-time.Since(one.held.since))
+	if one.lease.atLeast > 0 {
+		linger = max(linger, one.lease.atLeast-time.Since(one.lease.since))
 	}
 	if c.AtLeast == 0 {
 		return linger, nil

@@ -42,7 +42,7 @@ type claim struct {
 	calling onecall.Gate // whoever has begun has the turn
 	driver  driver.Claim // guarded by calling, as is what follows
 	req     driver.Request
-	held    held
+	lease   lastGrant
 	// acquires: its req is that of a call to acquire, which said the mode.
 	acquires bool
 	cause    chan error // brings why its lease has ended, if the engine tells; nil: the driver's claim is not made
@@ -51,9 +51,9 @@ type claim struct {
 	calls // guarded by claims.mu
 }
 
-// held is what a claim holds, as far as is known; the zero value: nothing.
-type held struct {
-	since   time.Time // of the grant
+// A lastGrant is the lease of a claim that is held, or the last one of a claim that is queued since; the zero value: none.
+type lastGrant struct {
+	since   time.Time
 	atLeast time.Duration
 	fence   uint64
 }
@@ -61,11 +61,11 @@ type held struct {
 // calls is what is known of those that were made on a claim, and of whether there will be more.
 type calls struct {
 	users   int                // those that wait for the turn or have it
-	until   time.Time          // when the claim may be forgotten
+	phase   phase              // changed by on
+	until   time.Time          // when the claim may be forgotten, if it is kept
 	last    order              // of the last one that had a number
 	skipped bool               // others may have served some since the driver's claim was used
 	sure    int64              // up to this number of last, no acquire may be under way at another instance
-	ended   bool               // by a release or a loss: the owner is used up
 	chosen  bool               // the caller has chosen the owner, and may call again
 	waiting context.CancelFunc // ends the one that waits for other holders; nil: none does
 }
@@ -117,8 +117,8 @@ func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 	defer c.mu.Unlock()
 	one := c.all[k]
 	last, used := c.usedUp(k)
-	if one != nil && (one.last.number > 0 || one.ended) {
-		last, used = one.last, one.ended
+	if one != nil && (one.last.number > 0 || one.phase == ended) {
+		last, used = one.last, one.phase == ended
 	}
 	switch {
 	case !now.follows(last):
@@ -179,10 +179,10 @@ func (c *claims) usedUp(k key) (last order, used bool) {
 func (c *claims) leave(one *claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if one.users--; one.users > 0 || !one.ended && !one.until.IsZero() {
+	if one.users--; one.users > 0 || one.phase.isKept() {
 		return
 	}
-	if delete(c.all, one.key); !one.ended || !one.chosen {
+	if delete(c.all, one.key); one.phase != ended || !one.chosen {
 		return
 	}
 	one.last.answered = one.sure
@@ -191,11 +191,19 @@ func (c *claims) leave(one *claim) {
 	}
 }
 
-// lasts notes that the claim has a lease or a place, which ends by then unless it is renewed.
-func (c *claims) lasts(one *claim, until time.Time) {
+// on is for what has happened to a claim.
+func (c *claims) on(one *claim, e event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	one.until, one.ended = until, false
+	one.on(e)
+}
+
+// lasts is for what has given a claim a lease or a place, which ends by then unless it is renewed.
+func (c *claims) lasts(one *claim, e event, until time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one.on(e)
+	one.until = until
 }
 
 // outlasted reports whether what the claim had is over in any case.
@@ -219,14 +227,6 @@ func (c *claims) isLate(one *claim, now order) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return now.number > 0 && now.caller == one.last.caller && now.number < one.last.number
-}
-
-// end notes that the claim has neither. Requires the turn.
-func (c *claims) end(one *claim) {
-	one.held = held{}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	one.ended = true
 }
 
 func (c *claims) count() int {
@@ -293,11 +293,11 @@ func (c *claims) close(one *claim, now time.Time) bool {
 
 // drop forgets a claim, but for calls that have come meanwhile, which begin anew.
 func (c *claims) drop(one *claim) {
-	one.driver, one.held, one.acquires, one.evicted = nil, held{}, false, nil
+	one.driver, one.acquires, one.evicted = nil, false, nil
 	defer one.calling.End() // at last: what a call is granted then is not to be forgotten here
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	one.until = time.Time{}
+	one.on(onForget)
 	if one.users--; one.users == 0 {
 		delete(c.all, one.key)
 	}

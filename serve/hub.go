@@ -391,7 +391,7 @@ func (h *hub) released(one *claim) {
 		return
 	}
 	e := one.event(wire.EventReleased)
-	if one.held.since.IsZero() {
+	if one.lease.since.IsZero() {
 		h.mu.Lock()
 		seen, ok := h.known[e.lease()]
 		h.mu.Unlock()
@@ -411,7 +411,7 @@ func (h *hub) evicted(name string, holder driver.Holder, reason string) {
 
 // event is of the lease that the claim has.
 func (one *claim) event(kind string) told {
-	e := eventOf(one.key.name, driver.Holder{Owner: driver.OwnerOf(one.key.owner), Mode: one.req.Mode, Fence: one.held.fence, Note: one.req.Note})
+	e := eventOf(one.key.name, driver.Holder{Owner: driver.OwnerOf(one.key.owner), Mode: one.req.Mode, Fence: one.lease.fence, Note: one.req.Note})
 	e.kind = kind
 	return e
 }
