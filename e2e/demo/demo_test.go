@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -107,6 +108,9 @@ var shortForms = []string{
 	"longjob --steps 12", "parking --cars 8 --bays 4 --most 3",
 }
 
+// brief are the stores that play all of them in the short lane.
+var brief = []string{"sqlite", "redis", "postgres"}
+
 // engines start a server and return the store's URL; "": the default store, a file of its own
 // for each scenario.
 var engines = map[string]func(t *testing.T) string{
@@ -171,6 +175,9 @@ func TestBooksOnServers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if name == "mysql" {
+				servers.Long(t, "the books are in MariaDB, too")
+			}
 			shop, spaces := start(t)
 			for _, form := range shortForms {
 				r, code := play(t, append(strings.Fields(form), "--shop", shop, "--strategy", "lock")...)
@@ -249,9 +256,12 @@ func TestBooksAreInOrderUnderTheLock(t *testing.T) {
 			if store := start(t); store != "" {
 				args = append(args, "--store", store)
 			}
-			for _, form := range shortForms {
+			for i, form := range shortForms {
 				t.Run(form, func(t *testing.T) {
 					t.Parallel()
+					if i > 0 && !slices.Contains(brief, name) {
+						servers.Long(t, "each store plays one scenario, and three of them play all")
+					}
 					r, code := play(t, append(strings.Fields(form), args...)...)
 					if name == "kubernetes" && strings.HasPrefix(form, "longjob") {
 						if code != 64 {

@@ -235,6 +235,9 @@ func TestForgottenConnections(t *testing.T) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
+			if row.name == "MySQL" {
+				servers.Long(t, "the connections are to MariaDB, too")
+			}
 			s := row.start(t)
 			check(t, s, row.waits)
 			if row.name == "Redlock" { // whose nodes have 50 ms for an answer, which a busy machine does not keep to

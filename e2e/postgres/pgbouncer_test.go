@@ -20,6 +20,7 @@ import (
 // here: waiters poll. The suite's cases that count goroutines or measure are left to the
 // suite itself.
 func TestPgBouncerConformance(t *testing.T) {
+	servers.Long(t, "the suite runs without a pooler")
 	t.Parallel()
 	p := servers.StartPostgres(t)
 	opened(t, p.URL(), "")

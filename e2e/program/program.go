@@ -36,7 +36,8 @@ func Build(t *testing.T) string {
 
 func buildIn(dir string) (binary string, err error) {
 	binary = filepath.Join(dir, "leasehold")
-	build := exec.Command("go", "build", "-o", binary, "github.com/leasehold-go/leasehold/cmd/leasehold")
+	// Without what debuggers read, linking takes a third less time.
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", binary, "github.com/leasehold-go/leasehold/cmd/leasehold")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the command: %w\n%s", err, out)
 	}

@@ -324,6 +324,9 @@ func (p *process) isPatient() {
 	}
 }
 
+// brief are the engines whose certificates are replaced in the short lane.
+var brief = []string{"Redis", "PostgreSQL", "http"}
+
 func TestRotated(t *testing.T) {
 	t.Parallel()
 	for _, c := range cases {
@@ -331,6 +334,9 @@ func TestRotated(t *testing.T) {
 			t.Parallel()
 			if c.slow {
 				servers.OnlyWithAll(t)
+			}
+			if c.kind == certificate && !slices.Contains(brief, c.engine) {
+				servers.Long(t, "its password is replaced, and certificates of three others are")
 			}
 			r := c.start(t)
 			r.engine, r.kind = c.engine, c.kind

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 }
 
 func build(path string) error {
-	build := exec.Command("go", "build", "-o", path, "github.com/leasehold-go/leasehold/cmd/leasehold")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "github.com/leasehold-go/leasehold/cmd/leasehold")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the command: %w\n%s", err, out)
 	}

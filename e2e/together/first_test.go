@@ -62,6 +62,9 @@ func TestFirstUseTogether(t *testing.T) {
 	for name, start := range starts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if name == "zookeepers" || name == "nats cluster" {
+				servers.Long(t, "they are the first at one server")
+			}
 			const rounds = 10 // an ensemble needs a moment for each
 			Check(t, rounds, func() string { return start(t) }, func(t *testing.T, _ int, url string) Step {
 				return func(round int) error {
