@@ -9,13 +9,14 @@ BEGUN := $(shell date +%s)
 .PHONY: test test-raced test-plain test-all test-loaded test-install explore mutants model bench check fmt vet staticcheck vuln tidy unchanged release dist test-dist tools matrix
 
 # The short lane, for each change: it leaves out what says so, with a reason (git grep -n 'Long(t, "'). The race detector
-# is where drivers are used in the tests' own process, not where tests start programs. Tests mostly wait: with several
-# packages of each half, and several tests of each, two cores are busy; engines set -parallel themselves. -k: when one half fails, the other goes on. make vet vets.
+# is where drivers are used in the tests' own process, not where tests start programs. Tests mostly wait: several packages
+# of each half, and several tests of each, keep two cores busy; engines set -parallel themselves. make vet vets. -k: when
+# one half fails, the other goes on.
 UNRACED = cmd/leasehold e2e bench
 RACED_E2E = e2e/postgres e2e/mysql e2e/nats e2e/s3 e2e/memcached
 RACED = $(filter-out $(UNRACED),$(MODULES)) $(RACED_E2E)
 PLAIN = cmd/leasehold $(filter-out $(RACED_E2E),$(patsubst %/,%,$(wildcard e2e/*/))) bench
-ATONCE = -vet=off -p 3
+ATONCE = -vet=off -p 3 -timeout 20m
 test: tools
 	$(MAKE) --no-print-directory -k -j 2 test-raced test-plain
 	@echo "make test: $$(($$(date +%s) - $(BEGUN))) s"
