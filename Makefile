@@ -15,22 +15,24 @@ BEGUN := $(shell date +%s)
 UNRACED = cmd/leasehold e2e bench
 RACED_E2E = e2e/postgres e2e/mysql e2e/nats e2e/s3 e2e/memcached
 RACED = $(filter-out $(UNRACED),$(MODULES)) $(RACED_E2E)
-PLAIN = cmd/leasehold $(filter-out $(RACED_E2E),$(patsubst %/,%,$(wildcard e2e/*/))) bench
+PLAIN = cmd/leasehold $(filter-out $(RACED_E2E),$(patsubst %/,%,$(wildcard e2e/*/)))
+# Most folders of bench have no test: to link each of them takes seconds.
+BENCH_TESTED = $(shell grep -rl --include='*_test.go' '^func Test[A-Za-z0-9]*.t ' bench | xargs -n 1 dirname | sort -u)
 ATONCE = -vet=off -p 3 -timeout 20m
 test: tools
-	$(MAKE) --no-print-directory -k -j 2 test-raced test-plain
-	@echo "make test: $$(($$(date +%s) - $(BEGUN))) s"
+	@$(MAKE) --no-print-directory -k -j 2 test-raced test-plain; result=$$?; \
+	echo "make test: $$(($$(date +%s) - $(BEGUN))) s"; exit $$result
 
 test-raced:
 	go test -short -race $(ATONCE) $(RACED:%=./%/...)
 
 test-plain:
-	go test -short $(ATONCE) -parallel 6 $(PLAIN:%=./%/...)
+	go test -short $(ATONCE) -parallel 6 $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%)
 
 # Every test of every module, with the race detector: for a release, and at the end of an issue.
 test-all: tools
-	go test -race -p 3 -timeout 20m work
-	@echo "make test-all: $$(($$(date +%s) - $(BEGUN))) s"
+	@echo go test -race -p 3 -timeout 20m work; go test -race -p 3 -timeout 20m work; result=$$?; \
+	echo "make test-all: $$(($$(date +%s) - $(BEGUN))) s"; exit $$result
 
 # The short lane, with the race detector everywhere, beside processes that burn all processor time there is, LOADED times.
 # With LANE= every test.
@@ -80,7 +82,7 @@ fmt:
 # macOS too, on which no test does: takes seconds, and a minute and a half of processor time where nothing has been compiled.
 vet:
 	go vet -race $(RACED:%=./%/...)
-	go vet $(PLAIN:%=./%/...)
+	go vet $(PLAIN:%=./%/...) ./bench/...
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet $(patsubst %,./%/...,$(filter-out e2e bench,$(MODULES)))
 
 staticcheck:
