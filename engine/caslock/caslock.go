@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/lanes"
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
 // ErrRefused is for stores: the write was not done and will not be, for a reason that another
@@ -67,7 +68,7 @@ func New(store Store, opts *Options) (*Driver, error) {
 			return nil, errors.New("caslock: MinTTL, Place and Poll are a millisecond or more")
 		}
 	}
-	d := &Driver{store: store, opts: o, lanes: lanes.New(unanswered, nil), resources: make(map[string]*resource), sweepAt: sweepFirst}
+	d := &Driver{store: store, opts: o, lanes: lanes.New(new(links.Answers), unanswered, nil), resources: make(map[string]*resource), sweepAt: sweepFirst}
 	d.closing, d.close = context.WithCancelCause(context.Background())
 	if c, ok := store.(Counter); ok {
 		d.number = c.Number

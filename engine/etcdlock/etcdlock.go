@@ -86,7 +86,7 @@ func New(client *clientv3.Client, opts *Options) (*Driver, error) {
 	case o.Prefix == "" && !o.NoPrefix:
 		o.Prefix = DefaultPrefix
 	}
-	d := &Driver{client: client, clock: boottime.Machine(), lanes: lanes.New(unanswered, nil), sessions: make(map[int64]*session), taken: make(map[string]struct{})}
+	d := &Driver{client: client, clock: boottime.Machine(), lanes: lanes.New(new(links.Answers), unanswered, nil), sessions: make(map[int64]*session), taken: make(map[string]struct{})}
 	d.places.of = make(map[string][]*place)
 	if !o.NoPrefix {
 		d.root = o.Prefix + "/"

@@ -64,12 +64,12 @@ var refusals = map[string]error{
 
 // post makes a call that changes something. A yes that is not the service's, such as that of the
 // page on which a network asks who one is, is no answer.
-func (d *service) post(ctx context.Context, begin beginning, path string, body any, yes answer) error {
+func (d *service) post(ctx context.Context, watch watching, path string, body any, yes answer) error {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
-	err = d.do(ctx, begin, func(ctx context.Context) (*http.Request, error) {
+	err = d.do(ctx, watch, func(ctx context.Context) (*http.Request, error) {
 		return http.NewRequestWithContext(ctx, http.MethodPost, d.base+path, bytes.NewReader(text))
 	}, yes)
 	if err == nil && !yes.isYes() {
@@ -101,36 +101,36 @@ func (d *service) get(ctx context.Context, path string, query url.Values, answer
 		path += "?" + query.Encode()
 	}
 	return d.again(ctx, func(bool) error {
-		return d.do(ctx, d.links.Begin, func(ctx context.Context) (*http.Request, error) {
+		return d.do(ctx, d.links.Watch, func(ctx context.Context) (*http.Request, error) {
 			return http.NewRequestWithContext(ctx, http.MethodGet, d.base+path, nil)
 		}, answer)
 	})
 }
 
-// A beginning says how long a call waits for an answer over the connections that there are: it is a method of
+// A watching says how long a call waits for an answer over the connections that there are: it is a method of
 // links.Links, or patient.
-type beginning = func(ctx context.Context) (context.Context, *links.Call)
+type watching = func(ctx context.Context, cancel context.CancelCauseFunc) *links.Call
 
-// patient is the beginning of a call that waits for other holders.
-func patient(ctx context.Context) (context.Context, *links.Call) { return ctx, nil }
+// patient is for a call that waits for other holders.
+func patient(context.Context, context.CancelCauseFunc) *links.Call { return nil }
 
 // do makes one call. Its error is ErrClosed, a *reply, or says that there was no answer.
-func (d *service) do(ctx context.Context, begin beginning, request func(context.Context) (*http.Request, error), answer any) error {
-	return d.exchange(ctx, d.client.Load(), begin, request, answer)
+func (d *service) do(ctx context.Context, watch watching, request func(context.Context) (*http.Request, error), answer any) error {
+	return d.exchange(ctx, d.client.Load(), watch, request, answer)
 }
 
 // exchange is do by a client.
-func (d *service) exchange(ctx context.Context, client *http.Client, begin beginning, request func(context.Context) (*http.Request, error), answer any) error {
+func (d *service) exchange(ctx context.Context, client *http.Client, watch watching, request func(context.Context) (*http.Request, error), answer any) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if d.life.Err() != nil {
 		return driver.ErrClosed
 	}
-	call, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(d.life, cancel)()
-	call, attempt := begin(call)
+	call, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(d.life, func() { cancel(nil) })()
+	attempt := watch(ctx, cancel)
 	resp, err := d.send(call, client, request)
 	if err == nil {
 		defer resp.Body.Close()

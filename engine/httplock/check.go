@@ -46,7 +46,7 @@ func levelOf(word string) driver.Level {
 
 // Rehearse implements driver.Checker: the service does it. ErrUnsupported: it cannot.
 func (d *service) Rehearse(ctx context.Context) error {
-	err := d.post(ctx, d.links.BeginLate, wire.Rehearse, struct{}{}, &done{})
+	err := d.post(ctx, d.links.WatchLate, wire.Rehearse, struct{}{}, &done{})
 	if r, ok := errors.AsType[*reply](err); ok && r.Code == wire.CodeNotFound {
 		return fmt.Errorf("%w: the service is of an older version", driver.ErrUnsupported)
 	}

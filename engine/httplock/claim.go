@@ -61,7 +61,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	c.longest = c.req.TTL
 	var g wire.Grant
 	err := c.d.again(ctx, func(bool) (err error) {
-		g, err = c.acquire(ctx, c.d.links.Begin, 0)
+		g, err = c.acquire(ctx, c.d.links.Watch, 0)
 		return err
 	})
 	r, answered := errors.AsType[*reply](err)
@@ -76,10 +76,10 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 }
 
 // acquire makes one call that waits for at most wait.
-func (c *claim) acquire(ctx context.Context, begin beginning, wait time.Duration) (wire.Grant, error) {
+func (c *claim) acquire(ctx context.Context, watch watching, wait time.Duration) (wire.Grant, error) {
 	g := granted{claim: c}
 	call := c.next()
-	err := c.d.post(ctx, begin, wire.Acquire, wire.AcquireCall{Claim: call, TTL: c.d.millis(c.req.TTL), Wait: wire.Ceil(wait), Queue: c.req.Queue}, &g)
+	err := c.d.post(ctx, watch, wire.Acquire, wire.AcquireCall{Claim: call, TTL: c.d.millis(c.req.TTL), Wait: wire.Ceil(wait), Queue: c.req.Queue}, &g)
 	if isSilent(err) {
 		c.silent = time.Now()
 		c.unanswered = cmp.Or(c.unanswered, call.Call)
@@ -119,7 +119,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	c.resumes()
 	g := granted{claim: c}
 	err := c.d.again(ctx, func(bool) error {
-		return c.d.post(ctx, c.d.links.Begin, wire.Renew, wire.RenewCall{Claim: c.next(), TTL: c.d.millis(c.longest)}, &g)
+		return c.d.post(ctx, c.d.links.Watch, wire.Renew, wire.RenewCall{Claim: c.next(), TTL: c.d.millis(c.longest)}, &g)
 	})
 	if err != nil {
 		if errors.Is(err, driver.ErrLost) {
@@ -178,7 +178,7 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 
 func (c *claim) release(ctx context.Context, linger time.Duration) error {
 	return c.d.again(ctx, func(again bool) error {
-		err := c.d.post(ctx, c.d.links.BeginLate, wire.Release, wire.ReleaseCall{Claim: c.next(), Linger: wire.Ceil(linger)}, &done{})
+		err := c.d.post(ctx, c.d.links.WatchLate, wire.Release, wire.ReleaseCall{Claim: c.next(), Linger: wire.Ceil(linger)}, &done{})
 		if again && errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrEvicted) {
 			return fmt.Errorf("%w to a release, which may have been served", errSilent)
 		}
@@ -209,6 +209,6 @@ func (c *claim) Note(ctx context.Context, note string) error {
 	return c.d.again(ctx, func(bool) error {
 		w := c.next()
 		w.Note = note
-		return c.d.post(ctx, c.d.links.Begin, wire.Note, w, &done{})
+		return c.d.post(ctx, c.d.links.Watch, wire.Note, w, &done{})
 	})
 }

@@ -53,12 +53,12 @@ func damage(text string) error {
 
 // Evict implements driver.Operator. It takes an owner or, as Inspect shows it, its handle.
 func (d operator) Evict(ctx context.Context, resource, owner, reason string) error {
-	return d.post(ctx, d.links.BeginLate, wire.Evict, wire.EvictCall{Name: resource, Owner: owner, Reason: reason}, &done{})
+	return d.post(ctx, d.links.WatchLate, wire.Evict, wire.EvictCall{Name: resource, Owner: owner, Reason: reason}, &done{})
 }
 
 // RaiseFence implements driver.Operator.
 func (d operator) RaiseFence(ctx context.Context, resource string, fence uint64) error {
-	return d.post(ctx, d.links.BeginLate, wire.Fence, wire.FenceCall{Claim: wire.Claim{Name: resource}, Token: strconv.FormatUint(fence, 10)}, &done{})
+	return d.post(ctx, d.links.WatchLate, wire.Fence, wire.FenceCall{Claim: wire.Claim{Name: resource}, Token: strconv.FormatUint(fence, 10)}, &done{})
 }
 
 func stateOf(s wire.State) driver.State {

@@ -36,7 +36,7 @@ const askEach = time.Second
 func (s *server) findings(ctx context.Context) (found []driver.Finding, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askEach)
 	defer cancel()
-	err = s.call(ctx, s.links.Begin, func(on *conn) error {
+	err = s.call(ctx, s.links.Watch, func(on *conn) error {
 		before := time.Now()
 		stats, err := on.stats("stats\r\n")
 		if err != nil {

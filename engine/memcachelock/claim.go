@@ -72,9 +72,9 @@ func (c *claim) answered(err error, yes phase) {
 
 // call is a call of the server that does no harm when it is served twice.
 func (c *claim) call(ctx context.Context, f func(on *conn) error) error {
-	err := c.server.call(ctx, c.server.links.Begin, f)
+	err := c.server.call(ctx, c.server.links.Watch, f)
 	for links.Again(ctx, err) {
-		err = c.server.call(ctx, c.server.links.Begin, f)
+		err = c.server.call(ctx, c.server.links.Watch, f)
 	}
 	return err
 }
@@ -165,7 +165,7 @@ func (c *claim) giveUp(ctx context.Context, life time.Duration) error {
 		})
 	}
 	attempt := func() error {
-		if err := c.server.call(ctx, c.server.links.BeginLate, give); err != nil {
+		if err := c.server.call(ctx, c.server.links.WatchLate, give); err != nil {
 			return err
 		}
 		return lost

@@ -50,11 +50,9 @@ func dial(ctx context.Context, dial dialFunc, address string) (*conn, error) {
 	return &conn{Conn: nc, in: bufio.NewReader(nc)}, nil
 }
 
-// endWith has the connection end with ctx, until stop is called, which reports that it did not.
-func (c *conn) endWith(ctx context.Context) (stop func() bool) {
-	return context.AfterFunc(ctx, func() {
-		_ = c.SetDeadline(time.Now().Add(grace)) // a connection that is closed waits for nothing
-	})
+// end has the call that uses the connection end soon.
+func (c *conn) end() {
+	_ = c.SetDeadline(time.Now().Add(grace)) // a connection that is closed waits for nothing
 }
 
 // alive reports whether the server has not ended the connection.

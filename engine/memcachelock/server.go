@@ -17,7 +17,8 @@ import (
 // at a time. A server takes 1,024 of all its clients unless its option -c says more.
 const maxConns = 32
 
-type beginning = func(ctx context.Context) (context.Context, *links.Call)
+// A watching says how long a call waits for an answer: it is a method of links.Links.
+type watching = func(ctx context.Context, cancel context.CancelCauseFunc) *links.Call
 
 // A server is one memcached and the connections to it.
 type server struct {
@@ -33,11 +34,11 @@ type server struct {
 	closed bool    // guarded by mu
 }
 
-// call has f talk to the server on one connection. It returns soon after ctx has ended, or when begin finds that nobody
-// answers on the connection: begin is one of the links' methods.
+// call has f talk to the server on one connection. It returns soon after ctx has ended, or when watch finds that nobody
+// answers on the connection.
 // Versions of items begin anew when a server restarts, so that a swap which follows its
 // read on another connection could hit somebody else's item with the same version.
-func (s *server) call(ctx context.Context, begin beginning, f func(on *conn) error) error {
+func (s *server) call(ctx context.Context, watch watching, f func(on *conn) error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -47,20 +48,33 @@ func (s *server) call(ctx context.Context, begin beginning, f func(on *conn) err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	attempt, call := begin(ctx)
-	c, err := s.take(attempt)
+	c, err := s.take(ctx)
 	if err == nil {
-		stop := c.endWith(attempt)
-		if err = s.check(c); err == nil {
-			err = f(c)
-		}
-		s.give(c, stop(), err)
+		err = s.use(ctx, c, watch, f)
 	}
-	err = call.End(err)
 	if err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBusy) && !errors.Is(err, driver.ErrLost) {
 		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
 	return explain(err)
+}
+
+// use has f talk on c, which it gives back.
+func (s *server) use(ctx context.Context, c *conn, watch watching, f func(on *conn) error) error {
+	ended := false // by call, which does so no more when End has returned
+	call := watch(ctx, func(silent error) {
+		if silent != nil {
+			ended = true
+			c.end()
+		}
+	})
+	stop := context.AfterFunc(ctx, c.end)
+	err := s.check(c)
+	if err == nil {
+		err = f(c)
+	}
+	err = call.End(err)
+	s.give(c, stop() && !ended, err)
+	return err
 }
 
 // take returns a connection that nobody uses, or a new one.
@@ -86,8 +100,7 @@ func (s *server) take(ctx context.Context) (*conn, error) {
 	}
 }
 
-// give takes a connection back after a call that came to err; intact says that its context
-// did not end it.
+// give takes a connection back after a call that came to err; intact says that nothing did end it.
 func (s *server) give(c *conn, intact bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,18 +9,12 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/dialled"
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
-const (
-	// A call that ends without an answer casts doubt on the connections of then, if no call had one for that long.
-	silence = 250 * time.Millisecond
-	// doubtEvery is how often connections are given up for what a server says: while a name leads to a standby, each new
-	// one says the same.
-	doubtEvery = 500 * time.Millisecond
-	// A call that may be repeated is, when it has had no answer for repeatAfter and a connection that is made then has
-	// one within repeatAfter: together less than half of the 5 s that the core gives a call.
-	repeatAfter = time.Second
-)
+// doubtEvery is how often connections are given up for what a server says: while a name leads to a standby, each new
+// one says the same.
+const doubtEvery = 500 * time.Millisecond
 
 // astray reports whether err is the answer of a connection, not of the database: it leads to a server that is the primary
 // no more, or nothing commits by itself on it. Nothing was written. Another connection may lead elsewhere.
@@ -36,23 +30,15 @@ type doubt struct {
 	db   *sql.DB
 	ours *dialled.Pool             // nil: the pool is the caller's
 	last atomic.Pointer[time.Time] // when connections were given up for what a server said
-
-	answered atomic.Pointer[time.Time] // when a call had an answer, in a pool of ours
 }
 
 // judge takes in what fn came to on a connection, by a call that began at start, and runs fn again where that connection
 // led astray. explain is the dialect's.
 func (d *doubt) judge(ctx context.Context, start time.Time, on runner, err error, explain func(error) error, fn func(on runner) error) error {
-	if d.ours != nil && (err == nil || ctx.Err() == nil) {
-		now := time.Now()
-		d.answered.Store(&now)
-	}
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		if d.ours != nil && time.Since(d.silentSince(start)) >= silence {
-			d.ours.Condemn(start)
-		}
+		d.calls().Hung(start)
 	case !astray(explain(err)):
 	case d.ours != nil && d.ours.CondemnedSince(start): // by a call beside this one
 		return fn(on)
@@ -66,77 +52,22 @@ func (d *doubt) judge(ctx context.Context, start time.Time, on runner, err error
 	return err
 }
 
-// A firstCall is made once more if the connections of then are dead. nil: it is not.
-type firstCall struct {
-	ctx    context.Context // of both
-	stop   context.CancelFunc
-	look   *time.Timer
-	looked chan struct{} // closed after look has set dead
-	dead   bool
+// repeated makes a call that may be served twice. It makes it once more if the connections of then are dead.
+func (d *Driver) repeated(ctx context.Context, call func(ctx context.Context) error) error {
+	attempt, answer := d.doubt.calls().Begin(ctx)
+	err := call(attempt)
+	if ended := answer.End(err); unanswered(err) && links.Again(ctx, ended) {
+		return call(ctx)
+	}
+	return err
 }
 
-// first begins a call, which has the context that it returns; again follows.
-func (d *doubt) first(ctx context.Context) (context.Context, *firstCall) {
+// calls are the links of the pool; nil: the pool is the caller's.
+func (d *doubt) calls() *links.Links {
 	if d.ours == nil {
-		return ctx, nil
+		return nil
 	}
-	call, stop := context.WithCancel(ctx)
-	f := &firstCall{ctx: ctx, stop: stop, looked: make(chan struct{})}
-	start := time.Now()
-	f.look = time.AfterFunc(repeatAfter, func() {
-		defer close(f.looked)
-		if f.dead = d.dead(call, start); f.dead {
-			stop()
-		}
-	})
-	return call, f
-}
-
-// again ends the call, which came to err, and reports whether to make it once more.
-func (f *firstCall) again(err error) bool {
-	if f == nil {
-		return false
-	}
-	ended := f.look.Stop()
-	f.stop()
-	if ended {
-		return false
-	}
-	<-f.looked
-	return err != nil && f.dead && f.ctx.Err() == nil
-}
-
-// dead waits until it can tell whether connections that were made before start lead nowhere: all were silent for
-// repeatAfter, and one that is made now has an answer. While others have answers, the server may be slow, or a row locked.
-func (d *doubt) dead(ctx context.Context, start time.Time) bool {
-	for !d.ours.CondemnedSince(start) {
-		left := repeatAfter - time.Since(d.silentSince(start))
-		if left <= 0 {
-			return d.leadsAnew(ctx, start)
-		}
-		select {
-		case <-time.After(left):
-		case <-ctx.Done():
-			return false
-		}
-	}
-	return true
-}
-
-// silentSince is when a call had an answer, if that was after start, else start.
-func (d *doubt) silentSince(start time.Time) time.Time {
-	if last := d.answered.Load(); last != nil && last.After(start) {
-		return *last
-	}
-	return start
-}
-
-// leadsAnew condemns the connections that were made before start, and reports whether one that is made now has an answer.
-func (d *doubt) leadsAnew(ctx context.Context, start time.Time) bool {
-	d.ours.Condemn(start)
-	ctx, stop := context.WithTimeout(ctx, repeatAfter)
-	defer stop()
-	return d.db.PingContext(ctx) == nil
+	return &d.ours.Links
 }
 
 // may reports whether it is time to give up connections again.

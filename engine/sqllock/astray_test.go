@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -13,7 +14,11 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/dialled"
+	"github.com/leasehold-go/leasehold/internal/links"
 )
+
+// patience is how long a call waits before it looks for an answer over another connection.
+var patience = new(links.Links).Patience()
 
 // A place is a server of PostgreSQL that a connection may lead to.
 type place struct {
@@ -165,15 +170,15 @@ func TestDeadConnectionsAreToldFromSlowStatements(t *testing.T) {
 		if err := try(t, d, 5*time.Second); err != nil {
 			t.Errorf("Try: %v", err)
 		}
-		if took := time.Since(start); took > 2*repeatAfter {
+		if took := time.Since(start); took > 2*patience {
 			t.Errorf("Try took %v", took)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		p := &place{slow: 4 * repeatAfter}
+		p := &place{slow: 4 * patience}
 		d := at(t, p, dialled.Open(p), 4)
-		answersOthers(t, d, repeatAfter/2, 5*repeatAfter)
-		if err := try(t, d, 5*repeatAfter); err != nil {
+		answersOthers(t, d, patience/2, 5*patience)
+		if err := try(t, d, 5*patience); err != nil {
 			t.Errorf("Try: %v", err)
 		}
 		if p.asked != 1 {
@@ -187,8 +192,7 @@ func answersOthers(t *testing.T, d *Driver, every, lasts time.Duration) {
 	var all sync.WaitGroup
 	all.Go(func() {
 		for range lasts / every {
-			now := time.Now()
-			d.doubt.answered.Store(&now)
+			d.lanes.Answered(nil)
 			time.Sleep(every)
 		}
 	})
@@ -202,17 +206,38 @@ func TestCallsBesideTheLastAnswerAreRepeated(t *testing.T) {
 		p := &place{slow: time.Hour}
 		d := at(t, p, dialled.Open(p), 4)
 		p.move()
-		time.AfterFunc(time.Millisecond, func() {
-			now := time.Now()
-			d.doubt.answered.Store(&now)
-		})
+		time.AfterFunc(time.Millisecond, func() { d.lanes.Answered(nil) })
 		start := time.Now()
 		if err := try(t, d, 5*time.Second); err != nil {
 			t.Errorf("Try: %v", err)
 		}
-		if took := time.Since(start); took > 2*repeatAfter {
+		if took := time.Since(start); took > 2*patience {
 			t.Errorf("Try took %v", took)
 		}
+	})
+}
+
+// A connection that is refused is no answer of the server: calls beside it are made again all the same.
+func TestRefusedConnectionsAreNoAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &place{slow: time.Hour}
+		d := at(t, p, dialled.Open(p), 4)
+		p.move()
+		refused := &net.OpError{Op: "dial", Err: errors.New("refused")}
+		for i := range 20 {
+			time.AfterFunc(time.Duration(i)*patience/4, func() {
+				_ = d.retry(t.Context(), nil, func(runner) error { return refused })
+			})
+		}
+		start := time.Now()
+		if err := try(t, d, 5*time.Second); err != nil {
+			t.Errorf("Try: %v", err)
+		}
+		if took := time.Since(start); took > 2*patience {
+			t.Errorf("Try took %v", took)
+		}
+		time.Sleep(5 * patience)
 	})
 }
 
@@ -226,7 +251,7 @@ func TestCallsWithoutAnAnswerCondemnConnections(t *testing.T) {
 		c.holds(7, time.Minute)
 		p.move()
 		for i := range 2 {
-			ctx, stop := context.WithTimeout(t.Context(), 2*silence)
+			ctx, stop := context.WithTimeout(t.Context(), patience)
 			_, _, err := d.number(ctx, d.texts.save)
 			stop()
 			if (err == nil) != (i == 1) {
@@ -243,9 +268,9 @@ func TestSlowCallsCondemnNoConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &place{slow: time.Hour}
 		d := at(t, p, dialled.Open(p), 4)
-		answersOthers(t, d, silence/3, 5*time.Second)
+		answersOthers(t, d, patience/3, 10*patience)
 		for range 8 {
-			ctx, stop := context.WithTimeout(t.Context(), 2*silence)
+			ctx, stop := context.WithTimeout(t.Context(), patience)
 			_, _, err := d.number(ctx, d.texts.save)
 			stop()
 			if !errors.Is(err, context.DeadlineExceeded) {

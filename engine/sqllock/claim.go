@@ -111,21 +111,25 @@ func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 		}
 		defer func() { err = asking.End(err) }()
 	}
-	for call, first := c.d.doubt.first(ctx); ; call, first = ctx, nil {
-		c.collect()
-		sure := !c.uncertain()
-		g, err = c.fastPath(call)
-		if busy, isBusy := errors.AsType[*driver.Busy](err); err == errUndecided || isBusy && c.req.Queue {
-			g, err = c.byRecord(call, busy, sure)
-		} else if isBusy {
-			c.moves(err, refused)
-		} else if err == nil {
-			c.d.watch.disarm(&c.req)
-		}
-		if !first.again(err) {
-			return g, err
-		}
+	err = c.d.repeated(ctx, func(ctx context.Context) (err error) {
+		g, err = c.try(ctx)
+		return err
+	})
+	return g, err
+}
+
+func (c *claim) try(ctx context.Context) (g driver.Grant, err error) {
+	c.collect()
+	sure := !c.uncertain()
+	g, err = c.fastPath(ctx)
+	if busy, isBusy := errors.AsType[*driver.Busy](err); err == errUndecided || isBusy && c.req.Queue {
+		return c.byRecord(ctx, busy, sure)
+	} else if isBusy {
+		c.moves(err, refused)
+	} else if err == nil {
+		c.d.watch.disarm(&c.req)
 	}
+	return g, err
 }
 
 // byRecord takes the resource or a place in the queue. first is the refusal that was found before, and sure says that

@@ -8,7 +8,7 @@ import (
 )
 
 // links is how many names a file has.
-func links(info os.FileInfo) uint64 {
+func linkCount(info os.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Nlink)
 	}

@@ -11,11 +11,11 @@ import (
 
 // Inspect implements [driver.Operator].
 func (d *Driver) Inspect(ctx context.Context, resource string) (driver.State, error) {
-	call, first := d.doubt.first(ctx)
-	r, err := d.lookBy(call, d.texts.show, resource)
-	if first.again(err) {
+	var r *row
+	err := d.repeated(ctx, func(ctx context.Context) (err error) {
 		r, err = d.lookBy(ctx, d.texts.show, resource)
-	}
+		return err
+	})
 	if r == nil {
 		return driver.State{Resource: resource}, err
 	}
@@ -24,11 +24,11 @@ func (d *Driver) Inspect(ctx context.Context, resource string) (driver.State, er
 
 // List implements [driver.Operator].
 func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
-	call, first := d.doubt.first(ctx)
-	all, err := d.look(call, d.texts.list, prefix)
-	if first.again(err) {
+	var all []*row
+	err := d.repeated(ctx, func(ctx context.Context) (err error) {
 		all, err = d.look(ctx, d.texts.list, prefix)
-	}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -48,9 +48,9 @@ func oneName(path string) error {
 		return nil // it is made with one name
 	case err != nil:
 		return err
-	case links(info) > 1:
+	case linkCount(info) > 1:
 		return fmt.Errorf("%w: %q has %d names (hard links), whose users do not see each other's locks: keep one",
-			driver.ErrUnsupported, path, links(info))
+			driver.ErrUnsupported, path, linkCount(info))
 	case isMount(path):
 		return fmt.Errorf("%w: %q is mounted alone, without what SQLite keeps beside it: mount its folder",
 			driver.ErrUnsupported, path)

@@ -15,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/dialled"
 	"github.com/leasehold-go/leasehold/internal/identifier"
 	"github.com/leasehold-go/leasehold/internal/lanes"
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
 // DefaultPrefix begins the names of the tables: leasehold_locks and so on.
@@ -117,7 +118,11 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	d := &Driver{db: db, doubt: doubt{db: db, ours: dialled.Of(db)}, dialect: dialect, texts: dialect.statements().withPrefix(o.tables()), traits: dialect.traits(),
 		opening: make(chan struct{}, 1), renewing: make(chan struct{}, 1)}
 	d.opening <- struct{}{}
-	d.lanes = lanes.New(unanswered, db.PingContext) // a row that somebody has locked says nothing
+	answers := new(links.Answers)
+	if calls := d.doubt.calls(); calls != nil {
+		answers = &calls.Answers
+	}
+	d.lanes = lanes.New(answers, unanswered, db.PingContext) // a row that somebody has locked says nothing
 	if d.traits.oneWriter {
 		d.writing = make(chan struct{}, 1)
 	}

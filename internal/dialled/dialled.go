@@ -11,22 +11,27 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
-const (
-	// A connection that nobody used for askAfter is asked whether it still leads anywhere, when it is taken from the
-	// pool: one round trip, of which a busy connection needs none.
-	askAfter = 100 * time.Millisecond
-	// answerWithin is how long it may take to answer, if the call that takes it has twice as long.
-	answerWithin = time.Second
-)
+// A connection that nobody used for askAfter is asked whether it still leads anywhere, when it is taken from the
+// pool: one round trip, of which a busy connection needs none.
+const askAfter = 100 * time.Millisecond
 
 // Open returns a pool of the connections that c makes, which have all methods of package driver that a client should
 // have; see full. It connects nowhere.
-func Open(c driver.Connector) *sql.DB { return sql.OpenDB(&connector{c, new(Pool)}) }
+func Open(c driver.Connector) *sql.DB {
+	p := new(Pool)
+	db := sql.OpenDB(&connector{c, p})
+	p.Links.Condemn, p.Links.Ask = p.condemn, db.PingContext
+	return db
+}
 
 // A Pool is what is known of a *sql.DB that Open has made.
 type Pool struct {
+	Links links.Links // by which calls wait for answers
+
 	condemned atomic.Pointer[time.Time] // what was dialled before it is not used any more; nil: all is
 }
 
@@ -38,8 +43,13 @@ func Of(db *sql.DB) *Pool {
 	return nil
 }
 
-// Condemn has each connection that was dialled before t closed as soon as nobody uses it.
+// Condemn has each connection that was dialled before t closed as soon as nobody uses it, for what one of them has said.
 func (p *Pool) Condemn(t time.Time) {
+	p.condemn(t)
+	p.Links.Note()
+}
+
+func (p *Pool) condemn(t time.Time) {
 	for {
 		was := p.condemned.Load()
 		if was != nil && !was.Before(t) || p.condemned.CompareAndSwap(was, &t) {
@@ -118,7 +128,7 @@ func (c *conn) ResetSession(ctx context.Context) error {
 
 // answers asks the server for an answer. Where none comes, the connections of before may be as dead.
 func (c *conn) answers(ctx context.Context) bool {
-	start, within := time.Now(), answerWithin
+	start, within := time.Now(), c.pool.Links.Patience()
 	if end, ok := ctx.Deadline(); ok {
 		within = min(within, time.Until(end)/2)
 	}

@@ -11,6 +11,9 @@ import (
 	"time"
 )
 
+// answerWithin is how long an idle connection may take to answer.
+var answerWithin = new(Pool).Links.Patience()
+
 // farewell is how long Close waits, as pgx does.
 const farewell = 5 * time.Second
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
 // width is how many waiters of a name ask at once: enough to keep one value busy. More of them lose most of what
@@ -21,13 +22,11 @@ const width = 4
 
 // Lanes are of one driver.
 type Lanes struct {
-	// Probe, if not nil, asks the engine for an answer that waits for no lock. It is called when half of a call's time
-	// is over.
-	Probe func(ctx context.Context) error
-	// Unanswered reports whether an error is not what the engine has said.
-	Unanswered func(error) bool
+	unanswered func(error) bool
+	ask        func(ctx context.Context) error // nil: nothing is asked
 
-	answers atomic.Uint64
+	answers *links.Answers // to calls
+	probed  links.Answers  // to ask
 	probing atomic.Bool
 
 	mu    sync.Mutex
@@ -41,10 +40,12 @@ type lane struct {
 	users int           // guarded by Lanes.mu; who ask, and who wait for their turn
 }
 
-// New returns Lanes in which nobody asks.
-func New(unanswered func(error) bool, probe func(ctx context.Context) error) *Lanes {
+// New returns Lanes in which nobody asks. unanswered reports whether an error is not what the engine has said. probe,
+// if not nil, asks the engine for an answer that waits for no lock: it is called when half of a call's time is over.
+// Answers to calls are added to answers.
+func New(answers *links.Answers, unanswered func(error) bool, probe func(ctx context.Context) error) *Lanes {
 	return &Lanes{
-		Unanswered: unanswered, Probe: probe, lanes: make(map[string]*lane),
+		unanswered: unanswered, ask: probe, answers: answers, lanes: make(map[string]*lane),
 		spare: sync.Pool{New: func() any { return &lane{turns: make(chan struct{}, width)} }},
 	}
 }
@@ -73,16 +74,16 @@ func (l *Lanes) leave(name string, of *lane) {
 
 // An Asking is a call of a waiter.
 type Asking struct {
-	lanes  *Lanes
-	name   string
-	lane   *lane       // in which it has a token; nil: it came to no turn
-	before uint64      // answers
-	probe  *time.Timer // nil: none
+	lanes *Lanes
+	name  string
+	lane  *lane // in which it has a token; nil: it came to no turn
+	began time.Time
+	probe *time.Timer // nil: none
 }
 
 // Begin returns when it is the turn of a waiter for name to make a call, or ctx has ended, with its error. End follows.
 func (l *Lanes) Begin(ctx context.Context, name string) (Asking, error) {
-	a := Asking{lanes: l, name: name, before: l.answers.Load()}
+	a := Asking{lanes: l, name: name, began: time.Now()}
 	of := l.enter(name)
 	select {
 	case of.turns <- struct{}{}:
@@ -91,7 +92,7 @@ func (l *Lanes) Begin(ctx context.Context, name string) (Asking, error) {
 		l.leave(name, of)
 		return a, ctx.Err()
 	}
-	if end, bounded := ctx.Deadline(); bounded && l.Probe != nil {
+	if end, bounded := ctx.Deadline(); bounded && l.ask != nil {
 		a.probe = time.AfterFunc(time.Until(end)/2, func() { l.probe(ctx) })
 	}
 	return a, nil
@@ -107,7 +108,7 @@ func (a Asking) End(err error) error {
 		<-a.lane.turns
 		a.lanes.leave(a.name, a.lane)
 	}
-	if err != nil && a.lanes.Unanswered(err) && a.lanes.answers.Load() != a.before {
+	if err != nil && a.lanes.unanswered(err) && a.lanes.answeredSince(a.began) {
 		return fmt.Errorf("%w: others keep the engine busy: %w", driver.ErrNotYet, err)
 	}
 	return err
@@ -117,13 +118,19 @@ func (a Asking) End(err error) error {
 func (l *Lanes) probe(ctx context.Context) {
 	if l.probing.CompareAndSwap(false, true) {
 		defer l.probing.Store(false)
-		l.Answered(l.Probe(ctx))
+		if err := l.ask(ctx); err == nil || !l.unanswered(err) {
+			l.probed.Add()
+		}
 	}
+}
+
+func (l *Lanes) answeredSince(then time.Time) bool {
+	return l.answers.Last().After(then) || l.probed.Last().After(then)
 }
 
 // Answered notes what any call, or a part of it, came to.
 func (l *Lanes) Answered(err error) {
-	if err == nil || !l.Unanswered(err) {
-		l.answers.Add(1)
+	if err == nil || !l.unanswered(err) {
+		l.answers.Add()
 	}
 }

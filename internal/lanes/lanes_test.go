@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/lanes"
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
 func unanswered(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
@@ -46,7 +47,7 @@ func TestAnswersToOthersTellACrowd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := lanes.New(unanswered, c.probe)
+				l := lanes.New(new(links.Answers), unanswered, c.probe)
 				l.Answered(nil) // before it began
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
@@ -63,7 +64,7 @@ func TestAnswersToOthersTellACrowd(t *testing.T) {
 // What the engine has said is passed on, and waiters of a name take turns.
 func TestWaitersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := lanes.New(unanswered, nil)
+		l := lanes.New(new(links.Answers), unanswered, nil)
 		errFull := errors.New("full")
 		var asking, most atomic.Int32
 		for range 100 {
@@ -96,7 +97,7 @@ func TestWaitersTakeTurns(t *testing.T) {
 // Waiters of a name that the engine does not answer for keep no other name waiting.
 func TestNamesWaitForNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := lanes.New(unanswered, nil)
+		l := lanes.New(new(links.Answers), unanswered, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		for range 100 {

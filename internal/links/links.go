@@ -9,7 +9,6 @@ package links
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -25,7 +24,14 @@ type Links struct {
 	// call: those that carry none are of no use any more, and were silent since then or longer.
 	Condemn func(since time.Time)
 
+	// Ask, if not nil, asks for an answer over a connection that is made now. It is for engines whose calls wait for each
+	// other, as for a row that is locked: a call without an answer condemns only if Answers had none since, and Ask has one.
+	Ask func(ctx context.Context) error
+	// Answers are those of all calls, for Ask.
+	Answers Answers
+
 	patience Patience
+	spare    sync.Pool // of Calls that are over, with timers that will not fire
 
 	mu        sync.Mutex
 	open      map[*conn]bool // guarded by mu
@@ -61,130 +67,29 @@ func (l *Links) Add(c net.Conn) net.Conn {
 	return added
 }
 
-// A Call waits for an answer.
-type Call struct {
-	links  *Links
-	began  time.Time
-	parent context.Context
-	cancel context.CancelCauseFunc
-	late   bool // see BeginLate
-
-	mu     sync.Mutex
-	since  time.Time     // guarded by mu; a connection that has delivered nothing since is condemned
-	moment time.Duration // guarded by mu; what the second look waits for yet; 0: the next look is the first
-	timer  *time.Timer   // guarded by mu
-	over   bool          // guarded by mu
-}
-
-// Begin returns the context of one attempt. It ends, by [ErrSilent], when connections were condemned
-// for want of the attempt's answer. End follows.
-func (l *Links) Begin(ctx context.Context) (context.Context, *Call) {
-	return l.begin(ctx, false)
-}
-
-// BeginLate is Begin of an attempt after which another does not tell what became of it: it waits for half of its
-// caller's time, and for an answer where that is not bounded.
-func (l *Links) BeginLate(ctx context.Context) (context.Context, *Call) {
-	if _, bounded := ctx.Deadline(); !bounded {
-		return ctx, nil
-	}
-	return l.begin(ctx, true)
-}
-
-func (l *Links) begin(ctx context.Context, late bool) (context.Context, *Call) {
-	if l == nil {
-		return ctx, nil
-	}
-	now := time.Now()
-	c := &Call{links: l, began: now, since: now, parent: ctx, late: late}
-	ctx, c.cancel = context.WithCancelCause(ctx)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.timer = time.AfterFunc(c.firstLook(), c.look)
-	return ctx, c
-}
-
-// firstLook is when to look first. Requires c.mu.
-func (c *Call) firstLook() time.Duration {
-	d := c.patience()
-	c.moment = d / 4
-	return d - c.moment
-}
-
-// Again reports whether to make a call again that came to err: nobody answered over the connections that there were.
-// It must be a call that may be served twice. The former attempt may have been served, or may be served later.
-func Again(ctx context.Context, err error) bool {
-	return errors.Is(err, ErrSilent) && ctx.Err() == nil
-}
-
-// patience is how long to wait for a sign from now on.
-func (c *Call) patience() time.Duration {
-	if d, bounded := c.links.patience.ForLate(c.parent); c.late && bounded {
-		return d
-	}
-	return c.links.patience.For(c.parent)
-}
-
-// look condemns at the second look, a moment after the first: if this process stood still, the answer may be here
-// already, and was read meanwhile.
-func (c *Call) look() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.over {
-		return
-	}
-	if moment := c.moment; moment > 0 {
-		c.moment = 0
-		c.timer.Reset(moment)
-		return
-	}
-	if c.links.condemn(c.since) {
-		c.cancel(ErrSilent)
-		return
-	}
-	c.since = time.Now()
-	c.timer.Reset(c.firstLook())
-}
-
-// End ends the attempt, which came to err. An error that matches [ErrSilent] says that another attempt goes over
-// other connections.
-func (c *Call) End(err error) error {
-	if c == nil {
-		return err
-	}
-	c.mu.Lock()
-	c.over = true
-	c.timer.Stop()
-	c.mu.Unlock()
-	silent := c.silent()
-	c.cancel(nil)
-	switch {
-	case err == nil:
-		c.links.patience.Answered(c.began)
-	case silent && c.parent.Err() == nil && !errors.Is(err, ErrSilent):
-		return fmt.Errorf("%w: %w", ErrSilent, err)
-	}
-	return err
-}
-
-// silent reports whether connections that the attempt may have used were condemned.
-func (c *Call) silent() bool {
-	c.links.mu.Lock()
-	defer c.links.mu.Unlock()
-	return !c.links.condemned.Before(c.began)
-}
+// Patience is how long a call waits for an answer whose time is not bounded.
+func (l *Links) Patience() time.Duration { return l.patience.For(context.Background()) }
 
 // Hung is for a call that began then, was bounded by its caller, and had no answer.
 func (l *Links) Hung(began time.Time) {
 	if l == nil {
 		return
 	}
-	if time.Since(began) >= l.patience.For(context.Background()) {
+	since := began
+	if l.Ask != nil {
+		if l.condemnedSince(began) { // by the call itself
+			return
+		}
+		if last := l.Answers.Last(); last.After(began) {
+			since = last
+		}
+	}
+	if time.Since(since) >= l.Patience() {
 		l.condemn(began)
 	}
 }
 
-// Answered is for a call that began then.
+// Answered is for a call that began then and had an answer.
 func (l *Links) Answered(began time.Time) {
 	if l != nil {
 		l.patience.Answered(began)
@@ -214,6 +119,20 @@ func (l *Links) condemn(since time.Time) bool {
 		l.Condemn(since)
 	}
 	return any
+}
+
+// Note is for a client that has condemned connections itself, for what it found on one.
+func (l *Links) Note() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.condemned = time.Now()
+}
+
+// condemnedSince reports whether connections were condemned then or later.
+func (l *Links) condemnedSince(then time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.condemned.Before(then)
 }
 
 // A conn knows when it last delivered something.

@@ -1,0 +1,27 @@
+package links
+
+import (
+	"sync"
+	"time"
+)
+
+// Answers tell when an engine last answered.
+type Answers struct {
+	mu   sync.Mutex
+	last time.Time // guarded by mu
+}
+
+// Add notes an answer.
+func (a *Answers) Add() {
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last = now
+}
+
+// Last is when there was an answer.
+func (a *Answers) Last() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.last
+}
