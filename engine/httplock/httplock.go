@@ -60,9 +60,7 @@ type service struct {
 	links    links.Links // its connections
 	client   atomic.Pointer[http.Client]
 	reaching chan struct{} // has room for one: who has put something in replaces the client
-	features driver.Features
-	bars     bool // it keeps the owner of an acquire out that may come late
-	inspects bool
+	promises
 
 	life  context.Context // ends with Close
 	end   context.CancelFunc
@@ -71,6 +69,13 @@ type service struct {
 	mu     sync.Mutex
 	closed bool // guarded by mu; no task begins any more
 	watch  watch
+}
+
+// promises are what the service has said of the engine behind it.
+type promises struct {
+	features driver.Features
+	bars     bool // it keeps the owner of an acquire out that may come late
+	inspects bool
 }
 
 // Connect asks the service at base, such as "https://locks.internal:7400", what it promises,

@@ -63,26 +63,43 @@ type traits struct {
 // a whole operation on one row, so that it needs no transaction: no process that is
 // stopped can keep a row locked. {p} is the prefix of the tables, with their schema.
 type statements struct {
-	grant    string // name, owner, ttl, note → fence: an exclusive grant, if nobody else holds or waits
-	next     string // name, owner, ttl, note → fence: the same for the first in the record, if all in it wait
-	join     string // name, owner, life of the place, record of the place → {now}, {floor}, name and stateColumns: a last place where somebody else holds or waits, if the owner has nothing; "": there is no such statement
-	renewAll string // JSON list of {name, owner, ttl} → name, owner, fence: lengthens live exclusive leases whose rows nobody has locked
-	renewed  string // the same list → name, owner, fence of the live ones in it; "": renewAll returns them
-	unlocked string // JSON list of names → those of rows that nobody has locked; "": there are no locks of rows
-	give     string // name, owner, fence; changed: ends a live exclusive lease for which nobody waits; "": free is as cheap
-	free     string // name, owner, linger, fence; changed: ends a live exclusive lease linger from now, and wakes who is next
-	save     string // name, fence, owner, expires, since, note, crowd, record, rev → rev: writes the row if it is as it was at rev
-	raise    string // name, fence: lifts later fences; a lease that is live keeps its own
-	idle     string // name → names of the next idle rows after it
-	purge    string // JSON list of names: removes the rows that are idle
-	state    string // JSON list of names → {now}, {floor}, name and stateColumns for each, by name; of a missing row the first three alone. An error where one may not write: what is decided by it must be so
-	show     string // the same, from anywhere
-	list     string // first name → {now}, {floor}, name and stateColumns of what is in use from there on, by name
-	wake     string // JSON list of messages to the drivers that listen; "": nobody does
+	leaseTexts
+	batchTexts
+	rowTexts
+	idleTexts
+
+	wake string // JSON list of messages to the drivers that listen; "": nobody does
 
 	// version, if not empty, is a cheap query for two numbers of the connection it
 	// runs on: while both stay the same, nothing was written.
 	version string
+}
+
+type leaseTexts struct {
+	grant string // name, owner, ttl, note → fence: an exclusive grant, if nobody else holds or waits
+	next  string // name, owner, ttl, note → fence: the same for the first in the record, if all in it wait
+	join  string // name, owner, life of the place, record of the place → {now}, {floor}, name and stateColumns: a last place where somebody else holds or waits, if the owner has nothing; "": there is no such statement
+	give  string // name, owner, fence; changed: ends a live exclusive lease for which nobody waits; "": free is as cheap
+	free  string // name, owner, linger, fence; changed: ends a live exclusive lease linger from now, and wakes who is next
+}
+
+type batchTexts struct {
+	renewAll string // JSON list of {name, owner, ttl} → name, owner, fence: lengthens live exclusive leases whose rows nobody has locked
+	renewed  string // the same list → name, owner, fence of the live ones in it; "": renewAll returns them
+	unlocked string // JSON list of names → those of rows that nobody has locked; "": there are no locks of rows
+}
+
+type rowTexts struct {
+	save  string // name, fence, owner, expires, since, note, crowd, record, rev → rev: writes the row if it is as it was at rev
+	raise string // name, fence: lifts later fences; a lease that is live keeps its own
+	state string // JSON list of names → {now}, {floor}, name and stateColumns for each, by name; of a missing row the first three alone. An error where one may not write: what is decided by it must be so
+	show  string // the same, from anywhere
+	list  string // first name → {now}, {floor}, name and stateColumns of what is in use from there on, by name
+}
+
+type idleTexts struct {
+	idle  string // name → names of the next idle rows after it
+	purge string // JSON list of names: removes the rows that are idle
 }
 
 // stateColumns follow the database's instant {now}, the least that a fence may be now,

@@ -99,36 +99,44 @@ func (m *mysql) statements() statements {
 	const state = `, {floor}, CAST(n.name AS BINARY), ` + stateColumns + ` FROM ` + mysqlList + `
 		name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) n LEFT JOIN {p}locks l ON l.name = CAST(n.name AS BINARY)`
 	s := statements{
-		grant: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
-			VALUES (?1, LAST_INSERT_ID({floor}), ?2, {now} + ?3, {now}, ?4, {now}, 0, '` + nothing + `')
-			ON DUPLICATE KEY UPDATE fence = ` + free + `LAST_INSERT_ID(GREATEST(fence + 1, raised + 1, {floor})), fence + LAST_INSERT_ID(0)),
-				owner = ` + free + `VALUES(owner), owner), since = ` + free + `VALUES(since), since), note = ` + free + `VALUES(note), note),
-				rev = ` + free + `rev + 1, rev), expires = ` + free + `VALUES(expires), expires)`,
-		next: `UPDATE {p}locks SET fence = LAST_INSERT_ID(GREATEST(fence + 1, raised + 1, {floor})), owner = ?2, expires = {now} + ?3,
-				since = {now}, note = ?4, rev = rev + 1, crowd = IF(JSON_LENGTH({record}, '$.claims') = 1, 0, crowd), record = JSON_REMOVE({record}, '$.claims[0]')
-			WHERE name = ?1 AND expires <= {now} AND CAST(JSON_UNQUOTE(JSON_EXTRACT({record}, '$.claims[0].owner')) AS BINARY) = ?2
-				AND JSON_EXTRACT({record}, '$.claims[*].status') IS NULL`,
-		renewAll: mysqlAtOnce + `UPDATE (SELECT l.name, r.ttl FROM ` + mysqlRenewals + mysqlUnlocked + `) r
-			STRAIGHT_JOIN {p}locks l ON l.name = r.name SET l.rev = l.rev + 1, l.expires = GREATEST(l.expires, {now} + r.ttl)`,
-		renewed: `SELECT l.name, l.owner, l.fence FROM ` + mysqlRenewals + ` FOR UPDATE SKIP LOCKED`, // not where a router sends reads
-		unlocked: `SELECT l.name FROM (SELECT * FROM ` + mysqlList + `name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) list) n
-			STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY) AND {now} > 0 FOR UPDATE SKIP LOCKED`,
-		free: `UPDATE {p}locks SET rev = rev + 1, owner = '', expires = IF(?3 > 0, {now} + ?3, 0)
-			WHERE name = ?1 AND owner = ?2 AND expires > {now} AND fence = ?4`,
-		save: `UPDATE {p}locks SET fence = ?2, owner = ?3, expires = ?4, since = ?5, note = ?6, crowd = ?7, record = ?8, rev = LAST_INSERT_ID(rev + 1)
-			WHERE name = ?1 AND rev = ?9 AND {now} > 0`,
-		raise: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record, raised)
-			VALUES (?, 0, '', 0, 0, '', {now}, 0, '` + nothing + `', ?)
-			ON DUPLICATE KEY UPDATE raised = GREATEST(raised, VALUES(raised)), rev = rev + 1`,
-		idle: `SELECT name FROM {p}locks l WHERE name > ? AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
-		// By name: a scan would lock every row that it passes.
-		purge: mysqlAtOnce + `DELETE l FROM (SELECT l.name FROM (SELECT * FROM ` + mysqlList + `name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) list) n
-			STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY)` + mysqlUnlocked + `) n
-			STRAIGHT_JOIN {p}locks l ON l.name = n.name WHERE ` + idleRow,
-		state: `SELECT {now} + ` + mysqlPrimary + state,
-		show:  `SELECT {now}` + state,
-		list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
-			WHERE l.name >= ? AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
+		leaseTexts: leaseTexts{
+			grant: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
+				VALUES (?1, LAST_INSERT_ID({floor}), ?2, {now} + ?3, {now}, ?4, {now}, 0, '` + nothing + `')
+				ON DUPLICATE KEY UPDATE fence = ` + free + `LAST_INSERT_ID(GREATEST(fence + 1, raised + 1, {floor})), fence + LAST_INSERT_ID(0)),
+					owner = ` + free + `VALUES(owner), owner), since = ` + free + `VALUES(since), since), note = ` + free + `VALUES(note), note),
+					rev = ` + free + `rev + 1, rev), expires = ` + free + `VALUES(expires), expires)`,
+			next: `UPDATE {p}locks SET fence = LAST_INSERT_ID(GREATEST(fence + 1, raised + 1, {floor})), owner = ?2, expires = {now} + ?3,
+					since = {now}, note = ?4, rev = rev + 1, crowd = IF(JSON_LENGTH({record}, '$.claims') = 1, 0, crowd), record = JSON_REMOVE({record}, '$.claims[0]')
+				WHERE name = ?1 AND expires <= {now} AND CAST(JSON_UNQUOTE(JSON_EXTRACT({record}, '$.claims[0].owner')) AS BINARY) = ?2
+					AND JSON_EXTRACT({record}, '$.claims[*].status') IS NULL`,
+			free: `UPDATE {p}locks SET rev = rev + 1, owner = '', expires = IF(?3 > 0, {now} + ?3, 0)
+				WHERE name = ?1 AND owner = ?2 AND expires > {now} AND fence = ?4`,
+		},
+		batchTexts: batchTexts{
+			renewAll: mysqlAtOnce + `UPDATE (SELECT l.name, r.ttl FROM ` + mysqlRenewals + mysqlUnlocked + `) r
+				STRAIGHT_JOIN {p}locks l ON l.name = r.name SET l.rev = l.rev + 1, l.expires = GREATEST(l.expires, {now} + r.ttl)`,
+			renewed: `SELECT l.name, l.owner, l.fence FROM ` + mysqlRenewals + ` FOR UPDATE SKIP LOCKED`, // not where a router sends reads
+			unlocked: `SELECT l.name FROM (SELECT * FROM ` + mysqlList + `name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) list) n
+				STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY) AND {now} > 0 FOR UPDATE SKIP LOCKED`,
+		},
+		rowTexts: rowTexts{
+			save: `UPDATE {p}locks SET fence = ?2, owner = ?3, expires = ?4, since = ?5, note = ?6, crowd = ?7, record = ?8, rev = LAST_INSERT_ID(rev + 1)
+				WHERE name = ?1 AND rev = ?9 AND {now} > 0`,
+			raise: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record, raised)
+				VALUES (?, 0, '', 0, 0, '', {now}, 0, '` + nothing + `', ?)
+				ON DUPLICATE KEY UPDATE raised = GREATEST(raised, VALUES(raised)), rev = rev + 1`,
+			state: `SELECT {now} + ` + mysqlPrimary + state,
+			show:  `SELECT {now}` + state,
+			list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
+				WHERE l.name >= ? AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
+		},
+		idleTexts: idleTexts{
+			idle: `SELECT name FROM {p}locks l WHERE name > ? AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
+			// By name: a scan would lock every row that it passes.
+			purge: mysqlAtOnce + `DELETE l FROM (SELECT l.name FROM (SELECT * FROM ` + mysqlList + `name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) list) n
+				STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY)` + mysqlUnlocked + `) n
+				STRAIGHT_JOIN {p}locks l ON l.name = n.name WHERE ` + idleRow,
+		},
 	}
 	const now = "(" + mysqlNow + " + " + mysqlCommits + ")"
 	for _, text := range []*string{&s.grant, &s.next, &s.renewAll, &s.free, &s.save, &s.raise} {

@@ -99,51 +99,59 @@ const pgEach = `generate_series(1, least(1, jsonb_array_length($1::jsonb))) CROS
 
 func (p *postgres) statements() statements {
 	s := statements{
-		// The read in front spares refusals a write.
-		grant: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, record)
-			SELECT $1::text, {floor}, $2::text, {now} + $3::bigint, {now}, $4::text, {now}, 0, '` + nothing + `'
-			WHERE NOT EXISTS (SELECT FROM {p}locks h WHERE h.name = $1::text AND (h.expires > {now} OR h.crowd > {now}))
-			ON CONFLICT (name) DO UPDATE SET fence = greatest(l.fence + 1, l.raised + 1, excluded.fence), owner = excluded.owner,
-				expires = excluded.expires, since = excluded.since, note = excluded.note, rev = l.rev + 1
-			WHERE l.expires <= excluded.since AND l.crowd <= excluded.since
-			RETURNING fence`,
-		next: `UPDATE {p}locks SET fence = greatest(fence + 1, raised + 1, {floor}), owner = $2::text, expires = {now} + $3::bigint,
-				since = {now}, note = $4::text, rev = rev + 1, record = (record::jsonb #- '{claims,0}')::text,
-				crowd = CASE jsonb_array_length(record::jsonb -> 'claims') WHEN 1 THEN 0 ELSE crowd END
-			WHERE name = $1::text AND expires <= {now} AND record::jsonb #>> '{claims,0,owner}' = $2::text
-				AND NOT jsonb_path_exists(record::jsonb, '$.claims[*].status')
-			RETURNING fence`,
-		join: `UPDATE {p}locks l SET rev = rev + 1, crowd = greatest(crowd, {now} + $3::bigint),
-				record = (record::jsonb || jsonb_build_object('claims', coalesce(record::jsonb -> 'claims', '[]') ||
-					jsonb_build_array($4::jsonb || jsonb_build_object('since', {now}, 'ends', {now} + $3::bigint))))::text
-			WHERE name = $1::text AND owner <> $2::text AND (expires > {now} OR crowd > {now})
-				AND NOT jsonb_path_exists(record::jsonb, '$.claims[*] ? (@.owner == $who)', jsonb_build_object('who', $2::text))
-			RETURNING {now}, {floor}, l.name, ` + stateColumns,
-		renewAll: `WITH r AS MATERIALIZED (SELECT l.name, l.owner, (r.one ->> 'ttl')::bigint AS ttl FROM (SELECT $1::jsonb -> i AS one FROM {each}) r
-				CROSS JOIN LATERAL (SELECT k.name, k.owner FROM {p}locks k
-					WHERE k.name = r.one ->> 'name' AND k.owner = r.one ->> 'owner' AND k.expires > {now} FOR UPDATE OF k SKIP LOCKED) l)
-			UPDATE {p}locks l SET expires = greatest(l.expires, {now} + r.ttl), rev = l.rev + 1 FROM r
-			WHERE l.name = ANY (ARRAY(SELECT name FROM r)) AND l.name = r.name AND l.owner = r.owner AND l.expires > {now}
-			RETURNING l.name, l.owner, l.fence`,
-		unlocked: `SELECT l.name FROM {each}
-			CROSS JOIN LATERAL (SELECT k.name FROM {p}locks k WHERE k.name = $1::jsonb ->> i FOR UPDATE OF k SKIP LOCKED) l`,
-		give: `UPDATE {p}locks SET owner = '', expires = 0, rev = rev + 1
-			WHERE name = $1::text AND owner = $2::text AND expires > {now} AND crowd <= {now} AND fence = $3::bigint`,
-		free: pgFree,
-		save: `UPDATE {p}locks SET fence = $2::bigint, owner = $3::text, expires = $4::bigint, since = $5::bigint, note = $6::text,
-				crowd = $7::bigint, record = $8::text, rev = rev + 1
-			WHERE name = $1::text AND rev = $9::bigint
-			RETURNING rev`,
-		raise: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, record, raised)
-			VALUES ($1::text, 0, '', 0, 0, '', {now}, 0, '` + nothing + `', $2::bigint)
-			ON CONFLICT (name) DO UPDATE SET raised = greatest(l.raised, excluded.raised), rev = l.rev + 1`,
-		idle: `SELECT name FROM {p}locks l WHERE name > $1::text AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
-		purge: `DELETE FROM {p}locks l WHERE name = ANY (ARRAY(SELECT l.name FROM {each}
-			CROSS JOIN LATERAL (SELECT k.name FROM {p}locks k WHERE k.name = $1::jsonb ->> i FOR UPDATE OF k SKIP LOCKED) l)) AND ` + idleRow,
-		state: `SELECT {now} / ` + pgPrimary + pgState,
-		show:  `SELECT {now}` + pgState,
-		list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
-			WHERE l.name >= $1::text AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
+		leaseTexts: leaseTexts{
+			// The read in front spares refusals a write.
+			grant: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, record)
+				SELECT $1::text, {floor}, $2::text, {now} + $3::bigint, {now}, $4::text, {now}, 0, '` + nothing + `'
+				WHERE NOT EXISTS (SELECT FROM {p}locks h WHERE h.name = $1::text AND (h.expires > {now} OR h.crowd > {now}))
+				ON CONFLICT (name) DO UPDATE SET fence = greatest(l.fence + 1, l.raised + 1, excluded.fence), owner = excluded.owner,
+					expires = excluded.expires, since = excluded.since, note = excluded.note, rev = l.rev + 1
+				WHERE l.expires <= excluded.since AND l.crowd <= excluded.since
+				RETURNING fence`,
+			next: `UPDATE {p}locks SET fence = greatest(fence + 1, raised + 1, {floor}), owner = $2::text, expires = {now} + $3::bigint,
+					since = {now}, note = $4::text, rev = rev + 1, record = (record::jsonb #- '{claims,0}')::text,
+					crowd = CASE jsonb_array_length(record::jsonb -> 'claims') WHEN 1 THEN 0 ELSE crowd END
+				WHERE name = $1::text AND expires <= {now} AND record::jsonb #>> '{claims,0,owner}' = $2::text
+					AND NOT jsonb_path_exists(record::jsonb, '$.claims[*].status')
+				RETURNING fence`,
+			join: `UPDATE {p}locks l SET rev = rev + 1, crowd = greatest(crowd, {now} + $3::bigint),
+					record = (record::jsonb || jsonb_build_object('claims', coalesce(record::jsonb -> 'claims', '[]') ||
+						jsonb_build_array($4::jsonb || jsonb_build_object('since', {now}, 'ends', {now} + $3::bigint))))::text
+				WHERE name = $1::text AND owner <> $2::text AND (expires > {now} OR crowd > {now})
+					AND NOT jsonb_path_exists(record::jsonb, '$.claims[*] ? (@.owner == $who)', jsonb_build_object('who', $2::text))
+				RETURNING {now}, {floor}, l.name, ` + stateColumns,
+			give: `UPDATE {p}locks SET owner = '', expires = 0, rev = rev + 1
+				WHERE name = $1::text AND owner = $2::text AND expires > {now} AND crowd <= {now} AND fence = $3::bigint`,
+			free: pgFree,
+		},
+		batchTexts: batchTexts{
+			renewAll: `WITH r AS MATERIALIZED (SELECT l.name, l.owner, (r.one ->> 'ttl')::bigint AS ttl FROM (SELECT $1::jsonb -> i AS one FROM {each}) r
+					CROSS JOIN LATERAL (SELECT k.name, k.owner FROM {p}locks k
+						WHERE k.name = r.one ->> 'name' AND k.owner = r.one ->> 'owner' AND k.expires > {now} FOR UPDATE OF k SKIP LOCKED) l)
+				UPDATE {p}locks l SET expires = greatest(l.expires, {now} + r.ttl), rev = l.rev + 1 FROM r
+				WHERE l.name = ANY (ARRAY(SELECT name FROM r)) AND l.name = r.name AND l.owner = r.owner AND l.expires > {now}
+				RETURNING l.name, l.owner, l.fence`,
+			unlocked: `SELECT l.name FROM {each}
+				CROSS JOIN LATERAL (SELECT k.name FROM {p}locks k WHERE k.name = $1::jsonb ->> i FOR UPDATE OF k SKIP LOCKED) l`,
+		},
+		rowTexts: rowTexts{
+			save: `UPDATE {p}locks SET fence = $2::bigint, owner = $3::text, expires = $4::bigint, since = $5::bigint, note = $6::text,
+					crowd = $7::bigint, record = $8::text, rev = rev + 1
+				WHERE name = $1::text AND rev = $9::bigint
+				RETURNING rev`,
+			raise: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, record, raised)
+				VALUES ($1::text, 0, '', 0, 0, '', {now}, 0, '` + nothing + `', $2::bigint)
+				ON CONFLICT (name) DO UPDATE SET raised = greatest(l.raised, excluded.raised), rev = l.rev + 1`,
+			state: `SELECT {now} / ` + pgPrimary + pgState,
+			show:  `SELECT {now}` + pgState,
+			list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
+				WHERE l.name >= $1::text AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
+		},
+		idleTexts: idleTexts{
+			idle: `SELECT name FROM {p}locks l WHERE name > $1::text AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
+			purge: `DELETE FROM {p}locks l WHERE name = ANY (ARRAY(SELECT l.name FROM {each}
+				CROSS JOIN LATERAL (SELECT k.name FROM {p}locks k WHERE k.name = $1::jsonb ->> i FOR UPDATE OF k SKIP LOCKED) l)) AND ` + idleRow,
+		},
 		wake: `SELECT pg_notify('{channel}', message) FROM jsonb_array_elements_text($1::jsonb) AS m(message)`,
 	}
 	now := strings.NewReplacer("{now}", pgNow)

@@ -66,40 +66,47 @@ const sqliteState = `SELECT ` + sqliteNow + `, ` + sqliteFloor + `, n.value, ` +
 
 func (*sqlite) statements() statements {
 	return statements{
-		grant: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
-			VALUES (?1, ` + sqliteFloor + `, ?2, ` + sqliteNow + ` + ?3, ` + sqliteNow + `, ?4, ` + sqliteNow + `, 0, '` + nothing + `')
-			ON CONFLICT (name) DO UPDATE SET fence = max(fence + 1, raised + 1, excluded.fence), owner = excluded.owner,
-				expires = excluded.expires, since = excluded.since, note = excluded.note, rev = rev + 1
-			WHERE expires <= excluded.since AND crowd <= excluded.since
-			RETURNING fence`,
-		next: `UPDATE {p}locks SET fence = max(fence + 1, raised + 1, ` + sqliteFloor + `), owner = ?2, expires = ` + sqliteNow + ` + ?3,
-				since = ` + sqliteNow + `, note = ?4, rev = rev + 1, record = json_remove(record, '$.claims[0]'),
-				crowd = CASE json_array_length(record, '$.claims') WHEN 1 THEN 0 ELSE crowd END
-			WHERE name = ?1 AND expires <= ` + sqliteNow + ` AND record ->> '$.claims[0].owner' = ?2
-				AND NOT EXISTS (SELECT 1 FROM json_each(record, '$.claims') c WHERE c.value ->> 'status' > 0)
-			RETURNING fence`,
-		// CROSS JOIN begins with the list: after an ANALYZE with few rows, each row would otherwise be looked for in it.
-		renewAll: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
-			SELECT l.name, l.fence, l.owner, max(l.expires, ` + sqliteNow + ` + (r.value ->> 'ttl')), l.since, l.note, l.rev, l.crowd, l.record
-				FROM json_each(?1) r CROSS JOIN {p}locks l ON l.name = r.value ->> 'name'
-				WHERE l.owner = r.value ->> 'owner' AND l.expires > ` + sqliteNow + `
-			ON CONFLICT (name) DO UPDATE SET expires = excluded.expires, rev = rev + 1
-			RETURNING name, owner, fence`,
-		free: `UPDATE {p}locks SET owner = '', expires = CASE WHEN ?3 > 0 THEN ` + sqliteNow + ` + ?3 ELSE 0 END, rev = rev + 1
-			WHERE name = ?1 AND owner = ?2 AND expires > ` + sqliteNow + ` AND fence = ?4`,
-		save: `UPDATE {p}locks SET fence = ?2, owner = ?3, expires = ?4, since = ?5, note = ?6, crowd = ?7, record = ?8, rev = rev + 1
-			WHERE name = ?1 AND rev = ?9
-			RETURNING rev`,
-		raise: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record, raised)
-			VALUES (?1, 0, '', 0, 0, '', ` + sqliteNow + `, 0, '` + nothing + `', ?2)
-			ON CONFLICT (name) DO UPDATE SET raised = max(raised, excluded.raised), rev = rev + 1`,
-		idle:  `SELECT name FROM {p}locks l WHERE name > ?1 AND ` + sqliteIdle + ` ORDER BY name LIMIT ` + purgeAtOnce,
-		purge: `DELETE FROM {p}locks AS l WHERE name IN (SELECT value FROM json_each(?1)) AND ` + sqliteIdle,
-		state: sqliteState,
-		show:  sqliteState,
-		list: `SELECT ` + sqliteNow + `, ` + sqliteFloor + `, l.name, ` + stateColumns + ` FROM {p}locks l
-			WHERE l.name >= ?1 AND (l.expires > ` + sqliteNow + ` OR l.crowd > ` + sqliteNow + `) ORDER BY l.name`,
-
+		leaseTexts: leaseTexts{
+			grant: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
+				VALUES (?1, ` + sqliteFloor + `, ?2, ` + sqliteNow + ` + ?3, ` + sqliteNow + `, ?4, ` + sqliteNow + `, 0, '` + nothing + `')
+				ON CONFLICT (name) DO UPDATE SET fence = max(fence + 1, raised + 1, excluded.fence), owner = excluded.owner,
+					expires = excluded.expires, since = excluded.since, note = excluded.note, rev = rev + 1
+				WHERE expires <= excluded.since AND crowd <= excluded.since
+				RETURNING fence`,
+			next: `UPDATE {p}locks SET fence = max(fence + 1, raised + 1, ` + sqliteFloor + `), owner = ?2, expires = ` + sqliteNow + ` + ?3,
+					since = ` + sqliteNow + `, note = ?4, rev = rev + 1, record = json_remove(record, '$.claims[0]'),
+					crowd = CASE json_array_length(record, '$.claims') WHEN 1 THEN 0 ELSE crowd END
+				WHERE name = ?1 AND expires <= ` + sqliteNow + ` AND record ->> '$.claims[0].owner' = ?2
+					AND NOT EXISTS (SELECT 1 FROM json_each(record, '$.claims') c WHERE c.value ->> 'status' > 0)
+				RETURNING fence`,
+			free: `UPDATE {p}locks SET owner = '', expires = CASE WHEN ?3 > 0 THEN ` + sqliteNow + ` + ?3 ELSE 0 END, rev = rev + 1
+				WHERE name = ?1 AND owner = ?2 AND expires > ` + sqliteNow + ` AND fence = ?4`,
+		},
+		batchTexts: batchTexts{
+			// CROSS JOIN begins with the list: after an ANALYZE with few rows, each row would otherwise be looked for in it.
+			renewAll: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
+				SELECT l.name, l.fence, l.owner, max(l.expires, ` + sqliteNow + ` + (r.value ->> 'ttl')), l.since, l.note, l.rev, l.crowd, l.record
+					FROM json_each(?1) r CROSS JOIN {p}locks l ON l.name = r.value ->> 'name'
+					WHERE l.owner = r.value ->> 'owner' AND l.expires > ` + sqliteNow + `
+				ON CONFLICT (name) DO UPDATE SET expires = excluded.expires, rev = rev + 1
+				RETURNING name, owner, fence`,
+		},
+		rowTexts: rowTexts{
+			save: `UPDATE {p}locks SET fence = ?2, owner = ?3, expires = ?4, since = ?5, note = ?6, crowd = ?7, record = ?8, rev = rev + 1
+				WHERE name = ?1 AND rev = ?9
+				RETURNING rev`,
+			raise: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record, raised)
+				VALUES (?1, 0, '', 0, 0, '', ` + sqliteNow + `, 0, '` + nothing + `', ?2)
+				ON CONFLICT (name) DO UPDATE SET raised = max(raised, excluded.raised), rev = rev + 1`,
+			state: sqliteState,
+			show:  sqliteState,
+			list: `SELECT ` + sqliteNow + `, ` + sqliteFloor + `, l.name, ` + stateColumns + ` FROM {p}locks l
+				WHERE l.name >= ?1 AND (l.expires > ` + sqliteNow + ` OR l.crowd > ` + sqliteNow + `) ORDER BY l.name`,
+		},
+		idleTexts: idleTexts{
+			idle:  `SELECT name FROM {p}locks l WHERE name > ?1 AND ` + sqliteIdle + ` ORDER BY name LIMIT ` + purgeAtOnce,
+			purge: `DELETE FROM {p}locks AS l WHERE name IN (SELECT value FROM json_each(?1)) AND ` + sqliteIdle,
+		},
 		// data_version counts the commits of other connections, total_changes the own.
 		version: `SELECT data_version, total_changes() FROM pragma_data_version`,
 	}

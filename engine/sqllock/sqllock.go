@@ -97,7 +97,11 @@ type Driver struct {
 	guard   *fence.SQL
 	watch   *watcher // a pointer: it has owners, which fmt does not find there
 	closed  atomic.Bool
+	gates
+}
 
+// gates are what calls wait for.
+type gates struct {
 	writing  chan struct{}          // has a token while somebody writes; nil: any number may at once
 	renewing chan struct{}          // has a token while a batch of leases is renewed
 	opening  chan struct{}          // holds a token while nobody is in open
@@ -116,7 +120,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 		return nil, errors.New("sqllock: no database")
 	}
 	d := &Driver{db: db, doubt: doubt{db: db, ours: dialled.Of(db)}, dialect: dialect, texts: dialect.statements().withPrefix(o.tables()), traits: dialect.traits(),
-		opening: make(chan struct{}, 1), renewing: make(chan struct{}, 1)}
+		gates: gates{opening: make(chan struct{}, 1), renewing: make(chan struct{}, 1)}}
 	d.opening <- struct{}{}
 	answers := new(links.Answers)
 	if calls := d.doubt.calls(); calls != nil {

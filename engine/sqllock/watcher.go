@@ -29,21 +29,26 @@ const (
 // it that has proved to hear, else by polling. It polls, by a goroutine, only while there are any waiters, and
 // keeps no connection between two polls.
 type watcher struct {
-	d        *Driver
-	listener Listener // nil: there is none
-	channel  string
-	ctx      context.Context // ends with close
-	stop     context.CancelFunc
-	done     sync.WaitGroup
-	nudge    chan struct{} // has a token when it is to look now
-	joined   chan struct{} // has a token when somebody has come to wait: it is to look soon
+	d      *Driver
+	ctx    context.Context // ends with close
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+	nudge  chan struct{} // has a token when it is to look now
+	joined chan struct{} // has a token when somebody has come to wait: it is to look soon
 
-	mu        sync.Mutex
-	armed     map[waits]*waiter // guarded by mu
-	running   bool              // guarded by mu
-	listening bool              // guarded by mu; there is a goroutine that listens
-	relisten  func()            // guarded by mu; ends the present call of the Listener, which is made again
-	hearing   hearing           // guarded by mu
+	mu      sync.Mutex
+	armed   map[waits]*waiter // guarded by mu
+	running bool              // guarded by mu
+	ear
+}
+
+// An ear is a watcher's Listener and what it does.
+type ear struct {
+	listener  Listener // nil: there is none
+	channel   string
+	listening bool    // guarded by watcher.mu; there is a goroutine that listens
+	relisten  func()  // guarded by watcher.mu; ends the present call of the Listener, which is made again
+	hearing   hearing // guarded by watcher.mu
 }
 
 // waits tells a claim that waits from others: its owner may be that of another resource's.
