@@ -17,6 +17,7 @@ import (
 // concurrent use.
 type Locker struct {
 	driver    driver.Driver
+	operator  driver.Operator // of the driver; nil: it is none
 	clock     *boottime.Clock // of leases
 	features  driver.Features
 	opts      Options
@@ -45,6 +46,7 @@ func newLocker(d driver.Driver, opts *Options, clock *boottime.Clock) (*Locker, 
 		return nil, fmt.Errorf("leasehold: new: %w", err)
 	}
 	l := &Locker{driver: d, clock: clock, features: d.Features(), opts: o, calls: calls{closing: make(chan struct{})}}
+	l.operator, _ = d.(driver.Operator)
 	if (opts == nil || opts.TTL == 0) && l.features.SessionTTL > 0 {
 		l.opts.TTL = l.features.SessionTTL
 	}
@@ -143,11 +145,10 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	if err := driver.CheckName(name); err != nil {
 		return State{}, wrap("inspect", name, err)
 	}
-	op, ok := l.driver.(driver.Operator)
-	if !ok {
+	if l.operator == nil {
 		return State{}, wrap("inspect", name, ErrUnsupported)
 	}
-	state, err := op.Inspect(ctx, name)
+	state, err := l.operator.Inspect(ctx, name)
 	return stateOf(state), wrap("inspect", name, err)
 }
 
@@ -155,11 +156,10 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 // prefix; "" is all. Those that somebody has damaged are named by an error that matches
 // [driver.ErrCorrupt], and all others are told of as ever.
 func (l *Locker) List(ctx context.Context, prefix string) ([]State, error) {
-	op, ok := l.driver.(driver.Operator)
-	if !ok {
+	if l.operator == nil {
 		return nil, wrap("list", prefix, ErrUnsupported)
 	}
-	list, err := op.List(ctx, prefix)
+	list, err := l.operator.List(ctx, prefix)
 	var states []State
 	for _, s := range list {
 		states = append(states, stateOf(s))
@@ -175,11 +175,10 @@ func (l *Locker) Evict(ctx context.Context, name, owner, reason string) error {
 	if err := driver.CheckName(name); err != nil {
 		return wrap("evict", name, err)
 	}
-	op, ok := l.driver.(driver.Operator)
-	if !ok {
+	if l.operator == nil {
 		return wrap("evict", name, ErrUnsupported)
 	}
-	return wrap("evict", name, op.Evict(ctx, name, owner, reason))
+	return wrap("evict", name, l.operator.Evict(ctx, name, owner, reason))
 }
 
 // Close ends waiting calls to Acquire with [ErrClosed] and refuses later ones, stops all

@@ -19,6 +19,8 @@ var brokenViews = []breakage{
 		return warp{features: func(f *driver.Features) { f.MinTTL += time.Duration(n.Add(1)) }}
 	}()},
 	{name: "what Features deny is served", rejects: []string{"LackingIsUnsupported"}, warp: warp{features: func(f *driver.Features) { f.Shared = false }}},
+	{name: "what a claim can do is denied by Features", rejects: []string{"LackingIsUnsupported"}, warp: warp{features: func(f *driver.Features) { f.Lingers, f.Bars, f.Notes, f.Raises = false, false, false, false }}},
+	{name: "notes that Features declare are refused", rejects: []string{"NoteIsReplaced"}, warp: warp{note: func(*warpedClaim, context.Context, string) error { return driver.ErrUnsupported }}},
 	{name: "fences that Features deny are given", rejects: []string{"LackingIsUnsupported"}, warp: warp{features: func(f *driver.Features) { f.Fencing = false }}},
 	{name: "notes are cut", rejects: []string{"InspectShowsHolders", "InspectShowsWaitersInOrder"}, warp: warp{request: func(q *driver.Request) { q.Note = q.Note[:min(len(q.Note), 4)] }}},
 	{name: "long notes are cut", rejects: []string{"LongNoteIsKept"}, warp: warp{request: func(q *driver.Request) { q.Note = q.Note[:min(len(q.Note), 4000)] }}},

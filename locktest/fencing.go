@@ -132,14 +132,14 @@ func raisedFenceStays(t testing.TB, h Harness) {
 	c.released()
 	for _, by := range []uint64{1_000_000_000, 0, 5} {
 		raised := fence.last + by
-		if err := open(t, h).(driver.Operator).RaiseFence(bounded(t), name, raised); err != nil {
+		if err := operator(open(t, h)).RaiseFence(bounded(t), name, raised); err != nil {
 			t.Fatalf("RaiseFence: %v", err)
 		}
 		fence.last = raised
 		fence.to(c.granted("it was released").Fence, "RaiseFence")
 		c.released()
 	}
-	if err := d.(driver.Operator).RaiseFence(bounded(t), name, 1); err != nil {
+	if err := operator(d).RaiseFence(bounded(t), name, 1); err != nil {
 		t.Fatalf("RaiseFence: %v", err)
 	}
 	fence.to(c.granted("it was released").Fence, "RaiseFence to less than it was")
@@ -153,7 +153,7 @@ func raisedFenceLeavesRoom(t testing.TB, h Harness) {
 	name := newName(t)
 	c := contend(t, d, request(name))
 	for _, to := range []uint64{math.MaxUint64, math.MaxInt64, math.MaxInt64 - driver.FenceStep + 1} {
-		if err := d.(driver.Operator).RaiseFence(bounded(t), name, to); !errors.Is(err, driver.ErrUnsupported) {
+		if err := operator(d).RaiseFence(bounded(t), name, to); !errors.Is(err, driver.ErrUnsupported) {
 			t.Errorf("RaiseFence to %d: %v; want ErrUnsupported", to, err)
 		}
 	}
@@ -175,7 +175,7 @@ func raisedFenceSparesTheHolder(t testing.TB, h Harness) {
 	holder, next := contend(t, open(t, h), request(name)), contend(t, d, request(name))
 	g := holder.granted("the resource is free")
 	raised := rises{t: t, last: g.Fence + 1_000_000_000}
-	if err := d.(driver.Operator).RaiseFence(bounded(t), name, raised.last); err != nil {
+	if err := operator(d).RaiseFence(bounded(t), name, raised.last); err != nil {
 		t.Fatalf("RaiseFence: %v", err)
 	}
 	sameGrant(t, g, holder.renewed(longTTL), "its renewal after RaiseFence")
@@ -273,7 +273,7 @@ func tokensAreOneScale(t testing.TB, h Harness) {
 		return
 	}
 	seen := lease.Token() + 5*driver.FenceStep + 3 // of a guard, by a lease that was handed over
-	if err := d.(driver.Operator).RaiseFence(bounded(t), name, seen); err != nil {
+	if err := operator(d).RaiseFence(bounded(t), name, seen); err != nil {
 		t.Fatalf("RaiseFence to a token: %v", err)
 	}
 	lease = acquire(t, other, name)

@@ -111,7 +111,7 @@ func lackingIsUnsupported(t testing.TB, h Harness) {
 // evict ends the lease of an owner, who has it.
 func evict(t testing.TB, d driver.Driver, name, owner string) {
 	t.Helper()
-	if err := d.(driver.Operator).Evict(bounded(t), name, owner, "it's \"conformance\""); err != nil {
+	if err := operator(d).Evict(bounded(t), name, owner, "it's \"conformance\""); err != nil {
 		t.Fatalf("Evict: %v", err)
 	}
 }
@@ -119,14 +119,16 @@ func evict(t testing.TB, d driver.Driver, name, owner string) {
 // evictsNobody tries to end the lease of an owner, who has none.
 func evictsNobody(t testing.TB, d driver.Driver, name, owner, why string) {
 	t.Helper()
-	if err := d.(driver.Operator).Evict(bounded(t), name, owner, "conformance"); !errors.Is(err, driver.ErrLost) {
+	if err := operator(d).Evict(bounded(t), name, owner, "conformance"); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Evict: %v; want ErrLost: %s", err, why)
 	}
 }
+// operator is d for a case that needs one; see NeedOperator and NeedRaises.
+func operator(d driver.Driver) driver.Operator { return d.(driver.Operator) }
 
 func inspect(t testing.TB, d driver.Driver, name string) driver.State {
 	t.Helper()
-	st, err := d.(driver.Operator).Inspect(bounded(t), name)
+	st, err := operator(d).Inspect(bounded(t), name)
 	if err != nil {
 		t.Fatalf("Inspect: %v", err)
 	}
@@ -265,7 +267,7 @@ func listIsSortedAndLiteral(t testing.TB, h Harness) {
 	d := open(t, h)
 	base := newName(t) + "/"
 	list := func(prefix string) (names []string) {
-		states, err := d.(driver.Operator).List(bounded(t), prefix)
+		states, err := operator(d).List(bounded(t), prefix)
 		if err != nil {
 			t.Fatalf("List(%q): %v", prefix, err)
 		}

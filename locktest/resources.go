@@ -42,7 +42,7 @@ func nothingIsLeftAtTheEngine(t testing.TB, h Harness) {
 			t.Errorf("Close: %v", err)
 		}
 	}
-	states, err := d.(driver.Operator).List(bounded(t), prefix)
+	states, err := operator(d).List(bounded(t), prefix)
 	if err != nil {
 		t.Fatalf("List: %v", err)
 	}
