@@ -123,6 +123,7 @@ func evictsNobody(t testing.TB, d driver.Driver, name, owner, why string) {
 		t.Errorf("Evict: %v; want ErrLost: %s", err, why)
 	}
 }
+
 // operator is d for a case that needs one; see NeedOperator and NeedRaises.
 func operator(d driver.Driver) driver.Operator { return d.(driver.Operator) }
 
