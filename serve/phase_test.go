@@ -73,7 +73,7 @@ func (g *stage) claim() wire.Claim {
 // free ends what the claim, or the other owner, has at the engine.
 func (g *stage) free() {
 	_ = g.d.Evict(g.Context(), "a", "owner", "")
-	_ = g.other.Release(g.Context())
+	_ = g.other.Release(g.Context(), driver.End{})
 }
 
 // cause brings about e.
