@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -145,6 +146,15 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 		s.answer(w, http.StatusOK, wire.Answer{Outcome: wire.Done, Warning: p.err.Error()})
 	default:
 		s.unready(w, p.err)
+	}
+}
+
+// readiness is whether calls are wanted here.
+type readiness struct {
+	grants  grants
+	probing struct {
+		mu  sync.Mutex
+		now *probe // guarded by mu; nil: nobody asks
 	}
 }
 

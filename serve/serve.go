@@ -71,11 +71,12 @@ type Server struct {
 	audit    auditLog
 	hub      *hub
 	pulse    pulse
-	grants   grants
-	probing  struct {
-		mu  sync.Mutex
-		now *probe // guarded by mu; nil: nobody asks
-	}
+	readiness
+	lifetime
+}
+
+// A lifetime is that of a Server.
+type lifetime struct {
 	life     context.Context // ends with Close
 	draining context.Context // ends when waiting calls are to be repeated elsewhere
 	drain    context.CancelFunc
