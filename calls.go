@@ -73,24 +73,21 @@ func (c *calls) tidy(clean func()) {
 	}
 }
 
-// clean runs a clean-up in the background and tells when it is through.
+// clean runs a clean-up in a goroutine that wait waits for, and tells when it is through; once wait does so no more, it
+// runs it at once.
 func (c *calls) clean(up func()) (through <-chan struct{}) {
 	finished := make(chan struct{})
-	c.background(func() {
+	clean := func() {
 		up()
 		close(finished)
-	})
-	return finished
-}
-
-// background runs clean in a goroutine that wait waits for; once it does so no more, at once.
-func (c *calls) background(clean func()) {
+	}
 	c.mu.Lock()
 	if c.drained {
 		c.mu.Unlock()
 		clean()
-		return
+		return finished
 	}
 	c.cleaning.Go(clean)
 	c.mu.Unlock()
+	return finished
 }

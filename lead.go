@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -90,9 +89,9 @@ func (t *term) run(ctx context.Context) error {
 	live, end := context.WithCancelCause(ctx)
 	ctx = leaseContext{live, lease}
 	t.led, t.resign = true, end
-	t.locker.terms.begin(t)
+	t.locker.terms.Store(t.name, t)
 	defer func() {
-		t.locker.terms.end(t)
+		t.locker.terms.CompareAndDelete(t.name, t) // unless it was lost, and another Lead has been elected meanwhile
 		end(nil)
 	}()
 	err := t.fn(ctx)
@@ -112,47 +111,16 @@ func (t *term) unknown(err error) error {
 	return err
 }
 
-// terms are the present ones of a Locker.
-type terms struct {
-	mu     sync.Mutex
-	byName map[string]*term // guarded by mu; nil until the first
-}
-
-func (ts *terms) begin(t *term) {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	if ts.byName == nil {
-		ts.byName = make(map[string]*term)
-	}
-	ts.byName[t.name] = t
-}
-
-// end forgets t, unless it was lost and another Lead of this Locker has been elected meanwhile.
-func (ts *terms) end(t *term) {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	if ts.byName[t.name] == t {
-		delete(ts.byName, t.name)
-	}
-}
-
-// of returns the present term on name, or nil.
-func (ts *terms) of(name string) *term {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	return ts.byName[name]
-}
-
 // Resign ends the present term of a Lead of this Locker on name and reports whether there
 // was one. The context of its callback ends with the cause [ErrResigned]; when the callback
 // has returned, the next in line leads, and Lead campaigns again. It does not wait for
 // that. To leave the election for good, end the context of Lead.
 func (l *Locker) Resign(name string) bool {
-	t := l.terms.of(name)
-	if t == nil {
+	t, leads := l.terms.Load(name)
+	if !leads {
 		return false
 	}
-	t.resign(ErrResigned)
+	t.(*term).resign(ErrResigned)
 	return true
 }
 

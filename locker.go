@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"sync"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
@@ -26,7 +27,7 @@ type Locker struct {
 	queue     localQueue
 	owners    owners
 	calls     calls
-	terms     terms
+	terms     sync.Map // by name; the *term of the Lead that leads
 }
 
 // New returns a Locker on d; nil options are the defaults. It does no I/O. It returns
