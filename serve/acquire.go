@@ -230,10 +230,7 @@ func alike(req driver.Request, mode driver.Mode, limit int) bool {
 // checkMode asks the engine whether the claim's lease is in the mode that was asked for: whoever
 // was told that it is alone, while it shares, would act beside others.
 func (s *Server) checkMode(ctx context.Context, one *claim) error {
-	if s.operator == nil {
-		return nil
-	}
-	state, err := s.operator.Inspect(ctx, one.key.name)
+	state, err := s.inspect(ctx, one.key.name)
 	for _, h := range state.Holders {
 		switch mine := one.isOf(h); {
 		case mine && alike(one.req, h.Mode, h.Limit):

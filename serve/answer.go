@@ -125,22 +125,18 @@ func (s *Server) failed(w http.ResponseWriter, err error) {
 		{driver.ErrUnsupported, http.StatusNotImplemented, wire.CodeUnsupported},
 		{driver.ErrInvalidName, http.StatusBadRequest, wire.CodeInvalidName},
 		{driver.ErrCorrupt, http.StatusInternalServerError, wire.CodeCorrupt},
+		{driver.ErrReadOnly, http.StatusServiceUnavailable, wire.CodeReadOnly},
+		{driver.ErrFull, http.StatusServiceUnavailable, wire.CodeFull},
 	} {
-		if errors.Is(err, f.err) {
-			s.refuse(w, f.status, f.code, err)
-			return
+		if !errors.Is(err, f.err) {
+			continue
 		}
-	}
-	for _, f := range []struct {
-		err  error
-		code string
-	}{{driver.ErrReadOnly, wire.CodeReadOnly}, {driver.ErrFull, wire.CodeFull}} {
-		if errors.Is(err, f.err) {
+		if f.status == http.StatusServiceUnavailable {
 			s.grants.changed() // whoever asks whether the instance is ready is to hear of it
 			w.Header().Set("Retry-After", "1")
-			s.refuse(w, http.StatusServiceUnavailable, f.code, err)
-			return
 		}
+		s.refuse(w, f.status, f.code, err)
+		return
 	}
 	switch {
 	case errors.Is(err, driver.ErrEvicted):

@@ -172,10 +172,7 @@ func (s *Server) lingering(ctx context.Context, one *claim, c *wire.ReleaseCall)
 
 // heldFor asks the engine since when the claim holds; 0: it does not tell.
 func (s *Server) heldFor(ctx context.Context, one *claim) (time.Duration, error) {
-	if s.operator == nil {
-		return 0, nil
-	}
-	state, err := s.operator.Inspect(ctx, one.key.name)
+	state, err := s.inspect(ctx, one.key.name)
 	i := slices.IndexFunc(state.Holders, one.isOf)
 	if i < 0 {
 		return 0, err
@@ -260,10 +257,10 @@ func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall) error {
 // holderCalled is the holder of name with that owner or handle; one that is not there has
 // nothing but the owner.
 func (s *Server) holderCalled(ctx context.Context, name, owner string) (driver.Holder, error) {
-	if s.operator == nil || owner == "" {
-		return driver.Holder{Owner: driver.OwnerOf(owner)}, nil
+	if owner == "" {
+		return driver.Holder{}, nil
 	}
-	state, err := s.operator.Inspect(ctx, name)
+	state, err := s.inspect(ctx, name)
 	for _, h := range state.Holders {
 		if h.Owner.Reveal() == owner || wire.Handle(h.Owner.Reveal()) == owner {
 			return h, nil

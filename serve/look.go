@@ -47,6 +47,14 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request, ask func(ctx contex
 	}
 }
 
+// inspect tells who holds name, and nobody where the engine does not tell.
+func (s *Server) inspect(ctx context.Context, name string) (driver.State, error) {
+	if s.operator == nil {
+		return driver.State{}, nil
+	}
+	return s.operator.Inspect(ctx, name)
+}
+
 func (s *Server) show(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
 	if err := driver.CheckName(name); err != nil {

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 )
+
+// sameOrigin looks at what a browser says of where a call comes from.
+var sameOrigin = http.NewCrossOriginProtection()
 
 // fromHere refuses what a page of somebody else has a browser send: a call that changes
 // something and comes from another origin, and any call to a name of loopback that is not one,
@@ -19,20 +21,7 @@ func (s *Server) fromHere(r *http.Request) error {
 			return fmt.Errorf("the host %.100q is none of this server's names", host)
 		}
 	}
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		return nil
-	}
-	switch site := r.Header.Get("Sec-Fetch-Site"); site {
-	case "", "same-origin", "none":
-	default:
-		return fmt.Errorf("a call from another site: %.20q", site)
-	}
-	if origin := r.Header.Get("Origin"); origin != "" {
-		if u, err := url.Parse(origin); err != nil || !strings.EqualFold(u.Host, r.Host) {
-			return fmt.Errorf("a call from another origin: %.100q", origin)
-		}
-	}
-	return nil
+	return sameOrigin.Check(r)
 }
 
 // hostOf is a host without its port and brackets.

@@ -59,20 +59,25 @@ const (
 
 // A Server is the service over one driver.
 type Server struct {
+	engine
+	opts    Options
+	mux     *http.ServeMux
+	claims  *claims // a pointer, as hub: they have owners, which fmt does not find there
+	gate    gate
+	metrics metrics
+	audit   auditLog
+	hub     *hub
+	pulse   pulse
+	readiness
+	lifetime
+}
+
+// An engine is what a Server is over.
+type engine struct {
 	driver   driver.Driver
 	operator driver.Operator // of the driver; nil: it is none
 	checker  driver.Checker  // as operator
 	features wire.Abilities
-	opts     Options
-	mux      *http.ServeMux
-	claims   *claims // a pointer, as hub: they have owners, which fmt does not find there
-	gate     gate
-	metrics  metrics
-	audit    auditLog
-	hub      *hub
-	pulse    pulse
-	readiness
-	lifetime
 }
 
 // A lifetime is that of a Server.
@@ -90,7 +95,7 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 	if d == nil {
 		return nil, errors.New("serve: no driver")
 	}
-	s := &Server{driver: d, mux: http.NewServeMux(), claims: &claims{}, hub: &hub{}}
+	s := &Server{engine: engine{driver: d}, mux: http.NewServeMux(), claims: &claims{}, hub: &hub{}}
 	s.operator, _ = d.(driver.Operator)
 	s.checker, _ = d.(driver.Checker)
 	if opts != nil {
