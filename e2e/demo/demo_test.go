@@ -218,7 +218,7 @@ func TestDailyReportWhileTheStoreStalls(t *testing.T) {
 		written := make(chan struct{})
 		go func() {
 			defer close(written)
-			_ = books.Do("BEGIN", "LOCK TABLE "+table+" IN EXCLUSIVE MODE", "SELECT pg_sleep(1.2)", "COMMIT")
+			_, _ = books.Ask("BEGIN", "LOCK TABLE "+table+" IN EXCLUSIVE MODE", "SELECT pg_sleep(1.2)", "COMMIT")
 		}()
 		time.Sleep(day / 5)
 		resume := store.Pause()

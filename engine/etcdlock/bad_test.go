@@ -238,7 +238,7 @@ func TestTLS(t *testing.T) {
 	cert, key := ca.issue(t)
 	e := servers.StartEtcd(t, servers.EtcdCurrent, "--cert-file", cert, "--key-file", key)
 	with := func(host string, c *tls.Config) *clientv3.Client {
-		client, err := clientv3.New(clientv3.Config{Endpoints: []string{fmt.Sprintf("https://%s:%d", host, e.Client)}, TLS: c, Logger: zap.NewNop()})
+		client, err := clientv3.New(clientv3.Config{Endpoints: []string{fmt.Sprintf("https://%s:%d", host, e.Port)}, TLS: c, Logger: zap.NewNop()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,10 +17,10 @@ const (
 // An Etcd is one member of a cluster.
 type Etcd struct {
 	server
-	Name         string
-	Client, Peer int // ports
-	health       int // port
-	scheme       string
+	Name   string
+	Peer   int // port
+	health int // port
+	scheme string
 }
 
 // StartEtcd starts a cluster of one. args are more of its options.
@@ -43,8 +43,8 @@ func StartEtcdCluster(t testing.TB, version string, n int, args ...string) []*Et
 	}
 	for i := range n {
 		e := &Etcd{
-			server: server{life: t, dir: DataDir(t), binary: etcdBinary(t, version)},
-			Name:   fmt.Sprint("n", i), Client: ports[3*i], Peer: ports[3*i+1], health: ports[3*i+2], scheme: scheme,
+			server: server{Port: ports[3*i], life: t, dir: DataDir(t), binary: etcdBinary(t, version)},
+			Name:   fmt.Sprint("n", i), Peer: ports[3*i+1], health: ports[3*i+2], scheme: scheme,
 		}
 		e.serves = func() error { _, err := e.ask("/health"); return err }
 		members = append(members, e)
@@ -54,7 +54,7 @@ func StartEtcdCluster(t testing.TB, version string, n int, args ...string) []*Et
 		args = append(args, "--unsafe-no-fsync") // see diskOf; that of Debian has no such option
 	}
 	for _, e := range members {
-		peer, client := "http://"+address(e.Peer), e.scheme+"://"+address(e.Client)
+		peer, client := "http://"+address(e.Peer), e.scheme+"://"+e.Addr()
 		e.args = append([]string{
 			"--name", e.Name, "--data-dir", e.Data(), "--log-level", "error",
 			"--listen-client-urls", client, "--advertise-client-urls", client,
@@ -72,9 +72,6 @@ func StartEtcdCluster(t testing.TB, version string, n int, args ...string) []*Et
 
 // ask returns what the member says of itself.
 func (e *Etcd) ask(path string) ([]byte, error) { return get("http://" + address(e.health) + path) }
-
-// Addr is host and port for clients.
-func (e *Etcd) Addr() string { return address(e.Client) }
 
 // Endpoints are the URLs of members for clients.
 func Endpoints(members ...*Etcd) []string {

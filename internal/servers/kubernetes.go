@@ -15,7 +15,6 @@ import (
 type Kubernetes struct {
 	server
 	Etcd *Etcd
-	port int
 }
 
 // KubernetesUsers are those that an API server knows: admin may do all, the others what Roles say.
@@ -25,7 +24,7 @@ var KubernetesUsers = []string{"admin", "locker"}
 func StartKubernetes(t testing.TB, more ...string) *Kubernetes {
 	t.Helper()
 	binary := built(t, "kube-apiserver", "kubernetes", "scripts/kube-apiserver/go.mod", "k8s.io/kubernetes")
-	k := &Kubernetes{server{life: t, dir: DataDir(t), binary: binary}, StartEtcd(t, EtcdCurrent), FreePorts(t, 1)[0]}
+	k := &Kubernetes{server{Port: FreePorts(t, 1)[0], life: t, dir: DataDir(t), binary: binary}, StartEtcd(t, EtcdCurrent)}
 	k.serves = func() error { return k.ask(http.MethodGet, "/readyz", "", http.StatusOK) }
 	accounts := filepath.Join(k.dir, "accounts.pem") // by which the server would sign for accounts of pods
 	cert, key := NewAuthority(t, "accounts").Issue("accounts")
@@ -34,7 +33,7 @@ func StartKubernetes(t testing.TB, more ...string) *Kubernetes {
 	}
 	k.know("")
 	k.args = []string{
-		"--etcd-servers", Endpoints(k.Etcd)[0], "--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(k.port),
+		"--etcd-servers", Endpoints(k.Etcd)[0], "--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(k.Port),
 		"--advertise-address", "192.0.2.1", "--endpoint-reconciler-type", "none", "--cert-dir", filepath.Join(k.dir, "certs"),
 		"--service-cluster-ip-range", "198.51.100.0/24", "--service-account-issuer", "https://kubernetes.default.svc",
 		"--service-account-key-file", accounts, "--service-account-signing-key-file", accounts, "--disable-admission-plugins", "ServiceAccount",
@@ -115,9 +114,6 @@ func (k *Kubernetes) ask(method, path, body string, want int) error {
 
 // Endpoint is the server's URL.
 func (k *Kubernetes) Endpoint() string { return "https://" + k.Addr() }
-
-// Addr is host and port for clients.
-func (k *Kubernetes) Addr() string { return address(k.port) }
 
 // URL is that of a store in a namespace, for who may do all.
 func (k *Kubernetes) URL(namespace string) string {

@@ -8,23 +8,17 @@ import (
 )
 
 // A Memcached is one memcached server, which has forgotten all when it starts again.
-type Memcached struct {
-	server
-	Port int
-}
+type Memcached struct{ server }
 
 // StartMemcached starts a memcached. args are more of its options, such as "-m", "1".
 func StartMemcached(t testing.TB, args ...string) *Memcached {
 	t.Helper()
-	m := &Memcached{server{life: t, dir: t.TempDir(), binary: Need(t, "memcached", "memcached")}, FreePorts(t, 1)[0]}
+	m := &Memcached{server{Port: FreePorts(t, 1)[0], life: t, dir: t.TempDir(), binary: Need(t, "memcached", "memcached")}}
 	m.args = append([]string{"-u", "memcache", "-l", "127.0.0.1", "-p", fmt.Sprint(m.Port), "-U", "0"}, args...)
 	m.serves = func() error { _, err := m.Do("version"); return err }
 	m.Start(t)
 	return m
 }
-
-// Addr is host and port.
-func (m *Memcached) Addr() string { return address(m.Port) }
 
 // Do sends one command on a connection of its own and returns the lines of its answer.
 func (m *Memcached) Do(command string) (string, error) {

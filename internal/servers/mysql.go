@@ -11,10 +11,7 @@ import (
 )
 
 // A MySQL is one server of MySQL or MariaDB. Its user root needs no password.
-type MySQL struct {
-	server
-	Port int
-}
+type MySQL struct{ database }
 
 // mysqlVersion is what StartMySQL runs, unless the environment names a build.
 const mysqlVersion = "9"
@@ -55,8 +52,7 @@ func StartMariaDB(t testing.TB, settings ...string) *MySQL {
 // copied. All programs are given the common arguments.
 func newMySQL(t testing.TB, daemon string, small []string, install func(folder string, common []string)) *MySQL {
 	t.Helper()
-	m := &MySQL{server{life: t, dir: folder(t, diskOf(t), "mysql"), binary: daemon, user: "mysql"}, FreePorts(t, 1)[0]}
-	m.serves = func() error { return serves(m.Port, m.Ask) }
+	m := &MySQL{newDatabase(t, "mysql", daemon, askMySQL)}
 	m.args = append([]string{"--no-defaults", "--tmpdir=" + m.dir}, small...) // one that starts removes the temporary files of all that share a folder
 	copyOf(t, "mysql", m.dir, version(t, daemon), func(folder string) { install(folder, slices.Clone(m.args)) })
 	return m
@@ -77,27 +73,8 @@ func (m *MySQL) begin(t testing.TB, settings []string) *MySQL {
 // MySQLDisk mounts an empty disk of a size such as "2m" for a server.
 func MySQLDisk(t testing.TB, size string) (dir string) { return small(t, "mysql", size) }
 
-// Addr is host and port.
-func (m *MySQL) Addr() string { return address(m.Port) }
-
 // DSN is that of the database locks, for the user root.
 func (m *MySQL) DSN() string { return "root@tcp(" + m.Addr() + ")/locks" }
-
-// Ask runs statements on a connection of its own and returns the last value of the first row of the last
-// one, as text: "" if it is no SELECT or SHOW.
-func (m *MySQL) Ask(statements ...string) (answer string, err error) {
-	return askMySQL(m.Port, statements...)
-}
-
-// Must is Ask that fails t.
-func (m *MySQL) Must(t testing.TB, statements ...string) string {
-	t.Helper()
-	answer, err := m.Ask(statements...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer
-}
 
 // Cut ends all connections of a user.
 func (m *MySQL) Cut(t testing.TB, user string) {

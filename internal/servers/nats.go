@@ -15,10 +15,10 @@ import (
 // A NATS is one server of a cluster, with JetStream.
 type NATS struct {
 	server
-	Name            string
-	Client, Cluster int    // ports
-	monitor         int    // port
-	config          string // without what was appended to it
+	Name    string
+	cluster int    // port
+	monitor int    // port
+	config  string // without what was appended to it
 }
 
 // StartNATS starts n servers that make a cluster, or one that is alone, and returns when JetStream
@@ -30,19 +30,19 @@ func StartNATS(t testing.TB, n int, more string) []*NATS {
 	var routes []string
 	for i := range n {
 		s := &NATS{
-			server: server{life: t, dir: DataDir(t), binary: built(t, "nats-server", "nats", "e2e/go.mod", "github.com/nats-io/nats-server/v2")},
-			Name:   fmt.Sprint("n", i), Client: ports[3*i], Cluster: ports[3*i+1], monitor: ports[3*i+2],
+			server: server{Port: ports[3*i], life: t, dir: DataDir(t), binary: built(t, "nats-server", "nats", "e2e/go.mod", "github.com/nats-io/nats-server/v2")},
+			Name:   fmt.Sprint("n", i), cluster: ports[3*i+1], monitor: ports[3*i+2],
 		}
 		s.args = []string{"-c", s.file()}
 		s.serves = func() error { _, err := s.ask("/healthz"); return err } // JetStream serves
 		all = append(all, s)
-		routes = append(routes, "nats://"+address(s.Cluster))
+		routes = append(routes, "nats://"+address(s.cluster))
 	}
 	for _, s := range all {
 		config := fmt.Sprintf("server_name: %s\nlisten: %q\nhttp: %q\njetstream { store_dir: %q, sync_interval: always }\n",
-			s.Name, address(s.Client), s.Monitor(), s.Data())
+			s.Name, s.Addr(), s.Monitor(), s.Data())
 		if n > 1 {
-			config += fmt.Sprintf("cluster { name: c, listen: %q, routes: [%s] }\n", address(s.Cluster), strings.Join(routes, ", "))
+			config += fmt.Sprintf("cluster { name: c, listen: %q, routes: [%s] }\n", address(s.cluster), strings.Join(routes, ", "))
 		}
 		s.config = config
 		s.Configure(more)
@@ -85,9 +85,6 @@ func (s *NATS) ask(path string) ([]byte, error) { return get("http://" + s.Monit
 
 // Monitor is the address of the server's monitoring.
 func (s *NATS) Monitor() string { return address(s.monitor) }
-
-// Addr is host and port for clients.
-func (s *NATS) Addr() string { return address(s.Client) }
 
 // A jetStreamState is what a server tells of its JetStream, as far as it is asked for here.
 type jetStreamState struct {

@@ -8,21 +8,15 @@ import (
 )
 
 // A PgBouncer shares few connections to a PostgreSQL among many clients.
-type PgBouncer struct {
-	server
-	Port int
-}
+type PgBouncer struct{ database }
 
 // StartPgBouncer starts one in front of p. Between two transactions a client has no
 // connection to the server; there are at most pool.
 func StartPgBouncer(t testing.TB, p *Postgres, pool int) *PgBouncer {
 	t.Helper()
-	dir := folder(t, diskOf(t), "postgres")
-	conf := filepath.Join(dir, "pgbouncer.ini")
-	b := &PgBouncer{server{life: t, dir: dir, binary: Need(t, "pgbouncer", "pgbouncer"), args: []string{conf}, user: "postgres"}, FreePorts(t, 1)[0]}
-	b.serves = func() error {
-		return serves(b.Port, func(statements ...string) (string, error) { return askPostgres(b.Port, statements...) })
-	}
+	b := &PgBouncer{newDatabase(t, "postgres", Need(t, "pgbouncer", "pgbouncer"), askPostgres)}
+	conf := filepath.Join(b.dir, "pgbouncer.ini")
+	b.args = []string{conf}
 	text := fmt.Sprintf(`[databases]
 * = host=127.0.0.1 port=%d user=postgres
 [pgbouncer]
@@ -43,5 +37,5 @@ max_client_conn = 500
 
 // URL is that of the database postgres, for a client that prepares no statements.
 func (b *PgBouncer) URL() string {
-	return "postgres://postgres@" + address(b.Port) + "/postgres?sslmode=disable&default_query_exec_mode=exec"
+	return "postgres://postgres@" + b.Addr() + "/postgres?sslmode=disable&default_query_exec_mode=exec"
 }

@@ -15,17 +15,13 @@ import (
 )
 
 // A Postgres is one PostgreSQL server. Its user postgres needs no password.
-type Postgres struct {
-	server
-	Port int
-}
+type Postgres struct{ database }
 
 // newPostgres is a server that has no files yet.
 func newPostgres(t testing.TB) *Postgres {
 	t.Helper()
-	p := &Postgres{server{life: t, dir: folder(t, diskOf(t), "postgres"), binary: postgresBinary(t, "postgres"), user: "postgres"}, FreePorts(t, 1)[0]}
+	p := &Postgres{newDatabase(t, "postgres", postgresBinary(t, "postgres"), askPostgres)}
 	p.args = []string{"-D", p.Data(), "-p", fmt.Sprint(p.Port), "-h", "127.0.0.1", "-k", p.dir}
-	p.serves = func() error { return serves(p.Port, p.Ask) }
 	return p
 }
 
@@ -148,31 +144,7 @@ func (p *Postgres) children() (all []int) {
 // Disk mounts an empty disk of a size such as "2m" for the server.
 func (p *Postgres) Disk(t testing.TB, size string) (dir string) { return small(t, "postgres", size) }
 
-// Addr is host and port.
-func (p *Postgres) Addr() string { return address(p.Port) }
-
 // URL is that of the database postgres, for the user postgres. It ends with an option.
 func (p *Postgres) URL() string {
 	return "postgres://postgres@" + p.Addr() + "/postgres?sslmode=disable"
-}
-
-// Do runs statements on a connection of its own.
-func (p *Postgres) Do(statements ...string) error {
-	_, err := p.Ask(statements...)
-	return err
-}
-
-// Ask is Do that returns the first value that the last statement returns, as text.
-func (p *Postgres) Ask(statements ...string) (answer string, err error) {
-	return askPostgres(p.Port, statements...)
-}
-
-// Must is Ask that fails t.
-func (p *Postgres) Must(t testing.TB, statements ...string) string {
-	t.Helper()
-	answer, err := p.Ask(statements...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer
 }

@@ -14,10 +14,7 @@ import (
 )
 
 // A Redis is one Redis server.
-type Redis struct {
-	server
-	Port int
-}
+type Redis struct{ server }
 
 // StartRedis starts a Redis that keeps its data in memory. args are more of its options,
 // such as "--appendonly", "yes".
@@ -28,7 +25,7 @@ func StartRedis(t testing.TB, args ...string) *Redis {
 
 func startRedisAt(t testing.TB, port int, env []string, args ...string) *Redis {
 	t.Helper()
-	r := &Redis{server{life: t, dir: DataDir(t), binary: Need(t, "redis", "redis-server"), env: env}, port}
+	r := &Redis{server{Port: port, life: t, dir: DataDir(t), binary: Need(t, "redis", "redis-server"), env: env}}
 	if err := os.Mkdir(r.Data(), 0o700); err != nil {
 		t.Fatalf("make a folder: %v", err)
 	}
@@ -53,9 +50,6 @@ func (r *Redis) Loading(t testing.TB, args ...string) {
 		return fmt.Errorf("PING: %v", err)
 	})
 }
-
-// Addr is host and port.
-func (r *Redis) Addr() string { return address(r.Port) }
 
 // Do sends one command on a connection of its own and returns the reply as text: the
 // value, "" for none, or one line for each value of a list.

@@ -16,7 +16,6 @@ import (
 // --sidecar a get may answer with the ETag of one put and the content of another.
 type S3 struct {
 	server
-	port   int
 	scheme string
 }
 
@@ -48,8 +47,8 @@ func startS3(t testing.TB, versions string, more ...string) *S3 {
 		scheme = "https"
 	}
 	binary := built(t, "versitygw", "s3", "e2e/go.mod", "github.com/versity/versitygw")
-	s := &S3{server{life: t, dir: folder(t, attributed, ""), binary: binary}, FreePorts(t, 1)[0], scheme}
-	s.args = append([]string{"--access", S3Key, "--secret", S3Secret, "--port", address(s.port), "--quiet", "--keep-alive",
+	s := &S3{server{Port: FreePorts(t, 1)[0], life: t, dir: folder(t, attributed, ""), binary: binary}, scheme}
+	s.args = append([]string{"--access", S3Key, "--secret", S3Secret, "--port", s.Addr(), "--quiet", "--keep-alive",
 		"--iam-dir", filepath.Join(s.dir, "users")}, more...)
 	s.args = append(s.args, "posix")
 	dirs := []string{"data/locks", "users"}
@@ -100,9 +99,6 @@ func (s *S3) admin(args ...string) {
 		s.life.Fatalf("%s: %v: %s", args[0], err, out)
 	}
 }
-
-// Addr is host and port for clients.
-func (s *S3) Addr() string { return address(s.port) }
 
 // Endpoint is the server's URL.
 func (s *S3) Endpoint() string { return s.scheme + "://" + s.Addr() }

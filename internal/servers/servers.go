@@ -145,6 +145,7 @@ func startThen(cmd *exec.Cmd, then func() error) (ended <-chan error, err error)
 // A server is one that can be started again, with the data that it has by then.
 type server struct {
 	*Process
+	Port   int        // for clients
 	life   testing.TB // the server ends with it
 	dir    string     // of its log, and of what else it has
 	binary string
@@ -176,6 +177,9 @@ func (s *server) Ready() {
 	s.life.Helper()
 	s.until("ready", s.serves)
 }
+
+// Addr is host and port for clients.
+func (s *server) Addr() string { return address(s.Port) }
 
 // Data is the folder of the server's data.
 func (s *server) Data() string { return filepath.Join(s.dir, "data") }

@@ -73,5 +73,9 @@ func TestDatabasesAnswer(t *testing.T) {
 		if got, err := db.Ask("SELECT 1", "SELECT 2"); got != "2" || err != nil {
 			t.Errorf("%s: two statements answer %q, %v", name, got, err)
 		}
+		own := map[string]string{"PostgreSQL": "own", "MariaDB": "locks.own"}[name]
+		if got, err := db.Ask("CREATE TEMPORARY TABLE "+own+" (n INTEGER)", "SELECT count(*) FROM "+own); got != "0" || err != nil {
+			t.Errorf("%s: a table of the connection has %q rows, %v", name, got, err)
+		}
 	}
 }

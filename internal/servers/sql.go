@@ -2,72 +2,106 @@ package servers
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"testing"
 	"time"
 )
 
-// askPostgres runs statements as the user postgres, who needs no password, each on a connection of its own. It returns
-// the first value of the first row of the last one, as text: "" if it has none, or NULL.
+// A database is a server that runs statements.
+type database struct {
+	*server
+	client func(port int, statements ...string) (answer string, err error)
+}
+
+// newDatabase is one that runs as a user, and has no files yet.
+func newDatabase(t testing.TB, user, binary string, client func(port int, statements ...string) (string, error)) database {
+	t.Helper()
+	d := database{&server{Port: FreePorts(t, 1)[0], life: t, dir: folder(t, diskOf(t), user), binary: binary, user: user}, client}
+	d.serves = func() error {
+		conn, err := dial(d.Addr()) // before it listens no client is started, which costs more
+		if err == nil {
+			conn.Close()
+			_, err = d.Ask("SELECT 1")
+		}
+		return err
+	}
+	return d
+}
+
+// Ask runs statements on a connection of its own and returns what the last one does as text, "" if that is
+// nothing: of its first row the first value (PostgreSQL) or the last (MySQL).
+func (d database) Ask(statements ...string) (answer string, err error) {
+	return d.client(d.Port, statements...)
+}
+
+// Must is Ask that fails t.
+func (d database) Must(t testing.TB, statements ...string) string {
+	t.Helper()
+	answer, err := d.Ask(statements...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+// askPostgres runs statements as the user postgres, who needs no password.
 func askPostgres(port int, statements ...string) (answer string, err error) {
 	psql := "psql" // which may be a script that looks for these
 	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/psql"); len(found) > 0 {
 		psql = found[len(found)-1]
 	}
-	where := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=disable connect_timeout=10", port)
-	for _, s := range statements {
-		// Zero bytes, which no value has, end values and rows.
-		rows, err := output(psql, "--no-psqlrc", "--no-align", "--tuples-only", "--quiet",
-			"--field-separator-zero", "--record-separator-zero", "--command", s, where)
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", s, err)
-		}
-		answer, _, _ = strings.Cut(rows, "\x00")
+	// Zero bytes, which no value has, end values and rows.
+	args := []string{"--no-psqlrc", "--no-align", "--tuples-only", "--quiet", "--set=ON_ERROR_STOP=1",
+		"--field-separator-zero", "--record-separator-zero"}
+	all, mark := marked(statements)
+	for _, s := range all {
+		args = append(args, "--command", s)
 	}
-	return answer, nil
+	where := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=disable connect_timeout=10", port)
+	rows, err := output(psql, mark+"\x00", append(args, where)...)
+	answer, _, _ = strings.Cut(rows, "\x00")
+	return answer, err
 }
 
 // inMySQL are characters that its client writes as others, so that each row is a line.
 var inMySQL = strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\\`, `\`, `\0`, "\x00")
 
-// askMySQL runs statements as the user root, who needs no password, each on a connection of its own. It returns the
-// last value of the first row of the last one, as text: "" if it has none, or NULL.
+// askMySQL runs statements as the user root, who needs no password.
 func askMySQL(port int, statements ...string) (answer string, err error) {
-	for _, s := range statements {
-		rows, err := output("mariadb", "--no-defaults", "--skip-ssl", "--user=root", "--host=127.0.0.1", fmt.Sprintf("--port=%d", port),
-			"--connect-timeout=10", "--batch", "--skip-column-names", "--execute="+s)
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", s, err)
-		}
-		row, _, _ := strings.Cut(rows, "\n")
-		answer = inMySQL.Replace(row[strings.LastIndexByte(row, '\t')+1:])
-		if answer == "NULL" {
-			answer = ""
-		}
+	all, mark := marked(statements)
+	rows, err := output("mariadb", mark+"\n", "--no-defaults", "--skip-ssl", "--user=root", "--host=127.0.0.1", fmt.Sprintf("--port=%d", port),
+		"--connect-timeout=10", "--batch", "--skip-column-names", "--execute="+strings.Join(all, ";\n"))
+	row, _, _ := strings.Cut(rows, "\n")
+	answer = inMySQL.Replace(row[strings.LastIndexByte(row, '\t')+1:])
+	if answer == "NULL" {
+		answer = ""
 	}
-	return answer, nil
+	return answer, err
 }
 
-// serves returns nil when a database answers. Before it listens no client is started, which costs more than to look.
-func serves(port int, ask func(statements ...string) (string, error)) error {
-	conn, err := dial(address(port))
-	if err == nil {
-		conn.Close()
-		_, err = ask("SELECT 1")
-	}
-	return err
+// marked is statements with one that returns a mark before the last.
+func marked(statements []string) (all []string, mark string) {
+	mark = rand.Text()
+	return slices.Insert(slices.Clone(statements), len(statements)-1, "SELECT '"+mark+"'"), mark
 }
 
-// output is what a client prints. What it says of an error is the error.
-func output(client string, args ...string) (string, error) {
+// output is what a client prints behind mark. What it says of an error is the error.
+func output(client, mark string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, client, args...).Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
 	}
-	return string(out), err
+	if err != nil {
+		return "", err
+	}
+	_, last, _ := strings.Cut(string(out), mark)
+	return last, nil
 }

@@ -19,10 +19,7 @@ import (
 const zookeeperJar = "/usr/share/java/zookeeper.jar"
 
 // A ZooKeeper is one ZooKeeper server, alone or of an ensemble.
-type ZooKeeper struct {
-	server
-	Port int
-}
+type ZooKeeper struct{ server }
 
 // ZooKeeperOptions change how servers are started.
 type ZooKeeperOptions struct {
@@ -66,7 +63,7 @@ func newZooKeeper(t testing.TB, port, id int, opts ZooKeeperOptions, peers []str
 		_, missing := os.Stat(Root("zookeeper") + zookeeperJar)
 		return errors.Join(err, missing)
 	})
-	z := &ZooKeeper{server{life: t, dir: DataDir(t), binary: "java"}, port}
+	z := &ZooKeeper{server{Port: port, life: t, dir: DataDir(t), binary: "java"}}
 	z.args = append([]string{"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"}, opts.Java...)
 	z.args = append(z.args, "-cp", "/etc/zookeeper/conf:"+zookeeperPath(t),
 		"org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(z.dir, "zoo.cfg"))
@@ -130,9 +127,6 @@ func zookeeperPath(t testing.TB) string {
 	}
 	return strings.Join(append(path, root+zookeeperJar), ":")
 }
-
-// Addr is host and port.
-func (z *ZooKeeper) Addr() string { return address(z.Port) }
 
 // Mode is what the server is at present: standalone, leader or follower, "" without a quorum.
 func (z *ZooKeeper) Mode() (string, error) {
