@@ -430,9 +430,9 @@ func release(t testing.TB, lease *leasehold.Lease) {
 }
 
 // mustBeBusy makes one attempt that must be refused.
-func mustBeBusy(t testing.TB, l *leasehold.Locker, name, why string, opts ...leasehold.Option) {
+func mustBeBusy(t testing.TB, l *leasehold.Locker, name, why string) {
 	t.Helper()
-	lease, err := l.TryAcquire(bounded(t), name, opts...)
+	lease, err := l.TryAcquire(bounded(t), name)
 	if lease != nil || !errors.Is(err, leasehold.ErrBusy) {
 		t.Fatalf("TryAcquire: %v, %v; want ErrBusy: %s", describe(lease), err, why)
 	}

@@ -140,13 +140,12 @@ func inspect(t testing.TB, d driver.Driver, name string) driver.State {
 }
 
 // inspectFree checks that nobody holds name or waits for it.
-func inspectFree(t testing.TB, d driver.Driver, name string) driver.State {
+func inspectFree(t testing.TB, d driver.Driver, name string) {
 	t.Helper()
 	st := inspect(t, d, name)
 	if len(st.Holders)+len(st.Waiters) > 0 {
 		t.Errorf("%d holders and %d waiters, want none", len(st.Holders), len(st.Waiters))
 	}
-	return st
 }
 
 // isSoonFree waits until a lease that is over is not shown any more.

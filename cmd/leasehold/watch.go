@@ -40,7 +40,7 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 		case err != nil && !away:
 			a.report(err)
 		case err == nil:
-			if err := a.printChanges(seen, viewsOf(states), first); err != nil {
+			if err := a.printChanges(seen, viewsOf(states)); err != nil {
 				return err
 			}
 			first = false
@@ -55,7 +55,7 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 }
 
 // printChanges prints what is not as it was seen, which it brings up to date.
-func (a *app) printChanges(seen map[string]stateView, views []stateView, first bool) error {
+func (a *app) printChanges(seen map[string]stateView, views []stateView) error {
 	var changed []stateView
 	for _, v := range views {
 		if was, ok := seen[v.Name]; !ok || !sameHolds(was, v) {
