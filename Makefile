@@ -25,7 +25,7 @@ test: tools
 	echo "make test: $$(($$(date +%s) - $(BEGUN))) s"; exit $$result
 
 test-raced:
-	go test -short -race $(ATONCE) $(RACED:%=./%/...)
+	go test -short -race $(ATONCE) -p 4 $(RACED:%=./%/...)
 
 test-plain:
 	go test -short $(ATONCE) -parallel 6 $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%)

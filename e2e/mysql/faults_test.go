@@ -74,7 +74,7 @@ func TestMySQLKeepsWhatItGranted(t *testing.T) {
 
 // The server is killed again and again under load: holders never overlap.
 func TestMySQLKilledServer(t *testing.T) {
-	onBoth(t, func(t *testing.T, start starter) {
+	onEach(t, func(t *testing.T, start starter) {
 		m := start(t)
 		lockers := databases.Lockers(t, 3, func() databases.Store { return opened(t, m.DSN()) })
 		databases.Storm(t, lockers, 6*time.Second, 2*time.Second, func() {
