@@ -19,16 +19,16 @@ RACED = $(filter-out $(UNRACED),$(MODULES)) $(RACED_E2E)
 PLAIN = cmd/leasehold $(filter-out $(RACED_E2E),$(patsubst %/,%,$(wildcard e2e/*/)))
 # Most folders of bench have no test: to link each of them takes seconds.
 BENCH_TESTED = $(shell grep -rl --include='*_test.go' '^func Test[A-Za-z0-9]*.t ' bench | xargs -n 1 dirname | sort -u)
-ATONCE = -count=1 -vet=off -p 3 -timeout 20m
+EACH = -count=1 -vet=off -timeout 20m
 test: tools
 	@$(MAKE) --no-print-directory -k -j 2 test-raced test-plain; result=$$?; \
 	echo "make test: $$(($$(date +%s) - $(BEGUN))) s"; exit $$result
 
 test-raced:
-	go test -short -race $(ATONCE) -p 4 $(RACED:%=./%/...)
+	go test -short -race -p 4 $(EACH) $(RACED:%=./%/...)
 
 test-plain:
-	go test -short $(ATONCE) -parallel 6 $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%)
+	go test -short -p 3 -parallel 6 $(EACH) $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%)
 
 # Every test of every module, with the race detector: for a release, and at the end of an issue.
 test-all: tools

@@ -45,7 +45,7 @@ func TestPostgresSerializableByDefault(t *testing.T) {
 }
 
 // ownNames has two processes' worth of goroutines take names of their own, beside one that
-// holds many leases, until each would have ended several times.
+// holds many leases, until each would have ended several times, or once in the short lane.
 func ownNames(t *testing.T, open func() databases.Store) {
 	const many, ttl = 200, 6 * time.Second
 	keeper := databases.Locker(t, open(), leasehold.Options{TTL: ttl})
