@@ -28,13 +28,13 @@ func (c *claim) keepOwnerOut(ctx context.Context, keep time.Duration) (others bo
 		return false, err
 	}
 	spared, known := c.spares()
-	for _, e := range entries(c.dir, resp.Responses[1].GetResponseRange().Kvs) {
+	for _, e := range entries(c.dir, found(resp, 1)) {
 		switch {
 		case !c.isOurs(e) || e.key == spared:
 		case !known:
 			spared, known = e.key, true // find takes the first
 		default:
-			was, err := c.deleteOther(ctx, e)
+			was, err := c.d.delete(ctx, c.dir, e.key, created(e.key, e.rev)) // of another process, or come late
 			if err != nil {
 				return others, err
 			}
@@ -67,17 +67,4 @@ func (c *claim) spares() (key string, known bool) {
 		return p.key, true
 	}
 	return "", true
-}
-
-// deleteOther deletes a key of the owner that another process made, or that came late, and reports whether it was there.
-func (c *claim) deleteOther(ctx context.Context, e entry) (was bool, err error) {
-	w := &write{
-		dir: c.dir, deletes: true,
-		cmps: []clientv3.Cmp{created(e.key, e.rev)}, then: []clientv3.Op{clientv3.OpDelete(e.key)},
-	}
-	resp, err := c.d.send(ctx, w)
-	if err == nil && !resp.Succeeded {
-		err = w.unsure // of the first of two attempts, which may have deleted it
-	}
-	return err == nil && resp.Succeeded, err
 }

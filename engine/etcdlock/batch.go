@@ -31,6 +31,12 @@ type write struct {
 	at int // in its batch: the index of its first response
 }
 
+// writes are those that a driver is about to send. Guarded by Driver.mu.
+type writes struct {
+	batch *batch              // that others may join; nil: there is none
+	taken map[string]struct{} // dirs that others had when last wanted free
+}
+
 // A batch is what goroutines of the driver send at the same moment: one transaction that
 // does what all of its writes want if all their comparisons hold. Else each is sent alone.
 // No two are of one resource: what one request creates has one create revision, which is a
@@ -56,9 +62,10 @@ func (d *Driver) send(ctx context.Context, w *write) (resp *clientv3.TxnResponse
 			patience = min(patience, time.Until(end)/2)
 		}
 	}
-	err = d.repeating(ctx, patience, func(ctx context.Context, again bool) (err error) {
+	again := false
+	err = d.repeating(ctx, patience, func(ctx context.Context) (err error) {
 		alone := again
-		if !again {
+		if again = true; !alone {
 			resp, alone, err = d.sendTogether(ctx, w)
 		}
 		if alone {
@@ -109,15 +116,17 @@ func (d *Driver) sendTogether(ctx context.Context, w *write) (resp *clientv3.Txn
 func (d *Driver) join(w *write) (b *batch, leads bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, taken := d.taken[w.dir]; taken && w.wantsFree {
+	if _, taken := d.writes.taken[w.dir]; taken && w.wantsFree {
 		return nil, false
 	}
-	b = d.batch
+	b = d.writes.batch
 	if leads = b == nil || !b.takes(w); leads {
 		b = &batch{dirs: make(map[string]bool), delivered: make(chan struct{})}
-		d.batch = b
+		d.writes.batch = b
 	}
-	b.add(w)
+	w.at = len(b.ops)
+	b.dirs[w.dir] = true
+	b.cmps, b.ops = append(b.cmps, w.cmps...), append(b.ops, w.then...)
 	return b, leads
 }
 
@@ -125,18 +134,12 @@ func (b *batch) takes(w *write) bool {
 	return !b.dirs[w.dir] && len(b.cmps)+len(w.cmps) <= maxOps && len(b.ops)+len(w.then) <= maxOps
 }
 
-func (b *batch) add(w *write) {
-	w.at = len(b.ops)
-	b.dirs[w.dir] = true
-	b.cmps, b.ops = append(b.cmps, w.cmps...), append(b.ops, w.then...)
-}
-
 // depart ends the joining of b and returns how many joined. One alone is not sent.
 func (d *Driver) depart(b *batch) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.batch == b {
-		d.batch = nil
+	if d.writes.batch == b {
+		d.writes.batch = nil
 	}
 	if len(b.dirs) > 1 {
 		d.start(func() {
@@ -171,11 +174,11 @@ func (d *Driver) sendAlone(ctx context.Context, w *write) (*clientv3.TxnResponse
 	defer d.mu.Unlock()
 	switch {
 	case resp.Succeeded:
-		delete(d.taken, w.dir)
-	case len(d.taken) == maxTaken:
-		clear(d.taken)
+		delete(d.writes.taken, w.dir)
+	case len(d.writes.taken) == maxTaken:
+		clear(d.writes.taken)
 	default:
-		d.taken[w.dir] = struct{}{}
+		d.writes.taken[w.dir] = struct{}{}
 	}
 	return resp, nil
 }

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/leasehold-go/leasehold/internal/lanes"
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
 const (
@@ -19,6 +22,15 @@ const (
 	// electing is the first pause before a call that failed so is made again. It doubles.
 	electing = 100 * time.Millisecond
 )
+
+// A cluster is what calls go to, with what their answers have told of it.
+type cluster struct {
+	client *clientv3.Client
+	links  *links.Links // the client's connections, if it is the driver's own; nil: it is the caller's
+	lanes  *lanes.Lanes // of waiters
+	seen   atomic.Int64 // the largest revision in an answer
+	latest atomic.Int64 // the same, of the answers since the revision went back
+}
 
 // undated is a context that keeps its deadline for itself: the client tells a server the
 // time that is left, which then sets a timer for each call.
@@ -53,7 +65,7 @@ func raise(n *atomic.Int64, rev int64) {
 
 // commitAgain is commit of what does no harm when it is served twice.
 func (d *Driver) commitAgain(ctx context.Context, cmps []clientv3.Cmp, then ...clientv3.Op) (resp *clientv3.TxnResponse, err error) {
-	err = d.passingOver(ctx, func(ctx context.Context, _ bool) (err error) {
+	err = d.passingOver(ctx, func(ctx context.Context) (err error) {
 		resp, err = d.commit(ctx, cmps, then, nil)
 		return err
 	})
@@ -67,21 +79,20 @@ func (d *Driver) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRes
 
 // passingOver makes a call again while it hangs, or fails as it does without a leader or
 // at the end of a connection, and ctx lives: an election takes a second or two.
-func (d *Driver) passingOver(ctx context.Context, call func(ctx context.Context, again bool) error) error {
+func (d *Driver) passingOver(ctx context.Context, call func(ctx context.Context) error) error {
 	return d.repeating(ctx, hangAfter, call)
 }
 
 // repeating is passingOver with how long the first call may hang.
-func (d *Driver) repeating(ctx context.Context, wait time.Duration, call func(ctx context.Context, again bool) error) error {
-	pause := electing
-	for again := false; ; again = true {
+func (d *Driver) repeating(ctx context.Context, wait time.Duration, call func(ctx context.Context) error) error {
+	for pause := electing; ; {
 		end, bounded := ctx.Deadline()
 		if bounded && time.Until(end) <= wait {
 			wait = time.Until(end)
 		}
 		limited, cancel := context.WithTimeout(ctx, wait)
 		sent := time.Now()
-		err := call(limited, again)
+		err := call(limited)
 		hung := errors.Is(limited.Err(), context.DeadlineExceeded)
 		cancel()
 		if err == nil {
@@ -90,11 +101,11 @@ func (d *Driver) repeating(ctx context.Context, wait time.Duration, call func(ct
 			d.links.Hung(sent)
 		}
 		switch {
-		case err == nil, ctx.Err() != nil, d.life.Err() != nil:
+		case err == nil, ctx.Err() != nil, d.isClosed():
 			return err
 		case hung:
 			if why := d.unconnected(); why != nil {
-				return advise(why)
+				return Explain(why)
 			}
 			wait *= 2
 		case !passes(err), bounded && time.Until(end) <= pause:

@@ -3,10 +3,10 @@ package etcdlock
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/coreos/go-semver/semver"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -18,7 +18,7 @@ import (
 // rights cannot revoke leases any more (CVE-2026-33413). Among the older ones, a leader
 // that was stuck may revoke leases that were kept alive before 3.4.31 and 3.5.13, and
 // revisions may go back after a crash during compaction before 3.4.32 and 3.5.14.
-var safeVersions = map[int]int{4: 42, 5: 28, 6: 9}
+var safeVersions = map[int64]int64{4: 42, 5: 28, 6: 9}
 
 // Check asks each endpoint for its version and whether it serves, and for the members of the
 // cluster. Endpoints that do not answer are findings while others do.
@@ -116,25 +116,19 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 
 // warnOf is what people should know of a server's version; "": nothing.
 func warnOf(version string) string {
-	parts := strings.SplitN(version, ".", 3)
-	if len(parts) < 3 || parts[0] != "3" {
+	v, err := semver.NewVersion(version)
+	if err != nil || v.Major != 3 {
 		return ""
 	}
-	minor, err1 := strconv.Atoi(parts[1])
-	digits, _, _ := strings.Cut(parts[2], "-")
-	patch, err2 := strconv.Atoi(digits)
-	if err1 != nil || err2 != nil {
-		return ""
-	}
-	if minor < 4 {
+	if v.Minor < 4 {
 		return fmt.Sprintf("etcd %s is not supported, 3.4 or newer is needed", version)
 	}
-	safe, known := safeVersions[minor]
-	if !known || patch >= safe {
+	safe, known := safeVersions[v.Minor]
+	if !known || v.Patch >= safe {
 		return ""
 	}
-	w := fmt.Sprintf("etcd %s has CVE-2026-33413, by which others may revoke leases: update to 3.%d.%d or newer", version, minor, safe)
-	if minor == 4 {
+	w := fmt.Sprintf("etcd %s has CVE-2026-33413, by which others may revoke leases: update to 3.%d.%d or newer", version, v.Minor, safe)
+	if v.Minor == 4 {
 		w += "; 3.4 is at its end of life"
 	}
 	return w

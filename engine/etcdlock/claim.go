@@ -95,61 +95,20 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, error) {
 	return g, d.drop(p, err)
 }
 
-// drop tells a place that its key is gone, if that is what err says.
+// drop tells a place that its key is gone, if that is what err says, which it returns.
 func (d *Driver) drop(p *place, err error) error {
-	if errors.Is(err, errGone) {
-		d.lost(p, p.whyGone())
+	if !errors.Is(err, errGone) {
+		return err
 	}
+	d.mu.Lock()
+	isHeld := p.phase == held
+	d.mu.Unlock()
+	why := errDeleted
+	if isHeld {
+		why = p.lastWord(lastWordWithin)
+	}
+	d.lost(p, why)
 	return err
-}
-
-// here is the place of the claim: the one it has, that of another claim of its owner, or a
-// new one.
-func (c *claim) here(ctx context.Context) (*place, error) {
-	d := c.d
-	for {
-		d.mu.Lock()
-		c.tried = true
-		p := c.current()
-		isLeaving := p != nil && p.phase == leaving
-		d.mu.Unlock()
-		switch {
-		case isLeaving: // else it could come late
-			if err := p.clear(ctx); err != nil {
-				return nil, err
-			}
-			continue
-		case p != nil:
-			return p, nil
-		}
-		s, err := d.session(ctx, c.req.TTL)
-		if err != nil {
-			return nil, err
-		}
-		d.mu.Lock()
-		if p = c.current(); p == nil {
-			p = d.newPlace(c, s)
-		}
-		d.mu.Unlock()
-		return p, nil
-	}
-}
-
-// current is the place of the claim, or that of another claim of its owner, which it then
-// shares; nil: there is none that is not over. Requires Driver.mu.
-func (c *claim) current() *place {
-	if c.place != nil && c.place.phase == over {
-		c.leave()
-	}
-	if c.place == nil {
-		for _, p := range c.d.of[c.dir] {
-			if p.claim.req.Owner == c.req.Owner {
-				c.join(p)
-				break
-			}
-		}
-	}
-	return c.place
 }
 
 // decide acts on what the resource's keys were: a grant, a refusal, or more to do.
@@ -181,9 +140,12 @@ func (c *claim) decide(ctx context.Context, p *place, resp *clientv3.TxnResponse
 			return driver.Grant{}, c.avoid(ctx, p)
 		case free: // it would hold, if nobody has come since
 			same := clientv3.Compare(clientv3.ModRevision(c.dir).WithPrefix(), "<", resp.Header.Revision+1)
-			resp, err = p.putIf(ctx, p.in, false, same, created(p.key, 0))
+			resp, err = p.put(ctx, p.in, false, same)
 		case c.req.Queue:
-			resp, err = c.queueUp(ctx, p)
+			var s *session // short enough to wait in
+			if s, err = c.d.session(ctx, min(c.req.TTL, waitTTL)); err == nil {
+				resp, err = p.put(ctx, s, true)
+			}
 		default:
 			return driver.Grant{}, c.refuse(p, queue)
 		}
@@ -193,9 +155,6 @@ func (c *claim) decide(ctx context.Context, p *place, resp *clientv3.TxnResponse
 	}
 	return driver.Grant{}, c.avoid(ctx, p) // the key is kept out for another reason
 }
-
-// isOurs finds a key of the same owner: made by another process, or before this claim.
-func (c *claim) isOurs(e entry) bool { return e.Owner == c.req.Owner }
 
 // granted makes p held by a call that started then.
 func (c *claim) granted(p *place, started boottime.Instant) (driver.Grant, error) {
@@ -223,45 +182,6 @@ func (p *place) ttl() time.Duration {
 
 func (p *place) grant(ttl time.Duration) driver.Grant {
 	return driver.Grant{TTL: roundUp(ttl), Fence: driver.FenceOf(p.rev)}
-}
-
-// queueUp makes the key at the end of the queue, in a session short enough to wait in.
-func (c *claim) queueUp(ctx context.Context, p *place) (*clientv3.TxnResponse, error) {
-	s, err := c.d.session(ctx, min(c.req.TTL, waitTTL))
-	if err != nil {
-		return nil, err
-	}
-	return p.put(ctx, s, true)
-}
-
-// adopt gives up p for the key e of the same owner, unless that is here, and over.
-func (c *claim) adopt(ctx context.Context, p *place, e entry) error {
-	d := c.d
-	d.mu.Lock()
-	here := d.at(e.key)
-	isLeaving := here != nil && here.phase == leaving
-	if !isLeaving {
-		p.on(release, errReleased)
-	}
-	d.mu.Unlock()
-	if isLeaving {
-		if err := here.clear(ctx); err != nil {
-			return err
-		}
-		return errAgain
-	}
-	if _, err := p.delete(ctx); err != nil {
-		return err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if c.place == p {
-		c.leave()
-	}
-	if c.current() == nil {
-		d.adopted(c, e)
-	}
-	return errAgain
 }
 
 // avoid gives up a key that somebody else has.

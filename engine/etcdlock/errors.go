@@ -56,13 +56,13 @@ func (d *Driver) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case d.life.Err() != nil:
+	case d.isClosed():
 		return errClosing
 	case ctx.Err() != nil:
 		// The client waits for a connection, and then only says that it did.
-		return advise(errors.Join(ctx.Err(), d.unconnected()))
+		return Explain(errors.Join(ctx.Err(), d.unconnected()))
 	}
-	return advise(err)
+	return Explain(err)
 }
 
 // Explain adds the advice there is to an error of the client, such as that of
@@ -71,10 +71,6 @@ func Explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	return advise(err)
-}
-
-func advise(err error) error {
 	typed := rpctypes.Error(err)
 	for _, a := range advice {
 		if errors.Is(typed, a.of) {

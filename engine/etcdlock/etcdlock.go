@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -43,28 +42,20 @@ type Options struct {
 
 // A Driver serves claims on etcd. It is safe for concurrent use.
 type Driver struct {
-	client *clientv3.Client
-	clock  *boottime.Clock    // of what etcd counts on while this machine sleeps; another than the machine's in tests
-	root   string             // Prefix and a slash, or ""
-	life   context.Context    // ends with Close
-	end    context.CancelFunc // ends life
-	work   sync.WaitGroup     // goroutines of the driver
-	seen   atomic.Int64       // the largest revision in an answer
-	latest atomic.Int64       // the same, of the answers since the revision went back
-
-	lanes     *lanes.Lanes // of waiters
-	ownClient bool         // Close closes it
-	links     *links.Links // its connections; nil: it is the caller's
+	cluster
+	clock *boottime.Clock    // of what etcd counts on while this machine sleeps; another than the machine's in tests
+	root  string             // Prefix and a slash, or ""
+	life  context.Context    // ends with Close
+	end   context.CancelFunc // ends life, with mu
+	work  sync.WaitGroup     // goroutines of the driver
 
 	// mu guards what follows, and all that places and sessions have.
-	mu     sync.Mutex
-	closed bool
+	mu sync.Mutex
 	places
-	sessions map[int64]*session // for new claims, by TTL in seconds
+	sessions map[time.Duration]*session // for new claims, by TTL
 	alive    keepAlives
 	watch    watch
-	batch    *batch              // of writes about to be sent; nil: there is none
-	taken    map[string]struct{} // dirs that others had when last wanted free
+	writes   writes
 }
 
 // New returns a Driver on client, which stays the caller's: Close does not close it. It
@@ -86,8 +77,9 @@ func New(client *clientv3.Client, opts *Options) (*Driver, error) {
 	case o.Prefix == "" && !o.NoPrefix:
 		o.Prefix = DefaultPrefix
 	}
-	d := &Driver{client: client, clock: boottime.Machine(), lanes: lanes.New(new(links.Answers), unanswered, nil), sessions: make(map[int64]*session), taken: make(map[string]struct{})}
-	d.places.of = make(map[string][]*place)
+	d := &Driver{clock: boottime.Machine(), sessions: make(map[time.Duration]*session)}
+	d.client, d.lanes = client, lanes.New(new(links.Answers), unanswered, nil)
+	d.places.of, d.writes.taken = make(map[string][]*place), make(map[string]struct{})
 	if !o.NoPrefix {
 		d.root = o.Prefix + "/"
 	}
@@ -108,11 +100,10 @@ func (d *Driver) Features() driver.Features {
 // [driver.ErrClosed]. What is held stays held until its TTL is over.
 func (d *Driver) Close() error {
 	d.mu.Lock()
-	d.closed = true
+	d.end() // start starts nothing from now on
 	d.mu.Unlock()
-	d.end()
 	d.work.Wait()
-	if d.ownClient {
+	if d.links != nil {
 		return d.client.Close()
 	}
 	return nil
@@ -131,17 +122,17 @@ func (d *Driver) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+	if d.isClosed() {
 		return driver.ErrClosed
 	}
 	return nil
 }
 
+func (d *Driver) isClosed() bool { return d.life.Err() != nil }
+
 // start runs f in a goroutine that Close waits for. Requires d.mu.
 func (d *Driver) start(f func()) {
-	if !d.closed {
+	if !d.isClosed() {
 		d.work.Go(f)
 	}
 }

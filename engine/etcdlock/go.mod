@@ -3,6 +3,7 @@ module github.com/leasehold-go/leasehold/engine/etcdlock
 go 1.26.0
 
 require (
+	github.com/coreos/go-semver v0.3.1
 	github.com/leasehold-go/leasehold v0.1.0
 	go.etcd.io/etcd/api/v3 v3.7.3
 	go.etcd.io/etcd/client/v3 v3.7.3
@@ -11,7 +12,6 @@ require (
 )
 
 require (
-	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect

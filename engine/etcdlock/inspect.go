@@ -40,12 +40,7 @@ func (d *Driver) queue(ctx context.Context, name string) ([]entry, error) {
 		return nil, err
 	}
 	d.sweep(ctx)
-	dir := d.dir(name)
-	resp, err := d.read(ctx, clientv3.OpGet(dir, clientv3.WithPrefix()))
-	if err != nil {
-		return nil, err
-	}
-	return entries(dir, resp.Responses[0].GetResponseRange().Kvs), nil
+	return d.list(ctx, d.dir(name))
 }
 
 // List returns, by name, the resources with holders or waiters whose names start with prefix.
@@ -158,7 +153,7 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 		if i < 0 {
 			return fmt.Errorf("%w: its owner does not hold it", driver.ErrLost)
 		}
-		if done, err := d.evict(ctx, holds[i], reason); done || err != nil {
+		if done, err := d.evict(ctx, &holds[i], reason); done || err != nil {
 			return err
 		}
 	}
@@ -169,25 +164,16 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 const evictedFor = "evicted: "
 
 // evict leaves the reason in the value of the key, where the holder looks when it is gone.
-func (d *Driver) evict(ctx context.Context, e entry, reason string) (done bool, err error) {
+func (d *Driver) evict(ctx context.Context, e *entry, reason string) (done bool, err error) {
 	marked := e.content
 	marked.Evicted = evictedFor + reason
-	same := clientv3.Compare(clientv3.ModRevision(e.key), "=", e.mod)
-	resp, err := d.commit(ctx, []clientv3.Cmp{same},
-		[]clientv3.Op{clientv3.OpPut(e.key, marked.encode(), clientv3.WithIgnoreLease())}, nil)
-	switch {
-	case errors.Is(err, ErrNoSpace): // then without a reason
-	case err != nil:
-		return false, err
-	case !resp.Succeeded:
-		return false, nil
-	}
-	resp, err = d.commit(ctx, []clientv3.Cmp{created(e.key, e.rev)}, []clientv3.Op{clientv3.OpDelete(e.key)}, nil)
-	if err != nil {
+	done, err = d.replace(ctx, e, clientv3.OpPut(e.key, marked.encode(), clientv3.WithIgnoreLease()))
+	if !done && !errors.Is(err, ErrNoSpace) { // else without a reason
 		return false, err
 	}
-	if !resp.Succeeded {
-		return false, fmt.Errorf("%w: it was released meanwhile", driver.ErrLost)
+	done, err = d.delete(ctx, dirOf(e.key), e.key, created(e.key, e.rev))
+	if err == nil && !done {
+		err = fmt.Errorf("%w: it was released meanwhile", driver.ErrLost)
 	}
-	return true, nil
+	return done, err
 }

@@ -43,9 +43,9 @@ type keepAlive struct {
 }
 
 // keepAlive asks for a keep-alive that is sent after now, unless the session lives for long
-// enough: then it returns nil. Requires d.mu.
+// enough, or is nil: then it returns nil. Requires d.mu.
 func (d *Driver) keepAlive(s *session) *keepAlive {
-	if s.covers(d.clock.Now()) {
+	if s == nil || s.covers(d.clock.Now()) {
 		return nil
 	}
 	if s.asked == nil {
@@ -59,15 +59,15 @@ func (d *Driver) keepAlive(s *session) *keepAlive {
 	return s.asked
 }
 
-// await returns nil when the session was kept alive since k was asked for.
-func (d *Driver) await(ctx context.Context, s *session, k *keepAlive) error {
+// await returns nil when the session was kept alive since k was asked for, or if k is nil.
+func (d *Driver) await(ctx context.Context, k *keepAlive) error {
 	if k == nil {
 		return nil
 	}
-	return d.passingOver(ctx, func(ctx context.Context, _ bool) error {
+	return d.passingOver(ctx, func(ctx context.Context) error {
 		if k.failed() { // else it is still to be answered
 			d.mu.Lock()
-			k = d.keepAlive(s)
+			k = d.keepAlive(k.session)
 			d.mu.Unlock()
 			if k == nil {
 				return nil
@@ -185,7 +185,10 @@ func (d *Driver) kept(k *keepAlive, alive bool) {
 	if alive {
 		d.mu.Lock()
 		k.session.sent = k.sent
-		d.keptOver(k.session)
+		if k.session.stream != d.alive.opened {
+			k.session.stream = d.alive.opened
+			d.lookThrough(k.session)
+		}
 		d.mu.Unlock()
 	} else {
 		k.err = errGone

@@ -6,33 +6,42 @@ import (
 	"slices"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A phase is what a claim has at etcd; the package's documentation tells of each.
+// A phase is what a claim has at etcd.
 type phase uint8
 
 const (
-	idle phase = iota
-	queued
-	held
-	leaving
-	over
-	ends // in transitions: over, or leaving as long as a put or a move may still come
+	idle    phase = iota // it is not known that its key exists: none was put, or a put may still come
+	queued               // its key is in the queue
+	held                 // nobody is ahead, and the engine has said so
+	leaving              // its key is to be deleted: by Release, or by the driver
+	over                 // it has no key, and none will come; the claim begins anew, or is done
+	ends                 // in transitions: over, or leaving as long as a put or a move may still come
 )
 
 // An event is what may change a phase.
 type event uint8
 
 const (
-	yes      event = iota // the key is there; it holds; the key is deleted
-	no                    // busy; there is no key
+	yes      event = iota // what the phase is for: the key is there, nobody is ahead, it was renewed, it was deleted
+	no                    // a refusal that leaves nothing, or there is no such key
 	unknown               // a call had no answer
-	lost                  // the server has told that key or session is gone
-	release               // Release or Linger begins
-	unwanted              // nobody has called for its TTL
+	lost                  // told by the watch, a read, or a session that has ended; a holder's Request.Lost is called
+	release               // the first call of Release or Linger
+	unwanted              // nobody has called for the TTL: the caller is gone
 )
 
-// transitions is the table of the package's documentation.
+// A stage is a phase, with what only that phase needs.
+type stage struct {
+	phase phase
+	wait  wait             // idle and queued
+	since boottime.Instant // held: when that began
+	cause error            // leaving and over: why
+}
+
+// transitions is what an event does in a phase.
 var transitions = [...][unwanted + 1]phase{
 	idle:    {yes: queued, no: ends, unknown: idle, lost: ends, release: ends, unwanted: ends},
 	queued:  {yes: held, no: queued, unknown: queued, lost: ends, release: leaving, unwanted: leaving},
@@ -41,7 +50,7 @@ var transitions = [...][unwanted + 1]phase{
 	over:    {over, over, over, over, over, over},
 }
 
-// on changes the phase as the table says, for cause if it comes to leaving or over, and does
+// on changes the phase as transitions says, for cause if it comes to leaving or over, and does
 // what follows from that. Nothing else changes a phase. Requires Driver.mu.
 func (p *place) on(e event, cause error) {
 	was, next := p.phase, transitions[p.phase][e]

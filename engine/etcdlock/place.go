@@ -1,14 +1,10 @@
 package etcdlock
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"time"
-
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
@@ -21,17 +17,13 @@ type place struct {
 	key   string
 	named *session // whose lease is in the key; nil: another process's
 
-	phase  phase
+	stage
 	claims []*claim // that have it
 	in     *session // that the key is in, or is to be put into; nil: another, to be moved out of
 	rev    int64    // create revision, from queued on
 	unsure uncertain
 	calls  int              // under way, which keep it from expiring
 	until  boottime.Instant // when it is unwanted, if nobody calls
-
-	wait  wait             // idle and queued
-	since boottime.Instant // held: when that began
-	cause error            // leaving and over: why
 }
 
 // places are those of a driver. Guarded by Driver.mu.
@@ -178,36 +170,8 @@ func (p *place) lasts(until boottime.Instant) {
 	p.until = until
 }
 
-// look returns the key as it is. errGone: it is not there, or is not that of the place.
-func (p *place) look(ctx context.Context) (*mvccpb.KeyValue, error) {
-	resp, err := p.d.read(ctx, clientv3.OpGet(p.key)) // of keys only, a server of 3.7 does not tell the lease
-	if err != nil {
-		return nil, err
-	}
-	kvs := resp.Responses[0].GetResponseRange().Kvs
-	if len(kvs) == 0 || kvs[0].CreateRevision != p.revision() {
-		return nil, errGone
-	}
-	return kvs[0], nil
-}
-
 func (p *place) revision() int64 {
 	p.d.mu.Lock()
 	defer p.d.mu.Unlock()
 	return p.rev
-}
-
-// created compares the create revision of a key.
-func created(key string, rev int64) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(key), "=", rev)
-}
-
-// none compares that there is no key that begins with dir.
-func none(dir string) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(dir).WithPrefix(), "=", 0)
-}
-
-// unchanged compares that the key is as it was read.
-func unchanged(kv *mvccpb.KeyValue) clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision)
 }

@@ -114,7 +114,7 @@ func (c *claim) linger(ctx context.Context, how driver.End) error {
 // lingerIn leaves the key to nobody, in that lease of etcd. errGone: it was gone before.
 func (p *place) lingerIn(ctx context.Context, lease clientv3.LeaseID) error {
 	var unknown error
-	err := p.d.passingOver(ctx, func(ctx context.Context, _ bool) error {
+	err := p.d.passingOver(ctx, func(ctx context.Context) error {
 		err := p.rewrite(ctx, func(v *content) bool { v.Owner, v.Lingers = "", true; return true }, clientv3.WithLease(lease))
 		if isUnknown(err) {
 			unknown = err

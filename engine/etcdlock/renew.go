@@ -2,12 +2,8 @@ package etcdlock
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
@@ -54,134 +50,25 @@ func (p *place) renewed(started boottime.Instant, ttl time.Duration, err error) 
 	return p.grant(ttl), nil
 }
 
-// held is the place by which the claim holds.
-func (c *claim) held(ctx context.Context) (*place, error) {
-	if err := c.find(ctx); err != nil {
-		return nil, err
-	}
-	c.d.mu.Lock()
-	defer c.d.mu.Unlock()
-	p := c.place
-	if p == nil {
-		return nil, errNoKey
-	}
-	switch p.phase {
-	case held:
-		return p, nil
-	case leaving, over:
-		return nil, p.cause
-	}
-	return nil, errWaits
-}
-
-var (
-	errNoKey   = fmt.Errorf("%w: it has no key", driver.ErrLost)
-	errWaits   = fmt.Errorf("%w: it waits", driver.ErrLost)
-	errExpired = errors.New("it expired")
-)
-
-// find gives a claim that has never tried the place of its owner, which another claim or
-// another process may have made.
-func (c *claim) find(ctx context.Context) error {
-	d := c.d
-	if err := c.forgetExpired(ctx); err != nil {
-		return err
-	}
-	d.mu.Lock()
-	known := c.tried || c.current() != nil
-	d.mu.Unlock()
-	if known {
-		return nil
-	}
-	resp, err := d.read(ctx, clientv3.OpGet(c.dir, clientv3.WithPrefix()))
-	if err != nil {
-		return err
-	}
-	queue := entries(c.dir, resp.Responses[0].GetResponseRange().Kvs)
-	own := slices.IndexFunc(queue, c.isOurs)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if own < 0 || c.current() != nil {
-		return nil
-	}
-	if p := d.adopted(c, queue[own]); own < len(holders(queue)) {
-		p.on(yes, nil)
-	}
-	return nil
-}
-
-// forgetExpired has a claim whose place has expired here ask what keys it has: another process may have renewed it.
-func (c *claim) forgetExpired(ctx context.Context) error {
-	d := c.d
-	d.mu.Lock()
-	p := c.place
-	if p != nil && p.calls == 0 && d.clock.Now() > p.until { // the timer is late
-		p.on(unwanted, errExpired)
-	}
-	expired := p != nil && p.phase >= leaving && errors.Is(p.cause, errExpired)
-	isLeaving := expired && p.phase == leaving
-	d.mu.Unlock()
-	if isLeaving {
-		if err := p.clear(ctx); err != nil {
-			return err
-		}
-	}
-	if expired {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if c.tried = false; c.place == p {
-			c.leave()
-		}
-	}
-	return nil
-}
-
 // keep restarts the lease with ttl, reading whether the key is still there. errGone: it
 // is not.
 func (p *place) keep(ctx context.Context, ttl time.Duration) error {
 	d := p.d
 	d.mu.Lock()
 	var k *keepAlive
-	s, fits := p.in, p.fits(ttl) && len(p.unsure.moves) == 0 // the rewrite of a move ends what may come late
+	fits := p.fits(ttl) && len(p.unsure.moves) == 0 // the rewrite of a move ends what may come late
 	if fits {
-		k = d.keepAlive(s)
+		k = d.keepAlive(p.in)
 	}
 	d.mu.Unlock()
 	if fits {
-		there, err := d.areThere(ctx, []*place{p})
-		if err != nil {
+		if there, err := d.areThere(ctx, []*place{p}); err != nil {
 			return err
-		}
-		if there {
-			return d.await(ctx, s, k)
+		} else if there {
+			return d.await(ctx, k)
 		}
 	}
 	return p.move(ctx, ttl) // also if another process has resumed it; finds that it is gone
-}
-
-// areThere reports whether the keys are those of all, in their sessions; false: each is to be
-// read by itself, as the server may not take so many at once. Where nothing may come late, the
-// lease of etcd says as much as the create revision: nobody else puts a key there.
-func (d *Driver) areThere(ctx context.Context, all []*place) (bool, error) {
-	cmps := make([]clientv3.Cmp, 0, len(all))
-	d.mu.Lock()
-	for _, p := range all {
-		if p.in == nil || len(p.unsure.puts) > 0 && len(all) > 1 {
-			d.mu.Unlock()
-			return false, nil
-		}
-		cmps = append(cmps, clientv3.Compare(clientv3.LeaseValue(p.key), "=", p.in.id))
-	}
-	if len(all) == 1 {
-		cmps = append(cmps, created(all[0].key, all[0].rev))
-	}
-	d.mu.Unlock()
-	// A transaction that only compares is not linearizable: it must read as well.
-	resp, err := d.commitAgain(ctx, cmps, clientv3.OpGet(all[0].key, clientv3.WithCountOnly()))
-	if tooMany(err) {
-		return false, nil
-	}
-	return err == nil && resp.Succeeded, err
 }
 
 // A renewal is one of a RenewAll.
@@ -189,7 +76,6 @@ type renewal struct {
 	*driver.Renewal
 	place *place
 	k     *keepAlive
-	s     *session
 }
 
 // RenewAll implements [driver.BatchRenewer]: one keep-alive serves all leases of a session,
@@ -198,13 +84,12 @@ type renewal struct {
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	started := d.clock.Now()
 	plain, singly := d.plain(renewals)
-	for len(plain) > 0 {
-		n := min(len(plain), maxCompared)
-		there, err := d.areThere(ctx, placesOf(plain[:n]))
-		for _, r := range plain[:n] {
+	for some := range slices.Chunk(plain, maxCompared) {
+		there, err := d.areThere(ctx, placesOf(some))
+		for _, r := range some {
 			g, failed := driver.Grant{}, err
 			if err == nil && there {
-				g, failed = r.place.renewed(started, r.TTL, d.await(ctx, r.s, r.k))
+				g, failed = r.place.renewed(started, r.TTL, d.await(ctx, r.k))
 			}
 			r.place.done()
 			if err == nil && !there {
@@ -213,7 +98,6 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 				r.Answer(g, failed)
 			}
 		}
-		plain = plain[n:]
 	}
 	// After the plain ones, and several at a time: one that hangs holds up no other.
 	several.Bounded(len(singly), maxSingly, func(i int) { singly[i].Answer(singly[i].Claim.Renew(ctx, singly[i].TTL)) })
@@ -227,12 +111,12 @@ func (d *Driver) plain(renewals []driver.Renewal) (plain []renewal, singly []*dr
 	for i := range renewals {
 		r := &renewals[i]
 		p := r.Claim.(*claim).place
-		if d.closed || p == nil || p.phase != held || !p.fits(r.TTL) || p.unsure.mayCome() || d.clock.Now() > p.until {
+		if d.isClosed() || p == nil || p.phase != held || !p.fits(r.TTL) || p.unsure.mayCome() || d.clock.Now() > p.until {
 			singly = append(singly, r)
 			continue
 		}
 		p.begin(r.TTL)
-		plain = append(plain, renewal{r, p, d.keepAlive(p.in), p.in})
+		plain = append(plain, renewal{r, p, d.keepAlive(p.in)})
 	}
 	return plain, singly
 }

@@ -53,12 +53,12 @@ var errGone = errors.New("etcdlock: the lease of etcd has ended or was revoked")
 
 // session returns a session of the TTL in which a new place may be.
 func (d *Driver) session(ctx context.Context, ttl time.Duration) (*session, error) {
-	secs := seconds(ttl)
+	ttl = roundUp(ttl)
 	d.mu.Lock()
-	s := d.sessions[secs]
+	s := d.sessions[ttl]
 	if s == nil || !s.open(d.clock.Now()) {
-		s = newSession(roundUp(ttl), d.clock.Now())
-		d.sessions[secs] = s
+		s = newSession(ttl, d.clock.Now())
+		d.sessions[ttl] = s
 		d.start(func() { d.grant(s) })
 	}
 	d.mu.Unlock()
@@ -113,7 +113,7 @@ func (d *Driver) grant(s *session) {
 // grantLease makes a lease of etcd. A grant whose answer is lost leaves one without keys,
 // which ends by itself.
 func (d *Driver) grantLease(ctx context.Context, ttl time.Duration) (id clientv3.LeaseID, sent boottime.Instant, err error) {
-	err = d.passingOver(ctx, func(ctx context.Context, _ bool) error {
+	err = d.passingOver(ctx, func(ctx context.Context) error {
 		sent = d.clock.Now()
 		resp, err := d.client.Grant(clientv3.WithRequireLeader(ctx), seconds(ttl))
 		if err == nil {
@@ -126,8 +126,8 @@ func (d *Driver) grantLease(ctx context.Context, ttl time.Duration) (id clientv3
 
 // forgetSession keeps new places out of s. Requires d.mu.
 func (d *Driver) forgetSession(s *session) {
-	if secs := seconds(s.ttl); d.sessions[secs] == s {
-		delete(d.sessions, secs)
+	if d.sessions[s.ttl] == s {
+		delete(d.sessions, s.ttl)
 	}
 }
 

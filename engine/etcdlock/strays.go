@@ -2,7 +2,6 @@ package etcdlock
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -14,14 +13,6 @@ import (
 // of before, and has what was released since. The session keeps it alive, so that nobody else ever ends
 // it. Who restores a cluster breaks all connections first. So a session that was kept alive over
 // another stream than before is looked through.
-
-// keptOver notes that s was kept alive over the present stream. Requires d.mu.
-func (d *Driver) keptOver(s *session) {
-	if s.stream != d.alive.opened {
-		s.stream = d.alive.opened
-		d.lookThrough(s)
-	}
-}
 
 // lookThrough deletes the strays of s, and ends what holds by a key of before. Requires d.mu.
 func (d *Driver) lookThrough(s *session) {
@@ -54,42 +45,17 @@ func (d *Driver) endFormer(ctx context.Context, s *session) error {
 		}
 	}
 	d.mu.Unlock()
-	for len(all) > 0 {
-		n := min(len(all), maxCompared)
-		if same, err := d.areSame(ctx, all[:n]); err != nil {
-			return err
-		} else if !same {
-			for _, p := range all[:n] {
-				if _, err := p.look(ctx); errors.Is(err, errGone) {
-					d.lost(p, errDeleted)
-				} else if err != nil {
-					return err
-				}
-			}
-		}
-		all = all[n:]
+	gone, err := d.goneOf(ctx, all)
+	for _, p := range gone {
+		d.lost(p, errDeleted)
 	}
-	return nil
-}
-
-// areSame reports whether the keys of all are those that were created for them; false: each is to be
-// read by itself.
-func (d *Driver) areSame(ctx context.Context, all []*place) (bool, error) {
-	cmps := make([]clientv3.Cmp, len(all))
-	for i, p := range all {
-		cmps[i] = created(p.key, p.revision())
-	}
-	resp, err := d.commitAgain(ctx, cmps, clientv3.OpGet(all[0].key, clientv3.WithCountOnly()))
-	if tooMany(err) {
-		return false, nil
-	}
-	return err == nil && resp.Succeeded, err
+	return err
 }
 
 // deleteStrays deletes the keys in s that no place has.
 func (d *Driver) deleteStrays(ctx context.Context, s *session) error {
 	var resp *clientv3.LeaseTimeToLiveResponse
-	err := d.passingOver(ctx, func(ctx context.Context, _ bool) (err error) {
+	err := d.passingOver(ctx, func(ctx context.Context) (err error) {
 		resp, err = d.client.TimeToLive(clientv3.WithRequireLeader(ctx), s.id, clientv3.WithAttachedKeys())
 		return d.explain(ctx, err)
 	})
@@ -112,25 +78,13 @@ func (d *Driver) deleteStray(ctx context.Context, s *session, key string) error 
 	if _, ok := d.nameOf(key); !ok || d.has(key) {
 		return nil
 	}
-	resp, err := d.read(ctx, clientv3.OpGet(key))
-	if err != nil {
+	e, err := d.get(ctx, key)
+	if err != nil || e == nil || e.lease != s.id {
 		return err
 	}
-	kvs := resp.Responses[0].GetResponseRange().Kvs
-	if len(kvs) == 0 || clientv3.LeaseID(kvs[0].Lease) != s.id {
-		return nil
+	if p := d.strayed(s, *e); p != nil {
+		p.clearOrAgain(ctx)
 	}
-	p := d.strayed(s, newEntry(kvs[0]))
-	if p == nil {
-		return nil
-	}
-	err = p.clear(ctx)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err != nil {
-		p.until = d.clock.Now().Add(clearAgain) // by the sweep
-	}
-	p.finish()
 	return nil
 }
 

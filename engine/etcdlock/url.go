@@ -64,7 +64,7 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 		client.Close() // its error would only hide the first
 		return nil, u.Wrong("%v", err)
 	}
-	d.ownClient, d.links = true, own
+	d.links = own
 	return d, nil
 }
 

@@ -116,8 +116,3 @@ func (p *place) isNext(ttl time.Duration, started boottime.Instant) (next, sure 
 		started < p.wait.from.Add(p.in.ttl)
 	return p.phase == held || free, sure
 }
-
-// fits reports whether the key is in a session of that TTL. Requires Driver.mu.
-func (p *place) fits(ttl time.Duration) bool {
-	return p.in != nil && !p.in.gone && p.in.ttl == roundUp(ttl)
-}

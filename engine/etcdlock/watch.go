@@ -7,8 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 const (
@@ -41,7 +42,7 @@ type watch struct {
 
 // wantWatch starts the watch. Requires d.mu.
 func (d *Driver) wantWatch() {
-	if !d.watch.running && !d.closed {
+	if !d.watch.running && !d.isClosed() {
 		d.watch.running = true
 		d.start(d.runWatch)
 	}
@@ -74,7 +75,7 @@ func (d *Driver) runWatch() {
 		heard := d.watchOnce(ctx)
 		cancel()
 		d.mu.Lock()
-		running := d.watch.running && !d.closed
+		running := d.watch.running && !d.isClosed()
 		d.watch.live, d.watch.again = false, nil
 		d.mu.Unlock()
 		if !running {
@@ -162,6 +163,32 @@ func (d *Driver) deleted(events []*clientv3.Event) {
 	}
 }
 
+// lost tells a place that its key is gone.
+func (d *Driver) lost(p *place, cause error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p.on(lost, cause)
+}
+
+// verify ends those of all whose keys are gone: what was deleted before the watch began. It tells why, if that is
+// known at once: the next may hold already.
+func (d *Driver) verify(all []*place) {
+	ctx, cancel := context.WithTimeout(d.life, grantWithin)
+	defer cancel()
+	gone, _ := d.goneOf(ctx, all) // the renewals of others find out
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range gone {
+		if len(gone) > maxSingly { // with their session
+			p.on(lost, errDeleted)
+		} else {
+			d.start(func() { d.lost(p, p.lastWord(reasonWithin)) })
+		}
+	}
+}
+
+var errDeleted = errors.New("its key was deleted, or its session ended")
+
 // deletedAt tells a place that its key is gone. Requires Driver.mu.
 func (p *place) deletedAt(rev int64, alone bool) {
 	switch {
@@ -179,30 +206,23 @@ func (d *Driver) reason(key string, rev int64) error {
 	ctx, cancel := context.WithTimeout(d.life, reasonWithin)
 	defer cancel()
 	resp, err := d.client.Get(ctx, key, clientv3.WithRev(rev-1), clientv3.WithSerializable())
-	if err == nil && len(resp.Kvs) > 0 {
-		if why := decode(resp.Kvs[0].Value).Evicted; why != "" {
-			return driver.Evicted(strings.TrimPrefix(why, evictedFor))
-		}
-	}
-	return errDeleted
-}
-
-// whyGone is why the key is gone, of which a call has found out.
-func (p *place) whyGone() error {
-	p.d.mu.Lock()
-	isHeld := p.phase == held
-	p.d.mu.Unlock()
-	if !isHeld {
+	if err != nil || len(resp.Kvs) == 0 {
 		return errDeleted
 	}
-	return p.lastWord(lastWordWithin)
+	return byOrder(decode(resp.Kvs[0].Value).Evicted)
+}
+
+// byOrder is why a key was deleted whose value had that as an operator's reason.
+func byOrder(evicted string) error {
+	if evicted == "" {
+		return errDeleted
+	}
+	return driver.Evicted(strings.TrimPrefix(evicted, evictedFor))
 }
 
 // lastWord is why the key was deleted, by all that has become of it since it was created.
 func (p *place) lastWord(within time.Duration) error {
-	p.d.mu.Lock()
-	created := p.rev
-	p.d.mu.Unlock()
+	created := p.revision()
 	if created == 0 {
 		return errDeleted
 	}
@@ -211,60 +231,11 @@ func (p *place) lastWord(within time.Duration) error {
 	said := ""
 	for resp := range p.d.client.Watch(ctx, p.key, clientv3.WithRev(created+1)) {
 		for _, e := range resp.Events {
-			switch {
-			case e.Type == clientv3.EventTypePut:
-				said = decode(e.Kv.Value).Evicted
-			case said != "":
-				return driver.Evicted(strings.TrimPrefix(said, evictedFor))
-			default:
-				return errDeleted
+			if e.Type == clientv3.EventTypeDelete {
+				return byOrder(said)
 			}
+			said = decode(e.Kv.Value).Evicted
 		}
 	}
 	return errDeleted
 }
-
-// lost tells a place that its key is gone.
-func (d *Driver) lost(p *place, cause error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	p.on(lost, cause)
-}
-
-// verify ends those of all whose keys are gone: what was deleted before the watch began.
-func (d *Driver) verify(all []*place) {
-	ctx, cancel := context.WithTimeout(d.life, grantWithin)
-	defer cancel()
-	for len(all) > 0 {
-		n := min(len(all), maxCompared)
-		there, err := d.areThere(ctx, all[:n])
-		var gone []*place
-		for i := 0; i < n && err == nil && !there; i++ {
-			if _, err = all[i].look(ctx); errors.Is(err, errGone) {
-				gone = append(gone, all[i])
-				err = nil
-			}
-		}
-		d.areGone(gone)
-		if err != nil {
-			return // their renewals find out
-		}
-		all = all[n:]
-	}
-}
-
-// areGone tells places that their keys are gone, and why, if that is known at once: the next may hold
-// already. Many went with their session.
-func (d *Driver) areGone(all []*place) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, p := range all {
-		if len(all) > maxSingly {
-			p.on(lost, errDeleted)
-		} else {
-			d.start(func() { d.lost(p, p.lastWord(reasonWithin)) })
-		}
-	}
-}
-
-var errDeleted = errors.New("its key was deleted, or its session ended")

@@ -1,0 +1,203 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// move puts the key into a session of another TTL. It keeps its place. What holds is moved when that session was
+// kept alive: it may be about to end, before the holder's deadline.
+func (p *place) move(ctx context.Context, ttl time.Duration) error {
+	d := p.d
+	s, err := d.session(ctx, ttl)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	k, holds := d.keepAlive(s), p.phase == held
+	d.mu.Unlock()
+	if holds {
+		if err := d.await(ctx, k); errors.Is(err, errGone) {
+			return errNoSession
+		} else if err != nil {
+			return err
+		}
+		k = nil
+	}
+	d.mu.Lock()
+	answered := awaiting(&p.unsure.moves, s)
+	d.mu.Unlock()
+	err = p.rewrite(ctx, func(v *content) (isOurs bool) { return !v.Lingers }, clientv3.WithLease(s.id))
+	d.mu.Lock()
+	if !isUnknown(err) {
+		answered()
+	}
+	if err == nil && p.phase != over {
+		p.moveTo(s)
+		p.unsure.moves = nil // they named what the key was before
+	}
+	d.mu.Unlock()
+	if isGone(err) { // the new one: nothing was changed
+		d.lose(s)
+		return errNoSession
+	}
+	if err != nil {
+		return err
+	}
+	return d.await(ctx, k)
+}
+
+// errNoSession is of a move that found the session gone, and left the key where it was.
+var errNoSession = errors.New("etcdlock: a session ended as soon as it was granted")
+
+// isUnknown reports whether a call that ended with err may have been served.
+func isUnknown(err error) bool { return err != nil && !errors.Is(err, errGone) && !refused(err) }
+
+// lease is that of the session that the key is in, if that is one of ttl; -1: it is not.
+func (p *place) lease(ttl time.Duration) clientv3.LeaseID {
+	p.d.mu.Lock()
+	defer p.d.mu.Unlock()
+	if !p.fits(ttl) {
+		return -1
+	}
+	return p.in.id
+}
+
+// fits reports whether the key is in a session of that TTL. Requires Driver.mu.
+func (p *place) fits(ttl time.Duration) bool {
+	return p.in != nil && !p.in.gone && p.in.ttl == roundUp(ttl)
+}
+
+// rewrite changes the value of the key, which keeps its place. errGone: there is no key, or it is not to be changed.
+func (p *place) rewrite(ctx context.Context, change func(*content) bool, lease clientv3.OpOption) error {
+	for range maxRounds {
+		e, err := p.look(ctx)
+		if err != nil {
+			return err
+		}
+		if !change(&e.content) {
+			return errGone
+		}
+		if done, err := p.d.replace(ctx, e, clientv3.OpPut(p.key, e.encode(), lease)); done || err != nil {
+			return err
+		}
+	}
+	return errors.New("etcdlock: the key is changed all the time")
+}
+
+// replace does op to a key unless it has changed since it was read as e.
+func (d *Driver) replace(ctx context.Context, e *entry, op clientv3.Op) (done bool, err error) {
+	unchanged := clientv3.Compare(clientv3.ModRevision(e.key), "=", e.mod)
+	resp, err := d.commit(ctx, []clientv3.Cmp{unchanged}, []clientv3.Op{op}, nil)
+	return err == nil && resp.Succeeded, err
+}
+
+// delete deletes the key of a place and reports whether there was one.
+func (p *place) delete(ctx context.Context) (was bool, err error) {
+	d := p.d
+	d.mu.Lock()
+	var cmps []clientv3.Cmp
+	if len(p.unsure.puts) == 0 { // else what came late has another revision
+		cmps = []clientv3.Cmp{created(p.key, p.rev)}
+	}
+	isOver := p.phase == over
+	d.mu.Unlock()
+	if isOver {
+		return false, nil
+	}
+	// Without space the server refuses puts: that of a late key too.
+	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
+		return false, err
+	}
+	if was, err = d.delete(ctx, p.claim.dir, p.key, cmps...); err != nil {
+		return false, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !was {
+		d.lookThrough(p.in) // it may be another's that had the same key before
+	}
+	p.on(yes, errReleased)
+	return was, nil
+}
+
+// delete deletes a key of the resource at dir if cmps hold, and reports whether there was one. That it is gone after
+// an attempt of unknown outcome stays unknown: that one, or somebody else, may have done it.
+func (d *Driver) delete(ctx context.Context, dir, key string, cmps ...clientv3.Cmp) (was bool, err error) {
+	w := &write{dir: dir, deletes: true, cmps: cmps, then: []clientv3.Op{clientv3.OpDelete(key)}}
+	resp, err := d.send(ctx, w)
+	if err != nil {
+		return false, err
+	}
+	if was = resp.Succeeded && resp.Responses[0].GetResponseDeleteRange().Deleted > 0; !was {
+		err = w.unsure
+	}
+	return was, err
+}
+
+// keepOut keeps the puts out that may still come, by a tombstone for each as long as its
+// session lives: after that, it has no lease.
+func (p *place) keepOut(ctx context.Context) error {
+	d := p.d
+	d.mu.Lock()
+	puts := slices.Clone(p.unsure.puts)
+	d.mu.Unlock()
+	for _, s := range puts {
+		put := clientv3.OpPut(d.tombstone(p.key, s.id), "", clientv3.WithLease(s.id))
+		if _, err := d.commitAgain(ctx, nil, put); isGone(err) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		d.mu.Lock()
+		s.tombstones++
+		d.mu.Unlock()
+	}
+	return nil
+}
+
+// clear deletes the key of a place that is leaving, if it is in a session of this driver: it
+// names what it has read, as another process may resume the lease meanwhile.
+func (p *place) clear(ctx context.Context) error {
+	d := p.d
+	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
+		return err
+	}
+	for {
+		e, err := d.get(ctx, p.key)
+		if err != nil {
+			return err
+		}
+		ours := e != nil && p.knows(e)
+		if ours {
+			if done, err := d.replace(ctx, e, clientv3.OpDelete(p.key)); err != nil {
+				return err
+			} else if !done {
+				continue
+			}
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if e != nil && !ours {
+			p.spend()
+		}
+		p.on(yes, nil)
+		return nil
+	}
+}
+
+// knows reports whether the key, as it was read, is still that of p: no other process has resumed it, or used
+// it again.
+func (p *place) knows(e *entry) bool {
+	p.d.mu.Lock()
+	defer p.d.mu.Unlock()
+	is := func(s *session) bool { return s.id == e.lease }
+	if slices.ContainsFunc(p.unsure.puts, is) {
+		return true // also one that came late, at another revision
+	}
+	return e.rev == p.rev && (p.in != nil && is(p.in) || slices.ContainsFunc(p.unsure.moves, is))
+}

@@ -1,0 +1,173 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// here is the place of the claim: the one it has, that of another claim of its owner, or a
+// new one.
+func (c *claim) here(ctx context.Context) (*place, error) {
+	d := c.d
+	for {
+		d.mu.Lock()
+		c.tried = true
+		p := c.current()
+		isLeaving := p != nil && p.phase == leaving
+		d.mu.Unlock()
+		switch {
+		case isLeaving: // else it could come late
+			if err := p.clear(ctx); err != nil {
+				return nil, err
+			}
+			continue
+		case p != nil:
+			return p, nil
+		}
+		s, err := d.session(ctx, c.req.TTL)
+		if err != nil {
+			return nil, err
+		}
+		d.mu.Lock()
+		if p = c.current(); p == nil {
+			p = d.newPlace(c, s)
+		}
+		d.mu.Unlock()
+		return p, nil
+	}
+}
+
+// current is the place of the claim, or that of another claim of its owner, which it then
+// shares; nil: there is none that is not over. Requires Driver.mu.
+func (c *claim) current() *place {
+	if c.place != nil && c.place.phase == over {
+		c.leave()
+	}
+	if c.place == nil {
+		for _, p := range c.d.of[c.dir] {
+			if p.claim.req.Owner == c.req.Owner {
+				c.join(p)
+				break
+			}
+		}
+	}
+	return c.place
+}
+
+// held is the place by which the claim holds.
+func (c *claim) held(ctx context.Context) (*place, error) {
+	if err := c.find(ctx); err != nil {
+		return nil, err
+	}
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	p := c.place
+	if p == nil {
+		return nil, errNoKey
+	}
+	switch p.phase {
+	case held:
+		return p, nil
+	case leaving, over:
+		return nil, p.cause
+	}
+	return nil, errWaits
+}
+
+var (
+	errNoKey   = fmt.Errorf("%w: it has no key", driver.ErrLost)
+	errWaits   = fmt.Errorf("%w: it waits", driver.ErrLost)
+	errExpired = errors.New("it expired")
+)
+
+// find gives a claim that has never tried the place of its owner, which another claim or
+// another process may have made.
+func (c *claim) find(ctx context.Context) error {
+	d := c.d
+	if err := c.forgetExpired(ctx); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	known := c.tried || c.current() != nil
+	d.mu.Unlock()
+	if known {
+		return nil
+	}
+	queue, err := d.list(ctx, c.dir)
+	if err != nil {
+		return err
+	}
+	own := slices.IndexFunc(queue, c.isOurs)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if own < 0 || c.current() != nil {
+		return nil
+	}
+	if p := d.adopted(c, queue[own]); own < len(holders(queue)) {
+		p.on(yes, nil)
+	}
+	return nil
+}
+
+// forgetExpired has a claim whose place has expired here ask what keys it has: another process may have renewed it.
+func (c *claim) forgetExpired(ctx context.Context) error {
+	d := c.d
+	d.mu.Lock()
+	p := c.place
+	if p != nil && p.calls == 0 && d.clock.Now() > p.until { // the timer is late
+		p.on(unwanted, errExpired)
+	}
+	expired := p != nil && p.phase >= leaving && errors.Is(p.cause, errExpired)
+	isLeaving := expired && p.phase == leaving
+	d.mu.Unlock()
+	if isLeaving {
+		if err := p.clear(ctx); err != nil {
+			return err
+		}
+	}
+	if expired {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if c.tried = false; c.place == p {
+			c.leave()
+		}
+	}
+	return nil
+}
+
+// adopt gives up p for the key e of the same owner, unless that is here, and over.
+func (c *claim) adopt(ctx context.Context, p *place, e entry) error {
+	d := c.d
+	d.mu.Lock()
+	here := d.at(e.key)
+	isLeaving := here != nil && here.phase == leaving
+	if !isLeaving {
+		p.on(release, errReleased)
+	}
+	d.mu.Unlock()
+	if isLeaving {
+		if err := here.clear(ctx); err != nil {
+			return err
+		}
+		return errAgain
+	}
+	if _, err := p.delete(ctx); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c.place == p {
+		c.leave()
+	}
+	if c.current() == nil {
+		d.adopted(c, e)
+	}
+	return errAgain
+}
+
+// isOurs finds a key of the same owner: made by another process, or before this claim.
+func (c *claim) isOurs(e entry) bool { return e.Owner == c.req.Owner }

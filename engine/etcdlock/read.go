@@ -1,0 +1,108 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// get reads one key; nil: there is none. Of keys only, a server of 3.7 does not tell the lease.
+func (d *Driver) get(ctx context.Context, key string) (*entry, error) {
+	resp, err := d.read(ctx, clientv3.OpGet(key))
+	if err != nil {
+		return nil, err
+	}
+	for _, kv := range found(resp, 0) {
+		e := newEntry(kv)
+		return &e, nil
+	}
+	return nil, nil
+}
+
+// list reads the keys of the resource at dir, in order.
+func (d *Driver) list(ctx context.Context, dir string) ([]entry, error) {
+	resp, err := d.read(ctx, clientv3.OpGet(dir, clientv3.WithPrefix()))
+	if err != nil {
+		return nil, err
+	}
+	return entries(dir, found(resp, 0)), nil
+}
+
+// found is what the i-th operation of a transaction has read.
+func found(resp *clientv3.TxnResponse, i int) []*mvccpb.KeyValue {
+	return resp.Responses[i].GetResponseRange().GetKvs()
+}
+
+// look returns the key as it is. errGone: it is not there, or is not that of the place.
+func (p *place) look(ctx context.Context) (*entry, error) {
+	e, err := p.d.get(ctx, p.key)
+	if err == nil && (e == nil || e.rev != p.revision()) {
+		err = errGone
+	}
+	return e, err
+}
+
+// goneOf returns those of all whose keys are gone: each that has its name may be one of before, or another's.
+func (d *Driver) goneOf(ctx context.Context, all []*place) (gone []*place, err error) {
+	for some := range slices.Chunk(all, maxCompared) {
+		cmps := make([]clientv3.Cmp, len(some))
+		for i, p := range some {
+			cmps[i] = created(p.key, p.revision())
+		}
+		there, err := d.holdTrue(ctx, cmps, some[0].key)
+		if err != nil {
+			return gone, err
+		}
+		for i := 0; i < len(some) && !there; i++ {
+			if _, err := some[i].look(ctx); errors.Is(err, errGone) {
+				gone = append(gone, some[i])
+			} else if err != nil {
+				return gone, err
+			}
+		}
+	}
+	return gone, nil
+}
+
+// areThere reports whether the keys are those of all, in their sessions; false: each is to be
+// read by itself, as the server may not take so many at once. Where nothing may come late, the
+// lease of etcd says as much as the create revision: nobody else puts a key there.
+func (d *Driver) areThere(ctx context.Context, all []*place) (bool, error) {
+	cmps := make([]clientv3.Cmp, 0, len(all))
+	d.mu.Lock()
+	for _, p := range all {
+		if p.in == nil || len(p.unsure.puts) > 0 && len(all) > 1 {
+			d.mu.Unlock()
+			return false, nil
+		}
+		cmps = append(cmps, clientv3.Compare(clientv3.LeaseValue(p.key), "=", p.in.id))
+	}
+	if len(all) == 1 {
+		cmps = append(cmps, created(all[0].key, all[0].rev))
+	}
+	d.mu.Unlock()
+	return d.holdTrue(ctx, cmps, all[0].key)
+}
+
+// holdTrue reports whether all of cmps hold; false: they do not, or are too many for the server at once.
+func (d *Driver) holdTrue(ctx context.Context, cmps []clientv3.Cmp, key string) (bool, error) {
+	// A transaction that only compares is not linearizable: it must read as well.
+	resp, err := d.commitAgain(ctx, cmps, clientv3.OpGet(key, clientv3.WithCountOnly()))
+	if tooMany(err) {
+		return false, nil
+	}
+	return err == nil && resp.Succeeded, err
+}
+
+// created compares the create revision of a key.
+func created(key string, rev int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", rev)
+}
+
+// none compares that there is no key that begins with dir.
+func none(dir string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(dir).WithPrefix(), "=", 0)
+}
