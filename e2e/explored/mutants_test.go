@@ -54,12 +54,12 @@ var mutants = []change{
 
 // zookeeperMutants are those of zklock.
 var zookeeperMutants = []change{
-	inGo(mutant.Mutation{Name: "looksForNoNode", Undoes: "a creation without an answer may have made the node", Rejects: "TestZooKeeper/two", File: "queue.go",
+	inGo(mutant.Mutation{Name: "looksForNoNode", Undoes: "a creation without an answer may have made the node", Rejects: "TestZooKeeper/two", File: "try.go",
 		Old: "c.uncertain = true\n\tc.mu.Lock()", New: "c.uncertain = !$\n\tc.mu.Lock()"}),
-	inGo(mutant.Mutation{Name: "leavesNode", Undoes: "a release looks for the node of a creation without an answer", Rejects: "TestZooKeeper/two", File: "queue.go",
+	inGo(mutant.Mutation{Name: "leavesNode", Undoes: "a release looks for the node of a creation without an answer", Rejects: "TestZooKeeper/two", File: "try.go",
 		Old: "if c.uncertain {\n\t\tif err := c.find(client); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\tswitch {",
 		New: "if c.uncertain && !$ {\n\t\tif err := c.find(client); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\tswitch {"}),
-	inGo(mutant.Mutation{Name: "grantsBesideTheLast", Undoes: "a claim holds when all before it are gone", Rejects: "TestZooKeeper/three", File: "queue.go",
+	inGo(mutant.Mutation{Name: "grantsBesideTheLast", Undoes: "a claim holds when all before it are gone", Rejects: "TestZooKeeper/three", File: "try.go",
 		Old: "me < holding(nodes) {", New: "me < holding(nodes)+count($) {"}),
 }
 

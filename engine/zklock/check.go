@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,10 +31,7 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	}
 	found := make([][]driver.Finding, len(d.servers))
 	several.Bounded(len(found), len(found), func(i int) { found[i] = d.checkServer(ctx, d.servers[i]) })
-	var findings []driver.Finding
-	for _, f := range found {
-		findings = append(findings, f...)
-	}
+	findings := slices.Concat(found...)
 	if members >= 0 {
 		findings = append(findings, driver.QuorumFinding("", members))
 	}

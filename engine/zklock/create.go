@@ -19,13 +19,12 @@ import (
 // holds goes on holding when they leave. If it was served too early the node is missing.
 func (s *session) create(ctx context.Context, client *zk.Conn, parent, prefix string, data []byte) (path string, names []string, err error) {
 	for {
-		list := make(chan []string, 1)
-		go func() { // as a rule this begins when what follows waits for its answer
-			names, _, _ := client.Children(parent)
-			list <- names
-		}()
-		path, err = client.Create(prefix, data, zk.FlagEphemeral|zk.FlagSequence, s.d.acl())
-		names = <-list
+		creation := func() (err error) {
+			path, err = client.Create(prefix, data, zk.FlagEphemeral|zk.FlagSequence, s.d.acl())
+			return err
+		}
+		// As a rule the list is asked for when the creation waits for its answer.
+		err = both(creation, func() error { names, _, _ = client.Children(parent); return nil })
 		if !errors.Is(err, zk.ErrNoNode) || ctx.Err() != nil {
 			return path, names, explain(err)
 		}
@@ -37,36 +36,29 @@ func (s *session) create(ctx context.Context, client *zk.Conn, parent, prefix st
 
 // createParent makes the node of a resource.
 func (s *session) createParent(client *zk.Conn, path string) error {
-	d := s.d
 	err := s.createContainer(client, path)
-	if !errors.Is(err, zk.ErrNoNode) {
-		return explain(unlessThere(err))
-	}
-	for end := range d.root {
-		if end > len(d.opts.Chroot) && d.root[end] == '/' {
-			if err := d.createPersistent(client, d.root[:end]); err != nil {
-				return err
-			}
-		}
-	}
-	if len(d.root) > len(d.opts.Chroot) {
-		if err := d.createPersistent(client, d.root); err != nil {
-			return err
-		}
-	}
-	err = s.createContainer(client, path)
 	if errors.Is(err, zk.ErrNoNode) {
-		return fmt.Errorf("%w: %q", ErrNoChroot, d.opts.Chroot)
+		if err = s.d.createAbove(client, path); err == nil {
+			err = s.createContainer(client, path)
+		}
+	}
+	if errors.Is(err, zk.ErrNoNode) {
+		return fmt.Errorf("%w: %q", ErrNoChroot, s.d.opts.Chroot)
 	}
 	return explain(unlessThere(err))
 }
 
-func (d *Driver) createPersistent(client *zk.Conn, path string) error {
-	_, err := client.Create(path, nil, zk.FlagPersistent, d.acl())
-	if errors.Is(err, zk.ErrNoNode) {
-		return fmt.Errorf("%w: %q", ErrNoChroot, d.opts.Chroot)
+// createAbove makes what is missing between the chroot and the node of a resource.
+func (d *Driver) createAbove(client *zk.Conn, path string) error {
+	for end := len(d.opts.Chroot) + 1; end <= len(d.root); end++ {
+		if path[end] != '/' {
+			continue
+		}
+		if _, err := client.Create(path[:end], nil, zk.FlagPersistent, d.acl()); unlessThere(err) != nil {
+			return err
+		}
 	}
-	return explain(unlessThere(err))
+	return nil
 }
 
 // createContainer makes a persistent node where the ensemble, older than 3.5, has no

@@ -25,23 +25,7 @@
 // that it has proposed: without one, a server that we have changed to shows no node while the
 // creation waits for a quorum, and then it comes.
 //
-//	                        idle     queued?   queued   held     leaving?  leaving
-//	creation sent           queued?  -         -        -        -         -
-//	creation: yes           -        queued    -        -        -         -
-//	creation: no            -        idle      -        -        -         -
-//	creation: unknown       -        queued?   -        -        -         -
-//	looked for: there       -        queued    -        -        leaving   -
-//	looked for: not there   -        idle      -        -        idle      -
-//	node or session gone    -        -         idle     leaving  -         idle
-//	granted                 -        -         held     -        -         -
-//	renewal: yes            idle     queued?   queued   held     leaving?  leaving
-//	renewal: unknown        idle     queued?   queued   held     leaving?  leaving
-//	lost                    idle     queued?   queued   leaving  leaving?  leaving
-//	lease over              idle     queued?   queued   leaving  leaving?  leaving
-//	given up                idle     leaving?  leaving  leaving  leaving?  leaving
-//	deletion: yes           -        -         -        -        -         idle
-//	deletion: no node       -        -         -        -        -         idle
-//	deletion: unknown       -        -         -        -        leaving?  leaving
+// phase.go has the table of what each event makes of a claim.
 //
 // A lease is lost when the session ends, or may end before it, when somebody deletes the node,
 // and when the driver is closed; it is over when nobody has renewed it. Its node stays until then,
@@ -50,4 +34,15 @@
 // The caller may be gone in each of them. So but for idle each has an instant at which the timer
 // gives it up: a place in the queue 4 s after its last Try, and a grant that nobody takes with it; a
 // lease at its end; what is leaving a second after the last attempt.
+// # Files
+//
+//	driver, options, url   the driver from its begin to its end, RenewAll, options
+//	claim, try, linger     calls of a claim: renewal and release; Try; the end that leaves a lease behind
+//	phase                  phases, and the timer of a claim
+//	next, watch            who is woken, and grants that come without a Try; the watches of a session
+//	create, node, path     nodes: their creation, names, contents and paths
+//	session, proof         sessions, their connections, and how long they live
+//	wire, hosts            what go-zookeeper does not tell of a connection; servers in turn
+//	inspect, check         what operators ask for
+//	errors, shown          what errors mean; what prints in place of owners
 package zklock

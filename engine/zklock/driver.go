@@ -157,32 +157,23 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		of[s] = append(of[s], &renewals[i])
 	}
 	var all sync.WaitGroup
-	defer all.Wait()
 	for s, some := range of {
-		if len(of) == 1 {
-			s.renew(ctx, some)
-			return
-		}
 		all.Go(func() { s.renew(ctx, some) })
 	}
+	all.Wait()
 }
 
 // renew renews leases that hang on the session: one round trip proves that it lives. Claims
-// that have a call in flight wait for that beside the others.
+// that have a call in flight are renewed by themselves after that, as those whose nodes have changed.
 func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
 	asked := s.d.clock.Now()
-	var together, busy, disturbed []*driver.Renewal
+	var together, singly []*driver.Renewal
 	for _, r := range renewals {
 		if c := r.Claim.(*claim); r.TTL == c.req.TTL && c.calls.TryBegin() {
 			together = append(together, r)
 		} else {
-			busy = append(busy, r)
+			singly = append(singly, r)
 		}
-	}
-	if len(busy) > 0 {
-		var beside sync.WaitGroup
-		defer beside.Wait()
-		beside.Go(func() { renewEach(ctx, busy) })
 	}
 	shared := func() (struct{}, error) { return struct{}{}, s.alive(ctx) }
 	_, synced := abandon.Call(ctx, shared)
@@ -195,20 +186,12 @@ func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
 		g, err := c.renewed(asked, proof, synced)
 		c.calls.End()
 		if errors.Is(err, errDisturbed) {
-			disturbed = append(disturbed, r)
+			singly = append(singly, r)
 		} else {
 			r.Answer(g, err)
 		}
 	}
-	renewEach(ctx, disturbed)
-}
-
-// renewEach renews leases by themselves, a few at once.
-func renewEach(ctx context.Context, renewals []*driver.Renewal) {
-	several.Bounded(len(renewals), 4, func(i int) {
-		r := renewals[i]
-		r.Answer(r.Claim.Renew(ctx, r.TTL))
-	})
+	several.Bounded(len(singly), 4, func(i int) { singly[i].Answer(singly[i].Claim.Renew(ctx, singly[i].TTL)) })
 }
 
 // alive proves that the session lives.

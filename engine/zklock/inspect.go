@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/go-zookeeper/zk"
 
@@ -139,27 +138,22 @@ func (d *Driver) list(ctx context.Context, client *zk.Conn, prefix string) ([]dr
 	}
 	slices.Sort(names)
 	states := make([]driver.State, len(names))
-	var mu sync.Mutex
-	var read int        // guarded by mu
-	var forbidden error // guarded by mu
 	errs := several.Errors(len(names), asksAtOnce, func(i int) (err error) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		states[i], err = d.inspect(client, names[i])
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case errors.Is(err, ErrAlien): // somebody else's tree
-			return nil
-		case errors.Is(err, zk.ErrNoAuth):
-			forbidden = err
-			return nil
-		}
-		read++
 		return err
 	})
-	if err = cmp.Or(errs...); err == nil && read == 0 {
+	var forbidden error
+	errs = slices.DeleteFunc(errs, func(err error) bool {
+		isForbidden := errors.Is(err, zk.ErrNoAuth)
+		if isForbidden {
+			forbidden = err
+		}
+		return isForbidden || errors.Is(err, ErrAlien) // somebody else's tree
+	})
+	if err = cmp.Or(errs...); len(errs) == 0 {
 		err = forbidden
 	}
 	return slices.DeleteFunc(states, func(st driver.State) bool { return len(st.Holders)+len(st.Waiters) == 0 }), err

@@ -1,14 +1,15 @@
 package zklock
 
 import (
+	"cmp"
 	"slices"
-	"sync"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/queue"
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 // The next of the queue, queue.IsNext, holds when it hears that the node ahead was deleted,
@@ -39,10 +40,6 @@ func blockers(nodes []node, i int) []node {
 	}
 	return in
 }
-
-// isNext reports whether nodes[i], which waits, holds as soon as the one that it waits for
-// is gone, whoever else leaves.
-func isNext(nodes []node, i int) bool { return queue.IsNext(nodes, i, node.claim) }
 
 // A wake is what a claim that waits in the queue listens to.
 type wake struct {
@@ -91,26 +88,20 @@ func (c *claim) await(client *zk.Conn, ahead []node, next bool, asked boottime.I
 // listenTo listens to the nodes of w, and to the claim's own if it is the next. It returns the
 // content of the first, if it has asked for it.
 func (c *claim) listenTo(client *zk.Conn, w *wake, next bool) (content, error) {
-	errs := make([]error, len(w.paths)+1)
-	var all sync.WaitGroup
-	for i, path := range w.paths[1:] {
-		all.Go(func() { _, errs[i] = c.s.watches.listen(client, path, &w.alarm) })
-	}
+	n := len(w.paths)
 	if next {
-		all.Go(func() {
-			if errs[len(w.paths)] = c.listen(client); errs[len(w.paths)] != nil {
-				c.unwatch()
-			}
-		})
+		n++
 	}
-	seen, err := c.s.watches.listen(client, w.paths[0], &w.alarm)
-	all.Wait()
-	for _, other := range errs {
-		if err == nil {
-			err = other
+	seen := make([]content, n)
+	errs := several.Errors(n, n, func(i int) (err error) {
+		if i < len(w.paths) {
+			seen[i], err = c.s.watches.listen(client, w.paths[i], &w.alarm)
+		} else if err = c.listen(client); err != nil {
+			c.unwatch()
 		}
-	}
-	return seen, err
+		return err
+	})
+	return seen[0], cmp.Or(errs...)
 }
 
 // endsAlone reports whether the node with that content, which is not known if somebody else

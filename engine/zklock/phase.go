@@ -25,8 +25,26 @@ const (
 	againAfter = time.Second
 )
 
-// A phase is what a claim is at, with what only that phase needs. The package comment has the
-// table.
+// A phase is what a claim is at, with what only that phase needs. What each event makes of a claim; "?" stands for a
+// creation without an answer:
+//
+//	                        idle     queued?   queued   held     leaving?  leaving
+//	creation sent           queued?  -         -        -        -         -
+//	creation: yes           -        queued    -        -        -         -
+//	creation: no            -        idle      -        -        -         -
+//	creation: unknown       -        queued?   -        -        -         -
+//	looked for: there       -        queued    -        -        leaving   -
+//	looked for: not there   -        idle      -        -        idle      -
+//	node or session gone    -        -         idle     leaving  -         idle
+//	granted                 -        -         held     -        -         -
+//	renewal: yes            idle     queued?   queued   held     leaving?  leaving
+//	renewal: unknown        idle     queued?   queued   held     leaving?  leaving
+//	lost                    idle     queued?   queued   leaving  leaving?  leaving
+//	lease over              idle     queued?   queued   leaving  leaving?  leaving
+//	given up                idle     leaving?  leaving  leaving  leaving?  leaving
+//	deletion: yes           -        -         -        -        -         idle
+//	deletion: no node       -        -         -        -        -         idle
+//	deletion: unknown       -        -         -        -        leaving?  leaving
 type phase interface {
 	// due is when the timer has something to do for the claim; zero: never. Requires c.mu.
 	due(c *claim) boottime.Instant

@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// in returns a claim in the phase of that name, as the table of the package comment names it.
+// in returns a claim in the phase of that name, as the table of phase.go names it.
 func in(t *testing.T, name string) *claim {
 	t.Helper()
 	s := testSession(t, DefaultSessionTimeout)
@@ -94,7 +94,7 @@ var events = map[string]func(c *claim){
 	"deletion: unknown": func(c *claim) { _ = c.left(zk.ErrConnectionClosed) },
 }
 
-// Each event leaves a claim in the phase that the package comment says, and whatever may have a
+// Each event leaves a claim in the phase that the table says, and whatever may have a
 // node at the ensemble has an instant at which the timer looks after it.
 func TestPhasesAreThoseOfTheTable(t *testing.T) {
 	t.Parallel()
@@ -129,10 +129,10 @@ func TestPhasesAreThoseOfTheTable(t *testing.T) {
 	}
 }
 
-// table reads the package comment's.
+// table reads that of phase.go.
 func table(t *testing.T) (phases []string, rows map[string][]string) {
 	t.Helper()
-	text, err := os.ReadFile("doc.go")
+	text, err := os.ReadFile("phase.go")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,8 +45,11 @@ func (l *life) greeted(id int64, asked boottime.Instant, shorter bool) {
 	l.id, l.contacts = id, []contact{{sent: asked}}
 }
 
-// heard notes a contact that is answered now.
-func (l *life) heard(id int64, sent, now boottime.Instant) {
+// heard notes a contact, of that session, that was sent at sent and is answered now.
+func (s *session) heard(id int64, sent boottime.Instant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, now := &s.life, s.d.clock.Now()
 	last := len(l.contacts) - 1
 	if id != l.id || last >= 0 && sent.Sub(l.contacts[last].sent) < l.timeout/contactsPerSession {
 		return
@@ -60,18 +63,17 @@ func (l *life) heard(id int64, sent, now boottime.Instant) {
 // prove notes that the leader has answered, in that session, what was asked at asked. It
 // keeps the session for its whole timeout after the last contact that it knew of then. Later
 // ones it may never hear of, if our server is cut off with us.
-func (l *life) prove(id int64, asked boottime.Instant) {
+func (s *session) prove(id int64, asked boottime.Instant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &s.life
 	if id != l.id {
 		return
 	}
-	if asked > l.proven {
-		l.proven = asked
-	}
+	l.proven = max(l.proven, asked)
 	for _, c := range slices.Backward(l.contacts) {
 		if c.known <= asked {
-			if lasts := c.sent.Add(l.timeout); lasts > l.lasts {
-				l.lasts = lasts
-			}
+			l.lasts = max(l.lasts, c.sent.Add(l.timeout))
 			return
 		}
 	}
@@ -86,18 +88,6 @@ func (s *session) outlasted(id int64) bool {
 	l := &s.life
 	last := len(l.contacts) - 1
 	return id != 0 && id == l.id && last >= 0 && s.d.clock.Now().Sub(l.contacts[last].sent) > l.timeout
-}
-
-func (s *session) heard(id int64, sent boottime.Instant) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.life.heard(id, sent, s.d.clock.Now())
-}
-
-func (s *session) prove(id int64, asked boottime.Instant) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.life.prove(id, asked)
 }
 
 // A proof is what leases may count on.

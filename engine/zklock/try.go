@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/queue"
 )
 
 // maxAge is the part of the session's timeout for which an answer of the leader is new
@@ -243,7 +244,7 @@ func (c *claim) refused(ctx context.Context, client *zk.Conn, nodes []node, me i
 		return &driver.Busy{Holder: holder}, err
 	}
 	ahead := blockers(nodes, me)
-	w, seen, err := c.await(client, ahead, isNext(nodes, me), asked)
+	w, seen, err := c.await(client, ahead, queue.IsNext(nodes, me, node.claim), asked)
 	switch {
 	case err != nil:
 		return nil, err
