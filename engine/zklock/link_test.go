@@ -38,7 +38,6 @@ func TestLinks(t *testing.T) {
 		"FenceIsTheCzxid":             fenceIsTheCzxid,
 		"AbandonedPlaceAfterAnOutage": placeOutlivesAnOutage,
 		"GrantsAreWhole":              grantsAreWhole,
-		"NobodyComesBack":             nobodyComesBack,
 		"CloseBesideTries":            closeBesideTries,
 		"DeletedWhileAway":            deletedWhileAway,
 		"NextIsGranted":               nextIsGranted,

@@ -1,16 +1,12 @@
 package zklock_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
-	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/zklock"
 	"github.com/leasehold-go/leasehold/internal/claimtest"
@@ -119,39 +115,6 @@ func grantsAreWhole(t *testing.T, z *servers.ZooKeeper) {
 		})
 	}
 	all.Wait()
-}
-
-// nobodyComesBack: the answer to a creation is lost, and whoever asked is gone. The node goes
-// although the session lives on.
-func nobodyComesBack(t *testing.T, z *servers.ZooKeeper) {
-	p := servers.StartProxy(t, z.Addr())
-	d := driverOn(t, nil, p.Addr())
-	beside := mustAcquire(t, lockerOn(t, d, leasehold.Options{}), "beside")
-	c := claimOn(t, d, "left-alone")
-	claimtest.Granted(t, c) // makes the resource's node
-	if err := c.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
-	p.DropReplies()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if g, err := c.Try(ctx); err == nil || errors.Is(err, driver.ErrBusy) {
-		t.Fatalf("Try without a reply: %+v, %v", g, err)
-	}
-	conn := client(t, z.Addr())
-	nodes := func() int {
-		names, _, err := conn.Children(zklock.DefaultPrefix + "/left-alone")
-		if err != nil && !errors.Is(err, zk.ErrNoNode) {
-			t.Fatal(err)
-		}
-		return len(names)
-	}
-	waitFor(t, "the node, whose creation was applied", func() bool { return nodes() == 1 })
-	p.Pass()
-	waitFor(t, "the node goes", func() bool { return nodes() == 0 })
-	if err := beside.Release(t.Context()); err != nil {
-		t.Errorf("the session should have lived on, else this test shows nothing: %v", err)
-	}
 }
 
 // closeBesideTries: the driver is closed while claims are being tried. Whoever is granted
