@@ -49,7 +49,7 @@ import (
 // that users import.
 var all = []any{
 	caslock.Driver{}, caslock.Item{}, caslock.Options{}, caslock.Version(""),
-	driver.Busy{}, driver.Features{}, driver.Finding{}, driver.Grant{}, driver.Holder{}, driver.Level(0), driver.Mode(0),
+	driver.Busy{}, driver.End{}, driver.Features{}, driver.Finding{}, driver.Grant{}, driver.Holder{}, driver.Level(0), driver.Mode(0),
 	driver.Renewal{}, driver.Request{}, driver.State{}, driver.Waiter{},
 	etcdlock.Driver{}, etcdlock.Options{},
 	explore.Harness{}, explore.Line{}, explore.Process{}, explore.World{},
@@ -147,7 +147,7 @@ var secret = regexp.MustCompile(`(?i)owner|password|secret|^handle$`)
 var plain = map[string]string{
 	"caslock.Driver.resources":      "names",
 	"etcdlock.places.of":            "names",
-	"etcdlock.Driver.taken":         "names",
+	"etcdlock.writes.taken":         "names",
 	"fence.Memory.seen":             "names",
 	"held.Leases.all":               "names",
 	"leasehold.localQueue.turns":    "names",
