@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
 const (
@@ -65,13 +67,7 @@ func (c *conn) alive() bool {
 // close discards what has not got to the server: the kernel would go on sending it for
 // minutes, longer than a bar lasts.
 func (c *conn) close() {
-	below := c.Conn
-	if secure, ok := below.(interface{ NetConn() net.Conn }); ok {
-		below = secure.NetConn()
-	}
-	if tcp, ok := below.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // fails where it is closed already
-	}
+	links.Discard(c.Conn)
 	_ = c.Close()
 }
 

@@ -11,8 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// each has every node do something at once, and waits for all. It is for questions that take
-// longer than a call that is part of a lock may.
+// each has every node do something at once, and waits for all.
 func (d *Driver) each(do func(i int, n *node) error) []error {
 	all := len(d.nodes)
 	answers := make(chan []error, 1)

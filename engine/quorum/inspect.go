@@ -10,32 +10,19 @@ import (
 
 // ask puts one question to every node at once, waits for all, and returns the answers.
 func ask[T any](ctx context.Context, d *Driver, question func(ctx context.Context, n driver.Operator) (T, error)) (values []T, v verdict) {
-	type reply struct {
-		answer
-		value T
-	}
-	replies := make(chan reply, len(d.nodes))
-	for _, n := range d.nodes {
-		asked := d.start(func() {
-			r := reply{answer: answer{part: &part{node: n}}}
-			r.err = n.call(ctx, func(ctx context.Context) (err error) {
-				if n.operator == nil {
-					return driver.ErrUnsupported
-				}
-				r.value, err = question(ctx, n.operator)
-				return err
-			})
-			replies <- r
+	replies := make([]T, len(d.nodes))
+	errs := d.each(func(i int, n *node) error {
+		return n.call(ctx, func(ctx context.Context) (err error) {
+			if n.operator == nil {
+				return driver.ErrUnsupported
+			}
+			replies[i], err = question(ctx, n.operator)
+			return err
 		})
-		if !asked {
-			replies <- reply{answer: answer{part: &part{node: n}, err: driver.ErrClosed}}
-		}
-	}
-	for range d.nodes {
-		r := <-replies
-		v.add(r.answer)
-		if r.err == nil {
-			values = append(values, r.value)
+	})
+	for i, err := range errs {
+		if v.add(answer{part: &part{node: d.nodes[i]}, err: err}); err == nil {
+			values = append(values, replies[i])
 		}
 	}
 	return values, v

@@ -3,6 +3,7 @@ package sqllock
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -29,43 +30,42 @@ func (d *Driver) look(ctx context.Context, text string, args ...any) (all []*row
 		return nil, err
 	}
 	err = d.retry(ctx, on, func(on runner) error {
-		all, err = read(ctx, on, text, args...)
-		return err
+		all = nil
+		return each(ctx, on, func(rows *sql.Rows) error {
+			r, err := scan(rows)
+			if err == nil {
+				all = append(all, r)
+			}
+			return err
+		}, text, args...)
 	})
 	return all, err
 }
 
-func read(ctx context.Context, on runner, text string, args ...any) (all []*row, err error) {
+// each runs a statement, and calls scan for each row that it returns, until that fails.
+func each(ctx context.Context, on runner, scan func(*sql.Rows) error, text string, args ...any) error {
 	rows, err := on.QueryContext(ctx, text, args...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		r, err := scan(rows)
-		if err != nil {
-			return nil, err
+		if err := scan(rows); err != nil {
+			return err
 		}
-		all = append(all, r)
 	}
-	return all, cmp.Or(rows.Err(), rows.Close())
+	return cmp.Or(rows.Err(), rows.Close())
 }
 
 // readNames runs a statement that returns names.
 func readNames(ctx context.Context, on runner, text, arg string) (names []string, err error) {
-	rows, err := on.QueryContext(ctx, text, arg)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	err = each(ctx, on, func(rows *sql.Rows) error {
 		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, err
-		}
+		err := rows.Scan(&name)
 		names = append(names, name)
-	}
-	return names, cmp.Or(rows.Err(), rows.Close())
+		return err
+	}, text, arg)
+	return names, err
 }
 
 // lookAt reads one resource, to decide by it.

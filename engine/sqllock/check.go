@@ -112,21 +112,15 @@ type settings map[string]string
 
 // readSettings reads rows of a name and a value.
 func readSettings(ctx context.Context, db *sql.DB, text string) (settings, error) {
-	rows, err := db.QueryContext(ctx, text)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
 	s := settings{}
-	for rows.Next() {
+	err := each(ctx, db, func(rows *sql.Rows) error {
 		var name string
 		var value sql.NullString
-		if err := rows.Scan(&name, &value); err != nil {
-			return nil, err
-		}
+		err := rows.Scan(&name, &value)
 		s[strings.ToLower(name)] = value.String
-	}
-	return s, errors.Join(rows.Err(), rows.Close())
+		return err
+	}, text)
+	return s, err
 }
 
 // on reports whether a setting is switched on.

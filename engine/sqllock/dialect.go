@@ -142,8 +142,10 @@ func (s statements) withPrefix(prefix string) statements {
 	return s
 }
 
-// returning is number for databases with a RETURNING clause.
-func returning(ctx context.Context, on runner, text string, args ...any) (int64, bool, error) {
+// returning is what dialects share whose databases have a RETURNING clause.
+type returning struct{}
+
+func (returning) number(ctx context.Context, on runner, text string, args ...any) (int64, bool, error) {
 	rows, err := on.QueryContext(ctx, text, args...)
 	if err != nil {
 		return 0, false, err
@@ -158,6 +160,10 @@ func returning(ctx context.Context, on runner, text string, args ...any) (int64,
 		// To the end: an autocommit statement commits in its last step.
 	}
 	return n, found, cmp.Or(err, rows.Err(), rows.Close())
+}
+
+func (returning) changed(ctx context.Context, on runner, text string, args ...any) (bool, error) {
+	return counting(ctx, on, text, args...)
 }
 
 // counting is changed for databases that count the rows that a statement has written.

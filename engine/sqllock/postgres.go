@@ -45,6 +45,7 @@ func NewPostgres(db *sql.DB, opts *Options) (*Driver, error) {
 // postgres is the dialect of PostgreSQL 12 and later.
 type postgres struct {
 	server
+	returning
 	channel string
 	schema  string // "": the first of the search path
 }
@@ -172,14 +173,6 @@ const maxAttempts = 10
 
 func (*postgres) traits() traits {
 	return traits{engine: "postgresql", attempts: maxAttempts, fence: fence.Postgres, pace: serverPace}
-}
-
-func (*postgres) number(ctx context.Context, on runner, text string, args ...any) (int64, bool, error) {
-	return returning(ctx, on, text, args...)
-}
-
-func (*postgres) changed(ctx context.Context, on runner, text string, args ...any) (bool, error) {
-	return counting(ctx, on, text, args...)
 }
 
 // made are the SQLSTATEs of a table that another has made since one looked for it.

@@ -3,6 +3,7 @@ package sqllock
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"maps"
 	"slices"
@@ -216,19 +217,13 @@ func (d *Driver) unlocked(ctx context.Context, on runner, names []string) (map[s
 
 // readFences runs a statement that returns names, owners and fences.
 func readFences(ctx context.Context, on runner, text, arg string) (map[grantee]int64, error) {
-	rows, err := on.QueryContext(ctx, text, arg)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
 	fences := make(map[grantee]int64)
-	for rows.Next() {
+	err := each(ctx, on, func(rows *sql.Rows) error {
 		var g grantee
 		var fence int64
-		if err := rows.Scan(&g.name, &g.owner, &fence); err != nil {
-			return nil, err
-		}
+		err := rows.Scan(&g.name, &g.owner, &fence)
 		fences[g] = fence
-	}
-	return fences, cmp.Or(rows.Err(), rows.Close())
+		return err
+	}, text, arg)
+	return fences, err
 }

@@ -1,7 +1,6 @@
 package sqllock
 
 import (
-	"context"
 	"database/sql"
 	_ "embed" // for the schema
 	"fmt"
@@ -44,6 +43,7 @@ func NewSQLite(db *sql.DB, opts *Options) (*Driver, error) {
 
 // sqlite is the dialect of SQLite 3.42 and later (unixepoch with subsec).
 type sqlite struct {
+	returning
 	prefix       string
 	allowForeign bool
 	named        string // Options.Path, absolute
@@ -117,14 +117,6 @@ func (*sqlite) statements() statements {
 func (*sqlite) traits() traits {
 	return traits{engine: "sqlite", oneWriter: true, prepares: true, fence: fence.SQLite,
 		pace: pace{first: 500 * time.Microsecond, last: 20 * time.Millisecond, share: 32, idle: 4}}
-}
-
-func (*sqlite) number(ctx context.Context, on runner, text string, args ...any) (int64, bool, error) {
-	return returning(ctx, on, text, args...)
-}
-
-func (*sqlite) changed(ctx context.Context, on runner, text string, args ...any) (bool, error) {
-	return counting(ctx, on, text, args...)
 }
 
 // code returns the primary result code, or 0.

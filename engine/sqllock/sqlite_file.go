@@ -106,22 +106,16 @@ func (s *sqlite) locate(ctx context.Context, conn *sql.Conn) error {
 // mainFile returns the path of the database; "": in memory. The pragma as a statement,
 // unlike its table-valued function, does not read the file, which may be no database.
 func mainFile(ctx context.Context, conn *sql.Conn) (path string, err error) {
-	rows, err := conn.QueryContext(ctx, "PRAGMA database_list")
-	if err != nil {
-		return "", err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	err = each(ctx, conn, func(rows *sql.Rows) error {
 		var number int
 		var name, file string
-		if err := rows.Scan(&number, &name, &file); err != nil {
-			return "", err
-		}
+		err := rows.Scan(&number, &name, &file)
 		if name == "main" {
 			path = file
 		}
-	}
-	return path, rows.Err()
+		return err
+	}, "PRAGMA database_list")
+	return path, err
 }
 
 // recognize reports whether the tables are there. It refuses a database whose tables are
@@ -153,10 +147,8 @@ func (s *sqlite) recognizeVersion(ctx context.Context, q querier) error {
 		return s.refuse("it has tables with names of Leasehold's that are another program's")
 	case err != nil:
 		return err
-	case version.Int64 > schemaVersion:
-		return s.refuse(fmt.Sprintf("its tables are of version %d, from a newer Leasehold; this one knows %d", version.Int64, schemaVersion))
-	case version.Int64 != schemaVersion:
-		return s.refuse(fmt.Sprintf("its tables are of the unknown version %d", version.Int64))
+	case strange(version.Int64) != "":
+		return s.refuse(strange(version.Int64))
 	}
 	var none any
 	err = q.QueryRowContext(ctx, strings.ReplaceAll(probe, "{p}", s.prefix)).Scan(&none)

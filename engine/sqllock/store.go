@@ -159,13 +159,18 @@ func (d *Driver) write(ctx context.Context, on runner, fn func(on runner) error)
 	}
 }
 
-// exec runs a statement.
-func (d *Driver) exec(ctx context.Context, text string, args ...any) error {
+// writeReady is write once the database is ready.
+func (d *Driver) writeReady(ctx context.Context, fn func(on runner) error) error {
 	on, err := d.ready(ctx)
 	if err != nil {
 		return err
 	}
-	return d.write(ctx, on, func(on runner) error {
+	return d.write(ctx, on, fn)
+}
+
+// exec runs a statement.
+func (d *Driver) exec(ctx context.Context, text string, args ...any) error {
+	return d.writeReady(ctx, func(on runner) error {
 		_, err := on.ExecContext(ctx, text, args...)
 		return err
 	})
@@ -173,11 +178,7 @@ func (d *Driver) exec(ctx context.Context, text string, args ...any) error {
 
 // number runs a statement; see dialect.number.
 func (d *Driver) number(ctx context.Context, text string, args ...any) (n int64, found bool, err error) {
-	on, err := d.ready(ctx)
-	if err != nil {
-		return 0, false, err
-	}
-	err = d.write(ctx, on, func(on runner) error {
+	err = d.writeReady(ctx, func(on runner) (err error) {
 		n, found, err = d.dialect.number(ctx, on, text, args...)
 		return err
 	})
@@ -186,11 +187,7 @@ func (d *Driver) number(ctx context.Context, text string, args ...any) (n int64,
 
 // changed runs a statement; see dialect.changed.
 func (d *Driver) changed(ctx context.Context, text string, args ...any) (changed bool, err error) {
-	on, err := d.ready(ctx)
-	if err != nil {
-		return false, err
-	}
-	err = d.write(ctx, on, func(on runner) error {
+	err = d.writeReady(ctx, func(on runner) (err error) {
 		changed, err = d.dialect.changed(ctx, on, text, args...)
 		return err
 	})

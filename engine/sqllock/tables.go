@@ -70,10 +70,8 @@ func (s *server) recognize(ctx context.Context, q querier) (ours bool, err error
 		return false, err
 	case !version.Valid:
 		return false, nil // creating them was interrupted
-	case version.Int64 > schemaVersion:
-		return false, s.refuse("its tables are of version %d, from a newer Leasehold; this one knows %d", version.Int64, schemaVersion)
-	case version.Int64 != schemaVersion:
-		return false, s.refuse("its tables are of the unknown version %d", version.Int64)
+	case strange(version.Int64) != "":
+		return false, s.refuse(strange(version.Int64))
 	}
 	var none any
 	err = q.QueryRowContext(ctx, strings.ReplaceAll(probe, "{p}", s.prefix)).Scan(&none)
@@ -82,11 +80,22 @@ func (s *server) recognize(ctx context.Context, q querier) (ours bool, err error
 	}
 	why, err := s.alien(ctx, q)
 	if err == nil && why != "" {
-		err = s.refuse("%s", why)
+		err = s.refuse(why)
 	}
 	return err == nil, err
 }
 
-func (s *server) refuse(format string, args ...any) error {
-	return fmt.Errorf("%w: %s: "+format, append([]any{driver.ErrCorrupt, s.engine}, args...)...)
+func (s *server) refuse(why string) error {
+	return fmt.Errorf("%w: %s: %s", driver.ErrCorrupt, s.engine, why)
+}
+
+// strange says what is wrong with the tables' version; "": it is ours.
+func strange(version int64) string {
+	switch {
+	case version > schemaVersion:
+		return fmt.Sprintf("its tables are of version %d, from a newer Leasehold; this one knows %d", version, schemaVersion)
+	case version != schemaVersion:
+		return fmt.Sprintf("its tables are of the unknown version %d", version)
+	}
+	return ""
 }

@@ -171,10 +171,13 @@ func (c *conn) silentSince(then time.Time) bool {
 	return !c.heard.After(then)
 }
 
-// abort closes the connection without its farewell. What was written and has not left is thrown away: the kernel
-// would go on sending it for minutes, and it would be served when nobody knows of it any more.
-func (c *conn) abort() {
-	below := c.Conn
+// abort closes the connection without its farewell.
+func (c *conn) abort() { _ = Discard(c.Conn).Close() }
+
+// Discard has what was written to c and has not left thrown away when c is closed: the kernel would go on sending it for
+// minutes, and it would be served when nobody knows of it any more. It returns the connection below all layers of c.
+func Discard(c net.Conn) (below net.Conn) {
+	below = c
 	for {
 		layer, ok := below.(interface{ NetConn() net.Conn })
 		if !ok {
@@ -185,5 +188,5 @@ func (c *conn) abort() {
 	if tcp, ok := below.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // fails where it is closed already
 	}
-	_ = below.Close()
+	return below
 }
