@@ -12,6 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guardian"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 )
@@ -143,9 +144,7 @@ func (l *lead) campaign(ctx context.Context, locks *leasehold.Locker) error {
 		default:
 			return err
 		}
-		select {
-		case <-time.After(l.away):
-		case <-ctx.Done():
+		if pause.For(ctx, l.away) != nil {
 			return context.Cause(ctx)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 )
@@ -89,9 +90,7 @@ func waitFree(ctx context.Context, a *app, locks *leasehold.Locker, name string,
 			}
 			next = min(next, max(bound-waited, 0))
 		}
-		select {
-		case <-time.After(next):
-		case <-ctx.Done():
+		if pause.For(ctx, next) != nil {
 			return context.Cause(ctx)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/links"
+	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
@@ -66,18 +67,16 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 			return &v.Record, nil
 		case errors.Is(err, ErrUnsent) && ctx.Err() == nil:
 			unsent = err
-			pause(ctx, time.Since(start), try)
-		case errors.Is(err, links.ErrSilent) && ctx.Err() == nil: // it may have been done; another connection tells
-			if refused = v.next; blank {
-				refused = ""
-			}
-		case err != nil && !errors.Is(err, ErrChanged):
+			giveWay(ctx, time.Since(start), try)
+		case err != nil && !errors.Is(err, ErrChanged) && !links.Again(ctx, err):
 			return nil, failed(ctx, err)
 		case err != nil:
 			if refused = v.next; blank {
 				refused = ""
 			}
-			pause(ctx, time.Since(start), try)
+			if !links.Again(ctx, err) { // else it may have been done: another connection tells
+				giveWay(ctx, time.Since(start), try)
+			}
 		}
 	}
 	return nil, cmp.Or(unsent, ErrContended)
@@ -171,14 +170,10 @@ func (d *Driver) encode(v *view) (value []byte, life time.Duration) {
 	return v.encoded(), life
 }
 
-// pause lets others write who write the same record: for about as long as it took.
-func pause(ctx context.Context, took time.Duration, tries int) {
-	if tries == 0 {
-		return
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(rand.N(min(maxPause, time.Duration(tries)*took/2) + time.Microsecond)):
+// giveWay lets others write who write the same record: for about as long as it took.
+func giveWay(ctx context.Context, took time.Duration, tries int) {
+	if tries > 0 {
+		_ = pause.For(ctx, rand.N(min(maxPause, time.Duration(tries)*took/2)+time.Microsecond)) // its end shows in the next call
 	}
 }
 

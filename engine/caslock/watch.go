@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pause"
 )
 
 const (
@@ -102,10 +103,7 @@ func (w *watch) watch(ctx context.Context, r *run) {
 			}
 		}, w.d.heard)
 		r.ended()
-		select {
-		case <-ctx.Done():
-		case <-time.After(watchAgain):
-		}
+		_ = pause.For(ctx, watchAgain)
 	}
 }
 

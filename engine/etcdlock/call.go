@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/lanes"
 	"github.com/leasehold-go/leasehold/internal/links"
+	"github.com/leasehold-go/leasehold/internal/pause"
 )
 
 const (
@@ -85,7 +86,7 @@ func (d *Driver) passingOver(ctx context.Context, call func(ctx context.Context)
 
 // repeating is passingOver with how long the first call may hang.
 func (d *Driver) repeating(ctx context.Context, wait time.Duration, call func(ctx context.Context) error) error {
-	for pause := electing; ; {
+	for rest := electing; ; {
 		end, bounded := ctx.Deadline()
 		if bounded && time.Until(end) <= wait {
 			wait = time.Until(end)
@@ -108,20 +109,11 @@ func (d *Driver) repeating(ctx context.Context, wait time.Duration, call func(ct
 				return Explain(why)
 			}
 			wait *= 2
-		case !passes(err), bounded && time.Until(end) <= pause:
+		case !passes(err), bounded && time.Until(end) <= rest:
 			return err
 		default:
-			sleep(ctx, pause) // its end shows in the next call
-			pause *= 2
+			_ = pause.For(ctx, rest) // its end shows in the next call
+			rest *= 2
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pause"
 )
 
 const (
@@ -66,7 +67,7 @@ func (d *Driver) usesWatch() bool {
 }
 
 func (d *Driver) runWatch() {
-	pause := rewatchFirst
+	rest := rewatchFirst
 	for {
 		ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(d.life))
 		d.mu.Lock()
@@ -82,10 +83,10 @@ func (d *Driver) runWatch() {
 			return
 		}
 		if heard {
-			pause = rewatchFirst
+			rest = rewatchFirst
 		}
-		sleep(d.life, pause)
-		pause = min(2*pause, rewatchLast)
+		_ = pause.For(d.life, rest)
+		rest = min(2*rest, rewatchLast)
 	}
 }
 

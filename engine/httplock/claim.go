@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -166,7 +167,7 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	if c.d.bars || c.silent.IsZero() || time.Since(c.silent) > lateAfter || err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
 	}
-	if pause(ctx, againAfter) != nil {
+	if pause.For(ctx, againAfter) != nil {
 		return err
 	}
 	if again := c.release(ctx, 0); again == nil {
@@ -188,7 +189,7 @@ func (c *claim) release(ctx context.Context, linger time.Duration) error {
 
 // releaseLate releases once more, unless the claim is used again before.
 func (c *claim) releaseLate(ctx context.Context) {
-	if pause(ctx, lateAfter) == nil {
+	if pause.For(ctx, lateAfter) == nil {
 		_ = c.release(ctx, 0) // should it fail, what is left ends with its TTL
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/links"
+	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/internal/storeurl/transport"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
@@ -153,7 +154,7 @@ func (d *service) again(ctx context.Context, attempt func(again bool) error) err
 		case ctx.Err() != nil, d.life.Err() != nil:
 			return err
 		case tooOld:
-			if pause(ctx, tooOldAgain) != nil {
+			if pause.For(ctx, tooOldAgain) != nil {
 				return err
 			}
 		case errors.Is(err, links.ErrSilent):

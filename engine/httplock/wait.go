@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -110,18 +111,6 @@ func (w *wait) rest(ctx context.Context, soon bool) {
 		w.pauses = 0
 		return
 	}
-	_ = pause(ctx, min(pauseFirst<<min(w.pauses, 10), pauseLast))
+	_ = pause.For(ctx, min(pauseFirst<<min(w.pauses, 10), pauseLast))
 	w.pauses++
-}
-
-// pause waits for d, or for the end of ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

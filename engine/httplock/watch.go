@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -100,7 +101,7 @@ func (w *watch) run(d *service) {
 		if w.stream(d) {
 			pauses = 0
 		}
-		_ = pause(d.life, min(pauseFirst<<min(pauses, 10), 10*pauseLast))
+		_ = pause.For(d.life, min(pauseFirst<<min(pauses, 10), 10*pauseLast))
 	}
 }
 

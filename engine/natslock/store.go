@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -241,10 +242,8 @@ func settled[T any](ctx context.Context, s *store, ask func() (T, error)) (T, er
 		if !isMissing(err) || s.js.Conn().ConnectedClusterName() == "" || time.Since(start) > missingFor {
 			return value, err
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, missingAgain) != nil {
 			return value, err
-		case <-time.After(missingAgain):
 		}
 	}
 }
@@ -268,10 +267,8 @@ func (s *store) asking(ctx context.Context, subject string) (_ context.Context, 
 			if err := nc.LastError(); err != before && s.refuses(err, subject) {
 				cancel(fmt.Errorf("%w: %w", ErrAuth, err))
 			}
-			select {
-			case <-ctx.Done():
+			if pause.For(ctx, lookEvery) != nil {
 				return
-			case <-time.After(lookEvery):
 			}
 		}
 	})
@@ -472,15 +469,13 @@ func (b *bucket) message(subject string, value []byte, life time.Duration, serve
 // publish publishes, and again for as long as another write of the key is in flight: only when that is
 // decided a refusal says that nothing comes after it.
 func (s *store) publish(ctx context.Context, msg *nats.Msg, opts []jetstream.PublishOpt) (*jetstream.PubAck, error) {
-	for pause := firstPause; ; pause = min(2*pause, mostPause) {
+	for most := firstPause; ; most = min(2*most, mostPause) {
 		ack, err := s.js.PublishMsg(ctx, msg, opts...)
 		if !inFlight(err) {
 			return ack, err
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, rand.N(most)+time.Microsecond) != nil {
 			return nil, err
-		case <-time.After(rand.N(pause) + time.Microsecond):
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pause"
 )
 
 const (
@@ -143,10 +144,8 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		if err == nil || !v.split(c.d.majority) || tries == mostTries {
 			return grant, err
 		}
-		select {
-		case <-time.After(rand.N(delay(tries, time.Since(start)))):
-		case <-ctx.Done():
-			return driver.Grant{}, ctx.Err()
+		if err := pause.For(ctx, rand.N(delay(tries, time.Since(start)))); err != nil {
+			return driver.Grant{}, err
 		}
 	}
 }

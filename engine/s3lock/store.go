@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/leasehold-go/leasehold/internal/pause"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/caslock"
@@ -128,7 +129,7 @@ func (s *store) put(ctx context.Context, key string, value []byte, was string) (
 		switch {
 		case isCode(err, "PreconditionFailed", "NoSuchKey"): // none is there to match: somebody has deleted it
 			return "", caslock.ErrChanged
-		case isCode(err, "ConditionalRequestConflict") && pause(ctx):
+		case isCode(err, "ConditionalRequestConflict") && giveWay(ctx):
 			// Another put is on its way. This one was not done; but the client may have sent it
 			// before, and that may be on its way too. What the next answer is holds for both.
 		case err != nil:
@@ -143,14 +144,9 @@ func (s *store) put(ctx context.Context, key string, value []byte, was string) (
 	}
 }
 
-// pause lets another put end; false: ctx has ended.
-func pause(ctx context.Context) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(10*time.Millisecond + rand.N(40*time.Millisecond)):
-		return true
-	}
+// giveWay lets another put end; false: ctx has ended.
+func giveWay(ctx context.Context) bool {
+	return pause.For(ctx, 10*time.Millisecond+rand.N(40*time.Millisecond)) == nil
 }
 
 // probe is the key, behind the prefix, of the object that conditions are tried on. No name has it.

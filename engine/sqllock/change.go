@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
@@ -127,7 +128,7 @@ func (d *Driver) change(ctx context.Context, name string, decide func(r *row) (w
 			d.wakeNext(ctx, r)
 			return nil
 		}
-		if err := pause(ctx, time.Duration(min(try, maxPatience))*max(minPause, trip)); err != nil {
+		if err := rest(ctx, time.Duration(min(try, maxPatience))*max(minPause, trip)); err != nil {
 			return err
 		}
 	}
@@ -147,15 +148,10 @@ func (d *Driver) wakeNext(ctx context.Context, r *row) {
 	}
 }
 
-// pause waits for up to d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
+// rest waits for up to d, or until ctx ends.
+func rest(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
-	select {
-	case <-time.After(d/2 + rand.N(d)):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return pause.For(ctx, d/2+rand.N(d))
 }

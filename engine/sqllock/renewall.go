@@ -44,7 +44,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		if left = d.renewUnlocked(ctx, left); len(left) == 0 {
 			return
 		}
-		if time.Since(start) > wait/waitShare || pause(ctx, time.Duration(try)*time.Millisecond) != nil {
+		if time.Since(start) > wait/waitShare || rest(ctx, time.Duration(try)*time.Millisecond) != nil {
 			break
 		}
 	}

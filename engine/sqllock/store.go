@@ -138,7 +138,7 @@ func (d *Driver) retry(ctx context.Context, on runner, fn func(on runner) error)
 		case try == d.traits.attempts:
 			return fmt.Errorf("%w: %w", ErrContended, err)
 		}
-		if cause := pause(ctx, max(minPause, min(maxPause, time.Since(start)/pauseShare))); cause != nil {
+		if cause := rest(ctx, max(minPause, min(maxPause, time.Since(start)/pauseShare))); cause != nil {
 			return fmt.Errorf("%w while other writers had the database: %w", cause, d.dialect.explain(err))
 		}
 	}

@@ -203,7 +203,7 @@ func (w *watcher) listen() {
 		w.hearing.ended()
 		w.mu.Unlock()
 		signal(w.nudge)
-		_ = pause(w.ctx, wait)
+		_ = rest(w.ctx, wait)
 	}
 }
 
