@@ -137,14 +137,13 @@ func (c *claim) brought(fence uint64) (ok bool) {
 
 // settle turns what an attempt has brought into the answer of Try.
 func (c *claim) settle(g driver.Grant, busy *driver.Busy, err error) (driver.Grant, error) {
-	switch {
-	case err != nil:
-		c.d.subscriber.disarm(c)
-		return driver.Grant{}, err
-	case busy != nil:
+	if busy != nil {
 		return driver.Grant{}, busy
 	}
 	c.d.subscriber.disarm(c)
+	if err != nil {
+		return driver.Grant{}, err
+	}
 	return g, nil
 }
 
