@@ -56,10 +56,15 @@ func (d *doubt) judge(ctx context.Context, start time.Time, on runner, err error
 func (d *Driver) repeated(ctx context.Context, call func(ctx context.Context) error) error {
 	attempt, answer := d.doubt.calls().Begin(ctx)
 	err := call(attempt)
-	if ended := answer.End(err); unanswered(err) && links.Again(ctx, ended) {
+	if again(ctx, answer, err) {
 		return call(ctx)
 	}
 	return err
+}
+
+// again ends an attempt, which came to err. It reports whether to make it once more, which a call must bear.
+func again(ctx context.Context, attempt *links.Call, err error) bool {
+	return links.Again(ctx, attempt.End(err)) && unanswered(err)
 }
 
 // calls are the links of the pool; nil: the pool is the caller's.

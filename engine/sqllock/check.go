@@ -100,7 +100,8 @@ func (d *Driver) rehearseRenewal(ctx context.Context, tx *sql.Tx, r renewal) err
 		}
 		text = d.texts.renewed
 	}
-	fences, err := readFences(ctx, tx, d.dialect.inside(text), list(r))
+	fences := make(map[grantee]int64)
+	err := each(ctx, tx, readFence(fences), d.dialect.inside(text), list(r))
 	if err == nil && len(fences) == 0 {
 		err = driver.ErrLost
 	}

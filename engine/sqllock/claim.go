@@ -111,10 +111,10 @@ func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 		}
 		defer func() { err = asking.End(err) }()
 	}
-	err = c.d.repeated(ctx, func(ctx context.Context) (err error) {
+	attempt, answer := c.d.doubt.calls().Begin(ctx)
+	if g, err = c.try(attempt); again(ctx, answer, err) {
 		g, err = c.try(ctx)
-		return err
-	})
+	}
 	return g, err
 }
 

@@ -185,8 +185,8 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 		text = d.texts.renewed
 	}
 	err = d.write(ctx, on, func(on runner) error {
-		fences, err = readFences(ctx, on, text, arg)
-		return err
+		fences = make(map[grantee]int64)
+		return each(ctx, on, readFence(fences), text, arg)
 	})
 	return fences, err
 }
@@ -215,15 +215,13 @@ func (d *Driver) unlocked(ctx context.Context, on runner, names []string) (map[s
 	return unlocked, err
 }
 
-// readFences runs a statement that returns names, owners and fences.
-func readFences(ctx context.Context, on runner, text, arg string) (map[grantee]int64, error) {
-	fences := make(map[grantee]int64)
-	err := each(ctx, on, func(rows *sql.Rows) error {
+// readFence returns a function that adds a row, which has a name, an owner and a fence, to fences.
+func readFence(fences map[grantee]int64) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
 		var g grantee
 		var fence int64
 		err := rows.Scan(&g.name, &g.owner, &fence)
 		fences[g] = fence
 		return err
-	}, text, arg)
-	return fences, err
+	}
 }
