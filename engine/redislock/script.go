@@ -21,16 +21,18 @@ type script struct {
 	sha    string
 }
 
+// The scripts, and where their keys and arguments are put together. Those of note.go, once.go and
+// why.go stand there.
 var (
-	scriptTake     = &script{name: "take.lua"}
-	scriptGive     = &script{name: "give.lua"}
-	scriptAcquire  = &script{name: "acquire.lua"}
-	scriptRenew    = &script{name: "renew.lua"}
-	scriptRelease  = &script{name: "release.lua"}
-	scriptEvict    = &script{name: "evict.lua"}
-	scriptRaise    = &script{name: "raise.lua"}
-	scriptInspect  = &script{name: "inspect.lua"}
-	scriptRenewAll = &script{name: "renewall.lua"}
+	scriptTake     = &script{name: "take.lua"}     // plain.go
+	scriptGive     = &script{name: "give.lua"}     // plain.go
+	scriptAcquire  = &script{name: "acquire.lua"}  // claim.go
+	scriptRenew    = &script{name: "renew.lua"}    // renew.go
+	scriptRelease  = &script{name: "release.lua"}  // claim.go
+	scriptEvict    = &script{name: "evict.lua"}    // inspect.go
+	scriptRaise    = &script{name: "raise.lua"}    // inspect.go
+	scriptInspect  = &script{name: "inspect.lua"}  // inspect.go
+	scriptRenewAll = &script{name: "renewall.lua"} // renewall.go
 )
 
 // load reads the script with what it includes; a file that is missing stops the program.

@@ -34,6 +34,7 @@
 // The caller may be gone in each of them. So but for idle each has an instant at which the timer
 // gives it up: a place in the queue 4 s after its last Try, and a grant that nobody takes with it; a
 // lease at its end; what is leaving a second after the last attempt.
+//
 // # Files
 //
 //	driver, options, url   the driver from its begin to its end, RenewAll, options
