@@ -4,9 +4,10 @@
 // A resource is a row. An exclusive acquire of a free resource is one statement, and so
 // is its renewal and release; the database's clock decides what has expired. Who shares or
 // waits is in a record in the row, in the order of the first attempt, and is woken when its
-// turn has come; where the database can append, a place in it is one statement too. All that is not plain reads the row as a record, has it changed, and writes
-// it if nobody else did meanwhile. There is no transaction that a stopped process could
-// leave open, and no session state.
+// turn has come; where the database can append, a place in it is one statement too. All that is
+// not plain reads the row as a record, has it changed, and writes it if nobody else did
+// meanwhile. There is no transaction that a stopped process could leave open, and no session
+// state.
 //
 // # Phases of a claim
 //
@@ -38,4 +39,19 @@
 //
 // Nothing else needs care: a renewal by one statement only lengthens, a grant to who is next
 // needs its place, and a release by one statement names the fence that it ends.
+//
+// # Files
+//
+//	sqllock, tables             options, and the driver from its begin to its end; its tables
+//	claim, renewall             calls of a claim; RenewAll
+//	change, row                 the row as a record: read, decided by, written
+//	store                       statements, and how they wait for a database that is busy
+//	dialect                     what differs between databases
+//	postgres, mysql, sqlite     statements of each; sqlite_file and sqlite_path: the file of SQLite
+//	watcher, hearing            who is woken: polls, and what [Options.Listen] hears
+//	astray                      connections that lead to a standby
+//	guard                       CheckFence
+//	inspect, check, check_*     what operators ask for
+//	files_*, netfs_*            what a system tells of a file
+//	errors, shown               what errors mean; what prints in place of owners
 package sqllock
