@@ -19,7 +19,7 @@ func Each(ctx context.Context, n, width int, call func(i int)) {
 	}
 	hang := slow
 	if end, bounded := ctx.Deadline(); bounded {
-		hang = min(hang, time.Until(end)/2*time.Duration(width)/time.Duration(n))
+		hang = min(hang, time.Until(end)/2/time.Duration(n)*time.Duration(width)) // in this order: years times a width overflow
 	}
 	each(n, width, func(i int, leave func()) {
 		hangs := time.AfterFunc(hang, leave)

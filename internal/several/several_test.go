@@ -3,6 +3,7 @@ package several_test
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -57,6 +58,26 @@ func TestEachBeginsInTime(t *testing.T) {
 		end, _ := ctx.Deadline()
 		if left := end.Sub(last); left < given/2 {
 			t.Errorf("the last of %d calls that hang began %v before the end; want half of %v", n, left, given)
+		}
+	})
+}
+
+// A context that ends in hundreds of years bounds calls no less than one that has no end.
+func TestEachWithoutHurry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, width = 100, 8
+		ctx, cancel := context.WithTimeout(t.Context(), math.MaxInt64)
+		defer cancel()
+		var running, most atomic.Int32
+		several.Each(ctx, n, width, func(int) {
+			if now := running.Add(1); now > most.Load() {
+				most.Store(now)
+			}
+			time.Sleep(time.Millisecond)
+			running.Add(-1)
+		})
+		if most.Load() > width {
+			t.Errorf("%d at once", most.Load())
 		}
 	})
 }
