@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/several"
@@ -12,6 +13,9 @@ import (
 
 // maxRenewals is how many records one RenewAll writes at once, unless they hang.
 const maxRenewals = 32
+
+// slow is after how long a write may hang: object stores and API servers take a tenth of it.
+const slow = time.Second
 
 // RenewAll implements [driver.BatchRenewer]: the leases of one resource by one write, those of
 // several at once.
@@ -22,7 +26,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		byName[name] = append(byName[name], &renewals[i])
 	}
 	names := slices.Collect(maps.Keys(byName))
-	several.Each(ctx, len(names), maxRenewals, func(i int) { d.renew(ctx, names[i], byName[names[i]]) })
+	several.Each(ctx, len(names), maxRenewals, slow, func(i int) { d.renew(ctx, names[i], byName[names[i]]) })
 }
 
 // renew renews leases of one resource: together those that wait for the answer to the same write, and those that wait for none.

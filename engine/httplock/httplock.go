@@ -108,7 +108,7 @@ func Connect(ctx context.Context, base string, opts *Options) (driver.Driver, er
 // RenewAll implements [driver.BatchRenewer]: by a call each. Those that hang, as one name's may at the engine behind the
 // service, cost the others no time.
 func (d *service) RenewAll(ctx context.Context, renewals []driver.Renewal) {
-	several.Each(ctx, len(renewals), mostIdle, func(i int) { renewals[i].Answer(renewals[i].Claim.Renew(ctx, renewals[i].TTL)) })
+	several.Each(ctx, len(renewals), mostIdle, several.Slow, func(i int) { renewals[i].Answer(renewals[i].Claim.Renew(ctx, renewals[i].TTL)) })
 }
 
 // Features implements driver.Driver: those of the engine behind the service, as it told them, by the name of http.

@@ -132,7 +132,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	groups := slices.Collect(maps.Values(byServer))
 	several.Bounded(len(groups), len(groups), func(i int) {
 		some := groups[i]
-		several.Each(ctx, len(some), maxRenewals, func(i int) { some[i].Answer(some[i].Claim.Renew(ctx, some[i].TTL)) })
+		several.Each(ctx, len(some), maxRenewals, several.Slow, func(i int) { some[i].Answer(some[i].Claim.Renew(ctx, some[i].TTL)) })
 	})
 }
 

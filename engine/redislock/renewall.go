@@ -127,7 +127,7 @@ func severally[T any](ctx context.Context, width int, all []T, claimOf func(T) *
 	}
 	var done sync.WaitGroup
 	for _, those := range byNode {
-		done.Go(func() { several.Each(ctx, len(those), width, func(i int) { call(those[i]) }) })
+		done.Go(func() { several.Each(ctx, len(those), width, several.Slow, func(i int) { call(those[i]) }) })
 	}
 	done.Wait()
 }

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// slow is after how long a call that has not returned may hang: far above a healthy engine's answer.
-const slow = 20 * time.Millisecond
+// Slow is after how long a call over a network nearby may hang: far above a healthy engine's answer.
+const Slow = 20 * time.Millisecond
 
 // Each makes call for each of 0 to n-1, and returns when all have returned: at most width at once, not counting those
-// that may hang. However many do, all calls have begun before half of ctx's time is over.
-func Each(ctx context.Context, n, width int, call func(i int)) {
+// that have not returned after slow, and may hang. However many do, all calls have begun before half of ctx's time is over.
+func Each(ctx context.Context, n, width int, slow time.Duration, call func(i int)) {
 	if n <= width {
 		Bounded(n, width, call)
 		return

@@ -19,7 +19,7 @@ func TestEach(t *testing.T) {
 		const n, hung, width = 100, 40, 8
 		var running, most, quick atomic.Int32
 		start := time.Now()
-		several.Each(t.Context(), n, width, func(i int) {
+		several.Each(t.Context(), n, width, several.Slow, func(i int) {
 			if i < hung {
 				time.Sleep(time.Minute)
 				return
@@ -49,7 +49,7 @@ func TestEachBeginsInTime(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), given)
 		defer cancel()
 		var last time.Time
-		several.Each(ctx, n, width, func(i int) {
+		several.Each(ctx, n, width, several.Slow, func(i int) {
 			if i == n-1 {
 				last = time.Now()
 			}
@@ -69,7 +69,7 @@ func TestEachWithoutHurry(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), math.MaxInt64)
 		defer cancel()
 		var running, most atomic.Int32
-		several.Each(ctx, n, width, func(int) {
+		several.Each(ctx, n, width, several.Slow, func(int) {
 			if now := running.Add(1); now > most.Load() {
 				most.Store(now)
 			}
