@@ -290,3 +290,52 @@ func TestLayoutIsWhole(t *testing.T) {
 		t.Errorf("the README's layout names %s/, which is not there", name)
 	}
 }
+
+// TestFileListsAreWhole: a package comment that lists its files names all of them, and no others.
+func TestFileListsAreWhole(t *testing.T) {
+	docs, err := filepath.Glob("*/*/doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := 0
+	for _, doc := range docs {
+		_, list, has := strings.Cut(read(t, doc), "\n// # Files\n")
+		if !has {
+			continue
+		}
+		lists++
+		dir := filepath.Dir(doc)
+		var named []string
+		for _, line := range regexp.MustCompile(`(?m)^//\t(.*?)(?:  |$)`).FindAllStringSubmatch(list, -1) {
+			named = append(named, strings.Split(line[1], ", ")...)
+		}
+		files, err := filepath.Glob(dir + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := make([]bool, len(named))
+		for _, file := range files {
+			name := strings.TrimSuffix(filepath.Base(file), ".go")
+			if strings.HasSuffix(name, "_test") || name == "doc" {
+				continue
+			}
+			found := false
+			for i, pattern := range named {
+				if is, _ := filepath.Match(pattern, name); is {
+					used[i], found = true, true
+				}
+			}
+			if !found {
+				t.Errorf("%s does not list %s.go", doc, name)
+			}
+		}
+		for i, name := range named {
+			if !used[i] {
+				t.Errorf("%s lists %s, which is not there", doc, name)
+			}
+		}
+	}
+	if lists < 4 {
+		t.Errorf("%d packages list their files", lists)
+	}
+}

@@ -47,7 +47,8 @@
 //	change, row                 the row as a record: read, decided by, written
 //	store                       statements, and how they wait for a database that is busy
 //	dialect                     what differs between databases
-//	postgres, mysql, sqlite     statements of each; sqlite_file and sqlite_path: the file of SQLite
+//	postgres, mysql, sqlite     statements of each
+//	sqlite_file, sqlite_path    the file of SQLite
 //	watcher, hearing            who is woken: polls, and what [Options.Listen] hears
 //	astray                      connections that lead to a standby
 //	guard                       CheckFence
