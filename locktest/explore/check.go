@@ -259,14 +259,17 @@ func (w *World) checkReleased(l *lease) {
 	}
 }
 
-// refused checks a call that got nothing: in the plain order nothing fails.
-func (w *World) refused(c *client, waited bool, err error) {
+// refused checks a call that got nothing: in the plain order nothing fails. unanswered is how many calls of the process
+// had ended without an answer before.
+func (w *World) refused(c *client, waited bool, unanswered int, err error) {
 	w.tell("%s: %v", c.name, err)
-	if w.slow.Load() && errors.Is(err, context.DeadlineExceeded) { // the release that follows may end before it has an answer, too
-		w.lossy.Store(true)
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	// The release that follows may end before it has an answer, too. It has one where only the attempt had none.
+	released := c.process.ended == (ended{unanswered + 1, true})
+	if w.slow.Load() && errors.Is(err, context.DeadlineExceeded) && !released {
+		w.lossy.Store(true)
+	}
 	if w.changed.IsZero() && !w.over && (waited || !errors.Is(err, driver.ErrBusy)) && !errors.Is(err, driver.ErrUnsupported) {
 		w.fail("a call of %s fails though nothing happened: %v", c.name, err)
 	}

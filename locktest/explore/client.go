@@ -39,14 +39,14 @@ func (c *client) acquire(wait bool, w wish) *lease {
 	}
 	ctx, end := c.mayCancel()
 	defer end()
-	called, asked := time.Now(), c.world.asks()
+	called, asked, unanswered := time.Now(), c.world.asks(), c.process.unanswered()
 	ask := c.locker.Acquire
 	if !wait {
 		ask = c.locker.TryAcquire
 	}
 	got, err := ask(ctx, w.resource(), w.options(c.world.harness.TTL)...)
 	if err != nil {
-		c.world.refused(c, wait, err)
+		c.world.refused(c, wait, unanswered, err)
 		return nil
 	}
 	return c.world.begins(&lease{Lease: got, client: c, wish: w, called: called}, asked)

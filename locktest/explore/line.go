@@ -15,6 +15,13 @@ type Process struct {
 	name  string
 	dead  bool    // guarded by World.mu
 	lines []*Line // guarded by World.mu; not closed by anybody
+	ended ended   // guarded by World.mu
+}
+
+// ended is what has come of the calls of a process.
+type ended struct {
+	unanswered int  // how many have ended without an answer
+	heard      bool // the last that has ended had one
 }
 
 // Name is short and the same in every schedule.
@@ -149,12 +156,31 @@ func (p *Process) Call(ctx context.Context, what, touches string, serve func() a
 	l := p.Line(func() { close(cut) })
 	defer l.Close()
 	l.Send(what, touches, serve, func(a any) { answers <- a })
+	heard := false
+	defer func() { p.called(heard) }()
 	select {
 	case a := <-answers:
+		heard = true
 		return a, nil
 	case <-cut:
 		return nil, ErrCut
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// called notes that a call has ended.
+func (p *Process) called(heard bool) {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	if p.ended.heard = heard; !heard {
+		p.ended.unanswered++
+	}
+}
+
+// unanswered is how many calls have ended without an answer.
+func (p *Process) unanswered() int {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	return p.ended.unanswered
 }
