@@ -37,6 +37,7 @@ type doubt struct {
 func (d *doubt) judge(ctx context.Context, start time.Time, on runner, err error, explain func(error) error, fn func(on runner) error) error {
 	switch {
 	case err == nil:
+		d.calls().Answered(start)
 	case ctx.Err() != nil:
 		d.calls().Hung(start)
 	case !astray(explain(err)):

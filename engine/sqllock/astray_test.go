@@ -261,6 +261,27 @@ func TestCallsWithoutAnAnswerCondemnConnections(t *testing.T) {
 	})
 }
 
+// A quick answer to any call, such as a renewal, makes calls as impatient again as they were before connections were condemned.
+func TestQuickAnswersMakeImpatientAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &place{slow: time.Hour}
+		d := at(t, p, dialled.Open(p), 4)
+		p.move()
+		ctx, stop := context.WithTimeout(t.Context(), patience)
+		defer stop()
+		if _, _, err := d.number(ctx, d.texts.save); err == nil {
+			t.Fatal("a call over a dead connection was answered")
+		}
+		if _, _, err := d.number(t.Context(), d.texts.save); err != nil {
+			t.Fatal(err)
+		}
+		if now := d.doubt.calls().Patience(); now != patience {
+			t.Errorf("after a quick answer calls wait for %v, want %v", now, patience)
+		}
+	})
+}
+
 // While others have answers, a call that is given up says nothing of their connections, or a server that is slow would have
 // to open all of them again and again.
 func TestSlowCallsCondemnNoConnections(t *testing.T) {
