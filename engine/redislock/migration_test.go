@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -160,5 +162,23 @@ func TestRedisClusterMigrationOfALongerLease(t *testing.T) {
 	m.end(t)
 	if _, err := claim.Renew(t.Context(), time.Minute); err != nil || leftOf(t, m.to, "lock:n") > time.Minute {
 		t.Errorf("%v left of a minute after the move: %v", leftOf(t, m.to, "lock:n"), err)
+	}
+}
+
+// Why a lease was ended is told while its slot moves, too.
+func TestRedisClusterMigrationTellsTheReason(t *testing.T) {
+	t.Parallel()
+	nodes := servers.StartCluster(t, 3)
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes[0].Addr()}})
+	t.Cleanup(func() { c.Close() })
+	d := redisDriverOf(t, c, nil)
+	claim := lateClaim(t, d, "n", "owner", time.Minute)
+	mustTry(t, claim)
+	if err := d.Evict(t.Context(), "n", "owner", "stuck"); err != nil {
+		t.Fatal(err)
+	}
+	startMove(t, nodes, "lock:n")
+	if _, err := claim.Renew(t.Context(), time.Minute); !errors.Is(err, driver.ErrEvicted) {
+		t.Errorf("Renew: %v; want the reason", err)
 	}
 }

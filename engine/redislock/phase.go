@@ -24,10 +24,9 @@ type state struct {
 	uncertain uncertain
 	grant     grant // of held and leaving
 
-	asked    bool          // it has made an attempt
-	releases int           // counts them, and attempts that followed one whose outcome is unknown; tells late calls from new ones
-	bar      time.Duration // for how long its end keeps the owner out
-	floor    uint64        // the largest fence this driver had seen before the claim could be granted
+	asked    bool   // it has made an attempt
+	releases int    // counts them, and attempts that followed one whose outcome is unknown; tells late calls from new ones
+	floor    uint64 // the largest fence this driver had seen before the claim could be granted
 }
 
 // uncertain is what was sent and may still be served, or served once more.
