@@ -13,10 +13,9 @@ type Answers struct {
 
 // Add notes an answer.
 func (a *Answers) Add() {
-	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.last = now
+	a.last = time.Now() // under mu: it never goes back
 }
 
 // Last is when there was an answer.
