@@ -45,26 +45,31 @@ func (p *place) look(ctx context.Context) (*entry, error) {
 	return e, err
 }
 
-// goneOf returns those of all whose keys are gone: each that has its name may be one of before, or another's.
-func (d *Driver) goneOf(ctx context.Context, all []*place) (gone []*place, err error) {
+// eachGone calls tell with those of all whose keys are gone: each that has its name may be one of before, or another's.
+// It does so as soon as it has looked at as many as one transaction compares: nobody waits for the rest, which may be many.
+func (d *Driver) eachGone(ctx context.Context, all []*place, tell func(gone []*place)) error {
 	for some := range slices.Chunk(all, maxCompared) {
-		cmps := make([]clientv3.Cmp, len(some))
-		for i, p := range some {
-			cmps[i] = created(p.key, p.revision())
-		}
-		there, err := d.holdTrue(ctx, cmps, some[0].key)
-		if err != nil {
-			return gone, err
-		}
-		for i := 0; i < len(some) && !there; i++ {
-			if _, err := some[i].look(ctx); errors.Is(err, errGone) {
-				gone = append(gone, some[i])
-			} else if err != nil {
-				return gone, err
-			}
+		gone, err := d.goneOf(ctx, some)
+		if tell(gone); err != nil {
+			return err
 		}
 	}
-	return gone, nil
+	return nil
+}
+
+// goneOf returns those of some whose keys are gone, also beside an error.
+func (d *Driver) goneOf(ctx context.Context, some []*place) (gone []*place, err error) {
+	cmps := make([]clientv3.Cmp, len(some))
+	for i, p := range some {
+		cmps[i] = created(p.key, p.revision())
+	}
+	there, err := d.holdTrue(ctx, cmps, some[0].key)
+	for i := 0; i < len(some) && err == nil && !there; i++ {
+		if _, err = some[i].look(ctx); errors.Is(err, errGone) {
+			gone, err = append(gone, some[i]), nil
+		}
+	}
+	return gone, err
 }
 
 // areThere reports whether the keys are those of all, in their sessions; false: each is to be

@@ -45,11 +45,11 @@ func (d *Driver) endFormer(ctx context.Context, s *session) error {
 		}
 	}
 	d.mu.Unlock()
-	gone, err := d.goneOf(ctx, all)
-	for _, p := range gone {
-		d.lost(p, errDeleted)
-	}
-	return err
+	return d.eachGone(ctx, all, func(gone []*place) {
+		for _, p := range gone {
+			d.lost(p, errDeleted)
+		}
+	})
 }
 
 // deleteStrays deletes the keys in s that no place has.

@@ -176,16 +176,17 @@ func (d *Driver) lost(p *place, cause error) {
 func (d *Driver) verify(all []*place) {
 	ctx, cancel := context.WithTimeout(d.life, grantWithin)
 	defer cancel()
-	gone, _ := d.goneOf(ctx, all) // the renewals of others find out
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, p := range gone {
-		if len(gone) > maxSingly { // with their session
-			p.on(lost, errDeleted)
-		} else {
-			d.start(func() { d.lost(p, p.lastWord(reasonWithin)) })
+	_ = d.eachGone(ctx, all, func(gone []*place) { // should it fail, the renewals of others find out
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for _, p := range gone {
+			if len(gone) > maxSingly { // with their session
+				p.on(lost, errDeleted)
+			} else {
+				d.start(func() { d.lost(p, p.lastWord(reasonWithin)) })
+			}
 		}
-	}
+	})
 }
 
 var errDeleted = errors.New("its key was deleted, or its session ended")
