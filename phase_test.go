@@ -7,23 +7,11 @@ import (
 	"testing/synctest"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/table"
 )
 
-var phaseNames = map[string]phase{"asking": asking, "held": held, "handing": handing, "leaving": leaving, "lost": lost}
+var phaseNames = [...]string{asking: "asking", held: "held", handing: "handing", leaving: "leaving", lost: "lost"}
 
-var eventNames = map[string]event{"grant": onGrant, "handOver": onHandOver, "take": onTake, "release": onRelease, "loss": onLoss}
-
-// documented calls f for each cell of the table of type phase.
-func documented(t *testing.T, f func(from phase, e event, to, name string)) {
-	t.Helper()
-	table.Cells(t, "phase.go", len(phaseNames)*len(eventNames), phaseNames, eventNames, func(from phase, e event, to, name string) {
-		if _, known := phaseNames[to]; !known && to != "-" {
-			t.Fatalf("%s: no such phase: %q", name, to)
-		}
-		f(from, e, to, name)
-	})
-}
+var eventNames = [...]string{onGrant: "grant", onHandOver: "handOver", onTake: "take", onRelease: "release", onLoss: "loss"}
 
 // A stage is a hold in one phase, and what may act on it.
 type stage struct {
@@ -98,28 +86,29 @@ func (s *stage) cause(ctx context.Context, e event) {
 // renewed nor watched; a holder is told that its lease was lost, but not of one that it released;
 // and the turn is the hold's while it is held or handed over, and no longer.
 func TestTheTableIsWhatHappens(t *testing.T) {
-	documented(t, func(from phase, e event, to, name string) {
-		t.Run(name, func(t *testing.T) {
-			if to == "-" {
-				if got := transitions[from][e]; got != from {
-					t.Errorf("what cannot come leads to phase %d", got)
-				}
-				return
+	for from := range transitions {
+		for e, to := range transitions[from] {
+			if to == never {
+				continue
 			}
-			synctest.Test(t, func(t *testing.T) {
-				d := &agreeing{}
-				s := stageIn(t, d, from)
-				if s.h.phase != from {
-					t.Fatalf("begins in phase %d, want %d", s.h.phase, from)
-				}
-				s.cause(t.Context(), e)
-				s.check(t, from, phaseNames[to])
-				d.released = nil
-				s.h.release(t.Context(), nil)
-				s.locks.Close()
+			t.Run(phaseNames[from]+"/"+eventNames[e], func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { happens(t, phase(from), event(e), to) })
 			})
-		})
-	})
+		}
+	}
+}
+
+func happens(t *testing.T, from phase, e event, to phase) {
+	d := &agreeing{}
+	s := stageIn(t, d, from)
+	if s.h.phase != from {
+		t.Fatalf("begins in phase %d, want %d", s.h.phase, from)
+	}
+	s.cause(t.Context(), e)
+	s.check(t, from, to)
+	d.released = nil
+	s.h.release(t.Context(), nil)
+	s.locks.Close()
 }
 
 func (s *stage) check(t *testing.T, from, to phase) {

@@ -8,20 +8,6 @@ package serve
 //	lost     its lease is over, and its owner may acquire again
 //	ended    it was given up: the owner is used up
 //
-// What an event does in a phase ("-": it cannot come):
-//
-//	         grant  place   loss     end    forget
-//	unknown  held   queued  unknown  ended  -
-//	queued   held   queued  queued   ended  unknown
-//	held     held   queued  lost     ended  unknown
-//	lost     held   queued  lost     ended  unknown
-//	ended    held   queued  ended    ended  -
-//
-// "grant" is the engine's yes to an acquire or a renewal, and "place" its refusal of an acquire that leaves
-// a place. "loss" is that a renewal or a note found no lease. "end" is a release that was done or found
-// nothing, and that the engine keeps the owner out. "forget" is that nobody has called for as long as
-// lease or place can have lasted.
-//
 // Other instances serve the same claims, so that each event can follow each other: an owner that was given
 // up here may have been granted there.
 type phase uint8
@@ -32,32 +18,36 @@ const (
 	held
 	lost
 	ended
+	never // in transitions: the event cannot come, and changes nothing
 )
 
 // An event is what may change a phase.
 type event uint8
 
 const (
-	onGrant event = iota
-	onPlace
-	onLoss
-	onEnd
-	onForget
+	onGrant  event = iota // the engine's yes to an acquire or a renewal
+	onPlace               // its refusal of an acquire that leaves a place
+	onLoss                // a renewal or a note found no lease
+	onEnd                 // a release that was done or found nothing, or the engine keeps the owner out
+	onForget              // nobody has called for as long as lease or place can have lasted
 )
 
-// transitions is the table above.
+// transitions is what an event does in a phase.
 var transitions = [...][onForget + 1]phase{
-	unknown: {held, queued, unknown, ended, unknown},
-	queued:  {held, queued, queued, ended, unknown},
-	held:    {held, queued, lost, ended, unknown},
-	lost:    {held, queued, lost, ended, unknown},
-	ended:   {held, queued, ended, ended, ended},
+	unknown: {onGrant: held, onPlace: queued, onLoss: unknown, onEnd: ended, onForget: never},
+	queued:  {onGrant: held, onPlace: queued, onLoss: queued, onEnd: ended, onForget: unknown},
+	held:    {onGrant: held, onPlace: queued, onLoss: lost, onEnd: ended, onForget: unknown},
+	lost:    {onGrant: held, onPlace: queued, onLoss: lost, onEnd: ended, onForget: unknown},
+	ended:   {onGrant: held, onPlace: queued, onLoss: ended, onEnd: ended, onForget: never},
 }
 
-// on changes the phase as the table says. Nothing else does. Of the lease nothing is known any more, unless
+// on changes the phase as transitions says. Nothing else does. Of the lease nothing is known any more, unless
 // the engine has just granted it, or refused another. Requires claims.mu and the turn.
 func (one *claim) on(e event) {
-	if one.phase = transitions[one.phase][e]; e != onGrant && e != onPlace {
+	if next := transitions[one.phase][e]; next != never {
+		one.phase = next
+	}
+	if e != onGrant && e != onPlace {
 		one.lease = lastGrant{}
 	}
 }
