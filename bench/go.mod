@@ -18,6 +18,7 @@ require (
 	github.com/leasehold-go/leasehold/engine/natslock v0.1.0
 	github.com/leasehold-go/leasehold/engine/redislock v0.1.0
 	github.com/leasehold-go/leasehold/engine/s3lock v0.1.0
+	github.com/leasehold-go/leasehold/stores v0.1.0
 	github.com/nats-io/nats.go v1.55.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
