@@ -38,6 +38,7 @@ func tableOfPhases(t *testing.T) (rows []phaseRow) {
 		t.Fatal(err)
 	}
 	_, table, _ := strings.Cut(string(text), "//\tevent ")
+	table, _, _ = strings.Cut(table, "\n//\n")
 	for line := range strings.Lines(table) {
 		cells, ok := strings.CutPrefix(line, "//\t")
 		if !ok {
