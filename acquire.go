@@ -18,10 +18,10 @@ type acquisition struct {
 	caller  context.Context
 	ctx     context.Context // the caller's, and ends when Wait runs out
 	start   boottime.Instant
-	id      uint64 // of its events; 0: no Trace is told
+	id      uint64 // of its events; 0: there is no Trace
 	came    Step   // how it got its lease
 	waits   bool   // for other holders
-	hasTurn bool   // it has the turn in the localQueue
+	hasTurn bool   // in the localQueue
 	hold    *hold  // that asks the engine; nil: not yet
 	contending
 }

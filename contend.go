@@ -116,7 +116,7 @@ func (a *acquisition) lengthen() error {
 	}
 }
 
-// deadlineOf is that of a grant of ttl, by a call that was sent at sent.
+// deadlineOf returns the deadline of a grant with the given TTL. The granting call was sent at sent.
 func (l *Locker) deadlineOf(sent boottime.Instant, ttl time.Duration) boottime.Instant {
 	return sent.Add(ttl - l.opts.drift(ttl))
 }
@@ -131,7 +131,7 @@ func errTooLate(ttl time.Duration) error {
 	return fmt.Errorf("the engine's answers come too late for a TTL of %v", ttl)
 }
 
-// heard is what a waiter was told last of what is in its way.
+// heard is the latest news of what keeps a waiter waiting.
 type heard struct {
 	refusal *BusyError // nil: it is not known who refuses
 	at      time.Time  // when the engine refused; zero: it has refused nothing yet

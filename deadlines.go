@@ -38,7 +38,7 @@ func (h *hold) ends() (at boottime.Instant, capped *Lease) {
 	return at, capped
 }
 
-// watch has the hold come up by its end. Requires h.mu.
+// watch schedules a look at the hold for when it ends. Requires h.mu.
 func (h *hold) watch(now boottime.Instant) {
 	if at, _ := h.ends(); h.deadline.watched == 0 || at < h.deadline.watched {
 		h.deadline.watched = at
@@ -80,8 +80,8 @@ func (h *hold) expire() {
 	h.loseIf(func() bool { return h.hasEnded(now) }, cause)
 }
 
-// hasEnded reports whether the hold has ended by now. If not, as a lease that had it for its MaxHold was released
-// meanwhile, it comes up again. Requires h.mu.
+// hasEnded reports whether the hold has ended by now. If not, it schedules another look: the lease whose MaxHold
+// set this one may have been released meanwhile. Requires h.mu.
 func (h *hold) hasEnded(now boottime.Instant) bool {
 	at, _ := h.ends()
 	if now < at && !h.over() {

@@ -14,7 +14,7 @@ import (
 // maxRenewals is how many records one RenewAll writes at once, unless they hang.
 const maxRenewals = 32
 
-// slow is after how long a write may hang: object stores and API servers take a tenth of it.
+// slow is after how long a write may hang: far above the answer of a healthy object store or API server.
 const slow = time.Second
 
 // RenewAll implements [driver.BatchRenewer]: the leases of one resource by one write, those of
