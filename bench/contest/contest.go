@@ -18,7 +18,7 @@
 //
 //	func BenchmarkMemcached(b *testing.B) {
 //		server := servers.StartMemcached(b)
-//		engine.CPU = func() time.Duration { return contest.ProcessCPU(b, server.Pid()) }
+//		engine.CPU = func() time.Duration { return crowd.ProcessCPU(b, server.Pid()) }
 //		contest.Run(b,
 //			contest.Part{Name: "Alone", Run: func(b *testing.B) {
 //				s := engine.Alone(b, server.Addr(), "add/delete", "leasehold", "add/delete")

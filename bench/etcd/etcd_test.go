@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/bench/contest"
+	"github.com/leasehold-go/leasehold/internal/crowd"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -40,7 +41,7 @@ func measure(b *testing.B, members []*servers.Etcd, where string) {
 	contest.Server("etcd " + version(b, servers.Endpoints(members...)))
 	engine.CPU = func() (sum time.Duration) {
 		for _, m := range members {
-			sum += contest.ProcessCPU(b, m.Pid())
+			sum += crowd.ProcessCPU(b, m.Pid())
 		}
 		return sum
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 
 	"github.com/leasehold-go/leasehold/bench/contest"
+	"github.com/leasehold-go/leasehold/internal/crowd"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -21,7 +22,7 @@ func BenchmarkMemcached(b *testing.B) {
 	server := servers.StartMemcached(b)
 	addr := server.Addr()
 	contest.Server(contest.Version(b, servers.Need(b, "memcached", "memcached"), "-V"))
-	engine.CPU = func() time.Duration { return contest.ProcessCPU(b, server.Pid()) }
+	engine.CPU = func() time.Duration { return crowd.ProcessCPU(b, server.Pid()) }
 	contest.Run(b,
 		contest.Part{Name: "Alone", Run: func(b *testing.B) { alone(b, addr) }},
 		contest.Part{Name: "Own64", Run: func(b *testing.B) { ownKeys(b, addr) }},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/bench/contest"
 	"github.com/leasehold-go/leasehold/engine/natslock"
+	"github.com/leasehold-go/leasehold/internal/crowd"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -102,7 +103,7 @@ func openBare(addr string) (*contest.Locker, error) {
 func BenchmarkNATS(b *testing.B) {
 	server := servers.StartNATS(b, 1, "")[0]
 	contest.Server("nats-server, sync_interval: always")
-	engine.CPU = func() time.Duration { return contest.ProcessCPU(b, server.Pid()) }
+	engine.CPU = func() time.Duration { return crowd.ProcessCPU(b, server.Pid()) }
 	contest.Run(b, contest.Part{Name: "Alone", Run: func(b *testing.B) {
 		s := engine.Alone(b, server.Addr(), bare, bare, ours)
 		contest.AtMost("alone: times two bare puts", s.Ratio(ours, bare), 1.3)

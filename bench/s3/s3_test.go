@@ -18,6 +18,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/bench/contest"
 	"github.com/leasehold-go/leasehold/engine/s3lock"
+	"github.com/leasehold-go/leasehold/internal/crowd"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -111,7 +112,7 @@ func byHandCounting(endpoint string, c *counted) (*contest.Locker, error) {
 func BenchmarkS3(b *testing.B) {
 	server := servers.StartS3(b)
 	contest.Server("versitygw")
-	engine.CPU = func() time.Duration { return contest.ProcessCPU(b, server.Pid()) }
+	engine.CPU = func() time.Duration { return crowd.ProcessCPU(b, server.Pid()) }
 	contest.Run(b,
 		contest.Part{Name: "Alone", Run: func(b *testing.B) {
 			s := engine.Alone(b, server.Endpoint(), byHand, byHand, ours)

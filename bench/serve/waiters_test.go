@@ -15,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/bench/contest"
 	"github.com/leasehold-go/leasehold/engine/httplock"
+	process "github.com/leasehold-go/leasehold/internal/crowd"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -197,7 +198,7 @@ func held(b *testing.B, s *server, redis *servers.Redis) {
 		lasts = ttl
 	}
 	cpu := func() [3]time.Duration {
-		return [3]time.Duration{contest.ProcessCPU(b, s.cmd.Process.Pid), contest.ProcessCPU(b, os.Getpid()), contest.ProcessCPU(b, redis.Pid())}
+		return [3]time.Duration{process.ProcessCPU(b, s.cmd.Process.Pid), process.ProcessCPU(b, os.Getpid()), process.ProcessCPU(b, redis.Pid())}
 	}
 	before, began := cpu(), time.Now()
 	time.Sleep(lasts)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/bench/contest"
+	"github.com/leasehold-go/leasehold/internal/crowd"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -58,7 +59,7 @@ func start(b *testing.B, n int) (addr string, cpu func() time.Duration) {
 	}
 	return strings.Join(addrs, ","), func() (sum time.Duration) {
 		for _, z := range all {
-			sum += contest.ProcessCPU(b, z.Pid())
+			sum += crowd.ProcessCPU(b, z.Pid())
 		}
 		return sum
 	}

@@ -1,15 +1,12 @@
-// Package crowd measures what waiters cost, in a process of their own: it has no race
-// detector, and nothing else runs in it.
+// Package crowd measures what waiters cost: in a process of their own, which has no race detector and in which nothing
+// else runs, or in a fleet of processes that want one name.
 package crowd
 
 import (
 	"bufio"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -17,7 +14,7 @@ import (
 // A Crowd is the process, as its test has it.
 type Crowd struct {
 	t   testing.TB
-	in  io.Writer
+	pid int
 	out *bufio.Scanner
 }
 
@@ -25,16 +22,8 @@ type Crowd struct {
 // test.
 func Start(t testing.TB, args ...string) *Crowd {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "waiters")
-	if out, err := exec.Command("go", "build", "-o", binary, "./testdata/waiters").CombinedOutput(); err != nil {
-		t.Fatalf("build the waiters: %v\n%s", err, out)
-	}
-	cmd := exec.Command(binary, args...)
+	cmd := exec.Command(Build(t, "./testdata/waiters"), args...)
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +35,7 @@ func Start(t testing.TB, args ...string) *Crowd {
 		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()
 	})
-	return &Crowd{t, in, bufio.NewScanner(out)}
+	return &Crowd{t, cmd.Process.Pid, bufio.NewScanner(out)}
 }
 
 // Waiting returns when all wait.
@@ -75,23 +64,11 @@ func (c *Crowd) Share(lasts time.Duration, enough float64) float64 {
 
 func (c *Crowd) share(lasts time.Duration) float64 {
 	c.t.Helper()
-	before, start := c.cpuTime(), time.Now()
+	before, start := ProcessCPU(c.t, c.pid), time.Now()
 	time.Sleep(lasts)
-	used, lasted := c.cpuTime()-before, time.Since(start)
+	used, lasted := ProcessCPU(c.t, c.pid)-before, time.Since(start)
 	c.t.Logf("%v of CPU in %v", used, lasted)
 	return used.Seconds() / lasted.Seconds()
-}
-
-func (c *Crowd) cpuTime() time.Duration {
-	c.t.Helper()
-	if _, err := fmt.Fprintln(c.in); err != nil {
-		c.t.Fatal(err)
-	}
-	used, err := time.ParseDuration(c.hear())
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return used
 }
 
 func (c *Crowd) says(want string) {
@@ -112,23 +89,12 @@ func (c *Crowd) hear() string {
 const waiting, served = "waiting", "served"
 
 // Tell is the process's side: count waiters tell on queued that they wait, and wait returns
-// when all were served. Whoever writes a line is told the CPU time so far.
+// when all were served.
 func Tell(count int, queued <-chan struct{}, wait func()) {
 	for range count {
 		<-queued
 	}
 	fmt.Println(waiting)
-	go tellTimes()
 	wait()
 	fmt.Println(served)
-}
-
-func tellTimes() {
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-			panic(err) // there is no such process as this one
-		}
-		fmt.Println(time.Duration(u.Utime.Nano() + u.Stime.Nano()))
-	}
 }
