@@ -174,7 +174,12 @@ func (r *runner) survivor() time.Duration {
 	if err := lease.Release(r.Context()); err != nil {
 		r.Fatal(err)
 	}
-	return r.until(f, start, func(t crowd.Turn) bool { return t.Member == last })
+	turns, missing := f.TurnsOf(f.Members[last], 1, patience)
+	if missing != nil {
+		r.Log(missing)
+		return -1
+	}
+	return time.Unix(0, turns[0].Held).Sub(start)
 }
 
 // leader is when another leads whose leader was killed.
@@ -191,28 +196,15 @@ func (r *runner) leader() time.Duration {
 	}
 	start := time.Now()
 	f.Members[turns[0].Member].Kill()
-	took := r.until(f, start, func(t crowd.Turn) bool { return t.Member != turns[0].Member })
+	turns, missing = f.Turns(2, patience)
+	if missing != nil {
+		r.Log(missing)
+		return -1
+	}
+	took := time.Unix(0, turns[1].Held).Sub(start)
 	contest.AtMost(r.name+": seconds until the next of 500 leads", took.Seconds(), crowd.TTL.Seconds()+2)
 	return took
 }
 
 // most20 is how many wait where processes are killed: no more than can be served.
 func (r *runner) most20() int { return min(1000, slices.Max(r.crowds)) }
-
-// until is how long after start the first turn came that which names.
-func (r *runner) until(f *crowd.Fleet, start time.Time, which func(crowd.Turn) bool) time.Duration {
-	r.Helper()
-	for many := 1; ; many++ {
-		turns, missing := f.Turns(many, patience)
-		if missing != nil {
-			r.Log(missing)
-			return -1
-		}
-		for _, t := range turns {
-			if which(t) {
-				return time.Unix(0, t.Held).Sub(start)
-			}
-		}
-		many = len(turns)
-	}
-}

@@ -1,95 +1,146 @@
-// Package crowd has hundreds wait for one lock on each engine.
+// Package crowd has hundreds, in twenty processes, wait for one lock on each engine.
 package crowd
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"slices"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/crowd"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/stores"
 )
 
-// crowd is how many wait; for each of their calls the core has a bound of 5 s, which waiting outlasts.
+// An engine is what a crowd waits on.
+type engine struct {
+	name    string
+	start   func(t *testing.T) (url string)
+	waiters int
+	unfair  bool // beyond the first waiters
+	brief   bool // is in the short lane, with a tenth of the waiters
+}
+
+var engines = []engine{
+	{name: "redis", start: func(t *testing.T) string { return "redis://" + servers.StartRedis(t).Addr() + "/0" }, waiters: 1000, brief: true},
+	{name: "etcd", start: func(t *testing.T) string { return "etcd://" + servers.StartEtcd(t, servers.EtcdCurrent).Addr() }, waiters: 1000},
+	{name: "zookeeper", start: func(t *testing.T) string {
+		return "zookeeper://" + servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr()
+	}, waiters: 1000},
+	{name: "postgres", start: func(t *testing.T) string { return servers.StartPostgres(t, "max_connections=500").URL() }, waiters: 1000, brief: true},
+	{name: "mariadb", start: func(t *testing.T) string { return "mysql://root@" + servers.StartMariaDB(t).Addr() + "/locks" }, waiters: 1000},
+	{name: "mysql", start: func(t *testing.T) string { return "mysql://root@" + servers.StartMySQL(t).Addr() + "/locks" }, waiters: 1000},
+	{name: "sqlite", start: func(t *testing.T) string { return "sqlite:" + t.TempDir() + "/locks.db" }, waiters: 1000},
+	{name: "nats", start: func(t *testing.T) string { return "nats://" + servers.StartNATS(t, 1, "")[0].Addr() + "/locks" }, waiters: 1000},
+	{name: "kubernetes", start: func(t *testing.T) string {
+		k := servers.StartKubernetes(t)
+		k.AddNamespace("crowd")
+		return k.URL("crowd")
+	}, waiters: 200, unfair: true},
+	{name: "s3", start: func(t *testing.T) string { return servers.StartS3(t).URL("crowd") }, waiters: 50, unfair: true},
+}
+
 const (
-	crowd   = 500
-	waiting = 8 * time.Second
+	processes = 20
+	// patience bounds what takes seconds where nothing else runs.
+	patience = 5 * time.Minute
 )
 
-// brief are the engines of the short lane: one tells waiters, one of those that poll has its calls take turns.
-var brief = []string{"redis", "postgres"}
-
-// However many wait, none of them fails: an engine that answers others is within reach. One that does not answer at
-// all fails a first call, as ever.
-func TestCrowdFailsNobody(t *testing.T) {
-	for name, start := range map[string]func() (url string){
-		"redis":     func() string { return "redis://" + servers.StartRedis(t).Addr() + "/0" },
-		"etcd":      func() string { return "etcd://" + servers.StartEtcd(t, servers.EtcdCurrent).Addr() },
-		"zookeeper": func() string { return "zookeeper://" + servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr() },
-		"postgres":  func() string { return "postgres://postgres@" + servers.StartPostgres(t).Addr() + "/postgres" },
-		"mariadb":   func() string { return "mysql://root@" + servers.StartMariaDB(t).Addr() + "/locks" },
-		"sqlite":    func() string { return "sqlite:" + t.TempDir() + "/locks.db" },
-		"nats":      func() string { return "nats://" + servers.StartNATS(t, 1, "")[0].Addr() + "/locks" },
-	} {
-		t.Run(name, func(t *testing.T) {
-			if !slices.Contains(brief, name) {
-				servers.Long(t, "hundreds wait on one engine of each kind")
+// onEach runs a test on each engine, with as many waiters as the lane allows.
+func onEach(t *testing.T, test func(t *testing.T, e engine, c crowded)) {
+	binary := crowd.Build(t, "./testdata/waiters")
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) {
+			switch {
+			case !e.brief:
+				servers.Long(t, "hundreds wait on each engine, of which two are in the short lane")
+			case testing.Short():
+				e.waiters /= 10
 			}
-			wait(t, start())
+			test(t, e, crowded{binary, e.start(t)})
 		})
 	}
 }
 
-func wait(t *testing.T, url string) {
-	holds := locker(t, url)
-	lease, err := holds().Acquire(t.Context(), "r")
-	if err != nil {
-		t.Fatal(err)
-	}
-	waits := locker(t, url)
-	errDone := errors.New("waited long enough")
-	ctx, cancel := context.WithTimeoutCause(t.Context(), waiting, errDone)
-	defer cancel()
-	var failed sync.Map
-	var all sync.WaitGroup
-	for range crowd {
-		l := waits()
-		all.Go(func() {
-			if _, err := l.Acquire(ctx, "r"); !errors.Is(err, errDone) {
-				failed.Store(fmt.Sprint(err), true)
-				t.Fail()
-			}
-		})
-	}
-	all.Wait()
-	failed.Range(func(err, _ any) bool { t.Errorf("Acquire: %v", err); return true })
-	if err := lease.Release(t.Context()); err != nil {
-		t.Errorf("Release beside %d waiters: %v", crowd, err)
-	}
-}
+// A crowded store has waiters.
+type crowded struct{ binary, url string }
 
-// locker opens the store, and returns what makes Lockers on it.
-func locker(t *testing.T, url string) func() *leasehold.Locker {
-	d, err := stores.Open(t.Context(), url)
+// begin has waiters wait for a lease, and returns them with what releases it.
+func (c crowded) begin(t *testing.T, how string, waiters int) (f *crowd.Fleet, release func()) {
+	t.Helper()
+	d, err := stores.Open(t.Context(), c.url)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
-	opts := &leasehold.Options{TTL: 30 * time.Second, HandOver: -1}
-	if f := d.Features(); f.SessionTTL > 0 {
-		opts.TTL = f.SessionTTL
+	locks, err := leasehold.New(d, &leasehold.Options{TTL: crowd.TTL})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return func() *leasehold.Locker {
-		l, err := leasehold.New(d, opts)
+	t.Cleanup(func() { locks.Close() })
+	lease, err := locks.Acquire(t.Context(), crowd.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f = crowd.StartFleet(t, c.binary, c.url, how, processes, waiters)
+	f.Begin()
+	f.Queued(patience)
+	return f, func() {
+		if err := lease.Release(t.Context()); err != nil {
+			t.Errorf("Release beside %d waiters: %v", waiters, err)
+		}
+	}
+}
+
+// However many wait, none of them fails: all are served, one after the other, in the order in which they came.
+func TestCrowdIsServed(t *testing.T) {
+	onEach(t, func(t *testing.T, e engine, c crowded) {
+		f, release := c.begin(t, "wait", e.waiters)
+		release()
+		turns, err := f.Turns(e.waiters, patience)
+		if err != nil {
+			t.Error(err)
+		}
+		if faults := crowd.Faults(turns, !e.unfair); len(faults) > 0 {
+			t.Errorf("%d faults, such as\n%s", len(faults), strings.Join(faults[:min(5, len(faults))], "\n"))
+		}
+	})
+}
+
+// Places outlive their process for seconds, all of them at once: whoever is left is served soon, though hundreds of the
+// dead stand before it.
+func TestCrowdThatDies(t *testing.T) {
+	onEach(t, func(t *testing.T, e engine, c crowded) {
+		f, release := c.begin(t, "wait", e.waiters)
+		left := f.Members[processes-1]
+		for _, m := range f.Members {
+			if m != left {
+				m.Kill()
+			}
+		}
+		release()
+		if _, err := f.TurnsOf(left, left.Waiters, patience); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A fleet campaigns for one leader. When the leader's process is killed, one of another leads.
+func TestLeaderOfACrowd(t *testing.T) {
+	onEach(t, func(t *testing.T, e engine, c crowded) {
+		f, release := c.begin(t, "lead", e.waiters/2)
+		release()
+		turns, err := f.Turns(1, patience)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { l.Close() })
-		return l
-	}
+		first := turns[0]
+		f.Members[first.Member].Kill()
+		if turns, err = f.Turns(2, patience); err != nil {
+			t.Fatal(err)
+		}
+		if next := turns[1]; next.Member == first.Member || next.Token <= first.Token {
+			t.Errorf("after %+v leads %+v", first, next)
+		}
+	})
 }

@@ -125,11 +125,17 @@ func (f *Fleet) Queued(most time.Duration) {
 
 // Turns waits until there have been so many turns, and returns them in order; or an error with those that there were.
 func (f *Fleet) Turns(many int, most time.Duration) ([]Turn, error) {
+	return f.TurnsOf(nil, many, most)
+}
+
+// TurnsOf is Turns of one member alone, unless that is nil.
+func (f *Fleet) TurnsOf(member *Member, many int, most time.Duration) ([]Turn, error) {
 	late := time.After(most)
 	for {
 		f.mu.Lock()
 		turns, grown := slices.Clone(f.turns), f.grown
 		f.mu.Unlock()
+		turns = slices.DeleteFunc(turns, func(t Turn) bool { return member != nil && f.Members[t.Member] != member })
 		slices.SortFunc(turns, func(a, b Turn) int { return cmp.Compare(a.Held, b.Held) })
 		if len(turns) >= many {
 			return turns, nil
