@@ -23,6 +23,7 @@ type engine struct {
 	fair   bool
 	most   float64 // goal: a turn with the largest crowd, times one with the smallest
 	crowds []int
+	peers  []string // of testdata/peers
 	start  func(b *testing.B) store
 }
 
@@ -41,14 +42,14 @@ var (
 )
 
 var engines = []engine{
-	{name: "Redis", fair: true, most: 3, crowds: many, start: startRedis},
+	{name: "Redis", fair: true, most: 3, crowds: many, peers: []string{"rueidislock", "redsync"}, start: startRedis},
 	{name: "PostgreSQL", fair: true, most: 3, crowds: usual, start: startPostgres},
 	{name: "MySQL", fair: true, most: 3, crowds: usual, start: func(b *testing.B) store { return startMySQL(b, servers.StartMySQL(b)) }},
 	{name: "MariaDB", fair: true, most: 3, crowds: usual, start: func(b *testing.B) store { return startMySQL(b, servers.StartMariaDB(b)) }},
 	{name: "SQLite", fair: true, most: 3, crowds: usual, start: startSQLite},
 	{name: "NATS", fair: true, most: 3, crowds: usual, start: startNATS},
-	{name: "etcd", fair: true, most: 3, crowds: usual, start: startEtcd},
-	{name: "ZooKeeper", fair: true, most: 3, crowds: usual, start: startZooKeeper},
+	{name: "etcd", fair: true, most: 3, crowds: usual, peers: []string{"concurrency"}, start: startEtcd},
+	{name: "ZooKeeper", fair: true, most: 3, crowds: usual, peers: []string{"zk.Lock"}, start: startZooKeeper},
 	{name: "Kubernetes", most: 20, crowds: some, start: startKubernetes},
 	{name: "S3", most: 20, crowds: few, start: startS3},
 }

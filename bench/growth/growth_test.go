@@ -32,6 +32,7 @@ const (
 // BenchmarkGrowth measures each engine with crowds that grow.
 func BenchmarkGrowth(b *testing.B) {
 	waiters := crowd.Build(b, "github.com/leasehold-go/leasehold/e2e/crowd/testdata/waiters")
+	peers := crowd.Build(b, "./testdata/peers")
 	turns := contest.NewTable(fmt.Sprintf("Time per turn, %d processes", processes), "engine", "waiters", "all have places after", "a turn", "median", "longest", "beside 10")
 	quiet := contest.NewTable(fmt.Sprintf("A crowd that waits, %v", idle), "engine", "waiters", "clients, cores", "store, cores", "writes a second")
 	dead := contest.NewTable(fmt.Sprintf("Kill -9 of processes, leases of %v", crowd.TTL), "engine", "19 of 20 killed: the last is served after", "leader of 500 killed: the next after")
@@ -39,7 +40,7 @@ func BenchmarkGrowth(b *testing.B) {
 		b.Run(e.name, func(b *testing.B) {
 			contest.Run(b, contest.Part{Name: "crowds", Run: func(b *testing.B) {
 				s := e.start(b)
-				r := runner{TB: b, engine: e, store: s, waiters: waiters}
+				r := runner{TB: b, engine: e, store: s, waiters: waiters, others: peers}
 				first := time.Duration(0)
 				for _, n := range e.crowds {
 					t, ok := r.turns(n, quiet)
@@ -55,6 +56,11 @@ func BenchmarkGrowth(b *testing.B) {
 					}
 				}
 				dead.Row(e.name, r.survivor(), r.leader())
+				for _, peer := range e.peers {
+					for _, n := range e.crowds[:min(3, len(e.crowds))] {
+						r.peer(peer, n, turns, quiet)
+					}
+				}
 			}})
 		})
 	}
@@ -65,7 +71,7 @@ type runner struct {
 	testing.TB
 	engine
 	store
-	waiters string
+	waiters, others string // programs
 }
 
 // A turn is what one crowd came to.
@@ -88,7 +94,7 @@ func (r *runner) crowd(n int, how string) (*crowd.Fleet, *leasehold.Lease, time.
 	if err != nil {
 		r.Fatal(err)
 	}
-	f := crowd.StartFleet(r, r.waiters, r.url, how, processes, n)
+	f := crowd.StartFleet(r, r.waiters, crowd.Order{URL: r.url, How: how}, processes, n)
 	began := time.Now()
 	f.Begin()
 	f.Queued(patience)
@@ -99,10 +105,16 @@ func (r *runner) crowd(n int, how string) (*crowd.Fleet, *leasehold.Lease, time.
 // turns has n waiters served, and notes what they cost before.
 func (r *runner) turns(n int, quiet *contest.Table) (t turn, served bool) {
 	r.Helper()
-	f, lease, placed := r.crowd(n, "wait")
+	f, lease, placed := r.crowd(n, "")
 	defer f.Kill()
 	t.placed = placed
-	r.idles(f, n, quiet)
+	used, writes := r.idles(f, r.name, n, quiet)
+	if n == slices.Max(r.crowds) {
+		contest.AtMost(fmt.Sprintf("%s: cores of all clients of %d that wait", r.name, n), used, 0.1)
+		if r.writes != nil {
+			contest.AtMost(fmt.Sprintf("%s: writes a second of %d that wait", r.name, n), writes, 60)
+		}
+	}
 	start := time.Now()
 	if err := lease.Release(r.Context()); err != nil {
 		r.Fatal(err)
@@ -115,19 +127,52 @@ func (r *runner) turns(n int, quiet *contest.Table) (t turn, served bool) {
 	if faults := crowd.Faults(all, r.fair); len(faults) > 0 {
 		r.Fatalf("%d faults, such as: %s", len(faults), strings.Join(faults[:min(3, len(faults))], "\n"))
 	}
+	return turnsFrom(start.UnixNano(), all, placed), true
+}
+
+// turnsFrom sums up all turns after the holder's release.
+func turnsFrom(released int64, all []crowd.Turn, placed time.Duration) turn {
 	var gaps []time.Duration
-	last := start.UnixNano()
+	last := released
 	for _, one := range all {
 		gaps = append(gaps, time.Duration(one.Held-last))
 		last = one.Released
 	}
-	t.each = time.Duration(last-start.UnixNano()) / time.Duration(n)
-	t.median, t.longest = contest.Median(gaps), slices.Max(gaps)
-	return t, true
+	return turn{placed: placed, each: time.Duration(last-released) / time.Duration(len(all)), median: contest.Median(gaps), longest: slices.Max(gaps)}
 }
 
-// idles notes what a crowd costs that waits.
-func (r *runner) idles(f *crowd.Fleet, n int, quiet *contest.Table) {
+// peer has n waiters served by another library. When they have places it does not tell.
+func (r *runner) peer(name string, n int, turns, quiet *contest.Table) {
+	r.Helper()
+	addr := r.url[strings.Index(r.url, "://")+3:]
+	addr, _, _ = strings.Cut(addr, "/")
+	const settles = 10 * time.Second // for all to come, a session each
+	o := crowd.Order{URL: addr, How: name, Holds: settles + idle}
+	holder := crowd.StartFleet(r, r.others, o, 1, 1)
+	defer holder.Kill()
+	holder.Begin()
+	o.Holds = 0
+	f := crowd.StartFleet(r, r.others, o, processes, n)
+	defer f.Kill()
+	f.Begin()
+	time.Sleep(settles / 2)
+	title := r.name + ", " + name
+	r.idles(f, title, n, quiet)
+	held, missing := holder.Turns(1, patience)
+	if missing != nil {
+		r.Fatal(missing)
+	}
+	all, missing := f.Turns(n, patience)
+	if missing != nil {
+		turns.Row(title, n, time.Duration(-1), fmt.Sprint(len(all), " served in ", patience), "", "", "")
+		return
+	}
+	t := turnsFrom(held[0].Released, all, -1)
+	turns.Row(title, n, t.placed, t.each, t.median, t.longest, math.NaN())
+}
+
+// idles notes what a crowd costs that waits, and returns the cores of its processes and the store's writes a second.
+func (r *runner) idles(f *crowd.Fleet, title string, n int, quiet *contest.Table) (cores, rate float64) {
 	r.Helper()
 	cpu := func() time.Duration {
 		if r.pid == 0 {
@@ -140,18 +185,12 @@ func (r *runner) idles(f *crowd.Fleet, n int, quiet *contest.Table) {
 	time.Sleep(idle)
 	took := time.Since(start).Seconds()
 	clients, server, writes = f.CPU()-clients, cpu()-server, r.written()-writes
-	used := func(d time.Duration) float64 { return d.Seconds() / took }
-	rate := math.NaN()
+	rate = math.NaN()
 	if r.writes != nil {
 		rate = float64(writes) / took
 	}
-	quiet.Row(r.name, n, used(clients), used(server), rate)
-	if n == slices.Max(r.crowds) {
-		contest.AtMost(fmt.Sprintf("%s: cores of all clients of %d that wait", r.name, n), used(clients), 0.1)
-		if r.writes != nil {
-			contest.AtMost(fmt.Sprintf("%s: writes a second of %d that wait", r.name, n), rate, 60)
-		}
-	}
+	quiet.Row(title, n, clients.Seconds()/took, server.Seconds()/took, rate)
+	return clients.Seconds() / took, rate
 }
 
 func (r *runner) written() int64 {
@@ -164,7 +203,7 @@ func (r *runner) written() int64 {
 // survivor is when a waiter of the last process holds whose nineteen others were killed, once the holder released.
 func (r *runner) survivor() time.Duration {
 	r.Helper()
-	f, lease, _ := r.crowd(r.most20(), "wait")
+	f, lease, _ := r.crowd(r.most20(), "")
 	defer f.Kill()
 	last := len(f.Members) - 1
 	for _, m := range f.Members[:last] {
@@ -185,7 +224,7 @@ func (r *runner) survivor() time.Duration {
 // leader is when another leads whose leader was killed.
 func (r *runner) leader() time.Duration {
 	r.Helper()
-	f, lease, _ := r.crowd(min(500, r.most20()), "lead")
+	f, lease, _ := r.crowd(min(500, r.most20()), crowd.Lead)
 	defer f.Kill()
 	if err := lease.Release(r.Context()); err != nil {
 		r.Fatal(err)

@@ -82,7 +82,7 @@ func (c crowded) begin(t *testing.T, how string, waiters int) (f *crowd.Fleet, r
 	if err != nil {
 		t.Fatal(err)
 	}
-	f = crowd.StartFleet(t, c.binary, c.url, how, processes, waiters)
+	f = crowd.StartFleet(t, c.binary, crowd.Order{URL: c.url, How: how}, processes, waiters)
 	f.Begin()
 	f.Queued(patience)
 	return f, func() {
@@ -95,7 +95,7 @@ func (c crowded) begin(t *testing.T, how string, waiters int) (f *crowd.Fleet, r
 // However many wait, none of them fails: all are served, one after the other, in the order in which they came.
 func TestCrowdIsServed(t *testing.T) {
 	onEach(t, func(t *testing.T, e engine, c crowded) {
-		f, release := c.begin(t, "wait", e.waiters)
+		f, release := c.begin(t, "", e.waiters)
 		release()
 		turns, err := f.Turns(e.waiters, patience)
 		if err != nil {
@@ -111,7 +111,7 @@ func TestCrowdIsServed(t *testing.T) {
 // dead stand before it.
 func TestCrowdThatDies(t *testing.T) {
 	onEach(t, func(t *testing.T, e engine, c crowded) {
-		f, release := c.begin(t, "wait", e.waiters)
+		f, release := c.begin(t, "", e.waiters)
 		left := f.Members[processes-1]
 		for _, m := range f.Members {
 			if m != left {
@@ -128,7 +128,7 @@ func TestCrowdThatDies(t *testing.T) {
 // A fleet campaigns for one leader. When the leader's process is killed, one of another leads.
 func TestLeaderOfACrowd(t *testing.T) {
 	onEach(t, func(t *testing.T, e engine, c crowded) {
-		f, release := c.begin(t, "lead", e.waiters/2)
+		f, release := c.begin(t, crowd.Lead, e.waiters/2)
 		release()
 		turns, err := f.Turns(1, patience)
 		if err != nil {

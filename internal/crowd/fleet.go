@@ -62,9 +62,9 @@ func Build(t testing.TB, pkg string) (binary string) {
 	return binary
 }
 
-// StartFleet starts so many processes of a command that calls Work, which end with the test, and has them open the
-// store. The waiters are shared out among them; how says what they do: "wait" for a turn each, or "lead".
-func StartFleet(t testing.TB, binary, url, how string, processes, waiters int) *Fleet {
+// StartFleet starts so many processes of a command that calls Work, which end with the test, and gives them an order.
+// The waiters are shared out among them.
+func StartFleet(t testing.TB, binary string, o Order, processes, waiters int) *Fleet {
 	t.Helper()
 	f := &Fleet{t: t, grown: make(chan struct{})}
 	for i := range processes {
@@ -90,7 +90,8 @@ func StartFleet(t testing.TB, binary, url, how string, processes, waiters int) *
 		f.Members = append(f.Members, m)
 		opened := make(chan struct{})
 		go m.listen(i, out, opened)
-		m.tell(order{URL: url, How: how, Waiters: m.Waiters})
+		o.Waiters = m.Waiters
+		m.tell(o)
 		t.Cleanup(func() { in.Close() })
 		select {
 		case <-opened:
@@ -104,7 +105,7 @@ func StartFleet(t testing.TB, binary, url, how string, processes, waiters int) *
 // Begin has all waiters begin to wait at once.
 func (f *Fleet) Begin() {
 	for _, m := range f.Members {
-		m.tell(order{Begin: true})
+		m.tell(Order{})
 	}
 }
 
@@ -172,7 +173,7 @@ func (m *Member) Kill() {
 	_ = m.cmd.Process.Kill() // it may have ended
 }
 
-func (m *Member) tell(o order) {
+func (m *Member) tell(o Order) {
 	m.fleet.t.Helper()
 	text, _ := json.Marshal(o) // always encodes
 	if _, err := fmt.Fprintf(m.in, "%s\n", text); err != nil {

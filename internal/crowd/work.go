@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"fmt"
 	"log"
 	"os"
 	"sync"
@@ -15,12 +14,12 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// An order is what a process of a fleet is told.
-type order struct {
-	URL     string `json:",omitempty"` // to open
-	How     string `json:",omitempty"`
-	Waiters int    `json:",omitempty"`
-	Begin   bool   `json:",omitempty"` // to wait
+// An Order is what a process of a fleet is told. The next order is to begin.
+type Order struct {
+	URL     string        // of the store
+	How     string        // Lead, or for peers the library; else each waiter has one turn
+	Holds   time.Duration // how long a turn lasts
+	Waiters int           // of this process
 }
 
 // News is what it says.
@@ -30,16 +29,72 @@ type news struct {
 	Turn   *Turn `json:",omitempty"`
 }
 
-// Work is a process of a fleet, until its standard input ends.
+// A Lock has one turn: it waits for the name, calls queued when it was first refused, and returns what ends the turn.
+type Lock func(ctx context.Context, queued func()) (token uint64, unlock func() error, err error)
+
+// Work is a process of a fleet of Leasehold, until its standard input ends.
 func Work(open func(ctx context.Context, url string) (driver.Driver, error)) {
+	WorkWith(func(ctx context.Context, o Order) (func() (Lock, error), error) {
+		d, err := open(ctx, o.URL)
+		return func() (Lock, error) { return leaseholdLock(d, o.How == Lead) }, err
+	})
+}
+
+// Lead is how a member's waiters campaign; all else waits.
+const Lead = "lead"
+
+// TTL is that of a fleet's leases.
+const TTL = 10 * time.Second
+
+// leaseholdLock returns one of a Locker of its own. Who leads does so until its process ends.
+func leaseholdLock(d driver.Driver, leads bool) (Lock, error) {
+	var refused func()
+	locks, err := leasehold.New(d, &leasehold.Options{TTL: TTL, HandOver: -1, Trace: func(_ context.Context, e leasehold.Event) {
+		if e.Step == leasehold.StepQueued {
+			refused()
+		}
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, queued func()) (uint64, func() error, error) {
+		refused = queued
+		if !leads {
+			lease, err := locks.Acquire(ctx, Name)
+			if err != nil {
+				return 0, nil, err
+			}
+			return lease.Token(), func() error { return lease.Release(ctx) }, nil
+		}
+		led, ended := make(chan uint64), make(chan error, 1)
+		go func() {
+			ended <- locks.Lead(ctx, Name, func(ctx context.Context) error {
+				lease, _ := leasehold.FromContext(ctx)
+				select {
+				case led <- lease.Token():
+				default: // a later term
+				}
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		select {
+		case token := <-led:
+			return token, func() error { return <-ended }, nil
+		case err := <-ended:
+			return 0, nil, err
+		}
+	}, nil
+}
+
+// WorkWith is Work with locks of any kind: open returns what makes one for each waiter.
+func WorkWith(open func(ctx context.Context, o Order) (newLock func() (Lock, error), err error)) {
 	in := bufio.NewScanner(os.Stdin)
-	hear := func() (o order) {
+	hear := func() (o Order) {
 		if !in.Scan() {
 			os.Exit(0)
 		}
-		if err := json.Unmarshal(in.Bytes(), &o); err != nil {
-			log.Fatal(err)
-		}
+		check(json.Unmarshal(in.Bytes(), &o))
 		return o
 	}
 	var mu sync.Mutex
@@ -52,78 +107,53 @@ func Work(open func(ctx context.Context, url string) (driver.Driver, error)) {
 		}
 	}
 	o := hear()
-	d, err := open(context.Background(), o.URL)
-	if err != nil {
-		log.Fatal(err)
-	}
-	var left atomic.Int64 // waiters that have not been refused
-	left.Store(int64(o.Waiters))
-	all := make([]*waiter, o.Waiters)
+	newLock, err := open(context.Background(), o)
+	check(err)
+	all := make([]Lock, o.Waiters)
 	for i := range all {
-		w := &waiter{lead: o.How == "lead", say: say}
-		w.turn.Waiter = i
-		opts := leasehold.Options{TTL: TTL, HandOver: -1, Trace: func(_ context.Context, e leasehold.Event) {
-			if e.Step == leasehold.StepQueued && w.queued.CompareAndSwap(0, time.Now().UnixNano()) && left.Add(-1) == 0 {
-				say(news{Queued: true})
-			}
-		}}
-		if w.locks, err = leasehold.New(d, &opts); err != nil {
-			log.Fatal(err)
-		}
-		all[i] = w
+		all[i], err = newLock()
+		check(err)
 	}
 	say(news{Opened: true})
 	if hear(); o.Waiters == 0 {
 		say(news{Queued: true})
 	}
-	for _, w := range all {
-		go w.run()
+	var refused atomic.Int64
+	for i, lock := range all {
+		go func() {
+			var queued atomic.Int64
+			t := Turn{Waiter: i, Began: time.Now().UnixNano()}
+			token, unlock, err := lock(context.Background(), func() {
+				if queued.CompareAndSwap(0, time.Now().UnixNano()) && refused.Add(1) == int64(o.Waiters) {
+					say(news{Queued: true})
+				}
+			})
+			t.Held, t.Queued, t.Token = time.Now().UnixNano(), queued.Load(), token
+			if o.How == Lead && err == nil {
+				say(news{Turn: &t}) // it lasts
+				check(unlock())
+				return
+			}
+			if err == nil {
+				time.Sleep(o.Holds)
+			}
+			t.Released = time.Now().UnixNano()
+			if err == nil {
+				err = unlock()
+			}
+			if err != nil {
+				t.Err = err.Error()
+			}
+			say(news{Turn: &t})
+		}()
 	}
 	for {
 		hear()
 	}
 }
 
-// TTL is that of a fleet's leases.
-const TTL = 10 * time.Second
-
-// A waiter is one that wants the name.
-type waiter struct {
-	locks  *leasehold.Locker
-	lead   bool
-	say    func(news)
-	queued atomic.Int64
-	turn   Turn
-}
-
-// run has one turn. Who leads does so until its process ends.
-func (w *waiter) run() {
-	w.turn.Began = time.Now().UnixNano()
-	var err error
-	if ctx := context.Background(); w.lead {
-		err = w.locks.Lead(ctx, Name, func(ctx context.Context) error {
-			w.held(ctx)
-			w.say(news{Turn: &w.turn})
-			<-ctx.Done()
-			return fmt.Errorf("leads no longer: %w", context.Cause(ctx))
-		})
-	} else {
-		err = w.locks.Do(ctx, Name, func(ctx context.Context) error {
-			w.held(ctx)
-			return nil
-		})
-	}
+func check(err error) {
 	if err != nil {
-		w.turn.Err = err.Error()
+		log.Fatal(err)
 	}
-	w.say(news{Turn: &w.turn})
-}
-
-func (w *waiter) held(ctx context.Context) {
-	w.turn.Held = time.Now().UnixNano()
-	w.turn.Queued = w.queued.Load()
-	if lease, ok := leasehold.FromContext(ctx); ok {
-		w.turn.Token = lease.Token()
-	}
-	w.turn.Released = time.Now().UnixNano()
 }
