@@ -153,21 +153,6 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	return stateOf(state), wrap("inspect", name, err)
 }
 
-// List tells, by name, of all resources with holders or waiters whose names start with
-// prefix; "" is all. Those that somebody has damaged are named by an error that matches
-// [driver.ErrCorrupt], and all others are told of as ever.
-func (l *Locker) List(ctx context.Context, prefix string) ([]State, error) {
-	if l.operator == nil {
-		return nil, wrap("list", prefix, ErrUnsupported)
-	}
-	list, err := l.operator.List(ctx, prefix)
-	var states []State
-	for _, s := range list {
-		states = append(states, stateOf(s))
-	}
-	return states, wrap("list", prefix, err)
-}
-
 // Evict ends the lease that owner holds on name by force. The holder's context ends as
 // soon as it hears of it, at the latest at its next renewal: until then two may believe
 // to hold name, which only the fencing token tells apart; the next one is larger.

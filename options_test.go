@@ -46,7 +46,7 @@ func TestWhatCannotBePromisedIsRefusedWhenBuilt(t *testing.T) {
 	wantErr(t, err, leasehold.ErrUnsupported)
 	_, err = locks.Inspect(t.Context(), "a") // the wrapper hides the optional interfaces
 	wantErr(t, err, leasehold.ErrUnsupported)
-	_, err = locks.List(t.Context(), "")
+	_, err = locks.Page(t.Context(), leasehold.PageOptions{})
 	wantErr(t, err, leasehold.ErrUnsupported)
 	wantErr(t, locks.Evict(t.Context(), "a", "owner", ""), leasehold.ErrUnsupported)
 }

@@ -27,9 +27,19 @@ type Operator interface {
 	// Inspect returns the state of one resource; a free one has no holders. What somebody has
 	// damaged is [ErrCorrupt], beside as much as can be told of it.
 	Inspect(ctx context.Context, resource string) (State, error)
-	// List returns, by name, the resources with holders or waiters whose names start with prefix.
-	// What is damaged hides nothing else: List returns the others too, and its error names it.
-	List(ctx context.Context, prefix string) ([]State, error)
+	// List returns a page of the resources with holders or waiters whose names start with prefix: at
+	// most limit, which is at least 1, and maybe fewer, even none, while there are more. next is where
+	// the next page begins, "" after the last one. after is "" for the first page, or a next that an
+	// earlier call for the same prefix returned, in whatever process; another is an error.
+	//
+	// A page is sorted by name, in the order of its bytes, and so is page after page where the engine can
+	// sort. Elsewhere pages are in the engine's order, and a name may come on several. From "" to "",
+	// each resource that is in use throughout comes at least once; what comes or goes meanwhile may or
+	// may not.
+	//
+	// What is damaged hides nothing else: the error is [ErrCorrupt] and names it, and states and next
+	// are as ever. After any other error they are nothing, and the same call may be made again.
+	List(ctx context.Context, prefix, after string, limit int) (states []State, next string, err error)
 	// Evict ends another's lease by force and raises the fence. ErrLost: owner did not hold it.
 	// The reason reaches the holder where the engine can. An empty owner ends one hold that
 	// lingers, which is shown with an empty owner.

@@ -2,9 +2,7 @@ package locktest_test
 
 import (
 	"context"
-	"path"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,25 +52,6 @@ var brokenViews = []breakage{
 		}
 	}}},
 	{name: "waiters are shown out of order", rejects: []string{"InspectShowsWaitersInOrder"}, warp: warp{inspect: func(st *driver.State) { slices.Reverse(st.Waiters) }}},
-	{name: "a listed prefix is a pattern", rejects: []string{"ListIsSortedAndLiteral"}, warp: warp{list: func(w *warped, ctx context.Context, prefix string) ([]driver.State, error) {
-		all, err := w.Driver.List(ctx, "")
-		return slices.DeleteFunc(all, func(st driver.State) bool {
-			n := len(prefix)
-			match, _ := path.Match(prefix, st.Resource[:min(len(st.Resource), n)])
-			return !match
-		}), err
-	}}},
-	{name: "a listed prefix is compared without case", rejects: []string{"ListIsSortedAndLiteral"}, warp: warp{list: func(w *warped, ctx context.Context, prefix string) ([]driver.State, error) {
-		all, err := w.Driver.List(ctx, "")
-		return slices.DeleteFunc(all, func(st driver.State) bool {
-			return !strings.HasPrefix(strings.ToLower(st.Resource), strings.ToLower(prefix))
-		}), err
-	}}},
-	{name: "List is not sorted", rejects: []string{"ListIsSortedAndLiteral"}, warp: warp{list: func(w *warped, ctx context.Context, prefix string) ([]driver.State, error) {
-		all, err := w.Driver.List(ctx, prefix)
-		slices.Reverse(all)
-		return all, err
-	}}},
 	{name: "Evict does not look at the owner", rejects: []string{"EvictEndsOneLease"}, warp: warp{evict: func(w *warped, ctx context.Context, resource, owner, reason string) error {
 		st, err := w.Inspect(ctx, resource)
 		if err != nil || len(st.Holders) == 0 {

@@ -260,7 +260,7 @@ func callsEndWithTheirContext(t testing.TB, h Harness) {
 	if op, ok := d.(driver.Operator); ok {
 		calls = append(calls,
 			call{"Inspect", false, func(ctx context.Context) error { _, err := op.Inspect(ctx, holder.req.Resource); return err }},
-			call{"List", false, func(ctx context.Context) error { _, err := op.List(ctx, ""); return err }},
+			call{"List", false, func(ctx context.Context) error { _, _, err := op.List(ctx, "", "", 100); return err }},
 			call{"Evict", false, func(ctx context.Context) error {
 				return op.Evict(ctx, holder.req.Resource, newOwner(), "")
 			}})

@@ -304,9 +304,12 @@ func (f *Faulty) Inspect(ctx context.Context, resource string) (st driver.State,
 }
 
 // List asks the [driver.Operator] behind the link.
-func (f *Faulty) List(ctx context.Context, prefix string) (all []driver.State, err error) {
-	err = f.operate(ctx, OpInspect, func(inner driver.Operator) (err error) { all, err = inner.List(ctx, prefix); return err })
-	return all, err
+func (f *Faulty) List(ctx context.Context, prefix, after string, limit int) (states []driver.State, next string, err error) {
+	err = f.operate(ctx, OpInspect, func(inner driver.Operator) (err error) {
+		states, next, err = inner.List(ctx, prefix, after, limit)
+		return err
+	})
+	return states, next, err
 }
 
 // Evict asks the [driver.Operator] behind the link.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +17,6 @@ var inspectCases = []Case{
 	{Name: "InspectShowsHolders", Needs: NeedOperator, Run: inspectShowsHolders},
 	{Name: "InspectShowsSharers", Needs: NeedOperator | NeedShared, Run: inspectShowsSharers},
 	{Name: "InspectShowsWaitersInOrder", Needs: NeedOperator | NeedFair, Run: inspectShowsWaitersInOrder},
-	{Name: "ListIsSortedAndLiteral", Needs: NeedOperator, Alone: true, Run: listIsSortedAndLiteral},
 	{Name: "EvictEndsOneLease", Needs: NeedOperator, Run: evictEndsOneLease},
 	{Name: "EvictSparesOtherSharers", Needs: NeedOperator | NeedShared, Run: evictSparesOtherSharers},
 	{Name: "EvictEndsWhatLingers", Needs: NeedOperator | NeedLingers, Run: evictEndsWhatLingers},
@@ -82,8 +80,8 @@ func lackingIsUnsupported(t testing.TB, h Harness) {
 	if !operates {
 		_, err := l.Inspect(bounded(t), name)
 		refused("Inspect", err)
-		_, err = l.List(bounded(t), "")
-		refused("List", err)
+		_, err = l.Page(bounded(t), leasehold.PageOptions{})
+		refused("Page", err)
 		refused("Evict", l.Evict(bounded(t), name, newOwner(), ""))
 	}
 	if operates && !f.Raises {
@@ -258,55 +256,6 @@ func inspectShowsWaitersInOrder(t testing.TB, h Harness) {
 	}
 	if st := inspect(t, d, name); len(st.Waiters) != 0 {
 		t.Errorf("%d waiters after all have left", len(st.Waiters))
-	}
-}
-
-// listIsSortedAndLiteral: a prefix is no pattern, names come back as they went in, and
-// what is free is not listed.
-func listIsSortedAndLiteral(t testing.TB, h Harness) {
-	d := open(t, h)
-	base := newName(t) + "/"
-	list := func(prefix string) (names []string) {
-		states, err := operator(d).List(bounded(t), prefix)
-		if err != nil {
-			t.Fatalf("List(%q): %v", prefix, err)
-		}
-		for _, st := range states {
-			names = append(names, st.Resource)
-			if len(st.Holders)+len(st.Waiters) == 0 {
-				t.Errorf("List(%q) shows %q, which is free", prefix, st.Resource)
-			}
-		}
-		return names
-	}
-	var names []string
-	for _, name := range trickyNames(base) {
-		if !strings.HasPrefix(name, base) || len(name) > 500 {
-			continue
-		}
-		contend(t, d, request(name)).granted("the resource is free")
-		names = append(names, name)
-	}
-	expired := contend(t, d, lasting(request(base+"expired"), leastTTL(d.Features())))
-	g := expired.granted("the resource is free")
-	free := holding(t, d, request(base+"free"))
-	free.released()
-	time.Sleep(g.TTL)
-	isSoonFree(t, d, expired.req.Resource)
-	for _, prefix := range []string{"", "a", "A", "%", "_", "*", "a%", "a_", "a*", "a?", "a[", "a\\", "{", "é", "e\u0301", "a/", "a b", "path", "none such", "'", "a'"} {
-		var want []string
-		for _, name := range names {
-			if strings.HasPrefix(name, base+prefix) {
-				want = append(want, name)
-			}
-		}
-		slices.Sort(want)
-		if got := list(base + prefix); !slices.Equal(got, want) {
-			t.Errorf("List(…%q) = %q, want %q", prefix, got, want)
-		}
-	}
-	if all := list(""); !slices.Contains(all, names[0]) {
-		t.Errorf("List(\"\") does not show %q", names[0])
 	}
 }
 

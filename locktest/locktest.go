@@ -105,7 +105,7 @@ func Cases() []Case {
 	var all []Case
 	for _, file := range [][]Case{
 		nameCases, exclusiveCases, ttlCases, waitingCases, releaseCases, renewalCases, lossCases,
-		fencingCases, sharedCases, inspectCases, severalCases, faultCases, barredCases, hangCases, forgottenCases, processCases, resourceCases,
+		fencingCases, sharedCases, inspectCases, listCases, severalCases, faultCases, barredCases, hangCases, forgottenCases, processCases, resourceCases,
 	} {
 		all = append(all, file...)
 	}

@@ -114,6 +114,7 @@ type call struct {
 	TTL      time.Duration
 	Resource string
 	Text     string
+	Limit    int
 	Fence    uint64
 }
 
@@ -132,6 +133,7 @@ type answer struct {
 	Retry  time.Duration
 	State  state
 	States []state
+	Next   string
 	Kind   string // of kinds
 	Text   string // of any error
 }
@@ -215,7 +217,8 @@ func (e *engine) serve(c call, a *answer) (err error) {
 		a.State = stateOf(s)
 		return err
 	case "list":
-		all, err := d.(driver.Operator).List(ctx, c.Resource)
+		all, next, err := d.(driver.Operator).List(ctx, c.Resource, c.Text, c.Limit)
+		a.Next = next
 		for _, s := range all {
 			a.States = append(a.States, stateOf(s))
 		}
@@ -374,13 +377,13 @@ func (r *remote) Inspect(ctx context.Context, resource string) (driver.State, er
 	return a.State.state(), err
 }
 
-func (r *remote) List(ctx context.Context, prefix string) ([]driver.State, error) {
-	a, err := r.do(ctx, call{Do: "list", Resource: prefix})
+func (r *remote) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	a, err := r.do(ctx, call{Do: "list", Resource: prefix, Text: after, Limit: limit})
 	var all []driver.State
 	for _, s := range a.States {
 		all = append(all, s.state())
 	}
-	return all, err
+	return all, a.Next, err
 }
 
 func (r *remote) Evict(ctx context.Context, resource, owner, reason string) error {

@@ -108,7 +108,7 @@ type warp struct {
 	note     func(c *warpedClaim, ctx context.Context, note string) error
 	bar      func(c *warpedClaim, keep time.Duration) time.Duration
 	inspect  func(st *driver.State)
-	list     func(w *warped, ctx context.Context, prefix string) ([]driver.State, error)
+	list     func(w *warped, ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error)
 	evict    func(w *warped, ctx context.Context, resource, owner, reason string) error
 	raise    func(w *warped, fence uint64) error
 	close    func(w *warped) error
@@ -183,11 +183,11 @@ func (w *warped) mapped(resource string) string {
 	return q.Resource
 }
 
-func (w *warped) List(ctx context.Context, prefix string) ([]driver.State, error) {
+func (w *warped) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
 	if w.list != nil {
-		return w.list(w, ctx, prefix)
+		return w.list(w, ctx, prefix, after, limit)
 	}
-	return w.Driver.List(ctx, prefix)
+	return w.Driver.List(ctx, prefix, after, limit)
 }
 
 func (w *warped) Evict(ctx context.Context, resource, owner, reason string) error {

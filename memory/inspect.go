@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -19,25 +18,31 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	return r.State(now, name), nil
 }
 
-// List returns, by name, the resources with holders or waiters whose names start with prefix.
-func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
+// List implements [driver.Operator], by name.
+func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (states []driver.State, next string, err error) {
 	if err := d.usable(ctx); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	s := d.server
 	s.lock()
 	defer s.mu.Unlock()
-	var states []driver.State
-	for name, r := range s.resources {
-		if !strings.HasPrefix(name, prefix) {
-			continue
+	var names []string
+	for name := range s.resources {
+		if name > after && strings.HasPrefix(name, prefix) {
+			names = append(names, name)
 		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if len(states) == limit {
+			return states, states[limit-1].Resource, nil
+		}
+		r := s.resources[name]
 		r.expire(&s.now)
 		if st := r.State(&s.now, name); len(st.Holders) > 0 || len(st.Waiters) > 0 {
 			states = append(states, st)
 		}
 		s.settle(name, r)
 	}
-	slices.SortFunc(states, func(a, b driver.State) int { return cmp.Compare(a.Resource, b.Resource) })
-	return states, nil
+	return states, "", nil
 }

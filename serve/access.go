@@ -45,6 +45,29 @@ func (c *Client) May(right Right, name string) bool {
 	})
 }
 
+// views are the beginnings of all names that start with prefix and that the client may view, in order.
+// No name has two of them.
+func (c *Client) views(prefix string) (all []string) {
+	for _, r := range c.Rules {
+		switch {
+		case !slices.Contains(r.Rights, View):
+		case strings.HasPrefix(prefix, r.Prefix):
+			return []string{prefix}
+		case strings.HasPrefix(r.Prefix, prefix):
+			all = append(all, r.Prefix)
+		}
+	}
+	slices.Sort(all)
+	kept := 0
+	for _, one := range all {
+		if kept == 0 || !strings.HasPrefix(one, all[kept-1]) {
+			all[kept] = one
+			kept++
+		}
+	}
+	return all[:kept]
+}
+
 // anybody may do everything.
 var anybody = &Client{Rules: []Rule{{"", []Right{View, Lock, Evict}}}}
 

@@ -83,7 +83,7 @@ func (st *stream) run(ctx, draining context.Context, l *listener, may func() boo
 		var err error
 		select { // first of all, where it is known
 		case <-ready:
-			ready, err = nil, st.send(told{kind: wire.EventOpen})
+			ready, err = nil, st.write(st.hub.opened())
 		default:
 		}
 		if err != nil {
@@ -91,7 +91,7 @@ func (st *stream) run(ctx, draining context.Context, l *listener, may func() boo
 		}
 		select {
 		case <-ready:
-			ready, err = nil, st.send(told{kind: wire.EventOpen})
+			ready, err = nil, st.write(st.hub.opened())
 		case <-l.more:
 			if err = st.pass(l); err == errMissed {
 				_ = st.send(told{kind: wire.EventMissed}) // the stream ends in any case

@@ -21,6 +21,9 @@ const (
 	lookShare = 20
 	// lookSoon is how soon it is asked when there is reason to.
 	lookSoon = 50 * time.Millisecond
+	// mostFollowed is how many names the hub compares. Of more it tells what this instance does, and no
+	// engine is asked for all of them, nor are they kept.
+	mostFollowed = 50_000
 	// askFor is how long one look asks for leases one by one that are not listed any more.
 	askFor = time.Second
 	// mostBehind is how many bytes of events a listener may be behind, and each event counts for perEvent more: what its
@@ -42,6 +45,7 @@ type hub struct {
 	asks      string               // guarded by mu; of those that the last look began with
 	touched   map[string]bool      // guarded by mu; names of which something was told since the last look began
 	looking   bool                 // guarded by mu; there is a goroutine that looks
+	partial   bool                 // guarded by mu; the last look met more than mostFollowed
 }
 
 // A lease is what others can tell it by.
@@ -202,18 +206,71 @@ func (h *hub) look(ctx context.Context, prefix string) (took time.Duration, whol
 	ask, cancel := context.WithTimeout(ctx, 2*callBound)
 	defer cancel()
 	began := time.Now()
-	states, err := h.s.operator.List(ask, validPrefix(prefix))
+	seen, fit, err := h.list(ask, validPrefix(prefix))
 	took = time.Since(began)
-	if err != nil && !errors.Is(err, driver.ErrCorrupt) {
+	if err != nil {
 		return took, false
 	}
-	seen := make(map[lease]wire.Event)
-	for _, state := range states {
-		addHolders(seen, state)
+	h.follows(fit)
+	if fit {
+		h.askAgain(ask, seen, prefix)
+		h.compare(seen, prefix)
 	}
-	h.askAgain(ask, seen, prefix)
-	h.compare(seen, prefix)
 	return took, true
+}
+
+// list asks for all leases of names that begin with prefix. fit: there are no more than the hub follows.
+func (h *hub) list(ctx context.Context, prefix string) (seen map[lease]wire.Event, fit bool, err error) {
+	seen = make(map[lease]wire.Event)
+	for names, after := 0, ""; ; {
+		states, next, err := h.s.operator.List(ctx, prefix, after, wire.MaxPage)
+		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
+			return nil, false, err
+		}
+		for _, state := range states {
+			addHolders(seen, state)
+		}
+		if names += len(states); names > mostFollowed {
+			return nil, false, nil
+		}
+		if after = next; after == "" {
+			return seen, true, nil
+		}
+	}
+}
+
+// follows notes whether a look has met few enough names. What it knew of more is forgotten, so that the
+// next look that does begins anew; and the listeners are told.
+func (h *hub) follows(fit bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.partial == fit {
+		h.partial = !fit
+		for l := range h.listeners {
+			select {
+			case <-l.ready:
+				h.give(l, h.open())
+			default: // its stream opens with it
+			}
+		}
+	}
+	if h.partial {
+		h.known = nil
+		clear(h.evicts)
+	}
+}
+
+// opened is what a stream opens with.
+func (h *hub) opened() sent {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return *h.open()
+}
+
+// open requires mu.
+func (h *hub) open() *sent {
+	frame, _ := told{wire.EventOpen, wire.Event{Partial: h.partial}}.frame() // of which all can be written
+	return &frame
 }
 
 // askAgain asks for each lease that is not seen any more, for itself: a holder that is told of
@@ -333,16 +390,21 @@ func (h *hub) send(e told) {
 			}
 			shared = &frame
 		}
-		if l.bytes += len(*shared) + perEvent; l.bytes > mostBehind {
-			l.missed, l.behind = true, nil
-			delete(h.listeners, l)
-		} else {
-			l.behind = append(l.behind, shared)
-		}
-		select {
-		case l.more <- struct{}{}:
-		default:
-		}
+		h.give(l, shared)
+	}
+}
+
+// give adds to what a listener has not taken yet. Requires mu.
+func (h *hub) give(l *listener, e *sent) {
+	if l.bytes += len(*e) + perEvent; l.bytes > mostBehind {
+		l.missed, l.behind = true, nil
+		delete(h.listeners, l)
+	} else {
+		l.behind = append(l.behind, e)
+	}
+	select {
+	case l.more <- struct{}{}:
+	default:
 	}
 }
 

@@ -22,12 +22,12 @@ type asked struct {
 	fails         atomic.Bool
 }
 
-func (d *asked) List(ctx context.Context, prefix string) ([]driver.State, error) {
+func (d *asked) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
 	d.lists.Add(1)
 	if d.fails.Load() {
-		return nil, errors.New("no answer")
+		return nil, "", errors.New("no answer")
 	}
-	return d.Driver.List(ctx, prefix)
+	return d.Driver.List(ctx, prefix, after, limit)
 }
 
 func (d *asked) Inspect(ctx context.Context, name string) (driver.State, error) {

@@ -77,34 +77,6 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (s *Server) list(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Vary", "Accept-Encoding")
-	w.(*visit).zips = takesGzip(r)
-	prefix := r.URL.Query().Get("prefix")
-	if err := checkPrefix(prefix); err != nil {
-		s.rejected(w, err)
-		return
-	}
-	s.ask(w, r, func(ctx context.Context) error {
-		states, err := s.operator.List(ctx, prefix)
-		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
-			return err
-		}
-		all := wire.Locks{Locks: []wire.State{}}
-		if w.(*visit).client.May(View, "") { // it names what is damaged
-			all.Damaged = damage(err)
-		}
-		for _, state := range states {
-			if !w.(*visit).client.May(View, state.Resource) {
-				continue
-			}
-			all.Locks = append(all.Locks, stateOf(state))
-		}
-		s.answer(w, http.StatusOK, all)
-		return nil
-	})
-}
-
 func checkPrefix(prefix string) error {
 	if prefix == "" {
 		return nil

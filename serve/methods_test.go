@@ -72,7 +72,7 @@ func TestListIsCompressed(t *testing.T) {
 	t.Parallel()
 	s := start(t, memory.NewServer(), nil)
 	list := func(accept string) (text string, size int, encoding string) {
-		r, err := http.NewRequest(http.MethodGet, s.url+wire.List, nil)
+		r, err := http.NewRequest(http.MethodGet, s.url+wire.List+"?limit=1000", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

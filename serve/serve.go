@@ -156,7 +156,7 @@ func (s *Server) routes() {
 }
 
 // queryFields are those that a call takes. Others take none.
-var queryFields = map[string][]string{wire.Show: {"name"}, wire.List: {"prefix"}, wire.Events: {"prefix"}}
+var queryFields = map[string][]string{wire.Show: {"name"}, wire.List: {"prefix", "limit", "after"}, wire.Events: {"prefix"}}
 
 // route serves a path by that method, and refuses others.
 func (s *Server) route(method, path string, call http.HandlerFunc) {

@@ -189,10 +189,13 @@ func (a *app) output(text []byte) error {
 }
 
 // writeJSON writes v on a line, or with an indentation on several. Names stay as they are, whatever HTML takes them for.
-func writeJSON(w io.Writer, v any, indent string) error {
+func writeJSON(w io.Writer, v any, indent string) error { return writeJSONWithin(w, v, "", indent) }
+
+// writeJSONWithin indents all lines but the first by prefix too.
+func writeJSONWithin(w io.Writer, v any, prefix, indent string) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	enc.SetIndent("", indent)
+	enc.SetIndent(prefix, indent)
 	return enc.Encode(v)
 }
 

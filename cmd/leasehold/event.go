@@ -10,10 +10,11 @@ import (
 // and with --json an object on a line of its own.
 type event struct {
 	Time  string `json:"time"`
-	Kind  string `json:"event" enum:"store,serving,warning,waiting,recovered,acquired,renewal_failed,ending,exited,released,error"`
+	Kind  string `json:"event" enum:"store,serving,warning,waiting,recovered,acquired,renewal_failed,ending,exited,released,more,error"`
 	Name  string `json:"name,omitempty"`
 	Token uint64 `json:"token,string,omitempty"`
 	Text  string `json:"text" about:"for people"`
+	Next  string `json:"next,omitempty" about:"of more: what --after is to be, to go on"`
 }
 
 // The kinds of events.
@@ -28,6 +29,7 @@ const (
 	onEnding        = "ending" // of the command, or of what it has left running
 	onExit          = "exited"
 	onRelease       = "released"
+	onMore          = "more" // of a list
 	onError         = "error"
 )
 
@@ -41,16 +43,26 @@ func (a *app) tell(kind, name string, token uint64, format string, args ...any) 
 	if !a.json {
 		a.write(text)
 	} else if a.verbose {
-		a.encode(event{stamp(), kind, name, token, text})
+		a.encode(event{Time: stamp(), Kind: kind, Name: name, Token: token, Text: text})
 	}
 }
 
 // announce tells of what everybody should know while the command goes on, with --json too.
 func (a *app) announce(kind, name string, format string, args ...any) {
 	if a.json {
-		a.encode(event{stamp(), kind, name, 0, strings.TrimSpace(fmt.Sprintf(format, args...))})
+		a.encode(event{Time: stamp(), Kind: kind, Name: name, Text: strings.TrimSpace(fmt.Sprintf(format, args...))})
 	} else {
 		a.tell(kind, name, 0, format, args...)
+	}
+}
+
+// more tells that a list goes on.
+func (a *app) more(next string) {
+	text := "there are more: go on with --after " + next
+	if a.json {
+		a.encode(event{Time: stamp(), Kind: onMore, Text: text, Next: next})
+	} else {
+		a.write(text)
 	}
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -15,60 +14,50 @@ import (
 
 func newListCommand(a *app) *cobra.Command {
 	watch := false
+	var l lister
 	cmd := &cobra.Command{
 		Use:   "ls [flags] [PREFIX]",
 		Short: "List the locks that are held or waited for",
 		Long: `List the locks that are held or waited for, with a line for each holder: the start of
 its owner, its token, how long it has held, how much of its lease is left, and how many
-wait. With PREFIX, only names that start with it. A MODE of shared/3 is that of a holder who has
-asked for --slots 3; the smallest number of all counts.
+wait. With PREFIX, only names that start with it. A MODE of shared/3 is that of a holder who
+has asked for --slots 3; the smallest number of all counts.
 
-On a terminal NAME and NOTE are shortened to its width. Where that is not enough, TOKEN, NOTE and
-OWNER are left out, in this order. Any other output has everything.
+Lines come as the store tells them, by name where it can sort. With --limit, at most that
+many locks are listed; if there are more, standard error says how to go on, with --after.
+An array of --json that has no end was not listed whole.
 
-With --watch it goes on until a signal ends it: it looks every second, and prints a line with the
-time for each name whose holders or waiters have changed; with --json an object. What has come
-and gone in between is not seen. When the store does not answer, standard error says so once.`,
-		Example:           "  leasehold ls\n  leasehold ls orders/\n  leasehold ls --json | jq -r '.[].name'\n  leasehold ls --watch --json | jq -c '{name: .lock.name, held: (.lock.holders != [])}'",
+On a terminal NAME and NOTE are shortened to its width. Where that is not enough, TOKEN, NOTE
+and OWNER are left out, in this order. Any other output has everything.
+
+With --watch it goes on until a signal ends it: it looks every second, and prints a line with
+the time for each name whose holders or waiters have changed; with --json an object. What has
+come and gone in between is not seen. When the store does not answer, standard error says so
+once. It watches 50,000 names at most.`,
+		Example:           "  leasehold ls\n  leasehold ls --limit 50 orders/\n  leasehold ls --json | jq -r '.[].name'\n  leasehold ls --watch --json | jq -c '{name: .lock.name, held: (.lock.holders != [])}'",
 		Args:              argNames("[PREFIX]"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			prefix := ""
 			if len(args) > 0 {
-				prefix = args[0]
+				l.prefix = args[0]
+			}
+			if l.limit < 0 || cmd.Flags().Changed("limit") && l.limit == 0 {
+				return usageErrorf("--limit %d: want a number of locks", l.limit)
 			}
 			if watch {
 				return a.with(cmd.Context(), stores.OpenExisting, nil, func(ctx context.Context, locks *leasehold.Locker) error {
-					return watchList(ctx, a, locks, prefix)
+					return watchList(ctx, a, locks, l.prefix)
 				})
 			}
-			return list(cmd.Context(), a, prefix)
+			return l.list(cmd.Context(), a)
 		},
 	}
 	cmd.Flags().BoolVar(&watch, "watch", false, "go on, and print each change")
+	cmd.Flags().IntVar(&l.limit, "limit", 0, "list `N` locks at most")
+	cmd.Flags().StringVar(&l.after, "after", "", "go on after the list that ended with `NEXT`")
+	cmd.MarkFlagsMutuallyExclusive("watch", "limit")
+	cmd.MarkFlagsMutuallyExclusive("watch", "after")
 	return cmd
-}
-
-func list(ctx context.Context, a *app, prefix string) error {
-	states, err := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) ([]leasehold.State, error) {
-		return locks.List(ctx, prefix)
-	})
-	if err != nil && len(states) == 0 {
-		return err
-	}
-	views := viewsOf(states)
-	return errors.Join(err, a.print(views, func(w io.Writer) {
-		if len(views) == 0 {
-			// On stderr, so that a script that counts lines counts none.
-			which := ""
-			if prefix != "" {
-				which = " whose name starts with " + shown(prefix)
-			}
-			fmt.Fprintf(a.stderr, "No lock%s is held or waited for in %s\n", which, stores.Redact(a.storeURL))
-			return
-		}
-		writeTable(w, views, widthOf(a.stdout))
-	}))
 }
 
 func newShowCommand(a *app) *cobra.Command {
@@ -130,14 +119,17 @@ func completeName(a *app, after cobra.ShellCompDirective) cobra.CompletionFunc {
 	}
 }
 
+// mostCompletions is how many names a shell is offered: more are nothing to choose from.
+const mostCompletions = 200
+
 // statesForCompletion is quick, and nothing after an error: that has no place in a completion.
 func statesForCompletion(a *app, prefix string) []leasehold.State {
 	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
 	defer cancel()
-	states, _ := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) ([]leasehold.State, error) {
-		return locks.List(ctx, prefix)
+	page, _ := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) (leasehold.Page, error) {
+		return locks.Page(ctx, leasehold.PageOptions{Prefix: prefix, Limit: mostCompletions})
 	})
-	return states
+	return page.States
 }
 
 // ask puts one question to the chosen store.

@@ -32,10 +32,16 @@ const (
 	leastNote = 8
 )
 
-// writeTable writes a line for each holder, and one for each resource that has only waiters. Lines are
-// at most width cells wide; 0: as wide as they need.
-func writeTable(w io.Writer, views []stateView, width int) {
-	rows := [][]string{heads}
+// A table has a line for each holder, and one for each resource that has only waiters. Lines are
+// at most width cells wide; 0: as wide as they need. What is written first decides the columns.
+type table struct {
+	width  int
+	widths []int
+}
+
+// write writes lines, the first time with the heads above them.
+func (t *table) write(w io.Writer, views []stateView) {
+	var rows [][]string
 	for _, v := range views {
 		name, waiting := shown(v.Name), strconv.Itoa(len(v.Waiters))
 		for _, h := range v.Holders {
@@ -46,17 +52,26 @@ func writeTable(w io.Writer, views []stateView, width int) {
 			rows = append(rows, []string{name, "-", "-", "-", "-", "-", waiting, ""})
 		}
 	}
-	natural := make([]int, len(heads))
-	for _, row := range rows {
-		for i, text := range row {
-			natural[i] = max(natural[i], cells(text))
-		}
+	if len(rows) == 0 {
+		return
 	}
-	widths := fitted(natural, width)
+	if t.widths == nil {
+		rows = slices.Insert(rows, 0, heads)
+		natural := make([]int, len(heads))
+		for _, row := range rows {
+			for i, text := range row {
+				natural[i] = max(natural[i], cells(text))
+			}
+		}
+		t.widths = fitted(natural, t.width)
+	}
 	for _, row := range rows {
-		fmt.Fprintln(w, line(row, widths, width))
+		fmt.Fprintln(w, line(row, t.widths, t.width))
 	}
 }
+
+// writeTable writes a whole table.
+func writeTable(w io.Writer, views []stateView, width int) { (&table{width: width}).write(w, views) }
 
 // fitted returns the widths of columns in so much room, 0 being that of a column which is left out: NAME
 // and NOTE are shortened, and where that is not enough TOKEN, NOTE and OWNER are left out.
@@ -100,10 +115,13 @@ func line(row []string, widths []int, width int) string {
 		if i > 0 {
 			b.WriteString(strings.Repeat(" ", gap))
 		}
-		if i == columnName {
+		switch {
+		case width == 0: // a row that came later may need more
+		case i == columnName:
 			text = shortened(text, widths[i])
+		case i == columnNote:
+			text = cut(text, widths[i], "…")
 		}
-		text = cut(text, widths[i], "…")
 		b.WriteString(text)
 		b.WriteString(strings.Repeat(" ", max(0, widths[i]-cells(text))))
 	}

@@ -32,6 +32,7 @@ func newTopCommand(a *app) *cobra.Command {
 		Use:   "top [flags] [PREFIX]",
 		Short: "Watch the locks live",
 		Long: `Show on a terminal what "leasehold ls" lists, and look again every second until q or Ctrl-C.
+Of more than 500 names it shows the first 500.
 When the output is no terminal, or with --json, it prints one snapshot.`,
 		Example:           "  leasehold top\n  leasehold top orders/",
 		Args:              argNames("[PREFIX]"),
@@ -43,7 +44,7 @@ When the output is no terminal, or with --json, it prints one snapshot.`,
 			}
 			screen, ok := terminal(a.stdout)
 			if !ok || a.json {
-				return list(cmd.Context(), a, prefix)
+				return (&lister{prefix: prefix}).list(cmd.Context(), a)
 			}
 			return a.with(cmd.Context(), stores.OpenExisting, nil, func(ctx context.Context, locks *leasehold.Locker) error {
 				return top(ctx, a, locks, screen, prefix)
@@ -69,7 +70,7 @@ func top(ctx context.Context, a *app, locks *leasehold.Locker, screen *os.File, 
 	tick := time.NewTicker(topEvery)
 	defer tick.Stop()
 	for {
-		states, failed := look(ctx, locks, prefix)
+		page, failed := look(ctx, locks, prefix)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -77,7 +78,7 @@ func top(ctx context.Context, a *app, locks *leasehold.Locker, screen *os.File, 
 		if err != nil {
 			return internalErrorf("ask the terminal for its size: %w", err)
 		}
-		frame := topFrame(a.storeURL, states, failed, width)
+		frame := topFrame(a.storeURL, page, failed, width)
 		if _, err := screen.Write(fit(frame, width, height)); err != nil {
 			return internalErrorf("write to the terminal: %w", err)
 		}
@@ -102,31 +103,38 @@ func leaveAtKey(keys io.Reader, leave func()) {
 	}
 }
 
+// topMost is how many locks top asks for, which is more than a screen has lines.
+const topMost = 500
+
 // look asks the store once.
-func look(ctx context.Context, locks *leasehold.Locker, prefix string) ([]leasehold.State, error) {
+func look(ctx context.Context, locks *leasehold.Locker, prefix string) (leasehold.Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
-	return locks.List(ctx, prefix)
+	return locks.Page(ctx, leasehold.PageOptions{Prefix: prefix, Limit: topMost})
 }
 
 // topFrame is the text of one look. A store that cannot be reached is shown as such:
 // whoever watches wants to see when it is back.
-func topFrame(store string, states []leasehold.State, err error, width int) string {
+func topFrame(store string, page leasehold.Page, err error, width int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "leasehold %s  %s", stores.Redact(store), time.Now().Format(time.TimeOnly))
 	if err != nil {
 		fmt.Fprintf(&b, "\n\n%s\n", plain(err.Error()))
 	}
-	if err != nil && len(states) == 0 {
+	if err != nil && len(page.States) == 0 {
 		return b.String()
 	}
 	holders, waiters := 0, 0
-	for _, s := range states {
+	for _, s := range page.States {
 		holders += len(s.Holders)
 		waiters += len(s.Waiters)
 	}
-	fmt.Fprintf(&b, "  %d held, %d waiting  q ends\n\n", holders, waiters)
-	writeTable(&b, viewsOf(states), width)
+	of := ""
+	if page.Next != "" {
+		of = fmt.Sprintf(" of the first %d names", len(page.States))
+	}
+	fmt.Fprintf(&b, "  %d held, %d waiting%s  q ends\n\n", holders, waiters, of)
+	writeTable(&b, viewsOf(page.States), width)
 	return b.String()
 }
 

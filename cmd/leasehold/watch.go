@@ -28,7 +28,7 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 	tick := time.NewTicker(topEvery)
 	defer tick.Stop()
 	for {
-		states, err := look(ctx, locks, prefix)
+		states, err := lookAll(ctx, locks, prefix)
 		if errors.Is(err, driver.ErrCorrupt) {
 			err = nil // what is damaged is not seen to change
 		}
@@ -54,6 +54,29 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 	}
 }
 
+// watchMost is how many names ls --watch compares: each look asks for all of them.
+const watchMost = 50_000
+
+// lookAll asks the store for all names once.
+func lookAll(ctx context.Context, locks *leasehold.Locker, prefix string) (states []leasehold.State, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerBound)
+	defer cancel()
+	var damaged error
+	for state, err := range locks.List(ctx, prefix) {
+		switch {
+		case errors.Is(err, driver.ErrCorrupt):
+			damaged = err
+		case err != nil:
+			return nil, err
+		case len(states) == watchMost:
+			return nil, usageErrorf("more than %d names are held or waited for: give a PREFIX, which fewer begin with", watchMost)
+		default:
+			states = append(states, state)
+		}
+	}
+	return states, damaged
+}
+
 // printChanges prints what is not as it was seen, which it brings up to date.
 func (a *app) printChanges(seen map[string]stateView, views []stateView) error {
 	var changed []stateView
@@ -63,8 +86,12 @@ func (a *app) printChanges(seen map[string]stateView, views []stateView) error {
 		}
 		seen[v.Name] = v
 	}
+	here := make(map[string]bool, len(views))
+	for _, v := range views {
+		here[v.Name] = true
+	}
 	for name, was := range seen {
-		if !slices.ContainsFunc(views, func(v stateView) bool { return v.Name == name }) {
+		if !here[name] {
 			delete(seen, name)
 			changed = append(changed, stateView{Name: name, Token: was.Token, Holders: []holderView{}, Waiters: []waiterView{}})
 		}

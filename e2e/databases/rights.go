@@ -50,7 +50,7 @@ func LeastRights(t *testing.T, admin, d, nobody Store) {
 	if err := d.Evict(t.Context(), "x", "a waiter", "a test"); err != nil {
 		t.Error(err)
 	}
-	if all, err := d.List(t.Context(), ""); err != nil || len(all) != 0 {
+	if all, _, err := d.List(t.Context(), "", "", 100); err != nil || len(all) != 0 {
 		t.Errorf("List: %v, %v", all, err)
 	}
 	if err := d.Purge(t.Context()); !errors.Is(err, sqllock.ErrDenied) || strings.Contains(err.Error(), Canary) {

@@ -56,7 +56,7 @@ func TestLeastRights(t *testing.T) {
 	round := 0
 	all := func() error {
 		round++
-		_, listed := l.List(t.Context(), "")
+		_, listed := l.Page(t.Context(), leasehold.PageOptions{})
 		return errors.Join(listed, waitOnce(t.Context(), l, fmt.Sprint("round/", round)))
 	}
 	eventually(t, "with all rights", nil, all) // the server learns of Roles a little later
@@ -213,9 +213,9 @@ func TestDamagedRecords(t *testing.T) {
 	if _, err := l.Acquire(t.Context(), "sound"); err != nil {
 		t.Error(err)
 	}
-	states, err := l.List(t.Context(), "")
-	if len(states) != 1 || states[0].Resource != "sound" || !errors.Is(err, driver.ErrCorrupt) {
-		t.Errorf("List: %v, %v; want one and ErrCorrupt", states, err)
+	page, err := l.Page(t.Context(), leasehold.PageOptions{})
+	if states := page.States; len(states) != 1 || states[0].Resource != "sound" || !errors.Is(err, driver.ErrCorrupt) {
+		t.Errorf("List: %v, %v; want one and ErrCorrupt", page.States, err)
 	}
 }
 

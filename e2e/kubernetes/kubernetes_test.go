@@ -189,8 +189,8 @@ func TestNamesAreListed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := l.List(t.Context(), name)
-		if err != nil || len(all) != 1 || all[0].Resource != name {
+		all, err := l.Page(t.Context(), leasehold.PageOptions{Prefix: name})
+		if err != nil || len(all.States) != 1 || all.States[0].Resource != name {
 			t.Errorf("%q: %v, %v", name, all, err)
 		}
 		if err := lease.Release(t.Context()); err != nil {

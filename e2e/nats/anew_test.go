@@ -308,7 +308,7 @@ func TestBucketMadeOtherwise(t *testing.T) {
 	if err := js.DeleteKeyValue(t.Context(), "locks"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.List(t.Context(), ""); !errors.Is(err, natslock.ErrNoBucket) {
+	if _, _, err := d.List(t.Context(), "", "", 100); !errors.Is(err, natslock.ErrNoBucket) {
 		t.Errorf("List: %v; want ErrNoBucket", err)
 	}
 	if _, err := try(t, claim(t, d, "b", "one"), ttl); !errors.Is(err, natslock.ErrNoBucket) {

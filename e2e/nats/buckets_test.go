@@ -62,7 +62,7 @@ func TestOpenCreatesWhatIsMissing(t *testing.T) {
 			return err
 		}
 		defer d.Close()
-		_, err = d.(driver.Operator).List(t.Context(), "")
+		_, _, err = d.(driver.Operator).List(t.Context(), "", "", 100)
 		return err
 	}
 	if err := open("locker", "locks", stores.Open); err != nil {

@@ -51,7 +51,7 @@ func TestCallsEndWhileTheClientConnects(t *testing.T) {
 	for what, call := range map[string]func(ctx context.Context) error{
 		"Try":     func(ctx context.Context) error { _, err := claim(t, d, "b", "one").Try(ctx); return err },
 		"Inspect": func(ctx context.Context) error { _, err := d.Inspect(ctx, "a"); return err },
-		"List":    func(ctx context.Context) error { _, err := d.List(ctx, ""); return err },
+		"List":    func(ctx context.Context) error { _, _, err := d.List(ctx, "", "", 100); return err },
 		"Check":   func(ctx context.Context) error { _, err := driver.Checker(d).Check(ctx); return err },
 	} {
 		if late := bounded(300*time.Millisecond, call); late > connects/4 {

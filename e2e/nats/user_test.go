@@ -122,7 +122,7 @@ func handOver(ctx context.Context, mine, others *leasehold.Locker, look driver.O
 // somebodyWaits returns when a list shows a waiter.
 func somebodyWaits(ctx context.Context, look driver.Operator) error {
 	for ; ; time.Sleep(10 * time.Millisecond) {
-		all, err := look.List(ctx, "")
+		all, _, err := look.List(ctx, "", "", 100)
 		if err != nil || slices.ContainsFunc(all, func(st driver.State) bool { return len(st.Waiters) > 0 }) {
 			return err
 		}

@@ -123,7 +123,7 @@ func TestLeastRights(t *testing.T) {
 			return err
 		}
 		defer l.Close()
-		_, listed := d.(driver.Operator).List(t.Context(), "")
+		_, _, listed := d.(driver.Operator).List(t.Context(), "", "", 100)
 		return errors.Join(listed, l.Do(t.Context(), "a", func(context.Context) error { return nil }))
 	}
 	set(whole)
@@ -177,7 +177,7 @@ func TestDamagedRecords(t *testing.T) {
 	if err := attempt(t.Context(), d, "sound"); err != nil {
 		t.Error(err)
 	}
-	states, err := d.(driver.Operator).List(t.Context(), "")
+	states, _, err := d.(driver.Operator).List(t.Context(), "", "", 100)
 	if len(states) != 1 || states[0].Resource != "sound" || !errors.Is(err, driver.ErrCorrupt) {
 		t.Errorf("List: %v, %v; want one and ErrCorrupt", states, err)
 	}
@@ -203,7 +203,7 @@ func TestListsOverPages(t *testing.T) {
 			t.Fatalf("%q: %v", name, err)
 		}
 	}
-	states, err := d.(driver.Operator).List(t.Context(), "a/")
+	states, _, err := d.(driver.Operator).List(t.Context(), "a/", "", 100)
 	var got []string
 	for _, st := range states {
 		got = append(got, st.Resource)

@@ -91,7 +91,7 @@ func TestConformance(t *testing.T) {
 // basics are the cases that run always: one of each kind of call, and real processes.
 var basics = []string{
 	"OneHolder", "OneOfManyWins", "NamesAreDistinct", "ExpiresAfterItsTTL", "OrderOfFirstTry", "ReleaseTwice", "RenewKeepsTheGrant", "Resume",
-	"FenceGrowsAfterEviction", "SmallestLimitCounts", "QueuedReadersFollowWriter", "InspectShowsWaitersInOrder", "LingerHoldsForOthers",
+	"FenceGrowsAfterEviction", "SmallestLimitCounts", "QueuedReadersFollowWriter", "InspectShowsWaitersInOrder", "ListHasPages", "LingerHoldsForOthers",
 	"NoteIsReplaced", "ReplyLostOnTry", "KilledHolderFreesWithinTheTTL",
 }
 

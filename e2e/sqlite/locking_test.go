@@ -178,7 +178,7 @@ func TestSQLiteListsByBytes(t *testing.T) {
 			}
 		}
 		slices.Sort(want)
-		states, err := d.List(bounded(t), prefix)
+		states, _, err := d.List(bounded(t), prefix, "", 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func TestSQLiteListWithDamagedRows(t *testing.T) {
 	mustExec(t, db, "UPDATE leasehold_locks SET record = '{\"v\":1,\"claims\":' WHERE name = 'claims'",
 		"UPDATE leasehold_locks SET record = x'ff00' WHERE name = 'last'",
 		"UPDATE leasehold_locks SET fence = 'text' WHERE name = 'kind'")
-	states, err := d.List(bounded(t), "")
+	states, _, err := d.List(bounded(t), "", "", 1000)
 	shown := ""
 	for _, st := range states {
 		shown += fmt.Sprint(st.Resource, len(st.Holders), " ")

@@ -33,7 +33,7 @@ func TestDamagedRecords(t *testing.T) {
 				t.Errorf("%s was changed", name)
 			}
 		}
-		states, err := d.(driver.Operator).List(t.Context(), "")
+		states, _, err := d.(driver.Operator).List(t.Context(), "", "", 100)
 		if len(states) != 1 || states[0].Resource != "sound" || !errors.Is(err, driver.ErrCorrupt) {
 			t.Errorf("List: %v, %v; want one and ErrCorrupt", states, err)
 		}

@@ -3,9 +3,9 @@ package caslock_test
 import (
 	"context"
 	"fmt"
-	"iter"
 	"log"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -55,18 +55,20 @@ func (t *table) Write(_ context.Context, name string, value []byte, was caslock.
 	return t.item(name, t.rows[name]).Version, nil
 }
 
-// List is SELECT name, value, revision FROM locks, without those that begin otherwise.
-func (t *table) List(_ context.Context, prefix string) iter.Seq2[caslock.Item, error] {
+// List is SELECT name, value, revision FROM locks WHERE name > $2 ORDER BY name, without those that begin otherwise, LIMIT $3.
+func (t *table) List(_ context.Context, prefix, after string, limit int) (items []caslock.Listed, next string, err error) {
 	t.mu.Lock()
-	rows := maps.Clone(t.rows)
-	t.mu.Unlock()
-	return func(yield func(caslock.Item, error) bool) {
-		for name, r := range rows {
-			if strings.HasPrefix(name, prefix) && !yield(t.item(name, r), nil) {
-				return
-			}
+	defer t.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(t.rows)) {
+		if name <= after || !strings.HasPrefix(name, prefix) {
+			continue
 		}
+		if len(items) == limit {
+			return items, items[limit-1].Name, nil
+		}
+		items = append(items, caslock.Listed{Item: t.item(name, t.rows[name])})
 	}
+	return items, "", nil
 }
 
 // A store of one's own keeps locks when it can replace a value only if it is unchanged.

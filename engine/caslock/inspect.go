@@ -43,29 +43,34 @@ func shown(h driver.Holder) driver.Holder {
 	return h
 }
 
-// List implements [driver.Operator].
-func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
+// List implements [driver.Operator], with the pages of the store.
+func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (states []driver.State, next string, err error) {
 	ctx, leave, err := d.enter(ctx)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer leave()
-	var states []driver.State
+	items, next, err := d.store.List(ctx, prefix, after, limit)
+	if err != nil {
+		return nil, "", failed(ctx, err)
+	}
 	var damaged []error
-	for i, err := range d.store.List(ctx, prefix) {
+	for _, i := range items {
+		err := i.Err
 		if err == nil && i.Value != nil {
-			err = d.listed(i, &states)
+			err = d.listed(i.Item, &states)
 		}
 		switch {
 		case err == nil:
 		case errors.Is(err, driver.ErrCorrupt):
 			damaged = append(damaged, fmt.Errorf("%q: %w", i.Name, err))
 		default:
-			return nil, failed(ctx, err)
+			return nil, "", failed(ctx, err)
 		}
 	}
 	slices.SortFunc(states, func(a, b driver.State) int { return cmp.Compare(a.Resource, b.Resource) })
-	return states, errors.Join(damaged...)
+	states = slices.CompactFunc(states, func(a, b driver.State) bool { return a.Resource == b.Resource })
+	return states, next, errors.Join(damaged...)
 }
 
 // listed appends what is shown of an item to states.

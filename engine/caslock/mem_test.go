@@ -76,17 +76,29 @@ func (s *hashed) putBack(all map[string][]byte) {
 	s.values = maps.Clone(all)
 }
 
-func (s *hashed) List(_ context.Context, prefix string) iter.Seq2[caslock.Item, error] {
-	return func(yield func(caslock.Item, error) bool) {
-		s.mu.Lock()
-		all := maps.Clone(s.values)
-		s.mu.Unlock()
-		for name, value := range all {
-			if strings.HasPrefix(name, prefix) && !yield(caslock.Item{Name: name, Value: value}, nil) {
-				return
-			}
+func (s *hashed) List(_ context.Context, prefix, after string, limit int) ([]caslock.Listed, string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	items, next := page(maps.Keys(s.values), prefix, after, limit, func(name string) caslock.Item {
+		return caslock.Item{Value: s.values[name]}
+	})
+	return items, next, nil
+}
+
+// page is one of the names that begin with prefix, in order.
+func page(names iter.Seq[string], prefix, after string, limit int, item func(name string) caslock.Item) (items []caslock.Listed, next string) {
+	for _, name := range slices.Sorted(names) {
+		if !strings.HasPrefix(name, prefix) || name <= after {
+			continue
 		}
+		if len(items) == limit {
+			return items, items[limit-1].Name
+		}
+		i := item(name)
+		i.Name = name
+		items = append(items, caslock.Listed{Item: i})
 	}
+	return items, ""
 }
 
 // A counting is a store that numbers its writes, forgets what is not needed any more, and tells
@@ -162,20 +174,11 @@ func (s *counting) Write(ctx context.Context, name string, value []byte, was cas
 	return caslock.Version(fmt.Sprint(s.last)), nil
 }
 
-func (s *counting) List(_ context.Context, prefix string) iter.Seq2[caslock.Item, error] {
-	return func(yield func(caslock.Item, error) bool) {
-		s.mu.Lock()
-		names := slices.Collect(maps.Keys(s.values))
-		s.mu.Unlock()
-		for _, name := range names {
-			s.mu.Lock()
-			i := s.item(name)
-			s.mu.Unlock()
-			if strings.HasPrefix(name, prefix) && i.Value != nil && !yield(i, nil) {
-				return
-			}
-		}
-	}
+func (s *counting) List(_ context.Context, prefix, after string, limit int) ([]caslock.Listed, string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	items, next := page(maps.Keys(s.values), prefix, after, limit, s.item)
+	return items, next, nil
 }
 
 func (s *counting) Watch(ctx context.Context, begun func(), heard func(caslock.Item)) error {

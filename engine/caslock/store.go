@@ -3,7 +3,6 @@ package caslock
 import (
 	"context"
 	"errors"
-	"iter"
 	"time"
 )
 
@@ -49,9 +48,15 @@ type Store interface {
 	// forgotten once it was there for life, if that is not 0, and only by a Counter.
 	Write(ctx context.Context, name string, value []byte, was Version, life time.Duration) (Version, error)
 
-	// List returns the items that have values and names which begin with prefix, in any order.
-	// After an error that is about one of them it goes on: Item.Name says of which.
-	List(ctx context.Context, prefix string) iter.Seq2[Item, error]
+	// List returns a page of the items that have values and names which begin with prefix, with the
+	// rules of driver.Operator.List but in any order.
+	List(ctx context.Context, prefix, after string, limit int) (items []Listed, next string, err error)
+}
+
+// A Listed is an Item of a page, or an error that is about it alone: Item.Name says of which.
+type Listed struct {
+	Item
+	Err error
 }
 
 // A Watcher is a Store that tells of changes, so that waiters need not ask.

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// page is how many keys List reads at once.
+	// page is how many keys List reads at once at most.
 	page = 2000
 	// maxAsked bounds of how many leases one List asks the time that is left.
 	maxAsked = 100
@@ -43,36 +43,61 @@ func (d *Driver) queue(ctx context.Context, name string) ([]entry, error) {
 	return d.list(ctx, d.dir(name))
 }
 
-// List returns, by name, the resources with holders or waiters whose names start with prefix.
-func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
+// List implements [driver.Operator]. Pages are in the order of keys, in which "a-b" may be before "a".
+func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (states []driver.State, next string, err error) {
 	if err := d.usable(ctx); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	d.sweep(ctx)
-	queues := make(map[string][]entry)
-	first, rev := d.root+escape(prefix), int64(0)
-	end := clientv3.GetPrefixRangeEnd(first)
-	if first == "" {
-		first, end = "\x00", "\x00"
+	from := d.root + escape(prefix)
+	end := clientv3.GetPrefixRangeEnd(from)
+	if from == "" {
+		from, end = "\x00", "\x00"
 	}
-	for from, more := first, true; more; {
-		resp, err := d.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(rev)))
+	if after != "" {
+		from = max(from, clientv3.GetPrefixRangeEnd(d.dir(after)))
+	}
+	left := leaseTimes{d: d, known: make(map[clientv3.LeaseID]time.Duration)}
+	var name string // of the keys in queue
+	var queue []entry
+	done := func() {
+		if len(queue) > 0 {
+			slices.SortFunc(queue, byRevision)
+			states = append(states, left.state(ctx, name, queue))
+		}
+	}
+	for rev, more := int64(0), true; more; {
+		resp, err := d.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(min(int64(limit)+1, page)), clientv3.WithRev(rev)))
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		r := resp.Responses[0].GetResponseRange()
 		if rev == 0 {
-			rev = resp.Header.Revision // all pages as of then
+			rev = resp.Header.Revision // all keys as of then
 		}
 		for _, kv := range r.Kvs {
-			if name, ok := d.nameOf(string(kv.Key)); ok {
-				queues[name] = append(queues[name], newEntry(kv))
-			}
 			from = string(kv.Key) + "\x00"
+			of, ok := d.nameOf(string(kv.Key))
+			if !ok {
+				continue
+			}
+			if of != name {
+				if done(); len(states) == limit {
+					return byName(states), name, nil
+				}
+				name, queue = of, nil
+			}
+			queue = append(queue, newEntry(kv))
 		}
 		more = r.More
 	}
-	return d.states(ctx, queues), nil
+	done()
+	return byName(states), "", nil
+}
+
+func byName(states []driver.State) []driver.State {
+	slices.SortFunc(states, func(a, b driver.State) int { return cmp.Compare(a.Resource, b.Resource) })
+	return states
 }
 
 // nameOf is the resource that a key belongs to.
@@ -80,17 +105,6 @@ func (d *Driver) nameOf(key string) (string, bool) {
 	escaped, _, ok := strings.Cut(key[len(d.root):], "/")
 	name := unescape(escaped)
 	return name, ok && escape(name) == escaped && dirOf(key) == d.dir(name) && driver.CheckName(name) == nil
-}
-
-func (d *Driver) states(ctx context.Context, queues map[string][]entry) []driver.State {
-	left := leaseTimes{d: d, known: make(map[clientv3.LeaseID]time.Duration)}
-	states := make([]driver.State, 0, len(queues))
-	for name, queue := range queues {
-		slices.SortFunc(queue, byRevision)
-		states = append(states, left.state(ctx, name, queue))
-	}
-	slices.SortFunc(states, func(a, b driver.State) int { return cmp.Compare(a.Resource, b.Resource) })
-	return states
 }
 
 // leaseTimes asks how long leases have left, each once.

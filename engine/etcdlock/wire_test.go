@@ -153,7 +153,7 @@ func TestForeignHolder(t *testing.T) {
 	if err != nil || len(st.Holders) != 1 || st.Holders[0].Owner.Reveal() != owner || st.Holders[0].Left <= 0 {
 		t.Errorf("Inspect: %+v, %v; want the foreign holder", st, err)
 	}
-	list, err := d.List(t.Context(), "for")
+	list, _, err := d.List(t.Context(), "for", "", 100)
 	if err != nil || len(list) != 1 || list[0].Resource != "foreign" {
 		t.Errorf("List: %+v, %v; want the foreign holder", list, err)
 	}

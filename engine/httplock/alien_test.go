@@ -89,7 +89,7 @@ func TestAYesOfSomethingElseIsNoYes(t *testing.T) {
 		{"/v1/evict", `{}`, func(ctx context.Context) error { return d.(driver.Operator).Evict(ctx, "n", "owner-one", "") }},
 		{"/v1/lock", `{}`, func(ctx context.Context) error { _, err := d.(driver.Operator).Inspect(ctx, "n"); return err }},
 		{"/v1/lock", `{"name":"other","holders":[]}`, func(ctx context.Context) error { _, err := d.(driver.Operator).Inspect(ctx, "n"); return err }},
-		{"/v1/locks", `{}`, func(ctx context.Context) error { _, err := d.(driver.Operator).List(ctx, ""); return err }},
+		{"/v1/locks", `{}`, func(ctx context.Context) error { _, _, err := d.(driver.Operator).List(ctx, "", "", 100); return err }},
 		{"/v1/features", `{}`, func(ctx context.Context) error { _, err := httplock.Connect(ctx, address, nil); return err }},
 	} {
 		front.says(s.path, s.says)

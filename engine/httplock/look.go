@@ -28,20 +28,23 @@ func (d operator) Inspect(ctx context.Context, resource string) (driver.State, e
 	return stateOf(s), damage(s.Damaged)
 }
 
-// List implements driver.Operator, as Inspect does.
-func (d operator) List(ctx context.Context, prefix string) ([]driver.State, error) {
-	var all wire.Locks
-	if err := d.get(ctx, wire.List, url.Values{"prefix": {prefix}}, &all); err != nil {
-		return nil, err
+// List implements driver.Operator, as Inspect does, with the pages of the service.
+func (d operator) List(ctx context.Context, prefix, after string, limit int) (states []driver.State, next string, err error) {
+	var page wire.Locks
+	query := url.Values{"prefix": {prefix}, "limit": {strconv.Itoa(min(limit, wire.MaxPage))}}
+	if after != "" {
+		query.Set("after", after)
 	}
-	if all.Locks == nil {
-		return nil, errAlien
+	if err := d.get(ctx, wire.List, query, &page); err != nil {
+		return nil, "", err
 	}
-	states := make([]driver.State, len(all.Locks))
-	for i, s := range all.Locks {
-		states[i] = stateOf(s)
+	if page.Locks == nil {
+		return nil, "", errAlien
 	}
-	return states, damage(all.Damaged)
+	for _, s := range page.Locks {
+		states = append(states, stateOf(s))
+	}
+	return states, page.Next, damage(page.Damaged)
 }
 
 func damage(text string) error {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -93,28 +92,38 @@ func (s *store) create(ctx context.Context, name string) error {
 // Number is the resourceVersion, which the server raises by each write to any Lease.
 func (s *store) Number(v caslock.Version) uint64 { return shownBy(v).Number }
 
-// page is how many Leases are asked for at once.
-const page = 500
+// leastPage is how many Leases are asked for at least: those of other programs are among them.
+const leastPage = 100
 
-// List reads the Leases of the namespace, those of other programs among them.
-func (s *store) List(ctx context.Context, prefix string) iter.Seq2[caslock.Item, error] {
-	return func(yield func(caslock.Item, error) bool) {
-		opts := meta.ListOptions{Limit: page}
-		for more := true; more; more = opts.Continue != "" {
-			leases, err := s.leases.list(quiet(ctx), opts)
-			if err != nil {
-				yield(caslock.Item{}, explain(err))
-				return
-			}
-			for i := range leases.Items {
-				name, ok := nameOf(&leases.Items[i])
-				if ok && strings.HasPrefix(name, prefix) && !yield(itemOf(name, &leases.Items[i])) {
-					return
-				}
-			}
-			opts.Continue = leases.Continue
-		}
+// List implements caslock.Store, in the order of the Leases. after is the last one that was read, and
+// the server's token for the answer that had it, if there is one.
+func (s *store) List(ctx context.Context, prefix, after string, limit int) (items []caslock.Listed, next string, err error) {
+	last, token, _ := strings.Cut(after, " ")
+	leases, err := s.leases.list(quiet(ctx), meta.ListOptions{Limit: int64(max(limit, leastPage)), Continue: token})
+	if api.IsResourceExpired(err) { // a token lives for minutes; the names of Leases are ordered without it too
+		token = ""
+		leases, err = s.leases.list(quiet(ctx), meta.ListOptions{Limit: int64(max(limit, leastPage))})
 	}
+	if err != nil {
+		return nil, "", explain(err)
+	}
+	for i := range leases.Items {
+		l := &leases.Items[i]
+		name, ok := nameOf(l)
+		if l.Name <= last || !ok || !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		if len(items) == limit {
+			return items, last + " " + token, nil
+		}
+		item, err := itemOf(name, l)
+		item.Name = name
+		items, last = append(items, caslock.Listed{Item: item, Err: err}), l.Name
+	}
+	if leases.Continue != "" {
+		next = last + " " + leases.Continue
+	}
+	return items, next, nil
 }
 
 // errEnded: the server has ended the watch, as it does now and then.

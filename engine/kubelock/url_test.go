@@ -55,7 +55,7 @@ func TestNobodyListens(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if _, err := d.(driver.Operator).List(t.Context(), ""); !errors.Is(err, ErrUnreachable) || strings.Contains(err.Error(), canary) {
+	if _, _, err := d.(driver.Operator).List(t.Context(), "", "", 100); !errors.Is(err, ErrUnreachable) || strings.Contains(err.Error(), canary) {
 		t.Errorf("%v; want ErrUnreachable", err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"iter"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -486,16 +485,29 @@ const (
 	mostPause  = 200 * time.Millisecond
 )
 
-// List reads the values that the bucket has now.
-func (s *store) List(ctx context.Context, prefix string) iter.Seq2[caslock.Item, error] {
-	return func(yield func(caslock.Item, error) bool) {
-		err := s.watch(ctx, func() {}, func(i caslock.Item, more bool) bool {
-			return more && (!strings.HasPrefix(i.Name, prefix) || yield(i, nil))
-		}, jetstream.IgnoreDeletes())
-		if err != nil {
-			yield(caslock.Item{}, err)
+// List implements caslock.Store, in the order of the last writes: after is the revision of the last item
+// that was read. What is written meanwhile comes again.
+func (s *store) List(ctx context.Context, prefix, after string, limit int) (items []caslock.Listed, next string, err error) {
+	from, err := uint64(0), error(nil)
+	if after != "" {
+		if from, err = strconv.ParseUint(after, 10, 64); err != nil {
+			return nil, "", fmt.Errorf("natslock: no revision to go on after: %w", err)
 		}
 	}
+	err = s.watch(ctx, func() {}, func(i caslock.Item, more bool) bool {
+		if !more || !strings.HasPrefix(i.Name, prefix) {
+			return more
+		}
+		items = append(items, caslock.Listed{Item: i})
+		if len(items) == limit {
+			next = strconv.FormatUint(s.Number(i.Version), 10)
+		}
+		return next == ""
+	}, jetstream.IgnoreDeletes(), jetstream.ResumeFromRevision(from+1))
+	if err != nil {
+		return nil, "", err
+	}
+	return items, next, nil
 }
 
 // Watch implements caslock.Watcher.
@@ -514,7 +526,7 @@ var errEnded = errors.New("natslock: the watch has ended")
 
 // watch calls heard for each change until it returns false; more is false once all is told that
 // was there at first.
-func (s *store) watch(ctx context.Context, begun func(), heard func(i caslock.Item, more bool) bool, opt jetstream.WatchOpt) error {
+func (s *store) watch(ctx context.Context, begun func(), heard func(i caslock.Item, more bool) bool, opts ...jetstream.WatchOpt) error {
 	ctx, kv, end, err := s.begin(ctx, s.prefix()+s.api("CONSUMER.CREATE")+".")
 	if err != nil {
 		return err
@@ -522,7 +534,7 @@ func (s *store) watch(ctx context.Context, begun func(), heard func(i caslock.It
 	defer end()
 	epoch := s.epoch()
 	w, err := within(ctx, func() (jetstream.KeyWatcher, error) {
-		w, err := settled(ctx, s, func() (jetstream.KeyWatcher, error) { return kv.WatchAll(ctx, opt) })
+		w, err := settled(ctx, s, func() (jetstream.KeyWatcher, error) { return kv.WatchAll(ctx, opts...) })
 		if err == nil {
 			context.AfterFunc(ctx, func() { _ = w.Stop() }) // of a connection that is closed; nobody waits for it
 		}

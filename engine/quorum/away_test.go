@@ -33,7 +33,7 @@ func TestHolderIsSeenBesideANodeThatIsAway(t *testing.T) {
 		if st, err := d.Inspect(t.Context(), "a"); err != nil || len(st.Holders) != 1 || st.Holders[0].Owner.Reveal() != "holder" {
 			t.Errorf("Inspect: %+v, %v", st, err)
 		}
-		if all, err := d.List(t.Context(), ""); err != nil || len(all) != 1 || len(all[0].Holders) != 1 {
+		if all, _, err := d.List(t.Context(), "", "", 100); err != nil || len(all) != 1 || len(all[0].Holders) != 1 {
 			t.Errorf("List: %+v, %v", all, err)
 		}
 		if err := d.Evict(t.Context(), "a", "holder", "reason"); err != nil {

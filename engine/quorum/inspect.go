@@ -49,30 +49,6 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	return d.merge(name, states, len(d.nodes)-len(states)), nil
 }
 
-// List returns what is held by the same rule.
-func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
-	lists, err := shown(ctx, d, "list", func(ctx context.Context, n driver.Operator) ([]driver.State, error) {
-		return n.List(ctx, prefix)
-	})
-	if err != nil {
-		return nil, err
-	}
-	byName := make(map[string][]driver.State)
-	for _, list := range lists {
-		for _, st := range list {
-			byName[st.Resource] = append(byName[st.Resource], st)
-		}
-	}
-	var held []driver.State
-	for name, states := range byName {
-		if st := d.merge(name, states, len(d.nodes)-len(lists)); len(st.Holders) > 0 {
-			held = append(held, st)
-		}
-	}
-	slices.SortFunc(held, func(a, b driver.State) int { return cmp.Compare(a.Resource, b.Resource) })
-	return held, nil
-}
-
 // merge keeps the holders that a majority knows, if the silent nodes do, the best known one
 // first. Their fences stay unknown: each node has one of its own for them, and only the holder
 // knows which was the greatest of those that made its majority.
@@ -100,6 +76,8 @@ func (d *Driver) merge(name string, states []driver.State, silent int) driver.St
 	})
 	return st
 }
+
+func byName(a, b driver.State) int { return cmp.Compare(a.Resource, b.Resource) }
 
 // Evict ends owner's lease at every node that answers. Unless it returns an error, no majority
 // holds it any more: most answered, and what some have ended the others did not have.

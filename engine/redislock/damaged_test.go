@@ -46,12 +46,12 @@ func TestRedisListWithDamagedCompanions(t *testing.T) {
 	whole := r.Must(t, "GET", companion("f", "cut"))
 	r.Must(t, "SET", companion("f", "cut"), whole[:29+len(leases["cut"].Owner())]) // an owner without channel and note
 	r.Must(t, "LPUSH", "lock:mine", "somebody's data")
-	list, err := l.List(t.Context(), "")
+	page, err := l.Page(t.Context(), leasehold.PageOptions{})
 	if !errors.Is(err, driver.ErrCorrupt) {
 		t.Fatalf("List: %v; want ErrCorrupt", err)
 	}
 	got := make(map[string]int)
-	for _, st := range list {
+	for _, st := range page.States {
 		got[st.Resource] = len(st.Holders)
 	}
 	for _, name := range names {
@@ -67,7 +67,7 @@ func TestRedisListWithDamagedCompanions(t *testing.T) {
 		}
 	}
 	if _, shown := got["mine"]; shown || strings.Contains(err.Error(), `"mine"`) {
-		t.Errorf("what is no lock is listed: %v, %v", list, err)
+		t.Errorf("what is no lock is listed: %v, %v", page.States, err)
 	}
 	if _, err := l.Inspect(t.Context(), "mine"); !errors.Is(err, redislock.ErrWrongType) {
 		t.Errorf("Inspect of what is no lock: %v", err)
@@ -168,7 +168,7 @@ func FuzzRedisDamagedCompanions(f *testing.F) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		states, err := d.List(ctx, "")
+		states, _, err := d.List(ctx, "", "", 100)
 		allowed("List", err)
 		healthy := 0
 		for _, st := range states {

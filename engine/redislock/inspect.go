@@ -10,36 +10,44 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/leasehold-go/leasehold/driver"
-)
-
-const (
-	// scanCount is how many keys one SCAN looks at: a millisecond of the server's time.
-	scanCount = 1000
 )
 
 // Inspect implements [driver.Operator]. Foreign holders have no note and no fence. What is
 // damaged is [ErrDamaged], beside the State as far as it can be told.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
-	k := d.keysOf(name)
+	values, err := d.show(ctx, name)
+	if err != nil {
+		return driver.State{}, err
+	}
+	return stateOf(name, values[0])
+}
+
+// show asks for what there is of names, which one server has.
+func (d *Driver) show(ctx context.Context, names ...string) ([]any, error) {
+	kinds := []byte{kindHistory, kindQueue, kindDetails, kindShares}
 	inspect := d.pipelines.newCall(scriptInspect)
-	inspect.keys(k, "", kindHistory, kindQueue, kindDetails, kindShares)
+	inspect.args(len(names) * (1 + len(kinds)))
+	for _, name := range names {
+		inspect.moreKeys(d.keysOf(name), "", kinds...)
+	}
 	inspect.args(placeTTL)
-	reply, err := d.ask(ctx, k.lock, inspect)
+	reply, err := d.ask(ctx, d.keysOf(names[0]).lock, inspect)
 	if err != nil {
-		return driver.State{}, err
+		return nil, err
 	}
-	values, err := reply.slice(4)
-	if err != nil {
-		return driver.State{}, err
-	}
-	return stateOf(name, values)
+	return reply.slice(len(names))
 }
 
 // stateOf reads what inspect.lua tells of name.
-func stateOf(name string, values []any) (driver.State, error) {
+func stateOf(name string, value any) (driver.State, error) {
+	if why, refused := value.(refusal); refused {
+		return driver.State{}, explain(why)
+	}
+	values, err := answer{reply: value}.slice(4)
+	if err != nil {
+		return driver.State{}, err
+	}
 	st := driver.State{Resource: name, Fence: driver.FenceOf(max(number(values[0]), 0))}
 	holders, err := rows(values[1], 7)
 	for _, h := range holders {
@@ -76,61 +84,6 @@ func ms(v any) time.Duration {
 		return 0
 	}
 	return time.Duration(n) * time.Millisecond
-}
-
-// List implements [driver.Operator]: it looks at all keys of all primaries, in small steps.
-// What changes meanwhile may or may not be shown. A lock key that holds no string is not
-// shown: it is no lock.
-func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
-	if err := d.usable(ctx); err != nil {
-		return nil, err
-	}
-	names, err := d.names(ctx, prefix)
-	if err != nil {
-		return nil, err
-	}
-	var states []driver.State
-	var damaged []error
-	for _, name := range names {
-		st, err := d.Inspect(ctx, name)
-		switch {
-		case errors.Is(err, ErrWrongType):
-		case errors.Is(err, driver.ErrCorrupt):
-			damaged = append(damaged, err)
-		case err != nil:
-			return nil, err
-		}
-		if len(st.Holders)+len(st.Waiters) > 0 {
-			states = append(states, st)
-		}
-	}
-	return states, errors.Join(damaged...)
-}
-
-// names returns, sorted, the names that begin with prefix and have a lock key or a queue.
-func (d *Driver) names(ctx context.Context, prefix string) ([]string, error) {
-	patterns := []string{glob(d.o.Prefix+prefix) + "*", glob(d.o.Prefix+mark+string(kindQueue)) + "*"}
-	names, err := eachPrimary(ctx, d, func(ctx context.Context, node redis.UniversalClient) (found []string, err error) {
-		for _, pattern := range patterns {
-			scan := node.Scan(ctx, 0, pattern, scanCount).Iterator()
-			for scan.Next(ctx) {
-				if name, ok := d.nameOf(scan.Val()); ok && strings.HasPrefix(name, prefix) {
-					found = append(found, name)
-				}
-			}
-			if scan.Err() != nil {
-				return nil, scan.Err()
-			}
-		}
-		return found, nil
-	})
-	slices.Sort(names)
-	return slices.Compact(names), explain(err)
-}
-
-// glob is a pattern that matches s and nothing else.
-func glob(s string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
 }
 
 // Evict implements [driver.Operator]. It works on foreign holders too, who are not told. An

@@ -88,7 +88,13 @@ func (c *call) texts(words ...string) {
 // keys appends the lock key and its companions of those kinds, with their number before them. Of the kinds that each
 // owner has it is owner's.
 func (c *call) keys(k keys, owner string, kinds ...byte) {
-	c.args(1+len(kinds), k.lock)
+	c.args(1 + len(kinds))
+	c.moreKeys(k, owner, kinds...)
+}
+
+// moreKeys appends them without their number.
+func (c *call) moreKeys(k keys, owner string, kinds ...byte) {
+	c.args(k.lock)
 	var room [192]byte
 	for _, kind := range kinds {
 		c.body = appendText(c.body, k.appendKey(room[:0], kind, owner))

@@ -137,7 +137,7 @@ func TestRedisForeignHolder(t *testing.T) {
 	if err != nil || len(st.Holders) != 1 || st.Holders[0].Owner.Reveal() != token || st.Holders[0].Left <= 0 {
 		t.Errorf("Inspect: %+v, %v; want the foreign holder", st, err)
 	}
-	list, err := d.List(t.Context(), "for")
+	list, _, err := d.List(t.Context(), "for", "", 100)
 	if err != nil || len(list) != 1 || list[0].Resource != name {
 		t.Errorf("List: %+v, %v; want the foreign holder", list, err)
 	}

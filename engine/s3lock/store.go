@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -183,64 +182,62 @@ func (s *store) prove(ctx context.Context) error {
 // begin is what the keys of names begin with that begin with prefix and are not long.
 func begin(prefix string) string { return parted(caslock.Escape(prefix, plain)) }
 
-// List implements caslock.Store.
-func (s *store) List(ctx context.Context, prefix string) iter.Seq2[caslock.Item, error] {
-	return func(yield func(caslock.Item, error) bool) {
-		for _, first := range []string{begin(prefix), long} {
-			if !s.list(ctx, first, prefix, yield) || first == "" {
-				return
-			}
+// List implements caslock.Store, in the order of keys; long names come after all others. after is the
+// store's own token, behind a mark that tells of which.
+func (s *store) List(ctx context.Context, prefix, after string, limit int) (items []caslock.Listed, next string, err error) {
+	const ofShort, ofLong = "s", "l"
+	first, of := begin(prefix), ofShort
+	token, isLong := strings.CutPrefix(after, ofLong)
+	if isLong {
+		first, of = long, ofLong
+	} else {
+		token = strings.TrimPrefix(after, ofShort)
+	}
+	page, err := s.page(ctx, first, token, limit)
+	for links.Again(ctx, err) {
+		page, err = s.page(ctx, first, token, limit)
+	}
+	if err != nil {
+		return nil, "", explain(err)
+	}
+	var names []string
+	for _, o := range page.Contents {
+		if name, ok := nameOf(strings.TrimPrefix(aws.ToString(o.Key), s.prefix)); ok && strings.HasPrefix(name, prefix) {
+			names = append(names, name)
 		}
 	}
+	switch token := aws.ToString(page.NextContinuationToken); {
+	case token != "":
+		next = of + token
+	case !isLong && first != "": // else they were among these
+		next = ofLong
+	}
+	return s.readAll(ctx, names), next, nil
 }
 
-func (s *store) page(ctx context.Context, pages *s3.ListObjectsV2Paginator) (*s3.ListObjectsV2Output, error) {
+// page asks for keys that begin with first.
+func (s *store) page(ctx context.Context, first, token string, limit int) (*s3.ListObjectsV2Output, error) {
 	ctx, attempt := s.links.Begin(ctx)
-	page, err := pages.NextPage(ctx)
+	in := &s3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: aws.String(s.prefix + first), MaxKeys: aws.Int32(int32(min(limit, maxPage)))}
+	if token != "" {
+		in.ContinuationToken = &token
+	}
+	page, err := s.client.ListObjectsV2(ctx, in)
 	return page, attempt.End(err)
 }
 
-// list reads the objects whose keys begin with first and whose names with prefix. It returns false
-// if it is to be the last.
-func (s *store) list(ctx context.Context, first, prefix string, yield func(caslock.Item, error) bool) bool {
-	pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: aws.String(s.prefix + first)})
-	for pages.HasMorePages() {
-		page, err := s.page(ctx, pages)
-		for links.Again(ctx, err) {
-			page, err = s.page(ctx, pages)
-		}
-		if err != nil {
-			yield(caslock.Item{}, explain(err))
-			return false
-		}
-		var names []string
-		for _, o := range page.Contents {
-			if name, ok := nameOf(strings.TrimPrefix(aws.ToString(o.Key), s.prefix)); ok && strings.HasPrefix(name, prefix) {
-				names = append(names, name)
-			}
-		}
-		if !s.readAll(ctx, names, yield) {
-			return false
-		}
-	}
-	return true
-}
+// maxPage is how many keys S3 tells at once.
+const maxPage = 1000
 
 // readers is how many objects a List reads at once.
 const readers = 16
 
-// readAll reads what there is of names, and returns false if that is enough.
-func (s *store) readAll(ctx context.Context, names []string, yield func(caslock.Item, error) bool) bool {
-	items := make([]caslock.Item, len(names))
-	errs := several.Errors(len(names), readers, func(i int) (err error) {
-		items[i], err = s.Read(ctx, names[i])
+// readAll reads what there is of names.
+func (s *store) readAll(ctx context.Context, names []string) []caslock.Listed {
+	items := make([]caslock.Listed, len(names))
+	several.Bounded(len(names), readers, func(i int) {
+		items[i].Item, items[i].Err = s.Read(ctx, names[i])
 		items[i].Name = names[i]
-		return err
 	})
-	for i := range items {
-		if (errs[i] != nil || items[i].Value != nil) && !yield(items[i], errs[i]) {
-			return false
-		}
-	}
-	return true
+	return items
 }

@@ -22,20 +22,27 @@ func (d *Driver) Inspect(ctx context.Context, resource string) (driver.State, er
 	return r.State(r.now, resource), err
 }
 
-// List implements [driver.Operator].
-func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
+// List implements [driver.Operator], by name.
+func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (states []driver.State, next string, err error) {
+	from := prefix
+	if after != "" {
+		from = max(prefix, after+"\x01") // no name is in between: it would have a control character
+	}
 	var all []*row
-	err := d.repeated(ctx, func(ctx context.Context) (err error) {
-		all, err = d.look(ctx, d.texts.list, prefix)
+	err = d.repeated(ctx, func(ctx context.Context) (err error) {
+		all, err = d.look(ctx, d.texts.list, from, limit)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	var states []driver.State
+	if len(all) == limit {
+		next = all[limit-1].name
+	}
 	var damaged []error
 	for _, r := range all {
 		if !strings.HasPrefix(r.name, prefix) {
+			next = ""
 			break // names are in the order of their bytes, and began at prefix
 		}
 		if r.damage != nil {
@@ -45,7 +52,7 @@ func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error
 			states = append(states, s)
 		}
 	}
-	return states, errors.Join(damaged...)
+	return states, next, errors.Join(damaged...)
 }
 
 // Evict implements [driver.Operator]. The holder's next Renew says why. An empty owner

@@ -204,7 +204,7 @@ func alienNodes(t *testing.T, z *servers.ZooKeeper) {
 	d := driverOn(t, &zklock.Options{Prefix: "/alien"}, z.Addr())
 	refusedFor(t, d, zklock.ErrAlien)
 	refusedFor(t, d, driver.ErrCorrupt)
-	if all, err := d.List(t.Context(), ""); err != nil || len(all) > 0 {
+	if all, _, err := d.List(t.Context(), "", "", 100); err != nil || len(all) > 0 {
 		t.Errorf("List: %+v, %v", all, err)
 	}
 	if nodes, _, err := conn.Children("/alien/bad"); err != nil || len(nodes) != 1 || nodes[0] != "config" {
@@ -265,10 +265,10 @@ func listsBesideOthers(t *testing.T, z *servers.ZooKeeper) {
 	if _, err := client(t, z.Addr()).Create("/beside/theirs", nil, 0, zk.DigestACL(zk.PermAll, "a", "b")); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := d.List(t.Context(), ""); err != nil || len(all) != 1 || all[0].Resource != "ours" {
+	if all, _, err := d.List(t.Context(), "", "", 100); err != nil || len(all) != 1 || all[0].Resource != "ours" {
 		t.Errorf("List: %+v, %v", all, err)
 	}
-	if all, err := d.List(t.Context(), "theirs"); !errors.Is(err, zklock.ErrAuth) {
+	if all, _, err := d.List(t.Context(), "theirs", "", 100); !errors.Is(err, zklock.ErrAuth) {
 		t.Errorf("List of theirs alone: %+v, %v, want ErrAuth", all, err)
 	}
 	if _, err := d.Inspect(t.Context(), "theirs"); !errors.Is(err, zklock.ErrAuth) {

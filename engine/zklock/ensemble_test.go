@@ -92,7 +92,7 @@ func leaderGoes(t *testing.T, disturb func(*testing.T, *servers.ZooKeeper)) {
 	if err := history.Check(); err != nil || history.Len() != waiters {
 		t.Errorf("%d of %d were served: %v", history.Len(), waiters, err)
 	}
-	if left, err := lockers[0].List(ctx, ""); err != nil || len(left) > 0 {
+	if left, err := lockers[0].Page(ctx, leasehold.PageOptions{}); err != nil || len(left.States) > 0 {
 		t.Errorf("left over: %+v, %v", left, err)
 	}
 }

@@ -115,13 +115,32 @@ func nodesAt(client *zk.Conn, path string) ([]node, error) {
 	return parseNodes(names)
 }
 
-// List implements [driver.Operator]. What below the prefix is no resource of ours is left out,
-// and so is what is not ours to read, unless that is everything.
-func (d *Driver) List(ctx context.Context, prefix string) ([]driver.State, error) {
-	return ask(ctx, d, func(client *zk.Conn) ([]driver.State, error) { return d.list(ctx, client, prefix) })
+// List implements [driver.Operator], by name. A page asks for the names of all resources, which ZooKeeper
+// tells in one answer, and for what is behind those that it shows. What below the prefix is no resource
+// of ours is left out, and so is what is not ours to read, unless that is everything.
+func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (states []driver.State, next string, err error) {
+	states, err = ask(ctx, d, func(client *zk.Conn) ([]driver.State, error) {
+		names, err := d.names(client, prefix)
+		if err != nil {
+			return nil, err
+		}
+		i, found := slices.BinarySearch(names, after)
+		if found {
+			i++
+		}
+		if names = names[i:]; len(names) > limit {
+			names, next = names[:limit], names[limit-1]
+		}
+		return d.inspectAll(ctx, client, names, after == "" && next == "")
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return states, next, nil
 }
 
-func (d *Driver) list(ctx context.Context, client *zk.Conn, prefix string) ([]driver.State, error) {
+// names are those of resources that begin with prefix, in order.
+func (d *Driver) names(client *zk.Conn, prefix string) (names []string, err error) {
 	if err := caughtUp(client, d.top()); err != nil {
 		return nil, err
 	}
@@ -129,7 +148,6 @@ func (d *Driver) list(ctx context.Context, client *zk.Conn, prefix string) ([]dr
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return nil, explain(err)
 	}
-	var names []string
 	for _, e := range elements {
 		name, ok := unescape(e, d.root == "")
 		if ok && strings.HasPrefix(name, prefix) && driver.CheckName(name) == nil && !(d.root == "" && e == reserved) {
@@ -137,7 +155,12 @@ func (d *Driver) list(ctx context.Context, client *zk.Conn, prefix string) ([]dr
 		}
 	}
 	slices.Sort(names)
-	states := make([]driver.State, len(names))
+	return names, nil
+}
+
+// inspectAll shows those of names that are in use. all: there are no others.
+func (d *Driver) inspectAll(ctx context.Context, client *zk.Conn, names []string, all bool) (states []driver.State, err error) {
+	states = make([]driver.State, len(names))
 	errs := several.Errors(len(names), asksAtOnce, func(i int) (err error) {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -153,7 +176,7 @@ func (d *Driver) list(ctx context.Context, client *zk.Conn, prefix string) ([]dr
 		}
 		return isForbidden || errors.Is(err, ErrAlien) // somebody else's tree
 	})
-	if err = cmp.Or(errs...); len(errs) == 0 {
+	if err = cmp.Or(errs...); err == nil && len(errs) == 0 && all {
 		err = forbidden
 	}
 	return slices.DeleteFunc(states, func(st driver.State) bool { return len(st.Holders)+len(st.Waiters) == 0 }), err

@@ -66,11 +66,11 @@ func Permitted(t *testing.T, l, other *leasehold.Locker, name string) {
 func waited(t *testing.T, l *leasehold.Locker) {
 	t.Helper()
 	for {
-		list, err := l.List(t.Context(), "")
+		list, err := l.Page(t.Context(), leasehold.PageOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(list) == 1 && len(list[0].Waiters) == 1 {
+		if len(list.States) == 1 && len(list.States[0].Waiters) == 1 {
 			return
 		}
 		time.Sleep(5 * time.Millisecond)

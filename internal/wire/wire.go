@@ -174,8 +174,12 @@ type State struct {
 // Locks answers List.
 type Locks struct {
 	Locks   []State `json:"locks"`
+	Next    string  `json:"next,omitempty"`
 	Damaged string  `json:"damaged,omitempty"`
 }
+
+// Page is how many locks List answers with where it is not asked for a number, MaxPage how many at most.
+const Page, MaxPage = 100, 1000
 
 // Abilities answers Features.
 type Abilities struct {
@@ -218,7 +222,7 @@ const (
 	EventReleased = "released"
 	EventEvicted  = "evicted"
 	EventEnded    = "ended" // nobody has told how
-	EventOpen     = "open"  // of a stream: what happens from here on is told
+	EventOpen     = "open"  // of a stream: what happens from here on is told, by this instance alone if it is Partial
 	EventMissed   = "missed"
 )
 
@@ -231,6 +235,8 @@ type Event struct {
 	Mode   string `json:"mode,omitempty"`
 	Note   string `json:"note,omitempty"`
 	Reason string `json:"reason,omitempty"`
+
+	Partial bool `json:"partial,omitempty"` // of open: there are too many leases to follow those of others
 }
 
 // Handle is what stands for an owner where others see it: it tells owners apart and nobody

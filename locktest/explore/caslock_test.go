@@ -3,7 +3,6 @@ package explore_test
 import (
 	"context"
 	"fmt"
-	"iter"
 	"testing"
 	"time"
 
@@ -89,6 +88,6 @@ func (s valueStore) Write(ctx context.Context, name string, bytes []byte, was ca
 	return i.Version, err
 }
 
-func (s valueStore) List(context.Context, string) iter.Seq2[caslock.Item, error] {
-	return func(yield func(caslock.Item, error) bool) { yield(caslock.Item{}, driver.ErrUnsupported) }
+func (s valueStore) List(context.Context, string, string, int) ([]caslock.Listed, string, error) {
+	return nil, "", driver.ErrUnsupported
 }

@@ -257,10 +257,16 @@ func (l *link) Inspect(ctx context.Context, resource string) (driver.State, erro
 }
 
 // List asks the driver.Operator behind the network.
-func (l *link) List(ctx context.Context, prefix string) ([]driver.State, error) {
-	return operate(ctx, l, "List", "", func(ctx context.Context, inner driver.Operator) ([]driver.State, error) {
-		return inner.List(ctx, prefix)
+func (l *link) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	type page struct {
+		states []driver.State
+		next   string
+	}
+	p, err := operate(ctx, l, "List", "", func(ctx context.Context, inner driver.Operator) (p page, err error) {
+		p.states, p.next, err = inner.List(ctx, prefix, after, limit)
+		return p, err
 	})
+	return p.states, p.next, err
 }
 
 // Evict asks the driver.Operator behind the network.

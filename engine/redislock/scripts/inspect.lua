@@ -1,59 +1,74 @@
 #!lua flags=no-writes
--- Shows who holds and who waits, and what of that somebody has damaged.
--- KEYS: 1 lock, 2 history, 3 queue, 4 details, 5 shares
+-- Shows who holds and who waits for each of several names, and what of that somebody has damaged.
+-- KEYS: for each name lock, history, queue, details, shares
 -- ARGV: 1 how long a place lives in ms
--- Reply: {last fence, {owner, mode, limit, fence, held in ms, left in ms, note, …},
---         {owner, mode, waited in ms, note, …}, {what is damaged, …}}
-local lock, history, queue, details, shares = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+-- Reply: for each name {last fence, {owner, mode, limit, fence, held in ms, left in ms, note, …},
+--         {owner, mode, waited in ms, note, …}, {what is damaged, …}}, or WRONGTYPE
 local PLACE = tonumber(ARGV[1])
-local found = redis.call('MGET', lock, history)
-local held, past = found[1], found[2]
+local strings = {}
+for i = 1, #KEYS, 5 do
+  table.insert(strings, KEYS[i])
+  table.insert(strings, KEYS[i + 1])
+end
+local found = redis.call('MGET', unpack(strings))
 local clock = redis.call('TIME')
 local ms = math.floor((clock[1] * 1000000 + clock[2]) / 1000)
+local history
 --include history.lua
-local last, fence, since, by, _, note, bad_history = recall(past)
-local holders, waiters, damaged = {}, {}, {}
 local function add(list, ...)
   for _, v in ipairs({...}) do table.insert(list, v) end
 end
 
--- The reply to a command on what, or none if that is of another type.
-local function ask(what, ...)
-  local reply = redis.pcall(...)
-  if type(reply) ~= 'table' or not reply.err then return reply end
-  add(damaged, what)
-  return {}
+-- What there is of a name, of whose lock and history the values are held and past.
+local function show(held, past, lock, history, queue, details, shares)
+  local last, fence, since, by, _, note, bad_history = recall(past)
+  local holders, waiters, damaged = {}, {}, {}
+
+  -- The reply to a command on what, or none if that is of another type.
+  local function ask(what, ...)
+    local reply = redis.pcall(...)
+    if type(reply) ~= 'table' or not reply.err then return reply end
+    add(damaged, what)
+    return {}
+  end
+
+  local left = held and redis.call('PTTL', lock)
+  if held == SHARED then
+    local all = ask('the holders', 'ZRANGEBYSCORE', shares, string.format('%.0f', ms), '+inf', 'WITHSCORES')
+    for i = 1, #all, 2 do
+      local who, ends = all[i], tonumber(all[i + 1])
+      local stored = ask('the details', 'HGET', details, 's' .. who)
+      local ok, n, granted, limit, _, text = decode(SHARER, stored)
+      if not ok or ends > EXACT then
+        if stored then add(damaged, 'a holder') end
+        n, granted, limit, text, ends = 0, ms, 0, '', math.min(ends, ms)
+      end
+      if string.sub(who, 1, #LINGER) == LINGER then who = '' end
+      add(holders, who, 's', limit, n, ms - granted, ends - ms, text)
+    end
+  elseif held and (held == by or held == LINGER) then
+    add(holders, by, 'x', 0, fence, ms - since, left, note)
+  elseif held then
+    add(holders, held, 'x', 0, 0, 0, left, '')
+  elseif redis.call('EXISTS', lock) == 1 then
+    return redis.error_reply('WRONGTYPE the lock key holds no string')
+  end
+  if bad_history or not past and redis.call('EXISTS', history) == 1 then add(damaged, 'the history') end
+  for _, who in ipairs(ask('the queue', 'ZRANGE', queue, 0, -1)) do
+    local stored = ask('the details', 'HGET', details, 'w' .. who)
+    local ok, expires, mode, _, _, began, text = decode(WAITER, stored)
+    if not ok then
+      if stored then add(damaged, 'a waiter') end
+    elseif expires >= ms and expires <= ms + PLACE then
+      add(waiters, who, mode, ms - began, text)
+    end
+  end
+  return {last, holders, waiters, damaged}
 end
 
-local left = held and redis.call('PTTL', lock)
-if held == SHARED then
-  local all = ask('the holders', 'ZRANGEBYSCORE', shares, string.format('%.0f', ms), '+inf', 'WITHSCORES')
-  for i = 1, #all, 2 do
-    local who, ends = all[i], tonumber(all[i + 1])
-    local stored = ask('the details', 'HGET', details, 's' .. who)
-    local ok, n, granted, limit, _, text = decode(SHARER, stored)
-    if not ok or ends > EXACT then
-      if stored then add(damaged, 'a holder') end
-      n, granted, limit, text, ends = 0, ms, 0, '', math.min(ends, ms)
-    end
-    if string.sub(who, 1, #LINGER) == LINGER then who = '' end
-    add(holders, who, 's', limit, n, ms - granted, ends - ms, text)
-  end
-elseif held and (held == by or held == LINGER) then
-  add(holders, by, 'x', 0, fence, ms - since, left, note)
-elseif held then
-  add(holders, held, 'x', 0, 0, 0, left, '')
-elseif redis.call('EXISTS', lock) == 1 then
-  return redis.error_reply('WRONGTYPE the lock key holds no string')
+local replies = {}
+for i = 1, #KEYS, 5 do
+  local n = (i - 1) / 5 * 2
+  table.insert(replies, show(found[n + 1], found[n + 2], unpack(KEYS, i, i + 4)))
 end
-if bad_history or not past and redis.call('EXISTS', history) == 1 then add(damaged, 'the history') end
-for _, who in ipairs(ask('the queue', 'ZRANGE', queue, 0, -1)) do
-  local stored = ask('the details', 'HGET', details, 'w' .. who)
-  local ok, expires, mode, _, _, began, text = decode(WAITER, stored)
-  if not ok then
-    if stored then add(damaged, 'a waiter') end
-  elseif expires >= ms and expires <= ms + PLACE then
-    add(waiters, who, mode, ms - began, text)
-  end
-end
-return {last, holders, waiters, damaged}
+return replies

@@ -1,0 +1,155 @@
+package quorum
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/several"
+)
+
+const (
+	// nodePage is how many names a node is asked for at once, so that it answers within the NodeTimeout.
+	nodePage = 100
+	// inspected is how many names are inspected at once.
+	inspected = 8
+)
+
+// A page is what a node has answered.
+type page struct {
+	states  []driver.State
+	next    string
+	damaged error
+}
+
+func list(ctx context.Context, n driver.Operator, prefix, after string, limit int) (p page, err error) {
+	p.states, p.next, err = n.List(ctx, prefix, after, min(limit, nodePage))
+	if errors.Is(err, driver.ErrCorrupt) {
+		p.damaged, err = err, nil
+	}
+	return p, err
+}
+
+// List returns what is held by the rule of Inspect. If all that the nodes have fits into one page, it is that.
+// Else it goes through the nodes one by one, in the order in which New had them, and inspects each name
+// at all of them: a name that several nodes list comes several times.
+func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	if after == "" {
+		if states, whole, err := d.listAll(ctx, prefix, limit); whole || err != nil && !errors.Is(err, driver.ErrCorrupt) {
+			return states, "", err
+		}
+	}
+	at, err := placeOf(after)
+	if err != nil {
+		return nil, "", err
+	}
+	for v := (verdict{}); at.node < len(d.nodes); at.skip() {
+		var p page
+		err := d.each(func(i int, n *node) error {
+			if i != at.node {
+				return nil
+			}
+			return n.call(ctx, func(ctx context.Context) (err error) {
+				if n.operator == nil {
+					return driver.ErrUnsupported
+				}
+				p, err = list(ctx, n.operator, prefix, at.after, limit)
+				return err
+			})
+		})[at.node]
+		if err == nil {
+			states, err := d.inspectAll(ctx, p.states)
+			if err != nil {
+				return nil, "", err
+			}
+			return states, at.next(d, p.next), p.damaged
+		}
+		if v.add(answer{part: &part{node: d.nodes[at.node]}, err: err}); ctx.Err() != nil || at.failed == len(d.nodes)-d.majority {
+			return nil, "", v.report("list", len(d.nodes))
+		}
+	}
+	return nil, "", nil
+}
+
+// listAll asks all nodes for all that they have. whole: it fits into a page.
+func (d *Driver) listAll(ctx context.Context, prefix string, limit int) (held []driver.State, whole bool, err error) {
+	pages, err := shown(ctx, d, "list", func(ctx context.Context, n driver.Operator) (page, error) {
+		return list(ctx, n, prefix, "", limit)
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	byResource := make(map[string][]driver.State)
+	var damaged []error
+	for _, p := range pages {
+		if p.next != "" {
+			return nil, false, nil
+		}
+		damaged = append(damaged, p.damaged)
+		for _, st := range p.states {
+			byResource[st.Resource] = append(byResource[st.Resource], st)
+		}
+	}
+	for name, states := range byResource {
+		if st := d.merge(name, states, len(d.nodes)-len(pages)); len(st.Holders) > 0 {
+			held = append(held, st)
+		}
+	}
+	slices.SortFunc(held, byName)
+	return held, len(held) <= limit, errors.Join(damaged...)
+}
+
+// inspectAll returns those of states that are held at a majority.
+func (d *Driver) inspectAll(ctx context.Context, states []driver.State) ([]driver.State, error) {
+	held := make([]driver.State, len(states))
+	errs := several.Errors(len(states), inspected, func(i int) (err error) {
+		held[i], err = d.Inspect(ctx, states[i].Resource)
+		return err
+	})
+	held = slices.DeleteFunc(held, func(st driver.State) bool { return len(st.Holders) == 0 })
+	slices.SortFunc(held, byName)
+	return held, cmp.Or(errs...)
+}
+
+// A place is where a page ends, and the next one begins.
+type place struct {
+	node   int // that is asked next
+	failed int // how many before it were passed over, for they did not answer
+	after  string
+}
+
+// placeOf is the reverse of place.next.
+func placeOf(text string) (p place, err error) {
+	if text == "" {
+		return p, nil
+	}
+	node, rest, _ := strings.Cut(text, ".")
+	failed, after, _ := strings.Cut(rest, ".")
+	p.after = after
+	if p.node, err = strconv.Atoi(node); err == nil {
+		p.failed, err = strconv.Atoi(failed)
+	}
+	if err != nil || p.node < 0 || p.failed < 0 {
+		return p, fmt.Errorf("quorum: no place to go on from: %q", text)
+	}
+	return p, nil
+}
+
+// skip goes on to the next node, past one that does not answer.
+func (p *place) skip() { p.node, p.failed, p.after = p.node+1, p.failed+1, "" }
+
+// next is the place after a page of the node. What a majority holds, one of any n−majority+1 nodes has.
+func (p *place) next(d *Driver, after string) string {
+	if p.after = after; after == "" {
+		p.node++
+		if p.node-p.failed > len(d.nodes)-d.majority {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%d.%d.%s", p.node, p.failed, p.after)
+}

@@ -1,0 +1,281 @@
+package redislock
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/several"
+)
+
+const (
+	// mostScanned is how many keys one SCAN looks at, at most: a millisecond of the server's time.
+	mostScanned = 1000
+	// mostScans is how many SCANs a page takes, so that it returns also where few names have the prefix.
+	mostScans = 16
+	// shownTogether is how many names one script shows: a fraction of a millisecond, unless many wait.
+	shownTogether = 25
+	// askedAtOnce is how many such scripts are on their way at once.
+	askedAtOnce = 4
+)
+
+// List implements [driver.Operator]: it looks at all keys of all primaries, in small steps, in the order of
+// their hash tables. A name for which somebody waits may come twice. A lock key that holds no string
+// is not shown: it is no lock. While a slot of a cluster moves, its names may be missed.
+func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (states []driver.State, next string, err error) {
+	if err := d.usable(ctx); err != nil {
+		return nil, "", err
+	}
+	at, err := positionOf(after)
+	if err != nil {
+		return nil, "", err
+	}
+	names, err := abandonable(ctx, d.pipelines.life, func(ctx context.Context) ([]string, error) { return d.names(ctx, prefix, &at, limit) })
+	if err != nil {
+		return nil, "", explain(err)
+	}
+	states, err = d.states(ctx, names)
+	if err != nil && !errors.Is(err, driver.ErrCorrupt) {
+		return nil, "", err
+	}
+	return states, at.String(), err
+}
+
+// A position is where a page ends, and the next one begins.
+type position struct {
+	Done   []string `json:"d,omitempty"` // the servers whose keys were all looked at
+	Server string   `json:"s,omitempty"` // the one that is looked at; "": the next
+	Queues bool     `json:"q,omitempty"` // it is looked at for queues, after it was for locks
+	Cursor uint64   `json:"c,omitempty"` // of its SCAN
+	Names  []string `json:"n,omitempty"` // what was found, and had no room in the page
+	end    bool     // there are no more
+}
+
+// positionOf is the reverse of position.String.
+func positionOf(text string) (at position, err error) {
+	if text == "" {
+		return at, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(b, &at)
+	}
+	if err != nil {
+		return at, fmt.Errorf("redislock: no position to go on from: %w", err)
+	}
+	return at, nil
+}
+
+func (p *position) String() string {
+	if p.end && len(p.Names) == 0 {
+		return ""
+	}
+	b, _ := json.Marshal(p) // texts and numbers never fail
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// next goes on to what is to be looked at after the server's locks, or its queues; false: there is nothing.
+func (p *position) next(servers map[string]redis.UniversalClient) bool {
+	if !p.Queues {
+		p.Queues = true
+		return true
+	}
+	p.Done = append(p.Done, p.Server)
+	return p.begin(servers)
+}
+
+// begin goes on to the next server.
+func (p *position) begin(servers map[string]redis.UniversalClient) bool {
+	p.Server, p.Queues, p.Cursor = "", false, 0
+	for _, id := range slices.Sorted(maps.Keys(servers)) {
+		if !slices.Contains(p.Done, id) {
+			p.Server = id
+			return true
+		}
+	}
+	p.end = true
+	return false
+}
+
+// names returns at most limit names that begin with prefix and have a lock key or a queue, and moves at.
+func (d *Driver) names(ctx context.Context, prefix string, at *position, limit int) ([]string, error) {
+	names := at.Names[:min(len(at.Names), limit)]
+	at.Names = at.Names[len(names):]
+	var servers map[string]redis.UniversalClient
+	count := limit
+	for range mostScans {
+		// One of a few names that are missing would take a SCAN for itself.
+		room := limit - len(names)
+		if len(names) > 0 && room <= limit/8 {
+			break
+		}
+		if servers == nil {
+			var err error
+			if servers, err = d.servers(ctx); err != nil {
+				return nil, err
+			}
+			if servers[at.Server] == nil && !at.begin(servers) {
+				break
+			}
+		}
+		found, cursor, id, err := d.scan(ctx, servers[at.Server], prefix, at, min(count, mostScanned))
+		switch {
+		case err != nil:
+			return nil, err
+		case id != at.Server: // another server is there now, with hash tables of its own
+			servers = nil
+			continue
+		case len(found) > room && count > room:
+			count = room // once more
+			continue
+		case len(found) == 0:
+			count = min(2*count, mostScanned)
+		}
+		at.Cursor = cursor
+		fit := min(len(found), room)
+		names, at.Names = append(names, found[:fit]...), append(at.Names, found[fit:]...)
+		count = max(count, limit-len(names))
+		if cursor == 0 && !at.next(servers) {
+			break
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// scan looks at count keys of a server or some more, and returns names that begin with prefix, where to
+// go on, and which server it is. Both come over one connection: a cursor is of one process of Redis, and
+// tells another one nothing.
+func (d *Driver) scan(ctx context.Context, node redis.UniversalClient, prefix string, at *position, count int) (names []string, next uint64, id string, err error) {
+	pattern := glob(d.o.Prefix+prefix) + "*"
+	if at.Queues {
+		pattern = glob(d.o.Prefix+mark+string(kindQueue)) + "*"
+	}
+	pipe := node.Pipeline()
+	info := pipe.Info(ctx, "server")
+	scan := pipe.Scan(ctx, at.Cursor, pattern, int64(count))
+	_, _ = pipe.Exec(ctx) // each tells by itself
+	keys, next, err := scan.Result()
+	if err != nil {
+		return nil, 0, "", err
+	}
+	for _, key := range keys {
+		if name, ok := d.nameOf(key); ok && strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	id, err = identity(node, info)
+	return slices.Compact(names), next, id, err
+}
+
+// servers are those that have keys, by what tells one process from another.
+func (d *Driver) servers(ctx context.Context) (map[string]redis.UniversalClient, error) {
+	all := make(map[string]redis.UniversalClient)
+	var mu sync.Mutex
+	_, err := eachPrimary(ctx, d, func(ctx context.Context, node redis.UniversalClient) ([]struct{}, error) {
+		id, err := identity(node, node.Info(ctx, "server"))
+		if err != nil {
+			return nil, err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		all[id] = node
+		return nil, nil
+	})
+	return all, err
+}
+
+// identity is the id of a run of Redis, or the address where the user may not ask for it.
+func identity(node redis.UniversalClient, info *redis.StringCmd) (string, error) {
+	text, err := info.Result()
+	if err != nil && !isReply(err) {
+		return "", err
+	}
+	return cmp.Or(parseInfo(text)["run_id"], address(node), "server"), nil
+}
+
+// states are those of names that are in use, by name.
+func (d *Driver) states(ctx context.Context, names []string) (states []driver.State, err error) {
+	groups := d.together(names)
+	found := make([][]driver.State, len(groups))
+	damaged := make([]error, len(groups))
+	errs := several.Errors(len(groups), askedAtOnce, func(i int) error {
+		values, err := d.show(ctx, groups[i]...)
+		if len(groups[i]) > 1 && forItsKeys(err) {
+			values, err = d.showEach(ctx, groups[i])
+		}
+		if err != nil {
+			return err
+		}
+		found[i], damaged[i], err = inUse(groups[i], values)
+		return err
+	})
+	if err := cmp.Or(errs...); err != nil {
+		return nil, err
+	}
+	states = slices.Concat(found...)
+	slices.SortFunc(states, func(a, b driver.State) int { return cmp.Compare(a.Resource, b.Resource) })
+	return states, errors.Join(damaged...)
+}
+
+// together are names in groups that one script may show: those of one slot, on Cluster.
+func (d *Driver) together(names []string) (groups [][]string) {
+	bySlot := map[int][]string{0: names}
+	if _, cluster := d.client.(*redis.ClusterClient); cluster {
+		clear(bySlot)
+		for _, name := range names {
+			slot := slot(d.keysOf(name).lock)
+			bySlot[slot] = append(bySlot[slot], name)
+		}
+	}
+	for _, some := range bySlot {
+		groups = slices.AppendSeq(groups, slices.Chunk(some, shownTogether))
+	}
+	return groups
+}
+
+// showEach asks for each of names alone.
+func (d *Driver) showEach(ctx context.Context, names []string) (values []any, err error) {
+	for _, name := range names {
+		value, err := d.show(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, value...)
+	}
+	return values, nil
+}
+
+// inUse returns the states of names that are held or waited for, of which show has told the values.
+func inUse(names []string, values []any) (states []driver.State, damaged, err error) {
+	for i, name := range names {
+		st, err := stateOf(name, values[i])
+		switch {
+		case errors.Is(err, ErrWrongType):
+		case errors.Is(err, driver.ErrCorrupt):
+			damaged = errors.Join(damaged, err)
+		case err != nil:
+			return nil, nil, err
+		}
+		if len(st.Holders)+len(st.Waiters) > 0 {
+			states = append(states, st)
+		}
+	}
+	return states, damaged, nil
+}
+
+// glob is a pattern that matches s and nothing else.
+func glob(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
+}

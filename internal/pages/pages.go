@@ -1,0 +1,63 @@
+// Package pages reads the pages of a driver.Operator.
+package pages
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Fill is [driver.Operator.List], but a page that is not the last one holds limit states, unless the
+// engine fails or ctx ends after some progress: then it holds what came before, and the next call goes on.
+func Fill(ctx context.Context, op driver.Operator, prefix, after string, limit int) (states []driver.State, next string, err error) {
+	var damaged error
+	for began := after; ; {
+		some, next, err := op.List(ctx, prefix, after, limit-len(states))
+		switch {
+		case err == nil:
+		case errors.Is(err, driver.ErrCorrupt):
+			damaged = errors.Join(damaged, err)
+		case after == began:
+			return nil, "", err
+		default:
+			return states, after, damaged
+		}
+		states = merge(states, some)
+		if next == "" || len(states) >= limit {
+			return states, next, damaged
+		}
+		after = next
+	}
+}
+
+// merge returns the states of both by name, each name once.
+func merge(a, b []driver.State) []driver.State {
+	if len(a) == 0 {
+		return b
+	}
+	a = append(a, b...)
+	slices.SortStableFunc(a, func(x, y driver.State) int { return cmp.Compare(x.Resource, y.Resource) })
+	return slices.CompactFunc(a, func(x, y driver.State) bool { return x.Resource == y.Resource })
+}
+
+// Errors are those that [errors.Join] has made err of.
+func Errors(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var each []error
+	for _, one := range joined.Unwrap() {
+		each = append(each, Errors(one)...)
+	}
+	if errors.Join(each...).Error() != err.Error() { // it wraps several and is one
+		return []error{err}
+	}
+	return each
+}

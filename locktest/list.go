@@ -1,0 +1,196 @@
+package locktest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+var listCases = []Case{
+	{Name: "ListIsSortedAndLiteral", Needs: NeedOperator, Alone: true, Run: listIsSortedAndLiteral},
+	{Name: "ListHasPages", Needs: NeedOperator, Run: listHasPages},
+	{Name: "ListGoesOnBehindWhatHasGone", Needs: NeedOperator, Run: listGoesOnBehindWhatHasGone},
+	{Name: "ListMissesNobodyWhileOthersCome", Needs: NeedOperator, Run: listMissesNobodyWhileOthersCome},
+}
+
+// onePage is how many names a case asks for that wants them on one page.
+const onePage = 1000
+
+// mostPages is more than any list of a case has, empty ones included.
+const mostPages = 10_000
+
+// page reads one page, and checks it as such.
+func page(t testing.TB, d driver.Driver, prefix, after string, limit int) (names []string, next string) {
+	t.Helper()
+	states, next, err := operator(d).List(bounded(t), prefix, after, limit)
+	if err != nil {
+		t.Fatalf("List(%q) after %q: %v", prefix, after, err)
+	}
+	if len(states) > limit {
+		t.Fatalf("List(%q): %d states on a page of %d", prefix, len(states), limit)
+	}
+	for _, st := range states {
+		names = append(names, st.Resource)
+		if len(st.Holders)+len(st.Waiters) == 0 {
+			t.Errorf("List(%q) shows %q, which is free", prefix, st.Resource)
+		}
+		if !strings.HasPrefix(st.Resource, prefix) {
+			t.Errorf("List(%q) shows %q", prefix, st.Resource)
+		}
+	}
+	if !slices.IsSorted(names) {
+		t.Errorf("List(%q): a page that is not sorted: %q", prefix, names)
+	}
+	return names, next
+}
+
+// rest reads the pages behind a cursor, each by the next of drivers, and returns the names that they have.
+func rest(t testing.TB, drivers []driver.Driver, prefix, after string, limit int) (names []string) {
+	t.Helper()
+	for i := range mostPages {
+		some, next := page(t, drivers[i%len(drivers)], prefix, after, limit)
+		if names = append(names, some...); next == "" {
+			slices.Sort(names)
+			return slices.Compact(names)
+		}
+		after = next
+	}
+	t.Fatalf("List(%q) does not end: %d pages of %d", prefix, mostPages, limit)
+	return nil
+}
+
+// holdAll holds n names that begin with prefix, and returns them and their holders in order.
+func holdAll(t testing.TB, d driver.Driver, prefix string, n int) (names []string, held []*contender) {
+	for i := range n {
+		names = append(names, fmt.Sprintf("%s%02d", prefix, i))
+		held = append(held, holding(t, d, request(names[i])))
+	}
+	return names, held
+}
+
+// listIsSortedAndLiteral: a prefix is no pattern, names come back as they went in, and
+// what is free is not listed.
+func listIsSortedAndLiteral(t testing.TB, h Harness) {
+	d := open(t, h)
+	base := newName(t) + "/"
+	list := func(prefix string) []string { return rest(t, []driver.Driver{d}, prefix, "", onePage) }
+	var names []string
+	for _, name := range trickyNames(base) {
+		if !strings.HasPrefix(name, base) || len(name) > 500 {
+			continue
+		}
+		contend(t, d, request(name)).granted("the resource is free")
+		names = append(names, name)
+	}
+	expired := contend(t, d, lasting(request(base+"expired"), leastTTL(d.Features())))
+	g := expired.granted("the resource is free")
+	free := holding(t, d, request(base+"free"))
+	free.released()
+	time.Sleep(g.TTL)
+	isSoonFree(t, d, expired.req.Resource)
+	for _, prefix := range []string{"", "a", "A", "%", "_", "*", "a%", "a_", "a*", "a?", "a[", "a\\", "{", "é", "e\u0301", "a/", "a b", "path", "none such", "'", "a'"} {
+		var want []string
+		for _, name := range names {
+			if strings.HasPrefix(name, base+prefix) {
+				want = append(want, name)
+			}
+		}
+		slices.Sort(want)
+		for _, limit := range []int{onePage, 7} {
+			if got := rest(t, []driver.Driver{d}, base+prefix, "", limit); !slices.Equal(got, want) {
+				t.Errorf("List(…%q) by %d = %q, want %q", prefix, limit, got, want)
+			}
+		}
+	}
+	if all := list(""); !slices.Contains(all, names[0]) {
+		t.Errorf("List(\"\") does not show %q", names[0])
+	}
+}
+
+// listHasPages: whatever their length, all pages together show each name, and each may be read by another
+// process than the one before.
+func listHasPages(t testing.TB, h Harness) {
+	drivers := []driver.Driver{open(t, h), open(t, h)}
+	prefix := newName(t) + "/"
+	want, _ := holdAll(t, drivers[0], prefix, 12)
+	for _, limit := range []int{1, 3, len(want), onePage} {
+		if got := rest(t, drivers, prefix, "", limit); !slices.Equal(got, want) {
+			t.Errorf("by %d: %q, want %q", limit, got, want)
+		}
+	}
+	if got := rest(t, drivers, prefix+"none such", "", 3); len(got) > 0 {
+		t.Errorf("of none: %q", got)
+	}
+}
+
+// listGoesOnBehindWhatHasGone: a cursor is a place, and no number of names: when those before it have gone,
+// all others still come.
+func listGoesOnBehindWhatHasGone(t testing.TB, h Harness) {
+	d := open(t, h)
+	prefix := newName(t) + "/"
+	want, held := holdAll(t, d, prefix, 12)
+	var names []string
+	next := ""
+	for first := true; first || len(names) < 4 && next != ""; first = false {
+		var some []string
+		some, next = page(t, d, prefix, next, 4)
+		names = append(names, some...)
+	}
+	for _, name := range names {
+		i := slices.Index(want, name)
+		if i < 0 {
+			continue // it came twice
+		}
+		held[i].released()
+		want, held = slices.Delete(want, i, i+1), slices.Delete(held, i, i+1)
+	}
+	if next == "" && len(want) > 0 {
+		t.Fatalf("the pages end before %q", want)
+	}
+	if next == "" {
+		return
+	}
+	if got := rest(t, []driver.Driver{d}, prefix, next, 4); !slices.Equal(got, want) {
+		t.Errorf("behind what has gone: %q, want %q", got, want)
+	}
+}
+
+// listMissesNobodyWhileOthersCome: what is held throughout is shown, whatever comes and goes beside it.
+func listMissesNobodyWhileOthersCome(t testing.TB, h Harness) {
+	d, other := open(t, h), open(t, h)
+	prefix := newName(t) + "/"
+	held, _ := holdAll(t, d, prefix, 10)
+	ended := make(chan struct{})
+	var churn sync.WaitGroup
+	defer churn.Wait()
+	defer close(ended)
+	churn.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-ended:
+				return
+			default:
+			}
+			c, err := other.Claim(request(fmt.Sprintf("%s%02d-%d", prefix, i%10, i%7)))
+			if err != nil {
+				t.Errorf("Claim: %v", err)
+				return
+			}
+			_, _ = c.Try(bounded(t)) // as it may be
+			_ = c.Release(bounded(t), driver.End{})
+		}
+	})
+	for range 5 {
+		got := rest(t, []driver.Driver{d}, prefix, "", 2)
+		for _, name := range held {
+			if !slices.Contains(got, name) {
+				t.Errorf("%q is not shown among %q", name, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package serve
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pages"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Vary", "Accept-Encoding")
+	w.(*visit).zips = takesGzip(r)
+	query := r.URL.Query()
+	prefix := query.Get("prefix")
+	limit, err := limitOf(query.Get("limit"))
+	at, bad := placeOf(query.Get("after"))
+	if err := errors.Join(checkPrefix(prefix), err, bad); err != nil {
+		s.rejected(w, err)
+		return
+	}
+	client := w.(*visit).client
+	s.ask(w, r, func(ctx context.Context) error {
+		states, next, err := s.page(ctx, client.views(prefix), at, limit)
+		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
+			return err
+		}
+		locks := wire.Locks{Locks: []wire.State{}, Next: next}
+		if client.May(View, "") { // it names what is damaged
+			locks.Damaged = damage(err)
+		}
+		for _, state := range states {
+			locks.Locks = append(locks.Locks, stateOf(state))
+		}
+		s.answer(w, http.StatusOK, locks)
+		return nil
+	})
+}
+
+// limitOf is how many locks a page is to have.
+func limitOf(text string) (int, error) {
+	if text == "" {
+		return wire.Page, nil
+	}
+	limit, err := strconv.Atoi(text)
+	if err != nil || limit < 1 || limit > wire.MaxPage {
+		return 0, fmt.Errorf("limit is to be a number from 1 to %d", wire.MaxPage)
+	}
+	return limit, nil
+}
+
+// page reads a page of the names that begin with one of those that a client may view: it learns no
+// other name, by a cursor of the engine's neither.
+func (s *Server) page(ctx context.Context, views []string, at place, limit int) (states []driver.State, next string, damaged error) {
+	i, _ := slices.BinarySearch(views, at.view)
+	for began := at; i < len(views); i++ {
+		if at.view != views[i] { // or its rights are others now
+			at = place{view: views[i]}
+		}
+		if len(states) >= limit {
+			return states, at.String(), damaged
+		}
+		some, next, err := pages.Fill(ctx, s.operator, at.view, at.after, limit-len(states))
+		switch {
+		case err == nil:
+		case errors.Is(err, driver.ErrCorrupt):
+			damaged = errors.Join(damaged, err)
+		case at == began || began == place{} && len(states) == 0:
+			return nil, "", err
+		default:
+			return states, at.String(), damaged
+		}
+		states = append(states, some...)
+		if next != "" {
+			return states, place{at.view, next}.String(), damaged
+		}
+	}
+	return states, "", damaged
+}
+
+// A place is where a page ends, and the next one begins.
+type place struct {
+	view  string // the beginning of the names that are listed there
+	after string // the engine's
+}
+
+// placeOf is the reverse of place.String.
+func placeOf(text string) (place, error) {
+	if text == "" {
+		return place{}, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	view, after, ok := strings.Cut(string(b), "\x00") // which no name has
+	if err != nil || !ok {
+		return place{}, errors.New("after is to be a next that the service has told")
+	}
+	return place{view, after}, nil
+}
+
+func (p place) String() string {
+	return base64.RawURLEncoding.EncodeToString([]byte(p.view + "\x00" + p.after))
+}
