@@ -147,11 +147,26 @@ export class Client {
   /** What is known of name: token, holders and waiters. */
   show (name) { return this.call('GET', `/v1/lock?${new URLSearchParams({ name })}`, undefined, { yes: { name } }) }
 
-  /** What is held or waited for, of the names that begin with prefix. */
-  async locks (prefix = '') {
-    const { locks } = await this.call('GET', `/v1/locks?${new URLSearchParams({ prefix })}`)
-    if (!Array.isArray(locks)) throw new Unknown('a yes that does not say what is held')
-    return locks
+  /**
+   * A page of what is held or waited for, of the names that begin with prefix: { locks, next }. next is what
+   * after is for the next page, and '' behind the last one. A page has at most limit locks, and may have fewer
+   * although there are more. Locks of one page are by name; where the store cannot sort, one may come on several pages.
+   */
+  async page ({ prefix = '', after = '', limit = 100 } = {}) {
+    const query = new URLSearchParams({ prefix, limit })
+    if (after) query.set('after', after)
+    const { locks, next = '' } = await this.call('GET', `/v1/locks?${query}`)
+    if (!Array.isArray(locks) || typeof next !== 'string') throw new Unknown('a yes that does not say what is held')
+    return { locks, next }
+  }
+
+  /** What is held or waited for, of the names that begin with prefix: page after page, as it is read. */
+  async * locks (prefix = '') {
+    for (let after = '', more = true; more; more = after !== '') {
+      const { locks, next } = await this.page({ prefix, after, limit: 500 })
+      yield * locks
+      after = next
+    }
   }
 
   /** What the store behind the server promises. */

@@ -81,7 +81,29 @@ test('only one holds, and tokens grow', async () => {
   const second = await client.acquire(name, { wait: 0 })
   assert.ok(second.token > first.token)
   await second.release()
-  assert.deepEqual(await client.locks(name), [])
+  assert.deepEqual(await all(client.locks(name)), [])
+})
+
+async function all (list) {
+  const items = []
+  for await (const item of list) items.push(item)
+  return items
+}
+
+test('a list has pages', async () => {
+  const names = [0, 1, 2, 3, 4].map((i) => `${name}/${i}`)
+  const leases = []
+  for (const one of names) leases.push(await client.acquire(one))
+  assert.deepEqual([...new Set((await all(client.locks(name))).map((l) => l.name))].sort(), names)
+  const seen = new Set()
+  for (let after = '', more = true; more; more = after !== '') {
+    const { locks, next } = await client.page({ prefix: name, after, limit: 2 })
+    assert.ok(locks.length <= 2)
+    for (const l of locks) seen.add(l.name)
+    after = next
+  }
+  assert.deepEqual([...seen].sort(), names)
+  for (const lease of leases) await lease.release()
 })
 
 test('shared leases have a limit', async () => {
@@ -224,7 +246,7 @@ test('a yes of something else is unknown', async () => {
   const lease = await client.acquire(name, { ttl: 3 })
   const alien = JSON.stringify({ outcome: 'granted', name, owner: 'another', token: '1', ttl_ms: 1e9, waited_ms: 0 })
   Object.assign(says, { '/v1/release': '{}', '/v1/renew': '{}', '/v1/acquire': alien, '/v1/lock': '{}', '/v1/locks': '{}' })
-  for (const call of [() => client.show(name), () => client.locks(), () => client.acquire(name + 'x', { wait: 0 })]) {
+  for (const call of [() => client.show(name), () => client.page(), () => all(client.locks()), () => client.acquire(name + 'x', { wait: 0 })]) {
     await assert.rejects(call, Unknown)
   }
   await until(() => lease.signal.aborted) // no renewal came through

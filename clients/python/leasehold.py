@@ -121,12 +121,30 @@ class Client:
         """What is known of name: a dict with token, holders and waiters."""
         return self._ask("GET", "/v1/lock?" + urllib.parse.urlencode({"name": name}), yes={"name": name})
 
-    def locks(self, prefix=""):
-        """What is held or waited for, of the names that begin with prefix."""
-        locks = self._ask("GET", "/v1/locks?" + urllib.parse.urlencode({"prefix": prefix})).get("locks")
-        if not isinstance(locks, list):
+    def page(self, prefix="", after="", limit=100):
+        """A page of what is held or waited for, of the names that begin with prefix: (locks, next).
+
+        next is what after is for the next page, and "" behind the last one. A page has at most limit
+        locks, and may have fewer although there are more. Locks of one page are by name; where the store
+        cannot sort, one may come on several pages.
+        """
+        query = {"prefix": prefix, "limit": limit}
+        if after:
+            query["after"] = after
+        answer = self._ask("GET", "/v1/locks?" + urllib.parse.urlencode(query))
+        locks, following = answer.get("locks"), answer.get("next", "")
+        if not isinstance(locks, list) or not isinstance(following, str):
             raise Unknown("a yes that does not say what is held")
-        return locks
+        return locks, following
+
+    def locks(self, prefix=""):
+        """What is held or waited for, of the names that begin with prefix: page after page, as it is read."""
+        after = ""
+        while True:
+            locks, after = self.page(prefix, after, 500)
+            yield from locks
+            if not after:
+                return
 
     def features(self):
         """What the store behind the server promises."""

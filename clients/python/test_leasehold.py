@@ -5,6 +5,7 @@
 The store must be one that several processes share.
 """
 
+import contextlib
 import http.server
 import json
 import os
@@ -128,9 +129,24 @@ class TestClient(unittest.TestCase):
         with self.client.acquire(self.name, wait=0) as second:
             self.assertGreater(second.token, first.token)
         self.assertGreater(first.token, 2 ** 53)
-        self.assertEqual(self.client.locks(self.name), [])
+        self.assertEqual(list(self.client.locks(self.name)), [])
         with self.assertRaises(Lost):
             first.check()
+
+    def test_a_list_has_pages(self):
+        names = [f"{self.name}/{i}" for i in range(5)]
+        with contextlib.ExitStack() as held:
+            for name in names:
+                held.enter_context(self.client.acquire(name, ttl=LONG))
+            self.assertEqual(sorted({l["name"] for l in self.client.locks(self.name)}), names)
+            seen, after = set(), ""
+            while True:
+                locks, after = self.client.page(self.name, after, limit=2)
+                self.assertLessEqual(len(locks), 2)
+                seen.update(l["name"] for l in locks)
+                if not after:
+                    break
+            self.assertEqual(sorted(seen), names)
 
     def test_shared_up_to_a_limit(self):
         shared = {"mode": "shared", "limit": 2, "wait": 0}
@@ -295,7 +311,7 @@ class TestClient(unittest.TestCase):
         lease = client.acquire(self.name, ttl=3, interrupt=False)
         alien = json.dumps({"outcome": "granted", "name": self.name, "owner": "another", "token": "1", "ttl_ms": 10 ** 9, "waited_ms": 0})
         front.says = {"/v1/release": b"{}", "/v1/renew": alien.encode(), "/v1/acquire": alien.encode(), "/v1/lock": b"{}", "/v1/locks": b"{}"}
-        for call in (lambda: client.show(self.name), client.locks, lambda: client.acquire(self.name + "x", wait=0)):
+        for call in (lambda: client.show(self.name), client.page, lambda: list(client.locks()), lambda: client.acquire(self.name + "x", wait=0)):
             with self.assertRaises(Unknown):
                 call()
         self.assertTrue(lease.lost.wait(LONG))  # no renewal came through

@@ -3,6 +3,7 @@ package page
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,7 +30,18 @@ func TestTenThousandLocks(t *testing.T) {
 	}
 	all.Wait()
 	p := open(t, s.url)
+	p.reads("#count", "the first 50")
+	p.reads("#more", "There are more")
+	if asked := eval[[]string](p, `performance.getEntriesByType('resource').map((e) => e.name).filter((n) => n.includes('v1/locks'))`); len(asked) == 0 || slices.ContainsFunc(asked, func(url string) bool { return !strings.Contains(url, "limit=50") }) {
+		t.Errorf("for fifty rows the page asks for %q", asked)
+	}
+	for loaded := 100; loaded < many; loaded *= 2 {
+		p.click("#more-button")
+		p.reads("#count", fmt.Sprint("the first ", loaded))
+	}
+	p.click("#more-button")
 	p.reads("#count", "10000 of 10000")
+	p.until("there is nothing more", func() bool { return eval[bool](p, `document.getElementById('more').hidden`) }, "#count")
 	if rows := eval[int](p, `document.querySelectorAll('.row').length`); rows == 0 || rows > 100 {
 		t.Errorf("%d rows are drawn", rows)
 	}
@@ -41,6 +53,8 @@ func TestTenThousandLocks(t *testing.T) {
 	p.reads("#count", "1 of 10000")
 	p.reads("#rows", "orders/04729")
 	p.write("#prefix", "orders/047")
+	p.reads("#count", "1 of the first 50")
+	p.click("#more-button")
 	p.reads("#count", "1 of 100")
 }
 

@@ -15,6 +15,10 @@ const SHARE = 3
 const OVERDUE = 4000
 const TIMEOUT = 15_000
 
+// How many locks are asked for at first, and how many at once at most.
+const FIRST = 50
+const PAGE = 1000
+
 // How much the page remembers.
 const ENDS = 50
 const HISTORY = 50
@@ -22,6 +26,8 @@ const NAMES = 2000
 const RANKED = 8
 
 let locks = new Map() // name → state, as the service told at `told`
+let wanted = FIRST // how many of them
+let more = false // there are others
 let told = -Infinity
 let toldOf = null // the name of a lock that was asked for by itself, and whose state is known
 let damaged = ''
@@ -53,9 +59,9 @@ async function look () {
   looking = true
   const began = now()
   try {
-    const response = await ask(`v1/locks?${new URLSearchParams({ prefix: $('prefix').value })}`, { signal: AbortSignal.timeout(TIMEOUT) })
-    if (response.ok) take(await response.json(), await askFor(chosen()), began)
-    problem = response.ok ? '' : { 401: 'signInNeeded', 403: 'notAllowed' }[response.status] ?? 'unknown'
+    const { list, status } = await askForList($('prefix').value, wanted)
+    if (list) take(list, await askFor(chosen()), began)
+    problem = list ? '' : { 401: 'signInNeeded', 403: 'notAllowed' }[status] ?? 'unknown'
   } catch {
     problem = 'unknown'
   }
@@ -65,6 +71,25 @@ async function look () {
   lookIn(again ? LOOK_SOON : pause)
   again = false
   draw()
+}
+
+// askForList is the first locks with a prefix, page by page, or the status of an answer that is none. A page
+// may be empty although there are more: it asks on for a while.
+async function askForList (prefix, count) {
+  const signal = AbortSignal.timeout(TIMEOUT)
+  const list = { locks: [], damaged: [], next: '' }
+  const began = now()
+  do {
+    const query = new URLSearchParams({ prefix, limit: Math.min(count - list.locks.length, PAGE) })
+    if (list.next) query.set('after', list.next)
+    const response = await ask(`v1/locks?${query}`, { signal })
+    if (!response.ok) return { status: response.status }
+    const page = await response.json()
+    list.locks.push(...page.locks)
+    if (page.damaged) list.damaged.push(page.damaged)
+    list.next = page.next ?? ''
+  } while (list.next && list.locks.length < count && now() - began < TIMEOUT / 2)
+  return { list }
 }
 
 // askFor is the state of the lock whose page is open, or null where the service does not tell it: what
@@ -93,7 +118,8 @@ function lookSoon () { if (due > now() + LOOK_SOON && due < Infinity) lookIn(LOO
 // their lengths count from began.
 function take (answer, one, began) {
   told = now()
-  damaged = answer.damaged ?? ''
+  damaged = answer.damaged.join('; ')
+  more = answer.next !== ''
   locks = new Map(answer.locks.map((state) => [state.name, state]))
   toldOf = one?.name ?? null
   if (one && one.holders.length + one.waiters.length > 0) locks.set(one.name, one)
@@ -240,8 +266,9 @@ function drawOverview () {
   const matches = (s) => s.name.startsWith(prefix) && (!wanted || [s.name, ...s.holders.map((h) => h.note ?? '')].some((t) => t.toLowerCase().includes(wanted)))
   const order = orders[$('order').value]
   shown = [...locks.values()].filter(matches).sort((a, b) => order(a, b) || byName(a, b)).map((s) => s.name)
-  $('count').textContent = say('count', shown.length, locks.size)
-  $('none').hidden = locks.size > 0 || damaged !== '' || !fresh()
+  $('count').textContent = say(more ? 'countMore' : 'count', shown.length, locks.size)
+  $('none').hidden = locks.size > 0 || more || damaged !== '' || !fresh()
+  $('more').hidden = !more
   $('rows').style.height = `${shown.length * rowHeight()}px`
   drawRows()
   drawList($('contended'), [...locks.values()].filter((s) => s.waiters.length > 0).sort(orders.waiters).slice(0, RANKED), ranked)
@@ -450,7 +477,8 @@ async function begin () {
   draw()
   $('language').addEventListener('click', () => { otherLanguage(); draw() })
   for (const id of ['search', 'order']) $(id).addEventListener('input', draw)
-  $('prefix').addEventListener('input', () => { draw(); lookIn(LOOK_SOON) })
+  $('prefix').addEventListener('input', () => { wanted = FIRST; draw(); lookIn(LOOK_SOON) })
+  $('more-button').addEventListener('click', () => { wanted *= 2; look() })
   $('locks').addEventListener('scroll', drawRows, { passive: true })
   $('evict-reason').addEventListener('input', mayEvict)
   $('evict-typed').addEventListener('input', mayEvict)
