@@ -58,7 +58,7 @@ func (a *app) announce(kind, name string, format string, args ...any) {
 
 // more tells that a list goes on.
 func (a *app) more(next string) {
-	text := "there are more: go on with --after " + next
+	text := "there may be more: go on with --after " + next
 	if a.json {
 		a.encode(event{Time: stamp(), Kind: onMore, Text: text, Next: next})
 	} else {

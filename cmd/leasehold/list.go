@@ -18,22 +18,23 @@ func newListCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [flags] [PREFIX]",
 		Short: "List the locks that are held or waited for",
-		Long: `List the locks that are held or waited for, with a line for each holder: the start of
-its owner, its token, how long it has held, how much of its lease is left, and how many
-wait. With PREFIX, only names that start with it. A MODE of shared/3 is that of a holder who
-has asked for --slots 3; the smallest number of all counts.
+		Long: `List the locks that are held or waited for, a line for each holder: the start
+of its owner, its token, how long it has held, how much of its lease is left,
+and how many wait. PREFIX selects the names that start with it. A MODE of
+shared/3 is that of a holder who asked for --slots 3; the smallest number of
+all counts.
 
-Lines come as the store tells them, by name where it can sort. With --limit, at most that
-many locks are listed; if there are more, standard error says how to go on, with --after.
-An array of --json that has no end was not listed whole.
+Lines appear as the store sends them, sorted by name where it can sort. If
+--limit leaves locks out, standard error gives the --after to go on with.
+A JSON array without an end was cut off.
 
-On a terminal NAME and NOTE are shortened to its width. Where that is not enough, TOKEN, NOTE
-and OWNER are left out, in this order. Any other output has everything.
+On a terminal, NAME and NOTE are shortened to its width. If that is not enough,
+TOKEN, NOTE and OWNER are left out, in this order. Other output has everything.
 
-With --watch it goes on until a signal ends it: it looks every second, and prints a line with
-the time for each name whose holders or waiters have changed; with --json an object. What has
-come and gone in between is not seen. When the store does not answer, standard error says so
-once. It watches 50,000 names at most.`,
+--watch goes on until a signal ends it. It looks every second, at 50,000 names
+at most, and prints a line, or with --json an object, for each name whose
+holders or waiters have changed. It misses what comes and goes between two
+looks. When the store stops answering, standard error says so once.`,
 		Example:           "  leasehold ls\n  leasehold ls --limit 50 orders/\n  leasehold ls --json | jq -r '.[].name'\n  leasehold ls --watch --json | jq -c '{name: .lock.name, held: (.lock.holders != [])}'",
 		Args:              argNames("[PREFIX]"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
@@ -43,6 +44,9 @@ once. It watches 50,000 names at most.`,
 			}
 			if l.limit < 0 || cmd.Flags().Changed("limit") && l.limit == 0 {
 				return usageErrorf("--limit %d: want a number of locks", l.limit)
+			}
+			if watch && (l.limit > 0 || l.after != "") {
+				return usageErrorf("--watch excludes --limit and --after")
 			}
 			if watch {
 				return a.with(cmd.Context(), stores.OpenExisting, nil, func(ctx context.Context, locks *leasehold.Locker) error {
@@ -55,8 +59,6 @@ once. It watches 50,000 names at most.`,
 	cmd.Flags().BoolVar(&watch, "watch", false, "go on, and print each change")
 	cmd.Flags().IntVar(&l.limit, "limit", 0, "list `N` locks at most")
 	cmd.Flags().StringVar(&l.after, "after", "", "go on after the list that ended with `NEXT`")
-	cmd.MarkFlagsMutuallyExclusive("watch", "limit")
-	cmd.MarkFlagsMutuallyExclusive("watch", "after")
 	return cmd
 }
 

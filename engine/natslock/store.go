@@ -498,11 +498,12 @@ func (s *store) List(ctx context.Context, prefix, after string, limit int) (item
 		if !more || !strings.HasPrefix(i.Name, prefix) {
 			return more
 		}
-		items = append(items, caslock.Listed{Item: i})
 		if len(items) == limit {
-			next = strconv.FormatUint(s.Number(i.Version), 10)
+			next = strconv.FormatUint(s.Number(items[limit-1].Version), 10)
+			return false
 		}
-		return next == ""
+		items = append(items, caslock.Listed{Item: i})
+		return true
 	}, jetstream.IgnoreDeletes(), jetstream.ResumeFromRevision(from+1))
 	if err != nil {
 		return nil, "", err

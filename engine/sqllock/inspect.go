@@ -30,20 +30,20 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 	}
 	var all []*row
 	err = d.repeated(ctx, func(ctx context.Context) (err error) {
-		all, err = d.look(ctx, d.texts.list, from, limit)
+		all, err = d.look(ctx, d.texts.list, from, limit+1)
 		return err
 	})
 	if err != nil {
 		return nil, "", err
 	}
-	if len(all) == limit {
-		next = all[limit-1].name
-	}
 	var damaged []error
-	for _, r := range all {
+	for i, r := range all {
 		if !strings.HasPrefix(r.name, prefix) {
-			next = ""
 			break // names are in the order of their bytes, and began at prefix
+		}
+		if i == limit {
+			next = all[limit-1].name
+			break
 		}
 		if r.damage != nil {
 			damaged = append(damaged, r.damage)
