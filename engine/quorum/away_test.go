@@ -1,8 +1,10 @@
 package quorum_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/quorum"
@@ -60,4 +62,45 @@ func TestFenceOfARepeatedTryIsNoLess(t *testing.T) {
 			t.Errorf("fence %d, %v after %d", again.Fence, err, first.Fence)
 		}
 	})
+}
+
+// Pages go on past a node that goes away between them, and hide nothing that a majority has.
+func TestPagesGoOnWithoutANode(t *testing.T) {
+	for gone := range 3 {
+		for _, after := range []int{0, 1, 4} { // pages that were read before
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(3)
+				d, links := c.connect(t, nil)
+				want := make(map[string]bool)
+				for i := range 10 {
+					name := fmt.Sprint("n/", i)
+					want[name] = true
+					claim, err := d.Claim(driver.Request{Resource: name, Owner: "holder of " + name, TTL: time.Hour})
+					if err == nil {
+						_, err = claim.Try(t.Context())
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				next := ""
+				for page := 0; page == 0 || next != ""; page++ {
+					if page == after {
+						links[gone].Sever()
+					}
+					states, following, err := d.List(t.Context(), "n/", next, 3)
+					if err != nil || len(states) > 3 {
+						t.Fatalf("without node %d after %d pages: page %d: %v, %v", gone, after, page, states, err)
+					}
+					for _, st := range states {
+						delete(want, st.Resource)
+					}
+					next = following
+				}
+				if len(want) > 0 {
+					t.Errorf("without node %d after %d pages: %v are missing", gone, after, want)
+				}
+			})
+		}
+	}
 }

@@ -94,7 +94,7 @@ type rowTexts struct {
 	raise string // name, fence: lifts later fences; a lease that is live keeps its own
 	state string // JSON list of names → {now}, {floor}, name and stateColumns for each, by name; of a missing row the first three alone. An error where one may not write: what is decided by it must be so
 	show  string // the same, from anywhere
-	list  string // first name, how many → {now}, {floor}, name and stateColumns of so many in use from there on, by name
+	list  string // first name → {now}, {floor}, name and stateColumns of what is in use from there on, by name; a LIMIT follows
 }
 
 type idleTexts struct {

@@ -128,7 +128,7 @@ func (m *mysql) statements() statements {
 			state: `SELECT {now} + ` + mysqlPrimary + state,
 			show:  `SELECT {now}` + state,
 			list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
-				WHERE l.name >= ? AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name LIMIT ?`,
+				WHERE l.name >= ? AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
 		},
 		idleTexts: idleTexts{
 			idle: `SELECT name FROM {p}locks l WHERE name > ? AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,

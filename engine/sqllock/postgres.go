@@ -146,7 +146,7 @@ func (p *postgres) statements() statements {
 			state: `SELECT {now} / ` + pgPrimary + pgState,
 			show:  `SELECT {now}` + pgState,
 			list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
-				WHERE l.name >= $1::text AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name LIMIT $2::bigint`,
+				WHERE l.name >= $1::text AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
 		},
 		idleTexts: idleTexts{
 			idle: `SELECT name FROM {p}locks l WHERE name > $1::text AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
