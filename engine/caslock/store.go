@@ -53,10 +53,10 @@ type Store interface {
 	List(ctx context.Context, prefix, after string, limit int) (items []Listed, next string, err error)
 }
 
-// A Listed is an Item of a page, or an error that is about it alone: Item.Name says of which.
+// A Listed is an Item of a page, or an error that is about the one of that Name alone.
 type Listed struct {
 	Item
-	Err error
+	Err error // nil: there is an Item
 }
 
 // A Watcher is a Store that tells of changes, so that waiters need not ask.

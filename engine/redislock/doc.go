@@ -45,6 +45,6 @@
 //	subscriber, shards        who is woken, and grants that come without a Try; the same on Cluster
 //	known, seen, why          fences seen, and since when a server remembers; why a lease is over
 //	patience                  calls that wait, and one timer for all of them
-//	inspect, check, once      what operators ask for; effects that happen once
+//	inspect, list, check, once  what operators ask for; effects that happen once
 //	errors, shown             what errors mean; what prints in place of owners
 package redislock
