@@ -73,8 +73,15 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, error) {
 	started := p.begin(c.req.TTL)
 	next, sure := p.isNext(c.req.TTL, started)
 	isIdle, s := p.phase == idle, p.in
+	var stays *driver.Busy
+	if !next {
+		stays = p.stays()
+	}
 	d.mu.Unlock()
 	defer p.done()
+	if stays != nil {
+		return driver.Grant{}, d.drop(p, c.stay(ctx, p, s, stays))
+	}
 	var resp *clientv3.TxnResponse
 	switch {
 	case next:
@@ -84,7 +91,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, error) {
 	case isIdle:
 		resp, err = p.put(ctx, s, c.req.Queue && s.ttl <= waitTTL)
 	default:
-		resp, err = p.readAhead(ctx)
+		resp, err = p.readLine(ctx)
 	}
 	var g driver.Grant
 	if err == nil && next {
@@ -133,7 +140,7 @@ func (c *claim) decide(ctx context.Context, p *place, resp *clientv3.TxnResponse
 				return c.granted(p, started)
 			}
 		case own >= 0:
-			return driver.Grant{}, c.wait(p, before, resp.Header.Revision, started)
+			return driver.Grant{}, c.wait(p, queue, own, resp.Header.Revision, started)
 		case p.rev != 0:
 			return driver.Grant{}, errGone
 		case slices.ContainsFunc(queue, func(e entry) bool { return e.key == p.key }):
@@ -206,25 +213,38 @@ func (c *claim) refuse(p *place, queue []entry) error {
 	return &driver.Busy{Retry: lookAgain, Holder: queue[0].holder()}
 }
 
-// wait is the refusal of a claim that has its place. It does not wait for the watch: who
+// wait is the refusal of a claim that has its place, by a read. It does not wait for the watch: who
 // is refused before the watch hears is woken when it does, to read again.
-func (c *claim) wait(p *place, before []entry, rev int64, started boottime.Instant) error {
+func (c *claim) wait(p *place, queue []entry, own int, rev int64, started boottime.Instant) error {
 	d := c.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case p.phase != queued:
 		return errGone
-	case !p.reliable() && d.watch.live:
+	case d.watch.live && !d.watch.hears(p.wait.watch):
 		return errAgain
 	}
 	d.wantWatch()
-	busy := &driver.Busy{Wake: p.waitFor(before, rev, started), Retry: p.ttl() / 3, Holder: before[0].holder()}
-	switch {
-	case !d.watch.live:
-		busy.Retry = retryDeaf
-	case len(before) == 1:
-		busy.Retry = min(busy.Retry, lookAgain)
+	busy := p.busy(queue[:own])
+	busy.Wake = p.waitFor(queue, rev, started)
+	p.lasts(d.clock.Now().Add(p.ttl()))
+	return busy
+}
+
+// stay is the refusal of a claim that keeps its place in s alive, without a read.
+func (c *claim) stay(ctx context.Context, p *place, s *session, busy *driver.Busy) error {
+	d := c.d
+	d.mu.Lock()
+	k := d.keepAlive(s)
+	d.mu.Unlock()
+	if err := d.await(ctx, k); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p.phase != queued { // meanwhile
+		return errAgain
 	}
 	p.lasts(d.clock.Now().Add(p.ttl()))
 	return busy

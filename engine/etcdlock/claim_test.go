@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -24,8 +25,8 @@ func TestNextHoldsUnreadOnlyWhileThatIsSure(t *testing.T) {
 		next, sure bool
 	}{
 		{"found a moment ago", func(*Driver, *place) {}, true, true},
-		{"found almost a TTL ago", func(_ *Driver, p *place) { p.wait.from = now.Add(time.Millisecond - ttl) }, true, true},
-		{"found a TTL ago", func(_ *Driver, p *place) { p.wait.from = now.Add(-ttl) }, true, false},
+		{"found almost a TTL ago", func(_ *Driver, p *place) { p.line.from = now.Add(time.Millisecond - ttl) }, true, true},
+		{"found a TTL ago", func(_ *Driver, p *place) { p.line.from = now.Add(-ttl) }, true, false},
 		{"kept alive almost too long ago", func(_ *Driver, p *place) { p.in.sent = now.Add(time.Millisecond - spare) }, true, true},
 		{"kept alive too long ago", func(_ *Driver, p *place) { p.in.sent = now.Add(-spare) }, true, false},
 		{"the session is gone", func(_ *Driver, p *place) { p.in.gone = true }, true, false},
@@ -33,17 +34,18 @@ func TestNextHoldsUnreadOnlyWhileThatIsSure(t *testing.T) {
 		{"it may have moved", func(_ *Driver, p *place) { awaiting(&p.unsure.moves, newSession(ttl, now)) }, true, false},
 		{"it was adopted", func(_ *Driver, p *place) { p.in = nil }, true, false},
 		{"it was read in another session", func(_ *Driver, p *place) { readIn(p, 99) }, true, false},
+		{"the line was read when it was in another session", func(_ *Driver, p *place) { p.line.queue[0].lease = 99 }, true, false},
+		{"the line was read before it was there", func(_ *Driver, p *place) { p.rev++ }, false, false},
 		{"it was read where it is", func(_ *Driver, p *place) { readIn(p, 31) }, true, true},
 		{"the watch began anew", func(d *Driver, _ *place) { d.watch.begun++ }, false, false},
 		{"the watch is deaf", func(d *Driver, _ *place) { d.watch.live = false }, false, false},
-		{"somebody is ahead", func(_ *Driver, p *place) { p.wait.free = false }, false, false},
+		{"somebody is ahead", func(_ *Driver, p *place) { p.line.queue = slices.Insert(p.line.queue, 0, entry{key: "a/1", rev: 1}) }, false, false},
 		{"it holds", func(_ *Driver, p *place) { p.on(yes, nil) }, true, false},
 	} {
 		d, p := placeIn(t, queued, driver.Request{TTL: ttl})
 		p.in.sent = now
 		d.watch.live = true
-		p.listen()
-		p.wait.free, p.wait.from = true, now
+		p.line.learn(d.watch.begun, now, p.rev, []entry{{key: p.key, rev: p.rev, lease: p.in.id}})
 		c.change(d, p)
 		if next, sure := p.isNext(ttl, now); next != c.next || sure != c.sure {
 			t.Errorf("%s: next %t, sure %t; want %t, %t", c.what, next, sure, c.next, c.sure)

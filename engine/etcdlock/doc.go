@@ -31,7 +31,8 @@
 //	renew, release      Renew and RenewAll; Release, Linger, Note and Forget
 //	barred              releases that keep an owner out
 //	place, phase        places and their phases
-//	wait, watch         who waits for whom; the watch, and why a key is gone
+//	wait, line          how a place waits; the queue as a driver knows it
+//	watch               the watch, and why a key is gone
 //	session, keepalive  leases of etcd
 //	sweep, strays       what nobody renews, and what a restored cluster has again
 //	call, batch         transactions, repeated and together

@@ -79,7 +79,7 @@ func New(client *clientv3.Client, opts *Options) (*Driver, error) {
 	}
 	d := &Driver{clock: boottime.Machine(), sessions: make(map[time.Duration]*session)}
 	d.client, d.lanes = client, lanes.New(new(links.Answers), unanswered, nil)
-	d.places.of, d.writes.taken = make(map[string][]*place), make(map[string]struct{})
+	d.of, d.keyed, d.writes.taken = make(map[string]*line), make(map[string]*place), make(map[string]struct{})
 	if !o.NoPrefix {
 		d.root = o.Prefix + "/"
 	}

@@ -48,10 +48,9 @@ func (c *claim) current() *place {
 		c.leave()
 	}
 	if c.place == nil {
-		for _, p := range c.d.of[c.dir] {
-			if p.claim.req.Owner == c.req.Owner {
-				c.join(p)
-				break
+		if l := c.d.of[c.dir]; l != nil {
+			if i := slices.IndexFunc(l.places, func(p *place) bool { return p.claim.req.Owner == c.req.Owner }); i >= 0 {
+				c.join(l.places[i])
 			}
 		}
 	}

@@ -10,47 +10,44 @@ import (
 )
 
 // A place is the life of one key: first a place in the queue, then a lease. Claims of one
-// owner in one driver share it. All fields but the first four are guarded by Driver.mu.
+// owner in one driver share it. All fields but the first five are guarded by Driver.mu.
 type place struct {
 	d     *Driver
 	claim *claim // the first of claims: what its key says
+	line  *line  // in which it stands
 	key   string
 	named *session // whose lease is in the key; nil: another process's
 
 	stage
-	claims []*claim // that have it
-	in     *session // that the key is in, or is to be put into; nil: another, to be moved out of
-	rev    int64    // create revision, from queued on
-	unsure uncertain
-	calls  int              // under way, which keep it from expiring
-	until  boottime.Instant // when it is unwanted, if nobody calls
+	claims  []*claim // that have it
+	in      *session // that the key is in, or is to be put into; nil: another, to be moved out of
+	rev     int64    // create revision, from queued on
+	gone    int64    // the last revision at which its key was deleted since a call began
+	unsure  uncertain
+	calls   int              // under way, which keep it from expiring
+	listens bool             // one of them wants what is deleted meanwhile
+	until   boottime.Instant // when it is unwanted, if nobody calls
 }
 
 // places are those of a driver. Guarded by Driver.mu.
 type places struct {
-	of    map[string][]*place // by dir; a slice is replaced, not changed
-	timer *time.Timer         // of the next sweep; nil: there was none yet
-	armed boottime.Instant    // when timer fires; zero: it does not
+	of    map[string]*line  // by dir; none is without places
+	keyed map[string]*place // by key
+	timer *time.Timer       // of the next sweep; nil: there was none yet
+	armed boottime.Instant  // when timer fires; zero: it does not
 }
 
 // all are all places, none of which is over. Requires Driver.mu.
 func (l *places) all() []*place {
 	var all []*place
 	for _, of := range l.of {
-		all = append(all, of...)
+		all = append(all, of.places...)
 	}
 	return all
 }
 
 // at is the place that has key; nil: there is none. Requires Driver.mu.
-func (l *places) at(key string) *place {
-	for _, p := range l.of[dirOf(key)] {
-		if p.key == key {
-			return p
-		}
-	}
-	return nil
-}
+func (l *places) at(key string) *place { return l.keyed[key] }
 
 // remove is for a place that is over. Requires Driver.mu.
 func (l *places) remove(p *place) {
@@ -58,10 +55,11 @@ func (l *places) remove(p *place) {
 		p.spend()
 	}
 	p.moveTo(nil)
-	dir := p.claim.dir
-	rest := slices.DeleteFunc(slices.Clone(l.of[dir]), func(one *place) bool { return one == p })
-	if l.of[dir] = rest; len(rest) == 0 {
-		delete(l.of, dir)
+	delete(l.keyed, p.key)
+	of := p.line
+	of.places = slices.DeleteFunc(of.places, func(one *place) bool { return one == p })
+	if len(of.places) == 0 {
+		delete(l.of, p.claim.dir)
 	}
 }
 
@@ -81,7 +79,12 @@ func (d *Driver) adopted(c *claim, e entry) *place {
 
 func (d *Driver) add(c *claim, p *place) *place {
 	p.d, p.claim, p.until = d, c, d.clock.Now().Add(roundUp(c.req.TTL))
-	d.of[c.dir] = append(slices.Clone(d.of[c.dir]), p)
+	if p.line = d.of[c.dir]; p.line == nil {
+		p.line = &line{d: d}
+		d.of[c.dir] = p.line
+	}
+	p.line.places = append(p.line.places, p)
+	d.keyed[p.key] = p
 	d.sweepAt(p.until)
 	c.join(p)
 	return p
@@ -138,7 +141,9 @@ func (p *place) exists(rev int64) {
 	if p.phase == idle {
 		p.on(yes, nil)
 	}
-	p.hearOwn()
+	if p.gone > p.rev {
+		p.on(lost, errDeleted)
+	}
 }
 
 // begin and finish enclose a call that asks for ttl. What may be renewed by a call does not
@@ -151,7 +156,10 @@ func (p *place) begin(ttl time.Duration) (started boottime.Instant) {
 }
 
 func (p *place) finish() {
-	if p.calls--; p.phase != over {
+	if p.calls--; p.calls == 0 {
+		p.deaf()
+	}
+	if p.phase != over {
 		p.d.sweepAt(p.until)
 	}
 }

@@ -84,8 +84,8 @@ func (p *place) putOf(s *session, queue bool, cmps []clientv3.Cmp) *write {
 	return w
 }
 
-// readAhead reads those ahead, keeping the place alive.
-func (p *place) readAhead(ctx context.Context) (*clientv3.TxnResponse, error) {
+// readLine reads the queue of the resource, keeping the place alive.
+func (p *place) readLine(ctx context.Context) (*clientv3.TxnResponse, error) {
 	d := p.d
 	d.mu.Lock()
 	p.listen()
@@ -96,7 +96,7 @@ func (p *place) readAhead(ctx context.Context) (*clientv3.TxnResponse, error) {
 			return nil, err
 		}
 	}
-	resp, err := d.read(ctx, clientv3.OpGet(p.claim.dir, clientv3.WithPrefix(), clientv3.WithMaxCreateRev(p.revision())))
+	resp, err := d.read(ctx, clientv3.OpGet(p.claim.dir, clientv3.WithPrefix()))
 	if err != nil {
 		return nil, err
 	}

@@ -1,84 +1,110 @@
 package etcdlock
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/queue"
 )
 
-// A wait is what a place in the queue knows of those ahead: who they were, by a read, and
-// which of them have gone since, by the watch. Keys ahead are known by their create revisions,
-// and none can come ahead later. All fields are guarded by Driver.mu.
+// A wait is what a place needs that is not granted yet. All fields are guarded by Driver.mu.
 type wait struct {
-	watch int              // which watch hears since before they were read; 0: none
-	from  boottime.Instant // when the call began that read them, and the place's own key
-	rev   int64            // as of which they were read; 0: they are not yet
-	ahead []entry          // those that are left
-	heard []deletion       // what was deleted before they were read
-	free  bool             // nobody keeps it from being granted any more
-	wake  chan struct{}    // closed when Try may bring news; nil: nobody waits
-}
-
-type deletion struct {
-	key string
-	rev int64
+	watch int           // which watch hears since before those ahead were read; 0: none
+	wake  chan struct{} // closed when Try may bring news; nil: nobody waits
 }
 
 // listen is called before those ahead are read. Requires Driver.mu.
 func (p *place) listen() {
-	p.wait = wait{wake: p.wait.wake}
+	if !p.listens && p.claim.req.Queue {
+		p.listens = true
+		p.line.reads++
+	}
+	p.gone = 0
+	p.line.asked = p.d.clock.Now()
+	p.wait.watch = 0
 	if w := &p.d.watch; w.live {
 		p.wait.watch = w.begun
 	}
 }
 
-// reliable reports whether the watch has told all since listen. Requires Driver.mu.
-func (p *place) reliable() bool {
-	w := &p.d.watch
-	return w.live && p.wait.watch == w.begun
+// deaf ends what listen began. Requires Driver.mu.
+func (p *place) deaf() {
+	if !p.listens {
+		return
+	}
+	p.listens = false
+	if p.line.reads--; p.line.reads == 0 {
+		p.line.heard = nil
+	}
 }
 
-// waitFor makes p wait for those ahead, as they were at revision rev, and returns what
-// closes when nobody is ahead. Requires Driver.mu.
-func (p *place) waitFor(ahead []entry, rev int64, started boottime.Instant) <-chan struct{} {
+// hears reports whether the watch has told all since it was that one. Requires Driver.mu.
+func (w *watch) hears(since int) bool { return w.live && since == w.begun }
+
+// waitFor makes p wait for those ahead in a queue that was read, as it was at revision rev, and returns what closes
+// when Try may bring news. Requires Driver.mu.
+func (p *place) waitFor(queue []entry, rev int64, started boottime.Instant) <-chan struct{} {
 	p.wakeUp() // whoever waits for an earlier one: nobody, or another claim of its owner
-	wake := make(chan struct{})
-	w := &p.wait
-	w.wake, w.ahead, w.rev, w.from = wake, slices.Clone(ahead), rev, started
-	heard := w.heard
-	w.heard = nil
-	for _, h := range heard {
-		p.hear(h)
+	p.wait.wake = make(chan struct{})
+	wake := p.wait.wake
+	if p.listens && p.d.watch.hears(p.wait.watch) {
+		p.line.learn(p.wait.watch, started, rev, queue)
 	}
 	return wake
 }
 
-// hear is told of each key of the resource that is deleted. Requires Driver.mu.
-func (p *place) hear(gone deletion) {
-	w := &p.wait
-	switch {
-	case w.rev == 0 && p.calls > 0:
-		w.heard = append(w.heard, gone)
-		return
-	case w.rev == 0, gone.rev <= w.rev: // old news: other clients use a key again
-		return
+// ahead is how many are ahead of the place, if the line has its key as it is, and the watch has told of all deletions
+// since it was read; -1: that is to be read. Requires Driver.mu.
+func (p *place) ahead() int {
+	l := p.line
+	if p.phase != queued || !p.d.watch.hears(l.watch) {
+		return -1
 	}
-	before := len(w.ahead)
-	w.ahead = slices.DeleteFunc(w.ahead, func(e entry) bool { return e.key == gone.key })
-	if len(w.ahead) < before && p.holdsBehind(w.ahead) {
-		w.free = true
-		p.wakeUp()
+	i, _ := slices.BinarySearchFunc(l.queue, p.rev, func(e entry, rev int64) int { return cmp.Compare(e.rev, rev) })
+	for ; i < len(l.queue) && l.queue[i].rev == p.rev; i++ { // another client may make several at once
+		if l.queue[i].key == p.key {
+			return i
+		}
 	}
+	return -1
 }
 
-// hearOwn tells whether its own key was deleted, by what was heard before it was known to
-// exist. Requires Driver.mu.
-func (p *place) hearOwn() {
-	if slices.ContainsFunc(p.wait.heard, func(h deletion) bool { return h.key == p.key && h.rev > p.rev }) {
-		p.on(lost, errDeleted)
+// stays is the refusal of a place that is known to be behind others, of whom a read has told lately; nil: they are to
+// be read. Requires Driver.mu.
+func (p *place) stays() *driver.Busy {
+	l, ahead := p.line, p.ahead()
+	if ahead < 1 || !p.known(l.queue[ahead]) {
+		return nil
 	}
+	busy := p.busy(l.queue[:ahead])
+	if p.d.clock.Now() >= l.asked.Add(busy.Retry) {
+		return nil
+	}
+	if p.wait.wake == nil {
+		p.wait.wake = make(chan struct{})
+	}
+	busy.Wake = p.wait.wake
+	return busy
+}
+
+// known reports whether the key of the place, which was read as e, is still in that session. Requires Driver.mu.
+func (p *place) known(e entry) bool {
+	return p.in != nil && e.lease == p.in.id && len(p.unsure.moves) == 0
+}
+
+// busy is the refusal of a place that waits for those before it. Requires Driver.mu.
+func (p *place) busy(before []entry) *driver.Busy {
+	busy := &driver.Busy{Retry: p.ttl() / 3, Holder: before[0].holder()}
+	switch {
+	case !p.d.watch.live:
+		busy.Retry = retryDeaf
+	case len(before) == 1:
+		busy.Retry = min(busy.Retry, lookAgain)
+	}
+	return busy
 }
 
 // holdsBehind reports whether the place holds with all of ahead before it. It goes on doing
@@ -110,9 +136,12 @@ func (p *place) endWait() {
 // answer one although the end of the lease is decided: so its TTL must not have passed
 // since the key was found. Requires Driver.mu.
 func (p *place) isNext(ttl time.Duration, started boottime.Instant) (next, sure bool) {
-	free := p.phase == queued && p.wait.free && p.reliable()
-	sure = free && len(p.unsure.moves) == 0 &&
+	ahead := p.ahead()
+	if ahead < 0 || ahead >= len(holders(p.line.queue)) {
+		return p.phase == held, false
+	}
+	sure = p.known(p.line.queue[ahead]) &&
 		p.fits(ttl) && p.in.covers(started) &&
-		started < p.wait.from.Add(p.in.ttl)
-	return p.phase == held || free, sure
+		started < p.line.from.Add(p.in.ttl)
+	return true, sure
 }

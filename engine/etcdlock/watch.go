@@ -127,6 +127,9 @@ func (d *Driver) hearing() {
 	defer d.mu.Unlock()
 	d.watch.live = true
 	d.watch.begun++
+	for _, l := range d.of {
+		l.heard = nil // those who read will read again
+	}
 	var all []*place
 	for _, p := range d.all() {
 		if p.phase == held {
@@ -154,12 +157,15 @@ func (d *Driver) deleted(events []*clientv3.Event) {
 	for i, e := range events {
 		gone := deletion{string(e.Kv.Key), rev(i)}
 		alone := rev(i-1) != rev(i) && rev(i+1) != rev(i) // else by the end of a session, or the like
-		for _, p := range d.of[dirOf(gone.key)] {
-			if p.key == gone.key && p.rev != 0 {
-				p.deletedAt(gone.rev, alone)
-			} else if p.phase < held {
-				p.hear(gone)
-			}
+		if l := d.of[dirOf(gone.key)]; l != nil {
+			l.hear(gone)
+		}
+		switch p := d.at(gone.key); {
+		case p == nil:
+		case p.rev == 0: // it is not known whether that was its key
+			p.gone = gone.rev
+		default:
+			p.deletedAt(gone.rev, alone)
 		}
 	}
 }
