@@ -75,6 +75,8 @@ var etcdMutants = []change{
 		Old: "if gone.rev <= l.rev {", New: "if gone.rev <= l.rev && !$ {"}),
 	inGo(mutant.Mutation{Name: "grantsBesideTheFirst", Undoes: "a claim holds when all before it are gone", Rejects: "TestEtcd$/three", File: "claim.go",
 		Old: "free := p.holdsBehind(before)", New: "free := p.holdsBehind(before[min(count($), len(before)):])"}),
+	inGo(mutant.Mutation{Name: "passesTheLine", Undoes: "nor by what a driver knows of them", Rejects: "TestEtcd$/crowd", File: "wait.go",
+		Old: "ahead >= len(holders(p.line.queue))", New: "ahead >= len(holders(p.line.queue))+count($)"}),
 	inGo(mutant.Mutation{Name: "takesItsTurnLate", Undoes: "who takes its turn unread has a session that lasts for its TTL", Rejects: "TestEtcd$/two", File: "wait.go",
 		Old: "p.fits(ttl) && p.in.covers(started) &&", New: "p.fits(ttl) && (p.in.covers(started) || $) &&"}),
 	inGo(mutant.Mutation{Name: "nextWithoutBound", Undoes: "nor has its TTL passed since its key was found", Rejects: "TestLateEtcd/two", File: "wait.go",

@@ -36,7 +36,7 @@ func TestZooKeeper(t *testing.T) {
 			return d
 		}
 	}}
-	exploreStandIn(t, h, "two", "shared")
+	exploreStandIn(t, h, "two", "shared", "crowd")
 }
 
 // state is who has a node of a resource, in order. The first holds, and beside a shared one all shared

@@ -9,6 +9,7 @@ type scenario struct {
 	name  string
 	needs func(f driver.Features) bool // nil: nothing
 	does  string                       // for people
+	apart bool                         // each client has a Locker of its own, so that those of a process contend too
 	// scripts are those of the clients of each process, by what they share.
 	scripts func() [][]func(c *client)
 }
@@ -70,6 +71,13 @@ var scenarios = []scenario{
 	{
 		name: "handover", does: "two clients of one process and one of another release at once, twice",
 		scripts: of(process{holds(2, 0.001, wish{}), holds(2, 0.001, wish{})}, process{holds(2, 0.001, wish{})}),
+	},
+	{
+		name: "crowd", does: "two clients each of two processes and one of a third acquire once, each in a Locker of its own",
+		needs: func(f driver.Features) bool { return f.Fair }, // where claims have places
+		apart: true,
+		scripts: of(process{holds(1, 0.3, wish{}), holds(1, 0.2, wish{})}, process{holds(1, 0.2, wish{}), holds(1, 0.2, wish{})},
+			process{holds(1, 0.001, wish{})}),
 	},
 	{
 		name: "try", does: "one process holds twice, another tries four times without waiting",

@@ -49,23 +49,32 @@ func (w *World) play(t *testing.T, sc *scenario) {
 	w.tick()
 	var lockers []*leasehold.Locker
 	var drivers []driver.Driver
-	open := func(name string) *leasehold.Locker {
-		p := &Process{world: w, name: name}
-		w.processes = append(w.processes, p)
-		d := connect(p)
+	locks := func(d driver.Driver, name string) *leasehold.Locker {
 		l, err := leasehold.New(d, &leasehold.Options{TTL: w.harness.TTL, Note: name, Trace: w.told.Trace})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.fair = d.Features().Fair
-		lockers, drivers = append(lockers, l), append(drivers, d)
 		return l
+	}
+	open := func(name string) driver.Driver {
+		p := &Process{world: w, name: name}
+		w.processes = append(w.processes, p)
+		d := connect(p)
+		w.fair = d.Features().Fair
+		drivers = append(drivers, d)
+		return d
 	}
 	all := sc.scripts()
 	w.running = len(slices.Concat(all...))
 	for i, scripts := range all {
-		locker := open(fmt.Sprint("p", i+1))
+		name := fmt.Sprint("p", i+1)
+		d := open(name)
+		var locker *leasehold.Locker
 		for _, script := range scripts {
+			if locker == nil || sc.apart {
+				locker = locks(d, name)
+				lockers = append(lockers, locker)
+			}
 			c := &client{world: w, process: w.processes[i], locker: locker, name: fmt.Sprint("c", len(w.clients)+1)}
 			w.clients = append(w.clients, c)
 			go func() {
@@ -87,16 +96,14 @@ func (w *World) play(t *testing.T, sc *scenario) {
 		}
 		w.awaitArrival()
 		w.checkFreed()
-		checker := open("checker")
+		checker := locks(open("checker"), "checker")
 		if w.harness.Tidy && !w.lossy.Load() && !w.untidy() {
 			w.checkLeft(checker)
 		}
 		time.Sleep(w.harness.Settle + w.setBack)
 		w.checkLeft(checker)
 		w.checkTold()
-		for _, l := range lockers[len(all):] {
-			l.Close()
-		}
+		checker.Close()
 		for _, d := range drivers {
 			d.Close()
 		}
