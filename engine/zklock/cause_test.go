@@ -25,7 +25,9 @@ func TestCauseThatIsALossForgetsNoNode(t *testing.T) {
 		}
 		c := newClaim(s, driver.Request{Resource: "r", Owner: "o", TTL: s.ttl})
 		c.node = &own{name: "_c_guid-lock-0000000007", session: 1} // made, and refused
+		c.mu.Lock()
 		c.become(&queued{})
+		c.mu.Unlock()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(cause)
 		s.mu.Lock()

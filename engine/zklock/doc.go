@@ -41,6 +41,7 @@
 //	claim, try, linger     calls of a claim: renewal and release; Try; the end that leaves a lease behind
 //	phase                  phases, and the timer of a claim
 //	next, watch            who is woken, and grants that come without a Try; the watches of a session
+//	view                   waiters of one session that look at the queue together
 //	create, node, path     nodes: their creation, names, contents and paths
 //	session, proof         sessions, their connections, and how long they live
 //	wire, hosts            what go-zookeeper does not tell of a connection; servers in turn

@@ -43,7 +43,8 @@ func blockers(nodes []node, i int) []node {
 
 // A wake is what a claim that waits in the queue listens to.
 type wake struct {
-	paths []string // the nodes of which one must go before it can be granted
+	names []string // the nodes of which one must go before it can be granted
+	paths []string // of names
 	alarm alarm
 	rung  chan struct{}
 
@@ -56,9 +57,9 @@ type wake struct {
 // errGone: one is gone already. It also returns the content of the first of them, if it has
 // asked for it.
 func (c *claim) await(client *zk.Conn, ahead []node, next bool, asked boottime.Instant) (*wake, content, error) {
-	paths := make([]string, len(ahead))
+	names, paths := make([]string, len(ahead)), make([]string, len(ahead))
 	for i, n := range ahead {
-		paths[i] = c.parent + "/" + n.name
+		names[i], paths[i] = n.name, c.parent+"/"+n.name
 	}
 	q := c.current().(*queued)
 	if w := q.wake; w != nil && slices.Equal(w.paths, paths) && !w.hasRung() {
@@ -71,7 +72,7 @@ func (c *claim) await(client *zk.Conn, ahead []node, next bool, asked boottime.I
 	c.stopWaiting()
 	session, greeting, isUp := c.s.current()
 	next = next && isUp && session == c.node.session
-	w := &wake{paths: paths, rung: make(chan struct{}), greeting: greeting, asked: asked}
+	w := &wake{names: names, paths: paths, rung: make(chan struct{}), greeting: greeting, asked: asked}
 	w.alarm.ring = func(deleted bool) { c.woken(w, deleted) }
 	q.wake = w
 	seen, err := c.listenTo(client, w, next)

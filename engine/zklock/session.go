@@ -32,12 +32,16 @@ type session struct {
 	conn connection      // guarded by mu
 	life life            // guarded by mu
 	held map[*claim]bool // guarded by mu; they are told when the session ends; nil: it was closed
+
+	views     map[string]*view // guarded by mu; by the node of the resource
+	viewsMost int              // guarded by mu; with so many, old ones are dropped
 }
 
 func newSession(d *Driver, timeout, ttl time.Duration) *session {
 	return &session{
 		d: d, timeout: timeout, ttl: ttl, began: d.clock.Now(), watches: watches{of: make(map[string]*watch)},
 		conn: connection{changed: make(chan struct{})}, life: life{timeout: timeout}, held: make(map[*claim]bool),
+		views: make(map[string]*view),
 	}
 }
 

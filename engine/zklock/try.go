@@ -26,6 +26,10 @@ func (c *claim) attempt(ctx context.Context, asked boottime.Instant) (driver.Gra
 		if err != nil {
 			return driver.Grant{}, err
 		}
+		if busy := c.stays(asked); busy != nil {
+			return driver.Grant{}, busy
+		}
+		_, greeting, _ := c.s.current()
 		names, err := c.enter(ctx, client)
 		if err != nil {
 			return driver.Grant{}, err
@@ -50,6 +54,9 @@ func (c *claim) attempt(ctx context.Context, asked boottime.Instant) (driver.Gra
 			continue
 		case err != nil:
 			return driver.Grant{}, err
+		}
+		if c.req.Queue {
+			c.s.saw(c.parent, &view{nodes: nodes, holder: busy.Holder, greeting: greeting, seen: asked})
 		}
 		return driver.Grant{}, busy
 	}

@@ -1,0 +1,87 @@
+package zklock_test
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/zklock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
+	"github.com/leasehold-go/leasehold/internal/servers"
+)
+
+// While nothing happens, one waiter of a process lists the queue for all of them. All are served when it is their turn.
+func TestWaitersLookTogether(t *testing.T) {
+	t.Parallel()
+	const waiters, lasts = 60, 8 * time.Second
+	z := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
+	opts := &zklock.Options{SessionTimeout: 15 * time.Second}
+	holder := claimOn(t, driverOn(t, &zklock.Options{SessionTimeout: 40 * time.Second}, z.Addr()), "crowd")
+	claimtest.Granted(t, holder)
+	d := driverOn(t, opts, z.Addr())
+	var queued, all sync.WaitGroup
+	queued.Add(waiters)
+	for i := range waiters {
+		all.Go(func() {
+			c, err := d.Claim(driver.Request{Resource: "crowd", Owner: fmt.Sprint("waiter ", i), TTL: d.Features().SessionTTL, Queue: true})
+			if err != nil {
+				t.Error(err)
+			}
+			for first := true; ; first = false {
+				_, err := c.Try(t.Context())
+				if first {
+					queued.Done()
+				}
+				busy, refused := errors.AsType[*driver.Busy](err)
+				if !refused {
+					if err != nil {
+						t.Errorf("a waiter: %v", err)
+					}
+					break
+				}
+				if busy.Holder.Owner.Reveal() == "" || busy.Holder.Owner.Reveal() == fmt.Sprint("waiter ", i) {
+					t.Errorf("a waiter waits for %q", busy.Holder.Owner.Reveal())
+				}
+				select {
+				case <-busy.Wake:
+				case <-time.After(busy.Retry):
+				case <-t.Context().Done():
+				}
+			}
+			if err := c.Release(t.Context(), driver.End{}); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+		})
+	}
+	queued.Wait()
+	before := requests(t, z)
+	time.Sleep(lasts)
+	if n := requests(t, z) - before; n > 4*waiters {
+		t.Errorf("%d waiters made %d requests in %v; want no more than four each", waiters, n, lasts)
+	}
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+}
+
+// requests is how many the server has had.
+func requests(t *testing.T, z *servers.ZooKeeper) int {
+	t.Helper()
+	text, err := z.Ask("srvr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(text, "Received: ")
+	digits, _, _ := strings.Cut(after, "\n")
+	n, err := strconv.Atoi(digits)
+	if err != nil {
+		t.Fatalf("srvr: %q", text)
+	}
+	return n
+}

@@ -1,0 +1,69 @@
+package zklock
+
+import (
+	"slices"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
+)
+
+// A view is the queue of a resource as a claim of the session has lately seen it. Whoever stands behind others, but for the
+// next, need not look for itself: it is woken when the one ahead goes, and a view that is new says that neither has gone
+// unheard.
+type view struct {
+	nodes    []node // in order
+	holder   driver.Holder
+	greeting int              // of the connection on which it was asked for
+	seen     boottime.Instant // when it was asked for
+	asked    boottime.Instant // when somebody has last asked for another
+}
+
+// viewsPerSession is how many views a session has one after the other: what a lost event costs is this part of it.
+const viewsPerSession = 3
+
+// stays is the refusal of a claim that listens to those ahead, and of which a view says that nothing has changed; nil: it is
+// to look.
+func (c *claim) stays(asked boottime.Instant) *driver.Busy {
+	q, ok := c.current().(*queued)
+	if !ok || q.wake == nil || q.wake.hasRung() || c.node == nil || c.uncertain {
+		return nil
+	}
+	s := c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, now := s.views[c.parent], s.d.clock.Now()
+	if v == nil || s.conn.state != up || s.conn.greeting != v.greeting || s.life.id != c.node.session {
+		return nil
+	}
+	if v.index(c.node.name) < 2 || now >= v.asked.Add(s.timeout/viewsPerSession) || !v.has(q.wake.names) {
+		v.asked = now
+		return nil
+	}
+	q.wake.asked = asked
+	return &driver.Busy{Wake: q.wake.rung, Granted: q.wake.granted, Retry: keepPlace, Holder: v.holder.Later(now.Sub(v.seen))}
+}
+
+func (v *view) index(name string) int {
+	return slices.IndexFunc(v.nodes, func(n node) bool { return n.name == name })
+}
+
+// has reports whether all of those names are in the queue.
+func (v *view) has(names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return v.index(name) < 0 })
+}
+
+// saw keeps a view for the other claims on the resource, and none that is old.
+func (s *session) saw(parent string, v *view) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.views) >= s.viewsMost {
+		for parent, v := range s.views {
+			if s.d.clock.Now().Sub(v.seen) > s.timeout {
+				delete(s.views, parent)
+			}
+		}
+		s.viewsMost = 2*len(s.views) + 1
+	}
+	v.asked = s.d.clock.Now()
+	s.views[parent] = v
+}
