@@ -42,6 +42,7 @@ type Driver struct {
 	opts   Options
 	number func(Version) uint64 // nil: the store is no Counter
 	watch  *watch               // nil: the store is no Watcher
+	crowd  *crowd               // nil: the store is no Queuer
 	lanes  *lanes.Lanes         // of waiters
 
 	closing context.Context // ended by Close
@@ -76,6 +77,9 @@ func New(store Store, opts *Options) (*Driver, error) {
 	if w, ok := store.(Watcher); ok {
 		d.watch = newWatch(d, w)
 	}
+	if q, ok := store.(Queuer); ok {
+		d.crowd = newCrowd(d, q)
+	}
 	return d, nil
 }
 
@@ -94,6 +98,9 @@ func (d *Driver) Close() error {
 	d.close(driver.ErrClosed)
 	if d.watch != nil {
 		d.watch.close()
+	}
+	if d.crowd != nil {
+		d.crowd.close()
 	}
 	return nil
 }

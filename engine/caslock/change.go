@@ -61,6 +61,9 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 			return &v.Record, nil
 		}
 		blank := d.blank(&v)
+		if d.crowd != nil && !blank {
+			d.crowd.mark(s, &v)
+		}
 		unsent = nil
 		switch err = d.write(ctx, s, &v, before); {
 		case err == nil && !blank:
@@ -160,7 +163,7 @@ func (d *Driver) encode(v *view) (value []byte, life time.Duration) {
 	if max(v.Record.Fence, v.Raised) > d.number(v.version)+1 { // the number of what is written is not below that
 		return v.encoded(), 0
 	}
-	if len(v.Claims) == 0 && v.version != "" {
+	if len(v.Claims) == 0 && v.version != "" && v.Beside == record.Nobody {
 		return nil, 0
 	}
 	life = emptyFor

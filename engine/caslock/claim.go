@@ -22,12 +22,17 @@ type claim struct {
 	queued bool      // the last Try left a place
 	holds  bool      // it was granted, and not told of its end
 
+	place   []byte        // beside the record, as it is written; nil: it has none
+	leaving chan struct{} // closed when its place, which is of no use any more, is removed; nil: it had none
 }
 
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 	if !c.req.Queue {
 		return c.try(ctx, nil, 0)
+	}
+	if c.place != nil {
+		return c.stay(ctx)
 	}
 	asking, err := c.d.lanes.Begin(ctx, c.req.Resource)
 	if err == nil {
@@ -48,6 +53,9 @@ func (c *claim) join(ctx context.Context) (driver.Grant, error) {
 			return g, err
 		}
 	}
+	if c.d.crowd != nil {
+		return c.queue(ctx)
+	}
 	wake := s.arm(c.req.Owner) // before the state is read, or found unchanged by the write
 	c.d.watch.listen(ctx)
 	g, err := c.try(ctx, wake, c.d.opts.Place)
@@ -57,28 +65,51 @@ func (c *claim) join(ctx context.Context) (driver.Grant, error) {
 	return g, err
 }
 
-// try makes one attempt, and leaves a place in the queue for the time of place.
+// try makes one attempt, and leaves a place in the record for the time of place.
 func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Duration) (driver.Grant, error) {
 	c.gave, c.known = nil, true
 	var busy *driver.Busy
-	barred := false
-	r, err := c.d.change(ctx, c.req.Resource, &c.open, func(v *view) (write bool) {
+	var looked *line
+	barred, look := false, false
+	number := uint64(0)
+	attempt := func(v *view) (write bool) {
+		v.looked = looked
 		a, ahead := v.Obstacle(&v.clock, &c.req), v.ahead(c.req.Owner)
-		if write = a.Granted || !v.keeps(c.req.Owner, place); write {
+		blocked := false // by those beside the record
+		if look = false; a.Granted && c.d.crowd != nil {
+			if a.Granted, look = c.passes(v); !a.Granted {
+				blocked, a.Until, number = true, c.d.opts.Place/keepShare, c.d.number(v.version)
+			}
+		}
+		if write = !blocked && (a.Granted || !v.keeps(c.req.Owner, place)); write {
 			n, held := len(v.Claims), v.Holds(c.req.Owner)
 			a, write = v.Try(&v.clock, &c.req, place, v.floor)
 			v.reserve(n, a.Granted && !held)
 		}
-		busy = nil
-		if barred = a.Barred; !a.Granted && !barred {
+		busy, v.served = nil, ""
+		switch barred = a.Barred; {
+		case a.Granted && c.place != nil:
+			v.served = idOf(c.req.Owner)
+		case !a.Granted && !barred:
 			busy = c.refusal(v, &a, wake, ahead)
+			if c.place != nil && v.Beside != record.Some { // before it is answered; see line.mark
+				v.Beside, write = record.Some, true
+			}
 		}
 		return write
-	})
+	}
+	r, err := c.d.change(ctx, c.req.Resource, &c.open, attempt)
+	if err == nil && look && c.place == nil && (!c.req.Queue || place > 0) {
+		if looked, err = c.d.crowd.look(ctx, c.req.Resource); err == nil {
+			looked.upTo = number
+			r, err = c.d.change(ctx, c.req.Resource, &c.open, attempt)
+		}
+	}
 	switch {
 	case err != nil:
 		return driver.Grant{}, err
 	case barred:
+		c.part()
 		return driver.Grant{}, driver.ErrBarred
 	case busy != nil:
 		return driver.Grant{}, busy
@@ -88,6 +119,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 		return c.try(ctx, wake, place)
 	}
 	c.holds = true
+	c.part()
 	return g, nil
 }
 
@@ -220,6 +252,13 @@ var errUntold = errors.New("caslock: the record does not tell whether the lease 
 // the claim has, there is nothing to be found, but its nonce.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
 	c.d.resource(c.req.Resource).disarm(c.req.Owner)
+	left, err := c.unqueue(ctx)
+	if err != nil {
+		return err
+	}
+	if left && c.known && !c.holds && !c.open.open && how == (driver.End{}) {
+		return nil // the record has nothing of it
+	}
 	var lost error
 	found := false
 	r, err := c.d.change(ctx, c.req.Resource, &c.open, func(v *view) bool {
@@ -244,10 +283,18 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	}
 	was, told := done(c.gave, r.Nonce)
 	c.gave, c.holds, c.known = nil, false, true
-	switch {
-	case was:
+	if was || lost == nil {
 		return nil
-	case !told && lost != nil && !errors.Is(lost, driver.ErrEvicted):
+	}
+	if !left && c.d.crowd != nil && r.Beside != record.Nobody { // one that another process has made
+		if left, err = c.d.crowd.leave(ctx, c.d.resource(c.req.Resource), c.req.Owner); err != nil {
+			return err
+		}
+	}
+	switch {
+	case left && how.Linger == 0 && !errors.Is(lost, driver.ErrEvicted):
+		return nil
+	case !told && !errors.Is(lost, driver.ErrEvicted):
 		return errUntold
 	}
 	return lost

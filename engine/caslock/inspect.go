@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/record"
 )
 
 // Inspect implements [driver.Operator]. A lease whose holder died is shown until this process has
@@ -22,7 +24,22 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	if err != nil {
 		return driver.State{Resource: name}, err
 	}
-	return v.state(name), nil
+	st := v.state(name)
+	return st, d.showBeside(ctx, &v, &st)
+}
+
+// showBeside adds those who wait beside the record.
+func (d *Driver) showBeside(ctx context.Context, v *view, st *driver.State) error {
+	if d.crowd == nil || v.Beside == record.Nobody {
+		return nil
+	}
+	l, err := d.crowd.look(ctx, st.Resource)
+	for p := range l.alive {
+		w := &p.claim
+		waited := max(0, time.Duration(v.Now()-w.Since)*time.Microsecond)
+		st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Owner), Mode: w.Mode, Note: w.Note, Waited: waited})
+	}
+	return err
 }
 
 // state is what is shown of a view.
@@ -58,7 +75,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 	for _, i := range items {
 		err := i.Err
 		if err == nil && i.Value != nil {
-			err = d.listed(i.Item, &states)
+			err = d.listed(ctx, i.Item, &states)
 		}
 		switch {
 		case err == nil:
@@ -74,9 +91,9 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 }
 
 // listed appends what is shown of an item to states.
-func (d *Driver) listed(i Item, states *[]driver.State) error {
+func (d *Driver) listed(ctx context.Context, i Item, states *[]driver.State) error {
 	r, err := d.decode(i)
-	if err != nil || len(r.Claims) == 0 {
+	if err != nil || len(r.Claims) == 0 && r.Beside == record.Nobody {
 		return err
 	}
 	s := d.resource(i.Name)
@@ -84,10 +101,12 @@ func (d *Driver) listed(i Item, states *[]driver.State) error {
 		return err
 	}
 	v, _, _ := s.look()
-	if st := v.state(i.Name); len(st.Holders)+len(st.Waiters) > 0 {
+	st := v.state(i.Name)
+	err = d.showBeside(ctx, &v, &st)
+	if len(st.Holders)+len(st.Waiters) > 0 {
 		*states = append(*states, st)
 	}
-	return nil
+	return err
 }
 
 // Evict implements [driver.Operator]. The holder learns at its next renewal.

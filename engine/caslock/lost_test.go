@@ -50,6 +50,7 @@ func stores() map[string]func() caslock.Store {
 		"hashed":     func() caslock.Store { return &hashed{} },
 		"counting":   func() caslock.Store { return &counting{} },
 		"forgetting": func() caslock.Store { return &counting{forgets: true} },
+		"queueing":   func() caslock.Store { return &queueing{} },
 		"example":    func() caslock.Store { return &table{rows: make(map[string]row)} },
 	}
 }

@@ -24,6 +24,10 @@ type resource struct {
 	since   map[uint64]time.Time     // guarded by mu; see clock
 	highest uint64                   // guarded by mu; the highest number of a grant that was ever seen
 	waiting map[string]chan struct{} // guarded by mu; by owner, closed when it may hold
+
+	loading chan struct{}            // has an element while a line is loaded
+	line    *line                    // guarded by mu; nil: nobody waits beside the record, as far as is known here
+	awaited map[string]chan struct{} // guarded by mu; by id, closed when the line hears of a place, or will not
 }
 
 // A view is a copy of what is known of a resource, without the claims that are over.
@@ -33,6 +37,9 @@ type view struct {
 	version Version
 	dropped bool   // some were over
 	next    string // nonce of the write to come
+
+	served string // id of the place that the write to come makes useless
+	looked *line  // the places beside the record, by a look of the call; nil: it has not looked
 
 	spare int // how many bytes the write to come is to leave to what others have in the record
 }
@@ -65,12 +72,23 @@ func (s *resource) note(r record.Record, version Version, then time.Time) {
 	s.known, s.version, s.record = true, version, r
 	s.since = seen(&r, s.since, then)
 	s.highest = max(s.highest, r.Fence)
+	s.wakeNext()
+}
+
+// wakeNext wakes whose turn it is. Requires s.mu.
+func (s *resource) wakeNext() {
 	if len(s.waiting) == 0 {
 		return
 	}
 	v := s.view()
 	for owner := range v.Next {
 		s.wake(owner)
+	}
+	if s.line == nil {
+		return
+	}
+	for p := range s.line.next(v.Claims) {
+		s.wake(p.claim.Owner)
 	}
 }
 
@@ -153,7 +171,7 @@ func (d *Driver) resource(name string) *resource {
 		if len(d.resources) >= d.sweepAt {
 			d.sweep(now)
 		}
-		s = &resource{name: name}
+		s = &resource{name: name, loading: make(chan struct{}, 1)}
 		d.resources[name] = s
 	}
 	s.used = now
@@ -182,7 +200,7 @@ func (d *Driver) sweep(now time.Time) {
 func (s *resource) idle(unused time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return unused > idleAfter && len(s.waiting) == 0 &&
+	return unused > idleAfter && len(s.waiting) == 0 && s.line == nil &&
 		!slices.ContainsFunc(s.record.Claims, func(c record.Claim) bool { return c.TTL > unused/2 })
 }
 

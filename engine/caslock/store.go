@@ -3,6 +3,7 @@ package caslock
 import (
 	"context"
 	"errors"
+	"iter"
 	"time"
 )
 
@@ -32,7 +33,7 @@ type Item struct {
 }
 
 // A Store keeps one small value for each name and replaces it only if nobody else has done so
-// meanwhile. It may implement Watcher and Counter. It is safe for concurrent use, and no call
+// meanwhile. It may implement Watcher, Counter and Queuer. It is safe for concurrent use, and no call
 // goes on for long after its context has ended.
 type Store interface {
 	// Read returns what the name has now: a value and the version of just that value. It may be
@@ -73,4 +74,19 @@ type Watcher interface {
 type Counter interface {
 	// Number is that of a version, above 0, or 0 for "". Versions of one number are of one write.
 	Number(v Version) uint64
+}
+
+// A Queuer is a Store that also keeps values for names of two parts with a NUL between them, which no name of a
+// resource has. Each waiter then has a place of its own, whose order is the number of its value, and the value of the
+// resource does not grow with them. Watch tells of those names too, all changes in the order of their numbers, and the
+// value of such a name may be forgotten when its life is over. List leaves those names out. Write may refuse them with
+// [driver.ErrUnsupported]: then places are in the record, as in other stores.
+type Queuer interface {
+	Store
+	Watcher
+	Counter
+
+	// Beside returns the items that have values and whose names have that first part and a second one, in any order, as
+	// of when it was called or later.
+	Beside(ctx context.Context, first string) iter.Seq2[Item, error]
 }

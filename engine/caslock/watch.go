@@ -3,6 +3,7 @@ package caslock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -26,8 +27,11 @@ type watch struct {
 	store Watcher
 
 	mu      sync.Mutex
-	run     *run // guarded by mu; nil: nobody waits
-	closed  bool // guarded by mu
+	run     *run   // guarded by mu; nil: nobody waits
+	closed  bool   // guarded by mu
+	last    uint64 // guarded by mu; session
+	now     uint64 // guarded by mu; session that hears; 0: none
+	failed  error  // guarded by mu; why the last one has ended
 	running sync.WaitGroup
 }
 
@@ -96,15 +100,52 @@ func (w *watch) end(r *run) {
 // watch watches until ctx ends.
 func (w *watch) watch(ctx context.Context, r *run) {
 	for first := true; ctx.Err() == nil; first = false {
-		_ = w.store.Watch(ctx, func() { // why it failed nobody can use; waiters go on by themselves
+		var session uint64
+		err := w.store.Watch(ctx, func() {
+			session = w.began()
 			r.began()
 			if !first {
 				w.d.wakeAll()
 			}
-		}, w.d.heard)
+		}, func(i Item) { w.d.heard(i, session) })
+		w.ended(err)
 		r.ended()
 		_ = pause.For(ctx, watchAgain)
 	}
+}
+
+// began begins a session, which hears of all changes from now on.
+func (w *watch) began() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last++
+	w.now = w.last
+	return w.now
+}
+
+func (w *watch) ended(err error) {
+	w.mu.Lock()
+	w.now, w.failed = 0, err
+	w.mu.Unlock()
+	if w.d.crowd != nil {
+		w.d.crowd.anew()
+	}
+}
+
+// errDeaf: waiters who rely on the watch wait for it.
+var errDeaf = fmt.Errorf("caslock: the watch does not hear yet: %w", driver.ErrNotYet)
+
+// session returns the one that hears.
+func (w *watch) session() (uint64, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.now > 0:
+		return w.now, nil
+	case w.failed != nil && errors.Is(w.failed, driver.ErrDenied):
+		return 0, w.failed
+	}
+	return 0, errDeaf
 }
 
 func (w *watch) close() {
@@ -143,14 +184,32 @@ func (r *run) ended() {
 
 // heard takes in a change, if anybody here knows the name. What cannot be read is left to the next
 // call.
-func (d *Driver) heard(i Item) {
+func (d *Driver) heard(i Item, session uint64) {
+	if first, second, two := parts(i.Name); two {
+		if d.crowd != nil {
+			d.crowd.heard(first, second, i, session)
+		}
+		return
+	}
 	s := d.seen(i.Name)
+	if s != nil && d.crowd != nil {
+		s.heardUpTo(d.number(i.Version), session)
+	}
 	if s == nil || d.number != nil && s.newer(d.number, i.Version) {
 		return
 	}
 	if err := d.take(s, i); errors.Is(err, driver.ErrCorrupt) {
 		s.doubt()
 		s.wakeAll()
+	}
+}
+
+// heardUpTo notes that the line has heard of all that came before a change of the record.
+func (s *resource) heardUpTo(number, session uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.line != nil && s.line.session == session {
+		s.line.upTo = max(s.line.upTo, number)
 	}
 }
 

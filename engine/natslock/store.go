@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -23,7 +24,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
-// store is a caslock.Store, Watcher and Counter.
+// store is a caslock.Queuer.
 type store struct {
 	js          jetstream.JetStream
 	bucket      string
@@ -288,8 +289,35 @@ func (s *store) api(call string) string { return call + ".KV_" + s.bucket }
 // plain is what stays of a name beside letters and digits: its key has one token.
 const plain = "-_/"
 
-func (s *store) subject(name string) string {
-	return "$KV." + s.bucket + "." + caslock.Escape(name, plain)
+func (s *store) subject(name string) string { return "$KV." + s.bucket + "." + keyOf(name) }
+
+const (
+	parted = "\x00" // stands between the parts of a name
+	nobody = "="    // is the token of a first part that is empty, and of no name
+)
+
+// keyOf is a token for each part of a name.
+func keyOf(name string) string {
+	first, second, two := strings.Cut(name, parted)
+	if !two {
+		return caslock.Escape(name, plain)
+	}
+	return cmp.Or(caslock.Escape(first, plain), nobody) + "." + caslock.Escape(second, plain)
+}
+
+// nameOf is the reverse of keyOf; false: it is no key of ours.
+func nameOf(key string) (name string, ok bool) {
+	first, second, two := strings.Cut(key, ".")
+	if !two {
+		return caslock.Unescape(key, plain)
+	}
+	if first == nobody {
+		name, ok = "", true
+	} else {
+		name, ok = caslock.Unescape(first, plain)
+	}
+	rest, also := caslock.Unescape(second, plain)
+	return name + parted + rest, ok && also
 }
 
 // last is the answer to a question for the last message of a subject.
@@ -413,6 +441,9 @@ func (s *store) write(ctx context.Context, name string, value []byte, was casloc
 		return "", fmt.Errorf("%w: %w", caslock.ErrUnsent, err)
 	}
 	defer end()
+	if strings.Contains(name, parted) && !b.ttls {
+		return "", fmt.Errorf("natslock: %w: the bucket has no markers, so that each place would leave something for ever", driver.ErrUnsupported)
+	}
 	msg, err := b.message(s.prefixed(s.subject(name)), value, life, s.serverClock)
 	if err != nil {
 		return "", err
@@ -451,6 +482,8 @@ func (b *bucket) message(subject string, value []byte, life time.Duration, serve
 		msg.Header.Set("Nats-Rollup", "sub")
 	}
 	switch {
+	case value == nil && life > 0: // of a place: it leaves nothing when its time is over, as a deletion would
+		msg.Header.Set("KV-Operation", "PURGE")
 	case value == nil:
 		msg.Header.Set("KV-Operation", "DEL")
 		life = markerTTL
@@ -494,7 +527,7 @@ func (s *store) List(ctx context.Context, prefix, after string, limit int) (item
 			return nil, "", fmt.Errorf("natslock: no revision to go on after: %w", err)
 		}
 	}
-	err = s.watch(ctx, func() {}, func(i caslock.Item, more bool) bool {
+	err = s.watch(ctx, "*", func() {}, func(i caslock.Item, more bool) bool {
 		if !more || !strings.HasPrefix(i.Name, prefix) {
 			return more
 		}
@@ -511,10 +544,21 @@ func (s *store) List(ctx context.Context, prefix, after string, limit int) (item
 	return items, next, nil
 }
 
+// Beside implements caslock.Queuer.
+func (s *store) Beside(ctx context.Context, first string) iter.Seq2[caslock.Item, error] {
+	return func(yield func(caslock.Item, error) bool) {
+		keys := cmp.Or(caslock.Escape(first, plain), nobody) + ".*"
+		err := s.watch(ctx, keys, func() {}, func(i caslock.Item, more bool) bool { return more && yield(i, nil) }, jetstream.IgnoreDeletes())
+		if err != nil {
+			yield(caslock.Item{}, err)
+		}
+	}
+}
+
 // Watch implements caslock.Watcher.
 func (s *store) Watch(ctx context.Context, begun func(), heard func(caslock.Item)) error {
 	epoch := s.epoch()
-	return s.watch(ctx, begun, func(i caslock.Item, more bool) bool {
+	return s.watch(ctx, all, begun, func(i caslock.Item, more bool) bool {
 		if more {
 			heard(i)
 		}
@@ -525,9 +569,12 @@ func (s *store) Watch(ctx context.Context, begun func(), heard func(caslock.Item
 // errEnded: the client has given the watch up.
 var errEnded = errors.New("natslock: the watch has ended")
 
-// watch calls heard for each change until it returns false; more is false once all is told that
+// all is the pattern of all keys.
+const all = ">"
+
+// watch calls heard for each change of some keys until it returns false; more is false once all is told that
 // was there at first.
-func (s *store) watch(ctx context.Context, begun func(), heard func(i caslock.Item, more bool) bool, opts ...jetstream.WatchOpt) error {
+func (s *store) watch(ctx context.Context, keys string, begun func(), heard func(i caslock.Item, more bool) bool, opts ...jetstream.WatchOpt) error {
 	ctx, kv, end, err := s.begin(ctx, s.prefix()+s.api("CONSUMER.CREATE")+".")
 	if err != nil {
 		return err
@@ -535,7 +582,7 @@ func (s *store) watch(ctx context.Context, begun func(), heard func(i caslock.It
 	defer end()
 	epoch := s.epoch()
 	w, err := within(ctx, func() (jetstream.KeyWatcher, error) {
-		w, err := settled(ctx, s, func() (jetstream.KeyWatcher, error) { return kv.WatchAll(ctx, opts...) })
+		w, err := settled(ctx, s, func() (jetstream.KeyWatcher, error) { return kv.Watch(ctx, keys, opts...) })
 		if err == nil {
 			context.AfterFunc(ctx, func() { _ = w.Stop() }) // of a connection that is closed; nobody waits for it
 		}
@@ -567,7 +614,7 @@ func (s *store) watch(ctx context.Context, begun func(), heard func(i caslock.It
 }
 
 func itemOf(entry jetstream.KeyValueEntry, epoch uint64) (i caslock.Item, ok bool) {
-	i.Name, ok = caslock.Unescape(entry.Key(), plain)
+	i.Name, ok = nameOf(entry.Key())
 	if entry.Operation() == jetstream.KeyValuePut {
 		i.Value = entry.Value()
 	}

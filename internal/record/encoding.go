@@ -18,11 +18,12 @@ type stored struct {
 	Raised  uint64  `json:"raised,omitempty"`
 	Claims  []Claim `json:"claims,omitempty"`
 	Nonce   string  `json:"nonce,omitempty"`
+	Beside  Beside  `json:"beside,omitempty"` // one that does not know it passes those who wait there
 }
 
 // Encode returns the record as it is kept in a store.
 func (r *Record) Encode() []byte {
-	b, err := json.Marshal(stored{version, r.Fence, r.Raised, r.Claims, r.Nonce})
+	b, err := json.Marshal(stored{version, r.Fence, r.Raised, r.Claims, r.Nonce, r.Beside})
 	if err != nil {
 		panic(err) // it has nothing that JSON cannot have
 	}
@@ -42,7 +43,10 @@ func Decode(b []byte) (Record, error) {
 	if s.Version != version {
 		return Record{}, fmt.Errorf("%w: a record of version %d, not %d", driver.ErrCorrupt, s.Version, version)
 	}
-	r := Record{s.Fence, s.Raised, s.Claims, s.Nonce}
+	r := Record{s.Fence, s.Raised, s.Claims, s.Nonce, s.Beside}
+	if r.Beside > Perhaps {
+		return Record{}, fmt.Errorf("%w: nobody knows where others wait", driver.ErrCorrupt)
+	}
 	for i := range r.Claims {
 		if !r.Claims[i].sound(r.Fence) {
 			return Record{}, fmt.Errorf("%w: claim %d of the record makes no sense", driver.ErrCorrupt, i)

@@ -19,7 +19,17 @@ type Record struct {
 	Raised uint64  // later numbers are above it, too
 	Claims []Claim // in the order of their first attempt
 	Nonce  string  // of the write, for a store where writes are told apart by their contents; "": none
+	Beside Beside  // whether others wait for the resource, for a store that keeps their places elsewhere
 }
+
+// Beside tells of places that are no claims of the record.
+type Beside uint8
+
+const (
+	Nobody  Beside = iota // there are none
+	Some                  // there may be some: look before a grant
+	Perhaps               // there may be some, but whoever has looked since this was written, and found none, may write Nobody
+)
 
 // A Status says what a claim stands for.
 type Status uint8

@@ -256,8 +256,8 @@ func (d *casDriver) Inspect(ctx context.Context, name string) (driver.State, err
 	return r.State(&i.now, name), err
 }
 
-func (d *casDriver) List(ctx context.Context, prefix string) ([]driver.State, error) {
-	return nil, driver.ErrUnsupported
+func (d *casDriver) List(context.Context, string, string, int) ([]driver.State, string, error) {
+	return nil, "", driver.ErrUnsupported
 }
 
 func (*casDriver) RaiseFence(context.Context, string, uint64) error { return driver.ErrUnsupported }

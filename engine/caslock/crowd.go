@@ -1,0 +1,583 @@
+package caslock
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
+	"github.com/leasehold-go/leasehold/internal/pause"
+	"github.com/leasehold-go/leasehold/internal/record"
+	"github.com/leasehold-go/leasehold/internal/several"
+)
+
+// A crowd is the waiters of one process whose places are beside records, in a store that is a Queuer. Each process
+// writes a beat for all of them, and hears those of others by its watch: a process is dead to this one, and its places
+// are passed, when silentFor beats of our own came over the watch since its last one. So nobody's clock matters, nor how
+// long a process or the store stood still. Beats keep places, and never leases.
+type crowd struct {
+	d       *Driver
+	store   Queuer
+	process string
+
+	signing chan struct{} // has an element while a beat is written
+	signed  time.Time     // of the one who signs; when the last beat was written
+	beat    Version       // of the one who signs; of the last beat
+
+	mu      sync.Mutex
+	peers   map[string]*peer    // guarded by mu; by process
+	mine    map[string]*waiter  // guarded by mu; by name of the place
+	lines   map[*resource]int64 // guarded by mu; those that have a line, and when somebody waited there last, in ticks
+	ticks   int64               // guarded by mu; of beating, which stand still when this process does
+	beating bool                // guarded by mu
+	running sync.WaitGroup
+}
+
+// A waiter is one of this process.
+type waiter struct {
+	tried  int64 // tick of its last sign
+	trying int   // calls that are under way
+}
+
+const (
+	// placeLife is how long a place may be needed: who waits for longer queues anew.
+	placeLife = 7 * 24 * time.Hour
+	// goneLife is how long the mark of a place that was removed is needed, which refuses late writes of it.
+	goneLife = time.Minute
+	// beatLives is how many Places the beat of a process that died stays: from then on also who has just come finds its
+	// places dead.
+	beatLives = 15
+)
+
+func newCrowd(d *Driver, store Queuer) *crowd {
+	return &crowd{
+		d: d, store: store, process: newNonce(), signing: make(chan struct{}, 1),
+		peers: make(map[string]*peer), mine: make(map[string]*waiter), lines: make(map[*resource]int64),
+	}
+}
+
+func (q *crowd) peerOf(process string) *peer {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := q.peers[process]
+	if p == nil {
+		p = &peer{}
+		q.peers[process] = p
+	}
+	return p
+}
+
+// begin notes that a waiter makes a call; end follows.
+func (q *crowd) begin(s *resource, name string) {
+	q.d.watch.going() // it is not idle
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w := q.mine[name]
+	if w == nil {
+		w = &waiter{}
+		q.mine[name] = w
+	}
+	w.tried = q.ticks
+	w.trying++
+	if _, ok := q.lines[s]; ok {
+		q.lines[s] = q.ticks
+	}
+	if !q.beating && q.d.closing.Err() == nil {
+		q.beating = true
+		q.running.Go(q.beats)
+	}
+}
+
+func (q *crowd) end(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w := q.mine[name]; w != nil {
+		w.trying--
+		w.tried = q.ticks
+	}
+}
+
+// forget notes that nobody waits for a place any more.
+func (q *crowd) forget(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.mine, name)
+}
+
+// beats keeps the places of this process, and sees to those that nobody waits for.
+func (q *crowd) beats() {
+	every := q.d.opts.Place / keepShare
+	for {
+		if pause.For(q.d.closing, every) != nil {
+			return
+		}
+		q.mu.Lock()
+		q.ticks++
+		ticks := q.ticks
+		q.mu.Unlock()
+		if ticks%2 == 0 {
+			ctx, cancel := context.WithTimeout(q.d.closing, q.d.opts.Place)
+			_ = q.sign(ctx, 0) // the next one is soon
+			cancel()
+		}
+		q.see(ticks, every)
+		if q.rest() {
+			return
+		}
+	}
+}
+
+// rest ends the beats of a process where nobody has waited for a while.
+func (q *crowd) rest() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.beating = len(q.mine)+len(q.lines) > 0
+	return !q.beating
+}
+
+// sign writes a beat, unless one was written within the time of fresh.
+func (q *crowd) sign(ctx context.Context, fresh time.Duration) error {
+	select {
+	case q.signing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-q.signing }()
+	if !q.signed.IsZero() && time.Since(q.signed) < fresh {
+		return nil
+	}
+	version, err := q.set(ctx, parted+q.process, []byte(strconv.FormatInt(time.Now().Unix(), 10)), q.beat, beatLives*q.d.opts.Place)
+	if err == nil {
+		q.beat, q.signed = version, time.Now()
+	}
+	return err
+}
+
+// set gives a name of two parts a value, which was has the version of what this process knows of it; nil: none. Only
+// this process does so, but for what nobody keeps alive.
+func (q *crowd) set(ctx context.Context, name string, value []byte, was Version, life time.Duration) (Version, error) {
+	for range maxTries {
+		version, err := q.store.Write(ctx, name, value, was, life)
+		q.d.lanes.Answered(err)
+		if err == nil || !errors.Is(err, ErrChanged) && !errors.Is(err, ErrUnsent) && !links.Again(ctx, err) {
+			return version, failed(ctx, err)
+		}
+		i, err := q.store.Read(ctx, name)
+		for links.Again(ctx, err) {
+			i, err = q.store.Read(ctx, name)
+		}
+		if err != nil {
+			return "", failed(ctx, err)
+		}
+		if bytes.Equal(i.Value, value) { // it was written, or another has removed it
+			return i.Version, nil
+		}
+		was = i.Version
+	}
+	return "", ErrContended
+}
+
+// mirror returns when the resource has a line that hears of changes.
+func (q *crowd) mirror(ctx context.Context, s *resource) error {
+	if q.hears(s) {
+		return nil
+	}
+	select {
+	case s.loading <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.loading }()
+	if q.hears(s) {
+		return nil
+	}
+	q.d.watch.listen(ctx)
+	session, err := q.d.watch.session()
+	if err != nil {
+		return err
+	}
+	l := newLine(session)
+	s.mu.Lock()
+	s.line = l
+	s.mu.Unlock()
+	q.mu.Lock()
+	q.lines[s] = q.ticks
+	q.mu.Unlock()
+	v, _, err := q.d.current(ctx, s, true)
+	if err != nil {
+		return err
+	}
+	if err := q.fill(ctx, s.name, func(id string, p *place) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		l.put(id, p, p.number)
+	}); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.loaded, l.removed, l.upTo = true, nil, max(l.upTo, q.d.number(v.version))
+	return nil
+}
+
+// hears reports whether the resource has a line that hears of changes.
+func (q *crowd) hears(s *resource) bool {
+	session, err := q.d.watch.session()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return err == nil && s.line.hears(session)
+}
+
+func (l *line) hears(session uint64) bool { return l != nil && l.loaded && l.session == session }
+
+// fill tells all places of a resource.
+func (q *crowd) fill(ctx context.Context, resource string, put func(id string, p *place)) error {
+	for i, err := range q.store.Beside(ctx, resource) {
+		q.d.lanes.Answered(err)
+		if err != nil {
+			return failed(ctx, err)
+		}
+		_, id, _ := parts(i.Name)
+		if p := q.placeIn(i, id); p != nil {
+			put(id, p)
+		}
+	}
+	return nil
+}
+
+// look returns the places of a resource as they are now. Of a process whose beat the store has forgotten they are dead.
+func (q *crowd) look(ctx context.Context, resource string) (*line, error) {
+	beats, dead := make(map[string]bool), &peer{}
+	dead.silent.Store(silentFor)
+	l := newLine(0)
+	var all []*place
+	if err := q.fill(ctx, resource, func(_ string, p *place) { all = append(all, p) }); err != nil || len(all) == 0 {
+		return l, err
+	}
+	for i, err := range q.store.Beside(ctx, "") {
+		if err != nil {
+			return l, failed(ctx, err)
+		}
+		_, process, _ := parts(i.Name)
+		beats[process] = true
+	}
+	for _, p := range all {
+		if !beats[p.process] {
+			p.peer = dead
+		}
+		l.put(p.id, p, p.number)
+	}
+	return l, nil
+}
+
+// errUnheard: the watch broke off before it told of a place that was made.
+var errUnheard = fmt.Errorf("caslock: the watch has not told of the place yet: %w", driver.ErrNotYet)
+
+// enter returns when a claim of owner has the place, and the resource's line has all places before it.
+func (q *crowd) enter(ctx context.Context, s *resource, owner string, place []byte) error {
+	id := idOf(owner)
+	was, there := s.placeVersion(id)
+	if there {
+		return nil
+	}
+	if err := q.sign(ctx, q.d.opts.Place/2); err != nil {
+		return err
+	}
+	version, err := q.set(ctx, placeOf(s.name, owner), place, was, placeLife)
+	if err != nil {
+		return err
+	}
+	return s.hear(ctx, id, q.d.number(version))
+}
+
+// placeVersion returns the version of a place that counts, else what a new one is made upon.
+func (s *resource) placeVersion(id string) (_ Version, counts bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.line == nil {
+		return "", false
+	}
+	p := s.line.byID[id]
+	if p == nil {
+		return "", false
+	}
+	return p.version, s.line.loaded && !p.peer.dead()
+}
+
+// hear returns when the line has heard of a place with that number, and so of all before it.
+func (s *resource) hear(ctx context.Context, id string, number uint64) error {
+	s.mu.Lock()
+	l := s.line
+	if l == nil || l.upTo >= number {
+		s.mu.Unlock()
+		return nil
+	}
+	if s.awaited == nil {
+		s.awaited = make(map[string]chan struct{})
+	}
+	ch := s.awaited[id]
+	if ch == nil {
+		ch = make(chan struct{})
+		s.awaited[id] = ch
+	}
+	s.mu.Unlock()
+	select {
+	case <-ch:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.line == nil || s.line.upTo < number {
+		return errUnheard
+	}
+	return nil
+}
+
+// leave removes the place of an owner, and reports whether there was one.
+func (q *crowd) leave(ctx context.Context, s *resource, owner string) (was bool, err error) {
+	name, id := placeOf(s.name, owner), idOf(owner)
+	q.forget(name)
+	version, _ := s.placeVersion(id)
+	if version == "" {
+		i, err := q.store.Read(ctx, name)
+		for links.Again(ctx, err) {
+			i, err = q.store.Read(ctx, name)
+		}
+		if err != nil || i.Value == nil {
+			return false, failed(ctx, err)
+		}
+		version = i.Version
+	}
+	return true, q.remove(ctx, s, id, version)
+}
+
+// remove removes a place.
+func (q *crowd) remove(ctx context.Context, s *resource, id string, version Version) error {
+	removed, err := q.set(ctx, s.name+parted+id, nil, version, goneLife)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.line != nil {
+		s.line.put(id, nil, max(q.d.number(removed), q.d.number(version)+1))
+	}
+	s.wakeNext()
+	return nil
+}
+
+// see removes what nobody waits for: places of this process without a waiter, those of waiters that have not tried for
+// the time of a place, and those of dead processes before the first of ours.
+func (q *crowd) see(ticks int64, most time.Duration) {
+	for _, s := range q.idle(ticks) {
+		s.mu.Lock()
+		s.line = nil
+		s.mu.Unlock()
+	}
+	ctx, cancel := context.WithTimeout(q.d.closing, most)
+	defer cancel()
+	for s := range q.all() {
+		some := q.unwanted(s)
+		several.Each(ctx, len(some), maxRenewals, slow, func(i int) {
+			_ = q.remove(ctx, s, some[i].id, some[i].version) // else it is seen again
+		})
+	}
+}
+
+// idle forgets the lines where nobody has waited for a while, and returns them.
+func (q *crowd) idle(ticks int64) (some []*resource) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for s, last := range q.lines {
+		if ticks-last > 4*keepShare {
+			delete(q.lines, s)
+			some = append(some, s)
+		}
+	}
+	for name, w := range q.mine {
+		if w.trying == 0 && ticks-w.tried > keepShare {
+			delete(q.mine, name)
+		}
+	}
+	return some
+}
+
+func (q *crowd) all() map[*resource]bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := make(map[*resource]bool, len(q.lines))
+	for s := range q.lines {
+		all[s] = true
+	}
+	return all
+}
+
+// maxUnwanted is how many places are removed at once.
+const maxUnwanted = 256
+
+// unwanted are the places of a resource that are to be removed.
+func (q *crowd) unwanted(s *resource) (some []*place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.line == nil {
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	first := true // of those that count
+	var dead []*place
+	for _, p := range s.line.order {
+		switch {
+		case p.gone:
+		case p.process == q.process && q.mine[s.name+parted+p.id] == nil:
+			some = append(some, p)
+		case p.peer.dead():
+			dead = append(dead, p)
+		case first && p.process == q.process:
+			some = append(some, dead...)
+			first = false
+		default:
+			first = false
+		}
+		if len(some) >= maxUnwanted {
+			break
+		}
+	}
+	return some
+}
+
+// heard takes in a change of a name of two parts.
+func (q *crowd) heard(first, second string, i Item, session uint64) {
+	if first == "" {
+		q.heardBeat(second)
+		return
+	}
+	s := q.d.seen(first)
+	if s == nil {
+		return
+	}
+	number := q.d.number(i.Version)
+	p := q.placeIn(i, second)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.line
+	if l == nil || l.session != session {
+		return
+	}
+	was := l.byID[second]
+	l.put(second, p, number)
+	l.upTo = max(l.upTo, number)
+	if ch := s.awaited[second]; ch != nil {
+		close(ch)
+		delete(s.awaited, second)
+	}
+	if p == nil {
+		if l.loaded {
+			s.wakeNext()
+		}
+		if was != nil { // it is to queue anew, unless that was its own doing
+			s.wake(was.claim.Owner)
+		}
+	}
+}
+
+// heardBeat counts beats.
+func (q *crowd) heardBeat(process string) {
+	q.mu.Lock()
+	died := false
+	if process != q.process {
+		if p := q.peers[process]; p != nil {
+			p.silent.Store(0)
+		}
+	} else {
+		for name, p := range q.peers {
+			if name == q.process {
+				continue
+			}
+			switch n := p.silent.Add(1); {
+			case n == silentFor:
+				died = true
+			case n > 100*silentFor:
+				delete(q.peers, name)
+			}
+		}
+	}
+	q.mu.Unlock()
+	if !died {
+		return
+	}
+	for s := range q.all() {
+		s.mu.Lock()
+		s.wakeNext()
+		s.mu.Unlock()
+	}
+}
+
+// anew has beats be counted from now on, and those who wait for the watch go on.
+func (q *crowd) anew() {
+	q.mu.Lock()
+	for _, p := range q.peers {
+		p.silent.Store(0)
+	}
+	q.mu.Unlock()
+	for s := range q.all() {
+		s.mu.Lock()
+		for id, ch := range s.awaited {
+			close(ch)
+			delete(s.awaited, id)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// mark says in a record that is to be written whether others wait beside it, as far as this process knows.
+func (q *crowd) mark(s *resource, v *view) {
+	number := q.d.number(v.version)
+	if v.looked != nil {
+		v.looked.mark(v, number)
+		return
+	}
+	session, err := q.d.watch.session()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && s.line.hears(session) {
+		s.line.mark(v, number)
+	}
+}
+
+// stands returns the refusal of a waiter whose place is behind others that are in its way, which this process knows
+// without asking the store; nil: the store is to be asked.
+func (q *crowd) stands(s *resource, req *driver.Request, wake <-chan struct{}) *driver.Busy {
+	session, err := q.d.watch.session()
+	if err != nil {
+		return nil
+	}
+	id := idOf(req.Owner)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.line
+	if !l.hears(session) {
+		return nil
+	}
+	if p := l.byID[id]; p == nil || p.peer.dead() || l.isNext(id, nil) {
+		return nil
+	}
+	v := s.view()
+	busy := &driver.Busy{Wake: wake, Retry: q.d.opts.Place / 2}
+	for i := range v.Claims {
+		c := &v.Claims[i]
+		if c.Owner == req.Owner {
+			return nil // it holds, or is kept out
+		}
+		if busy.Holder == (driver.Holder{}) && (c.Status == record.Holding || c.Status == record.Lingering) {
+			busy.Holder = shown(c.Holder(&v.clock))
+		}
+	}
+	return busy
+}

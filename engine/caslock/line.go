@@ -1,0 +1,212 @@
+package caslock
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"iter"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/queue"
+	"github.com/leasehold-go/leasehold/internal/record"
+)
+
+// A line is the places of a resource that are no part of its record, in order, as this process sees them.
+// resource.mu guards it.
+type line struct {
+	session uint64            // of the watch that tells it of changes
+	loaded  bool              // it has all places
+	upTo    uint64            // it has all that were there when the store's numbers came to this
+	order   []*place          // by number; those that have gone stay until there are as many of them
+	byID    map[string]*place // those that have not gone
+	removed map[string]uint64 // while it is loaded: by id, the number of a removal that was heard
+}
+
+// A place is one waiter's.
+type place struct {
+	id      string
+	process string
+	claim   record.Claim // Waiting, of which Owner, Mode, Limit, Wants, Since and Note are used
+	version Version
+	number  uint64
+	peer    *peer
+	gone    bool
+}
+
+// A peer is a process that has places, or had.
+type peer struct {
+	silent atomic.Int32 // how many beats of ours were heard since its last one
+}
+
+// silentFor is after how many beats without one of its own a process is dead to others.
+const silentFor = 4
+
+func (p *peer) dead() bool { return p.silent.Load() >= silentFor }
+
+func newLine(session uint64) *line {
+	return &line{session: session, byID: make(map[string]*place), removed: make(map[string]uint64)}
+}
+
+// put takes in what there is of a place at a number; nil: nothing.
+func (l *line) put(id string, p *place, number uint64) {
+	was := l.byID[id]
+	if was != nil && was.number >= number || !l.loaded && l.removed[id] >= number {
+		return
+	}
+	if was != nil {
+		was.gone = true
+		delete(l.byID, id)
+	}
+	if p == nil {
+		if !l.loaded {
+			l.removed[id] = number
+		}
+		l.tidy()
+		return
+	}
+	l.byID[id] = p
+	i := len(l.order)
+	if i > 0 && l.order[i-1].number > p.number { // as a rule it is the last
+		i, _ = slices.BinarySearchFunc(l.order, p.number, func(o *place, n uint64) int { return cmp.Compare(o.number, n) })
+	}
+	l.order = slices.Insert(l.order, i, p)
+}
+
+// tidy forgets those that have gone: at once at the front, and else when they are as many as the others.
+func (l *line) tidy() {
+	first := 0
+	for first < len(l.order) && l.order[first].gone {
+		first++
+	}
+	l.order = l.order[first:]
+	if len(l.order) > 2*len(l.byID)+8 {
+		l.order = slices.DeleteFunc(l.order, func(p *place) bool { return p.gone })
+	}
+}
+
+// alive are the places that count, in order.
+func (l *line) alive(yield func(*place) bool) {
+	for _, p := range l.order {
+		if !p.gone && !p.peer.dead() && !yield(p) {
+			return
+		}
+	}
+}
+
+// ahead is what stands before all places: the claims of the record, but what owner has in it.
+func ahead(claims []record.Claim, owner string) (a queue.Ahead) {
+	for i := range claims {
+		c := &claims[i]
+		if c.Status != record.Evicted && c.Status != record.Gone && (owner == "" || c.Owner != owner) {
+			a.Add(queue.Claim{Mode: c.Mode, Limit: c.Limit})
+		}
+	}
+	return a
+}
+
+// next are the places that may hold beside claims, in order.
+func (l *line) next(claims []record.Claim) iter.Seq[*place] {
+	return func(yield func(*place) bool) {
+		a := ahead(claims, "")
+		l.alive(func(p *place) bool {
+			c := queue.Claim{Mode: p.claim.Mode, Limit: p.claim.Limit}
+			if !a.Admits(c) || !yield(p) {
+				return false
+			}
+			a.Add(c)
+			return true
+		})
+	}
+}
+
+// isNext reports whether the place of id may hold beside claims.
+func (l *line) isNext(id string, claims []record.Claim) bool {
+	for p := range l.next(claims) {
+		if p.id == id {
+			return true
+		}
+	}
+	return false
+}
+
+// admits reports whether who has no place may hold, behind all places.
+func (l *line) admits(req *driver.Request, claims []record.Claim) bool {
+	a := ahead(claims, req.Owner)
+	l.alive(func(p *place) bool {
+		a.Add(queue.Claim{Mode: p.claim.Mode, Limit: p.claim.Limit})
+		return true
+	})
+	return a.Admits(queue.Claim{Mode: req.Mode, Limit: req.Limit})
+}
+
+// mark says in a record that is to be written whether others wait beside it.
+//
+// A waiter makes its place first, reads the record, and writes Some unless it says so. Whoever finds no place writes
+// Perhaps, and Nobody upon just that, when it has all places that were there when Perhaps was written. So a waiter that
+// read Some before that has a place which is found, and one that reads Perhaps writes, upon which Nobody is refused.
+func (l *line) mark(v *view, number uint64) {
+	others := len(l.byID)
+	if _, mine := l.byID[v.served]; mine {
+		others--
+	}
+	switch {
+	case others > 0:
+		v.Beside = record.Some
+	case v.Beside == record.Some:
+		v.Beside = record.Perhaps
+	case v.Beside == record.Perhaps && l.upTo >= number:
+		v.Beside = record.Nobody
+	}
+}
+
+// parted is what stands between the parts of a name of two.
+const parted = "\x00"
+
+// placeOf is the name of the place of a resource's owner; its second part tells nobody the owner.
+func placeOf(resource, owner string) string { return resource + parted + idOf(owner) }
+
+func idOf(owner string) string {
+	sum := sha256.Sum256([]byte(owner))
+	return hex.EncodeToString(sum[:16])
+}
+
+// parts are those of a name; two: it has two.
+func parts(name string) (first, second string, two bool) { return strings.Cut(name, parted) }
+
+// stored is a place as it is encoded.
+type stored struct {
+	Version int          `json:"v"`
+	Process string       `json:"process"`
+	Claim   record.Claim `json:"claim"`
+}
+
+// storedVersion is that of the encoding. In place of another version there is an exclusive claim of nobody known: it
+// counts for as long as its process does.
+const storedVersion = 1
+
+func encodePlace(process string, req *driver.Request) []byte {
+	c := record.Place(req, 0)
+	c.Since = time.Now().UnixMicro()
+	b, err := json.Marshal(stored{storedVersion, process, c})
+	if err != nil {
+		panic(err) // it has nothing that JSON cannot have
+	}
+	return b
+}
+
+// placeIn returns the place that an item tells of; nil: it has gone.
+func (q *crowd) placeIn(i Item, id string) *place {
+	if i.Value == nil {
+		return nil
+	}
+	var s stored
+	if json.Unmarshal(i.Value, &s) != nil || s.Version != storedVersion {
+		s.Claim = record.Claim{}
+	}
+	return &place{id: id, process: s.Process, claim: s.Claim, version: i.Version, number: q.d.number(i.Version), peer: q.peerOf(s.Process)}
+}

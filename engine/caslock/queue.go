@@ -1,0 +1,155 @@
+package caslock
+
+import (
+	"context"
+	"errors"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/record"
+)
+
+// queue is a Try of a waiter that makes its place beside the record, or finds that it is passed.
+func (c *claim) queue(ctx context.Context) (driver.Grant, error) {
+	q, s, name := c.d.crowd, c.d.resource(c.req.Resource), placeOf(c.req.Resource, c.req.Owner)
+	q.begin(s, name)
+	defer q.end(name)
+	wake := s.arm(c.req.Owner) // before the line is looked at
+	err := c.enqueue(ctx, s)
+	if errors.Is(err, driver.ErrUnsupported) {
+		c.place = nil
+		return c.try(ctx, wake, c.d.opts.Place)
+	}
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	return c.take(ctx, wake)
+}
+
+// enqueue returns when the claim has a place, and all before it are known.
+func (c *claim) enqueue(ctx context.Context, s *resource) error {
+	ctx, leave, err := c.d.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err = c.d.crowd.mirror(ctx, s); err != nil {
+		return err
+	}
+	if c.place == nil {
+		c.place = encodePlace(c.d.crowd.process, &c.req)
+	}
+	return c.d.crowd.enter(ctx, s, c.req.Owner, c.place)
+}
+
+// stay is a Try of a waiter that may have a place beside the record. Only the first in the line asks the store, and waits
+// for none of those behind it to do so.
+func (c *claim) stay(ctx context.Context) (g driver.Grant, err error) {
+	q, s, name := c.d.crowd, c.d.resource(c.req.Resource), placeOf(c.req.Resource, c.req.Owner)
+	q.begin(s, name)
+	defer q.end(name)
+	wake := s.arm(c.req.Owner)
+	if ctx.Err() != nil {
+		return g, ctx.Err()
+	}
+	if c.d.closing.Err() != nil {
+		return g, driver.ErrClosed
+	}
+	if busy := q.stands(s, &c.req, wake); busy != nil {
+		return g, busy
+	}
+	if q.hears(s) && s.counts(c.req.Owner) {
+		return c.take(ctx, wake)
+	}
+	asking, err := c.d.lanes.Begin(ctx, c.req.Resource)
+	if err == nil {
+		g, err = c.queue(ctx)
+	}
+	return g, asking.End(err)
+}
+
+// take is a Try of a waiter that has a place.
+func (c *claim) take(ctx context.Context, wake <-chan struct{}) (driver.Grant, error) {
+	g, err := c.try(ctx, wake, 0)
+	if _, busy := err.(*driver.Busy); !busy {
+		c.d.resource(c.req.Resource).disarm(c.req.Owner)
+	}
+	return g, err
+}
+
+// passes reports whether nobody who waits beside the record is in the claim's way. Where that cannot be told without
+// asking the store, look is true.
+func (c *claim) passes(v *view) (yes, look bool) {
+	switch {
+	case v.looked != nil:
+		return v.looked.admits(&c.req, v.Claims), false
+	case c.place != nil:
+		s := c.d.resource(c.req.Resource)
+		session, err := c.d.watch.session()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return err == nil && s.line.hears(session) && s.line.isNext(idOf(c.req.Owner), v.Claims), false
+	}
+	return v.Beside == record.Nobody, v.Beside != record.Nobody
+}
+
+// counts reports whether owner has a place that is not passed.
+func (s *resource) counts(owner string) bool {
+	_, counts := s.placeVersion(idOf(owner))
+	return counts
+}
+
+// part has the claim's place, which is of no use any more, be removed.
+func (c *claim) part() {
+	if c.place == nil {
+		return
+	}
+	c.place, c.leaving = nil, make(chan struct{})
+	c.d.crowd.part(c.d.resource(c.req.Resource), c.req.Owner, c.leaving)
+}
+
+// part removes a place in the background, and closes done. What cannot be removed now is seen to later.
+func (q *crowd) part(s *resource, owner string, done chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.d.closing.Err() != nil {
+		close(done)
+		return
+	}
+	q.running.Go(func() {
+		defer close(done)
+		ctx, cancel := context.WithTimeout(q.d.closing, q.d.opts.Place)
+		defer cancel()
+		_, _ = q.leave(ctx, s, owner)
+	})
+}
+
+// unqueue removes the claim's place, and reports whether it had one that it waited in.
+func (c *claim) unqueue(ctx context.Context) (left bool, err error) {
+	if c.leaving != nil {
+		select {
+		case <-c.leaving:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+		c.leaving = nil
+	}
+	if c.place == nil {
+		return false, nil
+	}
+	call, leave, err := c.d.enter(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer leave()
+	if left, err = c.d.crowd.leave(call, c.d.resource(c.req.Resource), c.req.Owner); err == nil {
+		c.place = nil
+	}
+	return left, err
+}
+
+// close ends the beats, after the driver has closed.
+func (q *crowd) close() {
+	q.mu.Lock() // nothing is begun any more
+	q.mu.Unlock()
+	q.running.Wait()
+}
