@@ -23,6 +23,7 @@ type claim struct {
 	holds  bool      // it was granted, and not told of its end
 
 	place   []byte        // beside the record, as it is written; nil: it has none
+	marked  bool          // the record says that there are such places
 	leaving chan struct{} // closed when its place, which is of no use any more, is removed; nil: it had none
 }
 
@@ -75,22 +76,24 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 	attempt := func(v *view) (write bool) {
 		v.looked = looked
 		a, ahead := v.Obstacle(&v.clock, &c.req), v.ahead(c.req.Owner)
+		barred = v.KeepsOut(c.req.Owner)
 		blocked := false // by those beside the record
 		if look = false; a.Granted && c.d.crowd != nil {
 			if a.Granted, look = c.passes(v); !a.Granted {
 				blocked, a.Until, number = true, c.d.opts.Place/keepShare, c.d.number(v.version)
 			}
 		}
-		if write = !blocked && (a.Granted || !v.keeps(c.req.Owner, place)); write {
+		if write = !blocked && !barred && (a.Granted || !v.keeps(c.req.Owner, place)); write {
 			n, held := len(v.Claims), v.Holds(c.req.Owner)
 			a, write = v.Try(&v.clock, &c.req, place, v.floor)
 			v.reserve(n, a.Granted && !held)
 		}
 		busy, v.served = nil, ""
-		switch barred = a.Barred; {
+		switch {
+		case barred:
 		case a.Granted && c.place != nil:
 			v.served = idOf(c.req.Owner)
-		case !a.Granted && !barred:
+		case !a.Granted:
 			busy = c.refusal(v, &a, wake, ahead)
 			if c.place != nil && v.Beside != record.Some { // before it is answered; see line.mark
 				v.Beside, write = record.Some, true
@@ -112,6 +115,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 		c.part()
 		return driver.Grant{}, driver.ErrBarred
 	case busy != nil:
+		c.marked = c.place != nil
 		return driver.Grant{}, busy
 	}
 	g, err := grantOf(r, c.req.Owner, c.req.TTL)
@@ -287,7 +291,7 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 		return nil
 	}
 	if !left && c.d.crowd != nil && r.Beside != record.Nobody { // one that another process has made
-		if left, err = c.d.crowd.leave(ctx, c.d.resource(c.req.Resource), c.req.Owner); err != nil {
+		if left, err = c.leave(ctx); err != nil {
 			return err
 		}
 	}

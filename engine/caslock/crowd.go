@@ -28,8 +28,10 @@ type crowd struct {
 	signing chan struct{} // has an element while a beat is written
 	signed  time.Time     // of the one who signs; when the last beat was written
 	beat    Version       // of the one who signs; of the last beat
+	beatIn  uint64        // of the one who signs; session that tells of it; 0: perhaps none
 
 	mu      sync.Mutex
+	heardOf uint64              // guarded by mu; number of the last beat of ours that the watch has told of
 	peers   map[string]*peer    // guarded by mu; by process
 	mine    map[string]*waiter  // guarded by mu; by name of the place
 	lines   map[*resource]int64 // guarded by mu; those that have a line, and when somebody waited there last, in ticks
@@ -121,6 +123,7 @@ func (q *crowd) beats() {
 		ticks := q.ticks
 		q.mu.Unlock()
 		if ticks%2 == 0 {
+			q.listens()
 			ctx, cancel := context.WithTimeout(q.d.closing, q.d.opts.Place)
 			_ = q.sign(ctx, 0) // the next one is soon
 			cancel()
@@ -129,6 +132,20 @@ func (q *crowd) beats() {
 		if q.rest() {
 			return
 		}
+	}
+}
+
+// listens has the watch begin anew if it has not told of the last beat until the next one is due.
+func (q *crowd) listens() {
+	q.signing <- struct{}{}
+	last, in := q.d.number(q.beat), q.beatIn
+	<-q.signing
+	session, err := q.d.watch.session()
+	q.mu.Lock()
+	deaf := q.heardOf < last
+	q.mu.Unlock()
+	if err == nil && session == in && deaf {
+		q.d.watch.again()
 	}
 }
 
@@ -151,9 +168,10 @@ func (q *crowd) sign(ctx context.Context, fresh time.Duration) error {
 	if !q.signed.IsZero() && time.Since(q.signed) < fresh {
 		return nil
 	}
+	session, _ := q.d.watch.session() // 0 where there is none
 	version, err := q.set(ctx, parted+q.process, []byte(strconv.FormatInt(time.Now().Unix(), 10)), q.beat, beatLives*q.d.opts.Place)
 	if err == nil {
-		q.beat, q.signed = version, time.Now()
+		q.beat, q.beatIn, q.signed = version, session, time.Now()
 	}
 	return err
 }
@@ -278,21 +296,22 @@ func (q *crowd) look(ctx context.Context, resource string) (*line, error) {
 // errUnheard: the watch broke off before it told of a place that was made.
 var errUnheard = fmt.Errorf("caslock: the watch has not told of the place yet: %w", driver.ErrNotYet)
 
-// enter returns when a claim of owner has the place, and the resource's line has all places before it.
-func (q *crowd) enter(ctx context.Context, s *resource, owner string, place []byte) error {
+// enter returns when a claim of owner has a place, and the resource's line has all places before it. made reports whether
+// the place is a new one.
+func (q *crowd) enter(ctx context.Context, s *resource, owner string, place []byte) (made bool, err error) {
 	id := idOf(owner)
 	was, there := s.placeVersion(id)
 	if there {
-		return nil
+		return false, nil
 	}
 	if err := q.sign(ctx, q.d.opts.Place/2); err != nil {
-		return err
+		return true, err
 	}
 	version, err := q.set(ctx, placeOf(s.name, owner), place, was, placeLife)
 	if err != nil {
-		return err
+		return true, err
 	}
-	return s.hear(ctx, id, q.d.number(version))
+	return true, s.hear(ctx, id, q.d.number(version))
 }
 
 // placeVersion returns the version of a place that counts, else what a new one is made upon.
@@ -312,17 +331,15 @@ func (s *resource) placeVersion(id string) (_ Version, counts bool) {
 // hear returns when the line has heard of a place with that number, and so of all before it.
 func (s *resource) hear(ctx context.Context, id string, number uint64) error {
 	s.mu.Lock()
-	l := s.line
-	if l == nil || l.upTo >= number {
-		s.mu.Unlock()
-		return nil
-	}
-	if s.awaited == nil {
-		s.awaited = make(map[string]chan struct{})
-	}
-	ch := s.awaited[id]
-	if ch == nil {
-		ch = make(chan struct{})
+	ch := make(chan struct{})
+	if s.line == nil || s.line.upTo >= number {
+		close(ch)
+	} else if before := s.awaited[id]; before != nil {
+		ch = before
+	} else {
+		if s.awaited == nil {
+			s.awaited = make(map[string]chan struct{})
+		}
 		s.awaited[id] = ch
 	}
 	s.mu.Unlock()
@@ -334,6 +351,10 @@ func (s *resource) hear(ctx context.Context, id string, number uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.line == nil || s.line.upTo < number {
+		return errUnheard
+	}
+	if s.line.byID[id] == nil { // it has gone since, or the watch has missed it
+		s.line = nil
 		return errUnheard
 	}
 	return nil
@@ -455,7 +476,7 @@ func (q *crowd) unwanted(s *resource) (some []*place) {
 // heard takes in a change of a name of two parts.
 func (q *crowd) heard(first, second string, i Item, session uint64) {
 	if first == "" {
-		q.heardBeat(second)
+		q.heardBeat(second, q.d.number(i.Version))
 		return
 	}
 	s := q.d.seen(first)
@@ -488,7 +509,7 @@ func (q *crowd) heard(first, second string, i Item, session uint64) {
 }
 
 // heardBeat counts beats.
-func (q *crowd) heardBeat(process string) {
+func (q *crowd) heardBeat(process string, number uint64) {
 	q.mu.Lock()
 	died := false
 	if process != q.process {
@@ -496,6 +517,7 @@ func (q *crowd) heardBeat(process string) {
 			p.silent.Store(0)
 		}
 	} else {
+		q.heardOf = max(q.heardOf, number)
 		for name, p := range q.peers {
 			if name == q.process {
 				continue

@@ -22,6 +22,9 @@ func (c *claim) queue(ctx context.Context) (driver.Grant, error) {
 	if err != nil {
 		return driver.Grant{}, err
 	}
+	if busy := c.stands(s, wake); busy != nil {
+		return driver.Grant{}, busy
+	}
 	return c.take(ctx, wake)
 }
 
@@ -38,7 +41,17 @@ func (c *claim) enqueue(ctx context.Context, s *resource) error {
 	if c.place == nil {
 		c.place = encodePlace(c.d.crowd.process, &c.req)
 	}
-	return c.d.crowd.enter(ctx, s, c.req.Owner, c.place)
+	made, err := c.d.crowd.enter(ctx, s, c.req.Owner, c.place)
+	c.marked = c.marked && !made
+	return err
+}
+
+// stands is that of the crowd, for a claim of which the record says that there are such.
+func (c *claim) stands(s *resource, wake <-chan struct{}) *driver.Busy {
+	if !c.marked {
+		return nil
+	}
+	return c.d.crowd.stands(s, &c.req, wake)
 }
 
 // stay is a Try of a waiter that may have a place beside the record. Only the first in the line asks the store, and waits
@@ -54,7 +67,7 @@ func (c *claim) stay(ctx context.Context) (g driver.Grant, err error) {
 	if c.d.closing.Err() != nil {
 		return g, driver.ErrClosed
 	}
-	if busy := q.stands(s, &c.req, wake); busy != nil {
+	if busy := c.stands(s, wake); busy != nil {
 		return g, busy
 	}
 	if q.hears(s) && s.counts(c.req.Owner) {
@@ -136,15 +149,20 @@ func (c *claim) unqueue(ctx context.Context) (left bool, err error) {
 	if c.place == nil {
 		return false, nil
 	}
-	call, leave, err := c.d.enter(ctx)
+	if left, err = c.leave(ctx); err == nil {
+		c.place = nil
+	}
+	return left, err
+}
+
+// leave removes the place of the claim's owner, and reports whether there was one.
+func (c *claim) leave(ctx context.Context) (was bool, err error) {
+	ctx, leave, err := c.d.enter(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer leave()
-	if left, err = c.d.crowd.leave(call, c.d.resource(c.req.Resource), c.req.Owner); err == nil {
-		c.place = nil
-	}
-	return left, err
+	return c.d.crowd.leave(ctx, c.d.resource(c.req.Resource), c.req.Owner)
 }
 
 // close ends the beats, after the driver has closed.

@@ -17,6 +17,8 @@ const (
 	// watchBegin is how long a waiter waits for the watch to begin; one that it does not hear
 	// in time asks again to keep its place.
 	watchBegin = time.Second
+	// watchLate is after how long a watch that has not begun is given up, and another one begun.
+	watchLate = 4 * time.Second
 	// watchAgain is the pause after a watch that failed.
 	watchAgain = 250 * time.Millisecond
 )
@@ -32,6 +34,7 @@ type watch struct {
 	last    uint64 // guarded by mu; session
 	now     uint64 // guarded by mu; session that hears; 0: none
 	failed  error  // guarded by mu; why the last one has ended
+	over    func() // guarded by mu; ends the one that hears
 	running sync.WaitGroup
 }
 
@@ -101,13 +104,18 @@ func (w *watch) end(r *run) {
 func (w *watch) watch(ctx context.Context, r *run) {
 	for first := true; ctx.Err() == nil; first = false {
 		var session uint64
-		err := w.store.Watch(ctx, func() {
-			session = w.began()
+		one, over := context.WithCancel(ctx)
+		late := time.AfterFunc(watchLate, over)
+		err := w.store.Watch(one, func() {
+			late.Stop()
+			session = w.began(over)
 			r.began()
 			if !first {
 				w.d.wakeAll()
 			}
 		}, func(i Item) { w.d.heard(i, session) })
+		late.Stop()
+		over()
 		w.ended(err)
 		r.ended()
 		_ = pause.For(ctx, watchAgain)
@@ -115,12 +123,21 @@ func (w *watch) watch(ctx context.Context, r *run) {
 }
 
 // began begins a session, which hears of all changes from now on.
-func (w *watch) began() uint64 {
+func (w *watch) began(over func()) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.last++
-	w.now = w.last
+	w.now, w.over = w.last, over
 	return w.now
+}
+
+// again has a session that hears nothing end, and another one begin.
+func (w *watch) again() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.now > 0 {
+		w.over()
+	}
 }
 
 func (w *watch) ended(err error) {

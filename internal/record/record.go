@@ -105,7 +105,7 @@ type Answer struct {
 // Refused, it keeps a place for the time of place, or none if that is 0. floor is what the
 // number of a new grant is not below; changed says whether the record is another one now.
 func (r *Record) Try(at Clock, req *driver.Request, place time.Duration, floor uint64) (a Answer, changed bool) {
-	if r.bars(req.Owner) {
+	if r.KeepsOut(req.Owner) {
 		return Answer{Barred: true}, false
 	}
 	mine := r.claimOf(req.Owner)
@@ -272,7 +272,8 @@ func (r *Record) KeepOut(at Clock, owner string, ttl time.Duration) {
 	r.Claims[len(r.Claims)-1].Bars = true
 }
 
-func (r *Record) bars(owner string) bool {
+// KeepsOut reports whether all attempts of owner are refused; see KeepOut.
+func (r *Record) KeepsOut(owner string) bool {
 	for i := range r.Claims {
 		if c := &r.Claims[i]; c.Bars && c.Owner == owner {
 			return true

@@ -1,0 +1,182 @@
+package explore_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/caslock"
+	"github.com/leasehold-go/leasehold/locktest/explore"
+)
+
+// TestCaslockPlaces explores caslock on a store that keeps a place for each waiter, numbers what it writes and tells of it.
+func TestCaslockPlaces(t *testing.T) {
+	explore.Run(t, explore.Harness{Name: "caslock, places", For: time.Second, Settle: 65 * time.Second, Scenarios: unlessLong("three", "try"), New: func(*explore.World) func(*explore.Process) driver.Driver {
+		shared := &queue{values: make(map[string]*queued)}
+		return func(p *explore.Process) driver.Driver {
+			d, err := caslock.New(queueStore{p, shared}, &caslock.Options{MinTTL: 10 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+	}})
+}
+
+// A queue is all that such a store has. The explorer asks it for one request at a time.
+type queue struct {
+	values map[string]*queued
+	last   int
+	heard  []hearer
+}
+
+type queued struct {
+	bytes  []byte
+	number int
+	since  time.Time
+	until  time.Time // zero: for ever
+}
+
+// A hearer is a watch.
+type hearer struct {
+	line  *explore.Line
+	items chan<- caslock.Item
+}
+
+func (q *queue) now(name string) (i caslock.Item) {
+	v := q.values[name]
+	if v != nil && !v.until.IsZero() && time.Now().After(v.until) {
+		delete(q.values, name)
+		v = nil
+	}
+	i.Name = name
+	if v != nil {
+		i.Value, i.Version = v.bytes, caslock.Version(strconv.Itoa(v.number))
+	}
+	return i
+}
+
+func (q *queue) write(name string, bytes []byte, was caslock.Version, life time.Duration) answer {
+	if q.now(name).Version != was {
+		return answer{err: caslock.ErrChanged}
+	}
+	q.last++
+	v := &queued{bytes: bytes, number: q.last, since: time.Now()}
+	if life > 0 {
+		v.until = time.Now().Add(life)
+	}
+	q.values[name] = v
+	i := q.now(name)
+	for _, h := range q.heard {
+		h.line.Push("hears of a change", func() { h.items <- i })
+	}
+	return answer{Item: i}
+}
+
+// queueStore is a caslock.Queuer as one process sees it.
+type queueStore struct {
+	process *explore.Process
+	shared  *queue
+}
+
+func (s queueStore) Number(v caslock.Version) uint64 {
+	n, _ := strconv.ParseUint(string(v), 10, 64) // 0 for none
+	return n
+}
+
+// kind is what of a name a message is about: a record, a place or a beat.
+func kind(name string) string {
+	switch first, _, two := strings.Cut(name, "\x00"); {
+	case !two:
+		return ""
+	case first == "":
+		return " beat"
+	}
+	return " place"
+}
+
+func (s queueStore) Read(ctx context.Context, name string) (caslock.Item, error) {
+	i, err := valueStore{process: s.process}.call(ctx, "read"+kind(name), func() answer {
+		i := s.shared.now(name)
+		if v := s.shared.values[name]; v != nil && s.process.Name() == "checker" {
+			i.Age = time.Since(v.since)
+		}
+		return answer{Item: i}
+	})
+	return i, err
+}
+
+func (s queueStore) Write(ctx context.Context, name string, bytes []byte, was caslock.Version, life time.Duration) (caslock.Version, error) {
+	i, err := valueStore{process: s.process}.call(ctx, "write"+kind(name), func() answer { return s.shared.write(name, bytes, was, life) })
+	return i.Version, err
+}
+
+func (s queueStore) List(context.Context, string) iter.Seq2[caslock.Item, error] {
+	return func(yield func(caslock.Item, error) bool) { yield(caslock.Item{}, driver.ErrUnsupported) }
+}
+
+// several is the answer to a question for many.
+type several []caslock.Item
+
+func (a several) String() string { return fmt.Sprintf("%d values", len(a)) }
+
+func (s queueStore) Beside(ctx context.Context, first string) iter.Seq2[caslock.Item, error] {
+	return func(yield func(caslock.Item, error) bool) {
+		a, err := s.process.Call(ctx, "list", "", func() any {
+			var all several
+			for _, name := range slices.Sorted(maps.Keys(s.shared.values)) {
+				if i := s.shared.now(name); strings.HasPrefix(name, first+"\x00") && i.Value != nil {
+					all = append(all, i)
+				}
+			}
+			return all
+		})
+		if err != nil {
+			yield(caslock.Item{}, err)
+			return
+		}
+		for _, i := range a.(several) {
+			if !yield(i, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s queueStore) Watch(ctx context.Context, begun func(), heard func(caslock.Item)) error {
+	cut, begins, items := make(chan struct{}), make(chan struct{}), make(chan caslock.Item, 10000)
+	ends := sync.OnceFunc(func() { close(cut) })
+	whole := s.process.Line(ends)
+	defer whole.Close()
+	line := whole.Stream(ends)
+	line.Send("watch", "", func() any {
+		s.shared.heard = append(s.shared.heard, hearer{line, items})
+		return "watches"
+	}, func(any) { close(begins) })
+	select {
+	case <-begins:
+	case <-cut:
+		return explore.ErrCut
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	begun()
+	for {
+		select {
+		case i := <-items:
+			heard(i)
+		case <-cut:
+			return explore.ErrCut
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
