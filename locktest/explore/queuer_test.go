@@ -1,7 +1,9 @@
 package explore_test
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"maps"
@@ -14,13 +16,15 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/caslock"
+	"github.com/leasehold-go/leasehold/internal/record"
 	"github.com/leasehold-go/leasehold/locktest/explore"
 )
 
 // TestCaslockPlaces explores caslock on a store that keeps a place for each waiter, numbers what it writes and tells of it.
 func TestCaslockPlaces(t *testing.T) {
-	explore.Run(t, explore.Harness{Name: "caslock, places", For: time.Second, Settle: 65 * time.Second, Scenarios: unlessLong("three", "try"), New: func(*explore.World) func(*explore.Process) driver.Driver {
-		shared := &queue{values: make(map[string]*queued)}
+	explore.Run(t, explore.Harness{Name: "caslock, places", For: time.Second, Settle: 65 * time.Second, Scenarios: unlessLong("three", "try"), New: func(w *explore.World) func(*explore.Process) driver.Driver {
+		shared := &queue{values: make(map[string]*queued), since: make(map[uint64]time.Time)}
+		w.OnState(shared.state)
 		return func(p *explore.Process) driver.Driver {
 			d, err := caslock.New(queueStore{p, shared}, &caslock.Options{MinTTL: 10 * time.Millisecond})
 			if err != nil {
@@ -36,6 +40,41 @@ type queue struct {
 	values map[string]*queued
 	last   int
 	heard  []hearer
+	since  map[uint64]time.Time // when the store had each beat of a claim first
+}
+
+// state is what nobody has to ask for: a lease is over when its holder's deadline must be.
+func (q *queue) state(name string) driver.State {
+	r, _ := record.Decode(q.now(name).Value)
+	r.DropOver(q)
+	st := r.State(q, name)
+	var places []string
+	for other, v := range q.values {
+		if strings.HasPrefix(other, name+"\x00") && v.bytes != nil {
+			places = append(places, other)
+		}
+	}
+	slices.SortFunc(places, func(a, b string) int { return cmp.Compare(q.values[a].number, q.values[b].number) })
+	if r.Beside == record.Nobody {
+		places = nil // of calls that were not answered
+	}
+	for _, place := range places {
+		var p struct{ Claim record.Claim }
+		if json.Unmarshal(q.values[place].bytes, &p) == nil {
+			st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(p.Claim.Owner), Mode: p.Claim.Mode})
+		}
+	}
+	return st
+}
+
+// A queue is a record.Clock of the state.
+func (q *queue) Now() int64          { return time.Now().UnixMicro() }
+func (q *queue) Start(*record.Claim) {}
+func (q *queue) Left(c *record.Claim) time.Duration {
+	if c.Status == record.Evicted {
+		return time.Second
+	}
+	return c.TTL - time.Since(q.since[c.Beat])
 }
 
 type queued struct {
@@ -74,6 +113,13 @@ func (q *queue) write(name string, bytes []byte, was caslock.Version, life time.
 		v.until = time.Now().Add(life)
 	}
 	q.values[name] = v
+	if r, err := record.Decode(bytes); err == nil && kind(name) == "" {
+		for _, c := range r.Claims {
+			if _, ok := q.since[c.Beat]; !ok {
+				q.since[c.Beat] = time.Now()
+			}
+		}
+	}
 	i := q.now(name)
 	for _, h := range q.heard {
 		h.line.Push("hears of a change", func() { h.items <- i })
