@@ -451,26 +451,23 @@ func (q *crowd) unwanted(s *resource) (some []*place) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	first := true // of those that count
+	var first *place // of those that count
 	var dead []*place
 	for _, p := range s.line.order {
 		switch {
 		case p.gone:
 		case p.process == q.process && q.mine[s.name+parted+p.id] == nil:
 			some = append(some, p)
-		case p.peer.dead():
+		case p.peer.dead() && first == nil:
 			dead = append(dead, p)
-		case first && p.process == q.process:
-			some = append(some, dead...)
-			first = false
-		default:
-			first = false
-		}
-		if len(some) >= maxUnwanted {
-			break
+		case first == nil:
+			first = p
 		}
 	}
-	return some
+	if first == nil || first.process == q.process {
+		some = append(some, dead...)
+	}
+	return some[:min(len(some), maxUnwanted)]
 }
 
 // heard takes in a change of a name of two parts.
