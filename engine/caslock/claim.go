@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/record"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // claim implements driver.Claim and driver.FenceLifter. What it has
@@ -71,8 +72,12 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 	c.gave, c.known = nil, true
 	var busy *driver.Busy
 	var looked *line
-	barred, look := false, false
+	barred, look, outside := false, false, false
 	number := uint64(0)
+	s := c.d.resource(c.req.Resource)
+	if place > 0 {
+		s.tries(c.req.Owner, time.Now())
+	}
 	attempt := func(v *view) (write bool) {
 		v.looked = looked
 		a, ahead := v.Obstacle(&v.clock, &c.req), v.ahead(c.req.Owner)
@@ -83,9 +88,11 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 				blocked, a.Until, number = true, c.d.opts.Place/keepShare, c.d.number(v.version)
 			}
 		}
-		if write = !blocked && !barred && (a.Granted || !v.keeps(c.req.Owner, place)); write {
+		outside = place > 0 && v.full(c.req.Owner)
+		if write = !blocked && !barred && (a.Granted || !outside && !v.keeps(c.req.Owner, place)); write {
 			n, held := len(v.Claims), v.Holds(c.req.Owner)
 			a, write = v.Try(&v.clock, &c.req, place, v.floor)
+			v.keepOthers(s.triedSince(time.Now().Add(-place*3/8)), place)
 			v.reserve(n, a.Granted && !held)
 		}
 		busy, v.served = nil, ""
@@ -94,7 +101,9 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 		case a.Granted && c.place != nil:
 			v.served = idOf(c.req.Owner)
 		case !a.Granted:
-			busy = c.refusal(v, &a, wake, ahead)
+			if busy = c.refusal(v, &a, wake, ahead); outside {
+				busy.Retry = place/2 - waiting.Jitter(place/4)
+			}
 			if c.place != nil && v.Beside != record.Some { // before it is answered; see line.mark
 				v.Beside, write = record.Some, true
 			}
@@ -135,6 +144,35 @@ func (v *view) keeps(owner string, place time.Duration) bool {
 		}
 	}
 	return false
+}
+
+// maxPlaces is how many may wait in a record. All of them write it to keep their places, and who waits behind the last
+// has none, and asks now and then for one.
+const maxPlaces = 64
+
+// full reports whether owner can have no place in the record.
+func (v *view) full(owner string) bool {
+	n := 0
+	for i := range v.Claims {
+		c := &v.Claims[i]
+		if c.Status == record.Waiting && c.Owner == owner {
+			return false
+		}
+		if c.Status == record.Waiting {
+			n++
+		}
+	}
+	return n >= maxPlaces
+}
+
+// keepOthers has the places of others of this process start again, so that one write does for all of them.
+func (v *view) keepOthers(theirs map[string]bool, place time.Duration) {
+	for i := range v.Claims {
+		if c := &v.Claims[i]; c.Status == record.Waiting && theirs[c.Owner] && v.Left(c) < place {
+			c.TTL, c.Beat = place, c.Beat+1
+			v.Start(c)
+		}
+	}
 }
 
 // ahead counts those who wait before owner.
@@ -255,7 +293,7 @@ var errUntold = errors.New("caslock: the record does not tell whether the lease 
 // Release implements driver.Claim. If a write of this call or of a former one has given up what
 // the claim has, there is nothing to be found, but its nonce.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
-	c.d.resource(c.req.Resource).disarm(c.req.Owner)
+	c.d.resource(c.req.Resource).leaves(c.req.Owner)
 	left, err := c.unqueue(ctx)
 	if err != nil {
 		return err

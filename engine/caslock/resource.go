@@ -24,6 +24,7 @@ type resource struct {
 	since   map[uint64]time.Time     // guarded by mu; see clock
 	highest uint64                   // guarded by mu; the highest number of a grant that was ever seen
 	waiting map[string]chan struct{} // guarded by mu; by owner, closed when it may hold
+	tried   map[string]time.Time     // guarded by mu; by owner, when those with a place in the record, or for one, gave a sign
 
 	loading chan struct{}            // has an element while a line is loaded
 	line    *line                    // guarded by mu; nil: nobody waits beside the record, as far as is known here
@@ -135,6 +136,37 @@ func (s *resource) disarm(owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.waiting, owner)
+}
+
+// tries notes that owner, who waits in the record, gives a sign.
+func (s *resource) tries(owner string, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tried == nil {
+		s.tried = make(map[string]time.Time)
+	}
+	s.tried[owner] = now
+}
+
+// triedSince are those who have given a sign since then.
+func (s *resource) triedSince(then time.Time) map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	some := make(map[string]bool, len(s.tried))
+	for owner, at := range s.tried {
+		if some[owner] = at.After(then); !some[owner] {
+			delete(s.tried, owner)
+		}
+	}
+	return some
+}
+
+// leaves forgets that owner waits.
+func (s *resource) leaves(owner string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.waiting, owner)
+	delete(s.tried, owner)
 }
 
 // wakeAll has all look again.

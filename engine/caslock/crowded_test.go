@@ -1,0 +1,119 @@
+package caslock_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/caslock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
+)
+
+// A record has a bounded number of places. Who finds none waits all the same, and is served.
+func TestPlacesInARecordAreBounded(t *testing.T) {
+	for name, store := range map[string]caslock.Store{"hashed": &hashed{}, "counting": &counting{}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				const processes, waiters, bound = 10, 150, 64
+				first, err := lockerOn(t, store).Acquire(t.Context(), "r")
+				if err != nil {
+					t.Fatal(err)
+				}
+				var drivers []driver.Driver
+				for range processes {
+					drivers = append(drivers, process(t, store))
+				}
+				var all []*waiting
+				for i := range waiters {
+					all = append(all, acquires(t, drivers[i%processes]))
+				}
+				most := 0
+				for range 200 {
+					time.Sleep(100 * time.Millisecond)
+					most = max(most, waitersIn(t, store))
+				}
+				if most != bound {
+					t.Errorf("%d wait in the record, want %d", most, bound)
+				}
+				inside := make(chan struct{}, 1)
+				gives(t, first)
+				var served sync.WaitGroup
+				for _, w := range all {
+					served.Go(func() {
+						select {
+						case <-w.done:
+						case <-time.After(10 * time.Minute):
+							t.Error("a waiter is not served")
+							return
+						}
+						if w.err != nil {
+							t.Error(w.err)
+							return
+						}
+						select {
+						case inside <- struct{}{}:
+						default:
+							t.Error("two hold")
+						}
+						<-inside
+						gives(t, w.lease)
+					})
+				}
+				served.Wait()
+			})
+		})
+	}
+}
+
+// waitersIn is how many places the record has.
+func waitersIn(t testing.TB, store caslock.Store) (n int) {
+	t.Helper()
+	i, err := store.Read(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r struct{ Claims []struct{ Status int } }
+	if err := json.Unmarshal(i.Value, &r); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range r.Claims {
+		if c.Status == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// A process keeps all its places by one write.
+func TestOneWriteKeepsThePlacesOfAProcess(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &counting{}
+		holder := claimOf(t, process(t, s), driver.Request{Owner: "holder", TTL: time.Hour})
+		claimtest.Granted(t, holder)
+		d := process(t, s)
+		var all []driver.Claim
+		for i := range 20 {
+			all = append(all, claimOf(t, d, driver.Request{Owner: fmt.Sprint("waits ", i), Queue: true}))
+			claimtest.Refused(t, all[i])
+		}
+		before := s.written()
+		const seconds = 20
+		for range seconds {
+			time.Sleep(time.Second)
+			for _, c := range all {
+				claimtest.Refused(t, c)
+			}
+		}
+		if n := s.written() - before; n > 2*seconds {
+			t.Errorf("%d writes in %d s", n, seconds)
+		}
+		claimtest.Released(t, holder)
+		for _, c := range all {
+			claimtest.Granted(t, c)
+			claimtest.Released(t, c)
+		}
+	})
+}
