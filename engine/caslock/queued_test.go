@@ -459,3 +459,87 @@ func TestPlacesInTheRecordWhereThereAreNoOthers(t *testing.T) {
 		}
 	})
 }
+
+// A slowly store tells of changes when it is let.
+type slowly struct {
+	*queueing
+	mu   sync.Mutex
+	held bool          // guarded by mu
+	let  chan struct{} // guarded by mu
+}
+
+func (s *slowly) hold() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held, s.let = true, make(chan struct{})
+}
+
+func (s *slowly) Watch(ctx context.Context, begun func(), heard func(caslock.Item)) error {
+	return s.queueing.Watch(ctx, begun, func(i caslock.Item) {
+		s.mu.Lock()
+		held, let := s.held, s.let
+		s.mu.Unlock()
+		if held {
+			select {
+			case <-let:
+			case <-ctx.Done():
+			}
+			return
+		}
+		heard(i)
+	})
+}
+
+// A process that has not heard of a waiter yet leaves it to others to look for one: who comes later passes nobody.
+func TestWaiterThatIsNotHeardOfIsNotPassed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &queueing{}
+		holder := claimOf(t, process(t, s), driver.Request{Owner: "holder"})
+		claimtest.Granted(t, holder)
+		q := &slowly{queueing: s}
+		first := claimOf(t, process(t, q), driver.Request{Owner: "first", Queue: true})
+		claimtest.Refused(t, first)
+		q.hold()
+		second := claimOf(t, process(t, s), driver.Request{Owner: "second", Queue: true})
+		claimtest.Refused(t, second)
+		claimtest.Released(t, holder)
+		claimtest.Granted(t, first)
+		claimtest.Released(t, first)
+		claimtest.Refused(t, claimOf(t, process(t, s), driver.Request{Owner: "third"}))
+		claimtest.Granted(t, second)
+		claimtest.Released(t, second)
+		if s.places() > 0 || s.has("r") {
+			t.Error("something is left")
+		}
+	})
+}
+
+// Nor is one whose place has not been heard of by the next waiter, which came later.
+func TestWaiterKnowsThoseBeforeIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &queueing{}
+		holder := claimOf(t, process(t, s), driver.Request{Owner: "holder"})
+		claimtest.Granted(t, holder)
+		q := &slowly{queueing: s}
+		d := process(t, q)
+		stays := claimOf(t, d, driver.Request{Owner: "stays", Queue: true})
+		claimtest.Refused(t, stays)
+		q.hold()
+		first := claimOf(t, process(t, s), driver.Request{Owner: "first", Queue: true})
+		claimtest.Refused(t, first)
+		claimtest.Released(t, stays)
+		second := claimOf(t, d, driver.Request{Owner: "second", Queue: true})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := second.Try(ctx); err == nil || errors.Is(err, driver.ErrBusy) {
+			t.Fatalf("Try: %v; want no answer, as it may not be known yet who came before", err)
+		}
+		claimtest.Released(t, holder)
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if g, err := second.Try(ctx); err == nil {
+			t.Errorf("granted %v before who came first", g)
+		}
+		claimtest.Granted(t, first)
+	})
+}
