@@ -62,7 +62,7 @@ func (s *server) readScripts() {
 		}
 		text[filepath.Base(file)] = string(b)
 	}
-	parts := []string{"history.lua", "prelude.lua", "memory.lua"}
+	parts := []string{"history.lua", "prelude.lua", "memory.lua", "obstacle.lua"}
 	for name, script := range text {
 		for _, part := range parts {
 			script = strings.Replace(script, "--include "+part+"\n", text[part], 1)

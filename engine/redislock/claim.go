@@ -97,6 +97,12 @@ func (c *claim) takeOrQueue(ctx context.Context) (driver.Grant, error) {
 		}
 		return c.settle(g, busy, err)
 	}
+	if err := c.d.usable(ctx); err != nil {
+		return driver.Grant{}, err
+	}
+	if busy := c.d.subscriber.kept(c); busy != nil {
+		return driver.Grant{}, busy
+	}
 	armed := c.arm()
 	g, busy, err := c.attempt(ctx, armed.number)
 	if busy != nil && !armed.heard {
@@ -118,7 +124,7 @@ func (c *claim) takeOrQueue(ctx context.Context) (driver.Grant, error) {
 // arm is called before an attempt reads the state: what the server tells from then on is
 // for that attempt's refusal.
 func (c *claim) arm() armed {
-	return c.d.subscriber.arm(c, int(c.d.tries.Add(1)))
+	return c.d.subscriber.arm(c, c.d.tries.Add(1))
 }
 
 // brought takes a grant that the server gave without an attempt. If it may not count, the
@@ -144,11 +150,12 @@ func (c *claim) settle(g driver.Grant, busy *driver.Busy, err error) (driver.Gra
 	if err != nil {
 		return driver.Grant{}, err
 	}
+	c.d.subscriber.unplaced(c)
 	return g, nil
 }
 
 // attempt has the script run once: a grant, a refusal, or an error. try is the number of a Try that waits.
-func (c *claim) attempt(ctx context.Context, try int) (driver.Grant, *driver.Busy, error) {
+func (c *claim) attempt(ctx context.Context, try int64) (driver.Grant, *driver.Busy, error) {
 	d, k := c.d, c.keys
 	if err := d.usable(ctx); err != nil {
 		return driver.Grant{}, nil, err
@@ -191,6 +198,7 @@ func (c *claim) attempt(ctx context.Context, try int) (driver.Grant, *driver.Bus
 			now.uncertain = uncertain{attempt: was.uncertain.attempt}
 			now.refuse(was, c.req.Queue)
 		})
+		c.d.subscriber.placed(c, number(values[1]) == 1)
 		return driver.Grant{}, busy, nil
 	case replyGranted, replyHeld:
 		if len(values) > 2 && number(values[2]) == 0 {
@@ -229,9 +237,9 @@ func (c *claim) attempt(ctx context.Context, try int) (driver.Grant, *driver.Bus
 }
 
 // sendTry sends an attempt of a claim that is as was.
-func (c *claim) sendTry(ctx context.Context, was state, number int) (answer, error) {
+func (c *claim) sendTry(ctx context.Context, was state, number int64) (answer, error) {
 	d, k := c.d, c.keys
-	kinds := []byte{kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest}
+	kinds := []byte{kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest, kindBeats}
 	wake, pending, fresh := "", "", "" // pending is of calls that may still come
 	if c.req.Queue {
 		wake = d.subscriber.wakeChannel(k.lock)
@@ -409,13 +417,16 @@ func (c *claim) sendRelease(ctx context.Context, how driver.End, late string, wh
 	d, k := c.d, c.keys
 	release := d.pipelines.newCall(scriptRelease)
 	release.leaves = leavesLate
-	release.keys(k, c.req.Owner, kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest)
+	release.keys(k, c.req.Owner, kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest, kindBeats)
 	release.args(c.req.Owner, max(how.Linger, 0), late, goneTTL, which, d.o.Rest, restEvery, how.Bar, placeTTL)
 	reply, err := d.ask(ctx, k.lock, release)
 	if err != nil {
 		return 0, err
 	}
 	given, err := reply.integer("release")
+	if err == nil && given != replyAnother {
+		d.subscriber.unplaced(c)
+	}
 	if given == replyGivenOn {
 		d.known.contended(k.lock, true)
 	}

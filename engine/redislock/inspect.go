@@ -25,7 +25,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 
 // show asks for what there is of names, which one server has.
 func (d *Driver) show(ctx context.Context, names ...string) ([]any, error) {
-	kinds := []byte{kindHistory, kindQueue, kindDetails, kindShares}
+	kinds := []byte{kindHistory, kindQueue, kindDetails, kindShares, kindBeats}
 	inspect := d.pipelines.newCall(scriptInspect)
 	inspect.args(len(names) * (1 + len(kinds)))
 	for _, name := range names {
@@ -94,7 +94,7 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	}
 	k := d.keysOf(name)
 	evict := d.pipelines.newCall(scriptEvict)
-	evict.keys(k, owner, kindHistory, kindQueue, kindDetails, kindShares, kindLimits, kindWhy, kindGone)
+	evict.keys(k, owner, kindHistory, kindQueue, kindDetails, kindShares, kindLimits, kindWhy, kindGone, kindBeats)
 	evict.args(owner, reason, d.historyLife(0), whyTTL, goneTTL, placeTTL)
 	reply, err := d.ask(ctx, k.lock, evict)
 	if err != nil {

@@ -16,6 +16,7 @@ const (
 	kindShares  = 's' // sorted set: sharers by the end of their leases
 	kindLimits  = 'l' // sorted set: sharers by the limits they asked for
 	kindRest    = 'r' // string: when the lock's rest ends
+	kindBeats   = 'b' // sorted set: drivers by when they last kept the places of their waiters
 
 	// Those of each owner, who is part of the name too.
 	kindGone  = 'g' // string: the claim of that owner was given up

@@ -29,10 +29,17 @@ type standing struct {
 // errLate: a claim asked so late that its place may have ended, and nothing can be said.
 var errLate = errors.New("late")
 
-// ask asks for the claim, which keeps its place.
-func (s *standing) ask(ctx context.Context) error {
+// ask asks for the claim, which keeps its place. One that is granted may be refused until it has been told.
+func (s *standing) ask(ctx context.Context, granted bool) error {
 	before := time.Now()
 	_, err := s.Try(ctx)
+	if busy, ok := errors.AsType[*driver.Busy](err); ok && granted {
+		select {
+		case <-busy.Wake:
+			_, err = s.Try(ctx)
+		case <-time.After(time.Second):
+		}
+	}
 	if s.late() {
 		return errLate
 	}
@@ -101,7 +108,7 @@ func decide(ctx context.Context, d driver.Driver, name string) error {
 	for len(all) > 0 {
 		held := queue.Holding(all, func(s standing) queue.Claim { return s.terms })
 		for i := range all {
-			err := all[i].ask(ctx)
+			err := all[i].ask(ctx, i < held)
 			if err != nil && !errors.Is(err, driver.ErrBusy) {
 				return err
 			}

@@ -30,6 +30,7 @@ var (
 	scriptRenew    = &script{name: "renew.lua"}    // renew.go
 	scriptRelease  = &script{name: "release.lua"}  // claim.go
 	scriptEvict    = &script{name: "evict.lua"}    // inspect.go
+	scriptBeat     = &script{name: "beat.lua"}     // crowd.go
 	scriptRaise    = &script{name: "raise.lua"}    // inspect.go
 	scriptInspect  = &script{name: "inspect.lua"}  // inspect.go
 	scriptRenewAll = &script{name: "renewall.lua"} // renewall.go
@@ -39,7 +40,7 @@ var (
 func (s *script) load() *script {
 	s.loaded.Do(func() {
 		s.text = read(s.name)
-		for _, part := range []string{"history.lua", "prelude.lua", "memory.lua"} {
+		for _, part := range []string{"history.lua", "prelude.lua", "memory.lua", "obstacle.lua"} {
 			s.text = strings.Replace(s.text, "--include "+part+"\n", read(part), 1)
 		}
 		sum := sha1.Sum([]byte(s.text)) // the name that Redis gives to a script, no secret

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 const (
@@ -38,10 +39,13 @@ type subscriber struct {
 	ctx    context.Context // ends with close
 	stop   context.CancelFunc
 	done   sync.WaitGroup
+	clock  *boottime.Clock
 
 	mu      sync.Mutex
 	claims  map[string]*listener // guarded by mu; by owner: its first
+	crowds  map[string]*crowd    // guarded by mu; by lock key: who waits for it
 	running bool                 // guarded by mu
+	keeping bool                 // guarded by mu
 	own     line                 // guarded by mu
 }
 
@@ -66,22 +70,24 @@ type waiting struct {
 	line    *line             // where the wake-up comes from
 	wake    chan struct{}     // nil: it was woken
 	granted chan driver.Grant // has room for one
-	number  int               // of the attempt, for what is granted to it
-	armed   time.Time         // before that attempt was sent
+	number  int64             // of the attempt, for what is granted to it
+	armed   boottime.Instant  // before that attempt was sent
+	tried   boottime.Instant  // when the last Try began, which may have been refused without an attempt
 }
 
 // armed is what an attempt that is refused waits for.
 type armed struct {
 	wake    <-chan struct{}
 	granted <-chan driver.Grant
-	heard   bool // nothing told from now on will be missed
-	number  int  // of the attempt, which tells the server for which one it grants
+	heard   bool  // nothing told from now on will be missed
+	number  int64 // of the attempt, which tells the server for which one it grants
 }
 
 func (e *subscriber) init(client redis.UniversalClient, id string) {
 	e.client, e.id, e.name = client, id, "leasehold:"+id
 	e.ctx, e.stop = context.WithCancel(context.Background())
-	e.claims = make(map[string]*listener)
+	e.claims, e.crowds = make(map[string]*listener), make(map[string]*crowd)
+	e.clock = boottime.Machine()
 	e.own.hearing = make(chan struct{})
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		e.shards = newShards(e, cluster)
@@ -152,7 +158,7 @@ func (e *subscriber) of(c *claim) *listener {
 }
 
 // arm returns what closes when c, whose attempt has that number, may be granted, or earlier.
-func (e *subscriber) arm(c *claim, number int) armed {
+func (e *subscriber) arm(c *claim, number int64) armed {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.of(c)
@@ -165,7 +171,9 @@ func (e *subscriber) arm(c *claim, number int) armed {
 		on.users++
 	}
 	l.claim = c
-	l.waiting = waiting{line: on, wake: make(chan struct{}), granted: make(chan driver.Grant, 1), number: number, armed: time.Now()}
+	now := e.clock.Now()
+	e.enters(c, now)
+	l.waiting = waiting{line: on, wake: make(chan struct{}), granted: make(chan driver.Grant, 1), number: number, armed: now, tried: now}
 	t := armed{l.wake, l.granted, on.hears, number}
 	if e.ctx.Err() != nil {
 		l.wakeUp() // let it find the driver closed
@@ -205,6 +213,9 @@ func (e *subscriber) forget(c *claim) {
 	defer e.mu.Unlock()
 	if l := e.at(c); l != nil {
 		e.remove(c.req.Owner, l)
+	}
+	if _, w := e.waits(c); w != nil {
+		w.left = true
 	}
 }
 
@@ -413,20 +424,30 @@ func (l *listener) wakeAll() {
 	}
 }
 
-// take hands on a grant that was told as: the number of the attempt that was refused, the
-// fence, and the milliseconds of the lease since that attempt was served and since it was
-// granted. The first is wrong if the server's clock was set meanwhile, and is therefore
-// bounded by the second. One that was for another attempt, of the same claim or of one with the same
-// owner, is only a wake-up: how long it lasts is not known. Requires the subscriber's mu.
-func (l *listener) take(told string) bool {
-	var number int
+// brought hands on a grant that was told to l as: the number of the attempt that was refused, or below zero the instant
+// of the beat that has kept the place since; the fence; and the milliseconds of the lease since that was served and since
+// it was granted. The first is wrong if the server's clock was set meanwhile, and is therefore bounded by the second. The
+// core counts from its last Try. One that was for another attempt, of the same claim or of one with the same owner, or
+// of a beat whose answer has not come, is only a wake-up: how long it lasts is not known. Requires e.mu.
+func (e *subscriber) brought(l *listener, told string) bool {
+	var number, ms, span int64
 	var fence uint64
-	var ms, span int64
-	if n, _ := fmt.Sscanf(told, "%d %d %d %d", &number, &fence, &ms, &span); n != 4 || l.wake == nil || number != l.number || !l.claim.brought(fence) {
+	if n, _ := fmt.Sscanf(told, "%d %d %d %d", &number, &fence, &ms, &span); n != 4 || l.wake == nil {
 		return false
 	}
-	ttl := min(time.Duration(ms)*time.Millisecond, time.Since(l.armed)+time.Duration(span)*time.Millisecond)
-	l.granted <- granted(ttl, fence)
+	sent, ok := l.armed, number == l.number
+	k, w := e.waits(l.claim)
+	if w != nil && number < 0 {
+		sent, ok = k.sentAt(-number)
+	}
+	if !ok || !l.claim.brought(fence) {
+		return false
+	}
+	ttl := min(time.Duration(ms)*time.Millisecond, e.clock.Now().Sub(sent)+time.Duration(span)*time.Millisecond)
+	l.granted <- granted((ttl - l.tried.Sub(sent)).Truncate(step), fence)
+	if w != nil {
+		delete(k.waiters, l.claim.req.Owner)
+	}
 	return true
 }
 
@@ -458,7 +479,7 @@ func (e *subscriber) take(message string) {
 // granted passes a grant on to the one of owner's that it is for. Requires e.mu.
 func (e *subscriber) granted(owner string, first *listener, told string) {
 	for l := first; l != nil; l = l.next {
-		took := l.take(told)
+		took := e.brought(l, told)
 		l.wakeUp()
 		if took {
 			e.heldBy(owner, l)

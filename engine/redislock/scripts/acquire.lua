@@ -1,7 +1,7 @@
 #!lua
 -- One attempt: grants, or refuses and keeps the place in the queue.
--- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits, 8 when a rest ends;
---       9 the mark of memory.lua, unless any memory will do
+-- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits, 8 when a rest ends, 9 beats;
+--       10 the mark of memory.lua, unless any memory will do
 -- ARGV: 1 owner, 2 TTL in ms, 3 mode (x or s), 4 limit (0: none), 5 1: queue,
 --       6 channel for the end of the lease, 7 note, 8 life of the history in ms (0: for ever),
 --       9 1: refuse without a history, 10 number of the attempt,
@@ -13,7 +13,7 @@
 -- Reply: {1, fence, others wait} granted; {2, fence, others wait} granted before;
 --        {3, the mark} the claim was released meanwhile, or another ended what it had; {4} no history; {5, memory, ms} known for too short;
 --        {0, first in the queue, foreign, left in ms, owner, mode, fence, held in ms, note}
-local lock, history, queue, details, shares, limits = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local lock, history, queue, details, shares, limits, beats = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[9]
 local owner, ttl, mode, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local found = redis.call('MGET', lock, history, KEYS[3])
 local held, past = found[1], found[2]
@@ -24,11 +24,12 @@ local ms = math.floor(us / 1000)
 --include history.lua
 --include prelude.lua
 --include memory.lua
+--include obstacle.lua
 local last, fence, since, by, channel, note = recall(past)
 
 if ARGV[9] == '1' and last == 0 then return {4} end
 if ARGV[12] ~= '0' and (not held or held == SHARED or held == owner) then
-  local memory, known = remembers(KEYS[9], ARGV[18], ARGV[19], ARGV[17], us)
+  local memory, known = remembers(KEYS[10], ARGV[18], ARGV[19], ARGV[17], us)
   if known < tonumber(ARGV[12]) then return {5, memory, known} end
 end
 if found[3] and found[3] ~= BARRED then keep_at_most(KEYS[3], tonumber(ARGV[14])) end
@@ -122,22 +123,7 @@ if waits then
   redis.call('HSET', details, 'w' .. owner, cmsgpack.pack(ms + PLACE, mode, limit, ARGV[11], began, ARGV[7],
     ms, ARGV[15], ARGV[16] == '1' and ttl or 0, ARGV[6], ARGV[8]))
 end
-local ahead = first == owner and 1 or 0
--- What the reply tells of who is in the way.
-local function obstacle()
-  if not held then return {0, ahead, rest > 0 and 1 or 0, math.max(rest, 0)} end
-  local left = redis.call('PTTL', lock)
-  if held == LINGER and by == '' then return {0, ahead, 0, left, '', 'x', fence, ms - since, note} end
-  if held == by then return {0, ahead, 0, left, by, 'x', fence, ms - since, note} end
-  if held ~= SHARED then return {0, ahead, 1, left, held, 'x', 0, 0, ''} end
-  local soonest = redis.call('ZRANGE', shares, 0, 0, 'WITHSCORES')
-  local ok, n, granted, _, _, text = decode(SHARER, soonest[1] and redis.call('HGET', details, 's' .. soonest[1]))
-  if not ok then return {0, ahead, 1, left, '', 's', 0, 0, ''} end
-  local who = soonest[1]
-  if string.sub(who, 1, #LINGER) == LINGER then who = '' end
-  return {0, ahead, 0, soonest[2] - ms, who, 's', n, ms - granted, text}
-end
-local reply = obstacle()
+local reply = obstacle(first == owner and 1 or 0, math.max(rest, 0), fence, since, by, note)
 if waits then
   keep(queue, PLACE)
   keep(details, PLACE)

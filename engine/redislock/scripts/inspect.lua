@@ -1,12 +1,12 @@
 #!lua flags=no-writes
 -- Shows who holds and who waits for each of several names, and what of that somebody has damaged.
--- KEYS: for each name lock, history, queue, details, shares
+-- KEYS: for each name lock, history, queue, details, shares, beats
 -- ARGV: 1 how long a place lives in ms
 -- Reply: for each name {last fence, {owner, mode, limit, fence, held in ms, left in ms, note, …},
 --         {owner, mode, waited in ms, note, …}, {what is damaged, …}}, or WRONGTYPE
 local PLACE = tonumber(ARGV[1])
 local strings = {}
-for i = 1, #KEYS, 5 do
+for i = 1, #KEYS, 6 do
   table.insert(strings, KEYS[i])
   table.insert(strings, KEYS[i + 1])
 end
@@ -20,7 +20,7 @@ local function add(list, ...)
 end
 
 -- What there is of a name, of whose lock and history the values are held and past.
-local function show(held, past, lock, history, queue, details, shares)
+local function show(held, past, lock, history, queue, details, shares, beats)
   local last, fence, since, by, _, note, bad_history = recall(past)
   local holders, waiters, damaged = {}, {}, {}
 
@@ -56,10 +56,11 @@ local function show(held, past, lock, history, queue, details, shares)
   if bad_history or not past and redis.call('EXISTS', history) == 1 then add(damaged, 'the history') end
   for _, who in ipairs(ask('the queue', 'ZRANGE', queue, 0, -1)) do
     local stored = ask('the details', 'HGET', details, 'w' .. who)
-    local ok, expires, mode, _, _, began, text = decode(WAITER, stored)
+    local ok, expires, mode, _, channel, began, text = decode(WAITER, stored)
+    local beat = ok and tonumber(redis.pcall('ZSCORE', beats, channel)) or 0
     if not ok then
       if stored then add(damaged, 'a waiter') end
-    elseif expires >= ms and expires <= ms + PLACE then
+    elseif expires >= ms and expires <= ms + PLACE or beat >= ms - PLACE and beat <= ms then
       add(waiters, who, mode, ms - began, text)
     end
   end
@@ -67,8 +68,8 @@ local function show(held, past, lock, history, queue, details, shares)
 end
 
 local replies = {}
-for i = 1, #KEYS, 5 do
-  local n = (i - 1) / 5 * 2
-  table.insert(replies, show(found[n + 1], found[n + 2], unpack(KEYS, i, i + 4)))
+for i = 1, #KEYS, 6 do
+  local n = (i - 1) / 6 * 2
+  table.insert(replies, show(found[n + 1], found[n + 2], unpack(KEYS, i, i + 5)))
 end
 return replies

@@ -61,8 +61,20 @@ local function leave(who)
   return redis.call('ZREM', queue, who) == 1
 end
 
+-- When the driver that listens to a channel last kept the places of its waiters; nil: that is too long ago. A beat
+-- from before the clock was set back counts from now on. A damaged one is none.
+local function last_beat(channel)
+  local beat = tonumber(redis.pcall('ZSCORE', beats, channel))
+  if beat and beat > ms then
+    beat = ms
+    redis.call('ZADD', beats, string.format('%.0f', beat), channel)
+  end
+  return beat and beat + PLACE >= ms and beat
+end
+
 -- The first waiter whose place has not expired, and what is stored of it; me is alive,
--- for it is asking. A place from before the clock was set back begins anew, so that the
+-- for it is asking. A place that its driver keeps counts as tried by the last beat, which has its instant, below
+-- zero, in place of a number. A place from before the clock was set back begins anew, so that the
 -- living keep theirs and the dead are not waited for. A damaged place is nobody's.
 local function head(me)
   while true do
@@ -77,6 +89,11 @@ local function head(me)
         redis.call('HSET', details, 'w' .. first, cmsgpack.pack(unpack(found, 2)))
       end
       if found[1] and found[2] >= ms then return first, unpack(found, 2) end
+      local beat = found[1] and last_beat(found[5])
+      if beat then
+        found[2], found[8], found[9] = beat + PLACE, beat, string.format('-%.0f', beat)
+        return first, unpack(found, 2)
+      end
     end
     leave(first)
   end

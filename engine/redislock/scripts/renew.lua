@@ -36,7 +36,7 @@ if held == owner then
 end
 if not held then return {0} end
 
-local queue, PLACE = '', 0 -- which the prelude names
+local queue, beats, PLACE = '', '', 0 -- which the prelude names
 --include prelude.lua
 if held ~= SHARED then return {0} end
 purge()

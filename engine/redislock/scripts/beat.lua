@@ -1,0 +1,36 @@
+#!lua flags=allow-oom
+-- Keeps the places of all those who wait behind one channel, by one write, and tells what became of them. The places of
+-- those who wait no more end when their last Try is as long ago as a place lives.
+-- KEYS: 1 lock, 2 history, 3 queue, 4 details, 5 shares, 6 limits, 7 beats
+-- ARGV: 1 channel for the turn, 2 how long a place lives in ms, 3 how many wait, then their owners, then those who wait no more
+-- Reply: {the instant of the beat in ms, owner of the first in the queue, {which of those who wait have no place, …},
+--         what acquire.lua tells one who is refused}
+local lock, history, queue, details, shares, limits, beats = unpack(KEYS)
+local mine, PLACE, waiting = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local found = redis.call('MGET', lock, history)
+local held, past = found[1], found[2]
+local clock = redis.call('TIME')
+local ms = math.floor((clock[1] * 1000000 + clock[2]) / 1000)
+--include history.lua
+--include prelude.lua
+--include obstacle.lua
+purge()
+local missing = {}
+for i = 1, waiting do
+  if not redis.call('ZSCORE', queue, ARGV[3 + i]) then table.insert(missing, i) end
+end
+if #missing < waiting then
+  redis.call('ZADD', beats, string.format('%.0f', ms), mine)
+  for _, key in ipairs({queue, details, beats}) do
+    if redis.call('PTTL', key) < PLACE then redis.call('PEXPIRE', key, 2 * PLACE) end -- not each time
+  end
+  for _, dead in ipairs(redis.call('ZRANGEBYSCORE', beats, '-inf', string.format('(%.0f', ms - PLACE))) do
+    redis.call('ZREM', beats, dead)
+  end
+end
+for i = 4 + waiting, #ARGV do
+  local ok, expires, _, _, channel = decode(WAITER, redis.call('HGET', details, 'w' .. ARGV[i]))
+  if ok and channel == mine and expires < ms then leave(ARGV[i]) end
+end
+local _, fence, since, by, _, note = recall(past)
+return {ms, head() or '', missing, obstacle(0, 0, fence, since, by, note)}

@@ -1,0 +1,15 @@
+-- What a refusal tells of who is in the way, as the head of acquire.lua has it. ahead is 1 for the first in the queue,
+-- rest how long the lock rests in ms, and the others are what the history tells. It uses what prelude.lua uses.
+local function obstacle(ahead, rest, fence, since, by, note)
+  if not held then return {0, ahead, rest > 0 and 1 or 0, rest} end
+  local left = redis.call('PTTL', lock)
+  if held == LINGER and by == '' then return {0, ahead, 0, left, '', 'x', fence, ms - since, note} end
+  if held == by then return {0, ahead, 0, left, by, 'x', fence, ms - since, note} end
+  if held ~= SHARED then return {0, ahead, 1, left, held, 'x', 0, 0, ''} end
+  local soonest = redis.call('ZRANGE', shares, 0, 0, 'WITHSCORES')
+  local ok, n, granted, _, _, text = decode(SHARER, soonest[1] and redis.call('HGET', details, 's' .. soonest[1]))
+  if not ok then return {0, ahead, 1, left, '', 's', 0, 0, ''} end
+  local who = soonest[1]
+  if string.sub(who, 1, #LINGER) == LINGER then who = '' end
+  return {0, ahead, 0, soonest[2] - ms, who, 's', n, ms - granted, text}
+end
