@@ -10,6 +10,8 @@ import (
 )
 
 const (
+	// firstBeat is when those who came first are kept together: before they would Try again.
+	firstBeat = keepPlace * 3 / 4
 	// trustBeat is for how long a waiter that a beat has found is refused without asking the server. Should the next
 	// beats fail, it still comes in time to keep its place.
 	trustBeat = keepPlace * 3 / 2
@@ -111,9 +113,9 @@ func (e *subscriber) kept(c *claim) *driver.Busy {
 
 // keep has the places of all crowds kept until there are none.
 func (e *subscriber) keep() {
-	for stands := true; stands; {
+	e.sleep(firstBeat)
+	for e.keepAll() {
 		e.sleep(keepPlace)
-		stands = e.keepAll()
 	}
 }
 
