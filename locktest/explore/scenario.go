@@ -69,6 +69,10 @@ var scenarios = []scenario{
 		scripts: of(process{holds(1, 1.2, wish{})}, process{holds(1, 0.2, wish{})}, process{holds(1, 0.2, wish{})}),
 	},
 	{
+		name: "crowd", does: "one process holds for so long that places must be kept, for which two of a second wait apart, and one of a third", apart: true,
+		scripts: of(process{holds(1, 2.5, wish{})}, process{holds(1, 0.2, wish{}), holds(1, 0.2, wish{})}, process{holds(1, 0.2, wish{})}),
+	},
+	{
 		name: "handover", does: "two clients of one process and one of another release at once, twice",
 		scripts: of(process{holds(2, 0.001, wish{}), holds(2, 0.001, wish{})}, process{holds(2, 0.001, wish{})}),
 	},
