@@ -20,8 +20,8 @@ import (
 // patience is how long a call waits before it looks for an answer over another connection.
 var patience = new(links.Links).Patience()
 
-// A place is a server of PostgreSQL that a connection may lead to.
-type place struct {
+// A site is a server of PostgreSQL that a connection may lead to.
+type site struct {
 	mu    sync.Mutex
 	moved bool          // guarded by mu: new connections lead to the primary
 	made  int           // guarded by mu; connections
@@ -30,18 +30,18 @@ type place struct {
 	late  time.Duration // before it says that it is read-only
 }
 
-func (p *place) Connect(context.Context) (sqldriver.Conn, error) {
+func (p *site) Connect(context.Context) (sqldriver.Conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.made++
-	l := &lead{place: p, astray: !p.moved}
+	l := &lead{site: p, astray: !p.moved}
 	l.script.answer = l.answers
 	return l, nil
 }
 
-func (*place) Driver() sqldriver.Driver { return nil }
+func (*site) Driver() sqldriver.Driver { return nil }
 
-func (p *place) move() {
+func (p *site) move() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.moved = true
@@ -50,18 +50,18 @@ func (p *place) move() {
 // A lead is a connection.
 type lead struct {
 	script
-	place  *place
+	site  *site
 	astray bool
 }
 
 func (l *lead) answers(ctx context.Context, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
-	l.place.mu.Lock()
+	l.site.mu.Lock()
 	astray := l.astray
 	if astray {
-		l.place.asked++
+		l.site.asked++
 	}
-	slow := l.place.slow
-	l.place.mu.Unlock()
+	slow := l.site.slow
+	l.site.mu.Unlock()
 	if astray && slow > 0 {
 		select {
 		case <-time.After(slow):
@@ -69,7 +69,7 @@ func (l *lead) answers(ctx context.Context, text string, _ []sqldriver.NamedValu
 			return nil, ctx.Err()
 		}
 	} else if astray {
-		time.Sleep(l.place.late)
+		time.Sleep(l.site.late)
 		return nil, stateError("25006")
 	}
 	if strings.HasPrefix(text, "SELECT") {
@@ -89,7 +89,7 @@ func (*lead) ResetSession(context.Context) error          { return nil }
 func (*lead) CheckNamedValue(*sqldriver.NamedValue) error { return nil }
 
 // at is a driver on a pool with idle connections to p.
-func at(t *testing.T, p *place, db *sql.DB, idle int) *Driver {
+func at(t *testing.T, p *site, db *sql.DB, idle int) *Driver {
 	t.Helper()
 	db.SetMaxIdleConns(idle)
 	d, err := NewPostgres(db, nil)
@@ -129,12 +129,12 @@ func try(t *testing.T, d *Driver, within time.Duration) error {
 func TestNoCallStaysWithTheFormerPrimary(t *testing.T) {
 	t.Parallel()
 	const idle = 10
-	for name, open := range map[string]func(p *place) *sql.DB{
-		"ours":     func(p *place) *sql.DB { return dialled.Open(p) },
-		"a caller": func(p *place) *sql.DB { return sql.OpenDB(p) },
+	for name, open := range map[string]func(p *site) *sql.DB{
+		"ours":     func(p *site) *sql.DB { return dialled.Open(p) },
+		"a caller": func(p *site) *sql.DB { return sql.OpenDB(p) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := new(place)
+			p := new(site)
 			d := at(t, p, open(p), idle)
 			for range 100 { // a second
 				if err := try(t, d, time.Second); !errors.Is(err, ErrReadOnly) {
@@ -163,7 +163,7 @@ func TestDeadConnectionsAreToldFromSlowStatements(t *testing.T) {
 	t.Parallel()
 	const never = time.Hour
 	synctest.Test(t, func(t *testing.T) {
-		p := &place{slow: never}
+		p := &site{slow: never}
 		d := at(t, p, dialled.Open(p), 4)
 		p.move()
 		start := time.Now()
@@ -175,7 +175,7 @@ func TestDeadConnectionsAreToldFromSlowStatements(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		p := &place{slow: 4 * patience}
+		p := &site{slow: 4 * patience}
 		d := at(t, p, dialled.Open(p), 4)
 		answersOthers(t, d, patience/2, 5*patience)
 		if err := try(t, d, 5*patience); err != nil {
@@ -203,7 +203,7 @@ func answersOthers(t *testing.T, d *Driver, every, lasts time.Duration) {
 func TestCallsBesideTheLastAnswerAreRepeated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := &place{slow: time.Hour}
+		p := &site{slow: time.Hour}
 		d := at(t, p, dialled.Open(p), 4)
 		p.move()
 		time.AfterFunc(time.Millisecond, func() { d.lanes.Answered(nil) })
@@ -221,7 +221,7 @@ func TestCallsBesideTheLastAnswerAreRepeated(t *testing.T) {
 func TestRefusedConnectionsAreNoAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := &place{slow: time.Hour}
+		p := &site{slow: time.Hour}
 		d := at(t, p, dialled.Open(p), 4)
 		p.move()
 		refused := &net.OpError{Op: "dial", Err: errors.New("refused")}
@@ -245,7 +245,7 @@ func TestRefusedConnectionsAreNoAnswers(t *testing.T) {
 func TestCallsWithoutAnAnswerCondemnConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := &place{slow: time.Hour}
+		p := &site{slow: time.Hour}
 		d := at(t, p, dialled.Open(p), 4)
 		c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute})
 		c.holds(7, time.Minute)
@@ -265,7 +265,7 @@ func TestCallsWithoutAnAnswerCondemnConnections(t *testing.T) {
 func TestQuickAnswersMakeImpatientAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := &place{slow: time.Hour}
+		p := &site{slow: time.Hour}
 		d := at(t, p, dialled.Open(p), 4)
 		p.move()
 		ctx, stop := context.WithTimeout(t.Context(), patience)
@@ -287,7 +287,7 @@ func TestQuickAnswersMakeImpatientAgain(t *testing.T) {
 func TestSlowCallsCondemnNoConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := &place{slow: time.Hour}
+		p := &site{slow: time.Hour}
 		d := at(t, p, dialled.Open(p), 4)
 		answersOthers(t, d, patience/3, 10*patience)
 		for range 8 {
@@ -308,7 +308,7 @@ func TestSlowCallsCondemnNoConnections(t *testing.T) {
 func TestCallsBesideEachOtherLeaveTheFormerPrimary(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := &place{late: time.Millisecond}
+		p := &site{late: time.Millisecond}
 		d := at(t, p, dialled.Open(p), 8)
 		p.move()
 		var all sync.WaitGroup

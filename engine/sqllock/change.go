@@ -85,16 +85,22 @@ func (d *Driver) lookBy(ctx context.Context, text, name string) (*row, error) {
 	return all[0], all[0].damage
 }
 
-// join takes the last place for req, whoever else writes the row all the time, and returns the row; nil: it is for
-// change to decide.
-func (d *Driver) join(ctx context.Context, req *driver.Request) (*row, error) {
-	place := record.Place(req, placeTTL)
-	text, _ := json.Marshal(place) // always encodes
-	all, err := d.look(ctx, d.texts.join, req.Resource, req.Owner, record.Micros(placeTTL), string(text))
-	if err != nil || len(all) == 0 {
-		return nil, err
+// join takes the last place for req, kept alive by the beats of proc, unless it has one. It returns the row as it was when
+// others could no longer pass the place over, without places; nil: look at it.
+func (d *Driver) join(ctx context.Context, req *driver.Request, proc string) (*row, error) {
+	wants, note, life := record.Micros(req.TTL), req.Note, record.Micros(placeTTL)
+	if d.texts.touch == "" {
+		all, err := d.look(ctx, d.texts.join, req.Resource, req.Owner, proc, int(req.Mode), req.Limit, wants, note, life)
+		if err != nil || len(all) == 0 {
+			return nil, err
+		}
+		return all[0], all[0].damage
 	}
-	return all[0], all[0].damage
+	number, found, err := d.number(ctx, d.texts.touch, req.Resource, life)
+	if err == nil && found {
+		_, err = d.changed(ctx, d.texts.insert, req.Resource, number, req.Owner, proc, int(req.Mode), req.Limit, wants, note)
+	}
+	return nil, err
 }
 
 // maxPatience bounds how the pause between two attempts to change a row grows, in round
@@ -137,7 +143,7 @@ func (d *Driver) change(ctx context.Context, name string, decide func(r *row) (w
 // save writes a resource unless it is no longer what was read.
 func (d *Driver) save(ctx context.Context, r *row) (bool, error) {
 	c := r.encode()
-	_, written, err := d.number(ctx, d.texts.save, r.name, c.fence, c.owner, c.expires, c.since, c.note, c.crowd, c.record, r.rev)
+	_, written, err := d.number(ctx, d.texts.save, r.name, c.fence, c.owner, c.expires, c.since, c.note, c.crowd, c.record, c.served, r.rev)
 	return written, err
 }
 

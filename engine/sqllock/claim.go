@@ -8,17 +8,20 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
 const (
-	// placeTTL is how long a place in a queue outlives its last Try. A dead waiter
-	// delays those behind it by at most so long; one that is paused for longer loses
-	// its place.
-	placeTTL = 4 * time.Second
-	// keepPlace is when a waiter should try again to keep its place: two attempts may
-	// fail. Each is a write, so that it is not shorter.
-	keepPlace = placeTTL / 4
+	// placeTTL is how long a place in a queue outlives the last beat of its process: a dead one delays those behind its
+	// waiters by so long. One that is paused for longer may lose its places.
+	placeTTL = 8 * time.Second
+	// life is placeTTL in statements.
+	life = "8000000"
+	// keepPlace is when a waiter should try again. It is answered from memory while its process beats.
+	keepPlace = time.Second
+	// abandoned is how long after its last Try a waiter's place is removed: two attempts may fail.
+	abandoned = 3 * keepPlace
 	// aloneFor is how long after a grant hardly anybody can have come to wait: about a round trip and a commit. A
 	// release within it asks for that in the first place, as what passes the lease on costs the server more.
 	aloneFor = 2 * time.Millisecond
@@ -92,7 +95,7 @@ func (c *claim) holds(number int64, ttl time.Duration) driver.Grant {
 func (c *claim) collect() {
 	if c.phase == queued && c.turn != nil {
 		if number := c.turn.number.Load(); number != 0 {
-			c.holds(number, c.turn.ttl())
+			c.holds(number, min(placeTTL, c.req.TTL)) // it is no longer than that
 		}
 	}
 }
@@ -104,7 +107,12 @@ var errUndecided = errors.New("undecided")
 
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
+	began := boottime.Now()
+	c.collect()
 	if c.req.Queue {
+		if busy := c.remembered(ctx, began); busy != nil {
+			return g, busy
+		}
 		asking, none := c.d.lanes.Begin(ctx, c.req.Resource)
 		if none != nil {
 			return g, asking.End(none)
@@ -112,18 +120,28 @@ func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 		defer func() { err = asking.End(err) }()
 	}
 	attempt, answer := c.d.doubt.calls().Begin(ctx)
-	if g, err = c.try(attempt); again(ctx, answer, err) {
-		g, err = c.try(ctx)
+	if g, err = c.try(attempt, began); again(ctx, answer, err) {
+		g, err = c.try(ctx, began)
 	}
 	return g, err
 }
 
-func (c *claim) try(ctx context.Context) (g driver.Grant, err error) {
-	c.collect()
+// remembered is the refusal of a claim that waits, and whose turn has not come as far as its driver has heard; nil: ask.
+func (c *claim) remembered(ctx context.Context, began boottime.Instant) error {
+	if c.phase != queued || c.uncertain() || c.d.closed.Load() || ctx.Err() != nil {
+		return nil
+	}
+	if busy := c.d.watch.still(c.turn, began); busy != nil {
+		return busy
+	}
+	return nil
+}
+
+func (c *claim) try(ctx context.Context, began boottime.Instant) (g driver.Grant, err error) {
 	sure := !c.uncertain()
 	g, err = c.fastPath(ctx)
 	if busy, isBusy := errors.AsType[*driver.Busy](err); err == errUndecided || isBusy && c.req.Queue {
-		return c.byRecord(ctx, busy, sure)
+		return c.byRecord(ctx, began, busy, sure)
 	} else if isBusy {
 		c.moves(err, refused)
 	} else if err == nil {
@@ -134,19 +152,24 @@ func (c *claim) try(ctx context.Context) (g driver.Grant, err error) {
 
 // byRecord takes the resource or a place in the queue. first is the refusal that was found before, and sure says that
 // nothing of this claim was uncertain then.
-func (c *claim) byRecord(ctx context.Context, first *driver.Busy, sure bool) (driver.Grant, error) {
+func (c *claim) byRecord(ctx context.Context, began boottime.Instant, first *driver.Busy, sure bool) (driver.Grant, error) {
 	if !c.req.Queue {
-		return c.long(ctx, nil)
-	}
-	// Armed before the state is read: a release from here on is heard.
-	g, err := c.enter(ctx, c.d.watch.arm(&c.req))
-	if _, isBusy := errors.AsType[*driver.Busy](err); isBusy {
+		g, _, err := c.long(ctx, nil)
 		return g, err
 	}
-	c.d.watch.disarm(&c.req)
-	if err != nil && first != nil && sure && ctx.Err() != nil {
-		// No time to queue, or to hear of it: it is as busy as it was found to be.
-		return g, first
+	// Armed before the state is read: a release from here on is heard.
+	turn := c.d.watch.arm(&c.req, began)
+	g, err := c.enter(ctx, turn)
+	switch _, isBusy := errors.AsType[*driver.Busy](err); {
+	case isBusy:
+	case err == nil, errors.Is(err, driver.ErrBarred):
+		c.d.watch.disarm(&c.req)
+	default: // there may be a place, which the next Try finds
+		c.d.watch.unanswered(turn)
+		if first != nil && sure && ctx.Err() != nil {
+			// No time to queue: it is as busy as it was found to be.
+			return g, first
+		}
 	}
 	return g, err
 }
@@ -196,71 +219,84 @@ func (c *claim) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a := r.Obstacle(r.now, &c.req); !a.Granted && !r.Holds(c.req.Owner) {
+	if a := r.obstacle(&c.req); !a.Granted && !r.Holds(c.req.Owner) {
 		return c.refusal(r, &a, nil)
 	}
 	return errUndecided
 }
 
-// enter takes a place by one statement where that is enough: behind others, with nothing of its own. What reads, decides
-// and writes comes too late again and again where others write the row all the time.
-func (c *claim) enter(ctx context.Context, turn *waiter) (driver.Grant, error) {
-	if c.d.texts.join == "" || c.req.Mode != driver.Exclusive || c.phase > refused && c.phase != over || c.uncertain() {
-		return c.long(ctx, turn)
-	}
-	r, err := c.d.join(ctx, &c.req)
-	if err != nil {
-		c.lateGrant = true // a place, which may be granted without another word
-		return driver.Grant{}, err
-	}
-	if r != nil {
-		if a := r.Obstacle(r.now, &c.req); !a.Granted {
-			return driver.Grant{}, c.waits(turn, c.refusal(r, &a, turn), int64(r.Fence))
+// mostJoins is how often a place is taken anew that is gone when the row is read.
+const mostJoins = 3
+
+// enter takes a place, unless the claim has one, and then looks whether its turn has come.
+func (c *claim) enter(ctx context.Context, turn *waiter) (g driver.Grant, err error) {
+	placed := c.d.watch.placed(turn) || c.phase == held || c.phase == leaving
+	for range mostJoins {
+		if !placed {
+			proc, err := c.d.watch.alive(ctx)
+			if err != nil {
+				return g, err // nothing was sent for this claim
+			}
+			r, err := c.d.join(ctx, &c.req, proc)
+			if err != nil {
+				c.lateGrant = true // a place, which may be granted without another word
+				return g, err
+			}
+			if r != nil {
+				// Whoever ends what is in the way from now on sees the place.
+				if a := r.obstacle(&c.req); !a.Granted {
+					return g, c.waits(turn, true, c.refusal(r, &a, turn), int64(r.Fence))
+				}
+			}
+		}
+		if g, placed, err = c.long(ctx, turn); placed {
+			return g, err
 		}
 	}
-	return c.long(ctx, turn)
+	return g, err
 }
 
 // waits notes a refusal, when the last grant had that number.
-func (c *claim) waits(turn *waiter, busy *driver.Busy, last int64) error {
+func (c *claim) waits(turn *waiter, placed bool, busy *driver.Busy, last int64) error {
 	if c.moves(busy, held); turn != nil {
 		c.turn = turn
-		c.d.watch.refused(turn, last)
+		c.d.watch.refused(turn, placed, last, busy)
 	}
 	return busy
 }
 
-// long takes the resource or a place in the queue, by the row's record. If this process dies
-// on the way, a place or a lease may remain that expires.
-func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, err error) {
+// long takes the resource by the row's record and the first places. placed says that nothing else is to be done, as the
+// claim has a place where it needs one.
+func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed bool, err error) {
 	var number, last int64
 	var busy *driver.Busy
-	var barred bool
-	place := time.Duration(0)
-	if turn != nil {
-		place = placeTTL
-	}
+	var barred, left bool
 	err = c.d.change(ctx, c.req.Resource, func(r *row) bool {
 		// A release that comes late is to find another fence than the one it ends.
-		left := c.phase == leaving && r.Release(c.req.Owner) == nil
-		a, changed := r.Try(r.now, &c.req, place, r.floor)
+		was := c.phase == leaving && r.Release(c.req.Owner) == nil
+		a, changed := r.try(&c.req)
 		number, last, busy = int64(driver.NumberOf(a.Fence)), int64(r.Fence), nil
+		place := r.placeOf(c.req.Owner)
+		placed = turn == nil || place != nil || r.hides(c.req.Owner)
 		if barred = a.Barred; !a.Granted && !barred {
 			busy = c.refusal(r, &a, turn)
 		}
-		return changed || left
+		left = a.Granted && place != nil && place.seq > r.encode().served
+		return changed || was
 	})
 	switch {
 	case err != nil:
 		c.lateWrite = true
-		return driver.Grant{}, err
+		return g, true, err
 	case barred:
 		c.moves(driver.ErrBarred, held)
-		return driver.Grant{}, driver.ErrBarred
-	case busy == nil:
-		return c.holds(number, c.req.TTL), nil
+		return g, true, driver.ErrBarred
+	case busy != nil:
+		return g, placed, c.waits(turn, placed, busy, last)
+	case left:
+		c.d.watch.remove(ctx, c.req.Resource, c.req.Owner) // else a later beat does so
 	}
-	return driver.Grant{}, c.waits(turn, busy, last)
+	return c.holds(number, c.req.TTL), true, nil
 }
 
 // refusal says when to try again if nothing wakes the caller: when what is in the way
@@ -321,8 +357,8 @@ func (c *claim) Note(ctx context.Context, note string) error {
 	return err
 }
 
-// Forget implements driver.Forgetter.
-func (c *claim) Forget() { c.d.watch.disarm(&c.req) }
+// Forget implements driver.Forgetter. The place is kept for another process as long as for a Try.
+func (c *claim) Forget() {}
 
 // Release implements driver.Claim. It gives up the place as well.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
@@ -342,6 +378,19 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 			return err
 		}
 		if found {
+			c.moves(nil, over)
+			return nil
+		}
+	}
+	if c.phase != held || c.uncertain() {
+		// First the place: without it, what is late grants nothing.
+		found, err := c.d.changed(ctx, c.d.texts.leave, c.req.Resource, c.req.Owner)
+		if err != nil {
+			c.lateWrite = true
+			c.moves(nil, leaving)
+			return err
+		}
+		if found && c.phase == queued && !c.uncertain() && how.Bar == 0 {
 			c.moves(nil, over)
 			return nil
 		}

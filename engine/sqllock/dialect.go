@@ -12,7 +12,11 @@ import (
 )
 
 // schemaVersion is the version row of the schema files. A program refuses a newer one.
-const schemaVersion = 2
+const schemaVersion = 3
+
+// formerVersion is what Migrate brings up to date. Programs that have opened the database before go on: they queue in the
+// record, and see no places.
+const formerVersion = 2
 
 // A dialect is what one database says differently. The logic of locks is in none of them.
 // Methods do not retry; errors go back as the client gave them, for busy and explain.
@@ -60,12 +64,13 @@ type traits struct {
 }
 
 // statements are the texts of a dialect. Arguments come in the order given here. Each is
-// a whole operation on one row, so that it needs no transaction: no process that is
-// stopped can keep a row locked. {p} is the prefix of the tables, with their schema.
+// a whole operation, so that it needs no transaction: no process that is stopped can keep
+// a row locked. {p} is the prefix of the tables, with their schema.
 type statements struct {
 	leaseTexts
 	batchTexts
 	rowTexts
+	placeTexts
 	idleTexts
 
 	wake string // JSON list of messages to the drivers that listen; "": nobody does
@@ -77,10 +82,25 @@ type statements struct {
 
 type leaseTexts struct {
 	grant string // name, owner, ttl, note → fence: an exclusive grant, if nobody else holds or waits
-	next  string // name, owner, ttl, note → fence: the same for the first in the record, if all in it wait
-	join  string // name, owner, life of the place, record of the place → {now}, {floor}, name and stateColumns: a last place where somebody else holds or waits, if the owner has nothing; "": there is no such statement
+	next  string // name, owner, ttl, note → fence: the same for the first place in the queue, if there are only places
 	give  string // name, owner, fence; changed: ends a live exclusive lease for which nobody waits; "": free is as cheap
-	free  string // name, owner, linger, fence; changed: ends a live exclusive lease linger from now, and wakes who is next
+	free  string // name, owner, linger, fence; changed: ends a live exclusive lease linger from now; gives it to who is next or wakes them
+}
+
+// placeTexts keep the queue: a row per waiter, and one per process that keeps all of its places alive.
+type placeTexts struct {
+	touch  string // name, life → number of a new place, which insert makes; "": join does both
+	insert string // name, number, owner, process, mode, limit, wants, note; changed: a place, unless the owner has one already
+	join   string // name, owner, process, mode, limit, wants, note, life → as of state, without places: both in one, unless the owner holds or was given up
+	leave  string // name, owner; changed: removes the owner's place, and frees what was granted to it meanwhile
+	remove string // process, JSON list of {name, owner}; changed: removes those of its places that are over, or that nobody knows of
+
+	beat   string // process, life, number; changed: keeps the process' places for life
+	unbeat string // process; changed: the process has no places
+	mine   string // process → name, owner, 1 if the place is over, fence, what is left of the lease if it is the owner's, and until when newcomers are refused
+	extend string // name, life; changed: has newcomers be refused for life, unless that is so for half of it or somebody has locked the row
+	dead   string // grace; changed: forgets processes that have kept no place for grace
+	bury   string // changed: removes the places of processes that are forgotten
 }
 
 type batchTexts struct {
@@ -90,11 +110,11 @@ type batchTexts struct {
 }
 
 type rowTexts struct {
-	save  string // name, fence, owner, expires, since, note, crowd, record, rev → rev: writes the row if it is as it was at rev
+	save  string // name, fence, owner, expires, since, note, crowd, record, served, rev → rev: writes the row if it is as it was at rev
 	raise string // name, fence: lifts later fences; a lease that is live keeps its own
 	state string // JSON list of names → {now}, {floor}, name and stateColumns for each, by name; of a missing row the first three alone. An error where one may not write: what is decided by it must be so
-	show  string // the same, from anywhere
-	list  string // first name → {now}, {floor}, name and stateColumns of what is in use from there on, by name; a LIMIT follows
+	show  string // the same, from anywhere, with all places
+	list  string // first name → {now}, {floor}, name and stateColumns, with all places, of what is in use from there on, by name; a LIMIT follows
 }
 
 type idleTexts struct {
@@ -102,14 +122,25 @@ type idleTexts struct {
 	purge string // JSON list of names: removes the rows that are idle
 }
 
-// stateColumns follow the database's instant {now}, the least that a fence may be now,
+// rowColumns follow the database's instant {now}, the least that a fence may be now,
 // {floor}, and the name. A floor is above every fence of a row that is lost, but one that
 // was raised or given before the clock was set back.
-const stateColumns = `coalesce(l.fence, 0), coalesce(l.owner, ''), coalesce(l.expires, 0), coalesce(l.since, 0),
-	coalesce(l.note, ''), coalesce(l.rev, 0), coalesce(l.raised, 0), coalesce(l.record, '')`
+const rowColumns = `coalesce(l.fence, 0), coalesce(l.owner, ''), coalesce(l.expires, 0), coalesce(l.since, 0),
+	coalesce(l.note, ''), coalesce(l.rev, 0), coalesce(l.raised, 0), coalesce(l.record, ''), coalesce(l.served, 0), coalesce(l.crowd, 0)`
+
+// stateColumns are those and the first places in the queue, as a JSON list of lists: see place.
+const stateColumns = rowColumns + `, {places}`
+
+// inView is how many places in a queue are looked at: what is decided by a row must not depend on how many wait. Those
+// behind wait until these have left.
+const inView = 16
 
 // probe fails if the table or a column is missing.
-const probe = `SELECT name, fence, owner, expires, since, note, rev, crowd, record, raised FROM {p}locks WHERE 1 = 0`
+const probe = `SELECT l.name, l.fence, l.owner, l.expires, l.since, l.note, l.rev, l.crowd, l.record, l.raised FROM {p}locks l WHERE 1 = 0`
+
+// probePlaces is probe for what version 3 has added.
+const probePlaces = `SELECT l.tail, l.served, p.name, p.seq, p.owner, p.proc, p.mode, p.lim, p.wants, p.note, b.proc, b.ends, b.number
+	FROM {p}locks l CROSS JOIN {p}places p CROSS JOIN {p}beats b WHERE 1 = 0`
 
 // nothing is a record without claims.
 const nothing = `{"v":1}`
@@ -130,7 +161,8 @@ const purgeAtOnce = `500`
 
 // each calls fn with every text but version, which runs on single connections.
 func (s *statements) each(fn func(text *string)) {
-	for _, text := range []*string{&s.grant, &s.next, &s.join, &s.renewAll, &s.renewed, &s.unlocked, &s.give, &s.free, &s.save,
+	for _, text := range []*string{&s.grant, &s.next, &s.renewAll, &s.renewed, &s.unlocked, &s.give, &s.free, &s.save,
+		&s.touch, &s.insert, &s.join, &s.leave, &s.remove, &s.beat, &s.unbeat, &s.mine, &s.extend, &s.dead, &s.bury,
 		&s.raise, &s.idle, &s.purge, &s.state, &s.show, &s.list, &s.wake} {
 		fn(text)
 	}

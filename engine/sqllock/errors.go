@@ -15,6 +15,8 @@ import (
 var (
 	// ErrNoSchema: the database has no lock tables. Call Driver.Migrate.
 	ErrNoSchema = errors.New("the lock tables are missing: call Migrate")
+	// ErrFormer: the lock tables are those of an older version. Driver.Migrate changes them, beside programs that use them.
+	ErrFormer = errors.New("the lock tables are to be brought up to date: call Migrate, as a user who may alter them")
 	// ErrReadOnly: a standby, or a database that was set read-only.
 	ErrReadOnly = fmt.Errorf("the database is %w: connect to the primary", driver.ErrReadOnly)
 	// ErrUncommitted: what a statement writes would stay in a transaction that is open on its connection, and end with
@@ -41,7 +43,7 @@ var (
 // explained reports whether err is this package's and says what to do already.
 func explained(err error) bool {
 	for _, known := range []error{
-		driver.ErrCorrupt, driver.ErrUnsupported, driver.ErrClosed, ErrNoSchema, ErrReadOnly, ErrUncommitted, driver.ErrDenied, ErrFull, ErrTimeout,
+		driver.ErrCorrupt, driver.ErrUnsupported, driver.ErrClosed, ErrNoSchema, ErrFormer, ErrReadOnly, ErrUncommitted, driver.ErrDenied, ErrFull, ErrTimeout,
 		ErrPooled, ErrContended, ErrConnections,
 	} {
 		if errors.Is(err, known) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
@@ -93,7 +94,14 @@ func TestListensAnewWhenItHearsNoMore(t *testing.T) {
 			return nil, nil
 		})
 		d.watch.listener = l
-		d.watch.arm(&driver.Request{Resource: "x", Owner: "waiter"})
+		ctx, stop := context.WithCancel(t.Context())
+		defer func() { stop(); time.Sleep(keepPlace) }()
+		go func() {
+			for ctx.Err() == nil { // a waiter that does not try again is let go
+				d.watch.arm(&driver.Request{Resource: "x", Owner: "waiter"}, boottime.Now())
+				time.Sleep(keepPlace)
+			}
+		}()
 		<-l.calls
 		for !d.watch.hearsAll() {
 			time.Sleep(time.Millisecond)

@@ -17,6 +17,9 @@ import (
 //go:embed schema/mysql.sql
 var mysqlSchema string
 
+//go:embed schema/mysql-3.sql
+var mysqlSchema3 string
+
 // NewMySQL returns a Driver on a MySQL or MariaDB database that db was opened for, by any
 // client whose errors have their number in a field Number, as go-sql-driver's do. It does
 // no I/O; an error is about opts. The first call that uses the database checks it:
@@ -91,6 +94,16 @@ const (
 	mysqlUnlocked = ` LIMIT 1000000 FOR UPDATE SKIP LOCKED`
 )
 
+// mysqlPlaces are the places of l that count. A beat that ends too late was before the clock was set back.
+const mysqlPlaces = `FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
+	WHERE p.name = l.name AND p.seq > l.served AND b.ends > {now} AND b.ends < {now} + 2 * {life}`
+
+// mysqlView is all of them, or those up to the last in view, as JSON in any order.
+const mysqlView = `COALESCE((SELECT JSON_ARRAYAGG(JSON_ARRAY(p.seq, CONVERT(p.owner USING utf8mb4), p.mode, p.lim, p.wants, CONVERT(p.note USING utf8mb4), b.ends)) ` +
+	mysqlPlaces + `{many}), '[]')`
+
+var mysqlFirst = ` AND p.seq <= COALESCE((SELECT p.seq ` + mysqlPlaces + ` ORDER BY p.seq LIMIT 1 OFFSET ` + strconv.Itoa(inView-1) + `), 9223372036854775807)`
+
 // Assignments are made from left to right, and see those before them: what decides comes
 // last. The number to return is given to LAST_INSERT_ID, because row counts depend on the
 // client's settings: 0, where nothing was done, takes back what VALUES gave to it.
@@ -105,10 +118,10 @@ func (m *mysql) statements() statements {
 				ON DUPLICATE KEY UPDATE fence = ` + free + `LAST_INSERT_ID(GREATEST(fence + 1, raised + 1, {floor})), fence + LAST_INSERT_ID(0)),
 					owner = ` + free + `VALUES(owner), owner), since = ` + free + `VALUES(since), since), note = ` + free + `VALUES(note), note),
 					rev = ` + free + `rev + 1, rev), expires = ` + free + `VALUES(expires), expires)`,
-			next: `UPDATE {p}locks SET fence = LAST_INSERT_ID(GREATEST(fence + 1, raised + 1, {floor})), owner = ?2, expires = {now} + ?3,
-					since = {now}, note = ?4, rev = rev + 1, crowd = IF(JSON_LENGTH({record}, '$.claims') = 1, 0, crowd), record = JSON_REMOVE({record}, '$.claims[0]')
-				WHERE name = ?1 AND expires <= {now} AND CAST(JSON_UNQUOTE(JSON_EXTRACT({record}, '$.claims[0].owner')) AS BINARY) = ?2
-					AND JSON_EXTRACT({record}, '$.claims[*].status') IS NULL`,
+			next: `UPDATE {p}locks l JOIN {p}places m ON m.name = l.name SET l.fence = LAST_INSERT_ID(GREATEST(l.fence + 1, l.raised + 1, {floor})),
+					l.owner = ?2, l.expires = {now} + ?3, l.since = {now}, l.note = ?4, l.rev = l.rev + 1, l.crowd = IF(l.tail = m.seq, 0, l.crowd), l.served = m.seq
+				WHERE l.name = ?1 AND m.owner = ?2 AND m.seq > l.served AND l.expires <= {now} AND l.record = '` + nothing + `'
+					AND NOT EXISTS (SELECT 1 ` + mysqlPlaces + ` AND p.seq < m.seq)`,
 			free: `UPDATE {p}locks SET rev = rev + 1, owner = '', expires = IF(?3 > 0, {now} + ?3, 0)
 				WHERE name = ?1 AND owner = ?2 AND expires > {now} AND fence = ?4`,
 		},
@@ -120,15 +133,33 @@ func (m *mysql) statements() statements {
 				STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY) AND {now} > 0 FOR UPDATE SKIP LOCKED`,
 		},
 		rowTexts: rowTexts{
-			save: `UPDATE {p}locks SET fence = ?2, owner = ?3, expires = ?4, since = ?5, note = ?6, crowd = ?7, record = ?8, rev = LAST_INSERT_ID(rev + 1)
-				WHERE name = ?1 AND rev = ?9 AND {now} > 0`,
+			save: `UPDATE {p}locks SET fence = ?2, owner = ?3, expires = ?4, since = ?5, note = ?6, crowd = ?7, record = ?8, served = ?9,
+					rev = LAST_INSERT_ID(rev + 1)
+				WHERE name = ?1 AND rev = ?10 AND {now} > 0`,
 			raise: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record, raised)
 				VALUES (?, 0, '', 0, 0, '', {now}, 0, '` + nothing + `', ?)
 				ON DUPLICATE KEY UPDATE raised = GREATEST(raised, VALUES(raised)), rev = rev + 1`,
-			state: `SELECT {now} + ` + mysqlPrimary + state,
+			state: strings.ReplaceAll(`SELECT {now} + `+mysqlPrimary+state, "{places}", strings.ReplaceAll(mysqlView, "{many}", mysqlFirst)),
 			show:  `SELECT {now}` + state,
 			list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
 				WHERE l.name >= ? AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
+		},
+		placeTexts: placeTexts{
+			touch: `UPDATE {p}locks SET tail = LAST_INSERT_ID(GREATEST(tail + 1, {floor})), rev = rev + 1, crowd = GREATEST(crowd, {now} + ?2) WHERE name = ?1`,
+			insert: `INSERT INTO {p}places (name, seq, owner, proc, mode, lim, wants, note) VALUES (?1, ?2 + 0 * {now}, ?3, ?4, ?5, ?6, ?7, ?8)
+				ON DUPLICATE KEY UPDATE seq = IF(seq > (SELECT served FROM {p}locks WHERE name = ?1), seq, VALUES(seq)), proc = VALUES(proc)`,
+			leave: `DELETE FROM {p}places WHERE name = ?1 AND owner = ?2 AND {now} > 0`,
+			remove: `DELETE p FROM (SELECT * FROM ` + strings.Replace(mysqlList, "?", "?2", 1) + `
+				name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.name', owner VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.owner')) list) r
+				STRAIGHT_JOIN {p}places p ON p.name = CAST(r.name AS BINARY) AND p.owner = CAST(r.owner AS BINARY) WHERE p.proc = ?1 AND {now} > 0`,
+			beat: `INSERT INTO {p}beats (proc, ends, number) VALUES (?1, {now} + ?2, ?3)
+				ON DUPLICATE KEY UPDATE ends = VALUES(ends), number = VALUES(number)`,
+			unbeat: `DELETE FROM {p}beats WHERE proc = ?1 AND {now} > 0`,
+			mine: `SELECT p.name, p.owner, p.seq <= COALESCE(l.served, 0), COALESCE(l.fence, 0), CASE l.owner WHEN p.owner THEN l.expires - {now} ELSE 0 END,
+				COALESCE(l.crowd, 0) - ({now} + ` + mysqlPrimary + `) FROM {p}places p LEFT JOIN {p}locks l ON l.name = p.name WHERE p.proc = ?`,
+			extend: mysqlAtOnce + `UPDATE {p}locks SET crowd = {now} + ?2 WHERE name = ?1 AND crowd < {now} + ?2 DIV 2`,
+			dead:   `DELETE FROM {p}beats WHERE ends < {now} - ?1`,
+			bury:   `DELETE p FROM {p}places p LEFT JOIN {p}beats b ON b.proc = p.proc WHERE b.proc IS NULL AND {now} > 0`,
 		},
 		idleTexts: idleTexts{
 			idle: `SELECT name FROM {p}locks l WHERE name > ? AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
@@ -139,11 +170,13 @@ func (m *mysql) statements() statements {
 		},
 	}
 	const now = "(" + mysqlNow + " + " + mysqlCommits + ")"
-	for _, text := range []*string{&s.grant, &s.next, &s.renewAll, &s.free, &s.save, &s.raise} {
+	for _, text := range []*string{&s.grant, &s.next, &s.renewAll, &s.free, &s.save, &s.raise, &s.touch, &s.insert, &s.leave, &s.remove,
+		&s.beat, &s.unbeat, &s.extend, &s.dead, &s.bury} {
 		*text = strings.ReplaceAll(*text, "{now}", "("+now+" + "+mysqlWrites+")") // now comes first: its error tells it from the other
 	}
-	put := strings.NewReplacer("{now}", now, "{floor}", mysqlNow, "{record}", "CONVERT(record USING utf8mb4)", "{p}", m.prefix)
+	put := strings.NewReplacer("{now}", now, "{floor}", mysqlNow, "{p}", m.prefix, "{life}", life)
 	s.each(func(text *string) {
+		*text = strings.ReplaceAll(strings.ReplaceAll(*text, "{places}", mysqlView), "{many}", "")
 		positional, order := numbered(put.Replace(*text))
 		*text, m.order[positional], m.order[m.inside(positional)] = positional, order, order
 	})
@@ -195,8 +228,8 @@ func (m *mysql) arrange(text string, args []any) []any {
 // create makes the tables one by one: MySQL has no transaction for that.
 func (m *mysql) create(ctx context.Context, d *Driver) error {
 	return d.write(ctx, nil, func(runner) error {
-		ours, err := m.recognize(ctx, d.db)
-		if err != nil || ours {
+		version, err := m.recognize(ctx, d.db)
+		if err != nil || version == schemaVersion {
 			return err
 		}
 		var none any
@@ -204,8 +237,23 @@ func (m *mysql) create(ctx context.Context, d *Driver) error {
 		if err != nil && !errors.Is(err, ErrNoSchema) && !errors.Is(err, sql.ErrNoRows) {
 			return err // such as a table of another program
 		}
-		return run(ctx, d.db, mysqlSchema, m.prefix)
+		schema := mysqlSchema3
+		if version == 0 {
+			schema = mysqlSchema + schema
+		}
+		return run(ctx, adding{d.db}, schema, m.prefix)
 	})
+}
+
+// adding runs statements of which some add columns that others may have added.
+type adding struct{ runner }
+
+func (a adding) ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error) {
+	r, err := a.runner.ExecContext(ctx, text, args...)
+	if mysqlNumber(err) == "1060" { // duplicate column name
+		err = nil
+	}
+	return r, err
 }
 
 // flaw finds what would make names equal that are not, or lose what was written.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
@@ -97,7 +98,7 @@ func TestLateReleaseFindsAnotherFence(t *testing.T) {
 			saved = args
 			return [][]sqldriver.Value{{int64(4)}}, nil
 		}
-		return [][]sqldriver.Value{{int64(1000), int64(1000), "x", int64(7), "me", int64(1_001_000), int64(0), "", int64(3), int64(0), nothing}}, nil
+		return [][]sqldriver.Value{{int64(1000), int64(1000), "x", int64(7), "me", int64(1_001_000), int64(0), "", int64(3), int64(0), nothing, int64(0), int64(0), "[]"}}, nil
 	})
 	c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute})
 	c.holds(7, time.Minute)
@@ -128,16 +129,17 @@ func TestGrantsThatAreTold(t *testing.T) {
 		d := scripted(t, func(context.Context, *Driver, string, []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
 			return rowOf("x", one("", exclusive, record.Lingering, 1_001_000)), nil
 		})
-		turn := d.watch.arm(&req)
+		d.watch.sent[3] = boottime.Now()
+		turn := d.watch.arm(&req, boottime.Now())
 		tell := func(number int64) {
 			if number != 0 {
-				d.watch.hear(givenMessage + givenTo(&driver.Request{Resource: "x", Owner: "another"}) + " 99")
-				d.watch.hear(givenMessage + givenTo(&req) + " " + string(rune('0'+number)))
+				d.watch.hear(givenMessage + givenTo(&driver.Request{Resource: "x", Owner: "another"}) + " 99 3")
+				d.watch.hear(givenMessage + givenTo(&req) + " " + string(rune('0'+number)) + " 3")
 				d.watch.hear(givenMessage + givenTo(&req) + " x")
 			}
 		}
 		tell(test.during)
-		d.watch.refused(turn, 7)
+		d.watch.refused(turn, true, 7, &driver.Busy{})
 		tell(test.after)
 		var got driver.Grant
 		select {
@@ -146,9 +148,9 @@ func TestGrantsThatAreTold(t *testing.T) {
 		}
 		want := driver.Grant{}
 		if test.want != 0 {
-			want = driver.Grant{TTL: placeTTL, Fence: driver.FenceOf(test.want)}
+			want = driver.Grant{TTL: got.TTL, Fence: driver.FenceOf(test.want)}
 		}
-		if got != want {
+		if got != want || got.TTL > placeTTL || want.Fence != 0 && got.TTL < minTTL {
 			t.Errorf("%s: %+v, want %+v", test.name, got, want)
 		}
 		c := claimed(t, d, req)

@@ -6,6 +6,7 @@ import (
 	_ "embed" // for the schema
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 
 //go:embed schema/postgres.sql
 var postgresSchema string
+
+//go:embed schema/postgres-3.sql
+var postgresSchema3 string
 
 // NewPostgres returns a Driver on a PostgreSQL database that db was opened for, by any
 // client whose errors have their SQLSTATE. It does no I/O; an error is about opts. The
@@ -64,32 +68,38 @@ const pgPrimary = `(current_setting('transaction_read_only') = 'off')::int`
 const pgState = `, {floor}, $1::jsonb ->> i, ` + stateColumns + ` FROM {each}
 	LEFT JOIN LATERAL (SELECT * FROM {p}locks k WHERE k.name = $1::jsonb ->> i LIMIT 1) l ON true`
 
-// pgWaiter is the name, as of called, of the waiter to wake when a resource is left; "": some
-// driver should look.
-const pgWaiter = `coalesce((SELECT left(h.owner, least(8, length(h.owner) / 2)) FROM (SELECT jsonb_path_query_first(l.record::jsonb,
-	'$.claims[*] ? (!(exists (@.status)) && @.ends > $now).owner', jsonb_build_object('now', {now})) #>> '{}' AS owner) h), '')`
+// pgPlaces are the places of l that count, in order. A beat that ends too late was before the clock was set back.
+const pgPlaces = `FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
+	WHERE p.name = l.name AND p.seq > l.served AND b.ends > {now} AND b.ends < {now} + 2 * {life} ORDER BY p.seq LIMIT `
 
-// pgHead is the first claim in the record if it waits for an exclusive lease, and all others
-// wait, too: nothing else can be said against it.
-const pgHead = `jsonb_path_query_first(l.record::jsonb, '$ ? (!(exists (@.claims[*].status))).claims[0] ? (!(exists (@.mode)) && @.ends > $now)',
-	jsonb_build_object('now', {now}))`
+// pgView is all of them, or the first, as JSON.
+const pgView = `(SELECT coalesce(json_agg(json_build_array(h.seq, h.owner, h.mode, h.lim, h.wants, h.note, h.ends)), '[]')::text
+	FROM (SELECT p.*, b.ends ` + pgPlaces + `{many}) h)`
 
-// pgFree gives the resource to who is next, if that is plain, and tells it: the waiter has the
-// lease with the commit of the release, for as long as it has its place.
-const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, note, fence, record, crowd) = (SELECT
-		coalesce(h.c ->> 'owner', ''),
-		CASE WHEN h.c IS NOT NULL THEN least((h.c ->> 'ends')::bigint, {now} + (h.c ->> 'wants')::bigint / 1000)
+// pgUnchanged is true if nobody has changed the row since the snapshot of the statement, by which everything but the row
+// is seen: who has waited for the row might otherwise give it to somebody who has left, or pass over somebody who has come.
+const pgUnchanged = `l.rev = (SELECT s.rev FROM {p}locks s WHERE s.name = $1::text)`
+
+// pgFree gives the resource to who is next, if that is plain, and tells it: the waiter has the lease with the commit of
+// the release, until its process' beat ends. The message has the number of that beat: the waiter knows when it sent it, and
+// what is counted from the beat's end, or from after it was served, ends no earlier than what is counted from there. (The
+// clock is read after the snapshot was taken, which has the beat.)
+const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, note, fence, served, crowd) = (SELECT
+		coalesce(h.owner, ''),
+		CASE WHEN h.owner IS NOT NULL THEN least(h.ends, {floor} + h.wants)
 			WHEN $3::bigint > 0 THEN {now} + $3::bigint ELSE 0 END,
-		CASE WHEN h.c IS NULL THEN l.since ELSE {now} END,
-		CASE WHEN h.c IS NULL THEN l.note ELSE coalesce(h.c ->> 'note', '') END,
-		CASE WHEN h.c IS NULL THEN l.fence ELSE greatest(l.fence + 1, l.raised + 1, {floor}) END,
-		CASE WHEN h.c IS NULL THEN l.record ELSE (l.record::jsonb #- '{claims,0}')::text END,
-		CASE WHEN h.c IS NOT NULL AND jsonb_array_length(l.record::jsonb -> 'claims') = 1 THEN 0 ELSE l.crowd END
-		FROM (SELECT CASE WHEN $3::bigint = 0 AND l.crowd > {now} THEN {head} END AS c) h)
+		CASE WHEN h.owner IS NULL THEN l.since ELSE {now} END,
+		coalesce(h.note, l.note),
+		CASE WHEN h.owner IS NULL THEN l.fence ELSE greatest(l.fence + 1, l.raised + 1, {floor}) END,
+		coalesce(h.seq, l.served),
+		CASE WHEN h.seq = l.tail THEN 0 ELSE l.crowd END
+		FROM (SELECT) one LEFT JOIN LATERAL (SELECT n.* FROM (SELECT p.*, b.ends ` + pgPlaces + `1) n
+			WHERE n.mode = 0 AND $3::bigint = 0 AND l.crowd > {now} AND l.record = '` + nothing + `' AND ` + pgUnchanged + `) h ON true)
 	WHERE name = $1::text AND owner = $2::text AND expires > {now} AND fence = $4::bigint
 	RETURNING CASE WHEN l.owner <> '' THEN pg_notify('{channel}', '` + givenMessage + `' ||
-			encode(sha256(convert_to(l.name || chr(10) || l.owner, 'UTF8')), 'hex') || ' ' || l.fence)::text
-		WHEN $3::bigint = 0 AND l.crowd > {now} THEN pg_notify('{channel}', {waiter})::text END`
+			encode(sha256(convert_to(l.name || chr(10) || l.owner, 'UTF8')), 'hex') || ' ' || l.fence || ' ' ||
+			(SELECT b.number FROM {p}places p JOIN {p}beats b ON b.proc = p.proc WHERE p.name = l.name AND p.owner = l.owner))::text
+		WHEN $3::bigint = 0 AND l.crowd > {now} THEN pg_notify('{channel}', '')::text END`
 
 // pgEach is the indexes of the list in $1, as list(i). It takes part in how the server plans: for a list that is not known
 // it reckons with a million rows, dearer than any list that is, which makes it plan for each, by the size that the table
@@ -109,18 +119,12 @@ func (p *postgres) statements() statements {
 					expires = excluded.expires, since = excluded.since, note = excluded.note, rev = l.rev + 1
 				WHERE l.expires <= excluded.since AND l.crowd <= excluded.since
 				RETURNING fence`,
-			next: `UPDATE {p}locks SET fence = greatest(fence + 1, raised + 1, {floor}), owner = $2::text, expires = {now} + $3::bigint,
-					since = {now}, note = $4::text, rev = rev + 1, record = (record::jsonb #- '{claims,0}')::text,
-					crowd = CASE jsonb_array_length(record::jsonb -> 'claims') WHEN 1 THEN 0 ELSE crowd END
-				WHERE name = $1::text AND expires <= {now} AND record::jsonb #>> '{claims,0,owner}' = $2::text
-					AND NOT jsonb_path_exists(record::jsonb, '$.claims[*].status')
-				RETURNING fence`,
-			join: `UPDATE {p}locks l SET rev = rev + 1, crowd = greatest(crowd, {now} + $3::bigint),
-					record = (record::jsonb || jsonb_build_object('claims', coalesce(record::jsonb -> 'claims', '[]') ||
-						jsonb_build_array($4::jsonb || jsonb_build_object('since', {now}, 'ends', {now} + $3::bigint))))::text
-				WHERE name = $1::text AND owner <> $2::text AND (expires > {now} OR crowd > {now})
-					AND NOT jsonb_path_exists(record::jsonb, '$.claims[*] ? (@.owner == $who)', jsonb_build_object('who', $2::text))
-				RETURNING {now}, {floor}, l.name, ` + stateColumns,
+			next: `UPDATE {p}locks l SET fence = greatest(fence + 1, raised + 1, {floor}), owner = $2::text, expires = {now} + $3::bigint,
+					since = {now}, note = $4::text, rev = rev + 1, served = p.seq, crowd = CASE l.tail WHEN p.seq THEN 0 ELSE l.crowd END
+				FROM {p}places p WHERE l.name = $1::text AND p.name = l.name AND p.owner = $2::text AND p.seq > l.served
+					AND l.expires <= {now} AND l.record = '` + nothing + `' AND ` + pgUnchanged + `
+					AND p.seq <= (SELECT p.seq ` + pgPlaces + `1)
+				RETURNING l.fence`,
 			give: `UPDATE {p}locks SET owner = '', expires = 0, rev = rev + 1
 				WHERE name = $1::text AND owner = $2::text AND expires > {now} AND crowd <= {now} AND fence = $3::bigint`,
 			free: pgFree,
@@ -137,16 +141,44 @@ func (p *postgres) statements() statements {
 		},
 		rowTexts: rowTexts{
 			save: `UPDATE {p}locks SET fence = $2::bigint, owner = $3::text, expires = $4::bigint, since = $5::bigint, note = $6::text,
-					crowd = $7::bigint, record = $8::text, rev = rev + 1
-				WHERE name = $1::text AND rev = $9::bigint
+					crowd = $7::bigint, record = $8::text, served = $9::bigint, rev = rev + 1
+				WHERE name = $1::text AND rev = $10::bigint
 				RETURNING rev`,
 			raise: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, record, raised)
 				VALUES ($1::text, 0, '', 0, 0, '', {now}, 0, '` + nothing + `', $2::bigint)
 				ON CONFLICT (name) DO UPDATE SET raised = greatest(l.raised, excluded.raised), rev = l.rev + 1`,
-			state: `SELECT {now} / ` + pgPrimary + pgState,
+			state: strings.ReplaceAll(`SELECT {now} / `+pgPrimary+pgState, "{places}", strings.ReplaceAll(pgView, "{many}", strconv.Itoa(inView))),
 			show:  `SELECT {now}` + pgState,
 			list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
 				WHERE l.name >= $1::text AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
+		},
+		placeTexts: placeTexts{
+			join: `WITH l AS (UPDATE {p}locks l SET rev = rev + 1, tail = greatest(tail + 1, {floor}), crowd = greatest(crowd, {now} + $8::bigint)
+					WHERE name = $1::text AND NOT (owner = $2::text AND expires > {now}) AND (record = '` + nothing + `'
+						OR NOT jsonb_path_exists(record::jsonb, '$.claims[*] ? (@.owner == $who)', jsonb_build_object('who', $2::text)))
+					RETURNING *),
+				p AS (INSERT INTO {p}places AS p (name, seq, owner, proc, mode, lim, wants, note)
+					SELECT name, tail, $2::text, $3::text, $4::integer, $5::bigint, $6::bigint, $7::text FROM l
+					ON CONFLICT (name, owner) DO UPDATE SET proc = excluded.proc,
+						seq = CASE WHEN p.seq > (SELECT served FROM l) THEN p.seq ELSE excluded.seq END)
+				SELECT {now}, {floor}, l.name, ` + rowColumns + `, '[]' FROM l`,
+			// Who waits is told where somebody may hold now that the place is gone.
+			leave: `WITH gone AS (DELETE FROM {p}places WHERE name = $1::text AND owner = $2::text RETURNING seq)
+				UPDATE {p}locks l SET rev = rev + 1, owner = CASE owner WHEN $2::text THEN '' ELSE owner END, expires = CASE owner WHEN $2::text THEN 0 ELSE expires END
+				WHERE name = $1::text AND (EXISTS (SELECT FROM gone) OR owner = $2::text AND expires > {now})
+				RETURNING CASE WHEN l.expires <= {now} OR l.record <> '` + nothing + `' THEN pg_notify('{channel}', '')::text END`,
+			remove: `DELETE FROM {p}places p USING jsonb_to_recordset($2::jsonb) AS r(name text, owner text)
+				WHERE p.proc = $1::text AND p.name = r.name AND p.owner = r.owner`,
+			beat: `INSERT INTO {p}beats (proc, ends, number) VALUES ($1::text, {floor} + $2::bigint, $3::bigint)
+				ON CONFLICT (proc) DO UPDATE SET ends = excluded.ends, number = excluded.number`,
+			unbeat: `DELETE FROM {p}beats WHERE proc = $1::text`,
+			mine: `SELECT p.name, p.owner, (p.seq <= coalesce(l.served, 0))::int / ` + pgPrimary + `, coalesce(l.fence, 0),
+					CASE l.owner WHEN p.owner THEN l.expires - {floor} ELSE 0 END, coalesce(l.crowd, 0) - {now}
+				FROM {p}places p LEFT JOIN {p}locks l ON l.name = p.name WHERE p.proc = $1::text`,
+			extend: `UPDATE {p}locks SET crowd = {now} + $2::bigint
+				WHERE name = (SELECT name FROM {p}locks WHERE name = $1::text AND crowd < {now} + $2::bigint / 2 FOR UPDATE SKIP LOCKED)`,
+			dead: `DELETE FROM {p}beats WHERE ends < {now} - $1::bigint`,
+			bury: `DELETE FROM {p}places p WHERE NOT EXISTS (SELECT FROM {p}beats b WHERE b.proc = p.proc)`,
 		},
 		idleTexts: idleTexts{
 			idle: `SELECT name FROM {p}locks l WHERE name > $1::text AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
@@ -155,9 +187,8 @@ func (p *postgres) statements() statements {
 		},
 		wake: `SELECT pg_notify('{channel}', message) FROM jsonb_array_elements_text($1::jsonb) AS m(message)`,
 	}
-	now := strings.NewReplacer("{now}", pgNow)
-	put := strings.NewReplacer("{head}", now.Replace(pgHead), "{waiter}", now.Replace(pgWaiter), "{now}", pgNow, "{floor}", pgFloor, "{each}", pgEach, "{channel}", p.channel)
-	s.each(func(text *string) { *text = put.Replace(*text) })
+	put := strings.NewReplacer("{now}", pgNow, "{floor}", pgFloor, "{each}", pgEach, "{channel}", p.channel, "{life}", life, "{many}", "ALL")
+	s.each(func(text *string) { *text = put.Replace(strings.ReplaceAll(*text, "{places}", pgView)) })
 	return s
 }
 
@@ -190,11 +221,15 @@ const mostMade = 2
 func (p *postgres) create(ctx context.Context, d *Driver) error {
 	return d.write(ctx, nil, func(runner) error {
 		for fails := 0; ; fails++ {
-			ours, err := p.recognize(ctx, d.db)
-			if err != nil || ours {
+			version, err := p.recognize(ctx, d.db)
+			if err != nil || version == schemaVersion {
 				return err
 			}
-			err = d.attempt(ctx, nil, func(tx *sql.Tx) error { return run(ctx, tx, postgresSchema, p.prefix) })
+			schema := postgresSchema3
+			if version == 0 {
+				schema = postgresSchema + schema
+			}
+			err = d.attempt(ctx, nil, func(tx *sql.Tx) error { return run(ctx, tx, schema, p.prefix) })
 			if !made[p.codeOf(err)] || fails == mostMade {
 				return err
 			}

@@ -1,7 +1,9 @@
 package sqllock
 
 import (
+	"cmp"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -18,9 +20,27 @@ type row struct {
 	record.Record
 	name   string
 	now    record.Instant
-	floor  uint64 // of the numbers of grants that are given now
-	rev    int64  // grows with every change; 0: there is no row
-	damage error  // why some of it could not be read; that is empty then
+	floor  uint64  // of the numbers of grants that are given now
+	rev    int64   // grows with every change; 0: there is no row
+	served int64   // places up to it are over
+	crowd  int64   // as it was read
+	places []place // the first that count, in order; all that do not stand behind others
+	damage error   // why some of it could not be read; that is empty then
+}
+
+// A place is what the table has of one that counts. In the record it is a claim that waits.
+type place struct {
+	seq, ends int64 // ends with its process' beat
+	owner     string
+	mode      driver.Mode
+	limit     int
+	wants     int64
+	note      string
+}
+
+// UnmarshalJSON reads the list that {places} has of one.
+func (p *place) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, &[]any{&p.seq, &p.owner, &p.mode, &p.limit, &p.wants, &p.note, &p.ends})
 }
 
 // columns are the row's but for the name and those that a record needs no more.
@@ -31,16 +51,18 @@ type columns struct {
 	note           string
 	crowd          int64  // until then the record may have somebody who counts
 	record         string // all else, as JSON
+	served         int64
 }
 
 // scan reads the database's instant, the floor, a name and stateColumns.
 func scan(rows *sql.Rows) (*row, error) {
 	var r row
 	var c columns
-	err := rows.Scan(&r.now, &r.floor, &r.name, &c.fence, &c.owner, &c.expires, &c.since, &c.note, &r.rev, &c.raised, &c.record)
+	var places string
+	err := rows.Scan(&r.now, &r.floor, &r.name, &c.fence, &c.owner, &c.expires, &c.since, &c.note, &r.rev, &c.raised, &c.record, &c.served, &c.crowd, &places)
 	switch {
 	case err == nil:
-		r.decode(&c)
+		r.decode(&c, places)
 	case rows.Err() != nil:
 		return nil, err
 	default: // a column is of no type of ours
@@ -49,8 +71,8 @@ func scan(rows *sql.Rows) (*row, error) {
 	return &r, nil
 }
 
-// decode reads the record, and puts the exclusive lease before all that it has.
-func (r *row) decode(c *columns) {
+// decode reads the record, and puts the exclusive lease before all that it has, and the places behind it.
+func (r *row) decode(c *columns, places string) {
 	rec, err := record.Decode([]byte(c.record))
 	if err != nil {
 		r.damage = fmt.Errorf("row of %q: %w", r.name, err)
@@ -64,17 +86,74 @@ func (r *row) decode(c *columns) {
 		}
 		r.Claims = slices.Insert(r.Claims, 0, alone)
 	}
+	r.served, r.crowd = c.served, c.crowd
+	if err := json.Unmarshal([]byte(places), &r.places); err != nil {
+		r.damage = cmp.Or(r.damage, fmt.Errorf("%w: places of %q: %w", driver.ErrCorrupt, r.name, err))
+	}
+	slices.SortFunc(r.places, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
+	for _, p := range r.places {
+		// Of one that holds, or was given up, a place may have been left.
+		if !slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Owner == p.owner && c.Status != record.Evicted }) {
+			r.Claims = append(r.Claims, record.Claim{Owner: p.owner, Mode: p.mode, Limit: p.limit, TTL: placeTTL,
+				Wants: time.Duration(p.wants) * time.Microsecond, Since: p.seq, Ends: p.ends, Note: p.note})
+		}
+	}
 	r.DropOver(r.now)
 }
 
-// encode is the reverse of decode.
+// placeOf is the place of owner in the table, if it is in view.
+func (r *row) placeOf(owner string) *place {
+	for i := range r.places {
+		if r.places[i].owner == owner {
+			return &r.places[i]
+		}
+	}
+	return nil
+}
+
+// hides reports whether owner may stand behind places that were not read. It waits then.
+func (r *row) hides(owner string) bool {
+	return len(r.places) >= inView && r.placeOf(owner) == nil && !r.Holds(owner)
+}
+
+// obstacle is Obstacle of what was read.
+func (r *row) obstacle(req *driver.Request) record.Answer {
+	a := r.Obstacle(r.now, req)
+	if a.Granted && r.hides(req.Owner) {
+		a.Granted, a.Until = false, keepPlace
+	}
+	return a
+}
+
+// try is Try of what was read, and keeps no place.
+func (r *row) try(req *driver.Request) (a record.Answer, changed bool) {
+	if r.hides(req.Owner) {
+		return r.obstacle(req), false
+	}
+	return r.Try(r.now, req, 0, r.floor)
+}
+
+// waitsAt reports whether the place is still one, as the record has it.
+func (r *row) waitsAt(p place) bool {
+	return slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Owner == p.owner && c.Status == record.Waiting })
+}
+
+// encode is the reverse of decode. The places stay in their table: what was granted to the first of them is over.
 func (r *row) encode() columns {
 	rest := record.Record{Claims: slices.Clone(r.Claims)}
-	c := columns{fence: int64(r.Fence)}
+	c := columns{fence: int64(r.Fence), served: r.served}
 	if i := slices.IndexFunc(rest.Claims, alone); i >= 0 {
 		c.owner, c.expires, c.since, c.note = rest.Claims[i].Owner, rest.Claims[i].Ends, rest.Claims[i].Since, rest.Claims[i].Note
 		rest.Claims = slices.Delete(rest.Claims, i, i+1)
 	}
+	for _, p := range r.places {
+		if r.waitsAt(p) {
+			c.crowd = max(r.crowd, int64(r.now)+record.Micros(placeTTL))
+			break
+		}
+		c.served = p.seq
+	}
+	rest.Claims = slices.DeleteFunc(rest.Claims, func(one record.Claim) bool { return one.Status == record.Waiting && r.placeOf(one.Owner) != nil })
 	for i := range rest.Claims {
 		one := &rest.Claims[i]
 		rest.Fence = max(rest.Fence, one.Fence)

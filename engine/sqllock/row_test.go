@@ -31,7 +31,7 @@ func one(owner string, mode driver.Mode, s record.Status, ends int64) record.Cla
 // decoded is the row as it is read at the instant 1000.
 func decoded(c columns) *row {
 	r := &row{name: "a", now: 1000, floor: 1000}
-	r.decode(&c)
+	r.decode(&c, "[]")
 	return r
 }
 
@@ -96,19 +96,6 @@ func TestColumns(t *testing.T) {
 		if next := r.next(); !slices.Equal(next, test.next) {
 			t.Errorf("%+v: next %q, want %q", test.claims, next, test.next)
 		}
-	}
-}
-
-// The statements find in a record the owner by name, and no status and no mode in an exclusive
-// place.
-func TestRecordAsJSON(t *testing.T) {
-	t.Parallel()
-	r := &row{now: 1000}
-	r.Try(r.now, &driver.Request{Owner: "holder", TTL: time.Second}, 0, 0)
-	r.Try(r.now, &driver.Request{Owner: "me", TTL: time.Second, Note: "<é>"}, placeTTL, 0)
-	want := `{"v":1,"claims":[{"owner":"me","ttl":4000000000,"wants":1000000000,"beat":1,"since":1000,"ends":4001000,"note":"\u003cé\u003e"}]}`
-	if got := r.encode().record; got != want {
-		t.Errorf("%s\nwant %s", got, want)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
@@ -88,7 +89,7 @@ func claimed(t *testing.T, d *Driver, req driver.Request) *claim {
 // rowOf is the answer about one resource at the instant 1000.
 func rowOf(name string, claims ...record.Claim) [][]sqldriver.Value {
 	rec := record.Record{Fence: 7, Claims: claims}
-	return [][]sqldriver.Value{{int64(1000), int64(1000), name, int64(7), "", int64(0), int64(0), "", int64(3), int64(0), string(rec.Encode())}}
+	return [][]sqldriver.Value{{int64(1000), int64(1000), name, int64(7), "", int64(0), int64(0), "", int64(3), int64(0), string(rec.Encode()), int64(0), int64(0), "[]"}}
 }
 
 // A connection that is dead may be the only one: no poll keeps it for long.
@@ -102,7 +103,7 @@ func TestPollsAreBounded(t *testing.T) {
 			polls <- time.Since(start)
 			return nil, ctx.Err()
 		})
-		d.watch.arm(&driver.Request{Resource: "x", Owner: "waiter"})
+		d.watch.arm(&driver.Request{Resource: "x", Owner: "waiter"}, boottime.Now())
 		for range 3 {
 			select {
 			case took := <-polls:
@@ -121,9 +122,11 @@ func TestJoinsDoNotPutOffPolls(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			looks := 0 // by the one goroutine of the watcher
-			d := scripted(t, func(context.Context, *Driver, string, []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
-				looks++
+			looks := 0 // by the one goroutine of the watcher that looks
+			d := scripted(t, func(_ context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+				if text == d.texts.state {
+					looks++
+				}
 				if fails {
 					return nil, errors.New("no answer")
 				}
@@ -131,7 +134,7 @@ func TestJoinsDoNotPutOffPolls(t *testing.T) {
 			})
 			const joins = 1000
 			for i := range joins {
-				d.watch.arm(&driver.Request{Resource: "x", Owner: string(rune('a' + i))})
+				d.watch.arm(&driver.Request{Resource: "x", Owner: string(rune('a' + i))}, boottime.Now())
 				time.Sleep(time.Millisecond)
 			}
 			d.watch.close()

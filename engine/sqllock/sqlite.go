@@ -5,6 +5,7 @@ import (
 	_ "embed" // for the schema
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,9 @@ import (
 
 //go:embed schema/sqlite.sql
 var sqliteSchema string
+
+//go:embed schema/sqlite-3.sql
+var sqliteSchema3 string
 
 // NewSQLite returns a Driver on a SQLite file that db was opened for, by any client. It
 // does no I/O; an error is about opts. The first call that uses the database checks it:
@@ -61,11 +65,19 @@ const sqliteFloor = `max(` + sqliteNow + `, (SELECT max(lost) + 1 FROM {p}meta))
 
 var sqliteIdle = strings.ReplaceAll(idleRow, "{now}", sqliteNow)
 
+// sqlitePlaces are the places of l that count, in order. A beat that ends too late was before the clock was set back.
+const sqlitePlaces = `FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
+	WHERE p.name = l.name AND p.seq > l.served AND b.ends > {now} AND b.ends < {now} + 2 * {life} ORDER BY p.seq LIMIT `
+
+// sqliteView is all of them, or the first, as JSON.
+const sqliteView = `(SELECT json_group_array(json_array(h.seq, h.owner, h.mode, h.lim, h.wants, h.note, h.ends))
+	FROM (SELECT p.*, b.ends ` + sqlitePlaces + `{many}) h)`
+
 const sqliteState = `SELECT ` + sqliteNow + `, ` + sqliteFloor + `, n.value, ` + stateColumns + `
 	FROM json_each(?1) n LEFT JOIN {p}locks l ON l.name = n.value ORDER BY n.value`
 
 func (*sqlite) statements() statements {
-	return statements{
+	s := statements{
 		leaseTexts: leaseTexts{
 			grant: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
 				VALUES (?1, ` + sqliteFloor + `, ?2, ` + sqliteNow + ` + ?3, ` + sqliteNow + `, ?4, ` + sqliteNow + `, 0, '` + nothing + `')
@@ -73,12 +85,13 @@ func (*sqlite) statements() statements {
 					expires = excluded.expires, since = excluded.since, note = excluded.note, rev = rev + 1
 				WHERE expires <= excluded.since AND crowd <= excluded.since
 				RETURNING fence`,
-			next: `UPDATE {p}locks SET fence = max(fence + 1, raised + 1, ` + sqliteFloor + `), owner = ?2, expires = ` + sqliteNow + ` + ?3,
-					since = ` + sqliteNow + `, note = ?4, rev = rev + 1, record = json_remove(record, '$.claims[0]'),
-					crowd = CASE json_array_length(record, '$.claims') WHEN 1 THEN 0 ELSE crowd END
-				WHERE name = ?1 AND expires <= ` + sqliteNow + ` AND record ->> '$.claims[0].owner' = ?2
-					AND NOT EXISTS (SELECT 1 FROM json_each(record, '$.claims') c WHERE c.value ->> 'status' > 0)
-				RETURNING fence`,
+			next: `UPDATE {p}locks AS l SET fence = max(fence + 1, raised + 1, ` + sqliteFloor + `), owner = ?2, expires = {now} + ?3,
+					since = {now}, note = ?4, rev = rev + 1, served = m.seq, crowd = CASE l.tail WHEN m.seq THEN 0 ELSE l.crowd END
+				FROM {p}places m WHERE l.name = ?1 AND m.name = ?1 AND m.owner = ?2 AND m.seq > l.served
+					AND l.expires <= {now} AND l.record = '` + nothing + `'
+					AND NOT EXISTS (SELECT 1 FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
+						WHERE p.name = ?1 AND p.seq > l.served AND p.seq < m.seq AND b.ends > {now} AND b.ends < {now} + 2 * {life})
+				RETURNING l.fence`,
 			free: `UPDATE {p}locks SET owner = '', expires = CASE WHEN ?3 > 0 THEN ` + sqliteNow + ` + ?3 ELSE 0 END, rev = rev + 1
 				WHERE name = ?1 AND owner = ?2 AND expires > ` + sqliteNow + ` AND fence = ?4`,
 		},
@@ -92,16 +105,32 @@ func (*sqlite) statements() statements {
 				RETURNING name, owner, fence`,
 		},
 		rowTexts: rowTexts{
-			save: `UPDATE {p}locks SET fence = ?2, owner = ?3, expires = ?4, since = ?5, note = ?6, crowd = ?7, record = ?8, rev = rev + 1
-				WHERE name = ?1 AND rev = ?9
+			save: `UPDATE {p}locks SET fence = ?2, owner = ?3, expires = ?4, since = ?5, note = ?6, crowd = ?7, record = ?8, served = ?9, rev = rev + 1
+				WHERE name = ?1 AND rev = ?10
 				RETURNING rev`,
 			raise: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record, raised)
 				VALUES (?1, 0, '', 0, 0, '', ` + sqliteNow + `, 0, '` + nothing + `', ?2)
 				ON CONFLICT (name) DO UPDATE SET raised = max(raised, excluded.raised), rev = rev + 1`,
-			state: sqliteState,
+			state: strings.ReplaceAll(sqliteState, "{places}", strings.ReplaceAll(sqliteView, "{many}", strconv.Itoa(inView))),
 			show:  sqliteState,
 			list: `SELECT ` + sqliteNow + `, ` + sqliteFloor + `, l.name, ` + stateColumns + ` FROM {p}locks l
 				WHERE l.name >= ?1 AND (l.expires > ` + sqliteNow + ` OR l.crowd > ` + sqliteNow + `) ORDER BY l.name`,
+		},
+		placeTexts: placeTexts{
+			touch: `UPDATE {p}locks SET tail = max(tail + 1, {now}), rev = rev + 1, crowd = max(crowd, {now} + ?2) WHERE name = ?1 RETURNING tail`,
+			insert: `INSERT INTO {p}places (name, seq, owner, proc, mode, lim, wants, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+				ON CONFLICT (name, owner) DO UPDATE SET proc = excluded.proc,
+					seq = CASE WHEN seq > (SELECT served FROM {p}locks WHERE name = ?1) THEN seq ELSE excluded.seq END`,
+			leave:  `DELETE FROM {p}places WHERE name = ?1 AND owner = ?2`,
+			remove: `DELETE FROM {p}places WHERE proc = ?1 AND (name, owner) IN (SELECT value ->> 'name', value ->> 'owner' FROM json_each(?2))`,
+			beat: `INSERT INTO {p}beats (proc, ends, number) VALUES (?1, {now} + ?2, ?3)
+				ON CONFLICT (proc) DO UPDATE SET ends = excluded.ends, number = excluded.number`,
+			unbeat: `DELETE FROM {p}beats WHERE proc = ?1`,
+			mine: `SELECT p.name, p.owner, p.seq <= coalesce(l.served, 0), coalesce(l.fence, 0), CASE l.owner WHEN p.owner THEN l.expires - {now} ELSE 0 END,
+					coalesce(l.crowd, 0) - {now} FROM {p}places p LEFT JOIN {p}locks l ON l.name = p.name WHERE p.proc = ?1`,
+			extend: `UPDATE {p}locks SET crowd = {now} + ?2 WHERE name = ?1 AND crowd < {now} + ?2 / 2`,
+			dead:   `DELETE FROM {p}beats WHERE ends < {now} - ?1`,
+			bury:   `DELETE FROM {p}places WHERE NOT EXISTS (SELECT 1 FROM {p}beats b WHERE b.proc = {p}places.proc)`,
 		},
 		idleTexts: idleTexts{
 			idle:  `SELECT name FROM {p}locks l WHERE name > ?1 AND ` + sqliteIdle + ` ORDER BY name LIMIT ` + purgeAtOnce,
@@ -110,6 +139,9 @@ func (*sqlite) statements() statements {
 		// data_version counts the commits of other connections, total_changes the own.
 		version: `SELECT data_version, total_changes() FROM pragma_data_version`,
 	}
+	put := strings.NewReplacer("{now}", sqliteNow, "{life}", life, "{many}", "-1")
+	s.each(func(text *string) { *text = put.Replace(strings.ReplaceAll(*text, "{places}", sqliteView)) })
+	return s
 }
 
 // Where nothing has changed a look costs next to nothing: who is next polls every half

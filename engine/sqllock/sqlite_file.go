@@ -20,12 +20,14 @@ func (s *sqlite) check(ctx context.Context, db *sql.DB) error {
 	if err := s.locate(ctx, conn); err != nil {
 		return err
 	}
-	ours, err := s.recognize(ctx, conn)
+	version, err := s.recognize(ctx, conn)
 	switch {
 	case err != nil:
 		return err
-	case !ours:
+	case version == 0:
 		return fmt.Errorf("%w (sqlite%s)", ErrNoSchema, s.at())
+	case former(version) != nil:
+		return former(version)
 	}
 	file, err := openFile(s.file.Load().path, s.named)
 	if err == nil {
@@ -36,48 +38,52 @@ func (s *sqlite) check(ctx context.Context, db *sql.DB) error {
 
 // create implements dialect.
 func (s *sqlite) create(ctx context.Context, d *Driver) error {
-	ours := false
+	var version int64
 	err := d.retry(ctx, nil, func(runner) (err error) {
-		ours, err = s.prepareFile(ctx, d.db)
+		version, err = s.prepareFile(ctx, d.db)
 		return err
 	})
-	if err != nil || ours {
+	if err != nil || version == schemaVersion {
 		return err
 	}
 	return d.inTx(ctx, func(tx *sql.Tx) error {
-		ours, err := s.recognize(ctx, tx)
-		if err != nil || ours {
+		version, err := s.recognize(ctx, tx)
+		if err != nil || version == schemaVersion {
 			return err
 		}
+		schema := sqliteSchema3
+		if version == 0 {
+			schema = sqliteSchema + schema
+		}
 		// Whoever else creates them now makes this one busy, and recognized next time.
-		return run(ctx, tx, sqliteSchema, s.prefix)
+		return run(ctx, tx, schema, s.prefix)
 	})
 }
 
 // prepareFile turns a file that is Leasehold's, or may become so, to WAL mode: readers
 // then do not hold up writers, and a commit is one fsync. How durable a commit is
 // (PRAGMA synchronous) stays as the connection was opened; SQLite's default is FULL.
-func (s *sqlite) prepareFile(ctx context.Context, db *sql.DB) (ours bool, err error) {
+func (s *sqlite) prepareFile(ctx context.Context, db *sql.DB) (version int64, err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	defer conn.Close()
 	if err := s.locate(ctx, conn); err != nil {
-		return false, err
+		return 0, err
 	}
-	ours, err = s.recognize(ctx, conn)
+	version, err = s.recognize(ctx, conn)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	var mode string
 	if err := conn.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode); err != nil {
-		return false, err
+		return 0, err
 	}
 	if !strings.EqualFold(mode, "wal") {
-		return false, fmt.Errorf("%w: sqlite%s cannot be in WAL mode, only %s", driver.ErrUnsupported, s.at(), mode)
+		return 0, fmt.Errorf("%w: sqlite%s cannot be in WAL mode, only %s", driver.ErrUnsupported, s.at(), mode)
 	}
-	return ours, nil
+	return version, nil
 }
 
 // locate finds the file, and refuses places where SQLite cannot keep processes apart.
@@ -118,47 +124,49 @@ func mainFile(ctx context.Context, conn *sql.Conn) (path string, err error) {
 	return path, err
 }
 
-// recognize reports whether the tables are there. It refuses a database whose tables are
+// recognize returns the version of the tables, 0 if there are none. It refuses a database whose tables are
 // somebody else's. It only reads.
-func (s *sqlite) recognize(ctx context.Context, q querier) (ours bool, err error) {
+func (s *sqlite) recognize(ctx context.Context, q querier) (version int64, err error) {
 	var mine, others int
 	err = q.QueryRowContext(ctx, `
 		SELECT count(*) FILTER (WHERE mine), count(*) FILTER (WHERE NOT mine) FROM (
 			SELECT lower(name) IN (lower(?1) || 'locks', lower(?1) || 'meta') AS mine
 			FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\_%' ESCAPE '\'
-				AND lower(name) <> lower(?1) || 'fences')`, s.prefix).Scan(&mine, &others)
+				AND lower(name) NOT IN (lower(?1) || 'fences', lower(?1) || 'places', lower(?1) || 'beats'))`, s.prefix).Scan(&mine, &others)
 	switch {
 	case err != nil:
-		return false, err
+		return 0, err
 	case mine > 0:
-		return true, s.recognizeVersion(ctx, q)
+		return s.recognizeVersion(ctx, q)
 	case others > 0 && !s.allowForeign:
-		return false, s.refuse("it has tables of another program and none of Leasehold's; Options.AllowForeign adds them")
+		return 0, s.refuse("it has tables of another program and none of Leasehold's; Options.AllowForeign adds them")
 	}
-	return false, nil
+	return 0, nil
 }
 
 // recognizeVersion refuses tables with our names that are not ours or of another version.
-func (s *sqlite) recognizeVersion(ctx context.Context, q querier) error {
+func (s *sqlite) recognizeVersion(ctx context.Context, q querier) (int64, error) {
 	var version sql.NullInt64
 	err := q.QueryRowContext(ctx, "SELECT max(version) FROM "+s.prefix+"meta WHERE lost >= 0").Scan(&version)
 	switch {
 	case missing(err), err == nil && !version.Valid:
-		return s.refuse("it has tables with names of Leasehold's that are another program's")
+		return 0, s.refuse("it has tables with names of Leasehold's that are another program's")
 	case err != nil:
-		return err
+		return 0, err
 	case strange(version.Int64) != "":
-		return s.refuse(strange(version.Int64))
+		return 0, s.refuse(strange(version.Int64))
 	}
-	var none any
-	err = q.QueryRowContext(ctx, strings.ReplaceAll(probe, "{p}", s.prefix)).Scan(&none)
-	switch {
-	case missing(err):
-		return s.refuse("it has tables with names of Leasehold's that are another program's")
-	case errors.Is(err, sql.ErrNoRows):
-		return nil
+	for _, text := range probes(version.Int64) {
+		var none any
+		err = q.QueryRowContext(ctx, strings.ReplaceAll(text, "{p}", s.prefix)).Scan(&none)
+		switch {
+		case missing(err):
+			return 0, s.refuse("it has tables with names of Leasehold's that are another program's")
+		case err != nil && !errors.Is(err, sql.ErrNoRows):
+			return 0, err
+		}
 	}
-	return err
+	return version.Int64, nil
 }
 
 func missing(err error) bool {

@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -51,51 +52,70 @@ func (s *server) explain(err error) error {
 }
 
 func (s *server) check(ctx context.Context, db *sql.DB) error {
-	ours, err := s.recognize(ctx, db)
-	if err == nil && !ours {
+	version, err := s.recognize(ctx, db)
+	if err == nil && version == 0 {
 		err = fmt.Errorf("%w (%s)", ErrNoSchema, s.engine)
 	}
-	return err
+	return cmp.Or(err, former(version))
 }
 
-// recognize reports whether the tables are there. It refuses those that are somebody
-// else's, or of another version. It only reads.
-func (s *server) recognize(ctx context.Context, q querier) (ours bool, err error) {
-	var version sql.NullInt64
-	err = s.explain(q.QueryRowContext(ctx, strings.ReplaceAll("SELECT max(version) FROM {p}meta", "{p}", s.prefix)).Scan(&version))
+// recognize returns the version of the tables, 0 if there are none. It refuses those that are somebody
+// else's, or of a version that is not known. It only reads.
+func (s *server) recognize(ctx context.Context, q querier) (version int64, err error) {
+	var found sql.NullInt64
+	err = s.explain(q.QueryRowContext(ctx, strings.ReplaceAll("SELECT max(version) FROM {p}meta", "{p}", s.prefix)).Scan(&found))
+	version = found.Int64
 	switch {
 	case errors.Is(err, ErrNoSchema):
-		return false, nil
+		return 0, nil
 	case err != nil:
-		return false, err
-	case !version.Valid:
-		return false, nil // creating them was interrupted
-	case strange(version.Int64) != "":
-		return false, s.refuse(strange(version.Int64))
+		return 0, err
+	case !found.Valid:
+		return 0, nil // creating them was interrupted
+	case strange(version) != "":
+		return 0, s.refuse(strange(version))
 	}
-	var none any
-	err = q.QueryRowContext(ctx, strings.ReplaceAll(probe, "{p}", s.prefix)).Scan(&none)
-	if err = s.explain(err); err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return false, err
+	for _, text := range probes(version) {
+		var none any
+		err = q.QueryRowContext(ctx, strings.ReplaceAll(text, "{p}", s.prefix)).Scan(&none)
+		if err = s.explain(err); err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return 0, err
+		}
 	}
 	why, err := s.alien(ctx, q)
 	if err == nil && why != "" {
 		err = s.refuse(why)
 	}
-	return err == nil, err
+	return version, err
 }
 
 func (s *server) refuse(why string) error {
 	return fmt.Errorf("%w: %s: %s", driver.ErrCorrupt, s.engine, why)
 }
 
-// strange says what is wrong with the tables' version; "": it is ours.
+// strange says what is wrong with the tables' version; "": it is one of ours.
 func strange(version int64) string {
 	switch {
 	case version > schemaVersion:
 		return fmt.Sprintf("its tables are of version %d, from a newer Leasehold; this one knows %d", version, schemaVersion)
-	case version != schemaVersion:
+	case version != schemaVersion && version != formerVersion:
 		return fmt.Sprintf("its tables are of the unknown version %d", version)
 	}
 	return ""
+}
+
+// former refuses tables that Migrate has yet to bring up to date.
+func former(version int64) error {
+	if version != formerVersion {
+		return nil
+	}
+	return fmt.Errorf("%w: they are of version %d, from an older Leasehold", ErrFormer, version)
+}
+
+// probes fail if a table of that version or a column of it is missing.
+func probes(version int64) []string {
+	if version == formerVersion {
+		return []string{probe}
+	}
+	return []string{probe, probePlaces}
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +15,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/record"
 )
 
 // How the watcher polls, whatever the dialect's pace.
@@ -37,9 +41,20 @@ type watcher struct {
 	joined chan struct{} // has a token when somebody has come to wait: it is to look soon
 
 	mu      sync.Mutex
-	armed   map[waits]*waiter // guarded by mu
-	running bool              // guarded by mu
+	crowds  map[string]*crowd  // guarded by mu; by resource; none is empty
+	byHash  map[string]*waiter // guarded by mu; see givenTo
+	by      time.Time          // guarded by mu; when something that is in the way ends; zero: not known
+	came    bool               // guarded by mu; somebody has come to wait since the last look
+	running bool               // guarded by mu
 	ear
+	pulse
+}
+
+// A crowd is the waiters of one resource.
+type crowd struct {
+	waiters map[string]*waiter // by owner
+	holder  driver.Holder      // as of at
+	at      boottime.Instant
 }
 
 // An ear is a watcher's Listener and what it does.
@@ -51,31 +66,33 @@ type ear struct {
 	hearing   hearing // guarded by watcher.mu
 }
 
-// waits tells a claim that waits from others: its owner may be that of another resource's.
-type waits struct{ resource, owner string }
-
-func by(req *driver.Request) waits { return waits{req.Resource, req.Owner} }
-
-// A waiter is one Try that was refused, as far as the watcher knows it.
+// A waiter is one claim that waits, as far as the watcher knows it.
 type waiter struct {
 	req     driver.Request
-	wake    chan struct{}
-	granted chan driver.Grant // has room for one
+	hash    string
+	wake    chan struct{}     // of the last Try; that of an earlier one is closed
+	granted chan driver.Grant // of the last Try; has room for one
 	number  atomic.Int64      // of the grant that was brought to it; 0: none
 
-	after  int64 // guarded by watcher.mu; a grant after its Try has a greater number; none, while that goes on
-	during int64 // guarded by watcher.mu; the number of a grant that was told meanwhile
+	woken  bool             // guarded by watcher.mu; wake is closed
+	isIn   bool             // guarded by watcher.mu; it has a place, as far as is known
+	tried  boottime.Instant // guarded by watcher.mu; when its last Try began
+	seen   boottime.Instant // guarded by watcher.mu; what was asked before is not news
+	after  int64            // guarded by watcher.mu; a grant after what is known of it has a greater number; none, while a Try goes on
+	during brought          // guarded by watcher.mu; what was told meanwhile
+}
+
+// brought is a grant that was given to a waiter without a call of its own.
+type brought struct {
+	number int64
+	ends   boottime.Instant // no later than the lease does
 }
 
 // trying is above all numbers.
 const trying = math.MaxInt64
 
-// ttl is that of a grant that was brought to it, counted from before its Try: it lasts as
-// long as the place would have, or as a lease of its own that began then.
-func (w *waiter) ttl() time.Duration { return min(placeTTL, w.req.TTL) }
-
 // givenMessage begins the message that a release has granted to somebody: a hash of name and
-// owner, and the number of the grant follow.
+// owner, the number of the grant, and that of the beat that its end counts from follow.
 const givenMessage = "given "
 
 // givenTo is what such a message has of the waiter. It tells nobody the owner.
@@ -91,17 +108,30 @@ func (w *watcher) init(d *Driver, listener Listener, channel string) {
 	w.d, w.listener, w.channel = d, listener, channel
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.nudge, w.joined = make(chan struct{}, 1), make(chan struct{}, 1)
-	w.armed = make(map[waits]*waiter)
+	w.crowds, w.byHash = make(map[string]*crowd), make(map[string]*waiter)
+	w.pulse.init()
 }
 
-// arm returns what hears when req may be granted, or earlier, or was granted. It replaces
-// an earlier one of the same claim. refused or disarm follows.
-func (w *watcher) arm(req *driver.Request) *waiter {
+// arm returns what hears when req may be granted, or earlier, or was granted, for a Try that began then. refused,
+// unanswered or disarm follows.
+func (w *watcher) arm(req *driver.Request, began boottime.Instant) *waiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	me := &waiter{req: *req, wake: make(chan struct{}), granted: make(chan driver.Grant, 1), after: trying}
-	waited := w.armed[by(req)] != nil
-	w.armed[by(req)] = me
+	of := w.crowds[req.Resource]
+	if of == nil {
+		of = &crowd{waiters: make(map[string]*waiter)}
+		w.crowds[req.Resource] = of
+	}
+	me := of.waiters[req.Owner]
+	waited := me != nil
+	if !waited {
+		me = &waiter{req: *req, hash: givenTo(req), woken: true}
+		of.waiters[req.Owner], w.byHash[me.hash] = me, me
+	}
+	if me.woken {
+		me.wake, me.granted, me.woken = make(chan struct{}), make(chan driver.Grant, 1), false
+	}
+	me.tried, me.seen, me.after, me.during = began, began, trying, brought{}
 	if w.ctx.Err() != nil {
 		return me // close wakes it
 	}
@@ -109,7 +139,12 @@ func (w *watcher) arm(req *driver.Request) *waiter {
 		w.running = true
 		w.done.Go(w.run)
 	} else if !waited && !w.hearing.hears {
+		w.came = true
 		signal(w.joined)
+	}
+	if !w.beating {
+		w.beating = true
+		w.done.Go(w.beat)
 	}
 	if w.listener != nil && !w.listening {
 		w.listening = true
@@ -119,32 +154,115 @@ func (w *watcher) arm(req *driver.Request) *waiter {
 }
 
 // refused notes that the waiter's Try was, when the last grant had that number.
-func (w *watcher) refused(me *waiter, last int64) {
+func (w *watcher) refused(me *waiter, placed bool, last int64, busy *driver.Busy) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	me.after = last
-	if w.armed[by(&me.req)] == me && me.during > last {
+	of := w.crowds[me.req.Resource]
+	if of == nil || of.waiters[me.req.Owner] != me {
+		return // it was let go meanwhile
+	}
+	me.isIn, of.holder, of.at = placed, busy.Holder, boottime.Now()
+	if me.during.number > last {
 		w.give(me, me.during)
+	}
+	if busy.Retry > 0 && busy.Retry < keepPlace {
+		w.lookBy(time.Now().Add(busy.Retry + time.Millisecond))
+		signal(w.joined)
 	}
 }
 
-// give brings a waiter its grant, if that came after its Try. Requires mu.
-func (w *watcher) give(me *waiter, number int64) {
-	if number <= me.after {
-		me.during = max(me.during, number)
+// lookBy has the watcher look then, if not earlier. Requires mu.
+func (w *watcher) lookBy(t time.Time) {
+	if w.by.IsZero() || t.Before(w.by) {
+		w.by = t
+	}
+}
+
+// unanswered notes that nothing is known of the waiter's place.
+func (w *watcher) unanswered(me *waiter) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	me.isIn = false
+}
+
+// placed reports whether the waiter has a place, as far as is known.
+func (w *watcher) placed(me *waiter) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return me.isIn && w.lives()
+}
+
+// still is the refusal of a Try that began then, if nothing has changed since the last one; nil: ask.
+func (w *watcher) still(me *waiter, began boottime.Instant) *driver.Busy {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if me == nil || me.woken || !me.isIn || me.after == trying || !w.lives() {
+		return nil
+	}
+	me.tried = began
+	busy := &driver.Busy{Wake: me.wake, Granted: me.granted, Retry: keepPlace}
+	if of := w.crowds[me.req.Resource]; of != nil {
+		busy.Holder = of.holder.Later(began.Sub(of.at))
+	}
+	return busy
+}
+
+// give brings a waiter its grant, if that came after what is known of it, and if it is worth anything. Requires mu.
+func (w *watcher) give(me *waiter, b brought) {
+	switch {
+	case me.after == trying:
+		if b.number > me.during.number {
+			me.during = b
+		}
+		return
+	case b.number <= me.after:
 		return
 	}
-	me.number.Store(number)
-	me.granted <- driver.Grant{TTL: roundUp(me.ttl()), Fence: driver.FenceOf(number)}
-	close(me.wake)
-	delete(w.armed, by(&me.req))
+	me.number.Store(b.number)
+	if ttl := b.ends.Sub(me.tried).Truncate(time.Microsecond); b.ends != 0 && ttl >= minTTL {
+		me.granted <- driver.Grant{TTL: ttl, Fence: driver.FenceOf(b.number)}
+	}
+	w.call(me)
+	w.drop(me)
+}
+
+// call wakes a waiter. Requires mu.
+func (w *watcher) call(me *waiter) {
+	if !me.woken {
+		me.woken = true
+		close(me.wake)
+	}
+}
+
+// drop lets go of a waiter. Requires mu.
+func (w *watcher) drop(me *waiter) {
+	me.isIn = false
+	of := w.crowds[me.req.Resource]
+	if of == nil || of.waiters[me.req.Owner] != me {
+		return
+	}
+	delete(w.byHash, me.hash)
+	if delete(of.waiters, me.req.Owner); len(of.waiters) == 0 {
+		delete(w.crowds, me.req.Resource)
+	}
+}
+
+// waiterOf is the waiter of a claim, or nil. Requires mu.
+func (w *watcher) waiterOf(resource, owner string) *waiter {
+	if of := w.crowds[resource]; of != nil {
+		return of.waiters[owner]
+	}
+	return nil
 }
 
 // disarm lets go of the channel for req, which need not close any more.
 func (w *watcher) disarm(req *driver.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.armed, by(req))
+	if me := w.waiterOf(req.Resource, req.Owner); me != nil {
+		w.drop(me)
+	}
 }
 
 // close wakes all, so that they find the driver closed.
@@ -153,36 +271,27 @@ func (w *watcher) close() {
 	w.stop() // under mu, so that no goroutine starts from here on
 	w.mu.Unlock()
 	w.done.Wait()
-	w.wake(func(*waiter) bool { return true })
+	w.callAll(func(*waiter) bool { return true })
 }
 
 // waiting returns the names that are waited for, or ends the watch if there are none.
 func (w *watcher) waiting() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.armed) == 0 || w.ctx.Err() != nil {
+	if len(w.crowds) == 0 || w.ctx.Err() != nil {
 		w.running = false
 		return nil
 	}
-	seen := make(map[string]bool, len(w.armed))
-	var all []string
-	for _, one := range w.armed {
-		if name := one.req.Resource; !seen[name] {
-			seen[name] = true
-			all = append(all, name)
-		}
-	}
-	return all
+	return slices.Collect(maps.Keys(w.crowds))
 }
 
-// wake closes the channels of those whose turn it is.
-func (w *watcher) wake(turn func(*waiter) bool) {
+// callAll wakes those who are called.
+func (w *watcher) callAll(called func(*waiter) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for whose, one := range w.armed {
-		if turn(one) {
-			close(one.wake)
-			delete(w.armed, whose)
+	for _, one := range w.byHash {
+		if called(one) {
+			w.call(one)
 		}
 	}
 }
@@ -224,22 +333,26 @@ func (w *watcher) hear(message string) {
 		w.given(given)
 		return
 	}
-	w.wake(func(one *waiter) bool { return called(one.req.Owner) == message })
+	w.callAll(func(one *waiter) bool { return called(one.req.Owner) == message })
 }
 
 // given brings a grant to the waiter that the message names, if it is one of ours.
 func (w *watcher) given(message string) {
-	to, text, _ := strings.Cut(message, " ")
+	to, rest, _ := strings.Cut(message, " ")
+	text, of, _ := strings.Cut(rest, " ")
 	number, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return
 	}
+	beat, _ := strconv.ParseInt(of, 10, 64)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, one := range w.armed {
-		if givenTo(&one.req) == to {
-			w.give(one, number)
+	if me := w.byHash[to]; me != nil {
+		b := brought{number: number}
+		if sent := w.sent[beat]; sent != 0 {
+			b.ends = sent.Add(min(placeTTL, me.req.TTL))
 		}
+		w.give(me, b)
 	}
 }
 
@@ -287,9 +400,12 @@ func (w *watcher) run() {
 	next := time.Now().Add(wait)
 	for {
 		select {
-		case <-time.After(time.Until(next)):
+		case <-time.After(time.Until(w.dueBy(next))):
 		case <-w.nudge:
 		case <-w.joined:
+			if !w.hasCome() {
+				continue
+			}
 			changed = time.Now()
 			if soon := changed.Add(first); !failed && soon.Before(next) {
 				next = soon
@@ -298,6 +414,9 @@ func (w *watcher) run() {
 		case <-w.ctx.Done():
 		}
 		start := time.Now()
+		if w.passes(start) {
+			seen = version{} // what ends by itself is no write
+		}
 		// Bounded: a connection that a firewall has forgotten may be the only one.
 		poll, stop := context.WithTimeout(w.ctx, keepPlace)
 		now, err := w.version(poll)
@@ -327,6 +446,35 @@ func (w *watcher) run() {
 		}
 		next = time.Now().Add(wait)
 	}
+}
+
+// hasCome reports whether somebody has come to wait since it was last called.
+func (w *watcher) hasCome() (came bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	came, w.came = w.came, false
+	return came
+}
+
+// dueBy is when to look, next at the latest.
+func (w *watcher) dueBy(next time.Time) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.by.IsZero() && w.by.Before(next) {
+		return w.by
+	}
+	return next
+}
+
+// passes reports whether something that was in the way has ended since it was seen.
+func (w *watcher) passes(now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	over := !w.by.IsZero() && !now.Before(w.by)
+	if over {
+		w.by = time.Time{}
+	}
+	return over
 }
 
 // after is the pause after a poll that took spent, where nothing that is waited for has
@@ -381,32 +529,61 @@ type view struct {
 
 // look reads what is waited for, decides as a Try would, and wakes whose turn it is.
 func (w *watcher) look(ctx context.Context, all []string) (view, error) {
+	sent := boottime.Now()
 	found, err := w.d.look(ctx, w.d.texts.state, list(all...))
 	if err != nil {
 		return view{}, err
 	}
-	byName := make(map[string]*row, len(found))
-	for _, r := range found {
-		byName[r.name] = r
-	}
 	v := view{ahead: maxAhead, ends: maxBlind}
-	w.wake(func(one *waiter) bool {
-		r := byName[one.req.Resource]
-		if r == nil {
-			return false // armed since
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range found {
+		if of := w.crowds[r.name]; of != nil {
+			w.compare(of, r, sent, &v)
 		}
-		if number := r.leaseOf(one.req.Owner); number != 0 {
-			w.give(one, number)
-			return false
-		}
-		a := r.Obstacle(r.now, &one.req)
-		if a.Granted {
-			return true
-		}
-		ahead := r.ahead(one.req.Owner)
-		v.ahead, v.ends = min(v.ahead, ahead), min(v.ends, a.Until)
-		v.sum += int64(r.Fence) + int64(ahead)
-		return false
-	})
+	}
 	return v, nil
+}
+
+// compare takes in what was read of a resource, by a call that was sent then. Requires mu.
+func (w *watcher) compare(of *crowd, r *row, sent boottime.Instant, v *view) {
+	of.holder, of.at = driver.Holder{}, sent
+	ahead, ours := 0, false
+	ends := keepPlace
+	for i := range r.Claims {
+		c := &r.Claims[i]
+		one := of.waiters[c.Owner]
+		ours = ours || one != nil
+		if ends = min(ends, r.now.Left(c)); c.Status == record.Waiting && !ours {
+			ahead++
+		}
+		switch {
+		case c.Status != record.Holding && c.Status != record.Lingering:
+		case one != nil && c.Status == record.Holding:
+			w.give(one, brought{int64(c.Fence), sent.Add(r.now.Left(c))})
+		case of.holder == driver.Holder{}:
+			of.holder = c.Holder(r.now)
+		}
+	}
+	for owner := range r.Next {
+		if one := of.waiters[owner]; one != nil {
+			w.call(one)
+		}
+	}
+	if len(r.places) < inView { // all are seen
+		for owner, one := range of.waiters {
+			if one.after != trying && one.seen < sent && r.placeOf(owner) == nil {
+				one.isIn = false // it is to take a place anew, or the resource
+				w.call(one)
+			}
+		}
+	}
+	if !ours {
+		ahead = maxAhead
+	}
+	if ends < keepPlace {
+		w.lookBy(time.Now().Add(ends + time.Millisecond))
+	}
+	v.ahead, v.ends = min(v.ahead, ahead), min(v.ends, ends)
+	v.sum += int64(r.Fence) + int64(ahead)
 }

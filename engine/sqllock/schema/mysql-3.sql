@@ -1,0 +1,28 @@
+-- What version 3 of the tables has more than version 2. The version comes last, and each
+-- statement may be repeated but for the columns, which are there already then.
+ALTER TABLE {p}locks ADD COLUMN tail BIGINT NOT NULL DEFAULT 0; -- last number given to a place, from the clock
+ALTER TABLE {p}locks ADD COLUMN served BIGINT NOT NULL DEFAULT 0; -- places up to it are over
+
+-- One row per waiter, in order of its number. It counts while its process beats.
+CREATE TABLE IF NOT EXISTS {p}places (
+	name  VARBINARY(512) NOT NULL,
+	seq   BIGINT NOT NULL,
+	owner VARBINARY(255) NOT NULL,
+	proc  VARBINARY(64) NOT NULL,
+	mode  INT NOT NULL,
+	lim   BIGINT NOT NULL,
+	wants BIGINT NOT NULL, -- TTL of the lease that it waits for
+	note  MEDIUMBLOB NOT NULL,
+	PRIMARY KEY (name, seq),
+	UNIQUE KEY owners (name, owner),
+	KEY procs (proc)
+) ENGINE = InnoDB;
+
+-- One row per process that waits: its places count until ends.
+CREATE TABLE IF NOT EXISTS {p}beats (
+	proc   VARBINARY(64) PRIMARY KEY,
+	ends   BIGINT NOT NULL,
+	number BIGINT NOT NULL -- of the beat, by which the process knows when it sent it
+) ENGINE = InnoDB;
+
+INSERT INTO {p}meta VALUES (3 + IF(@@autocommit, 0, 9223372036854775807)) ON DUPLICATE KEY UPDATE version = version;

@@ -1,0 +1,27 @@
+-- What version 3 of the tables has more than version 2.
+ALTER TABLE {p}locks ADD COLUMN tail INTEGER NOT NULL DEFAULT 0; -- last number given to a place, from the clock
+ALTER TABLE {p}locks ADD COLUMN served INTEGER NOT NULL DEFAULT 0; -- places up to it are over
+
+-- One row per waiter, in order of its number. It counts while its process beats.
+CREATE TABLE IF NOT EXISTS {p}places (
+	name  TEXT NOT NULL,
+	seq   INTEGER NOT NULL,
+	owner TEXT NOT NULL,
+	proc  TEXT NOT NULL,
+	mode  INTEGER NOT NULL,
+	lim   INTEGER NOT NULL,
+	wants INTEGER NOT NULL, -- TTL of the lease that it waits for
+	note  TEXT NOT NULL,
+	PRIMARY KEY (name, seq),
+	UNIQUE (name, owner),
+	UNIQUE (proc, name, seq)
+) WITHOUT ROWID;
+
+-- One row per process that waits: its places count until ends.
+CREATE TABLE IF NOT EXISTS {p}beats (
+	proc   TEXT NOT NULL PRIMARY KEY,
+	ends   INTEGER NOT NULL,
+	number INTEGER NOT NULL -- of the beat, by which the process knows when it sent it
+);
+
+UPDATE {p}meta SET version = 3;
