@@ -45,6 +45,8 @@ var rights = []string{
 	"GRANT SELECT ON locks.leasehold_meta TO locker",
 	"GRANT SELECT, INSERT, UPDATE ON locks.leasehold_locks TO locker",
 	"GRANT SELECT, INSERT, UPDATE ON locks.leasehold_fences TO locker",
+	"GRANT SELECT, INSERT, UPDATE, DELETE ON locks.leasehold_places TO locker",
+	"GRANT SELECT, INSERT, UPDATE, DELETE ON locks.leasehold_beats TO locker",
 }
 
 func TestMySQLLeastRights(t *testing.T) {

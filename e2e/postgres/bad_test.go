@@ -69,6 +69,7 @@ func TestPostgresStandbyIsNoGrant(t *testing.T) {
 var rights = []string{
 	"GRANT SELECT ON leasehold_meta TO locker",
 	"GRANT SELECT, INSERT, UPDATE ON leasehold_locks, leasehold_fences TO locker",
+	"GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_places, leasehold_beats TO locker",
 }
 
 func TestPostgresLeastRights(t *testing.T) {

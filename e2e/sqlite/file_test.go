@@ -38,7 +38,7 @@ func TestSQLiteRefusesAlienFiles(t *testing.T) {
 		},
 		"a newer version": func(t *testing.T, path string) {
 			migrated(t, path)
-			mustExec(t, openDB(t, path), "UPDATE leasehold_meta SET version = 3")
+			mustExec(t, openDB(t, path), "UPDATE leasehold_meta SET version = 4")
 		},
 		"no version": func(t *testing.T, path string) {
 			migrated(t, path)

@@ -116,9 +116,7 @@ func (w *watcher) beat() {
 		ctx, stop = context.WithTimeout(w.ctx, beatWithin)
 		w.tidy(ctx, proc)
 		if round%sweepEvery == 0 {
-			if buried, err := w.d.changed(ctx, w.d.texts.dead, record.Micros(deadGrace)); buried && err == nil {
-				_, _ = w.d.changed(ctx, w.d.texts.bury)
-			}
+			_ = w.d.sweep(ctx)
 		}
 		stop()
 	}
@@ -199,6 +197,15 @@ func (w *watcher) remove(ctx context.Context, name, owner string) {
 	proc := w.proc
 	w.mu.Unlock()
 	_, _ = w.d.changed(ctx, w.d.texts.remove, proc, list(placed{Name: name, Owner: owner}))
+}
+
+// sweep removes what dead processes have left.
+func (d *Driver) sweep(ctx context.Context) error {
+	found, err := d.changed(ctx, d.texts.dead, record.Micros(deadGrace))
+	if found && err == nil {
+		_, err = d.changed(ctx, d.texts.bury)
+	}
+	return err
 }
 
 // placesOf returns the places of a process.

@@ -382,15 +382,17 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 			return nil
 		}
 	}
+	var left bool
 	if c.phase != held || c.uncertain() {
 		// First the place: without it, what is late grants nothing.
-		found, err := c.d.changed(ctx, c.d.texts.leave, c.req.Resource, c.req.Owner)
+		var err error
+		left, err = c.d.changed(ctx, c.d.texts.leave, c.req.Resource, c.req.Owner)
 		if err != nil {
 			c.lateWrite = true
 			c.moves(nil, leaving)
 			return err
 		}
-		if found && c.phase == queued && !c.uncertain() && how.Bar == 0 {
+		if left && c.phase == queued && !c.uncertain() && how.Bar == 0 {
 			c.moves(nil, over)
 			return nil
 		}
@@ -407,6 +409,9 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	}
 	c.lateGrant, c.lateWrite = false, false
 	c.moves(nil, over)
+	if left {
+		return nil
+	}
 	return lost
 }
 

@@ -92,7 +92,7 @@ type placeTexts struct {
 	touch  string // name, life → number of a new place, which insert makes; "": join does both
 	insert string // name, number, owner, process, mode, limit, wants, note; changed: a place, unless the owner has one already
 	join   string // name, owner, process, mode, limit, wants, note, life → as of state, without places: both in one, unless the owner holds or was given up
-	leave  string // name, owner; changed: removes the owner's place, and frees what was granted to it meanwhile
+	leave  string // name, owner; changed: removes the owner's place, if that was not granted meanwhile
 	remove string // process, JSON list of {name, owner}; changed: removes those of its places that are over, or that nobody knows of
 
 	beat   string // process, life, number; changed: keeps the process' places for life

@@ -164,9 +164,9 @@ func (p *postgres) statements() statements {
 				SELECT {now}, {floor}, l.name, ` + rowColumns + `, '[]' FROM l`,
 			// Who waits is told where somebody may hold now that the place is gone.
 			leave: `WITH gone AS (DELETE FROM {p}places WHERE name = $1::text AND owner = $2::text RETURNING seq)
-				UPDATE {p}locks l SET rev = rev + 1, owner = CASE owner WHEN $2::text THEN '' ELSE owner END, expires = CASE owner WHEN $2::text THEN 0 ELSE expires END
-				WHERE name = $1::text AND (EXISTS (SELECT FROM gone) OR owner = $2::text AND expires > {now})
-				RETURNING CASE WHEN l.expires <= {now} OR l.record <> '` + nothing + `' THEN pg_notify('{channel}', '')::text END`,
+				UPDATE {p}locks l SET rev = rev + 1 WHERE name = $1::text AND EXISTS (SELECT FROM gone) AND NOT (owner = $2::text AND expires > {now})
+				RETURNING CASE WHEN (l.expires <= {now} OR l.record <> '` + nothing + `') AND EXISTS (SELECT FROM {p}places p WHERE p.name = l.name AND p.owner <> $2::text)
+					THEN pg_notify('{channel}', '')::text END`,
 			remove: `DELETE FROM {p}places p USING jsonb_to_recordset($2::jsonb) AS r(name text, owner text)
 				WHERE p.proc = $1::text AND p.name = r.name AND p.owner = r.owner`,
 			beat: `INSERT INTO {p}beats (proc, ends, number) VALUES ($1::text, {floor} + $2::bigint, $3::bigint)

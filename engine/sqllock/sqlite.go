@@ -91,7 +91,7 @@ func (*sqlite) statements() statements {
 					AND l.expires <= {now} AND l.record = '` + nothing + `'
 					AND NOT EXISTS (SELECT 1 FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
 						WHERE p.name = ?1 AND p.seq > l.served AND p.seq < m.seq AND b.ends > {now} AND b.ends < {now} + 2 * {life})
-				RETURNING l.fence`,
+				RETURNING fence`,
 			free: `UPDATE {p}locks SET owner = '', expires = CASE WHEN ?3 > 0 THEN ` + sqliteNow + ` + ?3 ELSE 0 END, rev = rev + 1
 				WHERE name = ?1 AND owner = ?2 AND expires > ` + sqliteNow + ` AND fence = ?4`,
 		},

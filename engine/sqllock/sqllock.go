@@ -161,10 +161,13 @@ func (d *Driver) Migrate(ctx context.Context) error {
 	return err
 }
 
-// Purge removes the rows of resources that nobody has used for a day. No fence goes back:
+// Purge removes what dead processes have left in queues, and the rows of resources that nobody has used for a day. No fence goes back:
 // by then the clock is above it. Rows that somebody has locked stay for the next time.
 func (d *Driver) Purge(ctx context.Context) error {
 	on, err := d.ready(ctx)
+	if err == nil {
+		err = d.sweep(ctx)
+	}
 	if err != nil {
 		return err
 	}
