@@ -50,7 +50,7 @@ func (p *site) move() {
 // A lead is a connection.
 type lead struct {
 	script
-	site  *site
+	site   *site
 	astray bool
 }
 

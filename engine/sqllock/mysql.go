@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -187,16 +188,15 @@ func (*mysql) inside(text string) string { return strings.ReplaceAll(text, mysql
 
 // numbered turns ?1, ?2 and so on into what MySQL takes, and returns the numbers, from 0.
 func numbered(text string) (positional string, order []int) {
-	var b strings.Builder
-	for i, c := range []byte(text) {
-		if i > 0 && text[i-1] == '?' && '1' <= c && c <= '9' {
-			order = append(order, int(c-'1'))
-		} else {
-			b.WriteByte(c)
-		}
-	}
-	return b.String(), order
+	positional = argument.ReplaceAllStringFunc(text, func(arg string) string {
+		n, _ := strconv.Atoi(arg[1:]) // digits
+		order = append(order, n-1)
+		return "?"
+	})
+	return positional, order
 }
+
+var argument = regexp.MustCompile(`\?[0-9]+`)
 
 // traits: prepared, because the client would otherwise prepare a statement each time.
 func (*mysql) traits() traits {

@@ -1,7 +1,8 @@
 -- What version 3 of the tables has more than version 2. The version comes last, and each
 -- statement may be repeated but for the columns, which are there already then.
-ALTER TABLE {p}locks ADD COLUMN tail BIGINT NOT NULL DEFAULT 0; -- last number given to a place, from the clock
-ALTER TABLE {p}locks ADD COLUMN served BIGINT NOT NULL DEFAULT 0; -- places up to it are over
+-- The last number that was given to a place, from the clock, and up to which places are over.
+ALTER TABLE {p}locks ADD COLUMN tail BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE {p}locks ADD COLUMN served BIGINT NOT NULL DEFAULT 0;
 
 -- One row per waiter, in order of its number. It counts while its process beats.
 CREATE TABLE IF NOT EXISTS {p}places (
