@@ -2,11 +2,13 @@ package sqllock
 
 import (
 	"context"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"database/sql"
+	"math/rand/v2"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
@@ -36,7 +38,7 @@ type pulse struct {
 }
 
 func (p *pulse) init() {
-	p.one, p.proc, p.sent = make(chan struct{}, 1), rand.Text(), make(map[int64]boottime.Instant)
+	p.one, p.proc, p.sent = make(chan struct{}, 1), cryptorand.Text(), make(map[int64]boottime.Instant)
 }
 
 // lives reports whether the places of this driver count for a good while. Requires watcher.mu.
@@ -89,7 +91,7 @@ func (w *watcher) pulsate(ctx context.Context) error {
 // beat keeps the places of this driver until it has had none for a while. An error is not its business: waiters find out
 // when their places do not count for sure.
 func (w *watcher) beat() {
-	for round, quiet := 1, 0; rest(w.ctx, beatEvery*2/3) == nil; round++ {
+	for round, quiet := 1, 0; pause.For(w.ctx, beatEvery-rand.N(beatEvery/8)) == nil; round++ {
 		w.mu.Lock()
 		if quiet++; len(w.crowds) > 0 {
 			quiet = 0
@@ -97,7 +99,7 @@ func (w *watcher) beat() {
 		proc := w.proc
 		if quiet == quietBeats {
 			// A beat that comes late is none of those to come.
-			w.beating, w.proc, w.last = false, rand.Text(), 0
+			w.beating, w.proc, w.last = false, cryptorand.Text(), 0
 		}
 		w.mu.Unlock()
 		ctx, stop := context.WithTimeout(w.ctx, beatWithin)
@@ -145,7 +147,7 @@ func (w *watcher) tidy(ctx context.Context, proc string) {
 		_, _ = w.d.changed(ctx, w.d.texts.remove, proc, list(gone...))
 	}
 	for name := range extend {
-		_, _ = w.d.changed(ctx, w.d.texts.extend, name, record.Micros(placeTTL))
+		w.d.extend(ctx, name)
 	}
 }
 
@@ -155,7 +157,7 @@ func (w *watcher) settle(all []placed, sent boottime.Instant) (gone []placed, ex
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range w.byHash {
-		if sent.Sub(one.tried) > abandoned && (one.after != trying || sent.Sub(one.tried) > placeTTL) {
+		if !one.asking && sent.Sub(one.tried) > abandoned {
 			w.drop(one) // and its place is of nobody
 		}
 	}
@@ -197,6 +199,11 @@ func (w *watcher) remove(ctx context.Context, name, owner string) {
 	proc := w.proc
 	w.mu.Unlock()
 	_, _ = w.d.changed(ctx, w.d.texts.remove, proc, list(placed{Name: name, Owner: owner}))
+}
+
+// extend has newcomers be refused who ask by one statement: they are to look. Should it fail, they overtake for a while.
+func (d *Driver) extend(ctx context.Context, name string) {
+	_, _ = d.changed(ctx, d.texts.extend, name, record.Micros(placeTTL))
 }
 
 // sweep removes what dead processes have left.

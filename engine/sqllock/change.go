@@ -69,9 +69,38 @@ func readNames(ctx context.Context, on runner, text, arg string) (names []string
 	return names, err
 }
 
-// lookAt reads one resource, to decide by it.
-func (d *Driver) lookAt(ctx context.Context, name string) (*row, error) {
-	return d.lookBy(ctx, d.texts.state, name)
+// lookAt reads one resource, to decide by it; waits says that there is a place of the caller's.
+func (d *Driver) lookAt(ctx context.Context, name string, waits bool) (*row, error) {
+	r, err := d.lookBy(ctx, d.texts.state, name)
+	if err == nil && (waits || r.crowd > int64(r.now)) {
+		err = d.line(ctx, r)
+	}
+	return r, err
+}
+
+// line reads the first places, where that is a statement of its own. What has left or come since the row was read decides
+// nothing but the order.
+func (d *Driver) line(ctx context.Context, r *row) error {
+	if d.texts.first == "" {
+		return nil
+	}
+	on, err := d.ready(ctx)
+	if err != nil {
+		return err
+	}
+	var all []place
+	err = d.retry(ctx, on, func(on runner) error {
+		all = nil
+		return each(ctx, on, func(rows *sql.Rows) error {
+			var p place
+			err := rows.Scan(&p.seq, &p.owner, &p.mode, &p.limit, &p.wants, &p.note, &p.ends)
+			all = append(all, p)
+			return err
+		}, d.texts.first, r.name, r.served)
+	})
+	r.line(all)
+	r.DropOver(r.now)
+	return err
 }
 
 func (d *Driver) lookBy(ctx context.Context, text, name string) (*row, error) {
@@ -85,22 +114,19 @@ func (d *Driver) lookBy(ctx context.Context, text, name string) (*row, error) {
 	return all[0], all[0].damage
 }
 
-// join takes the last place for req, kept alive by the beats of proc, unless it has one. It returns the row as it was when
-// others could no longer pass the place over, without places; nil: look at it.
-func (d *Driver) join(ctx context.Context, req *driver.Request, proc string) (*row, error) {
-	wants, note, life := record.Micros(req.TTL), req.Note, record.Micros(placeTTL)
-	if d.texts.touch == "" {
-		all, err := d.look(ctx, d.texts.join, req.Resource, req.Owner, proc, int(req.Mode), req.Limit, wants, note, life)
-		if err != nil || len(all) == 0 {
-			return nil, err
-		}
-		return all[0], all[0].damage
+// join takes the last place for req, after number, kept alive by the beats of proc, unless it has one. It returns the row as
+// it was when others could no longer pass the place over, without places; nil: look at it.
+func (d *Driver) join(ctx context.Context, req *driver.Request, proc string, number int64) (*row, error) {
+	args := []any{req.Resource, req.Owner, proc, int(req.Mode), req.Limit, record.Micros(req.TTL), req.Note}
+	if d.texts.join == "" {
+		_, err := d.changed(ctx, d.texts.insert, append(args, number)...)
+		return nil, err
 	}
-	number, found, err := d.number(ctx, d.texts.touch, req.Resource, life)
-	if err == nil && found {
-		_, err = d.changed(ctx, d.texts.insert, req.Resource, number, req.Owner, proc, int(req.Mode), req.Limit, wants, note)
+	all, err := d.look(ctx, d.texts.join, append(args, record.Micros(placeTTL))...)
+	if err != nil || len(all) == 0 {
+		return nil, err
 	}
-	return nil, err
+	return all[0], all[0].damage
 }
 
 // maxPatience bounds how the pause between two attempts to change a row grows, in round
@@ -113,9 +139,14 @@ const maxPatience = 16
 // missing is made first, and read again: what is written to one that was made and deleted
 // since would give a fence that is not above all of before.
 func (d *Driver) change(ctx context.Context, name string, decide func(r *row) (write bool)) error {
+	return d.changeFor(ctx, name, false, decide)
+}
+
+// changeFor is change for a caller who may have a place.
+func (d *Driver) changeFor(ctx context.Context, name string, waits bool, decide func(r *row) (write bool)) error {
 	for try := 1; ; try++ {
 		start := time.Now()
-		r, err := d.lookAt(ctx, name)
+		r, err := d.lookAt(ctx, name, waits)
 		if err != nil || !decide(r) {
 			return err
 		}

@@ -113,6 +113,7 @@ func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 		if busy := c.remembered(ctx, began); busy != nil {
 			return g, busy
 		}
+		defer c.d.watch.asked(&c.req)
 		asking, none := c.d.lanes.Begin(ctx, c.req.Resource)
 		if none != nil {
 			return g, asking.End(none)
@@ -154,7 +155,7 @@ func (c *claim) try(ctx context.Context, began boottime.Instant) (g driver.Grant
 // nothing of this claim was uncertain then.
 func (c *claim) byRecord(ctx context.Context, began boottime.Instant, first *driver.Busy, sure bool) (driver.Grant, error) {
 	if !c.req.Queue {
-		g, _, err := c.long(ctx, nil)
+		g, _, _, err := c.long(ctx, nil)
 		return g, err
 	}
 	// Armed before the state is read: a release from here on is heard.
@@ -187,11 +188,11 @@ func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
 			return driver.Grant{}, err
 		}
 	}
-	if c.req.Mode == driver.Exclusive {
-		text := c.d.texts.grant
-		if place {
-			text = c.d.texts.next
-		}
+	text := c.d.texts.grant
+	if place {
+		text = c.d.texts.next
+	}
+	if c.req.Mode == driver.Exclusive && text != "" {
 		number, granted, err := c.d.number(ctx, text, c.req.Resource, c.req.Owner, record.Micros(c.req.TTL), c.req.Note)
 		switch {
 		case err != nil:
@@ -215,7 +216,7 @@ func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
 
 // look returns a *driver.Busy if it reads that somebody is in the way, else errUndecided.
 func (c *claim) look(ctx context.Context) error {
-	r, err := c.d.lookAt(ctx, c.req.Resource)
+	r, err := c.d.lookAt(ctx, c.req.Resource, false)
 	if err != nil {
 		return err
 	}
@@ -231,13 +232,14 @@ const mostJoins = 3
 // enter takes a place, unless the claim has one, and then looks whether its turn has come.
 func (c *claim) enter(ctx context.Context, turn *waiter) (g driver.Grant, err error) {
 	placed := c.d.watch.placed(turn) || c.phase == held || c.phase == leaving
+	var number int64
 	for range mostJoins {
 		if !placed {
 			proc, err := c.d.watch.alive(ctx)
 			if err != nil {
 				return g, err // nothing was sent for this claim
 			}
-			r, err := c.d.join(ctx, &c.req, proc)
+			r, err := c.d.join(ctx, &c.req, proc, number)
 			if err != nil {
 				c.lateGrant = true // a place, which may be granted without another word
 				return g, err
@@ -249,7 +251,7 @@ func (c *claim) enter(ctx context.Context, turn *waiter) (g driver.Grant, err er
 				}
 			}
 		}
-		if g, placed, err = c.long(ctx, turn); placed {
+		if g, placed, number, err = c.long(ctx, turn); placed {
 			return g, err
 		}
 	}
@@ -266,37 +268,41 @@ func (c *claim) waits(turn *waiter, placed bool, busy *driver.Busy, last int64) 
 }
 
 // long takes the resource by the row's record and the first places. placed says that nothing else is to be done, as the
-// claim has a place where it needs one.
-func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed bool, err error) {
+// claim has a place where it needs one; else a place has a number from after on.
+func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed bool, after int64, err error) {
 	var number, last int64
 	var busy *driver.Busy
-	var barred, left bool
-	err = c.d.change(ctx, c.req.Resource, func(r *row) bool {
+	var barred, left, lapses bool
+	err = c.d.changeFor(ctx, c.req.Resource, turn != nil, func(r *row) bool {
 		// A release that comes late is to find another fence than the one it ends.
 		was := c.phase == leaving && r.Release(c.req.Owner) == nil
 		a, changed := r.try(&c.req)
-		number, last, busy = int64(driver.NumberOf(a.Fence)), int64(r.Fence), nil
+		number, last, busy, after = int64(driver.NumberOf(a.Fence)), int64(r.Fence), nil, r.served+1
 		place := r.placeOf(c.req.Owner)
 		placed = turn == nil || place != nil || r.hides(c.req.Owner)
 		if barred = a.Barred; !a.Granted && !barred {
 			busy = c.refusal(r, &a, turn)
 		}
 		left = a.Granted && place != nil && place.seq > r.encode().served
+		lapses = place != nil && r.crowd < int64(r.now)+record.Micros(placeTTL)/2
 		return changed || was
 	})
 	switch {
 	case err != nil:
 		c.lateWrite = true
-		return g, true, err
+		return g, true, 0, err
 	case barred:
 		c.moves(driver.ErrBarred, held)
-		return g, true, driver.ErrBarred
+		return g, true, 0, driver.ErrBarred
 	case busy != nil:
-		return g, placed, c.waits(turn, placed, busy, last)
+		if lapses {
+			c.d.extend(ctx, c.req.Resource)
+		}
+		return g, placed, after, c.waits(turn, placed, busy, last)
 	case left:
 		c.d.watch.remove(ctx, c.req.Resource, c.req.Owner) // else a later beat does so
 	}
-	return c.holds(number, c.req.TTL), true, nil
+	return c.holds(number, c.req.TTL), true, 0, nil
 }
 
 // refusal says when to try again if nothing wakes the caller: when what is in the way

@@ -82,16 +82,16 @@ type statements struct {
 
 type leaseTexts struct {
 	grant string // name, owner, ttl, note → fence: an exclusive grant, if nobody else holds or waits
-	next  string // name, owner, ttl, note → fence: the same for the first place in the queue, if there are only places
+	next  string // name, owner, ttl, note → fence: the same for the first place in the queue, if there are only places; "": it is for the row
 	give  string // name, owner, fence; changed: ends a live exclusive lease for which nobody waits; "": free is as cheap
 	free  string // name, owner, linger, fence; changed: ends a live exclusive lease linger from now; gives it to who is next or wakes them
 }
 
 // placeTexts keep the queue: a row per waiter, and one per process that keeps all of its places alive.
 type placeTexts struct {
-	touch  string // name, life → number of a new place, which insert makes; "": join does both
-	insert string // name, number, owner, process, mode, limit, wants, note; changed: a place, unless the owner has one already
-	join   string // name, owner, process, mode, limit, wants, note, life → as of state, without places: both in one, unless the owner holds or was given up
+	join   string // name, owner, process, mode, limit, wants, note, life → as of state, without places: takes the last place and has newcomers be refused for life, unless the owner holds, was given up or has a place; "": insert and extend
+	insert string // name, owner, process, mode, limit, wants, note, number; changed: takes a place, the last one and after number, unless the owner has one
+	first  string // name, number → number, owner, mode, limit, wants, note, end of the beat: the first places after number; "": state has them
 	leave  string // name, owner; changed: removes the owner's place, if that was not granted meanwhile
 	remove string // process, JSON list of {name, owner}; changed: removes those of its places that are over, or that nobody knows of
 
@@ -128,7 +128,7 @@ type idleTexts struct {
 const rowColumns = `coalesce(l.fence, 0), coalesce(l.owner, ''), coalesce(l.expires, 0), coalesce(l.since, 0),
 	coalesce(l.note, ''), coalesce(l.rev, 0), coalesce(l.raised, 0), coalesce(l.record, ''), coalesce(l.served, 0), coalesce(l.crowd, 0)`
 
-// stateColumns are those and the first places in the queue, as a JSON list of lists: see place.
+// stateColumns are those and the first places in the queue, as a JSON list of lists: see place. ” where first has them.
 const stateColumns = rowColumns + `, {places}`
 
 // inView is how many places in a queue are looked at: what is decided by a row must not depend on how many wait. Those
@@ -139,7 +139,7 @@ const inView = 16
 const probe = `SELECT l.name, l.fence, l.owner, l.expires, l.since, l.note, l.rev, l.crowd, l.record, l.raised FROM {p}locks l WHERE 1 = 0`
 
 // probePlaces is probe for what version 3 has added.
-const probePlaces = `SELECT l.tail, l.served, p.name, p.seq, p.owner, p.proc, p.mode, p.lim, p.wants, p.note, b.proc, b.ends, b.number
+const probePlaces = `SELECT l.served, p.name, p.seq, p.owner, p.proc, p.mode, p.lim, p.wants, p.note, b.proc, b.ends, b.number
 	FROM {p}locks l CROSS JOIN {p}places p CROSS JOIN {p}beats b WHERE 1 = 0`
 
 // nothing is a record without claims.
@@ -162,7 +162,7 @@ const purgeAtOnce = `500`
 // each calls fn with every text but version, which runs on single connections.
 func (s *statements) each(fn func(text *string)) {
 	for _, text := range []*string{&s.grant, &s.next, &s.renewAll, &s.renewed, &s.unlocked, &s.give, &s.free, &s.save,
-		&s.touch, &s.insert, &s.join, &s.leave, &s.remove, &s.beat, &s.unbeat, &s.mine, &s.extend, &s.dead, &s.bury,
+		&s.join, &s.insert, &s.first, &s.leave, &s.remove, &s.beat, &s.unbeat, &s.mine, &s.extend, &s.dead, &s.bury,
 		&s.raise, &s.idle, &s.purge, &s.state, &s.show, &s.list, &s.wake} {
 		fn(text)
 	}

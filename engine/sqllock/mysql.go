@@ -95,15 +95,12 @@ const (
 	mysqlUnlocked = ` LIMIT 1000000 FOR UPDATE SKIP LOCKED`
 )
 
-// mysqlPlaces are the places of l that count. A beat that ends too late was before the clock was set back.
-const mysqlPlaces = `FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
-	WHERE p.name = l.name AND p.seq > l.served AND b.ends > {now} AND b.ends < {now} + 2 * {life}`
+// mysqlLive is true of a beat b that counts. One that ends too late was before the clock was set back.
+const mysqlLive = `b.ends > {now} AND b.ends < {now} + 2 * {life}`
 
-// mysqlView is all of them, or those up to the last in view, as JSON in any order.
-const mysqlView = `COALESCE((SELECT JSON_ARRAYAGG(JSON_ARRAY(p.seq, CONVERT(p.owner USING utf8mb4), p.mode, p.lim, p.wants, CONVERT(p.note USING utf8mb4), b.ends)) ` +
-	mysqlPlaces + `{many}), '[]')`
-
-var mysqlFirst = ` AND p.seq <= COALESCE((SELECT p.seq ` + mysqlPlaces + ` ORDER BY p.seq LIMIT 1 OFFSET ` + strconv.Itoa(inView-1) + `), 9223372036854775807)`
+// mysqlView is all places of l that count, as JSON in any order.
+const mysqlView = `COALESCE((SELECT JSON_ARRAYAGG(JSON_ARRAY(p.seq, CONVERT(p.owner USING utf8mb4), p.mode, p.lim, p.wants, CONVERT(p.note USING utf8mb4), b.ends))
+	FROM {p}places p JOIN {p}beats b ON b.proc = p.proc WHERE p.name = l.name AND p.seq > l.served AND ` + mysqlLive + `), '[]')`
 
 // Assignments are made from left to right, and see those before them: what decides comes
 // last. The number to return is given to LAST_INSERT_ID, because row counts depend on the
@@ -119,10 +116,6 @@ func (m *mysql) statements() statements {
 				ON DUPLICATE KEY UPDATE fence = ` + free + `LAST_INSERT_ID(GREATEST(fence + 1, raised + 1, {floor})), fence + LAST_INSERT_ID(0)),
 					owner = ` + free + `VALUES(owner), owner), since = ` + free + `VALUES(since), since), note = ` + free + `VALUES(note), note),
 					rev = ` + free + `rev + 1, rev), expires = ` + free + `VALUES(expires), expires)`,
-			next: `UPDATE {p}locks l JOIN {p}places m ON m.name = l.name SET l.fence = LAST_INSERT_ID(GREATEST(l.fence + 1, l.raised + 1, {floor})),
-					l.owner = ?2, l.expires = {now} + ?3, l.since = {now}, l.note = ?4, l.rev = l.rev + 1, l.crowd = IF(l.tail = m.seq, 0, l.crowd), l.served = m.seq
-				WHERE l.name = ?1 AND m.owner = ?2 AND m.seq > l.served AND l.expires <= {now} AND l.record = '` + nothing + `'
-					AND NOT EXISTS (SELECT 1 ` + mysqlPlaces + ` AND p.seq < m.seq)`,
 			free: `UPDATE {p}locks SET rev = rev + 1, owner = '', expires = IF(?3 > 0, {now} + ?3, 0)
 				WHERE name = ?1 AND owner = ?2 AND expires > {now} AND fence = ?4`,
 		},
@@ -140,19 +133,21 @@ func (m *mysql) statements() statements {
 			raise: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record, raised)
 				VALUES (?, 0, '', 0, 0, '', {now}, 0, '` + nothing + `', ?)
 				ON DUPLICATE KEY UPDATE raised = GREATEST(raised, VALUES(raised)), rev = rev + 1`,
-			state: strings.ReplaceAll(`SELECT {now} + `+mysqlPrimary+state, "{places}", strings.ReplaceAll(mysqlView, "{many}", mysqlFirst)),
+			state: strings.ReplaceAll(`SELECT {now} + `+mysqlPrimary+state, "{places}", "''"), // MariaDB has no query for the first of each
 			show:  `SELECT {now}` + state,
 			list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
 				WHERE l.name >= ? AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
 		},
 		placeTexts: placeTexts{
-			touch: `UPDATE {p}locks SET tail = LAST_INSERT_ID(GREATEST(tail + 1, {floor})), rev = rev + 1, crowd = GREATEST(crowd, {now} + ?2) WHERE name = ?1`,
-			insert: `INSERT INTO {p}places (name, seq, owner, proc, mode, lim, wants, note) VALUES (?1, ?2 + 0 * {now}, ?3, ?4, ?5, ?6, ?7, ?8)
-				ON DUPLICATE KEY UPDATE seq = IF(seq > (SELECT served FROM {p}locks WHERE name = ?1), seq, VALUES(seq)), proc = VALUES(proc)`,
+			// It reads no other row, so that it waits for nobody: where the clock was set back, order is not kept.
+			insert: `INSERT INTO {p}places (name, seq, owner, proc, mode, lim, wants, note) VALUES (?1, GREATEST({now}, ?8), ?2, ?3, ?4, ?5, ?6, ?7)
+				ON DUPLICATE KEY UPDATE seq = IF(seq >= ?8, seq, VALUES(seq)), proc = VALUES(proc)`,
+			first: `SELECT p.seq, p.owner, p.mode, p.lim, p.wants, p.note, b.ends FROM {p}places p FORCE INDEX (PRIMARY) STRAIGHT_JOIN {p}beats b ON b.proc = p.proc
+				WHERE p.name = ? AND p.seq > ? AND ` + mysqlLive + ` ORDER BY p.seq LIMIT ` + strconv.Itoa(inView),
 			leave: `DELETE FROM {p}places WHERE name = ?1 AND owner = ?2 AND {now} > 0`,
 			remove: `DELETE p FROM (SELECT * FROM ` + strings.Replace(mysqlList, "?", "?2", 1) + `
 				name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.name', owner VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.owner')) list) r
-				STRAIGHT_JOIN {p}places p ON p.name = CAST(r.name AS BINARY) AND p.owner = CAST(r.owner AS BINARY) WHERE p.proc = ?1 AND {now} > 0`,
+				STRAIGHT_JOIN {p}places p FORCE INDEX (owners) ON p.name = CAST(r.name AS BINARY) AND p.owner = CAST(r.owner AS BINARY) WHERE p.proc = ?1 AND {now} > 0`,
 			beat: `INSERT INTO {p}beats (proc, ends, number) VALUES (?1, {now} + ?2, ?3)
 				ON DUPLICATE KEY UPDATE ends = VALUES(ends), number = VALUES(number)`,
 			unbeat: `DELETE FROM {p}beats WHERE proc = ?1 AND {now} > 0`,
@@ -171,13 +166,13 @@ func (m *mysql) statements() statements {
 		},
 	}
 	const now = "(" + mysqlNow + " + " + mysqlCommits + ")"
-	for _, text := range []*string{&s.grant, &s.next, &s.renewAll, &s.free, &s.save, &s.raise, &s.touch, &s.insert, &s.leave, &s.remove,
+	for _, text := range []*string{&s.grant, &s.renewAll, &s.free, &s.save, &s.raise, &s.insert, &s.leave, &s.remove,
 		&s.beat, &s.unbeat, &s.extend, &s.dead, &s.bury} {
 		*text = strings.ReplaceAll(*text, "{now}", "("+now+" + "+mysqlWrites+")") // now comes first: its error tells it from the other
 	}
 	put := strings.NewReplacer("{now}", now, "{floor}", mysqlNow, "{p}", m.prefix, "{life}", life)
 	s.each(func(text *string) {
-		*text = strings.ReplaceAll(strings.ReplaceAll(*text, "{places}", mysqlView), "{many}", "")
+		*text = strings.ReplaceAll(*text, "{places}", mysqlView)
 		positional, order := numbered(put.Replace(*text))
 		*text, m.order[positional], m.order[m.inside(positional)] = positional, order, order
 	})

@@ -87,9 +87,19 @@ func (r *row) decode(c *columns, places string) {
 		r.Claims = slices.Insert(r.Claims, 0, alone)
 	}
 	r.served, r.crowd = c.served, c.crowd
-	if err := json.Unmarshal([]byte(places), &r.places); err != nil {
-		r.damage = cmp.Or(r.damage, fmt.Errorf("%w: places of %q: %w", driver.ErrCorrupt, r.name, err))
+	if places != "" {
+		var all []place
+		if err := json.Unmarshal([]byte(places), &all); err != nil {
+			r.damage = cmp.Or(r.damage, fmt.Errorf("%w: places of %q: %w", driver.ErrCorrupt, r.name, err))
+		}
+		r.line(all)
 	}
+	r.DropOver(r.now)
+}
+
+// line puts the places behind all that the record has.
+func (r *row) line(places []place) {
+	r.places = places
 	slices.SortFunc(r.places, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
 	for _, p := range r.places {
 		// Of one that holds, or was given up, a place may have been left.
@@ -98,7 +108,6 @@ func (r *row) decode(c *columns, places string) {
 				Wants: time.Duration(p.wants) * time.Microsecond, Since: p.seq, Ends: p.ends, Note: p.note})
 		}
 	}
-	r.DropOver(r.now)
 }
 
 // placeOf is the place of owner in the table, if it is in view.

@@ -216,6 +216,8 @@ func TestReleaseStopsLateRenewal(t *testing.T) {
 			switch {
 			case text == d.texts.unlocked:
 				return [][]sqldriver.Value{{"x"}}, nil
+			case text == d.texts.leave:
+				return nil, nil // no place
 			case text != d.texts.save && held:
 				return rowOf("x", one("me", shared, record.Holding, 1_001_000)), nil
 			case text != d.texts.save:

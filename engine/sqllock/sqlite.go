@@ -86,7 +86,8 @@ func (*sqlite) statements() statements {
 				WHERE expires <= excluded.since AND crowd <= excluded.since
 				RETURNING fence`,
 			next: `UPDATE {p}locks AS l SET fence = max(fence + 1, raised + 1, ` + sqliteFloor + `), owner = ?2, expires = {now} + ?3,
-					since = {now}, note = ?4, rev = rev + 1, served = m.seq, crowd = CASE l.tail WHEN m.seq THEN 0 ELSE l.crowd END
+					since = {now}, note = ?4, rev = rev + 1, served = m.seq,
+					crowd = CASE WHEN EXISTS (SELECT 1 FROM {p}places p WHERE p.name = ?1 AND p.seq > m.seq) THEN l.crowd ELSE 0 END
 				FROM {p}places m WHERE l.name = ?1 AND m.name = ?1 AND m.owner = ?2 AND m.seq > l.served
 					AND l.expires <= {now} AND l.record = '` + nothing + `'
 					AND NOT EXISTS (SELECT 1 FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
@@ -117,10 +118,9 @@ func (*sqlite) statements() statements {
 				WHERE l.name >= ?1 AND (l.expires > ` + sqliteNow + ` OR l.crowd > ` + sqliteNow + `) ORDER BY l.name`,
 		},
 		placeTexts: placeTexts{
-			touch: `UPDATE {p}locks SET tail = max(tail + 1, {now}), rev = rev + 1, crowd = max(crowd, {now} + ?2) WHERE name = ?1 RETURNING tail`,
-			insert: `INSERT INTO {p}places (name, seq, owner, proc, mode, lim, wants, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
-				ON CONFLICT (name, owner) DO UPDATE SET proc = excluded.proc,
-					seq = CASE WHEN seq > (SELECT served FROM {p}locks WHERE name = ?1) THEN seq ELSE excluded.seq END`,
+			insert: `INSERT INTO {p}places (name, seq, owner, proc, mode, lim, wants, note)
+				SELECT ?1, max({now}, ?8, coalesce((SELECT max(p.seq) + 1 FROM {p}places p WHERE p.name = ?1), 0)), ?2, ?3, ?4, ?5, ?6, ?7 WHERE true
+				ON CONFLICT (name, owner) DO UPDATE SET proc = excluded.proc, seq = CASE WHEN seq >= ?8 THEN seq ELSE excluded.seq END`,
 			leave:  `DELETE FROM {p}places WHERE name = ?1 AND owner = ?2`,
 			remove: `DELETE FROM {p}places WHERE proc = ?1 AND (name, owner) IN (SELECT value ->> 'name', value ->> 'owner' FROM json_each(?2))`,
 			beat: `INSERT INTO {p}beats (proc, ends, number) VALUES (?1, {now} + ?2, ?3)

@@ -55,6 +55,8 @@ type crowd struct {
 	waiters map[string]*waiter // by owner
 	holder  driver.Holder      // as of at
 	at      boottime.Instant
+	lined   uint64 // the fence when places were read last
+	ahead   int    // how many were before the first of waiters then
 }
 
 // An ear is a watcher's Listener and what it does.
@@ -77,6 +79,7 @@ type waiter struct {
 	woken  bool             // guarded by watcher.mu; wake is closed
 	isIn   bool             // guarded by watcher.mu; it has a place, as far as is known
 	tried  boottime.Instant // guarded by watcher.mu; when its last Try began
+	asking bool             // guarded by watcher.mu; that goes on
 	seen   boottime.Instant // guarded by watcher.mu; what was asked before is not news
 	after  int64            // guarded by watcher.mu; a grant after what is known of it has a greater number; none, while a Try goes on
 	during brought          // guarded by watcher.mu; what was told meanwhile
@@ -131,7 +134,7 @@ func (w *watcher) arm(req *driver.Request, began boottime.Instant) *waiter {
 	if me.woken {
 		me.wake, me.granted, me.woken = make(chan struct{}), make(chan driver.Grant, 1), false
 	}
-	me.tried, me.seen, me.after, me.during = began, began, trying, brought{}
+	me.tried, me.asking, me.seen, me.after, me.during = began, true, began, trying, brought{}
 	if w.ctx.Err() != nil {
 		return me // close wakes it
 	}
@@ -186,6 +189,15 @@ func (w *watcher) unanswered(me *waiter) {
 	me.isIn = false
 }
 
+// asked notes that the last Try of a claim that waits is over.
+func (w *watcher) asked(req *driver.Request) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if me := w.waiterOf(req.Resource, req.Owner); me != nil {
+		me.asking = false
+	}
+}
+
 // placed reports whether the waiter has a place, as far as is known.
 func (w *watcher) placed(me *waiter) bool {
 	w.mu.Lock()
@@ -197,10 +209,14 @@ func (w *watcher) placed(me *waiter) bool {
 func (w *watcher) still(me *waiter, began boottime.Instant) *driver.Busy {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if me == nil || me.woken || !me.isIn || me.after == trying || !w.lives() {
+	if me == nil {
 		return nil
 	}
 	me.tried = began
+	if me.woken || !me.isIn || me.after == trying || !w.lives() {
+		me.asking = true
+		return nil
+	}
 	busy := &driver.Busy{Wake: me.wake, Granted: me.granted, Retry: keepPlace}
 	if of := w.crowds[me.req.Resource]; of != nil {
 		busy.Holder = of.holder.Later(began.Sub(of.at))
@@ -535,18 +551,34 @@ func (w *watcher) look(ctx context.Context, all []string) (view, error) {
 		return view{}, err
 	}
 	v := view{ahead: maxAhead, ends: maxBlind}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	for _, r := range found {
-		if of := w.crowds[r.name]; of != nil {
-			w.compare(of, r, sent, &v)
+		lined := w.d.texts.first == "" || w.needsLine(r)
+		if lined {
+			if err := w.d.line(ctx, r); err != nil {
+				return view{}, err
+			}
 		}
+		w.compare(r, lined, sent, &v)
 	}
 	return v, nil
 }
 
-// compare takes in what was read of a resource, by a call that was sent then. Requires mu.
-func (w *watcher) compare(of *crowd, r *row, sent boottime.Instant, v *view) {
+// needsLine reports whether places are to be read where that is a statement of its own: not while the same one holds alone.
+func (w *watcher) needsLine(r *row) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	of := w.crowds[r.name]
+	return of != nil && (of.lined != r.Fence || len(r.Claims) == 0 || !alone(r.Claims[0]))
+}
+
+// compare takes in what was read of a resource, lined with its places, by a call that was sent then.
+func (w *watcher) compare(r *row, lined bool, sent boottime.Instant, v *view) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	of := w.crowds[r.name]
+	if of == nil {
+		return // nobody waits any more
+	}
 	of.holder, of.at = driver.Holder{}, sent
 	ahead, ours := 0, false
 	ends := keepPlace
@@ -570,7 +602,7 @@ func (w *watcher) compare(of *crowd, r *row, sent boottime.Instant, v *view) {
 			w.call(one)
 		}
 	}
-	if len(r.places) < inView { // all are seen
+	if lined && len(r.places) < inView { // all are seen
 		for owner, one := range of.waiters {
 			if one.after != trying && one.seen < sent && r.placeOf(owner) == nil {
 				one.isIn = false // it is to take a place anew, or the resource
@@ -578,9 +610,13 @@ func (w *watcher) compare(of *crowd, r *row, sent boottime.Instant, v *view) {
 			}
 		}
 	}
-	if !ours {
+	switch {
+	case !lined:
+		ahead = of.ahead
+	case !ours:
 		ahead = maxAhead
 	}
+	of.lined, of.ahead = r.Fence, ahead
 	if ends < keepPlace {
 		w.lookBy(time.Now().Add(ends + time.Millisecond))
 	}

@@ -1,7 +1,6 @@
 -- What version 3 of the tables has more than version 2. The version comes last, and each
--- statement may be repeated but for the columns, which are there already then.
--- The last number that was given to a place, from the clock, and up to which places are over.
-ALTER TABLE {p}locks ADD COLUMN tail BIGINT NOT NULL DEFAULT 0;
+-- statement may be repeated but for the column, which is there already then.
+-- Up to which number places are over.
 ALTER TABLE {p}locks ADD COLUMN served BIGINT NOT NULL DEFAULT 0;
 
 -- One row per waiter, in order of its number. It counts while its process beats.
@@ -14,7 +13,7 @@ CREATE TABLE IF NOT EXISTS {p}places (
 	lim   BIGINT NOT NULL,
 	wants BIGINT NOT NULL, -- TTL of the lease that it waits for
 	note  MEDIUMBLOB NOT NULL,
-	PRIMARY KEY (name, seq),
+	PRIMARY KEY (name, seq, owner),
 	UNIQUE KEY owners (name, owner),
 	KEY procs (proc)
 ) ENGINE = InnoDB;

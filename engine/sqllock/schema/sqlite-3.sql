@@ -1,6 +1,5 @@
 -- What version 3 of the tables has more than version 2.
--- The last number that was given to a place, from the clock, and up to which places are over.
-ALTER TABLE {p}locks ADD COLUMN tail INTEGER NOT NULL DEFAULT 0;
+-- Up to which number places are over.
 ALTER TABLE {p}locks ADD COLUMN served INTEGER NOT NULL DEFAULT 0;
 
 -- One row per waiter, in order of its number. It counts while its process beats.
