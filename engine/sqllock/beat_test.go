@@ -1,0 +1,241 @@
+package sqllock
+
+import (
+	"context"
+	sqldriver "database/sql/driver"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/record"
+)
+
+// heldRow is the answer about a resource that another holds, as of a statement that takes a place.
+func heldRow(name string) [][]sqldriver.Value {
+	return rowOf(name, one("other", exclusive, record.Holding, 1_001_000))
+}
+
+// A crowd costs the database what one waiter costs: its process' beats, and nothing for each Try.
+func TestWaitersAreAnsweredFromMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const waiters, wait = 100, 20 * time.Second
+		var asked, beats atomic.Int64
+		var silent atomic.Bool
+		var others [][]any // the first places
+		for i := range inView {
+			others = append(others, []any{i + 1, "of others " + string(rune('a'+i)), 0, 0, 1, "", 8_000_000})
+		}
+		d := scripted(t, func(_ context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			switch text {
+			case d.texts.beat:
+				if beats.Add(1); silent.Load() {
+					return nil, errors.New("no answer")
+				}
+				return nil, nil
+			case d.texts.dead:
+				return nil, nil
+			case d.texts.mine:
+				var all [][]sqldriver.Value
+				for i := range waiters {
+					all = append(all, []sqldriver.Value{"x", string(rune('A' + i)), int64(0), int64(7), int64(0), int64(8_000_000)})
+				}
+				return all, nil
+			case d.texts.state: // by the watcher, as often for one as for many
+				rows := heldRow("x")
+				rows[0][len(rows[0])-1] = list(others...)
+				return rows, nil
+			case d.texts.join:
+				return heldRow("x"), nil
+			}
+			asked.Add(1)
+			return nil, nil
+		})
+		var all []*claim
+		for i := range waiters {
+			all = append(all, claimed(t, d, driver.Request{Resource: "x", Owner: string(rune('A' + i)), TTL: time.Minute, Queue: true}))
+		}
+		try := func() (unknown int) {
+			for _, c := range all {
+				_, err := c.Try(t.Context())
+				if busy, ok := errors.AsType[*driver.Busy](err); !ok {
+					unknown++
+				} else if busy.Wake == nil || busy.Retry != keepPlace || busy.Holder.Owner.Reveal() != "other" {
+					t.Fatalf("%+v; want a place behind the holder", busy)
+				}
+			}
+			return unknown
+		}
+		try()
+		asked.Store(0)
+		beats.Store(0)
+		for start := time.Now(); time.Since(start) < wait; time.Sleep(keepPlace) {
+			try()
+		}
+		if most := int64(wait/(beatEvery*7/8)) + 1; asked.Load() != 0 || beats.Load() > most {
+			t.Errorf("%d waiters, %v: %d statements of theirs and %d beats; want 0 and at most %d", waiters, wait, asked.Load(), beats.Load(), most)
+		}
+		// Nobody is told that its place counts when the beats have no answer.
+		silent.Store(true)
+		time.Sleep(placeTTL / 2)
+		if unknown := try(); unknown != waiters {
+			t.Errorf("without beats %d of %d were told that they wait", waiters-unknown, waiters)
+		}
+	})
+}
+
+// armed is a waiter that was refused by a Try that began then, when the last grant had the number 7.
+func armed(w *watcher, owner string, began boottime.Instant) *waiter {
+	me := w.arm(&driver.Request{Resource: "x", Owner: owner, TTL: time.Minute, Queue: true}, began)
+	w.refused(me, true, 7, &driver.Busy{})
+	w.asked(&me.req)
+	return me
+}
+
+// What a grant is worth that nobody asked for counts from the beat that it ends with, or from the call that found it,
+// whenever the last Try was, which was answered from memory.
+func TestGrantsCountFromTheBeat(t *testing.T) {
+	t.Parallel()
+	d := scripted(t, func(context.Context, *Driver, string, []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		return nil, errors.New("no answer")
+	})
+	w := d.watch
+	now := boottime.Now()
+	w.mu.Lock()
+	w.sent[4], w.sent[5] = now.Add(-7900*time.Millisecond), now.Add(-3*time.Second)
+	w.mu.Unlock()
+	for name, test := range map[string]struct {
+		tell func(me *waiter)
+		want time.Duration // of the grant; 0: none
+	}{
+		"of a beat":               {func(me *waiter) { w.hear(givenMessage + me.hash + " 9 5") }, 4 * time.Second},
+		"of a beat of long ago":   {func(me *waiter) { w.hear(givenMessage + me.hash + " 9 4") }, 0},
+		"of an unknown beat":      {func(me *waiter) { w.hear(givenMessage + me.hash + " 9 6") }, 0},
+		"of a release of version": {func(me *waiter) { w.hear(givenMessage + me.hash + " 9") }, 0},
+		"found": {func(me *waiter) {
+			w.settle([]placed{{Name: "x", Owner: me.req.Owner, over: true, fence: 9, left: 3 * time.Second}}, now)
+		}, 2 * time.Second},
+	} {
+		me := armed(w, name, now.Add(time.Second)) // as if the Try were late
+		test.tell(me)
+		var got driver.Grant
+		select {
+		case got = <-me.granted:
+		default:
+		}
+		select {
+		case <-me.wake:
+		default:
+			t.Errorf("%s: not woken", name)
+		}
+		want := driver.Grant{}
+		if test.want > 0 {
+			want = driver.Grant{TTL: test.want, Fence: driver.FenceOf(int64(9))}
+		}
+		if got != want || me.number.Load() != 9 {
+			t.Errorf("%s: %+v of number %d; want %+v of number 9", name, got, me.number.Load(), want)
+		}
+		w.disarm(&me.req)
+	}
+}
+
+// A beat compares places with waiters.
+func TestBeatsComparePlacesWithWaiters(t *testing.T) {
+	t.Parallel()
+	d := scripted(t, func(context.Context, *Driver, string, []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		return nil, errors.New("no answer")
+	})
+	w := d.watch
+	now := boottime.Now()
+	waits, lost, passed, joins := armed(w, "waits", now), armed(w, "lost", now), armed(w, "passed", now), armed(w, "joins", now.Add(2*time.Second))
+	abandoned := armed(w, "abandoned", now.Add(-abandoned))
+	slow := armed(w, "slow", now.Add(-time.Minute))
+	w.still(slow, now.Add(-time.Minute)) // begins a Try
+	slow.asking = true
+	of := func(owner string, over bool, crowd time.Duration) placed {
+		return placed{Name: "x", Owner: owner, over: over, fence: 8, crowd: crowd}
+	}
+	gone, extend := w.settle([]placed{
+		of("waits", false, placeTTL), of("passed", true, placeTTL), of("stray", false, placeTTL), of("abandoned", false, placeTTL), of("slow", false, placeTTL),
+	}, now.Add(time.Second))
+	var names []string
+	for _, p := range gone {
+		names = append(names, p.Owner)
+	}
+	if slices.Sort(names); !slices.Equal(names, []string{"abandoned", "passed", "stray"}) || len(extend) > 0 {
+		t.Errorf("removes %q, extends %v", names, extend)
+	}
+	for _, test := range []struct {
+		me          *waiter
+		isIn, woken bool
+	}{{waits, true, false}, {lost, false, true}, {passed, false, true}, {joins, true, false}, {abandoned, false, false}, {slow, true, false}} {
+		if test.me.isIn != test.isIn || test.me.woken != test.woken {
+			t.Errorf("%s: has a place %v, woken %v", test.me.req.Owner, test.me.isIn, test.me.woken)
+		}
+	}
+	if w.waiterOf("x", "abandoned") != nil || w.waiterOf("x", "slow") == nil {
+		t.Error("who has not tried for long is let go, but not while it asks")
+	}
+	if _, extend := w.settle([]placed{of("waits", false, placeTTL/2-1)}, now); !extend["x"] {
+		t.Error("newcomers soon pass by the crowd")
+	}
+}
+
+// Who may stand behind places that were not read waits.
+func TestOnlyTheFirstPlacesAreSeen(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]bool{0: true, inView - 1: true, inView: false} {
+		r := decoded(columns{})
+		var all []place
+		for i := range n {
+			all = append(all, place{seq: int64(i + 1), ends: 8_001_000, owner: string(rune('a' + i)), mode: shared})
+		}
+		r.line(all)
+		req := driver.Request{Owner: "new", Mode: shared, TTL: time.Minute}
+		if a := r.obstacle(&req); a.Granted != want {
+			t.Errorf("behind %d: %+v", n, a)
+		}
+		if a, changed := r.try(&req); a.Granted != want || changed != want {
+			t.Errorf("behind %d: %+v, changed %v", n, a, changed)
+		}
+		if n == 0 {
+			continue
+		}
+		req.Owner = all[n-1].owner // beside those before it, who have not come yet
+		if a, _ := r.try(&req); !a.Granted || r.encode().served != 0 && n > 1 {
+			t.Errorf("the last of %d: %+v, served %d", n, a, r.encode().served)
+		}
+	}
+}
+
+// The first places are over when they are granted, and those of a former version stand before all of them.
+func TestPlacesInTheRow(t *testing.T) {
+	t.Parallel()
+	former := record.Record{Claims: []record.Claim{one("former", exclusive, record.Waiting, 8_000_000)}}
+	r := decoded(columns{record: string(former.Encode())})
+	r.line([]place{{seq: 5, ends: 8_001_000, owner: "b", wants: 1}, {seq: 4, ends: 8_001_000, owner: "a", wants: 1}})
+	a := driver.Request{Owner: "a", TTL: time.Minute}
+	if r.obstacle(&a).Granted {
+		t.Error("granted before a waiter of the former version")
+	}
+	if err := r.Release("former"); err != nil {
+		t.Fatal(err)
+	}
+	if c := r.encode(); c.served != 0 || c.record != nothing || c.crowd != 1000+record.Micros(placeTTL) {
+		t.Errorf("places in the table: %+v", c)
+	}
+	if got, _ := r.try(&a); !got.Granted {
+		t.Errorf("%+v; want a grant", got)
+	}
+	if c := r.encode(); c.served != 4 || c.owner != "a" || c.record != nothing {
+		t.Errorf("the first was granted: %+v", c)
+	}
+	if r.placeOf("b") == nil || r.hides("b") || !r.waitsAt(*r.placeOf("b")) || r.waitsAt(*r.placeOf("a")) {
+		t.Error("the second waits")
+	}
+}
