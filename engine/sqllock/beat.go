@@ -34,6 +34,7 @@ type pulse struct {
 	beating bool                       // guarded by watcher.mu; there is a goroutine
 	count   int64                      // guarded by watcher.mu; the number of the last beat
 	sent    map[int64]boottime.Instant // guarded by watcher.mu; when beats were, by number
+	settled boottime.Instant           // guarded by watcher.mu; when places were last compared with waiters
 	last    boottime.Instant           // guarded by watcher.mu; when the last one was that has an answer; zero: none
 }
 
@@ -157,10 +158,12 @@ func (w *watcher) settle(all []placed, sent boottime.Instant) (gone []placed, ex
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range w.byHash {
-		if !one.asking && sent.Sub(one.tried) > abandoned {
+		// It was overdue at the last beat: if this process stood still since, its waiters are not to blame.
+		if !one.asking && one.tried < w.settled.Add(-overdue) {
 			w.drop(one) // and its place is of nobody
 		}
 	}
+	w.settled = sent
 	extend = make(map[string]bool)
 	has := make(map[*waiter]bool, len(all))
 	for _, p := range all {

@@ -93,7 +93,7 @@ func TestWaitersAreAnsweredFromMemory(t *testing.T) {
 func armed(w *watcher, owner string, began boottime.Instant) *waiter {
 	me := w.arm(&driver.Request{Resource: "x", Owner: owner, TTL: time.Minute, Queue: true}, began)
 	w.refused(me, true, 7, &driver.Busy{})
-	w.asked(&me.req)
+	w.begin(&me.req, began)()
 	return me
 }
 
@@ -153,13 +153,13 @@ func TestBeatsComparePlacesWithWaiters(t *testing.T) {
 	w := d.watch
 	now := boottime.Now()
 	waits, lost, passed, joins := armed(w, "waits", now), armed(w, "lost", now), armed(w, "passed", now), armed(w, "joins", now.Add(2*time.Second))
-	abandoned := armed(w, "abandoned", now.Add(-abandoned))
+	abandoned := armed(w, "abandoned", now.Add(-overdue-1))
 	slow := armed(w, "slow", now.Add(-time.Minute))
-	w.still(slow, now.Add(-time.Minute)) // begins a Try
-	slow.asking = true
+	w.begin(&slow.req, now.Add(-time.Minute))
 	of := func(owner string, over bool, crowd time.Duration) placed {
 		return placed{Name: "x", Owner: owner, over: over, fence: 8, crowd: crowd}
 	}
+	w.settled = now
 	gone, extend := w.settle([]placed{
 		of("waits", false, placeTTL), of("passed", true, placeTTL), of("stray", false, placeTTL), of("abandoned", false, placeTTL), of("slow", false, placeTTL),
 	}, now.Add(time.Second))

@@ -20,8 +20,8 @@ const (
 	life = "8000000"
 	// keepPlace is when a waiter should try again. It is answered from memory while its process beats.
 	keepPlace = time.Second
-	// abandoned is how long after its last Try a waiter's place is removed: two attempts may fail.
-	abandoned = 3 * keepPlace
+	// overdue is when a waiter should have tried again: if it has not when the next beat comes, its place is removed.
+	overdue = keepPlace * 3 / 2
 	// aloneFor is how long after a grant hardly anybody can have come to wait: about a round trip and a commit. A
 	// release within it asks for that in the first place, as what passes the lease on costs the server more.
 	aloneFor = 2 * time.Millisecond
@@ -110,10 +110,10 @@ func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 	began := boottime.Now()
 	c.collect()
 	if c.req.Queue {
-		if busy := c.remembered(ctx, began); busy != nil {
-			return g, busy
+		defer c.d.watch.begin(&c.req, began)()
+		if err := c.remembered(ctx); err != nil {
+			return g, err
 		}
-		defer c.d.watch.asked(&c.req)
 		asking, none := c.d.lanes.Begin(ctx, c.req.Resource)
 		if none != nil {
 			return g, asking.End(none)
@@ -127,12 +127,16 @@ func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 	return g, err
 }
 
-// remembered is the refusal of a claim that waits, and whose turn has not come as far as its driver has heard; nil: ask.
-func (c *claim) remembered(ctx context.Context, began boottime.Instant) error {
-	if c.phase != queued || c.uncertain() || c.d.closed.Load() || ctx.Err() != nil {
+// remembered is the refusal of a claim that waits, and whose turn has not come as far as its driver has heard; nil: ask. Its
+// place counts while its process beats, which is what it may wait for.
+func (c *claim) remembered(ctx context.Context) error {
+	if c.phase != queued || c.uncertain() || c.d.closed.Load() || ctx.Err() != nil || c.d.watch.still(c.turn) == nil {
 		return nil
 	}
-	if busy := c.d.watch.still(c.turn, began); busy != nil {
+	if _, err := c.d.watch.alive(ctx); err != nil {
+		return err
+	}
+	if busy := c.d.watch.still(c.turn); busy != nil {
 		return busy
 	}
 	return nil

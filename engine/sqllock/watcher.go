@@ -189,37 +189,36 @@ func (w *watcher) unanswered(me *waiter) {
 	me.isIn = false
 }
 
-// asked notes that the last Try of a claim that waits is over.
-func (w *watcher) asked(req *driver.Request) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if me := w.waiterOf(req.Resource, req.Owner); me != nil {
-		me.asking = false
+// begin notes that a Try of a claim has begun. Of one that waits, ended notes when it is over.
+func (w *watcher) begin(req *driver.Request, began boottime.Instant) (ended func()) {
+	set := func(asking bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if me := w.waiterOf(req.Resource, req.Owner); me != nil {
+			me.tried, me.asking = began, asking
+		}
 	}
+	set(true)
+	return func() { set(false) }
 }
 
 // placed reports whether the waiter has a place, as far as is known.
 func (w *watcher) placed(me *waiter) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return me.isIn && w.lives()
+	return me.isIn
 }
 
-// still is the refusal of a Try that began then, if nothing has changed since the last one; nil: ask.
-func (w *watcher) still(me *waiter, began boottime.Instant) *driver.Busy {
+// still is the refusal of a claim whose place counts and whose turn has not come, as far as is known; else nil.
+func (w *watcher) still(me *waiter) *driver.Busy {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if me == nil {
-		return nil
-	}
-	me.tried = began
-	if me.woken || !me.isIn || me.after == trying || !w.lives() {
-		me.asking = true
+	if me == nil || me.woken || !me.isIn || me.after == trying {
 		return nil
 	}
 	busy := &driver.Busy{Wake: me.wake, Granted: me.granted, Retry: keepPlace}
 	if of := w.crowds[me.req.Resource]; of != nil {
-		busy.Holder = of.holder.Later(began.Sub(of.at))
+		busy.Holder = of.holder.Later(me.tried.Sub(of.at))
 	}
 	return busy
 }
