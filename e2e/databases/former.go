@@ -3,6 +3,9 @@ package databases
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,5 +62,59 @@ func TablesRestored(t *testing.T, s Server) {
 			return err == nil
 		})
 		mustRelease(t, c)
+	}
+}
+
+// FormerVersion has tables of version 2, made by that file of the schema, brought up to date by several processes at once,
+// beside a program of that version that holds and waits.
+func FormerVersion(t *testing.T, file string, open func() (Store, error)) {
+	opened := func() Store {
+		s, err := open()
+		return Opened(t, s, err)
+	}
+	schema, err := os.ReadFile("../../engine/sqllock/schema/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	former := opened()
+	for statement := range strings.SplitSeq(strings.ReplaceAll(string(schema), "{p}", "leasehold_"), ";\n") {
+		if strings.TrimSpace(statement) != "" && !strings.HasPrefix(statement, "BEGIN") {
+			mustExec(t, former.DB, statement)
+		}
+	}
+	now := time.Now()
+	ends := now.Add(5 * time.Second)
+	const grants = "INSERT INTO leasehold_locks (name, fence, owner, expires, since, note, rev, crowd, record) VALUES ('%s', %d, 'holder', %d, %d, '', 1, %d, '%s')"
+	mustExec(t, former.DB, fmt.Sprintf(grants, "held", now.UnixMicro(), now.Add(time.Hour).UnixMicro(), now.UnixMicro(), ends.UnixMicro(), fmt.Sprintf(
+		`{"v":1,"claims":[{"owner":"former waiter","ttl":5000000000,"wants":60000000000,"beat":1,"since":%d,"ends":%d}]}`, now.UnixMicro(), ends.UnixMicro())))
+	if err := Try(t, opened(), "held"); !errors.Is(err, sqllock.ErrFormer) {
+		t.Errorf("Try before Migrate: %v; want ErrFormer", err)
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		d := opened()
+		all.Go(func() {
+			if err := d.Migrate(t.Context()); err != nil {
+				t.Errorf("Migrate: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	d := opened()
+	waiter := claimOf(t, d, driver.Request{Resource: "held", Queue: true})
+	if _, err := waiter.Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
+		t.Fatalf("Try of what a program of the former version holds: %v; want busy", err)
+	}
+	mustExec(t, former.DB, "UPDATE leasehold_locks SET owner = '', expires = 0, rev = rev + 1 WHERE name = 'held'",
+		fmt.Sprintf(grants, "since", now.UnixMicro(), now.Add(time.Hour).UnixMicro(), now.UnixMicro(), 0, `{"v":1}`))
+	until(t, "the waiter is granted behind one of the former version", time.Minute, func() bool {
+		_, err := waiter.Try(t.Context())
+		if err == nil && time.Now().Before(ends) {
+			t.Error("it is granted before the waiter of the former version, which came first")
+		}
+		return err == nil
+	})
+	if err := Try(t, d, "since"); !errors.Is(err, driver.ErrBusy) {
+		t.Errorf("Try of what the former version has taken since: %v; want busy", err)
 	}
 }

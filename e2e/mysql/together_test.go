@@ -14,3 +14,10 @@ func TestMySQLReplicasMigrateTogether(t *testing.T) {
 		databases.MigrateTogether(t, "mysql", fence.MySQL, sqllock.NewMySQL, func() string { return start(t).DSN() })
 	})
 }
+
+func TestMySQLFormerVersion(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) {
+		m := start(t)
+		databases.FormerVersion(t, "mysql.sql", func() (databases.Store, error) { return open(m.DSN(), nil) })
+	})
+}

@@ -21,3 +21,9 @@ func TestPostgresReplicasMigrateTogether(t *testing.T) {
 		})
 	}
 }
+
+func TestPostgresFormerVersion(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t)
+	databases.FormerVersion(t, "postgres.sql", func() (databases.Store, error) { return open(p.URL(), "") })
+}

@@ -72,3 +72,11 @@ func TestSQLiteProcessesMakeTheFileTogether(t *testing.T) {
 		}
 	})
 }
+
+func TestSQLiteFormerVersion(t *testing.T) {
+	t.Parallel()
+	path := lockFile(t)
+	databases.FormerVersion(t, "sqlite.sql", func() (databases.Store, error) {
+		return databases.Open("sqlite", path, sqllock.NewSQLite, nil)
+	})
+}
