@@ -192,12 +192,15 @@ func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
 			return driver.Grant{}, err
 		}
 	}
-	text := c.d.texts.grant
-	if place {
-		text = c.d.texts.next
-	}
-	if c.req.Mode == driver.Exclusive && text != "" {
-		number, granted, err := c.d.number(ctx, text, c.req.Resource, c.req.Owner, record.Micros(c.req.TTL), c.req.Note)
+	if c.req.Mode == driver.Exclusive && (!place || c.d.texts.next != "") {
+		var number int64
+		var granted bool
+		var err error
+		if place {
+			number, granted, err = c.d.number(ctx, c.d.texts.next, c.req.Resource, c.req.Owner, record.Micros(c.req.TTL), c.req.Note)
+		} else {
+			number, granted, err = c.grant(ctx)
+		}
 		switch {
 		case err != nil:
 			c.lateGrant, c.lateWrite = !place, place // without its place it comes to nothing
@@ -375,14 +378,7 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	c.collect()
 	c.d.watch.disarm(&c.req)
 	if c.phase == held && c.req.Mode == driver.Exclusive && !c.uncertain() && how.Bar == 0 {
-		var found bool
-		var err error
-		if time.Since(c.lease.alone) < aloneFor && how.Linger == 0 && c.d.texts.give != "" {
-			found, err = c.d.changed(ctx, c.d.texts.give, c.req.Resource, c.req.Owner, c.lease.number)
-		}
-		if !found && err == nil {
-			found, err = c.d.changed(ctx, c.d.texts.free, c.req.Resource, c.req.Owner, record.Micros(how.Linger), c.lease.number)
-		}
+		found, err := c.free(ctx, how.Linger)
 		if err != nil {
 			c.moves(nil, leaving)
 			return err

@@ -104,6 +104,8 @@ type placeTexts struct {
 }
 
 type batchTexts struct {
+	grantAll string // JSON list of {name, owner, ttl, note} → name, owner, fence: grants what is free, if nobody waits for it or has locked its row; "": there is no such statement
+	giveAll  string // JSON list of {name, owner, fence} → the same: ends live exclusive leases for which nobody waits and whose rows nobody has locked; "" likewise
 	renewAll string // JSON list of {name, owner, ttl} → name, owner, fence: lengthens live exclusive leases whose rows nobody has locked
 	renewed  string // the same list → name, owner, fence of the live ones in it; "": renewAll returns them
 	unlocked string // JSON list of names → those of rows that nobody has locked; "": there are no locks of rows
@@ -161,7 +163,7 @@ const purgeAtOnce = `500`
 
 // each calls fn with every text but version, which runs on single connections.
 func (s *statements) each(fn func(text *string)) {
-	for _, text := range []*string{&s.grant, &s.next, &s.renewAll, &s.renewed, &s.unlocked, &s.give, &s.free, &s.save,
+	for _, text := range []*string{&s.grant, &s.next, &s.grantAll, &s.giveAll, &s.renewAll, &s.renewed, &s.unlocked, &s.give, &s.free, &s.save,
 		&s.join, &s.insert, &s.first, &s.leave, &s.remove, &s.beat, &s.unbeat, &s.mine, &s.extend, &s.dead, &s.bury,
 		&s.raise, &s.idle, &s.purge, &s.state, &s.show, &s.list, &s.wake} {
 		fn(text)

@@ -130,6 +130,19 @@ func (p *postgres) statements() statements {
 			free: pgFree,
 		},
 		batchTexts: batchTexts{
+			grantAll: `WITH r AS MATERIALIZED (SELECT l.name, r.one ->> 'owner' AS owner, (r.one ->> 'ttl')::bigint AS ttl, coalesce(r.one ->> 'note', '') AS note
+					FROM (SELECT $1::jsonb -> i AS one FROM {each}) r CROSS JOIN LATERAL (SELECT k.name FROM {p}locks k
+						WHERE k.name = r.one ->> 'name' AND k.expires <= {now} AND k.crowd <= {now} FOR UPDATE OF k SKIP LOCKED) l)
+				UPDATE {p}locks l SET fence = greatest(l.fence + 1, l.raised + 1, {floor}), owner = r.owner, expires = {now} + r.ttl, since = {now},
+					note = r.note, rev = l.rev + 1 FROM r
+				WHERE l.name = ANY (ARRAY(SELECT name FROM r)) AND l.name = r.name AND l.expires <= {now} AND l.crowd <= {now}
+				RETURNING l.name, l.owner, l.fence`,
+			giveAll: `WITH r AS MATERIALIZED (SELECT l.name, l.owner FROM (SELECT $1::jsonb -> i AS one FROM {each}) r
+					CROSS JOIN LATERAL (SELECT k.name, k.owner FROM {p}locks k WHERE k.name = r.one ->> 'name' AND k.owner = r.one ->> 'owner'
+						AND k.fence = (r.one ->> 'fence')::bigint AND k.expires > {now} AND k.crowd <= {now} FOR UPDATE OF k SKIP LOCKED) l)
+				UPDATE {p}locks l SET owner = '', expires = 0, rev = l.rev + 1 FROM r
+				WHERE l.name = ANY (ARRAY(SELECT name FROM r)) AND l.name = r.name AND l.owner = r.owner AND l.expires > {now} AND l.crowd <= {now}
+				RETURNING l.name, r.owner, l.fence`,
 			renewAll: `WITH r AS MATERIALIZED (SELECT l.name, l.owner, (r.one ->> 'ttl')::bigint AS ttl FROM (SELECT $1::jsonb -> i AS one FROM {each}) r
 					CROSS JOIN LATERAL (SELECT k.name, k.owner FROM {p}locks k
 						WHERE k.name = r.one ->> 'name' AND k.owner = r.one ->> 'owner' AND k.expires > {now} FOR UPDATE OF k SKIP LOCKED) l)

@@ -96,6 +96,7 @@ type Driver struct {
 	traits  traits
 	guard   *fence.SQL
 	watch   *watcher // a pointer: it has owners, which fmt does not find there
+	batches batches
 	closed  atomic.Bool
 	gates
 }
@@ -133,6 +134,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	var err error
 	d.guard, err = fence.NewSQL(d.traits.fence, o.tables()+"fences")
 	d.watch = &watcher{}
+	d.batches.init(d)
 	d.watch.init(d, o.Listen, wakeChannel(o.Prefix))
 	return d, err
 }
