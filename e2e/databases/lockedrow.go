@@ -3,11 +3,91 @@ package databases
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 )
+
+// ManyTakeAndGiveBack has more take and give back names of their own than go alone, among them one whose row somebody
+// keeps locked, who holds up nobody else; and some that want each other's.
+func ManyTakeAndGiveBack(t *testing.T, s Server) {
+	const many, times = 48, 20
+	d := s.migrated(t, s.Address)
+	cycle := func(l *leasehold.Locker, name string, last *uint64) error {
+		lease, err := l.Acquire(t.Context(), name)
+		if err != nil {
+			return err
+		}
+		if lease.Token() <= *last {
+			return fmt.Errorf("%s: the token %d came after %d", name, lease.Token(), *last)
+		}
+		*last = lease.Token()
+		return lease.Release(t.Context())
+	}
+	l := Locker(t, d, leasehold.Options{TTL: time.Minute, HandOver: -1})
+	var tokens [many]uint64
+	for i := range many { // else the rows are not there
+		if err := cycle(l, fmt.Sprint("own/", i), &tokens[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tx := begin(t, s.open(t, s.Address, nil).DB)
+	lockRow(t, tx, "own/0")
+	var all sync.WaitGroup
+	for i := 1; i < many; i++ {
+		all.Go(func() {
+			for range times {
+				if err := cycle(l, fmt.Sprint("own/", i), &tokens[i]); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	stuck := make(chan error, 1)
+	go func() { stuck <- cycle(l, "own/0", &tokens[0]) }() // beside so many it is sent with others
+	all.Wait()
+	select {
+	case err := <-stuck:
+		t.Errorf("a lock was taken whose row is locked: %v", err)
+	default:
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-stuck; err != nil {
+		t.Error(err)
+	}
+	var sections [4]struct {
+		inside atomic.Int32
+		token  uint64
+	}
+	for i := range many {
+		other := Locker(t, d, leasehold.Options{TTL: time.Minute, HandOver: -1})
+		all.Go(func() {
+			one := &sections[i%len(sections)]
+			for range times {
+				err := other.Do(t.Context(), fmt.Sprint("shared/", i%len(sections)), func(ctx context.Context) error {
+					lease, _ := leasehold.FromContext(ctx)
+					if one.inside.Add(1) != 1 || lease.Token() <= one.token {
+						return fmt.Errorf("the token %d came after %d, or two hold at once", lease.Token(), one.token)
+					}
+					one.token = lease.Token()
+					one.inside.Add(-1)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
 
 // LockedRowsHoldUpNoOthers has somebody keep the rows of two leases of many locked, one of
 // them shared, until these have ended, and checks that the others are renewed as if nothing

@@ -95,6 +95,10 @@ func TestMySQLTablesRestored(t *testing.T) {
 	onEach(t, func(t *testing.T, start starter) { databases.TablesRestored(t, serverOf(start(t))) })
 }
 
+func TestMySQLManyTakeAndGiveBack(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) { databases.ManyTakeAndGiveBack(t, serverOf(start(t))) })
+}
+
 func TestMySQLLockedRowsHoldUpNoOthers(t *testing.T) {
 	onEach(t, func(t *testing.T, start starter) { databases.LockedRowsHoldUpNoOthers(t, serverOf(start(t))) })
 }

@@ -107,6 +107,10 @@ func TestPostgresPurgePassesOverLockedRows(t *testing.T) {
 	databases.PurgePassesOverLockedRows(t, serverOf(servers.StartPostgres(t)))
 }
 
+func TestPostgresManyTakeAndGiveBack(t *testing.T) {
+	databases.ManyTakeAndGiveBack(t, serverOf(servers.StartPostgres(t)))
+}
+
 func TestPostgresLockedRowsHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	databases.LockedRowsHoldUpNoOthers(t, serverOf(servers.StartPostgres(t)))

@@ -11,7 +11,7 @@ import (
 
 const (
 	// fewAlone is how many requests of a kind are on their way by themselves before others share a statement.
-	fewAlone = 4
+	fewAlone = 8
 	// batchPause bounds how long a batch waits for one of them: one that hangs delays nobody for longer.
 	batchPause = 10 * time.Millisecond
 	// batchWithin bounds the statement of a batch. Those who wait for it leave it before.
@@ -60,8 +60,14 @@ func (b *batcher) ask(ctx context.Context, r request, alone func() (int64, bool,
 		case <-ctx.Done():
 			return 0, false, ctx.Err()
 		}
-		if fence, found = batch.fences[grantee{r.Name, r.Owner}]; found || batch.err != nil {
-			return fence, found, batch.err
+		switch fence := batch.fences[grantee{r.Name, r.Owner}]; {
+		case errors.Is(batch.err, ErrContended): // nothing was done
+		case batch.err != nil:
+			return 0, false, batch.err
+		case fence == untold:
+			return 0, false, errUntold
+		case fence > 0:
+			return fence, true, nil
 		}
 		b.begins()
 	}
@@ -140,12 +146,7 @@ type batches struct {
 
 func (b *batches) init(d *Driver) {
 	b.free = make(map[string]struct{})
-	b.grants.send = func(ctx context.Context, all []request) (map[grantee]int64, error) {
-		return d.sendBatch(ctx, d.texts.grantAll, all)
-	}
-	b.gives.send = func(ctx context.Context, all []request) (map[grantee]int64, error) {
-		return d.sendBatch(ctx, d.texts.giveAll, all)
-	}
+	b.grants.send, b.gives.send = d.grantBatch, d.giveBatch
 }
 
 // left notes whether the driver has left a name free.
@@ -169,15 +170,54 @@ func (b *batches) isFree(name string) bool {
 	return free
 }
 
-// sendBatch runs the statement of a batch, and returns the numbers of the leases that it has granted or ended.
-func (d *Driver) sendBatch(ctx context.Context, text string, all []request) (fences map[grantee]int64, err error) {
+// untold stands for the number of a lease that has ended, by the batch or before: another has the row by now.
+const untold = -1
+
+// errUntold: a release may have ended the lease, or found it ended.
+var errUntold = errors.New("sqllock: the resource has been granted since, which does not tell whether the lease was released or lost before")
+
+// grantBatch returns the numbers of the leases that it has granted.
+func (d *Driver) grantBatch(ctx context.Context, all []request) (fences map[grantee]int64, err error) {
+	text, arg := d.texts.grantAll, list(all...)
+	if d.texts.renewed != "" { // what these owners hold afterwards, they were granted now
+		if err := d.exec(ctx, text, arg); err != nil {
+			return nil, err
+		}
+		text = d.texts.renewed
+	}
+	return d.fences(ctx, text, arg)
+}
+
+// giveBatch returns the numbers of the leases that it has ended.
+func (d *Driver) giveBatch(ctx context.Context, all []request) (fences map[grantee]int64, err error) {
+	text, arg := d.texts.giveAll, list(all...)
+	if d.texts.gaveAll == "" {
+		return d.fences(ctx, text, arg)
+	}
+	var ended int64
+	err = d.writeReady(ctx, func(on runner) (err error) {
+		ended, err = written(ctx, on, text, arg)
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case ended < int64(len(all)):
+		return d.fences(ctx, d.texts.gaveAll, arg)
+	}
+	fences = make(map[grantee]int64)
+	for _, r := range all {
+		fences[grantee{r.Name, r.Owner}] = r.Fence
+	}
+	return fences, nil
+}
+
+// fences runs a statement that returns names, owners and numbers.
+func (d *Driver) fences(ctx context.Context, text, arg string) (fences map[grantee]int64, err error) {
 	err = d.writeReady(ctx, func(on runner) error {
 		fences = make(map[grantee]int64)
-		return each(ctx, on, readFence(fences), text, list(all...))
+		return each(ctx, on, readFence(fences), text, arg)
 	})
-	if errors.Is(err, ErrContended) {
-		return nil, nil // nothing was done: each asks alone
-	}
 	return fences, err
 }
 

@@ -104,8 +104,9 @@ type placeTexts struct {
 }
 
 type batchTexts struct {
-	grantAll string // JSON list of {name, owner, ttl, note} → name, owner, fence: grants what is free, if nobody waits for it or has locked its row; "": there is no such statement
-	giveAll  string // JSON list of {name, owner, fence} → the same: ends live exclusive leases for which nobody waits and whose rows nobody has locked; "" likewise
+	grantAll string // JSON list of {name, owner, ttl, note} → name, owner, fence: grants what is free, if nobody waits for it or has locked its row. Where there is renewed, that returns them; "": there is no such statement
+	giveAll  string // JSON list of {name, owner, fence} → the same, or changed: ends live exclusive leases for which nobody waits and whose rows nobody has locked; "" likewise
+	gaveAll  string // the same list, after giveAll → name, owner, fence: 0 of those that it has not ended, untold of those that have ended maybe before; "": giveAll returns them
 	renewAll string // JSON list of {name, owner, ttl} → name, owner, fence: lengthens live exclusive leases whose rows nobody has locked
 	renewed  string // the same list → name, owner, fence of the live ones in it; "": renewAll returns them
 	unlocked string // JSON list of names → those of rows that nobody has locked; "": there are no locks of rows
@@ -163,7 +164,7 @@ const purgeAtOnce = `500`
 
 // each calls fn with every text but version, which runs on single connections.
 func (s *statements) each(fn func(text *string)) {
-	for _, text := range []*string{&s.grant, &s.next, &s.grantAll, &s.giveAll, &s.renewAll, &s.renewed, &s.unlocked, &s.give, &s.free, &s.save,
+	for _, text := range []*string{&s.grant, &s.next, &s.grantAll, &s.giveAll, &s.gaveAll, &s.renewAll, &s.renewed, &s.unlocked, &s.give, &s.free, &s.save,
 		&s.join, &s.insert, &s.first, &s.leave, &s.remove, &s.beat, &s.unbeat, &s.mine, &s.extend, &s.dead, &s.bury,
 		&s.raise, &s.idle, &s.purge, &s.state, &s.show, &s.list, &s.wake} {
 		fn(text)
@@ -202,12 +203,17 @@ func (returning) changed(ctx context.Context, on runner, text string, args ...an
 
 // counting is changed for databases that count the rows that a statement has written.
 func counting(ctx context.Context, on runner, text string, args ...any) (bool, error) {
+	n, err := written(ctx, on, text, args...)
+	return n > 0, err
+}
+
+// written runs a statement and returns how many rows it has written.
+func written(ctx context.Context, on runner, text string, args ...any) (int64, error) {
 	res, err := on.ExecContext(ctx, text, args...)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
-	n, err := res.RowsAffected()
-	return n > 0, err
+	return res.RowsAffected()
 }
 
 // pace is how often a waiting process looks, where nothing wakes it.

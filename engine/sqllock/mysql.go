@@ -87,6 +87,11 @@ const mysqlRenewals = `(SELECT * FROM ` + mysqlList + `
 	name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.name', owner VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.owner', ttl BIGINT PATH '$.ttl')) list) r
 	STRAIGHT_JOIN {p}locks l ON l.name = CAST(r.name AS BINARY) AND l.owner = CAST(r.owner AS BINARY) AND l.expires > {now}`
 
+// mysqlGiven is the same of leases that end.
+const mysqlGiven = `(SELECT * FROM ` + mysqlList + `
+	name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.name', owner VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.owner', fence BIGINT PATH '$.fence')) list) r
+	STRAIGHT_JOIN {p}locks l ON l.name = CAST(r.name AS BINARY)`
+
 // A statement about many rows waits for none: one that stays behind, when its caller has gone, would keep those locked
 // that it has passed. MySQL passes over rows that others have locked, if it locks them in a query of their own, which LIMIT
 // keeps apart; MariaDB does not there, and fails at once when it finds one.
@@ -120,6 +125,18 @@ func (m *mysql) statements() statements {
 				WHERE name = ?1 AND owner = ?2 AND expires > {now} AND fence = ?4`,
 		},
 		batchTexts: batchTexts{
+			grantAll: mysqlAtOnce + `UPDATE (SELECT l.name, r.owner, r.ttl, r.note FROM (SELECT * FROM ` + mysqlList + `
+						name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.name', owner VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.owner', ttl BIGINT PATH '$.ttl',
+						note LONGTEXT CHARACTER SET utf8mb4 PATH '$.note')) list) r
+					STRAIGHT_JOIN {p}locks l ON l.name = CAST(r.name AS BINARY) AND l.expires <= {now} AND l.crowd <= {now}` + mysqlUnlocked + `) r
+				STRAIGHT_JOIN {p}locks l ON l.name = r.name
+				SET l.fence = GREATEST(l.fence + 1, l.raised + 1, {floor}), l.owner = CAST(r.owner AS BINARY), l.since = {now},
+					l.note = CAST(COALESCE(r.note, '') AS BINARY), l.rev = l.rev + 1, l.expires = {now} + r.ttl`,
+			giveAll: mysqlAtOnce + `UPDATE (SELECT l.name FROM ` + mysqlGiven + ` AND l.fence = r.fence AND l.owner = CAST(r.owner AS BINARY)
+						AND l.expires > {now} AND l.crowd <= {now}` + mysqlUnlocked + `) r
+				STRAIGHT_JOIN {p}locks l ON l.name = r.name SET l.owner = '', l.expires = 0, l.rev = l.rev + 1`,
+			gaveAll: `SELECT l.name, r.owner, CASE WHEN l.fence = r.fence AND l.owner = '' AND l.expires = 0 THEN r.fence
+					WHEN l.fence = r.fence AND l.owner = CAST(r.owner AS BINARY) THEN 0 ELSE ` + strconv.Itoa(untold) + ` END FROM ` + mysqlGiven + ` FOR UPDATE SKIP LOCKED`,
 			renewAll: mysqlAtOnce + `UPDATE (SELECT l.name, r.ttl FROM ` + mysqlRenewals + mysqlUnlocked + `) r
 				STRAIGHT_JOIN {p}locks l ON l.name = r.name SET l.rev = l.rev + 1, l.expires = GREATEST(l.expires, {now} + r.ttl)`,
 			renewed: `SELECT l.name, l.owner, l.fence FROM ` + mysqlRenewals + ` FOR UPDATE SKIP LOCKED`, // not where a router sends reads
@@ -166,7 +183,7 @@ func (m *mysql) statements() statements {
 		},
 	}
 	const now = "(" + mysqlNow + " + " + mysqlCommits + ")"
-	for _, text := range []*string{&s.grant, &s.renewAll, &s.free, &s.save, &s.raise, &s.insert, &s.leave, &s.remove,
+	for _, text := range []*string{&s.grant, &s.grantAll, &s.giveAll, &s.renewAll, &s.free, &s.save, &s.raise, &s.insert, &s.leave, &s.remove,
 		&s.beat, &s.unbeat, &s.extend, &s.dead, &s.bury} {
 		*text = strings.ReplaceAll(*text, "{now}", "("+now+" + "+mysqlWrites+")") // now comes first: its error tells it from the other
 	}

@@ -1,0 +1,192 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A sender answers requests, alone and together, when it is told to.
+type sender struct {
+	batcher
+	mu    sync.Mutex
+	alone []string   // guarded by mu; the names that were sent so
+	sent  [][]string // guarded by mu; those of each batch
+	hold  chan struct{}
+	fail  error
+	over  map[string]int64 // what a batch says of a name, in place of 7
+}
+
+func newSender() *sender {
+	s := &sender{hold: make(chan struct{}), over: make(map[string]int64)}
+	s.send = func(ctx context.Context, all []request) (map[grantee]int64, error) {
+		var names []string
+		fences := make(map[grantee]int64)
+		for _, r := range all {
+			names = append(names, r.Name)
+			fences[grantee{r.Name, r.Owner}] = 7
+			if fence, other := s.over[r.Name]; other {
+				fences[grantee{r.Name, r.Owner}] = fence
+			}
+		}
+		s.mu.Lock()
+		s.sent = append(s.sent, names)
+		s.mu.Unlock()
+		return fences, s.answered(ctx)
+	}
+	return s
+}
+
+func (s *sender) answered(ctx context.Context) error {
+	select {
+	case <-s.hold:
+		return s.fail
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// want asks for a name, and tells what came of it.
+func (s *sender) want(ctx context.Context, name string) (answer func() (int64, error)) {
+	var fence int64
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		fence, _, err = s.ask(ctx, request{Name: name, Owner: "me"}, func() (int64, bool, error) {
+			s.mu.Lock()
+			s.alone = append(s.alone, name)
+			s.mu.Unlock()
+			return 1, true, s.answered(ctx)
+		})
+	}()
+	synctest.Wait()
+	return func() (int64, error) { <-done; return fence, err }
+}
+
+// busy has as many on their way as go alone.
+func (s *sender) busy(ctx context.Context) {
+	for i := range fewAlone {
+		s.want(ctx, fmt.Sprint("few", i))
+	}
+}
+
+func TestFewGoAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSender()
+		s.busy(t.Context())
+		if len(s.alone) != fewAlone || len(s.sent) > 0 {
+			t.Errorf("%q went alone, %q together", s.alone, s.sent)
+		}
+		close(s.hold)
+	})
+}
+
+// Those who come while others are on their way share a statement, which waits for the first of them no longer than a moment.
+func TestManyShareAStatement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSender()
+		s.busy(t.Context())
+		a, b, again := s.want(t.Context(), "a"), s.want(t.Context(), "b"), s.want(t.Context(), "a")
+		if len(s.alone) != fewAlone+1 {
+			t.Errorf("a name that is in the batch already has not gone alone: %q", s.alone)
+		}
+		start := time.Now()
+		time.Sleep(batchPause)
+		synctest.Wait()
+		if len(s.sent) != 1 || len(s.sent[0]) != 2 {
+			t.Fatalf("%v after others hang, %q were sent", time.Since(start), s.sent)
+		}
+		c := s.want(t.Context(), "c") // behind a batch that hangs, too
+		time.Sleep(batchPause)
+		synctest.Wait()
+		if len(s.sent) != 2 {
+			t.Fatalf("behind a batch that hangs: %q were sent", s.sent)
+		}
+		close(s.hold)
+		for name, answer := range map[string]func() (int64, error){"a": a, "b": b, "c": c} {
+			if fence, err := answer(); fence != 7 || err != nil {
+				t.Errorf("%s: %d, %v", name, fence, err)
+			}
+		}
+		if fence, err := again(); fence != 1 || err != nil {
+			t.Errorf("alone: %d, %v", fence, err)
+		}
+	})
+}
+
+// When one that went alone has its answer, those who wait are sent at once.
+func TestBatchLeavesWithAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSender()
+		s.busy(t.Context())
+		s.want(t.Context(), "a")
+		s.hold <- struct{}{}
+		synctest.Wait()
+		if len(s.sent) != 1 {
+			t.Errorf("%q were sent", s.sent)
+		}
+		close(s.hold)
+	})
+}
+
+func TestAnswersOfABatch(t *testing.T) {
+	boom := errors.New("boom")
+	for _, test := range []struct {
+		name      string
+		said      int64
+		fail      error
+		wantFence int64
+		wantErr   error
+		alone     bool
+	}{
+		{"granted", 7, nil, 7, nil, false},
+		{"passed over", 0, nil, 1, nil, true},
+		{"nothing was done", 7, ErrContended, 1, nil, true},
+		{"no answer", 7, boom, 0, boom, false},
+		{"ended, by this or before", untold, nil, 0, errUntold, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSender()
+			s.busy(t.Context())
+			s.over["a"] = test.said
+			answer := s.want(t.Context(), "a")
+			time.Sleep(batchPause)
+			synctest.Wait()
+			s.fail = test.fail
+			s.hold <- struct{}{} // the batch, or one of those that went before
+			for range fewAlone {
+				s.hold <- struct{}{}
+			}
+			synctest.Wait()
+			s.fail = nil
+			close(s.hold)
+			fence, err := answer()
+			if fence != test.wantFence || !errors.Is(err, test.wantErr) {
+				t.Errorf("%s: %d, %v", test.name, fence, err)
+			}
+			if alone := len(s.alone) > fewAlone; alone != test.alone {
+				t.Errorf("%s: asked alone afterwards: %v", test.name, alone)
+			}
+		})
+	}
+}
+
+// Who cannot wait for the answer leaves: what was asked for may come later.
+func TestBatchIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSender()
+		s.busy(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		if _, err := s.want(ctx, "a")(); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		close(s.hold)
+	})
+}
