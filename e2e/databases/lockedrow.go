@@ -11,10 +11,10 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// ManyTakeAndGiveBack has more take and give back names of their own than go alone, among them one whose row somebody
-// keeps locked, who holds up nobody else; and some that want each other's.
+// ManyTakeAndGiveBack has more take and give back names of their own than are asked for alone. The rows of some are locked,
+// of more than are asked for alone: those hold up nobody else. Then some want each other's names.
 func ManyTakeAndGiveBack(t *testing.T, s Server) {
-	const many, times = 48, 20
+	const many, locked, times = 64, 16, 20
 	d := s.migrated(t, s.Address)
 	cycle := func(l *leasehold.Locker, name string, last *uint64) error {
 		lease, err := l.Acquire(t.Context(), name)
@@ -27,7 +27,12 @@ func ManyTakeAndGiveBack(t *testing.T, s Server) {
 		*last = lease.Token()
 		return lease.Release(t.Context())
 	}
-	l := Locker(t, d, leasehold.Options{TTL: time.Minute, HandOver: -1})
+	l := Locker(t, d, leasehold.Options{TTL: time.Minute, HandOver: -1, Trace: func(_ context.Context, e leasehold.Event) {
+		var row int
+		if _, err := fmt.Sscanf(e.Name, "own/%d", &row); err == nil && row >= locked && e.Step == leasehold.StepRetrying {
+			t.Errorf("%s: a call had no answer: %v", e.Name, e.Err)
+		}
+	}})
 	var tokens [many]uint64
 	for i := range many { // else the rows are not there
 		if err := cycle(l, fmt.Sprint("own/", i), &tokens[i]); err != nil {
@@ -35,9 +40,13 @@ func ManyTakeAndGiveBack(t *testing.T, s Server) {
 		}
 	}
 	tx := begin(t, s.open(t, s.Address, nil).DB)
-	lockRow(t, tx, "own/0")
+	stuck := make(chan error, locked)
+	for i := range locked {
+		lockRow(t, tx, fmt.Sprint("own/", i))
+		go func() { stuck <- cycle(l, fmt.Sprint("own/", i), &tokens[i]) }()
+	}
 	var all sync.WaitGroup
-	for i := 1; i < many; i++ {
+	for i := locked; i < many; i++ {
 		all.Go(func() {
 			for range times {
 				if err := cycle(l, fmt.Sprint("own/", i), &tokens[i]); err != nil {
@@ -47,8 +56,6 @@ func ManyTakeAndGiveBack(t *testing.T, s Server) {
 			}
 		})
 	}
-	stuck := make(chan error, 1)
-	go func() { stuck <- cycle(l, "own/0", &tokens[0]) }() // beside so many it is sent with others
 	all.Wait()
 	select {
 	case err := <-stuck:
@@ -58,8 +65,10 @@ func ManyTakeAndGiveBack(t *testing.T, s Server) {
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-stuck; err != nil {
-		t.Error(err)
+	for range locked {
+		if err := <-stuck; err != nil {
+			t.Error(err)
+		}
 	}
 	var sections [4]struct {
 		inside atomic.Int32

@@ -44,6 +44,7 @@
 //
 //	sqllock, tables             options, and the driver from its begin to its end; its tables
 //	claim, renewall             calls of a claim; RenewAll
+//	batch                       grants and releases of many goroutines by one statement
 //	change, row                 the row as a record: read, decided by, written
 //	store                       statements, and how they wait for a database that is busy
 //	dialect                     what differs between databases
