@@ -1,5 +1,17 @@
 /* How an exclusive lease goes from one client of a process to another without the engine, and how
- * it ends: hold.go, lease.go, localqueue.go. docs/model.md says which function each step is. */
+ * it ends: hold.go, lease.go, localqueue.go.
+ *
+ * Each step, and the function that it models:
+ *
+ *   acquire, waits, gets         localQueue.enter, wait and leave in localqueue.go
+ *   contend                      acquisition.contend in contend.go; acquisition.begin in acquire.go
+ *   FIT                          hold.fitToHandOver in handover.go
+ *   handed = true                Lease.Release, hold.handOver, localQueue.handOver
+ *   gets, of what was handed     acquisition.take and hold.take in handover.go: the latter checks the lease again; if
+ *                                it is not fit, it gives the lease up and contends
+ *   lose, pass                   hold.loseIf, localQueue.pass
+ *   giveUp                       hold.release, which names the grant
+ *   Keeper                       deadlines.go, renewal.go, Request.Lost */
 
 #define TTL    6 /* ticks */
 #define WINDOW 1 /* Options.HandOver: ticks since the grant within which the lease may be handed over */

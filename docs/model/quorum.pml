@@ -1,5 +1,26 @@
 /* How a quorum grants, renews, regains and releases, over nodes that may forget: engine/quorum/claim.go, regain.go.
- * docs/model.md says which function each step is. */
+ *
+ * Each step, and the function that it models (engine/quorum/claim.go, unless another file is named):
+ *
+ *   round(try), ask, DECIDED     claim.tryOnce, claim.round, Driver.decided
+ *   compare                      claim.take: the greatest fence among those that granted
+ *   asked = ..., ask(lift)       claim.raise: written back to those with a smaller one, where the claim still holds
+ *   grants                       the end of claim.tryOnce: both rounds count against the TTL; acquisition.begin in
+ *                                acquire.go sets the deadline
+ *   refused                      claim.rollBack
+ *   round(renew)                 claim.Renew, claim.renewed; hold.renewed in renewal.go moves the deadline
+ *   round(release)               Lease.Release ends the context, then calls claim.Release; after the deadline it
+ *                                reports a loss whatever the result
+ *   serve                        the scripts acquire, raise, renew and release of redislock
+ *   counts, COUNTS, misses       standing of a node, claim.counted in regain.go
+ *   begins, confirmed            claim.begin, claim.regain: a node that lost the lease is asked again after a
+ *                                renewal, and counts from the next
+ *   Regain                       claim.again, claim.regainAt: skipped where an earlier call has regained it; writes
+ *                                the token there
+ *   WAITS                        claim.next: calls to one node follow each other
+ *   Evict                        Driver.Evict, which a node may miss
+ *   late, Late                   attempts and releases are numbered: a late one counts only until a later one is served
+ *   quiet, Restart               memory.lua, and Options.Memory of redislock */
 
 #define NODES    3
 #define MAJORITY 2
