@@ -2,11 +2,12 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+VALE = github.com/errata-ai/vale/v3/cmd/vale@v3.18.0
 MYSQL = mysql 9
 MODULES = $(shell scripts/modules) e2e bench
 BEGUN := $(shell date +%s)
 
-.PHONY: test test-raced test-plain test-all test-loaded test-install explore mutants model bench check fmt vet staticcheck vuln tidy unchanged release dist test-dist tools matrix
+.PHONY: test test-raced test-plain test-all test-loaded test-install explore mutants model bench check fmt vet staticcheck vuln tidy prose unchanged release dist test-dist tools matrix
 
 # The short lane, for each change: it leaves out what says so, with a reason (git grep -n 'Long(t, "'). The race detector
 # is where drivers are used in the tests' own process, not where tests start programs. Tests mostly wait: several packages
@@ -74,7 +75,7 @@ bench: tools
 	go test -run '^$$' -bench . -benchmem .
 	cd bench && go test -run '^$$' -bench . -timeout 60m ./... -contest.pages $(CURDIR)/docs/benchmarks
 
-check: fmt vet staticcheck vuln tidy
+check: fmt vet staticcheck vuln tidy prose
 
 fmt:
 	@files=$$(git ls-files '*.go' | xargs gofmt -l); test -z "$$files" || { echo "not gofmt-ed: $$files"; exit 1; }
@@ -95,6 +96,10 @@ vuln:
 
 tidy:
 	scripts/tidy
+
+# The English of pages and help texts; see scripts/prose. The first run builds vale: a minute of processor time.
+prose:
+	@scripts/prose $(VALE)
 
 # Fails when what an editor asks of go, or what ran before, has changed a committed tree.
 unchanged:
