@@ -257,16 +257,12 @@ func TestPlacesOfChangesExist(t *testing.T) {
 	}
 }
 
-// TestLayoutIsWhole compares the README's layout with the folders that are committed.
+// TestLayoutIsWhole compares the layout in AGENTS.md with the folders that are committed.
 func TestLayoutIsWhole(t *testing.T) {
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, layout, _ := strings.Cut(string(text), "## Working on it\n\n```\n")
+	_, layout, _ := strings.Cut(read(t, "AGENTS.md"), "## Layout\n\n```\n")
 	layout, _, found := strings.Cut(layout, "```")
 	if !found {
-		t.Fatal("the README has no layout")
+		t.Fatal("AGENTS.md has no layout")
 	}
 	told := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)([a-z0-9]+)/(?:\s|$)`).FindAllStringSubmatch(layout, -1) {
@@ -282,12 +278,12 @@ func TestLayoutIsWhole(t *testing.T) {
 			continue
 		}
 		if !told[name] {
-			t.Errorf("the README's layout does not name %s/", name)
+			t.Errorf("the layout in AGENTS.md does not name %s/", name)
 		}
 		delete(told, name)
 	}
 	for name := range told {
-		t.Errorf("the README's layout names %s/, which is not there", name)
+		t.Errorf("the layout in AGENTS.md names %s/, which is not there", name)
 	}
 }
 
