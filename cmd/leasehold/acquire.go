@@ -28,22 +28,36 @@ func newAcquireCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "acquire [flags] NAME",
 		Short: "Acquire a lock for a script and exit",
-		Long: `Acquire NAME and exit, leaving the lease held for --ttl. Nobody renews it: renew it
-with "leasehold renew" before it ends, and give it up with "leasehold release". Where a
-single command is to run under the lock, "leasehold run" does all of that by itself.
+		Long: `Acquire NAME and exit, leaving the lease held for --ttl. Nothing renews it: call
+"leasehold renew" before it ends, and "leasehold release" when you are done. The
+output is for eval, in two lines as below. To hold a lock while one command runs,
+use "leasehold run", which does all of this by itself.
 
-The output is for eval. It sets and exports
-  LEASEHOLD_OWNER   the secret that renews and releases the lease
-  LEASEHOLD_TOKEN   the fencing token: larger than every earlier holder's
-  LEASEHOLD_TTL     seconds until the lease must be taken as ended
+# Output
+The output sets and exports
+  LEASEHOLD_OWNER  the secret that renews and releases the lease
+  LEASEHOLD_TOKEN  the fencing token: larger than every earlier holder's
+  LEASEHOLD_TTL    seconds until the lease must be taken as ended
 
-Write it in two lines, as below: the first then ends the script when NAME is busy, when the
-store is down, and when leasehold is not installed or was killed. eval "$(leasehold acquire
-NAME)" goes on in the last two cases, because eval succeeds on nothing. Otherwise it fails as
-it should: what is printed for it is then (exit N), unless the output is a terminal.
+Write it in two lines. The first then ends the script if NAME is busy, if the store is
+down, and if leasehold is not installed or was killed. In the last two cases
+eval "$(leasehold acquire deploy)" would continue, because eval succeeds on nothing.
+In the others it fails as it should: the output is then (exit N), unless it goes to a
+terminal.
 
-Exit codes: 1 busy, 64 wrong usage, 69 store unreachable, 70 internal error, 77 store
-denies access, 128+n when signal n ended the wait.`,
+# Waiting
+-n and -w limit everything until NAME is held, connecting included. Exit code 69 means
+that the store did not answer within 2 s, or within -w SECONDS if that is longer. If
+holders give different numbers with --slots, the smallest counts, and standard error
+warns of it.
+
+# Exit codes
+  1      NAME is busy
+  64     wrong usage
+  69     the store is unreachable
+  70     internal error
+  77     the store denies access
+  128+n  signal n ended the wait`,
 		Example: `  lease=$(leasehold acquire -w 10 deploy) || exit
   eval "$lease"
   ./deploy.sh --token "$LEASEHOLD_TOKEN"
@@ -102,12 +116,13 @@ func newRenewCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "renew [flags] NAME [OWNER]",
 		Short: "Restart the lease of an acquired lock",
-		Long: `Restart the lease that OWNER holds on NAME with --ttl, counted from now. It prints what
-acquire prints; the token is larger than the one acquire printed, and the same each time.
-What has seen it refuses the first one: write with the newer one from then on. OWNER is
-LEASEHOLD_OWNER unless it is given; in the environment it stays out of the list of processes.
+		Long: `Restart the lease that OWNER holds on NAME with --ttl, counted from now. The output
+is that of "leasehold acquire". Its token is larger than the one that acquire printed,
+and stays the same from one renewal to the next. Use it for all later writes: a resource
+that has seen it refuses the first one. Exit code 75 means that the lease has ended, and
+that another may hold NAME.
 
-Exit code 75: the lease has ended, and another may hold NAME.`,
+OWNER defaults to LEASEHOLD_OWNER, which keeps it out of the list of processes.`,
 		Example: `  lease=$(leasehold renew --ttl 5m deploy) || exit
   eval "$lease"`,
 		Args:              argNames("NAME", "[OWNER]"),
@@ -124,7 +139,7 @@ Exit code 75: the lease has ended, and another may hold NAME.`,
 			return renew(cmd.Context(), a, args[0], owner, length)
 		},
 	}
-	cmd.Flags().Var(&ttl, "ttl", "`LENGTH` of the lease: seconds, or with a unit such as 90s or 5m")
+	cmd.Flags().Var(&ttl, "ttl", "lease `LENGTH`: seconds, or 90s, 5m")
 	return cmd
 }
 
@@ -142,11 +157,10 @@ func newReleaseCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "release [flags] NAME [OWNER]",
 		Short: "Release an acquired lock",
-		Long: `Give up the lease that OWNER holds on NAME. OWNER is LEASEHOLD_OWNER unless it is given;
-in the environment it stays out of the list of processes.
+		Long: `Give up the lease that OWNER holds on NAME. Exit code 75 means that the lease had
+ended before, so that what it guarded may have overlapped with another holder's work.
 
-Exit code 75: the lease had ended before, so what it guarded may have overlapped with
-another holder's work.`,
+OWNER defaults to LEASEHOLD_OWNER, which keeps it out of the list of processes.`,
 		Example:           `  leasehold release deploy`,
 		Args:              argNames("NAME", "[OWNER]"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),

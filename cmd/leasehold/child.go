@@ -71,8 +71,8 @@ func newChild(a *app) child {
 
 func (c *child) addFlags(flags *pflag.FlagSet) {
 	flags.SetInterspersed(false) // what follows COMMAND is COMMAND's
-	flags.Var(&c.grace, "grace", "`TIME` from SIGTERM to SIGKILL (default a fifth of the TTL, at most 10s)")
-	flags.StringVarP(&c.shell, "command", "c", "", "run `STRING` by $SHELL, or /bin/sh, in place of COMMAND")
+	flags.Var(&c.grace, "grace", "`TIME` from TERM to KILL (default TTL/5, max 10s)")
+	flags.StringVarP(&c.shell, "command", "c", "", "run `STRING` with $SHELL, or /bin/sh")
 }
 
 // parse takes NAME and COMMAND from the arguments. Flags may stand on both sides of NAME.

@@ -11,13 +11,17 @@ import (
 	"strings"
 )
 
-const configHelp = `Which store it is says the flag, else LEASEHOLD_STORE, else the user's file
-~/.config/leasehold/config, else the system's /etc/leasehold/config, with lines such as
+const configHelp = `# Choosing a store
+The store is chosen in this order: --store, LEASEHOLD_STORE, ~/.config/leasehold/config,
+/etc/leasehold/config. A configuration file has lines such as
   store = redis://locker@lock.internal/0?password_file=/etc/leasehold/password
   require-shared = true
-Without any of them it is a file of the user's own: then two users, or two machines, do not
-exclude each other. --require-shared, LEASEHOLD_REQUIRE_SHARED=true or the line above refuse
-such a file, also where one is named.`
+
+If none of them names a store, the locks are in a SQLite file in your home directory. It
+does not exclude other users or other machines. --require-shared,
+LEASEHOLD_REQUIRE_SHARED=true or the line above refuse such a file, even if one is named.
+
+A store that cannot be reached is reported at once. Commands that only look create nothing.`
 
 // defaultStore is the store that is used when none is named.
 const defaultStore = "sqlite:"

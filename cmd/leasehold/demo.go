@@ -22,7 +22,7 @@ import (
 func newDemoCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "demo",
-		Short:   "See on examples what a lock is for",
+		Short:   "Show what a lock is for, by example",
 		Example: "  leasehold demo seckill",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    onlySubcommands,
@@ -37,12 +37,13 @@ func newDemoCommand(a *app) *cobra.Command {
 // scenarioNotes end the help text of each scenario.
 const scenarioNotes = `
 
-It is played with real processes and a real database. The lock is kept in a temporary file, or in
-the store of --store or LEASEHOLD_STORE. The books of the business are a temporary file, or kept in
-the database of --shop, apart from all else. Nothing is left behind but the store's memory of the
-last tokens, as long as it keeps that.
+Exit code 1 means that a run that promises to be right went wrong.
 
-Exit code 1: what promises to be right went wrong.`
+# Processes and stores
+The demo uses real processes and a real database. The lock is in a temporary file, or in
+the store that --store or LEASEHOLD_STORE names. The shop's books are in a temporary file,
+or in a schema of their own in the database of --shop. The demo cleans up after itself; only
+the store remembers the last tokens, for as long as it keeps them.`
 
 // A demoCall is one call of a scenario.
 type demoCall struct {
@@ -70,7 +71,7 @@ func newScenarioCommand(a *app, s demo.Scenario) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	s.AddFlags(flags)
-	flags.StringVar(&c.strategy, "strategy", allStrategies, "play only `ONE` of "+strategyNames(s))
+	flags.StringVar(&c.strategy, "strategy", allStrategies, "run only `ONE` of "+strategyNames(s))
 	flags.StringVar(&c.shop, "shop", "", "keep the books in the database of this `URL`: "+demo.ShopForms)
 	return cmd
 }

@@ -22,32 +22,36 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const doctorLong = `Look at the chosen store, and say of each thing whether it is fit for locks: ok, warning or
-error, and what to do about it.
+const doctorLong = `Check whether the store is suitable for locks. Each finding is ok, a warning or an
+error, with advice. Exit codes: 0 all is ok, 1 there are warnings, 69 there are
+errors, 64 wrong usage.
 
-  store        which one it is, without its password, and who has named it
+  store        which store it is, without its password, and what named it
   reach        whether it answers
-  promises     what locks of its kind have, such as fencing tokens
-  version      the server's, with its defects that are known to end leases
+  promises     what its locks have, such as fencing tokens
+  version      the server's, and its known defects that end leases
   persistence, eviction, replicas, quorum, isolation, space, file, waking
-               how it is set up, as far as it tells this user
+               how it is configured, as far as this user may see
   clock        how far its clock is from this machine's
   round trip   how long it takes to answer: the median of several, and the worst
   rights       whether this user can take, renew and release a lock
 
-It reads no lock of anybody, and takes one on a name of its own ("leasehold-doctor/" and 26
-letters), of which nothing is left. It makes no file, no tables and no bucket: those that are missing
-are a warning, where leasehold itself makes them. A database without tables is looked at all the same,
-and "rights" then says whether this user can create them. A store that hangs is given up after 4 s
-at each step: the first contact, which is tried once more if the store then lets itself be looked
-at, the look itself, the round trips and the lock; and closing it after a second.
+# What it touches
+It reads nobody's locks. It takes one with a name of its own, "leasehold-doctor/" and 26
+letters, and leaves nothing of it. It creates no file, no tables and no bucket: if they
+are missing and leasehold itself would create them, that is a warning. A database
+without tables is checked all the same, and "rights" then says whether this user can
+create them.
 
-Exit codes: 0 all is ok, 1 there are warnings, 69 there are errors, 64 wrong usage.`
+# Time limits
+A store that hangs gets 4 s for each step: the first contact, the check itself, the
+round trips and the lock; and one second to close. The first contact is tried once more
+if the check then succeeds.`
 
 func newDoctorCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "doctor [flags]",
-		Short:             "Look whether a store is fit for locks",
+		Short:             "Check whether a store is suitable for locks",
 		Long:              doctorLong,
 		Example:           "  leasehold doctor\n  leasehold --store redis://host/0 doctor\n  leasehold doctor --json | jq -r '.findings[] | select(.level != \"ok\").text'",
 		Args:              argNames(),

@@ -24,16 +24,15 @@ func newEvictCommand(a *app) *cobra.Command {
 	var e eviction
 	cmd := &cobra.Command{
 		Use:   "evict --owner OWNER --reason TEXT [flags] NAME",
-		Short: "End another's lease by force",
-		Long: `End the lease of one holder of NAME before its time, for a holder that hangs. The next
-holder gets a larger token. The evicted one learns of it at its next renewal at the
-latest, and "leasehold run" then ends its command; until then it may still act, so that
-only writes that check the token are safe at once.
+		Short: "End a holder's lease by force",
+		Long: `End the lease of a holder that hangs. The next holder gets a larger token. The
+evicted holder learns of it at its next renewal at the latest, and "leasehold run" then
+ends its command. Until then it may still act: only writes that check the token are
+safe at once.
 
-OWNER is what "leasehold show NAME" prints, or the whole owner. On a terminal it asks
-first; elsewhere it needs --yes.
-
-Exit codes: 75 OWNER does not hold NAME, 64 no --yes and nobody to ask.`,
+OWNER is what "leasehold show" prints, or the whole owner. On a terminal the command
+asks first; elsewhere it needs --yes. Exit codes: 75 OWNER does not hold NAME, 64 no
+--yes and nobody to ask.`,
 		Example:           "  leasehold show deploy\n  leasehold evict deploy --owner 4f1a22c9 --reason 'host is gone'",
 		Args:              argNames("NAME"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
@@ -43,8 +42,8 @@ Exit codes: 75 OWNER does not hold NAME, 64 no --yes and nobody to ask.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&e.owner, "owner", "", "the holder to evict: `OWNER` as shown, or whole")
-	flags.StringVar(&e.reason, "reason", "", "`TEXT` for the evicted holder and the record")
+	flags.StringVar(&e.owner, "owner", "", "the holder to evict, as \"leasehold show\" prints `OWNER`")
+	flags.StringVar(&e.reason, "reason", "", "`TEXT` for the evicted holder and the records")
 	flags.BoolVarP(&e.yes, "yes", "y", false, "do not ask")
 	cmd.RegisterFlagCompletionFunc("owner", e.completeOwner(a))
 	return cmd

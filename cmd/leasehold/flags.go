@@ -69,13 +69,13 @@ type claimFlags struct {
 
 func (f *claimFlags) add(set *pflag.FlagSet, ttl time.Duration) {
 	f.set, f.ttl, f.began = set, span(ttl), time.Now()
-	set.BoolVarP(&f.noWait, "no-wait", "n", false, "fail at once when NAME is busy, and after "+quickBound.String()+" when the store does not answer")
-	set.VarP(&f.wait, "wait", "w", "take at most `SECONDS` (fractions allowed) for all of it instead of waiting without limit")
+	set.BoolVarP(&f.noWait, "no-wait", "n", false, "fail at once if NAME is busy")
+	set.VarP(&f.wait, "wait", "w", "wait at most `SECONDS`, such as 2.5")
 	set.BoolVarP(&f.alone, "exclusive", "x", false, "share NAME with nobody (the default)")
 	set.BoolVarP(&f.shared, "shared", "s", false, "share NAME with other shared holders")
-	set.IntVar(&f.slots, "slots", 0, "share NAME among at most `N` holders, as a semaphore does; another's smaller N counts, and is warned of")
-	set.Var(&f.ttl, "ttl", "`LENGTH` of the lease: seconds, or with a unit such as 90s or 5m")
-	set.StringVar(&f.note, "note", "", "`TEXT` for people who ask who holds NAME")
+	set.IntVar(&f.slots, "slots", 0, "let at most `N` holders share NAME, as a semaphore")
+	set.Var(&f.ttl, "ttl", "lease `LENGTH`: seconds, or 90s, 5m")
+	set.StringVar(&f.note, "note", "", "show `TEXT` to those who ask who holds NAME")
 	addFlock(set, &f.alone)
 }
 

@@ -25,8 +25,8 @@ type hooks struct {
 }
 
 func (h *hooks) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&h.acquire, "on-acquire", "", "run `STRING` by the shell beside COMMAND, when NAME is held")
-	flags.StringVar(&h.lost, "on-lost", "", "run `STRING` by the shell when the lease was lost and COMMAND was ended")
+	flags.StringVar(&h.acquire, "on-acquire", "", "run `STRING` with the shell once NAME is held")
+	flags.StringVar(&h.lost, "on-lost", "", "run `STRING` with the shell after the lease was lost")
 }
 
 // start runs text, if it is not "", with env and more variables.

@@ -17,30 +17,42 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const leadLong = `Campaign for NAME, run COMMAND while leading, and campaign again when the term is over,
-until a signal ends it. Start it on every machine that may lead: one of them runs COMMAND.
+const leadLong = `Campaign for NAME, run COMMAND while leading, and campaign again when the term is
+over, until a signal ends it. Start it on every machine that may lead: one of them
+runs COMMAND. If that machine dies, the next one leads within the TTL. If only
+"leasehold lead" is killed, the next one leads as soon as nothing of COMMAND is left.
 
-A term ends when COMMAND exits, whatever its exit code, and the next in line leads; or when
-the lease is lost or evicted: then COMMAND and everything it started is ended, as "leasehold
-run" does, before anybody else leads. The next term starts COMMAND anew, with a larger
-LEASEHOLD_TOKEN. When a leader's machine dies, the next one leads within the TTL; when only
-"leasehold lead" is killed, as soon as nothing of COMMAND is left.
+# Terms
+A term ends when COMMAND exits, whatever its exit code, or when the lease is lost or
+evicted. In the latter case COMMAND and everything it started are ended before anyone
+else leads, as "leasehold run" does. The next term starts COMMAND anew, with a larger
+LEASEHOLD_TOKEN.
 
-Whose COMMAND has exited stays away for a while, so that another machine may do better: half
-a second, and twice as long, up to 30 seconds, each time that COMMAND lives no longer than
-the last such pause. Nothing is held meanwhile, and standard error says when it ends.
+After COMMAND exits, this machine pauses before it campaigns again, so that another can
+take over: half a second at first, doubling up to 30 s while COMMAND keeps exiting
+before the last pause would be over. Nothing is held during the pause, and standard
+error says when it ends.
 
-While the store refuses or does not answer, standard error says why once for each new reason, and
-when it answers again; with --json as an event, too. The campaign goes on. Only the first one fails
-at once: then nothing has run yet.
+COMMAND has the same environment as under "leasehold run".
 
-TERM, INT, HUP and QUIT end the campaign, or are passed on to COMMAND and end it all when
-COMMAND has exited; only then another leads. COMMAND sees the same environment as under
-"leasehold run".
+# When the store fails
+If the store cannot be reached or refuses at the start, "leasehold lead" fails at once,
+as nothing has run yet. Later the campaign continues: standard error says why, once for
+each new reason, and says when the store answers again. With --json these are events.
 
-Exit codes: COMMAND's own after a signal, else 128+n; 64 wrong usage; 69 store unreachable
-at the start; 70 internal error; 77 store denies access at the start; 126 COMMAND cannot be
-run; 127 COMMAND not found.`
+# Signals
+TERM, INT, HUP and QUIT end the campaign. While COMMAND runs they are passed on to it,
+and "leasehold lead" ends when COMMAND has exited; only then another leads.
+
+# Exit codes
+  N      COMMAND's own, if it exits after a signal
+  128+n  signal n ended the campaign
+  64     wrong usage
+  69     the store is unreachable at the start
+  70     internal error
+  77     the store denies access at the start
+  126    COMMAND cannot be run
+  127    COMMAND was not found`
 
 // A lead is one "leasehold lead".
 type lead struct {
@@ -69,7 +81,7 @@ func newLeadCommand(a *app) *cobra.Command {
 		Short: "Run a command on one machine at a time, again and again",
 		Long:  leadLong,
 		Example: `  leasehold --store redis://host/0 lead scheduler -- ./scheduler
-  leasehold show scheduler                      who leads
+  leasehold show scheduler                      # who leads
   leasehold evict scheduler --owner 4f1a22c9 --reason 'too slow'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := l.parse(cmd, args, false); err != nil {
@@ -83,8 +95,8 @@ func newLeadCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	l.addFlags(flags)
-	flags.Var(&l.term, "ttl", "`LENGTH` of the lease: seconds, or with a unit such as 90s or 5m")
-	flags.StringVar(&l.note, "note", "", "`TEXT` for people who ask who leads")
+	flags.Var(&l.term, "ttl", "lease `LENGTH`: seconds, or 90s, 5m")
+	flags.StringVar(&l.note, "note", "", "show `TEXT` to those who ask who leads")
 	return cmd
 }
 

@@ -18,23 +18,26 @@ func newListCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [flags] [PREFIX]",
 		Short: "List the locks that are held or waited for",
-		Long: `List the locks that are held or waited for, a line for each holder: the start
-of its owner, its token, how long it has held, how much of its lease is left,
-and how many wait. PREFIX selects the names that start with it. A MODE of
-shared/3 is that of a holder who asked for --slots 3; the smallest number of
-all counts.
+		Long: `List the locks that are held or waited for, one line per holder: the start of its
+owner, its token, how long it has held the lock, how much of its lease is left, and
+how many wait. With PREFIX, list only names that start with it.
 
-Lines appear as the store sends them, sorted by name where it can sort. If
---limit leaves locks out, standard error gives the --after to go on with.
-A JSON array without an end was cut off.
+# Columns
+A MODE of shared/3 is a holder that asked for --slots 3; the smallest number of all
+holders counts. On a terminal NAME and NOTE are shortened to its width. If that is not
+enough, TOKEN, NOTE and OWNER are left out, in this order. Any other output has
+everything.
 
-On a terminal, NAME and NOTE are shortened to its width. If that is not enough,
-TOKEN, NOTE and OWNER are left out, in this order. Other output has everything.
+# Pages
+Lines appear as the store sends them, sorted by name where it can sort. If --limit
+leaves locks out, standard error gives the --after to continue with. A JSON array
+without an end was cut off.
 
---watch goes on until a signal ends it. It looks every second, at 50,000 names
-at most, and prints a line, or with --json an object, for each name whose
-holders or waiters have changed. It misses what comes and goes between two
-looks. When the store stops answering, standard error says so once.`,
+# Watching
+With --watch, "leasehold ls" looks every second until a signal ends it, at 50,000 names
+at most. It prints a line with the time for each name whose holders or waiters have
+changed, or with --json an object. Changes that are undone within the second are not
+seen. If the store does not answer, standard error says so once.`,
 		Example:           "  leasehold ls\n  leasehold ls --limit 50 orders/\n  leasehold ls --json | jq -r '.[].name'\n  leasehold ls --watch --json | jq -c '{name: .lock.name, held: (.lock.holders != [])}'",
 		Args:              argNames("[PREFIX]"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
@@ -56,9 +59,9 @@ looks. When the store stops answering, standard error says so once.`,
 			return l.list(cmd.Context(), a)
 		},
 	}
-	cmd.Flags().BoolVar(&watch, "watch", false, "go on, and print each change")
-	cmd.Flags().IntVar(&l.limit, "limit", 0, "list `N` locks at most")
-	cmd.Flags().StringVar(&l.after, "after", "", "go on after the list that ended with `NEXT`")
+	cmd.Flags().BoolVar(&watch, "watch", false, "keep watching, and print each change")
+	cmd.Flags().IntVar(&l.limit, "limit", 0, "list at most `N` locks")
+	cmd.Flags().StringVar(&l.after, "after", "", "continue after the list that ended with `NEXT`")
 	return cmd
 }
 
@@ -70,10 +73,9 @@ func newShowCommand(a *app) *cobra.Command {
 		Long: `Show who holds NAME, since when and for how much longer, with which token, and who
 waits for it, in order.
 
-A job of "leasehold run --once-per" or --at-least that is done still keeps NAME, without an
-owner: HELD is how long ago it began, NOTE who ran it, its exit code and how long it took.
-
-With --quiet it prints nothing, and the exit code tells: 0 free, 1 held or kept.`,
+A finished job of "leasehold run --once-per" or --at-least keeps NAME without an owner.
+HELD is then how long ago the job began, and NOTE who ran it, its exit code and how
+long it took.`,
 		Example:           "  leasehold show deploy\n  leasehold show --json deploy | jq '.waiters | length'",
 		Args:              argNames("NAME"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
@@ -81,7 +83,7 @@ With --quiet it prints nothing, and the exit code tells: 0 free, 1 held or kept.
 			return show(cmd.Context(), a, args[0], quiet)
 		},
 	}
-	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing: exit with 0 if NAME is free, 1 if not")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing; exit with 0 if NAME is free, else 1")
 	return cmd
 }
 

@@ -56,31 +56,24 @@ type errorView struct {
 	Code   int    `json:"exit_code"`
 }
 
-const about = `leasehold runs one thing at a time, across processes and machines.
+const about = `Run one thing at a time, across processes and machines. A lock is a lease: it
+ends by itself if its holder dies, and its token is larger than any before.`
 
-It holds named locks for shell scripts, cron jobs and deployments. Every lock is a
-lease: it ends by itself when its holder dies, and it carries a token that grows with
-each holder, so that a late writer can be told from the present one.`
+const passwords = `# Passwords
+The password of a store may be in the file that ?password_file=PATH names, in
+LEASEHOLD_PASSWORD, or in the URL. Everyone on this machine can read a URL that is given
+by --store in the list of processes. Programs that leasehold starts get the URL without
+the password, and no LEASEHOLD_PASSWORD: a leasehold inside them needs the file.`
 
-const passwords = `The password of a store may stand in a file that ?password_file=PATH names, in
-LEASEHOLD_PASSWORD, or in the URL, which everybody on this machine can read in the list of
-processes when it is given by --store. What leasehold starts gets the URL without the
-password, and no LEASEHOLD_PASSWORD: a leasehold inside needs the file.`
-
-const examples = `  leasehold run backup -- ./backup.sh          wait for "backup", then run
-  leasehold run -n report -- make report       or give up at once, with exit code 1
-  leasehold run --slots 3 gpu -- ./train.py    at most three at a time
-  leasehold --store redis://host/0 lead scheduler -- ./scheduler
-                                               run on one machine, fail over to the next
-  leasehold ls                                 who holds what
-  leasehold demo seckill                       see what a lock is for`
+const examples = `  leasehold run backup -- ./backup.sh        # wait for "backup", then run
+  leasehold --store redis://host/0 lead scheduler -- ./scheduler`
 
 // newRootCommand builds the command tree.
 func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:               "leasehold",
 		Short:             "Run one thing at a time, across processes and machines",
-		Long:              about + "\n\nStores (--store URL):\n" + describeStores() + "\n" + configHelp + "\n\n" + passwords,
+		Long:              about + "\n\n# Stores\n" + describeStores() + "\n" + configHelp + "\n\n" + passwords,
 		Example:           examples,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
@@ -97,18 +90,18 @@ func newRootCommand(a *app) *cobra.Command {
 	// Cobra's own needs a template, which keeps the linker from leaving out what nobody calls.
 	root.Flags().BoolVar(&a.version, "version", false, "print the version")
 	flags := root.PersistentFlags()
-	flags.String(keyStore, "", "the lock store's `URL` (default LEASEHOLD_STORE, a configuration file, or "+defaultStore+")")
-	flags.Bool(keyShared, false, "refuse a store that only this machine has")
+	flags.String(keyStore, "", "the lock store: sqlite:PATH, redis://HOST/DB, or another `URL` that --full lists (default "+defaultStore+")")
+	flags.Bool(keyShared, false, "refuse a store that is a file of this machine")
 	a.flags = flags
 	flags.BoolVar(&a.json, "json", false, "print JSON")
-	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say on stderr what happens, and when")
+	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to standard error")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageErrorf("%w\nSee: %s --help", inOurWords(err), cmd.CommandPath())
 	})
 
 	root.AddGroup(
 		&cobra.Group{ID: groupHold, Title: "Hold a lock:"},
-		&cobra.Group{ID: groupLook, Title: "See and mend:"},
+		&cobra.Group{ID: groupLook, Title: "Inspect and repair:"},
 		&cobra.Group{ID: groupRest, Title: "More:"},
 	)
 	run, lead := newRunCommand(a), newLeadCommand(a)
@@ -120,6 +113,7 @@ func newRootCommand(a *app) *cobra.Command {
 	add(root, groupHold, run, lead, newAcquireCommand(a), newRenewCommand(a), newReleaseCommand(a))
 	add(root, groupLook, newListCommand(a), newShowCommand(a), newWaitCommand(a), newTopCommand(a), newEvictCommand(a), newResetCommand(a), newDoctorCommand(a))
 	add(root, groupRest, newServeCommand(a), newDemoCommand(a), newVersionCommand(a), newSchemaCommand(a), newManCommand(a))
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { printHelp(cmd, false) })
 	root.SetHelpCommand(newHelpCommand())
 	root.SetHelpCommandGroupID(groupRest)
 	root.SetCompletionCommandGroupID(groupRest)
@@ -128,6 +122,7 @@ func newRootCommand(a *app) *cobra.Command {
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" { // cobra's own prints help for a shell that there is not
 			c.Args, c.RunE = cobra.ArbitraryArgs, onlySubcommands
+			c.Short = "Write a script that completes commands in a shell"
 		}
 	}
 	return root
@@ -152,11 +147,12 @@ func add(root *cobra.Command, group string, cmds ...*cobra.Command) {
 	root.AddCommand(cmds...)
 }
 
-// newHelpCommand is cobra's, but for a COMMAND that there is not: that is wrong usage.
+// newHelpCommand is cobra's, but for a COMMAND that there is not, which is wrong usage, and --full.
 func newHelpCommand() *cobra.Command {
-	return &cobra.Command{
+	full := false
+	help := &cobra.Command{
 		Use:               "help [COMMAND]",
-		Short:             "Help about any command",
+		Short:             "Explain a command",
 		ValidArgsFunction: completeCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			about, rest, err := cmd.Root().Find(args)
@@ -166,10 +162,21 @@ func newHelpCommand() *cobra.Command {
 			case len(rest) > 0:
 				return onlySubcommands(about, rest)
 			}
-			about.InitDefaultHelpFlag()
-			return about.Help()
+			printHelp(about, full)
+			return nil
 		},
 	}
+	help.Flags().BoolVar(&full, "full", false, "show all that the manual page has")
+	return help
+}
+
+func printHelp(cmd *cobra.Command, full bool) {
+	out := cmd.OutOrStdout()
+	width := widthOf(out)
+	if width <= 0 {
+		width = helpWidth
+	}
+	writeHelp(out, cmd, width, full)
 }
 
 func completeCommand(cmd *cobra.Command, args []string, typed string) (names []cobra.Completion, _ cobra.ShellCompDirective) {

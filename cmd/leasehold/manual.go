@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -19,7 +18,7 @@ func newManCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "man DIR",
 		Short:   "Write the manual pages into a folder",
-		Long:    "Write a manual page for each command into DIR, which is created if it is missing.",
+		Long:    "Write a manual page for each command into DIR, which is created if it is missing. A page has\nall that \"leasehold help COMMAND --full\" shows.",
 		Example: "  leasehold man ~/.local/share/man/man1\n  man leasehold-run",
 		Args:    argNames("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -83,14 +82,25 @@ func manualPage(cmd *cobra.Command, built time.Time) string {
 		built.Format(time.DateOnly), "leasehold "+buildVersion().Version)
 	fmt.Fprintf(&p, ".SH NAME\n%s \\- %s\n", roff(pageName(cmd)), roff(cmd.Short))
 	fmt.Fprintf(&p, ".SH SYNOPSIS\n%s\n", bold(cmd.UseLine()))
-	p.WriteString(".SH DESCRIPTION\n")
-	manualText(&p, cmp.Or(cmd.Long, cmd.Short))
 	cmd.InitDefaultHelpFlag()
-	manualFlags(&p, "OPTIONS", cmd.NonInheritedFlags())
-	manualFlags(&p, "OPTIONS OF EVERY COMMAND", cmd.InheritedFlags())
+	for i, part := range sections(cmd) {
+		title := strings.ToUpper(part.title)
+		if i == 0 {
+			title = "DESCRIPTION"
+		}
+		fmt.Fprintf(&p, ".SH %s\n", roff(title))
+		manualText(&p, part.text)
+		if i == 0 {
+			manualFlags(&p, "OPTIONS", cmd.NonInheritedFlags())
+			manualFlags(&p, "OPTIONS OF EVERY COMMAND", cmd.InheritedFlags())
+		}
+	}
 	if cmd.Example != "" {
-		p.WriteString(".SH EXAMPLE\n")
-		manualText(&p, cmd.Example)
+		fmt.Fprintf(&p, ".SH EXAMPLES\n.EX\n")
+		for line := range strings.Lines(cmd.Example) {
+			p.WriteString(roff(strings.TrimSuffix(line, "\n")) + "\n")
+		}
+		p.WriteString(".EE\n")
 	}
 	var others []string
 	if cmd.HasParent() {
@@ -107,25 +117,31 @@ func manualPage(cmd *cobra.Command, built time.Time) string {
 	return p.String()
 }
 
-// manualText keeps lines that are indented as they are, and has the others filled.
+// manualText keeps examples as they are, fills paragraphs, and makes entries of a list.
 func manualText(p *strings.Builder, text string) {
-	kept := false
-	for line := range strings.Lines(text) {
-		line = strings.ReplaceAll(strings.TrimSuffix(line, "\n"), "\t", "    ")
-		if keep := strings.HasPrefix(line, " "); keep != kept {
+	kept, paragraph := false, false
+	keep := func(keep bool) {
+		if keep != kept {
 			kept = keep
 			p.WriteString(map[bool]string{true: ".EX\n", false: ".EE\n"}[kept])
 		}
-		if line == "" {
-			line = ".PP"
-		} else {
-			line = roff(line)
+	}
+	for line := range strings.Lines(text) {
+		line = strings.ReplaceAll(strings.TrimSuffix(line, "\n"), "\t", "    ")
+		term, about, listed := entry(line)
+		keep(strings.HasPrefix(line, " ") && !listed)
+		if paragraph && line != "" && !listed {
+			p.WriteString(".PP\n")
 		}
-		p.WriteString(line + "\n")
+		paragraph = line == ""
+		switch {
+		case listed:
+			fmt.Fprintf(p, ".TP\n%s\n%s\n", bold(strings.TrimLeft(term, " ")), roff(about))
+		case line != "":
+			p.WriteString(roff(line) + "\n")
+		}
 	}
-	if kept {
-		p.WriteString(".EE\n")
-	}
+	keep(false)
 }
 
 func manualFlags(p *strings.Builder, title string, flags *pflag.FlagSet) {
@@ -140,14 +156,10 @@ func manualFlags(p *strings.Builder, title string, flags *pflag.FlagSet) {
 		if f.Shorthand != "" {
 			name = bold("-"+f.Shorthand) + ", " + name
 		}
-		value, about := pflag.UnquoteUsage(f)
-		if value != "" {
+		if value, _ := pflag.UnquoteUsage(f); value != "" {
 			name += " \\fI" + roff(value) + "\\fP"
 		}
-		if !slices.Contains([]string{"", "0", "false", "[]"}, f.DefValue) {
-			about += " (default " + f.DefValue + ")"
-		}
-		fmt.Fprintf(p, ".TP\n%s\n%s\n", name, roff(about))
+		fmt.Fprintf(p, ".TP\n%s\n%s\n", name, roff(flagAbout(f)))
 	})
 }
 

@@ -20,11 +20,11 @@ type period struct {
 }
 
 func (p *period) addFlags(flags *pflag.FlagSet) {
-	flags.Var(&p.atLeast, "at-least", "keep NAME held for `TIME` from the start, even if COMMAND is done sooner")
-	flags.Var(&p.oncePer, "once-per", "run COMMAND at most once in each `PERIOD`, such as 24h, wherever it is started")
-	flags.Var(&p.atMost, "at-most", "with --once-per: COMMAND is ended within `TIME`; killed, it may run again after it (default the period)")
-	flags.BoolVar(&p.retry, "retry-on-failure", false, "with --once-per: a COMMAND that failed may run again within the period")
-	flags.StringVar(&p.key, "key", "", "`NAME`, in place of the argument")
+	flags.Var(&p.atLeast, "at-least", "keep NAME held for at least `TIME` from the start")
+	flags.Var(&p.oncePer, "once-per", "run COMMAND at most once per `PERIOD`, such as 24h")
+	flags.Var(&p.atMost, "at-most", "end COMMAND within `TIME` (default the period)")
+	flags.BoolVar(&p.retry, "retry-on-failure", false, "let a COMMAND that failed run again within PERIOD")
+	flags.StringVar(&p.key, "key", "", "lock `NAME` (instead of the argument)")
 }
 
 // ttl returns the most that the lease may last without a renewal, and the flag that sets it.

@@ -18,13 +18,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const polyglotLong = `A program in Go, one in Python and one in shell, with curl, sell the same stock, which is a number in
-a file: first without a lock, then each under a lock that it takes from one "leasehold serve". That is
-started for it, on a free port of this machine, over a temporary file or the store of --store or
-LEASEHOLD_STORE. Nothing is left behind but the store's memory of the last tokens.
+const polyglotLong = `A program in Go, one in Python and one in shell, with curl, sell the same stock, which
+is a number in a file. First they use no lock; then each takes a lock from one
+"leasehold serve". Exit codes: 1 a run that promises to be right went wrong, 69 python3
+or curl is missing.
 
-It needs python3 and curl: exit code 69 where one is missing. Exit code 1: what promises to be right
-went wrong.`
+# Processes and stores
+The demo starts the service on a free port of this machine, over a temporary file or the
+store that --store or LEASEHOLD_STORE names. It cleans up after itself; only the store
+remembers the last tokens.`
 
 // newPolyglotCommand is a scenario whose processes are not all of this program.
 func newPolyglotCommand(a *app) *cobra.Command {

@@ -14,11 +14,10 @@ func newResetCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "reset [flags] NAME",
 		Short: "Let a job run again before its period is over",
-		Long: `Free NAME when it is only kept for a job of "leasehold run --once-per" or --at-least that is
-done: the job may then run again at once. It ends no lease that somebody still holds, and
-does nothing when NAME is free.
-
-Exit code 1: NAME is held by a job that runs.`,
+		Long: `Free NAME if it is only kept for a finished job of "leasehold run --once-per" or
+--at-least, so that the job may run again at once. It does not end a lease that
+someone still holds, and does nothing if NAME is free. Exit code 1 means that the job
+is still running.`,
 		Example:           "  leasehold show daily-report\n  leasehold reset daily-report",
 		Args:              argNames("NAME"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),

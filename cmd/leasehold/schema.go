@@ -44,10 +44,10 @@ type schemaView struct {
 func newSchemaCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema [NAME]",
-		Short: "Print what a command prints with --json, as a JSON Schema",
-		Long: `Print the JSON Schema (draft 2020-12) of what a command prints with --json; without NAME, which
-there are. Later versions may add fields: what reads the output must pass over those that it
-does not know. See docs/stability.md.`,
+		Short: "Print the JSON Schema of a command's --json output",
+		Long: `Print the JSON Schema (draft 2020-12) of what a command prints with --json. Without
+NAME, list the schemas. Later versions may add fields, so readers must ignore fields that
+they do not know. See docs/stability.md.`,
 		Example: "  leasehold schema\n  leasehold schema show",
 		Args:    argNames("[NAME]"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {

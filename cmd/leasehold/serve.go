@@ -19,18 +19,27 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const serveLong = `Serve the store's locks by HTTP and JSON, for programs in every language and for machines
-that reach no more than one port: see docs/serve.md. Any number of instances may stand behind
-a balancer over one store that other machines share; none keeps anything that matters. The
-store "memory:" is this process's memory, and is gone with it.
+const serveLong = `Serve the store's locks over HTTP and JSON, for programs in any language and for
+machines that can reach only one port. The console is at the same address. A listener
+that other machines reach needs TLS and an --access file, or --insecure.
 
-A listener that other machines reach needs TLS (--tls-cert, --tls-key) and a file that says who
-may what (--access), or --insecure. Certificates and that file are read again when they change.
+# Instances
+See docs/serve.md for the calls. Any number of instances may stand behind a balancer
+over one shared store; none of them keeps anything that matters. The store "memory:" is
+the memory of this process, and is gone with it.
 
-TERM and INT stop it: callers that wait are told to repeat the call, calls that are under way
-are served, and what is held stays held.
+Certificates and the --access file are read again when they change. Port 0 of --listen is a
+free port.
 
-Exit codes: 64 wrong usage, 69 store unreachable, 70 the address cannot be had, 77 store denies access.`
+# Stopping
+TERM and INT stop the service. Callers that wait are asked to repeat the call, calls
+under way are served, and what is held stays held.
+
+# Exit codes
+  64  wrong usage
+  69  the store is unreachable
+  70  the address is not available
+  77  the store denies access`
 
 // mostStreams is how many calls one HTTP/2 connection may have open: a driver keeps one for
 // each claim that waits.
@@ -66,26 +75,29 @@ func newServeCommand(a *app) *cobra.Command {
 		Use:   "serve [flags]",
 		Short: "Serve the locks over HTTP",
 		Long:  serveLong,
+		Annotations: map[string]string{helpFlags: `Listen: listen host
+Security: tls-cert tls-key client-ca access insecure audit
+Limits: max-waiting max-waiting-each max-streams max-streams-each rate`},
 		Example: `  leasehold serve
   leasehold --store redis://host/0 serve --listen 127.0.0.1:7400
-  curl --json '{"name":"deploy","ttl_ms":30000}' http://127.0.0.1:7400/v1/acquire`,
+  curl --json '{"name":"job","ttl_ms":30000}' http://127.0.0.1:7400/v1/acquire`,
 		Args: argNames(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd.Context()) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&s.listen, "listen", defaultListen, "`ADDRESS` and port to listen at; port 0 is a free one")
-	flags.StringVar(&s.cert, "tls-cert", "", "`FILE` with the certificate and its chain")
-	flags.StringVar(&s.key, "tls-key", "", "`FILE` with the certificate's key")
-	flags.StringVar(&s.clientCA, "client-ca", "", "`FILE` with the authorities of clients' certificates")
-	flags.StringVar(&s.access, "access", "", "`FILE` that says which client may what")
-	flags.BoolVar(&s.insecure, "insecure", false, "let other machines in without TLS or without --access")
-	flags.StringVar(&s.audit, "audit", "", "`FILE` to add a line to for each call that changes something; - is stdout")
-	flags.IntVar(&s.opts.Limits.Waiting, "max-waiting", 0, "the most calls that wait, `N` of all clients (default 20000)")
-	flags.IntVar(&s.opts.Limits.Streams, "max-streams", 0, "the most event streams, `N` of all clients (default 5000)")
-	flags.IntVar(&s.opts.Limits.StreamsEach, "max-streams-each", 0, "the most event streams, `N` of one client (default 1000)")
-	flags.IntVar(&s.opts.Limits.WaitingEach, "max-waiting-each", 0, "the most calls that wait, `N` of one client (default 10000)")
-	flags.Float64Var(&s.opts.Limits.Rate, "rate", 0, "the most calls a second of one client, `N`; renewals and releases are not counted (default no limit)")
-	flags.StringSliceVar(&s.opts.Hosts, "host", nil, "another `NAME` that clients on this machine call the server by")
+	flags.StringVar(&s.listen, "listen", defaultListen, "listen on `ADDRESS`")
+	flags.StringVar(&s.cert, "tls-cert", "", "serve TLS with the certificate chain in `FILE`")
+	flags.StringVar(&s.key, "tls-key", "", "private key of the certificate, in `FILE`")
+	flags.StringVar(&s.clientCA, "client-ca", "", "verify client certificates with the CAs in `FILE`")
+	flags.StringVar(&s.access, "access", "", "rules for which client may do what, in `FILE`")
+	flags.BoolVar(&s.insecure, "insecure", false, "serve other machines without TLS or --access")
+	flags.StringVar(&s.audit, "audit", "", "log each call that changes something to `FILE`, or - for stdout")
+	flags.IntVar(&s.opts.Limits.Waiting, "max-waiting", 0, "at most `N` waiting calls (default 20000)")
+	flags.IntVar(&s.opts.Limits.Streams, "max-streams", 0, "at most `N` event streams (default 5000)")
+	flags.IntVar(&s.opts.Limits.StreamsEach, "max-streams-each", 0, "at most `N` event streams per client (default 1000)")
+	flags.IntVar(&s.opts.Limits.WaitingEach, "max-waiting-each", 0, "at most `N` waiting calls per client (default 10000)")
+	flags.Float64Var(&s.opts.Limits.Rate, "rate", 0, "at most `N` calls per second and client, renewals and releases excluded (default no limit)")
+	flags.StringSliceVar(&s.opts.Hosts, "host", nil, "accept `NAME` as a host name from this machine, too")
 	return cmd
 }
 

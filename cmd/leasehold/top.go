@@ -31,9 +31,8 @@ func newTopCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "top [flags] [PREFIX]",
 		Short: "Watch the locks live",
-		Long: `Show on a terminal what "leasehold ls" lists, at most 500 names, and look
-again every second until q or Ctrl-C. When the output is no terminal, or with
---json, it prints one snapshot of all.`,
+		Long: `Show what "leasehold ls" lists, at most 500 names, refreshed every second until q or
+Ctrl-C. If the output is not a terminal, or with --json, print one snapshot of all.`,
 		Example:           "  leasehold top\n  leasehold top orders/",
 		Args:              argNames("[PREFIX]"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),

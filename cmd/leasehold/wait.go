@@ -14,16 +14,25 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const waitLong = `Wait until nobody holds NAME, and take nothing: whoever is next gets it as if nobody had waited
-here, and may have it again before this command has ended. To be the next one, see "leasehold run".
+const waitLong = `Wait until nobody holds NAME, without taking it. Whoever is next in the queue gets
+NAME as if nobody had waited here, and may hold it again before this command ends. To
+be the next holder, use "leasehold run".
 
-It has no place in the queue, so that no engine wakes it: it looks again after a twentieth of
-the time that it has waited, but at least every second and at most twenty times a second, and
-when the last known lease ends. What is only kept for a job that is done (--once-per, --at-least)
-counts as held. A store that goes away meanwhile is waited for, for 15 s.
+A NAME that is only kept for a finished job (--once-per, --at-least) counts as held. If
+the store goes away during the wait, the command waits 15 s for it to come back.
 
-Exit codes: 0 NAME is free, 1 it was held all the time (-w), 64 wrong usage, 69 store
-unreachable, 77 store denies access, 128+n when signal n ended the wait.`
+# How it looks
+The command has no place in the queue, so no engine wakes it. It looks again after a
+twentieth of the time that it has waited, between every second and twenty times a
+second, and when the last known lease ends.
+
+# Exit codes
+  0      NAME is free
+  1      NAME was held all the time (-w)
+  64     wrong usage
+  69     the store is unreachable
+  77     the store denies access
+  128+n  signal n ended the wait`
 
 // How soon to look again: never sooner, and never later.
 const lookSoonest, lookLatest, lookShare = 50 * time.Millisecond, time.Second, 20
@@ -45,7 +54,7 @@ func newWaitCommand(a *app) *cobra.Command {
 		Args:              argNames("NAME"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
 	}
-	cmd.Flags().VarP(&bound, "wait", "w", "wait for at most `SECONDS` (fractions allowed) instead of without limit")
+	cmd.Flags().VarP(&bound, "wait", "w", "wait at most `SECONDS`, such as 2.5 (default no limit)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
 		if cmd.Flags().Changed("wait") {

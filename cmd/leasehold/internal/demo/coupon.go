@@ -31,21 +31,21 @@ func (s *Coupon) About() About {
 	return About{
 		Name:  "coupon",
 		Short: "One coupon a user, of a limited series",
-		Long: `Give away a limited series of coupons, one to each user. Users click on all servers at once and
-try again when the lock stays busy, a few times each. The first server is stopped after it has
-read that there are coupons left, for longer than its lease; then it goes on. Without a lock users
-get several coupons, and more are given away than there are. Under the lock it goes on when another
-server has had its turn, and finds its lease lost: the claim is rolled back.`,
+		Long: `Give away a limited series of coupons, one per user. Users click on all servers at once, and
+try again a few times if the lock stays busy. The first server is stopped between its read
+and its write, for longer than its lease. Without a lock users get several coupons, and more
+are given away than there are. Under the lock the first server finds its lease lost when it
+continues, and rolls back the claim.`,
 		Examples: []string{"", "--users 40 --series 10 --processes 5 --tries 3"},
 	}
 }
 
 // AddFlags implements Scenario.
 func (s *Coupon) AddFlags(flags *pflag.FlagSet) {
-	flags.IntVar(&s.Users, "users", s.Users, "how `MANY` want a coupon")
-	flags.IntVar(&s.Series, "series", s.Series, "how `MANY` coupons there are")
-	flags.IntVar(&s.Processes, "processes", s.Processes, "how `MANY` servers there are; the first is stopped")
-	flags.IntVar(&s.Tries, "tries", s.Tries, "how `OFTEN` a user tries on each server while the lock is busy")
+	flags.IntVar(&s.Users, "users", s.Users, "`N` users")
+	flags.IntVar(&s.Series, "series", s.Series, "`N` coupons to give away")
+	flags.IntVar(&s.Processes, "processes", s.Processes, "`N` servers, of which the first is stopped")
+	flags.IntVar(&s.Tries, "tries", s.Tries, "`N` tries of a user on each server while the lock is busy")
 	addTTL(flags, &s.TTL)
 }
 

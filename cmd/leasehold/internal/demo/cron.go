@@ -24,25 +24,24 @@ func (s *Cron) About() About {
 	return About{
 		Name:  "cron",
 		Short: "The same daily job on several servers",
-		Long: `Send a daily report from the same crontab on several servers. Each server asks at midnight, and
-again in the morning and at noon, by a clock of its own. Without a lock each sends a report whenever it asks.
-With a lease that lasts nine tenths of a day at least (OncePer), one report is sent on the first day.
-On the second day the server that has begun is killed in the middle. Its lease ends
-shortly before noon, and then another server sends the report.
+		Long: `Send a daily report from the same crontab on several servers. Each server asks at midnight,
+in the morning and at noon, by a clock of its own. Without a lock each sends a report
+whenever it asks. With a lease that lasts nine tenths of a day (OncePer), one report is sent
+on the first day. On the second day the server that has begun is killed. Its lease ends
+shortly before noon, and another server sends the report.
 
-A store that cannot keep a lease longer than its owner holds it for the whole time: then
-nobody stands in on the second day.
-
-A store that stalls for longer than the lease lasts may not learn that a report was sent; then
-another server may send it again.`,
+# Limits
+If the store cannot keep a lease longer than its owner, the owner holds it all the time, and
+nobody stands in on the second day. If the store stalls for longer than the lease, it may not
+learn that a report was sent, and another server may send it again.`,
 		Examples: []string{"", "--servers 10 --day 10s"},
 	}
 }
 
 // AddFlags implements Scenario.
 func (s *Cron) AddFlags(flags *pflag.FlagSet) {
-	flags.IntVar(&s.Servers, "servers", s.Servers, "how `MANY` servers have the job")
-	flags.DurationVar(&s.Day, "day", s.Day, "the `LENGTH` of a day, at least five times the least lease of the store")
+	flags.IntVar(&s.Servers, "servers", s.Servers, "`N` servers with the job")
+	flags.DurationVar(&s.Day, "day", s.Day, "`LENGTH` of a day, at least five times the store's shortest lease")
 }
 
 // Check implements Scenario.

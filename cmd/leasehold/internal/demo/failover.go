@@ -34,18 +34,19 @@ func (s *Failover) About() About {
 	return About{
 		Name:  "failover",
 		Short: "The Redis server dies while a lock is held on it",
-		Long: `Kill a Redis server while a lock is held on it, and let its replica take over. Each configuration
-loses something else:
-  async     the replica had not seen the grant: a second holder, and old writes after new ones
+		Long: `Kill a Redis server while a lock is held on it, and let its replica take over. Each
+configuration loses something else:
+  async     the replica has not seen the grant: a second holder, and old writes after new ones
   fencing   the same, but the books refuse the first holder's smaller token
-  replicas  a grant that no replica has is not given; one that it has survives
-  redlock   of three independent servers one dies: the holder goes on, as long as both others
-            had granted it too
+  replicas  a grant that no replica has is not given; one that a replica has survives
+  redlock   one of three independent servers dies; the holder continues if both others had granted the lock
 
-It starts servers of its own, for which redis-server must be installed. With --store
-redlock://… the last one is played on those servers: the link to the first is cut. With
---store redis+sentinel://… the others are played there: the sentinels are told to fail over,
-and a loss is luck, because the primary lives and the replicas are up to date as a rule.`,
+# Servers
+The demo starts its own servers, with redis-server, which must be installed. With
+--store redlock://… the last configuration uses those servers, and cuts the link to the
+first. With --store redis+sentinel://… the other configurations ask the sentinels for a
+failover. A loss is then a matter of luck: the primary lives, and the replicas are usually
+up to date.`,
 		Examples: []string{"", "--strategy fencing", "--strategy redlock --store redlock://h1,h2,h3"},
 	}
 }

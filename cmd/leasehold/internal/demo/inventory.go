@@ -26,21 +26,21 @@ func (s *Inventory) About() About {
 	return About{
 		Name:  "inventory",
 		Short: "Orders of several pieces against one stock",
-		Long: `Take orders for items of which there are few: of each item at once an order for one piece and one
-for two, against a stock of two. Each order reads the stock, finds that there is enough, thinks
-for a moment and subtracts. Without a lock both find enough, and the stock goes below zero.
-Under the lock of the item one of the two is refused. Optimistic orders subtract only where there
-still is enough, in one statement.`,
+		Long: `Take orders for items that are short: for each item one order of one piece and one of two,
+against a stock of two. Each order reads the stock, finds that there is enough, thinks for a
+moment and subtracts. Without a lock both find enough, and the stock goes below zero. Under
+the item's lock one of the two is refused. Optimistic orders subtract in one statement, and
+only if there is still enough.`,
 		Examples: []string{"", "--stock 10 --quantities 3,4,5 --processes 3"},
 	}
 }
 
 // AddFlags implements Scenario.
 func (s *Inventory) AddFlags(flags *pflag.FlagSet) {
-	flags.IntVar(&s.Items, "items", s.Items, "how `MANY` items are sold, each with a lock of its own")
-	flags.IntVar(&s.Stock, "stock", s.Stock, "how `MANY` pieces there are of each")
-	flags.IntSliceVar(&s.Quantities, "quantities", s.Quantities, "the `PIECES` of each order for an item, with commas")
-	flags.IntVar(&s.Processes, "processes", s.Processes, "how `MANY` processes the orders are spread over")
+	flags.IntVar(&s.Items, "items", s.Items, "`N` items, each with its own lock")
+	flags.IntVar(&s.Stock, "stock", s.Stock, "`N` pieces of each item")
+	flags.IntSliceVar(&s.Quantities, "quantities", s.Quantities, "`PIECES` of each order for an item, separated by commas")
+	flags.IntVar(&s.Processes, "processes", s.Processes, "`N` processes for the orders")
 }
 
 // Check implements Scenario.

@@ -24,13 +24,14 @@ func (s *LongJob) About() About {
 	return About{
 		Name:  "longjob",
 		Short: "A job longer than its lease, cut off from the store",
-		Long: `Run a job of many steps, of which five take as long as a lease. Two servers want to run it. The
-lease of the first is renewed while it works, until its link to the store is cut; from then on it
-cannot know what the store thinks. It stops when the lease ends by its own clock. Only then the
-second server gets the lock, and goes on with the step after the last one. Later the link delivers what
-it held. Without a lock both do all steps.
+		Long: `Run a job of many steps, five of which take as long as a lease. Two servers want to run it.
+The first renews its lease while it works, until its link to the store is cut. It stops when
+the lease ends by its own clock. Only then does the second server get the lock and continue
+after the last step. Later the link delivers what it held back. Without a lock both servers
+run all steps.
 
-The link is cut by a proxy before the store's servers. A SQLite file has no link: there another
+# The link
+A proxy before the store's servers cuts the link. A SQLite file has no link: there another
 program holds the file's write lock for longer than a lease.`,
 		Examples: []string{"", "--ttl 3s --steps 30"},
 	}
@@ -38,7 +39,7 @@ program holds the file's write lock for longer than a lease.`,
 
 // AddFlags implements Scenario.
 func (s *LongJob) AddFlags(flags *pflag.FlagSet) {
-	flags.IntVar(&s.Steps, "steps", s.Steps, "how `MANY` steps the job has")
+	flags.IntVar(&s.Steps, "steps", s.Steps, "`N` steps of the job")
 	addTTL(flags, &s.TTL)
 }
 

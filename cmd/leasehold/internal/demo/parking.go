@@ -27,22 +27,21 @@ func (s *Parking) About() About {
 	return About{
 		Name:  "parking",
 		Short: "A garage of many bays, and a gate for a few cars",
-		Long: `Park cars in a garage. The fire code lets in a few at once: each takes a shared lease of the
-gate, which has that limit. Then it tries one bay after the other; a bay is an exclusive lease,
-and one that somebody has says so at once. Without a lock cars read that the garage has room and
-that a bay is free, and end up in the same bay.
-
-Stores without shared leases have no gate: there the bays alone bound the cars.`,
+		Long: `Park cars in a garage. The gate lets in a limited number at once: each car takes a shared
+lease on it. Then the car tries one bay after the other. A bay is an exclusive lease, which
+is refused at once if someone has it. Without a lock cars read that the garage has room and
+that a bay is free, and end up in the same bay. On stores without shared leases there is no
+gate, and only the bays limit the cars.`,
 		Examples: []string{"", "--cars 100 --bays 20 --most 12"},
 	}
 }
 
 // AddFlags implements Scenario.
 func (s *Parking) AddFlags(flags *pflag.FlagSet) {
-	flags.IntVar(&s.Cars, "cars", s.Cars, "how `MANY` cars want to park")
-	flags.IntVar(&s.Bays, "bays", s.Bays, "how `MANY` bays there are, each with a lock of its own")
-	flags.IntVar(&s.Most, "most", s.Most, "how `MANY` cars the gate lets in at once")
-	flags.IntVar(&s.Processes, "processes", s.Processes, "how `MANY` processes the cars are spread over")
+	flags.IntVar(&s.Cars, "cars", s.Cars, "`N` cars")
+	flags.IntVar(&s.Bays, "bays", s.Bays, "`N` bays, each with its own lock")
+	flags.IntVar(&s.Most, "most", s.Most, "let in at most `N` cars at once")
+	flags.IntVar(&s.Processes, "processes", s.Processes, "`N` processes for the cars")
 }
 
 // Check implements Scenario.

@@ -26,22 +26,22 @@ func (s *Seckill) About() About {
 	return About{
 		Name:  "seckill",
 		Short: "A flash sale: many buyers, few pieces",
-		Long: `Hold a flash sale: many buyers want few pieces. Each reads the stock, thinks for a moment and
-writes it back, as a naive shop does. Without a lock all have looked before the first one pays,
-and the shop sells what it does not have. Under the lock it sells exactly its stock, and each write
-shows the fencing token of its lease. Optimistic buyers take no lock: their write takes effect only
-if the stock is still what they read, else they start over.`,
+		Long: `Hold a flash sale: many buyers want few pieces. Each reads the stock, thinks for a moment
+and writes it back. Without a lock everyone reads the stock before the first one pays, and
+the shop sells what it does not have. Under the lock it sells exactly its stock, and each
+write shows the fencing token of its lease. Optimistic buyers take no lock: their write
+takes effect only if the stock is still what they read, or else they start over.`,
 		Examples: []string{"", "--buyers 200 --stock 20 --processes 8", "--strategy lock --no-wait --retries 3", "--json | jq .runs.lock"},
 	}
 }
 
 // AddFlags implements Scenario.
 func (s *Seckill) AddFlags(flags *pflag.FlagSet) {
-	flags.IntVar(&s.Buyers, "buyers", s.Buyers, "how `MANY` want a piece")
-	flags.IntVar(&s.Stock, "stock", s.Stock, "how `MANY` pieces there are")
-	flags.IntVar(&s.Processes, "processes", s.Processes, "how `MANY` processes the buyers are spread over")
-	flags.BoolVar(&s.NoWait, "no-wait", s.NoWait, "buyers do not queue for the lock")
-	flags.IntVar(&s.Retries, "retries", s.Retries, "a buyer that was too late or found the lock busy tries again at most `N` times;\n-1: without limit, or never with --no-wait")
+	flags.IntVar(&s.Buyers, "buyers", s.Buyers, "`N` buyers")
+	flags.IntVar(&s.Stock, "stock", s.Stock, "`N` pieces to sell")
+	flags.IntVar(&s.Processes, "processes", s.Processes, "`N` processes for the buyers")
+	flags.BoolVar(&s.NoWait, "no-wait", s.NoWait, "let buyers give up instead of queueing for the lock")
+	flags.IntVar(&s.Retries, "retries", s.Retries, "retry at most `N` times when too late or busy; -1 is no limit, or none with --no-wait")
 }
 
 // Bounds that one machine serves in reasonable time.

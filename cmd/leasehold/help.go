@@ -1,0 +1,253 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/mattn/go-runewidth"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// The Long text of a command has two parts. What precedes its first heading, a line that begins
+// with "# ", is its help and fits one screen. The sections after it are for the manual page and
+// for "leasehold help COMMAND --full".
+//
+// In both, lines that are not indented are paragraphs, to be filled. An indented line is an entry
+// if it has two spaces between a term and a text, else an example.
+
+// helpWidth is how wide help is where nothing narrower is to show it.
+const helpWidth = 80
+
+// helpFlags is the annotation that groups the flags of a command which has many: lines of a title,
+// a colon and the names of flags. What is in no group is only named.
+const helpFlags = "flags"
+
+// A section of the manual page.
+type section struct{ title, text string }
+
+// sections are those after the help, which comes first and without a title.
+func sections(cmd *cobra.Command) (all []section) {
+	text := cmd.Long
+	if text == "" {
+		text = cmd.Short + "."
+	}
+	for i, part := range strings.Split("\n\n"+text, "\n\n# ") {
+		s := section{text: part}
+		if i > 0 {
+			s.title, s.text, _ = strings.Cut(part, "\n")
+		}
+		s.text = strings.Trim(s.text, "\n")
+		all = append(all, s)
+	}
+	return all
+}
+
+// writeHelp writes the help of cmd in lines of at most width cells where the texts allow it; with
+// full all that its manual page has.
+func writeHelp(w io.Writer, cmd *cobra.Command, width int, full bool) {
+	width = min(width, helpWidth)
+	all := sections(cmd)
+	shown := all
+	if !full {
+		shown = all[:1]
+	}
+	for _, s := range shown {
+		if s.title != "" {
+			fmt.Fprintf(w, "%s\n", strings.ToUpper(s.title))
+		}
+		fmt.Fprintf(w, "%s\n", fillText(s.text, width))
+	}
+	fmt.Fprintln(w, hanging("Usage:", len("Usage: "), usageLine(cmd), width))
+	if cmd.Example != "" {
+		fmt.Fprintf(w, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
+	}
+	writeCommands(w, cmd, width)
+	rest := writeFlags(w, cmd, width, full)
+	var last []string
+	if len(rest) > 0 {
+		last = append(last, "Other flags: "+strings.Join(rest, ", "))
+	}
+	if cmd.HasParent() {
+		last = append(last, "Global flags: --store URL, --require-shared, --json, -v; see leasehold help")
+	}
+	if !full && (len(all) > 1 || len(rest) > 0) {
+		last = append(last, "More: leasehold help"+strings.TrimPrefix(cmd.CommandPath(), "leasehold")+" --full, or man "+pageName(cmd))
+	}
+	for i, line := range last {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, hanging("", 0, line, width))
+	}
+}
+
+func usageLine(cmd *cobra.Command) string {
+	if cmd.HasAvailableSubCommands() {
+		return cmd.CommandPath() + " COMMAND [flags]"
+	}
+	return cmd.UseLine()
+}
+
+// writeCommands lists what is below cmd, by group.
+func writeCommands(w io.Writer, cmd *cobra.Command, width int) {
+	groups := cmd.Groups()
+	if len(groups) == 0 && cmd.HasAvailableSubCommands() {
+		groups = []*cobra.Group{{Title: "Commands:"}}
+	}
+	for i, group := range groups {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, group.Title)
+		for _, c := range cmd.Commands() {
+			if c.GroupID == group.ID && c.IsAvailableCommand() {
+				fmt.Fprintln(w, hanging("  "+c.Name(), c.NamePadding()+3, c.Short, width))
+			}
+		}
+	}
+}
+
+// writeFlags lists the flags of cmd, but for --help, and returns those that it has not listed.
+func writeFlags(w io.Writer, cmd *cobra.Command, width int, full bool) (rest []string) {
+	set := cmd.LocalFlags()
+	groups, column := flagGroups(cmd, full), 0
+	listed := map[string]bool{"help": true}
+	for _, g := range groups {
+		for _, name := range g.flags {
+			listed[name] = true
+			column = max(column, runewidth.StringWidth(flagTerm(set.Lookup(name)))+3)
+		}
+	}
+	for i, g := range groups {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s:\n", g.title)
+		for _, name := range g.flags {
+			f := set.Lookup(name)
+			fmt.Fprintln(w, hanging(flagTerm(f), column, flagAbout(f), width))
+		}
+	}
+	set.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden && !listed[f.Name] {
+			rest = append(rest, "--"+f.Name)
+		}
+	})
+	return rest
+}
+
+type flagGroup struct {
+	title string
+	flags []string
+}
+
+// flagGroups are the annotated groups, or one with all flags.
+func flagGroups(cmd *cobra.Command, full bool) (groups []flagGroup) {
+	all := flagGroup{title: "Flags"}
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden && f.Name != "help" {
+			all.flags = append(all.flags, f.Name)
+		}
+	})
+	for line := range strings.Lines(cmd.Annotations[helpFlags]) {
+		title, names, _ := strings.Cut(line, ":")
+		groups = append(groups, flagGroup{title, strings.Fields(names)})
+	}
+	if groups == nil && all.flags != nil {
+		groups = []flagGroup{all}
+	} else if full {
+		others := flagGroup{title: "Other"}
+		for _, name := range all.flags {
+			if !slices.ContainsFunc(groups, func(g flagGroup) bool { return slices.Contains(g.flags, name) }) {
+				others.flags = append(others.flags, name)
+			}
+		}
+		if others.flags != nil {
+			groups = append(groups, others)
+		}
+	}
+	return groups
+}
+
+func flagTerm(f *pflag.Flag) string {
+	term := "      --" + f.Name
+	if f.Shorthand != "" {
+		term = "  -" + f.Shorthand + ", --" + f.Name
+	}
+	if value, _ := pflag.UnquoteUsage(f); value != "" {
+		term += " " + value
+	}
+	return term
+}
+
+func flagAbout(f *pflag.Flag) string {
+	_, about := pflag.UnquoteUsage(f)
+	if !slices.Contains([]string{"", "0", "false", "[]"}, f.DefValue) {
+		about += " (default " + f.DefValue + ")"
+	}
+	return about
+}
+
+// fillText fills paragraphs, and wraps entries below their texts. It ends with an empty line.
+func fillText(text string, width int) string {
+	var b, paragraph strings.Builder
+	flush := func() {
+		if paragraph.Len() > 0 {
+			b.WriteString(hanging("", 0, paragraph.String(), width) + "\n")
+			paragraph.Reset()
+		}
+	}
+	for line := range strings.Lines(text + "\n") {
+		line = strings.ReplaceAll(strings.TrimSuffix(line, "\n"), "\t", "    ")
+		if line != "" && line[0] != ' ' {
+			paragraph.WriteString(line + " ")
+			continue
+		}
+		flush()
+		if term, about, ok := entry(line); ok {
+			line = hanging(term, len(line)-len(about), about, width)
+		}
+		b.WriteString(line + "\n")
+	}
+	flush()
+	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
+// entry splits an indented line into a term and what it is.
+func entry(line string) (term, about string, ok bool) {
+	body := strings.TrimLeft(line, " ")
+	i := strings.Index(body, "  ")
+	if len(body) == len(line) || i < 0 {
+		return "", "", false
+	}
+	return line[:len(line)-len(body)+i], strings.TrimLeft(body[i:], " "), true
+}
+
+// hanging is term, and text filled from column on.
+func hanging(term string, column int, text string, width int) string {
+	var b strings.Builder
+	b.WriteString(term)
+	at := runewidth.StringWidth(term)
+	if column > 0 {
+		b.WriteString(strings.Repeat(" ", max(1, column-at)))
+		at = max(column, at+1)
+	}
+	for i, word := range strings.Fields(text) {
+		n := runewidth.StringWidth(word)
+		switch {
+		case i == 0:
+		case at+1+n > width:
+			b.WriteString("\n" + strings.Repeat(" ", column))
+			at = column
+		default:
+			b.WriteByte(' ')
+			at++
+		}
+		b.WriteString(word)
+		at += n
+	}
+	return b.String()
+}

@@ -1,0 +1,163 @@
+//go:build unix
+
+package main
+
+const runLong = `Run COMMAND while holding the lock NAME, and exit with COMMAND's exit code. The
+lease is renewed while COMMAND runs and released when it ends. If the lease is
+lost, COMMAND and everything it started are ended before anyone else can hold
+NAME, even if "leasehold run" itself was killed. Other exit codes: 1 busy,
+69 store unreachable, 75 lease lost.
+
+# When the lease is lost
+A lease is lost if the store cannot be reached, if someone evicts it, or if this
+machine is too slow. COMMAND and everything it started then get SIGTERM and,
+--grace later, SIGKILL. This happens early enough that all of it is gone before
+anyone else can hold NAME. Standard error says so when COMMAND is being ended, and
+again at the end.
+
+On Linux a lease counts the time that the machine sleeps. If the lease ended
+meanwhile, COMMAND is ended when the machine wakes up; another may hold the lock by
+then. On other systems, such as macOS, COMMAND may continue for as long as the
+machine slept, until the next renewal or the deadline.
+
+# When leasehold run is killed
+A guardian process, lock-guardian, ends COMMAND in the same way if "leasehold run"
+is killed or stopped, even with -9 or -STOP. On Linux "killall leasehold" and
+"pkill -f leasehold" do not reach the guardian. What kills both at once, such as
+"killall /usr/bin/leasehold", which matches by file, kills COMMAND too but leaves the
+processes that COMMAND started. Only the token then tells their writes from the next
+holder's.
+
+The lock is released as soon as nothing of COMMAND is left, so that nobody waits for
+the TTL; with --at-least it stays held for the rest of that time. The lock is held
+for the full TTL, also in place of --at-least, if "leasehold run" was stopped, if its
+guardian was killed too, if the store stays unreachable, or on ZooKeeper, where only
+the end of the session releases it.
+
+If only the guardian is stopped, COMMAND continues. "leasehold run" warns after a few
+seconds and resumes the guardian with SIGCONT. If that does not help, "leasehold run"
+itself ends what COMMAND leaves running and releases the lock when COMMAND ends.
+COMMAND's exit code is not affected.
+
+# When COMMAND ends
+The lock is released. Unlike with flock(1), what COMMAND leaves running in the
+background is ended too (SIGTERM, --grace, SIGKILL), because the lock would no longer
+cover it. Two kinds of processes are out of reach: those that another service runs for
+COMMAND (systemd-run, at, a container engine), and those of another user.
+
+If the store does not answer, "leasehold run" says so after 5 s and exits with
+COMMAND's exit code. The lock is then held until its TTL is over. With --at-least,
+--at-most or --retry-on-failure more depends on the store: "leasehold run" then keeps
+trying until the lease ends by itself, and says until when. If that fails, standard
+error says that COMMAND may run again too soon.
+
+# Waiting
+Without -n and -w there is no limit. -n and -w limit everything until NAME is held,
+connecting included. Exit code 69 means that the store did not answer within 2 s, or
+within -w SECONDS if that is longer.
+
+If the store fails during the wait, "leasehold run" says why, keeps waiting, and says
+when the store answers again. On a terminal, unless TERM=dumb, the last line shows
+for how long it has waited, who holds NAME, and its place in the queue.
+
+The letters of the flags mean the same as for flock(1). If holders give different
+numbers with --slots, the smallest counts, and standard error warns of it.
+
+# Several locks
+With --also, COMMAND runs when NAME and all the others are held: all or nothing, in an
+order that never deadlocks. COMMAND is ended when any of them is lost. --at-least keeps
+all of them held, not only NAME.
+
+# Once per period
+With --once-per, COMMAND runs at most once in each PERIOD, however many servers start
+it, and even if their clocks differ by minutes. NAME is held for nine tenths of PERIOD
+from the start. Anyone who asks meanwhile is refused as busy, at once (see
+--ok-if-busy); -w limits only the store's answers. Use the same PERIOD everywhere.
+"leasehold show" shows who ran COMMAND, when, and with which exit code. "leasehold
+reset" lets it run again before its time.
+
+The lease is not renewed. If "leasehold run" is killed, nothing is released: nobody
+else runs COMMAND before the lease ends, which is after --at-most, or else after the
+nine tenths. A "leasehold run" that exits with 69 has not run COMMAND. It keeps others
+from running it for 10 s at most, unless the store went away at the moment of the grant.
+
+With --retry-on-failure, a COMMAND that fails leaves NAME free, so that the next one to
+start it within PERIOD runs it again. There is no --also with --once-per: it would hold
+the other names for all of PERIOD. COMMAND can hold them with a "leasehold run" of its
+own.
+
+# Environment
+COMMAND has these variables:
+  LEASEHOLD_NAME      NAME
+  LEASEHOLD_TOKEN     the fencing token: larger than every earlier holder's
+  LEASEHOLD_TOKENS    the tokens of all names, one "TOKEN NAME" per line
+  LEASEHOLD_OWNER     the secret that renews and releases the lease
+  LEASEHOLD_DEADLINE  when the lease ends unless it is renewed, for people
+  LEASEHOLD_STORE     the store, without its password
+  LEASEHOLD_HELD      the owners of all enclosing runs; a nested run of a NAME that one of them holds is refused, shared or not, because it could only wait for itself
+
+# Exit codes
+  N      COMMAND's own
+  128+n  signal n ended COMMAND or the wait
+  1      NAME is busy (-E, --busy-exit-code)
+  64     wrong usage
+  69     the store is unreachable
+  70     internal error
+  75     the lease was lost (--lost-exit-code)
+  77     the store denies access: wrong password, or a missing right
+  126    COMMAND cannot be run
+  127    COMMAND was not found
+
+When Ctrl-C ends COMMAND or a wait, "leasehold run" ends by SIGINT too. A shell shows
+that as 130 and stops its script, as with flock(1). The same happens if COMMAND catches
+SIGINT and exits with 130. With any other exit code the script continues.
+
+# Files and signals
+COMMAND keeps standard input, output, error and all other open files as they are. TERM,
+INT, HUP, QUIT, USR1, USR2 and WINCH are passed on to COMMAND. During a wait for the
+lock, or for the store after COMMAND has ended, the first four end the wait.
+
+Ctrl-Z suspends COMMAND and "leasehold run" together. The lease is then not renewed,
+so COMMAND is ended unless it is resumed within the TTL.
+
+# Hooks
+--on-acquire and --on-lost notify you. $SHELL, or /bin/sh, runs STRING with the
+environment of COMMAND. It reads nothing and writes to standard error. After 10 s it is
+killed with its process group. The first runs beside COMMAND; the second runs after the
+lease was lost and COMMAND is gone, with the reason in LEASEHOLD_LOST.
+
+Renewals, the end of COMMAND and the release do not wait for hooks. Only "leasehold run"
+waits for them, before it exits. Hooks do not change its exit code; if one fails,
+standard error says so. The lock does not cover hooks, so they must not write what it
+guards. If "leasehold run" is killed, they are left alone.
+
+# Metrics
+With --metrics-file, FILE has gauges of the last run for the textfile collector of
+Prometheus' node exporter, by the label "name": leasehold_run_held, _waiting,
+_wait_seconds, _hold_seconds, _start_timestamp_seconds, _success_timestamp_seconds (kept
+when later runs fail), _renewal_failures, _lost, and _exit_code at the end. Use one FILE
+for each NAME, and let it end in .prom.
+
+FILE is replaced as a whole at each change. Only the exit waits for that, for a second at
+most. If FILE cannot be written, standard error says so once, and COMMAND runs all the
+same.
+
+# Output
+"leasehold run" writes nothing to standard output. With --json an error is one JSON
+object on standard error, and so is each warning during a wait (warning, recovered).
+
+With -v each line has the time. There are lines for the store and what is wrong with it,
+the wait and who holds NAME, the grant, failed renewals, what COMMAND has left running,
+and the release. With -v and --json each line is an object with "time", "event" and
+"text"; events are store, warning, waiting, recovered, acquired, renewal_failed, ending,
+exited, released and error.`
+
+const runExample = `  leasehold run backup -- ./backup.sh
+  leasehold run -n --ok-if-busy report -- make report      # for cron
+  leasehold run --also stock/7 stock/3 -- ./move           # both or neither
+  leasehold --store redis://host/0 run --once-per 24h --key report -- ./report`
+
+const runFlags = `Waiting: no-wait wait ok-if-busy busy-exit-code
+Lock: key also shared slots ttl at-least
+Once per period: once-per at-most retry-on-failure
+Command: command grace on-acquire on-lost metrics-file`
