@@ -185,7 +185,7 @@ func release(ctx context.Context, a *app, name, owner string) error {
 	}
 	defer a.close(d)
 	if !d.Features().Resumes {
-		return fmt.Errorf("release %q: %w: another process's lease", name, leasehold.ErrUnsupported)
+		return fmt.Errorf("release %q: %w: its leases end with the process that acquired them", name, leasehold.ErrUnsupported)
 	}
 	// One call: to renew the lease first could find it lost in between.
 	claim, err := d.Claim(driver.Request{Resource: name, Owner: owner, TTL: scriptTTL})
@@ -210,7 +210,7 @@ func ownerOf(args []string) (string, error) {
 		owner = args[1]
 	}
 	if owner == "" {
-		return "", usageErrorf("OWNER is missing\nGive it as an argument or in LEASEHOLD_OWNER; acquire prints it")
+		return "", usageErrorf("OWNER is missing\nGive it as an argument or in LEASEHOLD_OWNER; leasehold acquire prints it")
 	}
 	return owner, nil
 }

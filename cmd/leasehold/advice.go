@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/polyglot"
@@ -16,22 +17,50 @@ func (a *app) advice(err error) string {
 	case errors.Is(err, polyglot.ErrMissing):
 		return "" // which says it
 	case errors.As(err, &busy) && busy.Holder.Owner.Reveal() == "" && busy.Holder.Note != "":
-		return "See when it began and ends: leasehold show NAME. Let it run again now: leasehold reset NAME"
+		return "See when it began and ends: " + a.line("show", busy.Resource) + "\nLet it run again now: " + a.line("reset", busy.Resource)
+	case errors.As(err, &busy):
+		return "See who holds it: " + a.line("show", busy.Resource) + "\nWait longer with --wait SECONDS"
 	case errors.Is(err, leasehold.ErrBusy):
-		return "See who holds it: leasehold show NAME. Wait longer with --wait SECONDS"
+		return "Wait longer with --wait SECONDS"
 	case errors.Is(err, leasehold.ErrLost):
-		return "The lease is over and another may hold NAME: undo what it guarded, or acquire it again"
+		return "The lease is over, and another may hold the lock: undo what it guarded, or acquire it again"
 	case errors.Is(err, driver.ErrCorrupt):
-		return "Nothing was changed. Repair or remove what is named, or choose another store with --store"
+		return "Nothing was changed. Repair or remove the record that is named, or choose another store with --store"
 	case errors.Is(err, leasehold.ErrUnsupported):
-		return "This store can never do that; choose another with --store"
+		return "This store can never do that. Choose another with --store"
 	case exitCode(err) == exitDenied:
-		return "Check user, password and rights on the store" + a.named() + "; its page in the documentation has the rights that locks need"
+		return "Check user, password and rights on the store" + a.named() + ". Its page in docs/engines lists the rights that locks need"
 	case exitCode(err) == exitUnavailable:
 		return "Check the store" + a.named() + ", its address and the network to it, or choose another with --store"
 	}
 	return ""
 }
+
+// line is the command line that runs a command of this program on name, at the chosen store.
+func (a *app) line(command, name string) string {
+	words := []string{"leasehold"}
+	if a.flags != nil && a.flags.Changed(keyStore) {
+		words = append(words, "--store", stores.Redact(a.flags.Lookup(keyStore).Value.String()))
+	}
+	words = append(words, command)
+	if strings.HasPrefix(name, "-") {
+		words = append(words, "--")
+	}
+	return shellLine(append(words, name)...)
+}
+
+// shellLine is a command line of a POSIX shell. Words are quoted where they must be.
+func shellLine(words ...string) string {
+	for i, word := range words {
+		if word == "" || strings.Trim(word, shellPlain) != "" {
+			words[i] = shellQuote(word)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// shellPlain are characters that mean themselves to a shell.
+const shellPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-"
 
 // named is the chosen store in brackets: a configuration file or the environment may have
 // named it. It is "" before one is chosen.

@@ -93,7 +93,7 @@ func (a *app) check(ctx context.Context, d driver.Driver) {
 			}
 		}
 		if err != nil {
-			a.tell(onWarning, "", 0, "warning: its configuration cannot be checked: %v", err)
+			a.tell(onWarning, "", 0, "warning: the configuration of the store cannot be checked: %v", err)
 		}
 	})
 }

@@ -122,14 +122,14 @@ func shell() string {
 func (c *child) checkTimes(cmd *cobra.Command, flag string, ttl time.Duration) error {
 	c.ttl = ttl
 	if ttl < minRunTTL {
-		return usageErrorf("%s %v is too short to end a command in time: at least %v", flag, ttl, minRunTTL)
+		return usageErrorf("%s %v is too short to end a command in time\nUse at least %v", flag, ttl, minRunTTL)
 	}
 	if !cmd.Flags().Changed("grace") {
 		c.grace = span(min(ttl/5, 10*time.Second))
 	}
 	// The first half of the TTL is for renewals, one of which may fail.
 	if most := ttl/2 - guardian.Margin(ttl); time.Duration(c.grace) > most {
-		return usageErrorf("--grace %v leaves a %s of %v no time to be renewed: at most %v, or a longer TTL", &c.grace, flag, ttl, most)
+		return usageErrorf("--grace %v leaves a %s of %v no time to be renewed\nUse at most %v, or a longer TTL", &c.grace, flag, ttl, most)
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (c *child) renews(_ context.Context, e leasehold.Event) {
 	case e.Kind != leasehold.KindRenewal:
 	case e.Step == leasehold.StepFailed && !errors.Is(e.Err, leasehold.ErrLost):
 		c.failed.Store(&failure{e.Name, e.Err})
-		c.app.detail(onRenewalFailed, e.Name, e.Token, "a renewal of %s has failed, %s are left: %v", shown(e.Name), spanText(e.Left), e.Err)
+		c.app.detail(onRenewalFailed, e.Name, e.Token, "a renewal of %s has failed, %s left: %v", shown(e.Name), spanText(e.Left), e.Err)
 	case e.Step == leasehold.StepRenewed:
 		if f := c.failed.Load(); f != nil && f.name == e.Name {
 			c.failed.CompareAndSwap(f, nil)
@@ -191,7 +191,7 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 	if !nested {
 		return nil
 	}
-	return usageErrorf("%s is held by a leasehold run around this one, which would wait for itself\nRun the command without the inner leasehold, or lock another name", shown(name))
+	return usageErrorf("%s is held by the leasehold run around this one, which would wait for itself\nRun the command without the inner leasehold, or lock another name", shown(name))
 }
 
 // freshen renews what may be too short to start a command under: a lease that came by
@@ -253,11 +253,11 @@ const flushBound = 100 * time.Millisecond
 func (c *child) tellEnding(lease context.Context, cut bool, left string) {
 	switch lost := context.Cause(lease); {
 	case !cut:
-		c.app.detail(onEnding, c.name, 0, "the command has ended; ending what it has left running: %s", left)
+		c.app.detail(onEnding, c.name, 0, "the command has ended; ending what it left running: %s", left)
 	case lost != nil:
-		c.app.tell(onEnding, c.name, 0, "%s: %v%s; ending the command, within %v", shown(c.name), lost, c.unrenewed(), &c.grace)
+		c.app.tell(onEnding, c.name, 0, "%s: %v%s; ending the command within %v", shown(c.name), lost, c.unrenewed(), &c.grace)
 	default:
-		c.app.tell(onEnding, c.name, 0, "the lease of %s is about to end%s; ending the command, within %v", shown(c.name), c.unrenewed(), &c.grace)
+		c.app.tell(onEnding, c.name, 0, "the lease of %s is about to end%s; ending the command within %v", shown(c.name), c.unrenewed(), &c.grace)
 	}
 }
 
@@ -267,8 +267,8 @@ func (c *child) tellSilent(pid int, silent bool) {
 		c.app.detail(onWarning, c.name, 0, "%s[%d] answers again", guardian.Name, pid)
 		return
 	}
-	c.app.announce(onWarning, c.name, "warning: %s[%d], the process beside this one, does not answer; sending it SIGCONT, as it may be stopped\n"+
-		"Until it answers, nothing ends the command in time if this process is stopped too", guardian.Name, pid)
+	c.app.announce(onWarning, c.name, "warning: the guardian process, %s[%d], does not answer and may be stopped; sending it SIGCONT\n"+
+		"Until it answers, nothing ends the command in time if leasehold run is stopped too", guardian.Name, pid)
 }
 
 // environ is this process's environment with what the command should know of its leases,

@@ -56,7 +56,7 @@ func (a *app) setting(key string) (setting, error) {
 // filled refuses an empty value: it is a slip of who meant to give one.
 func filled(what, value string) error {
 	if strings.TrimSpace(value) == "" {
-		return usageErrorf("%s is empty: was it to come from a variable that is not set?", what)
+		return usageErrorf("%s is empty: it may come from a variable that is not set", what)
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func (a *app) chosenStore() (setting, error) {
 // wrongURL is err, which is of the URL, with where that is to be mended.
 func wrongURL(err error, chosen setting) error {
 	if filepath.IsAbs(chosen.from) {
-		return usageErrorf("%s: %w\nMend it there, or set --store or LEASEHOLD_STORE", chosen.from, err)
+		return usageErrorf("%s: %w\nCorrect it there, or set --store or LEASEHOLD_STORE", chosen.from, err)
 	}
 	return usageErrorf("%w\nSet --store or LEASEHOLD_STORE", err)
 }
@@ -106,11 +106,11 @@ func (a *app) refuseLocal(s setting) error {
 	required, err := strconv.ParseBool(shared.value)
 	switch {
 	case err != nil:
-		return usageErrorf("%s of %s is neither true nor false", keyShared, shared.from)
+		return usageErrorf("%s in %s is neither true nor false", keyShared, shared.from)
 	case required && s.from == "":
-		return usageErrorf("no store is named, and %s asks for one that other machines share\nSet --store or LEASEHOLD_STORE", shared.from)
+		return usageErrorf("no store is named, but %s requires one that other machines share\nSet --store or LEASEHOLD_STORE", shared.from)
 	case required:
-		return usageErrorf("the store of %s is a file of this machine, and %s asks for one that other machines share", s.from, shared.from)
+		return usageErrorf("the store of %s is a file of this machine, but %s requires one that other machines share\nSet --store or LEASEHOLD_STORE", s.from, shared.from)
 	}
 	return nil
 }
@@ -160,7 +160,7 @@ func readFile(path string) ([]byte, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		for _, p := range []string{path, filepath.Dir(path)} {
 			if link, err := os.Lstat(p); err == nil && link.Mode()&fs.ModeSymlink != 0 {
-				return nil, fmt.Errorf("%s is a link, and %s is not there", p, path)
+				return nil, fmt.Errorf("%s is a link to %s, which does not exist", p, path)
 			}
 		}
 		return nil, nil
@@ -195,6 +195,6 @@ func readLine(values map[string]string, line string) error {
 // sayLocal tells a person at a terminal whom the default store excludes.
 func (a *app) sayLocal() {
 	if _, ok := terminal(a.stderr); ok && a.byDefault && !a.json {
-		a.tell(onStore, "", 0, "no store is named, so only your own processes on this machine exclude each other: leasehold help")
+		a.tell(onStore, "", 0, "no store is named, so only your own processes on this machine exclude each other\nTo exclude others, name one with --store: leasehold help --full")
 	}
 }

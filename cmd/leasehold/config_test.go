@@ -145,7 +145,7 @@ leasehold run x -- touch ran || [ $? = 64 ]
 leasehold --require-shared=false run -v x -- true
 `)
 	o.wantCode(t, 0)
-	contains(t, o.stderr, "/system.db", "/user.db", "/etc/leasehold/config asks for one that other machines share")
+	contains(t, o.stderr, "/system.db", "/user.db", "/etc/leasehold/config requires one that other machines share")
 	c.missing("ran")
 }
 
@@ -164,7 +164,7 @@ func TestRequireShared(t *testing.T) {
 	contains(t, c.want(64, "run", "x", "--", "touch", "ran").stderr, "is empty")
 	c.env = nil
 	c.configure("require-shared = true\n")
-	contains(t, c.want(64, "run", "x", "--", "touch", "ran").stderr, ".config/leasehold/config asks")
+	contains(t, c.want(64, "run", "x", "--", "touch", "ran").stderr, ".config/leasehold/config requires")
 	c.missing("ran")
 }
 

@@ -63,7 +63,7 @@ func TestRefusedPassword(t *testing.T) {
 		c.store = strings.NewReplacer("ADDR", addr, "PW", canary).Replace(url)
 		pace := c.pace()
 		began := time.Now()
-		contains(t, c.want(77, "run", "x", "--", "touch", "ran").stderr, addr, "refuses the user", "Check user, password and rights on the store (", "its page")
+		contains(t, c.want(77, "run", "x", "--", "touch", "ran").stderr, addr, "refuses the user", "Check user, password and rights on the store (", "Its page")
 		if took := time.Since(began); took > 3*time.Second+2*(pace+c.pace()) {
 			t.Errorf("%s: says so after %v", url, took)
 		}

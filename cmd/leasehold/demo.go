@@ -34,10 +34,10 @@ func newDemoCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// scenarioNotes end the help text of each scenario.
-const scenarioNotes = `
+const scenarioExit = "\n\nExit code 1 means that a run that promises to be right went wrong."
 
-Exit code 1 means that a run that promises to be right went wrong.
+// scenarioNotes end the manual page of each scenario.
+const scenarioNotes = `
 
 # Processes and stores
 The demo uses real processes and a real database. The lock is in a temporary file, or in
@@ -54,6 +54,7 @@ type demoCall struct {
 
 func newScenarioCommand(a *app, s demo.Scenario) *cobra.Command {
 	about, c := s.About(), &demoCall{scenario: s}
+	brief, more, _ := strings.Cut(about.Long+scenarioNotes, "\n\n# ")
 	var examples []string
 	for _, args := range about.Examples {
 		examples = append(examples, strings.TrimRight("  leasehold demo "+about.Name+" "+args, " "))
@@ -61,7 +62,7 @@ func newScenarioCommand(a *app, s demo.Scenario) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               about.Name + " [flags]",
 		Short:             about.Short,
-		Long:              about.Long + scenarioNotes,
+		Long:              brief + scenarioExit + "\n\n# " + more,
 		Example:           strings.Join(examples, "\n"),
 		Args:              argNames(),
 		ValidArgsFunction: cobra.NoFileCompletions,

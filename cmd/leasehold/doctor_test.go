@@ -55,7 +55,7 @@ func TestDoctorInText(t *testing.T) {
 	contains(t, o.stdout, "ok  store        "+c.store+" (LEASEHOLD_STORE)\n", "round trip   median ", "rights       can take")
 	c.store = "redis://" + nobody
 	o = c.call("--store", "redis://u:"+canary+"@"+nobody, "doctor")
-	contains(t, o.stdout, "warning  store  redis://u@"+nobody+" (--store): everybody", "password_file", "error    reach", "refused", "→ nobody listens there")
+	contains(t, o.stdout, "warning  store  redis://u@"+nobody+" (--store): everybody", "password_file", "error    reach", "refused", "→ nothing listens there")
 	if o.code != 69 || o.stderr != "" {
 		t.Errorf("exit code %d, %q", o.code, o.stderr)
 	}

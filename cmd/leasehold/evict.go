@@ -49,19 +49,19 @@ asks first; elsewhere it needs --yes. Exit codes: 75 OWNER does not hold NAME, 6
 	return cmd
 }
 
-func (e *eviction) check() error {
+func (e *eviction) check(a *app) error {
 	e.reason = plain(e.reason)
 	switch {
 	case e.owner == "":
-		return usageErrorf("--owner is missing\nSee who holds it: leasehold show NAME")
+		return usageErrorf("--owner is missing\nSee who holds it: %s", a.line("show", e.name))
 	case strings.TrimSpace(e.reason) == "":
-		return usageErrorf("--reason is missing\nSay why, for the one who is evicted")
+		return usageErrorf("--reason is missing\nSay why, for the holder that is evicted")
 	}
 	return nil
 }
 
 func (e *eviction) run(ctx context.Context, a *app) error {
-	if err := e.check(); err != nil {
+	if err := e.check(a); err != nil {
 		return err
 	}
 	return a.with(ctx, stores.OpenExisting, nil, func(ctx context.Context, locks *leasehold.Locker) error {
@@ -69,7 +69,7 @@ func (e *eviction) run(ctx context.Context, a *app) error {
 		if err != nil {
 			return err
 		}
-		h, err := e.holder(state)
+		h, err := e.holder(a, state)
 		if err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (e *eviction) run(ctx context.Context, a *app) error {
 		err = locks.Evict(ctx, e.name, h.Owner.Reveal(), e.reason)
 		switch {
 		case errors.Is(err, leasehold.ErrLost):
-			return e.notHeld()
+			return e.notHeld(a)
 		case err != nil:
 			return err
 		}
@@ -91,7 +91,7 @@ func (e *eviction) run(ctx context.Context, a *app) error {
 }
 
 // holder finds the one that --owner names among the present holders.
-func (e *eviction) holder(state leasehold.State) (leasehold.Holder, error) {
+func (e *eviction) holder(a *app, state leasehold.State) (leasehold.Holder, error) {
 	var found []leasehold.Holder
 	for _, h := range state.Holders {
 		if h.Owner.Reveal() == e.owner {
@@ -105,14 +105,14 @@ func (e *eviction) holder(state leasehold.State) (leasehold.Holder, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return leasehold.Holder{}, e.notHeld()
+		return leasehold.Holder{}, e.notHeld(a)
 	}
-	return leasehold.Holder{}, usageErrorf("%d holders start with %s: give the whole owner", len(found), e.start())
+	return leasehold.Holder{}, usageErrorf("%d holders start with %s\nGive the whole owner", len(found), e.start())
 }
 
 // notHeld is not ErrLost, whose advice is for who has lost a lease.
-func (e *eviction) notHeld() error {
-	return &exitError{exitLost, fmt.Errorf("%s does not hold %s\nSee who does: leasehold show NAME", e.start(), shown(e.name))}
+func (e *eviction) notHeld(a *app) error {
+	return &exitError{exitLost, fmt.Errorf("%s does not hold %s\nSee who does: %s", e.start(), shown(e.name), a.line("show", e.name))}
 }
 
 // confirm asks on a terminal, and insists on --yes elsewhere.
@@ -121,7 +121,7 @@ func (e *eviction) confirm(ctx context.Context, a *app, h leasehold.Holder) erro
 		return nil
 	}
 	if _, ok := terminal(a.stdin); !ok {
-		return usageErrorf("nobody to ask on this input: give --yes to evict %s from %s", h.Owner, shown(e.name))
+		return usageErrorf("evict %s from %s? The input is no terminal, so nobody can answer\nGive --yes to evict without a question", h.Owner, shown(e.name))
 	}
 	fmt.Fprintf(a.stderr, "%s is held by %s (%s), %s left.\nEvict it? It may still act until it learns of it. [y/N] ",
 		shown(e.name), h.Owner, plain(h.Note), secondsText(h.Left.Seconds()))

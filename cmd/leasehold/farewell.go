@@ -53,7 +53,7 @@ func (f *farewell) say(ctx context.Context) (released, stopped error) {
 	}
 	hasReturned, released := abandon.Call(ctx, func() (bool, error) { return true, try(ctx) })
 	if !hasReturned {
-		released = fmt.Errorf("%s: the store has not answered whether it is released", shown(f.run.name))
+		released = fmt.Errorf("%s: the store has not answered, so that the release is unknown", shown(f.run.name))
 	}
 	if answered(released) {
 		return released, nil
@@ -69,7 +69,7 @@ func (f *farewell) say(ctx context.Context) (released, stopped error) {
 // is enough.
 func (f *farewell) insist(ctx, signalled context.Context) error {
 	again := func(text string) {
-		f.run.app.tell(onWarning, f.run.name, 0, "%s\nThe command has ended with exit code %d. Trying again until %s, because %s",
+		f.run.app.tell(onWarning, f.run.name, 0, "%s\nThe command has ended with exit code %d. Trying again until %s; otherwise %s",
 			text, f.code, f.until.Format(time.TimeOnly), f.stake())
 	}
 	silent := time.AfterFunc(silentFor, func() {
@@ -132,7 +132,7 @@ func (f *farewell) learned(ctx context.Context, err error) error {
 		kept = kept && nobodys
 	}
 	if !kept && !f.gives() {
-		return fmt.Errorf("%w: the store knows nothing of it any more", leasehold.ErrLost)
+		return fmt.Errorf("%w: the store has no record of it any more", leasehold.ErrLost)
 	}
 	return nil // an attempt that had no answer did it
 }
@@ -148,9 +148,9 @@ func (f *farewell) insists() bool { return f.run.insists(f.code != 0) && f.left 
 // stake is what depends on the release.
 func (f *farewell) stake() string {
 	if f.gives() {
-		return shown(f.run.name) + " stays taken otherwise"
+		return shown(f.run.name) + " stays held"
 	}
-	return "it may run again before its time otherwise"
+	return "it may run again before its time"
 }
 
 // consequence is what comes of it that nothing was released, for the end of a sentence.

@@ -55,7 +55,7 @@ func runHook(a *app, text string, env []string) error {
 	err := cmd.Run()
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("ended after %v", hookBound)
+		return fmt.Errorf("killed after %v", hookBound)
 	case errors.Is(err, syscall.ECHILD): // it went with COMMAND
 		return nil
 	}

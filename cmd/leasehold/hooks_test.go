@@ -72,7 +72,7 @@ func TestHookThatHangs(t *testing.T) {
 	if code := j.code(); code != 0 {
 		t.Errorf("exit code %d: %s", code, j.errors())
 	}
-	contains(t, j.errors(), "warning: --on-acquire has failed: ended after 10s")
+	contains(t, j.errors(), "warning: --on-acquire has failed: killed after 10s")
 	eventually(t, "end of what the hook has started", func() bool { return zombie(c.readInt("sleeper")) })
 }
 

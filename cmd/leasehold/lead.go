@@ -169,7 +169,7 @@ func (l *lead) stayAway(lived time.Duration) {
 	} else {
 		l.away = min(2*l.away, lastAway)
 	}
-	l.app.tell(onExit, l.name, 0, "the command has ended with exit code %d after %s; campaigning again in %v",
+	l.app.tell(onExit, l.name, 0, "the command ended with exit code %d after %s; campaigning again in %v",
 		exitCode(l.last), spanText(lived), l.away)
 }
 

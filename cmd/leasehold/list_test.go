@@ -148,7 +148,7 @@ func TestEvictOfSharersWithOneStart(t *testing.T) {
 	t.Parallel()
 	state := leasehold.State{Resource: "r", Holders: []leasehold.Holder{{Owner: driver.OwnerOf("AAAAAAAA11111111")}, {Owner: driver.OwnerOf("AAAAAAAA22222222")}, {Owner: driver.OwnerOf("BBBBBBBB11111111")}}}
 	for owner, want := range map[string]string{"AAAAAAAA11111111": "AAAAAAAA11111111", "BBBBBBBB": "BBBBBBBB11111111", "AAAAAAAA": "", "A": "", "AAAAAAAA111111112": ""} {
-		h, err := (&eviction{name: "r", owner: owner}).holder(state)
+		h, err := (&eviction{name: "r", owner: owner}).holder(&app{}, state)
 		if h.Owner.Reveal() != want || (err == nil) != (want != "") {
 			t.Errorf("%s: %q, %v, want %q", owner, h.Owner.Reveal(), err, want)
 		}

@@ -176,16 +176,16 @@ func (s *runState) text(name string) []byte {
 	metric := func(metric, help string, value float64) {
 		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s gauge\n%s%s %s\n", metric, help, metric, metric, labelOf(name), strconv.FormatFloat(value, 'f', -1, 64))
 	}
-	metric("leasehold_run_start_timestamp_seconds", "When the last run was started.", stampOf(s.began))
-	metric(successMetric, "When a run last ended with exit code 0; 0: none has.", stampOf(s.success))
-	metric("leasehold_run_waiting", "Whether it waits for its lock.", flagOf(s.waiting))
-	metric("leasehold_run_held", "Whether it holds its lock.", flagOf(s.held))
-	metric("leasehold_run_wait_seconds", "How long it has waited for its lock.", s.waited.Seconds())
-	metric("leasehold_run_hold_seconds", "How long it has held its lock, once it has ended.", s.took.Seconds())
-	metric("leasehold_run_renewal_failures", "How many renewals of its lease have failed.", float64(s.failures))
+	metric("leasehold_run_start_timestamp_seconds", "When the last run started.", stampOf(s.began))
+	metric(successMetric, "When a run last ended with exit code 0; 0 if none has.", stampOf(s.success))
+	metric("leasehold_run_waiting", "Whether the run waits for its lock.", flagOf(s.waiting))
+	metric("leasehold_run_held", "Whether the run holds its lock.", flagOf(s.held))
+	metric("leasehold_run_wait_seconds", "How long the run waited for its lock.", s.waited.Seconds())
+	metric("leasehold_run_hold_seconds", "How long the run held its lock, once it has ended.", s.took.Seconds())
+	metric("leasehold_run_renewal_failures", "How many renewals of its lease failed.", float64(s.failures))
 	metric("leasehold_run_lost", "Whether its lease was lost.", flagOf(s.lost))
 	if s.code >= 0 {
-		metric("leasehold_run_exit_code", "What it has ended with; see leasehold help run.", float64(s.code))
+		metric("leasehold_run_exit_code", "The exit code of the run; see leasehold help run --full.", float64(s.code))
 	}
 	return b.Bytes()
 }

@@ -38,7 +38,8 @@ func (p *period) ttl(ttl span) (flag string, _ time.Duration) {
 	return "--ttl", time.Duration(ttl)
 }
 
-func (p *period) check(cmd *cobra.Command, claim *claimFlags) error {
+func (r *run) checkPeriod(cmd *cobra.Command) error {
+	p, claim := &r.period, &r.claim
 	once, most := cmd.Flags().Changed("once-per"), cmd.Flags().Changed("at-most")
 	switch {
 	case once && p.oncePer == 0:
@@ -46,15 +47,16 @@ func (p *period) check(cmd *cobra.Command, claim *claimFlags) error {
 	case most && p.atMost == 0:
 		return usageErrorf("--at-most 0: a bound needs a length, such as 1h")
 	case most && !once:
-		return usageErrorf("--at-most is the bound of a job with --once-per\nWithout a period, the lease is renewed as long as COMMAND runs")
+		return usageErrorf("--at-most needs --once-per\nWithout a period, the lease is renewed as long as COMMAND runs")
 	case p.retry && !once:
-		return usageErrorf("--retry-on-failure is for a job with --once-per")
+		return usageErrorf("--retry-on-failure needs --once-per")
 	case once && cmd.Flags().Changed("ttl"):
 		return usageErrorf("--once-per and --ttl exclude each other: --at-most is how long the lease lasts")
 	case once && (claim.shared || claim.slots > 0):
 		return usageErrorf("--once-per excludes --shared and --slots: only one may run")
 	case once && cmd.Flags().Changed("also"):
-		return usageErrorf("--once-per and --also exclude each other: NAME2 would be kept for the whole period too\nHold it inside: leasehold run --once-per PERIOD NAME -- leasehold run NAME2 -- COMMAND")
+		return usageErrorf("--once-per and --also exclude each other: %s would be kept for the whole period, too\nHold it inside: %s",
+			shown(r.also[0]), shellLine(append([]string{"leasehold", "run", "--once-per", p.oncePer.String(), r.name, "--", "leasehold", "run", r.also[0], "--"}, r.argv...)...))
 	case once && cmd.Flags().Changed("at-least"):
 		return usageErrorf("--once-per and --at-least exclude each other")
 	}

@@ -29,7 +29,7 @@ is still running.`,
 
 func reset(ctx context.Context, a *app, name string) error {
 	ended, err := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) (bool, error) {
-		return endKept(ctx, locks, name)
+		return endKept(ctx, a, locks, name)
 	})
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ type resetView struct {
 
 // endKept ends all that keeps name without an owner, one after the other. The engine looks
 // once more whether it has none, so that a job which began meanwhile is left alone.
-func endKept(ctx context.Context, locks *leasehold.Locker, name string) (ended bool, err error) {
+func endKept(ctx context.Context, a *app, locks *leasehold.Locker, name string) (ended bool, err error) {
 	for {
 		state, err := locks.Inspect(ctx, name)
 		if err != nil {
@@ -61,7 +61,7 @@ func endKept(ctx context.Context, locks *leasehold.Locker, name string) (ended b
 		}
 		for _, h := range state.Holders {
 			if h.Owner.Reveal() != "" {
-				return false, &exitError{exitBusy, fmt.Errorf("%s is held by %s, which is not done\nTo end it: leasehold evict", shown(name), h.Owner)}
+				return false, &exitError{exitBusy, fmt.Errorf("%s is held by %s, which is still running\nTo end it: %s --owner %s --reason TEXT", shown(name), h.Owner, a.line("evict", name), h.Owner)}
 			}
 		}
 		if err := locks.Evict(ctx, name, "", "reset"); err != nil && !errors.Is(err, leasehold.ErrLost) {

@@ -19,7 +19,7 @@ func TestResetLetsADoneJobRunAgain(t *testing.T) {
 	if o := c.want(1, job...); strings.Contains(o.stderr, "held by") || strings.Contains(o.stderr, "--wait") {
 		t.Errorf("a job that is done is told as one that runs: %s", o.stderr)
 	} else {
-		contains(t, o.stderr, "kept after", "which is done, for ", "leasehold reset NAME")
+		contains(t, o.stderr, "kept after", "which is done, for ", "reset job")
 	}
 	contains(t, c.want(0, "reset", "job").stdout, "reset job: it is free")
 	contains(t, c.want(0, "reset", "job").stdout, "job was free")
@@ -32,7 +32,7 @@ func TestResetLetsADoneJobRunAgain(t *testing.T) {
 	contains(t, c.want(0, "reset", "--json", "job").stdout, `"reset": true`)
 
 	l := c.acquire("job")
-	contains(t, c.want(1, "reset", "job").stderr, "not done", "leasehold evict")
+	contains(t, c.want(1, "reset", "job").stderr, "still running", "leasehold evict job --owner "+l.Owner[:8])
 	c.want(0, "release", "job", l.Owner)
 	c.want(64, "reset")
 	c.want(64, "reset", "")

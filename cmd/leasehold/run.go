@@ -85,7 +85,7 @@ func (r *run) checkFlags(cmd *cobra.Command) error {
 			return usageErrorf("--%s %d is no exit code: 0 to 255", flag, code)
 		}
 	}
-	if err := r.period.check(cmd, &r.claim); err != nil {
+	if err := r.checkPeriod(cmd); err != nil {
 		return err
 	}
 	flag, ttl := r.period.ttl(r.claim.ttl)

@@ -64,7 +64,7 @@ func TestLeadWithAStoppedGuardian(t *testing.T) {
 	c := newCLI(t)
 	j, _ := c.guardianStopped("lead", "--ttl", "24h")
 	c.end()
-	j.says("the command has ended with exit code 3")
+	j.says("the command ended with exit code 3")
 	c.wantRun(0, "-w", "20", "x", "--", "true")
 }
 

@@ -179,7 +179,7 @@ func (s *service) checkListen() error {
 	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() || s.insecure || s.cert != "" && s.access != "" {
 		return nil
 	}
-	return usageErrorf("--listen %q: other machines are let in with --tls-cert, --tls-key and --access, or with --insecure", s.listen)
+	return usageErrorf("--listen %q is open to other machines\nGive --tls-cert, --tls-key and --access, or --insecure", s.listen)
 }
 
 // open opens the store; memory: is one here.

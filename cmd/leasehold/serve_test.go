@@ -65,7 +65,7 @@ func TestServeRefusesFlags(t *testing.T) {
 	for line, says := range map[string]string{
 		"x":                                     "unexpected argument",
 		"--listen 7400":                         "HOST:PORT",
-		"--listen 0.0.0.0:0":                    "--tls-cert, --tls-key and --access, or with --insecure",
+		"--listen 0.0.0.0:0":                    "--tls-cert, --tls-key and --access, or --insecure",
 		"--listen :0":                           "--insecure",
 		"--tls-cert a.pem":                      "go together",
 		"--tls-key a.pem":                       "go together",

@@ -16,7 +16,7 @@ import (
 func (d *doctor) unreached(err error) driver.Finding {
 	f := driver.Finding{About: aboutReach, Level: driver.Unfit, Text: bare(err), Advice: contactAdvice(err)}
 	if strings.HasPrefix(d.app.storeURL, "sqlite:") {
-		f.Advice = "see whether the disk is full or read-only, and whether you may write the file and its folder; an alien file is left alone"
+		f.Advice = "check that the disk is neither full nor read-only, and that you may write the file and its folder; a file of another program is left alone"
 	}
 	return f
 }
@@ -27,20 +27,20 @@ func contactAdvice(err error) string {
 	var name *net.DNSError
 	switch {
 	case errors.As(err, &file):
-		return "it is a file of this machine: see that it is there, and that you may read it"
+		return "it is a file of this machine: check that it exists, and that you may read it"
 	case errors.As(err, &name) && name.IsNotFound:
-		return "check how the host is written, and what name servers this machine asks"
+		return "check the spelling of the host, and this machine's name servers"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "nobody listens there: start the server, or check host and port"
+		return "nothing listens there: start the server, or check host and port"
 	case errors.Is(err, errSilent):
-		return "see that it is a server of this kind that listens there, that it does not hang, and that no firewall drops what is sent"
+		return "check that a server of this kind listens there, that it does not hang, and that no firewall drops packets"
 	case strings.Contains(err.Error(), "SQLSTATE 57P03"):
-		return "the server starts, recovers or stops: wait, and if it stays so see its log, and what room its disks have"
+		return "the server is starting, recovering or stopping: wait; if that does not help, check its log and its disk space"
 	}
 	if advice := certificateAdvice(err); advice != "" {
 		return advice
 	}
-	return "mend that, or check the store, its address, user and password"
+	return "correct that, or check the store, its address, user and password"
 }
 
 // certificateAdvice is "" for what is not about the certificate of a server.
@@ -53,11 +53,11 @@ func certificateAdvice(err error) string {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "renew the server's certificate, or set this machine's clock"
 	case errors.As(err, &unknown):
-		return "name the authority that has signed the server's certificate: ?ca_file=PATH"
+		return "name the authority that signed the server's certificate: ?ca_file=PATH"
 	case errors.As(err, &name):
-		return "call the server by a name that its certificate has, or say which it has: ?server_name=NAME"
+		return "use a host name that the certificate has, or give that name: ?server_name=NAME"
 	case errors.As(err, &plain):
-		return "the server speaks no TLS there: check the port, or use a URL without TLS"
+		return "the server does not speak TLS there: check the port, or use a URL without TLS"
 	}
 	return ""
 }

@@ -95,7 +95,7 @@ func waitFree(ctx context.Context, a *app, locks *leasehold.Locker, name string,
 		next := untilNextLook(state, waited)
 		if bound >= 0 {
 			if waited >= bound && err == nil {
-				return &exitError{exitBusy, fmt.Errorf("%s is still held after %v", shown(name), spanText(waited))}
+				return &exitError{exitBusy, fmt.Errorf("%s is still held after %v\nSee who holds it: %s", shown(name), spanText(waited), a.line("show", name))}
 			}
 			next = min(next, max(bound-waited, 0))
 		}

@@ -170,7 +170,7 @@ func reason(state leasehold.State, err error, silent bool) string {
 	case len(state.Holders) == 0:
 		return ""
 	case lingers(viewOf(state)):
-		return "; kept for its last holder, who is done"
+		return "; kept for its last holder, which is done"
 	}
 	h := state.Holders[0]
 	who := plain(h.Note)

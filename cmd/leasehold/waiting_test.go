@@ -188,7 +188,7 @@ func TestLossIsToldAtOnce(t *testing.T) {
 	c.read("held")
 	c.evict("x")
 	eventually(t, "the loss is told", func() bool {
-		return strings.Contains(j.errors(), "evicted: test; ending the command, within 20s")
+		return strings.Contains(j.errors(), "evicted: test; ending the command within 20s")
 	})
 	if n := strings.Count(j.errors(), "\n"); n != 1 {
 		t.Errorf("more than that: %s", j.errors())

@@ -20,10 +20,10 @@ var ErrLate = errors.New("the lease was about to end before the command could be
 var ErrGuardianDied = errors.New("the guardian process died, so the command was killed")
 
 // ErrNotStarted: the guardian was stopped before it had started the command, and would not go on.
-var ErrNotStarted = errors.New("the guardian process stands still, so the command was not started")
+var ErrNotStarted = errors.New("the guardian process does not respond, so the command was not started")
 
 // ErrUnknownEnd: nothing of the command is left, but the guardian, which would not go on, alone knows how it ended.
-var ErrUnknownEnd = errors.New("the guardian process stands still: whether the command ran, and how it ended, is unknown")
+var ErrUnknownEnd = errors.New("the guardian process does not respond: whether the command ran, and how it ended, is unknown")
 
 // A StartError is a command that could not be started. Code is what a shell exits with.
 type StartError struct {
