@@ -165,8 +165,8 @@ func (s queueStore) Write(ctx context.Context, name string, bytes []byte, was ca
 	return i.Version, err
 }
 
-func (s queueStore) List(context.Context, string) iter.Seq2[caslock.Item, error] {
-	return func(yield func(caslock.Item, error) bool) { yield(caslock.Item{}, driver.ErrUnsupported) }
+func (queueStore) List(context.Context, string, string, int) ([]caslock.Listed, string, error) {
+	return nil, "", driver.ErrUnsupported
 }
 
 // several is the answer to a question for many.
