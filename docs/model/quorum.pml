@@ -346,7 +346,7 @@ acquire:
 	:: SIZE(yes) < MAJORITY -> goto refused
 	:: else -> atomic { compare() }
 	fi;
-#ifndef NO_WRITE_BACK
+#ifndef NO_WRITE_BACK /* mutation: the maximum is not written back */
 	if
 	:: SIZE(have) >= MAJORITY
 	:: else ->
