@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"context"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -35,6 +36,8 @@ type write struct {
 type writes struct {
 	batch *batch              // that others may join; nil: there is none
 	taken map[string]struct{} // dirs that others had when last wanted free
+
+	sending atomic.Int64 // how many are sent just now; not guarded
 }
 
 // A batch is what goroutines of the driver send at the same moment: one transaction that
@@ -53,7 +56,8 @@ type batch struct {
 }
 
 // send sends a write that does no harm when it is served twice: first with what others of
-// the driver are about to send, then alone.
+// the driver are about to send, then alone. While nobody else sends it does not look for others,
+// which takes a yield of the processor.
 func (d *Driver) send(ctx context.Context, w *write) (resp *clientv3.TxnResponse, err error) {
 	patience := hangAfter
 	if w.deletes {
@@ -62,7 +66,8 @@ func (d *Driver) send(ctx context.Context, w *write) (resp *clientv3.TxnResponse
 			patience = min(patience, time.Until(end)/2)
 		}
 	}
-	again := false
+	again := d.writes.sending.Add(1) == 1
+	defer d.writes.sending.Add(-1)
 	err = d.repeating(ctx, patience, func(ctx context.Context) (err error) {
 		alone := again
 		if again = true; !alone {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -113,7 +114,7 @@ func (p *place) readQueue(resp *clientv3.TxnResponse) (queue []entry, own int) {
 		return nil, -1
 	}
 	last := resp.Responses[len(resp.Responses)-1].GetResponseRange()
-	if last == nil { // nobody else has a key
+	if last == nil || p.in != nil && p.isAlone(resp, last.Kvs) { // nobody else has a key
 		return []entry{{content: content{Owner: p.claim.req.Owner}, key: p.key, rev: p.rev, lease: p.in.id}}, 0
 	}
 	queue = entries(p.claim.dir, last.Kvs)
@@ -125,4 +126,11 @@ func (p *place) readQueue(resp *clientv3.TxnResponse) (queue []entry, own int) {
 		}
 	}
 	return queue, own
+}
+
+// isAlone reports whether resp is of a put that has just made the key, and what was read after it is that alone: nothing
+// need be decoded. Requires Driver.mu.
+func (p *place) isAlone(resp *clientv3.TxnResponse, read []*mvccpb.KeyValue) bool {
+	return resp.Succeeded && len(resp.Responses) == 2 && resp.Responses[0].GetResponsePut() != nil &&
+		len(read) == 1 && read[0].CreateRevision == resp.Header.Revision && p.rev == resp.Header.Revision
 }
