@@ -48,15 +48,12 @@ func (c *claim) attempt(ctx context.Context, asked boottime.Instant) (driver.Gra
 			}
 			return c.granted(asked, proof.lasts)
 		}
-		busy, err := c.refused(ctx, client, nodes, me, asked)
+		busy, err := c.refused(ctx, client, &view{nodes: nodes, greeting: greeting, seen: asked}, me, asked)
 		switch {
 		case errors.Is(err, errGone):
 			continue
 		case err != nil:
 			return driver.Grant{}, err
-		}
-		if c.req.Queue {
-			c.s.saw(c.parent, &view{nodes: nodes, holder: busy.Holder, greeting: greeting, seen: asked})
 		}
 		return driver.Grant{}, busy
 	}
@@ -241,28 +238,31 @@ func (c *claim) granted(asked, lasts boottime.Instant) (driver.Grant, error) {
 // errStalled: what the leader is known to have heard of us is too long ago for a grant.
 var errStalled = errors.New("zklock: the ensemble may not have heard of the session for too long")
 
-// refused keeps the claim's place in the queue, if it wants one, or gives it up.
-func (c *claim) refused(ctx context.Context, client *zk.Conn, nodes []node, me int, asked boottime.Instant) (*driver.Busy, error) {
-	var holder driver.Holder
-	first := nodes[0]
-	tell := func() (err error) { holder, err = holderOf(client, c.parent, first); return err }
+// refused keeps the claim's place in the queue that it has seen, if it wants one, or gives it up.
+func (c *claim) refused(ctx context.Context, client *zk.Conn, v *view, me int, asked boottime.Instant) (*driver.Busy, error) {
+	first := v.nodes[0]
+	tell := func() (err error) { v.holder, err = holderOf(client, c.parent, first); return err }
 	if !c.req.Queue {
 		err := both(func() error { return unlessLost(c.leave(ctx)) }, tell)
-		return &driver.Busy{Holder: holder}, err
+		return &driver.Busy{Holder: v.holder}, err
 	}
-	ahead := blockers(nodes, me)
-	w, seen, err := c.await(client, ahead, queue.IsNext(nodes, me, node.claim), asked)
-	switch {
-	case err != nil:
+	ahead := blockers(v.nodes, me)
+	w, seen, err := c.await(client, ahead, queue.IsNext(v.nodes, me, node.claim), asked)
+	if err != nil {
 		return nil, err
+	}
+	switch v.told = true; {
 	case seen.stat != nil && ahead[0].name == first.name:
-		holder = seen.holder(first)
+		v.holder = seen.holder(first)
+	case c.s.moves(c.parent, first):
+		v.told = false
 	default:
 		if err := tell(); err != nil {
 			return nil, err
 		}
 	}
-	return &driver.Busy{Wake: w.rung, Granted: w.granted, Retry: keepPlace, Holder: holder}, nil
+	c.s.saw(c.parent, v)
+	return &driver.Busy{Wake: w.rung, Granted: w.granted, Retry: keepPlace, Holder: v.holder}, nil
 }
 
 // remove deletes the node. ErrLost: there was none.

@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"slices"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
@@ -13,6 +14,7 @@ import (
 type view struct {
 	nodes    []node // in order
 	holder   driver.Holder
+	told     bool             // holder is known
 	greeting int              // of the connection on which it was asked for
 	seen     boottime.Instant // when it was asked for
 	asked    boottime.Instant // when somebody has last asked for another
@@ -20,6 +22,9 @@ type view struct {
 
 // viewsPerSession is how many views a session has one after the other: what a lost event costs is this part of it.
 const viewsPerSession = 3
+
+// moment is for how long a view says that a queue moves. The next Try, which is later, asks who holds.
+const moment = time.Second
 
 // stays is the refusal of a claim that listens to those ahead, and of which a view says that nothing has changed; nil: it is
 // to look.
@@ -32,7 +37,7 @@ func (c *claim) stays(asked boottime.Instant) *driver.Busy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, now := s.views[c.parent], s.d.clock.Now()
-	if v == nil || s.conn.state != up || s.conn.greeting != v.greeting || s.life.id != c.node.session {
+	if v == nil || !v.told || s.conn.state != up || s.conn.greeting != v.greeting || s.life.id != c.node.session {
 		return nil
 	}
 	if v.index(c.node.name) < 2 || now >= v.asked.Add(s.timeout/viewsPerSession) || !v.has(q.wake.names) {
@@ -41,6 +46,15 @@ func (c *claim) stays(asked boottime.Instant) *driver.Busy {
 	}
 	q.wake.asked = asked
 	return &driver.Busy{Wake: q.wake.rung, Granted: q.wake.granted, Retry: keepPlace, Holder: v.holder.Later(now.Sub(v.seen))}
+}
+
+// moves reports whether another than first has held the resource within the last moment: whoever holds it now will not for
+// long, and need not be asked for.
+func (s *session) moves(parent string, first node) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.views[parent]
+	return v != nil && v.nodes[0].name != first.name && s.d.clock.Now().Sub(v.seen) < moment
 }
 
 func (v *view) index(name string) int {

@@ -16,6 +16,7 @@ func TestRefusedUnseenOnlyWhileNothingHasChanged(t *testing.T) {
 	}{
 		"seen a moment ago":              {func(*session, *claim, *view) {}, true},
 		"seen too long ago":              {func(s *session, _ *claim, v *view) { v.asked = v.asked.Add(-s.timeout / viewsPerSession) }, false},
+		"nobody knows who holds":         {func(_ *session, _ *claim, v *view) { v.told = false }, false},
 		"nobody has seen it":             {func(s *session, c *claim, _ *view) { delete(s.views, c.parent) }, false},
 		"the next":                       {func(_ *session, _ *claim, v *view) { v.nodes = v.nodes[2:] }, false},
 		"the one ahead has gone":         {func(_ *session, _ *claim, v *view) { v.nodes = slices.Delete(v.nodes, 2, 3) }, false},
@@ -41,7 +42,7 @@ func TestRefusedUnseenOnlyWhileNothingHasChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v := &view{nodes: nodes, greeting: 1, seen: d.clock.Now()}
+		v := &view{nodes: nodes, told: true, greeting: 1, seen: d.clock.Now()}
 		s.saw(c.parent, v)
 		test.change(s, c, v)
 		if busy := c.stays(d.clock.Now()); (busy != nil) != test.unseen {
@@ -63,5 +64,25 @@ func TestOldViewsGo(t *testing.T) {
 	s.saw("now", &view{seen: d.clock.Now()})
 	if n := len(s.views); n > 3 {
 		t.Errorf("%d views are kept; want few", n)
+	}
+}
+
+// Who holds a resource is asked for but while it changes hands.
+func TestHolderIsNotAskedForWhileTheQueueMoves(t *testing.T) {
+	d, err := New([]string{"localhost"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, before, now := newSession(d, 15*time.Second, 10*time.Second), node{name: "a"}, node{name: "b"}
+	if s.moves("r", now) {
+		t.Error("a queue moves that nobody has seen")
+	}
+	s.saw("r", &view{nodes: []node{before, now}, seen: d.clock.Now()})
+	if !s.moves("r", now) || s.moves("r", before) || s.moves("other", now) {
+		t.Errorf("another holds: %t; the same does: %t; of another resource: %t", s.moves("r", now), s.moves("r", before), s.moves("other", now))
+	}
+	s.saw("r", &view{nodes: []node{before, now}, seen: d.clock.Now().Add(-2 * moment)})
+	if s.moves("r", now) {
+		t.Error("a queue moves that was seen long ago")
 	}
 }

@@ -30,6 +30,10 @@ func Each(ctx context.Context, n, width int, slow time.Duration, call func(i int
 
 // Bounded makes call for each of 0 to n-1, at most width at once, and returns when all have returned.
 func Bounded(n, width int, call func(i int)) {
+	if n == 1 {
+		call(0)
+		return
+	}
 	each(n, width, func(i int, _ func()) { call(i) })
 }
 
