@@ -94,3 +94,30 @@ func readIn(p *place, lease int64) {
 		Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{Kvs: []*mvccpb.KeyValue{kv}}},
 	}}})
 }
+
+// The key that a put has just made is known without its value if nobody else has one, and in no other case.
+func TestQueueOfOneIsNotDecoded(t *testing.T) {
+	kv := func(key string, rev int64) *mvccpb.KeyValue {
+		return &mvccpb.KeyValue{Key: []byte(key), CreateRevision: rev, Lease: 31}
+	}
+	for what, c := range map[string]struct {
+		others  []*mvccpb.KeyValue
+		made    int64 // revision of the answer
+		decoded bool
+	}{
+		"alone":               {nil, 7, false},
+		"with another":        {[]*mvccpb.KeyValue{kv("leasehold/a/1", 3)}, 7, true},
+		"made by another put": {nil, 8, true},
+	} {
+		_, p := placeIn(t, idle, driver.Request{TTL: time.Minute})
+		p.exists(c.made)
+		read := append(c.others, kv(p.key, 7))
+		queue, _ := p.readQueue(&clientv3.TxnResponse{Succeeded: true, Header: &pb.ResponseHeader{Revision: c.made}, Responses: []*pb.ResponseOp{
+			{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{}}},
+			{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{Kvs: read}}},
+		}})
+		if got := queue[len(queue)-1].Owner == ""; got != c.decoded { // there is no value
+			t.Errorf("%s: decoded: %t; want %t", what, got, c.decoded)
+		}
+	}
+}
