@@ -63,6 +63,9 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 		if err := d.rehearseRenewal(ctx, tx, renewal{name, owner, record.Micros(rehearsal.TTL)}); err != nil {
 			return fmt.Errorf("renew a lock: %w", err)
 		}
+		if err := d.rehearsePlace(ctx, tx, name); err != nil {
+			return fmt.Errorf("wait for a lock: %w", err)
+		}
 		freed, err := d.dialect.changed(ctx, tx, d.dialect.inside(d.texts.free), name, owner, int64(0), number)
 		if err == nil && !freed {
 			err = driver.ErrLost
@@ -90,6 +93,26 @@ func (d *Driver) rehearseCreation(ctx context.Context, missing error) error {
 		return fmt.Errorf("whether the user may create the lock tables is not told: %w", missing)
 	}
 	return fmt.Errorf("the user may create the lock tables: %w", missing)
+}
+
+func (d *Driver) rehearsePlace(ctx context.Context, tx *sql.Tx, name string) error {
+	owner, proc, life := rand.Text(), rand.Text(), record.Micros(rehearsal.TTL)
+	place := []any{name, owner, proc, 0, 0, life, ""}
+	for _, step := range []struct {
+		text string
+		args []any
+	}{
+		{d.texts.beat, []any{proc, life, 1}}, {d.texts.join, append(place, life)}, {d.texts.insert, append(place, 0)},
+		{d.texts.leave, []any{name, owner}}, {d.texts.unbeat, []any{proc}},
+	} {
+		if step.text == "" {
+			continue
+		}
+		if _, err := d.dialect.changed(ctx, tx, d.dialect.inside(step.text), step.args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (d *Driver) rehearseRenewal(ctx context.Context, tx *sql.Tx, r renewal) error {
