@@ -18,6 +18,8 @@ const (
 	beatEvery = 2 * time.Second
 	// beatWithin bounds a beat, as its connection may be dead and the only one, and what follows it.
 	beatWithin = beatEvery / 2
+	// believed is for how long waiters are answered from memory when places cannot be read.
+	believed = 3 * beatEvery
 	// quietBeats is after how many beats without a waiter the process has none, and its row goes.
 	quietBeats = 4
 	// sweepEvery is after how many beats the places of dead processes are removed. They count no longer before that.

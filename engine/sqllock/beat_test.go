@@ -26,7 +26,7 @@ func TestWaitersAreAnsweredFromMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiters, wait = 100, 20 * time.Second
 		var asked, beats atomic.Int64
-		var silent atomic.Bool
+		var silent, blind atomic.Bool
 		var others [][]any // the first places
 		for i := range inView {
 			others = append(others, []any{i + 1, "of others " + string(rune('a'+i)), 0, 0, 1, "", 8_000_000})
@@ -41,6 +41,9 @@ func TestWaitersAreAnsweredFromMemory(t *testing.T) {
 			case d.texts.dead:
 				return nil, nil
 			case d.texts.mine:
+				if blind.Load() {
+					return nil, errors.New("no answer")
+				}
 				var all [][]sqldriver.Value
 				for i := range waiters {
 					all = append(all, []sqldriver.Value{"x", string(rune('A' + i)), int64(0), int64(7), int64(0), int64(8_000_000)})
@@ -80,6 +83,14 @@ func TestWaitersAreAnsweredFromMemory(t *testing.T) {
 		if most := int64(wait/(beatEvery*7/8)) + 1; asked.Load() != 0 || beats.Load() > most {
 			t.Errorf("%d waiters, %v: %d statements of theirs and %d beats; want 0 and at most %d", waiters, wait, asked.Load(), beats.Load(), most)
 		}
+		// Who waits asks by itself when the places cannot be read.
+		blind.Store(true)
+		for start := time.Now(); asked.Load() == 0; time.Sleep(keepPlace) {
+			if try(); time.Since(start) > 2*believed {
+				t.Fatalf("places were not read for %v, and nobody asks", time.Since(start))
+			}
+		}
+		blind.Store(false)
 		// Nobody is told that its place counts when the beats have no answer.
 		silent.Store(true)
 		time.Sleep(placeTTL / 2)

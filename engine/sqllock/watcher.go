@@ -209,11 +209,12 @@ func (w *watcher) placed(me *waiter) bool {
 	return me.isIn
 }
 
-// still is the refusal of a claim whose place counts and whose turn has not come, as far as is known; else nil.
+// still is the refusal of a claim whose place counts and whose turn has not come, as far as is known; else nil. When the
+// tables have not been read for long, the claim is to find out why.
 func (w *watcher) still(me *waiter) *driver.Busy {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if me == nil || me.woken || !me.isIn || me.after == trying {
+	if me == nil || me.woken || !me.isIn || me.after == trying || me.tried.Sub(max(me.seen, w.settled)) > believed {
 		return nil
 	}
 	busy := &driver.Busy{Wake: me.wake, Granted: me.granted, Retry: keepPlace}
