@@ -230,4 +230,6 @@ type pace struct {
 	idle int
 	// others is the least pause of who is not next.
 	others time.Duration
+	// far is last for who is not next; 0: the same.
+	far time.Duration
 }

@@ -135,6 +135,8 @@ func TestTTLsRoundUp(t *testing.T) {
 func TestPace(t *testing.T) {
 	t.Parallel()
 	p := pace{first: time.Millisecond, last: 20 * time.Millisecond, share: 32, idle: 4}
+	distant := p
+	distant.far = 80 * time.Millisecond
 	heads := pace{first: 4 * time.Millisecond, others: 60 * time.Millisecond, last: 100 * time.Millisecond, share: 4, idle: 1}
 	for _, test := range []struct {
 		pace         pace
@@ -148,6 +150,9 @@ func TestPace(t *testing.T) {
 		{p, 0, time.Second, 0, maxBlind},
 		{p, 0, time.Millisecond, 0, 4 * time.Millisecond},
 		{p, 0, 0, maxAhead, p.last},
+		{distant, time.Hour, 0, 0, p.last},
+		{distant, time.Hour, 0, 1, distant.far},
+		{distant, 0, 0, 1, 2 * p.first},
 		{heads, 0, 0, 0, heads.first},
 		{heads, 40 * time.Millisecond, 0, 0, 10 * time.Millisecond},
 		{heads, time.Hour, 0, 0, heads.last},

@@ -497,10 +497,11 @@ func (w *watcher) passes(now time.Time) bool {
 // changed for quiet, and every waiter of this Driver has at least ahead before it.
 func (p pace) after(quiet, spent time.Duration, ahead int) time.Duration {
 	wait := max(time.Duration(ahead+1)*p.first, quiet/time.Duration(p.share))
+	last := p.last
 	if ahead > 0 {
-		wait = max(wait, p.others)
+		wait, last = max(wait, p.others), max(last, p.far)
 	}
-	return min(maxBlind, max(min(wait, p.last), time.Duration(p.idle)*spent))
+	return min(maxBlind, max(min(wait, last), time.Duration(p.idle)*spent))
 }
 
 // A version is equal to an earlier one only if nothing was written in between.
