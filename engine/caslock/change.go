@@ -70,7 +70,7 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 			return &v.Record, nil
 		case errors.Is(err, ErrUnsent) && ctx.Err() == nil:
 			unsent = err
-			giveWay(ctx, time.Since(start), try)
+			giveWay(ctx, time.Since(start), try, v.patient)
 		case err != nil && !errors.Is(err, ErrChanged) && !links.Again(ctx, err):
 			return nil, failed(ctx, err)
 		case err != nil:
@@ -78,7 +78,7 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 				refused = ""
 			}
 			if !links.Again(ctx, err) { // else it may have been done: another connection tells
-				giveWay(ctx, time.Since(start), try)
+				giveWay(ctx, time.Since(start), try, v.patient)
 			}
 		}
 	}
@@ -173,10 +173,15 @@ func (d *Driver) encode(v *view) (value []byte, life time.Duration) {
 	return v.encoded(), life
 }
 
-// giveWay lets others write who write the same record: for about as long as it took.
-func giveWay(ctx context.Context, took time.Duration, tries int) {
+// giveWay lets others write who write the same record: for about as long as it took, and those who wait for longer than
+// those who hold.
+func giveWay(ctx context.Context, took time.Duration, tries int, patient bool) {
 	if tries > 0 {
-		_ = pause.For(ctx, rand.N(min(maxPause, time.Duration(tries)*took/2)+time.Microsecond)) // its end shows in the next call
+		most := min(maxPause, time.Duration(tries)*took/2)
+		if patient {
+			most = min(10*maxPause, 4*time.Duration(tries)*took)
+		}
+		_ = pause.For(ctx, rand.N(most+time.Microsecond)) // its end shows in the next call
 	}
 }
 

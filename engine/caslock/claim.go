@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/queue"
 	"github.com/leasehold-go/leasehold/internal/record"
 	"github.com/leasehold-go/leasehold/internal/waiting"
 )
@@ -36,6 +37,9 @@ func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 	if c.place != nil {
 		return c.stay(ctx)
 	}
+	if busy := c.remembered(); busy != nil && ctx.Err() == nil {
+		return g, busy
+	}
 	asking, err := c.d.lanes.Begin(ctx, c.req.Resource)
 	if err == nil {
 		g, err = c.join(ctx)
@@ -47,7 +51,7 @@ func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 func (c *claim) join(ctx context.Context) (driver.Grant, error) {
 	s := c.d.resource(c.req.Resource)
 	if c.d.watch == nil {
-		return c.try(ctx, nil, c.d.opts.Place)
+		return c.wait(ctx, s, nil)
 	}
 	if !c.queued { // mostly nobody is in the way, and no watch is needed
 		g, err := c.try(ctx, nil, 0)
@@ -60,11 +64,108 @@ func (c *claim) join(ctx context.Context) (driver.Grant, error) {
 	}
 	wake := s.arm(c.req.Owner) // before the state is read, or found unchanged by the write
 	c.d.watch.listen(ctx)
-	g, err := c.try(ctx, wake, c.d.opts.Place)
+	if err := c.d.follow(ctx, s); err != nil {
+		return driver.Grant{}, err
+	}
+	g, err := c.wait(ctx, s, wake)
 	if _, c.queued = err.(*driver.Busy); !c.queued {
 		s.disarm(c.req.Owner)
 	}
 	return g, err
+}
+
+// wait is a Try of a waiter whose place is in the record. Of a process one at a time makes it, as who waits for its turn
+// to do so may find that the one before has kept its place.
+func (c *claim) wait(ctx context.Context, s *resource, wake <-chan struct{}) (driver.Grant, error) {
+	select {
+	case s.alone <- struct{}{}:
+	case <-ctx.Done():
+		return driver.Grant{}, ctx.Err()
+	}
+	defer func() { <-s.alone }()
+	if busy := c.remembered(); busy != nil {
+		return driver.Grant{}, busy
+	}
+	return c.try(ctx, wake, c.d.opts.Place)
+}
+
+// follow has what is known of the record be what the watch tells.
+func (d *Driver) follow(ctx context.Context, s *resource) error {
+	session, err := d.watch.session()
+	if err != nil || s.follows(session) {
+		return nil // without a watch, the record is read all the time
+	}
+	if _, _, err = d.current(ctx, s, true); err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.session = session
+	}
+	return err
+}
+
+// remembered returns the refusal of a waiter that others in the record are before, as far as this process knows without
+// asking the store: by the watch, or because it has asked a moment ago, and as many turns take longer. nil: the store is
+// to be asked.
+func (c *claim) remembered() *driver.Busy {
+	s, place := c.d.resource(c.req.Resource), c.d.opts.Place
+	var wake <-chan struct{}
+	if c.d.crowd != nil || c.d.watch != nil && !c.queued || c.d.closing.Err() != nil {
+		return nil
+	}
+	if c.d.watch != nil {
+		session, err := c.d.watch.session()
+		if err != nil || !s.follows(session) {
+			return nil
+		}
+		c.d.watch.going() // it is not idle
+		wake = s.arm(c.req.Owner)
+	}
+	s.tries(c.req.Owner, time.Now())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.view()
+	ahead := v.ahead(c.req.Owner)
+	moment := min(place/8, time.Duration(ahead)*c.d.opts.Poll/8)
+	if !s.known || c.d.watch == nil && time.Since(s.told) > moment || v.mayBeNext(&c.req) {
+		return nil
+	}
+	full := v.full(c.req.Owner)
+	if a := v.Obstacle(&v.clock, &c.req); !a.Granted && (full || v.keeps(c.req.Owner, place)) {
+		busy := c.refusal(&v, &a, wake, ahead)
+		c.stayOutside(s, busy, full)
+		return busy
+	}
+	return nil
+}
+
+// stayOutside has a waiter that finds no place come back later. Requires s.mu.
+func (c *claim) stayOutside(s *resource, busy *driver.Busy, full bool) {
+	if !full {
+		delete(s.outside, c.req.Owner)
+		return
+	}
+	busy.Retry = c.d.opts.Place/2 - waiting.Jitter(c.d.opts.Place/4)
+	if s.outside == nil {
+		s.outside = make(map[string]bool)
+	}
+	s.outside[c.req.Owner] = true
+}
+
+// mayBeNext reports whether none of those who wait in the record is in the way of req, nor is it granted or given up.
+func (v *view) mayBeNext(req *driver.Request) bool {
+	var ahead queue.Ahead
+	for i := range v.Claims {
+		c := &v.Claims[i]
+		switch {
+		case c.Owner == req.Owner && c.Status != record.Waiting:
+			return true
+		case c.Owner == req.Owner:
+			return ahead.Admits(queue.Claim{Mode: req.Mode, Limit: req.Limit})
+		case c.Status == record.Waiting:
+			ahead.Add(queue.Claim{Mode: c.Mode, Limit: c.Limit})
+		}
+	}
+	return ahead.Admits(queue.Claim{Mode: req.Mode, Limit: req.Limit})
 }
 
 // try makes one attempt, and leaves a place in the record for the time of place.
@@ -79,7 +180,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 		s.tries(c.req.Owner, time.Now())
 	}
 	attempt := func(v *view) (write bool) {
-		v.looked = looked
+		v.looked, v.patient = looked, place > 0
 		a, ahead := v.Obstacle(&v.clock, &c.req), v.ahead(c.req.Owner)
 		barred = v.KeepsOut(c.req.Owner)
 		blocked := false // by those beside the record
@@ -101,8 +202,11 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 		case a.Granted && c.place != nil:
 			v.served = idOf(c.req.Owner)
 		case !a.Granted:
-			if busy = c.refusal(v, &a, wake, ahead); outside {
-				busy.Retry = place/2 - waiting.Jitter(place/4)
+			busy = c.refusal(v, &a, wake, ahead)
+			if place > 0 {
+				s.mu.Lock()
+				c.stayOutside(s, busy, outside)
+				s.mu.Unlock()
 			}
 			if c.place != nil && v.Beside != record.Some { // before it is answered; see line.mark
 				v.Beside, write = record.Some, true

@@ -206,11 +206,11 @@ func (q *crowd) mirror(ctx context.Context, s *resource) error {
 		return nil
 	}
 	select {
-	case s.loading <- struct{}{}:
+	case s.alone <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-s.loading }()
+	defer func() { <-s.alone }()
 	if q.hears(s) {
 		return nil
 	}

@@ -24,9 +24,12 @@ type resource struct {
 	since   map[uint64]time.Time     // guarded by mu; see clock
 	highest uint64                   // guarded by mu; the highest number of a grant that was ever seen
 	waiting map[string]chan struct{} // guarded by mu; by owner, closed when it may hold
+	told    time.Time                // guarded by mu; when the store, or its watch, has told of the record last
+	session uint64                   // guarded by mu; of the watch that tells of the record since it was read; 0: none
+	outside map[string]bool          // guarded by mu; owners of this process who found no place in the record
 	tried   map[string]time.Time     // guarded by mu; by owner, when those with a place in the record, or for one, gave a sign
 
-	loading chan struct{}            // has an element while a line is loaded
+	alone   chan struct{}            // has an element while a waiter loads the line, or asks for its place in the record
 	line    *line                    // guarded by mu; nil: nobody waits beside the record, as far as is known here
 	awaited map[string]chan struct{} // guarded by mu; by id, closed when the line hears of a place, or will not
 }
@@ -41,6 +44,8 @@ type view struct {
 
 	served string // id of the place that the write to come makes useless
 	looked *line  // the places beside the record, by a look of the call; nil: it has not looked
+
+	patient bool // who is to write waits, and gives way to others
 
 	spare int // how many bytes the write to come is to leave to what others have in the record
 }
@@ -70,7 +75,7 @@ func (v *view) encoded() []byte {
 func (s *resource) note(r record.Record, version Version, then time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known, s.version, s.record = true, version, r
+	s.known, s.version, s.record, s.told = true, version, r, time.Now()
 	s.since = seen(&r, s.since, then)
 	s.highest = max(s.highest, r.Fence)
 	s.wakeNext()
@@ -85,12 +90,34 @@ func (s *resource) wakeNext() {
 	for owner := range v.Next {
 		s.wake(owner)
 	}
+	s.wakeOutside(&v)
 	if s.line == nil {
 		return
 	}
 	for p := range s.line.next(v.Claims) {
 		s.wake(p.claim.Owner)
 	}
+}
+
+// wakeOutside wakes some of those who found no place when half of the places are free. Requires s.mu.
+func (s *resource) wakeOutside(v *view) {
+	const few = 2 // all processes do so
+	n := 0
+	for owner := range s.outside {
+		if v.ahead("") >= maxPlaces/2 || n == few {
+			return
+		}
+		delete(s.outside, owner)
+		s.wake(owner)
+		n++
+	}
+}
+
+// follows reports whether the watch has told of all changes of the record since it was read.
+func (s *resource) follows(session uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.session == session
 }
 
 // view requires s.mu.
@@ -167,6 +194,7 @@ func (s *resource) leaves(owner string) {
 	defer s.mu.Unlock()
 	delete(s.waiting, owner)
 	delete(s.tried, owner)
+	delete(s.outside, owner)
 }
 
 // wakeAll has all look again.
@@ -203,7 +231,7 @@ func (d *Driver) resource(name string) *resource {
 		if len(d.resources) >= d.sweepAt {
 			d.sweep(now)
 		}
-		s = &resource{name: name, loading: make(chan struct{}, 1)}
+		s = &resource{name: name, alone: make(chan struct{}, 1)}
 		d.resources[name] = s
 	}
 	s.used = now

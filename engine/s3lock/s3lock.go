@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/engine/caslock"
 )
 
-// Options configure a Driver. The zero value of each field is its default, which for MinTTL is 1 s
-// and for Poll 500 ms: each put and each get costs money.
+// Options configure a Driver. The zero value of each field is its default, which for MinTTL is 1 s,
+// for Place 8 s and for Poll 500 ms: each put and each get costs money.
 type Options struct {
 	caslock.Options
 
@@ -35,7 +35,7 @@ func New(client *s3.Client, bucket string, opts *Options) (*Driver, error) {
 		o = *opts
 	}
 	o.Engine, o.Prefix = cmp.Or(o.Engine, "s3"), cmp.Or(o.Prefix, "leasehold/")
-	o.MinTTL, o.Poll = cmp.Or(o.MinTTL, time.Second), cmp.Or(o.Poll, 500*time.Millisecond)
+	o.MinTTL, o.Place, o.Poll = cmp.Or(o.MinTTL, time.Second), cmp.Or(o.Place, 8*time.Second), cmp.Or(o.Poll, 500*time.Millisecond)
 	if bucket == "" || len(o.Prefix) > maxPrefix || strings.HasPrefix(o.Prefix, "/") {
 		return nil, errors.New("s3lock: a bucket has a name, and a prefix at most 200 bytes and no slash before it")
 	}
