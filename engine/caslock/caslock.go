@@ -25,8 +25,9 @@ var ErrContended = fmt.Errorf("caslock: too many write this record at once: %w",
 type Options struct {
 	// MinTTL is the shortest lease; 0: 100 ms. It should be some thirty times what a write takes.
 	MinTTL time.Duration
-	// Place is how long a place in the queue outlives its waiter's last sign; 0: 4 s. A waiter
-	// gives one, which is a write, every quarter of it. All processes should use the same.
+	// Place is how long a place in the queue outlives its waiter's last sign; 0: 4 s. The waiters of
+	// a process give one together, which is a write, every quarter of it. In a Queuer they do so every
+	// half, and their places outlive their process for twice as long. All processes should use the same.
 	Place time.Duration
 	// Poll is how often the first in the queue asks a store that is no Watcher; 0: 250 ms. Those
 	// behind ask less often.

@@ -250,8 +250,8 @@ func (v *view) keeps(owner string, place time.Duration) bool {
 	return false
 }
 
-// maxPlaces is how many may wait in a record. All of them write it to keep their places, and who waits behind the last
-// has none, and asks now and then for one.
+// maxPlaces is how many may have a place in a record. Every place costs writes of the one value that holders and
+// waiters share. Those who find none ask again from time to time.
 const maxPlaces = 64
 
 // full reports whether owner can have no place in the record.

@@ -11,6 +11,21 @@
 // process has seen stands in for the read: when it is out of date, the write is refused. A no
 // (lost, busy) is always read.
 //
+// # Who waits
+//
+// Places in the queue are claims of the record, at most 64. Each process keeps its own by one write each quarter of
+// [Options.Place], and whoever finds all of them taken asks again from time to time.
+//
+// In a store that is a [Queuer] each waiter has a place in a value of its own, so that the record is written by a turn
+// alone, and its order is the number of that value. Each process that has waiters writes one beat for all of them, and
+// each hears places and beats by one watch, and has the queue in memory: a waiter asks the store only when it is first.
+// A process is dead to another that has heard four beats of its own since the last one of that process. So no clock is
+// shared, and time in which either stands still does not count. Places of the dead are passed and removed; who was
+// passed and goes on queues anew. What nobody waits for its own process removes.
+//
+// A place decides the order and nothing else: what is held, the record says. The record also says whether there may be
+// places, so that whoever comes looks before a grant only then. line.mark has how that is cleared.
+//
 // # Time
 //
 // No two processes share a clock, and none asks the store for its own. Each renewal raises the
