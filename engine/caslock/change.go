@@ -167,6 +167,9 @@ func (d *Driver) encode(v *view) (value []byte, life time.Duration) {
 		return nil, 0
 	}
 	life = emptyFor
+	if v.Beside != record.Nobody { // it outlives the places that it tells of
+		life = placeLife
+	}
 	for i := range v.Claims {
 		life = max(life, v.Claims[i].TTL+drift(v.Claims[i].TTL))
 	}

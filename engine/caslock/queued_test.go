@@ -340,11 +340,13 @@ func TestLatePlaceIsRemoved(t *testing.T) {
 	})
 }
 
-// A queuedLink holds up the next place.
+// A queuedLink holds up the next place, or does to the next record what it is told to.
 type queuedLink struct {
 	*queueing
 	holdUp atomic.Bool
 	late   func()
+	drop   atomic.Bool // is not written
+	lose   atomic.Bool // is written, and its answer is lost
 }
 
 func (l *queuedLink) Write(ctx context.Context, name string, value []byte, was caslock.Version, life time.Duration) (caslock.Version, error) {
@@ -352,7 +354,52 @@ func (l *queuedLink) Write(ctx context.Context, name string, value []byte, was c
 		l.late = func() { _, _ = l.queueing.Write(context.Background(), name, value, was, life) }
 		return "", errCut
 	}
-	return l.queueing.Write(ctx, name, value, was, life)
+	if name == "r" && l.drop.CompareAndSwap(true, false) {
+		return "", errCut
+	}
+	version, err := l.queueing.Write(ctx, name, value, was, life)
+	if name == "r" && l.lose.CompareAndSwap(true, false) {
+		return "", errCut
+	}
+	return version, err
+}
+
+// A waiter is refused only when the record says that there are places, though its first attempt has made one.
+func TestPlaceWithoutAMarkIsNoAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &queueing{}
+		holder := claimOf(t, process(t, s), driver.Request{Owner: "holder"})
+		claimtest.Granted(t, holder)
+		l := &queuedLink{queueing: s}
+		waiter := claimOf(t, process(t, l), driver.Request{Owner: "waits", Queue: true})
+		l.drop.Store(true)
+		if _, err := waiter.Try(t.Context()); !errors.Is(err, errCut) {
+			t.Fatalf("Try: %v; want its outcome to be unknown", err)
+		}
+		claimtest.Refused(t, waiter)
+		claimtest.Released(t, holder)
+		claimtest.Refused(t, claimOf(t, process(t, s), driver.Request{Owner: "passes by"}))
+		claimtest.Granted(t, waiter)
+	})
+}
+
+// What a waiter was granted without hearing of it is given up with its place.
+func TestReleaseAfterAGrantWithoutAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &queueing{}
+		holder := claimOf(t, process(t, s), driver.Request{Owner: "holder"})
+		claimtest.Granted(t, holder)
+		l := &queuedLink{queueing: s}
+		waiter := claimOf(t, process(t, l), driver.Request{Owner: "waits", Queue: true})
+		claimtest.Refused(t, waiter)
+		claimtest.Released(t, holder)
+		l.lose.Store(true)
+		if _, err := waiter.Try(t.Context()); !errors.Is(err, errCut) {
+			t.Fatalf("Try: %v; want its outcome to be unknown", err)
+		}
+		claimtest.Released(t, waiter)
+		claimtest.Granted(t, claimOf(t, process(t, s), driver.Request{Owner: "next"}))
+	})
 }
 
 // Nobody who asks but once passes a crowd, until the store has forgotten the beats of a crowd that died.
