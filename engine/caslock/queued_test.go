@@ -371,15 +371,18 @@ func TestPlaceWithoutAMarkIsNoAnswer(t *testing.T) {
 		holder := claimOf(t, process(t, s), driver.Request{Owner: "holder"})
 		claimtest.Granted(t, holder)
 		l := &queuedLink{queueing: s}
-		waiter := claimOf(t, process(t, l), driver.Request{Owner: "waits", Queue: true})
-		l.drop.Store(true)
-		if _, err := waiter.Try(t.Context()); !errors.Is(err, errCut) {
-			t.Fatalf("Try: %v; want its outcome to be unknown", err)
+		d := process(t, l)
+		first, waiter := claimOf(t, d, driver.Request{Owner: "first", Queue: true}), claimOf(t, d, driver.Request{Owner: "waits", Queue: true})
+		for _, c := range []driver.Claim{first, waiter} {
+			l.drop.Store(true)
+			if _, err := c.Try(t.Context()); !errors.Is(err, errCut) {
+				t.Fatalf("Try: %v; want its outcome to be unknown", err)
+			}
 		}
 		claimtest.Refused(t, waiter)
 		claimtest.Released(t, holder)
 		claimtest.Refused(t, claimOf(t, process(t, s), driver.Request{Owner: "passes by"}))
-		claimtest.Granted(t, waiter)
+		claimtest.Granted(t, first)
 	})
 }
 
