@@ -308,13 +308,14 @@ func keyOf(name string) string {
 // nameOf is the reverse of keyOf; false: it is no key of ours.
 func nameOf(key string) (name string, ok bool) {
 	first, second, two := strings.Cut(key, ".")
-	if !two {
+	switch {
+	case !two:
 		return caslock.Unescape(key, plain)
-	}
-	if first == nobody {
-		name, ok = "", true
-	} else {
+	case first != nobody:
 		name, ok = caslock.Unescape(first, plain)
+		ok = ok && name != ""
+	default:
+		ok = true
 	}
 	rest, also := caslock.Unescape(second, plain)
 	return name + parted + rest, ok && also
