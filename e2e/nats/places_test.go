@@ -1,0 +1,128 @@
+package nats
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/servers"
+)
+
+// over is what is sent when a waiter has released.
+const over = 0
+
+// waits begins to wait in a Locker of its own, and returns when the bucket shows n waiters. The number is sent when the
+// waiter is served, and the lease is then released.
+func waits(t *testing.T, d, look driver.Driver, n int, served chan<- int) {
+	t.Helper()
+	l, err := leasehold.New(d, &leasehold.Options{TTL: ttl, HandOver: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		lease, err := l.Acquire(context.Background(), "a")
+		if err != nil {
+			t.Errorf("waiter %d: %v", n, err)
+			served <- -n
+			return
+		}
+		served <- n
+		if err := lease.Release(context.Background()); err != nil {
+			t.Errorf("release of waiter %d: %v", n, err)
+		}
+		served <- over
+	}()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		st, err := look.(driver.Operator).Inspect(t.Context(), "a")
+		if err == nil && len(st.Waiters) == n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d waiters, %v; want %d", len(st.Waiters), err, n)
+		}
+	}
+}
+
+// inOrder fails unless all of n are served, in their order.
+func inOrder(t *testing.T, served <-chan int, n int) {
+	t.Helper()
+	for want, ended := 1, 0; want <= n || ended < n; {
+		select {
+		case got := <-served:
+			switch got {
+			case over:
+				ended++
+			case want:
+				want++
+			default:
+				t.Fatalf("waiter %d was served when it was the turn of %d", got, want)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("waiter %d is not served", want)
+		}
+	}
+}
+
+// Waiters keep their places and their order while the server is away, for longer than their process may be silent.
+func TestPlacesOutlastTheServer(t *testing.T) {
+	t.Parallel()
+	s := servers.StartNATS(t, 1, "")[0]
+	url := urlOf([]*servers.NATS{s})
+	var drivers []driver.Driver
+	for range 3 {
+		d := open(t, url)
+		t.Cleanup(func() { d.Close() })
+		drivers = append(drivers, d)
+	}
+	holder := claim(t, drivers[0], "a", "holder")
+	if _, err := holder.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const waiters = 12
+	served := make(chan int, waiters)
+	for i := range waiters {
+		waits(t, drivers[i%len(drivers)], drivers[0], i+1, served)
+	}
+	s.Kill()
+	time.Sleep(10 * time.Second)
+	s.Begin()
+	s.Ready()
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
+		t.Fatal(err)
+	}
+	inOrder(t, served, waiters)
+}
+
+// A bucket without markers has places in the record, as those that are made one by one would each leave something.
+func TestPlacesInABucketWithoutMarkers(t *testing.T) {
+	t.Parallel()
+	s := servers.StartNATS(t, 1, "")[0]
+	js := connected(t, s)
+	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "locks"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := on(t, js), on(t, connected(t, s))
+	holder := claim(t, first, "a", "holder")
+	if _, err := holder.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const waiters = 4
+	served := make(chan int, waiters)
+	for i := range waiters {
+		waits(t, []driver.Driver{first, second}[i%2], first, i+1, served)
+	}
+	keys, err := kv.Keys(t.Context())
+	if err != nil || len(keys) != 1 {
+		t.Errorf("the bucket has the keys %q, %v; want one", keys, err)
+	}
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
+		t.Fatal(err)
+	}
+	inOrder(t, served, waiters)
+}
