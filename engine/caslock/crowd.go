@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -34,6 +36,7 @@ type crowd struct {
 	heardOf uint64              // guarded by mu; number of the last beat of ours that the watch has told of
 	peers   map[string]*peer    // guarded by mu; by process
 	mine    map[string]*waiter  // guarded by mu; by name of the place
+	owed    map[string]int64    // guarded by mu; places that may be there though they were left, and the tick until which they may come
 	lines   map[*resource]int64 // guarded by mu; those that have a line, and when somebody waited there last, in ticks
 	ticks   int64               // guarded by mu; of beating, which stand still when this process does
 	beating bool                // guarded by mu
@@ -59,7 +62,7 @@ const (
 func newCrowd(d *Driver, store Queuer) *crowd {
 	return &crowd{
 		d: d, store: store, process: newNonce(), signing: make(chan struct{}, 1),
-		peers: make(map[string]*peer), mine: make(map[string]*waiter), lines: make(map[*resource]int64),
+		peers: make(map[string]*peer), mine: make(map[string]*waiter), owed: make(map[string]int64), lines: make(map[*resource]int64),
 	}
 }
 
@@ -79,6 +82,7 @@ func (q *crowd) begin(s *resource, name string) {
 	q.d.watch.going() // it is not idle
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	delete(q.owed, name)
 	w := q.mine[name]
 	if w == nil {
 		w = &waiter{}
@@ -89,9 +93,46 @@ func (q *crowd) begin(s *resource, name string) {
 	if _, ok := q.lines[s]; ok {
 		q.lines[s] = q.ticks
 	}
+	q.begins()
+}
+
+// begins begins the beats, unless they go on. Requires q.mu.
+func (q *crowd) begins() {
 	if !q.beating && q.d.closing.Err() == nil {
 		q.beating = true
 		q.running.Go(q.beats)
+	}
+}
+
+// never is a tick that does not come.
+const never = math.MaxInt64
+
+// owes has a place be removed that could not be, or may be made late, until so many ticks from now.
+func (q *crowd) owes(name string, ticks int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.owed[name] = never; ticks < never {
+		q.owed[name] = q.ticks + ticks
+	}
+	q.begins()
+}
+
+// pays removes places that were left.
+func (q *crowd) pays(ctx context.Context, ticks int64) {
+	q.mu.Lock()
+	owed := maps.Clone(q.owed)
+	q.mu.Unlock()
+	for name, until := range owed {
+		resource, id, _ := parts(name)
+		was, err := q.clear(ctx, q.d.resource(resource), id, "")
+		if err != nil || !was && ticks < until && until < never {
+			continue
+		}
+		q.mu.Lock()
+		if q.owed[name] == until {
+			delete(q.owed, name)
+		}
+		q.mu.Unlock()
 	}
 }
 
@@ -153,7 +194,7 @@ func (q *crowd) listens() {
 func (q *crowd) rest() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.beating = len(q.mine)+len(q.lines) > 0
+	q.beating = len(q.mine)+len(q.lines)+len(q.owed) > 0
 	return !q.beating
 }
 
@@ -360,15 +401,32 @@ func (s *resource) hear(ctx context.Context, id string, number uint64) error {
 	return nil
 }
 
-// leave removes the place of an owner, and reports whether there was one.
-func (q *crowd) leave(ctx context.Context, s *resource, owner string) (was bool, err error) {
+// lateFor is for how many ticks a place may come late that was not there when it was left. One that comes later, of a
+// process that no longer looks at it, counts for as long as that has waiters elsewhere.
+const lateFor = 4 * keepShare
+
+// leave removes the place of an owner, and reports whether there was one. made: this process may have made it.
+func (q *crowd) leave(ctx context.Context, s *resource, owner string, made bool) (was bool, err error) {
 	name, id := placeOf(s.name, owner), idOf(owner)
 	q.forget(name)
 	version, _ := s.placeVersion(id)
+	was, err = q.clear(ctx, s, id, version)
+	switch {
+	case !made:
+	case err != nil:
+		q.owes(name, never)
+	case !was:
+		q.owes(name, lateFor)
+	}
+	return was, err
+}
+
+// clear removes a place, and reports whether there was one. version is that which it has as far as is known.
+func (q *crowd) clear(ctx context.Context, s *resource, id string, version Version) (was bool, err error) {
 	if version == "" {
-		i, err := q.store.Read(ctx, name)
+		i, err := q.store.Read(ctx, s.name+parted+id)
 		for links.Again(ctx, err) {
-			i, err = q.store.Read(ctx, name)
+			i, err = q.store.Read(ctx, s.name+parted+id)
 		}
 		if err != nil || i.Value == nil {
 			return false, failed(ctx, err)
@@ -403,6 +461,7 @@ func (q *crowd) see(ticks int64, most time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(q.d.closing, most)
 	defer cancel()
+	q.pays(ctx, ticks)
 	for s := range q.all() {
 		some := q.unwanted(s)
 		several.Each(ctx, len(some), maxRenewals, slow, func(i int) {
@@ -424,6 +483,7 @@ func (q *crowd) idle(ticks int64) (some []*resource) {
 	for name, w := range q.mine {
 		if w.trying == 0 && ticks-w.tried > keepShare {
 			delete(q.mine, name)
+			q.owed[name] = never
 		}
 	}
 	return some

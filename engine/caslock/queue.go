@@ -132,7 +132,7 @@ func (q *crowd) part(s *resource, owner string, done chan struct{}) {
 		defer close(done)
 		ctx, cancel := context.WithTimeout(q.d.closing, q.d.opts.Place)
 		defer cancel()
-		_, _ = q.leave(ctx, s, owner)
+		_, _ = q.leave(ctx, s, owner, true)
 	})
 }
 
@@ -162,7 +162,7 @@ func (c *claim) leave(ctx context.Context) (was bool, err error) {
 		return false, err
 	}
 	defer leave()
-	return c.d.crowd.leave(ctx, c.d.resource(c.req.Resource), c.req.Owner)
+	return c.d.crowd.leave(ctx, c.d.resource(c.req.Resource), c.req.Owner, c.place != nil)
 }
 
 // close ends the beats, after the driver has closed.
