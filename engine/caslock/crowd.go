@@ -540,12 +540,17 @@ func (q *crowd) heard(first, second string, i Item, session uint64) {
 	if s == nil {
 		return
 	}
+	s.mu.Lock()
+	l := s.line
+	s.mu.Unlock()
+	if l == nil || l.session != session { // nobody here waits for that
+		return
+	}
 	number := q.d.number(i.Version)
 	p := q.placeIn(i, second)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.line
-	if l == nil || l.session != session {
+	if s.line != l {
 		return
 	}
 	was := l.byID[second]
