@@ -161,12 +161,11 @@ func (e *eviction) completeOwner(a *app) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		var owners []cobra.Completion
-		for _, s := range statesForCompletion(a, args[0]) {
-			for _, h := range s.Holders {
-				if s.Resource == args[0] {
-					owners = append(owners, cobra.CompletionWithDesc(h.Owner.String(), plain(h.Note)))
-				}
-			}
+		state, _ := forCompletion(a, func(ctx context.Context, locks *leasehold.Locker) (leasehold.State, error) {
+			return locks.Inspect(ctx, args[0])
+		})
+		for _, h := range state.Holders {
+			owners = append(owners, cobra.CompletionWithDesc(h.Owner.String(), plain(h.Note)))
 		}
 		return owners, cobra.ShellCompDirectiveNoFileComp
 	}

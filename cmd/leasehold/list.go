@@ -114,9 +114,11 @@ func completeName(a *app, after cobra.ShellCompDirective) cobra.CompletionFunc {
 		if len(args) > 0 {
 			return nil, after
 		}
-		states := statesForCompletion(a, typed)
-		names := make([]cobra.Completion, len(states))
-		for i, s := range states {
+		page, _ := forCompletion(a, func(ctx context.Context, locks *leasehold.Locker) (leasehold.Page, error) {
+			return locks.Page(ctx, leasehold.PageOptions{Prefix: typed, Limit: mostCompletions})
+		})
+		names := make([]cobra.Completion, len(page.States))
+		for i, s := range page.States {
 			names[i] = s.Resource
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
@@ -126,14 +128,11 @@ func completeName(a *app, after cobra.ShellCompDirective) cobra.CompletionFunc {
 // mostCompletions is how many names a shell is offered: more are nothing to choose from.
 const mostCompletions = 200
 
-// statesForCompletion is quick, and nothing after an error: that has no place in a completion.
-func statesForCompletion(a *app, prefix string) []leasehold.State {
+// forCompletion is ask, and quick. Its error has no place in a completion.
+func forCompletion[T any](a *app, question func(ctx context.Context, locks *leasehold.Locker) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
 	defer cancel()
-	page, _ := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) (leasehold.Page, error) {
-		return locks.Page(ctx, leasehold.PageOptions{Prefix: prefix, Limit: mostCompletions})
-	})
-	return page.States
+	return ask(ctx, a, question)
 }
 
 // ask puts one question to the chosen store.

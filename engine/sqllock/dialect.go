@@ -117,7 +117,7 @@ type rowTexts struct {
 	raise string // name, fence: lifts later fences; a lease that is live keeps its own
 	state string // JSON list of names → {now}, {floor}, name and stateColumns for each, by name; of a missing row the first three alone. An error where one may not write: what is decided by it must be so
 	show  string // the same, from anywhere, with all places
-	list  string // first name → {now}, {floor}, name and stateColumns, with all places, of what is in use from there on, by name; a LIMIT follows
+	list  string // first name, how many up to 1001 → {now}, {floor}, name and stateColumns, with all places, of so many in use from there on, by name
 }
 
 type idleTexts struct {

@@ -28,11 +28,10 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 	if after != "" {
 		from = max(prefix, after+"\x01") // no name is in between: it would have a control character
 	}
-	// As an argument it is unknown to PostgreSQL's plan for any argument, which reckons with a tenth of all rows.
-	text := fmt.Sprintf("%s LIMIT %d", d.texts.list, limit+1)
+	limit = min(limit, 1000)
 	var all []*row
 	err = d.repeated(ctx, func(ctx context.Context) (err error) {
-		all, err = d.look(ctx, text, from)
+		all, err = d.look(ctx, d.texts.list, from, limit+1)
 		return err
 	})
 	if err != nil {

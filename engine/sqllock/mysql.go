@@ -153,7 +153,7 @@ func (m *mysql) statements() statements {
 			state: strings.ReplaceAll(`SELECT {now} + `+mysqlPrimary+state, "{places}", "''"), // MariaDB has no query for the first of each
 			show:  `SELECT {now}` + state,
 			list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
-				WHERE l.name >= ? AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name`,
+				WHERE l.name >= ? AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name LIMIT ?`,
 		},
 		placeTexts: placeTexts{
 			// It reads no other row, so that it waits for nobody: where the clock was set back, order is not kept.

@@ -115,7 +115,7 @@ func (*sqlite) statements() statements {
 			state: strings.ReplaceAll(sqliteState, "{places}", strings.ReplaceAll(sqliteView, "{many}", strconv.Itoa(inView))),
 			show:  sqliteState,
 			list: `SELECT ` + sqliteNow + `, ` + sqliteFloor + `, l.name, ` + stateColumns + ` FROM {p}locks l
-				WHERE l.name >= ?1 AND (l.expires > ` + sqliteNow + ` OR l.crowd > ` + sqliteNow + `) ORDER BY l.name`,
+				WHERE l.name >= ?1 AND (l.expires > ` + sqliteNow + ` OR l.crowd > ` + sqliteNow + `) ORDER BY l.name LIMIT ?2`,
 		},
 		placeTexts: placeTexts{
 			insert: `INSERT INTO {p}places (name, seq, owner, proc, mode, lim, wants, note)
