@@ -162,7 +162,7 @@ func (p *postgres) statements() statements {
 				ON CONFLICT (name) DO UPDATE SET raised = greatest(l.raised, excluded.raised), rev = l.rev + 1`,
 			state: strings.ReplaceAll(`SELECT {now} / `+pgPrimary+pgState, "{places}", strings.ReplaceAll(pgView, "{many}", strconv.Itoa(inView))),
 			show:  `SELECT {now}` + pgState,
-			// For a number that it does not know PostgreSQL plans for a tenth of all rows, and may sort them.
+			// For a number that it does not know PostgreSQL plans as for a tenth of all rows.
 			list: `SELECT * FROM (SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
 				WHERE l.name >= $1::text AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name LIMIT 1001) l LIMIT $2::bigint`,
 		},
