@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -38,6 +39,7 @@ type store struct {
 	url    string // for the command
 	driver driver.Driver
 	fill   driver.Driver // as quick as the store can be, for locks that nobody minds to lose
+	pid    int           // of the server, which may have children
 	slow   func() string // for how long one command has blocked the server, of those since the last call
 }
 
@@ -45,7 +47,7 @@ type store struct {
 func BenchmarkNames(b *testing.B) {
 	command := build(b)
 	table := contest.NewTable("Beside so many live locks: medians, and of the list the time for each lock",
-		"store", "live locks", "cycle, p50", "cycle, p99", "GET /v1/locks?limit=50", "ls --limit 50", "show", "list of all", "each", "longest command")
+		"store", "live locks", "cycle, p50", "cycle, p99", "GET /v1/locks?limit=50", "ls --limit 50", "show", "list of all", "each", "processor time of it, each", "longest command")
 	counts := []int{100, 10_000, 100_000, 1_000_000}
 	if testing.Short() {
 		counts = counts[:2]
@@ -77,7 +79,7 @@ func startRedis(b *testing.B) store {
 	r.Must(b, "CONFIG", "SET", "slowlog-log-slower-than", "500")
 	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
 	b.Cleanup(func() { client.Close() })
-	return store{"Redis", "redis://" + r.Addr() + "/0", d, d, func() string {
+	return store{"Redis", "redis://" + r.Addr() + "/0", d, d, r.Pid(), func() string {
 		slow, err := client.SlowLogGet(context.Background(), 128).Result()
 		longest := 500 * time.Microsecond
 		for _, s := range slow {
@@ -94,7 +96,8 @@ func startRedis(b *testing.B) store {
 }
 
 func startPostgres(b *testing.B) store {
-	url := servers.StartPostgres(b).URL()
+	p := servers.StartPostgres(b)
+	url := p.URL()
 	contest.Server(contest.Version(b, "postgres", "--version"))
 	open := func(url string) *sqllock.Driver {
 		db, err := sql.Open("pgx", url)
@@ -118,7 +121,7 @@ func startPostgres(b *testing.B) store {
 	if strings.Contains(url, "?") {
 		and = "&"
 	}
-	return store{"PostgreSQL", url, d, open(url + and + "synchronous_commit=off"), func() string { return "–" }}
+	return store{"PostgreSQL", url, d, open(url + and + "synchronous_commit=off"), p.Pid(), func() string { return "–" }}
 }
 
 // measure grows the store to each of counts.
@@ -152,7 +155,7 @@ func measure(b *testing.B, s store, command string, counts []int, table *contest
 		row = append(row, contest.Median(times(b, 50, func(int) error { return get(web.URL + "/v1/locks?limit=50") })))
 		row = append(row, contest.Median(times(b, 10, func(int) error { return run(command, s.url, 51, "ls", "--limit", "50") })))
 		row = append(row, contest.Median(times(b, 10, func(i int) error { return run(command, s.url, 0, "show", nameOf(i*n/10)) })))
-		start := time.Now()
+		start, used := time.Now(), s.processorTime(b)
 		listed := make(map[string]bool, n)
 		for state, err := range locks.List(b.Context(), "live/") {
 			if err != nil {
@@ -161,15 +164,36 @@ func measure(b *testing.B, s store, command string, counts []int, table *contest
 			listed[state.Resource] = true
 		}
 		took := time.Since(start)
+		used = s.processorTime(b) - used
 		if len(listed) != n {
 			b.Errorf("%d of %d are listed", len(listed), n)
 		}
-		each := took / time.Duration(n)
-		table.Row(append(row, took, each, s.slow())...)
+		each, cost := took/time.Duration(n), used/time.Duration(n)
+		if n < 10_000 { // it is counted in steps of 10 ms
+			cost = -1
+		}
+		table.Row(append(row, took, each, cost, s.slow())...)
 		if n >= 10_000 {
 			contest.AtMost(fmt.Sprintf("%s: µs for each of %s locks that are listed", s.name, thousands(n)), each.Seconds()*1e6, 20)
 		}
 	}
+}
+
+// processorTime is what this process and the server have used, with those children of it that are there.
+func (s store) processorTime(b *testing.B) time.Duration {
+	used := contest.ProcessCPU(b, os.Getpid()) + contest.ProcessCPU(b, s.pid)
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", s.pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, child := range strings.Fields(string(children)) {
+		pid, err := strconv.Atoi(child)
+		if err != nil {
+			b.Fatal(err)
+		}
+		used += contest.ProcessCPU(b, pid)
+	}
+	return used
 }
 
 func nameOf(i int) string { return fmt.Sprintf("live/%07d", i) }

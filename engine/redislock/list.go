@@ -21,6 +21,12 @@ import (
 const (
 	// mostScanned is how many keys one SCAN looks at, at most: a millisecond of the server's time.
 	mostScanned = 1000
+	// leastScanned is how many it looks at, at least, however few names are wanted.
+	leastScanned = 20
+	// keysEach is how many keys a lock has that is held: its own, and its history.
+	keysEach = 2
+	// mostLeft is how many bytes of names a cursor carries that were found and had no room: it is part of URLs.
+	mostLeft = 1000
 	// mostScans is how many SCANs a page takes, so that it returns also where few names have the prefix.
 	mostScans = 16
 	// shownTogether is how many names one script shows: a fraction of a millisecond, unless many wait.
@@ -109,15 +115,15 @@ func (p *position) begin(servers map[string]redis.UniversalClient) bool {
 
 // names returns at most limit names that begin with prefix and have a lock key or a queue, and moves at.
 func (d *Driver) names(ctx context.Context, prefix string, at *position, limit int) ([]string, error) {
-	names := at.Names[:min(len(at.Names), limit)]
-	at.Names = at.Names[len(names):]
+	fit := min(len(at.Names), limit)
+	names := at.Names[:fit:fit]
+	at.Names = at.Names[fit:]
 	var servers map[string]redis.UniversalClient
-	count := limit
-	for range mostScans {
-		// One of a few names that are missing would take a SCAN for itself.
+	count := 0
+	for scans := 0; scans < mostScans && len(names) < limit; scans++ {
 		room := limit - len(names)
-		if len(names) > 0 && room <= limit/8 {
-			break
+		if count == 0 {
+			count = min(max(keysEach*room, leastScanned), mostScanned)
 		}
 		if servers == nil {
 			var err error
@@ -128,29 +134,37 @@ func (d *Driver) names(ctx context.Context, prefix string, at *position, limit i
 				break
 			}
 		}
-		found, cursor, id, err := d.scan(ctx, servers[at.Server], prefix, at, min(count, mostScanned))
+		found, cursor, id, err := d.scan(ctx, servers[at.Server], prefix, at, count)
 		switch {
 		case err != nil:
 			return nil, err
 		case id != at.Server: // another server is there now, with hash tables of its own
 			servers = nil
 			continue
-		case len(found) > room && count > room:
-			count = room // once more
+		case tooMany(found, room) && count > 1:
+			count = max(count/4, 1) // once more
 			continue
-		case len(found) == 0:
-			count = min(2*count, mostScanned)
 		}
-		at.Cursor = cursor
-		fit := min(len(found), room)
+		if at.Cursor, count = cursor, 0; len(found) == 0 {
+			count = mostScanned
+		}
+		fit = min(len(found), room)
 		names, at.Names = append(names, found[:fit]...), append(at.Names, found[fit:]...)
-		count = max(count, limit-len(names))
 		if cursor == 0 && !at.next(servers) {
 			break
 		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
+}
+
+// tooMany reports whether those of names that have no room are too much for a cursor.
+func tooMany(names []string, room int) bool {
+	left := 0
+	for _, name := range names[min(room, len(names)):] {
+		left += len(name)
+	}
+	return left > mostLeft
 }
 
 // scan looks at count keys of a server or some more, and returns names that begin with prefix, where to

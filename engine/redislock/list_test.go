@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,7 +40,9 @@ func listed(t *testing.T, d *redislock.Driver, prefix, after string, limit int) 
 		for _, st := range states {
 			names = append(names, st.Resource)
 		}
-		pages++
+		if pages++; len(next) > 4000 {
+			t.Errorf("a cursor of %d bytes", len(next))
+		}
 		if after = next; after == "" {
 			slices.Sort(names)
 			return slices.Compact(names), pages
@@ -110,6 +113,20 @@ func TestRedisListAsksForManyNamesAtOnce(t *testing.T) {
 	got, pages := listed(t, d, "seldom/", "", 50)
 	if !slices.Equal(got, few) || pages > 5 {
 		t.Errorf("%q on %d pages, want %q", got, pages, few)
+	}
+}
+
+// A cursor stays short enough for a URL, whatever it carries, and each name comes.
+func TestRedisListOfLongNames(t *testing.T) {
+	t.Parallel()
+	client := redisClient(t, servers.StartRedis(t))
+	want := foreign(t, client, strings.Repeat("long", 120), 700)
+	d := redisDriverOf(t, client, nil)
+	for _, limit := range []int{1, 7, 50} {
+		got, _ := listed(t, d, "", "", limit)
+		if !slices.Equal(got, want) {
+			t.Errorf("by %d: %d of %d names", limit, len(got), len(want))
+		}
 	}
 }
 
