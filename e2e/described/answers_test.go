@@ -41,9 +41,11 @@ func (d failingDriver) Claim(driver.Request) (driver.Claim, error) { return fail
 func (d failingDriver) Inspect(context.Context, string) (driver.State, error) {
 	return driver.State{}, d.shown()
 }
-func (d failingDriver) List(context.Context, string) ([]driver.State, error) { return nil, d.shown() }
-func (d failingDriver) Evict(_ context.Context, _, _, _ string) error        { return d.err }
-func (d failingDriver) RaiseFence(context.Context, string, uint64) error     { return d.err }
+func (d failingDriver) List(context.Context, string, string, int) ([]driver.State, string, error) {
+	return nil, "", d.shown()
+}
+func (d failingDriver) Evict(_ context.Context, _, _, _ string) error    { return d.err }
+func (d failingDriver) RaiseFence(context.Context, string, uint64) error { return d.err }
 
 func (d failingDriver) Rehearse(context.Context) error { return d.err }
 func (d failingDriver) Check(context.Context) ([]driver.Finding, error) {
