@@ -48,7 +48,7 @@ import (
 // all is one of each exported type that is neither an interface nor a function, in packages
 // that users import.
 var all = []any{
-	caslock.Driver{}, caslock.Item{}, caslock.Options{}, caslock.Version(""),
+	caslock.Driver{}, caslock.Item{}, caslock.Listed{}, caslock.Options{}, caslock.Version(""),
 	driver.Busy{}, driver.End{}, driver.Features{}, driver.Finding{}, driver.Grant{}, driver.Holder{}, driver.Level(0), driver.Mode(0),
 	driver.Renewal{}, driver.Request{}, driver.State{}, driver.Waiter{},
 	etcdlock.Driver{}, etcdlock.Options{},
@@ -57,7 +57,7 @@ var all = []any{
 	httplock.Options{},
 	kubelock.Driver{}, kubelock.Options{},
 	leasehold.BusyError{}, leasehold.Event{}, leasehold.Holder{}, leasehold.Kind(0), leasehold.Lease{}, leasehold.Leases{},
-	leasehold.Locker{}, leasehold.Options{}, leasehold.Owner{}, leasehold.State{}, leasehold.Step(0), leasehold.Waiter{},
+	leasehold.Locker{}, leasehold.Options{}, leasehold.Owner{}, leasehold.Page{}, leasehold.PageOptions{}, leasehold.State{}, leasehold.Step(0), leasehold.Waiter{},
 	leaseholdcertmagic.Storage{},
 	leaseholdgocron.Elector{}, leaseholdgocron.Locker{},
 	leaseholdgoose.Locker{},
