@@ -174,7 +174,8 @@ func measure(b *testing.B, s store, command string, counts []int, table *contest
 		}
 		table.Row(append(row, took, each, cost, s.slow())...)
 		if n >= 10_000 {
-			contest.AtMost(fmt.Sprintf("%s: µs for each of %s locks that are listed", s.name, thousands(n)), each.Seconds()*1e6, 20)
+			// What else runs on the machine adds to the time that passes, and not to this.
+			contest.AtMost(fmt.Sprintf("%s: µs of processor time for each of %s locks that are listed", s.name, thousands(n)), cost.Seconds()*1e6, 20)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/s3lock"
+	"github.com/leasehold-go/leasehold/internal/pages"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/stores"
 )
@@ -203,7 +204,10 @@ func TestListsOverPages(t *testing.T) {
 			t.Fatalf("%q: %v", name, err)
 		}
 	}
-	states, _, err := d.(driver.Operator).List(t.Context(), "a/", "", 100)
+	states, next, err := pages.Fill(t.Context(), d.(driver.Operator), "a/", "", 100)
+	if next != "" {
+		t.Errorf("there are more after %q", next)
+	}
 	var got []string
 	for _, st := range states {
 		got = append(got, st.Resource)
