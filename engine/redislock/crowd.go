@@ -40,7 +40,6 @@ type waiter struct {
 	tried  boottime.Instant // when its last Try began
 	queued bool             // the last answer was that it has a place
 	first  bool             // and that it is the first
-	left   bool             // nobody wants its place
 	kept   boottime.Instant // when the last beat that has found its place was sent; 0: none has
 }
 
@@ -97,7 +96,7 @@ func (e *subscriber) kept(c *claim) *driver.Busy {
 	defer e.mu.Unlock()
 	k, w := e.waits(c)
 	l, now := e.at(c), e.clock.Now()
-	if w == nil || w.claim != c || w.left || w.first || w.kept == 0 || now.Sub(w.kept) > trustBeat ||
+	if w == nil || w.claim != c || w.first || w.kept == 0 || now.Sub(w.kept) > trustBeat ||
 		l == nil || l.claim != c || l.wake == nil || !l.line.hears {
 		return nil
 	}
@@ -144,7 +143,7 @@ func (k *crowd) roll(now boottime.Instant) (wait, gone []string) {
 		switch age := now.Sub(w.tried); {
 		case age > goneTTL: // nothing comes that late
 			delete(k.waiters, owner)
-		case w.left || age > placeTTL:
+		case age > placeTTL:
 			gone = append(gone, owner)
 		case w.queued && !w.first:
 			wait = append(wait, owner)

@@ -214,9 +214,6 @@ func (e *subscriber) forget(c *claim) {
 	if l := e.at(c); l != nil {
 		e.remove(c.req.Owner, l)
 	}
-	if _, w := e.waits(c); w != nil {
-		w.left = true
-	}
 }
 
 // hear waits until c's wake-up would be heard, but not for long.

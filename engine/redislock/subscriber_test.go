@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // Claims of one owner on several locks hear by themselves: a message names the owner alone.
@@ -55,5 +56,74 @@ func TestListenersOfOneOwner(t *testing.T) {
 	}
 	if n := len(d.subscriber.claims); n > 0 {
 		t.Errorf("%d owners are listened for", n)
+	}
+}
+
+// A grant to one that a beat has kept counts from when that beat was sent, less the time until the last Try. By a beat
+// whose answer has not come it only wakes: nobody knows when that was sent.
+func TestGrantByABeat(t *testing.T) {
+	t.Parallel()
+	d, err := New(noServer(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	e := d.subscriber
+	e.clock = new(boottime.Clock)
+	e.running, e.keeping, e.own.hears = true, true, true // without a server
+	refuse := func(name string) (*claim, armed) {
+		dc, err := d.Claim(driver.Request{Resource: name, Owner: "o", TTL: time.Minute, Queue: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := dc.(*claim)
+		a := c.arm()
+		e.placed(c, false)
+		return c, a
+	}
+	beat := func(c *claim, asked int64, missing ...any) {
+		values := []any{asked, "another", missing, []any{int64(0), int64(0), int64(0), int64(0)}}
+		e.beaten(e.crowds[c.keys.lock], []string{"o"}, values, e.clock.Now())
+	}
+	c, a := refuse("kept")
+	if e.kept(c) != nil {
+		t.Error("it is refused unasked before any beat")
+	}
+	beat(c, 7000)
+	e.clock.Sleep(time.Second)
+	if busy := e.kept(c); busy == nil || busy.Wake != a.wake {
+		t.Fatalf("kept by a beat, its Try is refused with %+v", busy)
+	}
+	e.take("g1:o-7000 5000 4000 3500") // since the beat, and from now on
+	select {
+	case g := <-a.granted:
+		if g.TTL < 2900*time.Millisecond || g.TTL > 3*time.Second {
+			t.Errorf("4 s since a beat are told as %v since a Try a second later", g.TTL)
+		}
+	default:
+		t.Error("a grant by a beat did not come")
+	}
+	c.Forget()
+
+	c, a = refuse("unknown")
+	beat(c, 7000)
+	e.take("g1:o-8000 5000 4000 3500")
+	if <-a.wake; len(a.granted) > 0 || c.load().phase == held {
+		t.Error("a grant counts by a beat that had no answer")
+	}
+	c.Forget()
+
+	c, a = refuse("missing")
+	beat(c, 7000, int64(1))
+	if <-a.wake; e.kept(c) != nil {
+		t.Error("who has lost its place is refused unasked")
+	}
+	c.Forget()
+
+	c, _ = refuse("asleep")
+	beat(c, 7000)
+	e.clock.Sleep(10 * time.Second) // the beats stood still, and so did the monotonic clock
+	if e.kept(c) != nil {
+		t.Error("it is refused unasked when the machine has slept")
 	}
 }
