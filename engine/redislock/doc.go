@@ -42,6 +42,7 @@
 //	send, pipeline, conn      a call, its way to a server, the connection
 //	connect, contact, resp    how connections are made, the first word with a server, what answers are
 //	slot, server              hash slots of Cluster; versions, and what servers tell of themselves
+//	crowd                     those who wait for one lock, whose places are kept together
 //	subscriber, shards        who is woken, and grants that come without a Try; the same on Cluster
 //	known, seen, why          fences seen, and since when a server remembers; why a lease is over
 //	patience                  calls that wait, and one timer for all of them
