@@ -160,7 +160,7 @@ func (d *doctor) examine(ctx context.Context) error {
 	}
 	d.found = slices.Insert(d.found, first+1, promises(opened.Features()))
 	if checked != nil {
-		d.add(driver.Finding{About: driver.AboutServer, Level: driver.Weak, Text: "not all could be looked at: " + bare(checked)})
+		d.add(driver.Finding{About: driver.AboutServer, Level: driver.Weak, Text: "some checks could not be made: " + bare(checked)})
 	}
 	d.timeTrips(ctx, opened)
 	d.rehearse(ctx, opened)
@@ -179,7 +179,7 @@ func (d *doctor) open(ctx context.Context, url string) (driver.Driver, error) {
 // unmade is the finding of a store in which nothing was ever locked.
 func unmade(err error) driver.Finding {
 	return driver.Finding{About: aboutReach, Level: driver.Weak, Text: bare(err),
-		Advice: "the first command that takes a lock makes that, if it may"}
+		Advice: "the first command that takes a lock creates it, if it has the right to"}
 }
 
 var errSilent = errors.New("no answer within " + stepBound.String())
@@ -198,10 +198,10 @@ func (d *doctor) missingFile() bool {
 		return false
 	}
 	d.lookAtStore()
-	f := driver.Finding{About: aboutReach, Level: driver.Weak, Text: path + " is not there yet",
-		Advice: "the first command that takes a lock makes it; nothing else was looked at"}
+	f := driver.Finding{About: aboutReach, Level: driver.Weak, Text: path + " does not exist yet",
+		Advice: "the first command that takes a lock creates it; nothing else was checked"}
 	if _, err := os.Stat(filepath.Dir(path)); err != nil && d.store.from != "default" {
-		f.Level, f.Text, f.Advice = driver.Unfit, bare(err), "make the folder"
+		f.Level, f.Text, f.Advice = driver.Unfit, bare(err), "create the folder"
 	}
 	d.add(f)
 	return true
@@ -213,7 +213,7 @@ func (d *doctor) lookAtStore() {
 	case d.store.from == "default":
 		f.Text += ": only your own processes on this machine exclude each other"
 	case d.store.from == "--"+keyStore && stores.HasPassword(d.store.value):
-		f.Level, f.Advice = driver.Weak, "keep it in a file that ?password_file= names, or in LEASEHOLD_PASSWORD"
+		f.Level, f.Advice = driver.Weak, "keep the password in a file that ?password_file= names, or in LEASEHOLD_PASSWORD"
 		f.Text += ": everybody on this machine can read its password in the list of processes"
 	}
 	d.add(f)
@@ -242,7 +242,7 @@ func (d *doctor) reach(ctx context.Context, opened driver.Driver, began time.Tim
 	switch {
 	case errors.Is(err, stores.ErrNoBucket):
 		f := unmade(err)
-		f.Advice += "; nothing else was looked at"
+		f.Advice += "; nothing else was checked"
 		return f, err
 	case stores.NoTables(err):
 		return unmade(stores.ErrNoTables), nil
@@ -289,14 +289,14 @@ func promises(f driver.Features) driver.Finding {
 		has  bool
 		text string
 	}{
-		{f.Fencing, "fencing tokens"}, {f.Shared, "shared locks"}, {f.Fair, "turns in order"}, {f.Wakes, "waiters are woken"}, {f.Resumes, "leases that outlive their process"},
+		{f.Fencing, "fencing tokens"}, {f.Shared, "shared locks"}, {f.Fair, "fair waiting"}, {f.Wakes, "waiters are notified"}, {f.Resumes, "leases that outlive their process"},
 	} {
 		if !p.has {
 			p.text = "no " + p.text
 		}
 		names = append(names, p.text)
 	}
-	text := strings.ReplaceAll(strings.Join(names, ", "), "no waiters are woken", "waiters poll")
+	text := strings.ReplaceAll(strings.Join(names, ", "), "no waiters are notified", "waiters poll")
 	return driver.Finding{About: aboutPromises, Text: text}
 }
 
@@ -331,7 +331,7 @@ func (d *doctor) timeTrips(ctx context.Context, opened driver.Driver) {
 	median, worst := took[len(took)/2], took[len(took)-1]
 	f := driver.Finding{About: aboutTrip, Text: fmt.Sprintf("median %s, worst %s of %d", tripText(median), tripText(worst), trips)}
 	if worst > slowTrip {
-		f.Level, f.Advice = driver.Weak, "look at the network and the server's load, or use longer leases (--ttl)"
+		f.Level, f.Advice = driver.Weak, "check the network and the server's load, or use longer leases (--ttl)"
 		f.Text += ": renewals of short leases may come too late"
 	}
 	d.add(f)
@@ -358,7 +358,7 @@ func (d *doctor) rehearse(ctx context.Context, opened driver.Driver) {
 	case errors.Is(err, driver.ErrNotYet):
 		d.add(driver.Finding{About: aboutRights, Level: driver.Weak, Text: bare(err), Advice: "wait: the servers grant nothing until leases that they may have forgotten are over"})
 	case err != nil:
-		d.add(driver.Finding{About: aboutRights, Level: driver.Unfit, Text: "locks cannot be taken here: " + bare(err), Advice: "mend that; if it is a right, the engine's page names those that locks need"})
+		d.add(driver.Finding{About: aboutRights, Level: driver.Unfit, Text: "locks cannot be taken here: " + bare(err), Advice: "correct that; if a right is missing, the engine's page lists those that locks need"})
 	default:
 		d.add(driver.Finding{About: aboutRights, Text: "can take, renew and release locks"})
 	}

@@ -122,7 +122,7 @@ func TestSQLite(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "locks.db")
 	store := "sqlite:" + path
-	examine(t, store).has("reach", "warning", "not there yet")
+	examine(t, store).has("reach", "warning", "does not exist yet")
 	if _, err := os.Stat(path); err == nil {
 		t.Error("the doctor has made the file")
 	}
