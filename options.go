@@ -13,11 +13,11 @@ import (
 // Defaults of Options.
 const (
 	// DefaultTTL is ten seconds: long enough for a few failed renewals, short enough
-	// to wait for after a crash. The Redlock page of the Redis manual uses the same.
+	// to wait for after a crash. The Redlock page of the Redis manual uses the same value.
 	DefaultTTL = 10 * time.Second
-	// DefaultDrift is the Redlock page's allowance for clocks that run at different rates.
+	// DefaultDrift is the allowance of the Redlock page for clocks that run at different rates.
 	DefaultDrift = 0.01
-	// DefaultHandOver bounds by how much a busy process may delay the others.
+	// DefaultHandOver limits how long a busy process may delay the others.
 	DefaultHandOver = 10 * time.Millisecond
 
 	// driftFloor is added to the drift for the precision of timers, as on the Redlock page.
@@ -30,27 +30,29 @@ const (
 
 // Options configure a Locker. The zero value of each field is its default.
 type Options struct {
-	// TTL of leases; 0: DefaultTTL, or the driver's Features.SessionTTL where it has one. At
-	// least the driver's Features.MinTTL.
+	// TTL is the length of leases. Zero means DefaultTTL, or the driver's
+	// Features.SessionTTL if it has one. It must not be below the driver's Features.MinTTL.
 	TTL time.Duration
-	// Drift is the share of each TTL kept back because clocks run at different rates;
-	// 0: DefaultDrift. It must be below 0.5.
+	// Drift is the share of each TTL that is kept back because clocks run at different
+	// rates. Zero means DefaultDrift. It must be below 0.5.
 	Drift float64
-	// HandOver is how long after a grant an exclusive lease may go from one goroutine
-	// of this Locker to the next without a call to the engine; 0: DefaultHandOver,
-	// negative: never. Other processes wait that much longer for their turn, and an engine
-	// that loses the grant meanwhile is not heard: Release then returns nil, and the next
-	// one has a lease that may overlap with another process' and have a smaller token than
-	// that. So the time counts from when the engine's answer came in, it is looked at again
-	// when the next one takes over, which moves no deadline, and the engine is asked soon after.
+	// HandOver is how long after a grant an exclusive lease may pass from one goroutine of
+	// this Locker to the next without a call to the engine. Zero means DefaultHandOver, a
+	// negative value never.
+	//
+	// Other processes wait that much longer for their turn. If the engine loses the grant
+	// meanwhile, this process does not notice at once: Release returns nil, and the next
+	// goroutine has a lease that may overlap with another process's, with a smaller token.
+	// Therefore the time counts from the engine's answer and is checked again when the next
+	// goroutine takes over. A hand-over moves no deadline, and the engine is asked soon after.
 	HandOver time.Duration
-	// RequireFencing makes New refuse a driver without fencing tokens.
+	// RequireFencing makes New refuse a driver that has no fencing tokens.
 	RequireFencing bool
-	// Note is shown to people who ask who holds a lease; "": host, program and process id.
-	// UTF-8 without a NUL, at most driver.MaxNote bytes.
+	// Note is shown to people who ask who holds a lease. It is UTF-8 without a NUL, of at
+	// most driver.MaxNote bytes. Empty means host, program and process id.
 	Note string
-	// Trace is told of what the Locker does; nil: nobody is, which costs nothing. See LogTrace,
-	// TraceAll, and the modules leaseholdotel and leaseholdprom.
+	// Trace is called with each event of the Locker. Nil costs nothing. See LogTrace, TraceAll,
+	// and the modules leaseholdotel and leaseholdprom.
 	Trace Trace
 }
 
@@ -91,17 +93,17 @@ func checkNote(note string) error {
 // An Option changes one call.
 type Option func(*request)
 
-// Shared asks for a lease beside other shared ones; an exclusive lease excludes them all.
+// Shared asks for a lease that other shared leases may overlap. An exclusive lease excludes
+// them all.
 func Shared() Option { return func(r *request) { r.mode = driver.Shared } }
 
-// Limit asks for one of at most n shared leases, as a semaphore does; it implies [Shared],
-// and n is at least 1.
+// Limit asks for one of at most n shared leases, as a semaphore does. It implies [Shared]; n
+// must be at least 1.
 //
-// The smallest limit of those who hold and of the one who asks counts: with two holders that
-// came without one, a third is refused under Limit(2), and nobody who comes after a holder
-// with Limit(2) makes them three. No lease is taken away for a smaller limit. So all who use a
-// semaphore should name the same number; a new one counts in full when the leases of before
-// have ended.
+// All users of a semaphore should name the same n. If they do not, the smallest limit counts,
+// of all holders and of the one who asks. Two holders without a limit keep out a third that
+// asks for Limit(2), and a holder with Limit(2) keeps out a third that asks for none. A smaller
+// limit ends no lease: it takes full effect when the earlier leases have ended.
 func Limit(n int) Option {
 	return func(r *request) {
 		if n < 1 {
@@ -111,21 +113,21 @@ func Limit(n int) Option {
 	}
 }
 
-// TTL sets the length of this lease in place of [Options.TTL], within the same bounds. It is
-// rounded up to what the engine counts in, see [driver.Features.Step].
+// TTL sets the length of this lease in place of [Options.TTL], with the same bounds. It is
+// rounded up to the engine's unit, see [driver.Features.Step].
 func TTL(d time.Duration) Option {
 	return func(r *request) { r.ttl, r.hasTTL = r.positive("TTL", d), true }
 }
 
-// Wait bounds how long a call waits for other holders; after that it returns [ErrBusy], or
-// what [Locker.Acquire] says of an engine that has not answered. It counts from the call, the
-// time that the engine takes to answer included; the call may return a little later, when
-// what it left at the engine has been cleaned up. Without Wait only the context bounds it, and
-// of both the one that ends first does. A negative d is [ErrInvalidOption].
+// Wait limits how long a call waits for other holders. After that the call returns [ErrBusy],
+// or the error that [Locker.Acquire] documents for an engine that has not answered. The time
+// counts from the start of the call and includes the engine's answers. The call may return a
+// little later, after it has cleaned up at the engine. The context limits the call as well. A
+// negative d is [ErrInvalidOption].
 //
-// Wait(0) asks once, as [Locker.TryAcquire] does, which Wait does not change: the question
-// is then bounded by the TTL, by 5 seconds and by the context. Of [Locker.AcquireAll] it
-// bounds the whole, of [Locker.Lead] each campaign.
+// Wait(0) asks once, as [Locker.TryAcquire] does, on which Wait has no effect. The call is then
+// limited by the TTL, by 5 seconds and by the context. Wait limits the whole of
+// [Locker.AcquireAll], and each campaign of [Locker.Lead].
 func Wait(d time.Duration) Option {
 	return func(r *request) {
 		if d < 0 {
@@ -135,32 +137,33 @@ func Wait(d time.Duration) Option {
 	}
 }
 
-// NoRenew leaves the lease to end after its TTL unless [Lease.Extend] is called.
+// NoRenew turns renewal off: the lease ends after its TTL unless [Lease.Extend] is called.
 func NoRenew() Option { return func(r *request) { r.noRenew = true } }
 
-// MaxHold ends the lease d after it was granted, whatever its holder does: its context ends
-// with a cause that matches [ErrLost], renewals stop, and others are let in when the TTL
-// has run out.
+// MaxHold ends the lease d after it was granted, whatever its holder does. Its context ends
+// with a cause that matches [ErrLost], renewals stop, and the engine grants the resource to
+// others once the TTL is over.
 func MaxHold(d time.Duration) Option {
 	return func(r *request) { r.maxHold = r.positive("MaxHold", d) }
 }
 
-// AtLeast keeps the resource held until d after the grant, even when it is released
-// earlier, without an owner: for jobs that must not run again too soon. Engines
-// without Lingers in their [driver.Features] refuse it with [ErrUnsupported].
+// AtLeast keeps the resource held until d after the grant, even if the lease is released
+// earlier. It is for jobs that must not run again too soon. After the release the resource is
+// held without an owner. Engines without Lingers in their [driver.Features] refuse AtLeast with
+// [ErrUnsupported].
 //
-// It holds for a lease that is released. One that is lost, for its holder was killed or by
-// [MaxHold], ends with its TTL, however much of d is left; [OncePer] has a TTL as long as d.
-// A holder may hold for longer than d: then Release frees the resource at once. Others
-// wait for the rest of d as they wait for a holder, so that a shorter [Wait] ends in
+// AtLeast applies to a lease that is released. A lease that is lost, because its holder was
+// killed or by [MaxHold], ends with its TTL, however much of d is left; [OncePer] has a TTL as
+// long as d. If the holder has held the resource for longer than d, Release frees it at once.
+// Others wait for the rest of d as they wait for a holder, so a shorter [Wait] ends in
 // [ErrBusy]. The lease is not handed over inside the process.
 func AtLeast(d time.Duration) Option {
 	return func(r *request) { r.atLeast = r.positive("AtLeast", d) }
 }
 
-// Reentrant allows a holder to acquire its resource again with its lease's context. The
-// nested lease shares token and deadline; the resource is given up by the last Release.
-// A holder of a shared lease cannot nest an exclusive one: [ErrDeadlock].
+// Reentrant lets a holder acquire its resource again with its lease's context. The nested
+// lease shares token and deadline, and the last Release gives the resource up. An exclusive
+// lease inside a shared one is [ErrDeadlock].
 func Reentrant() Option { return func(r *request) { r.reentrant = true } }
 
 // Note replaces [Options.Note] for this lease, with the same bounds.
