@@ -18,23 +18,22 @@ type Leases struct {
 }
 
 // AcquireAll acquires several resources, all or nothing, and returns live leases of them.
-// Names that are given twice count once. The options apply to each of them, but Wait bounds
+// Names that are given twice count once. The options apply to each of them, but Wait limits
 // the whole: a wait for ten resources is one wait.
 //
-// All are asked for at once. When some are busy, it keeps those whose names sort before
-// the first of them, gives up the others, waits for its turn there, and asks for the rest
-// again. So whoever waits holds only smaller names than the one waited for: callers with
-// names in common never wait for each other in a circle, in whatever order they list them.
-// The places in the queues are those of Acquire: nobody is overtaken for wanting several,
-// and a caller waits at each name at most once. Leases that are acquired one by one under
-// others are outside of that order.
+// AcquireAll asks for all names at once. If some are busy, it keeps those that sort before
+// the first busy one, gives up the others, waits for its turn at the busy one, and asks for
+// the rest again. A waiting caller thus holds only names that sort before the one it waits
+// for, so that callers never wait for each other in a circle, in whatever order they list the
+// names. Its places in the queues are those of Acquire: a caller that wants several names is
+// not overtaken, and waits at each name at most once. Leases that are acquired one by one
+// under others are outside of that order.
 //
-// With Wait(0) it asks for the smallest name first and for the rest at once: of those
-// who want the same names one gets them, while those whose names only overlap may refuse
-// each other.
+// With Wait(0) it asks for the smallest name first, and for the rest at once. Of callers that
+// want the same names one gets them. Callers whose names only overlap may refuse each other.
 //
-// Errors are those of Acquire, for the resource that failed. Also [ErrLost]: a lease was
-// lost while the others were waited for. On error nothing is held.
+// Errors are those of Acquire, for the resource that failed, or [ErrLost] if a lease was lost
+// during the wait for the others. On error nothing is held.
 func (l *Locker) AcquireAll(ctx context.Context, names []string, opts ...Option) (*Leases, error) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	if len(names) == 0 {
@@ -49,8 +48,8 @@ func (l *Locker) AcquireAll(ctx context.Context, names []string, opts ...Option)
 
 // DoAll is [Locker.Do] for several resources: it acquires them as [Locker.AcquireAll] does, calls fn with a context
 // that ends when any of the leases or ctx does, and releases all of them, also when fn panics. It returns fn's
-// error, joined with one that matches [ErrLost] when any lease ended before fn did, even if fn returned nil: roll
-// back. An error that matches neither means that the release of some has an unknown outcome.
+// error. If any lease ended before fn did, the error also matches [ErrLost], even if fn returned nil: roll back. Any
+// other error means that the outcome of some release is unknown.
 //
 // [AllFromContext] finds the leases in fn's context, for their tokens.
 func (l *Locker) DoAll(ctx context.Context, names []string, fn func(ctx context.Context) error, opts ...Option) error {
@@ -221,7 +220,7 @@ func newLeases(ctx context.Context, leases []*Lease) *Leases {
 type leasesKey struct{}
 
 // AllFromContext returns the innermost leases that ctx belongs to: those of DoAll, or those whose Context it
-// was made from.
+// is derived from.
 func AllFromContext(ctx context.Context) (*Leases, bool) {
 	ls, ok := ctx.Value(leasesKey{}).(*Leases)
 	return ls, ok
@@ -262,8 +261,8 @@ func (ls *Leases) Names() []string {
 	return names
 }
 
-// Lease returns the lease of one resource, or nil if name is none of Names. It is for its
-// token, owner and deadline; released alone, it ends the context of all.
+// Lease returns the lease of one resource, for its token, owner and deadline. It is nil if name
+// is none of Names. If that lease is released alone, the context of all ends.
 func (ls *Leases) Lease(name string) *Lease {
 	for _, le := range ls.leases {
 		if le.Name() == name {
@@ -273,8 +272,8 @@ func (ls *Leases) Lease(name string) *Lease {
 	return nil
 }
 
-// Context ends as soon as any of the leases does, with its cause. Otherwise it is as that
-// of a Lease: each of the resources counts as held by it.
+// Context ends as soon as any of the leases does, with its cause. Otherwise it is like the
+// context of a Lease: it belongs to the holder of each of the resources.
 func (ls *Leases) Context() context.Context { return ls.ctx }
 
 // Deadline returns the first of the leases' deadlines.
@@ -288,11 +287,11 @@ func (ls *Leases) Deadline() time.Time {
 	return first
 }
 
-// Release gives all leases up and ends their context. One that fails stops none of the
-// others. It returns nil when all were released, else their errors, joined: [ErrLost] when
-// one had ended before, so that what they guarded together must be rolled back. After an
-// unknown outcome it may be called again, for those that are left; [ErrReleased]: there were
-// none.
+// Release gives all leases up and ends their context. A failure does not keep it from releasing
+// the others. It returns nil if all were released, or else their joined errors. [ErrLost] means
+// that a lease had ended before: roll back what the leases guarded together. After an unknown
+// outcome Release may be called again for the leases that are left. [ErrReleased] means that
+// none were.
 func (ls *Leases) Release(ctx context.Context) error {
 	if ls.ctx.Err() == nil {
 		ls.ctx.cancel(ErrReleased)

@@ -13,17 +13,17 @@ import (
 // Errors to test for with errors.Is. Any other error of a call to the engine means that
 // its outcome is unknown.
 var (
-	// ErrBusy: refused, or not granted within Wait. Nothing is held and nothing queued.
+	// ErrBusy: refused, or not granted within Wait. Nothing is held or queued.
 	// errors.As finds a *BusyError with the holder.
 	ErrBusy = driver.ErrBusy
 	// ErrLost: the lease ended before Release was called. The critical section may have
 	// overlapped with another's: roll back.
 	ErrLost = driver.ErrLost
-	// ErrEvicted: it was lost because somebody evicted it, where the engine tells; such an
-	// error matches ErrLost too.
+	// ErrEvicted: the lease was lost because somebody evicted it, if the engine says so. Such
+	// an error matches ErrLost too.
 	ErrEvicted = driver.ErrEvicted
-	// ErrExpired: it was lost because its deadline passed without a renewal; such an error
-	// matches ErrLost too.
+	// ErrExpired: the lease was lost because its deadline passed without a renewal. Such an
+	// error matches ErrLost too.
 	ErrExpired = errors.New("deadline passed without a renewal")
 	// ErrReleased: the lease was released already.
 	ErrReleased = errors.New("lease already released")
@@ -36,24 +36,26 @@ var (
 	// ErrDeadlock: the context belongs to a holder of the same resource, so that
 	// waiting would be waiting for oneself. Reentrant allows nesting.
 	ErrDeadlock = errors.New("resource is held by the caller itself")
-	// ErrDenied: the engine does not know the caller, or the caller lacks a right. Acquire fails with
-	// it at once; a wait that has begun goes on, as rights may come back.
+	// ErrDenied: the engine does not know the caller, or the caller lacks a right. Acquire fails
+	// at once. A wait that has begun continues, as the rights may come back.
 	ErrDenied = driver.ErrDenied
-	// ErrReadOnly: the engine answers and takes no writes, as a replica does: it grants and renews nothing. The
-	// outcome of the call is unknown. Waits go on, as the engine may take writes again.
+	// ErrReadOnly: the engine answers but accepts no writes, as a replica does. It grants and
+	// renews nothing. The outcome of the call is unknown. Waits continue, as the engine may
+	// accept writes again.
 	ErrReadOnly = driver.ErrReadOnly
-	// ErrFull: the engine answers and has no room: it grants nothing. Some renew and release what is held all the
-	// same. The outcome of the call is unknown. Waits go on, as somebody may make room.
+	// ErrFull: the engine answers but is full, and grants nothing. Some engines still renew and
+	// release leases. The outcome of the call is unknown. Waits continue, as somebody may make
+	// room.
 	ErrFull = driver.ErrFull
 	// ErrClosed: the Locker was closed.
 	ErrClosed = driver.ErrClosed
 )
 
-// A BusyError is a refusal that says who is in the way. It matches [ErrBusy].
+// A BusyError is a refusal with the holder. It matches [ErrBusy].
 type BusyError struct {
 	Resource string // that is held
-	// Holder is the one that the engine named last, with Held and Left as of when the call returned; zero
-	// where the engine does not tell. Left is 0 where a lease must have been renewed since.
+	// Holder is the one that the engine named last, or zero if the engine names none. Held and
+	// Left are those at the return of the call. Left is 0 if the lease must have been renewed since.
 	Holder Holder
 }
 

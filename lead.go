@@ -22,20 +22,19 @@ const termPause = 2 * waiting.PollLast
 // Lead campaigns for name, calls fn while it leads, steps down when fn returns, and
 // campaigns again behind those who wait, until ctx ends.
 //
-// fn's context ends with its term: when the lease is lost, by Resign, or with ctx.
-// [FromContext] finds the lease in it, whose token is larger in each term than in all before.
-// fn must then return soon. The lease is renewed until it has, and given up only then: but
-// for a lost lease, nobody else leads while fn still runs, on this or any other machine.
-// Like every holder, fn gives its token along with what it writes.
+// fn's context ends with its term: if the lease is lost, by Resign, or with ctx. [FromContext]
+// returns its lease, whose token is larger in each term than in all before. When the context
+// ends, fn must return soon. The lease is renewed until fn has returned, and is given up only
+// then: unless the lease is lost, nobody else leads while fn still runs, on this or any other
+// machine. Like every holder, fn sends its token with what it writes.
 //
-// fn ends its term by returning nil, and Lead itself by returning an error, which Lead
-// returns. What fn returns after its term has ended is taken to come of that, and ends
-// neither.
+// If fn returns nil, its term ends. If fn returns an error, Lead ends and returns it. An error
+// that fn returns after the end of its term does not end Lead.
 //
-// Otherwise Lead returns an error that wraps context.Cause(ctx), or that of Acquire: of the
-// first campaign any, later only what trying again cannot mend; [ErrBusy], when a campaign has
-// taken longer than Wait. Shared and Limit are refused with [ErrInvalidOption]. Nothing is
-// held then, or the error says that the last release has an unknown outcome.
+// Otherwise Lead returns an error that wraps context.Cause(ctx), or an error of Acquire: any of
+// the first campaign, later only one that trying again cannot help. It returns [ErrBusy] if a
+// campaign takes longer than Wait. Shared and Limit are [ErrInvalidOption]. After an error
+// nothing is held, unless the error says that the outcome of the last release is unknown.
 func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
 	var r request
 	err := r.fill(l, name, opts)
@@ -111,10 +110,10 @@ func (t *term) unknown(err error) error {
 	return err
 }
 
-// Resign ends the present term of a Lead of this Locker on name and reports whether there
-// was one. The context of its callback ends with the cause [ErrResigned]; when the callback
-// has returned, the next in line leads, and Lead campaigns again. It does not wait for
-// that. To leave the election for good, end the context of Lead.
+// Resign ends the current term of a Lead of this Locker on name, and reports whether there
+// was one. The context of its callback ends with the cause [ErrResigned]. When the callback has
+// returned, the next in line leads, and Lead campaigns again. Resign does not wait for that. To
+// leave the election for good, end the context of Lead.
 func (l *Locker) Resign(name string) bool {
 	t, leads := l.terms.Load(name)
 	if !leads {
@@ -124,18 +123,18 @@ func (l *Locker) Resign(name string) bool {
 	return true
 }
 
-// Observe tells who leads name: first who does now, then each change that it sees, until
-// ctx ends, the Locker is closed or the caller stops. It takes no part in the election. The
-// zero Holder is nobody.
+// Observe yields the leader of name: first the current one, then each change that it sees,
+// until ctx ends, the Locker is closed or the caller stops. It takes no part in the election.
+// The zero Holder is nobody.
 //
-// It asks the engine every so often, which is its only way on most of them: a change shows
-// up to that much later, a term in between that was shorter not at all, and whom it tells
-// of may have been succeeded before the caller hears it. So it is for dashboards and for
-// finding the leader to talk to; who must not act beside another leader needs the token.
-// Leases that are handed over inside a process are one holder to it.
+// Observe polls the engine at the given interval. A change shows up to one interval later, a
+// shorter term in between may not show at all, and the leader that it yields may have been
+// succeeded already. Use it for dashboards, and to find the leader to talk to. A leader that
+// must not act beside another one needs the token. Leases that are handed over inside a
+// process count as one holder.
 //
-// An error is passed on each time and does not end it, but for one that asking again
-// cannot mend, such as [ErrUnsupported] on an engine without [driver.Operator].
+// Observe yields each error and continues, unless asking again cannot help, as with
+// [ErrUnsupported] on an engine without [driver.Operator].
 func (l *Locker) Observe(ctx context.Context, name string, every time.Duration) iter.Seq2[Holder, error] {
 	return func(yield func(Holder, error) bool) {
 		if every <= 0 {

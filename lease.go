@@ -66,19 +66,19 @@ func (c leaseContext) Value(key any) any {
 // Name returns the resource.
 func (le *Lease) Name() string { return le.hold.req.Resource }
 
-// Token returns the fencing token: greater than that of every earlier lease of the
-// resource, the same for the whole life of this one, 0 on an engine without fencing.
-// Give it along with each write so that the resource can refuse smaller ones.
+// Token returns the fencing token. It is greater than that of every earlier lease of the
+// resource, and stays the same for the life of this one. It is 0 on an engine without fencing.
+// Send it with each write, so that the resource can refuse smaller ones.
 func (le *Lease) Token() uint64 { return le.token }
 
-// Owner returns the secret that identifies the grant at the engine: whoever knows it can
-// renew and release the lease. Leases handed over inside the process share it.
+// Owner returns the secret that identifies the grant at the engine. Anyone who knows it can
+// renew and release the lease. Leases that are handed over inside the process share it.
 func (le *Lease) Owner() string { return le.hold.req.Owner }
 
 // Context ends when the lease is released or lost, no later than the deadline. Its cause
 // matches [ErrReleased] or [ErrLost] and says why. It carries the values of the context that
-// Acquire was given, but does not end with it. Its Err looks at the clock: a process that
-// was stopped beyond the deadline gets no nil from it, even before its timers run.
+// was passed to Acquire, but does not end with it. Its Err checks the clock: in a process
+// that was stopped beyond the deadline it is not nil, even before timers run.
 func (le *Lease) Context() context.Context { return le.ctx }
 
 // Deadline returns the instant, with its monotonic reading, after which the holder must
@@ -96,10 +96,10 @@ func (le *Lease) deadline() boottime.Instant {
 	return le.hold.deadline.at
 }
 
-// Extend restarts the lease with a TTL of d, which later renewals keep; it is how a lease
-// with [NoRenew] lives on. It returns nil when the engine agreed, [ErrLost] or [ErrReleased]
-// when the lease is over. After any other error the outcome is unknown, and the earlier of
-// both deadlines stands until a renewal has succeeded.
+// Extend restarts the lease with a TTL of d, which later renewals keep. A lease with
+// [NoRenew] is prolonged this way. Extend returns nil if the engine agreed, and [ErrLost] or
+// [ErrReleased] if the lease is over. After any other error the outcome is unknown, and the
+// earlier of both deadlines stands until a renewal succeeds.
 func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	return le.wrap("extend", le.extend(ctx, d))
 }
@@ -147,15 +147,15 @@ func (le *Lease) live() error {
 	return nil
 }
 
-// Release gives the lease up and ends its context. It works on a ctx that has ended: the
-// call to the engine is bounded on its own, by the TTL and by 5 seconds.
+// Release gives the lease up and ends its context. It works even if ctx has ended: the call
+// to the engine has its own limits, the TTL and 5 seconds.
 //
-// It returns nil when the lease was released, or handed over inside the process: then the
-// engine is not asked, and granted it no longer ago than [Options.HandOver] allows. [ErrLost]
-// when it had ended before, so that another may have held the resource meanwhile: roll
-// back; [ErrReleased] when it was called before. After any other error the outcome is
-// unknown: the resource is free no later than a TTL from now, and Release may be called
-// again.
+// Release returns nil if the lease was released, or handed over inside the process. A hand-over
+// does not ask the engine, which granted the lease no longer ago than [Options.HandOver]. It
+// returns [ErrLost] if the lease had ended before, so that another may have held the resource
+// meanwhile: roll back. It returns [ErrReleased] if it was called before. After any other error
+// the outcome is unknown: the resource is free no later than a TTL from now, and Release may be
+// called again.
 func (le *Lease) Release(ctx context.Context) error {
 	return le.wrap("release", le.release(ctx))
 }

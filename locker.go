@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/schedule"
 )
 
-// A Locker acquires leases from one engine. Make one per program and engine: waiters of
+// A Locker acquires leases from one engine. Create one per program and engine: waiters of
 // one Locker hand leases to each other without a call to the engine. It is safe for
 // concurrent use.
 type Locker struct {
@@ -30,9 +30,9 @@ type Locker struct {
 	terms     sync.Map // by name; the *term of the Lead that leads
 }
 
-// New returns a Locker on d; nil options are the defaults. It does no I/O. It returns
-// [ErrInvalidOption] for options out of range and [ErrUnsupported] for what d cannot serve.
-// d stays the caller's: Close does not close it.
+// New returns a Locker on d. Nil options are the defaults. New does no I/O. It returns
+// [ErrInvalidOption] for options out of range and [ErrUnsupported] for options that d cannot
+// serve. The caller closes d: Close does not.
 func New(d driver.Driver, opts *Options) (*Locker, error) {
 	return newLocker(d, opts, boottime.Machine())
 }
@@ -74,30 +74,32 @@ func (l *Locker) Features() driver.Features { return l.features }
 
 // Acquire waits for its turn and returns a live lease.
 //
-// It waits until ctx ends, then returns an error that wraps context.Cause(ctx), or until
-// Wait runs out, then [ErrBusy]; when the engine has not answered even once by then, the
-// error matches context.DeadlineExceeded instead, because nobody knows whether it is busy.
-// An engine that cannot be reached fails the first call; one that goes away while Acquire
-// waits is tried again. [ErrDeadlock]: ctx belongs to a holder
-// of name. [ErrInvalidName], [ErrInvalidOption] and [ErrUnsupported] come before any call to
-// the engine. On error nothing is held, and no place in a queue is left behind; where the
-// engine could not be told, what it may have granted ends with its TTL.
+// If ctx ends first, the error wraps context.Cause(ctx). If Wait ends first, it is [ErrBusy],
+// or matches context.DeadlineExceeded if the engine has not answered even once: then nobody
+// knows whether name is busy. If the engine cannot be reached at first, Acquire fails. If it
+// goes away during the wait, Acquire tries again. [ErrDeadlock] means that ctx belongs to a
+// holder of name. [ErrInvalidName], [ErrInvalidOption] and [ErrUnsupported] are returned
+// before any call to the engine.
+//
+// On error nothing is held and no place in a queue is left. If the engine could not be
+// reached to clean up, what it may have granted ends with its TTL.
 func (l *Locker) Acquire(ctx context.Context, name string, opts ...Option) (*Lease, error) {
 	lease, err := l.acquire(ctx, name, true, opts)
 	return lease, wrap("acquire", name, err)
 }
 
-// TryAcquire is Acquire without waiting for other holders: [ErrBusy] at once, with a
-// [*BusyError] that tells the holder where the engine does. It leaves no place in a queue.
+// TryAcquire is Acquire without waiting for other holders. If name is held it returns
+// [ErrBusy] at once, as a [*BusyError] with the holder if the engine names it. It leaves no
+// place in a queue.
 func (l *Locker) TryAcquire(ctx context.Context, name string, opts ...Option) (*Lease, error) {
 	lease, err := l.acquire(ctx, name, false, opts)
 	return lease, wrap("acquire", name, err)
 }
 
 // Do acquires name, calls fn with a context that ends when the lease or ctx does, and
-// releases the lease, also when fn panics. It returns fn's error, joined with one that
-// matches [ErrLost] when the lease ended before fn did, even if fn returned nil: roll back.
-// An error that matches neither means that the release has an unknown outcome.
+// releases the lease, even if fn panics. It returns the error of Acquire, or that of fn. If the
+// lease ended before fn did, the error also matches [ErrLost], even if fn returned nil: roll
+// back. Any other error means that the outcome of the release is unknown.
 func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
 	lease, err := l.Acquire(ctx, name, opts...)
 	if err != nil {
@@ -129,19 +131,21 @@ func during(ctx context.Context, held interface {
 	return fn(as(live, end))
 }
 
-// Resume renews a lease that another process acquired and left, knowing its owner, and
-// returns it. Its token is the greatest of the grant, above those of all leases handed over
-// inside that process, and the same each time the lease is resumed: once a guard has seen it,
-// it refuses those of the process that left the lease. [ErrLost]: it is over. [ErrUnsupported]:
-// the engine ties leases to processes ([driver.Features.Resumes]). After any other error the
-// outcome is unknown.
+// Resume renews a lease that another process acquired and left, and returns it. The caller
+// must know its owner. The token is the greatest of the grant, above those of all leases that
+// were handed over inside the other process, and the same each time the lease is resumed. A
+// guard that has seen it refuses the tokens of the other process.
+//
+// [ErrLost] means that the lease is over, [ErrUnsupported] that the engine ties leases to
+// processes ([driver.Features.Resumes]). After any other error the outcome is unknown.
 func (l *Locker) Resume(ctx context.Context, name, owner string, opts ...Option) (*Lease, error) {
 	lease, err := l.resume(ctx, name, owner, opts)
 	return lease, wrap("resume", name, err)
 }
 
-// Inspect tells who holds name and who waits for it. A free resource has no holders. What
-// somebody has damaged at the engine is [driver.ErrCorrupt], beside what can be told.
+// Inspect returns who holds name and who waits for it. A free resource has no holders. If
+// data at the engine is damaged, the error is [driver.ErrCorrupt], and State has what could
+// be read.
 func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	if err := driver.CheckName(name); err != nil {
 		return State{}, wrap("inspect", name, err)
@@ -153,10 +157,10 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	return stateOf(state), wrap("inspect", name, err)
 }
 
-// Evict ends the lease that owner holds on name by force. The holder's context ends as
-// soon as it hears of it, at the latest at its next renewal: until then two may believe
-// to hold name, which only the fencing token tells apart; the next one is larger.
-// [ErrLost]: owner does not hold name.
+// Evict ends the lease that owner holds on name by force. The holder's context ends at its
+// next renewal at the latest. Until then two may believe that they hold name, and only the
+// fencing token tells them apart: the next holder's is larger. [ErrLost] means that owner does
+// not hold name.
 func (l *Locker) Evict(ctx context.Context, name, owner, reason string) error {
 	if err := driver.CheckName(name); err != nil {
 		return wrap("evict", name, err)
@@ -167,11 +171,11 @@ func (l *Locker) Evict(ctx context.Context, name, owner, reason string) error {
 	return wrap("evict", name, l.operator.Evict(ctx, name, owner, reason))
 }
 
-// Close ends waiting calls to Acquire with [ErrClosed] and refuses later ones, stops all
-// renewals, and waits for what is in flight, clean-ups included: each call to the engine
-// is bounded by 5 seconds. Leases still held end at their deadlines unless they are
-// released before; releasing them for their holders would let successors in too early.
-// It does not close the driver. It returns nil.
+// Close ends waiting calls to Acquire with [ErrClosed], refuses later ones, and stops all
+// renewals. It waits for calls to the engine that are in flight, clean-ups included, each of
+// which is limited to 5 seconds. Leases that are still held end at their deadlines unless
+// they are released before: if Close released them, successors could start while their
+// holders still act. Close does not close the driver. It returns nil.
 func (l *Locker) Close() error {
 	l.calls.close()
 	l.keeper.close()

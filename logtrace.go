@@ -5,9 +5,10 @@ import (
 	"log/slog"
 )
 
-// LogTrace is a Trace that writes to logger: what is lost is an error; what fails, is evicted or
-// has an unknown outcome a warning; who gets, gives up or is refused a lease is information;
-// everything else is for debugging. The record has the context of the Trace.
+// LogTrace returns a Trace that logs events to logger. A lost lease is an error. A failure, an
+// eviction or an unknown outcome is a warning. Leases that are granted, released or refused, and
+// waits that are given up, are information. Everything else is for debugging. Records have the
+// context of the Trace.
 func LogTrace(logger *slog.Logger) Trace {
 	return func(ctx context.Context, e Event) {
 		if level := e.level(); logger.Enabled(ctx, level) {

@@ -6,11 +6,12 @@ import (
 	"fmt"
 )
 
-// SetNote replaces what people see who ask who holds the resource: how far its work is, or
-// what came of it. With [AtLeast] the last note stays until that is over, and is the record
-// of a job that is done. It returns nil when the engine shows it, [ErrLost] or [ErrReleased]
-// when the lease is over, [ErrUnsupported] where notes cannot be changed, and
-// [ErrInvalidOption] for a note that [Options.Note] would not take. After any other error the outcome is unknown; the lease is as it was.
+// SetNote replaces the note that people see who ask who holds the resource: how far its work
+// is, or its result. With [AtLeast] the last note stays until that time is over, and is the
+// record of a finished job. SetNote returns nil if the engine shows the note, [ErrLost] or
+// [ErrReleased] if the lease is over, [ErrUnsupported] if the engine cannot change notes, and
+// [ErrInvalidOption] for a note that [Options.Note] would not accept. After any other error the
+// outcome is unknown. The lease is not affected.
 func (le *Lease) SetNote(ctx context.Context, note string) error {
 	return le.wrap("note", le.setNote(ctx, note))
 }

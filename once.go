@@ -11,30 +11,32 @@ import (
 // spring that has 23 hours.
 const onceSlack = 10
 
-// OncePer is for a job that is to run at most once in each period although many servers
-// start it at about the same time: the same line in ten crontabs. Of those who ask, one is
-// granted; the others get [ErrBusy] at once, and so does everybody else until nine tenths
-// of period after the grant, whether the job succeeds, fails or is done in a second. The
-// last tenth is for those who start the job of the next period a little early.
+// OncePer is for a job that must run at most once in each period although many servers start
+// it at about the same time: the same line in ten crontabs. One caller is granted the lease. All
+// others get [ErrBusy] at once, until nine tenths of period after the grant, whether the job
+// succeeds, fails or is done in a second. The last tenth is for servers that start the job of
+// the next period a little early.
 //
 //	err := locks.Do(ctx, "daily-report", report, leasehold.OncePer(24*time.Hour))
 //	if errors.Is(err, leasehold.ErrBusy) {
 //		return nil // it runs, or did, elsewhere
 //	}
 //
-// The lease is not renewed. When its holder is killed, nobody is granted before it ends:
-// by default with the nine tenths, so that a job that was begun counts as run. TTL sets how
-// long after the grant it lasts at most; then the job is over, and where it was killed
-// another may begin it again. The durations are the engine's, so clocks need not agree. The engine is
-// first asked for [Options.TTL], and then to make that as long as it is to be, unless it ties leases to
-// processes ([driver.Features.Resumes]): an attempt whose answer was lost holds others up for Options.TTL
-// at most. Where the answer to the second call is lost, and what gives the lease up too, the period is.
+// The lease is not renewed. If its holder is killed, nobody else is granted the resource before
+// the lease ends. By default that is after the nine tenths, so that a job that has begun counts
+// as run. TTL sets a shorter limit, after which the job is over: if it was killed, another may
+// begin it again. The engine measures these durations, so clocks need not agree.
 //
-// It is [AtLeast], TTL, [NoRenew] and Wait(0), and is refused where AtLeast is. Beside it [ErrInvalidOption] are
-// AtLeast, which would say the same with another length; a [Wait] above 0, after which the job would run once
-// more in the period that it has run in; and [Shared] without [Limit], which keeps nobody out. What runs at most
-// once may not run at all, or stop half-way; see fence.Once for an effect that must happen
-// exactly once.
+// The engine is first asked for [Options.TTL], and then to lengthen the lease, unless it ties
+// leases to processes ([driver.Features.Resumes]). An attempt whose answer is lost therefore
+// delays others for Options.TTL at most. Only if the answer to the second call is lost, and the
+// call that gives the lease up fails as well, does it delay them for the whole time.
+//
+// OncePer is [AtLeast], TTL, [NoRenew] and Wait(0) in one, and engines without AtLeast refuse it.
+// Three options are [ErrInvalidOption] beside it: AtLeast, which would set another length; a
+// [Wait] above 0, after which the job would run twice in a period; and [Shared] without [Limit],
+// which keeps nobody out. A job that runs at most once may not run at all, or stop halfway. For an
+// effect that must happen exactly once, see fence.Once.
 func OncePer(period time.Duration) Option {
 	return func(r *request) {
 		r.oncePer = r.positive("OncePer", period) - period/onceSlack

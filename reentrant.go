@@ -10,8 +10,8 @@ import (
 // leaseKey finds the innermost lease that a context belongs to.
 type leaseKey struct{}
 
-// FromContext returns the innermost lease that ctx belongs to: that of Do, or the one
-// whose Context it was made from. It is how a function inside Do gets at its token.
+// FromContext returns the innermost lease that ctx belongs to: that of Do, or the one whose
+// Context it is derived from. A function inside Do gets its token this way.
 func FromContext(ctx context.Context) (*Lease, bool) {
 	le, ok := ctx.Value(leaseKey{}).(*Lease)
 	return le, ok

@@ -9,7 +9,7 @@ import (
 
 // A Lease, Leases and a Locker print and log without owners, with every verb.
 
-// String is for people: the name, the token and what is left.
+// String returns the name, the token and the time left, for people.
 func (le *Lease) String() string {
 	if le == nil || le.hold == nil { // such as one that is embedded, and not there yet
 		return "<nil>"

@@ -8,7 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// State is what the engine knows of one resource. A free resource has no holders.
+// State is what the engine knows about one resource. A free resource has no holders.
 type State struct {
 	Resource string   // name
 	Token    uint64   // no grant so far has a greater one, hand-overs aside; 0: unknown
@@ -21,7 +21,7 @@ type Holder struct {
 	Owner Owner         // empty: the lease was released, and AtLeast keeps the resource
 	Mode  driver.Mode   // exclusive or shared
 	Limit int           // the limit that it asked for; 0: none
-	Token uint64        // of its grant, on the scale of Lease.Token; 0: unknown. Leases that were handed over have up to 1,023 more
+	Token uint64        // of its grant, comparable with Lease.Token; 0: unknown. Leases that were handed over have up to 1,023 more
 	Held  time.Duration // since the grant; 0: unknown
 	Left  time.Duration // until it expires unless renewed; 0: unknown
 	Note  string        // as Options.Note says
@@ -35,7 +35,7 @@ type Waiter struct {
 	Note   string        // as Options.Note says
 }
 
-// An Owner is who holds or waits, see [driver.Owner]: what Reveal returns is what Evict and Resume take.
+// An Owner is who holds or waits, see [driver.Owner]. Evict and Resume take what Reveal returns.
 type Owner = driver.Owner
 
 // String is for people. What others wrote is quoted, and drives no terminal.

@@ -10,26 +10,25 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A Trace is told of what a Locker does: each wait for a lease, each hold and each renewal
-// begins with one Event and ends with exactly one more, whatever comes of it. ctx has the values
-// of the context that the lease was asked for with, so that spans find their parents; during a
-// wait it is that context itself, and of a hold and a renewal it never ends.
+// A Trace is called with the events of a Locker. Each wait for a lease, each hold and each
+// renewal begins with one Event and ends with exactly one more, whatever its outcome. ctx has the
+// values of the context that the lease was requested with, so that spans find their parents.
+// During a wait it is that context itself; in a hold or a renewal it never ends.
 //
-// It is called on the goroutine that caused the event, which may be one that asks a lease's
-// context for its Err, concurrently for different events, and with parts of the Locker locked:
-// it must neither block nor panic, nor call the Locker or its leases. The begin of a wait comes before its
-// end, that before the begin of the hold, and that before its end, however soon it is lost;
-// those of different leases come in no order. No event has an owner or a password in it.
+// A Trace runs with Locker mutexes held: it must not block, panic, or call the Locker or its
+// leases. It runs on the goroutine that caused the event, which may be one that asks a lease's
+// context for its Err, and concurrently for different events. The events of one lease are in
+// order: wait begun, wait ended, hold begun, hold ended, however soon the lease is lost. Events
+// of different leases have no order. No event contains an owner or a password.
 //
-// Calls that are refused for their name, their options or a closed Locker begin nothing. Nor
-// do leases that nobody gets: one that is handed over to a waiter who has just given up.
+// A call that is refused for its name, its options or a closed Locker has no events. Nor has a
+// lease that nobody gets, such as one handed over to a waiter that has just given up.
 type Trace func(ctx context.Context, e Event)
 
-// An Event is the begin or the end of a wait, a hold or a renewal, or a step in between.
+// An Event is the beginning or the end of a wait, a hold or a renewal, or a step in between.
 type Event struct {
-	// ID is the same in the begin and the end. A hold has that of the wait it comes from, and
-	// a renewal that of the hold it is made for, of which it is the only one at a time. It is
-	// unique in the process.
+	// ID is unique in the process, and the same at the beginning and the end. A hold has the ID
+	// of its wait, and a renewal that of its hold, which has one renewal at a time.
 	ID   uint64
 	Kind Kind // what has begun, goes on or has ended
 	Step Step // which of these, and how
@@ -39,62 +38,65 @@ type Event struct {
 	Engine string      // driver.Features.Engine
 	Token  uint64      // of the lease; 0 of a wait that brought none, or without fencing
 
-	// Local says of StepQueued that it is for a turn inside the process: the engine was not asked.
+	// Local says that StepQueued is in the queue inside the process: the engine was not asked.
 	Local bool
-	// Took is the time since the begin; 0 in a begin.
+	// Took is the time since the beginning, where it is 0.
 	Took time.Duration
-	// Left is, of a renewal that has ended, what was left of the deadline when the answer
-	// came, or the call was given up: of one that is done its slack.
+	// Left is, at the end of a renewal, the time that was left until the deadline when the
+	// answer came or the call was given up. For a successful renewal that is its slack.
 	Left time.Duration
-	// TTL is, of a renewal that has ended, the length of the lease that Left was left of.
+	// TTL is, at the end of a renewal, the length of the lease of which Left was left.
 	TTL time.Duration
-	// Err is why it goes on by retrying, or ended as it did: that of the call whose wait this was, the cause of the
-	// lease's context, that of Release whose outcome is unknown, that of the renewal.
+	// Err is the reason for a retry or for the outcome: the error of the call that waited, the
+	// cause of the lease's context, the error of a Release whose outcome is unknown, or the error
+	// of the renewal.
 	Err error
 }
 
-// A Kind is what an Event is of.
+// A Kind is what an Event belongs to.
 type Kind uint8
 
 const (
-	// KindWait: a call of Acquire, TryAcquire, Do or Resume from its begin on, even if it is
-	// granted at once; AcquireAll and Lead make such calls, one or more for each name.
+	// KindWait: a call of Acquire, TryAcquire, Do or Resume from its beginning, even if it is
+	// granted at once. AcquireAll and Lead make one or more such calls for each name.
 	KindWait Kind = iota
-	// KindHold: a lease, from when it was granted until nobody may act on it any more. A nested
-	// lease is one of its own.
+	// KindHold: a lease, from its grant until nobody may act on it any more. A nested lease has
+	// a hold of its own.
 	KindHold
-	// KindRenewal: a call to the engine that renews a lease, the Locker's or by Extend. One for
-	// several nested leases is made for the outermost that is left.
+	// KindRenewal: a call to the engine that renews a lease, by the Locker or by Extend. A
+	// renewal of nested leases belongs to the outermost one that is left.
 	KindRenewal
 )
 
 // String is a word for logs and labels.
 func (k Kind) String() string { return word([]string{"wait", "hold", "renewal"}, int(k)) }
 
-// A Step is what an Event tells of its wait, hold or renewal.
+// A Step is what happened in a wait, a hold or a renewal.
 type Step uint8
 
 const (
 	StepBegun Step = iota // any has begun
 
-	StepQueued // a wait goes on: for a turn inside the process, or at the engine, or first one and then the other; again after StepRetrying
-	// StepRetrying: a wait goes on although a call to the engine has failed, for Err. It comes again for each such call.
+	// StepQueued: a wait continues, in the queue inside the process, at the engine, or first in one and then at the
+	// other. It comes again after StepRetrying.
+	StepQueued
+	// StepRetrying: a wait continues although a call to the engine failed with Err. It comes for each such call.
 	StepRetrying
 
 	StepGranted    // a wait has ended: the engine granted a lease
 	StepHandedOver // a wait has ended: a lease of this process was handed over
 	StepNested     // a wait has ended: the caller held the resource, and got a nested lease
 	StepResumed    // a wait has ended: Resume found the lease alive
-	StepRefused    // a wait has ended: it was not to wait for others, and there are
+	StepRefused    // a wait has ended: somebody else holds the resource, and the call does not wait
 	StepGaveUp     // a wait or a renewal has ended: Wait ran out, the context ended, the Locker was closed, the lease ended
 	StepFailed     // a wait or a renewal has ended in any other error
 
-	StepReleased // a hold has ended: the engine answered Release, or the lease was handed over or left to another that is nested
+	StepReleased // a hold has ended: the engine answered Release, or the lease was handed over or left to a nested one
 	StepLost     // a hold has ended before its Release, see ErrLost
 	StepEvicted  // a hold has ended because somebody evicted it, and the engine said so
-	StepUnknown  // a hold has ended by a Release whose outcome is unknown; the next one that is tried is not told
+	StepUnknown  // a hold has ended by a Release whose outcome is unknown; further attempts have no events
 
-	StepRenewed // a renewal has ended: the engine said yes
+	StepRenewed // a renewal has ended: the engine agreed
 )
 
 // steps are the words for logs and labels.
@@ -108,10 +110,10 @@ var steps = []string{
 // String is a word for logs and labels.
 func (s Step) String() string { return word(steps, int(s)) }
 
-// Ends reports whether it is the end of a wait, a hold or a renewal.
+// Ends reports whether s is the end of a wait, a hold or a renewal.
 func (s Step) Ends() bool { return s > StepRetrying }
 
-// Holds reports whether it is the end of a wait that brought a lease.
+// Holds reports whether s is the end of a wait that acquired a lease.
 func (s Step) Holds() bool { return s >= StepGranted && s <= StepResumed }
 
 func word(words []string, i int) string {
@@ -121,7 +123,7 @@ func word(words []string, i int) string {
 	return "?"
 }
 
-// Causes returns the words of [Event.Cause], for counters that begin at zero.
+// Causes returns all values of [Event.Cause], for counters that start at zero.
 func Causes() []string { return []string{causeExpired, causeEvicted, causeMaxHold, causeEngine} }
 
 const (
@@ -131,8 +133,8 @@ const (
 	causeEngine  = "engine"
 )
 
-// Cause is a word for why a lease was lost, for labels: expired, evicted, max_hold, or engine for
-// whatever else the engine said. Of all other events it is empty.
+// Cause returns why a lease was lost, as a word for labels: expired, evicted, max_hold, or engine
+// for any other reason that the engine gave. It is empty for all other events.
 func (e Event) Cause() string {
 	switch {
 	case e.Step == StepEvicted:
@@ -147,7 +149,7 @@ func (e Event) Cause() string {
 	return causeEngine
 }
 
-// TraceAll is a Trace that tells each of several, in order; those that are nil are left out.
+// TraceAll returns a Trace that calls several in order. It skips those that are nil.
 func TraceAll(traces ...Trace) Trace {
 	var told []Trace
 	for _, t := range traces {
