@@ -75,10 +75,10 @@ func creating(openURL, createURL func(context.Context, string) (driver.Driver, e
 func asItIs(url string) (string, error) { return url, nil }
 
 var engines = []engine{
-	{Scheme{"sqlite", "sqlite:PATH", "a file for the processes of this machine; sqlite: alone is your own file"}, openSQLite, resolveSQLite},
+	{Scheme{"sqlite", "sqlite:PATH", "a SQLite file on this machine; sqlite: alone is one in your home directory"}, openSQLite, resolveSQLite},
 	{Scheme{"redis", "redis://HOST/DB", "a Redis server; redis://USER:PASSWORD@HOST:PORT/DB?prefix=lock:&replicas=N&password_file=PATH"}, from(redislock.OpenURL), storeurl.Resolve},
 	{Scheme{"rediss", "rediss://HOST/DB", "the same over TLS; more options: ca_file, cert_file and key_file, server_name"}, from(redislock.OpenURL), storeurl.Resolve},
-	{Scheme{"redis+sentinel", "redis+sentinel://H1,H2/NAME", "Redis behind sentinels that call it NAME"}, from(redislock.OpenURL), storeurl.Resolve},
+	{Scheme{"redis+sentinel", "redis+sentinel://H1,H2/NAME", "the Redis primary that the sentinels call NAME"}, from(redislock.OpenURL), storeurl.Resolve},
 	{Scheme{"redis+cluster", "redis+cluster://H1,H2", "a Redis Cluster"}, from(redislock.OpenURL), storeurl.Resolve},
 	{Scheme{"redlock", "redlock://H1,H2,H3", "a majority of independent Redis servers (Redlock)"}, from(redislock.OpenURL), storeurl.Resolve},
 	{Scheme{"postgres", "postgres://HOST/DB", "a PostgreSQL database; postgres://USER:PASSWORD@HOST:PORT/DB?prefix=leasehold_&pooled=true&listen=HOST:PORT"}, openPostgres, storeurl.Resolve},
@@ -87,11 +87,11 @@ var engines = []engine{
 	{Scheme{"etcd", "etcd://H1,H2/PREFIX", "an etcd cluster; etcd://USER:PASSWORD@HOST:PORT/PREFIX?password_file=PATH"}, from(etcdlock.OpenURL), storeurl.Resolve},
 	{Scheme{"etcds", "etcds://H1,H2/PREFIX", "the same over TLS; more options: ca_file, cert_file and key_file, server_name"}, from(etcdlock.OpenURL), storeurl.Resolve},
 	{Scheme{"nats", "nats://H1,H2,H3/BUCKET", "a key-value bucket of NATS JetStream; nats://USER:PASSWORD@HOST:PORT/BUCKET?replicas=N&creds_file=PATH&tls=true"}, creating(natslock.OpenURL, natslock.CreateURL), storeurl.Resolve},
-	{Scheme{"s3", "s3://BUCKET/PREFIX", "a bucket of S3 or a store like it; s3://KEY:SECRET@BUCKET/PREFIX?region=R&endpoint=https://HOST:PORT"}, from(s3lock.OpenURL), storeurl.Resolve},
-	{Scheme{"kubernetes", "kubernetes://NAMESPACE", "Leases of a namespace, as kubectl or the pod's own account; kubernetes://NAMESPACE?kubeconfig=PATH&context=NAME"}, from(kubelock.OpenURL), storeurl.ResolveNoUser},
-	{Scheme{"http", "http://HOST:PORT", "a service that leasehold serve offers, and what is behind it"}, from(httplock.OpenURL), storeurl.Resolve},
+	{Scheme{"s3", "s3://BUCKET/PREFIX", "a bucket of S3 or of a compatible store; s3://KEY:SECRET@BUCKET/PREFIX?region=R&endpoint=https://HOST:PORT"}, from(s3lock.OpenURL), storeurl.Resolve},
+	{Scheme{"kubernetes", "kubernetes://NAMESPACE", "Leases in a namespace, with kubectl's configuration or the pod's own account; kubernetes://NAMESPACE?kubeconfig=PATH&context=NAME"}, from(kubelock.OpenURL), storeurl.ResolveNoUser},
+	{Scheme{"http", "http://HOST:PORT", "a leasehold serve, and the store behind it"}, from(httplock.OpenURL), storeurl.Resolve},
 	{Scheme{"https", "https://HOST:PORT", "the same over TLS; https://:TOKEN@HOST:PORT, or ?password_file=PATH; more options: ca_file, cert_file and key_file, server_name"}, from(httplock.OpenURL), storeurl.Resolve},
-	{Scheme{"memcached", "memcached://H1,H2", "memcached servers, each name on one of them; no fencing; ?prefix=lock:"}, from(memcachelock.OpenURL), asItIs},
+	{Scheme{"memcached", "memcached://H1,H2", "memcached servers, each with a share of the names; no fencing; ?prefix=lock:"}, from(memcachelock.OpenURL), asItIs},
 }
 
 // Schemes returns the kinds of stores that Open knows.

@@ -119,7 +119,7 @@ func secondsText(s float64) string {
 func writeState(w io.Writer, v stateView) {
 	switch {
 	case len(v.Holders) > 0 && lingers(v):
-		fmt.Fprintf(w, "%s is kept for its last holder, who is done\n\n", shown(v.Name))
+		fmt.Fprintf(w, "%s is kept for its last holder, which is done\n\n", shown(v.Name))
 	case len(v.Holders) > 0:
 		fmt.Fprintf(w, "%s is held\n\n", shown(v.Name))
 	case v.Token > 0:

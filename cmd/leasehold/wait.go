@@ -23,8 +23,8 @@ the store goes away during the wait, the command waits 15 s for it to come back.
 
 # How it looks
 The command has no place in the queue, so no engine wakes it. It looks again after a
-twentieth of the time that it has waited, between every second and twenty times a
-second, and when the last known lease ends.
+twentieth of the time that it has waited, at least every second and at most twenty times
+a second, and when the last known lease ends.
 
 # Exit codes
   0      NAME is free

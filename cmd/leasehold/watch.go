@@ -137,7 +137,7 @@ func writeChange(w io.Writer, now string, v stateView) {
 	for _, h := range v.Holders {
 		how := "held by " + h.Owner
 		if h.Owner == "" {
-			how = "kept for who is done"
+			how = "kept for a finished job"
 		}
 		note := h.Note
 		if note != "" {
