@@ -257,6 +257,13 @@ func TestPlacesOfChangesExist(t *testing.T) {
 	}
 }
 
+// The README says what a newcomer needs, and no more.
+func TestReadmeIsShort(t *testing.T) {
+	if n := len(strings.Fields(read(t, "README.md"))); n > 700 {
+		t.Errorf("README.md has %d words", n)
+	}
+}
+
 // TestLayoutIsWhole compares the layout in AGENTS.md with the folders that are committed.
 func TestLayoutIsWhole(t *testing.T) {
 	_, layout, _ := strings.Cut(read(t, "AGENTS.md"), "## Layout\n\n```\n")
