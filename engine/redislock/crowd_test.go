@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/redislock"
@@ -116,6 +118,32 @@ func TestCrowdIsKeptTogether(t *testing.T) {
 	if got := servedAll(t, 2*each, first, second); !slices.Equal(got, order) {
 		t.Errorf("served in the order %q, want %q", got, order)
 	}
+}
+
+// On Cluster a crowd is kept by the node of its slot.
+func TestCrowdOnClusterIsKeptTogether(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	nodes := servers.StartCluster(t, 3)
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes[0].Addr()}})
+	t.Cleanup(func() { c.Close() })
+	d := redisDriverOf(t, c, nil)
+	holder := lateClaim(t, d, "crowd", "holder", time.Minute)
+	mustTry(t, holder)
+	turns := crowdOn(t, d, n)
+	waiting(t, d, n)
+	beats := func() string {
+		return fmt.Sprint(c.ZRangeWithScores(t.Context(), companion("b", "crowd"), 0, -1).Val())
+	}
+	seen := make(map[string]bool)
+	within(t, 20*time.Second, "there are beats", func() bool {
+		seen[beats()] = true
+		return len(seen) > 3
+	})
+	if err := holder.Release(t.Context(), driver.End{}); err != nil {
+		t.Error(err)
+	}
+	servedAll(t, n, turns)
 }
 
 // behind are claims that wait on drivers of their own behind a holder, in this order.
