@@ -27,6 +27,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/redislock"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
+	process "github.com/leasehold-go/leasehold/internal/crowd"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/serve"
 )
@@ -182,7 +183,7 @@ func measure(b *testing.B, s store, command string, counts []int, table *contest
 
 // processorTime is what this process and the server have used, with those children of it that are there.
 func (s store) processorTime(b *testing.B) time.Duration {
-	used := contest.ProcessCPU(b, os.Getpid()) + contest.ProcessCPU(b, s.pid)
+	used := process.ProcessCPU(b, os.Getpid()) + process.ProcessCPU(b, s.pid)
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", s.pid))
 	if err != nil {
 		b.Fatal(err)
@@ -192,7 +193,7 @@ func (s store) processorTime(b *testing.B) time.Duration {
 		if err != nil {
 			b.Fatal(err)
 		}
-		used += contest.ProcessCPU(b, pid)
+		used += process.ProcessCPU(b, pid)
 	}
 	return used
 }
