@@ -40,7 +40,7 @@ func (s *queueing) Beside(ctx context.Context, first string) iter.Seq2[caslock.I
 	return func(yield func(caslock.Item, error) bool) {
 		items, _, err := s.counting.List(ctx, first+"\x00", "", math.MaxInt)
 		for _, i := range items {
-			if !yield(i.Item, err) {
+			if i.Value != nil && !yield(i.Item, err) {
 				return
 			}
 		}

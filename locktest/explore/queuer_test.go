@@ -50,10 +50,12 @@ type queue struct {
 	since  map[uint64]time.Time // when the store had each beat of a claim first
 }
 
-// state is what nobody has to ask for: a lease is over when its holder's deadline must be.
+// state is what nobody has to ask for. A lease whose TTL is over is one until somebody finds it so, and may be resumed until
+// then; here it is over when nobody resumes it any more.
 func (q *queue) state(name string) driver.State {
 	r, _ := record.Decode(q.now(name).Value)
-	r.DropOver(q)
+	const resumed = 5 // TTLs
+	r.Claims = slices.DeleteFunc(r.Claims, func(c record.Claim) bool { return q.Left(&c) < -resumed*c.TTL })
 	st := r.State(q, name)
 	var places []string
 	for other, v := range q.values {
