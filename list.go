@@ -11,34 +11,34 @@ import (
 )
 
 const (
-	// pageLimit is that of a page whose caller names none.
+	// pageLimit is the default of PageOptions.Limit.
 	pageLimit = 100
-	// listLimit is that of the pages of List.
+	// listLimit is how many resources List asks for at a time.
 	listLimit = 500
 )
 
-// PageOptions say which part of a list a Page is. The zero PageOptions are the first 100 of all.
+// PageOptions select a part of a list. The zero PageOptions select the first 100 resources.
 type PageOptions struct {
 	Prefix string // only names that start with it; "": all
-	After  string // Page.Next of the page before, for the same Prefix, from whatever process; "": the first
-	Limit  int    // most States in the page; 0: 100
+	After  string // Page.Next of the previous page with the same Prefix, also of another process; "": the first page
+	Limit  int    // at most so many States in the page; 0: 100
 }
 
 // A Page is a part of a list.
 type Page struct {
 	States []State // by name
-	Next   string  // what PageOptions.After is for the next page; "": this is the last
+	Next   string  // PageOptions.After for the next page; "": this is the last
 }
 
-// Page returns one page of the resources with holders or waiters. One that is not the last has Limit
-// States, or fewer if ctx ended or the engine failed while it was being filled: Next is where to go on. Pages
-// follow each other by name where the engine can sort; elsewhere in the engine's order, and a name may
-// come on several. A resource that is in use throughout comes on one at least. No page tells how many
-// there are in all.
+// Page returns one page of the resources with holders or waiters. A page before the last has Limit
+// States, or fewer if ctx ended or the engine failed during the call: continue at Next. Pages are
+// sorted by name if the engine can sort. Otherwise they are in the engine's order, and a name may
+// appear on several pages. A resource that is in use throughout appears on at least one. No page
+// has the total number.
 //
-// Those that somebody has damaged are named by an error that matches [driver.ErrCorrupt], beside a page
-// that has all others. After any other error the page is empty, and the same call may be repeated.
-// [ErrInvalidOption]: Limit is negative. [ErrUnsupported]: the engine does not show what it keeps.
+// If data of some resources is damaged, an error that matches [driver.ErrCorrupt] names them, and the
+// page has all others. After any other error the page is empty, and the call may be repeated.
+// [ErrInvalidOption] means that Limit is negative, [ErrUnsupported] that the engine cannot list.
 func (l *Locker) Page(ctx context.Context, opts PageOptions) (Page, error) {
 	if opts.Limit < 0 {
 		return Page{}, wrap("list", opts.Prefix, fmt.Errorf("%w: a limit of %d", ErrInvalidOption, opts.Limit))
@@ -57,12 +57,12 @@ func (l *Locker) Page(ctx context.Context, opts PageOptions) (Page, error) {
 	return page, wrap("list", opts.Prefix, err)
 }
 
-// List tells of all resources with holders or waiters whose names start with prefix; "" is all. It asks
-// the engine for a page at a time, when the loop comes to it, so that it may be left at any point and
-// keeps no list in memory. The order, and which resources come, are as [Locker.Page] says.
+// List yields all resources with holders or waiters whose names start with prefix; "" is all. It asks
+// the engine for one page at a time, as the loop proceeds. The loop may stop at any point, and no list
+// is kept in memory. [Locker.Page] describes the order and which resources appear.
 //
-// One that somebody has damaged comes as an error that matches [driver.ErrCorrupt], with an empty State,
-// and the loop goes on. Any other error, such as that of a ctx that ended, is the last element.
+// A damaged resource yields an empty State and an error that matches [driver.ErrCorrupt], and the loop
+// continues. Any other error, such as the end of ctx, is the last element.
 func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[State, error] {
 	return func(yield func(State, error) bool) {
 		if l.operator == nil {

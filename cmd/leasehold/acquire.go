@@ -117,7 +117,7 @@ func newRenewCommand(a *app) *cobra.Command {
 		Use:   "renew [flags] NAME [OWNER]",
 		Short: "Restart the lease of an acquired lock",
 		Long: `Restart the lease that OWNER holds on NAME with --ttl, counted from now. The output
-is that of "leasehold acquire". Its token is larger than the one that acquire printed,
+is as from "leasehold acquire". Its token is larger than the one that acquire printed,
 and stays the same from one renewal to the next. Use it for all later writes: a resource
 that has seen it refuses the first one. Exit code 75 means that the lease has ended, and
 that another may hold NAME.

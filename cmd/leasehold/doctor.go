@@ -24,8 +24,9 @@ import (
 
 const doctorLong = `Check whether the store is suitable for locks. Each finding is ok, a warning or an
 error, with advice. Exit codes: 0 all is ok, 1 there are warnings, 69 there are
-errors, 64 wrong usage.
+errors, 64 wrong usage. It disturbs no lock.
 
+# Findings
   store        which store it is, without its password, and what named it
   reach        whether it answers
   promises     what its locks have, such as fencing tokens

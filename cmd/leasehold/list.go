@@ -18,8 +18,8 @@ func newListCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [flags] [PREFIX]",
 		Short: "List the locks that are held or waited for",
-		Long: `List the locks that are held or waited for, one line per holder: the start of its
-owner, its token, how long it has held the lock, how much of its lease is left, and
+		Long: `List the locks that are held or waited for, one line per holder. A line has the start
+of the owner, the token, how long the lock was held, how much of the lease is left, and
 how many wait. With PREFIX, list only names that start with it.
 
 # Columns
@@ -38,7 +38,7 @@ With --watch, "leasehold ls" looks every second until a signal ends it, at 50,00
 at most. It prints a line with the time for each name whose holders or waiters have
 changed, or with --json an object. Changes that are undone within the second are not
 seen. If the store does not answer, standard error says so once.`,
-		Example:           "  leasehold ls\n  leasehold ls --limit 50 orders/\n  leasehold ls --json | jq -r '.[].name'\n  leasehold ls --watch --json | jq -c '{name: .lock.name, held: (.lock.holders != [])}'",
+		Example:           "  leasehold ls\n  leasehold ls --limit 50 orders/\n  leasehold ls --json | jq -r '.[].name'\n  leasehold ls --watch --json | jq -c '[.lock.name, .lock.holders != []]'",
 		Args:              argNames("[PREFIX]"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
