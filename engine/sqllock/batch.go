@@ -203,7 +203,16 @@ func (d *Driver) giveBatch(ctx context.Context, all []request) (fences map[grant
 	case err != nil:
 		return nil, err
 	case ended < int64(len(all)):
-		return d.fences(ctx, d.texts.gaveAll, arg)
+		fences, err = d.fences(ctx, d.texts.gaveAll, arg)
+		if errors.Is(err, ErrContended) { // which leases it has ended is not known
+			err = errUntold
+		}
+		for _, r := range all {
+			if _, told := fences[grantee{r.Name, r.Owner}]; err == nil && !told { // another has locked the row by now
+				fences[grantee{r.Name, r.Owner}] = untold
+			}
+		}
+		return fences, err
 	}
 	fences = make(map[grantee]int64)
 	for _, r := range all {

@@ -5,6 +5,7 @@ import (
 	cryptorand "crypto/rand"
 	"database/sql"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/boottime"
@@ -25,6 +26,8 @@ const (
 	// sweepEvery is after how many beats the places of dead processes are removed. They count no longer before that.
 	sweepEvery = 5
 	deadGrace  = 10 * time.Second
+	// removedAtOnce bounds how many places one statement removes: after a crowd has been served there are thousands.
+	removedAtOnce = 500
 	// keptBeats is of how many beats it is known when they were sent: of more than end in placeTTL.
 	keptBeats = 32
 )
@@ -82,6 +85,8 @@ func (w *watcher) pulsate(ctx context.Context) error {
 	w.sent[number] = sent
 	delete(w.sent, number-keptBeats)
 	w.mu.Unlock()
+	ctx, stop := context.WithTimeout(ctx, beatWithin) // else one that hangs keeps the next from being made
+	defer stop()
 	_, err := w.d.changed(ctx, w.d.texts.beat, proc, record.Micros(placeTTL), number)
 	if err == nil {
 		w.mu.Lock()
@@ -146,8 +151,8 @@ func (w *watcher) tidy(ctx context.Context, proc string) {
 		return
 	}
 	gone, extend := w.settle(all, sent)
-	if len(gone) > 0 {
-		_, _ = w.d.changed(ctx, w.d.texts.remove, proc, list(gone...))
+	for part := range slices.Chunk(gone, removedAtOnce) {
+		_, _ = w.d.changed(ctx, w.d.texts.remove, proc, list(part...))
 	}
 	for name := range extend {
 		w.d.extend(ctx, name)
@@ -161,7 +166,7 @@ func (w *watcher) settle(all []placed, sent boottime.Instant) (gone []placed, ex
 	defer w.mu.Unlock()
 	for _, one := range w.byHash {
 		// It was overdue at the last beat: if this process stood still since, its waiters are not to blame.
-		if !one.asking && one.tried < w.settled.Add(-overdue) {
+		if !one.asking && one.ended < w.settled.Add(-overdue) {
 			w.drop(one) // and its place is of nobody
 		}
 	}

@@ -164,7 +164,8 @@ func TestBeatsComparePlacesWithWaiters(t *testing.T) {
 	w := d.watch
 	now := boottime.Now()
 	waits, lost, passed, joins := armed(w, "waits", now), armed(w, "lost", now), armed(w, "passed", now), armed(w, "joins", now.Add(2*time.Second))
-	abandoned := armed(w, "abandoned", now.Add(-overdue-1))
+	abandoned, late := armed(w, "abandoned", now.Add(-overdue-1)), armed(w, "late", now.Add(-overdue-1))
+	abandoned.ended, late.ended = abandoned.tried, now // the Try of late took long
 	slow := armed(w, "slow", now.Add(-time.Minute))
 	w.begin(&slow.req, now.Add(-time.Minute))
 	of := func(owner string, over bool, crowd time.Duration) placed {
@@ -172,7 +173,7 @@ func TestBeatsComparePlacesWithWaiters(t *testing.T) {
 	}
 	w.settled = now
 	gone, extend := w.settle([]placed{
-		of("waits", false, placeTTL), of("passed", true, placeTTL), of("stray", false, placeTTL), of("abandoned", false, placeTTL), of("slow", false, placeTTL),
+		of("waits", false, placeTTL), of("passed", true, placeTTL), of("stray", false, placeTTL), of("abandoned", false, placeTTL), of("slow", false, placeTTL), of("late", false, placeTTL),
 	}, now.Add(time.Second))
 	var names []string
 	for _, p := range gone {
@@ -184,12 +185,12 @@ func TestBeatsComparePlacesWithWaiters(t *testing.T) {
 	for _, test := range []struct {
 		me          *waiter
 		isIn, woken bool
-	}{{waits, true, false}, {lost, false, true}, {passed, false, true}, {joins, true, false}, {abandoned, false, false}, {slow, true, false}} {
+	}{{waits, true, false}, {lost, false, true}, {passed, false, true}, {joins, true, false}, {abandoned, false, false}, {slow, true, false}, {late, true, false}} {
 		if test.me.isIn != test.isIn || test.me.woken != test.woken {
 			t.Errorf("%s: has a place %v, woken %v", test.me.req.Owner, test.me.isIn, test.me.woken)
 		}
 	}
-	if w.waiterOf("x", "abandoned") != nil || w.waiterOf("x", "slow") == nil {
+	if w.waiterOf("x", "abandoned") != nil || w.waiterOf("x", "slow") == nil || w.waiterOf("x", "late") == nil {
 		t.Error("who has not tried for long is let go, but not while it asks")
 	}
 	if _, extend := w.settle([]placed{of("waits", false, placeTTL/2-1)}, now); !extend["x"] {

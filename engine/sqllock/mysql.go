@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	_ "embed" // for the schema
@@ -170,9 +171,10 @@ func (m *mysql) statements() statements {
 			unbeat: `DELETE FROM {p}beats WHERE proc = ?1 AND {now} > 0`,
 			mine: `SELECT p.name, p.owner, p.seq <= COALESCE(l.served, 0), COALESCE(l.fence, 0), CASE l.owner WHEN p.owner THEN l.expires - {now} ELSE 0 END,
 				COALESCE(l.crowd, 0) - ({now} + ` + mysqlPrimary + `) FROM {p}places p LEFT JOIN {p}locks l ON l.name = p.name WHERE p.proc = ?`,
-			extend: mysqlAtOnce + `UPDATE {p}locks SET crowd = {now} + ?2 WHERE name = ?1 AND crowd < {now} + ?2 DIV 2`,
-			dead:   `DELETE FROM {p}beats WHERE ends < {now} - ?1`,
-			bury:   `DELETE p FROM {p}places p LEFT JOIN {p}beats b ON b.proc = p.proc WHERE b.proc IS NULL AND {now} > 0`,
+			extend: mysqlAtOnce + `UPDATE (SELECT l.name FROM {p}locks l WHERE l.name = ?1 AND l.crowd < {now} + ?2 DIV 2` + mysqlUnlocked + `) r
+				STRAIGHT_JOIN {p}locks l ON l.name = r.name SET l.crowd = {now} + ?2, l.rev = l.rev + 1`, // whoever has read the row before reads it again
+			dead: `DELETE FROM {p}beats WHERE ends < {now} - ?1`,
+			bury: `DELETE p FROM {p}places p LEFT JOIN {p}beats b ON b.proc = p.proc WHERE b.proc IS NULL AND {now} > 0`,
 		},
 		idleTexts: idleTexts{
 			idle: `SELECT name FROM {p}locks l WHERE name > ? AND ` + idleRow + ` ORDER BY name LIMIT ` + purgeAtOnce,
@@ -253,8 +255,24 @@ func (m *mysql) create(ctx context.Context, d *Driver) error {
 		if version == 0 {
 			schema = mysqlSchema + schema
 		}
-		return run(ctx, adding{d.db}, schema, m.prefix)
+		return m.alter(ctx, d.db, schema)
 	})
+}
+
+// alter changes the tables. It waits for a second at most for somebody who has read them in a transaction that goes on,
+// because all others wait behind it.
+func (m *mysql) alter(ctx context.Context, db *sql.DB, schema string) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = 1"); err != nil {
+		return err
+	}
+	err = run(ctx, adding{conn}, schema, m.prefix)
+	_, undone := conn.ExecContext(context.WithoutCancel(ctx), "SET SESSION lock_wait_timeout = DEFAULT")
+	return cmp.Or(err, undone)
 }
 
 // adding runs statements of which some add columns that others may have added.

@@ -92,9 +92,9 @@ const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, not
 		coalesce(h.note, l.note),
 		CASE WHEN h.owner IS NULL THEN l.fence ELSE greatest(l.fence + 1, l.raised + 1, {floor}) END,
 		coalesce(h.seq, l.served),
-		CASE WHEN h.seq = l.tail THEN 0 ELSE l.crowd END
+		CASE WHEN h.seq = l.tail THEN 0 WHEN h.seq IS NULL THEN l.crowd ELSE greatest(l.crowd, {now} + {life}) END
 		FROM (SELECT) one LEFT JOIN LATERAL (SELECT n.* FROM (SELECT p.*, b.ends ` + pgPlaces + `1) n
-			WHERE n.mode = 0 AND $3::bigint = 0 AND l.crowd > {now} AND l.record = '` + nothing + `' AND ` + pgUnchanged + `) h ON true)
+			WHERE n.mode = 0 AND n.ends > {floor} + 1000000 AND $3::bigint = 0 AND l.crowd > {now} AND l.record = '` + nothing + `' AND ` + pgUnchanged + `) h ON true)
 	WHERE name = $1::text AND owner = $2::text AND expires > {now} AND fence = $4::bigint
 	RETURNING CASE WHEN l.owner <> '' THEN pg_notify('{channel}', '` + givenMessage + `' ||
 			encode(sha256(convert_to(l.name || chr(10) || l.owner, 'UTF8')), 'hex') || ' ' || l.fence || ' ' ||
@@ -120,7 +120,7 @@ func (p *postgres) statements() statements {
 				WHERE l.expires <= excluded.since AND l.crowd <= excluded.since
 				RETURNING fence`,
 			next: `UPDATE {p}locks l SET fence = greatest(fence + 1, raised + 1, {floor}), owner = $2::text, expires = {now} + $3::bigint,
-					since = {now}, note = $4::text, rev = rev + 1, served = p.seq, crowd = CASE l.tail WHEN p.seq THEN 0 ELSE l.crowd END
+					since = {now}, note = $4::text, rev = rev + 1, served = p.seq, crowd = CASE l.tail WHEN p.seq THEN 0 ELSE greatest(l.crowd, {now} + {life}) END
 				FROM {p}places p WHERE l.name = $1::text AND p.name = l.name AND p.owner = $2::text AND p.seq > l.served
 					AND l.expires <= {now} AND l.record = '` + nothing + `' AND ` + pgUnchanged + `
 					AND p.seq <= (SELECT p.seq ` + pgPlaces + `1)
@@ -173,7 +173,7 @@ func (p *postgres) statements() statements {
 					RETURNING *),
 				p AS (INSERT INTO {p}places AS p (name, seq, owner, proc, mode, lim, wants, note)
 					SELECT name, tail, $2::text, $3::text, $4::integer, $5::bigint, $6::bigint, $7::text FROM l
-					ON CONFLICT (name, owner) DO UPDATE SET proc = excluded.proc,
+					ON CONFLICT (name, owner) DO UPDATE SET proc = excluded.proc, wants = greatest(p.wants, excluded.wants),
 						seq = CASE WHEN p.seq > (SELECT served FROM l) THEN p.seq ELSE excluded.seq END)
 				SELECT {now}, {floor}, l.name, ` + rowColumns + `, '[]' FROM l`,
 			// Who waits is told where somebody may hold now that the place is gone.

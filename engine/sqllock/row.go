@@ -100,12 +100,12 @@ func (r *row) decode(c *columns, places string) {
 // line puts the places behind all that the record has.
 func (r *row) line(places []place) {
 	r.places = places
-	slices.SortFunc(r.places, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
+	slices.SortFunc(r.places, func(a, b place) int { return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.owner, b.owner)) })
 	for _, p := range r.places {
 		// Of one that holds, or was given up, a place may have been left.
 		if !slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Owner == p.owner && c.Status != record.Evicted }) {
 			r.Claims = append(r.Claims, record.Claim{Owner: p.owner, Mode: p.mode, Limit: p.limit, TTL: placeTTL,
-				Wants: time.Duration(p.wants) * time.Microsecond, Since: p.seq, Ends: p.ends, Note: p.note})
+				Wants: time.Duration(p.wants) * time.Microsecond, Since: p.seq, Ends: min(p.ends, int64(r.now)+record.Micros(placeTTL)), Note: p.note})
 		}
 	}
 }
@@ -155,12 +155,17 @@ func (r *row) encode() columns {
 		c.owner, c.expires, c.since, c.note = rest.Claims[i].Owner, rest.Claims[i].Ends, rest.Claims[i].Since, rest.Claims[i].Note
 		rest.Claims = slices.Delete(rest.Claims, i, i+1)
 	}
-	for _, p := range r.places {
+	if len(r.places) > 0 && r.crowd > int64(r.now) {
+		c.crowd = r.crowd // somebody may have come since they were read
+	}
+	for i, p := range r.places {
 		if r.waitsAt(p) {
 			c.crowd = max(r.crowd, int64(r.now)+record.Micros(placeTTL))
 			break
 		}
-		c.served = p.seq
+		if i+1 == len(r.places) || r.places[i+1].seq != p.seq { // MySQL numbers two alike that come at once
+			c.served = p.seq
+		}
 	}
 	rest.Claims = slices.DeleteFunc(rest.Claims, func(one record.Claim) bool { return one.Status == record.Waiting && r.placeOf(one.Owner) != nil })
 	for i := range rest.Claims {

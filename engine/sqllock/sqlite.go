@@ -128,7 +128,7 @@ func (*sqlite) statements() statements {
 			unbeat: `DELETE FROM {p}beats WHERE proc = ?1`,
 			mine: `SELECT p.name, p.owner, p.seq <= coalesce(l.served, 0), coalesce(l.fence, 0), CASE l.owner WHEN p.owner THEN l.expires - {now} ELSE 0 END,
 					coalesce(l.crowd, 0) - {now} FROM {p}places p LEFT JOIN {p}locks l ON l.name = p.name WHERE p.proc = ?1`,
-			extend: `UPDATE {p}locks SET crowd = {now} + ?2 WHERE name = ?1 AND crowd < {now} + ?2 / 2`,
+			extend: `UPDATE {p}locks SET crowd = {now} + ?2, rev = rev + 1 WHERE name = ?1 AND crowd < {now} + ?2 / 2`, // whoever has read the row before reads it again
 			dead:   `DELETE FROM {p}beats WHERE ends < {now} - ?1`,
 			bury:   `DELETE FROM {p}places WHERE NOT EXISTS (SELECT 1 FROM {p}beats b WHERE b.proc = {p}places.proc)`,
 		},

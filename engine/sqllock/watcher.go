@@ -79,6 +79,7 @@ type waiter struct {
 	woken  bool             // guarded by watcher.mu; wake is closed
 	isIn   bool             // guarded by watcher.mu; it has a place, as far as is known
 	tried  boottime.Instant // guarded by watcher.mu; when its last Try began
+	ended  boottime.Instant // guarded by watcher.mu; when that ended, or began if it goes on
 	asking bool             // guarded by watcher.mu; that goes on
 	seen   boottime.Instant // guarded by watcher.mu; what was asked before is not news
 	after  int64            // guarded by watcher.mu; a grant after what is known of it has a greater number; none, while a Try goes on
@@ -134,7 +135,7 @@ func (w *watcher) arm(req *driver.Request, began boottime.Instant) *waiter {
 	if me.woken {
 		me.wake, me.granted, me.woken = make(chan struct{}), make(chan driver.Grant, 1), false
 	}
-	me.tried, me.asking, me.seen, me.after, me.during = began, true, began, trying, brought{}
+	me.tried, me.ended, me.asking, me.seen, me.after, me.during = began, began, true, began, trying, brought{}
 	if w.ctx.Err() != nil {
 		return me // close wakes it
 	}
@@ -195,7 +196,7 @@ func (w *watcher) begin(req *driver.Request, began boottime.Instant) (ended func
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if me := w.waiterOf(req.Resource, req.Owner); me != nil {
-			me.tried, me.asking = began, asking
+			me.tried, me.ended, me.asking = began, boottime.Now(), asking
 		}
 	}
 	set(true)

@@ -1,5 +1,7 @@
 -- What version 3 of the tables has more than version 2. The first statement waits for
--- whoever else does the same; all may be repeated.
+-- whoever else does the same; all may be repeated. It waits briefly, as all others wait
+-- behind it: for somebody who has read the table in a transaction that goes on.
+SET LOCAL lock_timeout = '500ms';
 ALTER TABLE {p}locks
 	ADD COLUMN IF NOT EXISTS tail   bigint NOT NULL DEFAULT 0, -- last number given to a place, from the clock
 	ADD COLUMN IF NOT EXISTS served bigint NOT NULL DEFAULT 0; -- places up to it are over

@@ -1,0 +1,351 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"image/color"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// A question is one of those who choose. Each engine is a line, and each lock of it a mark.
+type question struct {
+	file, title, axis string
+	column            string
+	label             func(float64) string
+	tables            map[string]string // title of the table, where it is not that of the others
+	begins            string            // the others
+}
+
+const ours = "leasehold"
+
+// engines are the pages, in the order in which they are shown from top to bottom, and what they are called.
+var engines = []struct{ page, name string }{
+	{"redis", "Redis"}, {"memcached", "memcached"}, {"postgresql", "PostgreSQL"}, {"mariadb", "MariaDB"}, {"sqlite", "SQLite"},
+	{"nats", "NATS"}, {"etcd", "etcd"}, {"zookeeper", "ZooKeeper"},
+}
+
+var questions = []question{
+	{
+		file: "alone", title: "How fast is one lock, taken and given back alone?", axis: "time of a cycle, median; shorter is better",
+		column: "p50", label: seconds, begins: "One goroutine, own key", tables: map[string]string{"redis": "One goroutine, own key, a processor each"},
+	},
+	{
+		file: "many", title: "How many cycles do 64 goroutines get done, each with a name of its own?", axis: "cycles a second; more is better",
+		column: "cycles/s", label: plain, begins: "64 goroutines, own keys",
+	},
+	{
+		file: "gap", title: "How soon does the next one get it, in another process?", axis: "from the release to the waiter's return, median; shorter is better",
+		column: "p50", label: seconds, begins: "Gap from release to the waiter's return in another process",
+	},
+	{
+		file: "held", title: "What do 10,000 leases cost their process, for 20 seconds?", axis: "processor time; less is better",
+		column: "CPU", label: seconds, begins: "10,000 leases held",
+	},
+}
+
+// drawAll draws the charts of the pages in from into files in to.
+func drawAll(from, to string) error {
+	for _, q := range questions {
+		p, lines, err := q.plot(from)
+		if err != nil {
+			return fmt.Errorf("%s: %w", q.file, err)
+		}
+		if err := save(p, 9*vg.Inch, vg.Length(lines)*0.5*vg.Inch+1.1*vg.Inch, filepath.Join(to, q.file+".svg")); err != nil {
+			return err
+		}
+	}
+	return drawCurves(from, to)
+}
+
+// A mark is one lock's figure.
+type mark struct {
+	lock string
+	x    float64
+}
+
+func (q *question) marks(folder, page string) (all []mark, err error) {
+	begins := q.begins
+	if other, ok := q.tables[page]; ok {
+		begins = other
+	}
+	t, err := find(folder, page, begins)
+	if err != nil {
+		return nil, nil // not every engine has an answer to every question
+	}
+	column, err := t.column(q.column)
+	if err != nil {
+		return nil, err
+	}
+	leases := slices.Index(t.columns, "leases") // a lock that cannot hold so many is left out
+	for _, row := range t.rows {
+		if lock := row[0]; shown(lock) && column < len(row) && (leases < 0 || row[leases] == "10000") {
+			if x, ok := figure(row[column]); ok {
+				all = append(all, mark{lock, x})
+			}
+		}
+	}
+	return all, nil
+}
+
+// shown leaves out variations of ours and of others: they stand in the tables.
+func shown(lock string) bool {
+	return lock == ours || !strings.Contains(lock, ours) && !strings.Contains(lock, "…") && !strings.Contains(lock, "sections of")
+}
+
+var (
+	accent = color.RGBA{0x0b, 0x6e, 0x4f, 0xff}
+	muted  = color.RGBA{0x6b, 0x72, 0x80, 0xff}
+	faint  = color.RGBA{0xe5, 0xe7, 0xeb, 0xff}
+)
+
+// plot returns the chart and how many lines it has.
+func (q *question) plot(folder string) (*plot.Plot, int, error) {
+	p := newPlot(q.title)
+	p.X.Label.Text = q.axis
+	p.X.Scale = plot.LogScale{}
+	var names []string
+	least, most := math.Inf(1), 0.0
+	var own, others plotter.XYs
+	var named []string // the others
+	for _, e := range slices.Backward(engines) {
+		marks, err := q.marks(folder, e.page)
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(marks) == 0 {
+			continue
+		}
+		y := float64(len(names))
+		names = append(names, e.name)
+		slices.SortFunc(marks, func(a, b mark) int { return int(math.Copysign(1, a.x-b.x)) })
+		for _, m := range marks {
+			at := plotter.XY{X: m.x, Y: y}
+			least, most = min(least, m.x), max(most, m.x)
+			if m.lock == ours {
+				own = append(own, at)
+				continue
+			}
+			others = append(others, at)
+			named = append(named, m.lock)
+		}
+	}
+	p.NominalY(names...)
+	p.X.Min, p.X.Max = least/1.6, most*1.6
+	labels := beside(others, named, math.Log(p.X.Max/p.X.Min))
+	p.Y.Min, p.Y.Max = -0.6, float64(len(names))-0.4
+	p.X.Tick.Marker = ticks(q.label)
+	grid := plotter.NewGrid()
+	grid.Vertical.Color, grid.Horizontal.Color = faint, faint
+	ourMarks, err := plotter.NewScatter(own)
+	if err != nil {
+		return nil, 0, err
+	}
+	ourMarks.GlyphStyle = draw.GlyphStyle{Color: accent, Radius: vg.Points(5), Shape: draw.CircleGlyph{}}
+	theirMarks, err := plotter.NewScatter(others)
+	if err != nil {
+		return nil, 0, err
+	}
+	theirMarks.GlyphStyle = draw.GlyphStyle{Color: muted, Radius: vg.Points(3.5), Shape: draw.TriangleGlyph{}}
+	names_, err := plotter.NewLabels(labels)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i := range names_.TextStyle {
+		names_.TextStyle[i].Font.Size, names_.TextStyle[i].Color, names_.TextStyle[i].XAlign = vg.Points(8), muted, text.XCenter
+	}
+	p.Add(grid, theirMarks, names_, ourMarks)
+	p.Legend.Add("Leasehold", ourMarks)
+	p.Legend.Add("others", theirMarks)
+	return p, len(names), nil
+}
+
+// beside returns labels above and below points, such that those of one line do not cover each other where the axis is so long.
+func beside(points plotter.XYs, names []string, axis float64) (all plotter.XYLabels) {
+	const letter = 1.0 / 125 // of the axis
+	ends := map[float64]float64{}
+	for i, point := range points {
+		half := letter * axis * float64(len(names[i])) / 2
+		at := point.Y
+		for _, level := range []float64{0.17, -0.33, 0.36, -0.52} {
+			at = point.Y + level
+			if end, taken := ends[at]; !taken || end < math.Log(point.X)-half {
+				break
+			}
+		}
+		ends[at] = math.Log(point.X) + half
+		all.XYs, all.Labels = append(all.XYs, plotter.XY{X: point.X, Y: at}), append(all.Labels, names[i])
+	}
+	return all
+}
+
+func newPlot(title string) *plot.Plot {
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
+	p := plot.New()
+	p.Title.Text, p.Title.TextStyle.Font.Size = title, vg.Points(12)
+	p.Title.Padding = vg.Points(8)
+	p.BackgroundColor = color.White
+	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+		axis.Label.TextStyle.Font.Size, axis.Tick.Label.Font.Size = vg.Points(9), vg.Points(9)
+		axis.LineStyle.Color, axis.Tick.LineStyle.Color = muted, muted
+		axis.Label.Padding = vg.Points(4)
+	}
+	p.Legend.TextStyle.Font.Size = vg.Points(9)
+	p.Legend.Top, p.Legend.YOffs = true, vg.Points(10)
+	p.X.Padding, p.Y.Padding = vg.Points(4), vg.Points(4)
+	return p
+}
+
+// ticks are at 1, 2 and 5 of each power of ten.
+func ticks(label func(float64) string) plot.TickerFunc {
+	return func(least, most float64) (all []plot.Tick) {
+		for power := math.Floor(math.Log10(least)); power <= math.Log10(most); power++ {
+			for _, n := range []float64{1, 2, 5} {
+				x := n * math.Pow(10, power)
+				if x < least || x > most {
+					continue
+				}
+				tick := plot.Tick{Value: x}
+				if n == 1 || most/least < 100 {
+					tick.Label = label(x)
+				}
+				all = append(all, tick)
+			}
+		}
+		return all
+	}
+}
+
+func seconds(s float64) string {
+	switch {
+	case s < 0.9995e-3:
+		return fmt.Sprintf("%.3g µs", s*1e6)
+	case s < 0.9995:
+		return fmt.Sprintf("%.3g ms", s*1e3)
+	}
+	return fmt.Sprintf("%.3g s", s)
+}
+
+func plain(f float64) string {
+	if f >= 1000 {
+		return fmt.Sprintf("%.3gk", f/1000)
+	}
+	return fmt.Sprintf("%.3g", f)
+}
+
+func save(p *plot.Plot, width, height vg.Length, file string) error {
+	canvas := vgsvg.New(width, height)
+	p.Draw(draw.New(canvas))
+	return write(canvas, file)
+}
+
+// A curve is one engine's.
+type curve struct {
+	engine string
+	points plotter.XYs
+}
+
+// A growing is a chart of curves over the first figure of a table, which is how many there are.
+type growing struct {
+	file, title, table, x, y, axis string
+	label                          func(float64) string
+}
+
+var curves = []growing{
+	{"growth-turns", "What does a turn take when many wait for one name?", "Time per turn", "waiters", "a turn", "time of a turn", seconds},
+	{"growth-idle", "What does a crowd cost that only waits?", "A crowd that waits", "waiters", "clients, cores", "cores of all clients", plain},
+}
+
+// drawCurves draws what grows; a page that is not there yet has none.
+func drawCurves(from, to string) error {
+	for _, g := range curves {
+		t, err := find(from, "growth", g.table)
+		if err != nil {
+			return err
+		}
+		all, err := g.curves(&t)
+		if err != nil {
+			return err
+		}
+		p := newPlot(g.title)
+		p.X.Label.Text, p.Y.Label.Text = g.x, g.axis
+		p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
+		p.X.Tick.Marker, p.Y.Tick.Marker = ticks(plain), ticks(g.label)
+		grid := plotter.NewGrid()
+		grid.Vertical.Color, grid.Horizontal.Color = faint, faint
+		p.Add(grid)
+		for i, c := range all {
+			line, marks, err := plotter.NewLinePoints(c.points)
+			if err != nil {
+				return err
+			}
+			line.Color, line.Width = palette[i%len(palette)], vg.Points(1.5)
+			marks.Color, marks.Shape, marks.Radius = line.Color, shapes[i%len(shapes)], vg.Points(3)
+			p.Add(line, marks)
+			p.Legend.Add(c.engine, line, marks)
+		}
+		p.Legend.Left, p.Legend.YOffs, p.Legend.XOffs = true, 0, vg.Points(6)
+		p.X.Max *= 1.15
+		if err := save(p, 9*vg.Inch, 5*vg.Inch, filepath.Join(to, g.file+".svg")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *growing) curves(t *table) ([]curve, error) {
+	x, err := t.column(g.x)
+	if err != nil {
+		return nil, err
+	}
+	y, err := t.column(g.y)
+	if err != nil {
+		return nil, err
+	}
+	points := map[string]plotter.XYs{}
+	for _, row := range t.rows {
+		if y >= len(row) {
+			continue
+		}
+		a, known := figure(row[x])
+		b, measured := figure(row[y])
+		if known && measured {
+			points[row[0]] = append(points[row[0]], plotter.XY{X: a, Y: b})
+		}
+	}
+	var all []curve
+	for _, engine := range slices.Sorted(maps.Keys(points)) {
+		all = append(all, curve{engine, points[engine]})
+	}
+	return all, nil
+}
+
+// The palette is told apart by those who do not see red and green, too.
+var palette = []color.Color{
+	color.RGBA{0x00, 0x72, 0xb2, 0xff}, color.RGBA{0xd5, 0x5e, 0x00, 0xff}, color.RGBA{0x00, 0x9e, 0x73, 0xff}, color.RGBA{0xcc, 0x79, 0xa7, 0xff},
+	color.RGBA{0xe6, 0x9f, 0x00, 0xff}, color.RGBA{0x56, 0xb4, 0xe9, 0xff}, color.RGBA{0x00, 0x00, 0x00, 0xff},
+}
+
+var shapes = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.CrossGlyph{}, draw.PlusGlyph{}}
+
+// write writes the picture.
+func write(canvas *vgsvg.Canvas, file string) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	_, err = canvas.WriteTo(f)
+	return cmp.Or(err, f.Close())
+}

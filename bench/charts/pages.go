@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Table is one that a benchmark has written into a page, as text.
+type table struct {
+	title   string
+	columns []string
+	rows    [][]string
+}
+
+var gaps = regexp.MustCompile(`\s{2,}`)
+
+// readTables returns the tables of a page. Their columns are two blanks apart, or more.
+func readTables(file string) (all []table, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	title, inside := "", false
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, "\n")
+		cells := gaps.Split(strings.TrimSpace(line), -1)
+		switch {
+		case strings.HasPrefix(line, "```"):
+			inside = !inside
+		case !inside || line == "":
+			title = ""
+		case !strings.HasPrefix(line, "  "):
+			title = line
+		case title != "":
+			all = append(all, table{title: title, columns: cells})
+			title = ""
+		case len(all) > 0:
+			last := &all[len(all)-1]
+			last.rows = append(last.rows, cells)
+		}
+	}
+	return all, nil
+}
+
+// find returns the first table whose title begins so.
+func find(folder, page, title string) (table, error) {
+	all, err := readTables(filepath.Join(folder, page+".md"))
+	if err != nil {
+		return table{}, err
+	}
+	i := slices.IndexFunc(all, func(t table) bool { return strings.HasPrefix(t.title, title) })
+	if i < 0 {
+		return table{}, fmt.Errorf("%s.md has no table %q", page, title)
+	}
+	return all[i], nil
+}
+
+// column returns the number of a column.
+func (t *table) column(name string) (int, error) {
+	i := slices.Index(t.columns, name)
+	if i < 0 {
+		return 0, fmt.Errorf("the table %q has no column %q", t.title, name)
+	}
+	return i, nil
+}
+
+// units are those of the pages' figures; of a time in seconds.
+var units = map[string]float64{"µs": 1e-6, "ms": 1e-3, "s": 1}
+
+// figure reads a cell; false: it was not measured.
+func figure(cell string) (float64, bool) {
+	number, unit, _ := strings.Cut(cell, " ")
+	f, err := strconv.ParseFloat(number, 64)
+	if times, ok := units[unit]; ok {
+		f *= times
+	}
+	return f, err == nil && f > 0
+}
