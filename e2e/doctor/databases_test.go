@@ -175,7 +175,7 @@ func onDisk(t *testing.T, happens string) {
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME=", "LEASEHOLD_STORE=sqlite:locks.db")
 	out, _ := cmd.CombinedOutput()
-	if code := cmd.ProcessState.ExitCode(); code != 69 || !strings.Contains(string(out), "error") || !strings.Contains(string(out), "full or read-only") {
+	if code := cmd.ProcessState.ExitCode(); code != 69 || !strings.Contains(string(out), "error") || !strings.Contains(string(out), "full nor read-only") {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
 }

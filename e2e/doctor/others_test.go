@@ -222,7 +222,7 @@ func TestNATS(t *testing.T) {
 	one := examine(t, single)
 	one.has("replicas", "warning", "one replica")
 	one.has("rights", "ok")
-	examine(t, strings.Replace(store, "/locks", "/nosuch", 1)).has("reach", "warning", "bucket does not exist", "first command that takes a lock makes")
+	examine(t, strings.Replace(store, "/locks", "/nosuch", 1)).has("reach", "warning", "bucket does not exist", "first command that takes a lock creates")
 	resume := servers.PauseAll(all)
 	away(t, store)
 	resume()

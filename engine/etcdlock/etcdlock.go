@@ -50,8 +50,8 @@ type Driver struct {
 	work  sync.WaitGroup     // goroutines of the driver
 
 	// mu guards what follows, and all that places and sessions have.
-	mu sync.Mutex
-	places
+	mu       sync.Mutex
+	*places                             // a pointer, as it has keys
 	sessions map[time.Duration]*session // for new claims, by TTL
 	alive    keepAlives
 	watch    watch
@@ -79,7 +79,8 @@ func New(client *clientv3.Client, opts *Options) (*Driver, error) {
 	}
 	d := &Driver{clock: boottime.Machine(), sessions: make(map[time.Duration]*session)}
 	d.client, d.lanes = client, lanes.New(new(links.Answers), unanswered, nil)
-	d.of, d.keyed, d.writes.taken = make(map[string]*line), make(map[string]*place), make(map[string]struct{})
+	d.places = &places{of: make(map[string]*line), keyed: make(map[string]*place)}
+	d.writes.taken = make(map[string]struct{})
 	if !o.NoPrefix {
 		d.root = o.Prefix + "/"
 	}

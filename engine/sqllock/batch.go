@@ -52,28 +52,32 @@ type batch struct {
 	err       error             // set before
 }
 
-// ask sends a request with others, or else has alone send it.
-func (b *batcher) ask(ctx context.Context, r request, alone func() (int64, bool, error)) (fence int64, found bool, err error) {
-	if batch := b.join(r); batch != nil {
-		select {
-		case <-batch.delivered:
-		case <-ctx.Done():
-			return 0, false, ctx.Err()
-		}
-		switch fence := batch.fences[grantee{r.Name, r.Owner}]; {
-		case errors.Is(batch.err, ErrContended): // nothing was done
-		case batch.err != nil:
-			return 0, false, batch.err
-		case fence == untold:
-			return 0, false, errUntold
-		case fence > 0:
-			return fence, true, nil
-		}
-		b.begins()
+// ask sends a request with others. alone: the caller is to send it by itself, and calls answered then.
+func (b *batcher) ask(ctx context.Context, r request) (fence int64, alone bool, err error) {
+	batch := b.join(r)
+	if batch == nil {
+		return 0, true, nil
 	}
-	defer b.ends(&b.alone)
-	return alone()
+	select {
+	case <-batch.delivered:
+	case <-ctx.Done():
+		return 0, false, ctx.Err()
+	}
+	switch fence := batch.fences[grantee{r.Name, r.Owner}]; {
+	case errors.Is(batch.err, ErrContended): // nothing was done
+	case batch.err != nil:
+		return 0, false, batch.err
+	case fence == untold:
+		return 0, false, errUntold
+	case fence > 0:
+		return fence, false, nil
+	}
+	b.begins()
+	return 0, true, nil
 }
+
+// answered notes that a request that was sent alone has its answer.
+func (b *batcher) answered() { b.ends(&b.alone) }
 
 // join puts r into the batch that is sent next; nil: it is to be sent alone.
 func (b *batcher) join(r request) *batch {
@@ -144,9 +148,8 @@ type batches struct {
 	free map[string]struct{} // guarded by mu; names that the driver has left free, and whose rows are there
 }
 
-func (b *batches) init(d *Driver) {
-	b.free = make(map[string]struct{})
-	b.grants.send, b.gives.send = d.grantBatch, d.giveBatch
+func newBatches(d *Driver) *batches {
+	return &batches{free: make(map[string]struct{}), grants: batcher{send: d.grantBatch}, gives: batcher{send: d.giveBatch}}
 }
 
 // left notes whether the driver has left a name free.
@@ -230,41 +233,40 @@ func (d *Driver) fences(ctx context.Context, text, arg string) (fences map[grant
 	return fences, err
 }
 
-// grant asks for a free resource that nobody waits for.
-func (c *claim) grant(ctx context.Context) (number int64, granted bool, err error) {
-	ttl := record.Micros(c.req.TTL)
-	alone := func() (int64, bool, error) {
-		number, granted, err := c.d.number(ctx, c.d.texts.grant, c.req.Resource, c.req.Owner, ttl, c.req.Note)
-		if err == nil && !granted {
+// grantTogether asks for a free resource that nobody waits for with others who ask now. If the claim is to ask alone,
+// answered is to be called when it has; else that is nil.
+func (c *claim) grantTogether(ctx context.Context) (number int64, answered func(granted bool), err error) {
+	b := &c.d.batches.grants
+	noted := func(granted bool) {
+		if !granted {
 			c.d.batches.left(c.req.Resource, false)
 		}
-		return number, granted, err
 	}
 	if c.d.texts.grantAll == "" || !c.d.batches.isFree(c.req.Resource) {
-		return alone()
+		return 0, noted, nil
 	}
-	return c.d.batches.grants.ask(ctx, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: ttl, Note: c.req.Note}, alone)
+	number, alone, err := b.ask(ctx, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(c.req.TTL), Note: c.req.Note})
+	if !alone {
+		return number, nil, err
+	}
+	return 0, func(granted bool) { b.answered(); noted(granted) }, nil
 }
 
-// free ends a lease of known fence.
-func (c *claim) free(ctx context.Context, linger time.Duration) (found bool, err error) {
-	plain := linger == 0 && !c.lease.alone.IsZero() // maybe nobody waits
-	alone := func() (_ int64, found bool, err error) {
-		if plain && c.d.texts.give != "" && time.Since(c.lease.alone) < aloneFor {
-			found, err = c.d.changed(ctx, c.d.texts.give, c.req.Resource, c.req.Owner, c.lease.number)
+// giveTogether is the same for the end of a lease for which nobody waited when it was granted.
+func (c *claim) giveTogether(ctx context.Context, linger time.Duration) (answered func(found bool), err error) {
+	b := &c.d.batches.gives
+	noted := func(found bool) {
+		if found && linger == 0 && c.d.texts.grantAll != "" {
+			c.d.batches.left(c.req.Resource, true)
 		}
-		if !found && err == nil {
-			found, err = c.d.changed(ctx, c.d.texts.free, c.req.Resource, c.req.Owner, record.Micros(linger), c.lease.number)
-		}
-		return 0, found, err
 	}
-	if plain && c.d.texts.giveAll != "" {
-		_, found, err = c.d.batches.gives.ask(ctx, request{Name: c.req.Resource, Owner: c.req.Owner, Fence: c.lease.number}, alone)
-	} else {
-		_, found, err = alone()
+	if c.d.texts.giveAll == "" || linger > 0 || c.lease.alone.IsZero() {
+		return noted, nil
 	}
-	if found && linger == 0 && c.d.texts.grantAll != "" {
-		c.d.batches.left(c.req.Resource, true)
+	_, alone, err := b.ask(ctx, request{Name: c.req.Resource, Owner: c.req.Owner, Fence: c.lease.number})
+	if !alone {
+		noted(err == nil)
+		return nil, err
 	}
-	return found, err
+	return func(found bool) { b.answered(); noted(found) }, nil
 }

@@ -36,12 +36,12 @@ func newSender() *sender {
 		s.mu.Lock()
 		s.sent = append(s.sent, names)
 		s.mu.Unlock()
-		return fences, s.answered(ctx)
+		return fences, s.told(ctx)
 	}
 	return s
 }
 
-func (s *sender) answered(ctx context.Context) error {
+func (s *sender) told(ctx context.Context) error {
 	select {
 	case <-s.hold:
 		return s.fail
@@ -57,12 +57,14 @@ func (s *sender) want(ctx context.Context, name string) (answer func() (int64, e
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		fence, _, err = s.ask(ctx, request{Name: name, Owner: "me"}, func() (int64, bool, error) {
+		var alone bool
+		if fence, alone, err = s.ask(ctx, request{Name: name, Owner: "me"}); alone {
 			s.mu.Lock()
 			s.alone = append(s.alone, name)
 			s.mu.Unlock()
-			return 1, true, s.answered(ctx)
-		})
+			fence, err = 1, s.told(ctx)
+			s.answered()
+		}
 	}()
 	synctest.Wait()
 	return func() (int64, error) { <-done; return fence, err }

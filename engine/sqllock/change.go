@@ -174,6 +174,9 @@ func (d *Driver) changeFor(ctx context.Context, name string, waits bool, decide 
 // save writes a resource unless it is no longer what was read.
 func (d *Driver) save(ctx context.Context, r *row) (bool, error) {
 	c := r.encode()
+	if d.texts.join == "" && len(r.places) > 0 { // who joins does not change the row: somebody may have come since it was read
+		c.crowd = max(c.crowd, r.crowd)
+	}
 	_, written, err := d.number(ctx, d.texts.save, r.name, c.fence, c.owner, c.expires, c.since, c.note, c.crowd, c.record, c.served, r.rev)
 	return written, err
 }

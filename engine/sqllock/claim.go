@@ -193,13 +193,18 @@ func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
 		}
 	}
 	if c.req.Mode == driver.Exclusive && (!place || c.d.texts.next != "") {
+		text, answered := c.d.texts.next, func(bool) {}
 		var number int64
 		var granted bool
 		var err error
-		if place {
-			number, granted, err = c.d.number(ctx, c.d.texts.next, c.req.Resource, c.req.Owner, record.Micros(c.req.TTL), c.req.Note)
-		} else {
-			number, granted, err = c.grant(ctx)
+		if !place {
+			text = c.d.texts.grant
+			number, answered, err = c.grantTogether(ctx)
+			granted = err == nil
+		}
+		if answered != nil {
+			number, granted, err = c.d.number(ctx, text, c.req.Resource, c.req.Owner, record.Micros(c.req.TTL), c.req.Note)
+			answered(granted)
 		}
 		switch {
 		case err != nil:
@@ -378,7 +383,17 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	c.collect()
 	c.d.watch.disarm(&c.req)
 	if c.phase == held && c.req.Mode == driver.Exclusive && !c.uncertain() && how.Bar == 0 {
-		found, err := c.free(ctx, how.Linger)
+		answered, err := c.giveTogether(ctx, how.Linger)
+		found := err == nil && answered == nil
+		if answered != nil {
+			if time.Since(c.lease.alone) < aloneFor && how.Linger == 0 && c.d.texts.give != "" {
+				found, err = c.d.changed(ctx, c.d.texts.give, c.req.Resource, c.req.Owner, c.lease.number)
+			}
+			if !found && err == nil {
+				found, err = c.d.changed(ctx, c.d.texts.free, c.req.Resource, c.req.Owner, record.Micros(how.Linger), c.lease.number)
+			}
+			answered(found)
+		}
 		if err != nil {
 			c.moves(nil, leaving)
 			return err

@@ -155,9 +155,6 @@ func (r *row) encode() columns {
 		c.owner, c.expires, c.since, c.note = rest.Claims[i].Owner, rest.Claims[i].Ends, rest.Claims[i].Since, rest.Claims[i].Note
 		rest.Claims = slices.Delete(rest.Claims, i, i+1)
 	}
-	if len(r.places) > 0 && r.crowd > int64(r.now) {
-		c.crowd = r.crowd // somebody may have come since they were read
-	}
 	for i, p := range r.places {
 		if r.waitsAt(p) {
 			c.crowd = max(r.crowd, int64(r.now)+record.Micros(placeTTL))

@@ -96,7 +96,7 @@ type Driver struct {
 	traits  traits
 	guard   *fence.SQL
 	watch   *watcher // a pointer: it has owners, which fmt does not find there
-	batches batches
+	batches *batches // a pointer, as it has names
 	closed  atomic.Bool
 	gates
 }
@@ -134,7 +134,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	var err error
 	d.guard, err = fence.NewSQL(d.traits.fence, o.tables()+"fences")
 	d.watch = &watcher{}
-	d.batches.init(d)
+	d.batches = newBatches(d)
 	d.watch.init(d, o.Listen, wakeChannel(o.Prefix))
 	return d, err
 }
