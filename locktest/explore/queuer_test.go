@@ -42,8 +42,9 @@ func TestCaslockPlaces(t *testing.T) {
 	}})
 }
 
-// A queue is all that such a store has. The explorer asks it for one request at a time.
+// A queue is all that such a store has. The explorer asks it for one request at a time, and looks at its state beside.
 type queue struct {
+	sync.Mutex
 	values map[string]*queued
 	last   int
 	heard  []hearer
@@ -53,6 +54,8 @@ type queue struct {
 // state is what nobody has to ask for. A lease whose TTL is over is one until somebody finds it so, and may be resumed until
 // then; here it is over when nobody resumes it any more.
 func (q *queue) state(name string) driver.State {
+	q.Lock()
+	defer q.Unlock()
 	r, _ := record.Decode(q.now(name).Value)
 	const resumed = 5 // TTLs
 	r.Claims = slices.DeleteFunc(r.Claims, func(c record.Claim) bool { return q.Left(&c) < -resumed*c.TTL })
@@ -163,6 +166,8 @@ func kind(name string) string {
 
 func (s queueStore) Read(ctx context.Context, name string) (caslock.Item, error) {
 	i, err := valueStore{process: s.process}.call(ctx, "read"+kind(name), func() answer {
+		s.shared.Lock()
+		defer s.shared.Unlock()
 		i := s.shared.now(name)
 		if v := s.shared.values[name]; v != nil && s.process.Name() == "checker" {
 			i.Age = time.Since(v.since)
@@ -173,7 +178,11 @@ func (s queueStore) Read(ctx context.Context, name string) (caslock.Item, error)
 }
 
 func (s queueStore) Write(ctx context.Context, name string, bytes []byte, was caslock.Version, life time.Duration) (caslock.Version, error) {
-	i, err := valueStore{process: s.process}.call(ctx, "write"+kind(name), func() answer { return s.shared.write(name, bytes, was, life) })
+	i, err := valueStore{process: s.process}.call(ctx, "write"+kind(name), func() answer {
+		s.shared.Lock()
+		defer s.shared.Unlock()
+		return s.shared.write(name, bytes, was, life)
+	})
 	return i.Version, err
 }
 
@@ -189,6 +198,8 @@ func (a several) String() string { return fmt.Sprintf("%d values", len(a)) }
 func (s queueStore) Beside(ctx context.Context, first string) iter.Seq2[caslock.Item, error] {
 	return func(yield func(caslock.Item, error) bool) {
 		a, err := s.process.Call(ctx, "list", "", func() any {
+			s.shared.Lock()
+			defer s.shared.Unlock()
 			var all several
 			for _, name := range slices.Sorted(maps.Keys(s.shared.values)) {
 				if i := s.shared.now(name); strings.HasPrefix(name, first+"\x00") && i.Value != nil {
@@ -216,6 +227,8 @@ func (s queueStore) Watch(ctx context.Context, begun func(), heard func(caslock.
 	defer whole.Close()
 	line := whole.Stream(ends)
 	line.Send("watch", "", func() any {
+		s.shared.Lock()
+		defer s.shared.Unlock()
 		s.shared.heard = append(s.shared.heard, hearer{line, items})
 		return "watches"
 	}, func(any) { close(begins) })
