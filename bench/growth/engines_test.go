@@ -160,7 +160,8 @@ func startZooKeeper(b *testing.B) store {
 
 func startKubernetes(b *testing.B) store {
 	k := servers.StartKubernetes(b)
-	return store{url: k.URL("locks")}
+	k.AddNamespace("crowds")
+	return store{url: k.URL("crowds")}
 }
 
 func startS3(b *testing.B) store {
