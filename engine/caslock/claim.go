@@ -254,12 +254,12 @@ func (v *view) keeps(owner string, place time.Duration) bool {
 // waiters share. Those who find none ask again from time to time.
 const maxPlaces = 64
 
-// full reports whether owner can have no place in the record.
+// full reports whether owner is not in the record, and can have no place there.
 func (v *view) full(owner string) bool {
 	n := 0
 	for i := range v.Claims {
 		c := &v.Claims[i]
-		if c.Status == record.Waiting && c.Owner == owner {
+		if c.Status <= record.Holding && c.Owner == owner {
 			return false
 		}
 		if c.Status == record.Waiting {

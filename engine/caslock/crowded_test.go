@@ -2,6 +2,7 @@ package caslock_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -63,6 +64,38 @@ func TestPlacesInARecordAreBounded(t *testing.T) {
 					})
 				}
 				served.Wait()
+			})
+		})
+	}
+}
+
+// A waiter whose grant was not answered finds it, though the record has no place left.
+func TestFullRecordHidesNoGrant(t *testing.T) {
+	for name, store := range map[string]caslock.Store{"hashed": &hashed{}, "counting": &counting{}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				const bound, long = 64, time.Hour
+				l := &link{Store: store}
+				waits := func(i int) {
+					claimtest.Refused(t, claimOf(t, process(t, store), driver.Request{Owner: fmt.Sprint("waits ", i), Queue: true, TTL: long}))
+				}
+				holder := claimOf(t, process(t, store), driver.Request{Owner: "holder", TTL: long})
+				claimtest.Granted(t, holder)
+				c := claimOf(t, process(t, l), driver.Request{Owner: "a", Queue: true, TTL: long})
+				claimtest.Refused(t, c)
+				for i := range bound - 1 {
+					waits(i)
+				}
+				claimtest.Released(t, holder)
+				l.next = "lose answer"
+				if _, err := c.Try(t.Context()); !errors.Is(err, errCut) {
+					t.Fatalf("Try: %v; want its outcome to be unknown", err)
+				}
+				waits(bound) // takes the place that got free
+				if n := waitersIn(t, store); n != bound {
+					t.Fatalf("%d places, want %d", n, bound)
+				}
+				claimtest.Granted(t, c)
 			})
 		})
 	}
