@@ -184,7 +184,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 		a, ahead := v.Obstacle(&v.clock, &c.req), v.ahead(c.req.Owner)
 		barred = v.KeepsOut(c.req.Owner)
 		blocked := false // by those beside the record
-		if look = false; a.Granted && c.d.crowd != nil {
+		if look = false; a.Granted && c.d.crowd != nil && !v.Holds(c.req.Owner) {
 			if a.Granted, look = c.passes(v); !a.Granted {
 				blocked, a.Until, number = true, c.d.opts.Place/keepShare, c.d.number(v.version)
 			}

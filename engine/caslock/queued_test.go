@@ -405,6 +405,21 @@ func TestReleaseAfterAGrantWithoutAnswer(t *testing.T) {
 	})
 }
 
+// A shared grant that was not answered is found, though another waits by now.
+func TestSharedGrantWithoutAnswerBesideAWaiter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &queueing{}
+		l := &queuedLink{queueing: s}
+		c := claimOf(t, process(t, l), driver.Request{Owner: "reads", Mode: driver.Shared, Queue: true})
+		l.lose.Store(true)
+		if _, err := c.Try(t.Context()); !errors.Is(err, errCut) {
+			t.Fatalf("Try: %v; want its outcome to be unknown", err)
+		}
+		claimtest.Refused(t, claimOf(t, process(t, s), driver.Request{Owner: "writes", Queue: true}))
+		claimtest.Granted(t, c)
+	})
+}
+
 // Nobody who asks but once passes a crowd, until the store has forgotten the beats of a crowd that died.
 func TestNobodyPassesACrowd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
