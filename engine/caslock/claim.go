@@ -74,15 +74,18 @@ func (c *claim) join(ctx context.Context) (driver.Grant, error) {
 	return g, err
 }
 
-// wait is a Try of a waiter whose place is in the record. Of a process one at a time makes it, as who waits for its turn
-// to do so may find that the one before has kept its place.
+// wait is a Try of a waiter whose place is in the record. A process makes one at a time, as long as none hangs: the one
+// before mostly keeps the places of the others too.
 func (c *claim) wait(ctx context.Context, s *resource, wake <-chan struct{}) (driver.Grant, error) {
+	hangs := time.NewTimer(c.d.opts.Place / keepShare)
+	defer hangs.Stop()
 	select {
 	case s.alone <- struct{}{}:
+		defer func() { <-s.alone }()
+	case <-hangs.C:
 	case <-ctx.Done():
 		return driver.Grant{}, ctx.Err()
 	}
-	defer func() { <-s.alone }()
 	if busy := c.remembered(); busy != nil {
 		return driver.Grant{}, busy
 	}

@@ -1,10 +1,12 @@
 package caslock_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -148,5 +150,50 @@ func TestOneWriteKeepsThePlacesOfAProcess(t *testing.T) {
 			claimtest.Granted(t, c)
 			claimtest.Released(t, c)
 		}
+	})
+}
+
+// A sticking store has the next write take long.
+type sticking struct {
+	caslock.Store
+	sticks atomic.Bool
+}
+
+func (s *sticking) Write(ctx context.Context, name string, value []byte, was caslock.Version, life time.Duration) (caslock.Version, error) {
+	if s.sticks.CompareAndSwap(true, false) {
+		time.Sleep(time.Minute)
+	}
+	return s.Store.Write(ctx, name, value, was, life)
+}
+
+// While a call of one waiter hangs, the others of its process keep their places.
+func TestHungCallCostsNoOthersTheirPlaces(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &sticking{Store: &hashed{}}
+		holder := claimOf(t, process(t, s.Store), driver.Request{Owner: "holder", TTL: time.Hour})
+		claimtest.Granted(t, holder)
+		d := process(t, s)
+		first, second := claimOf(t, d, driver.Request{Owner: "first", Queue: true}), claimOf(t, d, driver.Request{Owner: "second", Queue: true})
+		claimtest.Refused(t, first)
+		claimtest.Refused(t, second)
+		later := claimOf(t, process(t, s.Store), driver.Request{Owner: "later", Queue: true})
+		claimtest.Refused(t, later)
+		time.Sleep(2 * time.Second)
+		s.sticks.Store(true)
+		var hung sync.WaitGroup
+		defer hung.Wait()
+		hung.Go(func() { _, _ = first.Try(context.Background()) })
+		for range 10 { // longer than a place lasts
+			time.Sleep(time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			if _, err := second.Try(ctx); !errors.Is(err, driver.ErrBusy) {
+				t.Errorf("Try beside a call that hangs: %v; want busy", err)
+			}
+			cancel()
+			claimtest.Refused(t, later)
+		}
+		claimtest.Released(t, holder)
+		claimtest.Refused(t, later)
+		claimtest.Granted(t, second)
 	})
 }
