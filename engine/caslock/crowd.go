@@ -401,8 +401,8 @@ func (s *resource) hear(ctx context.Context, id string, number uint64) error {
 	return nil
 }
 
-// lateFor is for how many ticks a place may come late that was not there when it was left. One that comes later, of a
-// process that no longer looks at it, counts for as long as that has waiters elsewhere.
+// lateFor is for how many ticks a place may come late that was not there when it was left. One that comes later is removed
+// when the watch tells of it.
 const lateFor = 4 * keepShare
 
 // leave removes the place of an owner, and reports whether there was one. made: this process may have made it.
@@ -536,6 +536,7 @@ func (q *crowd) heard(first, second string, i Item, session uint64) {
 		q.heardBeat(second, q.d.number(i.Version))
 		return
 	}
+	q.disown(i, second)
 	s := q.d.seen(first)
 	if s == nil {
 		return
@@ -567,6 +568,20 @@ func (q *crowd) heard(first, second string, i Item, session uint64) {
 		if was != nil { // it is to queue anew, unless that was its own doing
 			s.wake(was.claim.Owner)
 		}
+	}
+}
+
+// disown has a place of this process be removed that none of its waiters wants: it came after it was left.
+func (q *crowd) disown(i Item, id string) {
+	if !bytes.Contains(i.Value, []byte(q.process)) { // most are of others, and need not be decoded
+		return
+	}
+	p := q.placeIn(i, id)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p.process == q.process && q.mine[i.Name] == nil {
+		q.owed[i.Name] = never
+		q.begins()
 	}
 }
 

@@ -340,6 +340,43 @@ func TestLatePlaceIsRemoved(t *testing.T) {
 	})
 }
 
+// So is one that comes long after, while its process has waiters elsewhere alone.
+func TestLatePlaceIsRemovedThoughItComesLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &queueing{}
+		other := process(t, s)
+		holder, elsewhere := claimOf(t, other, driver.Request{Owner: "holder", TTL: time.Hour}), claimOf(t, other, driver.Request{Resource: "elsewhere", Owner: "holder", TTL: time.Hour})
+		claimtest.Granted(t, holder)
+		claimtest.Granted(t, elsewhere)
+		l := &queuedLink{queueing: s}
+		d := process(t, l)
+		stays := claimOf(t, d, driver.Request{Resource: "elsewhere", Owner: "stays", Queue: true})
+		waits := func(d time.Duration) {
+			for start := time.Now(); time.Since(start) < d; time.Sleep(500 * time.Millisecond) {
+				claimtest.Refused(t, stays)
+			}
+		}
+		waits(time.Second)
+		goes := claimOf(t, d, driver.Request{Owner: "goes", Queue: true})
+		l.holdUp.Store(true)
+		if _, err := goes.Try(t.Context()); !errors.Is(err, errCut) {
+			t.Fatalf("Try: %v; want its outcome to be unknown", err)
+		}
+		if err := goes.Release(t.Context(), driver.End{}); err != nil && !errors.Is(err, driver.ErrLost) {
+			t.Fatalf("Release: %v", err)
+		}
+		waits(time.Minute)
+		l.late()
+		if n := s.places(); n != 2 {
+			t.Fatalf("%d places, want the late one too", n)
+		}
+		waits(5 * time.Second)
+		if n := s.places(); n != 1 {
+			t.Errorf("%d places, want the late one removed", n)
+		}
+	})
+}
+
 // A queuedLink holds up the next place, or does to the next record what it is told to.
 type queuedLink struct {
 	*queueing
