@@ -54,9 +54,9 @@ const (
 	placeLife = 7 * 24 * time.Hour
 	// goneLife is how long the mark of a place that was removed is needed, which refuses late writes of it.
 	goneLife = time.Minute
-	// beatLives is how many Places the beat of a process that died stays: from then on also who has just come finds its
-	// places dead.
-	beatLives = 15
+	// beatLives is for how many Places the beat of a process that died stays. From then on its places are in nobody's way
+	// who has just come.
+	beatLives = 3
 )
 
 func newCrowd(d *Driver, store Queuer) *crowd {
@@ -309,11 +309,9 @@ func (q *crowd) fill(ctx context.Context, resource string, put func(id string, p
 	return nil
 }
 
-// look returns the places of a resource as they are now. Of a process whose beat the store has forgotten they are dead.
+// look returns the places of a resource as they are now, without those of processes whose beat the store has forgotten.
 func (q *crowd) look(ctx context.Context, resource string) (*line, error) {
-	beats, dead := make(map[string]bool), &peer{}
-	dead.silent.Store(silentFor)
-	l := newLine(0)
+	beats, l := make(map[string]bool), newLine(0)
 	var all []*place
 	if err := q.fill(ctx, resource, func(_ string, p *place) { all = append(all, p) }); err != nil || len(all) == 0 {
 		return l, err
@@ -326,10 +324,9 @@ func (q *crowd) look(ctx context.Context, resource string) (*line, error) {
 		beats[process] = true
 	}
 	for _, p := range all {
-		if !beats[p.process] {
-			p.peer = dead
+		if beats[p.process] {
+			l.put(p.id, p, p.number)
 		}
-		l.put(p.id, p, p.number)
 	}
 	return l, nil
 }
