@@ -124,7 +124,7 @@ func (q *crowd) pays(ctx context.Context, ticks int64) {
 	q.mu.Unlock()
 	for name, until := range owed {
 		resource, id, _ := parts(name)
-		was, err := q.clear(ctx, q.d.resource(resource), id, "")
+		was, err := q.clear(ctx, q.d.resource(resource), id, "", false)
 		if err != nil || !was && ticks < until && until < never {
 			continue
 		}
@@ -210,16 +210,16 @@ func (q *crowd) sign(ctx context.Context, fresh time.Duration) error {
 		return nil
 	}
 	session, _ := q.d.watch.session() // 0 where there is none
-	version, err := q.set(ctx, parted+q.process, []byte(strconv.FormatInt(time.Now().Unix(), 10)), q.beat, beatLives*q.d.opts.Place)
+	version, err := q.set(ctx, parted+q.process, []byte(strconv.FormatInt(time.Now().Unix(), 10)), q.beat, beatLives*q.d.opts.Place, true)
 	if err == nil {
 		q.beat, q.beatIn, q.signed = version, session, time.Now()
 	}
 	return err
 }
 
-// set gives a name of two parts a value, which was has the version of what this process knows of it; nil: none. Only
-// this process does so, but for what nobody keeps alive.
-func (q *crowd) set(ctx context.Context, name string, value []byte, was Version, life time.Duration) (Version, error) {
+// set gives a name of two parts a value; nil: none. was is the version that it has as far as this process knows. With
+// follow, any later one is replaced too; else that is ErrChanged.
+func (q *crowd) set(ctx context.Context, name string, value []byte, was Version, life time.Duration, follow bool) (Version, error) {
 	for range maxTries {
 		version, err := q.store.Write(ctx, name, value, was, life)
 		q.d.lanes.Answered(err)
@@ -235,6 +235,9 @@ func (q *crowd) set(ctx context.Context, name string, value []byte, was Version,
 		}
 		if bytes.Equal(i.Value, value) { // it was written, or another has removed it
 			return i.Version, nil
+		}
+		if !follow && !q.d.same(i.Version, was) {
+			return "", ErrChanged
 		}
 		was = i.Version
 	}
@@ -345,7 +348,7 @@ func (q *crowd) enter(ctx context.Context, s *resource, owner string, place []by
 	if err := q.sign(ctx, q.d.opts.Place/2); err != nil {
 		return true, err
 	}
-	version, err := q.set(ctx, placeOf(s.name, owner), place, was, placeLife)
+	version, err := q.set(ctx, placeOf(s.name, owner), place, was, placeLife, true)
 	if err != nil {
 		return true, err
 	}
@@ -407,7 +410,7 @@ func (q *crowd) leave(ctx context.Context, s *resource, owner string, made bool)
 	name, id := placeOf(s.name, owner), idOf(owner)
 	q.forget(name)
 	version, _ := s.placeVersion(id)
-	was, err = q.clear(ctx, s, id, version)
+	was, err = q.clear(ctx, s, id, version, true)
 	switch {
 	case !made:
 	case err != nil:
@@ -418,8 +421,9 @@ func (q *crowd) leave(ctx context.Context, s *resource, owner string, made bool)
 	return was, err
 }
 
-// clear removes a place, and reports whether there was one. version is that which it has as far as is known.
-func (q *crowd) clear(ctx context.Context, s *resource, id string, version Version) (was bool, err error) {
+// clear removes a place, and reports whether there was one. version is that which it has as far as is known, and follow as
+// of remove.
+func (q *crowd) clear(ctx context.Context, s *resource, id string, version Version, follow bool) (was bool, err error) {
 	if version == "" {
 		i, err := q.store.Read(ctx, s.name+parted+id)
 		for links.Again(ctx, err) {
@@ -430,12 +434,12 @@ func (q *crowd) clear(ctx context.Context, s *resource, id string, version Versi
 		}
 		version = i.Version
 	}
-	return true, q.remove(ctx, s, id, version)
+	return true, q.remove(ctx, s, id, version, follow)
 }
 
-// remove removes a place.
-func (q *crowd) remove(ctx context.Context, s *resource, id string, version Version) error {
-	removed, err := q.set(ctx, s.name+parted+id, nil, version, goneLife)
+// remove removes a place. With follow, so it does one that was made anew; else that stays, with ErrChanged.
+func (q *crowd) remove(ctx context.Context, s *resource, id string, version Version, follow bool) error {
+	removed, err := q.set(ctx, s.name+parted+id, nil, version, goneLife, follow)
 	if err != nil {
 		return err
 	}
@@ -462,7 +466,7 @@ func (q *crowd) see(ticks int64, most time.Duration) {
 	for s := range q.all() {
 		some := q.unwanted(s)
 		several.Each(ctx, len(some), maxRenewals, slow, func(i int) {
-			_ = q.remove(ctx, s, some[i].id, some[i].version) // else it is seen again
+			_ = q.remove(ctx, s, some[i].id, some[i].version, false) // else it is seen again
 		})
 	}
 }

@@ -2,6 +2,7 @@ package caslock_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"math"
@@ -255,6 +256,53 @@ func TestCrowdThatDiesIsPassedAtOnce(t *testing.T) {
 		}
 		eventually(t, 20*time.Second, "the places of the dead are removed", func() bool { return s.places() == 0 })
 		gives(t, lease)
+	})
+}
+
+// A revives store has the process whose place is removed next make it anew just before, and write a beat.
+type revives struct {
+	*queueing
+	armed atomic.Bool
+}
+
+func (s *revives) Write(ctx context.Context, name string, value []byte, was caslock.Version, life time.Duration) (caslock.Version, error) {
+	if isPlace(name) && value == nil && s.armed.CompareAndSwap(true, false) {
+		again := func(name string) caslock.Item {
+			i, _ := s.queueing.Read(ctx, name)
+			_, _ = s.queueing.Write(ctx, name, i.Value, i.Version, time.Hour)
+			return i
+		}
+		var p struct{ Process string }
+		_ = json.Unmarshal(again(name).Value, &p)
+		again("\x00" + p.Process)
+	}
+	return s.queueing.Write(ctx, name, value, was, life)
+}
+
+// A place that its process has made anew, as it is alive after all, is not removed with the former one.
+func TestPlaceMadeAnewIsNotRemoved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &queueing{}
+		holder := claimOf(t, process(t, s), driver.Request{Owner: "holder", TTL: time.Hour})
+		claimtest.Granted(t, holder)
+		dead := &away{queueing: s}
+		claimtest.Refused(t, claimOf(t, process(t, dead), driver.Request{Owner: "dies", Queue: true}))
+		l := &revives{queueing: s}
+		waits := claimOf(t, process(t, l), driver.Request{Owner: "waits", Queue: true})
+		claimtest.Refused(t, waits)
+		dead.pause(ever)
+		l.armed.Store(true)
+		eventually(t, time.Minute, "a dead place is to be removed", func() bool {
+			claimtest.Refused(t, waits)
+			return !l.armed.Load()
+		})
+		for range 3 {
+			time.Sleep(time.Second)
+			claimtest.Refused(t, waits)
+		}
+		if n := s.places(); n != 2 {
+			t.Errorf("%d places, want that of the process that is alive too", n)
+		}
 	})
 }
 
