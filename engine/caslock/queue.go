@@ -3,6 +3,7 @@ package caslock
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/record"
@@ -136,15 +137,19 @@ func (q *crowd) part(s *resource, owner string, done chan struct{}) {
 	})
 }
 
-// unqueue removes the claim's place, and reports whether it had one that it waited in.
+// unqueue removes the claim's place, and reports whether it had one that it waited in. It waits for one
+// that is being removed, but not for long: the lease is to be given up all the same.
 func (c *claim) unqueue(ctx context.Context) (left bool, err error) {
 	if c.leaving != nil {
+		late := time.NewTimer(aMoment(ctx, c.d.opts.Place))
+		defer late.Stop()
 		select {
 		case <-c.leaving:
+			c.leaving = nil
+		case <-late.C:
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}
-		c.leaving = nil
 	}
 	if c.place == nil {
 		return false, nil

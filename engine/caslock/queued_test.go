@@ -505,6 +505,43 @@ func TestSharedGrantWithoutAnswerBesideAWaiter(t *testing.T) {
 	})
 }
 
+// A held store takes no removal of a place while it is closed.
+type held struct {
+	*queueing
+	closed atomic.Bool
+}
+
+func (s *held) Write(ctx context.Context, name string, value []byte, was caslock.Version, life time.Duration) (caslock.Version, error) {
+	if isPlace(name) && value == nil && s.closed.Load() {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
+	return s.queueing.Write(ctx, name, value, was, life)
+}
+
+// A lease is released though the place that it came from cannot be removed, which is done later.
+func TestReleaseBeforeThePlaceIsRemoved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &held{queueing: &queueing{}}
+		other := process(t, s.queueing)
+		holder := claimOf(t, other, driver.Request{Owner: "holder"})
+		claimtest.Granted(t, holder)
+		c := claimOf(t, process(t, s), driver.Request{Owner: "waits", Queue: true, TTL: time.Hour})
+		claimtest.Refused(t, c)
+		claimtest.Released(t, holder)
+		s.closed.Store(true)
+		claimtest.Granted(t, c)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := c.Release(ctx, driver.End{}); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		s.closed.Store(false)
+		eventually(t, 20*time.Second, "the place is removed", func() bool { return s.places() == 0 })
+		claimtest.Granted(t, claimOf(t, other, driver.Request{Owner: "next"}))
+	})
+}
+
 // Nobody who asks but once passes a crowd, until the store has forgotten the beats of a crowd that died.
 func TestNobodyPassesACrowd(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -56,11 +56,7 @@ func (w *watch) listen(ctx context.Context) {
 	if r == nil {
 		return
 	}
-	moment := watchBegin
-	if end, ok := ctx.Deadline(); ok {
-		moment = min(moment, time.Until(end)/4)
-	}
-	late := time.NewTimer(moment)
+	late := time.NewTimer(aMoment(ctx, watchBegin))
 	defer late.Stop()
 	select {
 	case <-r.hearing():
@@ -68,6 +64,14 @@ func (w *watch) listen(ctx context.Context) {
 	case <-ctx.Done():
 	case <-w.d.closing.Done():
 	}
+}
+
+// aMoment is most, or less where ctx would have no time left for a call.
+func aMoment(ctx context.Context, most time.Duration) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return min(most, time.Until(end)/4)
+	}
+	return most
 }
 
 // going returns the run that there is, or a new one; nil: it is closed.
