@@ -619,13 +619,18 @@ func (q *crowd) heardBeat(process string, number uint64) {
 	}
 }
 
-// anew has beats be counted from now on, and those who wait for the watch go on.
-func (q *crowd) anew() {
+// recount has beats be counted from now on, by one who has not listened for a while.
+func (q *crowd) recount() {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	for _, p := range q.peers {
 		p.silent.Store(0)
 	}
-	q.mu.Unlock()
+}
+
+// unheard has those who wait for a watch that has ended go on. What it has counted stays: else nobody would ever be dead
+// where it ends again and again.
+func (q *crowd) unheard() {
 	for s := range q.all() {
 		s.mu.Lock()
 		for id, ch := range s.awaited {

@@ -306,6 +306,44 @@ func TestPlaceMadeAnewIsNotRemoved(t *testing.T) {
 	})
 }
 
+// A brittle store has watches that end after a few seconds.
+type brittle struct{ *queueing }
+
+func (s brittle) Watch(ctx context.Context, begun func(), heard func(caslock.Item)) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second) // a beat or two
+	defer cancel()
+	return s.queueing.Watch(ctx, begun, heard)
+}
+
+// The dead are passed also where the watch ends again and again, and who is alive is not.
+func TestCrowdThatDiesIsPassedBesideAWatchThatEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &queueing{}
+		first, err := lockerOn(t, s).Acquire(t.Context(), "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		alive := acquires(t, process(t, s))
+		eventually(t, time.Minute, "a place", func() bool { return s.places() == 1 })
+		dead := &away{queueing: s}
+		acquires(t, process(t, dead), leasehold.Wait(ever/2))
+		eventually(t, time.Minute, "two places", func() bool { return s.places() == 2 })
+		last := acquires(t, process(t, brittle{s}))
+		eventually(t, time.Minute, "three places", func() bool { return s.places() == 3 })
+		time.Sleep(time.Minute)
+		dead.pause(ever)
+		gives(t, first)
+		lease := alive.held(t)
+		select {
+		case <-last.done:
+			t.Fatal("who is alive is passed")
+		default:
+		}
+		gives(t, lease)
+		gives(t, last.held(t))
+	})
+}
+
 // A process that stood still while its places were passed queues anew, and is served.
 func TestPausedProcessQueuesAnew(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -106,6 +106,9 @@ func (w *watch) end(r *run) {
 
 // watch watches until ctx ends.
 func (w *watch) watch(ctx context.Context, r *run) {
+	if w.d.crowd != nil {
+		w.d.crowd.recount()
+	}
 	for first := true; ctx.Err() == nil; first = false {
 		var session uint64
 		one, over := context.WithCancel(ctx)
@@ -149,7 +152,7 @@ func (w *watch) ended(err error) {
 	w.now, w.failed = 0, err
 	w.mu.Unlock()
 	if w.d.crowd != nil {
-		w.d.crowd.anew()
+		w.d.crowd.unheard()
 	}
 }
 
