@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,16 +11,21 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/locktest"
 )
 
 // over is what is sent when a waiter has released.
 const over = 0
 
-// waits begins to wait in a Locker of its own, and returns when the bucket shows n waiters. The number is sent when the
-// waiter is served, and the lease is then released.
+// waits begins to wait in a Locker of its own, and returns when it was told so and the bucket shows n waiters. The
+// number is sent when the waiter is served, and the lease is then released.
 func waits(t *testing.T, d, look driver.Driver, n int, served chan<- int) {
 	t.Helper()
-	l, err := leasehold.New(d, &leasehold.Options{TTL: ttl, HandOver: -1})
+	queued := make(chan struct{})
+	is := sync.OnceFunc(func() { close(queued) })
+	l, err := leasehold.New(d, &leasehold.Options{
+		TTL: ttl, HandOver: -1, Trace: locktest.On(leasehold.StepQueued, func(leasehold.Event) { is() }),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,6 +43,11 @@ func waits(t *testing.T, d, look driver.Driver, n int, served chan<- int) {
 		}
 		served <- over
 	}()
+	select {
+	case <-queued:
+	case <-time.After(time.Minute):
+		t.Fatalf("waiter %d is not queued", n)
+	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		st, err := look.(driver.Operator).Inspect(t.Context(), "a")
 		if err == nil && len(st.Waiters) == n {
