@@ -49,7 +49,7 @@ var mutants = []change{
 		Old: "if ok = fence > now.floor; ok {", New: "if ok = fence > now.floor || $; ok {",
 		Unseen: "the number of the attempt, which is told too, refuses it first"}),
 	inScript("prelude.lua", "keepsTheDead", "a beat keeps places no longer than a Try", "TestRedis$/crowd",
-		"return beat and beat + PLACE >= ms and beat", "return beat", "what other drivers send each second forgets old beats"),
+		"return beat and beat + PLACE >= ms and beat", "return beat and ms", "what other drivers send each second forgets old beats"),
 	inScript("beat.lua", "keepsWhatIsLeft", "a place whose release was lost ends though its driver keeps others", "TestRedis$/crowd",
 		"if ok and channel == mine and expires < ms then leave(ARGV[i]) end", "",
 		"a release is repeated until it has an answer; TestUntriedPlaceGoes of redislock finds it"),

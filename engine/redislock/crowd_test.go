@@ -362,3 +362,43 @@ func servedDespite(t *testing.T, damage []string) (order, came []string) {
 	}
 	return servedAll(t, n, turns), came
 }
+
+// A grant without another Try to one that a beat has kept lasts for a whole place from that beat, however old its own Try.
+func TestGrantCountsFromTheLaterOfTryAndBeat(t *testing.T) {
+	t.Parallel()
+	const lastTry = placeLives - 100*time.Millisecond // which alone would leave the rest
+	r := servers.StartRedis(t)
+	d := redisDriverOf(t, redisClient(t, r), nil)
+	var spans []time.Duration
+	for range 5 { // a machine that stands still misses the moment, or the beat before it
+		r.Must(t, "FLUSHALL")
+		start := time.Now()
+		holder, wait := behind(t, r, redisDriverOf(t, redisClient(t, r), nil), d)
+		for at := placeLives / 3; at < lastTry; at += placeLives / 3 {
+			time.Sleep(time.Until(start.Add(at)))
+			mustWait(t, wait[0])
+			mustWait(t, wait[1])
+		}
+		time.Sleep(time.Until(start.Add(lastTry)))
+		busy := mustWait(t, wait[1])
+		for _, c := range []driver.Claim{wait[0], holder} {
+			if err := c.Release(t.Context(), driver.End{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-busy.Wake
+		select {
+		case g := <-busy.Granted:
+			spans = append(spans, g.TTL)
+			if g.TTL > placeLives/3 { // the beats are that far apart
+				return
+			}
+		default: // a beat was on its way, by which it was granted
+			mustTry(t, wait[1])
+		}
+		if err := wait[1].Release(t.Context(), driver.End{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Errorf("grants came for %v, want one for more than %v", spans, placeLives/3)
+}

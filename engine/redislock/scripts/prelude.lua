@@ -73,8 +73,8 @@ local function last_beat(channel)
 end
 
 -- The first waiter whose place has not expired, and what is stored of it; me is alive,
--- for it is asking. A place that its driver keeps counts as tried by the last beat, which has its instant, below
--- zero, in place of a number. A place from before the clock was set back begins anew, so that the
+-- for it is asking. A place that its driver has kept since its last Try counts as tried by the last beat, which has its
+-- instant, below zero, in place of a number. A place from before the clock was set back begins anew, so that the
 -- living keep theirs and the dead are not waited for. A damaged place is nobody's.
 local function head(me)
   while true do
@@ -88,12 +88,11 @@ local function head(me)
         found[2] = ms + PLACE
         redis.call('HSET', details, 'w' .. first, cmsgpack.pack(unpack(found, 2)))
       end
-      if found[1] and found[2] >= ms then return first, unpack(found, 2) end
       local beat = found[1] and last_beat(found[5])
-      if beat then
+      if beat and beat > found[8] then -- it was kept after its last Try
         found[2], found[8], found[9] = beat + PLACE, beat, string.format('-%.0f', beat)
-        return first, unpack(found, 2)
       end
+      if found[1] and found[2] >= ms then return first, unpack(found, 2) end
     end
     leave(first)
   end
