@@ -2,7 +2,6 @@ package redislock
 
 import (
 	"context"
-	"slices"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
@@ -19,6 +18,8 @@ const (
 	maxBeat = 1000
 	// rememberBeats is how many beats are remembered: a grant may be told by one that is not the last.
 	rememberBeats = 4
+	// maxGone is how many waiters are remembered until a beat has told the server that they are gone.
+	maxGone = 20_000
 )
 
 // A crowd is all who wait for one lock in one driver. A beat keeps the places of all of them by one write, each keepPlace,
@@ -31,16 +32,18 @@ type crowd struct {
 	beating bool               // a beat is on its way
 	beats   []beat             // that were answered, the last ones
 	seen    []any              // who is in the way, as the last of them told
+	ahead   string             // who is the first in the queue, as it told
 }
 
 // A waiter is one that may have a place on the server. It is forgotten when an answer has told that there is none, or when
-// no attempt that could make one may come any more.
+// no attempt that could make one may come any more and a beat has had the place removed: the beats would keep it for ever.
 type waiter struct {
 	claim  *claim
 	tried  boottime.Instant // when its last Try began
 	queued bool             // the last answer was that it has a place
 	first  bool             // and that it is the first
 	kept   boottime.Instant // when the last beat that has found its place was sent; 0: none has
+	told   bool             // a beat has had its place removed after the last attempt that could make one
 }
 
 // A beat is one that was answered.
@@ -128,7 +131,7 @@ func (e *subscriber) keepAll() bool {
 		switch {
 		case len(k.waiters) == 0:
 			delete(e.crowds, lock)
-		case len(wait) > 0 && !k.beating && e.ctx.Err() == nil:
+		case len(wait)+len(gone) > 0 && !k.beating && e.ctx.Err() == nil:
 			k.beating = true
 			e.done.Go(func() { e.keepOne(k, wait, gone) })
 		}
@@ -137,17 +140,22 @@ func (e *subscriber) keepAll() bool {
 	return e.keeping
 }
 
-// roll returns who waits behind others, and who waits no more though its place may be there. Requires the subscriber's mu.
+// roll returns who waits behind others, and who waits no more though its place may be there: also the first in the queue
+// if it is unknown here, for whatever reason. The server leaves it alone if it is another driver's. Requires the
+// subscriber's mu.
 func (k *crowd) roll(now boottime.Instant) (wait, gone []string) {
 	for owner, w := range k.waiters {
 		switch age := now.Sub(w.tried); {
-		case age > goneTTL: // nothing comes that late
+		case age > goneTTL && (w.told || len(k.waiters) > maxGone): // nothing comes that late
 			delete(k.waiters, owner)
 		case age > placeTTL:
 			gone = append(gone, owner)
 		case w.queued && !w.first:
 			wait = append(wait, owner)
 		}
+	}
+	if len(wait) > 0 && k.ahead != "" && k.waiters[k.ahead] == nil {
+		gone = append(gone, k.ahead)
 	}
 	return wait, gone
 }
@@ -156,12 +164,12 @@ func (k *crowd) roll(now boottime.Instant) (wait, gone []string) {
 func (e *subscriber) keepOne(k *crowd, wait, gone []string) {
 	ctx, cancel := context.WithTimeout(e.ctx, 2*keepPlace)
 	defer cancel()
-	gone = gone[:min(len(gone), maxBeat)]
-	for some := range slices.Chunk(wait, maxBeat) {
-		if e.beat(ctx, k, some, gone) != nil {
+	for len(wait)+len(gone) > 0 {
+		some, left := wait[:min(len(wait), maxBeat)], gone[:min(len(gone), maxBeat)]
+		if e.beat(ctx, k, some, left) != nil {
 			break
 		}
-		gone = nil
+		wait, gone = wait[len(some):], gone[len(left):]
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -182,7 +190,7 @@ func (e *subscriber) beat(ctx context.Context, k *crowd, wait, gone []string) er
 		if err == nil {
 			var values []any
 			if values, err = reply.slice(4); err == nil {
-				e.beaten(k, wait, values, sent)
+				e.beaten(k, wait, gone, values, sent)
 			}
 			return err
 		}
@@ -193,9 +201,18 @@ func (e *subscriber) beat(ctx context.Context, k *crowd, wait, gone []string) er
 }
 
 // beaten notes the answer to a beat. Who has no place any more, or has become the first, is woken to ask the server.
-func (e *subscriber) beaten(k *crowd, wait []string, values []any, sent boottime.Instant) {
+func (e *subscriber) beaten(k *crowd, wait, gone []string, values []any, sent boottime.Instant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	for _, owner := range gone {
+		if w := k.waiters[owner]; w != nil {
+			w.told = sent.Sub(w.tried) > goneTTL
+		}
+	}
+	k.ahead = text(values[1])
+	if len(wait) == 0 {
+		return // it has kept nobody
+	}
 	k.beats = append(k.beats[max(0, len(k.beats)-rememberBeats+1):], beat{number(values[0]), sent})
 	k.seen = list(values[3])
 	isMissing := make(map[int64]bool)
@@ -208,7 +225,7 @@ func (e *subscriber) beaten(k *crowd, wait []string, values []any, sent boottime
 			continue // it asks the server at this moment
 		}
 		w.queued = !isMissing[int64(i+1)]
-		w.first = owner == text(values[1])
+		w.first = owner == k.ahead
 		if w.kept = sent; !w.queued || w.first {
 			w.kept = 0
 			if l := e.at(w.claim); l != nil {

@@ -402,3 +402,24 @@ func TestGrantCountsFromTheLaterOfTryAndBeat(t *testing.T) {
 	}
 	t.Errorf("grants came for %v, want one for more than %v", spans, placeLives/3)
 }
+
+// A place that its driver does not know goes, though the driver's beats keep those of others.
+func TestPlaceOfNobodyGoes(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	d := redisDriverOf(t, redisClient(t, r), nil)
+	_, wait := behind(t, r, redisDriverOf(t, redisClient(t, r), nil), d)
+	waitFor(t, 2*time.Second, wait...)
+	r.Must(t, "EVAL", "redis.call('HSET', KEYS[1], 'wnobody', redis.call('HGET', KEYS[1], 'wwaiter 1')) return redis.call('ZADD', KEYS[2], '-1', 'nobody')",
+		"2", companion("d", "crowd"), companion("q", "crowd"))
+	waitFor(t, placeLives+time.Second, wait...)
+	r.Must(t, "DEL", "lock:crowd") // its lease ends, of which nobody tells
+	within(t, 5*placeLives, "who waits is served", func() bool {
+		for _, c := range wait {
+			if _, err := c.Try(t.Context()); err == nil {
+				return true
+			}
+		}
+		return false
+	})
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
 // Claims of one owner on several locks hear by themselves: a message names the owner alone.
@@ -84,7 +85,7 @@ func TestGrantByABeat(t *testing.T) {
 	}
 	beat := func(c *claim, asked int64, missing ...any) {
 		values := []any{asked, "another", missing, []any{int64(0), int64(0), int64(0), int64(0)}}
-		e.beaten(e.crowds[c.keys.lock], []string{"o"}, values, e.clock.Now())
+		e.beaten(e.crowds[c.keys.lock], []string{"o"}, nil, values, e.clock.Now())
 	}
 	c, a := refuse("kept")
 	if e.kept(c) != nil {
@@ -126,5 +127,98 @@ func TestGrantByABeat(t *testing.T) {
 	e.clock.Sleep(10 * time.Second) // the beats stood still, and so did the monotonic clock
 	if e.kept(c) != nil {
 		t.Error("it is refused unasked when the machine has slept")
+	}
+}
+
+// Who waits no more is remembered until a beat has had its place removed: later beats would keep it for ever.
+func TestGoneWaiterIsRemembered(t *testing.T) {
+	t.Parallel()
+	d, err := New(noServer(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	e := d.subscriber
+	e.clock = new(boottime.Clock)
+	e.running, e.keeping = true, true // without a server
+	c, err := d.Claim(driver.Request{Resource: "r", Owner: "o", TTL: time.Minute, Queue: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.(*claim).arm()
+	k := e.crowds[c.(*claim).keys.lock]
+	gone := func() int {
+		_, gone := k.roll(e.clock.Now())
+		return len(gone)
+	}
+	removed := func() {
+		e.beaten(k, nil, []string{"o"}, []any{int64(7000), "", []any{}, []any{}}, e.clock.Now())
+	}
+	if n := gone(); n != 0 {
+		t.Errorf("%d are gone at once", n)
+	}
+	e.clock.Sleep(placeTTL + time.Second)
+	removed() // an attempt may still make another
+	e.clock.Sleep(goneTTL)
+	if n := gone(); n != 1 {
+		t.Errorf("no beat has had it removed in time, and %d are gone", n)
+	}
+	removed()
+	if n := gone(); n != 0 || len(k.waiters) != 0 {
+		t.Errorf("a beat has had it removed, and %d of %d are gone", n, len(k.waiters))
+	}
+	for i := range maxGone + 5 {
+		k.waiters[fmt.Sprint(i)] = &waiter{claim: c.(*claim), tried: e.clock.Now()}
+	}
+	e.clock.Sleep(goneTTL + time.Second)
+	gone()
+	if n := gone(); n != maxGone {
+		t.Errorf("%d are remembered", n)
+	}
+}
+
+// A beat has all places removed of those who wait no more, however many they are, and also when nobody else waits.
+func TestAllGonePlacesAreRemoved(t *testing.T) {
+	t.Parallel()
+	const n = 2*maxBeat + 10
+	d, _ := onServer(t, servers.StartRedis(t))
+	e := d.subscriber
+	e.keeping = true // by hand
+	for _, owner := range []string{"holder", "waits"} {
+		c, err := d.Claim(driver.Request{Resource: "r", Owner: owner, TTL: time.Minute, Queue: owner != "holder"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = c.Try(t.Context()); err != nil && !errors.Is(err, driver.ErrBusy) {
+			t.Fatal(err)
+		}
+	}
+	keys := d.keysOf("r")
+	k := e.crowds[keys.lock]
+	const copies = `local place = redis.call('HGET', KEYS[1], 'wwaits')
+		for i = 1, ARGV[1] do redis.call('HSET', KEYS[1], 'w' .. i, place) redis.call('ZADD', KEYS[2], 1 + i, i) end`
+	e.client.Eval(t.Context(), copies, []string{keys.companion(kindDetails), keys.companion(kindQueue)}, n)
+	var gone []string
+	for i := range n {
+		gone = append(gone, fmt.Sprint(i+1))
+	}
+	places := func() int64 { return e.client.ZCard(t.Context(), keys.companion(kindQueue)).Val() }
+	if got := places(); got != n+1 {
+		t.Fatalf("%d have places", got)
+	}
+	for end := time.Now().Add(placeTTL); time.Now().Before(end); time.Sleep(keepPlace) {
+		e.keepOne(k, []string{"waits"}, nil)
+	}
+	e.keepOne(k, []string{"waits"}, gone)
+	if got := places(); got != 1 {
+		t.Errorf("%d places are left of %d", got, n+1)
+	}
+	e.mu.Lock()
+	k.waiters["waits"].tried = k.waiters["waits"].tried.Add(-goneTTL)
+	e.mu.Unlock()
+	for end := time.Now().Add(10 * time.Second); e.keepAll(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("who was the last to wait is not forgotten")
+		}
 	}
 }
