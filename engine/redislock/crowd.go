@@ -174,6 +174,11 @@ func (e *subscriber) keepOne(k *crowd, wait, gone []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	k.beating = false
+	for _, owner := range wait { // whom no beat has kept
+		if w := k.waiters[owner]; w != nil {
+			w.kept = 0
+		}
+	}
 }
 
 // beat has beat.lua run once.

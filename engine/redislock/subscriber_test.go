@@ -222,3 +222,32 @@ func TestAllGonePlacesAreRemoved(t *testing.T) {
 		}
 	}
 }
+
+// Who was kept by beats that fail now asks the server at its next Try.
+func TestFailedBeatKeepsNobody(t *testing.T) {
+	t.Parallel()
+	d, err := New(noServer(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	e := d.subscriber
+	e.clock = new(boottime.Clock) // stands still
+	e.running, e.keeping, e.own.hears = true, true, true
+	dc, err := d.Claim(driver.Request{Resource: "r", Owner: "o", TTL: time.Minute, Queue: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dc.(*claim)
+	c.arm()
+	e.placed(c, false)
+	k := e.crowds[c.keys.lock]
+	e.beaten(k, []string{"o"}, nil, []any{int64(7000), "another", []any{}, []any{int64(0), int64(0), int64(0), int64(0)}}, e.clock.Now())
+	if e.kept(c) == nil {
+		t.Fatal("a beat has kept nobody")
+	}
+	e.keepOne(k, []string{"o"}, nil)
+	if e.kept(c) != nil {
+		t.Error("it is refused unasked after a beat without an answer")
+	}
+}
