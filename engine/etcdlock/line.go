@@ -19,7 +19,7 @@ type line struct {
 	rev   int64            // as of which the keys were read
 	queue []entry          // those that are left, in order
 
-	asked boottime.Instant // when the last read was sent
+	asked boottime.Instant // when the last read was sent from which it may learn
 	reads int              // places that want what is deleted while they read
 	heard []deletion       // since the first of them began
 }

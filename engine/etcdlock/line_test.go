@@ -169,3 +169,42 @@ func TestLineKeepsSoMuchAndNoMore(t *testing.T) {
 		t.Errorf("%d deletions are kept for nobody, and %d reads", len(l.heard), l.reads)
 	}
 }
+
+// Reads that teach the line nothing, as one that fails and that of a claim that does not wait, spare nobody a read for long.
+func TestLineIsReadAgain(t *testing.T) {
+	for what, taught := range map[string]bool{"a claim that does not wait": false, "a read that fails": false, "a read that counts": true} {
+		d, l, _ := crowdOf(t, 3, 3)
+		d.mu.Lock()
+		clock := new(boottime.Clock)
+		d.clock = clock
+		queue, p, reader := slices.Clone(l.queue), l.places[2], l.places[1]
+		if what == "a claim that does not wait" {
+			d.mu.Unlock()
+			c, err := d.Claim(driver.Request{Resource: "a", Owner: "tries", TTL: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.mu.Lock()
+			reader = d.newPlace(c.(*claim), p.in)
+		}
+		l.from, l.asked = clock.Now(), clock.Now()
+		busy := p.stays()
+		if busy == nil {
+			t.Fatal("it is to read what has just been read")
+		}
+		for range 10 {
+			clock.Sleep(busy.Retry / 2)
+			started := clock.Now()
+			reader.listen()
+			if taught {
+				reader.waitFor(slices.Clone(queue), l.rev, started)
+			}
+			reader.deaf()
+		}
+		if stays := p.stays() != nil; stays != taught {
+			t.Errorf("%s: it stays unread: %t; want %t", what, stays, taught)
+		}
+		d.mu.Unlock()
+		d.Close()
+	}
+}
