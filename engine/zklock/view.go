@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -57,8 +58,20 @@ func (s *session) moves(parent string, first node) bool {
 	return v != nil && v.nodes[0].name != first.name && s.d.clock.Now().Sub(v.seen) < moment
 }
 
+// index is where a node stands in the queue; -1: it does not. All who wait ask for that under the session's mu.
 func (v *view) index(name string) int {
-	return slices.IndexFunc(v.nodes, func(n node) bool { return n.name == name })
+	n, err := parseNode(name)
+	if err != nil || len(v.nodes) == 0 {
+		return -1
+	}
+	distance := func(n node) uint32 { return uint32(n.seq - v.nodes[0].seq) } // the sequence wraps around
+	i, ok := slices.BinarySearchFunc(v.nodes, n, func(a, b node) int {
+		return cmp.Or(cmp.Compare(distance(a), distance(b)), cmp.Compare(a.name, b.name))
+	})
+	if !ok {
+		return -1
+	}
+	return i
 }
 
 // has reports whether all of those names are in the queue.

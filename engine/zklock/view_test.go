@@ -1,6 +1,8 @@
 package zklock
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -84,5 +86,70 @@ func TestHolderIsNotAskedForWhileTheQueueMoves(t *testing.T) {
 	s.saw("r", &view{nodes: []node{before, now}, seen: d.clock.Now().Add(-2 * moment)})
 	if s.moves("r", now) {
 		t.Error("a queue moves that was seen long ago")
+	}
+}
+
+// Each node is found where it is, also where sequence numbers begin anew, and none that has gone.
+func TestViewFindsEachNode(t *testing.T) {
+	for _, start := range []int32{0, math.MaxInt32 - 50, math.MinInt32, -50} {
+		var names []string
+		for i := range int32(100) {
+			names = append(names, fmt.Sprintf("x-lock-%010d", start+i))
+		}
+		nodes, err := parseNodes(append([]string{"y-lock-" + names[7][len("x-lock-"):]}, names...)) // another client's
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := &view{nodes: slices.Delete(slices.Clone(nodes), 20, 21)}
+		for i, n := range nodes {
+			want := i
+			switch {
+			case i == 20:
+				want = -1
+			case i > 20:
+				want--
+			}
+			if got := v.index(n.name); got != want {
+				t.Errorf("number %d from %d is found at %d, want %d", i, start, got, want)
+			}
+		}
+		for _, name := range []string{"x-lock-" + fmt.Sprintf("%010d", start-1), "x-lock-" + fmt.Sprintf("%010d", start+100), "z", ""} {
+			if got := v.index(name); got != -1 {
+				t.Errorf("%q, which is not there, is found at %d", name, got)
+			}
+		}
+	}
+	if got := new(view).index("x-lock-0000000001"); got != -1 {
+		t.Errorf("in an empty queue one is found at %d", got)
+	}
+}
+
+// Where one stands in a long queue is hardly more work to find than in a short one: all who wait ask, one after the other.
+func TestViewIsNoWorkForEachWaiter(t *testing.T) {
+	cost := func(n int) time.Duration {
+		names := make([]string, n)
+		for i := range names {
+			names[i] = fmt.Sprintf("x-lock-%010d", i)
+		}
+		nodes, err := parseNodes(names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, least := &view{nodes: nodes}, time.Hour
+		for range 5 {
+			start := time.Now()
+			for range 100 {
+				if v.index(names[n-1]) != n-1 {
+					t.Fatal("the last is not found")
+				}
+			}
+			least = min(least, time.Since(start))
+		}
+		return least
+	}
+	few, many := cost(100), cost(100_000)
+	t.Logf("%v in a queue of 100, %v in one of 100,000", few, many)
+	if many > 20*few {
+		t.Errorf("it takes %v in a queue of 100,000, and %v in one of 100; want at most 20 times as long", many, few)
 	}
 }
