@@ -73,7 +73,8 @@ test-install:
 bench: tools
 	scripts/install-tools kubernetes consul
 	go test -run '^$$' -bench . -benchmem .
-	cd bench && go test -run '^$$' -bench . -timeout 60m ./... -contest.pages $(CURDIR)/docs/benchmarks
+	cd bench && go test -run '^$$' -bench . -timeout 120m ./... -contest.pages $(CURDIR)/docs/benchmarks
+	cd bench && go run ./charts $(CURDIR)/docs/benchmarks
 
 check: fmt vet staticcheck vuln tidy prose
 
