@@ -172,7 +172,8 @@ func (c *claim) leave(ctx context.Context) (was bool, err error) {
 
 // close ends the beats, after the driver has closed.
 func (q *crowd) close() {
-	q.mu.Lock() // nothing is begun any more
+	q.mu.Lock()
+	running := &q.running // nothing is begun any more
 	q.mu.Unlock()
-	q.running.Wait()
+	running.Wait()
 }

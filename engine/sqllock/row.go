@@ -196,29 +196,6 @@ func called(owner string) string {
 	return string(letters[:min(8, len(letters)/2)])
 }
 
-// leaseOf is the number of owner's lease, 0 if it has none.
-func (r *row) leaseOf(owner string) (number int64) {
-	for _, c := range r.Claims {
-		if c.Owner == owner && c.Status == record.Holding {
-			return int64(c.Fence)
-		}
-	}
-	return 0
-}
-
-// ahead counts the waiters before owner's place; all of them if it has none.
-func (r *row) ahead(owner string) (n int) {
-	for _, c := range r.Claims {
-		if c.Status == record.Waiting && c.Owner == owner {
-			break
-		}
-		if c.Status == record.Waiting {
-			n++
-		}
-	}
-	return n
-}
-
 // roundUp is d as the tables have it.
 func roundUp(d time.Duration) time.Duration {
 	if left := d % time.Microsecond; left > 0 && d < math.MaxInt64-time.Microsecond {
