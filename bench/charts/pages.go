@@ -69,15 +69,13 @@ func (t *table) column(name string) (int, error) {
 	return i, nil
 }
 
-// units are those of the pages' figures; of a time in seconds.
-var units = map[string]float64{"µs": 1e-6, "ms": 1e-3, "s": 1}
+// units are those of the pages' figures; of a time in seconds. Whatever else follows a number is a sentence.
+var units = map[string]float64{"": 1, "µs": 1e-6, "ms": 1e-3, "s": 1}
 
 // figure reads a cell; false: it was not measured.
 func figure(cell string) (float64, bool) {
 	number, unit, _ := strings.Cut(cell, " ")
 	f, err := strconv.ParseFloat(number, 64)
-	if times, ok := units[unit]; ok {
-		f *= times
-	}
-	return f, err == nil && f > 0
+	times, known := units[unit]
+	return f * times, err == nil && known && f > 0
 }
