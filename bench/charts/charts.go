@@ -25,7 +25,7 @@ type question struct {
 	file, title, axis string
 	column            string
 	label             func(float64) string
-	tables            map[string]string // title of the table, where it is not that of the others
+	tables            map[string]string // by page: the title of a table that is not called like the others
 	begins            string            // the others
 }
 
@@ -332,7 +332,7 @@ func (g *growing) curves(t *table) ([]curve, error) {
 	return all, nil
 }
 
-// The palette is told apart by those who do not see red and green, too.
+// palette holds colors that people with color blindness can tell apart.
 var palette = []color.Color{
 	color.RGBA{0x00, 0x72, 0xb2, 0xff}, color.RGBA{0xd5, 0x5e, 0x00, 0xff}, color.RGBA{0x00, 0x9e, 0x73, 0xff}, color.RGBA{0xcc, 0x79, 0xa7, 0xff},
 	color.RGBA{0xe6, 0x9f, 0x00, 0xff}, color.RGBA{0x56, 0xb4, 0xe9, 0xff}, color.RGBA{0x00, 0x00, 0x00, 0xff},

@@ -69,7 +69,8 @@ func (t *table) column(name string) (int, error) {
 	return i, nil
 }
 
-// units are those of the pages' figures; of a time in seconds. Whatever else follows a number is a sentence.
+// units maps the units in the pages to factors. Times become seconds. A cell with any other word
+// after its number is a sentence, not a figure.
 var units = map[string]float64{"": 1, "µs": 1e-6, "ms": 1e-3, "s": 1}
 
 // figure reads a cell; false: it was not measured.

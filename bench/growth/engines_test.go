@@ -42,7 +42,7 @@ var (
 )
 
 var engines = []engine{
-	{name: "Redis", fair: true, most: 3, crowds: many, peers: []string{"rueidislock", "redsync"}, start: startRedis},
+	{name: "Redis", fair: true, most: 3, crowds: many, peers: []string{"rueidislock"}, start: startRedis},
 	{name: "PostgreSQL", fair: true, most: 3, crowds: usual, start: startPostgres},
 	{name: "MySQL", fair: true, most: 3, crowds: usual, start: func(b *testing.B) store { return startMySQL(b, servers.StartMySQL(b)) }},
 	{name: "MariaDB", fair: true, most: 3, crowds: usual, start: func(b *testing.B) store { return startMySQL(b, servers.StartMariaDB(b)) }},

@@ -175,7 +175,7 @@ func measure(b *testing.B, s store, command string, counts []int, table *contest
 		}
 		table.Row(append(row, took, each, cost, s.slow())...)
 		if n >= 10_000 {
-			// What else runs on the machine adds to the time that passes, and not to this.
+			// Other programs on the machine lengthen the elapsed time, but not the processor time.
 			contest.AtMost(fmt.Sprintf("%s: µs of processor time for each of %s locks that are listed", s.name, thousands(n)), cost.Seconds()*1e6, 20)
 		}
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The Long text of a command has two parts. What precedes its first heading, a line that begins
-// with "# ", is its help and fits one screen. The sections after it are for the manual page and
-// for "leasehold help COMMAND --full".
+// The Long text of a command has two parts. The part before the first heading, a line that begins
+// with "# ", is the help text, which fits on one screen. The sections after it appear in the manual
+// page and in "leasehold help COMMAND --full".
 //
-// In both, lines that are not indented are paragraphs, to be filled. An indented line is an entry
-// if it has two spaces between a term and a text, else an example.
+// In both parts, unindented lines form paragraphs and are filled. An indented line with two spaces
+// between a term and a text is an entry. Any other indented line is an example.
 
 // helpWidth is how wide help is where nothing narrower is to show it.
 const helpWidth = 80

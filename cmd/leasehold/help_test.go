@@ -37,7 +37,7 @@ func TestHelpFitsAScreen(t *testing.T) {
 	}
 }
 
-// What help leaves out for want of room is in the full help and in the manual page.
+// The full help and the manual page have everything that the short help omits.
 func TestFullHelpHasAll(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

@@ -32,8 +32,9 @@ const (
 	leastNote = 8
 )
 
-// A table has a line for each holder, and one for each resource that has only waiters. Lines are
-// at most width cells wide; 0: as wide as they need. What is written first decides the columns.
+// A table prints one line per holder, and one for each resource that has only waiters. Lines are
+// at most width cells wide, or as wide as they need if width is 0. The first rows fix the column
+// widths.
 type table struct {
 	width  int
 	widths []int

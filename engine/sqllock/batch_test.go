@@ -2,12 +2,15 @@ package sqllock
 
 import (
 	"context"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // A sender answers requests, alone and together, when it is told to.
@@ -191,4 +194,71 @@ func TestBatchIsLeft(t *testing.T) {
 		}
 		close(s.hold)
 	})
+}
+
+// Where joining does not change the row, a grant to the only one who waits keeps newcomers away for as long as before: another
+// may have joined since the places were read. Where joining changes it, the grant lets them in.
+func TestGrantToTheLastWaiter(t *testing.T) {
+	t.Parallel()
+	for _, joins := range []bool{false, true} {
+		var crowd any
+		d := scripted(t, func(_ context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			switch text {
+			case d.texts.state:
+				r := rowOf("x")
+				r[0][12], r[0][13] = int64(5000), `[[7, "me", 0, 0, 1000000, "", 9000000]]`
+				return r, nil
+			case d.texts.save:
+				crowd = args[6].Value
+				return [][]sqldriver.Value{{int64(4)}}, nil
+			}
+			return nil, nil
+		})
+		if !joins {
+			d.texts.join = ""
+		}
+		err := d.changeFor(t.Context(), "x", true, func(r *row) bool {
+			a, changed := r.try(&driver.Request{Owner: "me", TTL: time.Second})
+			return a.Granted && changed
+		})
+		if want := map[bool]int64{false: 5000, true: 0}[joins]; err != nil || crowd != want {
+			t.Errorf("joining changes the row %v: %v, newcomers are refused until %v; want %v", joins, err, crowd, want)
+		}
+	}
+}
+
+// A release that shares a statement is believed only where the rows tell: what another has taken or locked since tells nothing.
+func TestSharedReleaseIsToldApart(t *testing.T) {
+	t.Parallel()
+	all := []request{{Name: "ended", Owner: "me", Fence: 7}, {Name: "held", Owner: "me", Fence: 8}, {Name: "locked", Owner: "me", Fence: 9}}
+	for _, test := range []struct {
+		name string
+		rows int // that giveAll has written
+		err  error
+		want map[string]int64
+	}{
+		{"all ended", 3, nil, map[string]int64{"ended": 7, "held": 8, "locked": 9}},
+		{"some", 1, nil, map[string]int64{"ended": 7, "held": 0, "locked": untold}},
+		{"no answer to what ended", 1, ErrContended, nil},
+	} {
+		d := scripted(t, func(_ context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			if text == d.texts.giveAll {
+				return make([][]sqldriver.Value, test.rows), nil
+			}
+			return [][]sqldriver.Value{{"ended", "me", int64(7)}, {"held", "me", int64(0)}}, test.err
+		})
+		d.texts.gaveAll = "what ended"
+		fences, err := d.giveBatch(t.Context(), all)
+		if test.want == nil {
+			if !errors.Is(err, errUntold) {
+				t.Errorf("%s: %v", test.name, err)
+			}
+			continue
+		}
+		for name, want := range test.want {
+			if got := fences[grantee{name, "me"}]; err != nil || got != want {
+				t.Errorf("%s: %s is %d, %v; want %d", test.name, name, got, err, want)
+			}
+		}
+	}
 }

@@ -1,7 +1,6 @@
 package sqllock
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	_ "embed" // for the schema
@@ -271,8 +270,10 @@ func (m *mysql) alter(ctx context.Context, db *sql.DB, schema string) error {
 		return err
 	}
 	err = run(ctx, adding{conn}, schema, m.prefix)
-	_, undone := conn.ExecContext(context.WithoutCancel(ctx), "SET SESSION lock_wait_timeout = DEFAULT")
-	return cmp.Or(err, undone)
+	soon, stop := context.WithTimeout(context.WithoutCancel(ctx), beatWithin)
+	defer stop()
+	_, _ = conn.ExecContext(soon, "SET SESSION lock_wait_timeout = DEFAULT") // a connection that keeps it waits more briefly
+	return err
 }
 
 // adding runs statements of which some add columns that others may have added.

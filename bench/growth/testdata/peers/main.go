@@ -7,10 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-redsync/redsync/v4"
-	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/go-zookeeper/zk"
-	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -25,8 +22,6 @@ func main() {
 		switch o.How {
 		case "rueidislock":
 			return ofRueidislock(o.URL)
-		case "redsync":
-			return ofRedsync(o.URL), nil
 		case "concurrency":
 			return ofConcurrency(o.URL)
 		case "zk.Lock":
@@ -51,19 +46,7 @@ func ofRueidislock(addr string) (func() (crowd.Lock, error), error) {
 	}, err
 }
 
-func ofRedsync(addr string) func() (crowd.Lock, error) {
-	all := redsync.New(goredis.NewPool(redis.NewClient(&redis.Options{Addr: addr})))
-	return func() (crowd.Lock, error) {
-		m := all.NewMutex("redsync:"+crowd.Name, redsync.WithExpiry(crowd.TTL), redsync.WithTries(1<<30))
-		return func(ctx context.Context, queued func()) (uint64, func() error, error) {
-			queued()
-			err := m.LockContext(ctx)
-			return 0, func() error { _, err := m.UnlockContext(ctx); return err }, err
-		}, nil
-	}
-}
-
-// ofConcurrency has a session for each waiter: those of one session do not exclude each other.
+// ofConcurrency opens a session for each waiter. Two mutexes of one session do not exclude each other.
 func ofConcurrency(addr string) (func() (crowd.Lock, error), error) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, Logger: zap.NewNop()})
 	return func() (crowd.Lock, error) {
