@@ -365,30 +365,45 @@ func TestFullAccount(t *testing.T) {
 	}
 }
 
-// Waiters fill a record up to the bucket's bound for a value, and take nothing from who holds.
+// Holders fill a record up to the bucket's bound for a value, and take nothing from those who hold. Waiters have keys of
+// their own and fill nothing.
 func TestFullRecord(t *testing.T) {
 	t.Parallel()
 	s := servers.StartNATS(t, 1, "")[0]
 	bucket(t, s, jetstream.KeyValueConfig{Bucket: "locks", MaxValueSize: 4096, LimitMarkerTTL: time.Hour})
 	d := on(t, connected(t, s))
-	holder := claim(t, d, "a", "holder")
-	claimtest.Granted(t, holder)
-	for i := 0; ; i++ {
-		c, err := d.Claim(driver.Request{Resource: "a", Owner: fmt.Sprint("w", i), TTL: ttl, Queue: true})
+	const most = 100
+	asks := func(name string, r driver.Request) (driver.Claim, error) {
+		r.Resource, r.Owner, r.TTL = "a", name, ttl
+		c, err := d.Claim(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = try(t, c, ttl); errors.Is(err, natslock.ErrFull) {
+		_, err = try(t, c, ttl)
+		return c, err
+	}
+	var holders []driver.Claim
+	for {
+		c, err := asks(fmt.Sprint("holder ", len(holders)), driver.Request{Mode: driver.Shared})
+		if errors.Is(err, natslock.ErrFull) {
 			break
 		}
-		if !errors.Is(err, driver.ErrBusy) || i > 100 {
+		if err != nil || len(holders) == most {
+			t.Fatalf("Try of holder %d: %v", len(holders), err)
+		}
+		holders = append(holders, c)
+	}
+	for i := range most {
+		if _, err := asks(fmt.Sprint("waiter ", i), driver.Request{Queue: true}); !errors.Is(err, driver.ErrBusy) {
 			t.Fatalf("Try of waiter %d: %v", i, err)
 		}
 	}
-	for range 20 {
-		if _, err := holder.Renew(t.Context(), ttl); err != nil {
-			t.Fatalf("Renew: %v", err)
+	for i, c := range holders {
+		if _, err := c.Renew(t.Context(), ttl); err != nil {
+			t.Fatalf("Renew of holder %d: %v", i, err)
 		}
 	}
-	claimtest.Released(t, holder)
+	for _, c := range holders {
+		claimtest.Released(t, c)
+	}
 }
