@@ -189,10 +189,14 @@ func modeName(m driver.Mode) string {
 
 func holderOf(h driver.Holder) wire.Holder {
 	note, details := wire.Said(h.Note)
-	return wire.Holder{
+	shown := wire.Holder{
 		Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Mode: modeName(h.Mode), Limit: h.Limit,
-		Token: token(h.Fence), Held: wire.Millis(h.Held), Left: wire.Millis(h.Left), Note: note, Details: details,
+		Token: token(h.Fence), Held: wire.Millis(h.Held), Left: wire.Millis(h.Left), TTL: wire.Millis(h.TTL), Note: note, Details: details,
 	}
+	if h.TTL > 0 && h.Left > 0 {
+		shown.Since = wire.Millis(max(h.TTL-h.Left, time.Millisecond))
+	}
+	return shown
 }
 
 func waiterOf(w driver.Waiter) wire.Waiter {

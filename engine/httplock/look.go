@@ -78,7 +78,7 @@ func stateOf(s wire.State) driver.State {
 func holderOf(h wire.Holder) driver.Holder {
 	return driver.Holder{
 		Owner: driver.OwnerOf(h.Handle), Mode: modeOf(h.Mode), Limit: h.Limit, Fence: fenceOf(h.Token),
-		Held: wire.Duration(h.Held), Left: wire.Duration(h.Left), Note: wire.Shown(h.Note, h.Details),
+		Held: wire.Duration(h.Held), Left: wire.Duration(h.Left), TTL: wire.Duration(h.TTL), Note: wire.Shown(h.Note, h.Details),
 	}
 }
 

@@ -158,6 +158,8 @@ type Holder struct {
 	Token  string `json:"token"`
 	Held   int64  `json:"held_ms,omitempty"`
 	Left   int64  `json:"left_ms,omitempty"`
+	TTL    int64  `json:"ttl_ms,omitempty"`     // as last granted or renewed
+	Since  int64  `json:"renewed_ms,omitempty"` // since then
 	Note   string `json:"note,omitempty"`
 
 	Details *Details `json:"details,omitempty"` // nil: there is nothing but the note
