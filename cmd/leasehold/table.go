@@ -31,9 +31,9 @@ const gap = 2 // between columns
 
 // flexible are the columns that a terminal shortens: first to what is comfortable, and at last to what tells rows
 // apart.
-var flexible = map[int][2]int{columnName: {comfortable: 24, least: 12}, columnHolder: {20, 8}, columnHost: {12, 6}}
+var flexible = map[int][3]int{columnName: {comfortable: 24, legible: 12, least: 12}, columnHolder: {20, 10, 8}, columnHost: {12, 8, 6}}
 
-const whole, comfortable, least = -1, 0, 1
+const whole, comfortable, legible, least = -1, 0, 1, 2
 
 // A table prints one line per holder, and one for each resource that has only waiters. Lines are
 // at most width cells wide, or as wide as they need if width is 0. The first rows fix the column
@@ -78,14 +78,15 @@ func (t *table) write(w io.Writer, views []stateView) {
 func writeTable(w io.Writer, views []stateView, width int) { (&table{width: width}).write(w, views) }
 
 // fitted returns the widths of columns in so much room, 0 being that of a column which is left out. Where names,
-// holders and hosts would be cramped, TOKEN and OWNER are left out, and where they have no room, MODE, HOST and HOLDER.
+// holders and hosts would be cramped, TOKEN and OWNER are left out. Where they cannot be read, so is MODE, and then
+// HOST and HOLDER.
 func fitted(natural []int, width int) []int {
 	widths := slices.Clone(natural)
 	if width <= 0 {
 		return widths
 	}
 	for _, out := range []struct{ column, shortened int }{
-		{-1, comfortable}, {columnToken, comfortable}, {columnOwner, least}, {columnMode, least}, {columnHost, least}, {columnHolder, least},
+		{-1, comfortable}, {columnToken, comfortable}, {columnOwner, legible}, {columnMode, least}, {columnHost, least}, {columnHolder, least},
 	} {
 		if out.column >= 0 {
 			widths[out.column] = 0
@@ -94,7 +95,7 @@ func fitted(natural []int, width int) []int {
 			break
 		}
 	}
-	for _, to := range []int{comfortable, least} {
+	for _, to := range []int{comfortable, legible, least} {
 		for needed(widths, whole) > width && shrink(widths, to) {
 		}
 	}
