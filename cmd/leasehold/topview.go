@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/details"
 )
 
 // A topView is what top shows, and what keys make of it. It asks nothing and writes nothing.
@@ -347,7 +346,7 @@ func (v *topView) news(now time.Time) string {
 // foot is what keys are for, or a prompt.
 func (v *topView) foot() []screenLine {
 	holder := v.eviction.holder
-	who := fmt.Sprintf("%s (%s)", holder.Owner, orDash(plain(details.Details(holder.Details()).Line())))
+	who := fmt.Sprintf("%s (%s)", holder.Owner, orDash(lineOf(holder)))
 	name := shown(v.eviction.name)
 	switch {
 	case v.mode == topFilter:

@@ -101,6 +101,9 @@ func (v *detailsView) of() details.Details {
 	return details.Details{Host: v.Host, User: v.User, PID: v.PID, Program: v.Program, Text: v.Text, Kind: v.Kind}
 }
 
+// lineOf says who holds and where, in one line.
+func lineOf(h leasehold.Holder) string { return plain(details.Details(h.Details()).Line()) }
+
 // who holds, beside the host.
 func (h holderView) who() string { return cmp.Or(h.Details.of().Who(), h.Note) }
 

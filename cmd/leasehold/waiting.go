@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/details"
 )
 
 const (
@@ -175,7 +174,7 @@ func reason(state leasehold.State, err error, silent bool) string {
 		return "; done, and kept for a while"
 	}
 	h := state.Holders[0]
-	who := plain(details.Details(h.Details()).Line())
+	who := lineOf(h)
 	if who == "" {
 		who = ownerText(h.Owner.String())
 	}
