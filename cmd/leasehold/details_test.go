@@ -179,6 +179,7 @@ func TestListSelects(t *testing.T) {
 	contains(t, c.want(0, "ls", "--host", "nowhere").stderr, "all there are; 0 match")
 	o := c.want(0, "ls", "--label", "team=payments", "--limit", "1")
 	contains(t, o.stderr, "looked at 1 lock; 1 matches", "go on with --after ")
+	contains(t, c.want(0, "ls", "--label", "env=live", "--limit", "1").stderr, "looked at 2 locks; 1 matches", "go on with --after ")
 	_, next, _ := strings.Cut(strings.TrimSpace(o.stderr), "--after ")
 	if got := c.listed("--label", "team=payments", "--after", next); got != "c " {
 		t.Errorf("after it: %q", got)

@@ -81,22 +81,55 @@ func (a *app) stream(ctx context.Context, do func(ctx context.Context, locks *le
 	return err
 }
 
+// page asks for the next locks, up to the last one that is to be listed.
 func (l *lister) page(ctx context.Context, locks *leasehold.Locker, after string) (leasehold.Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
 	limit := listPage
-	if l.limit > 0 && l.sort == "" {
+	if l.limit > 0 && l.sort == "" && !l.filters() {
 		limit = min(limit, l.limit-l.found)
 	}
-	return locks.Page(ctx, leasehold.PageOptions{Prefix: l.prefix, After: after, Limit: limit})
+	for {
+		page, err := locks.Page(ctx, leasehold.PageOptions{Prefix: l.prefix, After: after, Limit: limit})
+		last := l.last(page.States)
+		if err != nil && !errors.Is(err, driver.ErrCorrupt) || last == len(page.States)-1 {
+			return page, err
+		}
+		limit = last + 1 // the page then tells how to go on behind it
+	}
+}
+
+// last is the index of the last of states that there is room for.
+func (l *lister) last(states []leasehold.State) int {
+	if l.limit > 0 && l.sort == "" && l.filters() {
+		for i, found := 0, l.found; i < len(states); i++ {
+			if found += l.counts(states[i]); found == l.limit {
+				return i
+			}
+		}
+	}
+	return len(states) - 1
+}
+
+// counts is 1 for a lock that is to be listed.
+func (l *lister) counts(s leasehold.State) int {
+	if l.seen[nameHash(s.Resource)] || !l.has(viewOf(s)) {
+		return 0
+	}
+	return 1
+}
+
+// nameHash stands for a name among those that were looked at, which may be many.
+func nameHash(name string) [16]byte {
+	sum := sha256.Sum256([]byte(name))
+	return [16]byte(sum[:])
 }
 
 // take prints, or keeps, those states that are selected and were not looked at yet.
 func (l *lister) take(states []leasehold.State) error {
 	var views []stateView
 	for _, s := range states {
-		sum := sha256.Sum256([]byte(s.Resource))
-		hash := [16]byte(sum[:])
+		hash := nameHash(s.Resource)
 		if l.seen[hash] {
 			continue
 		}
