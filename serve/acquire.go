@@ -40,7 +40,8 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 		s.rejected(w, err)
 		return
 	}
-	about(w, a.call.Name, a.call.Owner)
+	v := about(w, a.call.Name, a.call.Owner)
+	_, v.Details = wire.Said(req.Note)
 	if !s.may(w, Lock, a.call.Name) {
 		return
 	}
@@ -80,6 +81,11 @@ func (s *Server) acquireRequest(a *attempt) (driver.Request, error) {
 	if a.chosen = c.Owner != ""; !a.chosen {
 		c.Owner = newOwner()
 	}
+	note, err := wire.Noted(c.Note, c.Details)
+	if err != nil {
+		return driver.Request{}, err
+	}
+	c.Note = note
 	req, err := s.requestOf(&c.Claim, c.TTL)
 	req.Queue = c.Queue || c.Wait > 0
 	return req, err

@@ -479,8 +479,10 @@ func (one *claim) event(kind string) told {
 }
 
 func eventOf(name string, h driver.Holder) told {
+	note, details := wire.Said(h.Note)
 	return told{Event: wire.Event{
-		Name: name, Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Token: token(h.Fence), Mode: modeName(h.Mode), Note: h.Note,
+		Name: name, Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Token: token(h.Fence), Mode: modeName(h.Mode),
+		Note: note, Details: details,
 	}}
 }
 
