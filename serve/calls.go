@@ -93,7 +93,11 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		if one.lease.fence = g.Fence; one.lease.since.IsZero() {
-			one.lease.since = sent
+			one.lease.since, one.lease.term = sent, &term{}
+			one.lease.term.lasts(sent, g.TTL)
+			s.hub.renewed(one)
+		} else {
+			one.lease.term.lasts(sent, g.TTL)
 		}
 		s.claims.lasts(one, onGrant, sent.Add(g.TTL))
 		s.answer(w, http.StatusOK, grantOf(c.Claim, g, received, sent))
@@ -107,10 +111,14 @@ func (s *Server) ended(one *claim, err error) {
 		return
 	}
 	if !one.lease.since.IsZero() {
+		ranOut := s.claims.outlasted(one, time.Now())
 		if !errors.Is(err, driver.ErrEvicted) {
 			s.findCause(one)
 		}
-		s.hub.soon()
+		if s.claims.evictedHere(one.key) == nil { // else it is in the history
+			s.hub.lost(one, s.why(one, err), ranOut)
+		}
+		s.hub.soonIfHeard()
 	}
 	s.claims.on(one, onLoss)
 }
@@ -230,15 +238,15 @@ func (s *Server) evict(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callBound)
 	defer cancel()
-	if err := s.evictNow(ctx, &c); err != nil {
+	if err := s.evictNow(ctx, &c, v.who()); err != nil {
 		s.failed(w, err)
 		return
 	}
 	s.done(w)
 }
 
-// evictNow ends the lease of the owner that c names, whole or by its handle.
-func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall) error {
+// evictNow ends the lease of the owner that c names, whole or by its handle. by is who wants it.
+func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall, by string) error {
 	if s.operator == nil {
 		return fmt.Errorf("%w: evictions", driver.ErrUnsupported)
 	}
@@ -250,7 +258,7 @@ func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall) error {
 		return err
 	}
 	s.claims.evicts(key{c.Name, holder.Owner.Reveal()}, c.Reason)
-	s.hub.evicted(c.Name, holder, c.Reason)
+	s.hub.evicted(c.Name, holder, c.Reason, by)
 	return nil
 }
 
