@@ -25,6 +25,7 @@ type Holder struct {
 	Token uint64        // of its grant, comparable with Lease.Token; 0: unknown. Leases that were handed over have up to 1,023 more
 	Held  time.Duration // since the grant; 0: unknown
 	Left  time.Duration // until it expires unless renewed; 0: unknown
+	TTL   time.Duration // of its grant or its last renewal, which was TTL - Left ago; 0: unknown
 	Note  string        // for people: Details().Text, or else host and program
 
 	note string // as the engine keeps it, with details
@@ -45,7 +46,7 @@ type Owner = driver.Owner
 
 // String is for people. What others wrote is quoted, and drives no terminal.
 func (h Holder) String() string {
-	return fmt.Sprintf("{Owner:%s Mode:%d Limit:%d Token:%d Held:%v Left:%v Note:%q}", h.Owner, h.Mode, h.Limit, h.Token, h.Held, h.Left, h.Note)
+	return fmt.Sprintf("{Owner:%s Mode:%d Limit:%d Token:%d Held:%v Left:%v TTL:%v Note:%q}", h.Owner, h.Mode, h.Limit, h.Token, h.Held, h.Left, h.TTL, h.Note)
 }
 
 // GoString is String with the type.
@@ -67,8 +68,8 @@ func (w Waiter) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
 // later is what is known of h when d has passed.
 func (h Holder) later(d time.Duration) Holder {
-	aged := driver.Holder{Held: h.Held, Left: h.Left}.Later(d)
-	h.Held, h.Left = aged.Held, aged.Left
+	aged := driver.Holder{Held: h.Held, Left: h.Left, TTL: h.TTL}.Later(d)
+	h.Held, h.Left, h.TTL = aged.Held, aged.Left, aged.TTL
 	return h
 }
 
@@ -84,5 +85,5 @@ func stateOf(s driver.State) State {
 }
 
 func holderOf(h driver.Holder) Holder {
-	return Holder{h.Owner, h.Mode, h.Limit, h.Fence, h.Held, h.Left, details.Text(h.Note), h.Note}
+	return Holder{h.Owner, h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.TTL, details.Text(h.Note), h.Note}
 }

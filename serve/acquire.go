@@ -45,7 +45,8 @@ func (s *Server) serveAttempt(w http.ResponseWriter, r *http.Request, a *attempt
 		s.rejected(w, err)
 		return
 	}
-	about(w, a.call.Name, a.call.Owner)
+	v := about(w, a.call.Name, a.call.Owner)
+	_, v.Details = wire.Said(req.Note)
 	if !s.may(w, Lock, a.call.Name) {
 		return
 	}
@@ -85,6 +86,11 @@ func (s *Server) acquireRequest(a *attempt) (driver.Request, error) {
 	if a.chosen = c.Owner != ""; !a.chosen {
 		c.Owner = newOwner()
 	}
+	note, err := wire.Noted(c.Note, c.Details)
+	if err != nil {
+		return driver.Request{}, err
+	}
+	c.Note = note
 	req, err := s.requestOf(&c.Claim, c.TTL)
 	req.Queue = c.Queue || c.Wait > 0
 	return req, err

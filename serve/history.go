@@ -268,6 +268,6 @@ func (e *HistoryEntry) told(now time.Time) wire.Entry {
 		Name: e.Name, Owner: e.Owner, Handle: e.Handle, Token: e.Token, Mode: e.Mode, Held: e.Held, Waited: e.Waited,
 		Silent: e.Silent, Reason: e.Reason, By: e.By, From: stamp(e.From), To: stamp(e.To),
 	}
-	t.Note, t.Details = readNote(e.Note)
+	t.Note, t.Details = wire.Said(e.Note)
 	return t
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/details"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -55,6 +56,7 @@ type hub struct {
 // A holding is a lease that is held.
 type holding struct {
 	wire.Event
+	note  string    // as the engine keeps it
 	since time.Time // zero: unknown
 	ends  time.Time // unless it is renewed, as the engine said last; zero: unknown
 	term  *term     // nil: this instance has neither granted nor renewed it
@@ -63,6 +65,7 @@ type holding struct {
 // A waitedAt is a place in a queue, and when it was taken; zero: unknown.
 type waitedAt struct {
 	wire.Event
+	note  string
 	since time.Time
 	seen  bool // by a look: then its absence says that it is over
 }
@@ -112,6 +115,7 @@ type told struct {
 
 // more is in milliseconds; nil: unknown.
 type more struct {
+	note                 string    // as the engine keeps it
 	time                 time.Time // zero: now
 	held, waited, silent *int64
 	by                   string
@@ -472,7 +476,7 @@ func (s *seen) add(state driver.State) {
 	for _, h := range state.Holders {
 		if h.Owner.Reveal() != "" { // else it lingers, and its end was told
 			e := eventOf(state.Resource, h)
-			one := &holding{Event: e.Event, since: before(s.at, h.Held)}
+			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held)}
 			if h.Left > 0 {
 				one.ends = s.at.Add(h.Left)
 			}
@@ -482,7 +486,7 @@ func (s *seen) add(state driver.State) {
 	for _, w := range state.Waiters {
 		e := eventOf(state.Resource, driver.Holder{Owner: w.Owner, Mode: w.Mode, Note: w.Note})
 		e.Token = ""
-		s.places[e.lease()] = &waitedAt{e.Event, before(s.at, w.Waited), true}
+		s.places[e.lease()] = &waitedAt{e.Event, e.note, before(s.at, w.Waited), true}
 	}
 }
 
@@ -542,7 +546,7 @@ func (h *hub) compare(s seen, prefix string) {
 			}
 		default:
 			if h.known[l] = one; !first && strings.HasPrefix(l.name, before) {
-				e := told{wire.EventGranted, one.Event, more{time: one.since, waited: h.waitedBefore(l, one.since)}}
+				e := told{wire.EventGranted, one.Event, more{note: one.note, time: one.since, waited: h.waitedBefore(l, one.since)}}
 				h.record(e)
 				h.hear(e, true)
 			}
@@ -567,7 +571,7 @@ func (h *hub) comparePlaces(s seen, prefix string, keeps, first bool) {
 			}
 		case !waits && !holds && one.seen && !h.touched[l.name]:
 			delete(h.places, l)
-			h.record(told{wire.Left, one.Event, more{waited: sinceOf(one.since, s.at)}})
+			h.record(told{wire.Left, one.Event, more{note: one.note, waited: sinceOf(one.since, s.at)}})
 		}
 	}
 	for l, one := range s.places {
@@ -575,7 +579,7 @@ func (h *hub) comparePlaces(s seen, prefix string, keeps, first bool) {
 			was.seen = true
 		} else if !h.touched[l.name] {
 			if h.places[l] = one; !first && strings.HasPrefix(l.name, h.prefix) {
-				h.record(told{wire.Waiting, one.Event, more{time: one.since}})
+				h.record(told{wire.Waiting, one.Event, more{note: one.note, time: one.since}})
 			}
 		}
 	}
@@ -613,7 +617,7 @@ func (h *hub) because(k key, reason string) {
 
 // end tells that a lease is seen to have ended. Requires mu.
 func (h *hub) end(l lease, one *holding, now time.Time) {
-	e := told{wire.EventEnded, one.Event, more{held: sinceOf(one.since, now)}}
+	e := told{wire.EventEnded, one.Event, more{note: one.note, held: sinceOf(one.since, now)}}
 	if reason, ok := h.evicts[l]; ok {
 		e.kind, e.Reason = wire.EventEvicted, reason
 	}
@@ -650,11 +654,11 @@ func (h *hub) lose(l lease) {
 
 // record adds an event to the history.
 func (h *hub) record(e told) {
-	if e.kind == wire.EventGranted && isReserved(e.Note) {
+	if e.kind == wire.EventGranted && e.Details != nil && e.Details.Kind == details.Reserved {
 		e.kind = wire.Reserved
 	}
 	h.s.history.add(HistoryEntry{
-		Time: e.time, Kind: e.kind, Name: e.Name, Owner: e.Owner, Handle: e.Handle, Token: e.Token, Mode: e.Mode, Note: e.Note,
+		Time: e.time, Kind: e.kind, Name: e.Name, Owner: e.Owner, Handle: e.Handle, Token: e.Token, Mode: e.Mode, Note: e.note,
 		Held: e.held, Waited: e.waited, Silent: e.silent, Reason: e.Reason, By: e.by,
 	})
 }
@@ -750,7 +754,7 @@ func (h *hub) granted(one *claim, waited *int64, by string) {
 	}
 	e := one.event(wire.EventGranted)
 	e.waited, e.by = waited, by
-	h.tell(e, &holding{Event: e.Event, since: one.lease.since, term: one.lease.term})
+	h.tell(e, &holding{Event: e.Event, note: e.note, since: one.lease.since, term: one.lease.term})
 }
 
 // renewed is for a claim whose lease another instance has granted, and this one renews from now on.
@@ -776,7 +780,7 @@ func (h *hub) waits(one *claim) {
 		return
 	}
 	if h.places != nil {
-		h.places[l] = &waitedAt{e.Event, one.queued, false}
+		h.places[l] = &waitedAt{e.Event, e.note, one.queued, false}
 	}
 	if h.looking {
 		h.touched[e.Name] = true
@@ -811,7 +815,7 @@ func (h *hub) released(one *claim) {
 	h.mu.Unlock()
 	switch {
 	case was != nil && since.IsZero():
-		e.Event, since = was.Event, was.since
+		e.Event, e.note, since = was.Event, was.note, was.since
 	case was != nil: // which knows better since when
 		since = was.since
 	case !since.IsZero():
@@ -875,9 +879,11 @@ func (one *claim) event(kind string) told {
 }
 
 func eventOf(name string, h driver.Holder) told {
+	note, of := wire.Said(h.Note)
 	return told{Event: wire.Event{
-		Name: name, Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Token: token(h.Fence), Mode: modeName(h.Mode), Note: h.Note,
-	}}
+		Name: name, Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Token: token(h.Fence), Mode: modeName(h.Mode),
+		Note: note, Details: of,
+	}, more: more{note: h.Note}}
 }
 
 func (e told) lease() lease { return lease{e.Name, e.Handle} }

@@ -51,16 +51,12 @@ func before(t time.Time, d time.Duration) time.Time {
 
 // isAtRisk reports whether a lease that its holder renews was not renewed for more than half its length.
 func isAtRisk(h driver.Holder) bool {
-	ttl, silent := lastRenewal(h)
-	if ttl <= 0 || silent <= ttl/2 {
+	if h.TTL == 0 || h.Left == 0 || h.Left >= h.TTL/2 { // or it is not known
 		return false
 	}
-	_, d := readNote(h.Note)
+	_, d := wire.Said(h.Note)
 	return d != nil && d.Kind == "" // else nobody may mean to renew it
 }
-
-// lastRenewal is how long the lease was made then, and for how long it was not renewed; 0: unknown.
-func lastRenewal(driver.Holder) (ttl, silent time.Duration) { return 0, 0 }
 
 // count is how many hold and how many wait.
 func (s *sight) count() (held, waiting int) {
@@ -124,7 +120,7 @@ func countRows(f *wire.Figures, rows []row, now time.Time, in func(name string) 
 			names[one.name] = name
 		}
 		host := &wire.Host{}
-		if _, d := readNote(one.note); d != nil && d.Host != "" {
+		if _, d := wire.Said(one.note); d != nil && d.Host != "" {
 			if hosts[d.Host] == nil {
 				hosts[d.Host] = &wire.Host{Host: d.Host}
 			}

@@ -63,11 +63,6 @@ func reservation(c *wire.ReserveCall, client string) (note string, err error) {
 	return d.Note(), nil
 }
 
-// isReserved reports whether a note is that of a reservation.
-func isReserved(note string) bool {
-	return len(note) > 0 && details.Of(note).Kind == details.Reserved
-}
-
 // reset ends what is kept for nobody.
 func (s *Server) reset(w http.ResponseWriter, r *http.Request) {
 	var c wire.ResetCall

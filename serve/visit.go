@@ -39,6 +39,8 @@ type record struct {
 	Code    string `json:"code,omitempty"`
 	Reason  string `json:"reason,omitempty"` // of an eviction
 	Took    int64  `json:"took_ms"`
+
+	Details *wire.Details `json:"details,omitempty"` // of who acquires, or is evicted
 }
 
 // Unwrap is for http.ResponseController.

@@ -61,10 +61,10 @@ const lastSecond = 253402300799
 const lastPID = 1<<31 - 1
 
 // IsZero reports whether d says nothing.
-func (d Details) IsZero() bool { return d.bare() && d.Text == "" }
+func (d Details) IsZero() bool { return d.Bare() && d.Text == "" }
 
-// bare reports whether d says nothing but its text.
-func (d Details) bare() bool {
+// Bare reports whether d says nothing but its text.
+func (d Details) Bare() bool {
 	return d.Host == "" && d.User == "" && d.PID == 0 && d.Program == "" && d.Started.IsZero() && d.Link == "" && len(d.Labels) == 0 && d.Kind == ""
 }
 
@@ -120,11 +120,11 @@ func (d Details) Or(other Details) Details {
 // Check are what Of returns of it, but for the part of Started below a second, and for a text
 // that says no more than Summary.
 func (d Details) Note() string {
-	if d.bare() && !strings.Contains(d.Text, mark) {
+	if d.Bare() && !strings.Contains(d.Text, mark) {
 		return d.Text
 	}
 	var b strings.Builder
-	b.WriteString(cmp.Or(d.Text, d.Summary()))
+	b.WriteString(d.Shown())
 	b.WriteString(mark)
 	first := true
 	field := func(key, value string) {
@@ -186,7 +186,7 @@ func Of(note string) Details {
 	if !ok || !d.read(fields) {
 		return Details{Text: note}
 	}
-	if d.bare() && !strings.Contains(text, mark) { // Note needs no mark for it
+	if d.Bare() && !strings.Contains(text, mark) { // Note needs no mark for it
 		return Details{Text: note}
 	}
 	if d.Text = text; text == d.Summary() {
@@ -200,9 +200,11 @@ func Text(note string) string {
 	if !strings.Contains(note, mark) {
 		return note
 	}
-	d := Of(note)
-	return cmp.Or(d.Text, d.Summary())
+	return Of(note).Shown()
 }
+
+// Shown is what people see of d: its text, or else its Summary.
+func (d Details) Shown() string { return cmp.Or(d.Text, d.Summary()) }
 
 // split cuts a note at its last mark. What is longer than a note can be is none of ours.
 func split(note string) (text, fields string, ok bool) {
@@ -218,17 +220,20 @@ func (d *Details) read(fields string) bool {
 	if fields == "" {
 		return true
 	}
-	said := make(map[string]bool)
+	seen := uint32(0) // which letters
 	for field := range strings.SplitSeq(fields, ";") {
 		key, value, ok := strings.Cut(field, "=")
-		if !ok || said[key] || key == "" {
+		if !ok || key == "" {
 			return false
 		}
-		said[key] = true
-		if value, ok = unescape(value); !ok {
-			return false
+		if len(key) == 1 {
+			letter := uint32(1) << (key[0] & 31)
+			if seen&letter != 0 {
+				return false
+			}
+			seen |= letter
 		}
-		if !d.set(key, value) {
+		if value, ok = unescape(value); !ok || !d.set(key, value) {
 			return false
 		}
 	}
@@ -244,8 +249,9 @@ func (d *Details) set(key, value string) bool {
 		if d.Labels == nil {
 			d.Labels = make(map[string]string)
 		}
+		_, twice := d.Labels[label]
 		d.Labels[label] = value
-		return true
+		return !twice
 	}
 	switch key {
 	case "h":

@@ -63,7 +63,7 @@ func TestTextComesFirst(t *testing.T) {
 // What others wrote is text, unless it is what Note writes.
 func TestForeignNotesAreText(t *testing.T) {
 	for _, note := range []string{
-		"", "web-7 sleep[4242]", "h=web-7", "x \u2063", "x \u2063h", "x \u2063h=a;", "x \u2063;h=a", "x \u2063=a", "x \u2063h=a;h=b",
+		"", "web-7 sleep[4242]", "h=web-7", "x \u2063", "x \u2063h", "x \u2063h=a;", "x \u2063;h=a", "x \u2063=a", "x \u2063h=a;h=b", "x \u2063h=a;u=c;h=b", "x \u2063.a=;.b=;.%61=",
 		"x \u2063p=0", "x \u2063p=-1", "x \u2063p=+1", "x \u2063p=01", "x \u2063p=99999999999999999999", "x \u2063p=", "x \u2063s=253402300800", "x \u2063s=1.5",
 		"x \u2063h=%", "x \u2063h=%4", "x \u2063h=%zz", "x \u2063h=%ff", "x \u2063h=%FF", "x \u2063h=a\nb", "x \u2063h=a=b", "x \u2063.=a", "x \u2063H=a", "x \u2063h=a\xff",
 		"x\u2063h=a", "x \u2063l=javascript:alert(1)", "x \u2063z=1",
