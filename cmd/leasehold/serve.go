@@ -66,6 +66,7 @@ type service struct {
 	access   string
 	audit    string
 	insecure bool
+	history  historyFlags
 	opts     serve.Options
 }
 
@@ -77,6 +78,7 @@ func newServeCommand(a *app) *cobra.Command {
 		Long:  serveLong,
 		Annotations: map[string]string{helpFlags: `Listen: listen host
 Security: tls-cert tls-key client-ca access insecure audit
+History: history history-keep history-size
 Limits: max-waiting max-waiting-each max-streams max-streams-each rate`},
 		Example: `  leasehold serve
   leasehold --store redis://host/0 serve --listen 127.0.0.1:7400
@@ -92,6 +94,7 @@ Limits: max-waiting max-waiting-each max-streams max-streams-each rate`},
 	flags.StringVar(&s.access, "access", "", "rules for which client may do what, in `FILE`")
 	flags.BoolVar(&s.insecure, "insecure", false, "serve other machines without TLS or --access")
 	flags.StringVar(&s.audit, "audit", "", "log each call that changes something to `FILE`, or - for stdout")
+	s.history.add(flags)
 	flags.IntVar(&s.opts.Limits.Waiting, "max-waiting", 0, "at most `N` waiting calls (default 20000)")
 	flags.IntVar(&s.opts.Limits.Streams, "max-streams", 0, "at most `N` event streams (default 5000)")
 	flags.IntVar(&s.opts.Limits.StreamsEach, "max-streams-each", 0, "at most `N` event streams per client (default 1000)")
@@ -104,7 +107,7 @@ Limits: max-waiting max-waiting-each max-streams max-streams-each rate`},
 func (s *service) run(ctx context.Context) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	s.opts.Log = s.logger()
+	s.opts.Log, s.opts.Version = s.logger(), buildVersion().Version
 	config, closeAudit, err := s.prepare()
 	if err != nil {
 		return err
@@ -115,6 +118,11 @@ func (s *service) run(ctx context.Context) error {
 		return orSignal(ctx, err)
 	}
 	defer s.app.close(d)
+	closeHistory, err := s.openHistory(ctx)
+	if err != nil {
+		return orSignal(ctx, err)
+	}
+	defer closeHistory()
 	handler, err := serve.New(d, &s.opts)
 	if err != nil {
 		return usageErrorf("%w", err)
@@ -190,6 +198,7 @@ func (s *service) open(ctx context.Context) (driver.Driver, error) {
 	}
 	if strings.EqualFold(chosen.value, "memory:") {
 		s.app.storeURL = "memory:"
+		s.opts.History.Sole = true
 		return memory.New(), nil
 	}
 	return s.app.open(ctx, stores.Open)
