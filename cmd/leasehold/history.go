@@ -416,4 +416,3 @@ func localTime(stamp string, now time.Time) string {
 	}
 	return t.Format(time.DateTime)
 }
-

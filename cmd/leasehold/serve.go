@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -27,6 +28,9 @@ that other machines reach needs TLS and an --access file, or --insecure.
 See docs/serve.md for the calls. Any number of instances may stand behind a balancer
 over one shared store; none of them keeps anything that matters. The store "memory:" is
 the memory of this process, and is gone with it.
+
+With --history FILE, what happened is still known after a restart. The file belongs to this
+instance alone. A bound of 0 is none.
 
 Certificates and the --access file are read again when they change. Port 0 of --listen is a
 free port.
@@ -66,6 +70,8 @@ type service struct {
 	access   string
 	audit    string
 	insecure bool
+	user     string   // the header of a proxy that signs people in
+	from     []string // its addresses
 	history  historyFlags
 	opts     serve.Options
 }
@@ -77,7 +83,7 @@ func newServeCommand(a *app) *cobra.Command {
 		Short: "Serve the locks over HTTP",
 		Long:  serveLong,
 		Annotations: map[string]string{helpFlags: `Listen: listen host
-Security: tls-cert tls-key client-ca access insecure audit
+Security: tls-cert tls-key client-ca access proxy-user proxy-from insecure audit
 History: history history-keep history-size
 Limits: max-waiting max-waiting-each max-streams max-streams-each rate`},
 		Example: `  leasehold serve
@@ -92,6 +98,8 @@ Limits: max-waiting max-waiting-each max-streams max-streams-each rate`},
 	flags.StringVar(&s.key, "tls-key", "", "private key of the certificate, in `FILE`")
 	flags.StringVar(&s.clientCA, "client-ca", "", "verify client certificates with the CAs in `FILE`")
 	flags.StringVar(&s.access, "access", "", "rules for which client may do what, in `FILE`")
+	flags.StringVar(&s.user, "proxy-user", "", "a reverse proxy names who has signed in, in `HEADER`")
+	flags.StringSliceVar(&s.from, "proxy-from", nil, "addresses of that proxy, as `CIDR`")
 	flags.BoolVar(&s.insecure, "insecure", false, "serve other machines without TLS or --access")
 	flags.StringVar(&s.audit, "audit", "", "log each call that changes something to `FILE`, or - for stdout")
 	s.history.add(flags)
@@ -149,7 +157,12 @@ func (s *service) prepare() (config *tls.Config, closeAudit func(), err error) {
 		if err != nil {
 			return nil, nil, usageErrorf("%w", err)
 		}
+		if err := s.trustProxy(access); err != nil {
+			return nil, nil, err
+		}
 		s.opts.Client = access.Client
+	} else if s.user != "" || len(s.from) > 0 {
+		return nil, nil, usageErrorf("--proxy-user and --proxy-from need --access, which says who may what")
 	}
 	if (s.cert == "") != (s.key == "") || s.clientCA != "" && s.cert == "" {
 		return nil, nil, usageErrorf("--tls-cert and --tls-key go together, and --client-ca needs them")
@@ -176,6 +189,28 @@ func (s *service) prepare() (config *tls.Config, closeAudit func(), err error) {
 		s.opts.Audit, closeAudit = f, func() { f.Close() }
 	}
 	return config, closeAudit, nil
+}
+
+// trustProxy has the header of a reverse proxy name clients.
+func (s *service) trustProxy(access *serve.Access) error {
+	if s.user == "" && len(s.from) == 0 {
+		return nil
+	}
+	if s.user == "" || len(s.from) == 0 {
+		return usageErrorf("--proxy-user and --proxy-from go together")
+	}
+	var from []netip.Prefix
+	for _, text := range s.from {
+		one, err := netip.ParsePrefix(text)
+		if addr, isAddr := netip.ParseAddr(text); isAddr == nil {
+			one, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			return usageErrorf("--proxy-from %q: want addresses such as 10.0.0.7 or 10.0.0.0/24", plain(text))
+		}
+		from = append(from, one.Masked())
+	}
+	return access.TrustProxy(s.user, from)
 }
 
 // checkListen refuses to let in other machines whom nobody knows, or whom others can listen to.

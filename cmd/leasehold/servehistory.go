@@ -29,8 +29,8 @@ const (
 func (f *historyFlags) add(flags *pflag.FlagSet) {
 	f.keep = age(historyKeep)
 	flags.StringVar(&f.path, "history", "", "keep the history in `FILE`, of this instance alone")
-	flags.Var(&f.keep, "history-keep", "drop what is older than `TIME`, such as 30d; 0 keeps all")
-	flags.IntVar(&f.size, "history-size", historySize, "drop the oldest beyond `N` MiB; 0 for no bound")
+	flags.Var(&f.keep, "history-keep", "drop what is older than `TIME`")
+	flags.IntVar(&f.size, "history-size", historySize, "drop the oldest beyond `N` MiB")
 }
 
 // openHistory opens the file of the history. The caller calls done after the Server is closed.
