@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/reread"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // A Right is what a client may do with the names that begin with a prefix.
@@ -36,6 +37,7 @@ type Rule struct {
 type Client struct {
 	Name  string // in the log
 	Rules []Rule // what it may do; none: nothing
+	By    string // how it is known: token, certificate or proxy; "": it is not told
 }
 
 // May reports whether the client has a right to a name.
@@ -69,24 +71,33 @@ func (c *Client) views(prefix string) (all []string) {
 }
 
 // anybody may do everything.
-var anybody = &Client{Rules: []Rule{{"", []Right{View, Lock, Evict}}}}
+var anybody = &Client{Rules: []Rule{{"", []Right{View, Lock, Evict}}}, By: wire.ByOpen}
 
-// ErrUnknownClient: a request has no token and no certificate that somebody is known by.
-var ErrUnknownClient = errors.New("nobody is known by this token or certificate")
+// ErrUnknownClient: a request has no token and no certificate that somebody is known by. ErrWrongToken: it has a token
+// that nobody is known by.
+var (
+	ErrUnknownClient = errors.New("nobody is known by this token or certificate")
+	ErrWrongToken    = fmt.Errorf("%w: the token is wrong", ErrUnknownClient)
+)
 
 // An Access is a file that says who may what. It is read again when it changes.
 //
 //	{"clients": [{"name": "ci", "tokens": ["sha256 in hex"], "certificates": ["ci.internal"],
 //	  "rules": [{"prefix": "ci/", "rights": ["view", "lock"]}]}]}
 //
+// With [Access.TrustProxy], "proxy_users" lists those whom a reverse proxy has signed in.
+//
 // Tokens are kept as the SHA-256 of what the client sends, in hex: that is enough for tokens that
 // are long and random, and for no others. Certificates are those whose common name, DNS name or URI
 // is listed, by an authority that the listener trusts.
-type Access struct{ file *reread.Files[*clients] }
+type Access struct {
+	file  *reread.Files[*clients]
+	proxy proxy
+}
 
 // clients are those of one reading of the file.
 type clients struct {
-	byToken, byCertificate map[string]*Client
+	byToken, byCertificate, byProxyUser map[string]*Client
 }
 
 // ReadAccess reads the file at path. failed is told of changes that cannot be read; then what
@@ -99,7 +110,7 @@ func ReadAccess(path string, failed func(error)) (*Access, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Access{file}, nil
+	return &Access{file: file}, nil
 }
 
 func readClients(path string, data []byte) (*clients, error) {
@@ -108,6 +119,7 @@ func readClients(path string, data []byte) (*clients, error) {
 			Name         string   `json:"name"`
 			Tokens       []string `json:"tokens"`
 			Certificates []string `json:"certificates"`
+			ProxyUsers   []string `json:"proxy_users"`
 			Rules        []struct {
 				Prefix *string `json:"prefix"` // left out it is no slip that may open all names
 				Rights []Right `json:"rights"`
@@ -117,7 +129,7 @@ func readClients(path string, data []byte) (*clients, error) {
 	if err := decode(data, &f); err != nil {
 		return nil, fmt.Errorf("read who may what in %s: %w", path, withoutText(err))
 	}
-	all := &clients{map[string]*Client{}, map[string]*Client{}}
+	all := &clients{map[string]*Client{}, map[string]*Client{}, map[string]*Client{}}
 	for _, c := range f.Clients {
 		one := &Client{Name: c.Name}
 		for _, r := range c.Rules {
@@ -126,7 +138,7 @@ func readClients(path string, data []byte) (*clients, error) {
 			}
 			one.Rules = append(one.Rules, Rule{*r.Prefix, r.Rights})
 		}
-		if err := all.add(one, c.Tokens, c.Certificates); err != nil {
+		if err := errors.Join(all.add(one, c.Tokens, c.Certificates), all.addUsers(one, c.ProxyUsers)); err != nil {
 			return nil, fmt.Errorf("read who may what in %s: client %.100q: %w", path, c.Name, err)
 		}
 	}
@@ -160,15 +172,22 @@ func (all *clients) add(c *Client, tokens, certificates []string) error {
 		if all.byToken[string(sum)] != nil {
 			return errors.New("another client has the same token")
 		}
-		all.byToken[string(sum)] = c
+		all.byToken[string(sum)] = c.knownBy(wire.ByToken)
 	}
 	for _, name := range certificates {
 		if name == "" || all.byCertificate[name] != nil {
 			return fmt.Errorf("the certificate %.100q is empty, or another client's", name)
 		}
-		all.byCertificate[name] = c
+		all.byCertificate[name] = c.knownBy(wire.ByCertificate)
 	}
 	return nil
+}
+
+// knownBy is the client who is known so.
+func (c *Client) knownBy(by string) *Client {
+	known := *c
+	known.By = by
+	return &known
 }
 
 // areValid looks again at certificates that were valid when the connection began, which may be months ago.
@@ -182,6 +201,12 @@ func (a *Access) Client(r *http.Request) (*Client, error) {
 	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		sum := sha256.Sum256([]byte(token))
 		if c := all.byToken[string(sum[:])]; c != nil {
+			return c, nil
+		}
+		return nil, ErrWrongToken
+	}
+	if user, signedIn := a.proxy.user(r); signedIn {
+		if c := all.byProxyUser[user]; c != nil {
 			return c, nil
 		}
 		return nil, ErrUnknownClient

@@ -20,7 +20,8 @@ type attempt struct {
 	call     wire.AcquireCall
 	received time.Time
 	came     boottime.Instant
-	chosen   bool // the caller knows the owner, and may repeat the call
+	chosen   bool   // the caller knows the owner, and may repeat the call
+	by       string // who reserves the name; "": it is no reservation
 	one      *claim
 	// elsewhere: another instance may have served an earlier call of the owner.
 	elsewhere bool
@@ -32,9 +33,13 @@ type attempt struct {
 
 func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 	a := &attempt{s: s, received: time.Now(), came: w.(*visit).came}
-	if !s.read(w, r, &a.call) {
-		return
+	if s.read(w, r, &a.call) {
+		s.serveAttempt(w, r, a)
 	}
+}
+
+// serveAttempt makes the attempt that a call asks for.
+func (s *Server) serveAttempt(w http.ResponseWriter, r *http.Request, a *attempt) {
 	req, err := s.acquireRequest(a)
 	if err != nil {
 		s.rejected(w, err)
@@ -112,7 +117,11 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	s.claims.mu.Lock()
 	a.one.chosen = a.chosen
 	isEnded := a.one.phase == ended
+	removed := s.claims.removedHere(a.one)
 	s.claims.mu.Unlock()
+	if removed != nil {
+		return removed
+	}
 	if isEnded && a.call.Call == 0 {
 		return errUsed
 	}
@@ -170,7 +179,7 @@ func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.draining, func() { cancel(errDraining) })
 	s.claims.mu.Lock()
-	a.one.waiting = func() { cancel(errSuperseded) }
+	a.one.waiting = cancel
 	s.claims.mu.Unlock()
 	return ctx, func() {
 		s.claims.mu.Lock()
@@ -206,6 +215,10 @@ func (a *attempt) try() (err error) {
 		err = a.granted(ctx)
 	} else if errors.Is(err, driver.ErrBusy) && a.one.req.Queue {
 		a.s.claims.lasts(a.one, onPlace, time.Now().Add(keepPlace)) // as long as its place, and longer
+		if a.one.queued.IsZero() {
+			a.one.queued = a.sent
+			a.s.hub.waits(a.one)
+		}
 	}
 	return err
 }
@@ -221,11 +234,26 @@ func (a *attempt) granted(ctx context.Context) error {
 	}
 	if one.lease.fence != a.grant.Fence || one.lease.since.IsZero() {
 		one.begins()
-		one.lease = lastGrant{a.sent, wire.Duration(a.call.AtLeast), a.grant.Fence}
-		a.s.hub.granted(one)
+		one.lease = lastGrant{a.sent, wire.Duration(a.call.AtLeast), a.grant.Fence, &term{}}
+		one.lease.term.lasts(a.sent, a.grant.TTL)
+		a.s.hub.granted(one, a.waited(), a.by)
+		one.queued = time.Time{}
+	} else {
+		one.lease.term.lasts(a.sent, a.grant.TTL)
 	}
 	a.s.claims.lasts(one, onGrant, a.sent.Add(a.grant.TTL))
 	return nil
+}
+
+// waited is for how long the claim waited for its grant, in milliseconds; nil: another instance may know.
+func (a *attempt) waited() *int64 {
+	if a.elsewhere && a.one.queued.IsZero() {
+		return nil
+	}
+	if a.one.queued.IsZero() {
+		return new(int64)
+	}
+	return sinceOf(a.one.queued, a.sent)
 }
 
 // alike reports whether a claim is in that mode, with that limit.
@@ -254,7 +282,7 @@ func (a *attempt) whyEnded(patient context.Context, err error) error {
 	switch {
 	case a.call.Wait == 0, cause == nil, cause == errWaited:
 		return err
-	case cause == errSuperseded, cause == errDraining:
+	case cause == errSuperseded, cause == errDraining, errors.Is(cause, driver.ErrEvicted):
 		return cause
 	}
 	return errGone

@@ -93,7 +93,11 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		if one.lease.fence = g.Fence; one.lease.since.IsZero() {
-			one.lease.since = sent
+			one.lease.since, one.lease.term = sent, &term{}
+			one.lease.term.lasts(sent, g.TTL)
+			s.hub.renewed(one)
+		} else {
+			one.lease.term.lasts(sent, g.TTL)
 		}
 		s.claims.lasts(one, onGrant, sent.Add(g.TTL))
 		s.answer(w, http.StatusOK, grantOf(c.Claim, g, received, sent))
@@ -107,10 +111,14 @@ func (s *Server) ended(one *claim, err error) {
 		return
 	}
 	if !one.lease.since.IsZero() {
+		ranOut := s.claims.outlasted(one, time.Now())
 		if !errors.Is(err, driver.ErrEvicted) {
 			s.findCause(one)
 		}
-		s.hub.soon()
+		if s.claims.evictedHere(one.key) == nil { // else it is in the history
+			s.hub.lost(one, s.why(one, err), ranOut)
+		}
+		s.hub.soonIfHeard()
 	}
 	s.claims.on(one, onLoss)
 }
@@ -263,7 +271,7 @@ func (s *Server) evict(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callBound)
 	defer cancel()
-	holder, err := s.evictNow(ctx, &c)
+	holder, err := s.evictNow(ctx, &c, v.who())
 	if _, v.Details = wire.Said(holder.Note); err != nil {
 		s.failed(w, err)
 		return
@@ -271,8 +279,8 @@ func (s *Server) evict(w http.ResponseWriter, r *http.Request) {
 	s.done(w)
 }
 
-// evictNow ends the lease of the owner that c names, whole or by its handle.
-func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall) (driver.Holder, error) {
+// evictNow ends the lease of the owner that c names, whole or by its handle. by is who wants it.
+func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall, by string) (driver.Holder, error) {
 	if s.operator == nil {
 		return driver.Holder{}, fmt.Errorf("%w: evictions", driver.ErrUnsupported)
 	}
@@ -284,7 +292,7 @@ func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall) (driver.Holder
 		return holder, err
 	}
 	s.claims.evicts(key{c.Name, holder.Owner.Reveal()}, c.Reason)
-	s.hub.evicted(c.Name, holder, c.Reason)
+	s.hub.evicted(c.Name, holder, c.Reason, by)
 	return holder, nil
 }
 

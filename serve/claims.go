@@ -47,6 +47,7 @@ type claim struct {
 	acquires bool
 	cause    chan error // brings why its lease has ended, if the engine tells; nil: the driver's claim is not made
 	evicted  error      // what came of it
+	queued   time.Time  // when it took its place in the queue; zero: it has none
 
 	calls // guarded by claims.mu
 }
@@ -56,19 +57,24 @@ type lastGrant struct {
 	since   time.Time
 	atLeast time.Duration
 	fence   uint64
+	term    *term
 }
 
 // calls is what is known of those that were made on a claim, and of whether there will be more.
 type calls struct {
-	users   int                // those that wait for the turn or have it
-	phase   phase              // changed by on
-	until   time.Time          // when the claim may be forgotten, if it is kept
-	last    order              // of the last one that had a number
-	skipped bool               // others may have served some since the driver's claim was used
-	sure    int64              // up to this number of last, no acquire may be under way at another instance
-	chosen  bool               // the caller has chosen the owner, and may call again
-	waiting context.CancelFunc // ends the one that waits for other holders; nil: none does
+	users   int             // those that wait for the turn or have it
+	phase   phase           // changed by on
+	until   time.Time       // when the claim may be forgotten, if it is kept
+	last    order           // of the last one that had a number
+	skipped bool            // others may have served some since the driver's claim was used
+	sure    int64           // up to this number of last, no acquire may be under way at another instance
+	chosen  bool            // the caller has chosen the owner, and may call again
+	waiting func(why error) // ends the one that waits for other holders; nil: none does
+	away    sentAway        // who has removed it from the queue
 }
+
+// sentAway is who has removed a waiter, and why; zero: nobody has.
+type sentAway struct{ by, reason string }
 
 // isOf reports whether h is the claim's. Another service shows handles in place of owners.
 func (one *claim) isOf(h driver.Holder) bool {
@@ -85,6 +91,8 @@ type claims struct {
 	turned       time.Time     // guarded by mu; when ends became former
 	// evicted are leases that were evicted by this instance lately, and why, in two generations as well.
 	evicted, evictedBefore map[key]error // guarded by mu
+	// removed are waiters that this instance has sent away lately, and why, as evicted.
+	removed, removedBefore map[key]error // guarded by mu
 }
 
 const (
@@ -100,7 +108,7 @@ const (
 
 func (c *claims) init() {
 	c.all, c.ends, c.turned = make(map[key]*claim), make(map[key]order), time.Now()
-	c.evicted = make(map[key]error)
+	c.evicted, c.removed = make(map[key]error), make(map[key]error)
 }
 
 var (
@@ -137,7 +145,7 @@ func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 	}
 	one.users++
 	if one.waiting != nil {
-		one.waiting()
+		one.waiting(errSuperseded)
 	}
 	return one, nil
 }
@@ -239,6 +247,7 @@ func (c *claims) count() int {
 func (c *claims) turnOver(now time.Time) {
 	c.former, c.ends, c.turned = c.ends, make(map[key]order), now
 	c.evictedBefore, c.evicted = c.evicted, make(map[key]error)
+	c.removedBefore, c.removed = c.removed, make(map[key]error)
 }
 
 // sweep forgets claims that are over, until ctx ends.
@@ -293,7 +302,7 @@ func (c *claims) close(one *claim, now time.Time) bool {
 
 // drop forgets a claim, but for calls that have come meanwhile, which begin anew.
 func (c *claims) drop(one *claim) {
-	one.driver, one.acquires, one.evicted = nil, false, nil
+	one.driver, one.acquires, one.evicted, one.queued = nil, false, nil, time.Time{}
 	defer one.calling.End() // at last: what a call is granted then is not to be forgotten here
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -100,6 +101,10 @@ func (s *Server) admit(v *visit, r *http.Request) {
 		client, err := s.opts.Client(r)
 		if err != nil {
 			v.Header().Set("WWW-Authenticate", "Bearer")
+			if errors.Is(err, ErrWrongToken) {
+				s.refuse(v, http.StatusUnauthorized, wire.CodeWrongToken, ErrWrongToken)
+				return
+			}
 			s.refuse(v, http.StatusUnauthorized, wire.CodeUnnamed, ErrUnknownClient)
 			return
 		}

@@ -10,7 +10,7 @@ import (
 // and with --json an object on a line of its own.
 type event struct {
 	Time  string `json:"time"`
-	Kind  string `json:"event" enum:"store,serving,warning,waiting,recovered,acquired,renewal_failed,ending,exited,released,looked,more,error"`
+	Kind  string `json:"event" enum:"store,serving,warning,waiting,recovered,acquired,renewal_failed,ending,exited,released,looked,more,history,error"`
 	Name  string `json:"name,omitempty"`
 	Token uint64 `json:"token,string,omitempty"`
 	Text  string `json:"text" about:"for people"`
@@ -31,6 +31,7 @@ const (
 	onRelease       = "released"
 	onLooked        = "looked" // at how many locks, for a list that leaves some out or is sorted
 	onMore          = "more"   // of a list
+	onHistory       = "history"
 	onError         = "error"
 )
 

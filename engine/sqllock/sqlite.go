@@ -187,7 +187,8 @@ func (s *sqlite) room() string {
 	return "its disk has no space left, or the file has all pages that it may"
 }
 
-// at is the file's path for errors, once it is known.
+// at is the file's path for errors, once it is known. A client that runs pragmas when it connects, because its DSN
+// says so, may find a file that is no database before that.
 func (s *sqlite) at() string {
 	if f := s.file.Load(); f != nil {
 		return fmt.Sprintf(" file %q", f.path)
