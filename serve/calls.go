@@ -111,6 +111,7 @@ func (s *Server) ended(one *claim, err error) {
 			s.findCause(one)
 		}
 		s.hub.soon()
+		s.observeLoss(one, err)
 	}
 	s.claims.on(one, onLoss)
 }
@@ -230,15 +231,15 @@ func (s *Server) evict(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callBound)
 	defer cancel()
-	if err := s.evictNow(ctx, &c); err != nil {
+	if err := s.evictNow(ctx, &c, v.Client); err != nil {
 		s.failed(w, err)
 		return
 	}
 	s.done(w)
 }
 
-// evictNow ends the lease of the owner that c names, whole or by its handle.
-func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall) error {
+// evictNow ends the lease of the owner that c names, whole or by its handle, for a client.
+func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall, client string) error {
 	if s.operator == nil {
 		return fmt.Errorf("%w: evictions", driver.ErrUnsupported)
 	}
@@ -251,6 +252,7 @@ func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall) error {
 	}
 	s.claims.evicts(key{c.Name, holder.Owner.Reveal()}, c.Reason)
 	s.hub.evicted(c.Name, holder, c.Reason)
+	s.observeEviction(c.Name, holder, c.Reason, client)
 	return nil
 }
 
@@ -287,11 +289,7 @@ func (s *Server) fence(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.with(w, r, &c.Claim, s.anyTTL(), func(ctx context.Context, one *claim) error {
-		l, ok := one.driver.(driver.FenceLifter)
-		if !ok {
-			return fmt.Errorf("%w: fences that are lifted", driver.ErrUnsupported)
-		}
-		if err := l.LiftFence(ctx, fence); err != nil {
+		if err := one.driver.LiftFence(ctx, fence); err != nil {
 			return err
 		}
 		s.done(w)

@@ -28,8 +28,14 @@ See docs/serve.md for the calls. Any number of instances may stand behind a bala
 over one shared store; none of them keeps anything that matters. The store "memory:" is
 the memory of this process, and is gone with it.
 
-Certificates and the --access file are read again when they change. Port 0 of --listen is a
-free port.
+Certificates, the --access file and webhook secrets are read again when they change. Port 0 of
+--listen is a free port.
+
+# Observing
+/metrics has metrics for Prometheus. A webhook gets a POST of JSON when a lease is lost or evicted
+and when somebody has waited for --webhook-wait. "leasehold schema webhook" describes it. Notices
+are retried for an hour and may come twice. With --webhook-secret-file each is signed as
+"Standard Webhooks" describes; the file has a secret on each line. See docs/observe.md.
 
 # Stopping
 TERM and INT stop the service. Callers that wait are asked to repeat the call, calls
@@ -66,18 +72,22 @@ type service struct {
 	access   string
 	audit    string
 	insecure bool
+	webhook  serve.Webhook
+	secrets  string // the file of the webhook's
+	longWait span
 	opts     serve.Options
 }
 
 func newServeCommand(a *app) *cobra.Command {
-	s := &service{app: a}
+	s := &service{app: a, longWait: span(5 * time.Minute)}
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Serve the locks over HTTP",
 		Long:  serveLong,
 		Annotations: map[string]string{helpFlags: `Listen: listen host
 Security: tls-cert tls-key client-ca access insecure audit
-Limits: max-waiting max-waiting-each max-streams max-streams-each rate`},
+Webhook: webhook webhook-secret-file
+Limits: max-waiting max-streams rate`},
 		Example: `  leasehold serve
   leasehold --store redis://host/0 serve --listen 127.0.0.1:7400
   curl --json '{"name":"job","ttl_ms":30000}' http://127.0.0.1:7400/v1/acquire`,
@@ -92,6 +102,9 @@ Limits: max-waiting max-waiting-each max-streams max-streams-each rate`},
 	flags.StringVar(&s.access, "access", "", "rules for which client may do what, in `FILE`")
 	flags.BoolVar(&s.insecure, "insecure", false, "serve other machines without TLS or --access")
 	flags.StringVar(&s.audit, "audit", "", "log each call that changes something to `FILE`, or - for stdout")
+	flags.StringVar(&s.webhook.URL, "webhook", "", "post lost and evicted leases and long waits to `URL`")
+	flags.StringVar(&s.secrets, "webhook-secret-file", "", "sign them with the secrets in `FILE`")
+	flags.Var(&s.longWait, "webhook-wait", "waits are long after `DURATION`")
 	flags.IntVar(&s.opts.Limits.Waiting, "max-waiting", 0, "at most `N` waiting calls (default 20000)")
 	flags.IntVar(&s.opts.Limits.Streams, "max-streams", 0, "at most `N` event streams (default 5000)")
 	flags.IntVar(&s.opts.Limits.StreamsEach, "max-streams-each", 0, "at most `N` event streams per client (default 1000)")
@@ -104,7 +117,7 @@ Limits: max-waiting max-waiting-each max-streams max-streams-each rate`},
 func (s *service) run(ctx context.Context) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	s.opts.Log = s.logger()
+	s.opts.Log, s.opts.Version = s.logger(), buildVersion().Version
 	config, closeAudit, err := s.prepare()
 	if err != nil {
 		return err
@@ -153,6 +166,9 @@ func (s *service) prepare() (config *tls.Config, closeAudit func(), err error) {
 		}
 		config = files.Config()
 	}
+	if err := s.prepareWebhook(failed); err != nil {
+		return nil, nil, err
+	}
 	if err := s.checkListen(); err != nil {
 		return nil, nil, err
 	}
@@ -168,6 +184,25 @@ func (s *service) prepare() (config *tls.Config, closeAudit func(), err error) {
 		s.opts.Audit, closeAudit = f, func() { f.Close() }
 	}
 	return config, closeAudit, nil
+}
+
+func (s *service) prepareWebhook(failed func(error)) (err error) {
+	if s.webhook.URL == "" {
+		if s.secrets != "" {
+			return usageErrorf("--webhook-secret-file needs --webhook")
+		}
+		return nil
+	}
+	if s.webhook.LongWait = time.Duration(s.longWait); s.longWait <= 0 {
+		return usageErrorf("--webhook-wait is positive")
+	}
+	if s.secrets != "" {
+		if s.webhook.Secrets, err = serve.ReadSecrets(s.secrets, failed); err != nil {
+			return usageErrorf("%w", err)
+		}
+	}
+	s.opts.Webhook = &s.webhook
+	return nil
 }
 
 // checkListen refuses to let in other machines whom nobody knows, or whom others can listen to.

@@ -1,0 +1,113 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// observeLoss is for a lease that a call found to be over. Requires the turn.
+func (s *Server) observeLoss(one *claim, err error) {
+	about := noticeOf(one.key.name, one.holder())
+	about.Held = wire.Millis(time.Since(one.lease.since))
+	reason, evicted := evictedFor(s.why(one, err))
+	switch {
+	case evicted:
+		s.metrics.lost.count(label("cause", causeEvicted))
+		if about.Reason = reason; about.Token != "" || s.claims.evictedHere(one.key) == nil { // else it was told then
+			s.webhook.tell(wire.NoticeEvicted, about)
+		}
+		return
+	case s.claims.outlasted(one, time.Now()):
+		about.Cause = causeExpired
+	default:
+		about.Cause = causeUnexplained
+	}
+	s.metrics.lost.count(label("cause", about.Cause))
+	s.webhook.tell(wire.NoticeLost, about)
+}
+
+// observeEviction is for a lease that a client has evicted here. One that lingered was nobody's.
+func (s *Server) observeEviction(name string, holder driver.Holder, reason, client string) {
+	if holder.Owner.Reveal() == "" {
+		return
+	}
+	s.metrics.evictions.count("")
+	about := noticeOf(name, holder)
+	about.Reason, about.By, about.Held = reason, client, wire.Millis(holder.Held)
+	s.webhook.tell(wire.NoticeEvicted, about)
+}
+
+// observeWaits tells of claims that wait for long, until ctx ends.
+func (s *Server) observeWaits(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			for _, about := range s.claims.longWaits(s.webhook.LongWait, time.Now()) {
+				s.webhook.tell(wire.NoticeWait, about)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// A queuePlace is a place in the queue, as this instance knows it. The zero value is none.
+type queuePlace struct {
+	since   time.Time
+	waiter  driver.Holder // who waits, as if it held
+	blocker driver.Holder // who held when it was last refused
+	asked   time.Time     // when that was
+	told    bool          // that the wait is long
+}
+
+// queues is for a refusal that has given a claim a place, or has kept it. Requires the turn.
+func (c *claims) queues(one *claim, blocker driver.Holder) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	one.on(onPlace)
+	one.until = now.Add(keepPlace) // as long as its place, and longer
+	one.place = queuePlace{cmp.Or(one.place.since, now), one.holder(), blocker, now, one.place.told}
+}
+
+// longWaits are those that have waited for longer than bound, each once.
+func (c *claims) longWaits(bound time.Duration, now time.Time) (all []wire.NoticeData) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range c.all {
+		p := &one.place
+		if one.phase != queued || p.told || now.Sub(p.since) < bound {
+			continue
+		}
+		p.told = true
+		about := noticeOf(one.key.name, p.waiter)
+		about.Token, about.Waited = "", wire.Millis(now.Sub(p.since)) // the token is of what it held before
+		if p.blocker != (driver.Holder{}) {
+			h := holderOf(p.blocker.Later(now.Sub(p.asked)))
+			about.Holders = []wire.NoticeHolder{{Owner: h.Owner, Handle: h.Handle, Note: h.Note, Held: h.Held}}
+		}
+		all = append(all, about)
+	}
+	return all
+}
+
+// noticeOf is what notices say of a holder.
+func noticeOf(name string, h driver.Holder) wire.NoticeData {
+	e := eventOf(name, h)
+	about := wire.NoticeData{Name: name, Owner: e.Owner, Handle: e.Handle, Mode: e.Mode, Note: e.Note}
+	if h.Fence > 0 {
+		about.Token = e.Token
+	}
+	return about
+}
+
+// holder is of the lease that the claim has. Requires the turn.
+func (one *claim) holder() driver.Holder {
+	return driver.Holder{Owner: driver.OwnerOf(one.key.owner), Mode: one.req.Mode, Fence: one.lease.fence, Note: one.req.Note}
+}
