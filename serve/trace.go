@@ -1,6 +1,6 @@
 package serve
 
-// A Call is one call as Options.Trace is told of it when it is over.
+// A Call is a call that is over, as [Options].Trace gets it.
 type Call struct {
 	Name    string // such as "acquire"
 	Client  string // who called; "": nobody who is known

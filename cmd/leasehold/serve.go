@@ -35,7 +35,8 @@ Certificates, the --access file and webhook secrets are read again when they cha
 /metrics has metrics for Prometheus. A webhook gets a POST of JSON when a lease is lost or evicted
 and when somebody has waited for --webhook-wait. "leasehold schema webhook" describes it. Notices
 are retried for an hour and may come twice. With --webhook-secret-file each is signed as
-"Standard Webhooks" describes; the file has a secret on each line. See docs/observe.md.
+"Standard Webhooks" describes; the file has a secret on each line. If OTEL_EXPORTER_OTLP_ENDPOINT
+is set, a span of each call is sent there by OTLP over HTTP. See docs/observe.md.
 
 # Stopping
 TERM and INT stop the service. Callers that wait are asked to repeat the call, calls
@@ -123,6 +124,11 @@ func (s *service) run(ctx context.Context) error {
 		return err
 	}
 	defer closeAudit()
+	endTraces, err := s.trace(ctx)
+	if err != nil {
+		return err
+	}
+	defer endTraces()
 	d, err := s.open(ctx)
 	if err != nil {
 		return orSignal(ctx, err)

@@ -23,13 +23,15 @@ func promtool(t *testing.T, args ...string) {
 
 func TestAlertsAreRules(t *testing.T) { promtool(t, "check", "rules", docs+"alerts.yml") }
 
-// Every expression of the dashboard is one.
-func TestDashboard(t *testing.T) {
+// Every expression of the dashboards is one.
+func TestDashboards(t *testing.T) {
 	var rules strings.Builder
 	rules.WriteString("groups:\n  - name: dashboard\n    rules:\n")
-	for _, p := range panels(t) {
-		for _, target := range p.Targets {
-			fmt.Fprintf(&rules, "      - record: panel_%d\n        expr: %q\n", rules.Len(), target.Expr)
+	for _, dashboard := range []string{"dashboard.json", "service.json"} {
+		for _, p := range panels(t, dashboard) {
+			for _, target := range p.Targets {
+				fmt.Fprintf(&rules, "      - record: panel_%d\n        expr: %q\n", rules.Len(), target.Expr)
+			}
 		}
 	}
 	promtool(t, "check", "rules", fileOf(t, rules.String()))
