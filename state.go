@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/details"
 )
 
 // State is what the engine knows about one resource. A free resource has no holders.
@@ -24,7 +25,10 @@ type Holder struct {
 	Token uint64        // of its grant, comparable with Lease.Token; 0: unknown. Leases that were handed over have up to 1,023 more
 	Held  time.Duration // since the grant; 0: unknown
 	Left  time.Duration // until it expires unless renewed; 0: unknown
-	Note  string        // as Options.Note says
+	TTL   time.Duration // of its grant or its last renewal, which was TTL - Left ago; 0: unknown
+	Note  string        // for people: Details().Text, or else host and program
+
+	note string // as the engine keeps it, with details
 }
 
 // A Waiter is one place in a queue.
@@ -32,7 +36,9 @@ type Waiter struct {
 	Owner  Owner         // of the place; the lease will have it too
 	Mode   driver.Mode   // exclusive or shared
 	Waited time.Duration // since its first attempt
-	Note   string        // as Options.Note says
+	Note   string        // for people: Details().Text, or else host and program
+
+	note string // as the engine keeps it, with details
 }
 
 // An Owner is who holds or waits, see [driver.Owner]. Evict and Resume take what Reveal returns.
@@ -40,7 +46,7 @@ type Owner = driver.Owner
 
 // String is for people. What others wrote is quoted, and drives no terminal.
 func (h Holder) String() string {
-	return fmt.Sprintf("{Owner:%s Mode:%d Limit:%d Token:%d Held:%v Left:%v Note:%q}", h.Owner, h.Mode, h.Limit, h.Token, h.Held, h.Left, h.Note)
+	return fmt.Sprintf("{Owner:%s Mode:%d Limit:%d Token:%d Held:%v Left:%v TTL:%v Note:%q}", h.Owner, h.Mode, h.Limit, h.Token, h.Held, h.Left, h.TTL, h.Note)
 }
 
 // GoString is String with the type.
@@ -62,8 +68,8 @@ func (w Waiter) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
 // later is what is known of h when d has passed.
 func (h Holder) later(d time.Duration) Holder {
-	aged := driver.Holder{Held: h.Held, Left: h.Left}.Later(d)
-	h.Held, h.Left = aged.Held, aged.Left
+	aged := driver.Holder{Held: h.Held, Left: h.Left, TTL: h.TTL}.Later(d)
+	h.Held, h.Left, h.TTL = aged.Held, aged.Left, aged.TTL
 	return h
 }
 
@@ -73,11 +79,11 @@ func stateOf(s driver.State) State {
 		state.Holders = append(state.Holders, holderOf(h))
 	}
 	for _, w := range s.Waiters {
-		state.Waiters = append(state.Waiters, Waiter{w.Owner, w.Mode, w.Waited, w.Note})
+		state.Waiters = append(state.Waiters, Waiter{w.Owner, w.Mode, w.Waited, details.Text(w.Note), w.Note})
 	}
 	return state
 }
 
 func holderOf(h driver.Holder) Holder {
-	return Holder{h.Owner, h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.Note}
+	return Holder{h.Owner, h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.TTL, details.Text(h.Note), h.Note}
 }

@@ -154,16 +154,19 @@ type Holder struct {
 	Fence uint64        // of its grant; 0: unknown, such as that of a holder who is no client of ours
 	Held  time.Duration // since the grant; 0: unknown
 	Left  time.Duration // until it expires unless renewed; 0: unknown
+	TTL   time.Duration // of its grant or its last renewal, which was TTL - Left ago; 0: unknown
 	Note  string        // of its Request, or what Claim.Note put there later
 }
 
-// Later is what is known of h when d has passed: it has been held for longer, and has less left. Left is 0 when
-// h must have been renewed since, or has ended.
+// Later is what is known of h when d has passed: it has been held for longer, and has less left. Left and TTL are 0
+// when h must have been renewed since, or has ended.
 func (h Holder) Later(d time.Duration) Holder {
 	if h.Held > 0 {
 		h.Held += d
 	}
-	h.Left = max(0, h.Left-d)
+	if h.Left = max(0, h.Left-d); h.Left == 0 {
+		h.TTL = 0
+	}
 	return h
 }
 

@@ -45,8 +45,8 @@ func format(f fmt.State, verb rune, name, text string) {
 
 // String is for people.
 func (h Holder) String() string {
-	return fmt.Sprintf("{Owner:%s Mode:%d Limit:%d Fence:%d Held:%v Left:%v Note:%q}",
-		h.Owner, h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.Note)
+	return fmt.Sprintf("{Owner:%s Mode:%d Limit:%d Fence:%d Held:%v Left:%v TTL:%v Note:%q}",
+		h.Owner, h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.TTL, h.Note)
 }
 
 // Format implements fmt.Formatter, for every verb.

@@ -39,6 +39,26 @@ var brokenViews = []breakage{
 			st.Holders[i].Left /= 2
 		}
 	}}},
+	{name: "the TTL of the grant is shown for ever", rejects: []string{"InspectShowsTheLastTTL"}, warp: func() warp {
+		var mu sync.Mutex
+		seen := make(map[driver.Owner]time.Duration)
+		return warp{inspect: func(st *driver.State) {
+			mu.Lock()
+			defer mu.Unlock()
+			for i := range st.Holders {
+				h := &st.Holders[i]
+				if _, ok := seen[h.Owner]; !ok {
+					seen[h.Owner] = h.TTL
+				}
+				h.TTL = seen[h.Owner]
+			}
+		}}
+	}()},
+	{name: "twice the TTL is shown", rejects: []string{"InspectShowsHolders"}, warp: warp{inspect: func(st *driver.State) {
+		for i := range st.Holders {
+			st.Holders[i].TTL += 10 * time.Minute
+		}
+	}}},
 	{name: "one holder is shown", rejects: []string{"InspectShowsSharers"}, warp: warp{inspect: func(st *driver.State) { st.Holders = st.Holders[:min(len(st.Holders), 1)] }}},
 	{name: "holders are shown out of order", rejects: []string{"InspectShowsSharers"}, warp: warp{inspect: func(st *driver.State) { slices.Reverse(st.Holders) }}},
 	{name: "limits are not shown", rejects: []string{"InspectShowsSharers"}, warp: warp{inspect: func(st *driver.State) {

@@ -15,6 +15,7 @@ var inspectCases = []Case{
 	{Name: "FeaturesAreConstant", Run: featuresAreConstant},
 	{Name: "LackingIsUnsupported", Run: lackingIsUnsupported},
 	{Name: "InspectShowsHolders", Needs: NeedOperator, Run: inspectShowsHolders},
+	{Name: "InspectShowsTheLastTTL", Needs: NeedOperator, Run: inspectShowsTheLastTTL},
 	{Name: "InspectShowsSharers", Needs: NeedOperator | NeedShared, Run: inspectShowsSharers},
 	{Name: "InspectShowsWaitersInOrder", Needs: NeedOperator | NeedFair, Run: inspectShowsWaitersInOrder},
 	{Name: "EvictEndsOneLease", Needs: NeedOperator, Run: evictEndsOneLease},
@@ -175,6 +176,35 @@ func isHolder(t testing.TB, h Harness, shown driver.Holder, c *contender, g driv
 	}
 	if shown.Left != 0 && (shown.Left > g.TTL || shown.Left < g.TTL-g.TTL/50-held-unit) {
 		t.Errorf("shown with %v left of %v after %v", shown.Left, g.TTL, held)
+	}
+	isTTL(t, shown, g.TTL)
+}
+
+// isTTL checks what is shown of the lease's length, which was last set to want. An engine that counts in seconds may
+// have rounded it up.
+func isTTL(t testing.TB, shown driver.Holder, want time.Duration) {
+	t.Helper()
+	if shown.TTL != 0 && (shown.TTL < want-want/50 || shown.TTL > want+time.Second || shown.TTL < shown.Left) {
+		t.Errorf("shown with a TTL of %v and %v left, want %v", shown.TTL, shown.Left, want)
+	}
+}
+
+// inspectShowsTheLastTTL: TTL is what the last renewal set, or unknown.
+func inspectShowsTheLastTTL(t testing.TB, h Harness) {
+	d := open(t, h)
+	name := newName(t)
+	first := renewableTTL(d)
+	c := contend(t, d, lasting(request(name), first))
+	g := c.granted("the resource is free")
+	for range 2 {
+		st := inspect(t, open(t, h), name)
+		if len(st.Holders) != 1 {
+			t.Fatalf("%d holders, want 1", len(st.Holders))
+		}
+		isTTL(t, st.Holders[0], g.TTL)
+		if d.Features().SessionTTL == 0 {
+			g = c.renewed(4*first + 4*time.Second)
+		}
 	}
 }
 

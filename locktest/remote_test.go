@@ -146,15 +146,16 @@ type holder struct {
 	Fence uint64
 	Held  time.Duration
 	Left  time.Duration
+	TTL   time.Duration
 	Note  string
 }
 
 func holderOf(h driver.Holder) holder {
-	return holder{h.Owner.Reveal(), h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.Note}
+	return holder{h.Owner.Reveal(), h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.TTL, h.Note}
 }
 
 func (h holder) holder() driver.Holder {
-	return driver.Holder{Owner: driver.OwnerOf(h.Owner), Mode: h.Mode, Limit: h.Limit, Fence: h.Fence, Held: h.Held, Left: h.Left, Note: h.Note}
+	return driver.Holder{Owner: driver.OwnerOf(h.Owner), Mode: h.Mode, Limit: h.Limit, Fence: h.Fence, Held: h.Held, Left: h.Left, TTL: h.TTL, Note: h.Note}
 }
 
 // A state is a driver.State of such holders and waiters, of which it has what they share.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"runtime"
 	"slices"
@@ -44,6 +45,12 @@ var counted = map[string][]string{
 	wire.Features: {shown, wire.Refused},
 	wire.Events:   {shown, wire.Refused, wire.Unknown},
 	wire.Check:    {shown, wire.Refused, wire.Unknown},
+	wire.History:  {shown, wire.Refused},
+	wire.Overview: {shown, wire.Refused},
+	wire.Me:       {shown, wire.Refused},
+	wire.Reserve:  {wire.Granted, wire.Busy, wire.Refused, wire.Unknown},
+	wire.Remove:   {wire.Done, wire.Lost, wire.Refused, wire.Unknown},
+	wire.Reset:    {wire.Done, wire.Busy, wire.Refused, wire.Unknown},
 	wire.Rehearse: {wire.Done, wire.Busy, wire.Refused, wire.Unknown},
 	other:         {shown, wire.Done, wire.Refused},
 }
@@ -128,14 +135,64 @@ func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) {
 	} {
 		gauge(&b, g.name, g.help, strconv.Itoa(g.value))
 	}
+	storeUp := math.NaN()
 	if known {
-		gauge(&b, "leasehold_store_up", "1 when the store answered the last call.", strconv.Itoa(number(up)))
+		storeUp = float64(number(up))
 	}
-	gauge(&b, "process_start_time_seconds", "When the process started, in seconds since 1970.", strconv.FormatFloat(float64(started.UnixMilli())/1000, 'f', -1, 64))
+	for _, g := range append(s.history.gauges(time.Now()),
+		figure{"leasehold_store_up", "1 when the store answered the last call.", storeUp},
+		figure{"process_start_time_seconds", "When the process started, in seconds since 1970.", float64(started.UnixMilli()) / 1000},
+	) {
+		gauge(&b, g.name, g.help, strconv.FormatFloat(g.value, 'f', -1, 64))
+	}
 	fmt.Fprintf(&b, "# HELP leasehold_build_info The build and the engine.\n# TYPE leasehold_build_info gauge\n")
 	fmt.Fprintf(&b, "leasehold_build_info{version=%q,goversion=%q,engine=%q} 1\n", s.opts.Version, runtime.Version(), s.driver.Features().Engine)
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	_, _ = w.Write([]byte(b.String())) // whose reader has gone
+}
+
+// A figure is a gauge; NaN: it is unknown.
+type figure struct {
+	name, help string
+	value      float64
+}
+
+// gauges are about the last look at the whole store, and unknown while there is none.
+func (r *recorder) gauges(now time.Time) []figure {
+	held, waiting, longest, age := math.NaN(), math.NaN(), math.NaN(), math.NaN()
+	if seen, up := r.glance(); seen != nil {
+		age = now.Sub(seen.at).Seconds()
+		if up {
+			h, w := seen.count()
+			held, waiting, longest = float64(h), float64(w), seen.longest(now).Seconds()
+		}
+	}
+	return []figure{
+		{"leasehold_store_held", "Leases in the store.", held},
+		{"leasehold_store_waiting", "Places in the store's queues.", waiting},
+		{"leasehold_store_longest_wait_seconds", "For how long the first of them has waited.", longest},
+		{"leasehold_store_look_age_seconds", "How long ago the store was asked what it holds.", age},
+	}
+}
+
+// glance is what the last look at the whole store has seen, or nil, and whether the store was up then or later.
+func (r *recorder) glance() (seen *sight, up bool) {
+	if r == nil {
+		return nil, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.watch.sight, r.watch.store == wire.StoreUp
+}
+
+// longest is for how long somebody has waited; 0: nobody does.
+func (s *sight) longest(now time.Time) (waited time.Duration) {
+	for i := range s.rows {
+		if one := &s.rows[i]; one.waits && !one.since.IsZero() {
+			waited = max(waited, now.Sub(one.since))
+		}
+	}
+	return waited
 }
 
 func gauge(b *strings.Builder, name, help, value string) {

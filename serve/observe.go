@@ -9,36 +9,28 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// observeLoss is for a lease that a call found to be over. Requires the turn.
-func (s *Server) observeLoss(one *claim, err error) {
-	about := noticeOf(one.key.name, one.holder())
-	about.Held = wire.Millis(time.Since(one.lease.since))
-	reason, evicted := evictedFor(s.why(one, err))
-	switch {
-	case evicted:
+// observeLoss is for a lease that ended before it was released, as this instance found out.
+func (s *Server) observeLoss(e told) {
+	if e.kind == wire.EventEvicted {
 		s.metrics.lost.count(label("cause", causeEvicted))
-		if about.Reason = reason; about.Token != "" || s.claims.evictedHere(one.key) == nil { // else it was told then
-			s.webhook.tell(wire.NoticeEvicted, about)
-		}
+		s.webhook.tell(wire.NoticeEvicted, e.notice())
 		return
-	case s.claims.outlasted(one, time.Now()):
+	}
+	if e.Details != nil && e.Details.Kind != "" {
+		return // one that nobody means to renew
+	}
+	about := e.notice()
+	if about.Cause = causeUnexplained; e.kind == wire.Expired {
 		about.Cause = causeExpired
-	default:
-		about.Cause = causeUnexplained
 	}
 	s.metrics.lost.count(label("cause", about.Cause))
 	s.webhook.tell(wire.NoticeLost, about)
 }
 
-// observeEviction is for a lease that a client has evicted here. One that lingered was nobody's.
-func (s *Server) observeEviction(name string, holder driver.Holder, reason, client string) {
-	if holder.Owner.Reveal() == "" {
-		return
-	}
+// observeEviction is for a lease that a client has evicted here.
+func (s *Server) observeEviction(e told) {
 	s.metrics.evictions.count("")
-	about := noticeOf(name, holder)
-	about.Reason, about.By, about.Held = reason, client, wire.Millis(holder.Held)
-	s.webhook.tell(wire.NoticeEvicted, about)
+	s.webhook.tell(wire.NoticeEvicted, e.notice())
 }
 
 // observeWaits tells of claims that wait for long, until ctx ends.
@@ -86,7 +78,7 @@ func (c *claims) longWaits(bound time.Duration, now time.Time) (all []wire.Notic
 			continue
 		}
 		p.told = true
-		about := noticeOf(one.key.name, p.waiter)
+		about := eventOf(one.key.name, p.waiter).notice()
 		about.Token, about.Waited = "", wire.Millis(now.Sub(p.since)) // the token is of what it held before
 		if p.blocker != (driver.Holder{}) {
 			h := holderOf(p.blocker.Later(now.Sub(p.asked)))
@@ -97,14 +89,24 @@ func (c *claims) longWaits(bound time.Duration, now time.Time) (all []wire.Notic
 	return all
 }
 
-// noticeOf is what notices say of a holder.
-func noticeOf(name string, h driver.Holder) wire.NoticeData {
-	e := eventOf(name, h)
-	about := wire.NoticeData{Name: name, Owner: e.Owner, Handle: e.Handle, Mode: e.Mode, Note: e.Note}
-	if h.Fence > 0 {
+// notice is what a notice says of the event.
+func (e told) notice() wire.NoticeData {
+	about := wire.NoticeData{
+		Name: e.Name, Owner: e.Owner, Handle: e.Handle, Mode: e.Mode, Note: e.Note, Reason: e.Reason, By: e.by,
+		Held: milliseconds(e.held), Silent: milliseconds(e.silent),
+	}
+	if e.Token != token(0) {
 		about.Token = e.Token
 	}
 	return about
+}
+
+// milliseconds are 0 where they are unknown.
+func milliseconds(ms *int64) int64 {
+	if ms == nil {
+		return 0
+	}
+	return *ms
 }
 
 // holder is of the lease that the claim has. Requires the turn.

@@ -114,7 +114,7 @@ func newHooked(t *testing.T, server *memory.Server, hook *Webhook, r *receiver) 
 	t.Helper()
 	hook.URL = r.server.URL + "/hook?key=confidential"
 	d := server.Connect()
-	s, err := New(d, &Options{Webhook: hook})
+	s, err := New(d, &Options{Webhook: hook, History: HistoryOptions{Every: 200 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestWebhookTells(t *testing.T) {
 	evicted := h.got(1)[0]
 	want := wire.NoticeData{
 		Instance: h.webhook.instance, Engine: "memory", Name: "a", Owner: driver.ShortOwner("owner-of-it"), Handle: wire.Handle("owner-of-it"),
-		Token: evicted.Data.Token, Mode: wire.Exclusive, Note: "nightly", Reason: "it hangs", Held: evicted.Data.Held,
+		Token: evicted.Data.Token, Mode: wire.Exclusive, Note: "nightly", Reason: "it hangs", By: "127.0.0.1", Held: evicted.Data.Held,
 	}
 	if d := evicted.Data; evicted.Type != wire.NoticeEvicted || d.Token == "" || fmt.Sprint(d) != fmt.Sprint(want) {
 		t.Errorf("told %s %+v, want %+v", evicted.Type, d, want)
@@ -202,17 +202,10 @@ func TestWebhookTells(t *testing.T) {
 	}
 	h.call(wire.Acquire, wire.Busy, `{"name":"b","owner":"waits","ttl_ms":60000,"queue":true}`) // a wait that is told already
 
-	h.call(wire.Acquire, wire.Granted, `{"name":"c","owner":"dies","ttl_ms":500}`)
-	eventual(t, "loss", func() bool {
-		resp, err := http.Post(h.url+wire.Note, "application/json", strings.NewReader(`{"name":"c","owner":"dies","note":"x"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		return resp.StatusCode == http.StatusGone
-	})
+	h.call(wire.Acquire, wire.Granted, `{"name":"c","owner":"dies","ttl_ms":500}`) // and nobody asks for it again
+	h.call(wire.Acquire, wire.Granted, `{"name":"c2","owner":"by-design","ttl_ms":500,"details":{"kind":"manual"}}`)
 	lost := h.got(3)[2]
-	if lost.Type != wire.NoticeLost || lost.Data.Name != "c" || lost.Data.Cause != causeExpired || lost.Data.Held < 500 {
+	if lost.Type != wire.NoticeLost || lost.Data.Name != "c" || lost.Data.Cause != causeExpired || lost.Data.Held < 500 || lost.Data.Silent < 500 {
 		t.Errorf("told %s %+v", lost.Type, lost.Data)
 	}
 	h.evictOne("d") // comes last
@@ -221,9 +214,9 @@ func TestWebhookTells(t *testing.T) {
 		t.Errorf("told %d notices", len(all))
 	}
 	for series, want := range map[string]int{
-		`leasehold_service_lost_total{cause="expired"}`: 1, `leasehold_service_lost_total{cause="evicted"}`: 1,
+		`leasehold_service_lost_total{cause="expired"}`: 1, `leasehold_service_lost_total{cause="evicted"}`: 0,
 		`leasehold_service_lost_total{cause="unexplained"}`: 0, "leasehold_service_evictions_total": 2,
-		`leasehold_service_grants_total{mode="exclusive"}`: 4, `leasehold_service_grants_total{mode="shared"}`: 0,
+		`leasehold_service_grants_total{mode="exclusive"}`: 5, `leasehold_service_grants_total{mode="shared"}`: 0,
 	} {
 		if got := h.metric(series); got != want {
 			t.Errorf("%s is %d, want %d", series, got, want)

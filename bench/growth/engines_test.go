@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
@@ -32,6 +33,7 @@ type store struct {
 	url    string
 	pid    int                       // 0: there is no server
 	writes func(tb testing.TB) int64 // how many there have been; nil: nobody counts
+	late   time.Duration             // after how long all of them are counted
 }
 
 var (
@@ -57,7 +59,7 @@ var engines = []engine{
 func startRedis(b *testing.B) store {
 	r := servers.StartRedis(b)
 	contest.Server("redis " + strings.TrimSpace(r.Must(b, "lolwut", "version", "0")))
-	return store{"redis://" + r.Addr() + "/0", r.Pid(), func(tb testing.TB) int64 {
+	return store{url: "redis://" + r.Addr() + "/0", pid: r.Pid(), writes: func(tb testing.TB) int64 {
 		for line := range strings.Lines(r.Must(tb, "info", "persistence")) {
 			if n, ok := strings.CutPrefix(strings.TrimSpace(line), "rdb_changes_since_last_save:"); ok {
 				return number(tb, n, 10)
@@ -72,7 +74,8 @@ func startPostgres(b *testing.B) store {
 	p := servers.StartPostgres(b, "max_connections=500")
 	db := open(b, "pgx", p.URL())
 	contest.Server("PostgreSQL " + ask(b, db, "SHOW server_version"))
-	return store{p.URL(), p.Pid(), func(tb testing.TB) int64 {
+	// A backend that goes idle tells what it wrote ten seconds later (PGSTAT_IDLE_INTERVAL).
+	return store{url: p.URL(), pid: p.Pid(), late: 11 * time.Second, writes: func(tb testing.TB) int64 {
 		return number(tb, ask(tb, db, `SELECT tup_inserted + tup_updated + tup_deleted FROM pg_stat_database WHERE datname = current_database()`), 10)
 	}}
 }
@@ -80,8 +83,8 @@ func startPostgres(b *testing.B) store {
 func startMySQL(b *testing.B, m *servers.MySQL) store {
 	db := open(b, "mysql", m.DSN())
 	contest.Server("MySQL " + ask(b, db, "SELECT version()"))
-	return store{"mysql://root@" + m.Addr() + "/locks", m.Pid(), func(tb testing.TB) (sum int64) {
-		rows, err := db.Query(`SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_rows_inserted', 'Innodb_rows_updated', 'Innodb_rows_deleted')`)
+	return store{url: "mysql://root@" + m.Addr() + "/locks", pid: m.Pid(), writes: func(tb testing.TB) (sum int64) {
+		rows, err := db.Query(`SHOW GLOBAL STATUS WHERE Variable_name IN ('Handler_write', 'Handler_update', 'Handler_delete')`)
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -103,7 +106,7 @@ func startSQLite(b *testing.B) store {
 
 func startNATS(b *testing.B) store {
 	s := servers.StartNATS(b, 1, "")[0]
-	return store{"nats://" + s.Addr() + "/locks", s.Pid(), func(tb testing.TB) (sum int64) {
+	return store{url: "nats://" + s.Addr() + "/locks", pid: s.Pid(), writes: func(tb testing.TB) (sum int64) {
 		var found struct {
 			Accounts []struct {
 				Streams []struct {
@@ -130,7 +133,7 @@ func startNATS(b *testing.B) store {
 func startEtcd(b *testing.B) store {
 	e := servers.StartEtcd(b, servers.EtcdCurrent)
 	contest.Server("etcd " + servers.EtcdCurrent)
-	return store{"etcd://" + e.Addr() + "", e.Pid(), func(tb testing.TB) int64 {
+	return store{url: "etcd://" + e.Addr(), pid: e.Pid(), writes: func(tb testing.TB) int64 {
 		var found []struct {
 			Status struct{ Header struct{ Revision int64 } }
 		}
@@ -143,7 +146,7 @@ func startEtcd(b *testing.B) store {
 
 func startZooKeeper(b *testing.B) store {
 	z := servers.StartZooKeeper(b, servers.ZooKeeperOptions{})
-	return store{"zookeeper://" + z.Addr() + "", z.Pid(), func(tb testing.TB) int64 {
+	return store{url: "zookeeper://" + z.Addr(), pid: z.Pid(), writes: func(tb testing.TB) int64 {
 		told, err := z.Ask("srvr")
 		if err != nil {
 			tb.Fatal(err)

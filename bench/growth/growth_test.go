@@ -180,6 +180,7 @@ func (r *runner) idles(f *crowd.Fleet, title string, n int, quiet *contest.Table
 		}
 		return crowd.FamilyCPU(r, r.pid)
 	}
+	time.Sleep(r.late)
 	clients, server, writes := f.CPU(), cpu(), r.written()
 	start := time.Now()
 	time.Sleep(idle)

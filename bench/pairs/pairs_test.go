@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"slices"
@@ -124,9 +125,9 @@ func gap(open opener, until time.Time) (times []time.Duration) {
 type result struct{ P50, CPU time.Duration }
 
 // slice runs one row, in a process of its own.
-func slice(r row, url string) (result, error) {
+func slice(r row, store string) (result, error) {
 	open := func(opts *leasehold.Options) *leasehold.Locker {
-		d, err := stores.Open(context.Background(), url)
+		d, err := stores.Open(context.Background(), store)
 		if err != nil {
 			panic(err)
 		}
@@ -158,12 +159,12 @@ func used() time.Duration {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	url := os.Getenv(sliceEnv)
-	if url == "" {
+	store := os.Getenv(sliceEnv)
+	if store == "" {
 		os.Exit(m.Run())
 	}
 	i := slices.IndexFunc(rows, func(r row) bool { return r.name == os.Getenv(rowEnv) })
-	got, err := slice(rows[i], url)
+	got, err := slice(rows[i], store)
 	if err != nil {
 		panic(err)
 	}
@@ -180,16 +181,20 @@ func TestPairs(t *testing.T) {
 	}
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "new to old, %d pairs\tp50\tleast\tmost\told's own\tCPU\tleast\tmost\told's own\n", *pairs)
-	for _, store := range []struct{ name, url string }{
-		{"Redis", "redis://" + servers.StartRedis(t).Addr()},
-		{"PostgreSQL", servers.StartPostgres(t, "max_connections=500").URL()},
-		{"etcd", "etcd://" + strings.TrimPrefix(servers.Endpoints(servers.StartEtcdCluster(t, servers.EtcdCurrent, 1)...)[0], "http://")},
+	redis := "redis://" + servers.StartRedis(t).Addr()
+	postgres := servers.StartPostgres(t, "max_connections=500").URL()
+	etcd := "etcd://" + strings.TrimPrefix(servers.Endpoints(servers.StartEtcdCluster(t, servers.EtcdCurrent, 1)...)[0], "http://")
+	for _, store := range []struct{ name, was, is string }{
+		{"Redis", redis, redis},
+		// Tables may be of versions that the former tree refuses.
+		{"PostgreSQL", with(postgres, "prefix", "old_"), with(postgres, "prefix", "new_")},
+		{"etcd", etcd, etcd},
 	} {
 		for _, r := range rows {
 			var was, is []result
 			for range *pairs {
-				was = append(was, run(t, *old, r, store.url))
-				is = append(is, run(t, os.Args[0], r, store.url))
+				was = append(was, run(t, *old, r, store.was))
+				is = append(is, run(t, os.Args[0], r, store.is))
 			}
 			fmt.Fprintf(table, "%s, %s\t%s\t%s\n", store.name, r.name,
 				compared(was, is, func(r result) time.Duration { return r.P50 }), compared(was, is, func(r result) time.Duration { return r.CPU }))
@@ -198,10 +203,22 @@ func TestPairs(t *testing.T) {
 	table.Flush()
 }
 
-func run(t *testing.T, binary string, r row, url string) (got result) {
+// with is the address of a store with an option.
+func with(store, option, value string) string {
+	u, err := url.Parse(store)
+	if err != nil {
+		panic(err)
+	}
+	q := u.Query()
+	q.Set(option, value)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+func run(t *testing.T, binary string, r row, store string) (got result) {
 	t.Helper()
 	cmd := exec.Command(binary, fmt.Sprint("-pairs.lasts=", *lasts))
-	cmd.Env, cmd.Stderr = append(os.Environ(), sliceEnv+"="+url, rowEnv+"="+r.name), os.Stderr
+	cmd.Env, cmd.Stderr = append(os.Environ(), sliceEnv+"="+store, rowEnv+"="+r.name), os.Stderr
 	out, err := cmd.Output()
 	if err == nil {
 		err = json.Unmarshal(out, &got)

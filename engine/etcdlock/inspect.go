@@ -30,7 +30,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	if err != nil {
 		return driver.State{}, err
 	}
-	left := leaseTimes{d: d, known: make(map[clientv3.LeaseID]time.Duration)}
+	left := leaseTimes{d: d, known: make(map[clientv3.LeaseID]leaseTime)}
 	return left.state(ctx, name, queue), nil
 }
 
@@ -57,7 +57,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 	if after != "" {
 		from = max(from, clientv3.GetPrefixRangeEnd(d.dir(after)))
 	}
-	left := leaseTimes{d: d, known: make(map[clientv3.LeaseID]time.Duration)}
+	left := leaseTimes{d: d, known: make(map[clientv3.LeaseID]leaseTime)}
 	var name string // of the keys in queue
 	var queue []entry
 	done := func() {
@@ -110,19 +110,22 @@ func (d *Driver) nameOf(key string) (string, bool) {
 // leaseTimes asks how long leases have left, each once.
 type leaseTimes struct {
 	d     *Driver
-	known map[clientv3.LeaseID]time.Duration
+	known map[clientv3.LeaseID]leaseTime
 }
 
-func (l *leaseTimes) of(ctx context.Context, id clientv3.LeaseID) time.Duration {
-	left, ok := l.known[id]
+// A leaseTime is what etcd tells of a lease; zero: unknown.
+type leaseTime struct{ left, ttl time.Duration }
+
+func (l *leaseTimes) of(ctx context.Context, id clientv3.LeaseID) leaseTime {
+	told, ok := l.known[id]
 	if !ok && len(l.known) < maxAsked {
 		resp, err := l.d.client.TimeToLive(ctx, id)
-		if err == nil && resp.TTL > 0 { // 0 is unknown, and so is what cannot be asked
-			left = time.Duration(resp.TTL) * time.Second
+		if err == nil && resp.TTL > 0 { // else it is unknown, as is what cannot be asked
+			told = leaseTime{time.Duration(resp.TTL) * time.Second, time.Duration(resp.GrantedTTL) * time.Second}
 		}
-		l.known[id] = left
+		l.known[id] = told
 	}
-	return left
+	return told
 }
 
 func (l *leaseTimes) state(ctx context.Context, name string, queue []entry) driver.State {
@@ -130,7 +133,8 @@ func (l *leaseTimes) state(ctx context.Context, name string, queue []entry) driv
 	holds := holders(queue)
 	for _, e := range holds {
 		h := e.holder()
-		h.Left = l.of(ctx, e.lease)
+		told := l.of(ctx, e.lease)
+		h.Left, h.TTL = told.left, told.ttl
 		st.Holders = append(st.Holders, h)
 		st.Fence = max(st.Fence, h.Fence)
 	}

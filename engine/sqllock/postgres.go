@@ -210,7 +210,7 @@ func (p *postgres) statements() statements {
 // when it has waited longer by a sixth, at last ten times a second. With what it takes to
 // keep the place, that is no more than 20 statements a second for a process, on the
 // average of four seconds.
-var serverPace = pace{first: 4 * time.Millisecond, others: 60 * time.Millisecond, last: 100 * time.Millisecond, share: 6, idle: 1}
+var serverPace = pace{first: 4 * time.Millisecond, others: 60 * time.Millisecond, last: 100 * time.Millisecond, share: 6, idle: 1, far: maxBlind}
 
 // maxAttempts is how often a statement may be the victim of a deadlock, or wait for a row
 // in vain. Each time somebody else has got on.

@@ -148,7 +148,7 @@ func (*sqlite) statements() statements {
 // millisecond, about what a commit takes, and nobody waits 3 % longer than it has to.
 func (*sqlite) traits() traits {
 	return traits{engine: "sqlite", oneWriter: true, prepares: true, fence: fence.SQLite,
-		pace: pace{first: 500 * time.Microsecond, last: 20 * time.Millisecond, share: 32, idle: 4, far: 80 * time.Millisecond}}
+		pace: pace{first: 500 * time.Microsecond, last: 20 * time.Millisecond, share: 32, idle: 4, far: maxBlind}}
 }
 
 // code returns the primary result code, or 0.

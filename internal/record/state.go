@@ -27,7 +27,7 @@ func (r *Record) State(at Clock, resource string) driver.State {
 // Holder tells of a lease, or of what lingers.
 func (c *Claim) Holder(at Clock) driver.Holder {
 	return driver.Holder{
-		Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Limit: c.Limit, Fence: driver.FenceOf(c.Fence), Note: c.Note, Held: since(at, c), Left: at.Left(c),
+		Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Limit: c.Limit, Fence: driver.FenceOf(c.Fence), Note: c.Note, Held: since(at, c), Left: at.Left(c), TTL: c.TTL,
 	}
 }
 

@@ -28,6 +28,7 @@ type NoticeData struct {
 	Reason   string         `json:"reason,omitempty" about:"of an eviction"`
 	By       string         `json:"by,omitempty" about:"the client of this instance that evicted it"`
 	Held     int64          `json:"held_ms,omitempty" about:"for how long it was held at least, in milliseconds"`
+	Silent   int64          `json:"silent_ms,omitempty" about:"for how long it was not renewed, in milliseconds"`
 	Waited   int64          `json:"waited_ms,omitempty" about:"for how long it has waited, in milliseconds"`
 	Holders  []NoticeHolder `json:"holders,omitempty" about:"one that is waited for"`
 }

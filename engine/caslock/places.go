@@ -1,0 +1,361 @@
+package caslock
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/links"
+	"github.com/leasehold-go/leasehold/internal/several"
+)
+
+// never is a tick that does not come.
+const never = math.MaxInt64
+
+// owes has a place be removed that could not be, or may be made late, until so many ticks from now.
+func (q *crowd) owes(name string, ticks int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.owed[name] = never; ticks < never {
+		q.owed[name] = q.ticks + ticks
+	}
+	q.begins()
+}
+
+// pays removes places that were left.
+func (q *crowd) pays(ctx context.Context, ticks int64) {
+	q.mu.Lock()
+	owed := maps.Clone(q.owed)
+	q.mu.Unlock()
+	for name, until := range owed {
+		resource, id, _ := parts(name)
+		was, err := q.clear(ctx, q.d.resource(resource), id, "", false)
+		if err != nil || !was && ticks < until && until < never {
+			continue
+		}
+		q.mu.Lock()
+		if q.owed[name] == until {
+			delete(q.owed, name)
+		}
+		q.mu.Unlock()
+	}
+}
+
+// set gives a name of two parts a value; nil: none. was is the version that it has as far as this process knows. With
+// follow, any later one is replaced too; else that is ErrChanged.
+func (q *crowd) set(ctx context.Context, name string, value []byte, was Version, life time.Duration, follow bool) (Version, error) {
+	for range maxTries {
+		version, err := q.store.Write(ctx, name, value, was, life)
+		q.d.lanes.Answered(err)
+		if err == nil || !errors.Is(err, ErrChanged) && !errors.Is(err, ErrUnsent) && !links.Again(ctx, err) {
+			return version, failed(ctx, err)
+		}
+		i, err := q.store.Read(ctx, name)
+		for links.Again(ctx, err) {
+			i, err = q.store.Read(ctx, name)
+		}
+		if err != nil {
+			return "", failed(ctx, err)
+		}
+		if bytes.Equal(i.Value, value) { // it was written, or another has removed it
+			return i.Version, nil
+		}
+		if !follow && !q.d.same(i.Version, was) {
+			return "", ErrChanged
+		}
+		was = i.Version
+	}
+	return "", ErrContended
+}
+
+// mirror returns when the resource has a line that hears of changes.
+func (q *crowd) mirror(ctx context.Context, s *resource) error {
+	if q.hears(s) {
+		return nil
+	}
+	select {
+	case s.alone <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.alone }()
+	if q.hears(s) {
+		return nil
+	}
+	q.d.watch.listen(ctx)
+	session, err := q.d.watch.session()
+	if err != nil {
+		return err
+	}
+	l := newLine(session)
+	s.mu.Lock()
+	s.line = l
+	s.mu.Unlock()
+	q.mu.Lock()
+	q.lines[s] = q.ticks
+	q.mu.Unlock()
+	v, _, err := q.d.current(ctx, s, true)
+	if err != nil {
+		return err
+	}
+	if err := q.fill(ctx, s.name, func(id string, p *place) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		l.put(id, p, p.number)
+	}); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.loaded, l.removed, l.upTo = true, nil, max(l.upTo, q.d.number(v.version))
+	return nil
+}
+
+// hears reports whether the resource has a line that hears of changes.
+func (q *crowd) hears(s *resource) bool {
+	session, err := q.d.watch.session()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return err == nil && s.line.hears(session)
+}
+
+func (l *line) hears(session uint64) bool { return l != nil && l.loaded && l.session == session }
+
+// fill tells all places of a resource.
+func (q *crowd) fill(ctx context.Context, resource string, put func(id string, p *place)) error {
+	for i, err := range q.store.Beside(ctx, resource) {
+		q.d.lanes.Answered(err)
+		if err != nil {
+			return failed(ctx, err)
+		}
+		_, id, _ := parts(i.Name)
+		if p := q.placeIn(i, id); p != nil {
+			put(id, p)
+		}
+	}
+	return nil
+}
+
+// look returns the places of a resource as they are now, without those of processes whose beat the store has forgotten.
+func (q *crowd) look(ctx context.Context, resource string) (*line, error) {
+	beats, l := make(map[string]bool), newLine(0)
+	var all []*place
+	if err := q.fill(ctx, resource, func(_ string, p *place) { all = append(all, p) }); err != nil || len(all) == 0 {
+		return l, err
+	}
+	for i, err := range q.store.Beside(ctx, "") {
+		if err != nil {
+			return l, failed(ctx, err)
+		}
+		_, process, _ := parts(i.Name)
+		beats[process] = true
+	}
+	for _, p := range all {
+		if beats[p.process] {
+			l.put(p.id, p, p.number)
+		}
+	}
+	return l, nil
+}
+
+// errUnheard: the watch broke off before it told of a place that was made.
+var errUnheard = fmt.Errorf("caslock: the watch has not told of the place yet: %w", driver.ErrNotYet)
+
+// enter returns when a claim of owner has a place, and the resource's line has all places before it. made reports whether
+// the place is a new one.
+func (q *crowd) enter(ctx context.Context, s *resource, owner string, place []byte) (made bool, err error) {
+	id := idOf(owner)
+	was, there := s.placeVersion(id)
+	if there {
+		return false, nil
+	}
+	if err := q.sign(ctx, q.d.opts.Place/2); err != nil {
+		return true, err
+	}
+	version, err := q.set(ctx, placeOf(s.name, owner), place, was, placeLife, true)
+	if err != nil {
+		return true, err
+	}
+	return true, s.hear(ctx, id, q.d.number(version))
+}
+
+// placeVersion returns the version of a place that counts, else what a new one is made upon.
+func (s *resource) placeVersion(id string) (_ Version, counts bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.line == nil {
+		return "", false
+	}
+	p := s.line.byID[id]
+	if p == nil {
+		return "", false
+	}
+	return p.version, s.line.loaded && !p.peer.dead()
+}
+
+// hear returns when the line has heard of a place with that number, and so of all before it.
+func (s *resource) hear(ctx context.Context, id string, number uint64) error {
+	s.mu.Lock()
+	ch := make(chan struct{})
+	if s.line == nil || s.line.upTo >= number {
+		close(ch)
+	} else if before := s.awaited[id]; before != nil {
+		ch = before
+	} else {
+		if s.awaited == nil {
+			s.awaited = make(map[string]chan struct{})
+		}
+		s.awaited[id] = ch
+	}
+	s.mu.Unlock()
+	select {
+	case <-ch:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.line == nil || s.line.upTo < number {
+		return errUnheard
+	}
+	if s.line.byID[id] == nil { // it has gone since, or the watch has missed it
+		s.line = nil
+		return errUnheard
+	}
+	return nil
+}
+
+// lateFor is for how many ticks a place may come late that was not there when it was left. One that comes later is removed
+// when the watch tells of it.
+const lateFor = 4 * keepShare
+
+// leave removes the place of an owner, and reports whether there was one. made: this process may have made it.
+func (q *crowd) leave(ctx context.Context, s *resource, owner string, made bool) (was bool, err error) {
+	name, id := placeOf(s.name, owner), idOf(owner)
+	q.forget(name)
+	version, _ := s.placeVersion(id)
+	was, err = q.clear(ctx, s, id, version, true)
+	switch {
+	case !made:
+	case err != nil:
+		q.owes(name, never)
+	case !was:
+		q.owes(name, lateFor)
+	}
+	return was, err
+}
+
+// clear removes a place, and reports whether there was one. version is that which it has as far as is known, and follow as
+// of remove.
+func (q *crowd) clear(ctx context.Context, s *resource, id string, version Version, follow bool) (was bool, err error) {
+	if version == "" {
+		i, err := q.store.Read(ctx, s.name+parted+id)
+		for links.Again(ctx, err) {
+			i, err = q.store.Read(ctx, s.name+parted+id)
+		}
+		if err != nil || i.Value == nil {
+			return false, failed(ctx, err)
+		}
+		version = i.Version
+	}
+	return true, q.remove(ctx, s, id, version, follow)
+}
+
+// remove removes a place. With follow, so it does one that was made anew; else that stays, with ErrChanged.
+func (q *crowd) remove(ctx context.Context, s *resource, id string, version Version, follow bool) error {
+	removed, err := q.set(ctx, s.name+parted+id, nil, version, goneLife, follow)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.line != nil {
+		s.line.put(id, nil, max(q.d.number(removed), q.d.number(version)+1))
+	}
+	s.wakeNext()
+	return nil
+}
+
+// see removes what nobody waits for: places of this process without a waiter, those of waiters that have not tried for
+// the time of a place, and those of dead processes before the first of ours.
+func (q *crowd) see(ticks int64, most time.Duration) {
+	for _, s := range q.idle(ticks) {
+		s.mu.Lock()
+		s.line = nil
+		s.mu.Unlock()
+	}
+	ctx, cancel := context.WithTimeout(q.d.closing, most)
+	defer cancel()
+	q.pays(ctx, ticks)
+	for s := range q.all() {
+		some := q.unwanted(s)
+		several.Each(ctx, len(some), maxRenewals, slow, func(i int) {
+			_ = q.remove(ctx, s, some[i].id, some[i].version, false) // else it is seen again
+		})
+	}
+}
+
+// idle forgets the lines where nobody has waited for a while, and returns them.
+func (q *crowd) idle(ticks int64) (some []*resource) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for s, last := range q.lines {
+		if ticks-last > 4*keepShare {
+			delete(q.lines, s)
+			some = append(some, s)
+		}
+	}
+	for name, w := range q.mine {
+		if w.trying == 0 && ticks-w.tried > keepShare {
+			delete(q.mine, name)
+			q.owed[name] = never
+		}
+	}
+	return some
+}
+
+func (q *crowd) all() map[*resource]bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := make(map[*resource]bool, len(q.lines))
+	for s := range q.lines {
+		all[s] = true
+	}
+	return all
+}
+
+// maxUnwanted is how many places are removed at once.
+const maxUnwanted = 256
+
+// unwanted are the places of a resource that are to be removed.
+func (q *crowd) unwanted(s *resource) (some []*place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.line == nil {
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var first *place // of those that count
+	var dead []*place
+	for _, p := range s.line.order {
+		switch {
+		case p.gone:
+		case p.process == q.process && q.mine[s.name+parted+p.id] == nil:
+			some = append(some, p)
+		case p.peer.dead() && first == nil:
+			dead = append(dead, p)
+		case first == nil:
+			first = p
+		}
+	}
+	if first == nil || first.process == q.process {
+		some = append(some, dead...)
+	}
+	return some[:min(len(some), maxUnwanted)]
+}
