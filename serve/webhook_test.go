@@ -77,6 +77,9 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if err := json.Unmarshal(body, &p.Notice); err != nil || p.id == "" || h.Get("Content-Type") != "application/json" {
 		r.t.Errorf("a notice that cannot be read: %v %s %v", err, body, h)
 	}
+	if req.URL.Path != "/hook" {
+		r.t.Errorf("a notice came to %s", req.URL.Path)
+	}
 	r.mu.Lock()
 	r.posts = append(r.posts, p)
 	answer := r.answer

@@ -52,9 +52,11 @@ func (s *served) call(path, format string, args ...any) int {
 
 // take takes and releases a lock now and then.
 func (s *served) take(d time.Duration) {
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Second) {
-		s.call("/v1/acquire", `{"name":"a","owner":"owner%d","ttl_ms":60000}`, time.Now().Unix())
-		s.call("/v1/release", `{"name":"a","owner":"owner%d"}`, time.Now().Unix())
+	end := time.Now().Add(d)
+	for n := 0; time.Now().Before(end); n++ {
+		s.call("/v1/acquire", `{"name":"a","owner":"owner%d","ttl_ms":60000}`, n)
+		s.call("/v1/release", `{"name":"a","owner":"owner%d"}`, n)
+		time.Sleep(5 * time.Second)
 	}
 }
 
@@ -112,7 +114,7 @@ var servedLives = []struct {
 	{"one slow call", serve.Options{}, func(s *served) {
 		s.pass(time.Minute)
 		s.engine.Next(locktest.OpTry, locktest.SlowReply(4*time.Second))
-		s.call("/v1/acquire", `{"name":"a","owner":"owner","ttl_ms":60000}`)
+		s.take(time.Second)
 		s.pass(20 * time.Minute)
 	}, nil},
 	{"the store is full", serve.Options{}, func(s *served) {
