@@ -123,11 +123,9 @@ type webhook struct {
 	wake     chan struct{} // has room for one: there is something to do
 
 	mu      sync.Mutex
-	waiting []*delivery     // guarded by mu; in no order
-	sending int             // guarded by mu; how many are on their way
-	failing bool            // guarded by mu; the last attempt failed
-	lately  map[string]bool // guarded by mu; ids of notices, in two generations as ends of claims
-	before  map[string]bool // guarded by mu
+	waiting []*delivery // guarded by mu; in no order
+	sending int         // guarded by mu; how many are on their way
+	failing bool        // guarded by mu; the last attempt failed
 }
 
 // A delivery is one notice on its way.
@@ -142,7 +140,7 @@ type delivery struct {
 func newWebhook(s *Server) *webhook {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxConnsPerHost = noticesAtOnce
-	w := &webhook{Webhook: *s.opts.Webhook, s: s, wake: make(chan struct{}, 1), lately: make(map[string]bool), client: &http.Client{
+	w := &webhook{Webhook: *s.opts.Webhook, s: s, wake: make(chan struct{}, 1), client: &http.Client{
 		Transport: transport, Timeout: noticeBound,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -152,7 +150,7 @@ func newWebhook(s *Server) *webhook {
 	return w
 }
 
-// tell queues a notice, unless it was queued before. It never waits. A nil webhook tells nobody.
+// tell queues a notice. It never waits. A nil webhook tells nobody.
 func (w *webhook) tell(kind string, about wire.NoticeData) {
 	if w == nil {
 		return
@@ -166,12 +164,6 @@ func (w *webhook) tell(kind string, about wire.NoticeData) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.lately[id] || w.before[id] {
-		return
-	}
-	if w.lately[id] = true; len(w.lately) >= mostEnds {
-		w.before, w.lately = w.lately, make(map[string]bool)
-	}
 	if len(w.waiting)+w.sending >= mostNotices {
 		w.s.metrics.notices.count(label("outcome", noticeDropped))
 		return

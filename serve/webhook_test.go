@@ -203,7 +203,10 @@ func TestWebhookTells(t *testing.T) {
 		len(d.Holders) != 1 || d.Holders[0].Handle != wire.Handle("holds") || d.Holders[0].Note != "slow" {
 		t.Errorf("told %s %+v", long.Type, d)
 	}
-	h.call(wire.Acquire, wire.Busy, `{"name":"b","owner":"waits","ttl_ms":60000,"queue":true}`) // a wait that is told already
+	h.call(wire.Acquire, wire.Busy, `{"name":"b","owner":"waits","ttl_ms":60000,"queue":true}`)
+	if again := h.claims.longWaits(0, time.Now()); len(again) > 0 {
+		t.Errorf("the wait is told again: %+v", again)
+	}
 
 	h.call(wire.Acquire, wire.Granted, `{"name":"c","owner":"dies","ttl_ms":500}`) // and nobody asks for it again
 	h.call(wire.Acquire, wire.Granted, `{"name":"c2","owner":"by-design","ttl_ms":500,"details":{"kind":"manual"}}`)
