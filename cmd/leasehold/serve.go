@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -27,6 +28,9 @@ that other machines reach needs TLS and an --access file, or --insecure.
 See docs/serve.md for the calls. Any number of instances may stand behind a balancer
 over one shared store; none of them keeps anything that matters. The store "memory:" is
 the memory of this process, and is gone with it.
+
+With --history FILE, what happened is still known after a restart. The file belongs to this
+instance alone. A bound of 0 is none.
 
 Certificates, the --access file and webhook secrets are read again when they change. Port 0 of
 --listen is a free port.
@@ -73,22 +77,23 @@ type service struct {
 	access   string
 	audit    string
 	insecure bool
-	webhook  serve.Webhook
-	secrets  string // the file of the webhook's
-	longWait span
+	user     string   // the header of a proxy that signs people in
+	from     []string // its addresses
+	history  historyFlags
+	webhook  webhookFlags
 	opts     serve.Options
 }
 
 func newServeCommand(a *app) *cobra.Command {
-	s := &service{app: a, longWait: span(5 * time.Minute)}
+	s := &service{app: a}
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Serve the locks over HTTP",
 		Long:  serveLong,
 		Annotations: map[string]string{helpFlags: `Listen: listen host
-Security: tls-cert tls-key client-ca access insecure audit
-Webhook: webhook webhook-secret-file
-Limits: max-waiting max-streams rate`},
+Security: tls-cert tls-key client-ca access proxy-user proxy-from insecure audit
+History and notices: history webhook webhook-secret-file
+Limits: rate`},
 		Example: `  leasehold serve
   leasehold --store redis://host/0 serve --listen 127.0.0.1:7400
   curl --json '{"name":"job","ttl_ms":30000}' http://127.0.0.1:7400/v1/acquire`,
@@ -101,11 +106,12 @@ Limits: max-waiting max-streams rate`},
 	flags.StringVar(&s.key, "tls-key", "", "private key of the certificate, in `FILE`")
 	flags.StringVar(&s.clientCA, "client-ca", "", "verify client certificates with the CAs in `FILE`")
 	flags.StringVar(&s.access, "access", "", "rules for which client may do what, in `FILE`")
+	flags.StringVar(&s.user, "proxy-user", "", "a reverse proxy names who has signed in, in `HEADER`")
+	flags.StringSliceVar(&s.from, "proxy-from", nil, "addresses of that proxy, as `CIDR`")
 	flags.BoolVar(&s.insecure, "insecure", false, "serve other machines without TLS or --access")
 	flags.StringVar(&s.audit, "audit", "", "log each call that changes something to `FILE`, or - for stdout")
-	flags.StringVar(&s.webhook.URL, "webhook", "", "post lost and evicted leases and long waits to `URL`")
-	flags.StringVar(&s.secrets, "webhook-secret-file", "", "sign them with the secrets in `FILE`")
-	flags.Var(&s.longWait, "webhook-wait", "waits are long after `DURATION`")
+	s.history.add(flags)
+	s.webhook.add(flags)
 	flags.IntVar(&s.opts.Limits.Waiting, "max-waiting", 0, "at most `N` waiting calls (default 20000)")
 	flags.IntVar(&s.opts.Limits.Streams, "max-streams", 0, "at most `N` event streams (default 5000)")
 	flags.IntVar(&s.opts.Limits.StreamsEach, "max-streams-each", 0, "at most `N` event streams per client (default 1000)")
@@ -134,6 +140,11 @@ func (s *service) run(ctx context.Context) error {
 		return orSignal(ctx, err)
 	}
 	defer s.app.close(d)
+	closeHistory, err := s.openHistory(ctx)
+	if err != nil {
+		return orSignal(ctx, err)
+	}
+	defer closeHistory()
 	handler, err := serve.New(d, &s.opts)
 	if err != nil {
 		return usageErrorf("%w", err)
@@ -160,7 +171,12 @@ func (s *service) prepare() (config *tls.Config, closeAudit func(), err error) {
 		if err != nil {
 			return nil, nil, usageErrorf("%w", err)
 		}
+		if err := s.trustProxy(access); err != nil {
+			return nil, nil, err
+		}
 		s.opts.Client = access.Client
+	} else if s.user != "" || len(s.from) > 0 {
+		return nil, nil, usageErrorf("--proxy-user and --proxy-from need --access, which says who may what")
 	}
 	if (s.cert == "") != (s.key == "") || s.clientCA != "" && s.cert == "" {
 		return nil, nil, usageErrorf("--tls-cert and --tls-key go together, and --client-ca needs them")
@@ -172,7 +188,7 @@ func (s *service) prepare() (config *tls.Config, closeAudit func(), err error) {
 		}
 		config = files.Config()
 	}
-	if err := s.prepareWebhook(failed); err != nil {
+	if s.opts.Webhook, err = s.webhook.read(failed); err != nil {
 		return nil, nil, err
 	}
 	if err := s.checkListen(); err != nil {
@@ -192,23 +208,26 @@ func (s *service) prepare() (config *tls.Config, closeAudit func(), err error) {
 	return config, closeAudit, nil
 }
 
-func (s *service) prepareWebhook(failed func(error)) (err error) {
-	if s.webhook.URL == "" {
-		if s.secrets != "" {
-			return usageErrorf("--webhook-secret-file needs --webhook")
-		}
+// trustProxy has the header of a reverse proxy name clients.
+func (s *service) trustProxy(access *serve.Access) error {
+	if s.user == "" && len(s.from) == 0 {
 		return nil
 	}
-	if s.webhook.LongWait = time.Duration(s.longWait); s.longWait <= 0 {
-		return usageErrorf("--webhook-wait is positive")
+	if s.user == "" || len(s.from) == 0 {
+		return usageErrorf("--proxy-user and --proxy-from go together")
 	}
-	if s.secrets != "" {
-		if s.webhook.Secrets, err = serve.ReadSecrets(s.secrets, failed); err != nil {
-			return usageErrorf("%w", err)
+	var from []netip.Prefix
+	for _, text := range s.from {
+		one, err := netip.ParsePrefix(text)
+		if addr, isAddr := netip.ParseAddr(text); isAddr == nil {
+			one, err = addr.Prefix(addr.BitLen())
 		}
+		if err != nil {
+			return usageErrorf("--proxy-from %q: want addresses such as 10.0.0.7 or 10.0.0.0/24", plain(text))
+		}
+		from = append(from, one.Masked())
 	}
-	s.opts.Webhook = &s.webhook
-	return nil
+	return access.TrustProxy(s.user, from)
 }
 
 // checkListen refuses to let in other machines whom nobody knows, or whom others can listen to.
@@ -231,6 +250,7 @@ func (s *service) open(ctx context.Context) (driver.Driver, error) {
 	}
 	if strings.EqualFold(chosen.value, "memory:") {
 		s.app.storeURL = "memory:"
+		s.opts.History.Sole = true
 		return memory.New(), nil
 	}
 	return s.app.open(ctx, stores.Open)
