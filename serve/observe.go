@@ -98,6 +98,9 @@ func (e told) notice() wire.NoticeData {
 	if e.Token != token(0) {
 		about.Token = e.Token
 	}
+	if d := e.Details; d != nil {
+		about.Host, about.User, about.Link = d.Host, d.User, d.Link
+	}
 	return about
 }
 

@@ -208,10 +208,11 @@ func TestWebhookTells(t *testing.T) {
 		t.Errorf("the wait is told again: %+v", again)
 	}
 
-	h.call(wire.Acquire, wire.Granted, `{"name":"c","owner":"dies","ttl_ms":500}`) // and nobody asks for it again
+	h.call(wire.Acquire, wire.Granted, `{"name":"c","owner":"dies","ttl_ms":500,"details":{"host":"web-7","link":"https://ci/7"}}`) // and nobody asks for it again
 	h.call(wire.Acquire, wire.Granted, `{"name":"c2","owner":"by-design","ttl_ms":500,"details":{"kind":"manual"}}`)
 	lost := h.got(3)[2]
-	if lost.Type != wire.NoticeLost || lost.Data.Name != "c" || lost.Data.Cause != causeExpired || lost.Data.Held < 500 || lost.Data.Silent < 500 {
+	if lost.Type != wire.NoticeLost || lost.Data.Name != "c" || lost.Data.Cause != causeExpired || lost.Data.Held < 500 || lost.Data.Silent < 500 ||
+		lost.Data.Host != "web-7" || lost.Data.Link != "https://ci/7" {
 		t.Errorf("told %s %+v", lost.Type, lost.Data)
 	}
 	h.evictOne("d") // comes last

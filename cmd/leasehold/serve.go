@@ -91,7 +91,7 @@ func newServeCommand(a *app) *cobra.Command {
 		Short: "Serve the locks over HTTP",
 		Long:  serveLong,
 		Annotations: map[string]string{helpFlags: `Listen: listen host
-Security: tls-cert tls-key client-ca access proxy-user proxy-from insecure audit
+Security: tls-cert tls-key client-ca access insecure audit
 History and notices: history webhook webhook-secret-file
 Limits: rate`},
 		Example: `  leasehold serve

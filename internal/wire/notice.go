@@ -23,7 +23,10 @@ type NoticeData struct {
 	Handle   string         `json:"handle" about:"what leasehold evict takes in place of the owner"`
 	Token    string         `json:"token,omitempty" about:"of the lease"`
 	Mode     string         `json:"mode" enum:"exclusive,shared" about:"how it is or was to be held"`
-	Note     string         `json:"note,omitempty" about:"the owner's"`
+	Note     string         `json:"note,omitempty" about:"the owner's, as text"`
+	Host     string         `json:"host,omitempty" about:"the owner's, if its details have one"`
+	User     string         `json:"user,omitempty" about:"as host"`
+	Link     string         `json:"link,omitempty" about:"as host"`
 	Cause    string         `json:"cause,omitempty" enum:"expired,unexplained" about:"why a lease was lost: it was not renewed in time, or the store does not say"`
 	Reason   string         `json:"reason,omitempty" about:"of an eviction"`
 	By       string         `json:"by,omitempty" about:"the client of this instance that evicted it"`
