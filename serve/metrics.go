@@ -157,10 +157,11 @@ type figure struct {
 	value      float64
 }
 
-// gauges are about the last look at the whole store, and unknown while there is none.
+// gauges are about the last look at the whole store, and unknown while there is none, and about the file.
 func (r *recorder) gauges(now time.Time) []figure {
 	held, waiting, longest, age := math.NaN(), math.NaN(), math.NaN(), math.NaN()
-	if seen, up := r.glance(); seen != nil {
+	seen, up, lag := r.glance(now)
+	if seen != nil {
 		age = now.Sub(seen.at).Seconds()
 		if up {
 			h, w := seen.count()
@@ -172,17 +173,22 @@ func (r *recorder) gauges(now time.Time) []figure {
 		{"leasehold_store_waiting", "Places in the store's queues.", waiting},
 		{"leasehold_store_longest_wait_seconds", "For how long the first of them has waited.", longest},
 		{"leasehold_store_look_age_seconds", "How long ago the store was asked what it holds.", age},
+		{"leasehold_history_lag_seconds", "For how long the history file has not taken the first entry that it lacks.", lag.Seconds()},
 	}
 }
 
-// glance is what the last look at the whole store has seen, or nil, and whether the store was up then or later.
-func (r *recorder) glance() (seen *sight, up bool) {
+// glance is what the last look at the whole store has seen, or nil, whether the store was up then or later, and for how long
+// the file has not taken what it was given; 0: it has, or there is no file.
+func (r *recorder) glance(now time.Time) (seen *sight, up bool, lag time.Duration) {
 	if r == nil {
-		return nil, false
+		return nil, false, 0
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.watch.sight, r.watch.store == wire.StoreUp
+	if !r.writing.since.IsZero() {
+		lag = now.Sub(r.writing.since)
+	}
+	return r.watch.sight, r.watch.store == wire.StoreUp, lag
 }
 
 // longest is for how long somebody has waited; 0: nobody does.

@@ -2,6 +2,7 @@ package observe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -73,6 +74,20 @@ func (s *served) lose() {
 // full is a store that grants nothing.
 func full(context.Context, func() error) error { return driver.ErrFull }
 
+// A stuck is a history file that takes nothing.
+type stuck struct{}
+
+// State implements serve.HistoryFile.
+func (stuck) State() serve.HistoryState { return serve.HistoryState{ID: "stuck"} }
+
+// Append implements serve.HistoryFile.
+func (stuck) Append(context.Context, []serve.HistoryEntry) error { return errors.New("no room") }
+
+// Read implements serve.HistoryFile.
+func (stuck) Read(context.Context, serve.HistoryQuery) ([]serve.HistoryEntry, int64, error) {
+	return nil, 0, nil
+}
+
 // Lives of instances, and the alerts that have fired in each.
 var servedLives = []struct {
 	name   string
@@ -132,6 +147,10 @@ var servedLives = []struct {
 		s.lose()
 		s.pass(10 * time.Minute)
 	}, []string{`{alertname="LeaseholdServiceLost", cause="expired"}`}},
+	{"a history file that cannot be written", serve.Options{History: serve.HistoryOptions{File: stuck{}}}, func(s *served) {
+		s.take(time.Second)
+		s.pass(10 * time.Minute)
+	}, []string{`{alertname="LeaseholdHistoryStuck"}`}},
 	{"a webhook that nobody serves", serve.Options{Webhook: &serve.Webhook{URL: "http://127.0.0.1:1/"}}, func(s *served) {
 		s.pass(10 * time.Minute)
 		s.call("/v1/acquire", `{"name":"b","owner":"owner","ttl_ms":60000}`)
