@@ -43,4 +43,6 @@ func (o *Observer) Call(r *http.Request, call string) (context.Context, func(ser
 
 // Inject writes the span of ctx to the headers of a request: give it to Options.Headers of package
 // httplock.
-func Inject(ctx context.Context, h http.Header) { traceparent.Inject(ctx, propagation.HeaderCarrier(h)) }
+func Inject(ctx context.Context, h http.Header) {
+	traceparent.Inject(ctx, propagation.HeaderCarrier(h))
+}

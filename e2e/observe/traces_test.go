@@ -90,7 +90,7 @@ func TestCallsAreTraced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { locks.Close() })
+		t.Cleanup(func() { locks.Close(); d.Close() })
 		return locks
 	}
 	locks, rival := connect(), connect()
