@@ -159,18 +159,20 @@ type figure struct {
 
 // gauges are about the last look at the whole store, and unknown while there is none, and about the file.
 func (r *recorder) gauges(now time.Time) []figure {
-	held, waiting, longest, age := math.NaN(), math.NaN(), math.NaN(), math.NaN()
+	held, waiting, atRisk, longest, age := math.NaN(), math.NaN(), math.NaN(), math.NaN(), math.NaN()
 	seen, up, lag := r.glance(now)
 	if seen != nil {
 		age = now.Sub(seen.at).Seconds()
 		if up {
 			h, w := seen.count()
 			held, waiting, longest = float64(h), float64(w), seen.longest(now).Seconds()
+			atRisk = float64(seen.atRisk())
 		}
 	}
 	return []figure{
 		{"leasehold_store_held", "Leases in the store.", held},
 		{"leasehold_store_waiting", "Places in the store's queues.", waiting},
+		{"leasehold_store_at_risk", "Leases that were not renewed for more than half their length.", atRisk},
 		{"leasehold_store_longest_wait_seconds", "For how long the first of them has waited.", longest},
 		{"leasehold_store_look_age_seconds", "How long ago the store was asked what it holds.", age},
 		{"leasehold_history_lag_seconds", "For how long the history file has not taken the first entry that it lacks.", lag.Seconds()},
@@ -189,6 +191,14 @@ func (r *recorder) glance(now time.Time) (seen *sight, up bool, lag time.Duratio
 		lag = now.Sub(r.writing.since)
 	}
 	return r.watch.sight, r.watch.store == wire.StoreUp, lag
+}
+
+// atRisk is how many leases may be lost soon.
+func (s *sight) atRisk() (n int) {
+	for i := range s.rows {
+		n += number(s.rows[i].atRisk)
+	}
+	return n
 }
 
 // longest is for how long somebody has waited; 0: nobody does.

@@ -6,9 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
+	"github.com/leasehold-go/leasehold/serve"
 )
 
 // series are those that /metrics has now, without their values.
@@ -69,4 +72,28 @@ func TestPageNamesTheMetrics(t *testing.T) {
 			t.Errorf("docs/observe.md does not name %s", m[1])
 		}
 	}
+}
+
+// Leases and waiters are those of the store, whoever made them, and unknown while it does not answer.
+func TestGaugesAreOfTheStore(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	d := locktest.NewFaulty(engine.Connect())
+	s := startOn(t, d, &serve.Options{History: serve.HistoryOptions{Every: 100 * time.Millisecond}})
+	other := start(t, engine, nil)
+	other.post(wire.Acquire, `{"name":"a","owner":"owner","ttl_ms":60000}`).want(t, 200, "")
+	other.post(wire.Acquire, `{"name":"b","owner":"owner","ttl_ms":60000}`).want(t, 200, "")
+	other.post(wire.Acquire, `{"name":"a","owner":"other","ttl_ms":60000,"queue":true}`).want(t, 409, wire.CodeBusy)
+	shows := func(lines ...string) {
+		t.Helper()
+		eventually(t, strings.Join(lines, ", "), func() bool {
+			text := s.get("/metrics")
+			return !slices.ContainsFunc(lines, func(l string) bool { return !strings.Contains(text, "\n"+l+"\n") })
+		})
+	}
+	shows("leasehold_store_up 1", "leasehold_store_held 2", "leasehold_store_waiting 1", "leasehold_store_at_risk 0")
+	d.Always(locktest.OpInspect, locktest.LoseRequest)
+	shows("leasehold_store_up 0", "leasehold_store_held NaN", "leasehold_store_waiting NaN", "leasehold_store_longest_wait_seconds NaN")
+	d.Always(locktest.OpInspect, nil)
+	shows("leasehold_store_up 1", "leasehold_store_held 2")
 }
