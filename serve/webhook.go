@@ -172,13 +172,13 @@ func (w *webhook) tell(kind string, about wire.NoticeData) {
 	w.nudge()
 }
 
-// noticeID is the same for all that instances tell of one lease's end: a receiver that knows it has heard of it. Waits have
-// none in common, nor leases without a token.
+// noticeID is the same for all that instances tell of one lease's end, however much they know of it: a receiver that has
+// the id has the news. Waits have none in common, nor leases without a token.
 func noticeID(kind string, about wire.NoticeData) string {
 	if kind == wire.NoticeWait || about.Token == "" {
 		return "msg_" + rand.Text()
 	}
-	sum := sha256.Sum256([]byte(strings.Join([]string{kind, about.Name, about.Handle, about.Token}, "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join([]string{about.Name, about.Handle, about.Token}, "\x00")))
 	return "msg_" + base64.RawURLEncoding.EncodeToString(sum[:18])
 }
 

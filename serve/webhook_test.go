@@ -387,6 +387,13 @@ func TestNoticesOfOneLeaseHaveOneID(t *testing.T) {
 	if all := r.got(2); all[0].id != all[1].id || all[0].Data.Reason != "x" || all[1].Data.Reason != "x" {
 		t.Errorf("told %+v", all)
 	}
+	lease := wire.NoticeData{Name: "a", Handle: "b", Token: "7", Reason: "why"}
+	if evicted, lost := noticeID(wire.NoticeEvicted, lease), noticeID(wire.NoticeLost, lease); evicted != lost {
+		t.Errorf("one instance knows that it was evicted, and another that it is lost: %s and %s", evicted, lost)
+	}
+	if first, next := noticeID(wire.NoticeWait, lease), noticeID(wire.NoticeWait, lease); first == next {
+		t.Errorf("two waits of one owner are both %s", first)
+	}
 }
 
 // The addresses of webhooks have keys in them.
