@@ -133,11 +133,11 @@ func (a *acquisition) waitedInVain() error {
 // newHold prepares the hold that asks the engine, with owner.
 func (a *acquisition) newHold(owner string) (err error) {
 	l := a.locker
-	h := &hold{locker: l, calling: onecall.New(), renewals: renewals{ttl: a.ttl, never: a.noRenew}}
+	h := &hold{locker: l, who: a.who, calling: onecall.New(), renewals: renewals{ttl: a.ttl, never: a.noRenew}}
 	h.holders.leases, h.renewals.entry.Value, h.deadline.entry.Value = h.holders.only[:0], h, h
 	h.req = driver.Request{
 		Resource: a.name, Owner: owner, Mode: a.mode, Limit: a.limit,
-		TTL: a.firstTTL(l), Queue: a.waits, Note: a.note, Lost: h.lose,
+		TTL: a.firstTTL(l), Queue: a.waits, Note: a.who.note, Lost: h.lose,
 	}
 	if h.claim, err = l.driver.Claim(h.req); err != nil {
 		return err

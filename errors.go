@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/details"
 )
 
 // Errors to test for with errors.Is. Any other error of a call to the engine means that
@@ -59,7 +60,7 @@ type BusyError struct {
 	Holder Holder
 }
 
-// Error names the resource and the holder's note, without what would drive a terminal:
+// Error names the resource, the holder's note and host, without what would drive a terminal:
 // others wrote it. It never contains an owner.
 func (e *BusyError) Error() string {
 	if e.Holder.Note == "" {
@@ -70,7 +71,7 @@ func (e *BusyError) Error() string {
 			return r
 		}
 		return -1
-	}, e.Holder.Note)
+	}, details.Details(e.Holder.Details()).Line())
 	if e.Holder.Owner == (Owner{}) {
 		return fmt.Sprintf("%q is busy: kept after %s, which is done, for %v more", e.Resource, note, e.Holder.Left.Round(time.Millisecond))
 	}

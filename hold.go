@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/details"
 	"github.com/leasehold-go/leasehold/internal/onecall"
 	"github.com/leasehold-go/leasehold/internal/waiting"
 )
@@ -19,7 +20,7 @@ import (
 // nested ones. It is in one phase (phase.go).
 type hold struct {
 	locker *Locker
-	req    driver.Request // its Note is guarded by mu
+	req    driver.Request
 	claim  driver.Claim
 
 	// calling serialises the calls to claim once the hold is held.
@@ -32,7 +33,8 @@ type hold struct {
 	grant    grant    // guarded by mu
 	deadline deadline // guarded by mu
 	renewals renewals
-	holders  holders // guarded by mu
+	holders  holders      // guarded by mu
+	who      *description // guarded by mu
 }
 
 // A grant is what a hold's token is made of.
@@ -118,8 +120,9 @@ func (h *hold) describe() Holder {
 	defer h.mu.Unlock()
 	now := h.locker.clock.Now()
 	return Holder{
-		Owner: driver.OwnerOf(h.req.Owner), Mode: h.req.Mode, Limit: h.req.Limit, Token: h.grant.token(), Note: h.req.Note,
+		Owner: driver.OwnerOf(h.req.Owner), Mode: h.req.Mode, Limit: h.req.Limit, Token: h.grant.token(),
 		Held: now.Sub(h.grant.at), Left: h.deadline.at.Sub(now),
+		Note: details.Text(h.who.note), note: h.who.note,
 	}
 }
 

@@ -22,6 +22,7 @@ type Locker struct {
 	clock     *boottime.Clock // of leases
 	features  driver.Features
 	opts      Options
+	who       *description // holds, where a call says no more
 	keeper    keeper
 	deadlines deadlines
 	queue     localQueue
@@ -43,10 +44,14 @@ func newLocker(d driver.Driver, opts *Options, clock *boottime.Clock) (*Locker, 
 	if err == nil && isNil(d) {
 		err = fmt.Errorf("%w: no driver", ErrInvalidOption)
 	}
+	var who *description
+	if err == nil {
+		who, err = o.description()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("leasehold: new: %w", err)
 	}
-	l := &Locker{driver: d, clock: clock, features: d.Features(), opts: o, calls: calls{closing: make(chan struct{})}}
+	l := &Locker{driver: d, clock: clock, features: d.Features(), opts: o, who: who, calls: calls{closing: make(chan struct{})}}
 	l.operator, _ = d.(driver.Operator)
 	if (opts == nil || opts.TTL == 0) && l.features.SessionTTL > 0 {
 		l.opts.TTL = l.features.SessionTTL

@@ -82,7 +82,7 @@ func TestCoreImportsNoEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "github.com/leasehold-go/leasehold/driver github.com/leasehold-go/leasehold/internal/boottime github.com/leasehold-go/leasehold/internal/onecall github.com/leasehold-go/leasehold/internal/pages github.com/leasehold-go/leasehold/internal/schedule github.com/leasehold-go/leasehold/internal/several github.com/leasehold-go/leasehold/internal/waiting github.com/leasehold-go/leasehold"
+	want := "github.com/leasehold-go/leasehold/driver github.com/leasehold-go/leasehold/internal/boottime github.com/leasehold-go/leasehold/internal/details github.com/leasehold-go/leasehold/internal/onecall github.com/leasehold-go/leasehold/internal/pages github.com/leasehold-go/leasehold/internal/schedule github.com/leasehold-go/leasehold/internal/several github.com/leasehold-go/leasehold/internal/waiting github.com/leasehold-go/leasehold"
 	if got := strings.Join(strings.Fields(string(out)), " "); got != want {
 		t.Errorf("the core is made of %s, want %s", got, want)
 	}

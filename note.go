@@ -4,38 +4,43 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/leasehold-go/leasehold/internal/details"
 )
 
 // SetNote replaces the note that people see who ask who holds the resource: how far its work
-// is, or its result. With [AtLeast] the last note stays until that time is over, and is the
-// record of a finished job. SetNote returns nil if the engine shows the note, [ErrLost] or
-// [ErrReleased] if the lease is over, [ErrUnsupported] if the engine cannot change notes, and
-// [ErrInvalidOption] for a note that [Options.Note] would not accept. After any other error the
-// outcome is unknown. The lease is not affected.
+// is, or its result. All other [Details] stay. With [AtLeast] the last note stays until that
+// time is over, and is the record of a finished job. SetNote returns nil if the engine shows
+// the note, [ErrLost] or [ErrReleased] if the lease is over, [ErrUnsupported] if the engine
+// cannot change notes, and [ErrInvalidOption] for a note that [Options.Note] would not accept.
+// After any other error the outcome is unknown. The lease is not affected.
 func (le *Lease) SetNote(ctx context.Context, note string) error {
-	return le.wrap("note", le.setNote(ctx, note))
+	return le.wrap("note", le.setNote(ctx, func(said *details.Details) { said.Text = note }))
 }
 
-func (le *Lease) setNote(ctx context.Context, note string) error {
+// setNote has the engine show what change makes of the details.
+func (le *Lease) setNote(ctx context.Context, change func(said *details.Details)) error {
 	if !le.hold.locker.features.Notes {
 		return ErrUnsupported
 	}
-	if err := checkNote(note); err != nil {
-		return err
-	}
-	return le.call(ctx, func() error { return le.hold.setNote(ctx, note) })
+	return le.call(ctx, func() error { return le.hold.setNote(ctx, change) })
 }
 
-// setNote has the engine show note. Requires h.calling.
-func (h *hold) setNote(ctx context.Context, note string) error {
+// setNote requires h.calling.
+func (h *hold) setNote(ctx context.Context, change func(said *details.Details)) error {
 	now, as := h.locker.clock.Read()
 	h.mu.Lock()
-	left := h.deadline.at.Sub(now)
+	left, said, filled := h.deadline.at.Sub(now), h.who.said, h.who.filled
 	h.mu.Unlock()
+	change(&said)
+	changed, err := newDescription(said, filled)
+	if err != nil {
+		return err
+	}
 	// A quarter of what is left, because renewals wait for this call.
 	call := h.newCall(ctx, as.Add(min(left/4, callBound)))
 	defer call.end()
-	err := h.claim.Note(call, note)
+	err = h.claim.Note(call, changed.note)
 	switch {
 	case err != nil && ctx.Err() != nil: // its cause is the caller's and may match anything
 		return fmt.Errorf("%w: %v", ctx.Err(), err)
@@ -43,7 +48,7 @@ func (h *hold) setNote(ctx context.Context, note string) error {
 		h.lose(err)
 	case err == nil: // waiters of this process see it too
 		h.mu.Lock()
-		h.req.Note = note
+		h.who = changed
 		h.mu.Unlock()
 	}
 	return err

@@ -2,9 +2,6 @@ package leasehold
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -49,8 +46,11 @@ type Options struct {
 	// RequireFencing makes New refuse a driver that has no fencing tokens.
 	RequireFencing bool
 	// Note is shown to people who ask who holds a lease. It is UTF-8 without a NUL, of at
-	// most driver.MaxNote bytes. Empty means host, program and process id.
+	// most driver.MaxNote bytes. Empty means host, program and process id. It is Details.Text.
 	Note string
+	// Details are shown to people who ask who holds a lease. Host, User, PID, Program and
+	// Started are filled in if they are zero and there is room.
+	Details Details
 	// Trace is called with each event of the Locker. Nil costs nothing. See LogTrace, TraceAll,
 	// and the modules leaseholdotel and leaseholdprom.
 	Trace Trace
@@ -70,15 +70,8 @@ func (o *Options) withDefaults() (Options, error) {
 	if r.HandOver == 0 {
 		r.HandOver = DefaultHandOver
 	}
-	if r.Note == "" {
-		host, _ := os.Hostname() // a note without a host is still a note
-		r.Note = strings.ToValidUTF8(fmt.Sprintf("%s %s[%d]", host, filepath.Base(os.Args[0]), os.Getpid()), "?")
-	}
 	if !(r.Drift > 0 && r.Drift < 0.5) {
 		return r, fmt.Errorf("%w: Drift %v is not between 0 and 0.5", ErrInvalidOption, r.Drift)
-	}
-	if err := checkNote(r.Note); err != nil {
-		return r, err
 	}
 	return r, nil
 }
@@ -167,4 +160,4 @@ func AtLeast(d time.Duration) Option {
 func Reentrant() Option { return func(r *request) { r.reentrant = true } }
 
 // Note replaces [Options.Note] for this lease, with the same bounds.
-func Note(s string) Option { return func(r *request) { r.note = s } }
+func Note(s string) Option { return func(r *request) { r.say().Text = s } }

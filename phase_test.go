@@ -27,7 +27,7 @@ func stageIn(t *testing.T, d *agreeing, p phase) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{locks: l, a: &acquisition{request: &request{ttl: l.opts.TTL}, locker: l, name: "a", ctx: t.Context(), waits: true}}
+	s := &stage{locks: l, a: &acquisition{request: &request{ttl: l.opts.TTL, who: l.who}, locker: l, name: "a", ctx: t.Context(), waits: true}}
 	if p == asking {
 		l.queue.take("a")
 		if err = s.a.newHold("owner"); err != nil {

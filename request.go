@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/details"
 )
 
 // request is one call's wishes.
@@ -20,7 +21,8 @@ type request struct {
 	atLeast   time.Duration
 	oncePer   time.Duration
 	reentrant bool
-	note      string
+	said      *details.Details // of the holder; nil: what Options say
+	who       *description     // by Options, and then by the call
 	err       error
 }
 
@@ -43,7 +45,7 @@ const forever = time.Duration(math.MaxInt64)
 
 // fill takes what a call asks for, and checks it before anything is done.
 func (r *request) fill(l *Locker, name string, opts []Option) (err error) {
-	r.ttl, r.note, r.wait = l.opts.TTL, l.opts.Note, forever
+	r.ttl, r.who, r.wait = l.opts.TTL, l.who, forever
 	for _, opt := range opts {
 		if opt == nil {
 			opt = func(r *request) { r.fail("an Option is nil") }
@@ -60,7 +62,7 @@ func (r *request) fill(l *Locker, name string, opts []Option) (err error) {
 	if err := driver.CheckName(name); err != nil {
 		return err
 	}
-	if err := checkNote(r.note); err != nil {
+	if err := r.describe(); err != nil {
 		return err
 	}
 	r.ttl, err = l.checkTTL(r.ttl)

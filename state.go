@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/details"
 )
 
 // State is what the engine knows about one resource. A free resource has no holders.
@@ -25,7 +26,9 @@ type Holder struct {
 	Held  time.Duration // since the grant; 0: unknown
 	Left  time.Duration // until it expires unless renewed; 0: unknown
 	TTL   time.Duration // of its grant or its last renewal, which was TTL - Left ago; 0: unknown
-	Note  string        // as Options.Note says
+	Note  string        // for people: Details().Text, or else host and program
+
+	note string // as the engine keeps it, with details
 }
 
 // A Waiter is one place in a queue.
@@ -33,7 +36,9 @@ type Waiter struct {
 	Owner  Owner         // of the place; the lease will have it too
 	Mode   driver.Mode   // exclusive or shared
 	Waited time.Duration // since its first attempt
-	Note   string        // as Options.Note says
+	Note   string        // for people: Details().Text, or else host and program
+
+	note string // as the engine keeps it, with details
 }
 
 // An Owner is who holds or waits, see [driver.Owner]. Evict and Resume take what Reveal returns.
@@ -74,11 +79,11 @@ func stateOf(s driver.State) State {
 		state.Holders = append(state.Holders, holderOf(h))
 	}
 	for _, w := range s.Waiters {
-		state.Waiters = append(state.Waiters, Waiter{w.Owner, w.Mode, w.Waited, w.Note})
+		state.Waiters = append(state.Waiters, Waiter{w.Owner, w.Mode, w.Waited, details.Text(w.Note), w.Note})
 	}
 	return state
 }
 
 func holderOf(h driver.Holder) Holder {
-	return Holder{h.Owner, h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.TTL, h.Note}
+	return Holder{h.Owner, h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.TTL, details.Text(h.Note), h.Note}
 }

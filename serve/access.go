@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/reread"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // A Right is what a client may do with the names that begin with a prefix.
@@ -36,6 +37,7 @@ type Rule struct {
 type Client struct {
 	Name  string // in the log
 	Rules []Rule // what it may do; none: nothing
+	By    string // how it is known: token, certificate or proxy; "": it is not told
 }
 
 // May reports whether the client has a right to a name.
@@ -69,10 +71,14 @@ func (c *Client) views(prefix string) (all []string) {
 }
 
 // anybody may do everything.
-var anybody = &Client{Rules: []Rule{{"", []Right{View, Lock, Evict}}}}
+var anybody = &Client{Rules: []Rule{{"", []Right{View, Lock, Evict}}}, By: wire.ByOpen}
 
-// ErrUnknownClient: a request has no token and no certificate that somebody is known by.
-var ErrUnknownClient = errors.New("nobody is known by this token or certificate")
+// ErrUnknownClient: a request has no token and no certificate that somebody is known by. ErrWrongToken: it has a token
+// that nobody is known by.
+var (
+	ErrUnknownClient = errors.New("nobody is known by this token or certificate")
+	ErrWrongToken    = fmt.Errorf("%w: the token is wrong", ErrUnknownClient)
+)
 
 // An Access is a file that says who may what. It is read again when it changes.
 //
@@ -160,15 +166,22 @@ func (all *clients) add(c *Client, tokens, certificates []string) error {
 		if all.byToken[string(sum)] != nil {
 			return errors.New("another client has the same token")
 		}
-		all.byToken[string(sum)] = c
+		all.byToken[string(sum)] = c.knownBy(wire.ByToken)
 	}
 	for _, name := range certificates {
 		if name == "" || all.byCertificate[name] != nil {
 			return fmt.Errorf("the certificate %.100q is empty, or another client's", name)
 		}
-		all.byCertificate[name] = c
+		all.byCertificate[name] = c.knownBy(wire.ByCertificate)
 	}
 	return nil
+}
+
+// knownBy is the client who is known so.
+func (c *Client) knownBy(by string) *Client {
+	known := *c
+	known.By = by
+	return &known
 }
 
 // areValid looks again at certificates that were valid when the connection began, which may be months ago.
@@ -184,7 +197,7 @@ func (a *Access) Client(r *http.Request) (*Client, error) {
 		if c := all.byToken[string(sum[:])]; c != nil {
 			return c, nil
 		}
-		return nil, ErrUnknownClient
+		return nil, ErrWrongToken
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 && areValid(r.TLS.VerifiedChains[0], time.Now()) {
 		leaf := r.TLS.VerifiedChains[0][0]

@@ -91,7 +91,7 @@ func TestRightsGoByPrefix(t *testing.T) {
 	}
 	const owner, nasty = "an-owner-that-nobody-may-see", `ci/\"<script>\u2028`
 	call("", wire.Acquire, `{"name":"ci/a","ttl_ms":60000}`).want(t, 401, "unauthenticated")
-	call("nobody", wire.Acquire, `{"name":"ci/a","ttl_ms":60000}`).want(t, 401, "unauthenticated")
+	call("nobody", wire.Acquire, `{"name":"ci/a","ttl_ms":60000}`).want(t, 401, "wrong_token")
 	call("first", wire.Acquire, `{"name":"other","ttl_ms":60000}`).want(t, 403, "denied")
 	call("first", wire.Acquire, `{"name":"ci/a","owner":%q,"ttl_ms":60000,"note":"secret"}`, owner).want(t, 200, "")
 	call("first", wire.Acquire, `{"name":"`+nasty+`","ttl_ms":60000}`).want(t, 200, "")
@@ -108,6 +108,9 @@ func TestRightsGoByPrefix(t *testing.T) {
 	if list := s.as("op", http.MethodGet, "/v1/locks", ""); !strings.Contains(list.text, "ci/a") || strings.Contains(list.text, owner) {
 		t.Errorf("listed to the operator: %s", list.text)
 	}
+	if me := s.as("op", http.MethodGet, wire.Me, ""); !strings.Contains(me.text, `"client":"operator","by":"token","rights":[{"prefix":""`) {
+		t.Errorf("the operator is told that it is %s", me.text)
+	}
 	call("first", wire.Evict, `{"name":"ci/a","owner":%q,"reason":"x"}`, owner).want(t, 403, "denied")
 	call("first", wire.Fence, `{"name":"ci/a","token":"1"}`).want(t, 403, "denied")
 	call("first", wire.Fence, `{"name":"ci/a","owner":%q,"token":"1"}`, owner).want(t, 403, "denied")
@@ -119,7 +122,7 @@ func TestRightsGoByPrefix(t *testing.T) {
 	eventually(t, "the file is read again", func() bool {
 		return s.as("second one", http.MethodGet, wire.Features, "").status == 200
 	})
-	s.as("first", http.MethodGet, wire.Features, "").want(t, 401, "unauthenticated")
+	s.as("first", http.MethodGet, wire.Features, "").want(t, 401, "wrong_token")
 	if err := os.WriteFile(path, []byte(`{"clients":`), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +150,7 @@ func checkAudit(t *testing.T, text, owner string) {
 			t.Errorf("recorded: %s", line)
 		}
 	}
-	for what, times := range map[string]int{" acquire refused unauthenticated": 2, "ci acquire refused denied": 1, "ci acquire granted ": 2, "ci acquire busy busy": 1, "operator evict done ": 1} {
+	for what, times := range map[string]int{" acquire refused unauthenticated": 1, " acquire refused wrong_token": 1, "ci acquire refused denied": 1, "ci acquire granted ": 2, "ci acquire busy busy": 1, "operator evict done ": 1} {
 		if outcomes[what] != times {
 			t.Errorf("%q is recorded %d times, want %d:\n%s", what, outcomes[what], times, text)
 		}

@@ -20,7 +20,8 @@ type attempt struct {
 	call     wire.AcquireCall
 	received time.Time
 	came     boottime.Instant
-	chosen   bool // the caller knows the owner, and may repeat the call
+	chosen   bool   // the caller knows the owner, and may repeat the call
+	by       string // who reserves the name; "": it is no reservation
 	one      *claim
 	// elsewhere: another instance may have served an earlier call of the owner.
 	elsewhere bool
@@ -32,15 +33,20 @@ type attempt struct {
 
 func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 	a := &attempt{s: s, received: time.Now(), came: w.(*visit).came}
-	if !s.read(w, r, &a.call) {
-		return
+	if s.read(w, r, &a.call) {
+		s.serveAttempt(w, r, a)
 	}
+}
+
+// serveAttempt makes the attempt that a call asks for.
+func (s *Server) serveAttempt(w http.ResponseWriter, r *http.Request, a *attempt) {
 	req, err := s.acquireRequest(a)
 	if err != nil {
 		s.rejected(w, err)
 		return
 	}
-	about(w, a.call.Name, a.call.Owner)
+	v := about(w, a.call.Name, a.call.Owner)
+	_, v.Details = wire.Said(req.Note)
 	if !s.may(w, Lock, a.call.Name) {
 		return
 	}
@@ -80,6 +86,11 @@ func (s *Server) acquireRequest(a *attempt) (driver.Request, error) {
 	if a.chosen = c.Owner != ""; !a.chosen {
 		c.Owner = newOwner()
 	}
+	note, err := wire.Noted(c.Note, c.Details)
+	if err != nil {
+		return driver.Request{}, err
+	}
+	c.Note = note
 	req, err := s.requestOf(&c.Claim, c.TTL)
 	req.Queue = c.Queue || c.Wait > 0
 	return req, err
@@ -200,6 +211,10 @@ func (a *attempt) try() (err error) {
 		err = a.granted(ctx)
 	} else if errors.Is(err, driver.ErrBusy) && a.one.req.Queue {
 		a.s.claims.lasts(a.one, onPlace, time.Now().Add(keepPlace)) // as long as its place, and longer
+		if a.one.queued.IsZero() {
+			a.one.queued = a.sent
+			a.s.hub.waits(a.one)
+		}
 	}
 	return err
 }
@@ -215,11 +230,26 @@ func (a *attempt) granted(ctx context.Context) error {
 	}
 	if one.lease.fence != a.grant.Fence || one.lease.since.IsZero() {
 		one.begins()
-		one.lease = lastGrant{a.sent, wire.Duration(a.call.AtLeast), a.grant.Fence}
-		a.s.hub.granted(one)
+		one.lease = lastGrant{a.sent, wire.Duration(a.call.AtLeast), a.grant.Fence, &term{}}
+		one.lease.term.lasts(a.sent, a.grant.TTL)
+		a.s.hub.granted(one, a.waited(), a.by)
+		one.queued = time.Time{}
+	} else {
+		one.lease.term.lasts(a.sent, a.grant.TTL)
 	}
 	a.s.claims.lasts(one, onGrant, a.sent.Add(a.grant.TTL))
 	return nil
+}
+
+// waited is for how long the claim waited for its grant, in milliseconds; nil: another instance may know.
+func (a *attempt) waited() *int64 {
+	if a.elsewhere && a.one.queued.IsZero() {
+		return nil
+	}
+	if a.one.queued.IsZero() {
+		return new(int64)
+	}
+	return sinceOf(a.one.queued, a.sent)
 }
 
 // alike reports whether a claim is in that mode, with that limit.

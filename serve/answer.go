@@ -188,9 +188,10 @@ func modeName(m driver.Mode) string {
 }
 
 func holderOf(h driver.Holder) wire.Holder {
+	note, details := wire.Said(h.Note)
 	shown := wire.Holder{
 		Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Mode: modeName(h.Mode), Limit: h.Limit,
-		Token: token(h.Fence), Held: wire.Millis(h.Held), Left: wire.Millis(h.Left), TTL: wire.Millis(h.TTL), Note: h.Note,
+		Token: token(h.Fence), Held: wire.Millis(h.Held), Left: wire.Millis(h.Left), TTL: wire.Millis(h.TTL), Note: note, Details: details,
 	}
 	if h.TTL > 0 && h.Left > 0 {
 		shown.Since = wire.Millis(max(h.TTL-h.Left, time.Millisecond))
@@ -199,9 +200,10 @@ func holderOf(h driver.Holder) wire.Holder {
 }
 
 func waiterOf(w driver.Waiter) wire.Waiter {
+	note, details := wire.Said(w.Note)
 	return wire.Waiter{
 		Owner: w.Owner.String(), Handle: wire.Handle(w.Owner.Reveal()), Mode: modeName(w.Mode),
-		Waited: wire.Millis(w.Waited), Note: w.Note,
+		Waited: wire.Millis(w.Waited), Note: note, Details: details,
 	}
 }
 

@@ -93,7 +93,11 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		if one.lease.fence = g.Fence; one.lease.since.IsZero() {
-			one.lease.since = sent
+			one.lease.since, one.lease.term = sent, &term{}
+			one.lease.term.lasts(sent, g.TTL)
+			s.hub.renewed(one)
+		} else {
+			one.lease.term.lasts(sent, g.TTL)
 		}
 		s.claims.lasts(one, onGrant, sent.Add(g.TTL))
 		s.answer(w, http.StatusOK, grantOf(c.Claim, g, received, sent))
@@ -107,10 +111,14 @@ func (s *Server) ended(one *claim, err error) {
 		return
 	}
 	if !one.lease.since.IsZero() {
+		ranOut := s.claims.outlasted(one, time.Now())
 		if !errors.Is(err, driver.ErrEvicted) {
 			s.findCause(one)
 		}
-		s.hub.soon()
+		if s.claims.evictedHere(one.key) == nil { // else it is in the history
+			s.hub.lost(one, s.why(one, err), ranOut)
+		}
+		s.hub.soonIfHeard()
 	}
 	s.claims.on(one, onLoss)
 }
@@ -190,21 +198,54 @@ func (s *Server) anyTTL() int64 {
 }
 
 func (s *Server) note(w http.ResponseWriter, r *http.Request) {
-	var c wire.Claim
+	var c wire.NoteCall
 	if !s.read(w, r, &c) {
 		return
 	}
-	s.with(w, r, &c, s.anyTTL(), func(ctx context.Context, one *claim) error {
+	note, err := wire.Noted(c.Note, c.Details)
+	if err != nil {
+		s.invalid(w, err)
+		return
+	}
+	text := c.Details == nil
+	c.Note = note
+	s.with(w, r, &c.Claim, s.anyTTL(), func(ctx context.Context, one *claim) error {
 		if !s.features.Notes {
 			return fmt.Errorf("%w: notes that change", driver.ErrUnsupported)
 		}
-		err := one.driver.Note(ctx, c.Note)
+		if text {
+			if note, err = s.detailed(ctx, one, note); err != nil {
+				return err
+			}
+		}
+		err := one.driver.Note(ctx, note)
 		if err == nil {
 			s.done(w)
 		}
 		s.ended(one, err)
 		return err
 	})
+}
+
+// detailed is a text beside the details that the claim's lease has. Without details it is a note by itself.
+func (s *Server) detailed(ctx context.Context, one *claim, text string) (string, error) {
+	if _, told := wire.Said(text); told != nil || s.operator == nil {
+		return text, nil
+	}
+	state, err := s.inspect(ctx, one.key.name)
+	i := slices.IndexFunc(state.Holders, one.isOf)
+	if i < 0 {
+		return text, err
+	}
+	_, of := wire.Said(state.Holders[i].Note)
+	if of != nil {
+		of.Text = ""
+	}
+	note, err := wire.Noted(text, of)
+	if err == nil && driver.CheckNote(note) != nil {
+		note = text
+	}
+	return note, err
 }
 
 func (s *Server) evict(w http.ResponseWriter, r *http.Request) {
@@ -230,28 +271,29 @@ func (s *Server) evict(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callBound)
 	defer cancel()
-	if err := s.evictNow(ctx, &c); err != nil {
+	holder, err := s.evictNow(ctx, &c, v.who())
+	if _, v.Details = wire.Said(holder.Note); err != nil {
 		s.failed(w, err)
 		return
 	}
 	s.done(w)
 }
 
-// evictNow ends the lease of the owner that c names, whole or by its handle.
-func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall) error {
+// evictNow ends the lease of the owner that c names, whole or by its handle. by is who wants it.
+func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall, by string) (driver.Holder, error) {
 	if s.operator == nil {
-		return fmt.Errorf("%w: evictions", driver.ErrUnsupported)
+		return driver.Holder{}, fmt.Errorf("%w: evictions", driver.ErrUnsupported)
 	}
 	holder, err := s.holderCalled(ctx, c.Name, c.Owner)
 	if err != nil {
-		return err
+		return driver.Holder{}, err
 	}
 	if err := s.operator.Evict(ctx, c.Name, holder.Owner.Reveal(), c.Reason); err != nil {
-		return err
+		return holder, err
 	}
 	s.claims.evicts(key{c.Name, holder.Owner.Reveal()}, c.Reason)
-	s.hub.evicted(c.Name, holder, c.Reason)
-	return nil
+	s.hub.evicted(c.Name, holder, c.Reason, by)
+	return holder, nil
 }
 
 // holderCalled is the holder of name with that owner or handle; one that is not there has

@@ -47,6 +47,7 @@ type claim struct {
 	acquires bool
 	cause    chan error // brings why its lease has ended, if the engine tells; nil: the driver's claim is not made
 	evicted  error      // what came of it
+	queued   time.Time  // when it took its place in the queue; zero: it has none
 
 	calls // guarded by claims.mu
 }
@@ -56,6 +57,7 @@ type lastGrant struct {
 	since   time.Time
 	atLeast time.Duration
 	fence   uint64
+	term    *term
 }
 
 // calls is what is known of those that were made on a claim, and of whether there will be more.
@@ -293,7 +295,7 @@ func (c *claims) close(one *claim, now time.Time) bool {
 
 // drop forgets a claim, but for calls that have come meanwhile, which begin anew.
 func (c *claims) drop(one *claim) {
-	one.driver, one.acquires, one.evicted = nil, false, nil
+	one.driver, one.acquires, one.evicted, one.queued = nil, false, nil, time.Time{}
 	defer one.calling.End() // at last: what a call is granted then is not to be forgotten here
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/details"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -31,22 +33,54 @@ const (
 	mostBehind, perEvent = 1 << 20, 64
 )
 
-// A hub tells listeners what happens to leases: at once what this instance does, and what it
-// finds out by comparing what is held with what was.
+// A hub tells listeners and the history what happens to leases: at once what this instance does, and what it
+// finds out by comparing what is held with what was. For the history it looks at all names, and not so often.
 type hub struct {
 	s     *Server
 	nudge chan struct{}
 
 	mu        sync.Mutex
-	listeners map[*listener]bool   // guarded by mu
-	known     map[lease]wire.Event // guarded by mu; held, by what was told and seen last; nil: nobody has listened
-	evicts    map[lease]string     // guarded by mu; the reasons of those in known of which an engine has told that they were evicted
-	prefix    string               // guarded by mu; of the names that known is about
-	asks      string               // guarded by mu; of those that the last look began with
-	touched   map[string]bool      // guarded by mu; names of which something was told since the last look began
-	looking   bool                 // guarded by mu; there is a goroutine that looks
-	partial   bool                 // guarded by mu; the last look met more than mostFollowed
+	listeners map[*listener]bool  // guarded by mu
+	known     map[lease]*holding  // guarded by mu; held, by what was told and seen last; nil: nothing is compared
+	places    map[lease]*waitedAt // guarded by mu; waiters, as known
+	compared  bool                // guarded by mu; known is all that a look has seen of names with prefix, and what was told since
+	evicts    map[lease]string    // guarded by mu; the reasons of those in known of which an engine has told that they were evicted
+	prefix    string              // guarded by mu; of the names that known is about
+	asks      string              // guarded by mu; of those that the last look began with
+	touched   map[string]bool     // guarded by mu; names of which something was told since the last look began
+	looking   bool                // guarded by mu; there is a goroutine that looks
+	partial   bool                // guarded by mu; the last look for listeners met more than mostFollowed
+	due       time.Time           // guarded by mu; when the history is to have a look at all names
 }
+
+// A holding is a lease that is held.
+type holding struct {
+	wire.Event
+	note  string    // as the engine keeps it
+	since time.Time // zero: unknown
+	ends  time.Time // unless it is renewed, as the engine said last; zero: unknown
+	term  *term     // nil: this instance has neither granted nor renewed it
+}
+
+// A waitedAt is a place in a queue, and when it was taken; zero: unknown.
+type waitedAt struct {
+	wire.Event
+	note  string
+	since time.Time
+	seen  bool // by a look: then its absence says that it is over
+}
+
+// A term is how long a lease lasts by what this instance was answered last.
+type term struct {
+	renewed atomic.Pointer[span]
+	over    atomic.Bool // its end is in the history
+}
+
+// A span is from when a call was sent until what it was granted ends.
+type span struct{ sent, ends time.Time }
+
+// lasts notes a grant or a renewal.
+func (t *term) lasts(sent time.Time, ttl time.Duration) { t.renewed.Store(&span{sent, sent.Add(ttl)}) }
 
 // A lease is what others can tell it by.
 type lease struct{ name, handle string }
@@ -63,10 +97,28 @@ type listener struct {
 	asked  bool          // guarded by hub.mu; a look has begun since it listens
 }
 
-// told is an event and its kind.
+func (l *listener) isReady() bool {
+	select {
+	case <-l.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// told is an event and its kind, and what the history has beside it.
 type told struct {
 	kind string
 	wire.Event
+	more
+}
+
+// more is in milliseconds; nil: unknown.
+type more struct {
+	note                 string    // as the engine keeps it
+	time                 time.Time // zero: now
+	held, waited, silent *int64
+	by                   string
 }
 
 // sent is an event as it is written to all whom it concerns.
@@ -95,10 +147,32 @@ func (h *hub) listen(prefix string, client *Client) *listener {
 	case h.looking:
 		h.soon()
 	default:
-		h.looking, h.known, h.prefix, h.asks = true, nil, prefix, prefix
-		h.s.working.Go(func() { h.run(h.s.life) })
+		h.start()
 	}
 	return l
+}
+
+// start has what is held looked at. Requires mu.
+func (h *hub) start() {
+	h.looking = true
+	h.forget()
+	h.s.working.Go(func() { h.run(h.s.life) })
+}
+
+// forget forgets what is known. Requires mu.
+func (h *hub) forget() {
+	h.known, h.places, h.compared = nil, nil, false
+	clear(h.evicts)
+}
+
+// records begins to look at all names for the history.
+func (h *hub) records() {
+	if r := h.s.history; r == nil || r.every < 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.start()
 }
 
 // becomes is for a listener whose rights may be others now.
@@ -128,55 +202,114 @@ func (h *hub) soon() {
 	}
 }
 
-// run looks at what is held, until nobody listens.
+// soonIfHeard has the engine asked soon if somebody listens: the history can wait.
+func (h *hub) soonIfHeard() {
+	if h.count() > 0 {
+		h.soon()
+	}
+}
+
+// A gaze is what a look is to be about.
+type gaze struct {
+	prefix string
+	all    bool        // it is for the history as well
+	narrow string      // what all listeners listen to
+	heard  bool        // there are listeners
+	ready  []*listener // who are to be told when it has ended
+}
+
+// run looks at what is held, until nobody listens and there is no history.
 func (h *hub) run(ctx context.Context) {
+	pause := lookEvery // of looks for listeners
 	for {
-		prefix, ready, ok := h.begin()
+		g, ok := h.begin()
 		if !ok {
 			return
 		}
-		took, whole := h.look(ctx, prefix)
-		h.begun(ready, whole)
-		pause := max(lookEvery, lookShare*took)
-		if !whole { // which says nothing of how long an answer takes
-			pause = max(lookEvery, took)
+		began := time.Now()
+		took, whole := h.look(ctx, g)
+		h.begun(g.ready, whole)
+		if g.all {
+			h.dueAfter(began, took, whole)
 		}
-		select {
-		case <-time.After(lookSoon):
-		case <-ctx.Done():
-			return
+		if g.prefix == g.narrow {
+			pause = max(lookEvery, lookShare*took)
+			if !whole { // which says nothing of how long an answer takes
+				pause = max(lookEvery, took)
+			}
 		}
-		select {
-		case <-h.nudge:
-		case <-time.After(pause - lookSoon):
-		case <-ctx.Done():
+		if !h.rest(ctx, pause) {
 			return
 		}
 	}
 }
 
-// begin tells what a look is to be about, and who is to be told when it has ended.
-func (h *hub) begin() (prefix string, ready []*listener, ok bool) {
+// dueAfter says when the history is to have its next look after one that began then.
+func (h *hub) dueAfter(began time.Time, took time.Duration, whole bool) {
+	pause := max(h.s.history.every, lookShare*took)
+	if !whole {
+		pause = max(h.s.history.every, took)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.looking = len(h.listeners) > 0; !h.looking {
-		h.known = nil
-		clear(h.evicts)
-		return "", nil, false
+	h.due = time.Now().Add(pause)
+}
+
+// rest waits until the next look. It reports whether there is to be one.
+func (h *hub) rest(ctx context.Context, pause time.Duration) bool {
+	select {
+	case <-time.After(lookSoon):
+	case <-ctx.Done():
+		return false
+	}
+	h.mu.Lock()
+	if due := time.Until(h.due); h.recorded() && (len(h.listeners) == 0 || due < pause) {
+		pause = due
+	}
+	h.mu.Unlock()
+	select {
+	case <-h.nudge:
+	case <-time.After(pause - lookSoon):
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// recorded reports whether all names are looked at.
+func (h *hub) recorded() bool { return h.s.history != nil && h.s.history.every > 0 }
+
+// begin tells what a look is to be about.
+func (h *hub) begin() (g gaze, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if g.heard = len(h.listeners) > 0; !g.heard && !h.recorded() {
+		h.looking = false
+		h.forget()
+		return g, false
 	}
 	first := true
 	for l := range h.listeners {
 		if first {
-			prefix, first = l.prefix, false
+			g.narrow, first = l.prefix, false
 		}
-		prefix = common(prefix, l.prefix)
+		g.narrow = common(g.narrow, l.prefix)
 		if !l.asked {
-			l.asked, ready = true, append(ready, l)
+			l.asked, g.ready = true, append(g.ready, l)
 		}
 	}
+	g.all = h.recorded() && (g.narrow == "" || !time.Now().Before(h.due))
+	if !g.all {
+		g.prefix = g.narrow
+	}
+	if !g.heard && h.s.history.many() {
+		h.forget()
+	} else if h.known == nil && !h.partial {
+		h.known, h.places, h.prefix = make(map[lease]*holding), make(map[lease]*waitedAt), g.prefix
+	}
 	clear(h.touched)
-	h.asks = prefix
-	return prefix, ready, true
+	h.asks = g.prefix
+	return g, true
 }
 
 // begun tells listeners that they hear of all from here on, if the look was whole; else the next
@@ -202,41 +335,89 @@ func common(a, b string) string {
 
 // look asks the engine and tells what has changed. An answer that is not whole tells nothing. It
 // returns how long the engine took to list what is held, and whether the answer was whole.
-func (h *hub) look(ctx context.Context, prefix string) (took time.Duration, whole bool) {
+func (h *hub) look(ctx context.Context, g gaze) (took time.Duration, whole bool) {
 	ask, cancel := context.WithTimeout(ctx, 2*callBound)
 	defer cancel()
 	began := time.Now()
-	seen, fit, err := h.list(ask, validPrefix(prefix))
+	seen, fit, err := h.list(ask, validPrefix(g.prefix), g.all)
 	took = time.Since(began)
+	if g.all && ctx.Err() == nil {
+		defer func() { h.s.history.saw(began, lookShare*took, seen.sight, err == nil && !fit) }()
+	}
 	if err != nil {
 		return took, false
 	}
-	h.follows(fit)
+	if g.heard && (fit || g.prefix == g.narrow) {
+		h.follows(fit)
+	}
 	if fit {
-		h.askAgain(ask, seen, prefix)
-		h.compare(seen, prefix)
+		h.askAgain(ask, seen.held, g.prefix)
+		h.compare(seen, g.prefix)
+	} else if g.all {
+		h.narrows(g)
 	}
 	return took, true
 }
 
+// seen is what a look has seen.
+type seen struct {
+	at     time.Time
+	held   map[lease]*holding
+	places map[lease]*waitedAt
+	sight  *sight // of all names; nil: it was not about them, or not whole
+}
+
 // list asks for all leases of names that begin with prefix. fit: there are no more than the hub follows.
-func (h *hub) list(ctx context.Context, prefix string) (seen map[lease]wire.Event, fit bool, err error) {
-	seen = make(map[lease]wire.Event)
+func (h *hub) list(ctx context.Context, prefix string, all bool) (s seen, fit bool, err error) {
+	s = seen{held: make(map[lease]*holding), places: make(map[lease]*waitedAt)}
+	sees := &sight{}
 	for names, after := 0, ""; ; {
 		states, next, err := h.s.operator.List(ctx, prefix, after, wire.MaxPage)
 		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
-			return nil, false, err
+			return seen{}, false, err
 		}
+		s.at = time.Now()
+		sees.at = s.at
 		for _, state := range states {
-			addHolders(seen, state)
+			s.add(state)
+			if all {
+				sees.add(state)
+			}
 		}
 		if names += len(states); names > mostFollowed {
-			return nil, false, nil
+			return seen{}, false, nil
 		}
 		if after = next; after == "" {
-			return seen, true, nil
+			if all {
+				s.sight = sees
+			}
+			return s, true, nil
 		}
 	}
+}
+
+// narrows forgets what is held of names that nobody listens to: there are too many to compare.
+func (h *hub) narrows(g gaze) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !g.heard {
+		h.forget()
+		return
+	}
+	if strings.HasPrefix(h.prefix, g.narrow) {
+		return // that is all it is about
+	}
+	for l := range h.known {
+		if !strings.HasPrefix(l.name, g.narrow) {
+			h.lose(l)
+		}
+	}
+	for l := range h.places {
+		if !strings.HasPrefix(l.name, g.narrow) {
+			delete(h.places, l)
+		}
+	}
+	h.prefix = g.narrow
 }
 
 // follows notes whether a look has met few enough names. What it knew of more is forgotten, so that the
@@ -247,16 +428,13 @@ func (h *hub) follows(fit bool) {
 	if h.partial == fit {
 		h.partial = !fit
 		for l := range h.listeners {
-			select {
-			case <-l.ready:
+			if l.isReady() { // else its stream opens with it
 				h.give(l, h.open())
-			default: // its stream opens with it
 			}
 		}
 	}
 	if h.partial {
-		h.known = nil
-		clear(h.evicts)
+		h.forget()
 	}
 }
 
@@ -269,22 +447,23 @@ func (h *hub) opened() sent {
 
 // open requires mu.
 func (h *hub) open() *sent {
-	frame, _ := told{wire.EventOpen, wire.Event{Partial: h.partial}}.frame() // of which all can be written
+	frame, _ := told{kind: wire.EventOpen, Event: wire.Event{Partial: h.partial}}.frame() // of which all can be written
 	return &frame
 }
 
 // askAgain asks for each lease that is not seen any more, for itself: a holder that is told of
 // its end stops. Of those that it does not come to, for many end at once, the next look asks.
-func (h *hub) askAgain(ctx context.Context, seen map[lease]wire.Event, prefix string) {
+func (h *hub) askAgain(ctx context.Context, held map[lease]*holding, prefix string) {
 	began := time.Now()
-	for _, gone := range h.notIn(seen, prefix) {
+	for _, gone := range h.notIn(held, prefix) {
 		if time.Since(began) > askFor {
-			seen[gone] = h.eventOf(gone)
-			h.soon()
+			held[gone] = h.holdingOf(gone)
+			h.soonIfHeard()
 		} else if state, err := h.s.operator.Inspect(ctx, gone.name); err != nil {
-			seen[gone] = h.eventOf(gone)
+			held[gone] = h.holdingOf(gone)
 		} else {
-			addHolders(seen, state)
+			again := seen{at: time.Now(), held: held, places: make(map[lease]*waitedAt)}
+			again.add(state)
 		}
 	}
 }
@@ -292,60 +471,135 @@ func (h *hub) askAgain(ctx context.Context, seen map[lease]wire.Event, prefix st
 // validPrefix cuts what is left of a character at the end of a common prefix.
 func validPrefix(prefix string) string { return strings.ToValidUTF8(prefix, "") }
 
-func addHolders(seen map[lease]wire.Event, state driver.State) {
-	for _, holder := range state.Holders {
-		if holder.Owner.Reveal() != "" { // else it lingers, and its end was told
-			e := eventOf(state.Resource, holder)
-			seen[e.lease()] = e.Event
+// add adds what a resource has.
+func (s *seen) add(state driver.State) {
+	for _, h := range state.Holders {
+		if h.Owner.Reveal() != "" { // else it lingers, and its end was told
+			e := eventOf(state.Resource, h)
+			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held)}
+			if h.Left > 0 {
+				one.ends = s.at.Add(h.Left)
+			}
+			s.held[e.lease()] = one
 		}
+	}
+	for _, w := range state.Waiters {
+		e := eventOf(state.Resource, driver.Holder{Owner: w.Owner, Mode: w.Mode, Note: w.Note})
+		e.Token = ""
+		s.places[e.lease()] = &waitedAt{e.Event, e.note, before(s.at, w.Waited), true}
 	}
 }
 
 // notIn are the leases of names with prefix that were known and are not seen.
-func (h *hub) notIn(seen map[lease]wire.Event, prefix string) (gone []lease) {
+func (h *hub) notIn(held map[lease]*holding, prefix string) (gone []lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for l := range h.known {
-		if _, ok := seen[l]; !ok && !h.touched[l.name] && strings.HasPrefix(l.name, prefix) {
+		if _, ok := held[l]; !ok && !h.touched[l.name] && strings.HasPrefix(l.name, prefix) {
 			gone = append(gone, l)
 		}
 	}
 	return gone
 }
 
-func (h *hub) eventOf(l lease) wire.Event {
+// holdingOf is what was known of a lease, by itself: what is known changes.
+func (h *hub) holdingOf(l lease) *holding {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.known[l]
+	if one := h.known[l]; one != nil {
+		again := *one
+		return &again
+	}
+	return &holding{}
 }
 
 // compare tells the difference between what was known and what is seen, but for names of which
 // this instance has told something meanwhile, and for those of which nothing was known.
-func (h *hub) compare(seen map[lease]wire.Event, prefix string) {
+func (h *hub) compare(s seen, prefix string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	first, before := h.known == nil, h.prefix
-	if first {
-		h.known = make(map[lease]wire.Event)
+	first, before := h.known == nil || !h.compared, h.prefix
+	if h.known == nil {
+		h.known, h.places = make(map[lease]*holding), make(map[lease]*waitedAt)
 	}
-	for l, e := range h.known {
-		switch _, ok := seen[l]; {
-		case !strings.HasPrefix(l.name, prefix): // nobody listens any more
-			h.lose(l)
+	keeps := h.recorded() && h.compared && before == "" // what is known of other names
+	for l, one := range h.known {
+		switch _, ok := s.held[l]; {
+		case !strings.HasPrefix(l.name, prefix):
+			if !keeps { // nobody listens any more
+				h.lose(l)
+			}
 		case !ok && !h.touched[l.name]:
-			h.send(h.end(l, e))
+			h.end(l, one, s.at)
 			h.lose(l)
 		}
 	}
-	for l, e := range seen {
-		if _, ok := h.known[l]; ok || h.touched[l.name] {
-			continue
-		}
-		if h.known[l] = e; !first && strings.HasPrefix(l.name, before) {
-			h.send(told{wire.EventGranted, e})
+	h.comparePlaces(s, prefix, keeps, first)
+	for l, one := range s.held {
+		was := h.known[l]
+		switch {
+		case h.touched[l.name]:
+		case was != nil:
+			was.ends = one.ends
+			if was.since.IsZero() {
+				was.since = one.since
+			}
+		default:
+			if h.known[l] = one; !first && strings.HasPrefix(l.name, before) {
+				e := told{wire.EventGranted, one.Event, more{note: one.note, time: one.since, waited: h.waitedBefore(l, one.since)}}
+				h.record(e)
+				h.hear(e, true)
+			}
+			delete(h.places, l)
 		}
 	}
-	h.prefix = prefix
+	h.compared = true
+	if !keeps {
+		h.prefix = prefix
+	}
+}
+
+// comparePlaces tells the history who waits, and who does not any more. Requires mu.
+func (h *hub) comparePlaces(s seen, prefix string, keeps, first bool) {
+	for l, one := range h.places {
+		_, waits := s.places[l]
+		_, holds := s.held[l]
+		switch {
+		case !strings.HasPrefix(l.name, prefix):
+			if !keeps {
+				delete(h.places, l)
+			}
+		case !waits && !holds && one.seen && !h.touched[l.name]:
+			delete(h.places, l)
+			h.record(told{wire.Left, one.Event, more{note: one.note, waited: sinceOf(one.since, s.at)}})
+		}
+	}
+	for l, one := range s.places {
+		if was := h.places[l]; was != nil {
+			was.seen = true
+		} else if !h.touched[l.name] {
+			if h.places[l] = one; !first && strings.HasPrefix(l.name, h.prefix) {
+				h.record(told{wire.Waiting, one.Event, more{note: one.note, time: one.since}})
+			}
+		}
+	}
+}
+
+// waitedBefore is for how long a lease waited that was granted then; nil: unknown. Requires mu.
+func (h *hub) waitedBefore(l lease, granted time.Time) *int64 {
+	if p := h.places[l]; p != nil && !granted.IsZero() {
+		return sinceOf(p.since, granted)
+	}
+	return nil
+}
+
+// sinceOf is the time between two instants; nil: one is unknown.
+func sinceOf(from, to time.Time) *int64 {
+	if from.IsZero() || to.IsZero() {
+		return nil
+	}
+	ms := max(wire.Millis(to.Sub(from)), 0)
+	return &ms
 }
 
 // because notes that an engine has told of an eviction by another instance or program. It is told when the
@@ -355,20 +609,42 @@ func (h *hub) because(k key, reason string) {
 	defer h.mu.Unlock()
 	l := lease{k.name, wire.Handle(k.owner)}
 	if _, ok := h.known[l]; ok {
-		h.evicts[l] = reason
-		h.soon()
+		if h.evicts[l] = reason; len(h.listeners) > 0 {
+			h.soon()
+		}
 	}
 }
 
-// end is what is told of a lease that is seen to have ended. Requires mu.
-func (h *hub) end(l lease, e wire.Event) told {
-	reason, ok := h.evicts[l]
-	if !ok {
-		return told{wire.EventEnded, e}
+// end tells that a lease is seen to have ended. Requires mu.
+func (h *hub) end(l lease, one *holding, now time.Time) {
+	e := told{wire.EventEnded, one.Event, more{note: one.note, held: sinceOf(one.since, now)}}
+	if reason, ok := h.evicts[l]; ok {
+		e.kind, e.Reason = wire.EventEvicted, reason
 	}
-	e.Reason = reason
-	return told{wire.EventEvicted, e}
+	h.hear(e, true)
+	if e.kind == wire.EventEnded && one.ranOut(now) {
+		last := one.term.renewed.Load()
+		e.kind, e.time = wire.Expired, last.ends
+		e.held, e.silent = sinceOf(one.since, last.ends), sinceOf(last.sent, last.ends)
+	}
+	if one.term == nil || one.term.over.CompareAndSwap(false, true) {
+		h.record(e)
+	}
 }
+
+// ranOut reports whether a lease that is over was not renewed in time, as far as is known here: by this instance it was
+// not, and the engine has not said that it was by others.
+func (one *holding) ranOut(now time.Time) bool {
+	if one.term == nil {
+		return false
+	}
+	last := one.term.renewed.Load()
+	return last != nil && now.After(last.ends) && !one.ends.After(last.ends.Add(renewalSlack))
+}
+
+// renewalSlack is by how much what the engine says of the end of a lease may differ from what it granted, without a
+// renewal by another instance.
+const renewalSlack = time.Second
 
 // lose requires mu.
 func (h *hub) lose(l lease) {
@@ -376,11 +652,23 @@ func (h *hub) lose(l lease) {
 	delete(h.evicts, l)
 }
 
-// send gives an event to those whom it concerns, all of whom share it. Requires mu.
-func (h *hub) send(e told) {
+// record adds an event to the history.
+func (h *hub) record(e told) {
+	if e.kind == wire.EventGranted && e.Details != nil && e.Details.Kind == details.Reserved {
+		e.kind = wire.Reserved
+	}
+	h.s.history.add(HistoryEntry{
+		Time: e.time, Kind: e.kind, Name: e.Name, Owner: e.Owner, Handle: e.Handle, Token: e.Token, Mode: e.Mode, Note: e.note,
+		Held: e.held, Waited: e.waited, Silent: e.silent, Reason: e.Reason, By: e.by,
+	})
+}
+
+// hear gives an event to those whom it concerns, all of whom share it. seen: a look has found it, and those whose streams
+// are not open yet are not told. Requires mu.
+func (h *hub) hear(e told, seen bool) {
 	var shared *sent
 	for l := range h.listeners {
-		if !strings.HasPrefix(e.Name, l.prefix) || !l.client.May(View, e.Name) {
+		if !strings.HasPrefix(e.Name, l.prefix) || seen && !l.isReady() || !l.client.May(View, e.Name) {
 			continue
 		}
 		if shared == nil {
@@ -423,52 +711,164 @@ func (h *hub) wrote(l *listener, e *sent) {
 	l.bytes -= len(*e) + perEvent
 }
 
-// tell is for what this instance has done: held says whether the lease is held after it.
-func (h *hub) tell(e told, held bool) {
+// tell is for what this instance has done: now is what is held after it, nil if nothing is.
+func (h *hub) tell(e told, now *holding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.listeners) == 0 {
-		return
+	l := e.lease()
+	was := h.known[l]
+	again := now != nil && was != nil && was.Token == e.Token // another instance has granted it, and it is known
+	if was != nil && was.term != nil && now == nil {
+		was.term.over.Store(true)
 	}
-	h.touched[e.Name] = true
-	delete(h.evicts, e.lease())
-	if held && h.known != nil && (strings.HasPrefix(e.Name, h.prefix) || strings.HasPrefix(e.Name, h.asks)) {
-		h.known[e.lease()] = e.Event
+	if h.looking {
+		h.touched[e.Name] = true
+	}
+	delete(h.evicts, l)
+	if now != nil && h.known != nil && (strings.HasPrefix(e.Name, h.prefix) || strings.HasPrefix(e.Name, h.asks)) {
+		if again && !was.since.IsZero() {
+			now.since = was.since
+		}
+		h.known[l] = now
 	} else {
-		delete(h.known, e.lease())
+		delete(h.known, l)
 	}
-	h.send(e)
+	if p := h.places[l]; p != nil && now != nil && e.waited == nil { // it waited elsewhere
+		e.waited = sinceOf(p.since, now.since)
+	}
+	delete(h.places, l)
+	if !again {
+		h.record(e)
+	}
+	h.hear(e, false)
 }
 
-func (h *hub) granted(one *claim) {
-	if h.count() > 0 {
-		h.tell(one.event(wire.EventGranted), true)
+// idle reports whether nobody is told of anything.
+func (h *hub) idle() bool { return h.s.history == nil && h.count() == 0 }
+
+// granted is for a claim that was granted a lease; waited is nil if it is not known for how long it waited, and by is who
+// reserves the name.
+func (h *hub) granted(one *claim, waited *int64, by string) {
+	if h.idle() {
+		return
 	}
+	e := one.event(wire.EventGranted)
+	e.waited, e.by = waited, by
+	h.tell(e, &holding{Event: e.Event, note: e.note, since: one.lease.since, term: one.lease.term})
+}
+
+// renewed is for a claim whose lease another instance has granted, and this one renews from now on.
+func (h *hub) renewed(one *claim) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if was := h.known[one.event("").lease()]; was != nil {
+		was.term = one.lease.term
+	}
+}
+
+// waits is for a claim that has taken a place in the queue.
+func (h *hub) waits(one *claim) {
+	if h.s.history == nil {
+		return
+	}
+	e := one.event(wire.Waiting)
+	e.Token = ""
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := e.lease()
+	if h.places[l] != nil { // it was seen before
+		return
+	}
+	if h.places != nil {
+		h.places[l] = &waitedAt{e.Event, e.note, one.queued, false}
+	}
+	if h.looking {
+		h.touched[e.Name] = true
+	}
+	h.record(e)
+}
+
+// left is for a claim that has no place in the queue any more: it was given up or, as the engine says why, taken away.
+func (h *hub) left(one *claim, why told) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := one.event(wire.Left)
+	e.Token, e.Reason, e.by, e.waited = "", why.Reason, why.by, sinceOf(one.queued, time.Now())
+	delete(h.places, e.lease())
+	if h.looking {
+		h.touched[e.Name] = true
+	}
+	h.record(e)
 }
 
 // released is for a claim that has released a lease or a place in the queue. A lease that this instance
 // has neither granted nor renewed is told as it was seen.
 func (h *hub) released(one *claim) {
-	if h.count() == 0 {
+	if h.idle() {
 		return
 	}
 	e := one.event(wire.EventReleased)
-	if one.lease.since.IsZero() {
-		h.mu.Lock()
-		seen, ok := h.known[e.lease()]
-		h.mu.Unlock()
-		if !ok {
-			return
+	since := one.lease.since
+	h.mu.Lock()
+	was := h.known[e.lease()]
+	place := h.places[e.lease()]
+	h.mu.Unlock()
+	switch {
+	case was != nil && since.IsZero():
+		e.Event, e.note, since = was.Event, was.note, was.since
+	case was != nil: // which knows better since when
+		since = was.since
+	case !since.IsZero():
+	case !one.queued.IsZero() || place != nil:
+		if place != nil {
+			one.queued = place.since
 		}
-		e.Event = seen
+		h.left(one, told{})
+		return
+	default:
+		return
 	}
-	h.tell(e, false)
+	e.held = sinceOf(since, time.Now())
+	if t := one.lease.term; t != nil {
+		t.over.Store(true)
+	}
+	h.tell(e, nil)
 }
 
-func (h *hub) evicted(name string, holder driver.Holder, reason string) {
+// lost is for a claim whose call found its lease over.
+func (h *hub) lost(one *claim, why error, ranOut bool) {
+	t := one.lease.term
+	if t == nil || h.s.history == nil || !t.over.CompareAndSwap(false, true) {
+		return
+	}
+	e := one.event(wire.EventEnded)
+	end := time.Now()
+	last := t.renewed.Load()
+	if reason, ok := evictedFor(why); ok {
+		e.kind, e.Reason = wire.EventEvicted, reason
+	} else if ranOut && last != nil {
+		e.kind, end = wire.Expired, last.ends
+		e.time = end
+	}
+	if last != nil {
+		e.silent = sinceOf(last.sent, end)
+	}
+	e.held = sinceOf(one.lease.since, end)
+	h.record(e)
+}
+
+// reset is for a name that was kept for nobody.
+func (h *hub) reset(name, by string) {
+	h.record(told{kind: wire.WasReset, Event: wire.Event{Name: name}, more: more{by: by}})
+}
+
+func (h *hub) evicted(name string, holder driver.Holder, reason, by string) {
 	e := eventOf(name, holder)
-	e.kind, e.Reason = wire.EventEvicted, reason
-	h.tell(e, false)
+	e.kind, e.Reason, e.by = wire.EventEvicted, reason, by
+	if holder.Held > 0 {
+		e.held = sinceOf(time.Now().Add(-holder.Held), time.Now())
+	}
+	h.tell(e, nil)
 }
 
 // event is of the lease that the claim has.
@@ -479,9 +879,11 @@ func (one *claim) event(kind string) told {
 }
 
 func eventOf(name string, h driver.Holder) told {
+	note, of := wire.Said(h.Note)
 	return told{Event: wire.Event{
-		Name: name, Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Token: token(h.Fence), Mode: modeName(h.Mode), Note: h.Note,
-	}}
+		Name: name, Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Token: token(h.Fence), Mode: modeName(h.Mode),
+		Note: note, Details: of,
+	}, more: more{note: h.Note}}
 }
 
 func (e told) lease() lease { return lease{e.Name, e.Handle} }

@@ -45,6 +45,12 @@ var counted = map[string][]string{
 	wire.Features: {shown, wire.Refused},
 	wire.Events:   {shown, wire.Refused, wire.Unknown},
 	wire.Check:    {shown, wire.Refused, wire.Unknown},
+	wire.History:  {shown, wire.Refused},
+	wire.Overview: {shown, wire.Refused},
+	wire.Me:       {shown, wire.Refused},
+	wire.Reserve:  {wire.Granted, wire.Busy, wire.Refused, wire.Unknown},
+	wire.Remove:   {wire.Done, wire.Lost, wire.Refused, wire.Unknown},
+	wire.Reset:    {wire.Done, wire.Busy, wire.Refused, wire.Unknown},
 	wire.Rehearse: {wire.Done, wire.Busy, wire.Refused, wire.Unknown},
 }
 

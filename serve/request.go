@@ -72,30 +72,32 @@ func decode(body []byte, v any) error {
 	if _, err := d.Token(); err != io.EOF {
 		return errors.New("something follows the JSON of the body")
 	}
-	return checkFields(json.NewDecoder(bytes.NewReader(body)))
+	return checkFields(json.NewDecoder(bytes.NewReader(body)), false)
 }
 
 // checkFields refuses a field that is said twice, or in other letters, in the next value, which is JSON: encoding/json
-// takes the last one, and any case, and what stands before the service may take the other.
-func checkFields(d *json.Decoder) error {
+// takes the last one, and any case, and what stands before the service may take the other. free: its fields may have
+// any name, as labels do.
+func checkFields(d *json.Decoder, free bool) error {
 	opening, err := d.Token()
 	if err != nil || opening != json.Delim('{') && opening != json.Delim('[') {
 		return err
 	}
 	said := make(map[string]bool)
 	for d.More() {
+		name := ""
 		if opening == json.Delim('{') {
 			field, err := d.Token()
 			if err != nil {
 				return err
 			}
-			name, _ := field.(string)
-			if said[name] || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") != "" {
+			name, _ = field.(string)
+			if said[name] || !free && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") != "" {
 				return fmt.Errorf("the field %.50q is said twice, or unknown", name)
 			}
 			said[name] = true
 		}
-		if err := checkFields(d); err != nil {
+		if err := checkFields(d, name == "labels"); err != nil {
 			return err
 		}
 	}

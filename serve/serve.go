@@ -45,6 +45,10 @@ type Options struct {
 	Audit io.Writer
 	// Limits are this instance's.
 	Limits Limits
+	// History is what is kept of what this instance sees.
+	History HistoryOptions
+	// Version is told to those who ask who they are; "": none is.
+	Version string
 	// Log gets what goes wrong. nil: nothing is logged.
 	Log *slog.Logger
 }
@@ -67,6 +71,8 @@ type Server struct {
 	metrics metrics
 	audit   auditLog
 	hub     *hub
+	history *recorder // nil: none is kept
+	began   time.Time
 	pulse   pulse
 	readiness
 	lifetime
@@ -95,7 +101,7 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 	if d == nil {
 		return nil, errors.New("serve: no driver")
 	}
-	s := &Server{engine: engine{driver: d}, mux: http.NewServeMux(), claims: &claims{}, hub: &hub{}}
+	s := &Server{engine: engine{driver: d}, began: time.Now(), mux: http.NewServeMux(), claims: &claims{}, hub: &hub{}}
 	s.operator, _ = d.(driver.Operator)
 	s.checker, _ = d.(driver.Checker)
 	if opts != nil {
@@ -111,11 +117,16 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 	s.metrics.init()
 	s.audit.w = s.opts.Audit
 	s.features = s.abilities()
+	s.history = newRecorder(s.opts.History, s.operator != nil, s.opts.Log)
 	s.hub.init(s)
 	s.pulse.init(boottime.Machine())
 	s.routes()
 	s.working.Go(func() { s.claims.sweep(s.life, s.forget) })
 	s.working.Go(func() { s.pulse.run(s.life) })
+	s.hub.records()
+	if s.history != nil && s.history.file != nil {
+		go s.history.write(s.life) // Close waits for it, but not for ever
+	}
 	return s, nil
 }
 
@@ -142,10 +153,12 @@ func (s *Server) routes() {
 	for path, call := range map[string]http.HandlerFunc{
 		wire.Acquire: s.acquire, wire.Renew: s.renew, wire.Release: s.release,
 		wire.Note: s.note, wire.Evict: s.evict, wire.Fence: s.fence, wire.Rehearse: s.rehearse,
+		wire.Reserve: s.reserve, wire.Remove: s.remove, wire.Reset: s.reset,
 	} {
 		s.route(http.MethodPost, path, call)
 	}
 	for path, call := range map[string]http.HandlerFunc{
+		wire.History: s.showHistory, wire.Overview: s.overview, wire.Me: s.me,
 		wire.Show: s.show, wire.List: s.list, wire.Features: s.showFeatures, wire.Events: s.events, wire.Check: s.check,
 		"/openapi.json": s.describe, "/healthz": s.healthy, "/readyz": s.ready, "/metrics": s.showMetrics,
 	} {
@@ -156,7 +169,8 @@ func (s *Server) routes() {
 }
 
 // queryFields are those that a call takes. Others take none.
-var queryFields = map[string][]string{wire.Show: {"name"}, wire.List: {"prefix", "limit", "after"}, wire.Events: {"prefix"}}
+var queryFields = map[string][]string{wire.Show: {"name"}, wire.List: {"prefix", "limit", "after"}, wire.Events: {"prefix"},
+	wire.History: {"name", "prefix", "kind", "since_ms", "limit", "after"}, wire.Overview: {"prefix"}}
 
 // route serves a path by that method, and refuses others.
 func (s *Server) route(method, path string, call http.HandlerFunc) {
@@ -189,5 +203,6 @@ func (s *Server) Drain() { s.drain() }
 func (s *Server) Close() error {
 	s.stop()
 	s.working.Wait()
+	s.history.close()
 	return nil
 }

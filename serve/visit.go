@@ -2,6 +2,7 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -38,6 +39,8 @@ type record struct {
 	Code    string `json:"code,omitempty"`
 	Reason  string `json:"reason,omitempty"` // of an eviction
 	Took    int64  `json:"took_ms"`
+
+	Details *wire.Details `json:"details,omitempty"` // of who acquires, or is evicted
 }
 
 // Unwrap is for http.ResponseController.
@@ -98,6 +101,10 @@ func (s *Server) admit(v *visit, r *http.Request) {
 		client, err := s.opts.Client(r)
 		if err != nil {
 			v.Header().Set("WWW-Authenticate", "Bearer")
+			if errors.Is(err, ErrWrongToken) {
+				s.refuse(v, http.StatusUnauthorized, wire.CodeWrongToken, ErrWrongToken)
+				return
+			}
 			s.refuse(v, http.StatusUnauthorized, wire.CodeUnnamed, ErrUnknownClient)
 			return
 		}

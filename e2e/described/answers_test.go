@@ -17,7 +17,7 @@ import (
 
 // posts has a call of each kind that changes something.
 var posts = map[string]string{
-	wire.Acquire: `{"name":"n","owner":"o","ttl_ms":60000}`,
+	wire.Acquire: `{"name":"n","owner":"o","ttl_ms":60000,"details":{"host":"web-7","user":"anna","pid":7,"program":"ci","started":"2026-11-27T10:32:07Z","link":"https://a.example/","labels":{"Team/of":"b"},"text":"nightly","kind":"manual"}}`,
 	wire.Renew:   `{"name":"n","owner":"o","ttl_ms":60000}`,
 	wire.Note:    `{"name":"n","owner":"o","note":"a"}`,
 	wire.Fence:   `{"name":"n","owner":"o","token":"1"}`,
@@ -25,9 +25,12 @@ var posts = map[string]string{
 	wire.Evict:   `{"name":"n","owner":"o","reason":"r"}`,
 
 	wire.Rehearse: `{}`,
+	wire.Reserve:  `{"name":"n","reason":"r"}`,
+	wire.Remove:   `{"name":"n","handle":"h","reason":"r"}`,
+	wire.Reset:    `{"name":"n"}`,
 }
 
-var gets = []string{wire.Show + "?name=n", wire.List, wire.Features, wire.Check, "/openapi.json", "/healthz", "/readyz"}
+var gets = []string{wire.Show + "?name=n", wire.List, wire.History, wire.Overview, wire.Me, wire.Features, wire.Check, "/openapi.json", "/healthz", "/readyz"}
 
 // A failingDriver's calls all come to an error, where they may.
 type failingDriver struct {
@@ -87,6 +90,7 @@ func situations() map[string]situation {
 	failing := func(err error) driver.Driver { return failingDriver{memory.New(), err} }
 	return map[string]situation{
 		"all is well":        {driver: memory.New()},
+		"no history":         {driver: memory.New(), opts: serve.Options{History: serve.HistoryOptions{Entries: -1}}},
 		"no token":           {driver: memory.New(), opts: serve.Options{Client: nobody}},
 		"no right":           {driver: memory.New(), opts: serve.Options{Client: may()}},
 		"a right to look":    {driver: memory.New(), opts: serve.Options{Client: may(serve.View)}},
@@ -138,7 +142,7 @@ func TestAllThatIsDescribedIsAnswered(t *testing.T) {
 
 // ask makes all calls.
 func (s *situation) ask(t *testing.T, client *http.Client, url string) {
-	for _, path := range []string{wire.Acquire, wire.Renew, wire.Note, wire.Fence, wire.Release, wire.Evict, wire.Rehearse} {
+	for _, path := range []string{wire.Acquire, wire.Renew, wire.Note, wire.Fence, wire.Release, wire.Evict, wire.Reserve, wire.Remove, wire.Reset, wire.Rehearse} {
 		body := posts[path]
 		if s.body != "" {
 			body = s.body
@@ -148,7 +152,8 @@ func (s *situation) ask(t *testing.T, client *http.Client, url string) {
 	call(t, client, http.MethodPost, url+wire.Acquire, `{"name":"n","owner":"o2","ttl_ms":60000,"wait_ms":1}`, s.header...)
 	call(t, client, http.MethodPost, url+wire.Evict, `{"name":"n","owner":"o2","reason":"r"}`, s.header...)
 	call(t, client, http.MethodPost, url+wire.Fence, `{"name":"n","token":"1"}`, s.header...)
-	for _, path := range append(gets, wire.Show, wire.Features+"?x=y", wire.Check+"?x=y", wire.List+"?prefix=%00", wire.Events+"?prefix=%00") {
+	call(t, client, http.MethodPost, url+wire.Reset, `{"name":"n2"}`, s.header...)
+	for _, path := range append(gets, wire.Show, wire.History+"?kind=none", wire.Overview+"?prefix=%00", wire.Me+"?x=y", wire.Features+"?x=y", wire.Check+"?x=y", wire.List+"?prefix=%00", wire.Events+"?prefix=%00") {
 		call(t, client, http.MethodGet, url+path, "", s.header...)
 	}
 	for _, path := range append(gets, wire.Events) {

@@ -56,7 +56,7 @@ var all = []any{
 	fence.Dialect(0), fence.Memory{}, fence.Once{}, fence.SQL{},
 	httplock.Options{},
 	kubelock.Driver{}, kubelock.Options{},
-	leasehold.BusyError{}, leasehold.Event{}, leasehold.Holder{}, leasehold.Kind(0), leasehold.Lease{}, leasehold.Leases{},
+	leasehold.BusyError{}, leasehold.Details{}, leasehold.Event{}, leasehold.Holder{}, leasehold.Kind(0), leasehold.Lease{}, leasehold.Leases{},
 	leasehold.Locker{}, leasehold.Options{}, leasehold.Owner{}, leasehold.Page{}, leasehold.PageOptions{}, leasehold.State{}, leasehold.Step(0), leasehold.Waiter{},
 	leaseholdcertmagic.Storage{},
 	leaseholdgocron.Elector{}, leaseholdgocron.Locker{},
@@ -146,10 +146,12 @@ var secret = regexp.MustCompile(`(?i)owner|password|secret|^handle$`)
 // plain are the maps whose keys are no owners, and what they are.
 var plain = map[string]string{
 	"caslock.Driver.resources":      "names",
+	"details.Details.Labels":        "labels",
 	"etcdlock.places.of":            "names",
 	"etcdlock.writes.taken":         "names",
 	"fence.Memory.seen":             "names",
 	"held.Leases.all":               "names",
+	"leasehold.Details.Labels":      "labels",
 	"leasehold.localQueue.turns":    "names",
 	"leasehold.terms.byName":        "names",
 	"leaseholdgocron.Locker.leases": "names",

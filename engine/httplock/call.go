@@ -59,7 +59,7 @@ var errEvicted = fmt.Errorf("%w: %w", driver.ErrLost, driver.ErrEvicted)
 var refusals = map[string]error{
 	wire.CodeUnsupported: driver.ErrUnsupported, wire.CodeInvalidName: driver.ErrInvalidName, wire.CodeCorrupt: driver.ErrCorrupt,
 	wire.CodeReadOnly: driver.ErrReadOnly, wire.CodeFull: driver.ErrFull,
-	wire.CodeDenied: ErrDenied, wire.CodeUnnamed: ErrDenied, wire.CodeOrigin: ErrDenied,
+	wire.CodeDenied: ErrDenied, wire.CodeUnnamed: ErrDenied, wire.CodeWrongToken: ErrDenied, wire.CodeOrigin: ErrDenied,
 }
 
 // post makes a call that changes something. A yes that is not the service's, such as that of the

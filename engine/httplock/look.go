@@ -70,7 +70,7 @@ func stateOf(s wire.State) driver.State {
 		state.Holders = append(state.Holders, holderOf(h))
 	}
 	for _, w := range s.Waiters {
-		state.Waiters = append(state.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Handle), Note: w.Note, Mode: modeOf(w.Mode), Waited: wire.Duration(w.Waited)})
+		state.Waiters = append(state.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Handle), Note: wire.Shown(w.Note, w.Details), Mode: modeOf(w.Mode), Waited: wire.Duration(w.Waited)})
 	}
 	return state
 }
@@ -78,7 +78,7 @@ func stateOf(s wire.State) driver.State {
 func holderOf(h wire.Holder) driver.Holder {
 	return driver.Holder{
 		Owner: driver.OwnerOf(h.Handle), Mode: modeOf(h.Mode), Limit: h.Limit, Fence: fenceOf(h.Token),
-		Held: wire.Duration(h.Held), Left: wire.Duration(h.Left), TTL: wire.Duration(h.TTL), Note: h.Note,
+		Held: wire.Duration(h.Held), Left: wire.Duration(h.Left), TTL: wire.Duration(h.TTL), Note: wire.Shown(h.Note, h.Details),
 	}
 }
 

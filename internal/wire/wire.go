@@ -90,6 +90,14 @@ type AcquireCall struct {
 	Wait    int64 `json:"wait_ms,omitempty"`
 	Queue   bool  `json:"queue,omitempty"`
 	AtLeast int64 `json:"at_least_ms,omitempty"`
+	// Details may stand beside the note, which is then their text, or in its place.
+	Details *Details `json:"details,omitempty"`
+}
+
+// A NoteCall is the body of Note. Without details, those of the lease stay.
+type NoteCall struct {
+	Claim
+	Details *Details `json:"details,omitempty"`
 }
 
 // A RenewCall is the body of Renew.
@@ -153,6 +161,8 @@ type Holder struct {
 	TTL    int64  `json:"ttl_ms,omitempty"`     // as last granted or renewed
 	Since  int64  `json:"renewed_ms,omitempty"` // since then
 	Note   string `json:"note,omitempty"`
+
+	Details *Details `json:"details,omitempty"` // nil: there is nothing but the note
 }
 
 // A Waiter is one place in a queue.
@@ -162,6 +172,8 @@ type Waiter struct {
 	Mode   string `json:"mode"`
 	Waited int64  `json:"waited_ms,omitempty"`
 	Note   string `json:"note,omitempty"`
+
+	Details *Details `json:"details,omitempty"` // as a Holder's
 }
 
 // A State answers Show.
@@ -237,6 +249,8 @@ type Event struct {
 	Mode   string `json:"mode,omitempty"`
 	Note   string `json:"note,omitempty"`
 	Reason string `json:"reason,omitempty"`
+
+	Details *Details `json:"details,omitempty"` // as a Holder's
 
 	Partial bool `json:"partial,omitempty"` // of open: there are too many leases to follow those of others
 }

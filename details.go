@@ -1,0 +1,128 @@
+package leasehold
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/details"
+)
+
+// Details say who holds a resource or waits for it, and what for. They are for people: nothing
+// verifies them. Engines keep them in the note, of at most [driver.MaxNote] bytes.
+type Details struct {
+	Host    string            // name of the machine
+	User    string            // who the program runs as, or the person who holds
+	PID     int               // process id on Host; 0: unknown
+	Program string            // name of the program
+	Started time.Time         // when the program began, by its own clock, in whole seconds; zero: unknown
+	Link    string            // URL of http or https with more about it, such as the log of a build; without a password
+	Labels  map[string]string // anything else, by names of your own
+	Text    string            // a line for people, see [Note]
+	Kind    string            // "", or one of the constants below
+}
+
+// Values of Details.Kind. Readers should take any other as they take "".
+const (
+	// HolderManual is a lease that nobody renews by design. It is the default with [NoRenew].
+	HolderManual = details.Manual
+	// HolderOnce is what keeps a resource after a finished job, with [OncePer] say. The label
+	// "exit" is the job's exit code, if it is known.
+	HolderOnce = details.Once
+	// HolderReserved is a resource that a person has reserved.
+	HolderReserved = details.Reserved
+)
+
+// String is for people. What others wrote is quoted, and drives no terminal.
+func (d Details) String() string {
+	return fmt.Sprintf("{Host:%q User:%q PID:%d Program:%q Started:%v Link:%q Labels:%q Text:%q Kind:%q}",
+		d.Host, d.User, d.PID, d.Program, d.Started, d.Link, d.Labels, d.Text, d.Kind)
+}
+
+// GoString is String with the type.
+func (d Details) GoString() string { return "leasehold.Details" + d.String() }
+
+// LogValue implements slog.LogValuer.
+func (d Details) LogValue() slog.Value { return slog.StringValue(d.String()) }
+
+// WithDetails sets the details of this lease. Fields that are zero keep the values of
+// [Options.Details], or else their defaults, and labels are added to those. Details that an
+// engine cannot keep, or whose Link is none, are [ErrInvalidOption].
+func WithDetails(d Details) Option {
+	return func(r *request) {
+		said := r.say()
+		*said = details.Details(d).Or(*said)
+	}
+}
+
+// Details returns who holds. A note of a program that tells no details is their Text.
+func (h Holder) Details() Details { return detailsOf(h.note, h.Note) }
+
+// Details returns who waits. A note of a program that tells no details is their Text.
+func (w Waiter) Details() Details { return detailsOf(w.note, w.Note) }
+
+// detailsOf reads a note as an engine keeps it, or else what was shown of one.
+func detailsOf(note, shown string) Details {
+	if note == "" {
+		note = shown
+	}
+	return Details(details.Of(note))
+}
+
+// SetDetails changes the details that people see who ask who holds the resource. Fields that
+// are zero stay as they are, and labels are added to those that are there. It returns what
+// [Lease.SetNote] returns.
+func (le *Lease) SetDetails(ctx context.Context, d Details) error {
+	return le.wrap("details", le.setNote(ctx, func(said *details.Details) { *said = details.Details(d).Or(*said) }))
+}
+
+// A description is what a lease says of its holder. It is not changed once it is made.
+type description struct {
+	said   details.Details
+	filled details.Details // in for what was not said, if there is room
+	note   string          // of both, as engines keep it
+}
+
+func newDescription(said, filled details.Details) (*description, error) {
+	if err := said.Check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalidOption, err)
+	}
+	said.Labels = maps.Clone(said.Labels) // the map is the caller's
+	note := details.Fit(said, filled)
+	return &description{said, filled, note}, checkNote(note)
+}
+
+// description is of all leases whose calls say no more.
+func (o *Options) description() (*description, error) {
+	said := details.Details(o.Details)
+	if o.Note != "" && said.Text != "" && o.Note != said.Text {
+		return nil, fmt.Errorf("%w: Note and Details.Text differ", ErrInvalidOption)
+	}
+	said.Text = cmp.Or(o.Note, said.Text)
+	return newDescription(said, details.Mine())
+}
+
+// say returns what the call says of its holder, to be changed.
+func (r *request) say() *details.Details {
+	if r.said == nil {
+		said := r.who.said
+		r.said = &said
+	}
+	return r.said
+}
+
+// describe makes the description of what the call says, where that is more than Options do.
+func (r *request) describe() (err error) {
+	if r.said == nil && !r.noRenew {
+		return nil
+	}
+	filled := r.who.filled
+	if r.noRenew {
+		filled.Kind = HolderManual
+	}
+	r.who, err = newDescription(*r.say(), filled)
+	return err
+}

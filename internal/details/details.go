@@ -1,0 +1,389 @@
+// Package details writes who holds or waits into the note that engines keep, and reads it back.
+//
+// A note with details is a text for people, a mark, and fields:
+//
+//	nightly backup <mark>h=web-7;u=anna;p=4242;g=backup;s=1764271024;.team=payments
+//
+// Programs that know nothing of details show the text first. The mark is a blank and U+2063
+// INVISIBLE SEPARATOR. The fields are h host, u user, p process id, g program, s start in seconds
+// since 1970, l link, k kind, and one for each label, whose key is a period and the label's name.
+// A value has %XX in place of a percent sign, a semicolon, an equals sign, a control character
+// and the bytes of U+2063. A note without the mark, or with anything else behind its last one, is
+// text as a whole.
+package details
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Details are those of package leasehold, which has their documentation.
+type Details struct {
+	Host    string
+	User    string
+	PID     int
+	Program string
+	Started time.Time
+	Link    string
+	Labels  map[string]string
+	Text    string
+	Kind    string
+}
+
+// Kinds of holders.
+const (
+	Manual   = "manual"
+	Once     = "once"
+	Reserved = "reserved"
+)
+
+// Exit is the label in which a finished job of the kind Once has its exit code.
+const Exit = "exit"
+
+const mark = " \u2063"
+
+// lastSecond is the end of the year 9999, the last that RFC 3339 can write.
+const lastSecond = 253402300799
+
+// lastPID is far above what systems give.
+const lastPID = 1<<31 - 1
+
+// IsZero reports whether d says nothing.
+func (d Details) IsZero() bool { return d.Bare() && d.Text == "" }
+
+// Bare reports whether d says nothing but its text.
+func (d Details) Bare() bool {
+	return d.Host == "" && d.User == "" && d.PID == 0 && d.Program == "" && d.Started.IsZero() && d.Link == "" && len(d.Labels) == 0 && d.Kind == ""
+}
+
+// Check returns nil for details that Of reads as they are, so far as their length allows.
+func (d Details) Check() error {
+	for _, field := range []struct{ what, value string }{{"host", d.Host}, {"user", d.User}, {"program", d.Program}, {"kind", d.Kind}, {"text", d.Text}} {
+		if !utf8.ValidString(field.value) {
+			return fmt.Errorf("details: the %s is not UTF-8", field.what)
+		}
+	}
+	for label, value := range d.Labels {
+		if label == "" || !utf8.ValidString(label) || !utf8.ValidString(value) {
+			return fmt.Errorf("details: label %q is empty, or not UTF-8", label)
+		}
+	}
+	switch {
+	case d.PID < 0, d.PID > lastPID:
+		return fmt.Errorf("details: a process id of %d", d.PID)
+	case !d.Started.IsZero() && (d.Started.Unix() < 1 || d.Started.Unix() > lastSecond):
+		return errors.New("details: a start before 1970 or after 9999")
+	case d.Link != "" && !isLink(d.Link):
+		return errors.New("details: a link that is no URL of http or https, or has a password")
+	}
+	return nil
+}
+
+// isLink reports whether a page may offer it: what is no such URL, or seems to lead to another
+// host than it does, is none.
+func isLink(link string) bool {
+	u, err := url.Parse(link)
+	return err == nil && utf8.ValidString(link) && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.User == nil && !strings.ContainsFunc(link, blank)
+}
+
+func blank(r rune) bool { return r <= ' ' || r == 0x7f || r == '\\' }
+
+// Or returns d with what it lacks taken from other.
+func (d Details) Or(other Details) Details {
+	d.Host, d.User, d.Program = cmp.Or(d.Host, other.Host), cmp.Or(d.User, other.User), cmp.Or(d.Program, other.Program)
+	d.Link, d.Text, d.Kind = cmp.Or(d.Link, other.Link), cmp.Or(d.Text, other.Text), cmp.Or(d.Kind, other.Kind)
+	d.PID = cmp.Or(d.PID, other.PID)
+	if d.Started.IsZero() {
+		d.Started = other.Started
+	}
+	if len(other.Labels) > 0 {
+		labels := maps.Clone(other.Labels)
+		maps.Copy(labels, d.Labels)
+		d.Labels = labels
+	}
+	return d
+}
+
+// Note returns d as a note, which may be longer than an engine takes. Details that have passed
+// Check are what Of returns of it, but for the part of Started below a second, and for a text
+// that says no more than Summary.
+func (d Details) Note() string {
+	if d.Bare() && !strings.Contains(d.Text, mark) {
+		return d.Text
+	}
+	var b strings.Builder
+	b.WriteString(d.Shown())
+	b.WriteString(mark)
+	first := true
+	field := func(key, value string) {
+		if value == "" {
+			return
+		}
+		if !first {
+			b.WriteByte(';')
+		}
+		first = false
+		b.WriteString(key)
+		b.WriteByte('=')
+		escape(&b, value)
+	}
+	field("h", d.Host)
+	field("u", d.User)
+	if d.PID > 0 {
+		field("p", strconv.Itoa(d.PID))
+	}
+	field("g", d.Program)
+	if !d.Started.IsZero() {
+		field("s", strconv.FormatInt(d.Started.Unix(), 10))
+	}
+	field("l", d.Link)
+	field("k", d.Kind)
+	for _, label := range slices.Sorted(maps.Keys(d.Labels)) {
+		if !first {
+			b.WriteByte(';')
+		}
+		first = false
+		b.WriteByte('.')
+		escape(&b, label)
+		b.WriteByte('=')
+		escape(&b, d.Labels[label])
+	}
+	return b.String()
+}
+
+const hex = "0123456789ABCDEF"
+
+func escape(b *strings.Builder, value string) {
+	for _, r := range value {
+		if r != '%' && r != ';' && r != '=' && r >= ' ' && r != 0x7f && r != '\u2063' {
+			b.WriteRune(r)
+			continue
+		}
+		for _, c := range []byte(string(r)) {
+			b.WriteByte('%')
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
+		}
+	}
+}
+
+// Of returns the details of a note. Those of a note without any are its text.
+func Of(note string) Details {
+	text, fields, ok := split(note)
+	d := Details{Text: note}
+	if !ok || !d.read(fields) {
+		return Details{Text: note}
+	}
+	if d.Bare() && !strings.Contains(text, mark) { // Note needs no mark for it
+		return Details{Text: note}
+	}
+	if d.Text = text; text == d.Summary() {
+		d.Text = ""
+	}
+	return d
+}
+
+// Text returns what a note shows to people: the text of its details, or their Summary.
+func Text(note string) string {
+	if !strings.Contains(note, mark) {
+		return note
+	}
+	return Of(note).Shown()
+}
+
+// Shown is what people see of d: its text, or else its Summary.
+func (d Details) Shown() string { return cmp.Or(d.Text, d.Summary()) }
+
+// split cuts a note at its last mark. What is longer than a note can be is none of ours.
+func split(note string) (text, fields string, ok bool) {
+	at := strings.LastIndex(note, mark)
+	if at < 0 || len(note) > driver.MaxNote || !utf8.ValidString(note) {
+		return note, "", false
+	}
+	return note[:at], note[at+len(mark):], true
+}
+
+// read takes the fields of a note. It reports false if they are none.
+func (d *Details) read(fields string) bool {
+	if fields == "" {
+		return true
+	}
+	seen := uint32(0) // which letters
+	for field := range strings.SplitSeq(fields, ";") {
+		key, value, ok := strings.Cut(field, "=")
+		if !ok || key == "" {
+			return false
+		}
+		if len(key) == 1 {
+			letter := uint32(1) << (key[0] & 31)
+			if seen&letter != 0 {
+				return false
+			}
+			seen |= letter
+		}
+		if value, ok = unescape(value); !ok || !d.set(key, value) {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *Details) set(key, value string) bool {
+	if label, is := strings.CutPrefix(key, "."); is {
+		label, ok := unescape(label)
+		if !ok || label == "" {
+			return false
+		}
+		if d.Labels == nil {
+			d.Labels = make(map[string]string)
+		}
+		_, twice := d.Labels[label]
+		d.Labels[label] = value
+		return !twice
+	}
+	switch key {
+	case "h":
+		d.Host = value
+	case "u":
+		d.User = value
+	case "g":
+		d.Program = value
+	case "k":
+		d.Kind = value
+	case "l":
+		if isLink(value) {
+			d.Link = value
+		}
+	case "p":
+		n, ok := number(value, lastPID)
+		d.PID = int(n)
+		return ok
+	case "s":
+		n, ok := number(value, lastSecond)
+		d.Started = time.Unix(n, 0).UTC()
+		return ok
+	default: // of a later version
+		return strings.Trim(key, "abcdefghijklmnopqrstuvwxyz") == ""
+	}
+	return true
+}
+
+// number takes a positive number as Note writes it.
+func number(text string, most int64) (int64, bool) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil && n > 0 && n <= most && strconv.FormatInt(n, 10) == text
+}
+
+func unescape(value string) (string, bool) {
+	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f || r == '=' }) {
+		return "", false
+	}
+	if !strings.Contains(value, "%") {
+		return value, true
+	}
+	plain := make([]byte, 0, len(value))
+	for i := 0; i < len(value); i++ {
+		if value[i] != '%' {
+			plain = append(plain, value[i])
+			continue
+		}
+		if i+2 >= len(value) {
+			return "", false
+		}
+		high, low := strings.IndexByte(hex, value[i+1]), strings.IndexByte(hex, value[i+2])
+		if high < 0 || low < 0 {
+			return "", false
+		}
+		plain = append(plain, byte(high<<4|low))
+		i += 2
+	}
+	return string(plain), utf8.Valid(plain)
+}
+
+// Summary says who it is without the text: host and program, and the user where a person holds.
+func (d Details) Summary() string {
+	host := d.Host
+	if d.User != "" && (host == "" && d.Process() == "" || d.personal()) {
+		host = strings.TrimSuffix(d.User+"@"+d.Host, "@")
+	}
+	return strings.TrimSpace(host + " " + d.Process())
+}
+
+// personal reports whether a person holds, rather than a program.
+func (d Details) personal() bool { return d.Kind == Manual || d.Kind == Reserved }
+
+// Process is the program with its process id.
+func (d Details) Process() string {
+	if d.PID > 0 {
+		return fmt.Sprintf("%s[%d]", d.Program, d.PID)
+	}
+	return d.Program
+}
+
+// Who says who it is beside the host: the text, or else the process.
+func (d Details) Who() string {
+	who := d.Process()
+	if d.User != "" && (who == "" || d.personal()) {
+		who = strings.TrimSpace(d.User + " " + who)
+	}
+	return cmp.Or(d.Text, who)
+}
+
+// Line says who it is and where, in one line.
+func (d Details) Line() string {
+	switch {
+	case d.Text == "":
+		return d.Summary()
+	case d.Host == "" || strings.Contains(d.Text, d.Host):
+		return d.Text
+	}
+	return d.Text + " on " + d.Host
+}
+
+// began is when this process did, as far as it knows.
+var began = time.Now()
+
+// Mine are the details of this process. It asks no name service, which may hang.
+func Mine() Details {
+	host, _ := os.Hostname() // details without a host are still details
+	return Details{
+		Host: valid(host), User: user(), PID: os.Getpid(), Program: valid(filepath.Base(os.Args[0])),
+		Started: began.Truncate(time.Second).UTC(),
+	}
+}
+
+// user is the name in the environment, or else the number of the user.
+func user() string {
+	for _, variable := range []string{"USER", "LOGNAME", "USERNAME"} {
+		if name := os.Getenv(variable); name != "" {
+			return valid(name)
+		}
+	}
+	if uid := os.Getuid(); uid >= 0 {
+		return strconv.Itoa(uid)
+	}
+	return ""
+}
+
+func valid(text string) string { return strings.ToValidUTF8(text, "?") }
+
+// Fit returns the note of said, with what it lacks taken from filled if there is room for that.
+// Alone, said may be too long too.
+func Fit(said, filled Details) string {
+	if note := said.Or(filled).Note(); len(note) <= driver.MaxNote {
+		return note
+	}
+	return said.Note()
+}

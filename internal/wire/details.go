@@ -1,0 +1,76 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/details"
+)
+
+// Details are who holds or waits.
+type Details struct {
+	Host    string            `json:"host,omitempty"`
+	User    string            `json:"user,omitempty"`
+	PID     int               `json:"pid,omitempty"`
+	Program string            `json:"program,omitempty"`
+	Started string            `json:"started,omitempty"` // RFC 3339
+	Link    string            `json:"link,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Text    string            `json:"text,omitempty"`
+	Kind    string            `json:"kind,omitempty"`
+}
+
+// Said reads a note as an engine keeps it: what it shows to people, and its details, or nil.
+func Said(note string) (text string, of *Details) {
+	d := details.Of(note)
+	if d.Bare() {
+		return d.Text, nil
+	}
+	return d.Shown(), &Details{
+		Host: d.Host, User: d.User, PID: d.PID, Program: d.Program, Started: instant(d.Started), Link: d.Link,
+		Labels: d.Labels, Text: d.Text, Kind: d.Kind,
+	}
+}
+
+func instant(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// Noted is the reverse of Said: a note for an engine, of a text and details, which may be nil.
+// A text beside details is theirs.
+func Noted(text string, of *Details) (string, error) {
+	if of == nil {
+		return text, nil
+	}
+	d := details.Details{Host: of.Host, User: of.User, PID: of.PID, Program: of.Program, Link: of.Link, Labels: of.Labels, Text: of.Text, Kind: of.Kind}
+	if of.Started != "" {
+		started, err := time.Parse(time.RFC3339, of.Started)
+		if err != nil {
+			return "", fmt.Errorf("details: started is no instant of RFC 3339")
+		}
+		d.Started = started
+	}
+	if d.Text == "" && text != d.Summary() {
+		d.Text = text
+	}
+	if text != "" && d.Text != "" && text != d.Text {
+		return "", errors.New("the note is another text than that of the details")
+	}
+	if err := d.Check(); err != nil {
+		return "", err
+	}
+	return d.Note(), nil
+}
+
+// Shown is Noted for what a service has answered. Details that are none are left out.
+func Shown(text string, of *Details) string {
+	note, err := Noted(text, of)
+	if err != nil {
+		return text
+	}
+	return note
+}

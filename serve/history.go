@@ -1,0 +1,273 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/abandon"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+const (
+	// readHistoryWithin is how long the history file may take to answer.
+	readHistoryWithin = 3 * time.Second
+	// lateAfter is how far behind the file may be before a history says so.
+	lateAfter = 10 * time.Second
+	// mostGaps is how many gaps a history lists.
+	mostGaps = 100
+)
+
+// instanceName is for people.
+func instanceName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s[%d]", host, os.Getpid())
+}
+
+func (s *Server) showHistory(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Vary", "Accept-Encoding")
+	v := w.(*visit)
+	v.zips = takesGzip(r)
+	if s.history == nil {
+		s.failed(w, fmt.Errorf("%w: this instance keeps no history", driver.ErrUnsupported))
+		return
+	}
+	q, err := s.historyQuery(r)
+	if err != nil {
+		s.rejected(w, err)
+		return
+	}
+	if q.Name != "" {
+		if v.Name = q.Name; !s.may(w, View, q.Name) {
+			return
+		}
+	} else {
+		q.Prefixes = v.client.views(q.Prefixes[0])
+	}
+	s.answer(w, http.StatusOK, s.history.answer(r.Context(), q))
+}
+
+// historyQuery reads a query. What it says of the prefix is not yet what the client may view.
+func (s *Server) historyQuery(r *http.Request) (q HistoryQuery, err error) {
+	query := r.URL.Query()
+	if q.Limit, err = limitOf(query.Get("limit")); err != nil {
+		return q, err
+	}
+	if query.Has("name") {
+		if q.Name = query.Get("name"); query.Has("prefix") {
+			return q, errors.New("name and prefix exclude each other")
+		} else if err := driver.CheckName(q.Name); err != nil {
+			return q, err
+		}
+	}
+	prefix := query.Get("prefix")
+	if err := checkPrefix(prefix); err != nil {
+		return q, err
+	}
+	q.Prefixes = []string{prefix}
+	if kinds := query.Get("kind"); kinds != "" {
+		q.Kinds = strings.Split(kinds, ",")
+	}
+	for _, kind := range q.Kinds {
+		if !slices.Contains(wire.EntryKinds, kind) {
+			return q, fmt.Errorf("kind is one of %s, or several with commas", strings.Join(wire.EntryKinds, ", "))
+		}
+	}
+	if since := query.Get("since_ms"); since != "" {
+		ms, err := strconv.ParseInt(since, 10, 64)
+		if err != nil || ms < 0 || ms > wire.Millis(maxTTL) {
+			return q, fmt.Errorf("since_ms is a number of milliseconds, at most %d", wire.Millis(maxTTL))
+		}
+		q.Since = time.Now().Add(-wire.Duration(ms))
+	}
+	q.Before, err = s.history.cursor(query.Get("after"))
+	return q, err
+}
+
+// cursor is where a page begins.
+func (r *recorder) cursor(text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	seq, id, _ := strings.Cut(text, "-")
+	n, err := strconv.ParseInt(seq, 10, 64)
+	switch {
+	case err != nil || n < 1:
+		return 0, errors.New("after is to be a next that the service has told")
+	case id != r.id:
+		return 0, errors.New("after is of another instance's history, or of before this one started: begin anew")
+	}
+	return n, nil
+}
+
+// matches reports whether an entry is asked for.
+func (q *HistoryQuery) matches(e *HistoryEntry) bool {
+	switch {
+	case q.Before > 0 && e.Seq >= q.Before, len(q.Kinds) > 0 && !slices.Contains(q.Kinds, e.Kind), e.Time.Before(q.Since):
+		return false
+	case e.Name == "": // of the instance, and not of a name
+		return true
+	case q.Name != "":
+		return e.Name == q.Name
+	}
+	return slices.ContainsFunc(q.Prefixes, func(p string) bool { return strings.HasPrefix(e.Name, p) })
+}
+
+// kept is what a recorder has in memory, and of when.
+type kept struct {
+	often, rare []*HistoryEntry // in their order
+	began       time.Time
+	since       time.Time
+	first       int64
+	watch       watch
+	writing     writing
+}
+
+// now is what there is. Entries do not change.
+func (r *recorder) now() kept {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := kept{slices.Clone(r.often.all()), slices.Clone(r.rare.all()), r.began, r.since, r.first, r.watch, r.writing}
+	if lost := m.writing.lost; lost != nil {
+		now := *lost
+		m.writing.lost = &now
+	}
+	return m
+}
+
+// newestFirst calls each with all entries, until it returns false.
+func (m *kept) newestFirst(each func(e *HistoryEntry) bool) {
+	often, rare := m.often, m.rare
+	for len(often)+len(rare) > 0 {
+		next := &often
+		if len(often) == 0 || len(rare) > 0 && rare[len(rare)-1].Seq > often[len(often)-1].Seq {
+			next = &rare
+		}
+		e := (*next)[len(*next)-1]
+		if *next = (*next)[:len(*next)-1]; !each(e) {
+			return
+		}
+	}
+}
+
+// answer is a page of the history.
+func (r *recorder) answer(ctx context.Context, q HistoryQuery) wire.Entries {
+	m, now := r.now(), time.Now()
+	answer := wire.Entries{Entries: []wire.Entry{}, Instance: instanceName(), Gaps: m.gaps(q.Since), Complete: r.sole}
+	begins, next := m.began, int64(0)
+	if m.since.After(begins) {
+		begins = m.since
+	}
+	add := func(e *HistoryEntry) {
+		answer.Entries = append(answer.Entries, e.told(now))
+		next = e.Seq
+	}
+	full := false
+	m.newestFirst(func(e *HistoryEntry) bool {
+		if r.file != nil && e.Seq < m.first { // the file has it, and what was between
+			return false
+		}
+		if q.matches(e) {
+			if full = len(answer.Entries) == q.Limit; full {
+				return false
+			}
+			add(e)
+		}
+		return true
+	})
+	if r.file != nil {
+		if began := r.file.State().Began; !began.IsZero() && began.Before(begins) {
+			begins = began
+		}
+		if late := m.writing.since; !late.IsZero() && now.Sub(late) > lateAfter {
+			answer.Warning = "the history file is not written: what does not fit into memory will be missing in it"
+		}
+	}
+	if r.file != nil && !full && len(answer.Entries) <= q.Limit {
+		full, next = r.answerFromFile(ctx, q, &m, &answer, next)
+	}
+	if full {
+		answer.Next = fmt.Sprintf("%d-%s", next, r.id)
+	}
+	answer.Begins, answer.BeginsMS = stamp(begins), max(wire.Millis(now.Sub(begins)), 0)
+	answer.Complete = answer.Complete && len(answer.Gaps) == 0
+	return answer
+}
+
+// answerFromFile adds what is older than what is in memory. full: there is more.
+func (r *recorder) answerFromFile(ctx context.Context, q HistoryQuery, m *kept, answer *wire.Entries, last int64) (full bool, next int64) {
+	ctx, cancel := context.WithTimeout(ctx, readHistoryWithin)
+	defer cancel()
+	type page struct {
+		entries []HistoryEntry
+		next    int64
+	}
+	rest := q
+	if rest.Before == 0 || rest.Before > m.first {
+		rest.Before = m.first
+	}
+	if rest.Limit -= len(answer.Entries); rest.Limit < 1 {
+		return true, cmp.Or(last, rest.Before)
+	}
+	p, err := abandon.Call(ctx, func() (page, error) {
+		entries, next, err := r.file.Read(ctx, rest)
+		return page{entries, next}, err
+	})
+	if err != nil {
+		r.log.Warn("the history file cannot be read", "error", err.Error())
+		answer.Warning = "the history file does not answer: what is older is missing here"
+		return false, 0
+	}
+	now := time.Now()
+	for i := range p.entries {
+		answer.Entries = append(answer.Entries, p.entries[i].told(now))
+	}
+	return p.next > 0, p.next
+}
+
+// gaps are the times since then of which the instance did not see all, the newest first.
+func (m *kept) gaps(since time.Time) []wire.Span {
+	all := []wire.Span{}
+	if m.watch.open {
+		all = append(all, wire.Span{From: stamp(m.watch.looked)})
+	}
+	if lost := m.writing.lost; lost != nil {
+		all = append(all, wire.Span{From: stamp(lost.From), To: stamp(lost.To)})
+	}
+	for _, e := range slices.Backward(m.rare) {
+		if e.Kind == wire.Gap && e.To.After(since) && len(all) < mostGaps {
+			all = append(all, wire.Span{From: stamp(e.From), To: stamp(e.To)})
+		}
+	}
+	return all
+}
+
+// stamp is an instant for people.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+// told is an entry as it is answered.
+func (e *HistoryEntry) told(now time.Time) wire.Entry {
+	t := wire.Entry{
+		Seq: strconv.FormatInt(e.Seq, 10), Kind: e.Kind, Time: stamp(e.Time), Ago: max(wire.Millis(now.Sub(e.Time)), 0),
+		Name: e.Name, Owner: e.Owner, Handle: e.Handle, Token: e.Token, Mode: e.Mode, Held: e.Held, Waited: e.Waited,
+		Silent: e.Silent, Reason: e.Reason, By: e.By, From: stamp(e.From), To: stamp(e.To),
+	}
+	t.Note, t.Details = wire.Said(e.Note)
+	return t
+}

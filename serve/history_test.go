@@ -1,0 +1,373 @@
+package serve_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memory"
+	"github.com/leasehold-go/leasehold/serve"
+)
+
+// often has the store looked at as often as tests may wait for it.
+var often = &serve.Options{History: serve.HistoryOptions{Every: 20 * time.Millisecond}}
+
+// ask reads a JSON answer of a GET.
+func ask[T any](t *testing.T, url string, header ...string) (v T) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s", url, resp.Status)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func (s *service) history(query string) wire.Entries {
+	s.t.Helper()
+	return ask[wire.Entries](s.t, s.url+wire.History+"?"+query)
+}
+
+// ownerOf tells owners by what stands for them.
+var ownerOf = func() map[string]string {
+	all := make(map[string]string)
+	for _, owner := range strings.Fields("a b c d e w x before mine") {
+		all[wire.Handle(owner)] = owner
+	}
+	return all
+}()
+
+// kinds are what happened, the oldest first.
+func kinds(all wire.Entries) string {
+	var b []string
+	for i := len(all.Entries) - 1; i >= 0; i-- {
+		e := all.Entries[i]
+		b = append(b, strings.TrimSpace(e.Kind+" "+ownerOf[e.Handle]))
+	}
+	return strings.Join(b, ", ")
+}
+
+func (s *service) wantHistory(query, want string) wire.Entries {
+	s.t.Helper()
+	var all wire.Entries
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if all = s.history(query); kinds(all) == want {
+			return all
+		}
+		if time.Now().After(end) {
+			s.t.Fatalf("the history of %s is\n%s\nwant\n%s", query, kinds(all), want)
+		}
+	}
+}
+
+// looked waits for a look that begins after this call.
+func (s *service) looked(d *asked) {
+	s.t.Helper()
+	lists := d.lists.Load()
+	eventually(s.t, "another look", func() bool { return d.lists.Load() > lists+1 })
+}
+
+// What this instance does is in its history at once: grants and for how long they waited, places that were given up,
+// releases and for how long the lease was held, and who evicted whom for what.
+func TestHistoryOfWhatThisInstanceDoes(t *testing.T) {
+	t.Parallel()
+	s := start(t, memory.NewServer(), nil)
+	s.post(wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000,"note":"first","call":1,"caller":"one"}`).want(t, 200, "")
+	s.post(wire.Acquire, `{"name":"n","owner":"b","ttl_ms":60000,"queue":true}`).want(t, 409, "busy")
+	s.post(wire.Acquire, `{"name":"n","owner":"c","ttl_ms":60000,"queue":true}`).want(t, 409, "busy")
+	s.post(wire.Release, `{"name":"n","owner":"c"}`).want(t, 200, "")
+	s.post(wire.Release, `{"name":"n","owner":"a"}`).want(t, 200, "")
+	s.post(wire.Acquire, `{"name":"n","owner":"b","ttl_ms":60000,"queue":true}`).want(t, 200, "")
+	s.post(wire.Evict, `{"name":"n","owner":"b","reason":"it hangs"}`).want(t, 200, "")
+	s.post(wire.Renew, `{"name":"n","owner":"b","ttl_ms":60000}`).want(t, 410, "evicted") // is told again of what is known
+	s.post(wire.Acquire, `{"name":"other","owner":"d","ttl_ms":60000}`).want(t, 200, "")
+	all := s.wantHistory("name=n", "granted a, waiting b, waiting c, left c, released a, granted b, evicted b")
+	for i, e := range all.Entries {
+		if _, err := time.Parse(time.RFC3339, e.Time); err != nil || e.Ago < 0 || e.Name != "n" || e.Handle == "" {
+			t.Errorf("%+v", e)
+		}
+		granted, released, left := e.Kind == wire.EventGranted, e.Kind == wire.EventReleased, e.Kind == wire.Left
+		if granted && e.Waited == nil || left && e.Waited == nil || released && (e.Held == nil || *e.Held < 0) {
+			t.Errorf("entry %d says no length: %+v", i, e)
+		}
+	}
+	if e := all.Entries[0]; e.Reason != "it hangs" || e.By == "" || e.Token == "" {
+		t.Errorf("evicted: %+v", e)
+	}
+	if e := all.Entries[6]; e.Note != "first" || *e.Waited != 0 {
+		t.Errorf("granted: %+v", e)
+	}
+	if all.Complete || all.Instance == "" || all.Next != "" {
+		t.Errorf("%+v", all)
+	}
+	s.wantHistory("prefix=oth", "granted d")
+	s.wantHistory("kind=evicted,left", "left c, evicted b")
+}
+
+// What other instances and programs do is found by comparing, with nobody who listens to events: nobody has told how a
+// lease ended.
+func TestHistoryOfWhatOthersDo(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	d := &asked{Driver: engine.Connect()}
+	other := start(t, engine, nil)
+	other.post(wire.Acquire, `{"name":"n","owner":"before","ttl_ms":60000}`).want(t, 200, "")
+	s := startOn(t, d, often)
+	s.looked(d) // what was held when it began to look was not granted then
+	other.post(wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"queue":true}`).want(t, 409, "busy")
+	other.post(wire.Acquire, `{"name":"n","owner":"x","ttl_ms":60000,"queue":true}`).want(t, 409, "busy")
+	s.looked(d)
+	other.post(wire.Release, `{"name":"n","owner":"x"}`).want(t, 200, "")
+	s.looked(d)
+	other.post(wire.Release, `{"name":"n","owner":"before"}`).want(t, 200, "")
+	other.post(wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"queue":true}`).want(t, 200, "")
+	all := s.history("")
+	eventually(t, "the end is noticed", func() bool {
+		all = s.history("kind=granted,ended,left,waiting")
+		return len(all.Entries) >= 5
+	})
+	got := kinds(all)
+	for _, want := range []string{"waiting w", "waiting x", "left x", "ended before", "granted w"} {
+		if strings.Count(got, want) != 1 {
+			t.Errorf("told %s, want %q once", got, want)
+		}
+	}
+	if strings.Contains(got, "granted before") {
+		t.Errorf("told %s: nobody saw when it was granted", got)
+	}
+	for _, e := range all.Entries {
+		if e.Kind == wire.EventGranted && e.Waited == nil {
+			t.Errorf("it was seen for how long it waited: %+v", e)
+		}
+	}
+}
+
+// A lease that this instance granted, and that nobody renewed, has expired, once: found by a look or by a call that comes
+// too late. One that ends before its time has ended somehow.
+func TestExpiredIsToldFromEnded(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	d := &asked{Driver: engine.Connect()}
+	s, other := startOn(t, d, often), start(t, engine, nil)
+	s.post(wire.Acquire, `{"name":"looked","owner":"a","ttl_ms":600}`).want(t, 200, "")
+	s.post(wire.Acquire, `{"name":"early","owner":"b","ttl_ms":60000}`).want(t, 200, "")
+	s.post(wire.Acquire, `{"name":"renewed","owner":"c","ttl_ms":600}`).want(t, 200, "")
+	other.post(wire.Renew, `{"name":"renewed","owner":"c","ttl_ms":60000}`).want(t, 200, "")
+	s.looked(d)
+	other.post(wire.Release, `{"name":"early","owner":"b"}`).want(t, 200, "")
+	all := s.wantHistory("name=looked", "granted a, expired a")
+	if e := all.Entries[0]; e.Silent == nil || *e.Silent < 500 || e.Held == nil || *e.Held < 500 {
+		t.Errorf("expired: %+v", e)
+	}
+	s.wantHistory("name=early", "granted b, ended b")
+	s.looked(d)
+	other.post(wire.Release, `{"name":"renewed","owner":"c"}`).want(t, 200, "")
+	s.wantHistory("name=renewed", "granted c, ended c")
+	s.post(wire.Renew, `{"name":"looked","owner":"a","ttl_ms":60000}`).want(t, 410, "lost")
+	s.looked(d)
+	s.wantHistory("name=looked", "granted a, expired a")
+
+	blind := startOn(t, engine.Connect(), &serve.Options{History: serve.HistoryOptions{Every: -1}})
+	blind.post(wire.Acquire, `{"name":"called","owner":"d","ttl_ms":300}`).want(t, 200, "")
+	eventually(t, "it is over", func() bool {
+		return blind.post(wire.Acquire, `{"name":"called","owner":"e","ttl_ms":60000}`).status == 200
+	})
+	blind.post(wire.Renew, `{"name":"called","owner":"d","ttl_ms":60000}`).want(t, 410, "lost")
+	blind.wantHistory("name=called", "granted d, granted e, expired d")
+}
+
+// While the store does not answer, the history has a gap: as long as that lasts, and in the end from when to when.
+func TestHistorySaysWhatItDidNotSee(t *testing.T) {
+	t.Parallel()
+	d := &asked{Driver: memory.NewServer().Connect()}
+	s := startOn(t, d, often)
+	s.looked(d)
+	if all := s.history(""); len(all.Gaps) > 0 {
+		t.Fatalf("gaps %+v", all.Gaps)
+	}
+	d.fails.Store(true)
+	eventually(t, "a gap that lasts", func() bool {
+		all := s.history("")
+		return len(all.Gaps) == 1 && all.Gaps[0].From != "" && all.Gaps[0].To == ""
+	})
+	if f := ask[wire.Figures](t, s.url+wire.Overview); f.Store != wire.StoreDown {
+		t.Errorf("the store is %s", f.Store)
+	}
+	d.fails.Store(false)
+	all := s.wantHistory("", "gap")
+	if len(all.Gaps) != 1 || all.Gaps[0].To == "" || all.Entries[0].From != all.Gaps[0].From {
+		t.Errorf("gaps %+v, entry %+v", all.Gaps, all.Entries[0])
+	}
+	if f := ask[wire.Figures](t, s.url+wire.Overview); f.Store != wire.StoreUp {
+		t.Errorf("the store is %s", f.Store)
+	}
+}
+
+// swollen shows more names than are compared.
+type swollen struct {
+	asked
+	many int
+}
+
+func (d *swollen) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	all, next, err := d.asked.List(ctx, prefix, after, limit)
+	if err != nil || prefix != "" || after != "" {
+		return all, next, err
+	}
+	for i := range d.many {
+		all = append(all, driver.State{Resource: fmt.Sprint("x/", i), Holders: []driver.Holder{{Owner: driver.OwnerOf(fmt.Sprint(i))}}})
+	}
+	return all, next, nil
+}
+
+// Of more names than are compared a history has what this instance does, and says so; who listens to few of them hears of
+// those as ever.
+func TestHistoryOfTooManyNames(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	d := &swollen{asked{Driver: engine.Connect()}, 50_001}
+	s, other := startOn(t, d, often), start(t, engine, nil)
+	next := s.listen("a/")
+	eventually(t, "a gap that lasts", func() bool { return len(s.history("").Gaps) == 1 })
+	s.post(wire.Acquire, `{"name":"b/1","owner":"mine","ttl_ms":60000}`).want(t, 200, "")
+	for i := range 2 {
+		lists := d.lists.Load()
+		other.post(wire.Acquire, `{"name":"a/1","owner":"o%d","ttl_ms":60000}`, i).want(t, 200, "")
+		if kind, e := next(); kind != wire.EventGranted || e.Name != "a/1" {
+			t.Fatalf("told %s %+v", kind, e)
+		}
+		other.post(wire.Release, `{"name":"a/1","owner":"o%d"}`, i).want(t, 200, "")
+		if kind, e := next(); kind != wire.EventEnded || e.Name != "a/1" {
+			t.Fatalf("told %s %+v", kind, e)
+		}
+		eventually(t, "other looks", func() bool { return d.lists.Load() > lists+2 })
+	}
+	s.wantHistory("name=b/1", "granted mine")
+	f := ask[wire.Figures](t, s.url+wire.Overview)
+	if !f.Partial || f.Held != 1 || f.Age != nil {
+		t.Errorf("%+v", f)
+	}
+}
+
+// What is rare outlives what is frequent, and a page says from when on it has all.
+func TestHistoryIsBounded(t *testing.T) {
+	t.Parallel()
+	s := start(t, memory.NewServer(), &serve.Options{History: serve.HistoryOptions{Entries: 100}})
+	s.post(wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000}`).want(t, 200, "")
+	s.post(wire.Evict, `{"name":"n","owner":"a","reason":"r"}`).want(t, 200, "")
+	before := s.history("")
+	for i := range 100 {
+		s.post(wire.Acquire, `{"name":"n","owner":"o%d","ttl_ms":60000}`, i).want(t, 200, "")
+		s.post(wire.Release, `{"name":"n","owner":"o%d"}`, i).want(t, 200, "")
+	}
+	all := s.history("limit=1000")
+	if n := len(all.Entries); n != 81 || all.Entries[80].Kind != wire.EventEvicted {
+		t.Errorf("%d entries, the last %+v", n, all.Entries[n-1])
+	}
+	if all.Begins <= before.Begins {
+		t.Errorf("it begins at %s, and began at %s before", all.Begins, before.Begins)
+	}
+}
+
+// Pages follow each other, and a cursor of another instance is refused.
+func TestPagesOfAHistory(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	s, other := start(t, engine, nil), start(t, engine, nil)
+	for i := range 25 {
+		s.post(wire.Acquire, `{"name":"n%d","owner":"o%d","ttl_ms":60000}`, i, i).want(t, 200, "")
+	}
+	seen, after := map[string]bool{}, ""
+	for page := 0; ; page++ {
+		all := s.history("limit=10&after=" + url.QueryEscape(after))
+		for _, e := range all.Entries {
+			seen[e.Name] = true
+		}
+		if after = all.Next; after == "" {
+			if page != 2 || len(all.Entries) != 5 || len(seen) != 25 {
+				t.Errorf("page %d has %d entries, %d in all", page, len(all.Entries), len(seen))
+			}
+			break
+		}
+		for _, bad := range []string{"after=x", "limit=0", "limit=1001", "kind=none", "since_ms=-1", "name=a&prefix=b", "x=y", "name="} {
+			if resp, err := http.Get(s.url + wire.History + "?" + bad); err != nil || resp.StatusCode != 400 {
+				t.Errorf("%s: %v, %v", bad, resp, err)
+			}
+		}
+		if resp, err := http.Get(other.url + wire.History + "?after=" + after); err != nil || resp.StatusCode != 400 {
+			t.Errorf("a cursor of another instance: %v, %v", resp, err)
+		}
+	}
+	if all := s.history("since_ms=0"); len(all.Entries) > 0 {
+		t.Errorf("of no time: %+v", all.Entries)
+	}
+}
+
+// Nobody learns of names that he may not view, by the history or by figures.
+func TestHistoryOfWhatOneMayView(t *testing.T) {
+	t.Parallel()
+	rules := map[string][]serve.Rule{"all": {{Rights: []serve.Right{serve.View, serve.Lock, serve.Evict}}}, "ci": {{Prefix: "ci/", Rights: []serve.Right{serve.View}}}, "none": {{Rights: []serve.Right{serve.Lock}}}}
+	name := func(r *http.Request) (*serve.Client, error) {
+		who := r.Header.Get("Authorization")
+		if rules[who] == nil {
+			who = "all"
+		}
+		return &serve.Client{Name: who, Rules: rules[who]}, nil
+	}
+	d := &asked{Driver: memory.NewServer().Connect()}
+	s := startOn(t, d, &serve.Options{Client: name, History: often.History})
+	s.post(wire.Acquire, `{"name":"ci/a","owner":"a","ttl_ms":60000,"call":1,"caller":"one"}`).want(t, 200, "")
+	s.post(wire.Acquire, `{"name":"secret","owner":"b","ttl_ms":60000}`).want(t, 200, "")
+	s.post(wire.Acquire, `{"name":"secret","owner":"c","ttl_ms":60000,"queue":true}`).want(t, 409, "busy")
+	s.post(wire.Evict, `{"name":"secret","owner":"b","reason":"r"}`).want(t, 200, "")
+	s.looked(d)
+	for who, want := range map[string]string{"all": "granted a, granted b, waiting c, evicted b", "ci": "granted a", "none": ""} {
+		if got := kinds(ask[wire.Entries](t, s.url+wire.History, "Authorization", who)); got != want {
+			t.Errorf("%s sees %s, want %s", who, got, want)
+		}
+	}
+	f := ask[wire.Figures](t, s.url+wire.Overview, "Authorization", "ci")
+	if f.Held != 1 || f.Waiting != 0 || f.Names != 1 || f.EvictedHour != 0 || len(f.Ends) != 0 || f.LongestName != "" || f.GrantsMin != 1 || f.Series.Points[0].Held != nil || f.Series.Points[0].Grants != 1 {
+		t.Errorf("ci sees %+v", f)
+	}
+	f = ask[wire.Figures](t, s.url+wire.Overview, "Authorization", "all")
+	if f.Held != 1 || f.Waiting != 1 || f.Names != 2 || f.EvictedHour != 1 || len(f.Ends) != 1 || f.LongestName != "secret" || f.GrantsMin != 2 || f.Store != wire.StoreUp ||
+		len(f.Contended) != 1 || f.Contended[0].Waiting != 1 || f.P50 == nil || f.Age == nil || *f.Series.Points[0].Held != 1 && *f.Series.Points[0].Held != 2 {
+		t.Errorf("all see %+v", f)
+	}
+	r, _ := http.NewRequest(http.MethodGet, s.url+wire.History+"?name=secret", nil)
+	r.Header.Set("Authorization", "ci")
+	if resp, err := http.DefaultClient.Do(r); err != nil || resp.StatusCode != 403 {
+		t.Errorf("%v, %v", resp, err)
+	}
+}
+
+// Who asks is told what it may do, and a wrong token is told from none.
+func TestMe(t *testing.T) {
+	t.Parallel()
+	s := start(t, memory.NewServer(), &serve.Options{Version: "v1"})
+	me := ask[wire.Identity](t, s.url+wire.Me)
+	if me.By != wire.ByOpen || len(me.Rights) != 1 || len(me.Rights[0].Rights) != 3 || me.Engine != "memory" || me.Version != "v1" || me.Instance == "" || !me.Reserves {
+		t.Errorf("%+v", me)
+	}
+}

@@ -1,0 +1,135 @@
+package serve
+
+import (
+	"math"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+const (
+	// step is that of a series, and steps how many there are.
+	step, steps = time.Minute, 120
+	// waitsFor is the time whose grants the figures of waits are about.
+	waitsFor = 10 * time.Minute
+	// scales is how many lengths of waits are told apart, and perOctave how many of them between one and its double.
+	scales, perOctave = 128, 4
+)
+
+// A minute is one step of a series.
+type minute struct {
+	number        int64 // since the recorder began; -1: there was none
+	grants, lost  int
+	held, waiting int // at its last look
+	seen          bool
+	waits         [scales]uint32 // how many grants had waited for so long
+}
+
+// minutes are the last ones, of all names.
+type minutes struct {
+	began time.Time
+	all   [steps]minute // by their number
+}
+
+func (m *minutes) init(began time.Time) {
+	m.began = began
+	for i := range m.all {
+		m.all[i].number = -1
+	}
+}
+
+// at is the minute of an instant; nil: it is too long ago, or before the first.
+func (m *minutes) at(t time.Time) *minute {
+	number := int64(t.Sub(m.began) / step)
+	if t.Before(m.began) {
+		return nil
+	}
+	one := &m.all[number%steps]
+	switch {
+	case one.number > number:
+		return nil
+	case one.number < number:
+		*one = minute{number: number}
+	}
+	return one
+}
+
+// count adds an entry.
+func (m *minutes) count(e *HistoryEntry) {
+	if one := m.at(e.Time); one != nil {
+		one.count(e)
+	}
+}
+
+func (one *minute) count(e *HistoryEntry) {
+	switch e.Kind {
+	case wire.EventGranted:
+		one.grants++
+		if e.Waited != nil {
+			one.waits[scaleOf(*e.Waited)]++
+		}
+	case wire.Expired:
+		one.lost++
+	}
+}
+
+// saw notes what a look has seen.
+func (m *minutes) saw(t time.Time, s *sight) {
+	if one := m.at(t); one != nil {
+		one.held, one.waiting = s.count()
+		one.seen = true
+	}
+}
+
+// scaleOf is where a wait counts.
+func scaleOf(ms int64) int {
+	if ms <= 0 {
+		return 0
+	}
+	return min(1+int(perOctave*math.Log2(float64(ms))), scales-1)
+}
+
+// quantile is the wait that such a part of the grants did not exceed, nearly; nil: there were none.
+func quantile(waits *[scales]uint32, part float64) *int64 {
+	all := uint64(0)
+	for _, n := range waits {
+		all += uint64(n)
+	}
+	if all == 0 {
+		return nil
+	}
+	rank, seen := uint64(math.Ceil(part*float64(all))), uint64(0)
+	for i, n := range waits {
+		if seen += uint64(n); seen >= rank {
+			ms := int64(0)
+			if i > 0 {
+				ms = int64(math.Round(math.Exp2((float64(i) - 0.5) / perOctave)))
+			}
+			return &ms
+		}
+	}
+	return nil
+}
+
+// point is a minute as it is told.
+func (one *minute) point(ago time.Duration) wire.Point {
+	p := wire.Point{Ago: wire.Millis(ago), Grants: one.grants, Lost: one.lost, P50: quantile(&one.waits, 0.5), P99: quantile(&one.waits, 0.99)}
+	if one.seen {
+		held, waiting := one.held, one.waiting
+		p.Held, p.Waiting = &held, &waiting
+	}
+	return p
+}
+
+// of returns the minutes up to now, the newest first.
+func (m *minutes) of(now time.Time) (all []minute) {
+	last := int64(now.Sub(m.began) / step)
+	for number := last; number >= 0 && number > last-steps; number-- {
+		one := m.all[number%steps]
+		if one.number != number {
+			one = minute{number: number}
+		}
+		all = append(all, one)
+	}
+	return all
+}

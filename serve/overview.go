@@ -1,0 +1,241 @@
+package serve
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// mostContended, mostHosts and mostEnds bound the lists of an overview.
+const mostContended, mostHosts, mostOverviewEnds = 10, 20, 10
+
+// A sight is what one look at the store has seen of all names.
+type sight struct {
+	at   time.Time // when the answer was there
+	rows []row
+}
+
+// A row is a lease or a place.
+type row struct {
+	name   string
+	note   string
+	waits  bool
+	since  time.Time // zero: unknown
+	atRisk bool
+}
+
+// add adds what a resource has.
+func (s *sight) add(state driver.State) {
+	for _, h := range state.Holders {
+		if h.Owner.Reveal() != "" { // else nobody holds it
+			s.rows = append(s.rows, row{name: state.Resource, note: h.Note, since: before(s.at, h.Held), atRisk: isAtRisk(h)})
+		}
+	}
+	for _, w := range state.Waiters {
+		s.rows = append(s.rows, row{name: state.Resource, note: w.Note, waits: true, since: before(s.at, w.Waited)})
+	}
+}
+
+// before is that long before t; zero: it is not known how long.
+func before(t time.Time, d time.Duration) time.Time {
+	if d <= 0 {
+		return time.Time{}
+	}
+	return t.Add(-d)
+}
+
+// isAtRisk reports whether a lease that its holder renews was not renewed for more than half its length.
+func isAtRisk(h driver.Holder) bool {
+	if h.TTL == 0 || h.Left == 0 || h.Left >= h.TTL/2 { // or it is not known
+		return false
+	}
+	_, d := wire.Said(h.Note)
+	return d != nil && d.Kind == "" // else nobody may mean to renew it
+}
+
+// count is how many hold and how many wait.
+func (s *sight) count() (held, waiting int) {
+	for i := range s.rows {
+		if s.rows[i].waits {
+			waiting++
+		} else {
+			held++
+		}
+	}
+	return held, waiting
+}
+
+func (s *Server) overview(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Vary", "Accept-Encoding")
+	v := w.(*visit)
+	v.zips = takesGzip(r)
+	prefix := r.URL.Query().Get("prefix")
+	if err := checkPrefix(prefix); err != nil {
+		s.rejected(w, err)
+		return
+	}
+	if s.history == nil {
+		s.failed(w, driver.ErrUnsupported)
+		return
+	}
+	s.answer(w, http.StatusOK, s.figures(v.client.views(prefix)))
+}
+
+// figures are about the names that begin with one of views.
+func (s *Server) figures(views []string) wire.Figures {
+	m, now := s.history.now(), time.Now()
+	f := wire.Figures{
+		Contended: []wire.Contended{}, Hosts: []wire.Host{}, Ends: []wire.Entry{}, Series: wire.Series{Step: wire.Millis(step), Points: []wire.Point{}},
+		BeginsMS: wire.Millis(now.Sub(m.began)), Partial: m.watch.sight == nil, Store: m.watch.store,
+	}
+	in := func(name string) bool {
+		return slices.ContainsFunc(views, func(p string) bool { return strings.HasPrefix(name, p) })
+	}
+	if seen := m.watch.sight; seen != nil {
+		age := wire.Millis(now.Sub(seen.at))
+		f.Age = &age
+		countRows(&f, seen.rows, now, in)
+	} else {
+		countRows(&f, s.claims.rows(), now, in)
+	}
+	s.history.count(&f, &m, now, views, in)
+	return f
+}
+
+// countRows counts what is held and waited for now.
+func countRows(f *wire.Figures, rows []row, now time.Time, in func(name string) bool) {
+	names, hosts := make(map[string]*wire.Contended), make(map[string]*wire.Host)
+	for _, one := range rows {
+		if !in(one.name) {
+			continue
+		}
+		name := names[one.name]
+		if name == nil {
+			name = &wire.Contended{Name: one.name}
+			names[one.name] = name
+		}
+		host := &wire.Host{}
+		if _, d := wire.Said(one.note); d != nil && d.Host != "" {
+			if hosts[d.Host] == nil {
+				hosts[d.Host] = &wire.Host{Host: d.Host}
+			}
+			host = hosts[d.Host]
+		}
+		if !one.waits {
+			f.Held++
+			host.Held++
+			f.AtRisk += number(one.atRisk)
+			continue
+		}
+		f.Waiting++
+		host.Waiting++
+		name.Waiting++
+		if one.since.IsZero() {
+			continue
+		}
+		waited := max(wire.Millis(now.Sub(one.since)), 0)
+		if name.Longest = max(name.Longest, waited); waited > f.Longest || f.LongestName == "" {
+			f.Longest, f.LongestName = waited, one.name
+		}
+	}
+	f.Names = len(names)
+	for _, name := range names {
+		if name.Waiting > 0 {
+			f.Contended = append(f.Contended, *name)
+		}
+	}
+	slices.SortFunc(f.Contended, func(a, b wire.Contended) int {
+		return cmp.Or(b.Waiting-a.Waiting, cmp.Compare(b.Longest, a.Longest), cmp.Compare(a.Name, b.Name))
+	})
+	f.Contended = f.Contended[:min(len(f.Contended), mostContended)]
+	for _, host := range hosts {
+		f.Hosts = append(f.Hosts, *host)
+	}
+	slices.SortFunc(f.Hosts, func(a, b wire.Host) int {
+		return cmp.Or(b.Held-a.Held, b.Waiting-a.Waiting, cmp.Compare(a.Host, b.Host))
+	})
+	f.Hosts = f.Hosts[:min(len(f.Hosts), mostHosts)]
+}
+
+// ends are the kinds by which leases end.
+var ends = map[string]bool{wire.EventReleased: true, wire.Expired: true, wire.EventEvicted: true, wire.EventEnded: true}
+
+// count adds what has happened.
+func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string, in func(name string) bool) {
+	all := len(views) == 1 && views[0] == ""
+	var waits [scales]uint32
+	seen := make(map[int64]*minute)
+	m.newestFirst(func(e *HistoryEntry) bool {
+		if e.Name == "" || !in(e.Name) {
+			return true
+		}
+		ago := now.Sub(e.Time)
+		if ends[e.Kind] && len(f.Ends) < mostOverviewEnds {
+			f.Ends = append(f.Ends, e.told(now))
+		}
+		switch {
+		case e.Kind == wire.Expired && ago < time.Hour:
+			f.LostHour++
+		case e.Kind == wire.EventEvicted && ago < time.Hour:
+			f.EvictedHour++
+		case e.Kind == wire.EventGranted && ago < time.Minute:
+			f.GrantsMin++
+		}
+		if e.Kind == wire.EventGranted && ago < waitsFor && e.Waited != nil {
+			waits[scaleOf(*e.Waited)]++
+		}
+		if number := int64(ago / step); !all && number >= 0 && number < steps {
+			if seen[number] == nil {
+				seen[number] = &minute{number: number}
+			}
+			seen[number].count(e)
+		}
+		return true
+	})
+	f.P50, f.P99 = quantile(&waits, 0.5), quantile(&waits, 0.99)
+	f.Series.Points = r.points(now, m, all, seen)
+}
+
+// points are of all names as they were counted, or of some as far as entries are still there, by how many steps ago they were.
+func (r *recorder) points(now time.Time, m *kept, all bool, seen map[int64]*minute) []wire.Point {
+	points := []wire.Point{}
+	if all {
+		r.mu.Lock()
+		minutes := r.minutes.of(now)
+		r.mu.Unlock()
+		for i := range minutes {
+			points = append(points, minutes[i].point(time.Duration(i)*step))
+		}
+		return points
+	}
+	for i := range int64(steps) {
+		ago := time.Duration(i) * step
+		if i > 0 && now.Add(-ago).Before(m.since) {
+			break
+		}
+		one := seen[i]
+		if one == nil {
+			one = &minute{}
+		}
+		points = append(points, one.point(ago))
+	}
+	return points
+}
+
+// rows are the leases and places that this instance has given.
+func (c *claims) rows() (all []row) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for k, one := range c.all {
+		if (one.phase == held || one.phase == queued) && now.Before(one.until) {
+			all = append(all, row{name: k.name, waits: one.phase == queued})
+		}
+	}
+	return all
+}

@@ -1,0 +1,400 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// HistoryOptions say how much of what a Server sees it keeps.
+type HistoryOptions struct {
+	// Entries and Bytes bound what is kept in memory. A fifth of each is for what is rare: evictions, leases that were
+	// lost, reservations and gaps. 0: 50,000 entries, 16 MiB. Below 0: there is no history.
+	Entries, Bytes int
+	// Every is how often the store is asked what is held while nobody listens to events; less often where its answer
+	// takes more than a twentieth of that. 0: 5 seconds. Below 0: it is not asked, and only what this instance does is known.
+	Every time.Duration
+	// Sole says that all who use the store do so through this Server: nothing happens that it does not see.
+	Sole bool
+	// File keeps the history beyond the end of the Server. nil: memory alone. It is the caller's to close, after the Server.
+	File HistoryFile
+}
+
+// A HistoryFile keeps a history. A Server calls Append from one goroutine, which may wait for it as long as it takes: no
+// call on a lease waits for it. All else may be called at the same time.
+type HistoryFile interface {
+	// State does no I/O.
+	State() HistoryState
+	// Append keeps entries, whose Seqs rise, and notes that the instance is alive; it keeps all or none. There may be none.
+	Append(ctx context.Context, entries []HistoryEntry) error
+	// Read returns entries, newest first. next is where to go on, 0 at the end: a page may have fewer than there are.
+	Read(ctx context.Context, q HistoryQuery) (entries []HistoryEntry, next int64, err error)
+}
+
+// A HistoryState is what a HistoryFile has.
+type HistoryState struct {
+	ID    string    // of the file: cursors of another one mean nothing here
+	Last  int64     // the greatest Seq; 0: it has none
+	Began time.Time // of the oldest entry; zero: there is none
+	Alive time.Time // when the instance that wrote it last was alive for the last time; zero: none has
+}
+
+// A HistoryQuery selects entries.
+type HistoryQuery struct {
+	Before   int64     // only entries with a smaller Seq; 0: all
+	Name     string    // only those of this name; "": of all
+	Prefixes []string  // only those of names that begin with one of them, and those without a name
+	Kinds    []string  // only these; none: all
+	Since    time.Time // only later ones; zero: all
+	Limit    int       // at least 1
+}
+
+// A HistoryEntry is something that a Server has seen. Lengths are in milliseconds; nil: unknown.
+type HistoryEntry struct {
+	Seq    int64     `json:"-"`
+	Time   time.Time `json:"time"`
+	Kind   string    `json:"kind"`
+	Name   string    `json:"name,omitempty"`
+	Owner  string    `json:"owner,omitempty"`  // its beginning
+	Handle string    `json:"handle,omitempty"` // what stands for it
+	Token  string    `json:"token,omitempty"`
+	Mode   string    `json:"mode,omitempty"`
+	Note   string    `json:"note,omitempty"`
+	Held   *int64    `json:"held_ms,omitempty"`
+	Waited *int64    `json:"waited_ms,omitempty"`
+	Silent *int64    `json:"silent_ms,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+	By     string    `json:"by,omitempty"`
+	From   time.Time `json:"from,omitzero"` // of a gap
+	To     time.Time `json:"to,omitzero"`
+}
+
+const (
+	defaultEntries, defaultHistoryBytes = 50_000, 16 << 20
+	defaultLookEvery                    = 5 * time.Second
+	// perEntry is what an entry takes beside its texts.
+	perEntry = 320
+	// rareShare is the part of the room that is for rare entries.
+	rareShare = 5
+	// gapAfter is how long the store may be unseen before a history has a gap.
+	gapAfter = 15 * time.Second
+)
+
+// rare are the kinds that are kept for longer: of grants and releases there may be thousands a second.
+var rare = map[string]bool{
+	wire.Expired: true, wire.EventEvicted: true, wire.EventEnded: true, wire.Reserved: true, wire.WasReset: true, wire.Gap: true,
+}
+
+// bytes is what an entry takes.
+func (e *HistoryEntry) bytes() int {
+	return perEntry + len(e.Name) + len(e.Owner) + len(e.Handle) + len(e.Token) + len(e.Note) + len(e.Reason) + len(e.By)
+}
+
+// A shelf has entries in their order, and drops the oldest for new ones.
+type shelf struct {
+	entries    []*HistoryEntry // from head on
+	head       int
+	bytes      int
+	most, room int // entries and bytes
+}
+
+func (s *shelf) all() []*HistoryEntry { return s.entries[s.head:] }
+
+// push adds an entry, and returns those that had to go.
+func (s *shelf) push(e *HistoryEntry) (dropped []*HistoryEntry) {
+	s.entries = append(s.entries, e)
+	s.bytes += e.bytes()
+	for n := len(s.all()); n > 1 && (n > s.most || s.bytes > s.room); n-- {
+		old := s.entries[s.head]
+		dropped = append(dropped, old)
+		s.entries[s.head] = nil
+		s.head++
+		s.bytes -= old.bytes()
+	}
+	if s.head > len(s.entries)/2 {
+		s.entries, s.head = append([]*HistoryEntry(nil), s.all()...), 0
+	}
+	return dropped
+}
+
+// A recorder keeps what an instance sees. Nothing waits for it for longer than a few instructions take. nil keeps nothing.
+type recorder struct {
+	every time.Duration // between looks at the store; below 0: there are none
+	sole  bool
+	file  HistoryFile // nil: none
+	id    string      // of this history, in cursors
+	log   *slog.Logger
+	added chan struct{} // has room for one: there is something to write
+	ended chan struct{} // closed when the file gets no more
+
+	mu      sync.Mutex
+	seq     int64     // guarded by mu, as all that follows; of the last entry
+	often   shelf     // what is frequent
+	rare    shelf     // what is not
+	began   time.Time // since when this instance sees
+	since   time.Time // from when on all that it saw is in memory
+	first   int64     // the Seq from which on that is so
+	minutes minutes
+	watch   watch
+	writing writing
+}
+
+// A watch is how well the store is seen.
+type watch struct {
+	looked time.Time // when the last look that saw all began; at first, when the instance did
+	open   bool      // there is a gap since looked
+	many   bool      // there are more names than are compared
+	store  string    // of wire.StoreUp and the others
+	sight  *sight    // what that look saw; nil: none did
+}
+
+// A writing is how far the file is.
+type writing struct {
+	written int64         // the Seq up to which entries are in the file, or on their way there
+	since   time.Time     // of the first that is on its way; zero: none is
+	lost    *HistoryEntry // the gap of what had to go before the file took it; nil: none
+}
+
+// newRecorder returns nil where there is to be no history.
+func newRecorder(o HistoryOptions, looks bool, log *slog.Logger) *recorder {
+	if o.Entries < 0 || o.Bytes < 0 {
+		return nil
+	}
+	entries, room := cmp.Or(o.Entries, defaultEntries), cmp.Or(o.Bytes, defaultHistoryBytes)
+	now := time.Now()
+	r := &recorder{
+		every: cmp.Or(o.Every, defaultLookEvery), sole: o.Sole, file: o.File, id: newOwner()[:8], log: log,
+		added: make(chan struct{}, 1), ended: make(chan struct{}), began: now, since: now, seq: now.UnixMicro(),
+		often: shelf{most: entries - entries/rareShare, room: room - room/rareShare}, rare: shelf{most: max(entries/rareShare, 1), room: room / rareShare},
+	}
+	if !looks {
+		r.every = -1
+	}
+	r.minutes.init(now)
+	r.watch = watch{looked: now, store: wire.StoreUnknown}
+	if r.file != nil {
+		r.follow(r.file.State())
+	}
+	r.first, r.writing = r.seq+1, writing{written: r.seq}
+	if r.file != nil {
+		if s := r.file.State(); !s.Alive.IsZero() {
+			r.add(HistoryEntry{Kind: wire.Gap, From: s.Alive, To: now})
+		}
+	}
+	return r
+}
+
+// follow has entries come after those of a file.
+func (r *recorder) follow(s HistoryState) {
+	if s.ID != "" {
+		r.id = s.ID
+	}
+	r.seq = max(r.seq, s.Last)
+}
+
+// many reports whether there are more names than are compared.
+func (r *recorder) many() bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.watch.many
+}
+
+// add keeps an entry, of this moment unless it has another time.
+func (r *recorder) add(e HistoryEntry) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.addNow(e)
+}
+
+// addNow requires mu.
+func (r *recorder) addNow(e HistoryEntry) {
+	if e.Time.IsZero() {
+		e.Time = time.Now()
+	}
+	r.seq++
+	e.Seq = r.seq
+	r.minutes.count(&e)
+	if rare[e.Kind] {
+		r.dropped(r.rare.push(&e))
+	} else {
+		r.dropped(r.often.push(&e))
+	}
+	if r.file != nil {
+		select {
+		case r.added <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// dropped notes what had to go. Requires mu.
+func (r *recorder) dropped(all []*HistoryEntry) {
+	for _, e := range all {
+		if e.Seq >= r.first {
+			r.since, r.first = e.Time, e.Seq+1
+		}
+		if r.file == nil || e.Seq <= r.writing.written {
+			continue
+		}
+		if w := &r.writing; w.lost == nil {
+			w.lost = &HistoryEntry{Seq: e.Seq, Time: e.Time, Kind: wire.Gap, From: e.Time, To: e.Time}
+		} else {
+			w.lost.To = e.Time
+		}
+	}
+}
+
+// saw notes a look at the store, which began then. sight is what it saw, or nil: it had no answer, or many names.
+func (r *recorder) saw(began time.Time, pause time.Duration, s *sight, many bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := &r.watch
+	bound := max(gapAfter, 3*r.every, 3*pause)
+	w.store, w.many = wire.StoreUp, many
+	switch {
+	case s != nil:
+		if w.open || began.Sub(w.looked) > bound {
+			r.addNow(HistoryEntry{Kind: wire.Gap, From: w.looked, To: began})
+		}
+		w.looked, w.open, w.sight = began, false, s
+		r.minutes.saw(began, s)
+	case many:
+		w.open, w.sight = true, nil
+	default:
+		w.store = wire.StoreDown
+		w.open = w.open || time.Since(w.looked) > bound
+	}
+}
+
+// take returns entries for the file, in their order, at most so many. They count as written from now on.
+func (r *recorder) take(most int) (all []HistoryEntry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := &r.writing
+	lists := [][]*HistoryEntry{after(r.often.all(), w.written), after(r.rare.all(), w.written), nil}
+	if w.lost != nil {
+		lists[2], w.lost = []*HistoryEntry{w.lost}, nil
+	}
+	for len(all) < most {
+		var next *[]*HistoryEntry
+		for i := range lists {
+			if len(lists[i]) > 0 && (next == nil || lists[i][0].Seq < (*next)[0].Seq) {
+				next = &lists[i]
+			}
+		}
+		if next == nil {
+			break
+		}
+		all = append(all, *(*next)[0])
+		*next = (*next)[1:]
+	}
+	if len(lists[2]) > 0 { // not come to
+		w.lost = lists[2][0]
+	}
+	if len(all) > 0 {
+		w.written, w.since = all[len(all)-1].Seq, all[0].Time
+	} else {
+		w.since = time.Time{}
+	}
+	return all
+}
+
+// after are the entries of a shelf with a Seq above that.
+func after(entries []*HistoryEntry, seq int64) []*HistoryEntry {
+	i, _ := slices.BinarySearchFunc(entries, seq+1, func(e *HistoryEntry, seq int64) int { return cmp.Compare(e.Seq, seq) })
+	return entries[i:]
+}
+
+// wrote notes that the file has what take returned.
+func (r *recorder) wrote() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.writing.since = time.Time{}
+}
+
+const (
+	// writeEvery is how long entries are gathered for the file, and aliveEvery how often it is told that the instance is
+	// alive; retryEvery is the pause after a failure.
+	writeEvery, aliveEvery, retryEvery = 250 * time.Millisecond, 5 * time.Second, 2 * time.Second
+	// mostWritten is how many entries the file takes at once.
+	mostWritten = 1000
+	// closeWithin is for how long the end of a Server waits for the file.
+	closeWithin = 3 * time.Second
+)
+
+// write gives the file what there is, until ctx ends, and then what is left. It waits for the file for as long as that
+// takes, and nothing waits for it: what has no room in memory meanwhile is a gap in the file.
+func (r *recorder) write(ctx context.Context) {
+	defer close(r.ended)
+	failing := false
+	for batch := []HistoryEntry(nil); ; {
+		pause := writeEvery
+		var err error
+		if batch, err = r.writeAll(ctx, batch); err != nil {
+			pause = retryEvery
+		}
+		switch {
+		case err != nil && !failing:
+			r.log.Error("the history file cannot be written: what does not fit into memory will be a gap in it", "error", err.Error())
+		case err == nil && failing:
+			r.log.Info("the history file is written again")
+		}
+		failing = err != nil
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case <-r.added:
+		case <-time.After(aliveEvery):
+		case <-ctx.Done():
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done(): // for the rest
+		}
+	}
+}
+
+// writeAll writes a batch that could not be written before, and all that there is besides. It returns what it could not write.
+func (r *recorder) writeAll(ctx context.Context, batch []HistoryEntry) ([]HistoryEntry, error) {
+	for {
+		if len(batch) == 0 {
+			batch = r.take(mostWritten)
+		}
+		// What there is when the Server ends is to be written too.
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*callBound)
+		err := r.file.Append(call, batch)
+		cancel()
+		if err != nil {
+			return batch, err
+		}
+		r.wrote()
+		if len(batch) < mostWritten {
+			return nil, nil
+		}
+		batch = nil
+	}
+}
+
+// close waits for the file to have what there is, within bounds. ctx of write has ended.
+func (r *recorder) close() {
+	if r == nil || r.file == nil {
+		return
+	}
+	select {
+	case <-r.ended:
+	case <-time.After(closeWithin):
+		r.log.Error("the history file hangs: the last entries are not in it")
+	}
+}

@@ -1,0 +1,124 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/details"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// reservedFor is how long a name is reserved where nobody says for how long.
+const reservedFor = 8 * time.Hour
+
+// reserves says why a person cannot hold a name; nil: it can.
+func (s *Server) reserves() error {
+	if s.features.SessionTTL > 0 || !s.features.Resumes {
+		return fmt.Errorf("%w: reservations, because leases hang on a session of the instance", driver.ErrUnsupported)
+	}
+	return nil
+}
+
+// reserve is an acquire for a person: it is not renewed, and says why.
+func (s *Server) reserve(w http.ResponseWriter, r *http.Request) {
+	v := w.(*visit)
+	received, came := time.Now(), v.came
+	var c wire.ReserveCall
+	if !s.read(w, r, &c) {
+		return
+	}
+	if err := s.reserves(); err != nil {
+		s.failed(w, err)
+		return
+	}
+	note, err := reservation(&c, v.client.Name)
+	if err != nil {
+		s.rejected(w, err)
+		return
+	}
+	v.Reason = c.Reason
+	a := &attempt{s: s, received: received, came: came, by: v.who()}
+	a.call = wire.AcquireCall{Claim: wire.Claim{Name: c.Name, Note: note}, TTL: cmp.Or(c.For, wire.Millis(reservedFor)), Wait: c.Wait}
+	s.serveAttempt(w, r, a)
+}
+
+// reservation is the note of a reservation.
+func reservation(c *wire.ReserveCall, client string) (note string, err error) {
+	d := details.Details{Kind: details.Reserved, User: cmp.Or(c.User, client), Text: c.Reason}
+	switch {
+	case strings.TrimSpace(c.Reason) == "":
+		return "", errors.New("the reason is missing: it is what others see")
+	case c.For < 0:
+		return "", errors.New("for_ms is negative")
+	}
+	if err := d.Check(); err != nil {
+		return "", err
+	}
+	return d.Note(), nil
+}
+
+// reset ends what is kept for nobody.
+func (s *Server) reset(w http.ResponseWriter, r *http.Request) {
+	var c wire.ResetCall
+	if !s.read(w, r, &c) {
+		return
+	}
+	if err := driver.CheckName(c.Name); err != nil {
+		s.rejected(w, err)
+		return
+	}
+	v := about(w, c.Name, "")
+	if !s.may(w, Evict, c.Name) {
+		return
+	}
+	if s.isTooOld(v.came, 0) {
+		s.tooOld(w)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*callBound)
+	defer cancel()
+	err := s.endKept(ctx, c.Name, v.who())
+	if busy, held := errors.AsType[*driver.Busy](err); held {
+		s.busy(w, busy, wire.CodeBusy, false)
+		return
+	}
+	if err != nil {
+		s.failed(w, err)
+		return
+	}
+	s.done(w)
+}
+
+// endKept ends all that keeps a name without an owner. The engine looks once more whether it has none. A name that
+// somebody holds is a *driver.Busy.
+func (s *Server) endKept(ctx context.Context, name, by string) error {
+	if s.operator == nil {
+		return fmt.Errorf("%w: resets", driver.ErrUnsupported)
+	}
+	for ended := false; ; ended = true {
+		state, err := s.operator.Inspect(ctx, name)
+		if err != nil {
+			return err
+		}
+		for _, h := range state.Holders {
+			if h.Owner.Reveal() != "" {
+				return &driver.Busy{Holder: h}
+			}
+		}
+		if len(state.Holders) == 0 {
+			if ended {
+				s.hub.reset(name, by)
+			}
+			return nil
+		}
+		if err := s.operator.Evict(ctx, name, "", "reset"); err != nil && !errors.Is(err, driver.ErrLost) {
+			return err
+		}
+	}
+}

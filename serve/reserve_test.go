@@ -1,0 +1,85 @@
+package serve_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/details"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memory"
+	"github.com/leasehold-go/leasehold/serve"
+)
+
+// A reservation is a lease of a person: others are told who has it and why, its owner ends it, and the history tells
+// it from a grant.
+func TestReserve(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	name := func(*http.Request) (*serve.Client, error) {
+		return &serve.Client{Name: "anna", Rules: []serve.Rule{{Prefix: "n", Rights: []serve.Right{serve.View, serve.Lock, serve.Evict}}}}, nil
+	}
+	s := start(t, engine, &serve.Options{Client: name})
+	a := s.post(wire.Reserve, `{"name":"n","reason":"migrating the database"}`).want(t, 200, "")
+	if a.grant.Owner == "" || a.grant.Token == "" || a.grant.TTL != 8*60*60*1000 {
+		t.Fatalf("granted %+v", a.grant)
+	}
+	busy := s.post(wire.Acquire, `{"name":"n","ttl_ms":1000}`).want(t, 409, "busy")
+	if d := details.Of(busy.Holder.Note); !strings.Contains(busy.Holder.Note, "migrating the database") || d.Kind != "" && (d.User != "anna" || d.Kind != details.Reserved) {
+		t.Errorf("held by %+v", busy.Holder)
+	}
+	s.post(wire.Reserve, `{"name":"n","reason":"me too","wait_ms":10}`).want(t, 409, "busy")
+	all := s.history("name=n&kind=reserved,granted")
+	if len(all.Entries) != 1 || all.Entries[0].Kind != wire.Reserved || all.Entries[0].By != "anna" || all.Entries[0].Details == nil || all.Entries[0].Details.User != "anna" {
+		t.Errorf("%+v", all.Entries)
+	}
+	s.post(wire.Reset, `{"name":"n"}`).want(t, 409, "busy")
+	s.post(wire.Release, `{"name":"n","owner":%q}`, a.grant.Owner).want(t, 200, "")
+	s.post(wire.Reserve, `{"name":"n","reason":"again","user":"bob","for_ms":60000}`).want(t, 200, "")
+	if all := s.history("kind=reserved"); all.Entries[0].Details.User != "bob" {
+		t.Errorf("%+v", all.Entries[0])
+	}
+	for body, code := range map[string]string{
+		`{"name":"n"}`: "invalid", `{"name":"n","reason":" "}`: "invalid", `{"name":"n","reason":"r","for_ms":-1}`: "invalid",
+		`{"name":"","reason":"r"}`: "invalid_name", `{"name":"other","reason":"r"}`: "denied",
+	} {
+		if a := s.post(wire.Reserve, "%s", body); a.Code != code || a.Outcome != wire.Refused {
+			t.Errorf("%s: %s", body, a.text)
+		}
+	}
+}
+
+// hanging ties leases to a session.
+type hanging struct{ driver.Driver }
+
+func (d hanging) Features() driver.Features {
+	f := d.Driver.Features()
+	f.SessionTTL, f.Resumes = f.MinTTL+1, false
+	return f
+}
+
+// Where leases hang on a session of the instance, nobody can be promised hours.
+func TestReserveNeedsLeasesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	s := startOn(t, hanging{memory.New()}, nil)
+	s.post(wire.Reserve, `{"name":"n","reason":"r"}`).want(t, 501, "unsupported")
+	if me := ask[wire.Identity](t, s.url+wire.Me); me.Reserves {
+		t.Errorf("%+v", me)
+	}
+}
+
+// A reset ends what is kept for nobody, and nothing that somebody holds.
+func TestReset(t *testing.T) {
+	t.Parallel()
+	s := start(t, memory.NewServer(), nil)
+	s.post(wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000}`).want(t, 200, "")
+	s.post(wire.Reset, `{"name":"n"}`).want(t, 409, "busy")
+	s.post(wire.Release, `{"name":"n","owner":"a","linger_ms":60000}`).want(t, 200, "")
+	s.post(wire.Acquire, `{"name":"n","owner":"b","ttl_ms":60000}`).want(t, 409, "busy")
+	s.post(wire.Reset, `{"name":"n"}`).want(t, 200, "")
+	s.post(wire.Reset, `{"name":"n"}`).want(t, 200, "") // nothing is kept
+	s.post(wire.Acquire, `{"name":"n","owner":"b","ttl_ms":60000}`).want(t, 200, "")
+	s.wantHistory("name=n", "granted a, released a, reset, granted b")
+	s.post(wire.Reset, `{"name":""}`).want(t, 400, "invalid_name")
+}
