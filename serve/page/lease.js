@@ -4,7 +4,7 @@
 import { STALE } from './look.js'
 import { clockIn, say, time } from './words.js'
 
-// A lease that was granted and not renewed since: nobody knows whether anybody is to renew it.
+// A grant and its first renewal are further apart than this.
 const FIRST = 500
 // By how much a deadline moves at least if the lease was renewed, whatever the two answers took.
 const MOVED = 300
@@ -34,6 +34,10 @@ export function watch (states, began) {
 
 const keyOf = (name, holder) => JSON.stringify([name, holder.handle ?? '', holder.token])
 
+// isRenewed reports whether somebody means to renew a lease: who tells details and no kind does, and of others
+// who has done so.
+const isRenewed = (holder) => holder.details ? !holder.details.kind : holder.held_ms > 0 && holder.held_ms - holder.renewed_ms >= FIRST
+
 /**
  * What a lease's time comes to: its tone (good, late, calm or unknown), the share of its TTL that is left,
  * or null, and a sentence.
@@ -50,7 +54,7 @@ export function leaseOf (name, holder, look) {
   if (kind === 'manual' || kind === 'once') return { tone: 'calm', share, text: say('leftUnrenewed', time(left)) }
   if (holder.ttl_ms && holder.renewed_ms !== undefined) {
     if (holder.renewed_ms <= holder.ttl_ms / 2) return { tone: 'good', share, text: say('left', time(left)) }
-    if (holder.held_ms > 0 && holder.held_ms - holder.renewed_ms < FIRST) return { tone: 'calm', share, text: say('neverRenewed', time(left)) }
+    if (!isRenewed(holder)) return { tone: 'calm', share, text: say('neverRenewed', time(left)) }
     return { tone: look.row > 1 ? 'late' : 'calm', share, text: say('notRenewed', time(holder.renewed_ms), time(left)) }
   }
   const silent = watched.get(keyOf(name, holder))?.silent ?? 0

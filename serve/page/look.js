@@ -33,9 +33,13 @@ export class Look {
 
   constructor (ask) { this.#ask = ask }
 
-  get age () { return this.at ? since(this.at) : Infinity }
+  // Options: how old what an answer tells was when it was told, and up to which age it counts as fresh.
+  told = () => 0
+  limit = STALE
 
-  get fresh () { return this.problem === '' && this.age < STALE }
+  get age () { return this.at ? since(this.at) + this.told(this.data) : Infinity }
+
+  get fresh () { return this.problem === '' && this.age < this.limit }
 
   start () {
     all.add(this)
@@ -95,7 +99,7 @@ export class Look {
     } else {
       Object.assign(this, answer, { row: 0 })
     }
-    const late = this.age > LONGEST // it is half stale by now
+    const late = this.took > LONGEST // it is half stale by now
     this.#in(late && !this.problem || this.again ? SOON : Math.min(Math.max(PAUSE, SHARE * this.took), LONGEST))
     tick()
   }

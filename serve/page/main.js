@@ -32,7 +32,7 @@ function freshness () {
 function Status ({ word, age }) {
   const known = word === 'live' || word === 'connecting' || word === 'missing'
   return html`<p id="status" class=${known ? `is-${word}` : 'is-bad'}>
-    <span role="status">${say(`status_${word}`)}</span>${word === 'unknown' && Number.isFinite(age) && html` <span>${say('statusAge', time(age))}</span>`}</p>`
+    <span role="status">${say(`status_${word}`)}</span>${word === 'unknown' && Number.isFinite(age) && html` <span>${say('statusAge', time(Math.floor(age / 1000) * 1000))}</span>`}</p>`
 }
 
 function Console () {
@@ -54,7 +54,6 @@ function Console () {
     document.title = `${route.name === null ? say(route.view in views ? route.view : 'overview') : seen(route.name)} · Leasehold`
   })
   const status = refused ? { word: told, age: 0 } : freshness()
-  const stale = status.word === 'unknown'
   return html`
     <a class="skip" href="#main" onClick=${(e) => { e.preventDefault(); main.current.focus() }}>${say('skip')}</a>
     <header>
@@ -64,8 +63,7 @@ function Console () {
       <a id="me" href="#/me" aria-current=${route.view === 'me' ? 'page' : undefined}>${client?.client ? html`<${Text} of=${client.client} />` : say('me')}</a>
       <button id="language" type="button" lang=${say('languageCode')} onClick=${() => { otherLanguage(); draw() }}>${say('language')}</button>
     </header>
-    ${stale && html`<p class="banner">${say('unknownWhat')}</p>`}
-    <main id="main" ref=${main} tabindex="-1" class=${stale ? 'unknown' : ''}>
+    <main id="main" ref=${main} tabindex="-1" >
       ${refused ? html`<${SignIn} problem=${told} />` : html`<${View} key=${at} name=${route.name} query=${route.query} />`}
     </main>
     <footer>${say('keys')}</footer>

@@ -11,8 +11,9 @@ export const Text = ({ of, ...rest }) => html`<bdi title=${seen(of)} ...${rest}>
 
 /** Who a holder or waiter is, in a few words: its text, else its program, else its owner's beginning. */
 export function who (one) {
-  const { text, user, program, pid } = one.details ?? {}
-  return text || one.note || (program && (pid ? `${program}[${pid}]` : program)) || user || one.owner || ''
+  const { text, user, program, pid, kind } = one.details ?? {}
+  if (kind === 'reserved' && user) return text ? `${user}: ${text}` : user
+  return text || (program && (pid ? `${program}[${pid}]` : program)) || user || one.note || one.owner || ''
 }
 
 export const Who = ({ of }) => who(of) ? html`<${Text} of=${who(of)} class=${of.note || of.details ? 'who' : 'who dim'} />` : html`<span class="dim">${say('noNote')}</span>`

@@ -34,6 +34,9 @@ export function time (ms) {
   return pair(Math.floor(seconds / 86400), d, Math.floor(seconds % 86400 / 3600), h)
 }
 
+/** A length of time of which a tenth of a second counts. */
+export const precise = (ms) => ms >= 1000 && ms < 10_000 ? `${(ms / 1000).toFixed(1)} ${say('units')[1]}` : time(ms)
+
 /** A length of time that grows: coarser, so that it does not flicker. */
 export const ago = (ms) => ms < 1000 ? say('justNow') : say('ago', time(ms < 60_000 ? Math.floor(ms / 1000) * 1000 : ms))
 

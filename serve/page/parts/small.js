@@ -19,7 +19,7 @@ export function State ({ state, look }) {
 export function LeaseBar ({ name, holder, look }) {
   const { tone, share, text } = leaseOf(name, holder, look)
   return html`<div class="lease is-${tone}">
-    <div class=${share === null ? 'bar open' : 'bar'} aria-hidden="true"><i style=${{ width: `${100 * (share ?? 0)}%` }}></i></div>
+    ${holder.owner && html`<div class=${share === null ? 'bar open' : 'bar'} aria-hidden="true"><i style=${{ width: `${100 * (share ?? 0)}%` }}></i></div>`}
     <small>${text}</small>
   </div>`
 }
@@ -61,7 +61,7 @@ export function Stale ({ look }) {
   if (look.fresh) return null
   if (look.problem === 'missing') return html`<p class="note">${say('missing')}</p>`
   if (look.problem === 'connecting' && !look.data) return html`<p class="note loading">${say('loading')}</p>`
-  if (look.data) return html`<p class="note warn stale">${say('staleSince', ago(look.age))}</p>`
+  if (look.data) return html`<p class="note warn stale">${Number.isFinite(look.age) ? say('staleSince', ago(look.age)) : say('storeDown')}</p>`
   return html`<p class="note warn">${say(look.problem === 'unknown' || look.problem === '' ? 'noAnswer' : look.problem)}
     ${look.error && html` <span class="dim">${seen(look.error)}</span>`}</p>`
 }

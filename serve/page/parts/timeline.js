@@ -33,8 +33,8 @@ export function barsOf (entries, state, range) {
   }
   for (const holder of state?.holders ?? []) {
     const i = open.findIndex((bar) => same(bar, holder))
-    const [bar] = i < 0 ? [{ ...holder, from: holder.held_ms ?? range }] : open.splice(i, 1)
-    bars.push({ ...bar, ...holder, to: 0, held: true })
+    const [bar] = i < 0 ? [{ from: range }] : open.splice(i, 1)
+    bars.push({ ...bar, ...holder, from: holder.held_ms ?? bar.from, to: 0, held: true })
   }
   for (const bar of open) bars.push({ ...bar, to: bar.from, lostSight: true }) // its end was not seen
   return bars.filter((bar) => bar.to <= range).map((bar) => ({ ...bar, cut: bar.from > range, from: Math.min(bar.from, range) })).sort((a, b) => b.from - a.from)

@@ -127,6 +127,12 @@ function Queue ({ state, look }) {
   </section>`
 }
 
+// gapsOf are the times that the service did not see, as ages: its clock may be another than this machine's.
+function gapsOf ({ data, age }) {
+  const now = Date.parse(data?.begins) + data?.begins_ms + age
+  return (data?.gaps ?? []).map((gap) => ({ from: now - Date.parse(gap.from), to: gap.to ? now - Date.parse(gap.to) : 0 }))
+}
+
 /** What happened: the service's history, or what was heard since the console was opened. */
 function pastOf (name, past) {
   const own = past.problem === 'missing'
@@ -139,7 +145,7 @@ function pastOf (name, past) {
     known: own || past.data !== null,
     fresh: own || past.fresh,
     begins: own ? heard.from ? since(heard.from) : 0 : past.data ? (past.data.begins_ms ?? 0) + past.age : 0,
-    gaps: (past.data?.gaps ?? []).map((gap) => ({ from: Date.now() - Date.parse(gap.from), to: Date.now() - Date.parse(gap.to) }))
+    gaps: own ? [] : gapsOf(past)
   }
 }
 

@@ -116,7 +116,7 @@ function Row ({ state, look }) {
   return html`<tr class="row" role="row">
     <td role="cell" class="c-name"><${LockLink} name=${state.name} /></td>
     <td role="cell" class="c-state"><${State} state=${state} look=${look} /></td>
-    <td role="cell" class="c-holder">${holder && (holder.owner ? html`<${Who} of=${holder} />` : html`<${Done} holder=${holder} />`)}${holder?.details?.kind === 'reserved' && holder.details.user && html` <small class="dim">· <${Text} of=${holder.details.user} /></small>`}${others > 0 && html` <small class="dim">+${others}</small>`}</td>
+    <td role="cell" class="c-holder">${holder && (holder.owner ? html`<${Who} of=${holder} />` : html`<${Done} holder=${holder} />`)}${others > 0 && html` <small class="dim">+${others}</small>`}</td>
     <td role="cell" class="c-host">${holder?.details?.host && html`<${Text} of=${holder.details.host} />`}</td>
     <td role="cell" class="c-held n">${holder?.owner && holder.held_ms ? time(holder.held_ms) : ''}</td>
     <td role="cell" class="c-lease">${holder && html`<${LeaseBar} name=${state.name} holder=${holder} look=${look} />`}</td>

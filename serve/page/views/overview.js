@@ -1,16 +1,20 @@
 // The overview: figures with charts, what is waited for most, which hosts hold most, and the last ends.
 
 import { ask } from '../api.js'
+import { since } from '../clock.js'
 import { Sentence, When } from '../ends.js'
 import { html } from '../html.js'
-import { useLook } from '../look.js'
+import { STALE, useLook } from '../look.js'
 import { Spark } from '../parts/chart.js'
 import { Empty, Field, LockLink, Stale } from '../parts/small.js'
 import { link, refine } from '../route.js'
 import { Text } from '../text.js'
-import { ago, number, say, time } from '../words.js'
+import { ago, number, precise, say, time } from '../words.js'
 
 const HOUR = 3_600_000
+// The service counts what it saw in its own last look, which it repeats every five seconds.
+const COUNTED = 5000
+const counted = (data) => data.store === 'down' ? Infinity : data.age_ms ?? 0
 
 function Figure ({ label, value, tone, href, note, children }) {
   const figure = html`<b class=${tone ? `value is-${tone}` : 'value'}>${value}</b>`
@@ -23,7 +27,7 @@ function Figure ({ label, value, tone, href, note, children }) {
 
 export function Overview ({ query }) {
   const prefix = query.prefix ?? ''
-  const look = useLook((signal) => ask('overview', { prefix }, signal), ['overview', prefix], { vital: true, minds: () => false })
+  const look = useLook((signal) => ask('overview', { prefix }, signal), ['overview', prefix], { vital: true, minds: () => false, told: counted, limit: STALE + COUNTED })
   const data = look.data ?? look.before
   return html`<section class="view">
     <div class="head">
@@ -62,8 +66,8 @@ function Figures ({ data, prefix }) {
     <${Figure} label=${say('figEvicted')} value=${number(data.evicted_hour)} tone=${data.evicted_hour > 0 ? 'bad' : ''} note=${say('lastHour')} />
     <${Figure} label=${say('figGrants')} value=${number(data.grants_minute)}>
       ${spark(say('figGrants'), [{ field: 'grants' }], (p) => `${number(p.grants)} ${per}`)}<//>
-    <${Figure} label=${say('figWaits')} value=${html`${time(data.wait_p50_ms ?? 0)} <i>/ ${time(data.wait_p99_ms ?? 0)}</i>`}>
-      ${spark(say('figWaits'), [{ field: 'wait_p99_ms', className: 'wait' }, { field: 'wait_p50_ms' }], (p) => `${time(p.wait_p50_ms ?? 0)} / ${time(p.wait_p99_ms ?? 0)}`)}<//>
+    <${Figure} label=${say('figWaits')} value=${html`${precise(data.wait_p50_ms)} <i>/ ${precise(data.wait_p99_ms)}</i>`}>
+      ${spark(say('figWaits'), [{ field: 'wait_p99_ms', className: 'wait' }, { field: 'wait_p50_ms' }], (p) => `${precise(p.wait_p50_ms)} / ${precise(p.wait_p99_ms)}`)}<//>
   </div>`
 }
 
@@ -92,10 +96,11 @@ function Hosts ({ data, prefix }) {
 }
 
 function Ends ({ entries, look }) {
+  const age = look.at ? since(look.at) : 0
   return html`<section class="card" aria-labelledby="ends">
     <h2 id="ends">${say('lastEnds')}</h2>
     ${entries.length === 0
       ? html`<${Empty}>${say('noEnds')}<//>`
-      : html`<ol class="told">${entries.map((entry) => html`<li key=${entry.seq}><${When} time=${entry.time} age=${entry.ago_ms + look.age} /> <span class="said"><${Sentence} entry=${entry} named /></span> <small class="dim">${ago(entry.ago_ms + (look.fresh ? 0 : look.age))}</small></li>`)}</ol>`}
+      : html`<ol class="told">${entries.map((entry) => html`<li key=${entry.seq}><${When} time=${entry.time} age=${entry.ago_ms + age} /> <span class="said"><${Sentence} entry=${entry} named /></span> <small class="dim">${ago(entry.ago_ms + age)}</small></li>`)}</ol>`}
   </section>`
 }
