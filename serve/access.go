@@ -85,14 +85,19 @@ var (
 //	{"clients": [{"name": "ci", "tokens": ["sha256 in hex"], "certificates": ["ci.internal"],
 //	  "rules": [{"prefix": "ci/", "rights": ["view", "lock"]}]}]}
 //
+// With [Access.TrustProxy], "proxy_users" lists those whom a reverse proxy has signed in.
+//
 // Tokens are kept as the SHA-256 of what the client sends, in hex: that is enough for tokens that
 // are long and random, and for no others. Certificates are those whose common name, DNS name or URI
 // is listed, by an authority that the listener trusts.
-type Access struct{ file *reread.Files[*clients] }
+type Access struct {
+	file  *reread.Files[*clients]
+	proxy proxy
+}
 
 // clients are those of one reading of the file.
 type clients struct {
-	byToken, byCertificate map[string]*Client
+	byToken, byCertificate, byProxyUser map[string]*Client
 }
 
 // ReadAccess reads the file at path. failed is told of changes that cannot be read; then what
@@ -105,7 +110,7 @@ func ReadAccess(path string, failed func(error)) (*Access, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Access{file}, nil
+	return &Access{file: file}, nil
 }
 
 func readClients(path string, data []byte) (*clients, error) {
@@ -114,6 +119,7 @@ func readClients(path string, data []byte) (*clients, error) {
 			Name         string   `json:"name"`
 			Tokens       []string `json:"tokens"`
 			Certificates []string `json:"certificates"`
+			ProxyUsers   []string `json:"proxy_users"`
 			Rules        []struct {
 				Prefix *string `json:"prefix"` // left out it is no slip that may open all names
 				Rights []Right `json:"rights"`
@@ -123,7 +129,7 @@ func readClients(path string, data []byte) (*clients, error) {
 	if err := decode(data, &f); err != nil {
 		return nil, fmt.Errorf("read who may what in %s: %w", path, withoutText(err))
 	}
-	all := &clients{map[string]*Client{}, map[string]*Client{}}
+	all := &clients{map[string]*Client{}, map[string]*Client{}, map[string]*Client{}}
 	for _, c := range f.Clients {
 		one := &Client{Name: c.Name}
 		for _, r := range c.Rules {
@@ -132,7 +138,7 @@ func readClients(path string, data []byte) (*clients, error) {
 			}
 			one.Rules = append(one.Rules, Rule{*r.Prefix, r.Rights})
 		}
-		if err := all.add(one, c.Tokens, c.Certificates); err != nil {
+		if err := errors.Join(all.add(one, c.Tokens, c.Certificates), all.addUsers(one, c.ProxyUsers)); err != nil {
 			return nil, fmt.Errorf("read who may what in %s: client %.100q: %w", path, c.Name, err)
 		}
 	}
@@ -198,6 +204,12 @@ func (a *Access) Client(r *http.Request) (*Client, error) {
 			return c, nil
 		}
 		return nil, ErrWrongToken
+	}
+	if user, signedIn := a.proxy.user(r); signedIn {
+		if c := all.byProxyUser[user]; c != nil {
+			return c, nil
+		}
+		return nil, ErrUnknownClient
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 && areValid(r.TLS.VerifiedChains[0], time.Now()) {
 		leaf := r.TLS.VerifiedChains[0][0]

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,8 +126,8 @@ func (q *HistoryQuery) matches(e *HistoryEntry) bool {
 // kept is what a recorder has in memory, and of when.
 type kept struct {
 	often, rare []*HistoryEntry // in their order
-	began       time.Time
 	since       time.Time
+	from        time.Time // since when figures count
 	first       int64
 	watch       watch
 	writing     writing
@@ -138,7 +137,7 @@ type kept struct {
 func (r *recorder) now() kept {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := kept{slices.Clone(r.often.all()), slices.Clone(r.rare.all()), r.began, r.since, r.first, r.watch, r.writing}
+	m := kept{slices.Clone(r.often.all()), slices.Clone(r.rare.all()), r.since, r.minutes.from, r.first, r.watch, r.writing}
 	if lost := m.writing.lost; lost != nil {
 		now := *lost
 		m.writing.lost = &now
@@ -165,10 +164,7 @@ func (m *kept) newestFirst(each func(e *HistoryEntry) bool) {
 func (r *recorder) answer(ctx context.Context, q HistoryQuery) wire.Entries {
 	m, now := r.now(), time.Now()
 	answer := wire.Entries{Entries: []wire.Entry{}, Instance: instanceName(), Gaps: m.gaps(q.Since), Complete: r.sole}
-	begins, next := m.began, int64(0)
-	if m.since.After(begins) {
-		begins = m.since
-	}
+	begins, next := m.since, int64(0)
 	add := func(e *HistoryEntry) {
 		answer.Entries = append(answer.Entries, e.told(now))
 		next = e.Seq
@@ -194,7 +190,7 @@ func (r *recorder) answer(ctx context.Context, q HistoryQuery) wire.Entries {
 			answer.Warning = "the history file is not written: what does not fit into memory will be missing in it"
 		}
 	}
-	if r.file != nil && !full && len(answer.Entries) <= q.Limit {
+	if r.file != nil && !full {
 		full, next = r.answerFromFile(ctx, q, &m, &answer, next)
 	}
 	if full {
@@ -217,9 +213,7 @@ func (r *recorder) answerFromFile(ctx context.Context, q HistoryQuery, m *kept, 
 	if rest.Before == 0 || rest.Before > m.first {
 		rest.Before = m.first
 	}
-	if rest.Limit -= len(answer.Entries); rest.Limit < 1 {
-		return true, cmp.Or(last, rest.Before)
-	}
+	rest.Limit = max(q.Limit-len(answer.Entries), 1) // of a page that is full, whether there is another
 	p, err := abandon.Call(ctx, func() (page, error) {
 		entries, next, err := r.file.Read(ctx, rest)
 		return page{entries, next}, err
@@ -228,6 +222,9 @@ func (r *recorder) answerFromFile(ctx context.Context, q HistoryQuery, m *kept, 
 		r.log.Warn("the history file cannot be read", "error", err.Error())
 		answer.Warning = "the history file does not answer: what is older is missing here"
 		return false, 0
+	}
+	if len(answer.Entries) == q.Limit {
+		return len(p.entries) > 0 || p.next > 0, last
 	}
 	now := time.Now()
 	for i := range p.entries {

@@ -18,7 +18,7 @@ const (
 
 // A minute is one step of a series.
 type minute struct {
-	number        int64 // since the recorder began; -1: there was none
+	number        int64 // -1: there was none
 	grants, lost  int
 	held, waiting int // at its last look
 	seen          bool
@@ -27,12 +27,13 @@ type minute struct {
 
 // minutes are the last ones, of all names.
 type minutes struct {
-	began time.Time
+	began time.Time     // of number 0: before any that there is
+	from  time.Time     // since when they count
 	all   [steps]minute // by their number
 }
 
-func (m *minutes) init(began time.Time) {
-	m.began = began
+func (m *minutes) init(now time.Time) {
+	m.began, m.from = now.Add(-steps*step), now
 	for i := range m.all {
 		m.all[i].number = -1
 	}
@@ -124,7 +125,8 @@ func (one *minute) point(ago time.Duration) wire.Point {
 // of returns the minutes up to now, the newest first.
 func (m *minutes) of(now time.Time) (all []minute) {
 	last := int64(now.Sub(m.began) / step)
-	for number := last; number >= 0 && number > last-steps; number-- {
+	first := max(int64(m.from.Sub(m.began)/step), last-steps+1, 0)
+	for number := last; number >= first; number-- {
 		one := m.all[number%steps]
 		if one.number != number {
 			one = minute{number: number}

@@ -91,7 +91,7 @@ func (s *Server) figures(views []string) wire.Figures {
 	m, now := s.history.now(), time.Now()
 	f := wire.Figures{
 		Contended: []wire.Contended{}, Hosts: []wire.Host{}, Ends: []wire.Entry{}, Series: wire.Series{Step: wire.Millis(step), Points: []wire.Point{}},
-		BeginsMS: wire.Millis(now.Sub(m.began)), Partial: m.watch.sight == nil, Store: m.watch.store,
+		BeginsMS: wire.Millis(now.Sub(m.from)), Partial: m.watch.sight == nil, Store: m.watch.store,
 	}
 	in := func(name string) bool {
 		return slices.ContainsFunc(views, func(p string) bool { return strings.HasPrefix(name, p) })

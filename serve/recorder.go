@@ -122,6 +122,15 @@ func (s *shelf) push(e *HistoryEntry) (dropped []*HistoryEntry) {
 	return dropped
 }
 
+// unshift adds entries that are older than all others, the newest first.
+func (s *shelf) unshift(older []*HistoryEntry) {
+	slices.Reverse(older)
+	for _, e := range older {
+		s.bytes += e.bytes()
+	}
+	s.entries, s.head = append(older, s.all()...), 0
+}
+
 // A recorder keeps what an instance sees. Nothing waits for it for longer than a few instructions take. nil keeps nothing.
 type recorder struct {
 	every time.Duration // between looks at the store; below 0: there are none
@@ -136,7 +145,6 @@ type recorder struct {
 	seq     int64     // guarded by mu, as all that follows; of the last entry
 	often   shelf     // what is frequent
 	rare    shelf     // what is not
-	began   time.Time // since when this instance sees
 	since   time.Time // from when on all that it saw is in memory
 	first   int64     // the Seq from which on that is so
 	minutes minutes
@@ -169,7 +177,7 @@ func newRecorder(o HistoryOptions, looks bool, log *slog.Logger) *recorder {
 	now := time.Now()
 	r := &recorder{
 		every: cmp.Or(o.Every, defaultLookEvery), sole: o.Sole, file: o.File, id: newOwner()[:8], log: log,
-		added: make(chan struct{}, 1), ended: make(chan struct{}), began: now, since: now, seq: now.UnixMicro(),
+		added: make(chan struct{}, 1), ended: make(chan struct{}), since: now, seq: now.UnixMicro(),
 		often: shelf{most: entries - entries/rareShare, room: room - room/rareShare}, rare: shelf{most: max(entries/rareShare, 1), room: room / rareShare},
 	}
 	if !looks {
@@ -277,6 +285,42 @@ func (r *recorder) saw(began time.Time, pause time.Duration, s *sight, many bool
 	}
 }
 
+// load reads the newest entries that the file has of before, for figures and for those who ask.
+func (r *recorder) load(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*callBound)
+	defer cancel()
+	r.mu.Lock()
+	first := r.first
+	r.mu.Unlock()
+	all, _, err := r.file.Read(ctx, HistoryQuery{Before: first, Prefixes: []string{""}, Limit: min(mostLoaded, max(r.rare.most/2, 1))})
+	if err != nil {
+		r.log.Warn("the history file cannot be read", "error", err.Error())
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.first != first || len(all) == 0 { // there is no room for them any more
+		return
+	}
+	var often, seldom []*HistoryEntry
+	for i := range all {
+		e := &all[i]
+		r.minutes.count(e)
+		if e.Time.Before(r.minutes.from) {
+			r.minutes.from = e.Time
+		}
+		if rare[e.Kind] {
+			seldom = append(seldom, e)
+		} else {
+			often = append(often, e)
+		}
+	}
+	r.often.unshift(often)
+	r.rare.unshift(seldom)
+	last := all[len(all)-1]
+	r.since, r.first = last.Time, last.Seq
+}
+
 // take returns entries for the file, in their order, at most so many. They count as written from now on.
 func (r *recorder) take(most int) (all []HistoryEntry) {
 	r.mu.Lock()
@@ -329,6 +373,8 @@ const (
 	writeEvery, aliveEvery, retryEvery = 250 * time.Millisecond, 5 * time.Second, 2 * time.Second
 	// mostWritten is how many entries the file takes at once.
 	mostWritten = 1000
+	// mostLoaded is how many entries of before are read when the instance begins.
+	mostLoaded = 5000
 	// closeWithin is for how long the end of a Server waits for the file.
 	closeWithin = 3 * time.Second
 )
@@ -337,6 +383,7 @@ const (
 // takes, and nothing waits for it: what has no room in memory meanwhile is a gap in the file.
 func (r *recorder) write(ctx context.Context) {
 	defer close(r.ended)
+	r.load(ctx)
 	failing := false
 	for batch := []HistoryEntry(nil); ; {
 		pause := writeEvery

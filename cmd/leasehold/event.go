@@ -10,7 +10,7 @@ import (
 // and with --json an object on a line of its own.
 type event struct {
 	Time  string `json:"time"`
-	Kind  string `json:"event" enum:"store,serving,warning,waiting,recovered,acquired,renewal_failed,ending,exited,released,more,error"`
+	Kind  string `json:"event" enum:"store,serving,warning,waiting,recovered,acquired,renewal_failed,ending,exited,released,more,history,error"`
 	Name  string `json:"name,omitempty"`
 	Token uint64 `json:"token,string,omitempty"`
 	Text  string `json:"text" about:"for people"`
@@ -30,6 +30,7 @@ const (
 	onExit          = "exited"
 	onRelease       = "released"
 	onMore          = "more" // of a list
+	onHistory       = "history"
 	onError         = "error"
 )
 

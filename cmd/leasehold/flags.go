@@ -153,7 +153,8 @@ func inOurWords(err error) error {
 
 // wanted is what a flag wants, when cause says that it got something else.
 func wanted(f *pflag.Flag, cause error) error {
-	if _, ours := f.Value.(*span); ours {
+	switch f.Value.(type) {
+	case *span, *age:
 		return cause
 	}
 	switch kind := f.Value.Type(); {

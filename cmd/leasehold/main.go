@@ -89,8 +89,9 @@ func newRootCommand(a *app) *cobra.Command {
 	}
 	// Cobra's own needs a template, which keeps the linker from leaving out what nobody calls.
 	root.Flags().BoolVar(&a.version, "version", false, "print the version")
+	_ = root.Flags().MarkHidden("version") // which the command says too
 	flags := root.PersistentFlags()
-	flags.String(keyStore, "", "the lock store: sqlite:PATH, redis://HOST/DB, or another `URL` that --full lists (default "+defaultStore+")")
+	flags.String(keyStore, "", "the store: sqlite:PATH or another `URL` (default "+defaultStore+")")
 	flags.Bool(keyShared, false, "refuse a store that is a file of this machine")
 	a.flags = flags
 	flags.BoolVar(&a.json, "json", false, "print JSON")
@@ -110,8 +111,8 @@ func newRootCommand(a *app) *cobra.Command {
 			c.ValidArgsFunction = completeName(a, cobra.ShellCompDirectiveDefault)
 		}
 	}
-	add(root, groupHold, run, lead, newAcquireCommand(a), newRenewCommand(a), newReleaseCommand(a))
-	add(root, groupLook, newListCommand(a), newShowCommand(a), newWaitCommand(a), newTopCommand(a), newEvictCommand(a), newResetCommand(a), newDoctorCommand(a))
+	add(root, groupHold, run, lead, newAcquireCommand(a), newRenewCommand(a), newReleaseCommand(a), newReserveCommand(a))
+	add(root, groupLook, newListCommand(a), newShowCommand(a), newWaitCommand(a), newTopCommand(a), newEvictCommand(a), newResetCommand(a), newHistoryCommand(a), newDoctorCommand(a))
 	add(root, groupRest, newServeCommand(a), newDemoCommand(a), newVersionCommand(a), newSchemaCommand(a), newManCommand(a))
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { printHelp(cmd, false) })
 	root.SetHelpCommand(newHelpCommand())

@@ -20,7 +20,7 @@ type output struct {
 
 // outputs are what there is, in the order of the help text.
 var outputs = []output{
-	{"acquire", "what acquire and renew print", leaseView{}},
+	{"acquire", "what acquire, renew and reserve print", leaseView{}},
 	{"release", "what release prints", releasedView{}},
 	{"ls", "what ls and top print", []stateView{}},
 	{"show", "what show prints", stateView{}},
@@ -28,6 +28,7 @@ var outputs = []output{
 	{"watch", "each line of ls --watch", changeView{}},
 	{"evict", "what evict prints", evictedView{}},
 	{"reset", "what reset prints", resetView{}},
+	{"history", "what history prints; each line of it with --follow has one of the items", []entryView{}},
 	{"doctor", "what doctor prints", doctorView{}},
 	{"version", "what version prints", versionView{}},
 	{"schema", "what schema prints without a NAME", []schemaView{}},
@@ -120,6 +121,8 @@ func schemaOf(t reflect.Type) *schema {
 		return &schema{Type: "integer"}
 	case reflect.Float64: // of seconds
 		return &schema{Type: "number", Minimum: new(int)}
+	case reflect.Pointer: // which may be absent
+		return schemaOf(t.Elem())
 	case reflect.Slice:
 		return &schema{Type: "array", Items: schemaOf(t.Elem())}
 	case reflect.Struct:

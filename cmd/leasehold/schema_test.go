@@ -86,6 +86,11 @@ func TestOutputsAreAsTheirSchemasSay(t *testing.T) {
 		}
 		c.obeys(call.schema, o.stdout, false)
 	}
+	c.obeys("acquire", c.want(0, "reserve", "--json", "mine too", "--reason", "why").stdout, false)
+	served := *c
+	_, served.store = c.serve()
+	served.want(0, "run", "seen", "--", "true")
+	c.obeys("history", served.want(0, "history", "--json").stdout, false)
 	free := c.acquire("free")
 	c.obeys("release", c.want(0, "release", "--json", "free", free.Owner).stdout, false)
 	o := c.call("doctor", "--json", "--store", "redis://u:p@"+nobody)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -27,6 +28,9 @@ that other machines reach needs TLS and an --access file, or --insecure.
 See docs/serve.md for the calls. Any number of instances may stand behind a balancer
 over one shared store; none of them keeps anything that matters. The store "memory:" is
 the memory of this process, and is gone with it.
+
+With --history FILE, what happened is still known after a restart. The file belongs to this
+instance alone. A bound of 0 is none.
 
 Certificates and the --access file are read again when they change. Port 0 of --listen is a
 free port.
@@ -66,6 +70,9 @@ type service struct {
 	access   string
 	audit    string
 	insecure bool
+	user     string   // the header of a proxy that signs people in
+	from     []string // its addresses
+	history  historyFlags
 	opts     serve.Options
 }
 
@@ -76,7 +83,8 @@ func newServeCommand(a *app) *cobra.Command {
 		Short: "Serve the locks over HTTP",
 		Long:  serveLong,
 		Annotations: map[string]string{helpFlags: `Listen: listen host
-Security: tls-cert tls-key client-ca access insecure audit
+Security: tls-cert tls-key client-ca access proxy-user proxy-from insecure audit
+History: history history-keep history-size
 Limits: max-waiting max-waiting-each max-streams max-streams-each rate`},
 		Example: `  leasehold serve
   leasehold --store redis://host/0 serve --listen 127.0.0.1:7400
@@ -90,8 +98,11 @@ Limits: max-waiting max-waiting-each max-streams max-streams-each rate`},
 	flags.StringVar(&s.key, "tls-key", "", "private key of the certificate, in `FILE`")
 	flags.StringVar(&s.clientCA, "client-ca", "", "verify client certificates with the CAs in `FILE`")
 	flags.StringVar(&s.access, "access", "", "rules for which client may do what, in `FILE`")
+	flags.StringVar(&s.user, "proxy-user", "", "a reverse proxy names who has signed in, in `HEADER`")
+	flags.StringSliceVar(&s.from, "proxy-from", nil, "addresses of that proxy, as `CIDR`")
 	flags.BoolVar(&s.insecure, "insecure", false, "serve other machines without TLS or --access")
 	flags.StringVar(&s.audit, "audit", "", "log each call that changes something to `FILE`, or - for stdout")
+	s.history.add(flags)
 	flags.IntVar(&s.opts.Limits.Waiting, "max-waiting", 0, "at most `N` waiting calls (default 20000)")
 	flags.IntVar(&s.opts.Limits.Streams, "max-streams", 0, "at most `N` event streams (default 5000)")
 	flags.IntVar(&s.opts.Limits.StreamsEach, "max-streams-each", 0, "at most `N` event streams per client (default 1000)")
@@ -104,7 +115,7 @@ Limits: max-waiting max-waiting-each max-streams max-streams-each rate`},
 func (s *service) run(ctx context.Context) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	s.opts.Log = s.logger()
+	s.opts.Log, s.opts.Version = s.logger(), buildVersion().Version
 	config, closeAudit, err := s.prepare()
 	if err != nil {
 		return err
@@ -115,6 +126,11 @@ func (s *service) run(ctx context.Context) error {
 		return orSignal(ctx, err)
 	}
 	defer s.app.close(d)
+	closeHistory, err := s.openHistory(ctx)
+	if err != nil {
+		return orSignal(ctx, err)
+	}
+	defer closeHistory()
 	handler, err := serve.New(d, &s.opts)
 	if err != nil {
 		return usageErrorf("%w", err)
@@ -141,7 +157,12 @@ func (s *service) prepare() (config *tls.Config, closeAudit func(), err error) {
 		if err != nil {
 			return nil, nil, usageErrorf("%w", err)
 		}
+		if err := s.trustProxy(access); err != nil {
+			return nil, nil, err
+		}
 		s.opts.Client = access.Client
+	} else if s.user != "" || len(s.from) > 0 {
+		return nil, nil, usageErrorf("--proxy-user and --proxy-from need --access, which says who may what")
 	}
 	if (s.cert == "") != (s.key == "") || s.clientCA != "" && s.cert == "" {
 		return nil, nil, usageErrorf("--tls-cert and --tls-key go together, and --client-ca needs them")
@@ -170,6 +191,28 @@ func (s *service) prepare() (config *tls.Config, closeAudit func(), err error) {
 	return config, closeAudit, nil
 }
 
+// trustProxy has the header of a reverse proxy name clients.
+func (s *service) trustProxy(access *serve.Access) error {
+	if s.user == "" && len(s.from) == 0 {
+		return nil
+	}
+	if s.user == "" || len(s.from) == 0 {
+		return usageErrorf("--proxy-user and --proxy-from go together")
+	}
+	var from []netip.Prefix
+	for _, text := range s.from {
+		one, err := netip.ParsePrefix(text)
+		if addr, isAddr := netip.ParseAddr(text); isAddr == nil {
+			one, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			return usageErrorf("--proxy-from %q: want addresses such as 10.0.0.7 or 10.0.0.0/24", plain(text))
+		}
+		from = append(from, one.Masked())
+	}
+	return access.TrustProxy(s.user, from)
+}
+
 // checkListen refuses to let in other machines whom nobody knows, or whom others can listen to.
 func (s *service) checkListen() error {
 	host, _, err := net.SplitHostPort(s.listen)
@@ -190,6 +233,7 @@ func (s *service) open(ctx context.Context) (driver.Driver, error) {
 	}
 	if strings.EqualFold(chosen.value, "memory:") {
 		s.app.storeURL = "memory:"
+		s.opts.History.Sole = true
 		return memory.New(), nil
 	}
 	return s.app.open(ctx, stores.Open)

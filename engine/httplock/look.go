@@ -2,6 +2,7 @@ package httplock
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -97,3 +98,16 @@ func fenceOf(token string) uint64 {
 
 // Shown is what Inspect and List show in place of an owner.
 func Shown(owner string) string { return wire.Handle(owner) }
+
+// History asks the service what it has seen, with a query of GET /v1/history, and returns the answer, which is JSON.
+func (d *service) History(ctx context.Context, query url.Values) (answer []byte, err error) {
+	var text json.RawMessage
+	if err := d.get(ctx, wire.History, query, &text); err != nil {
+		return nil, err
+	}
+	var page wire.Entries
+	if err := json.Unmarshal(text, &page); err != nil || page.Entries == nil {
+		return nil, errAlien
+	}
+	return text, nil
+}

@@ -1,0 +1,418 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/details"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/stores"
+	"github.com/spf13/cobra"
+)
+
+// historyLimit is how many entries history prints unless it is said.
+const historyLimit = 50
+
+// A historian is a store that keeps a history.
+type historian interface {
+	History(ctx context.Context, query url.Values) (answer []byte, err error)
+}
+
+// A history is what the command was asked for.
+type history struct {
+	a      *app
+	name   string
+	prefix string
+	since  span
+	kinds  []string
+	limit  int
+	follow bool
+	table  historyTable
+}
+
+func newHistoryCommand(a *app) *cobra.Command {
+	h := history{a: a}
+	cmd := &cobra.Command{
+		Use:   "history [flags] [NAME]",
+		Short: "Show what happened to locks, as a service saw it",
+		Long: `Show what happened to NAME, or to all locks: grants, ends and their reasons, waits,
+evictions and by whom. The last line is the newest. Only "leasehold serve" keeps a
+history, so the store must be its address, http:// or https://.
+
+# Events
+  granted   a lease began; WAITED is how long its holder was in the queue
+  reserved  a person took NAME
+  released  the holder gave the lease up; HELD is how long it had it
+  expired   nobody renewed the lease in time
+  evicted   somebody ended the lease by force
+  ended     the lease is over, and nobody told the service how
+  waiting   somebody joined the queue
+  left      somebody left the queue, or was removed from it
+  reset     what a finished job had kept was ended
+  gap       the service did not see what others did
+
+# What is missing
+Each instance of the service has a history of its own. It knows at once what it does
+itself, and looks at the store every 5 s for the rest: shorter leases of others are
+missing. Standard error says since when the instance has been looking.`,
+		Example:           "  leasehold --store http://locks:7400 history deploy\n  leasehold history --since 1h --kind expired,evicted\n  leasehold history --follow --prefix orders/",
+		Args:              argNames("[NAME]"),
+		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				h.name = args[0]
+			}
+			return h.run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&h.prefix, "prefix", "", "only names that start with `PREFIX`")
+	flags.Var(&h.since, "since", "only what is younger than `TIME`: seconds, or 10m, 1h")
+	flags.StringSliceVar(&h.kinds, "kind", nil, "only these `EVENTS`, such as expired,evicted")
+	flags.IntVar(&h.limit, "limit", historyLimit, "at most the `N` newest events")
+	flags.BoolVar(&h.follow, "follow", false, "keep printing what happens")
+	return cmd
+}
+
+func (h *history) check() error {
+	switch {
+	case h.name != "" && h.prefix != "":
+		return usageErrorf("NAME and --prefix exclude each other")
+	case h.limit < 1:
+		return usageErrorf("--limit %d: want a number of events", h.limit)
+	}
+	if h.name != "" {
+		if err := checkName(h.name); err != nil {
+			return err
+		}
+	}
+	for _, kind := range h.kinds {
+		if !slices.Contains(wire.EntryKinds, kind) {
+			return usageErrorf("--kind %q: want some of %s", plain(kind), strings.Join(wire.EntryKinds, ", "))
+		}
+	}
+	return nil
+}
+
+func (h *history) run(ctx context.Context) error {
+	if err := h.check(); err != nil {
+		return err
+	}
+	chosen, err := h.a.chosenStore()
+	if err != nil {
+		return err
+	}
+	if scheme, _, _ := strings.Cut(strings.ToLower(chosen.value), ":"); scheme != "http" && scheme != "https" {
+		return usageErrorf("this store keeps no history\nAsk a service that looks at it: leasehold --store http://HOST:7400 history. See leasehold help serve")
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	d, err := h.a.open(ctx, stores.OpenExisting)
+	if err != nil {
+		return orSignal(ctx, err)
+	}
+	defer h.a.close(d)
+	store, ok := d.(historian)
+	if !ok {
+		return usageErrorf("the service at this address has no history")
+	}
+	h.table = historyTable{width: widthOf(h.a.stdout), named: h.name != ""}
+	return orSignal(ctx, h.show(ctx, store))
+}
+
+// show prints what there is and, to follow it, what comes.
+func (h *history) show(ctx context.Context, store historian) error {
+	last, err := h.page(ctx, store, h.limit, "")
+	if err != nil {
+		return err
+	}
+	if err := h.print(last.Entries); err != nil {
+		return err
+	}
+	h.sayFrom(last)
+	if !h.follow {
+		return nil
+	}
+	seen, instance := newest(last.Entries), last.Instance
+	tick := time.NewTicker(topEvery)
+	defer tick.Stop()
+	for away := false; ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		page, err := h.page(ctx, store, wire.MaxPage, seen)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && !passes(err):
+			return err
+		case err != nil && !away:
+			h.a.report(err)
+		}
+		if away = err != nil; away {
+			continue
+		}
+		if page.Instance != instance { // whose entries have other numbers
+			seen, instance = newest(page.Entries), page.Instance
+			h.sayFrom(page)
+			continue
+		}
+		if err := h.print(page.Entries); err != nil {
+			return err
+		}
+		if len(page.Entries) > 0 {
+			seen = newest(page.Entries)
+		}
+	}
+}
+
+func newest(entries []wire.Entry) string {
+	if len(entries) == 0 {
+		return "0"
+	}
+	return entries[len(entries)-1].Seq
+}
+
+// page asks for the newest entries, at most so many and only those after one, and returns the oldest first.
+func (h *history) page(ctx context.Context, store historian, limit int, after string) (all wire.Entries, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerBound)
+	defer cancel()
+	bound, _ := strconv.ParseInt(after, 10, 64)
+	for next := ""; ; {
+		page, err := h.ask(ctx, store, min(limit-len(all.Entries), wire.MaxPage), next)
+		if err != nil {
+			return all, err
+		}
+		entries := all.Entries
+		if len(entries) == 0 {
+			all = page
+			entries = nil
+		}
+		older := false
+		for _, e := range page.Entries {
+			seq, _ := strconv.ParseInt(e.Seq, 10, 64)
+			if older = seq <= bound; older {
+				break
+			}
+			entries = append(entries, e)
+		}
+		all.Entries = entries
+		if next = page.Next; next == "" || older || len(all.Entries) >= limit {
+			slices.Reverse(all.Entries)
+			return all, nil
+		}
+	}
+}
+
+// ask makes one call.
+func (h *history) ask(ctx context.Context, store historian, limit int, after string) (page wire.Entries, err error) {
+	query := url.Values{"limit": {strconv.Itoa(limit)}}
+	for field, value := range map[string]string{"name": h.name, "prefix": h.prefix, "kind": strings.Join(h.kinds, ","), "after": after} {
+		if value != "" {
+			query.Set(field, value)
+		}
+	}
+	if h.since > 0 {
+		query.Set("since_ms", strconv.FormatInt(time.Duration(h.since).Milliseconds(), 10))
+	}
+	text, err := store.History(ctx, query)
+	if errors.Is(err, driver.ErrUnsupported) {
+		return page, &exitError{exitUsage, fmt.Errorf("the service keeps no history")}
+	}
+	if err != nil {
+		return page, err
+	}
+	return page, json.Unmarshal(text, &page)
+}
+
+// sayFrom says on standard error how much the instance knows.
+func (h *history) sayFrom(page wire.Entries) {
+	if page.Warning != "" {
+		h.a.tell(onWarning, "", 0, "warning: %s", plain(page.Warning))
+	}
+	if h.a.json {
+		return
+	}
+	missing := ""
+	if !page.Complete {
+		missing = "; short leases of others are missing"
+	}
+	h.a.tell(onHistory, "", 0, "as seen by %s since %s%s", plain(page.Instance), localTime(page.Begins, time.Now()), missing)
+}
+
+// An entryView is what "leasehold history --json" prints of each event.
+type entryView struct {
+	Time   string   `json:"time" about:"by the clock of the service"`
+	Event  string   `json:"event" enum:"granted,released,expired,evicted,ended,waiting,left,reserved,reset,gap"`
+	Name   string   `json:"name,omitempty" about:"absent: of a gap"`
+	Owner  string   `json:"owner,omitempty" about:"how the owner starts"`
+	Token  string   `json:"token,omitempty" about:"the fencing token"`
+	Mode   string   `json:"mode,omitempty"`
+	Note   string   `json:"note,omitempty" about:"who it was, for people"`
+	Held   *float64 `json:"held_seconds,omitempty" about:"absent: unknown"`
+	Waited *float64 `json:"waited_seconds,omitempty" about:"absent: unknown"`
+	Silent *float64 `json:"silent_seconds,omitempty" about:"for how long it was not renewed; absent: unknown"`
+	Reason string   `json:"reason,omitempty"`
+	By     string   `json:"by,omitempty" about:"who evicted, removed, reserved or reset"`
+	Until  string   `json:"until,omitempty" about:"when a gap was over"`
+}
+
+func entryViewOf(e wire.Entry) entryView {
+	v := entryView{
+		Time: e.Time, Event: e.Kind, Name: e.Name, Owner: e.Owner, Token: e.Token, Mode: e.Mode, Note: plain(details.Of(wire.Shown(e.Note, e.Details)).Line()),
+		Held: secondsOf(e.Held), Waited: secondsOf(e.Waited), Silent: secondsOf(e.Silent), Reason: plain(e.Reason), By: plain(e.By),
+	}
+	if e.Kind == wire.Gap {
+		v.Time, v.Until = e.From, e.To
+	}
+	return v
+}
+
+func secondsOf(ms *int64) *float64 {
+	if ms == nil {
+		return nil
+	}
+	s := wire.Duration(*ms).Seconds()
+	return &s
+}
+
+// print prints entries, the oldest first.
+func (h *history) print(entries []wire.Entry) error {
+	views := []entryView{}
+	for _, e := range entries {
+		views = append(views, entryViewOf(e))
+	}
+	if !h.a.json || !h.follow {
+		return h.a.print(views, func(w io.Writer) { h.table.write(w, views) })
+	}
+	var b strings.Builder
+	for _, v := range views {
+		if err := writeJSON(&b, v, ""); err != nil {
+			return err
+		}
+	}
+	return h.a.output([]byte(b.String()))
+}
+
+// A historyTable prints a line for each entry, at most width cells wide; 0: as wide as it needs.
+type historyTable struct {
+	width  int
+	named  bool  // all are of one name
+	widths []int // nil: nothing was printed
+}
+
+// Columns of the table of events.
+const (
+	eventWhen = iota
+	eventKind
+	eventName
+	eventWho
+	eventSpan
+	eventWhy
+)
+
+func (t *historyTable) write(w io.Writer, views []entryView) {
+	if len(views) == 0 {
+		return
+	}
+	var rows [][]string
+	for _, v := range views {
+		rows = append(rows, v.row(time.Now()))
+	}
+	if t.widths == nil {
+		rows = slices.Insert(rows, 0, []string{"WHEN", "EVENT", "NAME", "WHO", "HELD/WAITED", "WHY"})
+		t.fit(rows)
+	}
+	for _, row := range rows {
+		var b strings.Builder
+		for i, text := range row {
+			if t.widths[i] == 0 {
+				continue
+			}
+			if t.width > 0 && i == eventName {
+				text = shortened(text, t.widths[i])
+			} else if t.width > 0 {
+				text = cut(text, t.widths[i], "…")
+			}
+			b.WriteString(text + strings.Repeat(" ", max(0, t.widths[i]-cells(text))+gap))
+		}
+		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+	}
+}
+
+// fit chooses the widths: the reason gives way first, then who and the name.
+func (t *historyTable) fit(rows [][]string) {
+	t.widths = make([]int, len(rows[0]))
+	all := -gap
+	for i := range t.widths {
+		for _, row := range rows {
+			t.widths[i] = max(t.widths[i], cells(row[i]))
+		}
+		if i == eventName && t.named {
+			t.widths[i] = 0
+			continue
+		}
+		all += t.widths[i] + gap
+	}
+	if t.width == 0 {
+		return
+	}
+	for _, least := range []struct{ column, width int }{{eventWhy, 12}, {eventWho, 8}, {eventName, leastName}, {eventWhy, 4}} {
+		if cut := min(all-t.width, t.widths[least.column]-least.width); cut > 0 {
+			t.widths[least.column] -= cut
+			all -= cut
+		}
+	}
+}
+
+// row is a line of the table.
+func (v *entryView) row(now time.Time) []string {
+	row := []string{localTime(v.Time, now), v.Event, "", "", "", v.Reason}
+	if v.Name != "" {
+		row[eventName] = shown(v.Name)
+	}
+	if row[eventWho] = v.Note; v.Note == "" {
+		row[eventWho] = v.Owner
+	}
+	switch {
+	case v.Held != nil:
+		row[eventSpan] = spanText(time.Duration(*v.Held * float64(time.Second)))
+	case v.Waited != nil:
+		row[eventSpan] = spanText(time.Duration(*v.Waited * float64(time.Second)))
+	}
+	switch {
+	case v.Event == wire.Gap:
+		row[eventWhy] = "what others did until " + localTime(v.Until, now) + " is missing"
+	case v.Event == wire.Expired && v.Silent != nil:
+		row[eventWhy] = "no renewal for " + spanText(time.Duration(*v.Silent*float64(time.Second)))
+	case v.By != "" && v.Reason != "":
+		row[eventWhy] = v.Reason + " (by " + v.By + ")"
+	case v.By != "":
+		row[eventWhy] = "by " + v.By
+	}
+	return row
+}
+
+// localTime is an instant for people here: the time alone, if it is of today.
+func localTime(stamp string, now time.Time) string {
+	t, err := time.Parse(time.RFC3339, stamp)
+	if err != nil {
+		return "?"
+	}
+	t = t.Local()
+	if now.Local().Format(time.DateOnly) == t.Format(time.DateOnly) {
+		return t.Format(time.TimeOnly)
+	}
+	return t.Format(time.DateTime)
+}

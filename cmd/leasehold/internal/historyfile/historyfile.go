@@ -1,0 +1,380 @@
+// Package historyfile keeps the history of "leasehold serve" in a file, by SQLite.
+//
+// One instance has the file at a time: SQLite locks it for as long as it is open, and each write checks that no
+// other instance has taken it since, as one could where the file system has no locks.
+package historyfile
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/leasehold-go/leasehold/serve"
+	"modernc.org/sqlite"
+)
+
+// Options bound a file.
+type Options struct {
+	Store string        // what it is the history of: another store's is refused
+	Keep  time.Duration // older entries go; 0: none do
+	Bytes int64         // at which size the oldest entries go; 0: never
+}
+
+const (
+	// application marks the file as a history, and version is that of its tables.
+	application, version = 0x4c684869, 1
+	// pruneEvery is how often old entries are looked for, and pruned how many go at once.
+	pruneEvery, pruned = time.Minute, 2000
+	// window is how many entries are looked through at once, and lookFor for how long a page is looked for.
+	window, lookFor = 20_000, time.Second
+	sqliteBusy      = 5 // SQLITE_BUSY
+	sqliteNotADB    = 26
+)
+
+// A File is a history in a file. It implements serve.HistoryFile.
+type File struct {
+	path  string
+	db    *sql.DB
+	opts  Options
+	owner string // of this opening
+
+	mu     sync.Mutex
+	state  serve.HistoryState // guarded by mu
+	pruned time.Time          // by Append alone
+}
+
+const tables = `
+CREATE TABLE IF NOT EXISTS history (id TEXT NOT NULL, store TEXT NOT NULL, owner TEXT NOT NULL, alive INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS entries (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, entry TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS entries_by_name ON entries (name, seq);`
+
+// Open opens the file at path, or makes it. The caller closes it.
+func Open(ctx context.Context, path string, opts Options) (*File, error) {
+	f := &File{path: path, opts: opts, owner: rand.Text()}
+	made, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := made.Close(); err != nil {
+		return nil, err
+	}
+	uri := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath()}
+	if f.db, err = sql.Open("sqlite", uri.String()); err != nil {
+		return nil, err
+	}
+	f.db.SetMaxOpenConns(1) // which has the lock
+	if err := f.prepare(ctx); err != nil {
+		f.db.Close()
+		return nil, f.explain(err)
+	}
+	return f, nil
+}
+
+// explain says what SQLite's code means here.
+func (f *File) explain(err error) error {
+	if s, ok := errors.AsType[*sqlite.Error](err); ok {
+		switch s.Code() & 0xff {
+		case sqliteBusy:
+			return fmt.Errorf("the history file %s is in use by another instance: each needs a file of its own", f.path)
+		case sqliteNotADB:
+			return fmt.Errorf("%s is no history file: name another", f.path)
+		}
+	}
+	return fmt.Errorf("the history file %s: %w", f.path, err)
+}
+
+// prepare takes the file for this instance. Nothing is changed in a file that is none of ours.
+func (f *File) prepare(ctx context.Context) error {
+	var id, tablesThere, has int64
+	if err := f.db.QueryRowContext(ctx, "PRAGMA application_id").Scan(&id); err != nil {
+		return err
+	}
+	if err := f.db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master").Scan(&tablesThere); err != nil {
+		return err
+	}
+	if err := f.db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&has); err != nil {
+		return err
+	}
+	switch {
+	case id != application && tablesThere > 0:
+		return errors.New("it is another database: name another file")
+	case has > version:
+		return fmt.Errorf("a newer leasehold has written it (version %d, and this one knows %d)", has, version)
+	}
+	for _, set := range []string{
+		"PRAGMA locking_mode = EXCLUSIVE", "PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL", "PRAGMA busy_timeout = 0",
+		"PRAGMA journal_size_limit = 16777216", "PRAGMA cache_size = -8000",
+		fmt.Sprintf("PRAGMA application_id = %d", application), fmt.Sprintf("PRAGMA user_version = %d", version), tables,
+	} {
+		if _, err := f.db.ExecContext(ctx, set); err != nil {
+			return err
+		}
+	}
+	return f.claim(ctx)
+}
+
+// claim makes the file this instance's, and reads what is in it.
+func (f *File) claim(ctx context.Context) error {
+	tx, err := f.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // of what is not committed
+	var store string
+	var alive int64
+	switch err := tx.QueryRowContext(ctx, "SELECT id, store, alive FROM history").Scan(&f.state.ID, &store, &alive); {
+	case errors.Is(err, sql.ErrNoRows):
+		f.state.ID = rand.Text()[:8]
+		if _, err := tx.ExecContext(ctx, "INSERT INTO history VALUES (?, ?, ?, ?)", f.state.ID, f.opts.Store, f.owner, time.Now().UnixMilli()); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case store != f.opts.Store:
+		return fmt.Errorf("it is the history of %s, and not of %s: name another file", store, f.opts.Store)
+	default:
+		f.state.Alive = time.UnixMilli(alive)
+		if _, err := tx.ExecContext(ctx, "UPDATE history SET owner = ?", f.owner); err != nil {
+			return err
+		}
+	}
+	var last, began sql.NullInt64
+	if err := tx.QueryRowContext(ctx, "SELECT max(seq) FROM entries").Scan(&last); err != nil {
+		return err
+	}
+	if err := tx.QueryRowContext(ctx, "SELECT at FROM entries ORDER BY seq LIMIT 1").Scan(&began); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	if f.state.Last = last.Int64; began.Valid {
+		f.state.Began = time.UnixMilli(began.Int64)
+	}
+	return tx.Commit()
+}
+
+// Close gives the file up. A file that hangs is left after a while.
+func (f *File) Close() error { return f.db.Close() }
+
+// State implements serve.HistoryFile.
+func (f *File) State() serve.HistoryState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state
+}
+
+var errTaken = errors.New("another instance has taken it: each needs a file of its own")
+
+// Append implements serve.HistoryFile.
+func (f *File) Append(ctx context.Context, entries []serve.HistoryEntry) error {
+	if err := f.append(ctx, entries); err != nil {
+		return f.explain(err)
+	}
+	if time.Since(f.pruned) < pruneEvery {
+		return nil
+	}
+	f.pruned = time.Now()
+	if err := f.prune(ctx); err != nil {
+		return f.explain(err)
+	}
+	return nil
+}
+
+func (f *File) append(ctx context.Context, entries []serve.HistoryEntry) error {
+	tx, err := f.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // of what is not committed
+	done, err := tx.ExecContext(ctx, "UPDATE history SET alive = ? WHERE owner = ?", time.Now().UnixMilli(), f.owner)
+	if err != nil {
+		return err
+	}
+	if n, err := done.RowsAffected(); err != nil || n != 1 {
+		return errors.Join(err, errTaken)
+	}
+	insert, err := tx.PrepareContext(ctx, "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?, ?)") // it may be the second time
+	if err != nil {
+		return err
+	}
+	defer insert.Close()
+	for i := range entries {
+		e := &entries[i]
+		text, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		if _, err := insert.ExecContext(ctx, e.Seq, e.Time.UnixMilli(), e.Name, e.Kind, string(text)); err != nil {
+			return err
+		}
+	}
+	if err := tx.Commit(); err != nil || len(entries) == 0 {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.Last = entries[len(entries)-1].Seq
+	if f.state.Began.IsZero() {
+		f.state.Began = entries[0].Time
+	}
+	return nil
+}
+
+// prune deletes what is too old, or has no room any more.
+func (f *File) prune(ctx context.Context) error {
+	defer f.begins(ctx)
+	for f.opts.Keep > 0 {
+		gone, err := f.delete(ctx, time.Now().Add(-f.opts.Keep))
+		if err != nil {
+			return err
+		}
+		if gone < pruned {
+			break
+		}
+	}
+	for f.opts.Bytes > 0 {
+		size, err := f.size(ctx)
+		if err != nil || size <= f.opts.Bytes {
+			return err
+		}
+		if gone, err := f.delete(ctx, time.Now().Add(24*time.Hour)); err != nil || gone == 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// delete deletes some of the oldest entries that are older than that.
+func (f *File) delete(ctx context.Context, before time.Time) (gone int64, err error) {
+	done, err := f.db.ExecContext(ctx, "DELETE FROM entries WHERE at < ? AND seq IN (SELECT seq FROM entries ORDER BY seq LIMIT ?)", before.UnixMilli(), pruned)
+	if err != nil {
+		return 0, err
+	}
+	return done.RowsAffected()
+}
+
+// size is how many bytes the file has in use.
+func (f *File) size(ctx context.Context) (bytes int64, err error) {
+	var pages, free, each int64
+	for pragma, n := range map[string]*int64{"page_count": &pages, "freelist_count": &free, "page_size": &each} {
+		if err := f.db.QueryRowContext(ctx, "PRAGMA "+pragma).Scan(n); err != nil {
+			return 0, err
+		}
+	}
+	return (pages - free) * each, nil
+}
+
+// begins looks where the history begins now.
+func (f *File) begins(ctx context.Context) {
+	var at int64
+	if f.db.QueryRowContext(ctx, "SELECT at FROM entries ORDER BY seq LIMIT 1").Scan(&at) == nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.state.Began = time.UnixMilli(at)
+	}
+}
+
+// Read implements serve.HistoryFile.
+func (f *File) Read(ctx context.Context, q serve.HistoryQuery) (entries []serve.HistoryEntry, next int64, err error) {
+	before := q.Before
+	if before == 0 {
+		before = math.MaxInt64
+	}
+	for began := time.Now(); ; {
+		some, low, err := f.read(ctx, &q, before, q.Limit-len(entries)+1)
+		if err != nil {
+			return nil, 0, f.explain(err)
+		}
+		entries = append(entries, some...)
+		switch {
+		case len(entries) > q.Limit:
+			entries = entries[:q.Limit]
+			return entries, entries[q.Limit-1].Seq, nil
+		case low == 0:
+			return entries, 0, nil
+		case time.Since(began) > lookFor:
+			return entries, low, nil
+		}
+		before = low
+	}
+}
+
+// read looks through some entries before that one. low is where to go on; 0: there are no more.
+func (f *File) read(ctx context.Context, q *serve.HistoryQuery, before int64, limit int) (entries []serve.HistoryEntry, low int64, err error) {
+	if q.Name != "" && len(q.Kinds) == 0 && q.Since.IsZero() { // the index has them in order
+		entries, err = f.query(ctx, "name = ? AND seq < ?", limit, q.Name, before)
+		if err != nil {
+			return nil, 0, err
+		}
+		ofNone, err := f.query(ctx, "name = '' AND seq < ?", limit, before)
+		entries = append(entries, ofNone...)
+		slices.SortFunc(entries, func(a, b serve.HistoryEntry) int { return cmp.Compare(b.Seq, a.Seq) })
+		return entries[:min(len(entries), limit)], 0, err
+	}
+	err = f.db.QueryRowContext(ctx, "SELECT seq FROM entries WHERE seq < ? ORDER BY seq DESC LIMIT 1 OFFSET ?", before, window).Scan(&low)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, 0, err
+	}
+	where, args := []string{"seq < ?", "seq >= ?"}, []any{before, low}
+	if !q.Since.IsZero() {
+		var youngest sql.NullInt64
+		if err := f.db.QueryRowContext(ctx, "SELECT max(at) FROM entries WHERE seq < ? AND seq >= ?", before, low).Scan(&youngest); err != nil {
+			return nil, 0, err
+		}
+		if youngest.Int64 < q.Since.UnixMilli() {
+			return nil, 0, nil // what was seen before that is older
+		}
+		where, args = append(where, "at >= ?"), append(args, q.Since.UnixMilli())
+	}
+	if len(q.Kinds) > 0 {
+		where = append(where, "kind IN (?"+strings.Repeat(", ?", len(q.Kinds)-1)+")")
+		for _, kind := range q.Kinds {
+			args = append(args, kind)
+		}
+	}
+	names := []string{"name = ''"}
+	if q.Name != "" {
+		names, args = append(names, "name = ?"), append(args, q.Name)
+	}
+	for _, prefix := range q.Prefixes {
+		if q.Name == "" {
+			names, args = append(names, "substr(name, 1, ?) = ?"), append(args, utf8.RuneCountInString(prefix), prefix)
+		}
+	}
+	where = append(where, "("+strings.Join(names, " OR ")+")")
+	entries, err = f.query(ctx, strings.Join(where, " AND "), limit, args...)
+	return entries, low, err
+}
+
+// query returns the newest entries of which that is true.
+func (f *File) query(ctx context.Context, where string, limit int, args ...any) (entries []serve.HistoryEntry, err error) {
+	rows, err := f.db.QueryContext(ctx, "SELECT seq, entry FROM entries WHERE "+where+" ORDER BY seq DESC LIMIT ?", append(args, limit)...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var e serve.HistoryEntry
+		var seq int64
+		var text string
+		if err := rows.Scan(&seq, &text); err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal([]byte(text), &e); err != nil {
+			return nil, err
+		}
+		e.Seq = seq
+		entries = append(entries, e)
+	}
+	return entries, rows.Err()
+}

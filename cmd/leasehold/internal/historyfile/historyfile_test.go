@@ -1,0 +1,258 @@
+package historyfile
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/serve"
+)
+
+func open(t *testing.T, path string, opts Options) *File {
+	t.Helper()
+	f, err := Open(t.Context(), path, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// entries are some that were seen a second apart, the one before last now.
+func entries(from, to, last int) (all []serve.HistoryEntry) {
+	for i := from; i < to; i++ {
+		e := serve.HistoryEntry{Seq: int64(i), Time: time.Now().Add(time.Duration(i-last) * time.Second), Kind: "granted", Name: fmt.Sprint("n/", i%10), Note: "note"}
+		if i%100 == 0 {
+			e.Kind = "evicted"
+		}
+		if i%1000 == 0 {
+			e.Kind, e.Name = "gap", ""
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+func fill(t *testing.T, f *File, from, to int) {
+	t.Helper()
+	for last := to; from < to; from += 10_000 {
+		if err := f.Append(t.Context(), entries(from, min(from+10_000, to), last)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func count(t *testing.T, f *File) (n int) {
+	t.Helper()
+	if err := f.db.QueryRow("SELECT count(*) FROM entries").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// read reads all pages.
+func read(t *testing.T, f *File, q serve.HistoryQuery) (all []serve.HistoryEntry) {
+	t.Helper()
+	for {
+		page, next, err := f.Read(t.Context(), q)
+		if err != nil || len(page) > q.Limit {
+			t.Fatalf("%d entries, %v", len(page), err)
+		}
+		all = append(all, page...)
+		if q.Before = next; next == 0 {
+			return all
+		}
+	}
+}
+
+// Every entry that is asked for is on one page, and no other, the newest first.
+func TestRead(t *testing.T) {
+	t.Parallel()
+	f := open(t, filepath.Join(t.TempDir(), "history"), Options{})
+	const many = 2*window + 500
+	fill(t, f, 1, many+1)
+	everything := []string{""}
+	for what, c := range map[string]struct {
+		q    serve.HistoryQuery
+		want int
+	}{
+		"all":            {serve.HistoryQuery{Prefixes: everything}, many},
+		"before":         {serve.HistoryQuery{Prefixes: everything, Before: 500}, 499},
+		"a name":         {serve.HistoryQuery{Name: "n/7"}, many/10 + many/1000},
+		"a name, rare":   {serve.HistoryQuery{Name: "n/0", Kinds: []string{"evicted"}}, many/100 - many/1000},
+		"a prefix":       {serve.HistoryQuery{Prefixes: []string{"n/7", "n/8", "x"}}, 2*many/10 + many/1000},
+		"no prefix":      {serve.HistoryQuery{}, many / 1000},
+		"kinds":          {serve.HistoryQuery{Prefixes: everything, Kinds: []string{"evicted", "gap"}}, many / 100},
+		"young":          {serve.HistoryQuery{Prefixes: everything, Since: time.Now().Add(-100*time.Second - 500*time.Millisecond)}, 100},
+		"young, of none": {serve.HistoryQuery{Name: "x", Since: time.Now().Add(-100 * time.Second)}, 0},
+	} {
+		for _, limit := range []int{999, 100_000} {
+			c.q.Limit = limit
+			all := read(t, f, c.q)
+			if len(all) != c.want {
+				t.Errorf("%s, pages of %d: %d entries, want %d", what, limit, len(all), c.want)
+			}
+			for i := 1; i < len(all); i++ {
+				if all[i].Seq >= all[i-1].Seq {
+					t.Fatalf("%s: %d comes after %d", what, all[i].Seq, all[i-1].Seq)
+				}
+			}
+		}
+	}
+}
+
+// What was written is there when the file is opened again, and says when its writer was alive for the last time.
+func TestOpenAgain(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a history%?#.db")
+	f := open(t, path, Options{Store: "redis://a"})
+	held := int64(5)
+	one := serve.HistoryEntry{Seq: 7, Time: time.Now().UTC().Truncate(time.Millisecond), Kind: "released", Name: "n", Owner: "short", Handle: "h", Token: "1", Mode: "exclusive", Note: "note", Held: &held, Reason: "r", By: "b"}
+	if err := f.Append(t.Context(), []serve.HistoryEntry{one}); err != nil {
+		t.Fatal(err)
+	}
+	id := f.State().ID
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f = open(t, path, Options{Store: "redis://a"})
+	s := f.State()
+	if s.ID != id || s.Last != 7 || !s.Began.Equal(one.Time) || time.Since(s.Alive) > time.Minute || s.Alive.Before(one.Time) {
+		t.Errorf("%+v", s)
+	}
+	all, _, err := f.Read(t.Context(), serve.HistoryQuery{Name: "n", Limit: 10})
+	if err != nil || len(all) != 1 || *all[0].Held != 5 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if all[0].Held = one.Held; all[0] != one {
+		t.Errorf("%+v, want %+v", all[0], one)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+}
+
+// A file that is not this instance's is refused, and left as it is.
+func TestRefuses(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	refused := func(path, want string, opts Options) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		f, err := Open(ctx, path, opts)
+		if err == nil {
+			f.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+	used := filepath.Join(dir, "used")
+	f := open(t, used, Options{Store: "a"})
+	refused(used, "in use by another instance", Options{Store: "a"})
+	fill(t, f, 1, 10) // and its own instance goes on
+	f.Close()
+	refused(used, "the history of a, and not of b", Options{Store: "b"})
+	open(t, used, Options{Store: "a"})
+
+	other := filepath.Join(dir, "locks.db")
+	db, err := sql.Open("sqlite", other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("CREATE TABLE locks (name TEXT)"); err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
+	before, _ := os.ReadFile(other)
+	refused(other, "another database", Options{})
+	if after, _ := os.ReadFile(other); string(after) != string(before) {
+		t.Error("another database was changed")
+	}
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte(strings.Repeat("no database\n", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(text, "no history file", Options{})
+
+	newer := filepath.Join(dir, "newer")
+	f = open(t, newer, Options{})
+	if _, err := f.db.Exec(fmt.Sprintf("PRAGMA user_version = %d", version+1)); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	refused(newer, "a newer leasehold", Options{})
+	refused(filepath.Join(dir, "none", "history"), "no such file", Options{})
+}
+
+// An instance whose file another one has taken all the same writes no more.
+func TestWritesNothingIntoATakenFile(t *testing.T) {
+	t.Parallel()
+	f := open(t, filepath.Join(t.TempDir(), "history"), Options{})
+	fill(t, f, 1, 10)
+	if _, err := f.db.Exec("UPDATE history SET owner = 'another'"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Append(t.Context(), entries(10, 20, 20)); err == nil || !strings.Contains(err.Error(), "another instance has taken it") {
+		t.Errorf("%v", err)
+	}
+	if n := count(t, f); n != 9 {
+		t.Errorf("%d entries", n)
+	}
+}
+
+// The oldest entries go by age and by size, and the history says where it begins then.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	f := open(t, filepath.Join(t.TempDir(), "history"), Options{Keep: time.Hour})
+	fill(t, f, 1, 7201) // one a second
+	f.pruned = time.Time{}
+	fill(t, f, 7201, 7202)
+	if n := count(t, f); n < 3600-5 || n > 3601 {
+		t.Errorf("%d entries are of an hour", n)
+	}
+	if began := f.State().Began; time.Since(began) > time.Hour+5*time.Second {
+		t.Errorf("it begins %v ago", time.Since(began))
+	}
+
+	path := filepath.Join(t.TempDir(), "history")
+	f = open(t, path, Options{Bytes: 1 << 20})
+	for i := range 5 {
+		fill(t, f, 1+i*10_000, 1+(i+1)*10_000)
+		f.pruned = time.Time{}
+	}
+	fill(t, f, 50_001, 50_002)
+	size, err := f.size(t.Context())
+	if err != nil || size > 1<<20 {
+		t.Errorf("%d bytes are in use, %v", size, err)
+	}
+	all := read(t, f, serve.HistoryQuery{Prefixes: []string{""}, Limit: 1000})
+	if all[0].Seq != 50_001 || len(all) < 1000 {
+		t.Errorf("%d entries, the newest %d", len(all), all[0].Seq)
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() > 8<<20 {
+		t.Errorf("the file has %d bytes, %v", info.Size(), err)
+	}
+}
+
+// A write that fails leaves nothing, and can be made again.
+func TestAppendAgain(t *testing.T) {
+	t.Parallel()
+	f := open(t, filepath.Join(t.TempDir(), "history"), Options{})
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.Append(gone, entries(1, 10, 10)); err == nil {
+		t.Fatal("written by a call that had ended")
+	}
+	fill(t, f, 1, 10)
+	fill(t, f, 1, 10) // its answer was lost
+	if n := count(t, f); n != 9 {
+		t.Errorf("%d entries", n)
+	}
+}

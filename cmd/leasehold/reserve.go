@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/stores"
+	"github.com/spf13/cobra"
+)
+
+// reservedFor is how long a reservation lasts unless it is said.
+const reservedFor = 8 * time.Hour
+
+// A reservation is what reserve was asked to do.
+type reservation struct {
+	name, reason string
+	length, wait span
+}
+
+func newReserveCommand(a *app) *cobra.Command {
+	r := reservation{length: span(reservedFor)}
+	cmd := &cobra.Command{
+		Use:   "reserve --reason TEXT [flags] NAME",
+		Short: "Hold a lock yourself, for hours",
+		Long: `Reserve NAME for a person: for maintenance, or while you look into a failure. Others
+see who has it and why. The reservation ends after --for, or when you release it: the
+output has the command for that. Nothing renews it. If NAME is busy the command fails at
+once; with --wait it waits in the queue.
+
+Every holder of NAME is kept out, programs included. To hold NAME while one command runs,
+use "leasehold run". A lock store whose leases end with the process, such as ZooKeeper,
+has no reservations.
+
+# Exit codes
+  1   NAME is busy
+  64  wrong usage
+  69  the store is unreachable
+  77  the store denies access`,
+		Example:           "  leasehold reserve deploy --reason 'migrating the database'\n  leasehold reserve deploy --reason 'release freeze' --for 48h --wait 10m",
+		Args:              argNames("NAME"),
+		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.name = args[0]
+			return r.run(cmd.Context(), a)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&r.reason, "reason", "", "`TEXT` for those who find NAME taken")
+	flags.Var(&r.length, "for", "reserve it for `LENGTH`: seconds, or 30m, 8h")
+	flags.VarP(&r.wait, "wait", "w", "wait at most `SECONDS` for other holders (default 0)")
+	return cmd
+}
+
+func (r *reservation) run(ctx context.Context, a *app) error {
+	switch {
+	case strings.TrimSpace(plain(r.reason)) == "":
+		return usageErrorf("--reason is missing\nSay why, for those who find %s taken", shown(r.name))
+	case r.length == 0:
+		return usageErrorf("--for 0: a reservation needs a length, such as 8h")
+	}
+	signal.Ignore(syscall.SIGPIPE) // a reader that is gone must not end the process before it has given back what it got
+	o := &leasehold.Options{TTL: time.Duration(r.length), Details: leasehold.Details{Kind: leasehold.HolderReserved, Text: plain(r.reason)}, Trace: a.trace}
+	return a.with(ctx, stores.Open, o, func(ctx context.Context, locks *leasehold.Locker) error {
+		a.sayLocal()
+		if !locks.Features().Resumes {
+			return fmt.Errorf("reserve %q: %w: its leases end with this process", r.name, leasehold.ErrUnsupported)
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Duration(r.wait)+answerBound)
+		defer cancel()
+		lease, err := locks.Acquire(ctx, r.name, leasehold.NoRenew(), leasehold.Wait(time.Duration(r.wait)))
+		if err != nil {
+			return err
+		}
+		if err := r.print(a, lease); err != nil {
+			return errors.Join(err, lease.Release(ctx)) // nobody has learnt the owner
+		}
+		return nil
+	})
+}
+
+// print tells how to end the reservation: nobody else knows its owner.
+func (r *reservation) print(a *app, lease *leasehold.Lease) error {
+	v := leaseView{lease.Name(), lease.Owner(), lease.Token(), time.Until(lease.Deadline()).Truncate(time.Millisecond).Seconds()}
+	return a.print(v, func(w io.Writer) {
+		fmt.Fprintf(w, "reserved %s for %s\n", shown(v.Name), spanText(time.Duration(r.length)))
+		fmt.Fprintf(w, "To end it: %s %s\n", a.line("release", v.Name), v.Owner)
+	})
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/historyfile"
+	"github.com/leasehold-go/leasehold/stores"
+	"github.com/spf13/pflag"
+)
+
+// historyFlags say where "leasehold serve" keeps its history, and how much of it.
+type historyFlags struct {
+	path string
+	keep age
+	size int
+}
+
+const (
+	// historyKeep and historySize bound the file unless it is said; the size is in MiB.
+	historyKeep, historySize = 30 * 24 * time.Hour, 1024
+	// openHistoryWithin and closeHistoryWithin are for how long a file may hang.
+	openHistoryWithin, closeHistoryWithin = 10 * time.Second, 2 * time.Second
+)
+
+func (f *historyFlags) add(flags *pflag.FlagSet) {
+	f.keep = age(historyKeep)
+	flags.StringVar(&f.path, "history", "", "keep the history in `FILE`, of this instance alone")
+	flags.Var(&f.keep, "history-keep", "drop what is older than `TIME`")
+	flags.IntVar(&f.size, "history-size", historySize, "drop the oldest beyond `N` MiB")
+}
+
+// openHistory opens the file of the history. The caller calls done after the Server is closed.
+func (s *service) openHistory(ctx context.Context) (done func(), err error) {
+	f := &s.history
+	if f.path == "" {
+		return func() {}, nil
+	}
+	if f.size < 0 {
+		return nil, usageErrorf("--history-size %d is below 0", f.size)
+	}
+	store, _, _ := strings.Cut(stores.Redact(s.app.storeURL), "?")
+	ctx, cancel := context.WithTimeout(ctx, openHistoryWithin)
+	defer cancel()
+	file, err := historyfile.Open(ctx, f.path, historyfile.Options{Store: store, Keep: time.Duration(f.keep), Bytes: int64(f.size) << 20})
+	if err != nil {
+		return nil, internalErrorf("--history: %w", err)
+	}
+	s.opts.History.File = file
+	return func() {
+		closed := make(chan struct{})
+		go func() {
+			file.Close()
+			close(closed)
+		}()
+		select {
+		case <-closed:
+		case <-time.After(closeHistoryWithin): // the service ends all the same
+		}
+	}, nil
+}
+
+// An age is a flag that takes a length of time, in days too: 30d.
+type age time.Duration
+
+func (a *age) String() string {
+	if d := time.Duration(*a); d > 0 && d%(24*time.Hour) == 0 {
+		return strconv.Itoa(int(d/(24*time.Hour))) + "d"
+	}
+	return (*span)(a).String()
+}
+
+// Type names the kind of value in help texts.
+func (a *age) Type() string { return "duration" }
+
+// Set refuses negative lengths.
+func (a *age) Set(text string) error {
+	days, ok := strings.CutSuffix(text, "d")
+	if !ok {
+		return (*span)(a).Set(text)
+	}
+	n, err := strconv.Atoi(days)
+	if err != nil || n < 0 {
+		return errors.New("want a number with a unit such as 30d or 12h")
+	}
+	if n > int(maxSpan/(24*time.Hour)) {
+		return errOutOfRange
+	}
+	*a = age(time.Duration(n) * 24 * time.Hour)
+	return nil
+}

@@ -1,0 +1,223 @@
+package serve_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memory"
+	"github.com/leasehold-go/leasehold/serve"
+)
+
+// A paper is a history file in memory, which may fail or hang.
+type paper struct {
+	mu      sync.Mutex
+	entries []serve.HistoryEntry
+	alive   time.Time
+	err     error
+	hangs   chan struct{} // until it is closed; nil: it does not
+}
+
+func (p *paper) State() serve.HistoryState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := serve.HistoryState{ID: "paper", Alive: p.alive}
+	if n := len(p.entries); n > 0 {
+		s.Last, s.Began = p.entries[n-1].Seq, p.entries[0].Time
+	}
+	return s
+}
+
+func (p *paper) wait() error {
+	p.mu.Lock()
+	hangs := p.hangs
+	p.mu.Unlock()
+	if hangs != nil {
+		<-hangs
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+func (p *paper) Append(_ context.Context, entries []serve.HistoryEntry) error {
+	if err := p.wait(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.entries, p.alive = append(p.entries, entries...), time.Now()
+	return nil
+}
+
+func (p *paper) Read(_ context.Context, q serve.HistoryQuery) (all []serve.HistoryEntry, next int64, err error) {
+	if err := p.wait(); err != nil {
+		return nil, 0, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range slices.Backward(p.entries) {
+		if q.Before > 0 && e.Seq >= q.Before || q.Name != "" && e.Name != q.Name && e.Name != "" || len(q.Kinds) > 0 && !slices.Contains(q.Kinds, e.Kind) {
+			continue
+		}
+		if len(all) == q.Limit {
+			return all, all[len(all)-1].Seq, nil
+		}
+		all = append(all, e)
+	}
+	return all, 0, nil
+}
+
+func (p *paper) set(err error, hangs chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err, p.hangs = err, hangs
+}
+
+func (p *paper) kinds() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []string
+	for _, e := range p.entries {
+		all = append(all, e.Kind)
+	}
+	return strings.Join(all, " ")
+}
+
+func keptIn(p *paper, entries int) *serve.Options {
+	return &serve.Options{History: serve.HistoryOptions{File: p, Entries: entries, Every: -1}}
+}
+
+func (s *service) cycle(name string) {
+	s.t.Helper()
+	owner := s.post(wire.Acquire, `{"name":%q,"ttl_ms":60000}`, name).want(s.t, 200, "").grant.Owner
+	s.post(wire.Release, `{"name":%q,"owner":%q}`, name, owner).want(s.t, 200, "")
+}
+
+// What one instance has seen is told by the next one, with the gap between them; so are the figures.
+func TestHistoryOutlivesTheInstance(t *testing.T) {
+	t.Parallel()
+	p := &paper{}
+	first, err := serve.New(memory.New(), keptIn(p, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := serving(t, first)
+	web.cycle("n")
+	if err := first.Close(); err != nil { // the end waits for the file
+		t.Fatal(err)
+	}
+	if got := p.kinds(); got != "granted released" {
+		t.Fatalf("the file has %s", got)
+	}
+	s := startOn(t, memory.New(), keptIn(p, 0))
+	s.cycle("n")
+	all := s.wantHistory("name=n", "granted, released, gap, granted, released")
+	if len(all.Gaps) != 1 || all.Gaps[0].From == "" || all.Gaps[0].To == "" || all.Begins > all.Entries[4].Time {
+		t.Errorf("it begins at %s, with the gaps %v", all.Begins, all.Gaps)
+	}
+	eventually(t, "the file is read", func() bool {
+		f := ask[wire.Figures](t, s.url+wire.Overview)
+		return len(f.Ends) == 2 && f.Series.Points[0].Grants+f.Series.Points[min(1, len(f.Series.Points)-1)].Grants >= 2
+	})
+	seen, after := "", ""
+	for range 5 {
+		page := s.history("limit=1&name=n&after=" + url.QueryEscape(after))
+		seen += page.Entries[0].Kind + " "
+		after = page.Next
+	}
+	if seen != "released granted gap released granted " || after != "" {
+		t.Errorf("pages of one: %s, then %q", seen, after)
+	}
+}
+
+// serving serves a Server until the test ends, and leaves its end to the test.
+func serving(t *testing.T, s *serve.Server) *service {
+	web := httptest.NewServer(s)
+	t.Cleanup(web.Close)
+	return &service{t, s, web.URL}
+}
+
+// What memory has no room for is read from the file.
+func TestHistoryBeyondMemory(t *testing.T) {
+	t.Parallel()
+	p := &paper{}
+	s := startOn(t, memory.New(), keptIn(p, 20))
+	for i := range 40 {
+		s.cycle("n")
+		if done := strings.Count(p.kinds(), "released"); i-done > 5 { // there is room for ten
+			eventually(t, "it is written", func() bool { return strings.Count(p.kinds(), "released") > done })
+		}
+	}
+	eventually(t, "all is written", func() bool { return strings.Count(p.kinds(), "released") == 40 })
+	if all := s.history("limit=1000"); len(all.Entries) != 80 || len(all.Gaps) > 0 {
+		t.Errorf("%d entries, gaps %v", len(all.Entries), all.Gaps)
+	}
+}
+
+// While the file hangs or its disk is full leases go on, and so does what memory has of the history. What had no room there
+// is a gap in the file.
+func TestLeasesGoOnWhileTheHistoryFileDoesNot(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		err   error
+		hangs chan struct{}
+	}{"full": {err: errors.New("the disk is full")}, "hangs": {hangs: make(chan struct{})}} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			p := &paper{}
+			s := startOn(t, memory.New(), keptIn(p, 50))
+			s.cycle("before")
+			eventually(t, "it is written", func() bool { return p.kinds() == "granted released" })
+			p.set(c.err, c.hangs)
+			began := time.Now()
+			for range 100 {
+				s.cycle("n")
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("leases took %v", took)
+			}
+			all := s.history("name=n&limit=5")
+			if kinds(all) != "released, granted, released, granted, released" {
+				t.Errorf("memory has %s", kinds(all))
+			}
+			if all := s.history("name=n&limit=1000"); all.Warning == "" || len(all.Gaps) == 0 {
+				t.Errorf("it does not say that entries are missing: warning %q, gaps %v", all.Warning, all.Gaps)
+			}
+			if c.hangs != nil {
+				close(c.hangs)
+			}
+			p.set(nil, nil)
+			eventually(t, "the file has a gap", func() bool { return strings.Contains(p.kinds(), "gap") })
+			eventually(t, "and what comes after it", func() bool { return strings.HasSuffix(p.kinds(), "granted released") })
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if !slices.IsSortedFunc(p.entries, func(a, b serve.HistoryEntry) int { return int(a.Seq - b.Seq) }) {
+				t.Error("entries are in no order")
+			}
+		})
+	}
+}
+
+// The end of a Server waits for a file that hangs no longer than some seconds.
+func TestCloseLeavesAHistoryFileThatHangs(t *testing.T) {
+	t.Parallel()
+	p := &paper{hangs: make(chan struct{})}
+	defer close(p.hangs)
+	s, err := serve.New(memory.New(), keptIn(p, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	s.Close()
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}

@@ -1,0 +1,58 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// A proxy is a reverse proxy that signs people in, and says in a header who they are.
+type proxy struct {
+	header string         // "": there is none
+	from   []netip.Prefix // its addresses
+}
+
+// TrustProxy has a header name the client, on connections that come from these addresses themselves: what others write
+// into it does not count. The proxy must remove it from what people send. Call TrustProxy before the first call to Client.
+func (a *Access) TrustProxy(header string, from []netip.Prefix) error {
+	if header == "" || len(from) == 0 {
+		return errors.New("a proxy needs a header and addresses")
+	}
+	a.proxy = proxy{http.CanonicalHeaderKey(header), from}
+	return nil
+}
+
+// user is whom the proxy has signed in. signedIn: the proxy says somebody, or so much that nobody is known by it.
+func (p *proxy) user(r *http.Request) (user string, signedIn bool) {
+	said := r.Header[p.header]
+	if p.header == "" || len(said) == 0 {
+		return "", false
+	}
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !slices.ContainsFunc(p.from, func(one netip.Prefix) bool { return one.Contains(peer.Addr().Unmap().WithZone("")) }) {
+		return "", false
+	}
+	if len(said) > 1 { // one of them may be another's
+		return "", true
+	}
+	return said[0], true
+}
+
+// addUsers notes by which users of a proxy a client is known.
+func (all *clients) addUsers(c *Client, users []string) error {
+	for _, user := range users {
+		if user == "" || all.byProxyUser[user] != nil {
+			return fmt.Errorf("the user %.100q of a proxy is empty, or another client's", user)
+		}
+		known := c.knownBy(wire.ByProxy)
+		if user != c.Name { // the log is to tell people apart
+			known.Name = fmt.Sprintf("%s (%s)", c.Name, user)
+		}
+		all.byProxyUser[user] = known
+	}
+	return nil
+}
