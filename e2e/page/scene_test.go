@@ -123,19 +123,30 @@ func (s *scene) older(h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		r.Header.Del("Accept-Encoding")
-		rec := httptest.NewRecorder()
-		h.ServeHTTP(rec, r)
-		var answer map[string]any
-		body := rec.Body.Bytes()
-		if rec.Code == 200 && json.Unmarshal(body, &answer) == nil {
-			ages(answer)
-			body, _ = json.Marshal(answer)
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(rec.Code)
-		_, _ = w.Write(body)
+		answer(s.t, w, h, r, ages)
 	})
+}
+
+// answer answers as a service does, but for what change does to the answer.
+func answer(t *testing.T, w http.ResponseWriter, service http.Handler, r *http.Request, change func(answer map[string]any)) {
+	r.Header.Del("Accept-Encoding")
+	rec := httptest.NewRecorder()
+	service.ServeHTTP(rec, r)
+	var fields map[string]any
+	body := rec.Body.Bytes()
+	if rec.Code == http.StatusOK {
+		err := json.Unmarshal(body, &fields)
+		if err == nil {
+			change(fields)
+			body, err = json.Marshal(fields)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", r.URL, err)
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(rec.Code)
+	_, _ = w.Write(body) // the tab may be gone
 }
 
 func each(list any, do func(one map[string]any)) {

@@ -53,7 +53,7 @@ export const remove = (state, waiter) => openDialog({
   yes: say('remove'),
   danger: true,
   call: 'remove',
-  body: ({ reason }) => ({ name: state.name, owner: waiter.handle, reason: reason.trim() }),
+  body: ({ reason }) => ({ name: state.name, handle: waiter.handle, reason: reason.trim() }),
   done: () => ({ word: say('removeDone') })
 })
 
