@@ -117,7 +117,11 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	s.claims.mu.Lock()
 	a.one.chosen = a.chosen
 	isEnded := a.one.phase == ended
+	removed := s.claims.removedHere(a.one)
 	s.claims.mu.Unlock()
+	if removed != nil {
+		return removed
+	}
 	if isEnded && a.call.Call == 0 {
 		return errUsed
 	}
@@ -175,7 +179,7 @@ func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.draining, func() { cancel(errDraining) })
 	s.claims.mu.Lock()
-	a.one.waiting = func() { cancel(errSuperseded) }
+	a.one.waiting = cancel
 	s.claims.mu.Unlock()
 	return ctx, func() {
 		s.claims.mu.Lock()
@@ -278,7 +282,7 @@ func (a *attempt) whyEnded(patient context.Context, err error) error {
 	switch {
 	case a.call.Wait == 0, cause == nil, cause == errWaited:
 		return err
-	case cause == errSuperseded, cause == errDraining:
+	case cause == errSuperseded, cause == errDraining, errors.Is(cause, driver.ErrEvicted):
 		return cause
 	}
 	return errGone

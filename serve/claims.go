@@ -62,15 +62,19 @@ type lastGrant struct {
 
 // calls is what is known of those that were made on a claim, and of whether there will be more.
 type calls struct {
-	users   int                // those that wait for the turn or have it
-	phase   phase              // changed by on
-	until   time.Time          // when the claim may be forgotten, if it is kept
-	last    order              // of the last one that had a number
-	skipped bool               // others may have served some since the driver's claim was used
-	sure    int64              // up to this number of last, no acquire may be under way at another instance
-	chosen  bool               // the caller has chosen the owner, and may call again
-	waiting context.CancelFunc // ends the one that waits for other holders; nil: none does
+	users   int             // those that wait for the turn or have it
+	phase   phase           // changed by on
+	until   time.Time       // when the claim may be forgotten, if it is kept
+	last    order           // of the last one that had a number
+	skipped bool            // others may have served some since the driver's claim was used
+	sure    int64           // up to this number of last, no acquire may be under way at another instance
+	chosen  bool            // the caller has chosen the owner, and may call again
+	waiting func(why error) // ends the one that waits for other holders; nil: none does
+	away    sentAway        // who has removed it from the queue
 }
+
+// sentAway is who has removed a waiter, and why; zero: nobody has.
+type sentAway struct{ by, reason string }
 
 // isOf reports whether h is the claim's. Another service shows handles in place of owners.
 func (one *claim) isOf(h driver.Holder) bool {
@@ -87,6 +91,8 @@ type claims struct {
 	turned       time.Time     // guarded by mu; when ends became former
 	// evicted are leases that were evicted by this instance lately, and why, in two generations as well.
 	evicted, evictedBefore map[key]error // guarded by mu
+	// removed are waiters that this instance has sent away lately, and why, as evicted.
+	removed, removedBefore map[key]error // guarded by mu
 }
 
 const (
@@ -102,7 +108,7 @@ const (
 
 func (c *claims) init() {
 	c.all, c.ends, c.turned = make(map[key]*claim), make(map[key]order), time.Now()
-	c.evicted = make(map[key]error)
+	c.evicted, c.removed = make(map[key]error), make(map[key]error)
 }
 
 var (
@@ -139,7 +145,7 @@ func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 	}
 	one.users++
 	if one.waiting != nil {
-		one.waiting()
+		one.waiting(errSuperseded)
 	}
 	return one, nil
 }
@@ -241,6 +247,7 @@ func (c *claims) count() int {
 func (c *claims) turnOver(now time.Time) {
 	c.former, c.ends, c.turned = c.ends, make(map[key]order), now
 	c.evictedBefore, c.evicted = c.evicted, make(map[key]error)
+	c.removedBefore, c.removed = c.removed, make(map[key]error)
 }
 
 // sweep forgets claims that are over, until ctx ends.

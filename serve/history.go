@@ -262,7 +262,7 @@ func stamp(t time.Time) string {
 func (e *HistoryEntry) told(now time.Time) wire.Entry {
 	t := wire.Entry{
 		Seq: strconv.FormatInt(e.Seq, 10), Kind: e.Kind, Time: stamp(e.Time), Ago: max(wire.Millis(now.Sub(e.Time)), 0),
-		Name: e.Name, Owner: e.Owner, Handle: e.Handle, Token: e.Token, Mode: e.Mode, Held: e.Held, Waited: e.Waited,
+		Name: e.Name, Owner: e.Who, Handle: e.WhoID, Token: e.Token, Mode: e.Mode, Held: e.Held, Waited: e.Waited,
 		Silent: e.Silent, Reason: e.Reason, By: e.By, From: stamp(e.From), To: stamp(e.To),
 	}
 	t.Note, t.Details = wire.Said(e.Note)

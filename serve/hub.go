@@ -68,6 +68,7 @@ type waitedAt struct {
 	note  string
 	since time.Time
 	seen  bool // by a look: then its absence says that it is over
+	over  bool // its end is in the history
 }
 
 // A term is how long a lease lasts by what this instance was answered last.
@@ -486,7 +487,7 @@ func (s *seen) add(state driver.State) {
 	for _, w := range state.Waiters {
 		e := eventOf(state.Resource, driver.Holder{Owner: w.Owner, Mode: w.Mode, Note: w.Note})
 		e.Token = ""
-		s.places[e.lease()] = &waitedAt{e.Event, e.note, before(s.at, w.Waited), true}
+		s.places[e.lease()] = &waitedAt{Event: e.Event, note: e.note, since: before(s.at, w.Waited), seen: true}
 	}
 }
 
@@ -571,6 +572,9 @@ func (h *hub) comparePlaces(s seen, prefix string, keeps, first bool) {
 			}
 		case !waits && !holds && one.seen && !h.touched[l.name]:
 			delete(h.places, l)
+			if one.over {
+				continue
+			}
 			h.record(told{wire.Left, one.Event, more{note: one.note, waited: sinceOf(one.since, s.at)}})
 		}
 	}
@@ -658,7 +662,7 @@ func (h *hub) record(e told) {
 		e.kind = wire.Reserved
 	}
 	h.s.history.add(HistoryEntry{
-		Time: e.time, Kind: e.kind, Name: e.Name, Owner: e.Owner, Handle: e.Handle, Token: e.Token, Mode: e.Mode, Note: e.note,
+		Time: e.time, Kind: e.kind, Name: e.Name, Who: e.Owner, WhoID: e.Handle, Token: e.Token, Mode: e.Mode, Note: e.note,
 		Held: e.held, Waited: e.waited, Silent: e.silent, Reason: e.Reason, By: e.by,
 	})
 }
@@ -780,7 +784,7 @@ func (h *hub) waits(one *claim) {
 		return
 	}
 	if h.places != nil {
-		h.places[l] = &waitedAt{e.Event, e.note, one.queued, false}
+		h.places[l] = &waitedAt{Event: e.Event, note: e.note, since: one.queued}
 	}
 	if h.looking {
 		h.touched[e.Name] = true
@@ -788,13 +792,20 @@ func (h *hub) waits(one *claim) {
 	h.record(e)
 }
 
-// left is for a claim that has no place in the queue any more: it was given up or, as the engine says why, taken away.
-func (h *hub) left(one *claim, why told) {
+// left is for a claim whose place in the queue was given up, or whose caller was sent away by somebody: its place is
+// over soon. Requires the turn.
+func (h *hub) left(one *claim) {
+	away := h.s.claims.wasSentAway(one)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e := one.event(wire.Left)
-	e.Token, e.Reason, e.by, e.waited = "", why.Reason, why.by, sinceOf(one.queued, time.Now())
-	delete(h.places, e.lease())
+	e.Token, e.Reason, e.by, e.waited = "", away.reason, away.by, sinceOf(one.queued, time.Now())
+	one.queued = time.Time{}
+	if p := h.places[e.lease()]; p != nil && away.by != "" {
+		p.over = true
+	} else {
+		delete(h.places, e.lease())
+	}
 	if h.looking {
 		h.touched[e.Name] = true
 	}
@@ -820,10 +831,13 @@ func (h *hub) released(one *claim) {
 		since = was.since
 	case !since.IsZero():
 	case !one.queued.IsZero() || place != nil:
+		if place != nil && place.over {
+			return
+		}
 		if place != nil {
 			one.queued = place.since
 		}
-		h.left(one, told{})
+		h.left(one)
 		return
 	default:
 		return

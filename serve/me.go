@@ -12,7 +12,7 @@ func (s *Server) me(w http.ResponseWriter, _ *http.Request) {
 	id := wire.Identity{
 		Client: client.Name, By: client.By, Rights: []wire.RightsRule{}, Version: s.opts.Version,
 		Engine: s.driver.Features().Engine, Instance: instanceName(), Uptime: wire.Millis(time.Since(s.began)),
-		Reserves: s.reserves() == nil, Removes: s.removes() == nil,
+		Reserves: s.reserves() == nil, Removes: true,
 	}
 	for _, rule := range client.Rules {
 		one := wire.RightsRule{Prefix: rule.Prefix, Rights: []string{}}

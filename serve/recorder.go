@@ -36,7 +36,7 @@ type HistoryFile interface {
 	Read(ctx context.Context, q HistoryQuery) (entries []HistoryEntry, next int64, err error)
 }
 
-// A HistoryState is what a HistoryFile has.
+// A HistoryState is what a [HistoryFile] has.
 type HistoryState struct {
 	ID    string    // of the file: cursors of another one mean nothing here
 	Last  int64     // the greatest Seq; 0: it has none
@@ -56,22 +56,22 @@ type HistoryQuery struct {
 
 // A HistoryEntry is something that a Server has seen. Lengths are in milliseconds; nil: unknown.
 type HistoryEntry struct {
-	Seq    int64     `json:"-"`
-	Time   time.Time `json:"time"`
-	Kind   string    `json:"kind"`
-	Name   string    `json:"name,omitempty"`
-	Owner  string    `json:"owner,omitempty"`  // its beginning
-	Handle string    `json:"handle,omitempty"` // what stands for it
-	Token  string    `json:"token,omitempty"`
-	Mode   string    `json:"mode,omitempty"`
-	Note   string    `json:"note,omitempty"`
-	Held   *int64    `json:"held_ms,omitempty"`
-	Waited *int64    `json:"waited_ms,omitempty"`
-	Silent *int64    `json:"silent_ms,omitempty"`
-	Reason string    `json:"reason,omitempty"`
-	By     string    `json:"by,omitempty"`
-	From   time.Time `json:"from,omitzero"` // of a gap
-	To     time.Time `json:"to,omitzero"`
+	Seq    int64     `json:"-"`                   // in which order they were seen
+	Time   time.Time `json:"time"`                // when it happened, as far as is known
+	Kind   string    `json:"kind"`                // as docs/serve.md has them
+	Name   string    `json:"name,omitempty"`      // "": of the instance
+	Who    string    `json:"owner,omitempty"`     // how the owner begins
+	WhoID  string    `json:"handle,omitempty"`    // what stands for the owner
+	Token  string    `json:"token,omitempty"`     // of the lease
+	Mode   string    `json:"mode,omitempty"`      // exclusive or shared
+	Note   string    `json:"note,omitempty"`      // as the engine keeps it
+	Held   *int64    `json:"held_ms,omitempty"`   // for how long the lease was held
+	Waited *int64    `json:"waited_ms,omitempty"` // for how long it was waited for
+	Silent *int64    `json:"silent_ms,omitempty"` // for how long it was not renewed
+	Reason string    `json:"reason,omitempty"`    // of who evicted or removed it
+	By     string    `json:"by,omitempty"`        // who evicted, removed, reserved or reset it
+	From   time.Time `json:"from,omitzero"`       // of a gap
+	To     time.Time `json:"to,omitzero"`         // of a gap
 }
 
 const (
@@ -92,7 +92,7 @@ var rare = map[string]bool{
 
 // bytes is what an entry takes.
 func (e *HistoryEntry) bytes() int {
-	return perEntry + len(e.Name) + len(e.Owner) + len(e.Handle) + len(e.Token) + len(e.Note) + len(e.Reason) + len(e.By)
+	return perEntry + len(e.Name) + len(e.Who) + len(e.WhoID) + len(e.Token) + len(e.Note) + len(e.Reason) + len(e.By)
 }
 
 // A shelf has entries in their order, and drops the oldest for new ones.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -78,6 +79,7 @@ type situation struct {
 	header []string
 	body   string // of all calls; "": their own
 	drain  bool
+	waits  bool // somebody waits, and is removed
 }
 
 func situations() map[string]situation {
@@ -89,7 +91,7 @@ func situations() map[string]situation {
 	}
 	failing := func(err error) driver.Driver { return failingDriver{memory.New(), err} }
 	return map[string]situation{
-		"all is well":        {driver: memory.New()},
+		"all is well":        {driver: memory.New(), waits: true},
 		"no history":         {driver: memory.New(), opts: serve.Options{History: serve.HistoryOptions{Entries: -1}}},
 		"no token":           {driver: memory.New(), opts: serve.Options{Client: nobody}},
 		"no right":           {driver: memory.New(), opts: serve.Options{Client: may()}},
@@ -153,6 +155,9 @@ func (s *situation) ask(t *testing.T, client *http.Client, url string) {
 	call(t, client, http.MethodPost, url+wire.Evict, `{"name":"n","owner":"o2","reason":"r"}`, s.header...)
 	call(t, client, http.MethodPost, url+wire.Fence, `{"name":"n","token":"1"}`, s.header...)
 	call(t, client, http.MethodPost, url+wire.Reset, `{"name":"n2"}`, s.header...)
+	if s.waits {
+		s.remove(t, client, url)
+	}
 	for _, path := range append(gets, wire.Show, wire.History+"?kind=none", wire.Overview+"?prefix=%00", wire.Me+"?x=y", wire.Features+"?x=y", wire.Check+"?x=y", wire.List+"?prefix=%00", wire.Events+"?prefix=%00") {
 		call(t, client, http.MethodGet, url+path, "", s.header...)
 	}
@@ -160,6 +165,18 @@ func (s *situation) ask(t *testing.T, client *http.Client, url string) {
 		call(t, client, http.MethodGet, url+path, "", append(s.header, "Host", "evil.test")...)
 	}
 	s.listen(t, client, url)
+}
+
+// remove sends a waiter away.
+func (s *situation) remove(t *testing.T, client *http.Client, url string) {
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		call(t, client, http.MethodPost, url+wire.Acquire, `{"name":"n","owner":"o3","ttl_ms":60000,"wait_ms":30000}`, s.header...)
+	})
+	for status, end := 0, time.Now().Add(20*time.Second); status != http.StatusOK && time.Now().Before(end); { // when it waits
+		status, _ = call(t, client, http.MethodPost, url+wire.Remove, `{"name":"n","owner":"o3","reason":"r"}`, s.header...)
+	}
+	waiting.Wait()
 }
 
 // listen reads the first event.

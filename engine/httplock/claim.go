@@ -31,6 +31,7 @@ type claim struct {
 	// serving it.
 	silent     time.Time
 	unanswered int64 // 0: none
+	removed    error // why the waiter was sent away; nil: it was not
 }
 
 // next is what a call says of the claim.
@@ -58,6 +59,9 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	if c.req.Lost != nil {
 		c.d.watch.wanted(ctx, c.d)
 	}
+	if c.removed != nil { // another instance may not have heard of it
+		return driver.Grant{}, c.removed
+	}
 	began := time.Now()
 	c.longest = c.req.TTL
 	var g wire.Grant
@@ -73,7 +77,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	case answered && errors.Is(err, driver.ErrBusy):
 		return driver.Grant{}, c.refused(r, began)
 	}
-	return driver.Grant{}, err
+	return driver.Grant{}, cmp.Or(removal(err), err)
 }
 
 // acquire makes one call that waits for at most wait.

@@ -68,6 +68,8 @@ func (w *wait) run(ctx context.Context) {
 		if err == nil || isFinal(err) {
 			if err == nil {
 				w.bring(g, sent)
+			} else {
+				w.claim.removed = removal(err)
 			}
 			close(w.wake)
 			return
@@ -97,6 +99,20 @@ func (w *wait) bring(g wire.Grant, sent time.Time) {
 	grant.TTL += sent.Sub(w.began) + wire.Duration(g.Waited)
 	w.claim.d.watch.add(w.claim, g.Token)
 	w.granted <- grant
+}
+
+// A removed waiter was sent away by the service: no attempt of its owner is to be granted.
+type removed struct{ *reply }
+
+// Unwrap is why.
+func (removed) Unwrap() []error { return []error{driver.ErrBarred, driver.ErrEvicted} }
+
+// removal says that the service has sent a waiter away; nil: it has not.
+func removal(err error) error {
+	if r, answered := errors.AsType[*reply](err); answered && r.Outcome == wire.Lost && r.Code == wire.CodeEvicted {
+		return removed{r}
+	}
+	return nil
 }
 
 // isFinal reports whether there is no use in waiting after err.

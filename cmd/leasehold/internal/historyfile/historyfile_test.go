@@ -112,7 +112,7 @@ func TestOpenAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a history%?#.db")
 	f := open(t, path, Options{Store: "redis://a"})
 	held := int64(5)
-	one := serve.HistoryEntry{Seq: 7, Time: time.Now().UTC().Truncate(time.Millisecond), Kind: "released", Name: "n", Owner: "short", Handle: "h", Token: "1", Mode: "exclusive", Note: "note", Held: &held, Reason: "r", By: "b"}
+	one := serve.HistoryEntry{Seq: 7, Time: time.Now().UTC().Truncate(time.Millisecond), Kind: "released", Name: "n", Who: "short", WhoID: "h", Token: "1", Mode: "exclusive", Note: "note", Held: &held, Reason: "r", By: "b"}
 	if err := f.Append(t.Context(), []serve.HistoryEntry{one}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,165 @@
+package serve_test
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/engine/httplock"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// handleOf waits for somebody to wait for a name, and returns its handle.
+func (s *service) waiterOf(name string) (handle string) {
+	s.t.Helper()
+	eventually(s.t, "somebody waits for "+name, func() bool {
+		if waiters := s.state(name).Waiters; len(waiters) > 0 {
+			handle = waiters[len(waiters)-1].Handle
+		}
+		return handle != ""
+	})
+	return handle
+}
+
+// A waiter that is removed is told so, with the reason, and is not granted the lease later; who holds it is left alone.
+func TestRemove(t *testing.T) {
+	t.Parallel()
+	s := start(t, memory.NewServer(), nil)
+	s.post(wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`).want(t, 200, "")
+	for _, owner := range []string{"", "waiter"} {
+		answered := make(chan answer, 1)
+		go func() {
+			a, _ := post(s.url+wire.Acquire, `{"name":"n","owner":"`+owner+`","ttl_ms":60000,"wait_ms":30000}`)
+			answered <- a
+		}()
+		handle := s.waiterOf("n")
+		s.post(wire.Remove, `{"name":"n","handle":%q,"reason":"wrong branch"}`, handle).want(t, 200, "")
+		if a := <-answered; a.status != 410 || a.Code != wire.CodeEvicted || !strings.Contains(a.Error, "removed from the queue: wrong branch") {
+			t.Errorf("the waiter was answered %d %s", a.status, a.text)
+		}
+		s.post(wire.Remove, `{"name":"n","handle":%q,"reason":"again"}`, handle)
+		if owner != "" { // another call of a removed owner
+			s.post(wire.Acquire, `{"name":"n","owner":"waiter","ttl_ms":60000,"wait_ms":30000}`).want(t, 410, "evicted")
+			s.post(wire.Release, `{"name":"n","owner":"waiter"}`).want(t, 200, "")
+		}
+		eventually(t, "it has left the queue", func() bool { return len(s.state("n").Waiters) == 0 })
+	}
+	all := s.history("name=n&kind=left")
+	if len(all.Entries) != 1 || all.Entries[0].Reason != "wrong branch" || all.Entries[0].By == "" {
+		// one is told as left by itself
+		reasons := 0
+		for _, e := range all.Entries {
+			if e.Reason == "wrong branch" && e.By != "" {
+				reasons++
+			}
+		}
+		if len(all.Entries) != 2 || reasons != 2 {
+			t.Errorf("%+v", all.Entries)
+		}
+	}
+	s.post(wire.Renew, `{"name":"n","owner":"holder","ttl_ms":60000}`).want(t, 200, "")
+	s.post(wire.Remove, `{"name":"n","owner":"holder","reason":"r"}`).want(t, 409, "busy")
+	s.post(wire.Renew, `{"name":"n","owner":"holder","ttl_ms":60000}`).want(t, 200, "")
+	s.post(wire.Remove, `{"name":"n","owner":"nobody","reason":"r"}`).want(t, 410, "lost")
+	for _, body := range []string{`{"name":"n","reason":"r"}`, `{"name":"n","owner":"a","handle":"b","reason":"r"}`, `{"name":"n","owner":"a","reason":" "}`} {
+		s.post(wire.Remove, "%s", body).want(t, 400, "invalid")
+	}
+}
+
+// A waiter of another instance, or of none, is not removed here, and waits on.
+func TestRemoveLeavesThoseWhoWaitElsewhere(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	s, other := start(t, engine, nil), start(t, engine, nil)
+	s.post(wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`).want(t, 200, "")
+	answered := make(chan answer, 1)
+	go func() {
+		a, _ := post(other.url+wire.Acquire, `{"name":"n","owner":"waiter","ttl_ms":60000,"wait_ms":30000}`)
+		answered <- a
+	}()
+	handle := s.waiterOf("n")
+	s.post(wire.Remove, `{"name":"n","handle":%q,"reason":"r"}`, handle).want(t, 501, "unsupported")
+	s.post(wire.Release, `{"name":"n","owner":"holder"}`).want(t, 200, "")
+	if a := <-answered; a.status != 200 {
+		t.Errorf("the waiter was answered %d %s", a.status, a.text)
+	}
+}
+
+// A program that waits through the service has an error which says that it was removed, and leaves the queue.
+func TestRemovedProgramsAreTold(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	s := start(t, engine, nil)
+	s.post(wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`).want(t, 200, "")
+	d, err := httplock.OpenURL(t.Context(), s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	locks, err := leasehold.New(d, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close()
+	failed := make(chan error, 1)
+	go func() {
+		lease, err := locks.Acquire(t.Context(), "n")
+		if err == nil {
+			lease.Release(t.Context())
+		}
+		failed <- err
+	}()
+	s.post(wire.Remove, `{"name":"n","handle":%q,"reason":"wrong branch"}`, s.waiterOf("n")).want(t, 200, "")
+	err = <-failed
+	if !errors.Is(err, leasehold.ErrLost) || !strings.Contains(err.Error(), "removed from the queue: wrong branch") {
+		t.Errorf("Acquire: %v", err)
+	}
+	eventually(t, "it has left the queue", func() bool { return len(s.state("n").Waiters) == 0 })
+	s.post(wire.Release, `{"name":"n","owner":"holder"}`).want(t, 200, "")
+	lease, err := locks.Acquire(t.Context(), "n") // another claim
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A removal and a grant at the same moment come to one of the two: a waiter that is granted the lease keeps it.
+func TestRemovalNeverEndsAGrant(t *testing.T) {
+	t.Parallel()
+	s := start(t, memory.NewServer(), nil)
+	granted, gone := 0, 0
+	for i := range 200 {
+		s.post(wire.Acquire, `{"name":"n","owner":"holder%d","ttl_ms":60000}`, i).want(t, 200, "")
+		waiter := "waiter" + string(rune('a'+i%26)) + strings.Repeat("x", i/26)
+		answered := make(chan answer, 1)
+		go func() {
+			a, _ := post(s.url+wire.Acquire, `{"name":"n","owner":"`+waiter+`","ttl_ms":60000,"wait_ms":30000}`)
+			answered <- a
+		}()
+		s.waiterOf("n")
+		released := make(chan answer, 1)
+		go func() {
+			a, _ := post(s.url+wire.Release, `{"name":"n","owner":"holder`+strconv.Itoa(i)+`"}`)
+			released <- a
+		}()
+		removed := s.post(wire.Remove, `{"name":"n","owner":%q,"reason":"r"}`, waiter)
+		a := <-answered
+		(<-released).want(t, 200, "")
+		switch {
+		case a.status == 200 && removed.status == 409:
+			granted++
+			s.post(wire.Renew, `{"name":"n","owner":%q,"ttl_ms":60000}`, waiter).want(t, 200, "")
+		case a.status == 410 && removed.status == 200:
+			gone++
+		default:
+			t.Fatalf("the waiter was answered %s, the removal %s", a.text, removed.text)
+		}
+		s.post(wire.Release, `{"name":"n","owner":%q}`, waiter)
+	}
+	t.Logf("%d granted, %d removed", granted, gone)
+}
