@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -75,6 +76,40 @@ func TestAStoreThatHangs(t *testing.T) {
 	}
 }
 
+// What is shown grows old by itself, and not when a look that has no answer is given up.
+func TestAnAnswerThatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	var hangs atomic.Bool
+	s := embedded(t, func(w http.ResponseWriter, r *http.Request, service http.Handler) {
+		if hangs.Load() && r.URL.Path == "/v1/locks" {
+			<-r.Context().Done()
+			return
+		}
+		service.ServeHTTP(w, r)
+	})
+	s.hold("a", "one", "", 10*minute)
+	p := open(t, "about:blank")
+	p.before(`(() => {
+		const send = window.fetch
+		window.fetch = (...asked) => {
+			const answer = send(...asked)
+			answer.catch(() => { window.givenUp ??= performance.now() })
+			return answer
+		}
+		setInterval(() => { if (document.getElementById('status')?.textContent.includes('UNKNOWN')) window.unknown ??= performance.now() }, 50)
+	})()`)
+	p.do(chromedp.Navigate(s.url + "/#/locks"))
+	p.reads(".row", "left")
+	eval[bool](p, `delete window.givenUp`)
+	hangs.Store(true)
+	p.until("it gives up", func() bool { return eval[bool](p, `Boolean(window.givenUp && window.unknown)`) }, "#status")
+	if early := eval[float64](p, `givenUp - unknown`); early <= 0 {
+		t.Errorf("it took a look to be given up, %.0f ms before it said so", -early)
+	}
+	hangs.Store(false)
+	p.reads("#status", "live")
+}
+
 // What nobody answers for is unknown, not free.
 func TestAnInstanceDies(t *testing.T) {
 	t.Parallel()
@@ -123,10 +158,15 @@ func TestALaptopThatSleeps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	eval[bool](p, `(document.addEventListener('resume', () => setTimeout(() => { window.woken = document.getElementById('status').textContent })), true)`)
 	lifecycle("frozen")
 	s.stop(t) // so that nothing can be known when it wakes
 	time.Sleep(8 * time.Second)
 	lifecycle("active")
+	p.until("it is drawn", func() bool { return eval[bool](p, `'woken' in window`) }, "#status")
+	if woken := eval[string](p, `woken`); !strings.Contains(woken, "UNKNOWN") {
+		t.Errorf("it wakes and says %q", woken)
+	}
 	p.reads("#status", "UNKNOWN")
 	p.reads(".row", "unknown")
 	s.resume(t)

@@ -235,7 +235,7 @@ func hourAgo(now time.Time) *past {
 	at := func(minutes float64) time.Time { return now.Add(-time.Duration(minutes * float64(time.Minute))) }
 	add := func(minutes float64, kind string, job int, more web.HistoryEntry) {
 		more.Time, more.Kind, more.Name, more.Note, more.Mode = at(minutes), kind, "deploy/production", fmt.Sprint("gitlab ", job), "exclusive"
-		more.Owner, more.Handle, more.Token = fmt.Sprint("G", job), fmt.Sprint("G", job, "~handle"), fmt.Sprint(job)
+		more.Who, more.WhoID, more.Token = fmt.Sprint("G", job), fmt.Sprint("G", job, "~handle"), fmt.Sprint(job)
 		p.entries = append(p.entries, more)
 	}
 	ms := func(minutes float64) *int64 { n := int64(minutes * 60_000); return &n }

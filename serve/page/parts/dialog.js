@@ -81,6 +81,6 @@ async function attempt (call, body, done) {
   } catch (error) {
     const words = { 410: 'actLost', 409: 'actBusy', 401: 'notAllowed', 403: 'notAllowed', 501: 'actUnsupported', 404: 'actUnsupported', 400: 'actRefused', 429: 'actLimit' }
     const word = say(words[error.status] ?? 'actUnknown')
-    return { word: error.status === 400 || error.status === 409 ? `${word} ${error.message}` : word, busy: false }
+    return { word: [400, 409, 501].includes(error.status) ? `${word} ${error.message}` : word, busy: false }
   }
 }
