@@ -63,9 +63,9 @@ function labelled (details, wanted) {
 /** Whether the list needs all locks, and not one page of the service. */
 export const isRefined = ({ q, state, host, label, sort, dir }) => Boolean(q || state || host || label || (sort && sort !== 'name') || dir === 'desc')
 
-export function refined (locks, { q, state, host, label, sort = 'name', dir }, look) {
+export function refined (locks, { prefix = '', q, state, host, label, sort = 'name', dir }, look) {
   const all = (lock) => [...lock.holders, ...lock.waiters]
-  const kept = locks.filter((lock) =>
+  const kept = locks.filter((lock) => lock.name.startsWith(prefix) &&
     (!q || includes([lock.name, ...lock.holders.flatMap((one) => [who(one), one.note, one.details?.host, one.details?.user])], q)) &&
     (!state || inState(lock, state, look)) &&
     (!host || all(lock).some((one) => one.details?.host === host)) &&

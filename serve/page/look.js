@@ -3,6 +3,7 @@
 
 import { mark, since, tick } from './clock.js'
 import { useEffect, useRef } from './html.js'
+import { askWho, me } from './me.js'
 
 // The time between looks, in milliseconds: longer if answers take long, but never so long that an
 // answer that comes in time grows stale before the next one.
@@ -96,8 +97,10 @@ export class Look {
       const gap = before ? since(before) - this.took : Infinity
       this.row = gap < STALE && this.took < LONGEST ? this.row + 1 : 1
       Object.assign(this, { data: answer.data, at: began, problem: '', error: '' })
+      heardFrom = began
     } else {
       Object.assign(this, answer, { row: 0 })
+      if (isRefused(answer.problem) && !isRefused(me.told)) askWho() // a token that was known is so no more
     }
     const late = this.took > LONGEST // it is half stale by now
     this.#in(late && !this.problem || this.again ? SOON : Math.min(Math.max(PAUSE, SHARE * this.took), LONGEST))
@@ -105,7 +108,13 @@ export class Look {
   }
 }
 
+const isRefused = (word) => word === 'signInNeeded' || word === 'wrongToken'
+
 const all = new Set()
+let heardFrom = null
+
+/** Whether the service has answered anything lately. */
+export const answers = () => heardFrom !== null && since(heardFrom) < STALE
 
 /** The looks that are under way: what the console shows is as fresh as they are. */
 export const looks = () => [...all]
@@ -118,15 +127,15 @@ for (const woken of ['pageshow', 'online']) window.addEventListener(woken, lookN
 
 /**
  * Looks for as long as a component is shown, and again where what it depends on has changed. While
- * the first answer is under way, `before` is that of what was asked for last.
+ * the first answer is under way, `before` is the look at what was asked for last.
  */
 export function useLook (ask, depends, options = {}) {
   const kept = useRef({ key: null, look: null })
   const key = JSON.stringify(depends)
   if (kept.current.key !== key) {
-    const before = kept.current.look?.data ?? null
-    const look = new Look(ask)
-    Object.assign(look, options, { before })
+    const last = kept.current.look
+    const look = Object.assign(new Look(ask), options, { before: last?.data ? last : last?.before ?? null })
+    if (last) last.before = null
     kept.current = { key, look }
   }
   const { look } = kept.current

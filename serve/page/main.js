@@ -4,7 +4,7 @@
 import { useTick } from './clock.js'
 import { hear } from './hear.js'
 import { html, render, useLayoutEffect, useReducer, useRef } from './html.js'
-import { looks } from './look.js'
+import { answers, looks } from './look.js'
 import { askWho, useMe } from './me.js'
 import { Dialog } from './parts/dialog.js'
 import { linkToList, useRoute } from './route.js'
@@ -25,7 +25,7 @@ function freshness () {
   const vital = looks().filter((look) => look.vital)
   const problem = vital.map((look) => look.problem).find((word) => word && word !== 'connecting') ?? ''
   if (vital.every((look) => look.fresh)) return { word: 'live', age: 0 }
-  if (problem === '' && vital.some((look) => !look.data)) return { word: 'connecting', age: 0 }
+  if (problem === '' && vital.some((look) => !look.data)) return { word: answers() ? 'live' : 'connecting', age: 0 }
   return { word: ['', 'unknown'].includes(problem) ? 'unknown' : problem, age: Math.max(...vital.map((look) => look.age)) }
 }
 

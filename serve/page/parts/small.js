@@ -60,6 +60,7 @@ async function copied (text) {
 export function Stale ({ look }) {
   if (look.fresh) return null
   if (look.problem === 'missing') return html`<p class="note">${say('missing')}</p>`
+  if (look.problem === 'connecting' && look.before) return null
   if (look.problem === 'connecting' && !look.data) return html`<p class="note loading">${say('loading')}</p>`
   if (look.data) return html`<p class="note warn stale">${Number.isFinite(look.age) ? say('staleSince', ago(look.age)) : say('storeDown')}</p>`
   return html`<p class="note warn">${say(look.problem === 'unknown' || look.problem === '' ? 'noAnswer' : look.problem)}

@@ -10,6 +10,7 @@ const LANE = 26
 const LANES = 8
 const WAITS = 46
 const AXIS = 20
+const STUB = 0.03 // of the range
 const MINUTE = 60_000
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 240, 360, 720, 1440].map((minutes) => minutes * MINUTE)
 
@@ -22,22 +23,24 @@ const same = (a, b) => a.token === b.token && (!a.handle || !b.handle || a.handl
 export function barsOf (entries, state, range) {
   const open = []
   const bars = []
+  // A bar whose beginning is unknown is a stub.
+  const begun = (held, to) => held ? { from: to + held } : { from: to + range * STUB, unbegun: true }
   for (const entry of [...entries].reverse()) {
     if (BEGINS.has(entry.kind)) {
       open.push({ ...entry, from: entry.ago_ms })
     } else if (ENDS.has(entry.kind)) {
       const i = open.findIndex((bar) => same(bar, entry))
-      const [bar] = i < 0 ? [{ ...entry, from: entry.held_ms ? entry.ago_ms + entry.held_ms : range }] : open.splice(i, 1)
+      const [bar] = i < 0 ? [{ ...entry, ...begun(entry.held_ms, entry.ago_ms) }] : open.splice(i, 1)
       bars.push({ ...bar, to: entry.ago_ms, end: entry })
     }
   }
   for (const holder of state?.holders ?? []) {
     const i = open.findIndex((bar) => same(bar, holder))
-    const [bar] = i < 0 ? [{ from: range }] : open.splice(i, 1)
+    const [bar] = i < 0 ? [begun(holder.held_ms, 0)] : open.splice(i, 1)
     bars.push({ ...bar, ...holder, from: holder.held_ms ?? bar.from, to: 0, held: true })
   }
   for (const bar of open) bars.push({ ...bar, to: bar.from, lostSight: true }) // its end was not seen
-  return bars.filter((bar) => bar.to <= range).map((bar) => ({ ...bar, cut: bar.from > range, from: Math.min(bar.from, range) })).sort((a, b) => b.from - a.from)
+  return bars.filter((bar) => bar.to <= range).map((bar) => ({ ...bar, length: bar.from - bar.to, from: Math.min(bar.from, range) })).sort((a, b) => b.from - a.from)
 }
 
 /** Whose waits were under way, as steps: {ago, count}, the oldest first. */
@@ -124,9 +127,9 @@ function Bar ({ bar, x, top }) {
   const name = seen(who(bar)) || say('noNote')
   const end = bar.held ? say('holdsNow') : bar.lostSight ? say('endNotSeen') : say(`kind_${bar.end.kind}`)
   const kind = bar.held ? bar.owner ? 'held' : 'kept' : 'past'
-  const room = Math.floor((wide - 12) / 7.2)
-  return html`<g class="span is-${kind}">
-    <title>${`${name}: ${bar.cut ? '≥ ' : ''}${time(bar.from - bar.to)}, ${end}`}</title>
+  const room = bar.unbegun ? 0 : Math.floor((wide - 12) / 7.2)
+  return html`<g class=${`span is-${kind}${bar.unbegun ? ' unbegun' : ''}`}>
+    <title>${`${name}: ${bar.unbegun ? say('beginNotSeen') : time(bar.length)}, ${end}`}</title>
     <rect x=${left} y=${y} width=${wide} height=${LANE - 6} rx="3" />
     ${room > 3 && html`<text x=${left + 6} y=${y + 14}>${name.length > room ? `${name.slice(0, room - 1)}…` : name}</text>`}
     ${bar.end && mark[bar.end.kind] && html`<path class="end is-${bar.end.kind}" transform=${`translate(${left + wide} ${y + 5})`} d=${mark[bar.end.kind]} />`}

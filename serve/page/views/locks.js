@@ -36,9 +36,10 @@ export function Locks ({ query }) {
   const place = narrowed ? { prefix, after: '', count: scan } : { prefix, after: query.after ?? '', count: ROWS }
   const minds = ({ name }) => name === undefined || name.startsWith(prefix)
   const look = useLook((signal) => askLocks(place, signal), ['locks', place], { vital: true, minds })
-  const list = look.data ?? look.before
+  const known = look.data ? look : look.before ?? look
+  const list = known.data
   const page = Number(query.p ?? 0)
-  const all = list ? refined(list.locks, query, look) : []
+  const all = list ? refined(list.locks, query, known) : []
   const shown = narrowed ? all.slice(page * ROWS, (page + 1) * ROWS) : all
   const turn = {
     first: narrowed ? page === 0 : !query.after,
@@ -69,8 +70,8 @@ export function Locks ({ query }) {
     </form>
     <${Stale} look=${look} />
     ${list?.damaged && html`<p class="note warn">${say('damaged', seen(list.damaged))}</p>`}
-    ${list && html`<div class=${look.fresh && look.data ? 'known' : 'known old'}>
-      <${Table} rows=${shown} look=${look} query=${query} />
+    ${list && html`<div class=${known.fresh ? 'known' : 'known old'}>
+      <${Table} rows=${shown} look=${known} query=${query} />
       ${look.fresh && look.data && shown.length === 0 && html`<${Empty}>${say(narrowed && list.locks.length > 0 ? 'noneMatches' : list.next ? 'noneHere' : 'none')}<//>`}
       <div class="pages">
         <output id="count">${narrowed ? countOf(all.length, list, page) : pageOf(shown.length, list, query.after)}</output>

@@ -192,6 +192,7 @@ export default {
   keyLost: 'lost or ended untold',
   keyEvicted: 'evicted',
   holdsNow: 'holds now',
+  beginNotSeen: 'since when was not seen',
   endNotSeen: 'end not seen',
   history: 'History',
   noHistory: 'Nothing was seen in this time.',

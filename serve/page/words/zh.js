@@ -192,6 +192,7 @@ export default {
   keyLost: '丢失或不明结束',
   keyEvicted: '被驱逐',
   holdsNow: '正在持有',
+  beginNotSeen: '未见其开始',
   endNotSeen: '未见其结束',
   history: '历史',
   noHistory: '这段时间内没有记录。',
