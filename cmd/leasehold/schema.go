@@ -108,6 +108,7 @@ type schema struct {
 	Items       *schema            `json:"items,omitempty"`
 	Properties  map[string]*schema `json:"properties,omitempty"`
 	Required    []string           `json:"required,omitempty"`
+	Others      *schema            `json:"additionalProperties,omitempty"`
 }
 
 // schemaOf describes a type of the views. Of all others it knows nothing, and panics.
@@ -125,6 +126,8 @@ func schemaOf(t reflect.Type) *schema {
 		return schemaOf(t.Elem())
 	case reflect.Slice:
 		return &schema{Type: "array", Items: schemaOf(t.Elem())}
+	case reflect.Map:
+		return &schema{Type: "object", Others: schemaOf(t.Elem())}
 	case reflect.Struct:
 		return schemaOfStruct(t)
 	}

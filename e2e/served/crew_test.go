@@ -17,6 +17,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/details"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 	"golang.org/x/sys/unix"
@@ -145,13 +146,13 @@ func (c *crew) keep(d driver.Operator, language string) (give func()) {
 	return give
 }
 
-// held is the note of who holds.
+// held is the text of who holds.
 func (c *crew) held(d driver.Operator) string {
 	state, err := d.Inspect(c.t.Context(), contended)
 	if err != nil || len(state.Holders) != 1 {
 		return ""
 	}
-	return state.Holders[0].Note
+	return details.Text(state.Holders[0].Note)
 }
 
 // runs has a holder in another language, a process.
