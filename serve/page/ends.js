@@ -19,10 +19,13 @@ function how (entry) {
   return parts.flatMap((part) => [html`<span class="how"> · ${part}</span>`])
 }
 
+// join puts a space before a word, but none before a comma.
+const join = (words) => !words || words.startsWith(',') ? words : ` ${words}`
+
 /** An entry of the history as a sentence; named, where it stands beside those of other locks. */
 export const Sentence = ({ entry, named }) => html`
   ${named && html`<${LockLink} name=${entry.name} /> `}<span class="kind is-${entry.kind}">${say(`kind_${entry.kind}`)}</span>
-  ${entry.kind === 'gap' ? null : html` ${say(`person_${entry.kind}`)} ${Person(entry)}`}${how(entry)}`
+  ${entry.kind === 'gap' ? null : html`${join(say(`person_${entry.kind}`))} ${Person(entry)}`}${how(entry)}`
 
 /** When it was, by the service's clock, and how long ago. */
 export function When ({ time: at, age }) {

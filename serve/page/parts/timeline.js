@@ -81,7 +81,7 @@ function ticks (range, width) {
   return all
 }
 
-const mark = { expired: 'M0 0l6 10h-12z', ended: 'M0 0l6 10h-12z', evicted: 'M-5 0l10 10M5 0l-10 10' }
+const mark = { expired: 'M0 0l6 10h-12z', ended: 'M0 1l4 4l-4 4l-4 -4z', evicted: 'M-5 0l10 10M5 0l-10 10' }
 
 export function Timeline ({ entries, state, range, begins, gaps }) {
   const [ref, width] = useWidth(900)
@@ -100,7 +100,7 @@ export function Timeline ({ entries, state, range, begins, gaps }) {
   const unseen = [...(begins !== undefined && begins < range ? [{ from: range, to: begins }] : []), ...gaps]
   return html`<figure class="timeline">
     <div ref=${ref}>
-      <svg width=${width} height=${floor + AXIS} role="img" aria-label=${say('timelineLabel', time(range), bars.length, ends(['expired', 'ended']), ends(['evicted']), most)}>
+      <svg width=${width} height=${floor + AXIS} role="img" aria-label=${say('timelineLabel', time(range), bars.length, ends(['expired']), ends(['evicted']), most)}>
         <defs><pattern id="unseen" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><line class="hatch" y2="8" /></pattern></defs>
         ${ticks(range, width).map((tick) => html`<g class="tick"><line x1=${x(tick.ago)} x2=${x(tick.ago)} y1="0" y2=${floor} />
           <text x=${x(tick.ago)} y=${floor + 15} text-anchor=${x(tick.ago) < 30 ? 'start' : x(tick.ago) > width - 30 ? 'end' : 'middle'}>${tick.text}</text></g>`)}
@@ -115,7 +115,7 @@ export function Timeline ({ entries, state, range, begins, gaps }) {
     </div>
     <figcaption>
       <span class="key held">${say('keyHeld')}</span><span class="key past">${say('keyPast')}</span>
-      <span class="key waits">${say('keyWaits')}</span><span><b class="bad">▲</b> ${say('keyLost')}</span><span><b class="bad">✕</b> ${say('keyEvicted')}</span>
+      <span class="key waits">${say('keyWaits')}</span><span><b class="bad">▲</b> ${say('keyLost')}</span><span><b class="bad">✕</b> ${say('keyEvicted')}</span><span><b>◆</b> ${say('keyEnded')}</span>
     </figcaption>
   </figure>`
 }

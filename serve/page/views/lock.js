@@ -30,13 +30,15 @@ async function askLock (name, signal) {
 
 export function Lock ({ name, query }) {
   useMe()
-  const range = RANGES[query.range] ? query.range : '1h'
+  const asked = RANGES[query.range] ? query.range : '1h'
   const minds = (event) => event.name === undefined || event.name === name
   const look = useLook((signal) => askLock(name, signal), ['lock', name], { vital: true, minds })
-  const past = useLook((signal) => ask('history', { name, limit: ENTRIES, since_ms: RANGES[range] }, signal), ['history', name, range], { minds })
+  const past = useLook((signal) => ask('history', { name, limit: ENTRIES, since_ms: RANGES[asked] }, signal), ['history', name, asked], { minds })
   const state = look.data
   useHeard()
   const all = pastOf(name, past)
+  // Where little was seen yet, little is shown.
+  const range = query.range || all.begins > RANGES['15m'] ? asked : '15m'
   return html`<section class="view lock">
     <nav class="crumbs" aria-label=${say('crumbs')}><a href=${linkToList()}>${say('locks')}</a> <span aria-hidden="true">/</span> <span class="dim">${say('lock')}</span></nav>
     <div class="head"><h1 tabindex="-1" id="lock-name"><${Text} of=${name} /> <${Copy} text=${name} what=${say('name')} /></h1>
@@ -99,14 +101,14 @@ function Holder ({ state, holder, look }) {
 
 /** Who somebody is, as far as it was told. */
 function Details ({ of, name }) {
-  const { host, user, program, pid, started, link: href, labels = {}, text } = of.details ?? {}
+  const { host, user, program, pid, started, link: href, labels = {} } = of.details ?? {}
   const facts = [
     host && [say('host'), html`<a href=${link('locks', { host })}><${Text} of=${host} /></a>`],
     user && [say('user'), html`<${Text} of=${user} />`],
     (program || pid) && [say('program'), html`<${Text} of=${`${program ?? ''}${pid ? `[${pid}]` : ''}`} />`],
     started && !Number.isNaN(Date.parse(started)) && [say('started'), html`<time datetime=${started}>${clock(new Date(started))}</time>`],
     href && [say('link'), isLink(href) ? html`<a href=${href} rel="noreferrer noopener" target="_blank"><${Text} of=${href} /></a>` : html`<${Text} of=${href} />`],
-    of.note && of.note !== text && of.note !== who(of) && [say('note'), html`<${Text} of=${of.note} />`],
+    of.note && !of.details && of.note !== who(of) && [say('note'), html`<${Text} of=${of.note} />`],
     of.token && of.token !== '0' && [say('token'), html`<span class="token">${of.token}</span> <${Copy} text=${of.token} what=${say('token')} />`],
     of.handle && [say('owner'), html`<${Text} of=${of.owner} class="token" /> <${Copy} text=${of.handle} what=${say('owner')} />`]
   ].filter(Boolean)
@@ -133,12 +135,19 @@ function gapsOf ({ data, age }) {
   return (data?.gaps ?? []).map((gap) => ({ from: now - Date.parse(gap.from), to: gap.to ? now - Date.parse(gap.to) : 0 }))
 }
 
+// named has those entries of a lease that do not tell whose it was told by those that do.
+function named (entries) {
+  const known = new Map()
+  for (const entry of entries) if (entry.details || entry.note) known.set(entry.token + entry.handle, { details: entry.details, note: entry.note })
+  return entries.map((entry) => entry.details || entry.note ? entry : { ...entry, ...known.get(entry.token + entry.handle) })
+}
+
 /** What happened: the service's history, or what was heard since the console was opened. */
 function pastOf (name, past) {
   const own = past.problem === 'missing'
   const entries = own
     ? heard.events.filter((event) => event.name === name).map((event) => ({ ...event, seq: event.key, ago_ms: since(event.at) }))
-    : (past.data?.entries ?? []).map((entry) => ({ ...entry, ago_ms: entry.ago_ms + past.age }))
+    : named(past.data?.entries ?? []).map((entry) => ({ ...entry, ago_ms: entry.ago_ms + past.age }))
   return {
     own,
     entries,

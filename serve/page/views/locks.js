@@ -129,5 +129,5 @@ function Row ({ state, look }) {
 /** What is kept for nobody: a job that is done, with what it came to. */
 export function Done ({ holder }) {
   const exit = holder.details?.labels?.exit
-  return html`<${Who} of=${holder} />${exit !== undefined && html` <span class=${exit === '0' ? 'exit good' : 'exit bad'}>${say('exit', seen(exit))}</span>`}`
+  return html`${exit !== undefined && html`<span class=${exit === '0' ? 'exit good' : 'exit bad'}>${say('exit', seen(exit))}</span> `}<${Who} of=${holder} />`
 }
