@@ -75,15 +75,27 @@ func kept(t testing.TB, tool string, path ...string) string {
 // Redocly is the path of the linter of OpenAPI descriptions.
 func Redocly(t testing.TB) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(project(), "scripts", "redocly", "package.json"))
+	return packaged(t, "redocly", "@redocly/cli", ".bin", "redocly")
+}
+
+// Axe is the path of the script that finds what keeps people out of a page.
+func Axe(t testing.TB) string {
+	t.Helper()
+	return packaged(t, "axe", "axe-core", "axe-core", "axe.min.js")
+}
+
+// packaged is the path of what npm has installed with a package, of the version in the scripts of tool.
+func packaged(t testing.TB, tool, name string, path ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(project(), "scripts", tool, "package.json"))
 	if err != nil {
-		t.Fatalf("find the version of redocly: %v", err)
+		t.Fatalf("find the version of %s: %v", tool, err)
 	}
 	var wanted struct{ Dependencies map[string]string }
 	if err := json.Unmarshal(text, &wanted); err != nil {
-		t.Fatalf("find the version of redocly: %v", err)
+		t.Fatalf("find the version of %s: %v", tool, err)
 	}
-	return kept(t, "redocly", "redocly-"+wanted.Dependencies["@redocly/cli"], "node_modules", ".bin", "redocly")
+	return kept(t, tool, append([]string{tool + "-" + wanted.Dependencies[name], "node_modules"}, path...)...)
 }
 
 // script is the path of one of the project's scripts.
