@@ -1,120 +1,25 @@
-"""Tests of the client against the real command.
-
-    LEASEHOLD_COMMAND=leasehold LEASEHOLD_STORE=redis://127.0.0.1/0 python3 -m unittest -v
-
-The store must be one that several processes share.
-"""
+"""Tests of Client against the real command: see harness.py."""
 
 import contextlib
-import http.server
 import json
 import os
 import signal
-import subprocess
 import threading
 import time
 import unittest
 import unittest.mock
-import urllib.error
 import urllib.request
-import uuid
 
 import leasehold
-from leasehold import Busy, Client, Lost, Refused, Unknown
+from leasehold import Busy, Client, Lost, Refused, Released, Unauthorized, Unknown
+from leasehold import _claim, _sync
 
-LONG = 20.0  # what is waited for comes long before, even on a busy machine
-
-
-class Instance:
-    """A process that serves the store."""
-
-    def __init__(self, test, listen="127.0.0.1:0"):
-        self.process = subprocess.Popen(
-            [os.environ["LEASEHOLD_COMMAND"], "--store", os.environ["LEASEHOLD_STORE"], "serve", "--listen", listen],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        test.addCleanup(self.kill)
-        self.said = []
-        ready = threading.Event()
-
-        def read():
-            with self.process.stderr as lines:
-                for line in lines:
-                    self.said.append(line)
-                    if "http://" in line:
-                        ready.set()
-        threading.Thread(target=read, daemon=True).start()
-        if not ready.wait(LONG):
-            raise AssertionError("the server does not start: %s" % self.said)
-        line = next(line for line in self.said if "http://" in line)
-        self.url = "http://" + line.split("http://")[1].split()[0].strip('",')
-        self.address = self.url[len("http://"):]
-
-    def stop(self):
-        self.process.send_signal(signal.SIGSTOP)
-
-    def kill(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
+from harness import DROP, HANG, LONG, Front, Instance, Program, Served, guarded, silent, until
 
 
-class Front(http.server.ThreadingHTTPServer):
-    """Stands before an instance, and answers in its place what says has for a path."""
-
-    def __init__(self, test, url):
-        self.target, self.says = url, {}
-        super().__init__(("127.0.0.1", 0), FrontHandler)
-        self.url = "http://127.0.0.1:%d" % self.server_address[1]
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-        test.addCleanup(self.server_close)
-        test.addCleanup(self.shutdown)
-
-
-class FrontHandler(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)) or None
-        status, said = 200, self.server.says.get(self.path.split("?")[0])
-        if said is None:
-            request = urllib.request.Request(self.server.target + self.path, body, {"Content-Type": "application/json"})
-            try:
-                with urllib.request.urlopen(request) as answer:
-                    said = answer.read()
-            except urllib.error.HTTPError as e:
-                with e:
-                    status, said = e.code, e.read()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(said)))
-        self.end_headers()
-        self.wfile.write(said)
-
-    do_GET = do_POST
-
-    def log_message(self, *args):
-        pass
-
-
-def until(condition):
-    end = time.monotonic() + LONG
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError("it never comes")
-        time.sleep(0.01)
-
-
-class TestClient(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.cleanups = []
-        cls.server = Instance(type("T", (), {"addCleanup": staticmethod(cls.cleanups.append)}))
-
-    @classmethod
-    def tearDownClass(cls):
-        for clean in cls.cleanups:
-            clean()
-
+class TestClient(Served, unittest.TestCase):
     def setUp(self):
-        self.name = "python/" + uuid.uuid4().hex
+        super().setUp()
         self.client = Client(self.server.url)
 
     def test_only_one_holds_and_tokens_grow(self):
@@ -125,12 +30,12 @@ class TestClient(unittest.TestCase):
             holder = self.client.show(self.name)["holders"][0]
             self.assertEqual(int(holder["token"]), first.token)
             self.assertGreater(first.left(), LONG / 2)
-            self.assertNotIn(first._claim._same["owner"], repr(first) + json.dumps(holder))
+            self.assertNotIn(first.owner, repr(first) + json.dumps(holder))
         with self.client.acquire(self.name, wait=0) as second:
             self.assertGreater(second.token, first.token)
         self.assertGreater(first.token, 2 ** 53)
         self.assertEqual(list(self.client.locks(self.name)), [])
-        with self.assertRaises(Lost):
+        with self.assertRaises(Released):
             first.check()
 
     def test_a_list_has_pages(self):
@@ -178,8 +83,8 @@ class TestClient(unittest.TestCase):
 
     def test_lease_is_renewed(self):
         with self.client.acquire(self.name, ttl=2) as lease:
-            first = lease._deadline
-            until(lambda: lease._deadline > first + 2)
+            first = lease._term.deadline
+            until(lambda: lease._term.deadline > first + 2)
             lease.check()
             with self.assertRaises(Busy):
                 self.client.acquire(self.name, wait=0)
@@ -222,15 +127,16 @@ class TestClient(unittest.TestCase):
 
     def sleep(self, seconds):
         """What leases see when the machine sleeps: time goes on without time.monotonic()."""
-        now = leasehold._now
-        patch = unittest.mock.patch.object(leasehold, "_now", lambda: now() + seconds)
-        patch.start()
-        self.addCleanup(patch.stop)
+        now = _claim.now
+        for module in (_claim, _sync):
+            patch = unittest.mock.patch.object(module, "now", lambda: now() + seconds)
+            patch.start()
+            self.addCleanup(patch.stop)
 
     @unittest.skipUnless(hasattr(time, "CLOCK_BOOTTIME"), "this system does not tell of sleep")
     def test_clock_counts_sleep(self):
         before = time.clock_gettime(time.CLOCK_BOOTTIME)
-        now = leasehold._now()
+        now = _claim.now()
         self.assertTrue(before <= now <= time.clock_gettime(time.CLOCK_BOOTTIME))
 
     def test_lease_ends_in_a_sleep(self):
@@ -245,9 +151,9 @@ class TestClient(unittest.TestCase):
 
     def test_lease_is_renewed_after_a_sleep(self):
         with self.client.acquire(self.name, ttl=10 * LONG) as lease:
-            first = lease._deadline
+            first = lease._term.deadline
             self.sleep(5 * LONG)
-            until(lambda: lease._deadline > first)
+            until(lambda: lease._term.deadline > first)
             lease.check()
 
     def test_section_that_is_not_interrupted_can_ask(self):
@@ -264,10 +170,10 @@ class TestClient(unittest.TestCase):
     def test_killed_server_that_comes_back_costs_no_lease(self):
         first = Instance(self)
         with Client(first.url).acquire(self.name, ttl=LONG) as lease:
-            renewed = lease._deadline
+            renewed = lease._term.deadline
             first.kill()
             Instance(self, first.address)
-            until(lambda: lease._deadline > renewed)
+            until(lambda: lease._term.deadline > renewed)
             lease.check()
 
     def test_waiter_survives_its_server(self):
@@ -333,6 +239,170 @@ class TestClient(unittest.TestCase):
             os.waitpid(child, 0)
             with self.assertRaises(Busy):
                 self.client.acquire(self.name, wait=0)
+
+    def test_lock_takes_a_lease_for_each_section(self):
+        lock = self.client.lock(self.name, wait=0)
+        with lock as first:
+            self.assertEqual(self.client.show(self.name)["holders"][0]["token"], str(first.token))
+        self.assertEqual(self.client.show(self.name)["holders"], [])
+        calls = []
+
+        @self.client.lock(self.name, wait=0)
+        def work():
+            calls.append(self.client.show(self.name)["holders"][0]["token"])
+
+        work()
+        work()
+        self.assertLess(int(calls[0]), int(calls[1]))
+
+    def test_the_lease_counts_from_before_the_call(self):
+        front = Front(self, self.server.url)
+        front.late = 2
+        lease = Client(front.url).acquire(self.name, ttl=LONG)
+        self.assertLess(lease.left(), LONG - 2)
+        self.assertLess(lease.extend(), LONG - 2)
+        client = Client(front.url)
+        with self.assertRaises(Lost):  # it was over when the answer came
+            client.acquire(self.name + "/short", ttl=1)
+
+    def test_extend_renews_at_once_and_for_longer(self):
+        with self.client.lock(self.name, ttl=LONG) as lease:
+            before = lease._term.deadline
+            self.assertGreater(lease.extend(), LONG / 2)
+            self.assertGreater(lease._term.deadline, before)
+            self.assertGreater(lease.extend(10 * LONG), 8 * LONG)
+            self.assertGreater(self.client.show(self.name)["holders"][0]["left_ms"], 8000 * LONG)
+            self.assertGreater(lease.extend(1), 8 * LONG)  # never shorter
+            self.assertGreater(self.client.show(self.name)["holders"][0]["left_ms"], 8000 * LONG)
+        with self.assertRaises(Released):
+            lease.extend()
+
+    def test_extend_counts_on_no_more_than_a_late_call_leaves(self):
+        front = Front(self, self.server.url)
+        with Client(front.url, timeout=0.5).lock(self.name, ttl=LONG) as lease:
+            front.says = {"/v1/renew": HANG}
+            with self.assertRaises(Unknown):
+                lease.extend()
+            front.says = {}
+            self.assertLessEqual(lease.extend(10 * LONG), LONG)
+
+    def test_extend_tells_a_loss(self):
+        lease = self.client.acquire(self.name, ttl=LONG)
+        self.client.evict(self.name, self.client.show(self.name)["holders"][0]["handle"], "maintenance")
+        with self.assertRaises(Lost):
+            lease.extend()
+        self.assertTrue(lease.lost.is_set())
+        with self.assertRaises(Lost):
+            lease.release()
+
+    def test_extend_and_renewals_do_not_overtake_each_other(self):
+        with self.client.lock(self.name, ttl=LONG) as lease:
+            threads = [threading.Thread(target=lease.extend) for _ in range(20)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            lease.check()  # a call that was overtaken would have lost it
+
+    def test_owner_releases_from_elsewhere(self):
+        lease = self.client.acquire(self.name, ttl=LONG, interrupt=False)
+        body = json.dumps({"name": self.name, "owner": lease.owner}).encode()
+        request = urllib.request.Request(self.server.url + "/v1/release", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as answer:
+            self.assertEqual(json.load(answer)["outcome"], "done")
+        self.client.acquire(self.name, wait=0).release()
+
+    def test_lost_answers_cost_nothing(self):
+        front = Front(self, self.server.url)
+        client = Client(front.url)
+        front.says = {"/v1/acquire": DROP}
+        with client.lock(self.name, ttl=3, wait=LONG) as lease:
+            self.assertEqual(self.client.show(self.name)["holders"][0]["token"], str(lease.token))
+            front.says = {"/v1/renew": DROP}
+            until(lambda: len(front.dropped) == 2)
+            renewed = lease._term.deadline
+            until(lambda: lease._term.deadline > renewed)
+            lease.check()
+        self.assertEqual(front.dropped, [("/v1/acquire", 200), ("/v1/renew", 200)])
+        # The server learns that the first acquire may still come.
+        self.assertEqual({call.get("answered", 0) for call in front.calls}, {0})
+        self.assertEqual([call["call"] for call in front.calls], list(range(1, len(front.calls) + 1)))
+        with client.lock(self.name, wait=0) as lease:
+            lease.extend()
+        self.assertEqual([call.get("answered", 0) for call in front.calls[-3:]], [0, 1, 2])
+        self.client.acquire(self.name, wait=0).release()
+
+    def test_a_grant_without_an_answer_is_given_back(self):
+        front = Front(self, self.server.url)
+        front.says = {"/v1/acquire": DROP}
+        with self.assertRaises(Unknown):
+            Client(front.url, timeout=LONG).acquire(self.name, ttl=10 * LONG, wait=0)
+        self.client.acquire(self.name, wait=LONG).release()
+
+    def test_a_release_without_an_answer_is_repeated(self):
+        front = Front(self, self.server.url)
+        lease = Client(front.url).acquire(self.name, ttl=LONG)
+        front.says = {"/v1/release": DROP}
+        try:
+            lease.release()
+        except Unknown as e:  # where the store does not tell a repetition from a loss
+            self.assertIn("released or lost", str(e))
+        self.assertEqual(front.dropped, [("/v1/release", 200)])
+        self.client.acquire(self.name, wait=0).release()
+
+    def test_a_server_that_never_answers_is_unknown(self):
+        client = Client(silent(self), timeout=0.5)
+        for call in (lambda: client.acquire(self.name, wait=0), lambda: client.acquire(self.name, ttl=1), lambda: client.show(self.name)):
+            with self.assertRaises(Unknown):
+                call()
+
+    def test_a_wrong_token_is_unauthorized(self):
+        server = guarded(self, "secret")
+        for token in (None, "wrong"):
+            with self.assertRaises(Unauthorized) as refused:
+                Client(server.url, token).acquire(self.name, wait=None)
+            self.assertEqual((refused.exception.status, refused.exception.code), (401, "unauthenticated"))
+        client = Client(server.url, "secret")
+        with client.lock(self.name):
+            with self.assertRaises(Unauthorized) as refused:
+                client.evict(self.name, client.show(self.name)["holders"][0]["handle"], "no")
+            self.assertEqual((refused.exception.status, refused.exception.code), (403, "denied"))
+
+    def test_a_stopped_process_does_not_believe_that_it_holds(self):
+        for mode in ("check", "sync"):
+            with self.subTest(mode):
+                program = Program(self, mode, self.server.url, self.name, "2")
+                token = program.line()["token"]
+                program.process.send_signal(signal.SIGSTOP)
+                with self.client.lock(self.name, wait=LONG) as lease:
+                    granted = time.monotonic()
+                    self.assertGreater(lease.token, token)
+                    program.process.send_signal(signal.SIGCONT)
+                    end = program.line()
+                    self.assertEqual(end["ended"], "Lost")
+                    self.assertLess(end["believed"], granted)
+                    lease.check()
+
+    def test_an_interrupted_wait_leaves_no_place(self):
+        with self.client.lock(self.name, ttl=LONG):
+            program = Program(self, "sync", self.server.url, self.name, "2")
+            until(lambda: self.client.show(self.name)["waiters"])
+            program.process.send_signal(signal.SIGINT)
+            self.assertEqual(program.line()["ended"], "KeyboardInterrupt")
+            program.process.wait()
+            self.assertEqual(self.client.show(self.name)["waiters"], [])
+
+    def test_the_loss_of_an_outer_section_ends_the_inner_one(self):
+        hung, front = Instance(self), Front(self, self.server.url)
+        with self.assertRaises(Lost) as lost:
+            with Client(hung.url).lock(self.name, ttl=2) as outer:
+                with Client(front.url).lock(self.name + "/inner", ttl=3) as inner:
+                    front.says = {"/v1/release": HANG}  # so that the end of the inner one is unknown
+                    hung.stop()
+                    until(lambda: False)
+        self.assertTrue(lost.exception.args)
+        self.assertTrue(outer.lost.is_set())
+        self.assertFalse(inner.lost.is_set())
 
     def test_readme_recipe_for_curl(self):
         # What a program without this client sends.
