@@ -294,7 +294,7 @@ test('what cannot be served is refused', async () => {
 })
 
 test('a lease counts from before the call', async () => {
-  const slow = new Client((await front(server.url, 2)).url)
+  const slow = new Client((await front(server.url, 2)).url, { timeout: LONG })
   const lease = await slow.acquire(name, { ttl: LONG })
   assert.ok(lease.left < LONG - 2)
   assert.ok(await lease.extend() < LONG - 2)
@@ -319,7 +319,7 @@ test('extend renews at once and for longer', async () => {
 
 test('extend tells a loss and no answer, and counts on no more than a late call leaves', async () => {
   const { says, url } = await front(server.url)
-  const lease = await new Client(url, { timeout: 0.5 }).acquire(name, { ttl: LONG })
+  const lease = await new Client(url, { timeout: 2 }).acquire(name, { ttl: LONG })
   says['/v1/renew'] = HANG
   await assert.rejects(lease.extend(), Unknown)
   delete says['/v1/renew']

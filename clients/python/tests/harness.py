@@ -11,7 +11,9 @@ import http.server
 import json
 import os
 import signal
+import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -86,6 +88,21 @@ class Front(http.server.ThreadingHTTPServer):
         test.addCleanup(self.server_close)
         test.addCleanup(self.shutdown)
         test.addCleanup(self.ends.set)
+
+    def over_tls(self, test):
+        """Has it speak TLS. Return the context of a client that trusts it."""
+        if shutil.which("openssl") is None:
+            test.skipTest("no openssl")
+        folder = tempfile.TemporaryDirectory()
+        test.addCleanup(folder.cleanup)
+        key, cert = os.path.join(folder.name, "key"), os.path.join(folder.name, "cert")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test", "-addext",
+                        "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert], check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(cert, key)
+        self.socket = context.wrap_socket(self.socket, server_side=True)
+        self.url = self.url.replace("http:", "https:")
+        return ssl.create_default_context(cafile=cert)
 
     def handle_error(self, request, client_address):
         pass  # its client has gone

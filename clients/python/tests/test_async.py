@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import signal
-import ssl
 import time
 import unittest
 
@@ -195,11 +194,12 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
     async def test_the_lease_counts_from_before_the_call(self):
         front = Front(self, self.server.url)
         front.late = 2
-        lease = await AsyncClient(front.url).acquire(self.name, ttl=LONG)
+        client = AsyncClient(front.url, timeout=LONG)
+        lease = await client.acquire(self.name, ttl=LONG)
         self.assertLess(lease.left(), LONG - 2)
         self.assertLess(await lease.extend(), LONG - 2)
         with self.assertRaises(Lost):  # it was over when the answer came
-            await AsyncClient(front.url).acquire(self.name + "/short", ttl=1)
+            await client.acquire(self.name + "/short", ttl=1)
 
     @unittest.skipUnless(hasattr(asyncio.Task, "cancelling"), "this Python does not count cancellations")
     async def test_a_cancellation_beside_the_loss_stays_one(self):
@@ -230,7 +230,7 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
 
     async def test_extend_tells_a_loss_and_no_answer(self):
         front = Front(self, self.server.url)
-        lease = await AsyncClient(front.url, timeout=0.5).acquire(self.name, ttl=LONG)
+        lease = await AsyncClient(front.url, timeout=2).acquire(self.name, ttl=LONG)
         front.says = {"/v1/renew": HANG}
         with self.assertRaises(Unknown):
             await lease.extend()
@@ -276,7 +276,7 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
             with self.assertRaises(Unknown):
                 await call
         with self.assertRaises(Unknown):
-            await AsyncClient(self.server.url.replace("http:", "https:"), context=ssl.create_default_context()).show(self.name)
+            await AsyncClient(front.url.replace("http:", "https:")).show(self.name)
 
     async def test_answers_are_read_however_they_are_framed(self):
         answers = [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\n{\"fai\r\n9\r\nr\": true}\r\n0\r\nX: y\r\n\r\n",
@@ -307,6 +307,15 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
                 client = AsyncClient("http://127.0.0.1:%d" % server.sockets[0].getsockname()[1])
                 with self.assertRaises(Unknown, msg=answer):
                     await client.features()
+
+    async def test_tls(self):
+        front = Front(self, self.server.url)
+        context = front.over_tls(self)
+        async with AsyncClient(front.url, context=context).lock(self.name, ttl=LONG) as lease:
+            await lease.extend()
+        with self.assertRaises(Refused) as refused:
+            await AsyncClient(front.url).acquire(self.name)
+        self.assertEqual(refused.exception.code, "certificate")
 
     async def test_a_wrong_token_is_unauthorized(self):
         server = guarded(self, "secret")
