@@ -1,4 +1,5 @@
-/** Times are in seconds. In what the server tells, they are in milliseconds, and fields that are 0, empty or false are left out. */
+// Times are in seconds. In answers of the server they are in milliseconds, and fields that are 0, empty or false are
+// left out.
 
 export type Mode = 'exclusive' | 'shared'
 
@@ -69,7 +70,7 @@ export interface AcquireOptions {
   mode?: Mode
   /** The most holders of a shared lock; 0: any number. */
   limit?: number
-  /** Tells people who holds the lock, and what for. */
+  /** Tells people who holds the lock, and what for: the host, the program and its process id. */
   note?: string
   /** Keeps the name taken for so long, even if the lease is released earlier. */
   atLeast?: number
@@ -114,7 +115,7 @@ export class Client {
   features (): Promise<Features>
 
   /** Ends the lease of the holder with that handle, which show has. */
-  evict (name: string, handle: string, reason?: string): Promise<unknown>
+  evict (name: string, handle: string, reason?: string): Promise<void>
 }
 
 /** A lock that is held until it is released, or lost. `await using` releases it, where the runtime has that. */

@@ -11,6 +11,7 @@
 
 import { randomBytes } from 'node:crypto'
 import os from 'node:os'
+import { basename } from 'node:path'
 
 // What is kept back of each TTL, because clocks run at different rates: a hundredth and 2 ms.
 const DRIFT = 0.01
@@ -88,7 +89,9 @@ export class Client {
 
   constructor (url, { token, timeout = 5 } = {}) {
     const parsed = new URL(url)
-    if (!/^https?:$/.test(parsed.protocol) || parsed.search || parsed.hash) throw new TypeError('the url must be http://host:port or https://host:port')
+    if (!/^https?:$/.test(parsed.protocol) || parsed.search || parsed.hash) {
+      throw new TypeError('the url must be http://host:port or https://host:port')
+    }
     if (parsed.username || parsed.password) throw new TypeError('the url must not contain a password: pass token')
     if (!(timeout > 0 && timeout < Infinity)) throw new TypeError('timeout must be above 0 seconds')
     this.#base = parsed.href.replace(/\/$/, '')
@@ -97,7 +100,9 @@ export class Client {
   }
 
   async acquire (name, { ttl = 30, wait = Infinity, mode, limit, note, atLeast = 0, signal } = {}) {
-    if (!(ttl > 0 && ttl < Infinity) || typeof wait !== 'number' || !(wait >= 0)) throw new TypeError('ttl must be above 0 seconds, and wait not below 0')
+    if (!(ttl > 0 && ttl < Infinity) || typeof wait !== 'number' || !(wait >= 0)) {
+      throw new TypeError('ttl must be above 0 seconds, and wait not below 0')
+    }
     if (!(atLeast >= 0 && atLeast < Infinity)) throw new TypeError('atLeast must not be below 0 seconds')
     const claim = new Claim(this, { name, mode, limit, note, atLeast })
     try {
@@ -145,7 +150,9 @@ export class Client {
 
   features () { return this[call]('GET', '/v1/features') }
 
-  evict (name, handle, reason = '') { return this[call]('POST', '/v1/evict', { name, owner: handle, reason }, { yes: { outcome: 'done' } }) }
+  async evict (name, handle, reason = '') {
+    await this[call]('POST', '/v1/evict', { name, owner: handle, reason }, { yes: { outcome: 'done' } })
+  }
 
   /** How long a call may take, in milliseconds. For the classes of this file. */
   get [timeoutOf] () { return this.#timeout }
@@ -183,7 +190,10 @@ function judge (status, answer, yes) {
     if (Object.entries(yes).some(([k, v]) => answer[k] !== v)) throw new Unknown('an answer to another call')
     return answer
   }
-  if (status === 409) throw Object.assign(new Busy(text), { holder: answer.holder, code: answer.code })
+  if (status === 409) {
+    const { holder, code } = answer
+    throw Object.assign(new Busy(holder?.note ? `${text}: ${holder.note}` : text), { holder, code })
+  }
   if (status === 410) throw Object.assign(new Lost(text), { code: answer.code })
   if (answer.outcome === 'refused') {
     const Kind = status === 401 || status === 403 ? Unauthorized : Refused
@@ -191,6 +201,9 @@ function judge (status, answer, yes) {
   }
   throw new Unknown(text) // of this service or of what stands before it
 }
+
+/** Tells people who this is: the host, the program and its process id. */
+function who () { return `${os.hostname()} ${basename(process.argv[1] ?? 'node')}[${process.pid}]` }
 
 /** One owner's calls for one name. They are numbered, so that one that comes late is refused. */
 class Claim {
@@ -203,7 +216,7 @@ class Claim {
 
   constructor (client, { name, mode, limit, note, atLeast }) {
     this.#client = client
-    this.#same = { name, owner: randomBytes(20).toString('hex'), mode, limit, note }
+    this.#same = { name, owner: randomBytes(20).toString('hex'), mode, limit, note: note || who() }
     this.#atLeast = milliseconds(atLeast)
   }
 
@@ -337,7 +350,9 @@ export class Lease {
   }
 
   #held () {
-    if (!this.#released && now() >= this.#deadline) this.#lose(Object.assign(new Lost('the deadline passed without a renewal'), { code: 'deadline' }))
+    if (!this.#released && now() >= this.#deadline) {
+      this.#lose(Object.assign(new Lost('the deadline passed without a renewal'), { code: 'deadline' }))
+    }
     return !this.#released && !this.signal.aborted
   }
 
@@ -354,7 +369,8 @@ export class Lease {
 
   #watch () {
     clearTimeout(this.#timer)
-    if (this.#held()) this.#timer = setTimeout(() => this.#watch(), Math.min(Math.max(this.#deadline - now(), 1), LOOK_EVERY))
+    if (!this.#held()) return
+    this.#timer = setTimeout(() => this.#watch(), Math.min(Math.max(this.#deadline - now(), 1), LOOK_EVERY))
   }
 
   #renewIn (pause) {

@@ -113,6 +113,13 @@ test('only one holds, and tokens grow', async () => {
   assert.deepEqual(await all(client.locks(name)), [])
 })
 
+test('a refusal tells who holds', async () => {
+  await client.withLease(name, () => assert.rejects(client.acquire(name, { wait: 0 }), (err) => {
+    assert.ok(err.holder.note.includes(`[${process.pid}]`))
+    return err instanceof Busy && err.message.includes(err.holder.note)
+  }))
+})
+
 async function all (list) {
   const items = []
   for await (const item of list) items.push(item)

@@ -38,6 +38,13 @@ class TestClient(Served, unittest.TestCase):
         with self.assertRaises(Released):
             first.check()
 
+    def test_a_refusal_tells_who_holds(self):
+        with self.client.lock(self.name):
+            with self.assertRaises(Busy) as refused:
+                self.client.acquire(self.name, wait=0)
+        self.assertIn("[%d]" % os.getpid(), refused.exception.holder["note"])
+        self.assertIn(refused.exception.holder["note"], str(refused.exception))
+
     def test_a_list_has_pages(self):
         names = [f"{self.name}/{i}" for i in range(5)]
         with contextlib.ExitStack() as held:

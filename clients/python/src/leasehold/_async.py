@@ -1,4 +1,4 @@
-"""The client for asyncio. It speaks HTTP over asyncio's streams, so that a call can be cancelled and waits need no threads."""
+"""The client for asyncio. It speaks HTTP over asyncio's streams: calls can be cancelled, and waits need no threads."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import ssl
 from types import TracebackType
 from typing import AsyncIterator, List, Optional, Tuple, Type, TypeVar, cast
 
-from ._claim import (LOOK_EVERY, Answer, Claim, Grant, Request, Server, Steps, Term, deadline_passed, judge, nothing_left, now,
-                     read_page)
+from ._claim import (LOOK_EVERY, Answer, Claim, Grant, Request, Server, Steps, Term, deadline_passed, judge,
+                     nothing_left, now, read_page)
 from ._errors import Error, Lost, Refused, Unknown
 from ._types import Features, Lock, Mode
 
@@ -53,7 +53,8 @@ class AsyncClient:
 
     @contextlib.asynccontextmanager
     async def lock(self, name: str, *, ttl: float = 30.0, wait: Optional[float] = None, mode: Mode = "exclusive",
-                   limit: int = 0, note: str = "", at_least: float = 0.0, interrupt: bool = True) -> AsyncIterator[AsyncLease]:
+                   limit: int = 0, note: str = "", at_least: float = 0.0,
+                   interrupt: bool = True) -> AsyncIterator[AsyncLease]:
         """The lock for an async with statement: it is taken as by acquire, and released at the end."""
         async with await self.acquire(name, ttl=ttl, wait=wait, mode=mode, limit=limit, note=note, at_least=at_least,
                                       interrupt=interrupt) as lease:
@@ -86,7 +87,7 @@ class AsyncClient:
         await self._ask(self._server.evict(name, handle, reason))
 
     async def _ask(self, request: Request) -> Answer:
-        """One call, on a connection of its own. Its task is not awaited by wait_for, which may swallow a cancellation."""
+        """One call, on a connection of its own. asyncio.wait_for may swallow a cancellation: it is not used."""
         exchange = asyncio.ensure_future(self._exchange(request))
         exchange.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
@@ -149,8 +150,10 @@ class AsyncClient:
             steps.close()
 
     async def _leave(self, claim: Claim) -> None:
-        """Leave the queue, or release what may have been granted. No task of its own does it: when the event loop ends, it
-        waits for no new task."""
+        """Leave the queue, or release what may have been granted.
+
+        No task of its own does it: when the event loop ends, it waits for no new task.
+        """
         try:
             await self._run(claim.leave(LONGEST_FAREWELL))
         except asyncio.CancelledError:  # as by the end of the loop

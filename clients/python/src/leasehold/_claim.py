@@ -10,6 +10,8 @@ import base64
 import json
 import math
 import os
+import socket
+import sys
 import threading
 import time
 import urllib.parse
@@ -126,7 +128,10 @@ def judge(status: int, text: bytes, yes: Mapping[str, object]) -> Answer:
             raise Unknown("an answer to another call")
         return answer
     if status == 409:
-        raise Busy(error, code, answer.get("holder"))
+        holder: Any = answer.get("holder")
+        if isinstance(holder, dict) and holder.get("note"):
+            error += ": " + str(holder["note"])
+        raise Busy(error, code, holder)
     if status == 410:
         raise Lost(error, code)
     if answer.get("outcome") == "refused":
@@ -149,7 +154,8 @@ class Claim:
         self.server, self.name = server, name
         self.owner = base64.b32encode(os.urandom(20)).decode()
         self._at_least = at_least
-        self._same: Dict[str, object] = {"name": name, "owner": self.owner, "mode": mode, "limit": limit, "note": note}
+        self._same: Dict[str, object] = {
+            "name": name, "owner": self.owner, "mode": mode, "limit": limit, "note": note or _who()}
         self._mutex = threading.Lock()  # guards what follows
         self._count = 0
         self._silent = 0  # the first acquire without an answer: it may be served late
@@ -184,10 +190,13 @@ class Claim:
                         self._shortest = min(self._shortest, ttl / 1000)
 
     def _granted(self, sent: float, answer: Answer) -> Grant:
-        """The grant, with no more of its TTL than is sure: a call that had no answer may be served late, and restart
-        the lease with its own."""
+        """The grant, with no more of its TTL than is sure.
+
+        A call that had no answer may be served late, and restart the lease with its own TTL.
+        """
         try:
-            ttl, waited, token = int(answer["ttl_ms"]) / 1000, int(answer.get("waited_ms", 0)) / 1000, int(answer["token"])
+            ttl, waited = int(answer["ttl_ms"]) / 1000, int(answer.get("waited_ms", 0)) / 1000
+            token = int(answer["token"])
         except (KeyError, TypeError, ValueError):
             raise Unknown("an answer that is not a grant") from None
         with self._mutex:
@@ -203,8 +212,8 @@ class Claim:
             sent = now()
             left = min(max(end - sent, 0.0), LONGEST_WAIT)
             try:
-                answer = yield from self._call("acquire", self.server.timeout + left, ttl_ms=_ms(ttl), wait_ms=_ms(left),
-                                               queue=wait != 0, at_least_ms=_ms(self._at_least))
+                answer = yield from self._call("acquire", self.server.timeout + left, ttl_ms=_ms(ttl),
+                                               wait_ms=_ms(left), queue=wait != 0, at_least_ms=_ms(self._at_least))
                 return self._granted(sent, answer)
             except Busy as e:
                 silent = now()
@@ -251,6 +260,11 @@ class Claim:
 def nothing_left(error: BaseException, wait: Optional[float]) -> bool:
     """Whether an attempt to acquire that ended so cannot have left a place or a grant."""
     return isinstance(error, ValueError) or wait == 0 and isinstance(error, (Busy, Refused))
+
+
+def _who() -> str:
+    """Tells people who this is: the host, the program and its process id."""
+    return "%s %s[%d]" % (socket.gethostname(), os.path.basename(sys.argv[0]) or "python", os.getpid())
 
 
 def _ms(seconds: float) -> int:

@@ -12,8 +12,8 @@ import time
 from types import TracebackType
 from typing import Iterator, List, Optional, Tuple, Type, TypeVar, cast
 
-from ._claim import (LOOK_EVERY, Answer, Claim, Grant, Request, Server, Steps, Term, deadline_passed, judge, nothing_left, now,
-                     read_page)
+from ._claim import (LOOK_EVERY, Answer, Claim, Grant, Request, Server, Steps, Term, deadline_passed, judge,
+                     nothing_left, now, read_page)
 from ._errors import Error, Lost, Refused, Unknown
 from ._types import Features, Lock, Mode
 
@@ -32,14 +32,15 @@ class Client:
         self._server = Server.at(url, token, timeout)
         self._context = (context or ssl.create_default_context()) if self._server.tls else None
 
-    def acquire(self, name: str, *, ttl: float = 30.0, wait: Optional[float] = None, mode: Mode = "exclusive", limit: int = 0,
-                note: str = "", at_least: float = 0.0, interrupt: bool = True) -> Lease:
+    def acquire(self, name: str, *, ttl: float = 30.0, wait: Optional[float] = None, mode: Mode = "exclusive",
+                limit: int = 0, note: str = "", at_least: float = 0.0, interrupt: bool = True) -> Lease:
         """Take the lock, and return its Lease, which is renewed until it is released.
 
         ttl is how many seconds the lease lasts without a renewal. wait is how many seconds to wait
         for other holders: None waits as long as it takes, 0 tries once. mode is "exclusive" or
         "shared", with at most limit holders (0: any number). note tells people who holds it, and what
-        for. at_least keeps the name taken for so many seconds, even if the lease is released earlier.
+        for; left out, it is the host, the program and its process id. at_least keeps the name taken for
+        so many seconds, even if the lease is released earlier.
 
         A with statement ends when the lease is lost: Lost is raised in its thread, as soon as that
         thread runs Python code. With interrupt=False it is not: see Lease.lost and Lease.check. A Lost
@@ -59,9 +60,9 @@ class Client:
             raise
 
     @contextlib.contextmanager
-    def lock(self, name: str, *, ttl: float = 30.0, wait: Optional[float] = None, mode: Mode = "exclusive", limit: int = 0,
-             note: str = "", at_least: float = 0.0, interrupt: bool = True) -> Iterator[Lease]:
-        """The lock for a with statement, or as a decorator: it is taken as by acquire, and released at the end."""
+    def lock(self, name: str, *, ttl: float = 30.0, wait: Optional[float] = None, mode: Mode = "exclusive",
+             limit: int = 0, note: str = "", at_least: float = 0.0, interrupt: bool = True) -> Iterator[Lease]:
+        """The lock for a with statement, or as a decorator: taken as by acquire, and released at the end."""
         with self.acquire(name, ttl=ttl, wait=wait, mode=mode, limit=limit, note=note, at_least=at_least,
                           interrupt=interrupt) as lease:
             yield lease
@@ -139,10 +140,11 @@ class Client:
 
     def _leave(self, claim: Claim) -> None:
         """Leave the queue, or release what may have been granted, without holding up the caller."""
+        steps = claim.leave(self._server.timeout)
         try:
-            threading.Thread(target=self._run, args=(claim.leave(self._server.timeout),), name="leasehold-leave").start()
+            threading.Thread(target=self._run, args=(steps,), name="leasehold-leave").start()
         except RuntimeError:  # as when the interpreter ends
-            self._run(claim.leave(self._server.timeout))
+            self._run(steps)
 
 
 class Lease:
