@@ -15,10 +15,10 @@ import sys
 import threading
 import time
 import urllib.parse
-from typing import Any, Dict, Generator, List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union
+from typing import Any, Dict, Generator, List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union, cast
 
 from ._errors import Busy, Error, Lost, Refused, Released, Unauthorized, Unknown
-from ._types import Mode
+from ._types import Holder, Mode
 
 # What is kept back of each TTL, because clocks run at different rates: a hundredth and 2 ms.
 DRIFT = 0.01
@@ -128,10 +128,9 @@ def judge(status: int, text: bytes, yes: Mapping[str, object]) -> Answer:
             raise Unknown("an answer to another call")
         return answer
     if status == 409:
-        holder: Any = answer.get("holder")
-        if isinstance(holder, dict) and holder.get("note"):
-            error += ": " + str(holder["note"])
-        raise Busy(error, code, holder)
+        holder = cast(Holder, answer["holder"]) if isinstance(answer.get("holder"), dict) else None
+        note = holder.get("note") if holder is not None else None
+        raise Busy("%s: %s" % (error, note) if note else error, code, holder)
     if status == 410:
         raise Lost(error, code)
     if answer.get("outcome") == "refused":
