@@ -164,8 +164,7 @@ func (r *recorder) gauges(now time.Time) []figure {
 	if seen != nil {
 		age = now.Sub(seen.at).Seconds()
 		if up {
-			h, w := seen.count()
-			held, waiting, longest = float64(h), float64(w), seen.longest(now).Seconds()
+			held, waiting, longest = float64(seen.held), float64(len(seen.rows)-seen.held), seen.longest(now).Seconds()
 			atRisk = float64(seen.atRisk())
 		}
 	}
