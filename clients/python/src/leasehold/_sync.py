@@ -238,9 +238,9 @@ class Lease:
         self._client._run(self._claim.release(until))
 
     def __enter__(self) -> Lease:
-        self.check()
-        if self._interrupt:
-            with self._mutex:
+        with self._mutex:  # no loss comes in between
+            self.check()
+            if self._interrupt:
                 self._section = threading.get_ident()
         return self
 
