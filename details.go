@@ -90,7 +90,10 @@ func newDescription(said, filled details.Details) (*description, error) {
 	if err := said.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidOption, err)
 	}
-	said.Labels = maps.Clone(said.Labels) // the map is the caller's
+	said.Labels = maps.Clone(said.Labels)        // the map is the caller's
+	if said.PID != 0 && said.PID != filled.PID { // of another process
+		filled.Program, filled.Started = "", time.Time{}
+	}
 	note := details.Fit(said, filled)
 	return &description{said, filled, note}, checkNote(note)
 }

@@ -49,7 +49,7 @@ type Options struct {
 	// most driver.MaxNote bytes. Empty means host, program and process id. It is Details.Text.
 	Note string
 	// Details are shown to people who ask who holds a lease. Host, User, PID, Program and
-	// Started are filled in if they are zero and there is room.
+	// Started are filled in if they are zero and there is room, the last two for this PID alone.
 	Details Details
 	// Trace is called with each event of the Locker. Nil costs nothing. See LogTrace, TraceAll,
 	// and the modules leaseholdotel and leaseholdprom.

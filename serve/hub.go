@@ -657,6 +657,9 @@ func (h *hub) end(l lease, one *holding, now time.Time) {
 	}
 	if one.term == nil || one.term.over.CompareAndSwap(false, true) {
 		h.record(e)
+		if e.kind != wire.EventEnded { // else it may have been released
+			h.s.observeLoss(e)
+		}
 	}
 }
 
@@ -876,7 +879,7 @@ func (h *hub) released(one *claim) {
 // lost is for a claim whose call found its lease over.
 func (h *hub) lost(one *claim, why error, ranOut bool) {
 	t := one.lease.term
-	if t == nil || h.s.history == nil || !t.over.CompareAndSwap(false, true) {
+	if t == nil || !t.over.CompareAndSwap(false, true) {
 		return
 	}
 	e := one.event(wire.EventEnded)
@@ -893,6 +896,7 @@ func (h *hub) lost(one *claim, why error, ranOut bool) {
 	}
 	e.held = sinceOf(one.lease.since, end)
 	h.record(e)
+	h.s.observeLoss(e)
 }
 
 // reset is for a name that was kept for nobody.
@@ -907,6 +911,9 @@ func (h *hub) evicted(name string, holder driver.Holder, reason, by string) {
 		e.held = sinceOf(time.Now().Add(-holder.Held), time.Now())
 	}
 	h.tell(e, nil)
+	if holder.Owner.Reveal() != "" { // else nobody held it
+		h.s.observeEviction(e)
+	}
 }
 
 // event is of the lease that the claim has.

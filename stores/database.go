@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/natslock"
@@ -39,7 +40,10 @@ func (p *paced) Connect(ctx context.Context) (sqldriver.Conn, error) {
 
 // openDatabase opens a store on db, with the driver that open makes.
 func openDatabase(ctx context.Context, u *storeurl.URL, db *sql.DB, open func(*sql.DB, *sqllock.Options) (*sqllock.Driver, error), opts *sqllock.Options, create bool) (driver.Driver, error) {
-	db.SetMaxIdleConns(4) // opening one costs more than a grant
+	// Opening a connection costs more than a grant: the pool keeps as many as many goroutines use at once, whose requests
+	// share statements. It closes them when they are not needed, as other processes may need them.
+	db.SetMaxIdleConns(20)
+	db.SetConnMaxIdleTime(time.Minute)
 	opts.Prefix, opts.Schema = u.Options.Get("prefix"), u.Options.Get("schema")
 	d, err := open(db, opts)
 	if err != nil {

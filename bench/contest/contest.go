@@ -68,6 +68,10 @@ type Engine struct {
 	Where       string // added to titles, where it is measured on more than one set of servers
 	Competitors []Competitor
 
+	// Rounds says how often each part was measured, for the conditions of the run;
+	// "": the median of several rounds, locks in turns. With -short it is one round.
+	Rounds string
+
 	// CPU returns what the server has used so far; nil: it is not measured.
 	CPU func() time.Duration
 }

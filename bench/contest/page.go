@@ -54,8 +54,10 @@ type run struct {
 func beginRun() run { return run{time.Now().UTC(), load()} }
 
 // conditions is what one must know to compare with another run.
-func (r run) conditions(servers []string) string {
-	rounds := "the median of several rounds, locks in turns"
+func (r run) conditions(servers []string, rounds string) string {
+	if rounds == "" {
+		rounds = "the median of several rounds, locks in turns"
+	}
 	if testing.Short() {
 		rounds = "one round of each part (-short)"
 	}
@@ -129,7 +131,7 @@ func (e *Engine) writePage(folder string, r run) error {
 		return nil
 	}
 	report.mu.Lock()
-	written := r.conditions(report.servers) + "\n```\n" + strings.Trim(tables.String(), "\n") + "\n```\n"
+	written := r.conditions(report.servers, e.Rounds) + "\n```\n" + strings.Trim(tables.String(), "\n") + "\n```\n"
 	report.mu.Unlock()
 	path := filepath.Join(folder, strings.ToLower(strings.ReplaceAll(e.Name, " ", "-"))+".md")
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {

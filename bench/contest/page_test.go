@@ -45,6 +45,15 @@ func TestPageIsWritten(t *testing.T) {
 			t.Errorf("what is around it has changed:\n%s", text)
 		}
 	}
+	for _, rounds := range []string{"", "one round of each row"} {
+		want := "; " + rounds + "\n"
+		if rounds == "" {
+			want = "; the median of several rounds, locks in turns\n"
+		}
+		if got := beginRun().conditions(nil, rounds); !testing.Short() && !strings.Contains(got, want) {
+			t.Errorf("the conditions have no %q:\n%s", want, got)
+		}
+	}
 	if err := os.WriteFile(path, []byte("# By hand\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/stores"
 )
 
-var page = contest.Engine{Name: "Growth"}
+var page = contest.Engine{Name: "Growth", Rounds: "one round of each row"}
 
 func TestMain(m *testing.M) { page.Main(m) }
 

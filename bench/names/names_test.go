@@ -32,7 +32,9 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-func TestMain(m *testing.M) { (&contest.Engine{Name: "names"}).Main(m) }
+func TestMain(m *testing.M) {
+	(&contest.Engine{Name: "names", Rounds: "one round of each row"}).Main(m)
+}
 
 // A store has locks, which outlive the run.
 type store struct {

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -27,14 +28,17 @@ var (
 	old   = flag.String("pairs.old", "", "compare with the test binary of the former tree")
 	pairs = flag.Int("pairs.n", 10, "how many pairs")
 	lasts = flag.Duration("pairs.lasts", time.Second, "how long each row of each run lasts")
+	only  = flag.String("pairs.only", "", "rows that match, such as 'PostgreSQL, own'")
 )
 
 // These are set in a process that runs one row.
 const sliceEnv, rowEnv = "LEASEHOLD_PAIRS_STORE", "LEASEHOLD_PAIRS_ROW"
 
-// A row is what is measured until a time. It returns the time of each operation.
+// A row is what is measured until a time. It returns the time of each operation, of which the median is compared; or what
+// one takes of the whole time, where many run at once.
 type row struct {
 	name string
+	many bool
 	run  func(open opener, until time.Time) []time.Duration
 }
 
@@ -42,9 +46,10 @@ type row struct {
 type opener func(opts *leasehold.Options) *leasehold.Locker
 
 var rows = []row{
-	{"alone", func(open opener, until time.Time) []time.Duration { return cycles(open(nil), "alone", until) }},
-	{"own keys", ownKeys},
-	{"gap", gap},
+	{"alone", false, func(open opener, until time.Time) []time.Duration { return cycles(open(nil), "alone", until) }},
+	{"own keys of 8", true, ownKeys(8)},
+	{"own keys of 64", true, ownKeys(64)},
+	{"gap", false, gap},
 }
 
 // cycles takes and releases a lock.
@@ -62,21 +67,23 @@ func cycles(locks *leasehold.Locker, name string, until time.Time) (times []time
 	return times
 }
 
-// ownKeys is cycles by 64 goroutines, each on a lock of its own.
-func ownKeys(open opener, until time.Time) (all []time.Duration) {
-	locks := open(nil)
-	var mu sync.Mutex
-	var done sync.WaitGroup
-	for g := range 64 {
-		done.Go(func() {
-			times := cycles(locks, fmt.Sprint("own/", g), until)
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, times...)
-		})
+// ownKeys is cycles by so many goroutines, each on a lock of its own.
+func ownKeys(goroutines int) func(open opener, until time.Time) []time.Duration {
+	return func(open opener, until time.Time) (all []time.Duration) {
+		locks := open(nil)
+		var mu sync.Mutex
+		var done sync.WaitGroup
+		for g := range goroutines {
+			done.Go(func() {
+				times := cycles(locks, fmt.Sprint("own/", g), until)
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, times...)
+			})
+		}
+		done.Wait()
+		return all
 	}
-	done.Wait()
-	return all
 }
 
 // gap is the time from the call that releases to the return of the waiter, in another Locker.
@@ -122,7 +129,7 @@ func gap(open opener, until time.Time) (times []time.Duration) {
 }
 
 // A result is what one run of a row comes to.
-type result struct{ P50, CPU time.Duration }
+type result struct{ Time, CPU time.Duration }
 
 // slice runs one row, in a process of its own.
 func slice(r row, store string) (result, error) {
@@ -145,7 +152,11 @@ func slice(r row, store string) (result, error) {
 		return result{}, fmt.Errorf("%s: nothing within %v", r.name, *lasts)
 	}
 	slices.Sort(times)
-	return result{times[len(times)/2], cpu / time.Duration(len(times))}, nil
+	got := result{times[len(times)/2], cpu / time.Duration(len(times))}
+	if r.many {
+		got.Time = *lasts / time.Duration(len(times))
+	}
+	return got, nil
 }
 
 // used is the processor time that this process has used.
@@ -180,7 +191,7 @@ func TestPairs(t *testing.T) {
 		t.Skip("without -pairs.old there is nothing to compare with")
 	}
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "new to old, %d pairs\tp50\tleast\tmost\told's own\tCPU\tleast\tmost\told's own\n", *pairs)
+	fmt.Fprintf(table, "new to old, %d pairs\ttime\tleast\tmost\told's own\tCPU\tleast\tmost\told's own\n", *pairs)
 	redis := "redis://" + servers.StartRedis(t).Addr()
 	postgres := servers.StartPostgres(t, "max_connections=500").URL()
 	etcd := "etcd://" + strings.TrimPrefix(servers.Endpoints(servers.StartEtcdCluster(t, servers.EtcdCurrent, 1)...)[0], "http://")
@@ -191,13 +202,18 @@ func TestPairs(t *testing.T) {
 		{"etcd", etcd, etcd},
 	} {
 		for _, r := range rows {
+			if ok, err := regexp.MatchString(*only, store.name+", "+r.name); err != nil {
+				t.Fatal(err)
+			} else if !ok {
+				continue
+			}
 			var was, is []result
 			for range *pairs {
 				was = append(was, run(t, *old, r, store.was))
 				is = append(is, run(t, os.Args[0], r, store.is))
 			}
 			fmt.Fprintf(table, "%s, %s\t%s\t%s\n", store.name, r.name,
-				compared(was, is, func(r result) time.Duration { return r.P50 }), compared(was, is, func(r result) time.Duration { return r.CPU }))
+				compared(was, is, func(r result) time.Duration { return r.Time }), compared(was, is, func(r result) time.Duration { return r.CPU }))
 		}
 	}
 	table.Flush()

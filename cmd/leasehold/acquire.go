@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,11 +82,12 @@ func acquire(ctx context.Context, a *app, name string, f *claimFlags, opts []lea
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := f.bounded(ctx)
 	defer stop()
-	note := f.note
-	if note == "" {
-		note = callerNote()
+	// The script rather than this process, which ends at once.
+	who, err := f.details("script", os.Getppid())
+	if err != nil {
+		return err
 	}
-	o := &leasehold.Options{TTL: time.Duration(f.ttl), Note: note, Trace: leasehold.TraceAll(a.trace, (&trouble{app: a}).trace)}
+	o := &leasehold.Options{TTL: time.Duration(f.ttl), Details: who, Trace: leasehold.TraceAll(a.trace, (&trouble{app: a}).trace)}
 	return a.with(ctx, stores.Open, o, func(ctx context.Context, locks *leasehold.Locker) error {
 		a.sayLocal()
 		if !locks.Features().Resumes {
@@ -96,7 +96,7 @@ func acquire(ctx context.Context, a *app, name string, f *claimFlags, opts []lea
 		if err := a.refuseNested(ctx, locks, name); err != nil {
 			return err
 		}
-		w := a.watch(locks, name, note, f.slots)
+		w := a.watch(locks, name, who, f.slots)
 		defer w.done()
 		lease, err := locks.Acquire(ctx, name, append(opts, f.waiting()...)...)
 		w.ended()
@@ -251,16 +251,6 @@ func (a *app) failEval(ran *cobra.Command, err error) {
 // shellQuote returns s as one word of a POSIX shell.
 func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
-// callerNote names the script rather than this process, which ends at once.
-func callerNote() string {
-	host, _ := os.Hostname() // a note without a host is still a note
-	who := host
-	if u, err := user.Current(); err == nil {
-		who = u.Username + "@" + host
-	}
-	return fmt.Sprintf("%s script[%d]", who, os.Getppid())
 }
 
 // trace tells with --verbose what becomes of the leases, and watch what is waited for.

@@ -53,7 +53,7 @@ type task struct {
 // The terms are those of its leases.
 type terms struct {
 	ttl      time.Duration
-	note     string
+	who      leasehold.Details
 	fixed    bool          // they last as long as they were granted for
 	heirless bool          // they outlive a kill of this process: nobody may release them
 	keep     time.Duration // they keep others out for it, from the grant
@@ -109,6 +109,13 @@ func (c *child) parse(cmd *cobra.Command, args []string, named bool) error {
 	return nil
 }
 
+// describe takes from flags who holds. Of the command it is not the arguments: they may contain secrets, and others
+// read them.
+func (c *child) describe(f *detailFlags) (err error) {
+	c.who, err = f.details(filepath.Base(c.argv[0]), os.Getpid())
+	return err
+}
+
 // shell is chosen as flock(1) does.
 func shell() string {
 	if sh := os.Getenv("SHELL"); sh != "" {
@@ -142,12 +149,7 @@ func (c *child) catch() {
 }
 
 func (c *child) options() *leasehold.Options {
-	if c.note == "" {
-		host, _ := os.Hostname() // a note without a host is still a note
-		// Not the arguments: they may contain secrets, and others read the note.
-		c.note = fmt.Sprintf("%s %s[%d]", host, filepath.Base(c.argv[0]), os.Getpid())
-	}
-	return &leasehold.Options{TTL: c.ttl, Note: c.note, Trace: leasehold.TraceAll(c.app.trace, c.trouble.trace, c.renews, c.metrics.trace)}
+	return &leasehold.Options{TTL: c.ttl, Details: c.who, Trace: leasehold.TraceAll(c.app.trace, c.trouble.trace, c.renews, c.metrics.trace)}
 }
 
 // renews notes how the renewals go.

@@ -10,7 +10,7 @@ import (
 // and with --json an object on a line of its own.
 type event struct {
 	Time  string `json:"time"`
-	Kind  string `json:"event" enum:"store,serving,warning,waiting,recovered,acquired,renewal_failed,ending,exited,released,more,history,error"`
+	Kind  string `json:"event" enum:"store,serving,warning,waiting,recovered,acquired,renewal_failed,ending,exited,released,looked,more,history,error"`
 	Name  string `json:"name,omitempty"`
 	Token uint64 `json:"token,string,omitempty"`
 	Text  string `json:"text" about:"for people"`
@@ -29,7 +29,8 @@ const (
 	onEnding        = "ending" // of the command, or of what it has left running
 	onExit          = "exited"
 	onRelease       = "released"
-	onMore          = "more" // of a list
+	onLooked        = "looked" // at how many locks, for a list that leaves some out or is sorted
+	onMore          = "more"   // of a list
 	onHistory       = "history"
 	onError         = "error"
 )

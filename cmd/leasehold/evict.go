@@ -124,7 +124,7 @@ func (e *eviction) confirm(ctx context.Context, a *app, h leasehold.Holder) erro
 		return usageErrorf("evict %s from %s? The input is no terminal, so nobody can answer\nGive --yes to evict without a question", h.Owner, shown(e.name))
 	}
 	fmt.Fprintf(a.stderr, "%s is held by %s (%s), %s left.\nEvict it? It may still act until it learns of it. [y/N] ",
-		shown(e.name), h.Owner, plain(h.Note), secondsText(h.Left.Seconds()))
+		shown(e.name), h.Owner, lineOf(h), secondsText(h.Left.Seconds()))
 	answer, err := abandon.Call(ctx, func() (string, error) { // a read from a terminal cannot be ended
 		line, _ := bufio.NewReader(a.stdin).ReadString('\n') // what was read before an error counts
 		return strings.ToLower(strings.TrimSpace(line)), nil
@@ -165,7 +165,7 @@ func (e *eviction) completeOwner(a *app) cobra.CompletionFunc {
 			return locks.Inspect(ctx, args[0])
 		})
 		for _, h := range state.Holders {
-			owners = append(owners, cobra.CompletionWithDesc(h.Owner.String(), plain(h.Note)))
+			owners = append(owners, cobra.CompletionWithDesc(h.Owner.String(), lineOf(h)))
 		}
 		return owners, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -6,12 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/abandon"
+	"github.com/leasehold-go/leasehold/internal/details"
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
@@ -164,19 +167,32 @@ func (f *farewell) consequence() string {
 // gives reports whether NAME is to be free at once.
 func (f *farewell) gives() bool { return f.run.retry && f.code != 0 }
 
-// record leaves what came of the command as the note of what holds the names from now on. Without it the former note
-// still says who and when.
+// record leaves what came of the command in the details of what holds the names from now on. Without it the former
+// ones still say who and when.
 func (f *farewell) record(ctx context.Context) error {
 	if !f.run.keeps() {
 		return nil
 	}
-	came := fmt.Sprintf(" (exit code %d after %s)", f.code, spanText(f.took))
-	note := f.run.note
-	if room := driver.MaxNote - len(came); len(note) > room {
-		note = strings.ToValidUTF8(note[:room], "")
+	done := f.done()
+	return errors.Join(several.Errors(len(f.each), len(f.each), func(i int) error { return f.each[i].SetDetails(ctx, done) })...)
+}
+
+// done are the details of what is kept for the finished command. A text that has no room for the exit code is
+// shortened.
+func (f *farewell) done() leasehold.Details {
+	who := details.Details(f.run.who)
+	who.Kind, who.Labels = details.Once, maps.Clone(who.Labels)
+	if who.Labels == nil {
+		who.Labels = make(map[string]string)
 	}
-	note += came
-	return errors.Join(several.Errors(len(f.each), len(f.each), func(i int) error { return f.each[i].SetNote(ctx, note) })...)
+	who.Labels[details.Exit] = strconv.Itoa(f.code)
+	text, came := who.Who(), fmt.Sprintf(" (exit code %d after %s)", f.code, spanText(f.took))
+	who.Text = came
+	if room := driver.MaxNote - len(who.Note()); len(text) > room {
+		text = strings.ToValidUTF8(text[:max(room, 0)], "")
+	}
+	who.Text = text + came
+	return leasehold.Details(who)
 }
 
 // backTTL is how long a name stays taken whose lease is given back, should only the first of its two calls be answered.

@@ -64,7 +64,7 @@ type claimFlags struct {
 	shared bool
 	slots  int
 	ttl    span
-	note   string
+	detailFlags
 }
 
 func (f *claimFlags) add(set *pflag.FlagSet, ttl time.Duration) {
@@ -75,7 +75,7 @@ func (f *claimFlags) add(set *pflag.FlagSet, ttl time.Duration) {
 	set.BoolVarP(&f.shared, "shared", "s", false, "share NAME with other shared holders")
 	set.IntVar(&f.slots, "slots", 0, "let at most `N` holders share NAME, as a semaphore")
 	set.Var(&f.ttl, "ttl", "lease `LENGTH`: seconds, or 90s, 5m")
-	set.StringVar(&f.note, "note", "", "show `TEXT` to those who ask who holds NAME")
+	f.detailFlags.add(set, "holds NAME")
 	addFlock(set, &f.alone)
 }
 
@@ -123,9 +123,6 @@ func (f *claimFlags) options() ([]leasehold.Option, error) {
 		opts = append(opts, leasehold.Limit(f.slots))
 	case f.shared:
 		opts = append(opts, leasehold.Shared())
-	}
-	if f.note != "" {
-		opts = append(opts, leasehold.Note(f.note))
 	}
 	return opts, nil
 }

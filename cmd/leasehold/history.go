@@ -371,7 +371,7 @@ func (t *historyTable) fit(rows [][]string) {
 	if t.width == 0 {
 		return
 	}
-	for _, least := range []struct{ column, width int }{{eventWhy, 12}, {eventWho, 8}, {eventName, leastName}, {eventWhy, 4}} {
+	for _, least := range []struct{ column, width int }{{eventWhy, 12}, {eventWho, 8}, {eventName, 12}, {eventWhy, 4}} {
 		if cut := min(all-t.width, t.widths[least.column]-least.width); cut > 0 {
 			t.widths[least.column] -= cut
 			all -= cut

@@ -57,7 +57,8 @@ and "leasehold lead" ends when COMMAND has exited; only then another leads.
 // A lead is one "leasehold lead".
 type lead struct {
 	child
-	term span // TTL
+	term  span // TTL
+	about detailFlags
 
 	caught chan os.Signal
 
@@ -90,13 +91,16 @@ func newLeadCommand(a *app) *cobra.Command {
 			if err := l.checkTimes(cmd, "--ttl", time.Duration(l.term)); err != nil {
 				return err
 			}
+			if err := l.describe(&l.about); err != nil {
+				return err
+			}
 			return l.run(context.WithoutCancel(cmd.Context()))
 		},
 	}
 	flags := cmd.Flags()
 	l.addFlags(flags)
 	flags.Var(&l.term, "ttl", "lease `LENGTH`: seconds, or 90s, 5m")
-	flags.StringVar(&l.note, "note", "", "show `TEXT` to those who ask who leads")
+	l.about.add(flags, "leads")
 	return cmd
 }
 
@@ -143,7 +147,7 @@ func (l *lead) unreleased(_ context.Context, e leasehold.Event) {
 // campaign leads term after term, with pauses in which another may.
 func (l *lead) campaign(ctx context.Context, locks *leasehold.Locker) error {
 	for {
-		l.wait = l.app.watch(locks, l.name, l.note, 0)
+		l.wait = l.app.watch(locks, l.name, l.who, 0)
 		err := locks.Lead(ctx, l.name, func(term context.Context) error { return l.serve(term, ctx) })
 		l.leave()
 		l.wait.ended()

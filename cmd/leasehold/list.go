@@ -18,15 +18,31 @@ func newListCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [flags] [PREFIX]",
 		Short: "List the locks that are held or waited for",
-		Long: `List the locks that are held or waited for, one line per holder. A line has the start
-of the owner, the token, how long the lock was held, how much of the lease is left, and
-how many wait. With PREFIX, list only names that start with it.
+		Long: `List the locks that are held or waited for. Each holder has a line: who and where it is,
+for how long it has held, how much of its lease is left, and how many wait. With PREFIX,
+list only names that start with it.
 
 # Columns
-A MODE of shared/3 is a holder that asked for --slots 3; the smallest number of all
-holders counts. On a terminal NAME and NOTE are shortened to its width. If that is not
-enough, TOKEN, NOTE and OWNER are left out, in this order. Any other output has
+STATE is held, reserved, done for what a finished job keeps, free for what is only
+waited for, or how many of its slots are taken. HOLDER is the note, or else the program
+and its process id. A MODE of shared/3 is a holder that asked for --slots 3; the
+smallest number of all holders counts.
+
+On a terminal NAME, HOLDER and HOST are shortened to its width. If that is not enough,
+TOKEN, OWNER, MODE, HOST and HOLDER are left out, in this order. Any other output has
 everything.
+
+# Sort and select
+A lock is listed if one of its holders, or of those who wait, has all that
+--held-longer-than, --host and --label ask for. With --sort, nothing is printed before
+all locks were looked at, 50,000 at most. held and waiting begin with the most, left
+with the lease that ends first. Standard error says how many locks were looked at, and
+whether these were all.
+
+# CSV
+--csv prints RFC 4180 with a line of heads, and a line for each holder. What is unknown
+is empty. A text that a spreadsheet would take for a formula has an apostrophe before
+it.
 
 # Pages
 Lines appear as the store sends them, sorted by name where it can sort. If --limit
@@ -38,7 +54,7 @@ With --watch, "leasehold ls" looks every second until a signal ends it, at 50,00
 at most. It prints a line with the time for each name whose holders or waiters have
 changed, or with --json an object. Changes that are undone within the second are not
 seen. If the store does not answer, standard error says so once.`,
-		Example:           "  leasehold ls\n  leasehold ls --limit 50 orders/\n  leasehold ls --json | jq -r '.[].name'\n  leasehold ls --watch --json | jq -c '[.lock.name, .lock.holders != []]'",
+		Example:           "  leasehold ls\n  leasehold ls --limit 50 orders/\n  leasehold ls --sort held --held-longer-than 1h --label team=payments\n  leasehold ls --json | jq -r '.[].name'\n  leasehold ls --watch --json | jq -c '[.lock.name, .lock.holders != []]'",
 		Args:              argNames("[PREFIX]"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,8 +64,16 @@ seen. If the store does not answer, standard error says so once.`,
 			if l.limit < 0 || cmd.Flags().Changed("limit") && l.limit == 0 {
 				return usageErrorf("--limit %d: want a number of locks", l.limit)
 			}
-			if watch && (l.limit > 0 || l.after != "") {
-				return usageErrorf("--watch excludes --limit and --after")
+			if err := l.check(); err != nil {
+				return err
+			}
+			switch {
+			case watch && (l.limit > 0 || l.after != "" || l.csv || l.any()):
+				return usageErrorf("--watch excludes --limit, --after, --csv, --sort and what selects locks")
+			case l.csv && a.json:
+				return usageErrorf("--csv and --json exclude each other")
+			case l.sort != "" && l.after != "":
+				return usageErrorf("--sort and --after exclude each other: a sorted list has all locks")
 			}
 			if watch {
 				return a.with(cmd.Context(), stores.OpenExisting, nil, func(ctx context.Context, locks *leasehold.Locker) error {
@@ -59,6 +83,9 @@ seen. If the store does not answer, standard error says so once.`,
 			return l.list(cmd.Context(), a)
 		},
 	}
+	l.addFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&l.csv, "csv", false, "print CSV")
+	cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(orderNames, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().BoolVar(&watch, "watch", false, "keep watching, and print each change")
 	cmd.Flags().IntVar(&l.limit, "limit", 0, "list at most `N` locks")
 	cmd.Flags().StringVar(&l.after, "after", "", "continue after the list that ended with `NEXT`")
@@ -74,7 +101,7 @@ func newShowCommand(a *app) *cobra.Command {
 waits for it, in order.
 
 A finished job of "leasehold run --once-per" or --at-least keeps NAME without an owner.
-HELD is then how long ago the job began, and NOTE who ran it, its exit code and how
+HELD is then how long ago the job began, and HOLDER who ran it, its exit code and how
 long it took.`,
 		Example:           "  leasehold show deploy\n  leasehold show --json deploy | jq '.waiters | length'",
 		Args:              argNames("NAME"),

@@ -99,18 +99,6 @@ func TestTopPipedIsOneSnapshot(t *testing.T) {
 	}
 }
 
-func TestTopFitsTheScreen(t *testing.T) {
-	t.Parallel()
-	got := string(fit("one\ntwo longer\nthree\nfour\nfive\n", 5, 4))
-	if want := screenHome + lineRest + "one" + lineEnd + lineRest + "two l" + lineEnd + lineRest + "… 3 m" + lineEnd + screenRest; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got := string(fit("one", 80, 24)); got != screenHome+lineRest+"one"+lineEnd+screenRest {
-		t.Errorf("got %q", got)
-	}
-	fit("one\ntwo", 0, 0) // a terminal without a size must not end the program
-}
-
 func TestEvict(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

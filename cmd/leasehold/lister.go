@@ -18,16 +18,20 @@ import (
 // listPage is how many locks ls asks for at once.
 const listPage = 500
 
-// A lister prints a list as it comes.
+// A lister prints a list as it comes, or sorted when it is whole.
 type lister struct {
 	prefix string
 	after  string // as --after says
 	limit  int    // 0: all
+	csv    bool
+	selection
 
 	a       *app
 	table   table
-	seen    map[[16]byte]bool // hashes of the names that were printed, which an engine may tell twice
-	printed bool              // something was: with --json the array was begun
+	seen    map[[16]byte]bool // hashes of the names that were looked at, which an engine may tell twice
+	found   int               // of them, which are selected
+	kept    []stateView       // to be sorted
+	printed bool              // something was: the heads, or the beginning of an array
 }
 
 // list prints pages until there are no more, or there is no more to be listed.
@@ -45,11 +49,11 @@ func (l *lister) list(ctx context.Context, a *app) error {
 				return errors.Join(damaged, err)
 			}
 			damaged = errors.Join(damaged, err)
-			if err := l.print(page.States); err != nil {
+			if err := l.take(page.States); err != nil {
 				return err
 			}
 			next = page.Next
-			more = next != "" && (l.limit == 0 || len(l.seen) < l.limit)
+			more = next != "" && (l.limit == 0 || l.sort != "" || l.found < l.limit)
 			if !more {
 				return errors.Join(damaged, l.end(next))
 			}
@@ -77,38 +81,92 @@ func (a *app) stream(ctx context.Context, do func(ctx context.Context, locks *le
 	return err
 }
 
+// page asks for the next locks, up to the last one that is to be listed.
 func (l *lister) page(ctx context.Context, locks *leasehold.Locker, after string) (leasehold.Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
 	limit := listPage
-	if l.limit > 0 {
-		limit = min(limit, l.limit-len(l.seen))
+	if l.limit > 0 && l.sort == "" && !l.filters() {
+		limit = min(limit, l.limit-l.found)
 	}
-	return locks.Page(ctx, leasehold.PageOptions{Prefix: l.prefix, After: after, Limit: limit})
+	for {
+		page, err := locks.Page(ctx, leasehold.PageOptions{Prefix: l.prefix, After: after, Limit: limit})
+		last := l.last(page.States)
+		if err != nil && !errors.Is(err, driver.ErrCorrupt) || last == len(page.States)-1 {
+			return page, err
+		}
+		limit = last + 1 // the page then tells how to go on behind it
+	}
 }
 
-// print prints those states that were not printed yet.
-func (l *lister) print(states []leasehold.State) error {
-	var views []stateView
-	for _, s := range states {
-		sum := sha256.Sum256([]byte(s.Resource))
-		hash := [16]byte(sum[:])
-		if !l.seen[hash] {
-			l.seen[hash] = true
-			views = append(views, viewOf(s))
+// last is the index of the last of states that there is room for.
+func (l *lister) last(states []leasehold.State) int {
+	if l.limit > 0 && l.sort == "" && l.filters() {
+		for i, found := 0, l.found; i < len(states); i++ {
+			if found += l.counts(states[i]); found == l.limit {
+				return i
+			}
 		}
 	}
+	return len(states) - 1
+}
+
+// counts is 1 for a lock that is to be listed.
+func (l *lister) counts(s leasehold.State) int {
+	if l.seen[nameHash(s.Resource)] || !l.has(viewOf(s)) {
+		return 0
+	}
+	return 1
+}
+
+// nameHash stands for a name among those that were looked at, which may be many.
+func nameHash(name string) [16]byte {
+	sum := sha256.Sum256([]byte(name))
+	return [16]byte(sum[:])
+}
+
+// take prints, or keeps, those states that are selected and were not looked at yet.
+func (l *lister) take(states []leasehold.State) error {
+	var views []stateView
+	for _, s := range states {
+		hash := nameHash(s.Resource)
+		if l.seen[hash] {
+			continue
+		}
+		l.seen[hash] = true
+		if v := viewOf(s); l.has(v) {
+			views = append(views, v)
+		}
+	}
+	l.found += len(views)
+	if l.sort == "" {
+		return l.print(views)
+	}
+	if l.kept = append(l.kept, views...); len(l.kept) > watchMost {
+		return usageErrorf("more than %d locks are to be sorted: give a PREFIX, which fewer begin with, or leave out --sort", watchMost)
+	}
+	return nil
+}
+
+func (l *lister) print(views []stateView) error {
 	var b bytes.Buffer
-	if !l.a.json {
+	if !l.a.json && !l.csv {
 		l.table.write(&b, views)
 	}
+	if l.csv {
+		if err := writeCSV(&b, views, !l.printed); err != nil {
+			return internalErrorf("write CSV: %w", err)
+		}
+		l.printed = true
+	}
 	for _, v := range views {
+		first := !l.printed
 		l.printed = true
 		if !l.a.json {
 			continue
 		}
 		between := ",\n  "
-		if len(l.seen) == len(views) && b.Len() == 0 {
+		if first {
 			between = "[\n  "
 		}
 		b.WriteString(between)
@@ -134,6 +192,15 @@ func writeElement(w io.Writer, v any) error {
 
 // end ends what was printed, and says how to go on after it.
 func (l *lister) end(next string) error {
+	if l.sort != "" {
+		l.arrange(l.kept)
+		if l.limit > 0 {
+			l.kept = l.kept[:min(l.limit, len(l.kept))]
+		}
+		if err := l.print(l.kept); err != nil {
+			return err
+		}
+	}
 	switch {
 	case l.a.json && l.printed:
 		if err := l.a.output([]byte("\n]\n")); err != nil {
@@ -143,13 +210,16 @@ func (l *lister) end(next string) error {
 		if err := l.a.output([]byte("[]\n")); err != nil {
 			return err
 		}
-	case !l.printed && next == "" && l.after == "":
+	case !l.printed && next == "" && l.after == "" && !l.filters():
 		// On stderr, so that a script that counts lines counts none.
 		which := ""
 		if l.prefix != "" {
 			which = " whose name starts with " + shown(l.prefix)
 		}
 		fmt.Fprintf(l.a.stderr, "No lock%s is held or waited for in %s\n", which, stores.Redact(l.a.storeURL))
+	}
+	if l.any() {
+		l.a.announce(onLooked, "", "%s", l.looked(len(l.seen), l.found, next == "" && l.after == ""))
 	}
 	if next != "" {
 		l.a.more(base64.RawURLEncoding.EncodeToString([]byte(next)))

@@ -95,6 +95,9 @@ func (r *run) checkFlags(cmd *cobra.Command) error {
 // run is the whole life: wait, hold, release.
 func (r *run) run(ctx context.Context) error {
 	opts, err := r.claim.options()
+	if err == nil {
+		err = r.describe(&r.claim.detailFlags)
+	}
 	if err != nil {
 		return err
 	}
@@ -103,14 +106,13 @@ func (r *run) run(ctx context.Context) error {
 		return internalErrorf("%w", err)
 	}
 	r.catch()
-	r.note = r.claim.note
 	bounded, stop := r.claim.bounded(ctx)
 	defer stop()
 	locks, done, err := r.open(bounded)
 	if err != nil {
 		return err
 	}
-	w := r.app.watch(locks, r.name, r.note, r.claim.slots)
+	w := r.app.watch(locks, r.name, r.who, r.claim.slots)
 	leases, err := r.acquire(bounded, locks, opts)
 	w.ended()
 	if err != nil {

@@ -86,6 +86,12 @@ start it within PERIOD runs it again. There is no --also with --once-per: it wou
 the other names for all of PERIOD. COMMAND can hold them with a "leasehold run" of its
 own.
 
+# Who holds NAME
+"leasehold ls" and "leasehold show" tell the host, the user, COMMAND's name and process
+id, and what --note, --link and --label say. In a job of GitHub Actions, GitLab CI,
+Jenkins, Buildkite or CircleCI, the link is the job's page unless --link gives another.
+COMMAND's arguments are not told.
+
 # Environment
 COMMAND has these variables:
   LEASEHOLD_NAME      NAME

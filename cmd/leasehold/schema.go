@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/spf13/cobra"
 )
 
@@ -34,6 +35,7 @@ var outputs = []output{
 	{"schema", "what schema prints without a NAME", []schemaView{}},
 	{"man", "the pages that man has written", []string{}},
 	{"error", "the last line of standard error of all commands, when they fail", errorView{}},
+	{"webhook", "what serve --webhook posts", wire.Notice{}},
 	{"event", "each line of standard error of all commands with -v, but for errors", event{}},
 }
 
@@ -108,6 +110,7 @@ type schema struct {
 	Items       *schema            `json:"items,omitempty"`
 	Properties  map[string]*schema `json:"properties,omitempty"`
 	Required    []string           `json:"required,omitempty"`
+	Others      *schema            `json:"additionalProperties,omitempty"`
 }
 
 // schemaOf describes a type of the views. Of all others it knows nothing, and panics.
@@ -117,7 +120,7 @@ func schemaOf(t reflect.Type) *schema {
 		return &schema{Type: "string"}
 	case reflect.Bool:
 		return &schema{Type: "boolean"}
-	case reflect.Int:
+	case reflect.Int, reflect.Int64:
 		return &schema{Type: "integer"}
 	case reflect.Float64: // of seconds
 		return &schema{Type: "number", Minimum: new(int)}
@@ -125,6 +128,8 @@ func schemaOf(t reflect.Type) *schema {
 		return schemaOf(t.Elem())
 	case reflect.Slice:
 		return &schema{Type: "array", Items: schemaOf(t.Elem())}
+	case reflect.Map:
+		return &schema{Type: "object", Others: schemaOf(t.Elem())}
 	case reflect.Struct:
 		return schemaOfStruct(t)
 	}

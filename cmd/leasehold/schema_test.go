@@ -34,7 +34,7 @@ func (c *cli) sealed(name string) *jsonschema.Schema {
 func seal(doc any) {
 	switch v := doc.(type) {
 	case map[string]any:
-		if v["type"] == "object" {
+		if _, labels := v["additionalProperties"]; v["type"] == "object" && !labels {
 			v["additionalProperties"] = false
 		}
 		for _, inner := range v {

@@ -14,23 +14,26 @@ import (
 // Columns of the table of locks.
 const (
 	columnName = iota
-	columnMode
-	columnOwner
-	columnToken
+	columnState
+	columnHolder
+	columnHost
 	columnHeld
 	columnLeft
 	columnWaiting
-	columnNote
+	columnMode
+	columnOwner
+	columnToken
 )
 
-var heads = []string{"NAME", "MODE", "OWNER", "TOKEN", "HELD", "LEFT", "WAITING", "NOTE"}
+var heads = []string{"NAME", "STATE", "HOLDER", "HOST", "HELD", "LEFT", "WAITING", "MODE", "OWNER", "TOKEN"}
 
-const (
-	gap = 2 // between columns
-	// leastName and leastNote are what a terminal shows of a longer name or note at least.
-	leastName = 12
-	leastNote = 8
-)
+const gap = 2 // between columns
+
+// flexible are the columns that a terminal shortens: first to what is comfortable, and at last to what tells rows
+// apart.
+var flexible = map[int][3]int{columnName: {comfortable: 24, legible: 12, least: 12}, columnHolder: {20, 10, 8}, columnHost: {12, 8, 6}}
+
+const whole, comfortable, legible, least = -1, 0, 1, 2
 
 // A table prints one line per holder, and one for each resource that has only waiters. Lines are
 // at most width cells wide, or as wide as they need if width is 0. The first rows fix the column
@@ -44,13 +47,13 @@ type table struct {
 func (t *table) write(w io.Writer, views []stateView) {
 	var rows [][]string
 	for _, v := range views {
-		name, waiting := shown(v.Name), strconv.Itoa(len(v.Waiters))
+		name, state, waiting := shown(v.Name), v.stateText(), strconv.Itoa(len(v.Waiters))
 		for _, h := range v.Holders {
-			rows = append(rows, []string{name, h.modeText(), ownerText(h.Owner), strconv.FormatUint(h.Token, 10),
-				secondsText(h.Held), secondsText(h.Left), waiting, h.Note})
+			rows = append(rows, []string{name, state, orDash(h.who()), orDash(h.Details.of().Host), secondsText(h.Held), secondsText(h.Left),
+				waiting, h.modeText(), ownerText(h.Owner), strconv.FormatUint(h.Token, 10)})
 		}
 		if len(v.Holders) == 0 {
-			rows = append(rows, []string{name, "-", "-", "-", "-", "-", waiting, ""})
+			rows = append(rows, []string{name, state, "-", "-", "-", "-", waiting, "-", "-", "-"})
 		}
 	}
 	if len(rows) == 0 {
@@ -74,36 +77,57 @@ func (t *table) write(w io.Writer, views []stateView) {
 // writeTable writes a whole table.
 func writeTable(w io.Writer, views []stateView, width int) { (&table{width: width}).write(w, views) }
 
-// fitted returns the widths of columns in so much room, 0 being that of a column which is left out: NAME
-// and NOTE are shortened, and where that is not enough TOKEN, NOTE and OWNER are left out.
+// fitted returns the widths of columns in so much room, 0 being that of a column which is left out. Where names,
+// holders and hosts would be cramped, TOKEN and OWNER are left out. Where they cannot be read, so is MODE, and then
+// HOST and HOLDER.
 func fitted(natural []int, width int) []int {
 	widths := slices.Clone(natural)
 	if width <= 0 {
 		return widths
 	}
-	for _, out := range []int{-1, columnToken, columnNote, columnOwner} {
-		if out >= 0 {
-			widths[out] = 0
+	for _, out := range []struct{ column, shortened int }{
+		{-1, comfortable}, {columnToken, comfortable}, {columnOwner, legible}, {columnMode, least}, {columnHost, least}, {columnHolder, least},
+	} {
+		if out.column >= 0 {
+			widths[out.column] = 0
 		}
-		room := width
-		for i, n := range widths {
-			switch {
-			case n == 0, i == columnName:
-			case i == columnNote:
-				room -= gap
-			default:
-				room -= n + gap
-			}
-		}
-		name, note := natural[columnName], widths[columnNote]
-		if room >= min(name, leastName)+min(note, leastNote) {
-			widths[columnName] = min(name, max(room-note, room/2))
-			widths[columnNote] = min(note, room-widths[columnName])
-			return widths
+		if needed(widths, out.shortened) <= width {
+			break
 		}
 	}
-	widths[columnName] = min(natural[columnName], leastName)
+	for _, to := range []int{comfortable, legible, least} {
+		for needed(widths, whole) > width && shrink(widths, to) {
+		}
+	}
 	return widths
+}
+
+// needed is how wide a line is whose flexible columns are shortened.
+func needed(widths []int, to int) int {
+	sum := -gap
+	for i, n := range widths {
+		if limits, ok := flexible[i]; ok && to != whole {
+			n = min(n, limits[to])
+		}
+		if n > 0 {
+			sum += n + gap
+		}
+	}
+	return sum
+}
+
+// shrink takes a cell from the widest column that is wider than it may be shortened to.
+func shrink(widths []int, to int) bool {
+	widest := -1
+	for i, n := range widths {
+		if limits, ok := flexible[i]; ok && n > limits[to] && (widest < 0 || n > widths[widest]) {
+			widest = i
+		}
+	}
+	if widest >= 0 {
+		widths[widest]--
+	}
+	return widest >= 0
 }
 
 // line is one row of a table.
@@ -120,7 +144,7 @@ func line(row []string, widths []int, width int) string {
 		case width == 0: // a row that came later may need more
 		case i == columnName:
 			text = shortened(text, widths[i])
-		case i == columnNote:
+		case i == columnHolder, i == columnHost:
 			text = cut(text, widths[i], "…")
 		}
 		b.WriteString(text)

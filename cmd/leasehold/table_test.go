@@ -21,7 +21,8 @@ var wide = []string{
 func wideViews() (views []stateView) {
 	for i, name := range wide {
 		views = append(views, stateView{Name: name, Holders: []holderView{{
-			Owner: "IUMRUENR", Mode: "exclusive", Token: 1838875457252026368, Held: 3.1, Left: 6.9, Note: strings.Repeat(wide[len(wide)-1-i], 2),
+			Owner: "IUMRUENR", Mode: "exclusive", Token: 1838875457252026368, Held: 3.1, Left: 6.9,
+			Note: strings.Repeat(wide[len(wide)-1-i], 2), Details: &detailsView{Host: wide[i], Text: strings.Repeat(wide[len(wide)-1-i], 2)},
 		}}})
 	}
 	return append(views, stateView{Name: "waited for", Waiters: []waiterView{{}}})
@@ -39,10 +40,10 @@ func TestTableFitsTheTerminal(t *testing.T) {
 				t.Fatalf("%d cells of %d: %q", got, width, l)
 			}
 		}
-		if width < 58 { // room for a name of 12 cells, MODE, HELD, LEFT and WAITING
+		if width < 44 { // room for a name of 12 cells, STATE, HELD, LEFT and WAITING
 			continue
 		}
-		for column, cell := range map[string]string{"MODE": "exclusive", "HELD": "3.1s", "LEFT": "6.9s", "WAITING": "0"} {
+		for column, cell := range map[string]string{"STATE": "held", "HELD": "3.1s", "LEFT": "6.9s", "WAITING": "0"} {
 			head, _, _ := strings.Cut(lines[0], column)
 			for _, l := range lines[1 : len(lines)-1] {
 				if from := skip(l, cells(head)); !strings.HasPrefix(from, cell) {
@@ -69,7 +70,7 @@ func TestTableIsWholeElsewhere(t *testing.T) {
 	var b strings.Builder
 	writeTable(&b, wideViews(), 0)
 	for _, name := range wide {
-		if !strings.Contains(b.String(), name+" ") || !strings.Contains(b.String(), name+name+"\n") {
+		if !strings.Contains(b.String(), name+" ") || !strings.Contains(b.String(), name+name+" ") {
 			t.Errorf("%q is not in it", name)
 		}
 	}
@@ -78,15 +79,16 @@ func TestTableIsWholeElsewhere(t *testing.T) {
 // Where there is room nothing is shortened or left out, and what is left out goes in order.
 func TestColumnsThatAreLeftOut(t *testing.T) {
 	t.Parallel()
-	views := []stateView{{Name: "orders/42", Holders: []holderView{{Owner: "IUMRUENR", Mode: "exclusive", Token: 1838875457252026368, Held: 3.1, Left: 6.9, Note: "vm sleep[22760]"}}}}
+	views := []stateView{{Name: "orders/42", Holders: []holderView{{Owner: "IUMRUENR", Mode: "exclusive", Token: 1838875457252026368, Held: 3.1, Left: 6.9, Details: &detailsView{Host: "web-7", Program: "sleep", PID: 22760}}}}}
 	for width, want := range map[int]string{
-		99: "NAME MODE OWNER TOKEN HELD LEFT WAITING NOTE", 80: "NAME MODE OWNER HELD LEFT WAITING NOTE",
-		60: "NAME MODE OWNER HELD LEFT WAITING", 50: "NAME MODE HELD LEFT WAITING",
+		100: "NAME STATE HOLDER HOST HELD LEFT WAITING MODE OWNER TOKEN", 99: "NAME STATE HOLDER HOST HELD LEFT WAITING MODE OWNER",
+		79: "NAME STATE HOLDER HOST HELD LEFT WAITING MODE OWNER", 78: "NAME STATE HOLDER HOST HELD LEFT WAITING MODE", 67: "NAME STATE HOLDER HOST HELD LEFT WAITING MODE",
+		60: "NAME STATE HOLDER HOST HELD LEFT WAITING", 50: "NAME STATE HOLDER HELD LEFT WAITING", 40: "NAME STATE HELD LEFT WAITING",
 	} {
 		var b strings.Builder
 		writeTable(&b, views, width)
 		head, _, _ := strings.Cut(b.String(), "\n")
-		if got := strings.Join(strings.Fields(head), " "); got != want || strings.Contains(b.String(), "…") && width >= 99 {
+		if got := strings.Join(strings.Fields(head), " "); got != want || strings.Contains(b.String(), "…") && width >= 79 {
 			t.Errorf("width %d: %s\n%s", width, got, b.String())
 		}
 	}

@@ -4,10 +4,16 @@ package main
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
+
+	"github.com/leasehold-go/leasehold/memory"
+	"github.com/leasehold-go/leasehold/serve"
 )
 
 // On a terminal nobody evaluates: there acquire speaks to a person.
@@ -52,7 +58,7 @@ func TestTopLeavesAtAKey(t *testing.T) {
 			c := newCLI(t)
 			c.acquire("job")
 			s := c.screen("sh", "-c", "stty rows 24 cols 120; stty -a > before; leasehold top; echo code $?; stty -a > after")
-			s.waitFor("q ends")
+			s.waitFor("q quit")
 			s.typed(key)
 			s.waitFor("code 0")
 			if s.end() != 0 || !strings.HasSuffix(strings.Split(s.shows(), "code 0")[0], screenLeave) {
@@ -90,4 +96,88 @@ func TestDoctorFitsTheTerminal(t *testing.T) {
 			t.Log("\n" + shows)
 		})
 	}
+}
+
+// top is used by its keys: to sort, to look at a lock, and to evict, which takes a reason and the name.
+func TestTopIsUsedByKeys(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.acquire("--ttl", "1h", "--link", "https://a.example/17", "deploy")
+	lease := c.acquire("--ttl", "1h", "job")
+	for _, size := range []string{"rows 24 cols 80", "rows 20 cols 60"} {
+		s := c.screen("sh", "-c", "stty "+size+"; leasehold top; echo code $?")
+		s.waitFor("q quit")
+		s.waitFor("deploy")
+		s.typed("s")
+		s.waitFor("by name")
+		s.typed("\r")
+		s.waitFor("https://a.example/17")
+		s.typed("\x1b")
+		s.waitFor("Enter show")
+		s.typed("?")
+		s.waitFor("any key goes back")
+		s.typed("x/jo")
+		s.waitFor("lines with: jo")
+		s.typed("\r")
+		s.waitFor(`only lines with "jo"`)
+		s.typed("e")
+		s.waitFor("reason: ")
+		s.typed("hangs\r")
+		s.waitFor("type the name to evict: ")
+		s.typed("no\r")
+		s.waitFor("nobody was evicted")
+		s.typed("q")
+		s.waitFor("code 0")
+		s.end()
+	}
+	c.want(0, "renew", "job", lease.Owner)
+	s := c.screen("sh", "-c", "stty rows 40 cols 120; leasehold top; echo code $?")
+	s.waitFor("deploy")
+	s.typed("\x1b[Be")
+	s.waitFor("Evict " + lease.Owner[:8] + " (")
+	s.typed("hangs\rjob\r")
+	s.waitFor("evicted " + lease.Owner[:8] + " from job")
+	s.typed(ctrlC)
+	s.waitFor("code 0")
+	s.end()
+	contains(t, c.call("renew", "job", lease.Owner).stderr, "evicted: hangs")
+	if strings.Contains(s.shows(), lease.Owner) {
+		t.Error("top shows an owner whole")
+	}
+}
+
+// A store that hangs holds up neither the keys of top nor its end, and what it shows says so.
+func TestTopOfAHangingStore(t *testing.T) {
+	t.Parallel()
+	served, err := serve.New(memory.New(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer served.Close()
+	left := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/locks" {
+			served.ServeHTTP(w, r)
+			return
+		}
+		select { // it does not answer
+		case <-r.Context().Done():
+		case <-left:
+		}
+	}))
+	defer s.Close()
+	defer close(left)
+	c := newCLI(t)
+	c.store = s.URL
+	screen := c.screen("sh", "-c", "stty rows 24 cols 80; leasehold top; echo code $?")
+	screen.waitFor("has not answered for")
+	screen.typed("?")
+	screen.waitFor("any key goes back")
+	began := time.Now()
+	screen.typed("q")
+	screen.waitFor("code 0")
+	if took := time.Since(began); took > answerBound/2 {
+		t.Errorf("q took %v", took)
+	}
+	screen.end()
 }

@@ -3,13 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -24,7 +25,11 @@ const (
 	screenLeave = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 	screenHome  = "\x1b[H"
 	lineEnd     = "\r\n"
-	screenRest  = "\x1b[J" // clear what is below
+	cursorOff   = "\x1b[?25l"
+	cursorOn    = "\x1b[?25h"
+	boldText    = "\x1b[1m"
+	reverseText = "\x1b[7m"
+	plainText   = "\x1b[m"
 )
 
 func newTopCommand(a *app) *cobra.Command {
@@ -32,7 +37,24 @@ func newTopCommand(a *app) *cobra.Command {
 		Use:   "top [flags] [PREFIX]",
 		Short: "Watch the locks live",
 		Long: `Show what "leasehold ls" lists, at most 500 names, refreshed every second until q or
-Ctrl-C. If the output is not a terminal, or with --json, print one snapshot of all.`,
+Ctrl-C. Keys sort, filter, show a lock and evict its holder; press ? to see them. If the
+output is not a terminal, or with --json, print one snapshot of all.
+
+# Keys
+  up, down     select a line, as k and j do; also PgUp, PgDn, Home and End
+  Enter        show all about the selected lock
+  s            sort by name, held, left, waiting or host, one after the other
+  /            show only lines with a text, in whatever column or label
+  e            evict the selected holder
+  Esc          go back; in the list, show all lines again
+  ?            show the keys
+  q            quit
+
+To evict, you give a reason and type the name of the lock. The holder that was selected
+when you pressed e is evicted, and nobody else: one that came in meanwhile is safe.
+
+When the store does not answer, the list stays as it was, and the second line says how
+old it is.`,
 		Example:           "  leasehold top\n  leasehold top orders/",
 		Args:              argNames("[PREFIX]"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
@@ -52,52 +74,97 @@ Ctrl-C. If the output is not a terminal, or with --json, print one snapshot of a
 	}
 }
 
-// top shows frames until a key or a signal ends it.
+// top shows frames until a key or a signal ends it. Neither a store that hangs nor an eviction holds up the keys.
 func top(ctx context.Context, a *app, locks *leasehold.Locker, screen *os.File, prefix string) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
+	v := &topView{store: stores.Redact(a.storeURL), prefix: prefix, since: time.Now()}
+	var typed chan []byte
 	if keys, ok := terminal(a.stdin); ok {
 		before, err := term.MakeRaw(int(keys.Fd()))
 		if err != nil {
 			return internalErrorf("read single keys: %w", err)
 		}
 		defer term.Restore(int(keys.Fd()), before)
-		go leaveAtKey(keys, leave)
+		typed, v.keys = make(chan []byte), true
+		go readKeys(ctx, keys, typed)
 	}
 	fmt.Fprint(screen, screenEnter)
 	defer fmt.Fprint(screen, screenLeave)
 	tick := time.NewTicker(topEvery)
 	defer tick.Stop()
-	for {
-		page, failed := look(ctx, locks, prefix)
-		if ctx.Err() != nil {
-			return nil
+	looks, evictions := make(chan func(), 1), make(chan func(), 1)
+	looking := false
+	look := func() {
+		if looking {
+			return
 		}
+		looking = true
+		go func() {
+			page, err := look(ctx, locks, prefix)
+			looks <- func() { looking = false; v.take(page, err, time.Now()) }
+		}()
+	}
+	look()
+	var behind []byte // of a key that has not come whole
+	for {
 		width, height, err := term.GetSize(int(screen.Fd()))
 		if err != nil {
 			return internalErrorf("ask the terminal for its size: %w", err)
 		}
-		frame := topFrame(a.storeURL, page, failed, width)
-		if _, err := screen.Write(fit(frame, width, height)); err != nil {
+		if _, err := screen.Write(v.frame(time.Now(), width, height)); err != nil {
 			return internalErrorf("write to the terminal: %w", err)
 		}
+		var alone <-chan time.Time
+		if len(behind) > 0 {
+			alone = time.After(escapeBound)
+		}
+		var keys []string
 		select {
 		case <-tick.C:
+			look()
+		case done := <-looks:
+			done()
+		case done := <-evictions:
+			done()
+			look()
+		case b := <-typed:
+			keys, behind = decodeKeys(append(behind, b...), false)
+		case <-alone:
+			keys, behind = decodeKeys(behind, true)
 		case <-ctx.Done():
 			return nil
+		}
+		for _, key := range keys {
+			if v.press(key); v.quits {
+				return nil
+			}
+			if e := v.evicts; e != nil {
+				v.evicts = nil
+				go func() {
+					text := evictNow(ctx, locks, e)
+					evictions <- func() { v.says = text }
+				}()
+			}
 		}
 	}
 }
 
-// leaveAtKey calls leave at q, and at Ctrl-C and Ctrl-\, which are no signals from a raw terminal.
-func leaveAtKey(keys io.Reader, leave func()) {
-	for b := make([]byte, 16); ; {
+// escapeBound is how long the rest of a key may take that begins as the Esc key does.
+const escapeBound = 100 * time.Millisecond
+
+// readKeys passes on what is typed. A read from a terminal cannot be ended: the end of the program does.
+func readKeys(ctx context.Context, keys io.Reader, typed chan<- []byte) {
+	for {
+		b := make([]byte, 256)
 		n, err := keys.Read(b)
-		if err != nil {
+		select {
+		case typed <- b[:n]:
+		case <-ctx.Done():
 			return
 		}
-		if bytes.ContainsAny(b[:n], "qQ\x03\x1c") {
-			leave()
+		if err != nil {
+			return
 		}
 	}
 }
@@ -112,43 +179,53 @@ func look(ctx context.Context, locks *leasehold.Locker, prefix string) (leasehol
 	return locks.Page(ctx, leasehold.PageOptions{Prefix: prefix, Limit: topMost})
 }
 
-// topFrame is the text of one look. A store that cannot be reached is shown as such:
-// whoever watches wants to see when it is back.
-func topFrame(store string, page leasehold.Page, err error, width int) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "leasehold %s  %s", stores.Redact(store), time.Now().Format(time.TimeOnly))
-	if err != nil {
-		fmt.Fprintf(&b, "\n\n%s\n", plain(err.Error()))
-	}
-	if err != nil && len(page.States) == 0 {
-		return b.String()
-	}
-	holders, waiters := 0, 0
-	for _, s := range page.States {
-		holders += len(s.Holders)
-		waiters += len(s.Waiters)
-	}
-	of := ""
-	if page.Next != "" {
-		of = fmt.Sprintf(" of the first %d names", len(page.States))
-	}
-	fmt.Fprintf(&b, "  %d held, %d waiting%s  q ends\n\n", holders, waiters, of)
-	writeTable(&b, viewsOf(page.States), width)
-	return b.String()
+// A topEviction is one that was asked for, and confirmed.
+type topEviction struct {
+	name   string
+	holder leasehold.Holder
+	reason string
 }
 
-// fit returns frame as one write that replaces a screen of width and height.
-func fit(frame string, width, height int) []byte {
-	lines := strings.Split(strings.TrimRight(frame, "\n"), "\n")
-	if more := len(lines) - height + 1; more > 0 && height > 1 {
-		lines = append(lines[:height-2], fmt.Sprintf("… %d more", more+1))
+// evictNow returns what came of an eviction. The holder's whole owner is named: a successor is safe.
+func evictNow(ctx context.Context, locks *leasehold.Locker, e *topEviction) string {
+	ctx, cancel := context.WithTimeout(ctx, answerBound)
+	defer cancel()
+	switch err := locks.Evict(ctx, e.name, e.holder.Owner.Reveal(), e.reason); {
+	case err == nil:
+		return fmt.Sprintf("evicted %s from %s; it learns of it at its next renewal at the latest", e.holder.Owner, shown(e.name))
+	case errors.Is(err, leasehold.ErrLost):
+		return fmt.Sprintf("%s did not hold %s any more", e.holder.Owner, shown(e.name))
+	case errors.Is(err, leasehold.ErrUnsupported), errors.Is(err, leasehold.ErrDenied), errors.Is(err, driver.ErrReadOnly):
+		return "not evicted: " + plain(err.Error())
+	default:
+		return "it is not known whether the holder was evicted: " + plain(err.Error())
 	}
+}
+
+// A screenLine is one line of a frame.
+type screenLine struct{ style, text string }
+
+// drawn returns a frame as one write that replaces the screen: exactly height lines of at most width cells. The cursor
+// is behind the last line if cursor.
+func drawn(lines []screenLine, width, height int, cursor bool) []byte {
 	var b bytes.Buffer
-	b.WriteString(screenHome)
-	for _, line := range lines {
-		// Behind a line that ends in the last cell, lineRest would clear that cell.
-		b.WriteString(lineRest + cut(line, width, "") + lineEnd)
+	b.WriteString(cursorOff + screenHome)
+	for i := range height {
+		if i > 0 {
+			b.WriteString(lineEnd)
+		}
+		b.WriteString(lineRest) // first: behind a line that ends in the last cell it would clear that cell
+		if i >= len(lines) {
+			continue
+		}
+		text := cut(lines[i].text, width, "")
+		if lines[i].style != "" {
+			text = lines[i].style + text + plainText
+		}
+		b.WriteString(text)
 	}
-	b.WriteString(screenRest)
+	if cursor {
+		b.WriteString(cursorOn)
+	}
 	return b.Bytes()
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/details"
 )
 
 // The views are what ls, show and top print: short owners, lease tokens instead of
@@ -20,6 +23,7 @@ import (
 
 type stateView struct {
 	Name    string       `json:"name"`
+	State   string       `json:"state" enum:"held,reserved,done,free" about:"done: a finished job keeps the name, and nobody holds it"`
 	Token   uint64       `json:"token,string" about:"the last that was given; 0: unknown"`
 	Holders []holderView `json:"holders" about:"none: it is free"`
 	Waiters []waiterView `json:"waiters" about:"in order"`
@@ -33,6 +37,8 @@ type holderView struct {
 	Held  float64 `json:"held_seconds" about:"since the grant; 0: unknown"`
 	Left  float64 `json:"left_seconds" about:"until the lease ends unless it is renewed; 0: unknown"`
 	Note  string  `json:"note" about:"for people"`
+
+	Details *detailsView `json:"details,omitempty" about:"none: there is nothing but the note"`
 }
 
 type waiterView struct {
@@ -40,18 +46,107 @@ type waiterView struct {
 	Mode   string  `json:"mode" enum:"exclusive,shared"`
 	Waited float64 `json:"waited_seconds" about:"0: unknown"`
 	Note   string  `json:"note" about:"for people"`
+
+	Details *detailsView `json:"details,omitempty" about:"none: there is nothing but the note"`
+}
+
+type detailsView struct {
+	Host    string            `json:"host,omitempty" about:"name of the machine"`
+	User    string            `json:"user,omitempty" about:"who the program runs as, or the person who holds"`
+	PID     int               `json:"pid,omitempty"`
+	Program string            `json:"program,omitempty"`
+	Started string            `json:"started,omitempty" about:"when the program began, by its own clock"`
+	Link    string            `json:"link,omitempty" about:"a URL of http or https"`
+	Labels  map[string]string `json:"labels,omitempty" about:"of a finished job, exit is its exit code"`
+	Text    string            `json:"text,omitempty" about:"the note"`
+	Kind    string            `json:"kind,omitempty" about:"manual: nobody renews the lease by design; once: it is kept for a finished job; reserved: by a person"`
 }
 
 func viewOf(s leasehold.State) stateView {
 	v := stateView{Name: s.Resource, Token: s.Token, Holders: []holderView{}, Waiters: []waiterView{}}
 	for _, h := range s.Holders {
 		v.Holders = append(v.Holders, holderView{h.Owner.String(), modeText(h.Mode), h.Limit, h.Token,
-			h.Held.Seconds(), h.Left.Seconds(), plain(h.Note)})
+			h.Held.Seconds(), h.Left.Seconds(), plain(h.Note), detailsViewOf(h.Details())})
 	}
 	for _, w := range s.Waiters {
-		v.Waiters = append(v.Waiters, waiterView{w.Owner.String(), modeText(w.Mode), w.Waited.Seconds(), plain(w.Note)})
+		v.Waiters = append(v.Waiters, waiterView{w.Owner.String(), modeText(w.Mode), w.Waited.Seconds(), plain(w.Note), detailsViewOf(w.Details())})
+	}
+	v.State = v.state()
+	return v
+}
+
+// detailsViewOf returns nil if d is nothing but a text, which is the note.
+func detailsViewOf(d leasehold.Details) *detailsView {
+	if details.Details(d).Bare() {
+		return nil
+	}
+	v := &detailsView{Host: plain(d.Host), User: plain(d.User), PID: d.PID, Program: plain(d.Program), Link: plain(d.Link), Text: plain(d.Text), Kind: plain(d.Kind)}
+	if !d.Started.IsZero() {
+		v.Started = d.Started.UTC().Format(time.RFC3339)
+	}
+	for name, value := range d.Labels {
+		if v.Labels == nil {
+			v.Labels = make(map[string]string)
+		}
+		v.Labels[plain(name)] = plain(value)
 	}
 	return v
+}
+
+// of is what the view shows; nil shows nothing.
+func (v *detailsView) of() details.Details {
+	if v == nil {
+		return details.Details{}
+	}
+	return details.Details{Host: v.Host, User: v.User, PID: v.PID, Program: v.Program, Text: v.Text, Kind: v.Kind}
+}
+
+// lineOf says who holds and where, in one line.
+func lineOf(h leasehold.Holder) string { return plain(details.Details(h.Details()).Line()) }
+
+// who holds, beside the host.
+func (h holderView) who() string { return cmp.Or(h.Details.of().Who(), h.Note) }
+
+// who waits, beside the host.
+func (w waiterView) who() string { return cmp.Or(w.Details.of().Who(), w.Note) }
+
+// labels are those of v in one line, by their names.
+func (v *detailsView) labels() string {
+	if v == nil {
+		return ""
+	}
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(v.Labels)) {
+		all = append(all, name+"="+v.Labels[name])
+	}
+	return strings.Join(all, " ")
+}
+
+// state is a word of JSON.
+func (v stateView) state() string {
+	switch {
+	case len(v.Holders) == 0:
+		return "free"
+	case lingers(v):
+		return "done"
+	case v.Holders[0].Details.of().Kind == details.Reserved:
+		return "reserved"
+	}
+	return "held"
+}
+
+// stateText is the state, and of slots how many are taken.
+func (v stateView) stateText() string {
+	limit := 0
+	for _, h := range v.Holders {
+		if h.Limit > 0 && (limit == 0 || h.Limit < limit) {
+			limit = h.Limit
+		}
+	}
+	if limit > 0 && !lingers(v) {
+		return fmt.Sprintf("%d of %d", len(v.Holders), limit)
+	}
+	return v.state()
 }
 
 func viewsOf(states []leasehold.State) []stateView {
@@ -119,7 +214,11 @@ func secondsText(s float64) string {
 func writeState(w io.Writer, v stateView) {
 	switch {
 	case len(v.Holders) > 0 && lingers(v):
-		fmt.Fprintf(w, "%s is kept for its last holder, which is done\n\n", shown(v.Name))
+		fmt.Fprintf(w, "%s is done, kept%s\n\n", shown(v.Name), v.until())
+	case v.state() == "reserved":
+		fmt.Fprintf(w, "%s is reserved%s\n\n", shown(v.Name), v.until())
+	case len(v.Holders) > 0 && v.stateText() != "held":
+		fmt.Fprintf(w, "%s is held, %s\n\n", shown(v.Name), v.stateText())
 	case len(v.Holders) > 0:
 		fmt.Fprintf(w, "%s is held\n\n", shown(v.Name))
 	case v.Token > 0:
@@ -129,22 +228,73 @@ func writeState(w io.Writer, v stateView) {
 	}
 	if len(v.Holders) > 0 {
 		t := newTable(w)
-		fmt.Fprintln(t, "HOLDER\tMODE\tTOKEN\tHELD\tLEFT\tNOTE")
+		fmt.Fprintln(t, "OWNER\tHOLDER\tHOST\tHELD\tLEFT\tMODE\tTOKEN")
 		for _, h := range v.Holders {
-			fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\n", ownerText(h.Owner), h.modeText(), h.Token, secondsText(h.Held), secondsText(h.Left), h.Note)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", ownerText(h.Owner), orDash(h.who()), orDash(h.Details.of().Host),
+				secondsText(h.Held), secondsText(h.Left), h.modeText(), h.Token)
 		}
 		t.Flush()
+		before := "\n"
+		for _, h := range v.Holders {
+			before = h.Details.write(w, before, ownerText(h.Owner))
+		}
 	}
 	if len(v.Waiters) > 0 {
 		fmt.Fprintln(w)
 		t := newTable(w)
-		fmt.Fprintln(t, "WAITER\tMODE\tWAITED\tNOTE")
+		fmt.Fprintln(t, "OWNER\tWAITER\tHOST\tWAITED\tMODE")
 		for _, h := range v.Waiters {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", h.Owner, h.Mode, secondsText(h.Waited), h.Note)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", h.Owner, orDash(h.who()), orDash(h.Details.of().Host), secondsText(h.Waited), h.Mode)
 		}
 		t.Flush()
+		before := "\n"
+		for _, h := range v.Waiters {
+			before = h.Details.write(w, before, h.Owner)
+		}
 	}
 }
+
+// write writes what the table has no column for, beside the owner's start. It returns what comes before the next
+// that is written.
+func (v *detailsView) write(w io.Writer, before, owner string) string {
+	if v == nil {
+		return before
+	}
+	who := strings.TrimSpace(v.User + " " + v.of().Process())
+	if who == v.of().Who() {
+		who = "" // the table has it
+	}
+	if t, err := time.Parse(time.RFC3339, v.Started); err == nil {
+		who = strings.TrimPrefix(who+", began "+t.Local().Format(time.DateTime), ", ")
+	}
+	for _, line := range []string{who, v.Link, v.labels()} {
+		if line != "" {
+			fmt.Fprintf(w, "%s%s  %s\n", before, owner, line)
+			before, owner = "", strings.Repeat(" ", cells(owner))
+		}
+	}
+	return before
+}
+
+// until tells until when what is held lasts, by the clock of this machine.
+func (v stateView) until() string {
+	left := 0.0
+	for _, h := range v.Holders {
+		left = max(left, h.Left)
+	}
+	if left == 0 {
+		return ""
+	}
+	d := time.Duration(left * float64(time.Second))
+	end := time.Now().Add(d)
+	layout := time.TimeOnly
+	if d >= 12*time.Hour {
+		layout = time.DateTime
+	}
+	return fmt.Sprintf(" until %s, for %s more", end.Format(layout), spanText(d))
+}
+
+func orDash(text string) string { return cmp.Or(text, "-") }
 
 // lingers reports whether all holders are done and only keep others out for a while.
 func lingers(v stateView) bool {

@@ -112,15 +112,15 @@ func TestListWatches(t *testing.T) {
 			})
 		}
 	}
-	sees("watched", " job is held by "+first.Owner[:8]+", exclusive, token ", "(nightly)")
+	sees("watched", " job is held by "+first.Owner[:8]+", exclusive, token ", "(nightly on "+hostname()+")")
 	sees("objects", `"note":"nightly"`)
 	c.wait("patient")
-	sees("watched", "(nightly), 1 waiting")
+	sees("watched", "(nightly on "+hostname()+"), 1 waiting")
 	sees("objects", `"note":"patient"`)
 	c.acquire("other")
 	sees("watched", " other is held by ")
 	c.want(0, "release", "job", first.Owner)
-	sees("watched", "(patient)")
+	sees("watched", "(patient on "+hostname()+")")
 	var v stateView
 	c.want(0, "show", "--json", "job").json(t, &v)
 	c.want(0, "evict", "job", "--yes", "--owner", v.Holders[0].Owner, "--reason", "test")

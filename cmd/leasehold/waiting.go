@@ -26,9 +26,9 @@ const (
 // what changes, and once that slots differ.
 type wait struct {
 	app   *app
-	name  string // of the first, unless another is waited for
-	note  string // as the queue has it
-	slots int    // as asked for; 0: no limit
+	name  string            // of the first, unless another is waited for
+	who   leasehold.Details // as the queue has them
+	slots int               // as asked for; 0: no limit
 	began time.Time
 	locks *leasehold.Locker
 
@@ -42,9 +42,9 @@ type wait struct {
 
 // watch begins to tell of an acquire. The caller calls ended when it is through, and done at
 // the end of the command.
-func (a *app) watch(locks *leasehold.Locker, name, note string, slots int) *wait {
+func (a *app) watch(locks *leasehold.Locker, name string, who leasehold.Details, slots int) *wait {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &wait{app: a, name: name, note: note, slots: slots, began: time.Now(), locks: locks,
+	w := &wait{app: a, name: name, who: who, slots: slots, began: time.Now(), locks: locks,
 		looked: make(chan struct{}), over: cancel}
 	a.queued.Store(nil)
 	if c, ok := a.stderr.(*console); ok && !a.json && statusPossible(c.file) {
@@ -143,12 +143,13 @@ func (w *wait) compare(state leasehold.State) {
 	}
 }
 
-// place is where in the queue this process stands, as far as the engine tells: it is the one
-// with its note that has waited for about as long.
+// place is where in the queue this process stands, as far as the engine tells: of those with its
+// details it is the one that has waited for about as long.
 func (w *wait) place(state leasehold.State) string {
 	best, found := time.Duration(-1), 0
 	for i, other := range state.Waiters {
-		if off := (time.Since(w.began) - other.Waited).Abs(); other.Note == w.note && (best < 0 || off < best) {
+		who := other.Details()
+		if off := (time.Since(w.began) - other.Waited).Abs(); who.Host == w.who.Host && who.PID == w.who.PID && who.Text == w.who.Text && (best < 0 || off < best) {
 			best, found = off, i+1
 		}
 	}
@@ -170,10 +171,10 @@ func reason(state leasehold.State, err error, silent bool) string {
 	case len(state.Holders) == 0:
 		return ""
 	case lingers(viewOf(state)):
-		return "; kept for its last holder, which is done"
+		return "; done, and kept for a while"
 	}
 	h := state.Holders[0]
-	who := plain(h.Note)
+	who := lineOf(h)
 	if who == "" {
 		who = ownerText(h.Owner.String())
 	}

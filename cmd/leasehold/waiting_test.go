@@ -27,7 +27,7 @@ func TestWaitIsShownOnATerminal(t *testing.T) {
 	c := newCLI(t)
 	j := c.hold("x", "--note", "somebody \x1b[31mred")
 	s := c.screen("sh", "-c", "export TERM=xterm; stty rows 24 cols 120; leasehold run x -- echo ran; echo code $?")
-	for _, says := range []string{"waiting ", "place 1 of 1", "held by somebody [31mred for "} {
+	for _, says := range []string{"waiting ", "place 1 of 1", "held by somebody [31mred on " + hostname() + " for "} {
 		s.waitFor(says)
 	}
 	s.waitForMatch(`waiting ([3-9]|\d\d+)s for x`) // a busy machine skips seconds

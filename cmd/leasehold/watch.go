@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -93,7 +95,7 @@ func (a *app) printChanges(seen map[string]stateView, views []stateView) error {
 	for name, was := range seen {
 		if !here[name] {
 			delete(seen, name)
-			changed = append(changed, stateView{Name: name, Token: was.Token, Holders: []holderView{}, Waiters: []waiterView{}})
+			changed = append(changed, stateView{Name: name, State: "free", Token: was.Token, Holders: []holderView{}, Waiters: []waiterView{}})
 		}
 	}
 	slices.SortStableFunc(changed, func(a, b stateView) int { return strings.Compare(a.Name, b.Name) })
@@ -118,10 +120,10 @@ func (a *app) printChanges(seen map[string]stateView, views []stateView) error {
 func sameHolds(a, b stateView) bool {
 	return slices.EqualFunc(a.Holders, b.Holders, func(a, b holderView) bool {
 		a.Held, a.Left, b.Held, b.Left = 0, 0, 0, 0
-		return a == b
+		return reflect.DeepEqual(a, b)
 	}) && slices.EqualFunc(a.Waiters, b.Waiters, func(a, b waiterView) bool {
 		a.Waited, b.Waited = 0, 0
-		return a == b
+		return reflect.DeepEqual(a, b)
 	})
 }
 
@@ -137,9 +139,9 @@ func writeChange(w io.Writer, now string, v stateView) {
 	for _, h := range v.Holders {
 		how := "held by " + h.Owner
 		if h.Owner == "" {
-			how = "kept for a finished job"
+			how = "done and kept"
 		}
-		note := h.Note
+		note := cmp.Or(h.Details.of().Line(), h.Note)
 		if note != "" {
 			note = " (" + note + ")"
 		}

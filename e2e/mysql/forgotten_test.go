@@ -13,3 +13,10 @@ func TestMySQLForgottenConnections(t *testing.T) {
 		databases.ForgottenConnections(t, "mysql://root@"+name.Addr()+"/locks", name)
 	})
 }
+
+func TestMySQLPoolIsKept(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) {
+		through := servers.StartProxy(t, start(t).Addr())
+		databases.PoolIsKept(t, "mysql://root@"+through.Addr()+"/locks", through)
+	})
+}

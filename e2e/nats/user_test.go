@@ -26,7 +26,7 @@ func locker(t testing.TB) (config string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, after, found := strings.Cut(string(page), "## The user that only locks\n")
+	_, after, found := strings.Cut(string(page), "## Rights\n")
 	_, after, _ = strings.Cut(after, "```\n")
 	config, _, closed := strings.Cut(after, "```")
 	if !found || !closed {

@@ -13,3 +13,9 @@ func TestPostgresForgottenConnections(t *testing.T) {
 	name := servers.StartProxy(t, p.Addr())
 	databases.ForgottenConnections(t, "postgres://postgres@"+name.Addr()+"/postgres?sslmode=disable", name)
 }
+
+func TestPostgresPoolIsKept(t *testing.T) {
+	t.Parallel()
+	through := servers.StartProxy(t, servers.StartPostgres(t).Addr())
+	databases.PoolIsKept(t, "postgres://postgres@"+through.Addr()+"/postgres?sslmode=disable", through)
+}

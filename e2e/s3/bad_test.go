@@ -90,7 +90,7 @@ func policy(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, after, found := strings.Cut(string(page), "## The user that only locks\n")
+	_, after, found := strings.Cut(string(page), "## Rights\n")
 	_, after, _ = strings.Cut(after, "```json\n")
 	text, _, closed := strings.Cut(after, "```")
 	if !found || !closed {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/details"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 	"golang.org/x/sys/unix"
@@ -145,13 +146,13 @@ func (c *crew) keep(d driver.Operator, language string) (give func()) {
 	return give
 }
 
-// held is the note of who holds.
+// held is the text of who holds.
 func (c *crew) held(d driver.Operator) string {
 	state, err := d.Inspect(c.t.Context(), contended)
 	if err != nil || len(state.Holders) != 1 {
 		return ""
 	}
-	return state.Holders[0].Note
+	return details.Text(state.Holders[0].Note)
 }
 
 // runs has a holder in another language, a process.
@@ -161,7 +162,7 @@ func (c *crew) runs(language string, s *service, command string, args ...string)
 		c.t.Fatal(err)
 	}
 	cmd := exec.Command(command, append(args, s.url, contended, strconv.FormatFloat(crewTTL.Seconds(), 'f', -1, 64), c.longer)...)
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "python"), "CLIENT="+filepath.Join(root, "node/leasehold.mjs"))
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "python/src"), "CLIENT="+filepath.Join(root, "node/leasehold.mjs"))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -26,6 +26,10 @@
 // A place decides the order and nothing else: what is held, the record says. The record also says whether there may be
 // places, so that whoever comes looks before a grant only then. line.mark has how that is cleared.
 //
+// Processes of releases before there were such values have their places in the record. They pass
+// waiters that have values, which wait for them. Leases stay exclusive while both kinds run, and
+// the order returns with the end of the last old process.
+//
 // # Time
 //
 // No two processes share a clock, and none asks the store for its own. Each renewal raises the

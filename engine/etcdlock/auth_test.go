@@ -21,7 +21,7 @@ import (
 // tokenTTL is how long a token of these servers lives: simple ones from their last use on.
 const tokenTTL = 2 * time.Second
 
-// jwtArgs are the options of a server that signs its tokens, as docs/engines/etcd.md has them.
+// jwtArgs are the options of a server that signs its tokens.
 func jwtArgs(t testing.TB) []string {
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {

@@ -30,8 +30,9 @@ const (
 // A session is a lease of etcd that places of one TTL share. It is kept alive when one of
 // them is renewed, and so lives for as long as the last of them. One that was not renewed
 // for its TTL is deleted by the driver; should that fail, the driver goes on trying, and
-// when the process ends, the session ends. All fields but the first four are guarded by
-// Driver.mu.
+// when the process ends, the session ends. A lease of etcd for each claim would need no deletion,
+// but a grant for each claim and a keep-alive for each lease. All fields but the first four are
+// guarded by Driver.mu.
 type session struct {
 	ttl   time.Duration    // of its places
 	life  time.Duration    // of the lease of etcd

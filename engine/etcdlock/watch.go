@@ -33,7 +33,9 @@ const (
 // A watch is the one watch of a driver: it hears of every key below the prefix that is
 // deleted. It begins at the present: one that begins at a past revision is served by the
 // server's loop for those that lag, every 100 ms. What was deleted before it hears is
-// found by reading again. All fields are guarded by Driver.mu.
+// found by reading again. Its silence proves nothing: while the member that carries it hangs, it
+// looks as if nothing had been deleted, and a progress notification may overtake what it should
+// follow (etcd #15220). So renewals read. All fields are guarded by Driver.mu.
 type watch struct {
 	running bool
 	live    bool   // nothing that is deleted from now on is missed

@@ -1,6 +1,7 @@
 package redislock_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -187,6 +188,41 @@ func TestRedisACLRule(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := d.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The same user suffices on each server of a Redlock.
+func TestRedlockACLRule(t *testing.T) {
+	t.Parallel()
+	var clients []redis.UniversalClient
+	for range 3 {
+		r := servers.StartRedis(t)
+		r.Must(t, aclRule(t)...)
+		c := redis.NewClient(&redis.Options{Addr: r.Addr(), Username: "locker", Password: "right"})
+		t.Cleanup(func() { c.Close() })
+		clients = append(clients, c)
+	}
+	const longest = 3 * time.Second
+	d, err := redislock.NewRedlock(clients, &redislock.Options{Memory: longest}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	l := lockerOn(t, d, leasehold.Options{TTL: longest})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	lease, err := l.Acquire(ctx, "acl") // waits until the servers count
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, _, err := d.List(ctx, "", "", 10); err != nil || len(found) != 1 {
+		t.Errorf("List: %v, %v", found, err)
+	}
+	if _, err := d.Check(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := lease.Release(ctx); err != nil {
 		t.Error(err)
 	}
 }

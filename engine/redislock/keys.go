@@ -8,9 +8,10 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// What a resource has beside its lock key. The letter is part of the companion's name.
+// What a resource has beside its lock key. The letter is part of the companion's name. Companions expire: those of
+// waiters after seconds, those of sharers with the longest lease.
 const (
-	kindHistory = 'f' // string: last fence given, and about the last exclusive grant
+	kindHistory = 'f' // string: last fence given, and about the last exclusive grant; expires after historyTTL, and later if the fence is ahead of the clock
 	kindQueue   = 'q' // sorted set: waiters in the order of their first Try
 	kindDetails = 'd' // hash: about each waiter and each sharer
 	kindShares  = 's' // sorted set: sharers by the end of their leases
@@ -18,8 +19,8 @@ const (
 	kindRest    = 'r' // string: when the lock's rest ends
 	kindBeats   = 'b' // sorted set: drivers by when they last kept the places of their waiters
 
-	// Those of each owner, who is part of the name too.
-	kindGone  = 'g' // string: the claim of that owner was given up
+	// Those of each owner, who is part of the name too. They last for 30 s; a reason lasts until the lease would have ended.
+	kindGone  = 'g' // string: the claim of that owner was given up, or another ended its lease: an operator, or who resumed it
 	kindWhy   = 'e' // string: why a lease of that owner was ended by force
 	kindNoted = 'n' // string: the last note of that owner's, while earlier ones may still come
 

@@ -39,6 +39,7 @@ type batcher struct {
 	mu    sync.Mutex
 	alone int    // guarded by mu; requests that were sent alone and have no answer
 	sent  int    // guarded by mu; batches that have no answer
+	last  int    // guarded by mu; requests in the last batch
 	next  *batch // guarded by mu; that others may join; nil: there is none
 }
 
@@ -85,7 +86,7 @@ func (b *batcher) join(r request) *batch {
 	defer b.mu.Unlock()
 	next := b.next
 	switch {
-	case next == nil && b.sent == 0 && b.alone < fewAlone, next != nil && next.names[r.Name]:
+	case next == nil && b.sent == 0 && b.alone < b.few(), next != nil && next.names[r.Name]:
 		b.alone++
 		return nil
 	case next == nil:
@@ -100,10 +101,19 @@ func (b *batcher) join(r request) *batch {
 	return next
 }
 
+// few is how many are sent alone. Those of a large batch all come again when it is answered. If eight of them went alone,
+// a pool that keeps fewer idle connections would open and close some with each batch. Requires mu.
+func (b *batcher) few() int {
+	if b.last > fewAlone {
+		return 1
+	}
+	return fewAlone
+}
+
 // depart has the next batch be sent by another goroutine. Requires mu.
 func (b *batcher) depart() {
 	next := b.next
-	b.next = nil
+	b.next, b.last = nil, len(next.requests)
 	b.sent++
 	next.late.Stop()
 	go func() {

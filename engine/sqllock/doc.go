@@ -53,7 +53,8 @@
 //	dialect                     what differs between databases
 //	postgres, mysql, sqlite     statements of each
 //	sqlite_file, sqlite_path    the file of SQLite
-//	watcher, hearing            who is woken: polls, and what [Options.Listen] hears
+//	waiters, watcher            who waits, and who is woken: polls the tables
+//	listen, hearing             what [Options.Listen] hears
 //	beat                        what keeps places, and which are of nobody
 //	astray                      connections that lead to a standby
 //	guard                       CheckFence

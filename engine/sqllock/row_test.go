@@ -56,7 +56,7 @@ func TestRowsAreReadAsTheyWereWritten(t *testing.T) {
 				r.Try(r.now, &req, placeTTL, r.floor)
 			}
 			back := decoded(r.encode())
-			if back.damage != nil || back.Fence != r.Fence || !reflect.DeepEqual(back.State(r.now, "a"), r.State(r.now, "a")) {
+			if back.damage != nil || back.Fence != r.Fence || !reflect.DeepEqual(shownOf(back), shownOf(r)) {
 				t.Fatalf("%+v, %v\nwas %+v", back.Record, back.damage, r.Record)
 			}
 			if before, after := slices.Collect(r.Next), slices.Collect(back.Next); !slices.Equal(before, after) {
@@ -64,6 +64,15 @@ func TestRowsAreReadAsTheyWereWritten(t *testing.T) {
 			}
 		}
 	}
+}
+
+// shownOf is what is shown of r but for TTLs, for which the exclusive lease has no column.
+func shownOf(r *row) driver.State {
+	st := r.State(r.now, "a")
+	for i := range st.Holders {
+		st.Holders[i].TTL = 0
+	}
+	return st
 }
 
 // The statements that need nothing else see the exclusive lease, and when the record counts.

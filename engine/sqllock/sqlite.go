@@ -148,7 +148,7 @@ func (*sqlite) statements() statements {
 // millisecond, about what a commit takes, and nobody waits 3 % longer than it has to.
 func (*sqlite) traits() traits {
 	return traits{engine: "sqlite", oneWriter: true, prepares: true, fence: fence.SQLite,
-		pace: pace{first: 500 * time.Microsecond, last: 20 * time.Millisecond, share: 32, idle: 4, far: maxBlind}}
+		pace: pace{first: 500 * time.Microsecond, last: 20 * time.Millisecond, share: 32, idle: 4, far: 500 * time.Millisecond}}
 }
 
 // code returns the primary result code, or 0.
@@ -187,7 +187,8 @@ func (s *sqlite) room() string {
 	return "its disk has no space left, or the file has all pages that it may"
 }
 
-// at is the file's path for errors, once it is known.
+// at is the file's path for errors, once it is known. A client that runs pragmas when it connects, because its DSN
+// says so, may find a file that is no database before that.
 func (s *sqlite) at() string {
 	if f := s.file.Load(); f != nil {
 		return fmt.Sprintf(" file %q", f.path)

@@ -191,7 +191,7 @@ func (p pace) after(quiet, spent time.Duration, ahead int) time.Duration {
 	if ahead > 0 {
 		wait, last = max(wait, p.others), max(last, p.far)
 	}
-	return min(maxBlind, max(min(wait, last), time.Duration(p.idle)*spent))
+	return max(min(wait, last), min(maxBlind, time.Duration(p.idle)*spent))
 }
 
 // A version is equal to an earlier one only if nothing was written in between.

@@ -107,7 +107,9 @@ func (s *session) proof() proof {
 var errDisturbed = errors.New("zklock: the node or the connection has changed meanwhile")
 
 // sync asks the leader, through whichever server we are connected to. Its answer proves
-// that the session had not ended when it was asked: other servers may not have heard yet.
+// that the session had not ended when it was asked: other servers may not have heard yet. A read
+// proves nothing: a server that has lost its leader answers reads for syncLimit ticks, in which
+// the leader may end the session and grant to another.
 // errDisturbed: it was asked before the watches were there again, so that events from before
 // may not have been heard.
 func (s *session) sync(client *zk.Conn, path string) error {

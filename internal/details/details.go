@@ -364,17 +364,20 @@ func Mine() Details {
 	}
 }
 
-// user is the name in the environment, or else the number of the user.
+// user is the name in the environment, or else the user's number.
 func user() string {
 	for _, variable := range []string{"USER", "LOGNAME", "USERNAME"} {
 		if name := os.Getenv(variable); name != "" {
 			return valid(name)
 		}
 	}
-	if uid := os.Getuid(); uid >= 0 {
+	switch uid := os.Getuid(); {
+	case uid == 0:
+		return "root"
+	case uid > 0:
 		return strconv.Itoa(uid)
 	}
-	return ""
+	return "" // of Windows
 }
 
 func valid(text string) string { return strings.ToValidUTF8(text, "?") }

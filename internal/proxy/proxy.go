@@ -20,6 +20,7 @@ type Proxy struct {
 	// changed is closed, and another takes its place, when mode changes.
 	changed chan struct{}
 	links   map[*link]bool
+	carried int // connections, since the proxy began
 	dropped int // replies, or parts of them
 	closed  bool
 	serving sync.WaitGroup
@@ -157,7 +158,15 @@ func (p *Proxy) add(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.links[l] = true
+	p.carried++
 	return !p.closed
+}
+
+// Carried is how many connections there have been to the server.
+func (p *Proxy) Carried() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.carried
 }
 
 // A parcel is bytes and the time when they may go on.

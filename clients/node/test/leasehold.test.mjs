@@ -1,0 +1,419 @@
+// Tests of the client against the real command, on a store that several processes share:
+//
+//   LEASEHOLD_COMMAND=leasehold LEASEHOLD_STORE=redis://127.0.0.1/0 node --test
+
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { createHash, randomUUID } from 'node:crypto'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import net from 'node:net'
+import os from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { after, before, beforeEach, test } from 'node:test'
+import { inspect } from 'node:util'
+import { fileURLToPath } from 'node:url'
+import { Busy, Client, Lost, Refused, Released, Unauthorized, Unknown } from 'leasehold'
+
+const LONG = 20 // seconds; what is waited for comes long before, even on a busy machine
+const started = []
+let server, client, name
+
+async function serve (listen = '127.0.0.1:0', options = []) {
+  const process_ = spawn(process.env.LEASEHOLD_COMMAND, ['--store', process.env.LEASEHOLD_STORE, 'serve', '--listen', listen, ...options],
+    { stdio: ['ignore', 'ignore', 'pipe'] })
+  const gone = new Promise((resolve) => process_.once('exit', resolve))
+  const instance = {
+    stop: () => process_.kill('SIGSTOP'),
+    kill: () => { process_.kill('SIGKILL'); return gone }
+  }
+  started.push(instance)
+  let said = ''
+  for await (const line of createInterface({ input: process_.stderr })) {
+    said += line + '\n'
+    instance.url = line.match(/http:\/\/[^\s"]+/)?.[0]
+    if (instance.url) {
+      instance.address = new URL(instance.url).host
+      process_.stderr.resume()
+      return instance
+    }
+  }
+  throw new Error(`the server does not start: ${said}`)
+}
+
+const DROP = Symbol('drop')
+const HANG = Symbol('hang')
+
+// front stands before an instance. In its place it answers what says has for a path; of DROP, the instance serves the call, and
+// its answer is lost, once; of HANG, nothing is answered. Answers of the instance come late by so many seconds.
+async function front (target, late = 0) {
+  const says = {}
+  const dropped = []
+  const calls = []
+  const stands = createServer(async (request, response) => {
+    const path = request.url.split('?')[0]
+    const said = says[path]
+    if (said === HANG) return
+    if (typeof said === 'string') return response.end(said)
+    let body = ''
+    for await (const part of request) body += part
+    calls.push(JSON.parse(body || '{}'))
+    const answer = await fetch(target + request.url, { method: request.method, headers: { 'Content-Type': 'application/json' }, body: body || undefined })
+    const text = await answer.text()
+    await new Promise((resolve) => setTimeout(resolve, late * 1000))
+    if (said === DROP) {
+      delete says[path]
+      dropped.push([path, answer.status])
+      return request.socket.destroy()
+    }
+    response.statusCode = answer.status
+    response.end(text)
+  })
+  await new Promise((resolve) => stands.listen(0, '127.0.0.1', resolve))
+  started.push({ kill: () => { stands.closeAllConnections(); stands.close() } })
+  return { says, dropped, calls, url: `http://127.0.0.1:${stands.address().port}` }
+}
+
+// silent is the url of what takes connections, and never answers.
+async function silent () {
+  const sockets = new Set()
+  const listens = net.createServer((socket) => sockets.add(socket))
+  await new Promise((resolve) => listens.listen(0, '127.0.0.1', resolve))
+  started.push({ kill: () => { listens.close(); for (const socket of sockets) socket.destroy() } })
+  return `http://127.0.0.1:${listens.address().port}`
+}
+
+async function until (condition) {
+  for (const end = performance.now() + LONG * 1000; !await condition();) {
+    if (performance.now() > end) throw new Error('it never comes')
+    await new Promise((resolve) => setTimeout(resolve, 10))
+  }
+}
+
+before(async () => { server = await serve() })
+after(() => Promise.all(started.map((instance) => instance.kill())))
+beforeEach(() => {
+  name = `node/${randomUUID()}`
+  client = new Client(server.url)
+})
+
+test('only one holds, and tokens grow', async () => {
+  const first = await client.acquire(name, { note: 'first' })
+  await assert.rejects(client.acquire(name, { wait: 0 }), (err) => err instanceof Busy && err.holder.note === 'first')
+  const { holders: [holder] } = await client.show(name)
+  assert.equal(BigInt(holder.token), first.token)
+  assert.ok(first.token > BigInt(Number.MAX_SAFE_INTEGER))
+  assert.doesNotMatch(inspect(first) + inspect(holder), /[0-9a-f]{40}/) // its owner
+  await first.release()
+  assert.throws(() => first.check(), Released)
+  const second = await client.acquire(name, { wait: 0 })
+  assert.ok(second.token > first.token)
+  await second.release()
+  assert.deepEqual(await all(client.locks(name)), [])
+})
+
+test('a refusal tells who holds', async () => {
+  await client.withLease(name, () => assert.rejects(client.acquire(name, { wait: 0 }), (err) => {
+    assert.ok(err.holder.note.includes(`[${process.pid}]`))
+    return err instanceof Busy && err.message.includes(err.holder.note)
+  }))
+})
+
+async function all (list) {
+  const items = []
+  for await (const item of list) items.push(item)
+  return items
+}
+
+test('a list has pages', async () => {
+  const names = [0, 1, 2, 3, 4].map((i) => `${name}/${i}`)
+  const leases = []
+  for (const one of names) leases.push(await client.acquire(one))
+  assert.deepEqual([...new Set((await all(client.locks(name))).map((l) => l.name))].sort(), names)
+  const seen = new Set()
+  for (let after = '', more = true; more; more = after !== '') {
+    const { locks, next } = await client.page({ prefix: name, after, limit: 2 })
+    assert.ok(locks.length <= 2)
+    for (const l of locks) seen.add(l.name)
+    after = next
+  }
+  assert.deepEqual([...seen].sort(), names)
+  for (const lease of leases) await lease.release()
+})
+
+test('shared leases have a limit', async () => {
+  const shared = { mode: 'shared', limit: 2, wait: 0 }
+  const leases = [await client.acquire(name, shared), await client.acquire(name, shared)]
+  await assert.rejects(client.acquire(name, shared), Busy)
+  for (const lease of leases) await lease.release()
+})
+
+test('waiters are served in order', async () => {
+  const lease = await client.acquire(name)
+  const served = []
+  const waiters = []
+  for (let i = 0; i < 3; i++) {
+    waiters.push(client.withLease(name, { wait: LONG }, async () => { served.push(i) }))
+    await until(async () => (await client.show(name)).waiters.length === i + 1)
+  }
+  await lease.release()
+  await Promise.all(waiters)
+  assert.deepEqual(served, [0, 1, 2])
+})
+
+test('a wait is bounded, can be ended, and leaves no place', async () => {
+  const lease = await client.acquire(name)
+  await assert.rejects(client.acquire(name, { wait: 0.5 }), Busy)
+  const ends = new AbortController()
+  const waits = client.acquire(name, { signal: ends.signal })
+  await until(async () => (await client.show(name)).waiters.length > 0)
+  ends.abort(new Error('not any more'))
+  await assert.rejects(waits, /not any more/)
+  await until(async () => (await client.show(name)).waiters.length === 0)
+  await lease.release()
+})
+
+test('a lease is renewed', async () => {
+  const lease = await client.acquire(name, { ttl: 2 })
+  const held = async () => (await client.show(name)).holders[0].held_ms
+  await until(async () => await held() > 4000) // two TTLs
+  lease.check()
+  await assert.rejects(client.acquire(name, { wait: 0 }), Busy)
+  await lease.release()
+})
+
+test('a section that throws releases', async () => {
+  await assert.rejects(client.withLease(name, {}, async () => { throw new Error('of the section') }), /of the section/)
+  await client.withLease(name, { wait: 0 }, async () => {})
+})
+
+test('await using releases', { skip: !Symbol.asyncDispose }, async () => {
+  const lease = await client.acquire(name)
+  await lease[Symbol.asyncDispose]()
+  await client.withLease(name, { wait: 0 }, async () => {})
+})
+
+test('an eviction ends the section', async () => {
+  await assert.rejects(client.withLease(name, { ttl: 3 }, async (lease) => {
+    const { holders: [holder] } = await client.show(name)
+    await client.evict(name, holder.handle, 'maintenance')
+    await until(() => lease.signal.aborted)
+    assert.ok(lease.signal.reason instanceof Lost)
+  }), Lost)
+})
+
+test('a hung server ends the section before another holds', async () => {
+  const hung = await serve()
+  let granted
+  const lease = await new Client(hung.url).acquire(name, { ttl: 3 })
+  let ended
+  lease.signal.addEventListener('abort', () => { ended = performance.now() })
+  const other = client.withLease(name, { wait: LONG }, async () => { granted = performance.now() })
+  await until(async () => (await client.show(name)).waiters.length > 0)
+  hung.stop()
+  await other
+  assert.ok(ended < granted)
+  assert.throws(() => lease.check(), Lost)
+  await assert.rejects(lease.release(), Lost)
+})
+
+// sleep is what leases see when the machine sleeps: time goes on without performance.now().
+function sleep (seconds) {
+  const uptime = os.uptime
+  os.uptime = () => uptime() + seconds
+}
+
+const noSleep = process.platform !== 'linux' && 'this system does not tell of sleep'
+
+test('a lease ends in a sleep', { skip: noSleep }, async () => {
+  const lease = await client.acquire(name, { ttl: 10 * LONG })
+  sleep(10 * LONG)
+  assert.equal(lease.left, 0)
+  assert.throws(() => lease.check(), Lost)
+  const other = await client.acquire(`${name}/other`, { ttl: 10 * LONG })
+  sleep(10 * LONG)
+  await until(() => other.signal.aborted) // nobody looks
+})
+
+test('a lease is renewed after a sleep', { skip: noSleep }, async () => {
+  await client.withLease(name, { ttl: 10 * LONG }, async (lease) => {
+    sleep(5 * LONG)
+    const left = lease.left
+    assert.ok(left < 5 * LONG)
+    await until(() => lease.left > left)
+  })
+})
+
+test('a busy process that missed its timer can ask', async () => {
+  const hung = await serve()
+  const lease = await new Client(hung.url).acquire(name, { ttl: 1 })
+  hung.stop()
+  for (const end = performance.now() + 1000; performance.now() < end;);
+  assert.throws(() => lease.check(), Lost)
+  assert.equal(lease.left, 0)
+})
+
+test('a killed server that comes back costs no lease and no wait', async () => {
+  const first = await serve()
+  const away = new Client(first.url)
+  const lease = await away.acquire(name, { ttl: 6 })
+  const waiter = away.acquire(name, { wait: LONG })
+  await until(async () => (await client.show(name)).waiters.length > 0)
+  await first.kill()
+  await serve(first.address)
+  await until(async () => (await client.show(name)).holders[0].held_ms > 7000) // above its TTL
+  lease.check()
+  await lease.release()
+  const next = await waiter
+  assert.ok(next.token > lease.token)
+  await next.release()
+})
+
+test('no server is an unknown outcome', async () => {
+  const gone = await serve()
+  await gone.kill()
+  await assert.rejects(new Client(gone.url).acquire(name, { wait: 0 }), Unknown)
+  await assert.rejects(new Client(gone.url, { timeout: 0.5 }).acquire(name, { wait: 1 }), Unknown)
+})
+
+test('a yes of something else is unknown', async () => {
+  const { says, url } = await front(server.url)
+  const client = new Client(url, { timeout: 0.5 })
+  const lease = await client.acquire(name, { ttl: 3 })
+  const alien = JSON.stringify({ outcome: 'granted', name, owner: 'another', token: '1', ttl_ms: 1e9, waited_ms: 0 })
+  Object.assign(says, { '/v1/release': '{}', '/v1/renew': '{}', '/v1/acquire': alien, '/v1/lock': '{}', '/v1/locks': '{}' })
+  for (const call of [() => client.show(name), () => client.page(), () => all(client.locks()), () => client.acquire(name + 'x', { wait: 0 })]) {
+    await assert.rejects(call, Unknown)
+  }
+  await until(() => lease.signal.aborted) // no renewal came through
+  for (const path in says) delete says[path]
+  const second = await client.acquire(name, { ttl: 3, wait: LONG })
+  says['/v1/release'] = '{}'
+  await assert.rejects(second.release(), Unknown)
+})
+
+test('what cannot be served is refused', async () => {
+  await assert.rejects(client.acquire('', { wait: 0 }), (err) => err instanceof Refused && err.code === 'invalid_name')
+  await assert.rejects(client.acquire(name, { ttl: 0 }), TypeError)
+  await assert.rejects(client.acquire(name, { atLeast: NaN }), TypeError)
+  for (const url of ['ftp://127.0.0.1', 'nonsense', 'http://u:p@127.0.0.1', 'http://127.0.0.1?x=1']) assert.throws(() => new Client(url), TypeError)
+})
+
+test('a lease counts from before the call', async () => {
+  const slow = new Client((await front(server.url, 1)).url, { timeout: LONG })
+  const lease = await slow.acquire(name, { ttl: LONG })
+  assert.ok(lease.left < LONG - 1)
+  assert.ok(await lease.extend() < LONG - 1)
+  await assert.rejects(slow.acquire(name + '/short', { ttl: 0.5 }), Lost) // it was over when the answer came
+  await lease.release()
+})
+
+test('extend renews at once and for longer', async () => {
+  const lease = await client.acquire(name, { ttl: LONG })
+  const { left } = lease
+  assert.ok(await lease.extend() > left - 1)
+  assert.ok(await lease.extend(10 * LONG) > 8 * LONG)
+  assert.ok((await client.show(name)).holders[0].left_ms > 8000 * LONG)
+  assert.ok(await lease.extend(1) > 8 * LONG) // never shorter
+  assert.ok((await client.show(name)).holders[0].left_ms > 8000 * LONG)
+  await Promise.all(Array.from({ length: 20 }, () => lease.extend())) // one that is overtaken would lose it
+  lease.check()
+  await assert.rejects(lease.extend(-1), TypeError)
+  await lease.release()
+  await assert.rejects(lease.extend(), Released)
+})
+
+test('extend tells a loss and no answer, and counts on no more than a late call leaves', async () => {
+  const { says, url } = await front(server.url)
+  const lease = await new Client(url, { timeout: 2 }).acquire(name, { ttl: LONG })
+  says['/v1/renew'] = HANG
+  await assert.rejects(lease.extend(), Unknown)
+  delete says['/v1/renew']
+  assert.ok(await lease.extend(10 * LONG) <= LONG)
+  await client.evict(name, (await client.show(name)).holders[0].handle, 'maintenance')
+  await assert.rejects(lease.extend(), (err) => err instanceof Lost && err.code === 'evicted' && /maintenance/.test(err.message))
+  assert.ok(lease.signal.aborted)
+})
+
+test('the owner releases from elsewhere', async () => {
+  const lease = await client.acquire(name)
+  const answer = await fetch(`${server.url}/v1/release`, {
+    method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ name, owner: lease.owner })
+  })
+  assert.equal((await answer.json()).outcome, 'done')
+  await client.withLease(name, { wait: 0 }, () => {})
+  await assert.rejects(lease.extend(), Lost)
+})
+
+test('lost answers cost nothing', async () => {
+  const { says, dropped, calls, url } = await front(server.url)
+  says['/v1/acquire'] = DROP
+  const lease = await new Client(url).acquire(name, { ttl: 2, wait: LONG })
+  assert.equal((await client.show(name)).holders[0].token, `${lease.token}`)
+  says['/v1/renew'] = DROP
+  await until(async () => (await client.show(name)).holders[0].held_ms > 4000)
+  lease.check()
+  says['/v1/release'] = DROP
+  await lease.release().catch((err) => { // where the store does not tell a repetition from a loss
+    assert.ok(err instanceof Unknown && /released or lost/.test(err.message))
+  })
+  assert.deepEqual(dropped, [['/v1/acquire', 200], ['/v1/renew', 200], ['/v1/release', 200]])
+  assert.deepEqual(calls.map((c) => c.call), calls.map((_, i) => i + 1))
+  assert.ok(calls.every((c) => c.answered === undefined)) // the server learns that the first acquire may still come
+  await new Client(url).withLease(name, { wait: 0 }, (lease) => lease.extend())
+  assert.deepEqual(calls.slice(-3).map((c) => c.answered), [undefined, 1, 2])
+  await client.withLease(name, { wait: 0 }, () => {})
+})
+
+test('a grant without an answer is given back', async () => {
+  const { says, url } = await front(server.url)
+  says['/v1/acquire'] = DROP
+  await assert.rejects(new Client(url).acquire(name, { ttl: 10 * LONG, wait: 0, signal: AbortSignal.timeout(LONG * 1000) }), Unknown)
+  await client.withLease(name, { wait: LONG }, () => {})
+})
+
+test('a server that never answers is an unknown outcome, and can be given up', async () => {
+  const url = await silent()
+  const hasty = new Client(url, { timeout: 0.5 })
+  for (const call of [() => hasty.acquire(name, { wait: 0 }), () => hasty.acquire(name, { wait: 1 }), () => hasty.show(name)]) {
+    await assert.rejects(call, Unknown)
+  }
+  const ends = new AbortController()
+  const waits = new Client(url).acquire(name, { signal: ends.signal })
+  ends.abort(new Error('not any more'))
+  await assert.rejects(waits, /not any more/)
+})
+
+test('a wrong token is unauthorized', async () => {
+  const folder = await mkdtemp(join(os.tmpdir(), 'leasehold-'))
+  started.push({ kill: () => rm(folder, { recursive: true }) })
+  const access = join(folder, 'access.json')
+  const tokens = [createHash('sha256').update('secret').digest('hex')]
+  await writeFile(access, JSON.stringify({ clients: [{ name: 'ci', tokens, rules: [{ prefix: '', rights: ['view', 'lock'] }] }] }))
+  const { url } = await serve(undefined, ['--access', access])
+  for (const token of [undefined, 'wrong']) {
+    await assert.rejects(new Client(url, { token }).acquire(name), (err) => err instanceof Unauthorized && err.status === 401 && err.code === 'unauthenticated')
+  }
+  const known = new Client(url, { token: 'secret' })
+  await known.withLease(name, async () => {
+    const { holders: [holder] } = await known.show(name)
+    await assert.rejects(known.evict(name, holder.handle, 'no'), (err) => err instanceof Unauthorized && err.status === 403 && err.code === 'denied')
+  })
+})
+
+test('a stopped process does not believe that it holds', async () => {
+  const program = spawn(process.execPath, [fileURLToPath(new URL('holder.mjs', import.meta.url)), server.url, name, '2'], { stdio: ['ignore', 'pipe', 'inherit'] })
+  started.push({ kill: () => program.kill('SIGKILL') })
+  const lines = createInterface({ input: program.stdout })[Symbol.asyncIterator]()
+  const token = BigInt(JSON.parse((await lines.next()).value).token)
+  program.kill('SIGSTOP')
+  await client.withLease(name, { wait: LONG }, async (lease) => {
+    const granted = process.hrtime.bigint()
+    assert.ok(lease.token > token)
+    program.kill('SIGCONT')
+    const { ended, believed } = JSON.parse((await lines.next()).value)
+    assert.equal(ended, 'Lost')
+    assert.ok(BigInt(believed) < granted)
+  })
+})

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"encoding/csv"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// csvHeads name what ls --csv prints of each holder, and of each lock that has only waiters.
+var csvHeads = []string{"name", "state", "holder", "host", "held_seconds", "left_seconds", "waiting", "mode", "limit", "owner", "token",
+	"user", "pid", "program", "started", "link", "labels", "kind"}
+
+// writeCSV writes records as RFC 4180 has them, the first time with the heads above them.
+func writeCSV(w io.Writer, views []stateView, heads bool) error {
+	out := csv.NewWriter(w)
+	out.UseCRLF = true
+	if heads {
+		out.Write(csvHeads)
+	}
+	for _, v := range views {
+		name, state, waiting := unformulated(shown(v.Name)), v.state(), strconv.Itoa(len(v.Waiters))
+		for _, h := range v.Holders {
+			d := detailsView{}
+			if h.Details != nil {
+				d = *h.Details
+			}
+			record := []string{name, state, h.who(), d.Host, known(h.Held), known(h.Left), waiting, h.Mode, counted(h.Limit), h.Owner,
+				counted(h.Token), d.User, counted(d.PID), d.Program, d.Started, d.Link, d.labels(), d.Kind}
+			for _, i := range []int{2, 3, 11, 13, 15, 16, 17} { // which others wrote
+				record[i] = unformulated(record[i])
+			}
+			out.Write(record)
+		}
+		if len(v.Holders) == 0 {
+			record := make([]string, len(csvHeads))
+			record[0], record[1], record[6] = name, state, waiting
+			out.Write(record)
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// unformulated is text that no spreadsheet takes for a formula, which could send what is beside it elsewhere.
+func unformulated(text string) string {
+	if strings.IndexAny(text, "=+-@＝＋－＠") == 0 { // the wide ones too
+		return "'" + text
+	}
+	return text
+}
+
+// known is a number of seconds, or nothing where it is unknown.
+func known(seconds float64) string {
+	if seconds == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(seconds, 'f', 3, 64)
+}
+
+// counted is a number, or nothing for none.
+func counted[N int | uint64](n N) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatUint(uint64(n), 10)
+}

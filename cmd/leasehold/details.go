@@ -1,0 +1,77 @@
+package main
+
+import (
+	"os"
+	"strings"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/details"
+	"github.com/spf13/pflag"
+)
+
+// detailFlags say who holds NAME, and what for.
+type detailFlags struct {
+	note   string
+	link   string
+	labels []string
+}
+
+func (f *detailFlags) add(set *pflag.FlagSet, whom string) {
+	set.StringVar(&f.note, "note", "", "show `TEXT` to those who ask who "+whom)
+	set.StringVar(&f.link, "link", "", "show `URL` with it (default in CI: the job's)")
+	set.StringArrayVar(&f.labels, "label", nil, "show the label `NAME=VALUE` with it; repeatable")
+}
+
+// details are those of the process pid, whose program is program. The Locker fills in the rest.
+func (f *detailFlags) details(program string, pid int) (leasehold.Details, error) {
+	mine := details.Mine() // for the places in queues, see wait
+	d := leasehold.Details{Host: mine.Host, PID: pid, Program: strings.ToValidUTF8(program, "?"), Text: f.note, Link: f.link}
+	for _, label := range f.labels {
+		name, value, ok := strings.Cut(label, "=")
+		if !ok || name == "" {
+			return d, usageErrorf("--label %s: want NAME=VALUE", shown(label))
+		}
+		if _, twice := d.Labels[name]; twice {
+			return d, usageErrorf("--label %s is given twice", shown(name))
+		}
+		if d.Labels == nil {
+			d.Labels = make(map[string]string)
+		}
+		d.Labels[name] = value
+	}
+	if err := details.Details(d).Check(); err != nil {
+		return d, usageErrorf("--note, --link and --label: %w", err)
+	}
+	if link := jobLink(); f.link == "" && fits(d, link) {
+		d.Link = link
+	}
+	if fits(d, "") {
+		return d, nil
+	}
+	d.Host, d.PID, d.Program = "", 0, "" // which nobody has asked for
+	if err := driver.CheckNote(details.Details(d).Note()); err != nil {
+		return d, usageErrorf("--note, --link and --label: %w", err)
+	}
+	return d, nil
+}
+
+// fits reports whether an engine keeps d, with more beside it.
+func fits(d leasehold.Details, more string) bool {
+	return driver.CheckNote(details.Details(d).Note()+more) == nil
+}
+
+// jobLink is the page of the CI job that this is part of, by the variables of GitHub, GitLab,
+// Jenkins, Buildkite and CircleCI; "": it is part of none.
+func jobLink() string {
+	candidates := []string{os.Getenv("CI_JOB_URL"), os.Getenv("BUILDKITE_BUILD_URL"), os.Getenv("CIRCLE_BUILD_URL"), os.Getenv("BUILD_URL")}
+	if server, repository, run := os.Getenv("GITHUB_SERVER_URL"), os.Getenv("GITHUB_REPOSITORY"), os.Getenv("GITHUB_RUN_ID"); server != "" && repository != "" && run != "" {
+		candidates = append([]string{server + "/" + repository + "/actions/runs/" + run}, candidates...)
+	}
+	for _, link := range candidates {
+		if link != "" && (details.Details{Link: link}).Check() == nil {
+			return link
+		}
+	}
+	return ""
+}

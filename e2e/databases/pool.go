@@ -1,0 +1,40 @@
+package databases
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/servers"
+)
+
+// PoolIsKept has many goroutines use a store that is opened by its address, which leads through a proxy: their requests
+// come in waves, and those open few connections.
+func PoolIsKept(t *testing.T, url string, through *servers.Proxy) {
+	locks := Locker(t, byURL(t, url), leasehold.Options{})
+	const many = 64
+	cycles := func(rounds int) {
+		var all sync.WaitGroup
+		for i := range many {
+			all.Go(func() {
+				for range rounds {
+					if err := locks.Do(t.Context(), fmt.Sprint("own/", i), func(context.Context) error { return nil }); err != nil {
+						t.Errorf("own/%d: %v", i, err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+	cycles(2) // rows that are missing are made by a statement each
+	const rounds = 40
+	before := through.Carried()
+	cycles(rounds)
+	if n := through.Carried() - before; n > rounds {
+		t.Errorf("%d connections were opened for %d cycles", n, many*rounds)
+	} else {
+		t.Logf("%d connections for %d cycles", n, many*rounds)
+	}
+}
