@@ -117,7 +117,7 @@ var started = time.Now()
 func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) {
 	up, known := s.storeUp()
 	var b strings.Builder
-	m := &s.metrics
+	m := s.metrics
 	m.calls.write(&b)
 	m.storeSeconds.write(&b)
 	for _, c := range []*counter{&m.storeCalls, &m.grants, &m.evictions, &m.lost, &m.notices} {
