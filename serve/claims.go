@@ -238,6 +238,14 @@ func (c *claims) isLate(one *claim, now order) bool {
 	return now.number > 0 && now.caller == one.last.caller && now.number < one.last.number
 }
 
+// inUse reports whether a call on a claim is under way.
+func (c *claims) inUse(k key) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one := c.all[k]
+	return one != nil && one.users > 0
+}
+
 func (c *claims) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

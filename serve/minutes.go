@@ -70,15 +70,24 @@ func (one *minute) count(e *HistoryEntry) {
 			one.waits[scaleOf(*e.Waited)]++
 		}
 	case wire.Expired:
-		one.lost++
+		one.lost += number(e.isLoss())
 	}
+}
+
+// isLoss reports whether a lease that expired was one that its holder renewed, or meant to: others end by themselves, as
+// they are to.
+func (e *HistoryEntry) isLoss() bool {
+	_, d := wire.Said(e.Note)
+	if d != nil {
+		return d.Kind == ""
+	}
+	return e.Held != nil && e.Silent != nil && *e.Held > *e.Silent // it was renewed
 }
 
 // saw notes what a look has seen.
 func (m *minutes) saw(t time.Time, s *sight) {
 	if one := m.at(t); one != nil {
-		one.held, one.waiting = s.count()
-		one.seen = true
+		one.seen, one.held, one.waiting = true, s.held, len(s.rows)-s.held
 	}
 }
 
