@@ -90,7 +90,7 @@ func (m *metrics) init() {
 }
 
 // label is a label in the text format. Values have no special characters.
-func label(name, value string) string { return fmt.Sprintf("%s=%q", name, value) }
+func label(name, value string) string { return name + `="` + value + `"` }
 
 func callLabels(call, outcome string) string {
 	return label("call", call) + "," + label("outcome", outcome)
@@ -164,9 +164,8 @@ func (r *recorder) gauges(now time.Time) []figure {
 	if seen != nil {
 		age = now.Sub(seen.at).Seconds()
 		if up {
-			h, w := seen.count()
-			held, waiting, longest = float64(h), float64(w), seen.longest(now).Seconds()
-			atRisk = float64(seen.atRisk())
+			held, waiting = float64(seen.held), float64(len(seen.rows)-seen.held)
+			atRisk, longest = float64(seen.atRisk()), seen.longest(now).Seconds()
 		}
 	}
 	return []figure{
