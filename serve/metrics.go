@@ -164,8 +164,8 @@ func (r *recorder) gauges(now time.Time) []figure {
 	if seen != nil {
 		age = now.Sub(seen.at).Seconds()
 		if up {
-			held, waiting = float64(seen.held), float64(len(seen.rows)-seen.held)
-			atRisk, longest = float64(seen.atRisk()), seen.longest(now).Seconds()
+			held, waiting, longest = float64(seen.held), float64(len(seen.rows)-seen.held), seen.longest(now).Seconds()
+			atRisk = float64(seen.atRisk())
 		}
 	}
 	return []figure{

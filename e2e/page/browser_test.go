@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/leasehold-go/leasehold/e2e/program"
 )
@@ -148,6 +150,13 @@ func (s *service) hold(name, owner, note string, ttl time.Duration) {
 	}
 }
 
+func (s *service) renew(name, owner string, ttl time.Duration) {
+	s.t.Helper()
+	if status := s.post("renew", map[string]any{"name": name, "owner": owner, "ttl_ms": ttl.Milliseconds()}); status != 200 {
+		s.t.Fatalf("renew %q: %d", name, status)
+	}
+}
+
 // A tab is what a person sees.
 type tab struct {
 	t   *testing.T
@@ -210,12 +219,44 @@ func (p *tab) reads(selector, want string) {
 	p.until(fmt.Sprintf("%s reads %q", selector, want), func() bool { return strings.Contains(p.text(selector), want) }, selector)
 }
 
+// stays looks on for some answers, in which an element's text is to stay.
+func (p *tab) stays(selector, want string) {
+	p.t.Helper()
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if text := p.text(selector); text != want {
+			p.t.Fatalf("%s reads %q, not %q", selector, text, want)
+		}
+	}
+}
+
 func (p *tab) until(what string, seen func() bool, shows string) {
 	p.t.Helper()
 	for end := time.Now().Add(patience); !seen(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			p.t.Fatalf("never: %s, it reads %q", what, p.text(shows))
 		}
+	}
+}
+
+// before runs a script in the pages that are opened from here on, before their own.
+func (p *tab) before(js string) {
+	p.t.Helper()
+	if _, err := chromedp.Call(p.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: js}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// sees is how a person's screen is: its size, and whether it is dark.
+func (p *tab) sees(width, height int64, dark bool) {
+	p.t.Helper()
+	scheme := "light"
+	if dark {
+		scheme = "dark"
+	}
+	p.do(chromedp.EmulateViewport(width, height))
+	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
+	if _, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, media); err != nil {
+		p.t.Fatal(err)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	web "github.com/leasehold-go/leasehold/serve"
 )
 
-// The page in another program, beneath a path of that.
-func TestThePageInAnotherProgram(t *testing.T) {
+// The console in another program, beneath a path of that.
+func TestTheConsoleInAnotherProgram(t *testing.T) {
 	t.Parallel()
 	d := memory.New()
 	service, err := web.New(d, nil)
@@ -27,14 +27,14 @@ func TestThePageInAnotherProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer locks.Close()
-	p := open(t, other.URL+"/debug/locks/")
+	p := open(t, other.URL+"/debug/locks/#/locks")
 	p.reads("#status", "live")
 	lease, err := locks.Acquire(t.Context(), "of the program", leasehold.Note("its own"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.reads(".row", "its own")
-	p.click(".row")
+	p.click(".row a")
 	p.reads("#lock-state", "held")
 	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)
@@ -42,13 +42,17 @@ func TestThePageInAnotherProgram(t *testing.T) {
 	p.reads("#lock-state", "free")
 }
 
-// A pointer that went down on the page and was let go outside of the window does not stop it.
-func TestAPointerIsLetGoElsewhere(t *testing.T) {
+// A row keeps its focus while answers come, and is clicked where it stands.
+func TestARowKeepsItsFocus(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "memory:", "127.0.0.1:0")
-	p := open(t, s.url)
-	p.reads("#status", "live")
-	eval[bool](p, `document.body.dispatchEvent(new PointerEvent('pointerdown', { bubbles: true }))`)
 	s.hold("deploy", "one", "ci run 17", minute)
+	p := open(t, s.url+"/#/locks")
 	p.reads(".row", "ci run 17")
+	eval[bool](p, `document.querySelector('.row a').focus(), true`)
+	s.hold("apply", "two", "ci run 18", minute)
+	p.reads(".row", "ci run 18") // before it
+	if name := eval[string](p, `document.activeElement.textContent`); name != "deploy" {
+		t.Errorf("the focus is on %q", name)
+	}
 }

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
@@ -29,56 +28,78 @@ func TestTenThousandLocks(t *testing.T) {
 		})
 	}
 	all.Wait()
-	p := open(t, s.url)
-	p.reads("#count", "the first 50")
-	p.reads("#more", "There may be more")
+	p := open(t, s.url+"/#/locks")
+	p.reads("#count", "50 on this page")
 	if asked := eval[[]string](p, `performance.getEntriesByType('resource').map((e) => e.name).filter((n) => n.includes('v1/locks'))`); len(asked) == 0 || slices.ContainsFunc(asked, func(url string) bool { return !strings.Contains(url, "limit=50") }) {
-		t.Errorf("for fifty rows the page asks for %q", asked)
+		t.Errorf("for fifty rows the console asks for %q", asked)
 	}
-	for loaded := 100; loaded < many; loaded *= 2 {
-		p.click("#more-button")
-		p.reads("#count", fmt.Sprint("the first ", loaded))
+	rows := func(want int) {
+		t.Helper()
+		if got := eval[int](p, `document.querySelectorAll('.row').length`); got != want {
+			t.Errorf("%d rows are drawn, want %d", got, want)
+		}
 	}
+	rows(50)
+	first := p.text(".row .c-name")
+	p.click("#on")
+	p.until("the next page", func() bool { text := p.text(".row .c-name"); return text != "" && text != first }, "#count")
+	p.do(chromedp.NavigateBack())
+	p.until("the page before", func() bool { return p.text(".row .c-name") == first }, "#count")
+	p.click(".c-held button") // which the service does not sort by
+	p.reads("#count", "1–50 of 5,000, out of the first 5,000")
+	p.reads("#more", "There may be more")
+	rows(50)
 	p.click("#more-button")
-	p.reads("#count", "10000 of 10000")
-	p.until("there is nothing more", func() bool { return eval[bool](p, `document.getElementById('more').hidden`) }, "#count")
-	if rows := eval[int](p, `document.querySelectorAll('.row').length`); rows == 0 || rows > 100 {
-		t.Errorf("%d rows are drawn", rows)
-	}
-	eval[int](p, `document.getElementById('locks').scrollTop = 1e9`)
-	p.until("the last one is seen", func() bool { return strings.Contains(p.text("#rows"), "orders/09999") }, "#count")
-	p.write("#search", "0472")
-	p.reads("#count", "11 of 10000")
-	p.write("#search", "9")
-	p.reads("#count", "1 of 10000")
-	p.reads("#rows", "orders/04729")
+	p.reads("#count", "1–50 of 10,000, out of 10,000")
+	p.until("there is nothing more", func() bool { return p.text("#more") == "" }, "#count")
+	p.write("#q", "0472")
+	p.reads("#count", "11 of 10,000")
+	p.write("#q", "9")
+	p.reads("#count", "1 of 10,000")
+	p.reads(".row", "orders/04729")
 	p.write("#prefix", "orders/047")
-	p.reads("#count", "1 of the first 50")
-	p.click("#more-button")
 	p.reads("#count", "1 of 100")
+	if hash := eval[string](p, `location.hash`); hash != "#/locks?sort=held&dir=desc&q=04729&prefix=orders%2F047" {
+		t.Errorf("the address is %q", hash)
+	}
+	other := open(t, eval[string](p, `location.href`)) // whoever is sent it sees the same
+	other.reads("#count", "1 of 100")
+	other.reads(".row", "orders/04729")
+	p.click(".quiet")
+	p.reads("#count", "50 on this page")
 }
 
 func TestHostileNamesAndNotes(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "memory:", "127.0.0.1:0")
-	p := open(t, s.url)
+	p := open(t, s.url+"/#/locks")
+	p.reads("#status", "live")
 	for i, text := range []string{
 		`<img src=x onerror="window.hacked=1">`, `</bdi><script>window.hacked=1</script>`, `javascript:window.hacked=1`, `a/../b?x=1#/lock/y`,
 		`"' onmouseover=window.hacked=1 x="`, `%2e%2e%2f%00`, "back \u202Ewards", "zero\u200Bwidth", "__proto__", "日本 🔒", "event: granted data: {}",
 	} {
 		s.hold(text, fmt.Sprint("owner-", i), text, minute)
-		p.do(chromedp.SetValue(chromedp.CSS("#search"), text))
-		eval[bool](p, `document.getElementById('search').dispatchEvent(new Event('input'))`)
-		p.reads("#count", "1 of")
+		p.do(chromedp.SetValue(chromedp.CSS("#q"), text))
+		eval[bool](p, `document.getElementById('q').dispatchEvent(new Event('input', { bubbles: true }))`)
 		row := strings.NewReplacer("\u202E", `\u{202e}`, "\u200B", `\u{200b}`).Replace(text)
-		p.reads(".row .name", row)
-		p.click(".row")
+		p.reads("#count", "1 of")
+		p.reads(".row .c-name", row)
+		p.click(".row a")
 		p.reads("#lock-name", row)
-		p.reads("#holders .name", row)
-		p.click("#lock p a")
+		p.reads("#holders .who", row)
+		p.click(".crumbs a")
+		p.reads(".row .c-name", row) // as it was filtered
+	}
+	p.click("#language")
+	for _, view := range []string{"#/", "#/events"} {
+		eval[string](p, fmt.Sprintf(`location.hash = %q`, view))
+		p.reads("h1", map[string]string{"#/": "概览", "#/events": "事件"}[view])
 	}
 	if eval[bool](p, `'hacked' in window`) {
 		t.Error("a name was run")
+	}
+	if others := eval[[]string](p, `performance.getEntriesByType('resource').map((e) => e.name).filter((n) => !n.startsWith(location.origin + '/'))`); len(others) > 0 {
+		t.Errorf("the console asks others: %q", others)
 	}
 	resp, err := http.Get(s.url)
 	if err != nil {
@@ -95,34 +116,61 @@ func TestChineseNarrowAndDark(t *testing.T) {
 	s := serve(t, "memory:", "127.0.0.1:0")
 	s.hold("秒杀/商品-42", "one", "订单服务 "+strings.Repeat("很长", 40), 10*minute)
 	s.hold(strings.Repeat("long", 50), "two", "", 10*minute)
-	p := open(t, s.url)
+	p := open(t, s.url+"/#/locks")
 	p.reads("#status", "live")
 	light := eval[string](p, `getComputedStyle(document.body).backgroundColor`)
 	p.click("#language")
 	p.reads("#status", "实时")
-	p.reads("#contended", "")
 	if lang := eval[string](p, `document.documentElement.lang`); lang != "zh-CN" {
 		t.Errorf("the language is %q", lang)
 	}
 	p.do(chromedp.Reload())
 	p.reads("#status", "实时") // it is remembered
-	p.do(chromedp.EmulateViewport(360, 740))
-	dark := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}}
-	if _, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, dark); err != nil {
-		t.Fatal(err)
-	}
+	p.sees(390, 844, true)
 	p.until("it is dark", func() bool { return eval[string](p, `getComputedStyle(document.body).backgroundColor`) != light }, "#status")
 	p.reads(".row", "剩余")
-	p.picture("page-narrow-dark-zh")
-	for _, hash := range []string{"#/", "#/lock/" + strings.Repeat("long", 50)} {
-		eval[string](p, fmt.Sprintf(`location.hash = %q`, hash))
-		p.reads("#status", "实时")
-		if wide := eval[int](p, `document.documentElement.scrollWidth - innerWidth`); wide > 0 {
-			t.Errorf("%.10s: %d pixels stick out", hash, wide)
+	for _, width := range []int64{390, 320} {
+		p.sees(width, 740, true)
+		for _, hash := range []string{"#/", "#/locks", "#/events", "#/me", "#/lock/" + strings.Repeat("long", 50)} {
+			eval[string](p, fmt.Sprintf(`location.hash = %q`, hash))
+			p.reads("#console", "Leasehold")
+			p.until(hash+" is shown", func() bool { return p.text("h1") != "" }, "#console")
+			if wide := eval[int](p, `document.documentElement.scrollWidth - innerWidth`); wide > 0 {
+				t.Errorf("%.10s: %d pixels stick out at %d", hash, wide, width)
+			}
+			traps := eval[[]string](p, `[...document.querySelectorAll('body *')].filter((e) => e.scrollHeight > e.clientHeight + 1 && /auto|scroll/.test(getComputedStyle(e).overflowY)).map((e) => e.tagName + '.' + e.className)`)
+			if len(traps) > 0 {
+				t.Errorf("%.10s: %q scroll inside the page", hash, traps)
+			}
 		}
 	}
-	if missing := eval[[]string](p, `[...document.querySelectorAll('[data-word]')].filter((e) => !e.textContent).map((e) => e.dataset.word)`); len(missing) > 0 {
-		t.Errorf("no words for %q", missing)
+}
+
+// Rows have room of their own, whatever the screen becomes.
+func TestRowsDoNotOverlap(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "memory:", "127.0.0.1:0")
+	for i := range 30 {
+		s.hold(fmt.Sprintf("rotate/%02d/%s", i, strings.Repeat("x", i*4)), fmt.Sprint("o", i), strings.Repeat("note ", i), 10*minute)
+	}
+	p := open(t, s.url+"/#/locks")
+	p.reads("#count", "30 in all")
+	for _, size := range [][2]int64{{1440, 900}, {390, 844}, {844, 390}, {390, 844}, {1024, 768}, {320, 640}} {
+		p.sees(size[0], size[1], false)
+		overlaps := eval[[]string](p, `(() => {
+			const boxes = [...document.querySelectorAll('.row')].map((row) => row.getBoundingClientRect())
+			const wrong = boxes.filter((box, i) => i > 0 && box.top < boxes[i - 1].bottom - 0.5).map((box) => 'rows at ' + box.top)
+			for (const row of document.querySelectorAll('.row')) {
+				const cells = [...row.children].map((cell) => cell.getBoundingClientRect()).filter((box) => box.width > 0 && box.height > 0)
+				for (const a of cells) for (const b of cells) {
+					if (a !== b && a.left < b.right - 0.5 && b.left < a.right - 0.5 && a.top < b.bottom - 0.5 && b.top < a.bottom - 0.5) wrong.push('cells at ' + a.top)
+				}
+			}
+			return wrong
+		})()`)
+		if len(overlaps) > 0 {
+			t.Errorf("%v: %q", size, overlaps[:1])
+		}
 	}
 }
 
@@ -132,18 +180,25 @@ func TestKeyboardAlone(t *testing.T) {
 	for i := range 30 {
 		s.hold(fmt.Sprintf("key/%02d", i), fmt.Sprint("o", i), "", 10*minute)
 	}
-	p := open(t, s.url)
-	p.reads("#count", "30 of 30")
+	p := open(t, s.url+"/#/locks")
+	p.reads("#count", "30 in all")
 	p.do(chromedp.KeyEvent("/"))
-	p.until("the search has the focus", func() bool { return eval[string](p, `document.activeElement.id`) == "search" }, "#count")
-	eval[string](p, `document.getElementById('search').value = ''`) // what is sent here types the key in any case
+	p.until("the search has the focus", func() bool { return eval[string](p, `document.activeElement.id`) == "q" }, "#count")
+	eval[string](p, `document.getElementById('q').value = ''`) // what is sent here types the key in any case
 	p.do(chromedp.KeyEvent("key/"))
-	p.do(chromedp.KeyEvent(kb.ArrowDown))
-	for range 20 {
+	p.reads("#count", "30 of 30")
+	for range 21 {
 		p.do(chromedp.KeyEvent(kb.ArrowDown))
 	}
 	p.do(chromedp.KeyEvent(kb.Enter))
 	p.reads("#lock-name", "key/20")
+	if focused := eval[string](p, `document.activeElement.tagName`); focused != "H1" {
+		t.Errorf("the focus is on %s, not on what was opened", focused)
+	}
 	p.do(chromedp.KeyEvent(kb.Escape))
 	p.reads("#count", "30 of 30")
+	width := eval[string](p, `(() => { document.getElementById('language').focus({ focusVisible: true }); return getComputedStyle(document.activeElement).outlineWidth })()`)
+	if width != "3px" {
+		t.Errorf("the focus is seen by an outline of %s", width)
+	}
 }

@@ -1,4 +1,4 @@
-// Package page looks at the page of "leasehold serve" in a real Chromium, as a person does.
+// Package page looks at the console of "leasehold serve" in a real Chromium, as a person does.
 package page
 
 import (
@@ -12,7 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // pictures writes docs/images: go test ./page -pictures
@@ -20,16 +21,16 @@ var pictures = flag.Bool("pictures", false, "write what is seen to docs/images")
 
 const minute = time.Minute
 
+// A lease that was renewed, and is not any more, is called at risk before it is lost.
 func TestALeaseIsTakenWaitedForAndLost(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "memory:", "127.0.0.1:0")
-	p := open(t, s.url)
+	p := open(t, s.url+"/#/locks")
 	p.reads("#status", "live")
-	p.reads("#none", "Nothing is held")
+	p.reads(".empty", "Nothing is held")
 	s.hold("nightly/report", "one", "worker-1, pid 4711", 30*time.Second)
 	p.reads(".row", "worker-1, pid 4711")
 	p.reads(".row", "left")
-	p.picture("page-held")
 	second := make(chan int, 1)
 	go func() {
 		for status := http.StatusConflict; ; { // until its turn comes
@@ -39,35 +40,36 @@ func TestALeaseIsTakenWaitedForAndLost(t *testing.T) {
 			}
 		}
 	}()
-	p.reads(".row", "1 waiting")
-	p.reads("#contended", "nightly/report")
-	p.click(".row")
+	p.reads(".row .c-waiting", "1")
+	time.Sleep(time.Second) // so that it is a renewal, and not the grant once more
+	s.renew("nightly/report", "one", 20*time.Second)
+	p.click(".row a")
 	p.reads("#lock-name", "nightly/report")
 	p.reads("#lock-state", "held")
 	p.reads("#waiters", "worker-2")
-	p.reads("#holders", "renewals stopped") // before it is lost
+	p.reads(".sum", "1 waiting")
+	p.reads("#holders", "no renewal for") // before it is lost
+	p.reads("#lock-state", "at risk")
 	if status := <-second; status != http.StatusOK {
 		t.Fatalf("the second: %d", status)
 	}
-	p.reads("#history", "ended")
+	p.reads("#history", "lost by worker-1")
 	p.reads("#lock-state", "free") // the second is not renewed either
-	p.click("#lock p a")
-	p.reads("#ends", "nightly/report")
+	p.click(".crumbs a")
+	p.reads(".empty", "Nothing is held")
 }
 
 func TestARenewedLeaseIsNotCalledSilent(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "memory:", "127.0.0.1:0")
 	s.hold("renewed", "one", "r", 20*time.Second)
-	p := open(t, s.url)
+	p := open(t, s.url+"/#/locks")
 	p.reads(".row", "left")
 	for end := time.Now().Add(12 * time.Second); time.Now().Before(end); time.Sleep(time.Second) {
-		if status := s.post("renew", map[string]any{"name": "renewed", "owner": "one", "ttl_ms": 20_000}); status != 200 {
-			t.Fatalf("renew: %d", status)
+		s.renew("renewed", "one", 20*time.Second)
+		if text := p.text(".row"); strings.Contains(text, "renewal") || strings.Contains(text, "risk") {
+			t.Fatalf("it reads %q", text)
 		}
-	}
-	if text := p.text(".row"); !strings.Contains(text, "left") {
-		t.Errorf("it reads %q", text)
 	}
 }
 
@@ -76,118 +78,142 @@ func TestAHolderIsEvicted(t *testing.T) {
 	s := serve(t, "memory:", "127.0.0.1:0")
 	s.hold("deploy", "one", "ci run 17", minute)
 	p := open(t, s.url+"/#/lock/deploy")
-	p.click("#holders button")
-	p.write("#evict-reason", "maintenance")
-	if !eval[bool](p, `document.getElementById('evict-yes').disabled`) {
+	p.click("#holders .evict")
+	p.write("dialog [name=reason]", "maintenance")
+	if !eval[bool](p, `document.querySelector('dialog .yes').disabled`) {
 		t.Error("it can be evicted before its name is typed")
 	}
-	p.write("#evict-typed", "deploy")
-	p.picture("page-evict")
-	p.click("#evict-yes")
+	p.write("dialog [name=typed]", "deploy")
+	p.picture("console-evict")
+	p.click("dialog .yes")
 	p.reads("#lock-state", "free")
 	p.reads("#history", "evicted")
 	p.reads("#history", "maintenance")
 	if status := s.post("renew", map[string]any{"name": "deploy", "owner": "one", "ttl_ms": 1000}); status != http.StatusGone {
 		t.Errorf("its renewal: %d, want 410", status)
 	}
-	p.until("the dialog has gone", func() bool { return !eval[bool](p, `document.getElementById('evict').open`) }, "#evict")
+	p.until("the dialog has gone", func() bool { return !eval[bool](p, `Boolean(document.querySelector('dialog'))`) }, "dialog")
 }
 
-// Whoever may look and not evict is told so.
+// Enter does what the focused button says, and in a field what the dialog is for, once it is allowed.
+func TestEnterInTheDialogDoesWhatItSays(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "memory:", "127.0.0.1:0")
+	s.hold("e/1", "one", "hung", 10*minute)
+	p := open(t, s.url+"/#/lock/e%2F1")
+	isOpen := func() bool { return eval[bool](p, `Boolean(document.querySelector('dialog[open]'))`) }
+	p.click("#holders .evict")
+	p.write("dialog [name=reason]", "gone")
+	p.do(chromedp.KeyEvent(kb.Enter)) // the name is not typed yet
+	if !isOpen() || p.text("dialog .answer") != "" {
+		t.Error("Enter in a dialog that is not filled in closed it, or did something")
+	}
+	p.write("dialog [name=typed]", "e/1")
+	eval[bool](p, `document.querySelector('dialog .no').focus(), true`)
+	p.do(chromedp.KeyEvent(kb.Enter))
+	p.until("Cancel cancels", func() bool { return !isOpen() }, "dialog")
+	if status := s.post("renew", map[string]any{"name": "e/1", "owner": "one", "ttl_ms": 600_000}); status != http.StatusOK {
+		t.Errorf("Enter on Cancel has evicted: %d", status)
+	}
+	p.click("#holders .evict")
+	p.write("dialog [name=reason]", "gone")
+	p.write("dialog [name=typed]", "e/1")
+	p.do(chromedp.KeyEvent(kb.Enter))
+	p.reads("#lock-state", "free")
+	p.reads("#history", "gone")
+}
+
+// Whoever may look and not evict is told so, and a wrong token is told from none.
 func TestATokenIsAskedFor(t *testing.T) {
 	t.Parallel()
-	const token = "a-token-that-is-long-and-random-enough"
-	access := filepath.Join(t.TempDir(), "access.json")
-	text := fmt.Sprintf(`{"clients":[{"name":"looks","tokens":["%x"],"rules":[{"prefix":"","rights":["view","lock"]}]}]}`, sha256.Sum256([]byte(token)))
-	if err := os.WriteFile(access, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := serve(t, "memory:", "127.0.0.1:0", "--access", access)
-	p := open(t, s.url)
-	p.reads("#status", "a token is needed")
-	s.token = token
+	s := guarded(t, `[{"prefix":"","rights":["view","lock"]}]`)
+	p := open(t, s.url+"/#/locks")
+	p.reads("#status", "sign-in needed")
+	p.reads("#sign-in", "asks for a token")
+	p.write("#bearer", "of somebody else")
+	p.click("#sign-in .main")
+	p.reads("#sign-in", "not known here")
+	p.reads("#status", "wrong token")
 	s.hold("deploy", "one", "ci", 10*minute)
-	p.write("#bearer", token)
-	p.click("#sign-in button")
+	p.do(chromedp.SetValue(chromedp.CSS("#bearer"), s.token))
+	p.click("#sign-in .main")
 	p.reads(".row", "ci")
-	p.click(".row")
-	p.click("#holders button")
-	p.write("#evict-reason", "maintenance")
-	p.write("#evict-typed", "deploy")
-	p.click("#evict-yes")
-	p.reads("#evict-answer", "not allowed")
+	p.reads("#status", "live")
+	p.click(".row a")
 	p.reads("#lock-state", "held")
-}
-
-// What nobody answers for is unknown, not free.
-func TestTheServiceGoesAwayAndComesBack(t *testing.T) {
-	t.Parallel()
-	store := "redis://" + servers.StartRedis(t).Addr() + "/0"
-	s := serve(t, store, "127.0.0.1:0")
-	s.hold("a", "one", "", 10*minute)
-	list, lock := open(t, s.url), open(t, s.url+"/#/lock/b")
-	list.reads(".row", "left")
-	lock.reads("#lock-state", "free")
-	s.kill()
-	list.reads("#status", "UNKNOWN")
-	list.reads(".row", "unknown")
-	lock.reads("#lock-state", "unknown")
-	list.picture("page-unknown")
-	s = serve(t, store, s.address())
-	list.reads("#status", "live")
-	list.reads(".row", "left")
-	lock.reads("#lock-state", "free")
-	s.post("acquire", map[string]any{"name": "b", "owner": "two", "ttl_ms": 600_000})
-	lock.reads("#lock-state", "held")
+	p.reads("#may-not", "no right to evict")
+	if eval[bool](p, `Boolean(document.querySelector('.evict'))`) {
+		t.Error("it can be tried")
+	}
+	p.click("#me")
+	p.click("#sign-out")
+	p.reads("#sign-in", "asks for a token")
+	if kept := eval[int](p, `sessionStorage.length`); kept != 0 {
+		t.Errorf("%d things are kept after the sign-out", kept)
+	}
 }
 
 // What is held is called so also where the list has been told to leave it out, and what one may not
 // view is not called free.
 func TestALockThatIsNotInTheListIsNotCalledFree(t *testing.T) {
 	t.Parallel()
-	const token = "a-token-that-is-long-and-random-enough"
-	access := filepath.Join(t.TempDir(), "access.json")
-	text := fmt.Sprintf(`{"clients":[{"name":"looks","tokens":["%x"],"rules":[{"prefix":"","rights":["lock"]},{"prefix":"mine/","rights":["view"]}]}]}`, sha256.Sum256([]byte(token)))
-	if err := os.WriteFile(access, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := serve(t, "memory:", "127.0.0.1:0", "--access", access)
-	s.token = token
+	s := guarded(t, `[{"prefix":"","rights":["lock"]},{"prefix":"mine/","rights":["view"]}]`)
 	s.hold("mine/1", "one", "ci", 10*minute)
 	s.hold("others/1", "two", "secret", 10*minute)
-	p := open(t, s.url)
-	p.write("#bearer", token)
-	p.click("#sign-in button")
+	p := open(t, s.url+"/#/locks")
+	p.write("#bearer", s.token)
+	p.click("#sign-in .main")
 	p.reads(".row", "ci")
 	p.write("#prefix", "mine/2")
-	p.reads("#none", "Nothing is held")
+	p.reads(".empty", "Nothing is held")
 	goTo := func(name string) {
 		eval[string](p, fmt.Sprintf(`location.hash = '#/lock/' + encodeURIComponent(%q)`, name))
 		p.reads("#lock-name", name)
 	}
 	goTo("mine/1")
 	p.reads("#lock-state", "held")
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) { // over some answers
-		if text := p.text("#lock-state"); text != "held" {
-			t.Fatalf("what is held reads %q", text)
-		}
-	}
+	p.stays("#lock-state", "held") // over some answers
 	goTo("others/1")
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if text := p.text("#lock-state"); text != "unknown" {
-			t.Fatalf("what one may not view reads %q", text)
-		}
-	}
+	p.reads("#status", "not allowed")
+	p.stays("#lock-state", "unknown")
 	goTo("mine/3")
 	p.reads("#lock-state", "free")
 }
 
-func TestTheStoreGoesAway(t *testing.T) {
+// What is kept for nobody is neither held nor free, and a shared lock says how many share it.
+func TestWhatIsKeptAndWhatIsSharedSaySo(t *testing.T) {
 	t.Parallel()
-	redis := servers.StartRedis(t)
-	s := serve(t, "redis://"+redis.Addr()+"/0", "127.0.0.1:0")
-	p := open(t, s.url+"/#/lock/a")
-	p.reads("#lock-state", "free")
-	redis.Kill()
-	p.reads("#lock-state", "unknown")
+	s := serve(t, "memory:", "127.0.0.1:0")
+	s.hold("cron/daily", "one", "report of Friday", minute)
+	if status := s.post("release", map[string]any{"name": "cron/daily", "owner": "one", "linger_ms": 3_600_000}); status != 200 {
+		t.Fatalf("release: %d", status)
+	}
+	for _, owner := range []string{"a", "b", "c"} {
+		s.post("acquire", map[string]any{"name": "readers", "owner": owner, "mode": "shared", "limit": 4, "ttl_ms": 600_000, "note": "reader " + owner})
+	}
+	p := open(t, s.url+"/#/locks")
+	p.reads(".row", "done, kept until")
+	p.reads(".row .c-state", "done")
+	p.reads(".row:nth-child(2) .c-mode", "3 of 4")
+	p.click(".row:nth-child(2) a")
+	for _, reader := range []string{"reader a", "reader b", "reader c"} {
+		p.reads("#holders", reader)
+	}
+	eval[string](p, `location.hash = '#/lock/cron%2Fdaily'`)
+	p.reads("#lock-state", "done")
+	p.reads(".sum", "Nobody holds it: done, kept until")
+}
+
+// guarded is a service with an access file of one client, who has the rules.
+func guarded(t *testing.T, rules string) *service {
+	t.Helper()
+	const token = "a-token-that-is-long-and-random-enough"
+	access := filepath.Join(t.TempDir(), "access.json")
+	text := fmt.Sprintf(`{"clients":[{"name":"looks","tokens":["%x"],"rules":%s}]}`, sha256.Sum256([]byte(token)), rules)
+	if err := os.WriteFile(access, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, "memory:", "127.0.0.1:0", "--access", access)
+	s.token = token
+	return s
 }

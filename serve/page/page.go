@@ -1,59 +1,90 @@
-// Package page is the page that shows a service's locks to people: files for a browser, which
-// ask the service that they came from. It needs no build step and asks nobody else.
+// Package page is the console: files for a browser, which ask the service that they came from. It
+// needs no build step and asks no other host.
 package page
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"embed"
+	"fmt"
+	"io/fs"
 	"net/http"
+	"path"
 	"strings"
 	"time"
 )
 
-//go:embed index.html page.css page.js words.js
+//go:embed index.html *.css *.js parts views words vendor
 var files embed.FS
 
-// policy lets the page run its own files and ask its own service, and nobody frame it.
+// policy lets the console run its own files and ask its own service, and nobody frame it.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Kinds of files, by their names.
+// kinds are the types of files by their extension. Others are not served.
 var kinds = map[string]string{
-	"index.html": "text/html; charset=utf-8",
-	"page.css":   "text/css; charset=utf-8",
-	"page.js":    "text/javascript; charset=utf-8",
-	"words.js":   "text/javascript; charset=utf-8",
+	".html": "text/html; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".mjs":  "text/javascript; charset=utf-8",
+	".txt":  "text/plain; charset=utf-8",
 }
 
-// Has reports whether a path is one of the page's, which say nothing of any lock.
+// served are the files by their path; index.html is at "/".
+var served = read()
+
+// A file is what a browser gets.
+type file struct {
+	kind, tag string
+	text      []byte
+}
+
+func read() map[string]file {
+	all := map[string]file{}
+	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
+		kind := kinds[path.Ext(name)]
+		if err != nil || entry.IsDir() || kind == "" {
+			return err
+		}
+		text, err := files.ReadFile(name)
+		if name == "vendor/hooks.mjs" {
+			// A browser resolves a bare name by an import map alone, and the policy allows none in the page.
+			text = bytes.Replace(text, []byte(`from"preact"`), []byte(`from"./preact.mjs"`), 1)
+		}
+		at := "/" + strings.TrimSuffix(name, "index.html")
+		all[at] = file{kind, fmt.Sprintf(`"%x"`, sha256.Sum256(text)), text}
+		return err
+	})
+	if err != nil {
+		panic(err) // they are embedded
+	}
+	return all
+}
+
+// Has reports whether a path is one of the console's, which say nothing of any lock.
 func Has(path string) bool {
-	_, ok := kinds[strings.TrimPrefix(path, "/")]
-	return ok || path == "/"
+	_, ok := served[path]
+	return ok
 }
 
-// Register adds the page's files to mux: the page is at "/".
+// Register adds the console's files to mux: the console is at "/".
 func Register(mux *http.ServeMux) {
-	for name, kind := range kinds {
-		path := "/" + name
-		if name == "index.html" {
+	for path, f := range served {
+		if path == "/" {
 			path = "/{$}"
 		}
-		mux.HandleFunc("GET "+path, file(name, kind))
+		mux.Handle("GET "+path, f)
 	}
 }
 
-func file(name, kind string) http.HandlerFunc {
-	text, err := files.ReadFile(name)
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	return func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Type", kind)
-		h.Set("Content-Security-Policy", policy)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cache-Control", "no-cache") // another version of the service has other files
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(text))
-	}
+// ServeHTTP implements http.Handler.
+func (f file) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", f.kind)
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-cache") // another version of the service has other files
+	h.Set("ETag", f.tag)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.text))
 }

@@ -1,0 +1,106 @@
+// What one may do about a lock. Each is asked about first, in words of what will happen.
+
+import { html } from './html.js'
+import { can, may, me } from './me.js'
+import { openDialog } from './parts/dialog.js'
+import { Copy } from './parts/small.js'
+import { seen, Text, who } from './text.js'
+import { clockIn, say, time } from './words.js'
+
+const HOUR = 3_600_000
+const RESERVATIONS = [1, 4, 8, 24, 72, 168].map((hours) => hours * HOUR)
+
+// Owners of this tab's own reservations by name and token: whoever knows one may release.
+const KEY = 'reservations'
+const kept = () => JSON.parse(sessionStorage.getItem(KEY) ?? '{}')
+const idOf = (name, token) => JSON.stringify([name, token])
+
+const reasonField = () => ({ name: 'reason', label: say('reason'), must: true })
+const nameField = (name) => ({ name: 'typed', label: say('typeName'), equals: [name, seen(name)] })
+
+export const mayEvict = (name) => can.evict() && may('evict', name)
+export const mayRemove = (name) => can.remove() && may('evict', name)
+export const mayReserve = (name) => can.reserve() && may('lock', name)
+
+/** What speaks for and against an eviction, as far as the last look tells. */
+function safety (state, holder) {
+  const facts = []
+  if (holder.details?.kind === 'reserved') facts.push(say('factReserved'))
+  else if (holder.renewed_ms === undefined) facts.push(say('factUnknown'))
+  else if (holder.renewed_ms > holder.ttl_ms / 2) facts.push(say('factSilent', time(holder.renewed_ms), time(holder.left_ms)))
+  else facts.push(say('factAlive', time(holder.renewed_ms)))
+  facts.push(say(me.features.fencing ? 'factFenced' : 'factUnfenced'))
+  if (state.waiters[0]) facts.push(html`${say('factNext')} <${Text} of=${who(state.waiters[0])} />`)
+  return facts
+}
+
+export const evict = (state, holder) => openDialog({
+  title: say('evictTitle'),
+  what: [html`<${Text} of=${who(holder)} class="who" /> · <${Text} of=${state.name} />`, say('evictWhat')],
+  facts: safety(state, holder),
+  fields: [reasonField(), nameField(state.name)],
+  yes: say('evict'),
+  danger: true,
+  call: 'evict',
+  body: ({ reason }) => ({ name: state.name, owner: holder.handle, reason: reason.trim() }),
+  done: () => ({ word: say('evictDone') })
+})
+
+export const remove = (state, waiter) => openDialog({
+  title: say('removeTitle'),
+  what: [html`<${Text} of=${who(waiter)} class="who" /> · <${Text} of=${state.name} />`, say('removeWhat')],
+  fields: [reasonField()],
+  yes: say('remove'),
+  danger: true,
+  call: 'remove',
+  body: ({ reason }) => ({ name: state.name, handle: waiter.handle, reason: reason.trim() }),
+  done: () => ({ word: say('removeDone') })
+})
+
+export const reset = (state) => openDialog({
+  title: say('resetTitle'),
+  what: [html`<${Text} of=${state.name} class="who" />`, say('resetWhat')],
+  fields: [],
+  yes: say('reset'),
+  danger: true,
+  call: 'reset',
+  body: () => ({ name: state.name }),
+  done: () => ({ word: say('resetDone') })
+})
+
+/** Reserves a name; without one it asks for that too. */
+export function reserve (name) {
+  const hours = RESERVATIONS.map((ms) => [String(ms), time(ms)])
+  openDialog({
+    title: say('reserveTitle'),
+    what: [...(name ? [html`<${Text} of=${name} class="who" />`] : []), say('reserveWhat')],
+    fields: [
+      ...(name ? [] : [{ name: 'name', label: say('lockName'), must: true }]), reasonField(),
+      { name: 'length', label: say('forLength'), kind: 'select', value: String(8 * HOUR), options: hours }
+    ],
+    yes: say('reserve'),
+    call: 'reserve',
+    body: (values) => ({ name: name ?? values.name, reason: values.reason.trim(), for_ms: Number(values.length) }),
+    done: (grant) => {
+      sessionStorage.setItem(KEY, JSON.stringify({ ...kept(), [idOf(grant.name, grant.token)]: grant.owner }))
+      return { word: say('reserveDone', clockIn(grant.left_ms)), over: html`<p>${say('ownerOnce')}</p><p class="owner"><code>${grant.owner}</code> <${Copy} text=${grant.owner} what=${say('owner')} /></p>` }
+    }
+  })
+}
+
+/** Whether this tab made a reservation, and so may release it. */
+export const isOwn = (name, holder) => idOf(name, holder.token) in kept()
+
+export const release = (name, holder) => openDialog({
+  title: say('releaseTitle'),
+  what: [html`<${Text} of=${name} class="who" />`, say('releaseWhat')],
+  fields: [],
+  yes: say('release'),
+  call: 'release',
+  body: () => ({ name, owner: kept()[idOf(name, holder.token)] }),
+  done: () => {
+    const { [idOf(name, holder.token)]: _, ...rest } = kept()
+    sessionStorage.setItem(KEY, JSON.stringify(rest))
+    return { word: say('releaseDone') }
+  }
+})

@@ -1,0 +1,34 @@
+// What has happened to a lock, as sentences.
+
+import { html } from './html.js'
+import { LockLink } from './parts/small.js'
+import { Text, who } from './text.js'
+import { ago, clock, say, time } from './words.js'
+
+const Person = (entry) => who(entry) ? html`<${Text} of=${who(entry)} class="who" />` : say('somebody')
+
+/** What a sentence says after who it was: how, by whom and why. */
+function how (entry) {
+  const parts = []
+  if (entry.kind === 'granted' && entry.waited_ms >= 1000) parts.push(say('afterWait', time(entry.waited_ms)))
+  if (entry.kind === 'left' && entry.waited_ms >= 1000) parts.push(say('afterWait', time(entry.waited_ms)))
+  if (entry.silent_ms) parts.push(say('noRenewalFor', time(entry.silent_ms)))
+  if (entry.held_ms && entry.kind !== 'granted') parts.push(say('heldFor', time(entry.held_ms)))
+  if (entry.by) parts.push(html`${say('by')} <${Text} of=${entry.by} class="who" />`)
+  if (entry.reason) parts.push(html`“<${Text} of=${entry.reason} />”`)
+  return parts.flatMap((part) => [html`<span class="how"> · ${part}</span>`])
+}
+
+// join puts a space before a word, but none before a comma.
+const join = (words) => !words || words.startsWith(',') ? words : ` ${words}`
+
+/** An entry of the history as a sentence; named, where it stands beside those of other locks. */
+export const Sentence = ({ entry, named }) => html`
+  ${named && html`<${LockLink} name=${entry.name} /> `}<span class="kind is-${entry.kind}">${say(`kind_${entry.kind}`)}</span>
+  ${entry.kind === 'gap' ? null : html`${join(say(`person_${entry.kind}`))} ${Person(entry)}`}${how(entry)}`
+
+/** When it was, by the service's clock, and how long ago. */
+export function When ({ time: at, age }) {
+  const date = new Date(at ?? Date.now() - age)
+  return html`<time datetime=${date.toISOString()} title=${ago(age)}>${clock(date)}</time>`
+}

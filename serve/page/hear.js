@@ -1,0 +1,83 @@
+// The stream of events: it has looks look sooner, and is what the view of events shows.
+
+import { listen } from './api.js'
+import { mark, since } from './clock.js'
+import { looks } from './look.js'
+import { useEffect, useReducer } from './html.js'
+
+const KEPT = 500
+const FIRST_PAUSE = 500
+const LONGEST_PAUSE = 5000
+// The service says something every five seconds.
+const SILENT = 12_000
+
+/** What was heard, the last first; from when on all was heard, or null; and whether it hears now. */
+export const heard = { events: [], from: null, open: false, partial: false, count: 0 }
+
+const kinds = new Set(['granted', 'released', 'evicted', 'expired', 'ended', 'waiting', 'left', 'reserved', 'reset'])
+const listeners = new Set()
+const tell = () => { for (const listener of listeners) listener() }
+
+/** Draws a component anew when something is heard. */
+export function useHeard () {
+  const [, draw] = useReducer((n) => n + 1, 0)
+  useEffect(() => {
+    listeners.add(draw)
+    return () => listeners.delete(draw)
+  }, [])
+  return heard
+}
+
+let abort = new AbortController()
+let last = mark()
+
+/** Begins anew, as when somebody signs in. */
+export function hearAgain () {
+  Object.assign(heard, { events: [], from: null })
+  abort.abort()
+}
+
+export async function hear () {
+  setInterval(() => { if (heard.open && since(last) > SILENT) abort.abort() }, 1000)
+  for (let pause = FIRST_PAUSE; ; pause = Math.min(pause * 2, LONGEST_PAUSE)) {
+    abort = new AbortController()
+    try {
+      const body = await listen(abort.signal)
+      pause = FIRST_PAUSE
+      await read(body)
+    } catch { /* looks tell whether the service answers */ }
+    if (heard.open) heard.events.unshift({ kind: 'gap', key: ++heard.count, at: mark() })
+    heard.open = false
+    tell()
+    await new Promise((resolve) => setTimeout(resolve, pause))
+  }
+}
+
+async function read (body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader()
+  last = mark()
+  for (let text = ''; ;) {
+    const { value, done } = await reader.read()
+    if (done) return
+    last = mark()
+    const parts = (text + value).split('\n\n')
+    text = parts.pop()
+    parts.forEach(take)
+  }
+}
+
+function take (part) {
+  const kind = part.match(/^event: (.*)$/m)?.[1]
+  const data = part.match(/^data: (.*)$/m)?.[1]
+  if (!kind || !data) return
+  const event = JSON.parse(data)
+  if (kind === 'open') {
+    Object.assign(heard, { open: true, partial: event.partial === true, from: heard.from ?? mark() })
+  }
+  if (kinds.has(kind)) {
+    heard.events.unshift({ ...event, kind, key: ++heard.count, at: mark() })
+    heard.events.length = Math.min(heard.events.length, KEPT)
+  }
+  for (const look of looks()) if (look.minds?.(event) ?? true) look.soon()
+  tell()
+}

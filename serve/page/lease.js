@@ -1,0 +1,83 @@
+// What is known of a lease's time. Nothing is counted on from an answer: until the next one comes, the
+// last one stands, and a lease is called late only by what two looks in a row have told.
+
+import { STALE } from './look.js'
+import { clockIn, say, time } from './words.js'
+
+// A grant and its first renewal are further apart than this.
+const FIRST = 500
+// By how much a deadline moves at least if the lease was renewed, whatever the two answers took.
+const MOVED = 300
+const REMEMBERED = 20_000
+
+const watched = new Map() // lease → what was seen of its deadline
+
+/** Notes the deadlines that an answer tells, which was asked for at `began`. */
+export function watch (states, began) {
+  for (const state of states) {
+    for (const holder of state.holders) {
+      if (!holder.left_ms || holder.ttl_ms) continue
+      const key = keyOf(state.name, holder)
+      const ends = began.running + holder.left_ms
+      const before = watched.get(key)
+      const gap = before ? Math.max(began.running - before.at.running, began.wall - before.at.wall) : Infinity
+      const silent = gap < STALE && ends < before.ends + MOVED ? before.silent + gap : 0
+      watched.delete(key) // so that the last that was noted is the last in the map
+      watched.set(key, { at: began, ends, silent })
+    }
+  }
+  for (const key of watched.keys()) {
+    if (watched.size <= REMEMBERED) break
+    watched.delete(key)
+  }
+}
+
+const keyOf = (name, holder) => JSON.stringify([name, holder.handle ?? '', holder.token])
+
+// isRenewed reports whether somebody means to renew a lease: who tells details and no kind does, and of others
+// who has done so.
+const isRenewed = (holder) => holder.details ? !holder.details.kind : holder.held_ms > 0 && holder.held_ms - holder.renewed_ms >= FIRST
+
+/**
+ * What a lease's time comes to: its tone (good, late, calm or unknown), the share of its TTL that is left,
+ * or null, and a sentence.
+ */
+export function leaseOf (name, holder, look) {
+  const left = holder.left_ms
+  const kind = holder.details?.kind
+  const share = holder.ttl_ms && left ? Math.min(left / holder.ttl_ms, 1) : null
+  const until = () => clockIn(left - look.age)
+  if (!look.fresh) return { tone: 'unknown', share: null, text: say('unknownState') }
+  if (!holder.owner) return { tone: 'calm', share: null, text: left ? say('keptUntil', until()) : say('kept') }
+  if (!left) return { tone: 'calm', share: null, text: say('noDeadline') }
+  if (kind === 'reserved') return { tone: 'calm', share, text: say('until', until()) }
+  if (kind === 'manual' || kind === 'once') return { tone: 'calm', share, text: say('leftUnrenewed', time(left)) }
+  if (holder.ttl_ms && holder.renewed_ms !== undefined) {
+    if (holder.renewed_ms <= holder.ttl_ms / 2) return { tone: 'good', share, text: say('left', time(left)) }
+    if (!isRenewed(holder)) return { tone: 'calm', share, text: say('neverRenewed', time(left)) }
+    return { tone: look.row > 1 ? 'late' : 'calm', share, text: say('notRenewed', time(holder.renewed_ms), time(left)) }
+  }
+  const silent = watched.get(keyOf(name, holder))?.silent ?? 0
+  return { tone: 'calm', share: null, text: silent > STALE ? say('noneSeen', time(silent), time(left)) : say('left', time(left)) }
+}
+
+/** What a lock is, as a word for filters and badges, by its holders. */
+export function stateOf (state, look) {
+  if (!look.fresh) return 'unknown'
+  const holders = state.holders.filter((holder) => holder.owner)
+  if (holders.length === 0) return state.holders.length > 0 ? 'done' : 'free'
+  if (holders.some((holder) => leaseOf(state.name, holder, look).tone === 'late')) return 'late'
+  if (holders.some((holder) => holder.details?.kind === 'reserved')) return 'reserved'
+  return 'held'
+}
+
+/** "exclusive", or of a shared lock how many of how many. */
+export function modeOf (state) {
+  const [first] = state.holders
+  if (!first || first.mode !== 'shared') return say('exclusive')
+  const count = state.holders.filter((holder) => holder.owner).length
+  return first.limit ? say('shares', count, first.limit) : say('sharesOpen', count)
+}
+
+/** How long the first in the queue has waited, in milliseconds. */
+export const longestWait = (state) => Math.max(0, ...state.waiters.map((waiter) => waiter.waited_ms ?? 0))

@@ -1,0 +1,78 @@
+// Lists of locks: pages of the service where they are asked for by name, and otherwise as many as one
+// wants to look through, since the service neither filters nor sorts by what holders are.
+
+import { ask } from './api.js'
+import { mark, since } from './clock.js'
+import { modeOf, stateOf, watch } from './lease.js'
+import { who } from './text.js'
+
+export const ROWS = 50
+const PAGE = 1000
+
+/** How many locks are looked through at first, and how many more with each wish. */
+export const SCAN = 5000
+
+const WITHIN = 5000
+
+/** Asks for `count` locks from a place on: {locks, next, damaged}. A page may be empty although there are more. */
+export async function askLocks ({ prefix, after, count }, signal) {
+  const list = { locks: new Map(), damaged: [], next: after }
+  const began = mark()
+  do {
+    const page = await ask('locks', { prefix, limit: Math.min(count - list.locks.size, PAGE), after: list.next }, signal)
+    watch(page.locks, began)
+    for (const state of page.locks) list.locks.set(state.name, state)
+    if (page.damaged) list.damaged.push(page.damaged)
+    list.next = page.next ?? ''
+  } while (list.next && list.locks.size < count && since(began) < WITHIN)
+  return { locks: [...list.locks.values()], damaged: list.damaged.join('; '), next: list.next }
+}
+
+const first = (state) => state.holders[0] ?? {}
+const left = (state) => Math.min(Infinity, ...state.holders.map((holder) => holder.left_ms ?? Infinity))
+const text = (value) => value ?? ''
+
+/** What the columns sort by. */
+export const columns = {
+  name: (state) => state.name,
+  state: (state, look) => stateOf(state, look),
+  holder: (state) => text(who(first(state))),
+  host: (state) => text(first(state).details?.host),
+  held: (state) => first(state).held_ms ?? -1,
+  lease: left,
+  waiting: (state) => state.waiters.length,
+  mode: (state) => modeOf(state)
+}
+
+/** Filters by what the service does not: the states that the select offers. */
+export const states = ['held', 'late', 'waited', 'reserved', 'shared', 'done']
+
+const inState = (state, wanted, look) => wanted === 'waited' ? state.waiters.length > 0
+  : wanted === 'shared' ? first(state).mode === 'shared'
+  : wanted === 'held' ? ['held', 'late', 'reserved'].includes(stateOf(state, look))
+  : stateOf(state, look) === wanted
+
+const includes = (parts, wanted) => parts.some((part) => text(part).toLowerCase().includes(wanted.toLowerCase()))
+
+function labelled (details, wanted) {
+  const [key, ...value] = wanted.split('=')
+  const labels = details?.labels ?? {}
+  return Object.hasOwn(labels, key) && (value.length === 0 || labels[key] === value.join('='))
+}
+
+/** Whether the list needs all locks, and not one page of the service. */
+export const isRefined = ({ q, state, host, label, sort, dir }) => Boolean(q || state || host || label || (sort && sort !== 'name') || dir === 'desc')
+
+export function refined (locks, { prefix = '', q, state, host, label, sort = 'name', dir }, look) {
+  const all = (lock) => [...lock.holders, ...lock.waiters]
+  const kept = locks.filter((lock) => lock.name.startsWith(prefix) &&
+    (!q || includes([lock.name, ...lock.holders.flatMap((one) => [who(one), one.note, one.details?.host, one.details?.user])], q)) &&
+    (!state || inState(lock, state, look)) &&
+    (!host || all(lock).some((one) => one.details?.host === host)) &&
+    (!label || all(lock).some((one) => labelled(one.details, label))))
+  const by = columns[sort] ?? columns.name
+  const keyed = kept.map((lock) => [by(lock, look), lock])
+  const sign = dir === 'desc' ? -1 : 1
+  const compare = (a, b) => a < b ? -1 : a > b ? 1 : 0
+  return keyed.sort(([a, l], [b, m]) => sign * compare(a, b) || compare(l.name, m.name)).map(([, lock]) => lock)
+}

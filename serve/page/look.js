@@ -1,0 +1,147 @@
+// Looks: what the service is asked for again and again, and how old its last answer is. An answer
+// was true at some time after it was asked for, so its age counts from there.
+
+import { mark, since, tick } from './clock.js'
+import { useEffect, useRef } from './html.js'
+import { askWho, me } from './me.js'
+
+// The time between looks, in milliseconds: longer if answers take long, but never so long that an
+// answer that comes in time grows stale before the next one.
+const PAUSE = 2000
+const LONGEST = 3000
+const SOON = 150
+const SHARE = 3
+
+/** Above this age nothing is claimed any more: two of the longest pauses. */
+export const STALE = 2 * LONGEST
+
+// How long an answer may take.
+const WITHIN = 10_000
+
+export class Look {
+  #ask
+  #timer
+  #due = Infinity
+  #abort = null // of the look under way
+  #began = null
+  #stopped = false
+
+  data = null
+  at = null // when the data was asked for
+  row = 0 // how many looks in a row were answered in time
+  problem = 'connecting' // a word, or '' while all is well
+  error = ''
+
+  constructor (ask) { this.#ask = ask }
+
+  // Options: how old what an answer tells was when it was told, and up to which age it counts as fresh.
+  told = () => 0
+  limit = STALE
+
+  get age () { return this.at ? since(this.at) + this.told(this.data) : Infinity }
+
+  get fresh () { return this.problem === '' && this.age < this.limit }
+
+  start () {
+    all.add(this)
+    this.now()
+  }
+
+  stop () {
+    all.delete(this)
+    this.#stopped = true
+    clearTimeout(this.#timer)
+    this.#abort?.abort()
+  }
+
+  /** Looks at once. What was asked for before a pause of this machine is not waited for. */
+  now () {
+    if (this.#abort && since(this.#began) < LONGEST) return
+    this.#abort?.abort()
+    this.#look()
+  }
+
+  /** Looks soon, because something has changed. */
+  soon () {
+    const wait = Math.max(SOON, SHARE * (this.took ?? 0))
+    if (this.#abort) this.again = true
+    else if (this.#due > performance.now() + wait) this.#in(wait)
+  }
+
+  #in (ms) {
+    clearTimeout(this.#timer)
+    this.#due = performance.now() + ms
+    this.#timer = setTimeout(() => this.now(), ms)
+  }
+
+  async #look () {
+    clearTimeout(this.#timer)
+    const abort = new AbortController()
+    const timeout = setTimeout(() => abort.abort(), WITHIN)
+    const before = this.at
+    const began = mark()
+    this.#abort = abort
+    this.#began = began
+    this.again = false
+    let answer
+    try {
+      answer = { data: await this.#ask(abort.signal, this.data) }
+    } catch (error) {
+      answer = { problem: error.problem ?? 'unknown', error: error.message }
+    }
+    clearTimeout(timeout)
+    if (this.#abort !== abort || this.#stopped) return // there is a newer one
+    this.#abort = null
+    this.took = since(began)
+    if (answer.data !== undefined) {
+      const gap = before ? since(before) - this.took : Infinity
+      this.row = gap < STALE && this.took < LONGEST ? this.row + 1 : 1
+      Object.assign(this, { data: answer.data, at: began, problem: '', error: '' })
+      heardFrom = began
+    } else {
+      Object.assign(this, answer, { row: 0 })
+      if (isRefused(answer.problem) && !isRefused(me.told)) askWho() // a token that was known is so no more
+    }
+    const late = this.took > LONGEST // it is half stale by now
+    this.#in(late && !this.problem || this.again ? SOON : Math.min(Math.max(PAUSE, SHARE * this.took), LONGEST))
+    tick()
+  }
+}
+
+const isRefused = (word) => word === 'signInNeeded' || word === 'wrongToken'
+
+const all = new Set()
+let heardFrom = null
+
+/** Whether the service has answered anything lately. */
+export const answers = () => heardFrom !== null && since(heardFrom) < STALE
+
+/** The looks that are under way: what the console shows is as fresh as they are. */
+export const looks = () => [...all]
+
+/** Has all look at once. */
+export const lookNow = () => { for (const look of all) look.now() }
+
+for (const woken of ['visibilitychange', 'resume']) document.addEventListener(woken, () => { if (!document.hidden) lookNow() })
+for (const woken of ['pageshow', 'online']) window.addEventListener(woken, lookNow)
+
+/**
+ * Looks for as long as a component is shown, and again where what it depends on has changed. While
+ * the first answer is under way, `before` is the look at what was asked for last.
+ */
+export function useLook (ask, depends, options = {}) {
+  const kept = useRef({ key: null, look: null })
+  const key = JSON.stringify(depends)
+  if (kept.current.key !== key) {
+    const last = kept.current.look
+    const look = Object.assign(new Look(ask), options, { before: last?.data ? last : last?.before ?? null })
+    if (last) last.before = null
+    kept.current = { key, look }
+  }
+  const { look } = kept.current
+  useEffect(() => {
+    look.start()
+    return () => look.stop()
+  }, [look])
+  return look
+}

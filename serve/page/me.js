@@ -1,0 +1,56 @@
+// Who looks, what that person may do here, and what the service can.
+
+import { ask, Refusal } from './api.js'
+import { useEffect, useReducer } from './html.js'
+
+const AGAIN = 3000
+const EVERY = 60_000
+const WITHIN = 10_000
+
+/** client is null until the service has told who looks; it tells nobody where `told` is 'missing'. */
+export const me = { client: null, told: '', features: {} }
+
+const listeners = new Set()
+
+export function useMe () {
+  const [, draw] = useReducer((n) => n + 1, 0)
+  useEffect(() => {
+    listeners.add(draw)
+    return () => listeners.delete(draw)
+  }, [])
+  return me
+}
+
+let timer
+
+export async function askWho () {
+  clearTimeout(timer)
+  let again = EVERY
+  try {
+    me.client = await ask('me', {}, AbortSignal.timeout(WITHIN))
+    me.told = ''
+  } catch (error) {
+    me.client = null
+    me.told = error instanceof Refusal ? error.problem : 'unknown'
+    if (me.told === 'unknown') again = AGAIN
+  }
+  try {
+    if (me.told === '' || me.told === 'missing') me.features = await ask('features', {}, AbortSignal.timeout(WITHIN))
+  } catch {
+    again = AGAIN
+  }
+  for (const listener of listeners) listener()
+  timer = setTimeout(askWho, again)
+}
+
+/** Whether one may do something with a name. Where the service does not tell, its answer to the attempt does. */
+export const may = (right, name) => me.client === null ? me.told === 'missing'
+  : (me.client.rights ?? []).some((rule) => name.startsWith(rule.prefix) && rule.rights.includes(right))
+
+/** Whether the service can do something at all. */
+export const can = {
+  evict: () => me.features.evicts === true,
+  reset: () => me.features.evicts === true,
+  reserve: () => me.client?.reserves === true,
+  remove: () => me.client?.removes === true
+}

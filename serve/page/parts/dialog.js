@@ -1,0 +1,86 @@
+// Dialogs ask before something is done, and say what will happen. Enter does what the focused button
+// says, and in a field what the dialog is for, once that is allowed.
+
+import { act } from '../api.js'
+import { html, useEffect, useReducer, useRef, useState } from '../html.js'
+import { lookNow } from '../look.js'
+import { say } from '../words.js'
+
+let asked = null // what the open dialog is about
+const listeners = new Set()
+
+function show (dialog) {
+  asked = dialog
+  for (const listener of listeners) listener()
+}
+
+/**
+ * Opens a dialog: title, what (paragraphs), facts (a list), fields ({name, label, kind, value, must, equals, options}),
+ * yes (its button), call and body (of the fields), done (of the answer: what to say, null to close).
+ */
+export const openDialog = show
+
+export function Dialog () {
+  const [, draw] = useReducer((n) => n + 1, 0)
+  useEffect(() => {
+    listeners.add(draw)
+    return () => listeners.delete(draw)
+  }, [])
+  return asked && html`<${Asking} key=${asked.title} ...${asked} />`
+}
+
+const valid = (field, value) => field.equals ? field.equals.includes(value) : !field.must || value.trim() !== ''
+
+function Asking ({ title, what, facts = [], fields, yes, danger, call, body, done }) {
+  const dialog = useRef(null)
+  const [values, setValues] = useState(Object.fromEntries(fields.map((f) => [f.name, f.value ?? ''])))
+  const [state, setState] = useState({ word: '', busy: false, over: null })
+  useEffect(() => {
+    const opener = document.activeElement
+    dialog.current.showModal()
+    return () => { if (opener?.isConnected) opener.focus() }
+  }, [])
+  const allowed = !state.busy && !state.over && fields.every((f) => valid(f, values[f.name]))
+  const submit = async (event) => {
+    event.preventDefault()
+    if (!allowed) return
+    setState({ word: '', busy: true })
+    const next = await attempt(call, body(values), done)
+    lookNow()
+    setState(next)
+    if (next.close) setTimeout(() => dialog.current?.close(), 900)
+  }
+  const field = (f, i) => html`<label><span>${f.label}</span>
+    ${f.kind === 'select'
+      ? html`<select name=${f.name} value=${values[f.name]} onChange=${(e) => setValues({ ...values, [f.name]: e.target.value })}>
+          ${f.options.map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select>`
+      : html`<input name=${f.name} value=${values[f.name]} required=${f.must} autofocus=${i === 0} autocomplete="off" spellcheck=${false}
+          onInput=${(e) => setValues({ ...values, [f.name]: e.target.value })} />`}
+  </label>`
+  return html`<dialog ref=${dialog} aria-labelledby="dialog-title" onClose=${() => show(null)}>
+    <form onSubmit=${submit} novalidate>
+      <h2 id="dialog-title">${title}</h2>
+      ${what.map((text) => html`<p>${text}</p>`)}
+      ${facts.length > 0 && html`<ul class="facts">${facts.map((fact) => html`<li>${fact}</li>`)}</ul>`}
+      ${!state.over && fields.map(field)}
+      <p class="answer ${state.close || state.over ? 'good' : 'bad'}" role="alert">${state.word}</p>
+      ${state.over}
+      <div class="buttons">
+        <button type="button" class="no" onClick=${() => dialog.current.close()}>${state.over ? say('close') : say('cancel')}</button>
+        ${!state.over && html`<button class="yes ${danger ? 'danger' : 'main'}" disabled=${!allowed}>${yes}</button>`}
+      </div>
+    </form>
+  </dialog>`
+}
+
+// attempt does what was asked for. What had no answer may have been done.
+async function attempt (call, body, done) {
+  try {
+    const { word, over } = done(await act(call, body))
+    return { word, over, close: !over, busy: !over }
+  } catch (error) {
+    const words = { 410: 'actLost', 409: 'actBusy', 401: 'notAllowed', 403: 'notAllowed', 501: 'actUnsupported', 404: 'actUnsupported', 400: 'actRefused', 429: 'actLimit' }
+    const word = say(words[error.status] ?? 'actUnknown')
+    return { word: [400, 409, 501].includes(error.status) ? `${word} ${error.message}` : word, busy: false }
+  }
+}

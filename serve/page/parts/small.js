@@ -1,0 +1,73 @@
+// Small parts that all views are made of.
+
+import { html, useState } from '../html.js'
+import { leaseOf, stateOf } from '../lease.js'
+import { linkToLock } from '../route.js'
+import { seen, Text } from '../text.js'
+import { ago, say } from '../words.js'
+
+/** The link to a lock's own view. */
+export const LockLink = ({ name, ...rest }) => html`<a class="lock-link" href=${linkToLock(name)} ...${rest}><${Text} of=${name} /></a>`
+
+/** What a lock is, as a word with a shape and a colour. */
+export function State ({ state, look }) {
+  const word = stateOf(state, look)
+  return html`<span class="badge is-${word}">${say(`is_${word}`)}</span>`
+}
+
+/** A lease's time as a bar and a sentence. Without a known TTL the bar is empty: it would claim a share. */
+export function LeaseBar ({ name, holder, look }) {
+  const { tone, share, text } = leaseOf(name, holder, look)
+  return html`<div class="lease is-${tone}">
+    ${holder.owner && html`<div class=${share === null ? 'bar open' : 'bar'} aria-hidden="true"><i style=${{ width: `${100 * (share ?? 0)}%` }}></i></div>`}
+    <small>${text}</small>
+  </div>`
+}
+
+/** A button that copies a text. */
+export function Copy ({ text, what }) {
+  const [done, setDone] = useState(false)
+  const copy = async () => {
+    setDone(await copied(text))
+    setTimeout(() => setDone(false), 1500)
+  }
+  return html`<button type="button" class="copy" onClick=${copy} aria-label=${say('copy', what)} title=${say('copy', what)}>
+    ${done
+      ? html`<span aria-hidden="true">✓</span>`
+      : html`<svg viewBox="0 0 16 16" aria-hidden="true"><path d="M5.5 5.5v-3h8v8h-3M2.5 5.5h8v8h-8z" /></svg>`}
+    <span class="hidden" role="status">${done ? say('copied') : ''}</span>
+  </button>`
+}
+
+// Browsers have a clipboard for pages of this machine and of https alone.
+async function copied (text) {
+  try {
+    await navigator.clipboard.writeText(text)
+    return true
+  } catch {
+    const area = document.createElement('textarea')
+    area.value = text
+    area.className = 'hidden'
+    document.body.append(area)
+    area.select()
+    const done = document.execCommand('copy')
+    area.remove()
+    return done
+  }
+}
+
+/** Why a part shows nothing that is known now, or nothing at all. */
+export function Stale ({ look }) {
+  if (look.fresh) return null
+  if (look.problem === 'missing') return html`<p class="note">${say('missing')}</p>`
+  if (look.problem === 'connecting' && look.before) return null
+  if (look.problem === 'connecting' && !look.data) return html`<p class="note loading">${say('loading')}</p>`
+  if (look.data) return html`<p class="note warn stale">${Number.isFinite(look.age) ? say('staleSince', ago(look.age)) : say('storeDown')}</p>`
+  return html`<p class="note warn">${say(look.problem === 'unknown' || look.problem === '' ? 'noAnswer' : look.problem)}
+    ${look.error && html` <span class="dim">${seen(look.error)}</span>`}</p>`
+}
+
+export const Empty = ({ children }) => html`<p class="empty">${children}</p>`
+
+/** A field with its label. */
+export const Field = ({ label, children, ...rest }) => html`<label ...${rest}><span>${label}</span>${children}</label>`

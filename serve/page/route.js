@@ -1,0 +1,59 @@
+// What is shown stands in the address, so that a view can be shared: #/locks?sort=held&host=web-7
+
+import { useEffect, useReducer } from './html.js'
+
+function parse () {
+  const [path, query = ''] = (location.hash.slice(1) || '/').split('?')
+  const [view, ...rest] = path.split('/').slice(1)
+  let name = null
+  try {
+    if (view === 'lock') name = decodeURIComponent(rest.join('/'))
+  } catch { /* it is no name */ }
+  return { view: view || 'overview', name, query: Object.fromEntries(new URLSearchParams(query)) }
+}
+
+let route = parse()
+let list = '#/locks' // as it was filtered last
+const listeners = new Set()
+
+function changed () {
+  route = parse()
+  if (route.view === 'locks') list = location.hash
+  for (const listener of listeners) listener()
+}
+
+addEventListener('hashchange', changed)
+
+export function useRoute () {
+  const [, draw] = useReducer((n) => n + 1, 0)
+  useEffect(() => {
+    listeners.add(draw)
+    return () => listeners.delete(draw)
+  }, [])
+  return route
+}
+
+const fieldsOf = (query) => {
+  const text = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== '' && value !== undefined)).toString()
+  return text && `?${text}`
+}
+
+/** Where one came from to a lock. */
+export const linkToList = () => list
+
+export const link = (view, query = {}) => `#/${view}${fieldsOf(query)}`
+
+export const linkToLock = (name, query = {}) => `#/lock/${encodeURIComponent(name)}${fieldsOf(query)}`
+
+/** Changes fields of the query, without another entry in the browser's history. */
+export function refine (fields) {
+  const path = (location.hash.slice(1) || '/').split('?')[0]
+  history.replaceState(null, '', `#${path}${fieldsOf({ ...route.query, ...fields })}`)
+  changed()
+}
+
+/** Changes fields, so that the browser's Back returns. */
+export function move (fields) {
+  const path = (location.hash.slice(1) || '/').split('?')[0]
+  location.hash = `${path}${fieldsOf({ ...route.query, ...fields })}`
+}

@@ -1,0 +1,45 @@
+// Events as they happen, with what the service remembers from before.
+
+import { ask } from '../api.js'
+import { since } from '../clock.js'
+import { Sentence, When } from '../ends.js'
+import { heard, useHeard } from '../hear.js'
+import { html, useState } from '../html.js'
+import { useLook } from '../look.js'
+import { Empty, Field } from '../parts/small.js'
+import { refine } from '../route.js'
+import { who } from '../text.js'
+import { ago, number, say } from '../words.js'
+
+const KINDS = ['granted', 'released', 'expired', 'evicted', 'ended', 'waiting', 'left', 'reserved', 'reset']
+const SHOWN = 200
+
+export function Events ({ query }) {
+  useHeard()
+  const [paused, setPaused] = useState(null) // what was heard until then
+  const opened = useLook((signal, before) => before ?? ask('history', { limit: SHOWN }, signal), ['history'], { minds: () => false })
+  const before = (opened.data?.entries ?? []).map((entry) => ({ ...entry, age: entry.ago_ms + opened.age }))
+  const live = (paused ?? heard.events).map((event) => ({ ...event, seq: `live ${event.key}`, age: since(event.at) }))
+  const oldest = live.at(-1)?.age ?? -1
+  const all = [...live, ...before.filter((entry) => entry.age > oldest)]
+  const wanted = (query.q ?? '').toLowerCase()
+  const shown = all.filter((event) => (!query.kind || event.kind === query.kind || event.kind === 'gap') &&
+    (!wanted || [event.name, who(event), event.reason, event.by].some((text) => (text ?? '').toLowerCase().includes(wanted)))).slice(0, SHOWN)
+  const fresh = paused ? heard.count - (paused[0]?.key ?? 0) : 0
+  return html`<section class="view">
+    <div class="head"><h1 tabindex="-1">${say('events')}</h1>
+      <span id="live" class=${paused ? 'badge is-unknown' : heard.open ? 'badge is-held' : 'badge is-unknown'}>${say(paused ? 'paused' : heard.open ? 'hears' : 'deaf')}</span>
+      <button type="button" id="pause" aria-pressed=${paused !== null} onClick=${() => setPaused(paused ? null : [...heard.events])}>${paused ? say('goOn', number(fresh)) : say('pause')}</button></div>
+    <form class="tools" role="search" onSubmit=${(e) => e.preventDefault()}>
+      <${Field} label=${say('search')}><input id="q" type="search" value=${query.q ?? ''} autocomplete="off" spellcheck=${false} onInput=${(e) => refine({ q: e.target.value })} /><//>
+      <${Field} label=${say('kind')}><select id="kind" value=${query.kind ?? ''} onChange=${(e) => refine({ kind: e.target.value })}>
+        <option value="">${say('any')}</option>${KINDS.map((word) => html`<option value=${word}>${say(`kind_${word}`)}</option>`)}</select><//>
+    </form>
+    ${heard.partial && html`<p class="note">${say('partial')}</p>`}
+    <div class="card">
+    ${shown.length === 0
+      ? html`<${Empty}>${say('noEvents')}<//>`
+      : html`<ol id="events" class="told">${shown.map((event) => html`<li key=${event.seq}><${When} time=${event.time} age=${event.age} /> <span class="said"><${Sentence} entry=${event} named=${event.name} /></span> <small class="dim">${ago(event.age)}</small></li>`)}</ol>`}
+    </div>
+  </section>`
+}

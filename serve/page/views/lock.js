@@ -1,0 +1,181 @@
+// One lock: what is so now, in words; its timeline; its holders and its queue; and its history.
+
+import { evict, isOwn, mayEvict, mayRemove, mayReserve, release, remove, reserve, reset } from '../actions.js'
+import { ask } from '../api.js'
+import { mark, since } from '../clock.js'
+import { Sentence, When } from '../ends.js'
+import { html } from '../html.js'
+import { heard, useHeard } from '../hear.js'
+import { leaseOf, longestWait, modeOf, stateOf, watch } from '../lease.js'
+import { useLook } from '../look.js'
+import { can, may, useMe } from '../me.js'
+import { Copy, Empty, LeaseBar, Stale, State } from '../parts/small.js'
+import { Timeline } from '../parts/timeline.js'
+import { link, linkToList, refine } from '../route.js'
+import { isLink, seen, Text, Who, who } from '../text.js'
+import { ago, clock, number, say, time } from '../words.js'
+import { Done } from './locks.js'
+
+const MINUTE = 60_000
+const RANGES = { '15m': 15 * MINUTE, '1h': 60 * MINUTE, '6h': 360 * MINUTE, '24h': 1440 * MINUTE }
+const ENTRIES = 500
+const SHOWN = 100
+
+async function askLock (name, signal) {
+  const began = mark()
+  const state = await ask('lock', { name }, signal)
+  watch([state], began)
+  return state
+}
+
+export function Lock ({ name, query }) {
+  useMe()
+  const asked = RANGES[query.range] ? query.range : '1h'
+  const minds = (event) => event.name === undefined || event.name === name
+  const look = useLook((signal) => askLock(name, signal), ['lock', name], { vital: true, minds })
+  const past = useLook((signal) => ask('history', { name, limit: ENTRIES, since_ms: RANGES[asked] }, signal), ['history', name, asked], { minds })
+  const state = look.data
+  useHeard()
+  const all = pastOf(name, past)
+  // Where little was seen yet, little is shown.
+  const range = query.range || all.begins > RANGES['15m'] ? asked : '15m'
+  return html`<section class="view lock">
+    <nav class="crumbs" aria-label=${say('crumbs')}><a href=${linkToList()}>${say('locks')}</a> <span aria-hidden="true">/</span> <span class="dim">${say('lock')}</span></nav>
+    <div class="head"><h1 tabindex="-1" id="lock-name"><${Text} of=${name} /> <${Copy} text=${name} what=${say('name')} /></h1>
+      <span id="lock-state">${state && !state.damaged ? html`<${State} state=${state} look=${look} />` : html`<span class="badge is-unknown">${say('is_unknown')}</span>`}</span>
+      ${mayReserve(name) && html`<button type="button" id="reserve" onClick=${() => reserve(name)}>${say('reserve')}</button>`}
+    </div>
+    <${Stale} look=${look} />
+    ${state?.damaged && html`<p class="note warn">${say('damaged', seen(state.damaged))}</p>`}
+    ${state && !state.damaged && html`<div class=${look.fresh ? 'known' : 'known old'}>
+      ${look.fresh && html`<p class="sum"><${Summary} state=${state} look=${look} /></p>`}
+      <${Holders} state=${state} look=${look} />
+    </div>`}
+    <${Times} past=${past} all=${all} range=${range} state=${look.fresh ? state : null} />
+    ${state && !state.damaged && html`<div class=${look.fresh ? 'known' : 'known old'}><${Queue} state=${state} look=${look} /></div>`}
+    <${History} past=${past} all=${all} />
+  </section>`
+}
+
+/** What an operator asks first, as a sentence or two. */
+function Summary ({ state, look }) {
+  const [holder] = state.holders
+  const waits = state.waiters.length
+  const queue = waits > 0 ? say('sumWaits', number(waits), time(longestWait(state))) : say('sumNobody')
+  if (!holder) return html`${say('sumFree')} ${queue}`
+  if (!holder.owner) return html`${say('sumDone', leaseOf(state.name, holder, look).text)} ${queue}`
+  if (holder.mode === 'shared') return html`${say('sumShared', modeOf(state))} ${queue}`
+  const host = holder.details?.host && html`<${Text} of=${holder.details.host} class="who" />`
+  const word = stateOf(state, look) === 'reserved' ? 'sumReserved' : 'sumHeld'
+  return html`${say(word, html`<${Who} of=${holder} />`, host, holder.held_ms && time(holder.held_ms), leaseOf(state.name, holder, look).text)} ${queue}`
+}
+
+function Holders ({ state, look }) {
+  const kept = state.holders.length > 0 && state.holders.every((holder) => !holder.owner)
+  return html`<section class="card" aria-labelledby="holders-title">
+    <h2 id="holders-title">${kept ? say('doneTitle') : say('holders')} ${state.holders.length > 0 && !kept && html`<small class="dim">${modeOf(state)}</small>`}</h2>
+    ${state.holders.length === 0
+      ? html`<${Empty}>${say(look.fresh ? 'nobodyHolds' : 'unknownState')}<//>`
+      : html`<ul id="holders" class="people">${state.holders.map((holder) => html`<${Holder} key=${holder.handle + holder.token} state=${state} holder=${holder} look=${look} />`)}</ul>`}
+    ${kept && can.reset() && (may('evict', state.name)
+      ? html`<div class="buttons"><button type="button" id="reset" onClick=${() => reset(state)}>${say('reset')}</button></div>`
+      : html`<p class="fine">${say('mayNotReset')}</p>`)}
+    ${!kept && state.holders.length > 0 && can.evict() && !may('evict', state.name) && html`<p class="fine" id="may-not">${say('mayNotEvict')}</p>`}
+  </section>`
+}
+
+function Holder ({ state, holder, look }) {
+  return html`<li class="person">
+    <div class="main">
+      <p class="one">${holder.owner ? html`<${Who} of=${holder} />` : html`<${Done} holder=${holder} />`}
+        ${holder.details?.kind === 'reserved' && html`<span class="badge is-reserved">${say('is_reserved')}</span>`}
+        ${holder.owner && holder.held_ms > 0 && html`<span class="dim">${say('since', clock(new Date(Date.now() - holder.held_ms - look.age)), time(holder.held_ms))}</span>`}</p>
+      <${Details} of=${holder} name=${state.name} />
+    </div>
+    <${LeaseBar} name=${state.name} holder=${holder} look=${look} />
+    ${holder.owner && holder.handle && html`<div class="buttons">
+      ${isOwn(state.name, holder) && html`<button type="button" class="release" onClick=${() => release(state.name, holder)}>${say('release')}</button>`}
+      ${mayEvict(state.name) && html`<button type="button" class="evict" onClick=${() => evict(state, holder)}>${say('evict')}…</button>`}</div>`}
+  </li>`
+}
+
+/** Who somebody is, as far as it was told. */
+function Details ({ of, name }) {
+  const { host, user, program, pid, started, link: href, labels = {} } = of.details ?? {}
+  const facts = [
+    host && [say('host'), html`<a href=${link('locks', { host })}><${Text} of=${host} /></a>`],
+    user && [say('user'), html`<${Text} of=${user} />`],
+    (program || pid) && [say('program'), html`<${Text} of=${`${program ?? ''}${pid ? `[${pid}]` : ''}`} />`],
+    started && !Number.isNaN(Date.parse(started)) && [say('started'), html`<time datetime=${started}>${clock(new Date(started))}</time>`],
+    href && [say('link'), isLink(href) ? html`<a href=${href} rel="noreferrer noopener" target="_blank"><${Text} of=${href} /></a>` : html`<${Text} of=${href} />`],
+    of.note && !of.details && of.note !== who(of) && [say('note'), html`<${Text} of=${of.note} />`],
+    of.token && of.token !== '0' && [say('token'), html`<span class="token">${of.token}</span> <${Copy} text=${of.token} what=${say('token')} />`],
+    of.handle && [say('owner'), html`<${Text} of=${of.owner} class="token" /> <${Copy} text=${of.handle} what=${say('owner')} />`]
+  ].filter(Boolean)
+  return html`<dl class="facts">${facts.map(([what, value]) => html`<div key=${what}><dt>${what}</dt><dd>${value}</dd></div>`)}</dl>
+    ${Object.keys(labels).length > 0 && html`<p class="labels">${Object.entries(labels).map(([key, value]) => html`<a key=${key} class="label" href=${link('locks', { label: `${key}=${value}` })}><${Text} of=${`${key}=${value}`} /></a>`)}</p>`}`
+}
+
+function Queue ({ state, look }) {
+  const removes = mayRemove(state.name)
+  return html`<section class="card" aria-labelledby="queue-title">
+    <h2 id="queue-title">${say('queue')} ${state.waiters.length > 0 && html`<small class="dim">${number(state.waiters.length)}</small>`}</h2>
+    ${state.waiters.length === 0
+      ? html`<${Empty}>${say(look.fresh ? 'nobodyWaits' : 'unknownState')}<//>`
+      : html`<table class="plain" id="waiters"><thead><tr><th scope="col" class="n">#</th><th scope="col">${say('waiter')}</th><th scope="col" class="wide">${say('host')}</th><th scope="col" class="wide">${say('mode')}</th><th scope="col" class="n">${say('waitsFor')}</th>${removes && html`<td></td>`}</tr></thead>
+        <tbody>${state.waiters.slice(0, SHOWN).map((waiter, i) => html`<tr key=${waiter.handle}><td class="n dim">${i + 1}</td><td><${Who} of=${waiter} /></td><td class="wide"><${Text} of=${waiter.details?.host ?? ''} /></td><td class="wide">${say(waiter.mode ?? 'exclusive')}</td><td class="n">${time(waiter.waited_ms)}</td>
+          ${removes && html`<td class="n"><button type="button" class="small remove" onClick=${() => remove(state, waiter)}>${say('remove')}…</button></td>`}</tr>`)}</tbody></table>
+        ${state.waiters.length > SHOWN && html`<p class="fine">${say('andMore', number(state.waiters.length - SHOWN))}</p>`}`}
+  </section>`
+}
+
+// gapsOf are the times that the service did not see, as ages: its clock may be another than this machine's.
+function gapsOf ({ data, age }) {
+  const now = Date.parse(data?.begins) + data?.begins_ms + age
+  return (data?.gaps ?? []).map((gap) => ({ from: now - Date.parse(gap.from), to: gap.to ? now - Date.parse(gap.to) : 0 }))
+}
+
+// named has those entries of a lease that do not tell whose it was told by those that do.
+function named (entries) {
+  const known = new Map()
+  for (const entry of entries) if (entry.details || entry.note) known.set(entry.token + entry.handle, { details: entry.details, note: entry.note })
+  return entries.map((entry) => entry.details || entry.note ? entry : { ...entry, ...known.get(entry.token + entry.handle) })
+}
+
+/** What happened: the service's history, or what was heard since the console was opened. */
+function pastOf (name, past) {
+  const own = past.problem === 'missing'
+  const entries = own
+    ? heard.events.filter((event) => event.name === name).map((event) => ({ ...event, seq: event.key, ago_ms: since(event.at) }))
+    : named(past.data?.entries ?? []).map((entry) => ({ ...entry, ago_ms: entry.ago_ms + past.age }))
+  return {
+    own,
+    entries,
+    known: own || past.data !== null,
+    fresh: own || past.fresh,
+    begins: own ? heard.from ? since(heard.from) : 0 : past.data ? (past.data.begins_ms ?? 0) + past.age : 0,
+    gaps: own ? [] : gapsOf(past)
+  }
+}
+
+function Times ({ past, all, range, state }) {
+  return html`<section class="card" aria-labelledby="timeline-title">
+    <div class="head"><h2 id="timeline-title">${say('timeline')}</h2>
+      <div class="ranges" role="group" aria-label=${say('range')}>${Object.keys(RANGES).map((word) => html`<button type="button" aria-pressed=${word === range} onClick=${() => refine({ range: word })}>${say(`range_${word}`)}</button>`)}</div></div>
+    ${!all.own && html`<${Stale} look=${past} />`}
+    ${all.known && html`<div class=${all.fresh ? 'known' : 'known old'}><${Timeline} entries=${all.entries} state=${state} range=${RANGES[range]} begins=${all.begins} gaps=${all.gaps} /></div>`}
+  </section>`
+}
+
+function History ({ past, all }) {
+  const more = all.entries.length - SHOWN
+  return html`<section class="card" aria-labelledby="history-title">
+    <h2 id="history-title">${say('history')}</h2>
+    ${all.known && html`<div class=${all.fresh ? 'known' : 'known old'}>
+      ${all.entries.length === 0
+        ? html`<${Empty}>${say('noHistory')}<//>`
+        : html`<ol id="history" class="told">${all.entries.slice(0, SHOWN).map((entry) => html`<li key=${entry.seq}><${When} time=${entry.time} age=${entry.ago_ms} /> <span class="said"><${Sentence} entry=${entry} /></span> <small class="dim">${ago(entry.ago_ms)}</small></li>`)}</ol>`}
+      ${more > 0 && html`<p class="fine">${say('andMore', number(more))}</p>`}
+      <p class="fine">${all.own ? say('sinceOpened') : say('asSeenSince', clock(new Date(Date.now() - all.begins)), seen(past.data.instance ?? ''))}${past.data?.complete === false ? ` ${say('incomplete')}` : ''}</p></div>`}
+  </section>`
+}
