@@ -7,7 +7,7 @@ MYSQL = mysql 9
 MODULES = $(shell scripts/modules) e2e bench
 BEGUN := $(shell date +%s)
 
-.PHONY: test test-raced test-plain test-all test-loaded test-install explore mutants model bench check fmt vet staticcheck vuln tidy prose unchanged release dist test-dist tools matrix
+.PHONY: test test-raced test-plain test-all test-loaded test-install explore mutants model bench check fmt vet staticcheck vuln tidy prose unchanged release dist clients test-dist tools matrix
 
 # The short lane, for each change: it leaves out what says so, with a reason (git grep -n 'Long(t, "'). The race detector
 # is where drivers are used in the tests' own process, not where tests start programs. Tests mostly wait: several packages
@@ -116,6 +116,10 @@ release:
 FOLDER = dist
 dist:
 	scripts/dist $(FOLDER) $(VERSION)
+
+# The packages of the clients for Python and Node, in FOLDER; see scripts/client-packages.
+clients:
+	scripts/client-packages $(FOLDER)
 
 # Makes the packages twice, which gives the same, installs and removes them, and runs what is in the
 # image; takes long where nothing has been built yet.

@@ -64,6 +64,15 @@ func TestDetailsOfACall(t *testing.T) {
 	}
 }
 
+// Of another process it is not known what it runs.
+func TestDetailsOfAnotherProcess(t *testing.T) {
+	locks := newLocker(t, memory.New(), nil)
+	acquire(t, locks, "a", leasehold.WithDetails(leasehold.Details{PID: os.Getpid() + 1}))
+	if d := held(t, locks).Details(); d.PID != os.Getpid()+1 || d.Program != "" || !d.Started.IsZero() || d.Host == "" {
+		t.Errorf("%+v", d)
+	}
+}
+
 func TestSetNoteKeepsDetails(t *testing.T) {
 	locks := newLocker(t, memory.New(), nil)
 	lease := acquire(t, locks, "a", leasehold.Note("begun"), leasehold.WithDetails(leasehold.Details{Host: "web-7", Labels: map[string]string{"team": "payments"}}))

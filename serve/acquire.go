@@ -212,9 +212,12 @@ func (a *attempt) try() (err error) {
 	a.grant, err = a.one.driver.Try(ctx)
 	a.answered = time.Now()
 	if err == nil {
-		err = a.granted(ctx)
-	} else if errors.Is(err, driver.ErrBusy) && a.one.req.Queue {
-		a.s.claims.lasts(a.one, onPlace, time.Now().Add(keepPlace)) // as long as its place, and longer
+		before := a.one.lease
+		if err = a.granted(ctx); a.one.lease.since != before.since {
+			a.s.metrics.grants.count(label("mode", modeName(a.one.req.Mode)))
+		}
+	} else if busy, refused := errors.AsType[*driver.Busy](err); refused && a.one.req.Queue {
+		a.s.claims.queues(a.one, busy.Holder)
 		if a.one.queued.IsZero() {
 			a.one.queued = a.sent
 			a.s.hub.waits(a.one)

@@ -28,6 +28,7 @@ func (v *visit) noted(answer any) {
 // answer writes v. It reports whether the connection took it.
 func (s *Server) answer(w http.ResponseWriter, status int, v any) bool {
 	w.(*visit).noted(v)
+	w.(*visit).status = status
 	body, err := json.Marshal(v)
 	if err != nil { // of nothing that this package answers
 		http.Error(w, "internal error", http.StatusInternalServerError)

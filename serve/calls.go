@@ -329,11 +329,7 @@ func (s *Server) fence(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.with(w, r, &c.Claim, s.anyTTL(), func(ctx context.Context, one *claim) error {
-		l, ok := one.driver.(driver.FenceLifter)
-		if !ok {
-			return fmt.Errorf("%w: fences that are lifted", driver.ErrUnsupported)
-		}
-		if err := l.LiftFence(ctx, fence); err != nil {
+		if err := one.driver.LiftFence(ctx, fence); err != nil {
 			return err
 		}
 		s.done(w)

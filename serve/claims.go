@@ -39,8 +39,8 @@ func (o order) skips(last order) bool {
 // a session; another instance, or this one, then makes another.
 type claim struct {
 	key     key
-	calling onecall.Gate // whoever has begun has the turn
-	driver  driver.Claim // guarded by calling, as is what follows
+	calling onecall.Gate  // whoever has begun has the turn
+	driver  *watchedClaim // guarded by calling, as is what follows
 	req     driver.Request
 	lease   lastGrant
 	// acquires: its req is that of a call to acquire, which said the mode.
@@ -71,6 +71,7 @@ type calls struct {
 	chosen  bool            // the caller has chosen the owner, and may call again
 	waiting func(why error) // ends the one that waits for other holders; nil: none does
 	away    sentAway        // who has removed it from the queue
+	place   queuePlace
 }
 
 // sentAway is who has removed a waiter, and why; zero: nobody has.
@@ -237,6 +238,14 @@ func (c *claims) isLate(one *claim, now order) bool {
 	return now.number > 0 && now.caller == one.last.caller && now.number < one.last.number
 }
 
+// inUse reports whether a call on a claim is under way.
+func (c *claims) inUse(k key) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one := c.all[k]
+	return one != nil && one.users > 0
+}
+
 func (c *claims) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -320,9 +329,7 @@ func (s *Server) forget(one *claim) {
 		return
 	}
 	if s.features.Resumes {
-		if f, ok := one.driver.(driver.Forgetter); ok {
-			f.Forget()
-		}
+		one.driver.Forget()
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
@@ -350,7 +357,7 @@ func (s *Server) use(one *claim, req driver.Request) (err error) {
 		one.cause = make(chan error, 1)
 		req.Lost = s.hears(one.key, one.cause)
 		one.req = req
-		one.driver, err = s.driver.Claim(req)
+		one.driver, err = s.claim(req)
 	}
 	return err
 }

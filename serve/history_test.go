@@ -88,10 +88,11 @@ func (s *service) looked(d *asked) {
 }
 
 // What this instance does is in its history at once: grants and for how long they waited, places that were given up,
-// releases and for how long the lease was held, and who evicted whom for what.
+// releases and for how long the lease was held, and who evicted whom for what. Looks find nothing of it anew.
 func TestHistoryOfWhatThisInstanceDoes(t *testing.T) {
 	t.Parallel()
-	s := start(t, memory.NewServer(), nil)
+	d := &asked{Driver: memory.NewServer().Connect()}
+	s := startOn(t, d, often)
 	s.post(wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000,"note":"first","call":1,"caller":"one"}`).want(t, 200, "")
 	s.post(wire.Acquire, `{"name":"n","owner":"b","ttl_ms":60000,"queue":true}`).want(t, 409, "busy")
 	s.post(wire.Acquire, `{"name":"n","owner":"c","ttl_ms":60000,"queue":true}`).want(t, 409, "busy")
@@ -101,6 +102,7 @@ func TestHistoryOfWhatThisInstanceDoes(t *testing.T) {
 	s.post(wire.Evict, `{"name":"n","owner":"b","reason":"it hangs"}`).want(t, 200, "")
 	s.post(wire.Renew, `{"name":"n","owner":"b","ttl_ms":60000}`).want(t, 410, "evicted") // is told again of what is known
 	s.post(wire.Acquire, `{"name":"other","owner":"d","ttl_ms":60000}`).want(t, 200, "")
+	s.looked(d)
 	all := s.wantHistory("name=n", "granted a, waiting b, waiting c, left c, released a, granted b, evicted b")
 	for i, e := range all.Entries {
 		if _, err := time.Parse(time.RFC3339, e.Time); err != nil || e.Ago < 0 || e.Name != "n" || e.Handle == "" {
@@ -152,6 +154,11 @@ func TestHistoryOfWhatOthersDo(t *testing.T) {
 			t.Errorf("told %s, want %q once", got, want)
 		}
 	}
+	s.post(wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"queue":true}`).want(t, 200, "") // what the other has granted
+	s.looked(d)
+	if got := kinds(s.history("kind=granted")); got != "granted w" {
+		t.Errorf("told %s", got)
+	}
 	if strings.Contains(got, "granted before") {
 		t.Errorf("told %s: nobody saw when it was granted", got)
 	}
@@ -187,13 +194,79 @@ func TestExpiredIsToldFromEnded(t *testing.T) {
 	s.looked(d)
 	s.wantHistory("name=looked", "granted a, expired a")
 
-	blind := startOn(t, engine.Connect(), &serve.Options{History: serve.HistoryOptions{Every: -1}})
-	blind.post(wire.Acquire, `{"name":"called","owner":"d","ttl_ms":300}`).want(t, 200, "")
-	eventually(t, "it is over", func() bool {
-		return blind.post(wire.Acquire, `{"name":"called","owner":"e","ttl_ms":60000}`).status == 200
-	})
-	blind.post(wire.Renew, `{"name":"called","owner":"d","ttl_ms":60000}`).want(t, 410, "lost")
-	blind.wantHistory("name=called", "granted d, granted e, expired d")
+	slow := startOn(t, &late{Driver: memory.New(), by: 400 * time.Millisecond}, &serve.Options{History: serve.HistoryOptions{Every: -1}})
+	slow.post(wire.Acquire, `{"name":"called","owner":"d","ttl_ms":300}`).want(t, 200, "")
+	slow.post(wire.Renew, `{"name":"called","owner":"d","ttl_ms":60000}`).want(t, 410, "lost")
+	slow.wantHistory("name=called", "granted d, expired d")
+	slow.post(wire.Acquire, `{"name":"called","owner":"e","ttl_ms":60000}`).want(t, 200, "")
+	slow.post(wire.Evict, `{"name":"called","owner":"e","reason":"r"}`).want(t, 200, "")
+	slow.post(wire.Renew, `{"name":"called","owner":"e","ttl_ms":60000}`).want(t, 410, "evicted")
+	slow.wantHistory("name=called", "granted d, expired d, granted e, evicted e")
+}
+
+// late delays renewals, and tells what another call does between its effect and its answer.
+type late struct {
+	driver.Driver
+	by     time.Duration
+	served func() // after a Try
+}
+
+type lateClaim struct {
+	driver.Claim
+	d *late
+}
+
+func (d *late) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return lateClaim{c, d}, err
+}
+
+func (d *late) Inspect(ctx context.Context, name string) (driver.State, error) {
+	return d.Driver.(driver.Operator).Inspect(ctx, name)
+}
+
+func (d *late) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	return d.Driver.(driver.Operator).List(ctx, prefix, after, limit)
+}
+
+func (d *late) Evict(ctx context.Context, name, owner, reason string) error {
+	return d.Driver.(driver.Operator).Evict(ctx, name, owner, reason)
+}
+
+func (d *late) RaiseFence(ctx context.Context, name string, fence uint64) error {
+	return d.Driver.(driver.Operator).RaiseFence(ctx, name, fence)
+}
+
+func (c lateClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	time.Sleep(c.d.by) // a call that is under way keeps its claim
+	return c.Claim.Renew(ctx, ttl)
+}
+
+func (c lateClaim) Try(ctx context.Context) (driver.Grant, error) {
+	g, err := c.Claim.Try(ctx)
+	if c.d.served != nil {
+		c.d.served()
+	}
+	return g, err
+}
+
+// A look that sees a grant before its call has an answer leaves it to the call, which knows for how long it waited.
+func TestGrantThatALookSeesFirst(t *testing.T) {
+	t.Parallel()
+	seen := &asked{Driver: memory.NewServer().Connect()}
+	d := &late{Driver: seen}
+	s := startOn(t, d, often)
+	s.looked(seen)
+	d.served = func() {
+		for lists, end := seen.lists.Load(), time.Now().Add(20*time.Second); seen.lists.Load() < lists+3 && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	s.post(wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000,"call":1,"caller":"one"}`).want(t, 200, "")
+	s.looked(seen)
+	if all := s.wantHistory("", "granted a"); all.Entries[0].Waited == nil {
+		t.Errorf("%+v", all.Entries[0])
+	}
 }
 
 // While the store does not answer, the history has a gap: as long as that lasts, and in the end from when to when.
@@ -338,21 +411,23 @@ func TestHistoryOfWhatOneMayView(t *testing.T) {
 	s := startOn(t, d, &serve.Options{Client: name, History: often.History})
 	s.post(wire.Acquire, `{"name":"ci/a","owner":"a","ttl_ms":60000,"call":1,"caller":"one"}`).want(t, 200, "")
 	s.post(wire.Acquire, `{"name":"secret","owner":"b","ttl_ms":60000}`).want(t, 200, "")
-	s.post(wire.Acquire, `{"name":"secret","owner":"c","ttl_ms":60000,"queue":true}`).want(t, 409, "busy")
-	s.post(wire.Evict, `{"name":"secret","owner":"b","reason":"r"}`).want(t, 200, "")
+	go post(s.url+wire.Acquire, `{"name":"secret","owner":"c","ttl_ms":60000,"wait_ms":30000}`)
+	s.waiterOf("secret")
 	s.looked(d)
-	for who, want := range map[string]string{"all": "granted a, granted b, waiting c, evicted b", "ci": "granted a", "none": ""} {
+	for who, want := range map[string]string{"all": "granted a, granted b, waiting c", "ci": "granted a", "none": ""} {
 		if got := kinds(ask[wire.Entries](t, s.url+wire.History, "Authorization", who)); got != want {
 			t.Errorf("%s sees %s, want %s", who, got, want)
 		}
 	}
-	f := ask[wire.Figures](t, s.url+wire.Overview, "Authorization", "ci")
+	f := ask[wire.Figures](t, s.url+wire.Overview, "Authorization", "ci") // of which nothing has ended
 	if f.Held != 1 || f.Waiting != 0 || f.Names != 1 || f.EvictedHour != 0 || len(f.Ends) != 0 || f.LongestName != "" || f.GrantsMin != 1 || f.Series.Points[0].Held != nil || f.Series.Points[0].Grants != 1 {
 		t.Errorf("ci sees %+v", f)
 	}
 	f = ask[wire.Figures](t, s.url+wire.Overview, "Authorization", "all")
-	if f.Held != 1 || f.Waiting != 1 || f.Names != 2 || f.EvictedHour != 1 || len(f.Ends) != 1 || f.LongestName != "secret" || f.GrantsMin != 2 || f.Store != wire.StoreUp ||
-		len(f.Contended) != 1 || f.Contended[0].Waiting != 1 || f.P50 == nil || f.Age == nil || *f.Series.Points[0].Held != 1 && *f.Series.Points[0].Held != 2 {
+	s.post(wire.Evict, `{"name":"secret","owner":"b","reason":"r"}`).want(t, 200, "")
+	after := ask[wire.Figures](t, s.url+wire.Overview, "Authorization", "all")
+	if f.Held != 2 || f.Waiting != 1 || f.Names != 2 || after.EvictedHour != 1 || len(after.Ends) != 1 || f.LongestName != "secret" || f.GrantsMin != 2 || f.Store != wire.StoreUp ||
+		len(f.Contended) != 1 || f.Contended[0].Waiting != 1 || f.P50 == nil || f.Age == nil || *f.Series.Points[0].Held != 2 {
 		t.Errorf("all see %+v", f)
 	}
 	r, _ := http.NewRequest(http.MethodGet, s.url+wire.History+"?name=secret", nil)

@@ -150,6 +150,8 @@ func TestHistoryBeyondMemory(t *testing.T) {
 	t.Parallel()
 	p := &paper{}
 	s := startOn(t, memory.New(), keptIn(p, 20))
+	s.post(wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000}`).want(t, 200, "")
+	s.post(wire.Evict, `{"name":"n","owner":"a","reason":"r"}`).want(t, 200, "") // which memory keeps for longer
 	for i := range 40 {
 		s.cycle("n")
 		if done := strings.Count(p.kinds(), "released"); i-done > 5 { // there is room for ten
@@ -157,7 +159,7 @@ func TestHistoryBeyondMemory(t *testing.T) {
 		}
 	}
 	eventually(t, "all is written", func() bool { return strings.Count(p.kinds(), "released") == 40 })
-	if all := s.history("limit=1000"); len(all.Entries) != 80 || len(all.Gaps) > 0 {
+	if all := s.history("limit=1000"); len(all.Entries) != 82 || len(all.Gaps) > 0 {
 		t.Errorf("%d entries, gaps %v", len(all.Entries), all.Gaps)
 	}
 }

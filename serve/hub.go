@@ -60,6 +60,7 @@ type holding struct {
 	since time.Time // zero: unknown
 	ends  time.Time // unless it is renewed, as the engine said last; zero: unknown
 	term  *term     // nil: this instance has neither granted nor renewed it
+	owner driver.Owner
 }
 
 // A waitedAt is a place in a queue, and when it was taken; zero: unknown.
@@ -477,7 +478,7 @@ func (s *seen) add(state driver.State) {
 	for _, h := range state.Holders {
 		if h.Owner.Reveal() != "" { // else it lingers, and its end was told
 			e := eventOf(state.Resource, h)
-			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held)}
+			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held), owner: h.Owner}
 			if h.Left > 0 {
 				one.ends = s.at.Add(h.Left)
 			}
@@ -495,7 +496,9 @@ func (s *seen) add(state driver.State) {
 func (h *hub) notIn(held map[lease]*holding, prefix string) (gone []lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	var pace breath
 	for l := range h.known {
+		pace.let(&h.mu)
 		if _, ok := held[l]; !ok && !h.touched[l.name] && strings.HasPrefix(l.name, prefix) {
 			gone = append(gone, l)
 		}
@@ -524,7 +527,9 @@ func (h *hub) compare(s seen, prefix string) {
 		h.known, h.places = make(map[lease]*holding), make(map[lease]*waitedAt)
 	}
 	keeps := h.recorded() && h.compared && before == "" // what is known of other names
+	var pace breath
 	for l, one := range h.known {
+		pace.let(&h.mu)
 		switch _, ok := s.held[l]; {
 		case !strings.HasPrefix(l.name, prefix):
 			if !keeps { // nobody listens any more
@@ -537,6 +542,7 @@ func (h *hub) compare(s seen, prefix string) {
 	}
 	h.comparePlaces(s, prefix, keeps, first)
 	for l, one := range s.held {
+		pace.let(&h.mu)
 		was := h.known[l]
 		switch {
 		case h.touched[l.name]:
@@ -545,6 +551,7 @@ func (h *hub) compare(s seen, prefix string) {
 			if was.since.IsZero() {
 				was.since = one.since
 			}
+		case h.s.claims.inUse(key{l.name, one.owner.Reveal()}): // its call tells of it, and knows more
 		default:
 			if h.known[l] = one; !first && strings.HasPrefix(l.name, before) {
 				e := told{wire.EventGranted, one.Event, more{note: one.note, time: one.since, waited: h.waitedBefore(l, one.since)}}
@@ -560,9 +567,25 @@ func (h *hub) compare(s seen, prefix string) {
 	}
 }
 
+// A breath lets others have a mutex during a long work under it: calls on leases wait for it. What they tell meanwhile is in
+// touched.
+type breath int
+
+// breathEvery is how many leases are compared in one go: they take a part of a millisecond.
+const breathEvery = 256
+
+func (b *breath) let(mu *sync.Mutex) {
+	if *b++; *b%breathEvery == 0 {
+		mu.Unlock()
+		mu.Lock()
+	}
+}
+
 // comparePlaces tells the history who waits, and who does not any more. Requires mu.
 func (h *hub) comparePlaces(s seen, prefix string, keeps, first bool) {
+	var pace breath
 	for l, one := range h.places {
+		pace.let(&h.mu)
 		_, waits := s.places[l]
 		_, holds := s.held[l]
 		switch {
@@ -579,6 +602,7 @@ func (h *hub) comparePlaces(s seen, prefix string, keeps, first bool) {
 		}
 	}
 	for l, one := range s.places {
+		pace.let(&h.mu)
 		if was := h.places[l]; was != nil {
 			was.seen = true
 		} else if !h.touched[l.name] {
@@ -633,6 +657,9 @@ func (h *hub) end(l lease, one *holding, now time.Time) {
 	}
 	if one.term == nil || one.term.over.CompareAndSwap(false, true) {
 		h.record(e)
+		if e.kind != wire.EventEnded { // else it may have been released
+			h.s.observeLoss(e)
+		}
 	}
 }
 
@@ -852,7 +879,7 @@ func (h *hub) released(one *claim) {
 // lost is for a claim whose call found its lease over.
 func (h *hub) lost(one *claim, why error, ranOut bool) {
 	t := one.lease.term
-	if t == nil || h.s.history == nil || !t.over.CompareAndSwap(false, true) {
+	if t == nil || !t.over.CompareAndSwap(false, true) {
 		return
 	}
 	e := one.event(wire.EventEnded)
@@ -869,6 +896,7 @@ func (h *hub) lost(one *claim, why error, ranOut bool) {
 	}
 	e.held = sinceOf(one.lease.since, end)
 	h.record(e)
+	h.s.observeLoss(e)
 }
 
 // reset is for a name that was kept for nobody.
@@ -883,6 +911,9 @@ func (h *hub) evicted(name string, holder driver.Holder, reason, by string) {
 		e.held = sinceOf(time.Now().Add(-holder.Held), time.Now())
 	}
 	h.tell(e, nil)
+	if holder.Owner.Reveal() != "" { // else nobody held it
+		h.s.observeEviction(e)
+	}
 }
 
 // event is of the lease that the claim has.

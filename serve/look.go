@@ -172,22 +172,28 @@ func (s *Server) unready(w http.ResponseWriter, err error) {
 // probeName is the resource that the engine is asked for. Nobody takes it.
 const probeName = "leasehold-readyz"
 
-// probe asks the engine something that changes nothing. The renewal of what nobody holds is
-// the question of an engine that shows nothing.
+// probe asks the engine whether it answers, and whether it grants.
 func (s *Server) probe(ctx context.Context) error {
+	if err := s.reach(ctx); err != nil {
+		return err
+	}
+	return s.storeGrants(ctx)
+}
+
+// reach asks the engine something that changes nothing. The renewal of what nobody holds is
+// the question of an engine that shows nothing.
+func (s *Server) reach(ctx context.Context) error {
 	if s.operator != nil {
-		if _, err := s.operator.Inspect(ctx, probeName); err != nil {
-			return err
-		}
-		return s.storeGrants(ctx)
+		_, err := s.operator.Inspect(ctx, probeName)
+		return err
 	}
 	ttl := wire.Duration(s.anyTTL())
-	c, err := s.driver.Claim(driver.Request{Resource: probeName, Owner: newOwner(), TTL: ttl})
+	c, err := s.claim(driver.Request{Resource: probeName, Owner: newOwner(), TTL: ttl})
 	if err != nil {
 		return err
 	}
 	if _, err = c.Renew(ctx, ttl); errors.Is(err, driver.ErrLost) {
-		return s.storeGrants(ctx)
+		return nil
 	}
 	return err
 }

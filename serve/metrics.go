@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -13,22 +16,19 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// metrics counts calls, for /metrics in the text format of Prometheus.
+// metrics are what /metrics shows in the text format of Prometheus. Every series exists from the first scrape on:
+// of one that begins later, rate and increase miss the first event.
 type metrics struct {
-	mu    sync.Mutex
-	calls map[callKind]*callCount // guarded by mu
+	calls        durations // of clients, by call and outcome
+	storeCalls   counter   // by call and outcome
+	storeSeconds durations // by call
+	grants       counter   // by mode
+	evictions    counter
+	lost         counter // by cause
+	notices      counter // by outcome
 }
 
-// A callKind is a call and what it came to.
-type callKind struct{ call, outcome string }
-
-type callCount struct {
-	calls   uint64
-	seconds float64
-	buckets [len(bounds)]uint64
-}
-
-// bounds are of the histogram, in seconds.
+// bounds are of the histograms, in seconds.
 var bounds = [...]float64{0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 30}
 
 // counted are the calls that are told apart, with what each can come to; all else is "other", so that
@@ -39,7 +39,7 @@ var counted = map[string][]string{
 	wire.Release:  {wire.Done, wire.Lost, wire.Refused, wire.Unknown},
 	wire.Note:     {wire.Done, wire.Lost, wire.Refused, wire.Unknown},
 	wire.Evict:    {wire.Done, wire.Lost, wire.Refused, wire.Unknown},
-	wire.Fence:    {wire.Done, wire.Refused, wire.Unknown},
+	wire.Fence:    {wire.Done, wire.Lost, wire.Refused, wire.Unknown},
 	wire.Show:     {shown, wire.Refused, wire.Unknown},
 	wire.List:     {shown, wire.Refused, wire.Unknown},
 	wire.Features: {shown, wire.Refused},
@@ -52,50 +52,77 @@ var counted = map[string][]string{
 	wire.Remove:   {wire.Done, wire.Busy, wire.Lost, wire.Refused, wire.Unknown},
 	wire.Reset:    {wire.Done, wire.Busy, wire.Refused, wire.Unknown},
 	wire.Rehearse: {wire.Done, wire.Busy, wire.Refused, wire.Unknown},
+	other:         {shown, wire.Done, wire.Refused},
 }
 
-// shown is the outcome of what only reads.
-const shown = "shown"
+const (
+	// shown is the outcome of what only reads.
+	shown = "shown"
+	other = "other"
+)
 
 // nameOf is how a path is called.
 func nameOf(path string) string { return strings.TrimPrefix(path, "/v1/") }
 
-// init starts all counters at zero: of one that begins later, rates miss the first call.
 func (m *metrics) init() {
-	m.calls = make(map[callKind]*callCount)
+	m.calls.init("leasehold_call_seconds", "How long calls took, waits included.")
 	for path, outcomes := range counted {
 		for _, o := range outcomes {
-			m.calls[callKind{nameOf(path), o}] = &callCount{}
+			m.calls.begin(callLabels(nameOf(path), o))
 		}
 	}
+	m.storeCalls.init("leasehold_store_calls_total", "Calls to the store.")
+	m.storeSeconds.init("leasehold_store_call_seconds", "How long calls to the store took.")
+	for _, call := range storeCalls {
+		m.storeSeconds.begin(label("call", call))
+		for _, o := range storeOutcomes {
+			m.storeCalls.begin(callLabels(call, o.outcome))
+		}
+	}
+	m.grants.init("leasehold_service_grants_total", "Leases that this instance granted.")
+	m.grants.begin(label("mode", wire.Exclusive), label("mode", wire.Shared))
+	m.evictions.init("leasehold_service_evictions_total", "Leases that this instance evicted.")
+	m.evictions.begin("")
+	m.lost.init("leasehold_service_lost_total", "Leases of this instance's clients that ended before they were released.")
+	m.lost.begin(label("cause", causeExpired), label("cause", causeEvicted), label("cause", causeUnexplained))
+	m.notices.init("leasehold_webhook_notices_total", "Notices for the webhook that came to an end.")
+	m.notices.begin(label("outcome", noticeDelivered), label("outcome", noticeFailed), label("outcome", noticeDropped))
 }
+
+// label is a label in the text format. Values have no special characters.
+func label(name, value string) string { return fmt.Sprintf("%s=%q", name, value) }
+
+func callLabels(call, outcome string) string {
+	return label("call", call) + "," + label("outcome", outcome)
+}
+
+// Causes of a loss.
+const (
+	causeExpired     = "expired" // not renewed in time
+	causeEvicted     = "evicted"
+	causeUnexplained = "unexplained" // its time was not over, and nobody told of an eviction
+)
 
 func (m *metrics) count(v *visit) {
-	k := callKind{"other", cmp.Or(v.Outcome, shown)}
+	call := other
 	if counted[v.r.URL.Path] != nil {
-		k.call = v.Call
+		call = v.Call
 	}
-	took := time.Since(v.began).Seconds()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c := m.calls[k]
-	if c == nil {
-		c = &callCount{}
-		m.calls[k] = c
-	}
-	c.calls++
-	c.seconds += took
-	for i, bound := range bounds {
-		if took <= bound {
-			c.buckets[i]++
-		}
-	}
+	m.calls.count(callLabels(call, cmp.Or(v.Outcome, shown)), time.Since(v.began))
 }
 
+// started is when this program did, by its own clock: a dashboard shows restarts.
+var started = time.Now()
+
 func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) {
+	up, known := s.storeUp()
 	var b strings.Builder
-	b.WriteString("# HELP leasehold_call_seconds How long calls took, waits included.\n# TYPE leasehold_call_seconds histogram\n")
-	s.metrics.write(&b)
+	m := &s.metrics
+	m.calls.write(&b)
+	m.storeSeconds.write(&b)
+	for _, c := range []*counter{&m.storeCalls, &m.grants, &m.evictions, &m.lost, &m.notices} {
+		c.write(&b)
+	}
 	for _, g := range []struct {
 		name, help string
 		value      int
@@ -103,12 +130,88 @@ func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) {
 		{"leasehold_waiting_calls", "Calls that wait for other holders.", s.gate.count(waits)},
 		{"leasehold_claims", "Claims that this instance knows of.", s.claims.count()},
 		{"leasehold_listeners", "Event streams.", s.hub.count()},
+		{"leasehold_webhook_queue", "Notices for the webhook that are to be sent.", s.webhook.count()},
 		{"leasehold_draining", "1 when the instance is stopping.", number(s.draining.Err() != nil)},
 	} {
-		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s gauge\n%s %d\n", g.name, g.help, g.name, g.name, g.value)
+		gauge(&b, g.name, g.help, strconv.Itoa(g.value))
 	}
+	storeUp := math.NaN()
+	if known {
+		storeUp = float64(number(up))
+	}
+	for _, g := range append(s.history.gauges(time.Now()),
+		figure{"leasehold_store_up", "1 when the store answered the last call.", storeUp},
+		figure{"process_start_time_seconds", "When the process started, in seconds since 1970.", float64(started.UnixMilli()) / 1000},
+	) {
+		gauge(&b, g.name, g.help, strconv.FormatFloat(g.value, 'f', -1, 64))
+	}
+	fmt.Fprintf(&b, "# HELP leasehold_build_info The build and the engine.\n# TYPE leasehold_build_info gauge\n")
+	fmt.Fprintf(&b, "leasehold_build_info{version=%q,goversion=%q,engine=%q} 1\n", s.opts.Version, runtime.Version(), s.driver.Features().Engine)
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	_, _ = w.Write([]byte(b.String())) // whose reader has gone
+}
+
+// A figure is a gauge; NaN: it is unknown.
+type figure struct {
+	name, help string
+	value      float64
+}
+
+// gauges are about the last look at the whole store, and unknown while there is none, and about the file.
+func (r *recorder) gauges(now time.Time) []figure {
+	held, waiting, atRisk, longest, age := math.NaN(), math.NaN(), math.NaN(), math.NaN(), math.NaN()
+	seen, up, lag := r.glance(now)
+	if seen != nil {
+		age = now.Sub(seen.at).Seconds()
+		if up {
+			held, waiting, longest = float64(seen.held), float64(len(seen.rows)-seen.held), seen.longest(now).Seconds()
+			atRisk = float64(seen.atRisk())
+		}
+	}
+	return []figure{
+		{"leasehold_store_held", "Leases in the store.", held},
+		{"leasehold_store_waiting", "Places in the store's queues.", waiting},
+		{"leasehold_store_at_risk", "Leases that were not renewed for more than half their length.", atRisk},
+		{"leasehold_store_longest_wait_seconds", "For how long the first of them has waited.", longest},
+		{"leasehold_store_look_age_seconds", "How long ago the store was asked what it holds.", age},
+		{"leasehold_history_lag_seconds", "For how long the history file has not taken the first entry that it lacks.", lag.Seconds()},
+	}
+}
+
+// glance is what the last look at the whole store has seen, or nil, whether the store was up then or later, and for how long
+// the file has not taken what it was given; 0: it has, or there is no file.
+func (r *recorder) glance(now time.Time) (seen *sight, up bool, lag time.Duration) {
+	if r == nil {
+		return nil, false, 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.writing.since.IsZero() {
+		lag = now.Sub(r.writing.since)
+	}
+	return r.watch.sight, r.watch.store == wire.StoreUp, lag
+}
+
+// atRisk is how many leases may be lost soon.
+func (s *sight) atRisk() (n int) {
+	for i := range s.rows {
+		n += number(s.rows[i].atRisk)
+	}
+	return n
+}
+
+// longest is for how long somebody has waited; 0: nobody does.
+func (s *sight) longest(now time.Time) (waited time.Duration) {
+	for i := range s.rows {
+		if one := &s.rows[i]; one.waits && !one.since.IsZero() {
+			waited = max(waited, now.Sub(one.since))
+		}
+	}
+	return waited
+}
+
+func gauge(b *strings.Builder, name, help, value string) {
+	fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s gauge\n%s %s\n", name, help, name, name, value)
 }
 
 func number(yes bool) int {
@@ -118,18 +221,92 @@ func number(yes bool) int {
 	return 0
 }
 
-func (m *metrics) write(b *strings.Builder) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	kinds := slices.SortedFunc(maps.Keys(m.calls), func(a, b callKind) int {
-		return cmp.Or(cmp.Compare(a.call, b.call), cmp.Compare(a.outcome, b.outcome))
-	})
-	for _, k := range kinds {
-		c, labels := m.calls[k], fmt.Sprintf("call=%q,outcome=%q", k.call, k.outcome)
-		for i, bound := range bounds {
-			fmt.Fprintf(b, "leasehold_call_seconds_bucket{%s,le=\"%g\"} %d\n", labels, bound, c.buckets[i])
+// durations are histograms, by labels.
+type durations struct {
+	name, help string
+
+	mu  sync.Mutex
+	all map[string]*callCount // guarded by mu
+}
+
+type callCount struct {
+	calls   uint64
+	seconds float64
+	buckets [len(bounds)]uint64
+}
+
+func (d *durations) init(name, help string) {
+	d.name, d.help, d.all = name, help, make(map[string]*callCount)
+}
+
+// begin starts one at zero, before it is counted.
+func (d *durations) begin(labels string) { d.all[labels] = &callCount{} }
+
+func (d *durations) count(labels string, took time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.all[labels]
+	if c == nil {
+		c = &callCount{}
+		d.all[labels] = c
+	}
+	c.calls++
+	c.seconds += took.Seconds()
+	for i, bound := range bounds {
+		if took.Seconds() <= bound {
+			c.buckets[i]++
 		}
-		fmt.Fprintf(b, "leasehold_call_seconds_bucket{%s,le=\"+Inf\"} %d\n", labels, c.calls)
-		fmt.Fprintf(b, "leasehold_call_seconds_sum{%s} %g\nleasehold_call_seconds_count{%s} %d\n", labels, c.seconds, labels, c.calls)
+	}
+}
+
+func (d *durations) write(b *strings.Builder) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s histogram\n", d.name, d.help, d.name)
+	for _, labels := range slices.Sorted(maps.Keys(d.all)) {
+		c := d.all[labels]
+		for i, bound := range bounds {
+			fmt.Fprintf(b, "%s_bucket{%s,le=\"%g\"} %d\n", d.name, labels, bound, c.buckets[i])
+		}
+		fmt.Fprintf(b, "%s_bucket{%s,le=\"+Inf\"} %d\n", d.name, labels, c.calls)
+		fmt.Fprintf(b, "%s_sum{%s} %g\n%s_count{%s} %d\n", d.name, labels, c.seconds, d.name, labels, c.calls)
+	}
+}
+
+// A counter counts by labels.
+type counter struct {
+	name, help string
+
+	mu  sync.Mutex
+	all map[string]uint64 // guarded by mu
+}
+
+func (c *counter) init(name, help string) {
+	c.name, c.help, c.all = name, help, make(map[string]uint64)
+}
+
+// begin starts some at zero, before any is counted.
+func (c *counter) begin(labels ...string) {
+	for _, l := range labels {
+		c.all[l] = 0
+	}
+}
+
+func (c *counter) count(labels string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all[labels]++
+}
+
+func (c *counter) write(b *strings.Builder) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s counter\n", c.name, c.help, c.name)
+	for _, labels := range slices.Sorted(maps.Keys(c.all)) {
+		if labels == "" {
+			fmt.Fprintf(b, "%s %d\n", c.name, c.all[labels])
+		} else {
+			fmt.Fprintf(b, "%s{%s} %d\n", c.name, labels, c.all[labels])
+		}
 	}
 }

@@ -77,8 +77,7 @@ func (one *minute) count(e *HistoryEntry) {
 // saw notes what a look has seen.
 func (m *minutes) saw(t time.Time, s *sight) {
 	if one := m.at(t); one != nil {
-		one.held, one.waiting = s.count()
-		one.seen = true
+		one.seen, one.held, one.waiting = true, s.held, len(s.rows)-s.held
 	}
 }
 

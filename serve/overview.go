@@ -18,6 +18,7 @@ const mostContended, mostHosts, mostOverviewEnds = 10, 20, 10
 type sight struct {
 	at   time.Time // when the answer was there
 	rows []row
+	held int // of rows; the others wait
 }
 
 // A row is a lease or a place.
@@ -33,6 +34,7 @@ type row struct {
 func (s *sight) add(state driver.State) {
 	for _, h := range state.Holders {
 		if h.Owner.Reveal() != "" { // else nobody holds it
+			s.held++
 			s.rows = append(s.rows, row{name: state.Resource, note: h.Note, since: before(s.at, h.Held), atRisk: isAtRisk(h)})
 		}
 	}
@@ -56,18 +58,6 @@ func isAtRisk(h driver.Holder) bool {
 	}
 	_, d := wire.Said(h.Note)
 	return d != nil && d.Kind == "" // else nobody may mean to renew it
-}
-
-// count is how many hold and how many wait.
-func (s *sight) count() (held, waiting int) {
-	for i := range s.rows {
-		if s.rows[i].waits {
-			waiting++
-		} else {
-			held++
-		}
-	}
-	return held, waiting
 }
 
 func (s *Server) overview(w http.ResponseWriter, r *http.Request) {

@@ -50,6 +50,9 @@ func (one *claim) on(e event) {
 	if e != onGrant && e != onPlace {
 		one.lease = lastGrant{}
 	}
+	if one.phase != queued {
+		one.place = queuePlace{}
+	}
 }
 
 // isKept reports whether a claim is kept until its time is over though nobody calls it.

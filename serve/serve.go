@@ -12,6 +12,7 @@ package serve
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -47,8 +48,13 @@ type Options struct {
 	Limits Limits
 	// History is what is kept of what this instance sees.
 	History HistoryOptions
-	// Version is told to those who ask who they are; "": none is.
+	// Version is that of the program, for /metrics and for those who ask who they are; "": none is told.
 	Version string
+	// Trace is called when a call begins, named such as "acquire", but for streams of events. The call goes on with the
+	// context that it returns, and calls end when it is over. package leaseholdotel has one. nil: nobody is told.
+	Trace func(r *http.Request, call string) (ctx context.Context, end func(Call))
+	// Webhook is told of leases that are lost or evicted, and of long waits. nil: nobody is.
+	Webhook *Webhook
 	// Log gets what goes wrong. nil: nothing is logged.
 	Log *slog.Logger
 }
@@ -69,6 +75,8 @@ type Server struct {
 	claims  *claims // a pointer, as hub: they have owners, which fmt does not find there
 	gate    gate
 	metrics metrics
+	watched watched
+	webhook *webhook // nil: nobody is told
 	audit   auditLog
 	hub     *hub
 	history *recorder // nil: none is kept
@@ -102,8 +110,14 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 		return nil, errors.New("serve: no driver")
 	}
 	s := &Server{engine: engine{driver: d}, began: time.Now(), mux: http.NewServeMux(), claims: &claims{}, hub: &hub{}}
-	s.operator, _ = d.(driver.Operator)
-	s.checker, _ = d.(driver.Checker)
+	s.metrics.init()
+	s.watched.calls, s.watched.seconds = &s.metrics.storeCalls, &s.metrics.storeSeconds
+	if o, ok := d.(driver.Operator); ok {
+		s.operator = watchedOperator{o, &s.watched}
+	}
+	if c, ok := d.(driver.Checker); ok {
+		s.checker = watchedChecker{c, &s.watched}
+	}
 	if opts != nil {
 		s.opts = *opts
 	}
@@ -114,13 +128,17 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 	s.draining, s.drain = context.WithCancel(s.life)
 	s.claims.init()
 	s.gate.init(s.opts.Limits)
-	s.metrics.init()
 	s.audit.w = s.opts.Audit
 	s.features = s.abilities()
 	s.history = newRecorder(s.opts.History, s.operator != nil, s.opts.Log)
 	s.hub.init(s)
 	s.pulse.init(boottime.Machine())
 	s.routes()
+	if s.opts.Webhook != nil {
+		s.webhook = newWebhook(s)
+		s.working.Go(func() { s.webhook.run(s.life) })
+		s.working.Go(func() { s.observeWaits(s.life) })
+	}
 	s.working.Go(func() { s.claims.sweep(s.life, s.forget) })
 	s.working.Go(func() { s.pulse.run(s.life) })
 	s.hub.records()
@@ -136,6 +154,11 @@ func (s *Server) complete() error {
 	if o.MaxWait < 0 || o.MaxBody < 0 || o.Limits.Waiting < 0 || o.Limits.WaitingEach < 0 ||
 		o.Limits.Streams < 0 || o.Limits.StreamsEach < 0 || o.Limits.Rate < 0 {
 		return errors.New("serve: MaxWait, MaxBody and Limits are not negative")
+	}
+	if o.Webhook != nil {
+		if err := o.Webhook.check(); err != nil {
+			return fmt.Errorf("serve: the webhook: %w", err)
+		}
 	}
 	if o.MaxWait == 0 {
 		o.MaxWait = defaultMaxWait

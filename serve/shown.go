@@ -18,3 +18,9 @@ func (*Access) Format(f fmt.State, _ rune) { discreet.Format(f, "access file") }
 
 // LogValue implements slog.LogValuer.
 func (*Access) LogValue() slog.Value { return slog.StringValue("access file") }
+
+// Format implements fmt.Formatter: its address may have secrets inside.
+func (Webhook) Format(f fmt.State, _ rune) { discreet.Format(f, "webhook") }
+
+// LogValue implements slog.LogValuer.
+func (Webhook) LogValue() slog.Value { return slog.StringValue("webhook") }

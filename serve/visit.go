@@ -23,6 +23,7 @@ type visit struct {
 	began  time.Time
 	came   boottime.Instant // at the earliest
 	zips   bool             // a long answer is to be compressed
+	status int              // of the answer; 0: there is none
 	record
 }
 
@@ -80,6 +81,12 @@ var exempt = map[string]bool{wire.Renew: true, wire.Release: true}
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &visit{ResponseWriter: w, r: r, began: time.Now(), came: s.pulse.arrival()}
 	v.Call, v.From = nameOf(r.URL.Path), r.RemoteAddr
+	if s.opts.Trace != nil && counted[r.URL.Path] != nil && r.URL.Path != wire.Events {
+		ctx, end := s.opts.Trace(r, v.Call)
+		r = r.WithContext(ctx)
+		v.r = r
+		defer func() { end(s.traced(v)) }()
+	}
 	s.admit(v, r)
 	s.metrics.count(v)
 	if r.Method == http.MethodPost {

@@ -3,6 +3,8 @@
 // Each wait for a lock is a span, a child of the caller's, and each hold is one beside it, which
 // is linked to its wait; renewals are events of it. Metrics have the attribute leasehold.engine.
 // None has the names of locks, which may be without number; see [Options.Lock]. Spans have them.
+//
+// [Observer.Call] makes spans of the calls to a service, and [Inject] passes a caller's span on to one.
 package leaseholdotel
 
 import (

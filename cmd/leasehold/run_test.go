@@ -35,6 +35,7 @@ func (c *cli) start(args ...string) *job {
 	j := &job{t: c.t, cmd: exec.Command(c.binary, args...), stderr: stderr.Name(), exited: make(chan struct{})}
 	j.cmd.Env = append(os.Environ(), "LEASEHOLD_STORE="+c.store, "HOME="+c.dir,
 		"PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
+	j.cmd.Env = append(j.cmd.Env, c.env...)
 	j.cmd.Dir, j.cmd.Stderr = c.dir, stderr
 	j.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := j.cmd.Start(); err != nil {

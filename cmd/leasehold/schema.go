@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/spf13/cobra"
 )
 
@@ -34,6 +35,7 @@ var outputs = []output{
 	{"schema", "what schema prints without a NAME", []schemaView{}},
 	{"man", "the pages that man has written", []string{}},
 	{"error", "the last line of standard error of all commands, when they fail", errorView{}},
+	{"webhook", "what serve --webhook posts", wire.Notice{}},
 	{"event", "each line of standard error of all commands with -v, but for errors", event{}},
 }
 
@@ -118,7 +120,7 @@ func schemaOf(t reflect.Type) *schema {
 		return &schema{Type: "string"}
 	case reflect.Bool:
 		return &schema{Type: "boolean"}
-	case reflect.Int:
+	case reflect.Int, reflect.Int64:
 		return &schema{Type: "integer"}
 	case reflect.Float64: // of seconds
 		return &schema{Type: "number", Minimum: new(int)}

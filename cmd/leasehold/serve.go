@@ -32,8 +32,15 @@ the memory of this process, and is gone with it.
 With --history FILE, what happened is still known after a restart. The file belongs to this
 instance alone. A bound of 0 is none.
 
-Certificates and the --access file are read again when they change. Port 0 of --listen is a
-free port.
+Certificates, the --access file and webhook secrets are read again when they change. Port 0 of
+--listen is a free port.
+
+# Observing
+/metrics has metrics for Prometheus. A webhook gets a POST of JSON when a lease is lost or evicted
+and when somebody has waited for --webhook-wait. "leasehold schema webhook" describes it. Notices
+are retried for an hour and may come twice. With --webhook-secret-file each is signed as
+"Standard Webhooks" describes; the file has a secret on each line. If OTEL_EXPORTER_OTLP_ENDPOINT
+is set, a span of each call is sent there by OTLP over HTTP. See docs/observe.md.
 
 # Stopping
 TERM and INT stop the service. Callers that wait are asked to repeat the call, calls
@@ -73,6 +80,7 @@ type service struct {
 	user     string   // the header of a proxy that signs people in
 	from     []string // its addresses
 	history  historyFlags
+	webhook  webhookFlags
 	opts     serve.Options
 }
 
@@ -83,9 +91,9 @@ func newServeCommand(a *app) *cobra.Command {
 		Short: "Serve the locks over HTTP",
 		Long:  serveLong,
 		Annotations: map[string]string{helpFlags: `Listen: listen host
-Security: tls-cert tls-key client-ca access proxy-user proxy-from insecure audit
-History: history history-keep history-size
-Limits: max-waiting max-waiting-each max-streams max-streams-each rate`},
+Security: tls-cert tls-key client-ca access insecure audit
+History and notices: history webhook webhook-secret-file
+Limits: rate`},
 		Example: `  leasehold serve
   leasehold --store redis://host/0 serve --listen 127.0.0.1:7400
   curl --json '{"name":"job","ttl_ms":30000}' http://127.0.0.1:7400/v1/acquire`,
@@ -103,6 +111,7 @@ Limits: max-waiting max-waiting-each max-streams max-streams-each rate`},
 	flags.BoolVar(&s.insecure, "insecure", false, "serve other machines without TLS or --access")
 	flags.StringVar(&s.audit, "audit", "", "log each call that changes something to `FILE`, or - for stdout")
 	s.history.add(flags)
+	s.webhook.add(flags)
 	flags.IntVar(&s.opts.Limits.Waiting, "max-waiting", 0, "at most `N` waiting calls (default 20000)")
 	flags.IntVar(&s.opts.Limits.Streams, "max-streams", 0, "at most `N` event streams (default 5000)")
 	flags.IntVar(&s.opts.Limits.StreamsEach, "max-streams-each", 0, "at most `N` event streams per client (default 1000)")
@@ -121,6 +130,11 @@ func (s *service) run(ctx context.Context) error {
 		return err
 	}
 	defer closeAudit()
+	endTraces, err := s.trace(ctx)
+	if err != nil {
+		return err
+	}
+	defer endTraces()
 	d, err := s.open(ctx)
 	if err != nil {
 		return orSignal(ctx, err)
@@ -173,6 +187,9 @@ func (s *service) prepare() (config *tls.Config, closeAudit func(), err error) {
 			return nil, nil, usageErrorf("%w", err)
 		}
 		config = files.Config()
+	}
+	if s.opts.Webhook, err = s.webhook.read(failed); err != nil {
+		return nil, nil, err
 	}
 	if err := s.checkListen(); err != nil {
 		return nil, nil, err

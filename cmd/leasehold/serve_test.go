@@ -3,11 +3,16 @@
 package main
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -74,15 +79,20 @@ func TestServeRefusesFlags(t *testing.T) {
 		"--access missing.json":              "missing.json",
 		"--access " + broken:                 "broken.json",
 		"--proxy-user X-User --proxy-from 10.0.0.1": "--access",
-		"--max-waiting x":                       "whole number",
-		"--max-waiting -1":                      "",
-		"--max-waiting-each -1":                 "",
-		"--max-streams -1":                      "",
-		"--max-streams-each -1":                 "",
-		"--rate -1":                             "",
-		"--listen 127.0.0.1:0 --access ":        "--access is empty",
-		"--store sqlite: --require-shared":      "other machines share",
-		"--store memory: --listen nosuch:99999": "--insecure",
+		"--max-waiting x":                                     "whole number",
+		"--max-waiting -1":                                    "",
+		"--max-waiting-each -1":                               "",
+		"--max-streams -1":                                    "",
+		"--max-streams-each -1":                               "",
+		"--rate -1":                                           "",
+		"--listen 127.0.0.1:0 --access ":                      "--access is empty",
+		"--store sqlite: --require-shared":                    "other machines share",
+		"--store memory: --listen nosuch:99999":               "--insecure",
+		"--webhook ftp://host":                                "webhook",
+		"--webhook-secret-file x":                             "needs --webhook",
+		"--webhook http://host --webhook-secret-file missing": "missing",
+		"--webhook http://host --webhook-wait 0":              "positive",
+		"--webhook http://host --webhook-wait x":              "90s",
 	} {
 		contains(t, c.want(exitUsage, append([]string{"serve"}, strings.Split(line, " ")...)...).stderr, says)
 	}
@@ -153,4 +163,67 @@ func TestServeLimits(t *testing.T) {
 	if strings.Contains(j.errors(), canary) {
 		t.Errorf("it tells the token: %s", j.errors())
 	}
+}
+
+// A webhook gets notices as the schema says, signed by the secret of the file. No output has its address.
+func TestServeTellsAWebhook(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.store = "memory:"
+	type notice struct{ body, id, sent, signature string }
+	notices := make(chan notice, 10)
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		h := r.Header
+		notices <- notice{string(body), h.Get("webhook-id"), h.Get("webhook-timestamp"), h.Get("webhook-signature")}
+		w.WriteHeader(http.StatusServiceUnavailable) // which is said
+	}))
+	defer hook.Close()
+	const secret = "a secret of the webhook"
+	if err := os.WriteFile(filepath.Join(c.dir, "secret"), []byte(secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sh := *c
+	j, address := sh.serve("--webhook", hook.URL+"/confidential", "--webhook-secret-file", "secret", "--webhook-wait", "1ms")
+	c.post(address, "/v1/acquire", `{"name":"job","owner":"holds","ttl_ms":30000}`)
+	c.post(address, "/v1/acquire", `{"name":"job","owner":"waits","ttl_ms":30000,"queue":true}`)
+	c.post(address, "/v1/evict", `{"name":"job","owner":"holds","reason":"test"}`)
+	types := make(map[string]bool)
+	for len(types) < 2 {
+		n := <-notices
+		c.obeys("webhook", n.body, false)
+		var what struct{ Type string }
+		if err := json.Unmarshal([]byte(n.body), &what); err != nil {
+			t.Fatal(err)
+		}
+		types[what.Type] = true
+		mac := hmac.New(sha256.New, []byte(secret))
+		mac.Write([]byte(n.id + "." + n.sent + "." + n.body))
+		if want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)); n.signature != want {
+			t.Errorf("signed %q, want %q", n.signature, want)
+		}
+	}
+	if !types["lease.evicted"] || !types["wait.long"] {
+		t.Errorf("told %v", types)
+	}
+	eventually(t, "line of a webhook that fails", func() bool { return strings.Contains(j.errors(), "webhook") })
+	if strings.Contains(j.errors(), "confidential") || strings.Contains(j.errors(), secret) {
+		t.Error(j.errors())
+	}
+}
+
+// What is wrong with the variables of OpenTelemetry is told before anything listens, and a collector that is gone delays nothing.
+func TestServeWithTraces(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.store = "memory:"
+	c.env = append(c.env, "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+nobody, "OTEL_BSP_SCHEDULE_DELAY=10")
+	j, address := c.serve()
+	if code := c.post(address, "/v1/acquire", job30s); code != http.StatusOK {
+		t.Errorf("acquire: %d", code)
+	}
+	eventually(t, "line of a collector that is gone", func() bool { return strings.Contains(j.errors(), "traces are not sent") })
 }

@@ -37,7 +37,8 @@ func newTopCommand(a *app) *cobra.Command {
 		Use:   "top [flags] [PREFIX]",
 		Short: "Watch the locks live",
 		Long: `Show what "leasehold ls" lists, at most 500 names, refreshed every second until q or
-Ctrl-C. If the output is not a terminal, or with --json, print one snapshot of all.
+Ctrl-C. Keys sort, filter, show a lock and evict its holder; press ? to see them. If the
+output is not a terminal, or with --json, print one snapshot of all.
 
 # Keys
   up, down     select a line, as k and j do; also PgUp, PgDn, Home and End

@@ -1,5 +1,5 @@
-// Package clients runs the clients of other languages, and the recipes of docs/clients.md,
-// against real instances of "leasehold serve" over Redis.
+// Package clients runs the clients of other languages, and the code in their pages, against real instances of "leasehold
+// serve" over Redis.
 package clients
 
 import (
@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -94,24 +95,28 @@ func folder(t *testing.T, path string) string {
 
 func TestClientsPassTheirTests(t *testing.T) {
 	t.Parallel()
-	for dir, command := range map[string][]string{
-		"clients/python": {"/usr/bin/python3", "-B", "-m", "unittest"},
-		"clients/node":   {"node", "--test", "leasehold.test.mjs"},
+	python := func(file string) []string {
+		return []string{"clients/python", "/usr/bin/python3", "-B", "-m", "unittest", "discover", "-s", "tests", "-p", file}
+	}
+	for name, command := range map[string][]string{
+		"python":         python("test_sync.py"),
+		"python asyncio": python("test_async.py"),
+		"node":           {"clients/node", "node", "--test", "test/leasehold.test.mjs"},
 	} {
-		t.Run(filepath.Base(dir), func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			env := append(recorded(t), "LEASEHOLD_STORE="+redis(t))
-			if out, code := run(t, env, folder(t, dir), command[0], command[1:]...); code != 0 {
+			env := append(recorded(t), "LEASEHOLD_STORE="+redis(t), "PYTHONPATH=src")
+			if out, code := run(t, env, folder(t, command[0]), command[1], command[2:]...); code != 0 {
 				t.Errorf("%s", out)
 			}
 		})
 	}
 }
 
-// blocks are the fenced blocks of docs/clients.md in one language.
-func blocks(t *testing.T, language string) (all []string) {
+// blocks are the fenced blocks of a page in one language.
+func blocks(t *testing.T, page, language string) (all []string) {
 	t.Helper()
-	text, err := os.ReadFile(folder(t, "docs/clients.md"))
+	text, err := os.ReadFile(folder(t, page))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,50 +124,62 @@ func blocks(t *testing.T, language string) (all []string) {
 		all = append(all, found[1])
 	}
 	if len(all) == 0 {
-		t.Fatalf("no recipe in %s", language)
+		t.Fatalf("no code in %s in %s", language, page)
 	}
 	return all
 }
 
-func write(t *testing.T, name, text string) (path string) {
+func write(t *testing.T, dir, name, text string) (path string) {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), name)
+	path = filepath.Join(dir, name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
-// recipes are the page's, each as a file and the command that runs it at url.
-func recipes(t *testing.T, url string) map[string]func() (out string, code int) {
-	env := []string{"LEASEHOLD_URL=" + url, "PYTHONPATH=" + folder(t, "clients/python")}
-	here := func(text string) string { return strings.ReplaceAll(text, "http://127.0.0.1:7400", url) }
-	python, node := write(t, "a.py", here(blocks(t, "python")[0])), blocks(t, "js")[0]
-	module := strings.ReplaceAll(here(node), "./leasehold.mjs", folder(t, "clients/node/leasehold.mjs"))
-	php, sh := write(t, "a.php", strings.Join(blocks(t, "php"), "\n")), write(t, "a.sh", strings.Join(blocks(t, "sh"), "\n"))
-	script := write(t, "a.mjs", module)
-	all := map[string]func() (string, int){
-		"python": func() (string, int) { return run(t, env, "", "/usr/bin/python3", "-B", python) },
-		"node":   func() (string, int) { return run(t, env, "", "node", script) },
-		"php":    func() (string, int) { return run(t, env, "", "php", php) },
-	}
-	for _, shell := range []string{"dash", "bash"} {
-		all[shell] = func() (string, int) { return run(t, env, "", shell, sh) }
-	}
-	return all
-}
-
-// The page's recipes run one after the other, so that each shows that the one before released.
-func TestRecipesRun(t *testing.T) {
+// The code of docs/clients.md runs, block after block, so that each shows that the one before released.
+func TestPageRuns(t *testing.T) {
 	t.Parallel()
 	server := serve(t, redis(t))
-	want := map[string]string{"python": "holds nightly-report with token", "node": "with token", "php": "step 3 with token", "dash": "it is mine", "bash": "it is mine"}
-	for name, recipe := range recipes(t, server.url) {
-		if out, code := recipe(); code != 0 || !strings.Contains(out, want[name]) {
-			t.Errorf("%s: exit code %d, %s", name, code, out)
+	env := []string{"LEASEHOLD_URL=" + server.url, "PYTHONPATH=" + folder(t, "clients/python/src")}
+	dir := t.TempDir() // with the package of Node, as npm lays it
+	if err := os.Mkdir(filepath.Join(dir, "node_modules"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(folder(t, "clients/node"), filepath.Join(dir, "node_modules", "leasehold")); err != nil {
+		t.Fatal(err)
+	}
+	holding := `holding nightly-report with token [0-9]+`
+	curl := `(?s)"outcome":"granted".*"outcome":"granted".*"outcome":"done"`
+	for _, language := range []struct {
+		name, ext, head string
+		command         []string
+		want            []string // what each block prints
+	}{
+		{"python", ".py", "", []string{"/usr/bin/python3", "-B"}, []string{holding, holding}},
+		{"js", ".mjs", "", []string{"node"}, []string{holding}},
+		{"sh", ".sh", "", []string{"dash"}, []string{curl, "it is mine"}},
+		{"sh", ".sh", "", []string{"bash"}, []string{curl, "it is mine"}},
+		{"php", ".php", "<?php\n", []string{"php"}, []string{"step 3 with token [0-9]+"}},
+	} {
+		all := blocks(t, "docs/clients.md", language.name)
+		if len(all) != len(language.want) {
+			t.Fatalf("%d blocks in %s, want %d", len(all), language.name, len(language.want))
+		}
+		for i, text := range all {
+			text = strings.ReplaceAll(language.head+text, "http://127.0.0.1:7400", server.url)
+			for _, of := range []string{"clients/php/Lease.php", "clients/sh/with_lease.sh"} {
+				text = strings.ReplaceAll(text, of, folder(t, of))
+			}
+			args := append(slices.Clone(language.command[1:]), write(t, dir, "a"+language.ext, text))
+			out, code := run(t, env, dir, language.command[0], args...)
+			if code != 0 || !regexp.MustCompile(language.want[i]).MatchString(out) {
+				t.Errorf("%v, block %d: exit code %d, %s", language.command, i, code, out)
+			}
 		}
 	}
-	if left := ask(t, "GET", server.url+"/v1/locks", ""); strings.Contains(left, "nightly-report") {
+	if left := ask(t, "GET", server.url+"/v1/locks", ""); strings.Contains(left, "nightly-report") || strings.Contains(left, "deploy") {
 		t.Errorf("left: %s", left)
 	}
 }
@@ -194,6 +211,7 @@ func alive(pid int) bool {
 }
 
 const phpUse = `
+require getenv('FILE');
 $lease = new Lease(getenv('LEASEHOLD_URL'), getenv('NAME'), ttl: 6);
 echo "held\n";
 try {
@@ -207,8 +225,8 @@ try {
 }
 `
 
-// A server that hangs: each recipe ends its section before the engine gives the lease on.
-func TestRecipesEndBeforeAnotherHolds(t *testing.T) {
+// A server that hangs: each file to copy ends its section before the engine gives the lease on.
+func TestCopiesEndBeforeAnotherHolds(t *testing.T) {
 	t.Parallel()
 	store := redis(t)
 	other := serve(t, store)
@@ -216,12 +234,12 @@ func TestRecipesEndBeforeAnotherHolds(t *testing.T) {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
 			hung, name := serve(t, store), "hung/"+shell
-			script := write(t, "a", strings.Join(blocks(t, "sh")[:1], "\n")+fmt.Sprintf("\nwith_lease %s 6 sh -c 'echo held $$; while :; do sleep 0.05; done'\n", name))
+			file, use := "clients/sh/with_lease.sh", `. "$FILE"; with_lease "$NAME" 6 sh -c 'echo held $$; while :; do sleep 0.05; done'`
 			if shell == "php" {
-				script = write(t, "a.php", blocks(t, "php")[0]+phpUse)
+				file, use = "clients/php/Lease.php", "<?php"+phpUse
 			}
-			cmd := exec.Command(shell, script)
-			cmd.Env = append(os.Environ(), "LEASEHOLD_URL="+hung.url, "NAME="+name)
+			cmd := exec.Command(shell, write(t, t.TempDir(), "a", use))
+			cmd.Env = append(os.Environ(), "LEASEHOLD_URL="+hung.url, "NAME="+name, "FILE="+folder(t, file))
 			out, err := cmd.StdoutPipe()
 			if err == nil {
 				err = cmd.Start()

@@ -95,7 +95,7 @@ func TestRedisPy(t *testing.T) {
 	t.Cleanup(func() { service.Close() })
 	front := httptest.NewServer(service)
 	t.Cleanup(front.Close)
-	clients, err := filepath.Abs("../../clients/python")
+	clients, err := filepath.Abs("../../clients/python/src")
 	if err != nil {
 		t.Fatal(err)
 	}

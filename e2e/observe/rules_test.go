@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +18,6 @@ import (
 	"github.com/leasehold-go/leasehold/adapter/leaseholdprom"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
-	"github.com/leasehold-go/leasehold/serve"
 )
 
 // A shop is a process with locks, whose metrics are recorded.
@@ -224,38 +221,6 @@ func (l life) group(t *testing.T, last string) (group string) {
 	return group
 }
 
-// A service that cannot reach its store says so of its first call.
-func TestRuleOfTheService(t *testing.T) {
-	var file strings.Builder
-	alerts, err := filepath.Abs(docs + "alerts.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	fmt.Fprintf(&file, "rule_files: [%q]\nevaluation_interval: %v\ntests:\n", alerts, every)
-	for fault, want := range map[string]map[string]float64{"": nil, "lose": {`{alertname="LeaseholdServiceUnknown", call="acquire"}`: 1}} {
-		synctest.Test(t, func(t *testing.T) {
-			engine := locktest.NewFaulty(memory.NewServer().Connect())
-			server, err := serve.New(engine, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer server.Close()
-			r := newRecording(t)
-			r.target = server
-			r.pass(time.Minute)
-			if fault != "" {
-				engine.Always(locktest.OpTry, locktest.LoseRequest)
-			}
-			ask := httptest.NewRequest(http.MethodPost, "/v1/acquire", strings.NewReader(`{"name":"a","owner":"owner","ttl_ms":60000}`))
-			ask.Header.Set("Content-Type", "application/json")
-			server.ServeHTTP(httptest.NewRecorder(), ask)
-			r.pass(2 * time.Minute)
-			file.WriteString(r.group(expectation{`count by (alertname, call) (ALERTS{alertstate="firing"})`, want}))
-		})
-	}
-	promtool(t, "test", "rules", fileOf(t, file.String()))
-}
-
 func fileOf(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "test.yml")
@@ -271,21 +236,21 @@ type panel struct {
 	Targets []struct{ Expr string }
 }
 
-func panels(t *testing.T) []panel {
+func panels(t *testing.T, dashboard string) []panel {
 	t.Helper()
-	text, err := os.ReadFile(docs + "dashboard.json")
+	text, err := os.ReadFile(docs + dashboard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := strings.NewReplacer("$__rate_interval", "1m", "$job", ".*", "$engine", ".*").Replace(string(text))
-	var dashboard struct{ Panels []panel }
-	if err := json.Unmarshal([]byte(all), &dashboard); err != nil {
+	all := strings.NewReplacer("$__rate_interval", "1m", "$job", ".*", "$engine", ".*", "$instance", ".*").Replace(string(text))
+	var shown struct{ Panels []panel }
+	if err := json.Unmarshal([]byte(all), &shown); err != nil {
 		t.Fatal(err)
 	}
-	if len(dashboard.Panels) < 8 {
-		t.Fatalf("few panels: %v", dashboard.Panels)
+	if len(shown.Panels) < 8 {
+		t.Fatalf("few panels: %v", shown.Panels)
 	}
-	return dashboard.Panels
+	return shown.Panels
 }
 
 // Each panel shows something of a process that trades, and the first of whatever happens to it.
@@ -307,14 +272,14 @@ func TestPanelsShow(t *testing.T) {
 		s.pass(5 * time.Minute)
 		kept.Release(t.Context())
 		var expected []expectation
-		for _, p := range panels(t) {
+		for _, p := range panels(t, "dashboard.json") {
 			for _, target := range p.Targets {
 				// NaN is none.
 				expected = append(expected, expectation{fmt.Sprintf("count(max_over_time((%s >= 0)[2m:15s])) > bool 0", target.Expr), map[string]float64{"": 1}})
 			}
 		}
 		ever := func(title, label string, want map[string]float64) {
-			for _, p := range panels(t) {
+			for _, p := range panels(t, "dashboard.json") {
 				if p.Title == title {
 					expr := fmt.Sprintf("count by (%s) (max_over_time((%s)[10m:15s]) > 0)", label, p.Targets[0].Expr)
 					expected = append(expected, expectation{expr, want})

@@ -162,7 +162,7 @@ func (c *crew) runs(language string, s *service, command string, args ...string)
 		c.t.Fatal(err)
 	}
 	cmd := exec.Command(command, append(args, s.url, contended, strconv.FormatFloat(crewTTL.Seconds(), 'f', -1, 64), c.longer)...)
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "python"), "CLIENT="+filepath.Join(root, "node/leasehold.mjs"))
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "python/src"), "CLIENT="+filepath.Join(root, "node/leasehold.mjs"))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

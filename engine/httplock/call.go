@@ -153,6 +153,9 @@ func (d *service) send(ctx context.Context, client *http.Client, request func(co
 	if err != nil {
 		return nil, fmt.Errorf("httplock: %w", err)
 	}
+	if d.opts.Headers != nil {
+		d.opts.Headers(ctx, req.Header)
+	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "leasehold")
 	if d.opts.Token != nil {

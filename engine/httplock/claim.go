@@ -75,7 +75,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		c.d.watch.add(c, g.Token)
 		return grantOf(g)
 	case answered && errors.Is(err, driver.ErrBusy):
-		return driver.Grant{}, c.refused(r, began)
+		return driver.Grant{}, c.refused(ctx, r, began)
 	}
 	return driver.Grant{}, cmp.Or(removal(err), err)
 }
@@ -94,7 +94,7 @@ func (c *claim) acquire(ctx context.Context, watch watching, wait time.Duration)
 
 // refused is the refusal that r tells. The open call keeps the place, so that there is no need
 // to come back before it is answered.
-func (c *claim) refused(r *reply, began time.Time) *driver.Busy {
+func (c *claim) refused(ctx context.Context, r *reply, began time.Time) *driver.Busy {
 	busy := &driver.Busy{Retry: wire.Duration(r.Retry)}
 	if h := r.Holder; h != nil {
 		busy.Holder = holderOf(*h)
@@ -102,7 +102,7 @@ func (c *claim) refused(r *reply, began time.Time) *driver.Busy {
 	if !c.req.Queue {
 		return busy
 	}
-	w := &wait{claim: c, began: began, wake: make(chan struct{}), granted: make(chan driver.Grant, 1)}
+	w := &wait{claim: c, caller: ctx, began: began, wake: make(chan struct{}), granted: make(chan driver.Grant, 1)}
 	busy.Wake, busy.Granted, busy.Retry = w.wake, w.granted, 0
 	c.open = c.d.begin(w.run)
 	return busy

@@ -40,6 +40,10 @@ type Options struct {
 	// renewal.
 	NoEvents bool
 
+	// Headers adds to the headers of a call, such as the trace that its context is of: package leaseholdotel has one.
+	// nil: nothing is added.
+	Headers func(ctx context.Context, h http.Header)
+
 	files *storeurl.TLS // in place of TLS, from the files of a URL; nil: TLS counts
 }
 

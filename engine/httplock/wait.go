@@ -49,8 +49,9 @@ const (
 // A wait is a call that is open until its claim is granted, made again when it ends otherwise.
 type wait struct {
 	claim   *claim
-	began   time.Time     // before the Try that was refused
-	wake    chan struct{} // closed when granted, or when another Try tells more
+	caller  context.Context // of the Try that was refused; for its values
+	began   time.Time       // before the Try that was refused
+	wake    chan struct{}   // closed when granted, or when another Try tells more
 	granted chan driver.Grant
 	pauses  int // in a row
 }
@@ -78,10 +79,24 @@ func (w *wait) run(ctx context.Context) {
 	}
 }
 
+// valuesOf is a context with the values of another, such as its trace.
+type valuesOf struct {
+	context.Context
+	other context.Context
+}
+
+// Value implements context.Context.
+func (v valuesOf) Value(key any) any {
+	if value := v.Context.Value(key); value != nil {
+		return value
+	}
+	return v.other.Value(key)
+}
+
 // call makes one call that waits.
 func (w *wait) call(ctx context.Context) (wire.Grant, error) {
 	sent := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, waitFor+answerLate)
+	ctx, cancel := context.WithTimeout(valuesOf{ctx, w.caller}, waitFor+answerLate)
 	defer cancel()
 	g, err := w.claim.acquire(ctx, patient, waitFor)
 	if ctx.Err() == context.DeadlineExceeded {

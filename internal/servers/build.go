@@ -63,39 +63,55 @@ func built(t testing.TB, name, tool, mod, pkg string) string {
 // kept is the path of what scripts/install-tools has put into the cache as tool.
 func kept(t testing.TB, tool string, path ...string) string {
 	t.Helper()
+	at := cached(t, path...)
+	need(t, tool, at, func() error { _, err := os.Stat(at); return err })
+	return at
+}
+
+// cached is a path in the cache of scripts/install-tools.
+func cached(t testing.TB, path ...string) string {
+	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatalf("find what install-tools has made: %v", err)
 	}
-	at := filepath.Join(append([]string{cache, "leasehold-tools"}, path...)...)
-	need(t, tool, at, func() error { _, err := os.Stat(at); return err })
-	return at
+	return filepath.Join(append([]string{cache, "leasehold-tools"}, path...)...)
 }
 
 // Redocly is the path of the linter of OpenAPI descriptions.
 func Redocly(t testing.TB) string {
 	t.Helper()
-	return packaged(t, "redocly", "@redocly/cli", ".bin", "redocly")
+	return kept(t, "redocly", npm(t, "redocly", "@redocly/cli"), "node_modules", ".bin", "redocly")
 }
 
 // Axe is the path of the script that finds what keeps people out of a page.
 func Axe(t testing.TB) string {
 	t.Helper()
-	return packaged(t, "axe", "axe-core", "axe-core", "axe.min.js")
+	return kept(t, "axe", npm(t, "axe", "axe-core"), "node_modules", "axe-core", "axe.min.js")
 }
 
-// packaged is the path of what npm has installed with a package, of the version in the scripts of tool.
-func packaged(t testing.TB, tool, name string, path ...string) string {
+// TypeScript is the path of the folder with TypeScript's compiler, .bin/tsc, and the types of Node. Without it, it skips t.
+func TypeScript(t testing.TB) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(project(), "scripts", tool, "package.json"))
+	at := cached(t, npm(t, "typescript", "typescript"), "node_modules")
+	if _, err := os.Stat(at); err != nil {
+		t.Skipf("no TypeScript (%v): scripts/install-tools typescript installs it", err)
+	}
+	return at
+}
+
+// npm is the folder in the cache for what scripts/NAME has npm install: pkg is the package whose version counts.
+func npm(t testing.TB, name, pkg string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(project(), "scripts", name, "package.json"))
 	if err != nil {
-		t.Fatalf("find the version of %s: %v", tool, err)
+		t.Fatalf("find the version of %s: %v", name, err)
 	}
 	var wanted struct{ Dependencies map[string]string }
 	if err := json.Unmarshal(text, &wanted); err != nil {
-		t.Fatalf("find the version of %s: %v", tool, err)
+		t.Fatalf("find the version of %s: %v", name, err)
 	}
-	return kept(t, tool, append([]string{tool + "-" + wanted.Dependencies[name], "node_modules"}, path...)...)
+	return name + "-" + wanted.Dependencies[pkg]
 }
 
 // script is the path of one of the project's scripts.

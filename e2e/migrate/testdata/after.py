@@ -10,7 +10,7 @@ client = Client(url)
 
 
 def with_leasehold(ship):
-    with client.acquire("orders/42", ttl=10, wait=60):  # renewed for as long as it takes
+    with client.lock("orders/42", ttl=10, wait=60):  # renewed for as long as it takes
         ship()  # a loss ends it by Lost: roll back
 
 

@@ -1,0 +1,95 @@
+<?php
+/*
+ * A lease of `leasehold serve`, for PHP 8. PHP runs one thing at a time, so the section renews between its steps: check()
+ * renews once a third of the TTL has passed, and throws when the lease is over. A step that takes longer than the TTL
+ * loses the lease. PHP's clock stands still while the machine sleeps: do not use this on machines that do.
+ *
+ *     require 'Lease.php';
+ *     $lease = new Lease('http://127.0.0.1:7400', 'nightly-report', ttl: 30, wait: 5);
+ *     foreach ($steps as $step) {
+ *         $lease->check();
+ *         $step($lease->token);
+ *     }
+ *     $lease->release();
+ */
+
+final class Lease
+{
+    private float $deadline;
+    private float $renewAt;
+    private int $call = 0;
+    public string $token; // of the grant, above 2^53
+
+    public function __construct(private string $url, private string $name, private float $ttl, float $wait = 0, private ?string $owner = null)
+    {
+        $this->owner = $owner ?? bin2hex(random_bytes(20));
+        $end = self::now() + $wait;
+        do {
+            $sent = self::now();
+            $left = max(0.0, min($end - $sent, 10.0));
+            [$status, $answer] = $this->call('acquire', ['ttl_ms' => (int) ($ttl * 1000), 'wait_ms' => (int) ($left * 1000), 'queue' => $wait > 0], 5 + $left);
+            if ($status !== 200) {
+                usleep(100_000);
+            }
+        } while (($status === 409 || $status === 503) && self::now() < $end);
+        if ($status !== 200) {
+            $this->call('release', [], 1); // the place, or what was granted without an answer
+            throw new RuntimeException($answer['error'] ?? 'no answer', $status);
+        }
+        $this->token = $answer['token'];
+        $this->granted($sent + $answer['waited_ms'] / 1000);
+    }
+
+    /** Renews when it is time, and throws when the lease is over. */
+    public function check(): void
+    {
+        if (self::now() >= $this->renewAt) {
+            $sent = self::now();
+            [$status, $answer] = $this->call('renew', ['ttl_ms' => (int) ($this->ttl * 1000)], max(0.01, $this->deadline - $sent));
+            if ($status === 410) {
+                $this->deadline = 0;
+            } elseif ($status === 200 && self::now() < $this->deadline) {
+                $this->granted($sent);
+            }
+        }
+        if (self::now() >= $this->deadline) {
+            throw new RuntimeException('lease lost', 410);
+        }
+    }
+
+    public function release(): void
+    {
+        $this->call('release', [], 5);
+    }
+
+    private function granted(float $since): void
+    {
+        $this->deadline = $since + $this->ttl * 0.99 - 0.002;
+        $this->renewAt = $since + $this->ttl / 3;
+    }
+
+    /** The status, 503 where nothing answered, and the answer. */
+    private function call(string $what, array $fields, float $timeout): array
+    {
+        $body = json_encode(['name' => $this->name, 'owner' => $this->owner, 'call' => ++$this->call] + $fields, JSON_THROW_ON_ERROR);
+        $context = stream_context_create(['http' => [
+            'method' => 'POST', 'header' => 'Content-Type: application/json', 'content' => $body,
+            'timeout' => $timeout, 'ignore_errors' => true, 'follow_location' => 0, 'protocol_version' => 1.1,
+        ]]);
+        $answer = @file_get_contents("$this->url/v1/$what", false, $context);
+        if ($answer === false || !preg_match('/^HTTP\S+ (\d+)/', $http_response_header[0] ?? '', $found)) {
+            return [503, []];
+        }
+        $answer = json_decode($answer, true);
+        $yes = is_array($answer) && ($answer['outcome'] ?? '') === ($what === 'release' ? 'done' : 'granted');
+        if ($found[1] === '200' && !$yes) { // of something that stands between
+            return [503, []];
+        }
+        return [(int) $found[1], is_array($answer) ? $answer : []];
+    }
+
+    private static function now(): float
+    {
+        return hrtime(true) / 1e9;
+    }
+}

@@ -1,0 +1,307 @@
+"""The protocol, without input and output: what to send, what an answer means, when to repeat a call.
+
+A procedure is a generator. It yields a Request, and gets its answer or an Error; or it yields a
+pause in seconds. Client and AsyncClient carry them out in their own ways.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import socket
+import sys
+import threading
+import time
+import urllib.parse
+from typing import Any, Dict, Generator, List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union, cast
+
+from ._errors import Busy, Error, Lost, Refused, Released, Unauthorized, Unknown
+from ._types import Holder, Mode
+
+# What is kept back of each TTL, because clocks run at different rates: a hundredth and 2 ms.
+DRIFT = 0.01
+DRIFT_LEAST = 0.002
+
+# The longest wait of one call, in seconds. The server has a bound of its own.
+LONGEST_WAIT = 10.0
+
+# The pause after a call without an answer. The server keeps a place in the queue for two seconds.
+PAUSE = 0.2
+
+# The longest pause until the clock is read again: timers stand still while the machine sleeps.
+LOOK_EVERY = 1.0
+
+
+def now() -> float:
+    """The clock of leases. On Linux, time.monotonic() stands still while the machine sleeps."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+Answer = Dict[str, Any]
+
+
+class Request(NamedTuple):
+    """One call. Its answer is a yes only if it has all that is in yes."""
+
+    method: str
+    path: str
+    body: Optional[bytes] = None
+    timeout: float = 0.0
+    yes: Mapping[str, object] = {}
+
+
+T = TypeVar("T")
+Steps = Generator[Union[Request, float], Answer, T]
+
+
+class Server(NamedTuple):
+    """Where the server is, and how to speak to it."""
+
+    host: str
+    port: int
+    path: str
+    tls: bool
+    token: Optional[str]
+    timeout: float
+
+    @classmethod
+    def at(cls, url: str, token: Optional[str], timeout: float) -> Server:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("the url must be http://host:port or https://host:port")
+        if parts.username or parts.password:
+            raise ValueError("the url must not contain a password: pass token")
+        if not 0 < timeout < math.inf:
+            raise ValueError("timeout must be above 0 seconds")
+        tls = parts.scheme == "https"
+        return cls(parts.hostname, parts.port or (443 if tls else 80), parts.path.rstrip("/"), tls, token, timeout)
+
+    def headers(self, request: Request) -> Dict[str, str]:
+        host = "[%s]" % self.host if ":" in self.host else self.host
+        headers = {"Host": "%s:%d" % (host, self.port), "Accept": "application/json", "Connection": "close"}
+        if request.body is not None:
+            headers["Content-Type"] = "application/json"
+            headers["Content-Length"] = str(len(request.body))
+        if self.token:
+            headers["Authorization"] = "Bearer " + self.token
+        return headers
+
+    def show(self, name: str) -> Request:
+        return Request("GET", "/v1/lock?" + urllib.parse.urlencode({"name": name}), None, self.timeout, {"name": name})
+
+    def page(self, prefix: str, after: str, limit: int) -> Request:
+        query: Dict[str, Union[str, int]] = {"prefix": prefix, "limit": limit}
+        if after:
+            query["after"] = after
+        return Request("GET", "/v1/locks?" + urllib.parse.urlencode(query), None, self.timeout)
+
+    def features(self) -> Request:
+        return Request("GET", "/v1/features", None, self.timeout)
+
+    def evict(self, name: str, handle: str, reason: str) -> Request:
+        body = json.dumps({"name": name, "owner": handle, "reason": reason}).encode()
+        return Request("POST", "/v1/evict", body, self.timeout, {"outcome": "done"})
+
+
+def read_page(answer: Answer) -> Tuple[List[Any], str]:
+    locks, following = answer.get("locks"), answer.get("next", "")
+    if not isinstance(locks, list) or not isinstance(following, str):
+        raise Unknown("an answer that is not a list of locks")
+    return locks, following
+
+
+def judge(status: int, text: bytes, yes: Mapping[str, object]) -> Answer:
+    """The answer of a yes, or an Error."""
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):  # of what stands between
+        raise Unknown("HTTP %d without an answer of the service" % status)
+    error, code = str(answer.get("error", "HTTP %d" % status)), str(answer.get("code", ""))
+    if status == 200:
+        if any(answer.get(k) != v for k, v in yes.items()):
+            raise Unknown("an answer to another call")
+        return answer
+    if status == 409:
+        holder = cast(Holder, answer["holder"]) if isinstance(answer.get("holder"), dict) else None
+        note = holder.get("note") if holder is not None else None
+        raise Busy("%s: %s" % (error, note) if note else error, code, holder)
+    if status == 410:
+        raise Lost(error, code)
+    if answer.get("outcome") == "refused":
+        raise (Unauthorized if status in (401, 403) else Refused)(error, code, status)
+    raise Unknown(error)
+
+
+class Grant(NamedTuple):
+    since: float  # by now(): its TTL counts from here
+    ttl: float
+    token: int
+
+
+class Claim:
+    """One owner's calls for one name. They are numbered, so that the server refuses late ones."""
+
+    def __init__(self, server: Server, name: str, mode: Mode, limit: int, note: str, at_least: float) -> None:
+        if not 0 <= at_least < math.inf:
+            raise ValueError("at_least must not be below 0 seconds")
+        self.server, self.name = server, name
+        self.owner = base64.b32encode(os.urandom(20)).decode()
+        self._at_least = at_least
+        self._same: Dict[str, object] = {
+            "name": name, "owner": self.owner, "mode": mode, "limit": limit, "note": note or _who()}
+        self._mutex = threading.Lock()  # guards what follows
+        self._count = 0
+        self._silent = 0  # the first acquire without an answer: it may be served late
+        self._shortest = math.inf  # the shortest TTL of a call without an answer
+
+    def _call(self, what: str, timeout: float, **fields: object) -> Steps[Answer]:
+        with self._mutex:
+            self._count += 1
+            number = self._count
+            # Up to this number, no acquire is without an answer.
+            answered = (self._silent or number) - 1
+        body: Dict[str, object] = {**self._same, **fields, "call": number, "answered": answered}
+        yes: Dict[str, object] = {"outcome": "done"}
+        if what != "release":
+            yes = {"outcome": "granted", "name": self.name, "owner": self.owner}
+        answers = False
+        try:
+            text = json.dumps({k: v for k, v in body.items() if v}).encode()
+            answer = yield Request("POST", "/v1/" + what, text, timeout, yes)
+            answers = True
+            return answer
+        except (Busy, Lost, Refused):
+            answers = True
+            raise
+        finally:
+            if not answers:
+                with self._mutex:
+                    if what == "acquire":
+                        self._silent = self._silent or number
+                    ttl = fields.get("ttl_ms")
+                    if isinstance(ttl, int):
+                        self._shortest = min(self._shortest, ttl / 1000)
+
+    def _granted(self, sent: float, answer: Answer) -> Grant:
+        """The grant, with no more of its TTL than is sure.
+
+        A call that had no answer may be served late, and restart the lease with its own TTL.
+        """
+        try:
+            ttl, waited = int(answer["ttl_ms"]) / 1000, int(answer.get("waited_ms", 0)) / 1000
+            token = int(answer["token"])
+        except (KeyError, TypeError, ValueError):
+            raise Unknown("an answer that is not a grant") from None
+        with self._mutex:
+            return Grant(sent + waited, min(ttl, self._shortest), token)
+
+    def acquire(self, ttl: float, wait: Optional[float]) -> Steps[Grant]:
+        if not 0 < ttl < math.inf or (wait is not None and not 0 <= wait < math.inf):
+            raise ValueError("ttl must be above 0 seconds, and wait None or not below 0")
+        end = math.inf if wait is None else now() + wait
+        silent = now()  # since when no instance has answered
+        patience = ttl if wait is None else min(ttl, max(wait, self.server.timeout))
+        while True:
+            sent = now()
+            left = min(max(end - sent, 0.0), LONGEST_WAIT)
+            try:
+                answer = yield from self._call("acquire", self.server.timeout + left, ttl_ms=_ms(ttl),
+                                               wait_ms=_ms(left), queue=wait != 0, at_least_ms=_ms(self._at_least))
+                return self._granted(sent, answer)
+            except Busy as e:
+                silent = now()
+                if silent >= end:
+                    raise
+                if e.code == "not_yet" or left == 0:
+                    yield PAUSE
+            except Unknown:
+                if now() - silent >= patience or now() >= end:
+                    raise
+                yield PAUSE
+
+    def renew(self, ttl: float, timeout: float) -> Steps[Grant]:
+        sent = now()
+        answer = yield from self._call("renew", timeout, ttl_ms=_ms(ttl))
+        return self._granted(sent, answer)
+
+    def release(self, until: float) -> Steps[None]:
+        """Release, repeated until that time while there is no answer. Only the first answer can tell a loss."""
+        asked = False
+        while True:
+            try:
+                yield from self._call("release", min(self.server.timeout, max(until - now(), PAUSE)),
+                                      at_least_ms=_ms(self._at_least))
+                return
+            except Lost as e:
+                if asked:  # either call may have ended it
+                    raise Unknown("released or lost: %s" % e) from e
+                raise
+            except Unknown:
+                asked = True
+                if now() >= until:
+                    raise
+                yield PAUSE
+
+    def leave(self, seconds: float) -> Steps[None]:
+        """Leave the queue, or release what may have been granted."""
+        try:
+            yield from self.release(now() + seconds)
+        except Error:
+            pass  # the place ends by itself in seconds, the grant with its TTL
+
+
+def nothing_left(error: BaseException, wait: Optional[float]) -> bool:
+    """Whether an attempt to acquire that ended so cannot have left a place or a grant."""
+    return isinstance(error, ValueError) or wait == 0 and isinstance(error, (Busy, Refused))
+
+
+def _who() -> str:
+    """Tells people who this is: the host, the program and its process id."""
+    return "%s %s[%d]" % (socket.gethostname(), os.path.basename(sys.argv[0]) or "python", os.getpid())
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+class Term:
+    """How long a lease lasts, by this machine's clock. It does no locking."""
+
+    def __init__(self, grant: Grant) -> None:
+        self.ttl = grant.ttl  # of the next renewal
+        self.deadline = -math.inf
+        self.cause: Optional[Lost] = None
+        self.released = False
+        self.prolong(grant)
+
+    def prolong(self, grant: Grant) -> None:
+        self.ttl = max(self.ttl, grant.ttl)
+        self.deadline = max(self.deadline, grant.since + grant.ttl * (1 - DRIFT) - DRIFT_LEAST)
+
+    def over(self) -> bool:
+        return self.released or self.cause is not None
+
+    def left(self) -> float:
+        return 0.0 if self.over() else max(self.deadline - now(), 0.0)
+
+    def late(self) -> bool:
+        """Whether the deadline has passed unnoticed."""
+        return not self.over() and now() >= self.deadline
+
+    def error(self) -> Optional[Error]:
+        """Why it is over."""
+        if self.released:
+            return Released("the lease was released")
+        if self.cause is not None:
+            return Lost(str(self.cause), self.cause.code)
+        return None
+
+
+def deadline_passed() -> Lost:
+    return Lost("the deadline passed without a renewal", "deadline")

@@ -1,0 +1,325 @@
+"""The client for programs with threads."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import http.client
+import os
+import ssl
+import threading
+import time
+from types import TracebackType
+from typing import Iterator, List, Optional, Tuple, Type, TypeVar, cast
+
+from ._claim import (LOOK_EVERY, Answer, Claim, Grant, Request, Server, Steps, Term, deadline_passed, judge,
+                     nothing_left, now, read_page)
+from ._errors import Error, Lost, Refused, Unknown
+from ._types import Features, Lock, Mode
+
+T = TypeVar("T")
+
+
+class Client:
+    """A client of the server at url. Threads may share it. It keeps no connection open.
+
+    token is a bearer token, and context an ssl.SSLContext, for a server that asks for them. timeout
+    is how many seconds a call may take, beside the time it waits for other holders.
+    """
+
+    def __init__(self, url: str, token: Optional[str] = None, *, timeout: float = 5.0,
+                 context: Optional[ssl.SSLContext] = None) -> None:
+        self._server = Server.at(url, token, timeout)
+        self._context = (context or ssl.create_default_context()) if self._server.tls else None
+
+    def acquire(self, name: str, *, ttl: float = 30.0, wait: Optional[float] = None, mode: Mode = "exclusive",
+                limit: int = 0, note: str = "", at_least: float = 0.0, interrupt: bool = True) -> Lease:
+        """Take the lock, and return its Lease, which is renewed until it is released.
+
+        ttl is how many seconds the lease lasts without a renewal. wait is how many seconds to wait
+        for other holders: None waits as long as it takes, 0 tries once. mode is "exclusive" or
+        "shared", with at most limit holders (0: any number). note tells people who holds it, and what
+        for; left out, it is the host, the program and its process id. at_least keeps the name taken for
+        so many seconds, even if the lease is released earlier.
+
+        A with statement ends when the lease is lost: Lost is raised in its thread, as soon as that
+        thread runs Python code. With interrupt=False it is not: see Lease.lost and Lease.check. A Lost
+        may be an outer statement's: catch it around the outermost one.
+
+        It raises Busy if the wait was not long enough, and Unknown if no server answers within ttl,
+        or within wait if that is shorter. Nothing stays taken then.
+        """
+        claim = Claim(self._server, name, mode, limit, note, at_least)
+        try:
+            lease = Lease(self, claim, self._run(claim.acquire(ttl, wait)), interrupt)
+            lease.check()  # the process may have stood still
+            return lease
+        except BaseException as e:
+            if not nothing_left(e, wait):
+                self._leave(claim)
+            raise
+
+    @contextlib.contextmanager
+    def lock(self, name: str, *, ttl: float = 30.0, wait: Optional[float] = None, mode: Mode = "exclusive",
+             limit: int = 0, note: str = "", at_least: float = 0.0, interrupt: bool = True) -> Iterator[Lease]:
+        """The lock for a with statement, or as a decorator: taken as by acquire, and released at the end."""
+        with self.acquire(name, ttl=ttl, wait=wait, mode=mode, limit=limit, note=note, at_least=at_least,
+                          interrupt=interrupt) as lease:
+            yield lease
+
+    def show(self, name: str) -> Lock:
+        """What is known of the lock: token, holders and waiters."""
+        return cast(Lock, self._ask(self._server.show(name)))
+
+    def page(self, prefix: str = "", after: str = "", limit: int = 100) -> Tuple[List[Lock], str]:
+        """A page of the locks that someone holds or waits for, with names that begin with prefix.
+
+        The second value is what after is for the next page, or "" after the last one. A page may
+        have fewer than limit locks although more follow. Locks of a page are sorted by name; where the
+        store cannot sort, a lock may be on several pages.
+        """
+        return read_page(self._ask(self._server.page(prefix, after, limit)))
+
+    def locks(self, prefix: str = "") -> Iterator[Lock]:
+        """The locks of all pages."""
+        after = ""
+        while True:
+            locks, after = self.page(prefix, after, 500)
+            yield from locks
+            if not after:
+                return
+
+    def features(self) -> Features:
+        """What the server's store promises."""
+        return cast(Features, self._ask(self._server.features()))
+
+    def evict(self, name: str, handle: str, reason: str = "") -> None:
+        """End the lease of the holder with that handle, which show has."""
+        self._ask(self._server.evict(name, handle, reason))
+
+    def _ask(self, request: Request) -> Answer:
+        """One call, on a connection of its own."""
+        timeout = max(request.timeout, 0.001)
+        server, conn = self._server, None
+        try:
+            if self._context is None:
+                conn = http.client.HTTPConnection(server.host, server.port, timeout=timeout)
+            else:
+                conn = http.client.HTTPSConnection(server.host, server.port, timeout=timeout, context=self._context)
+            conn.request(request.method, server.path + request.path, request.body, server.headers(request))
+            response = conn.getresponse()
+            status, text = response.status, response.read()
+        except ssl.SSLCertVerificationError as e:
+            raise Refused(str(e), "certificate") from e
+        except (OSError, http.client.HTTPException) as e:
+            raise Unknown("no answer: %s" % (e or type(e).__name__)) from e
+        finally:
+            if conn is not None:
+                conn.close()
+        return judge(status, text, request.yes)
+
+    def _run(self, steps: Steps[T]) -> T:
+        """Carry out a procedure."""
+        try:
+            step = next(steps)
+            while True:
+                if not isinstance(step, Request):
+                    time.sleep(step)
+                    step = steps.send({})
+                    continue
+                try:
+                    answer = self._ask(step)
+                except BaseException as e:
+                    step = steps.throw(e)
+                else:
+                    step = steps.send(answer)
+        except StopIteration as done:
+            return cast(T, done.value)
+        finally:
+            steps.close()
+
+    def _leave(self, claim: Claim) -> None:
+        """Leave the queue, or release what may have been granted, without holding up the caller."""
+        steps = claim.leave(self._server.timeout)
+        try:
+            threading.Thread(target=self._run, args=(steps,), name="leasehold-leave").start()
+        except RuntimeError:  # as when the interpreter ends
+            self._run(steps)
+
+
+class Lease:
+    """A lock that is held until it is released, or lost. Use it in a with statement, or call release.
+
+    Threads may share it. A process that is forked off does not own it: there, release does nothing.
+    """
+
+    name: str
+    """The lock."""
+    token: int
+    """The fencing token: greater than that of every earlier lease of the lock."""
+    lost: threading.Event
+    """Set when the lease is lost."""
+
+    def __init__(self, client: Client, claim: Claim, grant: Grant, interrupt: bool) -> None:
+        self._client, self._claim, self._interrupt = client, claim, interrupt
+        self.name, self.token, self.lost = claim.name, grant.token, threading.Event()
+        self._process = os.getpid()
+        self._calling = threading.Lock()  # held during a renewal: the server refuses one that another has overtaken
+        # What follows is guarded by mutex. The thread of a section takes it by itself, and not by Condition, whose
+        # methods are in Python: a Lost that is raised there would leave it locked.
+        self._mutex = threading.RLock()
+        self._changed = threading.Condition(self._mutex)
+        self._term = Term(grant)
+        self._section: Optional[int] = None  # the thread to end by Lost
+        for work in (self._watch, self._renew):
+            threading.Thread(target=work, name="leasehold-" + self.name, daemon=True).start()
+
+    @property
+    def owner(self) -> str:
+        """The secret that renews and releases the lease. Keep it out of logs."""
+        return self._claim.owner
+
+    @property
+    def cause(self) -> Optional[Lost]:
+        """Why the lease was lost; None while it is not."""
+        return self._term.cause
+
+    def __repr__(self) -> str:
+        return "<leasehold.Lease %r token=%d left=%.1f>" % (self.name, self.token, self.left())
+
+    def left(self) -> float:
+        """How many seconds the lease lasts at least, without another renewal; 0 when it is over.
+
+        Pass it as the timeout of calls that block.
+        """
+        with self._mutex:
+            return self._term.left()
+
+    def check(self) -> None:
+        """Raise Lost or Released if the lease is over. Call it before each step that only the holder may do."""
+        with self._mutex:
+            self._expire()
+            error = self._term.error()
+        if error is not None:
+            raise error from self.cause
+
+    def extend(self, ttl: Optional[float] = None) -> float:
+        """Renew now, for ttl seconds if that is longer than before, which later renewals keep. Return left().
+
+        That is less than ttl if an earlier call had no answer: the server may still serve it. Raise
+        Lost or Released if the lease is over, and Unknown if there was no answer: the earlier deadline
+        stands then.
+        """
+        self.check()
+        with self._mutex:
+            longer = max(ttl or 0.0, self._term.ttl)
+        with self._calling:
+            self._renewed(longer, min(self._client._server.timeout, max(self.left(), 0.001)))
+        self.check()
+        return self.left()
+
+    def release(self) -> None:
+        """Give the lock up. To release a lease again does nothing.
+
+        Raise Lost if the lease had ended before, and Unknown if no server answered until its deadline.
+        """
+        if os.getpid() != self._process:
+            return
+        with self._mutex:
+            if self._term.released:
+                return
+            self._expire()
+            self._term.released, self._section = True, None
+            self._changed.notify_all()
+            cause, until = self.cause, self._term.deadline
+        if cause is not None:
+            self._client._leave(self._claim)  # the store may keep it for longer than its holder may count on
+            raise Lost(str(cause), cause.code) from cause
+        self._client._run(self._claim.release(until))
+
+    def __enter__(self) -> Lease:
+        with self._mutex:  # no loss comes in between
+            self.check()
+            if self._interrupt:
+                self._section = threading.get_ident()
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        if os.getpid() != self._process:
+            return
+        with self._mutex:  # from here on nothing is raised in this thread
+            if self._section is not None and self.cause is not None:
+                _raise_in(self._section, None)  # it may not have come yet, and must not come later
+            self._section = None
+        try:
+            self.release()
+        except Error as e:
+            bare = isinstance(value, Lost) and value.__cause__ is None and not value.args  # it interrupted the section
+            if kind is None or bare and isinstance(e, Lost):
+                raise  # with the reason
+
+    def _expire(self) -> None:
+        """Lose the lease if its deadline has passed. The mutex is held."""
+        if self._term.late():
+            self._lose(deadline_passed())
+
+    def _lose(self, cause: Lost) -> None:
+        """The mutex is held."""
+        if self._term.over():
+            return
+        self._term.cause = cause
+        self.lost.set()
+        self._changed.notify_all()
+        if self._section not in (None, threading.get_ident()):  # else the caller raises it
+            _raise_in(cast(int, self._section), Lost)
+
+    def _watch(self) -> None:
+        """End the lease at its deadline, whatever hangs."""
+        with self._changed:
+            while not self._term.over():
+                self._changed.wait(min(self._term.left(), LOOK_EVERY))
+                self._expire()
+
+    def _renew(self) -> None:
+        """Renew every third of the TTL, and after an attempt without an answer every twelfth."""
+        pause = self._term.ttl / 3
+        while self._rest(pause):
+            with self._calling:
+                with self._mutex:
+                    ttl, left = self._term.ttl, self._term.left()
+                try:
+                    self._renewed(ttl, min(ttl / 3, max(left, 0.001)))
+                    pause = ttl / 3
+                except Error:
+                    pause = ttl / 12
+
+    def _rest(self, seconds: float) -> bool:
+        """Wait so long. False: the lease is over."""
+        due = now() + seconds
+        with self._changed:
+            while not self._term.over():
+                rest = due - now()
+                if rest <= 0:
+                    return True
+                self._changed.wait(min(rest, LOOK_EVERY))
+        return False
+
+    def _renewed(self, ttl: float, timeout: float) -> None:
+        """One renewal. calling is held."""
+        try:
+            grant = self._client._run(self._claim.renew(ttl, timeout))
+        except Lost as e:
+            with self._mutex:
+                self._lose(e)
+            raise
+        with self._mutex:
+            self._expire()  # an answer that comes late brings nothing back
+            if not self._term.over():
+                self._term.prolong(grant)
+                self._changed.notify_all()
+
+
+def _raise_in(thread: int, kind: Optional[Type[BaseException]]) -> None:
+    """Raise kind in a thread when it next runs Python code; None takes it back."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None if kind is None else ctypes.py_object(kind))

@@ -1,0 +1,64 @@
+"""The server's answers, as they come. Fields that are 0, empty or false are left out."""
+
+from __future__ import annotations
+
+from typing import List, Literal, TypedDict
+
+Mode = Literal["exclusive", "shared"]
+
+
+class _Party(TypedDict):
+    owner: str  # its beginning
+    handle: str  # tells owners apart; Client.evict takes it
+    mode: Mode
+
+
+class Holder(_Party, total=False):
+    """Someone who holds a lock. Times are in milliseconds."""
+
+    token: str
+    limit: int
+    held_ms: int
+    left_ms: int
+    note: str
+
+
+class Waiter(_Party, total=False):
+    """Someone who waits for a lock."""
+
+    waited_ms: int
+    note: str
+
+
+class _Lock(TypedDict):
+    name: str
+    token: str
+    holders: List[Holder]
+    waiters: List[Waiter]  # in order
+
+
+class Lock(_Lock, total=False):
+    """What is known of a lock."""
+
+    damaged: str
+
+
+class Features(TypedDict, total=False):
+    """What the server's store promises."""
+
+    fencing: bool
+    shared: bool
+    fair: bool
+    wakes: bool
+    resumes: bool
+    min_ttl_ms: int
+    step_ms: int
+    session_ttl_ms: int
+    inspects: bool
+    evicts: bool
+    lingers: bool
+    notes: bool
+    raises_fences: bool
+    lifts_fences: bool
+    bars_late_calls: bool
+    max_wait_ms: int

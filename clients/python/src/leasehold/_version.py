@@ -1,0 +1,2 @@
+# scripts/set-version writes it.
+__version__ = "0.1.0"

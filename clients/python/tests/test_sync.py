@@ -1,0 +1,427 @@
+"""Tests of Client against the real command: see harness.py."""
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+import unittest
+import unittest.mock
+import urllib.request
+
+import leasehold
+from leasehold import Busy, Client, Lost, Refused, Released, Unauthorized, Unknown
+from leasehold import _claim, _sync
+
+from harness import DROP, HANG, LONG, Front, Instance, Program, Served, guarded, silent, until
+
+
+class TestClient(Served, unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.client = Client(self.server.url)
+
+    def test_only_one_holds_and_tokens_grow(self):
+        with self.client.acquire(self.name, ttl=LONG, note="first") as first:
+            with self.assertRaises(Busy) as refused:
+                self.client.acquire(self.name, wait=0)
+            self.assertEqual(refused.exception.holder["note"], "first")
+            holder = self.client.show(self.name)["holders"][0]
+            self.assertEqual(int(holder["token"]), first.token)
+            self.assertGreater(first.left(), LONG / 2)
+            self.assertNotIn(first.owner, repr(first) + json.dumps(holder))
+        with self.client.acquire(self.name, wait=0) as second:
+            self.assertGreater(second.token, first.token)
+        self.assertGreater(first.token, 2 ** 53)
+        self.assertEqual(list(self.client.locks(self.name)), [])
+        with self.assertRaises(Released):
+            first.check()
+
+    def test_a_refusal_tells_who_holds(self):
+        with self.client.lock(self.name):
+            with self.assertRaises(Busy) as refused:
+                self.client.acquire(self.name, wait=0)
+        self.assertIn("[%d]" % os.getpid(), refused.exception.holder["note"])
+        self.assertIn(refused.exception.holder["note"], str(refused.exception))
+
+    def test_a_list_has_pages(self):
+        names = [f"{self.name}/{i}" for i in range(5)]
+        with contextlib.ExitStack() as held:
+            for name in names:
+                held.enter_context(self.client.acquire(name, ttl=LONG))
+            self.assertEqual(sorted({l["name"] for l in self.client.locks(self.name)}), names)
+            seen, after = set(), ""
+            while True:
+                locks, after = self.client.page(self.name, after, limit=2)
+                self.assertLessEqual(len(locks), 2)
+                seen.update(l["name"] for l in locks)
+                if not after:
+                    break
+            self.assertEqual(sorted(seen), names)
+
+    def test_shared_up_to_a_limit(self):
+        shared = {"mode": "shared", "limit": 2, "wait": 0}
+        with self.client.acquire(self.name, **shared), self.client.acquire(self.name, **shared):
+            with self.assertRaises(Busy):
+                self.client.acquire(self.name, **shared)
+
+    def test_waiters_are_served_in_order(self):
+        lease, served, threads = self.client.acquire(self.name), [], []
+        for i in range(3):
+            def wait(i=i):
+                with self.client.acquire(self.name, wait=LONG):
+                    served.append(i)
+            threads.append(threading.Thread(target=wait))
+            threads[-1].start()
+            until(lambda: len(self.client.show(self.name)["waiters"]) == i + 1)
+        lease.release()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(served, [0, 1, 2])
+
+    def test_wait_is_bounded_and_leaves_no_place(self):
+        with self.client.acquire(self.name):
+            start = time.monotonic()
+            with self.assertRaises(Busy):
+                self.client.acquire(self.name, wait=1)
+            self.assertGreaterEqual(time.monotonic() - start, 1)
+            until(lambda: not self.client.show(self.name)["waiters"])
+
+    def test_lease_is_renewed(self):
+        with self.client.acquire(self.name, ttl=2) as lease:
+            first = lease._term.deadline
+            until(lambda: lease._term.deadline > first + 2)
+            lease.check()
+            with self.assertRaises(Busy):
+                self.client.acquire(self.name, wait=0)
+
+    def test_exception_of_the_section_releases(self):
+        with self.assertRaises(ZeroDivisionError):
+            with self.client.acquire(self.name):
+                1 / 0
+        self.client.acquire(self.name, wait=0).release()
+
+    def test_eviction_ends_the_section(self):
+        with self.assertRaises(Lost) as lost:
+            with self.client.acquire(self.name, ttl=3) as lease:
+                self.client.evict(self.name, self.client.show(self.name)["holders"][0]["handle"], "maintenance")
+                until(lambda: False)
+        self.assertTrue(lease.lost.is_set())
+        self.assertTrue(lost.exception.args)
+
+    def test_hung_server_ends_the_section_before_another_holds(self):
+        hung, left = Instance(self), []
+
+        def other():
+            with self.client.acquire(self.name, wait=LONG):
+                left.append(lease.left())  # by the clock: a busy machine may run the section's thread late
+
+        waiter = threading.Thread(target=other)
+        with self.assertRaises(Lost):
+            with Client(hung.url).acquire(self.name, ttl=3) as lease:
+                waiter.start()
+                until(lambda: self.client.show(self.name)["waiters"])
+                hung.stop()
+                until(lambda: False)
+        waiter.join()
+        self.assertTrue(lease.lost.is_set())
+        self.assertEqual(left, [0])
+
+    def sleep(self, seconds):
+        """What leases see when the machine sleeps: time goes on without time.monotonic()."""
+        now = _claim.now
+        for module in (_claim, _sync):
+            patch = unittest.mock.patch.object(module, "now", lambda: now() + seconds)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    @unittest.skipUnless(hasattr(time, "CLOCK_BOOTTIME"), "this system does not tell of sleep")
+    def test_clock_counts_sleep(self):
+        before = time.clock_gettime(time.CLOCK_BOOTTIME)
+        now = _claim.now()
+        self.assertTrue(before <= now <= time.clock_gettime(time.CLOCK_BOOTTIME))
+
+    def test_lease_ends_in_a_sleep(self):
+        lease = self.client.acquire(self.name, ttl=10 * LONG, interrupt=False)
+        self.sleep(10 * LONG)
+        self.assertEqual(lease.left(), 0)
+        with self.assertRaises(Lost):
+            lease.check()
+        other = self.client.acquire(self.name + "/other", ttl=10 * LONG, interrupt=False)
+        self.sleep(10 * LONG)
+        self.assertTrue(other.lost.wait(LONG))  # nobody looks
+
+    def test_lease_is_renewed_after_a_sleep(self):
+        with self.client.acquire(self.name, ttl=10 * LONG) as lease:
+            first = lease._term.deadline
+            self.sleep(5 * LONG)
+            until(lambda: lease._term.deadline > first)
+            lease.check()
+
+    def test_section_that_is_not_interrupted_can_ask(self):
+        hung = Instance(self)
+        lease = Client(hung.url).acquire(self.name, ttl=2, interrupt=False)
+        with self.assertRaises(Lost):
+            with lease:
+                hung.stop()
+                self.assertTrue(lease.lost.wait(LONG))
+                with self.assertRaises(Lost):
+                    lease.check()
+                self.assertEqual(lease.left(), 0)
+
+    def test_killed_server_that_comes_back_costs_no_lease(self):
+        first = Instance(self)
+        with Client(first.url).acquire(self.name, ttl=LONG) as lease:
+            renewed = lease._term.deadline
+            first.kill()
+            Instance(self, first.address)
+            until(lambda: lease._term.deadline > renewed)
+            lease.check()
+
+    def test_waiter_survives_its_server(self):
+        first, got = Instance(self), []
+        lease = self.client.acquire(self.name, ttl=LONG)
+
+        def wait():
+            with Client(first.url).acquire(self.name, wait=LONG) as mine:
+                got.append(mine.token)
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        until(lambda: self.client.show(self.name)["waiters"])
+        first.kill()
+        Instance(self, first.address)
+        lease.release()
+        waiter.join()
+        self.assertGreater(got[0], lease.token)
+
+    def test_no_server_is_unknown(self):
+        gone = Instance(self)
+        gone.kill()
+        with self.assertRaises(Unknown):
+            Client(gone.url).acquire(self.name, wait=0)
+        with self.assertRaises(Unknown):
+            Client(gone.url, timeout=0.5).acquire(self.name, wait=1)
+
+    def test_nothing_but_a_yes_is_a_yes(self):
+        with self.assertRaises(Refused) as refused:
+            self.client.acquire("", wait=0)
+        self.assertEqual(refused.exception.code, "invalid_name")
+        for url in ("ftp://127.0.0.1", "http://", "http://u:p@127.0.0.1", "http://127.0.0.1?x=1"):
+            with self.assertRaises(ValueError):
+                Client(url)
+        with self.assertRaises(ValueError):
+            self.client.acquire(self.name, ttl=0)
+
+    def test_a_yes_of_something_else_is_unknown(self):
+        front = Front(self, self.server.url)
+        client = Client(front.url, timeout=0.5)
+        lease = client.acquire(self.name, ttl=3, interrupt=False)
+        alien = json.dumps({"outcome": "granted", "name": self.name, "owner": "another", "token": "1", "ttl_ms": 10 ** 9, "waited_ms": 0})
+        front.says = {"/v1/release": b"{}", "/v1/renew": alien.encode(), "/v1/acquire": alien.encode(), "/v1/lock": b"{}", "/v1/locks": b"{}"}
+        for call in (lambda: client.show(self.name), client.page, lambda: list(client.locks()), lambda: client.acquire(self.name + "x", wait=0)):
+            with self.assertRaises(Unknown):
+                call()
+        self.assertTrue(lease.lost.wait(LONG))  # no renewal came through
+        front.says = {}
+        second = client.acquire(self.name, ttl=3, wait=LONG)
+        front.says = {"/v1/release": b"{}"}
+        with self.assertRaises(Unknown):
+            second.release()
+
+    def test_a_forked_process_does_not_release(self):
+        with self.client.acquire(self.name, ttl=LONG) as lease:
+            child = os.fork()
+            if child == 0:
+                try:
+                    lease.__exit__(None, None, None)
+                    lease.release()
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
+            with self.assertRaises(Busy):
+                self.client.acquire(self.name, wait=0)
+
+    def test_lock_takes_a_lease_for_each_section(self):
+        lock = self.client.lock(self.name, wait=0)
+        with lock as first:
+            self.assertEqual(self.client.show(self.name)["holders"][0]["token"], str(first.token))
+        self.assertEqual(self.client.show(self.name)["holders"], [])
+        calls = []
+
+        @self.client.lock(self.name, wait=0)
+        def work():
+            calls.append(self.client.show(self.name)["holders"][0]["token"])
+
+        work()
+        work()
+        self.assertLess(int(calls[0]), int(calls[1]))
+
+    def test_the_lease_counts_from_before_the_call(self):
+        front = Front(self, self.server.url)
+        front.late = 1
+        client = Client(front.url, timeout=LONG)
+        lease = client.acquire(self.name, ttl=LONG)
+        self.assertLess(lease.left(), LONG - 1)
+        self.assertLess(lease.extend(), LONG - 1)
+        with self.assertRaises(Lost):  # it was over when the answer came
+            client.acquire(self.name + "/short", ttl=0.5)
+
+    def test_extend_renews_at_once_and_for_longer(self):
+        with self.client.lock(self.name, ttl=LONG) as lease:
+            before = lease._term.deadline
+            self.assertGreater(lease.extend(), LONG / 2)
+            self.assertGreater(lease._term.deadline, before)
+            self.assertGreater(lease.extend(10 * LONG), 8 * LONG)
+            self.assertGreater(self.client.show(self.name)["holders"][0]["left_ms"], 8000 * LONG)
+            self.assertGreater(lease.extend(1), 8 * LONG)  # never shorter
+            self.assertGreater(self.client.show(self.name)["holders"][0]["left_ms"], 8000 * LONG)
+        with self.assertRaises(Released):
+            lease.extend()
+
+    def test_extend_counts_on_no_more_than_a_late_call_leaves(self):
+        front = Front(self, self.server.url)
+        with Client(front.url, timeout=2).lock(self.name, ttl=LONG) as lease:
+            front.says = {"/v1/renew": HANG}
+            with self.assertRaises(Unknown):
+                lease.extend()
+            front.says = {}
+            self.assertLessEqual(lease.extend(10 * LONG), LONG)
+
+    def test_extend_tells_a_loss(self):
+        lease = self.client.acquire(self.name, ttl=LONG)
+        self.client.evict(self.name, self.client.show(self.name)["holders"][0]["handle"], "maintenance")
+        with self.assertRaises(Lost):
+            lease.extend()
+        self.assertTrue(lease.lost.is_set())
+        with self.assertRaises(Lost):
+            lease.release()
+
+    def test_extend_and_renewals_do_not_overtake_each_other(self):
+        with self.client.lock(self.name, ttl=LONG) as lease:
+            threads = [threading.Thread(target=lease.extend) for _ in range(20)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            lease.check()  # a call that was overtaken would have lost it
+
+    def test_owner_releases_from_elsewhere(self):
+        lease = self.client.acquire(self.name, ttl=LONG, interrupt=False)
+        body = json.dumps({"name": self.name, "owner": lease.owner}).encode()
+        request = urllib.request.Request(self.server.url + "/v1/release", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as answer:
+            self.assertEqual(json.load(answer)["outcome"], "done")
+        self.client.acquire(self.name, wait=0).release()
+
+    def test_lost_answers_cost_nothing(self):
+        front = Front(self, self.server.url)
+        client = Client(front.url)
+        front.says = {"/v1/acquire": DROP}
+        with client.lock(self.name, ttl=3, wait=LONG) as lease:
+            self.assertEqual(self.client.show(self.name)["holders"][0]["token"], str(lease.token))
+            front.says = {"/v1/renew": DROP}
+            until(lambda: len(front.dropped) == 2)
+            renewed = lease._term.deadline
+            until(lambda: lease._term.deadline > renewed)
+            lease.check()
+        self.assertEqual(front.dropped, [("/v1/acquire", 200), ("/v1/renew", 200)])
+        # The server learns that the first acquire may still come.
+        self.assertEqual({call.get("answered", 0) for call in front.calls}, {0})
+        self.assertEqual([call["call"] for call in front.calls], list(range(1, len(front.calls) + 1)))
+        with client.lock(self.name, wait=0) as lease:
+            lease.extend()
+        self.assertEqual([call.get("answered", 0) for call in front.calls[-3:]], [0, 1, 2])
+        self.client.acquire(self.name, wait=0).release()
+
+    def test_a_grant_without_an_answer_is_given_back(self):
+        front = Front(self, self.server.url)
+        front.says = {"/v1/acquire": DROP}
+        with self.assertRaises(Unknown):
+            Client(front.url, timeout=LONG).acquire(self.name, ttl=10 * LONG, wait=0)
+        self.client.acquire(self.name, wait=LONG).release()
+
+    def test_a_release_without_an_answer_is_repeated(self):
+        front = Front(self, self.server.url)
+        lease = Client(front.url).acquire(self.name, ttl=LONG)
+        front.says = {"/v1/release": DROP}
+        try:
+            lease.release()
+        except Unknown as e:  # where the store does not tell a repetition from a loss
+            self.assertIn("released or lost", str(e))
+        self.assertEqual(front.dropped, [("/v1/release", 200)])
+        self.client.acquire(self.name, wait=0).release()
+
+    def test_a_server_that_never_answers_is_unknown(self):
+        client = Client(silent(self), timeout=0.5)
+        for call in (lambda: client.acquire(self.name, wait=0), lambda: client.acquire(self.name, wait=1), lambda: client.show(self.name)):
+            with self.assertRaises(Unknown):
+                call()
+
+    def test_tls(self):
+        front = Front(self, self.server.url)
+        context = front.over_tls(self)
+        with Client(front.url, context=context).lock(self.name, ttl=LONG) as lease:
+            lease.extend()
+        with self.assertRaises(Refused) as refused:
+            Client(front.url).acquire(self.name)
+        self.assertEqual(refused.exception.code, "certificate")
+
+    def test_a_wrong_token_is_unauthorized(self):
+        server = guarded(self, "secret")
+        for token in (None, "wrong"):
+            with self.assertRaises(Unauthorized) as refused:
+                Client(server.url, token).acquire(self.name, wait=None)
+            self.assertEqual((refused.exception.status, refused.exception.code), (401, "unauthenticated"))
+        client = Client(server.url, "secret")
+        with client.lock(self.name):
+            with self.assertRaises(Unauthorized) as refused:
+                client.evict(self.name, client.show(self.name)["holders"][0]["handle"], "no")
+            self.assertEqual((refused.exception.status, refused.exception.code), (403, "denied"))
+
+    def test_a_stopped_process_does_not_believe_that_it_holds(self):
+        for mode in ("check", "sync"):
+            with self.subTest(mode):
+                program = Program(self, mode, self.server.url, self.name, "2")
+                token = program.line()["token"]
+                program.process.send_signal(signal.SIGSTOP)
+                with self.client.lock(self.name, wait=LONG) as lease:
+                    granted = time.monotonic()
+                    self.assertGreater(lease.token, token)
+                    program.process.send_signal(signal.SIGCONT)
+                    end = program.line()
+                    self.assertEqual(end["ended"], "Lost")
+                    self.assertLess(end["believed"], granted)
+                    lease.check()
+
+    def test_an_interrupted_wait_leaves_no_place(self):
+        with self.client.lock(self.name, ttl=LONG):
+            program = Program(self, "sync", self.server.url, self.name, "2")
+            until(lambda: self.client.show(self.name)["waiters"])
+            program.process.send_signal(signal.SIGINT)
+            self.assertEqual(program.line()["ended"], "KeyboardInterrupt")
+            program.process.wait()
+            self.assertEqual(self.client.show(self.name)["waiters"], [])
+
+    def test_the_loss_of_an_outer_section_ends_the_inner_one(self):
+        hung, front = Instance(self), Front(self, self.server.url)
+        with self.assertRaises(Lost) as lost:
+            with Client(hung.url).lock(self.name, ttl=2) as outer:
+                with Client(front.url).lock(self.name + "/inner", ttl=3):
+                    front.says = {"/v1/release": HANG}  # so that the end of the inner one is unknown
+                    hung.stop()
+                    until(lambda: False)
+        self.assertTrue(lost.exception.args)
+        self.assertTrue(outer.lost.is_set())
+
+    def test_readme_recipe_for_curl(self):
+        # What a program without this client sends.
+        body = json.dumps({"name": self.name, "ttl_ms": 5000}).encode()
+        request = urllib.request.Request(self.server.url + "/v1/acquire", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as answer:
+            self.assertEqual(json.load(answer)["outcome"], "granted")
+
+
+if __name__ == "__main__":
+    unittest.main()

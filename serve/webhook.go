@@ -1,0 +1,356 @@
+package serve
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// A Webhook is a receiver of notices: leases that were lost or evicted, and claims that wait for long. Each notice is a
+// POST of JSON as the specification "Standard Webhooks" describes it: the headers webhook-id, webhook-timestamp and
+// webhook-signature say which notice it is, when it was sent and by whom.
+//
+// A notice may come twice, or out of order, and those that wait to be sent are lost with the process. Nothing waits
+// for the receiver but notices.
+type Webhook struct {
+	// URL is where notices are posted to, by http or https. Redirects are not followed.
+	URL string
+	// Secrets sign notices, each of them, so that one can be replaced by another. It is asked for each delivery, see
+	// ReadSecrets. nil: notices are not signed.
+	Secrets func() [][]byte
+	// LongWait is how long a claim waits before that is told. 0: five minutes.
+	LongWait time.Duration
+}
+
+// Bounds of deliveries.
+const (
+	defaultLongWait = 5 * time.Minute
+	// mostNotices is how many notices wait to be sent. More are dropped.
+	mostNotices = 1000
+	// noticesAtOnce is how many are on their way at most: one that a receiver always fails at delays no other.
+	noticesAtOnce = 4
+	// noticeBound is how long one delivery may take.
+	noticeBound = 10 * time.Second
+	// noticeAge is for how long a notice is tried again, and firstPause and lastPause how long it rests between.
+	noticeAge             = time.Hour
+	firstPause, lastPause = time.Second, 5 * time.Minute
+	// farewellBound is how long Close waits for notices that have not been tried yet.
+	farewellBound = 2 * time.Second
+)
+
+// Outcomes of notices.
+const (
+	noticeDelivered = "delivered"
+	noticeFailed    = "failed"  // it was tried for noticeAge, or until the instance stopped
+	noticeDropped   = "dropped" // there was no room for it
+)
+
+func (w *Webhook) check() error {
+	u, err := url.Parse(w.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return errors.New("its address is http://HOST/PATH or https://HOST/PATH") // which it may repeat secrets of
+	}
+	if w.LongWait < 0 {
+		return errors.New("a long wait is not negative")
+	}
+	return nil
+}
+
+// ReadSecrets reads secrets of a webhook, one a line, and reads them again when the file changes. A secret that begins with
+// whsec_ is in base64 after that, as many receivers want it. failed is told of changes that cannot be read; then what was
+// read before stays in use; nil: nobody is told.
+func ReadSecrets(path string, failed func(error)) (secrets func() [][]byte, err error) {
+	file, err := reloaded(failed, func(texts [][]byte) ([][]byte, error) { return parseSecrets(path, texts[0]) }, path)
+	if _, unread := errors.AsType[*os.PathError](err); unread {
+		err = fmt.Errorf("read the webhook's secret: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return file.Get, nil
+}
+
+// leastSecret is the shortest secret that is taken, in bytes.
+const leastSecret = 16
+
+func parseSecrets(path string, text []byte) (secrets [][]byte, err error) {
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		secret := []byte(line)
+		if coded, ok := strings.CutPrefix(line, "whsec_"); ok {
+			if secret, err = base64.StdEncoding.DecodeString(coded); err != nil {
+				return nil, fmt.Errorf("the webhook's secret in %s: what follows whsec_ is not base64", path)
+			}
+		}
+		if len(secret) < leastSecret {
+			return nil, fmt.Errorf("the webhook's secret in %s: it has fewer than %d bytes", path, leastSecret)
+		}
+		secrets = append(secrets, secret)
+	}
+	if len(secrets) == 0 {
+		return nil, fmt.Errorf("the webhook's secret: %s is empty", path)
+	}
+	return secrets, nil
+}
+
+// A webhook sends notices.
+type webhook struct {
+	Webhook
+	s        *Server
+	client   *http.Client
+	instance string
+	wake     chan struct{} // has room for one: there is something to do
+
+	mu      sync.Mutex
+	waiting []*delivery // guarded by mu; in no order
+	sending int         // guarded by mu; how many are on their way
+	failing bool        // guarded by mu; the last attempt failed
+}
+
+// A delivery is one notice on its way.
+type delivery struct {
+	id    string
+	body  []byte
+	began time.Time
+	due   time.Time // of the next attempt
+	tries int
+}
+
+func newWebhook(s *Server) *webhook {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxConnsPerHost = noticesAtOnce
+	w := &webhook{Webhook: *s.opts.Webhook, s: s, wake: make(chan struct{}, 1), client: &http.Client{
+		Transport: transport, Timeout: noticeBound,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	w.LongWait = cmp.Or(w.LongWait, defaultLongWait)
+	host, _ := os.Hostname() // "": it does not tell
+	w.instance = fmt.Sprintf("%s[%d]", host, os.Getpid())
+	return w
+}
+
+// tell queues a notice. It never waits. A nil webhook tells nobody.
+func (w *webhook) tell(kind string, about wire.NoticeData) {
+	if w == nil {
+		return
+	}
+	id := noticeID(kind, about)
+	about.Instance, about.Engine = w.instance, w.s.driver.Features().Engine
+	now := time.Now()
+	body, err := json.Marshal(wire.Notice{Type: kind, Time: now.UTC().Format(time.RFC3339Nano), Data: about})
+	if err != nil {
+		return // of nothing that a notice has
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.waiting)+w.sending >= mostNotices {
+		w.s.metrics.notices.count(label("outcome", noticeDropped))
+		return
+	}
+	w.waiting = append(w.waiting, &delivery{id: id, body: body, began: now, due: now})
+	w.nudge()
+}
+
+// noticeID is the same for all that instances tell of one lease's end, however much they know of it: a receiver that has
+// the id has the news. Waits have none in common, nor leases without a token.
+func noticeID(kind string, about wire.NoticeData) string {
+	if kind == wire.NoticeWait || about.Token == "" {
+		return "msg_" + rand.Text()
+	}
+	sum := sha256.Sum256([]byte(strings.Join([]string{about.Name, about.Handle, about.Token}, "\x00")))
+	return "msg_" + base64.RawURLEncoding.EncodeToString(sum[:18])
+}
+
+// nudge has run look at what is to be done.
+func (w *webhook) nudge() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run sends notices until ctx ends, and then those that have not been tried.
+func (w *webhook) run(ctx context.Context) {
+	defer w.client.CloseIdleConnections()
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	var sending sync.WaitGroup
+	for ctx.Err() == nil {
+		due, next := w.take(time.Now(), false)
+		for _, d := range due {
+			sending.Go(func() { w.send(life, d) })
+		}
+		timer := time.NewTimer(next)
+		select {
+		case <-w.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+	w.farewell(life, end, &sending)
+}
+
+// farewell sends what has not been tried, within a bound.
+func (w *webhook) farewell(life context.Context, end context.CancelFunc, sending *sync.WaitGroup) {
+	stop := time.AfterFunc(farewellBound, end)
+	defer stop.Stop()
+	for life.Err() == nil {
+		due, _ := w.take(time.Now(), true)
+		for _, d := range due {
+			sending.Go(func() { w.send(life, d) })
+		}
+		if len(due) == 0 && w.idle() {
+			break
+		}
+		select {
+		case <-w.wake:
+		case <-life.Done():
+		}
+	}
+	sending.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for range w.waiting {
+		w.s.metrics.notices.count(label("outcome", noticeFailed))
+	}
+	if n := len(w.waiting); n > 0 {
+		w.s.opts.Log.Warn("notices for the webhook are lost, for this instance stops", "notices", n)
+	}
+	w.waiting = nil
+}
+
+// count is how many notices are to be sent, or on their way.
+func (w *webhook) count() int {
+	if w == nil {
+		return 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.waiting) + w.sending
+}
+
+// idle reports whether nothing is on its way.
+func (w *webhook) idle() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sending == 0
+}
+
+// take returns what is to be sent now, and how long it is until more is. fresh: only what was never tried.
+func (w *webhook) take(now time.Time, fresh bool) (due []*delivery, next time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	slices.SortStableFunc(w.waiting, func(a, b *delivery) int { return a.due.Compare(b.due) })
+	next = lastPause
+	w.waiting = slices.DeleteFunc(w.waiting, func(d *delivery) bool {
+		switch {
+		case fresh && d.tries > 0:
+		case d.due.After(now):
+			next = min(next, d.due.Sub(now))
+		case w.sending < noticesAtOnce:
+			w.sending++
+			due = append(due, d)
+			return true
+		}
+		return false
+	})
+	return due, next
+}
+
+// send makes one attempt.
+func (w *webhook) send(ctx context.Context, d *delivery) {
+	err := w.post(ctx, d)
+	defer w.nudge()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sending--
+	d.tries++
+	now := time.Now()
+	switch {
+	case err == nil:
+		w.s.metrics.notices.count(label("outcome", noticeDelivered))
+	case now.Sub(d.began) > noticeAge:
+		w.s.metrics.notices.count(label("outcome", noticeFailed))
+		w.s.opts.Log.Error("a notice for the webhook is given up", "id", d.id, "tries", d.tries, "error", err.Error())
+	default:
+		d.due = now.Add(pauseBefore(d.tries))
+		w.waiting = append(w.waiting, d)
+	}
+	if failed := err != nil; failed != w.failing {
+		if w.failing = failed; failed {
+			w.s.opts.Log.Warn("the webhook does not take notices, which are sent again", "error", err.Error())
+		} else {
+			w.s.opts.Log.Info("the webhook takes notices again")
+		}
+	}
+}
+
+// pauseBefore is how long a notice rests after so many tries: twice as long each time, and at random, so that
+// instances do not come at once.
+func pauseBefore(tries int) time.Duration {
+	pause := min(firstPause<<min(tries-1, 20), lastPause)
+	return pause/2 + mathrand.N(pause/2)
+}
+
+// post delivers a notice. Its error says nothing of the address, which may have secrets.
+func (w *webhook) post(ctx context.Context, d *delivery) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(d.body))
+	if err != nil {
+		return errors.New("the address of the webhook cannot be used")
+	}
+	sent := strconv.FormatInt(time.Now().Unix(), 10)
+	h := req.Header
+	h.Set("Content-Type", "application/json")
+	h.Set("User-Agent", "leasehold")
+	h.Set("Webhook-Id", d.id)
+	h.Set("Webhook-Timestamp", sent)
+	if w.Secrets != nil {
+		h.Set("Webhook-Signature", signatures(w.Secrets(), d.id, sent, d.body))
+	}
+	resp, err := w.client.Do(req)
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err
+	}
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection can be used again
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return fmt.Errorf("it answered %d", resp.StatusCode)
+	}
+	return nil
+}
+
+// signatures are those of all secrets.
+func signatures(secrets [][]byte, id, sent string, body []byte) string {
+	var all []string
+	for _, secret := range secrets {
+		mac := hmac.New(sha256.New, secret)
+		fmt.Fprintf(mac, "%s.%s.%s", id, sent, body)
+		all = append(all, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	}
+	return strings.Join(all, " ")
+}
