@@ -27,6 +27,13 @@ export const Sentence = ({ entry, named }) => html`
   ${named && html`<${LockLink} name=${entry.name} /> `}<span class="kind is-${entry.kind}">${say(`kind_${entry.kind}`)}</span>
   ${entry.kind === 'gap' ? null : html`${join(say(`person_${entry.kind}`))} ${Person(entry)}`}${how(entry)}`
 
+/** Entries, of which those that do not tell whose a lease was are told by those that do. */
+export function named (entries) {
+  const known = new Map()
+  for (const entry of entries) if (entry.details || entry.note) known.set(entry.token + entry.handle, { details: entry.details, note: entry.note })
+  return entries.map((entry) => entry.details || entry.note ? entry : { ...entry, ...known.get(entry.token + entry.handle) })
+}
+
 /** When it was, by the service's clock, and how long ago. */
 export function When ({ time: at, age }) {
   const date = new Date(at ?? Date.now() - age)

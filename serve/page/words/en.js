@@ -207,6 +207,7 @@ export default {
   evictTitle: 'Evict this holder?',
   evictWhat: 'Its lease ends now, and the next in the queue may get the lock at once. The holder learns of it as of a lost lease, and may take a moment to stop.',
   evictDone: 'Evicted.',
+  factsAsOf: (at) => `This was known at ${at}:`,
   factAlive: (s) => `It is alive: it renewed its lease ${s} ago.`,
   factSilent: (s, left) => `It has not renewed its lease for ${s}. It ends by itself in ${left}.`,
   factUnknown: 'Whether it is alive is unknown: its last renewal is not told.',

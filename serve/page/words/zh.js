@@ -207,6 +207,7 @@ export default {
   evictTitle: '驱逐此持有者？',
   evictWhat: '其租约立即结束，队列中的下一个可能马上获得该锁。持有者会像丢失租约一样得到通知，可能需要片刻才停下。',
   evictDone: '已驱逐。',
+  factsAsOf: (at) => `以下为 ${at} 时的已知情况：`,
   factAlive: (s) => `它仍在运行：${s}前续约。`,
   factSilent: (s, left) => `它已有 ${s} 未续约，将在 ${left}后自行结束。`,
   factUnknown: '它是否仍在运行未知：没有关于其最近续约的信息。',
