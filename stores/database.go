@@ -79,7 +79,7 @@ func (s databaseStore) prepare(ctx context.Context, create bool) error {
 	return existing(ctx, s.Driver)
 }
 
-// ErrNoTables: nothing was ever locked in a database, which [OpenExisting] leaves as it is.
+// ErrNoTables: the database has no lock tables, and [OpenExisting] creates none.
 var ErrNoTables = errors.New("it has no lock tables: nothing was ever locked in it")
 
 // noTables is ErrNoTables with the store, which is open.
