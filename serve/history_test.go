@@ -198,6 +198,16 @@ func TestExpiredIsToldFromEnded(t *testing.T) {
 	slow.post(wire.Acquire, `{"name":"called","owner":"d","ttl_ms":300}`).want(t, 200, "")
 	slow.post(wire.Renew, `{"name":"called","owner":"d","ttl_ms":60000}`).want(t, 410, "lost")
 	slow.wantHistory("name=called", "granted d, expired d")
+	for _, one := range []struct {
+		details string
+		lost    int
+	}{{`"host":"h","kind":"manual"`, 0}, {`"host":"h"`, 1}} { // of which the first ends by itself, as it is to
+		slow.post(wire.Acquire, `{"name":"lost","owner":"o%d","ttl_ms":300,"details":{%s}}`, one.lost, one.details).want(t, 200, "")
+		slow.post(wire.Renew, `{"name":"lost","owner":"o%d","ttl_ms":60000}`, one.lost).want(t, 410, "lost")
+		if f := ask[wire.Figures](t, slow.url+wire.Overview); f.LostHour != one.lost || f.Series.Points[0].Lost != one.lost {
+			t.Errorf("%s: %d are lost", one.details, f.LostHour)
+		}
+	}
 	slow.post(wire.Acquire, `{"name":"called","owner":"e","ttl_ms":60000}`).want(t, 200, "")
 	slow.post(wire.Evict, `{"name":"called","owner":"e","reason":"r"}`).want(t, 200, "")
 	slow.post(wire.Renew, `{"name":"called","owner":"e","ttl_ms":60000}`).want(t, 410, "evicted")
@@ -273,15 +283,15 @@ func TestGrantThatALookSeesFirst(t *testing.T) {
 func TestHistorySaysWhatItDidNotSee(t *testing.T) {
 	t.Parallel()
 	d := &asked{Driver: memory.NewServer().Connect()}
-	s := startOn(t, d, often)
+	s := startOn(t, d, &serve.Options{History: serve.HistoryOptions{Every: often.History.Every, Sole: true}})
 	s.looked(d)
-	if all := s.history(""); len(all.Gaps) > 0 {
-		t.Fatalf("gaps %+v", all.Gaps)
+	if all := s.history(""); len(all.Gaps) > 0 || !all.Complete { // nothing happens beside it
+		t.Fatalf("%+v", all)
 	}
 	d.fails.Store(true)
 	eventually(t, "a gap that lasts", func() bool {
 		all := s.history("")
-		return len(all.Gaps) == 1 && all.Gaps[0].From != "" && all.Gaps[0].To == ""
+		return len(all.Gaps) == 1 && all.Gaps[0].From != "" && all.Gaps[0].To == "" && !all.Complete
 	})
 	if f := ask[wire.Figures](t, s.url+wire.Overview); f.Store != wire.StoreDown {
 		t.Errorf("the store is %s", f.Store)

@@ -686,7 +686,7 @@ func (h *hub) lose(l lease) {
 // record adds an event to the history.
 func (h *hub) record(e told) {
 	if e.kind == wire.EventGranted && e.Details != nil && e.Details.Kind == details.Reserved {
-		e.kind = wire.Reserved
+		e.kind, e.Reason = wire.Reserved, e.Details.Text
 	}
 	h.s.history.add(HistoryEntry{
 		Time: e.time, Kind: e.kind, Name: e.Name, Who: e.Owner, WhoID: e.Handle, Token: e.Token, Mode: e.Mode, Note: e.note,

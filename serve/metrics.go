@@ -90,7 +90,7 @@ func (m *metrics) init() {
 }
 
 // label is a label in the text format. Values have no special characters.
-func label(name, value string) string { return fmt.Sprintf("%s=%q", name, value) }
+func label(name, value string) string { return name + `="` + value + `"` }
 
 func callLabels(call, outcome string) string {
 	return label("call", call) + "," + label("outcome", outcome)
@@ -117,7 +117,7 @@ var started = time.Now()
 func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) {
 	up, known := s.storeUp()
 	var b strings.Builder
-	m := &s.metrics
+	m := s.metrics
 	m.calls.write(&b)
 	m.storeSeconds.write(&b)
 	for _, c := range []*counter{&m.storeCalls, &m.grants, &m.evictions, &m.lost, &m.notices} {

@@ -70,8 +70,18 @@ func (one *minute) count(e *HistoryEntry) {
 			one.waits[scaleOf(*e.Waited)]++
 		}
 	case wire.Expired:
-		one.lost++
+		one.lost += number(e.isLoss())
 	}
+}
+
+// isLoss reports whether a lease that expired was one that its holder renewed, or meant to: others end by themselves, as
+// they are to.
+func (e *HistoryEntry) isLoss() bool {
+	_, d := wire.Said(e.Note)
+	if d != nil {
+		return d.Kind == ""
+	}
+	return e.Held != nil && e.Silent != nil && *e.Held > *e.Silent // it was renewed
 }
 
 // saw notes what a look has seen.

@@ -169,7 +169,7 @@ func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string
 			f.Ends = append(f.Ends, e.told(now))
 		}
 		switch {
-		case e.Kind == wire.Expired && ago < time.Hour:
+		case e.Kind == wire.Expired && ago < time.Hour && e.isLoss():
 			f.LostHour++
 		case e.Kind == wire.EventEvicted && ago < time.Hour:
 			f.EvictedHour++

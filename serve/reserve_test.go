@@ -31,7 +31,7 @@ func TestReserve(t *testing.T) {
 	}
 	s.post(wire.Reserve, `{"name":"n","reason":"me too","wait_ms":10}`).want(t, 409, "busy")
 	all := s.history("name=n&kind=reserved,granted")
-	if len(all.Entries) != 1 || all.Entries[0].Kind != wire.Reserved || all.Entries[0].By != "anna" || all.Entries[0].Details == nil || all.Entries[0].Details.User != "anna" {
+	if len(all.Entries) != 1 || all.Entries[0].Kind != wire.Reserved || all.Entries[0].By != "anna" || all.Entries[0].Reason != "migrating the database" || all.Entries[0].Details == nil || all.Entries[0].Details.User != "anna" {
 		t.Errorf("%+v", all.Entries)
 	}
 	s.post(wire.Reset, `{"name":"n"}`).want(t, 409, "busy")

@@ -74,7 +74,7 @@ type Server struct {
 	mux     *http.ServeMux
 	claims  *claims // a pointer, as hub: they have owners, which fmt does not find there
 	gate    gate
-	metrics metrics
+	metrics *metrics
 	watched watched
 	webhook *webhook // nil: nobody is told
 	audit   auditLog
@@ -109,7 +109,7 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 	if d == nil {
 		return nil, errors.New("serve: no driver")
 	}
-	s := &Server{engine: engine{driver: d}, began: time.Now(), mux: http.NewServeMux(), claims: &claims{}, hub: &hub{}}
+	s := &Server{engine: engine{driver: d}, began: time.Now(), mux: http.NewServeMux(), claims: &claims{}, hub: &hub{}, metrics: &metrics{}}
 	s.metrics.init()
 	s.watched.calls, s.watched.seconds = &s.metrics.storeCalls, &s.metrics.storeSeconds
 	if o, ok := d.(driver.Operator); ok {

@@ -5,7 +5,6 @@ type Call struct {
 	Name    string // such as "acquire"
 	Client  string // who called; "": nobody who is known
 	Lock    string // its name; "": the call is about none
-	Owner   string // the beginning of the lease's owner
 	Token   string // of the lease; "": none was granted
 	Outcome string // such as "granted", "busy" or "unknown"; "": the call shows something
 	Code    string // tells refusals apart
@@ -16,7 +15,7 @@ type Call struct {
 // traced is what a tracer is told of the visit.
 func (s *Server) traced(v *visit) Call {
 	return Call{
-		Name: v.Call, Client: v.Client, Lock: v.Name, Owner: v.Owner, Token: v.Token, Outcome: v.Outcome, Code: v.Code,
+		Name: v.Call, Client: v.Client, Lock: v.Name, Token: v.Token, Outcome: v.Outcome, Code: v.Code,
 		Engine: s.driver.Features().Engine, Status: v.status,
 	}
 }

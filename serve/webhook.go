@@ -138,8 +138,7 @@ type delivery struct {
 }
 
 func newWebhook(s *Server) *webhook {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxConnsPerHost = noticesAtOnce
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxConnsPerHost: noticesAtOnce, IdleConnTimeout: time.Minute}
 	w := &webhook{Webhook: *s.opts.Webhook, s: s, wake: make(chan struct{}, 1), client: &http.Client{
 		Transport: transport, Timeout: noticeBound,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -27,7 +27,7 @@ func (o *Observer) Call(r *http.Request, call string) (context.Context, func(ser
 			span.SetAttributes(attribute.Int("http.response.status_code", c.Status))
 		}
 		for _, a := range []struct{ key, value string }{
-			{"leasehold.engine", c.Engine}, {"leasehold.client", c.Client}, {"leasehold.lock", c.Lock}, {"leasehold.owner", c.Owner},
+			{"leasehold.engine", c.Engine}, {"leasehold.client", c.Client}, {"leasehold.lock", c.Lock},
 			{"leasehold.token", c.Token}, {"leasehold.outcome", c.Outcome}, {"leasehold.code", c.Code},
 		} {
 			if a.value != "" {

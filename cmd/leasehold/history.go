@@ -273,6 +273,9 @@ func entryViewOf(e wire.Entry) entryView {
 		Time: e.Time, Event: e.Kind, Name: e.Name, Owner: e.Owner, Token: e.Token, Mode: e.Mode, Note: plain(details.Of(wire.Shown(e.Note, e.Details)).Line()),
 		Held: secondsOf(e.Held), Waited: secondsOf(e.Waited), Silent: secondsOf(e.Silent), Reason: plain(e.Reason), By: plain(e.By),
 	}
+	if e.Kind == wire.Reserved && e.Details != nil {
+		v.Note = plain(e.Details.User)
+	}
 	if e.Kind == wire.Gap {
 		v.Time, v.Until = e.From, e.To
 	}

@@ -119,7 +119,17 @@ func TestAnInstanceDies(t *testing.T) {
 	list, lock := open(t, s.url+"/#/locks"), open(t, s.url+"/#/lock/b")
 	list.reads(".row", "left")
 	lock.reads("#lock-state", "free")
+	var others []*tab
+	for _, view := range []string{"#/", "#/events", "#/me"} {
+		p := open(t, s.url+"/"+view)
+		p.reads("#status", "live")
+		others = append(others, p)
+	}
 	s.kill()
+	for _, p := range others {
+		p.reads("#status", "UNKNOWN")
+		p.reads(".stale", "As of")
+	}
 	list.reads("#status", "UNKNOWN")
 	list.reads(".row .c-state", "unknown")
 	list.reads(".row .lease", "unknown")

@@ -75,7 +75,8 @@ func TestTheOverviewAnswers(t *testing.T) {
 	}
 	s.grant("deploy/production", minute, map[string]any{"host": "ci-3", "text": "gitlab 88123"})
 	s.waits("deploy/production", "the-one-that-waits", map[string]any{"host": "web-7", "text": "gitlab 88124"})
-	s.grant("short", time.Second, map[string]any{"text": "somebody who died"})
+	s.grant("short", time.Second, map[string]any{"text": "somebody who died", "program": "worker"})
+	s.hold("by-curl", "one-that-curl-made", "curl", time.Second)
 	p := open(t, s.url)
 	p.reads("#console", "Most contended")
 	p.until("it counts", func() bool {
@@ -84,6 +85,7 @@ func TestTheOverviewAnswers(t *testing.T) {
 	p.reads("[aria-labelledby=contended]", "deploy/production")
 	p.reads("[aria-labelledby=hosts] tbody tr", "web-7\t3")
 	p.reads("[aria-labelledby=ends]", "short lost by somebody who died · no renewal for")
+	p.reads("[aria-labelledby=ends]", "by-curl ran out, held by curl") // which nobody meant to renew
 	p.reads(".figure:nth-child(5) .value", "1") // lost
 	p.click("[aria-labelledby=hosts] tbody a")
 	p.reads("#count", "4 of 4") // three that it holds, and one that it waits for

@@ -71,7 +71,7 @@ var all = []any{
 	quorum.Driver{}, quorum.NodesError{}, quorum.Options{},
 	redislock.Driver{}, redislock.Once{}, redislock.OnceOptions{}, redislock.Options{}, redislock.Redlock{},
 	s3lock.Driver{}, s3lock.Options{},
-	serve.Access{}, serve.Client{}, serve.HistoryEntry{}, serve.HistoryOptions{}, serve.HistoryQuery{}, serve.HistoryState{}, serve.Limits{}, serve.Options{}, serve.Right(""), serve.Rule{}, serve.Server{}, serve.TLSFiles{},
+	serve.Access{}, serve.Call{}, serve.Client{}, serve.HistoryEntry{}, serve.HistoryOptions{}, serve.HistoryQuery{}, serve.HistoryState{}, serve.Limits{}, serve.Options{}, serve.Right(""), serve.Rule{}, serve.Server{}, serve.TLSFiles{}, serve.Webhook{},
 	sqllock.Driver{}, sqllock.Options{},
 	stores.Scheme{},
 	zklock.Driver{}, zklock.Options{},

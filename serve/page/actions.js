@@ -5,7 +5,7 @@ import { can, may, me } from './me.js'
 import { openDialog } from './parts/dialog.js'
 import { Copy } from './parts/small.js'
 import { seen, Text, who } from './text.js'
-import { clockIn, say, time } from './words.js'
+import { clock, clockIn, say, time } from './words.js'
 
 const HOUR = 3_600_000
 const RESERVATIONS = [1, 4, 8, 24, 72, 168].map((hours) => hours * HOUR)
@@ -24,7 +24,7 @@ export const mayReserve = (name) => can.reserve() && may('lock', name)
 
 /** What speaks for and against an eviction, as far as the last look tells. */
 function safety (state, holder) {
-  const facts = []
+  const facts = [say('factsAsOf', clock(new Date()))]
   if (holder.details?.kind === 'reserved') facts.push(say('factReserved'))
   else if (holder.renewed_ms === undefined) facts.push(say('factUnknown'))
   else if (holder.renewed_ms > holder.ttl_ms / 2) facts.push(say('factSilent', time(holder.renewed_ms), time(holder.left_ms)))
@@ -87,6 +87,9 @@ export function reserve (name) {
     }
   })
 }
+
+/** Forgets the owners, as when somebody signs out. */
+export const forget = () => sessionStorage.removeItem(KEY)
 
 /** Whether this tab made a reservation, and so may release it. */
 export const isOwn = (name, holder) => idOf(name, holder.token) in kept()

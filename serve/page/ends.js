@@ -15,17 +15,30 @@ function how (entry) {
   if (entry.silent_ms) parts.push(say('noRenewalFor', time(entry.silent_ms)))
   if (entry.held_ms && entry.kind !== 'granted') parts.push(say('heldFor', time(entry.held_ms)))
   if (entry.by) parts.push(html`${say('by')} <${Text} of=${entry.by} class="who" />`)
-  if (entry.reason) parts.push(html`“<${Text} of=${entry.reason} />”`)
+  if (entry.reason && entry.kind !== 'reserved') parts.push(html`“<${Text} of=${entry.reason} />”`)
   return parts.flatMap((part) => [html`<span class="how"> · ${part}</span>`])
 }
 
 // join puts a space before a word, but none before a comma.
 const join = (words) => !words || words.startsWith(',') ? words : ` ${words}`
 
+// A lease that nobody renewed, or meant to, was not lost when its time was over.
+const isLoss = (entry) => entry.details ? !entry.details.kind : entry.held_ms > entry.silent_ms
+
+/** The kind of an entry, as a word: leases that expired were lost, or ran out. */
+export const kindOf = (entry) => entry.kind === 'expired' && !isLoss(entry) ? 'ranOut' : entry.kind
+
 /** An entry of the history as a sentence; named, where it stands beside those of other locks. */
 export const Sentence = ({ entry, named }) => html`
-  ${named && html`<${LockLink} name=${entry.name} /> `}<span class="kind is-${entry.kind}">${say(`kind_${entry.kind}`)}</span>
-  ${entry.kind === 'gap' ? null : html`${join(say(`person_${entry.kind}`))} ${Person(entry)}`}${how(entry)}`
+  ${named && html`<${LockLink} name=${entry.name} /> `}<span class="kind is-${kindOf(entry)}">${say(`kind_${kindOf(entry)}`)}</span>
+  ${entry.kind === 'gap' ? null : html`${join(say(`person_${kindOf(entry)}`))} ${Person(entry)}`}${how(entry)}`
+
+/** Entries, of which those that do not tell whose a lease was are told by those that do. */
+export function named (entries) {
+  const known = new Map()
+  for (const entry of entries) if (entry.details || entry.note) known.set(entry.token + entry.handle, { details: entry.details, note: entry.note })
+  return entries.map((entry) => entry.details || entry.note ? entry : { ...entry, ...known.get(entry.token + entry.handle) })
+}
 
 /** When it was, by the service's clock, and how long ago. */
 export function When ({ time: at, age }) {

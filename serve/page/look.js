@@ -9,7 +9,7 @@ import { askWho, me } from './me.js'
 // answer that comes in time grows stale before the next one.
 const PAUSE = 2000
 const LONGEST = 3000
-const SOON = 150
+const SOON = 300
 const SHARE = 3
 
 /** Above this age nothing is claimed any more: two of the longest pauses. */
@@ -63,10 +63,12 @@ export class Look {
 
   /** Looks soon, because something has changed. */
   soon () {
-    const wait = Math.max(SOON, SHARE * (this.took ?? 0))
     if (this.#abort) this.again = true
-    else if (this.#due > performance.now() + wait) this.#in(wait)
+    else if (this.#due > performance.now() + this.#pause(SOON)) this.#in(this.#pause(SOON))
   }
+
+  // An answer that takes long is asked for less often.
+  #pause = (least) => Math.min(Math.max(least, SHARE * (this.took ?? 0)), LONGEST)
 
   #in (ms) {
     clearTimeout(this.#timer)
@@ -102,8 +104,8 @@ export class Look {
       Object.assign(this, answer, { row: 0 })
       if (isRefused(answer.problem) && !isRefused(me.told)) askWho() // a token that was known is so no more
     }
-    const late = this.took > LONGEST // it is half stale by now
-    this.#in(late && !this.problem || this.again ? SOON : Math.min(Math.max(PAUSE, SHARE * this.took), LONGEST))
+    const late = this.took > LONGEST && !this.problem // it is half stale by now
+    this.#in(late ? SOON : this.#pause(this.again ? SOON : PAUSE))
     tick()
   }
 }

@@ -24,8 +24,8 @@ const refusals = ['signInNeeded', 'wrongToken']
 function freshness () {
   const vital = looks().filter((look) => look.vital)
   const problem = vital.map((look) => look.problem).find((word) => word && word !== 'connecting') ?? ''
-  if (vital.every((look) => look.fresh)) return { word: 'live', age: 0 }
-  if (problem === '' && vital.some((look) => !look.data)) return { word: answers() ? 'live' : 'connecting', age: 0 }
+  if (vital.length > 0 && vital.every((look) => look.fresh)) return { word: 'live', age: 0 }
+  if (problem === '' && (vital.length === 0 || vital.some((look) => !look.data))) return { word: answers() ? 'live' : 'connecting', age: 0 }
   return { word: ['', 'unknown'].includes(problem) ? 'unknown' : problem, age: Math.max(...vital.map((look) => look.age)) }
 }
 

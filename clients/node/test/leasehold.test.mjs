@@ -350,7 +350,7 @@ test('the owner releases from elsewhere', async () => {
 test('lost answers cost nothing', async () => {
   const { says, dropped, calls, url } = await front(server.url)
   says['/v1/acquire'] = DROP
-  const lease = await new Client(url).acquire(name, { ttl: 2, wait: LONG })
+  const lease = await new Client(url).acquire(name, { ttl: 6, wait: LONG })
   assert.equal((await client.show(name)).holders[0].token, `${lease.token}`)
   says['/v1/renew'] = DROP
   await until(async () => (await client.show(name)).holders[0].held_ms > 4000)
@@ -393,8 +393,8 @@ test('a wrong token is unauthorized', async () => {
   const tokens = [createHash('sha256').update('secret').digest('hex')]
   await writeFile(access, JSON.stringify({ clients: [{ name: 'ci', tokens, rules: [{ prefix: '', rights: ['view', 'lock'] }] }] }))
   const { url } = await serve(undefined, ['--access', access])
-  for (const token of [undefined, 'wrong']) {
-    await assert.rejects(new Client(url, { token }).acquire(name), (err) => err instanceof Unauthorized && err.status === 401 && err.code === 'unauthenticated')
+  for (const [token, code] of [[undefined, 'unauthenticated'], ['wrong', 'wrong_token']]) {
+    await assert.rejects(new Client(url, { token }).acquire(name), (err) => err instanceof Unauthorized && err.status === 401 && err.code === code)
   }
   const known = new Client(url, { token: 'secret' })
   await known.withLease(name, async () => {

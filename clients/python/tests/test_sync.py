@@ -370,10 +370,10 @@ class TestClient(Served, unittest.TestCase):
 
     def test_a_wrong_token_is_unauthorized(self):
         server = guarded(self, "secret")
-        for token in (None, "wrong"):
+        for token, code in ((None, "unauthenticated"), ("wrong", "wrong_token")):
             with self.assertRaises(Unauthorized) as refused:
                 Client(server.url, token).acquire(self.name, wait=None)
-            self.assertEqual((refused.exception.status, refused.exception.code), (401, "unauthenticated"))
+            self.assertEqual((refused.exception.status, refused.exception.code), (401, code))
         client = Client(server.url, "secret")
         with client.lock(self.name):
             with self.assertRaises(Unauthorized) as refused:

@@ -48,7 +48,8 @@ async function copied (text) {
     const area = document.createElement('textarea')
     area.value = text
     area.className = 'hidden'
-    document.body.append(area)
+    const dialog = document.querySelector('dialog[open]') // outside of it nothing gets the focus
+    ;(dialog ?? document.body).append(area)
     area.select()
     const done = document.execCommand('copy')
     area.remove()

@@ -1,6 +1,7 @@
 // A lock's timeline: its holders as bars one after the other, how many waited as an area, and where leases
 // were lost or evicted. The table beneath it says the same in words.
 
+import { kindOf } from '../ends.js'
 import { html } from '../html.js'
 import { seen, who } from '../text.js'
 import { clock, say, time } from '../words.js'
@@ -96,7 +97,7 @@ export function Timeline ({ entries, state, range, begins, gaps }) {
   let area = `M0 ${floor}`
   for (const step of waits) area += `H${x(step.ago).toFixed(1)}V${y(step.count).toFixed(1)}`
   area += `H${width}V${floor}Z`
-  const ends = (kinds) => bars.filter((bar) => bar.end && kinds.includes(bar.end.kind)).length
+  const ends = (kinds) => bars.filter((bar) => bar.end && kinds.includes(kindOf({ ...bar, ...bar.end }))).length
   const unseen = [...(begins !== undefined && begins < range ? [{ from: range, to: begins }] : []), ...gaps]
   return html`<figure class="timeline">
     <div ref=${ref}>
@@ -125,13 +126,14 @@ function Bar ({ bar, x, top }) {
   const wide = Math.max(x(bar.to) - left, 2)
   const y = top + bar.lane * LANE
   const name = seen(who(bar)) || say('noNote')
-  const end = bar.held ? say('holdsNow') : bar.lostSight ? say('endNotSeen') : say(`kind_${bar.end.kind}`)
+  const ended = bar.end && kindOf({ ...bar, ...bar.end })
+  const end = bar.held ? say('holdsNow') : bar.lostSight ? say('endNotSeen') : say(`kind_${ended}`)
   const kind = bar.held ? bar.owner ? 'held' : 'kept' : 'past'
   const room = bar.unbegun ? 0 : Math.floor((wide - 12) / 7.2)
   return html`<g class=${`span is-${kind}${bar.unbegun ? ' unbegun' : ''}`}>
     <title>${`${name}: ${bar.unbegun ? say('beginNotSeen') : time(bar.length)}, ${end}`}</title>
     <rect x=${left} y=${y} width=${wide} height=${LANE - 6} rx="3" />
     ${room > 3 && html`<text x=${left + 6} y=${y + 14}>${name.length > room ? `${name.slice(0, room - 1)}…` : name}</text>`}
-    ${bar.end && mark[bar.end.kind] && html`<path class="end is-${bar.end.kind}" transform=${`translate(${left + wide} ${y + 5})`} d=${mark[bar.end.kind]} />`}
+    ${mark[ended] && html`<path class="end is-${ended}" transform=${`translate(${left + wide} ${y + 5})`} d=${mark[ended]} />`}
   </g>`
 }

@@ -3,7 +3,7 @@
 import { evict, isOwn, mayEvict, mayRemove, mayReserve, release, remove, reserve, reset } from '../actions.js'
 import { ask } from '../api.js'
 import { mark, since } from '../clock.js'
-import { Sentence, When } from '../ends.js'
+import { named, Sentence, When } from '../ends.js'
 import { html } from '../html.js'
 import { heard, useHeard } from '../hear.js'
 import { leaseOf, longestWait, modeOf, stateOf, watch } from '../lease.js'
@@ -133,13 +133,6 @@ function Queue ({ state, look }) {
 function gapsOf ({ data, age }) {
   const now = Date.parse(data?.begins) + data?.begins_ms + age
   return (data?.gaps ?? []).map((gap) => ({ from: now - Date.parse(gap.from), to: gap.to ? now - Date.parse(gap.to) : 0 }))
-}
-
-// named has those entries of a lease that do not tell whose it was told by those that do.
-function named (entries) {
-  const known = new Map()
-  for (const entry of entries) if (entry.details || entry.note) known.set(entry.token + entry.handle, { details: entry.details, note: entry.note })
-  return entries.map((entry) => entry.details || entry.note ? entry : { ...entry, ...known.get(entry.token + entry.handle) })
 }
 
 /** What happened: the service's history, or what was heard since the console was opened. */

@@ -1,15 +1,17 @@
 // Who looks: signing in, what one may do, and signing out.
 
-import { signedIn, signIn } from '../api.js'
+import { forget } from '../actions.js'
+import { ask, signedIn, signIn } from '../api.js'
 import { hearAgain } from '../hear.js'
 import { html } from '../html.js'
-import { lookNow } from '../look.js'
-import { askWho, useMe } from '../me.js'
-import { Field } from '../parts/small.js'
+import { lookNow, useLook } from '../look.js'
+import { askWho } from '../me.js'
+import { Field, Stale } from '../parts/small.js'
 import { Text } from '../text.js'
 import { say, time } from '../words.js'
 
 function use (token) {
+  if (!token) forget()
   signIn(token)
   hearAgain()
   askWho()
@@ -32,11 +34,12 @@ export function SignIn ({ problem }) {
 }
 
 export function Me () {
-  const { client, told } = useMe()
+  const look = useLook((signal) => ask('me', {}, signal), ['me'], { vital: true })
+  const client = look.data
   return html`<section class="view">
     <div class="head"><h1 tabindex="-1">${say('me')}</h1></div>
-    ${!client && html`<p class="note">${say(told === 'missing' ? 'missing' : told === '' ? 'loading' : told === 'unknown' ? 'noAnswer' : told)}</p>`}
-    ${client && html`<div class="card">
+    <${Stale} look=${look} />
+    ${client && html`<div class=${look.fresh ? 'card known' : 'card known old'}>
       <p class="sum">${client.client ? html`${say('signedInAs')} <${Text} of=${client.client} class="who" />` : say('by_open')}${client.client && html` <span class="dim">${say(`by_${client.by}`)}</span>`}</p>
       ${(client.rights ?? []).length > 0 && html`<table class="plain"><thead><tr><th scope="col">${say('namesWith')}</th><th scope="col">${say('right_view')}</th><th scope="col">${say('right_lock')}</th><th scope="col">${say('right_evict')}</th></tr></thead>
         <tbody>${client.rights.map((rule) => html`<tr key=${rule.prefix}><td>${rule.prefix ? html`<${Text} of=${`${rule.prefix}…`} />` : say('allNames')}</td>
