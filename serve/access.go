@@ -23,8 +23,8 @@ type Right string
 // The rights. None contains another.
 const (
 	View  Right = "view"  // show, list, events, and who holds what it is refused
-	Lock  Right = "lock"  // acquire, renew, release, note
-	Evict Right = "evict" // evict, and lift fences
+	Lock  Right = "lock"  // acquire, renew, release, note, reserve
+	Evict Right = "evict" // evict, remove waiters, reset, and lift fences
 )
 
 // A Rule grants rights to the names that begin with a prefix; "" is all.

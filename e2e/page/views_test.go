@@ -232,7 +232,7 @@ func TestAnOlderService(t *testing.T) {
 	})
 	s.hold("deploy", "one", "ci", minute)
 	p := open(t, s.url)
-	p.reads("main", "does not tell")
+	p.reads("main", "does not provide")
 	eval[string](p, `location.hash = '#/lock/deploy'`)
 	p.reads("#lock-state", "held")
 	p.reads("main", "Since this console was opened")

@@ -33,11 +33,11 @@ type Options struct {
 	Token func() (string, error)
 	// TLS is for https; nil: the system's certificates.
 	TLS *tls.Config
-	// Events is what the names begin with whose ends the driver is told of: it hears of all of
-	// them, also of those that it does not hold. Empty: all names.
+	// Events limits the stream of events to names that begin with it. The stream reports all of
+	// them, including those that the driver does not hold. Empty: all names.
 	Events string
-	// NoEvents does without the stream of events: a holder hears of its end from its next
-	// renewal.
+	// NoEvents does without the stream of events: holders learn of an early end from their next
+	// renewal, as they do while the service refuses another stream.
 	NoEvents bool
 
 	// Headers adds to the headers of a call, such as the trace that its context is of: package leaseholdotel has one.
