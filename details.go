@@ -11,57 +11,57 @@ import (
 	"github.com/leasehold-go/leasehold/internal/details"
 )
 
-// Details say who holds a resource or waits for it, and what for. They are for people: nothing
-// verifies them. Engines keep them in the note, of at most [driver.MaxNote] bytes.
+// Details say who holds a resource or waits for it, and why. They are for people, and nothing
+// verifies them. Engines keep them in the note, which is limited to [driver.MaxNote] bytes.
 type Details struct {
 	Host    string            // name of the machine
-	User    string            // who the program runs as, or the person who holds
+	User    string            // user of the program, or the person who holds the lease
 	PID     int               // process id on Host; 0: unknown
 	Program string            // name of the program
-	Started time.Time         // when the program began, by its own clock, in whole seconds; zero: unknown
-	Link    string            // URL of http or https with more about it, such as the log of a build; without a password
-	Labels  map[string]string // anything else, by names of your own
-	Text    string            // a line for people, see [Note]
+	Started time.Time         // when the program started, by its own clock, in whole seconds; zero: unknown
+	Link    string            // http or https URL with more information, such as the log of a build; without a password
+	Labels  map[string]string // anything else
+	Text    string            // a line of free text, see [Note]
 	Kind    string            // "", or one of the constants below
 }
 
-// Values of Details.Kind. Readers should take any other as they take "".
+// Values of Details.Kind. Readers should treat any other value as "".
 const (
-	// HolderManual is a lease that nobody renews by design. It is the default with [NoRenew].
+	// HolderManual is a lease that is not renewed by design. It is the default with [NoRenew].
 	HolderManual = details.Manual
-	// HolderOnce is what keeps a resource after a finished job, with [OncePer] say. The label
-	// "exit" is the job's exit code, if it is known.
+	// HolderOnce is a lease that keeps the resource after a finished job, as with [OncePer]. The
+	// label "exit" is the job's exit code, if known.
 	HolderOnce = details.Once
 	// HolderReserved is a resource that a person has reserved.
 	HolderReserved = details.Reserved
 )
 
-// String is for people. What others wrote is quoted, and drives no terminal.
+// String formats d for people. Text from others is quoted, so that it cannot control a terminal.
 func (d Details) String() string {
 	return fmt.Sprintf("{Host:%q User:%q PID:%d Program:%q Started:%v Link:%q Labels:%q Text:%q Kind:%q}",
 		d.Host, d.User, d.PID, d.Program, d.Started, d.Link, d.Labels, d.Text, d.Kind)
 }
 
-// GoString is String with the type.
+// GoString returns String with the type's name.
 func (d Details) GoString() string { return "leasehold.Details" + d.String() }
 
 // LogValue implements slog.LogValuer.
 func (d Details) LogValue() slog.Value { return slog.StringValue(d.String()) }
 
-// WithDetails sets the details of this lease. Fields that are zero keep the values of
-// [Options.Details], or else their defaults, and labels are added to those. Details that an
-// engine cannot keep, or whose Link is none, are [ErrInvalidOption].
+// WithDetails sets the details of this lease. Zero fields keep the values of [Options.Details]
+// or their defaults. Labels are added to the labels of Options. Details that engines cannot
+// keep, or an invalid Link, are [ErrInvalidOption].
 func WithDetails(d Details) Option {
 	return func(r *request) {
-		said := r.say()
+		said := r.ownDetails()
 		*said = details.Details(d).Or(*said)
 	}
 }
 
-// Details returns who holds. A note of a program that tells no details is their Text.
+// Details returns the holder's details. A note without details becomes their Text.
 func (h Holder) Details() Details { return detailsOf(h.note, h.Note) }
 
-// Details returns who waits. A note of a program that tells no details is their Text.
+// Details returns the waiter's details. A note without details becomes their Text.
 func (w Waiter) Details() Details { return detailsOf(w.note, w.Note) }
 
 // detailsOf reads a note as an engine keeps it, or else what was shown of one.
@@ -72,18 +72,17 @@ func detailsOf(note, shown string) Details {
 	return Details(details.Of(note))
 }
 
-// SetDetails changes the details that people see who ask who holds the resource. Fields that
-// are zero stay as they are, and labels are added to those that are there. It returns what
-// [Lease.SetNote] returns.
+// SetDetails changes the details that others see for this lease. Zero fields stay as they are,
+// and labels are added. It returns the errors of [Lease.SetNote].
 func (le *Lease) SetDetails(ctx context.Context, d Details) error {
 	return le.wrap("details", le.setNote(ctx, func(said *details.Details) { *said = details.Details(d).Or(*said) }))
 }
 
-// A description is what a lease says of its holder. It is not changed once it is made.
+// A description is what a lease publishes about its holder. It is immutable.
 type description struct {
 	said   details.Details
-	filled details.Details // in for what was not said, if there is room
-	note   string          // of both, as engines keep it
+	filled details.Details // defaults for zero fields of said, if there is room
+	note   string          // both, as engines keep them
 }
 
 func newDescription(said, filled details.Details) (*description, error) {
@@ -98,7 +97,7 @@ func newDescription(said, filled details.Details) (*description, error) {
 	return &description{said, filled, note}, checkNote(note)
 }
 
-// description is of all leases whose calls say no more.
+// description returns the description of leases whose calls give no details.
 func (o *Options) description() (*description, error) {
 	said := details.Details(o.Details)
 	if o.Note != "" && said.Text != "" && o.Note != said.Text {
@@ -108,8 +107,8 @@ func (o *Options) description() (*description, error) {
 	return newDescription(said, details.Mine())
 }
 
-// say returns what the call says of its holder, to be changed.
-func (r *request) say() *details.Details {
+// ownDetails returns the details of this call, to be changed.
+func (r *request) ownDetails() *details.Details {
 	if r.said == nil {
 		said := r.who.said
 		r.said = &said
@@ -117,7 +116,7 @@ func (r *request) say() *details.Details {
 	return r.said
 }
 
-// describe makes the description of what the call says, where that is more than Options do.
+// describe makes the description of a call that gives details of its own.
 func (r *request) describe() (err error) {
 	if r.said == nil && !r.noRenew {
 		return nil
@@ -126,6 +125,6 @@ func (r *request) describe() (err error) {
 	if r.noRenew {
 		filled.Kind = HolderManual
 	}
-	r.who, err = newDescription(*r.say(), filled)
+	r.who, err = newDescription(*r.ownDetails(), filled)
 	return err
 }
