@@ -78,9 +78,9 @@ type renewal struct {
 	k     *keepAlive
 }
 
-// RenewAll implements [driver.BatchRenewer]: one keep-alive serves all leases of a session,
-// and one transaction reads that 128 keys are still there. The watch does not stand in for
-// the read: whose member hangs looks as if nothing had been deleted.
+// RenewAll implements [driver.BatchRenewer]. One keep-alive serves all leases of a session, and
+// one transaction checks that up to 128 keys still exist. The watch cannot replace the check: if
+// its member hangs, it looks as if nothing had been deleted.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	started := d.clock.Now()
 	plain, singly := d.plain(renewals)

@@ -1,10 +1,10 @@
-// Package httplock is Leasehold's driver for the HTTP service, which package serve and
-// "leasehold serve" offer: a program that uses it needs no way to the engine but one port, and
-// no client of the engine. What the engine behind the service promises is what the driver
-// promises. See docs/serve.md.
+// Package httplock is Leasehold's driver for the HTTP service of package serve and "leasehold
+// serve". A program that uses it needs access to one port of the service, but not to the engine,
+// and no client of the engine. The driver promises what the engine behind the service promises.
+// See docs/serve.md.
 //
-// A claim that waits has a call open at the service, which answers when it is granted; one
-// stream of events for each driver tells holders that their leases have ended early.
+// A waiting claim keeps one call open at the service, which answers when it is granted. One
+// event stream per driver notifies holders of leases that have ended early.
 package httplock
 
 import (
@@ -26,24 +26,23 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
-// Options are what a Driver may be told. The zero value is what most need.
+// Options configure a Driver. The zero value suits most programs.
 type Options struct {
-	// Token returns the bearer token that calls carry. It is called for each, so that it may
-	// read a file that changes. nil: calls carry none.
+	// Token returns the bearer token of calls. It is called for each of them, so it may read a
+	// file that changes. nil: no token.
 	Token func() (string, error)
 	// TLS is for https; nil: the system's certificates.
 	TLS *tls.Config
-	// Events is what the names begin with whose ends the driver is told of: it hears of all of
-	// them, also of those that it does not hold. Empty: all names.
+	// Events is a prefix of names. The driver receives the ends of all leases with such names,
+	// not just of its own. Empty: all names.
 	Events string
-	// NoEvents does without the stream of events: a holder hears of its end from its next
-	// renewal.
+	// NoEvents turns the event stream off: a holder learns of its end at its next renewal.
 	NoEvents bool
 
 	files *storeurl.TLS // in place of TLS, from the files of a URL; nil: TLS counts
 }
 
-// ErrDenied: the service does not know the caller, or grants it no right to the call.
+// ErrDenied: the service does not know the caller, or the caller lacks the right.
 var ErrDenied = fmt.Errorf("httplock: denied by the service: %w", driver.ErrDenied)
 
 // How long a connection may take to be made, and how many stay open unused.
@@ -78,9 +77,9 @@ type promises struct {
 	inspects bool
 }
 
-// Connect asks the service at base, such as "https://locks.internal:7400", what it promises,
-// and returns a driver on it, which is a BatchRenewer, a Checker and, if the engine behind the
-// service is one, an Operator. The caller calls Close.
+// Connect asks the service at base, such as "https://locks.internal:7400", for its features, and
+// returns a driver on it. The driver is a BatchRenewer, a Checker and, if the engine behind the
+// service is one, an Operator. The caller must close it.
 func Connect(ctx context.Context, base string, opts *Options) (driver.Driver, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {

@@ -95,5 +95,5 @@ func fenceOf(token string) uint64 {
 	return fence
 }
 
-// Shown is what Inspect and List show in place of an owner.
+// Shown is the placeholder for owners in the results of Inspect and List.
 func Shown(owner string) string { return wire.Handle(owner) }

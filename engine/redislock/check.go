@@ -12,9 +12,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/rehearsal"
 )
 
-// Check asks every primary for its version, for the settings that a lock's promises depend on,
-// and for the time. It needs nothing that locks do not need but, to tell how often the server
-// writes to disk, the right to CONFIG GET.
+// Check asks every primary for its version, its settings that locks depend on, and the time. It
+// needs the same rights as locks. Only to report how often the server writes to disk does it
+// need the right to CONFIG GET.
 func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
@@ -120,8 +120,8 @@ func plural(n, word string) string {
 	return word + "s"
 }
 
-// Rehearse takes, renews and releases a lock of its own, and removes its history. Who may not
-// do that leaves it for a day.
+// Rehearse takes, renews and releases a lock on a random name, and removes its history. A user
+// without the right to remove it leaves it for a day.
 func (d *Driver) Rehearse(ctx context.Context) error {
 	name, ttl := rehearsal.Name(), rehearsal.TTL
 	if d.o.Memory > 0 {

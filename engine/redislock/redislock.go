@@ -16,36 +16,37 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// DefaultPrefix is put before each name.
+// DefaultPrefix precedes each name.
 const DefaultPrefix = "lock:"
 
 const (
-	// minTTL is the shortest lease: the core keeps 2 ms and 1 % back, a pause of the
-	// garbage collector or of the server takes some more, and nothing useful would be left.
+	// minTTL is the shortest lease. The core keeps back 2 ms and 1 %, and a pause of the garbage
+	// collector or of the server takes some more. In a shorter lease no useful time would be
+	// left.
 	minTTL = 20 * time.Millisecond
 	// step is the resolution of PX.
 	step = time.Millisecond
-	// historyTTL is how long the last fence outlives its last use. Fences follow the
-	// server's clock, so that only a clock that was set back by more than this could
-	// give a smaller one; and names that are used once leave nothing behind for ever.
+	// historyTTL is how long the last fence outlives its last use. Fences follow the server's
+	// clock, so only a clock that was set back by more than this could give a smaller one. Names
+	// that are used once leave nothing behind permanently.
 	historyTTL = 25 * time.Hour
 )
 
 // Options configure a Driver. The zero value of each field is its default.
 type Options struct {
-	// Prefix is put before each name to make the lock key; "": DefaultPrefix. All
-	// processes must use the same. It may have a hash tag, such as "{shop}:", which
-	// puts all locks into one slot. No control characters.
+	// Prefix precedes each name in the lock key; "": DefaultPrefix. All processes must use the
+	// same. It may have a hash tag, such as "{shop}:", which puts all locks into one slot. It
+	// has no control characters.
 	Prefix string
-	// NoPrefix takes names as lock keys as they are; Prefix must be "".
+	// NoPrefix uses names as lock keys without a prefix; Prefix must be "".
 	NoPrefix bool
-	// Replicas is how many replicas must have acknowledged a grant or a renewal (WAIT)
-	// before it counts. With fewer, a grant is given up and ErrReplicas returned.
-	// 0 does not wait: a failover may then lose a grant, and let a second holder in.
+	// Replicas is how many replicas must acknowledge a grant or a renewal (WAIT) before it
+	// counts. With fewer, a grant is given up and ErrReplicas returned. With 0, a failover may
+	// lose a grant, and let a second holder in.
 	Replicas int
-	// RequireFenceHistory makes a resource without a stored fence an error,
-	// ErrNoFenceHistory, and keeps fences for ever. New resources must be prepared by
-	// RaiseFence. It is for those who trust the server's clock less than its memory.
+	// RequireFenceHistory makes a resource without a stored fence an error, ErrNoFenceHistory,
+	// and keeps fences forever. Use RaiseFence to prepare new resources. Set it if you trust the
+	// server's data more than its clock.
 	RequireFenceHistory bool
 	// Memory, if not 0, is the greatest TTL that anybody uses; longer ones are refused. A
 	// server grants nothing, ErrForgetful, until drivers have seen for so long, on clocks
@@ -56,12 +57,12 @@ type Options struct {
 	Memory time.Duration
 	// NoMemory leaves out Memory also where it has a default, in NewRedlock; Memory must be 0.
 	NoMemory bool
-	// Rest, if not 0, lets clients in that do not queue, such as those of the plain recipe,
-	// beside a queue that never ends: a lock that is given up is left free for that long,
-	// once a second at most. It must be longer than the time between two of their attempts,
-	// and at most half a second, and the same in all processes. An attempt without waiting
-	// may be refused meanwhile although nobody holds the lock. Locks that nobody else wants
-	// lose their shorter scripts by it.
+	// Rest, if not 0, lets clients that do not queue, such as clients of the plain recipe, in
+	// beside a queue that never empties. A released lock then stays free for that long, at most
+	// once a second. Rest must be longer than the time between two of their attempts, at most
+	// half a second, and the same in all processes. Meanwhile an attempt without waiting may be
+	// refused although nobody holds the lock. With Rest, uncontended locks cannot use their
+	// shorter scripts.
 	Rest time.Duration
 }
 
@@ -89,8 +90,8 @@ type Driver struct {
 	closing sync.Once
 }
 
-// Open returns a Driver on one server. It does no I/O, and connects when it is first needed: once
-// for all calls, which share a connection, and once to listen. Close closes both.
+// Open returns a Driver on one server. It does no I/O. When first needed, the driver makes one
+// connection that all calls share, and one to listen. Close closes both.
 func Open(server *redis.Options, opts *Options) (*Driver, error) {
 	if server == nil {
 		return nil, errors.New("redislock: no server's options")
@@ -106,13 +107,13 @@ func Open(server *redis.Options, opts *Options) (*Driver, error) {
 	return d, nil
 }
 
-// New returns a Driver on client, which stays the caller's: Close does not close it. It
-// does no I/O. client must be of NewClient, NewFailoverClient, NewClusterClient or
-// NewUniversalClient; a Ring is refused, because it has no order among its servers.
+// New returns a Driver on client, which Close does not close. New does no I/O. client must come
+// from NewClient, NewFailoverClient, NewClusterClient or NewUniversalClient. A Ring is refused,
+// because its servers have no order.
 //
-// The driver listens through client, and asks it where the servers are. Calls have connections of their
-// own, one to each server, made from client's options with their Dialer, credentials and OnConnect;
-// its hooks, Limiter and pool have no part in them, nor have its retries.
+// The driver listens through client, and uses it to find the servers. Calls use connections of
+// their own, one to each server, made from client's options with their Dialer, credentials and
+// OnConnect. Hooks, Limiter, pool and retries of client do not apply to them.
 func New(client redis.UniversalClient, opts *Options) (*Driver, error) {
 	if !isNil(client) {
 		switch c := client.(type) {
@@ -168,7 +169,7 @@ func newDriver(client redis.UniversalClient, server *redis.Options, opts *Option
 	return d, nil
 }
 
-// Features declares everything.
+// Features implements [driver.Driver]. Redis supports every feature.
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
 		Engine: "redis", Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
@@ -177,8 +178,8 @@ func (d *Driver) Features() driver.Features {
 	}
 }
 
-// Close ends the driver's connections, with the calls on them. Later calls return [driver.ErrClosed].
-// What is held stays held.
+// Close closes the driver's connections and ends the calls on them. Later calls return
+// [driver.ErrClosed]. Leases stay held.
 func (d *Driver) Close() error {
 	var err error
 	d.closing.Do(func() {
@@ -191,7 +192,8 @@ func (d *Driver) Close() error {
 	return err
 }
 
-// Claim returns ErrUnsupported for an owner that Redis cannot tell from its own marks.
+// Claim implements [driver.Driver]. It returns ErrUnsupported for an owner that is empty or has
+// a control character.
 func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	if req.Owner == "" || strings.Contains(req.Owner, mark) {
 		return nil, fmt.Errorf("redislock: an owner that is empty or has a control character is %w", driver.ErrUnsupported)
@@ -202,11 +204,11 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	return &claim{d: d, req: req, keys: d.keysOf(req.Resource)}, nil
 }
 
-// grantsUnasked reports whether a release may grant the lock to the next in the queue, which is told.
-// That one could neither wait for replicas nor find out what the server remembers.
+// grantsUnasked reports whether a release may grant the lock to the next in the queue and notify
+// it. Such a waiter could neither wait for replicas nor check the server's uptime.
 func (d *Driver) grantsUnasked() bool { return d.o.Replicas == 0 && d.o.Memory == 0 }
 
-// checkTTL refuses a lease that a server could forget and still be trusted.
+// checkTTL refuses a lease that could outlast the uptime that is required of a server.
 func (d *Driver) checkTTL(ttl time.Duration) error {
 	if d.o.Memory > 0 && ttl > d.o.Memory {
 		return fmt.Errorf("redislock: a TTL of %v is above Options.Memory of %v, which is %w", ttl, d.o.Memory, driver.ErrUnsupported)
@@ -214,7 +216,7 @@ func (d *Driver) checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-// usable is the check that stands before every call.
+// usable is the check before every call.
 func (d *Driver) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -225,7 +227,7 @@ func (d *Driver) usable(ctx context.Context) error {
 	return nil
 }
 
-// ask has c, which is about the lock key, answered.
+// ask sends c, a call about the lock key, and returns its answer.
 func (d *Driver) ask(ctx context.Context, key string, c *call) (answer, error) {
 	if err := d.usable(ctx); err != nil {
 		return answer{}, err
@@ -234,12 +236,12 @@ func (d *Driver) ask(ctx context.Context, key string, c *call) (answer, error) {
 	return a, explain(err)
 }
 
-// millis is d in whole milliseconds, rounded up.
+// millis returns d in whole milliseconds, rounded up.
 func millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// historyLife is how long the history outlives a grant of ttl; 0: for ever.
+// historyLife returns how long the history outlives a grant of ttl; 0: forever.
 func (d *Driver) historyLife(ttl time.Duration) time.Duration {
 	if d.o.RequireFenceHistory {
 		return 0

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// ErrDeaf: what is told in the database of the locks does not reach [Options.Listen], so that
-// waiters poll. Nothing else is wrong.
+// ErrDeaf: messages about the locks do not reach [Options.Listen], so waiters poll. Locks work
+// otherwise.
 var ErrDeaf = errors.New("the Listener hears nothing of the locks: it needs a connection to their own database, not through a pool in transaction mode")
 
 const (
@@ -62,10 +62,10 @@ func (h *hearing) heard(message string) bool {
 // newToken is longer than what any waiter is called.
 func newToken() string { return "heard:" + rand.Text() }
 
-// Listening returns nil if [Options.Listen] hears what is told in the database of the locks:
-// it listens on a connection of its own, tells itself something and waits for that, 3 s at
-// most. An error that is [ErrDeaf] says that waiters poll, and why as far as is known; any
-// other that it could not be found out.
+// Listening returns nil if [Options.Listen] receives the database's messages about the locks. It
+// listens on a connection of its own, sends itself a message and waits for it, for at most 3 s.
+// An error that matches [ErrDeaf] means that waiters poll, and says why if possible. Any other
+// error means that the test itself failed.
 func (d *Driver) Listening(ctx context.Context) error {
 	if d.watch.listener == nil {
 		return fmt.Errorf("%w (there is no Listener)", ErrDeaf)
