@@ -18,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// DefaultNodeTimeout is the default of Options.NodeTimeout. The Redlock page of the Redis manual
+// DefaultNodeTimeout is the default of [Options.NodeTimeout]. The Redlock page of the Redis manual
 // gives 5 to 50 ms for leases of ten seconds.
 const DefaultNodeTimeout = 50 * time.Millisecond
 
