@@ -68,7 +68,7 @@ const (
 	replyHeld
 	replyGone
 	replyNoHistory
-	replyForgetful
+	replyTooYoung
 )
 
 // Try implements driver.Claim.
@@ -183,9 +183,9 @@ func (c *claim) attempt(ctx context.Context, try int64) (driver.Grant, *driver.B
 	}
 	unserved := func() { c.update(func(now *state) { now.uncertain = was.uncertain }) }
 	switch number(values[0]) {
-	case replyForgetful:
+	case replyTooYoung:
 		unserved()
-		return driver.Grant{}, nil, d.forgetful(values)
+		return driver.Grant{}, nil, d.tooYoung(values)
 	case replyNoHistory:
 		unserved()
 		return driver.Grant{}, nil, fmt.Errorf("%w: %q", ErrNoFenceHistory, c.req.Resource)
@@ -247,7 +247,7 @@ func (c *claim) sendTry(ctx context.Context, was state, number int64) (answer, e
 	if was.mayBeServed() {
 		pending = fmt.Sprint(was.releases - 1)
 	}
-	if d.o.Memory > 0 {
+	if d.o.MinUptime > 0 {
 		kinds, fresh = append(kinds, kindMemory), strings.ToLower(rand.Text())
 	}
 	memory, known := d.seen.now()
@@ -255,7 +255,7 @@ func (c *claim) sendTry(ctx context.Context, was state, number int64) (answer, e
 	try.durable, try.leaves = true, leavesSoon
 	try.keys(k, c.req.Owner, kinds...)
 	try.args(c.req.Owner, c.req.TTL, modeName(c.req.Mode), c.req.Limit, c.req.Queue, c.channel(), c.req.Note,
-		d.historyLife(c.req.TTL), d.o.RequireFenceHistory, was.releases, wake, d.o.Memory, pending, goneTTL,
+		d.historyLife(c.req.TTL), d.o.RequireFenceHistory, was.releases, wake, d.o.MinUptime, pending, goneTTL,
 		number, d.grantsUnasked(), fresh, memory, known.Milliseconds(), d.o.Rest, placeTTL)
 	return d.pipelines.ask(ctx, k.lock, try)
 }

@@ -45,9 +45,9 @@ var (
 	// ErrNoFenceHistory: with RequireFenceHistory, the server has no fence for the resource.
 	// RaiseFence creates one.
 	ErrNoFenceHistory = fmt.Errorf("redislock: no history of fences: %w", driver.ErrCorrupt)
-	// ErrForgetful: nobody knows yet that the server has not forgotten a grant that still
-	// counts, such as by a restart; see Options.Memory. A waiter gets it in time.
-	ErrForgetful = fmt.Errorf("redislock: the server may have forgotten leases: %w", driver.ErrNotYet)
+	// ErrServerTooYoung: the server may have forgotten a grant that still counts, for example in
+	// a restart; see Options.MinUptime. A waiter continues until the server is old enough.
+	ErrServerTooYoung = fmt.Errorf("redislock: the server may have forgotten leases: %w", driver.ErrNotYet)
 	// ErrReplicas: fewer replicas acknowledged than Options.Replicas asks for. A grant
 	// was given up.
 	ErrReplicas = errors.New("redislock: too few replicas acknowledged, check INFO replication")

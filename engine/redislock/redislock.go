@@ -48,15 +48,16 @@ type Options struct {
 	// and keeps fences forever. Use RaiseFence to prepare new resources. Set it if you trust the
 	// server's data more than its clock.
 	RequireFenceHistory bool
-	// Memory, if not 0, is the greatest TTL that anybody uses; longer ones are refused. A
-	// server grants nothing, ErrForgetful, until drivers have seen for so long, on clocks
-	// that only go forward, that it neither restarted nor was flushed: it may have forgotten a
-	// grant before. What they saw is kept on the server, so that later ones need not
-	// wait. For the servers of a quorum, not for Cluster; a replica that takes over is not
-	// covered.
-	Memory time.Duration
-	// NoMemory leaves out Memory also where it has a default, in NewRedlock; Memory must be 0.
-	NoMemory bool
+	// MinUptime, if not 0, is the greatest TTL that any program uses; longer ones are refused. A
+	// server grants nothing, ErrServerTooYoung, until drivers have seen it run for that long
+	// without a restart or a flush. Before that it may have forgotten a grant. Drivers measure
+	// the uptime on monotonic clocks and store it on the server, so that later ones need not
+	// wait. MinUptime is for the servers of a quorum, not for Cluster. It does not cover a
+	// replica that takes over.
+	MinUptime time.Duration
+	// NoMinUptime turns MinUptime off even where it has a default, in NewRedlock. MinUptime must
+	// be 0.
+	NoMinUptime bool
 	// Rest, if not 0, lets clients that do not queue, such as clients of the plain recipe, in
 	// beside a queue that never empties. A released lock then stays free for that long, at most
 	// once a second. Rest must be longer than the time between two of their attempts, at most
@@ -72,9 +73,9 @@ const (
 	restEvery = time.Second
 )
 
-// DefaultMemory is for programs that do not know the TTLs of others: a minute is beyond
-// what most locks are taken for.
-const DefaultMemory = time.Minute
+// DefaultMinUptime is for programs that do not know other programs' TTLs: few locks are held for
+// more than a minute.
+const DefaultMinUptime = time.Minute
 
 // A Driver serves claims on Redis. It is safe for concurrent use.
 type Driver struct {
@@ -153,14 +154,14 @@ func newDriver(client redis.UniversalClient, server *redis.Options, opts *Option
 	if o.Rest < 0 || o.Rest > maxRest {
 		return nil, fmt.Errorf("redislock: Rest is %v, and at most %v", o.Rest, maxRest)
 	}
-	if o.Memory < 0 {
-		return nil, fmt.Errorf("redislock: Memory is %v", o.Memory)
+	if o.MinUptime < 0 {
+		return nil, fmt.Errorf("redislock: MinUptime is %v", o.MinUptime)
 	}
-	if o.NoMemory && o.Memory != 0 {
-		return nil, errors.New("redislock: Memory and NoMemory exclude each other")
+	if o.NoMinUptime && o.MinUptime != 0 {
+		return nil, errors.New("redislock: MinUptime and NoMinUptime exclude each other")
 	}
-	if _, cluster := client.(*redis.ClusterClient); cluster && o.Memory > 0 {
-		return nil, fmt.Errorf("redislock: Memory on Cluster is %w", driver.ErrUnsupported)
+	if _, cluster := client.(*redis.ClusterClient); cluster && o.MinUptime > 0 {
+		return nil, fmt.Errorf("redislock: MinUptime on Cluster is %w", driver.ErrUnsupported)
 	}
 	d := &Driver{client: client, o: o}
 	d.pipelines.init(client, server, o.Replicas)
@@ -206,12 +207,12 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 
 // grantsUnasked reports whether a release may grant the lock to the next in the queue and notify
 // it. Such a waiter could neither wait for replicas nor check the server's uptime.
-func (d *Driver) grantsUnasked() bool { return d.o.Replicas == 0 && d.o.Memory == 0 }
+func (d *Driver) grantsUnasked() bool { return d.o.Replicas == 0 && d.o.MinUptime == 0 }
 
 // checkTTL refuses a lease that could outlast the uptime that is required of a server.
 func (d *Driver) checkTTL(ttl time.Duration) error {
-	if d.o.Memory > 0 && ttl > d.o.Memory {
-		return fmt.Errorf("redislock: a TTL of %v is above Options.Memory of %v, which is %w", ttl, d.o.Memory, driver.ErrUnsupported)
+	if d.o.MinUptime > 0 && ttl > d.o.MinUptime {
+		return fmt.Errorf("redislock: a TTL of %v is above Options.MinUptime of %v, which is %w", ttl, d.o.MinUptime, driver.ErrUnsupported)
 	}
 	return nil
 }

@@ -17,8 +17,8 @@ type Redlock struct {
 
 // NewRedlock returns a driver over clients. Each is a client of one server that is independent
 // of the others. Their number must be odd and at least three. NewRedlock does no I/O, and Close
-// closes no client. opts applies to every server, except that Memory defaults to [DefaultMemory]
-// unless NoMemory is set: a server that loses its data would break the majority. Replicas and
+// closes no client. opts applies to every server, except that MinUptime defaults to [DefaultMinUptime]
+// unless NoMinUptime is set: a server that loses its data would break the majority. Replicas and
 // Rest must be 0.
 func NewRedlock(clients []redis.UniversalClient, opts *Options, majority *quorum.Options) (*Redlock, error) {
 	var o Options
@@ -31,8 +31,8 @@ func NewRedlock(clients []redis.UniversalClient, opts *Options, majority *quorum
 	if o.Rest != 0 {
 		return nil, errors.New("redislock: Rest is for one server, Sentinel or Cluster")
 	}
-	if o.Memory == 0 && !o.NoMemory {
-		o.Memory = DefaultMemory
+	if o.MinUptime == 0 && !o.NoMinUptime {
+		o.MinUptime = DefaultMinUptime
 	}
 	r := &Redlock{}
 	var nodes []driver.Driver
