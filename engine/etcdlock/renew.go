@@ -62,7 +62,7 @@ func (p *place) keep(ctx context.Context, ttl time.Duration) error {
 	}
 	d.mu.Unlock()
 	if fits {
-		if there, err := d.areThere(ctx, []*place{p}); err != nil {
+		if there, err := d.keysExist(ctx, []*place{p}); err != nil {
 			return err
 		} else if there {
 			return d.await(ctx, k)
@@ -85,7 +85,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	started := d.clock.Now()
 	plain, singly := d.plain(renewals)
 	for some := range slices.Chunk(plain, maxCompared) {
-		there, err := d.areThere(ctx, placesOf(some))
+		there, err := d.keysExist(ctx, placesOf(some))
 		for _, r := range some {
 			g, failed := driver.Grant{}, err
 			if err == nil && there {

@@ -69,7 +69,7 @@ func (b *batcher) ask(ctx context.Context, r request) (fence int64, alone bool, 
 	case batch.err != nil:
 		return 0, false, batch.err
 	case fence == untold:
-		return 0, false, errUntold
+		return 0, false, errMaybeReleased
 	case fence > 0:
 		return fence, false, nil
 	}
@@ -186,8 +186,8 @@ func (b *batches) isFree(name string) bool {
 // untold stands for the number of a lease that has ended, by the batch or before: another has the row by now.
 const untold = -1
 
-// errUntold: a release may have ended the lease, or found it ended.
-var errUntold = errors.New("sqllock: the resource has been granted since, which does not tell whether the lease was released or lost before")
+// errMaybeReleased: a release may have ended the lease, or found it ended.
+var errMaybeReleased = errors.New("sqllock: the resource has been granted since, which does not tell whether the lease was released or lost before")
 
 // grantBatch returns the numbers of the leases that it has granted.
 func (d *Driver) grantBatch(ctx context.Context, all []request) (fences map[grantee]int64, err error) {
@@ -218,7 +218,7 @@ func (d *Driver) giveBatch(ctx context.Context, all []request) (fences map[grant
 	case ended < int64(len(all)):
 		fences, err = d.fences(ctx, d.texts.gaveAll, arg)
 		if errors.Is(err, ErrContended) { // which leases it has ended is not known
-			err = errUntold
+			err = errMaybeReleased
 		}
 		for _, r := range all {
 			if _, told := fences[grantee{r.Name, r.Owner}]; err == nil && !told { // another has locked the row by now

@@ -32,8 +32,8 @@ const (
 	keptBeats = 32
 )
 
-// A pulse is what a watcher knows of its beats.
-type pulse struct {
+// A heartbeat is what a watcher knows of its beats.
+type heartbeat struct {
 	one     chan struct{}              // has a token while a beat has no answer yet
 	proc    string                     // guarded by watcher.mu; tells this driver from all others, anew after each pause
 	beating bool                       // guarded by watcher.mu; there is a goroutine
@@ -43,15 +43,15 @@ type pulse struct {
 	last    boottime.Instant           // guarded by watcher.mu; when the last one was that has an answer; zero: none
 }
 
-func (p *pulse) init() {
+func (p *heartbeat) init() {
 	p.one, p.proc, p.sent = make(chan struct{}, 1), cryptorand.Text(), make(map[int64]boottime.Instant)
 }
 
 // lives reports whether the places of this driver count for a good while. Requires watcher.mu.
-func (p *pulse) lives() bool { return p.last != 0 && boottime.Now().Sub(p.last) < placeTTL/2 }
+func (p *heartbeat) lives() bool { return p.last != 0 && boottime.Now().Sub(p.last) < placeTTL/2 }
 
-// alive sees to it that places count that are made now, and returns whose they are.
-func (w *watcher) alive(ctx context.Context) (proc string, err error) {
+// ensureAlive sees to it that places count that are made now, and returns whose they are.
+func (w *watcher) ensureAlive(ctx context.Context) (proc string, err error) {
 	for {
 		w.mu.Lock()
 		proc, lives := w.proc, w.lives()
@@ -68,7 +68,7 @@ func (w *watcher) alive(ctx context.Context) (proc string, err error) {
 		lives = w.lives()
 		w.mu.Unlock()
 		if !lives {
-			err = w.pulsate(ctx)
+			err = w.sendHeartbeat(ctx)
 		}
 		<-w.one
 		if err != nil {
@@ -77,8 +77,8 @@ func (w *watcher) alive(ctx context.Context) (proc string, err error) {
 	}
 }
 
-// pulsate makes a beat. Requires the token.
-func (w *watcher) pulsate(ctx context.Context) error {
+// sendHeartbeat makes a beat. Requires the token.
+func (w *watcher) sendHeartbeat(ctx context.Context) error {
 	w.mu.Lock()
 	w.count++
 	proc, number, sent := w.proc, w.count, boottime.Now()
@@ -118,13 +118,13 @@ func (w *watcher) beat() {
 		}
 		select {
 		case w.one <- struct{}{}:
-			_ = w.pulsate(ctx)
+			_ = w.sendHeartbeat(ctx)
 			<-w.one
 		case <-ctx.Done():
 		}
 		stop()
 		ctx, stop = context.WithTimeout(w.ctx, beatWithin)
-		w.tidy(ctx, proc)
+		w.reconcile(ctx, proc)
 		if round%sweepEvery == 0 {
 			_ = w.d.sweep(ctx)
 		}
@@ -142,15 +142,15 @@ type placed struct {
 	crowd time.Duration // for how long newcomers are refused
 }
 
-// tidy compares the places that this driver has with its waiters: who was granted, who has lost a place, and which are
+// reconcile compares the places that this driver has with its waiters: who was granted, who has lost a place, and which are
 // of nobody.
-func (w *watcher) tidy(ctx context.Context, proc string) {
+func (w *watcher) reconcile(ctx context.Context, proc string) {
 	sent := boottime.Now()
 	all, err := w.d.placesOf(ctx, proc)
 	if err != nil {
 		return
 	}
-	gone, extend := w.settle(all, sent)
+	gone, extend := w.applyPlaces(all, sent)
 	for part := range slices.Chunk(gone, removedAtOnce) {
 		_, _ = w.d.changed(ctx, w.d.texts.remove, proc, list(part...))
 	}
@@ -159,9 +159,9 @@ func (w *watcher) tidy(ctx context.Context, proc string) {
 	}
 }
 
-// settle tells the waiters what the tables said, by a call that was sent then. It returns the places that are of nobody,
+// applyPlaces tells the waiters what the tables said, by a call that was sent then. It returns the places that are of nobody,
 // and the names of which newcomers are soon not refused.
-func (w *watcher) settle(all []placed, sent boottime.Instant) (gone []placed, extend map[string]bool) {
+func (w *watcher) applyPlaces(all []placed, sent boottime.Instant) (gone []placed, extend map[string]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range w.byHash {
@@ -197,7 +197,7 @@ func (w *watcher) settle(all []placed, sent boottime.Instant) (gone []placed, ex
 	for _, one := range w.byHash {
 		if one.after != trying && one.seen < sent && !has[one] {
 			one.isIn = false
-			w.call(one)
+			w.wakeUp(one)
 		}
 	}
 	return gone, extend

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// An ear is a watcher's Listener and what it does.
-type ear struct {
+// An listenState is a watcher's Listener and what it does.
+type listenState struct {
 	listener  Listener // nil: there is none
 	channel   string
 	listening bool    // guarded by watcher.mu; there is a goroutine that listens
@@ -56,7 +56,7 @@ func (w *watcher) hear(message string) {
 		w.given(given)
 		return
 	}
-	w.callAll(func(one *waiter) bool { return called(one.req.Owner) == message })
+	w.wakeAll(func(one *waiter) bool { return called(one.req.Owner) == message })
 }
 
 // given brings a grant to the waiter that the message names, if it is one of ours.

@@ -84,7 +84,7 @@ func (w *watcher) arm(req *driver.Request, began boottime.Instant) *waiter {
 		w.running = true
 		w.done.Go(w.run)
 	} else if !waited && !w.hearing.hears {
-		w.came = true
+		w.joinedLately = true
 		signal(w.joined)
 	}
 	if !w.beating {
@@ -151,9 +151,9 @@ func (w *watcher) placed(me *waiter) bool {
 	return me.isIn
 }
 
-// still is the refusal of a claim whose place counts and whose turn has not come, as far as is known; else nil. When the
+// remembered is the refusal of a claim whose place counts and whose turn has not come, as far as is known; else nil. When the
 // tables have not been read for long, the claim is to find out why.
-func (w *watcher) still(me *waiter) *driver.Busy {
+func (w *watcher) remembered(me *waiter) *driver.Busy {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if me == nil || me.woken || !me.isIn || me.after == trying || me.tried.Sub(max(me.seen, w.settled)) > believed {
@@ -181,12 +181,12 @@ func (w *watcher) give(me *waiter, b brought) {
 	if ttl := b.ends.Sub(me.tried).Truncate(time.Microsecond); b.ends != 0 && ttl >= minTTL {
 		me.granted <- driver.Grant{TTL: ttl, Fence: driver.FenceOf(b.number)}
 	}
-	w.call(me)
+	w.wakeUp(me)
 	w.drop(me)
 }
 
-// call wakes a waiter. Requires mu.
-func (w *watcher) call(me *waiter) {
+// wakeUp wakes a waiter. Requires mu.
+func (w *watcher) wakeUp(me *waiter) {
 	if !me.woken {
 		me.woken = true
 		close(me.wake)

@@ -34,14 +34,14 @@ type watcher struct {
 	nudge  chan struct{} // has a token when it is to look now
 	joined chan struct{} // has a token when somebody has come to wait: it is to look soon
 
-	mu      sync.Mutex
-	crowds  map[string]*crowd  // guarded by mu; by resource; none is empty
-	byHash  map[string]*waiter // guarded by mu; see givenTo
-	by      time.Time          // guarded by mu; when something that is in the way ends; zero: not known
-	came    bool               // guarded by mu; somebody has come to wait since the last look
-	running bool               // guarded by mu
-	ear
-	pulse
+	mu           sync.Mutex
+	crowds       map[string]*crowd  // guarded by mu; by resource; none is empty
+	byHash       map[string]*waiter // guarded by mu; see givenTo
+	by           time.Time          // guarded by mu; when something that is in the way ends; zero: not known
+	joinedLately bool               // guarded by mu; somebody has come to wait since the last look
+	running      bool               // guarded by mu
+	listenState
+	heartbeat
 }
 
 func (w *watcher) init(d *Driver, listener Listener, channel string) {
@@ -49,7 +49,7 @@ func (w *watcher) init(d *Driver, listener Listener, channel string) {
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.nudge, w.joined = make(chan struct{}, 1), make(chan struct{}, 1)
 	w.crowds, w.byHash = make(map[string]*crowd), make(map[string]*waiter)
-	w.pulse.init()
+	w.heartbeat.init()
 }
 
 // close wakes all, so that they find the driver closed.
@@ -58,7 +58,7 @@ func (w *watcher) close() {
 	w.stop() // under mu, so that no goroutine starts from here on
 	w.mu.Unlock()
 	w.done.Wait()
-	w.callAll(func(*waiter) bool { return true })
+	w.wakeAll(func(*waiter) bool { return true })
 }
 
 // waiting returns the names that are waited for, or ends the watch if there are none.
@@ -72,13 +72,13 @@ func (w *watcher) waiting() []string {
 	return slices.Collect(maps.Keys(w.crowds))
 }
 
-// callAll wakes those who are called.
-func (w *watcher) callAll(called func(*waiter) bool) {
+// wakeAll wakes those who are called.
+func (w *watcher) wakeAll(called func(*waiter) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range w.byHash {
 		if called(one) {
-			w.call(one)
+			w.wakeUp(one)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func (w *watcher) run() {
 		case <-time.After(time.Until(w.dueBy(next))):
 		case <-w.nudge:
 		case <-w.joined:
-			if !w.hasCome() {
+			if !w.hasJoined() {
 				continue
 			}
 			changed = time.Now()
@@ -154,12 +154,12 @@ func (w *watcher) run() {
 	}
 }
 
-// hasCome reports whether somebody has come to wait since it was last called.
-func (w *watcher) hasCome() (came bool) {
+// hasJoined reports whether somebody has come to wait since it was last called.
+func (w *watcher) hasJoined() (joined bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	came, w.came = w.came, false
-	return came
+	joined, w.joinedLately = w.joinedLately, false
+	return joined
 }
 
 // dueBy is when to look, next at the latest.
@@ -290,14 +290,14 @@ func (w *watcher) compare(r *row, lined bool, sent boottime.Instant, v *view) {
 	}
 	for owner := range r.Next {
 		if one := of.waiters[owner]; one != nil {
-			w.call(one)
+			w.wakeUp(one)
 		}
 	}
 	if lined && len(r.places) < inView { // all are seen
 		for owner, one := range of.waiters {
 			if one.after != trying && one.seen < sent && r.placeOf(owner) == nil {
 				one.isIn = false // it is to take a place anew, or the resource
-				w.call(one)
+				w.wakeUp(one)
 			}
 		}
 	}
