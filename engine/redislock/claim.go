@@ -127,8 +127,8 @@ func (c *claim) arm() armed {
 	return c.d.subscriber.arm(c, c.d.tries.Add(1))
 }
 
-// receiveGrant takes a grant that the server gave without an attempt. If it may not count, the
-// next attempt finds it, and says so.
+// receiveGrant accepts a grant that the server gave without an attempt. If it may not count, the
+// next attempt finds and reports it.
 func (c *claim) receiveGrant(fence uint64) (ok bool) {
 	c.update(func(now *state) {
 		if ok = fence > now.floor; ok {

@@ -22,8 +22,9 @@ const (
 	keepPlace = time.Second
 	// overdue is when a waiter should have tried again: if it has not when the next beat comes, its place is removed.
 	overdue = keepPlace * 3 / 2
-	// plainReleaseWindow is how long after a grant hardly anybody can have come to wait: about a round trip and a commit. A
-	// release within it asks for that in the first place, as what passes the lease on costs the server more.
+	// plainReleaseWindow is how long after a grant hardly any waiter can have come: about a
+	// round trip and a commit. A release within it first tries the plain statement, because the
+	// statement that passes the lease on costs the server more.
 	plainReleaseWindow = 2 * time.Millisecond
 	// goneTTL is how long an attempt is refused that comes after its claim was given up.
 	// Both were sent; only a server or a link that stood still can reverse them.
