@@ -56,7 +56,7 @@ func (d *Driver) renewTogether(ctx context.Context, name string, before uncertai
 		c := one.Claim.(*claim)
 		c.open, c.gave = before, nil
 		failed := cmp.Or(err, lost[i])
-		c.told(failed)
+		c.recordOutcome(failed)
 		if failed != nil {
 			one.Answer(driver.Grant{}, failed)
 		} else {
