@@ -13,27 +13,27 @@ import (
 var ErrDone = errors.New("done already")
 
 // Once lets an effect on a database happen exactly once for each key, such as
-// "daily-report/2026-11-20" or "order-42/charge", although a job is begun again.
+// "daily-report/2026-11-20" or "order-42/charge", even if the job is repeated.
 //
-// A lock alone cannot do that. Its holder may die, or lose the answer, after the effect
-// and before it could note anywhere that it is done: the next holder, however rightfully
-// it holds, does it again. To note it before is no better: then it may never happen. So the
-// note is written in the transaction of the effect, and both happen or neither. The lock
-// still spares most of the futile attempts, and the token refuses the holder that comes late.
+// A lock alone cannot do that. Its holder may die, or lose the answer, after the effect but
+// before it could record it. The next holder, which holds the lock rightfully, then repeats the
+// effect. If the record is written first, the effect may never happen. So the record is written
+// in the transaction of the effect, and both happen or neither. The lock still avoids most of
+// the futile attempts, and the token refuses a late holder.
 //
-// What leaves the database, such as a mail or a payment, is not covered. Write the wish to
-// send it as the effect, and let the receiver tell repetitions by the key.
+// Effects outside of the database, such as a mail or a payment, are not covered. Write a request
+// to send it as the effect, and let the receiver detect repetitions by the key.
 type Once struct {
 	guard *SQL
 	table string
 }
 
-// DefaultDoneTable is where a Once keeps the keys that are done, unless it is told another.
+// DefaultDoneTable is the default table for the keys that are done.
 const DefaultDoneTable = "leasehold_done"
 
-// NewOnce returns a Once that checks tokens with guard, in the same database, and keeps
-// the keys that are done in table, "" for [DefaultDoneTable]. It does no I/O and fails when
-// table is no plain identifier.
+// NewOnce returns a Once that checks tokens with guard, in the same database, and keeps the keys
+// that are done in table; "": [DefaultDoneTable]. It does no I/O. It returns an error if table
+// is no plain identifier.
 func NewOnce(guard *SQL, table string) (*Once, error) {
 	if guard == nil {
 		return nil, errors.New("leasehold: no guard")
@@ -54,8 +54,8 @@ var doneColumns = map[Dialect]string{
 	MySQL:    `name VARBINARY(512) PRIMARY KEY, token BIGINT NOT NULL`,
 }
 
-// Migrate creates the tables of o and of its guard in db unless they are there, as [SQL.Migrate] does.
-// Keys stay for ever: delete those that nobody can ask for any more.
+// Migrate creates the missing tables of o and of its guard in db, as [SQL.Migrate] does. Keys
+// stay permanently: delete those that will not be used again.
 func (o *Once) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := o.guard.Migrate(ctx, db); err != nil {
 		return err
@@ -68,18 +68,18 @@ func (o *Once) Migrate(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// Do runs effect in a transaction of db that also marks key as done, and commits it. The
-// key is a name as [driver.CheckName] has it.
+// Do runs effect in a transaction of db that also marks key as done, and commits it. key must
+// pass [driver.CheckName].
 //
-// It returns nil when the effect has happened now. [ErrDone]: before, by whomever, this
-// caller included. [ErrStale]: not by this call, because a later holder of the lease's resource
-// was here. An error of effect is returned as it is; then nothing has happened. After any
-// other error the outcome is unknown: call Do again, under this lease or another, and it
-// happens now or gives ErrDone.
+// Do returns nil if the effect has happened now. [ErrDone] means that it happened before, by any
+// caller. [ErrStale] means that it did not happen, because a later holder of the lease's
+// resource was here. An error of effect is returned as it is; then nothing has happened. After
+// any other error the outcome is unknown. Call Do again, under this lease or another: the effect
+// happens, or Do returns ErrDone.
 //
-// effect must return what tx fails with: some failures, such as a deadlock on MySQL, have
-// undone the transaction, mark included, and what follows would stand alone. Nor may it end
-// the transaction, as CREATE TABLE does on MySQL: the mark would stay without the rest.
+// effect must return the errors of tx. Some failures, such as a deadlock on MySQL, have undone
+// the transaction with the mark, and later statements would not be part of it. Nor may effect
+// end the transaction, as CREATE TABLE does on MySQL: the mark would stay without the rest.
 func (o *Once) Do(ctx context.Context, db *sql.DB, key string, lease Lease, effect func(tx *sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -98,9 +98,9 @@ func (o *Once) Do(ctx context.Context, db *sql.DB, key string, lease Lease, effe
 	return nil
 }
 
-// Mark is the first half of Do for a transaction of the caller's own: it checks the lease's
-// token and marks key as done inside tx, before the effect. After any error, [ErrDone] and
-// [ErrStale] among them, roll back; after nil, write the effect and commit.
+// Mark is the first half of Do, for a transaction of the caller. It checks the lease's token and
+// marks key as done inside tx, before the effect. After any error, including [ErrDone] and
+// [ErrStale], roll back. After nil, write the effect and commit.
 func (o *Once) Mark(ctx context.Context, tx *sql.Tx, key string, lease Lease) error {
 	if err := driver.CheckName(key); err != nil {
 		return fmt.Errorf("leasehold: mark: %w", err)

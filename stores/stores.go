@@ -1,14 +1,14 @@
-// Package stores opens any engine by the URL that names it, for programs whose engine is
-// configured and for the command. It brings the clients of all engines with it; who uses one
-// takes its own OpenURL.
+// Package stores opens any engine by its URL, for programs whose engine is configured and for
+// the command. It imports the clients of all engines. A program that uses one engine calls that
+// engine's OpenURL instead.
 //
 //	d, err := stores.Open(ctx, "redis://locker@lock.internal/0?password_file=/etc/app/password")
 //	locks, err := leasehold.New(d, nil)
 //
-// The password of a server stands in the URL, in the file that password_file names, or in the
-// environment variable LEASEHOLD_PASSWORD. Files with passwords and certificates are read again when
-// connections are made: they may be replaced while a process goes on. SQL databases are reached by pgx, go-sql-driver/mysql
-// and modernc.org/sqlite.
+// The password of a server is in the URL, in the file that password_file names, or in the
+// environment variable LEASEHOLD_PASSWORD. Files with passwords and certificates are read again
+// for each new connection, so they may be replaced while a process runs. The clients of SQL
+// databases are pgx, go-sql-driver/mysql and modernc.org/sqlite.
 package stores
 
 import (
@@ -31,18 +31,16 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
-// ErrURL is wrapped by the errors about a URL that cannot be used as it is written; errors of
-// the store itself do not match it.
+// ErrURL is wrapped by errors about an invalid URL. Errors of the store itself do not match it.
 var ErrURL = driver.ErrURL
 
-// PasswordVariable is the environment variable that may have the password of a store, for
-// whose URL has none.
+// PasswordVariable is the environment variable with the password of a store whose URL has none.
 const PasswordVariable = storeurl.PasswordVariable
 
 // A Scheme is one kind of store.
 type Scheme struct {
 	Name  string // before the colon
-	Form  string // how its URL is written
+	Form  string // the form of its URL
 	About string // one line for people
 }
 
@@ -94,7 +92,7 @@ var engines = []engine{
 	{Scheme{"memcached", "memcached://H1,H2", "memcached servers, each with a share of the names; no fencing; ?prefix=lock:"}, from(memcachelock.OpenURL), asItIs},
 }
 
-// Schemes returns the kinds of stores that Open knows.
+// Schemes returns the kinds of stores that Open supports.
 func Schemes() []Scheme {
 	all := make([]Scheme, len(engines))
 	for i, e := range engines {
@@ -103,16 +101,16 @@ func Schemes() []Scheme {
 	return all
 }
 
-// Open opens the store that url names, and creates its file, tables or bucket where they are missing.
-// Close of the driver also closes the connections. Open returns when ctx has ended. Servers that
-// are out of reach are an error of it where its engine asks them (Redis, SQL databases, NATS, etcd
-// with a password); of the others the first call on the driver tells. Errors have no password.
+// Open opens the store of a URL, and creates its file, tables or bucket if they are missing.
+// Close of the driver also closes the connections. Open returns when ctx ends. If the servers of
+// Redis, a SQL database, NATS or etcd with a password cannot be reached, Open returns an error.
+// With other stores, the driver's first call does. Errors have no password.
 func Open(ctx context.Context, url string) (driver.Driver, error) {
 	return open(ctx, url, true)
 }
 
-// OpenExisting is Open for who asks about locks and takes none: a file, tables or a bucket
-// that are missing are an error, and stay so. Only the user's own file is created.
+// OpenExisting is Open for programs that inspect locks and acquire none. A missing file, bucket
+// or missing tables are an error, and are not created. Only the user's own file is created.
 func OpenExisting(ctx context.Context, url string) (driver.Driver, error) {
 	d, err := open(ctx, url, false)
 	if none, ok := errors.AsType[*noTables](err); ok {
@@ -121,8 +119,9 @@ func OpenExisting(ctx context.Context, url string) (driver.Driver, error) {
 	return d, err
 }
 
-// OpenToLook is [OpenExisting] for who looks at the store itself. Beside [ErrNoTables] it returns the driver
-// as well: its Check and its Rehearse need no tables. All else of it comes to an error that [NoTables] knows.
+// OpenToLook is [OpenExisting] for programs that check the store itself. With [ErrNoTables] it
+// also returns the driver, because Check and Rehearse need no tables. Its other methods return
+// an error for which [NoTables] is true.
 func OpenToLook(ctx context.Context, url string) (driver.Driver, error) {
 	d, err := open(ctx, url, false)
 	if none, ok := errors.AsType[*noTables](err); ok {
@@ -131,9 +130,9 @@ func OpenToLook(ctx context.Context, url string) (driver.Driver, error) {
 	return d, err
 }
 
-// Resolve returns url in the form that means the same from every working directory and without
-// the password in our environment, which it has then: it is a secret. It opens nothing, and
-// does not find all that is wrong with url.
+// Resolve returns url in a form that is independent of the working directory, and with the
+// password from the environment: the result is a secret. It opens nothing, and does not detect
+// every error in url.
 func Resolve(url string) (string, error) {
 	e, err := find(url)
 	if err != nil {
@@ -142,16 +141,15 @@ func Resolve(url string) (string, error) {
 	return e.resolve(url)
 }
 
-// Redact returns url in a form that may be printed, also if it is malformed. It rather hides
-// too much.
+// Redact returns url in a form that may be printed, even if it is malformed. In doubt it hides
+// more.
 func Redact(url string) string { return storeurl.Redact(url) }
 
-// WithoutPassword returns a URL that Resolve has returned with the user and without the
-// password.
+// WithoutPassword returns a URL from Resolve with the user and without the password.
 func WithoutPassword(resolved string) string { return storeurl.WithoutPassword(resolved) }
 
-// HasPassword reports whether a password stands in a URL that Resolve understands, for all to
-// read who see it.
+// HasPassword reports whether a URL that Resolve accepts contains a password, which anyone who
+// sees the URL can read.
 func HasPassword(url string) bool { return storeurl.HasPassword(url) }
 
 // open returns when ctx has ended, although not every client looks at it.
