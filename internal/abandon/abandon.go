@@ -4,11 +4,12 @@
 // client runs in a goroutine of its own, and its caller returns when the context ends. The call
 // continues:
 //
-//   - Its outcome is unknown to the caller, and it may still take effect. If a later call must not overtake it, the
-//     call itself holds what the later one waits for, as a claim of zklock does.
-//   - What it returns is dropped, unless [Terms.Late] takes it, to close it for example. So it must not write
-//     to variables that its caller reads: it returns all that it has found.
-//   - It ends when its client is closed. Close of an engine closes the client and does not wait for the call.
+//   - Its outcome is unknown to the caller, and it may still take effect. If a later call must not
+//     overtake it, it keeps the lock that the later one waits for, as a claim of zklock does.
+//   - Its result is dropped, unless [Terms.Late] takes it, for example to close it. So it must not
+//     write to variables that its caller reads: it returns everything.
+//   - It ends when its client is closed. Close of an engine closes the client and does not wait for
+//     the call.
 package abandon
 
 import (
