@@ -13,23 +13,24 @@ import (
 // An acquisition is one call of Acquire, TryAcquire or Resume, from the call to the lease.
 type acquisition struct {
 	*request
-	locker  *Locker
-	name    string
-	caller  context.Context
-	ctx     context.Context // the caller's, and ends when Wait runs out
-	start   boottime.Instant
-	id      uint64 // of its events; 0: there is no Trace
-	came    Step   // how it got its lease
-	waits   bool   // for other holders
-	hasTurn bool   // in the localQueue
-	hold    *hold  // that asks the engine; nil: not yet
+	locker     *Locker
+	name       string
+	caller     context.Context
+	ctx        context.Context // the caller's, and ends when Wait runs out
+	start      boottime.Instant
+	id         uint64 // of its events; 0: no Trace
+	acquiredBy Step   // how the lease was acquired
+	waits      bool   // for other holders
+	hasTurn    bool   // has the turn in the localQueue
+	hold       *hold  // asks the engine; nil: not yet
 	contending
 }
 
 // errWaited is the cause of a context that ended because Wait ran out.
 var errWaited = errors.New("wait ran out")
 
-// newAcquisition checks what a call asks for before anything is done. On success end follows.
+// newAcquisition checks the call's arguments before anything is done. On success, end must
+// follow.
 func (l *Locker) newAcquisition(ctx context.Context, name string, opts []Option) (a acquisition, err error) {
 	if !l.calls.begin() {
 		return a, ErrClosed
@@ -41,14 +42,14 @@ func (l *Locker) newAcquisition(ctx context.Context, name string, opts []Option)
 	return a, err
 }
 
-// end tells what came of the call.
+// end traces the outcome of the call.
 func (a *acquisition) end(lease **Lease, err *error) {
 	defer a.locker.calls.end()
 	a.traceEnd(*lease, *err)
 }
 
-// acquire is Acquire and TryAcquire (blocking false) without the package's name on errors. It
-// asks the engine for what this process cannot answer alone.
+// acquire is Acquire, or TryAcquire if blocking is false, without the package's name on errors.
+// It asks the engine only for what this process cannot answer alone.
 func (l *Locker) acquire(ctx context.Context, name string, blocking bool, opts []Option) (lease *Lease, err error) {
 	a, err := l.newAcquisition(ctx, name, opts)
 	if err != nil {
@@ -77,12 +78,15 @@ func (l *Locker) acquire(ctx context.Context, name string, blocking bool, opts [
 	if err = a.contend(); err == nil && a.hold.req.TTL < a.ttl {
 		err = a.lengthen()
 	}
-	return a.settle(err)
+	return a.finish(err)
 }
 
-// takeTurn waits until it has the turn, or until a lease is handed over with it. On error it
-// has left nothing behind. Who does not wait takes the turn if nobody has it: while another of this
-// process contends, the engine is asked beside it, because only the engine knows who holds the resource.
+// takeTurn waits for the turn, or for a lease that is handed over with it. On error it leaves
+// nothing behind.
+//
+// A call that does not wait takes the turn only if nobody has it. While another call of this
+// process contends, it asks the engine without the turn, because only the engine knows who holds
+// the resource.
 func (a *acquisition) takeTurn() (*Lease, error) {
 	q := &a.locker.queue
 	if !a.waits {
@@ -112,16 +116,16 @@ func (a *acquisition) takeTurn() (*Lease, error) {
 		q.pass(a.name)
 	}
 	if errors.Is(err, errWaited) {
-		return nil, a.waitedInVain()
+		return nil, a.localWaitError()
 	}
 	return nil, err
 }
 
-// waitedInVain is the error of a call that did not get the turn within its Wait.
-func (a *acquisition) waitedInVain() error {
+// localWaitError is the error of a call that did not get the turn within its Wait.
+func (a *acquisition) localWaitError() error {
 	h, taken := a.locker.queue.holder(a.name)
 	if !taken {
-		return errSilent
+		return errNoAnswer
 	}
 	busy := &BusyError{Resource: a.name}
 	if h != nil {
@@ -130,7 +134,7 @@ func (a *acquisition) waitedInVain() error {
 	return busy
 }
 
-// newHold prepares the hold that asks the engine, with owner.
+// newHold prepares the hold that asks the engine as owner.
 func (a *acquisition) newHold(owner string) (err error) {
 	l := a.locker
 	h := &hold{locker: l, who: a.who, calling: onecall.New(), renewals: renewals{ttl: a.ttl, never: a.noRenew}}
@@ -149,9 +153,9 @@ func (a *acquisition) newHold(owner string) (err error) {
 	return nil
 }
 
-// settle makes a lease of what came of contending, or leaves nothing behind. An exclusive
-// lease keeps the turn, everything else passes it on.
-func (a *acquisition) settle(err error) (lease *Lease, _ error) {
+// finish turns the outcome of contend into a lease, or cleans up. An exclusive lease keeps the
+// turn; otherwise the turn passes on.
+func (a *acquisition) finish(err error) (lease *Lease, _ error) {
 	queue, name, had := &a.locker.queue, a.name, a.hasTurn
 	keeps := had && a.mode == driver.Exclusive
 	if err == nil {
@@ -162,21 +166,22 @@ func (a *acquisition) settle(err error) (lease *Lease, _ error) {
 		queue.passIf(had && !keeps, name)
 		a.hold.plan(lease.since, nil)
 	case !a.waits && a.ctx.Err() == nil && errors.Is(err, ErrBusy):
-		// Refused without a place: there is nothing to clean up. A context's cause is the caller's, and may match anything.
+		// Refused without a place: there is nothing to clean up. Do not ask context.Cause: the
+		// cause belongs to the caller and may match anything.
 		queue.passIf(had, name)
 	default:
-		// Nobody of this process contends before the clean-up is through, so that
-		// nobody is refused because of what we left behind.
+		// The turn passes on only after the clean-up. Otherwise the next call could be refused
+		// because of what this one left behind.
 		h, ctx, tried := a.hold, a.ctx, err
-		a.locker.calls.tidy(func() {
-			h.release(ctx, tried) // its answer matters to nobody: what it leaves ends by itself
+		a.locker.calls.cleanUp(func() {
+			h.release(ctx, tried) // its result is not needed: what it leaves expires
 			queue.passIf(had, name)
 		})
 	}
 	return lease, err
 }
 
-// begin makes the hold held by the grant, and its first lease. keeps says that it keeps the
+// begin marks the hold as held and returns its first lease. If keeps is set, the hold keeps the
 // turn in the localQueue.
 func (a *acquisition) begin(keeps bool) (*Lease, error) {
 	h, g := a.hold, a.grant
@@ -187,7 +192,7 @@ func (a *acquisition) begin(keeps bool) (*Lease, error) {
 	le := a.newLease(h, now, StepGranted)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.on(onGrant) { // told through Request.Lost before the answer came
+	if !h.transition(onGrant) { // Request.Lost was called before the answer came
 		return nil, h.cause
 	}
 	h.grant.fence, h.grant.at = g.Fence, now
@@ -218,17 +223,17 @@ func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) 
 	if err := a.newHold(owner); err != nil {
 		return nil, err
 	}
-	a.hold.grant.handOvers = resumed // how often it was handed over is not known
+	a.hold.grant.handOvers = resumed // the number of earlier hand-overs is unknown
 	call, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
 	a.sent = l.clock.Now()
 	a.grant, err = a.hold.claim.Renew(call, a.ttl)
 	switch {
-	case err != nil && ctx.Err() != nil: // its cause is the caller's and may match anything
+	case err != nil && ctx.Err() != nil: // the cause belongs to the caller and may match anything
 		err = fmt.Errorf("%w: %v", ctx.Err(), err)
 	case err == nil && l.calls.isClosing():
 		err = ErrClosed
-	case err == nil && !l.useful(a.sent, a.grant):
+	case err == nil && !l.inTime(a.sent, a.grant):
 		err = errTooLate(a.ttl)
 	}
 	if err != nil {
@@ -237,7 +242,7 @@ func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) 
 	if lease, err = a.begin(false); err != nil {
 		return nil, err
 	}
-	a.came = StepResumed
+	a.acquiredBy = StepResumed
 	a.hold.plan(lease.since, nil)
 	return lease, nil
 }

@@ -10,30 +10,29 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// Leases are several resources held together, see AcquireAll. They are safe for
+// Leases are the leases of several resources held together; see AcquireAll. They are safe for
 // concurrent use.
 type Leases struct {
 	leases []*Lease // by name, at least one
 	ctx    leasesContext
 }
 
-// AcquireAll acquires several resources, all or nothing, and returns live leases of them.
-// Names that are given twice count once. The options apply to each of them, but Wait limits
-// the whole: a wait for ten resources is one wait.
+// AcquireAll acquires several resources, all or nothing, and returns their leases. A name that
+// is given twice counts once. The options apply to each name, but Wait limits the whole call.
 //
-// AcquireAll asks for all names at once. If some are busy, it keeps those that sort before
-// the first busy one, gives up the others, waits for its turn at the busy one, and asks for
-// the rest again. A waiting caller thus holds only names that sort before the one it waits
-// for, so that callers never wait for each other in a circle, in whatever order they list the
-// names. Its places in the queues are those of Acquire: a caller that wants several names is
-// not overtaken, and waits at each name at most once. Leases that are acquired
-// one by one, while others are held, do not follow that order.
+// AcquireAll asks for all names at once. If some are busy, it keeps those that sort before the
+// first busy one and gives up the others. It waits for its turn at the busy one, and asks for
+// the rest again. A waiting caller thus holds only names that sort before the one it waits for.
+// So callers never wait for each other in a circle, in whatever order they list the names.
+// AcquireAll queues as Acquire does: a caller that wants several names is not overtaken, and
+// waits for each name at most once. Leases that are acquired one by one inside others do not
+// follow that order.
 //
-// With Wait(0) it asks for the smallest name first, and for the rest at once. Of several callers
-// that want the same names, one gets them. Callers whose names only overlap may refuse each other.
+// With Wait(0) it asks for the smallest name first, and for the rest at once. Among callers that
+// want the same names, one gets them. Callers whose names only overlap may refuse each other.
 //
-// Errors are those of Acquire, for the resource that failed, or [ErrLost] if a lease was lost
-// during the wait for the others. On error nothing is held.
+// AcquireAll returns the errors of Acquire, for the name that failed, or [ErrLost] if a lease
+// was lost during the wait for the others. On error nothing is held.
 func (l *Locker) AcquireAll(ctx context.Context, names []string, opts ...Option) (*Leases, error) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	if len(names) == 0 {
@@ -46,32 +45,33 @@ func (l *Locker) AcquireAll(ctx context.Context, names []string, opts ...Option)
 	return newLeases(ctx, g.leases), nil
 }
 
-// DoAll is [Locker.Do] for several resources: it acquires them as [Locker.AcquireAll] does, calls fn with a context
-// that ends when any of the leases or ctx does, and releases all of them, even if fn panics. It returns fn's
-// error. If any lease ended before fn did, the error also matches [ErrLost], even if fn returned nil: roll back. Any
-// other error means that the outcome of some release is unknown.
+// DoAll is [Locker.Do] for several resources. It acquires them as [Locker.AcquireAll] does and
+// calls fn with a context that ends when any of the leases or ctx ends. It releases all of them,
+// even if fn panics, and returns fn's error. If any lease ended before fn did, the error also
+// matches [ErrLost], even if fn returned nil: roll back. Any other error means that the outcome
+// of some release is unknown.
 //
-// [AllFromContext] finds the leases in fn's context, for their tokens.
+// Inside fn, [AllFromContext] returns the leases, for their tokens.
 func (l *Locker) DoAll(ctx context.Context, names []string, fn func(ctx context.Context) error, opts ...Option) error {
 	all, err := l.AcquireAll(ctx, names, opts...)
 	if err != nil {
 		return err
 	}
-	return during(ctx, all, fn, func(live context.Context, end context.CancelCauseFunc) context.Context {
+	return runHolding(ctx, all, fn, func(live context.Context, end context.CancelCauseFunc) context.Context {
 		return leasesContext{live, end, all}
 	})
 }
 
-// A gathering is one AcquireAll on its way.
+// A gathering is one AcquireAll in progress.
 type gathering struct {
 	locker *Locker
 	names  []string // sorted, each once
 	opts   []Option
 	leases []*Lease // of names; nil: not held
 
-	// waited is for Wait that runs out between two calls. Its holder is in the way of the
-	// name that is waited for.
-	waited heard
+	// waited is for a Wait that runs out between two calls: the last refusal of the name waited
+	// for.
+	waited waitState
 }
 
 // acquire fills in all leases, or none and returns the name that failed.
@@ -94,8 +94,8 @@ func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
 		i, err = g.lost()
 	}
 	if err != nil {
-		g.letGo(ctx, 0)
-		return g.names[i], g.waited.gaveUp(g.names[i], err)
+		g.releaseFrom(ctx, 0)
+		return g.names[i], g.waited.waitError(g.names[i], err)
 	}
 	return "", nil
 }
@@ -126,7 +126,7 @@ func (g *gathering) gather(ctx context.Context, blocking bool) (i int, err error
 			}
 			refusal, _ := errors.AsType[*BusyError](err)
 			g.waited.refused(refusal)
-			g.letGo(ctx, i) // what is behind it: i itself is not held
+			g.releaseFrom(ctx, i) // the later names; i itself is not held
 		}
 		if err = g.wait(ctx, i); err != nil {
 			return i, err
@@ -136,8 +136,8 @@ func (g *gathering) gather(ctx context.Context, blocking bool) (i int, err error
 	return i, nil
 }
 
-// try asks once for the names from from to below to, all at the same time. It returns the
-// first that was refused, or one that failed otherwise.
+// try asks once for the names from from to below to, all at the same time. It returns the first
+// error other than a refusal, or else the first refusal.
 func (g *gathering) try(ctx context.Context, from, to int) (failed int, err error) {
 	errs := several.Errors(to-from, to-from, func(i int) (err error) {
 		g.leases[from+i], err = g.locker.acquire(ctx, g.names[from+i], false, g.opts)
@@ -151,7 +151,7 @@ func (g *gathering) try(ctx context.Context, from, to int) (failed int, err erro
 	return failed, err
 }
 
-// wait waits for the turn at name i, as long as the smaller names are held.
+// wait waits for name i, as long as the smaller names are held.
 func (g *gathering) wait(ctx context.Context, i int) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -162,9 +162,9 @@ func (g *gathering) wait(ctx context.Context, i int) (err error) {
 	return err
 }
 
-// letGo gives up what is held from index from on. AtLeast keeps none of it: nobody has
-// acted under it.
-func (g *gathering) letGo(ctx context.Context, from int) {
+// releaseFrom releases the leases from index from on. AtLeast does not keep them, because nobody
+// has acted under them.
+func (g *gathering) releaseFrom(ctx context.Context, from int) {
 	var held []*Lease
 	for _, le := range g.leases[from:] {
 		if le != nil {
@@ -178,14 +178,14 @@ func (g *gathering) letGo(ctx context.Context, from int) {
 	for _, le := range held {
 		le.hold.forgetAtLeast()
 	}
-	g.locker.calls.tidy(func() {
-		eachButFirstAtOnce(held, func(_ int, le *Lease) {
-			le.release(ctx) // its answer matters to nobody: it ends by itself
+	g.locker.calls.cleanUp(func() {
+		othersThenFirst(held, func(_ int, le *Lease) {
+			le.release(ctx) // its result is not needed: the lease expires
 		})
 	})
 }
 
-// forgetAtLeast lets the only lease of a hold go without AtLeast.
+// forgetAtLeast drops AtLeast if the hold has only one lease.
 func (h *hold) forgetAtLeast() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -194,9 +194,9 @@ func (h *hold) forgetAtLeast() {
 	}
 }
 
-// eachButFirstAtOnce calls do for all leases but the first at the same time, then for the
-// first: whoever waits for that one, holding nothing, then finds the others free.
-func eachButFirstAtOnce(leases []*Lease, do func(i int, le *Lease)) {
+// othersThenFirst calls do for all leases but the first concurrently, then for the first. A
+// caller that waits for the first name and holds nothing then finds the others free.
+func othersThenFirst(leases []*Lease, do func(i int, le *Lease)) {
 	others := len(leases) - 1
 	several.Bounded(others, others, func(i int) { do(i+1, leases[i+1]) })
 	do(0, leases[0])
@@ -204,10 +204,10 @@ func eachButFirstAtOnce(leases []*Lease, do func(i int, le *Lease)) {
 
 // newLeases joins leases that were acquired with ctx.
 func newLeases(ctx context.Context, leases []*Lease) *Leases {
-	live, cancel := context.WithCancelCause(unending(ctx))
+	live, cancel := context.WithCancelCause(withoutCancel(ctx))
 	for i, le := range leases {
 		if i > 0 {
-			le.outer = leases[i-1] // so that the context of the last finds them all
+			le.outer = leases[i-1] // so that the context of the last leads to all
 		}
 		context.AfterFunc(le.ctx, func() { cancel(context.Cause(le.ctx)) })
 	}
@@ -216,11 +216,11 @@ func newLeases(ctx context.Context, leases []*Lease) *Leases {
 	return ls
 }
 
-// leasesKey finds the innermost leases that a context belongs to.
+// leasesKey is the context key of the innermost Leases.
 type leasesKey struct{}
 
-// AllFromContext returns the innermost leases that ctx belongs to: those of DoAll, or those whose Context it
-// is derived from.
+// AllFromContext returns the innermost Leases that ctx belongs to: in a callback of DoAll, or
+// derived from [Leases.Context].
 func AllFromContext(ctx context.Context) (*Leases, bool) {
 	ls, ok := ctx.Value(leasesKey{}).(*Leases)
 	return ls, ok
@@ -261,8 +261,8 @@ func (ls *Leases) Names() []string {
 	return names
 }
 
-// Lease returns the lease of one resource, for its token, owner and deadline. It is nil if name
-// is none of Names. If that lease is released alone, the context of all ends.
+// Lease returns the lease of one resource, for its token, owner and deadline, or nil if name is
+// not one of Names. If that lease is released alone, the context of all ends.
 func (ls *Leases) Lease(name string) *Lease {
 	for _, le := range ls.leases {
 		if le.Name() == name {
@@ -272,8 +272,8 @@ func (ls *Leases) Lease(name string) *Lease {
 	return nil
 }
 
-// Context ends as soon as any of the leases does, with its cause. Otherwise it is like the
-// context of a Lease: it belongs to the holder of each of the resources.
+// Context ends as soon as any of the leases does, with that lease's cause. Otherwise it is like
+// the context of a Lease: it belongs to the holder of each of the resources.
 func (ls *Leases) Context() context.Context { return ls.ctx }
 
 // Deadline returns the first of the leases' deadlines.
@@ -287,17 +287,17 @@ func (ls *Leases) Deadline() time.Time {
 	return first
 }
 
-// Release gives all leases up and ends their context. A failure does not keep it from releasing
+// Release releases all leases and ends their context. If one release fails, Release still tries
 // the others. It returns nil if all were released, or else their joined errors. [ErrLost] means
 // that a lease had ended before: roll back what the leases guarded together. After an unknown
 // outcome Release may be called again for the leases that are left. [ErrReleased] means that
-// none were.
+// none were left.
 func (ls *Leases) Release(ctx context.Context) error {
 	if ls.ctx.Err() == nil {
 		ls.ctx.cancel(ErrReleased)
 	}
 	errs := make([]error, len(ls.leases))
-	eachButFirstAtOnce(ls.leases, func(i int, le *Lease) { errs[i] = le.Release(ctx) })
+	othersThenFirst(ls.leases, func(i int, le *Lease) { errs[i] = le.Release(ctx) })
 	if !slices.ContainsFunc(errs, func(err error) bool { return !errors.Is(err, ErrReleased) }) {
 		return errs[0]
 	}

@@ -11,15 +11,15 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A batch is holds that are renewed in one call. Those whose last renewal failed are apart
-// from the others, and those that can wait for an answer from those that cannot wait half as
-// long: a call lasts as long as its slowest, and no longer than its most urgent.
+// A batch is a group of holds that are renewed in one call. A call lasts as long as its slowest
+// renewal, and no longer than its most urgent one. So holds whose last renewal failed are kept
+// separate, and so are those that can wait twice as long as others.
 type batch struct {
 	kind
 	holds    []*hold
 	renewals []driver.Renewal
 	sent     boottime.Instant
-	sentAt   time.Time     // sent, as package time has it
+	sentAt   time.Time     // sent, as a time.Time
 	least    time.Duration // how long the call may take
 }
 
@@ -28,18 +28,19 @@ type kind struct {
 	urgency int
 }
 
-// maxApart bounds the calls in flight that renew what failed the last time.
-const maxApart = maxWorkers
+// maxSeparate bounds the calls in flight that renew what failed the last time.
+const maxSeparate = maxWorkers
 
-// renewTogether renews holds that are due, in one call for each kind, all at once, and plans what comes
-// next for each. It does not wait for what failed the last time, which may hang again.
+// renewTogether renews holds that are due, in one call for each kind, all at once, and schedules
+// their next renewals. It does not wait for batches that failed the last time, because they may
+// hang again.
 func (k *keeper) renewTogether(due []*entry) {
 	var calls sync.WaitGroup
 	batches := k.batchesOf(due)
 	for i, b := range batches {
 		switch {
 		case b.failed:
-			k.renewApart(b)
+			k.renewSeparately(b)
 		case i < len(batches)-1:
 			calls.Go(func() { b.renew(k.renewing, k.driver) })
 		default:
@@ -49,7 +50,7 @@ func (k *keeper) renewTogether(due []*entry) {
 	calls.Wait()
 }
 
-// renewEach renews holds one by one, where the driver cannot do otherwise.
+// renewEach renews holds one by one, for drivers that cannot renew a batch.
 func (k *keeper) renewEach(due []*entry) {
 	for _, e := range due {
 		h := e.Value
@@ -61,8 +62,9 @@ func (k *keeper) renewEach(due []*entry) {
 	}
 }
 
-// renewApart renews b beside the workers, or puts it off when that is done too often at once.
-func (k *keeper) renewApart(b *batch) {
+// renewSeparately renews b outside of the workers, or postpones it if too many such calls are in
+// flight.
+func (k *keeper) renewSeparately(b *batch) {
 	select {
 	case k.apart <- struct{}{}:
 	default:
@@ -72,13 +74,13 @@ func (k *keeper) renewApart(b *batch) {
 		}
 		return
 	}
-	k.running.Go(func() { // under a worker, which close waits for
+	k.running.Go(func() { // a worker is running, so that close waits
 		b.renew(k.renewing, k.driver)
 		<-k.apart
 	})
 }
 
-// batchesOf starts the renewals of what is due.
+// batchesOf groups the holds that are due and begins their calls.
 func (k *keeper) batchesOf(due []*entry) (all []*batch) {
 	sent, now := k.clock.Read()
 	for _, e := range due {
@@ -109,7 +111,7 @@ func (b *batch) renew(ctx context.Context, d driver.BatchRenewer) {
 		h.traceRenews()
 	}
 	least := b.least
-	if !b.failed && len(b.holds) > 1 { // if it hangs, most of it may not next time
+	if !b.failed && len(b.holds) > 1 { // if it hangs, the others still have time for another call
 		least /= 2
 	}
 	if by := b.sentAt.Add(least); len(b.holds) == 1 {
@@ -123,7 +125,7 @@ func (b *batch) renew(ctx context.Context, d driver.BatchRenewer) {
 	}
 }
 
-// renewAll renews all in one call. Each is done with as soon as it is answered.
+// renewAll renews all in one call, and handles each answer as it comes.
 func (b *batch) renewAll(ctx context.Context, d driver.BatchRenewer, by time.Time) {
 	for i := range b.renewals {
 		b.renewals[i].Answered = func() { b.answered(ctx, i) }
@@ -138,7 +140,7 @@ func (b *batch) renewAll(ctx context.Context, d driver.BatchRenewer, by time.Tim
 	}
 }
 
-// answered acts on the answer to one renewal, once: the hold leaves the batch.
+// answered applies the answer to one renewal, once: the hold then leaves the batch.
 func (b *batch) answered(ctx context.Context, i int) {
 	h, r := b.holds[i], &b.renewals[i]
 	now := h.locker.clock.Now()

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// A bound is the context of one call to the engine: context.WithDeadline, except that it
-// is only made when a driver asks for Done or Value. Most calls of an engine in memory
-// never do, and it was more than half of what an uncontended Acquire allocated.
+// A bound is the context of one call to the engine. It is context.WithDeadline, except that the
+// context is only made when a driver asks for Done or Value. Most calls of an engine in memory
+// never do, and making it was more than half of what an uncontended Acquire allocated.
 type bound struct {
 	parent   context.Context
 	deadline time.Time
 
 	mu     sync.Mutex
-	real   context.Context    // guarded by mu; nil until somebody asks
+	real   context.Context    // guarded by mu; nil until Done or Value is called
 	cancel context.CancelFunc // guarded by mu
 	ended  bool               // guarded by mu
 }
@@ -34,9 +34,9 @@ func (b *bound) end() {
 	}
 }
 
-// made returns the context that b stands for. Children that package context derives from
-// b hang on it directly, because its Done and Value are those of b.
-func (b *bound) made() context.Context {
+// context returns the context that b stands for. Contexts derived from b become its direct
+// children, because b has its Done and Value.
+func (b *bound) context() context.Context {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.real == nil {
@@ -48,7 +48,7 @@ func (b *bound) made() context.Context {
 	return b.real
 }
 
-// Deadline is the earlier of the parent's and the own.
+// Deadline returns the earlier of the parent's deadline and its own.
 func (b *bound) Deadline() (time.Time, bool) {
 	if d, ok := b.parent.Deadline(); ok && d.Before(b.deadline) {
 		return d, true
@@ -56,8 +56,8 @@ func (b *bound) Deadline() (time.Time, bool) {
 	return b.deadline, true
 }
 
-func (b *bound) Done() <-chan struct{} { return b.made().Done() }
-func (b *bound) Value(key any) any     { return b.made().Value(key) }
+func (b *bound) Done() <-chan struct{} { return b.context().Done() }
+func (b *bound) Value(key any) any     { return b.context().Value(key) }
 
 func (b *bound) Err() error {
 	b.mu.Lock()

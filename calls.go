@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// abandonWait is how long a call that failed waits for its clean-up, which goes on without it.
-// It is short because callers count on their bounds.
+// abandonWait is how long a failed call waits for its clean-up, which then goes on in the
+// background. It is short because callers rely on their time limits.
 const abandonWait = 50 * time.Millisecond
 
-// calls are the calls of a Locker that its Close waits for, and the clean-ups that outlive them.
+// calls tracks the calls that Close waits for, and the clean-ups that outlive them.
 type calls struct {
 	closing chan struct{} // closed by close
 
@@ -20,7 +20,7 @@ type calls struct {
 	cleaning sync.WaitGroup // clean-ups that outlive their call; added to under mu
 }
 
-// begin begins a call that wait waits for; false after close.
+// begin counts a call that wait waits for. It reports false after close.
 func (c *calls) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,7 +33,7 @@ func (c *calls) begin() bool {
 // end ends a call.
 func (c *calls) end() { c.running.Done() }
 
-// close lets no call begin, and has those that wait end.
+// close refuses further calls and ends those that wait.
 func (c *calls) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,20 +62,20 @@ func (c *calls) isClosing() bool {
 	}
 }
 
-// tidy runs a clean-up and waits for it, but not for long: with the engine out of reach
-// it goes on in the background.
-func (c *calls) tidy(clean func()) {
+// cleanUp runs a clean-up and waits for it at most abandonWait. If the engine is out of reach,
+// the clean-up goes on in the background.
+func (c *calls) cleanUp(clean func()) {
 	timer := time.NewTimer(abandonWait)
 	defer timer.Stop()
 	select {
-	case <-c.clean(clean):
+	case <-c.startCleanUp(clean):
 	case <-timer.C:
 	}
 }
 
-// clean runs a clean-up in a goroutine that wait waits for, and tells when it is through; once wait does so no more, it
-// runs it at once.
-func (c *calls) clean(up func()) (through <-chan struct{}) {
+// startCleanUp runs a clean-up in a goroutine that wait waits for. After wait it runs the
+// clean-up before it returns.
+func (c *calls) startCleanUp(up func()) (through <-chan struct{}) {
 	finished := make(chan struct{})
 	clean := func() {
 		up()

@@ -11,21 +11,21 @@ import (
 	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
-// callBound is the longest that one Try, or all tries of one clean-up, may take: far
-// above a healthy engine's answer, and short enough that a hung call is repeated.
+// callBound is the longest that one Try, or all tries of one clean-up, may take. It is far above
+// a healthy engine's answer, and short enough that a hung call is repeated soon.
 const callBound = 5 * time.Second
 
-// contending is what an acquisition remembers of its calls to the engine.
+// contending is the state of an acquisition between its calls to the engine.
 type contending struct {
-	sent  boottime.Instant // when the last one was
-	grant driver.Grant     // by that one
-	pace  waiting.Pace
-	heard heard
-	late  bool // a grant came after the deadline that it gave
+	sent      boottime.Instant // when the last call was sent
+	grant     driver.Grant     // by the last call
+	pace      waiting.Pace
+	waitState waitState
+	late      bool // a grant arrived after its own deadline
 }
 
-// contend tries until the engine grants. Who does not wait for other holders tries once. A refusal that
-// is final is a *BusyError.
+// contend tries until the engine grants. A call that does not wait for other holders tries once.
+// A final refusal is a *BusyError.
 func (a *acquisition) contend() (err error) {
 	l, claim, most := a.locker, a.hold.claim, min(a.hold.req.TTL, callBound)
 	for {
@@ -39,9 +39,9 @@ func (a *acquisition) contend() (err error) {
 		}
 		busy, isBusy := errors.AsType[*driver.Busy](err)
 		switch {
-		case err == nil && l.useful(a.sent, a.grant):
+		case err == nil && l.inTime(a.sent, a.grant):
 			return nil
-		case err == nil: // too late to be worth anything: ask for a fresh TTL, once
+		case err == nil: // too late to be used: ask for a fresh TTL, once
 			if a.late {
 				err = errTooLate(a.hold.req.TTL)
 			}
@@ -57,37 +57,37 @@ func (a *acquisition) contend() (err error) {
 			if !a.pace.Queued || a.pace.Fails > 0 {
 				a.trace(Event{Step: StepQueued})
 			}
-			a.heard.refused(refusal)
-			if err = a.pace.Rest(a.ctx, l.calls.closing, err); err == nil && a.brought(busy) {
+			a.waitState.refused(refusal)
+			if err = a.pace.Rest(a.ctx, l.calls.closing, err); err == nil && a.receiveGrant(busy) {
 				return nil
 			}
 		case waiting.Final(err), a.ctx.Err() == nil && !(a.waits && a.pace.GoesOn(err)):
 			return err
 		case a.ctx.Err() != nil:
 			err = context.Cause(a.ctx)
-		default: // the engine went away while we waited: our place may be there still
-			a.heard.failed = err
+		default: // the engine went away during the wait: our place may still be there
+			a.waitState.failed = err
 			a.trace(Event{Step: StepRetrying, Err: err})
 			err = a.pace.Rest(a.ctx, l.calls.closing, err)
 		}
 		if err != nil {
-			return a.heard.gaveUp(a.name, err)
+			return a.waitState.waitError(a.name, err)
 		}
 	}
 }
 
-// brought notes the grant that came after a refusal without another Try, if it did. Who will
-// not renew asks for the whole TTL instead.
-func (a *acquisition) brought(busy *driver.Busy) bool {
+// receiveGrant stores the grant that followed a refusal without another Try, and reports whether
+// it can be used. A call with NoRenew does not use it, because part of its TTL is gone.
+func (a *acquisition) receiveGrant(busy *driver.Busy) bool {
 	select {
 	case a.grant = <-busy.Granted:
-		return a.locker.useful(a.sent, a.grant) && !a.noRenew && !a.locker.calls.isClosing()
+		return a.locker.inTime(a.sent, a.grant) && !a.noRenew && !a.locker.calls.isClosing()
 	default:
 		return false
 	}
 }
 
-// lengthen renews the grant for the whole TTL. Nobody knows of the grant yet.
+// lengthen renews the grant for the whole TTL, before the caller learns of it.
 func (a *acquisition) lengthen() error {
 	l, end := a.locker, a.locker.deadlineOf(a.sent, a.grant.TTL)
 	for fails := 0; ; fails++ {
@@ -98,7 +98,7 @@ func (a *acquisition) lengthen() error {
 		switch {
 		case l.calls.isClosing():
 			err = ErrClosed
-		case err == nil && longer.Fence == a.grant.Fence && l.useful(sent, longer):
+		case err == nil && longer.Fence == a.grant.Fence && l.inTime(sent, longer):
 			a.sent, a.grant = sent, longer
 			return nil
 		case err == nil || errors.Is(err, ErrLost) || l.clock.Now() >= end:
@@ -110,20 +110,21 @@ func (a *acquisition) lengthen() error {
 			}
 		}
 		if a.ctx.Err() != nil {
-			err = (&heard{}).gaveUp(a.name, context.Cause(a.ctx))
+			err = (&waitState{}).waitError(a.name, context.Cause(a.ctx))
 		}
 		return err
 	}
 }
 
-// deadlineOf returns the deadline of a grant with the given TTL. The granting call was sent at sent.
+// deadlineOf returns the deadline of a grant with the given TTL, by a call that was sent at
+// sent.
 func (l *Locker) deadlineOf(sent boottime.Instant, ttl time.Duration) boottime.Instant {
 	return sent.Add(ttl - l.opts.drift(ttl))
 }
 
-// useful reports whether a grant, by a call that was sent at sent, has not passed its
-// deadline yet.
-func (l *Locker) useful(sent boottime.Instant, g driver.Grant) bool {
+// inTime reports whether a grant, by a call that was sent at sent, has not passed its deadline
+// yet.
+func (l *Locker) inTime(sent boottime.Instant, g driver.Grant) bool {
 	return l.clock.Now() < l.deadlineOf(sent, g.TTL)
 }
 
@@ -131,22 +132,22 @@ func errTooLate(ttl time.Duration) error {
 	return fmt.Errorf("the engine's answers come too late for a TTL of %v", ttl)
 }
 
-// heard is the latest news of what keeps a waiter waiting.
-type heard struct {
-	refusal *BusyError // nil: it is not known who refuses
-	at      time.Time  // when the engine refused; zero: it has refused nothing yet
+// waitState is the latest that a waiter knows about what keeps it waiting.
+type waitState struct {
+	refusal *BusyError // nil: the holder is unknown
+	at      time.Time  // when the engine refused; zero: it has not refused yet
 	failed  error      // the last error
 }
 
-// refused notes who is in the way, by an answer that has just come.
-func (h *heard) refused(by *BusyError) { h.refusal, h.at = by, time.Now() }
+// refused records a refusal that was just received.
+func (h *waitState) refused(by *BusyError) { h.refusal, h.at = by, time.Now() }
 
-// errSilent: nobody knows whether others hold the resource.
-var errSilent = fmt.Errorf("the engine did not answer within Wait: %w", context.DeadlineExceeded)
+// errNoAnswer means that it is unknown whether others hold the resource.
+var errNoAnswer = fmt.Errorf("the engine did not answer within Wait: %w", context.DeadlineExceeded)
 
-// gaveUp is the error of a waiter that ended for cause. Wait is for other holders: when
-// the engine never answered, nobody knows of any.
-func (h *heard) gaveUp(name string, cause error) error {
+// waitError is the error of a wait that ended for cause. If Wait ran out, that is ErrBusy only
+// if the engine has refused: without an answer, nobody knows of other holders.
+func (h *waitState) waitError(name string, cause error) error {
 	switch {
 	case !errors.Is(cause, errWaited):
 		return cause
@@ -159,5 +160,5 @@ func (h *heard) gaveUp(name string, cause error) error {
 	case h.failed != nil:
 		return fmt.Errorf("%w: %w", context.DeadlineExceeded, h.failed)
 	}
-	return errSilent
+	return errNoAnswer
 }

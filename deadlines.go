@@ -10,24 +10,25 @@ import (
 	"github.com/leasehold-go/leasehold/internal/schedule"
 )
 
-// A deadline is until when a hold may be acted on. The hold's mutex guards it, but for entry.
+// A deadline is the instant until which a hold may be acted on. All fields but entry are guarded
+// by the hold's mutex.
 type deadline struct {
-	at      boottime.Instant // nobody acts on the hold after it
-	span    time.Duration    // of the last grant or renewal, may be less than was asked for
-	slept   time.Duration    // what the clock had slept when it was set
-	watched boottime.Instant // comeUp will be called by then; 0: it will not
+	at      boottime.Instant // nobody may act on the hold after it
+	span    time.Duration    // TTL of the last grant or renewal, maybe less than requested
+	slept   time.Duration    // how long the machine had slept when the deadline was set
+	watched boottime.Instant // when onDeadline will be called at the latest; 0: it will not
 	entry   entry            // guarded by deadlines.mu
 }
 
-// setDeadline moves the deadline. Moved away, it needs no watch: the hold comes up at the
-// former one, and is watched anew. Requires h.mu.
+// setDeadline moves the deadline. A later deadline needs no new timer: the hold comes up at the
+// former one, and is then watched again. Requires h.mu.
 func (h *hold) setDeadline(at, now boottime.Instant) {
 	h.deadline.at, h.deadline.slept = at, h.locker.clock.Slept()
 	h.watch(now)
 }
 
-// ends returns when the hold ends without another renewal: at its deadline, or when a lease has been held for its
-// MaxHold, which is capped then. Requires h.mu.
+// ends returns when the hold ends without another renewal. That is its deadline, or the end of a
+// lease's MaxHold, in which case capped is that lease. Requires h.mu.
 func (h *hold) ends() (at boottime.Instant, capped *Lease) {
 	at = h.deadline.at
 	for _, le := range h.holders.leases {
@@ -38,7 +39,7 @@ func (h *hold) ends() (at boottime.Instant, capped *Lease) {
 	return at, capped
 }
 
-// watch schedules a look at the hold for when it ends. Requires h.mu.
+// watch schedules onDeadline for when the hold ends. Requires h.mu.
 func (h *hold) watch(now boottime.Instant) {
 	if at, _ := h.ends(); h.deadline.watched == 0 || at < h.deadline.watched {
 		h.deadline.watched = at
@@ -46,9 +47,9 @@ func (h *hold) watch(now boottime.Instant) {
 	}
 }
 
-// comeUp is called by deadlines at an end that the hold had, or a little earlier, for one
-// hold after the other: nothing that may hang is done with h.mu.
-func (h *hold) comeUp(now boottime.Instant) {
+// onDeadline is called by deadlines when a deadline of the hold has come, or a little earlier.
+// It is called for one hold after another, so it does nothing that may hang.
+func (h *hold) onDeadline(now boottime.Instant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.deadline.watched = 0
@@ -58,7 +59,7 @@ func (h *hold) comeUp(now boottime.Instant) {
 	case now < at:
 		h.watch(now)
 	default:
-		go h.expire() // it runs hooks of traces
+		go h.expire() // it calls the Trace
 	}
 }
 
@@ -77,11 +78,11 @@ func (h *hold) expire() {
 	case late < slept:
 		cause = fmt.Errorf("%w, while the machine slept for %v", errDeadline, slept.Round(time.Millisecond))
 	}
-	h.loseIf(func() bool { return h.hasEnded(now) }, cause)
+	h.markLostIf(func() bool { return h.hasEnded(now) }, cause)
 }
 
-// hasEnded reports whether the hold has ended by now. If not, it schedules another look: the lease whose MaxHold
-// set this one may have been released meanwhile. Requires h.mu.
+// hasEnded reports whether the hold has ended by now. If not, it schedules another check: the
+// lease with the MaxHold that set this one may have been released meanwhile. Requires h.mu.
 func (h *hold) hasEnded(now boottime.Instant) bool {
 	at, _ := h.ends()
 	if now < at && !h.over() {
@@ -95,12 +96,13 @@ var (
 	errMaxHold  = errors.New("held for MaxHold")
 )
 
-// deadlines ends the holds of a Locker that nobody renewed in time, or that a lease had for its MaxHold. It waits for nothing
-// that could hang, and for no worker of the keeper.
+// deadlines ends the holds of a Locker whose deadline or MaxHold has passed. It waits for
+// nothing that could hang, and for no worker of the keeper.
 //
-// Renewals, which move a deadline away, do not touch it. A hold comes up at a deadline that
-// it had, or a little earlier together with others, and is watched anew if it has one that
-// is later. Deadlines count the time that the machine sleeps, and its clock calls fire when it wakes up.
+// Renewals move a deadline away without touching deadlines. A hold comes up at a deadline that
+// it had, or a little earlier together with others, and is watched again if its deadline is
+// later now. Deadlines count the time that the machine sleeps, and the clock calls fire when it
+// wakes up.
 type deadlines struct {
 	clock  *boottime.Clock
 	mu     sync.Mutex
@@ -108,7 +110,7 @@ type deadlines struct {
 	closed bool                     // guarded by mu
 }
 
-// watch has h come up by at. Requires h.mu.
+// watch schedules h for at, or a little earlier. Requires h.mu.
 func (d *deadlines) watch(h *hold, at, now boottime.Instant) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -117,31 +119,31 @@ func (d *deadlines) watch(h *hold, at, now boottime.Instant) {
 	d.due.Arm()
 }
 
-// remove forgets h.
+// remove unschedules h.
 func (d *deadlines) remove(h *hold) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.due.Remove(&h.deadline.entry)
-	d.rest()
+	d.stopIfIdle()
 }
 
-// close says that no hold comes any more. Those that are left are watched on.
+// close means that no more holds will be added. Those that are left are still watched.
 func (d *deadlines) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
-	d.rest()
+	d.stopIfIdle()
 }
 
-// rest stops the timer of a closed Locker that has no hold left: it would keep the Locker
-// in memory. Requires d.mu.
-func (d *deadlines) rest() {
+// stopIfIdle stops the timer of a closed Locker without holds, because the timer would keep the
+// Locker in memory. Requires d.mu.
+func (d *deadlines) stopIfIdle() {
 	if d.closed && d.due.Empty() {
 		d.due.Disarm()
 	}
 }
 
-// fire looks at all holds that have come up.
+// fire handles all holds that have come up.
 func (d *deadlines) fire() {
 	d.mu.Lock()
 	d.due.Fired()
@@ -149,12 +151,13 @@ func (d *deadlines) fire() {
 	now := d.clock.Now()
 	for due := d.next(now); due != nil; due = d.next(now) {
 		for _, e := range due {
-			e.Value.comeUp(now)
+			e.Value.onDeadline(now)
 		}
 	}
 }
 
-// next takes a group that is due. When there is none it arms the timer for the next.
+// next returns a group that is due. If none is, it arms the timer for the next one and returns
+// nil.
 func (d *deadlines) next(now boottime.Instant) []*entry {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -11,23 +11,23 @@ import (
 	"github.com/leasehold-go/leasehold/internal/details"
 )
 
-// Details say who holds a resource or waits for it, and what for. They are for people: nothing
-// verifies them. Engines keep them in the note, of at most [driver.MaxNote] bytes.
+// Details say who holds a resource or waits for it, and why. They are for people, and nothing
+// verifies them. Engines keep them in the note, which is limited to [driver.MaxNote] bytes.
 type Details struct {
 	Host    string            // name of the machine
-	User    string            // who the program runs as, or the person who holds
+	User    string            // user of the program, or the person who holds the lease
 	PID     int               // process id on Host; 0: unknown
 	Program string            // name of the program
-	Started time.Time         // when the program began, by its own clock, in whole seconds; zero: unknown
-	Link    string            // URL of http or https with more about it, such as the log of a build; without a password
-	Labels  map[string]string // anything else, by names of your own
-	Text    string            // a line for people, see [Note]
+	Started time.Time         // when the program started, by its own clock, in whole seconds; zero: unknown
+	Link    string            // http or https URL with more information, such as the log of a build; without a password
+	Labels  map[string]string // anything else
+	Text    string            // a line of free text, see [Note]
 	Kind    string            // "", or one of the constants below
 }
 
 // Values of Details.Kind. Treat any other value as "".
 const (
-	// HolderManual is a lease that nobody renews by design. It is the default with [NoRenew].
+	// HolderManual is a lease that is not renewed by design. It is the default with [NoRenew].
 	HolderManual = details.Manual
 	// HolderOnce keeps a resource after a finished job, as with [OncePer]. The label "exit" is
 	// the job's exit code, if it is known.
@@ -36,13 +36,13 @@ const (
 	HolderReserved = details.Reserved
 )
 
-// String is for people. What others wrote is quoted, so that it cannot control a terminal.
+// String is for people. Text of others is quoted, so that it cannot control a terminal.
 func (d Details) String() string {
 	return fmt.Sprintf("{Host:%q User:%q PID:%d Program:%q Started:%v Link:%q Labels:%q Text:%q Kind:%q}",
 		d.Host, d.User, d.PID, d.Program, d.Started, d.Link, d.Labels, d.Text, d.Kind)
 }
 
-// GoString is String with the type.
+// GoString returns String with the type's name.
 func (d Details) GoString() string { return "leasehold.Details" + d.String() }
 
 // LogValue implements slog.LogValuer.
@@ -53,7 +53,7 @@ func (d Details) LogValue() slog.Value { return slog.StringValue(d.String()) }
 // engine cannot keep, or whose Link is no URL, are [ErrInvalidOption].
 func WithDetails(d Details) Option {
 	return func(r *request) {
-		said := r.say()
+		said := r.ownDetails()
 		*said = details.Details(d).Or(*said)
 	}
 }
@@ -79,11 +79,11 @@ func (le *Lease) SetDetails(ctx context.Context, d Details) error {
 	return le.wrap("details", le.setNote(ctx, func(said *details.Details) { *said = details.Details(d).Or(*said) }))
 }
 
-// A description is what a lease says of its holder. It is not changed once it is made.
+// A description is what a lease publishes about its holder. It is immutable.
 type description struct {
 	said   details.Details
-	filled details.Details // in for what was not said, if there is room
-	note   string          // of both, as engines keep it
+	filled details.Details // defaults for zero fields of said, if there is room
+	note   string          // both, as engines keep them
 }
 
 func newDescription(said, filled details.Details) (*description, error) {
@@ -98,7 +98,7 @@ func newDescription(said, filled details.Details) (*description, error) {
 	return &description{said, filled, note}, checkNote(note)
 }
 
-// description is of all leases whose calls say no more.
+// description returns the description of leases whose calls give no details.
 func (o *Options) description() (*description, error) {
 	said := details.Details(o.Details)
 	if o.Note != "" && said.Text != "" && o.Note != said.Text {
@@ -108,8 +108,8 @@ func (o *Options) description() (*description, error) {
 	return newDescription(said, details.Mine())
 }
 
-// say returns what the call says of its holder, to be changed.
-func (r *request) say() *details.Details {
+// ownDetails returns the details of this call, to be changed.
+func (r *request) ownDetails() *details.Details {
 	if r.said == nil {
 		said := r.who.said
 		r.said = &said
@@ -117,7 +117,7 @@ func (r *request) say() *details.Details {
 	return r.said
 }
 
-// describe makes the description of what the call says, where that is more than Options do.
+// describe makes the description of a call that gives details of its own.
 func (r *request) describe() (err error) {
 	if r.said == nil && !r.noRenew {
 		return nil
@@ -126,6 +126,6 @@ func (r *request) describe() (err error) {
 	if r.noRenew {
 		filled.Kind = HolderManual
 	}
-	r.who, err = newDescription(*r.say(), filled)
+	r.who, err = newDescription(*r.ownDetails(), filled)
 	return err
 }

@@ -1,5 +1,5 @@
-// Package leasehold provides distributed locks: of many processes that want the same
-// resource, exactly one may have it.
+// Package leasehold provides distributed locks: among many processes that want the same
+// resource, one at a time holds it.
 //
 // A [Locker] works on any driver: memory for tests, one of the packages below engine, or one that
 // package stores opens by URL. [Locker.Do] calls a function under a lock. [Locker.Acquire] waits
@@ -15,8 +15,8 @@
 // engine starts to count later, so it grants a successor only once the context has ended. A
 // machine that sleeps is the one exception: see Clocks.
 //
-// Each grant has a fencing token that is greater than all earlier ones of its resource, on
-// engines whose Features include Fencing.
+// On engines whose Features include Fencing, each grant has a fencing token that is greater than
+// all earlier ones of its resource.
 //
 // Release reports what is known: released, lost before ([ErrLost]), or unknown (any other
 // error). Within [Options.HandOver] of a grant it may hand the lease to a waiter in the same
@@ -28,26 +28,26 @@
 // # What no lock can guarantee
 //
 // A process can be paused between its check of the lease and its write: by its garbage
-// collector, its hypervisor or SIGSTOP. When it continues, another may hold the lease, and
-// the write still happens. Only the resource that is written to can refuse it. Give it the
-// token with each write, and let it refuse smaller ones. Package fence does that.
+// collector, its hypervisor or SIGSTOP. When it continues, another may hold the lease, and the
+// write still happens. Only the resource that is written to can refuse it. Send the token with
+// each write, and let the resource refuse smaller ones. Package fence does that.
 //
-// A lock does not make anything happen exactly once. A holder may die halfway, and the next
-// one cannot know how far it came. To know, record the effect in its own transaction: see
+// A lock does not make anything happen exactly once. A holder may die halfway, and the next one
+// cannot know how much was done. To know, record the effect in its own transaction: see
 // fence.Once.
 //
 // # Clocks
 //
 // Durations are sent between processes, instants never are. The engine's clock decides when a
 // lease expires, and it must not jump. If an engine's wall clock is set forward, leases end
-// early, and their holders learn of it at their next renewal. This process's clock may show
-// any time, but must not run slower than the engine's by more than [Options.Drift].
+// early, and their holders learn of it at their next renewal. This process's clock may show any
+// time, but must not run slower than the engine's by more than [Options.Drift].
 //
-// A machine that sleeps stops its monotonic clock, but not the engine's, so that a successor
-// may be granted meanwhile. On Linux, deadlines count the sleep (CLOCK_BOOTTIME). A lease that
-// ended during the sleep ends just after the machine wakes up, with a cause that says how long
-// the machine slept. The context's Err and Release report it at once, but for a moment
-// others see both holders. Other systems, such as macOS and Windows, do not report the
-// sleep. There a lease may look live for as long as the machine slept, until the next renewal
-// or the deadline ends it.
+// When a machine sleeps, its monotonic clock stops but the engine's does not, so a successor may
+// be granted meanwhile. On Linux, deadlines count the sleep (CLOCK_BOOTTIME). A lease that ended
+// during the sleep ends just after the machine wakes up, with a cause that says how long the
+// machine slept. The context's Err and Release report it at once, but for a moment others see
+// both holders. Other systems, such as macOS and Windows, do not report the sleep. There a lease
+// may look live for as long as the machine slept, until the next renewal or the deadline ends
+// it.
 package leasehold

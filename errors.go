@@ -11,48 +11,48 @@ import (
 	"github.com/leasehold-go/leasehold/internal/details"
 )
 
-// Errors to test for with errors.Is. Any other error of a call to the engine means that
-// its outcome is unknown.
+// Errors to test for with errors.Is. Any other error of a call to the engine means that the
+// outcome is unknown.
 var (
-	// ErrBusy: refused, or not granted within Wait. Nothing is held or queued.
+	// ErrBusy: the lease was refused, or not granted within Wait. Nothing is held or queued.
 	// errors.As finds a *BusyError with the holder.
 	ErrBusy = driver.ErrBusy
 	// ErrLost: the lease ended before Release was called. The critical section may have
 	// overlapped with another's: roll back.
 	ErrLost = driver.ErrLost
-	// ErrEvicted: the lease was lost because somebody evicted it, if the engine says so. Such
-	// an error matches ErrLost too.
-	ErrEvicted = driver.ErrEvicted
-	// ErrExpired: the lease was lost because its deadline passed without a renewal. Such an
+	// ErrEvicted: the lease was lost because somebody evicted it, and the engine said so. The
 	// error matches ErrLost too.
+	ErrEvicted = driver.ErrEvicted
+	// ErrExpired: the lease was lost because its deadline passed without a renewal. The error
+	// matches ErrLost too.
 	ErrExpired = errors.New("deadline passed without a renewal")
 	// ErrReleased: the lease was released already.
 	ErrReleased = errors.New("lease already released")
 	// ErrUnsupported: the engine can never serve the request; see driver.Features.
 	ErrUnsupported = driver.ErrUnsupported
-	// ErrInvalidName: a name that no engine accepts; see driver.CheckName.
+	// ErrInvalidName: no engine accepts the name; see driver.CheckName.
 	ErrInvalidName = driver.ErrInvalidName
-	// ErrInvalidOption: an option out of its range, or two that exclude each other.
+	// ErrInvalidOption: an option is out of range, or two options exclude each other.
 	ErrInvalidOption = errors.New("invalid option")
-	// ErrDeadlock: the context belongs to a holder of the same resource, so that
-	// waiting would be waiting for oneself. Reentrant allows nesting.
+	// ErrDeadlock: the context belongs to a holder of the same resource, so the call would wait
+	// for itself. Reentrant allows nesting.
 	ErrDeadlock = errors.New("resource is held by the caller itself")
-	// ErrDenied: the engine does not know the caller, or the caller lacks a right. Acquire fails
-	// at once. A wait that has begun continues, as the rights may come back.
+	// ErrDenied: the engine does not know the user, or the user lacks a right. Acquire fails at
+	// once. A wait that has begun continues, because the rights may come back.
 	ErrDenied = driver.ErrDenied
 	// ErrReadOnly: the engine answers but accepts no writes, as a replica does. It grants and
-	// renews nothing. The outcome of the call is unknown. Waits continue, as the engine may
+	// renews nothing. The outcome of the call is unknown. Waits continue, because the engine may
 	// accept writes again.
 	ErrReadOnly = driver.ErrReadOnly
 	// ErrFull: the engine answers but is full, and grants nothing. Some engines still renew and
-	// release leases. The outcome of the call is unknown. Waits continue, as somebody may make
-	// room.
+	// release leases. The outcome of the call is unknown. Waits continue, because somebody may
+	// free space.
 	ErrFull = driver.ErrFull
 	// ErrClosed: the Locker was closed.
 	ErrClosed = driver.ErrClosed
 )
 
-// A BusyError is a refusal with the holder. It matches [ErrBusy].
+// A BusyError is a refusal that names the holder. It matches [ErrBusy].
 type BusyError struct {
 	Resource string // the one that is held
 	// Holder is the one that the engine named last, or zero if the engine names none. Held and

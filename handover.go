@@ -6,25 +6,25 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// handOver returns the next waiter of this process if it can take the hold, whose last lease is
-// being released, and the hold is handing then; or nil. With a call in flight nobody gets it:
-// that may be one of that lease. Requires h.mu.
+// handOver returns the next waiter of this process if it can take over the hold, whose last
+// lease is being released. The hold is then handing. Otherwise it returns nil, also while a call
+// is in flight, which may be the released lease's. Requires h.mu.
 func (h *hold) handOver() *turnWaiter {
-	if !h.fitToHandOver() || !h.calling.TryBegin() {
+	if !h.canHandOver() || !h.calling.TryBegin() {
 		return nil
 	}
 	h.calling.End()
 	next := h.locker.queue.next(h.req.Resource, h.renewals.ttl)
 	if next != nil {
-		h.on(onHandOver)
+		h.transition(onHandOver)
 	}
 	return next
 }
 
-// fitToHandOver reports whether the hold may go to the next waiter without the engine:
-// exclusive, renewed, with half of its length left, inside the window since the grant.
-// Requires h.mu.
-func (h *hold) fitToHandOver() bool {
+// canHandOver reports whether the hold may go to the next waiter without a call to the engine.
+// It must be exclusive and renewed, have half of its length left, and be within Options.HandOver
+// of its grant. Requires h.mu.
+func (h *hold) canHandOver() bool {
 	now := h.locker.clock.Now()
 	return h.holders.hasTurn && !h.over() && !h.renewals.never && h.holders.keepUntil == 0 &&
 		h.grant.handOvers < maxHandOvers &&
@@ -32,15 +32,16 @@ func (h *hold) fitToHandOver() bool {
 		h.deadline.at.Sub(now) > min(h.renewals.ttl, h.deadline.span)/2
 }
 
-// take lets le have a hold that was handed over. It reports false when the hold was lost on the way, or is
-// leaving because it is no longer fit, since that took long; the waiter then has the turn.
+// take makes le the lease of a hold that was handed over. It reports false if the hold was lost
+// during the hand-over. It also reports false, and the hold is leaving, if too much time has
+// passed. The waiter then has the turn.
 func (h *hold) take(le *Lease) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.fitToHandOver() {
-		h.on(onRelease)
+	if !h.canHandOver() {
+		h.transition(onRelease)
 	}
-	if !h.on(onTake) {
+	if !h.transition(onTake) {
 		h.holders.hasTurn = false
 		return false
 	}
@@ -49,8 +50,8 @@ func (h *hold) take(le *Lease) bool {
 	return true
 }
 
-// countHandOver has the first hand-over since the grant followed by a renewal, as soon as the
-// window is over: the lease that it goes to may begin after the engine lost it. Requires h.mu.
+// countHandOver counts a hand-over. The first one since the grant schedules a renewal for the
+// end of the window, because the engine may have lost the grant. Requires h.mu.
 func (h *hold) countHandOver(now boottime.Instant) {
 	if h.grant.handOvers++; h.grant.handOvers > 1 {
 		return
@@ -61,16 +62,17 @@ func (h *hold) countHandOver(now boottime.Instant) {
 	}
 }
 
-// take makes a lease of what was handed over, or gives it up and has the turn.
+// take returns a lease of the hold that was handed over. If it can no longer be used, take gives
+// it up, keeps the turn and returns nil.
 func (a *acquisition) take(h *hold) *Lease {
 	l, ctx := a.locker, a.ctx
 	if le := a.newLease(h, l.clock.Now(), StepHandedOver); h.take(le) {
 		return le
 	}
 	a.hasTurn = true
-	l.queue.contendAgain(a.name)
-	select { // who asks beside what is being given up would wait for itself
-	case <-l.calls.clean(func() { h.release(ctx, nil) }):
+	l.queue.clearHolder(a.name)
+	select { // a Try beside the hold being released would wait for itself
+	case <-l.calls.startCleanUp(func() { h.release(ctx, nil) }):
 	case <-ctx.Done():
 	}
 	return nil
@@ -80,10 +82,10 @@ func (a *acquisition) take(h *hold) *Lease {
 func (a *acquisition) discard(h *hold) {
 	l, ctx := a.locker, context.Background()
 	if le := a.newLease(h, l.clock.Now(), StepHandedOver); h.take(le) {
-		l.calls.tidy(func() { le.Release(ctx) }) // its answer matters to nobody: it ends by itself
+		l.calls.cleanUp(func() { le.Release(ctx) }) // its result is not needed: the lease expires
 		return
 	}
-	l.calls.tidy(func() {
+	l.calls.cleanUp(func() {
 		h.release(ctx, nil)
 		l.queue.pass(h.req.Resource)
 	})

@@ -15,9 +15,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
-// A hold is one grant of the engine and what keeps it: the claim, the deadline, the
-// renewals. Leases are views of a hold: the first one, those it was handed over to, and
-// nested ones. It is in one phase (phase.go).
+// A hold is one grant of the engine and what keeps it: the claim, the deadline, the renewals.
+// Leases are views of a hold: the first one, those it was handed over to, and nested ones. It is
+// in one phase (phase.go).
 type hold struct {
 	locker *Locker
 	req    driver.Request
@@ -25,11 +25,11 @@ type hold struct {
 
 	// calling serialises the calls to claim once the hold is held.
 	calling onecall.Gate
-	unknown error // guarded by calling; of a hold that is leaving: the outcome is not known yet
+	unknown error // guarded by calling; the error of a Release whose outcome is unknown so far
 
 	mu       sync.Mutex
-	phase    phase    // guarded by mu; changed by on
-	cause    error    // guarded by mu; why it is lost, matches ErrLost
+	phase    phase    // guarded by mu; changed by transition alone
+	cause    error    // guarded by mu; why the hold was lost, matches ErrLost
 	grant    grant    // guarded by mu
 	deadline deadline // guarded by mu
 	renewals renewals
@@ -37,14 +37,14 @@ type hold struct {
 	who      *description // guarded by mu
 }
 
-// A grant is what a hold's token is made of.
+// A grant is what the tokens of a hold's leases are made of.
 type grant struct {
 	fence     uint64
 	at        boottime.Instant // when the answer came
-	handOvers uint64           // since then, or resumed
+	handOvers uint64           // since the grant, or the constant resumed
 }
 
-// token is the present lease's.
+// token returns the token of the current lease.
 func (g *grant) token() uint64 {
 	if g.fence == 0 {
 		return 0
@@ -52,15 +52,15 @@ func (g *grant) token() uint64 {
 	return g.fence + g.handOvers
 }
 
-// holders are who has a hold that is held, or had one that is lost.
+// holders are the leases of a hold that is held, or of one that was lost.
 type holders struct {
 	leases    []*Lease         // not released yet
-	hasTurn   bool             // the hold keeps the turn in the localQueue, also while it is handed over
-	keepUntil boottime.Instant // AtLeast of its leases
-	only      [1]*Lease        // room for leases: most holds have one
+	hasTurn   bool             // the hold has the turn in the localQueue, also during a hand-over
+	keepUntil boottime.Instant // the latest AtLeast of the leases
+	only      [1]*Lease        // storage for leases: most holds have one
 }
 
-// add lets le have the hold, for atLeast. Requires h.mu.
+// add makes le a lease of the hold, kept for at least atLeast. Requires h.mu.
 func (h *hold) add(le *Lease, atLeast time.Duration) {
 	le.token = h.grant.token()
 	if keep := le.since.Add(atLeast); atLeast > 0 && keep > h.holders.keepUntil {
@@ -70,26 +70,26 @@ func (h *hold) add(le *Lease, atLeast time.Duration) {
 	h.watch(le.since)
 }
 
-// lose ends the hold for cause. The driver calls it as Request.Lost, the renewals as well.
+// lose ends the hold for cause. It is the driver's Request.Lost, and renewals call it.
 func (h *hold) lose(cause error) {
 	if !errors.Is(cause, ErrLost) {
 		cause = fmt.Errorf("%w: %w", ErrLost, cause)
 	}
-	h.loseIf(func() bool { return true }, cause)
+	h.markLostIf(func() bool { return true }, cause)
 }
 
-// loseIf ends the hold for cause, once, if it is still so; after Release has begun it does
-// nothing. still is called with h.mu.
-func (h *hold) loseIf(still func() bool, cause error) {
+// markLostIf ends the hold for cause, once, if still returns true. After Release has begun it
+// does nothing. It calls still with h.mu held.
+func (h *hold) markLostIf(still func() bool, cause error) {
 	h.mu.Lock()
 	was := h.phase
-	if !still() || !h.on(onLoss) {
+	if !still() || !h.transition(onLoss) {
 		h.mu.Unlock()
 		return
 	}
 	h.cause = cause
 	leases := slices.Clone(h.holders.leases)
-	// The waiter that it is handed to keeps the turn, and will see the cause.
+	// During a hand-over the waiter keeps the turn, and will see the cause.
 	passes := h.holders.hasTurn && was != handing
 	if passes {
 		h.holders.hasTurn = false
@@ -99,7 +99,7 @@ func (h *hold) loseIf(still func() bool, cause error) {
 	for _, le := range leases {
 		le.cancel(cause)
 	}
-	h.forget()
+	h.unschedule()
 	if passes {
 		h.locker.queue.pass(h.req.Resource)
 	}
@@ -108,13 +108,13 @@ func (h *hold) loseIf(still func() bool, cause error) {
 	}
 }
 
-// forget ends what is planned for a hold that is over.
-func (h *hold) forget() {
+// unschedule cancels the timers of a hold that is over.
+func (h *hold) unschedule() {
 	h.locker.keeper.remove(h)
 	h.locker.deadlines.remove(h)
 }
 
-// describe tells who holds it, for waiters of this process.
+// describe returns the holder, for waiters of this process.
 func (h *hold) describe() Holder {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,33 +126,35 @@ func (h *hold) describe() Holder {
 	}
 }
 
-// lostFor returns the cause of a hold that was lost.
-func (h *hold) lostFor() error {
+// lostCause returns why the hold was lost, or nil.
+func (h *hold) lostCause() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.cause
 }
 
-// ended says why the hold is over. Requires h.mu.
-func (h *hold) ended() error {
+// endError returns why the hold is over. Requires h.mu.
+func (h *hold) endError() error {
 	if h.cause != nil {
 		return h.cause
 	}
 	return ErrReleased
 }
 
-// release ends the hold at the engine. It asks until the engine has said yes or no, within a
-// bound of its own: it runs although ctx has ended. A no after an unknown outcome stays
-// unknown: the first call may have been the one that ended it. tried is what Try came to, if that was an error: an
-// engine that denies both is not asked again. Without the right to take a lock there is nothing to give back.
+// release ends the hold at the engine. It repeats the call until the answer is yes or no, within
+// a bound of its own: it runs even if ctx has ended.
+//
+// A no after an unknown outcome stays unknown, because the first call may have ended the hold.
+// tried is the error of Try, if any. An engine that denied both calls is not asked again:
+// without the right to take a lock there is nothing to give back.
 func (h *hold) release(ctx context.Context, tried error) error {
-	keep := h.leave()
-	_ = h.calling.Begin(context.Background()) // the call in flight is bounded, and leave has cut it short where it is ours alone
+	keep := h.stopRenewals()
+	_ = h.calling.Begin(context.Background()) // the call in flight is bounded, and stopRenewals has cancelled ours
 	defer h.calling.End()
-	call := newBound(unending(ctx), time.Now().Add(min(h.req.TTL, callBound)))
+	call := newBound(withoutCancel(ctx), time.Now().Add(min(h.req.TTL, callBound)))
 	defer call.end()
 	for tries := 0; ; tries++ {
-		err := h.claim.Release(call, driver.End{Linger: max(keep, 0)}) // it is left to nobody
+		err := h.claim.Release(call, driver.End{Linger: max(keep, 0)}) // for AtLeast
 		switch {
 		case err == nil, waiting.Final(err), h.unknown == nil && errors.Is(err, ErrLost),
 			errors.Is(err, ErrDenied) && errors.Is(tried, ErrDenied):
@@ -167,31 +169,31 @@ func (h *hold) release(ctx context.Context, tried error) error {
 	}
 }
 
-// leave has no renewal begin any more, and ends the call in flight. It returns how long AtLeast
-// keeps the hold.
-func (h *hold) leave() (keep time.Duration) {
+// stopRenewals lets no further renewal begin and cancels the call in flight. It returns how long
+// AtLeast still keeps the hold.
+func (h *hold) stopRenewals() (keep time.Duration) {
 	h.mu.Lock()
-	h.on(onRelease)
+	h.transition(onRelease)
 	cancel := h.renewals.cancel
 	keep = h.holders.keepUntil.Sub(h.locker.clock.Now())
 	h.mu.Unlock()
-	if cancel != nil { // without h.mu: a context that the call was given may be of this hold
+	if cancel != nil { // without h.mu: the call's context may derive from this hold
 		cancel() // its outcome no longer matters, and it must not delay us
 	}
-	h.forget()
+	h.unschedule()
 	return keep
 }
 
-// unending is ctx without its end, for clean-ups and leases.
-func unending(ctx context.Context) context.Context {
+// withoutCancel returns ctx without its end, for clean-ups and leases.
+func withoutCancel(ctx context.Context) context.Context {
 	if ctx.Done() == nil {
 		return ctx
 	}
 	return context.WithoutCancel(ctx)
 }
 
-// giveTurn passes the turn on if the hold still keeps it.
-func (h *hold) giveTurn() {
+// passTurn passes the turn on if the hold still has it.
+func (h *hold) passTurn() {
 	h.mu.Lock()
 	had := h.holders.hasTurn
 	h.holders.hasTurn = false

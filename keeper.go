@@ -10,26 +10,26 @@ import (
 	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
-// maxWorkers bounds the renewals in flight, and with them the goroutines of a Locker,
-// however many leases it holds.
+// maxWorkers bounds the renewals in flight, and with them the goroutines of a Locker, regardless
+// of the number of leases.
 const maxWorkers = 16
 
-// maxBatch is how many leases a driver.BatchRenewer renews in one call. Redis runs 500
-// renewals in about a millisecond, during which others wait.
+// maxBatch is the most leases that a driver.BatchRenewer renews in one call. Redis runs 500
+// renewals in about a millisecond, during which other clients wait.
 const maxBatch = 500
 
-// maxGroup is how many leases come up together where each is renewed by a call of its own:
-// few, so that the calls are spread over time.
+// maxGroup is the most leases that come due together if each is renewed by a call of its own. It
+// is small so that the calls are spread over time.
 const maxGroup = 4 * maxWorkers
 
-// An entry is the place of a hold on a schedule.
+// An entry is a hold on a schedule.
 type entry = schedule.Entry[*hold]
 
-// A keeper renews all leases of a Locker: where the driver can, those of one group of its
-// schedule in one call. It has no goroutine while nothing is due.
+// A keeper renews all leases of a Locker. If the driver is a driver.BatchRenewer, it renews each
+// group of its schedule in one call. It has no goroutine while nothing is due.
 type keeper struct {
 	clock    *boottime.Clock
-	driver   driver.BatchRenewer // nil: each lease by a call of its own
+	driver   driver.BatchRenewer // nil: each lease is renewed by a call of its own
 	renewing context.Context     // ends with close
 	stop     context.CancelFunc  // ends renewing
 
@@ -38,14 +38,14 @@ type keeper struct {
 	workers int                      // guarded by mu
 	closed  bool                     // guarded by mu
 	running sync.WaitGroup
-	apart   chan struct{} // has an element for each renewal in flight beside the workers
+	apart   chan struct{} // has an element for each renewal in flight outside of the workers
 }
 
-// open readies the keeper for leases of d.
+// open prepares the keeper for leases of d.
 func (k *keeper) open(clock *boottime.Clock, d driver.Driver) {
 	k.clock = clock
 	k.renewing, k.stop = context.WithCancel(context.Background())
-	k.apart = make(chan struct{}, maxApart)
+	k.apart = make(chan struct{}, maxSeparate)
 	room, most := maxGroup, 1
 	if all, ok := d.(driver.BatchRenewer); ok {
 		k.driver, room, most = all, maxBatch, maxBatch
@@ -53,28 +53,28 @@ func (k *keeper) open(clock *boottime.Clock, d driver.Driver) {
 	k.due = schedule.New[*hold](clock, room, most, k.fire)
 }
 
-// add plans the renewal of h, or plans it anew: for some time between from and to.
+// add schedules or reschedules the renewal of h for some time between from and to.
 func (k *keeper) add(h *hold, from, to boottime.Instant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
 		return
 	}
-	// At random, so that groups that were renewed together do not stay together.
+	// A random time, so that groups that were renewed together do not stay together.
 	k.due.Add(&h.renewals.entry, from, to.Add(-waiting.Jitter(to.Sub(from))), to)
 	if k.workers < maxWorkers {
 		k.due.Arm()
 	}
 }
 
-// remove forgets h. A renewal in flight goes on.
+// remove unschedules h. It does not stop a renewal in flight.
 func (k *keeper) remove(h *hold) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.due.Remove(&h.renewals.entry)
 }
 
-// close forgets everything, and ends the renewals in flight and waits for them.
+// close unschedules all holds, cancels the renewals in flight and waits for them.
 func (k *keeper) close() {
 	k.stop()
 	k.mu.Lock()
@@ -84,22 +84,22 @@ func (k *keeper) close() {
 	k.running.Wait()
 }
 
-// fire is called when the first group is due, and works then.
+// fire is called when the first group is due. It becomes a worker.
 func (k *keeper) fire() {
 	k.mu.Lock()
 	k.due.Fired()
-	works := k.hire()
+	works := k.startWorker()
 	k.mu.Unlock()
 	if works {
 		k.work()
 	}
 }
 
-// hire counts one more worker, who must work, if a group is due. If none is, it sets the
-// timer. Requires k.mu.
-func (k *keeper) hire() bool {
+// startWorker counts one more worker, which the caller must run, if a group is due. If none is,
+// it arms the timer. Requires k.mu.
+func (k *keeper) startWorker() bool {
 	switch {
-	case k.workers == maxWorkers: // who is through first goes on
+	case k.workers == maxWorkers: // the first worker that is done continues
 		return false
 	case k.due.IsDue(k.clock.Now()):
 		k.workers++
@@ -110,7 +110,7 @@ func (k *keeper) hire() bool {
 	return false
 }
 
-// work renews what is due until nothing is.
+// work renews what is due until nothing is left.
 func (k *keeper) work() {
 	defer k.running.Done()
 	for due := k.next(); due != nil; due = k.next() {
@@ -122,8 +122,8 @@ func (k *keeper) work() {
 	}
 }
 
-// next takes what is due, or a part of it, and has one more worker see to the rest. When there is
-// none it counts the caller out.
+// next returns what is due, or a part of it, and starts one more worker for the rest. If nothing
+// is due, it counts the caller out and returns nil.
 func (k *keeper) next() []*entry {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -131,7 +131,7 @@ func (k *keeper) next() []*entry {
 	if due == nil {
 		k.workers--
 	}
-	if k.hire() {
+	if k.startWorker() {
 		go k.work()
 	}
 	return due

@@ -11,30 +11,31 @@ import (
 	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
-// ErrResigned is the cause of the end of a term that Resign ended.
+// ErrResigned is the cause of a term's context after [Locker.Resign].
 var ErrResigned = errors.New("resigned from leading")
 
-// termPause is how long a leader stays away after a term. On an engine without a queue the
-// others poll; each of them then asks at least once. It also keeps a callback that returns
-// at once from keeping the engine busy.
+// termPause is how long a leader pauses after a term. On an engine without a queue the others
+// poll, and each of them asks at least once in this time. It also limits the load of a callback
+// that returns at once.
 const termPause = 2 * waiting.PollLast
 
-// Lead campaigns for name, calls fn while it leads, steps down when fn returns, and
-// campaigns again behind those who wait, until ctx ends.
+// Lead campaigns for name, calls fn while it leads, and steps down when fn returns. It then
+// campaigns again, behind those already waiting, until ctx ends.
 //
-// fn's context ends with the term: when the lease is lost, on Resign, or with ctx. [FromContext]
-// returns its lease, whose token is larger in each term than in all before. When the context
-// ends, fn must return soon. The lease is renewed until fn has returned, and is given up only
-// then: unless the lease is lost, nobody else leads while fn still runs, on this or any other
-// machine. Like every holder, fn sends its token with what it writes.
+// fn's context ends with its term: if the lease is lost, by Resign, or with ctx. [FromContext]
+// returns its lease, whose token grows from term to term. When the context ends, fn must return
+// soon. The lease is renewed until fn has returned, and is given up only then. Unless the lease
+// is lost, nobody else leads while fn still runs, on this or any other machine. Like every
+// holder, fn sends its token with each write.
 //
 // If fn returns nil, its term ends. If fn returns an error, Lead ends and returns it. An error
 // that fn returns after the end of its term does not end Lead.
 //
-// Otherwise Lead returns an error that wraps context.Cause(ctx), or an error of Acquire: any of
-// the first campaign, later only one that a retry cannot cure. It returns [ErrBusy] if a
-// campaign takes longer than Wait. Shared and Limit are [ErrInvalidOption]. After an error
-// nothing is held, unless the error says that the outcome of the last release is unknown.
+// Otherwise Lead returns an error that wraps context.Cause(ctx), or an error of Acquire. The
+// first campaign returns any such error; later ones return only an error that another attempt
+// cannot help. Lead returns [ErrBusy] if a campaign takes longer than Wait. Shared and Limit are
+// [ErrInvalidOption]. After an error nothing is held, unless the error says that the outcome of
+// the last release is unknown.
 func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
 	var r request
 	err := r.fill(l, name, opts)
@@ -61,7 +62,7 @@ func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Cont
 			fails = 0
 		case campaigns == 0, waiting.Final(err), errors.Is(err, ErrBusy):
 			return errors.Join(err, unknown)
-		default: // the engine went away: a leader is wanted as soon as it is back
+		default: // the engine went away: elect a leader as soon as it is back
 			pause = waiting.Backoff(fails, 20*time.Millisecond, termPause)
 			fails++
 		}
@@ -71,7 +72,7 @@ func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Cont
 	}
 }
 
-// A term is one campaign of Lead and what came of it.
+// A term is one campaign of Lead and its outcome.
 type term struct {
 	locker *Locker
 	name   string
@@ -82,7 +83,7 @@ type term struct {
 	failed bool // fn returned an error before the term had ended
 }
 
-// run is the term of a leader that was just elected.
+// run runs the term of a leader that was just elected.
 func (t *term) run(ctx context.Context) error {
 	lease, _ := FromContext(ctx)
 	live, end := context.WithCancelCause(ctx)
@@ -90,7 +91,7 @@ func (t *term) run(ctx context.Context) error {
 	t.led, t.resign = true, end
 	t.locker.terms.Store(t.name, t)
 	defer func() {
-		t.locker.terms.CompareAndDelete(t.name, t) // unless it was lost, and another Lead has been elected meanwhile
+		t.locker.terms.CompareAndDelete(t.name, t) // not if the term was lost and another Lead has been elected meanwhile
 		end(nil)
 	}()
 	err := t.fn(ctx)
@@ -101,8 +102,8 @@ func (t *term) run(ctx context.Context) error {
 	return err
 }
 
-// unknown returns what Do has said of the release, unless that is that the lease was lost:
-// then nothing is held.
+// unknown returns the error of the release. It returns nil if the lease was lost, because then
+// nothing is held.
 func (t *term) unknown(err error) error {
 	if errors.Is(err, ErrLost) {
 		return nil
@@ -110,10 +111,10 @@ func (t *term) unknown(err error) error {
 	return err
 }
 
-// Resign ends the current term of a Lead of this Locker on name, and reports whether there
-// was one. The context of its callback ends with the cause [ErrResigned]. When the callback has
-// returned, the next in line leads, and Lead campaigns again. Resign does not wait for that. To
-// leave the election for good, end the context of Lead.
+// Resign ends the current term of this Locker's Lead on name, and reports whether there was one.
+// The context of its callback ends with the cause [ErrResigned]. When the callback has returned,
+// the next in line leads, and Lead campaigns again. Resign does not wait for this. To leave the
+// election permanently, end the context of Lead.
 func (l *Locker) Resign(name string) bool {
 	t, leads := l.terms.Load(name)
 	if !leads {
@@ -123,17 +124,16 @@ func (l *Locker) Resign(name string) bool {
 	return true
 }
 
-// Observe yields the leader of name: first the current one, then each change that it sees,
-// until ctx ends, the Locker is closed or the caller stops. It takes no part in the election.
-// The zero Holder is nobody.
+// Observe yields the leader of name: first the current one, then each change that it sees. It
+// ends when ctx ends, the Locker is closed or the caller stops. It takes no part in the
+// election. The zero Holder means that there is no leader.
 //
-// Observe polls the engine at the given interval. A change shows up to one interval later, a
-// shorter term in between may not show at all, and the leader that it yields may have been
-// succeeded already. Use it for dashboards, and to find the leader to talk to. A leader that
-// must not act beside another one needs the token. Leases that are handed over inside a
-// process count as one holder.
+// Observe polls the engine at the given interval. It sees a change up to one interval late, and
+// may miss a shorter term. The leader that it yields may have been succeeded already. Use it for
+// dashboards, and to find the leader to talk to. A leader that must not act beside another one
+// needs the token. Leases that are handed over inside a process count as one holder.
 //
-// Observe yields each error and continues, unless asking again cannot help, as with
+// After an error, Observe continues, unless another attempt cannot help, as with
 // [ErrUnsupported] on an engine without [driver.Operator].
 func (l *Locker) Observe(ctx context.Context, name string, every time.Duration) iter.Seq2[Holder, error] {
 	return func(yield func(Holder, error) bool) {
@@ -164,7 +164,8 @@ func (l *Locker) Observe(ctx context.Context, name string, every time.Duration) 
 	}
 }
 
-// leader returns who holds name, if somebody does: what lingers is nobody's.
+// leader returns the holder of name, or the zero Holder. A hold that lingers has no owner and
+// does not count.
 func (l *Locker) leader(ctx context.Context, name string) (Holder, error) {
 	ctx, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()

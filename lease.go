@@ -14,32 +14,32 @@ import (
 // concurrent use.
 type Lease struct {
 	hold     *hold
-	outer    *Lease // of the context it was acquired with, on any resource; or nil
+	outer    *Lease // the lease of the context it was acquired with, on any resource; or nil
 	token    uint64
 	since    boottime.Instant
-	maxHold  time.Duration // since then, at most; 0: any
+	maxHold  time.Duration // the longest hold; 0: no limit
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	released bool             // guarded by hold.mu
 	until    boottime.Instant // guarded by hold.mu; the deadline when it was released
-	told     told
+	traced   traced
 }
 
-// newLease prepares a view of h for the caller, whose context may be code of its own, which
-// may hang: nobody calls it with h.mu.
-func (a *acquisition) newLease(h *hold, since boottime.Instant, came Step) *Lease {
-	a.came = came
-	values := unending(a.ctx)
-	le := &Lease{hold: h, since: since, maxHold: a.maxHold, told: told{values: values}}
+// newLease returns a lease of h for the caller. The caller's context may run the caller's code,
+// which may hang, so newLease is called without h.mu.
+func (a *acquisition) newLease(h *hold, since boottime.Instant, by Step) *Lease {
+	a.acquiredBy = by
+	values := withoutCancel(a.ctx)
+	le := &Lease{hold: h, since: since, maxHold: a.maxHold, traced: traced{values: values}}
 	le.outer, _ = FromContext(a.ctx)
-	// The values of the caller's context go along, its end does not.
+	// The lease has the values of the caller's context, but does not end with it.
 	live, cancel := context.WithCancelCause(values)
 	le.ctx, le.cancel = leaseContext{live, le}, cancel
 	return le
 }
 
-// A leaseContext tells whose it is, and looks at the clock itself: after a pause, the
-// holder may run again before the timer of the deadline does.
+// A leaseContext is the context of a lease. Its Err checks the clock, because after a pause the
+// holder may run before the deadline's timer does.
 type leaseContext struct {
 	context.Context
 	lease *Lease
@@ -50,8 +50,8 @@ func (c leaseContext) Err() error {
 		return err
 	}
 	c.lease.hold.expire()
-	if cause := c.lease.hold.lostFor(); cause != nil {
-		c.lease.cancel(cause) // whoever ended the hold may not have come to this lease yet
+	if cause := c.lease.hold.lostCause(); cause != nil {
+		c.lease.cancel(cause) // the hold is over, but this lease's context may not have ended yet
 	}
 	return c.Context.Err()
 }
@@ -63,26 +63,26 @@ func (c leaseContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Name returns the resource.
+// Name returns the name of the resource.
 func (le *Lease) Name() string { return le.hold.req.Resource }
 
-// Token returns the fencing token. It is greater than that of every earlier lease of the
-// resource, and stays the same for the life of this one. It is 0 on an engine without fencing.
-// Send it with each write, so that the resource can refuse smaller ones.
+// Token returns the fencing token. It is greater than the token of every earlier lease of the
+// resource, and never changes. It is 0 on an engine without fencing. Send it with each write, so
+// that the resource can refuse smaller ones.
 func (le *Lease) Token() uint64 { return le.token }
 
 // Owner returns the secret that identifies the grant at the engine. Anyone who knows it can
 // renew and release the lease. Leases that are handed over inside the process share it.
 func (le *Lease) Owner() string { return le.hold.req.Owner }
 
-// Context ends when the lease is released or lost, no later than the deadline. Its cause
-// matches [ErrReleased] or [ErrLost] and says why. It carries the values of the context that
-// was passed to Acquire, but does not end with it. Its Err checks the clock: in a process
-// that was stopped beyond the deadline it is not nil, even before timers run.
+// Context returns a context that ends when the lease is released or lost, no later than the
+// deadline. Its cause matches [ErrReleased] or [ErrLost] and says why. It has the values of the
+// context that was passed to Acquire, but does not end with it. Its Err checks the clock: in a
+// process that was stopped beyond the deadline it is not nil, even before timers run.
 func (le *Lease) Context() context.Context { return le.ctx }
 
-// Deadline returns the instant, with its monotonic reading, after which the holder must
-// not act. Renewals move it, until the lease is released.
+// Deadline returns the instant, with a monotonic reading, after which the holder must not act.
+// Renewals move it until the lease is released.
 func (le *Lease) Deadline() time.Time {
 	return le.hold.locker.clock.Time(le.deadline())
 }
@@ -96,10 +96,10 @@ func (le *Lease) deadline() boottime.Instant {
 	return le.hold.deadline.at
 }
 
-// Extend restarts the lease with a TTL of d, which later renewals keep. A lease with
-// [NoRenew] is prolonged this way. Extend returns nil if the engine agreed, and [ErrLost] or
-// [ErrReleased] if the lease is over. After any other error the outcome is unknown, and the
-// earlier of both deadlines stands until a renewal succeeds.
+// Extend renews the lease for d from now, and later renewals keep that TTL. Use it to prolong a
+// lease with [NoRenew]. Extend returns nil if the engine agreed, and [ErrLost] or [ErrReleased]
+// if the lease is over. After any other error the outcome is unknown, and the earlier of both
+// deadlines stands until a renewal succeeds.
 func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	return le.wrap("extend", le.extend(ctx, d))
 }
@@ -117,8 +117,9 @@ func (le *Lease) extend(ctx context.Context, d time.Duration) error {
 	})
 }
 
-// call makes a call to the engine that changes the hold. While it is in flight the hold is
-// not handed over, and once le is released it is not made: the hold may be another's.
+// call runs make, a call to the engine that changes the hold. While it is in flight the hold is
+// not handed over. Once le is released, make is not called: the hold may belong to another
+// lease.
 func (le *Lease) call(ctx context.Context, make func() error) error {
 	if err := le.live(); err != nil {
 		return err
@@ -137,25 +138,25 @@ func (le *Lease) call(ctx context.Context, make func() error) error {
 	return err
 }
 
-// live returns nil while the lease is held.
+// live returns nil while the lease is held, or why it is over.
 func (le *Lease) live() error {
 	le.hold.mu.Lock()
 	defer le.hold.mu.Unlock()
 	if le.released || le.hold.over() {
-		return le.hold.ended()
+		return le.hold.endError()
 	}
 	return nil
 }
 
-// Release gives the lease up and ends its context. It works even if ctx has ended: the call
-// to the engine has its own limits, the TTL and 5 seconds.
+// Release releases the lease and ends its context. It works even if ctx has ended: the call to
+// the engine is limited by the TTL and by 5 seconds.
 //
 // Release returns nil if the lease was released, or handed over inside the process. A hand-over
 // does not ask the engine, which granted the lease no longer ago than [Options.HandOver]. It
 // returns [ErrLost] if the lease had ended before, so that another may have held the resource
-// meanwhile: roll back. It returns [ErrReleased] if it was called before. After any other error
-// the outcome is unknown: the resource is free no later than a TTL from now, and Release may be
-// called again.
+// meanwhile: roll back. It returns [ErrReleased] if the lease was released already. After any
+// other error the outcome is unknown: the resource is free no later than a TTL from now, and
+// Release may be called again.
 func (le *Lease) Release(ctx context.Context) error {
 	return le.wrap("release", le.release(ctx))
 }
@@ -177,11 +178,11 @@ func (le *Lease) release(ctx context.Context) error {
 	le.cancel(ErrReleased) // does nothing after the first
 	switch {
 	case err != nil && last:
-		h.locker.calls.tidy(func() { h.release(ctx, nil) }) // its answer matters to nobody
+		h.locker.calls.cleanUp(func() { h.release(ctx, nil) }) // its answer matters to nobody
 	case last:
 		err = h.release(ctx, nil)
-		h.giveTurn()
-		le.settle(err)
+		h.passTurn()
+		le.finishRelease(err)
 	case err == nil:
 		next.take(h)
 		le.traceEnd(StepReleased, nil)
@@ -189,8 +190,8 @@ func (le *Lease) release(ctx context.Context) error {
 	return err
 }
 
-// drop takes the hold from le. It returns the waiter of this process that the hold goes to; or
-// last: le was the last lease, and the hold is to be ended at the engine. Requires h.mu.
+// drop removes le from the hold. It returns the waiter of this process that takes over the hold,
+// or reports that le was the last lease and the hold must be ended at the engine. Requires h.mu.
 func (h *hold) drop(le *Lease) (next *turnWaiter, last bool) {
 	le.released, le.until = true, h.deadline.at
 	h.holders.leases = slices.DeleteFunc(h.holders.leases, func(o *Lease) bool { return o == le })
@@ -198,14 +199,14 @@ func (h *hold) drop(le *Lease) (next *turnWaiter, last bool) {
 		return nil, false
 	}
 	if next = h.handOver(); next == nil {
-		h.on(onRelease)
+		h.transition(onRelease)
 	}
 	return next, next == nil
 }
 
-// settle acts on the engine's answer to the release of the last lease. When that is unknown,
-// Release may be repeated.
-func (le *Lease) settle(err error) {
+// finishRelease applies the engine's answer to the release of the last lease. If the outcome is
+// unknown, Release may be called again.
+func (le *Lease) finishRelease(err error) {
 	switch {
 	case err == nil:
 		le.traceEnd(StepReleased, nil)
@@ -221,7 +222,7 @@ func (le *Lease) settle(err error) {
 
 func (le *Lease) wrap(call string, err error) error { return wrap(call, le.Name(), err) }
 
-// wrap is where errors get the package's name, once.
+// wrap adds the package's name to an error, once.
 func wrap(call, name string, err error) error {
 	if err == nil {
 		return nil

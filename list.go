@@ -13,32 +13,33 @@ import (
 const (
 	// pageLimit is the default of PageOptions.Limit.
 	pageLimit = 100
-	// listLimit is how many resources List asks for at a time.
+	// listLimit is the size of the pages that List asks for.
 	listLimit = 500
 )
 
-// PageOptions select a part of a list. The zero PageOptions select the first 100 resources.
+// PageOptions select a part of a list. The zero value selects the first 100 resources.
 type PageOptions struct {
-	Prefix string // only names that start with it; "": all
+	Prefix string // only names that start with Prefix; "": all
 	After  string // Page.Next of the previous page with the same Prefix, also of another process; "": the first page
-	Limit  int    // at most so many States in the page; 0: 100
+	Limit  int    // at most this many States; 0: 100
 }
 
 // A Page is a part of a list.
 type Page struct {
-	States []State // by name
+	States []State // sorted by name if the engine can sort
 	Next   string  // PageOptions.After for the next page; "": this is the last
 }
 
-// Page returns one page of the resources with holders or waiters. A page before the last has Limit
-// States, or fewer if ctx ended or the engine failed during the call: continue at Next. Pages are
-// sorted by name if the engine can sort. Otherwise they are in the engine's order, and a name may
-// appear on several pages. A resource that is in use throughout appears on at least one. No page
-// has the total number.
+// Page returns one page of the resources with holders or waiters. Every page but the last has
+// Limit States, or fewer if ctx ended or the engine failed during the call: continue at Next.
+// Pages are sorted by name if the engine can sort. Otherwise they are in the engine's order, and
+// a name may appear on several pages. A resource that is in use throughout appears on at least
+// one. There is no total count.
 //
-// If data of some resources is damaged, an error that matches [driver.ErrCorrupt] names them, and the
-// page has all others. After any other error the page is empty, and the call may be repeated.
-// [ErrInvalidOption] means that Limit is negative, [ErrUnsupported] that the engine cannot list.
+// If the data of some resources is damaged, an error that matches [driver.ErrCorrupt] names
+// them, and the page has all others. After any other error the page is empty, and the call may
+// be repeated. [ErrInvalidOption] means that Limit is negative, [ErrUnsupported] that the engine
+// cannot list.
 func (l *Locker) Page(ctx context.Context, opts PageOptions) (Page, error) {
 	if opts.Limit < 0 {
 		return Page{}, wrap("list", opts.Prefix, fmt.Errorf("%w: a limit of %d", ErrInvalidOption, opts.Limit))
@@ -57,12 +58,10 @@ func (l *Locker) Page(ctx context.Context, opts PageOptions) (Page, error) {
 	return page, wrap("list", opts.Prefix, err)
 }
 
-// List yields all resources with holders or waiters whose names start with prefix; "" is all. It asks
-// the engine for one page at a time, as the loop proceeds. The loop may stop at any point, and no list
-// is kept in memory. [Locker.Page] describes the order and which resources appear.
-//
-// A damaged resource yields an empty State and an error that matches [driver.ErrCorrupt], and the loop
-// continues. Any other error, such as the end of ctx, is the last element.
+// List yields all resources with holders or waiters whose names start with prefix; "" means all.
+// It asks the engine for one page at a time, as the loop proceeds. The loop may stop at any
+// point, and no list is kept in memory. [Locker.Page] describes the order and which resources
+// appear.
 func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[State, error] {
 	return func(yield func(State, error) bool) {
 		if l.operator == nil {

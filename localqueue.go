@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// A localQueue is the queue inside this process: of those who want one resource, one at a time
-// has the turn to ask the engine, the others wait in order. An exclusive lease keeps the turn
-// until it ends, so that it can be handed to the next waiter without the engine. It calls no
-// engine and no Locker, and waits for nothing with its mutex.
+// A localQueue queues the calls of this process. For each resource one call at a time has the
+// turn to ask the engine, and the others wait in order. An exclusive lease keeps the turn until
+// it ends, so that it can be handed to the next waiter without the engine. A localQueue calls
+// neither the engine nor the Locker, and never blocks with its mutex held.
 type localQueue struct {
 	mu    sync.Mutex
-	turns map[string]*turn // guarded by mu; by resource, those that somebody has
-	spare *turn            // guarded by mu; the last one that nobody wanted, for the next
+	turns map[string]*turn // guarded by mu; by resource, while somebody has the turn
+	spare *turn            // guarded by mu; the last unused one, to be reused
 }
 
-// A turn is that of one resource: who has it, and who waits for it.
+// A turn is who may ask the engine for one resource, and who waits to.
 type turn struct {
-	hold    *hold // the exclusive lease that has it; nil while a contender asks the engine
+	hold    *hold // the exclusive lease that has the turn; nil while a contender has it
 	refused bool  // the engine has refused a contender: others hold the resource
 	first   *turnWaiter
 	last    *turnWaiter
@@ -26,11 +26,11 @@ type turn struct {
 
 // A turnWaiter waits for the turn, or for a lease that is handed over to it.
 type turnWaiter struct {
-	turn       chan *hold // capacity 1; nil: the turn alone
-	ttl        time.Duration
-	takes      bool // a lease may be handed over to it
-	queued     bool // guarded by localQueue.mu
-	prev, next *turnWaiter
+	turn            chan *hold // capacity 1; nil: the turn alone
+	ttl             time.Duration
+	acceptsHandOver bool // a lease may be handed over to it
+	queued          bool // guarded by localQueue.mu
+	prev, next      *turnWaiter
 }
 
 func (t *turn) push(w *turnWaiter) {
@@ -81,9 +81,9 @@ func (q *localQueue) begin(name string) {
 	q.turns[name], q.spare = t, nil
 }
 
-// enter takes the turn, if nobody has it, or makes a place for one who takes a lease with ttl
-// that is handed over, if takes says so.
-func (q *localQueue) enter(name string, ttl time.Duration, takes bool) *turnWaiter {
+// enter takes the turn and returns nil if nobody has it. Otherwise it queues a waiter. If
+// acceptsHandOver is set, a lease with this ttl may be handed over to it.
+func (q *localQueue) enter(name string, ttl time.Duration, acceptsHandOver bool) *turnWaiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
@@ -91,13 +91,13 @@ func (q *localQueue) enter(name string, ttl time.Duration, takes bool) *turnWait
 		q.begin(name)
 		return nil
 	}
-	w := &turnWaiter{turn: make(chan *hold, 1), ttl: ttl, takes: takes}
+	w := &turnWaiter{turn: make(chan *hold, 1), ttl: ttl, acceptsHandOver: acceptsHandOver}
 	t.push(w)
 	return w
 }
 
-// wait waits until w, which has a place, has the turn. It returns a lease when one was handed
-// over with it. After an error, w has the turn only if it came meanwhile.
+// wait waits until w, which is queued, has the turn. If a lease was handed over with the turn,
+// wait returns it. After an error, has reports whether w got the turn meanwhile.
 func (q *localQueue) wait(ctx context.Context, closing <-chan struct{}, name string, w *turnWaiter) (h *hold, has bool, err error) {
 	select {
 	case h = <-w.turn:
@@ -118,7 +118,7 @@ func (q *localQueue) wait(ctx context.Context, closing <-chan struct{}, name str
 	return <-w.turn, true, err
 }
 
-// leave gives up the place of w, if it has it still.
+// leave removes w from the queue, if it is still there.
 func (q *localQueue) leave(name string, w *turnWaiter) (had bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -128,7 +128,7 @@ func (q *localQueue) leave(name string, w *turnWaiter) (had bool) {
 	return had
 }
 
-// pass gives the turn to the next waiter, who will ask the engine.
+// pass gives the turn to the next waiter, which will ask the engine.
 func (q *localQueue) pass(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -145,24 +145,25 @@ func (q *localQueue) pass(name string) {
 	w.turn <- nil
 }
 
-// passIf passes the turn on for a contender that had it.
+// passIf passes the turn on if had is set.
 func (q *localQueue) passIf(had bool, name string) {
 	if had {
 		q.pass(name)
 	}
 }
 
-// holder is the exclusive lease that has the turn; nil: none has. taken: the resource is known to be, by that or by others.
+// holder returns the exclusive lease that has the turn, or nil. taken reports whether the
+// resource is known to be held, by that lease or by others.
 func (q *localQueue) holder(name string) (h *hold, taken bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t := q.turns[name]; t != nil {
 		return t.hold, t.hold != nil || t.refused
 	}
-	return nil, true // it was, a moment ago
+	return nil, true // it was held a moment ago
 }
 
-// refuse notes that the engine has refused a contender.
+// refuse records that the engine has refused a contender.
 func (q *localQueue) refuse(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -178,22 +179,21 @@ func (q *localQueue) keep(name string, h *hold) {
 	q.turns[name].hold, q.turns[name].refused = h, false
 }
 
-// contendAgain gives the turn of a lease that was lost while it was handed over to the
-// contender it was meant for.
-func (q *localQueue) contendAgain(name string) {
+// clearHolder leaves the turn with a waiter whose lease was lost during its hand-over.
+func (q *localQueue) clearHolder(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.turns[name].hold = nil
 }
 
-// next removes and returns the first waiter if that one takes a lease with ttl; it must be given
-// one by take, and the turn with it.
+// next removes and returns the first waiter, if a lease with ttl may be handed over to it. The
+// caller must then pass the lease, and with it the turn, by take.
 func (q *localQueue) next(name string, ttl time.Duration) *turnWaiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
 	w := t.first
-	if w == nil || !w.takes || w.ttl != ttl {
+	if w == nil || !w.acceptsHandOver || w.ttl != ttl {
 		return nil
 	}
 	t.remove(w)

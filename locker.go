@@ -13,32 +13,32 @@ import (
 	"github.com/leasehold-go/leasehold/internal/schedule"
 )
 
-// A Locker acquires leases from one engine. Create one per program and engine: waiters of
-// one Locker hand leases to each other without a call to the engine. It is safe for
-// concurrent use.
+// A Locker acquires leases from one engine. Create one per program and engine: waiters of one
+// Locker hand leases to each other without a call to the engine. A Locker is safe for concurrent
+// use.
 type Locker struct {
 	driver    driver.Driver
-	operator  driver.Operator // of the driver; nil: it is none
-	clock     *boottime.Clock // of leases
+	operator  driver.Operator // the driver, if it is an Operator; or nil
+	clock     *boottime.Clock // for deadlines
 	features  driver.Features
 	opts      Options
-	who       *description // holds, where a call says no more
+	who       *description // the default description of holders
 	keeper    keeper
 	deadlines deadlines
 	queue     localQueue
 	owners    owners
 	calls     calls
-	terms     sync.Map // by name; the *term of the Lead that leads
+	terms     sync.Map // by name; the *term of the current leader
 }
 
 // New returns a Locker on d. Nil options are the defaults. New does no I/O. It returns
 // [ErrInvalidOption] for options out of range and [ErrUnsupported] for options that d cannot
-// serve. The caller closes d: Close does not.
+// serve. The caller must close d after the Locker; Close does not.
 func New(d driver.Driver, opts *Options) (*Locker, error) {
 	return newLocker(d, opts, boottime.Machine())
 }
 
-// newLocker is New with a clock, which is another than the machine's in tests.
+// newLocker is New with a clock, which tests replace.
 func newLocker(d driver.Driver, opts *Options, clock *boottime.Clock) (*Locker, error) {
 	o, err := opts.withDefaults()
 	if err == nil && isNil(d) {
@@ -79,51 +79,51 @@ func (l *Locker) Features() driver.Features { return l.features }
 
 // Acquire waits for its turn and returns a live lease.
 //
-// If ctx ends first, the error wraps context.Cause(ctx). If Wait ends first, it is [ErrBusy],
-// or matches context.DeadlineExceeded if the engine has not answered even once: then nobody
+// If ctx ends first, the error wraps context.Cause(ctx). If Wait ends first, it is [ErrBusy].
+// But if the engine has never answered, it matches context.DeadlineExceeded, because nobody
 // knows whether name is busy. If the engine cannot be reached at first, Acquire fails. If it
 // goes away during the wait, Acquire tries again. [ErrDeadlock] means that ctx belongs to a
-// holder of name. [ErrInvalidName], [ErrInvalidOption] and [ErrUnsupported] are returned
-// before any call to the engine.
+// holder of name. [ErrInvalidName], [ErrInvalidOption] and [ErrUnsupported] are returned before
+// any call to the engine.
 //
-// On error nothing is held and no place in a queue is left. If the engine could not be
-// reached to clean up, what it may have granted ends with its TTL.
+// On error nothing is held and no place in a queue is left. If the engine could not be reached
+// for the clean-up, a lease that it may have granted expires after its TTL.
 func (l *Locker) Acquire(ctx context.Context, name string, opts ...Option) (*Lease, error) {
 	lease, err := l.acquire(ctx, name, true, opts)
 	return lease, wrap("acquire", name, err)
 }
 
-// TryAcquire is Acquire without waiting for other holders. If name is held it returns
-// [ErrBusy] at once, as a [*BusyError] with the holder if the engine names it. It leaves no
-// place in a queue.
+// TryAcquire is Acquire without waiting for other holders. If name is held, it returns [ErrBusy]
+// at once, as a [*BusyError] with the holder if the engine names it. It leaves no place in a
+// queue.
 func (l *Locker) TryAcquire(ctx context.Context, name string, opts ...Option) (*Lease, error) {
 	lease, err := l.acquire(ctx, name, false, opts)
 	return lease, wrap("acquire", name, err)
 }
 
-// Do acquires name, calls fn with a context that ends when the lease or ctx does, and
-// releases the lease, even if fn panics. It returns the error of Acquire, or that of fn. If the
-// lease ended before fn did, the error also matches [ErrLost], even if fn returned nil: roll
-// back. Any other error means that the outcome of the release is unknown.
+// Do acquires name, calls fn with a context that ends when the lease or ctx does, and releases
+// the lease, even if fn panics. It returns the error of Acquire or of fn. If the lease ended
+// before fn did, the error also matches [ErrLost], even if fn returned nil: roll back. Any other
+// error means that the outcome of the release is unknown.
 func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
 	lease, err := l.Acquire(ctx, name, opts...)
 	if err != nil {
 		return err
 	}
-	return during(ctx, lease, fn, func(live context.Context, _ context.CancelCauseFunc) context.Context {
+	return runHolding(ctx, lease, fn, func(live context.Context, _ context.CancelCauseFunc) context.Context {
 		return leaseContext{live, lease}
 	})
 }
 
-// during calls fn with a context that ends when held or ctx does, and releases held. as makes that context of
-// one that end ends.
-func during(ctx context.Context, held interface {
+// runHolding calls fn with a context that ends when held or ctx does, and releases held. as
+// turns that context, which end ends, into the one that fn gets.
+func runHolding(ctx context.Context, held interface {
 	Context() context.Context
 	Release(ctx context.Context) error
 }, fn func(ctx context.Context) error, as func(live context.Context, end context.CancelCauseFunc) context.Context) (err error) {
 	live, end := context.WithCancelCause(held.Context())
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
-	if ctx.Err() != nil { // AfterFunc is about to say so, but fn may look before
+	if ctx.Err() != nil { // AfterFunc is about to end it, but fn may check before
 		end(context.Cause(ctx))
 	}
 	defer func() {
@@ -136,10 +136,10 @@ func during(ctx context.Context, held interface {
 	return fn(as(live, end))
 }
 
-// Resume renews a lease that another process acquired and left, and returns it. The caller
-// must know its owner. The token is the greatest of the grant, above those of all leases that
-// were handed over inside the other process, and the same each time the lease is resumed. A
-// guard that has seen it refuses the tokens of the other process.
+// Resume renews a lease that another process acquired and left, and returns it. The caller must
+// know its owner. The token is the greatest of the grant: above the tokens of all leases that
+// the other process handed over, and the same each time the lease is resumed. A guard that has
+// seen it refuses the tokens of the other process.
 //
 // [ErrLost] means that the lease is over, [ErrUnsupported] that the engine ties leases to
 // processes ([driver.Features.Resumes]). After any other error the outcome is unknown.
@@ -148,9 +148,9 @@ func (l *Locker) Resume(ctx context.Context, name, owner string, opts ...Option)
 	return lease, wrap("resume", name, err)
 }
 
-// Inspect returns who holds name and who waits for it. A free resource has no holders. If
-// data at the engine is damaged, the error is [driver.ErrCorrupt], and State has what could
-// be read.
+// Inspect returns the holders of name and its waiters. A free resource has no holders. If data
+// at the engine is damaged, the error is [driver.ErrCorrupt], and State has what could be read.
+// [ErrUnsupported] means that the engine cannot inspect.
 func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	if err := driver.CheckName(name); err != nil {
 		return State{}, wrap("inspect", name, err)
@@ -162,10 +162,10 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	return stateOf(state), wrap("inspect", name, err)
 }
 
-// Evict ends the lease that owner holds on name by force. The holder's context ends at its
-// next renewal at the latest. Until then two may believe that they hold name, and only the
-// fencing token tells them apart: the next holder's is larger. [ErrLost] means that owner does
-// not hold name.
+// Evict ends the lease that owner holds on name by force. The reason is reported to the holder
+// if the engine can. The holder's context ends at its next renewal at the latest. Until then two
+// may believe that they hold name, and only the fencing token tells them apart: the next
+// holder's is larger. [ErrLost] means that owner does not hold name.
 func (l *Locker) Evict(ctx context.Context, name, owner, reason string) error {
 	if err := driver.CheckName(name); err != nil {
 		return wrap("evict", name, err)
@@ -178,9 +178,9 @@ func (l *Locker) Evict(ctx context.Context, name, owner, reason string) error {
 
 // Close ends waiting calls to Acquire with [ErrClosed], refuses later ones, and stops all
 // renewals. It waits for calls to the engine that are in flight, clean-ups included, each of
-// which is limited to 5 seconds. Leases that are still held end at their deadlines unless
-// they are released before: if Close released them, successors could start while their
-// holders still act. Close does not close the driver. It returns nil.
+// which is limited to 5 seconds. Leases that are still held end at their deadlines unless they
+// are released before. Close does not release them: their holders may still act, and successors
+// must not start until the deadlines. Close does not close the driver. It returns nil.
 func (l *Locker) Close() error {
 	l.calls.close()
 	l.keeper.close()

@@ -5,10 +5,10 @@ import (
 	"log/slog"
 )
 
-// LogTrace returns a Trace that logs events to logger. A lost lease is an error. A failure, an
-// eviction or an unknown outcome is a warning. Leases that are granted, released or refused, and
-// waits that are given up, are information. Everything else is for debugging. Records have the
-// context of the Trace.
+// LogTrace returns a Trace that logs events to logger, with the context of the Trace. A lost
+// lease is logged as an error. Failures, evictions and unknown outcomes are warnings. Leases
+// that are granted, released or refused, and waits that are given up, are information. All other
+// events are for debugging.
 func LogTrace(logger *slog.Logger) Trace {
 	return func(ctx context.Context, e Event) {
 		if level := e.level(); logger.Enabled(ctx, level) {
@@ -17,7 +17,7 @@ func LogTrace(logger *slog.Logger) Trace {
 	}
 }
 
-// level is how much attention an event wants.
+// level returns the log level of an event.
 func (e Event) level() slog.Level {
 	switch {
 	case e.Step == StepLost:
@@ -30,7 +30,7 @@ func (e Event) level() slog.Level {
 	return slog.LevelInfo
 }
 
-// attrs are those of an event that are set.
+// attrs returns the event's attributes that are set.
 func (e Event) attrs() []slog.Attr {
 	all := make([]slog.Attr, 0, 8)
 	all = append(all, slog.String("name", e.Name), slog.Uint64("id", e.ID), slog.String("engine", e.Engine), slog.String("mode", e.Mode.String()))

@@ -6,14 +6,14 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// onceSlack is the share of a period by which two runs may be closer together: a tenth of
-// a day covers servers whose clocks differ, schedulers that are late, and the day in
-// spring that has 23 hours.
+// onceSlack divides a period into the time by which two runs may be closer together. A tenth of
+// a day covers servers whose clocks differ, late schedulers, and the day in spring that has 23
+// hours.
 const onceSlack = 10
 
-// OncePer is for a job that must run at most once in each period although many servers start
-// it at about the same time: the same line in ten crontabs. One caller is granted the lease. All
-// others get [ErrBusy] at once, until nine tenths of period after the grant, whether the job
+// OncePer is for a job that many servers start at about the same time, but that must run at most
+// once per period: the same line in ten crontabs, say. One caller is granted the lease.
+// All others get [ErrBusy] at once, until nine tenths of period after the grant, whether the job
 // succeeds, fails or is done in a second. The last tenth is for servers that start the job of
 // the next period a little early.
 //
@@ -27,16 +27,17 @@ const onceSlack = 10
 // as run. TTL sets a shorter limit, after which the job is over: if it was killed, another may
 // begin it again. The engine measures these durations, so clocks need not agree.
 //
-// The engine is first asked for [Options.TTL], and then to lengthen the lease, unless it ties
-// leases to processes ([driver.Features.Resumes]). An attempt whose answer is lost therefore
-// delays others for Options.TTL at most. Only if the answer to the second call is lost, and the
-// call that gives the lease up fails as well, does it delay them for the whole time.
+// OncePer first requests a lease of [Options.TTL] and then lengthens it, unless the engine ties
+// leases to processes ([driver.Features.Resumes]). So a first request whose answer is lost
+// delays others for Options.TTL at most. They are delayed for the whole time only if the answer
+// to the second request is lost and the clean-up fails as well.
 //
-// OncePer is [AtLeast], TTL, [NoRenew] and Wait(0) in one, and engines without AtLeast refuse it.
-// Three options are [ErrInvalidOption] beside it: AtLeast, which would set another length; a
-// [Wait] above 0, after which the job would run twice in a period; and [Shared] without [Limit],
-// which keeps nobody out. A job that runs at most once may not run at all, or stop halfway. For an
-// effect that must happen exactly once, see fence.Once.
+// OncePer combines [AtLeast], TTL, [NoRenew] and Wait(0), and engines without AtLeast refuse it.
+// Three options are [ErrInvalidOption] beside it. AtLeast would set another length. With a
+// [Wait] above 0 the job would run twice in a period. [Shared] without [Limit] keeps nobody out.
+//
+// A job that runs at most once may not run at all, or stop halfway. For an effect that must
+// happen exactly once, see fence.Once.
 func OncePer(period time.Duration) Option {
 	return func(r *request) {
 		r.oncePer = r.positive("OncePer", period) - period/onceSlack
@@ -44,8 +45,8 @@ func OncePer(period time.Duration) Option {
 	}
 }
 
-// settle fills in what follows from options in any order.
-func (r *request) settle() {
+// applyOncePer sets the options that follow from OncePer, after all options of the call.
+func (r *request) applyOncePer() {
 	if r.oncePer == 0 {
 		return
 	}

@@ -9,49 +9,49 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultTTL is ten seconds: long enough for a few failed renewals, short enough
-	// to wait for after a crash. The Redlock page of the Redis manual uses the same value.
+	// DefaultTTL is ten seconds: long enough for a few failed renewals, short enough to wait for
+	// after a crash. The Redlock page of the Redis manual uses the same value.
 	DefaultTTL = 10 * time.Second
-	// DefaultDrift is the allowance of the Redlock page for clocks that run at different rates.
+	// DefaultDrift is the Redlock page's allowance for clocks that run at different rates.
 	DefaultDrift = 0.01
-	// DefaultHandOver limits how long a busy process may delay the others.
+	// DefaultHandOver limits how long a busy process may delay other processes.
 	DefaultHandOver = 10 * time.Millisecond
 
 	// driftFloor is added to the drift for the precision of timers, as on the Redlock page.
 	driftFloor = 2 * time.Millisecond
-	// Of the room above a grant's fence 1 to maxHandOvers are for hand-overs, the top is for a
-	// lease that was resumed.
+	// Of the numbers above a grant's fence, 1 to maxHandOvers are for hand-overs. The last is
+	// for a lease that was resumed.
 	resumed      = driver.FenceStep - 1
 	maxHandOvers = resumed - 1
 )
 
 // Options configure a Locker. The zero value of each field is its default.
 type Options struct {
-	// TTL is the length of leases. Zero means DefaultTTL, or the driver's
-	// Features.SessionTTL if it has one. It must not be below the driver's Features.MinTTL.
+	// TTL is the length of leases. Zero means DefaultTTL, or the driver's Features.SessionTTL if
+	// it has one. It must be at least the driver's Features.MinTTL.
 	TTL time.Duration
-	// Drift is the share of each TTL that is kept back because clocks run at different
-	// rates. Zero means DefaultDrift. It must be below 0.5.
+	// Drift is the fraction of each TTL that the deadline leaves out, because clocks run at
+	// different rates. Zero means DefaultDrift. It must be below 0.5.
 	Drift float64
-	// HandOver is how long after a grant an exclusive lease may pass from one goroutine of
-	// this Locker to the next without a call to the engine. Zero means DefaultHandOver, a
-	// negative value never.
+	// HandOver is how long after a grant an exclusive lease may pass from one goroutine of this
+	// Locker to the next without a call to the engine. Zero means DefaultHandOver. A negative
+	// value turns hand-overs off.
 	//
 	// Other processes wait that much longer for their turn. If the engine loses the grant
-	// meanwhile, this process does not notice at once: Release returns nil, and the next
+	// meanwhile, this process does not notice at once. Release returns nil, and the next
 	// goroutine has a lease that may overlap with another process's, with a smaller token.
 	// Therefore the time counts from the engine's answer and is checked again when the next
 	// goroutine takes over. A hand-over moves no deadline, and the engine is asked soon after.
 	HandOver time.Duration
-	// RequireFencing makes New refuse a driver that has no fencing tokens.
+	// RequireFencing makes New refuse a driver without fencing tokens.
 	RequireFencing bool
-	// Note is shown to people who ask who holds a lease. It is UTF-8 without a NUL, of at
+	// Note is the text that others see for a holder or waiter. It is UTF-8 without NUL, of at
 	// most driver.MaxNote bytes. Empty means host, program and process id. It is Details.Text.
 	Note string
-	// Details are shown to people who ask who holds a lease. Host, User, PID, Program and
-	// Started are filled in if they are zero and there is room, the last two for this PID alone.
+	// Details are what others see for a holder or waiter. Zero values of Host, User, PID,
+	// Program and Started are filled in if there is room, the last two only for this process.
 	Details Details
-	// Trace is called with each event of the Locker. Nil costs nothing. See LogTrace, TraceAll,
+	// Trace is called with each event of the Locker. Nil has no cost. See LogTrace, TraceAll,
 	// and the modules leaseholdotel and leaseholdprom.
 	Trace Trace
 }
@@ -86,11 +86,11 @@ func checkNote(note string) error {
 // An Option changes one call.
 type Option func(*request)
 
-// Shared asks for a lease that other shared leases may overlap. An exclusive lease excludes
-// them all.
+// Shared requests a lease that may overlap with other shared leases, but not with an exclusive
+// one.
 func Shared() Option { return func(r *request) { r.mode = driver.Shared } }
 
-// Limit asks for one of at most n shared leases, as a semaphore does. It implies [Shared]; n
+// Limit requests one of at most n shared leases, as a semaphore does. It implies [Shared]. n
 // must be at least 1.
 //
 // All users of a semaphore should name the same n. If they do not, the smallest limit counts,
@@ -107,20 +107,20 @@ func Limit(n int) Option {
 }
 
 // TTL sets the length of this lease in place of [Options.TTL], with the same bounds. It is
-// rounded up to the engine's unit, see [driver.Features.Step].
+// rounded up to a multiple of [driver.Features.Step].
 func TTL(d time.Duration) Option {
 	return func(r *request) { r.ttl, r.hasTTL = r.positive("TTL", d), true }
 }
 
-// Wait limits how long a call waits for other holders. After that the call returns [ErrBusy],
-// or the error that [Locker.Acquire] documents for an engine that has not answered. The time
-// counts from the start of the call and includes the engine's answers. The call may return a
-// little later, after it has cleaned up at the engine. The context limits the call as well. A
-// negative d is [ErrInvalidOption].
+// Wait limits how long a call waits for other holders. After that the call returns [ErrBusy], or
+// the error that [Locker.Acquire] documents for an engine that has not answered. The time counts
+// from the start of the call and includes the engine's answers. The call may return a little
+// later, after it has cleaned up at the engine. The context limits the call as well. A negative
+// d is [ErrInvalidOption].
 //
-// Wait(0) asks once, as [Locker.TryAcquire] does, on which Wait has no effect. The call is then
-// limited by the TTL, by 5 seconds and by the context. Wait limits the whole of
-// [Locker.AcquireAll], and each campaign of [Locker.Lead].
+// Wait(0) asks once, as [Locker.TryAcquire] does, which ignores Wait. The call is then limited
+// by the TTL, by 5 seconds and by the context. Wait limits the whole of [Locker.AcquireAll], and
+// each campaign of [Locker.Lead].
 func Wait(d time.Duration) Option {
 	return func(r *request) {
 		if d < 0 {
@@ -133,31 +133,31 @@ func Wait(d time.Duration) Option {
 // NoRenew turns renewal off: the lease ends after its TTL unless [Lease.Extend] is called.
 func NoRenew() Option { return func(r *request) { r.noRenew = true } }
 
-// MaxHold ends the lease d after it was granted, whatever its holder does. Its context ends
-// with a cause that matches [ErrLost], renewals stop, and the engine grants the resource to
-// others once the TTL is over.
+// MaxHold ends the lease d after its grant, whatever its holder does. Its context ends with a
+// cause that matches [ErrLost], renewals stop, and the engine grants the resource to others once
+// the TTL is over.
 func MaxHold(d time.Duration) Option {
 	return func(r *request) { r.maxHold = r.positive("MaxHold", d) }
 }
 
 // AtLeast keeps the resource held until d after the grant, even if the lease is released
-// earlier. It is for jobs that must not run again too soon. After the release the resource is
+// earlier. Use it for jobs that must not run again too soon. After the release the resource is
 // held without an owner. Engines without Lingers in their [driver.Features] refuse AtLeast with
 // [ErrUnsupported].
 //
-// AtLeast applies to a lease that is released. A lease that is lost, because its holder was
-// killed or by [MaxHold], ends with its TTL, however much of d is left; [OncePer] has a TTL as
-// long as d. If the holder has held the resource for longer than d, Release frees it at once.
-// Others wait for the rest of d as they wait for a holder, so a shorter [Wait] ends in
-// [ErrBusy]. The lease is not handed over inside the process.
+// AtLeast applies only to a lease that is released. A lease that is lost, because its holder was
+// killed or by [MaxHold], ends with its TTL, even if d is longer. [OncePer] sets a TTL as long
+// as d. If the lease was held for longer than d, Release frees the resource at once. Others wait
+// for the rest of d as they wait for a holder, so a shorter [Wait] ends in [ErrBusy]. The lease
+// is not handed over inside the process.
 func AtLeast(d time.Duration) Option {
 	return func(r *request) { r.atLeast = r.positive("AtLeast", d) }
 }
 
-// Reentrant lets a holder acquire its resource again with its lease's context. The nested
-// lease shares token and deadline, and the last Release gives the resource up. An exclusive
-// lease inside a shared one is [ErrDeadlock].
+// Reentrant lets a holder acquire its resource again with its lease's context. The nested lease
+// shares token and deadline, and the last Release frees the resource. An exclusive lease inside
+// a shared one is [ErrDeadlock].
 func Reentrant() Option { return func(r *request) { r.reentrant = true } }
 
 // Note replaces [Options.Note] for this lease, with the same bounds.
-func Note(s string) Option { return func(r *request) { r.say().Text = s } }
+func Note(s string) Option { return func(r *request) { r.ownDetails().Text = s } }

@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// ownerBytes is 160 random bits, the length of the Redlock page's tokens: nobody guesses
-// one, and no two claims share one.
+// ownerBytes is 160 bits, the length of the tokens on the Redlock page: nobody can guess one,
+// and no two claims share one.
 const ownerBytes = 20
 
-// owners makes owner tokens. It asks the system for the randomness of many at a time.
+// owners generates owners. It reads random bytes for many at a time.
 type owners struct {
 	mu   sync.Mutex
 	pool [32 * ownerBytes]byte // guarded by mu

@@ -1,16 +1,16 @@
 package leasehold
 
-// A phase is what has become of a hold:
+// A phase is the state of a hold:
 //
 //	asking   its claim contends; it has no lease
-//	held     leases have it
-//	handing  no lease has it: it is on its way to the next waiter of the process
-//	leaving  it is released at the engine, or was
-//	lost     it ended without that
+//	held     it has leases
+//	handing  it has no lease: it is being handed to the next waiter of the process
+//	leaving  it is being released at the engine, or was
+//	lost     it ended without a release
 //
-// A hold that is leaving may have been released or not: Release tells which, and may be
-// repeated when it does not know. One that is lost is released too, by its last lease, since
-// the engine may not know that it is; that changes nothing for anybody.
+// A hold that is leaving may have been released or not: Release reports which, and may be
+// repeated if the outcome is unknown. A hold that is lost is also released, by its last lease,
+// because the engine may still have it. This changes nothing for other clients.
 type phase uint8
 
 const (
@@ -19,21 +19,21 @@ const (
 	handing
 	leaving
 	lost
-	never // in transitions: the event cannot come, and changes nothing
+	never // in transitions: the event cannot happen, and changes nothing
 )
 
-// An event is what may change a phase.
+// An event may change the phase of a hold.
 type event uint8
 
 const (
-	onGrant    event = iota // the engine's yes
+	onGrant    event = iota // the engine granted the lease
 	onHandOver              // the Release of the last lease while a waiter of this process can take the hold
-	onTake                  // that waiter runs
-	onRelease               // any other Release of the last lease; or nobody wants the hold, or what was handed to a waiter will not do
-	onLoss                  // by the deadline, by the engine or by MaxHold
+	onTake                  // the waiter takes over
+	onRelease               // any other Release of the last lease; or the acquisition failed, or the hold is too old to be taken over
+	onLoss                  // the deadline passed, the engine reported a loss, or MaxHold was reached
 )
 
-// transitions is what an event does in a phase.
+// transitions gives the next phase for each phase and event.
 var transitions = [...][onLoss + 1]phase{
 	asking:  {onGrant: held, onHandOver: never, onTake: never, onRelease: leaving, onLoss: lost},
 	held:    {onGrant: never, onHandOver: handing, onTake: never, onRelease: leaving, onLoss: lost},
@@ -42,9 +42,9 @@ var transitions = [...][onLoss + 1]phase{
 	lost:    {onGrant: lost, onHandOver: lost, onTake: lost, onRelease: lost, onLoss: lost},
 }
 
-// on changes the phase as transitions says, and reports whether it is another one now. Nothing
+// transition changes the phase as transitions says, and reports whether it has changed. Nothing
 // else changes a phase. Requires h.mu.
-func (h *hold) on(e event) (changed bool) {
+func (h *hold) transition(e event) (changed bool) {
 	next := transitions[h.phase][e]
 	if next == never || next == h.phase {
 		return false
@@ -53,5 +53,5 @@ func (h *hold) on(e event) (changed bool) {
 	return true
 }
 
-// over reports whether nobody may act on the hold any more. Requires h.mu.
+// over reports whether the hold may no longer be acted on. Requires h.mu.
 func (h *hold) over() bool { return h.phase == leaving || h.phase == lost }

@@ -7,11 +7,11 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// leaseKey finds the innermost lease that a context belongs to.
+// leaseKey is the context key of the innermost lease.
 type leaseKey struct{}
 
-// FromContext returns the innermost lease that ctx belongs to: that of Do, or the one whose
-// Context it is derived from. A function inside Do gets its token this way.
+// FromContext returns the innermost lease that ctx belongs to: in a callback of Do, or derived
+// from [Lease.Context]. A function called inside Do gets its token this way.
 func FromContext(ctx context.Context) (*Lease, bool) {
 	le, ok := ctx.Value(leaseKey{}).(*Lease)
 	return le, ok
@@ -26,9 +26,9 @@ func (l *Locker) heldBy(ctx context.Context, name string) *Lease {
 	return le
 }
 
-// nest answers a call whose context is that of a holder: with a nested lease of the same
-// hold, or with ErrDeadlock. It returns neither when nobody holds, or the holder's lease is over, so that
-// acquiring it again is an ordinary wait.
+// nest handles a call whose context belongs to a holder of the resource: it returns a nested
+// lease of the same hold, or ErrDeadlock. It returns neither if there is no such holder or its
+// lease is over. Acquiring it again is then an ordinary wait.
 func (a *acquisition) nest() (*Lease, error) {
 	outer := a.locker.heldBy(a.ctx, a.name)
 	if outer == nil {

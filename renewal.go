@@ -10,18 +10,18 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// renewals are how a hold is renewed.
+// renewals are the state of a hold's renewals.
 type renewals struct {
 	never  bool          // NoRenew
-	ttl    time.Duration // that they ask for; guarded by calling and by mu: one suffices to read
-	failed bool          // guarded by calling; the last one in a batch did
-	cancel func()        // guarded by mu; ends the renewal or note in flight
-	told   *Lease        // guarded by calling; that the one in flight is for, if a Trace is told
+	ttl    time.Duration // the TTL to ask for; guarded by calling and by mu: one suffices to read
+	failed bool          // guarded by calling; whether the last one in a batch failed
+	cancel func()        // guarded by mu; cancels the renewal or note in flight
+	traced *Lease        // guarded by calling; the lease that the renewal in flight is traced for, or nil
 	entry  entry         // guarded by keeper.mu
 }
 
-// callForRenewal begins a call to the claim. While one by Extend or SetNote is in flight, for as
-// long as the engine takes, no worker waits: the renewal is put off a little.
+// callForRenewal begins a call to the claim. If Extend or SetNote has a call in flight, it
+// reports false and postpones the renewal a little, so that no worker waits.
 func (h *hold) callForRenewal(now boottime.Instant) bool {
 	if h.calling.TryBegin() {
 		return true
@@ -32,8 +32,8 @@ func (h *hold) callForRenewal(now boottime.Instant) bool {
 
 var errInUse = errors.New("another call to the engine is in flight")
 
-// extend renews the hold for ttl and moves its deadline. After an unknown outcome the
-// earlier of both deadlines stands. Requires h.calling.
+// extend renews the hold for ttl and moves its deadline. After an unknown outcome the earlier of
+// both deadlines stands. Requires h.calling.
 func (h *hold) extend(ctx context.Context, ttl time.Duration) error {
 	sent, now := h.locker.clock.Read()
 	bound, err := h.startRenewal(sent, ttl)
@@ -47,31 +47,31 @@ func (h *hold) extend(ctx context.Context, ttl time.Duration) error {
 	return h.finishRenewal(ctx, sent, h.locker.clock.Now(), ttl, grant, err)
 }
 
-// newCall is a call's context that leave ends. Requires h.calling.
+// newCall returns a context for a call, which stopRenewals cancels. Requires h.calling.
 func (h *hold) newCall(ctx context.Context, deadline time.Time) *bound {
 	call := newBound(ctx, deadline)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.renewals.cancel = call.end
-	if h.over() { // leave has just looked
+	if h.over() { // stopRenewals ran just before
 		call.end()
 	}
 	return call
 }
 
-// startRenewal returns how long a renewal for ttl may take, or why there is to be none.
+// startRenewal returns how long a renewal for ttl may take, or why it must not begin.
 func (h *hold) startRenewal(sent boottime.Instant, ttl time.Duration) (bound time.Duration, err error) {
 	h.mu.Lock()
-	if !h.over() && sent >= h.deadline.at { // and nobody has come to tell yet
+	if !h.over() && sent >= h.deadline.at { // the timer has not fired yet
 		h.mu.Unlock()
 		h.expire()
 		h.mu.Lock()
 	}
 	defer h.mu.Unlock()
 	if h.over() {
-		return 0, h.ended()
+		return 0, h.endError()
 	}
-	// A shorter TTL may count at the engine although its answer gets lost.
+	// The engine may apply a shorter TTL although its answer gets lost.
 	if d := h.locker.deadlineOf(sent, ttl); d < h.deadline.at {
 		h.setDeadline(d, sent)
 	}
@@ -79,10 +79,10 @@ func (h *hold) startRenewal(sent boottime.Instant, ttl time.Duration) (bound tim
 	return min(h.deadline.at.Sub(sent)/2, callBound), nil
 }
 
-// finishRenewal acts on the engine's answer to a call made with ctx.
+// finishRenewal applies the engine's answer to a call made with ctx.
 func (h *hold) finishRenewal(ctx context.Context, sent, answered boottime.Instant, ttl time.Duration, grant driver.Grant, err error) error {
 	ended := err != nil && ctx.Err() != nil
-	if ended { // its cause is the caller's and may match anything
+	if ended { // the cause belongs to the caller and may match anything
 		err = fmt.Errorf("%w: %v", ctx.Err(), err)
 	}
 	h.mu.Lock()
@@ -98,12 +98,12 @@ func (h *hold) finishRenewal(ctx context.Context, sent, answered boottime.Instan
 	return err
 }
 
-// renewed moves the deadline after the engine's yes. Requires h.mu.
+// renewed moves the deadline after a successful renewal. Requires h.mu.
 func (h *hold) renewed(sent, answered boottime.Instant, ttl time.Duration, grant driver.Grant) error {
 	h.renewals.cancel = nil
 	switch {
-	case h.over(): // the deadline passed, or Release began, while the answer was on its way
-		return h.ended()
+	case h.over(): // the deadline passed, or Release began, before the answer came
+		return h.endError()
 	case grant.Fence != h.grant.fence:
 		return fmt.Errorf("%w: the engine renewed another grant", ErrLost)
 	}
@@ -112,19 +112,19 @@ func (h *hold) renewed(sent, answered boottime.Instant, ttl time.Duration, grant
 	return nil
 }
 
-// renewSoonest is what short sections are shorter than: they end without a renewal.
+// renewSoonest is the length of short sections, which end without a renewal.
 const renewSoonest = 20 * time.Millisecond
 
-// plan plans the next renewal of a hold that goes on, soon after an error. The last of two
-// plans that are made at once holds, and knows the deadline that then counts.
+// plan schedules the next renewal, soon if the last one failed with err. Of two concurrent plans
+// the later one stands, and knows the current deadline.
 func (h *hold) plan(now boottime.Instant, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over() || h.renewals.never {
 		return
 	}
-	// One that was granted some time before is renewed at once, but not when it is given up
-	// at once.
+	// A lease that was granted some time ago is renewed at once, but not if it is about to be
+	// released.
 	soonest := now.Add(h.shortSection(now))
 	from, to := h.renewalTime()
 	if err != nil {
@@ -133,23 +133,23 @@ func (h *hold) plan(now boottime.Instant, err error) {
 	h.locker.keeper.add(h, max(from, soonest), max(to, soonest))
 }
 
-// shortSection is what one that ends without a renewal is shorter than. Requires h.mu.
+// shortSection returns the length of a section that needs no renewal. Requires h.mu.
 func (h *hold) shortSection(now boottime.Instant) time.Duration {
 	return min(h.deadline.at.Sub(now)/8, renewSoonest)
 }
 
-// renewalTime is when the next renewal is due: a third of the hold's length after the last one
-// was sent. Requires h.mu.
+// renewalTime returns when the next renewal is due: a third of the lease's length after the last
+// one was sent. Requires h.mu.
 func (h *hold) renewalTime() (from, to boottime.Instant) {
 	return dueAfter(h.deadline.at.Add(h.locker.opts.drift(h.deadline.span)-h.deadline.span), h.deadline.span/3)
 }
 
-// dueAfter is pause after last, or a little earlier together with others.
+// dueAfter returns the time pause after last, and how much earlier a group may be due.
 func dueAfter(last boottime.Instant, pause time.Duration) (from, to boottime.Instant) {
 	return last.Add(pause - pause/10), last.Add(pause)
 }
 
-// retryIn leaves time for several more tries in what is left.
+// retryIn returns a pause that leaves time for several more tries.
 func retryIn(left time.Duration) time.Duration {
 	return max(left/8, time.Millisecond)
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/leasehold-go/leasehold/internal/details"
 )
 
-// request is one call's wishes.
+// A request is the options of one call.
 type request struct {
 	mode      driver.Mode
 	limit     int
 	ttl       time.Duration
 	hasTTL    bool
-	wait      time.Duration // forever, unless it is said
+	wait      time.Duration // forever, unless set
 	noRenew   bool
 	maxHold   time.Duration
 	atLeast   time.Duration
 	oncePer   time.Duration
 	reentrant bool
-	said      *details.Details // of the holder; nil: what Options say
-	who       *description     // by Options, and then by the call
+	said      *details.Details // details of the call; nil: use those of Options
+	who       *description     // from Options, then from the call
 	err       error
 }
 
@@ -43,7 +43,7 @@ func (r *request) fail(format string, args ...any) {
 // forever is how long a call without Wait waits.
 const forever = time.Duration(math.MaxInt64)
 
-// fill takes what a call asks for, and checks it before anything is done.
+// fill applies and checks the options of a call, before anything is done.
 func (r *request) fill(l *Locker, name string, opts []Option) (err error) {
 	r.ttl, r.who, r.wait = l.opts.TTL, l.who, forever
 	for _, opt := range opts {
@@ -52,7 +52,7 @@ func (r *request) fill(l *Locker, name string, opts []Option) (err error) {
 		}
 		opt(r)
 	}
-	r.settle()
+	r.applyOncePer()
 	switch {
 	case r.err != nil:
 		return r.err
@@ -69,18 +69,18 @@ func (r *request) fill(l *Locker, name string, opts []Option) (err error) {
 	return err
 }
 
-// firstTTL is what the engine is asked for before anything else. What an attempt without an answer leaves behind
-// lasts no longer, so that a job that was never begun does not count as run in its period. Leases that an engine ties to
-// processes end with them, and keep their TTL.
+// firstTTL returns the TTL of the first request to the engine. If its answer is lost, the lease
+// left behind lasts no longer than that. So a job that was never begun does not count as run in
+// its period. Leases that an engine ties to processes end with them, and keep their TTL.
 func (r *request) firstTTL(l *Locker) time.Duration {
 	if r.oncePer == 0 || !l.features.Resumes {
 		return r.ttl
 	}
-	ttl, _ := l.checkTTL(l.opts.TTL) // rounded up; New has refused what is none
+	ttl, _ := l.checkTTL(l.opts.TTL) // rounded up; New has checked it
 	return min(ttl, r.ttl)
 }
 
-// maxTTL is ten years: longer is a slip, and far from where engines' integers overflow.
+// maxTTL is ten years: longer is a mistake, and far below the range of engines' integers.
 const maxTTL = 10 * 365 * 24 * time.Hour
 
 // checkTTL returns ttl rounded up to what the engine can serve.
@@ -108,7 +108,7 @@ func (l *Locker) checkTTL(ttl time.Duration) (time.Duration, error) {
 	return ttl, nil
 }
 
-// drift is what is kept back of a lease of length ttl.
+// drift returns how much earlier than its TTL a lease ends for its holder.
 func (o *Options) drift(ttl time.Duration) time.Duration {
 	return time.Duration(float64(ttl)*o.Drift) + driftFloor
 }

@@ -9,64 +9,67 @@ import (
 	"github.com/leasehold-go/leasehold/internal/details"
 )
 
-// State is what the engine knows about one resource. A free resource has no holders.
+// State is the engine's view of one resource. A free resource has no holders.
 type State struct {
 	Resource string   // name
-	Token    uint64   // no grant so far has a greater one, hand-overs aside; 0: unknown
-	Holders  []Holder // by token
-	Waiters  []Waiter // in order
+	Token    uint64   // the greatest token of any grant so far, hand-overs aside; 0: unknown
+	Holders  []Holder // sorted by token
+	Waiters  []Waiter // in order of the queue
 }
 
-// A Holder is one live lease, by the engine's clock. The zero Holder is nobody.
+// A Holder describes one live lease. Durations are measured by the engine's clock. Token belongs
+// to the grant: leases that were handed over have up to 1,023 more. The zero Holder means
+// nobody.
 type Holder struct {
 	Owner Owner         // empty: the lease was released, and AtLeast keeps the resource
 	Mode  driver.Mode   // exclusive or shared
-	Limit int           // the limit that it asked for; 0: none
-	Token uint64        // of its grant, comparable with Lease.Token; 0: unknown. Leases that were handed over have up to 1,023 more
-	Held  time.Duration // since the grant; 0: unknown
-	Left  time.Duration // until it expires unless renewed; 0: unknown
-	TTL   time.Duration // of its grant or its last renewal, which was TTL - Left ago; 0: unknown
+	Limit int           // the requested limit; 0: none
+	Token uint64        // token of the grant, comparable with Lease.Token; 0: unknown
+	Held  time.Duration // time since the grant; 0: unknown
+	Left  time.Duration // time until it expires unless renewed; 0: unknown
+	TTL   time.Duration // length of its grant or last renewal, which was TTL - Left ago; 0: unknown
 	Note  string        // for people: Details().Text, or else host and program
 
 	note string // as the engine keeps it, with details
 }
 
-// A Waiter is one place in a queue.
+// A Waiter describes one place in a queue.
 type Waiter struct {
-	Owner  Owner         // of the place; the lease will have it too
+	Owner  Owner         // owner of the place, and later of the lease
 	Mode   driver.Mode   // exclusive or shared
-	Waited time.Duration // since its first attempt
+	Waited time.Duration // time since its first attempt
 	Note   string        // for people: Details().Text, or else host and program
 
 	note string // as the engine keeps it, with details
 }
 
-// An Owner is who holds or waits, see [driver.Owner]. Evict and Resume take what Reveal returns.
+// An Owner identifies a holder or waiter; see [driver.Owner]. Evict and Resume take the value of
+// its Reveal method.
 type Owner = driver.Owner
 
-// String is for people. What others wrote is quoted, so that it cannot control a terminal.
+// String is for people. Text of others is quoted, so that it cannot control a terminal.
 func (h Holder) String() string {
 	return fmt.Sprintf("{Owner:%s Mode:%d Limit:%d Token:%d Held:%v Left:%v TTL:%v Note:%q}", h.Owner, h.Mode, h.Limit, h.Token, h.Held, h.Left, h.TTL, h.Note)
 }
 
-// GoString is String with the type.
+// GoString returns String with the type's name.
 func (h Holder) GoString() string { return "leasehold.Holder" + h.String() }
 
 // LogValue implements slog.LogValuer.
 func (h Holder) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
-// String is for people. What others wrote is quoted, so that it cannot control a terminal.
+// String is for people. Text of others is quoted, so that it cannot control a terminal.
 func (w Waiter) String() string {
 	return fmt.Sprintf("{Owner:%s Mode:%d Waited:%v Note:%q}", w.Owner, w.Mode, w.Waited, w.Note)
 }
 
-// GoString is String with the type.
+// GoString returns String with the type's name.
 func (w Waiter) GoString() string { return "leasehold.Waiter" + w.String() }
 
 // LogValue implements slog.LogValuer.
 func (w Waiter) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
-// later is what is known of h when d has passed.
+// later returns h as it is known when d has passed.
 func (h Holder) later(d time.Duration) Holder {
 	aged := driver.Holder{Held: h.Held, Left: h.Left, TTL: h.TTL}.Later(d)
 	h.Held, h.Left, h.TTL = aged.Held, aged.Left, aged.TTL

@@ -28,73 +28,83 @@ type Trace func(ctx context.Context, e Event)
 // An Event is the beginning or the end of a wait, a hold or a renewal, or a step in between.
 type Event struct {
 	// ID is unique in the process, and the same at the beginning and the end. A hold has the ID
-	// of its wait, and a renewal that of its hold, which has one renewal at a time.
+	// of its wait. A renewal has the ID of its hold, which has one renewal at a time.
 	ID   uint64
-	Kind Kind // what has begun, goes on or has ended
-	Step Step // which of these, and how
+	Kind Kind // what has begun, continues or has ended
+	Step Step // what happened
 
-	Name   string      // of the resource
+	Name   string      // name of the resource
 	Mode   driver.Mode // of the lease
 	Engine string      // driver.Features.Engine
-	Token  uint64      // of the lease; 0 of a wait that brought none, or without fencing
+	Token  uint64      // token of the lease; 0 if a wait failed, or without fencing
 
-	// Local says that StepQueued is in the queue inside the process: the engine was not asked.
+	// Local reports that StepQueued is in the queue inside the process, and the engine was not
+	// asked.
 	Local bool
-	// Took is the time since the beginning, where it is 0.
+	// Took is the time since the beginning. It is 0 at the beginning.
 	Took time.Duration
-	// Left is, at the end of a renewal, the time that was left until the deadline when the
-	// answer came or the call was given up. For a successful renewal that is its slack.
+	// Left is set at the end of a renewal: the time until the deadline when the answer came or
+	// the call was given up. For a successful renewal that is its slack.
 	Left time.Duration
-	// TTL is, at the end of a renewal, the length of the lease of which Left was left.
+	// TTL is set at the end of a renewal: the length of the lease that Left is a part of.
 	TTL time.Duration
-	// Err is the reason for a retry or for the outcome: the error of the call that waited, the
-	// cause of the lease's context, the error of a Release whose outcome is unknown, or the error
-	// of the renewal.
+	// Err is the reason for a retry, or for the outcome. For a wait it is the error of the call,
+	// for a renewal its error. For a hold it is the cause of the lease's context, or the error
+	// of a Release whose outcome is unknown.
 	Err error
 }
 
-// A Kind is what an Event belongs to.
+// A Kind says what an Event belongs to.
 type Kind uint8
 
 const (
 	// KindWait: a call of Acquire, TryAcquire, Do or Resume from its beginning, even if it is
 	// granted at once. AcquireAll and Lead make one or more such calls for each name.
 	KindWait Kind = iota
-	// KindHold: a lease, from its grant until nobody may act on it any more. A nested lease has
-	// a hold of its own.
+	// KindHold: a lease, from its grant until it is over. A nested lease has a hold of its own.
 	KindHold
 	// KindRenewal: a call to the engine that renews a lease, by the Locker or by Extend. A
 	// renewal of nested leases belongs to the outermost one that is left.
 	KindRenewal
 )
 
-// String is a word for logs and labels.
+// String returns the kind as a word for logs and labels.
 func (k Kind) String() string { return word([]string{"wait", "hold", "renewal"}, int(k)) }
 
 // A Step is what happened in a wait, a hold or a renewal.
 type Step uint8
 
 const (
-	StepBegun Step = iota // any has begun
+	StepBegun Step = iota // a wait, a hold or a renewal has begun
 
-	// StepQueued: a wait continues, in the queue inside the process, at the engine, or first in one and then at the
-	// other. It comes again after StepRetrying.
+	// StepQueued: a wait continues, in the queue inside the process, at the engine, or first in
+	// one and then in the other. It comes again after StepRetrying.
 	StepQueued
-	// StepRetrying: a wait continues although a call to the engine failed with Err. It comes for each such call.
+	// StepRetrying: a wait continues although a call to the engine failed with Err. Each such
+	// call has one.
 	StepRetrying
 
 	StepGranted    // a wait has ended: the engine granted a lease
 	StepHandedOver // a wait has ended: a lease of this process was handed over
-	StepNested     // a wait has ended: the caller held the resource, and got a nested lease
+	StepNested     // a wait has ended: a nested lease
 	StepResumed    // a wait has ended: Resume found the lease alive
-	StepRefused    // a wait has ended: somebody else holds the resource, and the call does not wait
-	StepGaveUp     // a wait or a renewal has ended: Wait ran out, the context ended, the Locker was closed, the lease ended
-	StepFailed     // a wait or a renewal has ended in any other error
+	StepRefused    // a wait has ended: the resource is held, and the call does not wait
+	// StepGaveUp: a wait or a renewal has ended because Wait ran out, the context or the lease
+	// ended, or the Locker was closed.
+	StepGaveUp
+	// StepFailed: a wait or a renewal has ended in any other error.
+	StepFailed
 
-	StepReleased // a hold has ended: the engine answered Release, or the lease was handed over or left to a nested one
-	StepLost     // a hold has ended before its Release, see ErrLost
-	StepEvicted  // a hold has ended because somebody evicted it, and the engine said so
-	StepUnknown  // a hold has ended by a Release whose outcome is unknown; further attempts have no events
+	// StepReleased: a hold has ended by Release, at the engine, by a hand-over, or because other
+	// leases of the same hold are left.
+	StepReleased
+	// StepLost: a hold has ended before its Release, see ErrLost.
+	StepLost
+	// StepEvicted: a hold has ended because somebody evicted it, and the engine said so.
+	StepEvicted
+	// StepUnknown: a hold has ended by a Release whose outcome is unknown. Further attempts have
+	// no events.
+	StepUnknown
 
 	StepRenewed // a renewal has ended: the engine agreed
 )
@@ -107,7 +117,7 @@ var steps = []string{
 	"renewed",
 }
 
-// String is a word for logs and labels.
+// String returns the step as a word for logs and labels.
 func (s Step) String() string { return word(steps, int(s)) }
 
 // Ends reports whether s is the end of a wait, a hold or a renewal.
@@ -149,28 +159,28 @@ func (e Event) Cause() string {
 	return causeEngine
 }
 
-// TraceAll returns a Trace that calls several in order. It skips those that are nil.
+// TraceAll returns a Trace that calls the given ones in order. It skips nil.
 func TraceAll(traces ...Trace) Trace {
-	var told []Trace
+	var all []Trace
 	for _, t := range traces {
 		if t != nil {
-			told = append(told, t)
+			all = append(all, t)
 		}
 	}
 	return func(ctx context.Context, e Event) {
-		for _, t := range told {
+		for _, t := range all {
 			t(ctx, e)
 		}
 	}
 }
 
-// errPanic is what a call has come to that a panic of the driver has ended.
+// errPanic is the outcome of a call that a panic of the driver has ended.
 var errPanic = errors.New("the call panicked")
 
-// lastID is that of the last wait that a Trace was told of.
+// lastID is the ID of the last traced wait.
 var lastID atomic.Uint64
 
-// traceBegin tells of the begin of a call, and gives its events their ID.
+// traceBegin traces the beginning of a call, and sets the ID of its events.
 func (a *acquisition) traceBegin() {
 	if a.locker.opts.Trace != nil {
 		a.id = lastID.Add(1)
@@ -178,7 +188,7 @@ func (a *acquisition) traceBegin() {
 	}
 }
 
-// trace tells of a call, with what e has.
+// trace traces e with the fields that all events of the call share.
 func (a *acquisition) trace(e Event) {
 	if a.id != 0 {
 		e.ID, e.Kind, e.Name, e.Mode, e.Engine = a.id, KindWait, a.name, a.mode, a.locker.features.Engine
@@ -186,7 +196,7 @@ func (a *acquisition) trace(e Event) {
 	}
 }
 
-// traceEnd tells what came of a call, and of the begin of what le holds.
+// traceEnd traces the end of a call, and the beginning of the hold of le.
 func (a *acquisition) traceEnd(le *Lease, err error) {
 	if a.id == 0 {
 		return
@@ -199,11 +209,11 @@ func (a *acquisition) traceEnd(le *Lease, err error) {
 		a.trace(Event{Step: a.failedFor(took, err), Took: took, Err: err})
 		return
 	}
-	a.trace(Event{Step: a.came, Took: took, Token: le.token})
+	a.trace(Event{Step: a.acquiredBy, Took: took, Token: le.token})
 	le.traceBegun(a.id)
 }
 
-// failedFor is what a call comes to that took so long and failed for err.
+// failedFor returns the last step of a call that took so long and failed with err.
 func (a *acquisition) failedFor(took time.Duration, err error) Step {
 	busy := errors.Is(err, ErrBusy)
 	switch {
@@ -217,30 +227,31 @@ func (a *acquisition) failedFor(took time.Duration, err error) Step {
 	return StepFailed
 }
 
-// told is what a Trace was told of a lease.
-type told struct {
-	values context.Context // of the caller's
-	id     uint64          // guarded by hold.mu; of its events, 0 until the begin was told
+// traced records which events of a lease were traced.
+type traced struct {
+	values context.Context // the caller's
+	id     uint64          // guarded by hold.mu; of its events; 0 until the beginning was traced
 	ended  bool            // guarded by hold.mu
 }
 
-// event is one of the lease, which has the ID by then.
+// event returns an event of the lease, whose ID is set.
 func (le *Lease) event(k Kind, s Step) Event {
 	h := le.hold
 	return Event{
-		ID: le.told.id, Kind: k, Step: s,
+		ID: le.traced.id, Kind: k, Step: s,
 		Name: h.req.Resource, Mode: h.req.Mode, Engine: h.locker.features.Engine, Token: le.token,
 	}
 }
 
-// traceBegun tells of a lease that its caller is about to get, and of its end if it has come.
+// traceBegun traces the beginning of a lease, before the caller gets it, and its end if it is
+// over already.
 func (le *Lease) traceBegun(id uint64) {
 	h := le.hold
 	begun := le.event(KindHold, StepBegun)
 	begun.ID = id
-	h.locker.opts.Trace(le.told.values, begun)
+	h.locker.opts.Trace(le.traced.values, begun)
 	h.mu.Lock()
-	le.told.id = id
+	le.traced.id = id
 	lost := h.cause
 	h.mu.Unlock()
 	if lost != nil {
@@ -248,7 +259,7 @@ func (le *Lease) traceBegun(id uint64) {
 	}
 }
 
-// traceLost tells of the end of a lease that its holder did not give up.
+// traceLost traces the end of a lease that was lost or evicted.
 func (le *Lease) traceLost(cause error) {
 	if errors.Is(cause, ErrEvicted) {
 		le.traceEnd(StepEvicted, cause)
@@ -257,47 +268,48 @@ func (le *Lease) traceLost(cause error) {
 	}
 }
 
-// traceEnd tells of the end of a lease, once, and not before its begin was told.
+// traceEnd traces the end of a lease, once, and not before its beginning was traced.
 func (le *Lease) traceEnd(s Step, err error) {
 	h := le.hold
 	if h.locker.opts.Trace == nil {
 		return
 	}
 	h.mu.Lock()
-	told := le.told.id == 0 || le.told.ended
-	le.told.ended = le.told.id != 0
+	done := le.traced.id == 0 || le.traced.ended
+	le.traced.ended = le.traced.id != 0
 	h.mu.Unlock()
-	if told {
+	if done {
 		return
 	}
 	e := le.event(KindHold, s)
 	e.Took, e.Err = h.locker.clock.Now().Sub(le.since), err
-	h.locker.opts.Trace(le.told.values, e)
+	h.locker.opts.Trace(le.traced.values, e)
 }
 
-// traceRenews tells of the begin of a renewal. Requires h.calling.
+// traceRenews traces the beginning of a renewal. Requires h.calling.
 func (h *hold) traceRenews() {
 	if h.locker.opts.Trace == nil {
 		return
 	}
 	h.mu.Lock()
-	if all := h.holders.leases; len(all) > 0 && all[0].told.id != 0 { // else it is being handed over
-		h.renewals.told = all[0]
+	if all := h.holders.leases; len(all) > 0 && all[0].traced.id != 0 { // else it is being handed over
+		h.renewals.traced = all[0]
 	}
 	h.mu.Unlock()
-	if le := h.renewals.told; le != nil {
-		h.locker.opts.Trace(le.told.values, le.event(KindRenewal, StepBegun))
+	if le := h.renewals.traced; le != nil {
+		h.locker.opts.Trace(le.traced.values, le.event(KindRenewal, StepBegun))
 	}
 }
 
-// traceRenewal tells of the end of a renewal that was sent at sent and answered at answered,
-// with so much left of the deadline and the length that it had; moot: nobody wants to know any more. Requires h.calling.
+// traceRenewal traces the end of a renewal that was sent at sent and answered at answered. left
+// is the time left until the deadline, of a lease of length ttl. moot means that the lease or
+// the caller's context was over. Requires h.calling.
 func (h *hold) traceRenewal(sent, answered boottime.Instant, left, ttl time.Duration, moot bool, err error) {
-	le := h.renewals.told
+	le := h.renewals.traced
 	if le == nil {
 		return
 	}
-	h.renewals.told = nil
+	h.renewals.traced = nil
 	s := StepRenewed
 	switch {
 	case err != nil && moot:
@@ -307,5 +319,5 @@ func (h *hold) traceRenewal(sent, answered boottime.Instant, left, ttl time.Dura
 	}
 	e := le.event(KindRenewal, s)
 	e.Took, e.Left, e.TTL, e.Err = answered.Sub(sent), max(left, 0), ttl, err
-	h.locker.opts.Trace(le.told.values, e)
+	h.locker.opts.Trace(le.traced.values, e)
 }

@@ -1,11 +1,14 @@
-// Package driver is the contract between the core of Leasehold and an engine.
+// Package driver is the contract between the core of Leasehold and an engine. Only authors of
+// engines need it.
 //
-// Only authors of engines need it. Every call has three outcomes: yes, no ([ErrBusy],
-// [ErrLost]) or unknown (any other error: the call may have been applied). A driver logs
-// nothing, and leaves all repeating to the core but for what it may do by itself: repeat a
-// step whose failure proves that nothing was applied, or that does no harm when it is applied
-// twice and has no answer over one connection; and remove what its own process left behind. The engine's clock decides expiry, the core's the deadline. A driver looks at
-// its own to bound its calls and waits, and to tell in time that a session of its own may end.
+// Every call has three outcomes: yes, no ([ErrBusy], [ErrLost]) or unknown (any other error: the
+// call may have been applied). A driver logs nothing and leaves repetition to the core, with two
+// exceptions. It may repeat a step if the failure proves that nothing was applied. It may also
+// repeat one that got no answer over a connection, if applying it twice does no harm. A driver
+// may also remove what its own process left behind.
+//
+// The engine's clock decides expiry, and the core's clock the deadline. A driver uses its own
+// clock only to bound its calls and waits, and to report in time that its session may end.
 package driver
 
 import (
@@ -17,77 +20,89 @@ import (
 
 // Sentinels that drivers return, wrapped or bare. Package leasehold exports the same values.
 var (
-	ErrBusy        = errors.New("busy")                       // refused: somebody else holds it, or is ahead
-	ErrLost        = errors.New("lease lost")                 // ended without Release; wrap it with the reason
-	ErrEvicted     = errors.New("evicted")                    // why a lease was lost; see Evicted
+	ErrBusy        = errors.New("busy")                       // another owner holds the resource, or is ahead in the queue
+	ErrLost        = errors.New("lease lost")                 // the lease ended without Release; wrap it with the reason
+	ErrEvicted     = errors.New("evicted")                    // why the lease was lost; see Evicted
 	ErrUnsupported = errors.New("not supported by engine")    // the engine can never serve the request
 	ErrClosed      = errors.New("closed")                     // the driver or the Locker was closed
 	ErrInvalidName = errors.New("invalid resource name")      // see CheckName
-	ErrNotYet      = errors.New("nothing is granted yet")     // of Try: the engine answers, but cannot decide now; waiters ask again
+	ErrNotYet      = errors.New("nothing is granted yet")     // from Try: the engine answers, but cannot decide now; waiters try again
 	ErrCorrupt     = errors.New("store is damaged or alien")  // the engine's data is not Leasehold's; nothing was changed
-	ErrDenied      = errors.New("the store refuses the user") // it does not know the user, or the user lacks a right
-	ErrReadOnly    = errors.New("read-only")                  // the engine answers and takes no writes: it grants and renews nothing
-	ErrFull        = errors.New("full")                       // the engine answers and has no room: it grants nothing
-	ErrURL         = errors.New("store URL")                  // of OpenURL: the URL cannot be used as it is written
+	ErrDenied      = errors.New("the store refuses the user") // the user is unknown or lacks a right
+	ErrReadOnly    = errors.New("read-only")                  // the engine answers but accepts no writes: it grants and renews nothing
+	ErrFull        = errors.New("full")                       // the engine answers but has no space: it grants nothing
+	ErrURL         = errors.New("store URL")                  // from OpenURL: the URL is invalid
 )
 
-// A Driver serves claims on one engine. It is safe for concurrent use. It may implement [Operator],
-// [BatchRenewer], [Checker] and [Identifier]. A wrapper forwards those that it is to keep.
+// A Driver serves claims on one engine. It is safe for concurrent use. It may implement
+// [Operator], [BatchRenewer], [Checker] and [Identifier]. A wrapper must forward those that it
+// wants to keep.
 type Driver interface {
-	// Claim does no I/O. It returns ErrUnsupported for what the engine can never serve.
-	// The core has checked name, owner, mode and TTL.
+	// Claim returns a claim for req. It does no I/O. It returns ErrUnsupported for requests that
+	// the engine can never serve. The core has checked name, owner, mode and TTL.
 	Claim(req Request) (Claim, error)
-	// Features does no I/O and always returns the same value.
+	// Features returns what the engine promises. It does no I/O and always returns the same
+	// value.
 	Features() Features
-	// Close ends the driver's own watches and sessions, not the caller's client. What is held
-	// stays held, but for what hangs on a session: its holders are told first, by Lost. All
-	// calls on its claims return ErrClosed from then on, at once, and ask the engine nothing;
-	// or ErrLost, where the driver knows that there is nothing. A Release so refused has
-	// released nothing. A call in flight may return ErrClosed too: its outcome is unknown.
+	// Close ends the driver's own watches and sessions, not the caller's client. Leases stay
+	// held, unless they depend on a session: then Close first calls Lost for their holders.
+	//
+	// From then on all calls on its claims return ErrClosed at once and send nothing to the
+	// engine. They may return ErrLost where the driver knows that nothing is held. A Release
+	// refused in this way has released nothing. A call in flight may return ErrClosed too: its
+	// outcome is unknown.
 	Close() error
 }
 
-// A Claim is one owner's standing request for one resource: refused or queued, then
-// held, then released or lost. Calls on one Claim do not overlap, and one whose ctx ended
-// must not take effect after a later one has returned, nor a Renew for less after a later
-// Renew has. An error matches none of this package because of the cause of ctx, which is the caller's:
-// a call that ctx has ended says so by ctx.Err(). It may implement [FenceLifter] and [Forgetter].
+// A Claim is one owner's standing request for one resource: refused or queued, then held, then
+// released or lost. It may implement [FenceLifter] and [Forgetter].
+//
+// Calls on one Claim do not overlap. A call whose ctx has ended must not take effect after a
+// later call has returned. Nor must a Renew for less take effect after a later Renew has
+// returned.
+//
+// A call that ended because of ctx returns an error that wraps ctx.Err(). It must not wrap the
+// cause of ctx, because the cause belongs to the caller and may match the errors of this
+// package.
 type Claim interface {
-	// Try makes one attempt and never waits for other holders. Held already, it
-	// restarts the lease and returns the same fence. It keeps a queued place alive and
-	// queues anew if the place is gone. A refusal is a *Busy, or ErrBarred; who waits may get one though another's
-	// Release has returned, from a server that has not heard of it, and is woken when it has. After any other
-	// error the outcome is unknown: call Try again, or Release.
+	// Try makes one attempt and never waits for other holders. If the claim is held already, Try
+	// restarts the lease and returns the same fence. It keeps a queued place alive, and queues
+	// again if the place is gone.
+	//
+	// A refusal is a *Busy, or ErrBarred. A waiter may be refused by a server that has not yet
+	// seen another's release; it is woken once the server has. After any other error the outcome
+	// is unknown: call Try again, or Release.
 	Try(ctx context.Context) (Grant, error)
-	// Renew restarts the lease with ttl, counted by the engine from the moment it
-	// serves the call. ErrLost is final. Any other error leaves the outcome unknown, and
-	// the earlier of both deadlines stands. It never resurrects a lease that has ended. With
-	// less than before, the engine may keep the lease for longer than the Grant says.
+	// Renew restarts the lease with ttl, counted by the engine from the moment it serves the
+	// call. It never revives a lease that has ended. ErrLost is final. After any other error the
+	// outcome is unknown, and the earlier of both deadlines stands. With a shorter ttl than
+	// before, the engine may keep the lease for longer than the Grant says.
 	Renew(ctx context.Context, ttl time.Duration) (Grant, error)
-	// Release gives up the grant or the place in the queue, disarms Wake and Lost, and leaves
-	// behind what how says. ErrLost: there was nothing to give up. It may be repeated after an
-	// unknown outcome, with the same how.
+	// Release gives up the grant or the place in the queue, and disarms Wake and Lost. how says
+	// what it leaves behind. ErrLost means that there was nothing to give up. After an unknown
+	// outcome Release may be repeated with the same how.
 	Release(ctx context.Context, how End) error
-	// Note replaces the note of the grant and changes nothing else. What lingers keeps the
-	// last note. ErrLost: it holds nothing. [ErrUnsupported] without Features.Notes.
+	// Note replaces the note of the grant and changes nothing else. A hold that lingers keeps
+	// the last note. ErrLost means that the claim holds nothing. Note returns [ErrUnsupported]
+	// without Features.Notes.
 	Note(ctx context.Context, note string) error
 }
 
 // An End says what a Release leaves behind. The zero End leaves nothing.
 type End struct {
-	// Linger, if not 0, is for how long an ownerless hold takes the place of the grant. ErrLost:
-	// there was no grant, and a place in the queue may still be there.
+	// Linger, if not 0, replaces the grant with an ownerless hold of that length. ErrLost then
+	// means that there was no grant; a place in the queue may still exist.
 	Linger time.Duration
 
-	// Bar, if not 0, also leaves a mark, whether or not there was something to give up: for so
-	// long at least, each Try of the owner is refused with [ErrBarred], in whatever process it is
-	// made, or as busy while others have the resource. A Try that was sent before, and comes
-	// late, is what the mark is for. The claim is not used again after that.
+	// Bar, if not 0, also bars the owner for at least that long, whether or not there was
+	// something to give up. Every Try of the owner, in any process, is then refused with
+	// [ErrBarred], or as busy while others have the resource. This stops a Try that was sent
+	// earlier and arrives late. The claim is not used again after that.
 	Bar time.Duration
 }
 
-// Check returns [ErrUnsupported] if an engine with these features cannot end a lease like that:
-// its Release then has released nothing.
+// Check returns [ErrUnsupported] if an engine with these features cannot end a lease in this
+// way. Release then returns that error and has released nothing.
 func (e End) Check(f Features) error {
 	switch {
 	case e.Linger > 0 && !f.Lingers:
@@ -98,68 +113,68 @@ func (e End) Check(f Features) error {
 	return nil
 }
 
-// ErrBarred refuses a Try whose owner was given up; see [End].
+// ErrBarred refuses a Try whose owner was barred by [End].
 var ErrBarred = fmt.Errorf("%w: its owner was given up", ErrLost)
 
 // Mode says with whom a holder shares the resource.
 type Mode uint8
 
-const Exclusive, Shared Mode = 0, 1 // alone; with other Shared holders, up to Limit
+const Exclusive, Shared Mode = 0, 1 // alone; or with other Shared holders, up to Limit
 
 // A Request describes a Claim.
 type Request struct {
-	Resource string        // name, see CheckName; drivers escape injectively
+	Resource string        // name, see CheckName; drivers must escape it injectively
 	Owner    string        // unique to this claim: 160 random bits
 	Mode     Mode          // Exclusive or Shared
-	Limit    int           // most Shared grants at once; 0: no limit. The smallest of all live holders' limits counts
-	TTL      time.Duration // lease asked for
-	Queue    bool          // the caller will Try again: keep its place, for seconds without a Try
-	Note     string        // for people: host, pid, what for
+	Limit    int           // most Shared grants at once, of the holders' limits and this one the smallest; 0: no limit
+	TTL      time.Duration // requested length of the lease
+	Queue    bool          // the caller will call Try again: keep its place for seconds without a Try
+	Note     string        // for people: host, pid, purpose
 
-	// Lost, if not nil, is called at most once when the driver learns on its own that
-	// the grant ended early; cause wraps ErrLost. The driver holds no mutex then.
+	// Lost, if not nil, is called at most once, when the driver learns by itself that the grant
+	// ended early. cause wraps ErrLost. The driver must not hold a mutex during the call.
 	Lost func(cause error)
 }
 
-// A Grant is the engine's yes.
+// A Grant is a lease granted by the engine.
 type Grant struct {
-	TTL   time.Duration // as granted; the caller counts from before its call
+	TTL   time.Duration // granted length; the caller counts from before its call
 	Fence uint64        // a multiple of FenceStep, above every earlier grant's of the resource; 0 without Features.Fencing
 }
 
 // Busy is the refusal of a Try; errors.Is(err, [ErrBusy]) holds.
 type Busy struct {
-	Wake   <-chan struct{} // armed before the state was read; nil: poll; may close early
-	Retry  time.Duration   // latest useful retry, counted from the answer, such as what is left of the holder's lease; 0: unknown, the core's pace
-	Holder Holder          // one who holds it, as far as the engine tells
+	Wake   <-chan struct{} // armed before the state was read; may close early; nil: poll
+	Retry  time.Duration   // latest useful retry, from the answer on, such as the end of the holder's lease; 0: unknown
+	Holder Holder          // a holder, as far as the engine reports it
 
-	// Granted, if not nil, may bring the grant that this Try was refused, before Wake
-	// closes: the engine gave it without being asked again. Its TTL counts from before
-	// this Try was called, and what is left of it may be less than was asked for. Who
-	// does not take it finds it by the next Try, or gives it up by Release.
+	// Granted, if not nil, may deliver the grant that this Try was refused, before Wake closes,
+	// without another Try. Its TTL counts from before this Try was called, so part of it may
+	// have passed. A caller that does not receive it gets it from the next Try, or gives it up
+	// by Release.
 	Granted <-chan Grant
 }
 
-// Error says no more than [ErrBusy]: what the holder wrote is for the caller to show.
+// Error returns the text of [ErrBusy] alone. The holder's note is for the caller to show.
 func (*Busy) Error() string { return ErrBusy.Error() }
 
 // Is reports whether target is [ErrBusy].
 func (*Busy) Is(target error) bool { return target == ErrBusy }
 
-// Holder describes one live lease. Durations are by the engine's clock.
+// Holder describes one live lease. Durations are measured by the engine's clock.
 type Holder struct {
-	Owner Owner         // zero: the grant lingers, and is nobody's
+	Owner Owner         // zero: a hold that lingers
 	Mode  Mode          // as requested
-	Limit int           // the limit that its Request named; 0: none
-	Fence uint64        // of its grant; 0: unknown, such as that of a holder who is no client of ours
-	Held  time.Duration // since the grant; 0: unknown
-	Left  time.Duration // until it expires unless renewed; 0: unknown
-	TTL   time.Duration // of its grant or its last renewal, which was TTL - Left ago; 0: unknown
-	Note  string        // of its Request, or what Claim.Note put there later
+	Limit int           // requested limit; 0: none
+	Fence uint64        // fence of the grant; 0: unknown, as with foreign clients
+	Held  time.Duration // time since the grant; 0: unknown
+	Left  time.Duration // time until it expires unless renewed; 0: unknown
+	TTL   time.Duration // length of its grant or last renewal, which was TTL - Left ago; 0: unknown
+	Note  string        // from its Request, or from a later Claim.Note
 }
 
-// Later is what is known of h when d has passed: it has been held for longer, and has less left. Left and TTL are 0
-// when h must have been renewed since, or has ended.
+// Later returns h as it is known when d has passed: Held has grown and Left has shrunk. Left and
+// TTL are 0 if h must have been renewed since, or has ended.
 func (h Holder) Later(d time.Duration) Holder {
 	if h.Held > 0 {
 		h.Held += d
@@ -170,9 +185,10 @@ func (h Holder) Later(d time.Duration) Holder {
 	return h
 }
 
-// Features declares what an engine promises. What is false is refused with [ErrUnsupported].
+// Features declares what an engine promises. Requests for missing features fail with
+// [ErrUnsupported].
 type Features struct {
-	Engine  string        // its name for metrics and spans: one word in lower case, such as redis
+	Engine  string        // name for metrics and spans: one lower-case word, such as redis
 	Fencing bool          // grants carry growing fences
 	Shared  bool          // Mode Shared and Limit
 	Fair    bool          // grants in the order of the first Try
@@ -182,12 +198,12 @@ type Features struct {
 	Bars    bool          // End.Bar
 	Notes   bool          // Claim.Note
 	Raises  bool          // Operator.RaiseFence
-	MinTTL  time.Duration // shorter TTLs are refused
-	LeastBy string        // what MinTTL comes from, for the refusal, such as an option's name; "": nothing to be told
+	MinTTL  time.Duration // the shortest TTL that is accepted
+	LeastBy string        // source of MinTTL, such as an option's name, for error messages; "": none
 	Step    time.Duration // TTLs are rounded up to a multiple of Step; 0: any
 
-	// SessionTTL, if not 0, is the TTL of all leases: they hang on one session of the
-	// driver, which outlasts them. Others are refused. A grant is shorter when the engine
-	// may not have heard of the session for too long.
+	// SessionTTL, if not 0, is the TTL of all leases, and other TTLs are refused. All leases
+	// depend on one session of the driver, which outlives each of them. A grant is shorter if
+	// the engine may not have received a sign of life of the session for too long.
 	SessionTTL time.Duration
 }

@@ -7,44 +7,44 @@ import (
 	"time"
 )
 
-// A Checker is a [Driver] that can tell whether its engine is fit for locks.
+// A Checker is a [Driver] that can report whether its engine is suitable for locks.
 type Checker interface {
-	// Check tells what the engine is, and how that is set up, as far as locks depend on it. It
-	// changes nothing, and tells of nobody's locks. What it has found stands beside an error too,
-	// which is why it found no more.
+	// Check returns findings about the engine and its configuration, as far as locks depend on
+	// them. It changes nothing, and reports nothing about individual locks. With an error it
+	// returns the findings up to then.
 	Check(ctx context.Context) ([]Finding, error)
-	// Rehearse finds out whether this client may and can take, renew and release a lock, on a
-	// name that nobody else knows. It disturbs no lock of others, and leaves nothing behind that
-	// does not end by itself soon. ErrNotYet: it may, and will be able to. ErrUnsupported: it
-	// cannot be tried.
+	// Rehearse takes, renews and releases a lock on a random name, to find out whether this
+	// client may. It disturbs no other locks. Anything that it leaves behind soon expires.
+	// ErrNotYet means that the client has the rights, but the engine cannot grant locks yet.
+	// ErrUnsupported means that a rehearsal is impossible.
 	Rehearse(ctx context.Context) error
 }
 
-// A Finding is one thing that a [Checker] has looked at.
+// A Finding is one result of a [Checker].
 type Finding struct {
-	About  string // what was looked at: see the constants
-	Where  string // which server, where there may be several; "": the only one, or all
+	About  string // what was checked: see the constants
+	Where  string // which server, if there may be several; "": the only one, or all
 	Level  Level  // how bad it is
-	Text   string // how it is, and what follows from that
+	Text   string // the state found, and its consequences
 	Advice string // what to do about it; "": nothing
 }
 
-// What a [Finding] is about.
+// Values of Finding.About.
 const (
-	AboutVersion     = "version"     // of the server
-	AboutServer      = "server"      // whether one of several serves
-	AboutPersistence = "persistence" // what a restart or a crash of the server forgets
-	AboutEviction    = "eviction"    // whether the server drops what it has no room for
-	AboutReplicas    = "replicas"    // what a failover forgets
+	AboutVersion     = "version"     // version of the server
+	AboutServer      = "server"      // whether one of several servers responds
+	AboutPersistence = "persistence" // what a restart or crash of the server loses
+	AboutEviction    = "eviction"    // whether the server evicts keys when it is full
+	AboutReplicas    = "replicas"    // what a failover loses
 	AboutQuorum      = "quorum"      // how many servers may fail
-	AboutIsolation   = "isolation"   // of transactions
-	AboutSpace       = "space"       // for what is written
-	AboutFile        = "file"        // of the store
-	AboutWaking      = "waking"      // whether waiters are woken
-	AboutClock       = "clock"       // how far the server's is from ours
+	AboutIsolation   = "isolation"   // isolation of transactions
+	AboutSpace       = "space"       // space for data
+	AboutFile        = "file"        // file of the store
+	AboutWaking      = "waking"      // whether waiters are notified
+	AboutClock       = "clock"       // how far the server's clock is from ours
 )
 
-// A Level says how bad a [Finding] is.
+// A Level is the severity of a [Finding].
 type Level uint8
 
 const (
@@ -53,10 +53,10 @@ const (
 	Unfit              // locks do not work
 )
 
-// String is the word that people are shown.
+// String returns the level as a word for people.
 func (l Level) String() string { return [...]string{"ok", "warning", "error"}[min(l, Unfit)] }
 
-// String is the finding in one line.
+// String returns the finding in one line.
 func (f Finding) String() string {
 	var b strings.Builder
 	if f.Where != "" {
@@ -69,7 +69,7 @@ func (f Finding) String() string {
 	return b.String()
 }
 
-// QuorumFinding tells how many of members may fail, where more than half must agree.
+// QuorumFinding reports how many of the given members may fail while more than half must agree.
 func QuorumFinding(where string, members int) Finding {
 	f := Finding{About: AboutQuorum, Where: where}
 	may := (members - 1) / 2
@@ -86,13 +86,13 @@ func QuorumFinding(where string, members int) Finding {
 	return f
 }
 
-// MostApart is by how much a server's clock may differ from ours before [ClockFinding] warns. No lock
-// depends on the difference: a clock that far off is not kept right, and whoever sets it right ends
-// leases early, or late. Source: NTP itself steps what is off by more than 128 ms, and machines
-// that keep time are within a small part of that.
+// MostApart is the clock difference above which [ClockFinding] warns. No lock depends on the
+// difference. But a clock that far off is not kept in time, and setting it makes leases end
+// early or late. NTP itself steps a clock that is off by more than 128 ms, and synchronised
+// machines are well within that.
 const MostApart = 2 * time.Second
 
-// ClockFinding compares a server's clock, which was asked between two instants of ours.
+// ClockFinding compares a server's clock, which was read between two instants of ours.
 func ClockFinding(where string, before, server, after time.Time) Finding {
 	took := after.Sub(before)
 	apart := server.Sub(before.Add(took / 2))

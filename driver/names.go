@@ -8,13 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// MaxName is the longest resource name in bytes. It is the design's own bound: long
-// enough for paths, short enough to escape into every engine's key.
+// MaxName is the longest resource name in bytes. It is a bound of this package: long enough for
+// paths, short enough to escape into every engine's key.
 const MaxName = 512
 
-// CheckName returns nil for a valid resource name, else an error that wraps
-// [ErrInvalidName] and says why: names are non-empty UTF-8 of at most [MaxName] bytes
-// without control characters (Unicode category Cc).
+// CheckName returns nil for a valid resource name, or an error that wraps [ErrInvalidName] and
+// says why. Names are non-empty UTF-8 of at most [MaxName] bytes without control characters
+// (Unicode category Cc).
 func CheckName(name string) error {
 	switch {
 	case name == "":
@@ -29,12 +29,12 @@ func CheckName(name string) error {
 	return nil
 }
 
-// MaxNote is the longest note in bytes: room for a line about who and what for, or for what
-// came of a job, and far below what any engine keeps beside a lease.
+// MaxNote is the longest note in bytes: enough for a line about the holder or the result of a
+// job, and far below every engine's limit.
 const MaxNote = 4096
 
-// CheckNote returns nil for a note that every engine keeps as it is: UTF-8 of at most [MaxNote]
-// bytes without a NUL.
+// CheckNote returns nil for a note that every engine can store: UTF-8 of at most [MaxNote] bytes
+// without NUL.
 func CheckNote(note string) error {
 	switch {
 	case len(note) > MaxNote:

@@ -6,9 +6,10 @@ import (
 	"unique"
 )
 
-// An Owner is who holds or waits, as the engine has it. Whoever knows it whole can release the lease.
-// So it prints, logs and marshals as its [ShortOwner], whatever the verb, and fmt finds no more than an
-// address where it may not ask. Two are equal if they are the same owner; the zero Owner is nobody.
+// An Owner identifies a holder or waiter. Anyone who knows it whole can release the lease. So it
+// prints, logs and marshals as its [ShortOwner], with every verb. Where fmt cannot call its
+// methods, it prints an address. Owners are equal if they identify the same claim. The zero
+// Owner is nobody.
 type Owner struct{ whole unique.Handle[string] }
 
 // OwnerOf returns the Owner whose Reveal is owner.
@@ -27,7 +28,7 @@ func (o Owner) Reveal() string {
 	return o.whole.Value()
 }
 
-// String is for people.
+// String returns the [ShortOwner].
 func (o Owner) String() string { return ShortOwner(o.Reveal()) }
 
 // Format implements fmt.Formatter.

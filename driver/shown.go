@@ -8,9 +8,9 @@ import (
 	"unicode"
 )
 
-// ShortOwner is what of an owner may be printed: its first 8 bytes, and of a short one, which
-// is a foreign client's, at most half. What is not printable is a question mark. Whoever knows
-// the whole owner can release the lease.
+// ShortOwner returns the part of an owner that may be printed, because anyone who knows the
+// whole owner can release the lease. It is the first 8 bytes, but at most half of a short owner,
+// which is a foreign client's. Unprintable characters become question marks.
 func ShortOwner(owner string) string {
 	short := owner[:min(8, (len(owner)+1)/2)]
 	if len(owner) == 1 {
@@ -24,7 +24,7 @@ func ShortOwner(owner string) string {
 	}, short)
 }
 
-// String is a word for people and labels.
+// String returns the mode as a word for people and labels.
 func (m Mode) String() string {
 	if m == Shared {
 		return "shared"
@@ -41,9 +41,9 @@ func format(f fmt.State, verb rune, name, text string) {
 }
 
 // Holder, Waiter and Request print, log and marshal with ShortOwner: the whole owner is in the
-// field alone. What others wrote is quoted, so that it cannot control a terminal.
+// field alone. Text of others is quoted, so that it cannot control a terminal.
 
-// String is for people.
+// String formats the value for people.
 func (h Holder) String() string {
 	return fmt.Sprintf("{Owner:%s Mode:%d Limit:%d Fence:%d Held:%v Left:%v TTL:%v Note:%q}",
 		h.Owner, h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.TTL, h.Note)
@@ -55,7 +55,7 @@ func (h Holder) Format(f fmt.State, verb rune) { format(f, verb, "driver.Holder"
 // LogValue implements slog.LogValuer.
 func (h Holder) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
-// String is for people.
+// String formats the value for people.
 func (w Waiter) String() string {
 	return fmt.Sprintf("{Owner:%s Mode:%d Waited:%v Note:%q}", w.Owner, w.Mode, w.Waited, w.Note)
 }
@@ -66,7 +66,7 @@ func (w Waiter) Format(f fmt.State, verb rune) { format(f, verb, "driver.Waiter"
 // LogValue implements slog.LogValuer.
 func (w Waiter) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
-// String is for people.
+// String formats the value for people.
 func (r Request) String() string {
 	return fmt.Sprintf("{Resource:%q Owner:%s Mode:%d Limit:%d TTL:%v Queue:%t Note:%q}",
 		r.Resource, ShortOwner(r.Owner), r.Mode, r.Limit, r.TTL, r.Queue, r.Note)

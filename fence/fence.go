@@ -1,8 +1,8 @@
-// Package fence guards writes on the resource's side with fencing tokens.
+// Package fence guards writes with fencing tokens, on the side of the resource.
 //
-// A lease cannot stop a process that was paused between its check and its write: when
-// it wakes up, another may hold the lease. So the thing that is written to remembers
-// the greatest token it has seen and refuses smaller ones, atomically with the write.
+// A lease cannot stop a process that was paused between its check and its write: when it
+// continues, another may hold the lease. So the resource that is written to records the greatest
+// token it has seen and refuses smaller ones, atomically with the write.
 package fence
 
 import (
@@ -12,15 +12,15 @@ import (
 	"sync"
 )
 
-// ErrStale: a later holder has written already, or the token cannot tell. Nothing was
-// written; the caller's lease is over, so it must give up its work.
+// ErrStale: a later holder has written already, or the token does not prove otherwise. Nothing
+// was written. The caller's lease is over, so it must give up its work.
 var ErrStale = errors.New("fencing token is stale")
 
-// A Lease is what a holder shows to a guard; a *leasehold.Lease is one.
+// A Lease is the proof that a holder shows to a guard; a *leasehold.Lease is one.
 type Lease interface {
 	Name() string  // the resource
 	Token() uint64 // the fencing token; 0: the engine has none, and guards refuse it
-	Owner() string // tells apart who has the same token
+	Owner() string // distinguishes leases with the same token
 }
 
 // LeaseOf returns a Lease of these parts, for a program that got them from the holder's process.
@@ -58,8 +58,8 @@ func (m mark) admits(next mark) bool {
 	return next.owner == m.owner
 }
 
-// Memory guards things in this process's memory, or behind it, such as a file that
-// only this process writes. The zero value is ready. It is safe for concurrent use.
+// Memory guards values in this process's memory, or a resource such as a file that only this
+// process writes. The zero value is ready. It is safe for concurrent use.
 type Memory struct {
 	mu   sync.Mutex
 	seen map[string]*seen // guarded by mu
@@ -71,9 +71,9 @@ type seen struct {
 	last mark
 }
 
-// Do runs write unless a lease of the same name with a larger token, or the same with another
-// owner, was here before: then it returns [ErrStale]. Writes under one name run one at a time. The
-// lease counts as seen even when write fails; its error is returned as it is.
+// Do runs write, and returns its error, unless a later lease of the same name was here before:
+// then it returns [ErrStale]. A later lease has a larger token, or the same token and another
+// owner. Writes under one name run one at a time. The lease counts as seen even if write fails.
 func (m *Memory) Do(lease Lease, write func() error) error {
 	next, err := markOf(lease)
 	if err != nil {

@@ -31,9 +31,9 @@ type Once struct {
 // DefaultDoneTable is where a Once keeps the keys that are done, by default.
 const DefaultDoneTable = "leasehold_done"
 
-// NewOnce returns a Once that checks tokens with guard, in the same database, and keeps
-// the keys that are done in table, "" for [DefaultDoneTable]. It does no I/O and fails when
-// table is no plain identifier.
+// NewOnce returns a Once that checks tokens with guard, in the same database, and keeps the keys
+// that are done in table; "": [DefaultDoneTable]. It does no I/O. It returns an error if table
+// is no plain identifier.
 func NewOnce(guard *SQL, table string) (*Once, error) {
 	if guard == nil {
 		return nil, errors.New("leasehold: no guard")
@@ -54,8 +54,8 @@ var doneColumns = map[Dialect]string{
 	MySQL:    `name VARBINARY(512) PRIMARY KEY, token BIGINT NOT NULL`,
 }
 
-// Migrate creates the tables of o and of its guard in db unless they are there, as [SQL.Migrate] does.
-// Keys stay for ever: delete those that nobody can ask for any more.
+// Migrate creates the missing tables of o and of its guard in db, as [SQL.Migrate] does. Keys
+// stay permanently: delete those that will not be used again.
 func (o *Once) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := o.guard.Migrate(ctx, db); err != nil {
 		return err
@@ -98,9 +98,9 @@ func (o *Once) Do(ctx context.Context, db *sql.DB, key string, lease Lease, effe
 	return nil
 }
 
-// Mark is the first half of Do for a transaction of the caller's own: it checks the lease's
-// token and marks key as done inside tx, before the effect. After any error, [ErrDone] and
-// [ErrStale] among them, roll back; after nil, write the effect and commit.
+// Mark is the first half of Do, for a transaction of the caller. It checks the lease's token and
+// marks key as done inside tx, before the effect. After any error, including [ErrDone] and
+// [ErrStale], roll back. After nil, write the effect and commit.
 func (o *Once) Mark(ctx context.Context, tx *sql.Tx, key string, lease Lease) error {
 	if err := driver.CheckName(key); err != nil {
 		return fmt.Errorf("leasehold: mark: %w", err)

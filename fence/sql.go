@@ -12,11 +12,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/identifier"
 )
 
-// A Dialect is how a database spells what SQL does.
+// A Dialect is the SQL dialect of a database.
 type Dialect uint8
 
-// The databases that SQL knows. SQLite stands for all that take INSERT … ON CONFLICT and
-// parameters of the form ?, MySQL for MariaDB too.
+// The supported databases. SQLite stands for all with INSERT … ON CONFLICT and parameters of the
+// form ?, MySQL for MariaDB too.
 const (
 	SQLite Dialect = iota + 1 // no guard is made for 0: which database it is must be said
 	Postgres
@@ -30,7 +30,7 @@ type SQL struct {
 	table   string
 }
 
-// DefaultTable is where a guard keeps the tokens it has seen, by default.
+// DefaultTable is the default table for the tokens that a guard has seen.
 const DefaultTable = "leasehold_fences"
 
 // isTable reports whether name is a plain identifier, with or without that of a schema and a dot in front.
@@ -42,9 +42,9 @@ func isTable(name string) bool {
 // longest is what PostgreSQL keeps of an identifier.
 const longest = 63
 
-// NewSQL returns a guard that keeps the tokens it has seen in table of a database of that
-// dialect, "" for [DefaultTable]. It does no I/O. It fails if dialect is none of the constants, or if
-// table is not a plain identifier, optionally after that of a schema and a dot.
+// NewSQL returns a guard that keeps the tokens it has seen in table; "": [DefaultTable]. It does
+// no I/O. It returns an error if dialect is none of the constants, or table is not a plain
+// identifier, with or without a schema before a dot.
 func NewSQL(dialect Dialect, table string) (*SQL, error) {
 	if columns[dialect] == "" {
 		return nil, fmt.Errorf("leasehold: dialect %d of a fence is none: say which database it is", dialect)
@@ -65,8 +65,8 @@ var columns = map[Dialect]string{
 	MySQL:    `resource VARBINARY(512) PRIMARY KEY, token BIGINT NOT NULL, owner VARBINARY(255) NOT NULL, epoch BIGINT NOT NULL DEFAULT 0`,
 }
 
-// Migrate creates the guard's table in db unless it is there. Any number of processes may do so at once. It
-// waits for other writers of a SQLite file until ctx ends.
+// Migrate creates the guard's table in db if it is missing. Any number of processes may call it
+// concurrently. It waits for other writers of a SQLite file until ctx ends.
 func (g *SQL) Migrate(ctx context.Context, db *sql.DB) error {
 	err := createTable(ctx, db, `SELECT token + epoch FROM `+g.table+` WHERE resource = `+g.parameter()+` AND owner = ''`,
 		`CREATE TABLE IF NOT EXISTS `+g.table+` (`+columns[g.dialect]+`)`)
@@ -84,9 +84,9 @@ func (g *SQL) parameter() string {
 	return "?"
 }
 
-// Check records lease inside tx, before the writes that it guards. It returns [ErrStale] when a
-// lease of the same name with a larger token, or the same with another owner, was committed
-// before: roll back. After any error roll back as well. Only a hash of the owner is stored.
+// Check records lease inside tx, before the writes that it guards. It returns [ErrStale] if a
+// later lease of the same name was committed before. A later lease has a larger token, or the
+// same token and another owner. After any error roll back. Only a hash of the owner is stored.
 func (g *SQL) Check(ctx context.Context, tx *sql.Tx, lease Lease) error {
 	m, err := markOf(lease)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A Belief is an interval in which an owner believed that it held a resource: from the
-// return of Acquire to the first of: Release called, the lease's context ended, its
-// deadline passed. All instants of a History come from one machine's clock.
+// A Belief is an interval in which an owner believed that it held a resource. It lasts from the
+// return of Acquire until Release is called, the lease's context ends or its deadline passes.
+// All instants of a History are from one machine's clock.
 type Belief struct {
 	Resource string      `json:"resource"` // that it believed to hold
 	Owner    string      `json:"owner"`    // who believed
@@ -26,8 +26,8 @@ type Belief struct {
 	Until    time.Time   `json:"until"`    // it ended
 }
 
-// A History is a set of beliefs of any number of processes. Its zero value is empty. It
-// is safe for concurrent use.
+// A History is a set of beliefs of any number of processes. Its zero value is empty. It is safe
+// for concurrent use.
 type History struct {
 	mu      sync.Mutex
 	beliefs []Belief // guarded by mu
@@ -47,14 +47,14 @@ func (h *History) Len() int {
 	return len(h.beliefs)
 }
 
-// Believe adds the belief of the holder of lease, an exclusive one acquired just now,
-// when done is called, just before Release.
+// Believe adds the belief of the holder of lease, an exclusive one acquired just now. Call done
+// just before Release.
 func (h *History) Believe(lease *leasehold.Lease) (done func()) {
 	return h.believe(lease, Belief{Mode: driver.Exclusive})
 }
 
-// BelieveShared is Believe for a shared lease with that limit, 0: none, by an Acquire that
-// was called at called.
+// BelieveShared is Believe for a shared lease with that limit (0: none), by an Acquire that was
+// called at called.
 func (h *History) BelieveShared(lease *leasehold.Lease, limit int, called time.Time) (done func()) {
 	return h.believe(lease, Belief{Mode: driver.Shared, Limit: limit, Called: called})
 }
@@ -83,11 +83,11 @@ func earlier(a, b time.Time) time.Time {
 // maxViolations bounds the error of Check: a broken lock is broken thousands of times.
 const maxViolations = 10
 
-// Check returns nil when no two beliefs exclude each other and tokens grow, else an
-// error with the first violations of each resource: exclusive beliefs that overlap with
-// any other, shared ones beyond the smallest of their limits, and a token that is not
-// above that of every belief that had ended before it began, or for a shared one before
-// Acquire was called.
+// Check returns nil if no two beliefs exclude each other and tokens grow. Otherwise it returns
+// an error with the first violations of each resource. Violations are exclusive beliefs that
+// overlap with any other, and shared ones beyond the smallest of their limits. So is a token
+// that is not above the tokens of all beliefs that had ended before it began, or for a shared
+// one before Acquire was called.
 func (h *History) Check() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -19,12 +19,10 @@ import (
 // childEnv makes a test binary a child process of the suite; its value is the address.
 const childEnv = "LEASEHOLD_LOCKTEST_CHILD"
 
-// Main is for a TestMain whose Harness has an Address: it must be called there before
-// anything else is set up.
+// Main is for the TestMain of a Harness with an Address. Call it before anything else is set up.
 //
-// In a child process of the suite it opens the engine, does what the suite asks for
-// until that ends, and exits the process without running tests. Elsewhere it runs the
-// tests and returns, as m.Run does.
+// In a child process of the suite it opens the engine, runs the suite's commands, and exits
+// without running tests. Otherwise it runs the tests and returns, as m.Run does.
 func Main(m *testing.M, open func(address string) (driver.Driver, error)) {
 	address, isChild := os.LookupEnv(childEnv)
 	if !isChild {

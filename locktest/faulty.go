@@ -9,14 +9,14 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// ErrInjected is the error of a call that a Fault made fail. It says nothing of whether
-// the engine has applied the call, as a broken connection would not.
+// ErrInjected is the error of a call that a Fault made fail. Like the error of a broken
+// connection, it does not say whether the engine has applied the call.
 var ErrInjected = errors.New("locktest: link failed")
 
 // An Op is a kind of call that a Faulty passes on.
 type Op uint8
 
-// The calls that a Fault can meet.
+// The calls that a Fault can affect.
 const (
 	OpTry Op = iota
 	OpRenew
@@ -29,9 +29,9 @@ const (
 	ops
 )
 
-// A Fault stands in for the link during one call: apply lets the engine serve the call
-// and returns the engine's error. When the Fault returns nil the caller gets the
-// engine's answer, else the Fault's error.
+// A Fault replaces the link during one call. apply lets the engine serve the call and returns
+// the engine's error. If the Fault returns nil, the caller gets the engine's answer, otherwise
+// the Fault's error.
 type Fault func(ctx context.Context, apply func() error) error
 
 // LoseRequest fails at once; the engine has not seen the call.
@@ -69,9 +69,9 @@ func SlowReply(d time.Duration) Fault {
 	}
 }
 
-// A Faulty is a Driver whose link to the Driver behind it can fail. It is safe for
-// concurrent use. It has the optional interfaces; where the one behind lacks them it
-// answers ErrUnsupported.
+// A Faulty is a Driver whose link to the Driver behind it can fail. It is safe for concurrent
+// use. It has all optional interfaces, and returns ErrUnsupported where the driver behind it
+// lacks them.
 type Faulty struct {
 	inner driver.Driver
 
@@ -86,30 +86,29 @@ type Faulty struct {
 	close func()        // closes done, once
 }
 
-// NewFaulty returns d behind a link that works until told otherwise.
+// NewFaulty returns d behind a link without faults.
 func NewFaulty(d driver.Driver) *Faulty {
 	done := make(chan struct{})
 	return &Faulty{inner: d, done: done, close: sync.OnceFunc(func() { close(done) })}
 }
 
-// Next lets each of faults happen to one of the next calls of op, in their order. A nil
-// Fault lets a call pass.
+// Next applies each of faults to one of the next calls of op, in order. A nil Fault lets a call
+// pass.
 func (f *Faulty) Next(op Op, faults ...Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults[op] = append(f.faults[op], faults...)
 }
 
-// Always lets fault happen to every call of op after those that Next has claimed, until
-// it is replaced; nil ends it.
+// Always applies fault to every call of op after the calls of Next, until it is replaced; nil
+// ends it.
 func (f *Faulty) Always(op Op, fault Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.standing[op] = fault
 }
 
-// LoseWakes keeps all Wakes from now on from arriving, as a push channel that has died
-// unnoticed does.
+// LoseWakes loses all Wakes from now on, like a push channel that has died unnoticed.
 func (f *Faulty) LoseWakes() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -123,8 +122,8 @@ func (f *Faulty) Calls(op Op) int {
 	return f.calls[op]
 }
 
-// Sever makes the link a black hole until heal is called: calls hang until their
-// context ends, and no Wake and no Lost arrives. What was held back arrives on heal.
+// Sever makes the link a black hole until heal is called: calls hang until their context ends,
+// and no Wake and no Lost arrives. heal delivers what was held back.
 func (f *Faulty) Sever() (heal func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -170,7 +169,7 @@ func (f *Faulty) fault(op Op) Fault {
 	return next
 }
 
-// Features returns those of the Driver behind the link.
+// Features returns the features of the Driver behind the link.
 func (f *Faulty) Features() driver.Features { return f.inner.Features() }
 
 // Close closes the Driver behind the link.

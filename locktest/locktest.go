@@ -1,15 +1,14 @@
 // Package locktest is the conformance suite for drivers of Leasehold, and the checker
 // of histories that its fault tests use.
 //
-// The author of a driver writes a Harness, which opens the engine, and calls Run; see
-// the example. A case runs when the driver's Features, its optional interfaces and the
-// harness offer what the case needs; otherwise it is skipped and says what is missing.
-// What Features declare as absent must be refused with ErrUnsupported. With an Address,
-// and with Main called from TestMain, cases also run with real processes that are
-// killed and stopped.
+// The author of a driver writes a Harness, which opens the engine, and calls Run; see the
+// example. A case runs if the driver's Features, its optional interfaces and the harness offer
+// what it needs. Otherwise it is skipped and says what is missing. The driver must refuse
+// features that it does not declare with ErrUnsupported. With an Address, and with Main called
+// from TestMain, cases also run with real processes that are killed and stopped.
 //
-// Faulty is a link that can fail, for tests of anything that uses a driver. History
-// decides whether several holders believed at once that a lock was theirs.
+// Faulty is a link that can fail, for tests of any program that uses a driver. History checks
+// whether several holders believed at the same time that they held a lock.
 package locktest
 
 import (
@@ -23,17 +22,17 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A Harness tells the suite how to reach one engine. Only Open is required.
+// A Harness connects the suite to one engine. Only Open is required.
 type Harness struct {
-	// Open connects to the engine as one more process would: every call is another
-	// process's view of the same state. The suite closes what it was given, by
-	// t.Cleanup; a client that the harness made for it is the harness's to close, by a
-	// t.Cleanup of its own, which then runs after the suite's.
+	// Open connects to the engine as another process: every call returns another process's view
+	// of the same state. The suite closes the driver by t.Cleanup. The harness must close a
+	// client that it made for the driver, by a t.Cleanup of its own, which then runs after the
+	// suite's.
 	Open func(t testing.TB) driver.Driver
 
-	// Sever cuts the link between d, which Open returned, and the engine: calls hang
-	// until their context ends or fail, and no Wake and no Lost arrives, until heal is
-	// called. nil: the suite puts a Faulty in front of the driver instead.
+	// Sever cuts the link between d, which Open returned, and the engine, until heal is called.
+	// Meanwhile calls hang until their context ends, or fail, and no Wake and no Lost arrives.
+	// nil: the suite puts a Faulty in front of the driver instead.
 	Sever func(t testing.TB, d driver.Driver) (heal func())
 	// Pause makes the engine stop granting, renewing and releasing for everybody until
 	// resume is called, without closing its connections: such calls hang.
@@ -41,50 +40,50 @@ type Harness struct {
 	// Restart stops the engine and starts it again with its state, and returns when it
 	// answers.
 	Restart func(t testing.TB)
-	// FlushState makes the engine lose all that it has stored, and returns when it
-	// answers.
+	// FlushState makes the engine lose all stored data, and returns when it answers.
 	FlushState func(t testing.TB)
 
-	// Hang makes calls that concern name hang, as if the server, the slot or the row that has
-	// it did not answer, until resume is called, while calls for others are served. with tells
-	// which others hang too; nil: none.
+	// Hang makes calls that concern name hang until resume is called, as if its server, slot or
+	// row did not answer. Other calls are served. with reports which other names hang too; nil:
+	// none.
 	Hang func(t testing.TB, name string) (with func(other string) bool, resume func())
 
-	// Forget has the network forget all connections between d, which Open returned, and the engine, as a firewall does
-	// that restarts: they are silent for ever, without an error, and new ones pass.
+	// Forget makes the network forget all connections between d, which Open returned, and the
+	// engine, like a firewall that restarts. They are silent from then on, without an error, and
+	// new ones work.
 	Forget func(t testing.TB, d driver.Driver)
 
-	// Address is what a child process needs to open the same engine: Main hands it to
-	// its open. Empty: there is no way in from another process.
+	// Address lets a child process open the same engine: Main passes it to its open. Empty:
+	// other processes cannot reach the engine.
 	Address string
 
-	// NoLossNotice declares that Request.Lost is not called on an eviction or a flush:
-	// the holder hears of it from its next renewal.
+	// NoLossNotice declares that Request.Lost is not called on an eviction or a flush: the
+	// holder learns of it at its next renewal.
 	NoLossNotice bool
-	// Late is how much longer than its TTL the engine may keep a lease that nobody renews,
-	// because its clock is coarse. The holder has long ended by its own then.
+	// Late is how much longer than its TTL the engine may keep a lease that is not renewed,
+	// because its clock is coarse. The holder's deadline has long passed by then.
 	Late time.Duration
 	// NoHolderFence declares that Inspect and Busy show holders with fence 0, because
 	// only the holder itself knows its fence.
 	NoHolderFence bool
-	// ShownOwner is what Inspect and Busy show in place of a whole owner, which the engine tells
-	// nobody. nil: the owner.
+	// ShownOwner returns what Inspect and Busy show instead of a whole owner that the engine
+	// keeps secret. nil: the owner.
 	ShownOwner func(owner string) string
 	// FixedTTL declares that a claim keeps the TTL it was made with: Renew with another one
 	// is ErrUnsupported.
 	FixedTTL bool
-	// NeverShortens declares that a Renew for less than before leaves the engine's lease as long as
-	// it was, while its holder counts on less: others wait for longer when the holder has died.
+	// NeverShortens declares that a Renew with a shorter TTL does not shorten the engine's
+	// lease, although its holder relies on the shorter one. If the holder dies, others wait
+	// longer.
 	NeverShortens bool
 	// CallGoroutines is how many goroutines one call to the driver takes, for a driver
 	// that asks several engines at once; 0: at most one.
 	CallGoroutines int
 }
 
-// Margin is how late an answer, a wake-up or an expiry may come before a case fails. It
-// is long because the machines that run tests are slow and busy, not because engines may
-// be; cases that pass do not wait for it. It is below the time after which the core asks again
-// by itself.
+// Margin is how late an answer, a wake-up or an expiry may come before a case fails. It is long
+// because the machines that run tests are slow and busy, not because engines may be. Cases that
+// pass do not wait for it. It is below the time after which the core asks again by itself.
 const Margin = 4 * time.Second
 
 // aWhile is how long a case waits itself: for what must not happen, or is to be refused.
@@ -118,10 +117,10 @@ func Run(t *testing.T, h Harness) {
 	run(t, offers(t, h), together(t, h), func(t *testing.T, c Case) { c.Run(t, h) })
 }
 
-// RunBubbled runs each case as Run does, in a bubble of testing/synctest: what waits takes no
-// time, and no other load on the machine delays a case. Those that measure the process itself run
-// without. It is for engines inside of the process, which make no system calls that block and
-// have nothing wait for a mutex for long. harness is called for each case, in its bubble.
+// RunBubbled runs each case as Run does, in a bubble of testing/synctest. Waiting then takes no
+// time, and other load on the machine does not delay a case. Cases that measure the process
+// itself run without. It is for engines inside the process, which make no blocking system calls
+// and never hold a mutex for long. harness is called for each case, in its bubble.
 func RunBubbled(t *testing.T, harness func() Harness) {
 	run(t, offers(t, harness()), runtime.GOMAXPROCS(0), func(t *testing.T, c Case) {
 		if c.Alone {

@@ -7,11 +7,11 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A Need is a set of things that a case cannot do without.
+// A Need is a set of requirements of a case.
 type Need uint32
 
-// What a case may need: declared by the driver's Features, had by its optional
-// interfaces, or offered by the Harness.
+// What a case may need: declared by the driver's Features, provided by its optional interfaces,
+// or offered by the Harness.
 const (
 	NeedFencing Need = 1 << iota
 	NeedShared

@@ -6,8 +6,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// On is a Trace that calls do at one step: with StepQueued when somebody waits, with StepRenewed
-// when a lease was renewed.
+// On returns a Trace that calls do at one step, such as StepQueued when a call waits, or
+// StepRenewed when a lease was renewed.
 func On(step leasehold.Step, do func(e leasehold.Event)) leasehold.Trace {
 	return func(_ context.Context, e leasehold.Event) {
 		if e.Step == step {

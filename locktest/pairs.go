@@ -9,8 +9,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// Pairs checks what a Trace is told: that each begin has one end, and comes before it. The zero
-// value is ready.
+// Pairs checks the events of a Trace: that each beginning has one end after it. The zero value
+// is ready.
 type Pairs struct {
 	mu     sync.Mutex
 	open   map[pair]leasehold.Event // guarded by mu
@@ -74,14 +74,14 @@ func (p *Pairs) breaks(format string, args ...any) {
 	p.broken = append(p.broken, fmt.Errorf("a Trace: "+format, args...))
 }
 
-// Err says what was wrong so far.
+// Err returns the first violations so far, or nil.
 func (p *Pairs) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return errors.Join(p.broken...)
 }
 
-// Open returns the begins that have no end yet.
+// Open returns the beginnings that have no end yet.
 func (p *Pairs) Open() (begun []leasehold.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// PauseProcess skips the test: a process cannot be stopped here.
+// PauseProcess skips the test: this system cannot stop a process.
 func PauseProcess(t testing.TB, _ *os.Process) (resume func()) {
 	t.Skipf("stopping a process needs Unix")
 	return nil

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// PauseProcess stops p where it is, for a [Harness.Pause], and returns when all its threads stand:
-// after the signal some still run for a while. p does not notice until it is resumed.
+// PauseProcess stops p, for a [Harness.Pause], and returns when all its threads have stopped:
+// after the signal some run a little longer. p does not notice until it is resumed.
 func PauseProcess(t testing.TB, p *os.Process) (resume func()) {
 	t.Helper()
 	if err := p.Signal(syscall.SIGSTOP); err != nil {

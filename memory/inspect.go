@@ -8,7 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Inspect returns the holders and waiters of one resource; a free one has none.
+// Inspect implements [driver.Operator].
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	r, now, err := d.begin(ctx, name)
 	if err != nil {
@@ -18,7 +18,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	return r.State(now, name), nil
 }
 
-// List implements [driver.Operator], by name.
+// List implements [driver.Operator], sorted by name.
 func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (states []driver.State, next string, err error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, "", err

@@ -1,9 +1,9 @@
-// Package memory is the reference driver: it serves every feature of the contract
-// inside one process. It is for tests, for programs that run as one process today, and
-// for authors of drivers to read.
+// Package memory is the reference driver: it supports every feature of the contract inside one
+// process. It is for tests, for programs that run as one process, and as an example for authors
+// of drivers.
 //
-// A Server stands for an engine and each Driver connected to it for one process. State
-// ends with the process.
+// A Server represents an engine, and each Driver connected to it one process. State ends with
+// the process.
 package memory
 
 import (
@@ -47,11 +47,11 @@ func NewServer() *Server {
 // New returns a Driver on a Server of its own.
 func New() *Driver { return NewServer().Connect() }
 
-// Connect returns one more Driver on s, as another process would have it.
+// Connect returns another Driver on s, like the driver of another process.
 func (s *Server) Connect() *Driver { return &Driver{server: s} }
 
-// Flush forgets all holders, waiters and fences, as an engine does that restarts
-// without its data. Holders are told through Request.Lost; later fences are still larger.
+// Flush drops all holders, waiters and fences, like an engine that restarts without its data.
+// Holders are notified through Request.Lost. Later fences are still larger.
 func (s *Server) Flush() {
 	s.mu.Lock()
 	var lost []*claim
@@ -109,15 +109,15 @@ func (s *Server) settle(name string, r *resource) {
 	s.spare = r
 }
 
-// A Driver is one process's view of a Server. All its features are there; Close only
-// refuses later calls.
+// A Driver is one process's view of a Server. It supports all features. Close only refuses later
+// calls.
 type Driver struct {
 	server *Server
 	mu     sync.Mutex
 	closed bool // guarded by mu
 }
 
-// Features declares everything.
+// Features implements [driver.Driver]. All features are supported.
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
 		Engine: "memory", Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
@@ -126,7 +126,7 @@ func (d *Driver) Features() driver.Features {
 	}
 }
 
-// Close makes later calls return [driver.ErrClosed]. What is held stays held.
+// Close makes later calls return [driver.ErrClosed]. Leases stay held.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -134,7 +134,7 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// Claim never fails.
+// Claim implements [driver.Driver].
 func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	return &claim{driver: d, req: req}, nil
 }
@@ -224,7 +224,8 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	return driver.Grant{TTL: ttl, Fence: fence}, nil
 }
 
-// RenewAll renews one after the other: there is no round trip to save.
+// RenewAll implements [driver.BatchRenewer]. It renews one after the other: there is no round
+// trip to save.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	for i := range renewals {
 		r := &renewals[i]
@@ -263,8 +264,8 @@ func (c *claim) Note(ctx context.Context, note string) error {
 	return r.SetNote(c.req.Owner, note)
 }
 
-// Evict ends owner's lease, tells its holder, and raises the fence. An empty owner ends a
-// hold that lingers.
+// Evict implements [driver.Operator]. It notifies the holder. An empty owner ends a hold that
+// lingers.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	told, err := d.evict(ctx, name, owner, reason)
 	told.tell(driver.Evicted(reason))
@@ -283,7 +284,8 @@ func (d *Driver) evict(ctx context.Context, name, owner, reason string) (told *c
 	return r.forget(owner), nil
 }
 
-// RaiseFence makes later grants, of every resource, carry fences above fence.
+// RaiseFence implements [driver.Operator]. Later grants of every resource have fences above
+// fence.
 func (d *Driver) RaiseFence(ctx context.Context, _ string, fence uint64) error {
 	if err := cmp.Or(d.usable(ctx), driver.CheckRaise(fence)); err != nil {
 		return err

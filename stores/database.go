@@ -88,13 +88,13 @@ type noTables struct{ store driver.Driver }
 func (*noTables) Error() string { return ErrNoTables.Error() }
 func (*noTables) Unwrap() error { return ErrNoTables }
 
-// NoTables reports whether err says that a database has no lock tables.
+// NoTables reports whether err means that a database has no lock tables.
 func NoTables(err error) bool {
 	return errors.Is(err, ErrNoTables) || errors.Is(err, sqllock.ErrNoSchema)
 }
 
-// ErrNoBucket: NATS has no bucket of that name, which [Open] would make, and [OpenExisting] does not. The first
-// call of the driver says so.
+// ErrNoBucket: the NATS bucket does not exist. [Open] creates it, [OpenExisting] does not. The
+// driver's first call returns the error.
 var ErrNoBucket = natslock.ErrNoBucket
 
 // existing is an error where no lock was ever taken. Whoever asks about any tells it.

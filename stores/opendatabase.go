@@ -8,10 +8,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
-// OpenDatabase opens a database for other things than locks, by the URL of a postgres: or
-// mysql: store, without its tables. space, if not "", is the schema (PostgreSQL) or the
-// database (MySQL) to work in instead of that of url. It does no I/O but read what files
-// url names, which each connection reads again. Errors contain no password.
+// OpenDatabase opens the database of a postgres: or mysql: URL for other uses than locks,
+// without its tables. space, if not "", replaces the URL's schema (PostgreSQL) or database
+// (MySQL). OpenDatabase does no I/O except to read the files that url names, which each
+// connection reads again. Errors contain no password.
 func OpenDatabase(url, space string) (*sql.DB, fence.Dialect, error) {
 	switch scheme, _, _ := storeurl.Cut(url); scheme {
 	case "postgres":

@@ -40,7 +40,7 @@ const PasswordVariable = storeurl.PasswordVariable
 // A Scheme is one kind of store.
 type Scheme struct {
 	Name  string // before the colon
-	Form  string // how its URL is written
+	Form  string // the form of its URL
 	About string // one line for people
 }
 
@@ -92,7 +92,7 @@ var engines = []engine{
 	{Scheme{"memcached", "memcached://H1,H2", "memcached servers, each with a share of the names; no fencing; ?prefix=lock:"}, from(memcachelock.OpenURL), asItIs},
 }
 
-// Schemes returns the kinds of stores that Open knows.
+// Schemes returns the kinds of stores that Open supports.
 func Schemes() []Scheme {
 	all := make([]Scheme, len(engines))
 	for i, e := range engines {

@@ -164,8 +164,8 @@ func redlockOf(b *testing.B, name string, five []*servers.Redis) (contest.LockFu
 		}
 		return redsyncLocks(redsync.New(pools...), redsync.WithFailFast(name == redsyncFast)), end
 	}
-	// Without Memory: these servers may forget, but are not started again.
-	d, err := redislock.NewRedlock(clients, &redislock.Options{NoMemory: true}, &quorum.Options{NoFencing: name == noFencing})
+	// Without MinUptime: these servers may forget, but are not started again.
+	d, err := redislock.NewRedlock(clients, &redislock.Options{NoMinUptime: true}, &quorum.Options{NoFencing: name == noFencing})
 	if err != nil {
 		b.Fatal(err)
 	}

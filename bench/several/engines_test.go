@@ -124,7 +124,7 @@ func openRedlock(addr string) (driver.Driver, error) {
 		clients = append(clients, redis.NewClient(&redis.Options{Addr: a, PoolSize: 40}))
 	}
 	// These servers forget nothing, and none hangs: a busy machine only looks like it.
-	return redislock.NewRedlock(clients, &redislock.Options{NoMemory: true}, &quorum.Options{NodeTimeout: ttl / 4})
+	return redislock.NewRedlock(clients, &redislock.Options{NoMinUptime: true}, &quorum.Options{NodeTimeout: ttl / 4})
 }
 
 func openZooKeeper(addr string) (driver.Driver, error) {

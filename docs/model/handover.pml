@@ -5,11 +5,11 @@
  *
  *   acquire, waits, gets         localQueue.enter, wait and leave in localqueue.go
  *   contend                      acquisition.contend in contend.go; acquisition.begin in acquire.go
- *   FIT                          hold.fitToHandOver in handover.go
+ *   FIT                          hold.canHandOver in handover.go
  *   handed = true                Lease.Release, hold.handOver, localQueue.handOver
  *   gets, of what was handed     acquisition.take and hold.take in handover.go: the latter checks the lease again; if
  *                                it is not fit, it gives the lease up and contends
- *   lose, pass                   hold.loseIf, localQueue.pass
+ *   lose, pass                   hold.markLostIf, localQueue.pass
  *   giveUp                       hold.release, which names the grant
  *   Keeper                       deadlines.go, renewal.go, Request.Lost */
 

@@ -20,7 +20,7 @@
  *   WAITS                        claim.next: calls to one node follow each other
  *   Evict                        Driver.Evict, which a node may miss
  *   late, Late                   attempts and releases are numbered: a late one counts only until a later one is served
- *   quiet, Restart               memory.lua, and Options.Memory of redislock */
+ *   quiet, Restart               memory.lua, and Options.MinUptime of redislock */
 
 #define NODES    3
 #define MAJORITY 2

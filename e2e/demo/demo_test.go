@@ -140,7 +140,7 @@ var engines = map[string]func(t *testing.T) string{
 		return k.URL("locks")
 	},
 	"redlock": func(t *testing.T) string {
-		return "redlock://" + strings.Join(redlock(t), ",") + "?memory=off" // else young servers grant nothing
+		return "redlock://" + strings.Join(redlock(t), ",") + "?min_uptime=off" // else young servers grant nothing
 	},
 }
 
@@ -336,7 +336,7 @@ func TestWhatFailoversLose(t *testing.T) {
 
 func TestFailoverOfGivenRedlock(t *testing.T) {
 	t.Parallel()
-	store := "redlock://" + strings.Join(redlock(t), ",") + "?memory=off"
+	store := "redlock://" + strings.Join(redlock(t), ",") + "?min_uptime=off"
 	r, code := play(t, "failover", "--ttl", "4s", "--strategy", "redlock", "--store", store)
 	if run := r.Runs["redlock"]; code != 0 || len(run.Tokens) != 2 || run.Tokens[0] >= run.Tokens[1] || run.Both > 0 {
 		t.Errorf("exit code %d: %+v", code, r)

@@ -106,14 +106,14 @@ func TestRedlock(t *testing.T) {
 	waiting.has("rights", "warning", "forgotten", "wait")
 	waiting.has("persistence", "ok", "grants nothing for 1m0s")
 	// Without that guard, what a restart forgets counts again.
-	sure := examine(t, store+"?memory=off")
+	sure := examine(t, store+"?min_uptime=off")
 	sure.has("persistence", "warning", addrs[0])
 	sure.fine("warning", "quorum", "clock")
 	for _, r := range nodes {
 		absent(t, r.Must(t, "KEYS", "*"))
 	}
 	nodes[2].Stop()
-	one := examine(t, store+"?memory=off")
+	one := examine(t, store+"?min_uptime=off")
 	one.has("server", "warning", "node 3", "does not answer")
 	one.has("rights", "ok")
 	nodes[1].Stop()

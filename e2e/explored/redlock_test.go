@@ -89,7 +89,7 @@ func (l *redlock) connect(t *testing.T, w *explore.World, p *explore.Process) dr
 		w.Cleanup(func() { c.Close() })
 		clients = append(clients, c)
 	}
-	d, err := redislock.NewRedlock(clients, &redislock.Options{Memory: remembersFor}, &quorum.Options{NodeTimeout: 600 * time.Millisecond})
+	d, err := redislock.NewRedlock(clients, &redislock.Options{MinUptime: remembersFor}, &quorum.Options{NodeTimeout: 600 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

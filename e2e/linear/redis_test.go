@@ -68,7 +68,7 @@ func TestRedlockIsLinearizable(t *testing.T) {
 			t.Cleanup(func() { c.Close() })
 			clients = append(clients, c)
 		}
-		d, err := redislock.NewRedlock(clients, &redislock.Options{NoMemory: true}, &quorum.Options{NodeTimeout: limit})
+		d, err := redislock.NewRedlock(clients, &redislock.Options{NoMinUptime: true}, &quorum.Options{NodeTimeout: limit})
 		if err != nil {
 			t.Fatal(err)
 		}

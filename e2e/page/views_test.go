@@ -86,7 +86,7 @@ func TestTheOverviewAnswers(t *testing.T) {
 	p.reads("[aria-labelledby=hosts] tbody tr", "web-7\t3")
 	p.reads("[aria-labelledby=ends]", "short lost by somebody who died · no renewal for")
 	p.reads("[aria-labelledby=ends]", "by-curl ran out, held by curl") // which nobody meant to renew
-	p.reads(".figure:nth-child(5) .value", "1") // lost
+	p.reads(".figure:nth-child(5) .value", "1")                        // lost
 	p.click("[aria-labelledby=hosts] tbody a")
 	p.reads("#count", "4 of 4") // three that it holds, and one that it waits for
 	if hash := eval[string](p, `location.hash`); hash != "#/locks?host=web-7" {

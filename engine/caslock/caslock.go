@@ -13,24 +13,26 @@ import (
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
-// ErrRefused is for stores: the write was not done and will not be, for a reason that another
-// attempt does not change.
+// ErrRefused is for stores: the write was not done and never will be, and another attempt would
+// fail too.
 var ErrRefused = errors.New("the store refuses")
 
-// ErrContended: the record changed again and again under a call. If the call's context has not ended, the call
-// changed nothing. A waiter tries again: the error matches [driver.ErrNotYet].
+// ErrContended: the record changed repeatedly during a call. If the call's context has not
+// ended, the call changed nothing. A waiter tries again: the error matches [driver.ErrNotYet].
 var ErrContended = fmt.Errorf("caslock: too many write this record at once: %w", driver.ErrNotYet)
 
 // Options configure a Driver. The zero value of each field is its default.
 type Options struct {
-	// MinTTL is the shortest lease; 0: 100 ms. It should be some thirty times what a write takes.
+	// MinTTL is the shortest lease; 0: 100 ms. It should be about thirty times the duration of a
+	// write.
 	MinTTL time.Duration
-	// Place is how long a place in the queue outlives its waiter's last sign; 0: 4 s. The waiters of
-	// a process give one together, which is a write, every quarter of it. In a Queuer they do so every
-	// half, and their places outlive their process for twice as long. All processes should use the same.
+	// Place is how long a place in the queue outlives its waiter's last heartbeat; 0: 4 s. A
+	// process writes one heartbeat for all its waiters every quarter of it. On a Queuer it does
+	// so every half, and places outlive their process for twice as long. All processes should
+	// use the same.
 	Place time.Duration
-	// Poll is how often the first in the queue asks a store that is no Watcher; 0: 250 ms. Those
-	// behind ask less often.
+	// Poll is how often the first in the queue asks a store that is not a Watcher; 0: 250 ms.
+	// Waiters behind it ask less often.
 	Poll time.Duration
 	// Engine is the store's name in metrics and spans, see [driver.Features].
 	Engine string
@@ -84,7 +86,8 @@ func New(store Store, opts *Options) (*Driver, error) {
 	return d, nil
 }
 
-// Features declares all but Wakes, which a Watcher has.
+// Features implements [driver.Driver]. All features are supported, and Wakes if the store is a
+// Watcher.
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
 		Engine: d.opts.Engine, Fencing: true, Shared: true, Fair: true, Wakes: d.watch != nil, Resumes: true,
@@ -93,8 +96,8 @@ func (d *Driver) Features() driver.Features {
 	}
 }
 
-// Close ends the driver's calls and its watch. Later calls return [driver.ErrClosed]. What is
-// held stays held; the store is the caller's to close.
+// Close ends the driver's calls and its watch. Later calls return [driver.ErrClosed]. Leases
+// stay held, and Close does not close the store.
 func (d *Driver) Close() error {
 	d.close(driver.ErrClosed)
 	if d.watch != nil {
@@ -106,7 +109,7 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// Claim refuses an owner that is empty or no UTF-8.
+// Claim implements [driver.Driver]. It returns an error for an owner that is empty or not UTF-8.
 func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	if req.Owner == "" || !utf8.ValidString(req.Owner) {
 		return nil, fmt.Errorf("caslock: an owner that is empty or no UTF-8 is %w", driver.ErrUnsupported)

@@ -13,20 +13,20 @@ import (
 	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
-// claim implements driver.Claim and driver.FenceLifter. What it has
-// is in the record alone.
+// claim implements driver.Claim and driver.FenceLifter. Its lease or place is in the record, and
+// nowhere else unless the store is a Queuer.
 type claim struct {
 	d      *Driver
 	req    driver.Request
-	open   uncertain // its last write, if that has no answer
-	gave   []parting // writes of which the claim does not know, or did not, whether they were done
-	known  bool      // by a Try or a loss what it has, else another process may have been granted it
+	open   uncertain // the last write, if it has no answer
+	gave   []parting // releases that were written, maybe without an answer
+	known  bool      // a Try or a loss has shown what the claim has; otherwise another process may have been granted it
 	queued bool      // the last Try left a place
-	holds  bool      // it was granted, and not told of its end
+	holds  bool      // it was granted, and has not seen its end
 
-	place   []byte        // beside the record, as it is written; nil: it has none
-	marked  bool          // the record says that there are such places
-	leaving chan struct{} // closed when its place, which is of no use any more, is removed; nil: it had none
+	place   []byte        // the encoded place beside the record; nil: none
+	marked  bool          // the record says that there are places beside it
+	leaving chan struct{} // closed when the unneeded place is removed; nil: there was none
 }
 
 // Try implements driver.Claim.
@@ -53,7 +53,7 @@ func (c *claim) join(ctx context.Context) (driver.Grant, error) {
 	if c.d.watch == nil {
 		return c.wait(ctx, s, nil)
 	}
-	if !c.queued { // mostly nobody is in the way, and no watch is needed
+	if !c.queued { // usually the resource is free, and no watch is needed
 		g, err := c.try(ctx, nil, 0)
 		if _, busy := err.(*driver.Busy); !busy {
 			return g, err
@@ -62,7 +62,7 @@ func (c *claim) join(ctx context.Context) (driver.Grant, error) {
 	if c.d.crowd != nil {
 		return c.queue(ctx)
 	}
-	wake := s.arm(c.req.Owner) // before the state is read, or found unchanged by the write
+	wake := s.arm(c.req.Owner) // before the state is read, or confirmed by the write
 	c.d.watch.listen(ctx)
 	if err := c.d.follow(ctx, s); err != nil {
 		return driver.Grant{}, err
@@ -74,8 +74,8 @@ func (c *claim) join(ctx context.Context) (driver.Grant, error) {
 	return g, err
 }
 
-// wait is a Try of a waiter whose place is in the record. A process makes one at a time, as long as none hangs: the one
-// before mostly keeps the places of the others too.
+// wait is a Try of a waiter whose place is in the record. A process makes one at a time, unless
+// one hangs: usually the one before has also renewed the places of the others.
 func (c *claim) wait(ctx context.Context, s *resource, wake <-chan struct{}) (driver.Grant, error) {
 	hangs := time.NewTimer(c.d.opts.Place / keepShare)
 	defer hangs.Stop()
@@ -92,11 +92,11 @@ func (c *claim) wait(ctx context.Context, s *resource, wake <-chan struct{}) (dr
 	return c.try(ctx, wake, c.d.opts.Place)
 }
 
-// follow has what is known of the record be what the watch tells.
+// follow makes the watch keep this process's copy of the record up to date.
 func (d *Driver) follow(ctx context.Context, s *resource) error {
 	session, err := d.watch.session()
 	if err != nil || s.follows(session) {
-		return nil // without a watch, the record is read all the time
+		return nil // without a watch, every call reads the record
 	}
 	if _, _, err = d.current(ctx, s, true); err == nil {
 		s.mu.Lock()
@@ -106,9 +106,9 @@ func (d *Driver) follow(ctx context.Context, s *resource) error {
 	return err
 }
 
-// remembered returns the refusal of a waiter that others in the record are before, as far as this process knows without
-// asking the store: by the watch, or because it has asked a moment ago, and as many turns take longer. nil: the store is
-// to be asked.
+// remembered returns the refusal of a waiter that is behind others in the record, if this
+// process knows so without asking the store. It knows by the watch, or because it has asked so
+// recently that the others' turns are not over. nil: ask the store.
 func (c *claim) remembered() *driver.Busy {
 	s, place := c.d.resource(c.req.Resource), c.d.opts.Place
 	var wake <-chan struct{}
@@ -141,7 +141,7 @@ func (c *claim) remembered() *driver.Busy {
 	return nil
 }
 
-// stayOutside has a waiter that finds no place come back later. Requires s.mu.
+// stayOutside schedules another try of a waiter that finds no place. Requires s.mu.
 func (c *claim) stayOutside(s *resource, busy *driver.Busy, full bool) {
 	if !full {
 		delete(s.outside, c.req.Owner)
@@ -154,7 +154,8 @@ func (c *claim) stayOutside(s *resource, busy *driver.Busy, full bool) {
 	s.outside[c.req.Owner] = true
 }
 
-// mayBeNext reports whether none of those who wait in the record is in the way of req, nor is it granted or given up.
+// mayBeNext reports whether no other waiter in the record is ahead of req, or req was granted or
+// given up.
 func (v *view) mayBeNext(req *driver.Request) bool {
 	var ahead queue.Ahead
 	for i := range v.Claims {
@@ -171,7 +172,7 @@ func (v *view) mayBeNext(req *driver.Request) bool {
 	return ahead.Admits(queue.Claim{Mode: req.Mode, Limit: req.Limit})
 }
 
-// try makes one attempt, and leaves a place in the record for the time of place.
+// try makes one attempt. If place is not 0, it leaves a place in the record for that long.
 func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Duration) (driver.Grant, error) {
 	c.gave, c.known = nil, true
 	var busy *driver.Busy
@@ -186,7 +187,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 		v.looked, v.patient = looked, place > 0
 		a, ahead := v.Obstacle(&v.clock, &c.req), v.ahead(c.req.Owner)
 		barred = v.KeepsOut(c.req.Owner)
-		blocked := false // by those beside the record
+		blocked := false // by places beside the record
 		if look = false; a.Granted && c.d.crowd != nil && !v.Holds(c.req.Owner) {
 			if a.Granted, look = c.passes(v); !a.Granted {
 				blocked, a.Until, number = true, c.d.opts.Place/keepShare, c.d.number(v.version)
@@ -211,7 +212,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 				c.stayOutside(s, busy, outside)
 				s.mu.Unlock()
 			}
-			if c.place != nil && v.Beside != record.Some { // before it is answered; see line.mark
+			if c.place != nil && v.Beside != record.Some { // before the answer; see line.mark
 				v.Beside, write = record.Some, true
 			}
 		}
@@ -228,22 +229,22 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 	case err != nil:
 		return driver.Grant{}, err
 	case barred:
-		c.part()
+		c.dropPlace()
 		return driver.Grant{}, driver.ErrBarred
 	case busy != nil:
 		c.marked = c.place != nil
 		return driver.Grant{}, busy
 	}
 	g, err := grantOf(r, c.req.Owner, c.req.TTL)
-	if err != nil { // it was granted, and has been ended since
+	if err != nil { // it was granted, and has ended since
 		return c.try(ctx, wake, place)
 	}
 	c.holds = true
-	c.part()
+	c.dropPlace()
 	return g, nil
 }
 
-// keeps reports whether owner has a place for the time of place that needs no new sign yet.
+// keeps reports whether owner has a place for the given time that needs no renewal yet.
 func (v *view) keeps(owner string, place time.Duration) bool {
 	for i := range v.Claims {
 		if c := &v.Claims[i]; c.Owner == owner && c.Status == record.Waiting {
@@ -253,11 +254,11 @@ func (v *view) keeps(owner string, place time.Duration) bool {
 	return false
 }
 
-// maxPlaces is how many may have a place in a record. Every place costs writes of the one value that holders and
-// waiters share. Those who find none ask again from time to time.
+// maxPlaces is the most places in a record. Every place costs writes of the one value that
+// holders and waiters share. Waiters without a place try again from time to time.
 const maxPlaces = 64
 
-// full reports whether owner is not in the record, and can have no place there.
+// full reports whether owner is not in the record, and there is no room for its place.
 func (v *view) full(owner string) bool {
 	n := 0
 	for i := range v.Claims {
@@ -272,7 +273,8 @@ func (v *view) full(owner string) bool {
 	return n >= maxPlaces
 }
 
-// keepOthers has the places of others of this process start again, so that one write does for all of them.
+// keepOthers renews the places of this process's other waiters, so that one write serves all of
+// them.
 func (v *view) keepOthers(theirs map[string]bool, place time.Duration) {
 	for i := range v.Claims {
 		if c := &v.Claims[i]; c.Status == record.Waiting && theirs[c.Owner] && v.Left(c) < place {
@@ -282,7 +284,7 @@ func (v *view) keepOthers(theirs map[string]bool, place time.Duration) {
 	}
 }
 
-// ahead counts those who wait before owner.
+// ahead returns the number of waiters before owner.
 func (v *view) ahead(owner string) (n int) {
 	for _, c := range v.Claims {
 		if c.Status == record.Waiting && c.Owner == owner {
@@ -295,12 +297,13 @@ func (v *view) ahead(owner string) (n int) {
 	return n
 }
 
-// keepShare is the part of a place's time after which its waiter gives a new sign: two may be late.
+// keepShare is the fraction of a place's life after which it is renewed: two renewals may be
+// late.
 const keepShare = 4
 
-// refusal says when to come back.
+// refusal returns the refusal, with the time of the next attempt.
 func (c *claim) refusal(v *view, a *record.Answer, wake <-chan struct{}, ahead int) *driver.Busy {
-	const round = time.Millisecond // so that it is over then
+	const round = time.Millisecond // so that the lease is over by then
 	busy := &driver.Busy{Wake: wake, Retry: a.Until + round}
 	if c.req.Queue {
 		busy.Retry = min(busy.Retry, c.d.opts.Place/keepShare)
@@ -314,7 +317,7 @@ func (c *claim) refusal(v *view, a *record.Answer, wake <-chan struct{}, ahead i
 	return busy
 }
 
-// grantOf is owner's lease; ErrLost: it has none.
+// grantOf returns owner's lease, or ErrLost.
 func grantOf(r *record.Record, owner string, ttl time.Duration) (driver.Grant, error) {
 	for i := range r.Claims {
 		if c := &r.Claims[i]; c.Owner == owner && c.Status == record.Holding {
@@ -324,32 +327,35 @@ func grantOf(r *record.Record, owner string, ttl time.Duration) (driver.Grant, e
 	return driver.Grant{}, errLost
 }
 
-// errLost: there is no lease, and no reason known.
+// errLost means that there is no lease, for an unknown reason.
 var errLost = fmt.Errorf("%w: expired or released", driver.ErrLost)
 
-// lease has f change the claim's own lease: ErrLost if it has none.
+// lease changes the claim's own lease by f. It returns ErrLost if there is none.
 func (c *claim) lease(ctx context.Context, f func(v *view) error) (r *record.Record, err error) {
 	c.gave = nil
 	r, err = c.d.lease(ctx, c.req.Resource, &c.open, c.had, f)
-	c.told(err)
+	c.recordOutcome(err)
 	return r, err
 }
 
-// told takes in what a call came to.
-func (c *claim) told(err error) {
+// recordOutcome records the outcome of a call.
+func (c *claim) recordOutcome(err error) {
 	lost := errors.Is(err, driver.ErrLost)
 	c.holds, c.known = err == nil || c.holds && !lost, c.known || lost
 }
 
-// had reports whether there was something of which a read that tells otherwise may be old: written, it is refused then.
+// had reports whether the claim had something, so that a read without it may be outdated.
+// Writing the record proves it: an outdated one is refused.
 func (c *claim) had(v *view) bool { return c.holds || c.queued || !c.known && c.d.others(v) }
 
-// others reports whether a read that shows nothing of another process' lease may be old. Of a name that never had a value
-// none is written for that, where it would stay for ever.
+// others reports whether a read that shows no lease of another process may be outdated. For a
+// name that never had a value nothing is written to find out, because that would stay
+// permanently.
 func (d *Driver) others(v *view) bool { return d.number != nil || v.version != "" }
 
-// lease is change for what fails by the record. What this process alone may know to be over is written
-// then: nobody is to find it later. had is as of a claim.
+// lease is change for calls that may fail because of the record. It writes the record if this
+// process alone may know that a claim is over, so that others need not find out again. had is
+// the method of a claim.
 func (d *Driver) lease(ctx context.Context, name string, before *uncertain, had func(*view) bool, f func(v *view) error) (*record.Record, error) {
 	var lost error
 	found := false
@@ -394,11 +400,12 @@ func (c *claim) LiftFence(ctx context.Context, fence uint64) error {
 	return err
 }
 
-// errUntold: a release was refused because the record is another one, which may be because of that release.
-var errUntold = errors.New("caslock: the record does not tell whether the lease was released or taken away")
+// errMaybeReleased: a release was refused because the record has changed, maybe by that very
+// release.
+var errMaybeReleased = errors.New("caslock: the record does not tell whether the lease was released or taken away")
 
-// Release implements driver.Claim. If a write of this call or of a former one has given up what
-// the claim has, there is nothing to be found, but its nonce.
+// Release implements driver.Claim. If a write of this call or of an earlier one has given up the
+// lease, only its nonce in the record shows that.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
 	c.d.resource(c.req.Resource).leaves(c.req.Owner)
 	left, err := c.unqueue(ctx)
@@ -406,7 +413,7 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 		return err
 	}
 	if left && c.known && !c.holds && !c.open.open && how == (driver.End{}) {
-		return nil // the record has nothing of it
+		return nil // the record has nothing of this claim
 	}
 	var lost error
 	found := false
@@ -435,7 +442,7 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	if was || lost == nil {
 		return nil
 	}
-	if !left && c.d.crowd != nil && r.Beside != record.Nobody { // one that another process has made
+	if !left && c.d.crowd != nil && r.Beside != record.Nobody { // maybe a place that another process has made
 		if left, err = c.leave(ctx); err != nil {
 			return err
 		}
@@ -444,7 +451,7 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	case left && how.Linger == 0 && !errors.Is(lost, driver.ErrEvicted):
 		return nil
 	case !told && !errors.Is(lost, driver.ErrEvicted):
-		return errUntold
+		return errMaybeReleased
 	}
 	return lost
 }

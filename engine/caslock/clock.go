@@ -60,8 +60,8 @@ func seen(r *record.Record, before map[uint64]time.Time, then time.Time) map[uin
 	return all
 }
 
-// ClockFinding is [driver.ClockFinding] for a store whose clock ends no lease: that it is off is worth
-// knowing, and nothing need be done.
+// ClockFinding is [driver.ClockFinding] for a store whose clock ends no lease. A wrong clock is
+// reported, but needs no action.
 func ClockFinding(before, server, after time.Time) driver.Finding {
 	f := driver.ClockFinding("", before, server, after)
 	if f.Level > driver.Fine {

@@ -11,51 +11,52 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// A crowd is the waiters of one process whose places are beside records, in a store that is a Queuer. Each process
-// writes a beat for all of them, and hears those of others by its watch: a process is dead to this one, and its places
-// are passed, when silentFor beats of our own came over the watch since its last one. So nobody's clock matters, nor how
-// long a process or the store stood still. Beats keep places, and never leases.
+// A crowd is the waiters of one process whose places are beside records, in a store that is a
+// Queuer. Each process writes one heartbeat for all of them, and sees those of others by its
+// watch. A process is dead to this one, and its places are passed, when silentFor heartbeats of
+// our own came over the watch since its last one. So no clock matters, nor how long a process or
+// the store stood still. Heartbeats keep places, never leases.
 type crowd struct {
 	d       *Driver
 	store   Queuer
 	process string
 
-	signing chan struct{} // has an element while a beat is written
-	signed  time.Time     // of the one who signs; when the last beat was written
-	beat    Version       // of the one who signs; of the last beat
-	beatIn  uint64        // of the one who signs; session that tells of it; 0: perhaps none
+	signing chan struct{} // has an element while a heartbeat is written
+	signed  time.Time     // guarded by signing; when the last heartbeat was written
+	beat    Version       // guarded by signing; version of the last heartbeat
+	beatIn  uint64        // guarded by signing; watch session that reports it; 0: maybe none
 
 	mu      sync.Mutex
-	heardOf uint64              // guarded by mu; number of the last beat of ours that the watch has told of
+	heardOf uint64              // guarded by mu; number of our last heartbeat that the watch has reported
 	peers   map[string]*peer    // guarded by mu; by process
 	mine    map[string]*waiter  // guarded by mu; by name of the place
-	owed    map[string]int64    // guarded by mu; places that may be there though they were left, and the tick until which they may come
-	lines   map[*resource]int64 // guarded by mu; those that have a line, and when somebody waited there last, in ticks
-	ticks   int64               // guarded by mu; of beating, which stand still when this process does
+	pending map[string]int64    // guarded by mu; places to remove, and the tick until which they may still appear
+	lines   map[*resource]int64 // guarded by mu; resources with a line, and the tick of the last waiter
+	ticks   int64               // guarded by mu; ticks of beats, which stop when this process does
 	beating bool                // guarded by mu
 	running sync.WaitGroup
 }
 
 // A waiter is one of this process.
 type waiter struct {
-	tried  int64 // tick of its last sign
-	trying int   // calls that are under way
+	tried  int64 // tick of its last call
+	trying int   // calls in flight
 }
 
 const (
-	// placeLife is how long a place may be needed: who waits for longer queues anew.
+	// placeLife is how long the store keeps a place: a longer wait queues again.
 	placeLife = 7 * 24 * time.Hour
-	// goneLife is how long the mark of a place that was removed is needed, which refuses late writes of it.
+	// goneLife is how long the mark of a removed place is kept, which refuses late writes of it.
 	goneLife = time.Minute
-	// beatLives is for how many Places the beat of a process that died stays. From then on its places are in nobody's way
-	// who has just come.
+	// beatLives is for how many Places the store keeps the heartbeat of a dead process. After
+	// that its places do not delay newcomers.
 	beatLives = 3
 )
 
 func newCrowd(d *Driver, store Queuer) *crowd {
 	return &crowd{
 		d: d, store: store, process: newNonce(), signing: make(chan struct{}, 1),
-		peers: make(map[string]*peer), mine: make(map[string]*waiter), owed: make(map[string]int64), lines: make(map[*resource]int64),
+		peers: make(map[string]*peer), mine: make(map[string]*waiter), pending: make(map[string]int64), lines: make(map[*resource]int64),
 	}
 }
 
@@ -70,12 +71,12 @@ func (q *crowd) peerOf(process string) *peer {
 	return p
 }
 
-// begin notes that a waiter makes a call; end follows.
+// begin records that a waiter begins a call; end must follow.
 func (q *crowd) begin(s *resource, name string) {
 	q.d.watch.going() // it is not idle
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.owed, name)
+	delete(q.pending, name)
 	w := q.mine[name]
 	if w == nil {
 		w = &waiter{}
@@ -86,11 +87,11 @@ func (q *crowd) begin(s *resource, name string) {
 	if _, ok := q.lines[s]; ok {
 		q.lines[s] = q.ticks
 	}
-	q.begins()
+	q.startBeats()
 }
 
-// begins begins the beats, unless they go on. Requires q.mu.
-func (q *crowd) begins() {
+// startBeats starts the heartbeats unless they run. Requires q.mu.
+func (q *crowd) startBeats() {
 	if !q.beating && q.d.closing.Err() == nil {
 		q.beating = true
 		q.running.Go(q.beats)
@@ -106,14 +107,14 @@ func (q *crowd) end(name string) {
 	}
 }
 
-// forget notes that nobody waits for a place any more.
+// forget records that nobody waits for a place any more.
 func (q *crowd) forget(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.mine, name)
 }
 
-// beats keeps the places of this process, and sees to those that nobody waits for.
+// beats writes the heartbeats of this process, and removes its places without a waiter.
 func (q *crowd) beats() {
 	every := q.d.opts.Place / keepShare
 	for {
@@ -125,20 +126,21 @@ func (q *crowd) beats() {
 		ticks := q.ticks
 		q.mu.Unlock()
 		if ticks%2 == 0 {
-			q.listens()
+			q.checkWatch()
 			ctx, cancel := context.WithTimeout(q.d.closing, q.d.opts.Place)
 			_ = q.sign(ctx, 0) // the next one is soon
 			cancel()
 		}
 		q.see(ticks, every)
-		if q.rest() {
+		if q.stopIfIdle() {
 			return
 		}
 	}
 }
 
-// listens has the watch begin anew if it has not told of the last beat until the next one is due.
-func (q *crowd) listens() {
+// checkWatch restarts the watch if it has not reported the last heartbeat when the next one is
+// due.
+func (q *crowd) checkWatch() {
 	q.signing <- struct{}{}
 	last, in := q.d.number(q.beat), q.beatIn
 	<-q.signing
@@ -151,15 +153,15 @@ func (q *crowd) listens() {
 	}
 }
 
-// rest ends the beats of a process where nobody has waited for a while.
-func (q *crowd) rest() bool {
+// stopIfIdle ends the heartbeats of a process without waiters.
+func (q *crowd) stopIfIdle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.beating = len(q.mine)+len(q.lines)+len(q.owed) > 0
+	q.beating = len(q.mine)+len(q.lines)+len(q.pending) > 0
 	return !q.beating
 }
 
-// sign writes a beat, unless one was written within the time of fresh.
+// sign writes a heartbeat, unless one was written within fresh.
 func (q *crowd) sign(ctx context.Context, fresh time.Duration) error {
 	select {
 	case q.signing <- struct{}{}:
@@ -178,7 +180,8 @@ func (q *crowd) sign(ctx context.Context, fresh time.Duration) error {
 	return err
 }
 
-// mark says in a record that is to be written whether others wait beside it, as far as this process knows.
+// mark sets in a record to be written whether there are places beside it, as far as this process
+// knows.
 func (q *crowd) mark(s *resource, v *view) {
 	number := q.d.number(v.version)
 	if v.looked != nil {
@@ -188,14 +191,14 @@ func (q *crowd) mark(s *resource, v *view) {
 	session, err := q.d.watch.session()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil && s.line.hears(session) {
+	if err == nil && s.line.isCurrent(session) {
 		s.line.mark(v, number)
 	}
 }
 
-// stands returns the refusal of a waiter whose place is behind others that are in its way, which this process knows
-// without asking the store; nil: the store is to be asked.
-func (q *crowd) stands(s *resource, req *driver.Request, wake <-chan struct{}) *driver.Busy {
+// refusedFromMemory returns the refusal of a waiter whose place is behind others, if this
+// process knows so without asking the store. nil: ask the store.
+func (q *crowd) refusedFromMemory(s *resource, req *driver.Request, wake <-chan struct{}) *driver.Busy {
 	session, err := q.d.watch.session()
 	if err != nil {
 		return nil
@@ -204,7 +207,7 @@ func (q *crowd) stands(s *resource, req *driver.Request, wake <-chan struct{}) *
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.line
-	if !l.hears(session) {
+	if !l.isCurrent(session) {
 		return nil
 	}
 	if p := l.byID[id]; p == nil || p.peer.dead() || l.isNext(id, nil) {

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Escape is a name as a store may take it that takes not every character: all but ASCII's letters and
-// digits, and what stands in plain, is written =XX. The beginning of a name becomes that of its key.
+// Escape escapes a name for a store that does not accept every character. All bytes but ASCII
+// letters, digits and those in plain become =XX. The key of a name's prefix is a prefix of the
+// name's key.
 func Escape(name, plain string) string {
 	var b strings.Builder
 	for _, c := range []byte(name) {
@@ -20,7 +21,7 @@ func Escape(name, plain string) string {
 	return b.String()
 }
 
-// Unescape is the reverse of [Escape]; false: it never returns this.
+// Unescape reverses [Escape]. It reports false for a key that Escape never returns.
 func Unescape(key, plain string) (name string, ok bool) {
 	var b strings.Builder
 	for rest := key; rest != ""; rest = rest[1:] {

@@ -4,7 +4,7 @@ import (
 	"bytes"
 )
 
-// heard takes in a change of a name of two parts.
+// heard handles a change of a name of two parts.
 func (q *crowd) heard(first, second string, i Item, session uint64) {
 	if first == "" {
 		q.heardBeat(second, q.d.number(i.Version))
@@ -18,7 +18,7 @@ func (q *crowd) heard(first, second string, i Item, session uint64) {
 	s.mu.Lock()
 	l := s.line
 	s.mu.Unlock()
-	if l == nil || l.session != session { // nobody here waits for that
+	if l == nil || l.session != session { // no waiter here needs it
 		return
 	}
 	number := q.d.number(i.Version)
@@ -39,27 +39,28 @@ func (q *crowd) heard(first, second string, i Item, session uint64) {
 		if l.loaded {
 			s.wakeNext()
 		}
-		if was != nil { // it is to queue anew, unless that was its own doing
+		if was != nil { // its owner must queue again, unless it removed the place itself
 			s.wake(was.claim.Owner)
 		}
 	}
 }
 
-// disown has a place of this process be removed that none of its waiters wants: it came after it was left.
+// disown schedules the removal of a place of this process that none of its waiters wants: it
+// appeared after it was left.
 func (q *crowd) disown(i Item, id string) {
-	if !bytes.Contains(i.Value, []byte(q.process)) { // most are of others, and need not be decoded
+	if !bytes.Contains(i.Value, []byte(q.process)) { // most belong to others, and need not be decoded
 		return
 	}
 	p := q.placeIn(i, id)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if p.process == q.process && q.mine[i.Name] == nil {
-		q.owed[i.Name] = never
-		q.begins()
+		q.pending[i.Name] = never
+		q.startBeats()
 	}
 }
 
-// heardBeat counts beats.
+// heardBeat counts a heartbeat.
 func (q *crowd) heardBeat(process string, number uint64) {
 	q.mu.Lock()
 	died := false
@@ -92,7 +93,7 @@ func (q *crowd) heardBeat(process string, number uint64) {
 	}
 }
 
-// recount has beats be counted from now on, by one who has not listened for a while.
+// recount restarts the counts after the watch was off for a while.
 func (q *crowd) recount() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -101,8 +102,8 @@ func (q *crowd) recount() {
 	}
 }
 
-// unheard has those who wait for a watch that has ended go on. What it has counted stays: else nobody would ever be dead
-// where it ends again and again.
+// unheard wakes those who wait for a watch that has ended. The counts stay: otherwise no process
+// would ever count as dead while the watch ends repeatedly.
 func (q *crowd) unheard() {
 	for s := range q.all() {
 		s.mu.Lock()

@@ -12,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// Inspect implements [driver.Operator]. A lease whose holder died is shown until this process has
-// watched it for its TTL.
+// Inspect implements [driver.Operator]. It shows the lease of a dead holder until this process
+// has watched it for its TTL.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	ctx, leave, err := d.enter(ctx)
 	if err != nil {
@@ -109,7 +109,7 @@ func (d *Driver) listed(ctx context.Context, i Item, states *[]driver.State) err
 	return err
 }
 
-// Evict implements [driver.Operator]. The holder learns at its next renewal.
+// Evict implements [driver.Operator]. The holder is notified at its next renewal.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	_, err := d.lease(ctx, name, &uncertain{}, d.others, func(v *view) error { return v.Evict(owner, reason, v.floor) })
 	return err

@@ -16,15 +16,15 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// A line is the places of a resource that are no part of its record, in order, as this process sees them.
+// A line is the places of a resource beside its record, in order, as this process sees them.
 // resource.mu guards it.
 type line struct {
-	session uint64            // of the watch that tells it of changes
-	loaded  bool              // it has all places
-	upTo    uint64            // it has all that were there when the store's numbers came to this
-	order   []*place          // by number; those that have gone stay until there are as many of them
-	byID    map[string]*place // those that have not gone
-	removed map[string]uint64 // while it is loaded: by id, the number of a removal that was heard
+	session uint64            // of the watch that keeps it up to date
+	loaded  bool              // all places are loaded
+	upTo    uint64            // it has all places up to this number of the store
+	order   []*place          // by number; removed places stay until they are as many as the others
+	byID    map[string]*place // places that were not removed
+	removed map[string]uint64 // during loading: numbers of removals, by id
 }
 
 // A place is one waiter's.
@@ -38,12 +38,12 @@ type place struct {
 	gone    bool
 }
 
-// A peer is a process that has places, or had.
+// A peer is a process that has or had places.
 type peer struct {
-	silent atomic.Int32 // how many beats of ours were heard since its last one
+	silent atomic.Int32 // how many heartbeats of ours were seen since its last one
 }
 
-// silentFor is after how many beats without one of its own a process is dead to others.
+// silentFor is how many of our heartbeats without one of a process mean that it is dead.
 const silentFor = 4
 
 func (p *peer) dead() bool { return p.silent.Load() >= silentFor }
@@ -52,7 +52,7 @@ func newLine(session uint64) *line {
 	return &line{session: session, byID: make(map[string]*place), removed: make(map[string]uint64)}
 }
 
-// put takes in what there is of a place at a number; nil: nothing.
+// put records the state of a place at a number; nil: it was removed.
 func (l *line) put(id string, p *place, number uint64) {
 	was := l.byID[id]
 	if was != nil && was.number >= number || !l.loaded && l.removed[id] >= number {
@@ -71,13 +71,14 @@ func (l *line) put(id string, p *place, number uint64) {
 	}
 	l.byID[id] = p
 	i := len(l.order)
-	if i > 0 && l.order[i-1].number > p.number { // as a rule it is the last
+	if i > 0 && l.order[i-1].number > p.number { // usually it is the last
 		i, _ = slices.BinarySearchFunc(l.order, p.number, func(o *place, n uint64) int { return cmp.Compare(o.number, n) })
 	}
 	l.order = slices.Insert(l.order, i, p)
 }
 
-// tidy forgets those that have gone: at once at the front, and else when they are as many as the others.
+// tidy drops removed places: at once at the front, otherwise when they are as many as the
+// others.
 func (l *line) tidy() {
 	first := 0
 	for first < len(l.order) && l.order[first].gone {
@@ -89,7 +90,7 @@ func (l *line) tidy() {
 	}
 }
 
-// alive are the places that count, in order.
+// alive yields the places that count, in order.
 func (l *line) alive(yield func(*place) bool) {
 	for _, p := range l.order {
 		if !p.gone && !p.peer.dead() && !yield(p) {
@@ -98,7 +99,7 @@ func (l *line) alive(yield func(*place) bool) {
 	}
 }
 
-// ahead is what stands before all places: the claims of the record, but what owner has in it.
+// ahead returns the claims of the record, which are ahead of all places, without owner's.
 func ahead(claims []record.Claim, owner string) (a queue.Ahead) {
 	for i := range claims {
 		c := &claims[i]
@@ -109,7 +110,7 @@ func ahead(claims []record.Claim, owner string) (a queue.Ahead) {
 	return a
 }
 
-// next are the places that may hold beside claims, in order.
+// next yields the places that may hold beside claims, in order.
 func (l *line) next(claims []record.Claim) iter.Seq[*place] {
 	return func(yield func(*place) bool) {
 		a := ahead(claims, "")
@@ -134,7 +135,7 @@ func (l *line) isNext(id string, claims []record.Claim) bool {
 	return false
 }
 
-// admits reports whether who has no place may hold, behind all places.
+// admits reports whether a claim without a place may hold, behind all places.
 func (l *line) admits(req *driver.Request, claims []record.Claim) bool {
 	a := ahead(claims, req.Owner)
 	l.alive(func(p *place) bool {
@@ -164,10 +165,11 @@ func (l *line) mark(v *view, number uint64) {
 	}
 }
 
-// parted is what stands between the parts of a name of two.
+// parted separates the parts of a name.
 const parted = "\x00"
 
-// placeOf is the name of the place of a resource's owner; its second part tells nobody the owner.
+// placeOf returns the name of the place of a resource's owner. Its second part does not reveal
+// the owner.
 func placeOf(resource, owner string) string { return resource + parted + idOf(owner) }
 
 func idOf(owner string) string {
@@ -175,18 +177,18 @@ func idOf(owner string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// parts are those of a name; two: it has two.
+// parts splits a name; two reports whether it has two parts.
 func parts(name string) (first, second string, two bool) { return strings.Cut(name, parted) }
 
-// stored is a place as it is encoded.
+// stored is the encoding of a place.
 type stored struct {
 	Version int          `json:"v"`
 	Process string       `json:"process"`
 	Claim   record.Claim `json:"claim"`
 }
 
-// storedVersion is that of the encoding. In place of another version there is an exclusive claim of nobody known: it
-// counts for as long as its process does.
+// storedVersion is the version of the encoding. A place of another version counts as an
+// exclusive claim of an unknown owner for as long as its process lives.
 const storedVersion = 1
 
 func encodePlace(process string, req *driver.Request) []byte {
@@ -194,12 +196,12 @@ func encodePlace(process string, req *driver.Request) []byte {
 	c.Since = time.Now().UnixMicro()
 	b, err := json.Marshal(stored{storedVersion, process, c})
 	if err != nil {
-		panic(err) // it has nothing that JSON cannot have
+		panic(err) // all its fields can be encoded
 	}
 	return b
 }
 
-// placeIn returns the place that an item tells of; nil: it has gone.
+// placeIn returns the place in an item, or nil if it was removed.
 func (q *crowd) placeIn(i Item, id string) *place {
 	if i.Value == nil {
 		return nil

@@ -17,37 +17,38 @@ import (
 // never is a tick that does not come.
 const never = math.MaxInt64
 
-// owes has a place be removed that could not be, or may be made late, until so many ticks from now.
-func (q *crowd) owes(name string, ticks int64) {
+// removeLater schedules the removal of a place that could not be removed, or may appear late,
+// until that many ticks from now.
+func (q *crowd) removeLater(name string, ticks int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.owed[name] = never; ticks < never {
-		q.owed[name] = q.ticks + ticks
+	if q.pending[name] = never; ticks < never {
+		q.pending[name] = q.ticks + ticks
 	}
-	q.begins()
+	q.startBeats()
 }
 
-// pays removes places that were left.
-func (q *crowd) pays(ctx context.Context, ticks int64) {
+// removePending removes places that were scheduled for removal.
+func (q *crowd) removePending(ctx context.Context, ticks int64) {
 	q.mu.Lock()
-	owed := maps.Clone(q.owed)
+	pending := maps.Clone(q.pending)
 	q.mu.Unlock()
-	for name, until := range owed {
+	for name, until := range pending {
 		resource, id, _ := parts(name)
 		was, err := q.clear(ctx, q.d.resource(resource), id, "", false)
 		if err != nil || !was && ticks < until && until < never {
 			continue
 		}
 		q.mu.Lock()
-		if q.owed[name] == until {
-			delete(q.owed, name)
+		if q.pending[name] == until {
+			delete(q.pending, name)
 		}
 		q.mu.Unlock()
 	}
 }
 
-// set gives a name of two parts a value; nil: none. was is the version that it has as far as this process knows. With
-// follow, any later one is replaced too; else that is ErrChanged.
+// set writes the value of a name of two parts; nil removes it. was is its version as far as this
+// process knows. With follow, any later version is replaced too; otherwise that is ErrChanged.
 func (q *crowd) set(ctx context.Context, name string, value []byte, was Version, life time.Duration, follow bool) (Version, error) {
 	for range maxTries {
 		version, err := q.store.Write(ctx, name, value, was, life)
@@ -62,7 +63,7 @@ func (q *crowd) set(ctx context.Context, name string, value []byte, was Version,
 		if err != nil {
 			return "", failed(ctx, err)
 		}
-		if bytes.Equal(i.Value, value) { // it was written, or another has removed it
+		if bytes.Equal(i.Value, value) { // it was written, or another process has removed it
 			return i.Version, nil
 		}
 		if !follow && !q.d.same(i.Version, was) {
@@ -73,9 +74,9 @@ func (q *crowd) set(ctx context.Context, name string, value []byte, was Version,
 	return "", ErrContended
 }
 
-// mirror returns when the resource has a line that hears of changes.
+// mirror returns when the resource has a line that the watch keeps up to date.
 func (q *crowd) mirror(ctx context.Context, s *resource) error {
-	if q.hears(s) {
+	if q.isCurrent(s) {
 		return nil
 	}
 	select {
@@ -84,7 +85,7 @@ func (q *crowd) mirror(ctx context.Context, s *resource) error {
 		return ctx.Err()
 	}
 	defer func() { <-s.alone }()
-	if q.hears(s) {
+	if q.isCurrent(s) {
 		return nil
 	}
 	q.d.watch.listen(ctx)
@@ -116,17 +117,17 @@ func (q *crowd) mirror(ctx context.Context, s *resource) error {
 	return nil
 }
 
-// hears reports whether the resource has a line that hears of changes.
-func (q *crowd) hears(s *resource) bool {
+// isCurrent reports whether the resource has a line that the watch keeps up to date.
+func (q *crowd) isCurrent(s *resource) bool {
 	session, err := q.d.watch.session()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return err == nil && s.line.hears(session)
+	return err == nil && s.line.isCurrent(session)
 }
 
-func (l *line) hears(session uint64) bool { return l != nil && l.loaded && l.session == session }
+func (l *line) isCurrent(session uint64) bool { return l != nil && l.loaded && l.session == session }
 
-// fill tells all places of a resource.
+// fill calls put for all places of a resource.
 func (q *crowd) fill(ctx context.Context, resource string, put func(id string, p *place)) error {
 	for i, err := range q.store.Beside(ctx, resource) {
 		q.d.lanes.Answered(err)
@@ -141,7 +142,8 @@ func (q *crowd) fill(ctx context.Context, resource string, put func(id string, p
 	return nil
 }
 
-// look returns the places of a resource as they are now, without those of processes whose beat the store has forgotten.
+// look returns the present places of a resource, without those of processes whose heartbeat the
+// store has forgotten.
 func (q *crowd) look(ctx context.Context, resource string) (*line, error) {
 	beats, l := make(map[string]bool), newLine(0)
 	var all []*place
@@ -163,11 +165,11 @@ func (q *crowd) look(ctx context.Context, resource string) (*line, error) {
 	return l, nil
 }
 
-// errUnheard: the watch broke off before it told of a place that was made.
-var errUnheard = fmt.Errorf("caslock: the watch has not told of the place yet: %w", driver.ErrNotYet)
+// errNotSeenYet: the watch ended before it reported a place that was created.
+var errNotSeenYet = fmt.Errorf("caslock: the watch has not told of the place yet: %w", driver.ErrNotYet)
 
-// enter returns when a claim of owner has a place, and the resource's line has all places before it. made reports whether
-// the place is a new one.
+// enter returns when a claim of owner has a place, and the resource's line has all places before
+// it. made reports whether the place is new.
 func (q *crowd) enter(ctx context.Context, s *resource, owner string, place []byte) (made bool, err error) {
 	id := idOf(owner)
 	was, there := s.placeVersion(id)
@@ -184,7 +186,8 @@ func (q *crowd) enter(ctx context.Context, s *resource, owner string, place []by
 	return true, s.hear(ctx, id, q.d.number(version))
 }
 
-// placeVersion returns the version of a place that counts, else what a new one is made upon.
+// placeVersion returns the version of owner's place, or the version that a new one replaces.
+// counts reports whether the place counts.
 func (s *resource) placeVersion(id string) (_ Version, counts bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,7 +201,7 @@ func (s *resource) placeVersion(id string) (_ Version, counts bool) {
 	return p.version, s.line.loaded && !p.peer.dead()
 }
 
-// hear returns when the line has heard of a place with that number, and so of all before it.
+// hear returns when the line has seen a place with that number, and so all before it.
 func (s *resource) hear(ctx context.Context, id string, number uint64) error {
 	s.mu.Lock()
 	ch := make(chan struct{})
@@ -221,17 +224,17 @@ func (s *resource) hear(ctx context.Context, id string, number uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.line == nil || s.line.upTo < number {
-		return errUnheard
+		return errNotSeenYet
 	}
-	if s.line.byID[id] == nil { // it has gone since, or the watch has missed it
+	if s.line.byID[id] == nil { // it was removed since, or the watch has missed it
 		s.line = nil
-		return errUnheard
+		return errNotSeenYet
 	}
 	return nil
 }
 
-// lateFor is for how many ticks a place may come late that was not there when it was left. One that comes later is removed
-// when the watch tells of it.
+// lateFor is for how many ticks a place may appear late that was absent when it was left. One
+// that appears later is removed when the watch reports it.
 const lateFor = 4 * keepShare
 
 // leave removes the place of an owner, and reports whether there was one. made: this process may have made it.
@@ -243,9 +246,9 @@ func (q *crowd) leave(ctx context.Context, s *resource, owner string, made bool)
 	switch {
 	case !made:
 	case err != nil:
-		q.owes(name, never)
+		q.removeLater(name, never)
 	case !was:
-		q.owes(name, lateFor)
+		q.removeLater(name, lateFor)
 	}
 	return was, err
 }
@@ -291,7 +294,7 @@ func (q *crowd) see(ticks int64, most time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(q.d.closing, most)
 	defer cancel()
-	q.pays(ctx, ticks)
+	q.removePending(ctx, ticks)
 	for s := range q.all() {
 		some := q.unwanted(s)
 		several.Each(ctx, len(some), maxRenewals, slow, func(i int) {
@@ -313,7 +316,7 @@ func (q *crowd) idle(ticks int64) (some []*resource) {
 	for name, w := range q.mine {
 		if w.trying == 0 && ticks-w.tried > keepShare {
 			delete(q.mine, name)
-			q.owed[name] = never
+			q.pending[name] = never
 		}
 	}
 	return some

@@ -9,12 +9,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// queue is a Try of a waiter that makes its place beside the record, or finds that it is passed.
+// queue is a Try of a waiter that creates its place beside the record, or finds that it was
+// passed over.
 func (c *claim) queue(ctx context.Context) (driver.Grant, error) {
 	q, s, name := c.d.crowd, c.d.resource(c.req.Resource), placeOf(c.req.Resource, c.req.Owner)
 	q.begin(s, name)
 	defer q.end(name)
-	wake := s.arm(c.req.Owner) // before the line is looked at
+	wake := s.arm(c.req.Owner) // before the line is read
 	err := c.enqueue(ctx, s)
 	if errors.Is(err, driver.ErrUnsupported) {
 		c.place = nil
@@ -23,7 +24,7 @@ func (c *claim) queue(ctx context.Context) (driver.Grant, error) {
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	if busy := c.stands(s, wake); busy != nil {
+	if busy := c.refusedFromMemory(s, wake); busy != nil {
 		return driver.Grant{}, busy
 	}
 	return c.take(ctx, wake)
@@ -47,16 +48,17 @@ func (c *claim) enqueue(ctx context.Context, s *resource) error {
 	return err
 }
 
-// stands is that of the crowd, for a claim of which the record says that there are such.
-func (c *claim) stands(s *resource, wake <-chan struct{}) *driver.Busy {
+// refusedFromMemory is the crowd's method, for a claim whose record says that there are places
+// beside it.
+func (c *claim) refusedFromMemory(s *resource, wake <-chan struct{}) *driver.Busy {
 	if !c.marked {
 		return nil
 	}
-	return c.d.crowd.stands(s, &c.req, wake)
+	return c.d.crowd.refusedFromMemory(s, &c.req, wake)
 }
 
-// stay is a Try of a waiter that may have a place beside the record. Only the first in the line asks the store, and waits
-// for none of those behind it to do so.
+// stay is a Try of a waiter that may have a place beside the record. Only the first in the line
+// asks the store, and does not wait for calls of those behind it.
 func (c *claim) stay(ctx context.Context) (g driver.Grant, err error) {
 	q, s, name := c.d.crowd, c.d.resource(c.req.Resource), placeOf(c.req.Resource, c.req.Owner)
 	q.begin(s, name)
@@ -68,10 +70,10 @@ func (c *claim) stay(ctx context.Context) (g driver.Grant, err error) {
 	if c.d.closing.Err() != nil {
 		return g, driver.ErrClosed
 	}
-	if busy := c.stands(s, wake); busy != nil {
+	if busy := c.refusedFromMemory(s, wake); busy != nil {
 		return g, busy
 	}
-	if q.hears(s) && s.counts(c.req.Owner) {
+	if q.isCurrent(s) && s.counts(c.req.Owner) {
 		return c.take(ctx, wake)
 	}
 	asking, err := c.d.lanes.Begin(ctx, c.req.Resource)
@@ -90,8 +92,8 @@ func (c *claim) take(ctx context.Context, wake <-chan struct{}) (driver.Grant, e
 	return g, err
 }
 
-// passes reports whether nobody who waits beside the record is in the claim's way. Where that cannot be told without
-// asking the store, look is true.
+// passes reports whether no place beside the record is ahead of the claim. If that is unknown
+// without asking the store, look is true.
 func (c *claim) passes(v *view) (yes, look bool) {
 	switch {
 	case v.looked != nil:
@@ -101,28 +103,29 @@ func (c *claim) passes(v *view) (yes, look bool) {
 		session, err := c.d.watch.session()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return err == nil && s.line.hears(session) && s.line.isNext(idOf(c.req.Owner), v.Claims), false
+		return err == nil && s.line.isCurrent(session) && s.line.isNext(idOf(c.req.Owner), v.Claims), false
 	}
 	return v.Beside == record.Nobody, v.Beside != record.Nobody
 }
 
-// counts reports whether owner has a place that is not passed.
+// counts reports whether owner has a place that is not passed over.
 func (s *resource) counts(owner string) bool {
 	_, counts := s.placeVersion(idOf(owner))
 	return counts
 }
 
-// part has the claim's place, which is of no use any more, be removed.
-func (c *claim) part() {
+// dropPlace removes the claim's place, which is no longer needed, in the background.
+func (c *claim) dropPlace() {
 	if c.place == nil {
 		return
 	}
 	c.place, c.leaving = nil, make(chan struct{})
-	c.d.crowd.part(c.d.resource(c.req.Resource), c.req.Owner, c.leaving)
+	c.d.crowd.removeInBackground(c.d.resource(c.req.Resource), c.req.Owner, c.leaving)
 }
 
-// part removes a place in the background, and closes done. What cannot be removed now is seen to later.
-func (q *crowd) part(s *resource, owner string, done chan struct{}) {
+// removeInBackground removes a place in the background, and closes done. If the removal fails,
+// it is repeated later.
+func (q *crowd) removeInBackground(s *resource, owner string, done chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.d.closing.Err() != nil {
@@ -137,8 +140,8 @@ func (q *crowd) part(s *resource, owner string, done chan struct{}) {
 	})
 }
 
-// unqueue removes the claim's place, and reports whether it had one that it waited in. It waits for one
-// that is being removed, but not for long: the lease is to be given up all the same.
+// unqueue removes the claim's place, and reports whether it had one. It waits for a removal in
+// progress, but not for long, because the lease must be released anyway.
 func (c *claim) unqueue(ctx context.Context) (left bool, err error) {
 	if c.leaving != nil {
 		late := time.NewTimer(aMoment(ctx, c.d.opts.Place))
@@ -170,10 +173,10 @@ func (c *claim) leave(ctx context.Context) (was bool, err error) {
 	return c.d.crowd.leave(ctx, c.d.resource(c.req.Resource), c.req.Owner, c.place != nil)
 }
 
-// close ends the beats, after the driver has closed.
+// close waits for the heartbeats to end, after the driver has closed.
 func (q *crowd) close() {
 	q.mu.Lock()
-	running := &q.running // nothing is begun any more
+	running := &q.running // nothing starts any more
 	q.mu.Unlock()
 	running.Wait()
 }

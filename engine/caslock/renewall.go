@@ -17,8 +17,8 @@ const maxRenewals = 32
 // slow is after how long a write may hang: far above the answer of a healthy object store or API server.
 const slow = time.Second
 
-// RenewAll implements [driver.BatchRenewer]: the leases of one resource by one write, those of
-// several at once.
+// RenewAll implements [driver.BatchRenewer]. It renews all leases of one resource by one write,
+// and several resources concurrently.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	byName := make(map[string][]*driver.Renewal, len(renewals))
 	for i := range renewals {
@@ -56,7 +56,7 @@ func (d *Driver) renewTogether(ctx context.Context, name string, before uncertai
 		c := one.Claim.(*claim)
 		c.open, c.gave = before, nil
 		failed := cmp.Or(err, lost[i])
-		c.told(failed)
+		c.recordOutcome(failed)
 		if failed != nil {
 			one.Answer(driver.Grant{}, failed)
 		} else {

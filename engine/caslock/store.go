@@ -7,86 +7,89 @@ import (
 	"time"
 )
 
-// ErrChanged is what Write returns when the value is another than the one that was to be
-// replaced, so that nothing was written.
+// ErrChanged is returned by Write if the value is not the one to be replaced. Nothing was
+// written.
 var ErrChanged = errors.New("somebody else has written meanwhile")
 
-// ErrUnsent is what Write returns when it has sent nothing, because what is known of the name may be out
-// of date, or when nobody was there to take what it sent: the name is read, and the call goes on. An earlier
-// write for the same version may still be done.
+// ErrUnsent is returned by Write if it has sent nothing, because its knowledge of the name may
+// be out of date, or if nobody received what it sent. The caller reads the name and continues.
+// An earlier write for the same version may still be done.
 var ErrUnsent = errors.New("nothing was sent to the store")
 
-// A Version tells one value of a name from all others that the name has had. "" is that of a
-// name that never had one, or of which the store has forgotten it.
+// A Version distinguishes one value of a name from all others that the name has had. "" is the
+// version of a name that never had a value, or that the store has forgotten.
 type Version string
 
-// An Item is what a store has of a name.
+// An Item is a name and its value.
 type Item struct {
-	Name    string  // as it was given to Write
-	Value   []byte  // nil: there is none
-	Version Version // also of a name whose value was removed, where the store still knows of it
+	Name    string  // as given to Write
+	Value   []byte  // nil: no value
+	Version Version // also of a removed value, if the store still knows it
 
-	// Age is for how long at least it has been so, by the store's own clock; 0: unknown. It
-	// must never be too long. With it, whoever has just come need not watch a dead holder
-	// for a whole TTL.
+	// Age is how long the value has been unchanged at least, by the store's own clock; 0:
+	// unknown. It must never be too long. With it, a process that has just started need not
+	// watch a dead holder for a whole TTL.
 	Age time.Duration
 }
 
-// A Store keeps one small value for each name and replaces it only if nobody else has done so
-// meanwhile. It may implement Watcher, Counter and Queuer. It is safe for concurrent use, and no call
-// goes on for long after its context has ended.
+// A Store keeps one small value for each name and replaces it only if it is unchanged. It may
+// implement Watcher, Counter and Queuer. It is safe for concurrent use, and no call outlives its
+// context for long.
 type Store interface {
-	// Read returns what the name has now: a value and the version of just that value. It may be
-	// what the name had a moment ago: then the next Write is refused.
+	// Read returns the current value of the name and the version of exactly that value. It may
+	// return a value from a moment ago: then the next Write is refused.
 	Read(ctx context.Context, name string) (Item, error)
 
-	// Write replaces the value of the version was, and returns the version of the new one.
-	// ErrChanged: the name has another version; nothing was written, and no earlier write for that
-	// version will be. After any other error it may have been written, now or later. An error that wraps driver.ErrUnsupported,
-	// driver.ErrCorrupt, ErrRefused or ErrUnsent says that it was not and will not be.
+	// Write replaces the value of version was, and returns the new version. ErrChanged means
+	// that the name has another version. Then nothing was written, and no earlier write for that
+	// version will be. After any other error the value may have been written, now or later. An
+	// error that wraps driver.ErrUnsupported, driver.ErrCorrupt, ErrRefused or ErrUnsent means
+	// that it was not and will not be.
 	//
-	// A nil value removes what there is; only Counters are asked for that. The value may be
-	// forgotten once it was there for life, if that is not 0, and only by a Counter.
+	// A nil value removes the current one; only Counters get such calls. If life is not 0, the
+	// store may forget the value after that time; only Counters get such calls.
 	Write(ctx context.Context, name string, value []byte, was Version, life time.Duration) (Version, error)
 
-	// List returns a page of the items that have values and names which begin with prefix, with the
-	// rules of driver.Operator.List but in any order.
+	// List returns a page of the items that have values and names with the prefix. The rules of
+	// driver.Operator.List apply, except that the order is free.
 	List(ctx context.Context, prefix, after string, limit int) (items []Listed, next string, err error)
 }
 
-// A Listed is an Item of a page, or an error that is about the one of that Name alone.
+// A Listed is an Item of a page, or an error that concerns only the item of that Name.
 type Listed struct {
 	Item
-	Err error // nil: there is an Item
+	Err error // nil: Item is valid
 }
 
-// A Watcher is a Store that tells of changes, so that waiters need not ask.
+// A Watcher is a Store that reports changes, so that waiters need not poll.
 type Watcher interface {
-	// Watch calls begun, once, as soon as it will miss no change that is made from then on,
-	// and heard for each change, one after the other. It returns when ctx ends, or when it may
-	// have missed one.
+	// Watch calls begun once, as soon as it will miss no later change, and heard for each
+	// change, one after the other. It returns when ctx ends, or when it may have missed a
+	// change.
 	Watch(ctx context.Context, begun func(), heard func(Item)) error
 }
 
-// A Counter is a Store whose versions are numbers that grow with each write, of any name: also
-// when a value was removed and another one made. It gives the fences of its names, and what
-// nobody needs is removed from it.
+// A Counter is a Store whose versions are numbers that grow with each write of any name, even
+// after a value was removed and created again. It provides the fences of its names, and unused
+// values are removed from it.
 type Counter interface {
-	// Number is that of a version, above 0, or 0 for "". Versions of one number are of one write.
+	// Number returns the number of a version, above 0, or 0 for "". Versions with equal numbers
+	// are from one write.
 	Number(v Version) uint64
 }
 
-// A Queuer is a Store that also keeps values for names of two parts with a NUL between them, which no name of a
-// resource has. Each waiter then has a place of its own, whose order is the number of its value, and the value of the
-// resource does not grow with them. Watch tells of those names too, all changes in the order of their numbers, and the
-// value of such a name may be forgotten when its life is over. List leaves those names out. Write may refuse them with
+// A Queuer is a Store that also keeps values for names of two parts with a NUL between them; no
+// resource has such a name. Each waiter then has a place of its own, ordered by the number of
+// its value, and the value of the resource does not grow with the waiters. Watch also reports
+// changes of those names, all in the order of their numbers. The value of such a name may be
+// forgotten after its life. List omits those names. Write may refuse them with
 // [driver.ErrUnsupported]: then places are in the record, as in other stores.
 type Queuer interface {
 	Store
 	Watcher
 	Counter
 
-	// Beside returns the items that have values and whose names have that first part and a second one, in any order, as
-	// of when it was called or later.
+	// Beside returns the items with values whose names have the given first part and any second
+	// one, in any order. They are as of the call or later.
 	Beside(ctx context.Context, first string) iter.Seq2[Item, error]
 }

@@ -20,8 +20,8 @@ import (
 // revisions may go back after a crash during compaction before 3.4.32 and 3.5.14.
 var safeVersions = map[int64]int64{4: 42, 5: 28, 6: 9}
 
-// Check asks each endpoint for its version and whether it serves, and for the members of the
-// cluster. Endpoints that do not answer are findings while others do.
+// Check asks each endpoint for its version and status, and for the members of the cluster.
+// Endpoints without an answer are findings while others answer.
 func (d *Driver) Check(ctx context.Context) (found []driver.Finding, err error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (d *Driver) quorumFinding(ctx context.Context) (driver.Finding, bool) {
 	return driver.QuorumFinding("", voters), true
 }
 
-// Rehearse takes, renews and releases a lock of its own.
+// Rehearse implements [driver.Checker].
 func (d *Driver) Rehearse(ctx context.Context) error {
 	return rehearsal.Run(ctx, rehearsal.Name(), rehearsal.TTL, d.Claim)
 }

@@ -19,22 +19,22 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Errors to test for with errors.Is. None means that a lock is held, and each says what
-// to do.
+// Errors to test for with errors.Is. None means that a lock is held, and each says what to do.
 var (
-	// ErrAuth: user or password are wrong or missing, or the user's role lacks the prefix.
+	// ErrAuth: the user or password is wrong or missing, or the user's role lacks rights on the
+	// prefix.
 	ErrAuth = fmt.Errorf("etcdlock: %w, check name, password and role", driver.ErrDenied)
 	// ErrNoSpace: the server's quota is used up. Renew and Release still work.
 	ErrNoSpace = fmt.Errorf("etcdlock: the server's space is %w, compact, defragment and disarm the alarm", driver.ErrFull)
-	// ErrNoQuorum: less than half of the members can be reached by each other.
+	// ErrNoQuorum: no majority of the members can reach each other.
 	ErrNoQuorum = errors.New("etcdlock: the cluster has no leader, check its members")
-	// ErrTLS: the server's certificate or the client's is refused.
+	// ErrTLS: the server's or the client's certificate is refused.
 	ErrTLS = errors.New("etcdlock: TLS fails, check the server's name and the certificates")
 	// ErrUnreachable: no server answers at the endpoints.
 	ErrUnreachable = errors.New("etcdlock: no server can be reached, check the endpoints")
-	// ErrFenceRegressed: the cluster's revision went back: it was restored from a snapshot
-	// without --bump-revision. The grant was given up, and this Driver gives no more. Raise
-	// what the guards of the resources have seen, or restore again; then restart.
+	// ErrFenceRegressed: the cluster's revision went back, because it was restored from a
+	// snapshot without --bump-revision. The grant was given up, and this Driver grants no more.
+	// Reset the greatest fences that the guards have seen, or restore again; then restart.
 	ErrFenceRegressed = fmt.Errorf("etcdlock: the cluster's revision went back: %w", driver.ErrCorrupt)
 )
 
@@ -65,8 +65,8 @@ func (d *Driver) explain(ctx context.Context, err error) error {
 	return Explain(err)
 }
 
-// Explain adds the advice there is to an error of the client, such as that of
-// clientv3.New, which logs in. nil stays nil.
+// Explain adds advice to an error of the client, such as one of clientv3.New, which logs in. For
+// nil it returns nil.
 func Explain(err error) error {
 	if err == nil {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
-// DefaultPrefix is what all keys of the driver begin with.
+// DefaultPrefix begins all keys of the driver.
 const DefaultPrefix = "leasehold"
 
 const (
@@ -31,12 +31,12 @@ const (
 
 // Options configure a Driver. The zero value of each field is its default.
 type Options struct {
-	// Prefix is what all keys begin with, before a slash; "": DefaultPrefix. All processes
-	// must use the same. It does not end in a slash and has no control character. To
-	// exclude the holders of "etcdctl lock /locks/backup", it is "/locks".
+	// Prefix begins all keys, followed by a slash; "": DefaultPrefix. All processes must use the
+	// same. It does not end in a slash and has no control characters. To exclude the holders of
+	// "etcdctl lock /locks/backup", set it to "/locks".
 	Prefix string
 	// NoPrefix puts names at the root of the key space; Prefix must be "". The driver then
-	// hears of every key that is deleted in the cluster.
+	// watches deletions of all keys in the cluster.
 	NoPrefix bool
 }
 
@@ -58,8 +58,8 @@ type Driver struct {
 	writes   writes
 }
 
-// New returns a Driver on client, which stays the caller's: Close does not close it. It
-// does no I/O. A client with a namespace has its prefix before that of the Driver.
+// New returns a Driver on client, which Close does not close. New does no I/O. If client has a
+// namespace, its prefix precedes the Driver's.
 func New(client *clientv3.Client, opts *Options) (*Driver, error) {
 	var o Options
 	if opts != nil {
@@ -88,7 +88,7 @@ func New(client *clientv3.Client, opts *Options) (*Driver, error) {
 	return d, nil
 }
 
-// Features declares everything. TTLs are whole seconds.
+// Features implements [driver.Driver]. TTLs are whole seconds.
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
 		Engine: "etcd", Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
@@ -98,7 +98,7 @@ func (d *Driver) Features() driver.Features {
 }
 
 // Close ends the driver's watch and the keep-alives of its sessions. Later calls return
-// [driver.ErrClosed]. What is held stays held until its TTL is over.
+// [driver.ErrClosed]. Leases stay held until their TTL has passed.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.end() // start starts nothing from now on
@@ -110,7 +110,7 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// Claim never fails for a request that the core has checked.
+// Claim implements [driver.Driver].
 func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	if req.Owner == "" {
 		return nil, fmt.Errorf("etcdlock: an empty owner is %w", driver.ErrUnsupported)

@@ -23,8 +23,8 @@ const (
 	evictRounds = 10
 )
 
-// Inspect returns the holders and waiters of one resource; a free one has none. A lease
-// that its process does not renew any more shows until etcd ends it, up to a second late.
+// Inspect implements [driver.Operator]. It shows a lease that is no longer renewed until etcd
+// ends it, up to a second late.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	queue, err := d.queue(ctx, name)
 	if err != nil {
@@ -43,7 +43,8 @@ func (d *Driver) queue(ctx context.Context, name string) ([]entry, error) {
 	return d.list(ctx, d.dir(name))
 }
 
-// List implements [driver.Operator]. Pages are in the order of keys, in which "a-b" may be before "a".
+// List implements [driver.Operator]. Pages are in the order of keys, in which "a-b" may come
+// before "a".
 func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (states []driver.State, next string, err error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, "", err
@@ -155,11 +156,12 @@ func (e *entry) holder() driver.Holder {
 	return driver.Holder{Owner: driver.OwnerOf(e.name()), Mode: e.mode(), Limit: e.Limit, Fence: driver.FenceOf(e.rev), Note: e.Note}
 }
 
-// RaiseFence returns ErrUnsupported: etcd counts its revisions by itself.
+// RaiseFence returns ErrUnsupported, because etcd counts its revisions itself.
 func (*Driver) RaiseFence(context.Context, string, uint64) error { return driver.ErrUnsupported }
 
-// Evict deletes the key of a holder, which learns the reason. Those who come later have
-// larger fences. Another client goes by the end of its key, and what lingers by nothing.
+// Evict implements [driver.Operator]: it deletes the key of a holder, which is notified with the
+// reason. Later holders have larger fences. A foreign client notices that its key is gone. A
+// hold that lingers ends without notice.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	for range evictRounds {
 		queue, err := d.queue(ctx, name)

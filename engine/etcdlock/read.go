@@ -72,10 +72,10 @@ func (d *Driver) goneOf(ctx context.Context, some []*place) (gone []*place, err 
 	return gone, err
 }
 
-// areThere reports whether the keys are those of all, in their sessions; false: each is to be
+// keysExist reports whether the keys are those of all, in their sessions; false: each is to be
 // read by itself, as the server may not take so many at once. Where nothing may come late, the
 // lease of etcd says as much as the create revision: nobody else puts a key there.
-func (d *Driver) areThere(ctx context.Context, all []*place) (bool, error) {
+func (d *Driver) keysExist(ctx context.Context, all []*place) (bool, error) {
 	cmps := make([]clientv3.Cmp, 0, len(all))
 	d.mu.Lock()
 	for _, p := range all {

@@ -62,7 +62,7 @@ func (p *place) keep(ctx context.Context, ttl time.Duration) error {
 	}
 	d.mu.Unlock()
 	if fits {
-		if there, err := d.areThere(ctx, []*place{p}); err != nil {
+		if there, err := d.keysExist(ctx, []*place{p}); err != nil {
 			return err
 		} else if there {
 			return d.await(ctx, k)
@@ -78,14 +78,14 @@ type renewal struct {
 	k     *keepAlive
 }
 
-// RenewAll implements [driver.BatchRenewer]: one keep-alive serves all leases of a session,
-// and one transaction reads that 128 keys are still there. The watch does not stand in for
-// the read: whose member hangs looks as if nothing had been deleted.
+// RenewAll implements [driver.BatchRenewer]. One keep-alive serves all leases of a session, and
+// one transaction checks that up to 128 keys still exist. The watch cannot replace the check: if
+// its member hangs, it looks as if nothing had been deleted.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	started := d.clock.Now()
 	plain, singly := d.plain(renewals)
 	for some := range slices.Chunk(plain, maxCompared) {
-		there, err := d.areThere(ctx, placesOf(some))
+		there, err := d.keysExist(ctx, placesOf(some))
 		for _, r := range some {
 			g, failed := driver.Grant{}, err
 			if err == nil && there {

@@ -29,16 +29,16 @@ const (
 	pingWithin = 2 * time.Second
 )
 
-// OpenURL returns a *Driver on the cluster that a URL names. Its Close closes the connections
-// too. It sends nothing unless there is a password: then the client logs in.
+// OpenURL returns a *Driver on the cluster of a URL. Close closes the connections too. OpenURL
+// sends nothing unless there is a password: then the client logs in.
 //
 //	etcd://USER:PASSWORD@H1:PORT,H2,H3/PREFIX    etcds: over TLS
 //
-// Options after a "?": prefix, which may begin with a slash, and is [Options.NoPrefix] when it is
-// empty; tls=true, ca_file, cert_file, key_file and server_name are about TLS; password_file names
-// a file. For a user without a password there LEASEHOLD_PASSWORD counts. Each connection and each login
-// reads the files again. An error that matches
-// [driver.ErrURL]: the URL cannot be used as it is written. No error has a password.
+// The parameters tls=true, ca_file, cert_file, key_file and server_name configure TLS. prefix
+// may begin with a slash; an empty one is [Options.NoPrefix]. password_file names a file with
+// the password. A user without either has the password in LEASEHOLD_PASSWORD. Each connection
+// and each login reads the files again. An error that matches [driver.ErrURL] means that the URL
+// is invalid. No error has a password.
 func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	u, err := storeurl.Parse(url, urlForm)
 	if err != nil {

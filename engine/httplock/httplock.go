@@ -1,10 +1,10 @@
-// Package httplock is Leasehold's driver for the HTTP service, which package serve and
-// "leasehold serve" offer: a program that uses it needs no way to the engine but one port, and
-// no client of the engine. What the engine behind the service promises is what the driver
-// promises. See docs/serve.md.
+// Package httplock is Leasehold's driver for the HTTP service of package serve and "leasehold
+// serve". A program that uses it needs access to one port of the service, but not to the engine,
+// and no client of the engine. The driver promises what the engine behind the service promises.
+// See docs/serve.md.
 //
-// A claim that waits has a call open at the service, which answers when it is granted; one
-// stream of events for each driver tells holders that their leases have ended early.
+// A waiting claim keeps one call open at the service, which answers when it is granted. One
+// event stream per driver notifies holders of leases that have ended early.
 package httplock
 
 import (
@@ -26,10 +26,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
-// Options are what a Driver may be told. The zero value is what most need.
+// Options configure a Driver. The zero value suits most programs.
 type Options struct {
-	// Token returns the bearer token that calls carry. It is called for each, so that it may
-	// read a file that changes. nil: calls carry none.
+	// Token returns the bearer token of calls. It is called for each of them, so it may read a
+	// file that changes. nil: no token.
 	Token func() (string, error)
 	// TLS is for https; nil: the system's certificates.
 	TLS *tls.Config
@@ -40,14 +40,14 @@ type Options struct {
 	// renewal, as they do while the service refuses another stream.
 	NoEvents bool
 
-	// Headers adds to the headers of a call, such as the trace that its context is of: package leaseholdotel has one.
-	// nil: nothing is added.
+	// Headers adds headers to each call, such as those of the trace in its context:
+	// leaseholdotel.Inject does. nil: none are added.
 	Headers func(ctx context.Context, h http.Header)
 
 	files *storeurl.TLS // in place of TLS, from the files of a URL; nil: TLS counts
 }
 
-// ErrDenied: the service does not know the caller, or grants it no right to the call.
+// ErrDenied: the service does not know the caller, or the caller lacks the right.
 var ErrDenied = fmt.Errorf("httplock: denied by the service: %w", driver.ErrDenied)
 
 // How long a connection may take to be made, and how many stay open unused.
@@ -82,9 +82,9 @@ type promises struct {
 	inspects bool
 }
 
-// Connect asks the service at base, such as "https://locks.internal:7400", what it promises,
-// and returns a driver on it, which is a BatchRenewer, a Checker and, if the engine behind the
-// service is one, an Operator. The caller calls Close.
+// Connect asks the service at base, such as "https://locks.internal:7400", for its features, and
+// returns a driver on it. The driver is a BatchRenewer, a Checker and, if the engine behind the
+// service is one, an Operator. The caller must close it.
 func Connect(ctx context.Context, base string, opts *Options) (driver.Driver, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {

@@ -96,7 +96,7 @@ func fenceOf(token string) uint64 {
 	return fence
 }
 
-// Shown is what Inspect and List show in place of an owner.
+// Shown is the placeholder for owners in the results of Inspect and List.
 func Shown(owner string) string { return wire.Handle(owner) }
 
 // History asks the service what it has seen, with a query of GET /v1/history, and returns the answer, which is JSON.

@@ -15,15 +15,14 @@ var urlForm = storeurl.Form{
 	Options: append([]string{"events"}, storeurl.ServerOptions...),
 }
 
-// OpenURL is Connect with the options that a URL names.
+// OpenURL is Connect with the options of a URL.
 //
 //	https://:TOKEN@HOST:PORT/PATH    http: without TLS, and with a token to this machine alone
 //
-// The token may stand in the file that the option password_file names, which is read for each
-// call, or in LEASEHOLD_PASSWORD. Other options after a "?": events is [Options.Events]; ca_file,
-// cert_file, key_file and server_name are about TLS, and their files are looked at again once a second
-// while calls are made. An error that matches [driver.ErrURL]: the URL cannot be used as it is written.
-// No error has a token.
+// The token may also be in the file that the parameter password_file names, which is read for
+// each call, or in LEASEHOLD_PASSWORD. events is [Options.Events]. ca_file, cert_file, key_file
+// and server_name configure TLS; calls check these files for changes once a second. An error
+// that matches [driver.ErrURL] means that the URL is invalid. No error has a token.
 func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	u, err := storeurl.Parse(url, urlForm)
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 	"github.com/leasehold-go/leasehold/engine/caslock"
 )
 
-// Check tells of the server's version, as far as the user may ask, and of its clock, of which its answers
-// have the seconds. Who else may read and write the Leases it cannot tell.
+// Check reports the server's version, as far as the user may know, and the difference of its
+// clock, which its answers give in seconds. It cannot report who else may read and write the
+// Leases.
 func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	sender := d.leases.sender
 	req, err := http.NewRequestWithContext(quiet(ctx), http.MethodGet, sender.Get().AbsPath("/version").URL().String(), nil)

@@ -14,18 +14,19 @@ import (
 
 // Errors to test for with errors.Is. None means that a lock is held, and each says what to do.
 var (
-	// ErrNoNamespace: there is no such namespace, or it is being deleted.
+	// ErrNoNamespace: the namespace does not exist, or is being deleted.
 	ErrNoNamespace = errors.New("kubelock: the namespace does not exist, create it")
 	// ErrAuth: the server does not know the user, or the user lacks a right on Leases.
 	ErrAuth = fmt.Errorf("kubelock: %w, check its Role and RoleBinding", driver.ErrDenied)
-	// ErrFull: a ResourceQuota allows no more Leases, or etcd has no room. The first leaves renewals alone.
+	// ErrFull: a ResourceQuota allows no more Leases, which does not affect renewals, or etcd is
+	// full.
 	ErrFull = fmt.Errorf("kubelock: the namespace or etcd is %w, raise the ResourceQuota or etcd's quota", driver.ErrFull)
-	// ErrOverloaded: the server has more to do than it can. Outcomes are unknown.
+	// ErrOverloaded: the server is overloaded. Outcomes are unknown.
 	ErrOverloaded = errors.New("kubelock: the server has too much to do")
 	// ErrUnreachable: no API server answers. Outcomes are unknown.
 	ErrUnreachable = errors.New("kubelock: no API server answers, check the kubeconfig and the network")
-	// ErrInvalid: the server does not take the Lease, such as one with more waiters than an
-	// annotation has room for. Nothing was written.
+	// ErrInvalid: the server refuses the Lease, for example with more waiters than fit into an
+	// annotation. Nothing was written.
 	ErrInvalid = fmt.Errorf("kubelock: the server does not take the Lease: %w", caslock.ErrRefused)
 )
 

@@ -18,8 +18,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/rehearsal"
 )
 
-// Options configure a Driver. The zero value of each field is its default, which for MinTTL is 3 s and
-// for Place 8 s: waiters then write as often as candidates of client-go's leader election read.
+// Options configure a Driver. The zero value of each field is its default. The default of MinTTL
+// is 3 s and of Place 8 s: waiters then write as often as candidates of client-go's leader
+// election read.
 type Options struct {
 	caslock.Options
 }
@@ -30,8 +31,8 @@ type Driver struct {
 	leases *leases
 }
 
-// New returns a Driver on the Leases of a namespace. It sends nothing, and leaves config as it is, but
-// for whose QPS and Burst nothing is held back: renewals wait for nobody.
+// New returns a Driver on the Leases of a namespace. It sends nothing and does not change
+// config. It ignores QPS and Burst, because renewals must not wait.
 func New(config *rest.Config, namespace string, opts *Options) (*Driver, error) {
 	var o Options
 	if opts != nil {
@@ -73,7 +74,7 @@ func connect(config *rest.Config, namespace string) (*leases, error) {
 // rehearsed is the lock of all rehearsals, because Leases stay. It is shared.
 const rehearsed = "leasehold-doctor"
 
-// Rehearse takes, renews and releases a lock of its own.
+// Rehearse implements [driver.Checker].
 func (d *Driver) Rehearse(ctx context.Context) error {
 	return rehearsal.Run(ctx, rehearsed, rehearsal.TTL, func(req driver.Request) (driver.Claim, error) {
 		req.Mode = driver.Shared

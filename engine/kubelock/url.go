@@ -20,13 +20,13 @@ import (
 
 var urlForm = storeurl.Form{Schemes: []string{"kubernetes"}, Options: []string{"kubeconfig", "context"}, NoUser: true}
 
-// OpenURL returns a *Driver on the Leases of the namespace that a URL names. It sends nothing.
+// OpenURL returns a *Driver on the Leases of the namespace of a URL. It sends nothing.
 //
 //	kubernetes://NAMESPACE?kubeconfig=PATH&context=NAME
 //
-// Without a kubeconfig it is that of KUBECONFIG, else ~/.kube/config, else the pod's own account. While
-// calls are made, these files and those that they name are looked at again once a second. An error that matches
-// [driver.ErrURL]: the URL cannot be used as it is written. No error has a secret.
+// Without the parameter kubeconfig, OpenURL uses KUBECONFIG, else ~/.kube/config, else the pod's
+// own account. Calls check these files, and the files that they name, for changes once a second.
+// An error that matches [driver.ErrURL] means that the URL is invalid. No error has a secret.
 func OpenURL(_ context.Context, url string) (driver.Driver, error) {
 	u, err := storeurl.Parse(url, urlForm)
 	if err != nil {

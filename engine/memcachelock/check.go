@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/rehearsal"
 )
 
-// Check asks each server for its version, what it has evicted, and the time, which it tells in
-// whole seconds. Servers that do not answer are findings while others do.
+// Check asks each server for its version, its evictions, and the time, which it reports in whole
+// seconds. Servers without an answer are findings while others answer.
 func (d *Driver) Check(ctx context.Context) (found []driver.Finding, err error) {
 	away := 0
 	for _, s := range d.servers {
@@ -91,7 +91,7 @@ func (c *conn) stats(command string) (map[string]string, error) {
 	})
 }
 
-// Rehearse takes, renews and releases a lock of its own on each server.
+// Rehearse implements [driver.Checker], on each server.
 func (d *Driver) Rehearse(ctx context.Context) error {
 	for _, s := range d.servers {
 		err := rehearsal.Run(ctx, rehearsal.Name(), rehearsal.TTL, func(req driver.Request) (driver.Claim, error) {

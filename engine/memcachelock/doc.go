@@ -1,18 +1,20 @@
-// Package memcachelock is Leasehold's driver for memcached, for those who have nothing
-// else: it saves work that two would otherwise do, and must not be trusted with what
-// must never happen twice.
+// Package memcachelock is Leasehold's driver for memcached, for programs that have no other
+// store. Its locks avoid duplicate work, and must not be trusted with anything that must never
+// happen twice.
 //
-// What is known of a resource is a record in an item, which is read with its version and
-// written if it is still the same. An exclusive lease is an item that was stored where
-// there was none, and expires. So it excludes, and is excluded by, every client that takes
-// a lock with add. Memcached has no memory to rely on: it may evict a lease, forgets all
-// when it restarts, and has no counter that outlives that. There are no fencing tokens, no
-// shared leases, no queue, and waiters poll. See docs/engines/memcached.md.
+// A resource is an item with a record, which is read with its version and written if it is
+// unchanged. An exclusive lease is an item that is added if there is none, and expires. So it
+// excludes, and is excluded by, every client that acquires a lock with add.
+//
+// Memcached may evict a lease, loses everything when it restarts, and has no counter that
+// survives this. There are no fencing tokens, no shared leases and no queue, and waiters poll.
+// See docs/engines/memcached.md.
 //
 // # Phases of a claim
 //
-// A claim is in one phase, which is what the last answer about it said. An error is no
-// answer and leaves the phase, but for a first Try that did not reach the server: over.
+// A claim is in one phase, which follows from the last answer about it. An error is no answer
+// and keeps the phase, with one exception. A first Try that did not reach the server leads to
+// over.
 //
 //	phase    Try                       Renew, Linger      Release
 //	idle     adds                      asks, takes over   asks, takes over
@@ -25,8 +27,8 @@
 //	answer   granted   refused   renewed   released, lingers   lost
 //	phase    held      refused   held      over                over
 //
-// Uncertain are adds that were sent and have no answer. While there are any, the claim is
-// asked for wherever the table says that nothing is; its release leaves a record that
-// nobody owns for barTTL, in which they arrive and find the name taken. A swap that has no
-// answer needs nothing: whatever is written after it has another version.
+// Adds that were sent and have no answer are uncertain. While there are any, the claim asks the
+// server even where the table says that nothing is asked. Its release leaves an ownerless record
+// for barTTL, so that late adds find the name taken. A swap without an answer needs no care,
+// because whatever is written after it has another version.
 package memcachelock

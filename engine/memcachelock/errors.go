@@ -8,17 +8,17 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Errors to test for with errors.Is. None means that a lock is held, and each says what
-// to do. Those that waiting cannot heal also match driver.ErrUnsupported.
+// Errors to test for with errors.Is. None means that a lock is held, and each says what to do.
+// Permanent ones also match driver.ErrUnsupported.
 var (
-	// ErrOutOfMemory: the server has no room and does not evict (its option -M).
+	// ErrOutOfMemory: the server is full and does not evict (its option -M).
 	ErrOutOfMemory = fmt.Errorf("memcachelock: the server's memory is %w, raise its option -m", driver.ErrFull)
 	// ErrTooLarge: the note does not fit into an item.
 	ErrTooLarge = fmt.Errorf("memcachelock: owner and note are too large for an item, shorten the note: %w", driver.ErrUnsupported)
-	// ErrAuth: the server wants a user name, which the driver cannot give.
+	// ErrAuth: the server requires a user name, which the driver does not support.
 	ErrAuth = fmt.Errorf("memcachelock: the server wants a password (its options -Y or -S), protect it by TLS and a firewall instead: %w", driver.ErrUnsupported)
-	// ErrNoCAS: the server keeps no versions of items, so that nothing could be given up
-	// without the risk of giving up somebody else's.
+	// ErrNoCAS: the server keeps no versions of items, so a release might release another
+	// owner's lease.
 	ErrNoCAS = fmt.Errorf("memcachelock: the server does not compare and swap, start it without -C: %w", driver.ErrUnsupported)
 )
 

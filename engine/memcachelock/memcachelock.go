@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// DefaultPrefix is put before each name.
+// DefaultPrefix precedes each name.
 const DefaultPrefix = "lock:"
 
 const (
@@ -37,12 +37,12 @@ type dialFunc = func(ctx context.Context, network, address string) (net.Conn, er
 
 // Options configure a Driver. The zero value of each field is its default.
 type Options struct {
-	// Prefix is put before each name to make the key; "": DefaultPrefix. All processes
-	// must use the same. At most 100 bytes, without blanks and control characters.
+	// Prefix precedes each name in the key; "": DefaultPrefix. All processes must use the same.
+	// It has at most 100 bytes, without blanks and control characters.
 	Prefix string
-	// NoPrefix makes keys of names alone; Prefix must be "".
+	// NoPrefix uses names as keys without a prefix; Prefix must be "".
 	NoPrefix bool
-	// Dial opens connections, for TLS or a way of one's own; nil: a net.Dialer.
+	// Dial opens connections, for example with TLS; nil: a net.Dialer.
 	Dial dialFunc
 }
 
@@ -53,10 +53,10 @@ type Driver struct {
 	turns   *turns
 }
 
-// New returns a Driver on the servers at these addresses, HOST or HOST:PORT. It does no
-// I/O. Each name belongs to one of the servers, which its key and their addresses as
-// written here decide: all processes must write them alike, in any order. A server that
-// is down is not replaced by another: what it holds, and would hold, waits for it.
+// New returns a Driver on the servers at these addresses, HOST or HOST:PORT. It does no I/O.
+// Each name belongs to one server, chosen by its key and the addresses as written here. So all
+// processes must spell them alike, in any order. If a server is down, no other replaces it: its
+// locks are unavailable.
 func New(addresses []string, opts *Options) (*Driver, error) {
 	var o Options
 	if opts != nil {
@@ -89,12 +89,12 @@ func New(addresses []string, opts *Options) (*Driver, error) {
 
 var features = driver.Features{Engine: "memcached", Resumes: true, Lingers: true, MinTTL: minTTL, Step: step}
 
-// Features declares what memcached has: exclusive leases, owners that another process may take
-// over, and leases that linger.
+// Features implements [driver.Driver]: exclusive leases that other processes may resume and that
+// may linger.
 func (d *Driver) Features() driver.Features { return features }
 
-// Close closes the driver's connections. Later calls return [driver.ErrClosed]. What is held
-// stays held.
+// Close closes the driver's connections. Later calls return [driver.ErrClosed]. Leases stay
+// held.
 func (d *Driver) Close() error {
 	for _, s := range d.servers {
 		s.close()
@@ -102,8 +102,8 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// Claim returns ErrUnsupported for a shared lease, and for an owner or a TTL that cannot
-// be stored.
+// Claim implements [driver.Driver]. It returns ErrUnsupported for a shared lease, and for an
+// owner or a TTL that cannot be stored.
 func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	switch {
 	case req.Mode != driver.Exclusive:
@@ -121,8 +121,8 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 // maxRenewals is how many renewals of one RenewAll are on their way to a server at once, not counting those that may hang.
 const maxRenewals = maxConns / 2
 
-// RenewAll implements [driver.BatchRenewer]: by a call each, to all servers at once. One that does not answer
-// costs the leases of others no time.
+// RenewAll implements [driver.BatchRenewer] with one call per lease, to all servers at once. A
+// server that does not answer does not delay the leases of others.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	byServer := make(map[*server][]*driver.Renewal, len(d.servers))
 	for i := range renewals {

@@ -9,12 +9,12 @@ import (
 
 var urlForm = storeurl.Form{Schemes: []string{"memcached"}, Options: []string{"prefix"}, NoUser: true}
 
-// OpenURL returns a *Driver on the servers that a URL names. It does no I/O.
+// OpenURL returns a *Driver on the servers of a URL. It does no I/O.
 //
 //	memcached://H1:PORT,H2?prefix=PREFIX
 //
-// An empty prefix is [Options.NoPrefix]. Users are refused, because the driver cannot give
-// them. Errors match [driver.ErrURL]: the URL cannot be used as it is written.
+// An empty prefix is [Options.NoPrefix]. Users are refused, because the driver does not support
+// them. Errors match [driver.ErrURL], which means that the URL is invalid.
 func OpenURL(_ context.Context, url string) (driver.Driver, error) {
 	u, err := storeurl.Parse(url, urlForm)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/rehearsal"
 )
 
-// Check tells how the bucket is kept.
+// Check reports how the bucket is stored.
 func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	ctx, kv, end, err := d.store.begin(ctx, d.store.prefix()+d.store.api("STREAM.INFO"))
 	if err != nil {
@@ -129,7 +129,7 @@ func (d *Driver) clockFinding(before, now, after time.Time) driver.Finding {
 	return caslock.ClockFinding(before, now, after)
 }
 
-// Rehearse takes, renews and releases a lock of its own.
+// Rehearse implements [driver.Checker].
 func (d *Driver) Rehearse(ctx context.Context) error {
 	return rehearsal.Run(ctx, rehearsal.Name(), rehearsal.TTL, d.Claim)
 }

@@ -15,13 +15,14 @@ import (
 
 // Errors to test for with errors.Is. None means that a lock is held, and each says what to do.
 var (
-	// ErrNoBucket: there is no bucket of that name.
+	// ErrNoBucket: the bucket does not exist.
 	ErrNoBucket = errors.New("natslock: the bucket does not exist, create it by CreateBucket")
-	// ErrAuth: the server refuses the user, or lacks the user a right on the bucket's subjects.
+	// ErrAuth: the server refuses the user, or the user lacks a right on the bucket's subjects.
 	ErrAuth = fmt.Errorf("natslock: %w, check name, password and permissions", driver.ErrDenied)
-	// ErrUnreachable: no server, or no leader of the bucket, has answered.
+	// ErrUnreachable: neither a server nor a leader of the bucket answers.
 	ErrUnreachable = errors.New("natslock: nobody answers for the bucket, check the servers and that JetStream is enabled")
-	// ErrFull: the bucket or the account has no room for another value, or the server takes none so large.
+	// ErrFull: the bucket or the account has no space for another value, or the value is too
+	// large for the server.
 	ErrFull = fmt.Errorf("natslock: the bucket or the account is %w, raise its limits", driver.ErrFull)
 )
 

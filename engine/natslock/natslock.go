@@ -24,13 +24,14 @@ const spare = 24 * time.Hour
 type Options struct {
 	caslock.Options
 
-	// ServerClock lets the server end what nobody renews, by its clock: who comes long after
-	// a holder has died need not watch it for a TTL. A server whose clock jumps ahead, or a new
-	// leader whose clock is ahead, then ends leases early. The bucket needs a LimitMarkerTTL.
+	// ServerClock lets the server's clock expire leases. A process that starts long after a
+	// holder's death then need not watch the lease for a TTL. If the server's clock jumps ahead,
+	// or a new leader's clock is ahead, leases end early. The bucket needs a LimitMarkerTTL.
 	ServerClock bool
 
-	// Monitors are "host:port" of the servers' monitoring, over http. [Driver.Check] asks there how often
-	// they sync their files, which they tell no client. nil: nobody is asked.
+	// Monitors are the "host:port" of the servers' monitoring endpoints, over http.
+	// [Driver.Check] asks them how often the servers sync their files, which clients cannot see.
+	// nil: it does not ask.
 	Monitors []string
 }
 
@@ -58,10 +59,11 @@ func New(js jetstream.JetStream, bucket string, opts *Options) (*Driver, error) 
 	return &Driver{Driver: cas, store: s, monitors: o.Monitors}, nil
 }
 
-// CreateBucket makes a bucket for locks, if there is none of that name: with that many replicas,
-// on disk, and with markers for what was removed where the server knows them (2.11 and newer). It
-// numbers its messages from the microseconds of this machine's clock on, so that one which is made
-// anew repeats no fence, and no number by which a process knows what it has seen of the former one.
+// CreateBucket creates a bucket for locks if there is none of that name. The bucket is on disk,
+// has the given number of replicas, and keeps markers for removed values if the server supports
+// them (2.11 and newer). Its message numbers begin at the microseconds of this machine's clock.
+// So a bucket that is created again repeats no fence, and no number that processes know from the
+// former one.
 func CreateBucket(ctx context.Context, js jetstream.JetStream, bucket string, replicas int) error {
 	account, err := js.AccountInfo(ctx)
 	if err != nil {
@@ -91,7 +93,7 @@ var bucketName = regexp.MustCompile("^[a-zA-Z0-9_-]+$")
 // mostClosing is how long Close waits for its connection: while the client connects, nobody can close it.
 const mostClosing = time.Second
 
-// Close ends the driver's calls and its watch, and the connection that [OpenURL] made.
+// Close ends the driver's calls, its watch, and the connection that [OpenURL] made.
 func (d *Driver) Close() error {
 	err := d.Driver.Close()
 	if d.own != nil {

@@ -27,16 +27,17 @@ var urlForm = storeurl.Form{
 	Options: append([]string{"replicas", "server_clock", "creds_file", "monitor"}, storeurl.ServerOptions...),
 }
 
-// OpenURL returns a *Driver on the bucket that a URL names, which it does not create, as soon as a
-// server has answered. Its Close closes the connection too.
+// OpenURL returns a *Driver on the bucket of a URL once a server has answered. It does not
+// create the bucket. Close closes the connection too.
 //
 //	nats://USER:PASSWORD@H1:PORT,H2,H3/BUCKET    nats://:TOKEN@H1/BUCKET
 //
-// Options after a "?": server_clock=true is [Options.ServerClock]; monitor=H1:PORT,H2 is [Options.Monitors]; replicas is for [CreateURL]; tls=true,
-// ca_file, cert_file, key_file and server_name are about TLS; password_file names a file, and
-// creds_file one with a JWT and a seed, as nsc writes it. Without a password there
-// LEASEHOLD_PASSWORD counts. Each connection that is made reads the files again. An error that matches
-// [driver.ErrURL]: the URL cannot be used as it is written. No error has a password.
+// The parameters are: server_clock=true for [Options.ServerClock]; monitor=H1:PORT,H2 for
+// [Options.Monitors]; replicas for [CreateURL]; tls=true, ca_file, cert_file, key_file and
+// server_name for TLS. password_file names a file with the password, and creds_file one with a
+// JWT and a seed, as nsc writes it. Without either, the password is in LEASEHOLD_PASSWORD. Each
+// new connection reads the files again. An error that matches [driver.ErrURL] means that the URL
+// is invalid. No error has a password.
 func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	d, _, err := openURL(url)
 	if err != nil {
@@ -45,8 +46,8 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	return d, nil
 }
 
-// CreateURL is [OpenURL] that creates the bucket if it is missing, with as many replicas as the URL
-// says; if it says nothing, with 3 where it names three servers, and else 1.
+// CreateURL is [OpenURL], but creates the bucket if it is missing. The number of replicas is the
+// URL's, or else 3 if it names three servers, or else 1.
 func CreateURL(ctx context.Context, url string) (driver.Driver, error) {
 	d, replicas, err := openURL(url)
 	if err != nil {

@@ -20,8 +20,8 @@ const (
 	connectWithin = 10 * time.Second
 )
 
-// A Listener hears what is told on a channel of one database, over one connection while
-// Listen runs. It is safe for concurrent use.
+// A Listener receives the notifications on a channel of one database. It uses one connection
+// while Listen runs. It is safe for concurrent use.
 type Listener struct {
 	config *pgx.ConnConfig
 	before func(context.Context, *pgx.ConnConfig) error // nil: nothing
@@ -29,8 +29,8 @@ type Listener struct {
 
 var _ sqllock.Listener = (*Listener)(nil)
 
-// New returns a Listener on the server that address names, as pgx understands it: a URL, or
-// words such as host=db.internal. It connects nowhere. An error has no password.
+// New returns a Listener on the server at address, as pgx parses it: a URL, or words such as
+// host=db.internal. It does not connect. An error has no password.
 func New(address string) (*Listener, error) {
 	config, err := pgx.ParseConfig(address)
 	if err != nil {
@@ -39,11 +39,12 @@ func New(address string) (*Listener, error) {
 	return NewFor(config), nil
 }
 
-// NewFor is New for what pgx.ParseConfig has returned.
+// NewFor is New for a config that pgx.ParseConfig has returned.
 func NewFor(config *pgx.ConnConfig) *Listener { return NewWith(config, nil) }
 
-// NewWith is [NewFor] with a function that is called before each connection is made, with a copy of config that
-// it may change, such as its password. An error of it is that of the attempt to connect. nil: none is called.
+// NewWith is [NewFor] with a function that is called before each connection. It gets a copy of
+// config that it may change, such as its password. If it fails, so does the attempt to connect.
+// nil: no function is called.
 func NewWith(config *pgx.ConnConfig, before func(context.Context, *pgx.ConnConfig) error) *Listener {
 	config = config.Copy()
 	if config.ConnectTimeout == 0 {

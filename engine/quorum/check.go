@@ -36,8 +36,8 @@ func (d *Driver) majorityOf(call string, errs []error) error {
 	return &NodesError{Call: call, Nodes: errs}
 }
 
-// Check asks those nodes that are a [driver.Checker]. Those that do not answer are findings while
-// more than half do.
+// Check asks all nodes that are a [driver.Checker]. Nodes without an answer are findings while
+// more than half answer.
 func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	found := make([][]driver.Finding, len(d.nodes))
 	errs := d.each(func(i int, n *node) (err error) {
@@ -61,7 +61,7 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	return append(all, driver.QuorumFinding("", len(d.nodes))), d.majorityOf("check", errs)
 }
 
-// Rehearse has those nodes rehearse that are a [driver.Checker]; more than half must.
+// Rehearse calls Rehearse on all nodes that are a [driver.Checker]; more than half must succeed.
 func (d *Driver) Rehearse(ctx context.Context) error {
 	errs := d.each(func(_ int, n *node) error {
 		if checker, ok := n.driver.(driver.Checker); ok {

@@ -37,8 +37,8 @@ func shown[T any](ctx context.Context, d *Driver, call string, question func(ctx
 	return values, nil
 }
 
-// Inspect returns who holds name at a majority of the nodes, or may, by those of a minority that
-// do not answer.
+// Inspect returns the owners that hold name at a majority of the nodes. It includes those that
+// may, because nodes of a minority do not answer.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	states, err := shown(ctx, d, "inspect", func(ctx context.Context, n driver.Operator) (driver.State, error) {
 		return n.Inspect(ctx, name)
@@ -79,8 +79,8 @@ func (d *Driver) merge(name string, states []driver.State, silent int) driver.St
 
 func byName(a, b driver.State) int { return cmp.Compare(a.Resource, b.Resource) }
 
-// Evict ends owner's lease at every node that answers. Unless it returns an error, no majority
-// holds it any more: most answered, and what some have ended the others did not have.
+// Evict ends owner's lease at every node that answers. If it returns nil, no majority holds the
+// lease any more: most nodes answered, and they have ended it or did not have it.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	ended, v := ask(ctx, d, func(ctx context.Context, n driver.Operator) (struct{}, error) {
 		return struct{}{}, n.Evict(ctx, name, owner, reason)

@@ -35,9 +35,10 @@ func list(ctx context.Context, n driver.Operator, prefix, after string, limit in
 	return p, err
 }
 
-// List returns what is held by the rule of Inspect. If all that the nodes have fits into one page, it is that.
-// Else it goes through the nodes one by one, in the order in which New had them, and inspects each name
-// at all of them: a name that several nodes list comes several times.
+// List returns the resources that are held by the rule of Inspect. If all resources of the nodes
+// fit into one page, it returns that page. Otherwise it lists the nodes one by one, in the order
+// passed to New, and inspects each name at all of them. A name that several nodes list then
+// appears several times.
 func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
 	if after == "" {
 		if states, whole, err := d.listAll(ctx, prefix, limit); whole || err != nil && !errors.Is(err, driver.ErrCorrupt) {

@@ -231,7 +231,7 @@ func (v *verdict) split(majority int) bool {
 	return len(v.no) > 0 && most+len(v.unknown) < majority
 }
 
-// A NodesError tells how each node ended a call that missed the majority. Its outcome is
+// A NodesError is a call that missed the majority, with the result of each node. Its outcome is
 // unknown. It matches the errors of the nodes.
 type NodesError struct {
 	Call  string  // try, renew, release or raise fence
@@ -250,8 +250,8 @@ func (e *NodesError) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the nodes' errors but refusals: the call as a whole was not refused. What
-// waiting cannot heal at a minority of the nodes it leaves out: the others may be back.
+// Unwrap returns the nodes' errors except refusals, because the call as a whole was not refused.
+// It also omits permanent errors of a minority of the nodes, because the others may recover.
 func (e *NodesError) Unwrap() []error {
 	var errs []error
 	for _, err := range e.Nodes {

@@ -1,10 +1,9 @@
-// Package quorum makes one driver of several independent engines: a claim is granted
-// when more than half of them grant it. Over N Redis servers that know nothing of each
-// other this is the Redlock algorithm, with fencing tokens added.
+// Package quorum combines several independent engines into one driver: a claim is granted when
+// more than half of them grant it. Over N independent Redis servers this is the Redlock
+// algorithm, with fencing tokens added.
 //
-// A minority of the nodes may be down, hung or cut off. What a quorum cannot survive is
-// a node that forgets what it granted while that still counts: see the amnesia guard of
-// the driver behind it.
+// A minority of the nodes may be down, hung or cut off. A quorum cannot survive a node that
+// forgets a grant while it still counts: see the amnesia guard of the driver behind it.
 package quorum
 
 import (
@@ -19,23 +18,23 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// DefaultNodeTimeout is how long one node may take to answer. The Redlock page of the
-// Redis manual gives 5 to 50 ms for leases of ten seconds.
+// DefaultNodeTimeout is the default of [Options.NodeTimeout]. The Redlock page of the Redis manual
+// gives 5 to 50 ms for leases of ten seconds.
 const DefaultNodeTimeout = 50 * time.Millisecond
 
 // Options configure a Driver. The zero value of each field is its default.
 type Options struct {
-	// NodeTimeout bounds each call to one node, also those that release, counted from
-	// when it is sent; 0: DefaultNodeTimeout. A slow or hung node costs each of the two
-	// rounds of a grant at most so much, and nothing while the others decide. Renewals wait
-	// longer where they must, as long as their caller does.
+	// NodeTimeout bounds each call to one node, releases included, from when it is sent; 0:
+	// DefaultNodeTimeout. A slow or hung node delays each of the two rounds of a grant by at
+	// most this, and not at all once the others decide. Renewals wait longer if they must, up to
+	// the limit of their caller.
 	NodeTimeout time.Duration
-	// NoFencing leaves out the second round that makes fences grow over all
-	// majorities. Features.Fencing is then false.
+	// NoFencing omits the second round, which makes fences grow over all majorities.
+	// Features.Fencing is then false.
 	NoFencing bool
 }
 
-// ErrSameNode: two of the drivers lead to one server, whose yes would count twice.
+// ErrSameNode: two of the drivers use the same server, whose vote would count twice.
 var ErrSameNode = errors.New("two nodes are the same server")
 
 // A Driver serves exclusive claims by majority. It is safe for concurrent use.
@@ -53,9 +52,9 @@ type Driver struct {
 	running sync.WaitGroup // calls to nodes; added to under mu
 }
 
-// New returns a driver over nodes, of which there must be an odd number, at least three:
-// an even number survives no more failures than one less. It does no I/O and closes
-// none of them. Nodes that are [driver.Identifier] are compared when first used.
+// New returns a driver over nodes. Their number must be odd and at least three: an even number
+// survives no more failures than one less. It does no I/O, and Close closes no node. Nodes that
+// are a [driver.Identifier] are compared at their first use.
 func New(nodes []driver.Driver, opts *Options) (*Driver, error) {
 	var o Options
 	if opts != nil {
@@ -100,11 +99,11 @@ func New(nodes []driver.Driver, opts *Options) (*Driver, error) {
 	return d, nil
 }
 
-// Features: exclusive claims, fencing unless it was left out. Waiters poll: each node
-// has a queue of its own, and their orders may differ.
+// Features implements [driver.Driver]: exclusive claims, and fencing unless NoFencing is set.
+// Waiters poll, because each node has a queue of its own, and their orders may differ.
 func (d *Driver) Features() driver.Features { return d.features }
 
-// Claim returns [driver.ErrUnsupported] for shared claims.
+// Claim implements [driver.Driver]. It returns [driver.ErrUnsupported] for shared claims.
 func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	if req.Mode != driver.Exclusive {
 		return nil, fmt.Errorf("%w: shared claims on a quorum", driver.ErrUnsupported)
@@ -127,8 +126,8 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	return c, nil
 }
 
-// Close waits for the calls to nodes that are still on their way, each at most its
-// NodeTimeout. It does not close the nodes.
+// Close waits for calls to nodes that are in flight, each for at most NodeTimeout. It does not
+// close the nodes.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true

@@ -8,8 +8,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// RenewAll implements [driver.BatchRenewer]: one call to each node where its driver renews in
-// batches too.
+// RenewAll implements [driver.BatchRenewer]. It makes one call to each node whose driver renews
+// in batches too.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	verdicts := make([]verdict, len(renewals))
 	for _, r := range renewals {

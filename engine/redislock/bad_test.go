@@ -204,7 +204,7 @@ func TestRedlockACLRule(t *testing.T) {
 		clients = append(clients, c)
 	}
 	const longest = 3 * time.Second
-	d, err := redislock.NewRedlock(clients, &redislock.Options{Memory: longest}, nil)
+	d, err := redislock.NewRedlock(clients, &redislock.Options{MinUptime: longest}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/rehearsal"
 )
 
-// Check asks every primary for its version, for the settings that a lock's promises depend on,
-// and for the time. It needs nothing that locks do not need but, to tell how often the server
-// writes to disk, the right to CONFIG GET.
+// Check asks every primary for its version, its settings that locks depend on, and the time. It
+// needs the same rights as locks. Only to report how often the server writes to disk does it
+// need the right to CONFIG GET.
 func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
@@ -76,8 +76,8 @@ func (d *Driver) persistenceFinding(ctx context.Context, node redis.UniversalCli
 	f := driver.Finding{About: driver.AboutPersistence}
 	if info["aof_enabled"] == "0" {
 		f.Text = "appendonly is no"
-		if d.o.Memory > 0 {
-			f.Text += fmt.Sprintf("; after a restart the server grants nothing for %v", d.o.Memory)
+		if d.o.MinUptime > 0 {
+			f.Text += fmt.Sprintf("; after a restart the server grants nothing for %v", d.o.MinUptime)
 			return f
 		}
 		f.Level, f.Advice = driver.Weak, "set appendonly to yes and appendfsync to always"
@@ -88,7 +88,7 @@ func (d *Driver) persistenceFinding(ctx context.Context, node redis.UniversalCli
 	f.Text = "appendonly is yes"
 	switch sync := how["appendfsync"]; {
 	case err != nil || sync == "": // who may not ask goes on
-	case sync == "always" || d.o.Memory > 0:
+	case sync == "always" || d.o.MinUptime > 0:
 		f.Text += ", appendfsync " + sync
 	default:
 		f.Level, f.Advice = driver.Weak, "set appendfsync to always where that counts"
@@ -120,12 +120,12 @@ func plural(n, word string) string {
 	return word + "s"
 }
 
-// Rehearse takes, renews and releases a lock of its own, and removes its history. Who may not
-// do that leaves it for a day.
+// Rehearse takes, renews and releases a lock on a random name, and removes its history. A user
+// without the right to remove it leaves it for a day.
 func (d *Driver) Rehearse(ctx context.Context) error {
 	name, ttl := rehearsal.Name(), rehearsal.TTL
-	if d.o.Memory > 0 {
-		ttl = min(ttl, d.o.Memory)
+	if d.o.MinUptime > 0 {
+		ttl = min(ttl, d.o.MinUptime)
 	}
 	err := rehearsal.Run(ctx, name, ttl, d.Claim)
 	ending, cancel := rehearsal.Ending(ctx)

@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	// placeTTL is how long a place in the queue outlives its last Try: a waiter that
-	// died delays those behind it by no more. keepPlace is when to Try again to keep
-	// it; two may fail.
+	// placeTTL is how long a place in the queue outlives its last Try: a dead waiter delays
+	// those behind it by no more. keepPlace is when to call Try again to keep the place; two
+	// tries may fail.
 	placeTTL  = 3 * time.Second
 	keepPlace = placeTTL / 3
-	// foreignPoll is how often to look whether a foreign holder has released, because
-	// that wakes nobody: 14 commands a second, and noticed within a tenth of one.
+	// foreignPoll is the polling interval for foreign holders, whose release notifies nobody. It
+	// costs 14 commands a second, and notices a release within a tenth of a second.
 	foreignPoll = 70 * time.Millisecond
-	// goneTTL is how long the server refuses an attempt that comes after its claim was
-	// given up. Both were sent; only a server that was stopped or a link that stood
-	// still can reverse them, and then serves both at once.
+	// goneTTL is how long the server refuses an attempt that arrives after its claim was given
+	// up. Both were sent: only a stopped server or a stalled link can reverse them, and then
+	// serves both at once.
 	goneTTL = 30 * time.Second
-	// maxExact is the first number that Lua cannot count to in steps of one.
+	// maxExact is the first number up to which Lua does not count exactly.
 	maxExact = 1 << 53
-	// barred is the mark of an owner that was given up: no number is above it.
+	// barred is the mark of an owner that was barred: no number is above it.
 	barred = maxExact
-	// hearWithin is how long a waiter waits for the driver's subscription. Without one
-	// it comes back every retryDeaf.
-	hearWithin = time.Second
-	retryDeaf  = 200 * time.Millisecond
+	// subscribeTimeout is how long a waiter waits for the driver's subscription. Without one it
+	// polls every retryUnsubscribed.
+	subscribeTimeout  = time.Second
+	retryUnsubscribed = 200 * time.Millisecond
 )
 
 // claim implements driver.Claim.
@@ -44,7 +44,7 @@ type claim struct {
 
 	listener listener // guarded by the subscriber's mu
 
-	mu    sync.Mutex // calls do not overlap, but nothing else orders their memory
+	mu    sync.Mutex // calls do not overlap, but nothing else synchronises them
 	notes notes      // guarded by mu
 	state
 }
@@ -68,7 +68,7 @@ const (
 	replyHeld
 	replyGone
 	replyNoHistory
-	replyForgetful
+	replyTooYoung
 )
 
 // Try implements driver.Claim.
@@ -84,12 +84,12 @@ func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 	}
 }
 
-// takeOrQueue is a Try by the scripts, which know of waiters.
+// takeOrQueue is a Try by the scripts that respect waiters.
 func (c *claim) takeOrQueue(ctx context.Context) (driver.Grant, error) {
 	if !c.req.Queue {
 		c.d.subscriber.listen(c)
 		g, busy, err := c.attempt(ctx, 0)
-		if busy != nil { // without a place: nobody releases it
+		if busy != nil { // there is no place to release
 			c.d.subscriber.forget(c)
 			if c.load().uncertain.attempt {
 				c.giveBack(ctx)
@@ -106,8 +106,8 @@ func (c *claim) takeOrQueue(ctx context.Context) (driver.Grant, error) {
 	armed := c.arm()
 	g, busy, err := c.attempt(ctx, armed.number)
 	if busy != nil && !armed.heard {
-		// It has its place, but what was told since went unheard. Look again when we hear.
-		if c.d.subscriber.hear(ctx, c, hearWithin) {
+		// The claim has its place, but may have missed messages. Try again once subscribed.
+		if c.d.subscriber.hear(ctx, c, subscribeTimeout) {
 			armed = c.arm()
 			g, busy, err = c.attempt(ctx, armed.number)
 		}
@@ -115,21 +115,21 @@ func (c *claim) takeOrQueue(ctx context.Context) (driver.Grant, error) {
 	if busy != nil {
 		busy.Wake, busy.Granted = armed.wake, armed.granted
 		if !armed.heard {
-			busy.Retry = min(busy.Retry, retryDeaf)
+			busy.Retry = min(busy.Retry, retryUnsubscribed)
 		}
 	}
 	return c.settle(g, busy, err)
 }
 
-// arm is called before an attempt reads the state: what the server tells from then on is
-// for that attempt's refusal.
+// arm is called before an attempt reads the state. Messages from then on belong to that
+// attempt's refusal.
 func (c *claim) arm() armed {
 	return c.d.subscriber.arm(c, c.d.tries.Add(1))
 }
 
-// brought takes a grant that the server gave without an attempt. If it may not count, the
-// next attempt finds it, and says so.
-func (c *claim) brought(fence uint64) (ok bool) {
+// receiveGrant accepts a grant that the server gave without an attempt. If it may not count, the
+// next attempt finds and reports it.
+func (c *claim) receiveGrant(fence uint64) (ok bool) {
 	c.update(func(now *state) {
 		if ok = fence > now.floor; ok {
 			now.hold(fence)
@@ -141,7 +141,7 @@ func (c *claim) brought(fence uint64) (ok bool) {
 	return ok
 }
 
-// settle turns what an attempt has brought into the answer of Try.
+// settle turns the result of an attempt into that of Try.
 func (c *claim) settle(g driver.Grant, busy *driver.Busy, err error) (driver.Grant, error) {
 	if busy != nil {
 		return driver.Grant{}, busy
@@ -150,11 +150,12 @@ func (c *claim) settle(g driver.Grant, busy *driver.Busy, err error) (driver.Gra
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	c.d.subscriber.unplaced(c)
+	c.d.subscriber.dropPlace(c)
 	return g, nil
 }
 
-// attempt has the script run once: a grant, a refusal, or an error. try is the number of a Try that waits.
+// attempt runs the script once and returns a grant, a refusal, or an error. try is the number of
+// a Try that waits.
 func (c *claim) attempt(ctx context.Context, try int64) (driver.Grant, *driver.Busy, error) {
 	d, k := c.d, c.keys
 	if err := d.usable(ctx); err != nil {
@@ -165,10 +166,10 @@ func (c *claim) attempt(ctx context.Context, try int64) (driver.Grant, *driver.B
 	if !was.mayBeGranted() {
 		was.floor = seen
 	}
-	if was.uncertain.attempt { // that one's number is to be smaller
+	if was.uncertain.attempt { // its number must be smaller than this one's
 		was.releases++
 	}
-	// Unknown until there is an answer, also when the answer is that of another attempt.
+	// The outcome is unknown until there is an answer, even if it is another attempt's.
 	c.update(func(now *state) {
 		now.releases = was.releases
 		now.asked, now.uncertain.attempt, now.floor, now.grant.plain = true, true, was.floor, false
@@ -183,9 +184,9 @@ func (c *claim) attempt(ctx context.Context, try int64) (driver.Grant, *driver.B
 	}
 	unserved := func() { c.update(func(now *state) { now.uncertain = was.uncertain }) }
 	switch number(values[0]) {
-	case replyForgetful:
+	case replyTooYoung:
 		unserved()
-		return driver.Grant{}, nil, d.forgetful(values)
+		return driver.Grant{}, nil, d.tooYoung(values)
 	case replyNoHistory:
 		unserved()
 		return driver.Grant{}, nil, fmt.Errorf("%w: %q", ErrNoFenceHistory, c.req.Resource)
@@ -205,10 +206,10 @@ func (c *claim) attempt(ctx context.Context, try int64) (driver.Grant, *driver.B
 			d.known.contended(k.lock, false)
 		}
 		fence := uint64(number(values[1]))
-		adopts := false // what another claim of this owner was granted, whose lease it stays
+		adopts := false // the grant belongs to another claim of this owner
 		switch {
 		case number(values[0]) == replyGranted:
-			was.floor = seen // by this very attempt
+			was.floor = seen // granted by this attempt
 		case !was.mayBeGranted() && was.grant.fence == 0:
 			if fence < seen {
 				c.update(func(now *state) { now.uncertain = uncertain{} })
@@ -217,26 +218,27 @@ func (c *claim) attempt(ctx context.Context, try int64) (driver.Grant, *driver.B
 			was.floor, adopts = 0, true
 		}
 		err := c.accept(ctx, fence, was, reply)
-		if adopts && err == nil { // it is released by its fence, as what is resumed is
+		if adopts && err == nil { // release it by its fence, as a resumed lease
 			c.update(func(now *state) { now.grant.adopted = true })
 		}
 		return granted(c.req.TTL, fence), nil, err
 	}
-	// Another has ended what this owner held, an operator or who resumed it. This attempt is of after that. A mark
-	// that no number can follow was damaged: to ask again would bring it again.
+	// An operator, or a process that resumed the lease, has ended what this owner held; this
+	// attempt is later. A mark above all numbers is damaged: another attempt would find it
+	// again.
 	if len(values) > 1 && number(values[1]) == barred {
 		unserved()
 		return driver.Grant{}, nil, driver.ErrBarred
 	}
 	if len(values) < 2 || number(values[1]) < int64(was.releases) || number(values[1]) > barred {
-		return driver.Grant{}, nil, alienReply(values)
+		return driver.Grant{}, nil, unexpectedReply(values)
 	}
 	unserved()
 	c.update(func(now *state) { now.releases = int(number(values[1])) + 1 })
 	return c.attempt(ctx, try)
 }
 
-// sendTry sends an attempt of a claim that is as was.
+// sendTry sends an attempt of a claim whose state is was.
 func (c *claim) sendTry(ctx context.Context, was state, number int64) (answer, error) {
 	d, k := c.d, c.keys
 	kinds := []byte{kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest, kindBeats}
@@ -247,7 +249,7 @@ func (c *claim) sendTry(ctx context.Context, was state, number int64) (answer, e
 	if was.mayBeServed() {
 		pending = fmt.Sprint(was.releases - 1)
 	}
-	if d.o.Memory > 0 {
+	if d.o.MinUptime > 0 {
 		kinds, fresh = append(kinds, kindMemory), strings.ToLower(rand.Text())
 	}
 	memory, known := d.seen.now()
@@ -255,12 +257,13 @@ func (c *claim) sendTry(ctx context.Context, was state, number int64) (answer, e
 	try.durable, try.leaves = true, leavesSoon
 	try.keys(k, c.req.Owner, kinds...)
 	try.args(c.req.Owner, c.req.TTL, modeName(c.req.Mode), c.req.Limit, c.req.Queue, c.channel(), c.req.Note,
-		d.historyLife(c.req.TTL), d.o.RequireFenceHistory, was.releases, wake, d.o.Memory, pending, goneTTL,
+		d.historyLife(c.req.TTL), d.o.RequireFenceHistory, was.releases, wake, d.o.MinUptime, pending, goneTTL,
 		number, d.grantsUnasked(), fresh, memory, known.Milliseconds(), d.o.Rest, placeTTL)
 	return d.pipelines.ask(ctx, k.lock, try)
 }
 
-// accept takes a grant, or gives it up when too few replicas have it or its fence went back.
+// accept accepts a grant, or gives it up if too few replicas acknowledged it or its fence went
+// back.
 func (c *claim) accept(ctx context.Context, fence uint64, was state, reply answer) error {
 	if fence <= was.floor && fence != was.grant.fence {
 		c.giveBack(ctx)
@@ -282,16 +285,16 @@ func (c *claim) regressed(from, to uint64) error {
 	return fmt.Errorf("%w: from %d to %d on %q", ErrFenceRegressed, from, to, c.req.Resource)
 }
 
-// giveBack releases a grant that must not count. Should it fail, the caller's own
-// Release, or the TTL, does it.
+// giveBack releases a grant that must not count. If it fails, the caller's Release or the TTL
+// ends the grant.
 func (c *claim) giveBack(ctx context.Context) {
-	_ = c.end(ctx, driver.End{}) // the error that comes with it tells more
+	_ = c.end(ctx, driver.End{}) // the caller returns a better error
 }
 
-// refusal says who is in the way and when to come back if nothing wakes the caller.
+// refusal returns who holds the lock, and when to retry if nothing wakes the caller.
 func (c *claim) refusal(values []any) (*driver.Busy, error) {
 	if len(values) < 4 {
-		return nil, alienReply(values)
+		return nil, unexpectedReply(values)
 	}
 	first, foreign, left := number(values[1]) == 1, number(values[2]) == 1, ms(values[3])
 	busy := &driver.Busy{Retry: left}
@@ -311,7 +314,7 @@ func (c *claim) refusal(values []any) (*driver.Busy, error) {
 	return busy, nil
 }
 
-// granted is the grant that the caller may count on.
+// granted returns the grant that the caller may rely on.
 func granted(ttl time.Duration, fence uint64) driver.Grant {
 	return driver.Grant{TTL: roundUp(ttl), Fence: driver.FenceOf(fence)}
 }
@@ -319,15 +322,16 @@ func granted(ttl time.Duration, fence uint64) driver.Grant {
 // Forget implements driver.Forgetter.
 func (c *claim) Forget() { c.d.subscriber.forget(c) }
 
-// errUntold is of a release that was sent twice, of which the second found nothing.
-var errUntold = errors.New("redislock: the first of two attempts had no answer, and may have released it")
+// errMaybeReleased is the error of a release that was sent twice, of which the second found
+// nothing.
+var errMaybeReleased = errors.New("redislock: the first of two attempts had no answer, and may have released it")
 
 // Release implements driver.Claim.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
 	err := c.end(ctx, how)
 	for links.Again(ctx, err) {
 		if err = c.end(ctx, how); errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrEvicted) {
-			err = errUntold
+			err = errMaybeReleased
 		}
 	}
 	return err
@@ -337,9 +341,9 @@ func (c *claim) end(ctx context.Context, how driver.End) error {
 	c.d.subscriber.forget(c)
 	was := c.load()
 	if was.knowsNothing() {
-		return c.endForAnother(ctx, how)
+		return c.releaseUnknownGrant(ctx, how)
 	}
-	late := "" // an attempt that may still come
+	late := "" // an attempt that may still arrive
 	which := int64(was.releases)
 	switch {
 	case was.grant.adopted:
@@ -370,15 +374,16 @@ func (c *claim) end(ctx context.Context, how driver.End) error {
 	return nil
 }
 
-// endForAnother ends what another claim of the owner was granted, such as that of another process, or its place. It first
-// looks what that is, so that a release which comes late ends no later lease of the owner.
-func (c *claim) endForAnother(ctx context.Context, how driver.End) error {
+// releaseUnknownGrant releases the grant or place of another claim of the owner, for example in
+// another process. It first asks which grant that is, so that a late release does not end a
+// later lease of the owner.
+func (c *claim) releaseUnknownGrant(ctx context.Context, how driver.End) error {
 	c.update(func(now *state) {
 		now.become(leaving)
 		now.uncertain.release = true
 	})
 	for range endAttempts {
-		fence, _, _, err := c.runRenew(ctx, time.Millisecond, 0) // every lease lasts longer
+		fence, _, _, err := c.runRenew(ctx, time.Millisecond, 0) // shorter than any lease, so it renews nothing
 		if err != nil {
 			return err
 		}
@@ -398,21 +403,22 @@ func (c *claim) endForAnother(ctx context.Context, how driver.End) error {
 	return fmt.Errorf("redislock: what the owner of %q holds changes all the time", c.req.Resource)
 }
 
-// endAttempts are how often what is to end is looked for, when the owner is granted the lock in between.
+// endAttempts is how often releaseUnknownGrant tries, if the owner is granted the lock in
+// between.
 const endAttempts = 3
 
-// all is the number of the attempts of an owner's other claims.
+// all stands for the attempts of all other claims of an owner.
 const all = "all"
 
 // Replies of release.lua.
 const (
-	replyAnother = iota - 1 // what the owner holds was granted since
+	replyAnother = iota - 1 // the owner's present lease was granted later
 	replyNothing
 	replyGiven
 	replyGivenOn
 )
 
-// sendRelease has release.lua run once.
+// sendRelease runs release.lua once.
 func (c *claim) sendRelease(ctx context.Context, how driver.End, late string, which int64) (int64, error) {
 	d, k := c.d, c.keys
 	release := d.pipelines.newCall(scriptRelease)
@@ -425,7 +431,7 @@ func (c *claim) sendRelease(ctx context.Context, how driver.End, late string, wh
 	}
 	given, err := reply.integer("release")
 	if err == nil && given != replyAnother {
-		d.subscriber.unplaced(c)
+		d.subscriber.dropPlace(c)
 	}
 	if given == replyGivenOn {
 		d.known.contended(k.lock, true)
@@ -433,7 +439,7 @@ func (c *claim) sendRelease(ctx context.Context, how driver.End, late string, wh
 	return given, err
 }
 
-// channel is where the server tells this driver that the lease was ended by force.
+// channel returns the channel on which the server notifies this driver of evictions.
 func (c *claim) channel() string {
 	if c.req.Lost == nil {
 		return ""
@@ -441,7 +447,7 @@ func (c *claim) channel() string {
 	return c.d.subscriber.channel()
 }
 
-// roundUp is what the server makes of a TTL.
+// roundUp returns the TTL that the server uses.
 func roundUp(d time.Duration) time.Duration { return time.Duration(millis(d)) * time.Millisecond }
 
 func modeName(m driver.Mode) string {
@@ -465,7 +471,7 @@ func flag(b bool) int64 {
 	return 0
 }
 
-func alienReply(values []any) error {
+func unexpectedReply(values []any) error {
 	return fmt.Errorf("redislock: alien reply of %d values: %w", len(values), driver.ErrCorrupt)
 }
 

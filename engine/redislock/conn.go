@@ -11,54 +11,54 @@ import (
 	"time"
 )
 
-// A conn is a connection that many calls share. Those who call write: the first to come for all who
-// have come since. One goroutine reads, and hands out the replies in the order of the calls. A
-// call that is left by its caller keeps its place there, and its reply goes to nobody.
+// A conn is a connection that many calls share. Callers write: the first one writes for all that
+// have called since. One goroutine reads, and delivers the replies in the order of the calls. A
+// call whose caller has gone keeps its position, and its reply is dropped.
 type conn struct {
 	net      net.Conn
-	replicas int         // that are asked for what was sent, together
-	left     func(*conn) // is called when it is of no use for others
-	ended    func()      // is called once
+	replicas int         // number of replicas to wait for after each write
+	left     func(*conn) // called when others should use another connection
+	ended    func()      // called once
 
 	mu      sync.Mutex
-	err     error     // guarded by mu; why it has ended
+	err     error     // guarded by mu; why the connection has ended
 	out     outbox    // guarded by mu
-	sent    queue     // guarded by mu; without a reply, in order
+	sent    queue     // guarded by mu; calls without a reply, in order
 	waits   waits     // guarded by mu
-	room    chan bool // guarded by mu; closed when others may send; nil: they may
+	room    chan bool // guarded by mu; closed when there is room to send; nil: nobody waits
 	silence silence   // guarded by mu
 }
 
-// An outbox is what has gathered to be written.
+// An outbox is the output that is not written yet.
 type outbox struct {
-	buffer  []byte // goes with the next write
-	spare   []byte // the buffer after that
-	calls   int    // of sent, the last, which are in buffer
-	writing bool   // somebody writes
+	buffer  []byte // goes out with the next write
+	spare   []byte // the buffer after the next write
+	calls   int    // how many of the last calls in sent are in buffer
+	writing bool   // a goroutine writes
 }
 
-// waits is what replicas are asked for.
+// waits are calls that wait for replicas.
 type waits struct {
-	told []*call // with a reply, which replicas must acknowledge
-	asks bool    // a WAIT is on its way
+	answered []*call // calls with a reply that replicas must acknowledge
+	asks     bool    // a WAIT is in flight
 }
 
-// silence is for how long the server has not answered.
+// silence measures how long the server has not answered.
 type silence struct {
-	limit   time.Duration // that has others leave
-	heard   time.Time     // when an answer last came, or was sent for with nothing before it
-	came    time.Time     // when anything last came
-	watch   *time.Timer   // has look called
-	armed   bool          // watch will
-	leaving bool          // others have left: it ends when nothing is on its way any more
+	limit      time.Duration // silence after which others use another connection
+	lastAnswer time.Time     // when the last answer came, or the first unanswered call was sent
+	lastRead   time.Time     // when the last bytes came
+	watch      *time.Timer   // calls checkSilence
+	armed      bool          // whether watch is running
+	leaving    bool          // others have left: it ends when nothing is in flight
 }
 
 const (
-	// A caller writes by itself while this much is on its way, which any socket has room for:
-	// so it never waits for a server that does not read.
+	// A caller writes itself while less than this is in flight. Any socket buffers that much, so
+	// the caller never blocks on a server that does not read.
 	ownWrite = 16 << 10
-	// maxSent is how many calls may be on their way, and maxBytes what they may have; others wait.
-	// keptBuffer is how much of a buffer is kept for the next.
+	// maxSent and maxBytes limit the calls in flight and their bytes; further calls wait.
+	// keptBuffer is the largest buffer that is reused.
 	maxSent, maxBytes, keptBuffer = 4096, 4 << 20, 64 << 10
 )
 
@@ -80,13 +80,13 @@ func (n *conn) live() bool {
 func newConn(c net.Conn, took time.Duration, replicas int, left func(*conn), ended func()) *conn {
 	n := &conn{net: c, replicas: replicas, left: left, ended: ended}
 	n.silence.limit = min(max(leaveAfter, took), leaveFarAfter)
-	n.silence.watch = time.AfterFunc(time.Hour, n.look)
+	n.silence.watch = time.AfterFunc(time.Hour, n.checkSilence)
 	n.silence.watch.Stop()
 	go n.read()
 	return n
 }
 
-// send puts c on its way. errEnded: it was not, nor when ctx has ended before.
+// send queues c for writing. If it returns errEnded, or ctx has ended, c was not sent.
 func (n *conn) send(ctx context.Context, c *call) error {
 	n.mu.Lock()
 	for n.err == nil && !n.silence.leaving && n.full() {
@@ -116,19 +116,19 @@ func (n *conn) send(ctx context.Context, c *call) error {
 	return nil
 }
 
-// full reports whether others must wait. Requires n.mu.
+// full reports whether further calls must wait. Requires n.mu.
 func (n *conn) full() bool { return n.sent.len() >= maxSent || n.sent.size >= maxBytes }
 
-// push appends c to what is to be written. Requires n.mu.
+// push appends c to the output. Requires n.mu.
 func (n *conn) push(c *call) {
 	start := len(n.out.buffer)
 	n.out.buffer = c.appendTo(n.out.buffer)
 	if n.waiting() == 0 {
-		n.silence.heard = time.Now()
+		n.silence.lastAnswer = time.Now()
 	}
 	if !n.silence.armed {
 		n.silence.armed = true
-		n.silence.watch.Reset(n.mayBeSilent())
+		n.silence.watch.Reset(n.silenceLimit())
 	}
 	if c.asking {
 		n.sent.push(sent{})
@@ -138,11 +138,11 @@ func (n *conn) push(c *call) {
 	n.out.calls++
 }
 
-// write writes what has gathered, once, if that cannot hold its caller up; what comes meanwhile is not
-// its caller's business. Requires that n.out.writing was set for it.
+// write writes the output once, if that cannot block. It leaves later output to another
+// goroutine. Requires that n.out.writing was set for it.
 func (n *conn) write() {
 	n.mu.Lock()
-	if n.mayWrite() && n.sent.size < ownWrite { // it may have ended, and its calls know that they have not left
+	if n.mayWrite() && n.sent.size < ownWrite { // if the connection ended meanwhile, its calls are marked as unsent
 		n.writeGathered()
 	}
 	more := n.mayWrite()
@@ -153,9 +153,9 @@ func (n *conn) write() {
 	}
 }
 
-// writeAll writes until nothing has gathered.
+// writeAll writes until there is no output.
 func (n *conn) writeAll() {
-	runtime.Gosched() // others may come
+	runtime.Gosched() // let others add to the output
 	n.mu.Lock()
 	for n.mayWrite() {
 		n.writeGathered()
@@ -167,7 +167,7 @@ func (n *conn) writeAll() {
 // mayWrite requires n.mu.
 func (n *conn) mayWrite() bool { return n.err == nil && n.out.calls > 0 && !n.waits.asks }
 
-// writeGathered requires n.mu, which it gives up meanwhile.
+// writeGathered writes the output. It requires n.mu, which it releases during the write.
 func (n *conn) writeGathered() {
 	if n.replicas > 0 {
 		n.waits.asks = true
@@ -188,13 +188,13 @@ func (n *conn) writeGathered() {
 	}
 }
 
-// read hands out replies until the connection ends.
+// read delivers replies until the connection ends.
 func (n *conn) read() {
 	from := bufio.NewReaderSize(noting{n}, 8<<10)
 	for {
 		r, err := readReply(from)
 		if err == nil {
-			err = n.took(r)
+			err = n.handle(r)
 		}
 		if err != nil {
 			n.end(err)
@@ -203,38 +203,38 @@ func (n *conn) read() {
 	}
 }
 
-// noting is the connection as it is read.
+// noting reads from the connection and records the time.
 type noting struct{ *conn }
 
-// Read notes that something came.
+// Read implements io.Reader.
 func (n noting) Read(b []byte) (int, error) {
 	some, err := n.net.Read(b)
 	n.mu.Lock()
-	n.silence.came = time.Now()
+	n.silence.lastRead = time.Now()
 	n.mu.Unlock()
 	return some, err
 }
 
-// took hands out one reply.
-func (n *conn) took(r any) error {
+// handle delivers one reply.
+func (n *conn) handle(r any) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.err != nil || n.sent.len() <= n.out.calls {
 		return errUnasked
 	}
 	s := n.sent.pop()
-	n.silence.heard = n.silence.came
+	n.silence.lastAnswer = n.silence.lastRead
 	if n.sent.len() < maxSent/2 && n.sent.size < maxBytes/2 {
-		n.makeRoom()
+		n.wakeSenders()
 	}
 	switch c := s.call; {
 	case s.asks:
 		n.acknowledged(r)
-	case c == nil: // to ASKING
+	case c == nil: // the reply to ASKING
 	default:
 		c.answer.reply = r
 		if _, refused := r.(refusal); n.replicas > 0 && !refused {
-			n.waits.told = append(n.waits.told, c)
+			n.waits.answered = append(n.waits.answered, c)
 		} else {
 			c.done <- struct{}{}
 		}
@@ -245,21 +245,21 @@ func (n *conn) took(r any) error {
 	return nil
 }
 
-// makeRoom has those who wait for room look again. Requires n.mu.
-func (n *conn) makeRoom() {
+// wakeSenders wakes the calls that wait for room. Requires n.mu.
+func (n *conn) wakeSenders() {
 	if n.room != nil {
 		close(n.room)
 		n.room = nil
 	}
 }
 
-// waiting is how much is on its way. Requires n.mu.
-func (n *conn) waiting() int { return n.sent.len() + len(n.waits.told) }
+// waiting returns the number of calls in flight. Requires n.mu.
+func (n *conn) waiting() int { return n.sent.len() + len(n.waits.answered) }
 
-// acknowledged hands out what the replicas have. Requires n.mu.
+// acknowledged delivers the replies that replicas have acknowledged. Requires n.mu.
 func (n *conn) acknowledged(r any) {
 	refused, _ := r.(error)
-	for _, c := range n.waits.told {
+	for _, c := range n.waits.answered {
 		c.answer.acknowledged, c.err = int(number(r)), refused
 		c.done <- struct{}{}
 	}
@@ -270,7 +270,8 @@ func (n *conn) acknowledged(r any) {
 	}
 }
 
-// end closes the connection. What was sent has an unknown outcome, unless it never left.
+// end closes the connection. The outcome of calls in flight is unknown, except for those that
+// were not written.
 func (n *conn) end(cause error) {
 	n.mu.Lock()
 	if n.err != nil {
@@ -278,10 +279,10 @@ func (n *conn) end(cause error) {
 		return
 	}
 	n.err = cause
-	n.makeRoom()
+	n.wakeSenders()
 	n.silence.watch.Stop()
 	err := fmt.Errorf("redislock: the connection ended before the answer: %w", cause)
-	for _, c := range n.waits.told {
+	for _, c := range n.waits.answered {
 		c.err = err
 		c.done <- struct{}{}
 	}
@@ -291,15 +292,15 @@ func (n *conn) end(cause error) {
 			c.done <- struct{}{}
 		}
 	}
-	n.waits.told, n.sent = nil, queue{}
+	n.waits.answered, n.sent = nil, queue{}
 	n.mu.Unlock()
 	closeNow(n.net)
 	n.left(n)
 	n.ended()
 }
 
-// mayBeSilent is for how long the server may be. Requires n.mu.
-func (n *conn) mayBeSilent() time.Duration {
+// silenceLimit returns how long the server may be silent. Requires n.mu.
+func (n *conn) silenceLimit() time.Duration {
 	limit := n.silence.limit
 	if n.silence.leaving {
 		limit = endAfter
@@ -310,28 +311,28 @@ func (n *conn) mayBeSilent() time.Duration {
 	return limit
 }
 
-// silent is for how long it has been. To whom others have been left, a part of an answer will do.
-// Requires n.mu.
-func (n *conn) silent() time.Duration {
-	if n.silence.leaving && n.silence.came.After(n.silence.heard) {
-		return time.Since(n.silence.came)
+// silentFor returns how long the server has been silent. Once others have left, a part of an
+// answer counts as an answer. Requires n.mu.
+func (n *conn) silentFor() time.Duration {
+	if n.silence.leaving && n.silence.lastRead.After(n.silence.lastAnswer) {
+		return time.Since(n.silence.lastRead)
 	}
-	return time.Since(n.silence.heard)
+	return time.Since(n.silence.lastAnswer)
 }
 
-// look leaves a connection that has not answered for a while to those who wait there already, and ends
-// one that is silent for too long.
-func (n *conn) look() {
+// checkSilence reserves a silent connection for the calls in flight, and ends one that is silent
+// for too long.
+func (n *conn) checkSilence() {
 	n.mu.Lock()
 	n.silence.armed = n.err == nil && n.waiting() > 0
-	left := n.mayBeSilent() - n.silent()
+	left := n.silenceLimit() - n.silentFor()
 	leave := n.silence.armed && left <= 0 && !n.silence.leaving
 	end := n.silence.armed && left <= 0 && n.silence.leaving
 	if leave {
 		n.silence.leaving = true
-		n.makeRoom()
-		// If this process stood still, the answers may be here already.
-		left = max(n.mayBeSilent()-n.silent(), leaveAfter)
+		n.wakeSenders()
+		// If this process was stopped, the answers may be here already.
+		left = max(n.silenceLimit()-n.silentFor(), leaveAfter)
 	}
 	if n.silence.armed && !end {
 		n.silence.watch.Reset(left)
@@ -345,11 +346,11 @@ func (n *conn) look() {
 	}
 }
 
-// leave has others use another connection, and ends this one when nothing is on its way any more.
+// leave makes others use another connection, and ends this one when nothing is in flight.
 func (n *conn) leave() {
 	n.mu.Lock()
 	n.silence.leaving = true
-	n.makeRoom()
+	n.wakeSenders()
 	idle := n.waiting() == 0
 	n.mu.Unlock()
 	n.left(n)
@@ -358,17 +359,17 @@ func (n *conn) leave() {
 	}
 }
 
-// sent is what an answer is for.
+// A sent is a call or command whose answer is expected.
 type sent struct {
-	call *call // nil: the answer is for nobody
+	call *call // nil: the answer is dropped
 	size int   // in bytes
 	asks bool  // WAIT
 }
 
-// A queue is what has no answer yet, in the order it was sent.
+// A queue holds what has no answer yet, in the order of sending.
 type queue struct {
 	all  []sent
-	head int // of all, the first
+	head int // index of the first in all
 	size int // in bytes
 }
 
@@ -395,5 +396,5 @@ func (q *queue) pop() sent {
 	return s
 }
 
-// waiting is what has no answer.
+// waiting returns what has no answer.
 func (q *queue) waiting() []sent { return q.all[q.head:] }

@@ -311,7 +311,7 @@ func TestReplicasAreAskedTogether(t *testing.T) {
 	gathered := func() int {
 		conn.mu.Lock()
 		defer conn.mu.Unlock()
-		conn.silence.heard = time.Now() // it is not left, however long a busy machine takes
+		conn.silence.lastAnswer = time.Now() // it is not left, however long a busy machine takes
 		return conn.out.calls
 	}
 	for end := time.Now().Add(10 * time.Second); gathered() < n; time.Sleep(time.Millisecond) {

@@ -84,8 +84,8 @@ func (e *subscriber) placed(c *claim, first bool) {
 	}
 }
 
-// unplaced notes that c has no place any more, and that none may come.
-func (e *subscriber) unplaced(c *claim) {
+// dropPlace notes that c has no place any more, and that none may come.
+func (e *subscriber) dropPlace(c *claim) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if k, w := e.waits(c); w != nil {

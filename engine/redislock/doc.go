@@ -1,20 +1,21 @@
 // Package redislock is Leasehold's driver for Redis: one server, Sentinel or Cluster.
 //
-// An exclusive lease is a plain string key, prefix + name, whose value is the owner and
-// which expires. So it excludes, and is excluded by, every client that takes a lock with
-// SET key token NX PX and gives it up by compare-and-delete. Fencing tokens, the fair
-// queue and shared leases live in companion keys of the same hash slot.
+// An exclusive lease is a plain string key, prefix + name, whose value is the owner and which
+// expires. So it excludes, and is excluded by, every client that acquires a lock with SET key
+// token NX PX and releases it by compare-and-delete. Fencing tokens, the fair queue and shared
+// leases live in companion keys of the same hash slot.
 //
-// Redis 7.0 or newer is needed, or Valkey. Failover is asynchronous: a replica that had
-// not seen a grant gives it to a second holder, unless [Options.Replicas] asks for
-// acknowledgements. See docs/engines/redis.md.
+// Redis 7.0 or newer is needed, or Valkey. Replication is asynchronous: after a failover, a
+// replica that had not received a grant gives it to a second holder, unless [Options.Replicas]
+// asks for acknowledgements. See docs/engines/redis.md.
 //
 // # The phases of a claim
 //
-// A claim is in one phase, which answers alone change, and its state has a set of what is
-// uncertain: +attempt and +release were sent and may still be served. "no" is a refusal without a
-// place in the queue, "place" one with a place; "unknown" is no answer, such as when the caller has
-// gone; "brought" is a grant that the server made without being asked.
+// A claim is in one phase, which only answers change. Its state also records which calls are
+// uncertain: +attempt and +release were sent, have no answer, and may still be served. In the
+// table, "no" is a refusal without a place in the queue and "place" one with a place. "unknown"
+// is no answer, for example because the caller has gone. "brought" is a grant that the server
+// made without another Try.
 //
 //	event            idle             queued           held             leaving +release  over
 //	Try yes          held             held             held             held              held
@@ -29,23 +30,25 @@
 //	Release nothing  over             over             over             over              over
 //	Release unknown  leaving +release leaving +release leaving +release leaving +release  leaving +release
 //
-// What is uncertain outlives the phase. An attempt or a release that may still come is kept from doing
-// harm by the mark that a Release or the next attempt leaves. A renewal that may still come does
-// none: it makes the lease last longer, or shortens it from the one end that it names.
+// Uncertainty outlives the phase. An attempt or a release that may still arrive cannot do harm,
+// because a Release or the next attempt leaves a mark that refuses it. A renewal that arrives
+// late does no harm either. It extends the lease, or shortens it only if the lease still ends
+// when the renewal says.
 //
 // # Files
 //
-//	redislock, url, redlock   options, and the driver from its begin to its end; a Redlock of several
-//	claim, plain, phase       Try, Release and Linger; their short way while nobody else wants the lock; phases
+//	redislock, url, redlock   options; the driver's life cycle; Redlock
+//	claim, plain, phase       Try, Release and Linger; their fast path without contention; phases
 //	renew, renewall, note     Renew, RenewAll and Note
 //	script, keys              the scripts, and the keys of a resource
-//	send, pipeline, conn      a call, its way to a server, the connection
-//	connect, contact, resp    how connections are made, the first word with a server, what answers are
-//	slot, server              hash slots of Cluster; versions, and what servers tell of themselves
-//	crowd                     those who wait for one lock, whose places are kept together
-//	subscriber, shards        who is woken, and grants that come without a Try; the same on Cluster
-//	known, seen, why          fences seen, and since when a server remembers; why a lease is over
+//	send, pipeline, conn      a call, its route to a server, the connection
+//	connect, contact, resp    connecting, the handshake, the protocol
+//	slot, server              hash slots of Cluster; versions and INFO of servers
+//	crowd                     the waiters of one lock, whose places are kept together
+//	subscriber, shards        notifications, and grants without a Try; the same on Cluster
+//	known, seen, why          fences seen; uptime of servers; why a lease is over
 //	patience                  calls that wait, and one timer for all of them
-//	inspect, list, check, once  what operators ask for; effects that happen once
-//	errors, shown             what errors mean; what prints in place of owners
+//	inspect, list, check      inspection and checks for operators
+//	once                      effects that happen once
+//	errors, shown             errors; printing without owners
 package redislock

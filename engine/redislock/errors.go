@@ -11,43 +11,43 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Errors to test for with errors.Is. None means that a lock is held, and each says what
-// to do. Those that waiting cannot heal also match driver.ErrCorrupt or ErrUnsupported.
+// Errors to test for with errors.Is. None means that a lock is held, and each says what to do.
+// Permanent ones also match driver.ErrCorrupt or ErrUnsupported.
 var (
-	// ErrWrongType: the lock key holds something that is no lock. Nothing was changed.
+	// ErrWrongType: the lock key holds a value that is not a lock. Nothing was changed.
 	ErrWrongType = fmt.Errorf("redislock: a lock key holds something else, choose another Options.Prefix: %w", driver.ErrCorrupt)
-	// ErrDamaged: what is stored beside a lock key cannot be read, or not all of it. Somebody
-	// wrote to it, or a newer version of this package did. It ends with the places and leases
-	// that it tells of.
+	// ErrDamaged: the data stored beside a lock key cannot be read completely. Another program
+	// or a newer version of this package wrote it. The error ends when the places and leases in
+	// that data expire.
 	ErrDamaged = fmt.Errorf("redislock: what is stored about a lock cannot be read: %w", driver.ErrCorrupt)
 	// ErrReadOnly: the server is a replica.
 	ErrReadOnly = fmt.Errorf("redislock: the server is a replica and %w, connect to the primary or through Sentinel", driver.ErrReadOnly)
-	// ErrOutOfMemory: the server refuses to store more. Renew and Release still work.
+	// ErrOutOfMemory: the server has no memory for more data. Renew and Release still work.
 	ErrOutOfMemory = fmt.Errorf("redislock: the server is out of memory (%w), raise maxmemory or delete data", driver.ErrFull)
-	// ErrCannotSave: the server fails to write its data to disk, and refuses all writes until it can.
-	// Leases are neither granted nor renewed; Inspect and List still work.
+	// ErrCannotSave: the server cannot write its data to disk, and refuses all writes until it
+	// can. It neither grants nor renews leases; Inspect and List still work.
 	ErrCannotSave = fmt.Errorf("redislock: the server cannot write to its disk and is %w, see its log and what room there is", driver.ErrReadOnly)
-	// ErrLoading: the server has restarted and reads its data.
+	// ErrLoading: the server has restarted and is loading its data.
 	ErrLoading = errors.New("redislock: the server is loading its data, try again later")
-	// ErrClusterDown: a part of the cluster's slots is not served.
+	// ErrClusterDown: some of the cluster's slots are not served.
 	ErrClusterDown = errors.New("redislock: the cluster is down, check CLUSTER INFO")
-	// ErrMoving: the slot of the lock is on its way from one node of the cluster to another,
-	// and its keys are in both places. Exclusive leases are renewed all the same.
+	// ErrMoving: the slot of the lock is migrating from one node of the cluster to another, and
+	// its keys are on both. Exclusive leases are renewed all the same.
 	ErrMoving = fmt.Errorf("redislock: the lock's slot is on its way to another node: %w", driver.ErrNotYet)
-	// ErrAuth: user or password are wrong or missing, or the user lacks a permission.
+	// ErrAuth: the user or password is wrong or missing, or the user lacks a permission.
 	ErrAuth = fmt.Errorf("redislock: %w, check name, password and ACL", driver.ErrDenied)
 	// ErrOldServer: the server is older than MinVersion.
 	ErrOldServer = fmt.Errorf("redislock: the server is too old, Redis %s or newer is needed: %w", MinVersion, driver.ErrUnsupported)
-	// ErrFenceRegressed: the server gave a smaller fence than this driver has seen: it
-	// has lost data and its clock was set back. The grant was given up. RaiseFence
-	// with a number above the resource's largest one heals it.
+	// ErrFenceRegressed: the server returned a smaller fence than this driver has seen, because
+	// it lost data and its clock was set back. The grant was given up. To repair, call
+	// RaiseFence with a number above the resource's largest fence.
 	ErrFenceRegressed = fmt.Errorf("redislock: the fence went back: %w", driver.ErrCorrupt)
-	// ErrNoFenceHistory: with RequireFenceHistory, the server has no fence of the
-	// resource. RaiseFence makes one.
+	// ErrNoFenceHistory: with RequireFenceHistory, the server has no fence for the resource.
+	// RaiseFence creates one.
 	ErrNoFenceHistory = fmt.Errorf("redislock: no history of fences: %w", driver.ErrCorrupt)
-	// ErrForgetful: nobody knows yet that the server has not forgotten a grant that still
-	// counts, such as by a restart; see Options.Memory. A waiter gets it in time.
-	ErrForgetful = fmt.Errorf("redislock: the server may have forgotten leases: %w", driver.ErrNotYet)
+	// ErrServerTooYoung: the server may have forgotten a grant that still counts, for example in
+	// a restart; see Options.MinUptime. A waiter continues until the server is old enough.
+	ErrServerTooYoung = fmt.Errorf("redislock: the server may have forgotten leases: %w", driver.ErrNotYet)
 	// ErrReplicas: fewer replicas acknowledged than Options.Replicas asks for. A grant
 	// was given up.
 	ErrReplicas = errors.New("redislock: too few replicas acknowledged, check INFO replication")

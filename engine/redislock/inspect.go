@@ -13,8 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Inspect implements [driver.Operator]. Foreign holders have no note and no fence. What is
-// damaged is [ErrDamaged], beside the State as far as it can be told.
+// Inspect implements [driver.Operator]. Foreign holders have no note and no fence. If data is
+// damaged, it returns [ErrDamaged] and the State as far as it could be read.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	values, err := d.show(ctx, name)
 	if err != nil {
@@ -86,7 +86,7 @@ func ms(v any) time.Duration {
 	return time.Duration(n) * time.Millisecond
 }
 
-// Evict implements [driver.Operator]. It works on foreign holders too, who are not told. An
+// Evict implements [driver.Operator]. It also evicts foreign holders, which are not notified. An
 // empty owner ends a hold that lingers.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	if strings.Contains(owner, mark) {
@@ -111,8 +111,8 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	return nil
 }
 
-// RaiseFence implements [driver.Operator]. What the server counts stays below 2^53, where Redis
-// stops counting exactly; its clock reaches that in the year 2255.
+// RaiseFence implements [driver.Operator]. The server's number stays below 2^53, up to which
+// Redis counts exactly; its clock reaches that in the year 2255.
 func (d *Driver) RaiseFence(ctx context.Context, name string, fence uint64) error {
 	if err := driver.CheckRaise(fence); err != nil {
 		return fmt.Errorf("redislock: %w", err)

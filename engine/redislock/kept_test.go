@@ -77,10 +77,10 @@ func TestAnswersOfAPauseCount(t *testing.T) {
 		answered <- c.err
 	}()
 	n.mu.Lock()
-	n.silence.heard = n.silence.heard.Add(-time.Minute) // as if this process had stood still
-	n.silence.came = n.silence.heard
+	n.silence.lastAnswer = n.silence.lastAnswer.Add(-time.Minute) // as if this process had stood still
+	n.silence.lastRead = n.silence.lastAnswer
 	n.mu.Unlock()
-	n.look()
+	n.checkSilence()
 	resume()
 	if err := <-answered; err != nil {
 		t.Errorf("an answer that came is lost: %v", err)

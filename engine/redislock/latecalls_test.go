@@ -279,9 +279,9 @@ func TestRedisOldSnapshotIsForgetful(t *testing.T) {
 	t.Parallel()
 	const memory = 3 * time.Second
 	r := servers.StartRedis(t)
-	d, client, _ := openLate(t, r.Addr(), &redislock.Options{Memory: memory})
+	d, client, _ := openLate(t, r.Addr(), &redislock.Options{MinUptime: memory})
 	if _, err := d.Claim(driver.Request{Resource: "n", Owner: "aaa", TTL: memory + time.Second}); !errors.Is(err, driver.ErrUnsupported) {
-		t.Errorf("a TTL beyond Memory: %v", err)
+		t.Errorf("a TTL beyond MinUptime: %v", err)
 	}
 	for c := lateClaim(t, d, "n", "first", memory); ; time.Sleep(100 * time.Millisecond) {
 		if _, err := c.Try(t.Context()); err == nil {
@@ -289,7 +289,7 @@ func TestRedisOldSnapshotIsForgetful(t *testing.T) {
 				t.Fatal(err)
 			}
 			break
-		} else if !errors.Is(err, redislock.ErrForgetful) {
+		} else if !errors.Is(err, redislock.ErrServerTooYoung) {
 			t.Fatal(err)
 		}
 	}
@@ -302,7 +302,7 @@ func TestRedisOldSnapshotIsForgetful(t *testing.T) {
 	mustTry(t, lateClaim(t, d, "n", "aaa", memory))
 	r.Kill()
 	r.Start(t)
-	if _, err := lateClaim(t, d, "n", "bbb", memory).Try(t.Context()); !errors.Is(err, redislock.ErrForgetful) {
+	if _, err := lateClaim(t, d, "n", "bbb", memory).Try(t.Context()); !errors.Is(err, redislock.ErrServerTooYoung) {
 		t.Errorf("a second holder, or %v", err)
 	}
 }

@@ -379,7 +379,7 @@ func TestRedlockDarkLinks(t *testing.T) {
 		})
 		proxies, clients = append(proxies, p), append(clients, c)
 	}
-	d, err := redislock.NewRedlock(clients, &redislock.Options{NoMemory: true}, &quorum.Options{NodeTimeout: nodeTimeout})
+	d, err := redislock.NewRedlock(clients, &redislock.Options{NoMinUptime: true}, &quorum.Options{NodeTimeout: nodeTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -451,7 +451,7 @@ func TestRedlockFlappingLinks(t *testing.T) {
 			t.Cleanup(func() { c.Close() })
 			clients, proxies = append(clients, c), append(proxies, p)
 		}
-		d, err := redislock.NewRedlock(clients, &redislock.Options{NoMemory: true}, &quorum.Options{NodeTimeout: nodeTimeout})
+		d, err := redislock.NewRedlock(clients, &redislock.Options{NoMinUptime: true}, &quorum.Options{NodeTimeout: nodeTimeout})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,9 +35,10 @@ const (
 	askedAtOnce = 4
 )
 
-// List implements [driver.Operator]: it looks at all keys of all primaries, in small steps, in the order of
-// their hash tables. A name for which somebody waits may come twice. A lock key that holds no string
-// is not shown: it is no lock. While a slot of a cluster moves, its names may be missed.
+// List implements [driver.Operator]. It scans all keys of all primaries in small steps, in the
+// order of their hash tables. A name with waiters may appear twice. A lock key that is not a
+// string is not listed, because it is not a lock. While a slot of a cluster is migrating, its
+// names may be missing.
 func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (states []driver.State, next string, err error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, "", err

@@ -63,7 +63,7 @@ func TestRedlockTrustsNoServersClock(t *testing.T) {
 		if left := time.Until(deadline); err == nil && left > 0 {
 			t.Fatalf("two holders: token %d has %v left, and %d was granted", lease.Token(), left, next.Token())
 		}
-		if errors.Is(err, redislock.ErrForgetful) { // else a node was slow
+		if errors.Is(err, redislock.ErrServerTooYoung) { // else a node was slow
 			tries++
 		}
 	}
@@ -93,12 +93,12 @@ func TestRedisMemoryIsSeenOnce(t *testing.T) {
 	r := servers.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 	started := time.Now()
 	open := func() *leasehold.Locker {
-		return redisLocker(t, r, &redislock.Options{Memory: memory}, leasehold.Options{TTL: memory, HandOver: -1})
+		return redisLocker(t, r, &redislock.Options{MinUptime: memory}, leasehold.Options{TTL: memory, HandOver: -1})
 	}
 	first := open()
 	refused := func(when string, l *leasehold.Locker) {
 		t.Helper()
-		if lease, err := l.TryAcquire(t.Context(), "refused"); !errors.Is(err, redislock.ErrForgetful) || errors.Is(err, leasehold.ErrBusy) {
+		if lease, err := l.TryAcquire(t.Context(), "refused"); !errors.Is(err, redislock.ErrServerTooYoung) || errors.Is(err, leasehold.ErrBusy) {
 			t.Fatalf("%s: lease %v, %v", when, lease != nil, err)
 		}
 	}
@@ -111,7 +111,7 @@ func TestRedisMemoryIsSeenOnce(t *testing.T) {
 		lease.Release(t.Context())
 	}
 	refused("a new server", first)
-	if _, err := first.Acquire(t.Context(), "a", leasehold.Wait(memory/10)); !errors.Is(err, redislock.ErrForgetful) || !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := first.Acquire(t.Context(), "a", leasehold.Wait(memory/10)); !errors.Is(err, redislock.ErrServerTooYoung) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("who waits for less: %v", err)
 	}
 	granted("who waits", first)
@@ -136,7 +136,7 @@ func TestRedisMemoryIsSeenOnce(t *testing.T) {
 	} else {
 		lease.Release(t.Context())
 	}
-	refused("for longer leases", redisLocker(t, r, &redislock.Options{Memory: 100 * memory}, leasehold.Options{}))
+	refused("for longer leases", redisLocker(t, r, &redislock.Options{MinUptime: 100 * memory}, leasehold.Options{}))
 	r.Must(t, "FLUSHALL")
 	refused("flushed, who had waited", first)
 	refused("flushed, the other", second)
@@ -157,7 +157,7 @@ func TestRedisMemoryAddsUp(t *testing.T) {
 	r := servers.StartRedis(t)
 	started := time.Now()
 	for lives := 1; ; lives++ {
-		l := redisLocker(t, r, &redislock.Options{Memory: memory}, leasehold.Options{TTL: memory})
+		l := redisLocker(t, r, &redislock.Options{MinUptime: memory}, leasehold.Options{TTL: memory})
 		lease, err := l.Acquire(t.Context(), "a", leasehold.Wait(life))
 		if err == nil {
 			if up := time.Since(started); up < memory {
@@ -167,7 +167,7 @@ func TestRedisMemoryAddsUp(t *testing.T) {
 			t.Logf("%d lives of %v", lives, life)
 			return
 		}
-		if !errors.Is(err, redislock.ErrForgetful) && !errors.Is(err, context.DeadlineExceeded) || lives == 20 {
+		if !errors.Is(err, redislock.ErrServerTooYoung) && !errors.Is(err, context.DeadlineExceeded) || lives == 20 {
 			t.Fatalf("life %d: %v", lives, err)
 		}
 		l.Close()
@@ -178,7 +178,7 @@ func TestRedisMemoryOnClusterIsRefused(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	defer client.Close()
-	if _, err := redislock.New(client, &redislock.Options{Memory: time.Minute}); !errors.Is(err, driver.ErrUnsupported) {
+	if _, err := redislock.New(client, &redislock.Options{MinUptime: time.Minute}); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("got %v", err)
 	}
 }

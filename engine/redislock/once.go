@@ -18,17 +18,17 @@ import (
 // scriptOnce may be sent again by go-redis: a repetition is told by its attempt.
 var scriptOnce = &script{name: "once.lua"}
 
-// MaxOnceArgs is how many arguments after the target a command may have: Lua's stack has
-// room for 8,000 values, and the server's own code takes some.
+// MaxOnceArgs is the most arguments that a command may have after the target. Lua's stack holds
+// 8,000 values, and the server's own code needs some.
 const MaxOnceArgs = 7000
 
 // Once lets a command on Redis take effect exactly once for each key, such as
-// "order-42/reserve", although a job is begun again. It is to Redis what [fence.Once] is to a
-// database, and says why a lock alone cannot do that: the mark and the command are one
+// "order-42/reserve", even if the job is repeated. It is the equivalent of [fence.Once] for
+// Redis, which explains why a lock alone cannot do this. The mark and the command are one
 // script, so both happen or neither.
 //
-// A failover to a replica that had not heard of the script forgets both. What was told to
-// somebody else meanwhile may then happen again.
+// A failover to a replica that had not received the script loses both. The command may then
+// happen again, even if somebody else has seen its effect.
 type Once struct {
 	client redis.UniversalClient
 	prefix string
@@ -37,11 +37,11 @@ type Once struct {
 
 // OnceOptions configure a Once. The zero value of each field is its default.
 type OnceOptions struct {
-	// Prefix of the keys of Redis that marks and tokens are kept in; "": "once:". It has no
-	// control characters, and no braces but a complete hash tag.
+	// Prefix begins the keys in which Redis keeps marks and tokens; "": "once:". It has no
+	// control characters, and no braces except a complete hash tag.
 	Prefix string
-	// Keep is how long a mark stays, and the token that was seen last; 0: for ever. Nobody may
-	// ask for a key any more that was done so long ago: it would happen again.
+	// Keep is how long a mark stays, and the last token seen; 0: forever. After that the key
+	// must not be used again, because the command would be repeated.
 	Keep time.Duration
 }
 
@@ -63,20 +63,20 @@ func NewOnce(client redis.UniversalClient, opts *OnceOptions) (*Once, error) {
 	return o, checkPrefix(o.prefix)
 }
 
-// Do runs one command, such as "DECRBY", target, 2, and marks key as done. target is the one
-// key that the command uses; key is a name as [driver.CheckName] has it. On a Cluster key,
-// target and the lease's resource must have the same hash tag. There may be [MaxOnceArgs] args;
-// more are an error, and nothing is asked.
+// Do runs one command, such as "DECRBY", target, 2, and marks key as done. target is the only
+// key that the command uses; key must pass [driver.CheckName]. On a Cluster key, target and the
+// lease's resource must have the same hash tag. More than [MaxOnceArgs] args are an error, and
+// nothing is sent.
 //
-// A command that the server refuses, for whatever reason, leaves no mark: a value of the wrong
+// A command that the server refuses leaves no mark, whatever the reason: a value of the wrong
 // type, no memory, no permission, no such command.
 //
-// It returns the command's reply, or nil where that got lost, when the command took effect
-// by this call. ErrDone of package fence: before, by whomever, this caller included.
-// [fence.ErrStale]: not by this call, because a later holder of the lease's resource was here.
-// A redis.Error is the command's refusal; nothing has happened. After any other error the
-// outcome is unknown: call Do again, under this lease or another, and it happens now or gives
-// ErrDone.
+// If this call made the command take effect, Do returns the command's reply, or nil if the reply
+// was lost. ErrDone of package fence means that the command took effect before, by any caller.
+// [fence.ErrStale] means that it did not, because a later holder of the lease's resource was
+// here. A redis.Error is the command's refusal; nothing has happened. After any other error the
+// outcome is unknown. Call Do again, under this lease or another: the command takes effect, or
+// Do returns ErrDone.
 func (o *Once) Do(ctx context.Context, key string, lease fence.Lease, command, target string, args ...any) (any, error) {
 	if err := driver.CheckName(key); err != nil {
 		return nil, fmt.Errorf("redislock: once: %w", err)

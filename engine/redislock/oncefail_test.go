@@ -46,7 +46,7 @@ func TestOnceMarksNothingThatFailed(t *testing.T) {
 			r.Must(t, strings.Fields("ACL SETUSER limited reset on >pw ~* +@all "+c.rules)...)
 			limited := redis.NewClient(&redis.Options{Addr: r.Addr(), Username: "limited", Password: "pw"})
 			defer limited.Close()
-			for _, keep := range []redislock.OnceOptions{{}, {Prefix: "once:kept:", Keep: redislock.DefaultMemory}} {
+			for _, keep := range []redislock.OnceOptions{{}, {Prefix: "once:kept:", Keep: redislock.DefaultMinUptime}} {
 				fails, err := redislock.NewOnce(limited, &keep)
 				if err != nil {
 					t.Fatal(err)

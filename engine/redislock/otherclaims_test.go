@@ -130,20 +130,20 @@ func TestAttemptAfterRaiseFence(t *testing.T) {
 }
 
 // A server that has come back from what it had on its disk may have a grant that was given up since: it is not trusted with
-// regard to Memory for the owner of that either.
+// regard to MinUptime for the owner of that either.
 func TestSnapshotGrantsNothing(t *testing.T) {
 	t.Parallel()
 	const memory = 2 * time.Second
 	r := servers.StartRedis(t)
-	d, client, link := openLate(t, r.Addr(), &redislock.Options{Memory: memory})
-	other, _, _ := openLate(t, r.Addr(), &redislock.Options{Memory: memory})
+	d, client, link := openLate(t, r.Addr(), &redislock.Options{MinUptime: memory})
+	other, _, _ := openLate(t, r.Addr(), &redislock.Options{MinUptime: memory})
 	try := func(d driver.Driver, owner string) error {
 		_, err := lateClaim(t, d, "n", owner, memory).Try(t.Context())
 		return err
 	}
 	remembers := func() {
 		for err := try(d, "first"); err != nil; err = try(d, "first") {
-			if !errors.Is(err, redislock.ErrForgetful) {
+			if !errors.Is(err, redislock.ErrServerTooYoung) {
 				t.Fatal(err)
 			}
 			time.Sleep(50 * time.Millisecond)

@@ -6,22 +6,23 @@ import (
 	"time"
 )
 
-// askSoon is how long a call is waited for before its context is asked for its end: most have their
-// answer by then, and a context of the core's is only made when it is asked. It is longer than the time between
-// two ticks of a machine's clock: a timer that is due before has the clock set, twice for each wait.
-const askSoon = 20 * time.Millisecond
+// ctxPollAfter is how long a call waits before it asks its context for Done. Most calls have
+// their answer by then, and a context of the core is only made when it is asked. A timer that is
+// due within one kernel tick reprograms the clock, so the wait is longer than that.
+const ctxPollAfter = 20 * time.Millisecond
 
-// A patience tells calls that askSoon has passed: by one timer for all that are under way, which stands when there are
-// none.
+// A patience signals calls that ctxPollAfter has passed. It has one timer for all calls in
+// flight, which stops when there are none.
 type patience struct {
 	mu        sync.Mutex
 	now, next chan struct{} // guarded by mu; closed at the next tick, and at the one after; nil: the timer stands
-	asked     bool          // guarded by mu; somebody waits for next
+	asked     bool          // guarded by mu; a call waits for next
 }
 
-// answered waits for done for a while, or not at all where ctx ends sooner, and reports whether it came.
+// answered waits for done for a while, and reports whether it was closed. If ctx ends soon, it
+// does not wait.
 func (p *patience) answered(ctx context.Context, done <-chan struct{}) bool {
-	if end, ends := ctx.Deadline(); ends && time.Until(end) < 2*askSoon {
+	if end, ends := ctx.Deadline(); ends && time.Until(end) < 2*ctxPollAfter {
 		return false
 	}
 	select {
@@ -32,13 +33,13 @@ func (p *patience) answered(ctx context.Context, done <-chan struct{}) bool {
 	}
 }
 
-// soon returns what is closed after askSoon, and before twice that.
+// soon returns a channel that is closed after ctxPollAfter, and before twice that.
 func (p *patience) soon() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next == nil {
 		p.now, p.next = make(chan struct{}), make(chan struct{})
-		time.AfterFunc(askSoon, p.tick)
+		time.AfterFunc(ctxPollAfter, p.tick)
 	}
 	p.asked = true
 	return p.next
@@ -51,6 +52,6 @@ func (p *patience) tick() {
 	p.now, p.next = p.next, nil
 	if p.asked {
 		p.next, p.asked = make(chan struct{}), false
-		time.AfterFunc(askSoon, p.tick)
+		time.AfterFunc(ctxPollAfter, p.tick)
 	}
 }

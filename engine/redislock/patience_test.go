@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Whoever waits is told after askSoon and before twice that, however many wait; and one timer stands when nobody does.
+// Whoever waits is told after ctxPollAfter and before twice that, however many wait; and one timer stands when nobody does.
 func TestPatience(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -17,13 +17,13 @@ func TestPatience(t *testing.T) {
 			soon := p.soon()
 			go func() {
 				<-soon
-				if took := time.Since(began); took < askSoon || took > 2*askSoon {
+				if took := time.Since(began); took < ctxPollAfter || took > 2*ctxPollAfter {
 					t.Errorf("told after %v", took)
 				}
 			}()
-			time.Sleep(time.Duration(i) * askSoon / 20)
+			time.Sleep(time.Duration(i) * ctxPollAfter / 20)
 		}
-		time.Sleep(3 * askSoon)
+		time.Sleep(3 * ctxPollAfter)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.next != nil {
@@ -43,7 +43,7 @@ func TestPatienceOfAContext(t *testing.T) {
 		if began := time.Now(); p.answered(ctx, never) || time.Since(began) > 0 {
 			t.Errorf("it waited for %v where its deadline is sooner", time.Since(began))
 		}
-		if began := time.Now(); p.answered(t.Context(), never) || time.Since(began) > 2*askSoon {
+		if began := time.Now(); p.answered(t.Context(), never) || time.Since(began) > 2*ctxPollAfter {
 			t.Errorf("it waited for %v", time.Since(began))
 		}
 		done := make(chan struct{}, 1)

@@ -135,7 +135,7 @@ func afterEvent(t *testing.T, event string, from phase, unsure uncertain) string
 	case "Release":
 		_ = c.Release(ctx, driver.End{})
 	case "brought":
-		if !c.brought(7) {
+		if !c.receiveGrant(7) {
 			t.Error("refused")
 		}
 	}

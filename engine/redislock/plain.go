@@ -85,14 +85,14 @@ func (c *claim) sendTake(ctx context.Context) (fence int64, reply answer, err er
 	d, k := c.d, c.keys
 	take := d.pipelines.newCall(scriptTake)
 	take.durable, take.leaves = true, leavesSoon
-	if d.o.Memory > 0 {
+	if d.o.MinUptime > 0 {
 		take.keys(k, c.req.Owner, kindHistory, kindQueue, kindGone, kindMemory)
 	} else {
 		take.keys(k, c.req.Owner, kindHistory, kindQueue, kindGone)
 	}
 	take.args(c.req.Owner, c.req.TTL, d.historyLife(c.req.TTL))
 	take.about(c.req.Owner, c.channel(), c.req.Note)
-	take.args(d.o.Memory)
+	take.args(d.o.MinUptime)
 	reply, err = d.pipelines.ask(ctx, k.lock, take)
 	if err != nil {
 		return 0, reply, explain(err)

@@ -16,52 +16,54 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// DefaultPrefix is put before each name.
+// DefaultPrefix precedes each name.
 const DefaultPrefix = "lock:"
 
 const (
-	// minTTL is the shortest lease: the core keeps 2 ms and 1 % back, a pause of the
-	// garbage collector or of the server takes some more, and nothing useful would be left.
+	// minTTL is the shortest lease. The core keeps back 2 ms and 1 %, and a pause of the garbage
+	// collector or of the server takes some more. In a shorter lease no useful time would be
+	// left.
 	minTTL = 20 * time.Millisecond
 	// step is the resolution of PX.
 	step = time.Millisecond
-	// historyTTL is how long the last fence outlives its last use. Fences follow the
-	// server's clock, so that only a clock that was set back by more than this could
-	// give a smaller one; and names that are used once leave nothing behind for ever.
+	// historyTTL is how long the last fence outlives its last use. Fences follow the server's
+	// clock, so only a clock that was set back by more than this could give a smaller one. Names
+	// that are used once leave nothing behind permanently.
 	historyTTL = 25 * time.Hour
 )
 
 // Options configure a Driver. The zero value of each field is its default.
 type Options struct {
-	// Prefix is put before each name to make the lock key; "": DefaultPrefix. All
-	// processes must use the same. It may have a hash tag, such as "{shop}:", which
-	// puts all locks into one slot. No control characters.
+	// Prefix precedes each name in the lock key; "": DefaultPrefix. All processes must use the
+	// same. It may have a hash tag, such as "{shop}:", which puts all locks into one slot. It
+	// has no control characters.
 	Prefix string
-	// NoPrefix takes names as lock keys as they are; Prefix must be "".
+	// NoPrefix uses names as lock keys without a prefix; Prefix must be "".
 	NoPrefix bool
-	// Replicas is how many replicas must have acknowledged a grant or a renewal (WAIT)
-	// before it counts. With fewer, a grant is given up and ErrReplicas returned.
-	// 0 does not wait: a failover may then lose a grant, and let a second holder in.
+	// Replicas is how many replicas must acknowledge a grant or a renewal (WAIT) before it
+	// counts. With fewer, a grant is given up and ErrReplicas returned. With 0, a failover may
+	// lose a grant, and let a second holder in.
 	Replicas int
-	// RequireFenceHistory makes a resource without a stored fence an error,
-	// ErrNoFenceHistory, and keeps fences for ever. New resources must be prepared by
-	// RaiseFence. It is for those who trust the server's clock less than its memory.
+	// RequireFenceHistory makes a resource without a stored fence an error, ErrNoFenceHistory,
+	// and keeps fences forever. Use RaiseFence to prepare new resources. Set it if you trust the
+	// server's data more than its clock.
 	RequireFenceHistory bool
-	// Memory, if not 0, is the greatest TTL that anybody uses; longer ones are refused. A
-	// server grants nothing, ErrForgetful, until drivers have seen for so long, on clocks
-	// that only go forward, that it neither restarted nor was flushed: it may have forgotten a
-	// grant before. What they saw is kept on the server, so that later ones need not
-	// wait. For the servers of a quorum, not for Cluster; a replica that takes over is not
-	// covered.
-	Memory time.Duration
-	// NoMemory leaves out Memory also where it has a default, in NewRedlock; Memory must be 0.
-	NoMemory bool
-	// Rest, if not 0, lets clients in that do not queue, such as those of the plain recipe,
-	// beside a queue that never ends: a lock that is given up is left free for that long,
-	// once a second at most. It must be longer than the time between two of their attempts,
-	// and at most half a second, and the same in all processes. An attempt without waiting
-	// may be refused meanwhile although nobody holds the lock. Locks that nobody else wants
-	// lose their shorter scripts by it.
+	// MinUptime, if not 0, is the greatest TTL that any program uses; longer ones are refused. A
+	// server grants nothing, ErrServerTooYoung, until drivers have seen it run for that long
+	// without a restart or a flush. Before that it may have forgotten a grant. Drivers measure
+	// the uptime on monotonic clocks and store it on the server, so that later ones need not
+	// wait. MinUptime is for the servers of a quorum, not for Cluster. It does not cover a
+	// replica that takes over.
+	MinUptime time.Duration
+	// NoMinUptime turns MinUptime off even where it has a default, in NewRedlock. MinUptime must
+	// be 0.
+	NoMinUptime bool
+	// Rest, if not 0, lets clients that do not queue, such as clients of the plain recipe, in
+	// beside a queue that never empties. A released lock then stays free for that long, at most
+	// once a second. Rest must be longer than the time between two of their attempts, at most
+	// half a second, and the same in all processes. Meanwhile an attempt without waiting may be
+	// refused although nobody holds the lock. With Rest, uncontended locks cannot use their
+	// shorter scripts.
 	Rest time.Duration
 }
 
@@ -71,9 +73,9 @@ const (
 	restEvery = time.Second
 )
 
-// DefaultMemory is for programs that do not know the TTLs of others: a minute is beyond
-// what most locks are taken for.
-const DefaultMemory = time.Minute
+// DefaultMinUptime is for programs that do not know other programs' TTLs: few locks are held for
+// more than a minute.
+const DefaultMinUptime = time.Minute
 
 // A Driver serves claims on Redis. It is safe for concurrent use.
 type Driver struct {
@@ -89,8 +91,8 @@ type Driver struct {
 	closing sync.Once
 }
 
-// Open returns a Driver on one server. It does no I/O, and connects when it is first needed: once
-// for all calls, which share a connection, and once to listen. Close closes both.
+// Open returns a Driver on one server. It does no I/O. When first needed, the driver makes one
+// connection that all calls share, and one to listen. Close closes both.
 func Open(server *redis.Options, opts *Options) (*Driver, error) {
 	if server == nil {
 		return nil, errors.New("redislock: no server's options")
@@ -106,13 +108,13 @@ func Open(server *redis.Options, opts *Options) (*Driver, error) {
 	return d, nil
 }
 
-// New returns a Driver on client, which stays the caller's: Close does not close it. It
-// does no I/O. client must be of NewClient, NewFailoverClient, NewClusterClient or
-// NewUniversalClient; a Ring is refused, because it has no order among its servers.
+// New returns a Driver on client, which Close does not close. New does no I/O. client must come
+// from NewClient, NewFailoverClient, NewClusterClient or NewUniversalClient. A Ring is refused,
+// because its servers have no order.
 //
-// The driver listens through client, and asks it where the servers are. Calls have connections of their
-// own, one to each server, made from client's options with their Dialer, credentials and OnConnect;
-// its hooks, Limiter and pool have no part in them, nor have its retries.
+// The driver listens through client, and uses it to find the servers. Calls use connections of
+// their own, one to each server, made from client's options with their Dialer, credentials and
+// OnConnect. Hooks, Limiter, pool and retries of client do not apply to them.
 func New(client redis.UniversalClient, opts *Options) (*Driver, error) {
 	if !isNil(client) {
 		switch c := client.(type) {
@@ -152,14 +154,14 @@ func newDriver(client redis.UniversalClient, server *redis.Options, opts *Option
 	if o.Rest < 0 || o.Rest > maxRest {
 		return nil, fmt.Errorf("redislock: Rest is %v, and at most %v", o.Rest, maxRest)
 	}
-	if o.Memory < 0 {
-		return nil, fmt.Errorf("redislock: Memory is %v", o.Memory)
+	if o.MinUptime < 0 {
+		return nil, fmt.Errorf("redislock: MinUptime is %v", o.MinUptime)
 	}
-	if o.NoMemory && o.Memory != 0 {
-		return nil, errors.New("redislock: Memory and NoMemory exclude each other")
+	if o.NoMinUptime && o.MinUptime != 0 {
+		return nil, errors.New("redislock: MinUptime and NoMinUptime exclude each other")
 	}
-	if _, cluster := client.(*redis.ClusterClient); cluster && o.Memory > 0 {
-		return nil, fmt.Errorf("redislock: Memory on Cluster is %w", driver.ErrUnsupported)
+	if _, cluster := client.(*redis.ClusterClient); cluster && o.MinUptime > 0 {
+		return nil, fmt.Errorf("redislock: MinUptime on Cluster is %w", driver.ErrUnsupported)
 	}
 	d := &Driver{client: client, o: o}
 	d.pipelines.init(client, server, o.Replicas)
@@ -168,7 +170,7 @@ func newDriver(client redis.UniversalClient, server *redis.Options, opts *Option
 	return d, nil
 }
 
-// Features declares everything.
+// Features implements [driver.Driver]. Redis supports every feature.
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
 		Engine: "redis", Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
@@ -177,8 +179,8 @@ func (d *Driver) Features() driver.Features {
 	}
 }
 
-// Close ends the driver's connections, with the calls on them. Later calls return [driver.ErrClosed].
-// What is held stays held.
+// Close closes the driver's connections and ends the calls on them. Later calls return
+// [driver.ErrClosed]. Leases stay held.
 func (d *Driver) Close() error {
 	var err error
 	d.closing.Do(func() {
@@ -191,7 +193,8 @@ func (d *Driver) Close() error {
 	return err
 }
 
-// Claim returns ErrUnsupported for an owner that Redis cannot tell from its own marks.
+// Claim implements [driver.Driver]. It returns ErrUnsupported for an owner that is empty or has
+// a control character.
 func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	if req.Owner == "" || strings.Contains(req.Owner, mark) {
 		return nil, fmt.Errorf("redislock: an owner that is empty or has a control character is %w", driver.ErrUnsupported)
@@ -202,19 +205,19 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	return &claim{d: d, req: req, keys: d.keysOf(req.Resource)}, nil
 }
 
-// grantsUnasked reports whether a release may grant the lock to the next in the queue, which is told.
-// That one could neither wait for replicas nor find out what the server remembers.
-func (d *Driver) grantsUnasked() bool { return d.o.Replicas == 0 && d.o.Memory == 0 }
+// grantsUnasked reports whether a release may grant the lock to the next in the queue and notify
+// it. Such a waiter could neither wait for replicas nor check the server's uptime.
+func (d *Driver) grantsUnasked() bool { return d.o.Replicas == 0 && d.o.MinUptime == 0 }
 
-// checkTTL refuses a lease that a server could forget and still be trusted.
+// checkTTL refuses a lease that could outlast the uptime that is required of a server.
 func (d *Driver) checkTTL(ttl time.Duration) error {
-	if d.o.Memory > 0 && ttl > d.o.Memory {
-		return fmt.Errorf("redislock: a TTL of %v is above Options.Memory of %v, which is %w", ttl, d.o.Memory, driver.ErrUnsupported)
+	if d.o.MinUptime > 0 && ttl > d.o.MinUptime {
+		return fmt.Errorf("redislock: a TTL of %v is above Options.MinUptime of %v, which is %w", ttl, d.o.MinUptime, driver.ErrUnsupported)
 	}
 	return nil
 }
 
-// usable is the check that stands before every call.
+// usable is the check before every call.
 func (d *Driver) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -225,7 +228,7 @@ func (d *Driver) usable(ctx context.Context) error {
 	return nil
 }
 
-// ask has c, which is about the lock key, answered.
+// ask sends c, a call about the lock key, and returns its answer.
 func (d *Driver) ask(ctx context.Context, key string, c *call) (answer, error) {
 	if err := d.usable(ctx); err != nil {
 		return answer{}, err
@@ -234,12 +237,12 @@ func (d *Driver) ask(ctx context.Context, key string, c *call) (answer, error) {
 	return a, explain(err)
 }
 
-// millis is d in whole milliseconds, rounded up.
+// millis returns d in whole milliseconds, rounded up.
 func millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// historyLife is how long the history outlives a grant of ttl; 0: for ever.
+// historyLife returns how long the history outlives a grant of ttl; 0: forever.
 func (d *Driver) historyLife(ttl time.Duration) time.Duration {
 	if d.o.RequireFenceHistory {
 		return 0

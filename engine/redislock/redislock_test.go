@@ -27,7 +27,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	for what, o := range map[string]Options{
 		"control character": {Prefix: "a\x1f"}, "brace without tag": {Prefix: "a{"}, "empty tag": {Prefix: "a{}"},
 		"prefix and none": {Prefix: "a", NoPrefix: true}, "negative replicas": {Replicas: -1},
-		"negative memory": {Memory: -1}, "memory and none": {Memory: 1, NoMemory: true}, "negative rest": {Rest: -1},
+		"negative memory": {MinUptime: -1}, "memory and none": {MinUptime: 1, NoMinUptime: true}, "negative rest": {Rest: -1},
 	} {
 		if _, err := New(client, &o); err == nil {
 			t.Errorf("%s: accepted", what)

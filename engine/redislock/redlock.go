@@ -9,16 +9,17 @@ import (
 	"github.com/leasehold-go/leasehold/engine/quorum"
 )
 
-// A Redlock is a driver over independent servers, of which more than half must agree.
+// A Redlock is a driver over independent servers, more than half of which must agree.
 type Redlock struct {
 	*quorum.Driver
 	nodes []*Driver
 }
 
-// NewRedlock returns a driver over clients, each of one server that knows nothing of the
-// others: an odd number, at least three. It does no I/O and closes none of them. opts is
-// for every server; Memory 0 is [DefaultMemory] there, because a server that forgets would
-// break the majority, unless NoMemory is set. Replicas and Rest must be 0.
+// NewRedlock returns a driver over clients. Each is a client of one server that is independent
+// of the others. Their number must be odd and at least three. NewRedlock does no I/O, and Close
+// closes no client. opts applies to every server, except that MinUptime defaults to [DefaultMinUptime]
+// unless NoMinUptime is set: a server that loses its data would break the majority. Replicas and
+// Rest must be 0.
 func NewRedlock(clients []redis.UniversalClient, opts *Options, majority *quorum.Options) (*Redlock, error) {
 	var o Options
 	if opts != nil {
@@ -30,8 +31,8 @@ func NewRedlock(clients []redis.UniversalClient, opts *Options, majority *quorum
 	if o.Rest != 0 {
 		return nil, errors.New("redislock: Rest is for one server, Sentinel or Cluster")
 	}
-	if o.Memory == 0 && !o.NoMemory {
-		o.Memory = DefaultMemory
+	if o.MinUptime == 0 && !o.NoMinUptime {
+		o.MinUptime = DefaultMinUptime
 	}
 	r := &Redlock{}
 	var nodes []driver.Driver
@@ -47,7 +48,7 @@ func NewRedlock(clients []redis.UniversalClient, opts *Options, majority *quorum
 	return r, err
 }
 
-// Close waits for calls on their way and ends the servers' subscriptions.
+// Close waits for calls in flight and ends the servers' subscriptions.
 func (r *Redlock) Close() error {
 	err := r.Driver.Close()
 	for _, d := range r.nodes {

@@ -51,7 +51,7 @@ func openRedlockWithin(t testing.TB, nodes []*servers.Redis, memory, limit time.
 		t.Cleanup(func() { client.Close() })
 		clients = append(clients, client)
 	}
-	d, err := redislock.NewRedlock(clients, &redislock.Options{Memory: max(memory, 0), NoMemory: memory < 0}, &quorum.Options{NodeTimeout: limit})
+	d, err := redislock.NewRedlock(clients, &redislock.Options{MinUptime: max(memory, 0), NoMinUptime: memory < 0}, &quorum.Options{NodeTimeout: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +282,7 @@ func TestRedlockDoesNotCountNodesThatForgot(t *testing.T) {
 		return l
 	}
 	mine, other := open(), open()
-	if _, err := mine.TryAcquire(t.Context(), "early"); !errors.Is(err, redislock.ErrForgetful) {
+	if _, err := mine.TryAcquire(t.Context(), "early"); !errors.Is(err, redislock.ErrServerTooYoung) {
 		t.Fatalf("nodes that were started just now: %v", err)
 	}
 	var lease *leasehold.Lease

@@ -13,9 +13,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// RenewAll implements [driver.BatchRenewer]: one script renews the exclusive leases of one
-// server. On Cluster a script must stay in a slot, so there each lease has its own; they
-// share its connection.
+// RenewAll implements [driver.BatchRenewer]. One script renews the exclusive leases of one
+// server. On Cluster a script must stay in a slot, so there each lease has a script of its own;
+// they share a connection.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	_, cluster := d.client.(*redis.ClusterClient)
 	var each []*driver.Renewal

@@ -38,7 +38,7 @@ func (a answer) integer(of string) (int64, error) {
 func (a answer) slice(n int) ([]any, error) {
 	list, ok := a.reply.([]any)
 	if !ok || len(list) < n {
-		return nil, alienReply(list)
+		return nil, unexpectedReply(list)
 	}
 	return list, nil
 }
@@ -47,13 +47,13 @@ func (a answer) slice(n int) ([]any, error) {
 func (a answer) integers(n int) ([]int64, error) {
 	list, err := a.slice(n)
 	if err != nil || len(list) > n {
-		return nil, alienReply(list)
+		return nil, unexpectedReply(list)
 	}
 	all := make([]int64, n)
 	for i, v := range list {
 		one, ok := v.(int64)
 		if !ok {
-			return nil, alienReply(list)
+			return nil, unexpectedReply(list)
 		}
 		all[i] = one
 	}

@@ -64,7 +64,7 @@ func copyData(t *testing.T, from, to string) {
 // The data folder is put back to a while ago. Fences grow all the same, in processes that
 // saw the ones in between and in those that did not; who was granted since hears that it
 // is lost; what was released since is held by nobody for longer than its TTL; and a
-// server with a Memory grants nothing before that has passed.
+// server with a MinUptime grants nothing before that has passed.
 func TestRedisDataFolderRolledBack(t *testing.T) {
 	t.Parallel()
 	for what, args := range map[string][]string{
@@ -124,9 +124,9 @@ func TestRedisDataFolderRolledBack(t *testing.T) {
 			rollBack(t, r, old)
 
 			// A server that must be trusted not to have forgotten is not, yet.
-			guarded := redisLocker(t, r, &redislock.Options{Memory: memory}, leasehold.Options{TTL: ttl})
-			if lease, err := guarded.TryAcquire(t.Context(), "guarded"); !errors.Is(err, redislock.ErrForgetful) {
-				t.Errorf("a server that went back: lease %v, %v; want ErrForgetful", lease != nil, err)
+			guarded := redisLocker(t, r, &redislock.Options{MinUptime: memory}, leasehold.Options{TTL: ttl})
+			if lease, err := guarded.TryAcquire(t.Context(), "guarded"); !errors.Is(err, redislock.ErrServerTooYoung) {
+				t.Errorf("a server that went back: lease %v, %v; want ErrServerTooYoung", lease != nil, err)
 			}
 			// Who had been granted since hears it from the next renewal.
 			select {
@@ -160,7 +160,7 @@ func TestRedisDataFolderRolledBack(t *testing.T) {
 					_ = lease.Release(t.Context()) // that it could be had is what counts
 					break
 				}
-				if !errors.Is(err, redislock.ErrForgetful) || time.Now().After(end) {
+				if !errors.Is(err, redislock.ErrServerTooYoung) || time.Now().After(end) {
 					t.Fatalf("when the server has run for long enough: %v", err)
 				}
 			}

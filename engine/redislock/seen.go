@@ -36,12 +36,12 @@ func (s *seen) now() (memory string, known time.Duration) {
 	return s.memory, s.known + time.Since(s.since)
 }
 
-// forgetful is the error for an answer that the server's memory is too young.
-func (d *Driver) forgetful(values []any) error {
+// tooYoung returns the error for a server that has not been up for MinUptime.
+func (d *Driver) tooYoung(values []any) error {
 	if len(values) < 3 {
-		return ErrForgetful
+		return ErrServerTooYoung
 	}
 	known := time.Duration(number(values[2])) * time.Millisecond
 	d.seen.saw(text(values[1]), known)
-	return fmt.Errorf("%w: it was seen to remember for %v, and leases may last for %v", ErrForgetful, known.Round(time.Millisecond), d.o.Memory)
+	return fmt.Errorf("%w: it was seen to remember for %v, and leases may last for %v", ErrServerTooYoung, known.Round(time.Millisecond), d.o.MinUptime)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// MinVersion is the oldest Redis that serves the scripts: flags in the first line (7.0)
-// let renewals and releases through when memory is short. Valkey reports 7.2.4 or newer.
+// MinVersion is the oldest Redis that runs the scripts. Flags in the first line of a script
+// (7.0) let renewals and releases through when memory is short. Valkey reports 7.2.4 or newer.
 const MinVersion = "7.0"
 
 // checkVersion refuses a server that is too old, each time that there is a new connection.
@@ -41,8 +41,8 @@ func parseInfo(text string) map[string]string {
 	return fields
 }
 
-// Identify returns the server's run id, which changes with every restart. A cluster has
-// none: ErrUnsupported.
+// Identify returns the server's run id, which changes with every restart. A cluster has none: it
+// returns ErrUnsupported.
 func (d *Driver) Identify(ctx context.Context) (id string, err error) {
 	if _, cluster := d.client.(*redis.ClusterClient); cluster {
 		return "", fmt.Errorf("redislock: identity of a cluster: %w", driver.ErrUnsupported)

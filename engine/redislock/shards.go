@@ -160,7 +160,7 @@ func (s *shards) subscribed(st *nodeSubscriber, m *redis.Subscription) {
 	switch {
 	case sh == nil: // dropped meanwhile
 	case m.Kind == "ssubscribe":
-		s.subscriber.hearsNow(&sh.line)
+		s.subscriber.onSubscribed(&sh.line)
 	case m.Kind == "sunsubscribe":
 		delete(st.shards, m.Channel)
 		sh.on = nil

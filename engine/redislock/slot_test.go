@@ -74,7 +74,7 @@ func allKeys(k keys) map[string]string {
 func TestCompanionsShareTheSlotAndCollideWithNothing(t *testing.T) {
 	t.Parallel()
 	for _, o := range []Options{{}, {NoPrefix: true}, {Prefix: "{app}:"}, {Prefix: "a}b:"}, {Prefix: "x{y}}"}} {
-		o.Memory = time.Minute
+		o.MinUptime = time.Minute
 		d := driverWith(t, o)
 		memory := d.keysOf("any").companion(kindMemory)
 		seen := map[string]string{memory: "the mark of the memory"}

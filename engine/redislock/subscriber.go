@@ -287,7 +287,7 @@ func (e *subscriber) subscribe() (heard bool) {
 	e.receive(sub, func(*redis.Subscription) {
 		heard = true
 		e.mu.Lock()
-		e.hearsNow(&e.own)
+		e.onSubscribed(&e.own)
 		claims := e.concerned()
 		e.mu.Unlock()
 		e.done.Go(func() { e.lookAgain(stands, claims) })
@@ -323,9 +323,9 @@ func (e *subscriber) receive(sub *redis.PubSub, subscribed func(*redis.Subscript
 	}
 }
 
-// hearsNow is called when a subscription stands. What was told before went unheard, so
+// onSubscribed is called when a subscription stands. What was told before went unheard, so
 // that all who wait for it look again. Requires e.mu.
-func (e *subscriber) hearsNow(on *line) {
+func (e *subscriber) onSubscribed(on *line) {
 	if !on.hears {
 		on.hears = true
 		close(on.hearing)
@@ -421,12 +421,12 @@ func (l *listener) wakeAll() {
 	}
 }
 
-// brought hands on a grant that was told to l as: the number of the attempt that was refused, or below zero the instant
+// deliverGrant hands on a grant that was told to l as: the number of the attempt that was refused, or below zero the instant
 // of the beat that has kept the place since; the fence; and the milliseconds of the lease since that was served and since
 // it was granted. The first is wrong if the server's clock was set meanwhile, and is therefore bounded by the second. The
 // core counts from its last Try. One that was for another attempt, of the same claim or of one with the same owner, or
 // of a beat whose answer has not come, is only a wake-up: how long it lasts is not known. Requires e.mu.
-func (e *subscriber) brought(l *listener, told string) bool {
+func (e *subscriber) deliverGrant(l *listener, told string) bool {
 	var number, ms, span int64
 	var fence uint64
 	if n, _ := fmt.Sscanf(told, "%d %d %d %d", &number, &fence, &ms, &span); n != 4 || l.wake == nil {
@@ -437,7 +437,7 @@ func (e *subscriber) brought(l *listener, told string) bool {
 	if w != nil && number < 0 {
 		sent, ok = k.sentAt(-number)
 	}
-	if !ok || !l.claim.brought(fence) {
+	if !ok || !l.claim.receiveGrant(fence) {
 		return false
 	}
 	ttl := min(time.Duration(ms)*time.Millisecond, e.clock.Now().Sub(sent)+time.Duration(span)*time.Millisecond)
@@ -476,7 +476,7 @@ func (e *subscriber) take(message string) {
 // granted passes a grant on to the one of owner's that it is for. Requires e.mu.
 func (e *subscriber) granted(owner string, first *listener, told string) {
 	for l := first; l != nil; l = l.next {
-		took := e.brought(l, told)
+		took := e.deliverGrant(l, told)
 		l.wakeUp()
 		if took {
 			e.heldBy(owner, l)

@@ -263,7 +263,7 @@ func TestRedisGuardedWaitersAskAgain(t *testing.T) {
 	t.Parallel()
 	r := servers.StartRedis(t)
 	d := redisDriverOf(t, redisClient(t, r), nil)
-	for what, o := range map[string]redislock.Options{"replicas": {Replicas: 1}, "memory": {Memory: time.Minute}} {
+	for what, o := range map[string]redislock.Options{"replicas": {Replicas: 1}, "memory": {MinUptime: time.Minute}} {
 		holder := lateClaim(t, d, what, "aaa", time.Minute)
 		mustTry(t, holder)
 		guarded := redisDriverOf(t, redisClient(t, r), &o)
@@ -274,7 +274,7 @@ func TestRedisGuardedWaitersAskAgain(t *testing.T) {
 		if _, ok := brought(t, busy); ok {
 			t.Errorf("%s: granted without asking", what)
 		}
-		if _, err := c.Try(t.Context()); !errors.Is(err, redislock.ErrReplicas) && !errors.Is(err, redislock.ErrForgetful) {
+		if _, err := c.Try(t.Context()); !errors.Is(err, redislock.ErrReplicas) && !errors.Is(err, redislock.ErrServerTooYoung) {
 			t.Errorf("%s: Try: %v", what, err)
 		}
 		_ = c.Release(t.Context(), driver.End{}) // whatever became of it

@@ -16,22 +16,22 @@ import (
 var urlForm = storeurl.Form{
 	Schemes: []string{"redis", "rediss", "redis+sentinel", "redis+cluster", "redlock"},
 	Secure:  []string{"rediss"},
-	Options: append([]string{"prefix", "replicas", "rest", "memory"}, storeurl.ServerOptions...),
+	Options: append([]string{"prefix", "replicas", "rest", "min_uptime"}, storeurl.ServerOptions...),
 }
 
-// OpenURL returns a driver on the servers that a URL names, as soon as they have answered: a
-// *Driver, or for redlock: a *Redlock. Its Close closes the connections too.
+// OpenURL returns a driver on the servers of a URL once they have answered: a *Driver, or a
+// *Redlock for redlock:. Close closes the connections too.
 //
 //	redis://USER:PASSWORD@HOST:PORT/DB       one server; rediss: over TLS
 //	redis+sentinel://H1,H2,H3/PRIMARY/DB     behind sentinels that call it PRIMARY
 //	redis+cluster://H1,H2                    a Redis Cluster
 //	redlock://H1,H2,H3/DB                    independent servers, of which more than half must agree
 //
-// Options after a "?": prefix, replicas, rest and memory are those of Options (memory=off is
-// NoMemory); tls=true, ca_file, cert_file, key_file and server_name are about TLS; password_file names
-// a file. Without a password there LEASEHOLD_PASSWORD counts. Each connection that is made reads the files
-// again. An error that matches
-// [driver.ErrURL]: the URL cannot be used as it is written. No error has a password.
+// The parameters prefix, replicas, rest and min_uptime are the fields of Options; min_uptime=off
+// is NoMinUptime. tls=true, ca_file, cert_file, key_file and server_name configure TLS.
+// password_file names a file with the password; without one it is in LEASEHOLD_PASSWORD. Each
+// new connection reads the files again. An error that matches [driver.ErrURL] means that the URL
+// is invalid. No error has a password.
 func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	s, err := openURL(url)
 	if err != nil {
@@ -131,13 +131,13 @@ func urlOptions(u *storeurl.URL) (*Options, error) {
 			return nil, u.Wrong("rest is no duration such as 50ms")
 		}
 	}
-	switch text := u.Options.Get("memory"); text {
+	switch text := u.Options.Get("min_uptime"); text {
 	case "":
 	case "off":
-		o.NoMemory = true
+		o.NoMinUptime = true
 	default:
-		if o.Memory, err = time.ParseDuration(text); err != nil || o.Memory <= 0 {
-			return nil, u.Wrong("memory is off, or a length of time such as 5m")
+		if o.MinUptime, err = time.ParseDuration(text); err != nil || o.MinUptime <= 0 {
+			return nil, u.Wrong("min_uptime is off, or a length of time such as 5m")
 		}
 	}
 	return o, nil

@@ -17,9 +17,9 @@ func TestURLsOpen(t *testing.T) {
 	t.Setenv(storeurl.PasswordVariable, "")
 	for _, url := range []string{
 		"redis://127.0.0.1:1/2", "redis://h?prefix=", "redis://h?prefix=a:&replicas=2", "rediss://h", "rediss://h/1?server_name=x",
-		"Redis://h?rest=50ms", "redis://h?memory=5m", "redis://h?memory=off",
+		"Redis://h?rest=50ms", "redis://h?min_uptime=5m", "redis://h?min_uptime=off",
 		"redis+sentinel://h1,h2,h3/mymaster", "redis+sentinel://h1/mymaster/2", "redis+cluster://h1,h2", "redis+cluster://h1?tls=true",
-		"redlock://h1,h2,h3", "redlock://h1,h2:1,[::1]/2?memory=1m", "redlock://h1,h2,h3?memory=off&prefix=",
+		"redlock://h1,h2,h3", "redlock://h1,h2:1,[::1]/2?min_uptime=1m", "redlock://h1,h2,h3?min_uptime=off&prefix=",
 	} {
 		s, err := openURL(url) // no server is there to answer
 		if err != nil {
@@ -64,11 +64,11 @@ func TestWrongURLs(t *testing.T) {
 		"redis+sentinel://h1/m/0/x":                 "primary's name",
 		"redis+sentinel://h1/m/x":                   "database",
 		"redis+cluster://h1/0":                      "no database",
-		"redis+cluster://h1?memory=1m":              "Cluster",
-		"redis://h?memory=-1s":                      "memory is off, or",
-		"redis://h?memory=0s":                       "memory is off, or",
+		"redis+cluster://h1?min_uptime=1m":          "Cluster",
+		"redis://h?min_uptime=-1s":                  "min_uptime is off, or",
+		"redis://h?min_uptime=0s":                   "min_uptime is off, or",
 		"redlock://h1,h2":                           "odd number",
-		"redlock://h1,h2,h3?memory=-1s":             "memory is off, or",
+		"redlock://h1,h2,h3?min_uptime=-1s":         "min_uptime is off, or",
 		"redlock://h1,h2,h3?rest=50ms":              "one server",
 		"redlock://h1,h2,h3?replicas=1":             "one server",
 		"redlock://h1,h2,h3/1/2":                    "nothing more",

@@ -18,8 +18,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/rehearsal"
 )
 
-// Check tells whether the bucket keeps every put, as far as the user may ask, and of the store's clock,
-// of which its answers have the seconds.
+// Check reports whether the bucket keeps every put, as far as the user may know, and the
+// difference of the store's clock, which its answers give in seconds.
 func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	before := time.Now()
 	_, err := d.store.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &d.store.bucket, Key: aws.String(d.store.prefix + keyOf(rehearsal.Name()))})
@@ -62,8 +62,8 @@ func clockFinding(before, now, after time.Time) driver.Finding {
 	return f
 }
 
-// Rehearse does to the object that proves the conditions what locks do to theirs: it puts it if it is
-// missing, reads it, and puts it again if it has not changed. Nothing else is left.
+// Rehearse does to a test object what locks do to theirs. It puts the object if it is missing,
+// reads it, and puts it again if it is unchanged. It leaves nothing else behind.
 func (d *Driver) Rehearse(ctx context.Context) error {
 	if err := d.store.prove(ctx); err != nil {
 		return fmt.Errorf("take a lock: %w", err)

@@ -15,23 +15,23 @@ import (
 
 // Errors to test for with errors.Is. None means that a lock is held, and each says what to do.
 var (
-	// ErrNoBucket: there is no bucket of that name.
+	// ErrNoBucket: the bucket does not exist.
 	ErrNoBucket = errors.New("s3lock: the bucket does not exist, create it")
 	// ErrAuth: the store refuses the keys, or they lack a right on the bucket.
 	ErrAuth = fmt.Errorf("s3lock: %w, check keys, region and policy", driver.ErrDenied)
-	// ErrClock: the store takes no requests from this machine, whose wall clock is off.
+	// ErrClock: the store refuses requests from this machine because its wall clock is wrong.
 	ErrClock = errors.New("s3lock: this machine's clock and the store's differ too much, set it")
-	// ErrFull: the store, or the quota of the bucket or the user, has no room.
+	// ErrFull: the store, or a quota of the bucket or the user, is full.
 	ErrFull = fmt.Errorf("s3lock: the store is %w, make room or raise the quota", driver.ErrFull)
-	// ErrSlowDown: the store has more to do than it can. Outcomes are unknown.
+	// ErrSlowDown: the store is overloaded. Outcomes are unknown.
 	ErrSlowDown = errors.New("s3lock: the store asks to slow down, or is not available")
-	// ErrUnreachable: nobody answers as an object store does.
+	// ErrUnreachable: no object store answers.
 	ErrUnreachable = errors.New("s3lock: no store answers, check endpoint and region")
-	// ErrDeleted: somebody deleted the object in a bucket with versions. Removing the delete marker
-	// brings the record back, with its tokens and its leases. Without the record tokens would begin anew,
-	// so nothing is granted.
+	// ErrDeleted: somebody deleted the object in a bucket with versions. Remove the delete
+	// marker to restore the record with its tokens and leases. Without the record tokens would
+	// start again, so nothing is granted.
 	ErrDeleted = errors.New("s3lock: the object was deleted, remove its delete marker to bring its tokens back")
-	// ErrConditions: the store does puts whose conditions do not hold. It can keep no locks.
+	// ErrConditions: the store accepts puts whose conditions do not hold. It cannot keep locks.
 	ErrConditions = fmt.Errorf("s3lock: the store does not keep to If-None-Match and If-Match: %w", driver.ErrUnsupported)
 )
 

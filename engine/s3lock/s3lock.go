@@ -11,13 +11,12 @@ import (
 	"github.com/leasehold-go/leasehold/engine/caslock"
 )
 
-// Options configure a Driver. The zero value of each field is its default, which for MinTTL is 1 s,
-// for Place 8 s and for Poll 500 ms: each put and each get costs money.
+// Options configure a Driver. The zero value of each field is its default. The default of MinTTL
+// is 1 s, of Place 8 s and of Poll 500 ms, because each put and each get costs money.
 type Options struct {
 	caslock.Options
 
-	// Prefix is what the keys of all objects begin with, "leasehold/" by default. It must be the
-	// same everywhere.
+	// Prefix begins the keys of all objects; "": "leasehold/". All processes must use the same.
 	Prefix string
 }
 
@@ -27,8 +26,8 @@ type Driver struct {
 	store *store
 }
 
-// New returns a Driver on a bucket, which it does not create. It does no I/O, and leaves client open.
-// The client may repeat requests by itself, as it does by default.
+// New returns a Driver on a bucket, which must exist. New does no I/O, and Close does not close
+// client. client may retry requests, as it does by default.
 func New(client *s3.Client, bucket string, opts *Options) (*Driver, error) {
 	var o Options
 	if opts != nil {

@@ -27,17 +27,18 @@ var urlForm = storeurl.Form{
 	Options: append([]string{"endpoint", "region", "path_style"}, storeurl.ServerOptions...),
 }
 
-// OpenURL returns a *Driver on the bucket that a URL names, which it does not create. It sends nothing.
+// OpenURL returns a *Driver on the bucket of a URL, which must exist. It sends nothing.
 //
 //	s3://ACCESSKEY:SECRETKEY@BUCKET/PREFIX
 //
-// Without an access key it is the AWS SDK that finds one: in the environment, in ~/.aws, of the role
-// of a machine or a pod. Options after a "?": region; endpoint, such as https://minio.internal:9000, is
-// for stores other than AWS, whose buckets stand in the path unless path_style=false; password_file
-// names a file with the secret key, which may also stand in LEASEHOLD_PASSWORD, or, without an access key in the
-// URL, with ACCESSKEY:SECRETKEY; ca_file, cert_file, key_file and server_name are about TLS. Each request reads
-// the keys again, and once a second the certificates. An error that matches [driver.ErrURL]: the URL cannot be used
-// as it is written. No error has a secret.
+// Without an access key the AWS SDK finds one: in the environment, in ~/.aws, or from the role
+// of a machine or a pod. The parameter region is the bucket's. endpoint, such as
+// https://minio.internal:9000, is for stores other than AWS; their buckets are part of the path
+// unless path_style=false. password_file names a file with the secret key, which may also be in
+// LEASEHOLD_PASSWORD. If the URL has no access key, either contains ACCESSKEY:SECRETKEY.
+// ca_file, cert_file, key_file and server_name configure TLS. Each request reads the keys again,
+// and once a second the certificates. An error that matches [driver.ErrURL] means that the URL
+// is invalid. No error has a secret.
 func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	u, err := storeurl.Parse(url, urlForm)
 	if err != nil {

@@ -10,50 +10,53 @@ import (
 )
 
 const (
-	// fewAlone is how many requests of a kind are on their way by themselves before others share a statement.
+	// fewAlone is how many requests of a kind are in flight alone before others share a
+	// statement.
 	fewAlone = 8
-	// batchPause bounds how long a batch waits for one of them: one that hangs delays nobody for longer.
+	// batchPause bounds how long a batch waits for one of them, so that one that hangs delays
+	// the others no longer.
 	batchPause = 10 * time.Millisecond
-	// batchWithin bounds the statement of a batch. Those who wait for it leave it before.
+	// batchWithin bounds the statement of a batch. Its callers usually give up earlier.
 	batchWithin = 5 * time.Second
 	maxBatch    = 200
-	// maxFree is how many names a driver keeps that it has left free.
+	// maxFree is the most names that a driver remembers as left free.
 	maxFree = 10000
 )
 
-// A request is what one call asks for in a batch, as JSON has it.
+// A request is one call's part of a batch, as JSON.
 type request struct {
 	Name  string `json:"name"`
 	Owner string `json:"owner"`
 	TTL   int64  `json:"ttl"` // in microseconds
 	Note  string `json:"note,omitempty"`
-	Fence int64  `json:"fence,omitempty"` // the number of the grant that ends
+	Fence int64  `json:"fence,omitempty"` // number of the grant that ends
 }
 
-// A batcher sends one kind of request: each by a statement of its own while few are on their way, else many by one
-// statement, which is one commit. Such a statement passes over rows that are missing, taken, waited for or locked by
-// others. Who is passed over asks alone.
+// A batcher sends requests of one kind: each by a statement of its own while few are in flight,
+// otherwise many by one statement, which is one commit. Such a statement skips rows that are
+// missing, taken, waited for or locked by others. Requests that were skipped are sent alone.
 type batcher struct {
 	send func(ctx context.Context, all []request) (fences map[grantee]int64, err error)
 
 	mu    sync.Mutex
-	alone int    // guarded by mu; requests that were sent alone and have no answer
-	sent  int    // guarded by mu; batches that have no answer
+	alone int    // guarded by mu; requests in flight alone
+	sent  int    // guarded by mu; batches in flight
 	last  int    // guarded by mu; requests in the last batch
-	next  *batch // guarded by mu; that others may join; nil: there is none
+	next  *batch // guarded by mu; the batch that requests may join; nil: none
 }
 
-// A batch is requests that are sent at once. No two are for one name.
+// A batch is requests that are sent together. No two are for one name.
 type batch struct {
 	requests  []request
 	names     map[string]bool
-	late      *time.Timer       // sends it
-	delivered chan struct{}     // closed when it has an answer
+	late      *time.Timer       // sends the batch when it is overdue
+	delivered chan struct{}     // closed when the batch is answered
 	fences    map[grantee]int64 // set before
 	err       error             // set before
 }
 
-// ask sends a request with others. alone: the caller is to send it by itself, and calls answered then.
+// ask sends a request in a batch. If alone is true, the caller must send the request itself, and
+// then call answered.
 func (b *batcher) ask(ctx context.Context, r request) (fence int64, alone bool, err error) {
 	batch := b.join(r)
 	if batch == nil {
@@ -69,7 +72,7 @@ func (b *batcher) ask(ctx context.Context, r request) (fence int64, alone bool, 
 	case batch.err != nil:
 		return 0, false, batch.err
 	case fence == untold:
-		return 0, false, errUntold
+		return 0, false, errMaybeReleased
 	case fence > 0:
 		return fence, false, nil
 	}
@@ -77,10 +80,10 @@ func (b *batcher) ask(ctx context.Context, r request) (fence int64, alone bool, 
 	return 0, true, nil
 }
 
-// answered notes that a request that was sent alone has its answer.
+// answered records the answer to a request that was sent alone.
 func (b *batcher) answered() { b.ends(&b.alone) }
 
-// join puts r into the batch that is sent next; nil: it is to be sent alone.
+// join adds r to the next batch, or returns nil if it must be sent alone.
 func (b *batcher) join(r request) *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,8 +104,9 @@ func (b *batcher) join(r request) *batch {
 	return next
 }
 
-// few is how many are sent alone. Those of a large batch all come again when it is answered. If eight of them went alone,
-// a pool that keeps fewer idle connections would open and close some with each batch. Requires mu.
+// few returns how many requests are sent alone. After a large batch, all its callers come again.
+// If eight of them went alone, a pool with fewer idle connections would open and close some with
+// each batch. Requires mu.
 func (b *batcher) few() int {
 	if b.last > fewAlone {
 		return 1
@@ -110,7 +114,7 @@ func (b *batcher) few() int {
 	return fewAlone
 }
 
-// depart has the next batch be sent by another goroutine. Requires mu.
+// depart sends the next batch in a goroutine. Requires mu.
 func (b *batcher) depart() {
 	next := b.next
 	b.next, b.last = nil, len(next.requests)
@@ -125,7 +129,7 @@ func (b *batcher) depart() {
 	}()
 }
 
-// overdue sends a batch that has waited for long, unless it was sent.
+// overdue sends a batch that has waited too long, unless it was sent.
 func (b *batcher) overdue(next *batch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -140,7 +144,8 @@ func (b *batcher) begins() {
 	b.alone++
 }
 
-// ends notes that a statement has its answer, one of so many. The next batch is sent when none is on its way.
+// ends records that a statement was answered, one of *many. The next batch is sent when none is
+// in flight.
 func (b *batcher) ends(many *int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -150,19 +155,19 @@ func (b *batcher) ends(many *int) {
 	}
 }
 
-// batches are of one driver.
+// batches are the batchers of one driver.
 type batches struct {
 	grants, gives batcher
 
 	mu   sync.Mutex
-	free map[string]struct{} // guarded by mu; names that the driver has left free, and whose rows are there
+	free map[string]struct{} // guarded by mu; names with rows that the driver has left free
 }
 
 func newBatches(d *Driver) *batches {
 	return &batches{free: make(map[string]struct{}), grants: batcher{send: d.grantBatch}, gives: batcher{send: d.giveBatch}}
 }
 
-// left notes whether the driver has left a name free.
+// left records whether the driver has left a name free.
 func (b *batches) left(name string, free bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -183,11 +188,12 @@ func (b *batches) isFree(name string) bool {
 	return free
 }
 
-// untold stands for the number of a lease that has ended, by the batch or before: another has the row by now.
+// untold stands for the number of a lease that has ended, in the batch or before. Another owner
+// has the row by now.
 const untold = -1
 
-// errUntold: a release may have ended the lease, or found it ended.
-var errUntold = errors.New("sqllock: the resource has been granted since, which does not tell whether the lease was released or lost before")
+// errMaybeReleased means that a release may have ended the lease, or found it ended.
+var errMaybeReleased = errors.New("sqllock: the resource has been granted since, which does not tell whether the lease was released or lost before")
 
 // grantBatch returns the numbers of the leases that it has granted.
 func (d *Driver) grantBatch(ctx context.Context, all []request) (fences map[grantee]int64, err error) {
@@ -218,7 +224,7 @@ func (d *Driver) giveBatch(ctx context.Context, all []request) (fences map[grant
 	case ended < int64(len(all)):
 		fences, err = d.fences(ctx, d.texts.gaveAll, arg)
 		if errors.Is(err, ErrContended) { // which leases it has ended is not known
-			err = errUntold
+			err = errMaybeReleased
 		}
 		for _, r := range all {
 			if _, told := fences[grantee{r.Name, r.Owner}]; err == nil && !told { // another has locked the row by now

@@ -13,45 +13,49 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// A process keeps all of its places by one statement, a beat: what it costs the database does not grow with the number of
-// waiters. A beat keeps places, never leases.
+// A process keeps all its places by one periodic statement, the heartbeat, so the load on the
+// database does not grow with the number of waiters. A heartbeat keeps places, never leases.
 const (
 	beatEvery = 2 * time.Second
-	// beatWithin bounds a beat, as its connection may be dead and the only one, and what follows it.
+	// beatWithin bounds a heartbeat and the work after it, because its connection may be dead
+	// and the only one.
 	beatWithin = beatEvery / 2
-	// believed is for how long waiters are answered from memory when places cannot be read.
+	// believed is how long waiters are answered from memory when places cannot be read.
 	believed = 3 * beatEvery
-	// quietBeats is after how many beats without a waiter the process has none, and its row goes.
+	// quietBeats is how many heartbeats without a waiter end the process's row.
 	quietBeats = 4
-	// sweepEvery is after how many beats the places of dead processes are removed. They count no longer before that.
+	// sweepEvery is how many heartbeats pass between two removals of dead processes' places.
+	// They stop counting before that.
 	sweepEvery = 5
 	deadGrace  = 10 * time.Second
-	// removedAtOnce bounds how many places one statement removes: after a crowd has been served there are thousands.
+	// removedAtOnce bounds the places that one statement removes: after many waiters there may
+	// be thousands.
 	removedAtOnce = 500
-	// keptBeats is of how many beats it is known when they were sent: of more than end in placeTTL.
+	// keptBeats is for how many heartbeats the time of sending is kept: more than fit into
+	// placeTTL.
 	keptBeats = 32
 )
 
-// A pulse is what a watcher knows of its beats.
-type pulse struct {
-	one     chan struct{}              // has a token while a beat has no answer yet
-	proc    string                     // guarded by watcher.mu; tells this driver from all others, anew after each pause
-	beating bool                       // guarded by watcher.mu; there is a goroutine
-	count   int64                      // guarded by watcher.mu; the number of the last beat
-	sent    map[int64]boottime.Instant // guarded by watcher.mu; when beats were, by number
+// heartbeat is the state of a watcher's heartbeats.
+type heartbeat struct {
+	one     chan struct{}              // has a token while a heartbeat is in flight
+	proc    string                     // guarded by watcher.mu; identifies this driver; new after each pause
+	beating bool                       // guarded by watcher.mu; the goroutine runs
+	count   int64                      // guarded by watcher.mu; number of the last heartbeat
+	sent    map[int64]boottime.Instant // guarded by watcher.mu; when heartbeats were sent, by number
 	settled boottime.Instant           // guarded by watcher.mu; when places were last compared with waiters
-	last    boottime.Instant           // guarded by watcher.mu; when the last one was that has an answer; zero: none
+	last    boottime.Instant           // guarded by watcher.mu; when the last answered one was sent; zero: none
 }
 
-func (p *pulse) init() {
+func (p *heartbeat) init() {
 	p.one, p.proc, p.sent = make(chan struct{}, 1), cryptorand.Text(), make(map[int64]boottime.Instant)
 }
 
-// lives reports whether the places of this driver count for a good while. Requires watcher.mu.
-func (p *pulse) lives() bool { return p.last != 0 && boottime.Now().Sub(p.last) < placeTTL/2 }
+// lives reports whether the places of this driver count for a while. Requires watcher.mu.
+func (p *heartbeat) lives() bool { return p.last != 0 && boottime.Now().Sub(p.last) < placeTTL/2 }
 
-// alive sees to it that places count that are made now, and returns whose they are.
-func (w *watcher) alive(ctx context.Context) (proc string, err error) {
+// ensureAlive makes sure that new places count, and returns the process that they belong to.
+func (w *watcher) ensureAlive(ctx context.Context) (proc string, err error) {
 	for {
 		w.mu.Lock()
 		proc, lives := w.proc, w.lives()
@@ -68,7 +72,7 @@ func (w *watcher) alive(ctx context.Context) (proc string, err error) {
 		lives = w.lives()
 		w.mu.Unlock()
 		if !lives {
-			err = w.pulsate(ctx)
+			err = w.sendHeartbeat(ctx)
 		}
 		<-w.one
 		if err != nil {
@@ -77,15 +81,15 @@ func (w *watcher) alive(ctx context.Context) (proc string, err error) {
 	}
 }
 
-// pulsate makes a beat. Requires the token.
-func (w *watcher) pulsate(ctx context.Context) error {
+// sendHeartbeat sends a heartbeat. Requires the token.
+func (w *watcher) sendHeartbeat(ctx context.Context) error {
 	w.mu.Lock()
 	w.count++
 	proc, number, sent := w.proc, w.count, boottime.Now()
 	w.sent[number] = sent
 	delete(w.sent, number-keptBeats)
 	w.mu.Unlock()
-	ctx, stop := context.WithTimeout(ctx, beatWithin) // else one that hangs keeps the next from being made
+	ctx, stop := context.WithTimeout(ctx, beatWithin) // a hanging one must not block the next
 	defer stop()
 	_, err := w.d.changed(ctx, w.d.texts.beat, proc, record.Micros(placeTTL), number)
 	if err == nil {
@@ -96,8 +100,8 @@ func (w *watcher) pulsate(ctx context.Context) error {
 	return err
 }
 
-// beat keeps the places of this driver until it has had none for a while. An error is not its business: waiters find out
-// when their places do not count for sure.
+// beat sends heartbeats until this driver has had no waiter for a while. It does not report
+// errors: waiters notice when their places no longer count.
 func (w *watcher) beat() {
 	for round, quiet := 1, 0; pause.For(w.ctx, beatEvery-rand.N(beatEvery/8)) == nil; round++ {
 		w.mu.Lock()
@@ -106,25 +110,25 @@ func (w *watcher) beat() {
 		}
 		proc := w.proc
 		if quiet == quietBeats {
-			// A beat that comes late is none of those to come.
+			// The new process ignores late heartbeats of the old one.
 			w.beating, w.proc, w.last = false, cryptorand.Text(), 0
 		}
 		w.mu.Unlock()
 		ctx, stop := context.WithTimeout(w.ctx, beatWithin)
 		if quiet == quietBeats {
-			_, _ = w.d.changed(ctx, w.d.texts.unbeat, proc) // else it is over soon
+			_, _ = w.d.changed(ctx, w.d.texts.unbeat, proc) // if it fails, the row expires soon
 			stop()
 			return
 		}
 		select {
 		case w.one <- struct{}{}:
-			_ = w.pulsate(ctx)
+			_ = w.sendHeartbeat(ctx)
 			<-w.one
 		case <-ctx.Done():
 		}
 		stop()
 		ctx, stop = context.WithTimeout(w.ctx, beatWithin)
-		w.tidy(ctx, proc)
+		w.reconcile(ctx, proc)
 		if round%sweepEvery == 0 {
 			_ = w.d.sweep(ctx)
 		}
@@ -132,25 +136,25 @@ func (w *watcher) beat() {
 	}
 }
 
-// A placed is what the tables say of a place of this driver.
+// A placed is one place of this driver in the tables.
 type placed struct {
 	Name  string `json:"name"`
 	Owner string `json:"owner"`
 	over  bool
-	fence int64         // last given of the resource
-	left  time.Duration // of the lease that the owner was given
-	crowd time.Duration // for how long newcomers are refused
+	fence int64         // last fence of the resource
+	left  time.Duration // of the owner's lease
+	crowd time.Duration // how long newcomers are still refused
 }
 
-// tidy compares the places that this driver has with its waiters: who was granted, who has lost a place, and which are
-// of nobody.
-func (w *watcher) tidy(ctx context.Context, proc string) {
+// reconcile compares this driver's places with its waiters. It delivers grants, wakes waiters
+// that have lost their place, and removes places without a waiter.
+func (w *watcher) reconcile(ctx context.Context, proc string) {
 	sent := boottime.Now()
 	all, err := w.d.placesOf(ctx, proc)
 	if err != nil {
 		return
 	}
-	gone, extend := w.settle(all, sent)
+	gone, extend := w.applyPlaces(all, sent)
 	for part := range slices.Chunk(gone, removedAtOnce) {
 		_, _ = w.d.changed(ctx, w.d.texts.remove, proc, list(part...))
 	}
@@ -159,15 +163,16 @@ func (w *watcher) tidy(ctx context.Context, proc string) {
 	}
 }
 
-// settle tells the waiters what the tables said, by a call that was sent then. It returns the places that are of nobody,
-// and the names of which newcomers are soon not refused.
-func (w *watcher) settle(all []placed, sent boottime.Instant) (gone []placed, extend map[string]bool) {
+// applyPlaces updates the waiters from places that were read by a call sent at sent. It returns
+// the places without a waiter, and the names for which newcomers will soon not be refused.
+func (w *watcher) applyPlaces(all []placed, sent boottime.Instant) (gone []placed, extend map[string]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range w.byHash {
-		// It was overdue at the last beat: if this process stood still since, its waiters are not to blame.
+		// It was overdue at the last heartbeat already. If this process was stopped since, its
+		// waiters had no chance to try.
 		if !one.asking && one.ended < w.settled.Add(-overdue) {
-			w.drop(one) // and its place is of nobody
+			w.drop(one) // its place now has no waiter
 		}
 	}
 	w.settled = sent
@@ -197,13 +202,13 @@ func (w *watcher) settle(all []placed, sent boottime.Instant) (gone []placed, ex
 	for _, one := range w.byHash {
 		if one.after != trying && one.seen < sent && !has[one] {
 			one.isIn = false
-			w.call(one)
+			w.wakeUp(one)
 		}
 	}
 	return gone, extend
 }
 
-// remove removes a place of this driver that is not needed any more.
+// remove removes a place of this driver that is no longer needed.
 func (w *watcher) remove(ctx context.Context, name, owner string) {
 	w.mu.Lock()
 	proc := w.proc
@@ -211,12 +216,13 @@ func (w *watcher) remove(ctx context.Context, name, owner string) {
 	_, _ = w.d.changed(ctx, w.d.texts.remove, proc, list(placed{Name: name, Owner: owner}))
 }
 
-// extend has newcomers be refused who ask by one statement: they are to look. Should it fail, they overtake for a while.
+// extend refuses newcomers that ask by one statement for longer, so that they look at the queue.
+// If it fails, they overtake for a while.
 func (d *Driver) extend(ctx context.Context, name string) {
 	_, _ = d.changed(ctx, d.texts.extend, name, record.Micros(placeTTL))
 }
 
-// sweep removes what dead processes have left.
+// sweep removes the places of dead processes.
 func (d *Driver) sweep(ctx context.Context) error {
 	found, err := d.changed(ctx, d.texts.dead, record.Micros(deadGrace))
 	if found && err == nil {

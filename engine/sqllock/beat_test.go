@@ -129,7 +129,7 @@ func TestGrantsCountFromTheBeat(t *testing.T) {
 		"of an unknown beat":      {func(me *waiter) { w.hear(givenMessage + me.hash + " 9 6") }, 0},
 		"of a release of version": {func(me *waiter) { w.hear(givenMessage + me.hash + " 9") }, 0},
 		"found": {func(me *waiter) {
-			w.settle([]placed{{Name: "x", Owner: me.req.Owner, over: true, fence: 9, left: 3 * time.Second}}, now)
+			w.applyPlaces([]placed{{Name: "x", Owner: me.req.Owner, over: true, fence: 9, left: 3 * time.Second}}, now)
 		}, 2 * time.Second},
 	} {
 		me := armed(w, name, now.Add(time.Second)) // as if the Try were late
@@ -172,7 +172,7 @@ func TestBeatsComparePlacesWithWaiters(t *testing.T) {
 		return placed{Name: "x", Owner: owner, over: over, fence: 8, crowd: crowd}
 	}
 	w.settled = now
-	gone, extend := w.settle([]placed{
+	gone, extend := w.applyPlaces([]placed{
 		of("waits", false, placeTTL), of("passed", true, placeTTL), of("stray", false, placeTTL), of("abandoned", false, placeTTL), of("slow", false, placeTTL), of("late", false, placeTTL),
 	}, now.Add(time.Second))
 	var names []string
@@ -193,7 +193,7 @@ func TestBeatsComparePlacesWithWaiters(t *testing.T) {
 	if w.waiterOf("x", "abandoned") != nil || w.waiterOf("x", "slow") == nil || w.waiterOf("x", "late") == nil {
 		t.Error("who has not tried for long is let go, but not while it asks")
 	}
-	if _, extend := w.settle([]placed{of("waits", false, placeTTL/2-1)}, now); !extend["x"] {
+	if _, extend := w.applyPlaces([]placed{of("waits", false, placeTTL/2-1)}, now); !extend["x"] {
 		t.Error("newcomers soon pass by the crowd")
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/rehearsal"
 )
 
-// Check asks the database for its version, for the settings that a lock's promises depend on,
-// and for the time, and tells whether [Options.Listen] hears, within 3 s.
+// Check asks the database for its version, its settings that locks depend on, and the time. It
+// also reports whether [Options.Listen] receives messages, within 3 s.
 func (d *Driver) Check(ctx context.Context) (found []driver.Finding, err error) {
 	if d.closed.Load() {
 		return nil, driver.ErrClosed
@@ -42,8 +42,9 @@ func (d *Driver) Check(ctx context.Context) (found []driver.Finding, err error) 
 // errRehearsed rolls the rehearsal back.
 var errRehearsed = errors.New("rehearsed")
 
-// Rehearse runs what takes, renews and releases a lock of its own in a transaction, which it
-// takes back. Without tables it returns [ErrNoSchema], and [ErrDenied] as well where the user may not create them.
+// Rehearse runs the statements that acquire, renew and release a lock in a transaction, which it
+// rolls back. Without tables it returns [ErrNoSchema], and also [ErrDenied] if the user may not
+// create them.
 func (d *Driver) Rehearse(ctx context.Context) error {
 	switch _, err := d.ready(ctx); {
 	case errors.Is(err, ErrNoSchema):

@@ -22,9 +22,10 @@ const (
 	keepPlace = time.Second
 	// overdue is when a waiter should have tried again: if it has not when the next beat comes, its place is removed.
 	overdue = keepPlace * 3 / 2
-	// aloneFor is how long after a grant hardly anybody can have come to wait: about a round trip and a commit. A
-	// release within it asks for that in the first place, as what passes the lease on costs the server more.
-	aloneFor = 2 * time.Millisecond
+	// plainReleaseWindow is how long after a grant hardly any waiter can have come: about a
+	// round trip and a commit. A release within it first tries the plain statement, because the
+	// statement that passes the lease on costs the server more.
+	plainReleaseWindow = 2 * time.Millisecond
 	// goneTTL is how long an attempt is refused that comes after its claim was given up.
 	// Both were sent; only a server or a link that stood still can reverse them.
 	goneTTL = 30 * time.Second
@@ -130,13 +131,13 @@ func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 // remembered is the refusal of a claim that waits, and whose turn has not come as far as its driver has heard; nil: ask. Its
 // place counts while its process beats, which is what it may wait for.
 func (c *claim) remembered(ctx context.Context) error {
-	if c.phase != queued || c.uncertain() || c.d.closed.Load() || ctx.Err() != nil || c.d.watch.still(c.turn) == nil {
+	if c.phase != queued || c.uncertain() || c.d.closed.Load() || ctx.Err() != nil || c.d.watch.remembered(c.turn) == nil {
 		return nil
 	}
-	if _, err := c.d.watch.alive(ctx); err != nil {
+	if _, err := c.d.watch.ensureAlive(ctx); err != nil {
 		return err
 	}
-	if busy := c.d.watch.still(c.turn); busy != nil {
+	if busy := c.d.watch.remembered(c.turn); busy != nil {
 		return busy
 	}
 	return nil
@@ -247,7 +248,7 @@ func (c *claim) enter(ctx context.Context, turn *waiter) (g driver.Grant, err er
 	var number int64
 	for range mostJoins {
 		if !placed {
-			proc, err := c.d.watch.alive(ctx)
+			proc, err := c.d.watch.ensureAlive(ctx)
 			if err != nil {
 				return g, err // nothing was sent for this claim
 			}
@@ -386,7 +387,7 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 		answered, err := c.giveTogether(ctx, how.Linger)
 		found := err == nil && answered == nil
 		if answered != nil {
-			if time.Since(c.lease.alone) < aloneFor && how.Linger == 0 && c.d.texts.give != "" {
+			if time.Since(c.lease.alone) < plainReleaseWindow && how.Linger == 0 && c.d.texts.give != "" {
 				found, err = c.d.changed(ctx, c.d.texts.give, c.req.Resource, c.req.Owner, c.lease.number)
 			}
 			if !found && err == nil {

@@ -10,33 +10,38 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Errors of a database that say what to do. With none of them a lock is held that was not
-// held before.
+// Errors to test for with errors.Is. None means that a lock was acquired, and each says what to
+// do.
 var (
 	// ErrNoSchema: the database has no lock tables. Call Driver.Migrate.
 	ErrNoSchema = errors.New("the lock tables are missing: call Migrate")
-	// ErrFormer: the lock tables are those of an older version. Driver.Migrate changes them, beside programs that use them.
+	// ErrFormer: the lock tables are from an older version. Driver.Migrate upgrades them while
+	// other programs use them.
 	ErrFormer = errors.New("the lock tables are to be brought up to date: call Migrate, as a user who may alter them")
-	// ErrReadOnly: a standby, or a database that was set read-only.
+	// ErrReadOnly: the server is a standby, or the database is read-only.
 	ErrReadOnly = fmt.Errorf("the database is %w: connect to the primary", driver.ErrReadOnly)
-	// ErrUncommitted: what a statement writes would stay in a transaction that is open on its connection, and end with
-	// it: autocommit is off, in the server's settings or the client's, or somebody has left a transaction open on a
-	// connection of the pool, or completion_type=CHAIN of MySQL would. MySQL and MariaDB. Nothing was written.
+	// ErrUncommitted: a statement would write inside a transaction that is open on its
+	// connection, and be lost with it (MySQL and MariaDB). Autocommit is off in the settings of
+	// the server or the client, a transaction was left open on a connection of the pool, or
+	// completion_type=CHAIN is set. Nothing was written.
 	ErrUncommitted = errors.New("statements do not commit by themselves on this connection: set autocommit=1 and completion_type=NO_CHAIN, and end transactions before the connection goes back to its pool")
-	// ErrDenied: the user may not do what locking needs; the engine's page has the rights.
+	// ErrDenied: the user lacks a right that locking needs; the engine's page lists them.
 	ErrDenied = fmt.Errorf("%w: it lacks a right on the lock tables", driver.ErrDenied)
-	// ErrAuth: the database does not let the user in.
+	// ErrAuth: the database refuses the user or the password.
 	ErrAuth = fmt.Errorf("%w, check name and password, and from where it may connect", driver.ErrDenied)
-	// ErrFull: the database has no room to write.
+	// ErrFull: the database has no space to write.
 	ErrFull = fmt.Errorf("the database is %w: make room", driver.ErrFull)
-	// ErrTimeout: the database's own time limit for statements ended the call.
+	// ErrTimeout: the database's own statement timeout ended the call.
 	ErrTimeout = errors.New("the database ended the statement at its time limit")
-	// ErrPooled: a pool between client and database gives statements prepared on one
-	// connection to another. The client must prepare none; the engine's page says how.
+	// ErrPooled: a pool between client and database runs statements on a connection on which
+	// they were not prepared. The client must not prepare statements; the engine's page says
+	// how.
 	ErrPooled = errors.New("prepared statements do not survive the pool in front of the database: turn them off in the client")
-	// ErrContended: others were in the way of a statement again and again. A waiter tries again.
+	// ErrContended: a statement failed repeatedly because of concurrent ones. A waiter tries
+	// again.
 	ErrContended = fmt.Errorf("the database gave up the statement for others too often: %w", driver.ErrNotYet)
-	// ErrConnections: the server, or the user, has all connections that it may have. A waiter tries again.
+	// ErrConnections: the server or the user has reached its connection limit. A waiter tries
+	// again.
 	ErrConnections = fmt.Errorf("the server takes no more connections: raise its limit, or have fewer clients: %w", driver.ErrNotYet)
 )
 

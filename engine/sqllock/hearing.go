@@ -8,33 +8,33 @@ import (
 	"time"
 )
 
-// ErrDeaf: what is told in the database of the locks does not reach [Options.Listen], so that
-// waiters poll. Nothing else is wrong.
+// ErrDeaf: messages about the locks do not reach [Options.Listen], so waiters poll. Locks work
+// otherwise.
 var ErrDeaf = errors.New("the Listener hears nothing of the locks: it needs a connection to their own database, not through a pool in transaction mode")
 
 const (
-	// From one proof that the Listener hears to the next, which a pool may deliver by
-	// chance. Every driver that listens on the channel hears each.
+	// Time between two proofs that the Listener receives messages; a pool may deliver one by
+	// chance. Every driver that listens on the channel receives each.
 	proveFirst, proveLast = keepPlace, time.Minute
-	// proveWithin is how long Listening waits for its own.
+	// proveWithin is how long Listening waits for its message.
 	proveWithin = 3 * time.Second
 )
 
-// A hearing is what a watcher knows of its Listener. It may listen at another database, or
-// on a connection that a pool has given to others: all that tells is a token that was told
-// in the database of the locks, and comes back.
+// A hearing is what a watcher knows of its Listener. The Listener may be connected to another
+// database, or use a connection that a pool has given to others. The only proof is a token that
+// was sent through the locks' database and comes back.
 type hearing struct {
-	on    bool          // it says that it listens
+	on    bool          // the Listener says that it listens
 	hears bool          // the last token came back in time
-	token string        // on its way; "": none
-	sent  time.Time     // the last token
-	every time.Duration // from one token to the next
+	token string        // the token in flight; "": none
+	sent  time.Time     // when the last token was sent
+	every time.Duration // time between two tokens
 }
 
-// ended: it listens no longer. What begins anew proves itself anew.
+// ended resets the state: the Listener must prove itself again.
 func (h *hearing) ended() { *h = hearing{sent: h.sent} }
 
-// next returns the token to tell now; "": none, at most one a second.
+// next returns the token to send now, or "". It returns at most one a second.
 func (h *hearing) next(now time.Time) string {
 	quiet := now.Sub(h.sent)
 	if !h.on || quiet < proveFirst {
@@ -59,13 +59,13 @@ func (h *hearing) heard(message string) bool {
 	return true
 }
 
-// newToken is longer than what any waiter is called.
+// newToken returns a token, longer than any waiter's name.
 func newToken() string { return "heard:" + rand.Text() }
 
-// Listening returns nil if [Options.Listen] hears what is told in the database of the locks:
-// it listens on a connection of its own, tells itself something and waits for that, 3 s at
-// most. An error that is [ErrDeaf] says that waiters poll, and why as far as is known; any
-// other that it could not be found out.
+// Listening returns nil if [Options.Listen] receives the database's messages about the locks. It
+// listens on a connection of its own, sends itself a message and waits for it, for at most 3 s.
+// An error that matches [ErrDeaf] means that waiters poll, and says why if possible. Any other
+// error means that the test itself failed.
 func (d *Driver) Listening(ctx context.Context) error {
 	if d.watch.listener == nil {
 		return fmt.Errorf("%w (there is no Listener)", ErrDeaf)
@@ -107,7 +107,7 @@ func (d *Driver) Listening(ctx context.Context) error {
 	}
 }
 
-// deaf is why listening has ended.
+// deaf returns why listening has ended.
 func deaf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

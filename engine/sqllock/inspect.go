@@ -22,7 +22,7 @@ func (d *Driver) Inspect(ctx context.Context, resource string) (driver.State, er
 	return r.State(r.now, resource), err
 }
 
-// List implements [driver.Operator], by name.
+// List implements [driver.Operator], sorted by name.
 func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (states []driver.State, next string, err error) {
 	from := prefix
 	if after != "" {
@@ -56,7 +56,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 	return states, next, errors.Join(damaged...)
 }
 
-// Evict implements [driver.Operator]. The holder's next Renew says why. An empty owner
+// Evict implements [driver.Operator]. The holder's next Renew returns the reason. An empty owner
 // evicts a hold that lingers.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	var lost error

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// An ear is a watcher's Listener and what it does.
-type ear struct {
+// listenState is a watcher's Listener and its state.
+type listenState struct {
 	listener  Listener // nil: there is none
 	channel   string
-	listening bool    // guarded by watcher.mu; there is a goroutine that listens
-	relisten  func()  // guarded by watcher.mu; ends the present call of the Listener, which is made again
+	listening bool    // guarded by watcher.mu; the goroutine runs
+	relisten  func()  // guarded by watcher.mu; restarts the Listener
 	hearing   hearing // guarded by watcher.mu
 }
 
-// wakeChannel is where drivers tell each other whose turn it is.
+// wakeChannel returns the channel on which drivers notify each other's waiters.
 func wakeChannel(prefix string) string { return strings.ToLower(prefix) + "wake" }
 
-// listen hears messages until close. Between two attempts the watcher polls.
+// listen receives messages until close. Between two attempts the watcher polls.
 func (w *watcher) listen() {
 	for wait := listenFirst; w.ctx.Err() == nil; wait = min(2*wait, listenLast) {
 		ctx, stop := context.WithCancel(w.ctx)
 		w.mu.Lock()
 		w.relisten = stop
 		w.mu.Unlock()
-		_ = w.listener.Listen(ctx, w.channel, func(message string) { // what ends it does not matter
+		_ = w.listener.Listen(ctx, w.channel, func(message string) { // the error does not matter
 			wait = listenFirst
 			w.hear(message)
 		})
@@ -39,7 +39,8 @@ func (w *watcher) listen() {
 	}
 }
 
-// hear wakes the one that message names; "" means that there may have been others.
+// hear handles a message: it wakes the waiter that it names. "" means that messages may have
+// been missed.
 func (w *watcher) hear(message string) {
 	w.mu.Lock()
 	w.hearing.on = true
@@ -56,10 +57,10 @@ func (w *watcher) hear(message string) {
 		w.given(given)
 		return
 	}
-	w.callAll(func(one *waiter) bool { return called(one.req.Owner) == message })
+	w.wakeAll(func(one *waiter) bool { return called(one.req.Owner) == message })
 }
 
-// given brings a grant to the waiter that the message names, if it is one of ours.
+// given delivers a grant to the waiter that the message names, if it is one of ours.
 func (w *watcher) given(message string) {
 	to, rest, _ := strings.Cut(message, " ")
 	text, of, _ := strings.Cut(rest, " ")
@@ -85,8 +86,8 @@ func (w *watcher) hearsAll() bool {
 	return w.hearing.hears
 }
 
-// prove tells the Listener something, now and then. One that hears no longer what it heard before may be connected to a
-// server that was the primary then: it connects again.
+// prove sends the Listener a test message now and then. If it no longer receives them, it may be
+// connected to a former primary, and reconnects.
 func (w *watcher) prove(ctx context.Context) {
 	w.mu.Lock()
 	heard := w.hearing.hears
@@ -96,6 +97,6 @@ func (w *watcher) prove(ctx context.Context) {
 	}
 	w.mu.Unlock()
 	if token != "" {
-		_ = w.d.exec(ctx, w.d.texts.wake, list(token)) // untold is unheard: it polls
+		_ = w.d.exec(ctx, w.d.texts.wake, list(token)) // if it fails, no message comes back and the watcher polls
 	}
 }

@@ -21,16 +21,17 @@ var mysqlSchema string
 //go:embed schema/mysql-3.sql
 var mysqlSchema3 string
 
-// NewMySQL returns a Driver on a MySQL or MariaDB database that db was opened for, by any
-// client whose errors have their number in a field Number, as go-sql-driver's do. It does
-// no I/O; an error is about opts. The first call that uses the database checks it:
-// Migrate must have prepared it.
+// NewMySQL returns a Driver on a MySQL or MariaDB database. db may use any client whose errors
+// have a field Number with the error number, as go-sql-driver's do. NewMySQL does no I/O; an
+// error is about opts. The first call that uses the database checks it: Migrate must have
+// prepared it.
 //
-// Statements must commit by themselves: a call on a connection with autocommit=0 returns [ErrUncommitted]. So does one on a
-// connection of MariaDB on which somebody has left a transaction open. MySQL does not tell of that: there a lock that is
-// granted on such a connection ends with it, so that a pool that an application shares must get none back with a
-// transaction that it began by a statement and did not end. Transactions of [sql.DB.BeginTx] are no danger: where
-// completion_type=CHAIN has each of them leave another open, calls return [ErrUncommitted].
+// Statements must commit by themselves. A call on a connection with autocommit=0 returns
+// [ErrUncommitted], and so does one on a MariaDB connection with an open transaction. MySQL does
+// not report open transactions: there, a lock that is granted on such a connection ends with it.
+// So an application that shares the pool must not return connections with a transaction that it
+// began by a statement. Transactions of [sql.DB.BeginTx] are safe. If completion_type=CHAIN
+// makes each of them leave another open, calls return [ErrUncommitted].
 func NewMySQL(db *sql.DB, opts *Options) (*Driver, error) {
 	o, err := opts.withDefaults()
 	if err != nil {

@@ -20,12 +20,13 @@ var postgresSchema string
 //go:embed schema/postgres-3.sql
 var postgresSchema3 string
 
-// NewPostgres returns a Driver on a PostgreSQL database that db was opened for, by any
-// client whose errors have their SQLSTATE. It does no I/O; an error is about opts. The
-// first call that uses the database checks it: Migrate must have prepared it.
+// NewPostgres returns a Driver on a PostgreSQL database. db may use any client whose errors have
+// their SQLSTATE. NewPostgres does no I/O; an error is about opts. The first call that uses the
+// database checks it: Migrate must have prepared it.
 //
-// Statements must commit by themselves. pgx takes a connection on which somebody has left a transaction open out of the
-// pool. A client that does not must get none back: a lock that is granted there ends with the connection.
+// Statements must commit by themselves. pgx discards a connection with an open transaction. With
+// a client that does not, the pool must not contain such connections: a lock that is granted
+// there ends with the connection.
 func NewPostgres(db *sql.DB, opts *Options) (*Driver, error) {
 	o, err := opts.withDefaults()
 	if err != nil {

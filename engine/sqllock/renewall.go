@@ -28,10 +28,10 @@ const waitShare = 16
 // errLocked: nothing was changed. The core tries again.
 var errLocked = errors.New("sqllock: somebody keeps the row of this resource locked")
 
-// RenewAll implements [driver.BatchRenewer]: one statement, or three where an update can
-// neither pass over rows nor return what it wrote, renews all exclusive leases; one batch
-// at a time takes a connection. The others, and those that it did not find, are renewed resource by resource.
-// What somebody has locked is passed over, and keeps no connection.
+// RenewAll implements [driver.BatchRenewer]. One statement renews all exclusive leases;
+// databases whose UPDATE can neither skip locked rows nor return rows need three. One batch at a
+// time uses a connection. Other leases, and those that the statement did not find, are renewed
+// resource by resource. Locked rows are skipped and keep no connection.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	left := make([]*driver.Renewal, len(renewals))
 	wait := renewals[0].TTL

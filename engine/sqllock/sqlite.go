@@ -21,13 +21,14 @@ var sqliteSchema string
 //go:embed schema/sqlite-3.sql
 var sqliteSchema3 string
 
-// NewSQLite returns a Driver on a SQLite file that db was opened for, by any client. It
-// does no I/O; an error is about opts. The first call that uses the database checks it:
-// it must be a file on a local disk that Migrate has prepared.
+// NewSQLite returns a Driver on a SQLite file. db may use any client. NewSQLite does no I/O; an
+// error is about opts. The first call that uses the database checks it: it must be a file on a
+// local disk that Migrate has prepared.
 //
-// Statements must commit by themselves, and SQLite does not tell of a transaction that somebody has left open on a
-// connection: a lock that is granted there ends with it, so that a pool that an application shares must get none back
-// with a transaction that it began by a statement and did not end. Transactions of [sql.DB.BeginTx] are no danger.
+// Statements must commit by themselves. SQLite does not report a transaction that was left open
+// on a connection: a lock that is granted there ends with it. So an application that shares the
+// pool must not return connections with a transaction that it began by a statement. Transactions
+// of [sql.DB.BeginTx] are safe.
 func NewSQLite(db *sql.DB, opts *Options) (*Driver, error) {
 	o, err := opts.withDefaults()
 	if err != nil {

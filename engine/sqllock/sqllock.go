@@ -27,33 +27,33 @@ const minTTL = 100 * time.Millisecond
 
 // Options configure a Driver. The zero value of each field is its default.
 type Options struct {
-	// Prefix begins the names of the tables; "": DefaultPrefix. Letters, digits and
-	// underscores, not a digit first, at most 40. Drivers with different prefixes
-	// share no locks.
+	// Prefix begins the names of the tables; "": DefaultPrefix. It has letters, digits and
+	// underscores, does not begin with a digit, and has at most 40 characters. Drivers with
+	// different prefixes share no locks.
 	Prefix string
-	// Schema qualifies the names of the tables: a schema of PostgreSQL, a database of
-	// MySQL. "": what the connection has by itself. It must exist. Spelled as Prefix. Set it
-	// where connections of the pool, or processes, may come to have different ones, such as a
-	// search_path for each tenant: each schema that has the tables has locks of its own.
+	// Schema qualifies the names of the tables: a schema of PostgreSQL, a database of MySQL; "":
+	// the connection's default. It must exist, and is spelled like Prefix. Set it if connections
+	// of the pool, or processes, may have different defaults, such as a search_path for each
+	// tenant. Each schema with the tables has locks of its own.
 	Schema string
-	// Listen wakes waiters; nil: they poll, as they do where it proves to hear nothing of
-	// the locks (see Driver.Listening). PostgreSQL alone can: package pglisten.
+	// Listen notifies waiters; nil: they poll. They also poll while Listen proves to receive no
+	// messages about the locks; see Driver.Listening. Only PostgreSQL has one: package pglisten.
 	Listen Listener
-	// AllowForeign lets Migrate add the tables to a SQLite file that has tables of
-	// others, such as the application's own, and switch it to WAL mode. Without it
-	// such a file is refused as a mistake.
+	// AllowForeign lets Migrate add the tables to a SQLite file that has other tables, such as
+	// the application's, and switch it to WAL mode. Otherwise such a file is refused as a
+	// mistake.
 	AllowForeign bool
-	// Path is the SQLite file as the program names it, where a symbolic link leads to it:
-	// once the link leads elsewhere, calls return driver.ErrCorrupt, and leases are lost.
-	// "": the file that SQLite has found, which knows of no link.
+	// Path is the name of the SQLite file, if it is a symbolic link. Once the link leads
+	// elsewhere, calls return driver.ErrCorrupt, and leases are lost. "": the file as SQLite
+	// resolved it.
 	Path string
 }
 
-// A Listener hears what a database tells its clients, on a connection of its own.
+// A Listener receives a database's notifications, on a connection of its own.
 type Listener interface {
-	// Listen hears what is sent on channel until ctx ends or the connection breaks. It
-	// calls hear with "" when nothing that is sent from now on will be missed, then with
-	// each message. The error says why it ended; it may be called again.
+	// Listen receives the messages sent on channel until ctx ends or the connection breaks. It
+	// calls hear with "" once it will miss no later message, then with each message. The error
+	// says why it ended; Listen may be called again.
 	Listen(ctx context.Context, channel string, hear func(message string)) error
 }
 
@@ -85,8 +85,8 @@ func (o *Options) tables() string {
 	return o.Schema + "." + o.Prefix
 }
 
-// A Driver keeps locks in one database. It is safe for concurrent use. Several Drivers,
-// of one process or many, see the same locks.
+// A Driver keeps locks in one database. It is safe for concurrent use. All Drivers on the
+// database, in one process or many, see the same locks.
 type Driver struct {
 	db      *sql.DB
 	doubt   doubt
@@ -139,32 +139,33 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	return d, err
 }
 
-// Ping asks the database for a connection. It says what to do where none is given, such as by [ErrAuth].
+// Ping gets a connection from the database. If it fails, the error says what to do, as [ErrAuth]
+// does.
 func (d *Driver) Ping(ctx context.Context) error { return d.dialect.explain(d.db.PingContext(ctx)) }
 
 // purgeShare is how many calls of Migrate there are to one that removes what is old: it
 // reads all rows.
 const purgeShare = 32
 
-// Migrate creates the tables where they are missing, and now and then does what Purge
-// does. It may be called by any number of processes at once and again. It returns
-// [driver.ErrCorrupt] for a database that is damaged, not Leasehold's, or of a newer
-// Leasehold, and [driver.ErrUnsupported] for one that cannot keep locks; both are left as
-// they were.
+// Migrate creates missing tables, and occasionally does what Purge does. Any number of processes
+// may call it concurrently and repeatedly. It returns [driver.ErrCorrupt] for a database that is
+// damaged, not Leasehold's, or from a newer Leasehold. It returns [driver.ErrUnsupported] for
+// one that cannot keep locks. Both are left unchanged.
 func (d *Driver) Migrate(ctx context.Context) error {
 	if d.closed.Load() {
 		return driver.ErrClosed
 	}
 	err := d.dialect.create(ctx, d)
 	if err == nil && rand.N(purgeShare) == 0 {
-		// What cannot be removed, for lack of the right say, harms nobody: it has expired.
+		// A failure, for lack of a right, does no harm: the rows have expired.
 		_ = d.Purge(ctx)
 	}
 	return err
 }
 
-// Purge removes what dead processes have left in queues, and the rows of resources that nobody has used for a day. No fence goes back:
-// by then the clock is above it. Rows that somebody has locked stay for the next time.
+// Purge removes the queue places of dead processes, and the rows of resources that were not used
+// for a day. No fence goes back, because the clock is above it by then. Locked rows stay for the
+// next time.
 func (d *Driver) Purge(ctx context.Context) error {
 	on, err := d.ready(ctx)
 	if err == nil {
@@ -198,7 +199,8 @@ func (d *Driver) Purge(ctx context.Context) error {
 	}
 }
 
-// Features: everything is promised but Step, which is the microsecond of the tables.
+// Features implements [driver.Driver]. SQL databases support every feature. Step is the
+// microsecond of the tables.
 func (d *Driver) Features() driver.Features {
 	return driver.Features{Engine: d.dialect.traits().engine, Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
 		Lingers: true, Bars: true, Notes: true, Raises: true,
@@ -217,9 +219,9 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	return &claim{d: d, req: req}, nil
 }
 
-// Close ends the wait of all claims, which find out by themselves, and frees prepared
-// statements. Leases stay until they expire. The *sql.DB stays open. Later calls on the
-// Driver and its claims return ErrClosed.
+// Close wakes all waiting claims, whose next call returns ErrClosed, and closes prepared
+// statements. Leases stay until they expire. The *sql.DB stays open. Later calls on the Driver
+// and its claims return ErrClosed.
 func (d *Driver) Close() error {
 	if d.closed.Swap(true) {
 		return nil
@@ -235,7 +237,7 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// printable is text without what some database refuses: bytes that are no UTF-8, and NUL.
+// printable returns text without the bytes that some databases refuse: invalid UTF-8, and NUL.
 func printable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "")
 }

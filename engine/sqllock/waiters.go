@@ -11,54 +11,55 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A crowd is the waiters of one resource.
+// A crowd is the waiters of one resource in this process.
 type crowd struct {
 	waiters map[string]*waiter // by owner
-	holder  driver.Holder      // as of at
+	holder  driver.Holder      // a holder, as of at
 	at      boottime.Instant
-	lined   uint64 // the fence when places were read last
-	ahead   int    // how many were before the first of waiters then
+	lined   uint64 // the fence when places were last read
+	ahead   int    // how many places were ahead of all waiters then
 }
 
-// A waiter is one claim that waits, as far as the watcher knows it.
+// A waiter is one claim that waits, as the watcher knows it.
 type waiter struct {
 	req     driver.Request
 	hash    string
-	wake    chan struct{}     // of the last Try; that of an earlier one is closed
-	granted chan driver.Grant // of the last Try; has room for one
-	number  atomic.Int64      // of the grant that was brought to it; 0: none
+	wake    chan struct{}     // of the last Try; earlier ones are closed
+	granted chan driver.Grant // of the last Try; capacity 1
+	number  atomic.Int64      // of the grant that was delivered to it; 0: none
 
 	woken  bool             // guarded by watcher.mu; wake is closed
-	isIn   bool             // guarded by watcher.mu; it has a place, as far as is known
+	isIn   bool             // guarded by watcher.mu; it probably has a place
 	tried  boottime.Instant // guarded by watcher.mu; when its last Try began
-	ended  boottime.Instant // guarded by watcher.mu; when that ended, or began if it goes on
-	asking bool             // guarded by watcher.mu; that goes on
-	seen   boottime.Instant // guarded by watcher.mu; what was asked before is not news
-	after  int64            // guarded by watcher.mu; a grant after what is known of it has a greater number; none, while a Try goes on
-	during brought          // guarded by watcher.mu; what was told meanwhile
+	ended  boottime.Instant // guarded by watcher.mu; when the last Try ended, or began if it is running
+	asking bool             // guarded by watcher.mu; a Try is running
+	seen   boottime.Instant // guarded by watcher.mu; results of earlier queries are outdated
+	after  int64            // guarded by watcher.mu; only grants with greater numbers are new; during a Try, trying
+	during brought          // guarded by watcher.mu; the grant that was reported during a Try
 }
 
-// brought is a grant that was given to a waiter without a call of its own.
+// brought is a grant that a waiter received without a call of its own.
 type brought struct {
 	number int64
-	ends   boottime.Instant // no later than the lease does
+	ends   boottime.Instant // no later than the lease's end
 }
 
-// trying is above all numbers.
+// trying is greater than all numbers.
 const trying = math.MaxInt64
 
-// givenMessage begins the message that a release has granted to somebody: a hash of name and
-// owner, the number of the grant, and that of the beat that its end counts from follow.
+// givenMessage begins the message that a release has granted the lock to a waiter. A hash of
+// name and owner, the number of the grant, and the number of the heartbeat that its end counts
+// from follow.
 const givenMessage = "given "
 
-// givenTo is what such a message has of the waiter. It tells nobody the owner.
+// givenTo returns the hash that such a message has for a waiter. It does not reveal the owner.
 func givenTo(req *driver.Request) string {
 	sum := sha256.Sum256([]byte(req.Resource + "\n" + req.Owner))
 	return hex.EncodeToString(sum[:])
 }
 
-// arm returns what hears when req may be granted, or earlier, or was granted, for a Try that began then. refused,
-// unanswered or disarm follows.
+// arm registers a waiter for a Try of req that began then. The waiter is notified when req may
+// be granted, or earlier, or was granted. refused, unanswered or disarm must follow.
 func (w *watcher) arm(req *driver.Request, began boottime.Instant) *waiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,7 +85,7 @@ func (w *watcher) arm(req *driver.Request, began boottime.Instant) *waiter {
 		w.running = true
 		w.done.Go(w.run)
 	} else if !waited && !w.hearing.hears {
-		w.came = true
+		w.joinedLately = true
 		signal(w.joined)
 	}
 	if !w.beating {
@@ -98,14 +99,14 @@ func (w *watcher) arm(req *driver.Request, began boottime.Instant) *waiter {
 	return me
 }
 
-// refused notes that the waiter's Try was, when the last grant had that number.
+// refused records that the waiter's Try was refused, when the last grant had the number last.
 func (w *watcher) refused(me *waiter, placed bool, last int64, busy *driver.Busy) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	me.after = last
 	of := w.crowds[me.req.Resource]
 	if of == nil || of.waiters[me.req.Owner] != me {
-		return // it was let go meanwhile
+		return // it was dropped meanwhile
 	}
 	me.isIn, of.holder, of.at = placed, busy.Holder, boottime.Now()
 	if me.during.number > last {
@@ -117,21 +118,21 @@ func (w *watcher) refused(me *waiter, placed bool, last int64, busy *driver.Busy
 	}
 }
 
-// lookBy has the watcher look then, if not earlier. Requires mu.
+// lookBy makes the watcher look at t at the latest. Requires mu.
 func (w *watcher) lookBy(t time.Time) {
 	if w.by.IsZero() || t.Before(w.by) {
 		w.by = t
 	}
 }
 
-// unanswered notes that nothing is known of the waiter's place.
+// unanswered records that the waiter may have no place.
 func (w *watcher) unanswered(me *waiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	me.isIn = false
 }
 
-// begin notes that a Try of a claim has begun. Of one that waits, ended notes when it is over.
+// begin records that a Try of a waiting claim has begun; ended records its end.
 func (w *watcher) begin(req *driver.Request, began boottime.Instant) (ended func()) {
 	set := func(asking bool) {
 		w.mu.Lock()
@@ -144,16 +145,17 @@ func (w *watcher) begin(req *driver.Request, began boottime.Instant) (ended func
 	return func() { set(false) }
 }
 
-// placed reports whether the waiter has a place, as far as is known.
+// placed reports whether the waiter probably has a place.
 func (w *watcher) placed(me *waiter) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return me.isIn
 }
 
-// still is the refusal of a claim whose place counts and whose turn has not come, as far as is known; else nil. When the
-// tables have not been read for long, the claim is to find out why.
-func (w *watcher) still(me *waiter) *driver.Busy {
+// remembered returns the refusal of a claim if, as far as is known, its place counts and its
+// turn has not come. Otherwise it returns nil. It also returns nil if the tables were not read
+// for a long time: the claim must then ask why.
+func (w *watcher) remembered(me *waiter) *driver.Busy {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if me == nil || me.woken || !me.isIn || me.after == trying || me.tried.Sub(max(me.seen, w.settled)) > believed {
@@ -166,7 +168,8 @@ func (w *watcher) still(me *waiter) *driver.Busy {
 	return busy
 }
 
-// give brings a waiter its grant, if that came after what is known of it, and if it is worth anything. Requires mu.
+// give delivers a grant to a waiter, if it is newer than what the waiter knows and lasts long
+// enough. Requires mu.
 func (w *watcher) give(me *waiter, b brought) {
 	switch {
 	case me.after == trying:
@@ -181,19 +184,19 @@ func (w *watcher) give(me *waiter, b brought) {
 	if ttl := b.ends.Sub(me.tried).Truncate(time.Microsecond); b.ends != 0 && ttl >= minTTL {
 		me.granted <- driver.Grant{TTL: ttl, Fence: driver.FenceOf(b.number)}
 	}
-	w.call(me)
+	w.wakeUp(me)
 	w.drop(me)
 }
 
-// call wakes a waiter. Requires mu.
-func (w *watcher) call(me *waiter) {
+// wakeUp wakes a waiter. Requires mu.
+func (w *watcher) wakeUp(me *waiter) {
 	if !me.woken {
 		me.woken = true
 		close(me.wake)
 	}
 }
 
-// drop lets go of a waiter. Requires mu.
+// drop removes a waiter. Requires mu.
 func (w *watcher) drop(me *waiter) {
 	me.isIn = false
 	of := w.crowds[me.req.Resource]
@@ -206,7 +209,7 @@ func (w *watcher) drop(me *waiter) {
 	}
 }
 
-// waiterOf is the waiter of a claim, or nil. Requires mu.
+// waiterOf returns the waiter of a claim, or nil. Requires mu.
 func (w *watcher) waiterOf(resource, owner string) *waiter {
 	if of := w.crowds[resource]; of != nil {
 		return of.waiters[owner]
@@ -214,7 +217,7 @@ func (w *watcher) waiterOf(resource, owner string) *waiter {
 	return nil
 }
 
-// disarm lets go of the channel for req, which need not close any more.
+// disarm removes the waiter of req, whose channel need not close any more.
 func (w *watcher) disarm(req *driver.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,35 +13,35 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// How the watcher polls, whatever the dialect's pace.
+// Limits of polling for all dialects.
 const (
-	// maxBlind bounds how long the version alone is believed, in case it does not tell
-	// everything. What it cannot tell, that a lease or a place expires, is known before.
-	// It is also the pause after an error.
+	// maxBlind bounds how long the watcher relies on the version alone, in case it misses a
+	// change. The version cannot show that a lease or a place expires, but the time of that is
+	// known. maxBlind is also the pause after an error.
 	maxBlind = 250 * time.Millisecond
 	// Pauses between attempts to listen.
 	listenFirst, listenLast = 10 * time.Millisecond, time.Second
 )
 
-// A watcher wakes the waiters of one Driver when their turn has come: as a Listener hears
-// it that has proved to hear, else by polling. It polls, by a goroutine, only while there are any waiters, and
-// keeps no connection between two polls.
+// A watcher wakes the waiters of one Driver when their turn has come. It uses its Listener once
+// that has proved to receive messages, and otherwise polls. Its goroutine runs only while there
+// are waiters, and keeps no connection between two polls.
 type watcher struct {
 	d      *Driver
 	ctx    context.Context // ends with close
 	stop   context.CancelFunc
 	done   sync.WaitGroup
-	nudge  chan struct{} // has a token when it is to look now
-	joined chan struct{} // has a token when somebody has come to wait: it is to look soon
+	nudge  chan struct{} // has a token when the watcher must look now
+	joined chan struct{} // has a token when there is a new waiter: look soon
 
-	mu      sync.Mutex
-	crowds  map[string]*crowd  // guarded by mu; by resource; none is empty
-	byHash  map[string]*waiter // guarded by mu; see givenTo
-	by      time.Time          // guarded by mu; when something that is in the way ends; zero: not known
-	came    bool               // guarded by mu; somebody has come to wait since the last look
-	running bool               // guarded by mu
-	ear
-	pulse
+	mu           sync.Mutex
+	crowds       map[string]*crowd  // guarded by mu; by resource; none is empty
+	byHash       map[string]*waiter // guarded by mu; see givenTo
+	by           time.Time          // guarded by mu; when the first obstacle ends by itself; zero: unknown
+	joinedLately bool               // guarded by mu; a waiter was added since the last look
+	running      bool               // guarded by mu
+	listenState
+	heartbeat
 }
 
 func (w *watcher) init(d *Driver, listener Listener, channel string) {
@@ -49,19 +49,19 @@ func (w *watcher) init(d *Driver, listener Listener, channel string) {
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.nudge, w.joined = make(chan struct{}, 1), make(chan struct{}, 1)
 	w.crowds, w.byHash = make(map[string]*crowd), make(map[string]*waiter)
-	w.pulse.init()
+	w.heartbeat.init()
 }
 
-// close wakes all, so that they find the driver closed.
+// close wakes all waiters, so that they find the driver closed.
 func (w *watcher) close() {
 	w.mu.Lock()
 	w.stop() // under mu, so that no goroutine starts from here on
 	w.mu.Unlock()
 	w.done.Wait()
-	w.callAll(func(*waiter) bool { return true })
+	w.wakeAll(func(*waiter) bool { return true })
 }
 
-// waiting returns the names that are waited for, or ends the watch if there are none.
+// waiting returns the names with waiters, or ends the watch if there are none.
 func (w *watcher) waiting() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,18 +72,18 @@ func (w *watcher) waiting() []string {
 	return slices.Collect(maps.Keys(w.crowds))
 }
 
-// callAll wakes those who are called.
-func (w *watcher) callAll(called func(*waiter) bool) {
+// wakeAll wakes all waiters for which called returns true.
+func (w *watcher) wakeAll(called func(*waiter) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range w.byHash {
 		if called(one) {
-			w.call(one)
+			w.wakeUp(one)
 		}
 	}
 }
 
-// signal leaves a token in c unless there is one.
+// signal puts a token into c unless there is one.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -91,15 +91,15 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// run polls until nobody waits. An error is not its business: it polls slowly, and the
-// waiters find out by themselves when they try again to keep their places.
+// run polls until nobody waits. After an error it polls slowly. It does not report the error:
+// waiters get it when they call Try again to keep their places.
 func (w *watcher) run() {
 	var seen version
 	var last view
 	var changed, due time.Time
 	var failed bool
 	first := w.d.traits.pace.first
-	wait := first // whoever armed has just looked
+	wait := first // the first waiter has just looked
 	if w.hearsAll() {
 		wait = keepPlace
 	}
@@ -109,7 +109,7 @@ func (w *watcher) run() {
 		case <-time.After(time.Until(w.dueBy(next))):
 		case <-w.nudge:
 		case <-w.joined:
-			if !w.hasCome() {
+			if !w.hasJoined() {
 				continue
 			}
 			changed = time.Now()
@@ -121,12 +121,12 @@ func (w *watcher) run() {
 		}
 		start := time.Now()
 		if w.passes(start) {
-			seen = version{} // what ends by itself is no write
+			seen = version{} // an expiry changes no version
 		}
-		// Bounded: a connection that a firewall has forgotten may be the only one.
+		// Bounded, because the only connection may be one that a firewall has forgotten.
 		poll, stop := context.WithTimeout(w.ctx, keepPlace)
 		now, err := w.version(poll)
-		// Only now: what is written for those who arm later changes the version again.
+		// Called after version: writes for later waiters change the version again.
 		all := w.waiting()
 		if all == nil {
 			stop()
@@ -154,15 +154,15 @@ func (w *watcher) run() {
 	}
 }
 
-// hasCome reports whether somebody has come to wait since it was last called.
-func (w *watcher) hasCome() (came bool) {
+// hasJoined reports whether a waiter was added since its last call.
+func (w *watcher) hasJoined() (joined bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	came, w.came = w.came, false
-	return came
+	joined, w.joinedLately = w.joinedLately, false
+	return joined
 }
 
-// dueBy is when to look, next at the latest.
+// dueBy returns when to look: next at the latest.
 func (w *watcher) dueBy(next time.Time) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -172,7 +172,7 @@ func (w *watcher) dueBy(next time.Time) time.Time {
 	return next
 }
 
-// passes reports whether something that was in the way has ended since it was seen.
+// passes reports whether an obstacle has ended since the last look.
 func (w *watcher) passes(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -183,8 +183,8 @@ func (w *watcher) passes(now time.Time) bool {
 	return over
 }
 
-// after is the pause after a poll that took spent, where nothing that is waited for has
-// changed for quiet, and every waiter of this Driver has at least ahead before it.
+// after returns the pause after a poll that took spent. The resources have not changed for
+// quiet, and each waiter of this Driver has at least ahead places before it.
 func (p pace) after(quiet, spent time.Duration, ahead int) time.Duration {
 	wait := max(time.Duration(ahead+1)*p.first, quiet/time.Duration(p.share))
 	last := p.last
@@ -194,13 +194,13 @@ func (p pace) after(quiet, spent time.Duration, ahead int) time.Duration {
 	return max(min(wait, last), min(maxBlind, time.Duration(p.idle)*spent))
 }
 
-// A version is equal to an earlier one only if nothing was written in between.
+// A version equals an earlier one only if nothing was written in between.
 type version struct {
 	conn          any // the numbers count per connection
 	data, changes int64
 }
 
-// version returns the zero value where the dialect has none.
+// version returns the version of the database, or the zero value if the dialect has none.
 func (w *watcher) version(ctx context.Context) (version, error) {
 	if w.d.texts.version == "" {
 		return version{}, nil
@@ -210,7 +210,7 @@ func (w *watcher) version(ctx context.Context) (version, error) {
 		return version{}, err
 	}
 	defer conn.Close()
-	v := version{conn: new(int)} // like no other
+	v := version{conn: new(int)} // unequal to all others
 	err = conn.Raw(func(c any) error {
 		if reflect.TypeOf(c).Comparable() {
 			v.conn = c
@@ -218,23 +218,24 @@ func (w *watcher) version(ctx context.Context) (version, error) {
 		return nil
 	})
 	if err == nil {
-		// Never waits, so that a context would only cost: clients watch it in a goroutine.
+		// The query never waits, so a context would only add the cost of a goroutine in the
+		// client.
 		err = conn.QueryRowContext(context.WithoutCancel(ctx), w.d.texts.version).Scan(&v.data, &v.changes)
 	}
 	return v, err
 }
 
-// maxAhead is more than any waiter has before it, where none is known.
+// maxAhead is more than any waiter has before it. It stands for an unknown number.
 const maxAhead = 1000
 
-// A view sums up what a look has seen of those who go on waiting.
+// A view summarises what a look has found for the remaining waiters.
 type view struct {
-	ahead int           // how many are before the foremost
-	ends  time.Duration // until something that is in the way first ends by itself
-	sum   int64         // changes with every turn
+	ahead int           // how many places are ahead of the first waiter
+	ends  time.Duration // until the first obstacle ends by itself
+	sum   int64         // changes with every grant
 }
 
-// look reads what is waited for, decides as a Try would, and wakes whose turn it is.
+// look reads the resources, decides as a Try would, and wakes the waiters whose turn it is.
 func (w *watcher) look(ctx context.Context, all []string) (view, error) {
 	sent := boottime.Now()
 	found, err := w.d.look(ctx, w.d.texts.state, list(all...))
@@ -254,7 +255,8 @@ func (w *watcher) look(ctx context.Context, all []string) (view, error) {
 	return v, nil
 }
 
-// needsLine reports whether places are to be read where that is a statement of its own: not while the same one holds alone.
+// needsLine reports whether places must be read, if that needs a statement of its own. They need
+// not while the same grant holds exclusively.
 func (w *watcher) needsLine(r *row) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -262,7 +264,8 @@ func (w *watcher) needsLine(r *row) bool {
 	return of != nil && (of.lined != r.Fence || len(r.Claims) == 0 || !alone(r.Claims[0]))
 }
 
-// compare takes in what was read of a resource, lined with its places, by a call that was sent then.
+// compare updates the waiters of a resource from a row that was read by a call sent at sent.
+// lined means that the row includes its places.
 func (w *watcher) compare(r *row, lined bool, sent boottime.Instant, v *view) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -290,14 +293,14 @@ func (w *watcher) compare(r *row, lined bool, sent boottime.Instant, v *view) {
 	}
 	for owner := range r.Next {
 		if one := of.waiters[owner]; one != nil {
-			w.call(one)
+			w.wakeUp(one)
 		}
 	}
 	if lined && len(r.places) < inView { // all are seen
 		for owner, one := range of.waiters {
 			if one.after != trying && one.seen < sent && r.placeOf(owner) == nil {
 				one.isIn = false // it is to take a place anew, or the resource
-				w.call(one)
+				w.wakeUp(one)
 			}
 		}
 	}

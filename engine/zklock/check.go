@@ -22,8 +22,8 @@ const configNode = "/" + reserved + "/config"
 // askEach bounds the question to one server.
 const askEach = time.Second
 
-// Check asks each server for its version and whether it serves (the word srvr), and the ensemble
-// for its members. Servers that do not answer are findings while others do.
+// Check asks each server for its version and status (the word srvr), and the ensemble for its
+// members. Servers without an answer are findings while others answer.
 func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	members, err := d.members(ctx)
 	if err != nil {
@@ -105,7 +105,7 @@ func (d *Driver) srvr(ctx context.Context, server string) (string, error) {
 	return string(text), err
 }
 
-// Rehearse takes, renews and releases a lock of its own, and removes the nodes that it made.
+// Rehearse implements [driver.Checker]. It removes the nodes that it made.
 func (d *Driver) Rehearse(ctx context.Context) error {
 	there, err := ask(ctx, d, func(client *zk.Conn) (bool, error) {
 		there, _, err := client.Exists(d.top())

@@ -1,50 +1,52 @@
 // Package zklock is Leasehold's driver for ZooKeeper.
 //
-// A claim is a protected ephemeral sequential node below the resource's node. The claims of
-// a resource hold in the order of their sequence numbers: an exclusive one alone, shared ones
-// together up to their limits. A waiter watches the one ahead. The fencing token is the
-// zxid that created the node. An exclusive claim is named as Curator's InterProcessMutex and
-// go-zookeeper's Lock name theirs, so that each excludes the others.
+// A claim is a protected ephemeral sequential node below the resource's node. The claims of a
+// resource hold in the order of their sequence numbers: an exclusive one alone, shared ones
+// together up to their limits. A waiter watches the one ahead. The fencing token is the zxid
+// that created the node. Exclusive claims have the names that Curator's InterProcessMutex and
+// go-zookeeper's Lock use, so that all exclude each other.
 //
-// Leases hang on a session: they have two thirds of its timeout as TTL, end with it, and cannot
-// be resumed by another process. A Driver has a session for each TTL, or one session, and no other
-// TTL, where [Options.SessionTimeout] says so ([driver.Features.SessionTTL]).
-// ZooKeeper 3.5 or newer is needed for resources to leave nothing behind. See
-// docs/engines/zookeeper.md.
+// Leases depend on a session. Their TTL is two thirds of its timeout, they end with it, and
+// another process cannot resume them. A Driver has a session for each TTL. If
+// [Options.SessionTimeout] is set, it has only one session and one TTL
+// ([driver.Features.SessionTTL]). Resources leave nothing behind on ZooKeeper 3.5 or newer,
+// which is needed. See docs/engines/zookeeper.md.
 //
 // # The phases of a claim
 //
-// A claim is idle (nothing of it is at the ensemble), queued (its node is, or may be, and was not
-// granted), held (granted, and not known to have ended), or leaving (its node has to go, and may be
-// gone). One call at a time changes it; an event may end a held lease beside that.
+// A claim is in one of four phases. It is idle if it has nothing at the ensemble. It is queued
+// if its node is there, or may be, and was not granted. It is held if it was granted and is not
+// known to have ended. It is leaving if its node must go and may be gone. One call at a time
+// changes the phase, and events may end a held lease meanwhile.
 //
-// What is uncertain is a creation without an answer, marked "?" below: the node may be there, or
-// still come. Nothing else may come late: a node that is to be deleted is never used
-// again, so that a deletion without an answer is what leaving is. A claim whose creation is
-// uncertain looks for the node before all else, behind a sync, which the leader answers after all
-// that it has proposed: without one, a server that we have changed to shows no node while the
-// creation waits for a quorum, and then it comes.
+// A creation without an answer is uncertain, marked "?" in the table: the node may exist, or
+// still come. No other call may come late. A node that is to be deleted is never used again, so
+// a deletion without an answer is simply leaving.
 //
-// phase.go has the table of what each event makes of a claim.
+// A claim whose creation is uncertain first looks for the node, after a sync. The leader answers
+// the sync after everything that it has proposed. Without one, a server to which the client has
+// switched might show no node while the creation waits for a quorum.
 //
-// A lease is lost when the session ends, or may end before it, when somebody deletes the node,
-// and when the driver is closed; it is over when nobody has renewed it. Its node stays until then,
-// or until it is given up. Renew answers all but held with ErrLost.
+// phase.go has the table of transitions.
 //
-// The caller may be gone in each of them. So but for idle each has an instant at which the timer
-// gives it up: a place in the queue 4 s after its last Try, and a grant that nobody takes with it; a
-// lease at its end; what is leaving a second after the last attempt.
+// A lease is lost when the session ends, or may have ended, when somebody deletes the node, and
+// when the driver is closed. It is over when it was not renewed. Its node stays until then, or
+// until it is given up. Renew returns ErrLost in all phases but held.
+//
+// The caller may die in any phase. So every phase but idle has a timeout after which the timer
+// gives the node up. That is 4 s after the last Try for a place in the queue and for a grant
+// that nobody takes. It is the end of a lease, and a second after the last attempt in leaving.
 //
 // # Files
 //
-//	driver, options, url   the driver from its begin to its end, RenewAll, options
-//	claim, try, linger     calls of a claim: renewal and release; Try; the end that leaves a lease behind
+//	driver, options, url   the driver's life cycle, RenewAll, options
+//	claim, try, linger     calls of a claim: renewal and release; Try; Linger
 //	phase                  phases, and the timer of a claim
-//	next, watch            who is woken, and grants that come without a Try; the watches of a session
-//	view                   waiters of one session that look at the queue together
+//	next, watch            notifications, and grants without a Try; the watches of a session
+//	view                   one view of the queue for all waiters of a session
 //	create, node, path     nodes: their creation, names, contents and paths
 //	session, proof         sessions, their connections, and how long they live
-//	wire, hosts            what go-zookeeper does not tell of a connection; servers in turn
-//	inspect, check         what operators ask for
-//	errors, shown          what errors mean; what prints in place of owners
+//	wire, hosts            details of a connection that go-zookeeper hides; servers in turn
+//	inspect, check         inspection and checks for operators
+//	errors, shown          errors; printing without owners
 package zklock

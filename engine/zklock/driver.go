@@ -38,8 +38,8 @@ type Driver struct {
 	closed   bool                       // guarded by mu
 }
 
-// New returns a Driver on the ensemble of servers, each "host" or "host:port". It does no
-// I/O: the first call connects. Its sessions are its own.
+// New returns a Driver on the ensemble of servers, each "host" or "host:port". It does no I/O:
+// the first call connects. The Driver has sessions of its own.
 func New(servers []string, opts *Options) (*Driver, error) {
 	d := &Driver{servers: addresses(servers), opts: &Options{}, exclusive: markLock, clock: boottime.Machine(), sessions: make(map[time.Duration]*session)}
 	if opts != nil {
@@ -135,8 +135,8 @@ func (d *Driver) any() (*session, error) {
 	return last, nil
 }
 
-// Close implements [driver.Driver]. It ends the sessions, and with them all that is held:
-// holders are told first.
+// Close implements [driver.Driver]. It notifies all holders and then ends the sessions, and with
+// them all leases.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true // none is added from now on

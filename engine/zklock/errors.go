@@ -10,26 +10,26 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Errors to test for with errors.Is. None means that a lease is held, and each says what
-// to do. Those that waiting cannot heal also match driver.ErrUnsupported or ErrCorrupt.
+// Errors to test for with errors.Is. None means that a lease is held, and each says what to do.
+// Permanent ones also match driver.ErrUnsupported or ErrCorrupt.
 var (
 	// ErrUnreachable: no server accepts a connection.
 	ErrUnreachable = errors.New("zklock: no server can be reached, check the addresses and the network")
 	// ErrNoQuorum: a server accepts connections but no session.
 	ErrNoQuorum = errors.New("zklock: the servers accept no session, check that the ensemble has a quorum")
-	// ErrSessionTimeout: the ensemble grants sessions of another length than
+	// ErrSessionTimeout: the ensemble grants another session timeout than
 	// Options.SessionTimeout.
 	ErrSessionTimeout = fmt.Errorf("zklock: the ensemble does not grant this session timeout: %w", driver.ErrUnsupported)
-	// ErrAuth: the ensemble refuses the user, or a node's ACL does.
+	// ErrAuth: the ensemble or a node's ACL refuses the user.
 	ErrAuth = fmt.Errorf("zklock: %w, check name, password and the ACLs of the nodes", driver.ErrDenied)
-	// ErrFull: a quota that the ensemble enforces on the nodes is used up.
+	// ErrFull: an enforced quota on the nodes is used up.
 	ErrFull = fmt.Errorf("zklock: the quota of the nodes is %w, raise it by setquota", driver.ErrFull)
-	// ErrReadOnly: the server has no quorum and only lets read.
+	// ErrReadOnly: the server has no quorum and only serves reads.
 	ErrReadOnly = fmt.Errorf("zklock: the server is %w, check that the ensemble has a quorum", driver.ErrReadOnly)
 	// ErrNoChroot: Options.Chroot does not exist. The driver does not create it.
 	ErrNoChroot = errors.New("zklock: the chroot does not exist, create it first")
-	// ErrAlien: a resource's node has children that are no claims, so that nobody can tell
-	// who holds it.
+	// ErrAlien: a resource's node has children that are not claims, so that its holder cannot be
+	// determined.
 	ErrAlien = fmt.Errorf("zklock: a resource's node has children that are no claims, choose another Options.Prefix: %w", driver.ErrCorrupt)
 )
 

@@ -58,8 +58,8 @@ func ask[T any](ctx context.Context, d *Driver, call func(client *zk.Conn) (T, e
 	return abandon.Call(ctx, func() (T, error) { return call(client) })
 }
 
-// Inspect implements [driver.Operator]. A claim that may hold counts as a holder, also when it
-// has not heard of it yet. The ensemble tells no durations.
+// Inspect implements [driver.Operator]. A claim that may hold counts as a holder, even if it has
+// not been notified yet. ZooKeeper reports no durations.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	return ask(ctx, d, func(client *zk.Conn) (driver.State, error) { return d.inspect(client, name) })
 }
@@ -115,9 +115,10 @@ func nodesAt(client *zk.Conn, path string) ([]node, error) {
 	return parseNodes(names)
 }
 
-// List implements [driver.Operator], by name. A page asks for the names of all resources, which ZooKeeper
-// tells in one answer, and for what is behind those that it shows. What below the prefix is no resource
-// of ours is left out, and so is what is not ours to read, unless that is everything.
+// List implements [driver.Operator], sorted by name. Each page asks for the names of all
+// resources, which ZooKeeper returns in one answer, and then for the state of those on the page.
+// Nodes that are not resources are omitted. So are nodes that this user may not read, unless
+// that is all of them.
 func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (states []driver.State, next string, err error) {
 	states, err = ask(ctx, d, func(client *zk.Conn) ([]driver.State, error) {
 		names, err := d.names(client, prefix)
@@ -182,8 +183,8 @@ func (d *Driver) inspectAll(ctx context.Context, client *zk.Conn, names []string
 	return slices.DeleteFunc(states, func(st driver.State) bool { return len(st.Holders)+len(st.Waiters) == 0 }), err
 }
 
-// Evict implements [driver.Operator]. A foreign holder's owner is the name of its node; it is
-// not told the reason. An empty owner ends what lingers.
+// Evict implements [driver.Operator]. A foreign holder's owner is the name of its node; it does
+// not receive the reason. An empty owner ends a hold that lingers.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	_, err := ask(ctx, d, func(client *zk.Conn) (struct{}, error) {
 		return struct{}{}, d.evict(client, d.path(name), owner, reason)
@@ -224,5 +225,5 @@ func (d *Driver) evict(client *zk.Conn, path, owner, reason string) error {
 	return explain(err)
 }
 
-// RaiseFence returns ErrUnsupported: the ensemble counts its transactions by itself.
+// RaiseFence returns ErrUnsupported, because the ensemble counts its transactions itself.
 func (*Driver) RaiseFence(context.Context, string, uint64) error { return driver.ErrUnsupported }

@@ -14,37 +14,37 @@ import (
 // Defaults of Options.
 const (
 	DefaultPrefix = "/leasehold"
-	// DefaultSessionTimeout makes leases of leasehold.DefaultTTL, and is within what an
-	// ensemble grants unless it is told otherwise: 2 to 20 ticks of 2 s.
+	// DefaultSessionTimeout gives leases leasehold.DefaultTTL. It is within the default limits
+	// of an ensemble: 2 to 20 ticks of 2 s.
 	DefaultSessionTimeout = 15 * time.Second
 )
 
 // Options configure a Driver. The zero value of each field is its default.
 type Options struct {
-	// SessionTimeout is the length of the driver's one session; all its leases have two
-	// thirds of it, in whole milliseconds, as TTL, and other TTLs are ErrUnsupported. 0: a
-	// session for each TTL that is asked for, up to eight, each half as long again as
-	// its TTL. Whole milliseconds, at least two ticks of the ensemble. When that grants another
-	// timeout than it is asked for, which it does beyond its minSessionTimeout and
-	// maxSessionTimeout, every call returns ErrSessionTimeout.
+	// SessionTimeout is the timeout of the driver's one session. All leases then have two thirds
+	// of it as TTL, in whole milliseconds, and other TTLs are ErrUnsupported. 0: a session for
+	// each requested TTL, up to eight, each half as long again as its TTL. It must be whole
+	// milliseconds, and at least two ticks of the ensemble. If the ensemble grants another
+	// timeout, because of its minSessionTimeout or maxSessionTimeout, every call returns
+	// ErrSessionTimeout.
 	SessionTimeout time.Duration
-	// Prefix is the path below which each resource has a node; "": DefaultPrefix, "/": the
-	// root. All processes must use the same. It is created where it is missing.
+	// Prefix is the path below which each resource has a node; "": DefaultPrefix, "/": the root.
+	// All processes must use the same. The driver creates it if it is missing.
 	Prefix string
-	// Chroot is a path that stands before all others; "": none. It must exist.
+	// Chroot is a path that precedes all others; "": none. It must exist.
 	Chroot string
-	// ReadWriteNames names exclusive claims as Curator's InterProcessReadWriteLock does, and
-	// not its InterProcessMutex, which would not see shared ones. All processes must use the
-	// same, and so must those of Curator.
+	// ReadWriteNames names exclusive claims as Curator's InterProcessReadWriteLock does. Its
+	// InterProcessMutex, the default, would not see shared ones. All processes, including
+	// Curator's, must use the same.
 	ReadWriteNames bool
-	// TTLNodes says that the ensemble has TTL nodes (zookeeper.extendedTypesEnabled), and so
-	// makes leasehold.AtLeast possible. What lingers ends when the ensemble next looks, by
-	// default once a minute.
+	// TTLNodes says that the ensemble has TTL nodes (zookeeper.extendedTypesEnabled), which
+	// leasehold.AtLeast needs. A hold that lingers ends at the ensemble's next check, by default
+	// once a minute.
 	TTLNodes bool
 	// User and Password are for the ensemble's digest scheme; "": none.
 	User, Password string
-	// ACL is that of all nodes the driver creates; nil: with User everything for that user
-	// and nothing for others, else everything for everybody.
+	// ACL is the ACL of all nodes that the driver creates. nil: with User, all rights for that
+	// user and none for others; without, all rights for everybody.
 	ACL []zk.ACL
 	// Dial replaces net.DialTimeout, for TLS.
 	Dial zk.Dialer

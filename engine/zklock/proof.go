@@ -79,10 +79,10 @@ func (s *session) prove(id int64, asked boottime.Instant) {
 	}
 }
 
-// outlasted reports whether the ensemble was not heard of for longer than the session of that id lasts. All
+// mustHaveExpired reports whether the ensemble was not heard of for longer than the session of that id lasts. All
 // leases that hang on it are over. If it is there all the same, all servers were away, maybe to be given the
 // data of before: then it has what was released since, which nobody would give up.
-func (s *session) outlasted(id int64) bool {
+func (s *session) mustHaveExpired(id int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &s.life

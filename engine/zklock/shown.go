@@ -13,7 +13,7 @@ func (*Driver) Format(f fmt.State, _ rune) { discreet.Format(f, "zookeeper drive
 // LogValue implements slog.LogValuer.
 func (*Driver) LogValue() slog.Value { return slog.StringValue("zookeeper driver") }
 
-// String is for people: all but the password and what it is made of.
+// String formats the options for people, without the password and anything derived from it.
 func (o Options) String() string {
 	return fmt.Sprintf("{SessionTimeout:%v Prefix:%q Chroot:%q ReadWriteNames:%t TTLNodes:%t User:%q}",
 		o.SessionTimeout, o.Prefix, o.Chroot, o.ReadWriteNames, o.TTLNodes, o.User)

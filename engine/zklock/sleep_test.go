@@ -19,7 +19,7 @@ func TestSessionEndsInASleep(t *testing.T) {
 		c.node = &own{name: nodeOf(c), session: 77, alarm: &alarm{}}
 		c.become(&held{expires: clock.Now().Add(c.req.TTL)})
 		clock.Sleep(s.timeout + time.Millisecond)
-		if !s.outlasted(77) {
+		if !s.mustHaveExpired(77) {
 			t.Error("the session goes on after a sleep of more than its timeout")
 		}
 		if err := c.holds(clock.Now()); err == nil {

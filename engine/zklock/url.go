@@ -17,16 +17,16 @@ var urlForm = storeurl.Form{
 	Options: append([]string{"prefix", "ttl_nodes"}, storeurl.ServerOptions...),
 }
 
-// OpenURL returns a *Driver on the ensemble that a URL names, with a session for each TTL. It
-// sends nothing: the first call to the driver connects.
+// OpenURL returns a *Driver on the ensemble of a URL, with a session for each TTL. It sends
+// nothing: the first call to the driver connects.
 //
 //	zookeeper://USER:PASSWORD@H1:PORT,H2,H3/CHROOT
 //
-// Options after a "?": prefix and ttl_nodes=true are those of Options; tls=true, ca_file, cert_file,
-// key_file and server_name are about TLS; password_file names a file. For a user without a
-// password there LEASEHOLD_PASSWORD counts. Each connection that is made reads the files again, and so does
-// a call that an ACL has refused. An error that matches [driver.ErrURL]: the URL cannot be
-// used as it is written. No error has a password.
+// The parameters prefix and ttl_nodes=true are the fields of Options. tls=true, ca_file,
+// cert_file, key_file and server_name configure TLS. password_file names a file with the
+// password; for a user without either, it is in LEASEHOLD_PASSWORD. Each new connection reads
+// the files again, and so does a call that an ACL has refused. An error that matches
+// [driver.ErrURL] means that the URL is invalid. No error has a password.
 func OpenURL(_ context.Context, url string) (driver.Driver, error) {
 	u, err := storeurl.Parse(url, urlForm)
 	if err != nil {

@@ -142,7 +142,7 @@ func (w *wire) greet(b []byte) {
 	}
 	timeout := time.Duration(binary.BigEndian.Uint32(b[4:])) * time.Millisecond
 	h := &hello{session: int64(binary.BigEndian.Uint64(b[8:]))}
-	if w.s.outlasted(h.session) {
+	if w.s.mustHaveExpired(h.session) {
 		w.end()
 		h.session = 0
 		clear(b[8:16]) // the client is told that it has expired

@@ -1,13 +1,15 @@
-// Package abandon leaves calls that ignore their context.
+// Package abandon returns early from calls that ignore their context.
 //
-// Many clients of engines take no context, or look at it only now and then. A call to such a client is made in a
-// goroutine of its own, and whoever made it returns when the context ends. The call goes on:
+// Many clients of engines take no context, or check it only now and then. A call to such a
+// client runs in a goroutine of its own, and its caller returns when the context ends. The call
+// continues:
 //
-//   - Its outcome is unknown to the caller, and it may still take effect. If a later call must not overtake it, the
-//     call itself holds what the later one waits for, as a claim of zklock does.
-//   - What it returns is dropped, unless [Terms.Late] takes it, to close it for example. So it must not write
-//     to variables that its caller reads: it returns all that it has found.
-//   - It ends when its client is closed. Close of an engine closes the client and does not wait for the call.
+//   - Its outcome is unknown to the caller, and it may still take effect. If a later call must not
+//     overtake it, it keeps the lock that the later one waits for, as a claim of zklock does.
+//   - Its result is dropped, unless [Terms.Late] takes it, for example to close it. So it must not
+//     write to variables that its caller reads: it returns everything.
+//   - It ends when its client is closed. Close of an engine closes the client and does not wait for
+//     the call.
 package abandon
 
 import (
@@ -15,17 +17,19 @@ import (
 	"time"
 )
 
-// Terms are how a call is left. The zero Terms leave it as soon as its context ends, and drop what it returns.
+// Terms control how a call is abandoned. The zero Terms return as soon as the context ends, and
+// drop the call's result.
 type Terms[T any] struct {
-	// Grace is how long to wait for the call after its context has ended: one that does look at the context has
-	// more to tell than that.
+	// Grace is how long to wait for the call after its context has ended: a call that does check
+	// the context may return more.
 	Grace time.Duration
-	// Late, if not nil, is called with what the call returns after it was left, in another goroutine.
+	// Late, if not nil, is called in another goroutine with the result of an abandoned call.
 	Late func(T, error)
 }
 
-// Call returns what call returns. If ctx ends first it returns ctx.Err, and call goes on by itself. The call is
-// made in any case, so that it can give back what its caller has taken for it.
+// Call returns the result of call. If ctx ends first, it returns ctx.Err, and call continues in
+// the background. call always runs, so that it can give back what its caller has reserved for
+// it.
 func Call[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	return Terms[T]{}.Call(ctx, call)
 }

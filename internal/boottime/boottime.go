@@ -1,13 +1,14 @@
-// Package boottime has a clock that goes on while the machine sleeps. The monotonic clock of
-// package time stands still meanwhile on Linux.
+// Package boottime provides a clock that continues while the machine sleeps. On Linux the
+// monotonic clock of package time stops meanwhile.
 //
-// The reading is package time's, plus the time slept so far. A sleep moves the wall clock against
-// the monotonic one, so each reading, which has both, shows whether there was one (or somebody set
-// the wall clock): only then the kernel is asked how long it was, by CLOCK_BOOTTIME. Programs that
-// wait have [Clock.Watch]: the kernel cancels a timer of the process on each resume. Nothing is
-// scheduled, and while nobody watches there is neither a goroutine nor a file.
+// A reading is package time's, plus the time slept so far. A sleep moves the wall clock against
+// the monotonic one, so each reading, which has both, shows whether there was one, or whether
+// the wall clock was set. Only then does the package ask the kernel how long the sleep was
+// (CLOCK_BOOTTIME). Waiting programs use [Clock.Watch]: the kernel cancels a timer of the
+// process on each resume. Nothing is scheduled, and while nobody watches there is neither a
+// goroutine nor a file.
 //
-// Only Linux tells. Elsewhere, see [Available], the clock is package time's.
+// Only Linux reports sleeps. On other systems, see [Available], the clock is package time's.
 package boottime
 
 import (
@@ -16,8 +17,8 @@ import (
 	"time"
 )
 
-// An Instant is a reading of a [Clock], in nanoseconds, which is above zero. Two of one Clock and one
-// process compare by < and ==.
+// An Instant is a reading of a [Clock], in nanoseconds, above zero. Instants of one Clock and
+// one process compare by < and ==.
 type Instant int64
 
 // Add returns the instant d later.
@@ -34,7 +35,7 @@ func Machine() *Clock { return &machine }
 
 var machine = Clock{real: Available(), before: asleep()}
 
-// A Clock counts sleep too. The zero Clock is for tests: it sleeps when [Clock.Sleep] says so.
+// A Clock counts sleep too. The zero Clock is for tests: it sleeps when [Clock.Sleep] is called.
 type Clock struct {
 	real   bool          // Machine, where it tells of sleep
 	before time.Duration // what the machine had slept when the Clock was made
@@ -51,13 +52,13 @@ type watch struct{ woke func() }
 // begins in the year 2000.
 var base = time.Now().Add(-80 * 365 * 24 * time.Hour)
 
-// Now reads the clock. In a bubble of testing/synctest it goes with the bubble's time.
+// Now reads the clock. In a bubble of testing/synctest it follows the bubble's time.
 func (c *Clock) Now() Instant {
 	now, _ := c.Read()
 	return now
 }
 
-// Read reads the clock and that of package time at once.
+// Read reads the clock and package time's clock together.
 func (c *Clock) Read() (Instant, time.Time) {
 	now := time.Now()
 	mono := now.Sub(base)
@@ -70,18 +71,18 @@ func (c *Clock) Read() (Instant, time.Time) {
 // Slept returns how long the clock has slept so far.
 func (c *Clock) Slept() time.Duration { return time.Duration(c.slept.Load()) }
 
-// Time returns t as package time has it: after a sleep, what is left until then has become less.
+// Time returns t as a time.Time: after a sleep, the time left until it is shorter.
 func (c *Clock) Time(t Instant) time.Time {
 	now, as := c.Read()
 	return as.Add(t.Sub(now))
 }
 
-// Sleep has d pass without the monotonic clock. It is for tests, on a Clock of their own.
+// Sleep lets d pass without the monotonic clock. It is for tests, on a Clock of their own.
 func (c *Clock) Sleep(d time.Duration) { c.sleptFor(c.Slept() + d) }
 
-// Watch has woke called, in a goroutine of its own, after each sleep that the Clock learns of,
-// until stop is called. In a bubble of testing/synctest the machine's clock calls nobody: what
-// waits for the kernel would hold the bubble up.
+// Watch calls woke, in a goroutine of its own, after each sleep that the Clock notices, until
+// stop is called. In a bubble of testing/synctest the machine's clock calls nobody, because
+// waiting for the kernel would block the bubble.
 func (c *Clock) Watch(woke func()) (stop func()) {
 	if c.real && inBubble() {
 		return func() {}

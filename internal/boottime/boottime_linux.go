@@ -21,7 +21,7 @@ const (
 	timerCloseOnExec = syscall.O_CLOEXEC  // TFD_CLOEXEC
 )
 
-// Available reports whether this system tells how long it slept: Linux from 2.6.39 on.
+// Available reports whether this system reports how long it slept: Linux from 2.6.39 on.
 func Available() bool {
 	_, ok := read(clockBoottime)
 	return ok

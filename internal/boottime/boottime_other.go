@@ -4,7 +4,7 @@ package boottime
 
 import "time"
 
-// Available reports whether this system tells how long it slept.
+// Available reports whether this system reports how long it slept.
 func Available() bool { return false }
 
 func asleep() time.Duration { return 0 }

@@ -1,4 +1,5 @@
-// Package details writes who holds or waits into the note that engines keep, and reads it back.
+// Package details encodes the description of a holder or waiter in the note that engines keep,
+// and decodes it.
 //
 // A note with details is a text for people, a mark, and fields:
 //
@@ -29,7 +30,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Details are those of package leasehold, which has their documentation.
+// Details are the Details of package leasehold, which documents them.
 type Details struct {
 	Host    string
 	User    string
@@ -49,7 +50,7 @@ const (
 	Reserved = "reserved"
 )
 
-// Exit is the label in which a finished job of the kind Once has its exit code.
+// Exit is the label with the exit code of a finished job of the kind Once.
 const Exit = "exit"
 
 const mark = " \u2063"
@@ -60,15 +61,15 @@ const lastSecond = 253402300799
 // lastPID is far above what systems give.
 const lastPID = 1<<31 - 1
 
-// IsZero reports whether d says nothing.
+// IsZero reports whether d is empty.
 func (d Details) IsZero() bool { return d.Bare() && d.Text == "" }
 
-// Bare reports whether d says nothing but its text.
+// Bare reports whether d has only a text.
 func (d Details) Bare() bool {
 	return d.Host == "" && d.User == "" && d.PID == 0 && d.Program == "" && d.Started.IsZero() && d.Link == "" && len(d.Labels) == 0 && d.Kind == ""
 }
 
-// Check returns nil for details that Of reads as they are, so far as their length allows.
+// Check returns nil if a note of d decodes to the same details, as far as its length allows.
 func (d Details) Check() error {
 	for _, field := range []struct{ what, value string }{{"host", d.Host}, {"user", d.User}, {"program", d.Program}, {"kind", d.Kind}, {"text", d.Text}} {
 		if !utf8.ValidString(field.value) {
@@ -100,7 +101,7 @@ func isLink(link string) bool {
 
 func blank(r rune) bool { return r <= ' ' || r == 0x7f || r == '\\' }
 
-// Or returns d with what it lacks taken from other.
+// Or returns d with its zero fields taken from other.
 func (d Details) Or(other Details) Details {
 	d.Host, d.User, d.Program = cmp.Or(d.Host, other.Host), cmp.Or(d.User, other.User), cmp.Or(d.Program, other.Program)
 	d.Link, d.Text, d.Kind = cmp.Or(d.Link, other.Link), cmp.Or(d.Text, other.Text), cmp.Or(d.Kind, other.Kind)
@@ -116,9 +117,9 @@ func (d Details) Or(other Details) Details {
 	return d
 }
 
-// Note returns d as a note, which may be longer than an engine takes. Details that have passed
-// Check are what Of returns of it, but for the part of Started below a second, and for a text
-// that says no more than Summary.
+// Note returns d as a note, which may be too long for an engine. Of returns the same details if
+// they pass Check, except for the fraction of a second of Started, and a text that equals
+// Summary.
 func (d Details) Note() string {
 	if d.Bare() && !strings.Contains(d.Text, mark) {
 		return d.Text
@@ -179,7 +180,7 @@ func escape(b *strings.Builder, value string) {
 	}
 }
 
-// Of returns the details of a note. Those of a note without any are its text.
+// Of returns the details of a note. If it has none, the note is their text.
 func Of(note string) Details {
 	text, fields, ok := split(note)
 	d := Details{Text: note}
@@ -195,7 +196,7 @@ func Of(note string) Details {
 	return d
 }
 
-// Text returns what a note shows to people: the text of its details, or their Summary.
+// Text returns the part of a note for people: the text of its details, or their Summary.
 func Text(note string) string {
 	if !strings.Contains(note, mark) {
 		return note
@@ -203,7 +204,7 @@ func Text(note string) string {
 	return Of(note).Shown()
 }
 
-// Shown is what people see of d: its text, or else its Summary.
+// Shown returns the text of d, or else its Summary.
 func (d Details) Shown() string { return cmp.Or(d.Text, d.Summary()) }
 
 // split cuts a note at its last mark. What is longer than a note can be is none of ours.
@@ -312,7 +313,7 @@ func unescape(value string) (string, bool) {
 	return string(plain), utf8.Valid(plain)
 }
 
-// Summary says who it is without the text: host and program, and the user where a person holds.
+// Summary returns host and program, and the user if a person holds.
 func (d Details) Summary() string {
 	host := d.Host
 	if d.User != "" && (host == "" && d.Process() == "" || d.personal()) {
@@ -324,7 +325,7 @@ func (d Details) Summary() string {
 // personal reports whether a person holds, rather than a program.
 func (d Details) personal() bool { return d.Kind == Manual || d.Kind == Reserved }
 
-// Process is the program with its process id.
+// Process returns the program with its process id.
 func (d Details) Process() string {
 	if d.PID > 0 {
 		return fmt.Sprintf("%s[%d]", d.Program, d.PID)
@@ -332,7 +333,7 @@ func (d Details) Process() string {
 	return d.Program
 }
 
-// Who says who it is beside the host: the text, or else the process.
+// Who returns a short description: the text, or else the process, without the host.
 func (d Details) Who() string {
 	who := d.Process()
 	if d.User != "" && (who == "" || d.personal()) {
@@ -341,7 +342,7 @@ func (d Details) Who() string {
 	return cmp.Or(d.Text, who)
 }
 
-// Line says who it is and where, in one line.
+// Line returns who and where in one line.
 func (d Details) Line() string {
 	switch {
 	case d.Text == "":
@@ -355,7 +356,7 @@ func (d Details) Line() string {
 // began is when this process did, as far as it knows.
 var began = time.Now()
 
-// Mine are the details of this process. It asks no name service, which may hang.
+// Mine returns the details of this process. It uses no name service, which may hang.
 func Mine() Details {
 	host, _ := os.Hostname() // details without a host are still details
 	return Details{
@@ -382,8 +383,8 @@ func user() string {
 
 func valid(text string) string { return strings.ToValidUTF8(text, "?") }
 
-// Fit returns the note of said, with what it lacks taken from filled if there is room for that.
-// Alone, said may be too long too.
+// Fit returns the note of said, with its zero fields taken from filled if there is room. said
+// alone may be too long too.
 func Fit(said, filled Details) string {
 	if note := said.Or(filled).Note(); len(note) <= driver.MaxNote {
 		return note

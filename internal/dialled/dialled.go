@@ -1,7 +1,7 @@
-// Package dialled makes pools of connections to a database that are given up by their age.
+// Package dialled opens pools of database connections whose old connections can be closed.
 //
-// A firewall that forgets its connections drops them all, silently, and a failover leaves all of them at a server that is
-// the primary no more. In both cases a connection that is made since leads to the right place.
+// A firewall that loses its table drops all connections silently, and a failover leaves all of
+// them at the former primary. In both cases a newer connection leads to the right place.
 package dialled
 
 import (
@@ -19,8 +19,8 @@ import (
 // pool: one round trip, of which a busy connection needs none.
 const askAfter = 100 * time.Millisecond
 
-// Open returns a pool of the connections that c makes, which have all methods of package driver that a client should
-// have; see full. It connects nowhere.
+// Open returns a pool of the connections that c makes. They have all methods of package driver
+// that a client should have; see full. It does not connect.
 func Open(c driver.Connector) *sql.DB {
 	p := new(Pool)
 	db := sql.OpenDB(&connector{c, p})
@@ -28,14 +28,14 @@ func Open(c driver.Connector) *sql.DB {
 	return db
 }
 
-// A Pool is what is known of a *sql.DB that Open has made.
+// A Pool is the state of a *sql.DB that Open has made.
 type Pool struct {
 	Links links.Links // by which calls wait for answers
 
 	condemned atomic.Pointer[time.Time] // what was dialled before it is not used any more; nil: all is
 }
 
-// Of returns the pool of db; nil: Open has not made it.
+// Of returns the pool of db, or nil if Open has not made it.
 func Of(db *sql.DB) *Pool {
 	if p, ok := db.Driver().(pooled); ok {
 		return p.Pool
@@ -43,7 +43,8 @@ func Of(db *sql.DB) *Pool {
 	return nil
 }
 
-// Condemn has each connection that was dialled before t closed as soon as nobody uses it, for what one of them has said.
+// Condemn closes each connection that was dialled before t as soon as it is idle, because of
+// what one of them has reported.
 func (p *Pool) Condemn(t time.Time) {
 	p.condemn(t)
 	p.Links.Note()
@@ -58,7 +59,8 @@ func (p *Pool) condemn(t time.Time) {
 	}
 }
 
-// CondemnedSince reports whether connections that were dialled before t, and some that were dialled after it, are condemned.
+// CondemnedSince reports whether connections from before t are condemned, and some from after it
+// too.
 func (p *Pool) CondemnedSince(t time.Time) bool {
 	last := p.condemned.Load()
 	return last != nil && last.After(t)

@@ -1,4 +1,4 @@
-// Package held keeps leases for interfaces whose Unlock is told the name alone.
+// Package held keeps leases for interfaces whose Unlock has only the name.
 package held
 
 import (
@@ -10,9 +10,9 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// Leases are those of callers who give up what they have by its name. Where a lease was lost,
-// and another caller of the process has the name before the first one gives it up, there are two:
-// they go in their order, whoever gives up first, so that none is released whose holder still
+// Leases are leases that are released by name. If a lease was lost, and another caller of the
+// process acquires the name before the first one releases it, there are two. They are released
+// in their order, whoever comes first, so that no lease is released while its holder still
 // works. The zero value is empty. It is safe for concurrent use.
 type Leases struct {
 	mu  sync.Mutex
@@ -39,8 +39,7 @@ func (l *Leases) Oldest(name string) *leasehold.Lease {
 	return l.all[name][0]
 }
 
-// Replace puts next in the place of former, of the same name. It returns false if former has been
-// given up.
+// Replace replaces former by next, of the same name. It returns false if former was released.
 func (l *Leases) Replace(former, next *leasehold.Lease) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,8 +52,8 @@ func (l *Leases) Replace(former, next *leasehold.Lease) bool {
 	return false
 }
 
-// Release releases the oldest lease of name, and returns what Lease.Release does. A lease whose
-// release has an unknown outcome stays, to be released again.
+// Release releases the oldest lease of name, and returns the result of Lease.Release. After an
+// unknown outcome the lease stays, to be released again.
 func (l *Leases) Release(ctx context.Context, name string) error {
 	lease := l.Oldest(name)
 	if lease == nil {

@@ -1,9 +1,10 @@
-// Package identifier tells which names may stand in SQL as they are. It uses no regular expression:
-// one that counts is among what costs a program most before its main.
+// Package identifier reports which names are plain SQL identifiers. It uses no regular
+// expression, because compiling one with a count is among the slowest steps of a program's
+// start.
 package identifier
 
-// Plain reports whether name is made of letters of ASCII, digits and underscores, of at most most in all,
-// and begins with no digit.
+// Plain reports whether name consists of at most most ASCII letters, digits and underscores, and
+// does not begin with a digit.
 func Plain(name string, most int) bool {
 	if name == "" || len(name) > most || name[0] >= '0' && name[0] <= '9' {
 		return false

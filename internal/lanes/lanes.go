@@ -1,8 +1,10 @@
-// Package lanes keeps an engine's waiters from taking a crowd for an engine that is out of reach.
+// Package lanes keeps an engine's waiters from mistaking a load of many waiters for an engine
+// that is out of reach.
 //
-// Hundreds of processes may wait for one name, and all of them ask now and then. Those of one driver take turns, so
-// that they take neither all connections that there are nor all time of the one value that they all look at. A call
-// that had no answer while the engine answered others was late because of those others: the waiter is to ask again.
+// Hundreds of processes may wait for one name, and all of them ask now and then. The waiters of
+// one driver take turns, so that they use neither all connections nor all time of the one value
+// that they read. A call that had no answer while the engine answered others was delayed by
+// them: the waiter asks again.
 package lanes
 
 import (
@@ -20,7 +22,7 @@ import (
 // they write to each other.
 const width = 4
 
-// Lanes are of one driver.
+// Lanes are the waiters of one driver.
 type Lanes struct {
 	unanswered func(error) bool
 	ask        func(ctx context.Context) error // nil: nothing is asked
@@ -40,9 +42,9 @@ type lane struct {
 	users int           // guarded by Lanes.mu; who ask, and who wait for their turn
 }
 
-// New returns Lanes in which nobody asks. unanswered reports whether an error is not what the engine has said. probe,
-// if not nil, asks the engine for an answer that waits for no lock: it is called when half of a call's time is over.
-// Answers to calls are added to answers.
+// New returns empty Lanes. unanswered reports whether an error is no answer of the engine.
+// probe, if not nil, asks the engine for an answer that waits for no lock; it is called when
+// half of a call's time has passed. Answers to calls are added to answers.
 func New(answers *links.Answers, unanswered func(error) bool, probe func(ctx context.Context) error) *Lanes {
 	return &Lanes{
 		unanswered: unanswered, ask: probe, answers: answers, lanes: make(map[string]*lane),
@@ -81,7 +83,8 @@ type Asking struct {
 	probe *time.Timer // nil: none
 }
 
-// Begin returns when it is the turn of a waiter for name to make a call, or ctx has ended, with its error. End follows.
+// Begin waits for the turn of a waiter for name to make a call. If ctx ends first, it returns
+// its error. End must follow.
 func (l *Lanes) Begin(ctx context.Context, name string) (Asking, error) {
 	a := Asking{lanes: l, name: name, began: time.Now()}
 	of := l.enter(name)
@@ -98,8 +101,8 @@ func (l *Lanes) Begin(ctx context.Context, name string) (Asking, error) {
 	return a, nil
 }
 
-// End ends the call, which came to err. If it had no answer while the engine answered others, the error that it
-// returns matches [driver.ErrNotYet].
+// End ends the call with its error. If the call had no answer while the engine answered others,
+// the error that it returns matches [driver.ErrNotYet].
 func (a Asking) End(err error) error {
 	if a.probe != nil {
 		a.probe.Stop()
@@ -128,7 +131,7 @@ func (l *Lanes) answeredSince(then time.Time) bool {
 	return l.answers.Last().After(then) || l.probed.Last().After(then)
 }
 
-// Answered notes what any call, or a part of it, came to.
+// Answered records the result of any call, or of a part of it.
 func (l *Lanes) Answered(err error) {
 	if err == nil || !l.unanswered(err) {
 		l.answers.Add()

@@ -24,8 +24,8 @@ type Call struct {
 	over   bool          // guarded by mu
 }
 
-// Begin returns the context of one attempt. It ends, by [ErrSilent], when connections were condemned
-// for want of the attempt's answer. End follows.
+// Begin returns the context of one attempt. The context ends with [ErrSilent] if connections
+// were condemned because the attempt had no answer. End must follow.
 func (l *Links) Begin(ctx context.Context) (context.Context, *Call) {
 	if l == nil {
 		return ctx, nil
@@ -34,13 +34,14 @@ func (l *Links) Begin(ctx context.Context) (context.Context, *Call) {
 	return attempt, l.watch(ctx, attempt, cancel, false)
 }
 
-// Watch is Begin of an attempt that cancel ends: it is called with [ErrSilent] before End at most once, and by End with nil.
+// Watch is Begin for an attempt that cancel ends. cancel is called with [ErrSilent] at most once
+// before End, and by End with nil.
 func (l *Links) Watch(ctx context.Context, cancel context.CancelCauseFunc) *Call {
 	return l.watch(ctx, ctx, cancel, false)
 }
 
-// WatchLate is Watch of an attempt after which another does not tell what became of it: it waits for half of its
-// caller's time, and for an answer where that is not bounded.
+// WatchLate is Watch for an attempt whose outcome another attempt cannot determine. It waits for
+// half of its caller's time, or without a bound if that has none.
 func (l *Links) WatchLate(ctx context.Context, cancel context.CancelCauseFunc) *Call {
 	if _, bounded := ctx.Deadline(); !bounded {
 		return nil
@@ -126,8 +127,8 @@ func (c *Call) dead() bool {
 	return l.Ask(asked) == nil && l.condemn(since)
 }
 
-// End ends the attempt, which came to err. An error that matches [ErrSilent] says that another attempt goes over
-// other connections.
+// End ends the attempt with its error. If it returns an error that matches [ErrSilent], another
+// attempt uses other connections.
 func (c *Call) End(err error) error {
 	if c == nil {
 		return err
@@ -151,8 +152,9 @@ func (c *Call) End(err error) error {
 	return err
 }
 
-// Again reports whether to make a call again that came to err: nobody answered over the connections that there were.
-// It must be a call that may be served twice. The former attempt may have been served, or may be served later.
+// Again reports whether to repeat a call that ended in err, because no connection answered. The
+// call must be one that may be served twice: the former attempt may have been served, or may be
+// served later.
 func Again(ctx context.Context, err error) bool {
 	return errors.Is(err, ErrSilent) && ctx.Err() == nil
 }

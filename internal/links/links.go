@@ -1,9 +1,9 @@
-// Package links keeps an engine's client off connections on which nobody answers any more.
+// Package links keeps an engine's client from using connections that no longer answer.
 //
-// A firewall that loses its table drops what comes over the connections that it has let through, says nothing to
-// either end, and lets new ones pass. So a call that has no answer for a while condemns all connections
-// that were open when it began and have delivered nothing since. They are closed, and the next attempt goes over a
-// connection made since.
+// A firewall that loses its table drops all packets of earlier connections without notice to
+// either end, but lets new ones pass. So a call without an answer for a while condemns all
+// connections that were open when it began and have delivered nothing since. They are closed,
+// and the next attempt uses a connection made later.
 package links
 
 import (
@@ -14,20 +14,22 @@ import (
 	"time"
 )
 
-// ErrSilent is why a call has ended that condemned connections. It may have been served.
+// ErrSilent is the error of a call that condemned connections. The call may have been served.
 var ErrSilent = errors.New("no answer over this connection")
 
-// Links are the connections of one client. The zero value has none. The methods of a nil *Links do nothing, for
-// a client whose connections are not ours.
+// Links are the connections of one client. The zero value has none. The methods of a nil *Links
+// do nothing, for clients whose connections are not ours.
 type Links struct {
-	// Condemn, if not nil, is called in place of closing connections, by the client that knows which of them carry a
-	// call: those that carry none are of no use any more, and were silent since then or longer.
+	// Condemn, if not nil, is called instead of closing connections, by a client that knows
+	// which of them carry a call. Those without a call are useless, and have been silent since
+	// the given time or longer.
 	Condemn func(since time.Time)
 
-	// Ask, if not nil, asks for an answer over a connection that is made now. It is for engines whose calls wait for each
-	// other, as for a row that is locked: a call without an answer condemns only if Answers had none since, and Ask has one.
+	// Ask, if not nil, asks for an answer over a new connection. It is for engines whose calls
+	// wait for each other, for example for a locked row. There a call without an answer condemns
+	// connections only if Answers had none since, and Ask gets one.
 	Ask func(ctx context.Context) error
-	// Answers are those of all calls, for Ask.
+	// Answers records the answers of all calls, for Ask.
 	Answers Answers
 
 	patience Patience
@@ -41,7 +43,7 @@ type Links struct {
 // A DialFunc makes a connection.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Dialer returns a DialFunc whose connections are l's; nil stands for a net.Dialer's.
+// Dialer returns a DialFunc that adds its connections to l; nil stands for a net.Dialer's.
 func (l *Links) Dialer(dial DialFunc) DialFunc {
 	if dial == nil {
 		dial = (&net.Dialer{}).DialContext
@@ -55,7 +57,7 @@ func (l *Links) Dialer(dial DialFunc) DialFunc {
 	}
 }
 
-// Add returns c, which is new, as one of l's connections.
+// Add adds the new connection c and returns it.
 func (l *Links) Add(c net.Conn) net.Conn {
 	added := &conn{Conn: c, links: l, heard: time.Now()}
 	l.mu.Lock()
@@ -67,10 +69,10 @@ func (l *Links) Add(c net.Conn) net.Conn {
 	return added
 }
 
-// Patience is how long a call waits for an answer whose time is not bounded.
+// Patience returns how long a call without a deadline waits for an answer.
 func (l *Links) Patience() time.Duration { return l.patience.For(context.Background()) }
 
-// Hung is for a call that began then, was bounded by its caller, and had no answer.
+// Hung records a call that began then, had a deadline, and got no answer.
 func (l *Links) Hung(began time.Time) {
 	if l == nil {
 		return
@@ -89,7 +91,7 @@ func (l *Links) Hung(began time.Time) {
 	}
 }
 
-// Answered is for a call that began then and had an answer.
+// Answered records a call that began then and was answered.
 func (l *Links) Answered(began time.Time) {
 	if l != nil {
 		l.patience.Answered(began)
@@ -121,7 +123,7 @@ func (l *Links) condemn(since time.Time) bool {
 	return any
 }
 
-// Note is for a client that has condemned connections itself, for what it found on one.
+// Note records what a client found on a connection that it condemned itself.
 func (l *Links) Note() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,8 +176,9 @@ func (c *conn) silentSince(then time.Time) bool {
 // abort closes the connection without its farewell.
 func (c *conn) abort() { _ = Discard(c.Conn).Close() }
 
-// Discard has what was written to c and has not left thrown away when c is closed: the kernel would go on sending it for
-// minutes, and it would be served when nobody knows of it any more. It returns the connection below all layers of c.
+// Discard makes the kernel drop unsent data when c is closed. Otherwise it would go on sending
+// for minutes, and the data could be served when nobody expects it any more. Discard returns the
+// connection below all layers of c.
 func Discard(c net.Conn) (below net.Conn) {
 	below = c
 	for {

@@ -18,10 +18,10 @@ const (
 	least = 500 * time.Millisecond
 )
 
-// A Patience says how long calls wait for an answer over the connections that there are.
+// A Patience determines how long calls wait for an answer.
 type Patience struct{ doubled atomic.Int32 }
 
-// For is how long a call waits that is bounded by ctx.
+// For returns how long a call that is bounded by ctx waits.
 func (p *Patience) For(ctx context.Context) time.Duration {
 	d := first << p.doubled.Load()
 	if end, bounded := ctx.Deadline(); bounded {
@@ -30,8 +30,8 @@ func (p *Patience) For(ctx context.Context) time.Duration {
 	return d
 }
 
-// ForLate is For of a call after which another does not tell what became of it. It is half of its time, and
-// without end where that is not bounded.
+// ForLate is For a call whose outcome another attempt cannot determine. It is half of the call's
+// time, or unlimited if that is.
 func (p *Patience) ForLate(ctx context.Context) (d time.Duration, bounded bool) {
 	end, bounded := ctx.Deadline()
 	return half(end), bounded
@@ -39,13 +39,13 @@ func (p *Patience) ForLate(ctx context.Context) (d time.Duration, bounded bool) 
 
 func half(end time.Time) time.Duration { return max(least, time.Until(end)/2) }
 
-// Ran out is for a call that was not answered in time: the next ones wait for longer.
+// RanOut records a call that was not answered in time: later ones wait longer.
 func (p *Patience) RanOut() {
 	for n := p.doubled.Load(); n < doublings && !p.doubled.CompareAndSwap(n, n+1); n = p.doubled.Load() {
 	}
 }
 
-// Answered is for a call that began then.
+// Answered records the answer to a call that began then.
 func (p *Patience) Answered(began time.Time) {
 	if p.doubled.Load() > 0 && time.Since(began) < first {
 		p.doubled.Store(0)

@@ -1,16 +1,16 @@
-// Package onecall lets one call at a time go to a claim.
+// Package onecall allows one call at a time to a claim.
 package onecall
 
 import "context"
 
-// A Gate lets one call at a time through. Unlike a mutex it is waited for no longer than a context lives, and whoever
-// ends a call need not be who began it. It has an element while a call is under way.
+// A Gate lets one call at a time through. Unlike a mutex it can be waited for with a context,
+// and a call may be ended by another goroutine. It has an element while a call is in flight.
 type Gate chan struct{}
 
 // New returns a Gate that no call has passed.
 func New() Gate { return make(Gate, 1) }
 
-// TryBegin begins a call if that needs no waiting. End follows if it did.
+// TryBegin begins a call, and reports true, if it need not wait. End must follow if it did.
 func (g Gate) TryBegin() bool {
 	select {
 	case g <- struct{}{}:
@@ -20,8 +20,9 @@ func (g Gate) TryBegin() bool {
 	}
 }
 
-// Begin waits for the call that is under way, which may be one of many in a call that hangs. It returns nil when the
-// caller's has begun, even if ctx has ended, and End follows; else the error of ctx.
+// Begin waits for the call in flight, which may be part of a batch that hangs. It returns nil
+// when the caller's call has begun, even if ctx has ended, and End must follow. Otherwise it
+// returns the error of ctx.
 func (g Gate) Begin(ctx context.Context) error {
 	if g.TryBegin() {
 		return nil

@@ -10,8 +10,9 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Fill is [driver.Operator.List], but a page that is not the last one holds limit states, unless the
-// engine fails or ctx ends after some progress: then it holds what came before, and the next call goes on.
+// Fill is [driver.Operator.List], except that every page but the last has limit states. If the
+// engine fails or ctx ends after some progress, the page has the states up to then, and the next
+// call continues.
 func Fill(ctx context.Context, op driver.Operator, prefix, after string, limit int) (states []driver.State, next string, err error) {
 	var damaged error
 	for began := after; ; {
@@ -43,7 +44,7 @@ func merge(a, b []driver.State) []driver.State {
 	return slices.CompactFunc(a, func(x, y driver.State) bool { return x.Resource == y.Resource })
 }
 
-// Errors are those that [errors.Join] has made err of.
+// Errors returns the errors that [errors.Join] has joined in err.
 func Errors(err error) []error {
 	if err == nil {
 		return nil

@@ -1,12 +1,12 @@
 // Package queue is the rule by which the claims of one resource hold it, for every engine.
 //
-// Claims stand in the order of their first attempt. Each in turn holds beside all that stand
-// before it, if it and they go together: an exclusive claim with nobody, a shared one with
-// other shared ones, of whom there are no more than the smallest limit of any of them. The
-// first that may not hold stops all that come later. So whoever holds stands before whoever
-// waits, and goes on holding when others leave.
+// Claims are in the order of their first attempt. Each one holds if it is compatible with all
+// claims before it. An exclusive claim is compatible with none. A shared one is compatible with
+// other shared ones, up to the smallest limit of any of them. The first claim that may not hold
+// stops all later ones. So holders are always ahead of waiters, and continue to hold when others
+// leave.
 //
-// The package knows no store and no clock.
+// The package uses no store and no clock.
 package queue
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A Claim is what the rule has to know of one.
+// A Claim is the part of a claim that the rule needs.
 type Claim struct {
 	Mode  driver.Mode
 	Limit int   // most shared claims that it goes together with, itself included; 0: any number
 	Ends  int64 // when it ends unless it is renewed, on any scale; only Until looks at it
 }
 
-// Ahead is the claims that stand before another, as far as the rule has to know them. The zero
-// value is nobody. In what order they are added does not matter.
+// Ahead is the claims ahead of another, as far as the rule needs them. The zero value is empty.
+// The order of adding does not matter.
 type Ahead struct {
 	exclusive, shared         int
 	limit                     int   // smallest of the shared; 0: none
@@ -64,8 +64,7 @@ func (a *Ahead) full(c Claim) bool {
 	return limit > 0 && a.shared >= limit
 }
 
-// Until returns the first instant at which one of those that are in the way of c ends; false
-// if none is.
+// Until returns the first instant at which an obstacle of c ends, or false if there is none.
 func (a *Ahead) Until(c Claim) (ends int64, blocked bool) {
 	ends = math.MaxInt64
 	if a.exclusive > 0 {
@@ -77,7 +76,7 @@ func (a *Ahead) Until(c Claim) (ends int64, blocked bool) {
 	return ends, !a.Admits(c)
 }
 
-// Smaller is the smaller of two limits, of which 0 is none.
+// Smaller returns the smaller of two limits, where 0 is no limit.
 func Smaller(a, b int) int {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -85,8 +84,7 @@ func Smaller(a, b int) int {
 	return a
 }
 
-// Holding returns how many of all, which stand in order, hold; claim tells what the rule has to
-// know of one.
+// Holding returns how many of all, in order, hold; claim returns the rule's part of one.
 func Holding[T any](all []T, claim func(T) Claim) int {
 	var ahead Ahead
 	for i, one := range all {
@@ -99,7 +97,7 @@ func Holding[T any](all []T, claim func(T) Claim) int {
 	return len(all)
 }
 
-// Behind returns those ahead of all[i].
+// Behind returns the claims ahead of all[i].
 func Behind[T any](all []T, i int, claim func(T) Claim) (ahead Ahead) {
 	for _, one := range all[:i] {
 		ahead.Add(claim(one))
@@ -107,8 +105,8 @@ func Behind[T any](all []T, i int, claim func(T) Claim) (ahead Ahead) {
 	return ahead
 }
 
-// Blockers returns the indexes of those before all[i] of which at least one must leave before
-// all[i] can hold; none if it holds. Nobody else needs to wake it.
+// Blockers returns the indexes of the claims before all[i] of which at least one must leave
+// before all[i] can hold. It returns none if all[i] holds. No other claim needs to wake it.
 func Blockers[T any](all []T, i int, claim func(T) Claim) []int {
 	me := claim(all[i])
 	if ahead := Behind(all, i, claim); ahead.Admits(me) {
@@ -146,8 +144,8 @@ func slots[T any](me Claim, before []T, claim func(T) Claim) (blockers []int) {
 	return blockers
 }
 
-// IsNext reports whether all[i], which waits, holds as soon as the only one of its blockers is
-// gone, whoever else leaves.
+// IsNext reports whether all[i], which waits, holds as soon as its only blocker is gone, whoever
+// else leaves.
 func IsNext[T any](all []T, i int, claim func(T) Claim) bool {
 	blockers := Blockers(all, i, claim)
 	if len(blockers) != 1 {

@@ -21,7 +21,7 @@ type stored struct {
 	Beside  Beside  `json:"beside,omitempty"` // one that does not know it passes those who wait there
 }
 
-// Encode returns the record as it is kept in a store.
+// Encode encodes the record for a store.
 func (r *Record) Encode() []byte {
 	b, err := json.Marshal(stored{version, r.Fence, r.Raised, r.Claims, r.Nonce, r.Beside})
 	if err != nil {
@@ -30,8 +30,8 @@ func (r *Record) Encode() []byte {
 	return b
 }
 
-// Decode is the reverse of Encode; nothing is the zero Record. driver.ErrCorrupt: it is
-// damaged, or of another version.
+// Decode reverses Encode; an empty value is the zero Record. It returns driver.ErrCorrupt if the
+// value is damaged, or has another version.
 func Decode(b []byte) (Record, error) {
 	if len(b) == 0 {
 		return Record{}, nil

@@ -1,7 +1,7 @@
-// Package record is all that is known of one resource, as one value, and what each call of a
-// driver changes in it. It knows no store: whoever keeps a record reads it, has it changed, and
-// writes it back if nobody else did meanwhile, or holds a mutex over that. It knows no clock
-// either: a Clock tells it what of a claim's time is left.
+// Package record keeps the state of one resource as one value, and implements what each call of
+// a driver changes in it. It uses no store: a driver reads the record, changes it, and writes it
+// back if it is unchanged, or holds a mutex meanwhile. It uses no clock either: a Clock reports
+// how much of a claim's time is left.
 package record
 
 import (
@@ -13,36 +13,36 @@ import (
 	"github.com/leasehold-go/leasehold/internal/queue"
 )
 
-// A Record is what is known of a resource. The zero value is a resource that nobody ever used.
+// A Record is the state of a resource. The zero value is a resource that was never used.
 type Record struct {
-	Fence  uint64  // the number of the last grant: its fence is driver.FenceOf it, as all that is told
+	Fence  uint64  // the number of the last grant; its fence is driver.FenceOf(number)
 	Raised uint64  // later numbers are above it, too
-	Claims []Claim // in the order of their first attempt
-	Nonce  string  // of the write, for a store where writes are told apart by their contents; "": none
+	Claims []Claim // in the order of their first attempts
+	Nonce  string  // of the write, for a store that distinguishes writes by their contents; "": none
 	Beside Beside  // whether others wait for the resource, for a store that keeps their places elsewhere
 }
 
-// Beside tells of places that are no claims of the record.
+// Beside says whether there are places that are no claims of the record.
 type Beside uint8
 
 const (
 	Nobody  Beside = iota // there are none
 	Some                  // there may be some: look before a grant
-	Perhaps               // there may be some, but whoever has looked since this was written, and found none, may write Nobody
+	Perhaps               // there may be some; a process that has looked since, and found none, may write Nobody
 )
 
-// A Status says what a claim stands for.
+// A Status is the kind of a claim.
 type Status uint8
 
 const (
 	Waiting   Status = iota // a place in the queue
 	Holding                 // a lease
-	Lingering               // what keeps the resource taken for nobody
-	Evicted                 // a lease that was ended by force: Note is the reason, for whoever asks until it would have ended
-	Gone                    // an attempt that was given up and may still come, for a store where one could be granted by something else than Try
+	Lingering               // a hold without an owner
+	Evicted                 // a lease that was evicted; Note is the reason, kept until the lease would have ended
+	Gone                    // an attempt that was given up and may still arrive, for a store that grants without Try too
 )
 
-// A Claim is what a record keeps of one.
+// A Claim is one claim in a record.
 type Claim struct {
 	Owner  string        `json:"owner,omitempty"` // none of what lingers
 	Status Status        `json:"status,omitempty"`
@@ -58,21 +58,21 @@ type Claim struct {
 	Bars   bool          `json:"bars,omitempty"` // of Gone: all attempts of the owner, those to come too
 }
 
-// A Clock is what is known of time: by an instant of the store's own clock, or by what was
-// observed of each claim.
+// A Clock reports the time left of claims, by an instant of the store's own clock, or by
+// observing each claim.
 type Clock interface {
-	// Now is an instant in microseconds, for Since.
+	// Now returns an instant in microseconds, for Since.
 	Now() int64
-	// Left is how much of the claim's time is left; none: it is over.
+	// Left returns how much of the claim's time is left; none: it is over.
 	Left(c *Claim) time.Duration
-	// Start has the claim's time start again; its TTL and Beat are set.
+	// Start restarts the claim's time; its TTL and Beat are set.
 	Start(c *Claim)
 }
 
-// An Instant is a Clock: microseconds of the one clock that all who use the record have.
+// An Instant is a Clock: microseconds of the one clock that all users of the record share.
 type Instant int64
 
-// Now is the instant itself.
+// Now returns the instant itself.
 func (n Instant) Now() int64 { return int64(n) }
 
 // Left counts from the instant.
@@ -83,7 +83,7 @@ func (n Instant) Left(c *Claim) time.Duration {
 // Start sets when it ends, rounded up.
 func (n Instant) Start(c *Claim) { c.Ends = int64(n) + Micros(c.TTL) }
 
-// Micros is d in microseconds, rounded up, so that nothing ends before its time.
+// Micros returns d in microseconds, rounded up, so that nothing ends before its time.
 func Micros(d time.Duration) int64 {
 	n := int64(d / time.Microsecond)
 	if d%time.Microsecond > 0 {
@@ -92,18 +92,18 @@ func Micros(d time.Duration) int64 {
 	return n
 }
 
-// An Answer is what became of an attempt.
+// An Answer is the result of an attempt.
 type Answer struct {
 	Granted bool
-	Barred  bool          // the owner was given up, and nothing is to come of its attempts
+	Barred  bool          // the owner was given up: its attempts are refused
 	Fence   uint64        // if granted
-	Until   time.Duration // if refused: when the first that is in the way ends unless it is renewed
-	Holder  *Claim        // if refused: one who holds, nil if nobody does. It is the record's
+	Until   time.Duration // if refused: when the first obstacle ends unless it is renewed
+	Holder  *Claim        // if refused: a holder in the record, or nil
 }
 
-// Try attempts what req asks for. Held already, it restarts the lease and answers its fence.
-// Refused, it keeps a place for the time of place, or none if that is 0. floor is what the
-// number of a new grant is not below; changed says whether the record is another one now.
+// Try attempts to grant req. If it is held already, Try restarts the lease and returns its
+// fence. If it is refused, Try keeps a place for the given time, or none if that is 0. floor is
+// the least number of a new grant. changed reports whether the record has changed.
 func (r *Record) Try(at Clock, req *driver.Request, place time.Duration, floor uint64) (a Answer, changed bool) {
 	if r.KeepsOut(req.Owner) {
 		return Answer{Barred: true}, false
@@ -128,8 +128,8 @@ func (r *Record) Try(at Clock, req *driver.Request, place time.Duration, floor u
 	return Answer{Granted: true, Fence: driver.FenceOf(r.Fence)}, true
 }
 
-// Keep restarts the place at i, if it is owner's and another waits right before it: then it cannot be
-// granted, and the rest of the record need not be looked at.
+// Keep restarts the place at i, if it is owner's and another waits right before it. Then it
+// cannot be granted, and the rest of the record does not matter.
 func (r *Record) Keep(at Clock, i int, owner string, place time.Duration) bool {
 	if i < 1 || r.Claims[i].Owner != owner || r.Claims[i].Status != Waiting || r.Claims[i].Mode != driver.Exclusive || r.Claims[i-1].Status != Waiting {
 		return false
@@ -138,7 +138,7 @@ func (r *Record) Keep(at Clock, i int, owner string, place time.Duration) bool {
 	return true
 }
 
-// NextFence is the number of a new grant: above all earlier ones, and not below floor.
+// NextFence returns the number of a new grant: above all earlier ones, and at least floor.
 func (r *Record) NextFence(floor uint64) uint64 { return max(r.Fence+1, r.Raised+1, floor) }
 
 // start has the claim's time start again, and last for ttl.
@@ -164,15 +164,16 @@ func begin(req *driver.Request) Claim {
 	return Claim{Owner: req.Owner, Mode: req.Mode, Limit: req.Limit, Note: req.Note}
 }
 
-// Place is what Try keeps of req, for a store that can append it by itself: Since and Ends are the store's to set.
+// Place returns the claim that Try keeps for req, for a store that appends it by itself and sets
+// Since and Ends.
 func Place(req *driver.Request, ttl time.Duration) Claim {
 	c := begin(req)
 	c.TTL, c.Wants, c.Beat = ttl, req.TTL, 1
 	return c
 }
 
-// Obstacle is what stands between req and a grant that it does not have yet: granted if nothing
-// does, without a fence.
+// Obstacle returns why req cannot be granted yet. If nothing prevents it, the Answer is granted,
+// without a fence.
 func (r *Record) Obstacle(at Clock, req *driver.Request) (a Answer) {
 	var ahead queue.Ahead
 	for i := range r.Claims {
@@ -203,7 +204,7 @@ func (r *Record) Renew(at Clock, owner string, ttl time.Duration) (fence uint64,
 	return driver.FenceOf(mine.Fence), nil
 }
 
-// Release gives up what owner has: its lease or its place. ErrLost with the reason if it has
+// Release gives up owner's lease or place. It returns ErrLost with the reason if there is
 // neither.
 func (r *Record) Release(owner string) error {
 	mine := r.index(owner)
@@ -214,7 +215,7 @@ func (r *Record) Release(owner string) error {
 	return nil
 }
 
-// Linger ends owner's lease, and keeps the resource taken for nobody for ttl.
+// Linger ends owner's lease, and keeps the resource held without an owner for ttl.
 func (r *Record) Linger(at Clock, owner string, ttl time.Duration) error {
 	mine := r.lease(owner)
 	if mine == nil {
@@ -225,9 +226,8 @@ func (r *Record) Linger(at Clock, owner string, ttl time.Duration) error {
 	return nil
 }
 
-// Evict ends owner's lease by force, and raises the fence; floor is as for Try. Whoever asks for
-// the lease until it would have ended is told the reason. An empty owner ends one hold that
-// lingers, of which nobody asks.
+// Evict ends owner's lease by force, and raises the fence; floor is as for Try. Calls for the
+// lease get the reason until it would have ended. An empty owner ends one hold that lingers.
 func (r *Record) Evict(owner, reason string, floor uint64) error {
 	mine := r.lease(owner)
 	if owner == "" {
@@ -255,17 +255,17 @@ func (r *Record) SetNote(owner, note string) error {
 	return nil
 }
 
-// RaiseFence has later fences be above fence.
+// RaiseFence makes later fences greater than fence.
 func (r *Record) RaiseFence(fence uint64) { r.Raised = max(r.Raised, driver.NumberOf(fence)) }
 
-// Bar leaves a mark that an attempt of owner was given up, which may still come, for ttl.
+// Bar leaves a mark for ttl that an attempt of owner was given up, which may still arrive.
 func (r *Record) Bar(at Clock, owner string, ttl time.Duration) {
 	c := Claim{Owner: owner, Status: Gone, Since: at.Now()}
 	c.start(at, ttl)
 	r.Claims = append(r.Claims, c)
 }
 
-// KeepOut leaves a mark that owner was given up, for ttl: all its attempts are refused.
+// KeepOut leaves a mark for ttl that owner was given up: all its attempts are refused.
 func (r *Record) KeepOut(at Clock, owner string, ttl time.Duration) {
 	r.Claims = slices.DeleteFunc(r.Claims, func(c Claim) bool { return c.Bars && c.Owner == owner })
 	r.Bar(at, owner, ttl)
@@ -282,9 +282,9 @@ func (r *Record) KeepsOut(owner string) bool {
 	return false
 }
 
-// DropOver forgets what is over: call it before everything else. A place or a mark that has
-// twice its time left was made before the clock was set back. (Twice: whoever made it may have
-// read the clock long before.)
+// DropOver drops claims that are over: call it before all other methods. A place or a mark with
+// more than twice its time left was made before the clock was set back. (Twice, because its
+// writer may have read the clock long before.)
 func (r *Record) DropOver(at Clock) {
 	over := func(c *Claim) bool {
 		left := at.Left(c)
@@ -304,7 +304,7 @@ func (r *Record) DropOver(at Clock) {
 	r.Claims = kept
 }
 
-// Next returns the owners of those who wait and may hold now, in order.
+// Next returns the owners of the waiters that may hold now, in order.
 func (r *Record) Next(yield func(owner string) bool) {
 	var ahead queue.Ahead
 	for i := range r.Claims {

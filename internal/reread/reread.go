@@ -1,6 +1,6 @@
-// Package reread keeps what files say, and reads them again when they change. A change that cannot be
-// used leaves the former value: a file may be missing, empty or half written for a moment while it is
-// replaced, and a certificate may be there before its key.
+// Package reread keeps the contents of files, and reads them again when they change. An invalid
+// change keeps the former value. While a file is replaced, it may be missing, empty or half
+// written for a moment, and a certificate may appear before its key.
 package reread
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Files are what some files say, as a T.
+// Files are the contents of some files, as a T.
 type Files[T any] struct {
 	paths  []string
 	parse  func(texts [][]byte) (T, error)
@@ -24,8 +24,8 @@ type Files[T any] struct {
 	missing bool       // guarded by mu; a file could not be read when last looked at
 }
 
-// New reads the files for the first time. every is how long a look at them counts; 0: each Get looks.
-// parse makes a value of what stands in them, in the order of paths.
+// New reads the files for the first time. every is how long a check of them is valid; 0: each
+// Get checks. parse makes a value of their contents, in the order of paths.
 func New[T any](every time.Duration, parse func(texts [][]byte) (T, error), paths ...string) (*Files[T], error) {
 	f := &Files[T]{paths: paths, parse: parse, every: every, failed: func(error) {}, looked: time.Now()}
 	texts, err := f.read()
@@ -40,10 +40,10 @@ func New[T any](every time.Duration, parse func(texts [][]byte) (T, error), path
 	return f, nil
 }
 
-// OnFailure has f called, once for each change that cannot be used. It must be set before the first Get.
+// OnFailure makes f be called once for each invalid change. It must be set before the first Get.
 func (f *Files[T]) OnFailure(failed func(error)) { f.failed = failed }
 
-// Get returns what the files say. If that cannot be used, it returns what they said before.
+// Get returns the contents of the files, or the last valid ones.
 func (f *Files[T]) Get() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,5 +1,4 @@
-// Package schedule has things come up when something is to be done for them: renewals,
-// deadlines.
+// Package schedule calls a function when entries are due: renewals, deadlines.
 package schedule
 
 import (
@@ -10,8 +9,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A Schedule has entries come up in their time. Those that may come up at the same time do so
-// together, as one group: ten thousand leases are some dozens. Whoever has it guards it by a mutex.
+// A Schedule is a set of entries that come due in their time. Entries that may be due at the
+// same time form a group: ten thousand leases are a few dozen groups. Its owner must guard it by
+// a mutex.
 type Schedule[T any] struct {
 	clock   *boottime.Clock
 	room    int              // entries in a group
@@ -24,9 +24,9 @@ type Schedule[T any] struct {
 	unwatch func()           // nil: the clock does not call fire
 }
 
-// New returns an empty Schedule whose groups have at most room entries, and of which at most most
-// are taken at once. fire is called, without the mutex, when the first group is due and the
-// Schedule was armed, and after a sleep of clock: Fired, Take and Arm follow.
+// New returns an empty Schedule whose groups have at most room entries. Take returns at most
+// most of them. fire is called, without the mutex, when the first group of an armed Schedule is
+// due, and after a sleep of clock. Fired, Take and Arm must follow.
 func New[T any](clock *boottime.Clock, room, most int, fire func()) Schedule[T] {
 	return Schedule[T]{clock: clock, room: room, most: most, fire: fire}
 }
@@ -37,15 +37,15 @@ type group[T any] struct {
 	entries []*Entry[T]
 }
 
-// An Entry is the place of a value on a Schedule, of one at a time.
+// An Entry is a value on a Schedule, on one at a time.
 type Entry[T any] struct {
 	Value T
 	group *group[T] // nil: it is on none
 	index int       // in group.entries
 }
 
-// Add has e come up, once, at some time between from and to: with a group that does if one
-// has room, else alone at at. Where it was before, it is no more.
+// Add schedules e once, for some time between from and to: with a group that is due then and has
+// room, or else alone at at. It replaces an earlier time of e.
 func (s *Schedule[T]) Add(e *Entry[T], from, at, to boottime.Instant) {
 	s.Remove(e)
 	g := s.find(from, to)
@@ -86,7 +86,7 @@ func (s *Schedule[T]) search(t boottime.Instant) int {
 	return i
 }
 
-// Remove has e come up no more.
+// Remove unschedules e.
 func (s *Schedule[T]) Remove(e *Entry[T]) {
 	g := e.group
 	if g == nil {
@@ -106,7 +106,7 @@ func (s *Schedule[T]) Remove(e *Entry[T]) {
 	}
 }
 
-// Take removes entries of the first group and returns them; nil if none is due.
+// Take removes and returns entries of the first group, or nil if none is due.
 func (s *Schedule[T]) Take(now boottime.Instant) []*Entry[T] {
 	if !s.IsDue(now) {
 		return nil
@@ -132,8 +132,8 @@ func (s *Schedule[T]) IsDue(now boottime.Instant) bool {
 	return len(s.groups) > 0 && s.groups[0].due <= now
 }
 
-// Arm sets the timer for the first group unless it fires by then. A timer that fires
-// early, because the group is gone, costs less than stopping it each time.
+// Arm sets the timer for the first group, unless it fires earlier anyway. A timer that fires
+// early, because its group is gone, costs less than stopping it each time.
 func (s *Schedule[T]) Arm() {
 	switch {
 	case len(s.groups) == 0 && s.armed == 0:
@@ -161,7 +161,7 @@ func (s *Schedule[T]) rest() {
 	}
 }
 
-// Clear forgets everything.
+// Clear removes all entries.
 func (s *Schedule[T]) Clear() {
 	for _, g := range s.groups {
 		for _, e := range g.entries {
@@ -181,8 +181,8 @@ func (s *Schedule[T]) Disarm() {
 	s.rest()
 }
 
-// Fired says that fire was called.
+// Fired records that fire was called.
 func (s *Schedule[T]) Fired() { s.armed = 0 }
 
-// Empty reports whether nothing is to come up.
+// Empty reports whether there are no entries.
 func (s *Schedule[T]) Empty() bool { return len(s.groups) == 0 }

@@ -1,4 +1,4 @@
-// Package several makes many calls at once.
+// Package several makes many calls concurrently.
 package several
 
 import (
@@ -7,11 +7,13 @@ import (
 	"time"
 )
 
-// Slow is after how long a call over a network nearby may hang: far above a healthy engine's answer.
+// Slow is how long a call over a nearby network may take before it counts as hanging: far above
+// a healthy engine's answer.
 const Slow = 20 * time.Millisecond
 
-// Each makes call for each of 0 to n-1, and returns when all have returned: at most width at once, not counting those
-// that have not returned after slow, and may hang. However many do, all calls have begun before half of ctx's time is over.
+// Each calls call for each of 0 to n-1, and returns when all have returned. At most width calls
+// run at once, not counting those that have run longer than slow and may hang. All calls begin
+// before half of ctx's time has passed.
 func Each(ctx context.Context, n, width int, slow time.Duration, call func(i int)) {
 	if n <= width {
 		Bounded(n, width, call)
@@ -28,7 +30,8 @@ func Each(ctx context.Context, n, width int, slow time.Duration, call func(i int
 	})
 }
 
-// Bounded makes call for each of 0 to n-1, at most width at once, and returns when all have returned.
+// Bounded calls call for each of 0 to n-1, at most width at once, and returns when all have
+// returned.
 func Bounded(n, width int, call func(i int)) {
 	if n == 1 {
 		call(0)
@@ -37,7 +40,7 @@ func Bounded(n, width int, call func(i int)) {
 	each(n, width, func(i int, _ func()) { call(i) })
 }
 
-// Errors is Bounded of calls that may fail. It returns what each has returned.
+// Errors is Bounded for calls that may fail. It returns all their errors, in order.
 func Errors(n, width int, call func(i int) error) []error {
 	errs := make([]error, n)
 	Bounded(n, width, func(i int) { errs[i] = call(i) })

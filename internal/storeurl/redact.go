@@ -16,8 +16,7 @@ func validScheme(s string) bool {
 	return s != "" && len(s) <= maxScheme
 }
 
-// WithoutPassword returns a URL that Resolve has returned in a form that others may see: with
-// the user and without the password.
+// WithoutPassword returns a URL from Resolve with the user and without the password.
 func WithoutPassword(resolved string) string {
 	scheme, rest, _ := strings.Cut(resolved, ":")
 	if scheme == "sqlite" { // a path, which may look like anything
@@ -38,7 +37,7 @@ func WithoutPassword(resolved string) string {
 	return scheme + "://" + user + before[at+1:] + options
 }
 
-// HasPassword reports whether a password stands in url, which can be used as it is written.
+// HasPassword reports whether the valid URL url contains a password.
 func HasPassword(url string) bool {
 	scheme, rest, _ := strings.Cut(url, ":")
 	before, _, _ := strings.Cut(rest, "?")
@@ -53,9 +52,9 @@ func HasPassword(url string) bool {
 // hidden stands for what Redact leaves out.
 const hidden = "***"
 
-// Redact returns url in a form that may be printed. It works on the text, so that a
-// malformed URL is safe too, and rather hides too much: the whole part before an @, and
-// everything after the first of "?", "#" and "=".
+// Redact returns url in a form that may be printed. It works on the text, so that a malformed
+// URL is safe too. In doubt it hides more: the whole part before an @, and everything after the
+// first of "?", "#" and "=".
 func Redact(url string) string {
 	scheme, rest, ok := strings.Cut(url, ":")
 	if !ok || !validScheme(scheme) {

@@ -10,19 +10,19 @@ import (
 	"github.com/leasehold-go/leasehold/internal/reread"
 )
 
-// A Secret is a password, or what is used like one. The zero value is none.
+// A Secret is a password or a similar secret. The zero value is none.
 type Secret struct {
 	text string
 	file *reread.Files[string] // nil: text it is
 }
 
-// Text is a secret that does not change.
+// Text returns a secret that does not change.
 func Text(text string) Secret { return Secret{text: text} }
 
 // errEmpty is a file that somebody is about to write.
 var errEmpty = errors.New("the file is empty")
 
-// ReadSecret reads a secret from the file at path, which ends before the newline at its end.
+// ReadSecret reads a secret from the file at path, without the newline at its end.
 func ReadSecret(path string) (Secret, error) {
 	file, err := reread.New(0, func(texts [][]byte) (string, error) {
 		text := strings.TrimRight(string(texts[0]), "\r\n")
@@ -34,7 +34,7 @@ func ReadSecret(path string) (Secret, error) {
 	return Secret{file: file}, err
 }
 
-// Now is the secret for a connection that is made now.
+// Now returns the secret for a new connection.
 func (s Secret) Now() string {
 	if s.file != nil {
 		return s.file.Get()
@@ -42,28 +42,29 @@ func (s Secret) Now() string {
 	return s.text
 }
 
-// IsSet reports whether there is one.
+// IsSet reports whether there is a secret.
 func (s Secret) IsSet() bool { return s.file != nil || s.text != "" }
 
-// Changes reports whether it may be another one later.
+// Changes reports whether the secret may change.
 func (s Secret) Changes() bool { return s.file != nil }
 
-// String and GoString keep it out of what is printed.
+// String and GoString keep the secret out of printed text.
 func (Secret) String() string   { return hidden }
 func (Secret) GoString() string { return hidden }
 
 // loginPause is how long a refused login counts: four a second lock nobody out.
 const loginPause = 250 * time.Millisecond
 
-// Logins bounds how often a server is asked that refuses our password: while the file has the old one, every
-// call would try it once more. The zero value is ready.
+// Logins bounds how often a server that refuses our password is asked again. While the file has
+// the old password, every call would try it once more. The zero value is ready.
 type Logins struct {
 	mu      sync.Mutex
 	refused error     // guarded by mu; nil: the last login was not refused
 	next    time.Time // guarded by mu; when to ask again after one
 }
 
-// Begin returns the last refusal while it counts, and nil where a login is to be tried; Ended follows.
+// Begin returns the last refusal while it is recent, or nil if a login should be tried. Ended
+// must follow.
 func (l *Logins) Begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,8 +78,8 @@ func (l *Logins) Begin() error {
 	return nil
 }
 
-// Ended tells what a login came to: err, and whether that is the server's refusal. One that its caller gave up
-// tells nothing.
+// Ended records the result of a login, and whether err is the server's refusal. A login that its
+// caller gave up does not count.
 func (l *Logins) Ended(err error, refused bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

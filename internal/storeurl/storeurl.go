@@ -1,5 +1,5 @@
-// Package storeurl takes the URLs of stores apart, for the OpenURL of each engine. Its errors
-// repeat nothing of a URL but its scheme: a password may stand anywhere in one that is wrong.
+// Package storeurl parses the URLs of stores, for the OpenURL of each engine. Its errors repeat
+// only the scheme of a URL, because a password may be anywhere in a malformed one.
 package storeurl
 
 import (
@@ -21,8 +21,8 @@ import (
 // PasswordVariable is the environment variable that keeps a password out of the process list.
 const PasswordVariable = "LEASEHOLD_PASSWORD"
 
-// FirstAnswer is how long a server may take to be reached and to answer for the first time,
-// as long as the core gives any one call.
+// FirstAnswer is how long a server may take to connect and answer for the first time: as long as
+// the core gives any one call.
 const FirstAnswer = 5 * time.Second
 
 var errSilent = fmt.Errorf("no answer within %v", FirstAnswer)
@@ -41,21 +41,21 @@ func Silent(ctx context.Context, err error) error {
 	return err
 }
 
-// A Form says how the URLs of an engine are written.
+// A Form is the syntax of an engine's URLs.
 type Form struct {
 	Schemes []string
-	Secure  []string // those of Schemes that are over TLS
-	Options []string // what may stand after the "?"
-	NoUser  bool     // the servers know no users
+	Secure  []string // the Schemes that use TLS
+	Options []string // the parameters after the "?"
+	NoUser  bool     // the servers have no users
 }
 
-// ServerOptions are those that Parse itself understands.
+// ServerOptions are the parameters that Parse itself uses.
 var ServerOptions = append([]string{"password_file"}, TLSOptions...)
 
 // fileOptions are paths, which must mean the same in every folder.
 var fileOptions = []string{"password_file", "creds_file", "ca_file", "cert_file", "key_file", "kubeconfig"}
 
-// A URL is one of servers, taken apart.
+// A URL is a parsed URL of servers.
 type URL struct {
 	Scheme   string
 	User     string
@@ -68,13 +68,14 @@ type URL struct {
 	text string // what follows the scheme, with absolute paths and the password of the environment
 }
 
-// Wrong is an error that matches driver.ErrURL.
+// Wrong returns an error that matches driver.ErrURL.
 func (u *URL) Wrong(format string, args ...any) error {
 	return fmt.Errorf("%w: %s: "+format, append([]any{driver.ErrURL, u.Scheme}, args...)...)
 }
 
-// Parse takes "scheme://user:password@h1:1,h2:2/path?options" apart. net/url knows no lists of
-// hosts, and repeats what it does not understand. It reads the files that the URL names.
+// Parse parses "scheme://user:password@h1:1,h2:2/path?options" and reads the files that the URL
+// names. It does not use net/url, which supports no lists of hosts, and whose errors repeat what
+// they do not understand.
 func Parse(text string, f Form) (*URL, error) {
 	scheme, rest, ok := Cut(text)
 	if !ok || !slices.Contains(f.Schemes, scheme) {
@@ -92,11 +93,12 @@ func Parse(text string, f Form) (*URL, error) {
 	return u, u.makeTLS(slices.Contains(f.Secure, scheme))
 }
 
-// Resolve returns a URL of servers in the form that means the same from every folder and
-// without our environment.
+// Resolve returns a URL of servers in a form that is independent of the working directory and
+// the environment.
 func Resolve(text string) (string, error) { return resolve(text, true) }
 
-// ResolveNoUser is Resolve for a [Form] with NoUser, for which the password in our environment is not.
+// ResolveNoUser is Resolve for a [Form] with NoUser, which ignores the password in the
+// environment.
 func ResolveNoUser(text string) (string, error) { return resolve(text, false) }
 
 func resolve(text string, users bool) (string, error) {
@@ -108,7 +110,8 @@ func resolve(text string, users bool) (string, error) {
 	return scheme + ":" + u.text, nil
 }
 
-// Cut splits a URL at its scheme, which it returns in lower case and by its one name here; false: it has none.
+// Cut splits a URL at its scheme, and returns the scheme in lower case and by its main name. It
+// reports false if there is none.
 func Cut(text string) (scheme, rest string, ok bool) {
 	scheme, rest, ok = strings.Cut(text, ":")
 	ok = ok && validScheme(scheme)
@@ -239,7 +242,7 @@ func (u *URL) unread(option string, err error) error {
 	return u.Wrong("%s: %v", option, err)
 }
 
-// Bool is an option that is true or false, or otherwise where it is missing.
+// Bool returns a parameter that is true or false, or otherwise if it is missing.
 func (u *URL) Bool(option string, otherwise bool) (bool, error) {
 	switch u.Options.Get(option) {
 	case "true":
@@ -252,7 +255,7 @@ func (u *URL) Bool(option string, otherwise bool) (bool, error) {
 	return false, u.Wrong("%s is true or false", option)
 }
 
-// HostPorts are the hosts, each with a port.
+// HostPorts returns the hosts, each with a port.
 func (u *URL) HostPorts(port string) []string {
 	all := make([]string, len(u.Hosts))
 	for i, h := range u.Hosts {

@@ -10,12 +10,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/reread"
 )
 
-// TLSOptions are the options about TLS.
+// TLSOptions are the parameters of TLS.
 var TLSOptions = []string{"ca_file", "cert_file", "key_file", "server_name", "tls"}
 
-// A TLS makes the settings of connections from what the files of a URL say by then.
+// A TLS makes TLS configurations from the present contents of a URL's files.
 type TLS struct {
-	Name string // that the server's certificate must have; "": that of its address
+	Name string // name in the server's certificate; "": its address
 
 	roots *reread.Files[*x509.CertPool]   // nil: the system's
 	pair  *reread.Files[*tls.Certificate] // nil: the client has none
@@ -48,7 +48,8 @@ func (u *URL) makeTLS(on bool) error {
 	return nil
 }
 
-// Config is for one connection that is made now: who keeps it keeps the certificates of now.
+// Config returns the configuration for one new connection. If it is kept, so are its
+// certificates.
 func (t *TLS) Config() *tls.Config {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.Name}
 	if t.roots != nil {
@@ -60,7 +61,7 @@ func (t *TLS) Config() *tls.Config {
 	return c
 }
 
-// Changed returns something that is equal to what it returned before unless Config would say something else.
+// Changed returns a value that stays equal as long as Config would return the same.
 func (t *TLS) Changed() any {
 	var now struct {
 		roots *x509.CertPool
@@ -75,7 +76,7 @@ func (t *TLS) Changed() any {
 	return now
 }
 
-// Dial connects by a dialer. A server without a name in t must be who its address says.
+// Dial connects by a dialer. If t has no server name, the certificate must match the address.
 func (t *TLS) Dial(ctx context.Context, by *net.Dialer, network, address string) (net.Conn, error) {
 	return (&tls.Dialer{NetDialer: by, Config: t.Config()}).DialContext(ctx, network, address)
 }

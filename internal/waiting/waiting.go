@@ -1,4 +1,4 @@
-// Package waiting says when those who wait for other holders try again, and when that cannot help.
+// Package waiting decides when waiters try again, and when that cannot help.
 package waiting
 
 import (
@@ -23,7 +23,7 @@ const (
 	earlyFirst, earlyLast = time.Millisecond, 20 * time.Millisecond
 )
 
-// A Pace is that of one waiter, from try to try. The zero value is that of one who has not tried yet.
+// A Pace is the pace of one waiter's tries. The zero value has not tried yet.
 type Pace struct {
 	Queued bool // the engine has refused it, with a place
 	Fails  int  // errors in a row, since then
@@ -31,8 +31,9 @@ type Pace struct {
 	early  int  // wake-ups in a row that came at once
 }
 
-// GoesOn reports whether trying again may help after a try that came to err. An engine that fails the first try fails
-// the wait; one that goes away later is tried again, for the place may be there still.
+// GoesOn reports whether to try again after a try that ended in err. If the first try fails, so
+// does the wait. If the engine goes away later, the waiter tries again, because its place may
+// still be there.
 func (p *Pace) GoesOn(err error) bool {
 	if _, busy := errors.AsType[*driver.Busy](err); busy || errors.Is(err, driver.ErrNotYet) {
 		return true
@@ -40,8 +41,8 @@ func (p *Pace) GoesOn(err error) bool {
 	return p.Queued && !Final(err) && !errors.Is(err, driver.ErrBarred)
 }
 
-// Rest waits until it is useful to try again after a try that came to err. It returns why it is not: the cause of
-// ctx, or driver.ErrClosed when closing is closed.
+// Rest waits until the next try after one that ended in err. It returns the cause of ctx if that
+// ends, or driver.ErrClosed if closing is closed.
 func (p *Pace) Rest(ctx context.Context, closing <-chan struct{}, err error) error {
 	busy, refused := errors.AsType[*driver.Busy](err)
 	if !refused {
@@ -70,7 +71,7 @@ func (p *Pace) Rest(ctx context.Context, closing <-chan struct{}, err error) err
 	return err
 }
 
-// Final reports whether doing the same again cannot help after err.
+// Final reports whether repeating a call cannot help after err.
 func Final(err error) bool {
 	for _, e := range []error{driver.ErrUnsupported, driver.ErrClosed, driver.ErrInvalidName, driver.ErrCorrupt} {
 		if errors.Is(err, e) {
@@ -80,8 +81,8 @@ func Final(err error) bool {
 	return false
 }
 
-// Sleep waits for wake or d, whichever comes first. An error is the cause of ctx, or driver.ErrClosed when closing
-// is closed.
+// Sleep waits for wake or d, whichever comes first. It returns the cause of ctx if that ends, or
+// driver.ErrClosed if closing is closed.
 func Sleep(ctx context.Context, closing, wake <-chan struct{}, d time.Duration) (woken bool, err error) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -97,7 +98,8 @@ func Sleep(ctx context.Context, closing, wake <-chan struct{}, d time.Duration) 
 	}
 }
 
-// Backoff doubles from first to last, less a random quarter: those who failed together do not come back together.
+// Backoff returns a pause that doubles from first to last, minus a random quarter, so that
+// callers that failed together do not return together.
 func Backoff(n int, first, last time.Duration) time.Duration {
 	d := last
 	if n < 16 && first<<n < last {
@@ -106,7 +108,7 @@ func Backoff(n int, first, last time.Duration) time.Duration {
 	return d - Jitter(d/4)
 }
 
-// Jitter is a random duration below d.
+// Jitter returns a random duration below d.
 func Jitter(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0

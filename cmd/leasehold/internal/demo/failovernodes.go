@@ -99,7 +99,7 @@ func (n *failoverNodes) startRedlock(ctx context.Context, r *run) error {
 		hosts = append(hosts, s.addr)
 	}
 	// Servers that run for less than their memory grant nothing; these never forget.
-	url := "redlock://" + strings.Join(hosts, ",") + "?memory=off"
+	url := "redlock://" + strings.Join(hosts, ",") + "?min_uptime=off"
 	n.urls = [2]string{url, url}
 	n.fail = func(context.Context) error {
 		first.kill()
