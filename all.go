@@ -26,11 +26,11 @@ type Leases struct {
 // the rest again. A waiting caller thus holds only names that sort before the one it waits
 // for, so that callers never wait for each other in a circle, in whatever order they list the
 // names. Its places in the queues are those of Acquire: a caller that wants several names is
-// not overtaken, and waits at each name at most once. Leases that are acquired one by one
-// under others are outside of that order.
+// not overtaken, and waits at each name at most once. Leases that are acquired
+// one by one, while others are held, do not follow that order.
 //
-// With Wait(0) it asks for the smallest name first, and for the rest at once. Of callers that
-// want the same names one gets them. Callers whose names only overlap may refuse each other.
+// With Wait(0) it asks for the smallest name first, and for the rest at once. Of several callers
+// that want the same names, one gets them. Callers whose names only overlap may refuse each other.
 //
 // Errors are those of Acquire, for the resource that failed, or [ErrLost] if a lease was lost
 // during the wait for the others. On error nothing is held.
@@ -47,7 +47,7 @@ func (l *Locker) AcquireAll(ctx context.Context, names []string, opts ...Option)
 }
 
 // DoAll is [Locker.Do] for several resources: it acquires them as [Locker.AcquireAll] does, calls fn with a context
-// that ends when any of the leases or ctx does, and releases all of them, also when fn panics. It returns fn's
+// that ends when any of the leases or ctx does, and releases all of them, even if fn panics. It returns fn's
 // error. If any lease ended before fn did, the error also matches [ErrLost], even if fn returned nil: roll back. Any
 // other error means that the outcome of some release is unknown.
 //

@@ -25,18 +25,18 @@ type Details struct {
 	Kind    string            // "", or one of the constants below
 }
 
-// Values of Details.Kind. Readers should take any other as they take "".
+// Values of Details.Kind. Treat any other value as "".
 const (
 	// HolderManual is a lease that nobody renews by design. It is the default with [NoRenew].
 	HolderManual = details.Manual
-	// HolderOnce is what keeps a resource after a finished job, with [OncePer] say. The label
-	// "exit" is the job's exit code, if it is known.
+	// HolderOnce keeps a resource after a finished job, as with [OncePer]. The label "exit" is
+	// the job's exit code, if it is known.
 	HolderOnce = details.Once
 	// HolderReserved is a resource that a person has reserved.
 	HolderReserved = details.Reserved
 )
 
-// String is for people. What others wrote is quoted, and drives no terminal.
+// String is for people. What others wrote is quoted, so that it cannot control a terminal.
 func (d Details) String() string {
 	return fmt.Sprintf("{Host:%q User:%q PID:%d Program:%q Started:%v Link:%q Labels:%q Text:%q Kind:%q}",
 		d.Host, d.User, d.PID, d.Program, d.Started, d.Link, d.Labels, d.Text, d.Kind)
@@ -50,7 +50,7 @@ func (d Details) LogValue() slog.Value { return slog.StringValue(d.String()) }
 
 // WithDetails sets the details of this lease. Fields that are zero keep the values of
 // [Options.Details], or else their defaults, and labels are added to those. Details that an
-// engine cannot keep, or whose Link is none, are [ErrInvalidOption].
+// engine cannot keep, or whose Link is no URL, are [ErrInvalidOption].
 func WithDetails(d Details) Option {
 	return func(r *request) {
 		said := r.say()
@@ -58,10 +58,10 @@ func WithDetails(d Details) Option {
 	}
 }
 
-// Details returns who holds. A note of a program that tells no details is their Text.
+// Details returns the details of the holder. A note without any is their Text.
 func (h Holder) Details() Details { return detailsOf(h.note, h.Note) }
 
-// Details returns who waits. A note of a program that tells no details is their Text.
+// Details returns the details of the waiter. A note without any is their Text.
 func (w Waiter) Details() Details { return detailsOf(w.note, w.Note) }
 
 // detailsOf reads a note as an engine keeps it, or else what was shown of one.
@@ -72,7 +72,7 @@ func detailsOf(note, shown string) Details {
 	return Details(details.Of(note))
 }
 
-// SetDetails changes the details that people see who ask who holds the resource. Fields that
+// SetDetails changes the details shown to people who ask who holds the resource. Fields that
 // are zero stay as they are, and labels are added to those that are there. It returns what
 // [Lease.SetNote] returns.
 func (le *Lease) SetDetails(ctx context.Context, d Details) error {

@@ -1,28 +1,29 @@
 // Package leasehold provides distributed locks: of many processes that want the same
 // resource, exactly one may have it.
 //
-// A [Locker] works on any engine that implements package driver. [Locker.Acquire] waits for
-// its turn and returns a [Lease]. A lease is renewed until it is released, and ends by itself
+// A [Locker] works on any driver: memory for tests, one of the packages below engine, or one that
+// package stores opens by URL. [Locker.Do] calls a function under a lock. [Locker.Acquire] waits
+// for its turn and returns a [Lease], which is renewed until it is released, and ends by itself
 // when it cannot be renewed.
 //
 // # What a lease guarantees
 //
 // The holder learns of a loss before anyone else is granted the resource: the context of a
-// lease ends no later than its deadline, whatever the network does. The deadline is the instant
-// before the call that granted or renewed the lease was sent, plus the TTL, less an allowance
-// for clocks that run at different rates. It is measured on this process's monotonic clock. The
-// engine counts the TTL from later on, so it grants a successor only after the context has
-// ended. A machine that sleeps is the one exception: see Clocks.
+// lease ends no later than its deadline, whatever the network does. The Locker reads this
+// process's monotonic clock before it sends the call that grants or renews the lease. The deadline
+// is that instant plus the TTL, less an allowance for clocks that run at different rates. The
+// engine starts to count later, so it grants a successor only once the context has ended. A
+// machine that sleeps is the one exception: see Clocks.
 //
 // Each grant has a fencing token that is greater than all earlier ones of its resource, on
 // engines whose Features include Fencing.
 //
 // Release reports what is known: released, lost before ([ErrLost]), or unknown (any other
 // error). Within [Options.HandOver] of a grant it may hand the lease to a waiter in the same
-// process. It then reports released, by the engine's last answer.
+// process. It then reports released without asking the engine.
 //
-// A call that fails leaves neither a lock nor a place in a queue. If the answer to a call is
-// lost, its caller never ends up waiting for itself.
+// A call that fails leaves neither a lock nor a place in a queue; if it cannot clean up, what is
+// left ends with its TTL. If an answer is lost, the call never waits for its own grant.
 //
 // # What no lock can guarantee
 //

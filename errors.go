@@ -54,14 +54,15 @@ var (
 
 // A BusyError is a refusal with the holder. It matches [ErrBusy].
 type BusyError struct {
-	Resource string // that is held
+	Resource string // the one that is held
 	// Holder is the one that the engine named last, or zero if the engine names none. Held and
-	// Left are those at the return of the call. Left is 0 if the lease must have been renewed since.
+	// Left are as of the return of the call. Left is 0 if the lease must have been renewed since
+	// the engine named it.
 	Holder Holder
 }
 
-// Error names the resource, the holder's note and host, without what would drive a terminal:
-// others wrote it. It never contains an owner.
+// Error names the resource, and the holder's note and host without control characters, as
+// others wrote them. It never contains an owner.
 func (e *BusyError) Error() string {
 	if e.Holder.Note == "" {
 		return fmt.Sprintf("%q is busy", e.Resource)

@@ -22,7 +22,7 @@ const termPause = 2 * waiting.PollLast
 // Lead campaigns for name, calls fn while it leads, steps down when fn returns, and
 // campaigns again behind those who wait, until ctx ends.
 //
-// fn's context ends with its term: if the lease is lost, by Resign, or with ctx. [FromContext]
+// fn's context ends with the term: when the lease is lost, on Resign, or with ctx. [FromContext]
 // returns its lease, whose token is larger in each term than in all before. When the context
 // ends, fn must return soon. The lease is renewed until fn has returned, and is given up only
 // then: unless the lease is lost, nobody else leads while fn still runs, on this or any other
@@ -32,7 +32,7 @@ const termPause = 2 * waiting.PollLast
 // that fn returns after the end of its term does not end Lead.
 //
 // Otherwise Lead returns an error that wraps context.Cause(ctx), or an error of Acquire: any of
-// the first campaign, later only one that trying again cannot help. It returns [ErrBusy] if a
+// the first campaign, later only one that a retry cannot cure. It returns [ErrBusy] if a
 // campaign takes longer than Wait. Shared and Limit are [ErrInvalidOption]. After an error
 // nothing is held, unless the error says that the outcome of the last release is unknown.
 func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {

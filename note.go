@@ -8,8 +8,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/details"
 )
 
-// SetNote replaces the note that people see who ask who holds the resource: how far its work
-// is, or its result. All other [Details] stay. With [AtLeast] the last note stays until that
+// SetNote replaces the note shown to people who ask who holds the resource, such as how far
+// its work is, or its result. All other [Details] stay. With [AtLeast] the last note stays until that
 // time is over, and is the record of a finished job. SetNote returns nil if the engine shows
 // the note, [ErrLost] or [ErrReleased] if the lease is over, [ErrUnsupported] if the engine
 // cannot change notes, and [ErrInvalidOption] for a note that [Options.Note] would not accept.

@@ -94,8 +94,8 @@ func Shared() Option { return func(r *request) { r.mode = driver.Shared } }
 // must be at least 1.
 //
 // All users of a semaphore should name the same n. If they do not, the smallest limit counts,
-// of all holders and of the one who asks. Two holders without a limit keep out a third that
-// asks for Limit(2), and a holder with Limit(2) keeps out a third that asks for none. A smaller
+// of all holders and of the caller. Beside two holders without a limit, Limit(2) is refused.
+// Beside two holders of which one has Limit(2), a caller without a limit is refused. A smaller
 // limit ends no lease: it takes full effect when the earlier leases have ended.
 func Limit(n int) Option {
 	return func(r *request) {

@@ -44,7 +44,7 @@ type Waiter struct {
 // An Owner is who holds or waits, see [driver.Owner]. Evict and Resume take what Reveal returns.
 type Owner = driver.Owner
 
-// String is for people. What others wrote is quoted, and drives no terminal.
+// String is for people. What others wrote is quoted, so that it cannot control a terminal.
 func (h Holder) String() string {
 	return fmt.Sprintf("{Owner:%s Mode:%d Limit:%d Token:%d Held:%v Left:%v TTL:%v Note:%q}", h.Owner, h.Mode, h.Limit, h.Token, h.Held, h.Left, h.TTL, h.Note)
 }
@@ -55,7 +55,7 @@ func (h Holder) GoString() string { return "leasehold.Holder" + h.String() }
 // LogValue implements slog.LogValuer.
 func (h Holder) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
-// String is for people. What others wrote is quoted, and drives no terminal.
+// String is for people. What others wrote is quoted, so that it cannot control a terminal.
 func (w Waiter) String() string {
 	return fmt.Sprintf("{Owner:%s Mode:%d Waited:%v Note:%q}", w.Owner, w.Mode, w.Waited, w.Note)
 }

@@ -41,7 +41,7 @@ func format(f fmt.State, verb rune, name, text string) {
 }
 
 // Holder, Waiter and Request print, log and marshal with ShortOwner: the whole owner is in the
-// field alone. What others wrote is quoted, and drives no terminal.
+// field alone. What others wrote is quoted, so that it cannot control a terminal.
 
 // String is for people.
 func (h Holder) String() string {

@@ -1,13 +1,12 @@
 package fence
 
-// InEpoch is lease as one of an engine that came after others, whose tokens may be smaller than
-// theirs: on Redis they begin at 1.8e18, on a new etcd at some thousands.
+// InEpoch returns l as a lease of an engine that replaced others. The new engine's tokens may be
+// smaller than theirs: on Redis they begin at 1.8e18, on a new etcd at some thousands.
 //
-// Number the engines from 0, which is what a lease has that is shown as it is. Once a guard has
-// admitted a lease of an epoch, it refuses all of former ones under the same name, whatever
-// their tokens: so a holder that comes late from the former engine is shut out. Until then it is
-// not, because the guard cannot know. All programs that show leases of the new engine must show
-// them in its epoch; one that forgets is refused.
+// Number the engines from 0, the epoch of a lease without InEpoch. Once a guard has admitted a
+// lease of an epoch, it refuses all of earlier epochs under the same name, whatever their tokens.
+// Until then it admits late holders of the former engine, because it cannot know better. All
+// programs must give the leases of the new engine its epoch; those that forget are refused.
 func InEpoch(l Lease, epoch uint32) Lease { return inEpoch{l, epoch} }
 
 type inEpoch struct {

@@ -23,7 +23,7 @@ type Lease interface {
 	Owner() string // tells apart who has the same token
 }
 
-// LeaseOf is a Lease of its parts, for who did not acquire it: they came from another process.
+// LeaseOf returns a Lease of these parts, for a program that got them from the holder's process.
 func LeaseOf(name string, token uint64, owner string) Lease { return lease{name, owner, token} }
 
 type lease struct {

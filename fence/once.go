@@ -12,23 +12,23 @@ import (
 // ErrDone: the effect of that key has happened before, and did not happen again.
 var ErrDone = errors.New("done already")
 
-// Once lets an effect on a database happen exactly once for each key, such as
-// "daily-report/2026-11-20" or "order-42/charge", although a job is begun again.
+// Once makes an effect on a database happen exactly once for each key, such as
+// "daily-report/2026-11-20" or "order-42/charge", even if a job runs again.
 //
-// A lock alone cannot do that. Its holder may die, or lose the answer, after the effect
-// and before it could note anywhere that it is done: the next holder, however rightfully
-// it holds, does it again. To note it before is no better: then it may never happen. So the
-// note is written in the transaction of the effect, and both happen or neither. The lock
-// still spares most of the futile attempts, and the token refuses the holder that comes late.
+// A lock alone cannot do that. Its holder may die after the effect and before it has recorded
+// that the effect is done. The next holder, although it rightly holds the lock, then repeats it.
+// If the record comes first, the effect may never happen. So Once writes the record in the
+// transaction of the effect: both happen or neither. The lock still avoids most futile attempts,
+// and the token refuses a late holder.
 //
-// What leaves the database, such as a mail or a payment, is not covered. Write the wish to
-// send it as the effect, and let the receiver tell repetitions by the key.
+// Effects outside the database, such as a mail or a payment, are not covered. Let the effect be a
+// row that asks to send it, and let the receiver recognize repetitions by the key.
 type Once struct {
 	guard *SQL
 	table string
 }
 
-// DefaultDoneTable is where a Once keeps the keys that are done, unless it is told another.
+// DefaultDoneTable is where a Once keeps the keys that are done, by default.
 const DefaultDoneTable = "leasehold_done"
 
 // NewOnce returns a Once that checks tokens with guard, in the same database, and keeps
@@ -69,17 +69,17 @@ func (o *Once) Migrate(ctx context.Context, db *sql.DB) error {
 }
 
 // Do runs effect in a transaction of db that also marks key as done, and commits it. The
-// key is a name as [driver.CheckName] has it.
+// key is a name that [driver.CheckName] accepts.
 //
-// It returns nil when the effect has happened now. [ErrDone]: before, by whomever, this
-// caller included. [ErrStale]: not by this call, because a later holder of the lease's resource
-// was here. An error of effect is returned as it is; then nothing has happened. After any
-// other error the outcome is unknown: call Do again, under this lease or another, and it
-// happens now or gives ErrDone.
+// Do returns nil if the effect has happened now, and [ErrDone] if anyone, this caller included,
+// had done it before. [ErrStale] means that a later holder of the resource was here, and that
+// this call did nothing. An error of effect is returned as it is, and nothing has happened.
+// After any other error the outcome is unknown. Then call Do again, under this lease or another:
+// the effect happens now, or Do returns ErrDone.
 //
-// effect must return what tx fails with: some failures, such as a deadlock on MySQL, have
-// undone the transaction, mark included, and what follows would stand alone. Nor may it end
-// the transaction, as CREATE TABLE does on MySQL: the mark would stay without the rest.
+// effect must return every error of tx. Some failures, such as a deadlock on MySQL, undo the
+// transaction with its mark, and later statements would stand alone. Nor may effect end the
+// transaction, as CREATE TABLE does on MySQL: the mark would stay without the rest.
 func (o *Once) Do(ctx context.Context, db *sql.DB, key string, lease Lease, effect func(tx *sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {

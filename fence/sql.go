@@ -30,7 +30,7 @@ type SQL struct {
 	table   string
 }
 
-// DefaultTable is where a guard keeps the tokens it has seen, unless it is told another.
+// DefaultTable is where a guard keeps the tokens it has seen, by default.
 const DefaultTable = "leasehold_fences"
 
 // isTable reports whether name is a plain identifier, with or without that of a schema and a dot in front.
@@ -43,8 +43,8 @@ func isTable(name string) bool {
 const longest = 63
 
 // NewSQL returns a guard that keeps the tokens it has seen in table of a database of that
-// dialect, "" for [DefaultTable]. It does no I/O. It fails when dialect is none of the constants, or
-// table no plain identifier, with or without that of a schema and a dot in front.
+// dialect, "" for [DefaultTable]. It does no I/O. It fails if dialect is none of the constants, or if
+// table is not a plain identifier, optionally after that of a schema and a dot.
 func NewSQL(dialect Dialect, table string) (*SQL, error) {
 	if columns[dialect] == "" {
 		return nil, fmt.Errorf("leasehold: dialect %d of a fence is none: say which database it is", dialect)

@@ -64,12 +64,12 @@ func openDatabase(ctx context.Context, u *storeurl.URL, db *sql.DB, open func(*s
 
 // prepare makes the tables. A server that is silent must not be waited for without end.
 func (s databaseStore) prepare(ctx context.Context, create bool) error {
-	first, cancel := context.WithTimeout(ctx, storeurl.FirstAnswer)
+	first, cancel := storeurl.Waiting(ctx)
 	defer cancel()
 	err := s.Ping(first)
 	switch {
 	case first.Err() != nil:
-		return storeurl.Silent(err)
+		return storeurl.Silent(first, err)
 	case err != nil:
 		return err
 	}
@@ -79,7 +79,7 @@ func (s databaseStore) prepare(ctx context.Context, create bool) error {
 	return existing(ctx, s.Driver)
 }
 
-// ErrNoTables: nothing was ever locked in a database, which [OpenExisting] leaves as it is.
+// ErrNoTables: the database has no lock tables, and [OpenExisting] creates none.
 var ErrNoTables = errors.New("it has no lock tables: nothing was ever locked in it")
 
 // noTables is ErrNoTables with the store, which is open.

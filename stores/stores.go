@@ -1,14 +1,14 @@
-// Package stores opens any engine by the URL that names it, for programs whose engine is
-// configured and for the command. It brings the clients of all engines with it; who uses one
-// takes its own OpenURL.
+// Package stores opens any engine by its URL, for programs whose configuration names the engine.
+// It depends on the clients of all engines. A program that uses a single engine can call that
+// engine's OpenURL instead.
 //
 //	d, err := stores.Open(ctx, "redis://locker@lock.internal/0?password_file=/etc/app/password")
 //	locks, err := leasehold.New(d, nil)
 //
-// The password of a server stands in the URL, in the file that password_file names, or in the
-// environment variable LEASEHOLD_PASSWORD. Files with passwords and certificates are read again when
-// connections are made: they may be replaced while a process goes on. SQL databases are reached by pgx, go-sql-driver/mysql
-// and modernc.org/sqlite.
+// The password of a server is in the URL, in the file that password_file names, or in the
+// environment variable LEASEHOLD_PASSWORD. Files with passwords and certificates are reread for new
+// connections, so they may be replaced while the process runs. The clients of SQL databases are
+// pgx, go-sql-driver/mysql and modernc.org/sqlite.
 package stores
 
 import (
@@ -31,12 +31,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
-// ErrURL is wrapped by the errors about a URL that cannot be used as it is written; errors of
-// the store itself do not match it.
+// ErrURL: the URL cannot be used as it is written. Errors of the store itself do not match it.
 var ErrURL = driver.ErrURL
 
-// PasswordVariable is the environment variable that may have the password of a store, for
-// whose URL has none.
+// PasswordVariable is the environment variable with the password of a store whose URL has none.
 const PasswordVariable = storeurl.PasswordVariable
 
 // A Scheme is one kind of store.
@@ -104,15 +102,15 @@ func Schemes() []Scheme {
 }
 
 // Open opens the store that url names, and creates its file, tables or bucket where they are missing.
-// Close of the driver also closes the connections. Open returns when ctx has ended. Servers that
-// are out of reach are an error of it where its engine asks them (Redis, SQL databases, NATS, etcd
-// with a password); of the others the first call on the driver tells. Errors have no password.
+// Close of the driver also closes the connections. Open returns when ctx has ended. It fails if a
+// server of Redis, a SQL database, NATS, or etcd with a password cannot be reached. With other
+// engines, the first call of the driver fails instead. Errors contain no password.
 func Open(ctx context.Context, url string) (driver.Driver, error) {
 	return open(ctx, url, true)
 }
 
-// OpenExisting is Open for who asks about locks and takes none: a file, tables or a bucket
-// that are missing are an error, and stay so. Only the user's own file is created.
+// OpenExisting is [Open] for programs that ask about locks and take none. It creates no tables, no
+// bucket and no file but the user's own; if they are missing, it fails.
 func OpenExisting(ctx context.Context, url string) (driver.Driver, error) {
 	d, err := open(ctx, url, false)
 	if none, ok := errors.AsType[*noTables](err); ok {
@@ -121,8 +119,9 @@ func OpenExisting(ctx context.Context, url string) (driver.Driver, error) {
 	return d, err
 }
 
-// OpenToLook is [OpenExisting] for who looks at the store itself. Beside [ErrNoTables] it returns the driver
-// as well: its Check and its Rehearse need no tables. All else of it comes to an error that [NoTables] knows.
+// OpenToLook is [OpenExisting] for programs that examine the store itself. With [ErrNoTables] it
+// returns the driver too, because Check and Rehearse need no tables. The driver's other calls fail
+// with an error that [NoTables] recognizes.
 func OpenToLook(ctx context.Context, url string) (driver.Driver, error) {
 	d, err := open(ctx, url, false)
 	if none, ok := errors.AsType[*noTables](err); ok {
@@ -131,9 +130,9 @@ func OpenToLook(ctx context.Context, url string) (driver.Driver, error) {
 	return d, err
 }
 
-// Resolve returns url in the form that means the same from every working directory and without
-// the password in our environment, which it has then: it is a secret. It opens nothing, and
-// does not find all that is wrong with url.
+// Resolve returns url in a form that means the same in every working directory. It includes the
+// password of the environment, so it is a secret. Resolve opens nothing, and does not find every
+// mistake in url.
 func Resolve(url string) (string, error) {
 	e, err := find(url)
 	if err != nil {
@@ -142,16 +141,13 @@ func Resolve(url string) (string, error) {
 	return e.resolve(url)
 }
 
-// Redact returns url in a form that may be printed, also if it is malformed. It rather hides
-// too much.
+// Redact returns url in a form that may be printed, even if it is malformed. In doubt it hides more.
 func Redact(url string) string { return storeurl.Redact(url) }
 
-// WithoutPassword returns a URL that Resolve has returned with the user and without the
-// password.
+// WithoutPassword returns a URL of [Resolve] with its user, but without its password.
 func WithoutPassword(resolved string) string { return storeurl.WithoutPassword(resolved) }
 
-// HasPassword reports whether a password stands in a URL that Resolve understands, for all to
-// read who see it.
+// HasPassword reports whether a URL that [Resolve] understands contains a readable password.
 func HasPassword(url string) bool { return storeurl.HasPassword(url) }
 
 // open returns when ctx has ended, although not every client looks at it.

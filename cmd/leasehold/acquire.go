@@ -36,17 +36,18 @@ use "leasehold run", which does all of this by itself.
 The output sets and exports
   LEASEHOLD_OWNER  the secret that renews and releases the lease
   LEASEHOLD_TOKEN  the fencing token: larger than every earlier holder's
-  LEASEHOLD_TTL    seconds until the lease must be taken as ended
+  LEASEHOLD_TTL    seconds after which to treat the lease as over
 
 Write it in two lines. The first then ends the script if NAME is busy, if the store is
 down, and if leasehold is not installed or was killed. In the last two cases
-eval "$(leasehold acquire deploy)" would continue, because eval succeeds on nothing.
-In the others it fails as it should: the output is then (exit N), unless it goes to a
+eval "$(leasehold acquire deploy)" would continue, because eval of nothing succeeds. In
+the first two it fails as it should: the output is then (exit N), unless it goes to a
 terminal.
 
 # Waiting
--n and -w limit everything until NAME is held, connecting included. Exit code 69 means
-that the store did not answer within 2 s, or within -w SECONDS if that is longer. If
+-n and -w limit everything until NAME is held, connecting included. If the store does not answer, the exit
+code is 69. With -n that takes 2 s at most; with -w, SECONDS or 2 s, whichever is longer;
+otherwise 3 to 10 s, depending on the engine. If
 holders give different numbers with --slots, the smallest counts, and standard error
 warns of it.
 

@@ -39,15 +39,15 @@ errors, 64 wrong usage. It disturbs no lock.
 
 # What it touches
 It reads nobody's locks. It takes one with a name of its own, "leasehold-doctor/" and 26
-letters, and leaves nothing of it. It creates no file, no tables and no bucket: if they
+letters, and releases it. On S3 one object for tests of conditions stays. It creates no file, no tables and no bucket: if they
 are missing and leasehold itself would create them, that is a warning. A database
 without tables is checked all the same, and "rights" then says whether this user can
 create them.
 
 # Time limits
 A store that hangs gets 4 s for each step: the first contact, the check itself, the
-round trips and the lock; and one second to close. The first contact is tried once more
-if the check then succeeds.`
+round trips and the lock; and one second to close. If the check succeeds after a
+failed contact, the contact is tried again.`
 
 func newDoctorCommand(a *app) *cobra.Command {
 	return &cobra.Command{
@@ -180,7 +180,7 @@ func (d *doctor) open(ctx context.Context, url string) (driver.Driver, error) {
 // unmade is the finding of a store in which nothing was ever locked.
 func unmade(err error) driver.Finding {
 	return driver.Finding{About: aboutReach, Level: driver.Weak, Text: bare(err),
-		Advice: "the first command that takes a lock creates it, if it has the right to"}
+		Advice: "the first command that takes a lock creates what is missing, if it may"}
 }
 
 var errSilent = errors.New("no answer within " + stepBound.String())
@@ -359,7 +359,7 @@ func (d *doctor) rehearse(ctx context.Context, opened driver.Driver) {
 	case errors.Is(err, driver.ErrNotYet):
 		d.add(driver.Finding{About: aboutRights, Level: driver.Weak, Text: bare(err), Advice: "wait: the servers grant nothing until leases that they may have forgotten are over"})
 	case err != nil:
-		d.add(driver.Finding{About: aboutRights, Level: driver.Unfit, Text: "locks cannot be taken here: " + bare(err), Advice: "correct that; if a right is missing, the engine's page lists those that locks need"})
+		d.add(driver.Finding{About: aboutRights, Level: driver.Unfit, Text: "locks cannot be taken here: " + bare(err), Advice: "fix that; the engine's page in docs/engines lists the rights that locks need"})
 	default:
 		d.add(driver.Finding{About: aboutRights, Text: "can take, renew and release locks"})
 	}

@@ -70,7 +70,7 @@ type claimFlags struct {
 func (f *claimFlags) add(set *pflag.FlagSet, ttl time.Duration) {
 	f.set, f.ttl, f.began = set, span(ttl), time.Now()
 	set.BoolVarP(&f.noWait, "no-wait", "n", false, "fail at once if NAME is busy")
-	set.VarP(&f.wait, "wait", "w", "wait at most `SECONDS`, such as 2.5")
+	set.VarP(&f.wait, "wait", "w", "wait at most `SECONDS`, such as 2.5 (default no limit)")
 	set.BoolVarP(&f.alone, "exclusive", "x", false, "share NAME with nobody (the default)")
 	set.BoolVarP(&f.shared, "shared", "s", false, "share NAME with other shared holders")
 	set.IntVar(&f.slots, "slots", 0, "let at most `N` holders share NAME, as a semaphore")

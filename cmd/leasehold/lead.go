@@ -19,7 +19,7 @@ import (
 
 const leadLong = `Campaign for NAME, run COMMAND while leading, and campaign again when the term is
 over, until a signal ends it. Start it on every machine that may lead: one of them
-runs COMMAND. If that machine dies, the next one leads within the TTL. If only
+runs COMMAND. If that machine dies, the next one leads once the lease is over. If only
 "leasehold lead" is killed, the next one leads as soon as nothing of COMMAND is left.
 
 # Terms
@@ -29,8 +29,8 @@ else leads, as "leasehold run" does. The next term starts COMMAND anew, with a l
 LEASEHOLD_TOKEN.
 
 After COMMAND exits, this machine pauses before it campaigns again, so that another can
-take over: half a second at first, doubling up to 30 s while COMMAND keeps exiting
-before the last pause would be over. Nothing is held during the pause, and standard
+take over: half a second at first, doubling up to 30 s while COMMAND exits sooner than
+the last pause took. Nothing is held during the pause, and standard
 error says when it ends.
 
 COMMAND has the same environment as under "leasehold run".

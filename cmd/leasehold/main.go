@@ -57,7 +57,7 @@ type errorView struct {
 }
 
 const about = `Run one thing at a time, across processes and machines. A lock is a lease: it
-ends by itself if its holder dies, and its token is larger than any before.`
+ends by itself if its holder dies. Its fencing token is larger than any before.`
 
 const passwords = `# Passwords
 The password of a store may be in the file that ?password_file=PATH names, in

@@ -16,8 +16,8 @@ func newResetCommand(a *app) *cobra.Command {
 		Short: "Let a job run again before its period is over",
 		Long: `Free NAME if it is only kept for a finished job of "leasehold run --once-per" or
 --at-least, so that the job may run again at once. It does not end a lease that
-someone still holds, and does nothing if NAME is free. Exit code 1 means that the job
-is still running.`,
+someone still holds, and does nothing if NAME is free. Exit code 1 means that a
+lease is held: the job runs, or was killed.`,
 		Example:           "  leasehold show daily-report\n  leasehold reset daily-report",
 		Args:              argNames("NAME"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
@@ -61,7 +61,7 @@ func endKept(ctx context.Context, a *app, locks *leasehold.Locker, name string) 
 		}
 		for _, h := range state.Holders {
 			if h.Owner.Reveal() != "" {
-				return false, &exitError{exitBusy, fmt.Errorf("%s is held by %s, which is still running\nTo end it: %s --owner %s --reason TEXT", shown(name), h.Owner, a.line("evict", name), h.Owner)}
+				return false, &exitError{exitBusy, fmt.Errorf("%s is held by %s: its job runs, or was killed\nTo end its lease: %s --owner %s --reason TEXT", shown(name), h.Owner, a.line("evict", name), h.Owner)}
 			}
 		}
 		if err := locks.Evict(ctx, name, "", "reset"); err != nil && !errors.Is(err, leasehold.ErrLost) {

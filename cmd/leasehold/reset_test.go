@@ -32,7 +32,7 @@ func TestResetLetsADoneJobRunAgain(t *testing.T) {
 	contains(t, c.want(0, "reset", "--json", "job").stdout, `"reset": true`)
 
 	l := c.acquire("job")
-	contains(t, c.want(1, "reset", "job").stderr, "still running", "leasehold evict job --owner "+l.Owner[:8])
+	contains(t, c.want(1, "reset", "job").stderr, "its job runs, or was killed", "leasehold evict job --owner "+l.Owner[:8])
 	c.want(0, "release", "job", l.Owner)
 	c.want(64, "reset")
 	c.want(64, "reset", "")

@@ -23,16 +23,16 @@ machine slept, until the next renewal or the deadline.
 # When leasehold run is killed
 A guardian process, lock-guardian, ends COMMAND in the same way if "leasehold run"
 is killed or stopped, even with -9 or -STOP. On Linux "killall leasehold" and
-"pkill -f leasehold" do not reach the guardian. What kills both at once, such as
-"killall /usr/bin/leasehold", which matches by file, kills COMMAND too but leaves the
-processes that COMMAND started. Only the token then tells their writes from the next
+"pkill -f leasehold" do not reach the guardian. If both are killed at once, as by
+"killall /usr/bin/leasehold", which matches by file, COMMAND is killed too, but not the
+processes that it started. Only the token then tells their writes from the next
 holder's.
 
 The lock is released as soon as nothing of COMMAND is left, so that nobody waits for
-the TTL; with --at-least it stays held for the rest of that time. The lock is held
-for the full TTL, also in place of --at-least, if "leasehold run" was stopped, if its
-guardian was killed too, if the store stays unreachable, or on ZooKeeper, where only
-the end of the session releases it.
+the TTL; with --at-least it stays held for the rest of that time. In four cases it is
+held for the TTL instead, whatever --at-least says: if "leasehold run" was stopped, if
+its guardian was killed too, if the store stays unreachable, and on ZooKeeper, where
+only the end of the session releases it.
 
 If only the guardian is stopped, COMMAND continues. "leasehold run" warns after a few
 seconds and resumes the guardian with SIGCONT. If that does not help, "leasehold run"
@@ -47,14 +47,15 @@ COMMAND (systemd-run, at, a container engine), and those of another user.
 
 If the store does not answer, "leasehold run" says so after 5 s and exits with
 COMMAND's exit code. The lock is then held until its TTL is over. With --at-least,
---at-most or --retry-on-failure more depends on the store: "leasehold run" then keeps
-trying until the lease ends by itself, and says until when. If that fails, standard
-error says that COMMAND may run again too soon.
+--at-most or --retry-on-failure, "leasehold run" keeps trying until the lease ends by
+itself, and says until when. If that fails, standard error says that COMMAND may run
+again too soon.
 
 # Waiting
 Without -n and -w there is no limit. -n and -w limit everything until NAME is held,
-connecting included. Exit code 69 means that the store did not answer within 2 s, or
-within -w SECONDS if that is longer.
+connecting included. If the store does not answer, the exit
+code is 69. With -n that takes 2 s at most; with -w, SECONDS or 2 s, whichever is longer;
+otherwise 3 to 10 s, depending on the engine.
 
 If the store fails during the wait, "leasehold run" says why, keeps waiting, and says
 when the store answers again. On a terminal, unless TERM=dumb, the last line shows
@@ -82,15 +83,15 @@ nine tenths. A "leasehold run" that exits with 69 has not run COMMAND. It keeps 
 from running it for 10 s at most, unless the store went away at the moment of the grant.
 
 With --retry-on-failure, a COMMAND that fails leaves NAME free, so that the next one to
-start it within PERIOD runs it again. There is no --also with --once-per: it would hold
-the other names for all of PERIOD. COMMAND can hold them with a "leasehold run" of its
+start it within PERIOD runs it again. --also and --once-per exclude each other, as the
+other names would be held for all of PERIOD. COMMAND can hold them with a "leasehold run" of its
 own.
 
 # Who holds NAME
-"leasehold ls" and "leasehold show" tell the host, the user, COMMAND's name and process
+"leasehold ls" and "leasehold show" print the host, the user, COMMAND's name and process
 id, and what --note, --link and --label say. In a job of GitHub Actions, GitLab CI,
 Jenkins, Buildkite or CircleCI, the link is the job's page unless --link gives another.
-COMMAND's arguments are not told.
+COMMAND's arguments are not shown.
 
 # Environment
 COMMAND has these variables:
@@ -144,7 +145,7 @@ _wait_seconds, _hold_seconds, _start_timestamp_seconds, _success_timestamp_secon
 when later runs fail), _renewal_failures, _lost, and _exit_code at the end. Use one FILE
 for each NAME, and let it end in .prom.
 
-FILE is replaced as a whole at each change. Only the exit waits for that, for a second at
+FILE is replaced as a whole at each change. Only the exit waits for that, a second at
 most. If FILE cannot be written, standard error says so once, and COMMAND runs all the
 same.
 

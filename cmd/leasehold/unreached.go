@@ -40,7 +40,7 @@ func contactAdvice(err error) string {
 	if advice := certificateAdvice(err); advice != "" {
 		return advice
 	}
-	return "correct that, or check the store, its address, user and password"
+	return "fix that, or check the store, its address, user and password"
 }
 
 // certificateAdvice is "" for what is not about the certificate of a server.

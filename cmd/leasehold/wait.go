@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const waitLong = `Wait until nobody holds NAME, without taking it. Whoever is next in the queue gets
-NAME as if nobody had waited here, and may hold it again before this command ends. To
-be the next holder, use "leasehold run".
+const waitLong = `Wait until nobody holds NAME, without taking it. The queue is not affected: its
+first may hold NAME before this command ends. To be the next holder, use "leasehold
+run".
 
 A NAME that is only kept for a finished job (--once-per, --at-least) counts as held. If
 the store goes away during the wait, the command waits 15 s for it to come back.

@@ -221,7 +221,7 @@ func open(t *testing.T, url string, trace func(context.Context, leasehold.Event)
 
 func TestPageHasTheTable(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("| store | lease of 10 s | the service answers within | a waiter pays at most |\n|---|---|---|---|\n")
+	b.WriteString("| store | lease of 10 s | the service answers within | extra wait, at most |\n|---|---|---|---|\n")
 	for _, row := range rows {
 		fmt.Fprintf(&b, "| %s | kept | %g s | %g s |\n", row.name, answers.Seconds(), row.waits.Seconds())
 	}

@@ -18,7 +18,7 @@ func ExampleNew() {
 	ctx := context.Background()
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:         []string{"etcd1:2379", "etcd2:2379", "etcd3:2379"},
-		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
+		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -137,14 +137,14 @@ func reach(ctx context.Context, config clientv3.Config) error {
 		return err
 	}
 	defer d.Close()
-	ctx, cancel := context.WithTimeout(ctx, storeurl.FirstAnswer)
+	ctx, cancel := storeurl.Waiting(ctx)
 	defer cancel()
 	_, err = d.Inspect(ctx, "any")
 	switch {
 	case errors.Is(err, ErrUnreachable):
 		return err
 	case ctx.Err() != nil:
-		return storeurl.Silent(err)
+		return storeurl.Silent(ctx, err)
 	}
 	return nil // a server has answered, if only that it wants a user
 }

@@ -31,7 +31,7 @@ func (c *contact) dialPause(int) time.Duration {
 // make returns nil when more than half of the servers have answered, without waiting for
 // the others, and an error as soon as that can no longer be.
 func (c *contact) make(ctx context.Context, servers ...redis.UniversalClient) error {
-	ctx, cancel := context.WithTimeout(ctx, storeurl.FirstAnswer)
+	ctx, cancel := storeurl.Waiting(ctx)
 	defer cancel()
 	answers := make(chan error, len(servers))
 	for _, server := range servers {
@@ -49,7 +49,7 @@ func (c *contact) make(ctx context.Context, servers ...redis.UniversalClient) er
 				return fewer(majority, len(servers), errors.Join(failed...))
 			}
 		case <-ctx.Done(): // a client that waits for its sentinels does not look at it
-			return fewer(majority, len(servers), errors.Join(append(failed, storeurl.Silent(ctx.Err()))...))
+			return fewer(majority, len(servers), errors.Join(append(failed, storeurl.Silent(ctx, ctx.Err()))...))
 		}
 	}
 	c.made.Store(true)
@@ -76,7 +76,7 @@ func ping(ctx context.Context, server redis.UniversalClient) error {
 	case redis.IsAuthError(err):
 		return fmt.Errorf("%w: %w", ErrAuth, err)
 	case ctx.Err() != nil:
-		return storeurl.Silent(err)
+		return storeurl.Silent(ctx, err)
 	case !reply:
 		return fmt.Errorf("no server answers: %w", err)
 	}

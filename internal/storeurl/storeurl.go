@@ -3,6 +3,7 @@
 package storeurl
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -24,9 +25,20 @@ const PasswordVariable = "LEASEHOLD_PASSWORD"
 // as long as the core gives any one call.
 const FirstAnswer = 5 * time.Second
 
-// Silent is the error of a server that took longer.
-func Silent(err error) error {
-	return fmt.Errorf("no answer within %v: %w", FirstAnswer, err)
+var errSilent = fmt.Errorf("no answer within %v", FirstAnswer)
+
+// Waiting returns ctx with the end of FirstAnswer.
+func Waiting(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, FirstAnswer, errSilent)
+}
+
+// Silent says of an error what ended the context of Waiting: FirstAnswer, or an earlier end that
+// the caller chose.
+func Silent(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != ctx.Err() {
+		return fmt.Errorf("%v: %w", cause, err)
+	}
+	return err
 }
 
 // A Form says how the URLs of an engine are written.
