@@ -13,7 +13,7 @@ import (
 )
 
 // Inspect implements [driver.Operator]. A lease whose holder died is shown until this process has
-// watched it for its TTL.
+// watched it for its TTL. The TTL of a lease is told if this process made it, or has seen its last renewal come.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	ctx, leave, err := d.enter(ctx)
 	if err != nil {
