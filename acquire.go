@@ -93,7 +93,7 @@ func (a *acquisition) takeTurn() (*Lease, error) {
 		a.hasTurn = taken
 		return nil, nil
 	}
-	w := q.enter(a.name, a.ttl, a.mode == driver.Exclusive && !a.noRenew && a.atLeast == 0)
+	w := q.enter(a.name, a.ttl, a.who, a.mode == driver.Exclusive && !a.noRenew && a.atLeast == 0)
 	if w == nil {
 		a.hasTurn = true
 		return nil, nil
@@ -133,7 +133,7 @@ func (a *acquisition) waitedInVain() error {
 // newHold prepares the hold that asks the engine, with owner.
 func (a *acquisition) newHold(owner string) (err error) {
 	l := a.locker
-	h := &hold{locker: l, who: a.who, calling: onecall.New(), renewals: renewals{ttl: a.ttl, never: a.noRenew}}
+	h := &hold{locker: l, who: a.who, shows: a.who, calling: onecall.New(), renewals: renewals{ttl: a.ttl, never: a.noRenew}}
 	h.holders.leases, h.renewals.entry.Value, h.deadline.entry.Value = h.holders.only[:0], h, h
 	h.req = driver.Request{
 		Resource: a.name, Owner: owner, Mode: a.mode, Limit: a.limit,

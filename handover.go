@@ -14,7 +14,7 @@ func (h *hold) handOver() *turnWaiter {
 		return nil
 	}
 	h.calling.End()
-	next := h.locker.queue.next(h.req.Resource, h.renewals.ttl)
+	next := h.locker.queue.next(h.req.Resource, h.renewals.ttl, h.fixed())
 	if next != nil {
 		h.on(onHandOver)
 	}
@@ -32,9 +32,17 @@ func (h *hold) fitToHandOver() bool {
 		h.deadline.at.Sub(now) > min(h.renewals.ttl, h.deadline.span)/2
 }
 
+// fixed is what the engine shows of the hold as long as that lasts; nil: it can be changed. Requires h.mu.
+func (h *hold) fixed() *description {
+	if h.locker.features.Notes {
+		return nil
+	}
+	return h.shows
+}
+
 // take lets le have a hold that was handed over. It reports false when the hold was lost on the way, or is
-// leaving because it is no longer fit, since that took long; the waiter then has the turn.
-func (h *hold) take(le *Lease) bool {
+// leaving because it is no longer fit, since that took long; the waiter then has the turn. who is what le says.
+func (h *hold) take(le *Lease, who *description) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.fitToHandOver() {
@@ -45,6 +53,7 @@ func (h *hold) take(le *Lease) bool {
 		return false
 	}
 	h.countHandOver(h.locker.clock.Now())
+	h.who, h.untold = who, !who.same(h.shows)
 	h.add(le, 0)
 	return true
 }
@@ -64,7 +73,7 @@ func (h *hold) countHandOver(now boottime.Instant) {
 // take makes a lease of what was handed over, or gives it up and has the turn.
 func (a *acquisition) take(h *hold) *Lease {
 	l, ctx := a.locker, a.ctx
-	if le := a.newLease(h, l.clock.Now(), StepHandedOver); h.take(le) {
+	if le := a.newLease(h, l.clock.Now(), StepHandedOver); h.take(le, a.who) {
 		return le
 	}
 	a.hasTurn = true
@@ -79,7 +88,7 @@ func (a *acquisition) take(h *hold) *Lease {
 // discard ends a hold that was handed over to a call that no longer wants it.
 func (a *acquisition) discard(h *hold) {
 	l, ctx := a.locker, context.Background()
-	if le := a.newLease(h, l.clock.Now(), StepHandedOver); h.take(le) {
+	if le := a.newLease(h, l.clock.Now(), StepHandedOver); h.take(le, a.who) {
 		l.calls.tidy(func() { le.Release(ctx) }) // its answer matters to nobody: it ends by itself
 		return
 	}

@@ -28,6 +28,7 @@ type turn struct {
 type turnWaiter struct {
 	turn       chan *hold // capacity 1; nil: the turn alone
 	ttl        time.Duration
+	who        *description
 	takes      bool // a lease may be handed over to it
 	queued     bool // guarded by localQueue.mu
 	prev, next *turnWaiter
@@ -82,8 +83,8 @@ func (q *localQueue) begin(name string) {
 }
 
 // enter takes the turn, if nobody has it, or makes a place for one who takes a lease with ttl
-// that is handed over, if takes says so.
-func (q *localQueue) enter(name string, ttl time.Duration, takes bool) *turnWaiter {
+// that is handed over, if takes says so. who is what that lease would say.
+func (q *localQueue) enter(name string, ttl time.Duration, who *description, takes bool) *turnWaiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
@@ -91,7 +92,7 @@ func (q *localQueue) enter(name string, ttl time.Duration, takes bool) *turnWait
 		q.begin(name)
 		return nil
 	}
-	w := &turnWaiter{turn: make(chan *hold, 1), ttl: ttl, takes: takes}
+	w := &turnWaiter{turn: make(chan *hold, 1), ttl: ttl, who: who, takes: takes}
 	t.push(w)
 	return w
 }
@@ -186,14 +187,14 @@ func (q *localQueue) contendAgain(name string) {
 	q.turns[name].hold = nil
 }
 
-// next removes and returns the first waiter if that one takes a lease with ttl; it must be given
-// one by take, and the turn with it.
-func (q *localQueue) next(name string, ttl time.Duration) *turnWaiter {
+// next removes and returns the first waiter if that one takes a lease with ttl, which says what fixed does if that is
+// not nil; it must be given one by take, and the turn with it.
+func (q *localQueue) next(name string, ttl time.Duration, fixed *description) *turnWaiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
 	w := t.first
-	if w == nil || !w.takes || w.ttl != ttl {
+	if w == nil || !w.takes || w.ttl != ttl || fixed != nil && !fixed.same(w.who) {
 		return nil
 	}
 	t.remove(w)
