@@ -270,7 +270,7 @@ type entryView struct {
 
 func entryViewOf(e wire.Entry) entryView {
 	v := entryView{
-		Time: e.Time, Event: e.Kind, Name: e.Name, Owner: e.Owner, Token: e.Token, Mode: e.Mode, Note: plain(details.Of(wire.Shown(e.Note, e.Details)).Line()),
+		Time: e.Time, Event: plain(e.Kind), Name: e.Name, Owner: plain(e.Owner), Token: plain(e.Token), Mode: plain(e.Mode), Note: plain(details.Of(wire.Shown(e.Note, e.Details)).Line()),
 		Held: secondsOf(e.Held), Waited: secondsOf(e.Waited), Silent: secondsOf(e.Silent), Reason: plain(e.Reason), By: plain(e.By),
 	}
 	if e.Kind == wire.Gap {
