@@ -97,7 +97,7 @@ func (a *acquisition) takeTurn() (*Lease, error) {
 		a.hasTurn = taken
 		return nil, nil
 	}
-	w := q.enter(a.name, a.ttl, a.mode == driver.Exclusive && !a.noRenew && a.atLeast == 0)
+	w := q.enter(a.name, a.ttl, a.who, a.mode == driver.Exclusive && !a.noRenew && a.atLeast == 0)
 	if w == nil {
 		a.hasTurn = true
 		return nil, nil
@@ -137,7 +137,7 @@ func (a *acquisition) localWaitError() error {
 // newHold prepares the hold that asks the engine as owner.
 func (a *acquisition) newHold(owner string) (err error) {
 	l := a.locker
-	h := &hold{locker: l, who: a.who, calling: onecall.New(), renewals: renewals{ttl: a.ttl, never: a.noRenew}}
+	h := &hold{locker: l, who: a.who, shows: a.who, calling: onecall.New(), renewals: renewals{ttl: a.ttl, never: a.noRenew}}
 	h.holders.leases, h.renewals.entry.Value, h.deadline.entry.Value = h.holders.only[:0], h, h
 	h.req = driver.Request{
 		Resource: a.name, Owner: owner, Mode: a.mode, Limit: a.limit,

@@ -57,7 +57,7 @@ func (k *keeper) renewEach(due []*entry) {
 		if h.callForRenewal(k.clock.Now()) {
 			err := h.extend(k.renewing, h.renewals.ttl)
 			h.plan(h.locker.clock.Now(), err)
-			h.calling.End()
+			h.endRenewal(err)
 		}
 	}
 }
@@ -148,5 +148,5 @@ func (b *batch) answered(ctx context.Context, i int) {
 	err := h.finishRenewal(ctx, b.sent, now, r.TTL, r.Grant, r.Err)
 	h.renewals.failed = err != nil
 	h.plan(now, err)
-	h.calling.End()
+	h.endRenewal(err)
 }

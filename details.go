@@ -50,7 +50,8 @@ func (d Details) LogValue() slog.Value { return slog.StringValue(d.String()) }
 
 // WithDetails sets the details of this lease. Fields that are zero keep the values of
 // [Options.Details], or else their defaults, and labels are added to those. Details that an
-// engine cannot keep, or whose Link is no URL, are [ErrInvalidOption].
+// engine cannot keep, or whose Link is no URL, are [ErrInvalidOption]. After a hand-over inside
+// the process they are shown a little later: see [Options.HandOver].
 func WithDetails(d Details) Option {
 	return func(r *request) {
 		said := r.ownDetails()
@@ -96,6 +97,11 @@ func newDescription(said, filled details.Details) (*description, error) {
 	}
 	note := details.Fit(said, filled)
 	return &description{said, filled, note}, checkNote(note)
+}
+
+// same reports whether engines keep the same of both, and o is known.
+func (d *description) same(o *description) bool {
+	return d == o || o != nil && d.note == o.note
 }
 
 // description returns the description of leases whose calls give no details.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
@@ -298,4 +299,130 @@ func TestHandOverToAWaiterWhoGivesUpDoesNotHoldItUp(t *testing.T) {
 			time.Sleep(ttl)
 		})
 	}
+}
+
+// People see who has a lease that was handed over, and not who had it before, as soon as it lasts longer than the
+// window.
+func TestHandOverShowsTheDetailsOfItsHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, mine, nil)
+		of := func(tenant string) leasehold.Option {
+			return leasehold.WithDetails(leasehold.Details{Labels: map[string]string{"tenant": tenant}})
+		}
+		first := acquire(t, locks, "a", of("a"))
+		if err := first.SetNote(t.Context(), "90 % done"); err != nil {
+			t.Fatal(err)
+		}
+		var leases [2]*leasehold.Lease
+		for i := range leases {
+			go func() { leases[i], _ = locks.Acquire(t.Context(), "a", of("b")) }()
+			synctest.Wait()
+		}
+		release := func(lease *leasehold.Lease) {
+			if err := lease.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		release(first)
+		if leases[0] == nil || leases[0].Token() != first.Token()+1 {
+			t.Fatalf("%v was not handed over to %v", first, leases[0])
+		}
+		if _, err := locks.TryAcquire(t.Context(), "a"); saidBy(err).Labels["tenant"] != "b" {
+			t.Errorf("refused within the process: %+v", saidBy(err))
+		}
+		time.Sleep(time.Second)
+		if d := held(t, locks).Details(); d.Labels["tenant"] != "b" || d.Text != "" {
+			t.Errorf("after the window the engine shows %+v", d)
+		}
+		calls := mine.Calls(locktest.OpNote)
+		release(leases[0])
+		release(leases[1])
+		if calls != 2 || mine.Calls(locktest.OpNote) != calls {
+			t.Errorf("%d and then %d calls for notes, want one by SetNote and one after the window", calls, mine.Calls(locktest.OpNote)-calls)
+		}
+	})
+}
+
+// saidBy are the details of who is in the way.
+func saidBy(err error) leasehold.Details {
+	busy, ok := errors.AsType[*leasehold.BusyError](err)
+	if !ok {
+		return leasehold.Details{}
+	}
+	return busy.Holder.Details()
+}
+
+// A note that cannot be told at once is told with a later renewal.
+func TestHandOverTellsDetailsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, mine, nil)
+		first := acquire(t, locks, "a", leasehold.Note("first"))
+		go locks.Acquire(t.Context(), "a", leasehold.Note("second"))
+		synctest.Wait()
+		mine.Next(locktest.OpNote, locktest.LoseRequest)
+		if err := first.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if note := held(t, locks).Note; note != "first" || mine.Calls(locktest.OpNote) != 1 {
+			t.Fatalf("the note is %q after %d calls", note, mine.Calls(locktest.OpNote))
+		}
+		time.Sleep(leasehold.DefaultTTL)
+		if note := held(t, locks).Note; note != "second" || mine.Calls(locktest.OpNote) != 2 {
+			t.Errorf("the note is %q after %d calls, want the holder's after 2", note, mine.Calls(locktest.OpNote))
+		}
+	})
+}
+
+// Where an engine cannot change a note, a lease goes to whom the note is true of.
+func TestHandOverWithoutNotes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, fixedNotes{memory.New()}, nil)
+		first := acquire(t, locks, "a", leasehold.Note("first"))
+		var leases [2]*leasehold.Lease
+		for i, note := range []string{"first", "second"} {
+			go func() { leases[i], _ = locks.Acquire(t.Context(), "a", leasehold.Note(note)) }()
+			synctest.Wait()
+		}
+		for i := range leases {
+			if err := []*leasehold.Lease{first, leases[0]}[i].Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if want := []string{"first", "second"}[i]; leases[i] == nil || held(t, locks).Note != want {
+				t.Fatalf("%v has the note %q, want %q", leases[i], held(t, locks).Note, want)
+			}
+		}
+		if leases[0].Token() != first.Token()+1 || leases[1].Token() <= leases[0].Token()+1 {
+			t.Errorf("tokens %d, %d and %d, want the second alone handed over", first.Token(), leases[0].Token(), leases[1].Token())
+		}
+	})
+}
+
+// fixedNotes is an engine that changes no note.
+type fixedNotes struct{ driver.Driver }
+
+func (d fixedNotes) Features() driver.Features {
+	f := d.Driver.Features()
+	f.Notes = false
+	return f
+}
+
+func (d fixedNotes) Inspect(ctx context.Context, name string) (driver.State, error) {
+	return d.Driver.(driver.Operator).Inspect(ctx, name)
+}
+
+func (d fixedNotes) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	return d.Driver.(driver.Operator).List(ctx, prefix, after, limit)
+}
+
+func (d fixedNotes) Evict(ctx context.Context, name, owner, reason string) error {
+	return d.Driver.(driver.Operator).Evict(ctx, name, owner, reason)
+}
+
+func (d fixedNotes) RaiseFence(ctx context.Context, name string, fence uint64) error {
+	return d.Driver.(driver.Operator).RaiseFence(ctx, name, fence)
 }

@@ -14,7 +14,7 @@ func (h *hold) handOver() *turnWaiter {
 		return nil
 	}
 	h.calling.End()
-	next := h.locker.queue.next(h.req.Resource, h.renewals.ttl)
+	next := h.locker.queue.next(h.req.Resource, h.renewals.ttl, h.fixed())
 	if next != nil {
 		h.transition(onHandOver)
 	}
@@ -32,10 +32,18 @@ func (h *hold) canHandOver() bool {
 		h.deadline.at.Sub(now) > min(h.renewals.ttl, h.deadline.span)/2
 }
 
+// fixed is what the engine shows of the hold as long as that lasts; nil: it can be changed. Requires h.mu.
+func (h *hold) fixed() *description {
+	if h.locker.features.Notes {
+		return nil
+	}
+	return h.shows
+}
+
 // take makes le the lease of a hold that was handed over. It reports false if the hold was lost
 // during the hand-over. It also reports false, and the hold is leaving, if too much time has
-// passed. The waiter then has the turn.
-func (h *hold) take(le *Lease) bool {
+// passed. The waiter then has the turn. who describes le.
+func (h *hold) take(le *Lease, who *description) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.canHandOver() {
@@ -46,6 +54,7 @@ func (h *hold) take(le *Lease) bool {
 		return false
 	}
 	h.countHandOver(h.locker.clock.Now())
+	h.who, h.untold = who, !who.same(h.shows)
 	h.add(le, 0)
 	return true
 }
@@ -66,7 +75,7 @@ func (h *hold) countHandOver(now boottime.Instant) {
 // it up, keeps the turn and returns nil.
 func (a *acquisition) take(h *hold) *Lease {
 	l, ctx := a.locker, a.ctx
-	if le := a.newLease(h, l.clock.Now(), StepHandedOver); h.take(le) {
+	if le := a.newLease(h, l.clock.Now(), StepHandedOver); h.take(le, a.who) {
 		return le
 	}
 	a.hasTurn = true
@@ -81,7 +90,7 @@ func (a *acquisition) take(h *hold) *Lease {
 // discard ends a hold that was handed over to a call that no longer wants it.
 func (a *acquisition) discard(h *hold) {
 	l, ctx := a.locker, context.Background()
-	if le := a.newLease(h, l.clock.Now(), StepHandedOver); h.take(le) {
+	if le := a.newLease(h, l.clock.Now(), StepHandedOver); h.take(le, a.who) {
 		l.calls.cleanUp(func() { le.Release(ctx) }) // its result is not needed: the lease expires
 		return
 	}

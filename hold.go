@@ -34,7 +34,9 @@ type hold struct {
 	deadline deadline // guarded by mu
 	renewals renewals
 	holders  holders      // guarded by mu
-	who      *description // guarded by mu
+	who      *description // guarded by mu; of the present lease
+	shows    *description // guarded by mu; what the engine shows; nil: unknown
+	untold   bool         // guarded by mu; who is of a lease that the hold was handed over to, and not what the engine shows
 }
 
 // A grant is what the tokens of a hold's leases are made of.

@@ -28,6 +28,7 @@ type turn struct {
 type turnWaiter struct {
 	turn            chan *hold // capacity 1; nil: the turn alone
 	ttl             time.Duration
+	who             *description
 	acceptsHandOver bool // a lease may be handed over to it
 	queued          bool // guarded by localQueue.mu
 	prev, next      *turnWaiter
@@ -82,8 +83,8 @@ func (q *localQueue) begin(name string) {
 }
 
 // enter takes the turn and returns nil if nobody has it. Otherwise it queues a waiter. If
-// acceptsHandOver is set, a lease with this ttl may be handed over to it.
-func (q *localQueue) enter(name string, ttl time.Duration, acceptsHandOver bool) *turnWaiter {
+// acceptsHandOver is set, a lease with this ttl may be handed over to it, which who describes.
+func (q *localQueue) enter(name string, ttl time.Duration, who *description, acceptsHandOver bool) *turnWaiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
@@ -91,7 +92,7 @@ func (q *localQueue) enter(name string, ttl time.Duration, acceptsHandOver bool)
 		q.begin(name)
 		return nil
 	}
-	w := &turnWaiter{turn: make(chan *hold, 1), ttl: ttl, acceptsHandOver: acceptsHandOver}
+	w := &turnWaiter{turn: make(chan *hold, 1), ttl: ttl, who: who, acceptsHandOver: acceptsHandOver}
 	t.push(w)
 	return w
 }
@@ -186,14 +187,15 @@ func (q *localQueue) clearHolder(name string) {
 	q.turns[name].hold = nil
 }
 
-// next removes and returns the first waiter, if a lease with ttl may be handed over to it. The
-// caller must then pass the lease, and with it the turn, by take.
-func (q *localQueue) next(name string, ttl time.Duration) *turnWaiter {
+// next removes and returns the first waiter, if a lease with ttl may be handed over to it. Its
+// description must be fixed, unless that is nil. The caller must then pass the lease, and with it
+// the turn, by take.
+func (q *localQueue) next(name string, ttl time.Duration, fixed *description) *turnWaiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
 	w := t.first
-	if w == nil || !w.acceptsHandOver || w.ttl != ttl {
+	if w == nil || !w.acceptsHandOver || w.ttl != ttl || fixed != nil && !fixed.same(w.who) {
 		return nil
 	}
 	t.remove(w)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/leasehold-go/leasehold/internal/details"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // SetNote replaces the note that others see for this lease, for example with the progress or the
@@ -39,19 +41,67 @@ func (h *hold) setNote(ctx context.Context, change func(said *details.Details)) 
 	if err != nil {
 		return err
 	}
-	// A quarter of the time left, because renewals wait for this call.
-	call := h.newCall(ctx, as.Add(min(left/4, callBound)))
+	// A quarter of what is left, because renewals wait for this call.
+	err = h.tell(ctx, as.Add(min(left/4, callBound)), changed)
+	if err == nil { // waiters of this process see it too
+		h.mu.Lock()
+		h.who, h.untold = changed, false
+		h.mu.Unlock()
+	}
+	return err
+}
+
+// tell has the engine show what is said. Requires h.calling.
+func (h *hold) tell(ctx context.Context, by time.Time, said *description) error {
+	call := h.newCall(ctx, by)
 	defer call.end()
-	err = h.claim.Note(call, changed.note)
+	err := h.claim.Note(call, said.note)
+	h.mu.Lock()
+	if h.shows = said; err != nil {
+		h.shows = nil
+	}
+	h.mu.Unlock()
 	switch {
 	case err != nil && ctx.Err() != nil: // the cause belongs to the caller and may match anything
 		return fmt.Errorf("%w: %v", ctx.Err(), err)
 	case errors.Is(err, ErrLost):
 		h.lose(err)
-	case err == nil: // waiters of this process see it too
-		h.mu.Lock()
-		h.who = changed
-		h.mu.Unlock()
 	}
 	return err
+}
+
+// endRenewal ends the call of a renewal that came to err. If the engine shows what a former lease said, it is told what
+// the present one says: beside the workers, or after a later renewal when they have enough of that.
+func (h *hold) endRenewal(err error) {
+	h.mu.Lock()
+	untold := h.untold && !h.over()
+	h.mu.Unlock()
+	k := &h.locker.keeper
+	if err == nil && untold {
+		select {
+		case k.apart <- struct{}{}:
+			k.running.Go(func() { // under a worker, which close waits for
+				h.tellAnew(k.renewing)
+				h.calling.End()
+				<-k.apart
+			})
+			return
+		default:
+		}
+	}
+	h.calling.End()
+}
+
+// tellAnew requires h.calling.
+func (h *hold) tellAnew(ctx context.Context) {
+	now, as := h.locker.clock.Read()
+	h.mu.Lock()
+	left, who := h.deadline.at.Sub(now), h.who
+	h.mu.Unlock()
+	err := h.tell(ctx, as.Add(min(left/4, callBound)), who)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil || waiting.Final(err) || errors.Is(err, ErrDenied) { // else with the next renewal
+		h.untold = err == nil && !h.who.same(who) // it may have been handed over meanwhile
+	}
 }

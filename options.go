@@ -42,6 +42,9 @@ type Options struct {
 	// goroutine has a lease that may overlap with another process's, with a smaller token.
 	// Therefore the time counts from the engine's answer and is checked again when the next
 	// goroutine takes over. A hand-over moves no deadline, and the engine is asked soon after.
+	//
+	// Until then the engine shows the note and the details of the goroutine that had the lease
+	// before. Where it cannot change them, only leases of one note are handed over.
 	HandOver time.Duration
 	// RequireFencing makes New refuse a driver without fencing tokens.
 	RequireFencing bool
@@ -159,5 +162,6 @@ func AtLeast(d time.Duration) Option {
 // a shared one is [ErrDeadlock].
 func Reentrant() Option { return func(r *request) { r.reentrant = true } }
 
-// Note replaces [Options.Note] for this lease, with the same bounds.
+// Note replaces [Options.Note] for this lease, with the same bounds. After a hand-over inside the
+// process it is shown a little later: see [Options.HandOver].
 func Note(s string) Option { return func(r *request) { r.ownDetails().Text = s } }

@@ -58,7 +58,7 @@ func stageIn(t *testing.T, d *agreeing, p phase) *stage {
 }
 
 // queueUp has a waiter come that takes what is handed over, and does not run yet.
-func (s *stage) queueUp() { s.locks.queue.enter("a", s.a.ttl, true) }
+func (s *stage) queueUp() { s.locks.queue.enter("a", s.a.ttl, s.a.who, true) }
 
 // cause brings about e.
 func (s *stage) cause(ctx context.Context, e event) {
@@ -70,7 +70,7 @@ func (s *stage) cause(ctx context.Context, e event) {
 		s.queueUp()
 		s.lease.Release(ctx)
 	case onTake:
-		s.h.take(s.a.newLease(s.h, s.locks.clock.Now(), StepHandedOver))
+		s.h.take(s.a.newLease(s.h, s.locks.clock.Now(), StepHandedOver), s.a.who)
 	case onLoss:
 		s.h.lose(ErrLost)
 	case onRelease:

@@ -27,7 +27,7 @@ func writeCSV(w io.Writer, views []stateView, heads bool) error {
 			}
 			record := []string{name, state, h.who(), d.Host, known(h.Held), known(h.Left), waiting, h.Mode, counted(h.Limit), h.Owner,
 				counted(h.Token), d.User, counted(d.PID), d.Program, d.Started, d.Link, d.labels(), d.Kind}
-			for _, i := range []int{2, 3, 11, 13, 15, 16, 17} { // which others wrote
+			for _, i := range []int{2, 3, 9, 11, 13, 15, 16, 17} { // which others wrote
 				record[i] = unformulated(record[i])
 			}
 			out.Write(record)

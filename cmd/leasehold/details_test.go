@@ -232,6 +232,11 @@ func TestListAsCSV(t *testing.T) {
 			t.Errorf("%q becomes %q, want %q", text, got, want)
 		}
 	}
+	var b strings.Builder
+	one := holderView{Owner: "=1+1"}
+	if err := writeCSV(&b, []stateView{{Name: "a", Holders: []holderView{one}}}, false); err != nil || !strings.Contains(b.String(), ",'=1+1,") {
+		t.Errorf("an owner is a formula: %q, %v", b.String(), err)
+	}
 	if o := c.want(0, "ls", "--csv", "nothing/"); strings.Count(o.stdout, "\n") != 1 {
 		t.Errorf("of nothing: %q", o.stdout)
 	}

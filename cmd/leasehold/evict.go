@@ -78,7 +78,7 @@ func (e *eviction) run(ctx context.Context, a *app) error {
 		}
 		ctx, cancel := context.WithTimeout(ctx, answerBound)
 		defer cancel()
-		// The holder's whole owner is named: a successor that came in meanwhile is safe.
+		// The whole owner is named: who came in meanwhile with another one is safe.
 		err = locks.Evict(ctx, e.name, h.Owner.Reveal(), e.reason)
 		switch {
 		case errors.Is(err, leasehold.ErrLost):

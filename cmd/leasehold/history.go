@@ -63,7 +63,9 @@ history, so the store must be its address, http:// or https://.
 # What is missing
 Each instance of the service has a history of its own. It knows at once what it does
 itself, and looks at the store every 5 s for the rest: shorter leases of others are
-missing. Standard error says since when the instance has been looking.`,
+missing. Standard error says since when the instance has been looking. With --follow,
+it also says when another instance answers, of which only later events are printed,
+and when more happened during an outage than can be printed.`,
 		Example:           "  leasehold --store http://locks:7400 history deploy\n  leasehold history --since 1h --kind expired,evicted\n  leasehold history --follow --prefix orders/",
 		Args:              argNames("[NAME]"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
@@ -131,18 +133,14 @@ func (h *history) run(ctx context.Context) error {
 
 // show prints what there is and, to follow it, what comes.
 func (h *history) show(ctx context.Context, store historian) error {
-	last, err := h.page(ctx, store, h.limit, "")
+	seen := seenHistory{told: map[string]bool{}}
+	page, err := h.page(ctx, store, h.limit, func(wire.Entries, wire.Entry) bool { return false })
 	if err != nil {
 		return err
 	}
-	if err := h.print(last.Entries); err != nil {
+	if err := h.take(&seen, page); err != nil || !h.follow {
 		return err
 	}
-	h.sayFrom(last)
-	if !h.follow {
-		return nil
-	}
-	seen, instance := newest(last.Entries), last.Instance
 	tick := time.NewTicker(topEvery)
 	defer tick.Stop()
 	for away := false; ; {
@@ -151,7 +149,8 @@ func (h *history) show(ctx context.Context, store historian) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		page, err := h.page(ctx, store, wire.MaxPage, seen)
+		since := seen.answered
+		page, err := h.page(ctx, store, followMost, seen.has)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -163,54 +162,101 @@ func (h *history) show(ctx context.Context, store historian) error {
 		if away = err != nil; away {
 			continue
 		}
-		if page.Instance != instance { // whose entries have other numbers
-			seen, instance = newest(page.Entries), page.Instance
-			h.sayFrom(page)
-			continue
+		if !page.all || time.Since(since) > wire.Duration(page.BeginsMS) {
+			h.a.tell(onWarning, "", 0, "warning: events are missing: %s does not tell all that happened in the last %v", plain(page.Instance), time.Since(since).Round(time.Second))
 		}
-		if err := h.print(page.Entries); err != nil {
+		if err := h.take(&seen, page); err != nil {
 			return err
 		}
-		if len(page.Entries) > 0 {
-			seen = newest(page.Entries)
+	}
+}
+
+// take prints a page, and who answered if that is told for the first time.
+func (h *history) take(seen *seenHistory, page newEntries) error {
+	if err := h.print(page.Entries.Entries); err != nil {
+		return err
+	}
+	if seen.take(page); !seen.told[page.Instance] {
+		seen.told[page.Instance] = true
+		h.sayFrom(page.Entries)
+	}
+	return nil
+}
+
+// followMost is how many events are asked for at once to follow a history.
+const followMost = 20 * wire.MaxPage
+
+// A seenHistory is how much of a history was printed. Numbers of entries are those of one instance; ages are used
+// between instances, whose clocks differ.
+type seenHistory struct {
+	instance string
+	last     int64     // number of that one's newest entry
+	newest   time.Time // when the newest that was printed happened, or the first answer came
+	answered time.Time // when the last answer came
+	told     map[string]bool
+}
+
+func (s *seenHistory) has(page wire.Entries, e wire.Entry) bool {
+	if page.Instance == s.instance {
+		return numberOf(e) <= s.last
+	}
+	return !happenedAt(e).After(s.newest)
+}
+
+func (s *seenHistory) take(page newEntries) {
+	s.answered, s.instance, s.last = time.Now(), page.Instance, page.last
+	if s.newest.IsZero() {
+		s.newest = s.answered
+	}
+	for _, e := range page.Entries.Entries {
+		if at := happenedAt(e); at.After(s.newest) {
+			s.newest = at
 		}
 	}
 }
 
-func newest(entries []wire.Entry) string {
-	if len(entries) == 0 {
-		return "0"
-	}
-	return entries[len(entries)-1].Seq
+func numberOf(e wire.Entry) int64 {
+	n, _ := strconv.ParseInt(e.Seq, 10, 64)
+	return n
 }
 
-// page asks for the newest entries, at most so many and only those after one, and returns the oldest first.
-func (h *history) page(ctx context.Context, store historian, limit int, after string) (all wire.Entries, err error) {
+// happenedAt is by this machine's clock, of an entry that came just now.
+func happenedAt(e wire.Entry) time.Time { return time.Now().Add(-wire.Duration(e.Ago)) }
+
+// newEntries are those of a history that were not printed yet, the oldest first.
+type newEntries struct {
+	wire.Entries
+	last int64 // number of the instance's newest entry
+	all  bool  // there are no more of them
+}
+
+// page asks for the newest entries, at most so many and only those before one that has knows.
+func (h *history) page(ctx context.Context, store historian, limit int, has func(wire.Entries, wire.Entry) bool) (found newEntries, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
-	bound, _ := strconv.ParseInt(after, 10, 64)
+	var entries []wire.Entry
 	for next := ""; ; {
-		page, err := h.ask(ctx, store, min(limit-len(all.Entries), wire.MaxPage), next)
+		page, err := h.ask(ctx, store, min(limit-len(entries), wire.MaxPage), next)
 		if err != nil {
-			return all, err
+			return found, err
 		}
-		entries := all.Entries
-		if len(entries) == 0 {
-			all = page
-			entries = nil
-		}
-		older := false
-		for _, e := range page.Entries {
-			seq, _ := strconv.ParseInt(e.Seq, 10, 64)
-			if older = seq <= bound; older {
-				break
+		if next == "" {
+			if found.Entries = page; len(page.Entries) > 0 {
+				found.last = numberOf(page.Entries[0])
 			}
-			entries = append(entries, e)
 		}
-		all.Entries = entries
-		if next = page.Next; next == "" || older || len(all.Entries) >= limit {
-			slices.Reverse(all.Entries)
-			return all, nil
+		same := page.Instance == found.Instance // else its numbers are others
+		if same {
+			i := slices.IndexFunc(page.Entries, func(e wire.Entry) bool { return has(page, e) })
+			if found.all = i >= 0 || page.Next == ""; i < 0 {
+				i = len(page.Entries)
+			}
+			entries = append(entries, page.Entries[:i]...)
+		}
+		if next = page.Next; !same || found.all || len(entries) >= limit {
+			slices.Reverse(entries)
+			found.Entries.Entries = entries
+			return found, nil
 		}
 	}
 }
@@ -270,7 +316,7 @@ type entryView struct {
 
 func entryViewOf(e wire.Entry) entryView {
 	v := entryView{
-		Time: e.Time, Event: e.Kind, Name: e.Name, Owner: e.Owner, Token: e.Token, Mode: e.Mode, Note: plain(details.Of(wire.Shown(e.Note, e.Details)).Line()),
+		Time: e.Time, Event: plain(e.Kind), Name: e.Name, Owner: plain(e.Owner), Token: plain(e.Token), Mode: plain(e.Mode), Note: plain(details.Of(wire.Shown(e.Note, e.Details)).Line()),
 		Held: secondsOf(e.Held), Waited: secondsOf(e.Waited), Silent: secondsOf(e.Silent), Reason: plain(e.Reason), By: plain(e.By),
 	}
 	if e.Kind == wire.Reserved && e.Details != nil {

@@ -133,3 +133,18 @@ func TestHistoryFitsATerminal(t *testing.T) {
 		}
 	}
 }
+
+// What a service answers drives no terminal.
+func TestHistoryIsPlain(t *testing.T) {
+	t.Parallel()
+	const escape = "\x1b[2J\u009b"
+	v := entryViewOf(wire.Entry{Kind: "granted" + escape, Time: "2026-11-27T10:32:07.120Z", Name: "a" + escape, Owner: "b" + escape, Token: "1" + escape, Mode: "x" + escape})
+	if all := v.Event + v.Owner + v.Token + v.Mode; strings.ContainsAny(all, "\x1b\u009b") {
+		t.Errorf("%q", all)
+	}
+	var b bytes.Buffer
+	(&historyTable{}).write(&b, []entryView{v})
+	if strings.ContainsAny(b.String(), "\x1b\u009b") {
+		t.Errorf("printed %q", b.String())
+	}
+}

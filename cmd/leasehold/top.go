@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -51,7 +52,8 @@ output is not a terminal, or with --json, print one snapshot of all.
   q            quit
 
 To evict, you give a reason and type the name of the lock. The holder that was selected
-when you pressed e is evicted, and nobody else: one that came in meanwhile is safe.
+when you pressed e is evicted, and nobody else. A process passes a lease on among its own
+tasks: then the task that has it by now is hit.
 
 When the store does not answer, the list stays as it was, and the second line says how
 old it is.`,
@@ -186,10 +188,17 @@ type topEviction struct {
 	reason string
 }
 
-// evictNow returns what came of an eviction. The holder's whole owner is named: a successor is safe.
+// evictNow returns what came of an eviction. The holder's whole owner is named, and its token compared: a successor is
+// safe, but for one to whom the process hands its lease over, of which the engine knows nothing, or who is granted
+// between the two calls with an owner that was used before.
 func evictNow(ctx context.Context, locks *leasehold.Locker, e *topEviction) string {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
+	if state, err := locks.Inspect(ctx, e.name); err == nil && slices.ContainsFunc(state.Holders, func(h leasehold.Holder) bool {
+		return h.Owner == e.holder.Owner && e.holder.Token != 0 && h.Token != e.holder.Token
+	}) {
+		return fmt.Sprintf("not evicted: %s has another lease of %s by now", e.holder.Owner, shown(e.name))
+	}
 	switch err := locks.Evict(ctx, e.name, e.holder.Owner.Reveal(), e.reason); {
 	case err == nil:
 		return fmt.Sprintf("evicted %s from %s; it learns of it at its next renewal at the latest", e.holder.Owner, shown(e.name))

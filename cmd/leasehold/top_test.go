@@ -10,6 +10,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
+	"github.com/leasehold-go/leasehold/memory"
 )
 
 // fleetView is top with a few locks.
@@ -217,6 +219,38 @@ func TestTopEvictsWhomItNamed(t *testing.T) {
 	}
 	if v.press(keyInterrupt); !v.quits {
 		t.Error("Ctrl-C does not quit")
+	}
+}
+
+// Nor is a later lease of the same owner.
+func TestTopSparesALaterLease(t *testing.T) {
+	t.Parallel()
+	d := memory.New()
+	locks, err := leasehold.New(d, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close()
+	c, err := d.Claim(driver.Request{Resource: "a", Owner: "of its own choice", TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := func() leasehold.Holder {
+		state, err := locks.Inspect(t.Context(), "a")
+		if err != nil || len(state.Holders) != 1 {
+			t.Fatalf("%v, %v", state, err)
+		}
+		return state.Holders[0]
+	}
+	claimtest.Granted(t, c)
+	first := held()
+	claimtest.Released(t, c)
+	claimtest.Granted(t, c)
+	if says := evictNow(t.Context(), locks, &topEviction{name: "a", holder: first, reason: "x"}); !strings.Contains(says, "another lease") {
+		t.Error(says)
+	}
+	if says := evictNow(t.Context(), locks, &topEviction{name: "a", holder: held(), reason: "x"}); !strings.Contains(says, "evicted ") {
+		t.Error(says)
 	}
 }
 

@@ -144,7 +144,7 @@ func (d *Driver) write(ctx context.Context, s *resource, v *view, before *uncert
 		return err
 	}
 	d.fill(&v.Record, version)
-	s.note(v.Record, version, time.Now())
+	s.note(v.Record, version, time.Now(), &v.clock)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package caslock
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,8 +14,14 @@ import (
 // seen of each claim's beat.
 type clock struct {
 	now   time.Time
-	since map[uint64]time.Time // when each beat was seen first; never changed
-	floor uint64               // what the number of a new grant is not below
+	since map[uint64]sighting // when each beat was seen first; never changed
+	floor uint64              // what the number of a new grant is not below
+}
+
+// A sighting is when a beat was seen first. It may have been made long before, unless it was seen to come.
+type sighting struct {
+	at   time.Time
+	came bool
 }
 
 // Now is by this machine's wall clock, and only shown.
@@ -26,7 +33,13 @@ func (c *clock) Left(of *record.Claim) time.Duration {
 	if !ok { // it was made in this call
 		return of.TTL
 	}
-	return min(of.TTL, of.TTL+drift(of.TTL)-c.now.Sub(seen))
+	return min(of.TTL, of.TTL+drift(of.TTL)-c.now.Sub(seen.at))
+}
+
+// Knows reports whether the claim's beat was made in this call, or seen to come.
+func (c *clock) Knows(of *record.Claim) bool {
+	seen, ok := c.since[of.Beat]
+	return !ok || seen.came
 }
 
 // Start has nothing to note but the beat. A new claim's beats begin anywhere, so that no other claim
@@ -45,19 +58,33 @@ func (c *clock) Start(of *record.Claim) {
 // much as the core keeps back by default.
 func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
-// seen returns since when each beat of the record was seen: those of before, and the others
-// since then.
-func seen(r *record.Record, before map[uint64]time.Time, then time.Time) map[uint64]time.Time {
-	all := make(map[uint64]time.Time, len(r.Claims))
+// seen returns since when each beat of r is seen, which this process had before, as it knew was until told,
+// or has seen then. by is the clock of the call that wrote r; nil: it was read.
+func seen(r, was *record.Record, before map[uint64]sighting, told, then time.Time, by *clock) map[uint64]sighting {
+	all := make(map[uint64]sighting, len(r.Claims))
 	for i := range r.Claims {
-		beat := r.Claims[i].Beat
-		if first, ok := before[beat]; ok && first.Before(then) {
-			all[beat] = first
-		} else {
-			all[beat] = then
+		c := &r.Claims[i]
+		one, had := before[c.Beat]
+		if !had {
+			one.came = follows(c, was, told, then)
 		}
+		if !had || then.Before(one.at) {
+			one.at = then
+		}
+		if by != nil && !one.came {
+			_, had = by.since[c.Beat]
+			one.came = !had
+		}
+		all[c.Beat] = one
 	}
 	return all
+}
+
+// follows reports whether a lease's beat, seen then, was made since told and not long ago: the claim had an
+// earlier one. A store that goes back has a former beat again, which is smaller.
+func follows(c *record.Claim, was *record.Record, told, then time.Time) bool {
+	return c.Status == record.Holding && then.Sub(told) <= c.TTL/2 &&
+		slices.ContainsFunc(was.Claims, func(b record.Claim) bool { return b.Owner == c.Owner && b.Beat < c.Beat })
 }
 
 // ClockFinding is [driver.ClockFinding] for a store whose clock ends no lease. A wrong clock is

@@ -99,6 +99,62 @@ func TestWaitersDoNotProlongALease(t *testing.T) {
 	}
 }
 
+// Nobody knows when a holder gave its last sign who has not seen it come: one that is long dead must not look
+// alive to whoever has just come, or looks but rarely.
+func TestTTLIsToldOfRenewalsThatWereSeen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := &hashed{}
+		holder := claimOf(t, process(t, store), driver.Request{Owner: "holder"})
+		claimtest.Granted(t, holder)
+		renew := func() {
+			t.Helper()
+			if _, err := holder.Renew(t.Context(), ttl); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tells := func(d driver.Driver, what string, want time.Duration) {
+			t.Helper()
+			st, err := d.(driver.Operator).Inspect(t.Context(), "r")
+			if err != nil || len(st.Holders) != 1 || st.Holders[0].TTL != want || st.Holders[0].Left <= 0 {
+				t.Errorf("%s: %v, %v; want a holder with a TTL of %v", what, st, err, want)
+			}
+			sts, _, err := d.(driver.Operator).List(t.Context(), "", "", 10)
+			if err != nil || len(sts) != 1 || sts[0].Holders[0].TTL != want {
+				t.Errorf("%s: listed %v, %v; want a holder with a TTL of %v", what, sts, err, want)
+			}
+			busy := claimtest.Refused(t, claimOf(t, d, driver.Request{Owner: "other"}))
+			if busy.Holder.TTL != want {
+				t.Errorf("%s: refused with %v; want a TTL of %v", what, busy.Holder, want)
+			}
+		}
+		often, rarely := process(t, store), process(t, store)
+		tells(often, "never seen before", 0)
+		tells(rarely, "never seen before", 0)
+		time.Sleep(ttl / 4)
+		tells(often, "the same sign", 0)
+		renew()
+		tells(often, "a renewal since", ttl)
+		time.Sleep(ttl / 2)
+		renew()
+		tells(rarely, "a renewal since a look that is long ago", 0)
+		time.Sleep(10 * ttl)
+		tells(process(t, store), "dead, to who has just come", 0)
+	})
+}
+
+// A process knows when its own leases were renewed.
+func TestTTLOfOwnLeases(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := process(t, &hashed{})
+		claimtest.Granted(t, claimOf(t, d, driver.Request{Owner: "a"}))
+		time.Sleep(ttl / 2)
+		st, err := d.(driver.Operator).Inspect(t.Context(), "r")
+		if err != nil || len(st.Holders) != 1 || st.Holders[0].TTL != ttl || st.Holders[0].Left > ttl*3/4 {
+			t.Errorf("%v, %v", st, err)
+		}
+	})
+}
+
 // A store that tells for how long a value has been there spares those who come late the watching.
 func TestAgeOfAValueIsBelieved(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -13,7 +13,8 @@ import (
 )
 
 // Inspect implements [driver.Operator]. It shows the lease of a dead holder until this process
-// has watched it for its TTL.
+// has watched it for its TTL. It shows the TTL of a lease that this process made, or whose last
+// renewal it has seen.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	ctx, leave, err := d.enter(ctx)
 	if err != nil {

@@ -21,7 +21,7 @@ type resource struct {
 	known   bool                     // guarded by mu; what follows may be what the store has
 	version Version                  // guarded by mu
 	record  record.Record            // guarded by mu; never changed in place
-	since   map[uint64]time.Time     // guarded by mu; see clock
+	since   map[uint64]sighting      // guarded by mu; see clock
 	highest uint64                   // guarded by mu; the highest number of a grant that was ever seen
 	waiting map[string]chan struct{} // guarded by mu; by owner, closed when it may hold
 	told    time.Time                // guarded by mu; when the store, or its watch, has told of the record last
@@ -71,12 +71,13 @@ func (v *view) encoded() []byte {
 	return append(v.Encode(), bytes.Repeat([]byte(" "), v.spare)...)
 }
 
-// note takes in what the store had at then or earlier, and wakes whose turn it is.
-func (s *resource) note(r record.Record, version Version, then time.Time) {
+// note takes in what the store had at then or earlier, and wakes whose turn it is. by is the clock of the call
+// that wrote it; nil: it was read.
+func (s *resource) note(r record.Record, version Version, then time.Time, by *clock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.since = seen(&r, &s.record, s.since, s.told, then, by)
 	s.known, s.version, s.record, s.told = true, version, r, time.Now()
-	s.since = seen(&r, s.since, then)
 	s.highest = max(s.highest, r.Fence)
 	s.wakeNext()
 }
@@ -269,7 +270,7 @@ func (d *Driver) take(s *resource, i Item) error {
 	now := time.Now()
 	r, err := d.decode(i)
 	if err == nil {
-		s.note(r, i.Version, now.Add(-max(0, i.Age)))
+		s.note(r, i.Version, now.Add(-max(0, i.Age)), nil)
 	}
 	return err
 }

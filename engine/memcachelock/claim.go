@@ -273,6 +273,7 @@ type lasting struct{}
 
 func (lasting) Now() int64                         { return 0 }
 func (lasting) Left(c *record.Claim) time.Duration { return c.TTL }
+func (lasting) Knows(*record.Claim) bool           { return false }
 func (lasting) Start(*record.Claim)                {}
 
 // lookEvery is how often a waiter says that it waits.

@@ -65,6 +65,8 @@ type Clock interface {
 	Now() int64
 	// Left returns how much of the claim's time is left; none: it is over.
 	Left(c *Claim) time.Duration
+	// Knows reports whether the claim's time started TTL - Left ago. Otherwise it is longer ago.
+	Knows(c *Claim) bool
 	// Start restarts the claim's time; its TTL and Beat are set.
 	Start(c *Claim)
 }
@@ -79,6 +81,9 @@ func (n Instant) Now() int64 { return int64(n) }
 func (n Instant) Left(c *Claim) time.Duration {
 	return time.Duration(c.Ends-int64(n)) * time.Microsecond
 }
+
+// Knows is true: there is one clock.
+func (n Instant) Knows(*Claim) bool { return true }
 
 // Start sets when it ends, rounded up.
 func (n Instant) Start(c *Claim) { c.Ends = int64(n) + Micros(c.TTL) }

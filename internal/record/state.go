@@ -26,9 +26,13 @@ func (r *Record) State(at Clock, resource string) driver.State {
 
 // Holder tells of a lease, or of what lingers.
 func (c *Claim) Holder(at Clock) driver.Holder {
-	return driver.Holder{
-		Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Limit: c.Limit, Fence: driver.FenceOf(c.Fence), Note: c.Note, Held: since(at, c), Left: at.Left(c), TTL: c.TTL,
+	h := driver.Holder{
+		Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Limit: c.Limit, Fence: driver.FenceOf(c.Fence), Note: c.Note, Held: since(at, c), Left: at.Left(c),
 	}
+	if at.Knows(c) {
+		h.TTL = c.TTL
+	}
+	return h
 }
 
 func since(at Clock, c *Claim) time.Duration {

@@ -83,8 +83,9 @@ func (q *queue) state(name string) driver.State {
 }
 
 // A queue is a record.Clock of the state.
-func (q *queue) Now() int64          { return time.Now().UnixMicro() }
-func (q *queue) Start(*record.Claim) {}
+func (q *queue) Now() int64               { return time.Now().UnixMicro() }
+func (q *queue) Start(*record.Claim)      {}
+func (q *queue) Knows(*record.Claim) bool { return false }
 func (q *queue) Left(c *record.Claim) time.Duration {
 	if c.Status == record.Evicted {
 		return time.Second

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// instances is a service of some instances, one of which answers.
+type instances struct {
+	mu      sync.Mutex
+	down    bool
+	answers string
+	entries map[string][]happened // by instance, the oldest first
+}
+
+type happened struct {
+	at   time.Time
+	name string
+}
+
+func (s *instances) happens(instance string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range n {
+		s.entries[instance] = append(s.entries[instance], happened{time.Now(), fmt.Sprintf("%s-%d.", instance, len(s.entries[instance])+1)})
+	}
+}
+
+func (s *instances) set(down bool, answers string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down, s.answers = down, answers
+}
+
+func (s *instances) History(ctx context.Context, query url.Values) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return nil, errors.New("connection refused")
+	}
+	limit, _ := strconv.Atoi(query.Get("limit"))
+	all := s.entries[s.answers]
+	i := len(all)
+	if after, err := strconv.Atoi(query.Get("after")); err == nil {
+		i = after - 1
+	}
+	page := wire.Entries{Instance: s.answers, Begins: time.Now().UTC().Format(time.RFC3339), BeginsMS: 1 << 30}
+	for ; i > 0 && len(page.Entries) < limit; i-- {
+		e := all[i-1]
+		page.Entries = append(page.Entries, wire.Entry{Seq: strconv.Itoa(i), Kind: "granted", Name: e.name,
+			Time: e.at.UTC().Format(time.RFC3339Nano), Ago: time.Since(e.at).Milliseconds()})
+	}
+	if i > 0 {
+		page.Next = strconv.Itoa(i + 1)
+	}
+	return json.Marshal(page)
+}
+
+// followed starts history --follow.
+func followed(t *testing.T, s *instances) (printed func() (stdout, stderr string)) {
+	var out, err bytes.Buffer
+	ctx, cancel := context.WithCancel(t.Context())
+	h := history{a: &app{stdout: &out, stderr: &err}, limit: historyLimit, follow: true}
+	var done sync.WaitGroup
+	done.Go(func() { h.show(ctx, s) })
+	t.Cleanup(func() { cancel(); done.Wait() })
+	return func() (string, string) {
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		return out.String(), err.String()
+	}
+}
+
+// All that happened in an outage is printed.
+func TestFollowedHistoryAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &instances{answers: "a", entries: map[string][]happened{}}
+		s.happens("a", 3)
+		printed := followed(t, s)
+		printed()
+		s.set(true, "a")
+		printed()
+		s.happens("a", 2500)
+		s.set(false, "a")
+		out, says := printed()
+		if n := strings.Count(out, "granted"); n != 2503 || strings.Contains(says, "events are missing") {
+			t.Errorf("%d lines of 2,503; %s", n, says)
+		}
+		s.happens("a", followMost+7)
+		if out, says = printed(); strings.Count(out, "granted") != 2503+followMost || !strings.Contains(says, "events are missing") {
+			t.Errorf("%d lines; %s", strings.Count(out, "granted"), says)
+		}
+	})
+}
+
+// Instances that take turns are both listened to.
+func TestFollowedHistoryOfSeveralInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &instances{answers: "a", entries: map[string][]happened{}}
+		s.happens("a", 2)
+		s.happens("b", 9)
+		printed := followed(t, s)
+		printed()
+		for range 3 {
+			s.happens("b", 1)
+			s.set(false, "b")
+			printed()
+			s.happens("a", 1)
+			s.set(false, "a")
+			printed()
+		}
+		out, says := printed()
+		if strings.Count(out, "granted") != 2+6 || strings.Contains(out, "b-9.") {
+			t.Errorf("printed:\n%s", out)
+		}
+		if strings.Count(says, "as seen by a") != 1 || strings.Count(says, "as seen by b") != 1 {
+			t.Errorf("said:\n%s", says)
+		}
+	})
+}
