@@ -222,23 +222,21 @@ type gaze struct {
 
 // run looks at what is held, until nobody listens and there is no history.
 func (h *hub) run(ctx context.Context) {
-	pause := lookEvery // of looks for listeners
+	pause, allMissed, missed := lookEvery, 0, 0 // of looks for listeners; how many looks in a row were not whole
 	for {
 		g, ok := h.begin()
 		if !ok {
 			return
 		}
-		began := time.Now()
 		took, whole := h.look(ctx, g)
 		h.begun(g.ready, whole)
 		if g.all {
-			h.dueAfter(began, took, whole)
+			allMissed = missedAfter(allMissed, whole)
+			h.dueAfter(pauseAfter(h.s.history.every, took, allMissed))
 		}
 		if g.prefix == g.narrow {
-			pause = max(lookEvery, lookShare*took)
-			if !whole { // which says nothing of how long an answer takes
-				pause = max(lookEvery, took)
-			}
+			missed = missedAfter(missed, whole)
+			pause = pauseAfter(lookEvery, took, missed)
 		}
 		if !h.rest(ctx, pause) {
 			return
@@ -246,12 +244,26 @@ func (h *hub) run(ctx context.Context) {
 	}
 }
 
-// dueAfter says when the history is to have its next look after one that began then.
-func (h *hub) dueAfter(began time.Time, took time.Duration, whole bool) {
-	pause := max(h.s.history.every, lookShare*took)
-	if !whole {
-		pause = max(h.s.history.every, took)
+// missedAfter is how many looks in a row were not whole.
+func missedAfter(missed int, whole bool) int {
+	if whole {
+		return 0
 	}
+	return missed + 1
+}
+
+// pauseAfter is the pause after a look, so that looks take a part of the time. How long the whole answer takes is unknown
+// after one that was not: the pause doubles with each, up to that part.
+func pauseAfter(every, took time.Duration, missed int) time.Duration {
+	share := lookShare * took
+	if missed > 0 {
+		share = min(share, took<<min(missed-1, 10))
+	}
+	return max(every, share)
+}
+
+// dueAfter says that the history is to have its next look after a pause.
+func (h *hub) dueAfter(pause time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.due = time.Now().Add(pause)
@@ -344,7 +356,8 @@ func (h *hub) look(ctx context.Context, g gaze) (took time.Duration, whole bool)
 	seen, fit, err := h.list(ask, validPrefix(g.prefix), g.all)
 	took = time.Since(began)
 	if g.all && ctx.Err() == nil {
-		defer func() { h.s.history.saw(began, lookShare*took, seen.sight, err == nil && !fit) }()
+		slow := err != nil && errors.Is(ask.Err(), context.DeadlineExceeded)
+		defer func() { h.s.history.saw(began, lookShare*took, seen.sight, err == nil && !fit, slow) }()
 	}
 	if err != nil {
 		return took, false

@@ -89,7 +89,7 @@ type Figures struct {
 	Store       string      `json:"store"`
 }
 
-// States of the store, as the last look at it found.
+// States of the store, as the last look at it found. Unknown: there was none yet, or its answer was not there in time.
 const StoreUp, StoreDown, StoreUnknown = "up", "down", "unknown"
 
 // Contended is a name that others wait for.
