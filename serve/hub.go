@@ -68,8 +68,9 @@ type waitedAt struct {
 	wire.Event
 	note  string
 	since time.Time
-	seen  bool // by a look: then its absence says that it is over
-	over  bool // its end is in the history
+	seen  bool   // by a look: then its absence says that it is over
+	owner string // "": only looks know of it
+	over  bool   // its end is in the history
 }
 
 // A term is how long a lease lasts by what this instance was answered last.
@@ -135,6 +136,7 @@ func (e told) frame() (sent, error) {
 func (h *hub) init(s *Server) {
 	h.s, h.nudge = s, make(chan struct{}, 1)
 	h.listeners, h.touched, h.evicts = make(map[*listener]bool), make(map[string]bool), make(map[lease]string)
+	h.places = make(map[lease]*waitedAt)
 }
 
 // listen adds a listener. The caller calls leave.
@@ -163,8 +165,18 @@ func (h *hub) start() {
 
 // forget forgets what is known. Requires mu.
 func (h *hub) forget() {
-	h.known, h.places, h.compared = nil, nil, false
+	h.known, h.compared = nil, false
 	clear(h.evicts)
+	for l, one := range h.places {
+		h.losePlace(l, one)
+	}
+}
+
+// losePlace forgets a place, but for what expire is to know. Requires mu.
+func (h *hub) losePlace(l lease, one *waitedAt) {
+	if one.seen = false; one.owner == "" || !h.looking {
+		delete(h.places, l)
+	}
 }
 
 // records begins to look at all names for the history.
@@ -230,6 +242,7 @@ func (h *hub) run(ctx context.Context) {
 		}
 		took, whole := h.look(ctx, g)
 		h.begun(g.ready, whole)
+		h.expire()
 		if g.all {
 			allMissed = missedAfter(allMissed, whole)
 			h.dueAfter(pauseAfter(h.s.history.every, took, allMissed))
@@ -319,7 +332,7 @@ func (h *hub) begin() (g gaze, ok bool) {
 	if !g.heard && h.s.history.many() {
 		h.forget()
 	} else if h.known == nil && !h.partial {
-		h.known, h.places, h.prefix = make(map[lease]*holding), make(map[lease]*waitedAt), g.prefix
+		h.known, h.prefix = make(map[lease]*holding), g.prefix
 	}
 	clear(h.touched)
 	h.asks = g.prefix
@@ -427,9 +440,9 @@ func (h *hub) narrows(g gaze) {
 			h.lose(l)
 		}
 	}
-	for l := range h.places {
+	for l, one := range h.places {
 		if !strings.HasPrefix(l.name, g.narrow) {
-			delete(h.places, l)
+			h.losePlace(l, one)
 		}
 	}
 	h.prefix = g.narrow
@@ -537,7 +550,7 @@ func (h *hub) compare(s seen, prefix string) {
 	defer h.mu.Unlock()
 	first, before := h.known == nil || !h.compared, h.prefix
 	if h.known == nil {
-		h.known, h.places = make(map[lease]*holding), make(map[lease]*waitedAt)
+		h.known = make(map[lease]*holding)
 	}
 	keeps := h.recorded() && h.compared && before == "" // what is known of other names
 	var pace breath
@@ -604,7 +617,7 @@ func (h *hub) comparePlaces(s seen, prefix string, keeps, first bool) {
 		switch {
 		case !strings.HasPrefix(l.name, prefix):
 			if !keeps {
-				delete(h.places, l)
+				h.losePlace(l, one)
 			}
 		case !waits && !holds && one.seen && !h.touched[l.name]:
 			delete(h.places, l)
@@ -622,6 +635,23 @@ func (h *hub) comparePlaces(s seen, prefix string, keeps, first bool) {
 			if h.places[l] = one; !first && strings.HasPrefix(l.name, h.prefix) {
 				h.record(told{wire.Waiting, one.Event, more{note: one.note, time: one.since}})
 			}
+		}
+	}
+}
+
+// expire tells the history of places that are over and that no look has seen: their callers have not called again for
+// longer than a place lasts.
+func (h *hub) expire() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var pace breath
+	for l, one := range h.places {
+		pace.let(&h.mu)
+		if one.seen || h.s.claims.has(key{l.name, one.owner}) || h.places[l] != one {
+			continue
+		}
+		if delete(h.places, l); !one.over {
+			h.record(told{wire.Left, one.Event, more{note: one.note}})
 		}
 	}
 }
@@ -823,10 +853,8 @@ func (h *hub) waits(one *claim) {
 	if h.places[l] != nil { // it was seen before
 		return
 	}
-	if h.places != nil {
-		h.places[l] = &waitedAt{Event: e.Event, note: e.note, since: one.queued}
-	}
 	if h.looking {
+		h.places[l] = &waitedAt{Event: e.Event, note: e.note, since: one.queued, owner: one.key.owner}
 		h.touched[e.Name] = true
 	}
 	h.record(e)
