@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
@@ -67,3 +68,17 @@ func (b bubble) figures() wire.Figures { return told[wire.Figures](b, wire.Overv
 func (b bubble) history(query string) wire.Entries {
 	return told[wire.Entries](b, wire.History+"?"+query)
 }
+
+// wantHistory waits for looks first.
+func (b bubble) wantHistory(query, want string) wire.Entries {
+	b.t.Helper()
+	time.Sleep(lookedBy)
+	all := b.history(query)
+	if got := kinds(all); got != want {
+		b.t.Fatalf("the history of %s is\n%s\nwant\n%s", query, got, want)
+	}
+	return all
+}
+
+// lookedBy is how long a look takes at most to begin and end, with the options often.
+const lookedBy = 200 * time.Millisecond

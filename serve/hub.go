@@ -58,10 +58,24 @@ type holding struct {
 	wire.Event
 	note  string    // as the engine keeps it
 	since time.Time // zero: unknown
-	ends  time.Time // unless it is renewed, as the engine said last; zero: unknown
+	end   end       // unless it is renewed, as a look found last
 	term  *term     // nil: this instance has neither granted nor renewed it
 	owner driver.Owner
 }
+
+// An end is when a lease ends that has that much left; zero: unknown. The engine was asked at asked, and answered by answered.
+type end struct {
+	left            time.Duration
+	asked, answered time.Time
+}
+
+// is reports whether a lease ends then.
+func (e end) is(then time.Time) bool {
+	return e.left > 0 && !e.asked.Add(e.left-endSlack).After(then) && !e.answered.Add(e.left+endSlack).Before(then)
+}
+
+// endSlack is by how much what an engine says of the end of a lease may be wrong: some count whole seconds.
+const endSlack = time.Second
 
 // A waitedAt is a place in a queue, and when it was taken; zero: unknown.
 type waitedAt struct {
@@ -389,7 +403,9 @@ func (h *hub) look(ctx context.Context, g gaze) (took time.Duration, whole bool)
 
 // seen is what a look has seen.
 type seen struct {
-	at     time.Time
+	began  time.Time // before all
+	asked  time.Time // before what is added
+	at     time.Time // and after
 	held   map[lease]*holding
 	places map[lease]*waitedAt
 	sight  *sight // of all names; nil: it was not about them, or not whole
@@ -397,9 +413,10 @@ type seen struct {
 
 // list asks for all leases of names that begin with prefix. fit: there are no more than the hub follows.
 func (h *hub) list(ctx context.Context, prefix string, all bool) (s seen, fit bool, err error) {
-	s = seen{held: make(map[lease]*holding), places: make(map[lease]*waitedAt)}
+	s = seen{began: time.Now(), held: make(map[lease]*holding), places: make(map[lease]*waitedAt)}
 	sees := &sight{}
 	for names, after := 0, ""; ; {
+		s.asked = time.Now()
 		states, next, err := h.s.operator.List(ctx, prefix, after, wire.MaxPage)
 		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 			return seen{}, false, err
@@ -484,13 +501,14 @@ func (h *hub) open() *sent {
 func (h *hub) askAgain(ctx context.Context, held map[lease]*holding, prefix string) {
 	began := time.Now()
 	for _, gone := range h.notIn(held, prefix) {
+		asked := time.Now()
 		if time.Since(began) > askFor {
 			held[gone] = h.holdingOf(gone)
 			h.soonIfHeard()
 		} else if state, err := h.s.operator.Inspect(ctx, gone.name); err != nil {
 			held[gone] = h.holdingOf(gone)
 		} else {
-			again := seen{at: time.Now(), held: held, places: make(map[lease]*waitedAt)}
+			again := seen{asked: asked, at: time.Now(), held: held, places: make(map[lease]*waitedAt)}
 			again.add(state)
 		}
 	}
@@ -505,9 +523,7 @@ func (s *seen) add(state driver.State) {
 		if h.Owner.Reveal() != "" { // else it lingers, and its end was told
 			e := eventOf(state.Resource, h)
 			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held), owner: h.Owner}
-			if h.Left > 0 {
-				one.ends = s.at.Add(h.Left)
-			}
+			one.end = end{h.Left, s.asked, s.at}
 			s.held[e.lease()] = one
 		}
 	}
@@ -562,7 +578,7 @@ func (h *hub) compare(s seen, prefix string) {
 				h.lose(l)
 			}
 		case !ok && !h.touched[l.name]:
-			h.end(l, one, s.at)
+			h.end(l, one, s)
 			h.lose(l)
 		}
 	}
@@ -573,7 +589,9 @@ func (h *hub) compare(s seen, prefix string) {
 		switch {
 		case h.touched[l.name]:
 		case was != nil:
-			was.ends = one.ends
+			if one.end.left > 0 { // else it is over just now
+				was.end = one.end
+			}
 			if was.since.IsZero() {
 				was.since = one.since
 			}
@@ -687,13 +705,13 @@ func (h *hub) because(k key, reason string) {
 }
 
 // end tells that a lease is seen to have ended. Requires mu.
-func (h *hub) end(l lease, one *holding, now time.Time) {
-	e := told{wire.EventEnded, one.Event, more{note: one.note, held: sinceOf(one.since, now)}}
+func (h *hub) end(l lease, one *holding, s seen) {
+	e := told{wire.EventEnded, one.Event, more{note: one.note, held: sinceOf(one.since, s.at)}}
 	if reason, ok := h.evicts[l]; ok {
 		e.kind, e.Reason = wire.EventEvicted, reason
 	}
 	h.hear(e, true)
-	if e.kind == wire.EventEnded && one.ranOut(now) {
+	if e.kind == wire.EventEnded && one.ranOut(s.began) {
 		last := one.term.renewed.Load()
 		e.kind, e.time = wire.Expired, last.ends
 		e.held, e.silent = sinceOf(one.since, last.ends), sinceOf(last.sent, last.ends)
@@ -706,19 +724,16 @@ func (h *hub) end(l lease, one *holding, now time.Time) {
 	}
 }
 
-// ranOut reports whether a lease that is over was not renewed in time, as far as is known here: by this instance it was
-// not, and the engine has not said that it was by others.
-func (one *holding) ranOut(now time.Time) bool {
-	if one.term == nil {
+// ranOut reports whether a lease that is found over by a call of then or later was not renewed in time, as far as is known
+// here: when half of the time was over since this instance has renewed it, a look has seen that nobody had again. A holder
+// that goes on renews sooner.
+func (one *holding) ranOut(then time.Time) bool {
+	if one == nil || one.term == nil {
 		return false
 	}
 	last := one.term.renewed.Load()
-	return last != nil && now.After(last.ends) && !one.ends.After(last.ends.Add(renewalSlack))
+	return last != nil && !then.Before(last.ends) && one.end.asked.After(last.sent.Add(last.ends.Sub(last.sent)/2)) && one.end.is(last.ends)
 }
-
-// renewalSlack is by how much what the engine says of the end of a lease may differ from what it granted, without a
-// renewal by another instance.
-const renewalSlack = time.Second
 
 // lose requires mu.
 func (h *hub) lose(l lease) {
@@ -925,6 +940,9 @@ func (h *hub) lost(one *claim, why error, ranOut bool) {
 	}
 	e := one.event(wire.EventEnded)
 	end := time.Now()
+	h.mu.Lock()
+	ranOut = ranOut && h.known[e.lease()].ranOut(end)
+	h.mu.Unlock()
 	last := t.renewed.Load()
 	if reason, ok := evictedFor(why); ok {
 		e.kind, e.Reason = wire.EventEvicted, reason
