@@ -393,7 +393,9 @@ func (h *hub) look(ctx context.Context, g gaze) (took time.Duration, whole bool)
 		h.follows(fit)
 	}
 	if fit {
-		h.askAgain(ask, seen.held, g.prefix)
+		if g.heard {
+			h.askAgain(ask, seen.held, g.narrow)
+		}
 		h.compare(seen, g.prefix)
 	} else if g.all {
 		h.narrows(g)
@@ -500,16 +502,21 @@ func (h *hub) open() *sent {
 // its end stops. Of those that it does not come to, for many end at once, the next look asks.
 func (h *hub) askAgain(ctx context.Context, held map[lease]*holding, prefix string) {
 	began := time.Now()
+	again := func(l lease) {
+		if one, _ := h.asKnown(l); one != nil {
+			held[l] = one
+		}
+	}
 	for _, gone := range h.notIn(held, prefix) {
 		asked := time.Now()
 		if time.Since(began) > askFor {
-			held[gone] = h.holdingOf(gone)
+			again(gone)
 			h.soonIfHeard()
 		} else if state, err := h.s.operator.Inspect(ctx, gone.name); err != nil {
-			held[gone] = h.holdingOf(gone)
+			again(gone)
 		} else {
-			again := seen{asked: asked, at: time.Now(), held: held, places: make(map[lease]*waitedAt)}
-			again.add(state)
+			found := seen{asked: asked, at: time.Now(), held: held, places: make(map[lease]*waitedAt)}
+			found.add(state)
 		}
 	}
 }
@@ -546,17 +553,6 @@ func (h *hub) notIn(held map[lease]*holding, prefix string) (gone []lease) {
 		}
 	}
 	return gone
-}
-
-// holdingOf is what was known of a lease, by itself: what is known changes.
-func (h *hub) holdingOf(l lease) *holding {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if one := h.known[l]; one != nil {
-		again := *one
-		return &again
-	}
-	return &holding{}
 }
 
 // compare tells the difference between what was known and what is seen, but for names of which
@@ -903,10 +899,7 @@ func (h *hub) released(one *claim) {
 	}
 	e := one.event(wire.EventReleased)
 	since := one.lease.since
-	h.mu.Lock()
-	was := h.known[e.lease()]
-	place := h.places[e.lease()]
-	h.mu.Unlock()
+	was, place := h.asKnown(e.lease())
 	switch {
 	case was != nil && since.IsZero():
 		e.Event, e.note, since = was.Event, was.note, was.since
@@ -930,6 +923,21 @@ func (h *hub) released(one *claim) {
 		t.over.Store(true)
 	}
 	h.tell(e, nil)
+}
+
+// asKnown is what is known of a lease or a place, by itself: what is known changes. nil: nothing is.
+func (h *hub) asKnown(l lease) (held *holding, waits *waitedAt) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if one := h.known[l]; one != nil {
+		again := *one
+		held = &again
+	}
+	if one := h.places[l]; one != nil {
+		again := *one
+		waits = &again
+	}
+	return held, waits
 }
 
 // lost is for a claim whose call found its lease over.
