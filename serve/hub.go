@@ -56,10 +56,12 @@ type hub struct {
 // A holding is a lease that is held.
 type holding struct {
 	wire.Event
-	note  string    // as the engine keeps it
-	since time.Time // zero: unknown
-	end   end       // unless it is renewed, as a look found last
-	term  *term     // nil: this instance has neither granted nor renewed it
+	note  string        // as the engine keeps it
+	since time.Time     // zero: unknown
+	end   end           // unless it is renewed, as a look found last
+	least time.Duration // of its length, since looks have seen that it was renewed; 0: they have not
+	row   int           // of the sight
+	term  *term         // nil: this instance has neither granted nor renewed it
 	owner driver.Owner
 }
 
@@ -72,6 +74,55 @@ type end struct {
 // is reports whether a lease ends then.
 func (e end) is(then time.Time) bool {
 	return e.left > 0 && !e.asked.Add(e.left-endSlack).After(then) && !e.answered.Add(e.left+endSlack).Before(then)
+}
+
+// moved reports whether the end is another one later, by renewal or by a change of length.
+func (e end) moved(later end) bool {
+	return e.left > 0 && later.left > 0 && (later.asked.Add(later.left-endSlack).After(e.answered.Add(e.left)) ||
+		later.answered.Add(later.left+endSlack).Before(e.asked.Add(e.left)))
+}
+
+// learns is for what a look says of the end. If that has moved, the lease was renewed since the look before, and what is
+// left is the least that its length can be.
+func (one *holding) learns(e end) {
+	if e.left <= 0 { // it is over just now, or the engine does not say
+		return
+	}
+	if one.end.moved(e) {
+		one.least = e.left
+	}
+	one.end = e
+}
+
+// length is for how long the lease was granted or renewed last: exactly if this instance did that, and else what it is at
+// least; 0: unknown.
+func (one *holding) length() time.Duration {
+	if one.term != nil {
+		if last := one.term.renewed.Load(); last != nil && one.end.asked.After(last.sent) && one.end.is(last.ends) {
+			return last.ends.Sub(last.sent)
+		}
+	}
+	return one.least
+}
+
+// times adds lengths of leases that the engine does not tell to what it was asked at that time.
+func (h *hub) times(state *driver.State, asked time.Time) {
+	now := time.Now()
+	for i := range state.Holders {
+		one := &state.Holders[i]
+		if one.TTL > 0 || one.Left <= 0 || one.Owner.Reveal() == "" {
+			continue
+		}
+		if _, d := wire.Said(one.Note); d != nil && d.Kind != "" {
+			continue // nobody renews it
+		}
+		if was, _ := h.asKnown(lease{state.Resource, wire.Handle(one.Owner.Reveal())}); was != nil {
+			was.learns(end{one.Left, asked, now})
+			if ttl := was.length(); ttl > 0 {
+				one.TTL = max(ttl, one.Left)
+			}
+		}
+	}
 }
 
 // endSlack is by how much what an engine says of the end of a lease may be wrong: some count whole seconds.
@@ -426,10 +477,7 @@ func (h *hub) list(ctx context.Context, prefix string, all bool) (s seen, fit bo
 		s.at = time.Now()
 		sees.at = s.at
 		for _, state := range states {
-			s.add(state)
-			if all {
-				sees.add(state)
-			}
+			s.add(state, sees)
 		}
 		if names += len(states); names > mostFollowed {
 			return seen{}, false, nil
@@ -516,7 +564,7 @@ func (h *hub) askAgain(ctx context.Context, held map[lease]*holding, prefix stri
 			again(gone)
 		} else {
 			found := seen{asked: asked, at: time.Now(), held: held, places: make(map[lease]*waitedAt)}
-			found.add(state)
+			found.add(state, &sight{})
 		}
 	}
 }
@@ -524,20 +572,22 @@ func (h *hub) askAgain(ctx context.Context, held map[lease]*holding, prefix stri
 // validPrefix cuts what is left of a character at the end of a common prefix.
 func validPrefix(prefix string) string { return strings.ToValidUTF8(prefix, "") }
 
-// add adds what a resource has.
-func (s *seen) add(state driver.State) {
+// add adds what a resource has, to the sight as well.
+func (s *seen) add(state driver.State, sees *sight) {
 	for _, h := range state.Holders {
 		if h.Owner.Reveal() != "" { // else it lingers, and its end was told
 			e := eventOf(state.Resource, h)
-			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held), owner: h.Owner}
+			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held), owner: h.Owner, row: len(sees.rows)}
 			one.end = end{h.Left, s.asked, s.at}
 			s.held[e.lease()] = one
+			sees.holds(e.Event, h)
 		}
 	}
 	for _, w := range state.Waiters {
 		e := eventOf(state.Resource, driver.Holder{Owner: w.Owner, Mode: w.Mode, Note: w.Note})
 		e.Token = ""
 		s.places[e.lease()] = &waitedAt{Event: e.Event, note: e.note, since: before(s.at, w.Waited), seen: true}
+		sees.rows = append(sees.rows, row{name: e.Name, host: eventHost(e.Event), waits: true, since: before(s.at, w.Waited)})
 	}
 }
 
@@ -585,8 +635,9 @@ func (h *hub) compare(s seen, prefix string) {
 		switch {
 		case h.touched[l.name]:
 		case was != nil:
-			if one.end.left > 0 { // else it is over just now
-				was.end = one.end
+			was.learns(one.end)
+			if s.sight != nil {
+				s.sight.rows[one.row].knows(was.length())
 			}
 			if was.since.IsZero() {
 				was.since = one.since

@@ -24,23 +24,58 @@ type sight struct {
 // A row is a lease or a place.
 type row struct {
 	name   string
-	note   string
+	host   string
 	waits  bool
-	since  time.Time // zero: unknown
-	atRisk bool
+	since  time.Time     // zero: unknown
+	renews bool          // its holder says who it is, and means to renew it
+	left   time.Duration // 0: unknown
+	ttl    time.Duration // that, or less; 0: unknown
 }
 
-// add adds what a resource has.
-func (s *sight) add(state driver.State) {
-	for _, h := range state.Holders {
-		if h.Owner.Reveal() != "" { // else nobody holds it
-			s.held++
-			s.rows = append(s.rows, row{name: state.Resource, note: h.Note, since: before(s.at, h.Held), atRisk: isAtRisk(h)})
-		}
+// holds adds a lease.
+func (s *sight) holds(e wire.Event, h driver.Holder) {
+	s.held++
+	s.rows = append(s.rows, row{
+		name: e.Name, host: eventHost(e), since: before(s.at, h.Held), left: h.Left, ttl: h.TTL,
+		renews: e.Details != nil && e.Details.Kind == "",
+	})
+}
+
+func eventHost(e wire.Event) string {
+	if e.Details == nil {
+		return ""
 	}
-	for _, w := range state.Waiters {
-		s.rows = append(s.rows, row{name: state.Resource, note: w.Note, waits: true, since: before(s.at, w.Waited)})
+	return e.Details.Host
+}
+
+// knows adds the length of a lease that the engine does not tell; 0: it is unknown.
+func (one *row) knows(ttl time.Duration) {
+	if one.ttl == 0 {
+		one.ttl = ttl
 	}
+}
+
+// A risk counts leases of which it is known whether they were not renewed for more than half their length.
+type risk struct{ unknown, known, late int }
+
+// add adds a lease. Those that nobody may mean to renew are at no risk.
+func (r *risk) add(one *row) {
+	switch {
+	case one.waits || !one.renews:
+	case one.ttl == 0 || one.left == 0:
+		r.unknown++
+	default:
+		r.known++
+		r.late += number(one.left < one.ttl/2)
+	}
+}
+
+// told is how many leases may be lost soon; nil: it is known of none.
+func (r *risk) told() *int {
+	if r.known == 0 && r.unknown > 0 {
+		return nil
+	}
+	return &r.late
 }
 
 // before is that long before t; zero: it is not known how long.
@@ -49,15 +84,6 @@ func before(t time.Time, d time.Duration) time.Time {
 		return time.Time{}
 	}
 	return t.Add(-d)
-}
-
-// isAtRisk reports whether a lease that its holder renews was not renewed for more than half its length.
-func isAtRisk(h driver.Holder) bool {
-	if h.TTL == 0 || h.Left == 0 || h.Left >= h.TTL/2 { // or it is not known
-		return false
-	}
-	_, d := wire.Said(h.Note)
-	return d != nil && d.Kind == "" // else nobody may mean to renew it
 }
 
 func (s *Server) overview(w http.ResponseWriter, r *http.Request) {
@@ -89,7 +115,7 @@ func (s *Server) figures(views []string) wire.Figures {
 	if seen := m.watch.sight; seen != nil {
 		age := wire.Millis(now.Sub(seen.at))
 		f.Age = &age
-		countRows(&f, seen.rows, now, in)
+		f.AtRisk = countRows(&f, seen.rows, now, in)
 	} else {
 		countRows(&f, s.claims.rows(), now, in)
 	}
@@ -98,7 +124,8 @@ func (s *Server) figures(views []string) wire.Figures {
 }
 
 // countRows counts what is held and waited for now.
-func countRows(f *wire.Figures, rows []row, now time.Time, in func(name string) bool) {
+func countRows(f *wire.Figures, rows []row, now time.Time, in func(name string) bool) (atRisk *int) {
+	var r risk
 	names, hosts := make(map[string]*wire.Contended), make(map[string]*wire.Host)
 	for _, one := range rows {
 		if !in(one.name) {
@@ -110,16 +137,16 @@ func countRows(f *wire.Figures, rows []row, now time.Time, in func(name string) 
 			names[one.name] = name
 		}
 		host := &wire.Host{}
-		if _, d := wire.Said(one.note); d != nil && d.Host != "" {
-			if hosts[d.Host] == nil {
-				hosts[d.Host] = &wire.Host{Host: d.Host}
+		if one.host != "" {
+			if hosts[one.host] == nil {
+				hosts[one.host] = &wire.Host{Host: one.host}
 			}
-			host = hosts[d.Host]
+			host = hosts[one.host]
 		}
 		if !one.waits {
 			f.Held++
 			host.Held++
-			f.AtRisk += number(one.atRisk)
+			r.add(&one)
 			continue
 		}
 		f.Waiting++
@@ -150,6 +177,7 @@ func countRows(f *wire.Figures, rows []row, now time.Time, in func(name string) 
 		return cmp.Or(b.Held-a.Held, b.Waiting-a.Waiting, cmp.Compare(a.Host, b.Host))
 	})
 	f.Hosts = f.Hosts[:min(len(f.Hosts), mostHosts)]
+	return r.told()
 }
 
 // ends are the kinds by which leases end.

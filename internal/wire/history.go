@@ -73,7 +73,7 @@ type Figures struct {
 	Names       int         `json:"names"`
 	Longest     int64       `json:"longest_wait_ms"`
 	LongestName string      `json:"longest_wait_name,omitempty"`
-	AtRisk      int         `json:"at_risk"`
+	AtRisk      *int        `json:"at_risk,omitempty"` // nil: how long leases are is unknown
 	LostHour    int         `json:"lost_hour"`
 	EvictedHour int         `json:"evicted_hour"`
 	GrantsMin   int         `json:"grants_minute"`
