@@ -187,6 +187,7 @@ var ends = map[string]bool{wire.EventReleased: true, wire.Expired: true, wire.Ev
 func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string, in func(name string) bool) {
 	all := len(views) == 1 && views[0] == ""
 	var waits [scales]uint32
+	grants := 0
 	seen := make(map[int64]*minute)
 	m.newestFirst(func(e *HistoryEntry) bool {
 		if e.Name == "" || !in(e.Name) {
@@ -197,12 +198,14 @@ func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string
 			f.Ends = append(f.Ends, e.told(now))
 		}
 		switch {
+		case ago < 0: // by a clock that was wrong
+			return true
 		case e.Kind == wire.Expired && ago < time.Hour && e.isLoss():
 			f.LostHour++
 		case e.Kind == wire.EventEvicted && ago < time.Hour:
 			f.EvictedHour++
 		case e.Kind == wire.EventGranted && ago < time.Minute:
-			f.GrantsMin++
+			grants++
 		}
 		if e.Kind == wire.EventGranted && ago < waitsFor && e.Waited != nil {
 			waits[scaleOf(*e.Waited)]++
@@ -215,34 +218,59 @@ func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string
 		}
 		return true
 	})
-	f.P50, f.P99 = quantile(&waits, 0.5), quantile(&waits, 0.99)
-	f.Series.Points = r.points(now, m, all, seen)
-}
-
-// points are of all names as they were counted, or of some as far as entries are still there, by how many steps ago they were.
-func (r *recorder) points(now time.Time, m *kept, all bool, seen map[int64]*minute) []wire.Point {
-	points := []wire.Point{}
+	reaches := func(d time.Duration) bool { return !m.since.After(m.from) || !m.since.After(now.Add(-d)) }
 	if all {
 		r.mu.Lock()
 		minutes := r.minutes.of(now)
+		grants = r.minutes.lately(now)
 		r.mu.Unlock()
-		for i := range minutes {
+		waits = waitsOf(minutes[:min(len(minutes), int(waitsFor/step))])
+		f.Series.Points = pointsOf(minutes)
+	} else {
+		f.Series.Points = m.points(now, seen)
+	}
+	if all || reaches(time.Minute) {
+		f.GrantsMin = &grants
+	}
+	if all || reaches(waitsFor) {
+		f.P50, f.P99 = quantile(&waits, 0.5), quantile(&waits, 0.99)
+	}
+}
+
+// pointsOf are of all names, as they were counted.
+func pointsOf(minutes []minute) []wire.Point {
+	points := []wire.Point{}
+	for i := range minutes {
+		if minutes[i].number >= 0 {
 			points = append(points, minutes[i].point(time.Duration(i)*step))
 		}
-		return points
 	}
+	return points
+}
+
+// points are of some names, by how many steps ago they were, as far as their entries are still there.
+func (m *kept) points(now time.Time, seen map[int64]*minute) []wire.Point {
+	points := []wire.Point{}
 	for i := range int64(steps) {
-		ago := time.Duration(i) * step
-		if i > 0 && now.Add(-ago).Before(m.since) {
+		from := now.Add(-time.Duration(i+1) * step)
+		if i > 0 && from.Add(step).Before(m.since) {
 			break
 		}
 		one := seen[i]
 		if one == nil {
+			if m.blind(from, from.Add(step)) {
+				continue
+			}
 			one = &minute{}
 		}
-		points = append(points, one.point(ago))
+		points = append(points, one.point(time.Duration(i)*step))
 	}
 	return points
+}
+
+// blind reports whether there is a gap from then to then.
+func (m *kept) blind(from, to time.Time) bool {
+	return slices.ContainsFunc(m.rare, func(e *HistoryEntry) bool { return e.Kind == wire.Gap && !e.From.After(from) && !e.To.Before(to) })
 }
 
 // rows are the leases and places that this instance has given.

@@ -76,7 +76,7 @@ type Figures struct {
 	AtRisk      *int        `json:"at_risk,omitempty"` // nil: how long leases are is unknown
 	LostHour    int         `json:"lost_hour"`
 	EvictedHour int         `json:"evicted_hour"`
-	GrantsMin   int         `json:"grants_minute"`
+	GrantsMin   *int        `json:"grants_minute,omitempty"` // nil: there were more than are kept
 	P50         *int64      `json:"wait_p50_ms,omitempty"`
 	P99         *int64      `json:"wait_p99_ms,omitempty"`
 	Contended   []Contended `json:"contended"`
