@@ -1025,13 +1025,15 @@ func (h *hub) reset(name, by string) {
 func (h *hub) evicted(name string, holder driver.Holder, reason, by string) {
 	e := eventOf(name, holder)
 	e.kind, e.Reason, e.by = wire.EventEvicted, reason, by
+	if holder.Owner.Reveal() == "" { // nobody held it
+		h.reset(name, by)
+		return
+	}
 	if holder.Held > 0 {
 		e.held = sinceOf(time.Now().Add(-holder.Held), time.Now())
 	}
 	h.tell(e, nil)
-	if holder.Owner.Reveal() != "" { // else nobody held it
-		h.s.observeEviction(e)
-	}
+	h.s.observeEviction(e)
 }
 
 // event is of the lease that the claim has.
