@@ -165,6 +165,7 @@ type watch struct {
 // A writing is how far the file is.
 type writing struct {
 	written int64         // the Seq up to which entries are in the file, or on their way there
+	has     int64         // the Seq up to which they are in it
 	since   time.Time     // of the first that is on its way; zero: none is
 	lost    *HistoryEntry // the gap of what had to go before the file took it; nil: none
 }
@@ -189,7 +190,7 @@ func newRecorder(o HistoryOptions, looks bool, log *slog.Logger) *recorder {
 	if r.file != nil {
 		r.follow(r.file.State())
 	}
-	r.first, r.writing = r.seq+1, writing{written: r.seq}
+	r.first, r.writing = r.seq+1, writing{written: r.seq, has: r.seq}
 	if r.file != nil {
 		if s := r.file.State(); !s.Alive.IsZero() {
 			r.add(HistoryEntry{Kind: wire.Gap, From: s.Alive, To: now})
@@ -370,7 +371,7 @@ func after(entries []*HistoryEntry, seq int64) []*HistoryEntry {
 func (r *recorder) wrote() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.writing.since = time.Time{}
+	r.writing.since, r.writing.has = time.Time{}, r.writing.written
 }
 
 const (
