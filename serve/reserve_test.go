@@ -37,7 +37,7 @@ func TestReserve(t *testing.T) {
 	}
 	s.post(wire.Reset, `{"name":"n"}`).want(t, 409, "busy")
 	s.post(wire.Release, `{"name":"n","owner":%q}`, a.grant.Owner).want(t, 200, "")
-	s.post(wire.Reserve, `{"name":"n","reason":"again","user":"bob","for_ms":60000}`).want(t, 200, "")
+	s.post(wire.Reserve, `{"name":"n","reason":"again","user":"bob","for_ms":60000,"wait_ms":20000}`).want(t, 200, "")
 	if all := s.history("kind=reserved"); all.Entries[0].Details.User != "bob" {
 		t.Errorf("%+v", all.Entries[0])
 	}
