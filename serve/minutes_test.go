@@ -68,3 +68,20 @@ func TestSeriesWithoutTheTimeBetweenInstances(t *testing.T) {
 		}
 	})
 }
+
+// Figures of many leases are counted once a second for all who may view the same.
+func TestFiguresOfManyAreShared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubble(t, &swollen{asked{Driver: memory.New()}, 3000}, nil)
+		time.Sleep(time.Second)
+		first := s.figures()
+		time.Sleep(500 * time.Millisecond)
+		again, other := s.figures(), told[wire.Figures](s, wire.Overview+"?prefix=y")
+		time.Sleep(600 * time.Millisecond)
+		later := s.figures()
+		if first.Held != 3000 || again.BeginsMS != first.BeginsMS || other.Held != 0 || later.BeginsMS == first.BeginsMS {
+			t.Errorf("%d are held, since %d, %d and %d ms; others %d", first.Held, first.BeginsMS, again.BeginsMS, later.BeginsMS, other.Held)
+		}
+	})
+}

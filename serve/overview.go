@@ -2,9 +2,11 @@ package serve
 
 import (
 	"cmp"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -99,13 +101,47 @@ func (s *Server) overview(w http.ResponseWriter, r *http.Request) {
 		s.failed(w, driver.ErrUnsupported)
 		return
 	}
-	s.answer(w, http.StatusOK, s.figures(v.client.views(prefix)))
+	s.answer(w, http.StatusOK, s.shared.of(v.client.views(prefix), s.figures))
+}
+
+// manyRows is from how many rows on figures are shared, for sharedFor, by those who may view the same.
+const manyRows, sharedFor = 2000, time.Second
+
+// sharedFigures are those that were counted lately.
+type sharedFigures struct {
+	mu  sync.Mutex
+	all map[string]shareOfFigures // guarded by mu; by views
+}
+
+type shareOfFigures struct {
+	at time.Time
+	f  wire.Figures
+}
+
+// of are the figures that count tells, or that it has told just before.
+func (s *sharedFigures) of(views []string, count func(views []string) (f wire.Figures, rows int)) wire.Figures {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(s.all, func(_ string, one shareOfFigures) bool { return now.Sub(one.at) > sharedFor })
+	by := strings.Join(views, "\x00") // which no name has
+	if one, ok := s.all[by]; ok {
+		return one.f
+	}
+	f, rows := count(views)
+	if rows > manyRows {
+		if s.all == nil {
+			s.all = make(map[string]shareOfFigures)
+		}
+		s.all[by] = shareOfFigures{time.Now(), f}
+	}
+	return f
 }
 
 // figures are about the names that begin with one of views.
-func (s *Server) figures(views []string) wire.Figures {
+func (s *Server) figures(views []string) (f wire.Figures, rows int) {
 	m, now := s.history.now(), time.Now()
-	f := wire.Figures{
+	f = wire.Figures{
 		Contended: []wire.Contended{}, Hosts: []wire.Host{}, Ends: []wire.Entry{}, Series: wire.Series{Step: wire.Millis(step), Points: []wire.Point{}},
 		BeginsMS: wire.Millis(now.Sub(m.from)), Partial: m.watch.sight == nil, Store: m.watch.store,
 	}
@@ -115,12 +151,13 @@ func (s *Server) figures(views []string) wire.Figures {
 	if seen := m.watch.sight; seen != nil {
 		age := wire.Millis(now.Sub(seen.at))
 		f.Age = &age
+		rows = len(seen.rows)
 		f.AtRisk = countRows(&f, seen.rows, now, in)
 	} else {
 		countRows(&f, s.claims.rows(), now, in)
 	}
 	s.history.count(&f, &m, now, views, in)
-	return f
+	return f, rows
 }
 
 // countRows counts what is held and waited for now.
