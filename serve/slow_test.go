@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,19 +17,19 @@ import (
 // endless lists nothing in time, or refuses at once.
 type endless struct {
 	*memory.Driver
-	lists   int
-	busy    time.Duration
+	lists   atomic.Int64
+	busy    atomic.Int64 // as a time.Duration
 	refuses bool
 }
 
 func (d *endless) List(ctx context.Context, _, _ string, _ int) ([]driver.State, string, error) {
-	d.lists++
+	d.lists.Add(1)
 	if d.refuses {
 		return nil, "", errors.New("no connection")
 	}
 	began := time.Now()
 	<-ctx.Done()
-	d.busy += time.Since(began)
+	d.busy.Add(int64(time.Since(began)))
 	return nil, "", ctx.Err()
 }
 
@@ -42,13 +43,13 @@ func TestStoreThatIsTooSlowToList(t *testing.T) {
 		s.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000}`)
 		const all = time.Hour
 		time.Sleep(all)
-		if d.lists < 10 || d.busy > all/10 {
-			t.Errorf("%d lists took %v of %v", d.lists, d.busy, all)
+		if d.lists.Load() < 10 || time.Duration(d.busy.Load()) > all/10 {
+			t.Errorf("%d lists took %v of %v", d.lists.Load(), time.Duration(d.busy.Load()), all)
 		}
 		if f := s.figures(); f.Store != wire.StoreUnknown {
 			t.Errorf("the store is %s", f.Store)
 		}
-		for busy := d.busy; d.busy == busy; {
+		for busy := d.busy.Load(); d.busy.Load() == busy; {
 			time.Sleep(time.Second)
 		}
 		if m := s.get("/metrics"); !bytes.Contains(m, []byte("leasehold_store_up 1\n")) {
@@ -59,8 +60,8 @@ func TestStoreThatIsTooSlowToList(t *testing.T) {
 		d := &endless{Driver: memory.New(), refuses: true}
 		s := newBubble(t, d, nil)
 		time.Sleep(time.Minute)
-		if f := s.figures(); f.Store != wire.StoreDown || d.lists < 10 {
-			t.Errorf("the store is %s after %d lists", f.Store, d.lists)
+		if f := s.figures(); f.Store != wire.StoreDown || d.lists.Load() < 10 {
+			t.Errorf("the store is %s after %d lists", f.Store, d.lists.Load())
 		}
 	})
 }
