@@ -246,6 +246,13 @@ func (c *claims) inUse(k key) bool {
 	return one != nil && one.users > 0
 }
 
+// has reports whether there is a claim, in use or kept.
+func (c *claims) has(k key) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.all[k] != nil
+}
+
 func (c *claims) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

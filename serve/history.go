@@ -145,6 +145,9 @@ func (r *recorder) now() kept {
 	return m
 }
 
+// older is the Seq before which entries are the file's to tell: it has them, and memory lacks some.
+func (m *kept) older() int64 { return min(m.first, m.writing.has+1) }
+
 // newestFirst calls each with all entries, until it returns false.
 func (m *kept) newestFirst(each func(e *HistoryEntry) bool) {
 	often, rare := m.often, m.rare
@@ -171,7 +174,7 @@ func (r *recorder) answer(ctx context.Context, q HistoryQuery) wire.Entries {
 	}
 	full := false
 	m.newestFirst(func(e *HistoryEntry) bool {
-		if r.file != nil && e.Seq < m.first { // the file has it, and what was between
+		if r.file != nil && e.Seq < m.older() { // the file has it, and what was between
 			return false
 		}
 		if q.matches(e) {
@@ -210,8 +213,8 @@ func (r *recorder) answerFromFile(ctx context.Context, q HistoryQuery, m *kept, 
 		next    int64
 	}
 	rest := q
-	if rest.Before == 0 || rest.Before > m.first {
-		rest.Before = m.first
+	if older := m.older(); rest.Before == 0 || rest.Before > older {
+		rest.Before = older
 	}
 	rest.Limit = max(q.Limit-len(answer.Entries), 1) // of a page that is full, whether there is another
 	p, err := abandon.Call(ctx, func() (page, error) {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -173,45 +174,49 @@ func TestHistoryOfWhatOthersDo(t *testing.T) {
 // too late. One that ends before its time has ended somehow.
 func TestExpiredIsToldFromEnded(t *testing.T) {
 	t.Parallel()
-	engine := memory.NewServer()
-	d := &asked{Driver: engine.Connect()}
-	s, other := startOn(t, d, often), start(t, engine, nil)
-	s.post(wire.Acquire, `{"name":"looked","owner":"a","ttl_ms":600}`).want(t, 200, "")
-	s.post(wire.Acquire, `{"name":"early","owner":"b","ttl_ms":60000}`).want(t, 200, "")
-	s.post(wire.Acquire, `{"name":"renewed","owner":"c","ttl_ms":600}`).want(t, 200, "")
-	other.post(wire.Renew, `{"name":"renewed","owner":"c","ttl_ms":60000}`).want(t, 200, "")
-	s.looked(d)
-	other.post(wire.Release, `{"name":"early","owner":"b"}`).want(t, 200, "")
-	all := s.wantHistory("name=looked", "granted a, expired a")
-	if e := all.Entries[0]; e.Silent == nil || *e.Silent < 500 || e.Held == nil || *e.Held < 500 {
-		t.Errorf("expired: %+v", e)
-	}
-	s.wantHistory("name=early", "granted b, ended b")
-	s.looked(d)
-	other.post(wire.Release, `{"name":"renewed","owner":"c"}`).want(t, 200, "")
-	s.wantHistory("name=renewed", "granted c, ended c")
-	s.post(wire.Renew, `{"name":"looked","owner":"a","ttl_ms":60000}`).want(t, 410, "lost")
-	s.looked(d)
-	s.wantHistory("name=looked", "granted a, expired a")
-
-	slow := startOn(t, &late{Driver: memory.New(), by: 400 * time.Millisecond}, &serve.Options{History: serve.HistoryOptions{Every: -1}})
-	slow.post(wire.Acquire, `{"name":"called","owner":"d","ttl_ms":300}`).want(t, 200, "")
-	slow.post(wire.Renew, `{"name":"called","owner":"d","ttl_ms":60000}`).want(t, 410, "lost")
-	slow.wantHistory("name=called", "granted d, expired d")
-	for _, one := range []struct {
-		details string
-		lost    int
-	}{{`"host":"h","kind":"manual"`, 0}, {`"host":"h"`, 1}} { // of which the first ends by itself, as it is to
-		slow.post(wire.Acquire, `{"name":"lost","owner":"o%d","ttl_ms":300,"details":{%s}}`, one.lost, one.details).want(t, 200, "")
-		slow.post(wire.Renew, `{"name":"lost","owner":"o%d","ttl_ms":60000}`, one.lost).want(t, 410, "lost")
-		if f := ask[wire.Figures](t, slow.url+wire.Overview); f.LostHour != one.lost || f.Series.Points[0].Lost != one.lost {
-			t.Errorf("%s: %d are lost", one.details, f.LostHour)
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		s, other := newBubble(t, engine.Connect(), often), newBubble(t, engine.Connect(), nil)
+		time.Sleep(lookedBy)
+		s.want(200, wire.Acquire, `{"name":"looked","owner":"a","ttl_ms":600}`)
+		s.want(200, wire.Acquire, `{"name":"early","owner":"b","ttl_ms":60000}`)
+		s.want(200, wire.Acquire, `{"name":"renewed","owner":"c","ttl_ms":600}`)
+		other.want(200, wire.Renew, `{"name":"renewed","owner":"c","ttl_ms":60000}`)
+		time.Sleep(lookedBy)
+		other.want(200, wire.Release, `{"name":"early","owner":"b"}`)
+		time.Sleep(time.Second)
+		all := s.wantHistory("name=looked", "granted a, expired a")
+		if e := all.Entries[0]; e.Silent == nil || *e.Silent < 500 || e.Held == nil || *e.Held < 500 {
+			t.Errorf("expired: %+v", e)
 		}
-	}
-	slow.post(wire.Acquire, `{"name":"called","owner":"e","ttl_ms":60000}`).want(t, 200, "")
-	slow.post(wire.Evict, `{"name":"called","owner":"e","reason":"r"}`).want(t, 200, "")
-	slow.post(wire.Renew, `{"name":"called","owner":"e","ttl_ms":60000}`).want(t, 410, "evicted")
-	slow.wantHistory("name=called", "granted d, expired d, granted e, evicted e")
+		s.wantHistory("name=early", "granted b, ended b")
+		time.Sleep(lookedBy)
+		other.want(200, wire.Release, `{"name":"renewed","owner":"c"}`)
+		s.wantHistory("name=renewed", "granted c, ended c")
+		s.want(410, wire.Renew, `{"name":"looked","owner":"a","ttl_ms":60000}`)
+		time.Sleep(lookedBy)
+		s.wantHistory("name=looked", "granted a, expired a")
+
+		slow := newBubble(t, &late{Driver: memory.New(), by: 400 * time.Millisecond}, often)
+		time.Sleep(lookedBy)
+		slow.want(200, wire.Acquire, `{"name":"called","owner":"d","ttl_ms":300}`)
+		slow.want(410, wire.Renew, `{"name":"called","owner":"d","ttl_ms":60000}`)
+		slow.wantHistory("name=called", "granted d, expired d")
+		for _, one := range []struct {
+			details string
+			lost    int
+		}{{`"host":"h","kind":"manual"`, 0}, {`"host":"h"`, 1}} { // of which the first ends by itself, as it is to
+			slow.want(200, wire.Acquire, `{"name":"lost","owner":"o%d","ttl_ms":300,"details":{%s}}`, one.lost, one.details)
+			slow.want(410, wire.Renew, `{"name":"lost","owner":"o%d","ttl_ms":60000}`, one.lost)
+			if f := slow.figures(); f.LostHour != one.lost || f.Series.Points[0].Lost != one.lost {
+				t.Errorf("%s: %d are lost", one.details, f.LostHour)
+			}
+		}
+		slow.want(200, wire.Acquire, `{"name":"called","owner":"e","ttl_ms":60000}`)
+		slow.want(200, wire.Evict, `{"name":"called","owner":"e","reason":"r"}`)
+		slow.want(410, wire.Renew, `{"name":"called","owner":"e","ttl_ms":60000}`)
+		slow.wantHistory("name=called", "granted d, expired d, granted e, evicted e")
+	})
 }
 
 // late delays renewals, and tells what another call does between its effect and its answer.
@@ -430,13 +435,13 @@ func TestHistoryOfWhatOneMayView(t *testing.T) {
 		}
 	}
 	f := ask[wire.Figures](t, s.url+wire.Overview, "Authorization", "ci") // of which nothing has ended
-	if f.Held != 1 || f.Waiting != 0 || f.Names != 1 || f.EvictedHour != 0 || len(f.Ends) != 0 || f.LongestName != "" || f.GrantsMin != 1 || f.Series.Points[0].Held != nil || f.Series.Points[0].Grants != 1 {
+	if f.Held != 1 || f.Waiting != 0 || f.Names != 1 || f.EvictedHour != 0 || len(f.Ends) != 0 || f.LongestName != "" || *f.GrantsMin != 1 || f.Series.Points[0].Held != nil || f.Series.Points[0].Grants != 1 {
 		t.Errorf("ci sees %+v", f)
 	}
 	f = ask[wire.Figures](t, s.url+wire.Overview, "Authorization", "all")
 	s.post(wire.Evict, `{"name":"secret","owner":"b","reason":"r"}`).want(t, 200, "")
 	after := ask[wire.Figures](t, s.url+wire.Overview, "Authorization", "all")
-	if f.Held != 2 || f.Waiting != 1 || f.Names != 2 || after.EvictedHour != 1 || len(after.Ends) != 1 || f.LongestName != "secret" || f.GrantsMin != 2 || f.Store != wire.StoreUp ||
+	if f.Held != 2 || f.Waiting != 1 || f.Names != 2 || after.EvictedHour != 1 || len(after.Ends) != 1 || f.LongestName != "secret" || *f.GrantsMin != 2 || f.Store != wire.StoreUp ||
 		len(f.Contended) != 1 || f.Contended[0].Waiting != 1 || f.P50 == nil || f.Age == nil || *f.Series.Points[0].Held != 2 {
 		t.Errorf("all see %+v", f)
 	}

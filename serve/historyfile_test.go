@@ -223,3 +223,24 @@ func TestCloseLeavesAHistoryFileThatHangs(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 }
+
+// While the file fails, what is rare is told from memory; and not twice when the file has it.
+func TestRareEntriesThatTheFileDoesNotTake(t *testing.T) {
+	t.Parallel()
+	p := &paper{err: errors.New("disk full")}
+	s := startOn(t, memory.New(), keptIn(p, 100))
+	s.post(wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000}`).want(t, 200, "")
+	s.post(wire.Evict, `{"name":"n","owner":"a","reason":"r"}`).want(t, 200, "")
+	for range 100 {
+		s.cycle("other")
+	}
+	told := func() string { return kinds(s.history("kind=evicted&limit=1000")) }
+	if got := told(); got != "evicted a" {
+		t.Errorf("told %q", got)
+	}
+	p.set(nil, nil)
+	eventually(t, "it is written", func() bool { return strings.Count(p.kinds(), "evicted") == 1 })
+	if got := told(); got != "evicted a" {
+		t.Errorf("told %q when it is written", got)
+	}
+}

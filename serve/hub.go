@@ -56,20 +56,86 @@ type hub struct {
 // A holding is a lease that is held.
 type holding struct {
 	wire.Event
-	note  string    // as the engine keeps it
-	since time.Time // zero: unknown
-	ends  time.Time // unless it is renewed, as the engine said last; zero: unknown
-	term  *term     // nil: this instance has neither granted nor renewed it
+	note  string        // as the engine keeps it
+	since time.Time     // zero: unknown
+	end   end           // unless it is renewed, as a look found last
+	least time.Duration // of its length, since looks have seen that it was renewed; 0: they have not
+	row   int           // of the sight
+	term  *term         // nil: this instance has neither granted nor renewed it
 	owner driver.Owner
 }
+
+// An end is when a lease ends that has that much left; zero: unknown. The engine was asked at asked, and answered by answered.
+type end struct {
+	left            time.Duration
+	asked, answered time.Time
+}
+
+// is reports whether a lease ends then.
+func (e end) is(then time.Time) bool {
+	return e.left > 0 && !e.asked.Add(e.left-endSlack).After(then) && !e.answered.Add(e.left+endSlack).Before(then)
+}
+
+// moved reports whether the end is another one later, by renewal or by a change of length.
+func (e end) moved(later end) bool {
+	return e.left > 0 && later.left > 0 && (later.asked.Add(later.left-endSlack).After(e.answered.Add(e.left)) ||
+		later.answered.Add(later.left+endSlack).Before(e.asked.Add(e.left)))
+}
+
+// learns is for what a look says of the end. If that has moved, the lease was renewed since the look before, and what is
+// left is the least that its length can be.
+func (one *holding) learns(e end) {
+	if e.left <= 0 { // it is over just now, or the engine does not say
+		return
+	}
+	if one.end.moved(e) {
+		one.least = e.left
+	}
+	one.end = e
+}
+
+// length is for how long the lease was granted or renewed last: exactly if this instance did that, and else what it is at
+// least; 0: unknown.
+func (one *holding) length() time.Duration {
+	if one.term != nil {
+		if last := one.term.renewed.Load(); last != nil && one.end.asked.After(last.sent) && one.end.is(last.ends) {
+			return last.ends.Sub(last.sent)
+		}
+	}
+	return one.least
+}
+
+// times adds lengths of leases that the engine does not tell to what it was asked at that time.
+func (h *hub) times(state *driver.State, asked time.Time) {
+	now := time.Now()
+	for i := range state.Holders {
+		one := &state.Holders[i]
+		if one.TTL > 0 || one.Left <= 0 || one.Owner.Reveal() == "" {
+			continue
+		}
+		if _, d := wire.Said(one.Note); d != nil && d.Kind != "" {
+			continue // nobody renews it
+		}
+		if was, _ := h.asKnown(lease{state.Resource, wire.Handle(one.Owner.Reveal())}); was != nil {
+			was.learns(end{one.Left, asked, now})
+			if ttl := was.length(); ttl > 0 {
+				one.TTL = max(ttl, one.Left)
+			}
+		}
+	}
+}
+
+// endSlack is by how much what an engine says of the end of a lease may be wrong: some count whole seconds.
+const endSlack = time.Second
 
 // A waitedAt is a place in a queue, and when it was taken; zero: unknown.
 type waitedAt struct {
 	wire.Event
 	note  string
 	since time.Time
-	seen  bool // by a look: then its absence says that it is over
-	over  bool // its end is in the history
+	seen  bool   // by a look: then its absence says that it is over
+	owner string // "": only looks know of it
+	over  bool   // its end is in the history
 }
 
 // A term is how long a lease lasts by what this instance was answered last.
@@ -135,6 +201,7 @@ func (e told) frame() (sent, error) {
 func (h *hub) init(s *Server) {
 	h.s, h.nudge = s, make(chan struct{}, 1)
 	h.listeners, h.touched, h.evicts = make(map[*listener]bool), make(map[string]bool), make(map[lease]string)
+	h.places = make(map[lease]*waitedAt)
 }
 
 // listen adds a listener. The caller calls leave.
@@ -163,8 +230,18 @@ func (h *hub) start() {
 
 // forget forgets what is known. Requires mu.
 func (h *hub) forget() {
-	h.known, h.places, h.compared = nil, nil, false
+	h.known, h.compared = nil, false
 	clear(h.evicts)
+	for l, one := range h.places {
+		h.losePlace(l, one)
+	}
+}
+
+// losePlace forgets a place, but for what expire is to know. Requires mu.
+func (h *hub) losePlace(l lease, one *waitedAt) {
+	if one.seen = false; one.owner == "" || !h.looking {
+		delete(h.places, l)
+	}
 }
 
 // records begins to look at all names for the history.
@@ -222,23 +299,22 @@ type gaze struct {
 
 // run looks at what is held, until nobody listens and there is no history.
 func (h *hub) run(ctx context.Context) {
-	pause := lookEvery // of looks for listeners
+	pause, allMissed, missed := lookEvery, 0, 0 // of looks for listeners; how many looks in a row were not whole
 	for {
 		g, ok := h.begin()
 		if !ok {
 			return
 		}
-		began := time.Now()
 		took, whole := h.look(ctx, g)
 		h.begun(g.ready, whole)
+		h.expire()
 		if g.all {
-			h.dueAfter(began, took, whole)
+			allMissed = missedAfter(allMissed, whole)
+			h.dueAfter(pauseAfter(h.s.history.every, took, allMissed))
 		}
 		if g.prefix == g.narrow {
-			pause = max(lookEvery, lookShare*took)
-			if !whole { // which says nothing of how long an answer takes
-				pause = max(lookEvery, took)
-			}
+			missed = missedAfter(missed, whole)
+			pause = pauseAfter(lookEvery, took, missed)
 		}
 		if !h.rest(ctx, pause) {
 			return
@@ -246,12 +322,26 @@ func (h *hub) run(ctx context.Context) {
 	}
 }
 
-// dueAfter says when the history is to have its next look after one that began then.
-func (h *hub) dueAfter(began time.Time, took time.Duration, whole bool) {
-	pause := max(h.s.history.every, lookShare*took)
-	if !whole {
-		pause = max(h.s.history.every, took)
+// missedAfter is how many looks in a row were not whole.
+func missedAfter(missed int, whole bool) int {
+	if whole {
+		return 0
 	}
+	return missed + 1
+}
+
+// pauseAfter is the pause after a look, so that looks take a part of the time. How long the whole answer takes is unknown
+// after one that was not: the pause doubles with each, up to that part.
+func pauseAfter(every, took time.Duration, missed int) time.Duration {
+	share := lookShare * took
+	if missed > 0 {
+		share = min(share, took<<min(missed-1, 10))
+	}
+	return max(every, share)
+}
+
+// dueAfter says that the history is to have its next look after a pause.
+func (h *hub) dueAfter(pause time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.due = time.Now().Add(pause)
@@ -307,7 +397,7 @@ func (h *hub) begin() (g gaze, ok bool) {
 	if !g.heard && h.s.history.many() {
 		h.forget()
 	} else if h.known == nil && !h.partial {
-		h.known, h.places, h.prefix = make(map[lease]*holding), make(map[lease]*waitedAt), g.prefix
+		h.known, h.prefix = make(map[lease]*holding), g.prefix
 	}
 	clear(h.touched)
 	h.asks = g.prefix
@@ -344,7 +434,8 @@ func (h *hub) look(ctx context.Context, g gaze) (took time.Duration, whole bool)
 	seen, fit, err := h.list(ask, validPrefix(g.prefix), g.all)
 	took = time.Since(began)
 	if g.all && ctx.Err() == nil {
-		defer func() { h.s.history.saw(began, lookShare*took, seen.sight, err == nil && !fit) }()
+		slow := err != nil && errors.Is(ask.Err(), context.DeadlineExceeded)
+		defer func() { h.s.history.saw(began, lookShare*took, seen.sight, err == nil && !fit, slow) }()
 	}
 	if err != nil {
 		return took, false
@@ -353,7 +444,9 @@ func (h *hub) look(ctx context.Context, g gaze) (took time.Duration, whole bool)
 		h.follows(fit)
 	}
 	if fit {
-		h.askAgain(ask, seen.held, g.prefix)
+		if g.heard {
+			h.askAgain(ask, seen.held, g.narrow)
+		}
 		h.compare(seen, g.prefix)
 	} else if g.all {
 		h.narrows(g)
@@ -363,7 +456,9 @@ func (h *hub) look(ctx context.Context, g gaze) (took time.Duration, whole bool)
 
 // seen is what a look has seen.
 type seen struct {
-	at     time.Time
+	began  time.Time // before all
+	asked  time.Time // before what is added
+	at     time.Time // and after
 	held   map[lease]*holding
 	places map[lease]*waitedAt
 	sight  *sight // of all names; nil: it was not about them, or not whole
@@ -371,9 +466,10 @@ type seen struct {
 
 // list asks for all leases of names that begin with prefix. fit: there are no more than the hub follows.
 func (h *hub) list(ctx context.Context, prefix string, all bool) (s seen, fit bool, err error) {
-	s = seen{held: make(map[lease]*holding), places: make(map[lease]*waitedAt)}
+	s = seen{began: time.Now(), held: make(map[lease]*holding), places: make(map[lease]*waitedAt)}
 	sees := &sight{}
 	for names, after := 0, ""; ; {
+		s.asked = time.Now()
 		states, next, err := h.s.operator.List(ctx, prefix, after, wire.MaxPage)
 		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 			return seen{}, false, err
@@ -381,10 +477,7 @@ func (h *hub) list(ctx context.Context, prefix string, all bool) (s seen, fit bo
 		s.at = time.Now()
 		sees.at = s.at
 		for _, state := range states {
-			s.add(state)
-			if all {
-				sees.add(state)
-			}
+			s.add(state, sees)
 		}
 		if names += len(states); names > mostFollowed {
 			return seen{}, false, nil
@@ -414,9 +507,9 @@ func (h *hub) narrows(g gaze) {
 			h.lose(l)
 		}
 	}
-	for l := range h.places {
+	for l, one := range h.places {
 		if !strings.HasPrefix(l.name, g.narrow) {
-			delete(h.places, l)
+			h.losePlace(l, one)
 		}
 	}
 	h.prefix = g.narrow
@@ -457,15 +550,21 @@ func (h *hub) open() *sent {
 // its end stops. Of those that it does not come to, for many end at once, the next look asks.
 func (h *hub) askAgain(ctx context.Context, held map[lease]*holding, prefix string) {
 	began := time.Now()
+	again := func(l lease) {
+		if one, _ := h.asKnown(l); one != nil {
+			held[l] = one
+		}
+	}
 	for _, gone := range h.notIn(held, prefix) {
+		asked := time.Now()
 		if time.Since(began) > askFor {
-			held[gone] = h.holdingOf(gone)
+			again(gone)
 			h.soonIfHeard()
 		} else if state, err := h.s.operator.Inspect(ctx, gone.name); err != nil {
-			held[gone] = h.holdingOf(gone)
+			again(gone)
 		} else {
-			again := seen{at: time.Now(), held: held, places: make(map[lease]*waitedAt)}
-			again.add(state)
+			found := seen{asked: asked, at: time.Now(), held: held, places: make(map[lease]*waitedAt)}
+			found.add(state, &sight{})
 		}
 	}
 }
@@ -473,22 +572,22 @@ func (h *hub) askAgain(ctx context.Context, held map[lease]*holding, prefix stri
 // validPrefix cuts what is left of a character at the end of a common prefix.
 func validPrefix(prefix string) string { return strings.ToValidUTF8(prefix, "") }
 
-// add adds what a resource has.
-func (s *seen) add(state driver.State) {
+// add adds what a resource has, to the sight as well.
+func (s *seen) add(state driver.State, sees *sight) {
 	for _, h := range state.Holders {
 		if h.Owner.Reveal() != "" { // else it lingers, and its end was told
 			e := eventOf(state.Resource, h)
-			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held), owner: h.Owner}
-			if h.Left > 0 {
-				one.ends = s.at.Add(h.Left)
-			}
+			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held), owner: h.Owner, row: len(sees.rows)}
+			one.end = end{h.Left, s.asked, s.at}
 			s.held[e.lease()] = one
+			sees.holds(e.Event, h)
 		}
 	}
 	for _, w := range state.Waiters {
 		e := eventOf(state.Resource, driver.Holder{Owner: w.Owner, Mode: w.Mode, Note: w.Note})
 		e.Token = ""
 		s.places[e.lease()] = &waitedAt{Event: e.Event, note: e.note, since: before(s.at, w.Waited), seen: true}
+		sees.rows = append(sees.rows, row{name: e.Name, host: eventHost(e.Event), waits: true, since: before(s.at, w.Waited)})
 	}
 }
 
@@ -506,17 +605,6 @@ func (h *hub) notIn(held map[lease]*holding, prefix string) (gone []lease) {
 	return gone
 }
 
-// holdingOf is what was known of a lease, by itself: what is known changes.
-func (h *hub) holdingOf(l lease) *holding {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if one := h.known[l]; one != nil {
-		again := *one
-		return &again
-	}
-	return &holding{}
-}
-
 // compare tells the difference between what was known and what is seen, but for names of which
 // this instance has told something meanwhile, and for those of which nothing was known.
 func (h *hub) compare(s seen, prefix string) {
@@ -524,7 +612,7 @@ func (h *hub) compare(s seen, prefix string) {
 	defer h.mu.Unlock()
 	first, before := h.known == nil || !h.compared, h.prefix
 	if h.known == nil {
-		h.known, h.places = make(map[lease]*holding), make(map[lease]*waitedAt)
+		h.known = make(map[lease]*holding)
 	}
 	keeps := h.recorded() && h.compared && before == "" // what is known of other names
 	var pace breath
@@ -536,7 +624,7 @@ func (h *hub) compare(s seen, prefix string) {
 				h.lose(l)
 			}
 		case !ok && !h.touched[l.name]:
-			h.end(l, one, s.at)
+			h.end(l, one, s)
 			h.lose(l)
 		}
 	}
@@ -547,7 +635,10 @@ func (h *hub) compare(s seen, prefix string) {
 		switch {
 		case h.touched[l.name]:
 		case was != nil:
-			was.ends = one.ends
+			was.learns(one.end)
+			if s.sight != nil {
+				s.sight.rows[one.row].knows(was.length())
+			}
 			if was.since.IsZero() {
 				was.since = one.since
 			}
@@ -591,7 +682,7 @@ func (h *hub) comparePlaces(s seen, prefix string, keeps, first bool) {
 		switch {
 		case !strings.HasPrefix(l.name, prefix):
 			if !keeps {
-				delete(h.places, l)
+				h.losePlace(l, one)
 			}
 		case !waits && !holds && one.seen && !h.touched[l.name]:
 			delete(h.places, l)
@@ -609,6 +700,23 @@ func (h *hub) comparePlaces(s seen, prefix string, keeps, first bool) {
 			if h.places[l] = one; !first && strings.HasPrefix(l.name, h.prefix) {
 				h.record(told{wire.Waiting, one.Event, more{note: one.note, time: one.since}})
 			}
+		}
+	}
+}
+
+// expire tells the history of places that are over and that no look has seen: their callers have not called again for
+// longer than a place lasts.
+func (h *hub) expire() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var pace breath
+	for l, one := range h.places {
+		pace.let(&h.mu)
+		if one.seen || h.s.claims.has(key{l.name, one.owner}) || h.places[l] != one {
+			continue
+		}
+		if delete(h.places, l); !one.over {
+			h.record(told{wire.Left, one.Event, more{note: one.note}})
 		}
 	}
 }
@@ -644,13 +752,13 @@ func (h *hub) because(k key, reason string) {
 }
 
 // end tells that a lease is seen to have ended. Requires mu.
-func (h *hub) end(l lease, one *holding, now time.Time) {
-	e := told{wire.EventEnded, one.Event, more{note: one.note, held: sinceOf(one.since, now)}}
+func (h *hub) end(l lease, one *holding, s seen) {
+	e := told{wire.EventEnded, one.Event, more{note: one.note, held: sinceOf(one.since, s.at)}}
 	if reason, ok := h.evicts[l]; ok {
 		e.kind, e.Reason = wire.EventEvicted, reason
 	}
 	h.hear(e, true)
-	if e.kind == wire.EventEnded && one.ranOut(now) {
+	if e.kind == wire.EventEnded && one.ranOut(s.began) {
 		last := one.term.renewed.Load()
 		e.kind, e.time = wire.Expired, last.ends
 		e.held, e.silent = sinceOf(one.since, last.ends), sinceOf(last.sent, last.ends)
@@ -663,19 +771,16 @@ func (h *hub) end(l lease, one *holding, now time.Time) {
 	}
 }
 
-// ranOut reports whether a lease that is over was not renewed in time, as far as is known here: by this instance it was
-// not, and the engine has not said that it was by others.
-func (one *holding) ranOut(now time.Time) bool {
-	if one.term == nil {
+// ranOut reports whether a lease that is found over by a call of then or later was not renewed in time, as far as is known
+// here: when half of the time was over since this instance has renewed it, a look has seen that nobody had again. A holder
+// that goes on renews sooner.
+func (one *holding) ranOut(then time.Time) bool {
+	if one == nil || one.term == nil {
 		return false
 	}
 	last := one.term.renewed.Load()
-	return last != nil && now.After(last.ends) && !one.ends.After(last.ends.Add(renewalSlack))
+	return last != nil && !then.Before(last.ends) && one.end.asked.After(last.sent.Add(last.ends.Sub(last.sent)/2)) && one.end.is(last.ends)
 }
-
-// renewalSlack is by how much what the engine says of the end of a lease may differ from what it granted, without a
-// renewal by another instance.
-const renewalSlack = time.Second
 
 // lose requires mu.
 func (h *hub) lose(l lease) {
@@ -810,10 +915,8 @@ func (h *hub) waits(one *claim) {
 	if h.places[l] != nil { // it was seen before
 		return
 	}
-	if h.places != nil {
-		h.places[l] = &waitedAt{Event: e.Event, note: e.note, since: one.queued}
-	}
 	if h.looking {
+		h.places[l] = &waitedAt{Event: e.Event, note: e.note, since: one.queued, owner: one.key.owner}
 		h.touched[e.Name] = true
 	}
 	h.record(e)
@@ -847,10 +950,7 @@ func (h *hub) released(one *claim) {
 	}
 	e := one.event(wire.EventReleased)
 	since := one.lease.since
-	h.mu.Lock()
-	was := h.known[e.lease()]
-	place := h.places[e.lease()]
-	h.mu.Unlock()
+	was, place := h.asKnown(e.lease())
 	switch {
 	case was != nil && since.IsZero():
 		e.Event, e.note, since = was.Event, was.note, was.since
@@ -876,6 +976,21 @@ func (h *hub) released(one *claim) {
 	h.tell(e, nil)
 }
 
+// asKnown is what is known of a lease or a place, by itself: what is known changes. nil: nothing is.
+func (h *hub) asKnown(l lease) (held *holding, waits *waitedAt) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if one := h.known[l]; one != nil {
+		again := *one
+		held = &again
+	}
+	if one := h.places[l]; one != nil {
+		again := *one
+		waits = &again
+	}
+	return held, waits
+}
+
 // lost is for a claim whose call found its lease over.
 func (h *hub) lost(one *claim, why error, ranOut bool) {
 	t := one.lease.term
@@ -884,6 +999,9 @@ func (h *hub) lost(one *claim, why error, ranOut bool) {
 	}
 	e := one.event(wire.EventEnded)
 	end := time.Now()
+	h.mu.Lock()
+	ranOut = ranOut && h.known[e.lease()].ranOut(end)
+	h.mu.Unlock()
 	last := t.renewed.Load()
 	if reason, ok := evictedFor(why); ok {
 		e.kind, e.Reason = wire.EventEvicted, reason
@@ -907,13 +1025,15 @@ func (h *hub) reset(name, by string) {
 func (h *hub) evicted(name string, holder driver.Holder, reason, by string) {
 	e := eventOf(name, holder)
 	e.kind, e.Reason, e.by = wire.EventEvicted, reason, by
+	if holder.Owner.Reveal() == "" { // nobody held it
+		h.reset(name, by)
+		return
+	}
 	if holder.Held > 0 {
 		e.held = sinceOf(time.Now().Add(-holder.Held), time.Now())
 	}
 	h.tell(e, nil)
-	if holder.Owner.Reveal() != "" { // else nobody held it
-		h.s.observeEviction(e)
-	}
+	h.s.observeEviction(e)
 }
 
 // event is of the lease that the claim has.

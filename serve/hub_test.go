@@ -169,3 +169,24 @@ func TestReleaseOfALeaseGrantedElsewhereIsTold(t *testing.T) {
 		t.Errorf("told %s %+v", kind, e)
 	}
 }
+
+// The history alone does not ask for leases one by one that have ended, with nobody who listens or with one who listens to
+// other names.
+func TestHistoryDoesNotAskForEachEnd(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	d := &asked{Driver: engine.Connect()}
+	s, other := startOn(t, d, often), start(t, engine, nil)
+	for _, owner := range []string{"a", "b"} { // of which somebody listens to others during the second
+		s.looked(d)
+		other.post(wire.Acquire, `{"name":"b/1","owner":%q,"ttl_ms":60000}`, owner).want(t, 200, "")
+		s.looked(d)
+		other.post(wire.Release, `{"name":"b/1","owner":%q}`, owner).want(t, 200, "")
+		s.looked(d)
+		if n := d.others.Load(); n > 0 {
+			t.Errorf("%s: asked %d times", owner, n)
+		}
+		s.listen("a/")
+	}
+	s.wantHistory("prefix=b/", "granted a, ended a, granted b, ended b")
+}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/pages"
@@ -28,6 +29,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	}
 	client := w.(*visit).client
 	s.ask(w, r, func(ctx context.Context) error {
+		asked := time.Now()
 		states, next, err := s.page(ctx, client.views(prefix), at, limit)
 		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 			return err
@@ -37,6 +39,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 			locks.Damaged = damage(err)
 		}
 		for _, state := range states {
+			s.hub.times(&state, asked)
 			locks.Locks = append(locks.Locks, stateOf(state))
 		}
 		s.answer(w, http.StatusOK, locks)

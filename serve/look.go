@@ -65,11 +65,13 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.ask(w, r, func(ctx context.Context) error {
+		asked := time.Now()
 		state, err := s.operator.Inspect(ctx, name)
 		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 			return err
 		}
 		state.Resource = name
+		s.hub.times(&state, asked)
 		shown := stateOf(state)
 		shown.Damaged = damage(err)
 		s.answer(w, http.StatusOK, shown)

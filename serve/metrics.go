@@ -165,7 +165,9 @@ func (r *recorder) gauges(now time.Time) []figure {
 		age = now.Sub(seen.at).Seconds()
 		if up {
 			held, waiting, longest = float64(seen.held), float64(len(seen.rows)-seen.held), seen.longest(now).Seconds()
-			atRisk = float64(seen.atRisk())
+			if n := seen.atRisk(); n != nil {
+				atRisk = float64(*n)
+			}
 		}
 	}
 	return []figure{
@@ -192,12 +194,13 @@ func (r *recorder) glance(now time.Time) (seen *sight, up bool, lag time.Duratio
 	return r.watch.sight, r.watch.store == wire.StoreUp, lag
 }
 
-// atRisk is how many leases may be lost soon.
-func (s *sight) atRisk() (n int) {
+// atRisk is how many leases may be lost soon; nil: unknown.
+func (s *sight) atRisk() *int {
+	var r risk
 	for i := range s.rows {
-		n += number(s.rows[i].atRisk)
+		r.add(&s.rows[i])
 	}
-	return n
+	return r.told()
 }
 
 // longest is for how long somebody has waited; 0: nobody does.

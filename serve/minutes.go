@@ -22,6 +22,7 @@ type minute struct {
 	grants, lost  int
 	held, waiting int // at its last look
 	seen          bool
+	blind         bool           // the instance did not see it, and may not have been there
 	waits         [scales]uint32 // how many grants had waited for so long
 }
 
@@ -30,6 +31,13 @@ type minutes struct {
 	began time.Time     // of number 0: before any that there is
 	from  time.Time     // since when they count
 	all   [steps]minute // by their number
+	last  [60]second    // by theirs
+}
+
+// A second is one since minutes.began, of those with grants.
+type second struct {
+	number int64
+	grants int
 }
 
 func (m *minutes) init(now time.Time) {
@@ -55,11 +63,57 @@ func (m *minutes) at(t time.Time) *minute {
 	return one
 }
 
-// count adds an entry.
+// count adds an entry. One of the future, by a clock that was wrong, counts nowhere.
 func (m *minutes) count(e *HistoryEntry) {
+	if time.Until(e.Time) > 0 {
+		return
+	}
+	if e.Kind == wire.Gap {
+		m.skips(e.From, e.To)
+	}
+	if e.Kind == wire.EventGranted && !e.Time.Before(m.began) {
+		number := int64(e.Time.Sub(m.began) / time.Second)
+		one := &m.last[number%int64(len(m.last))]
+		if one.number < number {
+			*one = second{number: number}
+		}
+		if one.number == number {
+			one.grants++
+		}
+	}
 	if one := m.at(e.Time); one != nil {
 		one.count(e)
 	}
+}
+
+// skips notes a gap.
+func (m *minutes) skips(from, to time.Time) {
+	for t := to.Add(-step); !t.Before(from) && !t.Before(m.began); t = t.Add(-step) {
+		if one := m.at(t.Add(-t.Sub(m.began) % step)); one != nil && !m.began.Add(time.Duration(one.number)*step).Before(from) {
+			one.blind = true
+		}
+	}
+}
+
+// lately is how many grants there were within a minute.
+func (m *minutes) lately(now time.Time) (grants int) {
+	oldest := int64(now.Sub(m.began)/time.Second) - int64(len(m.last))
+	for _, one := range m.last {
+		if one.number > oldest {
+			grants += one.grants
+		}
+	}
+	return grants
+}
+
+// waitsOf is how long grants of those minutes had waited.
+func waitsOf(all []minute) (waits [scales]uint32) {
+	for i := range all {
+		for scale, n := range all[i].waits {
+			waits[scale] += n
+		}
+	}
+	return waits
 }
 
 func (one *minute) count(e *HistoryEntry) {
@@ -131,7 +185,7 @@ func (one *minute) point(ago time.Duration) wire.Point {
 	return p
 }
 
-// of returns the minutes up to now, the newest first.
+// of returns the minutes up to now, the newest first; number -1: nothing is known of one.
 func (m *minutes) of(now time.Time) (all []minute) {
 	last := int64(now.Sub(m.began) / step)
 	first := max(int64(m.from.Sub(m.began)/step), last-steps+1, 0)
@@ -139,6 +193,8 @@ func (m *minutes) of(now time.Time) (all []minute) {
 		one := m.all[number%steps]
 		if one.number != number {
 			one = minute{number: number}
+		} else if one.blind && one.grants == 0 && one.lost == 0 && !one.seen {
+			one.number = -1
 		}
 		all = append(all, one)
 	}

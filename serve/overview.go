@@ -2,9 +2,11 @@ package serve
 
 import (
 	"cmp"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -24,23 +26,58 @@ type sight struct {
 // A row is a lease or a place.
 type row struct {
 	name   string
-	note   string
+	host   string
 	waits  bool
-	since  time.Time // zero: unknown
-	atRisk bool
+	since  time.Time     // zero: unknown
+	renews bool          // its holder says who it is, and means to renew it
+	left   time.Duration // 0: unknown
+	ttl    time.Duration // that, or less; 0: unknown
 }
 
-// add adds what a resource has.
-func (s *sight) add(state driver.State) {
-	for _, h := range state.Holders {
-		if h.Owner.Reveal() != "" { // else nobody holds it
-			s.held++
-			s.rows = append(s.rows, row{name: state.Resource, note: h.Note, since: before(s.at, h.Held), atRisk: isAtRisk(h)})
-		}
+// holds adds a lease.
+func (s *sight) holds(e wire.Event, h driver.Holder) {
+	s.held++
+	s.rows = append(s.rows, row{
+		name: e.Name, host: eventHost(e), since: before(s.at, h.Held), left: h.Left, ttl: h.TTL,
+		renews: e.Details != nil && e.Details.Kind == "",
+	})
+}
+
+func eventHost(e wire.Event) string {
+	if e.Details == nil {
+		return ""
 	}
-	for _, w := range state.Waiters {
-		s.rows = append(s.rows, row{name: state.Resource, note: w.Note, waits: true, since: before(s.at, w.Waited)})
+	return e.Details.Host
+}
+
+// knows adds the length of a lease that the engine does not tell; 0: it is unknown.
+func (one *row) knows(ttl time.Duration) {
+	if one.ttl == 0 {
+		one.ttl = ttl
 	}
+}
+
+// A risk counts leases of which it is known whether they were not renewed for more than half their length.
+type risk struct{ unknown, known, late int }
+
+// add adds a lease. Those that nobody may mean to renew are at no risk.
+func (r *risk) add(one *row) {
+	switch {
+	case one.waits || !one.renews:
+	case one.ttl == 0 || one.left == 0:
+		r.unknown++
+	default:
+		r.known++
+		r.late += number(one.left < one.ttl/2)
+	}
+}
+
+// told is how many leases may be lost soon; nil: it is known of none.
+func (r *risk) told() *int {
+	if r.known == 0 && r.unknown > 0 {
+		return nil
+	}
+	return &r.late
 }
 
 // before is that long before t; zero: it is not known how long.
@@ -49,15 +86,6 @@ func before(t time.Time, d time.Duration) time.Time {
 		return time.Time{}
 	}
 	return t.Add(-d)
-}
-
-// isAtRisk reports whether a lease that its holder renews was not renewed for more than half its length.
-func isAtRisk(h driver.Holder) bool {
-	if h.TTL == 0 || h.Left == 0 || h.Left >= h.TTL/2 { // or it is not known
-		return false
-	}
-	_, d := wire.Said(h.Note)
-	return d != nil && d.Kind == "" // else nobody may mean to renew it
 }
 
 func (s *Server) overview(w http.ResponseWriter, r *http.Request) {
@@ -73,13 +101,47 @@ func (s *Server) overview(w http.ResponseWriter, r *http.Request) {
 		s.failed(w, driver.ErrUnsupported)
 		return
 	}
-	s.answer(w, http.StatusOK, s.figures(v.client.views(prefix)))
+	s.answer(w, http.StatusOK, s.shared.of(v.client.views(prefix), s.figures))
+}
+
+// manyRows is from how many rows on figures are shared, for sharedFor, by those who may view the same.
+const manyRows, sharedFor = 2000, time.Second
+
+// sharedFigures are those that were counted lately.
+type sharedFigures struct {
+	mu  sync.Mutex
+	all map[string]shareOfFigures // guarded by mu; by views
+}
+
+type shareOfFigures struct {
+	at time.Time
+	f  wire.Figures
+}
+
+// of are the figures that count tells, or that it has told just before.
+func (s *sharedFigures) of(views []string, count func(views []string) (f wire.Figures, rows int)) wire.Figures {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(s.all, func(_ string, one shareOfFigures) bool { return now.Sub(one.at) > sharedFor })
+	by := strings.Join(views, "\x00") // which no name has
+	if one, ok := s.all[by]; ok {
+		return one.f
+	}
+	f, rows := count(views)
+	if rows > manyRows {
+		if s.all == nil {
+			s.all = make(map[string]shareOfFigures)
+		}
+		s.all[by] = shareOfFigures{time.Now(), f}
+	}
+	return f
 }
 
 // figures are about the names that begin with one of views.
-func (s *Server) figures(views []string) wire.Figures {
+func (s *Server) figures(views []string) (f wire.Figures, rows int) {
 	m, now := s.history.now(), time.Now()
-	f := wire.Figures{
+	f = wire.Figures{
 		Contended: []wire.Contended{}, Hosts: []wire.Host{}, Ends: []wire.Entry{}, Series: wire.Series{Step: wire.Millis(step), Points: []wire.Point{}},
 		BeginsMS: wire.Millis(now.Sub(m.from)), Partial: m.watch.sight == nil, Store: m.watch.store,
 	}
@@ -89,16 +151,18 @@ func (s *Server) figures(views []string) wire.Figures {
 	if seen := m.watch.sight; seen != nil {
 		age := wire.Millis(now.Sub(seen.at))
 		f.Age = &age
-		countRows(&f, seen.rows, now, in)
+		rows = len(seen.rows)
+		f.AtRisk = countRows(&f, seen.rows, now, in)
 	} else {
 		countRows(&f, s.claims.rows(), now, in)
 	}
 	s.history.count(&f, &m, now, views, in)
-	return f
+	return f, rows
 }
 
 // countRows counts what is held and waited for now.
-func countRows(f *wire.Figures, rows []row, now time.Time, in func(name string) bool) {
+func countRows(f *wire.Figures, rows []row, now time.Time, in func(name string) bool) (atRisk *int) {
+	var r risk
 	names, hosts := make(map[string]*wire.Contended), make(map[string]*wire.Host)
 	for _, one := range rows {
 		if !in(one.name) {
@@ -110,16 +174,16 @@ func countRows(f *wire.Figures, rows []row, now time.Time, in func(name string) 
 			names[one.name] = name
 		}
 		host := &wire.Host{}
-		if _, d := wire.Said(one.note); d != nil && d.Host != "" {
-			if hosts[d.Host] == nil {
-				hosts[d.Host] = &wire.Host{Host: d.Host}
+		if one.host != "" {
+			if hosts[one.host] == nil {
+				hosts[one.host] = &wire.Host{Host: one.host}
 			}
-			host = hosts[d.Host]
+			host = hosts[one.host]
 		}
 		if !one.waits {
 			f.Held++
 			host.Held++
-			f.AtRisk += number(one.atRisk)
+			r.add(&one)
 			continue
 		}
 		f.Waiting++
@@ -150,6 +214,7 @@ func countRows(f *wire.Figures, rows []row, now time.Time, in func(name string) 
 		return cmp.Or(b.Held-a.Held, b.Waiting-a.Waiting, cmp.Compare(a.Host, b.Host))
 	})
 	f.Hosts = f.Hosts[:min(len(f.Hosts), mostHosts)]
+	return r.told()
 }
 
 // ends are the kinds by which leases end.
@@ -159,6 +224,7 @@ var ends = map[string]bool{wire.EventReleased: true, wire.Expired: true, wire.Ev
 func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string, in func(name string) bool) {
 	all := len(views) == 1 && views[0] == ""
 	var waits [scales]uint32
+	grants := 0
 	seen := make(map[int64]*minute)
 	m.newestFirst(func(e *HistoryEntry) bool {
 		if e.Name == "" || !in(e.Name) {
@@ -169,12 +235,14 @@ func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string
 			f.Ends = append(f.Ends, e.told(now))
 		}
 		switch {
+		case ago < 0: // by a clock that was wrong
+			return true
 		case e.Kind == wire.Expired && ago < time.Hour && e.isLoss():
 			f.LostHour++
 		case e.Kind == wire.EventEvicted && ago < time.Hour:
 			f.EvictedHour++
 		case e.Kind == wire.EventGranted && ago < time.Minute:
-			f.GrantsMin++
+			grants++
 		}
 		if e.Kind == wire.EventGranted && ago < waitsFor && e.Waited != nil {
 			waits[scaleOf(*e.Waited)]++
@@ -187,34 +255,59 @@ func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string
 		}
 		return true
 	})
-	f.P50, f.P99 = quantile(&waits, 0.5), quantile(&waits, 0.99)
-	f.Series.Points = r.points(now, m, all, seen)
-}
-
-// points are of all names as they were counted, or of some as far as entries are still there, by how many steps ago they were.
-func (r *recorder) points(now time.Time, m *kept, all bool, seen map[int64]*minute) []wire.Point {
-	points := []wire.Point{}
+	reaches := func(d time.Duration) bool { return !m.since.After(m.from) || !m.since.After(now.Add(-d)) }
 	if all {
 		r.mu.Lock()
 		minutes := r.minutes.of(now)
+		grants = r.minutes.lately(now)
 		r.mu.Unlock()
-		for i := range minutes {
+		waits = waitsOf(minutes[:min(len(minutes), int(waitsFor/step))])
+		f.Series.Points = pointsOf(minutes)
+	} else {
+		f.Series.Points = m.points(now, seen)
+	}
+	if all || reaches(time.Minute) {
+		f.GrantsMin = &grants
+	}
+	if all || reaches(waitsFor) {
+		f.P50, f.P99 = quantile(&waits, 0.5), quantile(&waits, 0.99)
+	}
+}
+
+// pointsOf are of all names, as they were counted.
+func pointsOf(minutes []minute) []wire.Point {
+	points := []wire.Point{}
+	for i := range minutes {
+		if minutes[i].number >= 0 {
 			points = append(points, minutes[i].point(time.Duration(i)*step))
 		}
-		return points
 	}
+	return points
+}
+
+// points are of some names, by how many steps ago they were, as far as their entries are still there.
+func (m *kept) points(now time.Time, seen map[int64]*minute) []wire.Point {
+	points := []wire.Point{}
 	for i := range int64(steps) {
-		ago := time.Duration(i) * step
-		if i > 0 && now.Add(-ago).Before(m.since) {
+		from := now.Add(-time.Duration(i+1) * step)
+		if i > 0 && from.Add(step).Before(m.since) {
 			break
 		}
 		one := seen[i]
 		if one == nil {
+			if m.blind(from, from.Add(step)) {
+				continue
+			}
 			one = &minute{}
 		}
-		points = append(points, one.point(ago))
+		points = append(points, one.point(time.Duration(i)*step))
 	}
 	return points
+}
+
+// blind reports whether there is a gap from then to then.
+func (m *kept) blind(from, to time.Time) bool {
+	return slices.ContainsFunc(m.rare, func(e *HistoryEntry) bool { return e.Kind == wire.Gap && !e.From.After(from) && !e.To.Before(to) })
 }
 
 // rows are the leases and places that this instance has given.

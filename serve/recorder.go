@@ -154,16 +154,18 @@ type recorder struct {
 
 // A watch is how well the store is seen.
 type watch struct {
-	looked time.Time // when the last look that saw all began; at first, when the instance did
-	open   bool      // there is a gap since looked
-	many   bool      // there are more names than are compared
-	store  string    // of wire.StoreUp and the others
-	sight  *sight    // what that look saw; nil: none did
+	looked time.Time     // when the last look that saw all began; at first, when the instance did
+	open   bool          // there is a gap since looked
+	many   bool          // there are more names than are compared
+	store  string        // of wire.StoreUp and the others
+	pause  time.Duration // after that look
+	sight  *sight        // what that look saw; nil: none did
 }
 
 // A writing is how far the file is.
 type writing struct {
 	written int64         // the Seq up to which entries are in the file, or on their way there
+	has     int64         // the Seq up to which they are in it
 	since   time.Time     // of the first that is on its way; zero: none is
 	lost    *HistoryEntry // the gap of what had to go before the file took it; nil: none
 }
@@ -188,7 +190,7 @@ func newRecorder(o HistoryOptions, looks bool, log *slog.Logger) *recorder {
 	if r.file != nil {
 		r.follow(r.file.State())
 	}
-	r.first, r.writing = r.seq+1, writing{written: r.seq}
+	r.first, r.writing = r.seq+1, writing{written: r.seq, has: r.seq}
 	if r.file != nil {
 		if s := r.file.State(); !s.Alive.IsZero() {
 			r.add(HistoryEntry{Kind: wire.Gap, From: s.Alive, To: now})
@@ -263,26 +265,31 @@ func (r *recorder) dropped(all []*HistoryEntry) {
 	}
 }
 
-// saw notes a look at the store, which began then. sight is what it saw, or nil: it had no answer, or many names.
-func (r *recorder) saw(began time.Time, pause time.Duration, s *sight, many bool) {
+// saw notes a look at the store, which began then. sight is what it saw, or nil: it had no answer, or many names. slow: the
+// answer was not there in time, which says nothing of other calls.
+func (r *recorder) saw(began time.Time, pause time.Duration, s *sight, many, slow bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := &r.watch
-	bound := max(gapAfter, 3*r.every, 3*pause)
+	bound := max(gapAfter, 3*r.every, 3*w.pause)
 	w.store, w.many = wire.StoreUp, many
 	switch {
 	case s != nil:
-		if w.open || began.Sub(w.looked) > bound {
+		if w.open || began.Sub(w.looked) > max(bound, 3*pause) {
 			r.addNow(HistoryEntry{Kind: wire.Gap, From: w.looked, To: began})
 		}
-		w.looked, w.open, w.sight = began, false, s
+		w.looked, w.open, w.sight, w.pause = began, false, s, pause
 		r.minutes.saw(began, s)
+		return
 	case many:
 		w.open, w.sight = true, nil
+		return
+	case slow:
+		w.store = wire.StoreUnknown
 	default:
 		w.store = wire.StoreDown
-		w.open = w.open || time.Since(w.looked) > bound
 	}
+	w.open = w.open || time.Since(w.looked) > bound
 }
 
 // load reads the newest entries that the file has of before, for figures and for those who ask.
@@ -364,7 +371,7 @@ func after(entries []*HistoryEntry, seq int64) []*HistoryEntry {
 func (r *recorder) wrote() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.writing.since = time.Time{}
+	r.writing.since, r.writing.has = time.Time{}, r.writing.written
 }
 
 const (

@@ -101,24 +101,29 @@ func (s *Server) endKept(ctx context.Context, name, by string) error {
 	if s.operator == nil {
 		return fmt.Errorf("%w: resets", driver.ErrUnsupported)
 	}
-	for ended := false; ; ended = true {
+	for ended := false; ; {
 		state, err := s.operator.Inspect(ctx, name)
 		if err != nil {
 			return err
 		}
+		kept := false
 		for _, h := range state.Holders {
-			if h.Owner.Reveal() != "" {
+			if h.Owner.Reveal() == "" {
+				kept = true
+			} else if !ended { // else it was granted since
 				return &driver.Busy{Holder: h}
 			}
 		}
-		if len(state.Holders) == 0 {
+		if !kept {
 			if ended {
 				s.hub.reset(name, by)
 			}
 			return nil
 		}
-		if err := s.operator.Evict(ctx, name, "", "reset"); err != nil && !errors.Is(err, driver.ErrLost) {
+		err = s.operator.Evict(ctx, name, "", "reset")
+		if err != nil && !errors.Is(err, driver.ErrLost) {
 			return err
 		}
+		ended = ended || err == nil
 	}
 }

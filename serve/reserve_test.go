@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -36,7 +37,7 @@ func TestReserve(t *testing.T) {
 	}
 	s.post(wire.Reset, `{"name":"n"}`).want(t, 409, "busy")
 	s.post(wire.Release, `{"name":"n","owner":%q}`, a.grant.Owner).want(t, 200, "")
-	s.post(wire.Reserve, `{"name":"n","reason":"again","user":"bob","for_ms":60000}`).want(t, 200, "")
+	s.post(wire.Reserve, `{"name":"n","reason":"again","user":"bob","for_ms":60000,"wait_ms":20000}`).want(t, 200, "")
 	if all := s.history("kind=reserved"); all.Entries[0].Details.User != "bob" {
 		t.Errorf("%+v", all.Entries[0])
 	}
@@ -82,4 +83,39 @@ func TestReset(t *testing.T) {
 	s.post(wire.Acquire, `{"name":"n","owner":"b","ttl_ms":60000}`).want(t, 200, "")
 	s.wantHistory("name=n", "granted a, released a, reset, granted b")
 	s.post(wire.Reset, `{"name":""}`).want(t, 400, "invalid_name")
+}
+
+// reusedAtOnce grants what was kept for nobody as soon as that has ended.
+type reusedAtOnce struct {
+	*memory.Driver
+	grant func()
+}
+
+func (d *reusedAtOnce) Evict(ctx context.Context, name, owner, reason string) error {
+	err := d.Driver.Evict(ctx, name, owner, reason)
+	d.grant()
+	return err
+}
+
+// A reset is one in the history, however it is asked for, and succeeds though a waiter is granted the name at once.
+func TestResetIsOneInTheHistory(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	d := &reusedAtOnce{Driver: engine.Connect()}
+	s, other := startOn(t, d, often), start(t, engine, nil)
+	next := 0
+	d.grant = func() {
+		if next++; next == 1 {
+			other.post(wire.Acquire, `{"name":"n1","owner":"next","ttl_ms":60000}`).want(t, 200, "")
+		}
+	}
+	for i, path := range []string{wire.Reset, wire.Evict} {
+		s.post(wire.Acquire, `{"name":"n%d","owner":"a","ttl_ms":60000}`, i+1).want(t, 200, "")
+		s.post(wire.Release, `{"name":"n%d","owner":"a","linger_ms":60000}`, i+1).want(t, 200, "")
+		s.post(path, `{"name":"n%d"}`, i+1).want(t, 200, "")
+	}
+	if got := kinds(s.history("kind=reset,evicted")); got != "reset, reset" {
+		t.Errorf("told %s", got)
+	}
+	s.post(wire.Reset, `{"name":"n1"}`).want(t, 409, "busy")
 }

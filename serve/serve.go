@@ -80,6 +80,7 @@ type Server struct {
 	audit   auditLog
 	hub     *hub
 	history *recorder // nil: none is kept
+	shared  sharedFigures
 	began   time.Time
 	pulse   pulse
 	readiness

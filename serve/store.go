@@ -68,10 +68,11 @@ func (w *watched) begin(ctx context.Context, call string) func(error) {
 		w.seconds.count(label("call", call), now.Sub(began))
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if outcome == wire.Unknown {
-			w.silent = now
-		} else {
+		switch {
+		case outcome != wire.Unknown:
 			w.answered = now
+		case call != "list" || ctx.Err() == nil: // else it may be that there is much to list
+			w.silent = now
 		}
 	}
 }

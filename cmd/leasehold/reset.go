@@ -56,17 +56,21 @@ func endKept(ctx context.Context, a *app, locks *leasehold.Locker, name string) 
 		if err != nil {
 			return false, err
 		}
-		if len(state.Holders) == 0 {
-			return ended, nil
-		}
+		kept := false
 		for _, h := range state.Holders {
-			if h.Owner.Reveal() != "" {
+			if h.Owner.Reveal() == "" {
+				kept = true
+			} else if !ended { // else it was granted since
 				return false, &exitError{exitBusy, fmt.Errorf("%s is held by %s: its job runs, or was killed\nTo end its lease: %s --owner %s --reason TEXT", shown(name), h.Owner, a.line("evict", name), h.Owner)}
 			}
 		}
-		if err := locks.Evict(ctx, name, "", "reset"); err != nil && !errors.Is(err, leasehold.ErrLost) {
+		if !kept {
+			return ended, nil
+		}
+		err = locks.Evict(ctx, name, "", "reset")
+		if err != nil && !errors.Is(err, leasehold.ErrLost) {
 			return false, err
 		}
-		ended = true
+		ended = ended || err == nil
 	}
 }

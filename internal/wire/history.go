@@ -73,10 +73,10 @@ type Figures struct {
 	Names       int         `json:"names"`
 	Longest     int64       `json:"longest_wait_ms"`
 	LongestName string      `json:"longest_wait_name,omitempty"`
-	AtRisk      int         `json:"at_risk"`
+	AtRisk      *int        `json:"at_risk,omitempty"` // nil: how long leases are is unknown
 	LostHour    int         `json:"lost_hour"`
 	EvictedHour int         `json:"evicted_hour"`
-	GrantsMin   int         `json:"grants_minute"`
+	GrantsMin   *int        `json:"grants_minute,omitempty"` // nil: there were more than are kept
 	P50         *int64      `json:"wait_p50_ms,omitempty"`
 	P99         *int64      `json:"wait_p99_ms,omitempty"`
 	Contended   []Contended `json:"contended"`
@@ -89,7 +89,7 @@ type Figures struct {
 	Store       string      `json:"store"`
 }
 
-// States of the store, as the last look at it found.
+// States of the store, as the last look at it found. Unknown: there was none yet, or its answer was not there in time.
 const StoreUp, StoreDown, StoreUnknown = "up", "down", "unknown"
 
 // Contended is a name that others wait for.

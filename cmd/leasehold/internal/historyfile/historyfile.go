@@ -37,6 +37,9 @@ const (
 	application, version = 0x4c684869, 1
 	// pruneEvery is how often old entries are looked for, and pruned how many go at once.
 	pruneEvery, pruned = time.Minute, 2000
+	// ahead is how far in the future the time of an entry may be: what is beyond is of a clock that was wrong, and goes as
+	// if it were old.
+	ahead = time.Hour
 	// window is how many entries are looked through at once, and lookFor for how long a page is looked for.
 	window, lookFor = 20_000, time.Second
 	sqliteBusy      = 5 // SQLITE_BUSY
@@ -234,7 +237,8 @@ func (f *File) append(ctx context.Context, entries []serve.HistoryEntry) error {
 func (f *File) prune(ctx context.Context) error {
 	defer f.begins(ctx)
 	for f.opts.Keep > 0 {
-		gone, err := f.delete(ctx, time.Now().Add(-f.opts.Keep))
+		now := time.Now()
+		gone, err := f.delete(ctx, "(at < ? OR at > ?)", now.Add(-f.opts.Keep).UnixMilli(), now.Add(ahead).UnixMilli())
 		if err != nil {
 			return err
 		}
@@ -247,16 +251,16 @@ func (f *File) prune(ctx context.Context) error {
 		if err != nil || size <= f.opts.Bytes {
 			return err
 		}
-		if gone, err := f.delete(ctx, time.Now().Add(24*time.Hour)); err != nil || gone == 0 {
+		if gone, err := f.delete(ctx, "true"); err != nil || gone == 0 {
 			return err
 		}
 	}
 	return nil
 }
 
-// delete deletes some of the oldest entries that are older than that.
-func (f *File) delete(ctx context.Context, before time.Time) (gone int64, err error) {
-	done, err := f.db.ExecContext(ctx, "DELETE FROM entries WHERE at < ? AND seq IN (SELECT seq FROM entries ORDER BY seq LIMIT ?)", before.UnixMilli(), pruned)
+// delete deletes those of which that is true, of some of the entries that were seen first.
+func (f *File) delete(ctx context.Context, where string, args ...any) (gone int64, err error) {
+	done, err := f.db.ExecContext(ctx, "DELETE FROM entries WHERE "+where+" AND seq IN (SELECT seq FROM entries ORDER BY seq LIMIT ?)", append(args, pruned)...)
 	if err != nil {
 		return 0, err
 	}

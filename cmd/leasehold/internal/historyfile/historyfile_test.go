@@ -256,3 +256,41 @@ func TestAppendAgain(t *testing.T) {
 		t.Errorf("%d entries", n)
 	}
 }
+
+// Entries of a clock that was ahead neither stay for ever nor keep others.
+func TestPrunesWhatAWrongClockLeft(t *testing.T) {
+	for what, opts := range map[string]Options{"too large": {Store: "s", Bytes: 1 << 20}, "too old": {Store: "s", Keep: time.Hour}} {
+		f, err := Open(t.Context(), filepath.Join(t.TempDir(), "h"), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		n := int64(0)
+		add := func(at time.Time, count int) {
+			f.pruned = time.Now()
+			var all []serve.HistoryEntry
+			for range count {
+				n++
+				all = append(all, serve.HistoryEntry{Seq: n, Time: at, Kind: "granted", Name: "n", Note: strings.Repeat("x", 300)})
+			}
+			if err := f.Append(t.Context(), all); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add(time.Now().Add(48*time.Hour), 3000)
+		add(time.Now().Add(-2*time.Hour), 3000)
+		add(time.Now().Add(time.Minute), 10) // as a clock that is corrected a little leaves them
+		f.pruned = time.Time{}
+		if err := f.Append(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		size, err := f.size(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, _, err := f.Read(t.Context(), serve.HistoryQuery{Prefixes: []string{""}, Limit: 10_000})
+		if err != nil || size > 1<<20 || len(all) < 10 || opts.Keep > 0 && len(all) != 10 {
+			t.Errorf("%s: %d entries stay in %d bytes, %v", what, len(all), size, err)
+		}
+	}
+}

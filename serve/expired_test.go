@@ -1,0 +1,60 @@
+package serve_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memory"
+	"github.com/leasehold-go/leasehold/serve"
+)
+
+// A lease that ends after its time has expired only if it is known that no other instance has renewed it meanwhile: a look
+// saw so when half of the time since the last renewal here was over. It is the same whether a look or a call finds it over.
+func TestRenewedElsewhereIsNotExpired(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		about   string
+		every   time.Duration // between looks
+		at      time.Duration // after the first look, when it is granted
+		first   time.Duration // for how long
+		until   time.Duration // its end, when it is renewed
+		renewed string        // where it is renewed, before it is released there
+		called  bool          // by a call
+		want    string
+	}{
+		{"by a look, renewed elsewhere", 10 * time.Second, 1 * time.Second, 4 * time.Second, 1 * time.Second, "other", false, "granted a, ended a"},
+		{"by a call, renewed elsewhere", 10 * time.Second, 1 * time.Second, 4 * time.Second, 1 * time.Second, "other", true, "granted a, ended a"},
+		{"by a look, seen before it was renewed elsewhere", 20 * time.Second, 17 * time.Second, 14 * time.Second, 9 * time.Second, "other", false, "granted a, ended a"},
+		{"by a look, renewed by nobody", 5 * time.Second, 1 * time.Second, 14 * time.Second, 0, "", false, "granted a, expired a"},
+		{"by a call, renewed by nobody", 5 * time.Second, 1 * time.Second, 10 * time.Second, 0, "", true, "granted a, expired a"},
+		{"by a call, with no look", -1, 1 * time.Second, 10 * time.Second, 0, "", true, "granted a, ended a"},
+		{"by a look, not seen since it was renewed here", 20 * time.Second, 1 * time.Second, 30 * time.Second, 9 * time.Second, "here", false, "granted a, ended a"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			engine := memory.NewServer()
+			s := newBubble(t, engine.Connect(), &serve.Options{History: serve.HistoryOptions{Every: c.every}})
+			other := newBubble(t, engine.Connect(), nil)
+			time.Sleep(c.at)
+			s.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":%d,"call":1,"caller":"one"}`, c.first.Milliseconds())
+			time.Sleep(c.first - c.until)
+			switch c.renewed {
+			case "other":
+				other.want(200, wire.Renew, `{"name":"n","owner":"a","ttl_ms":120000,"call":2,"caller":"one"}`)
+				time.Sleep(c.until + 300*time.Millisecond)
+				other.want(200, wire.Release, `{"name":"n","owner":"a","call":3,"caller":"one"}`)
+			case "here":
+				s.want(200, wire.Renew, `{"name":"n","owner":"a","ttl_ms":5000,"call":2,"caller":"one"}`)
+			}
+			if c.called {
+				time.Sleep(500 * time.Millisecond)
+				s.want(410, wire.Release, `{"name":"n","owner":"a","call":4,"caller":"one"}`)
+			}
+			time.Sleep(30 * time.Second)
+			if got := kinds(s.history("name=n")); got != c.want {
+				t.Errorf("%s: told %s, want %s", c.about, got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,87 @@
+package serve_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memory"
+	"github.com/leasehold-go/leasehold/serve"
+)
+
+// Figures of all names count what memory has no room for. Those of some names are absent when they would be wrong.
+func TestFiguresOfMoreThanMemoryHas(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubble(t, memory.New(), &serve.Options{History: serve.HistoryOptions{Entries: 100}})
+		cycles := func(n int) {
+			for i := range n {
+				s.want(200, wire.Acquire, `{"name":"n","owner":"o%d/%d","ttl_ms":60000,"call":1,"caller":"one"}`, n, i)
+				s.want(200, wire.Release, `{"name":"n","owner":"o%d/%d"}`, n, i)
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		some := func() wire.Figures { return told[wire.Figures](s, wire.Overview+"?prefix=n") }
+		for i, n := range []int{30, 270} {
+			cycles(n)
+			if f := s.figures(); f.GrantsMin == nil || *f.GrantsMin != []int{30, 300}[i] || f.P50 == nil {
+				t.Errorf("after %d more grants: %v, %v", n, f.GrantsMin, f.P50)
+			}
+			f := some()
+			if whole := i == 0; whole != (f.GrantsMin != nil) || whole != (f.P50 != nil) || whole && *f.GrantsMin != 30 {
+				t.Errorf("of some names, after %d more grants: %v, %v", n, f.GrantsMin, f.P50)
+			}
+		}
+		time.Sleep(62 * time.Second)
+		if f, one := s.figures(), some(); *f.GrantsMin != 0 || one.GrantsMin == nil || *one.GrantsMin != 0 || one.P50 != nil {
+			t.Errorf("a minute later: %+v, %+v", f, one)
+		}
+	})
+}
+
+// A series has no points of the time when the instance was not there, and entries of a clock that was ahead count nowhere.
+func TestSeriesWithoutTheTimeBetweenInstances(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		p := &paper{alive: now.Add(-30*time.Minute - 10*time.Second)}
+		for i := range 10 {
+			p.entries = append(p.entries, serve.HistoryEntry{Seq: int64(i + 1), Time: now.Add(time.Duration(i-40) * time.Minute), Kind: wire.EventGranted, Name: "n"})
+		}
+		p.entries = append(p.entries, serve.HistoryEntry{Seq: 11, Time: now.Add(48 * time.Hour), Kind: wire.EventGranted, Name: "n"})
+		s := newBubble(t, memory.New(), &serve.Options{History: serve.HistoryOptions{File: p}})
+		time.Sleep(time.Second)
+		for _, prefix := range []string{"", "n"} {
+			f := told[wire.Figures](s, wire.Overview+"?prefix="+prefix)
+			grants := 0
+			for _, point := range f.Series.Points {
+				ago := time.Duration(point.Ago) * time.Millisecond
+				if ago > time.Minute && ago < 29*time.Minute {
+					t.Errorf("prefix %q: a point of %v ago: %+v", prefix, ago, point)
+				}
+				grants += point.Grants
+			}
+			if grants != 10 || f.GrantsMin == nil || *f.GrantsMin != 0 || f.P50 != nil || len(f.Series.Points) < 10 {
+				t.Errorf("prefix %q: %d grants in %d points, %v lately", prefix, grants, len(f.Series.Points), f.GrantsMin)
+			}
+		}
+	})
+}
+
+// Figures of many leases are counted once a second for all who may view the same.
+func TestFiguresOfManyAreShared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubble(t, &swollen{asked{Driver: memory.New()}, 3000}, nil)
+		time.Sleep(time.Second)
+		first := s.figures()
+		time.Sleep(500 * time.Millisecond)
+		again, other := s.figures(), told[wire.Figures](s, wire.Overview+"?prefix=y")
+		time.Sleep(600 * time.Millisecond)
+		later := s.figures()
+		if first.Held != 3000 || again.BeginsMS != first.BeginsMS || other.Held != 0 || later.BeginsMS == first.BeginsMS {
+			t.Errorf("%d are held, since %d, %d and %d ms; others %d", first.Held, first.BeginsMS, again.BeginsMS, later.BeginsMS, other.Held)
+		}
+	})
+}

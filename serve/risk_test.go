@@ -1,0 +1,95 @@
+package serve_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// lengthless does not say how long leases are, as some engines do not.
+type lengthless struct{ *memory.Driver }
+
+func (d lengthless) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	states, next, err := d.Driver.List(ctx, prefix, after, limit)
+	for i := range states {
+		withoutLength(&states[i])
+	}
+	return states, next, err
+}
+
+func (d lengthless) Inspect(ctx context.Context, name string) (driver.State, error) {
+	state, err := d.Driver.Inspect(ctx, name)
+	withoutLength(&state)
+	return state, err
+}
+
+func withoutLength(s *driver.State) {
+	for i := range s.Holders {
+		s.Holders[i].TTL = 0
+	}
+}
+
+// Where the store does not say how long leases are, it is known of those that this instance grants and renews, and of others
+// when a look has seen that they are renewed: until then nothing is said. A change of the length is no risk.
+func TestRiskWhereTheStoreDoesNotSayLengths(t *testing.T) {
+	t.Parallel()
+	for _, here := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			engine := memory.NewServer()
+			s := newBubble(t, lengthless{engine.Connect()}, nil)
+			by := s
+			if !here {
+				by = newBubble(t, engine.Connect(), nil)
+			}
+			want := func(what, atRisk string, shown bool) {
+				t.Helper()
+				got := "absent"
+				if n := s.figures().AtRisk; n != nil {
+					got = string(rune('0' + *n))
+				}
+				metric := strings.Replace(atRisk, "absent", "NaN", 1)
+				if m := string(s.get("/metrics")); got != atRisk || !strings.Contains(m, "leasehold_store_at_risk "+metric+"\n") {
+					t.Errorf("here: %t: %s: %s are at risk, want %s, and so in the metrics", here, what, got, atRisk)
+				}
+				one := told[wire.State](s, wire.Show+"?name=n").Holders[0]
+				all := told[wire.Locks](s, wire.List).Locks[0].Holders[0]
+				if shown != (one.TTL > 0) || shown != (all.TTL > 0) || shown && (one.TTL > 30_000 || one.TTL < 4_000 || one.Since <= 0) {
+					t.Errorf("here: %t: %s: shown with a length of %d and %d ms, %d ms ago", here, what, one.TTL, all.TTL, one.Since)
+				}
+			}
+			renew := func(ms int) {
+				by.want(200, wire.Renew, `{"name":"n","owner":"a","ttl_ms":%d}`, ms)
+			}
+			time.Sleep(time.Second)
+			want0 := s.figures().AtRisk
+			if want0 == nil || *want0 != 0 {
+				t.Errorf("nothing is held: %v at risk", want0)
+			}
+			by.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":30000,"details":{"host":"h"}}`)
+			by.want(200, wire.Acquire, `{"name":"z","owner":"m","ttl_ms":30000,"details":{"host":"h","kind":"manual"}}`)
+			time.Sleep(6 * time.Second)
+			if here {
+				want("granted here", "0", true)
+			} else {
+				want("granted elsewhere", "absent", false)
+			}
+			renew(30_000)
+			time.Sleep(6 * time.Second) // with a look since
+			want("renewed", "0", true)
+			time.Sleep(19 * time.Second)
+			want("not renewed for long", "1", true)
+			renew(30_000)
+			time.Sleep(6 * time.Second)
+			want("renewed again", "0", true)
+			renew(12_000)
+			time.Sleep(5100 * time.Millisecond) // with a look since
+			want("made shorter", "0", true)
+		})
+	}
+}

@@ -1,0 +1,67 @@
+package serve_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// endless lists nothing in time, or refuses at once.
+type endless struct {
+	*memory.Driver
+	lists   atomic.Int64
+	busy    atomic.Int64 // as a time.Duration
+	refuses bool
+}
+
+func (d *endless) List(ctx context.Context, _, _ string, _ int) ([]driver.State, string, error) {
+	d.lists.Add(1)
+	if d.refuses {
+		return nil, "", errors.New("no connection")
+	}
+	began := time.Now()
+	<-ctx.Done()
+	d.busy.Add(int64(time.Since(began)))
+	return nil, "", ctx.Err()
+}
+
+// A store that takes too long to list all is asked ever less often, and is not called down: its other calls are served. One
+// that refuses is asked as often as ever.
+func TestStoreThatIsTooSlowToList(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &endless{Driver: memory.New()}
+		s := newBubble(t, d, nil)
+		s.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000}`)
+		const all = time.Hour
+		time.Sleep(all)
+		if d.lists.Load() < 10 || time.Duration(d.busy.Load()) > all/10 {
+			t.Errorf("%d lists took %v of %v", d.lists.Load(), time.Duration(d.busy.Load()), all)
+		}
+		if f := s.figures(); f.Store != wire.StoreUnknown {
+			t.Errorf("the store is %s", f.Store)
+		}
+		for busy := d.busy.Load(); d.busy.Load() == busy; {
+			time.Sleep(time.Second)
+		}
+		if m := s.get("/metrics"); !bytes.Contains(m, []byte("leasehold_store_up 1\n")) {
+			t.Errorf("the metrics do not say that the store is up:\n%s", m)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		d := &endless{Driver: memory.New(), refuses: true}
+		s := newBubble(t, d, nil)
+		time.Sleep(time.Minute)
+		if f := s.figures(); f.Store != wire.StoreDown || d.lists.Load() < 10 {
+			t.Errorf("the store is %s after %d lists", f.Store, d.lists.Load())
+		}
+	})
+}
