@@ -80,7 +80,7 @@ type Server struct {
 	audit   auditLog
 	hub     *hub
 	history *recorder // nil: none is kept
-	shared  sharedFigures
+	shared  *sharedFigures
 	began   time.Time
 	pulse   pulse
 	readiness
@@ -110,7 +110,7 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 	if d == nil {
 		return nil, errors.New("serve: no driver")
 	}
-	s := &Server{engine: engine{driver: d}, began: time.Now(), mux: http.NewServeMux(), claims: &claims{}, hub: &hub{}, metrics: &metrics{}}
+	s := &Server{engine: engine{driver: d}, began: time.Now(), mux: http.NewServeMux(), claims: &claims{}, hub: &hub{}, shared: &sharedFigures{}, metrics: &metrics{}}
 	s.metrics.init()
 	s.watched.calls, s.watched.seconds = &s.metrics.storeCalls, &s.metrics.storeSeconds
 	if o, ok := d.(driver.Operator); ok {

@@ -61,12 +61,12 @@ func (s *served) take(d time.Duration) {
 	}
 }
 
-// lose has a client lose a lease.
+// lose has a client lose a lease, which lasts so long that a look sees that nobody else renews it.
 func (s *served) lose() {
 	s.t.Helper()
-	s.call("/v1/acquire", `{"name":"a","owner":"owner","ttl_ms":1000}`)
-	time.Sleep(2 * time.Second)
-	if got := s.call("/v1/renew", `{"name":"a","owner":"owner","ttl_ms":1000}`); got != http.StatusGone {
+	s.call("/v1/acquire", `{"name":"a","owner":"owner","ttl_ms":11000}`)
+	time.Sleep(12 * time.Second)
+	if got := s.call("/v1/renew", `{"name":"a","owner":"owner","ttl_ms":11000}`); got != http.StatusGone {
 		s.t.Errorf("the renewal of what is over: %d", got)
 	}
 }
@@ -260,10 +260,10 @@ func TestProcessIsObserved(t *testing.T) {
 	}
 	s.call("/v1/acquire", `{"name":"a","owner":"waits","ttl_ms":60000,"queue":true}`)
 	s.call("/v1/evict", `{"name":"a","owner":"holds","reason":"test"}`)
-	s.call("/v1/acquire", `{"name":"b","owner":"dies","ttl_ms":500}`)
+	s.call("/v1/acquire", `{"name":"b","owner":"dies","ttl_ms":11000}`)
 	for end := time.Now().Add(time.Minute); s.call("/v1/note", `{"name":"b","owner":"dies","note":"x"}`) != http.StatusGone; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("a lease of half a second does not end")
+			t.Fatal("a lease of eleven seconds does not end")
 		}
 	}
 	s.repeat(5 * time.Minute)

@@ -215,7 +215,7 @@ func clusterPassword(t *testing.T) rotation {
 func redlockPassword(t *testing.T) rotation {
 	nodes := []*servers.Redis{servers.StartRedis(t), servers.StartRedis(t), servers.StartRedis(t)}
 	return rotation{
-		addr: nodes[0].Addr(), url: passworded("redlock://locker@", ","+nodes[1].Addr()+","+nodes[2].Addr(), "memory", "off"),
+		addr: nodes[0].Addr(), url: passworded("redlock://locker@", ","+nodes[1].Addr()+","+nodes[2].Addr(), "min_uptime", "off"),
 		files: passwords, serve: several(t, nodes),
 	}
 }

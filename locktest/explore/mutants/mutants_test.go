@@ -99,7 +99,7 @@ var packs = []pack{
 		{Name: "forgetsOpenWrite", Undoes: "a write without an answer may still be served", Rejects: "TestCaslock/try", File: "change.go",
 			Old: "*before = uncertain{true, v.version}", New: "*before = uncertain{!$, v.version}"},
 		{Name: "countsFromWrite", Undoes: "what is seen of a lease counts from when it was seen", Rejects: "TestCaslock/three", File: "clock.go",
-			Old: "of.TTL+drift(of.TTL)-c.now.Sub(seen))", New: "of.TTL/time.Duration(1+count($))+drift(of.TTL)-c.now.Sub(seen))"},
+			Old: "of.TTL+drift(of.TTL)-c.now.Sub(seen.at))", New: "of.TTL/time.Duration(1+count($))+drift(of.TTL)-c.now.Sub(seen.at))"},
 		{Name: "believesOldLine", Undoes: "a line that no watch tells of changes is made anew", Rejects: "TestCaslockPlaces/two", File: "places.go",
 			Old: "l.loaded && l.session == session", New: "l.loaded && (l.session == session || $)"},
 		{Name: "waitsForWatch", Undoes: "a watch that does not begin is given up", Rejects: "TestCaslockPlaces/two", File: "watch.go",
