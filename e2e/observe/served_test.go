@@ -64,9 +64,9 @@ func (s *served) take(d time.Duration) {
 // lose has a client lose a lease, which lasts so long that a look sees that nobody else renews it.
 func (s *served) lose() {
 	s.t.Helper()
-	s.call("/v1/acquire", `{"name":"a","owner":"owner","ttl_ms":11000}`)
-	time.Sleep(12 * time.Second)
-	if got := s.call("/v1/renew", `{"name":"a","owner":"owner","ttl_ms":11000}`); got != http.StatusGone {
+	s.call("/v1/acquire", `{"name":"a","owner":"owner","ttl_ms":21000}`)
+	time.Sleep(22 * time.Second)
+	if got := s.call("/v1/renew", `{"name":"a","owner":"owner","ttl_ms":21000}`); got != http.StatusGone {
 		s.t.Errorf("the renewal of what is over: %d", got)
 	}
 }

@@ -148,9 +148,14 @@ func curatorsNames(t *testing.T, z *servers.ZooKeeper) {
 	if err := ours.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
-	claimtest.Refused(t, later)
+	wake := claimtest.Refused(t, later).Wake
 	if err := conn.Delete(theirs, -1); err != nil {
 		t.Fatal(err)
+	}
+	select { // what is known of the queue until then may be refused by
+	case <-wake:
+	case <-time.After(time.Minute):
+		t.Fatal("nothing wakes the waiter")
 	}
 	claimtest.Granted(t, later)
 }
