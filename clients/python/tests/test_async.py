@@ -217,6 +217,22 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(asyncio.CancelledError):
             await task
 
+    @unittest.skipUnless(hasattr(asyncio.Task, "cancelling"), "this Python does not count cancellations")
+    async def test_a_release_inside_takes_the_cancellation_back(self):
+        for swallow in ((), (Lost,)):
+            with self.assertRaises(Lost):
+                async with self.client.lock(self.name, ttl=LONG) as lease:
+                    asyncio.get_running_loop().call_soon(lease._lose, Lost("maintenance"))
+                    try:
+                        await asyncio.sleep(LONG)
+                    finally:
+                        with contextlib.suppress(*swallow):
+                            await lease.release()
+            self.assertEqual(asyncio.current_task().cancelling(), 0)
+        with self.assertRaises(asyncio.TimeoutError):
+            async with asyncio.timeout(0):
+                await asyncio.sleep(LONG)
+
     async def test_extend_renews_at_once_and_for_longer(self):
         async with self.client.lock(self.name, ttl=LONG) as lease:
             before = lease._term.deadline

@@ -201,7 +201,7 @@ class AsyncLease:
         self._calling = asyncio.Lock()  # held during a renewal: the server refuses one that another has overtaken
         self._term = Term(grant)
         self._section: Optional[asyncio.Task[object]] = None  # the task to cancel
-        self._cancelled = False
+        self._cancelled: Optional[asyncio.Task[object]] = None  # the task that a loss has cancelled
         self._cancelling = 0  # as the section began
         self._work = [asyncio.ensure_future(self._watch()), asyncio.ensure_future(self._renew())]
 
@@ -271,16 +271,18 @@ class AsyncLease:
 
     async def __aexit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
                         trace: Optional[TracebackType]) -> None:
-        task, self._section = self._section, None
+        self._section = None
         ours = False  # whether the section ended by a cancellation that is nobody's but the lease's
-        if self._cancelled:
-            rest = _uncancel(task)
+        if self._cancelled is not None:
+            rest = _uncancel(self._cancelled)
             ours = kind is asyncio.CancelledError and rest <= self._cancelling
         try:
             await self.release()
         except Error:
             if kind is None or ours:
                 raise
+        if ours and self.cause is not None:  # the section has released it
+            raise Lost(str(self.cause), self.cause.code) from self.cause
 
     def _expire(self) -> None:
         if self._term.late():
@@ -293,7 +295,7 @@ class AsyncLease:
         self.lost.set()
         self._stop()
         if self._section is not None and self._section is not asyncio.current_task():  # else the caller raises it
-            self._cancelled = True
+            self._cancelled = self._section
             self._section.cancel()
 
     def _stop(self) -> None:
