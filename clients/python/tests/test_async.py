@@ -148,6 +148,17 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
         self.assertTrue(lease.lost.is_set())
         self.assertEqual(left, [0])
 
+    async def test_a_passed_deadline_tells_why(self):
+        front = Front(self, self.server.url)
+        lease = await AsyncClient(front.url).acquire(self.name, ttl=3)
+        front.says = {"/v1/renew": b'{"error": "it rests"}'}
+        await asyncio.wait_for(lease.lost.wait(), LONG)
+        with self.assertRaises(Lost) as lost:
+            await lease.release()
+        for error in (lease.cause, lost.exception):
+            self.assertEqual((error.code, str(error)), ("deadline", "the deadline passed without a renewal: an answer to another call"))
+        self.assertIsInstance(lease.cause.__cause__, Unknown)
+
     async def test_losses_of_two_sections_end_both(self):
         hung = Instance(self)
         client = AsyncClient(hung.url)

@@ -128,6 +128,17 @@ class TestClient(Served, unittest.TestCase):
         self.assertTrue(lease.lost.is_set())
         self.assertEqual(left, [0])
 
+    def test_a_passed_deadline_tells_why(self):
+        front = Front(self, self.server.url)
+        lease = Client(front.url).acquire(self.name, ttl=3)
+        front.says = {"/v1/renew": b'{"error": "it rests"}'}
+        self.assertTrue(lease.lost.wait(LONG))
+        with self.assertRaises(Lost) as lost:
+            lease.release()
+        for error in (lease.cause, lost.exception):
+            self.assertEqual((error.code, str(error)), ("deadline", "the deadline passed without a renewal: an answer to another call"))
+        self.assertIsInstance(lease.cause.__cause__, Unknown)
+
     def sleep(self, seconds):
         """What leases see when the machine sleeps: time goes on without time.monotonic()."""
         now = _claim.now

@@ -10,8 +10,8 @@ import ssl
 from types import TracebackType
 from typing import AsyncIterator, List, Optional, Tuple, Type, TypeVar, cast
 
-from ._claim import (LOOK_EVERY, Answer, Claim, Grant, Request, Server, Steps, Term, deadline_passed, judge,
-                     nothing_left, now, read_page)
+from ._claim import (LOOK_EVERY, Answer, Claim, Grant, Request, Server, Steps, Term, judge, nothing_left, now,
+                     read_page)
 from ._errors import Error, Lost, Refused, Unknown
 from ._types import Features, Lock, Mode
 
@@ -286,7 +286,7 @@ class AsyncLease:
 
     def _expire(self) -> None:
         if self._term.late():
-            self._lose(deadline_passed())
+            self._lose(self._term.deadline_passed())
 
     def _lose(self, cause: Lost) -> None:
         if self._term.over():
@@ -335,8 +335,10 @@ class AsyncLease:
         """One renewal. calling is held."""
         try:
             grant = await self._client._run(self._claim.renew(ttl, timeout))
-        except Lost as e:
-            self._lose(e)
+        except Error as e:
+            self._term.failure = e
+            if isinstance(e, Lost):
+                self._lose(e)
             raise
         self._expire()  # an answer that comes late brings nothing back
         if not self._term.over():

@@ -12,8 +12,8 @@ import time
 from types import TracebackType
 from typing import Iterator, List, Optional, Tuple, Type, TypeVar, cast
 
-from ._claim import (LOOK_EVERY, Answer, Claim, Grant, Request, Server, Steps, Term, deadline_passed, judge,
-                     nothing_left, now, read_page)
+from ._claim import (LOOK_EVERY, Answer, Claim, Grant, Request, Server, Steps, Term, judge, nothing_left, now,
+                     read_page)
 from ._errors import Error, Lost, Refused, Unknown
 from ._types import Features, Lock, Mode
 
@@ -262,7 +262,7 @@ class Lease:
     def _expire(self) -> None:
         """Lose the lease if its deadline has passed. The mutex is held."""
         if self._term.late():
-            self._lose(deadline_passed())
+            self._lose(self._term.deadline_passed())
 
     def _lose(self, cause: Lost) -> None:
         """The mutex is held."""
@@ -309,9 +309,11 @@ class Lease:
         """One renewal. calling is held."""
         try:
             grant = self._client._run(self._claim.renew(ttl, timeout))
-        except Lost as e:
+        except Error as e:
             with self._mutex:
-                self._lose(e)
+                self._term.failure = e
+                if isinstance(e, Lost):
+                    self._lose(e)
             raise
         with self._mutex:
             self._expire()  # an answer that comes late brings nothing back
