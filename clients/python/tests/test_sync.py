@@ -353,6 +353,13 @@ class TestClient(Served, unittest.TestCase):
             Client(front.url, timeout=LONG).acquire(self.name, ttl=10 * LONG, wait=0)
         self.client.acquire(self.name, wait=LONG).release()
 
+    def test_a_lease_that_nobody_got_is_not_renewed(self):
+        with unittest.mock.patch.object(_sync.Lease, "check", side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                self.client.acquire(self.name, ttl=10 * LONG)
+        until(lambda: "leasehold-" + self.name not in [thread.name for thread in threading.enumerate()])
+        self.client.acquire(self.name, wait=LONG).release()
+
     def test_a_release_without_an_answer_is_repeated(self):
         front = Front(self, self.server.url)
         lease = Client(front.url).acquire(self.name, ttl=LONG)
