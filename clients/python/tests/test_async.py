@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import signal
+import socket
 import time
 import unittest
+import unittest.mock
 
 from leasehold import AsyncClient, Busy, Client, Lost, Refused, Released, Unauthorized, Unknown
 
@@ -335,6 +337,23 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
                 client = AsyncClient("http://127.0.0.1:%d" % server.sockets[0].getsockname()[1])
                 with self.assertRaises(Unknown, msg=answer):
                     await client.features()
+
+    async def test_an_address_that_takes_no_packets_costs_no_call(self):
+        full = socket.create_server(("127.0.0.1", 0), backlog=0)
+        self.addCleanup(full.close)
+        for _ in range(4):  # more than it queues: what comes after them waits
+            one = socket.socket()
+            self.addCleanup(one.close)
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        addresses = [full.getsockname(), ("127.0.0.1", int(self.server.address.rpartition(":")[2]))]
+        infos = [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", address) for address in addresses]
+
+        async def resolve(*args, **options):
+            return infos
+        with unittest.mock.patch.object(asyncio.get_running_loop(), "getaddrinfo", resolve):
+            lease = await AsyncClient("http://localhost").acquire(self.name, wait=0)
+            await lease.release()
 
     async def test_tls(self):
         front = Front(self, self.server.url)
