@@ -230,14 +230,15 @@ func (w *webhook) farewell(life context.Context, end context.CancelFunc, sending
 	}
 	sending.Wait()
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	for range w.waiting {
+	n := len(w.waiting)
+	w.waiting = nil
+	w.mu.Unlock()
+	for range n {
 		w.s.metrics.notices.count(label("outcome", noticeFailed))
 	}
-	if n := len(w.waiting); n > 0 {
+	if n > 0 {
 		w.s.opts.Log.Warn("notices for the webhook are lost, for this instance stops", "notices", n)
 	}
-	w.waiting = nil
 }
 
 // count is how many notices are to be sent, or on their way.
@@ -278,10 +279,24 @@ func (w *webhook) take(now time.Time, fresh bool) (due []*delivery, next time.Du
 	return due, next
 }
 
-// send makes one attempt.
+// send makes one attempt. It logs without the lock: a log that stalls holds up no call to tell.
 func (w *webhook) send(ctx context.Context, d *delivery) {
 	err := w.post(ctx, d)
-	defer w.nudge()
+	givenUp, changed := w.attempted(d, err)
+	w.nudge()
+	if givenUp {
+		w.s.opts.Log.Error("a notice for the webhook is given up", "id", d.id, "tries", d.tries, "error", err.Error())
+	}
+	switch {
+	case changed && err != nil:
+		w.s.opts.Log.Warn("the webhook does not take notices, which are sent again", "error", err.Error())
+	case changed:
+		w.s.opts.Log.Info("the webhook takes notices again")
+	}
+}
+
+// attempted takes down how an attempt ended: whether the notice is given up, and whether the one before ended otherwise.
+func (w *webhook) attempted(d *delivery, err error) (givenUp, changed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sending--
@@ -292,18 +307,15 @@ func (w *webhook) send(ctx context.Context, d *delivery) {
 		w.s.metrics.notices.count(label("outcome", noticeDelivered))
 	case now.Sub(d.began) > noticeAge:
 		w.s.metrics.notices.count(label("outcome", noticeFailed))
-		w.s.opts.Log.Error("a notice for the webhook is given up", "id", d.id, "tries", d.tries, "error", err.Error())
+		givenUp = true
 	default:
 		d.due = now.Add(pauseBefore(d.tries))
 		w.waiting = append(w.waiting, d)
 	}
-	if failed := err != nil; failed != w.failing {
-		if w.failing = failed; failed {
-			w.s.opts.Log.Warn("the webhook does not take notices, which are sent again", "error", err.Error())
-		} else {
-			w.s.opts.Log.Info("the webhook takes notices again")
-		}
-	}
+	failed := err != nil
+	changed = failed != w.failing
+	w.failing = failed
+	return givenUp, changed
 }
 
 // pauseBefore is how long a notice rests after so many tries: twice as long each time, and at random, so that

@@ -2,12 +2,14 @@ package serve
 
 import (
 	"bytes"
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -331,6 +333,53 @@ func TestWebhookTriesAgain(t *testing.T) {
 	if n := h.notices(noticeDropped) + h.notices(noticeFailed); n != 0 {
 		t.Errorf("%d notices are lost", n)
 	}
+}
+
+// A stalledLog takes what is logged of webhooks, and does not return.
+type stalledLog struct {
+	slog.Handler
+	came chan struct{} // has room for one
+	ends chan struct{}
+}
+
+func (l *stalledLog) Handle(_ context.Context, record slog.Record) error {
+	if strings.Contains(record.Message, "webhook") {
+		select {
+		case l.came <- struct{}{}:
+		default:
+		}
+		<-l.ends
+	}
+	return nil
+}
+
+// A log that stalls delays no notice, nor those who tell, who may hold locks of the service.
+func TestWebhookWaitsForNoLog(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	r.does(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	d := memory.New()
+	log := &stalledLog{slog.NewTextHandler(io.Discard, nil), make(chan struct{}, 1), make(chan struct{})}
+	s, err := New(d, &Options{Webhook: &Webhook{URL: r.server.URL + "/hook"}, Log: slog.New(log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close(); d.Close() })
+	t.Cleanup(func() { close(log.ends) }) // before the service's end
+	s.webhook.tell(wire.NoticeEvicted, wire.NoticeData{Name: "a"})
+	<-log.came
+	r.does(nil)
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		s.webhook.tell(wire.NoticeEvicted, wire.NoticeData{Name: "b"})
+	}()
+	select {
+	case <-told:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the log holds up a notice")
+	}
+	r.got(3) // the first again, and the second
 }
 
 // A receiver that hangs for good delays no call. What has no room is dropped and counted; what waits when the

@@ -306,6 +306,7 @@ export class Lease {
   #released = false
   #timer
   #renewal
+  #failure // of the latest renewal
   #calling = Promise.resolve() // the renewal under way: the server refuses one that another has overtaken
 
   /** For Client.acquire. */
@@ -351,7 +352,8 @@ export class Lease {
 
   #held () {
     if (!this.#released && now() >= this.#deadline) {
-      this.#lose(Object.assign(new Lost('the deadline passed without a renewal'), { code: 'deadline' }))
+      const [why, options] = this.#failure ? [`: ${this.#failure.message}`, { cause: this.#failure }] : ['']
+      this.#lose(Object.assign(new Lost(`the deadline passed without a renewal${why}`, options), { code: 'deadline' }))
     }
     return !this.#released && !this.signal.aborted
   }
@@ -400,11 +402,13 @@ export class Lease {
       const [ttl, timeout] = ask()
       try {
         const grant = await this.#claim.renew(ttl, Math.min(timeout, this.#deadline - now()))
+        this.#failure = undefined
         if (!this.#held()) return // an answer that comes late brings nothing back
         this.#ttl = Math.max(this.#ttl, grant.ttl)
         this.#deadline = Math.max(this.#deadline, deadline(grant))
         this.#watch()
       } catch (err) {
+        this.#failure = err
         if (err instanceof Lost) this.#lose(err)
         throw err
       }

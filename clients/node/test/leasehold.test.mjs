@@ -219,6 +219,15 @@ test('a hung server ends the section before another holds', async () => {
   await assert.rejects(lease.release(), Lost)
 })
 
+test('a passed deadline tells why', async () => {
+  const before = await front(server.url)
+  const lease = await new Client(before.url).acquire(name, { ttl: 3 })
+  before.says['/v1/renew'] = '{"error": "it rests"}'
+  await until(() => lease.signal.aborted)
+  await assert.rejects(lease.release(), (err) => err instanceof Lost && err.code === 'deadline' && err.cause instanceof Unknown &&
+    err.message === `the deadline passed without a renewal: ${err.cause.message}`)
+})
+
 // sleep is what leases see when the machine sleeps: time goes on without performance.now().
 function sleep (seconds) {
   const uptime = os.uptime

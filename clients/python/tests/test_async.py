@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import signal
+import socket
 import time
 import unittest
+import unittest.mock
 
 from leasehold import AsyncClient, Busy, Client, Lost, Refused, Released, Unauthorized, Unknown
 
@@ -148,6 +150,17 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
         self.assertTrue(lease.lost.is_set())
         self.assertEqual(left, [0])
 
+    async def test_a_passed_deadline_tells_why(self):
+        front = Front(self, self.server.url)
+        lease = await AsyncClient(front.url).acquire(self.name, ttl=3)
+        front.says = {"/v1/renew": b'{"error": "it rests"}'}
+        await asyncio.wait_for(lease.lost.wait(), LONG)
+        with self.assertRaises(Lost) as lost:
+            await lease.release()
+        for error in (lease.cause, lost.exception):
+            self.assertEqual((error.code, str(error)), ("deadline", "the deadline passed without a renewal: an answer to another call"))
+        self.assertIsInstance(lease.cause.__cause__, Unknown)
+
     async def test_losses_of_two_sections_end_both(self):
         hung = Instance(self)
         client = AsyncClient(hung.url)
@@ -216,6 +229,22 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
         task.cancel()
         with self.assertRaises(asyncio.CancelledError):
             await task
+
+    @unittest.skipUnless(hasattr(asyncio.Task, "cancelling"), "this Python does not count cancellations")
+    async def test_a_release_inside_takes_the_cancellation_back(self):
+        for swallow in ((), (Lost,)):
+            with self.assertRaises(Lost):
+                async with self.client.lock(self.name, ttl=LONG) as lease:
+                    asyncio.get_running_loop().call_soon(lease._lose, Lost("maintenance"))
+                    try:
+                        await asyncio.sleep(LONG)
+                    finally:
+                        with contextlib.suppress(*swallow):
+                            await lease.release()
+            self.assertEqual(asyncio.current_task().cancelling(), 0)
+        with self.assertRaises(asyncio.TimeoutError):
+            async with asyncio.timeout(0):
+                await asyncio.sleep(LONG)
 
     async def test_extend_renews_at_once_and_for_longer(self):
         async with self.client.lock(self.name, ttl=LONG) as lease:
@@ -308,6 +337,23 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
                 client = AsyncClient("http://127.0.0.1:%d" % server.sockets[0].getsockname()[1])
                 with self.assertRaises(Unknown, msg=answer):
                     await client.features()
+
+    async def test_an_address_that_takes_no_packets_costs_no_call(self):
+        full = socket.create_server(("127.0.0.1", 0), backlog=0)
+        self.addCleanup(full.close)
+        for _ in range(4):  # more than it queues: what comes after them waits
+            one = socket.socket()
+            self.addCleanup(one.close)
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        addresses = [full.getsockname(), ("127.0.0.1", int(self.server.address.rpartition(":")[2]))]
+        infos = [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", address) for address in addresses]
+
+        async def resolve(*args, **options):
+            return infos
+        with unittest.mock.patch.object(asyncio.get_running_loop(), "getaddrinfo", resolve):
+            lease = await AsyncClient("http://localhost").acquire(self.name, wait=0)
+            await lease.release()
 
     async def test_tls(self):
         front = Front(self, self.server.url)

@@ -128,6 +128,17 @@ class TestClient(Served, unittest.TestCase):
         self.assertTrue(lease.lost.is_set())
         self.assertEqual(left, [0])
 
+    def test_a_passed_deadline_tells_why(self):
+        front = Front(self, self.server.url)
+        lease = Client(front.url).acquire(self.name, ttl=3)
+        front.says = {"/v1/renew": b'{"error": "it rests"}'}
+        self.assertTrue(lease.lost.wait(LONG))
+        with self.assertRaises(Lost) as lost:
+            lease.release()
+        for error in (lease.cause, lost.exception):
+            self.assertEqual((error.code, str(error)), ("deadline", "the deadline passed without a renewal: an answer to another call"))
+        self.assertIsInstance(lease.cause.__cause__, Unknown)
+
     def sleep(self, seconds):
         """What leases see when the machine sleeps: time goes on without time.monotonic()."""
         now = _claim.now
@@ -340,6 +351,13 @@ class TestClient(Served, unittest.TestCase):
         front.says = {"/v1/acquire": DROP}
         with self.assertRaises(Unknown):
             Client(front.url, timeout=LONG).acquire(self.name, ttl=10 * LONG, wait=0)
+        self.client.acquire(self.name, wait=LONG).release()
+
+    def test_a_lease_that_nobody_got_is_not_renewed(self):
+        with unittest.mock.patch.object(_sync.Lease, "check", side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                self.client.acquire(self.name, ttl=10 * LONG)
+        until(lambda: "leasehold-" + self.name not in [thread.name for thread in threading.enumerate()])
         self.client.acquire(self.name, wait=LONG).release()
 
     def test_a_release_without_an_answer_is_repeated(self):

@@ -10,8 +10,8 @@ import ssl
 from types import TracebackType
 from typing import AsyncIterator, List, Optional, Tuple, Type, TypeVar, cast
 
-from ._claim import (LOOK_EVERY, Answer, Claim, Grant, Request, Server, Steps, Term, deadline_passed, judge,
-                     nothing_left, now, read_page)
+from ._claim import (LOOK_EVERY, Answer, Claim, Grant, Request, Server, Steps, Term, judge, nothing_left, now,
+                     read_page)
 from ._errors import Error, Lost, Refused, Unknown
 from ._types import Features, Lock, Mode
 
@@ -19,6 +19,9 @@ T = TypeVar("T")
 
 # How long a task that was cancelled tries to give up its place or its lease, in seconds.
 LONGEST_FAREWELL = 1.0
+
+# How long an address of the server is tried alone before the next one is tried beside it, in seconds.
+HEAD_START = 0.25
 
 
 class AsyncClient:
@@ -105,7 +108,8 @@ class AsyncClient:
 
     async def _exchange(self, request: Request) -> Tuple[int, bytes]:
         server = self._server
-        reader, writer = await asyncio.open_connection(server.host, server.port, ssl=self._context)
+        reader, writer = await asyncio.open_connection(server.host, server.port, ssl=self._context,
+                                                       happy_eyeballs_delay=HEAD_START)
         try:
             lines = ["%s %s HTTP/1.1" % (request.method, server.path + request.path)]
             lines += ["%s: %s" % header for header in server.headers(request).items()]
@@ -201,7 +205,7 @@ class AsyncLease:
         self._calling = asyncio.Lock()  # held during a renewal: the server refuses one that another has overtaken
         self._term = Term(grant)
         self._section: Optional[asyncio.Task[object]] = None  # the task to cancel
-        self._cancelled = False
+        self._cancelled: Optional[asyncio.Task[object]] = None  # the task that a loss has cancelled
         self._cancelling = 0  # as the section began
         self._work = [asyncio.ensure_future(self._watch()), asyncio.ensure_future(self._renew())]
 
@@ -271,20 +275,22 @@ class AsyncLease:
 
     async def __aexit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
                         trace: Optional[TracebackType]) -> None:
-        task, self._section = self._section, None
+        self._section = None
         ours = False  # whether the section ended by a cancellation that is nobody's but the lease's
-        if self._cancelled:
-            rest = _uncancel(task)
+        if self._cancelled is not None:
+            rest = _uncancel(self._cancelled)
             ours = kind is asyncio.CancelledError and rest <= self._cancelling
         try:
             await self.release()
         except Error:
             if kind is None or ours:
                 raise
+        if ours and self.cause is not None:  # the section has released it
+            raise Lost(str(self.cause), self.cause.code) from self.cause
 
     def _expire(self) -> None:
         if self._term.late():
-            self._lose(deadline_passed())
+            self._lose(self._term.deadline_passed())
 
     def _lose(self, cause: Lost) -> None:
         if self._term.over():
@@ -293,7 +299,7 @@ class AsyncLease:
         self.lost.set()
         self._stop()
         if self._section is not None and self._section is not asyncio.current_task():  # else the caller raises it
-            self._cancelled = True
+            self._cancelled = self._section
             self._section.cancel()
 
     def _stop(self) -> None:
@@ -333,8 +339,10 @@ class AsyncLease:
         """One renewal. calling is held."""
         try:
             grant = await self._client._run(self._claim.renew(ttl, timeout))
-        except Lost as e:
-            self._lose(e)
+        except Error as e:
+            self._term.failure = e
+            if isinstance(e, Lost):
+                self._lose(e)
             raise
         self._expire()  # an answer that comes late brings nothing back
         if not self._term.over():

@@ -277,10 +277,12 @@ class Term:
         self.ttl = grant.ttl  # of the next renewal
         self.deadline = -math.inf
         self.cause: Optional[Lost] = None
+        self.failure: Optional[Error] = None  # of the latest renewal
         self.released = False
         self.prolong(grant)
 
     def prolong(self, grant: Grant) -> None:
+        self.failure = None
         self.ttl = max(self.ttl, grant.ttl)
         self.deadline = max(self.deadline, grant.since + grant.ttl * (1 - DRIFT) - DRIFT_LEAST)
 
@@ -302,6 +304,9 @@ class Term:
             return Lost(str(self.cause), self.cause.code)
         return None
 
-
-def deadline_passed() -> Lost:
-    return Lost("the deadline passed without a renewal", "deadline")
+    def deadline_passed(self) -> Lost:
+        """The loss of a lease that is late, with the reason why it was not renewed."""
+        text = "the deadline passed without a renewal"
+        lost = Lost(text if self.failure is None else "%s: %s" % (text, self.failure), "deadline")
+        lost.__cause__ = self.failure
+        return lost

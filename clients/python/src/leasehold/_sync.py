@@ -12,8 +12,8 @@ import time
 from types import TracebackType
 from typing import Iterator, List, Optional, Tuple, Type, TypeVar, cast
 
-from ._claim import (LOOK_EVERY, Answer, Claim, Grant, Request, Server, Steps, Term, deadline_passed, judge,
-                     nothing_left, now, read_page)
+from ._claim import (LOOK_EVERY, Answer, Claim, Request, Server, Steps, Term, judge, nothing_left, now,
+                     read_page)
 from ._errors import Error, Lost, Refused, Unknown
 from ._types import Features, Lock, Mode
 
@@ -50,11 +50,16 @@ class Client:
         or within wait if that is shorter. Nothing stays taken then.
         """
         claim = Claim(self._server, name, mode, limit, note, at_least)
+        term: Optional[Term] = None
         try:
-            lease = Lease(self, claim, self._run(claim.acquire(ttl, wait)), interrupt)
+            grant = self._run(claim.acquire(ttl, wait))
+            term = Term(grant)
+            lease = Lease(self, claim, grant.token, term, interrupt)
             lease.check()  # the process may have stood still
             return lease
         except BaseException as e:
+            if term is not None:
+                term.released = True  # no thread renews a lease that nobody got
             if not nothing_left(e, wait):
                 self._leave(claim)
             raise
@@ -160,16 +165,16 @@ class Lease:
     lost: threading.Event
     """Set when the lease is lost."""
 
-    def __init__(self, client: Client, claim: Claim, grant: Grant, interrupt: bool) -> None:
+    def __init__(self, client: Client, claim: Claim, token: int, term: Term, interrupt: bool) -> None:
         self._client, self._claim, self._interrupt = client, claim, interrupt
-        self.name, self.token, self.lost = claim.name, grant.token, threading.Event()
+        self.name, self.token, self.lost = claim.name, token, threading.Event()
         self._process = os.getpid()
         self._calling = threading.Lock()  # held during a renewal: the server refuses one that another has overtaken
         # What follows is guarded by mutex. The thread of a section takes it by itself, and not by Condition, whose
         # methods are in Python: a Lost that is raised there would leave it locked.
         self._mutex = threading.RLock()
         self._changed = threading.Condition(self._mutex)
-        self._term = Term(grant)
+        self._term = term
         self._section: Optional[int] = None  # the thread to end by Lost
         for work in (self._watch, self._renew):
             threading.Thread(target=work, name="leasehold-" + self.name, daemon=True).start()
@@ -262,7 +267,7 @@ class Lease:
     def _expire(self) -> None:
         """Lose the lease if its deadline has passed. The mutex is held."""
         if self._term.late():
-            self._lose(deadline_passed())
+            self._lose(self._term.deadline_passed())
 
     def _lose(self, cause: Lost) -> None:
         """The mutex is held."""
@@ -309,9 +314,11 @@ class Lease:
         """One renewal. calling is held."""
         try:
             grant = self._client._run(self._claim.renew(ttl, timeout))
-        except Lost as e:
+        except Error as e:
             with self._mutex:
-                self._lose(e)
+                self._term.failure = e
+                if isinstance(e, Lost):
+                    self._lose(e)
             raise
         with self._mutex:
             self._expire()  # an answer that comes late brings nothing back
