@@ -34,9 +34,8 @@ export function watch (states, began) {
 
 const keyOf = (name, holder) => JSON.stringify([name, holder.handle ?? '', holder.token])
 
-// isRenewed reports whether somebody means to renew a lease: who tells details and no kind does, and of others
-// who has done so.
-const isRenewed = (holder) => holder.details ? !holder.details.kind : holder.held_ms > 0 && holder.held_ms - holder.renewed_ms >= FIRST
+/** Whether somebody means to renew a lease: who tells details and no kind does, and of others who has done so. */
+export const isRenewed = (holder) => holder.details ? !holder.details.kind : holder.held_ms > 0 && holder.held_ms - holder.renewed_ms >= FIRST
 
 /**
  * What a lease's time comes to: its tone (good, late, calm or unknown), the share of its TTL that is left,
