@@ -70,6 +70,9 @@ export function stateOf (state, look) {
   return 'held'
 }
 
+/** What a lock was when the look was answered, however long ago that is. */
+export const lastStateOf = (state, look) => stateOf(state, { fresh: true, age: look.age, row: look.lastRow })
+
 /** "exclusive", or of a shared lock how many of how many. */
 export function modeOf (state) {
   const [first] = state.holders
