@@ -201,6 +201,25 @@ func embedded(t *testing.T, before func(w http.ResponseWriter, r *http.Request, 
 	return &service{t: t, url: h.URL}
 }
 
+// Figures of one prefix do not stand under another while the answer is awaited.
+func TestFiguresAreOfThePrefixThatIsShown(t *testing.T) {
+	t.Parallel()
+	s := embedded(t, func(w http.ResponseWriter, r *http.Request, service http.Handler) {
+		if r.URL.Path == "/v1/overview" && r.URL.Query().Get("prefix") != "" {
+			<-r.Context().Done()
+			return
+		}
+		service.ServeHTTP(w, r)
+	})
+	p := open(t, s.url+"/#/")
+	p.reads(".figures", "Held")
+	eval[bool](p, `(location.hash = '#/?prefix=b', true)`)
+	p.until("the figures go", func() bool {
+		return eval[bool](p, `document.querySelector('#prefix').value === 'b' && !document.querySelector('.figures')`)
+	}, ".view")
+	p.reads(".view", "Loading")
+}
+
 // Events come by themselves, and are held back while somebody reads.
 func TestEventsArePausedAndFiltered(t *testing.T) {
 	t.Parallel()

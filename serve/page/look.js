@@ -137,7 +137,7 @@ export function useLook (ask, depends, options = {}) {
   const key = JSON.stringify(depends)
   if (kept.current.key !== key) {
     const last = kept.current.look
-    const look = Object.assign(new Look(ask), options, { before: last?.data ? last : last?.before ?? null })
+    const look = Object.assign(new Look(ask), { before: last?.data ? last : last?.before ?? null }, options)
     if (last) last.before = null
     kept.current = { key, look }
   }
