@@ -81,14 +81,17 @@ func TestAnAnswerThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	var hangs atomic.Bool
 	s := embedded(t, func(w http.ResponseWriter, r *http.Request, service http.Handler) {
-		if hangs.Load() && r.URL.Path == "/v1/locks" {
+		if hangs.Load() && strings.HasPrefix(r.URL.Path, "/v1/lock") {
 			<-r.Context().Done()
 			return
 		}
 		service.ServeHTTP(w, r)
 	})
-	s.hold("a", "one", "", 10*minute)
-	p := open(t, "about:blank")
+	s.grant("a", 10*minute, map[string]any{"program": "worker", "pid": 7})
+	lock, p := open(t, s.url+"/#/lock/a"), open(t, "about:blank")
+	lock.click("#holders .evict")
+	lock.reads("dialog .facts", "It is alive")
+	lock.click("dialog .no")
 	p.before(`(() => {
 		const send = window.fetch
 		window.fetch = (...asked) => {
@@ -98,7 +101,7 @@ func TestAnAnswerThatDoesNotCome(t *testing.T) {
 		}
 		setInterval(() => { if (document.getElementById('status')?.textContent.includes('UNKNOWN')) window.unknown ??= performance.now() }, 50)
 	})()`)
-	p.do(chromedp.Navigate(s.url + "/#/locks"))
+	p.do(chromedp.Navigate(s.url + "/#/locks?state=held"))
 	p.reads(".row", "left")
 	eval[bool](p, `delete window.givenUp`)
 	hangs.Store(true)
@@ -106,6 +109,10 @@ func TestAnAnswerThatDoesNotCome(t *testing.T) {
 	if early := eval[float64](p, `givenUp - unknown`); early <= 0 {
 		t.Errorf("it took a look to be given up, %.0f ms before it said so", -early)
 	}
+	p.reads(".row .c-state", "unknown") // the filter goes by what was known last
+	lock.reads("#lock-state", "unknown")
+	lock.click("#holders .evict")
+	lock.reads("dialog .facts", "Its last renewal is unknown")
 	hangs.Store(false)
 	p.reads("#status", "live")
 }

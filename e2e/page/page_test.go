@@ -79,6 +79,7 @@ func TestAHolderIsEvicted(t *testing.T) {
 	s.hold("deploy", "one", "ci run 17", minute)
 	p := open(t, s.url+"/#/lock/deploy")
 	p.click("#holders .evict")
+	p.reads("dialog .facts", "Its last renewal is unknown") // a grant is no renewal
 	p.write("dialog [name=reason]", "maintenance")
 	if !eval[bool](p, `document.querySelector('dialog .yes').disabled`) {
 		t.Error("it can be evicted before its name is typed")
@@ -121,6 +122,37 @@ func TestEnterInTheDialogDoesWhatItSays(t *testing.T) {
 	p.do(chromedp.KeyEvent(kb.Enter))
 	p.reads("#lock-state", "free")
 	p.reads("#history", "gone")
+}
+
+// What is under way cannot be cancelled, so the dialog stays until the outcome is known.
+func TestADialogStaysUntilTheOutcomeIsKnown(t *testing.T) {
+	t.Parallel()
+	answers := make(chan struct{})
+	s := embedded(t, func(w http.ResponseWriter, r *http.Request, service http.Handler) {
+		if r.URL.Path == "/v1/evict" {
+			select {
+			case <-answers:
+			case <-r.Context().Done():
+			}
+			w.WriteHeader(http.StatusGone)
+			return
+		}
+		service.ServeHTTP(w, r)
+	})
+	s.hold("e", "one", "hung", 10*minute)
+	p := open(t, s.url+"/#/lock/e")
+	p.click("#holders .evict")
+	p.write("dialog [name=reason]", "gone")
+	p.write("dialog [name=typed]", "e")
+	p.click("dialog .yes")
+	p.until("Cancel is disabled", func() bool { return eval[bool](p, `document.querySelector('dialog .no')?.disabled`) }, "dialog")
+	for range 3 { // Chromium lets no page refuse Escape twice in a row
+		p.do(chromedp.KeyEvent(kb.Escape))
+	}
+	close(answers)
+	p.reads("dialog[open] .answer", "It had already ended")
+	p.click("dialog .no")
+	p.until("it closes", func() bool { return !eval[bool](p, `Boolean(document.querySelector('dialog'))`) }, "dialog")
 }
 
 // Whoever may look and not evict is told so, and a wrong token is told from none.

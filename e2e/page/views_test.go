@@ -66,6 +66,30 @@ func TestWhatNobodyRenewsIsNotAtRisk(t *testing.T) {
 	}
 }
 
+// The first look cannot tell what is late, so it does not say that nothing is.
+func TestTheFirstLookDoesNotSayThatNothingIsLate(t *testing.T) {
+	t.Parallel()
+	s := embedded(t, func(w http.ResponseWriter, r *http.Request, service http.Handler) {
+		if r.URL.Path != "/v1/locks" {
+			service.ServeHTTP(w, r)
+			return
+		}
+		answer(t, w, service, r, func(answer map[string]any) {
+			each(answer["locks"], func(lock map[string]any) {
+				each(lock["holders"], func(holder map[string]any) { holder["renewed_ms"] = 400_000 })
+			})
+		})
+	})
+	s.grant("program", 10*minute, map[string]any{"program": "worker", "pid": 7})
+	p := open(t, "about:blank")
+	p.before(`setInterval(() => { if (document.querySelector('.empty')?.textContent.includes('No lock matches')) window.early = true }, 10)`)
+	p.do(chromedp.Navigate(s.url + "/#/locks?state=late"))
+	p.reads(".row .c-state", "at risk")
+	if eval[bool](p, `Boolean(window.early)`) {
+		t.Error("it did")
+	}
+}
+
 // The overview tells who holds most, what is waited for, and how leases ended.
 func TestTheOverviewAnswers(t *testing.T) {
 	t.Parallel()
@@ -176,6 +200,25 @@ func embedded(t *testing.T, before func(w http.ResponseWriter, r *http.Request, 
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { before(w, r, server) }))
 	t.Cleanup(func() { server.Drain(); h.Close(); server.Close(); d.Close() })
 	return &service{t: t, url: h.URL}
+}
+
+// Figures of one prefix do not stand under another while the answer is awaited.
+func TestFiguresAreOfThePrefixThatIsShown(t *testing.T) {
+	t.Parallel()
+	s := embedded(t, func(w http.ResponseWriter, r *http.Request, service http.Handler) {
+		if r.URL.Path == "/v1/overview" && r.URL.Query().Get("prefix") != "" {
+			<-r.Context().Done()
+			return
+		}
+		service.ServeHTTP(w, r)
+	})
+	p := open(t, s.url+"/#/")
+	p.reads(".figures", "Held")
+	eval[bool](p, `(location.hash = '#/?prefix=b', true)`)
+	p.until("the figures go", func() bool {
+		return eval[bool](p, `document.querySelector('#prefix').value === 'b' && !document.querySelector('.figures')`)
+	}, ".view")
+	p.reads(".view", "Loading")
 }
 
 // Events come by themselves, and are held back while somebody reads.

@@ -1,6 +1,7 @@
 // What one may do about a lock. Each is asked about first, in words of what will happen.
 
 import { html } from './html.js'
+import { isRenewed } from './lease.js'
 import { can, may, me } from './me.js'
 import { openDialog } from './parts/dialog.js'
 import { Copy } from './parts/small.js'
@@ -22,11 +23,11 @@ export const mayEvict = (name) => can.evict() && may('evict', name)
 export const mayRemove = (name) => can.remove() && may('evict', name)
 export const mayReserve = (name) => can.reserve() && may('lock', name)
 
-/** What speaks for and against an eviction, as far as the last look tells. */
-function safety (state, holder) {
-  const facts = [say('factsAsOf', clock(new Date()))]
+/** What speaks for and against an eviction, as far as the last look tells, and as of then. */
+function safety (state, holder, look) {
+  const facts = [say('factsAsOf', clock(new Date(Date.now() - look.age)))]
   if (holder.details?.kind === 'reserved') facts.push(say('factReserved'))
-  else if (holder.renewed_ms === undefined) facts.push(say('factUnknown'))
+  else if (!look.fresh || holder.details?.kind || !isRenewed(holder) || holder.renewed_ms === undefined) facts.push(say('factUnknown'))
   else if (holder.renewed_ms > holder.ttl_ms / 2) facts.push(say('factSilent', time(holder.renewed_ms), time(holder.left_ms)))
   else facts.push(say('factAlive', time(holder.renewed_ms)))
   facts.push(say(me.features.fencing ? 'factFenced' : 'factUnfenced'))
@@ -34,10 +35,10 @@ function safety (state, holder) {
   return facts
 }
 
-export const evict = (state, holder) => openDialog({
+export const evict = (state, holder, look) => openDialog({
   title: say('evictTitle'),
   what: [html`<${Text} of=${who(holder)} class="who" /> · <${Text} of=${state.name} />`, say('evictWhat')],
-  facts: safety(state, holder),
+  facts: safety(state, holder, look),
   fields: [reasonField(), nameField(state.name)],
   yes: say('evict'),
   danger: true,

@@ -31,6 +31,11 @@ export function useHeard () {
 let abort = new AbortController()
 let last = mark()
 
+function keep (event) {
+  heard.events.unshift({ ...event, key: ++heard.count, at: mark() })
+  heard.events.length = Math.min(heard.events.length, KEPT)
+}
+
 /** Begins anew, as when somebody signs in. */
 export function hearAgain () {
   Object.assign(heard, { events: [], from: null })
@@ -38,15 +43,16 @@ export function hearAgain () {
 }
 
 export async function hear () {
-  setInterval(() => { if (heard.open && since(last) > SILENT) abort.abort() }, 1000)
+  setInterval(() => { if (since(last) > SILENT) abort.abort() }, 1000)
   for (let pause = FIRST_PAUSE; ; pause = Math.min(pause * 2, LONGEST_PAUSE)) {
     abort = new AbortController()
+    last = mark()
     try {
       const body = await listen(abort.signal)
       pause = FIRST_PAUSE
       await read(body)
     } catch { /* looks tell whether the service answers */ }
-    if (heard.open) heard.events.unshift({ kind: 'gap', key: ++heard.count, at: mark() })
+    if (heard.open) keep({ kind: 'gap' })
     heard.open = false
     tell()
     await new Promise((resolve) => setTimeout(resolve, pause))
@@ -74,10 +80,7 @@ function take (part) {
   if (kind === 'open') {
     Object.assign(heard, { open: true, partial: event.partial === true, from: heard.from ?? mark() })
   }
-  if (kinds.has(kind)) {
-    heard.events.unshift({ ...event, kind, key: ++heard.count, at: mark() })
-    heard.events.length = Math.min(heard.events.length, KEPT)
-  }
+  if (kinds.has(kind)) keep({ ...event, kind })
   for (const look of looks()) if (look.minds?.(event) ?? true) look.soon()
   tell()
 }

@@ -34,9 +34,8 @@ export function watch (states, began) {
 
 const keyOf = (name, holder) => JSON.stringify([name, holder.handle ?? '', holder.token])
 
-// isRenewed reports whether somebody means to renew a lease: who tells details and no kind does, and of others
-// who has done so.
-const isRenewed = (holder) => holder.details ? !holder.details.kind : holder.held_ms > 0 && holder.held_ms - holder.renewed_ms >= FIRST
+/** Whether somebody means to renew a lease: who tells details and no kind does, and of others who has done so. */
+export const isRenewed = (holder) => holder.details ? !holder.details.kind : holder.held_ms > 0 && holder.held_ms - holder.renewed_ms >= FIRST
 
 /**
  * What a lease's time comes to: its tone (good, late, calm or unknown), the share of its TTL that is left,
@@ -70,6 +69,9 @@ export function stateOf (state, look) {
   if (holders.some((holder) => holder.details?.kind === 'reserved')) return 'reserved'
   return 'held'
 }
+
+/** What a lock was when the look was answered, however long ago that is. */
+export const lastStateOf = (state, look) => stateOf(state, { fresh: true, age: look.age, row: look.lastRow })
 
 /** "exclusive", or of a shared lock how many of how many. */
 export function modeOf (state) {

@@ -3,7 +3,7 @@
 
 import { ask } from './api.js'
 import { mark, since } from './clock.js'
-import { modeOf, stateOf, watch } from './lease.js'
+import { lastStateOf, modeOf, watch } from './lease.js'
 import { who } from './text.js'
 
 export const ROWS = 50
@@ -35,7 +35,7 @@ const text = (value) => value ?? ''
 /** What the columns sort by. */
 export const columns = {
   name: (state) => state.name,
-  state: (state, look) => stateOf(state, look),
+  state: (state, look) => lastStateOf(state, look),
   holder: (state) => text(who(first(state))),
   host: (state) => text(first(state).details?.host),
   held: (state) => first(state).held_ms ?? -1,
@@ -49,8 +49,8 @@ export const states = ['held', 'late', 'waited', 'reserved', 'shared', 'done']
 
 const inState = (state, wanted, look) => wanted === 'waited' ? state.waiters.length > 0
   : wanted === 'shared' ? first(state).mode === 'shared'
-  : wanted === 'held' ? ['held', 'late', 'reserved'].includes(stateOf(state, look))
-  : stateOf(state, look) === wanted
+  : wanted === 'held' ? ['held', 'late', 'reserved'].includes(lastStateOf(state, look))
+  : lastStateOf(state, look) === wanted
 
 const includes = (parts, wanted) => parts.some((part) => text(part).toLowerCase().includes(wanted.toLowerCase()))
 

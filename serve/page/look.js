@@ -29,6 +29,7 @@ export class Look {
   data = null
   at = null // when the data was asked for
   row = 0 // how many looks in a row were answered in time
+  lastRow = 0 // and how many when the data came
   problem = 'connecting' // a word, or '' while all is well
   error = ''
 
@@ -98,7 +99,7 @@ export class Look {
     if (answer.data !== undefined) {
       const gap = before ? since(before) - this.took : Infinity
       this.row = gap < STALE && this.took < LONGEST ? this.row + 1 : 1
-      Object.assign(this, { data: answer.data, at: began, problem: '', error: '' })
+      Object.assign(this, { data: answer.data, at: began, lastRow: this.row, problem: '', error: '' })
       heardFrom = began
     } else {
       Object.assign(this, answer, { row: 0 })
@@ -136,7 +137,7 @@ export function useLook (ask, depends, options = {}) {
   const key = JSON.stringify(depends)
   if (kept.current.key !== key) {
     const last = kept.current.look
-    const look = Object.assign(new Look(ask), options, { before: last?.data ? last : last?.before ?? null })
+    const look = Object.assign(new Look(ask), { before: last?.data ? last : last?.before ?? null }, options)
     if (last) last.before = null
     kept.current = { key, look }
   }

@@ -22,23 +22,28 @@ export function useMe () {
 }
 
 let timer
+let asked = 0
 
 export async function askWho () {
   clearTimeout(timer)
+  const turn = ++asked
+  const now = { client: null, told: '' }
   let again = EVERY
   try {
-    me.client = await ask('me', {}, AbortSignal.timeout(WITHIN))
-    me.told = ''
+    now.client = await ask('me', {}, AbortSignal.timeout(WITHIN))
   } catch (error) {
-    me.client = null
-    me.told = error instanceof Refusal ? error.problem : 'unknown'
-    if (me.told === 'unknown') again = AGAIN
+    now.told = error instanceof Refusal ? error.problem : 'unknown'
+    if (now.told === 'unknown') again = AGAIN
   }
+  if (turn !== asked) return // somebody else may look by now
+  Object.assign(me, now)
   try {
-    if (me.told === '' || me.told === 'missing') me.features = await ask('features', {}, AbortSignal.timeout(WITHIN))
+    if (me.told === '' || me.told === 'missing') now.features = await ask('features', {}, AbortSignal.timeout(WITHIN))
   } catch {
     again = AGAIN
   }
+  if (turn !== asked) return
+  Object.assign(me, now)
   for (const listener of listeners) listener()
   timer = setTimeout(askWho, again)
 }

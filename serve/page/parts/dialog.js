@@ -40,6 +40,7 @@ function Asking ({ title, what, facts = [], fields, yes, danger, call, body, don
     dialog.current.showModal()
     return () => { if (opener?.isConnected) opener.focus() }
   }, [])
+  const waits = state.busy && !state.close // for the outcome, which nobody is to miss
   const allowed = !state.busy && !state.over && fields.every((f) => valid(f, values[f.name]))
   const submit = async (event) => {
     event.preventDefault()
@@ -57,7 +58,8 @@ function Asking ({ title, what, facts = [], fields, yes, danger, call, body, don
       : html`<input name=${f.name} value=${values[f.name]} required=${f.must} autofocus=${i === 0} autocomplete="off" spellcheck=${false}
           onInput=${(e) => setValues({ ...values, [f.name]: e.target.value })} />`}
   </label>`
-  return html`<dialog ref=${dialog} aria-labelledby="dialog-title" onClose=${() => show(null)}>
+  return html`<dialog ref=${dialog} aria-labelledby="dialog-title" onCancel=${(e) => { if (waits) e.preventDefault() }}
+    onClose=${() => waits ? dialog.current.showModal() : show(null)}>
     <form onSubmit=${submit} novalidate>
       <h2 id="dialog-title">${title}</h2>
       ${what.map((text) => html`<p>${text}</p>`)}
@@ -66,7 +68,7 @@ function Asking ({ title, what, facts = [], fields, yes, danger, call, body, don
       <p class="answer ${state.close || state.over ? 'good' : 'bad'}" role="alert">${state.word}</p>
       ${state.over}
       <div class="buttons">
-        <button type="button" class="no" onClick=${() => dialog.current.close()}>${state.over ? say('close') : say('cancel')}</button>
+        <button type="button" class="no" disabled=${waits} onClick=${() => dialog.current.close()}>${state.over ? say('close') : say('cancel')}</button>
         ${!state.over && html`<button class="yes ${danger ? 'danger' : 'main'}" disabled=${!allowed}>${yes}</button>`}
       </div>
     </form>

@@ -95,7 +95,7 @@ function Holder ({ state, holder, look }) {
     <${LeaseBar} name=${state.name} holder=${holder} look=${look} />
     ${holder.owner && holder.handle && html`<div class="buttons">
       ${isOwn(state.name, holder) && html`<button type="button" class="release" onClick=${() => release(state.name, holder)}>${say('release')}</button>`}
-      ${mayEvict(state.name) && html`<button type="button" class="evict" onClick=${() => evict(state, holder)}>${say('evict')}…</button>`}</div>`}
+      ${mayEvict(state.name) && html`<button type="button" class="evict" onClick=${() => evict(state, holder, look)}>${say('evict')}…</button>`}</div>`}
   </li>`
 }
 

@@ -55,6 +55,8 @@ export function Locks ({ query }) {
       move({ after: list.next })
     }
   }
+  // The first look cannot tell yet what is late.
+  const told = look.fresh && look.data && (query.state !== 'late' || look.row > 1)
   return html`<section class="view">
     <div class="head"><h1 tabindex="-1">${say('locks')}</h1>
       ${can.reserve() && html`<button type="button" id="reserve" onClick=${() => reserve()}>${say('reserveName')}</button>`}</div>
@@ -72,7 +74,7 @@ export function Locks ({ query }) {
     ${list?.damaged && html`<p class="note warn">${say('damaged', seen(list.damaged))}</p>`}
     ${list && html`<div class=${known.fresh ? 'known' : 'known old'}>
       <${Table} rows=${shown} look=${known} query=${query} />
-      ${look.fresh && look.data && shown.length === 0 && html`<${Empty}>${say(narrowed && list.locks.length > 0 ? 'noneMatches' : list.next ? 'noneHere' : 'none')}<//>`}
+      ${told && shown.length === 0 && html`<${Empty}>${say(narrowed && list.locks.length > 0 ? 'noneMatches' : list.next ? 'noneHere' : 'none')}<//>`}
       <div class="pages">
         <output id="count">${narrowed ? countOf(all.length, list, page) : pageOf(shown.length, list, query.after)}</output>
         ${narrowed && list.next && html`<span class="note" id="more">${say('scanned', number(list.locks.length))}

@@ -27,23 +27,22 @@ function Figure ({ label, value, tone, href, note, children }) {
 
 export function Overview ({ query }) {
   const prefix = query.prefix ?? ''
-  const look = useLook((signal) => ask('overview', { prefix }, signal), ['overview', prefix], { vital: true, minds: () => false, told: counted, limit: STALE + COUNTED })
-  const known = look.data ? look : look.before ?? look
-  const { data } = known
+  const look = useLook((signal) => ask('overview', { prefix }, signal), ['overview', prefix], { vital: true, minds: () => false, told: counted, limit: STALE + COUNTED, before: null }) // figures of another prefix would be taken for its own
+  const { data } = look
   return html`<section class="view">
     <div class="head">
       <h1 tabindex="-1">${say('overview')}</h1>
       <${Field} label=${say('prefix')}><input id="prefix" type="search" value=${prefix} autocomplete="off" spellcheck=${false} onChange=${(e) => refine({ prefix: e.target.value })} /><//>
     </div>
     <${Stale} look=${look} />
-    ${data && html`<div class=${known.fresh ? 'known' : 'known old'}>
+    ${data && html`<div class=${look.fresh ? 'known' : 'known old'}>
       <${Figures} data=${data} prefix=${prefix} />
       ${data.partial && html`<p class="note">${say('partial')}</p>`}
       <div class="columns">
         <${Contended} data=${data} prefix=${prefix} />
         <${Hosts} data=${data} prefix=${prefix} />
       </div>
-      <${Ends} entries=${data.ends ?? []} look=${known} />
+      <${Ends} entries=${data.ends ?? []} look=${look} />
       <p class="fine">${data.begins_ms !== undefined && say('asSeen', time(data.begins_ms))}</p>
     </div>`}
   </section>`
