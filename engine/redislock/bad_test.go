@@ -212,7 +212,7 @@ func TestRedlockACLRule(t *testing.T) {
 	l := lockerOn(t, d, leasehold.Options{TTL: longest})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	lease, err := l.Acquire(ctx, "acl") // waits until the servers count
+	lease, err := l.Acquire(ctx, "acl")                                       // waits until the servers count
 	for err != nil && !errors.Is(err, driver.ErrDenied) && ctx.Err() == nil { // which a busy machine may not hear in time
 		lease, err = l.Acquire(ctx, "acl")
 	}
