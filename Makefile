@@ -29,7 +29,7 @@ test-raced:
 	go test -short -race -p 4 $(EACH) $(RACED:%=./%/...)
 
 test-plain:
-	go test -short -p 3 -parallel 6 $(EACH) $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%)
+	go test -short -p 3 -parallel 4 $(EACH) $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%)
 
 # Every test of every module, with the race detector: for a release, and at the end of an issue.
 test-all: tools

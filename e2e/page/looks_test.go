@@ -187,8 +187,11 @@ func TestKeyboardAlone(t *testing.T) {
 	eval[string](p, `document.getElementById('q').value = ''`) // what is sent here types the key in any case
 	p.do(chromedp.KeyEvent("key/"))
 	p.reads("#count", "30 of 30")
-	for range 21 {
+	for i := range 21 {
 		p.do(chromedp.KeyEvent(kb.ArrowDown))
+		p.until("the next row has the focus", func() bool {
+			return strings.Contains(eval[string](p, `document.activeElement.textContent`), fmt.Sprintf("key/%02d", i))
+		}, "#count")
 	}
 	p.do(chromedp.KeyEvent(kb.Enter))
 	p.reads("#lock-name", "key/20")
