@@ -47,7 +47,8 @@ type hub struct {
 	evicts    map[lease]string    // guarded by mu; the reasons of those in known of which an engine has told that they were evicted
 	prefix    string              // guarded by mu; of the names that known is about
 	asks      string              // guarded by mu; of those that the last look began with
-	touched   map[string]bool     // guarded by mu; names of which something was told since the last look began
+	touched   map[string]bool     // guarded by mu; names of which something was told since the last look began, or is being done
+	evicting  map[string]int      // guarded by mu; names of which leases are being evicted here: no look tells their ends
 	looking   bool                // guarded by mu; there is a goroutine that looks
 	partial   bool                // guarded by mu; the last look for listeners met more than mostFollowed
 	due       time.Time           // guarded by mu; when the history is to have a look at all names
@@ -201,6 +202,7 @@ func (e told) frame() (sent, error) {
 func (h *hub) init(s *Server) {
 	h.s, h.nudge = s, make(chan struct{}, 1)
 	h.listeners, h.touched, h.evicts = make(map[*listener]bool), make(map[string]bool), make(map[lease]string)
+	h.evicting = make(map[string]int)
 	h.places = make(map[lease]*waitedAt)
 }
 
@@ -400,6 +402,9 @@ func (h *hub) begin() (g gaze, ok bool) {
 		h.known, h.prefix = make(map[lease]*holding), g.prefix
 	}
 	clear(h.touched)
+	for name := range h.evicting {
+		h.touched[name] = true
+	}
 	h.asks = g.prefix
 	return g, true
 }
@@ -1020,6 +1025,21 @@ func (h *hub) lost(one *claim, why error, ranOut bool) {
 // reset is for a name that was kept for nobody.
 func (h *hub) reset(name, by string) {
 	h.record(told{kind: wire.WasReset, Event: wire.Event{Name: name}, more: more{by: by}})
+}
+
+// evict begins an eviction, of whose outcome the caller tells before it calls done.
+func (h *hub) evict(name string) (done func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.touched[name] = true
+	h.evicting[name]++
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.evicting[name]--; h.evicting[name] == 0 {
+			delete(h.evicting, name)
+		}
+	}
 }
 
 func (h *hub) evicted(name string, holder driver.Holder, reason, by string) {

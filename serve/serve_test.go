@@ -368,7 +368,7 @@ func newRequest(t *testing.T, url, body string) (*http.Request, func()) {
 }
 
 func contextOf(t *testing.T) (context.Context, func()) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // with the race detector, a look at many names is slow
 	t.Cleanup(cancel)
 	return ctx, cancel
 }

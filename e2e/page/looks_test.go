@@ -184,7 +184,9 @@ func TestKeyboardAlone(t *testing.T) {
 	p.reads("#count", "30 in all")
 	p.do(chromedp.KeyEvent("/"))
 	p.until("the search has the focus", func() bool { return eval[string](p, `document.activeElement.id`) == "q" }, "#count")
-	eval[string](p, `document.getElementById('q').value = ''`) // what is sent here types the key in any case
+	p.until("the key is typed", func() bool { return eval[string](p, `document.activeElement.value`) == "/" }, "#count") // as what is sent here is in any case
+	p.do(chromedp.KeyEvent(kb.Backspace))
+	p.until("it is deleted", func() bool { return eval[string](p, `document.activeElement.value`) == "" }, "#count")
 	p.do(chromedp.KeyEvent("key/"))
 	p.reads("#count", "30 of 30")
 	for i := range 21 {
