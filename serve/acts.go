@@ -1,0 +1,215 @@
+package serve
+
+import (
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// tell is for what this instance has done: now is what is held after it, nil if nothing is.
+func (h *hub) tell(e told, now *holding) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := e.lease()
+	was := h.known[l]
+	again := now != nil && was != nil && was.Token == e.Token // another instance has granted it, and it is known
+	if was != nil && was.term != nil && now == nil {
+		was.term.over.Store(true)
+	}
+	if h.looking {
+		h.touched[e.Name] = true
+	}
+	delete(h.evicts, l)
+	if now != nil && h.known != nil && (strings.HasPrefix(e.Name, h.prefix) || strings.HasPrefix(e.Name, h.asks)) {
+		if again && !was.since.IsZero() {
+			now.since = was.since
+		}
+		h.known[l] = now
+	} else {
+		delete(h.known, l)
+	}
+	if p := h.places[l]; p != nil && now != nil && e.waited == nil { // it waited elsewhere
+		e.waited = sinceOf(p.since, now.since)
+	}
+	delete(h.places, l)
+	if !again {
+		h.record(e)
+	}
+	h.hear(e, false)
+}
+
+// idle reports whether nobody is told of anything.
+func (h *hub) idle() bool { return h.s.history == nil && h.count() == 0 }
+
+// granted is for a claim that was granted a lease; waited is nil if it is not known for how long it waited, and by is who
+// reserves the name.
+func (h *hub) granted(one *claim, waited *int64, by string) {
+	if h.idle() {
+		return
+	}
+	e := one.event(wire.EventGranted)
+	e.waited, e.by = waited, by
+	h.tell(e, &holding{Event: e.Event, note: e.note, since: one.lease.since, term: one.lease.term})
+}
+
+// renewed is for a claim whose lease another instance has granted, and this one renews from now on.
+func (h *hub) renewed(one *claim) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if was := h.known[one.event("").lease()]; was != nil {
+		was.term = one.lease.term
+	}
+}
+
+// waits is for a claim that has taken a place in the queue.
+func (h *hub) waits(one *claim) {
+	if h.s.history == nil {
+		return
+	}
+	e := one.event(wire.Waiting)
+	e.Token = ""
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := e.lease()
+	if h.places[l] != nil { // it was seen before
+		return
+	}
+	if h.looking {
+		h.places[l] = &waitedAt{Event: e.Event, note: e.note, since: one.queued, owner: one.key.owner}
+		h.touched[e.Name] = true
+	}
+	h.record(e)
+}
+
+// left is for a claim whose place in the queue was given up, or whose caller was sent away by somebody: its place is
+// over soon. Requires the turn.
+func (h *hub) left(one *claim) {
+	away := h.s.claims.wasSentAway(one)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := one.event(wire.Left)
+	e.Token, e.Reason, e.by, e.waited = "", away.reason, away.by, sinceOf(one.queued, time.Now())
+	one.queued = time.Time{}
+	if p := h.places[e.lease()]; p != nil && away.by != "" {
+		p.over = true
+	} else {
+		delete(h.places, e.lease())
+	}
+	if h.looking {
+		h.touched[e.Name] = true
+	}
+	h.record(e)
+}
+
+// released is for a claim that has released a lease or a place in the queue. A lease that this instance
+// has neither granted nor renewed is told as it was seen.
+func (h *hub) released(one *claim) {
+	if h.idle() {
+		return
+	}
+	e := one.event(wire.EventReleased)
+	since := one.lease.since
+	was, place := h.asKnown(e.lease())
+	switch {
+	case was != nil && since.IsZero():
+		e.Event, e.note, since = was.Event, was.note, was.since
+	case was != nil: // which knows better since when
+		since = was.since
+	case !since.IsZero():
+	case !one.queued.IsZero() || place != nil:
+		if place != nil && place.over {
+			return
+		}
+		if place != nil {
+			one.queued = place.since
+		}
+		h.left(one)
+		return
+	default:
+		return
+	}
+	e.held = sinceOf(since, time.Now())
+	if t := one.lease.term; t != nil {
+		t.over.Store(true)
+	}
+	h.tell(e, nil)
+}
+
+// lost is for a claim whose call found its lease over.
+func (h *hub) lost(one *claim, why error, ranOut bool) {
+	t := one.lease.term
+	if t == nil || !t.over.CompareAndSwap(false, true) {
+		return
+	}
+	e := one.event(wire.EventEnded)
+	end := time.Now()
+	h.mu.Lock()
+	ranOut = ranOut && h.known[e.lease()].ranOut(end)
+	h.mu.Unlock()
+	last := t.renewed.Load()
+	if reason, ok := evictedFor(why); ok {
+		e.kind, e.Reason = wire.EventEvicted, reason
+	} else if ranOut && last != nil {
+		e.kind, end = wire.Expired, last.ends
+		e.time = end
+	}
+	if last != nil {
+		e.silent = sinceOf(last.sent, end)
+	}
+	e.held = sinceOf(one.lease.since, end)
+	h.record(e)
+	h.s.observeLoss(e)
+}
+
+// reset is for a name that was kept for nobody.
+func (h *hub) reset(name, by string) {
+	h.record(told{kind: wire.WasReset, Event: wire.Event{Name: name}, more: more{by: by}})
+}
+
+// evict begins an eviction, of whose outcome the caller tells before it calls done.
+func (h *hub) evict(name string) (done func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.touched[name] = true
+	h.evicting[name]++
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.evicting[name]--; h.evicting[name] == 0 {
+			delete(h.evicting, name)
+		}
+	}
+}
+
+func (h *hub) evicted(name string, holder driver.Holder, reason, by string) {
+	e := eventOf(name, holder)
+	e.kind, e.Reason, e.by = wire.EventEvicted, reason, by
+	if holder.Owner.Reveal() == "" { // nobody held it
+		h.reset(name, by)
+		return
+	}
+	if holder.Held > 0 {
+		e.held = sinceOf(time.Now().Add(-holder.Held), time.Now())
+	}
+	h.tell(e, nil)
+	h.s.observeEviction(e)
+}
+
+// event is of the lease that the claim has.
+func (one *claim) event(kind string) told {
+	e := eventOf(one.key.name, driver.Holder{Owner: driver.OwnerOf(one.key.owner), Mode: one.req.Mode, Fence: one.lease.fence, Note: one.req.Note})
+	e.kind = kind
+	return e
+}
+
+func eventOf(name string, h driver.Holder) told {
+	note, of := wire.Said(h.Note)
+	return told{Event: wire.Event{
+		Name: name, Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Token: token(h.Fence), Mode: modeName(h.Mode),
+		Note: note, Details: of,
+	}, more: more{note: h.Note}}
+}
+
+func (e told) lease() lease { return lease{e.Name, e.Handle} }

@@ -1,0 +1,348 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// look asks the engine and tells what has changed. An answer that is not whole tells nothing. It
+// returns how long the engine took to list what is held, and whether the answer was whole.
+func (h *hub) look(ctx context.Context, g gaze) (took time.Duration, whole bool) {
+	ask, cancel := context.WithTimeout(ctx, 2*callBound)
+	defer cancel()
+	began := time.Now()
+	seen, fit, err := h.list(ask, validPrefix(g.prefix), g.all)
+	took = time.Since(began)
+	if g.all && ctx.Err() == nil {
+		slow := err != nil && errors.Is(ask.Err(), context.DeadlineExceeded)
+		defer func() { h.s.history.saw(began, lookShare*took, seen.sight, err == nil && !fit, slow) }()
+	}
+	if err != nil {
+		return took, false
+	}
+	if g.heard && (fit || g.prefix == g.narrow) {
+		h.follows(fit)
+	}
+	if fit {
+		if g.heard {
+			h.askAgain(ask, seen.held, g.narrow)
+		}
+		h.compare(seen, g.prefix)
+	} else if g.all {
+		h.narrows(g)
+	}
+	return took, true
+}
+
+// seen is what a look has seen.
+type seen struct {
+	began  time.Time // before all
+	asked  time.Time // before what is added
+	at     time.Time // and after
+	held   map[lease]*holding
+	places map[lease]*waitedAt
+	sight  *sight // of all names; nil: it was not about them, or not whole
+}
+
+// list asks for all leases of names that begin with prefix. fit: there are no more than the hub follows.
+func (h *hub) list(ctx context.Context, prefix string, all bool) (s seen, fit bool, err error) {
+	s = seen{began: time.Now(), held: make(map[lease]*holding), places: make(map[lease]*waitedAt)}
+	sees := &sight{}
+	for names, after := 0, ""; ; {
+		s.asked = time.Now()
+		states, next, err := h.s.operator.List(ctx, prefix, after, wire.MaxPage)
+		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
+			return seen{}, false, err
+		}
+		s.at = time.Now()
+		sees.at = s.at
+		for _, state := range states {
+			s.add(state, sees)
+		}
+		if names += len(states); names > mostFollowed {
+			return seen{}, false, nil
+		}
+		if after = next; after == "" {
+			if all {
+				s.sight = sees
+			}
+			return s, true, nil
+		}
+	}
+}
+
+// narrows forgets what is held of names that nobody listens to: there are too many to compare.
+func (h *hub) narrows(g gaze) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !g.heard {
+		h.forget()
+		return
+	}
+	if strings.HasPrefix(h.prefix, g.narrow) {
+		return // that is all it is about
+	}
+	for l := range h.known {
+		if !strings.HasPrefix(l.name, g.narrow) {
+			h.lose(l)
+		}
+	}
+	for l, one := range h.places {
+		if !strings.HasPrefix(l.name, g.narrow) {
+			h.losePlace(l, one)
+		}
+	}
+	h.prefix = g.narrow
+}
+
+// askAgain asks for each lease that is not seen any more, for itself: a holder that is told of
+// its end stops. Of those that it does not come to, for many end at once, the next look asks.
+func (h *hub) askAgain(ctx context.Context, held map[lease]*holding, prefix string) {
+	began := time.Now()
+	again := func(l lease) {
+		if one, _ := h.asKnown(l); one != nil {
+			held[l] = one
+		}
+	}
+	for _, gone := range h.notIn(held, prefix) {
+		asked := time.Now()
+		if time.Since(began) > askFor {
+			again(gone)
+			h.soonIfHeard()
+		} else if state, err := h.s.operator.Inspect(ctx, gone.name); err != nil {
+			again(gone)
+		} else {
+			found := seen{asked: asked, at: time.Now(), held: held, places: make(map[lease]*waitedAt)}
+			found.add(state, &sight{})
+		}
+	}
+}
+
+// validPrefix cuts what is left of a character at the end of a common prefix.
+func validPrefix(prefix string) string { return strings.ToValidUTF8(prefix, "") }
+
+// add adds what a resource has, to the sight as well.
+func (s *seen) add(state driver.State, sees *sight) {
+	for _, h := range state.Holders {
+		if h.Owner.Reveal() != "" { // else it lingers, and its end was told
+			e := eventOf(state.Resource, h)
+			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held), owner: h.Owner, row: len(sees.rows)}
+			one.end = end{h.Left, s.asked, s.at}
+			s.held[e.lease()] = one
+			sees.holds(e.Event, h)
+		}
+	}
+	for _, w := range state.Waiters {
+		e := eventOf(state.Resource, driver.Holder{Owner: w.Owner, Mode: w.Mode, Note: w.Note})
+		e.Token = ""
+		s.places[e.lease()] = &waitedAt{Event: e.Event, note: e.note, since: before(s.at, w.Waited), seen: true}
+		sees.rows = append(sees.rows, row{name: e.Name, host: eventHost(e.Event), waits: true, since: before(s.at, w.Waited)})
+	}
+}
+
+// notIn are the leases of names with prefix that were known and are not seen.
+func (h *hub) notIn(held map[lease]*holding, prefix string) (gone []lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var pace breath
+	for l := range h.known {
+		pace.let(&h.mu)
+		if _, ok := held[l]; !ok && !h.touched[l.name] && strings.HasPrefix(l.name, prefix) {
+			gone = append(gone, l)
+		}
+	}
+	return gone
+}
+
+// compare tells the difference between what was known and what is seen, but for names of which
+// this instance has told something meanwhile, and for those of which nothing was known.
+func (h *hub) compare(s seen, prefix string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	first, before := h.known == nil || !h.compared, h.prefix
+	if h.known == nil {
+		h.known = make(map[lease]*holding)
+	}
+	keeps := h.recorded() && h.compared && before == "" // what is known of other names
+	var pace breath
+	for l, one := range h.known {
+		pace.let(&h.mu)
+		switch _, ok := s.held[l]; {
+		case !strings.HasPrefix(l.name, prefix):
+			if !keeps { // nobody listens any more
+				h.lose(l)
+			}
+		case !ok && !h.touched[l.name]:
+			h.end(l, one, s)
+			h.lose(l)
+		}
+	}
+	h.comparePlaces(s, prefix, keeps, first)
+	for l, one := range s.held {
+		pace.let(&h.mu)
+		was := h.known[l]
+		switch {
+		case h.touched[l.name]:
+		case was != nil:
+			was.learns(one.end)
+			if s.sight != nil {
+				s.sight.rows[one.row].knows(was.length())
+			}
+			if was.since.IsZero() {
+				was.since = one.since
+			}
+		case h.s.claims.inUse(key{l.name, one.owner.Reveal()}): // its call tells of it, and knows more
+		default:
+			if h.known[l] = one; !first && strings.HasPrefix(l.name, before) {
+				e := told{wire.EventGranted, one.Event, more{note: one.note, time: one.since, waited: h.waitedBefore(l, one.since)}}
+				h.record(e)
+				h.hear(e, true)
+			}
+			delete(h.places, l)
+		}
+	}
+	h.compared = true
+	if !keeps {
+		h.prefix = prefix
+	}
+}
+
+// A breath lets others have a mutex during a long work under it: calls on leases wait for it. What they tell meanwhile is in
+// touched.
+type breath int
+
+// breathEvery is how many leases are compared in one go: they take a part of a millisecond.
+const breathEvery = 256
+
+func (b *breath) let(mu *sync.Mutex) {
+	if *b++; *b%breathEvery == 0 {
+		mu.Unlock()
+		mu.Lock()
+	}
+}
+
+// comparePlaces tells the history who waits, and who does not any more. Requires mu.
+func (h *hub) comparePlaces(s seen, prefix string, keeps, first bool) {
+	var pace breath
+	for l, one := range h.places {
+		pace.let(&h.mu)
+		_, waits := s.places[l]
+		_, holds := s.held[l]
+		switch {
+		case !strings.HasPrefix(l.name, prefix):
+			if !keeps {
+				h.losePlace(l, one)
+			}
+		case !waits && !holds && one.seen && !h.touched[l.name]:
+			delete(h.places, l)
+			if one.over {
+				continue
+			}
+			h.record(told{wire.Left, one.Event, more{note: one.note, waited: sinceOf(one.since, s.at)}})
+		}
+	}
+	for l, one := range s.places {
+		pace.let(&h.mu)
+		if was := h.places[l]; was != nil {
+			was.seen = true
+		} else if !h.touched[l.name] {
+			if h.places[l] = one; !first && strings.HasPrefix(l.name, h.prefix) {
+				h.record(told{wire.Waiting, one.Event, more{note: one.note, time: one.since}})
+			}
+		}
+	}
+}
+
+// expire tells the history of places that are over and that no look has seen: their callers have not called again for
+// longer than a place lasts.
+func (h *hub) expire() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var pace breath
+	for l, one := range h.places {
+		pace.let(&h.mu)
+		if one.seen || h.s.claims.has(key{l.name, one.owner}) || h.places[l] != one {
+			continue
+		}
+		if delete(h.places, l); !one.over {
+			h.record(told{wire.Left, one.Event, more{note: one.note}})
+		}
+	}
+}
+
+// waitedBefore is for how long a lease waited that was granted then; nil: unknown. Requires mu.
+func (h *hub) waitedBefore(l lease, granted time.Time) *int64 {
+	if p := h.places[l]; p != nil && !granted.IsZero() {
+		return sinceOf(p.since, granted)
+	}
+	return nil
+}
+
+// sinceOf is the time between two instants; nil: one is unknown.
+func sinceOf(from, to time.Time) *int64 {
+	if from.IsZero() || to.IsZero() {
+		return nil
+	}
+	ms := max(wire.Millis(to.Sub(from)), 0)
+	return &ms
+}
+
+// because notes that an engine has told of an eviction by another instance or program. It is told when the
+// lease is seen to have ended.
+func (h *hub) because(k key, reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := lease{k.name, wire.Handle(k.owner)}
+	if _, ok := h.known[l]; ok {
+		if h.evicts[l] = reason; len(h.listeners) > 0 {
+			h.soon()
+		}
+	}
+}
+
+// end tells that a lease is seen to have ended. Requires mu.
+func (h *hub) end(l lease, one *holding, s seen) {
+	e := told{wire.EventEnded, one.Event, more{note: one.note, held: sinceOf(one.since, s.at)}}
+	if reason, ok := h.evicts[l]; ok {
+		e.kind, e.Reason = wire.EventEvicted, reason
+	}
+	h.hear(e, true)
+	if e.kind == wire.EventEnded && one.ranOut(s.began) {
+		last := one.term.renewed.Load()
+		e.kind, e.time = wire.Expired, last.ends
+		e.held, e.silent = sinceOf(one.since, last.ends), sinceOf(last.sent, last.ends)
+	}
+	if one.term == nil || one.term.over.CompareAndSwap(false, true) {
+		h.record(e)
+		if e.kind != wire.EventEnded { // else it may have been released
+			h.s.observeLoss(e)
+		}
+	}
+}
+
+// lose requires mu.
+func (h *hub) lose(l lease) {
+	delete(h.known, l)
+	delete(h.evicts, l)
+}
+
+// asKnown is what is known of a lease or a place, by itself: what is known changes. nil: nothing is.
+func (h *hub) asKnown(l lease) (held *holding, waits *waitedAt) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if one := h.known[l]; one != nil {
+		again := *one
+		held = &again
+	}
+	if one := h.places[l]; one != nil {
+		again := *one
+		waits = &again
+	}
+	return held, waits
+}
