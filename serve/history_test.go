@@ -223,7 +223,8 @@ func TestExpiredIsToldFromEnded(t *testing.T) {
 type late struct {
 	driver.Driver
 	by     time.Duration
-	served func() // after a Try
+	served func()        // after a Try
+	evicts time.Duration // how long after its effect an eviction is answered
 }
 
 type lateClaim struct {
@@ -245,7 +246,23 @@ func (d *late) List(ctx context.Context, prefix, after string, limit int) ([]dri
 }
 
 func (d *late) Evict(ctx context.Context, name, owner, reason string) error {
-	return d.Driver.(driver.Operator).Evict(ctx, name, owner, reason)
+	err := d.Driver.(driver.Operator).Evict(ctx, name, owner, reason)
+	time.Sleep(d.evicts)
+	return err
+}
+
+// A look between an eviction's effect and its answer leaves the end to the call, which knows the reason and by whom.
+func TestEvictionThatALookSeesFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubble(t, &late{Driver: memory.New(), evicts: lookedBy}, often)
+		time.Sleep(lookedBy)
+		s.want(200, wire.Acquire, `{"name":"a","owner":"o","ttl_ms":60000}`)
+		time.Sleep(lookedBy)
+		s.want(200, wire.Evict, `{"name":"a","owner":"o","reason":"r"}`)
+		time.Sleep(lookedBy)
+		s.wantHistory("name=a", "granted, evicted")
+	})
 }
 
 func (d *late) RaiseFence(ctx context.Context, name string, fence uint64) error {

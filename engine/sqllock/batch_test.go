@@ -91,6 +91,30 @@ func TestFewGoAlone(t *testing.T) {
 	})
 }
 
+// After a large batch, all who come again share a statement but for one. After a small one, few go alone again.
+func TestOneGoesAloneAfterALargeBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSender()
+		close(s.hold)
+		for last, want := range map[int]int{fewAlone: fewAlone, fewAlone + 1: 1} {
+			if s.last = last; s.few() != want {
+				t.Errorf("after a batch of %d, %d go alone; want %d", last, s.few(), want)
+			}
+		}
+		s.last = 0
+		s.hold = make(chan struct{})
+		s.busy(t.Context())
+		for i := range fewAlone + 1 {
+			s.want(t.Context(), fmt.Sprint("joins ", i))
+		}
+		close(s.hold)
+		synctest.Wait()
+		if s.last != fewAlone+1 {
+			t.Errorf("the last batch had %d requests, want %d", s.last, fewAlone+1)
+		}
+	})
+}
+
 // Those who come while others are on their way share a statement, which waits for the first of them no longer than a moment.
 func TestManyShareAStatement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
