@@ -21,7 +21,7 @@ type acquisition struct {
 	id         uint64 // of its events; 0: no Trace
 	acquiredBy Step   // how the lease was acquired
 	waits      bool   // for other holders
-	hasTurn    bool   // has the turn in the localQueue
+	hasTurn    bool   // holds the local queue slot
 	hold       *hold  // asks the engine; nil: not yet
 	contending
 }

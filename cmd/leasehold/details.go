@@ -23,7 +23,7 @@ func (f *detailFlags) add(set *pflag.FlagSet, whom string) {
 	set.StringArrayVar(&f.labels, "label", nil, "show the label `NAME=VALUE` with it; repeatable")
 }
 
-// details are those of the process pid, whose program is program. The Locker fills in the rest.
+// details returns the details of process pid, which runs program. The Locker fills in the rest.
 func (f *detailFlags) details(program string, pid int) (leasehold.Details, error) {
 	mine := details.Mine() // for the places in queues, see wait
 	d := leasehold.Details{Host: mine.Host, PID: pid, Program: strings.ToValidUTF8(program, "?"), Text: f.note, Link: f.link}

@@ -242,7 +242,7 @@ func TestListAsCSV(t *testing.T) {
 	}
 }
 
-// Of slots it is told how many are taken, and of what nobody holds any more until when it is kept.
+// Shared locks show how many slots are taken. A lock kept for a finished job shows until when.
 func TestStatesOfLocks(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

@@ -171,7 +171,7 @@ func (h *history) show(ctx context.Context, store historian) error {
 	}
 }
 
-// take prints a page, and who answered if that is told for the first time.
+// take prints a page. It names the instance that answered if it has not been named before.
 func (h *history) take(seen *seenHistory, page newEntries) error {
 	if err := h.print(page.Entries.Entries); err != nil {
 		return err
@@ -223,7 +223,7 @@ func numberOf(e wire.Entry) int64 {
 // happenedAt is by this machine's clock, of an entry that came just now.
 func happenedAt(e wire.Entry) time.Time { return time.Now().Add(-wire.Duration(e.Ago)) }
 
-// newEntries are those of a history that were not printed yet, the oldest first.
+// newEntries holds the entries not printed yet, oldest first.
 type newEntries struct {
 	wire.Entries
 	last int64 // number of the instance's newest entry

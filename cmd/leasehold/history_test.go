@@ -134,7 +134,7 @@ func TestHistoryFitsATerminal(t *testing.T) {
 	}
 }
 
-// What a service answers drives no terminal.
+// Escape sequences in a service's answers do not reach the terminal.
 func TestHistoryIsPlain(t *testing.T) {
 	t.Parallel()
 	const escape = "\x1b[2J\u009b"

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A name that a person has reserved is taken for everybody, who are told why, until the command that was printed ends it.
+// A reserved name is refused to everybody, with the reason, until the printed command ends it.
 func TestReserve(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

@@ -1,7 +1,7 @@
 // Package historyfile keeps the history of "leasehold serve" in a file, by SQLite.
 //
-// One instance has the file at a time: SQLite locks it for as long as it is open, and each write checks that no
-// other instance has taken it since, as one could where the file system has no locks.
+// One instance uses the file at a time. SQLite locks the file while it is open. File systems may
+// ignore locks, so each write also checks that no other instance has taken over the file.
 package historyfile
 
 import (
@@ -33,7 +33,7 @@ type Options struct {
 }
 
 const (
-	// application marks the file as a history, and version is that of its tables.
+	// application marks the file as a history; version is the version of its tables.
 	application, version = 0x4c684869, 1
 	// pruneEvery is how often old entries are looked for, and pruned how many go at once.
 	pruneEvery, pruned = time.Minute, 2000

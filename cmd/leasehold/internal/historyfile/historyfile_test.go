@@ -106,7 +106,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// What was written is there when the file is opened again, and says when its writer was alive for the last time.
+// A reopened file has its entries, and the time when its writer was last alive.
 func TestOpenAgain(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a history%?#.db")
