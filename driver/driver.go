@@ -134,6 +134,19 @@ type Request struct {
 	// Lost, if not nil, is called at most once, when the driver learns by itself that the grant
 	// ended early. cause wraps ErrLost. The driver must not hold a mutex during the call.
 	Lost func(cause error)
+
+	// Wanted, if not nil, is called while this claim holds its grant and another owner has a place
+	// in the queue of the resource: at the grant, when another place comes, and with the answer to
+	// each Renew, also by a BatchRenewer. One call may stand for several of these, and there may be
+	// calls that none of them explains. The claim's own place leads to none, nor does a refused Try
+	// without Queue, nor a claim that only waits itself. Calls stop when the lease is lost or
+	// Release begins, except for one that is under way.
+	//
+	// A call may come before the answer that tells of the grant, and calls may overlap. Wanted
+	// returns soon. The driver must not hold a mutex during the call. The waiter may be gone by
+	// then: Wanted is a reason to look, not a promise. See Features.Tells and Features.Recalls; a
+	// driver without either ignores it.
+	Wanted func()
 }
 
 // A Grant is a lease granted by the engine.
@@ -198,6 +211,8 @@ type Features struct {
 	Bars    bool          // End.Bar
 	Notes   bool          // Claim.Note
 	Raises  bool          // Operator.RaiseFence
+	Tells   bool          // Request.Wanted is called, with the answer to a Renew at the latest
+	Recalls bool          // Request.Wanted is called promptly, without a Renew; implies Tells
 	MinTTL  time.Duration // the shortest TTL that is accepted
 	LeastBy string        // source of MinTTL, such as an option's name, for error messages; "": none
 	Step    time.Duration // TTLs are rounded up to a multiple of Step; 0: any

@@ -121,6 +121,7 @@ func bounded(t testing.TB) context.Context {
 // A contender is one owner's claim in the hands of a case.
 type contender struct {
 	t     testing.TB
+	d     driver.Driver
 	req   driver.Request
 	claim driver.Claim
 	end   driver.End   // what its release leaves behind
@@ -166,7 +167,7 @@ func contend(t testing.TB, d driver.Driver, req driver.Request) *contender {
 		defer cancel()
 		_ = claim.Release(ctx, driver.End{}) // most have been released, and some links are cut for good
 	})
-	return &contender{t: t, req: req, claim: claim}
+	return &contender{t: t, d: d, req: req, claim: claim}
 }
 
 // holding makes a claim that is granted, as its resource is free.

@@ -22,6 +22,7 @@ const (
 	NeedBars
 	NeedNotes
 	NeedRaises
+	NeedTells
 	NeedOperator
 	NeedLossNotice
 	NeedTTLChange
@@ -38,7 +39,7 @@ const (
 // needNames is in the order of the bits.
 var needNames = []string{
 	"Features.Fencing", "Features.Shared", "Features.Fair", "Features.Wakes", "Features.Resumes",
-	"Features.Lingers", "Features.Bars", "Features.Notes", "Features.Raises", "a driver.Operator",
+	"Features.Lingers", "Features.Bars", "Features.Notes", "Features.Raises", "Features.Tells", "a driver.Operator",
 	"notices of loss (Harness.NoLossNotice is set)",
 	"renewals with another TTL (Harness.FixedTTL is set)",
 	"renewals that shorten (Harness.NeverShortens is set)",
@@ -65,10 +66,13 @@ func offers(t testing.TB, h Harness) Need {
 	if f.Raises && !operates {
 		t.Fatal("Features.Raises is declared, but the driver is no driver.Operator, which has RaiseFence")
 	}
+	if f.Recalls && !f.Tells {
+		t.Fatal("Features.Recalls is declared, but Features.Tells is not")
+	}
 	_, batches := d.(driver.BatchRenewer)
 	var n Need
 	for bit, has := range []bool{
-		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, f.Lingers, f.Bars, f.Notes, f.Raises, operates,
+		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, f.Lingers, f.Bars, f.Notes, f.Raises, f.Tells, operates,
 		!h.NoLossNotice, !h.FixedTTL, !h.NeverShortens, h.Pause != nil, h.Restart != nil, h.FlushState != nil, h.Address != "",
 		h.Hang != nil, batches, h.Forget != nil,
 	} {

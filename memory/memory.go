@@ -121,7 +121,7 @@ type Driver struct {
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
 		Engine: "memory", Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
-		Lingers: true, Bars: true, Notes: true, Raises: true,
+		Lingers: true, Bars: true, Notes: true, Raises: true, Tells: true, Recalls: true,
 		MinTTL: minTTL, Step: time.Nanosecond,
 	}
 }
@@ -184,11 +184,18 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	if err := c.driver.usable(ctx); err != nil {
 		return driver.Grant{}, err
 	}
+	g, wanted, err := c.try()
+	recall(wanted)
+	return g, err
+}
+
+// try returns who has to be told that others wait, too.
+func (c *claim) try() (_ driver.Grant, wanted []*claim, _ error) {
 	s := c.driver.server
 	s.lock()
 	if busy := c.keep(s.resources[c.req.Resource], &s.now); busy != nil {
 		s.mu.Unlock()
-		return driver.Grant{}, busy
+		return driver.Grant{}, nil, busy
 	}
 	r, now := s.at(c.req.Resource), &s.now
 	defer c.end(r)
@@ -198,30 +205,42 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		r.listen(c, len(r.Claims) > before)
 		r.look(len(r.Claims) > before)
 	}
+	switch {
+	case a.Granted:
+		wanted = r.wanted(nil, c)
+	case changed && len(r.Claims) > before:
+		wanted = r.wanted(nil, r.claims...)
+	}
 	c.at = len(r.Claims) - 1
 	if a.Barred {
-		return driver.Grant{}, driver.ErrBarred
+		return driver.Grant{}, wanted, driver.ErrBarred
 	}
 	if !a.Granted {
-		return driver.Grant{}, c.refusal(now, a)
+		return driver.Grant{}, wanted, c.refusal(now, a)
 	}
 	c.wake = nil
-	return driver.Grant{TTL: c.req.TTL, Fence: a.Fence}, nil
+	return driver.Grant{TTL: c.req.TTL, Fence: a.Fence}, wanted, nil
 }
 
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	g, wanted, err := c.renew(ctx, ttl)
+	recall(wanted)
+	return g, err
+}
+
+func (c *claim) renew(ctx context.Context, ttl time.Duration) (_ driver.Grant, wanted []*claim, _ error) {
 	r, now, err := c.begin(ctx)
 	if err != nil {
-		return driver.Grant{}, err
+		return driver.Grant{}, nil, err
 	}
 	defer c.end(r)
 	r.sound = 0
 	fence, err := r.Renew(now, c.req.Owner, ttl)
 	if err != nil {
-		return driver.Grant{}, err
+		return driver.Grant{}, nil, err
 	}
 	r.listen(c, false)
-	return driver.Grant{TTL: ttl, Fence: fence}, nil
+	return driver.Grant{TTL: ttl, Fence: fence}, r.wanted(nil, c), nil
 }
 
 // RenewAll implements [driver.BatchRenewer]. It renews one after the other: there is no round

@@ -155,3 +155,24 @@ func (c *claim) place() time.Duration {
 	}
 	return 0
 }
+
+// wanted appends those among claims that hold the resource and want to know that others wait, if
+// others do. Requires Server.mu.
+func (r *resource) wanted(to []*claim, claims ...*claim) []*claim {
+	if !slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Status == record.Waiting }) {
+		return to
+	}
+	for _, c := range claims {
+		if c.req.Wanted != nil && c.listens && r.Holds(c.req.Owner) {
+			to = append(to, c)
+		}
+	}
+	return to
+}
+
+// recall tells claims that others wait. Call it without Server.mu.
+func recall(claims []*claim) {
+	for _, c := range claims {
+		c.req.Wanted()
+	}
+}
