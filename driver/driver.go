@@ -213,6 +213,7 @@ type Features struct {
 	Raises  bool          // Operator.RaiseFence
 	Tells   bool          // Request.Wanted is called, with the answer to a Renew at the latest
 	Recalls bool          // Request.Wanted is called promptly, without a Renew; implies Tells
+	Keeps   bool          // several Renews a second are an ordinary load: leasehold.Options.Keep may be used; implies Tells
 	MinTTL  time.Duration // the shortest TTL that is accepted
 	LeastBy string        // source of MinTTL, such as an option's name, for error messages; "": none
 	Step    time.Duration // TTLs are rounded up to a multiple of Step; 0: any

@@ -66,8 +66,8 @@ func offers(t testing.TB, h Harness) Need {
 	if f.Raises && !operates {
 		t.Fatal("Features.Raises is declared, but the driver is no driver.Operator, which has RaiseFence")
 	}
-	if f.Recalls && !f.Tells {
-		t.Fatal("Features.Recalls is declared, but Features.Tells is not")
+	if (f.Recalls || f.Keeps) && !f.Tells {
+		t.Fatal("Features.Recalls or Features.Keeps is declared, but Features.Tells is not")
 	}
 	_, batches := d.(driver.BatchRenewer)
 	var n Need

@@ -121,7 +121,7 @@ type Driver struct {
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
 		Engine: "memory", Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
-		Lingers: true, Bars: true, Notes: true, Raises: true, Tells: true, Recalls: true,
+		Lingers: true, Bars: true, Notes: true, Raises: true, Tells: true, Recalls: true, Keeps: true,
 		MinTTL: minTTL, Step: time.Nanosecond,
 	}
 }
