@@ -462,3 +462,42 @@ func published(t *testing.T, r *servers.Redis) (n int) {
 	_, _ = fmt.Sscanf(after, "%d", &n) // none: 0
 	return n
 }
+
+// Who resumes a lease and asks is told of the next who comes, without a renewal; and nobody looks for sharers who
+// ask when the last of them has gone.
+func TestRecallOfAResumedLease(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	d, other := openOn(t, r), openOn(t, r)
+	asked := func(name string) bool { return r.Must(t, "HEXISTS", companion("d", name), "r") == "1" }
+	for i, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+		name := mode.String()
+		first, err := other.Claim(driver.Request{Resource: name, Owner: "holder of " + name, TTL: time.Minute, Mode: mode})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustTry(t, first)
+		resumed := holderOf(t, d, name, mode, time.Minute)
+		resumed.renewed(t)
+		listens(t, r, 1+i) // the other has waited then
+		waiter := waiterOn(t, other, name, "waiter")
+		resumed.isTold(t, "after it was resumed")
+		claimtest.Released(t, waiter)
+		if mode == driver.Exclusive {
+			continue
+		}
+		if !asked(name) {
+			t.Error("a sharer asks, and the scripts do not know")
+		}
+		remains, err := d.Claim(driver.Request{Resource: name, Owner: "silent", TTL: time.Minute, Mode: mode})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustTry(t, remains)
+		claimtest.Released(t, resumed)
+		waiterOn(t, other, name, "next")
+		if asked(name) {
+			t.Error("no sharer asks any more, and the scripts still look for one")
+		}
+	}
+}
