@@ -35,7 +35,7 @@ type subscriber struct {
 	client redis.UniversalClient
 	id     string
 	name   string          // of the own channel
-	wanted string          // of the own channel of those that want to know who waits
+	wanted string          // of the one for those that want to know who waits
 	shards *shards         // nil but on Cluster
 	ctx    context.Context // ends with close
 	stop   context.CancelFunc
@@ -100,8 +100,7 @@ func (e *subscriber) init(client redis.UniversalClient, id string) {
 // Cluster all nodes may hear it.
 func (e *subscriber) channel() string { return e.name }
 
-// recalls is the same for holders that want to know that others wait: its name tells the scripts so, and is
-// stored wherever that of channel is.
+// recalls is the channel, in place of that, of a holder that wants to know that others wait. Scripts see it by the name.
 func (e *subscriber) recalls() string { return e.wanted }
 
 // wakeChannel is where the server wakes a waiter, or grants to it, of the resource with that lock key.
@@ -457,8 +456,9 @@ func (l *listener) wakeAll() {
 // deliverGrant hands on a grant that was told to l as: the number of the attempt that was refused, or below zero the instant
 // of the beat that has kept the place since; the fence; and the milliseconds of the lease since that was served and since
 // it was granted. The first is wrong if the server's clock was set meanwhile, and is therefore bounded by the second. The
-// core counts from its last Try. A fifth number is there if others wait. One that was for another attempt, of the same claim or of one with the same owner, or
-// of a beat whose answer has not come, is only a wake-up: how long it lasts is not known. Requires e.mu.
+// core counts from its last Try. A fifth number, 1, says that others wait. One that was for another attempt, of the same
+// claim or of one with the same owner, or of a beat whose answer has not come, is only a wake-up: how long it lasts is not
+// known. It reports whether the grant was taken, and whether others wait. Requires e.mu.
 func (e *subscriber) deliverGrant(l *listener, told string) (took, others bool) {
 	var number, ms, span, wanted int64
 	var fence uint64
