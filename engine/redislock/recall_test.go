@@ -222,6 +222,33 @@ func TestRecallBeforeTheGrant(t *testing.T) {
 	}
 }
 
+// A grant that is brought to a waiter tells whether others wait behind it, without another call.
+func TestBroughtGrantIsWanted(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	d, other := openOn(t, r), openOn(t, r)
+	round := 0
+	within(t, locktest.Margin, "a grant is brought", func() bool { // none is where the machine is so slow that places end
+		round++
+		name := fmt.Sprint("n", round)
+		former := lateClaim(t, other, name, "former", time.Minute)
+		mustTry(t, former)
+		var told atomic.Int64
+		next, err := d.Claim(driver.Request{Resource: name, Owner: "next", TTL: time.Minute, Queue: true, Wanted: func() { told.Add(1) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		busy := mustWait(t, next)
+		waiterOn(t, other, name, "behind")
+		claimtest.Released(t, former)
+		if _, ok := brought(t, busy); !ok {
+			return false
+		}
+		within(t, locktest.Margin, "told of who is behind", func() bool { return told.Load() > 0 })
+		return true
+	})
+}
+
 // A waiter that dies after it has recalled the holder is told of for as long as its place lives, and no longer.
 func TestWaiterDiesAfterRecalling(t *testing.T) {
 	t.Parallel()
@@ -430,7 +457,7 @@ func TestRecallsCostNothingUnasked(t *testing.T) {
 				use := func(name string) {
 					h := holderOf(t, d, name, mode, time.Minute)
 					if !asks {
-						c, err := d.Claim(driver.Request{Resource: name, Owner: "silent", TTL: time.Minute, Mode: mode})
+						c, err := d.Claim(driver.Request{Resource: name, Owner: "silent", TTL: time.Minute, Mode: mode, Lost: func(error) {}})
 						if err != nil {
 							t.Fatal(err)
 						}
