@@ -130,7 +130,7 @@ type Request struct {
 	Resource string        // name, see CheckName; drivers must escape it injectively
 	Owner    string        // unique to this claim: 160 random bits
 	Mode     Mode          // Exclusive or Shared
-	Limit    int           // most weight of Shared grants at once, of the holders' limits, this one and the Operator's the smallest; 0: no limit
+	Limit    int           // most weight of Shared grants at once; the smallest of all limits counts; 0: none
 	Weight   int           // how much of the limit a Shared grant uses, at most MaxWeight; 0 counts as 1
 	TTL      time.Duration // requested length of the lease
 	Queue    bool          // the caller will call Try again: keep its place for seconds without a Try
@@ -141,11 +141,11 @@ type Request struct {
 	Lost func(cause error)
 
 	// Wanted, if not nil, is called while this claim holds its grant and another owner has a place
-	// in the queue of the resource: at the grant, when another place comes, and with the answer to
-	// each Renew, also by a BatchRenewer. One call may stand for several of these, and there may be
-	// calls that none of them explains. The claim's own place leads to none, nor does a refused Try
-	// without Queue, nor a claim that only waits itself. Calls stop when the lease is lost or
-	// Release begins, except for one that is under way.
+	// in the queue of the resource. A call comes at the grant, when another place comes, and with
+	// the answer to each Renew, also by a BatchRenewer. One call may stand for several of these, and
+	// there may be calls that none of them explains. No call comes because of the claim's own place,
+	// because of a refused Try without Queue, or while the claim only waits. Calls stop when the
+	// lease is lost or Release begins, except for one that is under way.
 	//
 	// A call may come before the answer that tells of the grant, and calls may overlap. Wanted
 	// returns soon. The driver must not hold a mutex during the call. The waiter may be gone by

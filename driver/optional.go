@@ -51,7 +51,7 @@ type Operator interface {
 	// RaiseFence raises the fence of a resource, so that later grants are above it. It accepts
 	// the tokens that [CheckRaise] accepts. It returns ErrUnsupported without Features.Raises.
 	RaiseFence(ctx context.Context, resource string, fence uint64) error
-	// SetLimit sets a limit of the resource, which counts beside those of Requests: the smallest
+	// SetLimit sets a limit of the resource. Of this limit and the limits of Requests, the smallest
 	// counts. It stays until it is set anew; 0 removes it. It is there before SetLimit returns, and
 	// no clean-up of a resource that nobody uses removes it. A higher limit admits those who fit at
 	// once. A lower one ends no lease, and admits nobody until there is room below it: not even

@@ -9,8 +9,8 @@
 //	http.Handle("/", limit.Handler(api))
 //
 // Each request holds a shared lease while it is served. So a slot that a killed instance used is free
-// again after the TTL, requests that wait are served in the order of their arrival if the engine is
-// fair, and an operator can change the limit at any time with [leasehold.Locker.SetLimit].
+// again after the TTL. Requests that wait are served in the order of their arrival if the engine is
+// fair. An operator can change the limit at any time with [leasehold.Locker.SetLimit].
 package httplimit
 
 import (

@@ -1,11 +1,11 @@
 // Package queue is the rule by which the claims of one resource hold it, for every engine.
 //
 // Claims are in the order of their first attempt. Each one holds if it is compatible with all
-// claims before it. An exclusive claim is compatible with none. A shared one is compatible with
-// other shared ones, as long as their weights together are at most the smallest limit of any of
-// them. The first claim that may not hold stops all later ones, however light they are: otherwise
-// light claims that come all the time would keep a heavy one waiting for ever. So holders are always ahead of waiters, and continue to hold when others
-// leave.
+// claims before it. An exclusive claim is compatible with none. Shared ones are compatible as long
+// as their weights together are at most the smallest of their limits. The first claim that may not
+// hold stops all later ones, however light they are. Otherwise light claims that come all the time
+// would keep a heavy one waiting forever. So holders are always ahead of waiters, and continue to
+// hold when others leave.
 //
 // The package uses no store and no clock.
 package queue
