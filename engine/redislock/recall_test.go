@@ -222,6 +222,33 @@ func TestRecallBeforeTheGrant(t *testing.T) {
 	}
 }
 
+// The answer to a Try that grants, or finds what was granted, tells of those who wait already.
+func TestGrantTellsOfThoseWhoWait(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	d, other := openOn(t, r), openOn(t, r)
+	r.Must(t, "SET", "lock:n", "foreign") // nothing is brought when it goes
+	var told atomic.Int64
+	next, err := d.Claim(driver.Request{Resource: "n", Owner: "next", TTL: time.Minute, Queue: true, Wanted: func() { told.Add(1) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustWait(t, next)
+	behind := waiterOn(t, other, "n", "behind")
+	if told.Load() > 0 {
+		t.Error("told while it waited")
+	}
+	r.Must(t, "DEL", "lock:n")
+	for _, grants := range []string{"granted", "found"} {
+		within(t, locktest.Margin, "told of who is behind, with the grant that was "+grants, func() bool { // its place may end
+			told.Store(0)
+			mustTry(t, next)
+			defer mustWait(t, behind)
+			return told.Load() > 0
+		})
+	}
+}
+
 // A grant that is brought to a waiter tells whether others wait behind it, without another call.
 func TestBroughtGrantIsWanted(t *testing.T) {
 	t.Parallel()
