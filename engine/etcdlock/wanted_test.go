@@ -103,27 +103,48 @@ func TestOneCallStandsForMany(t *testing.T) {
 	}
 }
 
-// Release ends the calls before it has done anything.
-func TestReleaseHushes(t *testing.T) {
-	calls := 0
-	d, p := placeHearing(t, held, driver.Request{TTL: time.Minute, Wanted: func() { calls++ }})
-	d.mu.Lock()
-	p.recall()
-	d.mu.Unlock()
-	p.claim.hush()
-	d.mu.Lock()
-	p.recall()
-	d.mu.Unlock()
-	d.work.Wait()
-	if calls > 1 {
-		t.Errorf("%d calls", calls)
+// A call that has not begun when Release does, or when the lease is lost, is not made.
+func TestNoCallAfterTheEnd(t *testing.T) {
+	for what, end := range map[string]func(p *place){
+		"released": func(p *place) { p.claim.hushed = true },
+		"lost":     func(p *place) { p.on(lost, errDeleted) },
+	} {
+		calls := 0
+		d, p := placeHearing(t, held, driver.Request{TTL: time.Minute, Wanted: func() { calls++ }})
+		d.mu.Lock()
+		p.recall()
+		end(p)
+		p.recall()
+		d.mu.Unlock()
+		d.work.Wait()
+		if calls > 0 {
+			t.Errorf("%d calls of a lease that is %s", calls, what)
+		}
 	}
-	was := calls
-	d.mu.Lock()
-	p.recall()
-	d.mu.Unlock()
-	d.work.Wait()
-	if calls != was {
-		t.Error("a call after Release has begun")
+	_, p := placeHearing(t, held, driver.Request{TTL: time.Minute, Wanted: func() {}})
+	if p.claim.hush(); p.asks() {
+		t.Error("a claim asks while it is released")
+	}
+}
+
+// What came may have gone if the watch of changes is behind that of deletions: it is read.
+func TestStaleChangesAreRead(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		calls := 0
+		d, p := placeHearing(t, queued, driver.Request{TTL: time.Minute, Wanted: func() { calls++ }})
+		d.changed([]*clientv3.Event{putEvent("a/1", "", 6, 6), putEvent("b/1", "", 8, 8)})
+		rev := int64(8)
+		if late {
+			rev = 9
+		}
+		d.deleted([]*clientv3.Event{deletedEvent("leasehold/a/0", rev)})
+		d.mu.Lock()
+		p.looks = true // and none begins: there is no server
+		p.on(yes, nil)
+		d.mu.Unlock()
+		d.work.Wait()
+		if (calls == 0) != late {
+			t.Errorf("%d calls when the watch is behind: %t", calls, late)
+		}
 	}
 }
