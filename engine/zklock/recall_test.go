@@ -18,6 +18,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/zklock"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/crowd"
 	"github.com/leasehold-go/leasehold/internal/servers"
@@ -35,6 +36,8 @@ func TestRecalls(t *testing.T) {
 		"SessionEnds":                sessionEndsWhileWanted,
 		"StoppedHolder":              stoppedHolderIsWanted,
 		"StoppedForLong":             holderStoppedForLong,
+		"SleptForLong":               holderSleptForLong,
+		"ListIsLost":                 lookWithoutAnAnswer,
 	}))
 }
 
@@ -192,13 +195,9 @@ func crowdIsListedSeldom(t *testing.T, z *servers.ZooKeeper) {
 	holder := told.claim(t, d, "many")
 	claimtest.Granted(t, holder)
 	start := time.Now()
-	var all sync.WaitGroup
-	crowd := make([]driver.Claim, waiters)
-	for i := range crowd {
-		crowd[i] = claimOn(t, others, "many")
-		all.Go(func() { claimtest.Refused(t, crowd[i]) })
+	for range waiters { // each alone, so that each may be looked for
+		claimtest.Refused(t, claimOn(t, others, "many"))
 	}
-	all.Wait()
 	_, _, lists, listed := tr.counts()
 	lasted := time.Since(start)
 	t.Logf("%d lists of %d children while %d came in %v", lists, listed, waiters, lasted)
@@ -377,6 +376,44 @@ func holderStoppedForLong(t *testing.T, z *servers.ZooKeeper) {
 		t.Errorf("the holder says %q after the end of its lease", line)
 	case <-time.After(500 * time.Millisecond):
 	}
+}
+
+// holderSleptForLong: the event of a waiter arrives when the lease is over.
+func holderSleptForLong(t *testing.T, z *servers.ZooKeeper) {
+	p, clock, tr := servers.StartProxy(t, z.Addr()), new(boottime.Clock), &traffic{asked: make(map[int32]int32)}
+	d, others := driverOn(t, &zklock.Options{SessionTimeout: time.Minute, Dial: tr.dial}, p.Addr()), driverOn(t, nil, z.Addr())
+	zklock.SleepBy(d, clock)
+	var told recall
+	holder := told.claim(t, d, "slept-for-long")
+	claimtest.Granted(t, holder)
+	waitFor(t, "the list of the grant", func() bool { _, _, lists, _ := tr.counts(); return lists == 2 })
+	p.Dark()
+	claimtest.Refused(t, claimOn(t, others, "slept-for-long"))
+	clock.Sleep(d.Features().SessionTTL)
+	p.Pass()
+	waitFor(t, "the list with the waiter", func() bool { _, _, lists, _ := tr.counts(); return lists == 3 })
+	time.Sleep(500 * time.Millisecond) // for calls that should not come
+	if n := told.calls.Load(); n > 0 {
+		t.Errorf("told %d times, when the lease was over", n)
+	}
+}
+
+// lookWithoutAnAnswer: the holder's connection ends between the list and its answer. Nothing is renewed.
+func lookWithoutAnAnswer(t *testing.T, z *servers.ZooKeeper) {
+	p, tr := servers.StartProxy(t, z.Addr()), &traffic{asked: make(map[int32]int32)}
+	d, others := driverOn(t, &zklock.Options{SessionTimeout: time.Minute, Dial: tr.dial}, p.Addr()), driverOn(t, nil, z.Addr())
+	var told recall
+	holder := told.claim(t, d, "list-is-lost")
+	claimtest.Granted(t, holder)
+	renewed(t, d, holder)
+	p.Delay(time.Second)
+	sent, _, _, _ := tr.counts()
+	claimtest.Refused(t, claimOn(t, others, "list-is-lost"))
+	waitFor(t, "a list that is asked for", func() bool { now, _, _, _ := tr.counts(); return now > sent })
+	p.Delay(0)
+	p.Reset()
+	told.comes(t, "the first list had no answer")
+	claimtest.Released(t, holder)
 }
 
 // The server that has the watch is killed. The holder is told of a waiter that comes meanwhile, and of the next.
