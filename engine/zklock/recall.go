@@ -8,9 +8,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// recalls tells holders that others wait, if they have asked for that by Request.Wanted. A session watches the children of a
-// resource's node once for all its holders, and lists them after each change. The ensemble arms the watch as it reads the
-// list, so that nothing falls between. While it is armed the list is up to date, and renewals need no other.
+// recalls notifies holders with a Request.Wanted that others wait. A session watches the children of a resource's node once
+// for all these holders, and lists them after each change. The ensemble reads the list and arms the watch in one step, so no
+// change falls between. While the watch is armed the list is up to date: a renewal needs no other.
 type recalls struct {
 	s *session
 
@@ -21,7 +21,7 @@ type recalls struct {
 // A lookout watches one resource. The mutex of its recalls guards it.
 type lookout struct {
 	parent  string
-	holders map[*claim]*node // with the latest waiter that each was told of; nil: none
+	holders map[*claim]*node // with the last waiter that each was notified of; nil: none
 	latest  []node           // see latest
 	alarm   *alarm           // rings when the children change; nil: the list is out of date
 	looking bool             // a look is under way or due
@@ -29,13 +29,14 @@ type lookout struct {
 	next    boottime.Instant // no look before
 }
 
-// pace is the time between two looks at a queue of that length. Waiters may come one by one, and each look lists all of them.
+// pace is the least time from one look at a queue of that length to the next. A crowd may arrive one by one, and each look
+// lists all who are there.
 func pace(length int) time.Duration {
 	const perMillisecond = 20
 	return min(time.Duration(length/perMillisecond)*time.Millisecond, time.Second)
 }
 
-// latest returns the last of nodes that waits, and the last that does for another owner; fewer if there are none.
+// latest returns the last waiter among nodes, and the last one of another owner than that.
 func latest(nodes []node) (found []node) {
 	holders := holding(nodes)
 	for i := len(nodes) - 1; i >= holders && len(found) < 2; i-- {
@@ -46,8 +47,8 @@ func latest(nodes []node) (found []node) {
 	return found
 }
 
-// add has c told from its grant on. nodes are the queue as it was lately seen, nil if it was not. If they say that others wait,
-// the list has time: c may release soon.
+// add notifies c from its grant on. nodes are the queue as it was lately seen, nil if it was not. If others wait in it, c is
+// notified at once, and the first look is later: c may well be gone by then.
 func (r *recalls) add(c *claim, nodes []node) {
 	if c.req.Wanted == nil {
 		return
@@ -88,7 +89,7 @@ func (r *recalls) drop(c *claim) {
 	r.tidy(l)
 }
 
-// renewed tells c, whose lease was renewed, if others wait, though it was told of them. Call it without c.mu.
+// renewed notifies c after a renewal, also of waiters that it was notified of before. Call it without c.mu.
 func (r *recalls) renewed(c *claim) {
 	if c.req.Wanted != nil && r.wants(c) {
 		c.req.Wanted()
@@ -106,14 +107,14 @@ func (r *recalls) wants(c *claim) bool {
 		return false
 	}
 	l.holders[c] = nil
-	r.look(l) // which tells
+	r.look(l) // which notifies c, unless the list is up to date
 	return l.upToDate() && l.wants(c)
 }
 
 // upToDate reports whether nothing has changed since the last list. Requires the mutex.
 func (l *lookout) upToDate() bool { return l.alarm != nil && !l.looking }
 
-// wants reports whether somebody waits of whom c was not told, and notes that it is. Requires the mutex.
+// wants reports whether there is a waiter of which c was not notified, and counts it as notified. Requires the mutex.
 func (l *lookout) wants(c *claim) bool {
 	for i := range l.latest {
 		n, told := &l.latest[i], l.holders[c]
@@ -129,7 +130,7 @@ func (l *lookout) wants(c *claim) bool {
 	return false
 }
 
-// look has the children listed, unless their list is up to date or about to be. Requires r.mu.
+// look starts a look, unless the list is up to date or a look is under way or due. Requires r.mu.
 func (r *recalls) look(l *lookout) {
 	if l.looking || l.alarm != nil {
 		return
@@ -141,7 +142,7 @@ func (r *recalls) look(l *lookout) {
 	})
 }
 
-// looks is one look. It reports whether another has to follow, because its connection has ended.
+// looks is one look. It reports whether its connection has ended, so that another look must follow.
 func (r *recalls) looks(l *lookout) (again bool) {
 	a := &alarm{}
 	a.ring = func(bool) { r.changed(l, a) }
@@ -150,7 +151,7 @@ func (r *recalls) looks(l *lookout) (again bool) {
 	}
 	nodes, err := r.list(l, a)
 	for _, c := range r.end(l, a, nodes, err) {
-		if c.holds(r.s.d.clock.Now()) == nil { // else this process may have stood still
+		if c.holds(r.s.d.clock.Now()) == nil { // the process may have stood still
 			c.req.Wanted()
 		}
 	}
@@ -171,8 +172,7 @@ func (r *recalls) begin(l *lookout, a *alarm) bool {
 	return true
 }
 
-// list lists the children, and has a ring when they change. It waits for servers that are away, for as long as the session can
-// last.
+// list lists the children and arms a. It waits for servers that are away for as long as the session can last.
 func (r *recalls) list(l *lookout, a *alarm) ([]node, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.s.timeout)
 	defer cancel()
@@ -187,8 +187,8 @@ func (r *recalls) list(l *lookout, a *alarm) ([]node, error) {
 	return parseNodes(names)
 }
 
-// end returns those whom the outcome of a look concerns. If it has failed the next renewal begins another, unless one follows
-// by itself.
+// end takes the outcome of a look and returns the claims to notify. After a failure the next renewal starts another look,
+// unless looks goes on.
 func (r *recalls) end(l *lookout, a *alarm, nodes []node, err error) (wanted []*claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -209,7 +209,7 @@ func (r *recalls) end(l *lookout, a *alarm, nodes []node, err error) (wanted []*
 	return wanted
 }
 
-// changed is called when the children have changed, or the session has ended.
+// changed is what a rings: the children have changed, or the session has ended.
 func (r *recalls) changed(l *lookout, a *alarm) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -223,7 +223,7 @@ func (r *recalls) changed(l *lookout, a *alarm) {
 	r.tidy(l)
 }
 
-// tidy forgets a lookout that nobody needs, and that does not hear of the next change. Requires r.mu.
+// tidy forgets a lookout that has no holders and no armed watch. Requires r.mu.
 func (r *recalls) tidy(l *lookout) {
 	if len(l.holders) == 0 && l.alarm == nil && !l.looking && r.of[l.parent] == l {
 		delete(r.of, l.parent)

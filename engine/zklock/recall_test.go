@@ -147,8 +147,8 @@ func (tr *traffic) reply(b []byte) {
 	delete(tr.asked, number)
 }
 
-// onlyThoseWhoAskPay: others wait for a lease and leave, or pass by. Its holder's connection carries nothing of that, unless
-// it has asked. Events come before the answer to what is asked later, so that nothing is on its way after a renewal.
+// onlyThoseWhoAskPay: others queue for a lease and leave, or only try. Unless its holder has asked for recalls, its connection
+// carries nothing of that. The answer to a renewal comes behind all earlier events, so none is on its way afterwards.
 func onlyThoseWhoAskPay(t *testing.T, z *servers.ZooKeeper) {
 	for _, asks := range []bool{false, true} {
 		tr := &traffic{asked: make(map[int32]int32)}
@@ -185,8 +185,8 @@ func onlyThoseWhoAskPay(t *testing.T, z *servers.ZooKeeper) {
 	}
 }
 
-// crowdIsListedSeldom: a thousand come to wait. The holder lists no more than so many of them in a millisecond, and is told of
-// the last one.
+// crowdIsListedSeldom: a thousand queue one after the other. The holder lists at most twenty of them per millisecond, and is
+// notified of the last one.
 func crowdIsListedSeldom(t *testing.T, z *servers.ZooKeeper) {
 	const waiters, perMillisecond = 1000, 20
 	tr := &traffic{asked: make(map[int32]int32)}
