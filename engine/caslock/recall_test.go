@@ -3,6 +3,7 @@ package caslock_test
 import (
 	"context"
 	"iter"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,8 +27,10 @@ type view struct {
 	requests, watches atomic.Int64
 	muted             atomic.Bool   // its watches hear nothing
 	down              atomic.Bool   // no request gets through
+	denied            atomic.Int64  // watches that were refused, if it is not 0
 	begin             time.Duration // how much longer a watch takes to begin
 	answer            time.Duration // and the answer to a write
+	mark              time.Duration // and a write of a record
 
 	mu  sync.Mutex
 	end chan struct{} // guarded by mu; closed when its watches are cut
@@ -52,6 +55,9 @@ func (v *view) Write(ctx context.Context, name string, value []byte, was caslock
 	if err := v.ask(); err != nil {
 		return "", err
 	}
+	if !strings.Contains(name, "\x00") {
+		time.Sleep(v.mark)
+	}
 	version, err := v.watched.Write(ctx, name, value, was, life)
 	time.Sleep(v.answer)
 	return version, err
@@ -61,6 +67,10 @@ func (v *view) Watch(ctx context.Context, begun func(), heard func(caslock.Item)
 	time.Sleep(v.begin)
 	if v.down.Load() {
 		return errCut
+	}
+	if v.denied.Load() > 0 {
+		v.denied.Add(1)
+		return driver.ErrDenied
 	}
 	v.watches.Add(1)
 	defer v.watches.Add(-1)
@@ -168,12 +178,11 @@ func TestWatchGoesOnForHolders(t *testing.T) {
 	onWatched(t, func(t *testing.T, s watched) {
 		d, v := sees(t, s)
 		var told called
-		c := claimOf(t, d, told.holder("a"))
+		holder := told.holder("a")
+		holder.TTL = 2 * time.Minute
+		c := claimOf(t, d, holder)
 		claimtest.Granted(t, c)
-		for range 20 {
-			time.Sleep(3 * time.Second)
-			renewed(t, c)
-		}
+		time.Sleep(time.Minute) // without a call
 		told.isNot(t, "nobody waits")
 		w := queuesOn(t, s, "b")
 		told.is(t, soon, "another has queued after a minute")
@@ -215,9 +224,9 @@ func TestHoldersWhoDoNotAskPayNothing(t *testing.T) {
 		}
 		plain := claimOf(t, d, driver.Request{Owner: "a"})
 		cycle(plain)
-		const calls = 4 + 1 // a grant, two renewals, a release; a read of a record that was removed
-		if n := cycle(plain); n > calls {
-			t.Errorf("%d requests of who does not ask; want at most %d", n, calls)
+		const calls = 4 // a grant, two renewals, a release
+		if n := cycle(plain); n != calls {
+			t.Errorf("%d requests of who does not ask; want %d", n, calls)
 		}
 		claimtest.Granted(t, plain)
 		w := queuesOn(t, s, "b")
@@ -230,11 +239,11 @@ func TestHoldersWhoDoNotAskPayNothing(t *testing.T) {
 		claimtest.Released(t, plain)
 		var told called
 		asks := claimOf(t, d, told.holder("c"))
-		for range 3 { // the mark that others wait is cleared
+		for range 30 { // the mark that others wait is cleared, and heartbeats end
 			cycle(asks)
 		}
-		if n := cycle(asks); n > calls {
-			t.Errorf("%d requests of who asks, while the watch goes on; want at most %d", n, calls)
+		if n := cycle(asks); n != calls {
+			t.Errorf("%d requests of who asks, while the watch goes on; want %d", n, calls)
 		}
 	})
 }
@@ -269,6 +278,28 @@ func TestRenewalHealsALostPush(t *testing.T) {
 	})
 }
 
+// Where the store refuses the user to watch, renewals tell, and the store is not asked all the time.
+func TestRecallWithoutTheRightToWatch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &counting{}
+		d, v := sees(t, s)
+		v.denied.Store(1)
+		var told called
+		c := claimOf(t, d, told.holder("a"))
+		claimtest.Granted(t, c)
+		for range 20 {
+			time.Sleep(3 * time.Second)
+			renewed(t, c)
+		}
+		if n := v.denied.Load() - 1; n > 10 {
+			t.Errorf("%d watches were tried in a minute", n)
+		}
+		queuesOn(t, s, "b")
+		renewed(t, c)
+		told.is(t, soon, "it was renewed")
+	})
+}
+
 // A place that comes while the watch is off is told of when it begins again, without a renewal.
 func TestPlaceComesWhileTheWatchIsOff(t *testing.T) {
 	onWatched(t, func(t *testing.T, s watched) {
@@ -296,6 +327,26 @@ func TestPlaceComesBeforeTheWatch(t *testing.T) {
 		claimtest.Granted(t, claimOf(t, d, told.holder("a")))
 		queuesOn(t, s, "b")
 		told.is(t, time.Second+soon, "the watch has begun")
+	})
+}
+
+// A place that comes before the watch has begun, and whose mark in the record comes after it, is
+// told of with the mark.
+func TestMarkComesAfterTheWatch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &queueing{}
+		d, v := sees(t, s)
+		v.begin = 200 * time.Millisecond
+		var told called
+		claimtest.Granted(t, claimOf(t, d, told.holder("a")))
+		other, slow := sees(t, s)
+		slow.mark = time.Second
+		w := claimOf(t, other, driver.Request{Owner: "b", Queue: true})
+		go w.Try(context.Background())
+		eventually(t, 100*time.Millisecond, "a place", func() bool { return s.places() == 1 })
+		time.Sleep(v.begin)
+		told.isNot(t, "the watch began after the place")
+		told.is(t, slow.mark, "the record was marked")
 	})
 }
 

@@ -86,6 +86,13 @@ func (s *resource) note(r record.Record, version Version, then time.Time, by *cl
 	return s.wantedSince(&was, by == nil)
 }
 
+// raise notes that there was a grant of that number.
+func (s *resource) raise(number uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.highest = max(s.highest, number)
+}
+
 // wakeNext wakes whose turn it is. Requires s.mu.
 func (s *resource) wakeNext() {
 	if len(s.waiting) == 0 {

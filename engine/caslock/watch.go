@@ -19,8 +19,8 @@ const (
 	watchBegin = time.Second
 	// watchLate is after how long a watch that has not begun is given up, and another one begun.
 	watchLate = 4 * time.Second
-	// watchAgain is the pause after a watch that failed.
-	watchAgain = 250 * time.Millisecond
+	// watchAgain is the pause after a watch that failed, watchDenied after one that the store refuses the user.
+	watchAgain, watchDenied = 250 * time.Millisecond, 10 * time.Second
 )
 
 // A watch hears of the store's changes while somebody waits, or holds and wants to know of others who wait.
@@ -157,7 +157,11 @@ func (w *watch) watch(ctx context.Context, r *run) {
 		over()
 		w.ended(err)
 		r.ended()
-		_ = pause.For(ctx, watchAgain)
+		again := watchAgain
+		if errors.Is(err, driver.ErrDenied) {
+			again = watchDenied
+		}
+		_ = pause.For(ctx, again)
 	}
 }
 
