@@ -245,6 +245,11 @@ func TestHoldersWhoDoNotAskPayNothing(t *testing.T) {
 		if n := cycle(asks); n != calls {
 			t.Errorf("%d requests of who asks, while the watch goes on; want %d", n, calls)
 		}
+		first := told.holder("d")
+		first.Resource = "never seen"
+		if n := cycle(claimOf(t, d, first)); n != calls+1 { // it is read first
+			t.Errorf("%d requests of who asks for a new name, while the watch goes on; want %d", n, calls+1)
+		}
 	})
 }
 
