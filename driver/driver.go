@@ -136,13 +136,13 @@ type Request struct {
 	Lost func(cause error)
 
 	// Wanted, if not nil, is called while this claim holds its grant and another owner has a place
-	// in the queue of the resource: at the grant, when another place comes, and with the answer to
-	// each Renew, also by a BatchRenewer. One call may stand for several of these, and there may be
-	// calls that none of them explains. The claim's own place leads to none, nor does a refused Try
-	// without Queue, nor a claim that only waits itself. Calls stop when the lease is lost or
-	// Release begins, except for one that is under way.
+	// in the queue of the resource. The driver calls it at the grant, when another place comes, and
+	// with the answer to each Renew, also by a BatchRenewer. One call may stand for several of
+	// these, and there may be calls that none of them explains. The claim's own place leads to none,
+	// nor does a refused Try without Queue. A claim that only waits gets no calls. Calls stop when
+	// the lease is lost or Release begins, except for one that is under way.
 	//
-	// A call may come before the answer that tells of the grant, and calls may overlap. Wanted
+	// A call may come before the answer with the grant, and calls may overlap. Wanted
 	// returns soon. The driver must not hold a mutex during the call. The waiter may be gone by
 	// then: Wanted is a reason to look, not a promise. See Features.Tells and Features.Recalls; a
 	// driver without either ignores it.
