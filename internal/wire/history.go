@@ -13,7 +13,7 @@ const (
 // CodeWrongToken refuses a call with an unknown token; CodeUnnamed refuses one without a token.
 const CodeWrongToken = "wrong_token"
 
-// Kinds of entries, beside those of events.
+// Kinds of entries, beside the kinds of events.
 const (
 	Expired  = "expired" // its holder did not renew it in time, as far as this instance knows
 	Waiting  = "waiting" // a place in the queue was taken

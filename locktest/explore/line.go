@@ -56,7 +56,7 @@ func (p *Process) Line(broken func()) *Line {
 func (l *Line) Once() { l.once = true }
 
 // Stream opens a stream within the connection, as in HTTP/2 and gRPC. Its messages keep their own
-// order, but may overtake those of other streams. It is lost with the connection, and is not
+// order, but may overtake messages of other streams. It is lost with the connection, and is not
 // closed.
 //
 // If an unasked message of the engine is lost, only the stream is cut. Then ended is called, in a
@@ -80,7 +80,7 @@ func (l *Line) Passes() bool {
 	return !l.connection().down
 }
 
-// Close closes the connection from the process's side. What it has sent may still arrive.
+// Close closes the connection from the process's side. Requests on their way may still arrive.
 func (l *Line) Close() {
 	l.process.world.mu.Lock()
 	defer l.process.world.mu.Unlock()

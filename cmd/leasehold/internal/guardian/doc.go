@@ -9,8 +9,8 @@
 //	holder ── socket ── guardian ── child and all its descendants
 //
 // If the holder has died and nothing of the command is left, the guardian releases the lease in its
-// place, so that the next holder need not wait for the deadline. A holder that is only stopped
-// keeps its end of the socket, and the guardian waits for its messages.
+// place. So the next holder need not wait for the deadline. A holder that is only stopped keeps its
+// end of the socket, and the guardian waits for its messages.
 //
 // A guardian that is stopped reports no end, and the lease would be renewed for ever. So the holder
 // pings it. If it does not answer, the holder resumes it, or takes its place once the command has
