@@ -132,7 +132,8 @@ type Request struct {
 	Note     string        // for people: host, pid, purpose
 
 	// Lost, if not nil, is called at most once, when the driver learns by itself that the grant
-	// ended early. cause wraps ErrLost. The driver must not hold a mutex during the call.
+	// ended early. cause wraps ErrLost. The driver must not hold a mutex during the call. Lost is
+	// not a channel, which would need a goroutine per lease.
 	Lost func(cause error)
 
 	// Wanted, if not nil, is called while this claim holds its grant and another owner has a place
