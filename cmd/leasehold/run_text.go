@@ -23,9 +23,9 @@ machine slept, until the next renewal or the deadline.
 # When leasehold run is killed
 A guardian process, lock-guardian, ends COMMAND in the same way if "leasehold run"
 is killed or stopped, even with -9 or -STOP. On Linux "killall leasehold" and
-"pkill -f leasehold" do not reach the guardian. If both are killed at once, as by
-"killall /usr/bin/leasehold", which matches by file, COMMAND is killed too, but not the
-processes that it started. Only the token then tells their writes from the next
+"pkill -f leasehold" do not reach the guardian. "killall /usr/bin/leasehold" does,
+because it matches by file. If both are killed at once, COMMAND is killed too, but not
+the processes that it started. Only the token then tells their writes from the next
 holder's.
 
 The lock is released as soon as nothing of COMMAND is left, so that nobody waits for
@@ -52,10 +52,10 @@ itself, and says until when. If that fails, standard error says that COMMAND may
 again too soon.
 
 # Waiting
-Without -n and -w there is no limit. -n and -w limit everything until NAME is held,
-connecting included. If the store does not answer, the exit
-code is 69. With -n that takes 2 s at most; with -w, SECONDS or 2 s, whichever is longer;
-otherwise 3 to 10 s, depending on the engine.
+Without -n and -w there is no limit. Both limit the whole time until NAME is held,
+connecting included. If the store does not answer, the exit code is 69. With -n that
+takes 2 s at most; with -w, SECONDS or 2 s, whichever is longer; otherwise 3 to 10 s,
+depending on the engine.
 
 If the store fails during the wait, "leasehold run" says why, keeps waiting, and says
 when the store answers again. On a terminal, unless TERM=dumb, the last line shows
@@ -73,7 +73,7 @@ all of them held, not only NAME.
 With --once-per, COMMAND runs at most once in each PERIOD, however many servers start
 it, and even if their clocks differ by minutes. NAME is held for nine tenths of PERIOD
 from the start. Anyone who asks meanwhile is refused as busy, at once (see
---ok-if-busy); -w limits only the store's answers. Use the same PERIOD everywhere.
+--ok-if-busy), so -w limits only the wait for the store. Use the same PERIOD everywhere.
 "leasehold show" shows who ran COMMAND, when, and with which exit code. "leasehold
 reset" lets it run again before its time.
 
@@ -84,8 +84,8 @@ from running it for 10 s at most, unless the store went away at the moment of th
 
 With --retry-on-failure, a COMMAND that fails leaves NAME free, so that the next one to
 start it within PERIOD runs it again. --also and --once-per exclude each other, as the
-other names would be held for all of PERIOD. COMMAND can hold them with a "leasehold run" of its
-own.
+other names would be held for all of PERIOD. COMMAND can hold them with a "leasehold
+run" of its own.
 
 # Who holds NAME
 "leasehold ls" and "leasehold show" print the host, the user, COMMAND's name and process
@@ -101,7 +101,7 @@ COMMAND has these variables:
   LEASEHOLD_OWNER     the secret that renews and releases the lease
   LEASEHOLD_DEADLINE  when the lease ends unless it is renewed, for people
   LEASEHOLD_STORE     the store, without its password
-  LEASEHOLD_HELD      the owners of all enclosing runs; a nested run of a NAME that one of them holds is refused, shared or not, because it could only wait for itself
+  LEASEHOLD_HELD      the owners of all enclosing runs; a nested run of the same NAME is refused, even if shared, because it would wait for itself
 
 # Exit codes
   N      COMMAND's own
@@ -120,9 +120,9 @@ that as 130 and stops its script, as with flock(1). The same happens if COMMAND 
 SIGINT and exits with 130. With any other exit code the script continues.
 
 # Files and signals
-COMMAND keeps standard input, output, error and all other open files as they are. TERM,
-INT, HUP, QUIT, USR1, USR2 and WINCH are passed on to COMMAND. During a wait for the
-lock, or for the store after COMMAND has ended, the first four end the wait.
+COMMAND inherits standard input, output and error, and all other open files. TERM, INT,
+HUP, QUIT, USR1, USR2 and WINCH are passed on to COMMAND. During a wait for the lock, or
+for the store after COMMAND has ended, the first four end the wait.
 
 Ctrl-Z suspends COMMAND and "leasehold run" together. The lease is then not renewed,
 so COMMAND is ended unless it is resumed within the TTL.
@@ -145,9 +145,9 @@ _wait_seconds, _hold_seconds, _start_timestamp_seconds, _success_timestamp_secon
 when later runs fail), _renewal_failures, _lost, and _exit_code at the end. Use one FILE
 for each NAME, and let it end in .prom.
 
-FILE is replaced as a whole at each change. Only the exit waits for that, a second at
-most. If FILE cannot be written, standard error says so once, and COMMAND runs all the
-same.
+FILE is replaced as a whole at each change. Nothing waits for that but the exit of
+"leasehold run", for at most a second. If FILE cannot be written, standard error says so
+once, and COMMAND runs all the same.
 
 # Output
 "leasehold run" writes nothing to standard output. With --json an error is one JSON
