@@ -11,9 +11,9 @@ NAME, even if "leasehold run" itself was killed. Other exit codes: 1 busy,
 # When the lease is lost
 A lease is lost if the store cannot be reached, if someone evicts it, or if this
 machine is too slow. COMMAND and everything it started then get SIGTERM and,
---grace later, SIGKILL. This happens early enough that all of it is gone before
-anyone else can hold NAME. Standard error says so when COMMAND is being ended, and
-again at the end.
+--grace later, SIGKILL. This happens early enough that all these processes are gone
+before anyone else can hold NAME. Standard error says so when COMMAND is being ended,
+and again at the end.
 
 On Linux a lease counts the time that the machine sleeps. If the lease ended
 meanwhile, COMMAND is ended when the machine wakes up; another may hold the lock by
@@ -29,10 +29,10 @@ the processes that it started. Only the token then tells their writes from the n
 holder's.
 
 The lock is released as soon as nothing of COMMAND is left, so that nobody waits for
-the TTL; with --at-least it stays held for the rest of that time. In four cases it is
-held for the TTL instead, whatever --at-least says: if "leasehold run" was stopped, if
-its guardian was killed too, if the store stays unreachable, and on ZooKeeper, where
-only the end of the session releases it.
+the TTL; with --at-least it stays held for the rest of that time. It is held for the TTL
+instead, whatever --at-least says, if "leasehold run" was stopped, if its guardian was
+killed too, or if the store stays unreachable. On ZooKeeper it always is, because only
+the end of the session releases it.
 
 If only the guardian is stopped, COMMAND continues. "leasehold run" warns after a few
 seconds and resumes the guardian with SIGCONT. If that does not help, "leasehold run"
@@ -42,8 +42,8 @@ COMMAND's exit code is not affected.
 # When COMMAND ends
 The lock is released. Unlike with flock(1), what COMMAND leaves running in the
 background is ended too (SIGTERM, --grace, SIGKILL), because the lock would no longer
-cover it. Two kinds of processes are out of reach: those that another service runs for
-COMMAND (systemd-run, at, a container engine), and those of another user.
+cover it. Two kinds of processes are out of reach: processes of another user, and those
+that another service runs for COMMAND (systemd-run, at, a container engine).
 
 If the store does not answer, "leasehold run" says so after 5 s and exits with
 COMMAND's exit code. The lock is then held until its TTL is over. With --at-least,
@@ -139,8 +139,8 @@ standard error says so. The lock does not cover hooks, so they must not write wh
 guards. If "leasehold run" is killed, they are left alone.
 
 # Metrics
-With --metrics-file, FILE has gauges of the last run for the textfile collector of
-Prometheus' node exporter, by the label "name": leasehold_run_held, _waiting,
+With --metrics-file, FILE has gauges of the last run, for the textfile collector of
+Prometheus' node exporter. Their label is "name". They are leasehold_run_held, _waiting,
 _wait_seconds, _hold_seconds, _start_timestamp_seconds, _success_timestamp_seconds (kept
 when later runs fail), _renewal_failures, _lost, and _exit_code at the end. Use one FILE
 for each NAME, and let it end in .prom.
