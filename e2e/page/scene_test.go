@@ -222,7 +222,10 @@ func (p *past) Append(context.Context, []web.HistoryEntry) error { return nil }
 
 func (p *past) Read(_ context.Context, q web.HistoryQuery) (found []web.HistoryEntry, next int64, err error) {
 	for _, e := range slices.Backward(p.entries) {
-		if len(found) < q.Limit && (q.Name == "" || q.Name == e.Name) && (q.Before == 0 || e.Seq < q.Before) && !e.Time.Before(q.Since) && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, e.Kind)) {
+		if (q.Name == "" || q.Name == e.Name) && (q.Before == 0 || e.Seq < q.Before) && !e.Time.Before(q.Since) && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, e.Kind)) {
+			if len(found) == q.Limit {
+				return found, found[len(found)-1].Seq, nil
+			}
 			found = append(found, e)
 		}
 	}
