@@ -110,7 +110,7 @@ export function Timeline ({ entries, state, range, begins, gaps, cut }) {
           <rect class="unseen" x=${x(gap.from)} y="0" width=${Math.max(x(gap.to) - x(gap.from), 2)} height=${floor} fill="url(#unseen)" />
           ${x(gap.to) - x(gap.from) > 120 && html`<text class="caption" x=${x(gap.from) + 8} y="18">${say('notSeen')}</text>`}</g>`)}
         ${left !== undefined && html`<g class="left-out"><title>${say('leftOut')}</title><line x1=${x(left)} x2=${x(left)} y1="0" y2=${floor} />
-          ${x(left) > 90 && html`<text class="caption" x=${x(left) - 6} y="18" text-anchor="end">${say('leftOut')}</text>`}</g>`}
+          ${x(left) > 90 && html`<text class="caption" x=${x(left) - 6} y="34" text-anchor="end">${say('leftOut')}</text>`}</g>`}
         ${bars.map((bar) => html`<${Bar} bar=${bar} x=${x} top=${top} />`)}
         <path class="waits" d=${area} />
         <line class="floor" x1="0" x2=${width} y1=${floor} y2=${floor} />
