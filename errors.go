@@ -34,6 +34,9 @@ var (
 	ErrInvalidName = driver.ErrInvalidName
 	// ErrInvalidOption: an option is out of range, or two options exclude each other.
 	ErrInvalidOption = errors.New("invalid option")
+	// ErrTooHeavy: the weight of the call is above its limit, or above the one that an operator has
+	// set. No number of releases makes room for it. A call that waits fails when such a limit is set.
+	ErrTooHeavy = driver.ErrTooHeavy
 	// ErrDeadlock: the context belongs to a holder of the same resource, so the call would wait
 	// for itself. Reentrant allows nesting.
 	ErrDeadlock = errors.New("resource is held by the caller itself")

@@ -93,8 +93,8 @@ type Option func(*request)
 // one.
 func Shared() Option { return func(r *request) { r.mode = driver.Shared } }
 
-// Limit requests one of at most n shared leases, as a semaphore does. It implies [Shared]. n
-// must be at least 1.
+// Limit requests one of at most n shared leases, as a semaphore does, or leases whose weights
+// together are at most n; see [Weight]. It implies [Shared]. n must be at least 1.
 //
 // All users of a semaphore should name the same n. If they do not, the smallest limit counts,
 // of all holders and of the caller. Beside two holders without a limit, Limit(2) is refused.
@@ -106,6 +106,23 @@ func Limit(n int) Option {
 			r.fail("Limit(%d) is below 1", n)
 		}
 		r.mode, r.limit = driver.Shared, n
+	}
+}
+
+// Weight lets the lease use w of the limit, such as the memory that a job takes. Without it a lease
+// uses 1. It implies [Shared]. w must be from 1 to [driver.MaxWeight]. A call whose weight is above
+// its limit is [ErrTooHeavy].
+//
+// Calls are served in the order of their first attempt, whatever their weights. A heavy call at the
+// head of the queue waits until there is room for it, and light ones behind it wait too, even if
+// there is room for them. Otherwise a stream of light calls would keep a heavy one waiting forever.
+// Give light work a name of its own if it must not wait.
+func Weight(w int) Option {
+	return func(r *request) {
+		if w < 1 || w > driver.MaxWeight {
+			r.fail("Weight(%d) is not between 1 and %d", w, driver.MaxWeight)
+		}
+		r.mode, r.weight = driver.Shared, w
 	}
 }
 

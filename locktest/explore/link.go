@@ -287,6 +287,14 @@ func (l *link) RaiseFence(ctx context.Context, resource string, fence uint64) er
 	return err
 }
 
+// SetLimit asks the driver.Operator behind the network.
+func (l *link) SetLimit(ctx context.Context, resource string, limit int) error {
+	_, err := operate(ctx, l, "SetLimit", l.of(resource), func(ctx context.Context, inner driver.Operator) (struct{}, error) {
+		return struct{}{}, inner.SetLimit(ctx, resource, limit)
+	})
+	return err
+}
+
 // A batchLink is a link to a driver that renews in batches: one message has many renewals.
 type batchLink struct {
 	*link
