@@ -53,7 +53,8 @@ func (p *Process) Line(broken func()) *Line {
 }
 
 // Once says that no request on the line is served twice, as nobody sends one again: not the
-// client, nor a proxy, for its protocol counts the requests of a connection.
+// client, nor a proxy, for its protocol counts the requests of a connection. Nor is what the engine says
+// unasked lost while the line goes on.
 func (l *Line) Once() { l.once = true }
 
 // Stream is a part of the connection, as HTTP/2 and gRPC have them: what is sent on it keeps its own
