@@ -70,7 +70,7 @@ func (w *watcher) try(one *recall) {
 func (w *watcher) tried(one *recall) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	one.trying = false
+	one.trying, one.came = false, false // a grant that comes from now on says who waits
 }
 
 // granted records a grant or a renewal for ttl. It reports whether another's place came while the
