@@ -89,7 +89,7 @@ func TestMessagesRecallWhoHolds(t *testing.T) {
 	d.watch.hear(comes("x", "other"))
 	d.watch.hear(comes("x", "other"))
 	wants(2, "others come")
-	granting = func(*claim) {}
+	granting = func(*claim) { d.watch.hear(comes("x", "other")) }
 	if err := c.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
