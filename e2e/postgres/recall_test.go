@@ -6,11 +6,18 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/e2e/databases"
+	"github.com/leasehold-go/leasehold/engine/pglisten"
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -328,5 +335,88 @@ func TestPostgresRecallsBesideVersion3(t *testing.T) {
 	}
 	if got := p.Must(t, "SELECT owner || ' ' || recall FROM leasehold_locks"); got != "waiter 0" {
 		t.Errorf("after the release: %q; want the waiter to hold, and no mark", got)
+	}
+}
+
+// Many leases that are granted, renewed or given back by one statement leave marks and are told as others are.
+func TestPostgresRecallsInBatches(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t)
+	config, err := pgx.ParseConfig(p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var batches atomic.Int64
+	config.Tracer = before(func(text string) {
+		if strings.Contains(text, "->> 'note'") {
+			batches.Add(1)
+		}
+	})
+	l, err := pglisten.New(p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := stdlib.OpenDB(*config)
+	made, err := sqllock.NewPostgres(db, &sqllock.Options{Listen: l})
+	d := databases.Migrated(t, databases.Store{Driver: made, DB: db}, err)
+	other := opened(t, p.URL(), "")
+
+	const many = 64
+	holders := make([]*owner, many)
+	each := func(call func(i int) error) {
+		t.Helper()
+		var all sync.WaitGroup
+		for i := range many {
+			all.Go(func() {
+				if err := call(i); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	for round := 0; batches.Load() == 0; round++ {
+		if round == 100 {
+			t.Fatal("no batch")
+		}
+		if round > 0 {
+			each(func(i int) error { return holders[i].Release(t.Context(), driver.End{}) })
+		}
+		each(func(i int) error {
+			holders[i] = asks(t, d, fmt.Sprint("own/", i), func(req *driver.Request) { req.Owner = fmt.Sprint("owner/", round, "/", i) })
+			_, err := holders[i].Try(t.Context())
+			return err
+		})
+	}
+	marks := func() string {
+		return p.Must(t, "SELECT count(*) FROM leasehold_locks WHERE owner <> '' AND abs(recall - expires) < 1000000")
+	}
+	if got := marks(); got != fmt.Sprint(many) {
+		t.Errorf("%s of %d leases have a mark for as long as they last", got, many)
+	}
+	silent := asks(t, d, "silent", func(req *driver.Request) { req.Wanted = nil })
+	silent.granted(t)
+	waits(t, other, "silent")
+	for i, o := range holders {
+		if i%2 == 0 {
+			waits(t, other, fmt.Sprint("own/", i))
+			o.told(t, "a waiter has queued")
+		}
+	}
+	renewals := []driver.Renewal{{Claim: silent.Claim, TTL: 2 * time.Minute}}
+	for _, o := range holders {
+		renewals = append(renewals, driver.Renewal{Claim: o.Claim, TTL: 2 * time.Minute})
+	}
+	d.RenewAll(t.Context(), renewals)
+	for i, o := range holders {
+		if err := renewals[i+1].Err; err != nil {
+			t.Errorf("RenewAll: %v", err)
+		}
+		if n := o.wanted.Load(); (n > 0) != (i%2 == 0) {
+			t.Errorf("own/%d: Wanted was called %d times with the answer to RenewAll", i, n)
+		}
+	}
+	if got := marks(); got != fmt.Sprint(many) {
+		t.Errorf("%s of %d leases have a mark for as long as they last, after RenewAll", got, many)
 	}
 }
