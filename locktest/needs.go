@@ -23,6 +23,8 @@ const (
 	NeedNotes
 	NeedRaises
 	NeedTells
+	NeedWeights
+	NeedLimits
 	NeedOperator
 	NeedLossNotice
 	NeedTTLChange
@@ -39,7 +41,7 @@ const (
 // needNames is in the order of the bits.
 var needNames = []string{
 	"Features.Fencing", "Features.Shared", "Features.Fair", "Features.Wakes", "Features.Resumes",
-	"Features.Lingers", "Features.Bars", "Features.Notes", "Features.Raises", "Features.Tells", "a driver.Operator",
+	"Features.Lingers", "Features.Bars", "Features.Notes", "Features.Raises", "Features.Tells", "Features.Weights", "Features.Limits", "a driver.Operator",
 	"notices of loss (Harness.NoLossNotice is set)",
 	"renewals with another TTL (Harness.FixedTTL is set)",
 	"renewals that shorten (Harness.NeverShortens is set)",
@@ -69,10 +71,13 @@ func offers(t testing.TB, h Harness) Need {
 	if (f.Recalls || f.Keeps) && !f.Tells {
 		t.Fatal("Features.Recalls or Features.Keeps is declared, but Features.Tells is not")
 	}
+	if f.Weights && !f.Shared || f.Limits && !(f.Shared && operates) {
+		t.Fatal("Features.Weights or Features.Limits is declared without Features.Shared, or Limits without a driver.Operator, which has SetLimit")
+	}
 	_, batches := d.(driver.BatchRenewer)
 	var n Need
 	for bit, has := range []bool{
-		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, f.Lingers, f.Bars, f.Notes, f.Raises, f.Tells, operates,
+		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, f.Lingers, f.Bars, f.Notes, f.Raises, f.Tells, f.Weights, f.Limits, operates,
 		!h.NoLossNotice, !h.FixedTTL, !h.NeverShortens, h.Pause != nil, h.Restart != nil, h.FlushState != nil, h.Address != "",
 		h.Hang != nil, batches, h.Forget != nil,
 	} {

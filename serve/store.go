@@ -220,3 +220,11 @@ func (c watchedChecker) Rehearse(ctx context.Context) error {
 	end(err)
 	return err
 }
+
+// SetLimit implements driver.Operator.
+func (o watchedOperator) SetLimit(ctx context.Context, resource string, limit int) error {
+	end := o.w.begin(ctx, "limit")
+	err := o.Operator.SetLimit(ctx, resource, limit)
+	end(err)
+	return err
+}

@@ -128,3 +128,6 @@ func (d *Driver) RaiseFence(ctx context.Context, name string, fence uint64) erro
 	})
 	return err
 }
+
+// SetLimit returns [driver.ErrUnsupported].
+func (*Driver) SetLimit(context.Context, string, int) error { return driver.ErrUnsupported }

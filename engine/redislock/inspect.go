@@ -148,3 +148,6 @@ func (d *Driver) raise(ctx context.Context, k keys, fence uint64, owner string) 
 	d.known.saw(k.lock, uint64(last))
 	return nil
 }
+
+// SetLimit returns [driver.ErrUnsupported].
+func (*Driver) SetLimit(context.Context, string, int) error { return driver.ErrUnsupported }

@@ -77,3 +77,6 @@ func (d *Driver) RaiseFence(ctx context.Context, resource string, fence uint64) 
 	}
 	return d.exec(ctx, d.texts.raise, resource, int64(driver.NumberOf(fence)))
 }
+
+// SetLimit returns [driver.ErrUnsupported].
+func (*Driver) SetLimit(context.Context, string, int) error { return driver.ErrUnsupported }
