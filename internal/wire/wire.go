@@ -90,6 +90,8 @@ type AcquireCall struct {
 	Wait    int64 `json:"wait_ms,omitempty"`
 	Queue   bool  `json:"queue,omitempty"`
 	AtLeast int64 `json:"at_least_ms,omitempty"`
+	// Wanted asks for notices that others wait.
+	Wanted bool `json:"wanted,omitempty"`
 	// Details may come with a note, which is then their text, or without one.
 	Details *Details `json:"details,omitempty"`
 }
@@ -103,7 +105,8 @@ type NoteCall struct {
 // A RenewCall is the body of Renew.
 type RenewCall struct {
 	Claim
-	TTL int64 `json:"ttl_ms"`
+	TTL    int64 `json:"ttl_ms"`
+	Wanted bool  `json:"wanted,omitempty"` // as an AcquireCall's: another instance may have served that
 }
 
 // A ReleaseCall is the body of Release.
@@ -135,6 +138,7 @@ type Grant struct {
 	TTL     int64  `json:"ttl_ms"`
 	Left    int64  `json:"left_ms"`
 	Waited  int64  `json:"waited_ms"`
+	Wanted  bool   `json:"wanted,omitempty"` // others wait, as far as the engine has told by now
 }
 
 // An Answer is the answer to other calls, except those that show something.
@@ -212,6 +216,9 @@ type Abilities struct {
 	Raises     bool  `json:"raises_fences"`
 	Lifts      bool  `json:"lifts_fences"`
 	Bars       bool  `json:"bars_late_calls"`
+	Tells      bool  `json:"tells"`
+	Recalls    bool  `json:"recalls"`
+	Keeps      bool  `json:"keeps"`
 	MaxWait    int64 `json:"max_wait_ms"`
 }
 
@@ -236,10 +243,14 @@ const (
 	EventGranted  = "granted"
 	EventReleased = "released"
 	EventEvicted  = "evicted"
-	EventEnded    = "ended" // the cause is unknown
-	EventOpen     = "open"  // the stream begins; if Partial, it has only this instance's events
+	EventEnded    = "ended"  // the cause is unknown
+	EventWanted   = "wanted" // of a lease: others wait
+	EventOpen     = "open"   // the stream begins; if Partial, it has only this instance's events
 	EventMissed   = "missed"
 )
+
+// EventKinds are those that a stream can be asked for. Without a wish it has all but EventWanted.
+var EventKinds = []string{EventGranted, EventReleased, EventEvicted, EventEnded, EventWanted}
 
 // An Event is the data of one server-sent event.
 type Event struct {

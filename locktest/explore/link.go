@@ -57,31 +57,41 @@ func (l *link) Claim(req driver.Request) (driver.Claim, error) {
 	if lost := req.Lost; lost != nil {
 		req.Lost = func(cause error) { l.pushes.Push(l.what("hears of its loss"), func() { lost(cause) }) }
 	}
+	c := &linkClaim{link: l, wanted: req.Wanted}
+	if c.wanted != nil {
+		req.Wanted = c.recall
+	}
 	inner, err := l.inner.Claim(req)
 	if err != nil {
 		return nil, err
 	}
-	return &linkClaim{link: l, inner: inner, req: req}, nil
+	c.inner, c.req = inner, req
+	return c, nil
 }
 
 // A linkClaim is a claim on the other side of the network.
 type linkClaim struct {
-	link  *link
-	inner driver.Claim
-	req   driver.Request
+	link   *link
+	inner  driver.Claim
+	req    driver.Request
+	wanted func() // of the request, on this side of the network; nil: nobody wants to know
 
 	mu       sync.Mutex
 	sent     int           // guarded by mu; calls
 	busy     bool          // guarded by mu; one is under way
 	returned int           // guarded by mu; the last call that has returned
 	served   int           // guarded by mu; the last call that was served
+	over     bool          // guarded by mu; it was released, or is lost
+	serving  bool          // guarded by mu; a call is served, whose answer tells of those who wait
+	tells    bool          // guarded by mu; it does
 	stopWake chan struct{} // ends the goroutine of passWake; nil: there is none
 }
 
 // outcome is the result of a call.
 type outcome struct {
-	grant driver.Grant
-	err   error
+	grant  driver.Grant
+	err    error
+	wanted bool // others wait
 }
 
 func (o outcome) String() string {
@@ -104,6 +114,7 @@ func (c *linkClaim) enter(op string) (late func() bool, leave func()) {
 	}
 	c.sent++
 	c.busy = true
+	c.over = op == "Release" || op == "Linger" || c.over && op != "Try"
 	n := c.sent
 	late = func() bool {
 		c.mu.Lock()
@@ -127,12 +138,47 @@ func (c *linkClaim) call(ctx context.Context, op string, serve func(ctx context.
 		if late() {
 			return outcome{err: errTooLate}, nil
 		}
-		return serve(ctx), nil
+		return c.tell(func() outcome { return serve(ctx) }), nil
 	})
 	if err != nil {
 		return outcome{err: err}
 	}
+	c.hear(o)
 	return o
+}
+
+// tell serves a call, and notes whether the engine has said meanwhile that others wait.
+func (c *linkClaim) tell(serve func() outcome) outcome {
+	c.mu.Lock()
+	c.serving, c.tells = true, false
+	c.mu.Unlock()
+	o := serve()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.serving, o.wanted = false, c.tells
+	return o
+}
+
+// hear takes in an answer.
+func (c *linkClaim) hear(o outcome) {
+	c.mu.Lock()
+	c.over = c.over || errors.Is(o.err, driver.ErrLost)
+	wanted := o.wanted && !c.over
+	c.mu.Unlock()
+	if wanted {
+		c.wanted()
+	}
+}
+
+// recall passes on that others wait: with the answer to the call that is served, or unasked.
+func (c *linkClaim) recall() {
+	c.mu.Lock()
+	c.tells = true
+	serving := c.serving
+	c.mu.Unlock()
+	if !serving {
+		c.link.pushes.Push(c.link.what("is wanted"), func() { c.hear(outcome{wanted: true}) })
+	}
 }
 
 func (c *linkClaim) Try(ctx context.Context) (driver.Grant, error) {
@@ -141,7 +187,7 @@ func (c *linkClaim) Try(ctx context.Context) (driver.Grant, error) {
 	o := c.call(ctx, "Try", func(ctx context.Context) outcome {
 		g, err := c.inner.Try(ctx)
 		w.tried(c.link.at(c.req.Resource), fair, &c.req, g, err)
-		return outcome{g, err}
+		return outcome{grant: g, err: err}
 	})
 	if busy, ok := errors.AsType[*driver.Busy](o.err); ok && busy.Wake != nil {
 		passed := *busy
@@ -155,7 +201,7 @@ func (c *linkClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant,
 	o := c.call(ctx, "Renew", func(ctx context.Context) outcome {
 		g, err := c.inner.Renew(ctx, ttl)
 		c.link.process.world.renewed(c.link.at(c.req.Resource), c.req.Owner, g, err)
-		return outcome{g, err}
+		return outcome{grant: g, err: err}
 	})
 	return o.grant, o.err
 }
@@ -319,6 +365,7 @@ func (l *batchLink) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 			r.Err = err
 		} else {
 			r.Grant, r.Err = served[i].grant, served[i].err
+			r.Claim.(*linkClaim).hear(served[i])
 		}
 	}
 }
@@ -334,11 +381,22 @@ func (l *batchLink) serve(ctx context.Context, renewals []driver.Renewal, lates 
 			inTime, at = append(inTime, driver.Renewal{Claim: r.Claim.(*linkClaim).inner, TTL: r.TTL}), append(at, i)
 		}
 	}
-	l.all.RenewAll(ctx, inTime)
+	serve := func() outcome {
+		l.all.RenewAll(ctx, inTime)
+		return outcome{}
+	}
+	for _, i := range at {
+		all := serve
+		serve = func() outcome {
+			answers[i] = renewals[i].Claim.(*linkClaim).tell(all)
+			return outcome{}
+		}
+	}
+	serve()
 	for i, r := range inTime {
 		req := &renewals[at[i]].Claim.(*linkClaim).req
 		l.process.world.renewed(l.at(req.Resource), req.Owner, r.Grant, r.Err)
-		answers[at[i]] = outcome{r.Grant, r.Err}
+		answers[at[i]].grant, answers[at[i]].err = r.Grant, r.Err
 	}
 	return answers
 }
