@@ -48,6 +48,7 @@ type claim struct {
 	cause    chan error // brings why its lease has ended, if the engine tells; nil: the driver's claim is not made
 	evicted  error      // what came of it
 	queued   time.Time  // when it took its place in the queue; zero: it has none
+	recall   *recall    // tells its holder that others wait; nil: nobody has asked
 
 	calls // guarded by claims.mu
 }
@@ -358,11 +359,15 @@ func take(ctx context.Context, one *claim) error {
 	return errStuck
 }
 
-// use makes the driver's claim unless there is one. Requires the turn.
-func (s *Server) use(one *claim, req driver.Request) (err error) {
+// use makes the driver's claim unless there is one. wanted: its holder asks to hear that others wait. Requires the turn.
+func (s *Server) use(one *claim, req driver.Request, wanted bool) (err error) {
 	if one.driver == nil {
 		one.cause = make(chan error, 1)
 		req.Lost = s.hears(one.key, one.cause)
+		if one.recall = nil; wanted && s.features.Tells {
+			one.recall = s.newRecall(one.key, req.Mode)
+			req.Wanted = one.recall.comes
+		}
 		one.req = req
 		one.driver, err = s.claim(req)
 	}

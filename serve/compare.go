@@ -12,32 +12,32 @@ import (
 )
 
 // look asks the engine and tells what has changed. An answer that is not whole tells nothing. It
-// returns how long the engine took to list what is held, and whether the answer was whole.
-func (h *hub) look(ctx context.Context, g gaze) (took time.Duration, whole bool) {
+// returns what it saw, how long the engine took to list that, and whether the answer was whole.
+func (h *hub) look(ctx context.Context, g gaze) (s seen, took time.Duration, whole bool) {
 	ask, cancel := context.WithTimeout(ctx, 2*callBound)
 	defer cancel()
 	began := time.Now()
-	seen, fit, err := h.list(ask, validPrefix(g.prefix), g.all)
+	s, fit, err := h.list(ask, validPrefix(g.prefix), g.all)
 	took = time.Since(began)
 	if g.all && ctx.Err() == nil {
 		slow := err != nil && errors.Is(ask.Err(), context.DeadlineExceeded)
-		defer func() { h.s.history.saw(began, lookShare*took, seen.sight, err == nil && !fit, slow) }()
+		defer func() { h.s.history.saw(began, lookShare*took, s.sight, err == nil && !fit, slow) }()
 	}
 	if err != nil {
-		return took, false
+		return seen{}, took, false
 	}
 	if g.heard && (fit || g.prefix == g.narrow) {
 		h.follows(fit)
 	}
 	if fit {
 		if g.heard {
-			h.askAgain(ask, seen.held, g.narrow)
+			h.askAgain(ask, s.held, g.narrow)
 		}
-		h.compare(seen, g.prefix)
+		h.compare(s, g.prefix)
 	} else if g.all {
 		h.narrows(g)
 	}
-	return took, true
+	return s, took, true
 }
 
 // seen is what a look has seen.

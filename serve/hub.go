@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -49,6 +50,8 @@ type hub struct {
 	looking   bool                // guarded by mu; there is a goroutine that looks
 	partial   bool                // guarded by mu; the last look for listeners met more than mostFollowed
 	due       time.Time           // guarded by mu; when the history is to have a look at all names
+	waited    map[lease]*waitedAt // guarded by mu; the places that the last look saw; nil: nobody hears of those who are wanted
+	told      map[lease]bool      // guarded by mu; of which leases this instance has told since that they are wanted
 }
 
 // A waitedAt is a place in a queue, and when it was taken; zero: unknown.
@@ -67,13 +70,23 @@ type lease struct{ name, handle string }
 // A listener hears of names with a prefix.
 type listener struct {
 	prefix string
-	client *Client       // guarded by hub.mu; is told what it may view
-	more   chan struct{} // has room for one: there is something to take
-	behind []*sent       // guarded by hub.mu; what it has not taken
-	bytes  int           // guarded by hub.mu; of behind
-	missed bool          // guarded by hub.mu; it was too far behind, and hears no more
-	ready  chan struct{} // closed when all that happens from here on is told
-	asked  bool          // guarded by hub.mu; a look has begun since it listens
+	kinds  []string       // nil: all but wire.EventWanted
+	client *Client        // guarded by hub.mu; is told what it may view
+	more   chan struct{}  // has room for one: there is something to take
+	behind []*sent        // guarded by hub.mu; what it has not taken
+	bytes  int            // guarded by hub.mu; of behind
+	wanted map[lease]bool // guarded by hub.mu; of those in behind, the leases that others wait for
+	missed bool           // guarded by hub.mu; it was too far behind, and hears no more
+	ready  chan struct{}  // closed when all that happens from here on is told
+	asked  bool           // guarded by hub.mu; a look has begun since it listens
+}
+
+// minds reports whether it hears of that kind.
+func (l *listener) minds(kind string) bool {
+	if l.kinds == nil {
+		return kind != wire.EventWanted
+	}
+	return slices.Contains(l.kinds, kind)
 }
 
 func (l *listener) isReady() bool {
@@ -117,8 +130,8 @@ func (h *hub) init(s *Server) {
 }
 
 // listen adds a listener. The caller calls leave.
-func (h *hub) listen(prefix string, client *Client) *listener {
-	l := &listener{prefix: prefix, client: client, more: make(chan struct{}, 1), ready: make(chan struct{})}
+func (h *hub) listen(prefix string, kinds []string, client *Client) *listener {
+	l := &listener{prefix: prefix, kinds: kinds, client: client, more: make(chan struct{}, 1), ready: make(chan struct{})}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.listeners[l] = true
@@ -217,8 +230,9 @@ func (h *hub) run(ctx context.Context) {
 		if !ok {
 			return
 		}
-		took, whole := h.look(ctx, g)
+		s, took, whole := h.look(ctx, g)
 		h.begun(g.ready, whole)
+		h.recallSeen(s, g.ready)
 		h.expire()
 		if g.all {
 			allMissed = missedAfter(allMissed, whole)
@@ -385,9 +399,17 @@ func (h *hub) record(e told) {
 // hear gives an event to those whom it concerns, all of whom share it. seen: a look has found it, and those whose streams
 // are not open yet are not told. Requires mu.
 func (h *hub) hear(e told, seen bool) {
+	h.hearBy(e, func(l *listener) bool { return !seen || l.isReady() })
+}
+
+// hearBy is hear for those listeners. Requires mu.
+func (h *hub) hearBy(e told, those func(*listener) bool) {
 	var shared *sent
 	for l := range h.listeners {
-		if !strings.HasPrefix(e.Name, l.prefix) || seen && !l.isReady() || !l.client.May(View, e.Name) {
+		if !l.minds(e.kind) || !strings.HasPrefix(e.Name, l.prefix) || !those(l) || !l.client.May(View, e.Name) {
+			continue
+		}
+		if e.kind == wire.EventWanted && !l.lacks(e.lease()) {
 			continue
 		}
 		if shared == nil {
@@ -419,7 +441,7 @@ func (h *hub) give(l *listener, e *sent) {
 func (h *hub) take(l *listener) (all []*sent, missed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all, l.behind = l.behind, nil
+	all, l.behind, l.wanted = l.behind, nil, nil
 	return all, l.missed
 }
 

@@ -24,6 +24,7 @@ type metrics struct {
 	storeSeconds durations // by call
 	grants       counter   // by mode
 	evictions    counter
+	recalls      counter
 	lost         counter // by cause
 	notices      counter // by outcome
 }
@@ -83,6 +84,8 @@ func (m *metrics) init() {
 	m.grants.begin(label("mode", wire.Exclusive), label("mode", wire.Shared))
 	m.evictions.init("leasehold_service_evictions_total", "Leases that this instance evicted.")
 	m.evictions.begin("")
+	m.recalls.init("leasehold_service_recalls_total", "Leases of this instance's clients whose holder was told that others wait.")
+	m.recalls.begin("")
 	m.lost.init("leasehold_service_lost_total", "Leases of this instance's clients that ended before they were released.")
 	m.lost.begin(label("cause", causeExpired), label("cause", causeEvicted), label("cause", causeUnexplained))
 	m.notices.init("leasehold_webhook_notices_total", "Notices for the webhook that came to an end.")
@@ -120,7 +123,7 @@ func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) {
 	m := s.metrics
 	m.calls.write(&b)
 	m.storeSeconds.write(&b)
-	for _, c := range []*counter{&m.storeCalls, &m.grants, &m.evictions, &m.lost, &m.notices} {
+	for _, c := range []*counter{&m.storeCalls, &m.grants, &m.evictions, &m.recalls, &m.lost, &m.notices} {
 		c.write(&b)
 	}
 	for _, g := range []struct {

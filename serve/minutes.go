@@ -133,7 +133,7 @@ func (one *minute) count(e *HistoryEntry) {
 func (e *HistoryEntry) isLoss() bool {
 	_, d := wire.Said(e.Note)
 	if d != nil {
-		return d.Kind == ""
+		return d.Renews()
 	}
 	return e.Held != nil && e.Silent != nil && *e.Held > *e.Silent // it was renewed
 }

@@ -18,8 +18,8 @@ import (
 
 // posts has a call of each kind that changes something.
 var posts = map[string]string{
-	wire.Acquire: `{"name":"n","owner":"o","ttl_ms":60000,"details":{"host":"web-7","user":"anna","pid":7,"program":"ci","started":"2026-11-27T10:32:07Z","link":"https://a.example/","labels":{"Team/of":"b"},"text":"nightly","kind":"manual"}}`,
-	wire.Renew:   `{"name":"n","owner":"o","ttl_ms":60000}`,
+	wire.Acquire: `{"name":"n","owner":"o","ttl_ms":60000,"wanted":true,"details":{"host":"web-7","user":"anna","pid":7,"program":"ci","started":"2026-11-27T10:32:07Z","link":"https://a.example/","labels":{"Team/of":"b"},"text":"nightly","kind":"manual"}}`,
+	wire.Renew:   `{"name":"n","owner":"o","ttl_ms":60000,"wanted":true}`,
 	wire.Note:    `{"name":"n","owner":"o","note":"a"}`,
 	wire.Fence:   `{"name":"n","owner":"o","token":"1"}`,
 	wire.Release: `{"name":"n","owner":"o"}`,

@@ -21,6 +21,9 @@ type Details struct {
 	Kind    string            `json:"kind,omitempty"`
 }
 
+// Renews reports whether somebody means to renew a lease of that kind.
+func (d *Details) Renews() bool { return d.Kind == "" || d.Kind == details.Keeps }
+
 // Said reads a note as an engine keeps it: what it shows to people, and its details, or nil.
 func Said(note string) (text string, of *Details) {
 	d := details.Of(note)

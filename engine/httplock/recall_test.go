@@ -1,0 +1,137 @@
+package httplock_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/httplock"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// held is a granted claim whose Wanted is counted.
+func held(t *testing.T, d driver.Driver, wanted *atomic.Int64) driver.Claim {
+	t.Helper()
+	c, err := d.Claim(driver.Request{Resource: "n", Owner: "the-holder-of-this-test", TTL: time.Minute, Wanted: func() { wanted.Add(1) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// queue has another process take a place.
+func queue(t *testing.T, d driver.Driver) {
+	t.Helper()
+	c, err := d.Claim(driver.Request{Resource: "n", Owner: "a-waiter-of-this-test", TTL: time.Minute, Queue: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Try(t.Context()); err == nil {
+		t.Fatal("granted beside another")
+	}
+}
+
+// A proxy that keeps the stream back, or cuts it, delays a recall to the next renewal.
+func TestARecallThatIsLostComesWithARenewal(t *testing.T) {
+	t.Parallel()
+	for name, events := range map[string]http.HandlerFunc{
+		"kept back": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"cut": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = w.Write([]byte("event: open\ndata: {}\n\n"))
+		},
+		"refused": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			service := instances(t, memory.NewServer(), 1, nil)
+			target, err := url.Parse(service)
+			if err != nil {
+				t.Fatal(err)
+			}
+			forward := httputil.NewSingleHostReverseProxy(target)
+			between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == wire.Events {
+					events(w, r)
+					return
+				}
+				forward.ServeHTTP(w, r)
+			}))
+			t.Cleanup(between.Close)
+			d, other := open(t, between.URL), open(t, service)
+			t.Cleanup(func() { d.Close(); other.Close() })
+			var wanted atomic.Int64
+			c := held(t, d, &wanted)
+			queue(t, other)
+			if _, err := c.Renew(t.Context(), time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			if wanted.Load() == 0 {
+				t.Error("a renewal has not told that others wait")
+			}
+		})
+	}
+}
+
+// A driver without a stream does not promise that it is told at once.
+func TestWithoutAStreamRenewalsTell(t *testing.T) {
+	t.Parallel()
+	service := instances(t, memory.NewServer(), 1, nil)
+	d, err := httplock.Connect(t.Context(), service, &httplock.Options{NoEvents: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if f := d.Features(); !f.Tells || f.Recalls || !f.Keeps {
+		t.Errorf("features %+v", f)
+	}
+	other := open(t, service)
+	defer other.Close()
+	if f := other.Features(); !f.Tells || !f.Recalls || !f.Keeps {
+		t.Errorf("features %+v", f)
+	}
+	var wanted atomic.Int64
+	c := held(t, d, &wanted)
+	queue(t, other)
+	if _, err := c.Renew(t.Context(), time.Minute); err != nil || wanted.Load() == 0 {
+		t.Errorf("renewed: %v, told %d times", err, wanted.Load())
+	}
+}
+
+// Claims that hold on over two instances, whose streams are with the other, are told within a look.
+func TestARecallByAnotherInstance(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	a, b := instances(t, engine, 1, nil), instances(t, engine, 1, nil)
+	target := make(map[bool]*httputil.ReverseProxy)
+	for events, to := range map[bool]string{false: a, true: b} {
+		u, err := url.Parse(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		target[events] = httputil.NewSingleHostReverseProxy(u)
+		target[events].FlushInterval = -1
+	}
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		target[r.URL.Path == wire.Events].ServeHTTP(w, r)
+	}))
+	d, other := open(t, between.URL), open(t, a)
+	t.Cleanup(func() { d.Close(); other.Close(); between.Close() })
+	var wanted atomic.Int64
+	held(t, d, &wanted)
+	queue(t, other)
+	for end := time.Now().Add(20 * time.Second); wanted.Load() == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not told by the instance that has the stream")
+		}
+	}
+}
