@@ -34,7 +34,7 @@ func TestZooKeeper(t *testing.T) {
 				t.Fatal(err)
 			}
 			if p.Name() == "p1" {
-				return asking{d}
+				return askingZK{d}
 			}
 			return d
 		}
@@ -42,10 +42,10 @@ func TestZooKeeper(t *testing.T) {
 	exploreStandIn(t, h, "two", "shared", "crowd", "recall")
 }
 
-// asking is a driver whose holders want to know of waiters.
-type asking struct{ *zklock.Driver }
+// askingZK is a driver whose holders want to know of waiters.
+type askingZK struct{ *zklock.Driver }
 
-func (a asking) Claim(req driver.Request) (driver.Claim, error) {
+func (a askingZK) Claim(req driver.Request) (driver.Claim, error) {
 	if req.Wanted == nil {
 		req.Wanted = func() {}
 	}
