@@ -53,7 +53,9 @@ func TestEtcdRecalls(t *testing.T) {
 type alwaysAsking struct{ *etcdlock.Driver }
 
 func (d alwaysAsking) Claim(req driver.Request) (driver.Claim, error) {
-	req.Wanted = func() {}
+	if req.Wanted == nil {
+		req.Wanted = func() {}
+	}
 	return d.Driver.Claim(req)
 }
 
