@@ -52,8 +52,8 @@ func (l *Locker) AcquireAll(ctx context.Context, names []string, opts ...Option)
 }
 
 // For adds name to the names of [Locker.AcquireAll] or [Locker.DoAll], and gives it options of its
-// own. They come after the options for all names. [Wait] and [OncePer] are none of them, because they
-// concern the whole call. Other calls refuse For with [ErrInvalidOption].
+// own. They come after the options for all names. They cannot be [Wait] or [OncePer], which concern
+// the whole call. Other calls refuse For with [ErrInvalidOption].
 func For(name string, opts ...Option) Option {
 	return func(r *request) { r.each = append(r.each, ownOptions{name, opts}) }
 }

@@ -34,8 +34,8 @@ var (
 	ErrInvalidName = driver.ErrInvalidName
 	// ErrInvalidOption: an option is out of range, or two options exclude each other.
 	ErrInvalidOption = errors.New("invalid option")
-	// ErrTooHeavy: the weight of the call is above its limit, or above the one that an operator has
-	// set. No number of releases makes room for it. A call that waits fails when such a limit is set.
+	// ErrTooHeavy: the weight of the call exceeds its own limit, or one that an operator has set, so
+	// no release can make room for it. A call that waits fails when such a limit is set.
 	ErrTooHeavy = driver.ErrTooHeavy
 	// ErrDeadlock: the context belongs to a holder of the same resource, so the call would wait
 	// for itself. Reentrant allows nesting.

@@ -91,7 +91,8 @@ func (h *hold) markLostIf(still func() bool, cause error) {
 	}
 	h.cause = cause
 	leases := slices.Clone(h.holders.leases)
-	// During a hand-over the waiter keeps the turn, and will see the cause.
+	// The turn passes on at once, because the holder may never call Release. During a hand-over
+	// the waiter keeps the turn, and will see the cause.
 	passes := h.holders.hasTurn && was != handing
 	if passes {
 		h.holders.hasTurn = false

@@ -177,10 +177,10 @@ func (l *Locker) Evict(ctx context.Context, name, owner, reason string) error {
 }
 
 // SetLimit sets a limit of name for everybody, beside the [Limit] of each call: the smallest counts.
-// It stays until it is set anew, also while nobody uses name; 0 removes it. limit is at most
+// It stays until it is changed, even while nobody uses name; 0 removes it. limit is at most
 // [driver.MaxWeight].
 //
-// A higher limit admits those who fit at once. A lower one ends no lease. It admits nobody until
+// A higher limit admits at once those who fit. A lower one ends no lease. It admits nobody until
 // there is room below it, not even those who queued before, and calls that are too heavy for it fail
 // with [ErrTooHeavy]. Exclusive calls ignore it. name is the name of one resource, never a pattern.
 //

@@ -44,17 +44,17 @@ type Options struct {
 	// goroutine takes over. A hand-over moves no deadline, and the engine is asked soon after.
 	//
 	// Until then the engine shows the note and the details of the goroutine that had the lease
-	// before. Where it cannot change them, only leases of one note are handed over.
+	// before. On an engine that cannot change them, a lease is handed over only to the same note.
 	HandOver time.Duration
 	// RequireFencing makes New refuse a driver without fencing tokens.
 	RequireFencing bool
-	// Note is the text that others see for a holder or waiter. It is UTF-8 without NUL, of at
-	// most driver.MaxNote bytes. Empty means host, program and process id. It is Details.Text.
+	// Note is Details.Text: the text that others see for a holder or waiter. It is UTF-8 without
+	// NUL, of at most driver.MaxNote bytes. Empty means host, program and process id.
 	Note string
 	// Details are what others see for a holder or waiter. Zero values of Host, User, PID,
 	// Program and Started are filled in if there is room, the last two only for this process.
 	Details Details
-	// Trace is called with each event of the Locker. Nil has no cost. See LogTrace, TraceAll,
+	// Trace is called with each event of the Locker. Nil costs nothing. See LogTrace, TraceAll,
 	// and the modules leaseholdotel and leaseholdprom.
 	Trace Trace
 }
@@ -138,9 +138,9 @@ func TTL(d time.Duration) Option {
 // later, after it has cleaned up at the engine. The context limits the call as well. A negative
 // d is [ErrInvalidOption].
 //
-// Wait(0) asks once, as [Locker.TryAcquire] does, which ignores Wait. The call is then limited
-// by the TTL, by 5 seconds and by the context. Wait limits the whole of [Locker.AcquireAll], and
-// each campaign of [Locker.Lead].
+// Wait(0) asks once, like [Locker.TryAcquire]. The call is then limited by the TTL, by 5 seconds
+// and by the context. Wait limits the whole of [Locker.AcquireAll], and each campaign of
+// [Locker.Lead]. TryAcquire ignores it.
 func Wait(d time.Duration) Option {
 	return func(r *request) {
 		if d < 0 {

@@ -50,7 +50,7 @@ type Waiter struct {
 // its Reveal method.
 type Owner = driver.Owner
 
-// String is for people. Text of others is quoted, so that it cannot control a terminal.
+// String is for people. Text from others is quoted, so that it cannot control a terminal.
 func (h Holder) String() string {
 	return fmt.Sprintf("{Owner:%s Mode:%d Limit:%d Weight:%d Token:%d Held:%v Left:%v TTL:%v Note:%q}", h.Owner, h.Mode, h.Limit, h.Weight, h.Token, h.Held, h.Left, h.TTL, h.Note)
 }
@@ -61,7 +61,7 @@ func (h Holder) GoString() string { return "leasehold.Holder" + h.String() }
 // LogValue implements slog.LogValuer.
 func (h Holder) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
-// String is for people. Text of others is quoted, so that it cannot control a terminal.
+// String is for people. Text from others is quoted, so that it cannot control a terminal.
 func (w Waiter) String() string {
 	return fmt.Sprintf("{Owner:%s Mode:%d Weight:%d Waited:%v Note:%q}", w.Owner, w.Mode, w.Weight, w.Waited, w.Note)
 }

@@ -137,7 +137,8 @@ type Request struct {
 	Note     string        // for people: host, pid, purpose
 
 	// Lost, if not nil, is called at most once, when the driver learns by itself that the grant
-	// ended early. cause wraps ErrLost. The driver must not hold a mutex during the call.
+	// ended early. cause wraps ErrLost. The driver must not hold a mutex during the call. Lost is
+	// not a channel, which would need a goroutine per lease.
 	Lost func(cause error)
 
 	// Wanted, if not nil, is called while this claim holds its grant and another owner has a place
@@ -147,7 +148,7 @@ type Request struct {
 	// because of a refused Try without Queue, or while the claim only waits. Calls stop when the
 	// lease is lost or Release begins, except for one that is under way.
 	//
-	// A call may come before the answer that tells of the grant, and calls may overlap. Wanted
+	// A call may come before the answer with the grant, and calls may overlap. Wanted
 	// returns soon. The driver must not hold a mutex during the call. The waiter may be gone by
 	// then: Wanted is a reason to look, not a promise. See Features.Tells and Features.Recalls; a
 	// driver without either ignores it.

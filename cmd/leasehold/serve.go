@@ -43,8 +43,9 @@ are retried for an hour and may come twice. With --webhook-secret-file each is s
 is set, a span of each call is sent there by OTLP over HTTP. See docs/observe.md.
 
 # Stopping
-TERM and INT stop the service. Callers that wait are asked to repeat the call, calls
-under way are served, and what is held stays held.
+TERM and INT stop the service. Callers that wait are asked to repeat the call, and calls
+under way are served. Leases stay held, except on ZooKeeper and "memory:", where they end
+with the process.
 
 # Exit codes
   64  wrong usage

@@ -144,7 +144,11 @@ func (d *Driver) write(ctx context.Context, s *resource, v *view, before *uncert
 		return err
 	}
 	d.fill(&v.Record, version)
-	s.note(v.Record, version, time.Now(), &v.clock)
+	if d.number != nil && d.number(version) > 0 && s.newer(d.number, version) { // the watch was faster than the answer
+		s.raise(v.Record.Fence)
+	} else {
+		d.recall(s.note(v.Record, version, time.Now(), &v.clock))
+	}
 	return nil
 }
 

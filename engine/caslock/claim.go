@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
-// claim implements driver.Claim and driver.FenceLifter. Its lease or place is in the record, and
+// claim implements driver.Claim, driver.FenceLifter and driver.Forgetter. Its lease or place is in the record, and
 // nowhere else unless the store is a Queuer.
 type claim struct {
 	d      *Driver
@@ -175,6 +175,7 @@ func (v *view) mayBeNext(req *driver.Request) bool {
 // try makes one attempt. If place is not 0, it leaves a place in the record for that long.
 func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Duration) (driver.Grant, error) {
 	c.gave, c.known = nil, true
+	since := c.hears()
 	var busy *driver.Busy
 	var looked *line
 	barred, look, outside := false, false, false
@@ -229,9 +230,11 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 	case err != nil:
 		return driver.Grant{}, err
 	case barred:
+		s.ignore(c)
 		c.dropPlace()
 		return driver.Grant{}, driver.ErrBarred
 	case busy != nil:
+		s.ignore(c)
 		c.marked = c.place != nil
 		return driver.Grant{}, busy
 	}
@@ -241,6 +244,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 	}
 	c.holds = true
 	c.dropPlace()
+	c.heed(since, looked, 0)
 	return g, nil
 }
 
@@ -342,6 +346,9 @@ func (c *claim) lease(ctx context.Context, f func(v *view) error) (r *record.Rec
 func (c *claim) recordOutcome(err error) {
 	lost := errors.Is(err, driver.ErrLost)
 	c.holds, c.known = err == nil || c.holds && !lost, c.known || lost
+	if lost {
+		c.d.resource(c.req.Resource).ignore(c)
+	}
 }
 
 // had reports whether the claim had something, so that a read without it may be outdated.
@@ -369,13 +376,16 @@ func (d *Driver) lease(ctx context.Context, name string, before *uncertain, had 
 
 // Renew implements driver.Claim.
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	since, marked := c.hears(), uint64(0)
 	r, err := c.lease(ctx, func(v *view) error {
+		marked = c.d.marks(v)
 		_, err := v.Renew(&v.clock, c.req.Owner, ttl)
 		return err
 	})
 	if err != nil {
 		return driver.Grant{}, err
 	}
+	c.heed(since, nil, marked)
 	return grantOf(r, c.req.Owner, ttl)
 }
 
@@ -407,7 +417,9 @@ var errMaybeReleased = errors.New("caslock: the record does not tell whether the
 // Release implements driver.Claim. If a write of this call or of an earlier one has given up the
 // lease, only its nonce in the record shows that.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
-	c.d.resource(c.req.Resource).leaves(c.req.Owner)
+	s := c.d.resource(c.req.Resource)
+	s.leaves(c.req.Owner)
+	s.ignore(c)
 	left, err := c.unqueue(ctx)
 	if err != nil {
 		return err

@@ -201,14 +201,19 @@ func encodePlace(process string, req *driver.Request) []byte {
 	return b
 }
 
+// storedIn decodes an item that is a place.
+func storedIn(i Item) (s stored) {
+	if json.Unmarshal(i.Value, &s) != nil || s.Version != storedVersion {
+		s.Claim = record.Claim{}
+	}
+	return s
+}
+
 // placeIn returns the place in an item, or nil if it was removed.
 func (q *crowd) placeIn(i Item, id string) *place {
 	if i.Value == nil {
 		return nil
 	}
-	var s stored
-	if json.Unmarshal(i.Value, &s) != nil || s.Version != storedVersion {
-		s.Claim = record.Claim{}
-	}
+	s := storedIn(i)
 	return &place{id: id, process: s.Process, claim: s.Claim, version: i.Version, number: q.d.number(i.Version), peer: q.peerOf(s.Process)}
 }

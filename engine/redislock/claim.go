@@ -218,6 +218,9 @@ func (c *claim) attempt(ctx context.Context, try int64) (driver.Grant, *driver.B
 			was.floor, adopts = 0, true
 		}
 		err := c.accept(ctx, fence, was, reply)
+		if err == nil && len(values) > 2 && number(values[2]) == 1 {
+			c.wanted()
+		}
 		if adopts && err == nil { // release it by its fence, as a resumed lease
 			c.update(func(now *state) { now.grant.adopted = true })
 		}
@@ -383,11 +386,11 @@ func (c *claim) releaseUnknownGrant(ctx context.Context, how driver.End) error {
 		now.uncertain.release = true
 	})
 	for range endAttempts {
-		fence, _, _, err := c.runRenew(ctx, time.Millisecond, 0) // shorter than any lease, so it renews nothing
+		r, err := c.runRenew(ctx, time.Millisecond, 0) // shorter than any lease, so it renews nothing
 		if err != nil {
 			return err
 		}
-		given, err := c.sendRelease(ctx, how, all, int64(fence))
+		given, err := c.sendRelease(ctx, how, all, int64(r.fence))
 		switch {
 		case err != nil:
 			return err
@@ -396,7 +399,7 @@ func (c *claim) releaseUnknownGrant(ctx context.Context, how driver.End) error {
 		}
 		c.update((*state).released)
 		if given == replyNothing {
-			return c.why(ctx, fence)
+			return c.why(ctx, r.fence)
 		}
 		return nil
 	}
@@ -439,12 +442,23 @@ func (c *claim) sendRelease(ctx context.Context, how driver.End, late string, wh
 	return given, err
 }
 
-// channel returns the channel on which the server notifies this driver of evictions.
+// channel returns the channel on which the server notifies this driver of evictions, and of others that wait
+// if the claim asks for it.
 func (c *claim) channel() string {
-	if c.req.Lost == nil {
-		return ""
+	switch {
+	case c.req.Wanted != nil:
+		return c.d.subscriber.recalls()
+	case c.req.Lost != nil:
+		return c.d.subscriber.channel()
 	}
-	return c.d.subscriber.channel()
+	return ""
+}
+
+// wanted tells the holder that others wait, if it wants to know. Call it without mutexes.
+func (c *claim) wanted() {
+	if c.req.Wanted != nil {
+		c.req.Wanted()
+	}
 }
 
 // roundUp returns the TTL that the server uses.

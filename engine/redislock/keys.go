@@ -13,7 +13,7 @@ import (
 const (
 	kindHistory = 'f' // string: last fence given, and about the last exclusive grant; expires after historyTTL, and later if the fence is ahead of the clock
 	kindQueue   = 'q' // sorted set: waiters in the order of their first Try
-	kindDetails = 'd' // hash: about each waiter and each sharer
+	kindDetails = 'd' // hash: about each waiter and each sharer, and a mark if a sharer may want to know who waits
 	kindShares  = 's' // sorted set: sharers by the end of their leases
 	kindLimits  = 'l' // sorted set: sharers by the limits they asked for
 	kindRest    = 'r' // string: when the lock's rest ends

@@ -175,6 +175,7 @@ func (d *Driver) Features() driver.Features {
 	return driver.Features{
 		Engine: "redis", Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
 		Lingers: true, Bars: true, Notes: true, Raises: true,
+		Tells: true, Recalls: true, Keeps: true,
 		MinTTL: minTTL, Step: step,
 	}
 }

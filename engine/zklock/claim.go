@@ -116,6 +116,9 @@ func (c *claim) renew(ctx context.Context, asked boottime.Instant) (driver.Grant
 		}
 		err := c.s.alive(ctx)
 		g, err := c.renewed(asked, c.s.proof(), err)
+		if err == nil {
+			c.s.recalls.renewed(c)
+		}
 		if !errors.Is(err, errDisturbed) || ctx.Err() != nil {
 			return g, err
 		}
@@ -150,6 +153,7 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	if err := how.Check(c.s.d.Features()); err != nil {
 		return err
 	}
+	c.s.recalls.drop(c)
 	if how.Linger > 0 {
 		return c.linger(ctx, how.Linger)
 	}

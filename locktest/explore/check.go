@@ -39,6 +39,7 @@ type ledger struct {
 	evicted   map[string]bool     // owners whom somebody has begun to evict
 	ended     map[string]eviction // of owners, when they were told that this was done
 	engines   []*engine           // what Links have seen of them
+	asked     []*asked            // claims that want to know of others who wait
 	forgotten time.Time           // when the engine may have ended leases that others count on
 	disturbed bool                // the engine forgot, or its clock was set
 	untidy    bool                // somebody died or a request was served twice, and may have left something

@@ -60,7 +60,7 @@ func (w *World) play(t *testing.T, sc *scenario) {
 		p := &Process{world: w, name: name}
 		w.processes = append(w.processes, p)
 		d := connect(p)
-		w.fair = d.Features().Fair
+		w.fair, w.recalls = d.Features().Fair, d.Features().Recalls
 		drivers = append(drivers, d)
 		return d
 	}
@@ -71,11 +71,15 @@ func (w *World) play(t *testing.T, sc *scenario) {
 		d := open(name)
 		var locker *leasehold.Locker
 		for _, script := range scripts {
-			if locker == nil || sc.apart {
-				locker = locks(d, name)
+			c := &client{world: w, process: w.processes[i], name: fmt.Sprint("c", len(w.clients)+1)}
+			if its := d; locker == nil || sc.apart {
+				if sc.asks {
+					its = asking(d, c)
+				}
+				locker = locks(its, name)
 				lockers = append(lockers, locker)
 			}
-			c := &client{world: w, process: w.processes[i], locker: locker, name: fmt.Sprint("c", len(w.clients)+1)}
+			c.locker = locker
 			w.clients = append(w.clients, c)
 			go func() {
 				script(c)

@@ -58,6 +58,7 @@ type checks struct {
 	told      locktest.Pairs
 	seen      map[string]driver.State // of the engine, after the last event
 	fair      bool                    // the engine is
+	recalls   bool                    // the engine tells holders at once of those who wait
 }
 
 // A journal is what there is to tell of the schedule.

@@ -3,7 +3,7 @@
 -- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits, 8 when a rest ends, 9 beats;
 --       10 the mark of memory.lua, unless any memory will do
 -- ARGV: 1 owner, 2 TTL in ms, 3 mode (x or s), 4 limit (0: none), 5 1: queue,
---       6 channel for the end of the lease, 7 note, 8 life of the history in ms (0: for ever),
+--       6 channel for the end of the lease, and for who waits, 7 note, 8 life of the history in ms (0: for ever),
 --       9 1: refuse without a history, 10 number of the attempt,
 --       11 channel for the turn, 12 ms the server must be known to remember (0: any),
 --       13 number of calls before it that may still come (else empty), 14 how long to remember that,
@@ -42,6 +42,23 @@ end
 local function others_wait() return redis.call('EXISTS', queue) end
 local n = next_fence(last, us)
 local function exhausted() return redis.error_reply('FENCE is exhausted: it has reached 2^53') end
+
+-- Tells holders that want to know it that another waits.
+local function tell_holders()
+  if held and held == by then
+    if wants(channel) then tell(channel, 'r', held, string.format('%.0f', fence)) end
+  elseif held == SHARED and redis.call('HGET', details, ASKED) then
+    local told = false
+    for _, who in ipairs(redis.call('ZRANGE', shares, 0, -1)) do
+      local ok, granted, _, _, listens = decode(SHARER, redis.call('HGET', details, 's' .. who))
+      if ok and wants(listens) then
+        told = true
+        tell(listens, 'r', who, string.format('%.0f', granted))
+      end
+    end
+    if not told then redis.call('HDEL', details, ASKED) end
+  end
+end
 
 -- Held already: the reply was lost, or the caller wants the lease restarted.
 if held == owner then
@@ -101,6 +118,7 @@ if rest <= 0 and (not first or first == owner) and fits(mode, limit) then
   redis.call('ZADD', shares, string.format('%.0f', ms + ttl), owner)
   if limit > 0 then redis.call('ZADD', limits, limit, owner) end
   redis.call('HSET', details, 's' .. owner, cmsgpack.pack(n, ms, limit, ARGV[6], ARGV[7]))
+  if wants(ARGV[6]) then redis.call('HSET', details, ASKED, '1') end
   remember(ARGV[8], n, fence, since, by, channel, note)
   local others = others_wait()
   if others == 1 then wake() end -- the next one may share
@@ -119,6 +137,7 @@ if waits then
     local tail = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2] or 0
     redis.call('ZADD', queue, tail + 1, owner)
     first = first or owner
+    tell_holders()
   end
   redis.call('HSET', details, 'w' .. owner, cmsgpack.pack(ms + PLACE, mode, limit, ARGV[11], began, ARGV[7],
     ms, ARGV[15], ARGV[16] == '1' and ttl or 0, ARGV[6], ARGV[8]))

@@ -117,6 +117,12 @@ local function tell(channel, kind, who, text)
   return redis.pcall(publish, channel, kind .. #who .. ':' .. who .. text)
 end
 
+-- Whether a holder's channel tells it, too, when another waits.
+local function wants(channel) return string.sub(channel, 1, 12) == 'leasehold:r:' end
+
+-- What is stored beside sharers if one of them may have such a channel.
+local ASKED = 'r'
+
 -- Wakes the first waiter if it would be granted, and nobody else; or, so that it looks
 -- when to come back, in any case.
 local function wake(anyway)

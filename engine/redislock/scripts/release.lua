@@ -32,6 +32,7 @@ local function grant_next()
   local span = n and math.min(ttl, expires - ms) or 0
   if span <= 0 then return false end
   local text = string.format('%s %.0f %.0f %.0f', number, n, ms - asked + span, span)
+  if wants(loss) and redis.call('ZCARD', queue) > 1 then text = text .. ' 1' end -- others wait
   local heard = tell(channel, 'g', first, text)
   if type(heard) ~= 'number' or heard == 0 then return false end -- it is gone, or comes back by itself
   redis.call('SET', lock, first, 'PX', span)
