@@ -182,3 +182,52 @@ func TestAStreamTellsOnceItIsAskedFor(t *testing.T) {
 		}
 	}
 }
+
+// A recall that comes while the answer with the grant is under way is not lost.
+func TestARecallBeforeTheAnswerThatGrants(t *testing.T) {
+	t.Parallel()
+	service := instances(t, memory.NewServer(), 1, nil)
+	target, err := url.Parse(service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.FlushInterval = -1
+	granted, pass := make(chan bool, 8), make(chan bool)
+	forward.ModifyResponse = func(r *http.Response) error {
+		if r.Request.URL.Path == wire.Acquire {
+			granted <- true
+			<-pass
+		}
+		return nil
+	}
+	between := httptest.NewServer(forward)
+	d, other := open(t, between.URL), open(t, service)
+	t.Cleanup(func() { d.Close(); other.Close(); between.Close() })
+	told := make(chan bool, 1)
+	c, err := d.Claim(driver.Request{Resource: "n", Owner: "the-holder-of-this-test", TTL: time.Minute, Wanted: func() {
+		select {
+		case told <- true:
+		default:
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := make(chan error, 1)
+	go func() {
+		_, err := c.Try(t.Context())
+		tried <- err
+	}()
+	<-granted
+	queue(t, other)
+	select {
+	case <-told:
+	case <-time.After(20 * time.Second):
+		t.Error("not told")
+	}
+	close(pass)
+	if err := <-tried; err != nil {
+		t.Error(err)
+	}
+}
