@@ -210,7 +210,7 @@ func Text(note string) string {
 // Shown returns the text of d, or else its Summary.
 func (d Details) Shown() string { return cmp.Or(d.Text, d.Summary()) }
 
-// split cuts a note at its last mark. What is longer than a note can be is none of ours.
+// split cuts a note at its last mark. A text longer than a note can be is not ours.
 func split(note string) (text, fields string, ok bool) {
 	at := strings.LastIndex(note, mark)
 	if at < 0 || len(note) > driver.MaxNote || !utf8.ValidString(note) {

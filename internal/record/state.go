@@ -35,7 +35,7 @@ func (c *Claim) Holder(at Clock) driver.Holder {
 	return h
 }
 
-// weight is that of a shared claim, for people.
+// weight returns the weight of a shared claim, for people.
 func (c *Claim) weight() int {
 	if c.Mode == driver.Exclusive {
 		return 0
