@@ -38,6 +38,25 @@ func TestEtcdMoves(t *testing.T) {
 	exploreStandIn(t, overEtcd(t, "etcd's stand-in, 12 s", 12*time.Second, 0), "two")
 }
 
+// TestEtcdRecalls has every claim ask for recalls: watches and reads more, and no other answers.
+func TestEtcdRecalls(t *testing.T) {
+	h := overEtcd(t, "etcd's stand-in, recalls", 5*time.Second, 0)
+	begin := h.New
+	h.New = func(w *explore.World) func(*explore.Process) driver.Driver {
+		open := begin(w)
+		return func(p *explore.Process) driver.Driver { return asking{open(p).(*etcdlock.Driver)} }
+	}
+	exploreStandIn(t, h, "two", "shared", "crowd")
+}
+
+// asking has all claims ask for recalls.
+type asking struct{ *etcdlock.Driver }
+
+func (d asking) Claim(req driver.Request) (driver.Claim, error) {
+	req.Wanted = func() {}
+	return d.Driver.Claim(req)
+}
+
 func overEtcd(t *testing.T, name string, ttl, late time.Duration) explore.Harness {
 	known := []string{
 		// What is held was moved to a session that was about to end.

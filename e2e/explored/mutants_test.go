@@ -115,7 +115,7 @@ var etcdMutants = []change{
 	inGo(mutant.Mutation{Name: "clearsWhatWasResumed", Undoes: "nor one that another process has resumed", Rejects: "TestEtcd$/resume", File: "change.go",
 		Old: "ours := e != nil && p.knows(e)", New: "ours := e != nil && ($ || p.knows(e))"}),
 	inGo(mutant.Mutation{Name: "renewsUnread", Undoes: "a renewal reads that the key is there", Rejects: "TestEtcd$/evict", File: "read.go",
-		Old: "return d.holdTrue(ctx, cmps, all[0].key)", New: "are, err := d.holdTrue(ctx, cmps, all[0].key)\n\treturn err == nil && (are || $), err"}),
+		Old: "return d.holdTrue(ctx, cmps, all[0].key, asking...)", New: "are, err := d.holdTrue(ctx, cmps, all[0].key, asking...)\n\treturn err == nil && (are || $), err"}),
 }
 
 func inGo(m mutant.Mutation) change { return change{m, m.File, m.Old} }

@@ -33,10 +33,21 @@ func TestZooKeeper(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if p.Name() == "p1" {
+				return asking{d}
+			}
 			return d
 		}
 	}}
 	exploreStandIn(t, h, "two", "shared", "crowd")
+}
+
+// asking is a driver whose holders want to know of waiters.
+type asking struct{ *zklock.Driver }
+
+func (a asking) Claim(req driver.Request) (driver.Claim, error) {
+	req.Wanted = func() {}
+	return a.Driver.Claim(req)
 }
 
 // state is who has a node of a resource, in order. The first holds, and beside a shared one all shared

@@ -25,6 +25,7 @@ type row struct {
 	served int64   // places up to it are over
 	crowd  int64   // as it was read
 	places []place // the first that count, in order; all that do not stand behind others
+	recall int64   // until when those listen for others who are granted or renew; 0: none does
 	damage error   // why some of it could not be read; that is empty then
 }
 
@@ -145,6 +146,20 @@ func (r *row) try(req *driver.Request) (a record.Answer, changed bool) {
 // waitsAt reports whether the place is still one, as the record has it.
 func (r *row) waitsAt(p place) bool {
 	return slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Owner == p.owner && c.Status == record.Waiting })
+}
+
+// waitedFor reports whether others than owner wait, among the places that were read.
+func (r *row) waitedFor(owner string) bool {
+	return slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Status == record.Waiting && c.Owner != owner })
+}
+
+// listens notes that owner, which holds, listens for others.
+func (r *row) listens(owner string) {
+	for i := range r.Claims {
+		if c := &r.Claims[i]; c.Owner == owner && c.Status == record.Holding {
+			r.recall = max(r.recall, c.Ends)
+		}
+	}
 }
 
 // encode is the reverse of decode. The places stay in their table: what was granted to the first of them is over.

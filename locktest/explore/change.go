@@ -189,7 +189,7 @@ func (w *World) lose(e *event, told bool) {
 	switch {
 	case e.kind == push && e.line.broken != nil && e.line.whole != nil:
 		go e.line.broken()
-	case e.kind == push:
+	case e.kind == push && !e.line.once:
 	case told:
 		e.line.connection().cut()
 	default:

@@ -81,7 +81,7 @@ type linkClaim struct {
 	busy     bool          // guarded by mu; one is under way
 	returned int           // guarded by mu; the last call that has returned
 	served   int           // guarded by mu; the last call that was served
-	over     bool          // guarded by mu; it was released, or is lost
+	over     bool          // guarded by mu; it was released or lost, or refused: a call of Wanted may be from before
 	serving  bool          // guarded by mu; a call is served, whose answer tells of those who wait
 	tells    bool          // guarded by mu; it does
 	stopWake chan struct{} // ends the goroutine of passWake; nil: there is none
@@ -162,7 +162,7 @@ func (c *linkClaim) tell(serve func() outcome) outcome {
 // hear takes in an answer.
 func (c *linkClaim) hear(o outcome) {
 	c.mu.Lock()
-	c.over = c.over || errors.Is(o.err, driver.ErrLost)
+	c.over = c.over || errors.Is(o.err, driver.ErrLost) || errors.Is(o.err, driver.ErrBusy)
 	wanted := o.wanted && !c.over
 	c.mu.Unlock()
 	if wanted {
