@@ -73,6 +73,12 @@ var zookeeperMutants = []change{
 		New: "if c.uncertain && !$ {\n\t\tif err := c.find(client); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\tswitch {"}),
 	inGo(mutant.Mutation{Name: "grantsBesideTheLast", Undoes: "a claim holds when all before it are gone", Rejects: "TestZooKeeper/three", File: "try.go",
 		Old: "me < holding(nodes) {", New: "me < holding(nodes)+count($) {"}),
+	inGo(mutant.Mutation{Name: "recallsNobody", Undoes: "a holder is notified of those who queue", Rejects: "TestZooKeeper/recall", File: "recall.go",
+		Old: "\tl.alarm = nil\n\tif len(l.holders) > 0 {", New: "\tl.alarm = nil\n\tif len(l.holders) > 0 && !$ {"}),
+	inGo(mutant.Mutation{Name: "looksBeforeItWatches", Undoes: "also if they queue while it lists", Rejects: "TestZooKeeper/recall", File: "recall.go",
+		Old: "l.looking, l.latest, l.next = false,", New: "if $ {\n\t\tl.alarm = a\n\t}\n\tl.looking, l.latest, l.next = false,"}),
+	inGo(mutant.Mutation{Name: "renewalTellsNobody", Undoes: "a renewal notifies of them again", Rejects: "TestZooKeeper/recall", File: "recall.go",
+		Old: "return l.upToDate() && l.wants(c)", New: "return l.upToDate() && l.wants(c) && !$"}),
 }
 
 // etcdMutants are those of etcdlock.

@@ -39,14 +39,16 @@ func TestZooKeeper(t *testing.T) {
 			return d
 		}
 	}}
-	exploreStandIn(t, h, "two", "shared", "crowd")
+	exploreStandIn(t, h, "two", "shared", "crowd", "recall")
 }
 
 // asking is a driver whose holders want to know of waiters.
 type asking struct{ *zklock.Driver }
 
 func (a asking) Claim(req driver.Request) (driver.Claim, error) {
-	req.Wanted = func() {}
+	if req.Wanted == nil {
+		req.Wanted = func() {}
+	}
 	return a.Driver.Claim(req)
 }
 
