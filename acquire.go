@@ -97,12 +97,15 @@ func (a *acquisition) takeTurn() (*Lease, error) {
 		a.hasTurn = taken
 		return nil, nil
 	}
-	w := q.enter(a.name, a.ttl, a.who, a.mode == driver.Exclusive && !a.noRenew && a.atLeast == 0)
+	w, by := q.enter(a.name, a.turnWaiter())
 	if w == nil {
 		a.hasTurn = true
 		return nil, nil
 	}
 	a.trace(Event{Step: StepQueued, Local: true})
+	if by != nil && by.yields {
+		by.recallLocally()
+	}
 	h, has, err := q.wait(a.ctx, a.locker.calls.closing, a.name, w)
 	switch {
 	case err == nil && h != nil:
@@ -121,6 +124,14 @@ func (a *acquisition) takeTurn() (*Lease, error) {
 	return nil, err
 }
 
+// turnWaiter returns what a lease that is handed over to this call must be like.
+func (a *acquisition) turnWaiter() turnWaiter {
+	return turnWaiter{
+		ttl: a.ttl, who: a.who, yields: a.yields,
+		acceptsHandOver: a.mode == driver.Exclusive && !a.noRenew && a.atLeast == 0,
+	}
+}
+
 // localWaitError is the error of a call that did not get the turn within its Wait.
 func (a *acquisition) localWaitError() error {
 	h, taken := a.locker.queue.holder(a.name)
@@ -137,11 +148,14 @@ func (a *acquisition) localWaitError() error {
 // newHold prepares the hold that asks the engine as owner.
 func (a *acquisition) newHold(owner string) (err error) {
 	l := a.locker
-	h := &hold{locker: l, who: a.who, shows: a.who, calling: onecall.New(), renewals: renewals{ttl: a.ttl, never: a.noRenew}}
+	h := &hold{locker: l, who: a.who, shows: a.who, yields: a.yields, calling: onecall.New(), renewals: renewals{ttl: a.ttl, never: a.noRenew}}
 	h.holders.leases, h.renewals.entry.Value, h.deadline.entry.Value = h.holders.only[:0], h, h
 	h.req = driver.Request{
 		Resource: a.name, Owner: owner, Mode: a.mode, Limit: a.limit,
 		TTL: a.firstTTL(l), Queue: a.waits, Note: a.who.note, Lost: h.lose,
+	}
+	if h.yields {
+		h.req.Wanted = h.recall
 	}
 	if h.claim, err = l.driver.Claim(h.req); err != nil {
 		return err
@@ -198,11 +212,11 @@ func (a *acquisition) begin(keeps bool) (*Lease, error) {
 	h.grant.fence, h.grant.at = g.Fence, now
 	h.deadline.span = g.TTL
 	h.setDeadline(a.locker.deadlineOf(a.sent, g.TTL), now)
-	h.add(le, a.atLeast)
 	if keeps {
 		h.holders.hasTurn = true
 		a.locker.queue.keep(a.name, h)
 	}
+	h.add(le, a.atLeast)
 	return le, nil
 }
 

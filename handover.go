@@ -14,7 +14,7 @@ func (h *hold) handOver() *turnWaiter {
 		return nil
 	}
 	h.calling.End()
-	next := h.locker.queue.next(h.req.Resource, h.renewals.ttl, h.fixed())
+	next := h.locker.queue.next(h.req.Resource, h.renewals.ttl, h.fixed(), h.yields)
 	if next != nil {
 		h.transition(onHandOver)
 	}

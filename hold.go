@@ -37,6 +37,8 @@ type hold struct {
 	who      *description // guarded by mu; of the present lease
 	shows    *description // guarded by mu; what the engine shows; nil: unknown
 	untold   bool         // guarded by mu; who is of a lease that the hold was handed over to, and not what the engine shows
+	yields   bool         // its claim was made with Yields
+	recalled bool         // guarded by mu; the engine has said that others wait
 }
 
 // A grant is what the tokens of a hold's leases are made of.
@@ -69,6 +71,9 @@ func (h *hold) add(le *Lease, atLeast time.Duration) {
 		h.holders.keepUntil = keep
 	}
 	h.holders.leases = append(h.holders.leases, le)
+	if h.yields && (h.recalled || h.waitedForLocally()) {
+		le.want()
+	}
 	h.watch(le.since)
 }
 

@@ -20,6 +20,8 @@ type Lease struct {
 	maxHold  time.Duration // the longest hold; 0: no limit
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
+	wanted   chan struct{}    // closed when others wait; nil: without Yields
+	isWanted bool             // guarded by hold.mu; wanted is closed
 	released bool             // guarded by hold.mu
 	until    boottime.Instant // guarded by hold.mu; the deadline when it was released
 	traced   traced
@@ -34,6 +36,9 @@ func (a *acquisition) newLease(h *hold, since boottime.Instant, by Step) *Lease 
 	le.outer, _ = FromContext(a.ctx)
 	// The lease has the values of the caller's context, but does not end with it.
 	live, cancel := context.WithCancelCause(values)
+	if a.yields && h.yields {
+		le.wanted = make(chan struct{})
+	}
 	le.ctx, le.cancel = leaseContext{live, le}, cancel
 	return le
 }

@@ -29,6 +29,7 @@ type turnWaiter struct {
 	turn            chan *hold // capacity 1; nil: the turn alone
 	ttl             time.Duration
 	who             *description
+	yields          bool
 	acceptsHandOver bool // a lease may be handed over to it
 	queued          bool // guarded by localQueue.mu
 	prev, next      *turnWaiter
@@ -82,19 +83,28 @@ func (q *localQueue) begin(name string) {
 	q.turns[name], q.spare = t, nil
 }
 
-// enter takes the turn and returns nil if nobody has it. Otherwise it queues a waiter. If
-// acceptsHandOver is set, a lease with this ttl may be handed over to it, which who describes.
-func (q *localQueue) enter(name string, ttl time.Duration, who *description, acceptsHandOver bool) *turnWaiter {
+// enter takes the turn and returns nil if nobody has it. Otherwise it queues a waiter like this
+// one, and returns the exclusive lease that has the turn, or nil while a contender has it.
+func (q *localQueue) enter(name string, like turnWaiter) (w *turnWaiter, by *hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
 	if t == nil {
 		q.begin(name)
-		return nil
+		return nil, nil
 	}
-	w := &turnWaiter{turn: make(chan *hold, 1), ttl: ttl, who: who, acceptsHandOver: acceptsHandOver}
+	w = new(turnWaiter)
+	*w = like
+	w.turn = make(chan *hold, 1)
 	t.push(w)
-	return w
+	return w, t.hold
+}
+
+// isWaitedFor reports whether a call waits for the turn, which somebody has.
+func (q *localQueue) isWaitedFor(name string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.turns[name].first != nil
 }
 
 // wait waits until w, which is queued, has the turn. If a lease was handed over with the turn,
@@ -187,15 +197,15 @@ func (q *localQueue) clearHolder(name string) {
 	q.turns[name].hold = nil
 }
 
-// next removes and returns the first waiter, if a lease with ttl may be handed over to it. Its
-// description must be fixed, unless that is nil. The caller must then pass the lease, and with it
-// the turn, by take.
-func (q *localQueue) next(name string, ttl time.Duration, fixed *description) *turnWaiter {
+// next removes and returns the first waiter, if a lease with ttl may be handed over to it, which
+// yields or not. Its description must be fixed, unless that is nil. The caller must then pass the
+// lease, and with it the turn, by take.
+func (q *localQueue) next(name string, ttl time.Duration, fixed *description, yields bool) *turnWaiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
 	w := t.first
-	if w == nil || !w.acceptsHandOver || w.ttl != ttl || fixed != nil && !fixed.same(w.who) {
+	if w == nil || !w.acceptsHandOver || w.ttl != ttl || w.yields && !yields || fixed != nil && !fixed.same(w.who) {
 		return nil
 	}
 	t.remove(w)

@@ -58,7 +58,7 @@ func stageIn(t *testing.T, d *agreeing, p phase) *stage {
 }
 
 // queueUp has a waiter come that takes what is handed over, and does not run yet.
-func (s *stage) queueUp() { s.locks.queue.enter("a", s.a.ttl, s.a.who, true) }
+func (s *stage) queueUp() { s.locks.queue.enter("a", s.a.turnWaiter()) }
 
 // cause brings about e.
 func (s *stage) cause(ctx context.Context, e event) {
@@ -109,6 +109,35 @@ func happens(t *testing.T, from phase, e event, to phase) {
 	d.released = nil
 	s.h.release(t.Context(), nil)
 	s.locks.Close()
+}
+
+// A call that has been handed the lease before it recalls the former holder does not recall itself.
+func TestNobodyRecallsItself(t *testing.T) {
+	l, err := New(telling{&agreeing{}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	lease, err := l.Acquire(t.Context(), "a", Yields())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, waits := range []bool{false, true} {
+		if waits {
+			l.queue.enter("a", turnWaiter{})
+		}
+		lease.hold.recallLocally()
+		if lease.isWanted != waits {
+			t.Errorf("wanted: %v, waited for: %v", lease.isWanted, waits)
+		}
+	}
+}
+
+// telling is an engine that tells of waiters.
+type telling struct{ *agreeing }
+
+func (telling) Features() driver.Features {
+	return driver.Features{Fencing: true, Tells: true, Keeps: true}
 }
 
 func (s *stage) check(t *testing.T, from, to phase) {

@@ -21,6 +21,7 @@ type request struct {
 	atLeast   time.Duration
 	oncePer   time.Duration
 	reentrant bool
+	yields    bool
 	said      *details.Details // details of the call; nil: use those of Options
 	who       *description     // from Options, then from the call
 	err       error
@@ -56,7 +57,7 @@ func (r *request) fill(l *Locker, name string, opts []Option) (err error) {
 	switch {
 	case r.err != nil:
 		return r.err
-	case r.mode == driver.Shared && !l.features.Shared:
+	case r.mode == driver.Shared && !l.features.Shared, r.yields && !l.features.Tells:
 		return ErrUnsupported
 	}
 	if err := driver.CheckName(name); err != nil {
