@@ -23,6 +23,10 @@ type Details struct {
 	Labels  map[string]string // anything else
 	Text    string            // a line of free text, see [Note]
 	Kind    string            // "", or one of the constants below
+
+	// Preference is that of a candidate for leadership, see the option of the same name. Most
+	// candidates have 0.
+	Preference int
 }
 
 // Values of Details.Kind. Treat any other value as "".
@@ -38,8 +42,8 @@ const (
 
 // String is for people. Text of others is quoted, so that it cannot control a terminal.
 func (d Details) String() string {
-	return fmt.Sprintf("{Host:%q User:%q PID:%d Program:%q Started:%v Link:%q Labels:%q Text:%q Kind:%q}",
-		d.Host, d.User, d.PID, d.Program, d.Started, d.Link, d.Labels, d.Text, d.Kind)
+	return fmt.Sprintf("{Host:%q User:%q PID:%d Program:%q Started:%v Link:%q Labels:%q Text:%q Kind:%q Preference:%d}",
+		d.Host, d.User, d.PID, d.Program, d.Started, d.Link, d.Labels, d.Text, d.Kind, d.Preference)
 }
 
 // GoString returns String with the type's name.

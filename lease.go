@@ -22,6 +22,7 @@ type Lease struct {
 	cancel   context.CancelCauseFunc
 	wanted   chan struct{}    // closed when others wait; nil: without Yields
 	isWanted bool             // guarded by hold.mu; wanted is closed
+	recalls  chan struct{}    // capacity 1; has an element after each call of recall; nil: without Preference
 	released bool             // guarded by hold.mu
 	until    boottime.Instant // guarded by hold.mu; the deadline when it was released
 	traced   traced
@@ -38,6 +39,9 @@ func (a *acquisition) newLease(h *hold, since boottime.Instant, by Step) *Lease 
 	live, cancel := context.WithCancelCause(values)
 	if a.yields && h.yields {
 		le.wanted = make(chan struct{})
+		if a.preference != nil {
+			le.recalls = make(chan struct{}, 1)
+		}
 	}
 	le.ctx, le.cancel = leaseContext{live, le}, cancel
 	return le

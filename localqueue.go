@@ -107,6 +107,21 @@ func (q *localQueue) isWaitedFor(name string) bool {
 	return q.turns[name].first != nil
 }
 
+// isOutranked reports whether a call of higher preference waits for the turn.
+func (q *localQueue) isOutranked(name string, preference int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t := q.turns[name]
+	if t == nil {
+		return false
+	}
+	w := t.first
+	for w != nil && w.who.said.Preference <= preference {
+		w = w.next
+	}
+	return w != nil
+}
+
 // wait waits until w, which is queued, has the turn. If a lease was handed over with the turn,
 // wait returns it. After an error, has reports whether w got the turn meanwhile.
 func (q *localQueue) wait(ctx context.Context, closing <-chan struct{}, name string, w *turnWaiter) (h *hold, has bool, err error) {

@@ -11,20 +11,22 @@ import (
 
 // A request is the options of one call.
 type request struct {
-	mode      driver.Mode
-	limit     int
-	ttl       time.Duration
-	hasTTL    bool
-	wait      time.Duration // forever, unless set
-	noRenew   bool
-	maxHold   time.Duration
-	atLeast   time.Duration
-	oncePer   time.Duration
-	reentrant bool
-	yields    bool
-	said      *details.Details // details of the call; nil: use those of Options
-	who       *description     // from Options, then from the call
-	err       error
+	mode       driver.Mode
+	limit      int
+	ttl        time.Duration
+	hasTTL     bool
+	wait       time.Duration // forever, unless set
+	noRenew    bool
+	maxHold    time.Duration
+	atLeast    time.Duration
+	oncePer    time.Duration
+	reentrant  bool
+	yields     bool
+	leads      bool             // a campaign of Lead
+	preference *int             // nil: without
+	said       *details.Details // details of the call; nil: use those of Options
+	who        *description     // from Options, then from the call
+	err        error
 }
 
 // positive records an error when d is not a positive duration.
@@ -54,10 +56,13 @@ func (r *request) fill(l *Locker, name string, opts []Option) (err error) {
 		opt(r)
 	}
 	r.applyOncePer()
+	if r.preference != nil {
+		r.prefer()
+	}
 	switch {
 	case r.err != nil:
 		return r.err
-	case r.mode == driver.Shared && !l.features.Shared, r.yields && !l.features.Tells:
+	case r.mode == driver.Shared && !l.features.Shared, r.yields && !l.features.Tells, r.preference != nil && l.operator == nil:
 		return ErrUnsupported
 	}
 	if err := driver.CheckName(name); err != nil {

@@ -49,8 +49,12 @@ func (h *hold) want() {
 	}
 }
 
-// want closes Wanted, once. Requires hold.mu.
+// want closes Wanted, once, and adds to recalls. Requires hold.mu.
 func (le *Lease) want() {
+	select {
+	case le.recalls <- struct{}{}:
+	default:
+	}
 	if le.wanted != nil && !le.isWanted {
 		le.isWanted = true
 		close(le.wanted)
