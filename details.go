@@ -36,6 +36,9 @@ const (
 	// HolderOnce keeps a resource after a finished job, as with [OncePer]. The label "exit" is
 	// the job's exit code, if it is known.
 	HolderOnce = details.Once
+	// HolderKeeps is a lease whose process may keep it after its release, see [Options.Keep].
+	// Whether it is in use cannot be seen.
+	HolderKeeps = details.Keeps
 	// HolderReserved is a resource that a person has reserved.
 	HolderReserved = details.Reserved
 )
@@ -127,9 +130,16 @@ func (r *request) ownDetails() *details.Details {
 	return r.said
 }
 
-// describe makes the description of a call that gives details of its own.
-func (r *request) describe() (err error) {
-	if r.said == nil && !r.noRenew {
+// describe makes the description of a call that gives details of its own, or that may be kept.
+func (r *request) describe(l *Locker) (err error) {
+	switch {
+	case r.said != nil:
+		r.keeps = r.keeps && keepsKind(r.said)
+	case r.keeps && l.whoKeeps != nil:
+		r.who = l.whoKeeps
+		return nil
+	case !r.noRenew:
+		r.keeps = false
 		return nil
 	}
 	filled := r.who.filled

@@ -39,6 +39,7 @@ type hold struct {
 	untold   bool         // guarded by mu; who is of a lease that the hold was handed over to, and not what the engine shows
 	yields   bool         // its claim was made with Yields
 	recalled bool         // guarded by mu; the engine has said that others wait
+	keep     keeping      // guarded by mu
 }
 
 // A grant is what the tokens of a hold's leases are made of.
@@ -96,8 +97,10 @@ func (h *hold) markLostIf(still func() bool, cause error) {
 	}
 	h.cause = cause
 	leases := slices.Clone(h.holders.leases)
-	// During a hand-over the waiter keeps the turn, and will see the cause.
-	passes := h.holders.hasTurn && was != handing
+	// During a hand-over the waiter keeps the turn, and will see the cause. So does the call that
+	// takes what is kept.
+	gone := was == kept && h.reclaim()
+	passes := h.holders.hasTurn && was != handing && was != kept
 	if passes {
 		h.holders.hasTurn = false
 	}
@@ -112,6 +115,9 @@ func (h *hold) markLostIf(still func() bool, cause error) {
 	}
 	for _, le := range leases {
 		le.traceLost(cause)
+	}
+	if gone {
+		h.giveBack()
 	}
 }
 

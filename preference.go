@@ -93,5 +93,6 @@ func (t *term) look(ctx context.Context, bound time.Duration) (outranked bool, e
 
 // stepDown ends the term for a candidate of higher preference.
 func (t *term) stepDown(end context.CancelCauseFunc) {
+	t.lease.traceOutranked()
 	end(ErrOutranked)
 }

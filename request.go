@@ -23,6 +23,7 @@ type request struct {
 	reentrant  bool
 	yields     bool
 	leads      bool             // a campaign of Lead
+	keeps      bool             // the lease may be kept
 	preference *int             // nil: without
 	said       *details.Details // details of the call; nil: use those of Options
 	who        *description     // from Options, then from the call
@@ -68,7 +69,8 @@ func (r *request) fill(l *Locker, name string, opts []Option) (err error) {
 	if err := driver.CheckName(name); err != nil {
 		return err
 	}
-	if err := r.describe(); err != nil {
+	r.keeps = l.opts.Keep > 0 && r.keepable()
+	if err := r.describe(l); err != nil {
 		return err
 	}
 	r.ttl, err = l.checkTTL(r.ttl)

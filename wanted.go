@@ -20,10 +20,16 @@ func (le *Lease) Wanted() <-chan struct{} { return le.wanted }
 // recall is the driver's Request.Wanted: another owner waits for the resource.
 func (h *hold) recall() {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	gone := false
 	if !h.over() {
 		h.recalled = true
 		h.want()
+		h.traceRecalled()
+		gone = h.phase == kept && h.reclaim()
+	}
+	h.mu.Unlock()
+	if gone {
+		h.giveBack()
 	}
 }
 

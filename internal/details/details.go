@@ -50,6 +50,7 @@ const (
 	Manual   = "manual"
 	Once     = "once"
 	Reserved = "reserved"
+	Keeps    = "keeps"
 )
 
 // Exit is the label with the exit code of a finished job of the kind Once.
