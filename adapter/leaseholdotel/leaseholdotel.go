@@ -1,8 +1,8 @@
 // Package leaseholdotel tells OpenTelemetry what a [leasehold.Locker] does.
 //
 // Each wait for a lock is a span, a child of the caller's, and each hold is one beside it, which
-// is linked to its wait; renewals are events of it. Metrics have the attribute leasehold.engine.
-// None has the names of locks, which may be without number; see [Options.Lock]. Spans have them.
+// is linked to its wait; renewals and recalls are events of it. Metrics have the attribute
+// leasehold.engine. None has the names of locks, which may be without number; see [Options.Lock]. Spans have them.
 //
 // [Observer.Call] makes spans of the calls to a service, and [Inject] passes a caller's span on to one.
 package leaseholdotel
@@ -121,6 +121,8 @@ func (o *Observer) holds(ctx context.Context, e leasehold.Event) {
 	case e.Step == leasehold.StepBegun:
 		_, s.hold = o.tracer.Start(ctx, "leasehold hold", attributes(e), trace.WithLinks(trace.Link{SpanContext: s.wait.SpanContext()}))
 		s.hold.SetAttributes(attribute.Int64("leasehold.token", int64(e.Token)))
+	case !e.Step.Ends():
+		s.hold.AddEvent(e.Step.String())
 	default:
 		s.hold.SetAttributes(attribute.String("leasehold.end", e.Step.String()))
 		if cause := e.Cause(); cause != "" {

@@ -5,7 +5,7 @@
 //
 // All series of an engine appear together and start at zero, so that rate and increase see the
 // first loss: when New is called for [Options.Engines], else when a lock is first asked for. They
-// are about 260; with Options.Lock that many for each value of the label.
+// are about 290; with Options.Lock that many for each value of the label.
 package leaseholdprom
 
 import (
@@ -43,6 +43,9 @@ type Collector struct {
 	slack    *prometheus.HistogramVec
 	failures *prometheus.CounterVec
 	lost     *prometheus.CounterVec // by cause
+	keeps    *prometheus.CounterVec // by end
+	recalls  *prometheus.CounterVec
+	outranks *prometheus.CounterVec
 }
 
 // seconds are buckets from half a millisecond to an hour.
@@ -78,6 +81,9 @@ func New(o *Options) (*Collector, error) {
 	c.slack = histogram("leasehold_renewal_slack_ratio", "What renewals found left of the lease, as a share of its TTL.", shares)
 	c.failures = counter("leasehold_renewal_failures_total", "Renewals that failed. Each lease is tried again until it ends.")
 	c.lost = counter("leasehold_lost_total", "Leases that ended before they were released, by cause.", "cause")
+	c.keeps = counter("leasehold_keeps_total", "Leases that were kept after their release, by how that ended.", "end")
+	c.recalls = counter("leasehold_recalls_total", "Leases, held or kept, that another process has waited for.")
+	c.outranks = counter("leasehold_outranked_total", "Leaders that stepped down for a candidate of higher preference.")
 	for _, engine := range o.Engines {
 		c.start(leasehold.Event{Engine: engine})
 	}
@@ -119,6 +125,8 @@ func (c *Collector) Trace(_ context.Context, e leasehold.Event) {
 		c.holds(e)
 	case leasehold.KindRenewal:
 		c.renews(e)
+	case leasehold.KindKeep:
+		c.keeping(e)
 	}
 }
 
@@ -135,6 +143,9 @@ func (c *Collector) start(e leasehold.Event) {
 	for s := leasehold.StepReleased; s <= leasehold.StepUnknown; s++ {
 		c.hold.WithLabelValues(c.of(e, s.String())...)
 	}
+	for _, s := range keepEnds {
+		c.keeps.WithLabelValues(c.of(e, s.String())...)
+	}
 	for _, cause := range leasehold.Causes() {
 		c.lost.WithLabelValues(c.of(e, cause)...)
 	}
@@ -142,7 +153,12 @@ func (c *Collector) start(e leasehold.Event) {
 	c.held.WithLabelValues(c.of(e)...)
 	c.slack.WithLabelValues(c.of(e)...)
 	c.failures.WithLabelValues(c.of(e)...)
+	c.recalls.WithLabelValues(c.of(e)...)
+	c.outranks.WithLabelValues(c.of(e)...)
 }
+
+// keepEnds are how keeping a lease ends.
+var keepEnds = []leasehold.Step{leasehold.StepTaken, leasehold.StepGivenBack, leasehold.StepLost, leasehold.StepEvicted, leasehold.StepUnknown}
 
 func (c *Collector) waits(e leasehold.Event) {
 	switch {
@@ -156,14 +172,30 @@ func (c *Collector) waits(e leasehold.Event) {
 }
 
 func (c *Collector) holds(e leasehold.Event) {
-	if e.Step == leasehold.StepBegun {
+	switch {
+	case e.Step == leasehold.StepBegun:
 		c.held.WithLabelValues(c.of(e)...).Inc()
+	case e.Step == leasehold.StepRecalled:
+		c.recalls.WithLabelValues(c.of(e)...).Inc()
+	case e.Step == leasehold.StepOutranked:
+		c.outranks.WithLabelValues(c.of(e)...).Inc()
+	}
+	if !e.Step.Ends() {
 		return
 	}
 	c.held.WithLabelValues(c.of(e)...).Dec()
 	c.hold.WithLabelValues(c.of(e, e.Step.String())...).Observe(e.Took.Seconds())
 	if cause := e.Cause(); cause != "" {
 		c.lost.WithLabelValues(c.of(e, cause)...).Inc()
+	}
+}
+
+func (c *Collector) keeping(e leasehold.Event) {
+	switch {
+	case e.Step == leasehold.StepRecalled:
+		c.recalls.WithLabelValues(c.of(e)...).Inc()
+	case e.Step.Ends():
+		c.keeps.WithLabelValues(c.of(e, e.Step.String())...).Inc()
 	}
 }
 
@@ -177,7 +209,7 @@ func (c *Collector) renews(e leasehold.Event) {
 }
 
 func (c *Collector) all() []prometheus.Collector {
-	return []prometheus.Collector{c.acquire, c.hold, c.waiting, c.held, c.slack, c.failures, c.lost}
+	return []prometheus.Collector{c.acquire, c.hold, c.waiting, c.held, c.slack, c.failures, c.lost, c.keeps, c.recalls, c.outranks}
 }
 
 // Describe implements prometheus.Collector.
