@@ -189,7 +189,9 @@ func (a *acquisition) newHold(owner string) (err error) {
 	if h.yields || a.keeps {
 		h.req.Wanted = h.recall
 	}
-	h.keep.able = a.keeps
+	if a.keeps {
+		h.keep = &keeping{able: true}
+	}
 	if h.claim, err = l.driver.Claim(h.req); err != nil {
 		return err
 	}
@@ -242,7 +244,10 @@ func (a *acquisition) begin(keeps bool) (*Lease, error) {
 	if !h.transition(onGrant) { // Request.Lost was called before the answer came
 		return nil, h.cause
 	}
-	h.grant.fence, h.grant.at, h.keep.word = g.Fence, now, a.word
+	h.grant.fence, h.grant.at = g.Fence, now
+	if h.keep != nil {
+		h.keep.word = a.word
+	}
 	h.deadline.span = g.TTL
 	h.setDeadline(a.locker.deadlineOf(a.sent, g.TTL), now)
 	if keeps {

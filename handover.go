@@ -54,9 +54,12 @@ func (h *hold) take(le *Lease, a *acquisition) bool {
 		h.holders.hasTurn = false
 		return false
 	}
-	h.stopKeeping(StepTaken, nil)
-	h.keep.able = h.keep.able && a.keeps
 	h.countHandOver(now)
+	if h.keep != nil {
+		h.stopKeeping(StepTaken, nil)
+		h.keep.able = h.keep.able && a.keeps
+		h.planUse(now)
+	}
 	h.who, h.untold = a.who, !a.who.same(h.shows)
 	h.add(le, 0)
 	return true
@@ -65,12 +68,7 @@ func (h *hold) take(le *Lease, a *acquisition) bool {
 // countHandOver counts a hand-over. The first one since the grant schedules a renewal for the
 // end of the window, because the engine may have lost the grant. Requires h.mu.
 func (h *hold) countHandOver(now boottime.Instant) {
-	h.grant.handOvers++
-	if h.keep.able || h.keep.planned {
-		h.planUse(now)
-		return
-	}
-	if h.grant.handOvers > 1 {
+	if h.grant.handOvers++; h.grant.handOvers > 1 || h.keep != nil {
 		return
 	}
 	soon := h.grant.at.Add(h.locker.opts.HandOver + h.shortSection(now))
@@ -82,13 +80,16 @@ func (h *hold) countHandOver(now boottime.Instant) {
 // take returns a lease of the hold that was handed over or kept. If it cannot be used, take gives
 // it up, keeps the turn and returns nil.
 func (a *acquisition) take(h *hold, by Step) (*Lease, error) {
-	l, ctx := a.locker, a.ctx
+	l, ctx, name := a.locker, a.ctx, a.name // not a itself, which stays on the stack
 	if le := a.newLease(h, l.clock.Now(), by); h.take(le, a) {
 		return le, nil
 	}
+	if h.keep == nil {
+		l.queue.clearHolder(name)
+	}
 	given := l.calls.startCleanUp(func() {
 		err := h.release(ctx, nil)
-		l.queue.clearHolder(a.name)
+		l.queue.clearHolder(name)
 		h.hasLeft(err)
 	})
 	select { // a Try beside the hold being released would wait for itself
@@ -99,7 +100,7 @@ func (a *acquisition) take(h *hold, by Step) (*Lease, error) {
 	}
 	l.calls.startCleanUp(func() {
 		<-given
-		l.queue.pass(a.name)
+		l.queue.pass(name)
 	})
 	if err := context.Cause(ctx); !errors.Is(err, errWaited) {
 		return nil, err

@@ -39,7 +39,7 @@ type hold struct {
 	untold   bool         // guarded by mu; who is of a lease that the hold was handed over to, and not what the engine shows
 	yields   bool         // its claim was made with Yields
 	recalled bool         // guarded by mu; the engine has said that others wait
-	keep     keeping      // guarded by mu
+	keep     *keeping     // nil: it may not be kept
 }
 
 // A grant is what the tokens of a hold's leases are made of.

@@ -14,7 +14,7 @@ import (
 )
 
 // keeping is what lets a hold be kept without a lease, see Options.Keep. All fields are guarded by
-// the hold's mutex.
+// the hold's mutex. A hold that was not acquired to be kept has none.
 //
 // A kept hold has the turn. One goroutine at a time may move it on: the one that removed it from
 // the localQueue, by take, enter or reclaim, or the Release that has not yet offered it there.
@@ -48,7 +48,7 @@ func (h *hold) window() time.Duration { return min(h.locker.opts.Keep, h.deadlin
 
 // isFresh reports whether the hold may be kept, or be taken by another call. Requires h.mu.
 func (h *hold) isFresh(now boottime.Instant) bool {
-	return h.keep.able && !h.recalled && !h.over() && h.holders.hasTurn && h.holders.keepUntil == 0 &&
+	return h.keep != nil && h.keep.able && !h.recalled && !h.over() && h.holders.hasTurn &&
 		h.grant.handOvers < maxHandOvers &&
 		now.Sub(h.keep.word) < h.window() &&
 		h.deadline.at.Sub(now) > h.halfLength()
@@ -66,6 +66,9 @@ func (h *hold) suits(a *acquisition) bool {
 // leaves returns a channel that closes when a hold that was kept has been given back, or nil if it
 // is not being given back.
 func (h *hold) leaves() <-chan struct{} {
+	if h.keep == nil {
+		return nil
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.keep.gone
@@ -80,6 +83,9 @@ func (h *hold) canKeep(now boottime.Instant) bool {
 // neverKeep means that the hold is not kept any more, because others may act on the grant, or
 // because it is not what the next call would be granted.
 func (h *hold) neverKeep() {
+	if h.keep == nil {
+		return
+	}
 	h.mu.Lock()
 	h.keep.able = false
 	gone := h.phase == kept && h.reclaim()
@@ -135,7 +141,9 @@ func (h *hold) reclaim() bool {
 // leave begins to give back a hold that has the turn. Requires h.mu.
 func (h *hold) leave() {
 	h.transition(onRelease)
-	h.keep.gone = make(chan struct{})
+	if h.keep != nil {
+		h.keep.gone = make(chan struct{})
+	}
 }
 
 // giveBack releases a hold that was reclaimed, beside the caller, and passes the turn on.
@@ -154,6 +162,9 @@ func (h *hold) endKeeping() error {
 // hasLeft ends the waits of calls that are not to be refused because of a hold that is being given
 // back, and whose release came to err.
 func (h *hold) hasLeft(err error) {
+	if h.keep == nil {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	close(h.keep.gone)
@@ -180,6 +191,9 @@ func (h *hold) stopKeeping(s Step, err error) {
 // that was used since the engine's last word is, so that it can be used further. One that was not
 // used is given back at the end of the window; its release is added to unused.
 func (h *hold) check(now boottime.Instant, unused *[]*hold) bool {
+	if h.keep == nil {
+		return true
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.keep.planned {

@@ -147,6 +147,25 @@ func TestKeptLeaseIsConfirmedWhileItIsUsed(t *testing.T) {
 	})
 }
 
+// One that was not used for a while is confirmed as soon as it is used again, and not at the end of
+// the window.
+func TestKeptLeaseIsConfirmedWhenItIsUsedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		k.mine.Always(locktest.OpRenew, locktest.SlowReply(keep/4))
+		last := k.cycle()
+		time.Sleep(6 * keep / 10)
+		for range keep / time.Millisecond {
+			token := k.cycle()
+			if token != last+1 {
+				t.Fatalf("token %d after %d", token, last)
+			}
+			last = token
+			time.Sleep(time.Millisecond)
+		}
+	})
+}
+
 // A lease that is held for long is not renewed more often than without Keep.
 func TestLongSectionsAreNotConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -20,9 +20,7 @@ type Lease struct {
 	maxHold  time.Duration // the longest hold; 0: no limit
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
-	wanted   chan struct{}    // closed when others wait; nil: without Yields
-	isWanted bool             // guarded by hold.mu; wanted is closed
-	recalls  chan struct{}    // capacity 1; has an element after each call of recall; nil: without Preference
+	wanted   *wanted          // nil: without Yields
 	released bool             // guarded by hold.mu
 	until    boottime.Instant // guarded by hold.mu; the deadline when it was released
 	traced   traced
@@ -38,9 +36,9 @@ func (a *acquisition) newLease(h *hold, since boottime.Instant, by Step) *Lease 
 	// The lease has the values of the caller's context, but does not end with it.
 	live, cancel := context.WithCancelCause(values)
 	if a.yields && h.yields {
-		le.wanted = make(chan struct{})
+		le.wanted = &wanted{closes: make(chan struct{})}
 		if a.preference != nil {
-			le.recalls = make(chan struct{}, 1)
+			le.wanted.recalls = make(chan struct{}, 1)
 		}
 	}
 	le.ctx, le.cancel = leaseContext{live, le}, cancel

@@ -147,10 +147,26 @@ func TestNobodyRecallsItself(t *testing.T) {
 			l.queue.enter("a", turnWaiter{})
 		}
 		lease.hold.recallLocally()
-		if lease.isWanted != waits {
-			t.Errorf("wanted: %v, waited for: %v", lease.isWanted, waits)
+		if is := lease.wanted.isClosed; is != waits {
+			t.Errorf("wanted: %v, waited for: %v", is, waits)
 		}
 	}
+}
+
+// A call that the lease being released has just begun must not change what the next one takes.
+func TestNothingIsKeptWhileACallBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := stageIn(t, &agreeing{}, held, &Options{Keep: time.Second})
+		s.h.calling.TryBegin() // as Lease.call does
+		go s.lease.Release(t.Context())
+		synctest.Wait()
+		if s.h.phase != leaving {
+			t.Errorf("phase %s", phaseNames[s.h.phase])
+		}
+		s.h.calling.End()
+		synctest.Wait()
+		s.locks.Close()
+	})
 }
 
 // telling is an engine that tells of waiters.

@@ -66,7 +66,7 @@ func (t *term) watch(ctx context.Context, err error, end context.CancelCauseFunc
 		} else {
 			pause = waiting.Backoff(fails, 20*time.Millisecond, termPause)
 		}
-		if _, over := waiting.Sleep(ctx, t.locker.calls.closing, t.lease.recalls, pause); over != nil {
+		if _, over := waiting.Sleep(ctx, t.locker.calls.closing, t.lease.wanted.recalls, pause); over != nil {
 			return
 		}
 		var outranked bool

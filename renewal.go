@@ -24,9 +24,7 @@ type renewals struct {
 // reports false and postpones the renewal a little, so that no worker waits.
 func (h *hold) callForRenewal(now boottime.Instant) bool {
 	if h.calling.TryBegin() {
-		h.mu.Lock()
-		h.keep.byUs = true
-		h.mu.Unlock()
+		h.callIsOurs(true)
 		return true
 	}
 	h.plan(now, errInUse)
@@ -35,10 +33,17 @@ func (h *hold) callForRenewal(now boottime.Instant) bool {
 
 // endCall ends a call of the keeper.
 func (h *hold) endCall() {
-	h.mu.Lock()
-	h.keep.byUs = false
-	h.mu.Unlock()
+	h.callIsOurs(false)
 	h.calling.End()
+}
+
+// callIsOurs records whether the call in flight is the keeper's.
+func (h *hold) callIsOurs(is bool) {
+	if h.keep != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.keep.byUs = is
+	}
 }
 
 var errInUse = errors.New("another call to the engine is in flight")
@@ -88,8 +93,10 @@ func (h *hold) startRenewal(sent boottime.Instant, ttl time.Duration) (bound tim
 	}
 	// Half of what is left: a call that hangs leaves time for another.
 	bound = min(h.deadline.at.Sub(sent)/2, callBound)
-	if h.keep.asked = h.grant.handOvers; h.keep.asked != h.keep.known && h.keep.able {
-		bound = min(bound, max(h.window(), leastBound))
+	if h.keep != nil {
+		if h.keep.asked = h.grant.handOvers; h.keep.asked != h.keep.known && h.keep.able {
+			bound = min(bound, max(h.window(), leastBound))
+		}
 	}
 	return bound, nil
 }
@@ -123,7 +130,9 @@ func (h *hold) renewed(sent, answered boottime.Instant, ttl time.Duration, grant
 		return fmt.Errorf("%w: the engine renewed another grant", ErrLost)
 	}
 	h.renewals.ttl, h.deadline.span = ttl, grant.TTL
-	h.keep.word, h.keep.known, h.keep.failed = sent, h.keep.asked, false
+	if h.keep != nil {
+		h.keep.word, h.keep.known, h.keep.failed = sent, h.keep.asked, false
+	}
 	h.setDeadline(h.locker.deadlineOf(sent, grant.TTL), answered)
 	return nil
 }
@@ -146,7 +155,7 @@ func (h *hold) plan(now boottime.Instant, err error) {
 	if err != nil {
 		from, to = dueAfter(now, retryIn(h.deadline.at.Sub(now)))
 	}
-	if h.keep.able && h.grant.handOvers > 0 {
+	if h.keep != nil && h.keep.able && h.grant.handOvers > 0 {
 		h.planNextCheck(now, err)
 		return
 	}

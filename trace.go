@@ -319,7 +319,10 @@ func (h *hold) traceRecalled() {
 	for _, le := range h.holders.leases {
 		le.traceRecalled()
 	}
-	if le := h.keep.lease; le != nil && h.phase == kept && !le.traced.recalled {
+	if h.phase != kept {
+		return
+	}
+	if le := h.keep.lease; le != nil && !le.traced.recalled {
 		le.traced.recalled = true
 		h.traceKeep(le, StepRecalled, nil)
 	}

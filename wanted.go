@@ -15,7 +15,19 @@ func Yields() Option { return func(r *request) { r.yields = true } }
 // be closed from the beginning, and the call that waits may have given up meanwhile. The lease
 // stays held, whether its holder looks at the channel or not. Engines with Recalls in their
 // [driver.Features] report a waiter of another process promptly, all others with the next renewal.
-func (le *Lease) Wanted() <-chan struct{} { return le.wanted }
+func (le *Lease) Wanted() <-chan struct{} {
+	if le.wanted == nil {
+		return nil
+	}
+	return le.wanted.closes
+}
+
+// wanted is what a lease with Yields learns of those who wait.
+type wanted struct {
+	closes   chan struct{}
+	isClosed bool          // guarded by hold.mu
+	recalls  chan struct{} // capacity 1; has an element after each call of recall; nil: without Preference
+}
 
 // recall is the driver's Request.Wanted: another owner waits for the resource.
 func (h *hold) recall() {
@@ -57,12 +69,16 @@ func (h *hold) want() {
 
 // want closes Wanted, once, and adds to recalls. Requires hold.mu.
 func (le *Lease) want() {
+	w := le.wanted
+	if w == nil {
+		return
+	}
 	select {
-	case le.recalls <- struct{}{}:
+	case w.recalls <- struct{}{}:
 	default:
 	}
-	if le.wanted != nil && !le.isWanted {
-		le.isWanted = true
-		close(le.wanted)
+	if !w.isClosed {
+		w.isClosed = true
+		close(w.closes)
 	}
 }
