@@ -51,7 +51,7 @@ func (p *Pairs) Trace(_ context.Context, e leasehold.Event) {
 	}
 }
 
-// begins notes a begin: of a hold after that of its wait has ended with a lease. Requires p.mu.
+// begins notes a begin. A hold must begin after its wait has ended with a lease. Requires p.mu.
 func (p *Pairs) begins(e leasehold.Event, key pair) {
 	if wait := p.ended[pair{leasehold.KindWait, e.ID}]; e.Kind == leasehold.KindHold && (!wait.Step.Holds() || wait.Token != e.Token) {
 		p.breaks("%+v begins after %+v", e, wait)

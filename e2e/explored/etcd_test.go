@@ -25,7 +25,7 @@ import (
 // TestEtcd explores etcdlock, and etcd's client and gRPC below it, over an etcd in memory. With leases of
 // five seconds a claim takes its turn without a read.
 func TestEtcd(t *testing.T) {
-	exploreStandIn(t, overEtcd(t, "etcd's stand-in", 5*time.Second, 0), "two", "shared", "crowd")
+	exploreStandIn(t, overEtcd(t, "etcd's stand-in", 5*time.Second, 0), "two", "shared", "crowd", "recall")
 }
 
 // TestLateEtcd explores it over one that deletes what is over when it looks, every half a second.
@@ -44,16 +44,18 @@ func TestEtcdRecalls(t *testing.T) {
 	begin := h.New
 	h.New = func(w *explore.World) func(*explore.Process) driver.Driver {
 		open := begin(w)
-		return func(p *explore.Process) driver.Driver { return asking{open(p).(*etcdlock.Driver)} }
+		return func(p *explore.Process) driver.Driver { return alwaysAsking{open(p).(*etcdlock.Driver)} }
 	}
 	exploreStandIn(t, h, "two", "shared", "crowd")
 }
 
-// asking has all claims ask for recalls.
-type asking struct{ *etcdlock.Driver }
+// alwaysAsking has all claims ask for recalls.
+type alwaysAsking struct{ *etcdlock.Driver }
 
-func (d asking) Claim(req driver.Request) (driver.Claim, error) {
-	req.Wanted = func() {}
+func (d alwaysAsking) Claim(req driver.Request) (driver.Claim, error) {
+	if req.Wanted == nil {
+		req.Wanted = func() {}
+	}
 	return d.Driver.Claim(req)
 }
 
