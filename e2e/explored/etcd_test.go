@@ -44,15 +44,15 @@ func TestEtcdRecalls(t *testing.T) {
 	begin := h.New
 	h.New = func(w *explore.World) func(*explore.Process) driver.Driver {
 		open := begin(w)
-		return func(p *explore.Process) driver.Driver { return asking{open(p).(*etcdlock.Driver)} }
+		return func(p *explore.Process) driver.Driver { return alwaysAsking{open(p).(*etcdlock.Driver)} }
 	}
 	exploreStandIn(t, h, "two", "shared", "crowd")
 }
 
-// asking has all claims ask for recalls.
-type asking struct{ *etcdlock.Driver }
+// alwaysAsking has all claims ask for recalls.
+type alwaysAsking struct{ *etcdlock.Driver }
 
-func (d asking) Claim(req driver.Request) (driver.Claim, error) {
+func (d alwaysAsking) Claim(req driver.Request) (driver.Claim, error) {
 	req.Wanted = func() {}
 	return d.Driver.Claim(req)
 }
