@@ -91,7 +91,7 @@ func New(store Store, opts *Options) (*Driver, error) {
 // the store is a Watcher.
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
-		Engine: d.opts.Engine, Fencing: true, Shared: true, Fair: true, Wakes: d.watch != nil, Resumes: true,
+		Engine: d.opts.Engine, Fencing: true, Shared: true, Weights: true, Limits: true, Fair: true, Wakes: d.watch != nil, Resumes: true,
 		Lingers: true, Bars: true, Notes: true, Raises: true, Tells: true, Recalls: d.watch != nil,
 		MinTTL: d.opts.MinTTL, Step: time.Nanosecond,
 	}

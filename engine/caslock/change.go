@@ -167,7 +167,10 @@ func (d *Driver) encode(v *view) (value []byte, life time.Duration) {
 	if max(v.Record.Fence, v.Raised) > d.number(v.version)+1 { // the number of what is written is not below that
 		return v.encoded(), 0
 	}
-	if len(v.Claims) == 0 && v.version != "" && v.Beside == record.Nobody {
+	switch {
+	case v.Limit > 0: // it stays, whoever uses the resource
+		return v.encoded(), 0
+	case len(v.Claims) == 0 && v.version != "" && v.Beside == record.Nobody:
 		return nil, 0
 	}
 	life = emptyFor

@@ -133,7 +133,7 @@ func (c *claim) remembered() *driver.Busy {
 		return nil
 	}
 	full := v.full(c.req.Owner)
-	if a := v.Obstacle(&v.clock, &c.req); !a.Granted && (full || v.keeps(c.req.Owner, place)) {
+	if a := v.Obstacle(&v.clock, &c.req); !a.Granted && !a.Heavy && (full || v.keeps(c.req.Owner, place)) {
 		busy := c.refusal(&v, &a, wake, ahead)
 		c.stayOutside(s, busy, full)
 		return busy
@@ -164,12 +164,12 @@ func (v *view) mayBeNext(req *driver.Request) bool {
 		case c.Owner == req.Owner && c.Status != record.Waiting:
 			return true
 		case c.Owner == req.Owner:
-			return ahead.Admits(queue.Claim{Mode: req.Mode, Limit: req.Limit})
+			return ahead.Admits(v.Decided(req))
 		case c.Status == record.Waiting:
-			ahead.Add(queue.Claim{Mode: c.Mode, Limit: c.Limit})
+			ahead.Add(c.Rule())
 		}
 	}
-	return ahead.Admits(queue.Claim{Mode: req.Mode, Limit: req.Limit})
+	return ahead.Admits(v.Decided(req))
 }
 
 // try makes one attempt. If place is not 0, it leaves a place in the record for that long.
@@ -178,7 +178,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 	since := c.hears()
 	var busy *driver.Busy
 	var looked *line
-	barred, look, outside := false, false, false
+	barred, heavy, look, outside := false, false, false, false
 	number := uint64(0)
 	s := c.d.resource(c.req.Resource)
 	if place > 0 {
@@ -187,7 +187,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 	attempt := func(v *view) (write bool) {
 		v.looked, v.patient = looked, place > 0
 		a, ahead := v.Obstacle(&v.clock, &c.req), v.ahead(c.req.Owner)
-		barred = v.KeepsOut(c.req.Owner)
+		barred, heavy = v.KeepsOut(c.req.Owner), a.Heavy && !v.Holds(c.req.Owner)
 		blocked := false // by places beside the record
 		if look = false; a.Granted && c.d.crowd != nil && !v.Holds(c.req.Owner) {
 			if a.Granted, look = c.passes(v); !a.Granted {
@@ -195,7 +195,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 			}
 		}
 		outside = place > 0 && v.full(c.req.Owner)
-		if write = !blocked && !barred && (a.Granted || !outside && !v.keeps(c.req.Owner, place)); write {
+		if write = !blocked && !barred && !heavy && (a.Granted || !outside && !v.keeps(c.req.Owner, place)); write {
 			n, held := len(v.Claims), v.Holds(c.req.Owner)
 			a, write = v.Try(&v.clock, &c.req, place, v.floor)
 			v.keepOthers(s.triedSince(time.Now().Add(-place*3/8)), place)
@@ -203,7 +203,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 		}
 		busy, v.served = nil, ""
 		switch {
-		case barred:
+		case barred, heavy:
 		case a.Granted && c.place != nil:
 			v.served = idOf(c.req.Owner)
 		case !a.Granted:
@@ -233,6 +233,10 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 		s.ignore(c)
 		c.dropPlace()
 		return driver.Grant{}, driver.ErrBarred
+	case heavy:
+		s.ignore(c)
+		c.dropPlace()
+		return driver.Grant{}, driver.ErrTooHeavy
 	case busy != nil:
 		s.ignore(c)
 		c.marked = c.place != nil

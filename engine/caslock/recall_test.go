@@ -413,6 +413,26 @@ func TestDeadWaiterIsForgotten(t *testing.T) {
 	})
 }
 
+// Once a release has begun no call comes, though the lease lasts until the store has served it.
+func TestNoCallOnceReleaseHasBegun(t *testing.T) {
+	onWatched(t, func(t *testing.T, s watched) {
+		d, v := sees(t, s)
+		var told called
+		c := claimOf(t, d, told.holder("a"))
+		claimtest.Granted(t, c)
+		time.Sleep(soon)
+		v.mark = time.Second
+		released := make(chan error)
+		go func() { released <- c.Release(t.Context(), driver.End{}) }()
+		time.Sleep(soon)
+		queuesOn(t, s, "b")
+		if err := <-released; err != nil {
+			t.Fatal(err)
+		}
+		told.isNot(t, "its release had begun")
+	})
+}
+
 // A holder hears of a waiter in its own process, and of those behind one that was granted.
 func TestWantedInOneProcess(t *testing.T) {
 	onWatched(t, func(t *testing.T, s watched) {

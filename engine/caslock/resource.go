@@ -106,7 +106,7 @@ func (s *resource) wakeNext() {
 	if s.line == nil {
 		return
 	}
-	for p := range s.line.next(v.Claims) {
+	for p := range s.line.next(v.Claims, v.Limit) {
 		s.wake(p.claim.Owner)
 	}
 }

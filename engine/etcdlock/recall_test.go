@@ -410,6 +410,20 @@ func TestNoWatchOfPutsWithoutWanted(t *testing.T) {
 	}
 }
 
+// Another claim of an owner that holds already asks: it is told of who waits, by its Try.
+func TestAnotherClaimOfTheHolderAsks(t *testing.T) {
+	t.Parallel()
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	d := driverOn(t, clientOf(t, e), nil)
+	listening(t, d, d)
+	req := driver.Request{Resource: "a", Owner: "holder", TTL: recallTTL}
+	claimtest.Granted(t, claimOf(t, d, req))
+	queues(t, d, "a", "waiter")
+	var told recalls
+	claimtest.Granted(t, claimOf(t, d, told.in(req)))
+	told.come(t, "another waits since before it asked")
+}
+
 // recalledEnv has the test binary hold a lease at that address, as in TestStoppedWhileWanted.
 const recalledEnv = "ETCDLOCK_TEST_RECALLED"
 

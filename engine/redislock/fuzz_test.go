@@ -104,8 +104,8 @@ func FuzzMessages(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &claim{d: d, req: driver.Request{Resource: "a", Owner: "a", Queue: true}, keys: d.keysOf("a")}
-		d.subscriber.claims["a"] = &listener{claim: c, waiting: waiting{wake: make(chan struct{}), number: 1, granted: make(chan driver.Grant, 1)}}
+		c := &claim{d: d, req: driver.Request{Resource: "a", Owner: "a", Queue: true, Wanted: func() {}}, keys: d.keysOf("a")}
+		d.subscriber.claims["a"] = &listener{claim: c, wants: c, waiting: waiting{wake: make(chan struct{}), number: 1, granted: make(chan driver.Grant, 1)}}
 		d.subscriber.take(message)
 		parseInfo(message)
 		_, _ = onceReply("key", 1, fuzzedReply(message))

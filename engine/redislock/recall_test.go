@@ -276,6 +276,42 @@ func TestBroughtGrantIsWanted(t *testing.T) {
 	})
 }
 
+// A holder that wants to know who waits is told of its eviction as others are, and of nobody who waits after it.
+func TestEvictionOfOneThatIsRecalled(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	d, other := openOn(t, r), openOn(t, r)
+	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+		name := mode.String()
+		lost := make(chan error, 1)
+		var told atomic.Int64
+		c, err := d.Claim(driver.Request{
+			Resource: name, Owner: "holder", TTL: time.Minute, Mode: mode,
+			Lost: func(err error) { lost <- err }, Wanted: func() { told.Add(1) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustTry(t, c)
+		if err := other.Evict(t.Context(), name, "holder", "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-lost:
+			if !errors.Is(err, driver.ErrEvicted) {
+				t.Errorf("%s: lost for %v", name, err)
+			}
+		case <-time.After(locktest.Margin):
+			t.Fatal("it is not told of its eviction")
+		}
+		mustTry(t, lateClaim(t, other, name, "next", time.Minute))
+		waiterOn(t, other, name, "waiter")
+		if _, err := c.Renew(t.Context(), time.Minute); !errors.Is(err, driver.ErrLost) || told.Load() > 0 {
+			t.Errorf("%s: Renew after it: %v; told %d times that another waits", name, err, told.Load())
+		}
+	}
+}
+
 // A waiter that dies after it has recalled the holder is told of for as long as its place lives, and no longer.
 func TestWaiterDiesAfterRecalling(t *testing.T) {
 	t.Parallel()

@@ -55,6 +55,9 @@ func (r *recalls) add(c *claim, nodes []node) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if c.silent {
+		return
+	}
 	l := r.of[c.parent]
 	if l == nil {
 		l = &lookout{parent: c.parent, holders: make(map[*claim]*node, 1)}
@@ -71,6 +74,18 @@ func (r *recalls) add(c *claim, nodes []node) {
 	r.look(l)
 }
 
+// silence is called when a Release begins, or a Try, after which a grant notifies again.
+func (r *recalls) silence(c *claim, silent bool) {
+	if c.req.Wanted == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.silent = silent; silent {
+		r.forget(c)
+	}
+}
+
 // drop ends what add began.
 func (r *recalls) drop(c *claim) {
 	if c.req.Wanted == nil {
@@ -78,6 +93,11 @@ func (r *recalls) drop(c *claim) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.forget(c)
+}
+
+// forget is drop, and requires r.mu.
+func (r *recalls) forget(c *claim) {
 	l := r.of[c.parent]
 	if l == nil {
 		return

@@ -65,7 +65,7 @@ func run(test, parts string, out *bytes.Buffer) error {
 }
 
 // arguments returns the arguments of the process for one test: this process's limit, and the parts
-// that -run names, else those of parts.
+// that -run names, or else parts.
 func arguments(test, parts string) []string {
 	args := []string{"-test.run=" + patternOf(test, parts, flag.Lookup("test.run").Value.String())}
 	flag.Visit(func(f *flag.Flag) {

@@ -8,9 +8,9 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Versions of the encoding. A record of any other is left alone: it may hold what this one does
-// not know of. The second has weights and a limit, which a program that knows only the first would
-// drop; a record without either is written in the first, so that such programs go on.
+// Versions of the encoding. A record of any other version is left alone: it may have fields that this
+// one does not know. The second has weights and a limit, which a program that knows only the first
+// would drop. A record without either is written in the first, so that such programs can read it.
 const plain, weighted = 1, 2
 
 // stored is a record as it is encoded: JSON, so that a person can read it.

@@ -17,7 +17,7 @@ func (r *Record) State(at Clock, resource string) driver.State {
 		case Holding, Lingering:
 			st.Holders = append(st.Holders, c.Holder(at))
 		case Waiting:
-			st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Weight: c.weight(), Note: c.Note, Waited: since(at, c)})
+			st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Weight: c.Shown(), Note: c.Note, Waited: since(at, c)})
 		}
 	}
 	slices.SortFunc(st.Holders, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
@@ -27,7 +27,7 @@ func (r *Record) State(at Clock, resource string) driver.State {
 // Holder tells of a lease, or of what lingers.
 func (c *Claim) Holder(at Clock) driver.Holder {
 	h := driver.Holder{
-		Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Limit: c.Limit, Weight: c.weight(), Fence: driver.FenceOf(c.Fence), Note: c.Note, Held: since(at, c), Left: at.Left(c),
+		Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Limit: c.Limit, Weight: c.Shown(), Fence: driver.FenceOf(c.Fence), Note: c.Note, Held: since(at, c), Left: at.Left(c),
 	}
 	if at.Knows(c) {
 		h.TTL = c.TTL
@@ -35,8 +35,8 @@ func (c *Claim) Holder(at Clock) driver.Holder {
 	return h
 }
 
-// weight is that of a shared claim, for people.
-func (c *Claim) weight() int {
+// Shown returns the weight of a shared claim, for people.
+func (c *Claim) Shown() int {
 	if c.Mode == driver.Exclusive {
 		return 0
 	}

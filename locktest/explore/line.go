@@ -52,7 +52,8 @@ func (p *Process) Line(broken func()) *Line {
 }
 
 // Once means that no request on the line is served twice. It is for protocols that count the
-// requests of a connection, where neither the client nor a proxy repeats one.
+// requests of a connection, where neither the client nor a proxy repeats one. If an unasked message of
+// the engine is lost, so is the line.
 func (l *Line) Once() { l.once = true }
 
 // Stream opens a stream within the connection, as in HTTP/2 and gRPC. Its messages keep their own

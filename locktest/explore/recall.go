@@ -131,7 +131,7 @@ func (k *asked) isRenewed(sent time.Time, err error) {
 	switch {
 	case err == nil:
 		w.checkTells(k)
-		k.renewed = sent
+		k.trying, k.holds, k.queued, k.renewed = false, true, time.Time{}, sent // it may have been granted without a Try
 	case errors.Is(err, driver.ErrLost):
 		k.ends()
 	}

@@ -173,7 +173,7 @@ func letGoOfFiles() {
 }
 
 // outlive catches signals that would end or suspend the guardian. If it ignored them, the child
-// would ignore them too. What was ignored from the start stays ignored, for nohup.
+// would ignore them too. Signals that were ignored from the start stay ignored, for nohup.
 func outlive() {
 	caught := append([]os.Signal{
 		syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
