@@ -145,7 +145,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	}
 	c.d.watch.try(c.recall)
 	g, err := c.ask(ctx)
-	c.d.watch.tried(c.recall)
+	c.d.watch.tried(c.recall, c.phase == held || c.phase == queued)
 	c.tell()
 	return g, err
 }
