@@ -62,6 +62,12 @@ var mutants = []change{
 		Old: "(ttl - l.tried.Sub(sent)).Truncate(step)", New: "(ttl - l.tried.Sub(sent)*time.Duration(1-count($))).Truncate(step)"}),
 	inScript("renew.lua", "shortensAnyEnd", "a shorter renewal that comes late, or again, shortens nothing that was renewed since", "TestRedis$/extend",
 		"if known > 0 and redis.call('PEXPIRETIME', lock) == known then", "if known > 0 then", ""),
+	inScript("acquire.lua", "recallsNobody", "a holder hears of who queues", "TestRedis$/recall",
+		"    tell_holders()\n", "", ""),
+	inScript("renewall.lua", "renewalTellsNobody", "what was lost of it, a renewal tells again", "TestRedis$/recall",
+		"then replies[which] = 2 end", "then replies[which] = 1 end", ""),
+	inGo(mutant.Mutation{Name: "recallsAfterRelease", Undoes: "no call after Release has begun", Rejects: "TestRedis$/recall", File: "claim.go",
+		Old: "how driver.End) error {\n\tc.d.subscriber.forget(c)", New: "how driver.End) error {\n\tif !$ {\n\t\tc.d.subscriber.forget(c)\n\t}"}),
 }
 
 // zookeeperMutants are those of zklock.

@@ -38,7 +38,7 @@ func TestZooKeeper(t *testing.T) {
 				t.Fatal(err)
 			}
 			if p.Name() == "p1" {
-				return asking{d}
+				return recalled{d}
 			}
 			return d
 		}
@@ -46,14 +46,14 @@ func TestZooKeeper(t *testing.T) {
 	exploreStandIn(t, h, "two", "shared", "crowd", "recall")
 }
 
-// asking is a driver whose holders want to know of waiters.
-type asking struct{ *zklock.Driver }
+// recalled is a driver all of whose holders ask for recalls.
+type recalled struct{ *zklock.Driver }
 
-func (a asking) Claim(req driver.Request) (driver.Claim, error) {
+func (d recalled) Claim(req driver.Request) (driver.Claim, error) {
 	if req.Wanted == nil {
 		req.Wanted = func() {}
 	}
-	return a.Driver.Claim(req)
+	return d.Driver.Claim(req)
 }
 
 // state is who has a node of a resource, in order. The first holds, and beside a shared one all shared

@@ -385,7 +385,7 @@ func (e *subscriber) lookAfter(ctx context.Context, c *claim) {
 		return
 	}
 	if slices.ContainsFunc(st.Holders, func(h driver.Holder) bool { return h.Owner.Reveal() == c.req.Owner }) {
-		if len(st.Waiters) > 0 && e.stillWants(c) {
+		if len(st.Waiters) > 0 && e.stillWants(c, was) {
 			c.wanted()
 		}
 		return
@@ -406,12 +406,12 @@ func (e *subscriber) lookAfter(ctx context.Context, c *claim) {
 	}
 }
 
-// stillWants reports whether c was not released meanwhile.
-func (e *subscriber) stillWants(c *claim) bool {
+// stillWants reports whether c was not released since it was as it was.
+func (e *subscriber) stillWants(c *claim, was state) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.at(c)
-	return l != nil && l.wants == c
+	return l != nil && l.wants == c && c.load().releases == was.releases
 }
 
 // inspectAgain asks for the state of c's resource until it is told: the connection may have died with the

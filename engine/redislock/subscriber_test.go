@@ -370,6 +370,11 @@ func TestSubscriptionLooksAfterAttempts(t *testing.T) {
 	c.update(func(now *state) { now.uncertain.attempt = false })
 	look("it asks for nothing", 0)
 	c.update(func(now *state) { now.uncertain.attempt = true })
+	was := c.load()
+	c.update(func(now *state) { now.releases++ })
+	if d.subscriber.stillWants(c, was) {
+		t.Error("it may be told of what was there before its release")
+	}
 	c.Forget()
 	look("it was forgotten", 0)
 }

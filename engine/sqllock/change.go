@@ -117,7 +117,8 @@ func (d *Driver) lookBy(ctx context.Context, text, name string) (*row, error) {
 // join takes the last place for req, after number, kept alive by the beats of proc, unless it has one. It returns the row as
 // it was when others could no longer pass the place over, without places; nil: look at it.
 func (d *Driver) join(ctx context.Context, req *driver.Request, proc string, number int64) (*row, error) {
-	args := []any{req.Resource, req.Owner, proc, int(req.Mode), req.Limit, record.Micros(req.TTL), req.Note}
+	mode, limit := stored(req)
+	args := []any{req.Resource, req.Owner, proc, mode, limit, record.Micros(req.TTL), req.Note}
 	if d.texts.join == "" {
 		_, err := d.changed(ctx, d.texts.insert, append(args, number)...)
 		return nil, err

@@ -211,7 +211,7 @@ func (c *claim) byRecord(ctx context.Context, began boottime.Instant, first *dri
 	g, err := c.enter(ctx, turn)
 	switch _, isBusy := errors.AsType[*driver.Busy](err); {
 	case isBusy:
-	case err == nil, errors.Is(err, driver.ErrBarred):
+	case err == nil, errors.Is(err, driver.ErrBarred), errors.Is(err, driver.ErrTooHeavy):
 		c.d.watch.disarm(&c.req)
 	default: // there may be a place, which the next Try finds
 		c.d.watch.unanswered(turn)
@@ -278,10 +278,14 @@ func (c *claim) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a := r.obstacle(&c.req); !a.Granted && !r.Holds(c.req.Owner) {
+	switch a := r.obstacle(&c.req); {
+	case a.Granted, r.Holds(c.req.Owner):
+		return errUndecided
+	case a.Heavy:
+		return driver.ErrTooHeavy
+	default:
 		return c.refusal(r, &a, nil)
 	}
-	return errUndecided
 }
 
 // mostJoins is how often a place is taken anew that is gone when the row is read.
@@ -304,7 +308,7 @@ func (c *claim) enter(ctx context.Context, turn *waiter) (g driver.Grant, err er
 			}
 			if r != nil {
 				// Whoever ends what is in the way from now on sees the place.
-				if a := r.obstacle(&c.req); !a.Granted {
+				if a := r.obstacle(&c.req); !a.Granted && !a.Heavy {
 					return g, c.waits(turn, true, c.refusal(r, &a, turn), int64(r.Fence))
 				}
 			}
@@ -330,7 +334,7 @@ func (c *claim) waits(turn *waiter, placed bool, busy *driver.Busy, last int64) 
 func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed bool, after int64, err error) {
 	var number, last int64
 	var busy *driver.Busy
-	var barred, left, lapses, others bool
+	var barred, heavy, left, lapses, others bool
 	err = c.d.changeFor(ctx, c.req.Resource, turn != nil, func(r *row) bool {
 		// A release that comes late is to find another fence than the one it ends.
 		was := c.phase == leaving && r.Release(c.req.Owner) == nil
@@ -338,7 +342,7 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 		number, last, busy, after = int64(driver.NumberOf(a.Fence)), int64(r.Fence), nil, r.served+1
 		place := r.placeOf(c.req.Owner)
 		placed = turn == nil || place != nil || r.hides(c.req.Owner)
-		if barred = a.Barred; !a.Granted && !barred {
+		if barred, heavy = a.Barred, a.Heavy; !a.Granted && !barred && !heavy {
 			busy = c.refusal(r, &a, turn)
 		}
 		if others = a.Granted && c.req.Wanted != nil && r.waitedFor(c.req.Owner); a.Granted && c.recall != nil {
@@ -355,6 +359,11 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 	case barred:
 		c.moves(driver.ErrBarred, held)
 		return g, true, 0, driver.ErrBarred
+	case heavy:
+		if turn != nil { // its place is in the way of others; else a later beat removes it
+			_, _ = c.d.changed(ctx, c.d.texts.leave, c.req.Resource, c.req.Owner)
+		}
+		return g, true, 0, driver.ErrTooHeavy
 	case busy != nil:
 		if lapses {
 			c.d.extend(ctx, c.req.Resource)

@@ -116,7 +116,7 @@ const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, not
 		CASE WHEN h.asks THEN {now} + h.wants ELSE 0 END,
 		CASE WHEN h.seq = l.tail THEN 0 WHEN h.seq IS NULL THEN l.crowd ELSE greatest(l.crowd, {now} + {life}) END
 		FROM (SELECT) one LEFT JOIN LATERAL (SELECT n.* FROM (SELECT p.*, b.ends ` + pgPlaces + `1) n
-			WHERE n.mode = 0 AND n.ends > {floor} + 1000000 AND $3::bigint = 0 AND l.crowd > {now} AND l.record = '` + nothing + `' AND ` + pgUnchanged + `) h ON true)
+			WHERE n.mode = 0 AND n.lim = 0 AND n.ends > {floor} + 1000000 AND $3::bigint = 0 AND l.crowd > {now} AND l.record = '` + nothing + `' AND ` + pgUnchanged + `) h ON true)
 	WHERE name = $1::text AND owner = $2::text AND expires > {now} AND fence = $4::bigint
 	RETURNING CASE WHEN l.owner <> '' THEN pg_notify('{channel}', '` + givenMessage + `' ||
 			encode(sha256(convert_to(l.name || chr(10) || l.owner, 'UTF8')), 'hex') || ' ' || l.fence || ' ' ||
