@@ -270,8 +270,8 @@ func alike(req driver.Request, mode driver.Mode, limit int) bool {
 	return req.Mode == mode && req.Limit == limit
 }
 
-// checkMode asks the engine whether the claim's lease is in the mode that was asked for: whoever
-// was told that it is alone, while it shares, would act beside others.
+// checkMode asks the engine whether the claim's lease has the requested mode. A caller that
+// believes it is alone, while it shares, would act beside others.
 func (s *Server) checkMode(ctx context.Context, one *claim) error {
 	state, err := s.inspect(ctx, one.key.name)
 	for _, h := range state.Holders {

@@ -43,7 +43,7 @@ type claim struct {
 	driver  *watchedClaim // guarded by calling, as is what follows
 	req     driver.Request
 	lease   lastGrant
-	// acquires: its req is that of a call to acquire, which said the mode.
+	// acquires: its req is from a call to acquire, which stated the mode.
 	acquires bool
 	cause    chan error // brings why its lease has ended, if the engine tells; nil: the driver's claim is not made
 	evicted  error      // what came of it
@@ -121,7 +121,7 @@ var (
 
 // enter returns the claim that k calls, for a call of that order. A call that waits for other
 // holders makes room for it. An owner whose claim has ended acquires again only if its caller
-// counts its calls, so that a late one is told from a new one. leave follows.
+// counts its calls, so that a late call can be distinguished from a new one. leave must follow.
 func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// lookEvery is how often the engine is asked what is held while somebody listens: what
-	// other instances and programs do is told so much later. It is asked less often where its
-	// answer takes more than a part of that.
+	// lookEvery is how often the engine is asked what is held while somebody listens. Events of
+	// other instances and programs are that late. It is asked less often if its answer takes more
+	// than a part of that.
 	lookEvery = time.Second
 	lookShare = 20
 	// lookSoon is how soon it is asked when there is reason to.
@@ -67,7 +67,7 @@ type waitedAt struct {
 // A lease is what others can tell it by.
 type lease struct{ name, handle string }
 
-// A listener hears of names with a prefix.
+// A listener gets the events of names with a prefix.
 type listener struct {
 	prefix string
 	kinds  []string       // nil: all but wire.EventWanted
@@ -81,7 +81,7 @@ type listener struct {
 	asked  bool           // guarded by hub.mu; a look has begun since it listens
 }
 
-// minds reports whether it hears of that kind.
+// minds reports whether it gets that kind.
 func (l *listener) minds(kind string) bool {
 	if l.kinds == nil {
 		return kind != wire.EventWanted
@@ -156,6 +156,7 @@ func (h *hub) start() {
 // forget forgets what is known. Requires mu.
 func (h *hub) forget() {
 	h.known, h.compared = nil, false
+	h.waited, h.told = nil, nil
 	clear(h.evicts)
 	for l, one := range h.places {
 		h.losePlace(l, one)
@@ -333,8 +334,8 @@ func (h *hub) begin() (g gaze, ok bool) {
 	return g, true
 }
 
-// begun tells listeners that they hear of all from here on, if the look was whole; else the next
-// one is for them.
+// begun reports to listeners that they get everything from here on, if the look was whole.
+// Otherwise the next look does.
 func (h *hub) begun(ready []*listener, whole bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -354,8 +355,8 @@ func common(a, b string) string {
 	return a[:n]
 }
 
-// follows notes whether a look has met few enough names. What it knew of more is forgotten, so that the
-// next look that does begins anew; and the listeners are told.
+// follows notes whether a look has met few enough names. If not, it discards what is known, so that
+// the next look that does begins anew, and notifies the listeners.
 func (h *hub) follows(fit bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

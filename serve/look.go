@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// abilities are the engine's, and those of the driver beside them.
+// abilities returns the abilities of the engine and of the driver.
 func (s *Server) abilities() wire.Abilities {
 	f := s.driver.Features()
 	operates := s.operator != nil

@@ -205,7 +205,7 @@ func newRecorder(o HistoryOptions, looks bool, log *slog.Logger) *recorder {
 	return r
 }
 
-// follow has entries come after those of a file.
+// follow numbers entries after the entries of a file.
 func (r *recorder) follow(s HistoryState) {
 	if s.ID != "" {
 		r.id = s.ID
@@ -381,8 +381,8 @@ func (r *recorder) wrote() {
 }
 
 const (
-	// writeEvery is how long entries are gathered for the file, and aliveEvery how often it is told that the instance is
-	// alive; retryEvery is the pause after a failure.
+	// writeEvery is how long entries are gathered for the file. aliveEvery is how often the file notes
+	// that the instance is alive. retryEvery is the pause after a failure.
 	writeEvery, aliveEvery, retryEvery = 250 * time.Millisecond, 5 * time.Second, 2 * time.Second
 	// mostWritten is how many entries the file takes at once.
 	mostWritten = 1000
@@ -432,7 +432,7 @@ func (r *recorder) writeAll(ctx context.Context, batch []HistoryEntry) ([]Histor
 		if len(batch) == 0 {
 			batch = r.take(mostWritten)
 		}
-		// What there is when the Server ends is to be written too.
+		// Entries that are left when the Server ends must be written too.
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*callBound)
 		err := r.file.Append(call, batch)
 		cancel()

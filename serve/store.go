@@ -55,7 +55,8 @@ type watched struct {
 	asking sync.Mutex // held while /metrics asks the store
 }
 
-// begin is for a call that begins now. What it returns is called with what came of it.
+// begin is for a call that begins now. The function that it returns must be called with the
+// outcome.
 func (w *watched) begin(ctx context.Context, call string) func(error) {
 	began := time.Now()
 	return func(err error) {

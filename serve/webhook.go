@@ -181,7 +181,7 @@ func noticeID(kind string, about wire.NoticeData) string {
 	return "msg_" + base64.RawURLEncoding.EncodeToString(sum[:18])
 }
 
-// nudge has run look at what is to be done.
+// nudge makes run check what is due.
 func (w *webhook) nudge() {
 	select {
 	case w.wake <- struct{}{}:
@@ -355,7 +355,7 @@ func (w *webhook) post(ctx context.Context, d *delivery) error {
 	return nil
 }
 
-// signatures are those of all secrets.
+// signatures returns the signatures by all secrets.
 func signatures(secrets [][]byte, id, sent string, body []byte) string {
 	var all []string
 	for _, secret := range secrets {

@@ -60,8 +60,8 @@ const mostStreams = 10_000
 // defaultListen is for this machine alone.
 const defaultListen = "127.0.0.1:7400"
 
-// How long an instance that stops waits for calls that are under way, how long a client may
-// take to send the headers of a request, and how long a connection may be idle.
+// stopWithin is how long a stopping instance waits for calls. headersWithin is how long a client may
+// take to send the headers of a request. idleFor is how long a connection may be idle.
 const (
 	stopWithin    = 10 * time.Second
 	headersWithin = 5 * time.Second

@@ -352,7 +352,7 @@ func (w *World) isLast() bool {
 	return w.calm
 }
 
-// checkTold: of each wait, hold and renewal a Trace is told one begin and one end.
+// checkTold checks that a Trace gets one begin and one end of each wait, hold and renewal.
 func (w *World) checkTold() {
 	w.afterwards(func() {
 		if err := w.told.Err(); err != nil {
@@ -364,7 +364,7 @@ func (w *World) checkTold() {
 	})
 }
 
-// afterwards has what check finds count though the schedule is over.
+// afterwards lets the findings of check count although the schedule is over.
 func (w *World) afterwards(check func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,7 +11,7 @@ type scenario struct {
 	does  string                       // for people
 	apart bool                         // each client has a Locker of its own, so that those of a process contend too
 	asks  bool                         // claims want to know of others who wait; each client has a Locker of its own
-	// scripts are those of the clients of each process, by what they share.
+	// scripts returns the scripts of the clients of each process, by what they share.
 	scripts func() [][]func(c *client)
 }
 

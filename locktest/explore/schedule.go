@@ -21,8 +21,8 @@ type result struct {
 	events    int
 }
 
-// hung is how long one schedule may take by the real clock: what is blocked where synctest does
-// not see it, such as by a mutex that somebody holds while it waits, would never go on.
+// hung is how long one schedule may take by the real clock. A goroutine that is blocked where
+// synctest does not see it, such as on a mutex whose holder waits, would never continue.
 const hung = 90 * time.Second
 
 // play runs one schedule.

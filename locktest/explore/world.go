@@ -105,7 +105,7 @@ func (w *World) tell(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf("%8.3f  ", w.now().Seconds())+fmt.Sprintf(format, args...))
 }
 
-// noteState counts the state that everything is in, as far as it can be told.
+// noteState counts the state that everything is in, as far as it is known.
 func (w *World) noteState() {
 	if w.states == nil {
 		return
