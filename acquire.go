@@ -183,7 +183,7 @@ func (a *acquisition) newHold(owner string) (err error) {
 	h := &hold{locker: l, who: a.who, shows: a.who, yields: a.yields, calling: onecall.New(), renewals: renewals{ttl: a.ttl, never: a.noRenew}}
 	h.holders.leases, h.renewals.entry.Value, h.deadline.entry.Value = h.holders.only[:0], h, h
 	h.req = driver.Request{
-		Resource: a.name, Owner: owner, Mode: a.mode, Limit: a.limit,
+		Resource: a.name, Owner: owner, Mode: a.mode, Limit: a.limit, Weight: a.weight,
 		TTL: a.firstTTL(l), Queue: a.waits, Note: a.who.note, Lost: h.lose,
 	}
 	if h.yields || a.keeps {

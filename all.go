@@ -18,7 +18,12 @@ type Leases struct {
 }
 
 // AcquireAll acquires several resources, all or nothing, and returns their leases. A name that
-// is given twice counts once. The options apply to each name, but Wait limits the whole call.
+// is given twice counts once. The options apply to each name, but Wait limits the whole call. With
+// [For], a name has options of its own, such as a limit:
+//
+//	locks.AcquireAll(ctx, nil,
+//		leasehold.For("tenant/7", leasehold.Limit(2)),
+//		leasehold.For("total", leasehold.Limit(100), leasehold.Weight(3)))
 //
 // AcquireAll asks for all names at once. If some are busy, it keeps those that sort before the
 // first busy one and gives up the others. It waits for its turn at the busy one, and asks for
@@ -34,7 +39,8 @@ type Leases struct {
 // AcquireAll returns the errors of Acquire, for the name that failed, or [ErrLost] if a lease
 // was lost during the wait for the others. On error nothing is held.
 func (l *Locker) AcquireAll(ctx context.Context, names []string, opts ...Option) (*Leases, error) {
-	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	opts = append([]Option{together}, opts...)
+	names = allNames(names, opts)
 	if len(names) == 0 {
 		return nil, fmt.Errorf("leasehold: acquire: %w: no names", ErrInvalidName)
 	}
@@ -43,6 +49,53 @@ func (l *Locker) AcquireAll(ctx context.Context, names []string, opts ...Option)
 		return nil, wrap("acquire", failed, err)
 	}
 	return newLeases(ctx, g.leases), nil
+}
+
+// For adds name to the names of [Locker.AcquireAll] or [Locker.DoAll], and gives it options of its
+// own. They come after the options for all names. They cannot be [Wait] or [OncePer], which concern
+// the whole call. Other calls refuse For with [ErrInvalidOption].
+func For(name string, opts ...Option) Option {
+	return func(r *request) { r.each = append(r.each, ownOptions{name, opts}) }
+}
+
+// ownOptions are the options of one name.
+type ownOptions struct {
+	name string
+	opts []Option
+}
+
+// together marks a request as part of AcquireAll.
+func together(r *request) { r.together = true }
+
+// allNames returns names and those of For, sorted, each once.
+func allNames(names []string, opts []Option) []string {
+	var r request
+	r.who = &description{} // options may look at it
+	r.apply(opts)
+	all := slices.Clone(names)
+	for _, one := range r.each {
+		all = append(all, one.name)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// applyOwn applies the options that For gives to name.
+func (r *request) applyOwn(name string) {
+	each := r.each
+	if len(each) > 0 && !r.together {
+		r.fail("For belongs to AcquireAll")
+	}
+	r.each = nil
+	wait, once := r.wait, r.oncePer
+	for _, one := range each {
+		if one.name == name {
+			r.apply(one.opts)
+		}
+	}
+	if r.wait != wait || r.oncePer != once || len(r.each) > 0 {
+		r.fail("For has no Wait, OncePer or For inside")
+	}
 }
 
 // DoAll is [Locker.Do] for several resources. It acquires them as [Locker.AcquireAll] does and

@@ -43,7 +43,7 @@ const (
 	HolderReserved = details.Reserved
 )
 
-// String is for people. Text of others is quoted, so that it cannot control a terminal.
+// String is for people. Text from others is quoted, so that it cannot control a terminal.
 func (d Details) String() string {
 	return fmt.Sprintf("{Host:%q User:%q PID:%d Program:%q Started:%v Link:%q Labels:%q Text:%q Kind:%q Preference:%d}",
 		d.Host, d.User, d.PID, d.Program, d.Started, d.Link, d.Labels, d.Text, d.Kind, d.Preference)
@@ -66,10 +66,10 @@ func WithDetails(d Details) Option {
 	}
 }
 
-// Details returns the details of the holder. A note without any is their Text.
+// Details returns the details of the holder. If the note has none, it is their Text.
 func (h Holder) Details() Details { return detailsOf(h.note, h.Note) }
 
-// Details returns the details of the waiter. A note without any is their Text.
+// Details returns the details of the waiter. If the note has none, it is their Text.
 func (w Waiter) Details() Details { return detailsOf(w.note, w.Note) }
 
 // detailsOf reads a note as an engine keeps it, or else what was shown of one.

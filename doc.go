@@ -1,7 +1,7 @@
 // Package leasehold provides distributed locks: among many processes that want the same
 // resource, one at a time holds it.
 //
-// A [Locker] works on any driver: memory for tests, one of the packages below engine, or one that
+// A [Locker] works on any driver: memory for tests, a package in the folder engine, or one that
 // package stores opens by URL. [Locker.Do] calls a function under a lock. [Locker.Acquire] waits
 // for its turn and returns a [Lease], which is renewed until it is released, and ends by itself
 // when it cannot be renewed.
@@ -23,7 +23,8 @@
 // process. It then reports released without asking the engine.
 //
 // A call that fails leaves neither a lock nor a place in a queue; if it cannot clean up, what is
-// left ends with its TTL. If an answer is lost, the call never waits for its own grant.
+// left ends with its TTL. A call whose first answer was lost finds its own grant, and does not wait
+// for it.
 //
 // # What no lock can guarantee
 //

@@ -34,6 +34,9 @@ var (
 	ErrInvalidName = driver.ErrInvalidName
 	// ErrInvalidOption: an option is out of range, or two options exclude each other.
 	ErrInvalidOption = errors.New("invalid option")
+	// ErrTooHeavy: the weight of the call exceeds its own limit, or one that an operator has set, so
+	// no release can make room for it. A call that waits fails when such a limit is set.
+	ErrTooHeavy = driver.ErrTooHeavy
 	// ErrDeadlock: the context belongs to a holder of the same resource, so the call would wait
 	// for itself. Reentrant allows nesting.
 	ErrDeadlock = errors.New("resource is held by the caller itself")

@@ -435,3 +435,7 @@ func (d fixedNotes) Evict(ctx context.Context, name, owner, reason string) error
 func (d fixedNotes) RaiseFence(ctx context.Context, name string, fence uint64) error {
 	return d.Driver.(driver.Operator).RaiseFence(ctx, name, fence)
 }
+
+func (d fixedNotes) SetLimit(ctx context.Context, name string, limit int) error {
+	return d.Driver.(driver.Operator).SetLimit(ctx, name, limit)
+}

@@ -97,8 +97,8 @@ func (h *hold) markLostIf(still func() bool, cause error) {
 	}
 	h.cause = cause
 	leases := slices.Clone(h.holders.leases)
-	// During a hand-over the waiter keeps the turn, and will see the cause. So does the call that
-	// takes what is kept.
+	// The turn passes on at once, because the holder may never call Release. During a hand-over
+	// the waiter keeps the turn, and will see the cause. So does the call that takes what is kept.
 	gone := was == kept && h.reclaim()
 	passes := h.holders.hasTurn && was != handing && was != kept
 	if passes {

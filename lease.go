@@ -88,8 +88,8 @@ func (le *Lease) Owner() string {
 
 // Context returns a context that ends when the lease is released or lost, no later than the
 // deadline. Its cause matches [ErrReleased] or [ErrLost] and says why. It has the values of the
-// context that was passed to Acquire, but does not end with it. Its Err checks the clock: in a
-// process that was stopped beyond the deadline it is not nil, even before timers run.
+// context that was passed to Acquire, but does not end with it. Its Err checks the clock: after a
+// pause beyond the deadline it is not nil, even before the process's timers have run.
 func (le *Lease) Context() context.Context { return le.ctx }
 
 // Deadline returns the instant, with a monotonic reading, after which the holder must not act.

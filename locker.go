@@ -180,6 +180,29 @@ func (l *Locker) Evict(ctx context.Context, name, owner, reason string) error {
 	return wrap("evict", name, l.operator.Evict(ctx, name, owner, reason))
 }
 
+// SetLimit sets a limit of name for everybody, beside the [Limit] of each call: the smallest counts.
+// It stays until it is changed, even while nobody uses name; 0 removes it. limit is at most
+// [driver.MaxWeight].
+//
+// A higher limit admits at once those who fit. A lower one ends no lease. It admits nobody until
+// there is room below it, not even those who queued before, and calls that are too heavy for it fail
+// with [ErrTooHeavy]. Exclusive calls ignore it. name is the name of one resource, never a pattern.
+//
+// [ErrUnsupported] means that the engine keeps no limits ([driver.Features.Limits]). After any other
+// error the outcome is unknown, and SetLimit may be called again.
+func (l *Locker) SetLimit(ctx context.Context, name string, limit int) error {
+	if err := driver.CheckName(name); err != nil {
+		return wrap("limit", name, err)
+	}
+	if err := driver.CheckLimit(limit); err != nil {
+		return wrap("limit", name, fmt.Errorf("%w: %w", ErrInvalidOption, err))
+	}
+	if l.operator == nil {
+		return wrap("limit", name, ErrUnsupported)
+	}
+	return wrap("limit", name, l.operator.SetLimit(ctx, name, limit))
+}
+
 // Close ends waiting calls to Acquire with [ErrClosed], refuses later ones, and stops all
 // renewals. It waits for calls to the engine that are in flight, clean-ups included, each of
 // which is limited to 5 seconds. Leases that are still held end at their deadlines unless they

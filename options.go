@@ -44,7 +44,7 @@ type Options struct {
 	// goroutine takes over. A hand-over moves no deadline, and the engine is asked soon after.
 	//
 	// Until then the engine shows the note and the details of the goroutine that had the lease
-	// before. Where it cannot change them, only leases of one note are handed over.
+	// before. On an engine that cannot change them, a lease is handed over only to the same note.
 	HandOver time.Duration
 	// Keep is how long a released lease may be kept for the next call of this Locker. It is off by
 	// default, and at least 10 ms. An exclusive lease that is released is kept if no other process
@@ -66,13 +66,13 @@ type Options struct {
 	Keep time.Duration
 	// RequireFencing makes New refuse a driver without fencing tokens.
 	RequireFencing bool
-	// Note is the text that others see for a holder or waiter. It is UTF-8 without NUL, of at
-	// most driver.MaxNote bytes. Empty means host, program and process id. It is Details.Text.
+	// Note is Details.Text: the text that others see for a holder or waiter. It is UTF-8 without
+	// NUL, of at most driver.MaxNote bytes. Empty means host, program and process id.
 	Note string
 	// Details are what others see for a holder or waiter. Zero values of Host, User, PID,
 	// Program and Started are filled in if there is room, the last two only for this process.
 	Details Details
-	// Trace is called with each event of the Locker. Nil has no cost. See LogTrace, TraceAll,
+	// Trace is called with each event of the Locker. Nil costs nothing. See LogTrace, TraceAll,
 	// and the modules leaseholdotel and leaseholdprom.
 	Trace Trace
 }
@@ -111,8 +111,8 @@ type Option func(*request)
 // one.
 func Shared() Option { return func(r *request) { r.mode = driver.Shared } }
 
-// Limit requests one of at most n shared leases, as a semaphore does. It implies [Shared]. n
-// must be at least 1.
+// Limit requests one of at most n shared leases, as a semaphore does, or leases whose weights
+// together are at most n; see [Weight]. It implies [Shared]. n must be at least 1.
 //
 // All users of a semaphore should name the same n. If they do not, the smallest limit counts,
 // of all holders and of the caller. Beside two holders without a limit, Limit(2) is refused.
@@ -124,6 +124,23 @@ func Limit(n int) Option {
 			r.fail("Limit(%d) is below 1", n)
 		}
 		r.mode, r.limit = driver.Shared, n
+	}
+}
+
+// Weight lets the lease use w of the limit, such as the memory that a job takes. Without it a lease
+// uses 1. It implies [Shared]. w must be from 1 to [driver.MaxWeight]. A call whose weight is above
+// its limit is [ErrTooHeavy].
+//
+// Calls are served in the order of their first attempt, whatever their weights. A heavy call at the
+// head of the queue waits until there is room for it, and light ones behind it wait too, even if
+// there is room for them. Otherwise a stream of light calls would keep a heavy one waiting forever.
+// Give light work a name of its own if it must not wait.
+func Weight(w int) Option {
+	return func(r *request) {
+		if w < 1 || w > driver.MaxWeight {
+			r.fail("Weight(%d) is not between 1 and %d", w, driver.MaxWeight)
+		}
+		r.mode, r.weight = driver.Shared, w
 	}
 }
 
@@ -139,9 +156,9 @@ func TTL(d time.Duration) Option {
 // later, after it has cleaned up at the engine. The context limits the call as well. A negative
 // d is [ErrInvalidOption].
 //
-// Wait(0) asks once, as [Locker.TryAcquire] does, which ignores Wait. The call is then limited
-// by the TTL, by 5 seconds and by the context. Wait limits the whole of [Locker.AcquireAll], and
-// each campaign of [Locker.Lead].
+// Wait(0) asks once, like [Locker.TryAcquire]. The call is then limited by the TTL, by 5 seconds
+// and by the context. Wait limits the whole of [Locker.AcquireAll], and each campaign of
+// [Locker.Lead]. TryAcquire ignores it.
 func Wait(d time.Duration) Option {
 	return func(r *request) {
 		if d < 0 {

@@ -13,6 +13,7 @@ import (
 type request struct {
 	mode       driver.Mode
 	limit      int
+	weight     int
 	ttl        time.Duration
 	hasTTL     bool
 	wait       time.Duration // forever, unless set
@@ -25,6 +26,8 @@ type request struct {
 	leads      bool             // a campaign of Lead
 	keeps      bool             // the lease may be kept
 	preference *int             // nil: without
+	each       []ownOptions     // by For
+	together   bool             // the call is part of AcquireAll
 	said       *details.Details // details of the call; nil: use those of Options
 	who        *description     // from Options, then from the call
 	err        error
@@ -50,12 +53,8 @@ const forever = time.Duration(math.MaxInt64)
 // fill applies and checks the options of a call, before anything is done.
 func (r *request) fill(l *Locker, name string, opts []Option) (err error) {
 	r.ttl, r.who, r.wait = l.opts.TTL, l.who, forever
-	for _, opt := range opts {
-		if opt == nil {
-			opt = func(r *request) { r.fail("an Option is nil") }
-		}
-		opt(r)
-	}
+	r.apply(opts)
+	r.applyOwn(name)
 	r.applyOncePer()
 	if r.preference != nil {
 		r.prefer()
@@ -63,8 +62,11 @@ func (r *request) fill(l *Locker, name string, opts []Option) (err error) {
 	switch {
 	case r.err != nil:
 		return r.err
-	case r.mode == driver.Shared && !l.features.Shared, r.yields && !l.features.Tells, r.preference != nil && l.operator == nil:
+	case r.mode == driver.Shared && !l.features.Shared, r.weight > 1 && !l.features.Weights,
+		r.yields && !l.features.Tells, r.preference != nil && l.operator == nil:
 		return ErrUnsupported
+	case r.limit > 0 && r.weight > r.limit:
+		return fmt.Errorf("%w: Weight(%d), Limit(%d)", ErrTooHeavy, r.weight, r.limit)
 	}
 	if err := driver.CheckName(name); err != nil {
 		return err
@@ -75,6 +77,16 @@ func (r *request) fill(l *Locker, name string, opts []Option) (err error) {
 	}
 	r.ttl, err = l.checkTTL(r.ttl)
 	return err
+}
+
+// apply applies options to the request.
+func (r *request) apply(opts []Option) {
+	for _, opt := range opts {
+		if opt == nil {
+			opt = func(r *request) { r.fail("an Option is nil") }
+		}
+		opt(r)
+	}
 }
 
 // firstTTL returns the TTL of the first request to the engine. If its answer is lost, the lease

@@ -13,6 +13,7 @@ import (
 type State struct {
 	Resource string   // name
 	Token    uint64   // the greatest token of any grant so far, hand-overs aside; 0: unknown
+	Limit    int      // set by [Locker.SetLimit]; 0: none
 	Holders  []Holder // sorted by token
 	Waiters  []Waiter // in order of the queue
 }
@@ -21,14 +22,15 @@ type State struct {
 // to the grant: leases that were handed over have up to 1,023 more. The zero Holder means
 // nobody.
 type Holder struct {
-	Owner Owner         // empty: the lease was released, and AtLeast keeps the resource
-	Mode  driver.Mode   // exclusive or shared
-	Limit int           // the requested limit; 0: none
-	Token uint64        // token of the grant, comparable with Lease.Token; 0: unknown
-	Held  time.Duration // time since the grant; 0: unknown
-	Left  time.Duration // time until it expires unless renewed; 0: unknown
-	TTL   time.Duration // length of its grant or last renewal, which was TTL - Left ago; 0: unknown
-	Note  string        // for people: Details().Text, or else host and program
+	Owner  Owner         // empty: the lease was released, and AtLeast keeps the resource
+	Mode   driver.Mode   // exclusive or shared
+	Limit  int           // the requested limit; 0: none
+	Weight int           // how much of the limit it uses, at least 1; 0 for an exclusive holder
+	Token  uint64        // token of the grant, comparable with Lease.Token; 0: unknown
+	Held   time.Duration // time since the grant; 0: unknown
+	Left   time.Duration // time until it expires unless renewed; 0: unknown
+	TTL    time.Duration // length of its grant or last renewal, which was TTL - Left ago; 0: unknown
+	Note   string        // for people: Details().Text, or else host and program
 
 	note string // as the engine keeps it, with details
 }
@@ -37,6 +39,7 @@ type Holder struct {
 type Waiter struct {
 	Owner  Owner         // owner of the place, and later of the lease
 	Mode   driver.Mode   // exclusive or shared
+	Weight int           // how much of the limit it asks for, at least 1; 0 for an exclusive waiter
 	Waited time.Duration // time since its first attempt
 	Note   string        // for people: Details().Text, or else host and program
 
@@ -47,9 +50,9 @@ type Waiter struct {
 // its Reveal method.
 type Owner = driver.Owner
 
-// String is for people. Text of others is quoted, so that it cannot control a terminal.
+// String is for people. Text from others is quoted, so that it cannot control a terminal.
 func (h Holder) String() string {
-	return fmt.Sprintf("{Owner:%s Mode:%d Limit:%d Token:%d Held:%v Left:%v TTL:%v Note:%q}", h.Owner, h.Mode, h.Limit, h.Token, h.Held, h.Left, h.TTL, h.Note)
+	return fmt.Sprintf("{Owner:%s Mode:%d Limit:%d Weight:%d Token:%d Held:%v Left:%v TTL:%v Note:%q}", h.Owner, h.Mode, h.Limit, h.Weight, h.Token, h.Held, h.Left, h.TTL, h.Note)
 }
 
 // GoString returns String with the type's name.
@@ -58,9 +61,9 @@ func (h Holder) GoString() string { return "leasehold.Holder" + h.String() }
 // LogValue implements slog.LogValuer.
 func (h Holder) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
-// String is for people. Text of others is quoted, so that it cannot control a terminal.
+// String is for people. Text from others is quoted, so that it cannot control a terminal.
 func (w Waiter) String() string {
-	return fmt.Sprintf("{Owner:%s Mode:%d Waited:%v Note:%q}", w.Owner, w.Mode, w.Waited, w.Note)
+	return fmt.Sprintf("{Owner:%s Mode:%d Weight:%d Waited:%v Note:%q}", w.Owner, w.Mode, w.Weight, w.Waited, w.Note)
 }
 
 // GoString returns String with the type's name.
@@ -76,17 +79,25 @@ func (h Holder) later(d time.Duration) Holder {
 	return h
 }
 
+// Used returns how much of a limit the holders use: the sum of their weights.
+func (s State) Used() (weight int64) {
+	for _, h := range s.Holders {
+		weight += int64(h.Weight)
+	}
+	return weight
+}
+
 func stateOf(s driver.State) State {
-	state := State{Resource: s.Resource, Token: s.Fence}
+	state := State{Resource: s.Resource, Token: s.Fence, Limit: s.Limit}
 	for _, h := range s.Holders {
 		state.Holders = append(state.Holders, holderOf(h))
 	}
 	for _, w := range s.Waiters {
-		state.Waiters = append(state.Waiters, Waiter{w.Owner, w.Mode, w.Waited, details.Text(w.Note), w.Note})
+		state.Waiters = append(state.Waiters, Waiter{w.Owner, w.Mode, w.Weight, w.Waited, details.Text(w.Note), w.Note})
 	}
 	return state
 }
 
 func holderOf(h driver.Holder) Holder {
-	return Holder{h.Owner, h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.TTL, details.Text(h.Note), h.Note}
+	return Holder{h.Owner, h.Mode, h.Limit, h.Weight, h.Fence, h.Held, h.Left, h.TTL, details.Text(h.Note), h.Note}
 }

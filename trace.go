@@ -16,8 +16,8 @@ import (
 // During a wait it is that context itself; in a hold or a renewal it never ends.
 //
 // A Trace runs with Locker mutexes held: it must not block, panic, or call the Locker or its
-// leases. It runs on the goroutine that caused the event, which may be one that asks a lease's
-// context for its Err, and concurrently for different events. The events of one lease are in
+// leases. It runs on the goroutine that caused the event, which may be one that calls Err of a
+// lease's context. It may run concurrently for different events. The events of one lease are in
 // order: wait begun, wait ended, hold begun, hold ended, however soon the lease is lost. Events
 // of different leases have no order. No event contains an owner or a password.
 //

@@ -31,6 +31,7 @@ var (
 	ErrDenied      = errors.New("the store refuses the user") // the user is unknown or lacks a right
 	ErrReadOnly    = errors.New("read-only")                  // the engine answers but accepts no writes: it grants and renews nothing
 	ErrFull        = errors.New("full")                       // the engine answers but has no space: it grants nothing
+	ErrTooHeavy    = errors.New("heavier than the limit")     // no number of releases makes room for the claim; only another limit does
 	ErrURL         = errors.New("store URL")                  // from OpenURL: the URL is invalid
 )
 
@@ -121,28 +122,33 @@ type Mode uint8
 
 const Exclusive, Shared Mode = 0, 1 // alone; or with other Shared holders, up to Limit
 
+// MaxWeight is the largest weight of a claim.
+const MaxWeight = 1<<31 - 1
+
 // A Request describes a Claim.
 type Request struct {
 	Resource string        // name, see CheckName; drivers must escape it injectively
 	Owner    string        // unique to this claim: 160 random bits
 	Mode     Mode          // Exclusive or Shared
-	Limit    int           // most Shared grants at once, of the holders' limits and this one the smallest; 0: no limit
+	Limit    int           // most weight of Shared grants at once; the smallest of all limits counts; 0: none
+	Weight   int           // how much of the limit a Shared grant uses, at most MaxWeight; 0 counts as 1
 	TTL      time.Duration // requested length of the lease
 	Queue    bool          // the caller will call Try again: keep its place for seconds without a Try
 	Note     string        // for people: host, pid, purpose
 
 	// Lost, if not nil, is called at most once, when the driver learns by itself that the grant
-	// ended early. cause wraps ErrLost. The driver must not hold a mutex during the call.
+	// ended early. cause wraps ErrLost. The driver must not hold a mutex during the call. Lost is
+	// not a channel, which would need a goroutine per lease.
 	Lost func(cause error)
 
 	// Wanted, if not nil, is called while this claim holds its grant and another owner has a place
-	// in the queue of the resource: at the grant, when another place comes, and with the answer to
-	// each Renew, also by a BatchRenewer. One call may stand for several of these, and there may be
-	// calls that none of them explains. The claim's own place leads to none, nor does a refused Try
-	// without Queue, nor a claim that only waits itself. Calls stop when the lease is lost or
-	// Release begins, except for one that is under way.
+	// in the queue of the resource. A call comes at the grant, when another place comes, and with
+	// the answer to each Renew, also by a BatchRenewer. One call may stand for several of these, and
+	// there may be calls that none of them explains. No call comes because of the claim's own place,
+	// because of a refused Try without Queue, or while the claim only waits. Calls stop when the
+	// lease is lost or Release begins, except for one that is under way.
 	//
-	// A call may come before the answer that tells of the grant, and calls may overlap. Wanted
+	// A call may come before the answer with the grant, and calls may overlap. Wanted
 	// returns soon. The driver must not hold a mutex during the call. The waiter may be gone by
 	// then: Wanted is a reason to look, not a promise. See Features.Tells and Features.Recalls; a
 	// driver without either ignores it.
@@ -176,14 +182,15 @@ func (*Busy) Is(target error) bool { return target == ErrBusy }
 
 // Holder describes one live lease. Durations are measured by the engine's clock.
 type Holder struct {
-	Owner Owner         // zero: a hold that lingers
-	Mode  Mode          // as requested
-	Limit int           // requested limit; 0: none
-	Fence uint64        // fence of the grant; 0: unknown, as with foreign clients
-	Held  time.Duration // time since the grant; 0: unknown
-	Left  time.Duration // time until it expires unless renewed; 0: unknown
-	TTL   time.Duration // length of its grant or last renewal, which was TTL - Left ago; 0: unknown
-	Note  string        // from its Request, or from a later Claim.Note
+	Owner  Owner         // zero: a hold that lingers
+	Mode   Mode          // as requested
+	Limit  int           // requested limit; 0: none
+	Weight int           // of its Request, at least 1; 0 for Exclusive
+	Fence  uint64        // fence of the grant; 0: unknown, as with foreign clients
+	Held   time.Duration // time since the grant; 0: unknown
+	Left   time.Duration // time until it expires unless renewed; 0: unknown
+	TTL    time.Duration // length of its grant or last renewal, which was TTL - Left ago; 0: unknown
+	Note   string        // from its Request, or from a later Claim.Note
 }
 
 // Later returns h as it is known when d has passed: Held has grown and Left has shrunk. Left and
@@ -204,6 +211,8 @@ type Features struct {
 	Engine  string        // name for metrics and spans: one lower-case word, such as redis
 	Fencing bool          // grants carry growing fences
 	Shared  bool          // Mode Shared and Limit
+	Weights bool          // Request.Weight above 1
+	Limits  bool          // Operator.SetLimit
 	Fair    bool          // grants in the order of the first Try
 	Wakes   bool          // Busy.Wake is set: waiters need not poll
 	Resumes bool          // another process may Renew and Release by Owner alone

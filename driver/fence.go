@@ -42,3 +42,11 @@ func CheckRaise(token uint64) error {
 	}
 	return nil
 }
+
+// CheckLimit returns an error for a limit that [Operator].SetLimit does not accept.
+func CheckLimit(limit int) error {
+	if limit < 0 || limit > MaxWeight {
+		return fmt.Errorf("a limit of %d is not between 0 and %d", limit, MaxWeight)
+	}
+	return nil
+}

@@ -11,6 +11,7 @@ type Waiter struct {
 	Owner  Owner         // of its Request
 	Note   string        // of its Request
 	Mode   Mode          // of its Request
+	Weight int           // of its Request, at least 1; 0 for Exclusive
 	Waited time.Duration // time since its first Try
 }
 
@@ -18,6 +19,7 @@ type Waiter struct {
 type State struct {
 	Resource string   // name
 	Fence    uint64   // last granted or raised fence, a multiple of FenceStep; 0: unknown
+	Limit    int      // set by [Operator.SetLimit]; 0: none
 	Holders  []Holder // sorted by fence
 	Waiters  []Waiter // in order of the queue
 }
@@ -49,6 +51,16 @@ type Operator interface {
 	// RaiseFence raises the fence of a resource, so that later grants are above it. It accepts
 	// the tokens that [CheckRaise] accepts. It returns ErrUnsupported without Features.Raises.
 	RaiseFence(ctx context.Context, resource string, fence uint64) error
+	// SetLimit sets a limit of the resource. Of this limit and the limits of Requests, the smallest
+	// counts. It stays until it is set anew; 0 removes it. It is there before SetLimit returns, and
+	// no clean-up of a resource that nobody uses removes it. A higher limit admits those who fit at
+	// once. A lower one ends no lease, and admits nobody until there is room below it: not even
+	// those who had queued before. Exclusive claims ignore it.
+	//
+	// After an error other than [ErrUnsupported] and [ErrClosed] the outcome is unknown, and the
+	// call may be repeated. SetLimit returns ErrUnsupported without Features.Limits. It accepts
+	// limits from 0 to [MaxWeight].
+	SetLimit(ctx context.Context, resource string, limit int) error
 }
 
 // Evicted returns the error of a holder whose lease was evicted for the given reason.

@@ -41,7 +41,7 @@ func format(f fmt.State, verb rune, name, text string) {
 }
 
 // Holder, Waiter and Request print, log and marshal with ShortOwner: the whole owner is in the
-// field alone. Text of others is quoted, so that it cannot control a terminal.
+// field alone. Text from others is quoted, so that it cannot control a terminal.
 
 // String formats the value for people.
 func (h Holder) String() string {

@@ -47,7 +47,7 @@ func NewOnce(guard *SQL, table string) (*Once, error) {
 	return &Once{guard, table}, nil
 }
 
-// doneColumns of the table. Keys must be told apart byte by byte.
+// doneColumns are the columns of the table. Keys must be compared byte by byte.
 var doneColumns = map[Dialect]string{
 	SQLite:   `name TEXT NOT NULL PRIMARY KEY, token BIGINT NOT NULL`,
 	Postgres: `name text COLLATE "C" PRIMARY KEY, token bigint NOT NULL`,

@@ -33,7 +33,7 @@ type SQL struct {
 // DefaultTable is the default table for the tokens that a guard has seen.
 const DefaultTable = "leasehold_fences"
 
-// isTable reports whether name is a plain identifier, with or without that of a schema and a dot in front.
+// isTable reports whether name is a plain identifier, with or without a schema and a dot in front.
 func isTable(name string) bool {
 	schema, table, dotted := strings.Cut(name, ".")
 	return identifier.Plain(schema, longest) && (!dotted || identifier.Plain(table, longest))
@@ -58,7 +58,8 @@ func NewSQL(dialect Dialect, table string) (*SQL, error) {
 	return &SQL{dialect: dialect, table: table}, nil
 }
 
-// columns of the table. Names must be told apart byte by byte: MySQL's text is not.
+// columns are the columns of the table. Names must be compared byte by byte, which MySQL does not do
+// for text.
 var columns = map[Dialect]string{
 	SQLite:   `resource TEXT NOT NULL PRIMARY KEY, token BIGINT NOT NULL, owner TEXT NOT NULL, epoch BIGINT NOT NULL DEFAULT 0`,
 	Postgres: `resource text COLLATE "C" PRIMARY KEY, token bigint NOT NULL, owner text COLLATE "C" NOT NULL, epoch bigint NOT NULL DEFAULT 0`,
@@ -105,8 +106,8 @@ func (g *SQL) Check(ctx context.Context, tx *sql.Tx, lease Lease) error {
 	return nil
 }
 
-// admit decides and records in one statement; it takes the row's (in SQLite the file's)
-// write lock, so that of two transactions the second sees what the first committed.
+// admit decides and records in one statement. It takes the write lock of the row, or in SQLite of
+// the file, so that of two transactions the second sees the first one's commit.
 func (g *SQL) admit(ctx context.Context, tx *sql.Tx, resource string, m mark) (bool, error) {
 	sum := sha256.Sum256([]byte(m.owner))
 	res, err := tx.ExecContext(ctx, g.upsert(), resource, int64(m.token), hex.EncodeToString(sum[:16]), m.epoch)

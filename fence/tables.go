@@ -10,10 +10,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/sqlite"
 )
 
-// createTable makes a table unless it is there, which look, a query for one row at most, finds out. Any
-// number of processes may call it at once: a database may fail a CREATE TABLE IF NOT EXISTS because another
-// makes the same table, so what counts after a failure is whether the table is there. The look also spares a
-// user who may not create tables the right to, and refuses a table with other columns.
+// createTable creates a table unless it exists. look is a query for at most one row that finds this
+// out. Any number of processes may call createTable at once. A database may fail a CREATE TABLE IF
+// NOT EXISTS because another process is creating the same table. So after a failure it counts
+// whether the table exists.
+//
+// Because of look, a user without the right to create tables does not need it, and a table with
+// other columns is refused.
 func createTable(ctx context.Context, db *sql.DB, look, create string) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		missing := lookUp(ctx, db, look)

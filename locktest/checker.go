@@ -136,9 +136,9 @@ func overlaps(beliefs []Belief) (errs []error) {
 	return errs
 }
 
-// stale finds tokens not above those of beliefs that had ended before theirs began.
-// Beliefs that overlap, which shared ones may, were granted in an order nobody saw, and so
-// were those whose Acquire overlaps.
+// stale finds tokens that are not above the tokens of beliefs that had ended before theirs began.
+// Beliefs that overlap, which shared ones may, were granted in an order nobody saw. So were beliefs
+// whose Acquires overlap.
 func stale(beliefs []Belief) (errs []error) {
 	beliefs = slices.SortedStableFunc(slices.Values(beliefs), func(a, b Belief) int { return a.called().Compare(b.called()) })
 	byEnd := slices.SortedStableFunc(slices.Values(beliefs), func(a, b Belief) int { return a.Until.Compare(b.Until) })

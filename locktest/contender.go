@@ -306,7 +306,7 @@ func (c *contender) renewed(ttl time.Duration) driver.Grant {
 	return g
 }
 
-// sameGrant fails t unless is, what somebody was told again, is of the grant that was.
+// sameGrant fails t unless is, the grant of a repeated call, is the grant that was.
 func sameGrant(t testing.TB, was, is driver.Grant, what string) {
 	t.Helper()
 	if is.Fence != was.Fence {
@@ -339,7 +339,7 @@ func (c *contender) released() {
 	}
 }
 
-// nothingToRelease must be told that it held nothing.
+// nothingToRelease fails unless a release returns ErrLost.
 func (c *contender) nothingToRelease(why string) {
 	c.t.Helper()
 	if err := c.release(); !errors.Is(err, driver.ErrLost) {

@@ -336,8 +336,8 @@ func restartKeepsLeases(t testing.TB, h Harness) {
 	}
 }
 
-// flushEndsLeases: the engine has lost its state. The holder is told, at the latest by
-// its next renewal, and nothing revives its lease.
+// flushEndsLeases: the engine has lost its state. The holder learns of it, at the latest by its
+// next renewal, and nothing revives its lease.
 func flushEndsLeases(t testing.TB, h Harness) {
 	d := open(t, h)
 	ttl := renewableTTL(d)

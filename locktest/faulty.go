@@ -26,6 +26,7 @@ const (
 	OpInspect // Inspect and List
 	OpEvict
 	OpRaiseFence
+	OpSetLimit
 	ops
 )
 
@@ -319,4 +320,9 @@ func (f *Faulty) Evict(ctx context.Context, resource, owner, reason string) erro
 // RaiseFence asks the [driver.Operator] behind the link.
 func (f *Faulty) RaiseFence(ctx context.Context, resource string, fence uint64) error {
 	return f.operate(ctx, OpRaiseFence, func(inner driver.Operator) error { return inner.RaiseFence(ctx, resource, fence) })
+}
+
+// SetLimit asks the [driver.Operator] behind the link.
+func (f *Faulty) SetLimit(ctx context.Context, resource string, limit int) error {
+	return f.operate(ctx, OpSetLimit, func(inner driver.Operator) error { return inner.SetLimit(ctx, resource, limit) })
 }

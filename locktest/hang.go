@@ -63,8 +63,8 @@ func batchIsRenewedBesideOneThatHangs(t testing.TB, h Harness) {
 	}
 }
 
-// oneThatHangsCostsOthersNoTime: leases of a process in which one hangs are renewed as those of
-// another process, or a small part of their TTL later, until long after that one has ended.
+// oneThatHangsCostsOthersNoTime: one lease of a process hangs. The process renews its other leases
+// as another process does, or a small part of their TTL later, until long after that one has ended.
 func oneThatHangsCostsOthersNoTime(t testing.TB, h Harness) {
 	base := newName(t)
 	ttl := 2 * renewableTTL(open(t, h))

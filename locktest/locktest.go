@@ -104,7 +104,7 @@ func Cases() []Case {
 	var all []Case
 	for _, file := range [][]Case{
 		nameCases, exclusiveCases, ttlCases, waitingCases, releaseCases, renewalCases, lossCases,
-		fencingCases, sharedCases, inspectCases, listCases, severalCases, faultCases, barredCases, recallCases, keepCases, hangCases, forgottenCases, processCases, resourceCases,
+		fencingCases, sharedCases, weightCases, limitCases, inspectCases, listCases, severalCases, faultCases, barredCases, recallCases, keepCases, hangCases, forgottenCases, processCases, resourceCases,
 	} {
 		all = append(all, file...)
 	}
@@ -184,10 +184,10 @@ func skipped(offered Need) string {
 	return fmt.Sprintf("%d of %d cases skipped, for want of %v", n, len(Cases()), want)
 }
 
-// together is how many cases run at once. They mostly wait for leases to expire, so it
-// does not follow the number of processors as -parallel does; but what loads the engine
-// delays the others, so it is less where a call takes more than a millisecond, and one
-// where the machine is so busy that leases would end while cases make their calls.
+// together returns how many cases run at once. They mostly wait for leases to expire, so it does
+// not follow the number of processors as -parallel does. But a case that loads the engine delays
+// the others. So there are fewer if a call takes more than a millisecond. There is one if the
+// machine is so busy that leases would end during the calls of a case.
 func together(t testing.TB, h Harness) int {
 	const calls, slow, busy, many, few = 20, time.Millisecond, 20 * time.Millisecond, 8, 4
 	c := contend(t, open(t, h), request(newName(t)))

@@ -20,9 +20,9 @@ var lossCases = []Case{
 	{Name: "LostIsNotCalledOnRelease", Run: lostIsNotCalledOnRelease},
 }
 
-// holderLearnsBeforeSuccessor: the holder's link is a black hole. Its context ends by
-// its own timer, before anybody else can be granted. The drift is large here because
-// the timers of a busy machine are late; that of the engine's clock is the same.
+// holderLearnsBeforeSuccessor: the holder's link is a black hole. Its context ends by its own
+// timer, before anybody else can be granted. The drift is large here because the timers of a busy
+// machine are late. The clocks themselves agree: the engine runs on this machine.
 func holderLearnsBeforeSuccessor(t testing.TB, h Harness) {
 	d, sever := severable(t, h)
 	name := newName(t)

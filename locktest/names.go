@@ -64,7 +64,7 @@ func trickyNames(base string) []string {
 		"{a}b", "{b}a", "{}a", "a{b}", "a b", "a  b", "a ", " a", "a+b", "a&b=c", "a#b", "a;b", "a,b", "a|b", "a~", "a\u00a0",
 		"a'b", `a"b`, "a''b", "a'; DROP TABLE x; --", "a$1", "a%2Fb", "a%2fb", "a%252Fb", "a%00b", "a\\x00b", "a\\u0000b",
 		"é", "e\u0301", "É", "E\u0301", "ß", "ss", "SS", "ſs", "ı", "i", "I", "İ", "ﬁ", "fi", "日本", "\U0001F600",
-		// What engines may call the companions of a resource.
+		// Names that engines may give to the companions of a resource.
 		":fence", ":queue", ":wake", ":shared", ":token", ".fence", "/fence", "/queue", "/holders", "/waiters", "/lock", "/_c_", "-lock-", "__lock__",
 		"/lock-0000000000", "-fence", "_fence", "_queue", "a:", "a:fence", "{a}:fence", "{a}", "path", "path/x", "path/x/y",
 	} {

@@ -24,6 +24,8 @@ const (
 	NeedRaises
 	NeedTells
 	NeedKeeps
+	NeedWeights
+	NeedLimits
 	NeedOperator
 	NeedLossNotice
 	NeedTTLChange
@@ -41,7 +43,7 @@ const (
 var needNames = []string{
 	"Features.Fencing", "Features.Shared", "Features.Fair", "Features.Wakes", "Features.Resumes",
 	"Features.Lingers", "Features.Bars", "Features.Notes", "Features.Raises", "Features.Tells",
-	"Features.Keeps", "a driver.Operator",
+	"Features.Keeps", "Features.Weights", "Features.Limits", "a driver.Operator",
 	"notices of loss (Harness.NoLossNotice is set)",
 	"renewals with another TTL (Harness.FixedTTL is set)",
 	"renewals that shorten (Harness.NeverShortens is set)",
@@ -71,10 +73,13 @@ func offers(t testing.TB, h Harness) Need {
 	if (f.Recalls || f.Keeps) && !f.Tells {
 		t.Fatal("Features.Recalls or Features.Keeps is declared, but Features.Tells is not")
 	}
+	if f.Weights && !f.Shared || f.Limits && !(f.Shared && operates) {
+		t.Fatal("Features.Weights or Features.Limits is declared without Features.Shared, or Limits without a driver.Operator, which has SetLimit")
+	}
 	_, batches := d.(driver.BatchRenewer)
 	var n Need
 	for bit, has := range []bool{
-		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, f.Lingers, f.Bars, f.Notes, f.Raises, f.Tells, f.Keeps, operates,
+		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, f.Lingers, f.Bars, f.Notes, f.Raises, f.Tells, f.Keeps, f.Weights, f.Limits, operates,
 		!h.NoLossNotice, !h.FixedTTL, !h.NeverShortens, h.Pause != nil, h.Restart != nil, h.FlushState != nil, h.Address != "",
 		h.Hang != nil, batches, h.Forget != nil,
 	} {

@@ -51,7 +51,7 @@ func (p *Pairs) Trace(_ context.Context, e leasehold.Event) {
 	}
 }
 
-// begins notes a begin: of a hold after that of its wait has ended with a lease. Requires p.mu.
+// begins notes a begin. A hold must begin after its wait has ended with a lease. Requires p.mu.
 func (p *Pairs) begins(e leasehold.Event, key pair) {
 	if hold := p.ended[pair{leasehold.KindHold, e.ID}]; e.Kind == leasehold.KindKeep && hold.Step != leasehold.StepReleased {
 		p.breaks("%+v begins after %+v", e, hold)

@@ -122,7 +122,7 @@ type call struct {
 type request struct {
 	Resource, Owner, Note string
 	Mode                  driver.Mode
-	Limit                 int
+	Limit, Weight         int
 	TTL                   time.Duration
 	Queue                 bool
 }
@@ -140,22 +140,22 @@ type answer struct {
 
 // A holder is a driver.Holder with its owner whole, which a driver.Holder does not let out.
 type holder struct {
-	Owner string
-	Mode  driver.Mode
-	Limit int
-	Fence uint64
-	Held  time.Duration
-	Left  time.Duration
-	TTL   time.Duration
-	Note  string
+	Owner         string
+	Mode          driver.Mode
+	Limit, Weight int
+	Fence         uint64
+	Held          time.Duration
+	Left          time.Duration
+	TTL           time.Duration
+	Note          string
 }
 
 func holderOf(h driver.Holder) holder {
-	return holder{h.Owner.Reveal(), h.Mode, h.Limit, h.Fence, h.Held, h.Left, h.TTL, h.Note}
+	return holder{h.Owner.Reveal(), h.Mode, h.Limit, h.Weight, h.Fence, h.Held, h.Left, h.TTL, h.Note}
 }
 
 func (h holder) holder() driver.Holder {
-	return driver.Holder{Owner: driver.OwnerOf(h.Owner), Mode: h.Mode, Limit: h.Limit, Fence: h.Fence, Held: h.Held, Left: h.Left, TTL: h.TTL, Note: h.Note}
+	return driver.Holder{Owner: driver.OwnerOf(h.Owner), Mode: h.Mode, Limit: h.Limit, Weight: h.Weight, Fence: h.Fence, Held: h.Held, Left: h.Left, TTL: h.TTL, Note: h.Note}
 }
 
 // A state is a driver.State of such holders and waiters, of which it has what they share.
@@ -228,10 +228,12 @@ func (e *engine) serve(c call, a *answer) (err error) {
 		return d.(driver.Operator).Evict(ctx, c.Resource, c.Request.Owner, c.Text)
 	case "raise":
 		return d.(driver.Operator).RaiseFence(ctx, c.Resource, c.Fence)
+	case "limit":
+		return d.(driver.Operator).SetLimit(ctx, c.Resource, c.Request.Limit)
 	}
 	r := c.Request
 	claim, err := d.Claim(driver.Request{
-		Resource: r.Resource, Owner: r.Owner, Note: r.Note, Mode: r.Mode, Limit: r.Limit, TTL: r.TTL, Queue: r.Queue,
+		Resource: r.Resource, Owner: r.Owner, Note: r.Note, Mode: r.Mode, Limit: r.Limit, Weight: r.Weight, TTL: r.TTL, Queue: r.Queue,
 	})
 	if err != nil {
 		return err
@@ -355,7 +357,7 @@ func (r *remote) do(ctx context.Context, c call) (answer, error) {
 
 func (r *remote) Features() driver.Features {
 	f := memory.New().Features()
-	f.Wakes, f.Bars = false, false
+	f.Wakes, f.Bars, f.Tells, f.Recalls, f.Keeps = false, false, false, false, false
 	return f
 }
 
@@ -370,7 +372,7 @@ func (r *remote) Close() error {
 }
 
 func (r *remote) Claim(q driver.Request) (driver.Claim, error) {
-	return &remoteClaim{r, request{q.Resource, q.Owner, q.Note, q.Mode, q.Limit, q.TTL, q.Queue}}, nil
+	return &remoteClaim{r, request{q.Resource, q.Owner, q.Note, q.Mode, q.Limit, q.Weight, q.TTL, q.Queue}}, nil
 }
 
 func (r *remote) Inspect(ctx context.Context, resource string) (driver.State, error) {
@@ -394,6 +396,11 @@ func (r *remote) Evict(ctx context.Context, resource, owner, reason string) erro
 
 func (r *remote) RaiseFence(ctx context.Context, resource string, fence uint64) error {
 	_, err := r.do(ctx, call{Do: "raise", Resource: resource, Fence: fence})
+	return err
+}
+
+func (r *remote) SetLimit(ctx context.Context, resource string, limit int) error {
+	_, err := r.do(ctx, call{Do: "limit", Resource: resource, Request: request{Limit: limit}})
 	return err
 }
 

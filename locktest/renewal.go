@@ -278,8 +278,8 @@ func anotherClaimOfTheOwner(t testing.TB, h Harness) {
 	other.granted("it was released")
 }
 
-// resumeAfterHandOver: who resumes a lease cannot know how often it was handed over, and guards
-// that saw its last token must not refuse it.
+// resumeAfterHandOver: a process that resumes a lease cannot know how often it was handed over.
+// Guards that saw its last token must not refuse it.
 func resumeAfterHandOver(t testing.TB, h Harness) {
 	queued := make(chan struct{}, 1)
 	l1 := locker(t, open(t, h), leasehold.Options{

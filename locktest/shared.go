@@ -159,7 +159,7 @@ func exclusiveAfterCrashedSharer(t testing.TB, h Harness) {
 	writer.renewed(longTTL)
 }
 
-// sharedFencesGrow: each sharer has a fence of its own, above those of earlier grants.
+// sharedFencesGrow: each sharer has a fence of its own, above the fences of earlier grants.
 func sharedFencesGrow(t testing.TB, h Harness) {
 	d := open(t, h)
 	name := newName(t)

@@ -57,8 +57,8 @@ func oddTTLs(f driver.Features) []time.Duration {
 	}
 }
 
-// leastTTL is the shortest that a caller may ask for; below that of an engine without
-// a MinTTL nothing is left of a lease when it arrives.
+// leastTTL is the shortest TTL that a caller may request. On an engine without a MinTTL, nothing
+// would be left of a shorter lease when it arrives.
 func leastTTL(f driver.Features) time.Duration { return max(f.MinTTL, time.Millisecond) }
 
 // ttlsAreRoundedUp: a grant says that it is at least as long as was asked for, and less

@@ -111,6 +111,7 @@ type warp struct {
 	list     func(w *warped, ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error)
 	evict    func(w *warped, ctx context.Context, resource, owner, reason string) error
 	raise    func(w *warped, fence uint64) error
+	limit    func(w *warped, ctx context.Context, resource string, limit int) error
 	close    func(w *warped) error
 
 	*notes // of one harness
@@ -202,6 +203,13 @@ func (w *warped) RaiseFence(ctx context.Context, resource string, fence uint64) 
 		return w.raise(w, fence)
 	}
 	return w.Driver.RaiseFence(ctx, resource, fence)
+}
+
+func (w *warped) SetLimit(ctx context.Context, resource string, limit int) error {
+	if w.limit != nil {
+		return w.limit(w, ctx, resource, limit)
+	}
+	return w.Driver.SetLimit(ctx, resource, limit)
 }
 
 func (w *warped) Close() error {

@@ -100,7 +100,7 @@ func (s *Server) at(name string) *resource {
 // settle wakes the waiters whose turn it is and drops an empty resource. Requires s.mu.
 func (s *Server) settle(name string, r *resource) {
 	s.fence = max(s.fence, r.Fence)
-	if len(r.Claims) > 0 {
+	if len(r.Claims) > 0 || r.Limit > 0 {
 		r.wakeNext()
 		return
 	}
@@ -120,7 +120,7 @@ type Driver struct {
 // Features implements [driver.Driver]. All features are supported.
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
-		Engine: "memory", Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
+		Engine: "memory", Fencing: true, Shared: true, Weights: true, Limits: true, Fair: true, Wakes: true, Resumes: true,
 		Lingers: true, Bars: true, Notes: true, Raises: true, Tells: true, Recalls: true, Keeps: true,
 		MinTTL: minTTL, Step: time.Nanosecond,
 	}
@@ -212,8 +212,11 @@ func (c *claim) try() (_ driver.Grant, wanted []*claim, _ error) {
 		wanted = r.wanted(nil, r.claims...)
 	}
 	c.at = len(r.Claims) - 1
-	if a.Barred {
+	switch {
+	case a.Barred:
 		return driver.Grant{}, wanted, driver.ErrBarred
+	case a.Heavy:
+		return driver.Grant{}, wanted, driver.ErrTooHeavy
 	}
 	if !a.Granted {
 		return driver.Grant{}, wanted, c.refusal(now, a)
@@ -312,5 +315,19 @@ func (d *Driver) RaiseFence(ctx context.Context, _ string, fence uint64) error {
 	d.server.mu.Lock()
 	defer d.server.mu.Unlock()
 	d.server.fence = max(d.server.fence, driver.NumberOf(fence))
+	return nil
+}
+
+// SetLimit implements [driver.Operator].
+func (d *Driver) SetLimit(ctx context.Context, name string, limit int) error {
+	if err := driver.CheckLimit(limit); err != nil {
+		return err
+	}
+	r, _, err := d.begin(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer d.end(name, r)
+	r.SetLimit(limit)
 	return nil
 }

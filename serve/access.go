@@ -22,7 +22,7 @@ type Right string
 
 // The rights. None contains another.
 const (
-	View  Right = "view"  // show, list, events, and who holds what it is refused
+	View  Right = "view"  // show, list, events; the holder's name in refusals
 	Lock  Right = "lock"  // acquire, renew, release, note, reserve
 	Evict Right = "evict" // evict, remove waiters, reset, and lift fences
 )
@@ -30,14 +30,14 @@ const (
 // A Rule grants rights to the names that begin with a prefix; "" is all.
 type Rule struct {
 	Prefix string  `json:"prefix"` // of names; "": all names
-	Rights []Right `json:"rights"` // to these names; rules add up
+	Rights []Right `json:"rights"` // for these names; rules add up
 }
 
-// A Client is who calls, as far as the server knows.
+// A Client is a caller, as the server knows it.
 type Client struct {
 	Name  string // in the log
 	Rules []Rule // what it may do; none: nothing
-	By    string // how it is known: token, certificate or proxy; "": it is not told
+	By    string // how it was identified: token, certificate or proxy; "": not stated
 }
 
 // May reports whether the client has a right to a name.
@@ -47,8 +47,8 @@ func (c *Client) May(right Right, name string) bool {
 	})
 }
 
-// views are the beginnings of all names that start with prefix and that the client may view, in order.
-// No name has two of them.
+// views returns the shortest prefixes that cover all names which start with prefix and which the
+// client may view, in order. No name has two of them.
 func (c *Client) views(prefix string) (all []string) {
 	for _, r := range c.Rules {
 		switch {
@@ -73,35 +73,35 @@ func (c *Client) views(prefix string) (all []string) {
 // anybody may do everything.
 var anybody = &Client{Rules: []Rule{{"", []Right{View, Lock, Evict}}}, By: wire.ByOpen}
 
-// ErrUnknownClient: a request has no token and no certificate that somebody is known by. ErrWrongToken: it has a token
-// that nobody is known by.
+// ErrUnknownClient means that a request has neither a known token nor a known certificate.
+// ErrWrongToken means that its token is unknown.
 var (
 	ErrUnknownClient = errors.New("nobody is known by this token or certificate")
 	ErrWrongToken    = fmt.Errorf("%w: the token is wrong", ErrUnknownClient)
 )
 
-// An Access is a file that says who may what. It is read again when it changes.
+// An Access is a file that says who may do what. It is reread when it changes.
 //
 //	{"clients": [{"name": "ci", "tokens": ["sha256 in hex"], "certificates": ["ci.internal"],
 //	  "rules": [{"prefix": "ci/", "rights": ["view", "lock"]}]}]}
 //
-// With [Access.TrustProxy], "proxy_users" lists those whom a reverse proxy has signed in.
+// With [Access.TrustProxy], "proxy_users" lists people whom a reverse proxy has signed in.
 //
-// Tokens are kept as the SHA-256 of what the client sends, in hex: that is enough for tokens that
-// are long and random, and for no others. Certificates are those whose common name, DNS name or URI
-// is listed, by an authority that the listener trusts.
+// The file has the SHA-256 of each token, in hex. That is safe only for tokens that are long and
+// random. A certificate counts if its common name, a DNS name or a URI is listed, and the listener
+// trusts its authority.
 type Access struct {
 	file  *reread.Files[*clients]
 	proxy proxy
 }
 
-// clients are those of one reading of the file.
+// clients are the clients in one reading of the file.
 type clients struct {
 	byToken, byCertificate, byProxyUser map[string]*Client
 }
 
-// ReadAccess reads the file at path. failed is told of changes that cannot be read; then what
-// was read before stays in force.
+// ReadAccess reads the file at path. If a change cannot be read, it calls failed, and the earlier
+// contents stay in force.
 func ReadAccess(path string, failed func(error)) (*Access, error) {
 	file, err := reloaded(failed, func(texts [][]byte) (*clients, error) { return readClients(path, texts[0]) }, path)
 	if _, unread := errors.AsType[*os.PathError](err); unread {

@@ -80,6 +80,8 @@ func (s *Server) acquireRequest(a *attempt) (driver.Request, error) {
 		return driver.Request{}, fmt.Errorf("at_least_ms is above %d", wire.Millis(maxTTL))
 	case c.AtLeast > 0 && !s.features.Lingers:
 		return driver.Request{}, fmt.Errorf("%w: at_least_ms", driver.ErrUnsupported)
+	case c.Wanted && !s.features.Tells:
+		return driver.Request{}, fmt.Errorf("%w: wanted", driver.ErrUnsupported)
 	case c.Queue && c.Owner == "":
 		return driver.Request{}, errors.New("who keeps a place in the queue over calls needs an owner of its own")
 	}
@@ -129,7 +131,7 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	if !fresh && !isEnded && !alike(a.one.req, req.Mode, req.Limit) {
 		return errOther
 	}
-	if err := s.renewClaim(a.one, req); err != nil {
+	if err := s.renewClaim(a.one, req, a.call.Wanted); err != nil {
 		return err
 	}
 	a.one.acquires = true
@@ -159,12 +161,13 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 }
 
 // renewClaim makes the driver's claim anew if the caller asks for something else.
-func (s *Server) renewClaim(one *claim, req driver.Request) error {
-	if was := one.req; one.driver != nil && (was.Mode != req.Mode || was.Limit != req.Limit || was.TTL != req.TTL || was.Queue != req.Queue || was.Note != req.Note) {
+func (s *Server) renewClaim(one *claim, req driver.Request, wanted bool) error {
+	was := one.req
+	if one.driver != nil && (was.Mode != req.Mode || was.Limit != req.Limit || was.TTL != req.TTL || was.Queue != req.Queue || was.Note != req.Note || wanted != (one.recall != nil)) {
 		s.forget(one)
 		one.driver = nil
 	}
-	return s.use(one, req)
+	return s.use(one, req, wanted)
 }
 
 // wait is how long the call waits for other holders.
@@ -197,6 +200,7 @@ func (a *attempt) resume() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
 	a.sent = time.Now()
+	a.one.recall.begin()
 	if a.grant, err = a.one.driver.Renew(ctx, a.one.req.TTL); err == nil {
 		err = a.granted(ctx)
 	}
@@ -209,6 +213,7 @@ func (a *attempt) try() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
 	a.sent = time.Now()
+	a.one.recall.begin()
 	a.grant, err = a.one.driver.Try(ctx)
 	a.answered = time.Now()
 	if err == nil {
@@ -229,6 +234,7 @@ func (a *attempt) try() (err error) {
 // granted notes a grant. One that may be by a call to another instance is in the mode of that call.
 func (a *attempt) granted(ctx context.Context) error {
 	one := a.one
+	one.recall.granted(a.grant.Fence)
 	if another := !one.lease.since.IsZero() && one.lease.fence != a.grant.Fence; a.elsewhere || another {
 		if err := a.s.checkMode(ctx, one); err != nil {
 			one.acquires = false // its mode is not that of what it has
@@ -264,8 +270,8 @@ func alike(req driver.Request, mode driver.Mode, limit int) bool {
 	return req.Mode == mode && req.Limit == limit
 }
 
-// checkMode asks the engine whether the claim's lease is in the mode that was asked for: whoever
-// was told that it is alone, while it shares, would act beside others.
+// checkMode asks the engine whether the claim's lease has the requested mode. A caller that
+// believes it is alone, while it shares, would act beside others.
 func (s *Server) checkMode(ctx context.Context, one *claim) error {
 	state, err := s.inspect(ctx, one.key.name)
 	for _, h := range state.Holders {
@@ -299,7 +305,9 @@ func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attemp
 	busy, refused := errors.AsType[*driver.Busy](err)
 	switch {
 	case err == nil:
-		delivered := r.Context().Err() == nil && s.answer(w, http.StatusOK, grantOf(a.call.Claim, a.grant, a.received, a.sent))
+		grant := grantOf(a.call.Claim, a.grant, a.received, a.sent)
+		grant.Wanted = a.one.recall.came()
+		delivered := r.Context().Err() == nil && s.answer(w, http.StatusOK, grant)
 		if !delivered && !a.chosen {
 			s.giveUp(a.one)
 		}

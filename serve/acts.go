@@ -40,7 +40,7 @@ func (h *hub) tell(e told, now *holding) {
 	h.hear(e, false)
 }
 
-// idle reports whether nobody is told of anything.
+// idle reports whether there is nobody to notify.
 func (h *hub) idle() bool { return h.s.history == nil && h.count() == 0 }
 
 // granted is for a claim that was granted a lease; waited is nil if it is not known for how long it waited, and by is who
@@ -103,8 +103,8 @@ func (h *hub) left(one *claim) {
 	h.record(e)
 }
 
-// released is for a claim that has released a lease or a place in the queue. A lease that this instance
-// has neither granted nor renewed is told as it was seen.
+// released is for a claim that has released a lease or a place in the queue. If this instance has
+// neither granted nor renewed the lease, it is reported as the last look saw it.
 func (h *hub) released(one *claim) {
 	if h.idle() {
 		return

@@ -115,8 +115,8 @@ func (s *Server) lost(w http.ResponseWriter, code string, err error) {
 	s.answer(w, http.StatusGone, wire.Answer{Outcome: wire.Lost, Code: code, Error: err.Error()})
 }
 
-// failed answers a call to the engine that came to err, which is not nil and no *driver.Busy.
-// What an engine does not do yet is a no to an attempt alone: a renewal is to be repeated.
+// failed answers a call to the engine that failed with err, which is neither nil nor a
+// *driver.Busy. ErrNotYet is a no only to an attempt: a renewal must be repeated.
 func (s *Server) failed(w http.ResponseWriter, err error) {
 	for _, f := range []struct {
 		err    error

@@ -33,7 +33,7 @@ func (s *Server) with(w http.ResponseWriter, r *http.Request, c *wire.Claim, ttl
 		return
 	}
 	defer give()
-	if err := s.use(one, req); err != nil {
+	if err := s.use(one, req, false); err != nil {
 		s.failed(w, err)
 		return
 	}
@@ -86,12 +86,19 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.with(w, r, &c.Claim, c.TTL, func(ctx context.Context, one *claim) error {
+		if c.Wanted {
+			if err := s.asksRecall(one); err != nil {
+				return err
+			}
+		}
 		sent := time.Now()
+		one.recall.begin()
 		g, err := one.driver.Renew(ctx, s.roundUp(wire.Duration(c.TTL)))
 		if err != nil {
 			s.ended(one, err)
 			return err
 		}
+		one.recall.granted(g.Fence)
 		if one.lease.fence = g.Fence; one.lease.since.IsZero() {
 			one.lease.since, one.lease.term = sent, &term{}
 			one.lease.term.lasts(sent, g.TTL)
@@ -100,7 +107,9 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
 			one.lease.term.lasts(sent, g.TTL)
 		}
 		s.claims.lasts(one, onGrant, sent.Add(g.TTL))
-		s.answer(w, http.StatusOK, grantOf(c.Claim, g, received, sent))
+		answer := grantOf(c.Claim, g, received, sent)
+		answer.Wanted = one.recall.came()
+		s.answer(w, http.StatusOK, answer)
 		return nil
 	})
 }

@@ -13,9 +13,9 @@ import (
 // that found the lease gone: both come by connections of their own.
 const causeWithin = 200 * time.Millisecond
 
-// hears is a claim's Request.Lost. What the driver tells is no answer to anybody, for the owner is the
-// caller's and may be that of a claim on another name; it says why, where the engine says that the
-// lease is over.
+// hears returns a claim's Request.Lost. It ends nothing, because the caller chose the owner, and
+// may have used it for a claim on another name. It only gives the reason once the engine reports
+// that the lease is over.
 func (s *Server) hears(k key, cause chan<- error) func(error) {
 	return func(why error) {
 		if reason, ok := evictedFor(why); ok {
@@ -55,7 +55,7 @@ func (s *Server) findCause(one *claim) {
 	}
 }
 
-// begins is for a grant: what was told before is not about it. Requires the turn.
+// begins is for a grant: earlier reports are not about it. Requires the turn.
 func (one *claim) begins() {
 	one.evicted = nil
 	select {

@@ -43,11 +43,12 @@ type claim struct {
 	driver  *watchedClaim // guarded by calling, as is what follows
 	req     driver.Request
 	lease   lastGrant
-	// acquires: its req is that of a call to acquire, which said the mode.
+	// acquires: its req is from a call to acquire, which stated the mode.
 	acquires bool
 	cause    chan error // brings why its lease has ended, if the engine tells; nil: the driver's claim is not made
 	evicted  error      // what came of it
 	queued   time.Time  // when it took its place in the queue; zero: it has none
+	recall   *recall    // tells its holder that others wait; nil: nobody has asked
 
 	calls // guarded by claims.mu
 }
@@ -120,7 +121,7 @@ var (
 
 // enter returns the claim that k calls, for a call of that order. A call that waits for other
 // holders makes room for it. An owner whose claim has ended acquires again only if its caller
-// counts its calls, so that a late one is told from a new one. leave follows.
+// counts its calls, so that a late call can be distinguished from a new one. leave must follow.
 func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -358,11 +359,15 @@ func take(ctx context.Context, one *claim) error {
 	return errStuck
 }
 
-// use makes the driver's claim unless there is one. Requires the turn.
-func (s *Server) use(one *claim, req driver.Request) (err error) {
+// use makes the driver's claim unless there is one. wanted: its holder asks to hear that others wait. Requires the turn.
+func (s *Server) use(one *claim, req driver.Request, wanted bool) (err error) {
 	if one.driver == nil {
 		one.cause = make(chan error, 1)
 		req.Lost = s.hears(one.key, one.cause)
+		if one.recall = nil; wanted && s.features.Tells {
+			one.recall = s.newRecall(one.key, req.Mode)
+			req.Wanted = one.recall.comes
+		}
 		one.req = req
 		one.driver, err = s.claim(req)
 	}

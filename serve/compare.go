@@ -12,32 +12,32 @@ import (
 )
 
 // look asks the engine and tells what has changed. An answer that is not whole tells nothing. It
-// returns how long the engine took to list what is held, and whether the answer was whole.
-func (h *hub) look(ctx context.Context, g gaze) (took time.Duration, whole bool) {
+// returns what it saw, how long the engine took to list that, and whether the answer was whole.
+func (h *hub) look(ctx context.Context, g gaze) (s seen, took time.Duration, whole bool) {
 	ask, cancel := context.WithTimeout(ctx, 2*callBound)
 	defer cancel()
 	began := time.Now()
-	seen, fit, err := h.list(ask, validPrefix(g.prefix), g.all)
+	s, fit, err := h.list(ask, validPrefix(g.prefix), g.all)
 	took = time.Since(began)
 	if g.all && ctx.Err() == nil {
 		slow := err != nil && errors.Is(ask.Err(), context.DeadlineExceeded)
-		defer func() { h.s.history.saw(began, lookShare*took, seen.sight, err == nil && !fit, slow) }()
+		defer func() { h.s.history.saw(began, lookShare*took, s.sight, err == nil && !fit, slow) }()
 	}
 	if err != nil {
-		return took, false
+		return seen{}, took, false
 	}
 	if g.heard && (fit || g.prefix == g.narrow) {
 		h.follows(fit)
 	}
 	if fit {
 		if g.heard {
-			h.askAgain(ask, seen.held, g.narrow)
+			h.askAgain(ask, s.held, g.narrow)
 		}
-		h.compare(seen, g.prefix)
+		h.compare(s, g.prefix)
 	} else if g.all {
 		h.narrows(g)
 	}
-	return took, true
+	return s, took, true
 }
 
 // seen is what a look has seen.
@@ -101,8 +101,8 @@ func (h *hub) narrows(g gaze) {
 	h.prefix = g.narrow
 }
 
-// askAgain asks for each lease that is not seen any more, for itself: a holder that is told of
-// its end stops. Of those that it does not come to, for many end at once, the next look asks.
+// askAgain asks about each lease that is not seen any more, because a holder whose end is reported
+// stops. If there are too many, the next look asks about the rest.
 func (h *hub) askAgain(ctx context.Context, held map[lease]*holding, prefix string) {
 	began := time.Now()
 	again := func(l lease) {
@@ -160,8 +160,8 @@ func (h *hub) notIn(held map[lease]*holding, prefix string) (gone []lease) {
 	return gone
 }
 
-// compare tells the difference between what was known and what is seen, but for names of which
-// this instance has told something meanwhile, and for those of which nothing was known.
+// compare reports the difference between what was known and what is seen. It omits names that this
+// instance has reported on meanwhile, and names of which nothing was known.
 func (h *hub) compare(s seen, prefix string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -213,8 +213,8 @@ func (h *hub) compare(s seen, prefix string) {
 	}
 }
 
-// A breath lets others have a mutex during a long work under it: calls on leases wait for it. What they tell meanwhile is in
-// touched.
+// A breath lets others have a mutex during long work under it, because calls on leases wait for it.
+// What they report meanwhile is in touched.
 type breath int
 
 // breathEvery is how many leases are compared in one go: they take a part of a millisecond.
@@ -293,8 +293,8 @@ func sinceOf(from, to time.Time) *int64 {
 	return &ms
 }
 
-// because notes that an engine has told of an eviction by another instance or program. It is told when the
-// lease is seen to have ended.
+// because notes that an engine has reported an eviction by another instance or program. It is sent
+// to listeners when the lease is seen to have ended.
 func (h *hub) because(k key, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

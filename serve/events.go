@@ -3,7 +3,10 @@ package serve
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/wire"
@@ -32,6 +35,11 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		s.rejected(w, err)
 		return
 	}
+	kinds, err := kindsOf(r.URL.Query().Get("kind"))
+	if err != nil {
+		s.invalid(w, err)
+		return
+	}
 	v := w.(*visit)
 	leave, ok := s.gate.enter(v.who(), streams)
 	if !ok {
@@ -39,7 +47,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	l := s.hub.listen(prefix, v.client)
+	l := s.hub.listen(prefix, kinds, v.client)
 	defer s.hub.leave(l)
 	select {
 	case <-l.ready:
@@ -60,6 +68,20 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		st.run(r.Context(), s.draining, l, func() bool { return s.stillMay(r, l) })
 	}
 	_ = st.ctl.SetWriteDeadline(time.Time{}) // a connection without deadlines has none, and others go on
+}
+
+// kindsOf are the kinds that a stream is asked for; nil: it is not asked for some.
+func kindsOf(text string) (kinds []string, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	for _, kind := range strings.Split(text, ",") {
+		if !slices.Contains(wire.EventKinds, kind) {
+			return nil, fmt.Errorf("kind is one of %s, or several with commas", strings.Join(wire.EventKinds, ", "))
+		}
+		kinds = append(kinds, kind)
+	}
+	return kinds, nil
 }
 
 // stillMay looks again at what the listener may view, and reports whether it is still known: a

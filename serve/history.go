@@ -57,7 +57,7 @@ func (s *Server) showHistory(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, http.StatusOK, s.history.answer(r.Context(), q))
 }
 
-// historyQuery reads a query. What it says of the prefix is not yet what the client may view.
+// historyQuery reads a query. It does not check yet what of the prefix the client may view.
 func (s *Server) historyQuery(r *http.Request) (q HistoryQuery, err error) {
 	query := r.URL.Query()
 	if q.Limit, err = limitOf(query.Get("limit")); err != nil {

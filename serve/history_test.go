@@ -269,6 +269,10 @@ func (d *late) RaiseFence(ctx context.Context, name string, fence uint64) error 
 	return d.Driver.(driver.Operator).RaiseFence(ctx, name, fence)
 }
 
+func (d *late) SetLimit(ctx context.Context, name string, limit int) error {
+	return d.Driver.(driver.Operator).SetLimit(ctx, name, limit)
+}
+
 func (c lateClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	time.Sleep(c.d.by) // a call that is under way keeps its claim
 	return c.Claim.Renew(ctx, ttl)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,9 +14,9 @@ import (
 )
 
 const (
-	// lookEvery is how often the engine is asked what is held while somebody listens: what
-	// other instances and programs do is told so much later. It is asked less often where its
-	// answer takes more than a part of that.
+	// lookEvery is how often the engine is asked what is held while somebody listens. Events of
+	// other instances and programs are that late. It is asked less often if its answer takes more
+	// than a part of that.
 	lookEvery = time.Second
 	lookShare = 20
 	// lookSoon is how soon it is asked when there is reason to.
@@ -49,6 +50,8 @@ type hub struct {
 	looking   bool                // guarded by mu; there is a goroutine that looks
 	partial   bool                // guarded by mu; the last look for listeners met more than mostFollowed
 	due       time.Time           // guarded by mu; when the history is to have a look at all names
+	waited    map[lease]*waitedAt // guarded by mu; the places that the last look saw; nil: nobody hears of those who are wanted
+	told      map[lease]bool      // guarded by mu; of which leases this instance has told since that they are wanted
 }
 
 // A waitedAt is a place in a queue, and when it was taken; zero: unknown.
@@ -64,16 +67,26 @@ type waitedAt struct {
 // A lease is what others can tell it by.
 type lease struct{ name, handle string }
 
-// A listener hears of names with a prefix.
+// A listener gets the events of names with a prefix.
 type listener struct {
 	prefix string
-	client *Client       // guarded by hub.mu; is told what it may view
-	more   chan struct{} // has room for one: there is something to take
-	behind []*sent       // guarded by hub.mu; what it has not taken
-	bytes  int           // guarded by hub.mu; of behind
-	missed bool          // guarded by hub.mu; it was too far behind, and hears no more
-	ready  chan struct{} // closed when all that happens from here on is told
-	asked  bool          // guarded by hub.mu; a look has begun since it listens
+	kinds  []string       // nil: all but wire.EventWanted
+	client *Client        // guarded by hub.mu; is told what it may view
+	more   chan struct{}  // has room for one: there is something to take
+	behind []*sent        // guarded by hub.mu; what it has not taken
+	bytes  int            // guarded by hub.mu; of behind
+	wanted map[lease]bool // guarded by hub.mu; of those in behind, the leases that others wait for
+	missed bool           // guarded by hub.mu; it was too far behind, and hears no more
+	ready  chan struct{}  // closed when all that happens from here on is told
+	asked  bool           // guarded by hub.mu; a look has begun since it listens
+}
+
+// minds reports whether it gets that kind.
+func (l *listener) minds(kind string) bool {
+	if l.kinds == nil {
+		return kind != wire.EventWanted
+	}
+	return slices.Contains(l.kinds, kind)
 }
 
 func (l *listener) isReady() bool {
@@ -117,8 +130,8 @@ func (h *hub) init(s *Server) {
 }
 
 // listen adds a listener. The caller calls leave.
-func (h *hub) listen(prefix string, client *Client) *listener {
-	l := &listener{prefix: prefix, client: client, more: make(chan struct{}, 1), ready: make(chan struct{})}
+func (h *hub) listen(prefix string, kinds []string, client *Client) *listener {
+	l := &listener{prefix: prefix, kinds: kinds, client: client, more: make(chan struct{}, 1), ready: make(chan struct{})}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.listeners[l] = true
@@ -143,6 +156,7 @@ func (h *hub) start() {
 // forget forgets what is known. Requires mu.
 func (h *hub) forget() {
 	h.known, h.compared = nil, false
+	h.waited, h.told = nil, nil
 	clear(h.evicts)
 	for l, one := range h.places {
 		h.losePlace(l, one)
@@ -217,8 +231,9 @@ func (h *hub) run(ctx context.Context) {
 		if !ok {
 			return
 		}
-		took, whole := h.look(ctx, g)
+		s, took, whole := h.look(ctx, g)
 		h.begun(g.ready, whole)
+		h.recallSeen(s, g.ready)
 		h.expire()
 		if g.all {
 			allMissed = missedAfter(allMissed, whole)
@@ -319,8 +334,8 @@ func (h *hub) begin() (g gaze, ok bool) {
 	return g, true
 }
 
-// begun tells listeners that they hear of all from here on, if the look was whole; else the next
-// one is for them.
+// begun reports to listeners that they get everything from here on, if the look was whole.
+// Otherwise the next look does.
 func (h *hub) begun(ready []*listener, whole bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -340,8 +355,8 @@ func common(a, b string) string {
 	return a[:n]
 }
 
-// follows notes whether a look has met few enough names. What it knew of more is forgotten, so that the
-// next look that does begins anew; and the listeners are told.
+// follows notes whether a look has met few enough names. If not, it discards what is known, so that
+// the next look that does begins anew, and notifies the listeners.
 func (h *hub) follows(fit bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -385,9 +400,17 @@ func (h *hub) record(e told) {
 // hear gives an event to those whom it concerns, all of whom share it. seen: a look has found it, and those whose streams
 // are not open yet are not told. Requires mu.
 func (h *hub) hear(e told, seen bool) {
+	h.hearBy(e, func(l *listener) bool { return !seen || l.isReady() })
+}
+
+// hearBy is hear for those listeners. Requires mu.
+func (h *hub) hearBy(e told, those func(*listener) bool) {
 	var shared *sent
 	for l := range h.listeners {
-		if !strings.HasPrefix(e.Name, l.prefix) || seen && !l.isReady() || !l.client.May(View, e.Name) {
+		if !l.minds(e.kind) || !strings.HasPrefix(e.Name, l.prefix) || !those(l) || !l.client.May(View, e.Name) {
+			continue
+		}
+		if e.kind == wire.EventWanted && !l.lacks(e.lease()) {
 			continue
 		}
 		if shared == nil {
@@ -419,7 +442,7 @@ func (h *hub) give(l *listener, e *sent) {
 func (h *hub) take(l *listener) (all []*sent, missed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all, l.behind = l.behind, nil
+	all, l.behind, l.wanted = l.behind, nil, nil
 	return all, l.missed
 }
 

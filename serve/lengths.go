@@ -68,7 +68,7 @@ func (h *hub) times(state *driver.State, asked time.Time) {
 		if one.TTL > 0 || one.Left <= 0 || one.Owner.Reveal() == "" {
 			continue
 		}
-		if _, d := wire.Said(one.Note); d != nil && d.Kind != "" {
+		if _, d := wire.Said(one.Note); d != nil && !d.Renews() {
 			continue // nobody renews it
 		}
 		if was, _ := h.asKnown(lease{state.Resource, wire.Handle(one.Owner.Reveal())}); was != nil {

@@ -24,6 +24,7 @@ type metrics struct {
 	storeSeconds durations // by call
 	grants       counter   // by mode
 	evictions    counter
+	recalls      counter
 	lost         counter // by cause
 	notices      counter // by outcome
 }
@@ -31,8 +32,8 @@ type metrics struct {
 // bounds are of the histograms, in seconds.
 var bounds = [...]float64{0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 30}
 
-// counted are the calls that are told apart, with what each can come to; all else is "other", so that
-// nobody makes as many counters as there are paths.
+// counted are the calls with counters of their own, and their outcomes. All other paths are
+// "other", so that nobody can make as many counters as there are paths.
 var counted = map[string][]string{
 	wire.Acquire:  {wire.Granted, wire.Busy, wire.Lost, wire.Refused, wire.Unknown},
 	wire.Renew:    {wire.Granted, wire.Lost, wire.Refused, wire.Unknown},
@@ -83,6 +84,8 @@ func (m *metrics) init() {
 	m.grants.begin(label("mode", wire.Exclusive), label("mode", wire.Shared))
 	m.evictions.init("leasehold_service_evictions_total", "Leases that this instance evicted.")
 	m.evictions.begin("")
+	m.recalls.init("leasehold_service_recalls_total", "Leases of this instance's clients whose holder was told that others wait.")
+	m.recalls.begin("")
 	m.lost.init("leasehold_service_lost_total", "Leases of this instance's clients that ended before they were released.")
 	m.lost.begin(label("cause", causeExpired), label("cause", causeEvicted), label("cause", causeUnexplained))
 	m.notices.init("leasehold_webhook_notices_total", "Notices for the webhook that came to an end.")
@@ -120,7 +123,7 @@ func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) {
 	m := s.metrics
 	m.calls.write(&b)
 	m.storeSeconds.write(&b)
-	for _, c := range []*counter{&m.storeCalls, &m.grants, &m.evictions, &m.lost, &m.notices} {
+	for _, c := range []*counter{&m.storeCalls, &m.grants, &m.evictions, &m.recalls, &m.lost, &m.notices} {
 		c.write(&b)
 	}
 	for _, g := range []struct {
@@ -180,8 +183,9 @@ func (r *recorder) gauges(now time.Time) []figure {
 	}
 }
 
-// glance is what the last look at the whole store has seen, or nil, whether the store was up then or later, and for how long
-// the file has not taken what it was given; 0: it has, or there is no file.
+// glance returns what the last look at the whole store has seen, or nil, and whether the store was
+// up then or later. lag is how long the file has not taken an entry; 0: it has, or there is no
+// file.
 func (r *recorder) glance(now time.Time) (seen *sight, up bool, lag time.Duration) {
 	if r == nil {
 		return nil, false, 0

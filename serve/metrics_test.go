@@ -32,7 +32,7 @@ func TestCountersStartAtZero(t *testing.T) {
 	for _, name := range []string{
 		`leasehold_store_calls_total{call="try",outcome="unknown"}`, `leasehold_service_grants_total{mode="shared"}`,
 		`leasehold_service_lost_total{cause="expired"}`, `leasehold_service_lost_total{cause="evicted"}`,
-		`leasehold_service_lost_total{cause="unexplained"}`, "leasehold_service_evictions_total",
+		`leasehold_service_lost_total{cause="unexplained"}`, "leasehold_service_evictions_total", "leasehold_service_recalls_total",
 		`leasehold_webhook_notices_total{outcome="delivered"}`, `leasehold_webhook_notices_total{outcome="failed"}`,
 		`leasehold_webhook_notices_total{outcome="dropped"}`,
 	} {

@@ -8,11 +8,12 @@ import (
 )
 
 const (
-	// step is that of a series, and steps how many there are.
+	// step is the step of a series, and steps is how many there are.
 	step, steps = time.Minute, 120
 	// waitsFor is the time whose grants the figures of waits are about.
 	waitsFor = 10 * time.Minute
-	// scales is how many lengths of waits are told apart, and perOctave how many of them between one and its double.
+	// scales is how many lengths of waits are distinguished, and perOctave how many of them lie between
+	// one and its double.
 	scales, perOctave = 128, 4
 )
 
@@ -133,7 +134,7 @@ func (one *minute) count(e *HistoryEntry) {
 func (e *HistoryEntry) isLoss() bool {
 	_, d := wire.Said(e.Note)
 	if d != nil {
-		return d.Kind == ""
+		return d.Renews()
 	}
 	return e.Held != nil && e.Silent != nil && *e.Held > *e.Silent // it was renewed
 }
@@ -175,7 +176,7 @@ func quantile(waits *[scales]uint32, part float64) *int64 {
 	return nil
 }
 
-// point is a minute as it is told.
+// point converts a minute to a point of a series.
 func (one *minute) point(ago time.Duration) wire.Point {
 	p := wire.Point{Ago: wire.Millis(ago), Grants: one.grants, Lost: one.lost, P50: quantile(&one.waits, 0.5), P99: quantile(&one.waits, 0.99)}
 	if one.seen {

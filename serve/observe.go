@@ -16,7 +16,7 @@ func (s *Server) observeLoss(e told) {
 		s.webhook.tell(wire.NoticeEvicted, e.notice())
 		return
 	}
-	if e.Details != nil && e.Details.Kind != "" {
+	if e.Details != nil && !e.Details.Renews() {
 		return // one that nobody means to renew
 	}
 	about := e.notice()

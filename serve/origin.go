@@ -11,9 +11,9 @@ import (
 // sameOrigin looks at what a browser says of where a call comes from.
 var sameOrigin = http.NewCrossOriginProtection()
 
-// fromHere refuses what a page of somebody else has a browser send: a call that changes
-// something and comes from another origin, and any call to a name of loopback that is not one,
-// which is how such a page makes itself the same origin.
+// fromHere refuses calls that somebody else's page makes a browser send. These are calls that
+// change something and come from another origin. They are also all calls over the loopback to a
+// host name that is not one of its names, because such a page uses one to be the same origin.
 func (s *Server) fromHere(r *http.Request) error {
 	host := hostOf(r.Host)
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && isLoopback(hostOf(local.String())) {

@@ -39,7 +39,7 @@ func (s *sight) holds(e wire.Event, h driver.Holder) {
 	s.held++
 	s.rows = append(s.rows, row{
 		name: e.Name, host: eventHost(e), since: before(s.at, h.Held), left: h.Left, ttl: h.TTL,
-		renews: e.Details != nil && e.Details.Kind == "",
+		renews: e.Details != nil && e.Details.Renews(),
 	})
 }
 

@@ -16,8 +16,9 @@ type proxy struct {
 	from   []netip.Prefix // its addresses
 }
 
-// TrustProxy has a header name the client, on connections that come from these addresses themselves: what others write
-// into it does not count. The proxy must remove it from what people send. Call TrustProxy before the first call to Client.
+// TrustProxy lets a header name the client on connections that come directly from these addresses.
+// On other connections the header is ignored. The proxy must remove it from the requests that it
+// gets. Call TrustProxy before the first call to Client.
 func (a *Access) TrustProxy(header string, from []netip.Prefix) error {
 	if header == "" || len(from) == 0 {
 		return errors.New("a proxy needs a header and addresses")
@@ -26,7 +27,8 @@ func (a *Access) TrustProxy(header string, from []netip.Prefix) error {
 	return nil
 }
 
-// user is whom the proxy has signed in. signedIn: the proxy says somebody, or so much that nobody is known by it.
+// user returns whom the proxy has signed in. signedIn means that the header is present; user may
+// still be "", if it names several people.
 func (p *proxy) user(r *http.Request) (user string, signedIn bool) {
 	said := r.Header[p.header]
 	if p.header == "" || len(said) == 0 {

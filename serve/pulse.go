@@ -25,8 +25,8 @@ const (
 
 var errTooOld = errors.New("this call has come too late to be served: repeat it")
 
-// A pulse tells how old calls may be. What came while the process stood still waited in the kernel, which does not say for
-// how long.
+// A pulse says how old calls may be. A call that came while the process was stopped waited in the
+// kernel, which does not say for how long.
 type pulse struct {
 	clock *boottime.Clock
 
@@ -36,7 +36,8 @@ type pulse struct {
 	stalls []standstill     // guarded by mu; those of before which calls may still lie unread, in order
 }
 
-// A standstill began at from. What came since then has been read when the process has run until ran.
+// A standstill began at from. Calls that came since then have been read when the process has run
+// until ran.
 type standstill struct {
 	from boottime.Instant
 	ran  time.Duration

@@ -11,64 +11,70 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// HistoryOptions say how much of what a Server sees it keeps.
+// HistoryOptions say how much of its history a Server keeps.
 type HistoryOptions struct {
-	// Entries and Bytes bound what is kept in memory. A fifth of each is for what is rare: evictions, leases that were
-	// lost, reservations and gaps. 0: 50,000 entries, 16 MiB. Below 0: there is no history.
+	// Entries and Bytes limit the history in memory. A fifth of each is for rare entries:
+	// evictions, lost leases, reservations and gaps. 0: 50,000 entries, 16 MiB. Below 0: there is
+	// no history.
 	Entries, Bytes int
-	// Every is how often the store is asked what is held while nobody listens to events; less often where its answer
-	// takes more than a twentieth of that. 0: 5 seconds. Below 0: it is not asked, and only what this instance does is known.
+	// Every is how often the Server looks at the store while nobody listens to events. It looks
+	// less often if the answer takes more than a twentieth of that. 0: 5 seconds. Below 0: it does
+	// not look, and knows only what this instance does.
 	Every time.Duration
-	// Sole says that all who use the store do so through this Server: nothing happens that it does not see.
+	// Sole means that all users of the store go through this Server, so that it sees everything.
 	Sole bool
-	// File keeps the history beyond the end of the Server. nil: memory alone. It is the caller's to close, after the Server.
+	// File keeps the history beyond the Server's life. nil: it is only in memory. The caller closes
+	// the file after the Server.
 	File HistoryFile
 }
 
-// A HistoryFile keeps a history. A Server calls Append from one goroutine, which may wait for it as long as it takes: no
-// call on a lease waits for it. All else may be called at the same time.
+// A HistoryFile stores a history. A Server calls Append from one goroutine. Append may take as long
+// as it needs, because no call on a lease waits for it. The other methods may be called at the same
+// time.
 type HistoryFile interface {
 	// State does no I/O.
 	State() HistoryState
-	// Append keeps entries, whose Seqs rise, and notes that the instance is alive; it keeps all or none. There may be none.
+	// Append stores all entries, whose Seqs rise, or none, and notes that the instance is alive.
+	// There may be no entries.
 	Append(ctx context.Context, entries []HistoryEntry) error
-	// Read returns entries, newest first. next is where to go on, 0 at the end: a page may have fewer than there are.
+	// Read returns entries, newest first. A page may be shorter than the limit. next is the Before
+	// of the next page, or 0 at the end.
 	Read(ctx context.Context, q HistoryQuery) (entries []HistoryEntry, next int64, err error)
 }
 
-// A HistoryState is what a [HistoryFile] has.
+// A HistoryState describes a [HistoryFile].
 type HistoryState struct {
-	ID    string    // of the file: cursors of another one mean nothing here
+	ID    string    // of the file: another file's cursors mean nothing here
 	Last  int64     // the greatest Seq; 0: it has none
 	Began time.Time // of the oldest entry; zero: there is none
-	Alive time.Time // when the instance that wrote it last was alive for the last time; zero: none has
+	Alive time.Time // the last sign of life of the last instance that wrote; zero: none has
 }
 
 // A HistoryQuery selects entries.
 type HistoryQuery struct {
 	Before   int64     // only entries with a smaller Seq; 0: all
-	Name     string    // only those of this name; "": of all
-	Prefixes []string  // only those of names that begin with one of them, and those without a name
+	Name     string    // only entries of this name; "": all
+	Prefixes []string  // only entries whose name begins with one of them, or that have no name
 	Kinds    []string  // only these; none: all
 	Since    time.Time // only later ones; zero: all
 	Limit    int       // at least 1
 }
 
-// A HistoryEntry is something that a Server has seen. Lengths are in milliseconds; nil: unknown.
+// A HistoryEntry is something that a Server has seen. Durations are in milliseconds; nil: unknown.
 type HistoryEntry struct {
-	Seq    int64     `json:"-"`                   // in which order they were seen
+	Seq    int64     `json:"-"`                   // the order in which they were seen
 	Time   time.Time `json:"time"`                // when it happened, as far as is known
-	Kind   string    `json:"kind"`                // as docs/serve.md has them
-	Name   string    `json:"name,omitempty"`      // "": of the instance
-	Who    string    `json:"owner,omitempty"`     // how the owner begins
-	WhoID  string    `json:"handle,omitempty"`    // what stands for the owner
+	Kind   string    `json:"kind"`                // a kind of wire.EntryKinds
+	Name   string    `json:"name,omitempty"`      // "": it concerns the instance
+	Who    string    `json:"owner,omitempty"`     // the beginning of the owner
+	WhoID  string    `json:"handle,omitempty"`    // the owner's handle
 	Token  string    `json:"token,omitempty"`     // of the lease
 	Mode   string    `json:"mode,omitempty"`      // exclusive or shared
 	Note   string    `json:"note,omitempty"`      // as the engine keeps it
 	Held   *int64    `json:"held_ms,omitempty"`   // for how long the lease was held
 	Waited *int64    `json:"waited_ms,omitempty"` // for how long it was waited for
 	Silent *int64    `json:"silent_ms,omitempty"` // for how long it was not renewed
-	Reason string    `json:"reason,omitempty"`    // of who evicted or removed it
+	Reason string    `json:"reason,omitempty"`    // given for an eviction or removal
 	By     string    `json:"by,omitempty"`        // who evicted, removed, reserved or reset it
 	From   time.Time `json:"from,omitzero"`       // of a gap
 	To     time.Time `json:"to,omitzero"`         // of a gap
@@ -199,7 +205,7 @@ func newRecorder(o HistoryOptions, looks bool, log *slog.Logger) *recorder {
 	return r
 }
 
-// follow has entries come after those of a file.
+// follow numbers entries after the entries of a file.
 func (r *recorder) follow(s HistoryState) {
 	if s.ID != "" {
 		r.id = s.ID
@@ -375,8 +381,8 @@ func (r *recorder) wrote() {
 }
 
 const (
-	// writeEvery is how long entries are gathered for the file, and aliveEvery how often it is told that the instance is
-	// alive; retryEvery is the pause after a failure.
+	// writeEvery is how long entries are gathered for the file. aliveEvery is how often the file notes
+	// that the instance is alive. retryEvery is the pause after a failure.
 	writeEvery, aliveEvery, retryEvery = 250 * time.Millisecond, 5 * time.Second, 2 * time.Second
 	// mostWritten is how many entries the file takes at once.
 	mostWritten = 1000
@@ -426,7 +432,7 @@ func (r *recorder) writeAll(ctx context.Context, batch []HistoryEntry) ([]Histor
 		if len(batch) == 0 {
 			batch = r.take(mostWritten)
 		}
-		// What there is when the Server ends is to be written too.
+		// Entries that are left when the Server ends must be written too.
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*callBound)
 		err := r.file.Append(call, batch)
 		cancel()

@@ -12,7 +12,8 @@ import (
 // recheck is how often files are looked at that may have changed.
 const recheck = time.Second
 
-// reloaded is what files say, or said a second ago. failed is told of changes that cannot be used; nil: nobody is.
+// reloaded returns the contents of files, at most a second old. If a change cannot be used, it calls
+// failed, unless that is nil.
 func reloaded[T any](failed func(error), parse func(texts [][]byte) (T, error), paths ...string) (*reread.Files[T], error) {
 	f, err := reread.New(recheck, parse, paths...)
 	if err == nil && failed != nil {
@@ -21,16 +22,16 @@ func reloaded[T any](failed func(error), parse func(texts [][]byte) (T, error), 
 	return f, err
 }
 
-// A TLSFiles has a server's certificate and the authorities of its clients in files, which it
-// reads again when they change.
+// TLSFiles are files with a server's certificate and the authorities of its clients. They are
+// reread when they change.
 type TLSFiles struct {
 	certificate *reread.Files[*tls.Certificate]
 	clients     *reread.Files[*x509.CertPool] // nil: clients have no certificates
 }
 
-// ReadTLS reads a certificate, with its chain, and its key, and, unless clientCA is empty, the
-// authorities that clients' certificates are to be of. failed is told of changes that cannot be
-// read; then what was read before stays in use; nil: nobody is told.
+// ReadTLS reads a certificate, with its chain, and its key. Unless clientCA is empty, it also reads
+// the authorities that must have signed clients' certificates. If a change cannot be read, it calls
+// failed, unless that is nil, and the earlier contents stay in use.
 func ReadTLS(certFile, keyFile, clientCA string, failed func(error)) (*TLSFiles, error) {
 	f := &TLSFiles{}
 	var err error
@@ -46,8 +47,8 @@ func ReadTLS(certFile, keyFile, clientCA string, failed func(error)) (*TLSFiles,
 	return f, nil
 }
 
-// Config is for a listener. A client's certificate is checked if it has one; whether it needs
-// one is a matter of who may what.
+// Config returns the configuration of a listener. A client's certificate is verified if it has one.
+// Whether it needs one depends on its rights.
 func (f *TLSFiles) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},

@@ -22,7 +22,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// maxOwner is the longest owner in bytes: those of Leasehold have 32, and a column of MySQL has room for 255.
+// maxOwner is the longest owner in bytes. Leasehold's have 32, and a column of MySQL has room for 255.
 const maxOwner = 255
 
 // bodyWithin is how long a client may take to send a body.

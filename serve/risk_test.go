@@ -39,7 +39,7 @@ func withoutLength(s *driver.State) {
 // when a look has seen that they are renewed: until then nothing is said. A change of the length is no risk.
 func TestRiskWhereTheStoreDoesNotSayLengths(t *testing.T) {
 	t.Parallel()
-	for _, here := range []bool{true, false} {
+	for _, here := range []bool{true, false} { // whether this instance renews a lease, which is kept between uses
 		synctest.Test(t, func(t *testing.T) {
 			engine := memory.NewServer()
 			s := newBubble(t, lengthless{engine.Connect()}, nil)
@@ -71,7 +71,7 @@ func TestRiskWhereTheStoreDoesNotSayLengths(t *testing.T) {
 			if want0 == nil || *want0 != 0 {
 				t.Errorf("nothing is held: %v at risk", want0)
 			}
-			by.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":30000,"details":{"host":"h"}}`)
+			by.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":30000,"details":{"host":"h","kind":"keeps"}}`)
 			by.want(200, wire.Acquire, `{"name":"z","owner":"m","ttl_ms":30000,"details":{"host":"h","kind":"manual"}}`)
 			time.Sleep(6 * time.Second)
 			if here {

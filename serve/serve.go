@@ -1,12 +1,12 @@
-// Package serve puts HTTP and JSON in front of any driver, so that programs in every language
-// take the same leases as the Go programs beside them. docs/serve.md tells the protocol, and
-// openapi.json, which the service hands out, describes it; package httplock speaks it.
+// Package serve offers any driver's locks over HTTP and JSON, so that programs in every language
+// share leases with Go programs. docs/serve.md explains the protocol. openapi.json, which the
+// service serves, describes it. Package httplock is a client.
 //
-// A Server is an http.Handler with no state that matters: owners are the callers', leases and
-// places are the engine's, and any number of instances over one engine serve the same claims.
-// Only where the engine ties leases to a session (Features.Resumes is false) the instance has
-// the session, and its end is the end of its leases. It never renews by itself: what no client
-// renews ends with its TTL.
+// A Server is an http.Handler without state that matters. Callers choose owners, and the engine has
+// leases and places, so any number of instances over one engine serve the same claims. If the
+// engine ties leases to a session (Features.Resumes is false), the instance has the session, and
+// its end ends its leases. A Server renews nothing by itself: a lease that no client renews ends
+// with its TTL.
 package serve
 
 import (
@@ -26,40 +26,42 @@ import (
 	"github.com/leasehold-go/leasehold/serve/page"
 )
 
-// Options are what a Server may be told. The zero value is what most need.
+// Options configure a Server. The zero value suits most programs.
 type Options struct {
-	// MaxWait is the longest that one call waits for other holders; whoever wants to wait
-	// longer calls again. 0: 30 seconds.
+	// MaxWait is the longest that one call waits for other holders. To wait longer, clients repeat
+	// the call. 0: 30 seconds.
 	MaxWait time.Duration
-	// MaxBody is the most bytes of a request's body. 0: 16 KiB, which is a name, an owner and a
-	// note of the greatest lengths, with every character of them escaped.
+	// MaxBody is the maximum length of a request's body in bytes. 0: 16 KiB, enough for a name, an
+	// owner and a note of the greatest lengths with every character escaped.
 	MaxBody int64
-	// Hosts are the names that clients may call the server by, beside those of this machine's
-	// loopback, on connections that come from there: a page of somebody else, whose name leads to
-	// 127.0.0.1, must not take locks. On other connections every name is taken.
+	// Hosts are host names that clients on this machine may use, beside the names of its loopback.
+	// Others are refused on connections over the loopback. So the page of an attacker, whose host
+	// name leads to 127.0.0.1, cannot take locks. On other connections every host name is accepted.
 	Hosts []string
-	// Client tells who calls, such as Access.Client does. An error refuses the call with 401. nil:
+	// Client identifies the caller, such as Access.Client. An error refuses the call with 401. nil:
 	// everybody may do everything.
 	Client func(r *http.Request) (*Client, error)
-	// Audit gets a line of JSON for each call that changes something, or was to: who, what, which
-	// name, which token, with what outcome. No owner is in it whole. nil: there is no such log.
+	// Audit gets a line of JSON for each call that changes something or was meant to: caller, call,
+	// name, token and outcome. It has no whole owner. nil: there is no audit log.
 	Audit io.Writer
-	// Limits are this instance's.
+	// Limits are the limits of this instance.
 	Limits Limits
-	// History is what is kept of what this instance sees.
+	// History configures this instance's history.
 	History HistoryOptions
-	// Version is that of the program, for /metrics and for those who ask who they are; "": none is told.
+	// Version is the program's version, for /metrics and for clients. "": it is not stated.
 	Version string
-	// Trace is called when a call begins, named such as "acquire", but for streams of events. The call goes on with the
-	// context that it returns, and calls end when it is over. package leaseholdotel has one. nil: nobody is told.
+	// Trace is called when a call begins, except for event streams. The call has a name such as
+	// "acquire". It continues with the returned context, and end is called when it ends. Package
+	// leaseholdotel has an implementation. nil: there is none.
 	Trace func(r *http.Request, call string) (ctx context.Context, end func(Call))
-	// Webhook is told of leases that are lost or evicted, and of long waits. nil: nobody is.
+	// Webhook is notified of leases that are lost or evicted, and of long waits. nil: there is
+	// none.
 	Webhook *Webhook
-	// Log gets what goes wrong. nil: nothing is logged.
+	// Log gets errors. nil: nothing is logged.
 	Log *slog.Logger
 }
 
-// Defaults, and the lengths of calls to the engine.
+// Defaults, and the longest call to the engine.
 const (
 	defaultMaxWait = 30 * time.Second
 	defaultMaxBody = 16 << 10
@@ -76,7 +78,7 @@ type Server struct {
 	gate    gate
 	metrics *metrics
 	watched watched
-	webhook *webhook // nil: nobody is told
+	webhook *webhook // nil: there is none
 	audit   auditLog
 	hub     *hub
 	history *recorder // nil: none is kept
@@ -87,7 +89,7 @@ type Server struct {
 	lifetime
 }
 
-// An engine is what a Server is over.
+// An engine is what a Server serves.
 type engine struct {
 	driver   driver.Driver
 	operator driver.Operator // of the driver; nil: it is none
@@ -95,17 +97,16 @@ type engine struct {
 	features wire.Abilities
 }
 
-// A lifetime is that of a Server.
+// A lifetime is the life of a Server.
 type lifetime struct {
 	life     context.Context // ends with Close
-	draining context.Context // ends when waiting calls are to be repeated elsewhere
+	draining context.Context // ends when waiting calls must be repeated elsewhere
 	drain    context.CancelFunc
 	stop     context.CancelFunc
-	working  sync.WaitGroup // what goes on beside calls
+	working  sync.WaitGroup // goroutines beside calls
 }
 
-// New returns a Server over d, which stays the caller's to close, after the Server. It does no
-// I/O. The caller calls Close.
+// New returns a Server over d. It does no I/O. The caller must close the Server, and then d.
 func New(d driver.Driver, opts *Options) (*Server, error) {
 	if d == nil {
 		return nil, errors.New("serve: no driver")
@@ -193,7 +194,7 @@ func (s *Server) routes() {
 }
 
 // queryFields are those that a call takes. Others take none.
-var queryFields = map[string][]string{wire.Show: {"name"}, wire.List: {"prefix", "limit", "after"}, wire.Events: {"prefix"},
+var queryFields = map[string][]string{wire.Show: {"name"}, wire.List: {"prefix", "limit", "after"}, wire.Events: {"prefix", "kind"},
 	wire.History: {"name", "prefix", "kind", "since_ms", "limit", "after"}, wire.Overview: {"prefix"}}
 
 // route serves a path by that method, and refuses others.
@@ -217,9 +218,9 @@ func (s *Server) route(method, path string, call http.HandlerFunc) {
 	})
 }
 
-// Drain ends waiting calls and event streams: who waits is told to repeat the call, and finds
-// its place kept, at another instance. readyz says no from then on. Other calls are served as
-// ever. Call it before http.Server.Shutdown.
+// Drain ends waiting calls and event streams. Callers are asked to repeat the call, and find their
+// places kept, at another instance. From then on readyz fails. Other calls are served as before.
+// Call Drain before http.Server.Shutdown.
 func (s *Server) Drain() { s.drain() }
 
 // Close is Drain, and ends what goes on beside calls. Call it when no calls are served any

@@ -259,8 +259,17 @@ func (s *service) listen(prefix string) func() (string, wire.Event) {
 // hear is listen, and what ends the stream.
 func (s *service) hear(prefix string) (next func() (string, wire.Event), leave func()) {
 	s.t.Helper()
-	req, cancel := newRequest(s.t, s.url+wire.Events+"?prefix="+prefix, "")
+	return s.hearAs("", "prefix="+prefix)
+}
+
+// hearAs is hear with a bearer token and a query.
+func (s *service) hearAs(token, query string) (next func() (string, wire.Event), leave func()) {
+	s.t.Helper()
+	req, cancel := newRequest(s.t, s.url+wire.Events+"?"+query, "")
 	req.Method = http.MethodGet
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		s.t.Fatal(err)

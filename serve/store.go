@@ -55,7 +55,8 @@ type watched struct {
 	asking sync.Mutex // held while /metrics asks the store
 }
 
-// begin is for a call that begins now. What it returns is called with what came of it.
+// begin is for a call that begins now. The function that it returns must be called with the
+// outcome.
 func (w *watched) begin(ctx context.Context, call string) func(error) {
 	began := time.Now()
 	return func(err error) {
@@ -217,6 +218,14 @@ type watchedChecker struct {
 func (c watchedChecker) Rehearse(ctx context.Context) error {
 	end := c.w.begin(ctx, "rehearse")
 	err := c.Checker.Rehearse(ctx)
+	end(err)
+	return err
+}
+
+// SetLimit implements driver.Operator.
+func (o watchedOperator) SetLimit(ctx context.Context, resource string, limit int) error {
+	end := o.w.begin(ctx, "limit")
+	err := o.Operator.SetLimit(ctx, resource, limit)
 	end(err)
 	return err
 }

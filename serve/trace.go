@@ -12,7 +12,7 @@ type Call struct {
 	Status  int    // of HTTP; 0: the caller went before there was one
 }
 
-// traced is what a tracer is told of the visit.
+// traced returns what a tracer gets about the visit.
 func (s *Server) traced(v *visit) Call {
 	return Call{
 		Name: v.Call, Client: v.Client, Lock: v.Name, Token: v.Token, Outcome: v.Outcome, Code: v.Code,

@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/serve/page"
 )
 
-// A visit is one request, and what is to be told of it when it has ended.
+// A visit is one request, and what will be reported of it when it has ended.
 type visit struct {
 	http.ResponseWriter
 	r      *http.Request

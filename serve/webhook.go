@@ -25,19 +25,19 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// A Webhook is a receiver of notices: leases that were lost or evicted, and claims that wait for long. Each notice is a
-// POST of JSON as the specification "Standard Webhooks" describes it: the headers webhook-id, webhook-timestamp and
-// webhook-signature say which notice it is, when it was sent and by whom.
+// A Webhook receives notices of leases that were lost or evicted, and of long waits. Each notice is
+// a POST of JSON as "Standard Webhooks" specifies. The headers webhook-id, webhook-timestamp and
+// webhook-signature identify the notice, the time of sending and the sender.
 //
-// A notice may come twice, or out of order, and those that wait to be sent are lost with the process. Nothing waits
-// for the receiver but notices.
+// A notice may come twice or out of order. Notices that wait to be sent are lost with the process.
+// Only notices wait for the receiver.
 type Webhook struct {
-	// URL is where notices are posted to, by http or https. Redirects are not followed.
+	// URL is where notices are posted, by http or https. Redirects are not followed.
 	URL string
-	// Secrets sign notices, each of them, so that one can be replaced by another. It is asked for each delivery, see
-	// ReadSecrets. nil: notices are not signed.
+	// Secrets returns the secrets that sign each notice; there may be several while one is being
+	// replaced. It is called for each delivery; see ReadSecrets. nil: notices are not signed.
 	Secrets func() [][]byte
-	// LongWait is how long a claim waits before that is told. 0: five minutes.
+	// LongWait is how long a claim waits before a notice is sent. 0: five minutes.
 	LongWait time.Duration
 }
 
@@ -46,11 +46,11 @@ const (
 	defaultLongWait = 5 * time.Minute
 	// mostNotices is how many notices wait to be sent. More are dropped.
 	mostNotices = 1000
-	// noticesAtOnce is how many are on their way at most: one that a receiver always fails at delays no other.
+	// noticesAtOnce is how many are sent at once, so that one that always fails delays no other.
 	noticesAtOnce = 4
 	// noticeBound is how long one delivery may take.
 	noticeBound = 10 * time.Second
-	// noticeAge is for how long a notice is tried again, and firstPause and lastPause how long it rests between.
+	// noticeAge is how long a notice is retried. firstPause and lastPause bound the pauses between.
 	noticeAge             = time.Hour
 	firstPause, lastPause = time.Second, 5 * time.Minute
 	// farewellBound is how long Close waits for notices that have not been tried yet.
@@ -75,9 +75,9 @@ func (w *Webhook) check() error {
 	return nil
 }
 
-// ReadSecrets reads secrets of a webhook, one a line, and reads them again when the file changes. A secret that begins with
-// whsec_ is in base64 after that, as many receivers want it. failed is told of changes that cannot be read; then what was
-// read before stays in use; nil: nobody is told.
+// ReadSecrets reads the secrets of a webhook, one per line, and rereads the file when it changes.
+// After the prefix whsec_ a secret is in base64, as many receivers want it. If a change cannot be
+// read, it calls failed, unless that is nil, and the earlier secrets stay in use.
 func ReadSecrets(path string, failed func(error)) (secrets func() [][]byte, err error) {
 	file, err := reloaded(failed, func(texts [][]byte) ([][]byte, error) { return parseSecrets(path, texts[0]) }, path)
 	if _, unread := errors.AsType[*os.PathError](err); unread {
@@ -181,7 +181,7 @@ func noticeID(kind string, about wire.NoticeData) string {
 	return "msg_" + base64.RawURLEncoding.EncodeToString(sum[:18])
 }
 
-// nudge has run look at what is to be done.
+// nudge makes run check what is due.
 func (w *webhook) nudge() {
 	select {
 	case w.wake <- struct{}{}:
@@ -355,7 +355,7 @@ func (w *webhook) post(ctx context.Context, d *delivery) error {
 	return nil
 }
 
-// signatures are those of all secrets.
+// signatures returns the signatures by all secrets.
 func signatures(secrets [][]byte, id, sent string, body []byte) string {
 	var all []string
 	for _, secret := range secrets {

@@ -42,7 +42,7 @@ func (s sqliteStore) prepare(ctx context.Context, create bool) error {
 	return nil
 }
 
-// find sees to it that the file is there; an empty one is a new database to SQLite.
+// find checks that the file exists, or creates it. SQLite takes an empty file as a new database.
 func (s sqliteStore) find(create bool) error {
 	folder := filepath.Dir(s.path)
 	switch _, err := os.Stat(s.path); {

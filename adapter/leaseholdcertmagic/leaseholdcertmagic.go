@@ -1,5 +1,5 @@
-// Package leaseholdcertmagic gives a storage of CertMagic the locks of an engine, so that the
-// machines of a cluster do not all obtain the same certificate.
+// Package leaseholdcertmagic lets CertMagic take its locks from an engine, so that the machines of
+// a cluster do not all obtain the same certificate.
 package leaseholdcertmagic
 
 import (
@@ -14,14 +14,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/held"
 )
 
-// A Storage is a certmagic.Storage that keeps what it is given in another one, and its locks in an
-// engine. It is a certmagic.TryLocker and a certmagic.LockLeaseRenewer too.
+// A Storage is a certmagic.Storage that keeps files in another Storage and locks in an engine. It
+// also implements certmagic.TryLocker and certmagic.LockLeaseRenewer.
 //
-// Leases are renewed by themselves. CertMagic is not told that one was lost, and goes on with what
-// it has begun: two machines may then obtain the same certificate, each a valid one, and the
-// later one stays. Before its next attempt it asks by RenewLockLease, and does not begin it
-// unless it gets the lock again. Unlock returns an error that matches [leasehold.ErrLost], which
-// CertMagic logs.
+// Leases are renewed automatically. CertMagic does not notice a lost lease and finishes the attempt
+// it has begun. Two machines may then obtain a valid certificate each; the later one is kept.
+// Before its next attempt CertMagic calls RenewLockLease, and gives up unless that takes the lock
+// again. Unlock returns an error that matches [leasehold.ErrLost], which CertMagic logs.
 type Storage struct {
 	certmagic.Storage // for all but locks
 	locks             *leasehold.Locker
@@ -30,13 +29,13 @@ type Storage struct {
 }
 
 // New returns a Storage that keeps certificates in storage and takes locks whose names begin with
-// prefix. All machines must use the same. It does no I/O.
+// prefix. All machines must use the same prefix. New does no I/O.
 func New(storage certmagic.Storage, locks *leasehold.Locker, prefix string) *Storage {
 	return &Storage{Storage: storage, locks: locks, prefix: prefix}
 }
 
-// Lock implements certmagic.Locker. It waits until ctx ends, and returns what
-// [leasehold.Locker.Acquire] does.
+// Lock implements certmagic.Locker. It waits until ctx ends, and returns the error of
+// [leasehold.Locker.Acquire].
 func (s *Storage) Lock(ctx context.Context, name string) error {
 	lease, err := s.locks.Acquire(ctx, s.prefix+name)
 	if err == nil {
@@ -45,7 +44,7 @@ func (s *Storage) Lock(ctx context.Context, name string) error {
 	return err
 }
 
-// TryLock implements certmagic.TryLocker: false without an error if another has the lock.
+// TryLock implements certmagic.TryLocker. If the lock is busy, it returns false and no error.
 func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 	lease, err := s.locks.TryAcquire(ctx, s.prefix+name)
 	switch {
@@ -58,14 +57,14 @@ func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 	return true, nil
 }
 
-// Unlock implements certmagic.Locker. It returns what [leasehold.Lease.Release] does.
+// Unlock implements certmagic.Locker. It returns the error of [leasehold.Lease.Release].
 func (s *Storage) Unlock(ctx context.Context, name string) error {
 	return s.held.Release(ctx, s.prefix+name)
 }
 
-// RenewLockLease implements certmagic.LockLeaseRenewer. A lease is renewed anyway, so that the
-// duration changes nothing. If it was lost, the lock is asked for again, without waiting: an error
-// that matches [leasehold.ErrLost] says that it could not be had.
+// RenewLockLease implements certmagic.LockLeaseRenewer. It ignores the duration, because leases are
+// renewed automatically. If the lease was lost, RenewLockLease tries once to take the lock again.
+// If that fails, the error matches [leasehold.ErrLost].
 func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
 	former := s.held.Oldest(s.prefix + name)
 	if former == nil {

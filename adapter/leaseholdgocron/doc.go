@@ -1,11 +1,10 @@
-// Package leaseholdgocron runs the jobs of gocron on one scheduler of several.
+// Package leaseholdgocron runs each job of gocron on only one of several schedulers.
 //
-// A [Locker] has each job ask for a lease when it is due, an [Elector] has one scheduler run all
-// of them. Use one of both: gocron asks no Locker where it has an Elector.
+// With a [Locker], each job that is due takes a lease. With an [Elector], one scheduler runs all
+// jobs. Use one or the other: gocron ignores the Locker if it has an Elector.
 //
-// gocron tells a job nothing of its lock, and ignores what unlocking returns. So give it a job
-// made by [Locker.Task] or [Elector.Task]: its context ends when the lease is lost, before another
-// scheduler can begin the job, and it then fails with an error that matches
-// [leasehold.ErrLost], which gocron's AfterJobRunsWithError hears. Any other job runs on beside
-// the next one.
+// gocron does not pass the lock to a job, and ignores errors of unlocking. So wrap the job in
+// [Locker.Task] or [Elector.Task]. Its context ends when the lease is lost, before another
+// scheduler can start the job. The job then fails with an error that matches [leasehold.ErrLost],
+// and gocron calls AfterJobRunsWithError. A job that is not wrapped keeps running beside the next.
 package leaseholdgocron

@@ -9,11 +9,11 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// ErrNotLeader: another scheduler leads, or none does yet.
+// ErrNotLeader means that another scheduler leads, or none does yet.
 var ErrNotLeader = errors.New("leaseholdgocron: this scheduler does not lead")
 
-// An Elector is a gocron.Elector: of several schedulers the leader runs all jobs, and when it is
-// gone the next one leads. Give it to gocron.WithDistributedElector. It is safe for concurrent use.
+// An Elector is a gocron.Elector. Of several schedulers, the leader runs all jobs; when it is gone,
+// another one leads. Pass it to gocron.WithDistributedElector. It is safe for concurrent use.
 type Elector struct {
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when the campaign is over
@@ -24,9 +24,10 @@ type Elector struct {
 	err   error           // guarded by mu; why the campaign is over
 }
 
-// NewElector returns an Elector that campaigns for name, by [leasehold.Locker.Lead] with opts, until
-// Close. With [leasehold.Wait] the campaign is over when it has waited for so long. Jobs that are
-// due while nobody leads, such as for a TTL after a leader was killed, are skipped by all.
+// NewElector returns an Elector that campaigns for name until Close, by [leasehold.Locker.Lead]
+// with opts. With [leasehold.Wait], the campaign ends after waiting that long. If a job is due
+// while nobody leads, all schedulers skip it: for up to a TTL after a leader was killed, for
+// example.
 func NewElector(locks *leasehold.Locker, name string, opts ...leasehold.Option) *Elector {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Elector{cancel: cancel, ended: make(chan struct{})}
@@ -40,7 +41,7 @@ func NewElector(locks *leasehold.Locker, name string, opts ...leasehold.Option) 
 	return e
 }
 
-// lead is one term. The lease is given up when its tasks have ended: nobody else leads before.
+// lead is one term. It returns, and so releases the lease, only after the term's tasks have ended.
 func (e *Elector) lead(ctx context.Context) error {
 	tasks := new(sync.WaitGroup)
 	e.mu.Lock()
@@ -54,8 +55,9 @@ func (e *Elector) lead(ctx context.Context) error {
 	return nil
 }
 
-// IsLeader implements gocron.Elector: nil while this scheduler leads, else [ErrNotLeader], or what
-// has ended the campaign. It asks nobody.
+// IsLeader implements gocron.Elector. It returns nil while this scheduler leads, else
+// [ErrNotLeader], joined with the error that ended the campaign, if any. It makes no call to the
+// engine.
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -68,12 +70,12 @@ func (e *Elector) IsLeader(context.Context) error {
 	return ErrNotLeader
 }
 
-// Task makes a job's function of one that stops when its context ends, for gocron.NewTask.
+// Task wraps fn for gocron.NewTask. fn must stop when its context ends.
 //
-// The context ends with the term and with that of the job; [leasehold.FromContext] finds the
-// lease in it. Until fn has returned the term's lease is not given up, unless it is lost: then
-// the task returns fn's error joined with one that matches [leasehold.ErrLost]. Where this
-// scheduler does not lead it is [ErrNoLease], and fn is not called.
+// The context ends with the term or with the job's context. [leasehold.FromContext] finds the lease
+// in it. The term's lease is not released before fn has returned. If the lease is lost, the task
+// returns fn's error, joined with one that matches [leasehold.ErrLost]. If this scheduler does not
+// lead, the task returns [ErrNoLease] and does not call fn.
 func (e *Elector) Task(fn func(ctx context.Context) error) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		e.mu.Lock()
@@ -90,9 +92,10 @@ func (e *Elector) Task(fn func(ctx context.Context) error) func(ctx context.Cont
 	}
 }
 
-// Close ends the campaign and, where this scheduler leads, its term, and waits for the term's
-// tasks. It returns nil; an error that the release of the lease has an unknown outcome, so that the
-// next scheduler may lead only after the TTL; or what had ended the campaign before.
+// Close ends the campaign, and the term if this scheduler leads. It waits for the term's tasks.
+//
+// Close returns an error if the campaign had failed before, or if the outcome of the release is
+// unknown. In the second case the next scheduler may have to wait for the TTL.
 func (e *Elector) Close() error {
 	e.cancel()
 	<-e.ended
@@ -104,7 +107,7 @@ func (e *Elector) Close() error {
 	return e.err
 }
 
-// only reports whether err says nothing but target.
+// only reports whether err consists of nothing but target.
 func only(err, target error) bool {
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:

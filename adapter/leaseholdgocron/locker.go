@@ -12,12 +12,12 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// ErrNoLease: a task was run without the lease that it is for. The job's name is another than the
-// task's, or its scheduler has no such Locker, or is not the leader.
+// ErrNoLease means that a task was run without its lease: the names of job and task differ, the
+// scheduler does not use this Locker, or it is not the leader.
 var ErrNoLease = errors.New("leaseholdgocron: the job has no lease")
 
-// A Locker is a gocron.Locker: a job that is due runs on the scheduler that gets its lease. Give
-// it to gocron.WithDistributedLocker. It is safe for concurrent use, by several schedulers too.
+// A Locker is a gocron.Locker. A job that is due runs on the scheduler that gets its lease. Pass it
+// to gocron.WithDistributedLocker. It is safe for concurrent use, by several schedulers too.
 type Locker struct {
 	locks *leasehold.Locker
 	opts  []leasehold.Option
@@ -26,13 +26,14 @@ type Locker struct {
 	leases map[string]*leasehold.Lease // guarded by mu; of the jobs that run, by their names
 }
 
-// NewLocker returns a Locker that asks for leases with opts. It does no I/O.
+// NewLocker returns a Locker that acquires leases with opts. It does no I/O.
 //
-// Schedulers do not fire at the same instant. A job that has ended on the first before it is due
-// on the second runs again there, unless opts say otherwise: [leasehold.AtLeast] with more than the
-// schedulers may differ by, and less than the job's period; or [leasehold.OncePer] with its period,
-// which renews nothing. By default a job is not waited for, as by [leasehold.Wait] of 0: who
-// is refused skips it.
+// Schedulers do not fire at the same instant. A job that has ended on one before it is due on
+// another would run again there. To prevent that, pass [leasehold.AtLeast] with more than the
+// schedulers may differ by, and less than the job's period. Or pass [leasehold.OncePer] with the
+// period; such a lease is not renewed.
+//
+// The default is [leasehold.Wait] with 0: a scheduler that does not get the lease skips the job.
 func NewLocker(locks *leasehold.Locker, opts ...leasehold.Option) *Locker {
 	return &Locker{
 		locks: locks, opts: append([]leasehold.Option{leasehold.Wait(0)}, opts...),
@@ -40,8 +41,8 @@ func NewLocker(locks *leasehold.Locker, opts ...leasehold.Option) *Locker {
 	}
 }
 
-// Lock implements gocron.Locker: key is the job's name, and the name of the lease. gocron then
-// skips the job on any error; it matches [leasehold.ErrBusy] if it runs elsewhere.
+// Lock implements gocron.Locker. The key is the name of the job and of its lease. gocron skips the
+// job on any error. The error matches [leasehold.ErrBusy] if the job runs elsewhere.
 func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	lease, err := l.locks.Acquire(ctx, key, slices.Clone(l.opts)...)
 	if err != nil {
@@ -53,13 +54,13 @@ func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	return &held{l, lease}, nil
 }
 
-// Task makes a job's function of one that stops when its context ends, for gocron.NewTask. key is
-// the job's name, see gocron.WithName.
+// Task wraps fn for gocron.NewTask. fn must stop when its context ends. The key is the job's name;
+// see gocron.WithName.
 //
-// The context ends with the lease and with that of the job; [leasehold.FromContext] finds
-// the lease in it. The task returns fn's error, joined with one that matches [leasehold.ErrLost]
-// when the lease ended before fn did: another may have run the job meanwhile. Without a
-// lease it is [ErrNoLease], and fn is not called.
+// The context ends with the lease or with the job's context. [leasehold.FromContext] finds the
+// lease in it. If the lease ended before fn did, the task returns fn's error, joined with one that
+// matches [leasehold.ErrLost]: another scheduler may have run the job meanwhile. Without a lease
+// the task returns [ErrNoLease] and does not call fn.
 func (l *Locker) Task(key string, fn func(ctx context.Context) error) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		l.mu.Lock()
@@ -72,7 +73,7 @@ func (l *Locker) Task(key string, fn func(ctx context.Context) error) func(ctx c
 	}
 }
 
-// under calls fn with a context that ends with ctx and with held, whose values it has.
+// under calls fn with a context that ends with ctx or held, and has the values of held.
 func under(ctx, held context.Context, fn func(ctx context.Context) error) error {
 	both, end := context.WithCancelCause(held)
 	defer end(nil)

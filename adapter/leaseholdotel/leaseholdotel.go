@@ -1,10 +1,12 @@
-// Package leaseholdotel tells OpenTelemetry what a [leasehold.Locker] does.
+// Package leaseholdotel reports to OpenTelemetry what a [leasehold.Locker] does.
 //
-// Each wait for a lock is a span, a child of the caller's, and each hold is one beside it, which
-// is linked to its wait; renewals and recalls are events of it. Metrics have the attribute
-// leasehold.engine. None has the names of locks, which may be without number; see [Options.Lock]. Spans have them.
+// Each wait for a lock is a span, and so is each hold. Both are children of the caller's span, and
+// a hold is linked to its wait. Renewals and recalls are events of the hold.
 //
-// [Observer.Call] makes spans of the calls to a service, and [Inject] passes a caller's span on to one.
+// Metrics have the attribute leasehold.engine. Only spans have the lock's name, because there may
+// be any number of names; see [Options.Lock].
+//
+// [Observer.Call] makes spans of calls to a service. [Inject] sends the caller's span to a service.
 package leaseholdotel
 
 import (
@@ -28,12 +30,12 @@ const scope = "github.com/leasehold-go/leasehold/adapter/leaseholdotel"
 type Options struct {
 	TracerProvider trace.TracerProvider // nil: otel.GetTracerProvider()
 	MeterProvider  metric.MeterProvider // nil: otel.GetMeterProvider()
-	// Engines are those whose counters New starts at zero, as driver.Features.Engine names them.
-	// With Lock, whose values New does not know, they must be empty. nil: each engine's counters
-	// start when a lock is first asked for.
+	// Engines are the names, as in driver.Features.Engine, whose counters New starts at zero. They
+	// must be empty if Lock is set, because New does not know its values. nil: each engine's
+	// counters start when a lock is first requested.
 	Engines []string
-	// Lock adds the attribute leasehold.lock to all metrics, with what it makes of a resource's
-	// name: it must have few values. nil: no such attribute.
+	// Lock adds the attribute leasehold.lock to all metrics. It maps a resource's name to the
+	// value, of which there must be few. nil: no such attribute.
 	Lock func(name string) string
 }
 
@@ -43,14 +45,14 @@ type Observer struct {
 	metrics *metrics
 
 	mu    sync.Mutex
-	spans map[uint64]*spans // guarded by mu; by Event.ID, of what has not ended
+	spans map[uint64]*spans // guarded by mu; the open ones, by Event.ID
 }
 
-// spans are those of one lease.
+// spans are the two of one lease.
 type spans struct{ wait, hold trace.Span }
 
-// New returns an Observer; nil options are the defaults. It returns [leasehold.ErrInvalidOption]
-// for Engines beside Lock, or the error of an instrument.
+// New returns an Observer; nil options are the defaults. It returns [leasehold.ErrInvalidOption] if
+// both Engines and Lock are set, or the error of an instrument.
 func New(o *Options) (*Observer, error) {
 	if o == nil {
 		o = &Options{}
@@ -71,7 +73,7 @@ func New(o *Options) (*Observer, error) {
 	}, nil
 }
 
-// Trace is the [leasehold.Trace] that observes: give it to Options.Trace.
+// Trace is a [leasehold.Trace]: pass it to Options.Trace.
 func (o *Observer) Trace(ctx context.Context, e leasehold.Event) {
 	o.metrics.trace(ctx, e)
 	switch e.Kind {
@@ -84,7 +86,7 @@ func (o *Observer) Trace(ctx context.Context, e leasehold.Event) {
 	}
 }
 
-// attributes are those of both spans.
+// attributes returns the attributes of both spans.
 func attributes(e leasehold.Event) trace.SpanStartEventOption {
 	return trace.WithAttributes(
 		attribute.String("leasehold.lock", e.Name), attribute.String("leasehold.mode", e.Mode.String()),
@@ -133,7 +135,7 @@ func (o *Observer) holds(ctx context.Context, e leasehold.Event) {
 	}
 }
 
-// renews makes an event of the end of a renewal.
+// renews adds the end of a renewal to the hold, as an event.
 func (o *Observer) renews(e leasehold.Event) {
 	s := o.of(e)
 	if s == nil || !e.Step.Ends() {
@@ -158,7 +160,7 @@ func end(s trace.Span, e leasehold.Event, bad bool) {
 	s.End()
 }
 
-// of returns the spans of an event; nil: they have ended.
+// of returns the spans of an event, or nil if they have ended.
 func (o *Observer) of(e leasehold.Event) *spans {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -1,11 +1,11 @@
 // Package leaseholdprom counts for Prometheus what a [leasehold.Locker] does.
 //
-// Metrics have the label engine. None has the names of locks, which may be without number; see
-// [Options.Lock]. docs/observe has a dashboard and alerts for them.
+// Metrics have the label engine, but not the lock's name, because there may be any number of names;
+// see [Options.Lock]. docs/observe has a dashboard and alerts.
 //
-// All series of an engine appear together and start at zero, so that rate and increase see the
-// first loss: when New is called for [Options.Engines], else when a lock is first asked for. They
-// are about 290; with Options.Lock that many for each value of the label.
+// All series of an engine start at zero together, so that rate and increase include the first loss.
+// They start in New for the engines in [Options.Engines], else when a lock is first requested.
+// There are about 290 per engine, and with Options.Lock per value of that label.
 package leaseholdprom
 
 import (
@@ -20,12 +20,13 @@ import (
 
 // Options configure a Collector. The zero value of each field is its default.
 type Options struct {
-	// Lock adds the label lock to all metrics, with what it makes of a resource's name: each of
-	// its values is a series of each metric, for good, so it must have few. nil: no such label.
+	// Lock adds the label lock to all metrics. It maps a resource's name to the value, of which
+	// there must be few: each is a series of every metric until the process ends. nil: no such
+	// label.
 	Lock func(name string) string
-	// Engines are those whose series New starts, as driver.Features.Engine names them. With
-	// Lock, whose values New does not know, they must be empty. nil: each engine's series start
-	// when a lock is first asked for.
+	// Engines are the names, as in driver.Features.Engine, whose series New starts at zero. They
+	// must be empty if Lock is set, because New does not know its values. nil: each engine's series
+	// start when a lock is first requested.
 	Engines []string
 	// Registerer is where New registers the Collector; nil: prometheus.DefaultRegisterer.
 	Registerer prometheus.Registerer
@@ -34,7 +35,7 @@ type Options struct {
 // A Collector has the metrics of one or more Lockers. It is safe for concurrent use.
 type Collector struct {
 	lock    func(name string) string
-	started sync.Map // label values of an event, [2]string, whose series have started
+	started sync.Map // of [2]string: label values whose series have started
 
 	acquire  *prometheus.HistogramVec // by outcome
 	hold     *prometheus.HistogramVec // by end
@@ -48,15 +49,16 @@ type Collector struct {
 	outranks *prometheus.CounterVec
 }
 
-// seconds are buckets from half a millisecond to an hour.
+// seconds are histogram buckets from half a millisecond to an hour.
 var seconds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600}
 
-// shares are buckets of what a renewal left of the TTL: two thirds when all is well.
+// shares are histogram buckets for the share of the TTL that is left at a renewal. It is two thirds
+// if the renewal is on time.
 var shares = []float64{.05, .1, .2, .33, .4, .5, .6, .7, .8, .9, 1}
 
-// New returns a Collector, which it has registered; nil options are the defaults. It returns
-// [leasehold.ErrInvalidOption] for Engines beside Lock, or the error of Register, such as when there
-// is one already.
+// New registers a Collector and returns it; nil options are the defaults. It returns
+// [leasehold.ErrInvalidOption] if both Engines and Lock are set, or the error of Register, for
+// example if a Collector is registered already.
 func New(o *Options) (*Collector, error) {
 	if o == nil {
 		o = &Options{}
@@ -94,7 +96,7 @@ func New(o *Options) (*Collector, error) {
 	return c, registerer.Register(c)
 }
 
-// labels are those of a metric that is also told apart by others.
+// labels returns the label names of a metric: the common ones, and by.
 func (c *Collector) labels(by ...string) []string {
 	all := append([]string{"engine"}, by...)
 	if c.lock != nil {
@@ -103,7 +105,7 @@ func (c *Collector) labels(by ...string) []string {
 	return all
 }
 
-// of returns the values of the labels of an event's metric.
+// of returns the label values of an event's metric.
 func (c *Collector) of(e leasehold.Event, by ...string) []string {
 	engine := e.Engine
 	if engine == "" {
@@ -116,7 +118,7 @@ func (c *Collector) of(e leasehold.Event, by ...string) []string {
 	return all
 }
 
-// Trace is the [leasehold.Trace] that counts: give it to Options.Trace.
+// Trace is a [leasehold.Trace]: pass it to Options.Trace.
 func (c *Collector) Trace(_ context.Context, e leasehold.Event) {
 	switch e.Kind {
 	case leasehold.KindWait:

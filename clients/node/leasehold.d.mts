@@ -3,6 +3,26 @@
 
 export type Mode = 'exclusive' | 'shared'
 
+/** Who holds or waits, and what for. They are for people: nothing verifies them. */
+export interface Details {
+  host?: string
+  user?: string
+  pid?: number
+  program?: string
+  /** RFC 3339. */
+  started?: string
+  /** A URL of http or https, without a password. */
+  link?: string
+  /** Anything else. */
+  labels?: Record<string, string>
+  /** Beside details, the note is the same text. */
+  text?: string
+  /** Such as 'keeps', of a holder that keeps the lock between uses. */
+  kind?: string
+  /** Of a candidate for leadership. */
+  preference?: number
+}
+
 /** Someone who holds a lock. */
 export interface Holder {
   /** The beginning of the owner. */
@@ -14,7 +34,10 @@ export interface Holder {
   token: string
   held_ms?: number
   left_ms?: number
+  ttl_ms?: number
+  renewed_ms?: number
   note?: string
+  details?: Details
 }
 
 /** Someone who waits for a lock. */
@@ -24,6 +47,7 @@ export interface Waiter {
   mode: Mode
   waited_ms?: number
   note?: string
+  details?: Details
 }
 
 /** What is known of a lock. Waiters are in order. */
@@ -52,6 +76,9 @@ export interface Features {
   raises_fences?: boolean
   lifts_fences?: boolean
   bars_late_calls?: boolean
+  tells?: boolean
+  recalls?: boolean
+  keeps?: boolean
   max_wait_ms?: number
 }
 
@@ -72,10 +99,19 @@ export interface AcquireOptions {
   limit?: number
   /** Tells people who holds the lock, and what for: the host, the program and its process id. */
   note?: string
+  /** The same in fields. What they leave out is filled with the host, user, program and process id. */
+  details?: Details
   /** Keeps the name taken for so long, even if the lease is released earlier. */
   atLeast?: number
   /** Ends the wait, and not the lease. The place in the queue is given up. */
   signal?: AbortSignal
+  /**
+   * Aborts Lease.wanted once others wait for the lock, so that a long job can release it at its next safe point. It
+   * needs a store with tells, see features: else the call is Refused.
+   */
+  yields?: boolean
+  /** Called once when others wait. It implies yields. */
+  onWanted?: (lease: Lease) => void
 }
 
 /** A client of the server at url. */
@@ -130,6 +166,8 @@ export class Lease {
   readonly owner: string
   /** Aborted when the lease is lost, with a Lost as its reason. */
   readonly signal: AbortSignal
+  /** With yields: aborted when others wait for the lock. They may be gone by then. */
+  readonly wanted: AbortSignal
   /** How many seconds the lease lasts at least, without another renewal; 0 when it is over. */
   readonly left: number
 

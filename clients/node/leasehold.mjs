@@ -9,7 +9,7 @@
 //
 // leasehold.d.mts describes the names and their behaviour.
 
-import { randomBytes } from 'node:crypto'
+import { createHash, randomBytes } from 'node:crypto'
 import os from 'node:os'
 import { basename } from 'node:path'
 
@@ -22,12 +22,21 @@ const DRIFT_LEAST = 2
 const LONGEST_WAIT = 10_000
 const PAUSE = 200
 
+// The stream of events says something every 5 s: after so long without a word it is given up, and asked for again after a
+// pause of at most so long, in milliseconds.
+const SILENT = 15_000
+const LONGEST_PAUSE = 5000
+
+// The longest note and details that are filled up with those of this process, in bytes. Stores keep 4096.
+const LONGEST_FILLED = 3000
+
 // No timer of Node lasts longer, in milliseconds.
 const LONGEST_TIMER = 2 ** 31 - 1
 
 // Methods of Client that are for the classes of this file.
 const call = Symbol('call')
 const timeoutOf = Symbol('timeout')
+const events = Symbol('events')
 
 // The longest wait until the clock is looked at again: timers stand still while the machine sleeps.
 const LOOK_EVERY = 1000
@@ -99,14 +108,14 @@ export class Client {
     this.#timeout = milliseconds(timeout)
   }
 
-  async acquire (name, { ttl = 30, wait = Infinity, mode, limit, note, atLeast = 0, signal } = {}) {
+  async acquire (name, { ttl = 30, wait = Infinity, mode, limit, note, details, atLeast = 0, signal, yields = false, onWanted } = {}) {
     if (!(ttl > 0 && ttl < Infinity) || typeof wait !== 'number' || !(wait >= 0)) {
       throw new TypeError('ttl must be above 0 seconds, and wait not below 0')
     }
     if (!(atLeast >= 0 && atLeast < Infinity)) throw new TypeError('atLeast must not be below 0 seconds')
-    const claim = new Claim(this, { name, mode, limit, note, atLeast })
+    const claim = new Claim(this, { name, mode, limit, note, details, atLeast, yields: yields || onWanted !== undefined })
     try {
-      const lease = new Lease(claim, await claim.acquire(milliseconds(ttl), wait * 1000, signal))
+      const lease = new Lease(claim, await claim.acquire(milliseconds(ttl), wait * 1000, signal), onWanted)
       lease.check() // the process may have stood still
       return lease
     } catch (err) {
@@ -157,11 +166,41 @@ export class Client {
   /** How long a call may take, in milliseconds. For the classes of this file. */
   get [timeoutOf] () { return this.#timeout }
 
+  #headers () {
+    const headers = { Accept: 'application/json' }
+    if (this.#token) headers.Authorization = `Bearer ${this.#token}`
+    return headers
+  }
+
+  /** The lines of a stream of events, until it ends; the status, if it does not begin. For the classes of this file. */
+  async * [events] (query, signal) {
+    const ends = new AbortController()
+    const stop = AbortSignal.any([ends.signal, signal])
+    let silence = setTimeout(() => ends.abort(), this.#timeout)
+    try {
+      const response = await fetch(`${this.#base}/v1/events?${query}`, { headers: this.#headers(), redirect: 'error', signal: stop })
+      if (response.status !== 200) {
+        yield response.status
+        return
+      }
+      let rest = ''
+      for await (const text of response.body.pipeThrough(new TextDecoderStream(), { signal: stop })) {
+        clearTimeout(silence)
+        silence = setTimeout(() => ends.abort(), SILENT)
+        const lines = (rest + text).split('\n')
+        rest = lines.pop()
+        yield * lines
+      }
+    } finally {
+      clearTimeout(silence)
+      ends.abort()
+    }
+  }
+
   /** One call: the answer of a yes, which has all that is in yes, or it throws. For the classes of this file. */
   async [call] (method, path, body, { timeout = this.#timeout, signal, yes = {} } = {}) {
-    const headers = { Accept: 'application/json' }
+    const headers = this.#headers()
     if (body) headers['Content-Type'] = 'application/json'
-    if (this.#token) headers.Authorization = `Bearer ${this.#token}`
     const ends = AbortSignal.timeout(Math.min(Math.max(Math.ceil(timeout), 1), LONGEST_TIMER))
     let status, answer
     try {
@@ -202,21 +241,45 @@ function judge (status, answer, yes) {
   throw new Unknown(text) // of this service or of what stands before it
 }
 
-/** Tells people who this is: the host, the program and its process id. */
-function who () { return `${os.hostname()} ${basename(process.argv[1] ?? 'node')}[${process.pid}]` }
+/** What people are told of this process. No name service is asked, which may hang. */
+function mine () {
+  const { USER, LOGNAME, USERNAME } = process.env
+  const id = process.getuid?.()
+  return {
+    host: os.hostname(),
+    user: USER || LOGNAME || USERNAME || (id === 0 ? 'root' : id?.toString()),
+    pid: process.pid,
+    program: basename(process.argv[1] ?? 'node'),
+    started: new Date(performance.timeOrigin).toISOString().replace(/\.\d+Z$/, 'Z')
+  }
+}
+
+/** The details that are sent, filled up with those of this process if there is room, and the note. */
+function described (details = {}, note = '') {
+  const text = details.text ?? ''
+  if (note && text && note !== text) throw new TypeError('note and details.text must be the same')
+  const room = Buffer.byteLength(JSON.stringify(details) + (note || text)) <= LONGEST_FILLED
+  const filled = room ? { ...mine(), ...details } : details
+  const { host = '', program = '', pid } = filled
+  return { details: filled, note: note || text || `${host} ${program}${pid ? `[${pid}]` : ''}`.trim() }
+}
 
 /** One owner's calls for one name. They are numbered, so that one that comes late is refused. */
 class Claim {
   #client
   #same
+  #details
   #atLeast
   #count = 0
   #silent = 0 // the first acquire without an answer, which may be served late
   #shortest = Infinity // the shortest TTL of a call without an answer: served late, it restarts the lease with it
 
-  constructor (client, { name, mode, limit, note, atLeast }) {
+  constructor (client, { name, mode, limit, note, details, atLeast, yields }) {
+    const said = described(details, note)
     this.#client = client
-    this.#same = { name, owner: randomBytes(20).toString('hex'), mode, limit, note: note || who() }
+    this.#same = { name, owner: randomBytes(20).toString('hex'), mode, limit, note: said.note }
+    this.#details = said.details
+    this.yields = yields
     this.#atLeast = milliseconds(atLeast)
   }
 
@@ -243,9 +306,9 @@ class Claim {
 
   /** The grant: its token, and its TTL, which counts from since, as far as it is sure. */
   #granted (sent, answer) {
-    const { ttl_ms: ttl, waited_ms: waited = 0, token } = answer
+    const { ttl_ms: ttl, waited_ms: waited = 0, token, wanted } = answer
     if (!(ttl > 0) || !(waited >= 0) || !/^\d+$/.test(token)) throw new Unknown('an answer that is not a grant')
-    return { since: sent + waited, ttl: Math.min(ttl, this.#shortest), token: BigInt(token) }
+    return { since: sent + waited, ttl: Math.min(ttl, this.#shortest), token: BigInt(token), wanted: wanted === true }
   }
 
   async acquire (ttl, wait, signal) {
@@ -258,7 +321,7 @@ class Claim {
       const left = Math.min(Math.max(Math.floor(end - sent), 0), LONGEST_WAIT)
       try {
         return this.#granted(sent, await this.#call('acquire',
-          { ttl_ms: ttl, wait_ms: left, queue: wait !== 0, at_least_ms: this.#atLeast },
+          { ttl_ms: ttl, wait_ms: left, queue: wait !== 0, at_least_ms: this.#atLeast, details: this.#details, wanted: this.yields },
           { timeout: this.timeout + left, signal }))
       } catch (err) {
         if (err instanceof Busy) {
@@ -275,7 +338,7 @@ class Claim {
 
   async renew (ttl, timeout) {
     const sent = now()
-    return this.#granted(sent, await this.#call('renew', { ttl_ms: ttl }, { timeout }))
+    return this.#granted(sent, await this.#call('renew', { ttl_ms: ttl, wanted: this.yields }, { timeout }))
   }
 
   /** Releases, asked again after no answer until that time. Lost is only thrown by the first answer. */
@@ -292,6 +355,26 @@ class Claim {
     }
   }
 
+  /** Listens until others wait, or signal ends it: whether they do. What is not heard, a renewal tells. */
+  async listen (signal) {
+    const handle = createHash('sha256').update(`leasehold owner\n${this.owner}`).digest().subarray(0, 15).toString('base64url')
+    for (let pause = PAUSE; !signal.aborted; pause = Math.min(2 * pause, LONGEST_PAUSE)) {
+      try {
+        const query = new URLSearchParams({ prefix: this.name, kind: 'wanted' })
+        for await (const line of this.#client[events](query, signal)) {
+          if (typeof line === 'number') { // a status
+            if (line !== 429 && (line < 500 || line === 501)) return false // there will be no stream
+          } else {
+            pause = PAUSE
+            if (line.startsWith('data:') && JSON.parse(line.slice(5)).handle?.endsWith(`~${handle}`)) return true
+          }
+        }
+      } catch {} // it was cut, or is none
+      await sleep(pause, signal).catch(() => {})
+    }
+    return false
+  }
+
   /** Leaves the queue, or releases what may have been granted, without holding up the caller. */
   giveUp () {
     this.release(now() + this.timeout).catch(() => {}) // the place ends in seconds, the grant with its TTL
@@ -303,6 +386,9 @@ export class Lease {
   #ttl
   #deadline
   #over = new AbortController()
+  #wanted = new AbortController()
+  #listening = new AbortController() // ends when nothing is to be heard any more
+  #onWanted
   #released = false
   #timer
   #renewal
@@ -310,18 +396,22 @@ export class Lease {
   #calling = Promise.resolve() // the renewal under way: the server refuses one that another has overtaken
 
   /** For Client.acquire. */
-  constructor (claim, grant) {
+  constructor (claim, grant, onWanted) {
     this.#claim = claim
+    this.#onWanted = onWanted
     this.name = claim.name
     this.token = grant.token
     this.#ttl = grant.ttl
     this.#deadline = deadline(grant)
     this.#watch()
     this.#renewIn(this.#ttl / 3)
+    if (grant.wanted) this.#want()
+    else if (claim.yields) claim.listen(this.#listening.signal).then((wanted) => { if (wanted) this.#want() })
   }
 
   get owner () { return this.#claim.owner }
   get signal () { return this.#over.signal }
+  get wanted () { return this.#wanted.signal }
 
   get left () { return this.#held() ? Math.max(this.#deadline - now(), 0) / 1000 : 0 }
 
@@ -364,9 +454,17 @@ export class Lease {
     this.#over.abort(cause)
   }
 
+  #want () {
+    if (this.#wanted.signal.aborted || !this.#held()) return
+    this.#listening.abort()
+    this.#wanted.abort(new Error('others wait for the lock'))
+    if (this.#onWanted) queueMicrotask(() => this.#onWanted(this)) // so that what it throws is nobody else's
+  }
+
   #stop () {
     clearTimeout(this.#timer)
     clearTimeout(this.#renewal)
+    this.#listening.abort()
   }
 
   #watch () {
@@ -407,6 +505,7 @@ export class Lease {
         this.#ttl = Math.max(this.#ttl, grant.ttl)
         this.#deadline = Math.max(this.#deadline, deadline(grant))
         this.#watch()
+        if (grant.wanted) this.#want()
       } catch (err) {
         this.#failure = err
         if (err instanceof Lost) this.#lose(err)

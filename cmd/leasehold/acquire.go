@@ -225,7 +225,7 @@ type leaseView struct {
 }
 
 func (a *app) printLease(l *leasehold.Lease) error {
-	// What is left of it here, rounded down: by then the script must be done or renew.
+	// The time left, rounded down: by then the script must be done or renew.
 	ttl := time.Until(l.Deadline()).Truncate(time.Millisecond).Seconds()
 	v := leaseView{l.Name(), l.Owner(), l.Token(), ttl}
 	err := a.print(v, func(w io.Writer) {

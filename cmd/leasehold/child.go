@@ -50,7 +50,7 @@ type task struct {
 	lostCode int
 }
 
-// The terms are those of its leases.
+// The terms are the terms of its leases.
 type terms struct {
 	ttl      time.Duration
 	who      leasehold.Details
@@ -196,8 +196,8 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 	return usageErrorf("%s is held by the leasehold run around this one, which would wait for itself\nRun the command without the inner leasehold, or lock another name", shown(name))
 }
 
-// freshen renews what may be too short to start a command under: a lease that came by
-// another's release, unasked, is so at first, and its next renewal takes a while.
+// freshen renews leases that may be too short to start a command under. A lease that was granted by
+// another's release is short at first, and its next renewal takes a while.
 func (c *child) freshen(leases []*leasehold.Lease) {
 	if c.fixed {
 		return
@@ -211,8 +211,8 @@ func (c *child) freshen(leases []*leasehold.Lease) {
 	}
 }
 
-// run runs the command under held until all of it is gone. leases are what held is made
-// of, NAME's first. leave is to be called when they were given up, see [guardian.Run].
+// run runs the command under held until nothing of it is left. held consists of leases, NAME's first.
+// leave must be called after they were released; see [guardian.Run].
 func (c *child) run(held interface {
 	Context() context.Context
 	Deadline() time.Time
@@ -394,8 +394,8 @@ func interrupted(r guardian.Result) bool {
 	return r.Terminal && (sig == syscall.SIGINT || sig == syscall.SIGQUIT)
 }
 
-// passOn gives a Ctrl-C that ended the command to the rest of the job, such as a script
-// around it, which would have got it too without the terminal lent to the command alone.
+// passOn passes a Ctrl-C that ended the command on to the rest of the job, such as a script around
+// it. Had the terminal not been lent to the command alone, the job would have got it too.
 func passOn(r guardian.Result) {
 	if interrupted(r) {
 		syscall.Kill(0, endedBy(r.Status)) // caught here, and no longer listened to

@@ -94,7 +94,7 @@ func (c *console) draw(text string, over *atomic.Bool) {
 	}
 }
 
-// clear takes the status line away. Who calls it has made it over.
+// clear erases the status line. The caller must have set over, so that it is not drawn again.
 func (c *console) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -169,8 +169,8 @@ func (a *app) onStage(ctx context.Context, play func(ctx context.Context, st *de
 	return nil
 }
 
-// demoStore finds out about the store that the flag or the environment names, or one in the
-// stage's folder: that of a configuration is for work.
+// demoStore opens the store that the flag or the environment names, or else one in the stage's
+// folder. It ignores configuration files, whose store is for work.
 func (a *app) demoStore(ctx context.Context, st *demo.Stage) error {
 	chosen := setting{value: "sqlite:" + filepath.Join(st.Dir, "locks.db")}
 	if _, ok := os.LookupEnv("LEASEHOLD_STORE"); ok || a.flags.Changed(keyStore) {
@@ -179,7 +179,7 @@ func (a *app) demoStore(ctx context.Context, st *demo.Stage) error {
 			return err
 		}
 	}
-	// Opened once here, so that a wrong URL is told before anything starts.
+	// It is opened once here, so that a wrong URL is reported before anything starts.
 	d, err := a.openURL(ctx, stores.Open, chosen)
 	if err != nil {
 		return err

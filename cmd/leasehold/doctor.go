@@ -338,8 +338,8 @@ func (d *doctor) timeTrips(ctx context.Context, opened driver.Driver) {
 	d.add(f)
 }
 
-// slowTrip is as long as one of the two renewals that fit into a lease of the default TTL may
-// take without the loss of a lease of its tenth, the shortest that "leasehold run" takes.
+// slowTrip is the longest round trip that is not slow. Of the shortest lease of "leasehold run", a
+// tenth of the default TTL, two renewals are sent before it ends. Each may take a quarter of it.
 const slowTrip = leasehold.DefaultTTL / 40
 
 func tripText(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }

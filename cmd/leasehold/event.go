@@ -38,8 +38,8 @@ const (
 // stamp is the time of a line or an object.
 func stamp() string { return time.Now().Format("2006-01-02T15:04:05.000Z07:00") }
 
-// tell tells of what everybody should know. With --json errors alone are told, unless -v
-// asks for more.
+// tell reports what everybody should know. With --json it reports only errors, unless -v asks for
+// more.
 func (a *app) tell(kind, name string, token uint64, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !a.json {

@@ -57,8 +57,8 @@ func bySignal(sig syscall.Signal, err error) error {
 // Unwrap returns the error with the exit code that a shell gives to the signal.
 func (e *signalError) Unwrap() error { return &e.exitError }
 
-// exitCode is what the program exits with after err. Errors of no known kind are those of
-// a store: the rest are made here, with their codes.
+// exitCode is what the program exits with after err. Errors of no known kind come from a store: all
+// others are made here, with their codes.
 func exitCode(err error) int {
 	var exit *exitError
 	switch {

@@ -145,7 +145,7 @@ func answered(err error) bool {
 	return err == nil || errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrReleased)
 }
 
-// insists reports whether the store must hear of the end.
+// insists reports whether the release must reach the store.
 func (f *farewell) insists() bool { return f.run.insists(f.code != 0) && f.left > 0 }
 
 // stake is what depends on the release.

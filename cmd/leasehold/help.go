@@ -22,7 +22,7 @@ import (
 const helpWidth = 80
 
 // helpFlags is the annotation that groups the flags of a command which has many: lines of a title,
-// a colon and the names of flags. What is in no group is only named.
+// a colon and the names of flags. Flags in no group are only named.
 const helpFlags = "flags"
 
 // A section of the manual page.

@@ -186,8 +186,8 @@ func (h *history) take(seen *seenHistory, page newEntries) error {
 // followMost is how many events are asked for at once to follow a history.
 const followMost = 20 * wire.MaxPage
 
-// A seenHistory is how much of a history was printed. Numbers of entries are those of one instance; ages are used
-// between instances, whose clocks differ.
+// A seenHistory is how much of a history was printed. Within an instance it goes by the numbers of
+// entries, and between instances by ages, because their clocks differ.
 type seenHistory struct {
 	instance string
 	last     int64     // number of that one's newest entry

@@ -17,8 +17,8 @@ import (
 // hookBound is how long --on-acquire and --on-lost may take.
 const hookBound = 10 * time.Second
 
-// hooks are commands that people are told by what happens to the leases of a run. They run beside
-// what holds the leases, and nothing waits for them but the end of this program.
+// hooks are commands that notify people of what happens to the leases of a run. They run beside the
+// run, and only the end of this program waits for them.
 type hooks struct {
 	acquire, lost string
 	running       sync.WaitGroup
@@ -42,7 +42,7 @@ func (h *hooks) start(a *app, flag, text string, env []string, more ...string) {
 	})
 }
 
-// runHook runs text, all of it within hookBound. It reads nothing, and writes where we tell errors.
+// runHook runs text within hookBound. It reads nothing, and writes to where errors go.
 func runHook(a *app, text string, env []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), hookBound)
 	defer cancel()

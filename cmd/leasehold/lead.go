@@ -29,8 +29,8 @@ else leads, as "leasehold run" does. The next term starts COMMAND anew, with a l
 LEASEHOLD_TOKEN.
 
 After COMMAND exits, this machine pauses before it campaigns again, so that another can
-take over: half a second at first, doubling up to 30 s while COMMAND exits sooner than
-the last pause took. Nothing is held during the pause, and standard
+take over. The pause is half a second at first, and doubles up to 30 s while COMMAND
+exits sooner than the last pause took. Nothing is held during the pause, and standard
 error says when it ends.
 
 COMMAND has the same environment as under "leasehold run".

@@ -34,7 +34,7 @@ func (c *child) legacy(leases []*leasehold.Lease) string {
 	for _, lease := range leases {
 		l.Leases = append(l.Leases, heritage{lease.Name(), lease.Owner()})
 	}
-	// Who waits for the smallest name, holding nothing, then finds the others free.
+	// A waiter for the smallest name, which holds nothing, then finds the others free.
 	slices.SortFunc(l.Leases, func(a, b heritage) int { return strings.Compare(b.Name, a.Name) })
 	text, err := json.Marshal(l)
 	if err != nil {

@@ -73,9 +73,9 @@ func documented(cmd *cobra.Command) []*cobra.Command {
 
 func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// manualPage is the page of a command in roff, as man(7) has it. Texts stay as they are: cobra's own pages come
-// by way of Markdown, which takes the _ of names for emphasis, and brings a table of all of HTML's characters
-// into the start of every command.
+// manualPage returns the page of a command in roff, as man(7) describes it. It does not use cobra's
+// own pages. They are made by way of Markdown, which takes the _ of names for emphasis, and bring a
+// table of all HTML characters into the start of every command.
 func manualPage(cmd *cobra.Command, built time.Time) string {
 	var p strings.Builder
 	fmt.Fprintf(&p, ".nh\n.TH %s 1 %q %q Leasehold\n", roff(strings.ToUpper(pageName(cmd))),

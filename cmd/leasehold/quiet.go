@@ -6,7 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What goes wrong comes as an error; the client of Redis would also write it to stderr.
+// The client of Redis would also write its errors to stderr.
 func init() { redis.SetLogger(quiet{}) }
 
 type quiet struct{}

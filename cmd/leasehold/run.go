@@ -217,7 +217,7 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 	if e.left = r.terms.ttl; r.fixed {
 		e.left = time.Until(f.until)
 	}
-	// What is lost later ran out without an answer: it has covered the command.
+	// A lease that is lost later expired without an answer. It has covered the command.
 	if e.lost == nil && errors.Is(e.released, leasehold.ErrLost) && time.Now().Before(f.until) {
 		e.lost = leasehold.ErrLost
 	}

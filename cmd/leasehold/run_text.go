@@ -11,9 +11,9 @@ NAME, even if "leasehold run" itself was killed. Other exit codes: 1 busy,
 # When the lease is lost
 A lease is lost if the store cannot be reached, if someone evicts it, or if this
 machine is too slow. COMMAND and everything it started then get SIGTERM and,
---grace later, SIGKILL. This happens early enough that all of it is gone before
-anyone else can hold NAME. Standard error says so when COMMAND is being ended, and
-again at the end.
+--grace later, SIGKILL. This happens early enough that all these processes are gone
+before anyone else can hold NAME. Standard error says so when COMMAND is being ended,
+and again at the end.
 
 On Linux a lease counts the time that the machine sleeps. If the lease ended
 meanwhile, COMMAND is ended when the machine wakes up; another may hold the lock by
@@ -23,16 +23,16 @@ machine slept, until the next renewal or the deadline.
 # When leasehold run is killed
 A guardian process, lock-guardian, ends COMMAND in the same way if "leasehold run"
 is killed or stopped, even with -9 or -STOP. On Linux "killall leasehold" and
-"pkill -f leasehold" do not reach the guardian. If both are killed at once, as by
-"killall /usr/bin/leasehold", which matches by file, COMMAND is killed too, but not the
-processes that it started. Only the token then tells their writes from the next
+"pkill -f leasehold" do not reach the guardian. "killall /usr/bin/leasehold" does,
+because it matches by file. If both are killed at once, COMMAND is killed too, but not
+the processes that it started. Only the token then tells their writes from the next
 holder's.
 
 The lock is released as soon as nothing of COMMAND is left, so that nobody waits for
-the TTL; with --at-least it stays held for the rest of that time. In four cases it is
-held for the TTL instead, whatever --at-least says: if "leasehold run" was stopped, if
-its guardian was killed too, if the store stays unreachable, and on ZooKeeper, where
-only the end of the session releases it.
+the TTL; with --at-least it stays held for the rest of that time. It is held for the TTL
+instead, whatever --at-least says, if "leasehold run" was stopped, if its guardian was
+killed too, or if the store stays unreachable. On ZooKeeper it always is, because only
+the end of the session releases it.
 
 If only the guardian is stopped, COMMAND continues. "leasehold run" warns after a few
 seconds and resumes the guardian with SIGCONT. If that does not help, "leasehold run"
@@ -42,8 +42,8 @@ COMMAND's exit code is not affected.
 # When COMMAND ends
 The lock is released. Unlike with flock(1), what COMMAND leaves running in the
 background is ended too (SIGTERM, --grace, SIGKILL), because the lock would no longer
-cover it. Two kinds of processes are out of reach: those that another service runs for
-COMMAND (systemd-run, at, a container engine), and those of another user.
+cover it. Two kinds of processes are out of reach: processes of another user, and those
+that another service runs for COMMAND (systemd-run, at, a container engine).
 
 If the store does not answer, "leasehold run" says so after 5 s and exits with
 COMMAND's exit code. The lock is then held until its TTL is over. With --at-least,
@@ -52,10 +52,10 @@ itself, and says until when. If that fails, standard error says that COMMAND may
 again too soon.
 
 # Waiting
-Without -n and -w there is no limit. -n and -w limit everything until NAME is held,
-connecting included. If the store does not answer, the exit
-code is 69. With -n that takes 2 s at most; with -w, SECONDS or 2 s, whichever is longer;
-otherwise 3 to 10 s, depending on the engine.
+Without -n and -w there is no limit. Both limit the whole time until NAME is held,
+connecting included. If the store does not answer, the exit code is 69. With -n that
+takes 2 s at most; with -w, SECONDS or 2 s, whichever is longer; otherwise 3 to 10 s,
+depending on the engine.
 
 If the store fails during the wait, "leasehold run" says why, keeps waiting, and says
 when the store answers again. On a terminal, unless TERM=dumb, the last line shows
@@ -73,7 +73,7 @@ all of them held, not only NAME.
 With --once-per, COMMAND runs at most once in each PERIOD, however many servers start
 it, and even if their clocks differ by minutes. NAME is held for nine tenths of PERIOD
 from the start. Anyone who asks meanwhile is refused as busy, at once (see
---ok-if-busy); -w limits only the store's answers. Use the same PERIOD everywhere.
+--ok-if-busy), so -w limits only the wait for the store. Use the same PERIOD everywhere.
 "leasehold show" shows who ran COMMAND, when, and with which exit code. "leasehold
 reset" lets it run again before its time.
 
@@ -84,8 +84,8 @@ from running it for 10 s at most, unless the store went away at the moment of th
 
 With --retry-on-failure, a COMMAND that fails leaves NAME free, so that the next one to
 start it within PERIOD runs it again. --also and --once-per exclude each other, as the
-other names would be held for all of PERIOD. COMMAND can hold them with a "leasehold run" of its
-own.
+other names would be held for all of PERIOD. COMMAND can hold them with a "leasehold
+run" of its own.
 
 # Who holds NAME
 "leasehold ls" and "leasehold show" print the host, the user, COMMAND's name and process
@@ -101,7 +101,7 @@ COMMAND has these variables:
   LEASEHOLD_OWNER     the secret that renews and releases the lease
   LEASEHOLD_DEADLINE  when the lease ends unless it is renewed, for people
   LEASEHOLD_STORE     the store, without its password
-  LEASEHOLD_HELD      the owners of all enclosing runs; a nested run of a NAME that one of them holds is refused, shared or not, because it could only wait for itself
+  LEASEHOLD_HELD      the owners of all enclosing runs; a nested run of the same NAME is refused, even if shared, because it would wait for itself
 
 # Exit codes
   N      COMMAND's own
@@ -120,9 +120,9 @@ that as 130 and stops its script, as with flock(1). The same happens if COMMAND 
 SIGINT and exits with 130. With any other exit code the script continues.
 
 # Files and signals
-COMMAND keeps standard input, output, error and all other open files as they are. TERM,
-INT, HUP, QUIT, USR1, USR2 and WINCH are passed on to COMMAND. During a wait for the
-lock, or for the store after COMMAND has ended, the first four end the wait.
+COMMAND inherits standard input, output and error, and all other open files. TERM, INT,
+HUP, QUIT, USR1, USR2 and WINCH are passed on to COMMAND. During a wait for the lock, or
+for the store after COMMAND has ended, the first four end the wait.
 
 Ctrl-Z suspends COMMAND and "leasehold run" together. The lease is then not renewed,
 so COMMAND is ended unless it is resumed within the TTL.
@@ -139,15 +139,15 @@ standard error says so. The lock does not cover hooks, so they must not write wh
 guards. If "leasehold run" is killed, they are left alone.
 
 # Metrics
-With --metrics-file, FILE has gauges of the last run for the textfile collector of
-Prometheus' node exporter, by the label "name": leasehold_run_held, _waiting,
+With --metrics-file, FILE has gauges of the last run, for the textfile collector of
+Prometheus' node exporter. Their label is "name". They are leasehold_run_held, _waiting,
 _wait_seconds, _hold_seconds, _start_timestamp_seconds, _success_timestamp_seconds (kept
 when later runs fail), _renewal_failures, _lost, and _exit_code at the end. Use one FILE
 for each NAME, and let it end in .prom.
 
-FILE is replaced as a whole at each change. Only the exit waits for that, a second at
-most. If FILE cannot be written, standard error says so once, and COMMAND runs all the
-same.
+FILE is replaced as a whole at each change. Nothing waits for that but the exit of
+"leasehold run", for at most a second. If FILE cannot be written, standard error says so
+once, and COMMAND runs all the same.
 
 # Output
 "leasehold run" writes nothing to standard output. With --json an error is one JSON

@@ -43,8 +43,9 @@ are retried for an hour and may come twice. With --webhook-secret-file each is s
 is set, a span of each call is sent there by OTLP over HTTP. See docs/observe.md.
 
 # Stopping
-TERM and INT stop the service. Callers that wait are asked to repeat the call, calls
-under way are served, and what is held stays held.
+TERM and INT stop the service. Callers that wait are asked to repeat the call, and calls
+under way are served. Leases stay held, except on ZooKeeper and "memory:", where they end
+with the process.
 
 # Exit codes
   64  wrong usage
@@ -59,8 +60,8 @@ const mostStreams = 10_000
 // defaultListen is for this machine alone.
 const defaultListen = "127.0.0.1:7400"
 
-// How long an instance that stops waits for calls that are under way, how long a client may
-// take to send the headers of a request, and how long a connection may be idle.
+// stopWithin is how long a stopping instance waits for calls. headersWithin is how long a client may
+// take to send the headers of a request. idleFor is how long a connection may be idle.
 const (
 	stopWithin    = 10 * time.Second
 	headersWithin = 5 * time.Second

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/term"
 )
 
-// A status is a line below all others on a terminal, which is drawn again and again and
-// leaves nothing behind. It is drawn only while this job is the one that the terminal shows,
-// and only if the terminal takes it at once: nobody waits for a screen that stands still.
+// A status is a line below all others on a terminal, which is drawn again and again and erased at
+// the end. It is drawn only while this job has the terminal, and only if the terminal accepts it at
+// once, so that nobody waits for a screen that is stopped.
 type status struct {
 	tty   int // the terminal, opened for this alone; 0: not yet
 	drawn bool

@@ -77,9 +77,9 @@ func (t *table) write(w io.Writer, views []stateView) {
 // writeTable writes a whole table.
 func writeTable(w io.Writer, views []stateView, width int) { (&table{width: width}).write(w, views) }
 
-// fitted returns the widths of columns in so much room, 0 being that of a column which is left out. Where names,
-// holders and hosts would be cramped, TOKEN and OWNER are left out. Where they cannot be read, so is MODE, and then
-// HOST and HOLDER.
+// fitted returns the widths of columns in width; 0 means that a column is left out. If names,
+// holders and hosts would be cramped, it leaves out TOKEN and OWNER. If they would be unreadable,
+// it also leaves out MODE, and then HOST and HOLDER.
 func fitted(natural []int, width int) []int {
 	widths := slices.Clone(natural)
 	if width <= 0 {
@@ -163,8 +163,8 @@ func cells(text string) int { return runewidth.StringWidth(text) }
 // cut returns as much of text as fits, with end where something is missing.
 func cut(text string, width int, end string) string { return runewidth.Truncate(text, width, end) }
 
-// shortened leaves out the middle of a name that does not fit: those of one kind begin alike, and their
-// ends tell them apart.
+// shortened leaves out the middle of a name that does not fit. Names of one kind begin alike and
+// differ at the end.
 func shortened(name string, width int) string {
 	all := cells(name)
 	if all <= width {

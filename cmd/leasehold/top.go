@@ -188,9 +188,9 @@ type topEviction struct {
 	reason string
 }
 
-// evictNow returns what came of an eviction. The holder's whole owner is named, and its token compared: a successor is
-// safe, but for one to whom the process hands its lease over, of which the engine knows nothing, or who is granted
-// between the two calls with an owner that was used before.
+// evictNow returns the outcome of an eviction. It names the holder's whole owner and compares its
+// token, so a successor is safe, with two exceptions. The engine does not know of a hand-over
+// inside a process. And an owner that was used before may be granted between the two calls.
 func evictNow(ctx context.Context, locks *leasehold.Locker, e *topEviction) string {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()

@@ -24,8 +24,8 @@ func traced() bool {
 		os.Getenv("OTEL_SDK_DISABLED") != "true" && os.Getenv("OTEL_TRACES_EXPORTER") != "none"
 }
 
-// trace has the service send a span for each call to where OpenTelemetry's variables say. end sends
-// what is left.
+// trace makes the service send a span for each call to where OpenTelemetry's variables say. end
+// sends what is left.
 func (s *service) trace(ctx context.Context) (end func(), err error) {
 	if !traced() {
 		return func() {}, nil

@@ -110,7 +110,7 @@ func (h holderView) who() string { return cmp.Or(h.Details.of().Who(), h.Note) }
 // who waits, beside the host.
 func (w waiterView) who() string { return cmp.Or(w.Details.of().Who(), w.Note) }
 
-// labels are those of v in one line, by their names.
+// labels returns the labels of v in one line, sorted by name.
 func (v *detailsView) labels() string {
 	if v == nil {
 		return ""

@@ -22,9 +22,9 @@ A NAME that is only kept for a finished job (--once-per, --at-least) counts as h
 the store goes away during the wait, the command waits 15 s for it to come back.
 
 # How it looks
-The command has no place in the queue, so no engine wakes it. It looks again after a
-twentieth of the time that it has waited, at least every second and at most twenty times
-a second, and when the last known lease ends.
+The command has no place in the queue, so no engine wakes it. It looks again when the
+last known lease ends, and after a twentieth of the time that it has waited: at least
+once and at most twenty times a second.
 
 # Exit codes
   0      NAME is free

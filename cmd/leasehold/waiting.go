@@ -22,8 +22,8 @@ const (
 	lookEvery, lookSeldom = time.Second, 10 * time.Second
 )
 
-// A wait is what is told of an acquire while it lasts: the status line on a terminal, with -v
-// what changes, and once that slots differ.
+// A wait is what an acquire reports while it lasts: the status line on a terminal, changes with -v,
+// and once that slots differ.
 type wait struct {
 	app   *app
 	name  string            // of the first, unless another is waited for
@@ -143,8 +143,8 @@ func (w *wait) compare(state leasehold.State) {
 	}
 }
 
-// place is where in the queue this process stands, as far as the engine tells: of those with its
-// details it is the one that has waited for about as long.
+// place is where in the queue this process is, as far as the engine shows it. Of the waiters with
+// its details, it is the one that has waited for about as long.
 func (w *wait) place(state leasehold.State) string {
 	best, found := time.Duration(-1), 0
 	for i, other := range state.Waiters {

@@ -21,7 +21,8 @@ func (f *webhookFlags) add(set *pflag.FlagSet) {
 	set.Var(&f.longWait, "webhook-wait", "waits are long after `DURATION`")
 }
 
-// read checks the flags and reads the file; nil: there is no webhook. failed is told of later changes that cannot be read.
+// read checks the flags and reads the file; nil: there is no webhook. It calls failed for later
+// changes that cannot be read.
 func (f *webhookFlags) read(failed func(error)) (*serve.Webhook, error) {
 	if f.url == "" {
 		if f.secrets != "" {

@@ -60,7 +60,7 @@ func TestPythonIsTyped(t *testing.T) {
 func TestPythonPackageInstalls(t *testing.T) {
 	t.Parallel()
 	needs(t, "pip, setuptools and wheel", "/usr/bin/python3", "-c", "import setuptools, wheel, pip")
-	server := serve(t, redis(t))
+	server := serve(t, "memory:")
 	made := t.TempDir()
 	must(t, []string{"PYTHON=/usr/bin/python3"}, folder(t, "."), "scripts/client-packages", made, "python")
 	for _, pattern := range []string{"*.whl", "*.tar.gz"} {
@@ -73,9 +73,14 @@ func TestPythonPackageInstalls(t *testing.T) {
 			t.Errorf("%s: it is %q, want version %s", pattern, where, version(t))
 		}
 		only(t, dir, "site/leasehold/py.typed")
-		for i, text := range blocks(t, "clients/python/README.md", "python") {
+		wants := []string{"holding nightly-report with token", "holding nightly-report with token", "done"}
+		all := blocks(t, "clients/python/README.md", "python")
+		if len(all) != len(wants) {
+			t.Fatalf("%d blocks in the README, want %d", len(all), len(wants))
+		}
+		for i, text := range all {
 			program := write(t, dir, "a.py", strings.ReplaceAll(text, "http://127.0.0.1:7400", server.url))
-			if out := must(t, env, dir, "/usr/bin/python3", program); !strings.Contains(out, "holding nightly-report with token") {
+			if out := must(t, env, dir, "/usr/bin/python3", program); !strings.Contains(out, wants[i]) {
 				t.Errorf("%s: block %d of the README prints %q", pattern, i, out)
 			}
 		}
@@ -86,7 +91,7 @@ func TestPythonPackageInstalls(t *testing.T) {
 func TestNodePackageInstalls(t *testing.T) {
 	t.Parallel()
 	needs(t, "npm", "npm", "--version")
-	server := serve(t, redis(t))
+	server := serve(t, "memory:")
 	dir := t.TempDir()
 	must(t, nil, folder(t, "."), "scripts/client-packages", dir, "node")
 	must(t, nil, dir, "npm", "init", "--yes")
@@ -100,7 +105,7 @@ func TestNodePackageInstalls(t *testing.T) {
 	if len(listed.Dependencies) != 1 || listed.Dependencies["leasehold"].Version != version(t) {
 		t.Errorf("installed: %v, want leasehold %s alone", listed.Dependencies, version(t))
 	}
-	for i, want := range []string{"holding nightly-report with token", ""} {
+	for i, want := range []string{"holding nightly-report with token", "", "done"} {
 		text := blocks(t, "clients/node/README.md", "js")[i]
 		program := write(t, dir, "a.mjs", strings.ReplaceAll(text, "http://127.0.0.1:7400", server.url))
 		if out := must(t, nil, dir, "node", program); !strings.Contains(out, want) || strings.Contains(out, "somebody") {

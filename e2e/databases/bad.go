@@ -26,7 +26,7 @@ type Bad struct {
 var bad = []Bad{
 	{Name: "no_tables", Try: sqllock.ErrNoSchema},
 	{Name: "alien", Spoil: []string{"CREATE TABLE leasehold_locks (door TEXT)"}, Try: sqllock.ErrNoSchema, Migrate: driver.ErrCorrupt},
-	{Name: "newer", Spoil: []string{"CREATE TABLE leasehold_meta (version INT)", "INSERT INTO leasehold_meta VALUES (4)"}, Try: driver.ErrCorrupt, Migrate: driver.ErrCorrupt},
+	{Name: "newer", Spoil: []string{"CREATE TABLE leasehold_meta (version INT)", "INSERT INTO leasehold_meta VALUES (99)"}, Try: driver.ErrCorrupt, Migrate: driver.ErrCorrupt},
 	{Name: "alien_meta", Spoil: []string{"CREATE TABLE leasehold_meta (door TEXT)"}, Try: driver.ErrCorrupt, Migrate: driver.ErrCorrupt},
 	{Name: "no_column", Migrated: true, Spoil: []string{"ALTER TABLE leasehold_locks DROP COLUMN crowd"}, Try: driver.ErrCorrupt},
 }

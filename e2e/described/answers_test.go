@@ -18,8 +18,8 @@ import (
 
 // posts has a call of each kind that changes something.
 var posts = map[string]string{
-	wire.Acquire: `{"name":"n","owner":"o","ttl_ms":60000,"details":{"host":"web-7","user":"anna","pid":7,"program":"ci","started":"2026-11-27T10:32:07Z","link":"https://a.example/","labels":{"Team/of":"b"},"text":"nightly","kind":"manual"}}`,
-	wire.Renew:   `{"name":"n","owner":"o","ttl_ms":60000}`,
+	wire.Acquire: `{"name":"n","owner":"o","ttl_ms":60000,"wanted":true,"details":{"host":"web-7","user":"anna","pid":7,"program":"ci","started":"2026-11-27T10:32:07Z","link":"https://a.example/","labels":{"Team/of":"b"},"text":"nightly","kind":"manual"}}`,
+	wire.Renew:   `{"name":"n","owner":"o","ttl_ms":60000,"wanted":true}`,
 	wire.Note:    `{"name":"n","owner":"o","note":"a"}`,
 	wire.Fence:   `{"name":"n","owner":"o","token":"1"}`,
 	wire.Release: `{"name":"n","owner":"o"}`,
@@ -50,6 +50,7 @@ func (d failingDriver) List(context.Context, string, string, int) ([]driver.Stat
 }
 func (d failingDriver) Evict(_ context.Context, _, _, _ string) error    { return d.err }
 func (d failingDriver) RaiseFence(context.Context, string, uint64) error { return d.err }
+func (d failingDriver) SetLimit(context.Context, string, int) error      { return d.err }
 
 func (d failingDriver) Rehearse(context.Context) error { return d.err }
 func (d failingDriver) Check(context.Context) ([]driver.Finding, error) {

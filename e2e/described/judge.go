@@ -147,7 +147,7 @@ func (e *exchange) unzip() error {
 	return err
 }
 
-var kinds = []string{wire.EventOpen, wire.EventGranted, wire.EventReleased, wire.EventEvicted, wire.EventEnded, wire.EventMissed}
+var kinds = append([]string{wire.EventOpen, wire.EventMissed}, wire.EventKinds...)
 
 // events judges those of a stream, but for the last, which may be cut off.
 func (j *Judge) events(what, stream string) {

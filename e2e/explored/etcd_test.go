@@ -25,7 +25,7 @@ import (
 // TestEtcd explores etcdlock, and etcd's client and gRPC below it, over an etcd in memory. With leases of
 // five seconds a claim takes its turn without a read.
 func TestEtcd(t *testing.T) {
-	exploreStandIn(t, overEtcd(t, "etcd's stand-in", 5*time.Second, 0), "two", "shared", "crowd")
+	exploreStandIn(t, overEtcd(t, "etcd's stand-in", 5*time.Second, 0), "two", "shared", "crowd", "recall")
 }
 
 // TestLateEtcd explores it over one that deletes what is over when it looks, every half a second.
@@ -36,6 +36,27 @@ func TestLateEtcd(t *testing.T) {
 // TestEtcdMoves has leases so long that a claim waits in another session than it holds in.
 func TestEtcdMoves(t *testing.T) {
 	exploreStandIn(t, overEtcd(t, "etcd's stand-in, 12 s", 12*time.Second, 0), "two")
+}
+
+// TestEtcdRecalls has every claim ask for recalls: watches and reads more, and no other answers.
+func TestEtcdRecalls(t *testing.T) {
+	h := overEtcd(t, "etcd's stand-in, recalls", 5*time.Second, 0)
+	begin := h.New
+	h.New = func(w *explore.World) func(*explore.Process) driver.Driver {
+		open := begin(w)
+		return func(p *explore.Process) driver.Driver { return alwaysAsking{open(p).(*etcdlock.Driver)} }
+	}
+	exploreStandIn(t, h, "two", "shared", "crowd")
+}
+
+// alwaysAsking has all claims ask for recalls.
+type alwaysAsking struct{ *etcdlock.Driver }
+
+func (d alwaysAsking) Claim(req driver.Request) (driver.Claim, error) {
+	if req.Wanted == nil {
+		req.Wanted = func() {}
+	}
+	return d.Driver.Claim(req)
 }
 
 func overEtcd(t *testing.T, name string, ttl, late time.Duration) explore.Harness {

@@ -205,6 +205,7 @@ func (s *caller) leased() {
 	s.txn("stays", nil, ops(clientv3.OpPut("l/2", "z", clientv3.WithIgnoreLease()), below("l/")), nil)
 	s.txn("under none", nil, ops(clientv3.OpPut("l/1", "w"), below("l/")), nil)
 	s.txn("back", nil, ops(clientv3.OpPut("l/1", "w", clientv3.WithLease(one)), clientv3.OpPut("l/3", "w", clientv3.WithLease(one))), nil)
+	s.txn("keys", nil, ops(clientv3.OpGet("l/", clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(2))), nil)
 	s.grant(1)
 }
 

@@ -96,7 +96,7 @@ func (e *etcd) as(rev int64) (kvs []*mvccpb.KeyValue) {
 func (e *etcd) read(r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	known := &pb.RangeRequest{
 		Key: r.Key, RangeEnd: r.RangeEnd, Limit: r.Limit, Revision: r.Revision, Serializable: r.Serializable,
-		CountOnly: r.CountOnly, MaxCreateRevision: r.MaxCreateRevision,
+		CountOnly: r.CountOnly, KeysOnly: r.KeysOnly, MaxCreateRevision: r.MaxCreateRevision,
 	}
 	if !proto.Equal(r, known) {
 		unknown(r)
@@ -114,6 +114,9 @@ func (e *etcd) read(r *pb.RangeRequest) (*pb.RangeResponse, error) {
 		}
 		resp.Count++
 		if !r.CountOnly && (r.MaxCreateRevision == 0 || kv.CreateRevision <= r.MaxCreateRevision) {
+			if r.KeysOnly {
+				kv = &mvccpb.KeyValue{Key: kv.Key, CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version}
+			}
 			resp.Kvs = append(resp.Kvs, kv)
 		}
 	}

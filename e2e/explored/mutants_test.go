@@ -62,6 +62,12 @@ var mutants = []change{
 		Old: "(ttl - l.tried.Sub(sent)).Truncate(step)", New: "(ttl - l.tried.Sub(sent)*time.Duration(1-count($))).Truncate(step)"}),
 	inScript("renew.lua", "shortensAnyEnd", "a shorter renewal that comes late, or again, shortens nothing that was renewed since", "TestRedis$/extend",
 		"if known > 0 and redis.call('PEXPIRETIME', lock) == known then", "if known > 0 then", ""),
+	inScript("acquire.lua", "recallsNobody", "a holder hears of who queues", "TestRedis$/recall",
+		"    tell_holders()\n", "", ""),
+	inScript("renewall.lua", "renewalTellsNobody", "what was lost of it, a renewal tells again", "TestRedis$/recall",
+		"then replies[which] = 2 end", "then replies[which] = 1 end", ""),
+	inGo(mutant.Mutation{Name: "recallsAfterRelease", Undoes: "no call after Release has begun", Rejects: "TestRedis$/recall", File: "claim.go",
+		Old: "how driver.End) error {\n\tc.d.subscriber.forget(c)", New: "how driver.End) error {\n\tif !$ {\n\t\tc.d.subscriber.forget(c)\n\t}"}),
 }
 
 // zookeeperMutants are those of zklock.
@@ -73,6 +79,12 @@ var zookeeperMutants = []change{
 		New: "if c.uncertain && !$ {\n\t\tif err := c.find(client); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\tswitch {"}),
 	inGo(mutant.Mutation{Name: "grantsBesideTheLast", Undoes: "a claim holds when all before it are gone", Rejects: "TestZooKeeper/three", File: "try.go",
 		Old: "me < holding(nodes) {", New: "me < holding(nodes)+count($) {"}),
+	inGo(mutant.Mutation{Name: "recallsNobody", Undoes: "a holder is notified of those who queue", Rejects: "TestZooKeeper/recall", File: "recall.go",
+		Old: "\tl.alarm = nil\n\tif len(l.holders) > 0 {", New: "\tl.alarm = nil\n\tif len(l.holders) > 0 && !$ {"}),
+	inGo(mutant.Mutation{Name: "looksBeforeItWatches", Undoes: "also if they queue while it lists", Rejects: "TestZooKeeper/recall", File: "recall.go",
+		Old: "l.looking, l.latest, l.next = false,", New: "if $ {\n\t\tl.alarm = a\n\t}\n\tl.looking, l.latest, l.next = false,"}),
+	inGo(mutant.Mutation{Name: "renewalTellsNobody", Undoes: "a renewal notifies of them again", Rejects: "TestZooKeeper/recall", File: "recall.go",
+		Old: "return l.upToDate() && l.wants(c)", New: "return l.upToDate() && l.wants(c) && !$"}),
 }
 
 // etcdMutants are those of etcdlock.
@@ -115,7 +127,7 @@ var etcdMutants = []change{
 	inGo(mutant.Mutation{Name: "clearsWhatWasResumed", Undoes: "nor one that another process has resumed", Rejects: "TestEtcd$/resume", File: "change.go",
 		Old: "ours := e != nil && p.knows(e)", New: "ours := e != nil && ($ || p.knows(e))"}),
 	inGo(mutant.Mutation{Name: "renewsUnread", Undoes: "a renewal reads that the key is there", Rejects: "TestEtcd$/evict", File: "read.go",
-		Old: "return d.holdTrue(ctx, cmps, all[0].key)", New: "are, err := d.holdTrue(ctx, cmps, all[0].key)\n\treturn err == nil && (are || $), err"}),
+		Old: "return d.holdTrue(ctx, cmps, all[0].key, asking...)", New: "are, err := d.holdTrue(ctx, cmps, all[0].key, asking...)\n\treturn err == nil && (are || $), err"}),
 }
 
 func inGo(m mutant.Mutation) change { return change{m, m.File, m.Old} }

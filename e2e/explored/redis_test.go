@@ -24,7 +24,7 @@ func TestRedis(t *testing.T) {
 		"evict; p1 SUBSCRIBE 1 = hang; p2 SUBSCRIBE 1 = pause 1; p1 take 1 = again after 1/4",
 	}}
 	if !hasTime() {
-		h.Scenarios = []string{"try"}
+		h.Scenarios = []string{"try", "recall"}
 	}
 	explore.Run(t, h)
 }

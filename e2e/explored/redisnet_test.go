@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -124,10 +125,10 @@ type wire struct {
 	slow     bool          // to write
 	conn     *conn
 	mu       sync.Mutex
-	unparsed []byte // guarded by mu
-	open     int    // guarded by mu; requests without an answer
-	channel  string // guarded by network.mu; that it listens to, "" if none
-	gone     bool   // guarded by network.mu
+	unparsed []byte   // guarded by mu
+	open     int      // guarded by mu; requests without an answer
+	channels []string // guarded by network.mu; that it listens to
+	gone     bool     // guarded by network.mu
 }
 
 func (n *network) dial(p *explore.Process) net.Conn {
@@ -158,12 +159,11 @@ func (x *wire) leaves() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	x.gone = true
-	if x.channel == "" {
-		return
-	}
 	n.wires = slices.DeleteFunc(n.wires, func(o *wire) bool { return o == x })
-	if !slices.ContainsFunc(n.wires, func(o *wire) bool { return o.channel == x.channel }) {
-		n.server.ask(command("UNSUBSCRIBE", x.channel))
+	for _, channel := range x.channels {
+		if !slices.ContainsFunc(n.wires, func(o *wire) bool { return slices.Contains(o.channels, channel) }) {
+			n.server.ask(command("UNSUBSCRIBE", channel))
+		}
 	}
 }
 
@@ -242,7 +242,7 @@ func (n *network) watched(frame []byte) reply {
 
 // pong is the answer to a PING, which only clients look at that listen. Requires network.mu.
 func (x *wire) pong() reply {
-	if x.channel == "" {
+	if len(x.channels) == 0 {
 		return reply("+PONG\r\n")
 	}
 	return reply("*2\r\n$4\r\npong\r\n$0\r\n\r\n")
@@ -308,10 +308,11 @@ func (x *wire) serve(frame []byte, what []string) reply {
 		if x.gone {
 			return nil
 		}
-		if x.channel == "" {
+		if len(x.channels) == 0 {
 			n.wires = append(n.wires, x)
 		}
-		x.channel = what[1]
+		x.channels = what[1:]
+		return x.subscribe()
 	}
 	n.served++
 	now := n.server.ask(append([][]byte{frame}, n.asked...)...)
@@ -322,10 +323,20 @@ func (x *wire) serve(frame []byte, what []string) reply {
 	return now.answers[0]
 }
 
+// subscribe has the server confirm each channel, as it does for one connection that listens to them all.
+// Requires network.mu.
+func (x *wire) subscribe() (all reply) {
+	for i, channel := range x.channels {
+		x.network.server.ask(command("SUBSCRIBE", channel))
+		all = fmt.Appendf(all, "*3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:%d\r\n", len(channel), channel, i+1)
+	}
+	return all
+}
+
 // tell passes a message on to those who listen. Requires n.mu.
 func (n *network) tell(message reply) {
 	for _, x := range n.wires {
-		if x.channel == words(message)[1] {
+		if slices.Contains(x.channels, words(message)[1]) {
 			x.line.Push(strings.TrimSpace(n.node+" hears"), func() { x.conn.receive(message) })
 		}
 	}

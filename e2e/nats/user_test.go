@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -167,6 +168,40 @@ func TestLeastRights(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The rights that the page adds let a user create the bucket, and each of them is needed.
+func TestRightsToCreateTheBucket(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/engines/nats.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(page), "To create the bucket, ")
+	after, _, _ = strings.Cut(after, "\n\n")
+	rights := regexp.MustCompile(`\$JS[A-Za-z._]*[A-Za-z]`).FindAllString(after, -1)
+	if len(rights) != 2 {
+		t.Fatalf("the page has these rights: %q", rights)
+	}
+	for without := range len(rights) + 1 { // the last lacks none
+		var more strings.Builder
+		for i, right := range rights {
+			if i != without {
+				fmt.Fprintf(&more, "%q\n", right)
+			}
+		}
+		t.Run(fmt.Sprint(without), func(t *testing.T) {
+			t.Parallel()
+			config := strings.Replace(locker(t), "publish: [\n", "publish: [\n"+more.String(), 1)
+			s := servers.StartNATS(t, 1, "accounts { a { jetstream: enabled, users: [\n"+config+"] } }")[0]
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			err := natslock.CreateBucket(ctx, connected(t, s, nats.UserInfo("locker", "pw")), "locks", 1)
+			if complete := without == len(rights); complete != (err == nil) {
+				t.Errorf("with %q: %v", more.String(), err)
+			}
+		})
 	}
 }
 

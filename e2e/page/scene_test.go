@@ -222,7 +222,10 @@ func (p *past) Append(context.Context, []web.HistoryEntry) error { return nil }
 
 func (p *past) Read(_ context.Context, q web.HistoryQuery) (found []web.HistoryEntry, next int64, err error) {
 	for _, e := range slices.Backward(p.entries) {
-		if len(found) < q.Limit && (q.Name == "" || q.Name == e.Name) && (q.Before == 0 || e.Seq < q.Before) && !e.Time.Before(q.Since) && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, e.Kind)) {
+		if (q.Name == "" || q.Name == e.Name) && (q.Before == 0 || e.Seq < q.Before) && !e.Time.Before(q.Since) && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, e.Kind)) {
+			if len(found) == q.Limit {
+				return found, found[len(found)-1].Seq, nil
+			}
 			found = append(found, e)
 		}
 	}
@@ -319,6 +322,8 @@ func TestNothingKeepsPeopleOut(t *testing.T) {
 	}
 	axe := string(text)
 	s := newScene(t)
+	s.grant("cache/kept", 10*minute, map[string]any{"kind": "keeps", "program": "search"})
+	s.waits("cache/kept", "waits-for-what-is-kept", map[string]any{"program": "reindex"})
 	p := open(t, s.url)
 	find := func(what string) {
 		t.Helper()
@@ -331,7 +336,7 @@ func TestNothingKeepsPeopleOut(t *testing.T) {
 	for _, dark := range []bool{false, true} {
 		for _, width := range []int64{1440, 390} {
 			p.sees(width, 900, dark)
-			for _, view := range views {
+			for _, view := range append(views, "#/lock/cache%2Fkept") {
 				eval[string](p, fmt.Sprintf(`location.hash = %q`, view))
 				p.until(view+" is shown", func() bool { return p.text("h1") != "" && p.text(".loading") == "" }, "#console")
 				find(fmt.Sprint(view, " at ", width, " dark ", dark))

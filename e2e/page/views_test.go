@@ -192,8 +192,13 @@ func TestAWaiterIsRemoved(t *testing.T) {
 // embedded is a service in this process, with something before it.
 func embedded(t *testing.T, before func(w http.ResponseWriter, r *http.Request, service http.Handler)) *service {
 	t.Helper()
+	return embeddedWith(t, nil, before)
+}
+
+func embeddedWith(t *testing.T, opts *web.Options, before func(w http.ResponseWriter, r *http.Request, service http.Handler)) *service {
+	t.Helper()
 	d := memory.New()
-	server, err := web.New(d, nil)
+	server, err := web.New(d, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,8 @@ type Options struct {
 }
 
 // A Driver serves claims on a Store. It is safe for concurrent use. It implements
-// [driver.Operator] and BatchRenewer; its claims are [driver.FenceLifter].
+// [driver.Operator] and BatchRenewer; its claims are [driver.FenceLifter]
+// and [driver.Forgetter].
 type Driver struct {
 	store  Store
 	opts   Options
@@ -86,12 +87,12 @@ func New(store Store, opts *Options) (*Driver, error) {
 	return d, nil
 }
 
-// Features implements [driver.Driver]. All features are supported, and Wakes if the store is a
-// Watcher.
+// Features implements [driver.Driver]. All features are supported but Keeps, and Wakes and Recalls if
+// the store is a Watcher.
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
-		Engine: d.opts.Engine, Fencing: true, Shared: true, Fair: true, Wakes: d.watch != nil, Resumes: true,
-		Lingers: true, Bars: true, Notes: true, Raises: true,
+		Engine: d.opts.Engine, Fencing: true, Shared: true, Weights: true, Limits: true, Fair: true, Wakes: d.watch != nil, Resumes: true,
+		Lingers: true, Bars: true, Notes: true, Raises: true, Tells: true, Recalls: d.watch != nil,
 		MinTTL: d.opts.MinTTL, Step: time.Nanosecond,
 	}
 }

@@ -144,7 +144,11 @@ func (d *Driver) write(ctx context.Context, s *resource, v *view, before *uncert
 		return err
 	}
 	d.fill(&v.Record, version)
-	s.note(v.Record, version, time.Now(), &v.clock)
+	if d.number != nil && d.number(version) > 0 && s.newer(d.number, version) { // the watch was faster than the answer
+		s.raise(v.Record.Fence)
+	} else {
+		d.recall(s.note(v.Record, version, time.Now(), &v.clock))
+	}
 	return nil
 }
 
@@ -163,7 +167,10 @@ func (d *Driver) encode(v *view) (value []byte, life time.Duration) {
 	if max(v.Record.Fence, v.Raised) > d.number(v.version)+1 { // the number of what is written is not below that
 		return v.encoded(), 0
 	}
-	if len(v.Claims) == 0 && v.version != "" && v.Beside == record.Nobody {
+	switch {
+	case v.Limit > 0: // it stays, whoever uses the resource
+		return v.encoded(), 0
+	case len(v.Claims) == 0 && v.version != "" && v.Beside == record.Nobody:
 		return nil, 0
 	}
 	life = emptyFor

@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
-// claim implements driver.Claim and driver.FenceLifter. Its lease or place is in the record, and
+// claim implements driver.Claim, driver.FenceLifter and driver.Forgetter. Its lease or place is in the record, and
 // nowhere else unless the store is a Queuer.
 type claim struct {
 	d      *Driver
@@ -133,7 +133,7 @@ func (c *claim) remembered() *driver.Busy {
 		return nil
 	}
 	full := v.full(c.req.Owner)
-	if a := v.Obstacle(&v.clock, &c.req); !a.Granted && (full || v.keeps(c.req.Owner, place)) {
+	if a := v.Obstacle(&v.clock, &c.req); !a.Granted && !a.Heavy && (full || v.keeps(c.req.Owner, place)) {
 		busy := c.refusal(&v, &a, wake, ahead)
 		c.stayOutside(s, busy, full)
 		return busy
@@ -164,20 +164,21 @@ func (v *view) mayBeNext(req *driver.Request) bool {
 		case c.Owner == req.Owner && c.Status != record.Waiting:
 			return true
 		case c.Owner == req.Owner:
-			return ahead.Admits(queue.Claim{Mode: req.Mode, Limit: req.Limit})
+			return ahead.Admits(v.Decided(req))
 		case c.Status == record.Waiting:
-			ahead.Add(queue.Claim{Mode: c.Mode, Limit: c.Limit})
+			ahead.Add(c.Rule())
 		}
 	}
-	return ahead.Admits(queue.Claim{Mode: req.Mode, Limit: req.Limit})
+	return ahead.Admits(v.Decided(req))
 }
 
 // try makes one attempt. If place is not 0, it leaves a place in the record for that long.
 func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Duration) (driver.Grant, error) {
 	c.gave, c.known = nil, true
+	since := c.hears()
 	var busy *driver.Busy
 	var looked *line
-	barred, look, outside := false, false, false
+	barred, heavy, look, outside := false, false, false, false
 	number := uint64(0)
 	s := c.d.resource(c.req.Resource)
 	if place > 0 {
@@ -186,7 +187,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 	attempt := func(v *view) (write bool) {
 		v.looked, v.patient = looked, place > 0
 		a, ahead := v.Obstacle(&v.clock, &c.req), v.ahead(c.req.Owner)
-		barred = v.KeepsOut(c.req.Owner)
+		barred, heavy = v.KeepsOut(c.req.Owner), a.Heavy && !v.Holds(c.req.Owner)
 		blocked := false // by places beside the record
 		if look = false; a.Granted && c.d.crowd != nil && !v.Holds(c.req.Owner) {
 			if a.Granted, look = c.passes(v); !a.Granted {
@@ -194,7 +195,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 			}
 		}
 		outside = place > 0 && v.full(c.req.Owner)
-		if write = !blocked && !barred && (a.Granted || !outside && !v.keeps(c.req.Owner, place)); write {
+		if write = !blocked && !barred && !heavy && (a.Granted || !outside && !v.keeps(c.req.Owner, place)); write {
 			n, held := len(v.Claims), v.Holds(c.req.Owner)
 			a, write = v.Try(&v.clock, &c.req, place, v.floor)
 			v.keepOthers(s.triedSince(time.Now().Add(-place*3/8)), place)
@@ -202,7 +203,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 		}
 		busy, v.served = nil, ""
 		switch {
-		case barred:
+		case barred, heavy:
 		case a.Granted && c.place != nil:
 			v.served = idOf(c.req.Owner)
 		case !a.Granted:
@@ -229,9 +230,15 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 	case err != nil:
 		return driver.Grant{}, err
 	case barred:
+		s.ignore(c)
 		c.dropPlace()
 		return driver.Grant{}, driver.ErrBarred
+	case heavy:
+		s.ignore(c)
+		c.dropPlace()
+		return driver.Grant{}, driver.ErrTooHeavy
 	case busy != nil:
+		s.ignore(c)
 		c.marked = c.place != nil
 		return driver.Grant{}, busy
 	}
@@ -241,6 +248,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 	}
 	c.holds = true
 	c.dropPlace()
+	c.heed(since, looked, 0)
 	return g, nil
 }
 
@@ -342,6 +350,9 @@ func (c *claim) lease(ctx context.Context, f func(v *view) error) (r *record.Rec
 func (c *claim) recordOutcome(err error) {
 	lost := errors.Is(err, driver.ErrLost)
 	c.holds, c.known = err == nil || c.holds && !lost, c.known || lost
+	if lost {
+		c.d.resource(c.req.Resource).ignore(c)
+	}
 }
 
 // had reports whether the claim had something, so that a read without it may be outdated.
@@ -369,13 +380,16 @@ func (d *Driver) lease(ctx context.Context, name string, before *uncertain, had 
 
 // Renew implements driver.Claim.
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	since, marked := c.hears(), uint64(0)
 	r, err := c.lease(ctx, func(v *view) error {
+		marked = c.d.marks(v)
 		_, err := v.Renew(&v.clock, c.req.Owner, ttl)
 		return err
 	})
 	if err != nil {
 		return driver.Grant{}, err
 	}
+	c.heed(since, nil, marked)
 	return grantOf(r, c.req.Owner, ttl)
 }
 
@@ -407,7 +421,9 @@ var errMaybeReleased = errors.New("caslock: the record does not tell whether the
 // Release implements driver.Claim. If a write of this call or of an earlier one has given up the
 // lease, only its nonce in the record shows that.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
-	c.d.resource(c.req.Resource).leaves(c.req.Owner)
+	s := c.d.resource(c.req.Resource)
+	s.leaves(c.req.Owner)
+	s.ignore(c)
 	left, err := c.unqueue(ctx)
 	if err != nil {
 		return err

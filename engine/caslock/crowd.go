@@ -210,7 +210,7 @@ func (q *crowd) refusedFromMemory(s *resource, req *driver.Request, wake <-chan 
 	if !l.isCurrent(session) {
 		return nil
 	}
-	if p := l.byID[id]; p == nil || p.peer.dead() || l.isNext(id, nil) {
+	if p := l.byID[id]; p == nil || p.peer.dead() || l.isNext(id, nil, s.record.Limit) {
 		return nil
 	}
 	v := s.view()

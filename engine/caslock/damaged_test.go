@@ -15,7 +15,7 @@ func TestDamagedRecords(t *testing.T) {
 		d := process(t, store)
 		claimtest.Granted(t, claimOf(t, d, driver.Request{Resource: "sound", Owner: "a"}))
 		for name, value := range map[string]string{
-			"newer": `{"v":2,"nonce":"x"}`, "damaged": `{"v":1,"nonce":"x","claims":[{"stat`, "alien": "hello", "no nonce": `{"v":1}`, "blank": `{"v":1,"nonce":" "}`,
+			"newer": `{"v":3,"nonce":"x"}`, "damaged": `{"v":1,"nonce":"x","claims":[{"stat`, "alien": "hello", "no nonce": `{"v":1}`, "blank": `{"v":1,"nonce":" "}`,
 			"senseless": `{"v":1,"nonce":"x","claims":[{"owner":"a","status":1,"fence":7,"ttl":1,"beat":1,"since":0}]}`,
 		} {
 			if _, err := store.Write(t.Context(), name, []byte(value), "", 0); err != nil {

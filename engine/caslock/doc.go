@@ -35,6 +35,18 @@
 // are values, which wait for them. Leases stay exclusive while both kinds run, and the order
 // returns with the end of the last old process.
 //
+// # Who is recalled
+//
+// A holder may want to know that others wait ([driver.Request.Wanted]). Its process then keeps the
+// watch on for as long as the lease lasts. Each new place, in the record or beside it, is reported
+// at once. A watch that begins after the grant may have missed a place, so the
+// record is then read once. Each renewal tells again, from the record that it writes. If that says
+// that there are places beside it, the process keeps the queue in memory, as one with waiters
+// does. It does so until a renewal has cleared the mark.
+//
+// Waiters that find all 64 places taken recall nobody, but those 64 do. In a store that is no
+// Watcher only grants and renewals tell.
+//
 // # Time
 //
 // No two processes share a clock, and none asks the store for its own. Each renewal raises the

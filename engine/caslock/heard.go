@@ -17,7 +17,15 @@ func (q *crowd) heard(first, second string, i Item, session uint64) {
 	}
 	s.mu.Lock()
 	l := s.line
+	wanting := len(s.wanting) > 0
 	s.mu.Unlock()
+	if wanting && i.Value != nil {
+		owner := storedIn(i).Claim.Owner
+		s.mu.Lock()
+		wanted := s.wanted(owner)
+		s.mu.Unlock()
+		q.d.recall(wanted)
+	}
 	if l == nil || l.session != session { // no waiter here needs it
 		return
 	}

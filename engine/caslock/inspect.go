@@ -38,7 +38,7 @@ func (d *Driver) showBeside(ctx context.Context, v *view, st *driver.State) erro
 	for p := range l.alive {
 		w := &p.claim
 		waited := max(0, time.Duration(v.Now()-w.Since)*time.Microsecond)
-		st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Owner), Mode: w.Mode, Note: w.Note, Waited: waited})
+		st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Owner), Mode: w.Mode, Weight: w.Shown(), Note: w.Note, Waited: waited})
 	}
 	return err
 }
@@ -125,6 +125,19 @@ func (d *Driver) RaiseFence(ctx context.Context, name string, fence uint64) erro
 		before := v.Raised
 		v.RaiseFence(fence)
 		return v.Raised > before
+	})
+	return err
+}
+
+// SetLimit implements [driver.Operator]. The limit is part of the record, which then stays.
+func (d *Driver) SetLimit(ctx context.Context, name string, limit int) error {
+	if err := driver.CheckLimit(limit); err != nil {
+		return err
+	}
+	_, err := d.change(ctx, name, &uncertain{}, func(v *view) bool {
+		before := v.Limit
+		v.SetLimit(limit)
+		return v.Limit != before
 	})
 	return err
 }

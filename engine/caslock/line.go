@@ -104,19 +104,25 @@ func ahead(claims []record.Claim, owner string) (a queue.Ahead) {
 	for i := range claims {
 		c := &claims[i]
 		if c.Status != record.Evicted && c.Status != record.Gone && (owner == "" || c.Owner != owner) {
-			a.Add(queue.Claim{Mode: c.Mode, Limit: c.Limit})
+			a.Add(c.Rule())
 		}
 	}
 	return a
 }
 
-// next yields the places that may hold beside claims, in order.
-func (l *line) next(claims []record.Claim) iter.Seq[*place] {
+// next yields the places that may hold beside claims, in order, where an operator has set limit.
+// Those that it makes too heavy are among them, to learn of it.
+func (l *line) next(claims []record.Claim, limit int) iter.Seq[*place] {
 	return func(yield func(*place) bool) {
 		a := ahead(claims, "")
 		l.alive(func(p *place) bool {
-			c := queue.Claim{Mode: p.claim.Mode, Limit: p.claim.Limit}
-			if !a.Admits(c) || !yield(p) {
+			c := p.claim.Rule()
+			decided := c
+			decided.Limit = queue.Smaller(c.Limit, limit)
+			switch {
+			case decided.TooHeavy():
+				return yield(p)
+			case !a.Admits(decided) || !yield(p):
 				return false
 			}
 			a.Add(c)
@@ -126,8 +132,8 @@ func (l *line) next(claims []record.Claim) iter.Seq[*place] {
 }
 
 // isNext reports whether the place of id may hold beside claims.
-func (l *line) isNext(id string, claims []record.Claim) bool {
-	for p := range l.next(claims) {
+func (l *line) isNext(id string, claims []record.Claim, limit int) bool {
+	for p := range l.next(claims, limit) {
 		if p.id == id {
 			return true
 		}
@@ -136,13 +142,13 @@ func (l *line) isNext(id string, claims []record.Claim) bool {
 }
 
 // admits reports whether a claim without a place may hold, behind all places.
-func (l *line) admits(req *driver.Request, claims []record.Claim) bool {
-	a := ahead(claims, req.Owner)
+func (l *line) admits(req *driver.Request, r *record.Record) bool {
+	a := ahead(r.Claims, req.Owner)
 	l.alive(func(p *place) bool {
-		a.Add(queue.Claim{Mode: p.claim.Mode, Limit: p.claim.Limit})
+		a.Add(p.claim.Rule())
 		return true
 	})
-	return a.Admits(queue.Claim{Mode: req.Mode, Limit: req.Limit})
+	return a.Admits(r.Decided(req))
 }
 
 // mark says in a record that is to be written whether others wait beside it.
@@ -187,18 +193,30 @@ type stored struct {
 	Claim   record.Claim `json:"claim"`
 }
 
-// storedVersion is the version of the encoding. A place of another version counts as an
-// exclusive claim of an unknown owner for as long as its process lives.
-const storedVersion = 1
+// Versions of the encoding. A place of any other counts as an exclusive claim of an unknown owner for
+// as long as its process lives. So does one with a weight for a program that knows only the first.
+const storedPlain, storedWeighted = 1, 2
 
 func encodePlace(process string, req *driver.Request) []byte {
 	c := record.Place(req, 0)
 	c.Since = time.Now().UnixMicro()
-	b, err := json.Marshal(stored{storedVersion, process, c})
+	version := storedPlain
+	if c.Weight > 1 {
+		version = storedWeighted
+	}
+	b, err := json.Marshal(stored{version, process, c})
 	if err != nil {
 		panic(err) // all its fields can be encoded
 	}
 	return b
+}
+
+// storedIn decodes an item that is a place.
+func storedIn(i Item) (s stored) {
+	if json.Unmarshal(i.Value, &s) != nil || s.Version != storedPlain && s.Version != storedWeighted || s.Claim.Weight < 0 || s.Claim.Weight > driver.MaxWeight {
+		s.Claim = record.Claim{}
+	}
+	return s
 }
 
 // placeIn returns the place in an item, or nil if it was removed.
@@ -206,9 +224,6 @@ func (q *crowd) placeIn(i Item, id string) *place {
 	if i.Value == nil {
 		return nil
 	}
-	var s stored
-	if json.Unmarshal(i.Value, &s) != nil || s.Version != storedVersion {
-		s.Claim = record.Claim{}
-	}
+	s := storedIn(i)
 	return &place{id: id, process: s.Process, claim: s.Claim, version: i.Version, number: q.d.number(i.Version), peer: q.peerOf(s.Process)}
 }

@@ -99,6 +99,7 @@ func (q *crowd) mirror(ctx context.Context, s *resource) error {
 	s.mu.Unlock()
 	q.mu.Lock()
 	q.lines[s] = q.ticks
+	q.startBeats() // they tell which places are of the dead
 	q.mu.Unlock()
 	v, _, err := q.d.current(ctx, s, true)
 	if err != nil {

@@ -97,13 +97,13 @@ func (c *claim) take(ctx context.Context, wake <-chan struct{}) (driver.Grant, e
 func (c *claim) passes(v *view) (yes, look bool) {
 	switch {
 	case v.looked != nil:
-		return v.looked.admits(&c.req, v.Claims), false
+		return v.looked.admits(&c.req, &v.Record), false
 	case c.place != nil:
 		s := c.d.resource(c.req.Resource)
 		session, err := c.d.watch.session()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return err == nil && s.line.isCurrent(session) && s.line.isNext(idOf(c.req.Owner), v.Claims), false
+		return err == nil && s.line.isCurrent(session) && s.line.isNext(idOf(c.req.Owner), v.Claims, v.Limit), false
 	}
 	return v.Beside == record.Nobody, v.Beside != record.Nobody
 }

@@ -44,7 +44,12 @@ func (d *Driver) renew(ctx context.Context, name string, some []*driver.Renewal)
 // renewTogether renews leases of one resource, whose last write is before, if that has no answer.
 func (d *Driver) renewTogether(ctx context.Context, name string, before uncertain, some []*driver.Renewal) {
 	lost := make([]error, len(some))
+	since, marked := make([]uint64, len(some)), uint64(0)
+	for i, one := range some {
+		since[i] = one.Claim.(*claim).hears()
+	}
 	r, err := d.change(ctx, name, &before, func(v *view) (write bool) {
+		marked = d.marks(v)
 		for i, one := range some {
 			c := one.Claim.(*claim)
 			_, lost[i] = v.Renew(&v.clock, c.req.Owner, one.TTL)
@@ -60,6 +65,7 @@ func (d *Driver) renewTogether(ctx context.Context, name string, before uncertai
 		if failed != nil {
 			one.Answer(driver.Grant{}, failed)
 		} else {
+			c.heed(since[i], nil, marked)
 			one.Answer(grantOf(r, c.req.Owner, one.TTL))
 		}
 	}

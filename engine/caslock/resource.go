@@ -28,6 +28,8 @@ type resource struct {
 	session uint64                   // guarded by mu; of the watch that tells of the record since it was read; 0: none
 	outside map[string]bool          // guarded by mu; owners of this process who found no place in the record
 	tried   map[string]time.Time     // guarded by mu; by owner, when those with a place in the record, or for one, gave a sign
+	wanting map[string]*claim        // guarded by mu; by owner, holders of this process that want to know of others who wait
+	checks  int                      // guarded by mu; how many checks for waiters were asked for since none runs
 
 	alone   chan struct{}            // has an element while a waiter loads the line, or asks for its place in the record
 	line    *line                    // guarded by mu; nil: nobody waits beside the record, as far as is known here
@@ -72,14 +74,23 @@ func (v *view) encoded() []byte {
 }
 
 // note takes in what the store had at then or earlier, and wakes whose turn it is. by is the clock of the call
-// that wrote it; nil: it was read.
-func (s *resource) note(r record.Record, version Version, then time.Time, by *clock) {
+// that wrote it; nil: it was read. It returns the holders that are to be told of a place that has come.
+func (s *resource) note(r record.Record, version Version, then time.Time, by *clock) (wanted []*claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	was := s.record
 	s.since = seen(&r, &s.record, s.since, s.told, then, by)
 	s.known, s.version, s.record, s.told = true, version, r, time.Now()
 	s.highest = max(s.highest, r.Fence)
 	s.wakeNext()
+	return s.wantedSince(&was, by == nil)
+}
+
+// raise notes that there was a grant of that number.
+func (s *resource) raise(number uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.highest = max(s.highest, number)
 }
 
 // wakeNext wakes whose turn it is. Requires s.mu.
@@ -95,7 +106,7 @@ func (s *resource) wakeNext() {
 	if s.line == nil {
 		return
 	}
-	for p := range s.line.next(v.Claims) {
+	for p := range s.line.next(v.Claims, v.Limit) {
 		s.wake(p.claim.Owner)
 	}
 }
@@ -261,7 +272,7 @@ func (d *Driver) sweep(now time.Time) {
 func (s *resource) idle(unused time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return unused > idleAfter && len(s.waiting) == 0 && s.line == nil &&
+	return unused > idleAfter && len(s.waiting) == 0 && len(s.wanting) == 0 && s.line == nil &&
 		!slices.ContainsFunc(s.record.Claims, func(c record.Claim) bool { return c.TTL > unused/2 })
 }
 
@@ -270,7 +281,7 @@ func (d *Driver) take(s *resource, i Item) error {
 	now := time.Now()
 	r, err := d.decode(i)
 	if err == nil {
-		s.note(r, i.Version, now.Add(-max(0, i.Age)), nil)
+		d.recall(s.note(r, i.Version, now.Add(-max(0, i.Age)), nil))
 	}
 	return err
 }

@@ -19,11 +19,11 @@ const (
 	watchBegin = time.Second
 	// watchLate is after how long a watch that has not begun is given up, and another one begun.
 	watchLate = 4 * time.Second
-	// watchAgain is the pause after a watch that failed.
-	watchAgain = 250 * time.Millisecond
+	// watchAgain is the pause after a watch that failed, watchDenied after one that the store refuses the user.
+	watchAgain, watchDenied = 250 * time.Millisecond, 10 * time.Second
 )
 
-// A watch hears of the store's changes while somebody waits.
+// A watch hears of the store's changes while somebody waits, or holds and wants to know of others who wait.
 type watch struct {
 	d     *Driver
 	store Watcher
@@ -36,6 +36,8 @@ type watch struct {
 	failed  error  // guarded by mu; why the last one has ended
 	over    func() // guarded by mu; ends the one that hears
 	running sync.WaitGroup
+
+	checking chan struct{} // has an element for each check for waiters that runs
 }
 
 // A run is a watch that goes on.
@@ -47,7 +49,9 @@ type run struct {
 	hears chan struct{} // guarded by mu; closed while it hears
 }
 
-func newWatch(d *Driver, store Watcher) *watch { return &watch{d: d, store: store} }
+func newWatch(d *Driver, store Watcher) *watch {
+	return &watch{d: d, store: store, checking: make(chan struct{}, maxRenewals)}
+}
 
 // listen returns when the watch hears, or a moment later, which leaves ctx time for a call. Who waits calls it
 // again and again.
@@ -87,16 +91,41 @@ func (w *watch) going() *run {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	r := &run{stop: stop, hears: make(chan struct{})}
-	r.idle = time.AfterFunc(watchIdle, func() { w.end(r) })
+	r.idle = time.AfterFunc(watchIdle, func() { w.idle(r) })
 	w.run = r
 	w.running.Go(func() { w.watch(ctx, r) })
 	return r
+}
+
+// idle stops a run, unless a holder wants to know of others who wait.
+func (w *watch) idle(r *run) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.run == r && len(w.d.wanting()) > 0 { // a holder that comes later begins another run
+		r.idle.Reset(watchIdle)
+		return
+	}
+	w.stop(r)
+}
+
+// background runs f in a goroutine that close waits for.
+func (w *watch) background(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed {
+		w.running.Go(f)
+	}
 }
 
 // end stops a run.
 func (w *watch) end(r *run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.stop(r)
+}
+
+// stop is end, and requires w.mu.
+func (w *watch) stop(r *run) {
 	if w.run == r {
 		w.run = nil
 	}
@@ -120,12 +149,19 @@ func (w *watch) watch(ctx context.Context, r *run) {
 			if !first {
 				w.d.wakeAll()
 			}
+			for _, s := range w.d.wanting() {
+				w.d.check(s)
+			}
 		}, func(i Item) { w.d.heard(i, session) })
 		late.Stop()
 		over()
 		w.ended(err)
 		r.ended()
-		_ = pause.For(ctx, watchAgain)
+		again := watchAgain
+		if errors.Is(err, driver.ErrDenied) {
+			again = watchDenied
+		}
+		_ = pause.For(ctx, again)
 	}
 }
 

@@ -14,7 +14,8 @@ var all = flag.Bool("all", false, "run the whole suite on every version and size
 // basics are the cases that run on the old server by default: one of each kind of call.
 const basics = "OneHolder|OneOfManyWins|ExpiresAfterItsTTL|TTLsAreRoundedUp|WakesOnRelease|OrderOfFirstTry|" +
 	"ReleaseTwice|RenewKeepsTheGrant|Resume|LostIsCalledOnce|FenceGrowsAfterEviction|SmallestLimitCounts|" +
-	"QueuedReadersFollowWriter|InspectShowsWaitersInOrder|LingerHoldsForOthers|NoteIsReplaced|ReplyLostOnTry|Barred"
+	"QueuedReadersFollowWriter|HolderIsWanted|RenewalTellsOfOthers|InspectShowsWaitersInOrder|LingerHoldsForOthers|" +
+	"NoteIsReplaced|ReplyLostOnTry|Barred"
 
 func TestConformance(t *testing.T) { apart.Run(t, suiteOn(servers.EtcdCurrent, 3)) }
 

@@ -36,6 +36,8 @@ type claim struct {
 
 	place *place // guarded by Driver.mu; nil: none
 	tried bool   // guarded by Driver.mu; it knows what keys it has
+
+	hushed bool // guarded by Driver.mu; Release has begun: Wanted is not called any more
 }
 
 // errAgain has Try begin again: the claim has another place, or the watch hears now.
@@ -225,7 +227,7 @@ func (c *claim) wait(p *place, queue []entry, own int, rev int64, started bootti
 	case d.watch.live && !d.watch.hears(p.wait.watch):
 		return errAgain
 	}
-	d.wantWatch()
+	d.watch.want()
 	busy := p.busy(queue[:own])
 	busy.Wake = p.waitFor(queue, rev, started)
 	p.lasts(d.clock.Now().Add(p.ttl()))

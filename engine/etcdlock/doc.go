@@ -31,7 +31,8 @@
 //	barred              releases that keep an owner out
 //	place, phase        places and their phases
 //	wait, line          how a place waits; the queue as a driver knows it
-//	watch               the watch, and why a key is gone
+//	watch               the watches, and why a key is gone
+//	recall              holders that are told of others who wait
 //	session, keepalive  leases of etcd
 //	sweep, strays       places that nobody renews; keys that a restored cluster has again
 //	call, batch         transactions, repeated and batched

@@ -2,6 +2,8 @@ package etcdlock_test
 
 import (
 	"flag"
+	"log"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,11 +17,17 @@ import (
 	"github.com/leasehold-go/leasehold/locktest"
 )
 
-// TestMain also runs the child processes of the conformance suite. Tests wait more than
+// TestMain also runs the child processes of the conformance suite, and of TestStoppedWhileWanted. Tests wait more than
 // they compute, so that more of them run at once than there are processors.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "3"); err != nil {
 		panic(err)
+	}
+	if address := os.Getenv(recalledEnv); address != "" {
+		if err := holdRecalled(address); err != nil {
+			log.Fatal(err)
+		}
+		return
 	}
 	locktest.Main(m, openAddress)
 }

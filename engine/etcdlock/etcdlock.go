@@ -36,7 +36,8 @@ type Options struct {
 	// "etcdctl lock /locks/backup", set it to "/locks".
 	Prefix string
 	// NoPrefix puts names at the root of the key space; Prefix must be "". The driver then
-	// watches deletions of all keys in the cluster.
+	// watches deletions of all keys in the cluster, and all puts while a claim has
+	// [driver.Request].Wanted.
 	NoPrefix bool
 }
 
@@ -54,7 +55,8 @@ type Driver struct {
 	*places                             // a pointer, as it has keys
 	sessions map[time.Duration]*session // for new claims, by TTL
 	alive    keepAlives
-	watch    watch
+	watch    watch // of deletions
+	changes  watch // of puts and deletions, for claims that ask for recalls
 	writes   writes
 }
 
@@ -81,6 +83,8 @@ func New(client *clientv3.Client, opts *Options) (*Driver, error) {
 	d.client, d.lanes = client, lanes.New(new(links.Answers), unanswered, nil)
 	d.places = &places{of: make(map[string]*line), keyed: make(map[string]*place)}
 	d.writes.taken = make(map[string]struct{})
+	d.watch = watch{d: d, opts: []clientv3.OpOption{clientv3.WithFilterPut()}, isUsed: d.usesWatch, begins: d.readAgain, tells: d.deleted}
+	d.changes = watch{d: d, isUsed: d.wantsRecalls, begins: d.lookBehindAll, tells: d.changed}
 	if !o.NoPrefix {
 		d.root = o.Prefix + "/"
 	}
@@ -92,12 +96,12 @@ func New(client *clientv3.Client, opts *Options) (*Driver, error) {
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
 		Engine: "etcd", Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
-		Lingers: true, Bars: true, Notes: true,
+		Lingers: true, Bars: true, Notes: true, Tells: true, Recalls: true, Keeps: true,
 		MinTTL: minTTL, Step: step,
 	}
 }
 
-// Close ends the driver's watch and the keep-alives of its sessions. Later calls return
+// Close ends the driver's watches and the keep-alives of its sessions. Later calls return
 // [driver.ErrClosed]. Leases stay held until their TTL has passed.
 func (d *Driver) Close() error {
 	d.mu.Lock()

@@ -15,7 +15,7 @@ func (c *claim) here(ctx context.Context) (*place, error) {
 	d := c.d
 	for {
 		d.mu.Lock()
-		c.tried = true
+		c.tried, c.hushed = true, false
 		p := c.current()
 		isLeaving := p != nil && p.phase == leaving
 		d.mu.Unlock()

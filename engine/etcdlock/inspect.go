@@ -197,3 +197,6 @@ func (d *Driver) evict(ctx context.Context, e *entry, reason string) (done bool,
 	}
 	return done, err
 }
+
+// SetLimit returns [driver.ErrUnsupported].
+func (*Driver) SetLimit(context.Context, string, int) error { return driver.ErrUnsupported }

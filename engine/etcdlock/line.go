@@ -22,6 +22,10 @@ type line struct {
 	asked boottime.Instant // when the last read was sent from which it may learn
 	reads int              // places that want what is deleted while they read
 	heard []deletion       // since the first of them began
+	freed int64            // the last revision at which a key was deleted
+
+	came  map[string]int64 // keys that came since the watch of changes began, and are there; with their create revisions
+	nests bool             // "etcdctl lock" has keys below it, which belong to other resources
 }
 
 // maxHeard is how many deletions a line keeps for those who read.
@@ -48,6 +52,7 @@ func (l *line) learn(watch int, from boottime.Instant, rev int64, queue []entry)
 // hear is told of each key of the resource that is deleted, and wakes those who are next if that has changed.
 // Requires Driver.mu.
 func (l *line) hear(gone deletion) {
+	l.freed = gone.rev
 	if l.reads > 0 {
 		l.heard = append(l.heard, gone)
 	}

@@ -137,7 +137,7 @@ func TestLineForgetsAnotherWatch(t *testing.T) {
 	p.listen()
 	l.hear(deletion{otherKey(0), 1000})
 	d.mu.Unlock()
-	d.hearing()
+	d.watch.hearing(0)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p.ahead() >= 0 {

@@ -71,6 +71,7 @@ func (p *place) on(e event, cause error) {
 		p.since = p.d.clock.Now()
 		p.endWait()
 		p.d.sweepAt(p.since.Add(holdQuietly))
+		p.recallNow()
 	case leaving, over:
 		if p.cause == nil {
 			p.cause = asLost(cause)

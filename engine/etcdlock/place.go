@@ -26,6 +26,8 @@ type place struct {
 	unsure  uncertain
 	calls   int              // under way, which keep it from expiring
 	listens bool             // one of them wants what is deleted meanwhile
+	recalls bool             // its holders are about to be told that others wait
+	looks   bool             // a read of those behind it is about to begin
 	until   boottime.Instant // when it is unwanted, if nobody calls
 }
 
@@ -94,6 +96,9 @@ func (d *Driver) add(c *claim, p *place) *place {
 func (c *claim) join(p *place) {
 	c.place = p
 	p.claims = append(p.claims, c)
+	if c.req.Wanted != nil {
+		p.d.changes.want()
+	}
 }
 
 // leave ends that, and returns why p is over; nil: it is not. Requires Driver.mu.

@@ -77,8 +77,12 @@ func (d *Driver) goneOf(ctx context.Context, some []*place) (gone []*place, err 
 // lease of etcd says as much as the create revision: nobody else puts a key there.
 func (d *Driver) keysExist(ctx context.Context, all []*place) (bool, error) {
 	cmps := make([]clientv3.Cmp, 0, len(all))
+	var asking []*place
 	d.mu.Lock()
 	for _, p := range all {
+		if p.asks() {
+			asking = append(asking, p)
+		}
 		if p.in == nil || len(p.unsure.puts) > 0 && len(all) > 1 {
 			d.mu.Unlock()
 			return false, nil
@@ -89,17 +93,27 @@ func (d *Driver) keysExist(ctx context.Context, all []*place) (bool, error) {
 		cmps = append(cmps, created(all[0].key, all[0].rev))
 	}
 	d.mu.Unlock()
-	return d.holdTrue(ctx, cmps, all[0].key)
+	return d.holdTrue(ctx, cmps, all[0].key, asking...)
 }
 
-// holdTrue reports whether all of cmps hold; false: they do not, or are too many for the server at once.
-func (d *Driver) holdTrue(ctx context.Context, cmps []clientv3.Cmp, key string) (bool, error) {
+// holdTrue reports whether all of cmps hold; false: they do not, or are too many for the server at once. If they
+// do, it tells the holders of asking of those behind them.
+func (d *Driver) holdTrue(ctx context.Context, cmps []clientv3.Cmp, key string, asking ...*place) (bool, error) {
 	// A transaction that only compares is not linearizable: it must read as well.
-	resp, err := d.commitAgain(ctx, cmps, clientv3.OpGet(key, clientv3.WithCountOnly()))
-	if tooMany(err) {
-		return false, nil
+	reads := []clientv3.Op{clientv3.OpGet(key, clientv3.WithCountOnly())}
+	if len(asking) > 0 {
+		reads = d.readsBehind(asking)
 	}
-	return err == nil && resp.Succeeded, err
+	resp, err := d.commitAgain(ctx, cmps, reads...)
+	switch {
+	case tooMany(err):
+		return false, nil
+	case err != nil:
+		return false, err
+	case resp.Succeeded:
+		d.haveRead(asking, resp)
+	}
+	return resp.Succeeded, nil
 }
 
 // created compares the create revision of a key.

@@ -15,6 +15,7 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	if err := c.d.usable(ctx); err != nil {
 		return err
 	}
+	c.hush()
 	others, err := c.keepOwnerOut(ctx, how.Bar)
 	if err != nil {
 		return err

@@ -50,8 +50,8 @@ func (p *place) renewed(started boottime.Instant, ttl time.Duration, err error) 
 	return p.grant(ttl), nil
 }
 
-// keep restarts the lease with ttl, reading whether the key is still there. errGone: it
-// is not.
+// keep restarts the lease with ttl, reading whether the key is still there, and whether others are
+// behind it if its holders want to know. errGone: it is not there.
 func (p *place) keep(ctx context.Context, ttl time.Duration) error {
 	d := p.d
 	d.mu.Lock()
@@ -68,7 +68,13 @@ func (p *place) keep(ctx context.Context, ttl time.Duration) error {
 			return d.await(ctx, k)
 		}
 	}
-	return p.move(ctx, ttl) // also if another process has resumed it; finds that it is gone
+	if err := p.move(ctx, ttl); err != nil { // also if another process has resumed it; finds that it is gone
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p.lookBehind()
+	return nil
 }
 
 // A renewal is one of a RenewAll.

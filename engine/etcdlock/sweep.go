@@ -66,7 +66,7 @@ func (d *Driver) unrenewed() (all []*place) {
 		if p.phase == held && now < p.since.Add(holdQuietly) {
 			next = min(next, p.since.Add(holdQuietly))
 		} else if p.phase == held {
-			d.wantWatch()
+			d.watch.want()
 		}
 		if now < p.until {
 			next = min(next, p.until)

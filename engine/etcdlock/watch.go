@@ -30,33 +30,44 @@ const (
 	rewatchFirst, rewatchLast = 10 * time.Millisecond, time.Second
 )
 
-// A watch is the one watch of a driver: it hears of every key below the prefix that is
-// deleted. It begins at the present: one that begins at a past revision is served by the
-// server's loop for those that lag, every 100 ms. What was deleted before it hears is
-// found by reading again. Its silence proves nothing: while the member that carries it hangs, it
-// looks as if nothing had been deleted, and a progress notification may overtake what it should
-// follow (etcd #15220). So renewals read. All fields are guarded by Driver.mu.
+// A watch tells of keys below the prefix: of those that are deleted, or also of those that are put. It begins
+// at the present: one that begins at a past revision is served by the server's loop for those that
+// lag, every 100 ms. What happened before it hears is found by reading again. etcd's client resumes
+// it after the last revision that it has heard of. If it can not, as after a compaction, it ends, and
+// another begins. Its silence proves nothing: while the member that carries it hangs, it looks as if
+// nothing had happened, and a progress notification may overtake what it should follow (etcd #15220).
+// So renewals read. All fields from running on are guarded by Driver.mu.
 type watch struct {
+	d      *Driver
+	opts   []clientv3.OpOption         // what it does not tell
+	isUsed func() bool                 // requires Driver.mu
+	begins func()                      // it hears from now on; requires Driver.mu
+	tells  func(all []*clientv3.Event) // those of one message
+
 	running bool
-	live    bool   // nothing that is deleted from now on is missed
+	live    bool   // nothing that happens from now on is missed
 	begun   int    // counts how often it became live
+	from    int64  // it has heard of all later revisions, if it is live
+	last    int64  // the last one that d.changes has heard of
 	again   func() // ends the present watch, which then begins anew; nil: there is none
 }
 
-// wantWatch starts the watch. Requires d.mu.
-func (d *Driver) wantWatch() {
-	if !d.watch.running && !d.isClosed() {
-		d.watch.running = true
-		d.start(d.runWatch)
+// want starts the watch. Requires Driver.mu.
+func (w *watch) want() {
+	if !w.running && !w.d.isClosed() {
+		w.running = true
+		w.d.start(w.run)
 	}
 }
 
-// rewatch begins the watch anew.
+// rewatch begins the watches anew.
 func (d *Driver) rewatch() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.watch.again != nil {
-		d.watch.again()
+	for _, w := range []*watch{&d.watch, &d.changes} {
+		if w.again != nil {
+			w.again()
+		}
 	}
 }
 
@@ -68,20 +79,23 @@ func (d *Driver) usesWatch() bool {
 	})
 }
 
-func (d *Driver) runWatch() {
+func (w *watch) run() {
+	d := w.d
 	rest := rewatchFirst
 	for {
 		ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(d.life))
 		d.mu.Lock()
-		d.watch.again = cancel
+		w.again = cancel
 		d.mu.Unlock()
-		heard := d.watchOnce(ctx)
+		heard, unused := w.once(ctx)
 		cancel()
+		if unused { // another may run by now
+			return
+		}
 		d.mu.Lock()
-		running := d.watch.running && !d.isClosed()
-		d.watch.live, d.watch.again = false, nil
+		w.live, w.again = false, nil
 		d.mu.Unlock()
-		if !running {
+		if d.isClosed() {
 			return
 		}
 		if heard {
@@ -92,9 +106,10 @@ func (d *Driver) runWatch() {
 	}
 }
 
-// watchOnce follows one watch until it breaks or nobody has used it for a while.
-func (d *Driver) watchOnce(ctx context.Context) (heard bool) {
-	events := d.client.Watch(ctx, d.root, clientv3.WithPrefix(), clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
+// once follows one watch until it breaks or nobody has used it for a while.
+func (w *watch) once(ctx context.Context) (heard, unused bool) {
+	d := w.d
+	events := d.client.Watch(ctx, d.root, append(w.opts, clientv3.WithPrefix(), clientv3.WithCreatedNotify())...)
 	look := time.NewTicker(idleAfter)
 	defer look.Stop()
 	used := true
@@ -102,33 +117,38 @@ func (d *Driver) watchOnce(ctx context.Context) (heard bool) {
 		select {
 		case resp, ok := <-events:
 			if !ok || resp.Canceled {
-				return heard
+				return heard, false
 			}
 			if resp.Created {
 				heard = true
-				d.hearing()
+				w.hearing(resp.Header.Revision)
 			}
-			d.deleted(resp.Events)
+			w.tells(resp.Events)
 		case <-look.C:
 			d.mu.Lock()
 			was := used
-			used = d.usesWatch()
+			used = w.isUsed()
 			if !was && !used {
-				d.watch.running, d.watch.live = false, false
+				w.running, w.live, w.again = false, false, nil
 				d.mu.Unlock()
-				return heard
+				return heard, true
 			}
 			d.mu.Unlock()
 		}
 	}
 }
 
-// hearing is the begin of a watch: what waits, or is held, must be read again.
-func (d *Driver) hearing() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.watch.live = true
-	d.watch.begun++
+// hearing is the begin of a watch, as the server was at that revision or before.
+func (w *watch) hearing(rev int64) {
+	w.d.mu.Lock()
+	defer w.d.mu.Unlock()
+	w.live, w.from, w.last = true, rev, rev
+	w.begun++
+	w.begins()
+}
+
+// readAgain has what waits, or is held, read again. Requires d.mu.
+func (d *Driver) readAgain() {
 	for _, l := range d.of {
 		l.heard = nil // those who read will read again
 	}

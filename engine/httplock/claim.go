@@ -55,12 +55,26 @@ func (d *service) millis(ttl time.Duration) int64 {
 
 // Try implements driver.Claim. A refusal with a place leaves a call open that waits.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
-	defer c.begin()()
-	if c.req.Lost != nil {
-		c.d.watch.wanted(ctx, c.d)
+	g, wanted, err := c.try(ctx)
+	c.recall(wanted)
+	return g, err
+}
+
+// recall passes on that others wait. Call it without the claim's turn.
+func (c *claim) recall(wanted bool) {
+	if wanted && c.req.Wanted != nil {
+		c.req.Wanted()
 	}
+}
+
+// asks reports whether the service is to tell the claim that others wait.
+func (c *claim) asks() bool { return c.req.Wanted != nil && c.d.features.Tells }
+
+func (c *claim) try(ctx context.Context) (_ driver.Grant, wanted bool, _ error) {
+	defer c.begin()()
+	c.listen(ctx)
 	if c.removed != nil { // another instance may not have heard of it
-		return driver.Grant{}, c.removed
+		return driver.Grant{}, false, c.removed
 	}
 	began := time.Now()
 	c.longest = c.req.TTL
@@ -73,18 +87,30 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	switch {
 	case err == nil:
 		c.d.watch.add(c, g.Token)
-		return grantOf(g)
+		grant, err := grantOf(g)
+		return grant, g.Wanted, err
 	case answered && errors.Is(err, driver.ErrBusy):
-		return driver.Grant{}, c.refused(ctx, r, began)
+		return driver.Grant{}, false, c.refused(ctx, r, began)
 	}
-	return driver.Grant{}, cmp.Or(removal(err), err)
+	c.d.watch.remove(c)
+	return driver.Grant{}, false, cmp.Or(removal(err), err)
+}
+
+// listen opens the stream of events if the claim hears of some. One that others wait may come before the grant's answer.
+func (c *claim) listen(ctx context.Context) {
+	if c.asks() {
+		c.d.watch.expect(c)
+	}
+	if c.req.Lost != nil || c.asks() {
+		c.d.watch.listen(ctx, c.d)
+	}
 }
 
 // acquire makes one call that waits for at most wait.
 func (c *claim) acquire(ctx context.Context, watch watching, wait time.Duration) (wire.Grant, error) {
 	g := granted{claim: c}
 	call := c.next()
-	err := c.d.post(ctx, watch, wire.Acquire, wire.AcquireCall{Claim: call, TTL: c.d.millis(c.req.TTL), Wait: wire.Ceil(wait), Queue: c.req.Queue}, &g)
+	err := c.d.post(ctx, watch, wire.Acquire, wire.AcquireCall{Claim: call, TTL: c.d.millis(c.req.TTL), Wait: wire.Ceil(wait), Queue: c.req.Queue, Wanted: c.asks()}, &g)
 	if isSilent(err) {
 		c.silent = time.Now()
 		c.unanswered = cmp.Or(c.unanswered, call.Call)
@@ -100,6 +126,7 @@ func (c *claim) refused(ctx context.Context, r *reply, began time.Time) *driver.
 		busy.Holder = holderOf(*h)
 	}
 	if !c.req.Queue {
+		c.d.watch.remove(c)
 		return busy
 	}
 	w := &wait{claim: c, caller: ctx, began: began, wake: make(chan struct{}), granted: make(chan driver.Grant, 1)}
@@ -119,25 +146,30 @@ func grantOf(g wire.Grant) (driver.Grant, error) {
 
 // Renew implements driver.Claim. One for less than before leaves the lease as long as it was at the engine.
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	g, wanted, err := c.renew(ctx, ttl)
+	c.recall(wanted)
+	return g, err
+}
+
+func (c *claim) renew(ctx context.Context, ttl time.Duration) (_ driver.Grant, wanted bool, _ error) {
 	defer c.begin()()
 	c.longest = max(c.longest, ttl)
 	c.resumes()
 	g := granted{claim: c}
 	err := c.d.again(ctx, func(bool) error {
-		return c.d.post(ctx, c.d.links.Watch, wire.Renew, wire.RenewCall{Claim: c.next(), TTL: c.d.millis(c.longest)}, &g)
+		return c.d.post(ctx, c.d.links.Watch, wire.Renew, wire.RenewCall{Claim: c.next(), TTL: c.d.millis(c.longest), Wanted: c.asks()}, &g)
 	})
 	if err != nil {
 		if errors.Is(err, driver.ErrLost) {
 			c.d.watch.remove(c)
 		}
-		return driver.Grant{}, err
+		return driver.Grant{}, false, err
 	}
-	if c.req.Lost != nil { // one that was resumed has never tried
-		c.d.watch.wanted(ctx, c.d)
-		c.d.watch.add(c, g.Token)
-	}
+	c.listen(ctx) // one that was resumed has never tried
+	c.d.watch.add(c, g.Token)
 	g.TTL = min(g.TTL, c.d.millis(ttl))
-	return grantOf(g.Grant)
+	grant, err := grantOf(g.Grant)
+	return grant, g.Wanted, err
 }
 
 // resumes is for a call that is about what was granted before. One that is the first is about what another process has

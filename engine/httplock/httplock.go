@@ -40,8 +40,8 @@ type Options struct {
 	// renewal, as they do while the service refuses another stream.
 	NoEvents bool
 
-	// Headers adds headers to each call, such as those of the trace in its context:
-	// leaseholdotel.Inject does. nil: none are added.
+	// Headers adds headers to each call, such as the trace in its context, which
+	// leaseholdotel.Inject adds. nil: none are added.
 	Headers func(ctx context.Context, h http.Header)
 
 	files *storeurl.TLS // in place of TLS, from the files of a URL; nil: TLS counts

@@ -111,3 +111,6 @@ func (d *service) History(ctx context.Context, query url.Values) (answer []byte,
 	}
 	return text, nil
 }
+
+// SetLimit returns [driver.ErrUnsupported].
+func (operator) SetLimit(context.Context, string, int) error { return driver.ErrUnsupported }

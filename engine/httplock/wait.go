@@ -71,6 +71,7 @@ func (w *wait) run(ctx context.Context) {
 				w.bring(g, sent)
 			} else {
 				w.claim.removed = removal(err)
+				w.claim.d.watch.remove(w.claim)
 			}
 			close(w.wake)
 			return
@@ -114,6 +115,7 @@ func (w *wait) bring(g wire.Grant, sent time.Time) {
 	grant.TTL += sent.Sub(w.began) + wire.Duration(g.Waited)
 	w.claim.d.watch.add(w.claim, g.Token)
 	w.granted <- grant
+	w.claim.recall(g.Wanted)
 }
 
 // A removed waiter was sent away by the service: no attempt of its owner is to be granted.

@@ -25,10 +25,19 @@ const (
 	silentFor = 15 * time.Second
 )
 
+// endKinds are the events that concern a driver. wantedKinds are those of one whose claims ask to be recalled.
+const (
+	endKinds    = wire.EventEvicted + "," + wire.EventEnded
+	wantedKinds = endKinds + "," + wire.EventWanted
+)
+
 // A watch tells holders of their ends, by the service's events.
 type watch struct {
 	mu    sync.Mutex
 	held  map[lease]holding // guarded by mu
+	asks  map[lease]*claim  // guarded by mu; those that hold or may, and are told that others wait
+	kinds string            // guarded by mu; that a stream is asked for: once a claim has asked, with EventWanted
+	again func()            // guarded by mu; ends the stream, so that another is asked for; nil: there was none
 	begun bool              // guarded by mu
 	until time.Time         // guarded by mu; for how long claims wait for the stream
 	open  chan struct{}     // closed when a stream was open for the first time
@@ -41,10 +50,12 @@ type holding struct {
 	token string
 }
 
-func (w *watch) init() { w.held, w.open = make(map[lease]holding), make(chan struct{}) }
+func (w *watch) init() {
+	w.held, w.asks, w.open, w.kinds = make(map[lease]holding), make(map[lease]*claim), make(chan struct{}), endKinds
+}
 
-// wanted opens the stream, and waits for it a little the first times.
-func (w *watch) wanted(ctx context.Context, d *service) {
+// listen opens the stream, and waits for it a little the first times.
+func (w *watch) listen(ctx context.Context, d *service) {
 	if d.opts.NoEvents || !d.inspects {
 		return
 	}
@@ -81,15 +92,31 @@ func (w *watch) add(c *claim, token string) {
 	w.held[c.lease()] = holding{c, token}
 }
 
-// remove ends that.
+// expect has c told from now on that others wait for its lease.
+func (w *watch) expect(c *claim) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asks[c.lease()] = c
+	if w.kinds == endKinds {
+		if w.kinds = wantedKinds; w.again != nil {
+			w.again()
+		}
+	}
+}
+
+// remove ends both.
 func (w *watch) remove(c *claim) {
-	if c.req.Lost == nil {
+	if c.req.Lost == nil && c.req.Wanted == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.held[c.lease()].claim == c {
-		delete(w.held, c.lease())
+	l := c.lease()
+	if w.held[l].claim == c {
+		delete(w.held, l)
+	}
+	if w.asks[l] == c {
+		delete(w.asks, l)
 	}
 }
 
@@ -109,13 +136,21 @@ func (w *watch) run(d *service) {
 func (w *watch) stream(d *service) (opened bool) {
 	ctx, cancel := context.WithCancel(d.life)
 	defer cancel()
+	w.mu.Lock()
+	kinds := w.kinds
+	w.again = cancel
+	w.mu.Unlock()
 	silence := time.AfterFunc(silentFor, func() {
 		d.links.Hung(time.Now().Add(-silentFor))
 		cancel()
 	})
 	defer silence.Stop()
 	resp, err := d.send(ctx, d.client.Load(), func(ctx context.Context) (*http.Request, error) {
-		return http.NewRequestWithContext(ctx, http.MethodGet, d.base+wire.Events+"?prefix="+url.QueryEscape(d.opts.Events), nil)
+		query := url.Values{"prefix": {d.opts.Events}}
+		if d.features.Tells { // a service that tells knows this field
+			query.Set("kind", kinds)
+		}
+		return http.NewRequestWithContext(ctx, http.MethodGet, d.base+wire.Events+"?"+query.Encode(), nil)
 	})
 	if err != nil {
 		return false
@@ -152,6 +187,13 @@ func (w *watch) heard(d *service, kind, data string) {
 		default:
 			close(w.open)
 		}
+	case wire.EventWanted:
+		w.mu.Lock()
+		c := w.asks[lease{e.Name, e.Handle}]
+		w.mu.Unlock()
+		if c != nil {
+			c.req.Wanted()
+		}
 	case wire.EventEvicted:
 		if c := w.take(e); c != nil {
 			c.req.Lost(driver.Evicted(e.Reason))
@@ -173,6 +215,7 @@ func (w *watch) take(e wire.Event) *claim {
 		return nil
 	}
 	delete(w.held, l)
+	delete(w.asks, l)
 	return h.claim
 }
 

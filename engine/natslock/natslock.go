@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/caslock"
 	"github.com/leasehold-go/leasehold/internal/abandon"
 )
@@ -89,6 +90,13 @@ func CreateBucket(ctx context.Context, js jetstream.JetStream, bucket string, re
 
 // bucketName is what clients take for the name of a bucket.
 var bucketName = regexp.MustCompile("^[a-zA-Z0-9_-]+$")
+
+// Features implements [driver.Driver].
+func (d *Driver) Features() driver.Features {
+	f := d.Driver.Features()
+	f.Keeps = true
+	return f
+}
 
 // mostClosing is how long Close waits for its connection: while the client connects, nobody can close it.
 const mostClosing = time.Second

@@ -556,9 +556,21 @@ func (s *store) Beside(ctx context.Context, first string) iter.Seq2[caslock.Item
 	}
 }
 
-// Watch implements caslock.Watcher.
+// Watch implements caslock.Watcher. It ends with the connection: after that the client would not
+// notice for up to 20 s that a server which restarted has forgotten the watch.
 func (s *store) Watch(ctx context.Context, begun func(), heard func(caslock.Item)) error {
 	epoch := s.epoch()
+	changed := s.js.Conn().StatusChanged(nats.CONNECTED)
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	context.AfterFunc(ctx, func() { s.js.Conn().RemoveStatusListener(changed) }) // which waits while the client connects
+	go func() {
+		for range changed { // until it is removed
+			if s.epoch() != epoch {
+				end()
+			}
+		}
+	}()
 	return s.watch(ctx, all, begun, func(i caslock.Item, more bool) bool {
 		if more {
 			heard(i)

@@ -96,3 +96,6 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 
 // RaiseFence returns ErrUnsupported.
 func (*Driver) RaiseFence(context.Context, string, uint64) error { return driver.ErrUnsupported }
+
+// SetLimit returns [driver.ErrUnsupported].
+func (*Driver) SetLimit(context.Context, string, int) error { return driver.ErrUnsupported }

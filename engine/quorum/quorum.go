@@ -114,6 +114,7 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	for _, n := range d.nodes {
 		part := &part{node: n, last: over}
 		ask := req
+		ask.Wanted = nil  // nobody has a place here
 		ask.Queue = false // queues of their own could each have another head
 		ask.Lost = func(cause error) { c.partLost(part, cause) }
 		inner, err := n.driver.Claim(ask)

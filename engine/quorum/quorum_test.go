@@ -492,6 +492,41 @@ func TestOldLossOfANodeDoesNotCount(t *testing.T) {
 	})
 }
 
+// Waiters of a quorum have no places, so that its holders are told of none, nor of those at a node.
+func TestHoldersAreNotToldOfWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(3)
+		d, links := c.connect(t, nil)
+		if f := d.Features(); f.Tells || f.Recalls || f.Keeps {
+			t.Errorf("a quorum declares %+v", f)
+		}
+		told := 0
+		mine, err := d.Claim(driver.Request{Resource: "a", Owner: "mine", TTL: 10 * time.Second, Wanted: func() { told++ }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := mine.Try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for _, node := range links {
+			waits, err := node.Claim(driver.Request{Resource: "a", Owner: "waits", TTL: 10 * time.Second, Queue: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := waits.Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
+				t.Fatal(err)
+			}
+		}
+		if _, err := mine.Renew(t.Context(), 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if synctest.Wait(); told > 0 {
+			t.Errorf("told %d times", told)
+		}
+	})
+}
+
 // A call ends with its context, whatever nodes are hung: Release must not wait for a renewal.
 func TestCallsEndWithTheirContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

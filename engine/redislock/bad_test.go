@@ -184,6 +184,12 @@ func TestRedisACLRule(t *testing.T) {
 	if err := lease.Extend(t.Context(), 5*time.Second); err != nil || leftOf(t, r, "lock:shortened") > 5*time.Second {
 		t.Errorf("%v left of the 5 s of an Extend: %v", leftOf(t, r, "lock:shortened"), err)
 	}
+	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+		h := holderOf(t, d, "wanted "+mode.String(), mode, time.Minute)
+		mustTry(t, h)
+		waiterOn(t, redisDriverOf(t, user(), nil), "wanted "+mode.String(), "waiter")
+		h.isTold(t, "by the one who waits")
+	}
 	if err := d.RaiseFence(t.Context(), "acl", 1); err != nil {
 		t.Error(err)
 	}

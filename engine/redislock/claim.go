@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -69,6 +70,7 @@ const (
 	replyGone
 	replyNoHistory
 	replyTooYoung
+	replyTooHeavy
 )
 
 // Try implements driver.Claim.
@@ -187,6 +189,11 @@ func (c *claim) attempt(ctx context.Context, try int64) (driver.Grant, *driver.B
 	case replyTooYoung:
 		unserved()
 		return driver.Grant{}, nil, d.tooYoung(values)
+	case replyTooHeavy:
+		unserved()
+		c.update(func(now *state) { now.refuse(was, false) })
+		c.d.subscriber.dropPlace(c)
+		return driver.Grant{}, nil, driver.ErrTooHeavy
 	case replyNoHistory:
 		unserved()
 		return driver.Grant{}, nil, fmt.Errorf("%w: %q", ErrNoFenceHistory, c.req.Resource)
@@ -218,6 +225,9 @@ func (c *claim) attempt(ctx context.Context, try int64) (driver.Grant, *driver.B
 			was.floor, adopts = 0, true
 		}
 		err := c.accept(ctx, fence, was, reply)
+		if err == nil && len(values) > 2 && number(values[2]) == 1 {
+			c.wanted()
+		}
 		if adopts && err == nil { // release it by its fence, as a resumed lease
 			c.update(func(now *state) { now.grant.adopted = true })
 		}
@@ -241,7 +251,7 @@ func (c *claim) attempt(ctx context.Context, try int64) (driver.Grant, *driver.B
 // sendTry sends an attempt of a claim whose state is was.
 func (c *claim) sendTry(ctx context.Context, was state, number int64) (answer, error) {
 	d, k := c.d, c.keys
-	kinds := []byte{kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest, kindBeats}
+	kinds := []byte{kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest, kindBeats, kindWeights, kindMost}
 	wake, pending, fresh := "", "", "" // pending is of calls that may still come
 	if c.req.Queue {
 		wake = d.subscriber.wakeChannel(k.lock)
@@ -256,7 +266,7 @@ func (c *claim) sendTry(ctx context.Context, was state, number int64) (answer, e
 	try := d.pipelines.newCall(scriptAcquire)
 	try.durable, try.leaves = true, leavesSoon
 	try.keys(k, c.req.Owner, kinds...)
-	try.args(c.req.Owner, c.req.TTL, modeName(c.req.Mode), c.req.Limit, c.req.Queue, c.channel(), c.req.Note,
+	try.args(c.req.Owner, c.req.TTL, modeName(&c.req), c.req.Limit, c.req.Queue, c.channel(), c.req.Note,
 		d.historyLife(c.req.TTL), d.o.RequireFenceHistory, was.releases, wake, d.o.MinUptime, pending, goneTTL,
 		number, d.grantsUnasked(), fresh, memory, known.Milliseconds(), d.o.Rest, placeTTL)
 	return d.pipelines.ask(ctx, k.lock, try)
@@ -300,7 +310,7 @@ func (c *claim) refusal(values []any) (*driver.Busy, error) {
 	busy := &driver.Busy{Retry: left}
 	if len(values) >= 9 {
 		busy.Holder = driver.Holder{
-			Owner: driver.OwnerOf(text(values[4])), Mode: modeOf(text(values[5])), Fence: driver.FenceOf(max(number(values[6]), 0)),
+			Owner: driver.OwnerOf(text(values[4])), Mode: modeOf(text(values[5])), Weight: weightOf(text(values[5])), Fence: driver.FenceOf(max(number(values[6]), 0)),
 			Held: ms(values[7]), Left: left, Note: text(values[8]),
 		}
 	}
@@ -383,11 +393,11 @@ func (c *claim) releaseUnknownGrant(ctx context.Context, how driver.End) error {
 		now.uncertain.release = true
 	})
 	for range endAttempts {
-		fence, _, _, err := c.runRenew(ctx, time.Millisecond, 0) // shorter than any lease, so it renews nothing
+		r, err := c.runRenew(ctx, time.Millisecond, 0) // shorter than any lease, so it renews nothing
 		if err != nil {
 			return err
 		}
-		given, err := c.sendRelease(ctx, how, all, int64(fence))
+		given, err := c.sendRelease(ctx, how, all, int64(r.fence))
 		switch {
 		case err != nil:
 			return err
@@ -396,7 +406,7 @@ func (c *claim) releaseUnknownGrant(ctx context.Context, how driver.End) error {
 		}
 		c.update((*state).released)
 		if given == replyNothing {
-			return c.why(ctx, fence)
+			return c.why(ctx, r.fence)
 		}
 		return nil
 	}
@@ -423,7 +433,7 @@ func (c *claim) sendRelease(ctx context.Context, how driver.End, late string, wh
 	d, k := c.d, c.keys
 	release := d.pipelines.newCall(scriptRelease)
 	release.leaves = leavesLate
-	release.keys(k, c.req.Owner, kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest, kindBeats)
+	release.keys(k, c.req.Owner, kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest, kindBeats, kindWeights, kindMost)
 	release.args(c.req.Owner, max(how.Linger, 0), late, goneTTL, which, d.o.Rest, restEvery, how.Bar, placeTTL)
 	reply, err := d.ask(ctx, k.lock, release)
 	if err != nil {
@@ -439,29 +449,53 @@ func (c *claim) sendRelease(ctx context.Context, how driver.End, late string, wh
 	return given, err
 }
 
-// channel returns the channel on which the server notifies this driver of evictions.
+// channel returns the channel on which the server notifies this driver of evictions, and of others that wait
+// if the claim asks for it.
 func (c *claim) channel() string {
-	if c.req.Lost == nil {
-		return ""
+	switch {
+	case c.req.Wanted != nil:
+		return c.d.subscriber.recalls()
+	case c.req.Lost != nil:
+		return c.d.subscriber.channel()
 	}
-	return c.d.subscriber.channel()
+	return ""
+}
+
+// wanted tells the holder that others wait, if it wants to know. Call it without mutexes.
+func (c *claim) wanted() {
+	if c.req.Wanted != nil {
+		c.req.Wanted()
+	}
 }
 
 // roundUp returns the TTL that the server uses.
 func roundUp(d time.Duration) time.Duration { return time.Duration(millis(d)) * time.Millisecond }
 
-func modeName(m driver.Mode) string {
-	if m == driver.Shared {
-		return "s"
+// modeName returns the mode as scripts have it: x, or s and the weight, of which 1 is left out.
+func modeName(req *driver.Request) string {
+	switch {
+	case req.Mode == driver.Exclusive:
+		return "x"
+	case req.Weight > 1:
+		return fmt.Sprint("s", req.Weight)
 	}
-	return "x"
+	return "s"
 }
 
 func modeOf(name string) driver.Mode {
-	if name == "s" {
+	if strings.HasPrefix(name, "s") {
 		return driver.Shared
 	}
 	return driver.Exclusive
+}
+
+// weightOf returns the weight in the name of a mode, or 0 if it is exclusive.
+func weightOf(name string) int {
+	if modeOf(name) == driver.Exclusive {
+		return 0
+	}
+	n, _ := strconv.Atoi(name[1:]) // what is damaged is 1
+	return max(n, 1)
 }
 
 func flag(b bool) int64 {

@@ -96,7 +96,7 @@ func FuzzNameOf(f *testing.F) {
 
 // Anybody can publish on a driver's channel, and INFO is as the server wants it.
 func FuzzMessages(f *testing.F) {
-	for _, m := range []string{"w3:abc", "e5:a:b\x1fcwhy", "g1:a1 7 1000 1000", "g1:a1 7 -1 9223372036854775807", "w-1:a", "w99999999999999999999:", ":"} {
+	for _, m := range []string{"w3:abc", "e5:a:b\x1fcwhy", "g1:a1 7 1000 1000", "g1:a1 7 -1 9223372036854775807", "g1:a1 7 1000 1000 1", "r1:a7", "r1:a-1", "w-1:a", "w99999999999999999999:", ":"} {
 		f.Add(m)
 	}
 	f.Fuzz(func(t *testing.T, message string) {
@@ -104,8 +104,8 @@ func FuzzMessages(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &claim{d: d, req: driver.Request{Resource: "a", Owner: "a", Queue: true}, keys: d.keysOf("a")}
-		d.subscriber.claims["a"] = &listener{claim: c, waiting: waiting{wake: make(chan struct{}), number: 1, granted: make(chan driver.Grant, 1)}}
+		c := &claim{d: d, req: driver.Request{Resource: "a", Owner: "a", Queue: true, Wanted: func() {}}, keys: d.keysOf("a")}
+		d.subscriber.claims["a"] = &listener{claim: c, wants: c, waiting: waiting{wake: make(chan struct{}), number: 1, granted: make(chan driver.Grant, 1)}}
 		d.subscriber.take(message)
 		parseInfo(message)
 		_, _ = onceReply("key", 1, fuzzedReply(message))

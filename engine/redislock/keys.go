@@ -13,9 +13,11 @@ import (
 const (
 	kindHistory = 'f' // string: last fence given, and about the last exclusive grant; expires after historyTTL, and later if the fence is ahead of the clock
 	kindQueue   = 'q' // sorted set: waiters in the order of their first Try
-	kindDetails = 'd' // hash: about each waiter and each sharer
+	kindDetails = 'd' // hash: about each waiter and each sharer, and a mark if a sharer may want to know who waits
 	kindShares  = 's' // sorted set: sharers by the end of their leases
 	kindLimits  = 'l' // sorted set: sharers by the limits they asked for
+	kindWeights = 'w' // sorted set: sharers that weigh more than 1, and heavier than that what they do together, see prelude.lua
+	kindMost    = 'o' // string: the limit that an operator has set; never expires
 	kindRest    = 'r' // string: when the lock's rest ends
 	kindBeats   = 'b' // sorted set: drivers by when they last kept the places of their waiters
 

@@ -64,45 +64,61 @@ func (c *claim) renewWhole(ctx context.Context, ttl time.Duration) (g driver.Gra
 // asked, in ms of the server's clock; 0: it is not.
 func (c *claim) sendRenew(ctx context.Context, ttl time.Duration, known int64) (g driver.Grant, ends int64, err error) {
 	d, was := c.d, c.load()
-	fence, ends, acknowledged, err := c.runRenew(ctx, ttl, known)
+	r, err := c.runRenew(ctx, ttl, known)
 	switch {
 	case err != nil:
 		return g, 0, err
-	case fence == 0:
+	case r.fence == 0:
 		return g, 0, c.lost(ctx)
-	case acknowledged < d.o.Replicas:
+	case r.acknowledged < d.o.Replicas:
 		// A failover could bring the former expiry back, so the former deadline stands.
-		return g, 0, fmt.Errorf("%w: %d of %d", ErrReplicas, acknowledged, d.o.Replicas)
+		return g, 0, fmt.Errorf("%w: %d of %d", ErrReplicas, r.acknowledged, d.o.Replicas)
 	}
 	c.update(func(now *state) {
 		adopted := now.grant.adopted || was.grant.fence == 0
-		now.hold(fence)
+		now.hold(r.fence)
 		now.grant.adopted = adopted
 	})
-	d.known.saw(c.keys.lock, fence)
+	d.known.saw(c.keys.lock, r.fence)
 	d.subscriber.listen(c)
-	return granted(ttl, fence), ends, nil
+	if r.wanted {
+		c.wanted()
+	}
+	return granted(ttl, r.fence), r.ends, nil
 }
 
-// runRenew has renew.lua run once. The fence is 0 if the owner holds nothing.
-func (c *claim) runRenew(ctx context.Context, ttl time.Duration, known int64) (fence uint64, ends int64, acknowledged int, err error) {
+// renewed is what renew.lua tells.
+type renewed struct {
+	fence        uint64 // 0: the owner holds nothing
+	ends         int64  // when it ends if that is later than asked, in ms of the server's clock; else 0
+	wanted       bool   // others wait, if the claim asks for that
+	acknowledged int
+}
+
+// runRenew has renew.lua run once.
+func (c *claim) runRenew(ctx context.Context, ttl time.Duration, known int64) (renewed, error) {
 	d, k := c.d, c.keys
+	kinds := []byte{kindHistory, kindDetails, kindShares, kindLimits, kindWeights}
+	if c.req.Wanted != nil {
+		kinds = append(kinds, kindQueue)
+	}
 	renew := d.pipelines.newCall(scriptRenew)
 	renew.durable, renew.leaves = true, leavesSoon
-	renew.keys(k, c.req.Owner, kindHistory, kindDetails, kindShares, kindLimits)
+	renew.keys(k, c.req.Owner, kinds...)
 	renew.args(c.req.Owner, ttl, c.channel(), c.req.Note, int64(c.load().grant.fence), d.historyLife(ttl), known)
 	reply, err := d.ask(ctx, k.lock, renew)
 	if err != nil {
-		return 0, 0, 0, err
+		return renewed{}, err
 	}
 	values, err := reply.slice(1)
 	if err != nil {
-		return 0, 0, 0, err
+		return renewed{}, err
 	}
-	if len(values) > 1 {
-		ends = number(values[1])
+	r := renewed{fence: uint64(number(values[0])), acknowledged: reply.acknowledged}
+	if len(values) > 2 {
+		r.ends, r.wanted = number(values[1]), number(values[2]) == 1
 	}
-	return uint64(number(values[0])), ends, reply.acknowledged, nil
+	return r, nil
 }
 
 // lost is what a renewal comes to that found another in the lease's place, or nobody.

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -35,8 +36,11 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	d.renewEach(ctx, each)
 }
 
-// longer is the reply of renewall.lua about a lease that is renewed, and ends later than asked.
-const longer = -2
+// Replies of renewall.lua about a lease that is renewed.
+const (
+	longer = -2 // it ends later than asked
+	wanted = 2  // others wait
+)
 
 // renewTogether renews by the lock keys, on one server. It returns those that need a renewal of
 // their own: the script leaves all but the plain case to it. What is to be shortened has its grant already.
@@ -58,7 +62,11 @@ func (d *Driver) renewTogether(ctx context.Context, renewals []*driver.Renewal) 
 			}
 			rest = append(rest, r)
 		default:
-			r.Answer(r.Claim.(*claim).grantedAgain(r.TTL), nil)
+			c := r.Claim.(*claim)
+			r.Answer(c.grantedAgain(r.TTL), nil)
+			if replies[i] == wanted {
+				c.wanted()
+			}
 		}
 	}
 	severally(ctx, workers, lost, func(r *driver.Renewal) *claim { return r.Claim.(*claim) },
@@ -77,15 +85,27 @@ func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) (r
 	if err := d.usable(ctx); err != nil {
 		return nil, err
 	}
+	var asking []int // those that want to know whether others wait
+	for i, r := range renewals {
+		if r.Claim.(*claim).req.Wanted != nil {
+			asking = append(asking, i)
+		}
+	}
 	for {
 		renew := d.pipelines.newCall(scriptRenewAll)
 		renew.durable, renew.leaves = true, leavesSoon
-		renew.args(len(renewals))
+		renew.args(len(renewals) + len(asking))
 		for _, r := range renewals {
 			renew.args(r.Claim.(*claim).keys.lock)
 		}
+		for _, i := range asking {
+			renew.args(renewals[i].Claim.(*claim).keys.companion(kindQueue))
+		}
 		for _, r := range renewals {
 			renew.args(r.Claim.(*claim).req.Owner, r.TTL)
+		}
+		for _, i := range asking {
+			renew.args(i + 1)
 		}
 		reply, err := d.pipelines.ask(ctx, renewals[0].Claim.(*claim).keys.lock, renew)
 		if err == nil {
@@ -95,7 +115,12 @@ func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) (r
 			}
 			return replies, err
 		}
-		if err = explain(err); !links.Again(ctx, err) {
+		err = explain(err)
+		if len(asking) > 0 && (errors.Is(err, ErrMoving) || forItsKeys(err)) {
+			asking = nil // by the lock keys alone; a later renewal tells
+			continue
+		}
+		if !links.Again(ctx, err) {
 			return nil, err
 		}
 	}

@@ -28,13 +28,14 @@ const (
 	resubscribeFirst, resubscribeLast = 10 * time.Millisecond, time.Second
 )
 
-// A subscriber is where a driver hears which of its claims may be granted and whose lease was ended by force.
-// It subscribes when first needed, in the background: to one channel of its own, and on
-// Cluster, for wake-ups, to one more for each slot where it waits (see shards).
+// A subscriber is where a driver hears which of its claims may be granted, whose lease was ended by force, and
+// which of those that hold others wait for. It subscribes when first needed, in the background: to two channels
+// of its own, and on Cluster, for wake-ups, to one more for each slot where it waits (see shards).
 type subscriber struct {
 	client redis.UniversalClient
 	id     string
 	name   string          // of the own channel
+	wanted string          // of the one for those that want to know who waits
 	shards *shards         // nil but on Cluster
 	ctx    context.Context // ends with close
 	stop   context.CancelFunc
@@ -61,6 +62,7 @@ type line struct {
 type listener struct {
 	claim *claim      // that waits or holds, the last of the owner's that did
 	lost  func(error) // nil: it does not want to know
+	wants *claim      // wants to know, while it holds, that others wait; nil: none does
 	next  *listener   // of the same owner and another lock
 	waiting
 }
@@ -84,7 +86,7 @@ type armed struct {
 }
 
 func (e *subscriber) init(client redis.UniversalClient, id string) {
-	e.client, e.id, e.name = client, id, "leasehold:"+id
+	e.client, e.id, e.name, e.wanted = client, id, "leasehold:"+id, "leasehold:r:"+id
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.claims, e.crowds = make(map[string]*listener), make(map[string]*crowd)
 	e.clock = boottime.Machine()
@@ -98,6 +100,9 @@ func (e *subscriber) init(client redis.UniversalClient, id string) {
 // Cluster all nodes may hear it.
 func (e *subscriber) channel() string { return e.name }
 
+// recalls is the channel, in place of that, of a holder that wants to know that others wait. Scripts see it by the name.
+func (e *subscriber) recalls() string { return e.wanted }
+
 // wakeChannel is where the server wakes a waiter, or grants to it, of the resource with that lock key.
 func (e *subscriber) wakeChannel(lock string) string {
 	if e.shards == nil {
@@ -106,9 +111,9 @@ func (e *subscriber) wakeChannel(lock string) string {
 	return e.shards.channel(slot(lock))
 }
 
-// listen wants to hear of the loss of c's lease.
+// listen wants to hear of the loss of c's lease, and of others that wait.
 func (e *subscriber) listen(c *claim) {
-	if c.req.Lost == nil {
+	if c.req.Lost == nil && c.req.Wanted == nil {
 		return
 	}
 	e.mu.Lock()
@@ -149,6 +154,9 @@ func (e *subscriber) of(c *claim) *listener {
 		l = &c.listener
 		*l = listener{claim: c, lost: c.req.Lost, next: e.claims[c.req.Owner]}
 		e.claims[c.req.Owner] = l
+	}
+	if c.req.Wanted != nil {
+		l.wants = c
 	}
 	if !e.running && e.ctx.Err() == nil {
 		e.running = true
@@ -193,7 +201,7 @@ func (e *subscriber) disarm(c *claim) {
 // heldBy keeps of l what a holder wants to hear. Requires e.mu.
 func (e *subscriber) heldBy(owner string, l *listener) {
 	e.leave(l)
-	if l.lost == nil {
+	if l.lost == nil && l.wants == nil {
 		e.remove(owner, l)
 	}
 }
@@ -281,10 +289,14 @@ func (e *subscriber) subscribe() (heard bool) {
 	defer sub.Close() // says at most that it is closed
 	stands, broken := context.WithCancel(e.ctx)
 	defer broken()
-	if sub.Subscribe(e.ctx, e.channel()) != nil {
+	both := []string{e.channel(), e.recalls()}
+	if sub.Subscribe(e.ctx, both...) != nil {
 		return false
 	}
-	e.receive(sub, func(*redis.Subscription) {
+	e.receive(sub, func(m *redis.Subscription) {
+		if m.Count < len(both) {
+			return
+		}
 		heard = true
 		e.mu.Lock()
 		e.onSubscribed(&e.own)
@@ -339,19 +351,22 @@ func (e *subscriber) onSubscribed(on *line) {
 	}
 }
 
-// concerned are the claims that want to hear of a loss. Requires e.mu.
+// concerned are the claims that want to hear of a loss, or of others that wait. Requires e.mu.
 func (e *subscriber) concerned() (all []*claim) {
 	for _, l := range e.claims {
 		for ; l != nil; l = l.next {
 			if l.lost != nil {
 				all = append(all, l.claim)
 			}
+			if l.wants != nil && (l.lost == nil || l.wants != l.claim) {
+				all = append(all, l.wants)
+			}
 		}
 	}
 	return all
 }
 
-// lookAgain asks after leases whose end may have gone unheard before the subscription stood.
+// lookAgain asks after leases whose end, or for which others, may have gone unheard before the subscription stood.
 // Of those that are not answered within lookWithin in all, the next renewals tell.
 func (e *subscriber) lookAgain(ctx context.Context, claims []*claim) {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
@@ -362,12 +377,21 @@ func (e *subscriber) lookAgain(ctx context.Context, claims []*claim) {
 // lookAfter asks after one of them.
 func (e *subscriber) lookAfter(ctx context.Context, c *claim) {
 	was := c.load()
-	if was.phase != held {
+	if was.phase != held && (c.req.Wanted == nil || !was.uncertain.attempt) {
 		return
 	}
 	st, err := inspectAgain(ctx, c)
-	if err != nil || slices.ContainsFunc(st.Holders, func(h driver.Holder) bool { return h.Owner.Reveal() == c.req.Owner }) {
+	if err != nil {
 		return
+	}
+	if slices.ContainsFunc(st.Holders, func(h driver.Holder) bool { return h.Owner.Reveal() == c.req.Owner }) {
+		if len(st.Waiters) > 0 && e.stillWants(c, was) {
+			c.wanted()
+		}
+		return
+	}
+	if was.phase != held {
+		return // it was not granted yet
 	}
 	why := c.why(ctx, was.grant.fence)
 	var lost func(error)
@@ -380,6 +404,14 @@ func (e *subscriber) lookAfter(ctx context.Context, c *claim) {
 	if lost != nil {
 		lost(why)
 	}
+}
+
+// stillWants reports whether c was not released since it was as it was.
+func (e *subscriber) stillWants(c *claim, was state) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.at(c)
+	return l != nil && l.wants == c && c.load().releases == was.releases
 }
 
 // inspectAgain asks for the state of c's resource until it is told: the connection may have died with the
@@ -424,13 +456,14 @@ func (l *listener) wakeAll() {
 // deliverGrant hands on a grant that was told to l as: the number of the attempt that was refused, or below zero the instant
 // of the beat that has kept the place since; the fence; and the milliseconds of the lease since that was served and since
 // it was granted. The first is wrong if the server's clock was set meanwhile, and is therefore bounded by the second. The
-// core counts from its last Try. One that was for another attempt, of the same claim or of one with the same owner, or
-// of a beat whose answer has not come, is only a wake-up: how long it lasts is not known. Requires e.mu.
-func (e *subscriber) deliverGrant(l *listener, told string) bool {
-	var number, ms, span int64
+// core counts from its last Try. A fifth number, 1, says that others wait. One that was for another attempt, of the same
+// claim or of one with the same owner, or of a beat whose answer has not come, is only a wake-up: how long it lasts is not
+// known. It reports whether the grant was taken, and whether others wait. Requires e.mu.
+func (e *subscriber) deliverGrant(l *listener, told string) (took, others bool) {
+	var number, ms, span, wanted int64
 	var fence uint64
-	if n, _ := fmt.Sscanf(told, "%d %d %d %d", &number, &fence, &ms, &span); n != 4 || l.wake == nil {
-		return false
+	if n, _ := fmt.Sscanf(told, "%d %d %d %d %d", &number, &fence, &ms, &span, &wanted); n < 4 || l.wake == nil {
+		return false, false
 	}
 	sent, ok := l.armed, number == l.number
 	k, w := e.waits(l.claim)
@@ -438,14 +471,14 @@ func (e *subscriber) deliverGrant(l *listener, told string) bool {
 		sent, ok = k.sentAt(-number)
 	}
 	if !ok || !l.claim.receiveGrant(fence) {
-		return false
+		return false, false
 	}
 	ttl := min(time.Duration(ms)*time.Millisecond, e.clock.Now().Sub(sent)+time.Duration(span)*time.Millisecond)
 	l.granted <- granted((ttl - l.tried.Sub(sent)).Truncate(step), fence)
 	if w != nil {
 		delete(k.waiters, l.claim.req.Owner)
 	}
-	return true
+	return true, wanted == 1
 }
 
 // take passes one message on; others than the scripts' are ignored.
@@ -455,6 +488,7 @@ func (e *subscriber) take(message string) {
 		return
 	}
 	var lost func(error)
+	var recalled []*claim
 	e.mu.Lock()
 	first := e.claims[owner]
 	switch {
@@ -462,7 +496,9 @@ func (e *subscriber) take(message string) {
 	case kind == 'w':
 		first.wakeAll()
 	case kind == 'g':
-		e.granted(owner, first, rest)
+		recalled = e.granted(owner, first, rest)
+	case kind == 'r':
+		recalled = first.recalled(rest)
 	case kind == 'e' && first.next == nil: // else their next renewals tell which one it was
 		lost = first.lost
 		e.remove(owner, first)
@@ -471,18 +507,46 @@ func (e *subscriber) take(message string) {
 	if lost != nil {
 		lost(driver.Evicted(rest))
 	}
+	for _, c := range recalled {
+		c.wanted()
+	}
 }
 
-// granted passes a grant on to the one of owner's that it is for. Requires e.mu.
-func (e *subscriber) granted(owner string, first *listener, told string) {
+// granted passes a grant on to the one of owner's that it is for. It returns that one if others wait. Requires e.mu.
+func (e *subscriber) granted(owner string, first *listener, told string) []*claim {
 	for l := first; l != nil; l = l.next {
-		took := e.deliverGrant(l, told)
+		took, others := e.deliverGrant(l, told)
 		l.wakeUp()
 		if took {
 			e.heldBy(owner, l)
-			return
+			if others {
+				return []*claim{l.claim}
+			}
+			return nil
 		}
 	}
+	return nil
+}
+
+// recalled returns those of one owner that others wait for: the one that holds with that fence, or those of which
+// the answer to an attempt may still tell it. Requires the subscriber's mu.
+func (l *listener) recalled(told string) (may []*claim) {
+	fence, err := strconv.ParseUint(told, 10, 64)
+	if err != nil {
+		return nil
+	}
+	for ; l != nil; l = l.next {
+		if l.wants == nil {
+			continue
+		}
+		switch s := l.wants.load(); {
+		case s.phase == held && s.grant.fence == fence:
+			return []*claim{l.wants}
+		case s.mayBeGranted() && fence > s.floor:
+			may = append(may, l.wants)
+		}
+	}
+	return may
 }
 
 // parseMessage reads what prelude.lua writes: a letter, the owner's length, a colon, the

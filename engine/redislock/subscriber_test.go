@@ -251,3 +251,130 @@ func TestFailedBeatKeepsNobody(t *testing.T) {
 		t.Error("it is refused unasked after a beat without an answer")
 	}
 }
+
+// Who is told that others wait is the claim that holds with the fence that the message has, or one of which an attempt
+// may have been granted with it; no other of the owner's, and none that was released.
+func TestRecallIsOfOneGrant(t *testing.T) {
+	t.Parallel()
+	d, err := New(noServer(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	told := make(map[string]int)
+	claimed := func(name string) *claim {
+		c, err := d.Claim(driver.Request{Resource: name, Owner: "o", TTL: time.Minute, Queue: true, Wanted: func() { told[name]++ }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.subscriber.listen(c.(*claim))
+		return c.(*claim)
+	}
+	a, b := claimed("a"), claimed("b")
+	for _, step := range []struct {
+		what, message string
+		a, b          state
+		told          string
+	}{
+		{"b holds, and a may hold", "r1:o70", state{phase: queued}, state{phase: held, grant: grant{fence: 70}}, "b"},
+		{"a waits and may hold", "r1:o70", state{phase: queued, floor: 60}, state{phase: idle}, "a"},
+		{"a waits since that grant", "r1:o70", state{phase: queued, floor: 70}, state{phase: idle}, ""},
+		{"the answer to a first attempt is on its way", "r1:o70", state{uncertain: uncertain{attempt: true}}, state{}, "a"},
+		{"neither has asked", "r1:o70", state{}, state{}, ""},
+		{"it was released", "r1:o70", state{phase: over}, state{phase: leaving, grant: grant{fence: 70}}, ""},
+		{"another's", "r1:p70", state{phase: held, grant: grant{fence: 70}}, state{}, ""},
+		{"no fence", "r1:o", state{phase: held}, state{uncertain: uncertain{attempt: true}}, ""},
+	} {
+		clear(told)
+		a.update(func(now *state) { *now = step.a })
+		b.update(func(now *state) { *now = step.b })
+		d.subscriber.take(step.message)
+		if got := fmt.Sprint(told); step.told == "" && len(told) > 0 || step.told != "" && (len(told) != 1 || told[step.told] != 1) {
+			t.Errorf("%s: told %s; want %q", step.what, got, step.told)
+		}
+	}
+	a.Forget()
+	a.update(func(now *state) { *now = state{phase: held, grant: grant{fence: 70}} })
+	b.update(func(now *state) { *now = state{} })
+	clear(told)
+	if d.subscriber.take("r1:o70"); len(told) > 0 {
+		t.Errorf("told %v when it was forgotten", told)
+	}
+}
+
+// A grant that is brought tells whether others wait. Drivers of before leave that out.
+func TestBroughtGrantTellsOfOthers(t *testing.T) {
+	t.Parallel()
+	for others, want := range map[string]int{" 1": 1, "": 0, " 0": 0} {
+		d, err := New(noServer(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		told := 0
+		c, err := d.Claim(driver.Request{Resource: "a", Owner: "o", TTL: time.Minute, Queue: true, Wanted: func() { told++ }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := c.(*claim).arm()
+		d.subscriber.take(fmt.Sprintf("g1:o%d 5000 1000 1000", a.number) + others)
+		if len(a.granted) != 1 || told != want {
+			t.Errorf("%q: granted %d, told %d", others, len(a.granted), told)
+		}
+	}
+}
+
+// A subscription looks after attempts that have no answer yet, too: what was granted may be wanted since.
+func TestSubscriptionLooksAfterAttempts(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	d, _ := onServer(t, r)
+	claimed := func(d *Driver, owner string, queue bool, wanted func()) *claim {
+		c, err := d.Claim(driver.Request{Resource: "n", Owner: owner, TTL: time.Minute, Queue: queue, Wanted: wanted})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.(*claim)
+	}
+	if _, err := claimed(d, "holder", false, nil).Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	c := claimed(d, "holder", false, func() { told++ })
+	d.subscriber.running = true // by hand
+	d.subscriber.listen(c)
+	look := func(what string, want int) {
+		t.Helper()
+		told = 0
+		if d.subscriber.lookAfter(t.Context(), c); told != want {
+			t.Errorf("%s: told %d times", what, told)
+		}
+	}
+	waiter := claimed(d, "waiter", true, nil)
+	waits := func() {
+		t.Helper()
+		if _, err := waiter.Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
+			t.Fatal(err)
+		}
+	}
+	c.update(func(now *state) { now.uncertain.attempt = true }) // as if its answer were on its way
+	look("nobody waits", 0)
+	for end := time.Now().Add(10 * time.Second); told == 0 && time.Now().Before(end); { // its place may end meanwhile
+		waits()
+		d.subscriber.lookAfter(t.Context(), c)
+	}
+	if told != 1 {
+		t.Errorf("another waits: told %d times", told)
+	}
+	waits()
+	c.update(func(now *state) { now.uncertain.attempt = false })
+	look("it asks for nothing", 0)
+	c.update(func(now *state) { now.uncertain.attempt = true })
+	was := c.load()
+	c.update(func(now *state) { now.releases++ })
+	if d.subscriber.stillWants(c, was) {
+		t.Error("it may be told of what was there before its release")
+	}
+	c.Forget()
+	look("it was forgotten", 0)
+}

@@ -166,6 +166,7 @@ func (w *watcher) reconcile(ctx context.Context, proc string) {
 // applyPlaces updates the waiters from places that were read by a call sent at sent. It returns
 // the places without a waiter, and the names for which newcomers will soon not be refused.
 func (w *watcher) applyPlaces(all []placed, sent boottime.Instant) (gone []placed, extend map[string]bool) {
+	defer w.tell()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range w.byHash {
@@ -185,7 +186,7 @@ func (w *watcher) applyPlaces(all []placed, sent boottime.Instant) (gone []place
 			gone = append(gone, p)
 			continue
 		case p.left > 0:
-			w.give(me, brought{p.fence, sent.Add(p.left)})
+			w.give(me, brought{number: p.fence, ends: sent.Add(p.left)})
 		}
 		if p.over {
 			gone = append(gone, p)

@@ -102,7 +102,7 @@ func TestWaitersAreAnsweredFromMemory(t *testing.T) {
 
 // armed is a waiter that was refused by a Try that began then, when the last grant had the number 7.
 func armed(w *watcher, owner string, began boottime.Instant) *waiter {
-	me := w.arm(&driver.Request{Resource: "x", Owner: owner, TTL: time.Minute, Queue: true}, began)
+	me := w.arm(&driver.Request{Resource: "x", Owner: owner, TTL: time.Minute, Queue: true}, nil, began)
 	w.refused(me, true, 7, &driver.Busy{})
 	w.begin(&me.req, began)()
 	return me

@@ -117,12 +117,13 @@ func (d *Driver) lookBy(ctx context.Context, text, name string) (*row, error) {
 // join takes the last place for req, after number, kept alive by the beats of proc, unless it has one. It returns the row as
 // it was when others could no longer pass the place over, without places; nil: look at it.
 func (d *Driver) join(ctx context.Context, req *driver.Request, proc string, number int64) (*row, error) {
-	args := []any{req.Resource, req.Owner, proc, int(req.Mode), req.Limit, record.Micros(req.TTL), req.Note}
+	mode, limit := stored(req)
+	args := []any{req.Resource, req.Owner, proc, mode, limit, record.Micros(req.TTL), req.Note}
 	if d.texts.join == "" {
 		_, err := d.changed(ctx, d.texts.insert, append(args, number)...)
 		return nil, err
 	}
-	all, err := d.look(ctx, d.texts.join, append(args, record.Micros(placeTTL))...)
+	all, err := d.look(ctx, d.texts.join, append(args, record.Micros(placeTTL), d.listensFor(req))...)
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
@@ -177,7 +178,11 @@ func (d *Driver) save(ctx context.Context, r *row) (bool, error) {
 	if d.texts.join == "" && len(r.places) > 0 { // who joins does not change the row: somebody may have come since it was read
 		c.crowd = max(c.crowd, r.crowd)
 	}
-	_, written, err := d.number(ctx, d.texts.save, r.name, c.fence, c.owner, c.expires, c.since, c.note, c.crowd, c.record, c.served, r.rev)
+	text, args := d.texts.save, []any{r.name, c.fence, c.owner, c.expires, c.since, c.note, c.crowd, c.record, c.served, r.rev}
+	if r.recall > 0 && d.texts.asking.save != "" {
+		text, args = d.texts.asking.save, append(args, r.recall)
+	}
+	_, written, err := d.number(ctx, text, args...)
 	return written, err
 }
 

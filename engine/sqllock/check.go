@@ -61,7 +61,7 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("take a lock: %w", err)
 		}
-		if err := d.rehearseRenewal(ctx, tx, renewal{name, owner, record.Micros(rehearsal.TTL)}); err != nil {
+		if err := d.rehearseRenewal(ctx, tx, renewal{Name: name, Owner: owner, TTL: record.Micros(rehearsal.TTL)}); err != nil {
 			return fmt.Errorf("renew a lock: %w", err)
 		}
 		if err := d.rehearsePlace(ctx, tx, name); err != nil {
@@ -103,7 +103,7 @@ func (d *Driver) rehearsePlace(ctx context.Context, tx *sql.Tx, name string) err
 		text string
 		args []any
 	}{
-		{d.texts.beat, []any{proc, life, 1}}, {d.texts.join, append(place, life)}, {d.texts.insert, append(place, 0)},
+		{d.texts.beat, []any{proc, life, 1}}, {d.texts.join, append(place, life, false)}, {d.texts.insert, append(place, 0)},
 		{d.texts.leave, []any{name, owner}}, {d.texts.unbeat, []any{proc}},
 	} {
 		if step.text == "" {

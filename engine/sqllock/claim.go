@@ -55,6 +55,8 @@ type claim struct {
 	lateGrant bool // a grant or a place by one statement has no answer, and may yet come
 	lateWrite bool // so has some write of the row
 
+	recall *recall // how it hears of others by messages; nil: it does not
+	others bool    // the last answer said that others wait, and Wanted was not called
 }
 
 // A lease is what a claim knows of its own. The zero value: nothing.
@@ -83,12 +85,21 @@ func (c *claim) moves(err error, yes phase) {
 	if c.phase != queued {
 		c.turn = nil
 	}
+	if c.phase != held {
+		c.others = false
+		if c.recall != nil {
+			c.d.watch.ended(c.recall, c.phase == queued)
+		}
+	}
 }
 
 // holds notes a grant or a renewal.
 func (c *claim) holds(number int64, ttl time.Duration) driver.Grant {
 	c.moves(nil, held)
 	c.lease = lease{number: number, ttl: ttl}
+	if c.recall != nil && c.d.watch.granted(c.recall, ttl) {
+		c.others = true
+	}
 	return driver.Grant{TTL: roundUp(ttl), Fence: driver.FenceOf(number)}
 }
 
@@ -106,8 +117,40 @@ func (c *claim) uncertain() bool { return c.lateGrant || c.lateWrite }
 // errUndecided: only the row can tell.
 var errUndecided = errors.New("undecided")
 
+// tell calls Wanted if the last answer said that others wait.
+func (c *claim) tell() {
+	if c.others && c.phase == held {
+		c.others = false
+		c.req.Wanted()
+	}
+}
+
+// text is a statement for this claim: the plain one, unless there is one for those who ask for others.
+func (c *claim) text(plain, asking string) string {
+	if c.req.Wanted == nil || asking == "" {
+		return plain
+	}
+	return asking
+}
+
+// told is the number of a grant, and whether others wait, in an answer to askingTexts.
+func told(answer int64) (number int64, others bool) { return max(answer, -answer), answer < 0 }
+
 // Try implements driver.Claim.
-func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
+func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+	if c.recall == nil {
+		g, err := c.ask(ctx)
+		c.tell()
+		return g, err
+	}
+	c.d.watch.try(c.recall)
+	g, err := c.ask(ctx)
+	c.d.watch.tried(c.recall)
+	c.tell()
+	return g, err
+}
+
+func (c *claim) ask(ctx context.Context) (g driver.Grant, err error) {
 	began := boottime.Now()
 	c.collect()
 	if c.req.Queue {
@@ -164,11 +207,11 @@ func (c *claim) byRecord(ctx context.Context, began boottime.Instant, first *dri
 		return g, err
 	}
 	// Armed before the state is read: a release from here on is heard.
-	turn := c.d.watch.arm(&c.req, began)
+	turn := c.d.watch.arm(&c.req, c.recall, began)
 	g, err := c.enter(ctx, turn)
 	switch _, isBusy := errors.AsType[*driver.Busy](err); {
 	case isBusy:
-	case err == nil, errors.Is(err, driver.ErrBarred):
+	case err == nil, errors.Is(err, driver.ErrBarred), errors.Is(err, driver.ErrTooHeavy):
 		c.d.watch.disarm(&c.req)
 	default: // there may be a place, which the next Try finds
 		c.d.watch.unanswered(turn)
@@ -194,12 +237,12 @@ func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
 		}
 	}
 	if c.req.Mode == driver.Exclusive && (!place || c.d.texts.next != "") {
-		text, answered := c.d.texts.next, func(bool) {}
+		text, answered := c.text(c.d.texts.next, c.d.texts.asking.next), func(bool) {}
 		var number int64
 		var granted bool
 		var err error
 		if !place {
-			text = c.d.texts.grant
+			text = c.text(c.d.texts.grant, c.d.texts.asking.grant)
 			number, answered, err = c.grantTogether(ctx)
 			granted = err == nil
 		}
@@ -212,7 +255,9 @@ func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
 			c.lateGrant, c.lateWrite = !place, place // without its place it comes to nothing
 			return driver.Grant{}, err
 		case granted:
+			number, others := told(number)
 			g := c.holds(number, c.req.TTL)
+			c.others = c.others || others
 			if !place {
 				c.lease.alone = time.Now()
 			}
@@ -233,10 +278,14 @@ func (c *claim) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a := r.obstacle(&c.req); !a.Granted && !r.Holds(c.req.Owner) {
+	switch a := r.obstacle(&c.req); {
+	case a.Granted, r.Holds(c.req.Owner):
+		return errUndecided
+	case a.Heavy:
+		return driver.ErrTooHeavy
+	default:
 		return c.refusal(r, &a, nil)
 	}
-	return errUndecided
 }
 
 // mostJoins is how often a place is taken anew that is gone when the row is read.
@@ -259,7 +308,7 @@ func (c *claim) enter(ctx context.Context, turn *waiter) (g driver.Grant, err er
 			}
 			if r != nil {
 				// Whoever ends what is in the way from now on sees the place.
-				if a := r.obstacle(&c.req); !a.Granted {
+				if a := r.obstacle(&c.req); !a.Granted && !a.Heavy {
 					return g, c.waits(turn, true, c.refusal(r, &a, turn), int64(r.Fence))
 				}
 			}
@@ -285,7 +334,7 @@ func (c *claim) waits(turn *waiter, placed bool, busy *driver.Busy, last int64) 
 func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed bool, after int64, err error) {
 	var number, last int64
 	var busy *driver.Busy
-	var barred, left, lapses bool
+	var barred, heavy, left, lapses, others bool
 	err = c.d.changeFor(ctx, c.req.Resource, turn != nil, func(r *row) bool {
 		// A release that comes late is to find another fence than the one it ends.
 		was := c.phase == leaving && r.Release(c.req.Owner) == nil
@@ -293,8 +342,11 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 		number, last, busy, after = int64(driver.NumberOf(a.Fence)), int64(r.Fence), nil, r.served+1
 		place := r.placeOf(c.req.Owner)
 		placed = turn == nil || place != nil || r.hides(c.req.Owner)
-		if barred = a.Barred; !a.Granted && !barred {
+		if barred, heavy = a.Barred, a.Heavy; !a.Granted && !barred && !heavy {
 			busy = c.refusal(r, &a, turn)
+		}
+		if others = a.Granted && c.req.Wanted != nil && r.waitedFor(c.req.Owner); a.Granted && c.recall != nil {
+			r.listens(c.req.Owner)
 		}
 		left = a.Granted && place != nil && place.seq > r.encode().served
 		lapses = place != nil && r.crowd < int64(r.now)+record.Micros(placeTTL)/2
@@ -307,6 +359,11 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 	case barred:
 		c.moves(driver.ErrBarred, held)
 		return g, true, 0, driver.ErrBarred
+	case heavy:
+		if turn != nil { // its place is in the way of others; else a later beat removes it
+			_, _ = c.d.changed(ctx, c.d.texts.leave, c.req.Resource, c.req.Owner)
+		}
+		return g, true, 0, driver.ErrTooHeavy
 	case busy != nil:
 		if lapses {
 			c.d.extend(ctx, c.req.Resource)
@@ -315,7 +372,9 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 	case left:
 		c.d.watch.remove(ctx, c.req.Resource, c.req.Owner) // else a later beat does so
 	}
-	return c.holds(number, c.req.TTL), true, 0, nil
+	g = c.holds(number, c.req.TTL)
+	c.others = c.others || others
+	return g, true, 0, nil
 }
 
 // refusal says when to try again if nothing wakes the caller: when what is in the way
@@ -341,8 +400,8 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	return one[0].Grant, one[0].Err
 }
 
-// renewed is what a renewal comes to.
-func (c *claim) renewed(ttl time.Duration, number int64, err error) (driver.Grant, error) {
+// renewed is what a renewal comes to; others says that others wait.
+func (c *claim) renewed(ttl time.Duration, number int64, others bool, err error) (driver.Grant, error) {
 	if errors.Is(err, driver.ErrCorrupt) {
 		// Such as a file that was replaced: the lease is not where others look for it.
 		err = fmt.Errorf("%w: %w", driver.ErrLost, err)
@@ -351,7 +410,10 @@ func (c *claim) renewed(ttl time.Duration, number int64, err error) (driver.Gran
 		c.moves(err, held)
 		return driver.Grant{}, err
 	}
-	return c.holds(number, ttl), nil
+	g := c.holds(number, ttl)
+	c.others = c.req.Wanted != nil && (others || c.others)
+	c.tell()
+	return g, nil
 }
 
 // lengthens reports whether one statement can renew the lease: one that comes late must
@@ -383,6 +445,9 @@ func (c *claim) Forget() {}
 func (c *claim) Release(ctx context.Context, how driver.End) error {
 	c.collect()
 	c.d.watch.disarm(&c.req)
+	if c.recall != nil {
+		c.d.watch.ended(c.recall, false)
+	}
 	if c.phase == held && c.req.Mode == driver.Exclusive && !c.uncertain() && how.Bar == 0 {
 		answered, err := c.giveTogether(ctx, how.Linger)
 		found := err == nil && answered == nil

@@ -11,12 +11,14 @@ import (
 	"github.com/leasehold-go/leasehold/fence"
 )
 
-// schemaVersion is the version row of the schema files. A program refuses a newer one.
-const schemaVersion = 3
-
-// formerVersion is what Migrate brings up to date. Programs that have opened the database before go on: they queue in the
-// record, and see no places.
-const formerVersion = 2
+// Versions of the tables: the version row of the schema files. A program refuses a newer one than it knows. Migrate brings
+// older ones up to date, beside programs that have opened the database before and go on: those of oldestVersion queue in the
+// record and see no places, those of schemaVersion leave holders to learn of their places by renewals.
+const (
+	oldestVersion   = 2
+	schemaVersion   = 3
+	postgresVersion = 4
+)
 
 // A dialect is what one database says differently. The logic of locks is in none of them.
 // Methods do not retry; errors go back as the client gave them, for busy and explain.
@@ -72,6 +74,7 @@ type statements struct {
 	rowTexts
 	placeTexts
 	idleTexts
+	asking askingTexts
 
 	wake string // JSON list of messages to the drivers that listen; "": nobody does
 
@@ -89,7 +92,7 @@ type leaseTexts struct {
 
 // placeTexts keep the queue: a row per waiter, and one per process that keeps all of its places alive.
 type placeTexts struct {
-	join   string // name, owner, process, mode, limit, wants, note, life → as of state, without places: takes the last place and has newcomers be refused for life, unless the owner holds, was given up or has a place; "": insert and extend
+	join   string // name, owner, process, mode, limit, wants, note, life, whether it listens for others → as of state, without places: takes the last place and has newcomers be refused for life, unless the owner holds, was given up or has a place; "": insert and extend
 	insert string // name, owner, process, mode, limit, wants, note, number; changed: takes a place, the last one and after number, unless the owner has one
 	first  string // name, number → number, owner, mode, limit, wants, note, end of the beat: the first places after number; "": state has them
 	leave  string // name, owner; changed: removes the owner's place, if that was not granted meanwhile
@@ -104,12 +107,21 @@ type placeTexts struct {
 }
 
 type batchTexts struct {
-	grantAll string // JSON list of {name, owner, ttl, note} → name, owner, fence: grants what is free, if nobody waits for it or has locked its row. Where there is renewed, that returns them; "": there is no such statement
+	grantAll string // JSON list of {name, owner, ttl, note, asks} → name, owner, fence: grants what is free, if nobody waits for it or has locked its row. Where there is renewed, that returns them; "": there is no such statement
 	giveAll  string // JSON list of {name, owner, fence} → the same, or changed: ends live exclusive leases for which nobody waits and whose rows nobody has locked; "" likewise
 	gaveAll  string // the same list, after giveAll → name, owner, fence: 0 of those that it has not ended, untold of those that have ended maybe before; "": giveAll returns them
 	renewAll string // JSON list of {name, owner, ttl} → name, owner, fence: lengthens live exclusive leases whose rows nobody has locked
 	renewed  string // the same list → name, owner, fence of the live ones in it; "": renewAll returns them
 	unlocked string // JSON list of names → those of rows that nobody has locked; "": there are no locks of rows
+}
+
+// askingTexts are for claims that want to know of others; "": the plain text serves them, too. The fence that is returned by
+// next, renewAll or renewed is negative if others wait. Where places that come notify a holder, the texts also keep the mark
+// that one listens.
+type askingTexts struct {
+	grant, next       string
+	renewAll, renewed string // their list has asks: whether the claim wants to know
+	save              string // with one more argument: until when the holder listens
 }
 
 type rowTexts struct {
@@ -145,6 +157,9 @@ const probe = `SELECT l.name, l.fence, l.owner, l.expires, l.since, l.note, l.re
 const probePlaces = `SELECT l.served, p.name, p.seq, p.owner, p.proc, p.mode, p.lim, p.wants, p.note, b.proc, b.ends, b.number
 	FROM {p}locks l CROSS JOIN {p}places p CROSS JOIN {p}beats b WHERE 1 = 0`
 
+// probeRecall is probe for what version 4 has added.
+const probeRecall = `SELECT l.recall, p.asks FROM {p}locks l CROSS JOIN {p}places p WHERE 1 = 0`
+
 // nothing is a record without claims.
 const nothing = `{"v":1}`
 
@@ -164,9 +179,17 @@ const purgeAtOnce = `500`
 
 // each calls fn with every text but version, which runs on single connections.
 func (s *statements) each(fn func(text *string)) {
-	for _, text := range []*string{&s.grant, &s.next, &s.grantAll, &s.giveAll, &s.gaveAll, &s.renewAll, &s.renewed, &s.unlocked, &s.give, &s.free, &s.save,
+	all := []*string{&s.grant, &s.next, &s.grantAll, &s.giveAll, &s.gaveAll, &s.renewAll, &s.renewed, &s.unlocked, &s.give, &s.free, &s.save,
 		&s.join, &s.insert, &s.first, &s.leave, &s.remove, &s.beat, &s.unbeat, &s.mine, &s.extend, &s.dead, &s.bury,
-		&s.raise, &s.idle, &s.purge, &s.state, &s.show, &s.list, &s.wake} {
+		&s.raise, &s.idle, &s.purge, &s.state, &s.show, &s.list, &s.wake}
+	for _, text := range all {
+		fn(text)
+	}
+	s.asking.each(fn)
+}
+
+func (s *askingTexts) each(fn func(text *string)) {
+	for _, text := range []*string{&s.grant, &s.next, &s.save, &s.renewAll, &s.renewed} {
 		fn(text)
 	}
 }

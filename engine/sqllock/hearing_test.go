@@ -98,7 +98,7 @@ func TestListensAnewWhenItHearsNoMore(t *testing.T) {
 		defer func() { stop(); time.Sleep(keepPlace) }()
 		go func() {
 			for ctx.Err() == nil { // a waiter that does not try again is let go
-				d.watch.arm(&driver.Request{Resource: "x", Owner: "waiter"}, boottime.Now())
+				d.watch.arm(&driver.Request{Resource: "x", Owner: "waiter"}, nil, boottime.Now())
 				time.Sleep(keepPlace)
 			}
 		}()

@@ -77,3 +77,16 @@ func (d *Driver) RaiseFence(ctx context.Context, resource string, fence uint64) 
 	}
 	return d.exec(ctx, d.texts.raise, resource, int64(driver.NumberOf(fence)))
 }
+
+// SetLimit implements [driver.Operator]. The limit is in the record of the row, which is not removed
+// then.
+func (d *Driver) SetLimit(ctx context.Context, resource string, limit int) error {
+	if err := driver.CheckLimit(limit); err != nil {
+		return err
+	}
+	return d.change(ctx, resource, func(r *row) bool {
+		before := r.Limit
+		r.SetLimit(limit)
+		return r.Limit != before
+	})
+}

@@ -39,7 +39,15 @@ func (w *watcher) listen() {
 	}
 }
 
-// hear handles a message: it wakes the waiter that it names. "" means that messages may have
+// startListening begins to receive messages, unless that has begun. Requires mu.
+func (w *watcher) startListening() {
+	if w.listener != nil && !w.listening && w.ctx.Err() == nil {
+		w.listening = true
+		w.done.Go(w.listen)
+	}
+}
+
+// hear handles a message: it wakes the waiter that it names, or recalls holders. "" means that messages may have
 // been missed.
 func (w *watcher) hear(message string) {
 	w.mu.Lock()
@@ -51,10 +59,15 @@ func (w *watcher) hear(message string) {
 		return
 	case message == "":
 		signal(w.nudge)
+		w.lookForMissed()
 		return
 	}
 	if given, ok := strings.CutPrefix(message, givenMessage); ok {
 		w.given(given)
+		return
+	}
+	if placed, ok := strings.CutPrefix(message, wantedMessage); ok {
+		w.wanted(placed)
 		return
 	}
 	w.wakeAll(func(one *waiter) bool { return called(one.req.Owner) == message })
@@ -63,16 +76,18 @@ func (w *watcher) hear(message string) {
 // given delivers a grant to the waiter that the message names, if it is one of ours.
 func (w *watcher) given(message string) {
 	to, rest, _ := strings.Cut(message, " ")
-	text, of, _ := strings.Cut(rest, " ")
+	text, rest, _ := strings.Cut(rest, " ")
+	of, others, _ := strings.Cut(rest, " ")
 	number, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return
 	}
 	beat, _ := strconv.ParseInt(of, 10, 64)
+	defer w.tell()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if me := w.byHash[to]; me != nil {
-		b := brought{number: number}
+		b := brought{number: number, wanted: others == othersWait}
 		if sent := w.sent[beat]; sent != 0 {
 			b.ends = sent.Add(min(placeTTL, me.req.TTL))
 		}

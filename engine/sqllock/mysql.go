@@ -41,7 +41,7 @@ func NewMySQL(db *sql.DB, opts *Options) (*Driver, error) {
 		return nil, fmt.Errorf("sqllock: AllowForeign and Path are for SQLite, Listen for PostgreSQL")
 	}
 	m := &mysql{schema: o.Schema, table: o.Prefix + "locks", order: make(map[string][]int)}
-	m.server = server{engine: "mysql", prefix: o.tables(), codeOf: mysqlNumber, codes: mysqlCodes, alien: m.flaw, caused: mysqlCaused,
+	m.server = server{engine: "mysql", version: schemaVersion, prefix: o.tables(), codeOf: mysqlNumber, codes: mysqlCodes, alien: m.flaw, caused: mysqlCaused,
 		busyCode: map[string]bool{
 			"1213": true, // deadlock
 			"1205": true, // the row's lock was not there in time
@@ -113,6 +113,9 @@ const mysqlView = `COALESCE((SELECT JSON_ARRAYAGG(JSON_ARRAY(p.seq, CONVERT(p.ow
 // client's settings: 0, where nothing was done, takes back what VALUES gave to it.
 func (m *mysql) statements() statements {
 	const free = `IF(expires <= VALUES(since) AND crowd <= VALUES(since), `
+	// told is a fence, which is negative if others wait.
+	const told = `CASE WHEN EXISTS (SELECT 1 FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
+		WHERE p.name = l.name AND p.seq > l.served AND p.owner <> l.owner AND ` + mysqlLive + `) THEN -l.fence ELSE l.fence END`
 	const state = `, {floor}, CAST(n.name AS BINARY), ` + stateColumns + ` FROM ` + mysqlList + `
 		name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) n LEFT JOIN {p}locks l ON l.name = CAST(n.name AS BINARY)`
 	s := statements{
@@ -184,6 +187,7 @@ func (m *mysql) statements() statements {
 				STRAIGHT_JOIN {p}locks l ON l.name = n.name WHERE ` + idleRow,
 		},
 	}
+	s.asking.renewed = strings.Replace(s.renewed, "l.fence", told, 1)
 	const now = "(" + mysqlNow + " + " + mysqlCommits + ")"
 	for _, text := range []*string{&s.grant, &s.grantAll, &s.giveAll, &s.renewAll, &s.free, &s.save, &s.raise, &s.insert, &s.leave, &s.remove,
 		&s.beat, &s.unbeat, &s.extend, &s.dead, &s.bury} {

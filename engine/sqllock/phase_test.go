@@ -130,7 +130,7 @@ func TestGrantsThatAreTold(t *testing.T) {
 			return rowOf("x", one("", exclusive, record.Lingering, 1_001_000)), nil
 		})
 		d.watch.sent[3] = boottime.Now()
-		turn := d.watch.arm(&req, boottime.Now())
+		turn := d.watch.arm(&req, nil, boottime.Now())
 		tell := func(number int64) {
 			if number != 0 {
 				d.watch.hear(givenMessage + givenTo(&driver.Request{Resource: "x", Owner: "another"}) + " 99 3")

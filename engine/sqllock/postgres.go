@@ -20,6 +20,9 @@ var postgresSchema string
 //go:embed schema/postgres-3.sql
 var postgresSchema3 string
 
+//go:embed schema/postgres-4.sql
+var postgresSchema4 string
+
 // NewPostgres returns a Driver on a PostgreSQL database. db may use any client whose errors have
 // their SQLSTATE. NewPostgres does no I/O; an error is about opts. The first call that uses the
 // database checks it: Migrate must have prepared it.
@@ -35,8 +38,8 @@ func NewPostgres(db *sql.DB, opts *Options) (*Driver, error) {
 	if o.AllowForeign || o.Path != "" {
 		return nil, fmt.Errorf("sqllock: AllowForeign and Path are for SQLite")
 	}
-	p := &postgres{channel: wakeChannel(o.Prefix), schema: o.Schema}
-	p.server = server{engine: "postgres", prefix: o.tables(), codeOf: sqlState, codes: postgresCodes, alien: p.flaw, caused: postgresCaused,
+	p := &postgres{channel: wakeChannel(o.Prefix), schema: o.Schema, listens: o.Listen != nil}
+	p.server = server{engine: "postgres", version: postgresVersion, prefix: o.tables(), codeOf: sqlState, codes: postgresCodes, alien: p.flaw, caused: postgresCaused,
 		serialCode: "40001",
 		busyCode: map[string]bool{
 			"40P01": true, // deadlock
@@ -53,6 +56,7 @@ type postgres struct {
 	returning
 	channel string
 	schema  string // "": the first of the search path
+	listens bool   // there is a Listener
 }
 
 // pgNow is the start of the statement, the same instant all through it. To wait for a row
@@ -69,9 +73,22 @@ const pgPrimary = `(current_setting('transaction_read_only') = 'off')::int`
 const pgState = `, {floor}, $1::jsonb ->> i, ` + stateColumns + ` FROM {each}
 	LEFT JOIN LATERAL (SELECT * FROM {p}locks k WHERE k.name = $1::jsonb ->> i LIMIT 1) l ON true`
 
-// pgPlaces are the places of l that count, in order. A beat that ends too late was before the clock was set back.
-const pgPlaces = `FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
-	WHERE p.name = l.name AND p.seq > l.served AND b.ends > {now} AND b.ends < {now} + 2 * {life} ORDER BY p.seq LIMIT `
+// pgWaits are the places of l that count. A beat that ends too late was before the clock was set back.
+const pgWaits = `FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
+	WHERE p.name = l.name AND p.seq > l.served AND b.ends > {now} AND b.ends < {now} + 2 * {life}`
+
+// pgPlaces are the same, in order.
+const pgPlaces = pgWaits + ` ORDER BY p.seq LIMIT `
+
+// pgOthers is true if others than its holder wait for l.
+const pgOthers = `EXISTS (SELECT ` + pgWaits + ` AND p.owner <> l.owner)`
+
+// pgTold is the fence of l, negative if others wait.
+const pgTold = `CASE WHEN ` + pgOthers + ` THEN -l.fence ELSE l.fence END`
+
+// pgComes tells holders that a place has come, by hashes of the name and of who has it, if one listens: until l.recall.
+const pgComes = `CASE WHEN l.recall > {now} THEN pg_notify('{channel}', '` + wantedMessage + `' || encode(sha256(convert_to(l.name, 'UTF8')), 'hex') || ' ' ||
+	encode(sha256(convert_to(l.name || chr(10) || $2::text, 'UTF8')), 'hex'))::text END`
 
 // pgView is all of them, or the first, as JSON.
 const pgView = `(SELECT coalesce(json_agg(json_build_array(h.seq, h.owner, h.mode, h.lim, h.wants, h.note, h.ends)), '[]')::text
@@ -81,11 +98,14 @@ const pgView = `(SELECT coalesce(json_agg(json_build_array(h.seq, h.owner, h.mod
 // is seen: who has waited for the row might otherwise give it to somebody who has left, or pass over somebody who has come.
 const pgUnchanged = `l.rev = (SELECT s.rev FROM {p}locks s WHERE s.name = $1::text)`
 
+// pgKeeps is the mark of a row that is written as a record. An exclusive holder's is gone with it.
+const pgKeeps = `CASE owner WHEN $3::text THEN recall ELSE 0 END`
+
 // pgFree gives the resource to who is next, if that is plain, and tells it: the waiter has the lease with the commit of
 // the release, until its process' beat ends. The message has the number of that beat: the waiter knows when it sent it, and
 // what is counted from the beat's end, or from after it was served, ends no earlier than what is counted from there. (The
 // clock is read after the snapshot was taken, which has the beat.)
-const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, note, fence, served, crowd) = (SELECT
+const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, note, fence, served, recall, crowd) = (SELECT
 		coalesce(h.owner, ''),
 		CASE WHEN h.owner IS NOT NULL THEN least(h.ends, {floor} + h.wants)
 			WHEN $3::bigint > 0 THEN {now} + $3::bigint ELSE 0 END,
@@ -93,13 +113,15 @@ const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, not
 		coalesce(h.note, l.note),
 		CASE WHEN h.owner IS NULL THEN l.fence ELSE greatest(l.fence + 1, l.raised + 1, {floor}) END,
 		coalesce(h.seq, l.served),
+		CASE WHEN h.asks THEN {now} + h.wants ELSE 0 END,
 		CASE WHEN h.seq = l.tail THEN 0 WHEN h.seq IS NULL THEN l.crowd ELSE greatest(l.crowd, {now} + {life}) END
 		FROM (SELECT) one LEFT JOIN LATERAL (SELECT n.* FROM (SELECT p.*, b.ends ` + pgPlaces + `1) n
-			WHERE n.mode = 0 AND n.ends > {floor} + 1000000 AND $3::bigint = 0 AND l.crowd > {now} AND l.record = '` + nothing + `' AND ` + pgUnchanged + `) h ON true)
+			WHERE n.mode = 0 AND n.lim = 0 AND n.ends > {floor} + 1000000 AND $3::bigint = 0 AND l.crowd > {now} AND l.record = '` + nothing + `' AND ` + pgUnchanged + `) h ON true)
 	WHERE name = $1::text AND owner = $2::text AND expires > {now} AND fence = $4::bigint
 	RETURNING CASE WHEN l.owner <> '' THEN pg_notify('{channel}', '` + givenMessage + `' ||
 			encode(sha256(convert_to(l.name || chr(10) || l.owner, 'UTF8')), 'hex') || ' ' || l.fence || ' ' ||
-			(SELECT b.number FROM {p}places p JOIN {p}beats b ON b.proc = p.proc WHERE p.name = l.name AND p.owner = l.owner))::text
+			(SELECT b.number FROM {p}places p JOIN {p}beats b ON b.proc = p.proc WHERE p.name = l.name AND p.owner = l.owner) ||
+			CASE WHEN l.recall > 0 AND ` + pgOthers + ` THEN ' ` + othersWait + `' ELSE '' END)::text
 		WHEN $3::bigint = 0 AND l.crowd > {now} THEN pg_notify('{channel}', '')::text END`
 
 // pgEach is the indexes of the list in $1, as list(i). It takes part in how the server plans: for a list that is not known
@@ -113,29 +135,30 @@ func (p *postgres) statements() statements {
 	s := statements{
 		leaseTexts: leaseTexts{
 			// The read in front spares refusals a write.
-			grant: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, record)
-				SELECT $1::text, {floor}, $2::text, {now} + $3::bigint, {now}, $4::text, {now}, 0, '` + nothing + `'
+			grant: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, record, recall)
+				SELECT $1::text, {floor}, $2::text, {now} + $3::bigint, {now}, $4::text, {now}, 0, '` + nothing + `', {until}
 				WHERE NOT EXISTS (SELECT FROM {p}locks h WHERE h.name = $1::text AND (h.expires > {now} OR h.crowd > {now}))
 				ON CONFLICT (name) DO UPDATE SET fence = greatest(l.fence + 1, l.raised + 1, excluded.fence), owner = excluded.owner,
-					expires = excluded.expires, since = excluded.since, note = excluded.note, rev = l.rev + 1
+					expires = excluded.expires, since = excluded.since, note = excluded.note, recall = excluded.recall, rev = l.rev + 1
 				WHERE l.expires <= excluded.since AND l.crowd <= excluded.since
 				RETURNING fence`,
 			next: `UPDATE {p}locks l SET fence = greatest(fence + 1, raised + 1, {floor}), owner = $2::text, expires = {now} + $3::bigint,
-					since = {now}, note = $4::text, rev = rev + 1, served = p.seq, crowd = CASE l.tail WHEN p.seq THEN 0 ELSE greatest(l.crowd, {now} + {life}) END
+					since = {now}, note = $4::text, rev = rev + 1, served = p.seq, recall = {until}, crowd = CASE l.tail WHEN p.seq THEN 0 ELSE greatest(l.crowd, {now} + {life}) END
 				FROM {p}places p WHERE l.name = $1::text AND p.name = l.name AND p.owner = $2::text AND p.seq > l.served
 					AND l.expires <= {now} AND l.record = '` + nothing + `' AND ` + pgUnchanged + `
 					AND p.seq <= (SELECT p.seq ` + pgPlaces + `1)
-				RETURNING l.fence`,
+				RETURNING {told}`,
 			give: `UPDATE {p}locks SET owner = '', expires = 0, rev = rev + 1
 				WHERE name = $1::text AND owner = $2::text AND expires > {now} AND crowd <= {now} AND fence = $3::bigint`,
 			free: pgFree,
 		},
 		batchTexts: batchTexts{
-			grantAll: `WITH r AS MATERIALIZED (SELECT l.name, r.one ->> 'owner' AS owner, (r.one ->> 'ttl')::bigint AS ttl, coalesce(r.one ->> 'note', '') AS note
+			grantAll: `WITH r AS MATERIALIZED (SELECT l.name, r.one ->> 'owner' AS owner, (r.one ->> 'ttl')::bigint AS ttl, coalesce(r.one ->> 'note', '') AS note,
+						r.one ->> 'asks' AS asks
 					FROM (SELECT $1::jsonb -> i AS one FROM {each}) r CROSS JOIN LATERAL (SELECT k.name FROM {p}locks k
 						WHERE k.name = r.one ->> 'name' AND k.expires <= {now} AND k.crowd <= {now} FOR UPDATE OF k SKIP LOCKED) l)
 				UPDATE {p}locks l SET fence = greatest(l.fence + 1, l.raised + 1, {floor}), owner = r.owner, expires = {now} + r.ttl, since = {now},
-					note = r.note, rev = l.rev + 1 FROM r
+					note = r.note, recall = CASE WHEN r.asks IS NULL THEN 0 ELSE {now} + r.ttl END, rev = l.rev + 1 FROM r
 				WHERE l.name = ANY (ARRAY(SELECT name FROM r)) AND l.name = r.name AND l.expires <= {now} AND l.crowd <= {now}
 				RETURNING l.name, l.owner, l.fence`,
 			giveAll: `WITH r AS MATERIALIZED (SELECT l.name, l.owner FROM (SELECT $1::jsonb -> i AS one FROM {each}) r
@@ -144,18 +167,18 @@ func (p *postgres) statements() statements {
 				UPDATE {p}locks l SET owner = '', expires = 0, rev = l.rev + 1 FROM r
 				WHERE l.name = ANY (ARRAY(SELECT name FROM r)) AND l.name = r.name AND l.owner = r.owner AND l.expires > {now} AND l.crowd <= {now}
 				RETURNING l.name, r.owner, l.fence`,
-			renewAll: `WITH r AS MATERIALIZED (SELECT l.name, l.owner, (r.one ->> 'ttl')::bigint AS ttl FROM (SELECT $1::jsonb -> i AS one FROM {each}) r
+			renewAll: `WITH r AS MATERIALIZED (SELECT l.name, l.owner, (r.one ->> 'ttl')::bigint AS ttl{asks} FROM (SELECT $1::jsonb -> i AS one FROM {each}) r
 					CROSS JOIN LATERAL (SELECT k.name, k.owner FROM {p}locks k
 						WHERE k.name = r.one ->> 'name' AND k.owner = r.one ->> 'owner' AND k.expires > {now} FOR UPDATE OF k SKIP LOCKED) l)
-				UPDATE {p}locks l SET expires = greatest(l.expires, {now} + r.ttl), rev = l.rev + 1 FROM r
+				UPDATE {p}locks l SET expires = greatest(l.expires, {now} + r.ttl){marks}, rev = l.rev + 1 FROM r
 				WHERE l.name = ANY (ARRAY(SELECT name FROM r)) AND l.name = r.name AND l.owner = r.owner AND l.expires > {now}
-				RETURNING l.name, l.owner, l.fence`,
+				RETURNING l.name, l.owner, {renewed}`,
 			unlocked: `SELECT l.name FROM {each}
 				CROSS JOIN LATERAL (SELECT k.name FROM {p}locks k WHERE k.name = $1::jsonb ->> i FOR UPDATE OF k SKIP LOCKED) l`,
 		},
 		rowTexts: rowTexts{
 			save: `UPDATE {p}locks SET fence = $2::bigint, owner = $3::text, expires = $4::bigint, since = $5::bigint, note = $6::text,
-					crowd = $7::bigint, record = $8::text, served = $9::bigint, rev = rev + 1
+					crowd = $7::bigint, record = $8::text, served = $9::bigint, recall = {keeps}, rev = rev + 1
 				WHERE name = $1::text AND rev = $10::bigint
 				RETURNING rev`,
 			raise: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, record, raised)
@@ -172,11 +195,11 @@ func (p *postgres) statements() statements {
 					WHERE name = $1::text AND NOT (owner = $2::text AND expires > {now}) AND (record = '` + nothing + `'
 						OR NOT jsonb_path_exists(record::jsonb, '$.claims[*] ? (@.owner == $who)', jsonb_build_object('who', $2::text)))
 					RETURNING *),
-				p AS (INSERT INTO {p}places AS p (name, seq, owner, proc, mode, lim, wants, note)
-					SELECT name, tail, $2::text, $3::text, $4::integer, $5::bigint, $6::bigint, $7::text FROM l
-					ON CONFLICT (name, owner) DO UPDATE SET proc = excluded.proc, wants = greatest(p.wants, excluded.wants),
+				p AS (INSERT INTO {p}places AS p (name, seq, owner, proc, mode, lim, wants, note, asks)
+					SELECT name, tail, $2::text, $3::text, $4::integer, $5::bigint, $6::bigint, $7::text, $9::boolean FROM l
+					ON CONFLICT (name, owner) DO UPDATE SET proc = excluded.proc, asks = excluded.asks, wants = greatest(p.wants, excluded.wants),
 						seq = CASE WHEN p.seq > (SELECT served FROM l) THEN p.seq ELSE excluded.seq END)
-				SELECT {now}, {floor}, l.name, ` + rowColumns + `, '[]' FROM l`,
+				SELECT {now}, {floor}, l.name, ` + rowColumns + `, '[]' || coalesce(` + pgComes + `, '') FROM l`,
 			// Who waits is told where somebody may hold now that the place is gone.
 			leave: `WITH gone AS (DELETE FROM {p}places WHERE name = $1::text AND owner = $2::text RETURNING seq)
 				UPDATE {p}locks l SET rev = rev + 1 WHERE name = $1::text AND EXISTS (SELECT FROM gone) AND NOT (owner = $2::text AND expires > {now})
@@ -202,6 +225,17 @@ func (p *postgres) statements() statements {
 		},
 		wake: `SELECT pg_notify('{channel}', message) FROM jsonb_array_elements_text($1::jsonb) AS m(message)`,
 	}
+	// A holder that listens leaves a mark: until when it does.
+	s.asking = askingTexts{grant: s.grant, next: s.next, renewAll: s.renewAll, save: s.save}
+	plain := strings.NewReplacer("{asks}", "", "{until}", "0", "{marks}", "", "{keeps}", pgKeeps, "{told}", "l.fence", "{renewed}", "l.fence")
+	until, marks := "{now} + $3::bigint", ", recall = CASE WHEN r.asks IS NULL THEN l.recall ELSE greatest(l.expires, {now} + r.ttl) END"
+	if !p.listens {
+		until, marks, s.asking.grant, s.asking.save = "0", "", "", ""
+	}
+	asking := strings.NewReplacer("{asks}", ", r.one ->> 'asks' AS asks", "{until}", until, "{marks}", marks,
+		"{keeps}", "greatest($11::bigint, "+pgKeeps+")", "{told}", pgTold, "{renewed}", "CASE WHEN r.asks IS NULL THEN l.fence ELSE "+pgTold+" END")
+	s.asking.each(func(text *string) { *text = asking.Replace(*text) })
+	s.each(func(text *string) { *text = plain.Replace(*text) })
 	put := strings.NewReplacer("{now}", pgNow, "{floor}", pgFloor, "{each}", pgEach, "{channel}", p.channel, "{life}", life, "{many}", "ALL")
 	s.each(func(text *string) { *text = put.Replace(strings.ReplaceAll(*text, "{places}", pgView)) })
 	return s
@@ -237,10 +271,10 @@ func (p *postgres) create(ctx context.Context, d *Driver) error {
 	return d.write(ctx, nil, func(runner) error {
 		for fails := 0; ; fails++ {
 			version, err := p.recognize(ctx, d.db)
-			if err != nil || version == schemaVersion {
+			if err != nil || version == p.version {
 				return err
 			}
-			schema := postgresSchema3
+			schema := postgresSchema3 + postgresSchema4
 			if version == 0 {
 				schema = postgresSchema + schema
 			}

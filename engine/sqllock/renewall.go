@@ -19,6 +19,7 @@ type renewal struct {
 	Name  string `json:"name"`
 	Owner string `json:"owner"`
 	TTL   int64  `json:"ttl"` // in microseconds
+	Asks  bool   `json:"asks,omitempty"`
 }
 
 // waitShare is the part of the shortest TTL of a batch for which it waits for rows that
@@ -58,16 +59,17 @@ func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) 
 	var together []renewal
 	for _, r := range renewals {
 		if c := r.Claim.(*claim); c.lengthens(r.TTL) {
-			together = append(together, renewal{c.req.Resource, c.req.Owner, record.Micros(r.TTL)})
+			together = append(together, renewal{c.req.Resource, c.req.Owner, record.Micros(r.TTL), c.req.Wanted != nil})
 		}
 	}
 	fences, err := d.renewTogether(ctx, together)
 	rows := make(map[string][]*driver.Renewal)
 	for _, r := range renewals {
 		c := r.Claim.(*claim)
-		fence, found := fences[grantee{c.req.Resource, c.req.Owner}]
+		answer, found := fences[grantee{c.req.Resource, c.req.Owner}]
 		if found || err != nil && c.lengthens(r.TTL) {
-			r.Answer(c.renewed(r.TTL, fence, err))
+			number, others := told(answer)
+			r.Answer(c.renewed(r.TTL, number, others, err))
 		} else {
 			rows[c.req.Resource] = append(rows[c.req.Resource], r)
 		}
@@ -88,7 +90,7 @@ func (d *Driver) takeLocked(ctx context.Context, rows map[string][]*driver.Renew
 		switch {
 		case err != nil:
 			for _, r := range renewals {
-				r.Answer(r.Claim.(*claim).renewed(r.TTL, 0, err))
+				r.Answer(r.Claim.(*claim).renewed(r.TTL, 0, false, err))
 			}
 			delete(rows, name)
 		case there[name]:
@@ -130,10 +132,14 @@ func (d *Driver) renewRows(ctx context.Context, rows map[string][]*driver.Renewa
 // renewRow renews leases of one resource by one write: those who share it would be in each
 // other's way.
 func (d *Driver) renewRow(ctx context.Context, name string, renewals []*driver.Renewal) {
-	fences, lost := make([]uint64, len(renewals)), make([]error, len(renewals))
+	fences, others, lost := make([]uint64, len(renewals)), make([]bool, len(renewals)), make([]error, len(renewals))
 	err := d.change(ctx, name, func(r *row) (write bool) {
 		for i, one := range renewals {
-			fences[i], lost[i] = r.Renew(r.now, one.Claim.(*claim).req.Owner, one.TTL)
+			c := one.Claim.(*claim)
+			fences[i], lost[i] = r.Renew(r.now, c.req.Owner, one.TTL)
+			if others[i] = c.req.Wanted != nil && r.waitedFor(c.req.Owner); lost[i] == nil && c.recall != nil {
+				r.listens(c.req.Owner)
+			}
 			write = write || lost[i] == nil
 		}
 		return write
@@ -141,7 +147,7 @@ func (d *Driver) renewRow(ctx context.Context, name string, renewals []*driver.R
 	for i, one := range renewals {
 		c := one.Claim.(*claim)
 		c.lateWrite = c.lateWrite || err != nil
-		one.Answer(c.renewed(one.TTL, int64(driver.NumberOf(fences[i])), cmp.Or(err, lost[i])))
+		one.Answer(c.renewed(one.TTL, int64(driver.NumberOf(fences[i])), others[i], cmp.Or(err, lost[i])))
 	}
 }
 
@@ -151,7 +157,7 @@ type grantee struct{ name, owner string }
 // lockedMeanwhile is how often a batch is looked through for rows that others have locked, when one is locked meanwhile.
 const lockedMeanwhile = 3
 
-// renewTogether returns the numbers of the leases that were renewed.
+// renewTogether returns the numbers of the leases that were renewed, as told has them.
 func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[grantee]int64, err error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -166,8 +172,11 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 	if err != nil {
 		return nil, err
 	}
-	text, arg := d.texts.renewAll, list(all...)
-	if d.texts.renewed != "" {
+	text, renewed, arg := d.texts.renewAll, d.texts.renewed, list(all...)
+	if slices.ContainsFunc(all, func(r renewal) bool { return r.Asks }) {
+		text, renewed = cmp.Or(d.texts.asking.renewAll, text), cmp.Or(d.texts.asking.renewed, renewed)
+	}
+	if renewed != "" {
 		for try := 1; ; try++ {
 			// Not all servers' updates pass over rows that are locked: these were not a moment ago.
 			if all, err = d.ofUnlocked(ctx, on, all); len(all) == 0 {
@@ -182,7 +191,7 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 				return nil, err
 			}
 		}
-		text = d.texts.renewed
+		text = renewed
 	}
 	err = d.write(ctx, on, func(on runner) error {
 		fences = make(map[grantee]int64)

@@ -25,6 +25,7 @@ type row struct {
 	served int64   // places up to it are over
 	crowd  int64   // as it was read
 	places []place // the first that count, in order; all that do not stand behind others
+	recall int64   // until when those listen for others who are granted or renew; 0: none does
 	damage error   // why some of it could not be read; that is empty then
 }
 
@@ -33,9 +34,33 @@ type place struct {
 	seq, ends int64 // ends with its process' beat
 	owner     string
 	mode      driver.Mode
-	limit     int
+	limit     int // of one with a weight, all that heavyAs has put into it
 	wants     int64
 	note      string
+}
+
+// A place with a weight is stored as an exclusive one with a limit, which none has otherwise. So a
+// program that knows no weights never lets it in beside others, and needs no other table.
+const (
+	heavyBits = 32
+	mostLimit = 1<<heavyBits - 1
+)
+
+// stored are the columns of mode and limit of a place.
+func stored(req *driver.Request) (mode, limit int) {
+	if req.Weight < 2 || req.Mode == driver.Exclusive {
+		return int(req.Mode), req.Limit
+	}
+	return int(driver.Exclusive), req.Weight<<heavyBits | min(req.Limit, mostLimit)
+}
+
+// claim is the place as the record has it.
+func (p *place) claim() record.Claim {
+	c := record.Claim{Owner: p.owner, Mode: p.mode, Limit: p.limit, TTL: placeTTL, Wants: time.Duration(p.wants) * time.Microsecond, Since: p.seq, Ends: p.ends, Note: p.note}
+	if p.mode == driver.Exclusive && p.limit > 0 {
+		c.Mode, c.Weight, c.Limit = driver.Shared, p.limit>>heavyBits, p.limit&mostLimit
+	}
+	return c
 }
 
 // UnmarshalJSON reads the list that {places} has of one.
@@ -104,8 +129,9 @@ func (r *row) line(places []place) {
 	for _, p := range r.places {
 		// Of one that holds, or was given up, a place may have been left.
 		if !slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Owner == p.owner && c.Status != record.Evicted }) {
-			r.Claims = append(r.Claims, record.Claim{Owner: p.owner, Mode: p.mode, Limit: p.limit, TTL: placeTTL,
-				Wants: time.Duration(p.wants) * time.Microsecond, Since: p.seq, Ends: min(p.ends, int64(r.now)+record.Micros(placeTTL)), Note: p.note})
+			c := p.claim()
+			c.Ends = min(c.Ends, int64(r.now)+record.Micros(placeTTL))
+			r.Claims = append(r.Claims, c)
 		}
 	}
 }
@@ -147,9 +173,23 @@ func (r *row) waitsAt(p place) bool {
 	return slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Owner == p.owner && c.Status == record.Waiting })
 }
 
+// waitedFor reports whether others than owner wait, among the places that were read.
+func (r *row) waitedFor(owner string) bool {
+	return slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Status == record.Waiting && c.Owner != owner })
+}
+
+// listens notes that owner, which holds, listens for others.
+func (r *row) listens(owner string) {
+	for i := range r.Claims {
+		if c := &r.Claims[i]; c.Owner == owner && c.Status == record.Holding {
+			r.recall = max(r.recall, c.Ends)
+		}
+	}
+}
+
 // encode is the reverse of decode. The places stay in their table: what was granted to the first of them is over.
 func (r *row) encode() columns {
-	rest := record.Record{Claims: slices.Clone(r.Claims)}
+	rest := record.Record{Claims: slices.Clone(r.Claims), Limit: r.Limit}
 	c := columns{fence: int64(r.Fence), served: r.served}
 	if i := slices.IndexFunc(rest.Claims, alone); i >= 0 {
 		c.owner, c.expires, c.since, c.note = rest.Claims[i].Owner, rest.Claims[i].Ends, rest.Claims[i].Since, rest.Claims[i].Note
@@ -172,9 +212,16 @@ func (r *row) encode() columns {
 			c.crowd = max(c.crowd, one.Ends)
 		}
 	}
+	if r.Limit > 0 {
+		c.crowd = max(c.crowd, int64(r.now)+limitLife)
+	}
 	c.record = string(rest.Encode())
 	return c
 }
+
+// limitLife is how long a row with an operator's limit is kept, in microseconds, also by programs that
+// know no limits: a century.
+const limitLife = 100 * 365 * 86400 * 1000000
 
 // alone reports whether the claim is the one with columns of its own.
 func alone(c record.Claim) bool {

@@ -103,7 +103,7 @@ func TestPollsAreBounded(t *testing.T) {
 			polls <- time.Since(start)
 			return nil, ctx.Err()
 		})
-		d.watch.arm(&driver.Request{Resource: "x", Owner: "waiter"}, boottime.Now())
+		d.watch.arm(&driver.Request{Resource: "x", Owner: "waiter"}, nil, boottime.Now())
 		for range 3 {
 			select {
 			case took := <-polls:
@@ -134,7 +134,7 @@ func TestJoinsDoNotPutOffPolls(t *testing.T) {
 			})
 			const joins = 1000
 			for i := range joins {
-				d.watch.arm(&driver.Request{Resource: "x", Owner: string(rune('a' + i))}, boottime.Now())
+				d.watch.arm(&driver.Request{Resource: "x", Owner: string(rune('a' + i))}, nil, boottime.Now())
 				time.Sleep(time.Millisecond)
 			}
 			d.watch.close()

@@ -74,6 +74,10 @@ const sqlitePlaces = `FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
 const sqliteView = `(SELECT json_group_array(json_array(h.seq, h.owner, h.mode, h.lim, h.wants, h.note, h.ends))
 	FROM (SELECT p.*, b.ends ` + sqlitePlaces + `{many}) h)`
 
+// sqliteTold is the fence of a row, negative if others than its holder wait. RETURNING knows no alias of the table.
+const sqliteTold = `CASE WHEN EXISTS (SELECT 1 FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
+	WHERE p.name = {name} AND p.seq > served AND p.owner <> {owner} AND b.ends > {now} AND b.ends < {now} + 2 * {life}) THEN -fence ELSE fence END`
+
 const sqliteState = `SELECT ` + sqliteNow + `, ` + sqliteFloor + `, n.value, ` + stateColumns + `
 	FROM json_each(?1) n LEFT JOIN {p}locks l ON l.name = n.value ORDER BY n.value`
 
@@ -139,6 +143,10 @@ func (*sqlite) statements() statements {
 		},
 		// data_version counts the commits of other connections, total_changes the own.
 		version: `SELECT data_version, total_changes() FROM pragma_data_version`,
+	}
+	s.asking = askingTexts{
+		next:     strings.Replace(s.next, "RETURNING fence", "RETURNING "+strings.NewReplacer("{name}", "?1", "{owner}", "?2").Replace(sqliteTold), 1),
+		renewAll: strings.Replace(s.renewAll, "RETURNING name, owner, fence", "RETURNING name, owner, "+strings.NewReplacer("{name}", "{p}locks.name", "{owner}", "{p}locks.owner").Replace(sqliteTold), 1),
 	}
 	put := strings.NewReplacer("{now}", sqliteNow, "{life}", life, "{many}", "-1")
 	s.each(func(text *string) { *text = put.Replace(strings.ReplaceAll(*text, "{places}", sqliteView)) })

@@ -26,8 +26,8 @@ func (s *sqlite) check(ctx context.Context, db *sql.DB) error {
 		return err
 	case version == 0:
 		return fmt.Errorf("%w (sqlite%s)", ErrNoSchema, s.at())
-	case former(version) != nil:
-		return former(version)
+	case former(version, schemaVersion) != nil:
+		return former(version, schemaVersion)
 	}
 	file, err := openFile(s.file.Load().path, s.named)
 	if err == nil {
@@ -153,8 +153,8 @@ func (s *sqlite) recognizeVersion(ctx context.Context, q querier) (int64, error)
 		return 0, s.refuse("it has tables with names of Leasehold's that are another program's")
 	case err != nil:
 		return 0, err
-	case strange(version.Int64) != "":
-		return 0, s.refuse(strange(version.Int64))
+	case strange(version.Int64, schemaVersion) != "":
+		return 0, s.refuse(strange(version.Int64, schemaVersion))
 	}
 	for _, text := range probes(version.Int64) {
 		var none any

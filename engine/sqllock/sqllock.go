@@ -36,8 +36,9 @@ type Options struct {
 	// of the pool, or processes, may have different defaults, such as a search_path for each
 	// tenant. Each schema with the tables has locks of its own.
 	Schema string
-	// Listen notifies waiters; nil: they poll. They also poll while Listen proves to receive no
-	// messages about the locks; see Driver.Listening. Only PostgreSQL has one: package pglisten.
+	// Listen notifies waiters, and holders that want to know of waiters; nil: waiters poll, and
+	// holders learn with their next renewal. The same happens while Listen receives no messages
+	// about the locks; see Driver.Listening. Only PostgreSQL has one: package pglisten.
 	Listen Listener
 	// AllowForeign lets Migrate add the tables to a SQLite file that has other tables, such as
 	// the application's, and switch it to WAL mode. Otherwise such a file is refused as a
@@ -199,11 +200,11 @@ func (d *Driver) Purge(ctx context.Context) error {
 	}
 }
 
-// Features implements [driver.Driver]. SQL databases support every feature. Step is the
-// microsecond of the tables.
+// Features implements [driver.Driver]. SQL databases support every feature, but holders are
+// recalled only through [Options.Listen]. Step is the microsecond of the tables.
 func (d *Driver) Features() driver.Features {
-	return driver.Features{Engine: d.dialect.traits().engine, Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
-		Lingers: true, Bars: true, Notes: true, Raises: true,
+	return driver.Features{Engine: d.dialect.traits().engine, Fencing: true, Shared: true, Weights: true, Limits: true, Fair: true, Wakes: true, Resumes: true,
+		Lingers: true, Bars: true, Notes: true, Raises: true, Tells: true, Recalls: d.watch.listener != nil, Keeps: true,
 		MinTTL: minTTL, Step: time.Microsecond}
 }
 
@@ -216,7 +217,7 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 		return nil, fmt.Errorf("%w: mode %d", driver.ErrUnsupported, req.Mode)
 	}
 	req.Note = printable(req.Note)
-	return &claim{d: d, req: req}, nil
+	return &claim{d: d, req: req, recall: d.recallOf(&req)}, nil
 }
 
 // Close wakes all waiting claims, whose next call returns ErrClosed, and closes prepared

@@ -19,6 +19,7 @@ type querier interface {
 // server is what the dialects of database servers share: how the tables are recognized.
 type server struct {
 	engine     string
+	version    int64  // of the tables
 	prefix     string // of the tables, with their schema
 	codeOf     func(err error) string
 	codes      map[string]error // what errors of the database mean
@@ -56,7 +57,7 @@ func (s *server) check(ctx context.Context, db *sql.DB) error {
 	if err == nil && version == 0 {
 		err = fmt.Errorf("%w (%s)", ErrNoSchema, s.engine)
 	}
-	return cmp.Or(err, former(version))
+	return cmp.Or(err, former(version, s.version))
 }
 
 // recognize returns the version of the tables, 0 if there are none. It refuses those that are somebody
@@ -72,8 +73,8 @@ func (s *server) recognize(ctx context.Context, q querier) (version int64, err e
 		return 0, err
 	case !found.Valid:
 		return 0, nil // creating them was interrupted
-	case strange(version) != "":
-		return 0, s.refuse(strange(version))
+	case strange(version, s.version) != "":
+		return 0, s.refuse(strange(version, s.version))
 	}
 	for _, text := range probes(version) {
 		var none any
@@ -93,20 +94,20 @@ func (s *server) refuse(why string) error {
 	return fmt.Errorf("%w: %s: %s", driver.ErrCorrupt, s.engine, why)
 }
 
-// strange says what is wrong with the tables' version; "": it is one of ours.
-func strange(version int64) string {
+// strange says what is wrong with the tables' version; "": it is one of ours, the newest of which is known.
+func strange(version, known int64) string {
 	switch {
-	case version > schemaVersion:
-		return fmt.Sprintf("its tables are of version %d, from a newer Leasehold; this one knows %d", version, schemaVersion)
-	case version != schemaVersion && version != formerVersion:
+	case version > known:
+		return fmt.Sprintf("its tables are of version %d, from a newer Leasehold; this one knows %d", version, known)
+	case version < oldestVersion:
 		return fmt.Sprintf("its tables are of the unknown version %d", version)
 	}
 	return ""
 }
 
 // former refuses tables that Migrate has yet to bring up to date.
-func former(version int64) error {
-	if version != formerVersion {
+func former(version, known int64) error {
+	if version >= known {
 		return nil
 	}
 	return fmt.Errorf("%w: they are of version %d, from an older Leasehold", ErrFormer, version)
@@ -114,8 +115,5 @@ func former(version int64) error {
 
 // probes fail if a table of that version or a column of it is missing.
 func probes(version int64) []string {
-	if version == formerVersion {
-		return []string{probe}
-	}
-	return []string{probe, probePlaces}
+	return []string{probe, probePlaces, probeRecall}[:version-oldestVersion+1]
 }

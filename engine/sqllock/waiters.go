@@ -23,6 +23,7 @@ type crowd struct {
 // A waiter is one claim that waits, as the watcher knows it.
 type waiter struct {
 	req     driver.Request
+	recall  *recall // of its claim; nil: none
 	hash    string
 	wake    chan struct{}     // of the last Try; earlier ones are closed
 	granted chan driver.Grant // of the last Try; capacity 1
@@ -42,6 +43,7 @@ type waiter struct {
 type brought struct {
 	number int64
 	ends   boottime.Instant // no later than the lease's end
+	wanted bool             // others are known to wait
 }
 
 // trying is greater than all numbers.
@@ -49,8 +51,8 @@ const trying = math.MaxInt64
 
 // givenMessage begins the message that a release has granted the lock to a waiter. A hash of
 // name and owner, the number of the grant, and the number of the heartbeat that its end counts
-// from follow.
-const givenMessage = "given "
+// from follow, and othersWait if the waiter asked for that and others do.
+const givenMessage, othersWait = "given ", "wanted"
 
 // givenTo returns the hash that such a message has for a waiter. It does not reveal the owner.
 func givenTo(req *driver.Request) string {
@@ -60,7 +62,7 @@ func givenTo(req *driver.Request) string {
 
 // arm registers a waiter for a Try of req that began then. The waiter is notified when req may
 // be granted, or earlier, or was granted. refused, unanswered or disarm must follow.
-func (w *watcher) arm(req *driver.Request, began boottime.Instant) *waiter {
+func (w *watcher) arm(req *driver.Request, to *recall, began boottime.Instant) *waiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of := w.crowds[req.Resource]
@@ -77,7 +79,7 @@ func (w *watcher) arm(req *driver.Request, began boottime.Instant) *waiter {
 	if me.woken {
 		me.wake, me.granted, me.woken = make(chan struct{}), make(chan driver.Grant, 1), false
 	}
-	me.tried, me.ended, me.asking, me.seen, me.after, me.during = began, began, true, began, trying, brought{}
+	me.recall, me.tried, me.ended, me.asking, me.seen, me.after, me.during = to, began, began, true, began, trying, brought{}
 	if w.ctx.Err() != nil {
 		return me // close wakes it
 	}
@@ -92,15 +94,13 @@ func (w *watcher) arm(req *driver.Request, began boottime.Instant) *waiter {
 		w.beating = true
 		w.done.Go(w.beat)
 	}
-	if w.listener != nil && !w.listening {
-		w.listening = true
-		w.done.Go(w.listen)
-	}
+	w.startListening()
 	return me
 }
 
 // refused records that the waiter's Try was refused, when the last grant had the number last.
 func (w *watcher) refused(me *waiter, placed bool, last int64, busy *driver.Busy) {
+	defer w.tell()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	me.after = last
@@ -169,7 +169,7 @@ func (w *watcher) remembered(me *waiter) *driver.Busy {
 }
 
 // give delivers a grant to a waiter, if it is newer than what the waiter knows and lasts long
-// enough. Requires mu.
+// enough. Requires mu; tell must follow.
 func (w *watcher) give(me *waiter, b brought) {
 	switch {
 	case me.after == trying:
@@ -186,6 +186,10 @@ func (w *watcher) give(me *waiter, b brought) {
 	}
 	w.wakeUp(me)
 	w.drop(me)
+	came := me.recall != nil && w.holding(me.recall, min(placeTTL, me.req.TTL))
+	if me.req.Wanted != nil && (came || b.wanted) {
+		w.told = append(w.told, me.req.Wanted)
+	}
 }
 
 // wakeUp wakes a waiter. Requires mu.

@@ -41,6 +41,7 @@ type watcher struct {
 	joinedLately bool               // guarded by mu; a waiter was added since the last look
 	running      bool               // guarded by mu
 	listenState
+	recallState
 	heartbeat
 }
 
@@ -50,6 +51,7 @@ func (w *watcher) init(d *Driver, listener Listener, channel string) {
 	w.nudge, w.joined = make(chan struct{}, 1), make(chan struct{}, 1)
 	w.crowds, w.byHash = make(map[string]*crowd), make(map[string]*waiter)
 	w.heartbeat.init()
+	w.recallState.init()
 }
 
 // close wakes all waiters, so that they find the driver closed.
@@ -267,6 +269,7 @@ func (w *watcher) needsLine(r *row) bool {
 // compare updates the waiters of a resource from a row that was read by a call sent at sent.
 // lined means that the row includes its places.
 func (w *watcher) compare(r *row, lined bool, sent boottime.Instant, v *view) {
+	defer w.tell()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of := w.crowds[r.name]
@@ -286,7 +289,7 @@ func (w *watcher) compare(r *row, lined bool, sent boottime.Instant, v *view) {
 		switch {
 		case c.Status != record.Holding && c.Status != record.Lingering:
 		case one != nil && c.Status == record.Holding:
-			w.give(one, brought{int64(c.Fence), sent.Add(r.now.Left(c))})
+			w.give(one, brought{int64(c.Fence), sent.Add(r.now.Left(c)), r.waitedFor(c.Owner)})
 		case of.holder == driver.Holder{}:
 			of.holder = c.Holder(r.now)
 		}

@@ -23,6 +23,7 @@ type claim struct {
 	parent string
 	guid   string
 	calls  onecall.Gate // whoever has begun one has the claim to itself
+	silent bool         // guarded by recalls.mu; Release has begun: a grant that comes now notifies nobody
 
 	node      *own // guarded by calls; nil: none that we know of
 	uncertain bool // guarded by calls; a creation was sent and not answered: its node may be there, or come
@@ -70,6 +71,7 @@ func (c *claim) path() string { return c.parent + "/" + c.node.name }
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	asked := c.s.d.clock.Now() // the ensemble hears of us after this
+	c.s.recalls.silence(c, false)
 	defer c.attend()()
 	return exclusively(ctx, c, func() (driver.Grant, error) {
 		g, err := c.try(ctx, asked)
@@ -116,6 +118,9 @@ func (c *claim) renew(ctx context.Context, asked boottime.Instant) (driver.Grant
 		}
 		err := c.s.alive(ctx)
 		g, err := c.renewed(asked, c.s.proof(), err)
+		if err == nil {
+			c.s.recalls.renewed(c)
+		}
 		if !errors.Is(err, errDisturbed) || ctx.Err() != nil {
 			return g, err
 		}
@@ -150,6 +155,7 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	if err := how.Check(c.s.d.Features()); err != nil {
 		return err
 	}
+	c.s.recalls.silence(c, true)
 	if how.Linger > 0 {
 		return c.linger(ctx, how.Linger)
 	}

@@ -62,7 +62,7 @@ func New(servers []string, opts *Options) (*Driver, error) {
 
 // Features implements [driver.Driver].
 func (d *Driver) Features() driver.Features {
-	f := driver.Features{Engine: "zookeeper", Fencing: true, Shared: true, Fair: true, Wakes: true, Lingers: d.opts.TTLNodes, Notes: true,
+	f := driver.Features{Engine: "zookeeper", Fencing: true, Shared: true, Fair: true, Wakes: true, Lingers: d.opts.TTLNodes, Notes: true, Tells: true, Recalls: true, Keeps: true,
 		MinTTL: time.Millisecond, Step: time.Millisecond}
 	if d.opts.SessionTimeout > 0 {
 		f.SessionTTL = ttlOf(d.opts.SessionTimeout)
@@ -185,11 +185,14 @@ func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
 		c := r.Claim.(*claim)
 		g, err := c.renewed(asked, proof, synced)
 		c.calls.End()
-		if errors.Is(err, errDisturbed) {
+		switch {
+		case errors.Is(err, errDisturbed):
 			singly = append(singly, r)
-		} else {
-			r.Answer(g, err)
+			continue
+		case err == nil:
+			s.recalls.renewed(c)
 		}
+		r.Answer(g, err)
 	}
 	several.Bounded(len(singly), 4, func(i int) { singly[i].Answer(singly[i].Claim.Renew(ctx, singly[i].TTL)) })
 }

@@ -227,3 +227,6 @@ func (d *Driver) evict(client *zk.Conn, path, owner, reason string) error {
 
 // RaiseFence returns ErrUnsupported, because the ensemble counts its transactions itself.
 func (*Driver) RaiseFence(context.Context, string, uint64) error { return driver.ErrUnsupported }
+
+// SetLimit returns [driver.ErrUnsupported].
+func (*Driver) SetLimit(context.Context, string, int) error { return driver.ErrUnsupported }

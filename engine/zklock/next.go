@@ -123,7 +123,7 @@ func (c *claim) woken(w *wake, deleted bool) {
 	if !c.isFirst(w) || min(lasts, w.asked.Add(c.req.TTL)).Sub(c.s.d.clock.Now()) < c.req.TTL/2 {
 		return
 	}
-	if g, err := c.granted(w.asked, lasts); err == nil {
+	if g, err := c.granted(w.asked, lasts, c.s.behind(c)); err == nil {
 		c.offer(w, g)
 	}
 }

@@ -19,6 +19,7 @@ const (
 	markRead  = "-__READ__" // Curator's InterProcessReadWriteLock
 	markWrite = "-__WRIT__" // the same, exclusive
 	markLimit = "-limit-"   // ours: followed by the limit and markRead
+	markTry   = "-try"      // ours: behind the guid of a claim that does not wait
 	protected = "_c_"       // before the guid
 	guidLen   = 2 * 128 / 8 // in hexadecimal digits
 	seqDigits = 10          // of a sequence number, with its sign
@@ -31,6 +32,8 @@ type node struct {
 	mode  driver.Mode
 	limit int // 0: none
 	seq   int32
+
+	passing bool // it goes unless it is granted at once
 }
 
 // guidOf is the guid of owner's claims. It tells nothing of the owner, because everybody
@@ -43,6 +46,9 @@ func guidOf(owner string) string {
 // namePrefix is the name of a claim's node up to the sequence number.
 func namePrefix(req *driver.Request, exclusive string) string {
 	name := protected + guidOf(req.Owner)
+	if !req.Queue {
+		name += markTry
+	}
 	switch {
 	case req.Mode == driver.Exclusive:
 		return name + exclusive
@@ -62,7 +68,7 @@ func parseNode(name string) (node, error) {
 	}
 	n.seq = seq
 	if rest, ok := strings.CutPrefix(kind, protected); ok && len(rest) >= guidLen {
-		n.guid = rest[:guidLen]
+		n.guid, n.passing = rest[:guidLen], strings.HasPrefix(rest[guidLen:], markTry+"-")
 	}
 	if before, ok := strings.CutSuffix(kind, markRead); ok {
 		n.mode = driver.Shared

@@ -14,12 +14,13 @@ func TestNodesAreReadAsTheyAreNamed(t *testing.T) {
 	t.Parallel()
 	for _, req := range []driver.Request{
 		{Owner: "a"}, {Owner: "b", Mode: driver.Shared}, {Owner: "c", Mode: driver.Shared, Limit: 12},
+		{Owner: "a", Queue: true}, {Owner: "c", Mode: driver.Shared, Limit: 12, Queue: true},
 	} {
 		for _, exclusive := range []string{markLock, markWrite} {
 			for _, seq := range []int32{0, 7, math.MaxInt32, math.MinInt32, -1, -1234567890} {
 				name := namePrefix(&req, exclusive) + fmt.Sprintf("%010d", seq) // as the server does
 				n, err := parseNode(name)
-				if want := (node{name, guidOf(req.Owner), req.Mode, req.Limit, seq}); err != nil || n != want {
+				if want := (node{name, guidOf(req.Owner), req.Mode, req.Limit, seq, !req.Queue}); err != nil || n != want {
 					t.Errorf("%q: %+v, %v; want %+v", name, n, err, want)
 				}
 			}

@@ -102,6 +102,7 @@ func (h *held) untaken() bool {
 func (c *claim) become(next phase) {
 	if _, ok := c.phase.(*held); ok {
 		c.s.drop(c)
+		c.s.recalls.drop(c)
 	}
 	c.phase = next
 	c.arm()

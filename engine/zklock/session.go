@@ -23,6 +23,7 @@ type session struct {
 	ttl     time.Duration // of its leases
 	began   boottime.Instant
 	watches watches
+	recalls recalls
 
 	births   sync.Map     // of birth, by path; of nodes whose creation was answered just now
 	creating sync.RWMutex // containers and TTL nodes, see settle
@@ -38,11 +39,13 @@ type session struct {
 }
 
 func newSession(d *Driver, timeout, ttl time.Duration) *session {
-	return &session{
+	s := &session{
 		d: d, timeout: timeout, ttl: ttl, began: d.clock.Now(), watches: watches{of: make(map[string]*watch)},
 		conn: connection{changed: make(chan struct{})}, life: life{timeout: timeout}, held: make(map[*claim]bool),
 		views: make(map[string]*view),
 	}
+	s.recalls = recalls{s: s, of: make(map[string]*lookout)}
+	return s
 }
 
 // A connection is what carries a session at present.

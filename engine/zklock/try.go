@@ -46,7 +46,7 @@ func (c *claim) attempt(ctx context.Context, asked boottime.Instant) (driver.Gra
 			if proof.session != c.node.session {
 				continue // it has ended just now
 			}
-			return c.granted(asked, proof.lasts)
+			return c.granted(asked, proof.lasts, nodes)
 		}
 		busy, err := c.refused(ctx, client, &view{nodes: nodes, greeting: greeting, seen: asked}, me, asked)
 		switch {
@@ -211,8 +211,8 @@ func (c *claim) identify(client *zk.Conn) error {
 }
 
 // granted makes the claim held, by the answer to a call that was made at asked, and for no
-// longer than the session lasts in any case.
-func (c *claim) granted(asked, lasts boottime.Instant) (driver.Grant, error) {
+// longer than the session lasts in any case. nodes are the queue as it was lately seen, nil if it was not.
+func (c *claim) granted(asked, lasts boottime.Instant, nodes []node) (driver.Grant, error) {
 	ttl := min(c.req.TTL, lasts.Sub(asked))
 	if ttl <= 0 {
 		return driver.Grant{}, errStalled
@@ -232,6 +232,7 @@ func (c *claim) granted(asked, lasts boottime.Instant) (driver.Grant, error) {
 		h.watchAt = c.s.d.clock.Now().Add(watchAfter)
 	}
 	c.become(h)
+	c.s.recalls.add(c, nodes)
 	return driver.Grant{TTL: ttl, Fence: c.node.fence}, nil
 }
 

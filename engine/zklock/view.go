@@ -58,6 +58,20 @@ func (s *session) moves(parent string, first node) bool {
 	return v != nil && v.nodes[0].name != first.name && s.d.clock.Now().Sub(v.seen) < moment
 }
 
+// behind returns the queue from c on, as a view shows it, and nil if it is older than a place of somebody who has died.
+func (s *session) behind(c *claim) []node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.views[c.parent]
+	if v == nil || s.d.clock.Now().Sub(v.seen) > placeTTL {
+		return nil
+	}
+	if i := v.index(c.node.name); i >= 0 {
+		return v.nodes[i:]
+	}
+	return nil
+}
+
 // index is where a node stands in the queue; -1: it does not. All who wait ask for that under the session's mu.
 func (v *view) index(name string) int {
 	n, err := parseNode(name)

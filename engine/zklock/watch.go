@@ -12,10 +12,10 @@ import (
 // up on a node that stays.
 type watches struct {
 	mu sync.Mutex
-	of map[string]*watch // guarded by mu; by path
+	of map[string]*watch // guarded by mu; by path, or by childrenOf it
 }
 
-// A watch is on one node until its first event.
+// A watch is on one node, or its children, until its first event.
 type watch struct {
 	armed  bool            // the ensemble will tell
 	alarms map[*alarm]bool // those who listen
@@ -30,27 +30,53 @@ type alarm struct {
 
 // listen has a ring at the first event of the node at path. errGone: there is no such node.
 // It returns what the node contains, unless somebody listens to it already.
-func (w *watches) listen(client *zk.Conn, path string, a *alarm) (content, error) {
+func (w *watches) listen(client *zk.Conn, path string, a *alarm) (seen content, err error) {
 	if w.add(path, a) {
 		return content{}, nil
 	}
-	// The alarm is in place: an event that comes with the answer rings it.
-	data, stat, _, err := client.GetW(path)
+	err = w.ask(path, a, func() (err error) {
+		seen.data, seen.stat, _, err = client.GetW(path)
+		return err
+	})
+	if err != nil {
+		return content{}, err
+	}
+	return seen, nil
+}
+
+// children has a ring when children of the node at path come or go, and returns their names. errGone: there is no such
+// node.
+func (w *watches) children(client *zk.Conn, path string, a *alarm) (names []string, err error) {
+	key := childrenOf(path)
+	list := func() (err error) { names, _, _, err = client.ChildrenW(path); return err }
+	if w.add(key, a) {
+		list = func() (err error) { names, _, err = client.Children(path); return err }
+	}
+	err = w.ask(key, a, list)
+	return names, err
+}
+
+// ask asks the ensemble. The alarm is in place: an event that comes with the answer rings it.
+func (w *watches) ask(key string, a *alarm, question func() error) error {
+	err := question()
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		w.forget(path, a)
-		return content{}, errGone
+		w.forget(key, a)
+		return errGone
 	case err != nil:
-		w.forget(path, a)
-		return content{}, explain(err)
+		w.forget(key, a)
+		return explain(err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if at := w.of[path]; at != nil && at.alarms[a] { // else it has rung
+	if at := w.of[key]; at != nil && at.alarms[a] { // else it has rung
 		at.armed = true
 	}
-	return content{data, stat}, nil
+	return nil
 }
+
+// childrenOf is the key of the watch on the children of the node at path. No path ends that way.
+func childrenOf(path string) string { return path + "/" }
 
 var errGone = errors.New("zklock: no such node")
 
@@ -93,13 +119,23 @@ func (w *watches) any() bool {
 	return false
 }
 
-// event rings those who listen to a node.
+// event rings those who listen to a node, or to its children.
 func (w *watches) event(e zk.Event) {
+	if e.Type != zk.EventNodeChildrenChanged {
+		w.take(e.Path).ring(e.Type == zk.EventNodeDeleted)
+	}
+	if e.Type == zk.EventNodeChildrenChanged || e.Type == zk.EventNodeDeleted {
+		w.take(childrenOf(e.Path)).ring(false)
+	}
+}
+
+// take returns the watch of that key, which is over; nil: there is none.
+func (w *watches) take(key string) *watch {
 	w.mu.Lock()
-	at := w.of[e.Path]
-	delete(w.of, e.Path)
-	w.mu.Unlock()
-	at.ring(e.Type == zk.EventNodeDeleted)
+	defer w.mu.Unlock()
+	at := w.of[key]
+	delete(w.of, key)
+	return at
 }
 
 // end rings everybody: the session is over, and with it all watches.

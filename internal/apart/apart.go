@@ -16,12 +16,13 @@ import (
 // testEnv is set in a process that runs one test; its value is the test's name.
 const testEnv = "LEASEHOLD_TEST_APART"
 
-// Run runs test, which is all that the test t does: in another process, which does not wait for
-// the tests of this one. It is for the conformance suite, which counts the
-// goroutines of its process and waits most of the time.
+// Run runs test, which must be all that t does, in another process, beside the tests of this one.
+// It is for the conformance suite, which counts the goroutines of its process and waits most of the
+// time.
 func Run(t *testing.T, test func(t *testing.T)) { RunSome(t, "", test) }
 
-// RunSome is Run for the parts of test whose names begin as the pattern says, unless -run asks for others.
+// RunSome is like Run, for the parts of test whose names begin as the pattern says, unless -run
+// names others.
 func RunSome(t *testing.T, parts string, test func(t *testing.T)) {
 	switch os.Getenv(testEnv) {
 	case t.Name():
@@ -48,7 +49,7 @@ func RunSome(t *testing.T, parts string, test func(t *testing.T)) {
 	}
 }
 
-// places are for the processes that run at once: more would take each other's time.
+// places limit the processes that run at once, because more would take each other's time.
 var places = make(chan struct{}, 2)
 
 // run runs a test of this binary in another process until it has ended.
@@ -63,8 +64,8 @@ func run(test, parts string, out *bytes.Buffer) error {
 	return <-ended
 }
 
-// arguments are this process's, for one of its tests: with the same parts of it, if -run says
-// which, else with these, and the same limit.
+// arguments returns the arguments of the process for one test: this process's limit, and the parts
+// that -run names, or else parts.
 func arguments(test, parts string) []string {
 	args := []string{"-test.run=" + patternOf(test, parts, flag.Lookup("test.run").Value.String())}
 	flag.Visit(func(f *flag.Flag) {
@@ -76,7 +77,8 @@ func arguments(test, parts string) []string {
 	return args
 }
 
-// patternOf is what of -run concerns one test: of alternatives that name parts those that match it.
+// patternOf returns the part of -run that concerns one test: of alternatives that name parts, those
+// that match it.
 func patternOf(test, parts, asked string) string {
 	path := strings.Split(test, "/")
 	exact := make([]string, len(path))
@@ -125,8 +127,8 @@ func split(pattern string, at byte) []string {
 	return append(all, pattern[start:])
 }
 
-// inner is what the parts of a test said, without what begins and ends the test, which its
-// own process says too.
+// inner returns the output of a test's parts. It omits the lines that begin and end the test
+// itself, because its own process prints them too.
 func inner(out []byte, test string) []byte {
 	names := regexp.QuoteMeta(test)
 	if outer, _, ok := strings.Cut(test, "/"); ok {

@@ -110,7 +110,7 @@ func (c *Clock) remove(w *watch) {
 	}
 }
 
-// least is the shortest sleep that counts. What is read of two clocks differs by less.
+// least is the shortest sleep that counts. Readings of two clocks differ by less.
 const least = time.Millisecond
 
 // ahead is how far the wall clock was before the monotonic one when they were last compared.

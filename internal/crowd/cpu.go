@@ -38,8 +38,9 @@ func FamilyCPU(tb testing.TB, pid int) time.Duration {
 	return sum
 }
 
-// processCPU reads fields 4 and 14 to 17 of proc(5)'s stat: the parent, and the times of the process and of its children
-// that ended, in hundredths of a second on every platform that Go knows. The second field may have blanks and brackets in it.
+// processCPU reads fields 4 and 14 to 17 of proc(5)'s stat: the parent, and the times of the
+// process and of its children that ended. They are in hundredths of a second on every platform that
+// Go supports. The second field may contain blanks and brackets.
 func processCPU(pid int) (used time.Duration, parent int, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

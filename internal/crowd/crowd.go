@@ -1,5 +1,5 @@
-// Package crowd measures what waiters cost: in a process of their own, which has no race detector and in which nothing
-// else runs, or in a fleet of processes that want one name.
+// Package crowd measures the cost of waiters. They run in a process of their own, without a race
+// detector and with nothing else in it, or in a fleet of processes that want one name.
 package crowd
 
 import (
@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// A Crowd is the process, as its test has it.
+// A Crowd is a process of waiters, as seen by its test.
 type Crowd struct {
 	t   testing.TB
 	pid int
 	out *bufio.Scanner
 }
 
-// Start builds the command of testdata/waiters and runs it with args. It is killed with the
-// test.
+// Start builds the command of testdata/waiters and runs it with args. It is killed when the test
+// ends.
 func Start(t testing.TB, args ...string) *Crowd {
 	t.Helper()
 	cmd := exec.Command(Build(t, "./testdata/waiters"), args...)
@@ -50,9 +50,9 @@ func (c *Crowd) Served() {
 	c.says(served)
 }
 
-// Share is the part of a core that the process uses from now on for that long: the least of three
-// such times, as a busy machine makes the same work dearer; who spins does so in each. One
-// that is below enough ends it.
+// Share measures the share of a core that the process uses. It is the least of three periods of
+// that length, because a busy machine makes the same work dearer, while a process that spins does
+// so in each. A share of at most enough ends the measurement.
 func (c *Crowd) Share(lasts time.Duration, enough float64) float64 {
 	c.t.Helper()
 	share := c.share(lasts)
@@ -88,8 +88,8 @@ func (c *Crowd) hear() string {
 
 const waiting, served = "waiting", "served"
 
-// Tell is the process's side: count waiters tell on queued that they wait, and wait returns
-// when all were served.
+// Tell is the process's side. It reports when count waiters have sent to queued, and again when
+// wait returns, which means that all were served.
 func Tell(count int, queued <-chan struct{}, wait func()) {
 	for range count {
 		<-queued

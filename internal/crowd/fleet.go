@@ -15,10 +15,11 @@ import (
 	"time"
 )
 
-// Name is what all of a fleet wait for.
+// Name is the lock that all of a fleet wait for.
 const Name = "wanted"
 
-// A Fleet is many processes with a driver each, whose waiters want one name. Each waiter has a Locker of its own.
+// A Fleet is many processes whose waiters want one name. Each process has a driver, and each waiter
+// a Locker.
 type Fleet struct {
 	t       testing.TB
 	Members []*Member
@@ -42,11 +43,11 @@ type Member struct {
 	killed bool // guarded by mu
 }
 
-// A Turn is what became of one waiter. Instants are nanoseconds of this machine's clock.
+// A Turn is the result of one waiter. Instants are nanoseconds of this machine's clock.
 type Turn struct {
 	Member, Waiter int
 	Began          int64  // before its call
-	Queued         int64  // when it was first refused; 0: never
+	Queued         int64  // at the first refusal; 0: never
 	Held, Released int64  // after the grant, and before the release
 	Token          uint64 // of the lease
 	Err            string // why there was none
@@ -62,8 +63,8 @@ func Build(t testing.TB, pkg string) (binary string) {
 	return binary
 }
 
-// StartFleet starts so many processes of a command that calls Work, which end with the test, and gives them an order.
-// The waiters are shared out among them.
+// StartFleet starts processes of a command that calls Work, and sends them an order. They are
+// killed when the test ends. The waiters are distributed among them.
 func StartFleet(t testing.TB, binary string, o Order, processes, waiters int) *Fleet {
 	t.Helper()
 	f := &Fleet{t: t, grown: make(chan struct{})}
@@ -102,14 +103,15 @@ func StartFleet(t testing.TB, binary string, o Order, processes, waiters int) *F
 	return f
 }
 
-// Begin has all waiters begin to wait at once.
+// Begin makes all waiters begin to wait at once.
 func (f *Fleet) Begin() {
 	for _, m := range f.Members {
 		m.tell(Order{})
 	}
 }
 
-// Queued returns when all waiters have been refused, or after a bound, which fails the test.
+// Queued returns when all waiters have been refused. If that takes longer than most, it fails the
+// test.
 func (f *Fleet) Queued(most time.Duration) {
 	f.t.Helper()
 	late := time.After(most)
@@ -124,12 +126,13 @@ func (f *Fleet) Queued(most time.Duration) {
 	}
 }
 
-// Turns waits until there have been so many turns, and returns them in order; or an error with those that there were.
+// Turns waits for that many turns and returns them in order. After most, it returns those there
+// are, and an error.
 func (f *Fleet) Turns(many int, most time.Duration) ([]Turn, error) {
 	return f.TurnsOf(nil, many, most)
 }
 
-// TurnsOf is Turns of one member alone, unless that is nil.
+// TurnsOf is like Turns, for one member, or for all if member is nil.
 func (f *Fleet) TurnsOf(member *Member, many int, most time.Duration) ([]Turn, error) {
 	late := time.After(most)
 	for {
@@ -149,14 +152,14 @@ func (f *Fleet) TurnsOf(member *Member, many int, most time.Duration) ([]Turn, e
 	}
 }
 
-// Kill ends all processes as kill -9 does.
+// Kill kills all processes, as kill -9 does.
 func (f *Fleet) Kill() {
 	for _, m := range f.Members {
 		m.Kill()
 	}
 }
 
-// CPU is the processor time of all its processes so far.
+// CPU returns the processor time of all processes so far.
 func (f *Fleet) CPU() (sum time.Duration) {
 	f.t.Helper()
 	for _, m := range f.Members {
@@ -165,7 +168,7 @@ func (f *Fleet) CPU() (sum time.Duration) {
 	return sum
 }
 
-// Kill ends the process as kill -9 does.
+// Kill kills the process, as kill -9 does.
 func (m *Member) Kill() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -181,7 +184,7 @@ func (m *Member) tell(o Order) {
 	}
 }
 
-// listen takes in what the process says, until it has ended.
+// listen reads the process's output until it has ended.
 func (m *Member) listen(number int, out io.Reader, opened chan<- struct{}) {
 	defer close(m.ended)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -216,8 +219,9 @@ func (f *Fleet) add(turn Turn) {
 	f.grown = make(chan struct{})
 }
 
-// Faults returns what is wrong with turns, which are all of a fleet, in order: two that held at once, a token
-// that went back, and, where grants are fair, one that was passed by another which had begun after it was refused.
+// Faults returns what is wrong with turns, which are all turns of a fleet, in order. Two held at
+// once, or a token went back. If grants are fair, no turn may overtake another that had been
+// refused before the first one began.
 func Faults(turns []Turn, fair bool) (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	var last *Turn

@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// An Order is what a process of a fleet is told. The next order is to begin.
+// An Order says what a process of a fleet does. The next order makes it begin.
 type Order struct {
 	URL     string        // of the store
 	How     string        // Lead, or for peers the library; else each waiter has one turn
@@ -22,17 +22,19 @@ type Order struct {
 	Waiters int           // of this process
 }
 
-// News is what it says.
+// News is what a process reports.
 type news struct {
 	Opened bool  `json:",omitempty"`
 	Queued bool  `json:",omitempty"` // all waiters have been refused
 	Turn   *Turn `json:",omitempty"`
 }
 
-// A Lock has one turn: it waits for the name, calls queued when it was first refused, and returns what ends the turn.
+// A Lock has one turn: it waits for the name, calls queued when first refused, and returns a
+// function that ends the turn.
 type Lock func(ctx context.Context, queued func()) (token uint64, unlock func() error, err error)
 
-// Work is a process of a fleet of Leasehold, until its standard input ends.
+// Work is the main function of a process in a fleet of Leasehold. It returns never: the process
+// exits at the end of its standard input.
 func Work(open func(ctx context.Context, url string) (driver.Driver, error)) {
 	WorkWith(func(ctx context.Context, o Order) (func() (Lock, error), error) {
 		d, err := open(ctx, o.URL)
@@ -40,13 +42,14 @@ func Work(open func(ctx context.Context, url string) (driver.Driver, error)) {
 	})
 }
 
-// Lead is how a member's waiters campaign; all else waits.
+// Lead makes the waiters of a member campaign for leadership; with any other value they acquire the
+// lock.
 const Lead = "lead"
 
-// TTL is that of a fleet's leases.
+// TTL is the length of a fleet's leases.
 const TTL = 10 * time.Second
 
-// leaseholdLock returns one of a Locker of its own. Who leads does so until its process ends.
+// leaseholdLock returns a Lock of a Locker of its own. A leader leads until its process ends.
 func leaseholdLock(d driver.Driver, leads bool) (Lock, error) {
 	var refused func()
 	locks, err := leasehold.New(d, &leasehold.Options{TTL: TTL, HandOver: -1, Trace: func(_ context.Context, e leasehold.Event) {
@@ -87,7 +90,8 @@ func leaseholdLock(d driver.Driver, leads bool) (Lock, error) {
 	}, nil
 }
 
-// WorkWith is Work with locks of any kind: open returns what makes one for each waiter.
+// WorkWith is like Work, with locks of any kind: open returns a function that makes one for each
+// waiter.
 func WorkWith(open func(ctx context.Context, o Order) (newLock func() (Lock, error), err error)) {
 	in := bufio.NewScanner(os.Stdin)
 	hear := func() (o Order) {

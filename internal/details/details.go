@@ -1,16 +1,18 @@
-// Package details encodes the description of a holder or waiter in the note that engines keep,
-// and decodes it.
+// Package details encodes the description of a holder or waiter in the note that engines keep, and
+// decodes it.
 //
 // A note with details is a text for people, a mark, and fields:
 //
 //	nightly backup <mark>h=web-7;u=anna;p=4242;g=backup;s=1764271024;.team=payments
 //
-// Programs that know nothing of details show the text first. The mark is a blank and U+2063
+// Programs that do not know the format show the text first. The mark is a blank and U+2063
 // INVISIBLE SEPARATOR. The fields are h host, u user, p process id, g program, s start in seconds
-// since 1970, l link, k kind, r the preference of a candidate for leadership, and one for each
-// label, whose key is a period and the label's name. A value has %XX in place of a percent sign, a
-// semicolon, an equals sign, a control character and the bytes of U+2063. A note without the mark,
-// or with anything else behind its last one, is text as a whole.
+// since 1970, l link, k kind, r the preference of a candidate for leadership. Each label is a field
+// too, whose key is a period and the label's name.
+//
+// In a value, %XX replaces a percent sign, a semicolon, an equals sign, a control character and the
+// bytes of U+2063. A note is only text if it has no mark, or if anything but fields follows its
+// last mark.
 package details
 
 import (
@@ -218,7 +220,7 @@ func Text(note string) string {
 // Shown returns the text of d, or else its Summary.
 func (d Details) Shown() string { return cmp.Or(d.Text, d.Summary()) }
 
-// split cuts a note at its last mark. What is longer than a note can be is none of ours.
+// split cuts a note at its last mark. A text longer than a note can be is not ours.
 func split(note string) (text, fields string, ok bool) {
 	at := strings.LastIndex(note, mark)
 	if at < 0 || len(note) > driver.MaxNote || !utf8.ValidString(note) {

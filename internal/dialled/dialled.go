@@ -15,8 +15,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
-// A connection that nobody used for askAfter is asked whether it still leads anywhere, when it is taken from the
-// pool: one round trip, of which a busy connection needs none.
+// A connection that was unused for askAfter is checked by a round trip when it is taken from the pool.
+// Busy connections need no check.
 const askAfter = 100 * time.Millisecond
 
 // Open returns a pool of the connections that c makes. They have all methods of package driver

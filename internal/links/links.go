@@ -164,7 +164,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// NetConn is the connection below, as that of a tls.Conn.
+// NetConn returns the underlying connection, like the method of tls.Conn.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
 func (c *conn) silentSince(then time.Time) bool {

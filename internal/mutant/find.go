@@ -75,8 +75,8 @@ type row struct {
 	On        string  `json:"on,omitempty"`
 }
 
-// write keeps the row in the folder named after the page, in place of that of before, and writes
-// the summary of all into the page.
+// write keeps the row in the folder named after the page, replaces the earlier row, and writes the
+// summary of all rows into the page.
 func (r row) write(t testing.TB, page string) {
 	t.Helper()
 	rows, err := table.Keep(rowsOf(page), r, func(r row) string { return r.Package + "/" + r.Name })

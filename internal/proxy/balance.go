@@ -6,12 +6,13 @@ import (
 	"net"
 )
 
-// A Record is called for each connection, and returns what gets a copy of what its client sends
-// and of what it is sent, before the other end has it. Should that fail, the connection ends.
+// A Record is called for each connection. It returns two writers that get a copy of all bytes:
+// asked from the client, answered from the server. They get each byte before the other end does. If
+// writing fails, the connection is closed.
 type Record func() (asked, answered io.WriteCloser)
 
-// Balance makes a proxy on a free port of 127.0.0.1 that gives each connection to the next of its targets that takes
-// it. Close ends it.
+// Balance starts a proxy on a free port of 127.0.0.1. It sends each connection to the next target
+// that accepts it. Close ends it.
 func Balance(targets ...string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -20,14 +21,15 @@ func Balance(targets ...string) (*Proxy, error) {
 	return BalanceAt(l, nil, targets...), nil
 }
 
-// BalanceAt is Balance on a listener, which Close closes. record may be nil.
+// BalanceAt is like Balance, on a listener that Close closes. record may be nil.
 func BalanceAt(l net.Listener, record Record, targets ...string) *Proxy {
 	p := &Proxy{listener: l, record: record, targets: targets, changed: make(chan struct{}), links: make(map[*link]bool)}
 	p.serving.Go(p.serve)
 	return p
 }
 
-// dial tries each target once, beginning with the one whose turn it is. nil: none takes a connection.
+// dial tries each target once, beginning with the next in turn. It returns nil if no target
+// accepts.
 func (p *Proxy) dial() net.Conn {
 	p.mu.Lock()
 	n := len(p.targets)

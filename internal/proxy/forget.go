@@ -2,9 +2,9 @@ package proxy
 
 import "net"
 
-// Forget makes every link that is open now silent for ever, as a firewall does that has lost its table of
-// connections: what either end sends vanishes, neither hears of the other's end, and nothing is reset. New
-// connections pass. It returns how many links it has forgotten.
+// Forget makes all open links silent, like a firewall that has lost its connection table. What
+// either end sends vanishes. Neither end notices when the other closes, and nothing is reset. New
+// connections pass. Forget returns the number of links it has silenced.
 func (p *Proxy) Forget() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -18,14 +18,15 @@ func (p *Proxy) Forget() int {
 	return n
 }
 
-// isForgotten reports whether nothing of l passes any more.
+// isForgotten reports whether l carries nothing any more.
 func (p *Proxy) isForgotten(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return l.forgotten
 }
 
-// end closes both ends of a link; of one that is forgotten, only the end that has closed itself.
+// end closes both ends of a link. Of a forgotten link it closes only the end that has closed
+// itself.
 func (p *Proxy) end(l *link, closed net.Conn) {
 	if p.isForgotten(l) {
 		closed.Close()

@@ -1,7 +1,7 @@
 package proxy
 
-// Move has connections that are made from now on lead to the server at target, as a name does that moves in a failover.
-// Those of before stay where they are.
+// Move directs later connections to the server at target, like a name that moves in a failover.
+// Earlier connections stay where they are.
 func (p *Proxy) Move(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

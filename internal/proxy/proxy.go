@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Proxy stands between clients and a server, or several, and can spoil what passes.
+// A Proxy sits between clients and one or more servers, and can disturb the traffic.
 type Proxy struct {
 	listener net.Listener
 	record   Record // nil: none
@@ -34,19 +34,19 @@ const (
 	replyless      // what the server says is thrown away
 )
 
-// A link is a client's connection and the one to the server that it was given.
+// A link is a client's connection and its connection to a server.
 type link struct {
 	client, server net.Conn
 	broken         bool // a reply is missing: closed as soon as replies pass again. Guarded by Proxy.mu.
 	forgotten      bool // nothing passes any more. Guarded by Proxy.mu.
 }
 
-// Listen makes a proxy on a free port of 127.0.0.1 to the server at target, which need not
-// run yet. Close ends it.
+// Listen starts a proxy on a free port of 127.0.0.1 to the server at target, which need not run
+// yet. Close ends it.
 func Listen(target string) (*Proxy, error) { return Balance(target) }
 
-// Close closes all connections, throws away what is held, and returns when nothing of the
-// proxy is left.
+// Close closes all connections and discards what is held. It returns when all goroutines have
+// ended.
 func (p *Proxy) Close() {
 	p.listener.Close()
 	p.mu.Lock()
@@ -58,25 +58,25 @@ func (p *Proxy) Close() {
 	p.serving.Wait()
 }
 
-// Addr is where clients connect to.
+// Addr returns the address that clients connect to.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Pass lets everything through again, also what Dark has held. Connections that miss a
-// reply are closed.
+// Pass lets everything through again, including what Dark has held. It closes connections that miss
+// a reply.
 func (p *Proxy) Pass() {
 	p.set(passing)
 	p.closeLinks(func(l *link) bool { return l.broken && !l.forgotten })
 }
 
-// Dark holds what arrives, in both directions, and leaves new connections without an
-// answer, as a network that drops every packet would.
+// Dark holds what arrives, in both directions, and leaves new connections without an answer, like a
+// network that drops every packet.
 func (p *Proxy) Dark() { p.set(dark) }
 
-// DropReplies lets requests through and throws the replies away.
+// DropReplies lets requests through and discards the replies.
 func (p *Proxy) DropReplies() { p.set(replyless) }
 
-// Dropped is how many replies, or parts of them, were thrown away so far. A reply that has
-// not come yet when Pass is called is not.
+// Dropped returns how many replies, or parts of them, were discarded so far. A reply that has not
+// arrived yet when Pass is called is not discarded.
 func (p *Proxy) Dropped() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,7 +86,7 @@ func (p *Proxy) Dropped() int {
 // Reset closes all connections.
 func (p *Proxy) Reset() { p.closeLinks(func(*link) bool { return true }) }
 
-// Delay has everything that arrives from now on take d longer, in each direction.
+// Delay makes everything that arrives from now on take d longer, in each direction.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +153,7 @@ func (p *Proxy) connect(client net.Conn) {
 	delete(p.links, l)
 }
 
-// add reports false after Close.
+// add returns false after Close.
 func (p *Proxy) add(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,20 +162,20 @@ func (p *Proxy) add(l *link) bool {
 	return !p.closed
 }
 
-// Carried is how many connections there have been to the server.
+// Carried returns how many connections there have been to servers.
 func (p *Proxy) Carried() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.carried
 }
 
-// A parcel is bytes and the time when they may go on.
+// A parcel is bytes and the time at which they may be sent on.
 type parcel struct {
 	bytes []byte
 	due   time.Time
 }
 
-// carry moves what is read from one connection to the other and closes both at the end.
+// carry copies from one connection to the other and closes both at the end.
 func (p *Proxy) carry(l *link, to, from net.Conn, read io.Reader, replies bool) {
 	parcels := make(chan parcel, 1024)
 	var sending sync.WaitGroup
@@ -205,7 +205,7 @@ func (p *Proxy) carry(l *link, to, from net.Conn, read io.Reader, replies bool) 
 	sending.Wait()
 }
 
-// wait returns when the proxy is no longer dark; false: it is closed.
+// wait returns true when the proxy is no longer dark, or false if it is closed.
 func (p *Proxy) wait() bool {
 	for {
 		p.mu.Lock()
@@ -218,7 +218,7 @@ func (p *Proxy) wait() bool {
 	}
 }
 
-// drops reports whether a reply is to be thrown away now.
+// drops reports whether to discard a reply now.
 func (p *Proxy) drops(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,31 +1,43 @@
 // Package queue is the rule by which the claims of one resource hold it, for every engine.
 //
 // Claims are in the order of their first attempt. Each one holds if it is compatible with all
-// claims before it. An exclusive claim is compatible with none. A shared one is compatible with
-// other shared ones, up to the smallest limit of any of them. The first claim that may not hold
-// stops all later ones. So holders are always ahead of waiters, and continue to hold when others
-// leave.
+// claims before it. An exclusive claim is compatible with none. Shared ones are compatible as long
+// as their weights together are at most the smallest of their limits. The first claim that may not
+// hold stops all later ones, however light they are. Otherwise light claims that come all the time
+// would keep a heavy one waiting forever. So holders are always ahead of waiters, and continue to
+// hold when others leave.
 //
 // The package uses no store and no clock.
 package queue
 
 import (
 	"math"
+	"slices"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
 
 // A Claim is the part of a claim that the rule needs.
 type Claim struct {
-	Mode  driver.Mode
-	Limit int   // most shared claims that it goes together with, itself included; 0: any number
-	Ends  int64 // when it ends unless it is renewed, on any scale; only Until looks at it
+	Mode   driver.Mode
+	Limit  int   // most weight of shared claims that it goes together with, its own included; 0: any
+	Weight int   // of a shared claim; 0 counts as 1
+	Ends   int64 // when it ends unless it is renewed, on any scale; only Until looks at it
+}
+
+// weight is how much of a limit c uses.
+func (c Claim) weight() int64 { return int64(max(c.Weight, 1)) }
+
+// TooHeavy reports whether c exceeds its own limit, so that it can never hold.
+func (c Claim) TooHeavy() bool {
+	return c.Mode == driver.Shared && c.Limit > 0 && c.weight() > int64(c.Limit)
 }
 
 // Ahead is the claims ahead of another, as far as the rule needs them. The zero value is empty.
 // The order of adding does not matter.
 type Ahead struct {
 	exclusive, shared         int
+	weight                    int64 // of the shared
 	limit                     int   // smallest of the shared; 0: none
 	exclusiveEnds, sharedEnds int64 // of the first of them to end
 }
@@ -39,6 +51,7 @@ func (a *Ahead) Add(c Claim) {
 	}
 	a.sharedEnds = first(a.shared, a.sharedEnds, c.Ends)
 	a.shared++
+	a.weight += c.weight()
 	a.limit = Smaller(a.limit, c.Limit)
 }
 
@@ -61,7 +74,7 @@ func (a *Ahead) Admits(c Claim) bool {
 // full reports whether the shared claims ahead leave no room for c beside them.
 func (a *Ahead) full(c Claim) bool {
 	limit := Smaller(a.limit, c.Limit)
-	return limit > 0 && a.shared >= limit
+	return limit > 0 && a.weight+c.weight() > int64(limit)
 }
 
 // Until returns the first instant at which an obstacle of c ends, or false if there is none.
@@ -106,7 +119,8 @@ func Behind[T any](all []T, i int, claim func(T) Claim) (ahead Ahead) {
 }
 
 // Blockers returns the indexes of the claims before all[i] of which at least one must leave
-// before all[i] can hold. It returns none if all[i] holds. No other claim needs to wake it.
+// before all[i] can hold. It returns none if all[i] holds, or is too heavy. No other claim needs
+// to wake it.
 func Blockers[T any](all []T, i int, claim func(T) Claim) []int {
 	me := claim(all[i])
 	if ahead := Behind(all, i, claim); ahead.Admits(me) {
@@ -123,23 +137,28 @@ func Blockers[T any](all []T, i int, claim func(T) Claim) []int {
 	return slots(me, all[:i], claim)
 }
 
-// slots returns as many of before, which are shared, as the smallest limit allows at once: while
-// all of them are there, there is no room for me. Those whose own limit is below mine are among
-// them, because their leaving may raise the limit.
+// slots returns some of before, which are shared: while all of them are there, there is no room
+// for me. Those whose own limit is below mine are among them, because their leaving may raise the
+// limit.
 func slots[T any](me Claim, before []T, claim func(T) Claim) (blockers []int) {
-	limit := me.Limit
+	limit, used := me.Limit, me.weight()
 	var others []int
 	for j, one := range before {
 		c := claim(one)
 		limit = Smaller(limit, c.Limit)
 		if c.Limit > 0 && (me.Limit == 0 || c.Limit < me.Limit) {
 			blockers = append(blockers, j)
+			used += c.weight()
 		} else {
 			others = append(others, j)
 		}
 	}
-	if room := limit - len(blockers); room > 0 {
-		blockers = append(blockers, others[len(others)-room:]...)
+	for _, j := range slices.Backward(others) {
+		if used > int64(limit) {
+			break
+		}
+		blockers = append(blockers, j)
+		used += claim(before[j]).weight()
 	}
 	return blockers
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -17,12 +18,20 @@ func serve(all []Claim) int {
 		together := append(slices.Clone(all[:i]), c)
 		for _, one := range together {
 			exclusive := one.Mode == driver.Exclusive && len(together) > 1
-			if exclusive || one.Limit > 0 && len(together) > one.Limit {
+			if exclusive || one.Mode == driver.Shared && one.Limit > 0 && weighed(together) > one.Limit {
 				return i
 			}
 		}
 	}
 	return len(all)
+}
+
+// weighed is the weight of all, of which an exclusive one never stands beside others.
+func weighed(all []Claim) (sum int) {
+	for _, c := range all {
+		sum += max(c.Weight, 1)
+	}
+	return sum
 }
 
 // randomQueue returns n claims, whose Ends tell them apart.
@@ -31,7 +40,10 @@ func randomQueue(n int) []Claim {
 	for i, ends := range rand.Perm(n) {
 		all[i].Ends = int64(ends)
 		if rand.N(4) > 0 {
-			all[i].Mode, all[i].Limit = driver.Shared, rand.N(5)
+			all[i].Mode, all[i].Limit = driver.Shared, rand.N(6)
+			if rand.N(2) > 0 {
+				all[i].Weight = rand.N(1 + cmp.Or(all[i].Limit, 5))
+			}
 		}
 	}
 	return all

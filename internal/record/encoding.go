@@ -3,13 +3,15 @@ package record
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// version is that of the encoding. A record of another version is left alone: it may hold
-// what this one does not know of.
-const version = 1
+// Versions of the encoding. A record of any other version is left alone: it may have fields that this
+// one does not know. The second has weights and a limit, which a program that knows only the first
+// would drop. A record without either is written in the first, so that such programs can read it.
+const plain, weighted = 1, 2
 
 // stored is a record as it is encoded: JSON, so that a person can read it.
 type stored struct {
@@ -19,15 +21,24 @@ type stored struct {
 	Claims  []Claim `json:"claims,omitempty"`
 	Nonce   string  `json:"nonce,omitempty"`
 	Beside  Beside  `json:"beside,omitempty"` // one that does not know it passes those who wait there
+	Limit   int     `json:"limit,omitempty"`
 }
 
 // Encode encodes the record for a store.
 func (r *Record) Encode() []byte {
-	b, err := json.Marshal(stored{version, r.Fence, r.Raised, r.Claims, r.Nonce, r.Beside})
+	b, err := json.Marshal(stored{r.version(), r.Fence, r.Raised, r.Claims, r.Nonce, r.Beside, r.Limit})
 	if err != nil {
 		panic(err) // it has nothing that JSON cannot have
 	}
 	return b
+}
+
+// version is the least that has all of the record.
+func (r *Record) version() int {
+	if r.Limit > 0 || slices.ContainsFunc(r.Claims, func(c Claim) bool { return c.Weight > 1 }) {
+		return weighted
+	}
+	return plain
 }
 
 // Decode reverses Encode; an empty value is the zero Record. It returns driver.ErrCorrupt if the
@@ -40,10 +51,13 @@ func Decode(b []byte) (Record, error) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return Record{}, fmt.Errorf("%w: no record: %w", driver.ErrCorrupt, err)
 	}
-	if s.Version != version {
-		return Record{}, fmt.Errorf("%w: a record of version %d, not %d", driver.ErrCorrupt, s.Version, version)
+	if s.Version != plain && s.Version != weighted {
+		return Record{}, fmt.Errorf("%w: a record of version %d, not %d or %d", driver.ErrCorrupt, s.Version, plain, weighted)
 	}
-	r := Record{s.Fence, s.Raised, s.Claims, s.Nonce, s.Beside}
+	r := Record{s.Fence, s.Raised, s.Claims, s.Nonce, s.Beside, s.Limit}
+	if r.Limit < 0 || r.Limit > driver.MaxWeight {
+		return Record{}, fmt.Errorf("%w: a limit of %d", driver.ErrCorrupt, r.Limit)
+	}
 	if r.Beside > Perhaps {
 		return Record{}, fmt.Errorf("%w: nobody knows where others wait", driver.ErrCorrupt)
 	}
@@ -57,6 +71,6 @@ func Decode(b []byte) (Record, error) {
 
 // sound reports whether the claim can be one of a record whose last fence is last.
 func (c *Claim) sound(last uint64) bool {
-	return c.Status <= Gone && c.Mode <= driver.Shared && c.Limit >= 0 && c.TTL >= 0 && c.Wants >= 0 && c.Fence <= last &&
+	return c.Status <= Gone && c.Mode <= driver.Shared && c.Limit >= 0 && c.Weight >= 0 && c.Weight <= driver.MaxWeight && c.TTL >= 0 && c.Wants >= 0 && c.Fence <= last &&
 		(c.Owner == "") == (c.Status == Lingering) && (!c.Bars || c.Status == Gone)
 }

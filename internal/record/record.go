@@ -20,6 +20,7 @@ type Record struct {
 	Claims []Claim // in the order of their first attempts
 	Nonce  string  // of the write, for a store that distinguishes writes by their contents; "": none
 	Beside Beside  // whether others wait for the resource, for a store that keeps their places elsewhere
+	Limit  int     // set by an operator; 0: none
 }
 
 // Beside says whether there are places that are no claims of the record.
@@ -48,12 +49,13 @@ type Claim struct {
 	Status Status        `json:"status,omitempty"`
 	Mode   driver.Mode   `json:"mode,omitempty"`
 	Limit  int           `json:"limit,omitempty"`
-	Fence  uint64        `json:"fence,omitempty"` // the number of a lease's grant
-	TTL    time.Duration `json:"ttl"`             // of what it stands for
-	Wants  time.Duration `json:"wants,omitempty"` // TTL of the lease that a place is for
-	Beat   uint64        `json:"beat"`            // grows whenever its time starts again
-	Since  int64         `json:"since"`           // when it began to stand for that, for people; see Clock
-	Ends   int64         `json:"ends,omitempty"`  // when its time is over; see Clock
+	Weight int           `json:"weight,omitempty"` // 0 counts as 1
+	Fence  uint64        `json:"fence,omitempty"`  // the number of a lease's grant
+	TTL    time.Duration `json:"ttl"`              // of what it stands for
+	Wants  time.Duration `json:"wants,omitempty"`  // TTL of the lease that a place is for
+	Beat   uint64        `json:"beat"`             // grows whenever its time starts again
+	Since  int64         `json:"since"`            // when it began to stand for that, for people; see Clock
+	Ends   int64         `json:"ends,omitempty"`   // when its time is over; see Clock
 	Note   string        `json:"note,omitempty"`
 	Bars   bool          `json:"bars,omitempty"` // of Gone: all attempts of the owner, those to come too
 }
@@ -101,6 +103,7 @@ func Micros(d time.Duration) int64 {
 type Answer struct {
 	Granted bool
 	Barred  bool          // the owner was given up: its attempts are refused
+	Heavy   bool          // it is heavier than its limit: it can never be granted
 	Fence   uint64        // if granted
 	Until   time.Duration // if refused: when the first obstacle ends unless it is renewed
 	Holder  *Claim        // if refused: a holder in the record, or nil
@@ -119,12 +122,12 @@ func (r *Record) Try(at Clock, req *driver.Request, place time.Duration, floor u
 		return Answer{Granted: true, Fence: driver.FenceOf(mine.Fence)}, true
 	}
 	if a := r.Obstacle(at, req); !a.Granted {
-		if place > 0 {
+		if place > 0 && !a.Heavy {
 			mine = r.place(at, req, mine)
 			mine.Wants = req.TTL
 			mine.start(at, place)
 		}
-		return a, place > 0
+		return a, place > 0 && !a.Heavy
 	}
 	mine = r.place(at, req, mine)
 	r.Fence = r.NextFence(floor)
@@ -166,7 +169,21 @@ func (r *Record) place(at Clock, req *driver.Request, mine *Claim) *Claim {
 
 // begin is what a claim has of req, whatever it comes to stand for.
 func begin(req *driver.Request) Claim {
-	return Claim{Owner: req.Owner, Mode: req.Mode, Limit: req.Limit, Note: req.Note}
+	c := Claim{Owner: req.Owner, Mode: req.Mode, Limit: req.Limit, Note: req.Note}
+	if req.Weight > 1 {
+		c.Weight = req.Weight
+	}
+	return c
+}
+
+// Rule is the part of the claim that the rule of the queue needs, but for its end.
+func (c *Claim) Rule() queue.Claim {
+	return queue.Claim{Mode: c.Mode, Limit: c.Limit, Weight: c.Weight}
+}
+
+// Decided is what the rule needs of req while it is decided: the operator's limit counts for it.
+func (r *Record) Decided(req *driver.Request) queue.Claim {
+	return queue.Claim{Mode: req.Mode, Limit: queue.Smaller(req.Limit, r.Limit), Weight: req.Weight}
 }
 
 // Place returns the claim that Try keeps for req, for a store that appends it by itself and sets
@@ -189,13 +206,16 @@ func (r *Record) Obstacle(at Clock, req *driver.Request) (a Answer) {
 		if c.Status == Evicted || c.Status == Gone {
 			continue
 		}
-		ahead.Add(queue.Claim{Mode: c.Mode, Limit: c.Limit, Ends: int64(at.Left(c))})
+		one := c.Rule()
+		one.Ends = int64(at.Left(c))
+		ahead.Add(one)
 		if a.Holder == nil && c.Status != Waiting {
 			a.Holder = c
 		}
 	}
-	ends, blocked := ahead.Until(queue.Claim{Mode: req.Mode, Limit: req.Limit})
-	a.Granted, a.Until = !blocked, time.Duration(ends)
+	mine := r.Decided(req)
+	ends, blocked := ahead.Until(mine)
+	a.Granted, a.Heavy, a.Until = !blocked, mine.TooHeavy(), time.Duration(ends)
 	return a
 }
 
@@ -260,6 +280,9 @@ func (r *Record) SetNote(owner, note string) error {
 	return nil
 }
 
+// SetLimit sets the operator's limit; 0 removes it.
+func (r *Record) SetLimit(limit int) { r.Limit = limit }
+
 // RaiseFence makes later fences greater than fence.
 func (r *Record) RaiseFence(fence uint64) { r.Raised = max(r.Raised, driver.NumberOf(fence)) }
 
@@ -309,7 +332,8 @@ func (r *Record) DropOver(at Clock) {
 	r.Claims = kept
 }
 
-// Next returns the owners of the waiters that may hold now, in order.
+// Next returns the owners of the waiters that may hold now, in order. One that has become too
+// heavy is among them, to learn of it.
 func (r *Record) Next(yield func(owner string) bool) {
 	var ahead queue.Ahead
 	for i := range r.Claims {
@@ -317,8 +341,17 @@ func (r *Record) Next(yield func(owner string) bool) {
 		if c.Status == Evicted || c.Status == Gone {
 			continue
 		}
-		one := queue.Claim{Mode: c.Mode, Limit: c.Limit}
-		if c.Status == Waiting && (!ahead.Admits(one) || !yield(c.Owner)) {
+		one := c.Rule()
+		decided := one
+		decided.Limit = queue.Smaller(one.Limit, r.Limit)
+		switch {
+		case c.Status != Waiting:
+		case decided.TooHeavy():
+			if !yield(c.Owner) {
+				return
+			}
+			continue
+		case !ahead.Admits(decided) || !yield(c.Owner):
 			return
 		}
 		ahead.Add(one)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -215,4 +216,42 @@ func FuzzDecode(f *testing.F) {
 		for range r.Next {
 		}
 	})
+}
+
+// A record is written in the version that programs before weights read, until it has one, or a limit.
+func TestWeightsRaiseTheVersion(t *testing.T) {
+	t.Parallel()
+	now := Instant(1)
+	try := func(r *Record, owner string, weight int) {
+		req := driver.Request{Resource: "a", Owner: owner, Mode: driver.Shared, Limit: 9, Weight: weight, TTL: time.Minute}
+		if a, _ := r.Try(now, &req, 0, 0); !a.Granted {
+			t.Fatalf("%s is refused: %+v", owner, a)
+		}
+	}
+	var r Record
+	for _, step := range []struct {
+		change  func()
+		version string
+	}{
+		{func() { try(&r, "light", 1) }, `{"v":1,`},
+		{func() { try(&r, "heavy", 3) }, `{"v":2,`},
+		{func() { r.SetLimit(2) }, `{"v":2,`},
+		{func() { r.Release("heavy") }, `{"v":2,`},
+		{func() { r.SetLimit(0) }, `{"v":1,`},
+	} {
+		step.change()
+		b := r.Encode()
+		if !strings.HasPrefix(string(b), step.version) {
+			t.Errorf("%s does not begin with %s", b, step.version)
+		}
+		again, err := Decode(b)
+		if err != nil || again.Limit != r.Limit || len(again.Claims) != len(r.Claims) || again.Claims[len(r.Claims)-1].Weight != r.Claims[len(r.Claims)-1].Weight {
+			t.Errorf("%+v, %v; want %+v", again, err, r)
+		}
+	}
+	for _, bad := range []string{`{"v":3}`, `{"v":2,"limit":-1}`, `{"v":2,"limit":4294967296}`, `{"v":2,"claims":[{"owner":"o","weight":-1}]}`} {
+		if _, err := Decode([]byte(bad)); !errors.Is(err, driver.ErrCorrupt) {
+			t.Errorf("%s: %v, want ErrCorrupt", bad, err)
+		}
+	}
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// Permitted does all that a user of the locks needs with the rights that both Lockers have; other does not
-// hand over.
+// Permitted does everything that a user of the locks must be able to do with the rights of both
+// Lockers. other must not hand over.
 func Permitted(t *testing.T, l, other *leasehold.Locker, name string) {
 	t.Helper()
-	const woken = 800 * time.Millisecond // who is not polls each second
+	const woken = 800 * time.Millisecond // a waiter that is not woken polls each second
 	for _, one := range []struct {
 		opt  []leasehold.Option
 		most time.Duration
@@ -62,7 +62,7 @@ func Permitted(t *testing.T, l, other *leasehold.Locker, name string) {
 	}
 }
 
-// waited returns when one waits for the only lock that there is.
+// waited returns when one caller waits for the only lock.
 func waited(t *testing.T, l *leasehold.Locker) {
 	t.Helper()
 	for {

@@ -29,28 +29,28 @@ func NewAuthority(t testing.TB, name string) *Authority {
 	return a
 }
 
-// PEM is the authority's own certificate.
+// PEM returns the authority's own certificate.
 func (a *Authority) PEM() []byte { return encode("CERTIFICATE", a.cert.Raw) }
 
-// Issue makes a certificate for a server or client of that name, at 127.0.0.1 and the hosts, and its key.
+// Issue makes a certificate with that common name, and its key. It is for 127.0.0.1 and hosts.
 func (a *Authority) Issue(name string, hosts ...string) (cert, key []byte) {
 	a.t.Helper()
 	return a.issue(a.template(name, time.Hour), true, hosts...)
 }
 
-// IssueElsewhere makes one that is not for 127.0.0.1.
+// IssueElsewhere makes a certificate for hosts, but not for 127.0.0.1.
 func (a *Authority) IssueElsewhere(hosts ...string) (cert, key []byte) {
 	a.t.Helper()
 	return a.issue(a.template("elsewhere", time.Hour), false, hosts...)
 }
 
-// IssueExpired makes one whose time is over.
+// IssueExpired makes a certificate that has expired.
 func (a *Authority) IssueExpired(name string) (cert, key []byte) {
 	a.t.Helper()
 	return a.issue(a.template(name, -time.Minute), true)
 }
 
-// template has no serial number: each certificate then gets one of its own.
+// template has no serial number, so that x509 chooses a random one for each certificate.
 func (a *Authority) template(name string, lasts time.Duration) *x509.Certificate {
 	return &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lasts),
@@ -73,7 +73,7 @@ func (a *Authority) issue(template *x509.Certificate, here bool, hosts ...string
 	return encode("CERTIFICATE", made.Raw), encode("PRIVATE KEY", der)
 }
 
-// sign makes a certificate that the authority signs. Its own, the first, signs itself.
+// sign makes a certificate signed by the authority. The first one, its own, is self-signed.
 func (a *Authority) sign(template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

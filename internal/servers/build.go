@@ -11,22 +11,22 @@ import (
 	"testing"
 )
 
-// Variable is the environment variable that names the folder of a build of engine, as
-// scripts/fetch-server prints it, which tests then run in place of the system's.
+// Variable is the environment variable that names the folder of a build of engine, as printed by
+// scripts/fetch-server. Tests then run that build instead of the system's.
 func Variable(engine string) string { return "LEASEHOLD_" + strings.ToUpper(engine) + "_ROOT" }
 
-// Root is the folder that Variable names for engine: the server's programs are in its bin,
-// everything else where it would be below /. It is "" for the system's own build.
+// Root returns the folder that Variable names for engine, or "" for the system's own build. The
+// server's programs are in its bin; other files are where they would be below /.
 func Root(engine string) string { return os.Getenv(Variable(engine)) }
 
-// Fetch has the project's own script unpack a server and returns its folder, or skips t where
-// it cannot be had. The version is its begin, such as "9".
+// Fetch unpacks a server by scripts/fetch-server and returns its folder. It skips t if the server
+// is not available. The version is a prefix such as "9".
 func Fetch(t testing.TB, name, version string) (root string) {
 	t.Helper()
 	return fetch(t, name, version)
 }
 
-// fetched is Fetch of what make tools has fetched before: a test installs nothing.
+// fetched returns what make tools has fetched before, because a test must not install anything.
 func fetched(t testing.TB, name, version string) (root string) {
 	t.Helper()
 	return fetch(t, "-n", name, version)
@@ -48,8 +48,8 @@ func fetch(t testing.TB, args ...string) (root string) {
 	return strings.TrimSpace(string(out))
 }
 
-// built is the path of the server that scripts/install-tools has built as tool, of the version of pkg
-// that a go.mod requires.
+// built returns the path of a server that scripts/install-tools has built as tool, of the version
+// of pkg that a go.mod requires.
 func built(t testing.TB, name, tool, mod, pkg string) string {
 	t.Helper()
 	modules, err := os.ReadFile(filepath.Join(project(), mod))
@@ -60,7 +60,7 @@ func built(t testing.TB, name, tool, mod, pkg string) string {
 	return kept(t, tool, name+"-"+strings.Fields(version)[0])
 }
 
-// kept is the path of what scripts/install-tools has put into the cache as tool.
+// kept returns a path that scripts/install-tools has filled in the cache. tool installs it.
 func kept(t testing.TB, tool string, path ...string) string {
 	t.Helper()
 	at := cached(t, path...)
@@ -68,7 +68,7 @@ func kept(t testing.TB, tool string, path ...string) string {
 	return at
 }
 
-// cached is a path in the cache of scripts/install-tools.
+// cached returns a path in the cache of scripts/install-tools.
 func cached(t testing.TB, path ...string) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -78,19 +78,20 @@ func cached(t testing.TB, path ...string) string {
 	return filepath.Join(append([]string{cache, "leasehold-tools"}, path...)...)
 }
 
-// Redocly is the path of the linter of OpenAPI descriptions.
+// Redocly returns the path of a linter for OpenAPI descriptions.
 func Redocly(t testing.TB) string {
 	t.Helper()
 	return kept(t, "redocly", npm(t, "redocly", "@redocly/cli"), "node_modules", ".bin", "redocly")
 }
 
-// Axe is the path of the script that finds what keeps people out of a page.
+// Axe returns the path of axe-core, a script that checks the accessibility of a page.
 func Axe(t testing.TB) string {
 	t.Helper()
 	return kept(t, "axe", npm(t, "axe", "axe-core"), "node_modules", "axe-core", "axe.min.js")
 }
 
-// TypeScript is the path of the folder with TypeScript's compiler, .bin/tsc, and the types of Node. Without it, it skips t.
+// TypeScript returns the folder with TypeScript's compiler, .bin/tsc, and the types of Node. If
+// they are not installed, it skips t.
 func TypeScript(t testing.TB) string {
 	t.Helper()
 	at := cached(t, npm(t, "typescript", "typescript"), "node_modules")
@@ -100,7 +101,8 @@ func TypeScript(t testing.TB) string {
 	return at
 }
 
-// npm is the folder in the cache for what scripts/NAME has npm install: pkg is the package whose version counts.
+// npm returns the name of the cached folder that scripts/NAME installs by npm. The folder is named
+// after the version of pkg.
 func npm(t testing.TB, name, pkg string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(project(), "scripts", name, "package.json"))
@@ -114,10 +116,10 @@ func npm(t testing.TB, name, pkg string) string {
 	return name + "-" + wanted.Dependencies[pkg]
 }
 
-// script is the path of one of the project's scripts.
+// script returns the path of one of the project's scripts.
 func script(name string) string { return filepath.Join(project(), "scripts", name) }
 
-// project is the folder of the working tree.
+// project returns the root of the working tree.
 func project() string {
 	_, here, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(here), "..", "..")

@@ -12,19 +12,19 @@ import (
 	"unsafe"
 )
 
-// A Clock is the wall clock of a server, which a test can move while the server runs. The
-// server's monotonic clock stays. It keeps its setting when the server starts again.
+// A Clock is the wall clock of a server. A test can move it while the server runs, without moving
+// the server's monotonic clock. The setting survives a restart of the server.
 type Clock struct {
 	t      testing.TB
 	lib    string
-	file   string        // mapped by the server, and here
-	offset *atomic.Int64 // in it, in microseconds
-	stands *atomic.Int64 // in it: where the clock stands; 0: it goes on
-	left   *atomic.Int64 // in it: how many readings it takes until the clock steps; 0: it does not
-	next   *atomic.Int64 // in it: the offset from then on
+	file   string        // mapped by the server and by us; it holds the numbers below
+	offset *atomic.Int64 // in microseconds
+	stands *atomic.Int64 // the instant at which the clock is stopped; 0: it runs
+	left   *atomic.Int64 // number of readings until the clock steps; 0: it does not
+	next   *atomic.Int64 // the offset after the step
 }
 
-// StartRedisWithClock starts a Redis as StartRedis does, with a clock that starts right.
+// StartRedisWithClock is like StartRedis, and also returns the server's clock, which starts right.
 func StartRedisWithClock(t testing.TB, args ...string) (*Redis, *Clock) {
 	t.Helper()
 	c := newClock(t)
@@ -36,7 +36,7 @@ const clockSize = 32 // bytes of the clock's file
 //go:embed clock/clock.c
 var clockSource []byte
 
-// newClock compiles what the server is to load.
+// newClock compiles the library that the server preloads.
 func newClock(t testing.TB) *Clock {
 	t.Helper()
 	dir := t.TempDir()
@@ -67,27 +67,27 @@ func newClock(t testing.TB) *Clock {
 	return c
 }
 
-// env is what a server with this clock has in its environment.
+// env returns the environment of a server with this clock.
 func (c *Clock) env() []string {
 	return append(os.Environ(), "LD_PRELOAD="+c.lib, "MOVED_CLOCK="+c.file)
 }
 
-// Set sets the clock ahead of the right time by offset, which may be negative. Redis goes
-// by it from the next command on.
+// Set moves the clock ahead of the right time by offset, which may be negative. Redis reads it from
+// the next command on.
 func (c *Clock) Set(offset time.Duration) {
-	c.offset.Store(offset.Microseconds()) // at once: half of it would be another time
+	c.offset.Store(offset.Microseconds()) // atomically: half an offset would be another time
 	c.stands.Store(0)
 }
 
-// Stop has the clock stand at an instant.
+// Stop stops the clock at an instant.
 func (c *Clock) Stop(at time.Time) { c.stands.Store(at.UnixMicro()) }
 
-// StepAt sets the clock to another offset when the server reads it for the n-th time from now:
-// in the middle of what it is told next.
+// StepAt moves the clock by another offset when the server reads it for the n-th time from now, in
+// the middle of its next command.
 func (c *Clock) StepAt(n int, offset time.Duration) {
 	c.next.Store(offset.Microseconds())
 	c.left.Store(int64(n))
 }
 
-// Stepped reports whether the step of StepAt has come, and calls it off otherwise.
+// Stepped reports whether the step of StepAt has happened. If not, it cancels the step.
 func (c *Clock) Stepped() bool { return c.left.Swap(0) == 0 }

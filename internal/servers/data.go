@@ -15,9 +15,9 @@ const (
 	roomInMemory = 4 << 30
 )
 
-// diskOf is where t's servers have their data, for os.MkdirTemp: in memory where there is room. A
-// disk that the databases of several packages flush to at once holds each of them up for seconds,
-// and no test is about that: processes are killed, never the machine. Benchmarks measure the disk.
+// diskOf returns the folder for the data of t's servers, for os.MkdirTemp: in memory if there is
+// room. Several databases that flush to a disk at once delay each other for seconds. No test is
+// about that, because processes are killed, never the machine. Benchmarks measure the disk.
 func diskOf(t testing.TB) string {
 	var fs syscall.Statfs_t
 	if measures(t) || syscall.Statfs(inMemory, &fs) != nil || fs.Bavail*uint64(fs.Bsize) < roomInMemory {
@@ -32,14 +32,15 @@ func measures(t testing.TB) bool {
 	return yes
 }
 
-// DataDir is an empty folder for the data of a server, or of SQLite, that goes with t.
+// DataDir returns an empty folder for the data of a server, or of SQLite. It is removed when t
+// ends.
 func DataDir(t testing.TB) string {
 	t.Helper()
 	return folder(t, diskOf(t), "")
 }
 
-// folder is an empty one on a disk, that goes with t. It belongs to a user, "" being who we are: only root can give it
-// away. t.TempDir is in a folder that others may not enter.
+// folder returns an empty one on a disk, removed when t ends. It belongs to a user; "" is ours.
+// Only root can give it to another. t.TempDir is in a folder that others may not enter.
 func folder(t testing.TB, disk, name string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(disk, "leasehold-"+name)

@@ -7,8 +7,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Found has d look at its server, and returns what it finds about one thing: the worst level, and
-// a line for each finding of it. Fine and "": none.
+// Found lets d check its server. It returns the findings about one subject, one per line, and the
+// worst level. Without findings it returns Fine and "".
 func Found(t testing.TB, d driver.Checker, about string) (worst driver.Level, text string) {
 	t.Helper()
 	all, err := d.Check(t.Context())

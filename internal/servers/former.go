@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Copied is a copy of a folder, that goes with t: the data of a server that does not run, or only appends to it.
+// Copied returns a copy of a folder, removed when t ends. The server whose data it has must not
+// run, or must only append to files.
 func Copied(t testing.TB, dir string) string {
 	t.Helper()
 	to := DataDir(t)
@@ -13,7 +14,7 @@ func Copied(t testing.TB, dir string) string {
 	return to
 }
 
-// PutBack replaces what is in dir by a copy of what is in from.
+// PutBack replaces the contents of dir by a copy of from.
 func PutBack(t testing.TB, dir, from string) {
 	t.Helper()
 	if err := os.RemoveAll(dir); err != nil {

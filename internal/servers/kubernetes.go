@@ -11,22 +11,23 @@ import (
 	"time"
 )
 
-// A Kubernetes is an API server, with an etcd of its own and nothing else of a cluster.
+// A Kubernetes is an API server with an etcd of its own, without the rest of a cluster.
 type Kubernetes struct {
 	server
 	Etcd *Etcd
 }
 
-// KubernetesUsers are those that an API server knows: admin may do all, the others what Roles say.
+// KubernetesUsers are the users that an API server knows. The user admin may do everything; Roles
+// decide what others may do.
 var KubernetesUsers = []string{"admin", "locker"}
 
-// StartKubernetes starts an API server, and returns when it serves. more are options.
+// StartKubernetes starts an API server, and returns when it serves. more are further options.
 func StartKubernetes(t testing.TB, more ...string) *Kubernetes {
 	t.Helper()
 	binary := built(t, "kube-apiserver", "kubernetes", "scripts/kube-apiserver/go.mod", "k8s.io/kubernetes")
 	k := &Kubernetes{server{Port: FreePorts(t, 1)[0], life: t, dir: DataDir(t), binary: binary}, StartEtcd(t, EtcdCurrent)}
 	k.serves = func() error { return k.ask(http.MethodGet, "/readyz", "", http.StatusOK) }
-	accounts := filepath.Join(k.dir, "accounts.pem") // by which the server would sign for accounts of pods
+	accounts := filepath.Join(k.dir, "accounts.pem") // the key that would sign tokens of service accounts
 	cert, key := NewAuthority(t, "accounts").Issue("accounts")
 	if err := os.WriteFile(accounts, append(cert, key...), 0o600); err != nil {
 		t.Fatalf("write a key: %v", err)
@@ -46,7 +47,7 @@ func StartKubernetes(t testing.TB, more ...string) *Kubernetes {
 
 func (k *Kubernetes) tokens() string { return filepath.Join(k.dir, "tokens.csv") }
 
-// know writes the tokens of all users, and another line.
+// know writes the tokens of all users, and one more line.
 func (k *Kubernetes) know(line string) {
 	k.life.Helper()
 	var known strings.Builder
@@ -59,8 +60,8 @@ func (k *Kubernetes) know(line string) {
 	}
 }
 
-// SetToken starts the server again with another user, who has that token and is in that group, and returns when it
-// serves.
+// SetToken restarts the server with one more user, who has that token and group. It returns when
+// the server serves.
 func (k *Kubernetes) SetToken(user, group, token string) {
 	k.life.Helper()
 	k.know(fmt.Sprintf("%s,%s,%[2]s,%s\n", token, user, group))
@@ -68,10 +69,11 @@ func (k *Kubernetes) SetToken(user, group, token string) {
 	k.Start(k.life)
 }
 
-// Authorities is the file with which clients know the server, unless it was given another certificate.
+// Authorities returns the file by which clients verify the server, unless it was given another
+// certificate.
 func (k *Kubernetes) Authorities() string { return filepath.Join(k.dir, "certs", "apiserver.crt") }
 
-// Allow lets a user do all.
+// Allow lets a user do everything.
 func (k *Kubernetes) Allow(user string) {
 	k.life.Helper()
 	body := fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":%q},
@@ -82,7 +84,7 @@ func (k *Kubernetes) Allow(user string) {
 	}
 }
 
-// AddNamespace makes a namespace.
+// AddNamespace creates a namespace.
 func (k *Kubernetes) AddNamespace(name string) {
 	k.life.Helper()
 	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, name)
@@ -91,7 +93,7 @@ func (k *Kubernetes) AddNamespace(name string) {
 	}
 }
 
-// ask makes a call as admin that must be answered so.
+// ask makes a call as admin. It returns an error unless the status is want.
 func (k *Kubernetes) ask(method, path, body string, want int) error {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
 	client := http.Client{Timeout: 10 * time.Second, Transport: transport}
@@ -112,17 +114,17 @@ func (k *Kubernetes) ask(method, path, body string, want int) error {
 	return nil
 }
 
-// Endpoint is the server's URL.
+// Endpoint returns the server's URL.
 func (k *Kubernetes) Endpoint() string { return "https://" + k.Addr() }
 
-// URL is that of a store in a namespace, for who may do all.
+// URL returns the URL of a store in a namespace, for the user admin.
 func (k *Kubernetes) URL(namespace string) string {
 	k.life.Helper()
 	return "kubernetes://" + namespace + "?kubeconfig=" + k.Kubeconfig("admin", k.Addr())
 }
 
-// Kubeconfig writes what kubectl reads: as whom to log in to a server at addr, which is this one or a
-// proxy before it.
+// Kubeconfig writes a file for kubectl that logs user in at addr: this server, or a proxy in front
+// of it.
 func (k *Kubernetes) Kubeconfig(user, addr string) (path string) {
 	k.life.Helper()
 	file, err := os.CreateTemp(k.dir, "kubeconfig-*")

@@ -13,11 +13,11 @@ import (
 // A MySQL is one server of MySQL or MariaDB. Its user root needs no password.
 type MySQL struct{ database }
 
-// mysqlVersion is what StartMySQL runs, unless the environment names a build.
+// mysqlVersion is the version that StartMySQL runs, unless the environment names a build.
 const mysqlVersion = "9"
 
-// StartMySQL starts a MySQL with an empty database called locks, or skips t where there is
-// none: this system has no package of it. settings are of the form --name=value.
+// StartMySQL starts a MySQL with an empty database called locks. It skips t if MySQL is missing:
+// the system has no package of it. settings have the form --name=value.
 func StartMySQL(t testing.TB, settings ...string) *MySQL {
 	t.Helper()
 	root := Root("mysql")
@@ -37,8 +37,8 @@ func StartMySQL(t testing.TB, settings ...string) *MySQL {
 	return m.begin(t, settings)
 }
 
-// StartMariaDB starts a MariaDB with an empty database called locks. settings are of the
-// form --name=value.
+// StartMariaDB starts a MariaDB with an empty database called locks. settings have the form
+// --name=value.
 func StartMariaDB(t testing.TB, settings ...string) *MySQL {
 	t.Helper()
 	m := newMySQL(t, Need(t, "mariadb", "mariadbd"), []string{"--innodb-log-file-size=8M"}, func(folder string, common []string) {
@@ -48,12 +48,12 @@ func StartMariaDB(t testing.TB, settings ...string) *MySQL {
 	return m.begin(t, settings)
 }
 
-// newMySQL is a server with its first files, which install makes, with a small log, as it is
-// copied. All programs are given the common arguments.
+// newMySQL returns a server with its first files, which install makes. Its redo log is small
+// because the files are copied. All programs get the common arguments.
 func newMySQL(t testing.TB, daemon string, small []string, install func(folder string, common []string)) *MySQL {
 	t.Helper()
 	m := &MySQL{newDatabase(t, "mysql", daemon, askMySQL)}
-	m.args = append([]string{"--no-defaults", "--tmpdir=" + m.dir}, small...) // one that starts removes the temporary files of all that share a folder
+	m.args = append([]string{"--no-defaults", "--tmpdir=" + m.dir}, small...) // not shared: a starting server deletes all temporary files there
 	copyOf(t, "mysql", m.dir, version(t, daemon), func(folder string) { install(folder, slices.Clone(m.args)) })
 	return m
 }
@@ -73,10 +73,10 @@ func (m *MySQL) begin(t testing.TB, settings []string) *MySQL {
 // MySQLDisk mounts an empty disk of a size such as "2m" for a server.
 func MySQLDisk(t testing.TB, size string) (dir string) { return small(t, "mysql", size) }
 
-// DSN is that of the database locks, for the user root.
+// DSN returns the data source name of the database locks, for the user root.
 func (m *MySQL) DSN() string { return "root@tcp(" + m.Addr() + ")/locks" }
 
-// Cut ends all connections of a user.
+// Cut closes all connections of a user.
 func (m *MySQL) Cut(t testing.TB, user string) {
 	t.Helper()
 	const all = "SELECT COALESCE(GROUP_CONCAT(id), '') FROM information_schema.processlist WHERE user = '%s'"

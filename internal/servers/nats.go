@@ -18,11 +18,11 @@ type NATS struct {
 	Name    string
 	cluster int    // port
 	monitor int    // port
-	config  string // without what was appended to it
+	config  string // without what Configure appends
 }
 
-// StartNATS starts n servers that make a cluster, or one that is alone, and returns when JetStream
-// serves. more is appended to the configuration of each.
+// StartNATS starts a cluster of n servers, or a single server, and returns when JetStream serves.
+// more is appended to the configuration of each.
 func StartNATS(t testing.TB, n int, more string) []*NATS {
 	t.Helper()
 	ports := FreePorts(t, 3*n)
@@ -62,7 +62,8 @@ func StartNATS(t testing.TB, n int, more string) []*NATS {
 	return all
 }
 
-// Configure replaces what was appended to the configuration. The server reads it when it begins, or by Reconfigure.
+// Configure replaces what was appended to the configuration. The server reads it when it starts, or
+// by Reconfigure.
 func (s *NATS) Configure(more string) {
 	s.life.Helper()
 	if err := os.WriteFile(s.file(), []byte(s.config+more), 0o600); err != nil {
@@ -70,23 +71,24 @@ func (s *NATS) Configure(more string) {
 	}
 }
 
-// Reconfigure is Configure of a server that runs, and reads it now. It does not wait.
+// Reconfigure calls Configure and lets the running server reload its configuration. It does not
+// wait for that.
 func (s *NATS) Reconfigure(more string) {
 	s.life.Helper()
 	s.Configure(more)
 	s.Signal(syscall.SIGHUP)
 }
 
-// file is that of the configuration.
+// file returns the path of the configuration.
 func (s *NATS) file() string { return filepath.Join(s.dir, "nats.conf") }
 
-// ask returns what the server says of itself.
+// ask returns a page of the server's monitoring.
 func (s *NATS) ask(path string) ([]byte, error) { return get("http://" + s.Monitor() + path) }
 
-// Monitor is the address of the server's monitoring.
+// Monitor returns the address of the server's monitoring.
 func (s *NATS) Monitor() string { return address(s.monitor) }
 
-// A jetStreamState is what a server tells of its JetStream, as far as it is asked for here.
+// A jetStreamState is the part of a server's report on JetStream that is used here.
 type jetStreamState struct {
 	Meta struct {
 		Leader string `json:"leader"`
@@ -106,7 +108,7 @@ type jetStreamState struct {
 
 func (s *NATS) jetStream() (found jetStreamState) {
 	if text, err := s.ask("/jsz?streams=true&accounts=true"); err == nil {
-		_ = json.Unmarshal(text, &found) // otherwise it tells nothing
+		_ = json.Unmarshal(text, &found) // on an error found stays empty
 	}
 	return found
 }
@@ -123,7 +125,7 @@ func (s *NATS) Leads(bucket string) bool {
 	return false
 }
 
-// sees reports whether the server leads a cluster of n, all of whom have come.
+// sees reports whether the server leads a cluster of n whose members are all current.
 func (s *NATS) sees(n int) bool {
 	meta, current := s.jetStream().Meta, 0
 	for _, p := range meta.Peers {
@@ -134,7 +136,7 @@ func (s *NATS) sees(n int) bool {
 	return meta.Leader == s.Name && current == n-1
 }
 
-// NATSAddrs is the hosts and ports of servers, separated by commas.
+// NATSAddrs returns the hosts and ports of servers, separated by commas.
 func NATSAddrs(all []*NATS) string {
 	var addrs []string
 	for _, s := range all {

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// A PgBouncer shares few connections to a PostgreSQL among many clients.
+// A PgBouncer shares a few connections to a PostgreSQL among many clients.
 type PgBouncer struct{ database }
 
-// StartPgBouncer starts one in front of p. Between two transactions a client has no
-// connection to the server; there are at most pool.
+// StartPgBouncer starts one in front of p, in transaction mode: between two transactions a client
+// has no connection to the server. There are at most pool connections.
 func StartPgBouncer(t testing.TB, p *Postgres, pool int) *PgBouncer {
 	t.Helper()
 	b := &PgBouncer{newDatabase(t, "postgres", Need(t, "pgbouncer", "pgbouncer"), askPostgres)}
@@ -35,7 +35,7 @@ max_client_conn = 500
 	return b
 }
 
-// URL is that of the database postgres, for a client that prepares no statements.
+// URL returns the URL of the database postgres, for a client that prepares no statements.
 func (b *PgBouncer) URL() string {
 	return "postgres://postgres@" + b.Addr() + "/postgres?sslmode=disable&default_query_exec_mode=exec"
 }

@@ -25,8 +25,7 @@ func newPostgres(t testing.TB) *Postgres {
 	return p
 }
 
-// StartPostgres starts a PostgreSQL with an empty cluster. settings are of the form
-// name=value.
+// StartPostgres starts a PostgreSQL with an empty cluster. settings have the form name=value.
 func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	t.Helper()
 	p, initdb := newPostgres(t), postgresBinary(t, "initdb")
@@ -40,8 +39,8 @@ func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	return p
 }
 
-// StartStandby starts a copy of p that can only be read, and returns when it follows p: one that does not yet has
-// nothing of what p does until p is shut down.
+// StartStandby starts a read-only copy of p. It returns when the copy follows p: before that, the
+// copy gets none of p's changes until p is shut down.
 func (p *Postgres) StartStandby(t testing.TB) *Postgres {
 	t.Helper()
 	s := newPostgres(t)
@@ -57,7 +56,7 @@ func (p *Postgres) StartStandby(t testing.TB) *Postgres {
 	return s
 }
 
-// postgresBinary finds a program of the server: Debian keeps them apart from others.
+// postgresBinary finds a program of the server. Debian keeps them in a folder of their own.
 func postgresBinary(t testing.TB, name string) string {
 	t.Helper()
 	if _, err := exec.LookPath(name); err == nil || Root("postgres") != "" {
@@ -75,7 +74,8 @@ func postgresBinary(t testing.TB, name string) string {
 	return found[len(found)-1]
 }
 
-// begin is the first Start. What the server has in shared memory goes with its folder.
+// begin starts the server for the first time. Outside benchmarks its dynamic shared memory is in
+// files of its folder.
 func (p *Postgres) begin(t testing.TB) {
 	t.Helper()
 	if !measures(t) {
@@ -85,14 +85,14 @@ func (p *Postgres) begin(t testing.TB) {
 	p.Start(t)
 }
 
-// forget removes the segment of System V that a server has all the same. The file that tells its number is
-// there when the server was killed, which leaves the segment behind: a system has only some thousands.
+// forget removes the System V segment that the server has nevertheless. A killed server leaves the
+// segment behind, and the file with its number. A system has only some thousands of segments.
 func (p *Postgres) forget() {
 	text, err := os.ReadFile(filepath.Join(p.Data(), "postmaster.pid"))
 	if err != nil {
 		return
 	}
-	const number = 6 // the line of the segment's key and number
+	const number = 6 // the line with the segment's key and number
 	if lines := strings.Split(string(text), "\n"); len(lines) > number {
 		if segment := strings.Fields(lines[number]); len(segment) == 2 {
 			_ = exec.Command("ipcrm", "-m", segment[1]).Run() // it may be gone
@@ -100,14 +100,14 @@ func (p *Postgres) forget() {
 	}
 }
 
-// Kill ends the server and its processes for the connections at once.
+// Kill kills the server and its backend processes.
 func (p *Postgres) Kill() {
 	children := p.children()
 	p.Process.Kill()
 	for _, pid := range children {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
 	}
-	// A server does not start beside processes of an earlier one.
+	// A server does not start while backends of an earlier one live.
 	for end := time.Now().Add(readyWithin); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if !slices.ContainsFunc(children, func(pid int) bool { return syscall.Kill(pid, 0) == nil }) {
 			return
@@ -116,7 +116,7 @@ func (p *Postgres) Kill() {
 	p.life.Fatal("the processes of a killed server do not end")
 }
 
-// Pause stops the server and its processes for the connections until resume is called.
+// Pause stops the server and its backend processes until resume is called.
 func (p *Postgres) Pause() (resume func()) {
 	p.Signal(syscall.SIGSTOP)
 	children := p.children()
@@ -144,7 +144,7 @@ func (p *Postgres) children() (all []int) {
 // Disk mounts an empty disk of a size such as "2m" for the server.
 func (p *Postgres) Disk(t testing.TB, size string) (dir string) { return small(t, "postgres", size) }
 
-// URL is that of the database postgres, for the user postgres. It ends with an option.
+// URL returns the URL of the database postgres, for the user postgres. It ends with a parameter.
 func (p *Postgres) URL() string {
 	return "postgres://postgres@" + p.Addr() + "/postgres?sslmode=disable"
 }

@@ -16,8 +16,8 @@ import (
 // A Redis is one Redis server.
 type Redis struct{ server }
 
-// StartRedis starts a Redis that keeps its data in memory. args are more of its options,
-// such as "--appendonly", "yes".
+// StartRedis starts a Redis that keeps its data in memory. args are further options, such as
+// "--appendonly", "yes".
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
 	return startRedisAt(t, FreePorts(t, 1)[0], nil, args...)
@@ -37,8 +37,8 @@ func startRedisAt(t testing.TB, port int, env []string, args ...string) *Redis {
 	return r
 }
 
-// Loading starts the server again with more options, and returns as soon as it says that
-// it is loading its data.
+// Loading restarts the server with more options, and returns as soon as it reports that it is
+// loading its data.
 func (r *Redis) Loading(t testing.TB, args ...string) {
 	t.Helper()
 	r.Process = start(r.life, r.dir, r.env, r.binary, append(r.args, args...)...)
@@ -51,11 +51,11 @@ func (r *Redis) Loading(t testing.TB, args ...string) {
 	})
 }
 
-// Do sends one command on a connection of its own and returns the reply as text: the
-// value, "" for none, or one line for each value of a list.
+// Do sends one command on a connection of its own and returns the reply as text: "" for nil, and
+// one line for each element of a list.
 func (r *Redis) Do(args ...string) (string, error) { return redisDo(r.Addr(), args...) }
 
-// Must is Do that fails t.
+// Must is like Do, but fails t on an error.
 func (r *Redis) Must(t testing.TB, args ...string) string {
 	t.Helper()
 	reply, err := r.Do(args...)
@@ -127,7 +127,7 @@ type Sentinel struct {
 	processes []*Process
 }
 
-// StartSentinel starts the seven, with args for the servers.
+// StartSentinel starts the six processes. args are options of the servers.
 func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	t.Helper()
 	s := &Sentinel{Master: "mymaster"}
@@ -153,7 +153,7 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	return s
 }
 
-// startSentinel starts one sentinel that is told all that.
+// startSentinel starts one sentinel with this configuration.
 func startSentinel(t testing.TB, port int, told ...string) *Process {
 	t.Helper()
 	dir := DataDir(t)
@@ -165,8 +165,8 @@ func startSentinel(t testing.TB, port int, told ...string) *Process {
 	return start(t, dir, nil, Need(t, "redis", "redis-sentinel"), conf)
 }
 
-// StartLoneSentinel starts one sentinel of the primary at addr, which it calls mymaster and never takes for down, and
-// returns its address.
+// StartLoneSentinel starts one sentinel of the primary at addr and returns its address. The
+// sentinel calls the primary mymaster, and never considers it down.
 func StartLoneSentinel(t testing.TB, addr string) string {
 	t.Helper()
 	port := FreePorts(t, 1)[0]
@@ -175,7 +175,7 @@ func StartLoneSentinel(t testing.TB, addr string) string {
 	return address(port)
 }
 
-// agrees reports by an error what a sentinel does not know yet: the others, and both replicas.
+// agrees returns an error while a sentinel does not know the other sentinels and both replicas.
 func (s *Sentinel) agrees(sentinel string) error {
 	if err := expect(sentinel, "OK 3", "SENTINEL", "ckquorum", s.Master); err != nil {
 		return err
@@ -197,7 +197,7 @@ func (s *Sentinel) agrees(sentinel string) error {
 	return nil
 }
 
-// Primary is the node that the sentinels call the primary.
+// Primary returns the node that the sentinels call the primary.
 func (s *Sentinel) Primary(t testing.TB) *Redis {
 	t.Helper()
 	text, err := redisDo(s.Sentinels[0], "SENTINEL", "get-master-addr-by-name", s.Master)
@@ -219,7 +219,8 @@ func StartCluster(t testing.TB, n int) []*Redis {
 	return startCluster(t, n, 0)
 }
 
-// StartReplicatedCluster is the same with a replica of each, and returns the primaries.
+// StartReplicatedCluster is like StartCluster, with a replica of each primary. It returns the
+// primaries.
 func StartReplicatedCluster(t testing.TB, n int) []*Redis {
 	t.Helper()
 	primaries := startCluster(t, n, 1)[:n]
@@ -249,7 +250,7 @@ func startCluster(t testing.TB, n, replicas int) []*Redis {
 	return nodes
 }
 
-// expect asks and returns an error unless the answer contains want.
+// expect sends a command and returns an error unless the answer contains want.
 func expect(addr, want string, args ...string) error {
 	text, err := redisDo(addr, args...)
 	if err == nil && !strings.Contains(text, want) {

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// Shutdown ends the server as for maintenance: what it has committed has reached its standbys.
+// Shutdown ends the server as for maintenance: its commits have reached its standbys.
 func (p *Postgres) Shutdown() {
-	p.Signal(syscall.SIGINT) // fast, in the server's words: it waits for no client
+	p.Signal(syscall.SIGINT) // a fast shutdown: it waits for no client
 	p.Stop()
 }
 
-// Follow starts a server that was shut down as a standby of primary, which was promoted since.
+// Follow starts a server that was shut down as a standby of primary, which has been promoted since.
 func (p *Postgres) Follow(t testing.TB, primary *Postgres) {
 	t.Helper()
 	settings := fmt.Sprintf("primary_conninfo = 'host=127.0.0.1 port=%d user=postgres'\n", primary.Port)
@@ -33,13 +33,15 @@ func (p *Postgres) Follow(t testing.TB, primary *Postgres) {
 	p.Start(t)
 }
 
-// Replicates are the settings of a MySQL or MariaDB that others follow, or that follows another. Each has another id.
+// Replicates returns the settings of a MySQL or MariaDB that takes part in replication. Each needs
+// another id.
 func Replicates(id int) []string {
-	const exists = "1007" // each has made the database
+	const exists = "1007" // each has created the database
 	return []string{fmt.Sprintf("--server-id=%d", id), "--log-bin=binlog", "--loose-slave-skip-errors=" + exists, "--loose-replica-skip-errors=" + exists}
 }
 
-// Follow has a new server repeat all that source has done and does. Both were started with Replicates.
+// Follow makes a new server replicate everything that source has done and does. Both were started
+// with Replicates.
 func (m *MySQL) Follow(t testing.TB, source *MySQL) {
 	t.Helper()
 	change := "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=%d, SOURCE_USER='root', SOURCE_LOG_FILE='%s', SOURCE_LOG_POS=4"
@@ -48,7 +50,7 @@ func (m *MySQL) Follow(t testing.TB, source *MySQL) {
 		change = "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=%d, MASTER_USER='root', MASTER_LOG_FILE='%s', MASTER_LOG_POS=4"
 		begin = "START SLAVE"
 	} else {
-		m.Stop() // its files are a copy, with the name in them
+		m.Stop() // its files are a copy and contain the original's name
 		if err := os.Remove(filepath.Join(m.Data(), "auto.cnf")); err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +60,7 @@ func (m *MySQL) Follow(t testing.TB, source *MySQL) {
 	m.Must(t, begin)
 }
 
-// Unfollow ends what Follow has begun.
+// Unfollow ends the replication that Follow began.
 func (m *MySQL) Unfollow(t testing.TB) {
 	t.Helper()
 	end := "STOP REPLICA"
@@ -73,7 +75,7 @@ func (m *MySQL) maria(t testing.TB) bool {
 	return strings.Contains(m.Must(t, "SELECT VERSION()"), "MariaDB")
 }
 
-// Trouble is why a MySQL that follows another does not get on, as far as it says.
+// Trouble returns the error that stops the replication of a MySQL, if it reports one.
 func (m *MySQL) Trouble() string {
 	var all []string
 	for _, from := range []string{"replication_connection_status", "replication_applier_status_by_worker", "replication_applier_status_by_coordinator"} {

@@ -12,34 +12,34 @@ import (
 	"time"
 )
 
-// An S3 is an object store: versitygw, on a folder. Its metadata are attributes of its files: with its
-// --sidecar a get may answer with the ETag of one put and the content of another.
+// An S3 is an object store: versitygw on a folder. It keeps metadata in attributes of files. With
+// --sidecar, a get may return the ETag of one put with the content of another.
 type S3 struct {
 	server
 	scheme string
 }
 
-// attributed is on a disk: files in memory have attributes since Linux 6.6 alone.
+// attributed is a folder on a disk: files in memory have attributes only since Linux 6.6.
 const attributed = "/var/tmp"
 
-// S3Key and S3Secret are the keys of who may do all.
+// S3Key and S3Secret are the keys of the user who may do everything.
 const S3Key, S3Secret = "root", "rootsecret"
 
-// StartS3 starts an object store that has one bucket, locks, and returns when it serves. more are options, such as
-// "--cert", FILE, "--key", FILE.
+// StartS3 starts an object store with one bucket, locks, and returns when it serves. more are
+// further options, such as "--cert", FILE, "--key", FILE.
 func StartS3(t testing.TB, more ...string) *S3 {
 	t.Helper()
 	return startS3(t, "", more...)
 }
 
-// StartS3WithVersions is StartS3 of a store that can keep versions. The bucket has none until it is
-// told to.
+// StartS3WithVersions is like StartS3, for a store that can keep versions. The bucket does not keep
+// them until versioning is enabled.
 func StartS3WithVersions(t testing.TB) *S3 {
 	t.Helper()
 	return startS3(t, "versions")
 }
 
-// startS3 has versions in a folder of that name; "": none.
+// startS3 keeps versions in a folder of that name. "" means none.
 func startS3(t testing.TB, versions string, more ...string) *S3 {
 	t.Helper()
 	scheme := "http"
@@ -74,13 +74,13 @@ func startS3(t testing.TB, versions string, more ...string) *S3 {
 	return s
 }
 
-// AddUser makes a user who may do nothing yet.
+// AddUser makes a user without any rights.
 func (s *S3) AddUser(key, secret string) {
 	s.life.Helper()
 	s.admin("create-user", "--access", key, "--secret", secret, "--role", "user")
 }
 
-// AddAdmin makes a user who may do all.
+// AddAdmin makes a user who may do everything.
 func (s *S3) AddAdmin(key, secret string) {
 	s.life.Helper()
 	s.admin("create-user", "--access", key, "--secret", secret, "--role", "admin")
@@ -100,10 +100,10 @@ func (s *S3) admin(args ...string) {
 	}
 }
 
-// Endpoint is the server's URL.
+// Endpoint returns the server's URL.
 func (s *S3) Endpoint() string { return s.scheme + "://" + s.Addr() }
 
-// URL is that of a prefix in the server's bucket, for who may do all.
+// URL returns the URL of a prefix in the server's bucket, for the user who may do everything.
 func (s *S3) URL(prefix string) string {
 	return fmt.Sprintf("s3://%s:%s@locks/%s?region=us-east-1&endpoint=http:%%2F%%2F%s", S3Key, S3Secret, prefix, s.Addr())
 }

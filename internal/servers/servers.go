@@ -1,7 +1,7 @@
-// Package servers starts real servers for tests, on free ports of 127.0.0.1, with their
-// data in temporary folders. They end with the test, by process id, and also when the
-// test binary dies. Modules of engines use it in their tests, so that it needs the standard
-// library only: it speaks with servers by itself, or by the clients that come with them.
+// Package servers starts real servers for tests, on free ports of 127.0.0.1, with their data in
+// temporary folders. They are killed, by process id, when the test ends or the test binary dies.
+// Modules of engines use it in their tests, so it requires only the standard library. It talks to
+// servers directly, or by the clients that come with them.
 package servers
 
 import (
@@ -24,10 +24,10 @@ import (
 // readyWithin is how long a server may take to start on a busy machine.
 const readyWithin = 2 * time.Minute
 
-// All is set where the tests run too that need minutes, such as the build of a server: by make matrix.
+// All is set by make matrix. It enables tests that take minutes, such as building a server.
 var All = os.Getenv("LEASEHOLD_ALL") != ""
 
-// OnlyWithAll skips one of them elsewhere.
+// OnlyWithAll skips such a test elsewhere.
 func OnlyWithAll(t testing.TB) {
 	t.Helper()
 	if !All {
@@ -35,7 +35,8 @@ func OnlyWithAll(t testing.TB) {
 	}
 }
 
-// Long skips t in the short lane, which make test runs: why is what it takes, and what of the same kind stays there.
+// Long skips t in the short lane, which make test runs. why says what t costs, and which test of
+// the same kind stays in the lane.
 func Long(t testing.TB, why string) {
 	t.Helper()
 	if testing.Short() {
@@ -43,8 +44,8 @@ func Long(t testing.TB, why string) {
 	}
 }
 
-// Need returns the path of binary: that of the build of engine which the environment names,
-// else the system's. A test without it fails, and is told what installs it.
+// Need returns the path of binary, from the build of engine that the environment names, else from
+// the system. If it is missing, the test fails, and the message says how to install it.
 func Need(t testing.TB, engine, binary string) string {
 	t.Helper()
 	if root := Root(engine); root != "" {
@@ -58,16 +59,16 @@ func Need(t testing.TB, engine, binary string) string {
 	return path
 }
 
-// NeedPython returns the path of the system's Python, which then has the client library of
-// that name.
+// NeedPython returns the path of the system's Python, with the client library of that name
+// installed.
 func NeedPython(t testing.TB, library string) string {
 	t.Helper()
-	const python = "/usr/bin/python3" // another one on the path has none of the system's libraries
+	const python = "/usr/bin/python3" // another one on the path lacks the system's libraries
 	need(t, "python-"+library, python, func() error { return exec.Command(python, "-c", "import "+library).Run() })
 	return python
 }
 
-// need fails t unless what install-tools brings for engine is there.
+// need fails t unless install-tools has installed engine.
 func need(t testing.TB, engine, what string, there func() error) {
 	t.Helper()
 	if err := there(); err != nil {
@@ -75,12 +76,12 @@ func need(t testing.TB, engine, what string, there func() error) {
 	}
 }
 
-// Ports of servers are below those that Linux takes for outgoing connections, and so are
-// those of a cluster's bus, which are busOffset higher.
+// Ports of servers are below those that Linux uses for outgoing connections. So are the ports of a
+// cluster's bus, which are busOffset higher.
 const lowestPort, portsEnd, busOffset = 11000, 20000, 10000
 
-// FreePorts returns n ports that nobody listens on, and that no other test is given until t
-// ends: it holds the UDP ports of the same numbers, which no server here uses.
+// FreePorts returns n ports that nobody listens on. No other test gets them until t ends, because
+// FreePorts holds the UDP ports of the same numbers, which no server here uses.
 func FreePorts(t testing.TB, n int) []int {
 	t.Helper()
 	var ports []int
@@ -113,7 +114,7 @@ func free(port int) bool {
 	return true
 }
 
-// A Process is a server that runs.
+// A Process is a running server.
 type Process struct {
 	t    testing.TB
 	name string
@@ -122,17 +123,17 @@ type Process struct {
 	gone chan struct{}
 }
 
-// Start starts cmd, which the system kills when this process ends, and tells when it has ended.
+// Start starts cmd. The system kills it when this process ends. The channel receives its exit.
 func Start(cmd *exec.Cmd) (ended <-chan error, err error) {
 	cmd.SysProcAttr = mortal()
 	return startThen(cmd, func() error { return nil })
 }
 
-// startThen is Start of a process that is mortal, and calls then by the thread that has started cmd.
+// startThen starts a mortal process, and calls then on the thread that has started it.
 func startThen(cmd *exec.Cmd, then func() error) (ended <-chan error, err error) {
 	if err := startOnLastingThread(cmd, then); err != nil {
 		if cmd.Process != nil {
-			_ = cmd.Process.Kill() // what was started and then failed
+			_ = cmd.Process.Kill() // it was started, but then failed
 			_ = cmd.Wait()
 		}
 		return nil, err
@@ -142,16 +143,16 @@ func startThen(cmd *exec.Cmd, then func() error) (ended <-chan error, err error)
 	return end, nil
 }
 
-// A server is one that can be started again, with the data that it has by then.
+// A server can be restarted with the data it has.
 type server struct {
 	*Process
 	Port   int        // for clients
 	life   testing.TB // the server ends with it
-	dir    string     // of its log, and of what else it has
+	dir    string     // of its log and other files
 	binary string
 	args   []string
-	env    []string     // nil: as ours
-	user   string       // whom it runs as where we are root, which it refuses to run as; "": as we do
+	env    []string     // nil: ours
+	user   string       // runs it if we are root and it refuses to run as root; "": our user
 	serves func() error // returns nil when it is ready
 }
 
@@ -162,7 +163,7 @@ func (s *server) Start(t testing.TB) {
 	s.Ready()
 }
 
-// Begin is Start that does not wait: a member without a quorum is not ready.
+// Begin is like Start, but does not wait: a member without a quorum is not ready.
 func (s *server) Begin() {
 	s.life.Helper()
 	binary, args := s.binary, s.args
@@ -178,13 +179,13 @@ func (s *server) Ready() {
 	s.until("ready", s.serves)
 }
 
-// Addr is host and port for clients.
+// Addr returns host and port for clients.
 func (s *server) Addr() string { return address(s.Port) }
 
-// Data is the folder of the server's data.
+// Data returns the folder of the server's data.
 func (s *server) Data() string { return filepath.Join(s.dir, "data") }
 
-// Forget deletes the data of a server that does not run.
+// Forget deletes the data of a server that is not running.
 func (s *server) Forget() {
 	s.life.Helper()
 	if err := os.RemoveAll(s.Data()); err != nil {
@@ -192,7 +193,7 @@ func (s *server) Forget() {
 	}
 }
 
-// start runs a server with an environment; nil: ours.
+// start runs a server with an environment, ours if nil.
 func start(t testing.TB, dir string, env []string, name string, args ...string) *Process {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(dir, filepath.Base(name)+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -236,13 +237,13 @@ func (p *Process) Signal(sig syscall.Signal) {
 	}
 }
 
-// Pause stops the server until resume is called. It returns when all threads stand.
+// Pause stops the server until resume is called. It returns when all threads are stopped.
 func (p *Process) Pause() (resume func()) {
 	p.t.Helper()
 	return locktest.PauseProcess(p.t, p.cmd.Process)
 }
 
-// PauseAll stops all of them until resume is called. It returns when all threads stand.
+// PauseAll stops all of them until resume is called. It returns when all threads are stopped.
 func PauseAll[P interface{ Pause() (resume func()) }](all []P) (resume func()) {
 	var resumes []func()
 	for _, p := range all {
@@ -255,13 +256,13 @@ func PauseAll[P interface{ Pause() (resume func()) }](all []P) (resume func()) {
 	}
 }
 
-// Kill ends the server at once, if it still runs, and waits until it is gone.
+// Kill kills the server, if it still runs, and waits until it is gone.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill() // it may be gone
 	<-p.gone
 }
 
-// Stop asks the server to end and waits until it is gone.
+// Stop asks the server to exit and waits until it is gone.
 func (p *Process) Stop() {
 	p.t.Helper()
 	p.Signal(syscall.SIGTERM)
@@ -272,10 +273,10 @@ func (p *Process) Stop() {
 	}
 }
 
-// Pid is the server's process id.
+// Pid returns the server's process id.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// until polls until ok returns nil, and fails t with its last error after a while.
+// until polls until ok returns nil. After a while it fails t with the last error.
 func (p *Process) until(what string, ok func() error) {
 	p.t.Helper()
 	var err error
@@ -298,7 +299,7 @@ func tail(text string) string {
 	return strings.Join(lines[max(0, len(lines)-15):], "\n")
 }
 
-// first is the first of all that is as it should be, or fails t after a while.
+// first polls until one of all satisfies is, and returns it. After a while it fails t.
 func first[S any](t testing.TB, all []S, what string, is func(S) bool) (one S) {
 	t.Helper()
 	for end := time.Now().Add(readyWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -312,7 +313,7 @@ func first[S any](t testing.TB, all []S, what string, is func(S) bool) (one S) {
 	return one
 }
 
-// dial connects for one question, which is to be answered soon.
+// dial connects for one question, which must be answered soon.
 func dial(addr string) (net.Conn, error) {
 	conn, err := net.DialTimeout("tcp", addr, 2*time.Second)
 	if err != nil {
@@ -321,7 +322,7 @@ func dial(addr string) (net.Conn, error) {
 	return conn, conn.SetDeadline(time.Now().Add(10 * time.Second))
 }
 
-// get returns what a page of a server says, which is an error unless it comes with status 200.
+// get returns a page of a server, or an error unless the status is 200.
 func get(url string) ([]byte, error) {
 	resp, err := (&http.Client{Timeout: time.Second}).Get(url)
 	if err != nil {

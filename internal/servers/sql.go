@@ -19,7 +19,7 @@ type database struct {
 	client func(port int, statements ...string) (answer string, err error)
 }
 
-// newDatabase is one that runs as a user, and has no files yet.
+// newDatabase returns a server that runs as a user and has no files yet.
 func newDatabase(t testing.TB, user, binary string, client func(port int, statements ...string) (string, error)) database {
 	t.Helper()
 	d := database{&server{Port: FreePorts(t, 1)[0], life: t, dir: folder(t, diskOf(t), user), binary: binary, user: user}, client}
@@ -34,13 +34,14 @@ func newDatabase(t testing.TB, user, binary string, client func(port int, statem
 	return d
 }
 
-// Ask runs statements on a connection of its own and returns what the last one does as text, "" if that is
-// nothing: of its first row the first value (PostgreSQL) or the last (MySQL).
+// Ask runs statements on a connection of its own and returns the answer of the last one as text, or
+// "" if there is none. The answer is in the first row: the first value (PostgreSQL) or the last one
+// (MySQL).
 func (d database) Ask(statements ...string) (answer string, err error) {
 	return d.client(d.Port, statements...)
 }
 
-// Must is Ask that fails t.
+// Must is like Ask, but fails t on an error.
 func (d database) Must(t testing.TB, statements ...string) string {
 	t.Helper()
 	answer, err := d.Ask(statements...)
@@ -85,13 +86,13 @@ func askMySQL(port int, statements ...string) (answer string, err error) {
 	return answer, err
 }
 
-// marked is statements with one that returns a mark before the last.
+// marked inserts a statement that returns a mark before the last one.
 func marked(statements []string) (all []string, mark string) {
 	mark = rand.Text()
 	return slices.Insert(slices.Clone(statements), len(statements)-1, "SELECT '"+mark+"'"), mark
 }
 
-// output is what a client prints behind mark. What it says of an error is the error.
+// output returns what a client prints after mark. Its error has the client's error output.
 func output(client, mark string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

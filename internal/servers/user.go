@@ -23,8 +23,8 @@ func runAs(t testing.TB, name, binary string, args ...string) {
 	}
 }
 
-// asUser has root run a program as the user called name, and anybody else as themselves. It sets the signal for a
-// parent's death again, which a change of user clears.
+// asUser makes root run a program as the user called name; others run it as themselves. It sets the
+// signal for a parent's death again, because changing the user clears it.
 func asUser(name, binary string, args ...string) (string, []string) {
 	if os.Geteuid() != 0 {
 		return binary, args
@@ -32,8 +32,8 @@ func asUser(name, binary string, args ...string) (string, []string) {
 	return "setpriv", append([]string{"--reuid=" + name, "--regid=" + name, "--init-groups", "--pdeathsig=KILL", binary}, args...)
 }
 
-// copyOf fills dir/data, for the user called name, with what fill once put into an empty
-// folder on this machine: some servers take seconds to make their first files.
+// copyOf fills dir/data, for the user called name, with a copy of what fill once put into an empty
+// folder on this machine. Some servers take seconds to make their first files.
 func copyOf(t testing.TB, name, dir, key string, fill func(folder string)) {
 	t.Helper()
 	templates := filepath.Join(os.TempDir(), "leasehold-templates-"+strconv.Itoa(os.Geteuid()))
@@ -53,7 +53,7 @@ func copyOf(t testing.TB, name, dir, key string, fill func(folder string)) {
 	}
 }
 
-// version is what a program says of itself, in the form of a file's name.
+// version returns what a program reports as its version, in the form of a file name.
 func version(t testing.TB, binary string) string {
 	t.Helper()
 	out, err := exec.Command(binary, "--version").Output()

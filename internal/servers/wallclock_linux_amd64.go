@@ -14,21 +14,22 @@ import (
 	"time"
 )
 
-// A WallClock is that of one process, which a test can move while the process runs; its monotonic
-// clock stays. A library that is loaded before others does not do for programs in Go: they call
-// the code that the kernel maps into each process, the vDSO, and not libc. So that code is
-// replaced, before the process runs its first instruction: the program stays the one that is
-// released.
+// A WallClock is the wall clock of one process. A test can move it while the process runs, without
+// moving its monotonic clock.
+//
+// Preloading a library does not work for programs in Go. They do not read the clock by libc, but by
+// the vDSO, the code that the kernel maps into each process. So that code is replaced before the
+// process runs its first instruction. The program itself is unchanged.
 type WallClock struct {
 	memory *os.File
-	data   int64 // where the code has its offsets
+	data   int64 // address of the code's offsets
 
 	mu   sync.Mutex
-	used byte // guarded by mu; the offset that counts
+	used byte // guarded by mu; the offset in use
 }
 
-// movedClock is clock_gettime, in 32 bytes. Its data follow: which offset counts, and two of them, in
-// seconds. What counts changes by one byte, so that nobody reads half an offset.
+// movedClock is clock_gettime, in 32 bytes. Its data follow: the index of the offset in use, and
+// two offsets in seconds. Changing the index changes one byte, so nobody reads half an offset.
 var movedClock = []byte{
 	0xb8, 0xe4, 0x00, 0x00, 0x00, // mov  eax, SYS_clock_gettime
 	0x0f, 0x05, //                   syscall
@@ -46,10 +47,10 @@ var movedClock = []byte{
 
 const movedClockData = 32
 
-// StartWithClock is Start of a process whose wall clock starts right.
+// StartWithClock is like Start, for a process whose wall clock starts right.
 func StartWithClock(cmd *exec.Cmd) (c *WallClock, ended <-chan error, err error) {
 	cmd.SysProcAttr = mortal()
-	cmd.SysProcAttr.Ptrace = true // it stands behind exec
+	cmd.SysProcAttr.Ptrace = true // it stops after exec
 	ended, err = startThen(cmd, func() (err error) {
 		c, err = replaceClock(cmd.Process.Pid)
 		return err
@@ -57,7 +58,7 @@ func StartWithClock(cmd *exec.Cmd) (c *WallClock, ended <-chan error, err error)
 	return c, ended, err
 }
 
-// replaceClock is called by the thread that has started the process.
+// replaceClock is called on the thread that has started the process.
 func replaceClock(pid int) (c *WallClock, err error) {
 	var status syscall.WaitStatus
 	if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil || !status.Stopped() {
@@ -89,7 +90,7 @@ func newWallClock(pid int) (*WallClock, error) {
 	return &WallClock{memory: memory, data: at + movedClockData}, nil
 }
 
-// vdso is where the process has the kernel's code.
+// vdso returns where the kernel's code is in the process.
 func vdso(pid int) (from, to int64, err error) {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -123,8 +124,8 @@ func clockIn(memory *os.File, from, to int64) (at int64, err error) {
 	return 0, fmt.Errorf("the vDSO has no clock that can be replaced: %v", err)
 }
 
-// Set sets the clock ahead of the right time by an offset in whole seconds, which may be negative. The
-// process goes by it from its next look on.
+// Set moves the clock ahead of the right time by an offset in whole seconds, which may be negative.
+// It applies from the process's next reading on.
 func (c *WallClock) Set(offset time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,5 +141,5 @@ func (c *WallClock) Set(offset time.Duration) error {
 	return err
 }
 
-// Close lets go of the process.
+// Close releases the process's memory.
 func (c *WallClock) Close() error { return c.memory.Close() }

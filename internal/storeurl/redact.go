@@ -62,7 +62,7 @@ func Redact(url string) string {
 	}
 	at, cut := strings.LastIndexByte(rest, '@'), strings.IndexAny(rest, "?#=")
 	if at > cut && cut >= 0 {
-		// A password with a "?", or an option with an "@": it cannot be told.
+		// This is a password with a "?", or an option with an "@". Which one is unknown.
 		return scheme + ":" + hidden
 	}
 	if cut >= 0 {

@@ -264,7 +264,7 @@ func (u *URL) HostPorts(port string) []string {
 	return all
 }
 
-// withPort adds a port to a host that has none; IPv6 addresses stand in brackets.
+// withPort adds a port to a host that has none. An IPv6 address must be in brackets.
 func withPort(host, port string) string {
 	if _, _, err := net.SplitHostPort(host); err == nil {
 		return host

@@ -73,7 +73,7 @@ func (p *Pace) Rest(ctx context.Context, closing <-chan struct{}, err error) err
 
 // Final reports whether repeating a call cannot help after err.
 func Final(err error) bool {
-	for _, e := range []error{driver.ErrUnsupported, driver.ErrClosed, driver.ErrInvalidName, driver.ErrCorrupt} {
+	for _, e := range []error{driver.ErrUnsupported, driver.ErrClosed, driver.ErrInvalidName, driver.ErrCorrupt, driver.ErrTooHeavy} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -23,6 +23,9 @@ type Details struct {
 	Preference int `json:"preference,omitempty"` // of a candidate for leadership
 }
 
+// Renews reports whether somebody means to renew a lease of that kind.
+func (d *Details) Renews() bool { return d.Kind == "" || d.Kind == details.Keeps }
+
 // Said reads a note as an engine keeps it: what it shows to people, and its details, or nil.
 func Said(note string) (text string, of *Details) {
 	d := details.Of(note)

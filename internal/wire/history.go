@@ -1,6 +1,6 @@
 package wire
 
-// Paths of what an instance has seen, and of what people do by the console.
+// Paths of an instance's history and figures, and of actions in the console.
 const (
 	History  = "/v1/history"
 	Overview = "/v1/overview"
@@ -10,10 +10,10 @@ const (
 	Reset    = "/v1/reset"
 )
 
-// CodeWrongToken refuses a call with a token that nobody is known by; CodeUnnamed one without.
+// CodeWrongToken refuses a call with an unknown token; CodeUnnamed refuses one without a token.
 const CodeWrongToken = "wrong_token"
 
-// Kinds of entries, beside those of events.
+// Kinds of entries, beside the kinds of events.
 const (
 	Expired  = "expired" // its holder did not renew it in time, as far as this instance knows
 	Waiting  = "waiting" // a place in the queue was taken
@@ -26,7 +26,7 @@ const (
 // EntryKinds are all kinds of entries.
 var EntryKinds = []string{EventGranted, EventReleased, Expired, EventEvicted, EventEnded, Waiting, Left, Reserved, WasReset, Gap}
 
-// An Entry is one line of a history. Times are for people: they are those of the instance's clock.
+// An Entry is one line of a history. Its times are for people, by the instance's clock.
 type Entry struct {
 	Seq     string   `json:"seq"`
 	Kind    string   `json:"kind"`
@@ -48,7 +48,7 @@ type Entry struct {
 	To      string   `json:"to,omitempty"`
 }
 
-// Entries answers History.
+// Entries is the answer to History.
 type Entries struct {
 	Entries  []Entry `json:"entries"`
 	Next     string  `json:"next,omitempty"`
@@ -60,20 +60,20 @@ type Entries struct {
 	Warning  string  `json:"warning,omitempty"`
 }
 
-// A Span is a time of which an instance did not see all. Without an end it lasts.
+// A Span is a time in which an instance may have missed something. Without an end it still lasts.
 type Span struct {
 	From string `json:"from"`
 	To   string `json:"to,omitempty"`
 }
 
-// Figures answers Overview.
+// Figures is the answer to Overview.
 type Figures struct {
 	Held        int         `json:"held"`
 	Waiting     int         `json:"waiting"`
 	Names       int         `json:"names"`
 	Longest     int64       `json:"longest_wait_ms"`
 	LongestName string      `json:"longest_wait_name,omitempty"`
-	AtRisk      *int        `json:"at_risk,omitempty"` // nil: how long leases are is unknown
+	AtRisk      *int        `json:"at_risk,omitempty"` // nil: the length of leases is unknown
 	LostHour    int         `json:"lost_hour"`
 	EvictedHour int         `json:"evicted_hour"`
 	GrantsMin   *int        `json:"grants_minute,omitempty"` // nil: there were more than are kept
@@ -85,21 +85,22 @@ type Figures struct {
 	Series      Series      `json:"series"`
 	BeginsMS    int64       `json:"begins_ms"`
 	Partial     bool        `json:"partial"`
-	Age         *int64      `json:"age_ms,omitempty"` // absent: there was no look at the store
+	Age         *int64      `json:"age_ms,omitempty"` // absent: the store was not looked at yet
 	Store       string      `json:"store"`
 }
 
-// States of the store, as the last look at it found. Unknown: there was none yet, or its answer was not there in time.
+// States of the store at the last look. Unknown means that there was none yet, or that the store
+// did not answer in time.
 const StoreUp, StoreDown, StoreUnknown = "up", "down", "unknown"
 
-// Contended is a name that others wait for.
+// Contended is a name that has waiters.
 type Contended struct {
 	Name    string `json:"name"`
 	Waiting int    `json:"waiting"`
 	Longest int64  `json:"longest_wait_ms"`
 }
 
-// A Host is one that holds leases, or waits for some.
+// A Host holds leases or waits for some.
 type Host struct {
 	Host    string `json:"host"`
 	Held    int    `json:"held"`
@@ -112,7 +113,7 @@ type Series struct {
 	Points []Point `json:"points"`
 }
 
-// A Point is one step of a Series. What is absent is unknown.
+// A Point is one step of a Series. An absent field is unknown.
 type Point struct {
 	Ago     int64  `json:"ago_ms"`
 	Held    *int   `json:"held,omitempty"`
@@ -123,7 +124,7 @@ type Point struct {
 	P99     *int64 `json:"wait_p99_ms,omitempty"`
 }
 
-// Identity answers Me.
+// Identity is the answer to Me.
 type Identity struct {
 	Client   string       `json:"client,omitempty"`
 	By       string       `json:"by"`
@@ -136,7 +137,7 @@ type Identity struct {
 	Uptime   int64        `json:"uptime_ms"`
 }
 
-// How a client is known.
+// How a client is identified.
 const ByToken, ByCertificate, ByProxy, ByOpen = "token", "certificate", "proxy", "open"
 
 // A RightsRule grants rights to the names that begin with a prefix.

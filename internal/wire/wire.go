@@ -1,5 +1,5 @@
-// Package wire has the messages of the HTTP service, for package serve, which hands them out,
-// and package httplock, which reads them. serve/openapi.json describes the same.
+// Package wire has the messages of the HTTP service, for package serve and package httplock.
+// serve/openapi.json describes the same.
 package wire
 
 import (
@@ -26,17 +26,17 @@ const (
 	Rehearse = "/v1/rehearse"
 )
 
-// Outcomes: what an answer comes to. The first four are yes, the next two no.
+// Outcomes of calls. The first two are yes, the next two no.
 const (
 	Granted = "granted"
 	Done    = "done"
 	Busy    = "busy"    // 409
 	Lost    = "lost"    // 410
 	Unknown = "unknown" // 503
-	Refused = "refused" // 4xx, 5xx: the call can never be served so, and changed nothing
+	Refused = "refused" // 4xx, 5xx: nothing has changed
 )
 
-// Codes tell refusals apart.
+// Codes distinguish refusals.
 const (
 	CodeBusy        = "busy"
 	CodeNotYet      = "not_yet"
@@ -69,15 +69,15 @@ const (
 	Shared    = "shared"
 )
 
-// A Claim names a claim: what all calls about one have.
+// A Claim identifies a claim. All calls about it have these fields.
 type Claim struct {
 	Name  string `json:"name"`
 	Owner string `json:"owner,omitempty"`
 	Mode  string `json:"mode,omitempty"`
 	Limit int    `json:"limit,omitempty"`
 	Note  string `json:"note,omitempty"`
-	// Call counts the calls of one Caller, which has made the owner its own. Up to the number of Answered, no acquire is
-	// without an answer.
+	// Call counts the calls of one Caller, which has made the owner its own. Answered is the number
+	// of the call up to which every acquire was answered.
 	Call     int64  `json:"call,omitempty"`
 	Answered int64  `json:"answered,omitempty"`
 	Caller   string `json:"caller,omitempty"`
@@ -90,11 +90,13 @@ type AcquireCall struct {
 	Wait    int64 `json:"wait_ms,omitempty"`
 	Queue   bool  `json:"queue,omitempty"`
 	AtLeast int64 `json:"at_least_ms,omitempty"`
-	// Details may stand beside the note, which is then their text, or in its place.
+	// Wanted asks for notices that others wait.
+	Wanted bool `json:"wanted,omitempty"`
+	// Details may come with a note, which is then their text, or without one.
 	Details *Details `json:"details,omitempty"`
 }
 
-// A NoteCall is the body of Note. Without details, those of the lease stay.
+// A NoteCall is the body of Note. Without Details, the lease keeps its details.
 type NoteCall struct {
 	Claim
 	Details *Details `json:"details,omitempty"`
@@ -103,7 +105,8 @@ type NoteCall struct {
 // A RenewCall is the body of Renew.
 type RenewCall struct {
 	Claim
-	TTL int64 `json:"ttl_ms"`
+	TTL    int64 `json:"ttl_ms"`
+	Wanted bool  `json:"wanted,omitempty"` // as an AcquireCall's: another instance may have served that
 }
 
 // A ReleaseCall is the body of Release.
@@ -126,7 +129,7 @@ type FenceCall struct {
 	Token string `json:"token"`
 }
 
-// A Grant answers Acquire and Renew.
+// A Grant is the answer to Acquire and Renew.
 type Grant struct {
 	Outcome string `json:"outcome"`
 	Name    string `json:"name"`
@@ -135,9 +138,10 @@ type Grant struct {
 	TTL     int64  `json:"ttl_ms"`
 	Left    int64  `json:"left_ms"`
 	Waited  int64  `json:"waited_ms"`
+	Wanted  bool   `json:"wanted,omitempty"` // others wait, as far as the engine has told by now
 }
 
-// An Answer is all others' but those that show something.
+// An Answer is the answer to other calls, except those that show something.
 type Answer struct {
 	Outcome string  `json:"outcome"`
 	Code    string  `json:"code,omitempty"`
@@ -159,10 +163,10 @@ type Holder struct {
 	Held   int64  `json:"held_ms,omitempty"`
 	Left   int64  `json:"left_ms,omitempty"`
 	TTL    int64  `json:"ttl_ms,omitempty"`     // as last granted or renewed
-	Since  int64  `json:"renewed_ms,omitempty"` // since then
+	Since  int64  `json:"renewed_ms,omitempty"` // how long ago that was
 	Note   string `json:"note,omitempty"`
 
-	Details *Details `json:"details,omitempty"` // nil: there is nothing but the note
+	Details *Details `json:"details,omitempty"` // nil: there is only the note
 }
 
 // A Waiter is one place in a queue.
@@ -176,7 +180,7 @@ type Waiter struct {
 	Details *Details `json:"details,omitempty"` // as a Holder's
 }
 
-// A State answers Show.
+// A State is the answer to Show.
 type State struct {
 	Name    string   `json:"name"`
 	Token   string   `json:"token"`
@@ -185,17 +189,17 @@ type State struct {
 	Damaged string   `json:"damaged,omitempty"`
 }
 
-// Locks answers List.
+// Locks is the answer to List.
 type Locks struct {
 	Locks   []State `json:"locks"`
 	Next    string  `json:"next,omitempty"`
 	Damaged string  `json:"damaged,omitempty"`
 }
 
-// Page is how many locks List answers with where it is not asked for a number, MaxPage how many at most.
+// Page is how many locks List returns by default, and MaxPage is how many it returns at most.
 const Page, MaxPage = 100, 1000
 
-// Abilities answers Features.
+// Abilities is the answer to Features.
 type Abilities struct {
 	Fencing    bool  `json:"fencing"`
 	Shared     bool  `json:"shared"`
@@ -212,10 +216,14 @@ type Abilities struct {
 	Raises     bool  `json:"raises_fences"`
 	Lifts      bool  `json:"lifts_fences"`
 	Bars       bool  `json:"bars_late_calls"`
+	Tells      bool  `json:"tells"`
+	Recalls    bool  `json:"recalls"`
+	Keeps      bool  `json:"keeps"`
 	MaxWait    int64 `json:"max_wait_ms"`
 }
 
-// A Finding is one thing that the service has found of its engine; Level is the word of a driver.Level.
+// A Finding is something that the service has found about its engine. Level is the name of a
+// driver.Level.
 type Finding struct {
 	About  string `json:"about"`
 	Where  string `json:"where,omitempty"`
@@ -224,7 +232,7 @@ type Finding struct {
 	Advice string `json:"advice,omitempty"`
 }
 
-// Findings answers Check.
+// Findings is the answer to Check.
 type Findings struct {
 	Findings []Finding `json:"findings"`
 	Failed   string    `json:"failed,omitempty"` // why there are no more
@@ -235,10 +243,14 @@ const (
 	EventGranted  = "granted"
 	EventReleased = "released"
 	EventEvicted  = "evicted"
-	EventEnded    = "ended" // nobody has told how
-	EventOpen     = "open"  // of a stream: what happens from here on is told, by this instance alone if it is Partial
+	EventEnded    = "ended"  // the cause is unknown
+	EventWanted   = "wanted" // of a lease: others wait
+	EventOpen     = "open"   // the stream begins; if Partial, it has only this instance's events
 	EventMissed   = "missed"
 )
+
+// EventKinds are those that a stream can be asked for. Without a wish it has all but EventWanted.
+var EventKinds = []string{EventGranted, EventReleased, EventEvicted, EventEnded, EventWanted}
 
 // An Event is the data of one server-sent event.
 type Event struct {
@@ -252,11 +264,11 @@ type Event struct {
 
 	Details *Details `json:"details,omitempty"` // as a Holder's
 
-	Partial bool `json:"partial,omitempty"` // of open: there are too many leases to follow those of others
+	Partial bool `json:"partial,omitempty"` // of open: there are too many leases to follow other instances' events
 }
 
-// Handle is what stands for an owner where others see it: it tells owners apart and nobody
-// the owner. Its beginning is the short owner.
+// Handle returns a text that others see in place of an owner. It distinguishes owners without
+// revealing them. It begins with the short owner.
 func Handle(owner string) string {
 	if owner == "" {
 		return ""
@@ -265,11 +277,11 @@ func Handle(owner string) string {
 	return driver.ShortOwner(owner) + "~" + base64.RawURLEncoding.EncodeToString(sum[:15])
 }
 
-// Millis rounds a length down, Ceil up.
+// Millis rounds a duration down to milliseconds.
 func Millis(d time.Duration) int64 { return d.Milliseconds() }
 
-// Ceil rounds a length up.
+// Ceil rounds a duration up to milliseconds.
 func Ceil(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
-// Duration is a length of ms milliseconds.
+// Duration returns a duration of ms milliseconds.
 func Duration(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

@@ -262,6 +262,8 @@ func (d *casDriver) List(context.Context, string, string, int) ([]driver.State, 
 
 func (*casDriver) RaiseFence(context.Context, string, uint64) error { return driver.ErrUnsupported }
 
+func (*casDriver) SetLimit(context.Context, string, int) error { return driver.ErrUnsupported }
+
 func (d *casDriver) Evict(ctx context.Context, name, owner, reason string) error {
 	var lost error
 	c := &casClaim{d: d, req: driver.Request{Resource: name}, unsettled: -1}

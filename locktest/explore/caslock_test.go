@@ -14,7 +14,7 @@ import (
 // TestCaslock explores caslock over a network that loses answers, on a store without a clock. It
 // forgets nothing: one that does gives fences again, as it begins to count anew.
 func TestCaslock(t *testing.T) {
-	explore.Run(t, explore.Harness{Name: "caslock", For: time.Second, Settle: 12 * time.Second, Tidy: true, Scenarios: unlessLong("try"), Known: []string{
+	explore.Run(t, explore.Harness{Name: "caslock", For: time.Second, Settle: 12 * time.Second, Tidy: true, Scenarios: unlessLong("try", "recall"), Known: []string{
 		// A process that is away for longer than its call and the release that follows have leaves a lease to its end.
 		"try; p2 read 1 = hold 3/4; p2 write 1 = pause 3/2",
 	}, New: func(*explore.World) func(*explore.Process) driver.Driver {

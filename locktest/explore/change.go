@@ -28,8 +28,8 @@ type policy interface {
 	made() []change
 }
 
-// What can be done with events, beside letting them pass. Times are in TTLs: those a message is
-// held for lie on both sides of each instant that counts, such as a renewal or a deadline.
+// Actions on events, beside letting them pass. Times are in TTLs. A message is held for times on both
+// sides of each instant that counts, such as a renewal or a deadline.
 var (
 	held     = []action{"late", "hold 1/8", "hold 1/4", "hold 1/2", "hold 3/4", "hold 1", "hold 5/4", "hold 3/2"}
 	requests = slices.Concat(held, []action{
@@ -177,8 +177,8 @@ func (w *World) ttls(text string) time.Duration {
 	return n * w.harness.TTL / d
 }
 
-// lose has e get nowhere. What is not a push takes its line along, of which the process is told
-// or not, and a request what was sent after it.
+// lose drops e. Unless e is a push, its line is lost too, and told says whether the process
+// notices. A request also takes along what was sent after it.
 func (w *World) lose(e *event, told bool) {
 	w.remove(e)
 	w.mu.Lock()
@@ -189,7 +189,7 @@ func (w *World) lose(e *event, told bool) {
 	switch {
 	case e.kind == push && e.line.broken != nil && e.line.whole != nil:
 		go e.line.broken()
-	case e.kind == push:
+	case e.kind == push && !e.line.once:
 	case told:
 		e.line.connection().cut()
 	default:
@@ -286,7 +286,7 @@ func (w *World) restart(name string) {
 	}
 }
 
-// force has somebody do something to the engine.
+// force performs an act of somebody on the engine.
 func (w *World) force(what string) {
 	for _, f := range w.forces {
 		if f.what != what {

@@ -39,6 +39,7 @@ type ledger struct {
 	evicted   map[string]bool     // owners whom somebody has begun to evict
 	ended     map[string]eviction // of owners, when they were told that this was done
 	engines   []*engine           // what Links have seen of them
+	asked     []*asked            // claims that want to know of others who wait
 	forgotten time.Time           // when the engine may have ended leases that others count on
 	disturbed bool                // the engine forgot, or its clock was set
 	untidy    bool                // somebody died or a request was served twice, and may have left something
@@ -351,7 +352,7 @@ func (w *World) isLast() bool {
 	return w.calm
 }
 
-// checkTold: of each wait, hold and renewal a Trace is told one begin and one end.
+// checkTold checks that a Trace gets one begin and one end of each wait, hold and renewal.
 func (w *World) checkTold() {
 	w.afterwards(func() {
 		if err := w.told.Err(); err != nil {
@@ -363,7 +364,7 @@ func (w *World) checkTold() {
 	})
 }
 
-// afterwards has what check finds count though the schedule is over.
+// afterwards lets the findings of check count although the schedule is over.
 func (w *World) afterwards(check func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

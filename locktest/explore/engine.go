@@ -138,7 +138,7 @@ func (w *World) asked(more int) {
 	w.ledger.open += more
 }
 
-// overlap: calls on one claim follow each other, but those of one that is given up.
+// overlap fails the schedule: two calls on one claim overlap, and the claim was not given up.
 func (w *World) overlap(op string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,18 +1,17 @@
-// Package explore goes through the orders in which the messages between several processes and
-// a lock engine may come late, get lost or come twice, instead of waiting for them to happen.
+// Package explore tries the orders in which messages between processes and a lock engine may be
+// late, lost or duplicated, instead of waiting for them to happen.
 //
-// It runs real drivers and the real core of several processes in a bubble of testing/synctest,
-// and stands between them and the engine as the network. When everything in the bubble is
-// blocked it chooses what happens next. In the plain order each message arrives a millisecond
-// after it was sent. A change is one choice that differs: a request, an answer or a wake-up is
-// held, lost or delivered twice, a process is paused or dies, a caller gives up, the engine
-// forgets everything or has its clock set. A schedule is a list of changes, each at a message
-// that is known by its name, so that it can be replayed.
+// It runs real drivers and the real core of several processes in a bubble of testing/synctest. It
+// is the network between them and the engine. When everything in the bubble is blocked, it chooses
+// what happens next. In the plain order each message arrives a millisecond after it was sent.
 //
-// Run goes through all schedules with few changes, then through random ones with more. After
-// each event it checks what every lock promises; see the page docs/verification.md. A schedule
-// that breaks a promise is shrunk to the changes that it needs, and printed as a list of events
-// with the flag that replays it.
+// A change is one choice that differs. A message is held, lost or delivered twice, a process is
+// paused or dies, a caller gives up, or the engine loses its data or has its clock set. A schedule
+// is a list of changes, each at a named message, so that it can be replayed.
+//
+// Run tries all schedules with few changes, then random ones with more. After each event it checks
+// what every lock promises; see docs/verification.md. It shrinks a schedule that breaks a promise
+// to the changes it needs, and prints it as a list of events with the flag that replays it.
 package explore
 
 import (
@@ -34,33 +33,34 @@ var (
 	flagFigures = flag.String("explore.figures", "", "the page that sums up the figures, beside the folder with those of each scenario")
 )
 
-// A Harness says what is explored.
+// A Harness describes what to explore.
 type Harness struct {
-	// Name is the engine's, for the figures.
+	// Name is the engine's name, for the figures.
 	Name string
-	// New makes an engine that has nothing yet, and returns how a process connects with it. It
-	// is called for each schedule, in its bubble: what it starts must end when the drivers are
-	// closed, or by World.Cleanup.
+	// New makes an empty engine and returns a function that connects a process to it. It is called
+	// for each schedule, in its bubble. What it starts must end when the drivers are closed, or by
+	// World.Cleanup.
 	New func(w *World) (connect func(p *Process) driver.Driver)
-	// TTL is that of the leases; 0: 2 seconds.
+	// TTL is the length of leases; 0: 2 seconds.
 	TTL time.Duration
-	// Settle is how long the engine may keep anything for those who are gone; 0: TTL + 5 s.
+	// Settle is how long the engine may keep anything of processes that are gone; 0: TTL + 5 s.
 	Settle time.Duration
-	// Tidy says that an attempt which comes after its claim was given up leaves nothing: where no
-	// message was lost and nobody died, nothing is left for a TTL.
+	// Tidy means that an attempt which arrives after its claim was given up leaves nothing behind.
+	// Unless a message was lost or a process died, nothing then remains for a TTL.
 	Tidy bool
-	// Changes is the number of changes up to which all schedules are gone through; 0: 1, negative: none.
+	// Changes is the number of changes up to which all schedules are tried; 0: 1, negative: none.
 	Changes int
 	// For is how long random schedules are tried; 0: 2 seconds.
 	For time.Duration
-	// Known are schedules that broke a promise once, as they were printed: they come first.
+	// Known are schedules that once broke a promise, as printed. They are tried first.
 	Known []string
-	// Scenarios are the names of those to explore; none: all that the engine has the features for.
+	// Scenarios are the names of the scenarios to explore; none: all that the engine has the
+	// features for.
 	Scenarios []string
 }
 
-// Run explores the engine, and fails t with the first schedule that breaks a promise. It must
-// not be called from a bubble.
+// Run explores the engine, and fails t with the first schedule that breaks a promise. It must not
+// be called from a bubble.
 func Run(t *testing.T, h Harness) {
 	h = h.withDefaults()
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // little is kept from one schedule to the next
@@ -91,7 +91,7 @@ func or[T int | time.Duration](a, b T) T {
 	return a
 }
 
-// scenarios are those that are asked for and that the engine has the features for.
+// scenarios returns the requested scenarios that the engine has the features for.
 func (h Harness) scenarios(t *testing.T) (some []scenario) {
 	features := features(t, h)
 	for _, sc := range scenarios {

@@ -41,8 +41,8 @@ type row struct {
 	On        string `json:"on"`
 }
 
-// write keeps the figures in the folder named after the page, in place of those of before, and
-// writes the summary of all into the page.
+// write keeps the figures in the folder named after the page, replaces earlier ones, and writes the
+// summary of all into the page.
 func (f figures) write(t *testing.T, page, engine string, sc scenario) {
 	rows, err := table.Keep(rowsOf(page), row{
 		Engine: engine, Scenario: sc.name, Changes: f.complete, Schedules: f.within, Skipped: f.skipped, Random: f.random, Seed: f.seed,

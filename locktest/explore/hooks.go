@@ -6,7 +6,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// hooks are what the harness has told of the engine.
+// hooks are what the harness has said about the engine.
 type hooks struct {
 	flush    func()    // nil: the engine cannot forget
 	restarts []restart // of parts of the engine
@@ -16,41 +16,42 @@ type hooks struct {
 	cleanups []func()
 }
 
-// OnFlush tells the explorer how the engine loses all that it has, as one that restarts without
-// its data. Fences must go on growing.
+// OnFlush registers how the engine loses all its data, like one that restarts without them. Fences
+// must keep growing.
 func (w *World) OnFlush(flush func()) { w.flush = flush }
 
-// OnRestart tells the explorer how a part of the engine restarts without what it had, of which
-// nobody may notice. What Links call by that name have seen of it is over then.
+// OnRestart registers how a part of the engine restarts without its data, which nobody may notice.
+// It also discards what Links with that name have seen.
 func (w *World) OnRestart(name string, f func()) { w.restarts = append(w.restarts, restart{name, f}) }
 
-// A restart is how a part of the engine forgets.
+// A restart is how a part of the engine loses its data.
 type restart struct {
 	name   string
 	forget func()
 }
 
-// OnForce tells the explorer what somebody may do to the engine by force, such as an operator. If it ends leases,
-// those who held before may overlap with those who hold since.
+// OnForce registers what somebody, such as an operator, may do to the engine by force. If that ends
+// leases, earlier holders may overlap with later ones.
 func (w *World) OnForce(what string, endsLeases bool, f func()) {
 	w.forces = append(w.forces, force{what, endsLeases, f})
 }
 
-// A force is what somebody may do to the engine.
+// A force is an act of somebody on the engine.
 type force struct {
 	what string
 	ends bool
 	use  func()
 }
 
-// OnClock tells the explorer how to set the engine's clock ahead of the bubble's by an offset,
-// which may be negative, and how the engine's clock goes on: set is called whenever time has passed.
+// OnClock registers how to set the engine's clock ahead of the bubble's by an offset, which may be
+// negative. The explorer also calls set whenever time has passed, so that the engine's clock
+// advances.
 func (w *World) OnClock(set func(offset time.Duration)) { w.setClock = set }
 
-// OnState tells the explorer how to see who has leases and places of a resource, without the network
-// between, for engines that are not behind Link: nobody may believe for longer than the engine keeps its
-// lease, and a fair one is to give it to who waits first.
+// OnState registers how to see the leases and places of a resource without the network, for engines
+// that are not behind Link. The explorer then checks two more promises. No holder believes in its
+// lease for longer than the engine keeps it, and a fair engine grants it to the first waiter.
 func (w *World) OnState(inspect func(resource string) driver.State) { w.inspect = inspect }
 
-// Cleanup has f called in the bubble at the end of the schedule.
+// Cleanup registers a function to be called in the bubble at the end of the schedule.
 func (w *World) Cleanup(f func()) { w.cleanups = append(w.cleanups, f) }

@@ -5,11 +5,11 @@ import (
 	"errors"
 )
 
-// ErrCut is the error of a call whose link broke. Whether the engine has served it, it does not
-// tell.
+// ErrCut is the error of a call whose link broke. Whether the engine has served the call is
+// unknown.
 var ErrCut = errors.New("explore: link broke")
 
-// A Process is one of those that use the engine. It has a driver and a Locker of its own.
+// A Process is one of the processes that use the engine. It has a driver and a Locker of its own.
 type Process struct {
 	world *World
 	name  string
@@ -18,17 +18,16 @@ type Process struct {
 	ended ended   // guarded by World.mu
 }
 
-// ended is what has come of the calls of a process.
+// ended counts the calls of a process that have ended.
 type ended struct {
 	unanswered int  // how many have ended without an answer
 	heard      bool // the last that has ended had one
 }
 
-// Name is short and the same in every schedule.
+// Name returns a short name, the same in every schedule.
 func (p *Process) Name() string { return p.name }
 
-// A Line is a connection of a process. Its requests stay in their order, and so does what comes
-// back.
+// A Line is a connection of a process. Requests stay in order, and so do the answers.
 type Line struct {
 	process *Process
 	whole   *Line  // what it is a stream of; nil: it is none
@@ -38,8 +37,8 @@ type Line struct {
 	broken  func() // tells the process
 }
 
-// Line opens a connection; broken is called when the network has cut it, from a goroutine of
-// its own. That of a dead process is cut at once.
+// Line opens a connection. broken is called, in a goroutine of its own, when the network has cut
+// it. A dead process's line is cut at once.
 func (p *Process) Line(broken func()) *Line {
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
@@ -52,14 +51,17 @@ func (p *Process) Line(broken func()) *Line {
 	return l
 }
 
-// Once says that no request on the line is served twice, as nobody sends one again: not the
-// client, nor a proxy, for its protocol counts the requests of a connection.
+// Once means that no request on the line is served twice. It is for protocols that count the
+// requests of a connection, where neither the client nor a proxy repeats one. If an unasked message of
+// the engine is lost, so is the line.
 func (l *Line) Once() { l.once = true }
 
-// Stream is a part of the connection, as HTTP/2 and gRPC have them: what is sent on it keeps its own
-// order alone, and may pass what is sent beside it. It is lost with the whole, and is not closed. Where what
-// the engine says unasked is lost, it is with the stream alone: ended is called, from a goroutine of its own; nil:
-// nobody notices.
+// Stream opens a stream within the connection, as in HTTP/2 and gRPC. Its messages keep their own
+// order, but may overtake messages of other streams. It is lost with the connection, and is not
+// closed.
+//
+// If an unasked message of the engine is lost, only the stream is cut. Then ended is called, in a
+// goroutine of its own; nil: nobody notices.
 func (l *Line) Stream(ended func()) *Line {
 	return &Line{process: l.process, whole: l.connection(), broken: ended}
 }
@@ -71,15 +73,15 @@ func (l *Line) connection() *Line {
 	return l
 }
 
-// Passes reports whether anything comes back over the connection. It is for what an engine's end says by
-// itself, which is no event: that must not come back either.
+// Passes reports whether anything still comes back over the connection. An engine checks it before
+// it sends something unasked that is no event.
 func (l *Line) Passes() bool {
 	l.process.world.mu.Lock()
 	defer l.process.world.mu.Unlock()
 	return !l.connection().down
 }
 
-// Close ends the connection from the side of the process. What it has sent may still arrive.
+// Close closes the connection from the process's side. Requests on their way may still arrive.
 func (l *Line) Close() {
 	l.process.world.mu.Lock()
 	defer l.process.world.mu.Unlock()
@@ -98,7 +100,7 @@ func (l *Line) close() {
 	}
 }
 
-// cut ends it for both sides. Requires World.mu.
+// cut closes the connection for both sides. It requires World.mu.
 func (l *Line) cut() {
 	if !l.down {
 		l.close()
@@ -106,16 +108,17 @@ func (l *Line) cut() {
 	}
 }
 
-// Send sends a request. What it is, and what of the engine it touches, are the same whenever the
-// schedule is run; requests that touch different things do not depend on each other, and ""
-// touches everything. Serve has the engine serve it, now or later, once or twice, also after
-// the line was closed; it is called in a goroutine of its own. Arrive is called with its first
-// answer, if that gets back.
+// Send sends a request. what and touches must be the same whenever the schedule runs. touches names
+// the part of the engine that the request concerns; "" concerns everything. Requests that touch
+// different parts do not depend on each other.
+//
+// The engine serves the request by calling serve in a goroutine of its own: now or later, once or
+// twice, even after the line was closed. arrive is called with the first answer, if that gets back.
 func (l *Line) Send(what, touches string, serve func() (answer any), arrive func(answer any)) {
 	l.send(&event{touches: touches}, what, serve, arrive)
 }
 
-// send sends e, unless nobody is there any more to do so.
+// send sends e, unless the process is dead.
 func (l *Line) send(e *event, what string, serve func() any, arrive func(any)) {
 	w := l.process.world
 	w.mu.Lock()
@@ -130,27 +133,27 @@ func (l *Line) send(e *event, what string, serve func() any, arrive func(any)) {
 	w.post(e)
 }
 
-// Beat is a message that keeps a line or a session alive. It goes the way of Send, but nothing is
-// chosen for it: it is late, or lost, with its line and its process alone.
+// Beat sends a message that keeps a line or a session alive. It is like Send, but is never chosen
+// for a change: it is late or lost only with its line and its process.
 func (l *Line) Beat(what string, serve func() (answer any), arrive func(answer any)) {
 	l.send(&event{touches: what, beat: true, timing: timing{decided: true}}, what, serve, arrive)
 }
 
-// Dial is what a process sends first over a line, and waits for before it sends anything else. It goes the way of Send. Where it is
-// late, calls may end before they have left, such as a release: something may be left behind, as
-// where a message was lost.
+// Dial sends the first message of a line, whose answer the process awaits before it sends others.
+// It is like Send. If it is late, calls such as a release may end before they were sent. Then
+// something may be left behind, as if a message was lost.
 func (l *Line) Dial(what string, serve func() (answer any), arrive func(answer any)) {
 	l.send(&event{dials: true}, what, serve, arrive)
 }
 
-// Push passes on what the engine says unasked. It is lost when the line is down.
+// Push delivers an unasked message of the engine. It is lost if the line is down.
 func (l *Line) Push(what string, arrive func()) {
 	w := l.process.world
 	w.post(&event{kind: push, process: l.process, label: l.process.name + " " + what, line: l, happen: arrive})
 }
 
-// Call is a request on a line of its own: serve is what Send says. It returns the answer, or [ErrCut], or
-// the cause when ctx ends before; then the request may still be served.
+// Call sends a request on a line of its own; serve is as for Send. It returns the answer, or
+// [ErrCut], or the error of ctx if that ends first. After an error the request may still be served.
 func (p *Process) Call(ctx context.Context, what, touches string, serve func() any) (any, error) {
 	answers, cut := make(chan any, 1), make(chan struct{})
 	l := p.Line(func() { close(cut) })
@@ -178,7 +181,7 @@ func (p *Process) called(heard bool) {
 	}
 }
 
-// unanswered is how many calls have ended without an answer.
+// unanswered returns how many calls have ended without an answer.
 func (p *Process) unanswered() int {
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()

@@ -11,10 +11,11 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Link puts the network between the process and d, which answers without one, such as a driver
-// in memory. What d does when a call is served counts for the engine called name, of which a
-// process may use several. A call that is served when its caller has gone, or once more, takes
-// no effect once a later one of the same claim has returned, or, but for Try, was served.
+// Link puts the network between the process and d, a driver that answers without one, such as a
+// driver in memory. d serves calls to the engine called name, of which a process may use several.
+//
+// A call may be served twice, or after its caller has gone. It then has no effect if a later call
+// of the same claim has returned, or, except for Try, if a later call was served.
 func (p *Process) Link(name string, d driver.Driver) driver.Driver {
 	l := &link{process: p, name: name, inner: d}
 	l.pushes = p.Line(func() {})
@@ -38,10 +39,10 @@ func (l *link) Close() error {
 	return l.inner.Close()
 }
 
-// at is where the engine has a resource.
+// at returns the place of a resource in the engine.
 func (l *link) at(resource string) place { return place{l.name, resource} }
 
-// of is what a call for a resource touches.
+// of returns what a call for a resource touches.
 func (l *link) of(resource string) string { return l.at(resource).String() }
 
 // what names a kind of call.
@@ -56,31 +57,42 @@ func (l *link) Claim(req driver.Request) (driver.Claim, error) {
 	if lost := req.Lost; lost != nil {
 		req.Lost = func(cause error) { l.pushes.Push(l.what("hears of its loss"), func() { lost(cause) }) }
 	}
+	c := &linkClaim{link: l, wanted: req.Wanted}
+	if c.wanted != nil {
+		req.Wanted = c.recall
+	}
 	inner, err := l.inner.Claim(req)
 	if err != nil {
 		return nil, err
 	}
-	return &linkClaim{link: l, inner: inner, req: req}, nil
+	c.inner, c.req = inner, req
+	return c, nil
 }
 
-// A linkClaim is a claim beyond the network.
+// A linkClaim is a claim on the other side of the network.
 type linkClaim struct {
-	link  *link
-	inner driver.Claim
-	req   driver.Request
+	link   *link
+	inner  driver.Claim
+	req    driver.Request
+	wanted func() // of the request, on this side of the network; nil: nobody wants to know
 
 	mu       sync.Mutex
 	sent     int           // guarded by mu; calls
 	busy     bool          // guarded by mu; one is under way
 	returned int           // guarded by mu; the last call that has returned
 	served   int           // guarded by mu; the last call that was served
-	stopWake chan struct{} // ends what passes the present wake-up on; nil: nothing does
+	over     bool          // guarded by mu; it was released or lost, or refused: a call of Wanted may be from before
+	serving  bool          // guarded by mu; a call is served, whose answer tells of those who wait
+	tells    bool          // guarded by mu; it does
+	granted  bool          // guarded by mu; the engine's last answer, maybe still on its way, was a grant
+	stopWake chan struct{} // ends the goroutine of passWake; nil: there is none
 }
 
-// outcome is what came of a call.
+// outcome is the result of a call.
 type outcome struct {
-	grant driver.Grant
-	err   error
+	grant  driver.Grant
+	err    error
+	wanted bool // others wait
 }
 
 func (o outcome) String() string {
@@ -92,8 +104,9 @@ func (o outcome) String() string {
 
 var errTooLate = errors.New("explore: came after a later call")
 
-// enter begins a call: late reports, when it is served, whether it must take no effect any more, as a later one
-// has returned, or for what ends or shortens a lease was served; leave is for when it has returned.
+// enter begins a call. When the call is served, late reports whether it must have no effect: a
+// later call has returned, or one that ends or shortens a lease was served meanwhile. leave is
+// called when the call has returned.
 func (c *linkClaim) enter(op string) (late func() bool, leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,6 +115,7 @@ func (c *linkClaim) enter(op string) (late func() bool, leave func()) {
 	}
 	c.sent++
 	c.busy = true
+	c.over = op == "Release" || op == "Linger" || c.over && op != "Try"
 	n := c.sent
 	late = func() bool {
 		c.mu.Lock()
@@ -125,12 +139,60 @@ func (c *linkClaim) call(ctx context.Context, op string, serve func(ctx context.
 		if late() {
 			return outcome{err: errTooLate}, nil
 		}
-		return serve(ctx), nil
+		return c.tell(op, func() outcome { return serve(ctx) }), nil
 	})
 	if err != nil {
 		return outcome{err: err}
 	}
+	c.hear(o)
 	return o
+}
+
+// tell serves a call, and notes whether the engine has said meanwhile that others wait.
+func (c *linkClaim) tell(op string, serve func() outcome) outcome {
+	c.mu.Lock()
+	c.serving, c.tells = true, false
+	c.mu.Unlock()
+	o := serve()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.serving, o.wanted = false, c.tells
+	switch op {
+	case "Try":
+		c.granted = o.err == nil
+	case "Release", "Linger":
+		c.granted = c.granted && o.err != nil
+	}
+	return o
+}
+
+// hear takes in an answer.
+func (c *linkClaim) hear(o outcome) {
+	c.mu.Lock()
+	c.over = c.over || errors.Is(o.err, driver.ErrLost) || errors.Is(o.err, driver.ErrBusy)
+	wanted := o.wanted && !c.over
+	c.mu.Unlock()
+	if wanted {
+		c.wanted()
+	}
+}
+
+// recall passes on that others wait: with the answer to the call that is served, or unasked.
+func (c *linkClaim) recall() {
+	c.mu.Lock()
+	c.tells = true
+	serving, granted := c.serving, c.granted
+	c.mu.Unlock()
+	if serving {
+		return
+	}
+	c.link.pushes.Push(c.link.what("is wanted"), func() {
+		if granted {
+			c.hear(outcome{wanted: true})
+		} else { // the engine is wrong, and that must show
+			c.wanted()
+		}
+	})
 }
 
 func (c *linkClaim) Try(ctx context.Context) (driver.Grant, error) {
@@ -139,7 +201,7 @@ func (c *linkClaim) Try(ctx context.Context) (driver.Grant, error) {
 	o := c.call(ctx, "Try", func(ctx context.Context) outcome {
 		g, err := c.inner.Try(ctx)
 		w.tried(c.link.at(c.req.Resource), fair, &c.req, g, err)
-		return outcome{g, err}
+		return outcome{grant: g, err: err}
 	})
 	if busy, ok := errors.AsType[*driver.Busy](o.err); ok && busy.Wake != nil {
 		passed := *busy
@@ -153,7 +215,7 @@ func (c *linkClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant,
 	o := c.call(ctx, "Renew", func(ctx context.Context) outcome {
 		g, err := c.inner.Renew(ctx, ttl)
 		c.link.process.world.renewed(c.link.at(c.req.Resource), c.req.Owner, g, err)
-		return outcome{g, err}
+		return outcome{grant: g, err: err}
 	})
 	return o.grant, o.err
 }
@@ -175,8 +237,8 @@ func (c *linkClaim) Note(ctx context.Context, note string) error {
 	return c.call(ctx, "Note", func(ctx context.Context) outcome { return outcome{err: c.inner.Note(ctx, note)} }).err
 }
 
-// LiftFence asks the driver.FenceLifter behind the network, or else the driver.Operator, as who
-// finds no FenceLifter does.
+// LiftFence calls the driver.FenceLifter behind the network, or else the driver.Operator, as
+// callers do that find no FenceLifter.
 func (c *linkClaim) LiftFence(ctx context.Context, fence uint64) error {
 	lift := func(ctx context.Context) error { return driver.ErrUnsupported }
 	if inner, ok := c.inner.(driver.FenceLifter); ok {
@@ -187,7 +249,7 @@ func (c *linkClaim) LiftFence(ctx context.Context, fence uint64) error {
 	return c.call(ctx, "LiftFence", func(ctx context.Context) outcome { return outcome{err: lift(ctx)} }).err
 }
 
-// passWake returns a channel that closes when the network has brought the news that wake has.
+// passWake returns a channel that closes when the network has delivered the wake-up.
 func (c *linkClaim) passWake(wake <-chan struct{}) <-chan struct{} {
 	out, stop := make(chan struct{}), make(chan struct{})
 	c.stopWake = stop
@@ -209,7 +271,7 @@ func (c *linkClaim) endWake() {
 	}
 }
 
-// operate asks the driver.Operator behind the network.
+// operate calls the driver.Operator behind the network.
 func operate[T any](ctx context.Context, l *link, op, touches string, serve func(ctx context.Context, inner driver.Operator) (T, error)) (T, error) {
 	inner, ok := l.inner.(driver.Operator)
 	if !ok {
@@ -219,7 +281,7 @@ func operate[T any](ctx context.Context, l *link, op, touches string, serve func
 	return ask(ctx, l, op, touches, func(ctx context.Context) (T, error) { return serve(ctx, inner) })
 }
 
-// ask carries a call, which counts as open until its answer has come.
+// ask sends a call, which counts as open until its answer has come.
 func ask[T any](ctx context.Context, l *link, op, touches string, serve func(ctx context.Context) (T, error)) (T, error) {
 	w, served := l.process.world, context.WithoutCancel(ctx)
 	w.asked(1)
@@ -235,13 +297,13 @@ func ask[T any](ctx context.Context, l *link, op, touches string, serve func(ctx
 	return a.(reply[T]).value, a.(reply[T]).err
 }
 
-// A reply is what came of a call.
+// A reply is the result of a call.
 type reply[T any] struct {
 	value T
 	err   error
 }
 
-// String prints what a person wants to know of it.
+// String returns a text for people.
 func (r reply[T]) String() string {
 	if r.err != nil {
 		return r.err.Error()
@@ -249,14 +311,14 @@ func (r reply[T]) String() string {
 	return fmt.Sprint(r.value)
 }
 
-// Inspect asks the driver.Operator behind the network.
+// Inspect calls the driver.Operator behind the network.
 func (l *link) Inspect(ctx context.Context, resource string) (driver.State, error) {
 	return operate(ctx, l, "Inspect", l.of(resource), func(ctx context.Context, inner driver.Operator) (driver.State, error) {
 		return inner.Inspect(ctx, resource)
 	})
 }
 
-// List asks the driver.Operator behind the network.
+// List calls the driver.Operator behind the network.
 func (l *link) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
 	type page struct {
 		states []driver.State
@@ -269,7 +331,7 @@ func (l *link) List(ctx context.Context, prefix, after string, limit int) ([]dri
 	return p.states, p.next, err
 }
 
-// Evict asks the driver.Operator behind the network.
+// Evict calls the driver.Operator behind the network.
 func (l *link) Evict(ctx context.Context, resource, owner, reason string) error {
 	_, err := operate(ctx, l, "Evict", l.of(resource), func(ctx context.Context, inner driver.Operator) (struct{}, error) {
 		err := inner.Evict(ctx, resource, owner, reason)
@@ -279,10 +341,18 @@ func (l *link) Evict(ctx context.Context, resource, owner, reason string) error 
 	return err
 }
 
-// RaiseFence asks the driver.Operator behind the network.
+// RaiseFence calls the driver.Operator behind the network.
 func (l *link) RaiseFence(ctx context.Context, resource string, fence uint64) error {
 	_, err := operate(ctx, l, "RaiseFence", l.of(resource), func(ctx context.Context, inner driver.Operator) (struct{}, error) {
 		return struct{}{}, inner.RaiseFence(ctx, resource, fence)
+	})
+	return err
+}
+
+// SetLimit asks the driver.Operator behind the network.
+func (l *link) SetLimit(ctx context.Context, resource string, limit int) error {
+	_, err := operate(ctx, l, "SetLimit", l.of(resource), func(ctx context.Context, inner driver.Operator) (struct{}, error) {
+		return struct{}{}, inner.SetLimit(ctx, resource, limit)
 	})
 	return err
 }
@@ -293,7 +363,7 @@ type batchLink struct {
 	all driver.BatchRenewer
 }
 
-// RenewAll has all renewals served together: they are lost, or late, as one.
+// RenewAll sends all renewals as one message: they are lost, or late, together.
 func (l *batchLink) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	var lates []func() bool
 	for _, r := range renewals {
@@ -309,6 +379,7 @@ func (l *batchLink) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 			r.Err = err
 		} else {
 			r.Grant, r.Err = served[i].grant, served[i].err
+			r.Claim.(*linkClaim).hear(served[i])
 		}
 	}
 }
@@ -324,11 +395,22 @@ func (l *batchLink) serve(ctx context.Context, renewals []driver.Renewal, lates 
 			inTime, at = append(inTime, driver.Renewal{Claim: r.Claim.(*linkClaim).inner, TTL: r.TTL}), append(at, i)
 		}
 	}
-	l.all.RenewAll(ctx, inTime)
+	serve := func() outcome {
+		l.all.RenewAll(ctx, inTime)
+		return outcome{}
+	}
+	for _, i := range at {
+		all := serve
+		serve = func() outcome {
+			answers[i] = renewals[i].Claim.(*linkClaim).tell("RenewAll", all)
+			return outcome{}
+		}
+	}
+	serve()
 	for i, r := range inTime {
 		req := &renewals[at[i]].Claim.(*linkClaim).req
 		l.process.world.renewed(l.at(req.Resource), req.Owner, r.Grant, r.Err)
-		answers[at[i]] = outcome{r.Grant, r.Err}
+		answers[at[i]].grant, answers[at[i]].err = r.Grant, r.Err
 	}
 	return answers
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// post has the network take e.
+// post hands e to the network.
 func (w *World) post(e *event) {
 	e.posted = time.Now()
 	w.mu.Lock()
@@ -20,8 +20,8 @@ func (w *World) post(e *event) {
 	}
 }
 
-// collect puts what was posted since the last time at the end of what is pending, in an order
-// that does not depend on how goroutines ran, but keeps that of each line, and gives it its name.
+// collect appends what was posted since the last time to what is pending, and gives it names. The
+// order does not depend on how goroutines ran, but keeps the order of each line.
 func (w *World) collect() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

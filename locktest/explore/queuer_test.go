@@ -22,7 +22,7 @@ import (
 
 // TestCaslockPlaces explores caslock on a store that keeps a place for each waiter, numbers what it writes and tells of it.
 func TestCaslockPlaces(t *testing.T) {
-	explore.Run(t, explore.Harness{Name: "caslock, places", For: time.Second, Settle: 80 * time.Second, Scenarios: unlessLong("three", "try"), Known: []string{
+	explore.Run(t, explore.Harness{Name: "caslock, places", For: time.Second, Settle: 80 * time.Second, Scenarios: unlessLong("three", "try", "recall"), Known: []string{
 		// A watch that has missed something, and does not begin anew; one that ends while a call to the store hangs.
 		"three; p2 hears of a change 1 = lose; p2 watch 2 = hang",
 		"pairs; p2 write 4 = die; p1 hears of a change 4 = lose",

@@ -10,7 +10,8 @@ type scenario struct {
 	needs func(f driver.Features) bool // nil: nothing
 	does  string                       // for people
 	apart bool                         // each client has a Locker of its own, so that those of a process contend too
-	// scripts are those of the clients of each process, by what they share.
+	asks  bool                         // claims want to know of others who wait; each client has a Locker of its own
+	// scripts returns the scripts of the clients of each process, by what they share.
 	scripts func() [][]func(c *client)
 }
 
@@ -189,6 +190,12 @@ var scenarios = []scenario{
 				{holds(2, 0.2, wish{})},
 			}
 		},
+	},
+	{
+		name: "recall", does: "three processes acquire, of which two release when others wait",
+		needs: func(f driver.Features) bool { return f.Tells },
+		apart: true, asks: true,
+		scripts: of(process{yields(0.1)}, process{after(0.4, yields(0.1))}, process{after(0.6, holds(1, 0.1, wish{}))}),
 	},
 	{
 		name: "inherit", does: "one leaves to a second process a lease that was handed over to it, beside a third",

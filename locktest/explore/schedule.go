@@ -21,8 +21,8 @@ type result struct {
 	events    int
 }
 
-// hung is how long one schedule may take by the real clock: what is blocked where synctest does
-// not see it, such as by a mutex that somebody holds while it waits, would never go on.
+// hung is how long one schedule may take by the real clock. A goroutine that is blocked where
+// synctest does not see it, such as on a mutex whose holder waits, would never continue.
 const hung = 90 * time.Second
 
 // play runs one schedule.
@@ -60,7 +60,7 @@ func (w *World) play(t *testing.T, sc *scenario) {
 		p := &Process{world: w, name: name}
 		w.processes = append(w.processes, p)
 		d := connect(p)
-		w.fair = d.Features().Fair
+		w.fair, w.recalls = d.Features().Fair, d.Features().Recalls
 		drivers = append(drivers, d)
 		return d
 	}
@@ -71,11 +71,15 @@ func (w *World) play(t *testing.T, sc *scenario) {
 		d := open(name)
 		var locker *leasehold.Locker
 		for _, script := range scripts {
-			if locker == nil || sc.apart {
-				locker = locks(d, name)
+			c := &client{world: w, process: w.processes[i], name: fmt.Sprint("c", len(w.clients)+1)}
+			if its := d; locker == nil || sc.apart {
+				if sc.asks {
+					its = asking(d, c)
+				}
+				locker = locks(its, name)
 				lockers = append(lockers, locker)
 			}
-			c := &client{world: w, process: w.processes[i], locker: locker, name: fmt.Sprint("c", len(w.clients)+1)}
+			c.locker = locker
 			w.clients = append(w.clients, c)
 			go func() {
 				script(c)

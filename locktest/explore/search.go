@@ -149,9 +149,8 @@ func (s *search) inOrder() *finding {
 	return nil
 }
 
-// deepen goes through the schedules that have changes and n more after them. Those that go on
-// from one in which the same has happened as in another, but for the order of what is
-// independent, are no others than those that go on from that.
+// deepen tries the schedules with changes and n more after them. If two schedules differ only in
+// the order of independent events, it continues only one of them.
 func (s *search) deepen(changes []change, n int) *finding {
 	p := &plan{changes: changes}
 	r, found := s.play(p)
@@ -226,8 +225,8 @@ func (s *search) atRandom() *finding {
 	return nil
 }
 
-// chance is that of a change at an event, for so many in a schedule: the same at each event, or at each kind of
-// event, of which some come once and others all the time.
+// chance returns the probability of a change at an event, for so many changes in a schedule. It is
+// the same at each event, or for each kind of event: some kinds come once and others all the time.
 func (s *search) chance(changes int, byKind bool) func(label string) float64 {
 	points := 0
 	for _, n := range s.plain {

@@ -24,7 +24,7 @@ func (w *World) checkState() {
 	}
 }
 
-// names are the one resource of all scenarios, and those of which somebody has had a lease.
+// names returns the one resource of all scenarios, and others of which somebody has had a lease.
 func (w *World) names() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -39,3 +39,26 @@ func TestStreams(t *testing.T) {
 		}
 	})
 }
+
+// What the engine says unasked is lost alone, but with the connection where the protocol keeps that whole.
+func TestLostPush(t *testing.T) {
+	for _, once := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(&Harness{TTL: time.Second}, &plan{changes: []change{{"p1 a 1", "lose"}}})
+			p := &Process{world: w, name: "p1"}
+			cut := false
+			l := p.Line(func() { cut = true })
+			if once {
+				l.Once()
+			}
+			var came []string
+			for _, what := range []string{"a", "b"} {
+				l.Push(what, func() { came = append(came, what) })
+			}
+			w.run(func() bool { return len(w.pending) == 0 })
+			if want := map[bool]int{false: 1, true: 0}[once]; cut != once || len(came) != want {
+				t.Errorf("Once %v: %q came, cut: %v; want %d to come", once, came, cut, want)
+			}
+		})
+	}
+}

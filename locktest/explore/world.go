@@ -58,6 +58,7 @@ type checks struct {
 	told      locktest.Pairs
 	seen      map[string]driver.State // of the engine, after the last event
 	fair      bool                    // the engine is
+	recalls   bool                    // the engine tells holders at once of those who wait
 }
 
 // A journal is what there is to tell of the schedule.
@@ -104,7 +105,7 @@ func (w *World) tell(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf("%8.3f  ", w.now().Seconds())+fmt.Sprintf(format, args...))
 }
 
-// noteState counts the state that everything is in, as far as it can be told.
+// noteState counts the state that everything is in, as far as it is known.
 func (w *World) noteState() {
 	if w.states == nil {
 		return

@@ -1,6 +1,7 @@
 // What has happened to a lock, as sentences.
 
 import { html } from './html.js'
+import { renews } from './lease.js'
 import { LockLink } from './parts/small.js'
 import { Text, who } from './text.js'
 import { ago, clock, say, time } from './words.js'
@@ -23,7 +24,7 @@ function how (entry) {
 const join = (words) => !words || words.startsWith(',') ? words : ` ${words}`
 
 // A lease that nobody renewed, or meant to, was not lost when its time was over.
-const isLoss = (entry) => entry.details ? !entry.details.kind : entry.held_ms > entry.silent_ms
+const isLoss = (entry) => entry.details ? renews(entry.details.kind) : entry.held_ms > entry.silent_ms
 
 /** The kind of an entry, as a word: leases that expired were lost, or ran out. */
 export const kindOf = (entry) => entry.kind === 'expired' && !isLoss(entry) ? 'ranOut' : entry.kind

@@ -34,8 +34,11 @@ export function watch (states, began) {
 
 const keyOf = (name, holder) => JSON.stringify([name, holder.handle ?? '', holder.token])
 
-/** Whether somebody means to renew a lease: who tells details and no kind does, and of others who has done so. */
-export const isRenewed = (holder) => holder.details ? !holder.details.kind : holder.held_ms > 0 && holder.held_ms - holder.renewed_ms >= FIRST
+/** Whether a program renews leases of that kind. */
+export const renews = (kind) => !kind || kind === 'keeps'
+
+/** Whether somebody means to renew a lease: of those who tell details by their kind, and of others who has done so. */
+export const isRenewed = (holder) => holder.details ? renews(holder.details.kind) : holder.held_ms > 0 && holder.held_ms - holder.renewed_ms >= FIRST
 
 /**
  * What a lease's time comes to: its tone (good, late, calm or unknown), the share of its TTL that is left,
@@ -67,7 +70,7 @@ export function stateOf (state, look) {
   if (holders.length === 0) return state.holders.length > 0 ? 'done' : 'free'
   if (holders.some((holder) => leaseOf(state.name, holder, look).tone === 'late')) return 'late'
   if (holders.some((holder) => holder.details?.kind === 'reserved')) return 'reserved'
-  return 'held'
+  return holders.every((holder) => holder.details?.kind === 'keeps') ? 'keeps' : 'held'
 }
 
 /** What a lock was when the look was answered, however long ago that is. */

@@ -45,11 +45,11 @@ export const columns = {
 }
 
 /** Filters by what the service does not: the states that the select offers. */
-export const states = ['held', 'late', 'waited', 'reserved', 'shared', 'done']
+export const states = ['held', 'keeps', 'late', 'waited', 'reserved', 'shared', 'done']
 
 const inState = (state, wanted, look) => wanted === 'waited' ? state.waiters.length > 0
   : wanted === 'shared' ? first(state).mode === 'shared'
-  : wanted === 'held' ? ['held', 'late', 'reserved'].includes(lastStateOf(state, look))
+  : wanted === 'held' ? ['held', 'keeps', 'late', 'reserved'].includes(lastStateOf(state, look))
   : lastStateOf(state, look) === wanted
 
 const includes = (parts, wanted) => parts.some((part) => text(part).toLowerCase().includes(wanted.toLowerCase()))

@@ -20,8 +20,8 @@ const LONG = 20 // seconds; what is waited for comes long before, even on a busy
 const started = []
 let server, client, name
 
-async function serve (listen = '127.0.0.1:0', options = []) {
-  const process_ = spawn(process.env.LEASEHOLD_COMMAND, ['--store', process.env.LEASEHOLD_STORE, 'serve', '--listen', listen, ...options],
+async function serve (listen = '127.0.0.1:0', options = [], store = process.env.LEASEHOLD_STORE) {
+  const process_ = spawn(process.env.LEASEHOLD_COMMAND, ['--store', store, 'serve', '--listen', listen, ...options],
     { stdio: ['ignore', 'ignore', 'pipe'] })
   const gone = new Promise((resolve) => process_.once('exit', resolve))
   const instance = {
@@ -82,6 +82,12 @@ async function silent () {
   await new Promise((resolve) => listens.listen(0, '127.0.0.1', resolve))
   started.push({ kill: () => { listens.close(); for (const socket of sockets) socket.destroy() } })
   return `http://127.0.0.1:${listens.address().port}`
+}
+
+// telling is the url of an instance whose store notifies holders that others wait.
+async function telling () {
+  const { recalls } = await client.features()
+  return recalls ? server.url : (await serve('127.0.0.1:0', [], 'memory:')).url
 }
 
 async function until (condition) {
@@ -181,6 +187,79 @@ test('a lease is renewed', async () => {
   lease.check()
   await assert.rejects(client.acquire(name, { wait: 0 }), Busy)
   await lease.release()
+})
+
+test('a holder hears that others wait', async () => {
+  const client = new Client(await telling())
+  const calls = []
+  const lease = await client.acquire(name, { ttl: 10 * LONG, onWanted: (wanted) => calls.push(wanted) })
+  await assert.rejects(client.acquire(name, { wait: 0 }), Busy)
+  await lease.extend()
+  assert.ok(!lease.wanted.aborted) // by one that passed by
+  const waiter = client.acquire(name, { wait: LONG })
+  await until(() => calls.length > 0)
+  assert.ok(lease.wanted.aborted)
+  await lease.extend()
+  await lease.release()
+  const second = await waiter
+  assert.ok(second.token > lease.token)
+  assert.ok(!second.wanted.aborted)
+  await second.release()
+  assert.deepEqual(calls, [lease])
+})
+
+test('who does not ask is not told', async () => {
+  const url = await telling()
+  const between = await front(url)
+  const lease = await new Client(between.url).acquire(name, { ttl: LONG })
+  const waiter = new Client(url).acquire(name, { wait: LONG })
+  await until(async () => (await new Client(url).show(name)).waiters.length > 0)
+  await lease.extend()
+  assert.ok(!lease.wanted.aborted)
+  assert.ok(between.calls.every((call) => call.name === name && !('wanted' in call))) // a stream has no body
+  await lease.release()
+  await (await waiter).release()
+})
+
+test('a notice that is lost comes with a renewal', async () => {
+  const url = await telling()
+  for (const says of [HANG, 'event: open\ndata: {}\n\n']) { // a proxy that keeps the stream back, and one that cuts it
+    const between = await front(url)
+    between.says['/v1/events'] = says
+    const lease = await new Client(between.url).acquire(name, { ttl: 6, yields: true })
+    const waiter = new Client(url).acquire(name, { wait: LONG })
+    await until(() => lease.wanted.aborted)
+    await lease.release()
+    await (await waiter).release()
+    assert.ok(between.calls.filter((call) => call.ttl_ms).every((call) => call.wanted)) // renewals too
+  }
+})
+
+test('one that others wait for is told with its grant', async () => {
+  const client = new Client(await telling())
+  const first = await client.acquire(name, { ttl: LONG })
+  const second = client.acquire(name, { wait: LONG, yields: true })
+  await until(async () => (await client.show(name)).waiters.length === 1)
+  const third = client.acquire(name, { wait: LONG })
+  await until(async () => (await client.show(name)).waiters.length === 2)
+  await first.release()
+  const lease = await second
+  await until(() => lease.wanted.aborted)
+  await lease.release()
+  await (await third).release()
+})
+
+test('details say who holds', async () => {
+  const said = { host: 'web-7', link: 'https://ci.example/7', labels: { team: 'payments' }, text: 'nightly' }
+  const holder = async (options) => client.withLease(name, options, async () => (await client.show(name)).holders[0])
+  const { note, details } = await holder({ details: said })
+  assert.equal(note, 'nightly')
+  assert.deepEqual({ ...details, ...said }, details)
+  assert.equal(details.pid, process.pid)
+  assert.equal((await holder({ note: 'a note' })).details.host, os.hostname())
+  assert.equal((await holder({ note: 'n'.repeat(4000) })).note.length, 4000)
+  await assert.rejects(client.acquire(name, { note: 'one', details: { text: 'another' } }), TypeError)
+  await assert.rejects(client.acquire(name, { details: { link: 'javascript:alert(1)' } }), Refused)
 })
 
 test('a section that throws releases', async () => {
@@ -410,6 +489,21 @@ test('a wrong token is unauthorized', async () => {
     const { holders: [holder] } = await known.show(name)
     await assert.rejects(known.evict(name, holder.handle, 'no'), (err) => err instanceof Unauthorized && err.status === 403 && err.code === 'denied')
   })
+})
+
+test('a wanted holder that is killed', async () => {
+  const url = await telling()
+  const client = new Client(url)
+  const program = spawn(process.execPath, [fileURLToPath(new URL('holder.mjs', import.meta.url)), url, name, '2', 'yields'], { stdio: ['ignore', 'pipe', 'inherit'] })
+  started.push({ kill: () => program.kill('SIGKILL') })
+  const lines = createInterface({ input: program.stdout })[Symbol.asyncIterator]()
+  const token = BigInt(JSON.parse((await lines.next()).value).token)
+  const waiter = client.acquire(name, { wait: LONG })
+  assert.deepEqual(JSON.parse((await lines.next()).value), { wanted: true })
+  program.kill('SIGKILL')
+  const lease = await waiter
+  assert.ok(lease.token > token)
+  await lease.release()
 })
 
 test('a stopped process does not believe that it holds', async () => {

@@ -1,18 +1,23 @@
 // Uses every name of the package, for tsc.
 import {
   Busy, Client, Lease, LeaseholdError, Lost, Refused, Released, Unauthorized, Unknown,
-  type AcquireOptions, type ClientOptions, type Features, type Holder, type Lock, type Mode, type Waiter
+  type AcquireOptions, type ClientOptions, type Details, type Features, type Holder, type Lock, type Mode, type Waiter
 } from 'leasehold'
 
 const options: ClientOptions = { token: 'secret', timeout: 1 }
 const client = new Client('http://localhost', options)
 const mode: Mode = 'shared'
-const how: AcquireOptions = { ttl: 30, wait: 5, mode, limit: 2, note: 'ci', atLeast: 1.5, signal: AbortSignal.timeout(1000) }
+const details: Details = { host: 'a', user: 'b', pid: 1, program: 'c', link: 'https://d.example', labels: { e: 'f' }, text: 'ci' }
+const how: AcquireOptions = {
+  details,
+  yields: true,
+  onWanted: (wanted) => { console.log(wanted.name) }, ttl: 30, wait: 5, mode, limit: 2, note: 'ci', atLeast: 1.5, signal: AbortSignal.timeout(1000) }
 
 export async function use (): Promise<string> {
   const lease: Lease = await client.acquire('a', how)
   const seconds: number = await lease.extend() + await lease.extend(60) + lease.left
   const signal: AbortSignal = lease.signal
+  const wanted: AbortSignal = lease.wanted
   lease.check()
   await lease.release()
   const token: bigint = await client.withLease('a', (held) => held.token)
@@ -22,7 +27,7 @@ export async function use (): Promise<string> {
   const { holders, waiters }: { holders: Holder[], waiters: Waiter[] } = await client.show('a')
   for (const holder of holders) await client.evict('a', holder.handle, holder.note)
   const features: Features = await client.features()
-  return [seconds, signal.aborted, token, text, next, waiters.length, features.fair].join()
+  return [seconds, signal.aborted, wanted.aborted, token, text, next, waiters.length, features.fair].join()
 }
 
 export function errors (err: unknown): string {

@@ -30,9 +30,9 @@ LONG = 20.0  # what is waited for comes long before, even on a busy machine
 class Instance:
     """A process that serves the store."""
 
-    def __init__(self, test, listen="127.0.0.1:0", options=()):
+    def __init__(self, test, listen="127.0.0.1:0", options=(), store=None):
         self.process = subprocess.Popen(
-            [os.environ["LEASEHOLD_COMMAND"], "--store", os.environ["LEASEHOLD_STORE"], "serve", "--listen", listen, *options],
+            [os.environ["LEASEHOLD_COMMAND"], "--store", store or os.environ["LEASEHOLD_STORE"], "serve", "--listen", listen, *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         test.addCleanup(self.kill)
         self.said = []
@@ -59,6 +59,26 @@ class Instance:
             self.process.kill()
         self.process.wait()
         self.process.stdout.close()
+
+
+def telling(test, server):
+    """An instance whose store notifies holders that others wait."""
+    with urllib.request.urlopen(server.url + "/v1/features") as answer:
+        return server if json.load(answer)["recalls"] else Instance(test, store="memory:")
+
+
+def dead(test):
+    """An address that answers no attempt to connect: its backlog is full."""
+    listener = socket.socket()
+    test.addCleanup(listener.close)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(0)
+    for _ in range(4):
+        filler = socket.socket()
+        test.addCleanup(filler.close)
+        filler.setblocking(False)
+        filler.connect_ex(listener.getsockname())
+    return listener.getsockname()
 
 
 def guarded(test, token):

@@ -1,7 +1,8 @@
-"""Holds NAME at URL for TTL seconds: holder.py sync|async|check URL NAME TTL.
+"""Holds NAME at URL for TTL seconds: holder.py sync|async|check|yields URL NAME TTL.
 
 It prints {"token"} when it holds; and at the end {"ended", "believed"}: the name of the error, and the last time, by
-CLOCK_MONOTONIC, at which lease.check() said that it held. Of sync, an exception ends the section and nothing asks."""
+CLOCK_MONOTONIC, at which lease.check() said that it held. Of sync, an exception ends the section and nothing asks. Of yields,
+it prints {"wanted"} when others wait, and goes on."""
 
 import asyncio
 import json
@@ -20,8 +21,11 @@ def say(**what):
 
 def section():
     global believed
-    with Client(url).lock(name, ttl=ttl, interrupt=mode == "sync") as lease:
+    with Client(url).lock(name, ttl=ttl, interrupt=mode == "sync", yields=mode == "yields") as lease:
         say(token=lease.token)
+        if mode == "yields":
+            lease.wanted.wait()
+            say(wanted=True)
         while True:
             before = time.monotonic()
             if mode == "check":

@@ -10,7 +10,7 @@ import unittest.mock
 
 from leasehold import AsyncClient, Busy, Client, Lost, Refused, Released, Unauthorized, Unknown
 
-from harness import DROP, HANG, LONG, Front, Instance, Program, Served, guarded, silent
+from harness import DROP, HANG, LONG, Front, Instance, Program, Served, guarded, silent, telling
 
 
 async def until(condition):
@@ -83,6 +83,38 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
             await until(lambda: lease._term.deadline > first + 2)
             with self.assertRaises(Busy):
                 await self.client.acquire(self.name, wait=0.1)
+
+    async def test_a_holder_hears_that_others_wait(self):
+        client, calls = AsyncClient(telling(self, self.server).url), []
+        async with client.lock(self.name, ttl=10 * LONG, on_wanted=calls.append) as lease:
+            with self.assertRaises(Busy):
+                await client.acquire(self.name, wait=0)
+            await lease.extend()
+            self.assertFalse(lease.wanted.is_set())  # by one that passed by
+            waiter = asyncio.create_task(client.acquire(self.name, wait=LONG))
+            await asyncio.wait_for(lease.wanted.wait(), LONG)
+            await until(lambda: calls == [lease])
+            await lease.extend()
+        async with await waiter as second:
+            self.assertGreater(second.token, lease.token)
+        self.assertEqual(calls, [lease])
+        await until(lambda: len(asyncio.all_tasks()) == 1)
+
+    async def test_a_notice_that_is_lost_comes_with_a_renewal(self):
+        server = telling(self, self.server)
+        for says in (HANG, b"event: open\ndata: {}\n\n"):  # a proxy that keeps the stream back, and one that cuts it
+            front = Front(self, server.url)
+            front.says = {"/v1/events": says}
+            async with AsyncClient(front.url).lock(self.name, ttl=6, yields=True) as lease:
+                waiter = asyncio.create_task(AsyncClient(server.url).acquire(self.name, wait=LONG))
+                await asyncio.wait_for(lease.wanted.wait(), LONG)
+            await (await waiter).release()
+
+    async def test_details_say_who_holds(self):
+        async with self.client.lock(self.name, details={"text": "nightly", "labels": {"team": "payments"}}):
+            holder = (await self.holders())[0]
+        self.assertEqual((holder["note"], holder["details"]["labels"]), ("nightly", {"team": "payments"}))
+        self.assertEqual(holder["details"]["host"], socket.gethostname())
 
     async def test_a_cancelled_wait_leaves_no_place(self):
         async with self.client.lock(self.name):

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import threading
 import time
 import unittest
@@ -14,7 +15,13 @@ import leasehold
 from leasehold import Busy, Client, Lost, Refused, Released, Unauthorized, Unknown
 from leasehold import _claim, _sync
 
-from harness import DROP, HANG, LONG, Front, Instance, Program, Served, guarded, silent, until
+from harness import DROP, HANG, LONG, Front, Instance, Program, Served, dead, guarded, silent, telling, until
+
+
+def json_event(owner):
+    """A stream that says that others wait for the lease."""
+    handle = "x~" + _claim.Ears(owner)._handle
+    return b"event: wanted\ndata: " + json.dumps({"handle": handle}).encode() + b"\n\n"
 
 
 class TestClient(Served, unittest.TestCase):
@@ -432,6 +439,147 @@ class TestClient(Served, unittest.TestCase):
                     until(lambda: False)
         self.assertTrue(lost.exception.args)
         self.assertTrue(outer.lost.is_set())
+
+    def waiter(self, client):
+        """Waits for the lock in a thread, and returns what it is granted."""
+        got = []
+
+        def wait():
+            with client.acquire(self.name, wait=LONG) as lease:
+                got.append(lease.token)
+        thread = threading.Thread(target=wait)
+        thread.start()
+        self.addCleanup(thread.join)
+        return got
+
+    def test_a_holder_hears_that_others_wait(self):
+        client, calls = Client(telling(self, self.server).url), []
+        with client.lock(self.name, ttl=10 * LONG, on_wanted=calls.append) as lease:
+            with self.assertRaises(Busy):
+                client.acquire(self.name, wait=0)
+            lease.extend()
+            self.assertFalse(lease.wanted.is_set())  # by one that passed by
+            got = self.waiter(client)
+            self.assertTrue(lease.wanted.wait(LONG))
+            until(lambda: calls == [lease])
+            lease.extend()
+            self.assertEqual(got, [])
+        until(lambda: got)
+        self.assertGreater(got[0], lease.token)
+        self.assertEqual(calls, [lease])
+        until(lambda: "leasehold-" + self.name not in [thread.name for thread in threading.enumerate()])
+
+    def test_who_does_not_ask_is_not_told(self):
+        server = telling(self, self.server)
+        front = Front(self, server.url)
+        with Client(front.url).lock(self.name, ttl=LONG) as lease:
+            got = self.waiter(Client(server.url))
+            until(lambda: Client(server.url).show(self.name)["waiters"])
+            lease.extend()
+            self.assertFalse(lease.wanted.is_set())
+        until(lambda: got)
+        self.assertNotIn({}, front.calls)  # a call without a body: a stream
+        self.assertFalse([call for call in front.calls if "wanted" in call])
+
+    def test_one_that_waits_already(self):
+        client = Client(telling(self, self.server).url)
+        with client.lock(self.name, ttl=LONG):
+            def second():
+                with client.lock(self.name, ttl=10 * LONG, yields=True) as lease:
+                    told.append(lease.wanted.wait(LONG))
+            told = []
+            thread = threading.Thread(target=second)
+            thread.start()
+            until(lambda: len(client.show(self.name)["waiters"]) == 1)
+            got = self.waiter(client)
+            until(lambda: len(client.show(self.name)["waiters"]) == 2)
+        thread.join()
+        self.assertEqual(told, [True])
+        until(lambda: got)
+
+    def test_a_notice_that_is_lost_comes_with_a_renewal(self):
+        server = telling(self, self.server)
+        for says in (HANG, b"event: open\ndata: {}\n\n"):  # a proxy that keeps the stream back, and one that cuts it
+            front = Front(self, server.url)
+            front.says = {"/v1/events": says}
+            with Client(front.url).lock(self.name, ttl=6, yields=True) as lease:
+                got = self.waiter(Client(server.url))
+                self.assertTrue(lease.wanted.wait(LONG))
+            until(lambda: got)
+            self.assertTrue(all(call.get("wanted") for call in front.calls if "ttl_ms" in call))  # renewals too
+
+    def test_a_stream_that_ends_is_opened_again(self):
+        server = telling(self, self.server)
+        front = Front(self, server.url)
+        front.says = {"/v1/events": b"event: open\ndata: {}\n\n"}
+        heard = []
+        with Client(front.url).lock(self.name, ttl=100 * LONG, on_wanted=lambda lease: heard.append(lease.left())) as lease:
+            until(lambda: front.calls.count({}) > 1)
+            got = self.waiter(Client(server.url))
+            until(lambda: Client(server.url).show(self.name)["waiters"])
+            front.says = {"/v1/events": json_event(lease.owner)}
+            self.assertTrue(lease.wanted.wait(LONG))
+        until(lambda: got and heard)
+
+    def test_a_wanted_holder_that_is_killed(self):
+        server = telling(self, self.server)
+        client = Client(server.url)
+        program = Program(self, "yields", server.url, self.name, "2")
+        token = program.line()["token"]
+        got = self.waiter(client)
+        self.assertEqual(program.line(), {"wanted": True})
+        program.process.kill()
+        until(lambda: got)
+        self.assertGreater(got[0], token)
+
+    def test_details_say_who_holds(self):
+        details = {"host": "web-7", "link": "https://ci.example/7", "labels": {"team": "payments"}, "text": "nightly"}
+        with self.client.lock(self.name, details=details):
+            holder = self.client.show(self.name)["holders"][0]
+        self.assertEqual(holder["note"], "nightly")
+        self.assertEqual({**holder["details"], **details}, holder["details"])
+        self.assertEqual(holder["details"]["pid"], os.getpid())
+        with self.client.lock(self.name, note="a note"):
+            holder = self.client.show(self.name)["holders"][0]
+        self.assertEqual((holder["note"], holder["details"]["text"], holder["details"]["host"]), ("a note", "a note", socket.gethostname()))
+        with self.client.lock(self.name, note="n" * 4000):
+            self.assertEqual(self.client.show(self.name)["holders"][0]["note"], "n" * 4000)
+        with self.assertRaises(ValueError):
+            self.client.acquire(self.name, note="one", details={"text": "another"})
+        with self.assertRaises(Refused):
+            self.client.acquire(self.name, wait=0, details={"link": "javascript:alert(1)"})
+
+    def test_addresses_that_do_not_answer_share_one_timeout(self):
+        live = self.server.url.rsplit(":", 1)[1]
+        address = lambda at: (socket.AF_INET, socket.SOCK_STREAM, 6, "", at)
+        silent_ones = [address(dead(self)) for _ in range(4)]
+        with unittest.mock.patch.object(socket, "getaddrinfo", return_value=silent_ones):
+            start = time.monotonic()
+            with self.assertRaises(Unknown):
+                Client(self.server.url, timeout=2).show(self.name)
+            self.assertLess(time.monotonic() - start, 5)  # and not 8
+        with unittest.mock.patch.object(socket, "getaddrinfo", return_value=[*silent_ones, address(("127.0.0.1", int(live)))]):
+            self.assertEqual(Client(self.server.url, timeout=LONG).show(self.name)["holders"], [])
+        gone = [address(("127.0.0.1", 1))]
+        with unittest.mock.patch.object(socket, "getaddrinfo", return_value=gone):
+            with self.assertRaises(Unknown):
+                Client(self.server.url, timeout=LONG).show(self.name)
+
+    def test_an_answer_by_single_bytes_ends_with_the_call(self):
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+
+        def trickle():
+            conn, _ = listener.accept()
+            with conn, contextlib.suppress(OSError):
+                for _ in range(1000):
+                    conn.sendall(b"H")
+                    time.sleep(0.05)
+        threading.Thread(target=trickle, daemon=True).start()
+        start = time.monotonic()
+        with self.assertRaises(Unknown):
+            Client("http://127.0.0.1:%d" % listener.getsockname()[1], timeout=1).show(self.name)
+        self.assertLess(time.monotonic() - start, LONG)
 
     def test_readme_recipe_for_curl(self):
         # What a program without this client sends.

@@ -5,7 +5,7 @@ import ssl
 from typing import List, Optional, Tuple
 
 import leasehold
-from leasehold import (AsyncClient, AsyncLease, Busy, Client, Error, Features, Holder, Lease, Lock, Lost, Mode, Refused, Released,
+from leasehold import (AsyncClient, AsyncLease, Busy, Client, Details, Error, Features, Holder, Lease, Lock, Lost, Mode, Refused, Released,
                        Unauthorized, Unknown, Waiter)
 
 version: str = leasehold.__version__
@@ -16,6 +16,9 @@ def sync(context: ssl.SSLContext) -> int:
     client = Client("https://localhost", "token", timeout=1.0, context=context)
     with client.lock("a", ttl=30, wait=5, mode=mode, limit=2, note="ci", at_least=1.5, interrupt=False) as lease:
         took: Lease = lease
+        details: Details = {"host": "a", "user": "b", "pid": 1, "program": "c", "link": "https://d.example", "labels": {"e": "f"}, "text": "g"}
+        with client.acquire("b", details=details, yields=True, on_wanted=lambda wanted: print(wanted.name)) as other:
+            print(other.wanted.is_set())
         left: float = lease.extend(60) + lease.extend() + lease.left()
         took.check()
         if lease.lost.wait(left):
@@ -46,6 +49,8 @@ async def over_asyncio() -> int:
     client = AsyncClient("http://localhost", None, timeout=1.0)
     async with client.lock("a", ttl=30, wait=5, mode="exclusive", limit=0, note="", at_least=0, interrupt=True) as lease:
         took: AsyncLease = lease
+        async with client.lock("b", details={"text": "g"}, yields=True, on_wanted=lambda wanted: print(wanted.name)) as other:
+            await other.wanted.wait()
         await lease.extend(60)
         took.check()
         await lease.lost.wait()

@@ -1,4 +1,5 @@
-// Package transport sends HTTP requests by what files say at the time, for engines that are reached so.
+// Package transport sends HTTP requests for engines that are reached by HTTP. It applies the
+// current contents of files.
 package transport
 
 import (
@@ -7,14 +8,14 @@ import (
 	"time"
 )
 
-// lookEvery is how often to look whether the files have changed: more seldom than a busy client makes calls,
-// and often enough for a lease of a few seconds.
+// lookEvery is how often to check whether the files have changed. It is less often than a busy
+// client makes calls, and often enough for leases of a few seconds.
 const lookEvery = time.Second
 
-// A Transport is an [http.RoundTripper] that is made anew when what it is made of has changed. Calls under way,
-// such as a stream, stay on the former one.
+// A Transport is an [http.RoundTripper] that is recreated when its files have changed. Calls in
+// progress, such as a stream, stay on the former one.
 type Transport struct {
-	changed func() any               // equal to what it returned before, unless there is to be another
+	changed func() any               // returns an equal value as long as the files have not changed
 	create  func() http.RoundTripper // nil: the former one stays
 
 	mu     sync.Mutex // held while files are read
@@ -23,15 +24,15 @@ type Transport struct {
 	looked time.Time // guarded by mu; zero: to be looked at by the next call
 }
 
-// New returns a Transport. It calls create, which then must not return nil.
+// New returns a Transport. It calls create, which must not return nil this first time.
 func New(changed func() any, create func() http.RoundTripper) *Transport {
 	t := &Transport{changed: changed, create: create, looked: time.Now()}
 	t.of, t.now = changed(), create()
 	return t
 }
 
-// RoundTrip implements [http.RoundTripper]. After a call without an answer, or that was refused for who we are,
-// the next one looks at the files.
+// RoundTrip implements [http.RoundTripper]. If a call gets no answer, or is refused with 401 or
+// 403, the next call checks the files.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.current().RoundTrip(req)
 	if err != nil || resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
@@ -58,7 +59,7 @@ func (t *Transport) current() http.RoundTripper {
 	return t.now
 }
 
-// CloseIdleConnections is for [http.Client.CloseIdleConnections].
+// CloseIdleConnections implements the method that [http.Client.CloseIdleConnections] calls.
 func (t *Transport) CloseIdleConnections() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

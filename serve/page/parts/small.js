@@ -12,7 +12,7 @@ export const LockLink = ({ name, ...rest }) => html`<a class="lock-link" href=${
 /** What a lock is, as a word with a shape and a colour. */
 export function State ({ state, look }) {
   const word = stateOf(state, look)
-  return html`<span class="badge is-${word}">${say(`is_${word}`)}</span>`
+  return html`<span class="badge is-${word}" title=${word === 'keeps' ? say('keepsWhat') : undefined}>${say(`is_${word}`)}</span>`
 }
 
 /** A lease's time as a bar and a sentence. Without a known TTL the bar is empty: it would claim a share. */

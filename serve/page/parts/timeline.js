@@ -84,7 +84,7 @@ function ticks (range, width) {
 
 const mark = { expired: 'M0 0l6 10h-12z', ended: 'M0 1l4 4l-4 4l-4 -4z', evicted: 'M-5 0l10 10M5 0l-10 10' }
 
-export function Timeline ({ entries, state, range, begins, gaps }) {
+export function Timeline ({ entries, state, range, begins, gaps, cut }) {
   const [ref, width] = useWidth(900)
   const bars = barsOf(entries, state, range)
   const waits = waitsOf(entries, state, range)
@@ -98,6 +98,7 @@ export function Timeline ({ entries, state, range, begins, gaps }) {
   for (const step of waits) area += `H${x(step.ago).toFixed(1)}V${y(step.count).toFixed(1)}`
   area += `H${width}V${floor}Z`
   const ends = (kinds) => bars.filter((bar) => bar.end && kinds.includes(kindOf({ ...bar, ...bar.end }))).length
+  const left = cut !== undefined && cut < range ? cut : undefined // what is older is left out
   const unseen = [...(begins !== undefined && begins < range ? [{ from: range, to: begins }] : []), ...gaps]
   return html`<figure class="timeline">
     <div ref=${ref}>
@@ -108,6 +109,8 @@ export function Timeline ({ entries, state, range, begins, gaps }) {
         ${unseen.map((gap) => html`<g><title>${say('notSeen')}</title>
           <rect class="unseen" x=${x(gap.from)} y="0" width=${Math.max(x(gap.to) - x(gap.from), 2)} height=${floor} fill="url(#unseen)" />
           ${x(gap.to) - x(gap.from) > 120 && html`<text class="caption" x=${x(gap.from) + 8} y="18">${say('notSeen')}</text>`}</g>`)}
+        ${left !== undefined && html`<g class="left-out"><title>${say('leftOut')}</title><line x1=${x(left)} x2=${x(left)} y1="0" y2=${floor} />
+          ${x(left) > 90 && html`<text class="caption" x=${x(left) - 6} y="34" text-anchor="end">${say('leftOut')}</text>`}</g>`}
         ${bars.map((bar) => html`<${Bar} bar=${bar} x=${x} top=${top} />`)}
         <path class="waits" d=${area} />
         <line class="floor" x1="0" x2=${width} y1=${floor} y2=${floor} />

@@ -66,7 +66,7 @@ function Summary ({ state, look }) {
   if (!holder.owner) return html`${say('sumDone', leaseOf(state.name, holder, look).text)} ${queue}`
   if (holder.mode === 'shared') return html`${say('sumShared', modeOf(state))} ${queue}`
   const host = holder.details?.host && html`<${Text} of=${holder.details.host} class="who" />`
-  const word = stateOf(state, look) === 'reserved' ? 'sumReserved' : 'sumHeld'
+  const word = { reserved: 'sumReserved', keeps: 'sumKeeps' }[stateOf(state, look)] ?? 'sumHeld'
   return html`${say(word, html`<${Who} of=${holder} />`, host, holder.held_ms && time(holder.held_ms), leaseOf(state.name, holder, look).text)} ${queue}`
 }
 
@@ -89,8 +89,11 @@ function Holder ({ state, holder, look }) {
     <div class="main">
       <p class="one">${holder.owner ? html`<${Who} of=${holder} />` : html`<${Done} holder=${holder} />`}
         ${holder.details?.kind === 'reserved' && html`<span class="badge is-reserved">${say('is_reserved')}</span>`}
+        ${holder.details?.kind === 'keeps' && html`<span class="badge is-keeps">${say('in_keeps')}</span>`}
+        ${holder.owner && look.fresh && state.waiters.length > 0 && html`<span class="badge is-wanted">${say('othersWait')}</span>`}
         ${holder.owner && holder.held_ms > 0 && html`<span class="dim">${say('since', clock(new Date(Date.now() - holder.held_ms - look.age)), time(holder.held_ms))}</span>`}</p>
       <${Details} of=${holder} name=${state.name} />
+      ${holder.details?.kind === 'keeps' && html`<p class="fine">${say('keepsWhat')}</p>`}
     </div>
     <${LeaseBar} name=${state.name} holder=${holder} look=${look} />
     ${holder.owner && holder.handle && html`<div class="buttons">
@@ -101,13 +104,14 @@ function Holder ({ state, holder, look }) {
 
 /** Who somebody is, as far as it was told. */
 function Details ({ of, name }) {
-  const { host, user, program, pid, started, link: href, labels = {} } = of.details ?? {}
+  const { host, user, program, pid, started, link: href, preference, labels = {} } = of.details ?? {}
   const facts = [
     host && [say('host'), html`<a href=${link('locks', { host })}><${Text} of=${host} /></a>`],
     user && [say('user'), html`<${Text} of=${user} />`],
     (program || pid) && [say('program'), html`<${Text} of=${`${program ?? ''}${pid ? `[${pid}]` : ''}`} />`],
     started && !Number.isNaN(Date.parse(started)) && [say('started'), html`<time datetime=${started}>${clock(new Date(started))}</time>`],
     href && [say('link'), isLink(href) ? html`<a href=${href} rel="noreferrer noopener" target="_blank"><${Text} of=${href} /></a>` : html`<${Text} of=${href} />`],
+    preference && [say('preference'), number(preference)],
     of.note && !of.details && of.note !== who(of) && [say('note'), html`<${Text} of=${of.note} />`],
     of.token && of.token !== '0' && [say('token'), html`<span class="token">${of.token}</span> <${Copy} text=${of.token} what=${say('token')} />`],
     of.handle && [say('owner'), html`<${Text} of=${of.owner} class="token" /> <${Copy} text=${of.handle} what=${say('owner')} />`]
@@ -118,12 +122,13 @@ function Details ({ of, name }) {
 
 function Queue ({ state, look }) {
   const removes = mayRemove(state.name)
+  const ranked = state.waiters.some((waiter) => waiter.details?.preference)
   return html`<section class="card" aria-labelledby="queue-title">
     <h2 id="queue-title">${say('queue')} ${state.waiters.length > 0 && html`<small class="dim">${number(state.waiters.length)}</small>`}</h2>
     ${state.waiters.length === 0
       ? html`<${Empty}>${say(look.fresh ? 'nobodyWaits' : 'unknownState')}<//>`
-      : html`<table class="plain" id="waiters"><thead><tr><th scope="col" class="n">#</th><th scope="col">${say('waiter')}</th><th scope="col" class="wide">${say('host')}</th><th scope="col" class="wide">${say('mode')}</th><th scope="col" class="n">${say('waitsFor')}</th>${removes && html`<td></td>`}</tr></thead>
-        <tbody>${state.waiters.slice(0, SHOWN).map((waiter, i) => html`<tr key=${waiter.handle}><td class="n dim">${i + 1}</td><td><${Who} of=${waiter} /></td><td class="wide"><${Text} of=${waiter.details?.host ?? ''} /></td><td class="wide">${say(waiter.mode ?? 'exclusive')}</td><td class="n">${time(waiter.waited_ms)}</td>
+      : html`<table class="plain" id="waiters"><thead><tr><th scope="col" class="n">#</th><th scope="col">${say('waiter')}</th><th scope="col" class="wide">${say('host')}</th><th scope="col" class="wide">${say('mode')}</th>${ranked && html`<th scope="col" class="n">${say('preference')}</th>`}<th scope="col" class="n">${say('waitsFor')}</th>${removes && html`<td></td>`}</tr></thead>
+        <tbody>${state.waiters.slice(0, SHOWN).map((waiter, i) => html`<tr key=${waiter.handle}><td class="n dim">${i + 1}</td><td><${Who} of=${waiter} /></td><td class="wide"><${Text} of=${waiter.details?.host ?? ''} /></td><td class="wide">${say(waiter.mode ?? 'exclusive')}</td>${ranked && html`<td class="n">${number(waiter.details?.preference ?? 0)}</td>`}<td class="n">${time(waiter.waited_ms)}</td>
           ${removes && html`<td class="n"><button type="button" class="small remove" onClick=${() => remove(state, waiter)}>${say('remove')}…</button></td>`}</tr>`)}</tbody></table>
         ${state.waiters.length > SHOWN && html`<p class="fine">${say('andMore', number(state.waiters.length - SHOWN))}</p>`}`}
   </section>`
@@ -147,7 +152,10 @@ function pastOf (name, past) {
     known: own || past.data !== null,
     fresh: own || past.fresh,
     begins: own ? heard.from ? since(heard.from) : 0 : past.data ? (past.data.begins_ms ?? 0) + past.age : 0,
-    gaps: own ? [] : gapsOf(past)
+    gaps: own ? [] : gapsOf(past),
+    // Where entries are left out, from the oldest that there is on: its age.
+    cut: !own && past.data?.next && entries.length > 0 ? entries.at(-1).ago_ms : undefined,
+    warning: own ? '' : past.data?.warning ?? ''
   }
 }
 
@@ -156,8 +164,15 @@ function Times ({ past, all, range, state }) {
     <div class="head"><h2 id="timeline-title">${say('timeline')}</h2>
       <div class="ranges" role="group" aria-label=${say('range')}>${Object.keys(RANGES).map((word) => html`<button type="button" aria-pressed=${word === range} onClick=${() => refine({ range: word })}>${say(`range_${word}`)}</button>`)}</div></div>
     ${!all.own && html`<${Stale} look=${past} />`}
-    ${all.known && html`<div class=${all.fresh ? 'known' : 'known old'}><${Timeline} entries=${all.entries} state=${state} range=${RANGES[range]} begins=${all.begins} gaps=${all.gaps} /></div>`}
+    ${all.known && html`<div class=${all.fresh ? 'known' : 'known old'}><${Timeline} entries=${all.entries} state=${state} range=${RANGES[range]} begins=${all.begins} gaps=${all.gaps} cut=${all.cut} />
+      <${Missing} all=${all} /></div>`}
   </section>`
+}
+
+/** What the timeline and the history leave out. */
+function Missing ({ all }) {
+  return html`${all.cut !== undefined && html`<p class="fine cut">${say('cutOff', number(all.entries.length), clock(new Date(Date.now() - all.cut)))}</p>`}
+    ${all.warning && html`<p class="note warn">${say('historyWarns', seen(all.warning))}</p>`}`
 }
 
 function History ({ past, all }) {
@@ -168,7 +183,7 @@ function History ({ past, all }) {
       ${all.entries.length === 0
         ? html`<${Empty}>${say('noHistory')}<//>`
         : html`<ol id="history" class="told">${all.entries.slice(0, SHOWN).map((entry) => html`<li key=${entry.seq}><${When} time=${entry.time} age=${entry.ago_ms} /> <span class="said"><${Sentence} entry=${entry} /></span> <small class="dim">${ago(entry.ago_ms)}</small></li>`)}</ol>`}
-      ${more > 0 && html`<p class="fine">${say('andMore', number(more))}</p>`}
+      ${more > 0 && html`<p class="fine">${say(all.cut === undefined ? 'andMore' : 'andMoreAtLeast', number(more))}</p>`}
       <p class="fine">${all.own ? say('sinceOpened') : say('asSeenSince', clock(new Date(Date.now() - all.begins)), seen(past.data.instance ?? ''))}${past.data?.complete === false ? ` ${say('incomplete')}` : ''}</p></div>`}
   </section>`
 }

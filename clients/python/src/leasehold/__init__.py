@@ -18,7 +18,7 @@ Unauthorized, which is a Refused. All are Errors.
 from ._async import AsyncClient, AsyncLease
 from ._errors import Busy, Error, Lost, Refused, Released, Unauthorized, Unknown
 from ._sync import Client, Lease
-from ._types import Features, Holder, Lock, Mode, Waiter
+from ._types import Details, Features, Holder, Lock, Mode, Waiter
 from ._version import __version__
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "AsyncLease",
     "Busy",
     "Client",
+    "Details",
     "Error",
     "Features",
     "Holder",

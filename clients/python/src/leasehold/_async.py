@@ -8,20 +8,17 @@ import http.client
 import io
 import ssl
 from types import TracebackType
-from typing import AsyncIterator, List, Optional, Tuple, Type, TypeVar, cast
+from typing import AsyncIterator, Callable, List, Optional, Tuple, Type, TypeVar, cast
 
-from ._claim import (LOOK_EVERY, Answer, Claim, Grant, Request, Server, Steps, Term, judge, nothing_left, now,
-                     read_page)
+from ._claim import (HEAD_START, LONGEST_PAUSE, LOOK_EVERY, PAUSE, SILENT, Answer, Claim, Ears, Grant, Request, Server,
+                     Steps, Term, judge, listens_again, nothing_left, now, read_page)
 from ._errors import Error, Lost, Refused, Unknown
-from ._types import Features, Lock, Mode
+from ._types import Details, Features, Lock, Mode
 
 T = TypeVar("T")
 
 # How long a task that was cancelled tries to give up its place or its lease, in seconds.
 LONGEST_FAREWELL = 1.0
-
-# How long an address of the server is tried alone before the next one is tried beside it, in seconds.
-HEAD_START = 0.25
 
 
 class AsyncClient:
@@ -36,17 +33,19 @@ class AsyncClient:
         self._context = (context or ssl.create_default_context()) if self._server.tls else None
 
     async def acquire(self, name: str, *, ttl: float = 30.0, wait: Optional[float] = None, mode: Mode = "exclusive",
-                      limit: int = 0, note: str = "", at_least: float = 0.0, interrupt: bool = True) -> AsyncLease:
+                      limit: int = 0, note: str = "", details: Optional[Details] = None, at_least: float = 0.0,
+                      interrupt: bool = True, yields: bool = False,
+                      on_wanted: Optional[Callable[[AsyncLease], object]] = None) -> AsyncLease:
         """Take the lock, and return its AsyncLease, which is renewed until it is released.
 
         Arguments and errors are Client.acquire's. To stop waiting, cancel the task: its place in the
         queue is given up, and so is what may have been granted. An async with statement ends when the
         lease is lost: its task is cancelled, and the statement raises Lost. With interrupt=False it is
-        not: see AsyncLease.lost and AsyncLease.check.
+        not: see AsyncLease.lost and AsyncLease.check. on_wanted is called by the event loop.
         """
-        claim = Claim(self._server, name, mode, limit, note, at_least)
+        claim = Claim(self._server, name, mode, limit, note, at_least, details, yields or on_wanted is not None)
         try:
-            lease = AsyncLease(self, claim, await self._run(claim.acquire(ttl, wait)), interrupt)
+            lease = AsyncLease(self, claim, await self._run(claim.acquire(ttl, wait)), interrupt, on_wanted)
             lease.check()  # the process may have stood still
             return lease
         except BaseException as e:
@@ -56,11 +55,13 @@ class AsyncClient:
 
     @contextlib.asynccontextmanager
     async def lock(self, name: str, *, ttl: float = 30.0, wait: Optional[float] = None, mode: Mode = "exclusive",
-                   limit: int = 0, note: str = "", at_least: float = 0.0,
-                   interrupt: bool = True) -> AsyncIterator[AsyncLease]:
+                   limit: int = 0, note: str = "", details: Optional[Details] = None, at_least: float = 0.0,
+                   interrupt: bool = True, yields: bool = False,
+                   on_wanted: Optional[Callable[[AsyncLease], object]] = None) -> AsyncIterator[AsyncLease]:
         """The lock for an async with statement: it is taken as by acquire, and released at the end."""
-        async with await self.acquire(name, ttl=ttl, wait=wait, mode=mode, limit=limit, note=note, at_least=at_least,
-                                      interrupt=interrupt) as lease:
+        async with await self.acquire(name, ttl=ttl, wait=wait, mode=mode, limit=limit, note=note, details=details,
+                                      at_least=at_least, interrupt=interrupt, yields=yields,
+                                      on_wanted=on_wanted) as lease:
             yield lease
 
     async def show(self, name: str) -> Lock:
@@ -107,6 +108,19 @@ class AsyncClient:
         return judge(status, text, request.yes)
 
     async def _exchange(self, request: Request) -> Tuple[int, bytes]:
+        async with self._opened(request) as (status, fields, reader):
+            if fields.get("Transfer-Encoding", "").lower() == "chunked":
+                return status, b"".join([chunk async for chunk in _chunks(reader)])
+            length = fields.get("Content-Length")
+            if length is None:
+                return status, await reader.read()
+            if not length.isdigit():
+                raise http.client.HTTPException("a length of %r" % length)
+            return status, await reader.readexactly(int(length))
+
+    @contextlib.asynccontextmanager
+    async def _opened(self, request: Request) -> AsyncIterator[Tuple[int, http.client.HTTPMessage, asyncio.StreamReader]]:
+        """The head of the answer to one call, and what its body is read from."""
         server = self._server
         reader, writer = await asyncio.open_connection(server.host, server.port, ssl=self._context,
                                                        happy_eyeballs_delay=HEAD_START)
@@ -121,17 +135,27 @@ class AsyncClient:
                 status = _status(first)
                 if status >= 200:
                     break
-            fields = http.client.parse_headers(io.BytesIO(rest))
-            if fields.get("Transfer-Encoding", "").lower() == "chunked":
-                return status, await _chunks(reader)
-            length = fields.get("Content-Length")
-            if length is None:
-                return status, await reader.read()
-            if not length.isdigit():
-                raise http.client.HTTPException("a length of %r" % length)
-            return status, await reader.readexactly(int(length))
+            yield status, http.client.parse_headers(io.BytesIO(rest)), reader
         finally:
             writer.transport.abort()  # it must not wait for the other end
+
+    async def _hear(self, request: Request, ears: Ears) -> Optional[bool]:
+        """Hear one stream until others wait. Return None then, and if there will be no stream; else whether it was open."""
+        opening = self._opened(request)
+        status, _, reader = await asyncio.wait_for(opening.__aenter__(), request.timeout)
+        try:
+            if status != 200:
+                return False if listens_again(status) else None
+            lines = _lines(_chunks(reader))
+            while True:
+                try:
+                    line = await asyncio.wait_for(lines.__anext__(), SILENT)
+                except StopAsyncIteration:
+                    return True
+                if ears.hear(line):
+                    return None
+        finally:
+            await opening.__aexit__(None, None, None)
 
     async def _run(self, steps: Steps[T]) -> T:
         """Carry out a procedure."""
@@ -173,8 +197,7 @@ def _status(line: bytes) -> int:
     return int(code)
 
 
-async def _chunks(reader: asyncio.StreamReader) -> bytes:
-    parts: List[bytes] = []
+async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
     while True:
         size = (await reader.readuntil(b"\r\n")).partition(b";")[0].strip()
         try:
@@ -184,9 +207,17 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
         if length < 0:
             raise http.client.HTTPException("a chunk of %r bytes" % size)
         if length == 0:
-            return b"".join(parts)  # trailers tell nothing of interest
-        parts.append(await reader.readexactly(length))
+            return  # trailers tell nothing of interest
+        yield await reader.readexactly(length)
         await reader.readexactly(2)
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    rest = b""
+    async for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line
 
 
 class AsyncLease:
@@ -198,16 +229,23 @@ class AsyncLease:
     """The fencing token: greater than that of every earlier lease of the lock."""
     lost: asyncio.Event
     """Set when the lease is lost."""
+    wanted: asyncio.Event
+    """With yields: set when others wait for the lock. They may be gone by then."""
 
-    def __init__(self, client: AsyncClient, claim: Claim, grant: Grant, interrupt: bool) -> None:
-        self._client, self._claim, self._interrupt = client, claim, interrupt
-        self.name, self.token, self.lost = claim.name, grant.token, asyncio.Event()
+    def __init__(self, client: AsyncClient, claim: Claim, grant: Grant, interrupt: bool,
+                 on_wanted: Optional[Callable[[AsyncLease], object]]) -> None:
+        self._client, self._claim, self._interrupt, self._on_wanted = client, claim, interrupt, on_wanted
+        self.name, self.token, self.lost, self.wanted = claim.name, grant.token, asyncio.Event(), asyncio.Event()
         self._calling = asyncio.Lock()  # held during a renewal: the server refuses one that another has overtaken
         self._term = Term(grant)
         self._section: Optional[asyncio.Task[object]] = None  # the task to cancel
         self._cancelled: Optional[asyncio.Task[object]] = None  # the task that a loss has cancelled
         self._cancelling = 0  # as the section began
+        if grant.wanted:
+            self._want()
         self._work = [asyncio.ensure_future(self._watch()), asyncio.ensure_future(self._renew())]
+        if claim.yields:
+            self._work.append(asyncio.ensure_future(self._listen()))
 
     @property
     def owner(self) -> str:
@@ -347,6 +385,32 @@ class AsyncLease:
         self._expire()  # an answer that comes late brings nothing back
         if not self._term.over():
             self._term.prolong(grant)
+            if grant.wanted:
+                self._want()
+
+    def _want(self) -> None:
+        """Others wait."""
+        if self._term.over() or self.wanted.is_set():
+            return
+        self.wanted.set()
+        if self._on_wanted is not None:
+            asyncio.get_running_loop().call_soon(self._on_wanted, self)
+
+    async def _listen(self) -> None:
+        """Listen until others wait. What is not heard, the next renewal tells."""
+        ears, pause = Ears(self.owner), PAUSE
+        while not self._term.over() and not self.wanted.is_set():
+            opened: Optional[bool] = False
+            try:
+                opened = await self._client._hear(self._client._server.wanted(self.name), ears)
+            except (OSError, EOFError, asyncio.TimeoutError, asyncio.LimitOverrunError, http.client.HTTPException):
+                pass
+            if opened is None:
+                if ears.heard:
+                    self._want()
+                return
+            pause = PAUSE if opened else min(2 * pause, LONGEST_PAUSE)
+            await asyncio.sleep(pause)
 
 
 def _cancelling(task: Optional[asyncio.Task[object]]) -> int:

@@ -7,6 +7,7 @@ pause in seconds. Client and AsyncClient carry them out in their own ways.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import math
 import os
@@ -15,10 +16,11 @@ import sys
 import threading
 import time
 import urllib.parse
+from datetime import datetime, timezone
 from typing import Any, Dict, Generator, List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union, cast
 
 from ._errors import Busy, Error, Lost, Refused, Released, Unauthorized, Unknown
-from ._types import Holder, Mode
+from ._types import Details, Holder, Mode
 
 # What is kept back of each TTL, because clocks run at different rates: a hundredth and 2 ms.
 DRIFT = 0.01
@@ -32,6 +34,19 @@ PAUSE = 0.2
 
 # The longest pause until the clock is read again: timers stand still while the machine sleeps.
 LOOK_EVERY = 1.0
+
+
+# How long an address of the server is tried alone before the next one is tried beside it, in seconds.
+HEAD_START = 0.25
+
+# The stream of events says something every 5 s. After so many seconds without a word it is given up.
+SILENT = 15.0
+
+# The longest pause before the stream is asked for again.
+LONGEST_PAUSE = 5.0
+
+# The longest note and details that are filled up with those of this process, in bytes. Stores keep 4096.
+LONGEST_FILLED = 3000
 
 
 def now() -> float:
@@ -102,6 +117,10 @@ class Server(NamedTuple):
     def features(self) -> Request:
         return Request("GET", "/v1/features", None, self.timeout)
 
+    def wanted(self, name: str) -> Request:
+        query = urllib.parse.urlencode({"prefix": name, "kind": "wanted"})
+        return Request("GET", "/v1/events?" + query, None, self.timeout)
+
     def evict(self, name: str, handle: str, reason: str) -> Request:
         body = json.dumps({"name": name, "owner": handle, "reason": reason}).encode()
         return Request("POST", "/v1/evict", body, self.timeout, {"outcome": "done"})
@@ -142,19 +161,46 @@ class Grant(NamedTuple):
     since: float  # by now(): its TTL counts from here
     ttl: float
     token: int
+    wanted: bool  # whether others wait
+
+
+class Ears:
+    """Finds, among the lines of a stream of events, that others wait for a lease."""
+
+    heard = False
+
+    def __init__(self, owner: str) -> None:
+        digest = hashlib.sha256(b"leasehold owner\n" + owner.encode()).digest()
+        self._handle = base64.urlsafe_b64encode(digest[:15]).decode()
+
+    def hear(self, line: bytes) -> bool:
+        if not line.startswith(b"data:"):
+            return False
+        try:
+            event = json.loads(line[5:])
+        except ValueError:
+            return False
+        self.heard = isinstance(event, dict) and str(event.get("handle", "")).endswith("~" + self._handle)
+        return self.heard
+
+
+def listens_again(status: int) -> bool:
+    """Whether a stream that was refused so may be had later. Else renewals alone tell."""
+    return status == 429 or status >= 500 and status != 501
 
 
 class Claim:
     """One owner's calls for one name. They are numbered, so that the server refuses late ones."""
 
-    def __init__(self, server: Server, name: str, mode: Mode, limit: int, note: str, at_least: float) -> None:
+    def __init__(self, server: Server, name: str, mode: Mode, limit: int, note: str, at_least: float,
+                 details: Optional[Details], yields: bool) -> None:
         if not 0 <= at_least < math.inf:
             raise ValueError("at_least must not be below 0 seconds")
         self.server, self.name = server, name
         self.owner = base64.b32encode(os.urandom(20)).decode()
-        self._at_least = at_least
-        self._same: Dict[str, object] = {
-            "name": name, "owner": self.owner, "mode": mode, "limit": limit, "note": note or _who()}
+        self._at_least, self.yields = at_least, yields
+        self._details, note = _described(details or {}, note)
+        self._same: Dict[str, object] = {"name": name, "owner": self.owner, "mode": mode, "limit": limit, "note": note}
         self._mutex = threading.Lock()  # guards what follows
         self._count = 0
         self._silent = 0  # the first acquire without an answer: it may be served late
@@ -199,7 +245,7 @@ class Claim:
         except (KeyError, TypeError, ValueError):
             raise Unknown("an answer that is not a grant") from None
         with self._mutex:
-            return Grant(sent + waited, min(ttl, self._shortest), token)
+            return Grant(sent + waited, min(ttl, self._shortest), token, answer.get("wanted") is True)
 
     def acquire(self, ttl: float, wait: Optional[float]) -> Steps[Grant]:
         if not 0 < ttl < math.inf or (wait is not None and not 0 <= wait < math.inf):
@@ -212,7 +258,8 @@ class Claim:
             left = min(max(end - sent, 0.0), LONGEST_WAIT)
             try:
                 answer = yield from self._call("acquire", self.server.timeout + left, ttl_ms=_ms(ttl),
-                                               wait_ms=_ms(left), queue=wait != 0, at_least_ms=_ms(self._at_least))
+                                               wait_ms=_ms(left), queue=wait != 0, at_least_ms=_ms(self._at_least),
+                                               details=self._details, wanted=self.yields)
                 return self._granted(sent, answer)
             except Busy as e:
                 silent = now()
@@ -227,7 +274,7 @@ class Claim:
 
     def renew(self, ttl: float, timeout: float) -> Steps[Grant]:
         sent = now()
-        answer = yield from self._call("renew", timeout, ttl_ms=_ms(ttl))
+        answer = yield from self._call("renew", timeout, ttl_ms=_ms(ttl), wanted=self.yields)
         return self._granted(sent, answer)
 
     def release(self, until: float) -> Steps[None]:
@@ -261,9 +308,34 @@ def nothing_left(error: BaseException, wait: Optional[float]) -> bool:
     return isinstance(error, ValueError) or wait == 0 and isinstance(error, (Busy, Refused))
 
 
-def _who() -> str:
-    """Tells people who this is: the host, the program and its process id."""
-    return "%s %s[%d]" % (socket.gethostname(), os.path.basename(sys.argv[0]) or "python", os.getpid())
+_STARTED = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _mine() -> Details:
+    """What people are told of this process. No name service is asked, which may hang."""
+    mine: Details = {"host": socket.gethostname(), "pid": os.getpid(), "program": os.path.basename(sys.argv[0]) or "python",
+                     "started": _STARTED}
+    user = next((os.environ[name] for name in ("USER", "LOGNAME", "USERNAME") if os.environ.get(name)), None)
+    if user is None and hasattr(os, "getuid"):
+        user = "root" if os.getuid() == 0 else str(os.getuid())
+    if user:
+        mine["user"] = user
+    return mine
+
+
+def _described(details: Details, note: str) -> Tuple[Details, str]:
+    """The details that are sent, filled up with those of this process if there is room, and the note."""
+    text = details.get("text", "")
+    if note and text and note != text:
+        raise ValueError("note and the text of details must be the same")
+    filled = _mine()
+    filled.update(details)
+    if len((json.dumps(details) + (note or text)).encode()) > LONGEST_FILLED:
+        filled = details
+    who = "%s %s" % (filled.get("host", ""), filled.get("program", ""))
+    if filled.get("pid"):
+        who += "[%d]" % filled["pid"]
+    return filled, note or text or who.strip()
 
 
 def _ms(seconds: float) -> int:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import http.client
+import io
 import os
+import selectors
+import socket
 import ssl
 import threading
 import time
 from types import TracebackType
-from typing import Iterator, List, Optional, Tuple, Type, TypeVar, cast
+from typing import Any, Callable, Iterator, List, Optional, Tuple, Type, TypeVar, cast
 
-from ._claim import (LOOK_EVERY, Answer, Claim, Request, Server, Steps, Term, judge, nothing_left, now,
-                     read_page)
+from ._claim import (HEAD_START, LONGEST_PAUSE, LOOK_EVERY, PAUSE, SILENT, Answer, Claim, Ears, Grant, Request, Server,
+                     Steps, Term, judge, listens_again, nothing_left, now, read_page)
 from ._errors import Error, Lost, Refused, Unknown
-from ._types import Features, Lock, Mode
+from ._types import Details, Features, Lock, Mode
 
 T = TypeVar("T")
 
@@ -33,28 +37,35 @@ class Client:
         self._context = (context or ssl.create_default_context()) if self._server.tls else None
 
     def acquire(self, name: str, *, ttl: float = 30.0, wait: Optional[float] = None, mode: Mode = "exclusive",
-                limit: int = 0, note: str = "", at_least: float = 0.0, interrupt: bool = True) -> Lease:
+                limit: int = 0, note: str = "", details: Optional[Details] = None, at_least: float = 0.0,
+                interrupt: bool = True, yields: bool = False,
+                on_wanted: Optional[Callable[[Lease], object]] = None) -> Lease:
         """Take the lock, and return its Lease, which is renewed until it is released.
 
         ttl is how many seconds the lease lasts without a renewal. wait is how many seconds to wait
         for other holders: None waits as long as it takes, 0 tries once. mode is "exclusive" or
         "shared", with at most limit holders (0: any number). note tells people who holds it, and what
-        for; left out, it is the host, the program and its process id. at_least keeps the name taken for
-        so many seconds, even if the lease is released earlier.
+        for. details say it in fields, and the note is their text; what they leave out is filled with the
+        host, user, program and process id. at_least keeps the name taken for so many seconds, even if
+        the lease is released earlier.
 
         A with statement ends when the lease is lost: Lost is raised in its thread, as soon as that
         thread runs Python code. With interrupt=False it is not: see Lease.lost and Lease.check. A Lost
         may be an outer statement's: catch it around the outermost one.
 
+        With yields, Lease.wanted is set once others wait for the lock, so that a long job can release it
+        at its next safe point. on_wanted, which implies yields, is then called once, with the lease, in
+        a thread of its own. Both need a store with tells, see features: else the call is Refused.
+
         It raises Busy if the wait was not long enough, and Unknown if no server answers within ttl,
         or within wait if that is shorter. Nothing stays taken then.
         """
-        claim = Claim(self._server, name, mode, limit, note, at_least)
+        claim = Claim(self._server, name, mode, limit, note, at_least, details, yields or on_wanted is not None)
         term: Optional[Term] = None
         try:
             grant = self._run(claim.acquire(ttl, wait))
             term = Term(grant)
-            lease = Lease(self, claim, grant.token, term, interrupt)
+            lease = Lease(self, claim, grant, term, interrupt, on_wanted)
             lease.check()  # the process may have stood still
             return lease
         except BaseException as e:
@@ -66,10 +77,12 @@ class Client:
 
     @contextlib.contextmanager
     def lock(self, name: str, *, ttl: float = 30.0, wait: Optional[float] = None, mode: Mode = "exclusive",
-             limit: int = 0, note: str = "", at_least: float = 0.0, interrupt: bool = True) -> Iterator[Lease]:
+             limit: int = 0, note: str = "", details: Optional[Details] = None, at_least: float = 0.0,
+             interrupt: bool = True, yields: bool = False,
+             on_wanted: Optional[Callable[[Lease], object]] = None) -> Iterator[Lease]:
         """The lock for a with statement, or as a decorator: taken as by acquire, and released at the end."""
-        with self.acquire(name, ttl=ttl, wait=wait, mode=mode, limit=limit, note=note, at_least=at_least,
-                          interrupt=interrupt) as lease:
+        with self.acquire(name, ttl=ttl, wait=wait, mode=mode, limit=limit, note=note, details=details,
+                          at_least=at_least, interrupt=interrupt, yields=yields, on_wanted=on_wanted) as lease:
             yield lease
 
     def show(self, name: str) -> Lock:
@@ -103,15 +116,10 @@ class Client:
         self._ask(self._server.evict(name, handle, reason))
 
     def _ask(self, request: Request) -> Answer:
-        """One call, on a connection of its own."""
-        timeout = max(request.timeout, 0.001)
-        server, conn = self._server, None
+        """One call, on a connection of its own. All of it ends within its timeout, but for looking up the host."""
+        conn = self._connection(now() + max(request.timeout, 0.001))
         try:
-            if self._context is None:
-                conn = http.client.HTTPConnection(server.host, server.port, timeout=timeout)
-            else:
-                conn = http.client.HTTPSConnection(server.host, server.port, timeout=timeout, context=self._context)
-            conn.request(request.method, server.path + request.path, request.body, server.headers(request))
+            self._send(conn, request)
             response = conn.getresponse()
             status, text = response.status, response.read()
         except ssl.SSLCertVerificationError as e:
@@ -119,9 +127,14 @@ class Client:
         except (OSError, http.client.HTTPException) as e:
             raise Unknown("no answer: %s" % (e or type(e).__name__)) from e
         finally:
-            if conn is not None:
-                conn.close()
+            conn.end()
         return judge(status, text, request.yes)
+
+    def _connection(self, until: float) -> _Connection:
+        return _Connection(self._server.host, self._server.port, self._context, until)
+
+    def _send(self, conn: _Connection, request: Request) -> None:
+        conn.request(request.method, self._server.path + request.path, request.body, self._server.headers(request))
 
     def _run(self, steps: Steps[T]) -> T:
         """Carry out a procedure."""
@@ -164,10 +177,13 @@ class Lease:
     """The fencing token: greater than that of every earlier lease of the lock."""
     lost: threading.Event
     """Set when the lease is lost."""
+    wanted: threading.Event
+    """With yields: set when others wait for the lock. They may be gone by then."""
 
-    def __init__(self, client: Client, claim: Claim, token: int, term: Term, interrupt: bool) -> None:
-        self._client, self._claim, self._interrupt = client, claim, interrupt
-        self.name, self.token, self.lost = claim.name, token, threading.Event()
+    def __init__(self, client: Client, claim: Claim, grant: Grant, term: Term, interrupt: bool,
+                 on_wanted: Optional[Callable[[Lease], object]]) -> None:
+        self._client, self._claim, self._interrupt, self._on_wanted = client, claim, interrupt, on_wanted
+        self.name, self.token, self.lost, self.wanted = claim.name, grant.token, threading.Event(), threading.Event()
         self._process = os.getpid()
         self._calling = threading.Lock()  # held during a renewal: the server refuses one that another has overtaken
         # What follows is guarded by mutex. The thread of a section takes it by itself, and not by Condition, whose
@@ -176,7 +192,10 @@ class Lease:
         self._changed = threading.Condition(self._mutex)
         self._term = term
         self._section: Optional[int] = None  # the thread to end by Lost
-        for work in (self._watch, self._renew):
+        self._stream: Optional[socket.socket] = None  # of events
+        if grant.wanted:
+            self._want()
+        for work in (self._watch, self._renew) + ((self._listen,) if claim.yields else ()):
             threading.Thread(target=work, name="leasehold-" + self.name, daemon=True).start()
 
     @property
@@ -236,6 +255,7 @@ class Lease:
             self._expire()
             self._term.released, self._section = True, None
             self._changed.notify_all()
+            self._hush()
             cause, until = self.cause, self._term.deadline
         if cause is not None:
             self._client._leave(self._claim)  # the store may keep it for longer than its holder may count on
@@ -276,6 +296,7 @@ class Lease:
         self._term.cause = cause
         self.lost.set()
         self._changed.notify_all()
+        self._hush()
         if self._section not in (None, threading.get_ident()):  # else the caller raises it
             _raise_in(cast(int, self._section), Lost)
 
@@ -325,6 +346,161 @@ class Lease:
             if not self._term.over():
                 self._term.prolong(grant)
                 self._changed.notify_all()
+        if grant.wanted:
+            self._want()
+
+    def _want(self) -> None:
+        """Others wait."""
+        with self._mutex:
+            if self._term.over() or self.wanted.is_set():
+                return
+            self.wanted.set()
+            self._changed.notify_all()
+            self._hush()
+        if self._on_wanted is not None:
+            threading.Thread(target=self._on_wanted, args=(self,), name="leasehold-wanted", daemon=True).start()
+
+    def _deaf(self) -> bool:
+        return self._term.over() or self.wanted.is_set()
+
+    def _hush(self) -> None:
+        """End the stream. The mutex is held."""
+        if self._stream is not None:
+            with contextlib.suppress(OSError):  # it has ended
+                socket.socket.shutdown(self._stream, socket.SHUT_RDWR)  # TLS is left as it is: a thread reads
+
+    def _listen(self) -> None:
+        """Listen until others wait. What is not heard, the next renewal tells."""
+        pause = PAUSE
+        while not self._deaf():
+            opened: Optional[bool] = False
+            conn = self._client._connection(now() + self._client._server.timeout)
+            try:
+                opened = self._hear(conn)
+            except (OSError, http.client.HTTPException):
+                pass
+            finally:
+                with self._mutex:
+                    self._stream = None
+                conn.end()
+            if opened is None:
+                return
+            pause = PAUSE if opened else min(2 * pause, LONGEST_PAUSE)
+            with self._changed:
+                if not self._deaf():
+                    self._changed.wait(pause)
+
+    def _hear(self, conn: _Connection) -> Optional[bool]:
+        """Hear one stream to its end. Return whether it was open; None: there will be none."""
+        ears = Ears(self.owner)
+        self._client._send(conn, self._client._server.wanted(self.name))
+        with self._mutex:
+            if self._deaf():
+                return None
+            self._stream = conn.raw
+        response = conn.getresponse()
+        if response.status != 200:
+            return False if listens_again(response.status) else None
+        while True:
+            conn.until = now() + SILENT
+            line = response.readline()
+            if not line:
+                return True
+            if ears.hear(line):
+                self._want()
+                return None
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection that gives up at a time, by now(), whatever each byte takes."""
+
+    raw: Optional[socket.socket] = None
+
+    def __init__(self, host: str, port: int, context: Optional[ssl.SSLContext], until: float) -> None:
+        super().__init__(host, port)
+        self._context, self.until = context, until
+
+    def connect(self) -> None:
+        self.raw = _dial(self.host, self.port, self.until)
+        self.raw.settimeout(self.rest())
+        self.raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._context is not None:
+            self.raw = self._context.wrap_socket(self.raw, server_hostname=self.host)
+        self.sock = cast(socket.socket, _Timed(self))
+
+    def end(self) -> None:
+        """Close it for its answer too, which close leaves open."""
+        self.close()
+        if self.raw is not None:
+            self.raw.close()
+
+    def rest(self) -> float:
+        rest = self.until - now()
+        if rest <= 0:
+            raise socket.timeout("timed out")
+        return rest
+
+
+class _Timed(io.RawIOBase):
+    """What http.client needs of a connection's socket."""
+
+    def __init__(self, conn: _Connection) -> None:
+        self._conn = conn
+
+    def sendall(self, data: bytes) -> None:
+        raw = cast(socket.socket, self._conn.raw)
+        raw.settimeout(self._conn.rest())  # of all of it
+        raw.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Timed(self._conn))
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        raw = cast(socket.socket, self._conn.raw)
+        raw.settimeout(self._conn.rest())
+        return raw.recv_into(buffer)
+
+
+def _dial(host: str, port: int, until: float) -> socket.socket:
+    """The first connection that comes up to an address of host. Each is tried alone for HEAD_START seconds."""
+    left = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    failure = OSError("no address of %s" % host)
+    with selectors.DefaultSelector() as trying:
+        try:
+            while left or trying.get_map():
+                if left:
+                    family, kind, protocol, _, address = left.pop(0)
+                    try:
+                        sock = socket.socket(family, kind, protocol)
+                        trying.register(sock, selectors.EVENT_WRITE)
+                        sock.setblocking(False)
+                        code = sock.connect_ex(address)
+                    except OSError as e:
+                        failure = e
+                        continue
+                    if code not in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
+                        failure = OSError(code, os.strerror(code))
+                        trying.unregister(sock)
+                        sock.close()
+                        continue
+                rest = until - now()
+                if rest <= 0:
+                    raise socket.timeout("timed out")
+                for key, _ in trying.select(min(rest, HEAD_START) if left else rest):
+                    sock = cast(socket.socket, key.fileobj)
+                    trying.unregister(sock)
+                    code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                    if code == 0:
+                        return sock
+                    failure = OSError(code, os.strerror(code))
+                    sock.close()
+            raise failure
+        finally:
+            for key in list(trying.get_map().values()):
+                cast(socket.socket, key.fileobj).close()
 
 
 def _raise_in(thread: int, kind: Optional[Type[BaseException]]) -> None:

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from typing import List, Literal, TypedDict
+from typing import Dict, List, Literal, TypedDict
 
 Mode = Literal["exclusive", "shared"]
+
+
+class Details(TypedDict, total=False):
+    """Who holds or waits, and what for. They are for people: nothing verifies them."""
+
+    host: str
+    user: str
+    pid: int
+    program: str
+    started: str  # RFC 3339
+    link: str  # a URL of http or https, without a password
+    labels: Dict[str, str]  # anything else
+    text: str  # beside details, the note is the same text
+    kind: str  # such as "keeps", of a holder that keeps the lock between uses
+    preference: int  # of a candidate for leadership
 
 
 class _Party(TypedDict):
@@ -20,7 +35,10 @@ class Holder(_Party, total=False):
     limit: int
     held_ms: int
     left_ms: int
+    ttl_ms: int
+    renewed_ms: int
     note: str
+    details: Details
 
 
 class Waiter(_Party, total=False):
@@ -28,6 +46,7 @@ class Waiter(_Party, total=False):
 
     waited_ms: int
     note: str
+    details: Details
 
 
 class _Lock(TypedDict):
@@ -61,4 +80,7 @@ class Features(TypedDict, total=False):
     raises_fences: bool
     lifts_fences: bool
     bars_late_calls: bool
+    tells: bool
+    recalls: bool
+    keeps: bool
     max_wait_ms: int

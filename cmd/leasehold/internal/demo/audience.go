@@ -18,10 +18,10 @@ type audience struct {
 
 func newAudience(n int) *audience { return &audience{away: n, numbers: make(map[int]int)} }
 
-// Of the actors who wait for each other: what one says that waits, and what all are told.
+// Messages of actors who wait for each other: one says that it waits, and all get the go-ahead.
 const looked, goOn = "looked", "go on"
 
-// audience has processes play n actors, called what, and hears what became of each.
+// audience lets processes play n actors, called what, and collects the outcome of each.
 func (r *run) audience(ctx context.Context, processes, n int, what string) (*audience, error) {
 	a := newAudience(n)
 	return a, r.perform(ctx, processes, func(_ *process, m message) error {

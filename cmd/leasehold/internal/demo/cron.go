@@ -94,8 +94,8 @@ func (r *CronResult) figures() []figure {
 	}
 }
 
-// What a server says: it has begun the day's job, asks whether to go on, or was refused;
-// that its store knows no AtLeast, or did not confirm that the lease stays.
+// Messages of a server: it was refused, its store has no AtLeast, or its store did not confirm that
+// the lease stays.
 const refused, noAtLeast, unmarked = "refused", "no at least", "unmarked"
 
 func (s *Cron) play(ctx context.Context, r *run) (Result, error) {
@@ -198,7 +198,7 @@ func (c *crontab) over(ctx context.Context, day, n int) (bool, error) {
 	return sent > 0, err
 }
 
-// ask waits for the nth time of a day and does what stands in the crontab.
+// ask waits for the nth time of a day and runs the line of the crontab.
 func (c *crontab) ask(ctx context.Context, day, n int) error {
 	at := c.midnight.Add(time.Duration(day)*c.day + time.Duration(n)*c.day/askShare)
 	if err := pause(ctx, time.Until(at)); err != nil {

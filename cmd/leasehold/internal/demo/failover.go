@@ -180,7 +180,7 @@ func (s *Failover) work(ctx context.Context, w *worker) error {
 	return s.second(ctx, w)
 }
 
-// first holds the lock and writes until its lease is over, or it is told that it is enough.
+// first holds the lock and writes until its lease is over, or until it gets the message to stop.
 func (s *Failover) first(ctx context.Context, w *worker) error {
 	lease, err := w.acquireTelling(ctx, func(error) error { return w.say(message{What: granted}) }, w.Resource)
 	if err != nil {
@@ -213,7 +213,7 @@ func (s *Failover) first(ctx context.Context, w *worker) error {
 	return w.holding(ctx, lease, func(context.Context, *ticket) error { return nil })
 }
 
-// second is told when the server has died, and then wants the lock too.
+// second waits for the message that the server has died, and then wants the lock too.
 func (s *Failover) second(ctx context.Context, w *worker) error {
 	<-w.lines
 	lease, err := w.acquire(ctx, w.Resource)

@@ -176,7 +176,7 @@ func withServerName(scheme, host, rest string) string {
 	return rest + separator + "server_name=" + url.QueryEscape(host)
 }
 
-// withPort adds a port to a host that has none; IPv6 addresses stand in brackets.
+// withPort adds a port to a host that has none. An IPv6 address must be in brackets.
 func withPort(host, port string) string {
 	if _, _, err := net.SplitHostPort(host); err == nil {
 		return host

@@ -29,9 +29,9 @@ type saying struct {
 	message
 }
 
-// perform starts n processes, lets all begin at once when they are ready, and calls hear
-// with each later message, one at a time; before them with one ready, when all are. It
-// returns when all have ended; an error of hear or of a process ends the others.
+// perform starts n processes, and lets all begin at once when they are ready. It calls hear with
+// one ready message, when all are, and then with each later message, one at a time. It returns when
+// all have ended. An error of hear or of a process ends the others.
 func (r *run) perform(ctx context.Context, n int, hear func(p *process, m message) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -1,6 +1,9 @@
-// Package demo tells the textbook stories of distributed locks with real processes and a
-// real database. Each scenario is played without a lock and under one, and is judged by
-// the books of the business alone.
+// Package demo plays textbook problems of distributed locking with real processes and a real
+// database. Each scenario runs without a lock and under one. The books of the business alone decide
+// whether it went right.
+//
+// To add a scenario, write a file here and list it in Scenarios; e2e/demo runs it on every engine.
+// Check once that it exits with 1 without its lock.
 package demo
 
 import (

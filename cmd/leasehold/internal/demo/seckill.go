@@ -99,8 +99,8 @@ func (s *Seckill) play(ctx context.Context, r *run) (Result, error) {
 	return res, err
 }
 
-// judge says whether the books are those of an honest shop: it sold what it had, nothing
-// twice, knows what is left, and turned nobody away before it was sold out.
+// judge checks the rules of an honest shop. It sold what it had, and nothing twice. It knows what
+// is left, and turned nobody away before it was sold out.
 func (s *Seckill) judge(r *SeckillResult, told int) verdict {
 	return judge(
 		rule{r.Oversold == 0, fmt.Sprintf("sold %d of %d pieces", r.Sold, s.Stock)},

@@ -14,11 +14,11 @@ import (
 	"github.com/leasehold-go/leasehold/stores"
 )
 
-// ShopForms are the URLs that Stage.Shop takes: those of the stores.
+// ShopForms are the forms of URL that Stage.Shop accepts.
 const ShopForms = "postgres://HOST/DB or mysql://HOST/DB"
 
-// A database is one kind of those that keep books. Each run has a space of its own there:
-// a file, a schema of PostgreSQL, a database of MySQL.
+// A database is a kind of server that keeps books. Each run has a space of its own there: a file, a
+// schema of PostgreSQL, or a database of MySQL.
 type database struct {
 	serial       string // the type of a number that it counts up
 	isolation    sql.IsolationLevel
@@ -32,14 +32,14 @@ var databases = map[fence.Dialect]database{
 	fence.MySQL: {"BIGINT AUTO_INCREMENT PRIMARY KEY", sql.LevelReadCommitted, "CREATE DATABASE %s", "DROP DATABASE %s"},
 }
 
-// spacePrefix tells operators whose schema or database it is.
+// spacePrefix shows operators whose schema or database it is.
 const spacePrefix = "leasehold_demo_"
 
 // inFile is the scheme of books in a file.
 const inFile = "sqlite:"
 
-// createBooks makes empty books: a file in dir, or a space at the server of url. An error
-// that wraps stores.ErrURL: url cannot be used as it is written.
+// createBooks creates empty books: a file in dir, or a space on the server of url. An error that
+// wraps stores.ErrURL means that url cannot be used as it is written.
 func createBooks(ctx context.Context, url, dir string) (*books, error) {
 	p := place{URL: url, Space: spacePrefix + strings.ToLower(rand.Text())}
 	drop := func(context.Context) error { return nil } // the file goes with dir
@@ -102,8 +102,8 @@ func (p place) open() (*books, error) {
 	return b, err
 }
 
-// sqliteDSN is the data source name of books, or of locks that are kept from others: several
-// processes wait for each other rather than fail.
+// sqliteDSN is the data source name of books, or of locks for this demo alone. Processes wait for
+// each other rather than fail.
 func sqliteDSN(path string) string {
 	options := url.Values{
 		"_busy_timeout": {"10000"},     // milliseconds; longer than any write of ours takes

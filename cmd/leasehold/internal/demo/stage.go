@@ -155,5 +155,5 @@ type message struct {
 	At     int64         `json:"at,omitempty"` // instant, in nanoseconds since 1970
 }
 
-// What processes say.
+// Messages of processes.
 const ready, done = "ready", "done"

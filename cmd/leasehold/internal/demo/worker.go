@@ -147,8 +147,8 @@ func (w *worker) meet(ctx context.Context) error {
 	}
 }
 
-// crowd has actors do something all at once, and says for each what came of it. Of
-// their errors, which are alike, it returns one.
+// crowd makes actors do something all at once, and reports the outcome of each. Their errors are
+// alike, so it returns only one of them.
 func (w *worker) crowd(actors []int, do func(actor int) (message, error)) error {
 	errs := make(chan error, len(actors))
 	var wg sync.WaitGroup
@@ -169,7 +169,7 @@ func (w *worker) crowd(actors []int, do func(actor int) (message, error)) error 
 	return <-errs
 }
 
-// share is those of n actors that this one of the processes plays.
+// share returns the actors, of n, that this one of the processes plays.
 func (w *worker) share(n, processes int) []int {
 	var mine []int
 	for i := w.Process; i < n; i += processes {

@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A deadline is memory that the holder and its guardian share. The holder sets it and the guardian reads it
-// whenever it has to decide. So a guardian that was stopped for a while goes by the last renewal, not by
-// the one before it was stopped: no message of it can be late, or lost because the socket is full.
+// A deadline is memory that the holder and its guardian share. The holder sets it, and the guardian
+// reads it whenever it has to decide. So a guardian that was stopped for a while uses the last
+// renewal, and not the one before it was stopped. A message could be late, or lost because the
+// socket is full.
 type deadline struct{ at *atomic.Int64 }
 
 func (d deadline) set(t instant) { d.at.Store(int64(t)) }

@@ -1,45 +1,44 @@
-// Package guardian keeps a command from outliving the lease it runs under.
+// Package guardian keeps a command from outliving its lease.
 //
-// The command is the child of a guardian, a small process beside the holder (the process
-// that renews the lease). The holder writes each new deadline into memory that both share;
-// the guardian ends the command, with everything it started, before the last deadline
-// written there. So the command is dead in time when the holder is killed, stopped, or cut
-// off from the engine. The holder in turn ends the command when the guardian dies.
-// All else they say to each other through a socket.
+// The command is the child of a guardian, a small process beside the holder, which is the process
+// that renews the lease. The holder writes each new deadline into memory that both share. The
+// guardian ends the command, with everything it started, before the last deadline written there. So
+// the command is dead in time even if the holder is killed, stopped, or cut off from the engine. If
+// the guardian dies, the holder ends the command. They exchange everything else over a socket.
 //
 //	holder ── socket ── guardian ── child and all its descendants
 //
-// When the holder has died and nothing of the command is left, the guardian gives up the
-// lease in its place, so that the next one need not wait for the deadline. A holder that is
-// merely stopped is not dead: it keeps its end of the socket, and the guardian waits for its
-// word.
+// If the holder has died and nothing of the command is left, the guardian releases the lease in its
+// place. So the next holder need not wait for the deadline. A holder that is only stopped keeps its
+// end of the socket, and the guardian waits for its messages.
 //
-// A guardian that is stopped reports no end, and the lease would be renewed for ever. So the
-// holder pings it. If it is silent, the holder resumes it, or takes its place once the command
-// has ended; see watchdog.go. A healthy command goes on meanwhile.
+// A guardian that is stopped reports no end, and the lease would be renewed for ever. So the holder
+// pings it. If it does not answer, the holder resumes it, or takes its place once the command has
+// ended; see watchdog.go. A healthy command keeps running meanwhile.
 //
-// Deadlines are instants of one clock for all processes of the machine, which nothing sets: on
-// Linux CLOCK_BOOTTIME, which goes on while the machine sleeps. A resume wakes the guardian.
+// Deadlines are instants of one clock that all processes of the machine share and nothing sets. On
+// Linux it is CLOCK_BOOTTIME, which advances while the machine sleeps. When the machine resumes,
+// the guardian wakes.
 //
-// On Linux both processes are child subreapers: a descendant whose parent dies becomes
-// theirs, so that neither a double fork nor setsid leads out of their reach. Elsewhere
-// only the child's process group is ended. Out of reach everywhere: what another service
-// runs on request (systemd-run, at, a container engine), and what runs as a user whom the
-// guardian may not signal. A guardian and a holder that are stopped or killed at the same
-// moment leave the rest to the fencing token; so that nobody does that by a name, the
-// guardian has another one.
+// On Linux both processes are child subreapers: they inherit descendants whose parent dies. So
+// neither a double fork nor setsid escapes them. On other systems only the child's process group is
+// ended. What another service runs on request, such as systemd-run, at or a container engine, is
+// out of reach everywhere. So is anything that runs as a user whom the guardian may not signal.
+//
+// If guardian and holder are stopped or killed at the same moment, only the fencing token protects
+// the resource. The guardian has a name of its own, so that nobody kills both by name.
 package guardian
 
 import "time"
 
-// Name is the name of the guardian process and all that its command line begins with, on
-// Linux. It is no part of the holder's: who kills that by name spares the guardian. At most
+// Name is the name of the guardian process and, on Linux, the beginning of its command line. It is
+// not part of the holder's name, so killing the holder by name spares the guardian. It has at most
 // 15 bytes, or the kernel cuts it.
 const Name = "lock-guardian"
 
-// Margin is how long before the deadline the command must have got its SIGKILL: 2 % of
-// the TTL, at least 50 ms. It covers the late wake of a timer on a busy machine, the walk
-// through the process table (10 ms for a thousand processes) and the kernel's teardown.
+// Margin is how long before the deadline the command must get SIGKILL: 2 % of the TTL, and at least
+// 50 ms. It covers three delays. A timer fires late on a busy machine, the walk through the process
+// table takes 10 ms for a thousand processes, and the kernel needs time to end them.
 func Margin(ttl time.Duration) time.Duration {
 	return max(ttl/50, 50*time.Millisecond)
 }

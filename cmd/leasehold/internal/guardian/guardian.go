@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Forwarded are the signals that a holder passes on to its child. The guardian itself
-// outlives all that can be outlived.
+// Forwarded are the signals that a holder passes on to its child. The guardian survives all signals
+// that it can.
 var Forwarded = []os.Signal{
 	syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT,
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 }
 
-// retry is how soon the tree is killed again while some of it is left; it doubles up to
-// retryMost, because what the kernel cannot end yet may stay for long.
+// retry is the pause before the tree is killed again while some of it is left. It doubles up to
+// retryMost, because a process that the kernel cannot end yet may stay for long.
 const (
 	retry     = 5 * time.Millisecond
 	retryMost = 200 * time.Millisecond
@@ -46,7 +46,7 @@ type ward struct {
 	childless bool // nothing is left to wait for
 }
 
-// A finish is how the guardian ends what there is.
+// A finish is how the guardian ends the command.
 type finish struct {
 	ending  bool    // SIGTERM was sent
 	endedAt instant // when; set while ending
@@ -54,21 +54,23 @@ type finish struct {
 	retry   time.Duration
 }
 
-// An estate is what a guardian has to give up in place of a holder that has died: the leases that
-// legacy tells of. They keep others out until keep, and end by themselves at deadline.
+// An estate is what a guardian must release in place of a dead holder: the leases that legacy
+// describes. They keep others out until keep, and end by themselves at deadline.
 type estate struct {
 	legacy         string
 	keep, deadline instant
 }
 
-// left is the estate of this process' holder, if this process is its guardian.
+// left is the estate of this process's holder, if this process is its guardian.
 var left *estate
 
-// init is all that a guardian does, unless its holder dies and leaves something: then main goes on, with
-// Inherit. The clients of twelve engines, whose beginnings cost more than all the rest, are still to come:
-// of the packages whose imports have been initialised, the first by its path is next. This one therefore
-// imports little (not os/exec, whose path is a late one). Were it the last of all, a guardian would start
-// slower and do the same.
+// init is all that a guardian does, unless its holder dies and leaves leases; then main continues
+// with Inherit.
+//
+// Go initialises packages in the order of their paths, once their imports are initialised. This
+// package imports little, and not os/exec, whose path is a late one. So it is initialised before
+// the clients of twelve engines, whose start costs more than everything else. If it were the last
+// of all, a guardian would start more slowly and work the same.
 func init() {
 	c, d, ok := fromArgs(os.Args)
 	if !ok {
@@ -80,8 +82,9 @@ func init() {
 	}
 }
 
-// Inherit is to be the first that main calls. In the guardian of a holder that has died it calls heir in the
-// holder's place, with no file of the holder's open any more, and ends the process. Elsewhere it does nothing.
+// Inherit must be the first call of main. In the guardian of a dead holder it calls heir in the
+// holder's place, and exits; the holder's files are then closed. In other processes it does
+// nothing.
 func Inherit(heir func(legacy string, keep, deadline time.Time)) {
 	if left == nil {
 		return
@@ -90,11 +93,12 @@ func Inherit(heir func(legacy string, keep, deadline time.Time)) {
 	os.Exit(0)
 }
 
-// guard starts the command when the holder tells it to, and returns when nothing of it is left and the holder
-// is dead. A holder that lives ends this process when it knows of the end and has seen to its lease.
+// guard starts the command when the holder asks for it. It returns when nothing of the command is
+// left and the holder is dead. A living holder ends this process once it knows of the end and has
+// released its lease.
 func guard(c *conn, d deadline) *estate {
 	rename()
-	runtime.GOMAXPROCS(1) // it hardly does anything, and threads that look for work cost as much
+	runtime.GOMAXPROCS(1) // it does little, and idle threads that look for work would cost as much
 	// The child gets its death signal when the thread that started it ends.
 	runtime.LockOSThread()
 	outlive()
@@ -119,7 +123,7 @@ func guard(c *conn, d deadline) *estate {
 	return &estate{first.Start.Legacy, first.Start.Keep, d.get()}
 }
 
-// serve runs the command and returns what came of it.
+// serve runs the command and returns its outcome.
 func (g *guardian) serve(s *start, messages <-chan message, died <-chan os.Signal) message {
 	// The last look at the clock before the start; watch looks again at once after it.
 	if g.termAt().sub(now()) <= 0 {
@@ -146,8 +150,8 @@ func newGuardian(c *conn, d deadline, s *start) *guardian {
 	return g
 }
 
-// letGoOfFiles closes what this process has of the holder's files, so that nobody waits
-// for their end because of it. What is its own is closed on exec.
+// letGoOfFiles closes the holder's files in this process, so that nobody who reads from them waits
+// for this process to end. Its own files are closed on exec.
 func letGoOfFiles() {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -168,8 +172,8 @@ func letGoOfFiles() {
 	}
 }
 
-// outlive catches what would end or suspend the guardian. Ignoring it instead would make
-// the child ignore it too; what was ignored from the start stays so, for nohup.
+// outlive catches signals that would end or suspend the guardian. If it ignored them, the child
+// would ignore them too. Signals that were ignored from the start stay ignored, for nohup.
 func outlive() {
 	caught := append([]os.Signal{
 		syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
@@ -177,7 +181,7 @@ func outlive() {
 	Catch(make(chan os.Signal), caught...)
 }
 
-// Catch sends those of signals that are not ignored to c, as signal.Notify does.
+// Catch relays signals that are not ignored to c, as signal.Notify does.
 func Catch(c chan<- os.Signal, signals ...os.Signal) {
 	for _, sig := range signals {
 		if !signal.Ignored(sig) {
@@ -186,7 +190,7 @@ func Catch(c chan<- os.Signal, signals ...os.Signal) {
 	}
 }
 
-// toArgs are the arguments of a guardian that has socket as its end, and the memory of the deadline.
+// toArgs returns the arguments of a guardian with socket as its end and memory for the deadline.
 func toArgs(socket, memory int) []string {
 	return []string{Name, "guard", strconv.Itoa(socket), strconv.Itoa(memory)}
 }
@@ -209,7 +213,7 @@ func fromArgs(args []string) (c *conn, d deadline, ok bool) {
 	return c, d, err == nil
 }
 
-// termAt is when the child gets SIGTERM, killAt when it gets SIGKILL.
+// termAt is when the child gets SIGTERM. killAt is when it gets SIGKILL.
 func (g *guardian) termAt() instant { return g.killAt().add(-g.grace) }
 
 func (g *guardian) killAt() instant {
@@ -250,10 +254,10 @@ func (g *guardian) watch(messages <-chan message, died <-chan os.Signal) {
 	}
 }
 
-// enforce does what the clock demands and returns when to look at it again.
+// enforce does what is due and returns when to call it again.
 func (g *guardian) enforce() time.Duration {
 	if g.exited && !g.ending {
-		// The lease is to cover all that the command does, so that nothing may go on.
+		// The lease must cover everything that the command does, so nothing may go on.
 		g.end(leftRunning())
 	}
 	if !g.ending {
@@ -286,13 +290,14 @@ func (g *guardian) obey(m message) {
 	}
 }
 
-// endChild ends a child that has not come to its own end.
+// endChild ends a child that has not ended by itself.
 func (g *guardian) endChild() {
 	g.cut = g.cut || !g.exited
 	g.end("")
 }
 
-// end tells left, the processes that the child has left running, when it is not cut.
+// end ends the command. If the child was not cut, left names the processes that it has left
+// running.
 func (g *guardian) end(left string) {
 	if g.ending {
 		return
@@ -305,7 +310,8 @@ func (g *guardian) end(left string) {
 	}
 }
 
-// reap waits for whoever died. Orphans of the child end up here as well.
+// reap waits for dead processes. Orphans of the child become children of the guardian, so it reaps
+// them too.
 func (g *guardian) reap() {
 	for {
 		var status syscall.WaitStatus
@@ -327,10 +333,10 @@ func (g *guardian) reap() {
 	}
 }
 
-// suspended acts on a child that was stopped. One that wants the keyboard gets it if this
-// run has it. Otherwise the holder must stop too, because its shell watches the holder;
-// the lease is then not renewed and ends the child unless it is resumed in time. A child
-// stopped by SIGSTOP is left alone, and its lease kept.
+// suspended handles a child that was stopped. If it wants the keyboard and this run has it, the
+// child gets it. Otherwise the holder must stop too, because its shell watches the holder. The
+// lease is then not renewed, and the child is ended unless it is resumed in time. A child stopped
+// by SIGSTOP is left alone, and its lease kept.
 func (g *guardian) suspended(sig syscall.Signal) {
 	switch sig {
 	case syscall.SIGTTIN, syscall.SIGTTOU:
@@ -346,8 +352,8 @@ func (g *guardian) suspended(sig syscall.Signal) {
 	g.conn.send(message{Verb: gotStopped})
 }
 
-// signalGroup reaches the child's process group, or the child alone if it has left it.
-// The number is the child's pid, which may be another's once the child was waited for.
+// signalGroup signals the child's process group, or the child alone if it has left the group. The
+// number is the child's pid, which another process may get once the child was reaped.
 func (g *guardian) signalGroup(sig syscall.Signal) {
 	if g.exited && walks {
 		return
@@ -357,8 +363,8 @@ func (g *guardian) signalGroup(sig syscall.Signal) {
 	}
 }
 
-// signalTree reaches every descendant: the group at one instant, as no walk can, then
-// those who left it.
+// signalTree signals every descendant: first the group, at one instant, as no walk can, then those
+// that left it.
 func (g *guardian) signalTree(sig syscall.Signal) {
 	g.signalGroup(sig)
 	for _, pid := range descendants(os.Getpid(), 0) {

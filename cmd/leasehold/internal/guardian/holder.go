@@ -13,19 +13,23 @@ import (
 	"time"
 )
 
-// ErrLate: the deadline was so near, or the lease lost already, that the command was not started.
+// ErrLate means that the deadline was too near, or the lease already lost, so the command was not
+// started.
 var ErrLate = errors.New("the lease was about to end before the command could be started")
 
-// ErrGuardianDied: the guardian was killed, and the command therefore ended.
+// ErrGuardianDied means that the guardian was killed, and the command with it.
 var ErrGuardianDied = errors.New("the guardian process died, so the command was killed")
 
-// ErrNotStarted: the guardian was stopped before it had started the command, and would not go on.
+// ErrNotStarted means that the guardian was stopped before it had started the command, and could
+// not be resumed.
 var ErrNotStarted = errors.New("the guardian process does not respond, so the command was not started")
 
-// ErrUnknownEnd: nothing of the command is left, but the guardian, which would not go on, alone knows how it ended.
+// ErrUnknownEnd means that nothing of the command is left, but its outcome is unknown: only the
+// guardian knows it, and cannot be resumed.
 var ErrUnknownEnd = errors.New("the guardian process does not respond: whether the command ran, and how it ended, is unknown")
 
-// A StartError is a command that could not be started. Code is what a shell exits with.
+// A StartError means that a command could not be started. Code is the exit code of a shell in this
+// case.
 type StartError struct {
 	Code int
 	Text string
@@ -33,7 +37,7 @@ type StartError struct {
 
 func (e *StartError) Error() string { return e.Text }
 
-// A Plan is what to run, under which lease, and how much time it gets to end.
+// A Plan says what to run, under which lease, and how much time it gets to end.
 type Plan struct {
 	Program
 	Own    []string      // environment of the guardian, which others may read: no secrets
@@ -47,11 +51,12 @@ type Plan struct {
 	Renewed <-chan struct{}  // tells that Deadline has moved
 	Signals <-chan os.Signal // for the command
 
-	// Ending is called when the guardian ends the command, or, not cut, the processes that it
-	// has left running: some of them by name and number. It must not block.
+	// Ending is called when the guardian ends the command. If cut is false, it ends only the
+	// processes that the command has left running; left names some of them. It must not block.
 	Ending func(cut bool, left string)
 
-	// Silent is called when the guardian does not answer, and again when it does. It must not block.
+	// Silent is called when the guardian does not answer, and again when it does. It must not
+	// block.
 	Silent func(guardian int, silent bool)
 
 	Will
@@ -64,26 +69,27 @@ type Program struct {
 	Env  []string
 }
 
-// A Will is for the guardian, should this process die.
+// A Will is for the guardian, in case this process dies.
 type Will struct {
-	Legacy string    // for its heir, see Inherit; "": none
-	Keep   time.Time // until when the lease keeps others out although the command is over
+	Legacy string    // passed to the heir, see Inherit; "": none
+	Keep   time.Time // the lease keeps others out until then, even if the command is over
 }
 
 // A Result is how a command ended.
 type Result struct {
 	Status      syscall.WaitStatus
-	Cut         bool // it was made to end because the lease ended or was about to
+	Cut         bool // it was ended because the lease had ended or was about to
 	Terminal    bool // it had the terminal to itself: a Ctrl-C reached nobody else
-	Interrupted bool // it was given a SIGINT that came to this process
+	Interrupted bool // it got a SIGINT that was sent to this process
 }
 
-// Run runs the command under a guardian until it and all its descendants are gone. They
-// are, a margin before the lease's deadline, at the latest. An error means that the
-// command was not started, or that the guardian died; then too nothing of it is left.
+// Run runs the command under a guardian until it and all its descendants are gone. That is at the
+// latest a margin before the lease's deadline. An error means that the command was not started, or
+// that the guardian died; even then nothing of the command is left.
 //
-// leave, which is never nil, sends the guardian away and waits until it has gone. Until then it
-// gives up the lease should this process die: leave is for when the lease was given up.
+// The caller must call leave, which is never nil, after it has released the lease. leave ends the
+// guardian and waits until it is gone. Until then the guardian releases the lease if this process
+// dies.
 func Run(p Plan) (result Result, leave func(), err error) {
 	if p.Lease.Context().Err() != nil {
 		return Result{}, func() {}, ErrLate
@@ -154,9 +160,9 @@ func (h *holder) start() error {
 	return nil
 }
 
-// serve tells the guardian to start the command, and waits until the command has ended.
+// serve sends the command to the guardian and waits until the command has ended.
 func (h *holder) serve() (Result, error) {
-	// A guardian that is never told runs nothing, and wait finds it out.
+	// A guardian that gets no command runs nothing, and wait notices.
 	_ = h.conn.sendWhole(h.startMessage(), startBound)
 	return h.wait()
 }
@@ -171,9 +177,9 @@ func (h *holder) startMessage() message {
 	return message{Verb: toStart, Start: s}
 }
 
-// connect makes the socket and returns the end that the guardian inherits. It gets a
-// number that is free, so that the files which users hand to the command as 3, 4, … stay
-// what they are; the guardian closes it to the command at once.
+// connect makes the socket and returns the guardian's end. That has a free number, so that files
+// which users pass to the command as 3, 4, … keep theirs. The guardian marks it close-on-exec at
+// once.
 func (h *holder) connect() (theirs int, err error) {
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
@@ -183,14 +189,14 @@ func (h *holder) connect() (theirs int, err error) {
 	return pair[1], err
 }
 
-// Check reports why no guardian could be started here, if so.
+// Check returns an error if no guardian can be started here.
 func Check() error {
 	_, err := executable()
 	return err
 }
 
-// executable is the program that runs now. Its file may have been replaced meanwhile by
-// another version.
+// executable returns the path of the running program. Its file may have been replaced by another
+// version.
 func executable() (string, error) {
 	path, err := os.Executable()
 	if runtime.GOOS != "linux" {
@@ -209,7 +215,7 @@ func executable() (string, error) {
 
 func (h *holder) setDeadline() { h.deadline.set(instantOf(h.plan.Lease.Deadline)) }
 
-// wait feeds the guardian until it reports the end.
+// wait keeps the guardian up to date until it reports the end.
 func (h *holder) wait() (Result, error) {
 	messages := h.conn.receive()
 	lost := h.plan.Lease.Context().Done()
@@ -262,15 +268,15 @@ func (h *holder) wait() (Result, error) {
 	}
 }
 
-// backupIn is when the guardian must have done its work. It may have been stopped.
+// backupIn returns when the guardian must have done its work. It may have been stopped.
 func (h *holder) backupIn() time.Duration {
 	return time.Until(h.plan.Lease.Deadline()) - h.plan.Margin/2
 }
 
-// suspend stops this process and its group as Ctrl-Z would, for the shell that watches
-// them, and resumes the child when the shell has resumed them. The lease is not renewed
-// meanwhile; the guardian sees to its deadline. SIGTSTP must never have been caught here:
-// the Go runtime does not give it its default action back.
+// suspend stops this process and its group as Ctrl-Z would, for the shell that watches them. When
+// the shell has resumed them, it resumes the child. Meanwhile the lease is not renewed, and the
+// guardian enforces its deadline. SIGTSTP must never have been caught here, because the Go runtime
+// does not restore its default action.
 func (h *holder) suspend() {
 	resumed := make(chan os.Signal, 1)
 	signal.Notify(resumed, syscall.SIGCONT)
@@ -283,7 +289,7 @@ func (h *holder) suspend() {
 	h.conn.send(message{Verb: toResume})
 }
 
-// ended makes a Result of the guardian's last message.
+// ended converts the guardian's last message to a Result.
 func (h *holder) ended(m message) (Result, error) {
 	switch m.Verb {
 	case gotLate:
@@ -294,8 +300,8 @@ func (h *holder) ended(m message) (Result, error) {
 	return Result{Status: syscall.WaitStatus(m.N), Cut: m.Cut, Terminal: m.Lent, Interrupted: h.interrupted}, nil
 }
 
-// leave ends a guardian that has reported the end: there is nothing left for it to do, and until it is
-// gone it keeps our files open. It may be stopped, and hear nothing.
+// leave kills a guardian that has reported the end. It has nothing left to do, keeps our files
+// open, and may be stopped.
 func (h *holder) leave() {
 	defer h.conn.file.Close()
 	defer h.deadline.unmap()
@@ -306,7 +312,7 @@ func (h *holder) leave() {
 	h.bury()
 }
 
-// bury waits for the guardian, which dies. One that is traced its debugger has to wait for first.
+// bury waits for the guardian, which dies. If it is traced, its debugger must reap it first.
 func (h *holder) bury() {
 	for running(h.guardian) || !walks {
 		if pid, err := syscall.Wait4(h.guardian, nil, 0, nil); pid > 0 || err == syscall.ECHILD {
@@ -316,7 +322,8 @@ func (h *holder) bury() {
 	h.guardian = 0
 }
 
-// guardianDied ends what it left behind. Its child died with it, by the kernel's hand, unless it had ended before.
+// guardianDied ends what the guardian left behind. The kernel killed its child with it, unless the
+// child had ended before.
 func (h *holder) guardianDied() (Result, error) {
 	byUs := h.killed
 	h.kill()
@@ -341,7 +348,7 @@ func (h *holder) guardianDied() (Result, error) {
 	return Result{}, ErrGuardianDied
 }
 
-// kill ends the guardian and everything below it, and returns when it is gone.
+// kill kills the guardian and everything below it, and returns when it is gone.
 func (h *holder) kill() {
 	h.killed = true
 	if !walks {
@@ -352,7 +359,7 @@ func (h *holder) kill() {
 		return
 	}
 	pause := retry
-	// Twice nothing, because a walk may miss a process that forks meanwhile.
+	// Two walks must find nothing, because one may miss a process that forks meanwhile.
 	for nothing := 0; nothing < 2; {
 		if !h.reapAny() {
 			return
@@ -371,8 +378,8 @@ func (h *holder) kill() {
 	}
 }
 
-// reapAny waits for those who are dead and reports whether there are other children. The child is
-// among them when its guardian is dead.
+// reapAny reaps dead children and reports whether there are others. The child is among them if its
+// guardian is dead.
 func (h *holder) reapAny() bool {
 	for {
 		var status syscall.WaitStatus

@@ -34,16 +34,17 @@ func (t *terminal) close() {
 	}
 }
 
-// homeTerminal describes the terminal of this process. It is lent to the child from the
-// start if this process is in the foreground and neither its input nor its output is of
-// another one that may want the keyboard. Otherwise the child gets it when it asks for it.
+// homeTerminal describes the terminal of this process. It is lent to the child from the start if
+// this process is in the foreground, and input and output are the terminal too. If one of them is
+// not, another program of a pipeline may want the keyboard. Then the child gets the terminal when
+// it asks for it.
 func homeTerminal() terminal {
 	t := openTerminal(unix.Getpgrp())
 	t.lent = t.home != 0 && t.foreground() == t.home && term.IsTerminal(0) && term.IsTerminal(1)
 	return t
 }
 
-// foreground returns the process group that reads the keyboard, 0 if it cannot be told.
+// foreground returns the process group that reads the keyboard, or 0 if it is unknown.
 func (t *terminal) foreground() int {
 	if t.home == 0 {
 		return 0

@@ -17,10 +17,10 @@ const clock = unix.CLOCK_BOOTTIME
 // walks says that descendants finds what has left the child's process group.
 const walks = true
 
-// rename gives this process the guardian's name, as ps, killall and pkill see it: that of
-// its first thread.
+// rename gives this process the guardian's name, as ps, killall and pkill see it: the name of its
+// first thread.
 func rename() {
-	// Without it the program's own name stays; there is nobody to tell.
+	// On an error the program's own name stays, and there is nobody to report it to.
 	_ = os.WriteFile("/proc/self/comm", []byte(Name), 0)
 }
 
@@ -53,9 +53,9 @@ type process struct {
 	dead        bool   // with all of its threads, and not waited for
 }
 
-// descendants lists the processes below root, without the branches below those of
-// root's children that were started before since. The table is not read at one instant:
-// a process that forks meanwhile may be missed, and is found by the next reading.
+// descendants lists the processes below root, without children of root that were started before
+// since, and their branches. The table is not read at one instant: a process that forks meanwhile
+// may be missed, and is found by the next reading.
 func descendants(root int, since uint64) []int {
 	children := make(map[int][]process)
 	for _, p := range processes() {
@@ -146,7 +146,7 @@ func startTime(pid int) uint64 {
 	return p.started
 }
 
-// readProcess reports false for a process that is gone. The fields are those of proc(5).
+// readProcess returns false for a process that is gone. proc(5) describes the fields.
 func readProcess(pid int) (process, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -42,7 +42,8 @@ func startTime(pid int) uint64 { return 0 }
 // memoryFile: there is none without a folder.
 func memoryFile() (*os.File, error) { return nil, errors.ErrUnsupported }
 
-// running reports whether a child still runs: it cannot be told here before its parent has waited for it.
+// running reports whether a child still runs. That is unknown here before its parent has waited for
+// it.
 func running(child int) bool { return true }
 
 // below lists nothing here.

@@ -7,12 +7,14 @@ import (
 	"time"
 )
 
-// The holder feels the guardian's pulse: it sends a ping every two seconds, unless one has no answer yet. A
-// guardian without an answer for patience pings is silent: stopped, frozen, or traced by a debugger. Being
-// silent harms nobody while the command runs, because the holder ends it before the deadline as well. The
-// holder says so and sends SIGCONT, which mends what SIGSTOP did. If the guardian stays silent for another
-// ping, and its command has ended or was never started, the holder goes on in its place: it ends what the
-// command has left running, kills the guardian, and has its exit code from the kernel.
+// The holder pings the guardian every two seconds, unless one ping has no answer yet. A guardian
+// that has not answered patience pings is silent: stopped, frozen, or traced by a debugger. That
+// harms nobody while the command runs, because the holder ends it before the deadline as well.
+//
+// The holder reports the silence and sends SIGCONT, which resumes a guardian stopped by SIGSTOP. If
+// the guardian stays silent for another ping, and its command has ended or was never started, the
+// holder takes its place. It ends what the command has left running, kills the guardian, and gets
+// the exit code from the kernel.
 const patience = 2
 
 // Tests shorten them.

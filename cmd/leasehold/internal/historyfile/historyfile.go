@@ -35,12 +35,12 @@ type Options struct {
 const (
 	// application marks the file as a history; version is the version of its tables.
 	application, version = 0x4c684869, 1
-	// pruneEvery is how often old entries are looked for, and pruned how many go at once.
+	// pruneEvery is how often old entries are looked for, and pruned how many are deleted at once.
 	pruneEvery, pruned = time.Minute, 2000
-	// ahead is how far in the future the time of an entry may be: what is beyond is of a clock that was wrong, and goes as
-	// if it were old.
+	// ahead is how far in the future the time of an entry may be. Beyond that the clock was wrong,
+	// and the entry is deleted like an old one.
 	ahead = time.Hour
-	// window is how many entries are looked through at once, and lookFor for how long a page is looked for.
+	// window is how many entries are searched at once, and lookFor for how long a page is searched.
 	window, lookFor = 20_000, time.Second
 	sqliteBusy      = 5 // SQLITE_BUSY
 	sqliteNotADB    = 26
@@ -258,7 +258,7 @@ func (f *File) prune(ctx context.Context) error {
 	return nil
 }
 
-// delete deletes those of which that is true, of some of the entries that were seen first.
+// delete deletes the entries for which where is true, among the first ones seen.
 func (f *File) delete(ctx context.Context, where string, args ...any) (gone int64, err error) {
 	done, err := f.db.ExecContext(ctx, "DELETE FROM entries WHERE "+where+" AND seq IN (SELECT seq FROM entries ORDER BY seq LIMIT ?)", append(args, pruned)...)
 	if err != nil {

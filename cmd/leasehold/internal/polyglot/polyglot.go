@@ -1,4 +1,4 @@
-// Package polyglot has a program in Go, one in Python and one in shell sell the same stock through one
+// Package polyglot runs sellers in Go, Python and shell, which sell the same stock through one
 // "leasehold serve".
 package polyglot
 
@@ -22,7 +22,7 @@ import (
 // stock is the name of the lock.
 const stock = "stock"
 
-// Languages are the sellers, in the order of the report.
+// Languages are the sellers' languages, in the order of the report.
 var Languages = []string{"go", "python", "shell"}
 
 var (
@@ -32,10 +32,10 @@ var (
 	inShell []byte
 )
 
-// ErrMissing: a program that a seller needs is not there.
+// ErrMissing means that a program which a seller needs is missing.
 var ErrMissing = errors.New("demo polyglot needs")
 
-// Missing says what cannot be found of what the sellers need.
+// Missing returns an error that names a missing program, or nil.
 func Missing() error {
 	for _, need := range []struct{ program, what string }{
 		{"python3", "Python 3, for the seller in Python"}, {"sh", "a shell, for the seller in shell"}, {"curl", "curl, for the seller in shell"},
@@ -53,14 +53,15 @@ var packages = map[string]string{"python3": "python3", "sh": "dash", "curl": "cu
 type Sale struct {
 	URL   string // of the service; "": without a lock
 	Stock int
-	// Go starts the seller in Go, which calls Sell, with these arguments.
+	// Go returns the command of the seller in Go. It calls Sell with these arguments.
 	Go func(ctx context.Context, url, folder string) *exec.Cmd
-	// Close takes the lock of the stock, and returns what gives it up when so many wait for it: then each of
-	// them sells, however long it takes to come. nil: whoever comes sells.
+	// Close takes the lock of the stock. It returns a function that releases the lock once that
+	// many wait for it. So each seller sells something, even one that starts late. nil: the lock is
+	// free from the start.
 	Close func(ctx context.Context) (open func(waiting int) error, err error)
 }
 
-// A Result is what came of a sale.
+// A Result is the outcome of a sale.
 type Result struct {
 	Stock    int            `json:"stock"`
 	Sold     map[string]int `json:"sold"` // by language
@@ -70,7 +71,7 @@ type Result struct {
 	Millis   int64          `json:"total_ms"`
 }
 
-// Run has the three sell all that there is, in a folder of their own, which it removes.
+// Run lets the three sell everything, in a folder of their own, which it removes.
 func (s *Sale) Run(ctx context.Context) (r *Result, err error) {
 	folder, err := os.MkdirTemp("", "leasehold-demo-")
 	if err != nil {
@@ -95,7 +96,7 @@ func (s *Sale) Run(ctx context.Context) (r *Result, err error) {
 	return r, err
 }
 
-// sell runs the sellers, which begin together.
+// sell runs the sellers, which start together.
 func (s *Sale) sell(ctx context.Context, folder string) (began time.Time, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -114,7 +115,7 @@ func (s *Sale) sell(ctx context.Context, folder string) (began time.Time, err er
 	for i, cmd := range commands {
 		sellers.Go(func() {
 			if err := run(cmd, Languages[i]); err != nil {
-				cancel(err) // which ends the others, whose errors come of that
+				cancel(err) // ends the others; their errors result from that
 			}
 		})
 	}
@@ -142,7 +143,7 @@ func run(cmd *exec.Cmd, language string) error {
 // patience is how long a seller may take to start, and again until it waits for the lock.
 const patience = time.Minute
 
-// letIn lets the sellers begin when all are there.
+// letIn lets the sellers start when all are ready.
 func letIn(ctx context.Context, folder string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -162,7 +163,7 @@ func letIn(ctx context.Context, folder string) error {
 	}
 }
 
-// Closed takes the lock of the stock for Sale.Close.
+// Closed implements Sale.Close by the lock of the stock.
 func Closed(ctx context.Context, locks *leasehold.Locker) (open func(waiting int) error, err error) {
 	lease, err := locks.Acquire(ctx, stock, leasehold.Wait(patience), leasehold.Note("not open yet"))
 	if err != nil {
@@ -174,7 +175,7 @@ func Closed(ctx context.Context, locks *leasehold.Locker) (open func(waiting int
 				break
 			}
 		}
-		return lease.Release(context.WithoutCancel(ctx)) // which has a bound of its own
+		return lease.Release(context.WithoutCancel(ctx)) // Release has a bound of its own
 	}, nil
 }
 
@@ -201,7 +202,7 @@ func (s *Sale) count(folder string) (*Result, error) {
 	return r, nil
 }
 
-// read counts what the books have, and says whether the tokens in them grow.
+// read counts the sales in the books, and reports whether their tokens grow.
 func (r *Result) read(books string) (sold int, ordered bool, err error) {
 	text, err := os.ReadFile(books)
 	if err != nil {

@@ -1,0 +1,270 @@
+package caslock
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/record"
+)
+
+// wants reports whether the claim wants to know of others who wait while it holds.
+func (c *claim) wants() bool { return c.req.Wanted != nil }
+
+// hears returns the session of the watch for a claim that wants to know of others; 0: none.
+func (c *claim) hears() uint64 {
+	if !c.wants() || c.d.watch == nil {
+		return 0
+	}
+	session, _ := c.d.watch.session() // 0 if there is none
+	return session
+}
+
+// heed is called when the store has confirmed the lease of a claim. It calls Wanted if others
+// wait, and lets the watch report those that come later. since is the session that the watch had
+// before the record was written. looked is the places beside the record if the call has read
+// them. marked is the number of a record that said, before the write, that others wait beside it.
+func (c *claim) heed(since uint64, looked *line, marked uint64) {
+	if !c.wants() {
+		return
+	}
+	s := c.d.resource(c.req.Resource)
+	if c.d.watch != nil {
+		s.listen(c) // before the watch is asked whether it has begun
+		c.d.watch.going()
+	}
+	session := c.hears()
+	s.mu.Lock()
+	if since > 0 && since == session && c.d.number != nil {
+		s.session = session // the watch reports all that came after the write
+	}
+	v, l := s.view(), looked
+	if l == nil && session > 0 && s.line.isCurrent(session) {
+		l = s.line
+	}
+	wanted := v.Holds(c.req.Owner) && (v.awaited(c.req.Owner, l) || l != nil && l.upTo < marked)
+	beside := c.d.crowd != nil && l == nil && v.Beside != record.Nobody
+	unheard := session > 0 && s.session != session
+	uses := l != nil && l == s.line && v.Beside != record.Nobody
+	s.mu.Unlock()
+	if uses {
+		c.d.crowd.use(s)
+	}
+	if wanted {
+		c.d.recall([]*claim{c})
+	}
+	if beside || unheard {
+		c.d.check(s)
+	}
+}
+
+// awaited reports whether another than owner waits, in the record or at a place in l, which may
+// be nil.
+func (v *view) awaited(owner string, l *line) bool {
+	for i := range v.Claims {
+		if c := &v.Claims[i]; c.Status == record.Waiting && c.Owner != owner {
+			return true
+		}
+	}
+	return l != nil && l.awaits(owner)
+}
+
+// awaits reports whether another than owner has a place.
+func (l *line) awaits(owner string) bool {
+	for p := range l.alive {
+		if p.claim.Owner != owner {
+			return true
+		}
+	}
+	return false
+}
+
+// marks returns the number of the record if it says that others wait beside it; 0: it does not.
+func (d *Driver) marks(v *view) uint64 {
+	if d.crowd == nil || v.Beside != record.Some {
+		return 0
+	}
+	return d.number(v.version)
+}
+
+// recall calls Wanted of claims. Call it without a mutex.
+func (d *Driver) recall(claims []*claim) {
+	for _, c := range claims {
+		if d.closing.Err() == nil {
+			c.req.Wanted()
+		}
+	}
+}
+
+// listen adds c to the holders that want to know of others.
+func (s *resource) listen(c *claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wanting == nil {
+		s.wanting = make(map[string]*claim)
+	}
+	s.wanting[c.req.Owner] = c
+}
+
+// ignore ends what listen has begun.
+func (s *resource) ignore(c *claim) {
+	if !c.wants() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wanting[c.req.Owner] == c { // else another claim goes on with the lease
+		delete(s.wanting, c.req.Owner)
+	}
+}
+
+// Forget implements [driver.Forgetter]: Wanted is called no more.
+func (c *claim) Forget() { c.d.resource(c.req.Resource).ignore(c) }
+
+// wanted returns the holders that want to know of a place of owner; "": of another's. Requires s.mu.
+func (s *resource) wanted(owner string) (some []*claim) {
+	if len(s.wanting) == 0 {
+		return nil
+	}
+	v := s.view()
+	for its, c := range s.wanting {
+		if its != owner && v.Holds(its) {
+			some = append(some, c)
+		}
+	}
+	return some
+}
+
+// wantedSince returns the holders that want to know of what has come to the record since it was
+// that. read says that another process may have written it. Requires s.mu.
+func (s *resource) wantedSince(was *record.Record, read bool) (some []*claim) {
+	if len(s.wanting) == 0 {
+		return nil
+	}
+	if read && s.record.Beside == record.Some && was.Beside != record.Some {
+		return slices.DeleteFunc(s.wanted(""), func(c *claim) bool { // a line has heard of the place before
+			return s.line != nil && s.line.loaded && !s.line.awaits(c.req.Owner)
+		})
+	}
+	before := make(map[string]bool, len(was.Claims))
+	for i := range was.Claims {
+		if c := &was.Claims[i]; c.Status == record.Waiting {
+			before[c.Owner] = true
+		}
+	}
+	for i := range s.record.Claims {
+		if c := &s.record.Claims[i]; c.Status == record.Waiting && !before[c.Owner] {
+			return s.wanted(c.Owner)
+		}
+	}
+	return nil
+}
+
+// isWanting reports whether anybody who holds wants to know of others. It forgets those whose
+// lease is over.
+func (s *resource) isWanting() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.wanting) == 0 {
+		return false
+	}
+	v := s.view()
+	for owner := range s.wanting {
+		if !v.Holds(owner) {
+			delete(s.wanting, owner)
+		}
+	}
+	return len(s.wanting) > 0
+}
+
+// wanting returns the resources whose holders want to know of others.
+func (d *Driver) wanting() (some []*resource) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.resources {
+		if s.isWanting() {
+			some = append(some, s)
+		}
+	}
+	return some
+}
+
+// check finds out, in the background, whether others wait for a resource that the watch has not
+// reported since the last answer of the store.
+func (d *Driver) check(s *resource) {
+	s.mu.Lock()
+	s.checks++
+	first := s.checks == 1
+	s.mu.Unlock()
+	if first {
+		d.watch.background(func() {
+			for again := true; again; {
+				again = d.checkOnce(s)
+			}
+		})
+	}
+}
+
+// checkOnce reports whether another check was asked for meanwhile.
+func (d *Driver) checkOnce(s *resource) bool {
+	select {
+	case d.watch.checking <- struct{}{}:
+		defer func() { <-d.watch.checking }()
+	case <-d.closing.Done():
+	}
+	s.mu.Lock()
+	asked := s.checks
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(d.closing, max(d.opts.Place, time.Second))
+	d.findWaiters(ctx, s)
+	cancel()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.checks > asked && d.closing.Err() == nil {
+		return true
+	}
+	s.checks = 0
+	return false
+}
+
+// findWaiters reads the record, and the places beside it, and calls Wanted of holders for whose
+// resource others wait. If that fails, the next renewal tries again.
+func (d *Driver) findWaiters(ctx context.Context, s *resource) {
+	if !s.isWanting() || d.follow(ctx, s) != nil {
+		return
+	}
+	s.mu.Lock()
+	beside := s.record.Beside != record.Nobody
+	s.mu.Unlock()
+	var looked *line
+	if d.crowd != nil && beside && d.crowd.mirror(ctx, s) != nil { // no watch
+		l, err := d.crowd.look(ctx, s.name)
+		if err != nil {
+			return
+		}
+		looked = l
+	}
+	session, _ := d.watch.session()
+	var some []*claim
+	s.mu.Lock()
+	v, l := s.view(), looked
+	if l == nil && session > 0 && s.line.isCurrent(session) {
+		l = s.line
+	}
+	for owner, c := range s.wanting {
+		if v.Holds(owner) && v.awaited(owner, l) {
+			some = append(some, c)
+		}
+	}
+	s.mu.Unlock()
+	d.recall(some)
+}
+
+// use keeps the line of a resource that a holder here goes by.
+func (q *crowd) use(s *resource) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, ok := q.lines[s]; ok {
+		q.lines[s] = q.ticks
+	}
+}

@@ -1,0 +1,194 @@
+package etcdlock
+
+import (
+	"context"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A holder whose Request has Wanted is told of the places behind its own. The watch of changes tells of
+// those that come, and go, if it is live: it is one watch for both, as their order matters. A read tells
+// of the others: when the watch begins, when a place is granted that the watch may not have heard all
+// of, and with each renewal, in the same transaction. What the watch does not tell in time, the next
+// renewal does.
+
+// asks reports whether a claim that has p wants to know that others wait. Requires Driver.mu.
+func (p *place) asks() bool { return slices.ContainsFunc(p.claims, (*claim).asks) }
+
+func (c *claim) asks() bool { return c.req.Wanted != nil && !c.hushed }
+
+// hush ends the calls of Wanted.
+func (c *claim) hush() {
+	if c.req.Wanted != nil {
+		c.d.mu.Lock()
+		defer c.d.mu.Unlock()
+		c.hushed = true
+	}
+}
+
+// wantsRecalls reports whether any claim asks. Requires d.mu.
+func (d *Driver) wantsRecalls() bool { return slices.ContainsFunc(d.all(), (*place).asks) }
+
+// changed tells holders of the keys that came behind theirs.
+func (d *Driver) changed(events []*clientv3.Event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, e := range events {
+		d.changes.last = e.Kv.ModRevision
+		key := string(e.Kv.Key)
+		switch l := d.of[dirOf(key)]; {
+		case l == nil:
+		case e.Type == clientv3.EventTypeDelete:
+			delete(l.came, key)
+		case e.IsCreate(): // else a note, or another session
+			l.comes(key, e.Kv)
+		}
+	}
+}
+
+// comes is told of each new key of the resource. Requires Driver.mu.
+func (l *line) comes(key string, kv *mvccpb.KeyValue) {
+	if l.came == nil {
+		l.came = make(map[string]int64)
+	}
+	l.came[key] = kv.CreateRevision
+	for _, p := range l.places {
+		if p.phase != held || kv.CreateRevision <= p.rev || !p.asks() {
+			continue
+		}
+		switch c := decode(kv.Value); {
+		case c.Owner == p.claim.req.Owner: // of another process, or come late
+		case p.excludes() || !c.Shared:
+			p.recall()
+		default: // it may hold as well
+			p.lookBehind()
+		}
+	}
+}
+
+// recallNow is for a place that holds from now on: others may have come behind it before. Requires
+// Driver.mu.
+func (p *place) recallNow() {
+	if !p.asks() {
+		return
+	}
+	w, behind := &p.d.changes, false
+	for _, rev := range p.line.came {
+		if behind = rev > p.rev; behind {
+			break
+		}
+	}
+	heard := p.named != nil && w.live && p.rev >= w.from // all since its key was put
+	switch {
+	case !heard, behind && (!p.excludes() || w.last < p.line.freed): // what came may be gone
+		p.lookBehind()
+	case behind:
+		p.recall()
+	}
+}
+
+// excludes reports whether whoever else has a key of the resource waits for p. What another process
+// has put may be shared. Requires Driver.mu.
+func (p *place) excludes() bool { return p.named != nil && p.claim.req.Mode == driver.Exclusive }
+
+// recall tells the holders by p that others wait. Requires Driver.mu.
+func (p *place) recall() {
+	if p.phase != held || p.recalls || !p.asks() {
+		return
+	}
+	p.recalls = true // for all that come until it begins
+	p.d.start(func() {
+		for _, c := range p.recalled() {
+			c.req.Wanted()
+		}
+	})
+}
+
+// recalled returns who is to be told now.
+func (p *place) recalled() (all []*claim) {
+	p.d.mu.Lock()
+	defer p.d.mu.Unlock()
+	if p.recalls = false; p.phase != held {
+		return nil
+	}
+	for _, c := range p.claims {
+		if c.asks() {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// lookBehind reads whether others are behind p. Should it fail, the next renewal tells. Requires
+// Driver.mu.
+func (p *place) lookBehind() {
+	if p.phase != held || p.looks || !p.asks() {
+		return
+	}
+	p.looks = true // for all that come until it begins
+	p.d.start(func() {
+		p.d.mu.Lock()
+		p.looks = false
+		p.d.mu.Unlock()
+		p.d.lookBehind([]*place{p})
+	})
+}
+
+// lookBehindAll has all holders told that others wait: those who came before the watch began.
+// Requires d.mu.
+func (d *Driver) lookBehindAll() {
+	for _, l := range d.of {
+		l.came = nil // some may have gone
+	}
+	all := slices.DeleteFunc(d.all(), func(p *place) bool { return p.phase != held || !p.asks() })
+	if len(all) > 0 {
+		d.start(func() { d.lookBehind(all) })
+	}
+}
+
+// lookBehind reads whether others are behind those of all, and tells them.
+func (d *Driver) lookBehind(all []*place) {
+	ctx, cancel := context.WithTimeout(d.life, grantWithin)
+	defer cancel()
+	for some := range slices.Chunk(all, maxCompared) {
+		read, err := d.holdTrue(ctx, nil, "", some...)
+		for i := 0; i < len(some) && err == nil && !read && len(some) > 1; i++ { // too many at once
+			_, err = d.holdTrue(ctx, nil, "", some[i])
+		}
+	}
+}
+
+// readsBehind are the reads that tell whether others are behind each of all.
+func (d *Driver) readsBehind(all []*place) []clientv3.Op {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ops := make([]clientv3.Op, len(all))
+	for i, p := range all {
+		opts := []clientv3.OpOption{clientv3.WithPrefix()}
+		if p.excludes() && !p.line.nests { // one more key is enough
+			opts = append(opts, clientv3.WithKeysOnly(), clientv3.WithLimit(2))
+		}
+		ops[i] = clientv3.OpGet(p.claim.dir, opts...)
+	}
+	return ops
+}
+
+// haveRead tells the holders of all what their reads have found.
+func (d *Driver) haveRead(all []*place, resp *clientv3.TxnResponse) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, p := range all {
+		read := resp.Responses[i].GetResponseRange()
+		switch queue := entries(p.claim.dir, read.Kvs); {
+		case len(queue) > len(holders(queue)):
+			p.recall()
+		case read.More: // of what was read, some belongs to other resources
+			p.line.nests = true
+			p.lookBehind()
+		}
+	}
+}

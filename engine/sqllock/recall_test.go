@@ -1,0 +1,241 @@
+package sqllock
+
+import (
+	"context"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/record"
+)
+
+// A silence is a Listener that says that it listens whenever it is told to begin.
+type silence struct{ begin chan struct{} }
+
+func (s silence) Listen(ctx context.Context, _ string, hear func(string)) error {
+	for {
+		select {
+		case <-s.begin:
+			hear("")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// listening is scripted with a Listener that hears what the test says.
+func listening(t *testing.T, answer func(d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error)) (*Driver, silence) {
+	t.Helper()
+	s := silence{make(chan struct{})}
+	d := scripted(t, func(_ context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		return answer(d, text, args)
+	})
+	d.watch.listener = s
+	return d, s
+}
+
+// comes is the message that owner has queued for resource.
+func comes(resource, owner string) string {
+	d := Driver{watch: &watcher{listenState: listenState{listener: silence{}}}}
+	of := d.recallOf(&driver.Request{Resource: resource, Owner: owner, Wanted: func() {}})
+	return wantedMessage + of.name + " " + of.self
+}
+
+func TestMessagesRecallWhoHolds(t *testing.T) {
+	t.Parallel()
+	granting := func(*claim) {}
+	refuses := false
+	var c *claim
+	d, _ := listening(t, func(d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		granting(c)
+		switch {
+		case refuses && text == d.texts.grant:
+			return nil, nil
+		case refuses:
+			return rowOf("x", one("other", exclusive, record.Holding, 1_001_000)), nil
+		}
+		return [][]sqldriver.Value{{int64(7)}}, nil
+	})
+	calls := 0
+	wants := func(want int, why string) {
+		t.Helper()
+		if calls != want {
+			t.Errorf("Wanted was called %d times; want %d: %s", calls, want, why)
+		}
+		calls = 0
+	}
+	try := func() { c.Try(t.Context()) }
+	c = claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute, Wanted: func() { calls++ }})
+
+	d.watch.hear(comes("x", "other"))
+	wants(0, "nothing is tried yet")
+	granting = func(*claim) { d.watch.hear(comes("x", "me")); d.watch.hear(comes("y", "other")) }
+	refuses = true
+	try()
+	wants(0, "it is refused")
+	granting = func(*claim) { d.watch.hear(comes("x", "other")) }
+	try()
+	wants(0, "it is refused while another comes")
+	granting, refuses = func(*claim) { d.watch.hear(comes("x", "me")); d.watch.hear(comes("y", "other")) }, false
+	try()
+	wants(0, "it comes itself, and somebody elsewhere")
+	d.watch.hear(comes("x", "me"))
+	wants(0, "it came itself, which is heard late")
+	d.watch.hear(comes("x", "other"))
+	d.watch.hear(comes("x", "other"))
+	wants(2, "others come")
+	granting = func(*claim) { d.watch.hear(comes("x", "other")) }
+	if err := c.Release(t.Context(), driver.End{}); err != nil {
+		t.Fatal(err)
+	}
+	d.watch.hear(comes("x", "other"))
+	wants(0, "it is released")
+	granting = func(*claim) { d.watch.hear(comes("x", "other")) }
+	try()
+	wants(1, "another comes while the grant is under way")
+	granting = func(*claim) {}
+	c.recall.ends = boottime.Now() - 1
+	d.watch.hear(comes("x", "other"))
+	wants(0, "its lease has ended")
+}
+
+// Where no claim asks, its statements are those of before, and nothing listens.
+func TestWhoDoesNotAskListensToNobody(t *testing.T) {
+	t.Parallel()
+	for _, asks := range []bool{false, true} {
+		var texts []string
+		d, _ := listening(t, func(d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			texts = append(texts, text)
+			if text == d.texts.renewAll || text == d.texts.asking.renewAll {
+				return [][]sqldriver.Value{{"x", "me", int64(7)}}, nil
+			}
+			return [][]sqldriver.Value{{int64(7)}}, nil
+		})
+		req := driver.Request{Resource: "x", Owner: "me", TTL: time.Minute}
+		if asks {
+			req.Wanted = func() {}
+		}
+		c := claimed(t, d, req)
+		if _, err := c.Try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Renew(t.Context(), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if d.watch.listening != asks || len(d.watch.recalls) > 0 != asks {
+			t.Errorf("asks %v: listens %v, %d recalls", asks, d.watch.listening, len(d.watch.recalls))
+		}
+		plain := len(texts) == 2 && texts[0] == d.texts.grant && texts[1] == d.texts.renewAll
+		if plain == asks {
+			t.Errorf("asks %v, but ran %q", asks, texts)
+		}
+	}
+}
+
+// soon is what comes over c within a minute.
+func soon(t *testing.T, c <-chan string) string {
+	t.Helper()
+	select {
+	case got := <-c:
+		return got
+	case <-time.After(time.Minute):
+		t.Fatal("nothing comes within a minute")
+		return ""
+	}
+}
+
+// Who came while nothing was received is found by one look once something is.
+func TestLooksForWhoCameUnheard(t *testing.T) {
+	t.Parallel()
+	looked := make(chan string, 10)
+	d, s := listening(t, func(d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		if text != d.texts.state {
+			return [][]sqldriver.Value{{int64(7)}}, nil
+		}
+		looked <- args[0].Value.(string)
+		all := rowOf("x", one("me", exclusive, record.Holding, 1_001_000), one("other", exclusive, record.Waiting, 1_001_000))
+		return append(all, rowOf("y", one("me", exclusive, record.Holding, 1_001_000), one("me too", exclusive, record.Waiting, 1_001_000))...), nil
+	})
+	told := make(chan string, 10)
+	for _, who := range []struct{ resource, owner string }{{"x", "me"}, {"y", "me too"}} {
+		c := claimed(t, d, driver.Request{Resource: who.resource, Owner: who.owner, TTL: time.Minute, Wanted: func() { told <- who.resource }})
+		if _, err := c.Try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		s.begin <- struct{}{}
+		if names := soon(t, looked); !strings.Contains(names, `"x"`) || !strings.Contains(names, `"y"`) {
+			t.Errorf("looked at %s", names)
+		}
+		if got := soon(t, told); got != "x" {
+			t.Errorf("told of %s; want x", got)
+		}
+	}
+	d.Close()
+	if len(looked)+len(told) > 0 {
+		t.Errorf("%d more looks, %d more calls", len(looked), len(told))
+	}
+}
+
+// A grant that a message brings says whether others wait, and is recalled by what comes after it.
+func TestGrantsThatAreToldSayWhoWaits(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]int{" 9 3": 0, " 9 3 wanted": 1, " 9 3 of a later version": 0} {
+		calls := 0
+		d, _ := listening(t, func(*Driver, string, []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			return nil, errors.New("not to be asked")
+		})
+		d.watch.sent[3] = boottime.Now()
+		c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute, Queue: true, Wanted: func() { calls++ }})
+		d.watch.try(c.recall)
+		turn := d.watch.arm(&c.req, c.recall, boottime.Now())
+		d.watch.hear(comes("x", "other"))
+		_ = c.waits(turn, true, &driver.Busy{Wake: turn.wake}, 7)
+		d.watch.tried(c.recall)
+		d.watch.hear(comes("x", "other"))
+		if calls != 0 {
+			t.Errorf("Wanted was called %d times of a claim that waits", calls)
+		}
+		d.watch.hear(givenMessage + givenTo(&c.req) + message)
+		if calls != want {
+			t.Errorf("%q: Wanted was called %d times; want %d", message, calls, want)
+		}
+		d.watch.hear(comes("x", "other"))
+		if calls != want+1 {
+			t.Errorf("%q: Wanted was called %d times, the last one after the grant; want %d", message, calls, want+1)
+		}
+		if c.collect(); c.phase != held {
+			t.Errorf("%q: in phase %d", message, c.phase)
+		}
+		d.watch.disarm(&c.req)
+	}
+}
+
+// Claims whose leases end without another call are not kept for ever.
+func TestRecallsAreBounded(t *testing.T) {
+	t.Parallel()
+	d, _ := listening(t, func(*Driver, string, []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		return [][]sqldriver.Value{{int64(7)}}, nil
+	})
+	const keep = 100
+	for i := range 10 * keep {
+		c := claimed(t, d, driver.Request{Resource: fmt.Sprint(i), Owner: "me", TTL: time.Minute, Wanted: func() {}})
+		if _, err := c.Try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if i >= keep {
+			d.watch.mu.Lock()
+			c.recall.ends = boottime.Now() - 1
+			d.watch.mu.Unlock()
+		}
+	}
+	if n := len(d.watch.recalls); n > 3*keep {
+		t.Errorf("%d recalls of %d leases", n, keep)
+	}
+}

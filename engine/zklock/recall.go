@@ -1,0 +1,251 @@
+package zklock
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/boottime"
+)
+
+// recalls notifies holders with a Request.Wanted that others wait. A session watches the children of a resource's node once
+// for all these holders, and lists them after each change. The ensemble reads the list and arms the watch in one step, so no
+// change falls between. While the watch is armed the list is up to date: a renewal needs no other.
+type recalls struct {
+	s *session
+
+	mu sync.Mutex
+	of map[string]*lookout // guarded by mu; by the node of the resource
+}
+
+// A lookout watches one resource. The mutex of its recalls guards it.
+type lookout struct {
+	parent  string
+	holders map[*claim]*node // with the last waiter that each was notified of; nil: none
+	latest  []node           // see latest
+	alarm   *alarm           // rings when the children change; nil: the list is out of date
+	looking bool             // a look is under way or due
+	due     *time.Timer      // begins the look; nil: it has begun
+	next    boottime.Instant // no look before
+}
+
+// pace is the least time from one look at a queue of that length to the next. A crowd may arrive one by one, and each look
+// lists all who are there.
+func pace(length int) time.Duration {
+	const perMillisecond = 20
+	return min(time.Duration(length/perMillisecond)*time.Millisecond, time.Second)
+}
+
+// latest returns the last waiter among nodes, and the last one of another owner than that.
+func latest(nodes []node) (found []node) {
+	holders := holding(nodes)
+	for i := len(nodes) - 1; i >= holders && len(found) < 2; i-- {
+		if n := nodes[i]; !n.passing && (len(found) == 0 || n.guid != found[0].guid) {
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
+// add notifies c from its grant on. nodes are the queue as it was lately seen, nil if it was not. If others wait in it, c is
+// notified at once, and the first look is later: c may well be gone by then.
+func (r *recalls) add(c *claim, nodes []node) {
+	if c.req.Wanted == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.silent {
+		return
+	}
+	l := r.of[c.parent]
+	if l == nil {
+		l = &lookout{parent: c.parent, holders: make(map[*claim]*node, 1)}
+		r.of[c.parent] = l
+	}
+	l.holders[c] = nil
+	if !l.upToDate() {
+		l.latest = latest(nodes)
+	}
+	if l.wants(c) {
+		go c.req.Wanted()
+		l.next = r.s.d.clock.Now().Add(max(watchAfter, pace(len(nodes))))
+	}
+	r.look(l)
+}
+
+// silence is called when a Release begins, or a Try, after which a grant notifies again.
+func (r *recalls) silence(c *claim, silent bool) {
+	if c.req.Wanted == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.silent = silent; silent {
+		r.forget(c)
+	}
+}
+
+// drop ends what add began.
+func (r *recalls) drop(c *claim) {
+	if c.req.Wanted == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forget(c)
+}
+
+// forget is drop, and requires r.mu.
+func (r *recalls) forget(c *claim) {
+	l := r.of[c.parent]
+	if l == nil {
+		return
+	}
+	delete(l.holders, c)
+	if len(l.holders) == 0 && l.due != nil && l.due.Stop() {
+		l.looking, l.due = false, nil
+	}
+	r.tidy(l)
+}
+
+// renewed notifies c after a renewal, also of waiters that it was notified of before. Call it without c.mu.
+func (r *recalls) renewed(c *claim) {
+	if c.req.Wanted != nil && r.wants(c) {
+		c.req.Wanted()
+	}
+}
+
+func (r *recalls) wants(c *claim) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.of[c.parent]
+	if l == nil {
+		return false
+	}
+	if _, ok := l.holders[c]; !ok {
+		return false
+	}
+	l.holders[c] = nil
+	r.look(l) // which notifies c, unless the list is up to date
+	return l.upToDate() && l.wants(c)
+}
+
+// upToDate reports whether nothing has changed since the last list. Requires the mutex.
+func (l *lookout) upToDate() bool { return l.alarm != nil && !l.looking }
+
+// wants reports whether there is a waiter of which c was not notified, and counts it as notified. Requires the mutex.
+func (l *lookout) wants(c *claim) bool {
+	for i := range l.latest {
+		n, told := &l.latest[i], l.holders[c]
+		switch {
+		case n.guid == c.guid:
+			continue
+		case told != nil && n.seq-told.seq <= 0: // the sequence wraps around
+			return false
+		}
+		l.holders[c] = n
+		return true
+	}
+	return false
+}
+
+// look starts a look, unless the list is up to date or a look is under way or due. Requires r.mu.
+func (r *recalls) look(l *lookout) {
+	if l.looking || l.alarm != nil {
+		return
+	}
+	l.looking = true
+	l.due = time.AfterFunc(max(0, l.next.Sub(r.s.d.clock.Now())), func() {
+		for r.looks(l) {
+		}
+	})
+}
+
+// looks is one look. It reports whether its connection has ended, so that another look must follow.
+func (r *recalls) looks(l *lookout) (again bool) {
+	a := &alarm{}
+	a.ring = func(bool) { r.changed(l, a) }
+	if !r.begin(l, a) {
+		return false
+	}
+	nodes, err := r.list(l, a)
+	for _, c := range r.end(l, a, nodes, err) {
+		if c.holds(r.s.d.clock.Now()) == nil { // the process may have stood still
+			c.req.Wanted()
+		}
+	}
+	return hasEnded(err)
+}
+
+// begin reports whether there is somebody to look for.
+func (r *recalls) begin(l *lookout, a *alarm) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l.due = nil
+	if len(l.holders) == 0 {
+		l.looking = false
+		r.tidy(l)
+		return false
+	}
+	l.alarm = a
+	return true
+}
+
+// list lists the children and arms a. It waits for servers that are away for as long as the session can last.
+func (r *recalls) list(l *lookout, a *alarm) ([]node, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), r.s.timeout)
+	defer cancel()
+	client, err := r.s.outlast(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names, err := r.s.watches.children(client, l.parent, a)
+	if err != nil {
+		return nil, err
+	}
+	return parseNodes(names)
+}
+
+// end takes the outcome of a look and returns the claims to notify. After a failure the next renewal starts another look,
+// unless looks goes on.
+func (r *recalls) end(l *lookout, a *alarm, nodes []node, err error) (wanted []*claim) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer r.tidy(l)
+	if err != nil {
+		l.alarm, l.looking = nil, hasEnded(err)
+		return nil
+	}
+	l.looking, l.latest, l.next = false, latest(nodes), r.s.d.clock.Now().Add(pace(len(nodes)))
+	for c := range l.holders {
+		if l.wants(c) {
+			wanted = append(wanted, c)
+		}
+	}
+	if len(l.holders) > 0 {
+		r.look(l) // if it has changed meanwhile
+	}
+	return wanted
+}
+
+// changed is what a rings: the children have changed, or the session has ended.
+func (r *recalls) changed(l *lookout, a *alarm) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l.alarm != a {
+		return
+	}
+	l.alarm = nil
+	if len(l.holders) > 0 {
+		r.look(l)
+	}
+	r.tidy(l)
+}
+
+// tidy forgets a lookout that has no holders and no armed watch. Requires r.mu.
+func (r *recalls) tidy(l *lookout) {
+	if len(l.holders) == 0 && l.alarm == nil && !l.looking && r.of[l.parent] == l {
+		delete(r.of, l.parent)
+	}
+}

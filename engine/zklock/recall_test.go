@@ -1,0 +1,448 @@
+package zklock_test
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/zklock"
+	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
+	"github.com/leasehold-go/leasehold/internal/crowd"
+	"github.com/leasehold-go/leasehold/internal/servers"
+)
+
+// TestRecalls shares one server among tests of Request.Wanted that cut only their own links. The suite has more.
+func TestRecalls(t *testing.T) {
+	t.Parallel()
+	z := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
+	atOnce(t, 16, on(z, map[string]func(*testing.T, *servers.ZooKeeper){
+		"OnlyThoseWhoAskPay":         onlyThoseWhoAskPay,
+		"CrowdIsListedSeldom":        crowdIsListedSeldom,
+		"QueuedWhileTheHolderIsAway": queuedWhileTheHolderIsAway,
+		"WaiterDies":                 recallerDies,
+		"SessionEnds":                sessionEndsWhileWanted,
+		"StoppedHolder":              stoppedHolderIsWanted,
+		"StoppedForLong":             holderStoppedForLong,
+		"SleptForLong":               holderSleptForLong,
+		"ListIsLost":                 lookWithoutAnAnswer,
+	}))
+}
+
+// A recall counts calls of Request.Wanted.
+type recall struct{ calls atomic.Int64 }
+
+// claim is a claim on name that asks for recalls.
+func (r *recall) claim(t testing.TB, d driver.Driver, name string) driver.Claim {
+	t.Helper()
+	c, err := d.Claim(driver.Request{
+		Resource: name, Owner: fmt.Sprint(t.Name(), "/", time.Now().UnixNano()), TTL: d.Features().SessionTTL, Queue: true,
+		Wanted: func() { r.calls.Add(1) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// comes waits for a call.
+func (r *recall) comes(t testing.TB, why string) {
+	t.Helper()
+	waitFor(t, "Wanted called: "+why, func() bool { return r.calls.Swap(0) > 0 })
+}
+
+// renewed is a renewal that must be. It has time for the end of a connection.
+func renewed(t testing.TB, d driver.Driver, c driver.Claim) {
+	t.Helper()
+	if _, err := c.Renew(t.Context(), d.Features().SessionTTL); err != nil {
+		t.Fatalf("Renew: %v", err)
+	}
+}
+
+// traffic counts the frames of a driver's connections, but for pings and greetings.
+type traffic struct {
+	mu     sync.Mutex
+	asked  map[int32]int32 // guarded by mu; kinds of requests without an answer, by number
+	sent   int             // guarded by mu; requests
+	events int             // guarded by mu; what the server has sent by itself
+	lists  int             // guarded by mu; answers that list children
+	listed int             // guarded by mu; children in them
+}
+
+func (tr *traffic) dial(network, address string, timeout time.Duration) (net.Conn, error) {
+	conn, err := net.DialTimeout(network, address, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return &counted{Conn: conn, traffic: tr}, nil
+}
+
+// counts are sent, events, lists and listed.
+func (tr *traffic) counts() (sent, events, lists, listed int) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.sent, tr.events, tr.lists, tr.listed
+}
+
+type counted struct {
+	net.Conn
+	traffic      *traffic
+	in           []byte
+	greets, read bool // each side's greeting has passed
+}
+
+const kindOfList, kindOfPing, numberOfEvents = 12, 11, -1
+
+func (c *counted) Write(b []byte) (int, error) {
+	c.traffic.mu.Lock()
+	if kind := int32(binary.BigEndian.Uint32(b[8:])); c.greets && kind != kindOfPing {
+		c.traffic.sent++
+		c.traffic.asked[int32(binary.BigEndian.Uint32(b[4:]))] = kind
+	}
+	c.greets = true
+	c.traffic.mu.Unlock()
+	return c.Conn.Write(b)
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.traffic.mu.Lock()
+	defer c.traffic.mu.Unlock()
+	for c.in = append(c.in, b[:n]...); len(c.in) >= 4; {
+		end := 4 + int(binary.BigEndian.Uint32(c.in))
+		if len(c.in) < end {
+			break
+		}
+		if c.read {
+			c.traffic.reply(c.in[4:end])
+		}
+		c.in, c.read = c.in[end:], true
+	}
+	return n, err
+}
+
+// reply requires tr.mu.
+func (tr *traffic) reply(b []byte) {
+	number := int32(binary.BigEndian.Uint32(b))
+	if number == numberOfEvents {
+		tr.events++
+		return
+	}
+	if tr.asked[number] == kindOfList && len(b) > 20 {
+		tr.lists++
+		tr.listed += int(binary.BigEndian.Uint32(b[16:]))
+	}
+	delete(tr.asked, number)
+}
+
+// onlyThoseWhoAskPay: others queue for a lease and leave, or only try. Unless its holder has asked for recalls, its connection
+// carries nothing of that. The answer to a renewal comes behind all earlier events, so none is on its way afterwards.
+func onlyThoseWhoAskPay(t *testing.T, z *servers.ZooKeeper) {
+	for _, asks := range []bool{false, true} {
+		tr := &traffic{asked: make(map[int32]int32)}
+		d, others := driverOn(t, &zklock.Options{SessionTimeout: time.Minute, Dial: tr.dial}, z.Addr()), driverOn(t, nil, z.Addr())
+		name := fmt.Sprint("who-asks-", asks)
+		holder := claimOn(t, d, name)
+		var told recall
+		if asks {
+			holder = told.claim(t, d, name)
+		}
+		claimtest.Granted(t, holder)
+		renewed(t, d, holder)
+		sent, events, _, _ := tr.counts()
+		for range 3 {
+			waiter := claimOn(t, others, name)
+			claimtest.Refused(t, waiter)
+			claimtest.Released(t, waiter)
+			passing, err := others.Claim(driver.Request{Resource: name, Owner: "passing", TTL: others.Features().SessionTTL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			claimtest.Refused(t, passing)
+		}
+		renewed(t, d, holder)
+		after, eventsAfter, _, _ := tr.counts()
+		sent, events = after-sent, eventsAfter-events
+		if !asks && (sent != 1 || events != 0) {
+			t.Errorf("%d requests and %d events for a renewal; want one and none", sent, events)
+		}
+		if asks && events == 0 {
+			t.Error("no event for a holder that asks, so that this test shows nothing")
+		}
+		claimtest.Released(t, holder)
+	}
+}
+
+// crowdIsListedSeldom: a thousand queue one after the other. The holder lists at most twenty of them per millisecond, and is
+// notified of the last one.
+func crowdIsListedSeldom(t *testing.T, z *servers.ZooKeeper) {
+	const waiters, perMillisecond = 1000, 20
+	tr := &traffic{asked: make(map[int32]int32)}
+	d, others := driverOn(t, &zklock.Options{SessionTimeout: time.Minute, Dial: tr.dial}, z.Addr()), driverOn(t, &zklock.Options{SessionTimeout: time.Minute}, z.Addr())
+	var told recall
+	holder := told.claim(t, d, "many")
+	claimtest.Granted(t, holder)
+	start := time.Now()
+	for range waiters { // each alone, so that each may be looked for
+		claimtest.Refused(t, claimOn(t, others, "many"))
+	}
+	_, _, lists, listed := tr.counts()
+	lasted := time.Since(start)
+	t.Logf("%d lists of %d children while %d came in %v", lists, listed, waiters, lasted)
+	if most := perMillisecond*int(lasted.Milliseconds()) + 2*waiters; listed > most {
+		t.Errorf("%d children were listed in %v; want no more than %d", listed, lasted, most)
+	}
+	told.comes(t, "a thousand have come")
+	waitFor(t, "no more calls", func() bool { time.Sleep(100 * time.Millisecond); return told.calls.Swap(0) == 0 })
+	claimtest.Refused(t, claimOn(t, others, "many"))
+	told.comes(t, "one more has come")
+	claimtest.Released(t, holder)
+}
+
+// queuedWhileTheHolderIsAway: a waiter comes while the holder's link is cut, and another after that. Nothing is renewed.
+func queuedWhileTheHolderIsAway(t *testing.T, z *servers.ZooKeeper) {
+	p := servers.StartProxy(t, z.Addr())
+	d, others := driverOn(t, &zklock.Options{SessionTimeout: time.Minute}, p.Addr()), driverOn(t, nil, z.Addr())
+	var told recall
+	holder := told.claim(t, d, "away")
+	claimtest.Granted(t, holder)
+	renewed(t, d, holder)
+	for range 3 {
+		p.Dark()
+		claimtest.Refused(t, claimOn(t, others, "away"))
+		p.Reset()
+		p.Pass()
+		told.comes(t, "a waiter has come while the link was cut")
+		claimtest.Refused(t, claimOn(t, others, "away"))
+		told.comes(t, "a waiter has come afterwards")
+	}
+	claimtest.Released(t, holder)
+}
+
+// recallerDies: its place ends with its session. Renewals tell of it until then, and not any more.
+func recallerDies(t *testing.T, z *servers.ZooKeeper) {
+	p := servers.StartProxy(t, z.Addr())
+	d, others := driverOn(t, &zklock.Options{SessionTimeout: time.Minute}, z.Addr()), driverOn(t, &zklock.Options{SessionTimeout: session}, p.Addr())
+	var told recall
+	holder := told.claim(t, d, "dies")
+	claimtest.Granted(t, holder)
+	claimtest.Refused(t, claimOn(t, others, "dies"))
+	told.comes(t, "a waiter has come")
+	p.Dark()
+	renewed(t, d, holder)
+	told.comes(t, "a renewal while the place is there")
+	conn := client(t, z.Addr())
+	waitFor(t, "the end of the place", func() bool {
+		nodes, _, err := conn.Children(zklock.DefaultPrefix + "/dies")
+		return err == nil && len(nodes) == 1
+	})
+	renewed(t, d, holder)
+	waitFor(t, "calls that were under way", func() bool { time.Sleep(100 * time.Millisecond); return told.calls.Swap(0) == 0 })
+	renewed(t, d, holder)
+	time.Sleep(500 * time.Millisecond) // for calls that should not come
+	if n := told.calls.Load(); n > 0 {
+		t.Errorf("told %d times of a waiter that is gone", n)
+	}
+	claimtest.Released(t, holder)
+}
+
+// sessionEndsWhileWanted: the lease is lost, and recalls end with it. When the claim is granted again they begin again.
+func sessionEndsWhileWanted(t *testing.T, z *servers.ZooKeeper) {
+	p := servers.StartProxy(t, z.Addr())
+	d, others := driverOn(t, &zklock.Options{SessionTimeout: session}, p.Addr()), driverOn(t, nil, z.Addr())
+	var told recall
+	holder, waiter := told.claim(t, d, "ends"), claimOn(t, others, "ends")
+	claimtest.Granted(t, holder)
+	claimtest.Refused(t, waiter)
+	told.comes(t, "a waiter has come")
+	p.Dark()
+	waitFor(t, "the waiter's grant", func() bool { _, err := waiter.Try(t.Context()); return err == nil })
+	told.calls.Store(0)
+	behind := claimOn(t, others, "ends")
+	claimtest.Refused(t, behind)
+	p.Pass()
+	waitFor(t, "a place in the new session", func() bool {
+		_, err := holder.Try(t.Context())
+		if err == nil {
+			t.Fatal("granted while another holds")
+		}
+		return errors.Is(err, driver.ErrBusy)
+	})
+	claimtest.Refused(t, behind)
+	if n := told.calls.Load(); n > 0 {
+		t.Errorf("told %d times, of those who wait for the next holder", n)
+	}
+	claimtest.Released(t, waiter)
+	claimtest.Released(t, behind)
+	waitFor(t, "the grant", func() bool { _, err := holder.Try(t.Context()); return err == nil })
+	claimtest.Refused(t, waiter)
+	told.comes(t, "a waiter has come in the new session")
+	claimtest.Released(t, holder)
+}
+
+// A stoppable is a process of its own that holds a lock, and what it says.
+type stoppable struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	lines chan string
+}
+
+func startHolder(t *testing.T, z *servers.ZooKeeper, session time.Duration, name string) *stoppable {
+	t.Helper()
+	cmd := exec.Command(crowd.Build(t, "./testdata/holder"), z.Addr(), session.String(), name)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+	})
+	p := &stoppable{t, cmd, make(chan string, 100)}
+	go func() {
+		defer close(p.lines)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			p.lines <- s.Text()
+		}
+	}()
+	p.says("granted")
+	return p
+}
+
+func (p *stoppable) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *stoppable) says(prefix string) {
+	p.t.Helper()
+	select {
+	case line, ok := <-p.lines:
+		if !ok || !strings.HasPrefix(line, prefix) {
+			p.t.Fatalf("the holder says %q; want %s", line, prefix)
+		}
+	case <-time.After(time.Minute):
+		p.t.Fatalf("the holder does not say %s", prefix)
+	}
+}
+
+// stoppedHolderIsWanted: a waiter comes while the holder's process is stopped.
+func stoppedHolderIsWanted(t *testing.T, z *servers.ZooKeeper) {
+	holder := startHolder(t, z, time.Minute, "stopped")
+	others := driverOn(t, &zklock.Options{SessionTimeout: time.Minute}, z.Addr())
+	for range 3 {
+		holder.signal(syscall.SIGSTOP)
+		waiter := claimOn(t, others, "stopped")
+		claimtest.Refused(t, waiter)
+		holder.signal(syscall.SIGCONT)
+		holder.says("wanted")
+		claimtest.Released(t, waiter)
+	}
+}
+
+// holderStoppedForLong learns that it has lost its lease, and nothing of those who wait for the next holder.
+func holderStoppedForLong(t *testing.T, z *servers.ZooKeeper) {
+	holder := startHolder(t, z, session, "stopped-for-long")
+	others := driverOn(t, nil, z.Addr())
+	holder.signal(syscall.SIGSTOP)
+	next, behind := claimOn(t, others, "stopped-for-long"), claimOn(t, others, "stopped-for-long")
+	claimtest.Refused(t, next)
+	waitFor(t, "the next grant", func() bool { _, err := next.Try(t.Context()); return err == nil })
+	claimtest.Refused(t, behind)
+	holder.signal(syscall.SIGCONT)
+	holder.says("lost")
+	claimtest.Released(t, behind)
+	claimtest.Released(t, next)
+	select {
+	case line := <-holder.lines:
+		t.Errorf("the holder says %q after the end of its lease", line)
+	case <-time.After(500 * time.Millisecond):
+	}
+}
+
+// holderSleptForLong: the event of a waiter arrives when the lease is over.
+func holderSleptForLong(t *testing.T, z *servers.ZooKeeper) {
+	p, clock, tr := servers.StartProxy(t, z.Addr()), new(boottime.Clock), &traffic{asked: make(map[int32]int32)}
+	d, others := driverOn(t, &zklock.Options{SessionTimeout: time.Minute, Dial: tr.dial}, p.Addr()), driverOn(t, nil, z.Addr())
+	zklock.SleepBy(d, clock)
+	var told recall
+	holder := told.claim(t, d, "slept-for-long")
+	claimtest.Granted(t, holder)
+	waitFor(t, "the list of the grant", func() bool { _, _, lists, _ := tr.counts(); return lists == 2 })
+	p.Dark()
+	claimtest.Refused(t, claimOn(t, others, "slept-for-long"))
+	clock.Sleep(d.Features().SessionTTL)
+	p.Pass()
+	waitFor(t, "the list with the waiter", func() bool { _, _, lists, _ := tr.counts(); return lists == 3 })
+	time.Sleep(500 * time.Millisecond) // for calls that should not come
+	if n := told.calls.Load(); n > 0 {
+		t.Errorf("told %d times, when the lease was over", n)
+	}
+}
+
+// lookWithoutAnAnswer: the holder's connection ends between the list and its answer. Nothing is renewed.
+func lookWithoutAnAnswer(t *testing.T, z *servers.ZooKeeper) {
+	p, tr := servers.StartProxy(t, z.Addr()), &traffic{asked: make(map[int32]int32)}
+	d, others := driverOn(t, &zklock.Options{SessionTimeout: time.Minute, Dial: tr.dial}, p.Addr()), driverOn(t, nil, z.Addr())
+	var told recall
+	holder := told.claim(t, d, "list-is-lost")
+	claimtest.Granted(t, holder)
+	renewed(t, d, holder)
+	p.Delay(time.Second)
+	sent, _, _, _ := tr.counts()
+	claimtest.Refused(t, claimOn(t, others, "list-is-lost"))
+	waitFor(t, "a list that is asked for", func() bool { now, _, _, _ := tr.counts(); return now > sent })
+	p.Delay(0)
+	p.Reset()
+	told.comes(t, "the first list had no answer")
+	claimtest.Released(t, holder)
+}
+
+// The server that has the watch is killed. The holder is told of a waiter that comes meanwhile, and of the next.
+func TestRecallByAnotherServer(t *testing.T) {
+	t.Parallel()
+	all := servers.StartZooKeepers(t, 3, quick)
+	var at atomic.Pointer[string]
+	d := driverOn(t, &zklock.Options{SessionTimeout: time.Minute, Dial: func(network, address string, timeout time.Duration) (net.Conn, error) {
+		conn, err := net.DialTimeout(network, address, timeout)
+		if err == nil {
+			at.Store(&address)
+		}
+		return conn, err
+	}}, addresses(all)...)
+	others := driverOn(t, &zklock.Options{SessionTimeout: time.Minute}, addresses(all)...)
+	var told recall
+	holder := told.claim(t, d, "moved")
+	claimtest.Granted(t, holder)
+	renewed(t, d, holder)
+	for range 2 {
+		ours := all[slices.IndexFunc(all, func(z *servers.ZooKeeper) bool { return z.Addr() == *at.Load() })]
+		ours.Kill()
+		waiter := claimOn(t, others, "moved")
+		waitFor(t, "a place", func() bool { _, err := waiter.Try(t.Context()); return errors.Is(err, driver.ErrBusy) })
+		told.comes(t, "a waiter has come while the server was killed")
+		claimtest.Refused(t, claimOn(t, others, "moved"))
+		told.comes(t, "a waiter has come afterwards")
+		claimtest.Released(t, waiter)
+		ours.Start(t)
+	}
+	claimtest.Released(t, holder)
+}

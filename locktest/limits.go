@@ -1,0 +1,216 @@
+package locktest
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+var limitCases = []Case{
+	{Name: "LimitOfAnOperatorCounts", Needs: NeedLimits, Run: limitOfAnOperatorCounts},
+	{Name: "RaisedLimitAdmitsThoseWhoWait", Needs: NeedLimits, Run: raisedLimitAdmitsThoseWhoWait},
+	{Name: "LoweredLimitEndsNobody", Needs: NeedLimits, Run: loweredLimitEndsNobody},
+	{Name: "LoweredLimitHoldsForThoseWhoWait", Needs: NeedLimits, Run: loweredLimitHoldsForThoseWhoWait},
+	{Name: "LimitOutlivesItsUsers", Needs: NeedLimits, Run: limitOutlivesItsUsers},
+	{Name: "LimitLeavesExclusiveClaimsAlone", Needs: NeedLimits, Run: limitLeavesExclusiveClaimsAlone},
+	{Name: "LimitMakesTooHeavy", Needs: NeedLimits | NeedWeights, Run: limitMakesTooHeavy},
+	{Name: "InspectShowsTheLimit", Needs: NeedLimits, Run: inspectShowsTheLimit},
+	{Name: "LimitAfterRestart", Needs: NeedLimits | NeedRestart, Alone: true, Run: limitAfterRestart},
+}
+
+// setLimit sets an operator's limit, which the case removes at its end.
+func setLimit(t testing.TB, d driver.Driver, name string, limit int) {
+	t.Helper()
+	if err := d.(driver.Operator).SetLimit(bounded(t), name, limit); err != nil {
+		t.Fatalf("SetLimit(%d): %v", limit, err)
+	}
+}
+
+// limited is a name with an operator's limit, which is removed at the end.
+func limited(t testing.TB, h Harness, limit int) (name string, operator driver.Driver) {
+	t.Helper()
+	name, operator = newName(t), open(t, h)
+	setLimit(t, operator, name, limit)
+	t.Cleanup(func() { _ = operator.(driver.Operator).SetLimit(bounded(t), name, 0) })
+	return name, operator
+}
+
+// limitOfAnOperatorCounts for those who ask for none, and for a higher one, but not for a lower.
+func limitOfAnOperatorCounts(t testing.TB, h Harness) {
+	name, operator := limited(t, h, 2)
+	d1, d2 := open(t, h), open(t, h)
+	one, two := contend(t, d1, shared(name, 0)), contend(t, d2, shared(name, 5))
+	one.granted("none of two is used")
+	contend(t, d1, shared(name, 1)).busy("one is used, and it asks for at most one")
+	two.granted("one of two is used")
+	third := contend(t, d1, shared(name, 0))
+	third.busy("two of two are used")
+	contend(t, d2, shared(name, 5)).busy("two of two are used")
+	setLimit(t, operator, name, 0)
+	third.granted("there is no limit any more")
+}
+
+// raisedLimitAdmitsThoseWhoWait without anybody's release.
+func raisedLimitAdmitsThoseWhoWait(t testing.TB, h Harness) {
+	name, operator := limited(t, h, 1)
+	d1, d2 := open(t, h), open(t, h)
+	holder := holding(t, d1, shared(name, 0))
+	first, second, third := contend(t, d2, queued(shared(name, 0))), contend(t, d1, queued(shared(name, 0))), contend(t, d2, queued(shared(name, 0)))
+	for _, c := range []*contender{first, second, third} {
+		c.busy("one of one is used")
+	}
+	setLimit(t, operator, name, 3)
+	first.wins(Margin, "one of three is used")
+	second.wins(Margin, "two of three are used")
+	third.busy("three of three are used")
+	setLimit(t, operator, name, 0)
+	third.wins(Margin, "there is no limit any more")
+	holder.renewed(longTTL)
+}
+
+// loweredLimitEndsNobody, and admits nobody until there is room.
+func loweredLimitEndsNobody(t testing.TB, h Harness) {
+	name, operator := limited(t, h, 3)
+	d1, d2 := open(t, h), open(t, h)
+	var all []*contender
+	for i := range 3 {
+		all = append(all, holding(t, []driver.Driver{d1, d2}[i%2], shared(name, 0)))
+	}
+	setLimit(t, operator, name, 1)
+	for _, c := range all {
+		c.renewed(longTTL)
+		c.granted("it held before the limit was lowered")
+	}
+	next := contend(t, d2, shared(name, 0))
+	for _, c := range all {
+		next.busy("others hold it, and one may")
+		c.released()
+	}
+	next.granted("nobody holds it")
+}
+
+// loweredLimitHoldsForThoseWhoWait: who queued under the former limit is not let in by an end
+// that would have made room then.
+func loweredLimitHoldsForThoseWhoWait(t testing.TB, h Harness) {
+	name, operator := limited(t, h, 3)
+	d1, d2 := open(t, h), open(t, h)
+	var all []*contender
+	for i := range 3 {
+		all = append(all, holding(t, []driver.Driver{d1, d2}[i%2], shared(name, 0)))
+	}
+	waiter := contend(t, d2, queued(shared(name, 0)))
+	waiter.busy("three of three are used")
+	setLimit(t, operator, name, 2)
+	all[0].released()
+	for range 4 {
+		waiter.busy("two of two are used")
+		time.Sleep(aWhile / 8) // for a grant that should not come
+	}
+	all[1].released()
+	waiter.wins(Margin, "one of two is used")
+	all[2].renewed(longTTL)
+}
+
+// limitOutlivesItsUsers: nothing that cleans up after them removes it.
+func limitOutlivesItsUsers(t testing.TB, h Harness) {
+	name, _ := limited(t, h, 1)
+	d1, d2 := open(t, h), open(t, h)
+	ttl := renewableTTL(d1)
+	holding(t, d1, shared(name, 0)).released()
+	g := holding(t, d1, lasting(shared(name, 0), ttl)) // is never released
+	_ = g
+	next := contend(t, d2, queued(shared(name, 0)))
+	next.wins(h.over(ttl)+followWithin, "the other was not renewed")
+	contend(t, d1, shared(name, 0)).busy("one of one is used")
+	next.released()
+	exclusive := holding(t, d1, request(name))
+	exclusive.released()
+	holding(t, d2, shared(name, 0))
+	contend(t, d1, shared(name, 0)).busy("one of one is used")
+}
+
+// limitLeavesExclusiveClaimsAlone.
+func limitLeavesExclusiveClaimsAlone(t testing.TB, h Harness) {
+	name, operator := limited(t, h, 1)
+	d1, d2 := open(t, h), open(t, h)
+	holder := holding(t, d1, request(name))
+	waiter := contend(t, d2, queued(request(name)))
+	waiter.busy("it is held")
+	setLimit(t, operator, name, 2)
+	waiter.busy("it is held")
+	holder.renewed(longTTL)
+	holder.released()
+	waiter.wins(Margin, "it was released")
+}
+
+// limitMakesTooHeavy those who ask, and those who wait already; who waits behind goes on.
+func limitMakesTooHeavy(t testing.TB, h Harness) {
+	name, operator := limited(t, h, 3)
+	d1, d2 := open(t, h), open(t, h)
+	if _, err := contend(t, d1, queued(weighing(name, 0, 4))).try(); !errors.Is(err, driver.ErrTooHeavy) {
+		t.Errorf("Try with a weight of 4 and a limit of 3: %v, want ErrTooHeavy", err)
+	}
+	holder := holding(t, d1, shared(name, 0))
+	ctx := bounded(t)
+	heavy := make(chan error, 1)
+	l := locker(t, d2, leasehold.Options{})
+	go func() {
+		lease, err := l.Acquire(ctx, name, leasehold.Weight(3))
+		if err == nil {
+			err = lease.Release(ctx)
+		}
+		heavy <- err
+	}()
+	eventually(t, Margin, "the heavy one waits", func() bool { return len(inspect(t, operator, name).Waiters) > 0 || !d2.Features().Fair })
+	light := contend(t, d1, queued(shared(name, 0)))
+	if d1.Features().Fair {
+		light.busy("a heavy one waits before it")
+	}
+	setLimit(t, operator, name, 2)
+	if err := <-heavy; !errors.Is(err, leasehold.ErrTooHeavy) {
+		t.Errorf("a limit of 2 makes a waiting weight of 3: %v, want ErrTooHeavy", err)
+	}
+	light.wins(Margin, "one of two is used, and nobody waits before it")
+	holder.renewed(longTTL)
+}
+
+// inspectShowsTheLimit, also while nobody uses it; and then it is in no list.
+func inspectShowsTheLimit(t testing.TB, h Harness) {
+	name, operator := limited(t, h, 3)
+	if st := inspect(t, operator, name); st.Limit != 3 || len(st.Holders) > 0 {
+		t.Errorf("Inspect shows %+v; want the limit of 3, and no holders", st)
+	}
+	d := open(t, h)
+	holder := holding(t, d, shared(name, 0))
+	if st := inspect(t, operator, name); st.Limit != 3 || len(st.Holders) != 1 {
+		t.Errorf("Inspect shows %+v; want the limit of 3, and a holder", st)
+	}
+	states, _, err := operator.(driver.Operator).List(bounded(t), name, "", 10)
+	if err != nil || len(states) != 1 || states[0].Limit != 3 {
+		t.Errorf("List shows %+v, %v; want the limit of 3", states, err)
+	}
+	holder.released()
+	if states, _, err := operator.(driver.Operator).List(bounded(t), name, "", 10); err != nil || len(states) > 0 {
+		t.Errorf("List shows %+v, %v; nobody holds it or waits", states, err)
+	}
+	setLimit(t, operator, name, 0)
+	if st := inspect(t, operator, name); st.Limit != 0 {
+		t.Errorf("Inspect shows the limit %d, which was removed", st.Limit)
+	}
+	if err := operator.(driver.Operator).SetLimit(bounded(t), name, -1); err == nil {
+		t.Error("a limit of -1 is accepted")
+	}
+}
+
+// limitAfterRestart: an engine that keeps leases keeps limits.
+func limitAfterRestart(t testing.TB, h Harness) {
+	name, operator := limited(t, h, 1)
+	h.Restart(t)
+	eventually(t, 3*followWithin, "the limit after a restart", func() bool {
+		st, err := operator.(driver.Operator).Inspect(bounded(t), name)
+		return err == nil && st.Limit == 1
+	})
+}
